@@ -15,7 +15,11 @@ from tilewright.backends.cuda.conv import PIPELINES
 from tilewright.inspect import demand_promises
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.conv import ConvProblem
-from tilewright.ops.conv.nvidia_pointwise import PointwiseMultistageSchedule, PointwiseTmaWsSchedule
+from tilewright.ops.conv.nvidia_pointwise import (
+    PointwiseMultistageSchedule,
+    PointwiseSkinnySchedule,
+    PointwiseTmaWsSchedule,
+)
 from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
     BandWeightSchedule,
@@ -45,6 +49,8 @@ CASES: dict[str, tuple[str, Any]] = {
         "backward_weight",
         PointwiseMultistageSchedule((64, 64, 64), (16, 8, 16), (2, 2, 1), 4, (8, 8), "split_k"),
     ),
+    "pointwise_few_rows": ("forward", PointwiseSkinnySchedule("pointwise_few_rows", (16, 32, 512))),
+    "pointwise_few_columns": ("backward_data", PointwiseSkinnySchedule("pointwise_few_columns", (16, 8, 512))),
 }
 
 

@@ -12,7 +12,11 @@ from tests.emulated_hopper.convolutions import CONV, disagreement, wrong
 from tests.emulated_hopper.emulator import Emulator
 from tilewright.ops import KernelSpec
 from tilewright.ops.conv import ConvProblem
-from tilewright.ops.conv.nvidia_pointwise import PointwiseMultistageSchedule, PointwiseTmaWsSchedule
+from tilewright.ops.conv.nvidia_pointwise import (
+    PointwiseMultistageSchedule,
+    PointwiseSkinnySchedule,
+    PointwiseTmaWsSchedule,
+)
 from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem_rules import problem_violations
 
@@ -20,6 +24,7 @@ VARIANTS = ("forward", "backward_data", "backward_weight")
 TMA = PointwiseTmaWsSchedule("pointwise_tma_ws", (128, 64, 64), 3)
 TURNED = PointwiseTmaWsSchedule("pointwise_turned", (32, 64, 64), 4, grouping="pingpong", dealing="split_k")
 STAGES = PointwiseMultistageSchedule((64, 64, 32), (16, 8, 16), (2, 2, 1), 3, (8, 8), "split_k")
+FEW = PointwiseSkinnySchedule("pointwise_few_rows", (32, 32, 256))
 PLAIN = PointwiseMultistageSchedule((64, 64, 16), (16, 32, 1), (2, 2, 1), 3, (1, 1))
 BYTES = PointwiseMultistageSchedule((64, 64, 64), (16, 8, 32), (2, 2, 1), 3, (16, 16))
 
@@ -72,6 +77,23 @@ def proven(emulator: Emulator, schedule: Any, problems: tuple[ConvProblem, ...],
 def test_pixels_are_rows(emulator: Emulator, variant: str, schedule: Any, least: int) -> None:
     problems = tuple(replace(one, variant=variant) for one in PROBLEMS)
     assert proven(emulator, schedule, problems, least) == []
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("few", ["rows", "columns"])
+def test_few_pixels_and_few_channels(emulator: Emulator, variant: str, few: str) -> None:
+    """Few rows of a product, or few columns; gradients of weights have filters as rows, channels as columns."""
+    tile = (16, 32, 256) if few == "rows" else (32, 16, 256)
+    problems: tuple[ConvProblem, ...] = (
+        one_pixel(3, 72, 136, 5, 1),
+        one_pixel(16, 64, 96, 1, 1, groups=2),
+        one_pixel(2, 80, 16, 9, 4),
+        one_pixel(2, 8, 80, 9, 4),
+        one_pixel(2, 16, 80, 6, 4),
+        one_pixel(2, 80, 8, 6, 4),
+    )
+    schedule = PointwiseSkinnySchedule(f"pointwise_few_{few}", tile)
+    assert proven(emulator, schedule, tuple(replace(one, variant=variant) for one in problems), 2) == []
 
 
 def test_blocks_of_a_cluster_share_k(emulator: Emulator) -> None:
@@ -150,7 +172,10 @@ def test_both_checks_agree(emulator: Emulator, variant: str, rank: int) -> None:
     rng = random.Random(f"{SEED} {variant} {rank}")
     problems = [one for one in (drawn(rng, rank, variant) for _ in range(COUNT)) if not problem_violations(one)]
     assert len(problems) > COUNT // 2
-    for schedule in (replace(TMA, store="tma"), TMA, TURNED, STAGES, replace(STAGES, vectors=(1, 8)))[rank - 2 :: 2]:
+    made = (replace(TMA, store="tma"), TMA, TURNED, STAGES, replace(STAGES, vectors=(1, 8)), FEW)
+    for schedule in made[rank - 2 :: 2]:
+        rank - 2 :: 2
+    ]:
         spec = KernelSpec("conv", problems[0].signature, schedule, "sm_90a")
         assert CONV.check(spec) == []
         kernel = emulator.kernel(spec)

@@ -11,7 +11,7 @@ from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.nvidia_pointwise import (
     LAYOUTS,
     PointwiseMultistageSchedule,
-    PointwiseSchedule,
+    PointwiseSkinnySchedule,
     PointwiseTmaWsSchedule,
     product,
     product_signature,
@@ -81,6 +81,18 @@ def _multistage(spec: KernelSpec) -> Fields:
     }
 
 
+def _skinny(spec: KernelSpec) -> Fields:
+    h: PointwiseSkinnySchedule = spec.schedule
+    return {
+        **_layout(spec),
+        "pipeline": "tw::Pipeline::skinny",
+        "tile_m": h.tile[0],
+        "tile_n": h.tile[1],
+        "warps": h.warp_grid[2],
+        "few_columns": flag(h.product.few == "columns"),
+    }
+
+
 _TMA_WS = Pipeline(
     "conv_pointwise_tma_ws.h",
     "conv_host_pointwise.h",
@@ -89,6 +101,7 @@ _TMA_WS = Pipeline(
     _tma_ws,
     ("_repack",),
 )
+_SKINNY = Pipeline("conv_pointwise_skinny.h", "conv_host_pointwise.h", "TW_DEVICE_SKINNY", "HostConvPointwise", _skinny)
 PIPELINES = {
     "pointwise_tma_ws": _TMA_WS,
     "pointwise_turned": _TMA_WS,
@@ -99,5 +112,6 @@ PIPELINES = {
         "HostConvPointwise",
         _multistage,
     ),
+    "pointwise_few_rows": _SKINNY,
+    "pointwise_few_columns": _SKINNY,
 }
-__all__ = ["PIPELINES", "PointwiseSchedule", "promises", "seconds", "twin"]

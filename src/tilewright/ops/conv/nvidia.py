@@ -6,7 +6,7 @@ band     the same of a window that moves pixel by pixel: bands of pixels are fet
 band_weight  backward_weight of such windows: k is pixels, whose bands serve all taps of a plane
 padded   the same in copies: of channels or filters that are no whole 8s, memory that is not aligned, channels apart
 folded   the same of few channels (images): pixels of a row fold into channels, in a copy
-pointwise_*  windows of one pixel, by GEMM's kernels: tma_ws, the same turned, multistage
+pointwise_*  windows of one pixel by GEMM's kernels: tma_ws, the same turned, multistage, few rows or columns
 depthwise_tile  a filter for each channel, warps slide square windows over tiles that the copy engine brings
 depthwise  the same of any window: threads slide it over pixels in registers; channels in whole vectors
 loops    the floor: any size, stride and element type
@@ -147,7 +147,7 @@ def limits(schedule: ConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
         yield from depthwise.tile_limits(schedule, problem)
     if isinstance(schedule, DepthwiseSchedule):
         yield from depthwise.limits(schedule, problem)
-    if isinstance(schedule, pointwise.PointwiseTmaWsSchedule | pointwise.PointwiseMultistageSchedule):
+    if isinstance(schedule, pointwise.SCHEDULES):
         yield from pointwise.limits(schedule, problem)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
@@ -25,7 +25,7 @@ from tilewright.ops.conv.spec import ConvSignature
 from tilewright.ops.gemm import nvidia as gemm
 from tilewright.ops.gemm.legality import divisible
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.schedule import MultistageSchedule, TmaWsSchedule
+from tilewright.ops.gemm.schedule import MultistageSchedule, SkinnySchedule, TmaWsSchedule
 from tilewright.ops.gemm.spec import GemmSignature
 
 # How A and B lie of the matrix product that a direction is (cuda/conv_host_pointwise.h).
@@ -100,8 +100,40 @@ class PointwiseMultistageSchedule:
         return f"pointwise_{self.product.label()}"
 
 
-PointwiseSchedule = PointwiseTmaWsSchedule | PointwiseMultistageSchedule
-SCHEDULES: tuple[type[ConvSchedule], ...] = (PointwiseTmaWsSchedule, PointwiseMultistageSchedule)
+@dataclass(frozen=True, slots=True)
+class PointwiseSkinnySchedule:
+    """GEMM's skinny: of few filters or channels (columns of the product), or few pixels (rows)."""
+
+    pipeline: str
+    tile: Shape
+
+    pipelines: ClassVar[tuple[str, ...]] = ("pointwise_few_rows", "pointwise_few_columns")
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+    axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
+
+    @classmethod
+    def of(cls, one: SkinnySchedule) -> PointwiseSkinnySchedule:
+        return cls(f"pointwise_few_{one.few}", one.tile)
+
+    @property
+    def product(self) -> SkinnySchedule:
+        return _skinny(self)
+
+    @property
+    def warp_tile(self) -> Shape:
+        return self.product.warp_tile
+
+    @property
+    def warp_grid(self) -> Shape:
+        return self.product.warp_grid
+
+    def label(self) -> str:
+        return f"pointwise_{self.product.label()}"
+
+
+PointwiseSchedule: TypeAlias = PointwiseTmaWsSchedule | PointwiseMultistageSchedule | PointwiseSkinnySchedule
+SCHEDULES = (PointwiseTmaWsSchedule, PointwiseMultistageSchedule, PointwiseSkinnySchedule)
 
 
 @lru_cache(maxsize=1024)  # asked for once a candidate and question
@@ -116,6 +148,11 @@ def _multistage(one: PointwiseMultistageSchedule) -> MultistageSchedule:
 
 
 @lru_cache(maxsize=256)
+def _skinny(one: PointwiseSkinnySchedule) -> SkinnySchedule:
+    return SkinnySchedule(one.tile, one.pipeline.removeprefix("pointwise_few_"))
+
+
+@lru_cache(maxsize=256)
 def product_signature(signature: ConvSignature) -> GemmSignature:
     s = signature
     variant = "multi_d" if s.num_d or s.epilogue != "PassThrough" else "standard"
@@ -126,7 +163,7 @@ def product_signature(signature: ConvSignature) -> GemmSignature:
 
 def rules(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
     """Those of the matrix product."""
-    if isinstance(schedule, PointwiseTmaWsSchedule | PointwiseMultistageSchedule):
+    if isinstance(schedule, SCHEDULES):
         for rule in gemm.RULES:
             yield from rule(product_signature(signature), schedule.product, arch)
         yield from divisible(product_signature(signature), schedule.product, arch)
@@ -182,17 +219,54 @@ def limits(schedule: PointwiseSchedule, problem: ConvProblem) -> Iterator[Violat
     if broken := _layout(problem):
         yield from broken
         return
-    aligned = "abe"
-    if isinstance(schedule, PointwiseMultistageSchedule):  # results leave to wherever they lie
+    aligned = "abe" if isinstance(schedule, PointwiseTmaWsSchedule) else "ab"  # others store wherever results lie
+    if isinstance(schedule, PointwiseMultistageSchedule):
         aligned = "".join(one for one, vector in zip("ab", schedule.vectors, strict=True) if vector > 1)
     yield from gemm.limits(schedule.product, product(problem, aligned))
 
 
+# Tiles and clusters of GEMM's default pool that are proposed: those that add something on 1200 drawn windows of one
+# pixel, as GEMM's learned model for an H200 tells their times; the estimate chooses no worse among them than among all.
+_KEPT: frozenset[tuple[int, int, Pair]] = frozenset(
+    (m, n, cluster)
+    for m, n, *clusters in (
+        (64, 32, (1, 1)),
+        (64, 48, (1, 1)),
+        (64, 64, (1, 1)),
+        (64, 96, (1, 1)),
+        (64, 128, (1, 1), (2, 1)),
+        (64, 192, (1, 1)),
+        (128, 16, (1, 1)),
+        (128, 32, (1, 1), (4, 1)),
+        (128, 64, (1, 1), (4, 1)),
+        (128, 128, (1, 1), (2, 1), (2, 2)),
+        (128, 160, (2, 1)),
+        (128, 192, (1, 1), (2, 1), (4, 2)),
+        (128, 224, (2, 1)),
+        (128, 256, (1, 1)),
+        (192, 64, (1, 1)),
+        (192, 128, (1, 2)),
+        (192, 160, (2, 1)),
+        (256, 32, (1, 1)),
+        (256, 64, (1, 1)),
+        (256, 128, (1, 1), (1, 2)),
+        (8, 64, (1, 1)),  # turned, as are 128x128 and 256x128 beside the others
+        (32, 64, (1, 1)),
+        (32, 128, (1, 1)),
+    )
+    for cluster in clusters
+)
+_FEW = ((16, 8, 512), (16, 16, 512), (32, 8, 512), (32, 16, 512), (16, 32, 512))
+
+
 def schedules(signature: ConvSignature, arch: Arch) -> Iterator[PointwiseSchedule]:
-    """What GEMM's default pool has for the product."""
+    """What GEMM's default pool has for the product, less what pixels have no use for."""
     asked = product_signature(signature)
+    tensor_maps = "wgmma" in arch.features and signature.dtype != "fp32"
     for one in gemm.schedules("default", asked, arch):
-        if isinstance(one, TmaWsSchedule):
+        if isinstance(one, TmaWsSchedule) and (*one.tile[:2], one.cluster) in _KEPT and tensor_maps:
             yield PointwiseTmaWsSchedule.of(one)
-        elif isinstance(one, MultistageSchedule):
+        elif isinstance(one, MultistageSchedule) and not tensor_maps:
             yield PointwiseMultistageSchedule.of(one)
+        elif isinstance(one, SkinnySchedule) and one.tile in _FEW and signature.dtype in ("bf16", "fp16"):
+            yield PointwiseSkinnySchedule.of(one)
