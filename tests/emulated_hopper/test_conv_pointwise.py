@@ -174,8 +174,6 @@ def test_both_checks_agree(emulator: Emulator, variant: str, rank: int) -> None:
     assert len(problems) > COUNT // 2
     made = (replace(TMA, store="tma"), TMA, TURNED, STAGES, replace(STAGES, vectors=(1, 8)), FEW)
     for schedule in made[rank - 2 :: 2]:
-        rank - 2 :: 2
-    ]:
         spec = KernelSpec("conv", problems[0].signature, schedule, "sm_90a")
         assert CONV.check(spec) == []
         kernel = emulator.kernel(spec)
