@@ -14,18 +14,13 @@ from tilewright.ops.conv.nvidia_pointwise import (
     PointwiseSkinnySchedule,
     PointwiseTmaWsSchedule,
     product,
-    product_signature,
+    twin,
 )
 from tilewright.ops.conv.problem import ConvProblem
 
 
-def twin(spec: KernelSpec) -> KernelSpec:
-    """The GEMM kernel that it is."""
-    return KernelSpec("gemm", product_signature(spec.signature), spec.schedule.product, spec.arch)
-
-
 def promises(spec: KernelSpec) -> Promises:
-    return GEMM.promises(twin(spec))
+    return GEMM.promises(twin(spec.signature, spec.schedule, spec.arch))
 
 
 def seconds(spec: KernelSpec, problem: ConvProblem, start: float, ahead: float) -> float:
@@ -34,7 +29,7 @@ def seconds(spec: KernelSpec, problem: ConvProblem, start: float, ahead: float) 
     `ahead` is what is left of a product's time where pixels are walked over: rows are never slower than walks, so
     they are not said to be.
     """
-    counted = gemm_estimate.facts(twin(spec), product(problem))
+    counted = gemm_estimate.facts(twin(spec.signature, spec.schedule, spec.arch), product(problem))
     whole = gemm_estimate.seconds_of(counted._replace(moved=float(problem.bytes)))
     return start + ahead * (whole - start)
 
@@ -56,7 +51,7 @@ def _tma_ws(spec: KernelSpec) -> Fields:
         "cluster_m": h.cluster[0],
         "cluster_n": h.cluster[1],
         "pingpong": flag(h.grouping == "pingpong"),
-        "turned": flag(h.product.turned),
+        "turned": flag(h.turned),
         "tma_store": flag(h.store == "tma"),
         "deal": f"tw::Deal::{h.dealing}",
     }
@@ -89,7 +84,7 @@ def _skinny(spec: KernelSpec) -> Fields:
         "tile_m": h.tile[0],
         "tile_n": h.tile[1],
         "warps": h.warp_grid[2],
-        "few_columns": flag(h.product.few == "columns"),
+        "few_columns": flag(h.few == "columns"),
     }
 
 

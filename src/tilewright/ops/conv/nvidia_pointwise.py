@@ -2,7 +2,7 @@
 
 Where a window has one tap, moves pixel by pixel and meets no padding, pixels are the rows of a matrix product (of
 gradients of weights, its k), and groups its batch.  Nothing is walked over; what GEMM copies first, since the copy
-engine cannot read it, is copied here too.
+engine cannot read it, is copied here too.  What is legal and which products a kernel takes, GEMM is asked.
 
 The fields are GEMM's, under names that convolutions have: a learned model has a column for each.
 """
@@ -12,25 +12,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
+from tilewright import ops
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
-from tilewright.ops.base import Violation
+from tilewright.ops.base import SPEC_SCHEMA, KernelSpec, Violation, plain
 from tilewright.ops.conv.nvidia_places import LINE_BYTES, dense_pixels, violation
-from tilewright.ops.conv.nvidia_resources import Pair, Shape
+from tilewright.ops.conv.nvidia_resources import Pair, Shape, sizes
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.schedule import SHAPES, ConvSchedule
 from tilewright.ops.conv.spec import ConvSignature
-from tilewright.ops.gemm import nvidia as gemm
-from tilewright.ops.gemm.legality import divisible
-from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.schedule import MultistageSchedule, SkinnySchedule, TmaWsSchedule
-from tilewright.ops.gemm.spec import GemmSignature
 
-# How A and B lie of the matrix product that a direction is (cuda/conv_host_pointwise.h).
+PRODUCT = "gemm"
+# How A and B lie of the matrix product that a direction is, and what A, B and E are (cuda/conv_host_pointwise.h).
 LAYOUTS = {"forward": "rcr", "backward_data": "rrr", "backward_weight": "crr"}
-OPERANDS = {"forward": "xwy", "backward_data": "ywx", "backward_weight": "yxw"}  # and what A, B and E are
+OPERANDS = {"forward": "xwy", "backward_data": "ywx", "backward_weight": "yxw"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +43,39 @@ class PointwiseTmaWsSchedule:
     store: str = "direct"
 
     pipelines: ClassVar[tuple[str, ...]] = ("pointwise_tma_ws", "pointwise_turned")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines, **TmaWsSchedule.words}
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "pipeline": pipelines,
+        "grouping": ("cooperative", "pingpong"),
+        "dealing": ("tiles", "stream_k", "split_k", "cluster_k"),
+        "store": ("tma", "direct"),
+    }
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**SHAPES, "cluster": ("m", "n")}
 
-    @classmethod
-    def of(cls, one: TmaWsSchedule) -> PointwiseTmaWsSchedule:
-        pipeline = cls.pipelines[one.turned]
-        return cls(pipeline, one.tile, one.stages, one.cluster, one.grouping, one.dealing, one.store)
-
     @property
-    def product(self) -> TmaWsSchedule:
-        return _tma_ws(self)
+    def turned(self) -> bool:
+        return self.pipeline == "pointwise_turned"
 
     @property
     def warp_tile(self) -> Shape:
-        return self.product.warp_tile
+        m, n, k = self.tile
+        return (m, 64, k // 4) if self.turned else (64, n, k // 4)
 
     @property
     def warp_grid(self) -> Shape:
-        return self.product.warp_grid
+        groups = 1 if self.grouping == "pingpong" else 3 if self.tile[1 if self.turned else 0] == 192 else 2
+        return (1, groups, 1) if self.turned else (groups, 1, 1)
+
+    def told(self) -> dict[str, Any]:
+        """The fields of GEMM's schedule."""
+        same = {name: getattr(self, name) for name in ("tile", "stages", "cluster", "grouping", "dealing", "store")}
+        return {**same, "pipeline": "tma_ws", "turned": self.turned}
 
     def label(self) -> str:
-        return f"pointwise_{self.product.label()}"
+        parts = [self.pipeline, sizes(self.tile), self.grouping]
+        parts += [self.dealing] if self.dealing != "tiles" else []
+        parts += [f"cluster{sizes(self.cluster)}"] if self.cluster != (1, 1) else []
+        return "_".join([*parts, f"stages{self.stages}", *(["direct"] if self.store == "direct" else [])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,25 +91,23 @@ class PointwiseMultistageSchedule:
     dealing: str = "tiles"
 
     pipelines: ClassVar[tuple[str, ...]] = ("pointwise_multistage",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = MultistageSchedule.words
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"dealing": ("tiles", "stream_k", "split_k")}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**SHAPES, "vectors": ("a", "b")}
 
-    @classmethod
-    def of(cls, one: MultistageSchedule) -> PointwiseMultistageSchedule:
-        return cls(one.tile, one.warp_tile, one.warp_grid, one.stages, one.vector, one.dealing)
-
-    @property
-    def product(self) -> MultistageSchedule:
-        return _multistage(self)
+    def told(self) -> dict[str, Any]:
+        same = {name: getattr(self, name) for name in ("tile", "warp_tile", "warp_grid", "stages", "dealing")}
+        return {**same, "pipeline": "multistage", "vector": self.vectors}
 
     def label(self) -> str:
-        return f"pointwise_{self.product.label()}"
+        parts = [self.pipeline, sizes(self.tile), sizes(self.warp_grid), sizes(self.warp_tile)]
+        parts += [self.dealing] if self.dealing != "tiles" else []
+        return "_".join([*parts, f"stages{self.stages}", f"vectors{sizes(self.vectors)}"])
 
 
 @dataclass(frozen=True, slots=True)
 class PointwiseSkinnySchedule:
-    """GEMM's skinny: of few filters or channels (columns of the product), or few pixels (rows)."""
+    """GEMM's skinny: of few pixels (rows of the product), or few filters or channels (columns)."""
 
     pipeline: str
     tile: Shape
@@ -112,61 +117,58 @@ class PointwiseSkinnySchedule:
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
 
-    @classmethod
-    def of(cls, one: SkinnySchedule) -> PointwiseSkinnySchedule:
-        return cls(f"pointwise_few_{one.few}", one.tile)
-
     @property
-    def product(self) -> SkinnySchedule:
-        return _skinny(self)
+    def few(self) -> str:
+        return self.pipeline.removeprefix("pointwise_few_")
 
     @property
     def warp_tile(self) -> Shape:
-        return self.product.warp_tile
+        return (16, 8, 16) if self.few == "columns" else (8, 16, 16)
 
     @property
     def warp_grid(self) -> Shape:
-        return self.product.warp_grid
+        return (1, 1, self.tile[2] // 64)
+
+    def told(self) -> dict[str, Any]:
+        return {"pipeline": "skinny", "tile": self.tile, "few": self.few}
 
     def label(self) -> str:
-        return f"pointwise_{self.product.label()}"
+        return f"{self.pipeline}_{sizes(self.tile)}"
 
 
 PointwiseSchedule: TypeAlias = PointwiseTmaWsSchedule | PointwiseMultistageSchedule | PointwiseSkinnySchedule
 SCHEDULES = (PointwiseTmaWsSchedule, PointwiseMultistageSchedule, PointwiseSkinnySchedule)
 
 
-@lru_cache(maxsize=1024)  # asked for once a candidate and question
-def _tma_ws(one: PointwiseTmaWsSchedule) -> TmaWsSchedule:
-    turned = one.pipeline == "pointwise_turned"
-    return TmaWsSchedule(one.tile, one.stages, one.cluster, one.grouping, turned, one.dealing, one.store)
+def _schedule(told: Mapping[str, Any]) -> PointwiseSchedule | None:
+    """The schedule of which GEMM is told that; none of kernels that are not for convolutions."""
+    given: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in told.items()}
+    name = given.pop("pipeline")
+    if name == "tma_ws":
+        return PointwiseTmaWsSchedule("pointwise_turned" if given.pop("turned") else "pointwise_tma_ws", **given)
+    if name == "multistage":
+        return PointwiseMultistageSchedule(vectors=given.pop("vector"), **given)
+    return PointwiseSkinnySchedule(f"pointwise_few_{given['few']}", given["tile"]) if name == "skinny" else None
 
 
-@lru_cache(maxsize=1024)
-def _multistage(one: PointwiseMultistageSchedule) -> MultistageSchedule:
-    return MultistageSchedule(one.tile, one.warp_tile, one.warp_grid, one.stages, one.vectors, one.dealing)
-
-
-@lru_cache(maxsize=256)
-def _skinny(one: PointwiseSkinnySchedule) -> SkinnySchedule:
-    return SkinnySchedule(one.tile, one.pipeline.removeprefix("pointwise_few_"))
-
-
-@lru_cache(maxsize=256)
-def product_signature(signature: ConvSignature) -> GemmSignature:
-    s = signature
-    variant = "multi_d" if s.num_d or s.epilogue != "PassThrough" else "standard"
-    return GemmSignature(
-        variant, s.dtype, s.dtype, s.dtype_acc, s.dtype_out, s.dtype_d, LAYOUTS[s.variant], s.epilogue, s.num_d
+@lru_cache(maxsize=4096)  # asked for once a candidate and question
+def twin(signature: ConvSignature, schedule: PointwiseSchedule, arch: str) -> KernelSpec:
+    """The GEMM kernel that a pointwise one is."""
+    s, told = signature, plain(schedule.told())
+    made = {
+        "variant": "multi_d" if s.num_d or s.epilogue != "PassThrough" else "standard",
+        "dtype_a": s.dtype, "dtype_b": s.dtype, "dtype_acc": s.dtype_acc, "dtype_c": s.dtype_out, "dtype_d": s.dtype_d,
+        "layout": LAYOUTS[s.variant], "epilogue": s.epilogue, "num_d": s.num_d,
+    }  # fmt: skip
+    return ops.op(PRODUCT).spec_from_dict(
+        {"schema": SPEC_SCHEMA, "op": PRODUCT, "arch": arch, "signature": made, "schedule": told}
     )
 
 
 def rules(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
     """Those of the matrix product."""
     if isinstance(schedule, SCHEDULES):
-        for rule in gemm.RULES:
-            yield from rule(product_signature(signature), schedule.product, arch)
-        yield from divisible(product_signature(signature), schedule.product, arch)
+        yield from ops.op(PRODUCT).check(twin(signature, schedule, arch.name))
 
 
 def pointwise(problem: ConvProblem) -> bool:
@@ -181,7 +183,7 @@ def pointwise(problem: ConvProblem) -> bool:
 
 
 @lru_cache(maxsize=1024)  # a selection asks once a candidate
-def product(problem: ConvProblem, aligned: str = "abe") -> GemmProblem:
+def product(problem: ConvProblem, aligned: str = "abe") -> Any:
     """The matrix product that a pointwise convolution is; groups of these operands count for its alignment."""
     p = problem
     m, n, k = p.gemm
@@ -192,9 +194,12 @@ def product(problem: ConvProblem, aligned: str = "abe") -> GemmProblem:
     size, result = DTYPES[p.dtype].bytes, DTYPES[p.dtype_out].bytes
     apart = {"a": a[1] * size, "b": b[1] * size, "e": e[1] * result}
     whole = p.groups == 1 or not any(apart[one] % LINE_BYTES for one in aligned)
-    return GemmProblem(
-        m, n, k, p.dtype, p.dtype, p.dtype_out, p.dtype_d, LAYOUTS[p.variant], p.groups, p.epilogue, p.num_d,
-        a_stride=a[0], b_stride=b[0], c_stride=e[0], aligned=p.aligned and whole,
+    return ops.op(PRODUCT).problem_from_dict(
+        {
+            "m": m, "n": n, "k": k, "batch": p.groups, "layout": LAYOUTS[p.variant], "dtype_a": p.dtype,
+            "dtype_b": p.dtype, "dtype_c": p.dtype_out, "dtype_d": p.dtype_d, "epilogue": p.epilogue, "num_d": p.num_d,
+            "a_stride": a[0], "b_stride": b[0], "c_stride": e[0], "aligned": p.aligned and whole,
+        }
     )  # fmt: skip
 
 
@@ -214,6 +219,9 @@ def _layout(problem: ConvProblem) -> tuple[Violation, ...]:
     return ()
 
 
+_ANY_ARCH = "sm_90a"  # limits are those of a schedule, whatever it runs on
+
+
 def limits(schedule: PointwiseSchedule, problem: ConvProblem) -> Iterator[Violation]:
     """Problems that are no such product, and products the kernel was not made for."""
     if broken := _layout(problem):
@@ -222,7 +230,7 @@ def limits(schedule: PointwiseSchedule, problem: ConvProblem) -> Iterator[Violat
     aligned = "abe" if isinstance(schedule, PointwiseTmaWsSchedule) else "ab"  # others store wherever results lie
     if isinstance(schedule, PointwiseMultistageSchedule):
         aligned = "".join(one for one, vector in zip("ab", schedule.vectors, strict=True) if vector > 1)
-    yield from gemm.limits(schedule.product, product(problem, aligned))
+    yield from ops.op(PRODUCT).supports(twin(problem.signature, schedule, _ANY_ARCH), product(problem, aligned))
 
 
 # Tiles and clusters of GEMM's default pool that are proposed: those that add something on 1200 drawn windows of one
@@ -261,12 +269,20 @@ _FEW = ((16, 8, 512), (16, 16, 512), (32, 8, 512), (32, 16, 512), (16, 32, 512))
 
 def schedules(signature: ConvSignature, arch: Arch) -> Iterator[PointwiseSchedule]:
     """What GEMM's default pool has for the product, less what pixels have no use for."""
-    asked = product_signature(signature)
-    tensor_maps = "wgmma" in arch.features and signature.dtype != "fp32"
-    for one in gemm.schedules("default", asked, arch):
-        if isinstance(one, TmaWsSchedule) and (*one.tile[:2], one.cluster) in _KEPT and tensor_maps:
-            yield PointwiseTmaWsSchedule.of(one)
-        elif isinstance(one, MultistageSchedule) and not tensor_maps:
-            yield PointwiseMultistageSchedule.of(one)
-        elif isinstance(one, SkinnySchedule) and one.tile in _FEW and signature.dtype in ("bf16", "fp16"):
-            yield PointwiseSkinnySchedule.of(one)
+    s = signature
+    fused = s.num_d or s.epilogue != "PassThrough"
+    proposed = ops.op(PRODUCT).proposals(
+        "default", arch.name, datatypes=(s.dtype,), layouts=(LAYOUTS[s.variant],), outputs=(s.dtype_out,),
+        **({"epilogues": (s.epilogue,), "num_d": (s.num_d,)} if fused else {}),
+    )  # fmt: skip
+    wgmma = "wgmma" in arch.features and s.dtype != "fp32"
+    made = (_schedule(plain(spec.schedule)) for spec in proposed)
+    yield from (one for one in made if one is not None and _wanted(one, wgmma, s.dtype))
+
+
+def _wanted(one: PointwiseSchedule, wgmma: bool, dtype: str) -> bool:
+    if isinstance(one, PointwiseTmaWsSchedule):
+        return wgmma and (*one.tile[:2], one.cluster) in _KEPT
+    if isinstance(one, PointwiseMultistageSchedule):
+        return not wgmma
+    return one.tile in _FEW and dtype in ("bf16", "fp16")
