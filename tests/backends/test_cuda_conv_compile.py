@@ -47,7 +47,16 @@ CASES: dict[str, tuple[str, Any]] = {
     ),
     "pointwise_multistage": (
         "backward_weight",
-        PointwiseMultistageSchedule((64, 64, 64), (16, 8, 16), (2, 2, 1), 4, (8, 8), "split_k"),
+        PointwiseMultistageSchedule("pointwise_multistage", (64, 64, 64), (16, 8, 16), (2, 2, 1), 4, (8, 8), "split_k"),
+    ),
+    "planes_tma_ws": ("backward_data", PointwiseTmaWsSchedule("planes_tma_ws", (128, 64, 64), 4, store="tma")),
+    "planes_turned": (
+        "forward",
+        PointwiseTmaWsSchedule("planes_turned", (32, 64, 64), 8, grouping="pingpong", dealing="split_k"),
+    ),
+    "planes_multistage": (
+        "backward_data",
+        PointwiseMultistageSchedule("planes_multistage", (64, 64, 64), (16, 8, 16), (2, 2, 1), 4, (1, 1)),
     ),
     "pointwise_few_rows": ("forward", PointwiseSkinnySchedule("pointwise_few_rows", (16, 32, 512))),
     "pointwise_few_columns": ("backward_data", PointwiseSkinnySchedule("pointwise_few_columns", (16, 8, 512))),

@@ -23,10 +23,10 @@ from tilewright.ops.conv.problem_rules import problem_violations
 VARIANTS = ("forward", "backward_data", "backward_weight")
 TMA = PointwiseTmaWsSchedule("pointwise_tma_ws", (128, 64, 64), 3)
 TURNED = PointwiseTmaWsSchedule("pointwise_turned", (32, 64, 64), 4, grouping="pingpong", dealing="split_k")
-STAGES = PointwiseMultistageSchedule((64, 64, 32), (16, 8, 16), (2, 2, 1), 3, (8, 8), "split_k")
+STAGES = PointwiseMultistageSchedule("pointwise_multistage", (64, 64, 32), (16, 8, 16), (2, 2, 1), 3, (8, 8), "split_k")
 FEW = PointwiseSkinnySchedule("pointwise_few_rows", (32, 32, 256))
-PLAIN = PointwiseMultistageSchedule((64, 64, 16), (16, 32, 1), (2, 2, 1), 3, (1, 1))
-BYTES = PointwiseMultistageSchedule((64, 64, 64), (16, 8, 32), (2, 2, 1), 3, (16, 16))
+PLAIN = PointwiseMultistageSchedule("pointwise_multistage", (64, 64, 16), (16, 32, 1), (2, 2, 1), 3, (1, 1))
+BYTES = PointwiseMultistageSchedule("pointwise_multistage", (64, 64, 64), (16, 8, 32), (2, 2, 1), 3, (16, 16))
 
 
 def one_pixel(batch: int, channels: int, filters: int, *size: int, **more: Any) -> ConvProblem:
@@ -77,6 +77,63 @@ def proven(emulator: Emulator, schedule: Any, problems: tuple[ConvProblem, ...],
 def test_pixels_are_rows(emulator: Emulator, variant: str, schedule: Any, least: int) -> None:
     problems = tuple(replace(one, variant=variant) for one in PROBLEMS)
     assert proven(emulator, schedule, problems, least) == []
+
+
+def first(one: ConvProblem) -> ConvProblem:
+    """In channels-first memory; w is the same in either order."""
+    strides: Any = {f"{name}_strides": channels_first(getattr(one, f"{name}_shape")) for name in "xy"}
+    return one.laid(**strides)
+
+
+def apart(one: ConvProblem) -> ConvProblem:
+    """Part of the channels and images of larger arrays."""
+    strides: Any = {}
+    for name in "xy":
+        image, *pixels, channel = getattr(one, f"{name}_strides")
+        strides[f"{name}_strides"] = (3 * image, *pixels, channel + 8)
+    return one.laid(**strides)
+
+
+# Planes that are whole 16 bytes and such that are not, of one dimension, groups of one image, gaps.
+PLANES = (
+    first(one_pixel(3, 72, 136, 9, 8)),
+    first(one_pixel(1, 40, 24, 75)),
+    first(one_pixel(2, 21, 35, 5, 7)),
+    first(one_pixel(1, 96, 48, 8, 5, groups=3)),
+    first(one_pixel(1, 96, 48, 7, 5, groups=3)),
+    apart(first(one_pixel(2, 48, 64, 5, 8))),
+    replace(first(one_pixel(2, 64, 40, 6, 4)), aligned=False),
+)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("schedule", "least"),
+    [
+        (replace(TMA, pipeline="planes_tma_ws", store="tma"), 1),
+        (replace(TMA, pipeline="planes_tma_ws", tile=(64, 96, 64), grouping="pingpong", cluster=(1, 2)), 3),
+        (replace(TURNED, pipeline="planes_turned"), 3),
+        (replace(STAGES, pipeline="planes_multistage", vectors=(1, 1)), 3),
+    ],
+)
+def test_planes_are_columns(emulator: Emulator, variant: str, schedule: Any, least: int) -> None:
+    """Channels-first memory as it lies; gradients of weights of one image."""
+    problems = tuple(replace(one, variant=variant) for one in PLANES)
+    assert proven(emulator, schedule, problems, least if variant == "backward_weight" else 2 * least) == []
+
+
+@pytest.mark.parametrize("schedule", [replace(TMA, store="tma"), TMA, TURNED, STAGES])
+def test_a_number_a_filter_beside_planes(emulator: Emulator, schedule: Any) -> None:
+    schedule = replace(schedule, pipeline=schedule.pipeline.replace("pointwise", "planes"))
+    problems = tuple(
+        first(one_pixel(batch, 64, 80, 4, 6, epilogue="Silu", num_d=2, groups=groups))
+        for batch, groups in ((3, 1), (1, 2))
+    )
+    assert proven(emulator, schedule, problems, 2) == []
+    full = replace(problems[0], full_d=1)
+    assert [one.rule for one in CONV.supports(KernelSpec("conv", full.signature, schedule, "sm_90a"), full)] == [
+        "nv-planes"
+    ]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -147,7 +204,7 @@ def drawn(rng: random.Random, rank: int, variant: str) -> ConvProblem:
     channels, filters = groups * rng.choice((1, 4, 8, 16, 21, 64)), groups * rng.choice((1, 4, 8, 24, 64))
     usual = rng.random() < 0.8
     one = ConvProblem(
-        rng.choice((0, 1, 2)), channels, filters, each(1, 4, 9), each(1) if usual else each(1, 1, 3), groups,
+        rng.choice((0, 1, 2)), channels, filters, each(1, 4, 8, 9), each(1) if usual else each(1, 1, 3), groups,
         each(1) if usual else each(1, 1, 2), before=each(0) if usual else each(0, 0, 1), variant=variant, dtype="bf16",
         after=each(0) if rng.random() < 0.9 else each(0, 1),
     )  # fmt: skip
@@ -159,8 +216,9 @@ def drawn(rng: random.Random, rank: int, variant: str) -> ConvProblem:
         strides[place] += rng.choice((1, 8, 64)) * strides[place]
         changed = {name: tuple(strides)}
         one = replace(one, **changed)
+    both = rng.random() < 0.4
     for name in "xwy":
-        if rng.random() < 0.05:
+        if rng.random() < 0.05 or (both and name != "w"):
             changed = {f"{name}_strides": channels_first(getattr(one, f"{name}_shape"))}
             one = replace(one, **changed)
     return one
@@ -172,7 +230,8 @@ def test_both_checks_agree(emulator: Emulator, variant: str, rank: int) -> None:
     rng = random.Random(f"{SEED} {variant} {rank}")
     problems = [one for one in (drawn(rng, rank, variant) for _ in range(COUNT)) if not problem_violations(one)]
     assert len(problems) > COUNT // 2
-    made = (replace(TMA, store="tma"), TMA, TURNED, STAGES, replace(STAGES, vectors=(1, 8)), FEW)
+    made = [replace(TMA, store="tma"), TMA, TURNED, STAGES, replace(STAGES, vectors=(1, 8)), FEW]
+    made += [replace(TMA, pipeline="planes_tma_ws", store="tma"), replace(STAGES, pipeline="planes_multistage")]
     for schedule in made[rank - 2 :: 2]:
         spec = KernelSpec("conv", problems[0].signature, schedule, "sm_90a")
         assert CONV.check(spec) == []

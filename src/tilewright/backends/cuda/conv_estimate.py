@@ -86,7 +86,8 @@ def seconds(spec: KernelSpec, problem: ConvProblem) -> float:
     if isinstance(spec.schedule, DepthwiseSchedule):
         return _depthwise(spec.schedule, problem)
     if spec.schedule.pipeline in conv_pointwise.PIPELINES:
-        return conv_pointwise.seconds(spec, problem, START, AHEAD if problem.variant == "forward" else 1.0)
+        ahead = AHEAD if problem.variant == "forward" and not spec.schedule.planes else 1.0
+        return conv_pointwise.seconds(spec, problem, START, ahead)
     return START + max(problem.flops / 2 / LOOP_RATE, problem.gemm[2] * LOOP_STEP)
 
 

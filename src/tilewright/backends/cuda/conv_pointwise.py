@@ -9,10 +9,10 @@ from tilewright.backends.cuda.pipelines import Fields, Pipeline, flag
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.nvidia_pointwise import (
-    LAYOUTS,
     PointwiseMultistageSchedule,
     PointwiseSkinnySchedule,
     PointwiseTmaWsSchedule,
+    lying,
     product,
     twin,
 )
@@ -29,15 +29,18 @@ def seconds(spec: KernelSpec, problem: ConvProblem, start: float, ahead: float) 
     `ahead` is what is left of a product's time where pixels are walked over: rows are never slower than walks, so
     they are not said to be.
     """
-    counted = gemm_estimate.facts(twin(spec.signature, spec.schedule, spec.arch), product(problem))
+    counted = gemm_estimate.facts(
+        twin(spec.signature, spec.schedule, spec.arch), product(problem, spec.schedule.planes)
+    )
     whole = gemm_estimate.seconds_of(counted._replace(moved=float(problem.bytes)))
     return start + ahead * (whole - start)
 
 
 def _layout(spec: KernelSpec) -> Fields:
-    layout = LAYOUTS[spec.signature.variant]
+    planes = spec.schedule.planes
+    layout = lying(spec.signature.variant, planes).layout
     rows = {"a_rows": flag(layout[0] == "r"), "b_rows": flag(layout[1] == "r")}
-    return {**rows, "packed": flag(False)}
+    return {**rows, "packed": flag(False), "planes": flag(planes)}
 
 
 def _tma_ws(spec: KernelSpec) -> Fields:
@@ -97,16 +100,16 @@ _TMA_WS = Pipeline(
     ("_repack",),
 )
 _SKINNY = Pipeline("conv_pointwise_skinny.h", "conv_host_pointwise.h", "TW_DEVICE_SKINNY", "HostConvPointwise", _skinny)
+_MULTISTAGE = Pipeline(
+    "conv_pointwise_multistage.h", "conv_host_pointwise.h", "TW_DEVICE_MULTISTAGE", "HostConvPointwise", _multistage
+)
 PIPELINES = {
     "pointwise_tma_ws": _TMA_WS,
     "pointwise_turned": _TMA_WS,
-    "pointwise_multistage": Pipeline(
-        "conv_pointwise_multistage.h",
-        "conv_host_pointwise.h",
-        "TW_DEVICE_MULTISTAGE",
-        "HostConvPointwise",
-        _multistage,
-    ),
+    "planes_tma_ws": _TMA_WS,
+    "planes_turned": _TMA_WS,
+    "pointwise_multistage": _MULTISTAGE,
+    "planes_multistage": _MULTISTAGE,
     "pointwise_few_rows": _SKINNY,
     "pointwise_few_columns": _SKINNY,
 }
