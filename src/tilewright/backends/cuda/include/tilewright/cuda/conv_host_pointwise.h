@@ -77,8 +77,8 @@ template <class Config> struct HostConvPointwise {
   static tw_gemm_args product(const tw_conv_args &x) {
     tw_gemm_args g{};
     const int64_t one_image = x.out[0] * x.out[1] * x.out[2], rows = planes ? one_image : x.batch * one_image;
-    const int pixel = planes ? 4 : 3;                 // what lines are apart by
-    const bool images = planes && x.groups == 1;      // are the batch, and have one w
+    const int pixel = planes ? 4 : 3;             // what lines are apart by
+    const bool images = planes && x.groups == 1;  // are the batch, and have one w
     const int64_t w_batch = images ? 0 : x.w_strides[0] * x.filters;
     const int64_t x_batch = images ? x.x_strides[0] : x.channels * x.x_strides[4];
     const int64_t y_batch = images ? x.y_strides[0] : x.filters * x.y_strides[4];
