@@ -15,6 +15,11 @@ from tilewright.backends.cuda.conv import PIPELINES
 from tilewright.inspect import demand_promises
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.conv import ConvProblem
+from tilewright.ops.conv.nvidia_pointwise import (
+    PointwiseMultistageSchedule,
+    PointwiseSkinnySchedule,
+    PointwiseTmaWsSchedule,
+)
 from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
     BandWeightSchedule,
@@ -44,6 +49,26 @@ CASES: dict[str, tuple[str, Any]] = {
     "padded_depthwise_tile": ("forward", DepthwiseTileSchedule(3, 1, 7, 2, pipeline="padded_depthwise_tile")),
     "padded_depthwise": ("backward_weight", DepthwiseSchedule(3, 1, 4, pipeline="padded_depthwise")),
     "loops": ("backward_weight", LoopsSchedule()),
+    "pointwise_tma_ws": ("forward", PointwiseTmaWsSchedule("pointwise_tma_ws", (128, 64, 64), 4, store="tma")),
+    "pointwise_turned": (
+        "backward_data",
+        PointwiseTmaWsSchedule("pointwise_turned", (32, 64, 64), 8, grouping="pingpong", dealing="split_k"),
+    ),
+    "pointwise_multistage": (
+        "backward_weight",
+        PointwiseMultistageSchedule("pointwise_multistage", (64, 64, 64), (16, 8, 16), (2, 2, 1), 4, (8, 8), "split_k"),
+    ),
+    "planes_tma_ws": ("backward_data", PointwiseTmaWsSchedule("planes_tma_ws", (128, 64, 64), 4, store="tma")),
+    "planes_turned": (
+        "forward",
+        PointwiseTmaWsSchedule("planes_turned", (32, 64, 64), 8, grouping="pingpong", dealing="split_k"),
+    ),
+    "planes_multistage": (
+        "backward_data",
+        PointwiseMultistageSchedule("planes_multistage", (64, 64, 64), (16, 8, 16), (2, 2, 1), 4, (1, 1)),
+    ),
+    "pointwise_few_rows": ("forward", PointwiseSkinnySchedule("pointwise_few_rows", (16, 32, 512))),
+    "pointwise_few_columns": ("backward_data", PointwiseSkinnySchedule("pointwise_few_columns", (16, 8, 512))),
 }
 
 

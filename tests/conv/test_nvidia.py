@@ -13,6 +13,7 @@ from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.nvidia import limits
 from tilewright.ops.conv.nvidia_copies import folded, padded, padded_copies, padded_elements
 from tilewright.ops.conv.nvidia_places import merged_groups
+from tilewright.ops.conv.nvidia_pointwise import PointwiseTmaWsSchedule, product
 from tilewright.ops.conv.nvidia_resources import IN_COPIES, shared_bytes
 from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
@@ -182,3 +183,65 @@ def test_a_residual_whose_channels_lie_apart_is_copied() -> None:
     schedule = ConvTmaWsSchedule("padded", (128, 64, 64), 4, store="tma")
     assert list(limits(schedule, first)) == []
     assert Registry(ARCH).select(first).spec.schedule.pipeline in IN_COPIES
+
+
+def pointwise(variant: str, batch: int, groups: int, *, first: bool = False, dtype: str = "bf16") -> ConvProblem:
+    one = ConvProblem(batch, 24, 40, (5, 8), (1, 1), groups, variant=variant, dtype=dtype)
+    strides = {f"{name}_strides": channels_first(getattr(one, f"{name}_shape")) for name in "xwy"}
+    return one.laid(**strides) if first else one
+
+
+@pytest.mark.parametrize(
+    ("variant", "first", "sizes", "strides"),
+    [
+        ("forward", False, ("rcr", 120, 20, 12, 2), (24, 12, 40)),
+        ("backward_data", False, ("rrr", 120, 12, 20, 2), (40, 12, 24)),
+        ("backward_weight", False, ("crr", 20, 12, 120, 2), (40, 24, 12)),
+        ("forward", True, ("rrr", 40, 40, 24, 3), (24, 40, 40)),
+        ("backward_data", True, ("crr", 24, 40, 40, 3), (24, 40, 40)),
+    ],
+)
+def test_a_window_of_one_pixel_is_a_product(
+    variant: str, first: bool, sizes: tuple[str, int, int, int, int], strides: tuple[int, int, int]
+) -> None:
+    """Pixels are rows, or k; of channels-first memory columns, and images the batch that all have one w."""
+    made = product(pointwise(variant, 3, 1 if first else 2, first=first), first)
+    assert (made.layout, made.m, made.n, made.k, made.batch) == sizes
+    assert (made.a_stride, made.b_stride, made.c_stride, made.broadcast_a) == (*strides, first)
+
+
+@pytest.mark.parametrize("target", ["sm_80", ARCH])
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32", "int8"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_gemm_serves_windows_of_one_pixel(variant: str, dtype: str, target: str) -> None:
+    """In every type, groups or not, and in channels-first memory as it lies, where there is one product an image."""
+    if dtype == "int8" and variant != "forward":
+        return
+    for groups in (1, 2):
+        assert (
+            Registry(target)
+            .select(pointwise(variant, 3, groups, dtype=dtype))
+            .spec.schedule.pipeline.startswith("pointwise_")
+        )
+    images = 1 if variant == "backward_weight" else 3
+    chosen = Registry(target).select(pointwise(variant, images, 1, first=True, dtype=dtype))
+    assert chosen.spec.schedule.pipeline.startswith("planes_")
+    assert chosen.tier == "rule"
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"window": (3, 1)}, "nv-pointwise"),
+        ({"stride": (2, 1)}, "nv-pointwise"),
+        ({"before": (0, 1), "after": (0, 0)}, "nv-pointwise"),
+        ({"x_strides": (1000, 192, 24, 1)}, "nv-dense"),
+        ({"x_strides": (960, 1, 5, 40)}, "nv-channels-last"),
+    ],
+)
+def test_what_is_no_product_is_refused(change: dict[str, tuple[int, ...]], rule: str) -> None:
+    one = pointwise("forward", 3, 1)
+    changed = replace(one, y_strides=(), w_strides=(), **change)  # type: ignore[arg-type]
+    schedule = PointwiseTmaWsSchedule("pointwise_tma_ws", (128, 64, 64), 4)
+    assert [broken.rule for broken in limits(schedule, changed)] == [rule]
+    assert list(limits(schedule, one)) == []

@@ -223,6 +223,32 @@ def test_where_a_model_says_nothing_the_estimate_decides_and_explain_says_why(
     assert told.to_dict()["model"] == told.model
 
 
+def test_kernels_newer_than_a_model_are_set_beside_its_choice(shelf: Path) -> None:
+    """By the estimate of both; a model that knows none of the kernels says nothing."""
+    best = Registry(TARGET).select(PROBLEM)
+    preferred = other_pipeline()
+    made = model(preferred)
+    pipelines = made.card.vocabulary["pipeline"]
+    older = {**made.card.vocabulary, "pipeline": tuple(one for one in pipelines if one != best.spec.schedule.pipeline)}
+    specs = served()
+    estimates = np.array([backend("cpu").estimate(one, PROBLEM, 1) for one in specs])
+    even = models.Model(replace(made.card, vocabulary=older), stump(0, 1e30, 0.0, 0.0), made.low, made.high)
+    put(shelf, even)
+    chosen = Registry(TARGET).select(PROBLEM)
+    assert (chosen.tier, chosen.spec) == ("model", best.spec)
+    first = next(at for at, one in enumerate(specs) if one.schedule.pipeline in older["pipeline"])
+    told = even.told(specs, PROBLEM, 1, estimates, even.card.devices[0])
+    assert not isinstance(told, str)
+    np.testing.assert_allclose(told / told[first], [
+        estimates[at] / estimates[first] if one.schedule.pipeline not in older["pipeline"] else 1.0
+        for at, one in enumerate(specs)
+    ])  # fmt: skip
+    assert f"newer than the model gemm-{TARGET}, of whose choice {specs[first].name}" in chosen.reason
+    put(shelf, models.Model(replace(made.card, vocabulary={**older, "pipeline": ()}), even.forest, made.low, made.high))
+    assert Registry(TARGET).select(PROBLEM).tier == "rule"
+    assert "it has not seen" in Registry(TARGET).explain(PROBLEM).model
+
+
 def test_a_problem_beyond_its_training_is_the_estimate_s(shelf: Path) -> None:
     narrow = model(other_pipeline())
     rows = narrow.frame.rows(served(), PROBLEM, 1)

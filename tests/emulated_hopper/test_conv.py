@@ -126,6 +126,20 @@ def test_bands_of_few_channels(emulator: Emulator, variant: str, spatial: int) -
     assert proven(emulator, schedule, problems) == []
 
 
+@pytest.mark.parametrize("variant", VARIANTS[:2])
+@pytest.mark.parametrize("deep", [64, 32])
+def test_long_bands(emulator: Emulator, variant: str, deep: int) -> None:
+    """Rows of pixels so wide, or windows so high, that a tile's band is more than twice its rows; several tiles."""
+    few = 32 if deep == 32 else 72
+    problems = (
+        flat(1, few, few, (4, 181), (3, 3), before=(1, 1), variant=variant),
+        flat(1, few, few, (7, 84), (5, 5), before=(2, 2), variant=variant),
+    )
+    schedule = BandSchedule((256, 64, deep), 2, 640, 4)
+    assert all(not CONV.supports(spec_of(one, schedule), one) for one in problems)
+    assert proven(emulator, schedule, problems) == []
+
+
 @pytest.mark.parametrize(
     ("spatial", "schedule"),
     [

@@ -49,12 +49,14 @@ class Case:
         )
 
     def specs(self, arch: str) -> list[KernelSpec]:
-        """One in four of the default pool, and one of each pipeline."""
+        """One in four of the default pool, one of each pipeline, and of GEMM's kernels, which have tests, fewer."""
         axes = CONV.axes_of(self.signature)
         legal = [one for one in CONV.proposals("default", arch, **axes) if not CONV.check(one)]
         first = {one.schedule.pipeline: one for one in reversed(legal)}
         floor = CONV.generic_spec(self.signature, arch)
-        return list({one.digest: one for one in (*first.values(), *legal[::4], floor)}.values())
+        borrowed = [one for one in legal if one.schedule.pipeline.startswith("pointwise")]
+        own = [one for one in legal if one not in borrowed]
+        return list({one.digest: one for one in (*first.values(), *own[::4], *borrowed[::12], floor)}.values())
 
     def problems(self) -> Iterator[ConvProblem]:
         rng = random.Random(f"{SEED} {self}")
@@ -74,8 +76,8 @@ def drawn(rng: random.Random, case: Case) -> ConvProblem:
     def each(*values: int) -> tuple[int, ...]:
         return (rng.choice(values),) * case.spatial if plain else tuple(rng.choice(values) for _ in range(case.spatial))
 
-    kind = rng.choice(("dense", "dense", "grouped", "depthwise", "few"))
-    groups = 1 if kind in ("dense", "few") else rng.choice((2, 4, 8, 32))
+    kind = rng.choice(("dense", "dense", "grouped", "depthwise", "few", "pointwise"))
+    groups = 1 if kind in ("dense", "few") else rng.choice((1, 1, 2) if kind == "pointwise" else (2, 4, 8, 32))
     channels, filters = (groups * rng.choice((8, 16, 32, 40, 64, 128)) for _ in range(2))
     if kind == "grouped" and plain:
         filters = channels
@@ -86,6 +88,10 @@ def drawn(rng: random.Random, case: Case) -> ConvProblem:
     window = each(1, 3, 3, 5, 7) if rng.random() < 0.3 else (rng.choice((1, 3, 3, 5, 7)),) * case.spatial
     size = tuple(rng.choice((5, 9, 14, 23)) for _ in range(case.spatial))
     stride, dilation, before = each(1, 1, 1, 2), each(1, 1, 1 if plain else 2), each(0, 1, 2, 3)
+    if kind == "pointwise":  # a matrix product of pixels
+        channels, filters = (groups * rng.choice((8, 16, 21, 64, 128)) for _ in range(2))
+        window, stride, before, plain = each(1), each(1), each(0), True
+        size = tuple(rng.choice((1, 4, 5, 14, 23)) for _ in range(case.spatial))
     one = ConvProblem(
         rng.choice((1, 2, 5)), channels, filters, size, window, groups, stride, dilation, before,
         before if plain else each(0, 1, 2), case.variant, case.dtype, epilogue=case.epilogue, num_d=case.num_d,
@@ -138,6 +144,9 @@ def test_every_pipeline(case: Case, arch: str) -> None:
                 found.append(f"{spec.name} {problem.describe()}: {text}")
     assert found == []
     assert {spec.schedule.pipeline for spec in specs} <= ran
+    assert "loops" in ran
+    assert ("pointwise_multistage" if case.dtype == "fp32" else "pointwise_tma_ws") in ran
+    assert case.dtype == "fp32" or "tma_ws" in ran
 
 
 LAYOUTS, GROUPS = ("channels_last", "channels_first"), (1, 4, 32)

@@ -73,6 +73,9 @@ def selection(served: Served, told: Verdict | None) -> Selection | None:
     best, second = order[0], order[1]
     sure = math.exp(told.sigma) - 1
     reason = f"the model {told.model} predicts it the fastest of {len(served)} kernels, give or take {sure:.0%}"
+    if best in told.unseen:
+        rival = served[next(one for one in order if one not in told.unseen)][0].name
+        reason = f"newer than the model {told.model}, of whose choice {rival} the estimate says that it takes longer"
     if math.isfinite(seconds[second]) and seconds[best] > 0:
         slower = seconds[second] / seconds[best]
         reason += f"; the runner-up {served[second][0].name} would take {slower:.2f} times as long"

@@ -5,9 +5,11 @@ byte and a time an operation, and `ahead` a power (0: none) of a kernel's estima
 arrays of numbers and a card in JSON (what it was trained on, how good it is, for which devices).  Nothing of it is
 executed, and one whose digest, features or arrays do not fit is an error that says so.
 
-A model speaks where it was trained: for its op and target, on a device it knows, for signatures and words it has seen
-and problems within the range of its training.  Elsewhere it says why not, and the estimate decides.  Of the kernels it
+A model speaks where it was trained: for its op and target, on a device it knows, for signatures it has seen and
+problems within the range of its training.  Elsewhere it says why not, and the estimate decides.  Of the kernels it
 orders those whose estimate is within `far` of the lowest: it was trained on no others, and need not save the hopeless.
+Kernels with words it has not seen (newer than the model) are set beside the one it would choose of the others, by what
+the estimate says of both.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import resources
@@ -167,12 +169,21 @@ class Model:
             return silent
         if not np.isfinite(estimates).all():
             return "an estimate is no number"
-        near = self.near(estimates)
-        new = next((pool.new[one] for one in near.tolist() if one in pool.new), ()) if pool.new else ()
-        if new:
-            return f"it has not seen {', '.join(new)}"
-        asked = Asked(problem, units, self.frame.of_problem(problem), estimates)
-        return self.outside(asked) or self.seconds(asked, pool, near)
+        if len(pool.new) == len(specs):
+            return f"it has not seen {', '.join(next(iter(pool.new.values())))}"
+        known = estimates
+        if pool.new:
+            known = estimates.copy()
+            known[list(pool.new)] = np.inf
+        asked = Asked(problem, units, self.frame.of_problem(problem), known)
+        return self.outside(asked) or self._beside(self.seconds(asked, pool, self.near(known)), pool, estimates)
+
+    def _beside(self, seconds: Array, pool: Pool, estimates: Array) -> Array:
+        """With those of kernels it has not seen: so much of the time of the one it would choose as of its estimate."""
+        if pool.new:
+            best, new = int(seconds.argmin()), list(pool.new)
+            seconds[new] = seconds[best] * estimates[new] / estimates[best]
+        return seconds
 
     def silent(self, spec: KernelSpec, device: Mapping[str, Any]) -> str:
         """Why it says nothing of kernels like this one on a device; empty where it does."""
@@ -249,6 +260,7 @@ class Verdict:
     sigma: float = 0.0
     model: str = ""
     why_not: str = ""
+    unseen: Collection[int] = ()  # the places of kernels that only the estimate tells of
 
 
 def rough(parts: Sequence[float], problem: Any) -> float:
@@ -487,7 +499,8 @@ def ask(
             continue
         told = model.told(specs, problem, units, guessed, device)
         if not isinstance(told, str):
-            return Verdict(told, model.card.sigma, model.name)
+            unseen = model.frame.pool(specs, units).new
+            return Verdict(told, model.card.sigma, model.name, unseen=unseen)
         # What a model for this arch lacks says more than that another is for another.
         mine = any(one.arch in model.card.targets for one in specs)
         whys[mine] = whys.get(mine) or f"the model {model.name} says nothing: {told}"

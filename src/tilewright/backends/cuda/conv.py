@@ -11,7 +11,7 @@ from typing import Any
 
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import KernelsDefaults, Promises
-from tilewright.backends.cuda import conv_estimate
+from tilewright.backends.cuda import conv_estimate, conv_pointwise
 from tilewright.backends.cuda.pipelines import COMPILE_MEMORY, Fields, Pipeline, flag
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.nvidia_copies import fills_up
@@ -143,6 +143,7 @@ PIPELINES = {
         ("_add",),
     ),
     "loops": Pipeline("conv_loops.h", "conv_host_loops.h", "TW_DEVICE_CONV_LOOPS", "HostConvLoops", lambda spec: {}),
+    **conv_pointwise.PIPELINES,
 }
 
 
@@ -173,6 +174,8 @@ class CudaConv(KernelsDefaults):
             from tilewright.inspect import nvidia
 
             return Promises(nvidia.WARPGROUP, ("UTMALDG",), h.shared_bytes)
+        if h.pipeline in conv_pointwise.PIPELINES:
+            return conv_pointwise.promises(spec)
         if isinstance(h, FirstWeightSchedule):
             from tilewright.inspect import nvidia
 

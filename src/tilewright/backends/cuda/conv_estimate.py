@@ -2,15 +2,15 @@
 
 tma_ws: the matrix product that it is, as gemm_estimate.py says, with the convolution's own bytes, or the walk over its
 pixels, which come one by one; folded, padded: of the larger convolution, and the copies that make it.  Bands: what they
-multiply, padding included, and the pixels of their walks.  depthwise: the slower of memory and multiply-adds, of which
-strips that reach over the edge do some in vain.
+multiply, padding included, and the pixels of their walks.  pointwise: what gemm_estimate.py says.  depthwise: the
+slower of memory and multiply-adds, of which strips that reach over the edge do some in vain.
 """
 
 from __future__ import annotations
 
 from math import prod
 
-from tilewright.backends.cuda import gemm_estimate
+from tilewright.backends.cuda import conv_pointwise, gemm_estimate
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.nvidia_bands import band_kinds, band_rows, side_by_side
@@ -96,6 +96,9 @@ def seconds(spec: KernelSpec, problem: ConvProblem) -> float:
         return _depthwise_mma(spec.schedule, problem)
     if isinstance(spec.schedule, DepthwiseSchedule):
         return _depthwise(spec.schedule, problem)
+    if spec.schedule.pipeline in conv_pointwise.PIPELINES:
+        ahead = AHEAD if problem.variant == "forward" and not spec.schedule.planes else 1.0
+        return conv_pointwise.seconds(spec, problem, START, ahead)
     return START + max(problem.flops / 2 / LOOP_RATE, problem.gemm[2] * LOOP_STEP)
 
 

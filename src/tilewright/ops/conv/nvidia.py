@@ -6,6 +6,7 @@ band     the same of a window that moves pixel by pixel: bands of pixels are fet
 band_weight  backward_weight of such windows: k is pixels, whose bands serve all taps of a plane
 folded   the same of few channels (images): pixels of a row fold into channels, in a copy
 first_weight  backward_weight of few channels: lines of a row of x are operands as they lie, spread out by warps
+pointwise_*  windows of one pixel by GEMM's kernels: tma_ws, the same turned, multistage, few rows or columns
 depthwise_tile  a filter for each channel, warps slide square windows over tiles that the copy engine brings
 depthwise_mma  backward_weight of such windows of up to 7x8 taps, pixel by pixel, by matrix instructions
 depthwise  the same of any window: threads slide it over pixels in registers; channels in whole vectors
@@ -26,6 +27,7 @@ from tilewright.ops.base import Violation
 from tilewright.ops.conv import nvidia_bands as bands
 from tilewright.ops.conv import nvidia_depthwise as depthwise
 from tilewright.ops.conv import nvidia_first as first
+from tilewright.ops.conv import nvidia_pointwise as pointwise
 from tilewright.ops.conv import nvidia_resources as resources
 from tilewright.ops.conv.nvidia_copies import copies_told, folded, folded_limits, padded, padded_limits, without_copies
 from tilewright.ops.conv.nvidia_places import (
@@ -47,8 +49,8 @@ from tilewright.ops.conv.nvidia_schedules import (
     DepthwiseSchedule,
     DepthwiseTileSchedule,
     FirstWeightSchedule,
-    schedules,
 )
+from tilewright.ops.conv.nvidia_schedules import schedules as own_schedules
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.schedule import ConvSchedule, LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature, dtype_rules
@@ -65,6 +67,7 @@ SCHEDULES: tuple[type[ConvSchedule], ...] = (
     LoopsSchedule,
     FirstWeightSchedule,  # these last: shipped models know the features in this order
     DepthwiseMmaSchedule,
+    *pointwise.SCHEDULES,
 )
 MOST_STRIDE = 8  # from pixel to pixel of a walk
 MOST_TAPS, MOST_CLASSES = 343, 27  # cuda/conv_tma_ws_shape.h
@@ -120,6 +123,7 @@ RULES = (
     depthwise.tile_rules,
     depthwise.mma_rules,
     depthwise.rules,
+    pointwise.rules,
 )
 
 
@@ -158,6 +162,8 @@ def limits(schedule: ConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
         yield from depthwise.mma_limits(schedule, problem)
     if isinstance(schedule, DepthwiseSchedule):
         yield from depthwise.limits(schedule, problem)
+    if isinstance(schedule, pointwise.SCHEDULES):
+        yield from pointwise.limits(schedule, problem)
 
 
 def _layout(schedule: ConvTmaWsSchedule, problem: ConvProblem) -> Iterator[Violation]:
@@ -251,6 +257,12 @@ def remarks(schedule: ConvSchedule, problem: ConvProblem) -> list[str]:
     if schedule.pipeline not in resources.IN_COPIES or problem.batch == 0:
         return []
     return [copies_told(problem, schedule)]
+
+
+def schedules(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[ConvSchedule]:
+    """What a pool proposes for a signature."""
+    yield from own_schedules(pool, signature, arch)
+    yield from pointwise.schedules(signature, arch)
 
 
 def generic_schedule(signature: ConvSignature, arch: Arch) -> ConvSchedule:

@@ -397,6 +397,8 @@ def bands(signature: ConvSignature, arch: Arch) -> Iterator[BandSchedule]:
         yield replace(made, merged=True)
         for slice_, sharing in ((16, 1), (32, 2)) if n == 64 else ((32, 1),):
             yield replace(made, merged=True, slice=slice_, sharing=sharing)
+    for m, deep in product((192, 256), (64, 32)):  # wide images, and wide windows
+        yield BandSchedule((m, 64, deep), 2, 640, 4)
 
 
 def band_weights(signature: ConvSignature, arch: Arch) -> Iterator[BandWeightSchedule]:

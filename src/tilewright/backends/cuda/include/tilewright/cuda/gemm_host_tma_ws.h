@@ -8,7 +8,8 @@
 
 namespace tw::cuda {
 
-template <class Config> struct HostTmaWs {
+// makes_room: the second-level cache may give up early what nobody is thought to come back for.
+template <class Config, bool makes_room = true> struct HostTmaWs {
   using A = typename Config::A;
   using B = typename Config::B;
   using C = typename Config::C;
@@ -90,7 +91,7 @@ template <class Config> struct HostTmaWs {
   static bool once(const Operand &o, bool lines_first, int64_t size, int64_t times) {
     constexpr int64_t line = 128;
     const bool whole = lines_first || (o.stride * size % line == 0 && int64_t(intptr_t(o.at)) % line == 0);
-    return times <= 4 && whole;
+    return makes_room && times <= 4 && whole;
   }
 
   static TmaWsArgs arguments(const tw_gemm_args &x) {
