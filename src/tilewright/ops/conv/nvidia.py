@@ -8,6 +8,7 @@ padded   the same in copies: of channels or filters that are no whole 8s, memory
 folded   the same of few channels (images): pixels of a row fold into channels, in a copy
 depthwise_tile  a filter for each channel, warps slide square windows over tiles that the copy engine brings
 depthwise  the same of any window: threads slide it over pixels in registers; channels in whole vectors
+gather   whatever else: an implicit GEMM whose operands cp.async gathers piece by piece, wherever they lie
 loops    the floor: any size, stride and element type
 """
 
@@ -21,8 +22,10 @@ from tilewright.dtypes import DTYPES
 from tilewright.ops.base import Violation
 from tilewright.ops.conv import nvidia_bands as bands
 from tilewright.ops.conv import nvidia_depthwise as depthwise
+from tilewright.ops.conv import nvidia_gather as gather
 from tilewright.ops.conv import nvidia_resources as resources
 from tilewright.ops.conv.nvidia_copies import folded, folded_limits, padded, padded_limits
+from tilewright.ops.conv.nvidia_gather_schedules import GatherSchedule
 from tilewright.ops.conv.nvidia_places import (
     LINE_BYTES,
     MOST,
@@ -55,6 +58,7 @@ SCHEDULES: tuple[type[ConvSchedule], ...] = (
     BandWeightSchedule,
     DepthwiseTileSchedule,
     DepthwiseSchedule,
+    GatherSchedule,
     LoopsSchedule,
 )
 MOST_STRIDE = 8  # from pixel to pixel of a walk
@@ -109,6 +113,7 @@ RULES = (
     bands.weight_rules,
     depthwise.tile_rules,
     depthwise.rules,
+    gather.rules,
 )
 
 
@@ -143,6 +148,8 @@ def limits(schedule: ConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
         yield from depthwise.tile_limits(schedule, problem)
     if isinstance(schedule, DepthwiseSchedule):
         yield from depthwise.limits(schedule, problem)
+    if isinstance(schedule, GatherSchedule):
+        yield from gather.limits(schedule, problem)
 
 
 def _layout(schedule: ConvTmaWsSchedule, problem: ConvProblem) -> Iterator[Violation]:

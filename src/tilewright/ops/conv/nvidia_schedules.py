@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
+from tilewright.ops.conv.nvidia_gather_schedules import gathers
 from tilewright.ops.conv.nvidia_resources import K_BYTES, Pair, Shape, chunk_columns, most_stages, sizes
 from tilewright.ops.conv.schedule import SHAPES, ConvSchedule, LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature
@@ -314,6 +315,7 @@ def schedules(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[ConvS
     yield from band_weights(signature, arch)
     yield from depthwise_tiles(signature, arch)
     yield from depthwise(signature)
+    yield from gathers(signature, arch)
     yield LoopsSchedule()
 
 
