@@ -11,8 +11,8 @@ from _h200_operands import Wrong
 
 from tilewright.ops.conv import ConvProblem
 
-TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-SUM_ERROR, ROUNDING = 2e-5, {"bf16": 2.0**-8, "fp16": 2.0**-11}
+TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+SUM_ERROR, ROUNDING = 2e-5, {"bf16": 2.0**-8, "fp16": 2.0**-11, "fp32": 2.0**-23}
 
 
 class ConvOperands:

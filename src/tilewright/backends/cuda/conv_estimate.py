@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.backends.cuda import gemm_estimate
+from tilewright.backends.cuda import conv_estimate_gather, gemm_estimate
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.nvidia_bands import band_kinds, band_rows, side_by_side
 from tilewright.ops.conv.nvidia_copies import folded, folded_elements, padded, padded_elements
+from tilewright.ops.conv.nvidia_gather_schedules import GatherSchedule
 from tilewright.ops.conv.nvidia_places import merged_groups, odd_columns, ragged
 from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
@@ -85,6 +86,8 @@ def seconds(spec: KernelSpec, problem: ConvProblem) -> float:
         return _depthwise_tile(spec.schedule, problem)
     if isinstance(spec.schedule, DepthwiseSchedule):
         return _depthwise(spec.schedule, problem)
+    if isinstance(spec.schedule, GatherSchedule):
+        return conv_estimate_gather.seconds(spec, spec.schedule, problem)
     return START + max(problem.flops / 2 / LOOP_RATE, problem.gemm[2] * LOOP_STEP)
 
 

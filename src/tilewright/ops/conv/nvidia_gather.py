@@ -8,7 +8,15 @@ from math import prod
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import Violation
-from tilewright.ops.conv.nvidia_gather_schedules import STAGES, GatherSchedule, Side, shared_bytes, sides, unit_columns
+from tilewright.ops.conv.nvidia_gather_schedules import (
+    STAGES,
+    GatherSchedule,
+    Side,
+    shared_bytes,
+    sides,
+    together,
+    unit_columns,
+)
 from tilewright.ops.conv.nvidia_places import MOST, violation
 from tilewright.ops.conv.nvidia_resources import sizes
 from tilewright.ops.conv.problem import ConvProblem, Sizes
@@ -122,7 +130,7 @@ def tiles(schedule: GatherSchedule, p: ConvProblem) -> int:
 
 def parts_of_k(schedule: GatherSchedule, size: int, tiles_: int, steps: int, processors: int) -> int:
     """Blocks that share a tile; `deal` in conv_host_gather.h."""
-    (m, n, k), room = schedule.tile, processors * schedule.together
+    (m, n, k), room = schedule.tile, processors * together(size, schedule)
     step, sums = m * n * k / (1.7e11 if size == 4 else 8e11), m * n * 8 / 2.5e12
     best, least, parts = 1, 0.0, 1
     while parts == 1 or (tiles_ * parts <= room and parts * PARTS_STEPS <= steps):

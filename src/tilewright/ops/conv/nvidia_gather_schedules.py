@@ -49,11 +49,6 @@ class GatherSchedule:
         """Of a thread."""
         return self.tile[0] * self.tile[1] // self.threads
 
-    @property
-    def together(self) -> int:
-        """Blocks of one multiprocessor, at least; `ConvGather::together`."""
-        return max(1, (512 if self.sums <= 32 else 256) // self.threads)
-
     def label(self) -> str:
         warps, vectors = sizes(self.warp_grid[:2]), sizes(self.vectors)
         return f"{self.pipeline}_{sizes(self.tile)}_warps{warps}_stages{self.stages}_vectors{vectors}"
@@ -99,6 +94,12 @@ def sides(signature: ConvSignature, schedule: GatherSchedule) -> tuple[Side, Sid
     along = along_k(signature.variant, schedule.pipeline)
     (m, n, k), size = schedule.tile, DTYPES[signature.dtype].bytes
     return Side(size, m, k, along[0], schedule.vectors[0]), Side(size, n, k, along[1], schedule.vectors[1])
+
+
+def together(size: int, schedule: GatherSchedule) -> int:
+    """Blocks of one multiprocessor, at least, of elements of so many bytes; `ConvGather::together`."""
+    single = min(schedule.vectors) * size < 4
+    return max(1, (256 if schedule.sums > 32 else 384 if single else 512) // schedule.threads)
 
 
 def along_k(variant: str, pipeline: str) -> tuple[bool, bool]:

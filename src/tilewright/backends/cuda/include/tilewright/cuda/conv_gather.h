@@ -198,7 +198,8 @@ template <class S, class Config> struct GatherEnd {
         const int number = x.inner.quotient(line);
         at = int(walk.tap(number).weights + unsigned(line - number * int(x.inner.by)) * x.e_column);
       }
-      store_shared(columns() + i, line < x.n ? at : outside);
+      if (line >= x.n) at = outside;
+      store_shared(columns() + i, at);
     }
   }
 

@@ -98,7 +98,9 @@ template <class Config> struct ConvGather {
   static constexpr int row_bytes = 4 + 8 * Config::num_d;
   static constexpr int shared_bytes = rows_at + BM * row_bytes + BN * 4;
   // Blocks of a multiprocessor, at least: the compiler keeps to the registers that leaves.
-  static constexpr int sums = BM * BN / threads, at_once = sums <= 32 ? 512 : 256;
+  // What is on its way through registers needs some.
+  static constexpr int sums = BM * BN / threads;
+  static constexpr int at_once = sums > 32 ? 256 : A::single || B::single ? 384 : 512;
   static constexpr int together = at_once > threads ? at_once / threads : 1;
   static_assert(warp_m % Config::unit_m == 0, "a warp's part is whole units");
   static_assert(Stages >= 3, "what comes through registers is stored a step later");
