@@ -15,6 +15,7 @@ from tilewright.backends.cuda.conv import PIPELINES
 from tilewright.inspect import demand_promises
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.conv import ConvProblem
+from tilewright.ops.conv.nvidia_gather_schedules import GatherSchedule
 from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
     BandWeightSchedule,
@@ -34,6 +35,8 @@ CASES: dict[str, tuple[str, Any]] = {
     "band_weight": ("backward_weight", BandWeightSchedule(192, 3, 320)),
     "depthwise_tile": ("backward_weight", DepthwiseTileSchedule(3, 2, 8, 2, 32)),
     "depthwise": ("forward", DepthwiseSchedule(3, 1, 7)),
+    "gather": ("backward_data", GatherSchedule("gather", (64, 64, 32), (2, 2, 1), 4, (1, 8))),
+    "gather_planes": ("backward_weight", GatherSchedule("gather_planes", (64, 64, 32), (2, 2, 1), 4)),
     "loops": ("backward_weight", LoopsSchedule()),
 }
 

@@ -14,6 +14,7 @@ from tilewright.arch import arch
 from tilewright.backends.base import backend
 from tilewright.ops import KernelSpec
 from tilewright.ops.conv.amd_schedules import CkTileConvSchedule
+from tilewright.ops.conv.nvidia_gather_schedules import GatherSchedule
 from tilewright.ops.conv.schedule import LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature
 from tilewright.ops.gemm import (
@@ -86,6 +87,12 @@ SPECS = {
     ),
     "conv_cuda_loops": KernelSpec(
         "conv", ConvSignature("forward", 2, "bf16", "fp32", "bf16", "fp32", "Relu", 2), LoopsSchedule(), "sm_80"
+    ),
+    "conv_cuda_gather": KernelSpec(
+        "conv",
+        ConvSignature("backward_data", 3, "bf16", "fp32", "bf16", "bf16"),
+        GatherSchedule("gather_planes", (64, 64, 32), (2, 2, 1), 4, (1, 8)),
+        "sm_80",
     ),
     "conv_hip_loops": KernelSpec(
         "conv", ConvSignature("backward_data", 2, "bf16", "fp32", "bf16", "bf16"), LoopsSchedule(), "gfx1100"

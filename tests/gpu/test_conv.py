@@ -22,6 +22,7 @@ from tilewright.dispatch import kernels
 from tilewright.errors import TilewrightError
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv import ConvProblem, ConvSignature
+from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem_rules import problem_violations
 from tilewright.ops.conv.spec import accumulator
 
@@ -39,6 +40,7 @@ class Case:
     dtype: str = "bf16"
     epilogue: str = "PassThrough"
     num_d: int = 0
+    first: bool = False  # in memory that is channels-first
 
     @property
     def signature(self) -> ConvSignature:
@@ -82,14 +84,19 @@ def drawn(rng: random.Random, case: Case) -> ConvProblem:
         groups = channels = filters = rng.choice((8, 24, 136))
     if kind == "few":
         channels = rng.choice((1, 3, 4))
+    if case.first:  # whatever lies side by side there, it is no channels
+        channels, filters = channels + groups * rng.choice((0, 1)), filters + groups * rng.choice((0, 3))
     window = each(1, 3, 3, 5, 7) if rng.random() < 0.3 else (rng.choice((1, 3, 3, 5, 7)),) * case.spatial
     size = tuple(rng.choice((5, 9, 14, 23)) for _ in range(case.spatial))
     stride, dilation, before = each(1, 1, 1, 2), each(1, 1, 1 if plain else 2), each(0, 1, 2, 3)
-    return ConvProblem(
+    one = ConvProblem(
         rng.choice((1, 2, 5)), channels, filters, size, window, groups, stride, dilation, before,
         before if plain else each(0, 1, 2), case.variant, case.dtype, epilogue=case.epilogue, num_d=case.num_d,
         full_d=rng.randrange(case.num_d + 1),
     )  # fmt: skip
+    if not case.first:
+        return one
+    return one.laid(**{f"{name}_strides": channels_first(getattr(one, f"{name}_shape")) for name in "xwy"})
 
 
 CASES = [
@@ -99,6 +106,9 @@ CASES = [
     *(Case(variant, 2, "fp32") for variant in VARIANTS),
     Case("forward", 2, "bf16", "Relu", 1),
     Case("forward", 3, "bf16", "Gelu", 2),
+    *(Case(variant, 2, "fp32", first=True) for variant in VARIANTS),
+    Case("forward", 3, "int8", first=True),
+    Case("forward", 2, "bf16", "Relu", 1, first=True),
 ]
 
 
@@ -134,7 +144,9 @@ def test_every_pipeline(case: Case, arch: str) -> None:
                 found.append(f"{spec.name} {problem.describe()}: {text}")
     assert found == []
     assert "loops" in ran
-    assert case.dtype == "fp32" or "tma_ws" in ran
+    assert "gather" in ran
+    assert "gather_planes" in ran
+    assert case.dtype == "fp32" or case.first or "tma_ws" in ran
 
 
 LAYOUTS, GROUPS = ("channels_last", "channels_first"), (1, 4, 32)

@@ -8,6 +8,8 @@ executed, and one whose digest, features or arrays do not fit is an error that s
 A model speaks where it was trained: for its op and target, on a device it knows, for signatures and words it has seen
 and problems within the range of its training.  Elsewhere it says why not, and the estimate decides.  Of the kernels it
 orders those whose estimate is within `far` of the lowest: it was trained on no others, and need not save the hopeless.
+Kernels with words it has not seen are newer than it: where one of them has the lowest estimate, that decides; else they
+are left out, and its choice among the others is what it was.
 """
 
 from __future__ import annotations
@@ -167,9 +169,11 @@ class Model:
         if not np.isfinite(estimates).all():
             return "an estimate is no number"
         near = self.near(estimates)
-        new = next((pool.new[one] for one in near.tolist() if one in pool.new), ()) if pool.new else ()
-        if new:
-            return f"it has not seen {', '.join(new)}"
+        if pool.new:
+            best = int(np.argmin(estimates))
+            if best in pool.new:
+                return f"it has not seen {', '.join(pool.new[best])}"
+            near = near[[one not in pool.new for one in near.tolist()]]  # the lowest is left
         asked = Asked(problem, units, self.frame.of_problem(problem), estimates)
         return self.outside(asked) or self.seconds(asked, pool, near)
 

@@ -126,6 +126,7 @@ def shared_bytes(signature: ConvSignature, schedule: GatherSchedule) -> int:
 # Tile and warps.
 Tiles = tuple[tuple[int, int, Pair], ...]
 _PIXELS: Tiles = ((128, 128, (2, 4)), (128, 64, (4, 2)), (64, 64, (2, 2)), (128, 32, (4, 1)), (128, 16, (4, 1)))
+_BYTES: Tiles = (*_PIXELS[:3], (128, 32, (8, 1)), (128, 16, (8, 1)))  # as many registers hold fewer on their way
 _WEIGHTS: Tiles = ((128, 128, (2, 4)), (64, 128, (2, 4)), (64, 64, (2, 2)), (16, 64, (1, 4)))
 _PLAIN_PIXELS: Tiles = ((128, 128, (2, 2)), (128, 64, (4, 1)), (64, 64, (2, 2)), (128, 32, (4, 1)))
 _PLAIN_WEIGHTS: Tiles = ((128, 128, (2, 2)), (64, 128, (2, 2)), (64, 64, (2, 2)), (32, 64, (2, 2)))
@@ -147,7 +148,8 @@ def _vectors(signature: ConvSignature) -> Iterator[tuple[str, Pair]]:
 def gathers(signature: ConvSignature, arch: Arch) -> Iterator[GatherSchedule]:
     """A few tiles, each for the alignments that there are."""
     weight, plain = signature.variant == "backward_weight", signature.dtype == "fp32"
-    tiles = (_PLAIN_WEIGHTS if weight else _PLAIN_PIXELS) if plain else (_WEIGHTS if weight else _PIXELS)
+    pixels = _PLAIN_PIXELS if plain else _BYTES if signature.dtype == "int8" else _PIXELS
+    tiles = pixels if not weight else _PLAIN_WEIGHTS if plain else _WEIGHTS
     for pipeline, vectors in _vectors(signature):
         for m, n, warps in tiles:
             yield GatherSchedule(pipeline, (m, n, 64 // DTYPES[signature.dtype].bytes), (*warps, 1), 4, vectors)
