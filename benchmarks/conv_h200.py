@@ -8,9 +8,10 @@
     python benchmarks/conv_h200.py --dtype fp32             another element type of both, cuDNN without TF32
     python benchmarks/conv_h200.py --dry-run                a rehearsal without a GPU: nothing of it means anything
 
-bf16, channels-last where nothing else is said (results of other types lie in files that end in these), the cache cold.  Every kernel is checked against a float64 convolution
-before it is timed.  How the time is taken says _cuda_timing.py.  Default: what the registry selects with nothing
-measured.  Measured: the fastest of a race of its own; the numbers reported come from another race.
+bf16, channels-last where nothing else is said (results of other types lie in files named after them), the cache cold.
+Every kernel is checked against a float64 convolution before it is timed.  How the time is taken says _cuda_timing.py.
+Default: what the registry selects with nothing measured.  Measured: the fastest of a race of its own; the numbers
+reported come from another race.
 """
 
 from __future__ import annotations

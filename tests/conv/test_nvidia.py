@@ -139,7 +139,9 @@ def test_a_residual_whose_channels_lie_apart_is_gathered() -> None:
 
 
 @pytest.mark.parametrize("target", [ARCH, "sm_80"])
-@pytest.mark.parametrize(("channels", "filters", "groups"), [(64, 64, 1), (51, 77, 1), (3, 64, 1), (35, 21, 7), (32, 64, 4)])
+@pytest.mark.parametrize(
+    ("channels", "filters", "groups"), [(64, 64, 1), (51, 77, 1), (3, 64, 1), (35, 21, 7), (32, 64, 4)]
+)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("dtype", ["fp32", "int8", "bf16"])
 def test_the_floor_is_for_what_nobody_else_takes(

@@ -125,7 +125,9 @@ def test_kernels_newer_than_a_model_do_not_silence_it_unless_the_estimate_has_th
     words = {name: tuple(each) for name, each in known.card.vocabulary.items()}
     newer = next(one for one in words["pipeline"] if one not in (wanted, guessed.schedule.pipeline))
     # The new one's word takes the place of nothing: -1, which the stump sends to the low side.
-    put(shelf, model(wanted, vocabulary=words | {"pipeline": tuple(w if w != newer else "" for w in words["pipeline"])}))
+    put(
+        shelf, model(wanted, vocabulary=words | {"pipeline": tuple(w if w != newer else "" for w in words["pipeline"])})
+    )
     chosen = Registry(TARGET).select(PROBLEM)
     assert (chosen.tier, chosen.spec.schedule.pipeline) == ("model", wanted), "what it knows is ordered as before"
     told = Registry(TARGET).explain(PROBLEM)

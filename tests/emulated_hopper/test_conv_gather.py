@@ -1,4 +1,4 @@
-"""Convolutions of gathered operands on the emulated GPU: problems drawn by seed, of every direction, type and memory."""
+"""Convolutions of gathered operands on the emulated GPU: drawn problems of every direction, type and memory."""
 
 from __future__ import annotations
 

@@ -44,7 +44,9 @@ def rules(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Itera
         yield Violation("nv-tile-k", f"tile_k {k} is not 64 or 128 bytes of {signature.dtype}", f"use {64 // size}")
         return
     if m % (along_m * UNIT_ROWS) or n % (along_n * columns):
-        message = f"tile {sizes(schedule.tile)} over {along_m}x{along_n} warps is not whole units of {UNIT_ROWS}x{columns}"
+        message = (
+            f"tile {sizes(schedule.tile)} over {along_m}x{along_n} warps is not whole units of {UNIT_ROWS}x{columns}"
+        )
         yield Violation("nv-warp-part", message, "use a tile that each warp gets whole units of")
         return
     for what, side in zip("AB", sides(signature, schedule), strict=True):
@@ -101,7 +103,10 @@ def limits(schedule: GatherSchedule, problem: ConvProblem) -> Iterator[Violation
     for (shape, channels), strides in zip(
         (*shapes, (p.y_shape, p.group_filters)), (p.x_strides, p.w_strides, p.y_strides), strict=True
     ):
-        if sum((one - 1) * abs(apart) for one, apart in zip((*shape[:-1], channels), strides, strict=True) if one) >= MOST:
+        if (
+            sum((one - 1) * abs(apart) for one, apart in zip((*shape[:-1], channels), strides, strict=True) if one)
+            >= MOST
+        ):
             yield violation("nv-gather", "elements of one operand lie 2^31 or more apart")
     x, y, w = ((getattr(p, f"{one}_strides"), p.group_filters if one == "y" else p.group_channels) for one in "xyw")
     for vector, (strides, channels) in zip(
@@ -130,15 +135,15 @@ def tiles(schedule: GatherSchedule, p: ConvProblem) -> int:
 
 def parts_of_k(schedule: GatherSchedule, size: int, tiles_: int, steps: int, processors: int) -> int:
     """Blocks that share a tile; `deal` in conv_host_gather.h."""
-    (m, n, k), room = schedule.tile, processors * together(size, schedule)
+    m, n, k = schedule.tile
     step, sums = m * n * k / (1.7e11 if size == 4 else 8e11), m * n * 8 / 2.5e12
-    best, least, parts = 1, 0.0, 1
-    while parts == 1 or (tiles_ * parts <= room and parts * PARTS_STEPS <= steps):
+    best, least = 1, 0.0
+    for full in range(together(size, schedule) + 1):
+        parts = max(1, min(processors * full // tiles_ if full else 1, steps // PARTS_STEPS))
         high = -(-tiles_ * parts // processors)
         seconds = -(-steps // parts) * step * (high if high > 1 else 1.3)
         if parts > 1:
             seconds += 3e-6 + tiles_ * parts * sums
-        if parts == 1 or seconds < least:
+        if full == 0 or seconds < least:
             best, least = parts, seconds
-        parts += 1
     return -(-steps // -(-steps // best))

@@ -2,9 +2,10 @@
 // that leave to wherever they belong.
 #pragma once
 #include <tilewright/cuda/conv_gather_walk.h>
-#include <tilewright/cuda/gemm_multistage.h>
 
 #ifdef __CUDACC__
+#include <tilewright/cuda/gemm_multistage.h>
+
 namespace tw {
 
 // What each k of a stage says, for all stages under way.  Warps take turns in working it out, one stage before it is
@@ -297,18 +298,18 @@ template <class S, class Config> struct GatherBlock : MultistageBlock<S, Config>
     unsigned *words = x.flags + 2 * s.tile;
     if (thread_index() == 0) meet(words, unsigned(parts));
     block_barrier();
-    add_up<S::threads, Sum>(
-        first, tile, Stretch(tile / 4, s.part, parts), parts, thread_index(), [&](int index, const float4 &total) {
-          const int row = index * 4 / S::BN, column = index * 4 % S::BN;
-          const Sum sums[4] = {from_word<Sum>(total.x), from_word<Sum>(total.y), from_word<Sum>(total.z),
-                               from_word<Sum>(total.w)};
-          if (x.wide) return end.store(sums, row, column);
+    add_up<S::threads, Sum>(first, tile, Stretch(tile / 4, s.part, parts), parts, thread_index(),
+                            [&](int index, const float4 &total) {
+                              const int row = index * 4 / S::BN, column = index * 4 % S::BN;
+                              const Sum sums[4] = {from_word<Sum>(total.x), from_word<Sum>(total.y),
+                                                   from_word<Sum>(total.z), from_word<Sum>(total.w)};
+                              if (x.wide) return end.store(sums, row, column);
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const Sum one[1] = {sums[i]};
-            end.store(one, row, column + i);
-          }
-        });
+                              for (int i = 0; i < 4; ++i) {
+                                const Sum one[1] = {sums[i]};
+                                end.store(one, row, column + i);
+                              }
+                            });
     if (thread_index() == 0) part(words, unsigned(parts));
   }
 

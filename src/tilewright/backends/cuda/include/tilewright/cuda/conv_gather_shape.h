@@ -21,13 +21,13 @@ constexpr int gather_strides = 8, gather_bits = 30;  // a stride of backward_dat
 
 // Width, height or depth.  Strides of tensors in elements, modulo 2^32: only what is there must fit.
 struct GatherAxis {
-  Divider grid;                 // places
-  Divider apart;                // gathered pixels between neighbouring taps
-  int step, extent;             // gathered pixels from place to place, and of the tensor
-  int backwards;                // later taps lie before earlier ones
-  int inside, spread;           // pixels of the tensor the places lie in, and from place to place
-  unsigned gathered, pitch;     // stride of the gathered tensor, from pixel to pixel and from tap to tap
-  unsigned place, tap;          // stride from place to place of the tensor they lie in, and from tap to tap of w
+  Divider grid;                        // places
+  Divider apart;                       // gathered pixels between neighbouring taps
+  int step, extent;                    // gathered pixels from place to place, and of the tensor
+  int backwards;                       // later taps lie before earlier ones
+  int inside, spread;                  // pixels of the tensor the places lie in, and from place to place
+  unsigned gathered, pitch;            // stride of the gathered tensor, from pixel to pixel and from tap to tap
+  unsigned place, tap;                 // stride from place to place of the tensor they lie in, and from tap to tap of w
   Divider taps[gather_strides];        // of a class; none count as one, of no channels
   int first[gather_strides];           // the pixel that the first tap of the first place meets
   unsigned first_tap[gather_strides];  // in elements of w
@@ -40,18 +40,18 @@ struct ConvGatherArgs {
   const void *a, *b;
   void *e;
   const void *d[TW_CONV_MAX_D];
-  float *partial;   // split-K: a tile of sums for each block
-  unsigned *flags;  // zero before a launch and after it
-  long long a_group, b_group, e_group, d_group[TW_CONV_MAX_D];      // from group to group, in elements
+  float *partial;                                               // split-K: a tile of sums for each block
+  unsigned *flags;                                              // zero before a launch and after it
+  long long a_group, b_group, e_group, d_group[TW_CONV_MAX_D];  // from group to group, in elements
   long long d_image[TW_CONV_MAX_D], d_place[TW_CONV_MAX_D][3], d_column[TW_CONV_MAX_D];
-  int m, n, places;                // lines of A and of B of a group; places of a class, with those beyond the edge
-  Divider tiles_n, inner;          // of a group; channels (filters) of a tap
+  int m, n, places;        // lines of A and of B of a group; places of a class, with those beyond the edge
+  Divider tiles_n, inner;  // of a group; channels (filters) of a tap
   unsigned gathered_image, place_image;
-  unsigned a_inner, b_inner;       // from channel to channel of a tap
-  unsigned line;                   // from line to line of the operand whose lines are no places and no taps
-  unsigned e_row, e_column;        // backward_weight: filters; channels
-  int wide, down;                  // results leave in words along columns; one by one along rows
-  GatherAxis axes[3];              // width, height, depth
+  unsigned a_inner, b_inner;  // from channel to channel of a tap
+  unsigned line;              // from line to line of the operand whose lines are no places and no taps
+  unsigned e_row, e_column;   // backward_weight: filters; channels
+  int wide, down;             // results leave in words along columns; one by one along rows
+  GatherAxis axes[3];         // width, height, depth
 };
 
 // How an operand comes into shared memory.  AlongK: neighbouring threads read along k, else along lines.  Vector: bytes

@@ -42,7 +42,9 @@ template <class Config> struct HostConvGather {
     return {};
   }
   // Of sums that blocks share: where there are so many tiles that none is shared, nothing.
-  static int64_t workspace(const tw_conv_args &x) { return tiles(x) * 2 <= double(Deals::most_blocks) ? Deals::bytes : 0; }
+  static int64_t workspace(const tw_conv_args &x) {
+    return tiles(x) * 2 <= double(Deals::most_blocks) ? Deals::bytes : 0;
+  }
   static constexpr LaunchShape shape() { return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes)}; }
 
   static int run(const tw_conv_args &x, const Loaded::Place &place, void *workspace, void *stream) {
@@ -162,17 +164,21 @@ template <class Config> struct HostConvGather {
   static int64_t deal(TileOrder &order, const Loaded::Place &place) {
     constexpr int limit = Deals::most_blocks / S::together;
     const int64_t processors = place.multiprocessors > limit ? limit : place.multiprocessors;
-    const int64_t room = processors * (place.together < S::together ? place.together : S::together);
+    const int64_t together = place.together < S::together ? place.together : S::together;
     const int64_t tiles = int64_t(order.tiles_m) * order.tiles_n * order.batch;
     constexpr double alone = 1.3, meet = 3e-6, sums = double(S::BM) * S::BN * 8 / 2.5e12;
     constexpr double step = double(S::BM) * S::BN * S::BK / (sizeof(In) == 4 ? 1.7e11 : 8e11);
     int64_t best = 1;
     double least = 0;
-    for (int64_t parts = 1; parts == 1 || (tiles * parts <= room && parts * 4 <= order.steps); ++parts) {
+    // As many as fill all multiprocessors once, twice and so on; of at least four steps.
+    for (int64_t full = 0; full <= together; ++full) {
+      int64_t parts = full ? processors * full / tiles : 1;
+      if (parts > order.steps / 4) parts = order.steps / 4;
+      if (full ? parts < 2 : parts < 1) parts = 1;
       const int64_t high = ceil_div(tiles * parts, processors);
       double seconds = double(ceil_div(order.steps, parts)) * step * (high > 1 ? double(high) : alone);
       if (parts > 1) seconds += meet + double(tiles * parts) * sums;
-      if (parts == 1 || seconds < least) least = seconds, best = parts;
+      if (full == 0 || seconds < least) least = seconds, best = parts;
     }
     order.share = int(ceil_div(order.steps, best));
     order.parts = int(ceil_div(order.steps, order.share));
