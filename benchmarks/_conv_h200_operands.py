@@ -58,7 +58,7 @@ class ConvOperands:
             value = self._call(*(one.double() for one in (self.x, self.w, self.y))).float()
             bias, self.bias = self.bias, None if self.bias is None else self.bias.abs()
             tolerance = (
-                self._call(*(one.float().abs_() for one in (self.x, self.w, self.y)))
+                self._call(*(one.float().abs() for one in (self.x, self.w, self.y)))
                 .mul_(SUM_ERROR)
                 .add_(value.abs(), alpha=ROUNDING[self.problem.dtype])
             )

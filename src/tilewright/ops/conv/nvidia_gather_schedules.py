@@ -17,7 +17,7 @@ from tilewright.ops.conv.nvidia_resources import Pair, Shape, sizes
 from tilewright.ops.conv.schedule import SHAPES
 from tilewright.ops.conv.spec import ConvSignature
 
-STAGES = range(3, 9)
+STAGES, AHEAD = range(3, 9), 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def shared_bytes(signature: ConvSignature, schedule: GatherSchedule) -> int:
     (m, n, k), both = schedule.tile, sides(signature, schedule)
     ring = max(schedule.stages * sum(one.stage_bytes for one in both), schedule.warp_grid[0] * 16 * n * 4)
     grain = min(1 if one.single else one.piece_k for one in both)
-    return ring + schedule.stages * (k // grain) * 16 + m * (4 + 8 * signature.num_d) + n * 4
+    return ring + 2 * AHEAD * (k // grain) * 16 + m * (12 + 8 * signature.num_d) + n * 12
 
 
 # Tile and warps.

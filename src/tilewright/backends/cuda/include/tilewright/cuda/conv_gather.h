@@ -8,29 +8,28 @@
 
 namespace tw {
 
-// What each k of a stage says, for all stages under way.  Warps take turns in working it out, one stage before it is
-// asked for; a barrier lies in between.
+// What each k says, of the steps to come.  All threads work it out for several steps at a time, as many ahead; barriers lie
+// in between.
 template <class S> struct GatherTable {
   const GatherWalk<S> &walk;
   char *shared;
   int k, end;  // the first of the walk, and where it ends
 
-  TW_GPU void work_out(int number) const {
-    const int slot = number % S::Stages;
-    for (int i = thread_index() % 32; i < S::entries; i += 32) {
+  template <int Steps> TW_GPU void work_out(int number) const {
+#pragma unroll 1
+    for (int i = thread_index(); i < Steps * S::entries; i += S::threads) {
+      const int step = number + i / S::entries, entry = i % S::entries;
       Said a, b;
-      walk.of_k(k + number * S::BK + i * S::grain, end, a, b);
-      store_shared(shared + (slot * S::entries + i) * 8, a);
-      store_shared(shared + S::table_bytes / 2 + (slot * S::entries + i) * 8, b);
+      walk.of_k(k + step * S::BK + entry * S::grain, end, a, b);
+      const int at = (step % (2 * S::ahead) * S::entries + entry) * 8;
+      store_shared(shared + at, a);
+      store_shared(shared + S::table_bytes / 2 + at, b);
     }
   }
-  // Of the stages that are fetched before the first multiplication, and of the next one.
-  TW_GPU void begin() const {
-    for (int number = thread_index() / 32; number < S::Stages; number += S::warps) work_out(number);
-    block_barrier();
-  }
-  TW_GPU void after(int number) const {
-    if (number + 1 >= S::Stages && thread_index() / 32 == (number + 1) % S::warps) work_out(number + 1);
+  TW_GPU void begin() const { work_out<2 * S::ahead>(0); }
+  // Beside the fetch of a step.
+  TW_GPU void beside(int number) const {
+    if (number % S::ahead == 0 && number > 0) work_out<S::ahead>(number + S::ahead);
   }
 };
 
@@ -46,22 +45,23 @@ template <class S, class O, bool First> struct GatherSide {
   uint32_t held[O::single ? O::lines * O::ks * O::piece_k : 1];  // on its way through registers
   int held_for = -1;
 
-  TW_GPU GatherSide(const void *operand, const GatherTable<S> &k_table, int line, int steps, char *ring_at)
+  // `lines`: what those of the tile say, in shared memory.
+  TW_GPU GatherSide(const void *operand, const GatherTable<S> &k_table, const char *lines, int steps, char *ring_at)
       : from(static_cast<const char *>(operand)), table(k_table), ring(ring_at), left(steps) {
     const int thread = thread_index(), along = thread % O::across, other = thread / O::across;
     line0 = O::AlongK ? other : along * O::piece_lines;
     k0 = O::AlongK ? along * O::piece_k : other * O::piece_k;
 #pragma unroll
     for (int i = 0; i < O::lines; ++i) {
-      const int at = line + line0 + i * O::line_step;
-      said[i] = First ? table.walk.of_line_a(at) : table.walk.of_line_b(at);
+      const int at = line0 + i * O::line_step;
+      said[i] = dealt(at, 0) ? load_shared<Said>(lines + at * 8) : Said{0, 0};
     }
   }
 
   static TW_GPU int next_stage(int stage) { return stage == S::Stages - 1 ? 0 : stage + 1; }
   TW_GPU Said of_k(int k) const {
     const char *mine = table.shared + (First ? 0 : S::table_bytes / 2);
-    return load_shared<Said>(mine + (number % S::Stages * S::entries + k / S::grain) * 8);
+    return load_shared<Said>(mine + (number % (2 * S::ahead) * S::entries + k / S::grain) * 8);
   }
   static TW_GPU int place(int line, int k) {
     if constexpr (O::plain) return O::Place::at(k, 0) + line * 4;
@@ -140,7 +140,7 @@ template <class S, class O, bool First> struct GatherSide {
     if constexpr (Part == Parts - 1) fetched();
   }
   TW_GPU void fetched() {
-    if constexpr (First) table.after(number);
+    if constexpr (First) table.beside(number);
     ++number;
     --left;
     into = next_stage(into);
@@ -175,15 +175,18 @@ template <class S, class Config> struct GatherEnd {
   TW_GPU int *columns() const { return rows() + S::BM; }
   TW_GPU long long *d_rows(int t) const { return reinterpret_cast<long long *>(shared) + t * S::BM; }
 
-  // By all threads; a barrier must follow.
-  TW_GPU void work_out(const GatherWalk<S> &walk, int row0) const {
+  // What lines of the tile say, and where its rows and columns lie: by all threads, and a barrier must follow.
+  TW_GPU void work_out(const GatherWalk<S> &walk, int row0, char *lines) const {
+#pragma unroll 1
     for (int i = thread_index(); i < S::BM; i += S::threads) {
       const int line = row0 + i;
       int at = outside;
+      Said said = walk.no_line_a();
       if constexpr (S::weight) {
-        if (line < x.m) at = int(unsigned(line) * x.e_row);
+        if (line < x.m) at = int(unsigned(line) * x.e_row), said = walk.of_line_a(line);
       } else if (line < x.m) {
         const auto place = walk.digits(line);
+        said = walk.gathered(place);
         if (walk.inside(place)) at = int(walk.own(place));
 #pragma unroll
         for (int t = 0; t < num_d; ++t)
@@ -191,7 +194,9 @@ template <class S, class Config> struct GatherEnd {
                                           place.at[2] * x.d_place[t][2] + place.at[3] * x.d_image[t]);
       }
       store_shared(rows() + i, at);
+      store_shared(lines + i * 8, said);
     }
+#pragma unroll 1
     for (int i = thread_index(); i < S::BN; i += S::threads) {
       const int line = column0 + i;
       int at = int(unsigned(line) * x.e_column);
@@ -201,6 +206,7 @@ template <class S, class Config> struct GatherEnd {
       }
       if (line >= x.n) at = outside;
       store_shared(columns() + i, at);
+      store_shared(lines + (S::BM + i) * 8, walk.of_line_b(line));
     }
   }
 
@@ -330,15 +336,16 @@ template <class S, class Config> TW_GPU void conv_gather(const ConvGatherArgs &x
   const int begin = s.k0 * S::BK, end_k = s.k1 * S::BK < walk.deep ? s.k1 * S::BK : walk.deep;
   const int steps = begin < end_k ? (end_k - begin + S::BK - 1) / S::BK : 0;
   const GatherTable<S> table{walk, shared + S::table_at, begin, end_k};
+  const GatherEnd<S, Config> end(x, group, shared + S::rows_at, column0);
+  char *lines = shared + S::lines_at;
+  end.work_out(walk, s.m * S::BM, lines);
   table.begin();
-  GatherSide<S, typename S::A, true> a(static_cast<const T *>(x.a) + group * x.a_group, table, s.m * S::BM, steps,
-                                       shared);
-  GatherSide<S, typename S::B, false> b(static_cast<const T *>(x.b) + group * x.b_group, table, column0, steps,
-                                        shared + S::A::stage_bytes);
+  block_barrier();
+  GatherSide<S, typename S::A, true> a(static_cast<const T *>(x.a) + group * x.a_group, table, lines, steps, shared);
+  GatherSide<S, typename S::B, false> b(static_cast<const T *>(x.b) + group * x.b_group, table, lines + S::BM * 8,
+                                        steps, shared + S::A::stage_bytes);
   GatherBlock<S, Config> block;
   block.run(a, b, steps);
-  const GatherEnd<S, Config> end(x, group, shared + S::rows_at, column0);
-  end.work_out(walk, s.m * S::BM);
   if (x.order.parts > 1) block.leave_together(shared, x, s, end);
   else block.leave(shared, end);
 }

@@ -91,11 +91,12 @@ template <class Config> struct ConvGather {
   using Sum = typename sum_of<typename Config::A>::type;
   static constexpr int stage_bytes = A::stage_bytes + B::stage_bytes, ring_bytes = Stages * stage_bytes;
   static constexpr int sheet_rows = Config::warps_m * Config::unit_m, sheet_bytes = sheet_rows * BN * 4;
-  // Behind these: what each k says, for every stage, of A and of B; where rows and columns of results lie.
+  // Behind these: what each k says, of A and of B; what lines say; where rows and columns of results lie.
   static constexpr int table_at = ring_bytes > sheet_bytes ? ring_bytes : sheet_bytes;
   static constexpr int grain = A::grain < B::grain ? A::grain : B::grain, entries = BK / grain;
-  static constexpr int table_bytes = Stages * entries * 16, rows_at = table_at + table_bytes;
-  static constexpr int row_bytes = 4 + 8 * Config::num_d;
+  static constexpr int ahead = 8;  // steps whose k are worked out together, as many ahead
+  static constexpr int table_bytes = 2 * ahead * entries * 16, lines_at = table_at + table_bytes;
+  static constexpr int rows_at = lines_at + (BM + BN) * 8, row_bytes = 4 + 8 * Config::num_d;
   static constexpr int shared_bytes = rows_at + BM * row_bytes + BN * 4;
   // Blocks of a multiprocessor, at least: the compiler keeps to the registers that leaves.
   // What is on its way through registers needs some.
@@ -103,6 +104,7 @@ template <class Config> struct ConvGather {
   static constexpr int at_once = sums > 32 ? 256 : A::single || B::single ? 384 : 512;
   static constexpr int together = at_once > threads ? at_once / threads : 1;
   static_assert(warp_m % Config::unit_m == 0, "a warp's part is whole units");
+  static_assert(Stages <= ahead, "those under way before the first multiplication are worked out");
   static_assert(Stages >= 3, "what comes through registers is stored a step later");
 };
 

@@ -121,9 +121,11 @@ template <class S> struct GatherWalk {
     }
   }
   // What a line says.
+  static TW_GPU Said no_line_a() { return Said{0, weight ? nowhere : 0}; }
   TW_GPU Said of_line_a(int line) const {
-    if constexpr (weight) return Said{unsigned(line) * x.line, line < x.m ? there : nowhere};
-    else return line < x.m ? gathered(digits(line)) : Said{0, 0};
+    if (line >= x.m) return no_line_a();
+    if constexpr (weight) return Said{unsigned(line) * x.line, there};
+    else return gathered(digits(line));
   }
   TW_GPU Said of_line_b(int line) const {
     if constexpr (weight) {
