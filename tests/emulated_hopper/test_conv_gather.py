@@ -14,6 +14,7 @@ from tilewright.arch import arch
 from tilewright.ops import KernelSpec
 from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.nvidia_gather_schedules import GatherSchedule, gathers
+from tilewright.ops.conv.nvidia_schedules import DepthwiseSchedule
 from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem import dense_strides
 from tilewright.ops.conv.problem_rules import problem_violations
@@ -136,3 +137,29 @@ def test_both_checks_agree(emulator: Emulator, variant: str, rank: int) -> None:
                 assert disagreement(kernel, one, odd) == ""
             said.add((vectors, bool(CONV.supports(spec, one))))
     assert len(said) == 8, "nothing was taken, or nothing refused"
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_depthwise_windows_of_an_odd_number_of_channels(emulator: Emulator, variant: str, dtype: str) -> None:
+    """A channel for each thread, wherever it begins."""
+    square, any_window = DepthwiseSchedule(3, 1, 7, vector=1), DepthwiseSchedule(0, 1, 2, vector=1)
+    made: Any = {"variant": variant, "dtype": dtype}
+    asked = [
+        ConvProblem(2, 25, 25, (6, 9), (3, 3), 25, before=(1, 1), **made),
+        ConvProblem(1, 1, 1, (7, 8), (3, 3), 1, before=(0, 2), aligned=False, **made),
+        ConvProblem(1, 135, 135, (9,), (3,), 135, before=(1,), aligned=False, **made),
+        ConvProblem(1, 7, 7, (5, 11), (2, 5), 7, (1, 3), (2, 2), (1, 4), **made),
+    ]
+    for schedule, serves in ((square, asked[:3]), (any_window, asked)):
+        if schedule.window or variant != "backward_weight":
+            spec = KernelSpec("conv", asked[0].signature, schedule, "sm_90a")
+            assert CONV.check(spec) == []
+            assert wrong(emulator, spec, *serves) == []
+            kernel = emulator.kernel(spec)
+            even = replace(asked[0], channels=24, filters=24, groups=24, x_strides=(), w_strides=(), y_strides=())
+            assert disagreement(kernel, even) == ""
+            assert CONV.supports(spec, even)
+            places = ("", "x", "y") if dtype == "bf16" else ("",)  # two bytes behind
+            for one in asked:
+                assert [text for odd in places if (text := disagreement(kernel, one, odd))] == []

@@ -62,6 +62,7 @@ TILE_BESIDE = 0.3  # of what is hidden behind the longer of multiplications and 
 TAP = 3.0  # how much longer one takes where nothing slides
 ROLLED = 0.8  # and how much of it where a row is read once
 ENOUGH = 4e4  # threads that keep all multiprocessors busy
+ONE_CHANNEL = 2.0  # how much longer where a thread has no vector of channels
 TURNED = 1.5  # how much longer a copy takes that turns pixels and channels
 ADD_START = 1.5e-6  # of a second launch
 SUMS = 1e12  # bytes a second of sums of parts that leave and are added by a kernel of few threads
@@ -107,7 +108,7 @@ def _depthwise(schedule: DepthwiseSchedule, p: ConvProblem) -> float:
     idle *= max(1.0, ENOUGH / max(1, threads))
     return (
         START
-        + max(p.flops / 2 * idle * each / FMAS, p.bytes / (STRIPS * THROUGH))
+        + max(p.flops / 2 * idle * each / FMAS, p.bytes / (STRIPS * THROUGH)) * (ONE_CHANNEL if schedule.vector == 1 else 1)
         + ADD_START * (p.variant == "backward_weight")
     )
 

@@ -137,7 +137,7 @@ class DepthwiseSchedule:
     step: int  # the stride along the width
     pixels: int  # of a strip
     rows: int = 0  # that a square window rolls down, each read once; 0: any height, a row of taps at a time
-    vector: int = 4  # channels of a thread
+    vector: int = 4  # channels of a thread; 1 of an odd number
 
     pipelines: ClassVar[tuple[str, ...]] = ("depthwise",)
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
@@ -146,7 +146,7 @@ class DepthwiseSchedule:
     def label(self) -> str:
         return f"depthwise_{self.window or 'any'}_step{self.step}_pixels{self.pixels}" + (
             f"_rows{self.rows}" if self.rows else ""
-        )
+        ) + ("_single" if self.vector == 1 else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,3 +375,7 @@ def depthwise(signature: ConvSignature) -> Iterator[DepthwiseSchedule]:
             yield DepthwiseSchedule(window, 1, 7, rows, 4 if window == 3 else 2)
     if not weight:
         yield DepthwiseSchedule(0, 1, 2)
+    for window, step in product(DEPTHWISE_WINDOWS, DEPTHWISE_STEPS if signature.variant != "backward_data" else (1,)):
+        yield DepthwiseSchedule(window, step, 7 if step == 1 else 4, vector=1)
+    if not weight:
+        yield DepthwiseSchedule(0, 1, 2, vector=1)
