@@ -21,7 +21,8 @@ PIECE, ELEMENT = 8, 9  # instructions that a piece takes, and an element that co
 FETCHED = 4.5e10  # bytes a second
 SECTOR = 32  # bytes that an element takes which has no neighbour beside it
 BESIDE = 0.3  # of what is hidden behind the longest
-ALONE = 1.3  # how much longer steps take where a block has its multiprocessor to itself
+ALONE = 0.3  # how much longer steps take where a block has its multiprocessor to itself
+SETUP = 1e-6  # of a block: what its lines and its first k say
 LEAVES = 20  # instructions of a result that leaves by itself; several together take as many
 MEET = 3e-6
 MEMORY = 2.6e12  # bytes a second, of all
@@ -33,7 +34,7 @@ def seconds(spec: KernelSpec, schedule: GatherSchedule, p: ConvProblem) -> float
     if p.variant == "backward_data":  # classes of pixels share the taps
         deep = -(-deep // prod(min(one, step) for one, step in zip(p.size, p.stride, strict=True)))
     steps, whole = max(1, -(-deep // k)), tiles(schedule, p)
-    parts = parts_of_k(schedule, size, whole, steps, UNITS)
+    parts = parts_of_k(spec.signature, schedule, whole, steps, UNITS)
     both = sides(spec.signature, schedule)
     multiply = m * n * k / MACS[size]
     asked = sum(one.lines * one.deep / _elements(one) * _instructions(one) for one in both) / 32 / ISSUED
@@ -42,7 +43,8 @@ def seconds(spec: KernelSpec, schedule: GatherSchedule, p: ConvProblem) -> float
     step = longest + BESIDE * (multiply + asked + fetched - longest)
     busiest = -(-whole * parts // UNITS)
     leave = m * n * LEAVES / (4 if _wide(p) else 1) / 32 / ISSUED
-    took = -(-steps // parts) * step * (busiest if busiest > 1 else ALONE) + leave * busiest
+    rounds = busiest + ALONE / busiest  # the fewer blocks there are beside each other, the more they wait
+    took = -(-steps // parts) * step * rounds + (leave + SETUP) * busiest
     shared = MEET + whole * parts * m * n * 8 / MEMORY if parts > 1 else 0.0
     return START + FILL + max(took, p.bytes / MEMORY) + shared
 

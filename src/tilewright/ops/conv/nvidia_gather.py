@@ -51,8 +51,8 @@ def rules(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Itera
         return
     for what, side in zip("AB", sides(signature, schedule), strict=True):
         yield from _copies(signature, schedule, what, side)
-    held = sum(one.lines * one.deep // schedule.threads for one in sides(signature, schedule) if one.single)
-    most = HELD_SUMS if held else MOST_SUMS
+    held = sum(one.lines * one.deep // schedule.threads for one in sides(signature, schedule) if one.held)
+    most = HELD_SUMS if held and signature.dtype != "fp32" else MOST_SUMS
     if schedule.sums > most or held > HELD:
         message = f"tile {sizes(schedule.tile)} keeps {schedule.sums} sums a thread and {held} elements on their way"
         yield Violation("nv-registers", message, f"use more warps: at most {most} sums and {HELD} elements")
@@ -71,9 +71,9 @@ def _copies(signature: ConvSignature, schedule: GatherSchedule, what: str, side:
         message = f"{vector} elements of {what} at a time are {vector * size} bytes"
         yield Violation("nv-vector", message, f"use {16 // size}, {8 // size}, {4 // size}, or 1 for any alignment")
         return
-    if vector != 1 and side.plain and side.along_k:
-        message = f"{vector} floats of {what} at a time, which are turned one by one"
-        yield Violation("nv-vector", message, "use a vector of 1")
+    if vector not in (1, 4) and side.plain and side.along_k:
+        message = f"{vector} floats of {what} at a time, which are turned on the way"
+        yield Violation("nv-vector", message, "use a vector of 4, or 1")
     if vector != 1 and size == 1 and not side.along_k:
         message = f"{vector} bytes of {what} at a time, and mma.sync reads them along k only"
         yield Violation("nv-vector", message, "use a vector of 1")
@@ -133,12 +133,12 @@ def tiles(schedule: GatherSchedule, p: ConvProblem) -> int:
     return -(-lines // schedule.tile[0]) * -(-columns // schedule.tile[1]) * classes * p.groups
 
 
-def parts_of_k(schedule: GatherSchedule, size: int, tiles_: int, steps: int, processors: int) -> int:
+def parts_of_k(signature: ConvSignature, schedule: GatherSchedule, tiles_: int, steps: int, processors: int) -> int:
     """Blocks that share a tile; `deal` in conv_host_gather.h."""
-    m, n, k = schedule.tile
+    (m, n, k), size = schedule.tile, DTYPES[signature.dtype].bytes
     step, sums = m * n * k / (1.7e11 if size == 4 else 8e11), m * n * 8 / 2.5e12
     best, least = 1, 0.0
-    for full in range(together(size, schedule) + 1):
+    for full in range(together(signature, schedule) + 1):
         parts = max(1, min(processors * full // tiles_ if full else 1, steps // PARTS_STEPS))
         high = -(-tiles_ * parts // processors)
         seconds = -(-steps // parts) * step * (high if high > 1 else 1.3)

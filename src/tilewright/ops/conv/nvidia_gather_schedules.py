@@ -70,8 +70,13 @@ class Side:
 
     @property
     def single(self) -> bool:
-        """Whether it comes through registers, element by element."""
+        """Whether it comes element by element, which no copy can."""
         return self.vector * self.size < 4
+
+    @property
+    def held(self) -> bool:
+        """Whether it comes through registers: element by element, or in vectors of floats that are turned there."""
+        return self.single or (self.plain and self.along_k and self.vector > 1)
 
     @property
     def piece_k(self) -> int:
@@ -81,7 +86,7 @@ class Side:
     def across(self) -> int:
         """Threads side by side."""
         if self.along_k:
-            return 8 if self.plain else self.deep // self.piece_k
+            return 8 if self.plain and self.vector == 1 else self.deep // self.piece_k
         return self.lines // (1 if self.single else self.vector)
 
     @property
@@ -96,9 +101,9 @@ def sides(signature: ConvSignature, schedule: GatherSchedule) -> tuple[Side, Sid
     return Side(size, m, k, along[0], schedule.vectors[0]), Side(size, n, k, along[1], schedule.vectors[1])
 
 
-def together(size: int, schedule: GatherSchedule) -> int:
-    """Blocks of one multiprocessor, at least, of elements of so many bytes; `ConvGather::together`."""
-    single = min(schedule.vectors) * size < 4
+def together(signature: ConvSignature, schedule: GatherSchedule) -> int:
+    """Blocks of one multiprocessor, at least; `ConvGather::together`."""
+    single = any(one.single for one in sides(signature, schedule))
     return max(1, (256 if schedule.sums > 32 else 384 if single else 512) // schedule.threads)
 
 
@@ -135,10 +140,11 @@ _PLAIN_WEIGHTS: Tiles = ((128, 128, (2, 2)), (64, 128, (2, 2)), (64, 64, (2, 2))
 def _vectors(signature: ConvSignature) -> Iterator[tuple[str, Pair]]:
     """Pipelines and vectors: both operands aligned, one of them, none; channels that are whole words only."""
     wide = 16 // DTYPES[signature.dtype].bytes
-    if signature.dtype == "fp32":  # along k they come float by float, whatever their alignment
-        a, b = along_k(signature.variant, "gather")
-        found = {(1 if a else one, 1 if b else other) for one in (wide, 1) for other in (wide, 1)}
-        yield from (("gather", one) for one in sorted(found, reverse=True))
+    if signature.dtype == "fp32":
+        pairs: tuple[Pair, ...] = ((wide, wide), (wide, 1), (1, wide), (1, 1))
+        if signature.variant == "forward":  # both have the channels of x
+            pairs = pairs[::3]
+        yield from (("gather", one) for one in pairs)
     else:
         pairs = ((wide, wide), (wide, 1), (1, wide), (wide // 4, wide // 4), (1, 1))
         yield from (("gather", one) for one in pairs)

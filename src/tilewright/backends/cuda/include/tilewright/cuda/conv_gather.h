@@ -33,6 +33,13 @@ template <class S> struct GatherTable {
   }
 };
 
+template <int Bytes> struct of_bytes {
+  using type = uint8_t;
+};
+template <> struct of_bytes<2> {
+  using type = uint16_t;
+};
+
 // One operand on its way, a thread's part of it.
 template <class S, class O, bool First> struct GatherSide {
   using T = typename O::Element;
@@ -42,7 +49,7 @@ template <class S, class O, bool First> struct GatherSide {
   Said said[O::lines];
   int line0, k0;  // of the first piece in a stage
   int number = 0, into = 0, out_of = 0, left;
-  uint32_t held[O::single ? O::lines * O::ks * O::piece_k : 1];  // on its way through registers
+  uint32_t held[O::held ? O::lines * O::ks * O::piece_k : 1];  // on its way through registers
   int held_for = -1;
 
   // `lines`: what those of the tile say, in shared memory.
@@ -83,26 +90,31 @@ template <class S, class O, bool First> struct GatherSide {
                             GatherWalk<S>::meets(said[i].bits, one.bits) ? O::Vector : 0);
     }
   }
-  TW_GPU void read() {
+  // The elements of a piece, or zeros.
+  TW_GPU void read_piece(uint32_t *to, int line, int k, const Said &of_line) const {
 #pragma unroll
-    for (int j = 0; j < O::ks; ++j) {
-      const int k = k0 + j * O::k_step;
+    for (int g = 0; g < O::piece_k; g += O::grain) {
+      const Said one = of_k(k + g);
+      const char *at = from + (long long)(int(of_line.at + one.at)) * O::size;
+      const bool there = dealt(line, k) && GatherWalk<S>::meets(of_line.bits, one.bits);
+      if constexpr (O::turned) {
+        Word16 word{};
+        if (there) word = *reinterpret_cast<const Word16 *>(at);
 #pragma unroll
-      for (int g = 0; g < O::piece_k; ++g) {
-        if (!dealt(0, k)) continue;
-        const Said one = of_k(k + g);
-#pragma unroll
-        for (int i = 0; i < O::lines; ++i) {
-          uint32_t &to = held[(i * O::ks + j) * O::piece_k + g];
-          to = 0;
-          const long long at = int(said[i].at + one.at);
-          if (dealt(line0 + i * O::line_step, k) && GatherWalk<S>::meets(said[i].bits, one.bits)) {
-            if constexpr (O::size == 2) to = *reinterpret_cast<const uint16_t *>(from + at * 2);
-            else to = *reinterpret_cast<const uint8_t *>(from + at);
-          }
-        }
+        for (int i = 0; i < 4; ++i) to[i] = word.w[i];
+      } else {
+        to[g] = 0;
+        if (there) to[g] = *reinterpret_cast<const typename of_bytes<O::size>::type *>(at);
       }
     }
+  }
+  TW_GPU void read() {
+#pragma unroll
+    for (int i = 0; i < O::lines; ++i)
+#pragma unroll
+      for (int j = 0; j < O::ks; ++j)
+        read_piece(held + (i * O::ks + j) * O::piece_k, line0 + i * O::line_step, k0 + j * O::k_step, said[i]);
+    held_for = into;
   }
   // Into shared memory, a step later: by then it is there.
   TW_GPU void put() {
@@ -114,10 +126,16 @@ template <class S, class O, bool First> struct GatherSide {
       for (int j = 0; j < O::ks; ++j) {
         const int line = line0 + i * O::line_step, k = k0 + j * O::k_step;
         if (!dealt(line, k)) continue;
-        uint32_t word = 0;
+        const uint32_t *piece = held + (i * O::ks + j) * O::piece_k;
+        if constexpr (O::turned) {
 #pragma unroll
-        for (int g = 0; g < O::piece_k; ++g) word |= held[(i * O::ks + j) * O::piece_k + g] << (8 * O::size * g);
-        store_shared(to + place(line, k), word);
+          for (int g = 0; g < O::piece_k; ++g) store_shared(to + place(line, k + g), piece[g]);
+        } else {
+          uint32_t word = 0;
+#pragma unroll
+          for (int g = 0; g < O::piece_k; ++g) word |= piece[g] << (8 * O::size * g);
+          store_shared(to + place(line, k), word);
+        }
       }
     held_for = -1;
   }
@@ -128,7 +146,7 @@ template <class S, class O, bool First> struct GatherSide {
       return;
     } else if constexpr (O::single) {
       put();
-      if (left > 0) read(), held_for = into;
+      if (left > 0) read();
     } else {
       if (left > 0) copy<0, 1>(ring + into * S::stage_bytes);
     }
@@ -136,7 +154,12 @@ template <class S, class O, bool First> struct GatherSide {
   }
   // Of plain floats: a part of the next stage.  Behind the last there are zeros.
   template <int Part, int Parts> TW_GPU void copy_part() {
-    copy<Part, Parts>(ring + into * S::stage_bytes);
+    if constexpr (!O::turned) {
+      copy<Part, Parts>(ring + into * S::stage_bytes);
+    } else {
+      if constexpr (Part == 0) put();
+      if constexpr (Part == (Parts > 1)) read();
+    }
     if constexpr (Part == Parts - 1) fetched();
   }
   TW_GPU void fetched() {
@@ -281,7 +304,7 @@ template <class S, class Config> struct GatherBlock : MultistageBlock<S, Config>
         Base::template along_rows<End::width>(
             i, [&](int tile_row, int c, int r) { some(Number<End::width>{}, tile_row, c, r); });
       } else {
-#pragma unroll 1
+#pragma unroll(Finish<Config>::fused ? 1 : 4)  // several are under way
         for (int at = thread_index(); at < S::sheet_rows * S::BN; at += S::threads) {
           const int r = end.x.down ? at % S::sheet_rows : at / S::BN, c = end.x.down ? at / S::sheet_rows : at % S::BN;
           some(Number<1>{}, r / M::m * S::warp_m + i * M::m + r % M::m, c, r);

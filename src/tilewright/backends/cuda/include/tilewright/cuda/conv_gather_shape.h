@@ -56,17 +56,19 @@ struct ConvGatherArgs {
 
 // How an operand comes into shared memory.  AlongK: neighbouring threads read along k, else along lines.  Vector: bytes
 // that are copied at a time; where these are one element of under four bytes, they come through registers, and as many k
-// as a word has are stored together.
+// as a word has are stored together.  Plain floats lie along lines there: four of them along k come through registers too,
+// and are turned on the way, which takes less than to copy them one by one.
 template <class T, int Lines_, int Deep_, bool AlongK_, int Vector_, int Threads> struct Gathered {
   using Element = T;
   static constexpr int Lines = Lines_, Deep = Deep_, Vector = Vector_, size = sizeof(T);
   static constexpr bool AlongK = AlongK_, plain = is_float<T>::value, single = Vector < 4, settled = false;
+  static constexpr bool turned = plain && AlongK && Vector > 4, held = single || turned;
   using Place = typename place_of<plain, T, Lines, Deep, AlongK || single>::type;
   static constexpr int stage_bytes = Place::bytes;
   // A piece: lines and k it has, and how many of them lie side by side along the axis that threads follow.
   static constexpr int piece_k = single ? 4 / size : AlongK ? Vector / size : 1;
   static constexpr int piece_lines = single || AlongK ? 1 : Vector / size;
-  static constexpr int across = AlongK ? (plain ? 8 : Deep / piece_k) : Lines / piece_lines;
+  static constexpr int across = AlongK ? (plain && !turned ? 8 : Deep / piece_k) : Lines / piece_lines;
   static constexpr int others = Threads / across;  // that are dealt out at a time along the other axis
   // Of a thread, and how far these are apart.
   static constexpr int line_step = AlongK ? others : Lines, k_step = AlongK ? across * piece_k : others * piece_k;
