@@ -108,7 +108,8 @@ def _depthwise(schedule: DepthwiseSchedule, p: ConvProblem) -> float:
     idle *= max(1.0, ENOUGH / max(1, threads))
     return (
         START
-        + max(p.flops / 2 * idle * each / FMAS, p.bytes / (STRIPS * THROUGH)) * (ONE_CHANNEL if schedule.vector == 1 else 1)
+        + max(p.flops / 2 * idle * each / FMAS, p.bytes / (STRIPS * THROUGH))
+        * (ONE_CHANNEL if schedule.vector == 1 else 1)
         + ADD_START * (p.variant == "backward_weight")
     )
 

@@ -7,24 +7,27 @@ from __future__ import annotations
 
 from math import prod
 
+from tilewright.arch import arch as arch_by_name
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.nvidia_gather import parts_of_k, tiles
-from tilewright.ops.conv.nvidia_gather_schedules import GatherSchedule, Side, sides
+from tilewright.ops.conv.nvidia_gather_schedules import GatherSchedule, Side, sides, together
 from tilewright.ops.conv.problem import ConvProblem, Sizes
 
-START, FILL = 4e-6, 2e-6
+START, FILL = 4e-6, 2.85e-6
 UNITS = 132
-MACS = {1: 1.6e12, 2: 9e11, 4: 1.75e11}  # a second, of elements of so many bytes
+MACS = {1: 2.2e12, 2: 1.13e12, 4: 1.85e11}  # a second, of elements of so many bytes
 ISSUED = 4.2e9  # instructions of warps a second
-PIECE, ELEMENT = 8, 9  # instructions that a piece takes, and an element that comes through registers
-FETCHED = 4.5e10  # bytes a second
+PIECE, ELEMENT = 26.0, 14.0  # instructions that a piece takes, and an element that comes through registers
+TURNED = 40.0  # and four floats that do
+FETCHED = 1.9e12  # bytes a second
 SECTOR = 32  # bytes that an element takes which has no neighbour beside it
-BESIDE = 0.3  # of what is hidden behind the longest
-ALONE = 0.3  # how much longer steps take where a block has its multiprocessor to itself
-SETUP = 1e-6  # of a block: what its lines and its first k say
-LEAVES = 20  # instructions of a result that leaves by itself; several together take as many
+BESIDE = 0.62  # of what is hidden behind the longest
+ALONE = 0.11  # how much longer steps take where a block has its multiprocessor to itself, less beside others
+SETUP = 5.1e-7  # of a block: what its lines and its first k say
+LEAVES = 70  # instructions of a result that leaves by itself; several together take as many
 MEET = 3e-6
+EVEN = 1.2  # where it is even with kernels of the copy engine and wgmma, these are the faster ones
 MEMORY = 2.6e12  # bytes a second, of all
 
 
@@ -43,10 +46,11 @@ def seconds(spec: KernelSpec, schedule: GatherSchedule, p: ConvProblem) -> float
     step = longest + BESIDE * (multiply + asked + fetched - longest)
     busiest = -(-whole * parts // UNITS)
     leave = m * n * LEAVES / (4 if _wide(p) else 1) / 32 / ISSUED
-    rounds = busiest + ALONE / busiest  # the fewer blocks there are beside each other, the more they wait
+    rounds = busiest * (1.0 + ALONE / min(busiest, together(spec.signature, schedule)))
     took = -(-steps // parts) * step * rounds + (leave + SETUP) * busiest
     shared = MEET + whole * parts * m * n * 8 / MEMORY if parts > 1 else 0.0
-    return START + FILL + max(took, p.bytes / MEMORY) + shared
+    found = START + FILL + max(took, p.bytes / MEMORY) + shared
+    return found * (EVEN if size == 2 and "wgmma" in arch_by_name(spec.arch).features else 1.0)
 
 
 def _elements(side: Side) -> int:
@@ -54,8 +58,8 @@ def _elements(side: Side) -> int:
     return 1 if side.single else side.vector
 
 
-def _instructions(side: Side) -> int:
-    return ELEMENT if side.single else PIECE
+def _instructions(side: Side) -> float:
+    return ELEMENT if side.single else TURNED if side.held else PIECE
 
 
 def _read(p: ConvProblem) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -144,9 +144,11 @@ class DepthwiseSchedule:
     may_be_zero: ClassVar[tuple[str, ...]] = ("window", "rows")
 
     def label(self) -> str:
-        return f"depthwise_{self.window or 'any'}_step{self.step}_pixels{self.pixels}" + (
-            f"_rows{self.rows}" if self.rows else ""
-        ) + ("_single" if self.vector == 1 else "")
+        return (
+            f"depthwise_{self.window or 'any'}_step{self.step}_pixels{self.pixels}"
+            + (f"_rows{self.rows}" if self.rows else "")
+            + ("_single" if self.vector == 1 else "")
+        )
 
 
 @dataclass(frozen=True, slots=True)
