@@ -11,8 +11,8 @@ from _h200_operands import Wrong
 
 from tilewright.ops.conv import ConvProblem
 
-TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-SUM_ERROR, ROUNDING = 2e-5, {"bf16": 2.0**-8, "fp16": 2.0**-11}
+TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+SUM_ERROR, ROUNDING = 2e-5, {"bf16": 2.0**-8, "fp16": 2.0**-11, "fp32": 2.0**-23}
 
 
 class ConvOperands:
@@ -58,7 +58,7 @@ class ConvOperands:
             value = self._call(*(one.double() for one in (self.x, self.w, self.y))).float()
             bias, self.bias = self.bias, None if self.bias is None else self.bias.abs()
             tolerance = (
-                self._call(*(one.float().abs_() for one in (self.x, self.w, self.y)))
+                self._call(*(one.float().abs() for one in (self.x, self.w, self.y)))
                 .mul_(SUM_ERROR)
                 .add_(value.abs(), alpha=ROUNDING[self.problem.dtype])
             )

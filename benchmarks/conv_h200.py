@@ -5,11 +5,13 @@
     python benchmarks/conv_h200.py --sweep                  every kernel that serves a problem, not the chosen ones only
     python benchmarks/conv_h200.py --fused                  bias and ReLU beside the plain convolution
     python benchmarks/conv_h200.py --layout nchw            memory whose channels come first, of both
+    python benchmarks/conv_h200.py --dtype fp32             another element type of both, cuDNN without TF32
     python benchmarks/conv_h200.py --dry-run                a rehearsal without a GPU: nothing of it means anything
 
-bf16, channels-last where nothing else is said, the cache cold.  Every kernel is checked against a float64 convolution
-before it is timed.  How the time is taken says _cuda_timing.py.  Default: what the registry selects with nothing
-measured.  Measured: the fastest of a race of its own; the numbers reported come from another race.
+bf16, channels-last where nothing else is said (results of other types lie in files named after them), the cache cold.
+Every kernel is checked against a float64 convolution before it is timed.  How the time is taken says _cuda_timing.py.
+Default: what the registry selects with nothing measured.  Measured: the fastest of a race of its own; the numbers
+reported come from another race.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _conv_h200_operands import ConvOperands
+from _conv_h200_operands import TYPES, ConvOperands
 from _conv_h200_shapes import SHAPES, VARIANTS, Shape, drawn
 from _cuda_report import provenance
 from _cuda_timing import Clock, GraphClock, HostClock, Run, spread
@@ -53,7 +55,7 @@ class ConvBench(Kernels):
         return super().run_of(spec, one)
 
     def problem(self, shape: Shape, variant: str) -> ConvProblem:
-        made = shape.problem(variant)
+        made = replace(shape.problem(variant), dtype=self.options.dtype, dtype_out="", dtype_d="")
         if self.options.layout == "nhwc":
             return made
         return made.laid(**{f"{one}_strides": channels_first(getattr(made, f"{one}_shape")) for one in "xwy"})
@@ -140,6 +142,7 @@ def parsed() -> argparse.Namespace:
     )
     parser.add_argument("--fused", action="store_true")
     parser.add_argument("--layout", choices=("nhwc", "nchw"), default="nhwc", help="of memory")
+    parser.add_argument("--dtype", choices=tuple(TYPES), default="bf16", help="of operands and results")
     parser.add_argument("--no-measured", action="store_false", dest="measured", help="default selection only")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--most-seconds", type=float, default=float("inf"), help="no shape begins after these")
@@ -175,6 +178,8 @@ def main() -> None:
         bench.searched(problems, building.done)
         building.result()
     place = options.output or (RESULT if options.random is None else RANDOM_RESULT)
+    if options.dtype != "bf16":
+        place = place.with_name(f"{place.stem}_{options.dtype}{place.suffix}")
     said = provenance(options, clock)
     for shape in shapes:
         if time.perf_counter() - started > options.most_seconds:

@@ -15,6 +15,7 @@ from tilewright.backends.cuda.conv import PIPELINES
 from tilewright.inspect import demand_promises
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.conv import ConvProblem
+from tilewright.ops.conv.nvidia_gather_schedules import GatherSchedule
 from tilewright.ops.conv.nvidia_pointwise import (
     PointwiseMultistageSchedule,
     PointwiseSkinnySchedule,
@@ -48,6 +49,8 @@ CASES: dict[str, tuple[str, Any]] = {
     "padded_band_weight": ("backward_weight", BandWeightSchedule(192, 3, 320, pipeline="padded_band_weight")),
     "padded_depthwise_tile": ("forward", DepthwiseTileSchedule(3, 1, 7, 2, pipeline="padded_depthwise_tile")),
     "padded_depthwise": ("backward_weight", DepthwiseSchedule(3, 1, 4, pipeline="padded_depthwise")),
+    "gather": ("backward_data", GatherSchedule("gather", (64, 64, 32), (2, 2, 1), 4, (1, 8))),
+    "gather_planes": ("backward_weight", GatherSchedule("gather_planes", (64, 64, 32), (2, 2, 1), 4)),
     "loops": ("backward_weight", LoopsSchedule()),
     "pointwise_tma_ws": ("forward", PointwiseTmaWsSchedule("pointwise_tma_ws", (128, 64, 64), 4, store="tma")),
     "pointwise_turned": (

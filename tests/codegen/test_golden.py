@@ -15,6 +15,7 @@ from tilewright.backends.base import backend
 from tilewright.ops import KernelSpec
 from tilewright.ops.conv.amd_schedules import CkTileConvSchedule
 from tilewright.ops.conv.amd_tiled import TiledConvSchedule
+from tilewright.ops.conv.nvidia_gather_schedules import GatherSchedule
 from tilewright.ops.conv.nvidia_pointwise import PointwiseTmaWsSchedule
 from tilewright.ops.conv.schedule import LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature
@@ -94,6 +95,12 @@ SPECS = {
         ConvSignature("backward_data", 2, "bf16", "fp32", "bf16", "bf16"),
         PointwiseTmaWsSchedule("planes_tma_ws", (128, 160, 64), 5, (2, 1), "pingpong", store="tma"),
         "sm_90a",
+    ),
+    "conv_cuda_gather": KernelSpec(
+        "conv",
+        ConvSignature("backward_data", 3, "bf16", "fp32", "bf16", "bf16"),
+        GatherSchedule("gather_planes", (64, 64, 32), (2, 2, 1), 4, (1, 8)),
+        "sm_80",
     ),
     "conv_hip_loops": KernelSpec(
         "conv", ConvSignature("backward_data", 2, "bf16", "fp32", "bf16", "bf16"), LoopsSchedule(), "gfx1100"

@@ -12,6 +12,7 @@ from tilewright.ops import KernelSpec, op
 from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.nvidia import limits
 from tilewright.ops.conv.nvidia_copies import folded, padded, padded_copies, padded_elements
+from tilewright.ops.conv.nvidia_gather_schedules import GatherSchedule
 from tilewright.ops.conv.nvidia_places import merged_groups
 from tilewright.ops.conv.nvidia_pointwise import PointwiseTmaWsSchedule, product
 from tilewright.ops.conv.nvidia_resources import IN_COPIES, shared_bytes
@@ -245,3 +246,67 @@ def test_what_is_no_product_is_refused(change: dict[str, tuple[int, ...]], rule:
     schedule = PointwiseTmaWsSchedule("pointwise_tma_ws", (128, 64, 64), 4)
     assert [broken.rule for broken in limits(schedule, changed)] == [rule]
     assert list(limits(schedule, one)) == []
+    assert chosen.spec.schedule.pipeline in ("padded", "gather_planes")
+    assert chosen.tier == Registry(ARCH).select(one).tier
+
+
+def test_a_residual_whose_channels_lie_apart_is_gathered() -> None:
+    one = ConvProblem(8, 64, 64, (28, 28), (1, 1), dtype="bf16", epilogue="MultiDAdd", num_d=1, full_d=1)
+    first = one.laid(y_strides=channels_first(one.y_shape))
+    schedule = ConvTmaWsSchedule("padded", (128, 64, 64), 4, store="tma")
+    assert [v.rule for v in limits(schedule, first)] == ["nv-padded"]
+    assert list(limits(schedule, replace(first, full_d=0))) == []
+
+
+@pytest.mark.parametrize("target", [ARCH, "sm_80"])
+@pytest.mark.parametrize(
+    ("channels", "filters", "groups"), [(64, 64, 1), (51, 77, 1), (3, 64, 1), (35, 21, 7), (32, 64, 4)]
+)
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("dtype", ["fp32", "int8", "bf16"])
+def test_the_floor_is_for_what_nobody_else_takes(
+    dtype: str, variant: str, channels: int, filters: int, groups: int, target: str
+) -> None:
+    """It takes 20 to 100 times as long."""
+    if dtype == "int8" and variant != "forward":
+        return
+    for rank in (1, 2, 3):
+        size, window = (20,) * rank, (3,) * rank
+        one = ConvProblem(8, channels, filters, size, window, groups, before=(1,) * rank, variant=variant, dtype=dtype)
+        strides = {f"{name}_strides": channels_first(getattr(one, f"{name}_shape")) for name in "xwy"}
+        for asked in (one, one.laid(**strides)):
+            assert Registry(target).select(asked).spec.schedule.pipeline != "loops"
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_aligned_channels_are_not_gathered_on_hopper(variant: str) -> None:
+    """The copy engine and wgmma are faster; and what the learned model says of its kernels is as it was."""
+    for size, window in (((28, 28), (3, 3)), ((56, 56), (1, 1)), ((9, 16, 20), (3, 3, 3))):
+        for batch in (1, 32):
+            one = ConvProblem(batch, 128, 128, size, window, dtype="bf16", variant=variant)
+            assert not Registry(ARCH).select(one).spec.schedule.pipeline.startswith("gather"), one.describe()
+
+
+def test_windows_beyond_its_bits_are_the_floor_s() -> None:
+    one = ConvProblem(1, 8, 8, (64, 64), (1, 40), dtype="fp32")
+    schedule = GatherSchedule("gather", (64, 64, 16), (2, 2, 1), 4)
+    assert [v.rule for v in limits(schedule, one)] == ["nv-gather"]
+    assert Registry(ARCH).select(one).spec.schedule.pipeline == "loops"
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rule"),
+    [
+        (GatherSchedule("gather", (64, 64, 32), (2, 2, 1), 2), "nv-stages"),
+        (GatherSchedule("gather", (64, 64, 48), (2, 2, 1), 4), "nv-tile-k"),
+        (GatherSchedule("gather", (64, 48, 32), (2, 2, 1), 4), "nv-warp-part"),
+        (GatherSchedule("gather", (64, 64, 32), (2, 2, 2), 4), "nv-warps"),
+        (GatherSchedule("gather", (64, 64, 32), (2, 2, 1), 4, (3, 8)), "nv-vector"),
+        (GatherSchedule("gather", (128, 128, 32), (1, 2, 1), 4), "nv-registers"),
+        (GatherSchedule("gather", (128, 128, 64), (2, 4, 1), 8, (8, 8)), "nv-shared-memory"),
+        (GatherSchedule("gather_planes", (96, 64, 32), (2, 2, 1), 4, (1, 8)), "nv-pieces"),
+    ],
+)
+def test_what_a_gather_kernel_cannot_be_is_said(schedule: GatherSchedule, rule: str) -> None:
+    one = ConvProblem(1, 8, 8, (8, 8), (3, 3), dtype="bf16")
+    assert rule in [broken.rule for broken in CONV.check(KernelSpec("conv", one.signature, schedule, ARCH))]

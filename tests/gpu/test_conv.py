@@ -85,6 +85,9 @@ def drawn(rng: random.Random, case: Case) -> ConvProblem:
         groups = channels = filters = rng.choice((8, 21, 24, 136))
     if kind == "few":
         channels = rng.choice((1, 3, 4))
+    first = rng.random() < 0.3
+    if first:  # whatever lies side by side there, it is no channels
+        channels, filters = channels + groups * rng.choice((0, 1)), filters + groups * rng.choice((0, 3))
     window = each(1, 3, 3, 5, 7) if rng.random() < 0.3 else (rng.choice((1, 3, 3, 5, 7)),) * case.spatial
     size = tuple(rng.choice((5, 9, 14, 23)) for _ in range(case.spatial))
     stride, dilation, before = each(1, 1, 1, 2), each(1, 1, 1 if plain else 2), each(0, 1, 2, 3)
@@ -97,7 +100,7 @@ def drawn(rng: random.Random, case: Case) -> ConvProblem:
         before if plain else each(0, 1, 2), case.variant, case.dtype, epilogue=case.epilogue, num_d=case.num_d,
         full_d=rng.randrange(case.num_d + 1),
     )  # fmt: skip
-    if rng.random() < 0.7 or problem_violations(one):
+    if not first or problem_violations(one):
         return one
     return one.laid(**{f"{name}_strides": channels_first(getattr(one, f"{name}_shape")) for name in "xwy"})
 
@@ -146,6 +149,8 @@ def test_every_pipeline(case: Case, arch: str) -> None:
     assert {spec.schedule.pipeline for spec in specs} <= ran
     assert "loops" in ran
     assert ("pointwise_multistage" if case.dtype == "fp32" else "pointwise_tma_ws") in ran
+    assert "gather" in ran
+    assert "gather_planes" in ran
     assert case.dtype == "fp32" or "tma_ws" in ran
 
 

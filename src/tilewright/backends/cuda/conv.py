@@ -13,8 +13,11 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import KernelsDefaults, Promises
 from tilewright.backends.cuda import conv_estimate, conv_pointwise
 from tilewright.backends.cuda.pipelines import COMPILE_MEMORY, Fields, Pipeline, flag
+from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.nvidia_copies import fills_up
+from tilewright.ops.conv.nvidia_gather_schedules import GatherSchedule, along_k
+from tilewright.ops.conv.nvidia_gather_schedules import shared_bytes as gather_shared_bytes
 from tilewright.ops.conv.nvidia_resources import IN_COPIES, shared_bytes
 from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
@@ -83,9 +86,29 @@ def _depthwise_tile(spec: KernelSpec) -> Fields:
     return {name: getattr(h, name) for name in names}
 
 
+def _gather(spec: KernelSpec) -> Fields:
+    h: GatherSchedule = spec.schedule
+    along_a, along_b = along_k(spec.signature.variant, h.pipeline)
+    size = DTYPES[spec.signature.dtype].bytes
+    return {
+        "tile_m": h.tile[0],
+        "tile_n": h.tile[1],
+        "tile_k": h.tile[2],
+        "warps_m": h.warp_grid[0],
+        "warps_n": h.warp_grid[1],
+        "unit_m": 16,
+        "stages": h.stages,
+        "along_a": flag(along_a),
+        "along_b": flag(along_b),
+        "vector_a": h.vectors[0] * size,
+        "vector_b": h.vectors[1] * size,
+    }
+
+
 _TMA_WS = Pipeline(
     "conv_tma_ws.h", "conv_host_tma_ws.h", "TW_DEVICE_CONV_TMA_WS", "HostConvTmaWs", _tma_ws, ("_blocks",)
 )
+_GATHER = Pipeline("conv_gather.h", "conv_host_gather.h", "TW_DEVICE_CONV_GATHER", "HostConvGather", _gather)
 PIPELINES = {
     "tma_ws": _TMA_WS,
     "band": _TMA_WS._replace(
@@ -142,6 +165,8 @@ PIPELINES = {
         _depthwise,
         ("_add",),
     ),
+    "gather": _GATHER,
+    "gather_planes": _GATHER,
     "loops": Pipeline("conv_loops.h", "conv_host_loops.h", "TW_DEVICE_CONV_LOOPS", "HostConvLoops", lambda spec: {}),
     **conv_pointwise.PIPELINES,
 }
@@ -189,6 +214,12 @@ class CudaConv(KernelsDefaults):
             return Promises(
                 nvidia.WARPGROUP, copies, shared_bytes(spec.signature, h, arch_by_name(spec.arch).scratch_bytes)
             )
+        if isinstance(h, GatherSchedule):
+            from tilewright.inspect import nvidia
+
+            multiply = () if spec.signature.dtype == "fp32" else nvidia.WARP
+            copies = ("LDGSTS",) if spec.signature.dtype == "fp32" or max(h.vectors) > 1 else ()
+            return Promises(multiply, copies, gather_shared_bytes(spec.signature, h))
         return Promises()
 
     def compile_memory(self, spec: KernelSpec, compiler: str) -> int:

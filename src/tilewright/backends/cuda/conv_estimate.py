@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.backends.cuda import conv_pointwise, gemm_estimate
+from tilewright.backends.cuda import conv_estimate_gather, conv_pointwise, gemm_estimate
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.nvidia_bands import band_kinds, band_rows, side_by_side
 from tilewright.ops.conv.nvidia_copies import folded, folded_elements, padded, padded_elements, without_copies
 from tilewright.ops.conv.nvidia_depthwise import mma_tiles
 from tilewright.ops.conv.nvidia_first import laid
+from tilewright.ops.conv.nvidia_gather_schedules import GatherSchedule
 from tilewright.ops.conv.nvidia_places import merged_groups, odd_columns, ragged
 from tilewright.ops.conv.nvidia_resources import IN_COPIES
 from tilewright.ops.conv.nvidia_schedules import (
@@ -68,6 +69,7 @@ MMA_BYTES = 3.8e10  # a second into one multiprocessor, of tiles that matrix ins
 TAP = 3.0  # how much longer one takes where nothing slides
 ROLLED = 0.8  # and how much of it where a row is read once
 ENOUGH = 4e4  # threads that keep all multiprocessors busy
+ONE_CHANNEL = 2.0  # how much longer where a thread has no vector of channels
 TURNED = 3e12  # bytes a second of a copy that turns pixels and channels, read and written
 ADD_START = 1.5e-6  # of a second launch
 SUMS = 1e12  # bytes a second of sums of parts that leave and are added by a kernel of few threads
@@ -99,6 +101,8 @@ def seconds(spec: KernelSpec, problem: ConvProblem) -> float:
     if spec.schedule.pipeline in conv_pointwise.PIPELINES:
         ahead = AHEAD if problem.variant == "forward" and not spec.schedule.planes else 1.0
         return conv_pointwise.seconds(spec, problem, START, ahead)
+    if isinstance(spec.schedule, GatherSchedule):
+        return conv_estimate_gather.seconds(spec, spec.schedule, problem)
     return START + max(problem.flops / 2 / LOOP_RATE, problem.gemm[2] * LOOP_STEP)
 
 
@@ -119,6 +123,7 @@ def _depthwise(schedule: DepthwiseSchedule, p: ConvProblem) -> float:
     return (
         START
         + max(p.flops / 2 * idle * each / FMAS, p.bytes / (STRIPS * THROUGH))
+        * (ONE_CHANNEL if schedule.vector == 1 else 1)
         + ADD_START * (p.variant == "backward_weight")
     )
 

@@ -10,6 +10,7 @@ pointwise_*  windows of one pixel by GEMM's kernels: tma_ws, the same turned, mu
 depthwise_tile  a filter for each channel, warps slide square windows over tiles that the copy engine brings
 depthwise_mma  backward_weight of such windows of up to 7x8 taps, pixel by pixel, by matrix instructions
 depthwise  the same of any window: threads slide it over pixels in registers; channels in whole vectors
+gather   whatever else: an implicit GEMM whose operands cp.async gathers piece by piece, wherever they lie
 loops    the floor: any size, stride and element type
 
 padded   tma_ws in copies: of channels or filters that are no whole 8s, memory that is not aligned, channels apart;
@@ -27,9 +28,11 @@ from tilewright.ops.base import Violation
 from tilewright.ops.conv import nvidia_bands as bands
 from tilewright.ops.conv import nvidia_depthwise as depthwise
 from tilewright.ops.conv import nvidia_first as first
+from tilewright.ops.conv import nvidia_gather as gather
 from tilewright.ops.conv import nvidia_pointwise as pointwise
 from tilewright.ops.conv import nvidia_resources as resources
 from tilewright.ops.conv.nvidia_copies import copies_told, folded, folded_limits, padded, padded_limits, without_copies
+from tilewright.ops.conv.nvidia_gather_schedules import GatherSchedule
 from tilewright.ops.conv.nvidia_places import (
     LINE_BYTES,
     MOST,
@@ -68,6 +71,7 @@ SCHEDULES: tuple[type[ConvSchedule], ...] = (
     FirstWeightSchedule,  # these last: shipped models know the features in this order
     DepthwiseMmaSchedule,
     *pointwise.SCHEDULES,
+    GatherSchedule,
 )
 MOST_STRIDE = 8  # from pixel to pixel of a walk
 MOST_TAPS, MOST_CLASSES = 343, 27  # cuda/conv_tma_ws_shape.h
@@ -124,6 +128,7 @@ RULES = (
     depthwise.mma_rules,
     depthwise.rules,
     pointwise.rules,
+    gather.rules,
 )
 
 
@@ -164,6 +169,8 @@ def limits(schedule: ConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
         yield from depthwise.limits(schedule, problem)
     if isinstance(schedule, pointwise.SCHEDULES):
         yield from pointwise.limits(schedule, problem)
+    if isinstance(schedule, GatherSchedule):
+        yield from gather.limits(schedule, problem)
 
 
 def _layout(schedule: ConvTmaWsSchedule, problem: ConvProblem) -> Iterator[Violation]:

@@ -36,8 +36,8 @@ def rules(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Itera
     if schedule.window not in (*DEPTHWISE_WINDOWS, *(() if weight else (0,))) or schedule.step not in DEPTHWISE_STEPS:
         message = f"a window of width {schedule.window} that moves {schedule.step} pixels"
         yield Violation("nv-depthwise", message, f"use a width of {DEPTHWISE_WINDOWS} and a step of {DEPTHWISE_STEPS}")
-    if schedule.vector not in (2, 4):
-        yield Violation("nv-vector", f"{schedule.vector} channels of a thread", "use 2 or 4")
+    if schedule.vector not in (1, 2, 4):
+        yield Violation("nv-vector", f"{schedule.vector} channels of a thread", "use 2 or 4, or 1 of an odd number")
     if schedule.rows and (schedule.window == 0 or schedule.step != 1):
         yield Violation("nv-depthwise", "only a window that moves pixel by pixel rolls", "use step 1, or rows 0")
     reach = (schedule.pixels - 1) * schedule.step + schedule.window
@@ -119,6 +119,8 @@ def limits(schedule: DepthwiseSchedule, problem: ConvProblem) -> Iterator[Violat
         return
     if p.channels % h.vector:
         yield violation("nv-groups", f"{p.channels} channels are no whole vectors of {h.vector}")
+    if h.vector == 1 and p.channels % 2 == 0:
+        yield violation("nv-groups", f"{p.channels} channels are whole vectors, and this kernel has none")
     if p.x_strides[-1] != 1 or p.y_strides[-1] != 1:
         yield violation("nv-channels-last", "channels do not lie side by side")
     if not dense_pixels(p.w_strides, (1, *p.w_shape[1:])):
@@ -134,7 +136,8 @@ def limits(schedule: DepthwiseSchedule, problem: ConvProblem) -> Iterator[Violat
     shared = 4 * vecs * h.vector * (h.window * (DEPTHWISE_THREADS // vecs) if weight else taps)
     if shared > DEPTHWISE_SHARED:
         yield violation("nv-shared-memory", "a window has more taps than shared memory holds")
-    if not p.aligned or any(one % h.vector for one in (*p.x_strides[:-1], *p.y_strides[:-1])):
+    apart = any(one % h.vector for one in (*p.x_strides[:-1], *p.y_strides[:-1]))
+    if apart or not (p.aligned or h.vector == 1):
         yield violation("nv-alignment", "an address or a stride is not a multiple of a vector of channels")
     shape = p.x_shape if p.variant == "backward_data" else p.y_shape
     if prod(shape[:-2]) * -(-shape[-2] // h.pixels) >= MOST // 2 or taps * p.channels >= MOST // 2:

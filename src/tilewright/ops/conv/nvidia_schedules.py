@@ -21,6 +21,7 @@ from typing import ClassVar
 
 from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
+from tilewright.ops.conv.nvidia_gather_schedules import gathers
 from tilewright.ops.conv.nvidia_resources import K_BYTES, Pair, Shape, chunk_columns, inside, most_stages, sizes
 from tilewright.ops.conv.schedule import SHAPES, ConvSchedule, LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature
@@ -161,15 +162,17 @@ class DepthwiseSchedule:
     step: int  # the stride along the width
     pixels: int  # of a strip
     rows: int = 0  # that a square window rolls down, each read once; 0: any height, a row of taps at a time
-    vector: int = 4  # channels of a thread
+    vector: int = 4  # channels of a thread; 1 of an odd number
 
     pipelines: ClassVar[tuple[str, ...]] = ("depthwise", "padded_depthwise")
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
     may_be_zero: ClassVar[tuple[str, ...]] = ("window", "rows")
 
     def label(self) -> str:
-        return f"{self.pipeline}_{self.window or 'any'}_step{self.step}_pixels{self.pixels}" + (
-            f"_rows{self.rows}" if self.rows else ""
+        return (
+            f"{self.pipeline}_{self.window or 'any'}_step{self.step}_pixels{self.pixels}"
+            + (f"_rows{self.rows}" if self.rows else "")
+            + ("_single" if self.vector == 1 else "")
         )
 
 
@@ -359,6 +362,7 @@ def schedules(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[ConvS
     yield from depthwise_mmas(signature, arch)
     yield from depthwise(signature)
     yield from in_copies(signature, arch)
+    yield from gathers(signature, arch)
     yield LoopsSchedule()
 
 
@@ -452,3 +456,7 @@ def depthwise(signature: ConvSignature) -> Iterator[DepthwiseSchedule]:
             yield DepthwiseSchedule(window, 1, 7, rows, 4 if window == 3 else 2)
     if not weight:
         yield DepthwiseSchedule(0, 1, 2)
+    for window, step in product(DEPTHWISE_WINDOWS, DEPTHWISE_STEPS if signature.variant != "backward_data" else (1,)):
+        yield DepthwiseSchedule(window, step, 7 if step == 1 else 4, vector=1)
+    if not weight:
+        yield DepthwiseSchedule(0, 1, 2, vector=1)

@@ -17,6 +17,8 @@
 #include <tilewright/cuda/conv_host_depthwise_tile.h>
 #include <tilewright/cuda/conv_host_first_weight.h>
 #include <tilewright/cuda/conv_host_folded.h>
+#include <tilewright/cuda/conv_host_gather.h>
+#include <tilewright/cuda/conv_gather.h>
 #include <tilewright/cuda/conv_host_padded.h>
 #include <tilewright/cuda/conv_padded.h>
 #include <tilewright/cuda/conv_tma_ws.h>

@@ -19,7 +19,8 @@ template <class G> struct Strip {
 
 // A vector of channels, as the words it comes in: taken apart early, each element would have a register of its own.
 template <class T, int V> struct Pixel {
-  static constexpr int words = V * sizeof(T) / 4;
+  static constexpr bool half = V * sizeof(T) < 4;  // one channel of two bytes: of an odd number, they begin anywhere
+  static constexpr int words = half ? 1 : V * sizeof(T) / 4;
   struct alignas(4 * words) Words {
     uint32_t w[words];
   };
@@ -28,7 +29,11 @@ template <class T, int V> struct Pixel {
   // Zeros, where it is not there.
   TW_GPU void load(const T *from, bool there) {
     word = Words{};
-    if (there) word = *reinterpret_cast<const Words *>(from);
+    if constexpr (half) {
+      if (there) word.w[0] = *reinterpret_cast<const uint16_t *>(from);
+    } else {
+      if (there) word = *reinterpret_cast<const Words *>(from);
+    }
   }
   TW_GPU void widen(float (&to)[V]) const {
 #pragma unroll

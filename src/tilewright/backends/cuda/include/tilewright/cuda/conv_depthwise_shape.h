@@ -34,7 +34,7 @@ template <class Config> struct Depthwise {
   // Blocks of a multiprocessor: what is read is under way long, and sums take registers.
   static constexpr int together = TH == 0 ? 4 : weight && KW * KW * V > 64 ? 2 : 3;
   static constexpr int most_shared = 48 * 1024;
-  static_assert((V == 2 || V == 4) && V * sizeof(typename Config::A) <= 16, "a vector is one word of memory");
+  static_assert((V == 1 || V == 2 || V == 4) && V * sizeof(typename Config::A) <= 16, "a vector is one word of memory");
   static_assert(TH == 0 || (KW > 0 && SW == 1), "a window that rolls moves pixel by pixel");
   static_assert(reach < 32, "a bit for each");
   static_assert(!weight || KW > 0, "the taps are counted when it is compiled");

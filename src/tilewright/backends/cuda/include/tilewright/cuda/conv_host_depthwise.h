@@ -21,6 +21,7 @@ template <class Config> struct HostConvDepthwise {
     if (x.batch == 0) return nothing_written<Config>(x) ? Answer{} : Answer{TW_LIMIT, "there are no images"};
     if (x.channels != 1 || x.filters != 1) return {TW_LIMIT, "groups are of more than one channel or filter"};
     if (x.groups % G::V) return {TW_DIVISIBILITY, "the channels are no whole vectors"};
+    if (G::V == 1 && x.groups % 2 == 0) return {TW_LIMIT, "the channels are whole vectors, and this kernel has none"};
     if (x.x_strides[4] != 1 || x.y_strides[4] != 1) return {TW_LIMIT, "channels do not lie side by side"};
     if (!(x.window[1] == 1 || x.w_strides[2] == x.w_strides[3] * x.window[2]) ||
         !(x.window[0] == 1 || x.w_strides[1] == x.w_strides[3] * x.window[2] * x.window[1]))

@@ -1,0 +1,36 @@
+// conv_backward_data_3d_bf16_gather_planes_64x64x32_warps2x2_stages4_vectors1x8_sm_80_8649369d
+// Written by tilewright from the spec in the manifest below; edit the spec, not this file.
+#include <tilewright/cuda/conv.h>
+#include <tilewright/cuda/conv_gather.h>
+#ifndef __CUDA_ARCH__
+#include <tilewright/cuda/conv_host_gather.h>
+#endif
+
+namespace {
+struct Config {
+  using A = tw::bf16;
+  using B = A;
+  using C = tw::bf16;
+  using D = tw::bf16;
+  static constexpr auto variant = tw::ConvVariant::backward_data;
+  static constexpr int spatial = 3, num_d = 0;
+  static constexpr auto epilogue = tw::Epilogue::PassThrough;
+  static constexpr auto tile_m = 64;
+  static constexpr auto tile_n = 64;
+  static constexpr auto tile_k = 32;
+  static constexpr auto warps_m = 2;
+  static constexpr auto warps_n = 2;
+  static constexpr auto unit_m = 16;
+  static constexpr auto stages = 4;
+  static constexpr auto along_a = false;
+  static constexpr auto along_b = false;
+  static constexpr auto vector_a = 2;
+  static constexpr auto vector_b = 16;
+#ifndef __CUDA_ARCH__
+  using Host = tw::cuda::HostConvGather<Config>;
+#endif
+};
+}  // namespace
+
+TW_DEVICE_CONV_GATHER(Config, conv_backward_data_3d_bf16_gather_planes_64x64x32_warps2x2_stages4_vectors1x8_sm_80_8649369d)
+TW_EXPORT_CONV(Config, conv_backward_data_3d_bf16_gather_planes_64x64x32_warps2x2_stages4_vectors1x8_sm_80_8649369d, R"json({"arch":"sm_80","op":"conv","schedule":{"pipeline":"gather_planes","stages":4,"tile":[64,64,32],"vectors":[1,8],"warp_grid":[2,2,1]},"schema":2,"signature":{"dtype":"bf16","dtype_acc":"fp32","dtype_d":"bf16","dtype_out":"bf16","epilogue":"PassThrough","num_d":0,"spatial":3,"variant":"backward_data"}})json", nullptr)
