@@ -246,16 +246,6 @@ def test_what_is_no_product_is_refused(change: dict[str, tuple[int, ...]], rule:
     schedule = PointwiseTmaWsSchedule("pointwise_tma_ws", (128, 64, 64), 4)
     assert [broken.rule for broken in limits(schedule, changed)] == [rule]
     assert list(limits(schedule, one)) == []
-    assert chosen.spec.schedule.pipeline in ("padded", "gather_planes")
-    assert chosen.tier == Registry(ARCH).select(one).tier
-
-
-def test_a_residual_whose_channels_lie_apart_is_gathered() -> None:
-    one = ConvProblem(8, 64, 64, (28, 28), (1, 1), dtype="bf16", epilogue="MultiDAdd", num_d=1, full_d=1)
-    first = one.laid(y_strides=channels_first(one.y_shape))
-    schedule = ConvTmaWsSchedule("padded", (128, 64, 64), 4, store="tma")
-    assert [v.rule for v in limits(schedule, first)] == ["nv-padded"]
-    assert list(limits(schedule, replace(first, full_d=0))) == []
 
 
 @pytest.mark.parametrize("target", [ARCH, "sm_80"])
