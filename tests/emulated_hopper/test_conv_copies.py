@@ -29,9 +29,11 @@ SEED, COUNT = 20261117, 7
 TMA = ConvTmaWsSchedule("padded", (128, 64, 64), 3)
 FOLDED = replace(TMA, pipeline="padded_folded")
 WEIGHT: Any = {"dealing": "split_k"}
-TILE, STRIP = {"pipeline": "padded_depthwise_tile"}, {"pipeline": "padded_depthwise"}
-BAND, BIAS = {"pipeline": "padded_band"}, {"epilogue": "Relu", "num_d": 1}
-FULL = {"epilogue": "MultiDAdd", "num_d": 2, "full_d": 1}
+TILE: Any = {"pipeline": "padded_depthwise_tile"}
+STRIP: Any = {"pipeline": "padded_depthwise"}
+BAND: Any = {"pipeline": "padded_band"}
+BIAS: Any = {"epilogue": "Relu", "num_d": 1}
+FULL: Any = {"epilogue": "MultiDAdd", "num_d": 2, "full_d": 1}
 CASES: list[tuple[str, str, int, Any, Any]] = [
     ("depthwise", "forward", 2, DepthwiseTileSchedule(3, 1, 7, 2, **TILE), {"dtype": "bf16", **FULL}),
     ("depthwise", "backward_data", 2, DepthwiseTileSchedule(3, 1, 7, 2, 32, **TILE), {"dtype": "fp16"}),
