@@ -275,8 +275,14 @@ def test_aligned_channels_are_not_gathered_on_hopper(variant: str) -> None:
             assert not Registry(ARCH).select(one).spec.schedule.pipeline.startswith("gather"), one.describe()
 
 
-def test_windows_beyond_its_bits_are_the_floor_s() -> None:
-    one = ConvProblem(1, 8, 8, (64, 64), (1, 40), dtype="fp32")
+@pytest.mark.parametrize(
+    "one",
+    [
+        ConvProblem(1, 8, 8, (64, 64), (1, 40), dtype="fp32"),
+        ConvProblem(8, 64, 64, (30, 30), (3, 3), 64, dtype="int8"),  # gathered, a tile has one column of sixteen
+    ],
+)
+def test_what_it_would_not_help_is_the_floor_s(one: ConvProblem) -> None:
     schedule = GatherSchedule("gather", (64, 64, 16), (2, 2, 1), 4)
     assert [v.rule for v in limits(schedule, one)] == ["nv-gather"]
     assert Registry(ARCH).select(one).spec.schedule.pipeline == "loops"

@@ -18,6 +18,7 @@ from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.nvidia_copies import fills_up
 from tilewright.ops.conv.nvidia_gather_schedules import GatherSchedule, along_k
 from tilewright.ops.conv.nvidia_gather_schedules import shared_bytes as gather_shared_bytes
+from tilewright.ops.conv.nvidia_gather_schedules import sides as gather_sides
 from tilewright.ops.conv.nvidia_resources import IN_COPIES, shared_bytes
 from tilewright.ops.conv.nvidia_schedules import (
     BandSchedule,
@@ -218,8 +219,9 @@ class CudaConv(KernelsDefaults):
             from tilewright.inspect import nvidia
 
             multiply = () if spec.signature.dtype == "fp32" else nvidia.WARP
-            copies = ("LDGSTS",) if spec.signature.dtype == "fp32" or max(h.vectors) > 1 else ()
-            return Promises(multiply, copies, gather_shared_bytes(spec.signature, h))
+            both = gather_sides(spec.signature, h)
+            copied = ("LDGSTS",) if not all(one.held for one in both) else ()
+            return Promises(multiply, copied, gather_shared_bytes(spec.signature, h))
         return Promises()
 
     def compile_memory(self, spec: KernelSpec, compiler: str) -> int:

@@ -26,6 +26,7 @@ from tilewright.ops.conv.spec import ConvSignature
 MOST_SUMS = 128  # of a thread; of elements that come through registers there are at most HELD beside them
 HELD, HELD_SUMS = 64, 64
 MOST_SIDES, MOST_STRIDE = 30, 8  # taps of all axes have a bit each; classes of pixels of an axis
+LEAST_PRODUCTS = 32  # of a pixel in a group: with fewer, tiles are all but empty
 UNIT_ROWS = 16
 PARTS_STEPS = 4  # of a part of k, at least
 
@@ -89,6 +90,8 @@ def limits(schedule: GatherSchedule, problem: ConvProblem) -> Iterator[Violation
         yield violation("nv-gather", f"the sides of the window are together over {MOST_SIDES}")
     if data and max(p.stride) > MOST_STRIDE:
         yield violation("nv-gather", f"a stride is over {MOST_STRIDE}")
+    if not weight and prod(p.window) * p.group_channels * p.group_filters < LEAST_PRODUCTS:
+        yield violation("nv-gather", "a pixel has so few products in a group that plain loops take less")
     half = MOST // 2
     each = [*p.size, *p.out, *p.before, p.group_channels, p.group_filters]
     each += [one * apart for one, apart in zip((*p.window, *p.out), (*p.dilation, *p.stride), strict=True)]

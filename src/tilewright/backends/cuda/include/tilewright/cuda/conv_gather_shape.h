@@ -18,6 +18,7 @@
 namespace tw {
 
 constexpr int gather_strides = 8, gather_bits = 30;  // a stride of backward_data; taps of all axes
+constexpr int gather_least = 32;                     // products of a pixel and a group: with fewer, tiles are empty
 
 // Width, height or depth.  Strides of tensors in elements, modulo 2^32: only what is there must fit.
 struct GatherAxis {

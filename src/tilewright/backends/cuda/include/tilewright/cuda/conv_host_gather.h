@@ -25,6 +25,8 @@ template <class Config> struct HostConvGather {
           x.out[i] * x.stride[i] >= most)
         return {TW_LIMIT, "a size is 2^30 or more"};
     }
+    if (!weight && double(pixels(x.window)) * double(x.channels) * double(x.filters) < gather_least)
+      return {TW_LIMIT, "a pixel has so few products in a group that plain loops take less"};
     double places = double(x.batch);
     for (int i = 0; i < 3; ++i) places *= double(data ? ceil_div(x.size[i], x.stride[i]) : x.out[i]);
     const double deep = double(pixels(x.window)) * double(data ? x.filters : x.channels);
