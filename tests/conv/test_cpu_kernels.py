@@ -31,7 +31,7 @@ from tilewright.ops.conv.cpu_schedules import (
     CpuPlanarSchedule,
     CpuWinogradSchedule,
 )
-from tilewright.ops.conv.problem import ConvProblem
+from tilewright.ops.conv.problem import ConvProblem, dense_strides
 from tilewright.ops.conv.spec import ConvSignature, accumulator, default_output
 from tilewright.ops.vectors import lanes
 from tilewright.runtime import samples
@@ -265,6 +265,42 @@ def test_depthwise_results_no_cache_keeps(spec: KernelSpec, shift: int, channels
         variant=made.variant, epilogue=made.epilogue, num_d=made.num_d, full_d=made.num_d,
     )  # fmt: skip
     prove(built[spec], problem, threads=2, allocate=lines_at(shift))
+
+
+TURNED = [
+    one
+    for one in SPECS
+    if one.arch == "x86_64_v4" and one.signature.dtype == "fp32" and one.schedule.pipeline in (
+        "implicit", "planar", "lanes", "lanes_weight", "outer")
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", TURNED, ids=lambda spec: f"{spec.schedule.pipeline}-{spec.signature.label()}")
+@pytest.mark.parametrize("groups", [1, 150])
+def test_what_is_turned_goes_image_by_image_and_group_by_group(spec: KernelSpec, groups: int, built: Built) -> None:
+    """Copies of three images do not fit 3 MB, nor do those of 150 groups 1 MB: in parts, the last a smaller."""
+    made, each = spec.signature, 1 if groups > 1 else 70
+    if groups == 1 and spec.schedule.pipeline.startswith("lanes"):
+        each = 20
+    first = ConvProblem(
+        3, each * groups, groups if groups > 1 else 3, (1, 86, 90), (1, 3, 1), groups, before=(0, 1, 0),
+        variant=made.variant, epilogue=made.epilogue, num_d=made.num_d, full_d=made.num_d,
+    )  # fmt: skip
+    strides = {}
+    for name in "xwy":
+        outer, *pixels, channels = getattr(first, f"{name}_shape")
+        far, apart, *steps = dense_strides((outer, channels, *pixels))
+        strides[f"{name}_strides"] = (far, *steps, apart)
+    problem = first.laid(**strides)
+    if op("conv").supports(spec, problem):
+        pytest.skip("the kernel is for other groups")
+    kernel, binding, device = built[spec], binding_of("conv"), device_of(spec.arch)
+    sample = samples.make(binding, problem, 7, device)
+    for threads in (1, 2):
+        samples.poison_results(binding, sample)
+        samples.runner(binding, kernel, problem, sample, device, threads)()
+        verdict = samples.check(binding, problem, sample, (spec,))
+        assert verdict, f"{threads} thread(s): {verdict.detail}"
 
 
 BANDED = [one for one in SPECS if one.schedule.pipeline == "direct_weight"]

@@ -79,7 +79,9 @@ template <class Config, class Work> struct ConvTurned {
   static constexpr ConvVariant way = Config::variant;
   static constexpr int last = TW_CONV_SPATIAL + 1, operands = 3 + TW_CONV_MAX_D;
   static constexpr int result = way == ConvVariant::forward ? 2 : way == ConvVariant::backward_data ? 0 : 1;
-  static constexpr int64_t near_bytes = 3 << 20;  // of the copies of some images
+  static constexpr int64_t near_bytes = 3 << 20;   // of the copies of some images,
+  static constexpr int64_t group_bytes = 1 << 20;  // and of those of some groups
+  static constexpr int64_t few_channels = 8;       // of a group that is one of some
 
   static TW_INLINE Turnable operand(const tw_conv_args &x, int index) {
     int64_t in = sizeof(In), out = sizeof(Out), more = sizeof(More);
@@ -157,14 +159,50 @@ template <class Config, class Work> struct ConvTurned {
   }
   static int64_t workspace(const tw_conv_args &x, int64_t threads) {
     if (!any_apart(x)) return Work::workspace(x, threads);
+    const int64_t some = groups_at_a_time(x), rest = x.groups % some;
+    const int64_t most_of = turned_workspace(of_groups(x, 0, some), threads);
+    return rest ? most(most_of, turned_workspace(of_groups(x, 0, rest), threads)) : most_of;
+  }
+  static int launch(const tw_conv_args &x, void *workspace, void *stream) {
+    if (!any_apart(x)) return Work::launch(x, workspace, stream);
+    const int64_t some = groups_at_a_time(x);
+    int status = TW_OK;
+    for (int64_t first = 0; first < x.groups && !status; first += some)
+      status = turned(of_groups(x, first, least(some, x.groups - first)), workspace, stream);
+    return status;
+  }
+
+  // Gradients of the weights of many small groups need all images: some groups at a time, so that what is turned of them
+  // stays near.  (Forward and backward-data, images at a time are quicker than groups.)
+  static TW_INLINE int64_t groups_at_a_time(const tw_conv_args &x) {
+    const int64_t wide = most(x.channels, x.filters), grain = most(1, 64 / wide);
+    if (way != ConvVariant::backward_weight || wide > few_channels || x.groups <= grain) return x.groups;
+    int64_t each = 0;
+    for (int i = 0; i < operands; ++i)
+      if (i != 1 && apart(x, i))
+        each += operand(x, i).pixels() * operand(x, i).channels * operand(x, i).bytes * x.batch;
+    if (each <= group_bytes) return x.groups;
+    return least(x.groups, most(1, group_bytes / most(1, each / x.groups) / grain) * grain);
+  }
+  static TW_INLINE tw_conv_args of_groups(const tw_conv_args &x, int64_t first, int64_t groups) {
+    tw_conv_args some = x;
+    some.groups = groups;
+    auto moved = [](const void *at, int64_t elements, int64_t bytes) {
+      return static_cast<char *>(const_cast<void *>(at)) + elements * bytes;
+    };
+    some.x = moved(x.x, first * x.channels * x.x_strides[last], operand(x, 0).bytes);
+    some.w = moved(x.w, first * x.filters * x.w_strides[0], operand(x, 1).bytes);
+    some.y = moved(x.y, first * x.filters * x.y_strides[last], operand(x, 2).bytes);
+    for (int t = 0; t < Config::num_d; ++t)
+      some.d[t] = moved(x.d[t], first * x.filters * x.d_strides[t][last], sizeof(More));
+    return some;
+  }
+
+  static int64_t turned_workspace(const tw_conv_args &x, int64_t threads) {
     const Plan p = plan(x);
     int64_t own = Work::workspace(of_images(p.inner, p.images), threads), rest = x.batch % most(1, p.images);
     if (rest) own = most(own, Work::workspace(of_images(p.inner, rest), threads));
     return p.bytes + 64 + own;
-  }
-  static int launch(const tw_conv_args &x, void *workspace, void *stream) {
-    if (!any_apart(x)) return Work::launch(x, workspace, stream);
-    return turned(x, workspace, stream);
   }
 
   // Images [first, first + images) of an operand, or all filters.
