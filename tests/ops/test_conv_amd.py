@@ -173,9 +173,15 @@ def hosted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     specs = []
     for variant in VARIANTS:
         split = 4 if variant == "backward_weight" else 1
-        merged = () if split > 1 else ({"merged": 4, "vectors": (8, 2, 8)},)
-        merged += tuple({**one, "special": "copied"} for one in merged)
-        kinds = ({}, {"vectors": (2, 2, 8)}, {"special": "pointwise"}, {"special": "copied"}, *merged)
+        together = {"merged": 4, "vectors": (8, 2, 8)}
+        merged = [] if split > 1 else [together, {**together, "special": "copied"}]
+        kinds: list[dict[str, Any]] = [
+            {},
+            {"vectors": (2, 2, 8)},
+            {"special": "pointwise"},
+            {"special": "copied"},
+            *merged,
+        ]
         for fields in (*kinds, {"vectors": (1, 8, 8)}, {"vectors": (2, 1, 8), "special": "copied"}):
             given: Any = {**fields, "split_k": split}
             specs.append(make(variant, **given))
@@ -201,6 +207,24 @@ def test_both_checks_agree(hosted: dict[str, Any], variant: str) -> None:
             assert bool(refused) == bool(violations), (kernel.name, one, refused, violations)
             said.add((kernel.name, bool(refused)))
     assert len(said) == 2 * len(kernels), "a kernel took nothing, or refused nothing"
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_kernels_in_copies_judge_alignment_as_problems_do(hosted: dict[str, Any], variant: str) -> None:
+    """Whichever of the operands lies off."""
+    rng = random.Random(f"{SEED} off {variant}")
+    kernels = [one for one in hosted.values()
+               if one.spec.signature.variant == variant and one.spec.schedule.special == "copied"]  # fmt: skip
+    for one in (drawn(rng, 2, variant) for _ in range(COUNT)):
+        if problem_violations(one):
+            continue
+        made, off = stage(one), rng.randrange(3)
+        for number, pointer in enumerate(made.pointers):
+            where = (1 << 20) + (2 if number == off else 0)
+            ctypes.c_void_p.from_address(ctypes.addressof(made.args) + pointer.offset).value = where
+        for kernel in kernels:
+            refused, violations = kernel.refusal(made.args), CONV.supports(kernel.spec, replace(one, aligned=False))
+            assert bool(refused) == bool(violations), (kernel.name, one, off, refused, violations)
 
 
 def _launched(hosted: dict[str, Any], spec: KernelSpec, one: ConvProblem) -> list[Any]:
