@@ -135,9 +135,9 @@ def _rare(draw: random.Random, family: str) -> Shape:
                      draw.choice((1, 1, 1, 2, 4)), window // 2 * dilation, dilation, groups)  # fmt: skip
     if family == "separable":
         taps = draw.choice((3, 5, 7, 9, 15, 21))
-        window, groups = draw.choice(((1, taps), (taps, 1))), draw.choice((1, 1, channels))
-        return Shape(family, batch, channels, filters if groups == 1 else channels, (size, size), window,
-                     padding=tuple(one // 2 for one in window), groups=groups)  # fmt: skip
+        long, groups = draw.choice(((1, taps), (taps, 1))), draw.choice((1, 1, channels))
+        return Shape(family, batch, channels, filters if groups == 1 else channels, (size, size), long,
+                     padding=tuple(one // 2 for one in long), groups=groups)  # fmt: skip
     if family == "large":
         window = draw.choice((9, 11, 13, 17, 21, 31))
         return Shape(family, batch, channels, channels, (size, size), window, padding=window // 2, groups=channels)
