@@ -69,7 +69,10 @@ MMA_BYTES = 3.8e10  # a second into one multiprocessor, of tiles that matrix ins
 TAP = 3.0  # how much longer one takes where nothing slides
 ROLLED = 0.8  # and how much of it where a row is read once
 ENOUGH = 4e4  # threads that keep all multiprocessors busy
-ONE_CHANNEL = 2.0  # how much longer where a thread has no vector of channels
+ONE_CHANNEL, ONE_WEIGHT = (
+    2.0,
+    3.5,
+)  # how much longer where a thread has no vector of channels; and of gradients of weights
 TURNED = 3e12  # bytes a second of a copy that turns pixels and channels, read and written
 ADD_START = 1.5e-6  # of a second launch
 SUMS = 1e12  # bytes a second of sums of parts that leave and are added by a kernel of few threads
@@ -123,7 +126,7 @@ def _depthwise(schedule: DepthwiseSchedule, p: ConvProblem) -> float:
     return (
         START
         + max(p.flops / 2 * idle * each / FMAS, p.bytes / (STRIPS * THROUGH))
-        * (ONE_CHANNEL if schedule.vector == 1 else 1)
+        * (1 if schedule.vector > 1 else ONE_WEIGHT if p.variant == "backward_weight" else ONE_CHANNEL)
         + ADD_START * (p.variant == "backward_weight")
     )
 
