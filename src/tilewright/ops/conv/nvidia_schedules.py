@@ -370,12 +370,15 @@ def in_copies(signature: ConvSignature, arch: Arch) -> Iterator[ConvSchedule]:
     """The others in copies, where channels lie apart; of those that serve the same shapes, few."""
     if "tma" not in arch.features:
         return
-    yield from (replace(one, pipeline="padded_band") for one in bands(signature, arch) if one.tile[0] != 192)
+    for band in bands(signature, arch):
+        if band.tile[0] != 192 and not (band.slice and signature.spatial == 3):  # slices take one band a tile
+            yield replace(band, pipeline="padded_band")
     yield from (replace(one, pipeline="padded_band_weight") for one in band_weights(signature, arch))
     if DTYPES[signature.dtype].bytes == 2:
         yield from (replace(one, pipeline="padded_folded") for one in _folded(signature, arch))
+    flat = signature.spatial == 2 or signature.variant != "backward_data"  # gradients of strides: windows of one plane
     for tile in depthwise_tiles(signature, arch):
-        if tile.pixels < 8:
+        if tile.pixels < 8 and (flat or tile.step == 1):
             yield replace(tile, pipeline="padded_depthwise_tile")
     for strip in depthwise(signature):
         if strip.window == 0 or strip.rows == 14 or (strip.pixels == 4 and not strip.rows):
