@@ -49,14 +49,14 @@ class Case:
         )
 
     def specs(self, arch: str) -> list[KernelSpec]:
-        """One in four of the default pool, one of each pipeline, and of GEMM's kernels, which have tests, fewer."""
+        """One in eight of the default pool, one of each pipeline, and of GEMM's kernels, which have tests, fewer."""
         axes = CONV.axes_of(self.signature)
         legal = [one for one in CONV.proposals("default", arch, **axes) if not CONV.check(one)]
         first = {one.schedule.pipeline: one for one in reversed(legal)}
         floor = CONV.generic_spec(self.signature, arch)
         borrowed = [one for one in legal if one.schedule.pipeline.startswith(("pointwise", "planes"))]
         own = [one for one in legal if one not in borrowed]
-        return list({one.digest: one for one in (*first.values(), *own[::4], *borrowed[::12], floor)}.values())
+        return list({one.digest: one for one in (*first.values(), *own[::8], *borrowed[::12], floor)}.values())
 
     def problems(self) -> Iterator[ConvProblem]:
         rng = random.Random(f"{SEED} {self}")
