@@ -71,14 +71,8 @@ def tile_rules(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> 
         yield Violation("nv-registers", f"units of {h.lines}x{h.pixels} of window {h.window}", "use smaller units")
 
 
-def tile_limits(schedule: DepthwiseTileSchedule, problem: ConvProblem) -> Iterator[Violation]:
-    """conv_host_depthwise_tile.h."""
-    p, h = problem, schedule
-    if p.batch == 0:
-        yield violation("nv-walk", "there are no images")
-    if p.group_channels != 1 or p.group_filters != 1:
-        yield violation("nv-groups", "groups are of more than one channel or filter")
-        return
+def _tiles(p: ConvProblem) -> Iterator[Violation]:
+    """What the copy engine wants of tiles of x and y, and sums of taps of w."""
     if p.channels % PIECE:
         yield violation("nv-groups", f"{p.channels} channels are no whole {PIECE}s")
     if p.x_strides[-1] != 1 or p.y_strides[-1] != 1:
@@ -89,6 +83,17 @@ def tile_limits(schedule: DepthwiseTileSchedule, problem: ConvProblem) -> Iterat
         for depth, strides in ((p.size[0], p.x_strides), (p.out[0], p.y_strides)):
             if depth > 1 and strides[0] != strides[1] * depth:
                 yield violation("nv-dense", "the planes of images do not lie at equal distances")
+
+
+def tile_limits(schedule: DepthwiseTileSchedule, problem: ConvProblem) -> Iterator[Violation]:
+    """conv_host_depthwise_tile.h."""
+    p, h = problem, schedule
+    if p.batch == 0:
+        yield violation("nv-walk", "there are no images")
+    if p.group_channels != 1 or p.group_filters != 1:
+        yield violation("nv-groups", "groups are of more than one channel or filter")
+        return
+    yield from _tiles(p)
     slides = len(p.window) > 1 and p.window[-2:] == (h.window,) * 2 and p.stride[-2:] == (h.step,) * 2
     if not slides or p.dilation[-2:] != (h.spread,) * 2:
         yield violation("nv-depthwise", "this kernel has another window, stride or dilation")
@@ -208,16 +213,7 @@ def mma_limits(schedule: DepthwiseMmaSchedule, problem: ConvProblem) -> Iterator
     if p.group_channels != 1 or p.group_filters != 1:
         yield violation("nv-groups", "groups are of more than one channel or filter")
         return
-    if p.channels % PIECE:
-        yield violation("nv-groups", f"{p.channels} channels are no whole {PIECE}s")
-    if p.x_strides[-1] != 1 or p.y_strides[-1] != 1:
-        yield violation("nv-channels-last", "channels do not lie side by side")
-    if not dense_pixels(p.w_strides, (1, *p.w_shape[1:])):
-        yield violation("nv-dense", "the taps of a filter do not lie at equal distances")
-    if len(p.size) == 3 and p.batch > 1:
-        pairs = ((p.x_strides, p.size[0]), (p.y_strides, p.out[0]))
-        if any(depth > 1 and strides[0] != strides[1] * depth for strides, depth in pairs):
-            yield violation("nv-dense", "the planes of images do not lie at equal distances")
+    yield from _tiles(p)
     if prod(p.window[-2:]) < MMA_TAPS:
         yield violation("nv-depthwise", f"the window has fewer than {MMA_TAPS} taps a plane")  # tiles are faster
     if p.window[-1] > MMA_COLUMNS or (p.window[-2] if len(p.window) > 1 else 1) > MMA_ROWS:
