@@ -134,26 +134,6 @@ def test_kernels_the_estimate_gives_no_hope_are_not_asked_about(shelf: Path) -> 
     assert [one.name for one in told.candidates if one.predicted_seconds is not None] == [guessed.name]
 
 
-def test_kernels_newer_than_a_model_do_not_silence_it_unless_the_estimate_has_them_first(shelf: Path) -> None:
-    guessed, wanted = Registry(TARGET).select(PROBLEM).spec, other_pipeline()
-    known = model(wanted)
-    words = {name: tuple(each) for name, each in known.card.vocabulary.items()}
-    newer = next(one for one in words["pipeline"] if one not in (wanted, guessed.schedule.pipeline))
-    # The new one's word takes the place of nothing: -1, which the stump sends to the low side.
-    put(
-        shelf, model(wanted, vocabulary=words | {"pipeline": tuple(w if w != newer else "" for w in words["pipeline"])})
-    )
-    chosen = Registry(TARGET).select(PROBLEM)
-    assert (chosen.tier, chosen.spec.schedule.pipeline) == ("model", wanted), "what it knows is ordered as before"
-    told = Registry(TARGET).explain(PROBLEM)
-    asked = {one.name for one in told.candidates if one.predicted_seconds is not None}
-    assert asked == {one.name for one in served() if one.schedule.pipeline != newer}
-    first = tuple(w if w != guessed.schedule.pipeline else "" for w in words["pipeline"])
-    put(shelf, model(wanted, vocabulary=words | {"pipeline": first}))
-    assert Registry(TARGET).select(PROBLEM).spec == guessed
-    assert f"it has not seen {guessed.schedule.pipeline}" in Registry(TARGET).explain(PROBLEM).model
-
-
 def sees_the_estimate(preferred: str) -> models.Model:
     """One that has it among its features."""
     plain_one = model(preferred)

@@ -13,6 +13,7 @@ struct Config {
   static constexpr int spatial = 3, num_d = 0;
   static constexpr auto epilogue = tw::Epilogue::PassThrough;
 };
+using Work = tw::ConvLoops<Config>;
 }  // namespace
 
-TW_EXPORT_CONV(Config, tw::ConvLoops<Config>, R"json({"arch":"generic","op":"conv","schedule":{"pipeline":"loops"},"schema":2,"signature":{"dtype":"fp16","dtype_acc":"fp32","dtype_d":"fp32","dtype_out":"fp32","epilogue":"PassThrough","num_d":0,"spatial":3,"variant":"backward_weight"}})json")
+TW_EXPORT_CONV(Config, Work, R"json({"arch":"generic","op":"conv","schedule":{"pipeline":"loops"},"schema":2,"signature":{"dtype":"fp16","dtype_acc":"fp32","dtype_d":"fp32","dtype_out":"fp32","epilogue":"PassThrough","num_d":0,"spatial":3,"variant":"backward_weight"}})json")

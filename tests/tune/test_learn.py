@@ -208,13 +208,18 @@ def test_what_a_shipped_model_says_is_what_its_forest_says_of_whole_rows(seed: i
                 if told.seconds is None:
                     continue
                 spoken += 1
-                near = model.near(np.array(estimates))
+                known, unseen = np.array(estimates), list(told.unseen)  # the second: kernels newer than the model
+                known[unseen] = np.inf
+                near = model.near(known)
                 guessed = np.array(estimates)[near]
                 rows = model.frame.rows([specs[one] for one in near], problem, units, guessed)
                 said = models.ahead(model.card.trust, guessed)
                 plain_way = models.rough(model.card.rough, problem) * np.exp(model.forest._by_numpy(rows) + said)
                 np.testing.assert_allclose(told.seconds[near], plain_way, rtol=1e-12)
-                assert np.isinf(np.delete(told.seconds, near)).all()
+                assert np.isinf(np.delete(told.seconds, [*near, *unseen])).all()
+                best = near[int(np.argmin(told.seconds[near]))]
+                beside = told.seconds[best] * np.array(estimates)[unseen] / estimates[best]
+                np.testing.assert_allclose(told.seconds[unseen], beside, rtol=1e-12)
         assert spoken, f"{model.card.name} was asked of nothing it knows"
 
 
