@@ -337,7 +337,7 @@ def test_the_sample_has_every_pipeline_and_scheduler_of_the_pool(sanitize_cuda: 
 def test_the_sample_of_other_ops_has_every_pipeline_too(sanitize_cuda: ModuleType, op: str) -> None:
     taken = sanitize_cuda.ways(op, ARCH)
     specs = [spec for spec, _ in taken]
-    assert len({one.digest for one in specs}) == len(specs) <= 80
+    assert len({one.digest for one in specs}) == len(specs) <= 100
     assert all(not ops.op(op).supports(*one) for one in taken)
     read = [ops.op(op).problem_from_dict(json.loads(json.dumps(plain(one)))) for _, one in taken]
     assert read == [one for _, one in taken]

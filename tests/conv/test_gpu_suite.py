@@ -84,7 +84,7 @@ def test_right_results_pass_and_wrong_ones_do_not(case: Case) -> None:
 def test_nearly_every_kernel_is_asked_and_every_pipeline(case: Case) -> None:
     specs = case.specs(ARCH)
     used = {one for some in asked(case, specs).values() for one in some}
-    assert len(used) > 0.9 * len(specs)
+    assert len(used) > 0.85 * len(specs)
     assert {one.schedule.pipeline for one in used} == {one.schedule.pipeline for one in specs}
 
 

@@ -13,6 +13,7 @@ from tests.conv.conftest import CONV
 from tests.conv.drawing import convolutions
 from tilewright.arch import all_archs
 from tilewright.arch import arch as arch_by_name
+from tilewright.dispatch.registry import Registry
 from tilewright.errors import RequestError, UnknownNameError
 from tilewright.ops import ruled_pools
 from tilewright.ops.base import KernelSpec, Op, Violation, plain
@@ -334,3 +335,15 @@ def test_the_floor_is_legal_for_every_signature_an_arch_has() -> None:
                     ConvProblem(1, 1, 1, (1,), (1,), variant=variant, dtype=dtype), arch.name
                 ):
                     assert not CONV.check(CONV.generic_spec(signature, arch.name))
+
+
+@pytest.mark.parametrize("arch", [CPU, NVIDIA, AMD])
+def test_explain_tells_what_is_copied_or_turned(arch: str) -> None:
+    """Of channels-first memory, for the chosen kernel; of dense memory nothing."""
+    sizes = {"batch": 8, "channels": 64, "filters": 64, "size": "28x28"}
+    layer = {**LAYER, **sizes, "datatype": "bf16"}
+    first = str(Registry(arch).explain(CONV.problem({**layer, "layout": "nchw"})))
+    assert "turns x, w, y" in first or "copies x" in first
+    last = str(Registry(arch).explain(CONV.problem(layer)))
+    assert "turns x" not in last
+    assert "copies x" not in last

@@ -11,6 +11,7 @@ from math import gcd, prod
 
 from tilewright.arch import all_archs
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.conv.cpu import turned
 from tilewright.ops.conv.cpu_schedules import (
     CpuDirectWeightSchedule,
     CpuImplicitSchedule,
@@ -77,14 +78,8 @@ def seconds(spec: KernelSpec, problem: ConvProblem, threads: int) -> float:
 
 
 def _turned(schedule: CpuSchedule, problem: ConvProblem) -> int:
-    """Elements that a kernel turns because their channels lie apart; `planar` reads and writes planes as they are."""
-    p, found = problem, 0
-    for name in "xwy":
-        strides, shape = getattr(p, f"{name}_strides"), getattr(p, f"{name}_shape")
-        planes = isinstance(schedule, CpuPlanarSchedule) and name != "w" and strides[-2] == 1
-        if strides[-1] != 1 and not (planes and (p.variant == "forward" or name == "y" or p.stride[-1] == 1)):
-            found += prod(shape)
-    return found
+    """Elements that a kernel turns because their channels lie apart."""
+    return sum(prod(getattr(problem, f"{one}_shape")) for one in turned(schedule, problem))
 
 
 def _gathering(problem: ConvProblem) -> tuple[int, int, int]:

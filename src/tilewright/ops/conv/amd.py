@@ -16,7 +16,7 @@ from tilewright.arch import Arch
 from tilewright.ops import ck_tile_rules as product_rules
 from tilewright.ops import ck_tile_shape as shape
 from tilewright.ops.base import Violation
-from tilewright.ops.conv.amd_copies import copied, copied_limits
+from tilewright.ops.conv.amd_copies import copied, copied_limits, copies
 from tilewright.ops.conv.amd_schedules import CkTileConvSchedule, FastSchedule, schedules
 from tilewright.ops.conv.amd_shape import (
     as_product,
@@ -213,6 +213,15 @@ def _sizes(schedule: FastSchedule, problem: ConvProblem) -> Iterator[Violation]:
         yield Violation("amd-groups", f"{p.groups} groups, and a launch has at most {MAX_GROUPS}", _REMEDY)
     if p.variant == "backward_data" and residues(p) > MAX_RESIDUES:
         yield Violation("amd-residues", f"strides make more than {MAX_RESIDUES} residues of pixels", _REMEDY)
+
+
+def remarks(schedule: ConvSchedule, problem: ConvProblem) -> list[str]:
+    """Which copies a kernel makes."""
+    if not isinstance(schedule, FastSchedule) or schedule.special != "copied" or problem.batch == 0:
+        return []
+    return [
+        f"copies {', '.join(copies(schedule, problem))} to dense channels-last memory in its workspace, the result back"
+    ]
 
 
 def generic_schedule(signature: ConvSignature, arch: Arch) -> ConvSchedule:

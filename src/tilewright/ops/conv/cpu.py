@@ -183,6 +183,23 @@ def limits(schedule: CpuSchedule, problem: ConvProblem) -> Iterator[Violation]:
             )
 
 
+def turned(schedule: ConvSchedule, problem: ConvProblem) -> str:
+    """Which of x, w and y a kernel turns, channels being apart; `planar` reads and writes planes as they are."""
+    p, found = problem, ""
+    for name in "" if isinstance(schedule, LoopsSchedule) else "xwy":
+        strides = getattr(p, f"{name}_strides")
+        planes = isinstance(schedule, CpuPlanarSchedule) and name != "w" and strides[-2] == 1
+        if strides[-1] != 1 and not (planes and (p.variant == "forward" or name == "y" or p.stride[-1] == 1)):
+            found += name
+    return found
+
+
+def remarks(schedule: ConvSchedule, problem: ConvProblem) -> list[str]:
+    """What a kernel turns in its workspace."""
+    found = turned(schedule, problem)
+    return [f"turns {', '.join(found)} to channels-last in its workspace, the result back"] if found else []
+
+
 def generic_schedule(signature: ConvSignature, arch: Arch) -> ConvSchedule:
     """The floor: serves every problem of the signature."""
     return LoopsSchedule()
