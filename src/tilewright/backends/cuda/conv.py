@@ -191,33 +191,27 @@ class CudaConv(KernelsDefaults):
         return conv_estimate.seconds(spec, problem)
 
     def promises(self, spec: KernelSpec) -> Promises:
+        from tilewright.inspect import nvidia
+
         h = spec.schedule
         if isinstance(h, BandSchedule):
-            from tilewright.inspect import nvidia
-
             return Promises(nvidia.WARPGROUP, ("UTMALDG",), band_shared_bytes(spec.signature, h))
         if isinstance(h, BandWeightSchedule):
-            from tilewright.inspect import nvidia
-
             return Promises(nvidia.WARPGROUP, ("UTMALDG",), h.shared_bytes)
         if h.pipeline in conv_pointwise.PIPELINES:
             return conv_pointwise.promises(spec)
         if isinstance(h, FirstWeightSchedule):
-            from tilewright.inspect import nvidia
-
             return Promises(nvidia.WARPGROUP, ("UTMALDG",))
-        if isinstance(h, (DepthwiseTileSchedule, DepthwiseMmaSchedule)):
+        if isinstance(h, DepthwiseMmaSchedule):
+            return Promises(nvidia.WARP, ("UTMALDG",))
+        if isinstance(h, DepthwiseTileSchedule):
             return Promises(copies=("UTMALDG",))
         if isinstance(h, ConvTmaWsSchedule):
-            from tilewright.inspect import nvidia
-
             copies = ("UTMALDG", "UTMASTG") if h.store == "tma" else ("UTMALDG",)
             return Promises(
                 nvidia.WARPGROUP, copies, shared_bytes(spec.signature, h, arch_by_name(spec.arch).scratch_bytes)
             )
         if isinstance(h, GatherSchedule):
-            from tilewright.inspect import nvidia
-
             multiply = () if spec.signature.dtype == "fp32" else nvidia.WARP
             both = gather_sides(spec.signature, h)
             copied = ("LDGSTS",) if not all(one.held for one in both) else ()

@@ -15,7 +15,7 @@ from tilewright.dtypes import DTYPES
 from tilewright.ops import ck_tile_shape as shape
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv import amd_tiled
-from tilewright.ops.conv.amd_copies import WRITTEN, copied, copies
+from tilewright.ops.conv.amd_copies import copied, copies
 from tilewright.ops.conv.amd_schedules import FastSchedule
 from tilewright.ops.conv.amd_shape import as_product, loads, residues
 from tilewright.ops.conv.amd_tiled import TiledConvSchedule
@@ -47,7 +47,7 @@ def _copying(schedule: FastSchedule, problem: ConvProblem, larger: ConvProblem) 
     size, result = (DTYPES[one].bytes for one in (problem.dtype, problem.dtype_out))
     total = 0.0
     for one in copies(schedule, problem):
-        bytes_of = result if one == WRITTEN[problem.variant] else size
+        bytes_of = result if one == problem.written else size
         elements = prod(getattr(problem, f"{one}_shape")) + prod(getattr(larger, f"{one}_shape"))
         total += START + elements * bytes_of / COPIED
     return total

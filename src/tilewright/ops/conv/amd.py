@@ -16,7 +16,7 @@ from tilewright.arch import Arch
 from tilewright.ops import ck_tile_rules as product_rules
 from tilewright.ops import ck_tile_shape as shape
 from tilewright.ops.base import Violation
-from tilewright.ops.conv.amd_copies import copied, copied_limits, copies
+from tilewright.ops.conv import amd_copies  # not its `copied`: a family that has one asks for copies around kernels
 from tilewright.ops.conv.amd_schedules import CkTileConvSchedule, FastSchedule, schedules
 from tilewright.ops.conv.amd_shape import (
     as_product,
@@ -126,11 +126,11 @@ def limits(schedule: ConvSchedule, problem: ConvProblem) -> Iterator[Violation]:
     if not isinstance(schedule, FastSchedule) or (not problem.batch and problem.variant != "backward_weight"):
         return
     if schedule.special == "copied":
-        broken = list(copied_limits(schedule, problem))
+        broken = list(amd_copies.copied_limits(schedule, problem))
         yield from broken
         if broken:
             return
-        problem = copied(schedule, problem)
+        problem = amd_copies.copied(schedule, problem)
     if not problem.channels_last:
         yield Violation("amd-channels-last", "channels do not lie side by side", _REMEDY)
         return
@@ -186,13 +186,12 @@ def _reads(schedule: FastSchedule, problem: ConvProblem) -> Iterator[Violation]:
 
 def _sizes(schedule: FastSchedule, problem: ConvProblem) -> Iterator[Violation]:
     p, size = problem, shape.bytes_of(problem.dtype)
-    written = {"forward": "y", "backward_data": "x", "backward_weight": "w"}[p.variant]
     of_x, of_y = p.group_channels * schedule.merged, p.group_filters * schedule.merged
     for name, channels in (("x", of_x), ("w", p.group_channels), ("y", of_y)):
         counts = (of_y, *p.window) if name == "w" else getattr(p, f"{name}_shape")[:-1]
         pairs = zip(counts, getattr(p, f"{name}_strides")[:-1], strict=True)
         span = (sum((count - 1) * stride for count, stride in pairs) + channels) * size
-        if name != written and span >= MAX_BYTES:
+        if name != p.written and span >= MAX_BYTES:
             message = f"{name} of one group spans {span} bytes, and offsets are 32-bit"
             yield Violation("amd-operand-size", message, "split the problem")
     reach = [
@@ -219,9 +218,8 @@ def remarks(schedule: ConvSchedule, problem: ConvProblem) -> list[str]:
     """Which copies a kernel makes."""
     if not isinstance(schedule, FastSchedule) or schedule.special != "copied" or problem.batch == 0:
         return []
-    return [
-        f"copies {', '.join(copies(schedule, problem))} to dense channels-last memory in its workspace, the result back"
-    ]
+    told = ", ".join(amd_copies.copies(schedule, problem))
+    return [f"copies {told} to dense channels-last memory in its workspace, the result back"]
 
 
 def generic_schedule(signature: ConvSignature, arch: Arch) -> ConvSchedule:

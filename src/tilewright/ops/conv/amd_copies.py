@@ -17,7 +17,6 @@ from tilewright.ops.conv.amd_shape import even, loads
 from tilewright.ops.conv.problem import ConvProblem, Sizes
 
 MAX_LINES, MAX_ELEMENTS = 1 << 30, 1 << 31
-WRITTEN = {"forward": "y", "backward_data": "x", "backward_weight": "w"}
 _REMEDY = "use another kernel of the pool"
 
 
@@ -41,7 +40,7 @@ def copied_limits(schedule: FastSchedule, problem: ConvProblem) -> Iterator[Viol
 
 def _row(problem: ConvProblem, name: str, channels: int) -> int:
     """Elements from pixel to pixel of a copy: those of results begin at whole accesses."""
-    if name == "w" or name != WRITTEN[problem.variant]:
+    if name == "w" or name != problem.written:
         return channels
     whole = NATIVE_BYTES // DTYPES[problem.dtype_out].bytes
     return -(-channels // whole) * whole
@@ -96,5 +95,5 @@ def _odd(p: ConvProblem, name: str, load: int, strides: Sizes) -> bool:
     every: Sizes = getattr(p, f"{name}_strides")
     if every[-1] != 1 or min(every) < 0:
         return True
-    read = WRITTEN[p.variant] != name
+    read = p.written != name
     return read and ((load > 1 and not p.aligned) or any(one % load for one in strides))

@@ -107,13 +107,12 @@ def padded_copies(problem: ConvProblem, schedule: ConvSchedule) -> str:
     more = {"x": larger.channels != p.channels, "y": larger.filters != p.filters}
     more["w"] = any(more.values())
     taps = dense_pixels(p.w_strides, (1, *p.w_shape[1:]))
-    result = {"forward": "y", "backward_data": "x", "backward_weight": "w"}[p.variant]
     for one, odd in (
         ("x", data and not dense_pixels(p.x_strides, p.x_shape)),
         ("w", not taps),
         ("y", not (data or dense_pixels(p.y_strides, p.y_shape))),
     ):
-        size = DTYPES[p.dtype_out if one == result else p.dtype].bytes
+        size = DTYPES[p.dtype_out if one == p.written else p.dtype].bytes
         *strides, channel = getattr(p, f"{one}_strides")
         unaligned = not p.aligned or any(stride * size % LINE_BYTES for stride in strides)
         if one == "w" and asks.any_filters:
@@ -128,12 +127,11 @@ def padded_copies(problem: ConvProblem, schedule: ConvSchedule) -> str:
 def copies_told(problem: ConvProblem, schedule: ConvSchedule) -> str:
     """For people: what is copied, and how much."""
     p, larger = problem, padded(problem, schedule)
-    result = {"forward": "y", "backward_data": "x", "backward_weight": "w"}[p.variant]
     said, total = [], 0
     for one, elements in padded_elements(p, schedule).items():
-        total += elements * DTYPES[p.dtype_out if one == result else p.dtype].bytes
+        total += elements * DTYPES[p.dtype_out if one == p.written else p.dtype].bytes
         how = "turned to channels-last" if getattr(p, f"{one}_strides")[-1] != 1 else "aligned"
-        said.append(f"{one} ({how}{', back' if one == result else ''})")
+        said.append(f"{one} ({how}{', back' if one == p.written else ''})")
     grown = [
         f"{name} from {before} to {after}"
         for name, before, after in (

@@ -8,7 +8,6 @@ DepthwiseSchedule   a filter for each channel, of any window
 DepthwiseTileSchedule  the same of square windows, over tiles that the copy engine brings
 DepthwiseMmaSchedule  backward_weight of such by matrix instructions
 
-
 Of most there is a pipeline that runs it in copies of its operands (`nvidia_resources.IN_COPIES`).
 """
 

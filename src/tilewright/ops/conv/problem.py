@@ -73,6 +73,11 @@ class ConvProblem:
                 put(self, f"{name}_strides", dense_strides(getattr(self, f"{name}_shape")))
 
     @property
+    def written(self) -> str:
+        """Which of x, w and y is the result."""
+        return {"forward": "y", "backward_data": "x", "backward_weight": "w"}[self.variant]
+
+    @property
     def out(self) -> Sizes:
         """Spatial sizes of the output; 0 where the window does not fit."""
         return _out(self.size, self.window, self.stride, self.dilation, self.before, self.after)
