@@ -28,10 +28,13 @@ if TYPE_CHECKING:
     from tilewright.runtime.plans import Plan, Stage
     from tilewright.runtime.torch_arrays import Questions
 
-MOST_OPERANDS = 16
+# The only definition of these limits: `source` writes them in front of the text of quick.cpp.
+MOST_OPERANDS = 48  # attention has 31, and its backward needs up to ten more
 MOST_SCALARS = 32
 MOST_LOOPS = 4
-MOST_ARGUMENT_BYTES = 2048
+MOST_ARGUMENT_BYTES = 2048  # of one kernel
+MOST_MAKER_ARGUMENTS = 4
+_LIMITS = ("MOST_OPERANDS", "MOST_SCALARS", "MOST_LOOPS", "MOST_ARGUMENT_BYTES", "MOST_MAKER_ARGUMENTS")
 _VERSION = 5
 _FASTCALL = 0x80
 _EXCHANGE = b"dlpack_exchange_api"
@@ -67,7 +70,7 @@ class _Span(ctypes.Structure):
 
 
 class _Made(ctypes.Structure):
-    _fields_ = (("slot", _int), ("arguments", _int), ("make", _object), ("argument", _object * 4))
+    _fields_ = (("slot", _int), ("arguments", _int), ("make", _object), ("argument", _object * MOST_MAKER_ARGUMENTS))
 
 
 class _Call(ctypes.Structure):
@@ -92,7 +95,7 @@ class _Method(ctypes.Structure):
 
 
 class Maker(NamedTuple):
-    """What makes a new result in each call: a function and at most four arguments."""
+    """What makes a new result in each call: a function and at most MOST_MAKER_ARGUMENTS arguments."""
 
     slot: int
     make: Callable[..., Any]
@@ -213,14 +216,19 @@ _failed: list[settings.Settings] = []  # those under which it could not be had
 _ids = itertools.count(1)
 
 
+def source() -> str:
+    """The text of the library: the limits it shares with Python, and quick.cpp."""
+    limits = "".join(f"#define TW_{name} {globals()[name]}\n" for name in _LIMITS)
+    return limits + resources.files("tilewright.runtime").joinpath("native/quick.cpp").read_text(encoding="utf-8")
+
+
 def _build() -> _Library:
     from tilewright.arch import runnable_host_archs
     from tilewright.backends.base import Source
     from tilewright.build import build_source
 
-    text = resources.files("tilewright.runtime").joinpath("native/quick.cpp").read_text(encoding="utf-8")
-    source = Source("tilewright_quick.cpp", text, "c++")
-    return _Library(str(build_source(source, runnable_host_archs()[-1].name).path))
+    text = Source("tilewright_quick.cpp", source(), "c++")
+    return _Library(str(build_source(text, runnable_host_archs()[-1].name).path))
 
 
 def library() -> _Library | None:
@@ -257,9 +265,14 @@ class Form:
 
 
 def form(slots: Sequence[Slot], scalars: int) -> Form | None:
-    """None where there is no library, or the op has more than C was made for."""
+    """None where there is no library, or the op has more than C was made for, which is said."""
     native = library()
-    if native is None or len(slots) > MOST_OPERANDS or scalars > MOST_SCALARS:
+    if native is None:
+        return None
+    if len(slots) > MOST_OPERANDS or scalars > MOST_SCALARS:
+        has = f"an op with {len(slots)} operands ({slots[0].name}, ...) and {scalars} scalars"
+        limit = f"{MOST_OPERANDS} operands and {MOST_SCALARS} scalars"
+        events.emit(events.Warned("quick-calls", f"{has} is called from Python alone: C takes {limit}"))
         return None
     for one in slots:
         if one.packed is not None:
@@ -273,7 +286,7 @@ def prepare(plan: Plan, makers: Sequence[Maker], answer: Sequence[int]) -> Prepa
     `makers` make the results that no call gives, `answer` are the slots of what a call returns.
     """
     native = library()
-    if native is None or plan.in_copies or any(len(one.arguments) > 4 for one in makers):
+    if native is None or plan.in_copies or any(len(one.arguments) > MOST_MAKER_ARGUMENTS for one in makers):
         return None
     parts = [_stage(one) for one in plan.stages]
     if any(one is None for one in parts):

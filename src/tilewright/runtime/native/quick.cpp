@@ -18,9 +18,12 @@
 
 namespace {
 
-constexpr int most_operands = 32, most_dimensions = 6, most_scalars = 32, most_loops = 4, most_held = 8,
-              most_facts = 128, most_questions = 4;
-constexpr int64_t most_bytes = 2048;  // of one kernel's arguments
+// The limits that Python must know too are defined in quick.py, which writes them in front of this text.
+constexpr int most_operands = TW_MOST_OPERANDS, most_scalars = TW_MOST_SCALARS, most_loops = TW_MOST_LOOPS,
+              most_maker_arguments = TW_MOST_MAKER_ARGUMENTS;
+constexpr int64_t most_bytes = TW_MOST_ARGUMENT_BYTES;  // of one kernel's arguments
+constexpr int most_dimensions = 6, most_held = 8, most_facts = 128, most_questions = 4;
+static_assert(most_operands < 64, "sets of operands are the bits of a uint64_t");
 
 // -- what operands say of themselves ---------------------------------------------------------------------------------
 
@@ -262,7 +265,7 @@ struct Span {
 // A result that is made in each call: of which slot, and the function that makes it.
 struct Made {
   int64_t slot, arguments;
-  PyObject *make, *argument[4];
+  PyObject *make, *argument[most_maker_arguments];
 };
 struct Call {
   const Stage *stage;
