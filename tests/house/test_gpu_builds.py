@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.built import why_not_compiled
+from tests.inspect.code_objects import fake_objdump
+from tests.inspect.cubins import LISTING, OTHER, cubin, host_library
 from tilewright import ops, settings
 from tilewright.arch import arch as facts_of
 from tilewright.backends.base import backend
 from tilewright.build import Builder
-from tilewright.errors import DeviceError
+from tilewright.build.promises import demand_kept
+from tilewright.errors import DeviceError, InspectionError
 from tilewright.inspect import demand_promises
 from tilewright.ops.base import KernelSpec
 from tilewright.runtime.loader import load_library
@@ -49,6 +53,22 @@ def test_cuda(arch: str, compiler: str) -> None:
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
 def test_hip(arch: str) -> None:
     build(arch)
+
+
+def test_promises_no_reader_can_decide_do_not_stop_a_build(tmp_path: Path) -> None:
+    """Where nvcc is and nvdisasm is not, nobody knows a multiplication from other instructions."""
+    library = tmp_path / "kernel.so"
+    library.write_bytes(host_library(cubin(code=(OTHER,))))
+    spec = next(specs("sm_90a"))
+    with settings.override(objdump="/nonexistent/nvdisasm"):
+        said = demand_kept(spec, library)
+    assert said.startswith("undecided: FMUL or FFMA not seen")
+    assert "/nonexistent/nvdisasm did not answer" in said
+    with settings.override(objdump=str(fake_objdump(tmp_path, LISTING))):
+        with pytest.raises(InspectionError, match="FMUL"):
+            demand_kept(spec, library)
+        fake_objdump(tmp_path, LISTING.replace("EXIT", "FMUL"))
+        assert demand_kept(spec, library) == "kept"
 
 
 def test_a_cuda_library_says_what_it_refuses_where_there_is_no_gpu() -> None:

@@ -24,6 +24,9 @@ extern "C" __global__ void __launch_bounds__(128) sample(float *o, int *p, doubl
   asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1},{%2},{%3},{%0,%1};"
                : "+d"(f[0]), "+d"(f[1])
                : "d"(q[3]), "d"(q[4]));
+#if __CUDA_ARCH__ == 890
+  MMA("m16n8k32", "f32.e4m3.e4m3.f32", d, "+f");
+#endif
 #if __CUDA_ARCH__ >= 900
   uint64_t left = a[9], right = a[10];
   asm volatile("wgmma.fence.sync.aligned;");
@@ -38,6 +41,13 @@ extern "C" __global__ void __launch_bounds__(128) sample(float *o, int *p, doubl
       "cp.async.cg.shared.global [%0],[%1],16;\ncp.async.ca.shared.global [%0],[%1],4;\n"
       "cp.async.ca.shared.global [%0],[%1],8;\ncp.async.wait_all;" ::"r"(to),
       "l"(a + 64));
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%1,{%2,%2}],[%0];\n"
+      "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%1,{%2,%2}],[%0];\n"
+      "cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;" ::"r"(to),
+      "l"(q), "r"(0));
+#endif
   for (int i = 0; i < 8; ++i) o[i] = d[i], p[i] = e[i];
   q[0] = f[0];
   move<signed char>(p + 100), move<short>(p + 200), move<unsigned char>(p + 300), move<unsigned short>(p + 400);

@@ -23,6 +23,7 @@ from tilewright.build.inspected import inspect_kernel
 from tilewright.cli.main import build_app
 from tilewright.errors import InspectionError, RequestError
 from tilewright.inspect import amdgpu, demand_promises
+from tilewright.inspect.disassembly import NoDisassembly
 from tilewright.inspect.elf import Elf
 from tilewright.ops.gemm import GemmProblem
 
@@ -206,6 +207,24 @@ def test_a_kernel_without_matrix_instructions_breaks_its_promise(
     unknown = backend("hip").inspect(path, spec_of())
     assert unknown.keeps_promises is None
     demand_promises(unknown)
+
+
+@pytest.mark.parametrize("word", ["<unknown>", ".long"])
+def test_an_instruction_the_disassembler_does_not_know_may_be_the_promised_one(
+    written: Callable[[bytes], Path], objdump: Path, tmp_path: Path, word: str
+) -> None:
+    path = written(code_object())
+    fake_objdump(tmp_path, code_objects.LISTING.replace("v_mfma_f32_32x32x8_f16", word))
+    found = demand_promises(backend("hip").inspect(path, spec_of()))
+    assert found.keeps_promises is None
+    assert "v_mfma_" in found.undecided
+    assert "does not know every instruction" in str(found)
+    with pytest.raises(NoDisassembly, match="every instruction"):
+        amdgpu.holds(path, ("v_mfma_",))
+    # Padding behind the kernel is none of its instructions.
+    padded = code_objects.LISTING.replace("v_mfma_f32_32x32x8_f16", "v_fma_f32").replace("s_nop", word)
+    fake_objdump(tmp_path, padded)
+    assert backend("hip").inspect(path, spec_of()).keeps_promises is False
 
 
 # -- the command -----------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 import subprocess
 from collections import Counter
@@ -14,13 +15,13 @@ import pytest
 from tests.inspect.code_objects import elf, fake_objdump
 from tests.inspect.cubins import CODE, HGMMA, LISTING, NAME, OTHER, UTMALDG, UTMASTG, cubin, host_library
 from tilewright import settings
-from tilewright.arch import arch
+from tilewright.arch import all_archs, arch
 from tilewright.backends.base import backend
 from tilewright.backends.cuda import places
 from tilewright.backends.cuda.backend import CudaBackend
 from tilewright.build.inspected import inspect_file
 from tilewright.errors import InspectionError, ToolchainError
-from tilewright.inspect import demand_promises, nvidia, x86
+from tilewright.inspect import Inspection, demand_promises, nvidia, sass, x86
 from tilewright.inspect.disassembly import NoDisassembly
 from tilewright.inspect.elf import Elf
 from tilewright.ops import KernelSpec
@@ -216,6 +217,43 @@ def test_promises(
         assert backend("cuda").holds(path, promised) == (rule != "no-matrix-instruction")
 
 
+def test_what_opcodes_cannot_tell_is_unknown_not_wrong(written: Callable[[bytes], Path], tmp_path: Path) -> None:
+    """An op of another package may promise instructions whose opcodes are not known here."""
+    path = written(cubin(code=(UTMALDG, OTHER)))
+    spec = KernelSpec("gemm", PLAIN, make.tma_ws(PLAIN, 128, 128, 4, (1, 1)), "sm_90a")
+
+    def look(promises: tuple[str, ...], copies: tuple[str, ...] = (), tool: str = "") -> Inspection:
+        return nvidia.inspect(path, tool, "sm_90a", promised=promises).of(spec, promises, copies)
+
+    unknown = demand_promises(look(("FMUL", "HGMMA")))
+    assert (unknown.keeps_promises, unknown.undecided) == (None, ("FMUL", "HGMMA"))
+    assert "FMUL or HGMMA not seen" in str(unknown)
+    assert unknown.to_dict()["undecided"] == ["FMUL", "HGMMA"]
+    assert look((), ("UTMALDG", "SYNCS")).keeps_promises is None
+    with pytest.raises(NoDisassembly, match="FMUL"):
+        nvidia.holds(path, ("FMUL", "HGMMA"))
+    for promises, copies in ((("HGMMA",), ()), (("FMUL",), ("UTMASTG",))):
+        assert look(promises, copies).keeps_promises is False
+    # Where nvdisasm read everything, it is known.
+    tool = str(fake_objdump(tmp_path, LISTING))
+    assert look(("FMUL",), tool=tool).keeps_promises is False
+    assert look(("EXIT",), tool=tool).keeps_promises is True
+
+
+def test_code_that_was_read_in_part_only_is_unknown(written: Callable[[bytes], Path]) -> None:
+    path = written(host_library(cubin(code=(OTHER,)), cubin(code=(OTHER,))))
+    found = dataclasses.replace(nvidia.inspect(path), promises=("HGMMA",))
+    assert found.keeps_promises is False
+    read, unread = found.functions
+    half = dataclasses.replace(found, functions=(read, dataclasses.replace(unread, instructions=None)))
+    assert demand_promises(half).keeps_promises is None
+
+
+@pytest.mark.parametrize("names", [nvidia.WARPGROUP, nvidia.WARP, nvidia.COPIES])
+def test_every_instruction_our_own_kernels_may_promise_is_decided_by_its_opcode(names: tuple[str, ...]) -> None:
+    assert set(names) <= set(sass.MNEMONICS)
+
+
 # -- the compiler's own ----------------------------------------------------------------------------------------------
 
 
@@ -225,13 +263,14 @@ def made(target: str, folder: Path) -> Path:
     except ToolchainError as error:
         pytest.skip(f"no CUDA compiler: {error.message}")
     output = folder / "sample.cubin"
-    subprocess.run(
-        tools.cubin_command(SAMPLE, output, target), check=True, env=settings.child_environment(), capture_output=True
-    )
+    like = target if target in all_archs() else "sm_80"  # opcodes are read of GPUs, too, that are no target yet
+    command = tools.cubin_command(SAMPLE, output, like)
+    command = [word.replace(like.removeprefix("sm_"), target.removeprefix("sm_")) for word in command]
+    subprocess.run(command, check=True, env=settings.child_environment(), capture_output=True)
     return output
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("target", ["sm_80", "sm_89", "sm_90a"])
 def test_what_the_compiler_makes(target: str, tmp_path: Path) -> None:
     path = made(target, tmp_path)
     found = nvidia.inspect(path)
@@ -240,19 +279,21 @@ def test_what_the_compiler_makes(target: str, tmp_path: Path) -> None:
     assert one.resources is not None
     assert (one.resources.shared_bytes, one.resources.scratch_bytes) == (64, 256)
     assert one.resources.vgprs > 20
-    assert one.occupancy is not None
-    assert one.occupancy.threads == 128
+    if target in all_archs():
+        assert one.occupancy is not None
+        assert one.occupancy.threads == 128
     assert one.instructions is not None
-    names = {"HMMA", "IMMA", "DMMA"} | ({"HGMMA", "QGMMA", "IGMMA"} if target == "sm_90a" else set())
-    assert set(one.instructions.matrix) == names
-    assert one.instructions.copies == {"LDGSTS.128": 1, "LDGSTS": 1, "LDGSTS.64": 1}
+    more = {"sm_89": {"QMMA"}, "sm_90a": {"HGMMA", "QGMMA", "IGMMA"}}.get(target, set())
+    assert set(one.instructions.matrix) == {"HMMA", "IMMA", "DMMA"} | more
+    tensors = {"UTMASTG": 1, "UTMAREDG": 1} if target == "sm_90a" else {}
+    assert one.instructions.copies == {"LDGSTS.128": 1, "LDGSTS": 1, "LDGSTS.64": 1} | tensors
     assert {1, 2, 4, 8, 16} == set(one.instructions.loads)
     assert one.instructions.stack_moves
     assert nvidia.holds(path, ["IMMA"])
     assert nvidia.holds(path, nvidia.WARPGROUP) == (target == "sm_90a")
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("target", ["sm_80", "sm_89", "sm_90a"])
 def test_our_reading_of_opcodes_is_that_of_nvdisasm(target: str, tmp_path: Path) -> None:
     tool = places.tool("nvdisasm")
     if tool is None:

@@ -113,6 +113,10 @@ def test_counts(tmp_path: Path) -> None:
         promised = dataclasses.replace(found, name="k", promises=("vpdp",))
         with pytest.raises(InspectionError, match=r"should multiply with vpdp\*"):
             demand_promises(promised)
+        fake_objdump(tmp_path, LISTING.replace("\tret\n", "\t(bad)\n", 1))  # in another function than the hottest
+        unknown = dataclasses.replace(x86.inspect(path), name="k", promises=("vpdp",))
+        assert demand_promises(unknown).keeps_promises is None
+        assert dataclasses.replace(unknown, promises=("vfmadd",)).keeps_promises is True
         assert backend("cpu").recognises(path.read_bytes())
         assert inspect_kernel(str(path)).kind == "x86-64"
 

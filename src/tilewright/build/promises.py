@@ -3,7 +3,8 @@
 A kernel that multiplies without the matrix instructions of its arch computes the right numbers, only
 ten times slower, and nothing else would ever say so.  The disassembler of the toolchain or of the
 system is asked, which takes some hundredths of a second.  Where there is none, or it cannot read the
-code, the kernel is published and its manifest says that nobody looked.
+code, or does not know the instructions that were promised, the kernel is published and its manifest
+says so: what cannot be decided is not wrong.
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ def demand_kept(spec: KernelSpec | None, library: Path) -> str:
     if not beginnings:
         return NOTHING
     try:
-        return KEPT if owner.holds(library, beginnings) else _long_look(owner, spec, library)
-    except NoDisassembly as error:
-        return _not_looked(str(error))
+        if owner.holds(library, beginnings):
+            return KEPT
+    except NoDisassembly:
+        pass  # the long look may have a better reader
     except InspectionError as error:
         if error.rule != "compressed-code":
             raise
-        return _not_looked(error.message)
+        return _undecided(error.message)
+    return _long_look(owner, spec, library)
 
 
 def _long_look(owner: Backend, spec: KernelSpec, library: Path) -> str:
@@ -45,12 +48,14 @@ def _long_look(owner: Backend, spec: KernelSpec, library: Path) -> str:
     try:
         found = owner.inspect(library, spec)
     except InspectionError as error:
-        return _not_looked(error.message)
+        return _undecided(error.message)
     demand_promises(found)
-    if found.keeps_promises is None:
-        return _not_looked("; ".join(found.notes)) if found.promises else NOTHING
-    return KEPT
+    if found.keeps_promises is not None:
+        return KEPT
+    if not found.promises:
+        return NOTHING
+    return _undecided("; ".join((found.doubt, *found.notes)))
 
 
-def _not_looked(why: str) -> str:
-    return f"not looked at: {why}"
+def _undecided(why: str) -> str:
+    return f"undecided: {why}"

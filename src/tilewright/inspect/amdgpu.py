@@ -109,7 +109,13 @@ def count(code: Sequence[Instruction], promised: tuple[str, ...] = ()) -> Instru
             kind = re.sub(r"_d16(?:_hi)?|^d16_(?:hi_)?", "", memory.group(2))
             width = next((size for name, size in _WIDTHS if kind.endswith(name)), 0)
             moves[memory.group(1)][width] += 1
-    return Instructions(len(code), dict(matrix.most_common()), dict(moves["load"]), dict(moves["store"]))
+    return Instructions(
+        total=len(code),
+        matrix=dict(matrix.most_common()),
+        loads=dict(moves["load"]),
+        stores=dict(moves["store"]),
+        recognized=disassembly.recognized(code),
+    )
 
 
 def _function(

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright import settings
 
 ANSWER_SECONDS = 300.0
+# What objdump of GNU and of LLVM write for an instruction they do not know; for AMD's, LLVM writes it as data.
+_UNKNOWN = ("(bad)", "<unknown>", ".long", ".byte")
 
 _LABEL = re.compile(r"^([0-9a-f]+) <(.+)>:$")
 # GNU and LLVM for x86: "  401000:\tvmovups (%rax),%zmm0"; LLVM for AMD: "\tv_mfma... // 000000001858: D3CD..."
@@ -77,9 +79,14 @@ def shows(text: str, beginnings: Sequence[str], *, ends: str = "") -> bool:
     names = "|".join(map(re.escape, beginnings))
     if re.search(rf"\s(?:{names})\w*{ends}\s", text):
         return True
-    if "(bad)" in text or "<unknown>" in text:
+    if re.search(rf"\s(?:{'|'.join(map(re.escape, _UNKNOWN))})\s", text):
         raise NoDisassembly("the disassembler does not know every instruction of this code")
     return False
+
+
+def recognized(code: Iterable[Instruction]) -> tuple[str, ...] | None:
+    """None where the tool named every instruction; else nothing: whatever seems missing may be what it did not know."""
+    return () if any(one.mnemonic in _UNKNOWN for one in code) else None
 
 
 def disassemble(path: Path, tool: str) -> dict[str, list[Instruction]]:

@@ -114,8 +114,10 @@ def _width(mnemonic: str) -> int:
     return next((_WIDTHS[word] for word in mnemonic.split(".") if word in _WIDTHS), 4)
 
 
-def count(code: Sequence[Instruction], promised: tuple[str, ...] = ()) -> Instructions:
-    """`promised`: beginnings of mnemonics that count beside the matrix instructions."""
+def count(
+    code: Sequence[Instruction], promised: tuple[str, ...] = (), recognized: tuple[str, ...] | None = None
+) -> Instructions:
+    """`promised`: beginnings of mnemonics that count beside the matrix instructions; `recognized`: see Instructions."""
     matrix: Counter[str] = Counter()
     copies: Counter[str] = Counter()
     loads: Counter[int] = Counter()
@@ -140,6 +142,7 @@ def count(code: Sequence[Instruction], promised: tuple[str, ...] = ()) -> Instru
         stores=dict(stores),
         copies=dict(copies.most_common()),
         stack_moves=stack,
+        recognized=recognized,
     )
 
 
@@ -212,26 +215,32 @@ def by_opcode(code: Elf) -> dict[str, list[Instruction]]:
 
 
 def holds(path: Path, beginnings: Sequence[str]) -> bool:
-    """Whether device code with one of these mnemonics is inside; NoDisassembly where nobody can say."""
+    """Whether device code with one of these mnemonics is inside; NoDisassembly where opcodes cannot say."""
     objects = [Elf(raw, path.name) for raw in cubins(path.read_bytes(), path.name)]
     if not objects:
         raise damaged(path.name, "it holds no NVIDIA device code")
     wanted = tuple(beginnings)
-    return any(
-        one.mnemonic.startswith(wanted) for code in objects for inside in by_opcode(code).values() for one in inside
-    )
+    every = (one for code in objects for inside in by_opcode(code).values() for one in inside)
+    if any(one.mnemonic.startswith(wanted) for one in every):
+        return True
+    strange = [one for one in wanted if one not in sass.MNEMONICS]
+    if strange:
+        raise NoDisassembly(f"the opcodes of {', '.join(strange)} are not known here")
+    return False
 
 
-def _instructions(code: Elf, raw: bytes, tool: str) -> tuple[dict[str, list[Instruction]], str]:
+def _instructions(code: Elf, raw: bytes, tool: str, promised: tuple[str, ...]) -> tuple[dict[str, Instructions], str]:
     """By nvdisasm, else by opcode, else none; and what there is to say about it."""
     try:
-        return disassemble(raw, tool), ""
+        return {symbol: count(inside, promised) for symbol, inside in disassemble(raw, tool).items()}, ""
     except NoDisassembly as error:
         why = str(error)
     try:
-        return by_opcode(code), f"{why}: instructions are named by their opcodes only"
+        named = by_opcode(code)
     except NoDisassembly as error:
         return {}, f"{why} and {error}: instructions are not counted"
+    counted = {symbol: count(inside, promised, sass.MNEMONICS) for symbol, inside in named.items()}
+    return counted, f"{why}: instructions are named by their opcodes only"
 
 
 def _function(
@@ -306,10 +315,9 @@ def inspect(
         if arch_of(code) != wanted:
             continue
         size += code.code_bytes()
-        text, note = _instructions(code, raw, tool)
+        counted, note = _instructions(code, raw, tool, promised)
         if note and note not in notes:
             notes.append(note)
-        counted = {symbol: count(inside, promised) for symbol, inside in text.items()}
         for symbol, numbers in _numbers(code).items():
             functions.append(_function(symbol, numbers, code, facts, counted, asked.get(symbol, 0)))
     if any(one.resources is not None and one.resources.scratch_bytes for one in functions):

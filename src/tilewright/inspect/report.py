@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from operator import attrgetter
 from typing import Any
@@ -47,10 +47,16 @@ class Instructions:
     extensions: tuple[str, ...] = ()  # CPU: ISA extensions the instructions belong to
     stack_moves: int | None = None  # CPU, NVIDIA: moves to and from the stack, a guess at spills
     copies: Mapping[str, int] = field(default_factory=dict)  # NVIDIA: TMA and asynchronous copies by mnemonic
+    # The mnemonics the reader can tell from others; None: it named every instruction.
+    recognized: tuple[str, ...] | None = None
 
     @property
     def matrix_count(self) -> int:
         return sum(self.matrix.values())
+
+    def can_rule_out(self, mnemonic: str) -> bool:
+        """Whether an instruction that was not counted is certainly not in the code."""
+        return self.recognized is None or mnemonic in self.recognized
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +103,41 @@ class Inspection:
 
     @property
     def keeps_promises(self) -> bool | None:
-        """None where nothing was promised or nobody could look."""
+        """None where nothing was promised or nobody can say."""
         if not (self.promises or self.copy_promises) or not self.disassembled:
             return None
-        return not self.missing
+        return False if self.missing else None if self.undecided else True
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What was promised and is not in the code; of several that would do, all are named."""
+        """What was promised and is certainly not in the code; of several that would do, all are named."""
+        return tuple(one for group in self._not_seen() if self._ruled_out(group) for one in group)
+
+    @property
+    def undecided(self) -> tuple[str, ...]:
+        """What was promised and not seen, by a reader that does not know every instruction."""
+        return tuple(one for group in self._not_seen() if not self._ruled_out(group) for one in group)
+
+    @property
+    def doubt(self) -> str:
+        """Why it is not known whether the promises are kept; empty where it is."""
+        if self.keeps_promises is not None or not self.undecided:
+            return ""
+        if not self.disassembled:
+            return "nobody could read the code"
+        return f"{' or '.join(self.undecided)} not seen, by a reader that does not know every instruction"
+
+    def _not_seen(self) -> Iterator[tuple[str, ...]]:
+        """Promises, each as the mnemonics any of which would keep it."""
         codes = [one.instructions for one in self.functions if one.instructions is not None]
         matrix, copies = ({name for one in codes for name in part(one)} for part in (_MATRIX, _COPIES))
-        lacks = () if any(name.startswith(self.promises) for name in matrix) else self.promises
-        return (*lacks, *(one for one in self.copy_promises if not any(name.startswith(one) for name in copies)))
+        if self.promises and not any(name.startswith(self.promises) for name in matrix):
+            yield self.promises
+        yield from ((one,) for one in self.copy_promises if not any(name.startswith(one) for name in copies))
+
+    def _ruled_out(self, mnemonics: tuple[str, ...]) -> bool:
+        codes = [one.instructions for one in self.functions]
+        return bool(codes) and all(code is not None and code.can_rule_out(one) for code in codes for one in mnemonics)
 
     def to_dict(self) -> dict[str, Any]:
         functions = [{"name": one.name, **asdict(one)} for one in self.functions]
@@ -117,6 +146,7 @@ class Inspection:
             "functions": functions,
             "matrix_count": self.matrix_count,
             "keeps_promises": self.keeps_promises,
+            "undecided": list(self.undecided),
         }
 
     def __str__(self) -> str:
@@ -129,8 +159,9 @@ class Inspection:
         ]
         for one in self.functions:
             lines += ["", one.name, *(f"  {line}" for line in _lines(one, self.kind))]
-        if self.notes:
-            lines += ["", *(f"note: {note}" for note in self.notes)]
+        notes = [*self.notes, *([f"whether promises are kept is not known: {self.doubt}"] if self.doubt else [])]
+        if notes:
+            lines += ["", *(f"note: {note}" for note in notes)]
         return "\n".join(lines)
 
 

@@ -2,7 +2,8 @@
 
 Every instruction has 16 bytes.  The lowest nine bits name the operation, the next three where its operands
 come from; loads and stores say their width in bits 73 to 75.  Checked against nvdisasm by a test.  By hand, since
-builds look at every kernel, and nvdisasm is a download of its own that most machines do not have.
+builds look at every kernel, and nvdisasm is a download of its own that most machines do not have.  Of an operation that
+is not in MNEMONICS nothing can be said, neither that it is there nor that it is missing.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ KNOWN = range(80, 91)  # the compute capabilities, times ten, that write their i
 OTHER = "?"
 _SIZE = 16
 _OPERATIONS = {
-    0x03C: "HMMA", 0x037: "IMMA", 0x03F: "DMMA", 0x1F0: "HGMMA", 0x1F1: "IGMMA", 0x1F3: "QGMMA",
-    0x1B4: "UTMALDG", 0x1B5: "UTMASTG", 0x1BA: "UBLKCP", 0x1AE: "LDGSTS",
+    0x03C: "HMMA", 0x037: "IMMA", 0x03F: "DMMA", 0x07A: "QMMA", 0x1F0: "HGMMA", 0x1F1: "IGMMA",
+    0x1F3: "QGMMA", 0x1B4: "UTMALDG", 0x1B5: "UTMASTG", 0x1B6: "UTMAREDG", 0x1BA: "UBLKCP", 0x1AE: "LDGSTS",
     0x181: "LDG", 0x186: "STG", 0x183: "LDL", 0x187: "STL",
 }  # fmt: skip
+MNEMONICS = tuple(_OPERATIONS.values())
 _MEMORY = ("LDGSTS", "LDG", "STG")
 _WIDTHS = (".U8", ".S8", ".U16", ".S16", "", ".64", ".128", "")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tilewright.inspect import disassembly, elf
@@ -85,6 +86,7 @@ def count(code: Sequence[Instruction], promised: tuple[str, ...] = ()) -> Instru
         vector_bits=dict(vectors),
         extensions=tuple(name for name, _, _ in _SIGNS if name in extensions),
         stack_moves=stack,
+        recognized=disassembly.recognized(code),
     )
 
 
@@ -122,6 +124,9 @@ def _hottest(code: Elf, text: dict[str, list[Instruction]], promised: tuple[str,
     counted = {symbol: count(inside, promised) for symbol, inside in text.items()}
     symbol = max(counted, key=lambda name: (counted[name].matrix_count, counted[name].total))
     inside = text[symbol]
+    unknown = [recognized for one in counted.values() if (recognized := one.recognized) is not None]
     place = next((one for one in code.symbols() if one.name == symbol and one.size), None)
     size = place.size if place is not None else inside[-1].address - inside[0].address
-    return Function(symbol, size, instructions=counted[symbol])
+    # A function that was not read whole may be the one that multiplies.
+    shown = replace(counted[symbol], recognized=unknown[0] if unknown else None)
+    return Function(symbol, size, instructions=shown)
