@@ -1,14 +1,17 @@
 """Arch facts: one JSON file, one loader with a schema, and detection of what this machine has."""
 
-from tilewright.arch.facts import Arch, all_archs, arch, parse_archs
+from tilewright.arch.facts import Arch, all_archs, arch, fitted, parse_archs
 from tilewright.arch.host import HostFacts, best_host_arch, host_facts, runnable_host_archs
+from tilewright.arch.rates import Rates
 
 __all__ = [
     "Arch",
     "HostFacts",
+    "Rates",
     "all_archs",
     "arch",
     "best_host_arch",
+    "fitted",
     "host_facts",
     "parse_archs",
     "runnable_host_archs",

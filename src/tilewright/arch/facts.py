@@ -13,6 +13,7 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
+from tilewright.arch.rates import Constants, Rates, scaled
 from tilewright.errors import FileError, InternalError, UnknownNameError, nearest
 
 Shape = tuple[int, int, int]
@@ -50,6 +51,8 @@ class Arch:
     attention: Mapping[str, tuple[str, ...]] | None = None
     # What data sheets promise, by the model's name: `memory` bytes a second, and operations a second by element type.
     data_sheets: Mapping[str, Mapping[str, float]] | None = None
+    most_compute_units: int = 0  # of any device of this arch; 0 says that all have `compute_units`
+    rates: Rates | None = None  # of the device that `compute_units` are of
 
 
 _MEND = "mend arch/specs.json"
@@ -76,12 +79,29 @@ def _sheets(value: Any) -> dict[str, dict[str, float]]:
     return found
 
 
+def _positive(value: Any) -> float:
+    number = float(_one(float, value))
+    if not 0.0 < number < float("inf"):
+        raise ValueError(f"{value!r} is not a positive number")
+    return number
+
+
+def _rates(value: Any) -> Rates:
+    read: dict[str, Any] = {
+        name: {dtype: _positive(each) for dtype, each in rate.items()} if name in _BY_DTYPE else _positive(rate)
+        for name, rate in value.items()
+    }
+    return Rates(**read)
+
+
 def _shapes(value: list[Any]) -> tuple[Shape, ...]:
     found = tuple((_one(int, m), _one(int, n), _one(int, k)) for m, n, k in _one(list, value))
     if any(min(shape) <= 0 for shape in found):
         raise ValueError(f"{value!r} are not all three positive integers")
     return found
 
+
+_BY_DTYPE = ("mma", "wgmma")
 
 # How the JSON value of a field becomes what the dataclass holds, by the field's annotation.
 _READERS: dict[str, Callable[[Any], Any]] = {
@@ -91,6 +111,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "frozenset[str]": lambda value: frozenset(_names(value)),
     "tuple[Shape, ...]": _shapes,
     "Mapping[str, Mapping[str, float]] | None": _sheets,
+    "Rates | None": _rates,
     "Mapping[str, tuple[str, ...]] | None": lambda value: {what: _names(one) for what, one in value.items()},
     "Mapping[str, tuple[Shape, ...]] | None": lambda value: {dtype: _shapes(one) for dtype, one in value.items()},
 }
@@ -126,6 +147,24 @@ def parse_archs(data: Mapping[str, Any]) -> dict[str, Arch]:
             if other not in table:
                 raise _bad(one.name, f"includes unknown arch {other!r}")
     return table
+
+
+@lru_cache(maxsize=1)
+def _fits() -> dict[str, dict[str, dict[str, Any]]]:
+    """Constants of estimates, by the arch they were fitted on and the name of the estimate."""
+    data = json.loads(resources.files("tilewright.arch").joinpath("fits.json").read_text(encoding="utf-8"))
+    if data.get("schema") != 1:
+        raise _bad("fits", f"version {data.get('schema')!r} is not 1")
+    return dict(data["fits"])
+
+
+def fitted(estimate: str, record: type[Constants], name: str) -> Constants:
+    """The constants of an estimate for an arch: fitted on it, or scaled from the first arch that has a fit."""
+    fits = _fits()
+    source = name if estimate in fits.get(name, {}) else next((each for each in fits if estimate in fits[each]), "")
+    if not source:
+        raise _bad("fits", f"no arch has a fit of {estimate!r}")
+    return scaled(record, fits[source][estimate], arch(source), arch(name))
 
 
 @lru_cache(maxsize=1)

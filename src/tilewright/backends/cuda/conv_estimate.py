@@ -8,8 +8,22 @@ slower of memory and multiply-adds, of which strips that reach over the edge do 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
+from tilewright.arch import fitted
+from tilewright.arch.rates import (
+    ComputeUnits,
+    Cycles,
+    Fma,
+    Launch,
+    Memory,
+    UnitCache,
+    UnitMemory,
+    Units,
+    UnitWgmma,
+)
 from tilewright.backends.cuda import conv_estimate_gather, conv_pointwise, gemm_estimate
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
@@ -35,54 +49,64 @@ from tilewright.ops.gemm.schedule import TmaWsSchedule
 
 # How A and B of the matrix product lie that a direction is (cuda/conv_tma_ws_shape.h).
 LAYOUTS = {"forward": "rcr", "backward_data": "rrr", "backward_weight": "crr"}
-START = 4e-6
-LOOP_RATE = 5e11  # products of the loops a second, where there are elements enough for all threads
-LOOP_STEP = 2e-8  # a product, one after another on one thread
-
-
-UNITS = 132
-BAND_MACS = 3.0e12  # a second, of one multiprocessor
-BAND_WEIGHT_MACS, TWO_STAGES = 2.9e12, 1.25
-ONE_CACHE = 6e10  # bytes a second into one of them, all at once
-FIRST_CYCLE, FIRST_FILL = 6.9e-10, 3e-6  # of first layers: as their host counts them
-BAND_FILL = 2.5e-6
 BAND_BESIDE = 0.1  # of what is hidden behind the longest of walk, product and bytes
-BAND_TILE = 5e-7
+TWO_STAGES = 1.25  # how much longer gradients of weights by bands take where only one stage comes meanwhile
 SLICED = 0.8  # slices of merged groups take at least so much of all columns
-DIAGONAL = 1.4e-7  # to ask for the weights of one of merged groups
-PIXEL = {1: 1.2e-9, 2: 1.2e-9, 3: 2.4e-9}  # a pixel of a walk, by dimensions
-BAND_PIXEL = {1: 1.2e-9, 2: 1.2e-9, 3: 1.8e-9}
-BAND_ROW = 2e-9  # a row of weights that does not stay
-FEW_TAPS, FEW_TAPS_OF_THREE = 2.5e-7, 1e-7  # a band of strides is soon read, and the next not there; by stages
-ODD_PIXEL = 1.3  # so many times that where pixels are no whole 32 bytes
+ODD_PIXEL = 1.3  # how much longer a pixel takes that is no whole 32 bytes
 SHORT_WALK = 1.2  # and where tiles have few
 BESIDE = 0.3  # of what is hidden behind the longer of walk and product
 AHEAD = 0.85  # of a matrix product of GEMM: pixels that taps share are near
 STREAMED = 1.15  # gradients of weights whose steps are dealt out evenly: walks begin anywhere
-MEMORY = 4e12  # bytes a second
-THROUGH = 2.6e12  # of them, where about as many are written as read, and the cache is full of others'
-FMAS = 0.85e13  # multiply-adds a second beside the loads and conversions they need
-TILE_FMAS = 2.0e13  # of windows over tiles
 STRIPS = 0.7  # of memory's rate, that strips of pixels reach: each thread waits for its own
 TILE_BESIDE = 0.3  # of what is hidden behind the longer of multiplications and memory
-MMA_BYTES = 3.8e10  # a second into one multiprocessor, of tiles that matrix instructions read
-TAP = 3.0  # how much longer one takes where nothing slides
+TAP = 3.0  # how much longer a multiply-add takes where nothing slides
 ROLLED = 0.8  # and how much of it where a row is read once
-ENOUGH = 4e4  # threads that keep all multiprocessors busy
-ONE_CHANNEL, ONE_WEIGHT = (
-    2.0,
-    3.5,
-)  # how much longer where a thread has no vector of channels; and of gradients of weights
-TURNED = 3e12  # bytes a second of a copy that turns pixels and channels, read and written
-ADD_START = 1.5e-6  # of a second launch
-SUMS = 1e12  # bytes a second of sums of parts that leave and are added by a kernel of few threads
+ONE_CHANNEL = 2.0  # how much longer where a thread has no vector of channels
+ONE_WEIGHT = 3.5  # and of gradients of weights
 FILLED_UP = 600  # rows of weights that are worth a copy (conv_host_tma_ws.h)
-SHORT_ROW = 5e-9  # one of them, where there is none
+
+
+class Constants(NamedTuple):
+    """What depends on the device: `conv` of the fits in the arch table."""
+
+    units: ComputeUnits
+    start: Launch
+    loop_rate: Fma  # products of the loops a second, where there are elements enough for all threads
+    loop_step: Cycles  # a product, one after another on one thread
+    band_macs: UnitWgmma  # a second, of one multiprocessor
+    band_weight_macs: UnitWgmma
+    one_cache: UnitCache  # bytes a second into one of them, all at once
+    first_cycle: Cycles  # of first layers: as their host counts them
+    first_fill: Launch
+    band_fill: Launch
+    band_tile: Cycles
+    diagonal: Cycles  # to ask for the weights of one of merged groups
+    pixel: tuple[Cycles, ...]  # a pixel of a walk, of images of one, two and three dimensions
+    band_pixel: tuple[Cycles, ...]
+    band_row: Cycles  # a row of weights that does not stay
+    few_taps: Cycles  # a band of strides is soon read, and the next not there: with two stages
+    few_taps_of_three: Cycles  # and with three
+    memory: Memory  # bytes a second
+    through: Memory  # of them, where about as many are written as read, and the cache is full of others'
+    fmas: Fma  # multiply-adds a second beside the loads and conversions they need
+    tile_fmas: Fma  # of windows over tiles
+    mma_bytes: UnitMemory  # a second into one multiprocessor, of tiles that matrix instructions read
+    enough: Units  # threads that keep all multiprocessors busy
+    turned: Memory  # bytes a second of a copy that turns pixels and channels, read and written
+    add_start: Launch  # of a second launch
+    sums: Memory  # bytes a second of sums of parts that leave and are added by a kernel of few threads
+    short_row: Cycles  # a row of weights that ends before its 128 bytes do, where no copy fills it up
+
+
+@lru_cache(maxsize=64)
+def constants(arch: str) -> Constants:
+    return fitted("conv", Constants, arch)
 
 
 def seconds(spec: KernelSpec, problem: ConvProblem) -> float:
+    c = constants(spec.arch)
     if not problem.batch:
-        return START  # nothing to walk over: kernels for other shapes take it too
+        return c.start  # nothing to walk over: kernels for other shapes take it too
     if spec.schedule.pipeline in IN_COPIES:
         return _padded(spec, problem)
     if isinstance(spec.schedule, ConvTmaWsSchedule):
@@ -90,26 +114,26 @@ def seconds(spec: KernelSpec, problem: ConvProblem) -> float:
             return _folded(spec, spec.schedule, problem)
         return _tma_ws(spec, spec.schedule, problem)
     if isinstance(spec.schedule, BandSchedule):
-        return _band(spec, spec.schedule, problem)
+        return _band(c, spec.schedule, problem)
     if isinstance(spec.schedule, BandWeightSchedule):
-        return _band_weight(spec.schedule, problem)
+        return _band_weight(c, spec.schedule, problem)
     if isinstance(spec.schedule, FirstWeightSchedule):
-        return _first_weight(spec.schedule, problem)
+        return _first_weight(c, spec.schedule, problem)
     if isinstance(spec.schedule, DepthwiseTileSchedule):
-        return _depthwise_tile(spec.schedule, problem)
+        return _depthwise_tile(c, spec.schedule, problem)
     if isinstance(spec.schedule, DepthwiseMmaSchedule):
-        return _depthwise_mma(spec.schedule, problem)
+        return _depthwise_mma(c, spec.schedule, problem)
     if isinstance(spec.schedule, DepthwiseSchedule):
-        return _depthwise(spec.schedule, problem)
+        return _depthwise(c, spec.schedule, problem)
     if spec.schedule.pipeline in conv_pointwise.PIPELINES:
         ahead = AHEAD if problem.variant == "forward" and not spec.schedule.planes else 1.0
-        return conv_pointwise.seconds(spec, problem, START, ahead)
+        return conv_pointwise.seconds(spec, problem, c.start, ahead)
     if isinstance(spec.schedule, GatherSchedule):
         return conv_estimate_gather.seconds(spec, spec.schedule, problem)
-    return START + max(problem.flops / 2 / LOOP_RATE, problem.gemm[2] * LOOP_STEP)
+    return c.start + max(problem.flops / 2 / c.loop_rate, problem.gemm[2] * c.loop_step)
 
 
-def _depthwise(schedule: DepthwiseSchedule, p: ConvProblem) -> float:
+def _depthwise(c: Constants, schedule: DepthwiseSchedule, p: ConvProblem) -> float:
     """Strips reach over edges, rows are read again, and threads must be enough."""
     sizes, window, step = (p.size if p.variant == "backward_data" else p.out), schedule.window, schedule.step
     idle = _whole(sizes[-1], schedule.pixels) / sizes[-1]
@@ -122,44 +146,44 @@ def _depthwise(schedule: DepthwiseSchedule, p: ConvProblem) -> float:
         each = 1.0 + ((schedule.pixels - 1) * step + window) / schedule.pixels / window
     bands = -(-sizes[-2] // schedule.rows) if schedule.rows and len(sizes) > 1 else prod(sizes[-2:-1])
     threads = p.batch * prod(sizes[:-2]) * bands * -(-sizes[-1] // schedule.pixels) * (p.channels // schedule.vector)
-    idle *= max(1.0, ENOUGH / max(1, threads))
+    idle *= max(1.0, c.enough / max(1, threads))
     return (
-        START
-        + max(p.flops / 2 * idle * each / FMAS, p.bytes / (STRIPS * THROUGH))
+        c.start
+        + max(p.flops / 2 * idle * each / c.fmas, p.bytes / (STRIPS * c.through))
         * (1 if schedule.vector > 1 else ONE_WEIGHT if p.variant == "backward_weight" else ONE_CHANNEL)
-        + ADD_START * (p.variant == "backward_weight")
+        + c.add_start * (p.variant == "backward_weight")
     )
 
 
-def _depthwise_tile(schedule: DepthwiseTileSchedule, p: ConvProblem) -> float:
+def _depthwise_tile(c: Constants, schedule: DepthwiseTileSchedule, p: ConvProblem) -> float:
     """Units reach over edges, and so do tiles' channels."""
     data = p.variant == "backward_data"
     sizes, up = p.size if data else p.out, schedule.step if data else 1
     idle = _whole(sizes[-1], schedule.pixels * up) / sizes[-1] * _whole(sizes[-2], schedule.lines * up) / sizes[-2]
     idle *= _whole(p.channels, schedule.channels) / p.channels
-    parts = max(1, UNITS // -(-p.channels // schedule.channels))
-    sums = ADD_START + 8.0 * parts * prod(p.w_shape) / SUMS if p.variant == "backward_weight" else 0.0
+    parts = max(1, c.units // -(-p.channels // schedule.channels))
+    sums = c.add_start + 8.0 * parts * prod(p.w_shape) / c.sums if p.variant == "backward_weight" else 0.0
     again = 1.0 + 0.05 * (schedule.channels == 32)  # each pixel is asked for in more pieces
-    moved = p.bytes / THROUGH * again
-    multiply = p.flops / 2 * idle / TILE_FMAS
-    return START + max(multiply, moved) + TILE_BESIDE * min(multiply, moved) + sums
+    moved = p.bytes / c.through * again
+    multiply = p.flops / 2 * idle / c.tile_fmas
+    return c.start + max(multiply, moved) + TILE_BESIDE * min(multiply, moved) + sums
 
 
-def _depthwise_mma(schedule: DepthwiseMmaSchedule, p: ConvProblem) -> float:
+def _depthwise_mma(c: Constants, schedule: DepthwiseMmaSchedule, p: ConvProblem) -> float:
     """Whole rows of images, in tiles that overlap by the rows of the window; products hide behind their reads."""
-    tiles = mma_tiles(schedule, p)
+    tiles = mma_tiles(schedule, p, c.units)
     assert tiles is not None, "a problem that the kernel does not take"
     blocks = -(-p.channels // 32) * (p.window[0] if len(p.window) == 3 else 1)
-    rounds = -(-blocks * tiles.parts // UNITS) * -(-tiles.tiles // tiles.parts)
-    sums = 8.0 * tiles.parts * prod(p.w_shape) / SUMS
-    return START + max(rounds * tiles.nbytes / MMA_BYTES, p.bytes / THROUGH) + ADD_START + sums
+    rounds = -(-blocks * tiles.parts // c.units) * -(-tiles.tiles // tiles.parts)
+    sums = 8.0 * tiles.parts * prod(p.w_shape) / c.sums
+    return c.start + max(rounds * tiles.nbytes / c.mma_bytes, p.bytes / c.through) + c.add_start + sums
 
 
 def _whole(x: int, y: int) -> int:
     return -(-x // y) * y
 
 
-def _band(spec: KernelSpec, schedule: BandSchedule, p: ConvProblem) -> float:
+def _band(c: Constants, schedule: BandSchedule, p: ConvProblem) -> float:
     """Multiplications of pixels and padding, and the bands and taps that come in for them."""
     merged, taps = max(1, merged_groups(p, schedule)), prod(p.window)
     data = p.variant == "backward_data"
@@ -172,37 +196,39 @@ def _band(spec: KernelSpec, schedule: BandSchedule, p: ConvProblem) -> float:
         grid[0] = sizes[0]
     m, n, blocks = schedule.tile[0], schedule.tile[1], -(-deep // 64)
     tiles = -(-p.batch * prod(grid) // m) * -(-columns // n) * (p.groups // merged)
-    rounds = -(-tiles // UNITS)
+    rounds = -(-tiles // c.units)
     sliced = max(SLICED, schedule.slice / n) if schedule.slice else 1.0  # pixels are read whole for each slice
-    multiply = m * n * schedule.tile[2] * taps * blocks / BAND_MACS * sliced
+    multiply = m * n * schedule.tile[2] * taps * blocks / c.band_macs * sliced
     planes = band_kinds(p)
-    resident = taps * blocks <= schedule.taps and tiles // max(1, -(-p.batch * prod(grid) // m)) <= UNITS
+    resident = taps * blocks <= schedule.taps and tiles // max(1, -(-p.batch * prod(grid) // m)) <= c.units
     diagonal = merged > 1 and blocks == 1 and not (p.group_channels % 8 or p.group_filters % 8)
     pixel = 2.0 * max(32, min(64, deep)) * blocks  # and a row of weights: bytes
-    fetched = pixel * (planes * (m + band_rows(p)) + (0 if resident else taps * n)) / ONE_CACHE
-    walk = planes * blocks * (m + band_rows(p)) * BAND_PIXEL[len(grid)]
+    fetched = pixel * (planes * (m + band_rows(p)) + (0 if resident else taps * n)) / c.one_cache
+    walk = planes * blocks * (m + band_rows(p)) * c.band_pixel[len(grid) - 1]
     if merged == 1 and not resident:
-        walk += taps * blocks * n * BAND_ROW
+        walk += taps * blocks * n * c.band_row
     if diagonal and not resident:
-        walk += taps * merged * DIAGONAL
-    short, again = _short_rows(p, schedule, taps * blocks * n * (1 if resident else rounds))
+        walk += taps * merged * c.diagonal
+    short, again = _short_rows(c, p, schedule, taps * blocks * n * (1 if resident else rounds))
     walk += short / rounds
-    again += ADD_START if merged > 1 and not diagonal else 0.0
+    again += c.add_start if merged > 1 and not diagonal else 0.0
     longest = max(multiply, fetched, walk)
-    step = longest + BAND_BESIDE * (multiply + fetched + walk - longest) + BAND_TILE
+    step = longest + BAND_BESIDE * (multiply + fetched + walk - longest) + c.band_tile
     if max(p.stride[-2:]) > 1:
-        step += planes * blocks * (FEW_TAPS if schedule.stages == 2 else FEW_TAPS_OF_THREE)
-    return START + BAND_FILL + max(rounds * step, p.bytes / THROUGH) + again
+        step += planes * blocks * (c.few_taps if schedule.stages == 2 else c.few_taps_of_three)
+    return c.start + c.band_fill + max(rounds * step, p.bytes / c.through) + again
 
 
-def _short_rows(p: ConvProblem, schedule: BandSchedule | ConvTmaWsSchedule, rows: float) -> tuple[float, float]:
+def _short_rows(
+    c: Constants, p: ConvProblem, schedule: BandSchedule | ConvTmaWsSchedule, rows: float
+) -> tuple[float, float]:
     """Seconds that rows of weights cost which end before their 128 bytes do, or the copy that fills them up."""
     if schedule.merged or p.group_channels % 64 == 0:
         return 0.0, 0.0
-    return (0.0, ADD_START) if rows >= FILLED_UP else (rows * SHORT_ROW, 0.0)
+    return (0.0, c.add_start) if rows >= FILLED_UP else (rows * c.short_row, 0.0)
 
 
-def _band_weight(schedule: BandWeightSchedule, p: ConvProblem) -> float:
+def _band_weight(c: Constants, schedule: BandWeightSchedule, p: ConvProblem) -> float:
     """Nine taps are multiplied, however many there are; sums of parts leave and are added."""
     merged = max(1, side_by_side(p))
     blocks = -(-merged * p.group_filters // 64) * -(-merged * p.group_channels // 64) * (p.groups // merged)
@@ -211,46 +237,51 @@ def _band_weight(schedule: BandWeightSchedule, p: ConvProblem) -> float:
     if len(grid) == 3:
         grid[0] = p.out[0]
     chunks = -(-p.batch * prod(grid) // schedule.pixels)
-    parts = max(1, min(UNITS // items, chunks))
-    rounds = -(-items * parts // UNITS) * -(-chunks // parts)
-    multiply = 64 * 64 * 9 * schedule.pixels / BAND_WEIGHT_MACS
-    walk = (2 * schedule.pixels + band_rows(p)) * BAND_PIXEL[len(grid)]
+    parts = max(1, min(c.units // items, chunks))
+    rounds = -(-items * parts // c.units) * -(-chunks // parts)
+    multiply = 64 * 64 * 9 * schedule.pixels / c.band_weight_macs
+    walk = (2 * schedule.pixels + band_rows(p)) * c.band_pixel[len(grid) - 1]
     sums = 8.0 * parts * prod(p.w_shape)
     few = TWO_STAGES if schedule.stages == 2 else 1.0  # a stage comes while one is multiplied, and no other
-    body = rounds * (max(multiply, walk) * few + BAND_TILE)
-    return START + BAND_FILL + max(body, p.bytes / MEMORY) + ADD_START + sums / MEMORY
+    body = rounds * (max(multiply, walk) * few + c.band_tile)
+    return c.start + c.band_fill + max(body, p.bytes / c.memory) + c.add_start + sums / c.memory
 
 
-def _first_weight(schedule: FirstWeightSchedule, p: ConvProblem) -> float:
+def _first_weight(c: Constants, schedule: FirstWeightSchedule, p: ConvProblem) -> float:
     """What the host counts on when it cuts images into stages."""
-    stage = laid(schedule, p)
+    stage = laid(schedule, p, c.units)
     assert stage is not None, "a problem that the kernel does not take"
     sums = 8.0 * stage.parts * prod(p.w_shape)
-    return START + max(stage.cycles * FIRST_CYCLE, p.bytes / MEMORY) + FIRST_FILL + ADD_START + sums / MEMORY
+    return (
+        c.start + max(stage.cycles * c.first_cycle, p.bytes / c.memory) + c.first_fill + c.add_start + sums / c.memory
+    )
 
 
 def _padded(spec: KernelSpec, p: ConvProblem) -> float:
     """Copies, and the convolution of them."""
+    c = constants(spec.arch)
     larger, copied = padded(p, spec.schedule), padded_elements(p, spec.schedule)
     moved = 0.0
     for one, elements in copied.items():
         apart = getattr(p, f"{one}_strides")[-1] != 1
-        moved += 2.0 * DTYPES[p.dtype].bytes * elements / (TURNED if apart else MEMORY)
+        moved += 2.0 * DTYPES[p.dtype].bytes * elements / (c.turned if apart else c.memory)
     if "y" in copied and p.full_d:
-        moved += 2.0 * DTYPES[p.dtype_d].bytes * p.full_d * copied["y"] / TURNED
+        moved += 2.0 * DTYPES[p.dtype_d].bytes * p.full_d * copied["y"] / c.turned
     inner = KernelSpec(spec.op, larger.signature, without_copies(spec.schedule), spec.arch)
-    return seconds(inner, larger) + ADD_START * len(copied) + moved
+    return seconds(inner, larger) + c.add_start * len(copied) + moved
 
 
 def _folded(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> float:
     """Copies, and the convolution of many channels."""
+    c = constants(spec.arch)
     inner = folded(p)
     copied = 2.0 * sum(folded_elements(p)) + p.bytes
     twin = KernelSpec(spec.op, inner.signature, schedule, spec.arch)
-    return _tma_ws(twin, schedule, inner) + 2 * ADD_START + copied / MEMORY
+    return _tma_ws(twin, schedule, inner) + 2 * c.add_start + copied / c.memory
 
 
 def _tma_ws(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> float:
+    c = constants(spec.arch)
     merged = max(1, merged_groups(p, schedule))
     channels, filters, taps = p.group_channels * merged, p.group_filters * merged, prod(p.window)
     weight = p.variant == "backward_weight"
@@ -273,20 +304,20 @@ def _tma_ws(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> fl
     assert isinstance(counted, gemm_estimate.TmaFacts)
     # The copy engine delivers pixel by pixel, whatever they hold.
     walked = schedule.tile[1] / schedule.cluster[0] if weight else schedule.tile[0] / schedule.cluster[1]
-    pixel = PIXEL[len(p.size)] * (SHORT_WALK if schedule.tile[0] < 256 else 1.0)
+    pixel = c.pixel[len(p.size) - 1] * (SHORT_WALK if schedule.tile[0] < 256 else 1.0)
     if (p.filters if p.variant == "backward_data" else p.channels) % 16:
         pixel *= ODD_PIXEL
-    short, filled = (0.0, 0.0) if weight else _short_rows(p, schedule, counted.steps * schedule.tile[1])
-    walk = START + BAND_FILL + counted.steps * walked * pixel + short
+    short, filled = (0.0, 0.0) if weight else _short_rows(c, p, schedule, counted.steps * schedule.tile[1])
+    walk = c.start + c.band_fill + counted.steps * walked * pixel + short
     again = float(p.filters * taps * channels * DTYPES[p.dtype].bytes)
     apart = merged > 1 or (weight and odd_columns(p) and not ragged(p))
     copied = 2 * again if apart else 0.0
     product_time = gemm_estimate.seconds_of(counted._replace(moved=_moved(p), copies=float(apart), copied=copied))
     if p.variant == "forward":
-        product_time = START + AHEAD * (product_time - START)
+        product_time = c.start + AHEAD * (product_time - c.start)
     streamed = STREAMED if weight and schedule.dealing == "stream_k" else 1.0
     longer, shorter = max(product_time, walk), min(product_time, walk)
-    return (longer + BESIDE * (shorter - START)) * streamed + filled
+    return (longer + BESIDE * (shorter - c.start)) * streamed + filled
 
 
 def _moved(p: ConvProblem) -> float:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import NamedTuple
+
+from tilewright.arch import fitted
+from tilewright.arch.rates import Cycles, Launch
 from tilewright.backends.base import Promises
 from tilewright.backends.cuda import gemm_estimate
 from tilewright.backends.cuda.gemm import KERNELS as GEMM
@@ -24,10 +29,20 @@ def promises(spec: KernelSpec) -> Promises:
     return GEMM.promises(twin(spec.signature, spec.schedule, spec.arch))
 
 
-# Seconds of the copy engine: a row of 128 bytes, and one that ends before; how much is felt of what is hidden behind
-# the longer of rows and product.  Fitted to a sweep of five problems in every direction on an H200.
-ROW, SHORT_ROW, BESIDE = 1e-9, 5e-9, 0.1
-FIRST_ROWS = 2.5e-6
+BESIDE = 0.1  # how much is felt of what is hidden behind the longer of rows and product
+
+
+class Constants(NamedTuple):
+    """Seconds of the copy engine: `conv_pointwise` of the fits in the arch table."""
+
+    row: Cycles  # of 128 bytes
+    short_row: Cycles  # one that ends before
+    first_rows: Launch  # until they are there
+
+
+@lru_cache(maxsize=64)
+def constants(arch: str) -> Constants:
+    return fitted("conv_pointwise", Constants, arch)
 
 
 def seconds(spec: KernelSpec, problem: ConvProblem, start: float, ahead: float) -> float:
@@ -40,11 +55,12 @@ def seconds(spec: KernelSpec, problem: ConvProblem, start: float, ahead: float) 
     whole = start + ahead * (gemm_estimate.seconds_of(counted._replace(moved=float(problem.bytes))) - start)
     if not isinstance(counted, gemm_estimate.TmaFacts):
         return whole
-    rows = start + FIRST_ROWS + counted.steps * _rows(spec.schedule, asked)
+    c = constants(spec.arch)
+    rows = start + c.first_rows + counted.steps * _rows(c, spec.schedule, asked)
     return max(whole, rows) + BESIDE * (min(whole, rows) - start)
 
 
-def _rows(schedule: PointwiseTmaWsSchedule, asked: GemmProblem) -> float:
+def _rows(c: Constants, schedule: PointwiseTmaWsSchedule, asked: GemmProblem) -> float:
     """Seconds of the rows that a block asks for in a step, on average: k or lines that are no whole 64s end early."""
     shared = schedule.cluster if schedule.dealing != "cluster_k" else (1, 1)
     found, deep = 0.0, schedule.tile[2]
@@ -56,7 +72,7 @@ def _rows(schedule: PointwiseTmaWsSchedule, asked: GemmProblem) -> float:
             rows, short = tile, tile * (asked.k % deep > 0) / -(-asked.k // deep)
         else:
             rows, short = 64 * -(-min(tile, lines) // 64), 64 * (lines % 64 > 0) / -(-lines // tile)
-        found += (rows * ROW + short * SHORT_ROW) / parts
+        found += (rows * c.row + short * c.short_row) / parts
     return found
 
 

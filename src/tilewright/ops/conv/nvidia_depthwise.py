@@ -24,7 +24,7 @@ from tilewright.ops.conv.spec import ConvSignature
 DEPTHWISE_THREADS, DEPTHWISE_SHARED = 128, 48 * 1024
 MOST_PLANES, TILE_SHARED = 7, 227 * 1024
 MMA_CHANNELS, MMA_PIXEL, MMA_DEEP, MMA_MARGIN, MMA_LINES, MMA_BESIDE = 32, 64, 16, 8, 32, 2048
-MMA_ROWS, MMA_COLUMNS, MMA_TAPS, MMA_PROCESSORS, MMA_LATENCY, MOST_BOX = 7, 8, 16, 132, 4096, 256
+MMA_ROWS, MMA_COLUMNS, MMA_TAPS, MMA_LATENCY, MOST_BOX = 7, 8, 16, 4096, 256
 
 
 def rules(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
@@ -178,15 +178,15 @@ class MmaTiles(NamedTuple):
     parts: int
 
 
-def mma_tiles(schedule: DepthwiseMmaSchedule, p: ConvProblem) -> MmaTiles | None:
-    """conv_host_depthwise_mma.h."""
+def mma_tiles(schedule: DepthwiseMmaSchedule, p: ConvProblem, processors: int) -> MmaTiles | None:
+    """conv_host_depthwise_mma.h; whether there are any does not depend on the number of multiprocessors."""
 
     def whole(nbytes: int) -> int:
         return -(-nbytes // 1024) * 1024
 
     out_h, window_h = (p.out[-2], p.window[-2]) if len(p.out) > 1 else (1, 1)
     planes = p.window[0] if len(p.window) == 3 else 1
-    share = MMA_PROCESSORS // (-(-p.channels // MMA_CHANNELS) * planes)
+    share = processors // (-(-p.channels // MMA_CHANNELS) * planes)
     segments = -(-(p.out[-1] + p.window[-1] - 1) // MMA_DEEP)
     if segments * MMA_DEEP + MMA_MARGIN > MOST_BOX:
         return None
@@ -226,5 +226,5 @@ def mma_limits(schedule: DepthwiseMmaSchedule, problem: ConvProblem) -> Iterator
         yield violation("nv-alignment", f"an address or a stride is not a multiple of {LINE_BYTES} bytes")
     if p.batch * prod(p.out) >= MOST // 2 or prod(p.w_shape) >= MOST // 2 or p.channels >= MOST // 2:
         yield violation("nv-walk", "2^30 or more pixels or weights")
-    if mma_tiles(schedule, problem) is None:
+    if mma_tiles(schedule, problem, 1) is None:
         yield violation("nv-shared-memory", "rows of an image do not fit into shared memory")

@@ -17,7 +17,7 @@ from tilewright.ops.conv.spec import ConvSignature
 
 MOST_CHANNELS, MOST_WIDTH, MOST_STRIDE, MOST_HIGH, MOST_SEGMENT = 8, 64, 8, 16, 256
 SHARED, BESIDE = 227 * 1024, 256 + 1024  # cuda/conv_first_weight_shape.h
-PROCESSORS, LATENCY = 132, 1500
+LATENCY = 1500  # cycles
 
 
 def rules(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
@@ -61,8 +61,8 @@ def _over(x: int, y: int) -> int:
     return -(-x // y)
 
 
-def laid(schedule: FirstWeightSchedule, p: ConvProblem) -> Stage | None:
-    """conv_host_first_weight.h."""
+def laid(schedule: FirstWeightSchedule, p: ConvProblem, processors: int) -> Stage | None:
+    """conv_host_first_weight.h; whether there is one does not depend on the number of multiprocessors."""
     out_h, step, apart = (p.out[-2], p.stride[-2], p.dilation[-2]) if len(p.out) > 1 else (1, 1, 1)
     phases = p.stride[-1] // 2 if narrow(p) else p.stride[-1]
     segments = _over(_over(p.out[-1], 16) * 16, MOST_SEGMENT)
@@ -78,10 +78,10 @@ def laid(schedule: FirstWeightSchedule, p: ConvProblem) -> Stage | None:
             break
         chunks = -(-out_h // high)
         stages = _over(p.out[-1], segment) * chunks * prod(p.out[:-2]) * p.batch
-        parts = min(max(1, PROCESSORS // items), stages)
+        parts = min(max(1, processors // items), stages)
         products = segment * high // 16 * 2 * schedule.lines * max(each // 2, 16 + each // 4)
         longest = max(products, LATENCY + 4 * read + (met - read) // 2, segment * high * 15 // 2)
-        rounds = _over(stages, parts) * _over(items * parts, PROCESSORS)
+        rounds = _over(stages, parts) * _over(items * parts, processors)
         cycles = (rounds - 1) * longest + LATENCY + 4 * met + products
         if best is None or cycles < best.cycles:
             best = Stage(segment, high, parts, cycles)
@@ -119,5 +119,5 @@ def limits(schedule: FirstWeightSchedule, problem: ConvProblem) -> Iterator[Viol
     weights = prod(p.w_shape)
     if p.batch * prod(p.out) >= MOST // 2 or p.filters >= MOST // 2 or weights * MOST_PROCESSORS >= MOST:
         yield violation("nv-walk", "2^30 or more pixels or weights")
-    if laid(schedule, problem) is None:
+    if laid(schedule, problem, 1) is None:
         yield violation("nv-shared-memory", "rows of pixels do not fit into shared memory")

@@ -1,0 +1,130 @@
+"""Constants of estimates: as they were fitted on one arch, and scaled to every other by what its entry says."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from importlib import resources
+from typing import Any, NamedTuple
+
+import pytest
+
+from tilewright.arch import all_archs, arch, fitted, parse_archs
+from tilewright.arch.rates import (
+    ComputeUnits,
+    Cycles,
+    Launch,
+    Memory,
+    Units,
+    UnitWgmma,
+    scaled,
+)
+from tilewright.backends.cuda import conv_estimate, conv_estimate_gather
+from tilewright.errors import InternalError
+
+NVIDIA = [name for name, entry in all_archs().items() if entry.family == "nvidia"]
+
+
+class Few(NamedTuple):
+    units: ComputeUnits
+    start: Launch
+    barrier: Cycles
+    memory: Memory
+    macs: UnitWgmma
+    threads: Units
+    pixels: tuple[Cycles, ...]
+    factor: float
+
+
+VALUES = {
+    "start": 4e-6,
+    "barrier": 1e-7,
+    "memory": 3e12,
+    "macs": 2e12,
+    "threads": 1e4,
+    "pixels": [1.0, 2.0],
+    "factor": 7,
+}
+
+
+def _rates(**changed: Any) -> Any:
+    return replace(arch("sm_90a").rates, **changed)  # type: ignore[type-var]
+
+
+def test_constants_on_the_arch_they_were_fitted_on_are_the_numbers_of_the_table() -> None:
+    text = resources.files("tilewright.arch").joinpath("fits.json").read_text(encoding="utf-8")
+    table = json.loads(text)["fits"]["sm_90a"]["conv"]
+    constants = conv_estimate.constants("sm_90a")
+    assert table == {
+        name: list(v) if isinstance(v, tuple) else v for name, v in constants._asdict().items() if name in table
+    }
+    assert constants.units == 132
+
+
+def test_constants_scale_with_the_rates_they_depend_on() -> None:
+    hopper = arch("sm_90a")
+    other = replace(
+        hopper,
+        name="sm_half",
+        compute_units=66,
+        rates=_rates(launch=8e-6, clock=0.99e9, memory=2.4e12, wgmma={"fp16": 9.89e14}),
+    )
+    constants = scaled(Few, VALUES, hopper, other)
+    assert constants.pixels == pytest.approx((2.0, 4.0))
+    assert constants._replace(pixels=()) == (66, 8e-6, 2e-7, 1.5e12, 4e12, 5e3, (), 7.0)
+
+
+def test_without_warpgroup_instructions_those_of_a_warp_count() -> None:
+    hopper = arch("sm_90a")
+    mma = dict(hopper.rates.mma) if hopper.rates else {}
+    constants = scaled(Few, VALUES, hopper, replace(hopper, name="sm_other", rates=_rates(wgmma=None)))
+    assert constants.macs == pytest.approx(2e12 * mma["fp16"] / 9.89e14)
+
+
+@pytest.mark.parametrize("name", NVIDIA)
+def test_every_nvidia_arch_has_all_constants(name: str) -> None:
+    for module in (conv_estimate, conv_estimate_gather):
+        constants: Any = module.constants(name)
+        assert constants.units == arch(name).compute_units
+        assert all(value > 0 for value in constants if not isinstance(value, tuple))
+
+
+def test_a_slower_device_takes_longer() -> None:
+    ampere, hopper = conv_estimate.constants("sm_80"), conv_estimate.constants("sm_90a")
+    assert ampere.memory < hopper.memory
+    assert ampere.band_macs < hopper.band_macs
+    assert ampere.band_tile > hopper.band_tile
+
+
+def test_a_fit_that_is_not_what_the_estimate_asks_for_is_an_error() -> None:
+    with pytest.raises(InternalError, match="differ in barrier, swing"):
+        scaled(Few, {**{k: v for k, v in VALUES.items() if k != "barrier"}, "swing": 1}, arch("sm_90a"), arch("sm_80"))
+    with pytest.raises(InternalError, match="no arch has a fit of 'nothing'"):
+        fitted("nothing", Few, "sm_90a")
+
+
+def test_an_arch_without_rates_is_told_to_have_some() -> None:
+    with pytest.raises(InternalError) as caught:
+        scaled(Few, VALUES, arch("sm_90a"), replace(arch("sm_80"), rates=None))
+    assert "sm_80 has no rates" in str(caught.value)
+    assert "`rates`" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("memory", "fast", "rates.memory: 'fast' should be a valid number"),
+        ("memory", -1.0, "-1.0 is not a positive number"),
+        ("mma", 3.0, "rates.mma: 3.0 should be an object"),
+        ("memry", 3.0, "did you mean 'memory'"),
+    ],
+)
+def test_mistakes_in_rates_are_named(field: str, value: object, expected: str) -> None:
+    text = resources.files("tilewright.arch").joinpath("specs.json").read_text(encoding="utf-8")
+    table = copy.deepcopy(json.loads(text))
+    table["archs"]["sm_80"]["rates"][field] = value
+    with pytest.raises(InternalError) as caught:
+        parse_archs(table)
+    assert "sm_80" in str(caught.value)
+    assert expected in str(caught.value)
