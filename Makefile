@@ -3,6 +3,7 @@
 #   make test    lint, types, import directions, then the whole test suite
 #   make test-older-cpu  the tests of the CPU, as if this machine only had x86_64_v3 (LEVEL names another)
 #   make test-amd  the tests that compile for AMD GPUs, with a toolchain it installs where it can
+#   make test-gpu  the suite of an NVIDIA GPU, with the PyTorch of PYTHON: GPU_KERNELS (0: all) drawn by GPU_SEED
 #   make test-cluster  the tests of sweeps over several machines, with Ray, which it installs where it can
 #   make cuda-compilers  NVIDIA's compilers from their wheels into .venv, where the package index has them
 #   make lint    only the static part of `make test`
@@ -32,7 +33,7 @@ DEV := $(VENV)/.dev$(WITH_ZIG)
 PIP = if $(BIN)/python -m pip --version >/dev/null 2>&1; then pip="$(BIN)/python -m pip"; \
       else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; $$pip install -qq --disable-pip-version-check
 
-.PHONY: demo test test-older-cpu test-amd test-amd-emulated test-cluster cuda-compilers lint format bench clean
+.PHONY: demo test test-older-cpu test-amd test-amd-emulated test-cluster test-gpu cuda-compilers lint format bench clean
 
 demo: $(CORE)
 	@$(BIN)/tilewright demo
@@ -68,6 +69,14 @@ test-cluster: $(DEV)
 	@$(BIN)/python -c "import ray" 2>/dev/null || { $(PIP) --retries 1 -e ".[ray]"; } || \
 	  echo "Ray cannot be had here: the tests of several machines are skipped"
 	$(WITHIN) $(BIN)/python -m pytest tests/tune/test_cluster.py -rs $(PYTEST_ARGS)
+
+# Not in .venv, which has no PyTorch.  Compiling is most of the time: so many kernels fit 6 minutes of a machine of 16 cores.
+GPU_KERNELS ?= 400
+GPU_SEED ?= $(shell date +%Y%m%d)
+test-gpu:
+	@$(PYTHON) -c "import importlib.metadata as m; m.version('tilewright')" 2>/dev/null || \
+	  $(PYTHON) -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PYTHON) -m pytest tests/gpu -q -rs --gpu-kernels $(GPU_KERNELS) --gpu-seed $(GPU_SEED) $(PYTEST_ARGS)
 
 # Needs TINYGRAD_CHECKOUT, the folder of a tinygrad checkout.  Without SEED the catalog; with one COUNT kernels of OP drawn
 # by it, JOBS at a time (a run that was stopped goes on where it was), or only the one that ONLY names.

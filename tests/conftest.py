@@ -25,6 +25,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files instead of comparing")
     parser.addoption("--fuzz-seconds", type=float, default=0, help="fuzz for so long, with a seed of the moment")
     parser.addoption("--fuzz-seed", type=int, default=None, help="a seed of the fuzzer to repeat")
+    parser.addoption("--gpu-kernels", type=int, default=0, help="at most so many kernels of tests/gpu; 0: all of them")
+    parser.addoption("--gpu-seed", type=int, default=0, help="by which those are drawn")
 
 
 STORE = "tilewright-store"  # of the tests

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.gpu.conv_cases import CASES, CONV, Case, drawn
 from tests.gpu.conv_questions import Question, sums
-from tests.gpu.test_conv import CASES, CONV, Case, asked, drawn
 from tests.gpu.torch_here import torch
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv import ConvProblem, reference
@@ -78,21 +78,3 @@ def test_right_results_pass_and_wrong_ones_do_not(case: Case) -> None:
         for wrong in ("one element", "one left", "moved", "nothing written"):
             assert question.answer(Kernel(spec, p, wrong)) != "", (wrong, p.describe())
         assert question.answer(Kernel(spec, p)) == ""
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_nearly_every_kernel_is_asked_and_every_pipeline(case: Case) -> None:
-    specs = case.specs(ARCH)
-    used = {one for some in asked(case, specs).values() for one in some}
-    assert len(used) > 0.85 * len(specs)
-    assert {one.schedule.pipeline for one in used} == {one.schedule.pipeline for one in specs}
-
-
-def test_no_pipeline_is_left_out() -> None:
-    asked_for = {spec.schedule.pipeline for case in CASES for spec in case.specs(ARCH)}
-    known = {spec.schedule.pipeline for case in CASES for spec in full(case)}
-    assert asked_for == known
-
-
-def full(case: Case) -> list[KernelSpec]:
-    return list(CONV.proposals("full", ARCH, **CONV.axes_of(case.signature)))

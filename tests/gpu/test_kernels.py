@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from tests.gpu.cases import (
@@ -19,6 +21,7 @@ from tests.gpu.cases import (
 )
 from tests.gpu.reference import outside
 from tests.gpu.torch_here import torch
+from tilewright.ops.base import KernelSpec
 from tilewright.ops.fused import EPILOGUES, epilogue_d_counts
 from tilewright.ops.gemm.spec import LAYOUTS
 
@@ -99,9 +102,9 @@ def cases() -> list[Case]:
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda one: one.name)
-def test_right_everywhere_and_nowhere_else(arch: str, case: Case) -> None:
+def test_right_everywhere_and_nowhere_else(specs: Sequence[KernelSpec], case: Case) -> None:
     """Fresh random data, poisoned memory between and around the rows, three runs of the same bits."""
-    assert wrong(case, arch) == []
+    assert wrong(case, specs) == []
 
 
 # Few rows, few columns, and what all others take.
@@ -109,10 +112,10 @@ GRAPHED = Case("graphs", signature("bf16", "bf16"), everything, ((136, 272, 200)
 
 
 @pytest.mark.parametrize("case", [GRAPHED], ids=["bf16"])
-def test_every_kernel_in_a_graph_on_a_stream_of_its_own(arch: str, case: Case) -> None:
+def test_every_kernel_in_a_graph_on_a_stream_of_its_own(specs: Sequence[KernelSpec], case: Case) -> None:
     """Launches that are only recorded: replayed with other values in the same places, they give other results."""
     found = []
-    for spec in case.specs(arch):
+    for spec in specs:
         p = next(case.problems(spec))
         run, operands = launcher(spec, p), Operands.of(p, "cuda")
         torch.cuda.synchronize()
