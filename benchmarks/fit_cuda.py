@@ -1,39 +1,39 @@
-"""Fit the constants of tilewright.backends.cuda.gemm_estimate to a sweep, so that default selection loses little.
+"""Fit the constants of the CUDA estimate of GEMM to a sweep, so that default selection loses little.
 
     python benchmarks/gemm_h200.py --random SEED --sweep one.json.gz      on the GPU; with another seed: two.json.gz
     python benchmarks/fit_cuda.py one.json.gz --judge two.json.gz         anywhere: constants fitted to the first,
                                                                           regret on both, before and after
-    python benchmarks/fit_cuda.py one.json.gz --write                     the same, and gemm_estimate.py is rewritten
+    python benchmarks/fit_cuda.py one.json.gz --write                     the same, and the arch table has them
     python benchmarks/fit_cuda.py --judge two.json.gz --looks 0           the regret of the constants as they are
 
 What counts is the regret: the time of the kernel the estimate chooses over the fastest one's, as a geometric mean
 over the shapes, by family of random problems.  It jumps where a choice changes, so the search lowers a smooth
 stand-in, the expected regret of a choice that wavers between kernels of nearly equal estimates, with a little of the
-squared error of the logarithms, which keeps the constants near what they are named after.  Whatever is a positive
-number and has an upper-case name in the module is fitted.
+squared error of the logarithms, which keeps the constants near what they are named after.  What is fitted are the
+numbers of `gemm` in arch/fits.json, of the arch whose kernels the sweep holds.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
+import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from tilewright import ops
+from tilewright.arch import facts
 from tilewright.backends.cuda import gemm_estimate as model
 from tilewright.learn import packed
 from tilewright.learn.data import collect
 
 Constants = dict[str, float]
 Seconds: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
-Guess = Callable[[], Sequence[Seconds]]  # of every kernel of every shape, under the constants of the moment
+Guess = Callable[[Constants], Sequence[Seconds]]  # of every kernel of every shape, under these constants
 
 WAVER = 0.02  # estimates closer than this (of their logarithm) may change places
 ERROR_WEIGHT = 1.0
@@ -76,17 +76,13 @@ def sweeps(paths: Sequence[Path], every: bool) -> list[Shape]:
 # -- constants -------------------------------------------------------------------------------------------------------
 
 
-def constants_of(module: ModuleType) -> Constants:
-    return {
-        name: float(value)
-        for name, value in vars(module).items()
-        if name.isupper() and isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-    }
+def arch_of(shapes: Sequence[Shape]) -> str:
+    return str(shapes[0].kernels[0].arch)
 
 
-def put(module: ModuleType, values: Constants) -> None:
-    for name, value in values.items():
-        setattr(module, name, value)
+def constants_of(arch: str) -> Constants:
+    """The numbers that are fitted; those of fp32 and tf32 kernels are not."""
+    return {name: value for name, value in model.constants(arch)._asdict().items() if isinstance(value, float)}
 
 
 def rounded(values: Constants) -> Constants:
@@ -94,33 +90,21 @@ def rounded(values: Constants) -> Constants:
     return {name: float(f"{value:.3g}") for name, value in values.items()}
 
 
-def rewritten(source: str, values: Constants) -> str:
-    """The module's text with these numbers in its assignments; everything else stays."""
-    places: list[tuple[int, int, int, float]] = []
-    for node in ast.parse(source).body:
-        if not isinstance(node, ast.Assign):
-            continue
-        for target in node.targets:
-            names = target.elts if isinstance(target, ast.Tuple) else [target]
-            numbers = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
-            for name, number in zip(names, numbers, strict=False):
-                if isinstance(name, ast.Name) and name.id in values and isinstance(number, ast.Constant):
-                    end = number.end_col_offset or number.col_offset
-                    places.append((number.lineno - 1, number.col_offset, end, values[name.id]))
-    lines = source.splitlines(keepends=True)
-    for row, start, end, value in sorted(places, reverse=True):
-        raw = lines[row].encode()  # offsets are in bytes
-        lines[row] = (raw[:start] + f"{value:.3g}".replace("e+", "e").encode() + raw[end:]).decode()
-    return "".join(lines)
+def rewritten(table: str, arch: str, values: Constants) -> str:
+    """The text of arch/fits.json with these numbers; everything else stays."""
+    fits = json.loads(table)
+    fits["fits"].setdefault(arch, {}).setdefault("gemm", {}).update(values)
+    return json.dumps(fits, indent=2) + "\n"
 
 
 # -- how good ---------------------------------------------------------------------------------------------------------
 
 
 class Table:
-    """What every kernel of a sweep does on its problem, counted once; seconds under the constants of the moment."""
+    """What every kernel of a sweep does on its problem, counted once; seconds under any constants."""
 
     def __init__(self, shapes: Sequence[Shape]) -> None:
+        self._constants = model.constants(arch_of(shapes))
         self._ends = np.cumsum([len(shape.kernels) for shape in shapes])
         counted = [model.facts(one, shape.problem) for shape in shapes for one in shape.kernels]
         self._kinds: list[tuple[Any, np.ndarray[Any, np.dtype[np.int64]]]] = []
@@ -129,13 +113,14 @@ class Table:
             fields = np.array([counted[at] for at in places], dtype=np.float64).T
             self._kinds.append((kind(*fields), places))
 
-    def __call__(self) -> list[Seconds]:
+    def __call__(self, values: Constants) -> list[Seconds]:
+        constants = self._constants._replace(**values)  # type: ignore[arg-type]
         found = np.empty(int(self._ends[-1]))
         scalar = model._most, model._least
         model._most, model._least = np.maximum, np.minimum  # type: ignore[assignment]
         try:
             for counts, places in self._kinds:
-                found[places] = model.seconds_of(counts)
+                found[places] = model.seconds_of(counts, constants)
         finally:
             model._most, model._least = scalar
         return np.split(found, self._ends[:-1])
@@ -179,65 +164,49 @@ def moves(names: Sequence[str], steps: Constants, generator: np.random.Generator
         yield {name: float(part) * steps[name] / 2 for name, part in zip(names, draw, strict=True)}
 
 
-def fit(shapes: Sequence[Shape], module: ModuleType, guess: Guess, looks: int = 4000, seed: int = 0) -> Constants:
-    """The constants with the least loss a pattern search finds; the module holds its own again afterwards."""
-    before = constants_of(module)
+def fit(shapes: Sequence[Shape], before: Constants, guess: Guess, looks: int = 4000, seed: int = 0) -> Constants:
+    """The constants with the least loss a pattern search finds."""
     # A constant that changes nothing here is left as it is.
-    names = [name for name in before if _matters(name, shapes, module, guess)]
+    names = [name for name in before if _matters(name, shapes, before, guess)]
     if not names:
-        raise SystemExit("no constant of the module changes an estimate of these kernels")
+        raise SystemExit("no constant changes an estimate of these kernels")
     generator = np.random.default_rng(seed)
     best, steps = dict(before), dict.fromkeys(names, STEP)
 
     def judged(values: Constants) -> float:
-        put(module, values)
         moved = sum(math.log(values[name] / before[name]) ** 2 for name in names) / len(names)
-        return loss(shapes, guess()) + STAY_WEIGHT * moved
+        return loss(shapes, guess(values)) + STAY_WEIGHT * moved
 
-    try:
-        least, left = judged(before), looks
-        while left > 0 and max(steps.values()) > LEAST_STEP:
-            for move in moves(names, steps, generator):
-                tried = best | {name: best[name] * math.exp(by) for name, by in move.items()}
-                found = judged(tried)
-                left -= 1
-                better = found < least - 1e-9
-                if better:
-                    best, least = tried, found
-                if len(move) == 1:
-                    name = next(iter(move))
-                    steps[name] = min(0.5, steps[name] * 1.3) if better else max(LEAST_STEP / 2, steps[name] * 0.8)
-                if left <= 0:
-                    break
-    finally:
-        put(module, before)
+    least, left = judged(before), looks
+    while left > 0 and max(steps.values()) > LEAST_STEP:
+        for move in moves(names, steps, generator):
+            tried = best | {name: best[name] * math.exp(by) for name, by in move.items()}
+            found = judged(tried)
+            left -= 1
+            better = found < least - 1e-9
+            if better:
+                best, least = tried, found
+            if len(move) == 1:
+                name = next(iter(move))
+                steps[name] = min(0.5, steps[name] * 1.3) if better else max(LEAST_STEP / 2, steps[name] * 0.8)
+            if left <= 0:
+                break
     return best
 
 
-def _matters(name: str, shapes: Sequence[Shape], module: ModuleType, guess: Guess) -> bool:
-    value = getattr(module, name)
-    here = loss(shapes, guess())
-    try:
-        for factor in (1.3, 1 / 1.3):
-            put(module, {name: value * factor})
-            if loss(shapes, guess()) != here:
-                return True
-        return False
-    finally:
-        setattr(module, name, value)
+def _matters(name: str, shapes: Sequence[Shape], values: Constants, guess: Guess) -> bool:
+    here = loss(shapes, guess(values))
+    return any(loss(shapes, guess({**values, name: values[name] * by})) != here for by in (1.3, 1 / 1.3))
 
 
 def held_out(shapes: Sequence[Shape], looks: int) -> list[float]:
     """Regrets of shapes the constants were not fitted to: each half judged by the other's."""
     found: list[float] = []
-    before = constants_of(model)
+    before = constants_of(arch_of(shapes))
     for part in (0, 1):
         mine = [one for index, one in enumerate(shapes) if index % 2 != part]
-        put(model, fit(mine, model, Table(mine), looks))
-        try:
-            found += regrets(shapes[part::2], Table(shapes[part::2])())
-        finally:
-            put(model, before)
+        fitted = fit(mine, before, Table(mine), looks)
+        found += regrets(shapes[part::2], Table(shapes[part::2])(fitted))
     return found
 
 
@@ -258,7 +227,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--looks", type=int, default=4000, help="evaluations of the model; 0 fits nothing")
     parser.add_argument("--hold-out", action="store_true", help="also fit halves, each judged by the other's shapes")
     parser.add_argument("--every", action="store_true", help="every kernel of the sweeps, not those of the pool alone")
-    parser.add_argument("--write", action="store_true", help="put the constants into gemm_estimate.py")
+    parser.add_argument("--write", action="store_true", help="put the constants into arch/fits.json")
     return parser.parse_args()
 
 
@@ -267,20 +236,19 @@ def main() -> None:
     shapes, others = (sweeps(paths, options.every) for paths in (options.sweep, options.judge))
     if not shapes and not others:
         raise SystemExit("no sweep has a shape with two kernels or more")
-    before = constants_of(model)
+    arch = arch_of(shapes or others)
+    before = constants_of(arch)
     parts = [(name, part, Table(part)) for name, part in (("fitted to", shapes), ("others", others)) if part]
 
-    def both(title: str) -> None:
+    def both(title: str, values: Constants) -> None:
         for name, part, table in parts:
-            tell(f"{title}, {len(part)} shapes ({name})", part, regrets(part, table()))
+            tell(f"{title}, {len(part)} shapes ({name})", part, regrets(part, table(values)))
 
-    both("before")
+    both("before", before)
     if not shapes or not options.looks:
         return
-    after = rounded(fit(shapes, model, parts[0][2], options.looks))
-    put(model, after)
-    both("after")
-    put(model, before)
+    after = rounded(fit(shapes, before, parts[0][2], options.looks))
+    both("after", after)
     if options.hold_out:
         order = [*shapes[0::2], *shapes[1::2]]
         tell("held out", order, held_out(shapes, options.looks // 2))
@@ -288,8 +256,8 @@ def main() -> None:
         changed = "" if value == before[name] else f"  # was {before[name]:.3g}"
         print(f"{name} = {value:.3g}{changed}")
     if options.write:
-        place = Path(model.__file__)
-        place.write_text(rewritten(place.read_text(encoding="utf-8"), after), encoding="utf-8")
+        place = Path(facts.__file__).with_name("fits.json")
+        place.write_text(rewritten(place.read_text(encoding="utf-8"), arch, after), encoding="utf-8")
         print(f"written: {place.name}")
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from tilewright import ops
+from tilewright.arch import facts
 from tilewright.backends.cuda import gemm_estimate as estimate
 from tilewright.ops.base import plain
 from tilewright.ops.conv.spec import VARIANTS
@@ -222,24 +223,20 @@ def test_a_sweep_can_be_read(fit_cuda: ModuleType, tmp_path: Path) -> None:
 
 def test_constants_are_found_again(fit_cuda: ModuleType) -> None:
     """A model of two terms whose numbers are off: kernels are numbers of steps, problems sizes."""
-    small = ModuleType("small")
-    vars(small).update(START=1.0, STEP=1.0, IDLE=5.0)
-
+    values = {"start": 1.0, "step": 1.0, "idle": 5.0}
     kernels, sizes = np.array((1, 2, 3, 4, 6, 8, 12)), (8, 20, 60, 150, 400, 900)
     shapes = [fit_cuda.Shape(size, tuple(kernels), 2.0 * kernels + 0.1 * size / kernels) for size in sizes]
 
-    def guess() -> list[Any]:
-        return [small.START * kernels + small.STEP * size / kernels for size in sizes]
+    def guess(values: dict[str, float]) -> list[Any]:
+        return [values["start"] * kernels + values["step"] * size / kernels for size in sizes]
 
-    before = fit_cuda.mean_regret(fit_cuda.regrets(shapes, guess()))
-    found = fit_cuda.fit(shapes, small, guess, looks=600)
-    assert fit_cuda.constants_of(small) == {"START": 1.0, "STEP": 1.0, "IDLE": 5.0}, "the module is as it was"
-    assert found["IDLE"] == 5.0, "what changes nothing stays"
-    fit_cuda.put(small, found)
-    after = fit_cuda.mean_regret(fit_cuda.regrets(shapes, guess()))
+    before = fit_cuda.mean_regret(fit_cuda.regrets(shapes, guess(values)))
+    found = fit_cuda.fit(shapes, values, guess, looks=600)
+    assert found["idle"] == 5.0, "what changes nothing stays"
+    after = fit_cuda.mean_regret(fit_cuda.regrets(shapes, guess(found)))
     assert before > 1.2
     assert after < 1.01
-    assert found["START"] / found["STEP"] == pytest.approx(20.0, rel=0.25)
+    assert found["start"] / found["step"] == pytest.approx(20.0, rel=0.25)
 
 
 @pytest.mark.parametrize("datatype", ["bf16", "fp32", "tf32", "int8"])
@@ -249,54 +246,43 @@ def test_estimates_of_every_type_are_the_same_all_at_once(fit_cuda: ModuleType, 
         problem = GemmProblem(*size, datatype, dtype_c=default_output(datatype, datatype), layout="rrr")
         serving = tuple(one for one in op.candidates(problem.signature, ARCH) if not op.supports(one, problem))
         shapes.append(fit_cuda.Shape(problem, serving, np.array([estimate.seconds(one, problem) for one in serving])))
-    for together, shape in zip(fit_cuda.Table(shapes)(), shapes, strict=True):
+    for together, shape in zip(fit_cuda.Table(shapes)({}), shapes, strict=True):
         assert len(shape.kernels) > 5
         assert together == pytest.approx(shape.seconds)
 
 
 def test_the_estimate_of_the_package_can_be_fitted(fit_cuda: ModuleType) -> None:
     """Made-up times: the model itself with other constants.  Fitting to them must lower what choosing by it costs."""
-    op, before = ops.op("gemm"), fit_cuda.constants_of(estimate)
+    op, before = ops.op("gemm"), fit_cuda.constants_of(ARCH)
     assert len(before) > 10
     drawn = np.random.default_rng(5).standard_normal(len(before))
+    other = {name: value * math.exp(0.5 * by) for (name, value), by in zip(before.items(), drawn, strict=True)}
+    constants = estimate.constants(ARCH)._replace(**other)
     shapes = []
-    fit_cuda.put(
-        estimate, {name: value * math.exp(0.5 * by) for (name, value), by in zip(before.items(), drawn, strict=True)}
-    )
-    try:
-        for size in ((512, 512, 512), (4096, 4096, 4096), (64, 2112, 7168), (1, 4096, 4096), (256, 6144, 4096)):
-            problem = GemmProblem(*size, "bf16", layout="rcr")
-            serving = [one for one in op.candidates(problem.signature, ARCH) if not op.supports(one, problem)]
-            seconds = np.array([estimate.seconds(one, problem) for one in serving])
-            shapes.append(fit_cuda.Shape(problem, tuple(serving), seconds))
-    finally:
-        fit_cuda.put(estimate, before)
+    for size in ((512, 512, 512), (4096, 4096, 4096), (64, 2112, 7168), (1, 4096, 4096), (256, 6144, 4096)):
+        problem = GemmProblem(*size, "bf16", layout="rcr")
+        serving = [one for one in op.candidates(problem.signature, ARCH) if not op.supports(one, problem)]
+        seconds = np.array([estimate.seconds_of(estimate.facts(one, problem), constants) for one in serving])
+        shapes.append(fit_cuda.Shape(problem, tuple(serving), seconds))
     table = fit_cuda.Table(shapes)
     alone = [np.array([estimate.seconds(one, shape.problem) for one in shape.kernels]) for shape in shapes]
-    for together, one_by_one in zip(table(), alone, strict=True):
+    for together, one_by_one in zip(table(before), alone, strict=True):
         assert together == pytest.approx(one_by_one), "all at once is what each is alone"
-    at_first = fit_cuda.loss(shapes, table())
-    found = fit_cuda.fit(shapes, estimate, table, looks=150)
-    fit_cuda.put(estimate, fit_cuda.rounded(found))
-    try:
-        assert fit_cuda.loss(shapes, table()) < at_first
-    finally:
-        fit_cuda.put(estimate, before)
+    at_first = fit_cuda.loss(shapes, table(before))
+    found = fit_cuda.fit(shapes, before, table, looks=150)
+    assert fit_cuda.loss(shapes, table(fit_cuda.rounded(found))) < at_first
 
 
 def test_constants_are_written_where_they_were(fit_cuda: ModuleType) -> None:
-    source = 'A = 1.5  # "é" stays\nB, C = 2, 3e-6\nD = {"A": 1.5}\n\n\ndef f() -> float:\n    return A\n'
-    new = fit_cuda.rewritten(source, {"A": 2.5e12, "B": 0.125, "C": 4e-7, "D": 9.0})
-    assert new == source.replace("1.5  #", "2.5e12  #").replace("2, 3e-6", "0.125, 4e-07")
-    text = Path(estimate.__file__).read_text(encoding="utf-8")
-    changed = {name: 2 * value for name, value in fit_cuda.constants_of(estimate).items()}
-    names: dict[str, Any] = {}
-    for line in fit_cuda.rewritten(text, changed).splitlines():
-        for name, value in changed.items():
-            if line.startswith(f"{name} = "):
-                names[name] = float(line.partition("=")[2].partition("#")[0])
-                assert names[name] == pytest.approx(value, rel=0.01)
-    assert len(names) > 5
+    place = Path(facts.__file__).with_name("fits.json")
+    text = place.read_text(encoding="utf-8")
+    constants = fit_cuda.constants_of(ARCH)
+    assert fit_cuda.rewritten(text, ARCH, constants) == text, "nothing else changes"
+    changed = {name: 2 * value for name, value in constants.items()}
+    before, after = json.loads(text), json.loads(fit_cuda.rewritten(text, ARCH, changed))
+    before["fits"][ARCH]["gemm"].update(changed)
+    assert after == before
+    assert len(changed) > 40
 
 
 # -- sanitize_cuda.py ------------------------------------------------------------------------------------------------

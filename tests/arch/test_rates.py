@@ -20,7 +20,7 @@ from tilewright.arch.rates import (
     UnitWgmma,
     scaled,
 )
-from tilewright.backends.cuda import conv_estimate, conv_estimate_gather
+from tilewright.backends.cuda import conv_estimate, conv_estimate_gather, gemm_estimate
 from tilewright.errors import InternalError
 
 NVIDIA = [name for name, entry in all_archs().items() if entry.family == "nvidia"]
@@ -88,6 +88,14 @@ def test_every_nvidia_arch_has_all_constants(name: str) -> None:
         constants: Any = module.constants(name)
         assert constants.units == arch(name).compute_units
         assert all(value > 0 for value in constants if not isinstance(value, tuple))
+
+
+@pytest.mark.parametrize("name", NVIDIA)
+def test_constants_of_gemm_are_scaled_inside_too(name: str) -> None:
+    constants, hopper = gemm_estimate.constants(name), gemm_estimate.constants("sm_90a")
+    clock = arch(name).rates.clock / arch("sm_90a").rates.clock  # type: ignore[union-attr]
+    assert constants.plain.issue == pytest.approx(hopper.plain.issue * clock)
+    assert constants.soft == hopper.soft, "what is no property of a device stays"
 
 
 def test_a_slower_device_takes_longer() -> None:

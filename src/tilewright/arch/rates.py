@@ -90,6 +90,8 @@ def scaled(record: type[Constants], values: Mapping[str, Any], fitted_on: Arch, 
 
 
 def _scaled(value: Any, hint: Any, fitted_on: Arch, arch: Arch) -> Any:
+    if isinstance(value, Mapping):
+        return scaled(hint, value, fitted_on, arch)
     if typing.get_origin(hint) is tuple:
         return tuple(_scaled(each, typing.get_args(hint)[0], fitted_on, arch) for each in value)
     laws = [each for each in typing.get_args(hint) if isinstance(each, Scale)]

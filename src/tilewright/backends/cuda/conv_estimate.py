@@ -312,7 +312,9 @@ def _tma_ws(spec: KernelSpec, schedule: ConvTmaWsSchedule, p: ConvProblem) -> fl
     again = float(p.filters * taps * channels * DTYPES[p.dtype].bytes)
     apart = merged > 1 or (weight and odd_columns(p) and not ragged(p))
     copied = 2 * again if apart else 0.0
-    product_time = gemm_estimate.seconds_of(counted._replace(moved=_moved(p), copies=float(apart), copied=copied))
+    product_time = gemm_estimate.seconds_of(
+        counted._replace(moved=_moved(p), copies=float(apart), copied=copied), gemm_estimate.constants(spec.arch)
+    )
     if p.variant == "forward":
         product_time = c.start + AHEAD * (product_time - c.start)
     streamed = STREAMED if weight and schedule.dealing == "stream_k" else 1.0

@@ -52,7 +52,8 @@ def seconds(spec: KernelSpec, problem: ConvProblem, start: float, ahead: float) 
     """
     asked, one = product(problem, spec.schedule.planes), twin(spec.signature, spec.schedule, spec.arch)
     counted = gemm_estimate.facts(one, asked)
-    whole = start + ahead * (gemm_estimate.seconds_of(counted._replace(moved=float(problem.bytes))) - start)
+    of_gemm = gemm_estimate.constants(spec.arch)
+    whole = start + ahead * (gemm_estimate.seconds_of(counted._replace(moved=float(problem.bytes)), of_gemm) - start)
     if not isinstance(counted, gemm_estimate.TmaFacts):
         return whole
     c = constants(spec.arch)

@@ -2,7 +2,8 @@
 
 In two halves.  `facts` counts what a kernel does on a problem: steps of its busiest block, bytes, multiplications,
 sums that change hands; no constant of the machine is in it.  `seconds_of` turns the counts into time with the
-constants below, by arithmetic alone, so that benchmarks/fit_cuda.py can do it for all pairs of a sweep at once.
+constants of the arch table, by arithmetic alone, so that benchmarks/fit_cuda.py can do it for all pairs of a sweep at
+once.
 
 tma_ws: a block works through its tiles one k step after the other.  A step takes as long as the slowest of
 its multiply, its share of the second-level cache and what one multiprocessor takes in; all together they take no less
@@ -17,9 +18,11 @@ The constants were fitted to random problems on an H200 (bf16, cold caches), and
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from tilewright.arch import all_archs
+from tilewright.arch import all_archs, fitted
+from tilewright.arch.rates import Cache, Cycles, Fma, Launch, Memory, UnitCache, UnitClock, UnitMma, UnitWgmma
 from tilewright.backends.cuda import gemm_estimate_plain as plain
 from tilewright.backends.cuda import gemm_estimate_wide as wide
 from tilewright.dtypes import DTYPES
@@ -35,41 +38,61 @@ from tilewright.ops.gemm.schedule import (
 )
 from tilewright.ops.gemm.spec import GemmSignature
 
-START = 3.71e-06  # an empty kernel, seen from outside
-MEMORY = 4.3e12  # bytes a second
-CACHE = 8.42e13  # bytes a second from the second-level cache, all multiprocessors together
-ASTRAY = 4.83  # how much more the cache moves of rows that start between its lines
-MACS = 5.06e12  # a second, of one multiprocessor at two bytes an element; one byte doubles it
-ONE_CACHE = 1.87e11  # bytes a second that one multiprocessor takes in
-FILL = 1.94e-06  # until the first stage is there
-LEAVE = 2.41e-06  # of a 128 x 256 tile: what is left to do after its last multiply
-LEAVE_LEAST = 3.56e-07  # of any tile
-SHEET = 3.19  # how much longer results take through a sheet of shared memory than with the copy engine
-WIDE_SHEET = 1.25  # the same of results of four bytes, which no copy engine takes
-SINGLES = 0.563  # and how much longer straight from the registers, where rows of E begin between its pairs
-HIDDEN = 0.383  # of the way out that ping-pong still feels between two tiles
-HIDDEN_LEAST = 1.35  # and of what any tile takes
-OVER = 2.92  # of lines fetched beyond a tile, the part that comes from memory once more
-SOFT = 1.71  # how sharply the slowest of several decides: the power in which they add
-PER_STEP = 2.71e-08
-PER_NEIGHBOUR = 1.42e-11  # a step waits for the slowest block of its cluster
-TURNED = 0.959  # how much longer a step takes with the problem turned
-RATE_FLOOR, RATE_COLUMNS, RATE_ROWS = 0.397, 319, 0.866  # of narrow multiplies, and of tiles of 64 rows
-HAND_OVER = 1.42e-05  # stream-K: sums written, flag seen, sums read, of a 128 x 256 tile
-EXCHANGE, NEIGHBOUR = 1.21e-06, 6.83e12  # cluster_k: all blocks there, and bytes a second of sums that a block reads
-MEET = 5.12e-06  # split-K: sums written, all parts there, sums read
-SUMS = 4.24e12  # bytes a second of sums that change hands
-COPY_START, COPY = 2.71e-06, 2.06e12  # of operands that are copied first: a launch more, and bytes a second
-# skinny: bytes a second, seconds a load is under way, registers beside the loads, the part of a last round that is
-# lost, what a warp's start and a turn of its loop cost, and a turn with eight of the few rows that lie by columns.
-SKINNY_MEMORY, SKINNY_LATENCY, SKINNY_REGISTERS, SKINNY_TAIL = 5.68e12, 1.62e-06, 36.9, 1.12
-SKINNY_WARP, SKINNY_TURN, SKINNY_GATHER = 9.89e-08, 2.02e-09, 2.44e-07
-# multistage: a second, of one multiprocessor: multiplications of mma.sync at two bytes, bytes through shared memory,
-# copies; what a block alone reaches of it, what a step costs in any case, and the start.
-MMA_MACS, SHARED, COPIES, ALONE, STAGE_TURN = 1.64e12, 1.56e11, 1.74e11, 0.819, 2e-07
-STAGES_FILL = 2.29e-06
-LOOPS_MACS = 3.41e12  # a second, of the whole GPU
-LOOPS_TURN = 2.44e-06  # a turn of its loop, however small
+
+class Constants(NamedTuple):
+    """What seconds are made of: `gemm` of the fits in the arch table."""
+
+    plain: plain.Constants
+    wide: wide.Constants
+    start: Launch  # an empty kernel, seen from outside
+    memory: Memory  # bytes a second
+    cache: Cache  # bytes a second from the second-level cache, all multiprocessors together
+    astray: float  # how much more the cache moves of rows that start between its lines
+    macs: UnitWgmma  # a second, of one multiprocessor at two bytes an element; one byte doubles it
+    one_cache: UnitCache  # bytes a second that one multiprocessor takes in
+    fill: Launch  # until the first stage is there
+    leave: Cycles  # of a 128 x 256 tile: what is left to do after its last multiply
+    leave_least: Cycles  # of any tile
+    sheet: float  # how much longer results take through a sheet of shared memory than with the copy engine
+    wide_sheet: float  # the same of results of four bytes, which no copy engine takes
+    singles: float  # and how much longer straight from the registers, where rows of E begin between its pairs
+    hidden: float  # of the way out that ping-pong still feels between two tiles
+    hidden_least: float  # and of what any tile takes
+    over: float  # of lines fetched beyond a tile, the part that comes from memory once more
+    soft: float  # how sharply the slowest of several decides: the power in which they add
+    per_step: Cycles
+    per_neighbour: Cycles  # a step waits for the slowest block of its cluster
+    turned: float  # how much longer a step takes with the problem turned
+    rate_floor: float  # of narrow multiplies...
+    rate_columns: float  # ...by the columns of one...
+    rate_rows: float  # ...and of tiles of 64 rows
+    hand_over: Cycles  # stream-K: sums written, flag seen, sums read, of a 128 x 256 tile
+    exchange: Cycles  # cluster_k: all blocks there...
+    neighbour: UnitClock  # ...and bytes a second of sums that a block reads
+    meet: Cycles  # split-K: sums written, all parts there, sums read
+    sums: Memory  # bytes a second of sums that change hands
+    copy_start: Launch  # of operands that are copied first: a launch more...
+    copy: Memory  # ...and bytes a second
+    skinny_memory: Memory  # skinny: bytes a second
+    skinny_latency: float  # seconds a load is under way
+    skinny_registers: float  # registers beside the loads
+    skinny_tail: float  # the part of a last round that is lost
+    skinny_warp: Cycles  # what a warp's start costs...
+    skinny_turn: Cycles  # ...a turn of its loop...
+    skinny_gather: Cycles  # ...and a turn with eight of the few rows that lie by columns
+    mma_macs: UnitMma  # multistage, of one multiprocessor: multiplications of mma.sync at two bytes a second...
+    shared: UnitClock  # ...bytes through shared memory...
+    copies: UnitClock  # ...and copies
+    alone: float  # what a block alone reaches of it
+    stage_turn: Cycles  # what a step costs in any case
+    stages_fill: Launch  # until the first stage is there
+    loops_macs: Fma  # a second, of the whole GPU
+    loops_turn: Cycles  # a turn of its loop, however small
+
+
+@lru_cache(maxsize=64)
+def constants(arch: str) -> Constants:
+    return fitted("gemm", Constants, arch)
 
 
 class TmaFacts(NamedTuple):
@@ -154,13 +177,13 @@ def _least(x: float, y: float) -> float:
     return x if x < y else y
 
 
-def _slowest(x: float, y: float) -> float:
+def _slowest(c: Constants, x: float, y: float) -> float:
     """Of two things that go on at the same time, and are in each other's way where they take equally long."""
-    return (x**SOFT + y**SOFT) ** (1.0 / SOFT)  # type: ignore[no-any-return]
+    return (x**c.soft + y**c.soft) ** (1.0 / c.soft)  # type: ignore[no-any-return]
 
 
-def _memory(moved: float) -> float:
-    return moved / MEMORY
+def _memory(c: Constants, moved: float) -> float:
+    return moved / c.memory
 
 
 def _whole(x: float) -> float:
@@ -170,8 +193,8 @@ def _whole(x: float) -> float:
 
 def seconds(spec: KernelSpec, problem: GemmProblem) -> float:
     if 0 in (problem.m, problem.n, problem.batch):
-        return START  # there is nothing to do, and no count of tiles to divide by
-    return seconds_of(facts(spec, problem))
+        return constants(spec.arch).start  # there is nothing to do, and no count of tiles to divide by
+    return seconds_of(facts(spec, problem), constants(spec.arch))
 
 
 def facts(spec: KernelSpec, problem: GemmProblem) -> Facts:
@@ -191,19 +214,19 @@ def facts(spec: KernelSpec, problem: GemmProblem) -> Facts:
     return LoopsFacts(problem.m * problem.n * problem.k * problem.batch, turns, problem.bytes)
 
 
-def seconds_of(counted: Facts) -> float:
+def seconds_of(counted: Facts, c: Constants) -> float:
     """The counts as time; arithmetic alone, so that every field may also be an array."""
     if isinstance(counted, TmaFacts):
-        return _tma_seconds(counted)
+        return _tma_seconds(c, counted)
     if isinstance(counted, StagesFacts):
-        return _stages_seconds(counted)
+        return _stages_seconds(c, counted)
     if isinstance(counted, plain.PlainFacts):
-        return START + _most(_memory(counted.moved), plain.seconds(counted))
+        return c.start + _most(_memory(c, counted.moved), plain.seconds(c.plain, counted))
     if isinstance(counted, wide.WideFacts):
-        return START + _slowest(_memory(counted.moved), wide.seconds(counted, _most))
+        return c.start + _slowest(c, _memory(c, counted.moved), wide.seconds(c.wide, counted, _most))
     if isinstance(counted, SkinnyFacts):
-        return _skinny_seconds(counted)
-    return START + _most(_memory(counted.moved), _most(counted.macs / LOOPS_MACS, counted.turns * LOOPS_TURN))
+        return _skinny_seconds(c, counted)
+    return c.start + _most(_memory(c, counted.moved), _most(counted.macs / c.loops_macs, counted.turns * c.loops_turn))
 
 
 # -- tma_ws ------------------------------------------------------------------------------------------------------------
@@ -269,18 +292,26 @@ def _tma_facts(schedule: TmaWsSchedule, problem: GemmProblem, units: int) -> Tma
     )
 
 
-def _tma_seconds(f: TmaFacts) -> float:
-    rate = _least(1.0, RATE_FLOOR + f.columns / RATE_COLUMNS) * (1.0 - (1.0 - RATE_ROWS) * f.short)
+def _tma_seconds(c: Constants, f: TmaFacts) -> float:
+    rate = _least(1.0, c.rate_floor + f.columns / c.rate_columns) * (1.0 - (1.0 - c.rate_rows) * f.short)
     # What neighbours fetch for a block spares the cache, not the block: all of it comes in.
-    flow = _slowest((f.fetched + f.astray * ASTRAY) / CACHE, f.taken / ONE_CACHE)
-    step = _slowest(f.macs / (MACS * rate), flow) + PER_STEP + PER_NEIGHBOUR * f.neighbours
-    step = step * (1.0 + (TURNED - 1.0) * f.turned)
-    longer = 1.0 + (SHEET - 1.0) * f.sheet + (WIDE_SHEET - 1.0) * f.wide_sheet + (SINGLES - 1.0) * f.singles
-    out = (LEAVE * (f.leaving + HIDDEN * f.hidden) + LEAVE_LEAST * (f.tiles + HIDDEN_LEAST * f.hidden_tiles)) * longer
-    met = MEET * f.meets + f.sums / SUMS + HAND_OVER * f.handed + EXCHANGE * f.exchanges + f.exchanged / NEIGHBOUR
-    copied = COPY_START * f.copies + f.copied / COPY
-    memory = _memory(f.moved + OVER * f.over)
-    return START + FILL + _slowest(f.steps * step + out + met, memory) + copied
+    flow = _slowest(c, (f.fetched + f.astray * c.astray) / c.cache, f.taken / c.one_cache)
+    step = _slowest(c, f.macs / (c.macs * rate), flow) + c.per_step + c.per_neighbour * f.neighbours
+    step = step * (1.0 + (c.turned - 1.0) * f.turned)
+    longer = 1.0 + (c.sheet - 1.0) * f.sheet + (c.wide_sheet - 1.0) * f.wide_sheet + (c.singles - 1.0) * f.singles
+    out = (
+        c.leave * (f.leaving + c.hidden * f.hidden) + c.leave_least * (f.tiles + c.hidden_least * f.hidden_tiles)
+    ) * longer
+    met = (
+        c.meet * f.meets
+        + f.sums / c.sums
+        + c.hand_over * f.handed
+        + c.exchange * f.exchanges
+        + f.exchanged / c.neighbour
+    )
+    copied = c.copy_start * f.copies + f.copied / c.copy
+    memory = _memory(c, f.moved + c.over * f.over)
+    return c.start + c.fill + _slowest(c, f.steps * step + out + met, memory) + copied
 
 
 def _from_registers(schedule: TmaWsSchedule) -> bool:
@@ -396,13 +427,13 @@ def _stages_facts(spec: KernelSpec, problem: GemmProblem) -> StagesFacts:
     )
 
 
-def _stages_seconds(f: StagesFacts) -> float:
-    multiply = f.macs / MMA_MACS * (1.0 + (1.0 / ALONE - 1.0) * f.few) + f.issued / COPIES
-    step = _most(_most(multiply, f.through / SHARED), _most(f.taken / ONE_CACHE, f.fetched / CACHE))
-    turn = _most(step * f.together, STAGE_TURN)
-    out = (LEAVE * f.leaving + LEAVE_LEAST) * SHEET
-    body = f.rounds * (f.steps * turn + out) + MEET * f.meets + f.sums / SUMS
-    return START + STAGES_FILL + _slowest(body, _memory(f.moved))
+def _stages_seconds(c: Constants, f: StagesFacts) -> float:
+    multiply = f.macs / c.mma_macs * (1.0 + (1.0 / c.alone - 1.0) * f.few) + f.issued / c.copies
+    step = _most(_most(multiply, f.through / c.shared), _most(f.taken / c.one_cache, f.fetched / c.cache))
+    turn = _most(step * f.together, c.stage_turn)
+    out = (c.leave * f.leaving + c.leave_least) * c.sheet
+    body = f.rounds * (f.steps * turn + out) + c.meet * f.meets + f.sums / c.sums
+    return c.start + c.stages_fill + _slowest(c, body, _memory(c, f.moved))
 
 
 # -- skinny ------------------------------------------------------------------------------------------------------------
@@ -428,12 +459,12 @@ def _skinny_facts(schedule: SkinnySchedule, problem: GemmProblem, units: int) ->
     )
 
 
-def _skinny_seconds(f: SkinnyFacts) -> float:
-    registers = SKINNY_REGISTERS + f.registers
+def _skinny_seconds(c: Constants, f: SkinnyFacts) -> float:
+    registers = c.skinny_registers + f.registers
     held = _most(1.0, _least(2048 / (32 * f.warps) // 1, 65536 / (registers * 32 * f.warps) // 1))
     rounds = _most(1.0, f.blocks / (f.units * held))
-    idle = 1 + (_whole(f.blocks / (f.units * held)) - rounds) * SKINNY_TAIL / rounds
+    idle = 1 + (_whole(f.blocks / (f.units * held)) - rounds) * c.skinny_tail / rounds
     flight = _least(f.blocks, f.units * held) * f.flight
-    streamed = _slowest(f.moved / SKINNY_MEMORY, f.moved * SKINNY_LATENCY / flight)
-    alone = SKINNY_WARP * f.warps + SKINNY_TURN * f.turns + SKINNY_GATHER * f.gathered
-    return START + streamed * idle + _whole(rounds) * alone
+    streamed = _slowest(c, f.moved / c.skinny_memory, f.moved * c.skinny_latency / flight)
+    alone = c.skinny_warp * f.warps + c.skinny_turn * f.turns + c.skinny_gather * f.gathered
+    return c.start + streamed * idle + _whole(rounds) * alone

@@ -5,22 +5,30 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tilewright.arch import all_archs
+from tilewright.arch.rates import Cycles, Launch, Memory, UnitCache, UnitClock
 from tilewright.backends.cuda.gemm_estimate_parts import Step, balanced, up
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import nvidia_multistage as multistage
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import MultistageSchedule
 
-ISSUE = 6.6e09  # instructions a second that the warps of a multiprocessor issue
 # Instructions of a step beside its multiply-adds and loads, of a copy of 16 bytes and of one of four.
 PER_STEP, PER_PIECE, PER_SINGLE = 40, 4, 6
 LONELY, LONELY_WIDE = 1.2, 2.0  # what four warps alone take, with up to 64 sums a thread and with more
 STREAMED = 1.05  # what a step of stream_k takes, whose loop around the main one costs registers
-FILL = 3e-06  # until the first stage is there
-LEAVE = 1.5e-11  # of a result
-HAND, HANDED = 1e-06, 7e10  # stream-K: a flag seen, and bytes a second of sums that a block takes from another
-MEET, SUMS = 3.2e-06, 2.5e12  # split-K: all parts there, and bytes a second of sums that change hands
 STEP_MACS, ALONE = 1.7e11, 1.2  # a second: what the host counts with as it deals out parts (gpu/multistage_shape.h)
+
+
+class Constants(NamedTuple):
+    """`plain` of `gemm` of the fits in the arch table."""
+
+    issue: UnitClock  # instructions a second that the warps of a multiprocessor issue
+    fill: Launch  # until the first stage is there
+    leave: Cycles  # of a result
+    hand: Cycles  # stream-K: a flag seen...
+    handed: UnitCache  # ...and bytes a second of sums that a block takes from another
+    meet: Cycles  # split-K: all parts there...
+    sums: Memory  # ...and bytes a second of sums that change hands
 
 
 class PlainFacts(NamedTuple):
@@ -96,8 +104,8 @@ def _issued(schedule: MultistageSchedule, problem: GemmProblem) -> float:
     return issued
 
 
-def seconds(f: PlainFacts) -> float:
+def seconds(c: Constants, f: PlainFacts) -> float:
     """Without a kernel's start; arithmetic alone, so that every field may also be an array."""
-    steps = f.steps * f.issued / ISSUE * f.high * (1.0 + (STREAMED - 1.0) * f.streamed)
-    handed = MEET * f.meets + f.sums / SUMS + HAND * f.takes + f.taken / HANDED
-    return steps + FILL * f.fills + LEAVE * f.results + handed
+    steps = f.steps * f.issued / c.issue * f.high * (1.0 + (STREAMED - 1.0) * f.streamed)
+    handed = c.meet * f.meets + f.sums / c.sums + c.hand * f.takes + f.taken / c.handed
+    return steps + c.fill * f.fills + c.leave * f.results + handed

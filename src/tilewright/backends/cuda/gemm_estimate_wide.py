@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tilewright.arch import all_archs
+from tilewright.arch.rates import Cycles, Launch, Memory, UnitCache, UnitClock, UnitMmaTf32
 from tilewright.backends.cuda import gemm_estimate_parts as parts
 from tilewright.backends.cuda.gemm_estimate_parts import Step, up
 from tilewright.ops.base import KernelSpec
@@ -19,14 +20,20 @@ from tilewright.ops.gemm import nvidia_multistage as multistage
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import MultistageSchedule
 
-MACS = 4.07e11  # a second, of one multiprocessor
-ISSUE = 3.7e11  # bytes a second of fragments and copies through its shared memory
-CACHE = 7.5e10  # bytes a second that one multiprocessor takes in where all do
-TURN = 2.9e-07  # a step of a block alone
-FILL = 3.5e-06  # until the first stage is there
-LEAVE = 1.75e11  # bytes a second of results of one multiprocessor
-MEET, SUMS = 3.2e-06, 8.4e12  # split-K: all parts there, and bytes a second of sums that change hands
 STEP_MACS, STEP_BYTES, ALONE = 6e11, 4.5e10, 1.5  # what the host counts with as it deals out parts
+
+
+class Constants(NamedTuple):
+    """`wide` of `gemm` of the fits in the arch table."""
+
+    macs: UnitMmaTf32  # a second, of one multiprocessor
+    issue: UnitClock  # bytes a second of fragments and copies through its shared memory
+    cache: UnitCache  # bytes a second that one multiprocessor takes in where all do
+    turn: Cycles  # a step of a block alone
+    fill: Launch  # until the first stage is there
+    leave: UnitCache  # bytes a second of results of one multiprocessor
+    meet: Cycles  # split-K: all parts there...
+    sums: Memory  # ...and bytes a second of sums that change hands
 
 
 class WideFacts(NamedTuple):
@@ -81,8 +88,8 @@ def balanced(tiles: int, steps: int, units: int, room: int, schedule: Multistage
     return parts.balanced(tiles, steps, units, room, step)
 
 
-def seconds(f: WideFacts, most: Callable[[float, float], float]) -> float:
+def seconds(c: Constants, f: WideFacts, most: Callable[[float, float], float]) -> float:
     """Without a kernel's start and memory; `most` of two numbers, or of two arrays where every field is one."""
-    step = most(most(f.macs / MACS, f.through / ISSUE), most(f.fetched / CACHE, TURN))
-    body = f.rounds * (f.steps * step + FILL) + f.results / LEAVE
-    return body + MEET * f.meets + f.sums / SUMS
+    step = most(most(f.macs / c.macs, f.through / c.issue), most(f.fetched / c.cache, c.turn))
+    body = f.rounds * (f.steps * step + c.fill) + f.results / c.leave
+    return body + c.meet * f.meets + f.sums / c.sums
