@@ -137,7 +137,7 @@ def _winner(records: Records, at: int, *, whole: bool) -> Any:
         "WHERE p.digest = ? AND h.target = ? ORDER BY h.date", (problem_digest(OP, problem(at)), ARCH)
     )
     record = records._record(found, whole=whole)
-    return record is not None and (whole or records.rivals(record))
+    return record is not None and (whole or bool(records.why(record)))
 
 
 def measure(path: Path, options: argparse.Namespace) -> dict[str, Any]:

@@ -455,5 +455,5 @@ def test_a_target_of_the_host_runs() -> None:
 
 def test_explain_says_what_runs() -> None:
     text = str(tw.explain(tw.GemmProblem(m=64, n=64, k=64)))
-    for word in ("problem", "chosen", "tier", "decided", "replay    tilewright explain gemm --m 64 --n 64 --k 64"):
+    for word in ("problem", "chosen", "tier", "why", "replay    tilewright explain gemm --m 64 --n 64 --k 64"):
         assert word in text

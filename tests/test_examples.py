@@ -30,7 +30,7 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
     ),
     "05_explain.py": (
         [],
-        ["problem   gemm m=3", "decided   ", "replay    tilewright explain gemm", "padded", "[no-kernel]"],
+        ["problem   gemm m=3", "why       ", "replay    tilewright explain gemm", "padded", "[no-kernel]"],
     ),
     "06_benchmark.py": (
         ["--size", "48", "--rounds", "2", "--kernels", "2"],

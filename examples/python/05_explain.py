@@ -1,4 +1,4 @@
-"""Why this kernel?  Every candidate with its reason, and what decided; nothing is compiled for it."""
+"""Why this kernel?  The answer first, every candidate with its reason on request; nothing is compiled for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import tilewright as tw
 def main() -> None:
     problem = tw.GemmProblem(m=3, n=500, k=700)
     explanation = tw.explain(problem)
-    print(explanation)
+    print(explanation)  # the answer, in at most 25 lines
+    print(len(explanation.full().splitlines()), "lines with every candidate: `tilewright explain --all`")
     assert explanation.selection is not None
     assert any(one.verdict == "chosen" for one in explanation.candidates)
     assert all(one.reasons for one in explanation.candidates if one.verdict != "chosen"), "each has a reason"

@@ -80,7 +80,7 @@ def test_the_fastest_way_that_was_measured_is_taken(registry: Registry) -> None:
         remember(registry, stage, 8e-6)
     assert registry.stages(STEP) == tuple(known[others[0]])
     said = registry.explain(STEP)
-    assert f"way       {others[0]} by measurement; measured: {rule} 16.0 us" in str(said)
+    assert f"stages    {others[0]} by measurement; measured: {rule} 16.0 us" in str(said)
     assert said.to_dict()["way"].startswith(others[0])
     assert registry.select(STEP).stages
     # the call of the same problem follows

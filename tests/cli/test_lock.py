@@ -57,7 +57,7 @@ def test_what_is_pinned_is_taken_and_a_frozen_process_takes_nothing_else(file: P
     with settings.override(lock=str(file)):
         chosen = registry.select(PROBLEM)
         assert (chosen.tier, chosen.spec) == ("locked", other)
-        assert f"locked: pinned by {file}" in str(registry.explain(PROBLEM))
+        assert f"why       pinned by {file}" in str(registry.explain(PROBLEM))
         assert registry.select(OTHER).tier == "rule"
     assert registry.select(PROBLEM).tier == "rule", "without the setting the file says nothing"
     with settings.override(lock=str(file), frozen=True):
@@ -216,7 +216,7 @@ def test_equal_estimates_are_decided_alike_whatever_was_registered_first(monkeyp
     specs = serving()
     chosen = [even(order, monkeypatch).select(PROBLEM).spec for order in (specs, specs[::-1], specs[1:] + specs[:1])]
     assert chosen == [min(specs, key=lambda one: one.digest)] * 3
-    assert "the order decides" in str(even(specs, monkeypatch).explain(PROBLEM))
+    assert "the order decides" in even(specs, monkeypatch).explain(PROBLEM).full()
 
 
 def test_exact_pins_speak_for_their_problems_alone(file: Path) -> None:

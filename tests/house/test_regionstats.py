@@ -220,7 +220,7 @@ def test_the_stages_are_chosen_measured_explained_and_checked_apart(tmp_path: An
         after = registry.select(whole)
         assert [one.tier for one in after.stages] == ["measured", "measured"]
         assert [one.spec.digest for one in after.stages] == [one.choice for one in records]
-        text = str(registry.explain(whole))
+        text = registry.explain(whole).full()
         assert text.count("measured") >= 2
         for one in (*after.stages, *before.stages):
             assert one.name in text

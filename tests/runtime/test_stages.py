@@ -186,8 +186,10 @@ def test_each_stage_is_selected_and_explained(registry: tw.Registry) -> None:
     assert registry.select(staged_op.OP.stages(problem, "generic")[0]).spec == spec("square", 1)
     told = registry.explain(problem)
     assert [len(one.candidates) for one in told.stages] == [2, 2]
-    for word in ("stage 1", "stage 2", spec("square", 1).name, spec("gather", 0).name, "decided   rule"):
+    assert str(told).startswith("chosen    2 kernels in turn")
+    for word in ("stage 1", "stage 2", spec("square", 1).name, spec("gather", 1).name, "tier      rule"):
         assert word in str(told)
+    assert spec("gather", 0).name in told.full()
     assert [one["chosen"]["kernel"] for one in told.to_dict()["stages"]] == [one.name for one in chosen.stages]
     with pytest.raises(ProblemError, match="picks is negative"):
         registry.explain(PickProblem((4, 3), -1))

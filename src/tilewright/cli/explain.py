@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -25,6 +25,7 @@ def _explain(
     lock: Lock = None,
     frozen: Frozen = False,
     rule: Rule = "",
+    every: Annotated[bool, typer.Option("--all", help="List every candidate with its reasons.")] = False,
     json: AsJson = False,
 ) -> None:
     """Explain the choice for one problem; nothing is compiled or run."""
@@ -34,4 +35,7 @@ def _explain(
     if json:
         print_json(explanation.to_dict())
     else:
-        typer.echo(fit(str(explanation)))
+        from tilewright.dispatch import explain_text
+
+        text = explanation.full() if every else explain_text.short(explanation, lambda line: fit(line).count("\n") + 1)
+        typer.echo(fit(text))

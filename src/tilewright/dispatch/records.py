@@ -258,13 +258,20 @@ class Records:
             self._ignore(error)
         return None
 
-    def rivals(self, record: Record) -> int:
-        """How many kernels a record's winner was the fastest of."""
+    def why(self, record: Record) -> str:
+        """Why a record names its kernel: the fastest of all that were timed, or one the noise cannot tell from it."""
         try:
-            return self.results.count_timed(_choice_of(record))
+            count, fastest = self.results.timed_field(_choice_of(record))
         except Unreadable as error:
             self._ignore(error)
-            return len(record.timings)
+            count, fastest = len(record.timings), min(timing.seconds for timing in record.timings)
+        if record.winner.seconds <= fastest:
+            return f"fastest of {count} measured on this machine"
+        behind = record.winner.seconds / fastest - 1
+        return (
+            f"of {count} measured on this machine, the earlier choice: "
+            f"the fastest beats it by {behind:.1%}, which is within the noise"
+        )
 
     def unused(self, op: str, problem: Any, target: str, threads: int) -> list[str]:
         """Why each record of the problem that `lookup` passes over says nothing here."""

@@ -297,7 +297,7 @@ class Registry:
         # Of equal estimates the op's order decides; kernels that were registered have none that is theirs everywhere.
         best, seconds = min(served, key=lambda one: (one[1], one[0].digest if registered else ""))
         count = len(served)
-        reason = f"lowest estimate of {count} kernel(s) that serve the problem" if count > 1 else "the only kernel"
+        reason = f"lowest estimate of {count} kernels that serve the problem" if count > 1 else "the only kernel"
         return Selection(best, "rule", reason, seconds)
 
     def _served(
@@ -343,8 +343,7 @@ class Registry:
             reasons.append(where(spec))
         if reasons:
             return None, [f"the winner of its measurement, {name}, refuses: {'; '.join(reasons)}", *unused]
-        reason = f"fastest of {records().rivals(record)} measured on this machine"
-        return Selection(spec, "measured", reason, record.winner.seconds), unused
+        return Selection(spec, "measured", records().why(record), record.winner.seconds), unused
 
     @staticmethod
     def _spec_of(op: Op, record: Record, candidates: tuple[KernelSpec, ...], registered: bool) -> KernelSpec | None:
@@ -493,7 +492,8 @@ class Registry:
         known: Known,
         where: Where | None,
     ) -> Candidate:
-        reasons = [str(one) for one in op.supports(spec, problem)]
+        refusals = op.supports(spec, problem)
+        reasons = [str(refusal) for refusal in refusals]
         if where is not None and where(spec):
             reasons.append(where(spec))
         seconds = None if reasons else self._estimate(spec, problem, threads)
@@ -508,9 +508,9 @@ class Registry:
             order = "that of digests" if self._specs else "the op's"
             verdict, why = behind(chosen, seconds, known, spec.digest, order)
             reasons.append(why)
-        told = None if unknown else seconds
+        told, rules = None if unknown else seconds, tuple(refusal.rule for refusal in refusals)
         return Candidate(
-            spec.name, spec.digest, verdict, tuple(reasons), told, measured, loaded.is_loaded(spec), predicted
+            spec.name, spec.digest, verdict, tuple(reasons), told, measured, loaded.is_loaded(spec), predicted, rules
         )
 
     # -- running -----------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
 import threading
 import time
@@ -386,12 +387,16 @@ class Results:
             where, values = f"{where} AND k.digest = ?", [*values, choice.digest]
         return list(self.all(f"{where} ORDER BY r.seconds, k.digest", values))
 
-    def count_timed(self, choice: Choice) -> int:
-        """How many right kernels a choice was made from."""
+    def timed_field(self, choice: Choice) -> tuple[int, float]:
+        """How many right kernels a choice was made from, and the time of the fastest; infinite where there is none."""
         where, values = _of_choice(choice)
-        query = f"SELECT count(*) FROM {_BY_TIME} JOIN problems p ON p.id = r.problem JOIN devices d ON d.id = r.device"
+        joins = "JOIN problems p ON p.id = r.problem JOIN devices d ON d.id = r.device"
+        query = f"SELECT count(*), min(r.seconds) FROM {_BY_TIME} {joins}"
         with self.reading() as connection:
-            return 0 if connection is None else int(connection.execute(query + where, tuple(values)).fetchone()[0])
+            if connection is None:
+                return 0, math.inf
+            count, fastest = connection.execute(query + where, tuple(values)).fetchone()
+        return int(count), math.inf if fastest is None else float(fastest)
 
     def measured(self, fingerprint: str, threads: int, problem: str) -> dict[str, tuple[str, str]]:
         """Which kernels have a result for a problem (by digest) on a device: digest to status and method as text."""

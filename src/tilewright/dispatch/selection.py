@@ -72,12 +72,13 @@ class Candidate:
 
     name: str
     digest: str
-    verdict: str  # "chosen", "slower", "refused", "unpinned" (by the lock file in force)
+    verdict: str  # "chosen", "slower", "tied" (by the noise), "refused", "unpinned" (by the lock file in force)
     reasons: tuple[str, ...]
     estimated_seconds: float | None
     measured_seconds: float | None
     built: bool
     predicted_seconds: float | None = None  # by the model that was asked
+    rules: tuple[str, ...] = ()  # by which it was refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,8 @@ def behind(chosen: Selection, seconds: float, known: Known, digest: str, order: 
     if chosen.tier == "measured" and measured is None:
         return verdict, "never measured on this problem; the record names another"
     if chosen.tier == "measured" and measured is not None:
-        return verdict, f"measured {measured / chosen.seconds:.2f} times the winner's time"
+        ratio = f"measured {measured / chosen.seconds:.2f} times the winner's time"
+        return (verdict, ratio) if measured >= chosen.seconds else ("tied", f"{ratio}, a lead within the noise")
     if chosen.tier == "model" and predicted is not None:
         return verdict, f"predicted {predicted / max(chosen.seconds, 1e-12):.2f} times the winner's time"
     estimated = f"estimated {seconds / max(chosen.seconds, 1e-12):.2f} times"
@@ -117,7 +119,7 @@ def behind(chosen: Selection, seconds: float, known: Known, digest: str, order: 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Candidates, why each was dropped, and what decided; `print` it, or take `to_dict`."""
+    """What was chosen and why, and every candidate; `print` it for the answer, `full` and `to_dict` have it all."""
 
     problem: Any
     target: str
@@ -159,40 +161,13 @@ class Explanation:
         }
 
     def __str__(self) -> str:
-        head = [
-            f"problem   {self.problem.describe()}",
-            f"target    {self.target}, {self.threads} thread(s){', strict' if self.strict else ''}",
-        ]
-        if self.way:
-            head.append(f"way       {self.way}")
-        tail = [f"decided   {self.decided}", f"replay    {self.replay}"]
-        lines = self._stage_lines() if self.stages else self._own_lines()
-        return "\n".join([*head, *lines, *tail])
+        """The answer, in at most 25 lines; `full` has every candidate."""
+        from tilewright.dispatch import explain_text  # which knows this module
 
-    def _stage_lines(self) -> list[str]:
-        lines = []
-        for number, one in enumerate(self.stages, 1):
-            lines.append(f"stage {number}   {one.problem.describe()}")
-            lines += [f"  {line}" for line in one._own_lines()]
-        return lines
+        return explain_text.short(self)
 
-    def _own_lines(self) -> list[str]:
-        lines = [f"kernels   {self.source}"]
-        for one in self.candidates:
-            times = [
-                f"{label} {seconds * 1e6:.1f} us"
-                for label, seconds in (
-                    ("measured", one.measured_seconds),
-                    ("predicted", one.predicted_seconds),
-                    ("estimated", one.estimated_seconds),
-                )
-                if seconds is not None
-            ]
-            note = ", ".join([*times, *(["built"] if one.built else [])])
-            lines.append(f"  {one.verdict:<8}  {one.name}" + (f"  ({note})" if note else ""))
-            lines += [f"            {reason}" for reason in one.reasons]
-        if self.selection is not None:
-            lines.append(f"chosen    {self.selection.name}")
-            lines.append(f"tier      {self.selection.tier}")
-        lines += [f"model     {self.model}"] if self.model else []
-        return lines + [f"records   {one}" for one in self.unused_records]
+    def full(self) -> str:
+        """The answer, then every candidate with its reasons."""
+        from tilewright.dispatch import explain_text
+
+        return explain_text.whole(self)
