@@ -194,7 +194,7 @@ def test_splits_by_the_stated_rule() -> None:
     """One part where there are blocks enough; else what takes the least time by its account; none too small."""
 
     def of(blocks: int, keys: int) -> int:
-        return parts(Walk(blocks, keys, 512, blocks * 4 * 512, 264))
+        return parts(Walk(blocks, keys, 512, blocks * 4 * 512, 264), "sm_90a")
 
     assert of(264, 1 << 17) == 1
     assert of(1, 300) == 1, "a part has at least four tiles"
@@ -236,9 +236,9 @@ def test_any_schedule_may_deal_keys_itself(target: str, taken: bool, monkeypatch
     first = pools.POOLS.candidates(told.signature, target)[0]
     assert taken == (not ATTENTION.supports(first, told))
     walked = walked_parts(told, arch(target))
-    for seconds, count in ((0.0, 1 if taken else walked), (1.0, walked)):
+    for trips, count in ((0.0, 1 if taken else walked), (1e6, walked)):
         splits._met.cache_clear()
-        monkeypatch.setattr(type(first.schedule), "meeting", lambda *_, seconds=seconds: seconds, raising=False)
+        monkeypatch.setattr(type(first.schedule), "meeting_trips", lambda *_, trips=trips: trips, raising=False)
         assert splits_of(told, arch(target)) == count
     splits._met.cache_clear()
 
@@ -249,8 +249,8 @@ def test_a_latent_counts_once_where_it_is_read_once() -> None:
     assert splits_of(latents, arch("sm_90a")) == 1
     apart = Walk(96, 4096, 2 * (576 + 512), 96 * 16 * 4 * 512, 132)
     narrow = replace(latents, dtype_kv="fp8_e4m3")  # another pipeline has these
-    assert splits_of(narrow, arch("sm_90a")) == parts(apart._replace(key_bytes=576 + 512))
-    assert parts(apart) == 4
+    assert splits_of(narrow, arch("sm_90a")) == parts(apart._replace(key_bytes=576 + 512), "sm_90a")
+    assert parts(apart, "sm_90a") == 4
 
 
 def test_every_arch_has_a_floor_for_every_kind() -> None:

@@ -61,8 +61,8 @@ class WsSchedule:
         """Query heads of one head of keys into a tile of rows."""
         return self.pipeline != "ws"
 
-    def meeting(self, problem: AttentionProblem, pieces: float) -> float | None:
-        return nvidia_shares.meeting(problem, pieces) if self.pipeline == "shares" else None
+    def meeting_trips(self, problem: AttentionProblem, pieces: float) -> float | None:
+        return nvidia_shares.meeting_trips(problem, pieces) if self.pipeline == "shares" else None
 
     def label(self) -> str:
         said = f"{self.pipeline}_{self.tile_m}x{self.tile_n}_stages{self.stages}"

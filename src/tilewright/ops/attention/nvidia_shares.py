@@ -6,14 +6,16 @@ from math import ceil
 
 from tilewright.ops.attention.problem import AttentionProblem
 
-TRIP = 2.5e-6  # to memory and back, while everybody else reads
 THREADS, LARGE_HEAD = 128, 128
 
 
-def meeting(problem: AttentionProblem, pieces: float) -> float:
-    """Seconds to leave a piece, to count it, and for the last to add up so many of an item: cuda/attention_shares.h."""
+def meeting_trips(problem: AttentionProblem, pieces: float) -> float:
+    """Trips to memory and back to leave a piece, to count it, and for the last to add up so many of an item.
+
+    As cuda/attention_shares.h goes about it.
+    """
     p = problem
     quads = p.rows * (p.heads_q // max(1, p.heads_kv)) * p.head_v / 4
     large = p.head_v > LARGE_HEAD
     columns, at_once = (1, 8 if large else 16) if quads <= THREADS else (2 if large else 4, 4)
-    return TRIP * (2 + ceil(quads / (THREADS * columns)) * ceil(pieces / at_once))
+    return 2 + ceil(quads / (THREADS * columns)) * ceil(pieces / at_once)

@@ -8,7 +8,7 @@ of a kernel's name.  Rules and tables read these class attributes, of which the 
     words        field to the values it may have, where it is a word
     may_be_zero  number fields that may be 0; others are 1 or more
     axis_names   names of the elements of fields that hold tuples
-    meeting      a method, of kernels that may deal the keys of all sequences by themselves: `meeting` below
+    meeting_trips  a method, of kernels that may deal the keys of all sequences by themselves: see below
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class LoopsSchedule:
         return self.pipeline
 
 
-def meeting(schedule: AttentionSchedule, problem: AttentionProblem, pieces: float) -> float | None:
-    """Seconds until so many pieces of the keys of one item have met, where the kernel deals keys and adds up itself.
+def meeting_trips(schedule: AttentionSchedule, problem: AttentionProblem, pieces: float) -> float | None:
+    """Trips to memory until so many pieces of the keys of an item have met, where the kernel deals and adds up itself.
 
     None where it does not: parts of the keys are then problems of their own, and put together by a second stage.
     """
-    told = getattr(schedule, "meeting", None)
+    told = getattr(schedule, "meeting_trips", None)
     found: float | None = told(problem, pieces) if told else None
     return found

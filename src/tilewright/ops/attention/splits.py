@@ -2,7 +2,7 @@
 
 A GPU that has too few blocks of rows to be busy walks parts of the keys beside each other, and puts them together in a
 second stage.  The rule takes the number of parts, each of at least 4 tiles of 64 keys, whose time is the least by this
-account (the constants are those of an H200; others differ in both rates alike):
+account:
 
     places    two a compute unit for heads of up to 128 elements, one for larger
     busy      the places that have a block: all, and of the last wave those that are left
@@ -14,8 +14,8 @@ A block is 64 rows (those of a group of query heads together, as decode kernels 
 kernels share the keys of a row among threads by themselves.
 
 Sequences whose lengths only the device knows are not divided here, where a kernel takes them that deals all keys there
-are in equal shares (`schedule.meeting`): everybody would wait for parts of the longest one.  Unless what adds up the
-pieces of an item there would take more than a second stage by over 5 % of the time.
+are in equal shares (`schedule.meeting_trips`): everybody would wait for parts of the longest one.  Unless what adds up
+the pieces of an item there would take more than a second stage by over 5 % of the time.
 """
 
 from __future__ import annotations
@@ -23,24 +23,37 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from tilewright.arch import Arch
+from tilewright.arch import Arch, fitted
+from tilewright.arch.rates import Cycles, Launch, Memory, UnitMemory
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention import legality, pools
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.problem_rules import MOST_SPLITS
-from tilewright.ops.attention.schedule import meeting
+from tilewright.ops.attention.schedule import meeting_trips
 
 TILE_ROWS, TILE_KEYS = 64, 64
 LEAST_TILES = 4  # of a part
 LEAST_KEYS = LEAST_TILES * TILE_KEYS
 SMALL_HEAD = 128  # elements, of which two blocks fit a compute unit
 LATENT_V = 512  # elements
-MEMORY = 4.35e12  # bytes a second
-ALONE, STEP = 6e10, 3e-7  # bytes of keys and values a second by one block that nobody else slows down; and of each step
-BEGIN = 1e-6  # to begin and to end a block's work
-COMBINE = 4e-6  # the second stage
 SPENT = 0.05  # of the time, that equal shares may cost where all turn out equally long
 EVEN = 1.01  # of numbers that differ less the least is taken
+
+
+class Constants(NamedTuple):
+    """What depends on the device: `attention_splits` of the fits in the arch table."""
+
+    memory: Memory  # bytes a second
+    alone: UnitMemory  # bytes of keys and values a second by one block that nobody else slows down
+    step: Cycles  # of each step
+    begin: Cycles  # to begin and to end a block's work
+    combine: Launch  # the second stage
+    trip: Cycles  # to memory and back, while everybody else reads
+
+
+@lru_cache(maxsize=64)
+def constants(arch: str) -> Constants:
+    return fitted("attention_splits", Constants, arch)
 
 
 class Walk(NamedTuple):
@@ -54,27 +67,27 @@ class Walk(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def parts(walk: Walk) -> int:
+def parts(walk: Walk, arch: str) -> int:
     """The number of parts of the least time."""
     tiles = -(-walk.keys // TILE_KEYS)
     most = min(MOST_SPLITS, walk.places, tiles // LEAST_TILES)
     if most < 2:
         return 1
     counts = sorted({-(-tiles // -(-tiles // count)) for count in range(1, most + 1)})  # no part without a tile
-    times = {count: _seconds(walk, tiles, count) for count in counts}
+    times = {count: _seconds(constants(arch), walk, tiles, count) for count in counts}
     least = min(times.values())
     return next(count for count in counts if times[count] <= EVEN * least)
 
 
-def _seconds(walk: Walk, tiles: int, count: int) -> float:
+def _seconds(c: Constants, walk: Walk, tiles: int, count: int) -> float:
     tile, steps = TILE_KEYS * walk.key_bytes, -(-tiles // count)
     waves, left = divmod(walk.blocks * count, walk.places)
 
     def wave(busy: int) -> float:
-        alone, shared = STEP + tile / ALONE, busy * tile / MEMORY
-        return steps * float((alone**3 + shared**3) ** (1 / 3)) + BEGIN  # the longer of both, or a little more
+        alone, shared = c.step + tile / c.alone, busy * tile / c.memory
+        return steps * float((alone**3 + shared**3) ** (1 / 3)) + c.begin  # the longer of both, or a little more
 
-    second = COMBINE + 2 * count * walk.result_bytes / MEMORY if count > 1 else 0.0
+    second = c.combine + 2 * count * walk.result_bytes / c.memory if count > 1 else 0.0
     return waves * wave(walk.places) + (wave(left) if left else 0.0) + second
 
 
@@ -87,20 +100,20 @@ def splits_of(problem: AttentionProblem, arch: Arch) -> int:
     count = walked_parts(problem, arch)
     if count == 1 or not differ(problem):
         return count
-    walk = _walk(problem, arch)
+    walk, c = _walk(problem, arch), constants(arch.name)
     met = _met(problem, arch.name, walk.places / walk.blocks)
     if met is None:
         return count
-    return 1 if met - COMBINE <= SPENT * _seconds(walk, -(-walk.keys // TILE_KEYS), count) else count
+    return 1 if met - c.combine <= SPENT * _seconds(c, walk, -(-walk.keys // TILE_KEYS), count) else count
 
 
 @lru_cache(maxsize=4096)
 def _met(problem: AttentionProblem, arch: str, pieces: float) -> float | None:
     """What the first usual kernel says that takes the problem and deals its keys itself; None where there is none."""
     for spec in pools.POOLS.candidates(problem.signature, arch):
-        met = meeting(spec.schedule, problem, pieces)
-        if met is not None and not legality.supports(spec, problem):
-            return met
+        trips = meeting_trips(spec.schedule, problem, pieces)
+        if trips is not None and not legality.supports(spec, problem):
+            return constants(arch).trip * trips
     return None
 
 
@@ -115,7 +128,7 @@ def walked_parts(problem: AttentionProblem, arch: Arch) -> int:
     p = problem
     if not arch.compute_units or not p.rows or not p.batch:
         return 1
-    return parts(_walk(p, arch))
+    return parts(_walk(p, arch), arch.name)
 
 
 def _walk(p: AttentionProblem, arch: Arch) -> Walk:
