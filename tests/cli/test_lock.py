@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from tilewright import Registry, events, ops, settings
 from tilewright.cli.main import build_app
 from tilewright.dispatch import locks
+from tilewright.dispatch.judged import Judges
 from tilewright.errors import NoKernelError, RequestError
 from tilewright.ops.engine import engine
 
@@ -168,7 +169,8 @@ class SameForAll:
 
 def even(specs: list[Any], monkeypatch: pytest.MonkeyPatch) -> Registry:
     made = Registry(TARGET, specs)
-    monkeypatch.setattr(made, "_backend", SameForAll(made._backend))
+    monkeypatch.setattr("tilewright.native.judge.library", lambda: None)  # estimates are those of the backend's Python
+    monkeypatch.setattr(made, "_judges", Judges(SameForAll(made._backend)))
     return made
 
 

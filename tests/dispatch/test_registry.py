@@ -60,6 +60,13 @@ def test_registered_kernels_are_the_only_candidates() -> None:
     assert registry.select(PROBLEM).spec in (first, second)
 
 
+@pytest.fixture
+def _in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the selection library, as for kernels that it does not know: estimates come from the backend's Python."""
+    monkeypatch.setattr("tilewright.native.judge.library", lambda: None)
+
+
+@pytest.mark.usefixtures("_in_python")
 def test_an_estimate_that_is_no_number_never_wins_over_one(monkeypatch: pytest.MonkeyPatch) -> None:
     specs = packed()
     for odd in specs:
@@ -78,6 +85,7 @@ def test_an_estimate_that_is_no_number_never_wins_over_one(monkeypatch: pytest.M
     assert json.loads(text)["chosen"]["seconds"] is None
 
 
+@pytest.mark.usefixtures("_in_python")
 def test_the_lowest_estimate_wins_and_the_first_of_equals(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = packed()
     for wanted in (first, second):

@@ -29,6 +29,7 @@ from tilewright.dispatch import kernels as loaded
 from tilewright.dispatch import learned, locks, ruled, ways
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.asked import op_of, setting_words, thread_number
+from tilewright.dispatch.judged import Judges
 from tilewright.dispatch.records import Record, records
 from tilewright.dispatch.selection import Candidate, Explanation, Known, Selection, StagedSelection, behind
 from tilewright.errors import NoKernelError, ProblemError, RequestError, shown
@@ -55,6 +56,7 @@ class Registry:
         self._specs: dict[str, KernelSpec] = {}
         self._by_signature: dict[Any, tuple[KernelSpec, ...]] = {}
         self._selections: dict[Any, Selection] = {}
+        self._judges = Judges(self._backend)
         self._plans: dict[settings.Settings, Plans] = {}
         # The settings last seen, the epoch of the records and the plans under them, read and replaced as one.
         self._active: tuple[settings.Settings | None, int, Plans] = (None, -1, Plans())
@@ -280,15 +282,17 @@ class Registry:
         candidates, registered = self._candidates(op, signature)
         if where is not None:
             candidates = tuple(spec for spec in candidates if not where(spec))
+        judge = self._judges.of(op, signature, candidates, registered) if where is None else None
         if now.rule:
-            by_rule = ruled.selection(op, problem, self._served(op, problem, threads, candidates), now.rule)
+            served = self._judges.served(op, problem, threads, candidates, judge)
+            by_rule = ruled.selection(op, problem, served, now.rule)
             if by_rule is not None:
                 return by_rule
         if measure and not records().empty:
             chosen, _ = self._measured(op, problem, threads, candidates, registered, where)
             if chosen is not None:
                 return chosen
-        served = self._served(op, problem, threads, candidates)
+        served = self._judges.served(op, problem, threads, candidates, judge)
         if not served:
             return self._fall(op, problem, signature, threads, strict, candidates, where)
         by_model = learned.selection(served, self._verdict(op, problem, threads, served))
@@ -299,13 +303,6 @@ class Registry:
         count = len(served)
         reason = f"lowest estimate of {count} kernels that serve the problem" if count > 1 else "the only kernel"
         return Selection(best, "rule", reason, seconds)
-
-    def _served(
-        self, op: Op, problem: Any, threads: int, candidates: Iterable[KernelSpec]
-    ) -> list[tuple[KernelSpec, float]]:
-        """The kernels that serve a problem as it is, with their estimates."""
-        estimate = self._estimate
-        return [(spec, estimate(spec, problem, threads)) for spec in candidates if not op.supports(spec, problem)]
 
     def _verdict(self, op: Op, problem: Any, threads: int, served: list[tuple[KernelSpec, float]]) -> Any:
         """What a model says; it learned from problems as they are measured, and is asked of such."""
@@ -385,9 +382,7 @@ class Registry:
         raise self._refusal(op, problem, candidates, "there is no floor kernel for this signature", strict)
 
     def _estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
-        """What the backend predicts; NaN would win or lose by its place in the list, so it counts as infinite."""
-        seconds = self._backend.estimate(spec, problem, threads)
-        return math.inf if math.isnan(seconds) else seconds
+        return self._judges.estimate(spec, problem, threads)
 
     def _copied(self, op: Op, problem: Any, specs: tuple[KernelSpec, ...], threads: int) -> Selection | None:
         """The fastest kernel that serves the problem in padded copies."""
@@ -457,7 +452,7 @@ class Registry:
         fitting = candidates if where is None else tuple(spec for spec in candidates if not where(spec))
         if now.measure and not records().empty:
             unused = self._measured(op, problem, count, fitting, registered, where)[1]
-        served = self._served(op, problem, count, fitting)
+        served = self._judges.served(op, problem, count, fitting, None)
         told = self._verdict(op, problem, count, served)
         pinned = self._locked(now, count).digests(op, problem, self.arch.name) if now.lock else frozenset[str]()
         known = Known(times, learned.predicted(served, told), pinned)

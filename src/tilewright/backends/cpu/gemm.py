@@ -8,6 +8,7 @@ from typing import Any
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import KernelsDefaults, Promises
 from tilewright.backends.cpu import gemm_estimate
+from tilewright.backends.cpu.gemm_native import NATIVE
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.schedule import (
@@ -24,6 +25,7 @@ _COMPILE_MEMORY = {"gcc": 160 << 20, "clang": 250 << 20, "zig": 300 << 20}
 
 class CpuGemm(KernelsDefaults):
     template = ("tilewright.backends.cpu", "templates/gemm.cpp.jinja")
+    native = NATIVE
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
         """What every pipeline's Config says, whether its schedule has a word on it or not."""

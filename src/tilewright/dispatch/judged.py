@@ -1,0 +1,66 @@
+"""The kernels that serve a problem, with their estimates: by the selection library, or kernel by kernel in Python."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.backends.base import Backend
+from tilewright.native.judge import Judge, judge
+from tilewright.native.library import may_come
+from tilewright.ops.base import KernelSpec, Op
+from tilewright.runtime.requests import Where
+
+Served = list[tuple[KernelSpec, float]]
+
+MOST_JUDGES = 1024  # kept; one a signature
+
+
+class Judges:
+    """What asks about the kernels of a registry."""
+
+    def __init__(self, owner: Backend) -> None:
+        self._backend = owner
+        self._known: dict[Any, tuple[Sequence[KernelSpec], Judge | None]] = {}
+
+    def of(self, op: Op, signature: Any, candidates: Sequence[KernelSpec], registered: bool) -> Judge | None:
+        """None where the library does not know these kernels: Python is asked then."""
+        key = (op.name, signature)
+        known = self._known.get(key)
+        if known is not None and known[0] is candidates and (known[1] is not None or not may_come()):
+            return known[1]
+        # Of equal estimates the op's order decides; kernels that were registered have none that is theirs everywhere.
+        order = list(range(len(candidates)))
+        if registered:
+            ranks = {spec.digest: rank for rank, spec in enumerate(sorted(candidates, key=lambda one: one.digest))}
+            order = [ranks[spec.digest] for spec in candidates]
+        if len(self._known) >= MOST_JUDGES:
+            self._known.clear()
+        made = judge(self._backend.name, op.name, candidates, order)
+        self._known[key] = candidates, made
+        return made
+
+    def estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
+        """What the backend predicts; NaN would win or lose by its place in the list, so it counts as infinite."""
+        seconds = self._backend.estimate(spec, problem, threads)
+        return math.inf if math.isnan(seconds) else seconds
+
+    def served(
+        self,
+        op: Op,
+        problem: Any,
+        threads: int,
+        candidates: Sequence[KernelSpec],
+        mine: Judge | None,
+        where: Where | None = None,
+    ) -> Served:
+        """The kernels that serve a problem as it is, with their estimates; `mine` is the judge of all candidates."""
+        if mine is None:
+            found = [spec for spec in candidates if not op.supports(spec, problem)]
+            pairs = [(spec, self.estimate(spec, problem, threads)) for spec in found]
+        else:
+            answer = mine.ask(problem, threads)
+            seconds = answer.seconds.tolist()
+            pairs = [(candidates[at], seconds[at]) for at in (answer.rules == 0).nonzero()[0].tolist()]
+        return pairs if where is None else [one for one in pairs if not where(one[0])]

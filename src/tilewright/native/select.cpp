@@ -1,0 +1,140 @@
+// The selection library: which kernels serve a problem, and what each is estimated to take.
+//
+// A set is the kernels of one op on one backend; its families are headers of <tilewright/select/>.  Everything that
+// Python fills in is an array of int64 or double whose names the library tells (tw_select_names), so that the two
+// cannot drift apart unnoticed.
+#if defined(__clang__)
+#pragma clang fp contract(off)
+#endif
+#include <math.h>
+#include <tilewright/select/cpu_gemm_direct.h>
+#include <tilewright/select/cpu_gemm_loops.h>
+#include <tilewright/select/cpu_gemm_packed.h>
+#include <tilewright/select/cpu_gemm_stream.h>
+
+namespace tw {
+namespace select {
+namespace {
+
+constexpr int64_t kVersion = 1;
+
+// A kernel of a question: what was prepared of it once.
+struct Candidate {
+  int64_t family;  // its place in the set
+  const void *schedule, *arch, *rates;
+};
+
+// `order` decides between equal estimates: of two, the kernel whose number is lower.
+struct Question {
+  const Candidate *candidates;
+  const int64_t *order;
+  const void *problem;
+  int32_t *rules;   // a kernel's first broken rule, 0 where it serves the problem
+  double *seconds;  // infinite where it does not
+  int64_t count;
+  Host host;
+  int64_t served;  // answers: how many serve it, and the place of the lowest estimate, -1 where none does
+  int64_t best;
+};
+
+struct Answer {
+  int32_t rule;
+  double seconds;
+};
+
+// A family of kernels, its schedule as it was filled in.
+template <class Asked> struct Family {
+  const char *name;
+  const char *(*fields)();
+  Answer (*answer)(const void *schedule, const Asked &asked);
+};
+
+#define TW_SELECT_FAMILY(space) \
+  {#space, &space::Schedule_names, [](const void *schedule, const Asked &asked) -> Answer { \
+     const space::Schedule &s = *static_cast<const space::Schedule *>(schedule); \
+     const auto rule = space::limits(s, asked); \
+     return {int32_t(rule), int32_t(rule) ? __builtin_inf() : space::seconds(s, asked)}; \
+   }}
+
+void settle(Question &q, int64_t at, Answer answer) {
+  if (isnan(answer.seconds)) answer.seconds = __builtin_inf();  // it would win or lose by its place in the list
+  q.rules[at] = answer.rule, q.seconds[at] = answer.seconds;
+  if (answer.rule) return;
+  ++q.served;
+  const bool first = q.best < 0 || answer.seconds < q.seconds[q.best] ||
+                     (answer.seconds == q.seconds[q.best] && q.order[at] < q.order[q.best]);
+  if (first) q.best = at;
+}
+
+template <class Set> void ask_gemm(Question &q) {
+  const GemmProblem &p = *static_cast<const GemmProblem *>(q.problem);
+  const double moved = bytes_moved(p);
+  for (int64_t at = 0; at < q.count; ++at) {
+    const Candidate &one = q.candidates[at];
+    const typename Set::Asked asked{p, moved, *static_cast<const typename Set::Rates *>(one.rates),
+                                    *static_cast<const typename Set::Arch *>(one.arch), q.host};
+    settle(q, at, Set::families[one.family].answer(one.schedule, asked));
+  }
+}
+
+namespace cpu_gemm_set {
+using namespace cpu_gemm;
+const Family<Asked> kFamilies[] = {TW_SELECT_FAMILY(packed), TW_SELECT_FAMILY(direct), TW_SELECT_FAMILY(stream),
+                                   TW_SELECT_FAMILY(loops)};
+}  // namespace cpu_gemm_set
+
+struct CpuGemm {
+  using Asked = cpu_gemm::Asked;
+  using Rates = cpu_gemm::Rates;
+  using Arch = cpu_gemm::Arch;
+  static constexpr auto &families = cpu_gemm_set::kFamilies;
+};
+
+// What is told of a set: names of the numbers that are filled in, or of its families.
+struct Names {
+  const char *set;
+  const char *(*problem)(), *(*rules)(), *(*arch)(), *(*rates)();
+  void (*ask)(Question &);
+  int64_t families;
+  const char *(*family)(int64_t), *(*fields)(int64_t);
+};
+
+template <class Set> const char *family_name(int64_t at) { return Set::families[at].name; }
+template <class Set> const char *family_fields(int64_t at) { return Set::families[at].fields(); }
+
+const Names kSets[] = {
+    {"cpu_gemm", &GemmProblem_names, &GemmRule_names, &cpu_gemm::Arch_names, &cpu_gemm::Rates_names, &ask_gemm<CpuGemm>,
+     int64_t(sizeof(cpu_gemm_set::kFamilies) / sizeof(cpu_gemm_set::kFamilies[0])), &family_name<CpuGemm>,
+     &family_fields<CpuGemm>},
+};
+constexpr int64_t kSetCount = sizeof(kSets) / sizeof(kSets[0]);
+
+}  // namespace
+}  // namespace select
+}  // namespace tw
+
+#define TW_SELECT_API extern "C" __attribute__((visibility("default")))
+
+TW_SELECT_API int64_t tw_select_abi_version() { return tw::select::kVersion; }
+TW_SELECT_API int64_t tw_select_question_bytes() { return sizeof(tw::select::Question); }
+
+// Of set `set`: 0 its name, 1 the problem, 2 rules, 3 arch, 4 rates; then, for each family, its name and its fields.
+// A null pointer beyond the last.
+TW_SELECT_API const char *tw_select_names(int64_t set, int64_t what) {
+  using namespace tw::select;
+  if (set < 0 || set >= kSetCount) return nullptr;
+  const Names &names = kSets[set];
+  if (what == 0) return names.set;
+  if (what == 1) return names.problem();
+  if (what == 2) return names.rules();
+  if (what == 3) return names.arch();
+  if (what == 4) return names.rates();
+  const int64_t family = (what - 5) / 2;
+  if (family >= names.families) return nullptr;
+  return (what - 5) % 2 ? names.fields(family) : names.family(family);
+}
+
+TW_SELECT_API void tw_select_ask(int64_t set, tw::select::Question *question) {
+  question->served = 0, question->best = -1;
+  tw::select::kSets[set].ask(*question);
+}

@@ -1,0 +1,69 @@
+"""The selection library and Python say the same: which kernels serve a problem, by which rule not, and how long."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.native import drawn_gemm
+from tilewright import ops
+from tilewright.arch import arch
+from tilewright.backends.base import backend
+from tilewright.native.judge import Judge, judge
+from tilewright.native.library import library
+from tilewright.ops.base import KernelSpec, Op
+
+pytestmark = pytest.mark.skipif(library(now=True) is None, reason="no compiler builds the selection library")
+
+SAME = 1e-12  # of an estimate: the learned models compare theirs at 1e-6
+ASKED = 12  # kernels of a problem that Python is asked about too
+
+
+def _kernels(op: Op, signature: Any, target: str, r: random.Random) -> list[KernelSpec]:
+    """The candidates, the floor, and for one signature of ten some kernels of a pool that turns every axis."""
+    more = [op.generic_spec(signature, target)]
+    if r.random() < 0.1:
+        swept = [one for one in op.proposals("full", target, **op.axes_of(signature)) if one.signature == signature]
+        more += r.sample(swept, min(24, len(swept)))
+    return [*op.candidates(signature, target), *(one for one in more if not op.check(one))]
+
+
+def _compare(mine: Judge, op: Op, problem: Any, threads: int, r: random.Random) -> int:
+    """How many kernels were compared."""
+    owner = backend(arch(mine.specs[0].arch).backend)
+    answer = mine.ask(problem, threads)
+    places = r.sample(range(len(mine.specs)), min(ASKED, len(mine.specs)))
+    for at in places:
+        spec = mine.specs[at]
+        refused = op.supports(spec, problem)
+        assert mine.rule(int(answer.rules[at])) == (refused[0].rule if refused else "serves"), (spec.name, problem)
+        expected = math.inf if refused else owner.estimate(spec, problem, threads)
+        expected = math.inf if math.isnan(expected) else expected
+        told = float(answer.seconds[at])
+        assert told == expected or abs(told - expected) <= SAME * expected, (spec.name, problem, threads)
+    return len(places)
+
+
+def _drawn(op_name: str, draw: Callable[[random.Random, str], Any], target: str, count: int) -> None:
+    r, op = random.Random(f"{op_name} {target}"), ops.op(op_name)
+    judges: dict[Any, Judge] = {}
+    compared = 0
+    for _ in range(count):
+        problem = draw(r, target)
+        signature = op.signature_of(problem)
+        if signature not in judges:
+            specs = _kernels(op, signature, target, r)
+            made = judge(arch(target).backend, op_name, specs, range(len(specs)))
+            assert made is not None, "the library does not know these kernels"
+            judges[signature] = made
+        compared += _compare(judges[signature], op, problem, r.choice((1, 2, 4, 16)), r)
+    assert compared > 4 * count
+
+
+@pytest.mark.parametrize(("target", "count"), [("x86_64_v4", 3000), ("x86_64_v3", 2000), ("generic", 1000)])
+def test_gemm_on_the_cpu(target: str, count: int) -> None:
+    _drawn("gemm", drawn_gemm.problem, target, count)
