@@ -4,6 +4,7 @@
 #   make test-older-cpu  the tests of the CPU, as if this machine only had x86_64_v3 (LEVEL names another)
 #   make test-amd  the tests that compile for AMD GPUs, with a toolchain it installs where it can
 #   make test-gpu  the suite of an NVIDIA GPU, with the PyTorch of PYTHON: GPU_KERNELS (0: all) drawn by GPU_SEED
+#   make test-machines  some tests in clean environments that lack something: compilers, root, a home (LONG=1: all quick ones)
 #   make test-cluster  the tests of sweeps over several machines, with Ray, which it installs where it can
 #   make cuda-compilers  NVIDIA's compilers from their wheels into .venv, where the package index has them
 #   make lint    only the static part of `make test`
@@ -33,7 +34,7 @@ DEV := $(VENV)/.dev$(WITH_ZIG)
 PIP = if $(BIN)/python -m pip --version >/dev/null 2>&1; then pip="$(BIN)/python -m pip"; \
       else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; $$pip install -qq --disable-pip-version-check
 
-.PHONY: demo test test-older-cpu test-amd test-amd-emulated test-cluster test-gpu cuda-compilers lint format bench clean
+.PHONY: demo test test-older-cpu test-amd test-amd-emulated test-cluster test-gpu test-machines cuda-compilers lint format bench clean
 
 demo: $(CORE)
 	@$(BIN)/tilewright demo
@@ -61,6 +62,10 @@ INSTALL_ROCM = $(if $(TILEWRIGHT_ROCM_PATH),,$(BIN)/tilewright toolchain install
 test-amd: $(DEV)
 	@$(INSTALL_ROCM)
 	TILEWRIGHT_ROCM_PATH=$(ROCM) $(BIN)/python -m pytest -m amd -rs $(PYTEST_ARGS)
+
+# Before `make cuda-compilers`: what is in .venv, these machines have.
+test-machines: $(DEV)
+	$(BIN)/python -m tests.machines $(if $(LONG),--long) $(addprefix --only ,$(ONLY))
 
 # Ray is 70 MB to fetch and has no wheels for some systems and Pythons: without it all but the first of these tests say so
 # and are skipped.  Nodes and drivers are killed in them: whatever hangs then is ended.
