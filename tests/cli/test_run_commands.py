@@ -108,12 +108,14 @@ def test_bench_takes_the_kernels_of_a_pool() -> None:
     assert "pool-name" in done.stderr
 
 
-def test_the_demo_declares_builds_runs_and_verifies() -> None:
+def test_the_demo_shows_every_op_on_kernels_a_user_would_get_beside_its_peers() -> None:
     report = data("demo", "--repeat", "1")
-    assert len(report["rows"]) >= 8
-    assert all(row["ok"] for row in report["rows"])
-    assert {"rule", "floor"} <= {row["tier"] for row in report["rows"]}
-    assert all(row["rival_ratio"] > 0 for row in report["rows"] if row["problem"].startswith("gemm"))
+    rows = report["rows"]
+    assert {"gemm", "conv", "attention"} <= {row["op"] for row in rows}
+    assert all(row["ok"] for row in rows)
+    assert not {"floor", "fallback", "padded"} & {row["tier"] for row in rows}
+    assert all(row["peers"]["NumPy"] > 0 for row in rows if row["op"] in ("gemm", "attention"))
+    assert any("NumPy" in row["peers"] for row in rows if row["op"] == "conv")
 
 
 def test_the_demo_of_an_op_that_has_none_or_does_not_exist() -> None:

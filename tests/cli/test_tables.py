@@ -94,13 +94,24 @@ def test_cache_ls_shows_every_key_and_size(tmp_path: Path) -> None:
         assert str(one.manifest["name"])[-8:] in joined(text)
 
 
-def test_demo_shows_every_number() -> None:
+@pytest.mark.parametrize(("columns", "numbers"), [(80, r"\d+\.\d +"), (100, r"\d+\.\d +\d+\.\d +")])
+def test_demo_shows_every_number_on_lines_that_fit(columns: int, numbers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
     text = shell("demo", "gemm", "--repeat", "1", "--target", "generic")
-    rows = re.findall(
-        r"^ *\d+\.\d +\d+\.\d +\d\.\d{3} +\d+\.\d\d +(?:rule|floor|generic|padded|measured) ", text, re.MULTILINE
-    )
-    assert len(rows) == 10
+    rows = re.findall(rf"^gemm +\S.* {numbers}\d+\.\d\d ", text, re.MULTILINE)
+    assert len(rows) == 6, text
+    assert all(len(line) <= columns for line in text.splitlines())
     assert "..." not in text
+
+
+def test_the_demo_explains_every_column_and_tier() -> None:
+    from tilewright.cli.demo import TIER_MEANINGS
+    from tilewright.dispatch.selection import TIERS
+
+    assert tuple(TIER_MEANINGS) == TIERS
+    done = CliRunner().invoke(build_app(), ["demo", "gemm", "--repeat", "1", "--target", "generic"])
+    for column in ("time us", "GFLOP/s", "x ", "error", "tier"):
+        assert re.search(rf"^{column}  +\w", done.stderr, re.MULTILINE), column
 
 
 def test_doctor_shows_every_word(tmp_path: Path) -> None:

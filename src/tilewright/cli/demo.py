@@ -1,14 +1,19 @@
-"""`tilewright demo`: the whole path on a small kernel set: declare, generate, build, choose, run, verify."""
+"""`tilewright demo`: the kernels a user would get, built, run and verified, beside NumPy and PyTorch."""
 
 from __future__ import annotations
 
+import importlib.util
+import shutil
 import statistics
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewright.cli.common import AsJson, Jobs, Target, print_json, progress, say, short_name, show, table
+from tilewright.cli.common import WIDE, AsJson, Jobs, Target, print_json, progress, say, show, table
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
@@ -16,11 +21,27 @@ if TYPE_CHECKING:
     from tilewright.ops.base import Op
     from tilewright.ops.demo import Demo
 
+_MODULES = {"NumPy": "numpy", "PyTorch": "torch"}
+_MOST_SECONDS = 0.15  # of timing one library on one problem
+_WITH_RATES, _WITH_KERNELS = 96, 180  # columns of a screen
+_REST = 0.03  # seconds in which the threads of another library, which spin after their work, go to sleep
+
+TIER_MEANINGS = {
+    "locked": "pinned by the lock file",
+    "measured": "the fastest of those timed here",
+    "model": "by a learned model",
+    "rule": "by the backend's estimate",
+    "padded": "in zero-padded copies",
+    "floor": "the kernel that serves everything",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One line of the table."""
 
+    op: str
+    title: str
     problem: str
     kernel: str
     tier: str
@@ -29,7 +50,7 @@ class Row:
     max_error: float
     error_over_bound: float
     ok: bool
-    rival_ratio: float | None  # the rival's time over ours
+    peers: Mapping[str, float]  # seconds by library
 
 
 def register(app: typer.Typer) -> None:
@@ -41,57 +62,61 @@ def _shown(names: list[str]) -> list[tuple[Op, Demo]]:
     from tilewright import ops
 
     # Of all of them, an op that is broken is left out; `tilewright doctor` says what is wrong with it.
-    asked = [ops.op(name) for name in names] if names else ops.all_ops().values()
-    found = [(one, getattr(one, "demo", None)) for one in asked]
-    for one, demo in found:
+    chosen = [ops.op(name) for name in names] if names else list(ops.all_ops().values())
+    with_demo = [(op, getattr(op, "demo", None)) for op in chosen]
+    for op, demo in with_demo:
         if demo is None and names:
             raise RequestError(
-                f"the op {one.name} has no demo", rule="no-demo", value=one.name, remedy="name another op, or none"
+                f"the op {op.name} has no demo", rule="no-demo", value=op.name, remedy="name another op, or none"
             )
-    return [(one, demo) for one, demo in found if demo is not None]
+    return [(op, demo) for op, demo in with_demo if demo is not None]
 
 
 def _demo(
     op: Annotated[list[str] | None, typer.Argument(metavar="[OP]...", help="The ops to show; all by default.")] = None,
     target: Target = "",
     jobs: Jobs = 0,
-    repeat: Annotated[int, typer.Option(help="Timed runs of each problem.", min=1)] = 9,
+    repeat: Annotated[int, typer.Option(help="Most timed runs of each problem.", min=1)] = 25,
     json: AsJson = False,
 ) -> None:
-    """Declare a small kernel set, build it in parallel, run and verify a handful of problems."""
+    """Choose, build, run and verify kernels for a handful of problems, beside NumPy and PyTorch."""
     from tilewright.arch import host_facts
-    from tilewright.runtime.host import clock, thread_count
+    from tilewright.backends.base import resolve_target
+    from tilewright.dispatch.registry import Registry
+    from tilewright.runtime.devices import device_of
+    from tilewright.runtime.host import thread_count
 
     shown = _shown(list(op or []))
-    registry = _kernel_set(shown, target)
-    say(f"declared {len(registry)} kernels for {registry.target}")
-    start = clock()
-    with progress("generate and compile") as advance:
-        registry.build(max_workers=jobs or None, progress=advance)
-    say(f"built in {clock() - start:.1f} s (what the store had was not compiled again)")
+    registry = Registry(resolve_target(target or None).name)
+    _build(registry, shown, jobs)
     rows = _run(registry, shown, repeat)
     if json:
         from tilewright.ops.base import plain
 
         print_json({"target": registry.target, "threads": thread_count(), "rows": plain(rows)})
     else:
-        rivals = " and ".join(dict.fromkeys(demo.rival for _, demo in shown if demo.rival))
-        _show(rows, f"{host_facts().model}, {thread_count()} thread(s), {registry.target}", rivals)
+        on_host = registry.kind == "cpu"
+        device = host_facts().model if on_host else str(device_of(registry.target).identity.get("model", ""))
+        threads = f", {thread_count()} threads" if on_host else ""
+        _show(rows, f"{device}{threads}, {registry.target}")
     wrong = sum(not row.ok for row in rows)
-    say(f"{len(rows) - wrong} of {len(rows)} problems verified against the float64 reference")
+    say(f"{len(rows) - wrong} of {len(rows)} results verified against a float64 reference")
     if wrong:
         raise typer.Exit(3)
 
 
-def _kernel_set(shown: list[tuple[Op, Demo]], target: str) -> Registry:
-    from tilewright.backends.base import resolve_target
+def _build(registry: Registry, shown: list[tuple[Op, Demo]], jobs: int) -> None:
+    """Build the kernels that will be chosen, in parallel; a call would build them one by one, on first use."""
     from tilewright.dispatch.registry import Registry
+    from tilewright.runtime.host import clock
 
-    registry = Registry(resolve_target(target or None).name)
-    for op, demo in shown:
-        for pool, axes in demo.pools:
-            registry.add_pool(op.name, pool, **axes)
-    return registry
+    problems = [op.problem(values) for op, demo in shown for values in demo.problems.values()]
+    specs = {stage.spec.digest: stage.spec for problem in problems for stage in registry.select(problem).stages}
+    start = clock()
+    with progress("generate and compile") as advance:
+        Registry(registry.target, specs.values()).build(max_workers=jobs or None, progress=advance)
+    chosen = f"{len(specs)} kernels chosen for {len(problems)} problems on {registry.target}"
+    say(f"{chosen}, built in {clock() - start:.1f} s")
 
 
 def _run(registry: Registry, shown: list[tuple[Op, Demo]], repeat: int) -> list[Row]:
@@ -99,53 +124,107 @@ def _run(registry: Registry, shown: list[tuple[Op, Demo]], repeat: int) -> list[
     total = sum(len(demo.problems) for _, demo in shown)
     with progress("run and verify") as advance:
         for op, demo in shown:
-            for values in demo.problems:
-                rows.append(_row(registry, op.problem(values), demo, repeat))
+            for title, values in demo.problems.items():
+                rows.append(_row(registry, title, op.problem(values), demo, repeat))
                 advance(len(rows), total)
     return rows
 
 
-def _row(registry: Registry, problem: Any, demo: Demo, repeat: int) -> Row:
+def _row(registry: Registry, title: str, problem: Any, demo: Demo, repeat: int) -> Row:
     from tilewright.dispatch.rehearse import run_problem
 
-    report = run_problem(registry, problem, repeat=repeat, seed=1, verify=True)
-    rival = _seconds(demo.rival_call(problem), repeat) if demo.rival_call is not None else None
+    first = run_problem(registry, problem, repeat=1, seed=1, verify=True)
+    runs = _runs(first["seconds"], repeat)
+    report = run_problem(registry, problem, repeat=runs, seed=1, verify=False)
+    peers = {name: _peer_seconds(name, call, problem, registry.kind, repeat) for name, call in demo.peers.items()}
     return Row(
-        problem=report["problem"],
-        kernel=report["kernel"],
-        tier=report["tier"],
+        op=problem.op,
+        title=title,
+        problem=first["problem"],
+        kernel=first["kernel"],
+        tier=first["tier"],
         seconds=report["seconds"],
         gflops=report["gflops"],
-        max_error=report["max_error"],
-        error_over_bound=report["error_over_bound"],
-        ok=report["ok"],
-        rival_ratio=None if rival is None else rival / report["seconds"],
+        max_error=first["max_error"],
+        error_over_bound=first["error_over_bound"],
+        ok=first["ok"],
+        peers={name: seconds for name, seconds in peers.items() if seconds is not None},
     )
 
 
-def _seconds(call: Any, repeat: int) -> float:
+def _runs(seconds: float, repeat: int) -> int:
+    return max(1, min(repeat, int(_MOST_SECONDS / max(seconds, 1e-9))))
+
+
+def _peer_seconds(name: str, peer: Any, problem: Any, kind: str, repeat: int) -> float | None:
+    """Median seconds of another library's call; None where it is not installed or has no such call."""
+    if importlib.util.find_spec(_MODULES.get(name, name)) is None:
+        return None
+    if name == "PyTorch":
+        _same_threads()
+    call = peer(problem, kind)
+    if call is None:
+        return None
+    _timed(call)
+    first = _timed(call)
+    seconds = statistics.median([first, *(_timed(call) for _ in range(_runs(first, repeat) - 1))])
+    time.sleep(_REST)
+    return seconds
+
+
+def _same_threads() -> None:
+    import torch
+
+    from tilewright.runtime.host import thread_count
+
+    torch.set_num_threads(thread_count())
+
+
+def _timed(call: Callable[[], object]) -> float:
     from tilewright.runtime.host import clock
 
-    times = []
-    for _ in range(repeat + 1):
-        start = clock()
-        call()
-        times.append(clock() - start)
-    return statistics.median(times[1:])
+    start = clock()
+    call()
+    return clock() - start
 
 
-def _show(rows: list[Row], title: str, rivals: str) -> None:
-    numbers = ["time us", "GFLOP/s", "of bound", *(["speedup"] if rivals else [])]
-    shown = table(*numbers, "tier", "problem", "kernel", fold=["problem", "kernel"], right=numbers, title=title)
+def _show(rows: list[Row], title: str) -> None:
+    """The table; a narrow screen has room for fewer columns, a wide one for the kernels' names."""
+    width = shutil.get_terminal_size((WIDE, 25)).columns
+    peers = list(dict.fromkeys(name for row in rows for name in row.peers))
+    columns: dict[str, Callable[[Row], str]] = {
+        "time us": lambda row: f"{row.seconds * 1e6:.1f}" if row.ok else "WRONG",
+        **({"GFLOP/s": lambda row: f"{row.gflops:.1f}"} if width >= _WITH_RATES else {}),
+        **{f"x {name}": partial(_speedup, name) for name in peers},
+        **({"error": lambda row: f"{row.error_over_bound:.3f}"} if width >= _WITH_RATES else {}),
+    }
+    names = ["kernel"] if width >= _WITH_KERNELS else []
+    shown = table("op", "problem", *columns, "tier", *names, fold=["problem", *names], right=list(columns), title=title)
     for row in rows:
-        cells = [
-            f"{row.seconds * 1e6:.1f}",
-            f"{row.gflops:.1f}",
-            f"{row.error_over_bound:.3f}" if row.ok else "WRONG",
-        ]
-        if rivals:
-            cells.append("" if row.rival_ratio is None else f"{row.rival_ratio:.2f}")
-        shown.add_row(*cells, row.tier, row.problem, short_name(row.kernel))
+        cells = [cell(row) for cell in columns.values()]
+        shown.add_row(row.op, row.title, *cells, row.tier, *([row.kernel] if names else []))
     show(shown)
-    if rivals:
-        say(f"speedup: the time of {rivals} over ours; of bound: the largest error as a part of what is allowed")
+    for line in _legend(rows, peers, list(columns)):
+        say(line)
+
+
+def _speedup(name: str, row: Row) -> str:
+    return f"{row.peers[name] / row.seconds:.2f}" if name in row.peers else "-"
+
+
+def _legend(rows: list[Row], peers: list[str], columns: list[str]) -> list[str]:
+    """What each column means."""
+    lines = ["", "time us   median of the whole Python call, in microseconds"]
+    if "GFLOP/s" in columns:
+        lines.append("GFLOP/s   operations the problem needs over that time, in 10^9 a second")
+    if peers:
+        lines.append(f"x         speedup: the time of {' or '.join(peers)} over ours; - where it has no such call")
+    if "NumPy" in peers:
+        lines.append("          NumPy computes in fp32: a convolution by im2col, attention by the textbook")
+    if "error" in columns:
+        lines.append("error     largest error as a part of the bound that is allowed; over 1 is WRONG")
+    seen = [f"{tier}: {meaning}" for tier, meaning in TIER_MEANINGS.items() if any(row.tier == tier for row in rows)]
+    lines.append(f"tier      how the kernel was chosen; {'; '.join(seen)}")
+    if "PyTorch" not in peers and importlib.util.find_spec("torch") is None:
+        lines.append("PyTorch is not installed here; where it is, a column compares with it")
+    return lines

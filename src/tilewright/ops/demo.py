@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+# A call of another library that computes the same, of a problem and the kind of device; None where it has none.
+PeerCall = Callable[[Any, str], Callable[[], object] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """Kernels to declare and problems to run on them."""
+    """Problems to run on the kernels a user would get, and what others make of them."""
 
-    pools: tuple[tuple[str, Mapping[str, Any]], ...]  # a pool and the axes it is asked for
-    problems: tuple[Mapping[str, Any], ...]  # each as values of the op's options
-    rival: str = ""  # what the times are compared with, for a heading
-    rival_call: Callable[[Any], Callable[[], object]] | None = None  # of a problem: the call to be timed
+    problems: Mapping[str, Mapping[str, Any]]  # a title for the table, and the values of the op's options
+    peers: Mapping[str, PeerCall] = field(default_factory=dict)  # by the name of the library
+
+
+def torch_device(kind: str) -> str:
+    """PyTorch's name of a kind of device: the name of a backend here."""
+    return "cpu" if kind == "cpu" else "cuda"
+
+
+def torch_call(call: Callable[[], object], kind: str) -> Callable[[], object]:
+    """A call of PyTorch whose work is done when it returns, as ours is when it is timed."""
+    if kind == "cpu":
+        return call
+    import torch
+
+    def finished() -> object:
+        result = call()
+        torch.cuda.synchronize()
+        return result
+
+    return finished

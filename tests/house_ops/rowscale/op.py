@@ -148,7 +148,7 @@ class Rowscale(OpDefaults):
     schedules: tuple[type[Any], ...] = of.SCHEDULES
     axes: tuple[Axis, ...] = AXES
     options: tuple[Option, ...] = OPTIONS
-    demo = Demo(pools=(("default", {}),), problems=({"rows": 300, "columns": 1000},))
+    demo = Demo(problems={"300x1000 fp32": {"rows": 300, "columns": 1000}})
 
     # -- specs -------------------------------------------------------------------------------------
 

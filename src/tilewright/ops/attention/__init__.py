@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright.arch import arch as arch_by_name
 from tilewright.ops.attention import amd_select, legality, options, pools, ways
+from tilewright.ops.attention.demo import DEMO
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import OP, AttentionSignature
 from tilewright.ops.attention.splits import splits_of
@@ -25,6 +26,7 @@ class AttentionOp(OpDefaults):
     axes: tuple[Axis, ...] = pools.AXES
     options: tuple[Option, ...] = options.OPTIONS
     selection_rules: Mapping[str, SelectionRule] = amd_select.RULES
+    demo = DEMO
 
     def spec_from_dict(self, data: dict[str, Any]) -> KernelSpec:
         return legality.spec_from_dict(data)

@@ -1,53 +1,63 @@
-"""The GEMMs of `tilewright demo`: plain kernels of four types, one fused, one for packed weights."""
+"""The GEMMs of `tilewright demo`: a square, few rows, odd sizes, a fused epilogue, two narrow types."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.ops.demo import Demo
+from tilewright.ops.demo import Demo, torch_call, torch_device
+
+_TORCH_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int8": "int8"}
 
 
-def _numpy(problem: Any) -> Callable[[], object]:
-    """NumPy on fp32 of the same sizes, whatever the problem's types are."""
+def _numpy(problem: Any, kind: str) -> Callable[[], object] | None:
+    """NumPy in fp32, whatever the problem's type is: it has no faster one."""
+    if kind != "cpu":
+        return None
     import numpy as np
 
-    a, b = np.ones((problem.m, problem.k), np.float32), np.ones((problem.k, problem.n), np.float32)
+    a = np.ones((problem.m, problem.k), np.float32)
+    b = np.ones((problem.n, problem.k), np.float32).T
     out = np.empty((problem.m, problem.n), np.float32)
-    return lambda: np.matmul(a, b, out=out)
+    if problem.num_d == 0:
+        return lambda: np.matmul(a, b, out=out)
+    bias = np.ones(problem.n, np.float32)
+
+    def fused() -> object:
+        np.matmul(a, b, out=out)
+        np.add(out, bias, out=out)
+        return np.maximum(out, 0, out=out)
+
+    return fused
+
+
+def _torch(problem: Any, kind: str) -> Callable[[], object]:
+    """PyTorch in the problem's own type."""
+    import torch
+
+    device = torch_device(kind)
+    dtype = getattr(torch, _TORCH_TYPES[problem.dtype_a])
+    a = torch.ones((problem.m, problem.k), dtype=dtype, device=device)
+    b = torch.ones((problem.n, problem.k), dtype=dtype, device=device).T
+    if problem.dtype_a == "int8":
+        return torch_call(lambda: torch._int_mm(a, b), kind)
+    if problem.num_d == 0:
+        return torch_call(lambda: torch.mm(a, b), kind)
+    bias = torch.ones(problem.n, dtype=dtype, device=device)
+    return torch_call(lambda: torch.relu(torch.addmm(bias, a, b)), kind)
 
 
 _SQUARE = {"m": 512, "n": 512, "k": 512, "layout": "rcr"}
-_FEW_ROWS = {"m": 16, "n": 2048, "k": 2048, "layout": "rcr"}
+_FEW_ROWS = {"m": 8, "n": 4096, "k": 4096, "layout": "rcr"}
 
 DEMO = Demo(
-    pools=(
-        ("default", {"datatypes": ("fp32",), "layouts": ("rrr", "rcr")}),
-        ("tiny", {"datatypes": ("fp16", "bf16", "int8"), "layouts": ("rcr",)}),
-        (
-            "tiny",
-            {
-                "datatypes": ("fp32",),
-                "layouts": ("rcr",),
-                "variants": ("multi_d",),
-                "epilogues": ("Relu",),
-                "num_d": (1,),
-            },
-        ),
-        ("tiny", {"datatypes": ("fp32",), "layouts": ("rcr",), "variants": ("preshuffle",)}),
-    ),
-    problems=(
-        {"m": 256, "n": 256, "k": 256},
-        {"m": 1024, "n": 1024, "k": 1024},
-        {"m": 509, "n": 251, "k": 127},
-        _FEW_ROWS,
-        {**_FEW_ROWS, "preshuffle": True},
-        {**_SQUARE, "epilogue": "Relu", "num_d": 1},
-        {**_SQUARE, "datatype": "bf16"},
-        {**_SQUARE, "datatype": "fp16"},
-        {**_SQUARE, "datatype": "int8"},
-        {"m": 64, "n": 64, "k": 64, "layout": "crr"},
-    ),
-    rival="NumPy fp32",
-    rival_call=_numpy,
+    problems={
+        "512x512x512 fp32": _SQUARE,
+        "8x4096x4096 fp32": _FEW_ROWS,
+        "8x4096x4096 bf16": {**_FEW_ROWS, "datatype": "bf16"},
+        "127x131x137 fp32": {"m": 127, "n": 131, "k": 137, "layout": "rcr"},
+        "512x512x512 fp32 +bias, relu": {**_SQUARE, "epilogue": "Relu", "num_d": 1},
+        "512x512x512 int8": {**_SQUARE, "datatype": "int8"},
+    },
+    peers={"NumPy": _numpy, "PyTorch": _torch},
 )
