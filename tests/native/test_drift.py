@@ -50,7 +50,7 @@ def _compare(mine: Judge, op: Op, problem: Any, threads: int, r: random.Random) 
 
 def _drawn(op_name: str, draw: Callable[[random.Random, str], Any], target: str, count: int) -> None:
     r, op = random.Random(f"{op_name} {target}"), ops.op(op_name)
-    judges: dict[Any, Judge] = {}
+    judges: dict[Any, Judge | None] = {}
     compared = 0
     for _ in range(count):
         problem = draw(r, target)
@@ -58,12 +58,18 @@ def _drawn(op_name: str, draw: Callable[[random.Random, str], Any], target: str,
         if signature not in judges:
             specs = _kernels(op, signature, target, r)
             made = judge(arch(target).backend, op_name, specs, range(len(specs)))
-            assert made is not None, "the library does not know these kernels"
+            assert (made is not None) == bool(specs), "the library does not know these kernels"
             judges[signature] = made
-        compared += _compare(judges[signature], op, problem, r.choice((1, 2, 4, 16)), r)
-    assert compared > 4 * count
+        mine = judges[signature]
+        compared += 0 if mine is None else _compare(mine, op, problem, r.choice((1, 2, 4, 16)), r)
+    assert compared >= count
 
 
-@pytest.mark.parametrize(("target", "count"), [("x86_64_v4", 3000), ("x86_64_v3", 2000), ("generic", 1000)])
-def test_gemm_on_the_cpu(target: str, count: int) -> None:
-    _drawn("gemm", drawn_gemm.problem, target, count)
+# Together 20,000 problems.
+DRAWN = {"x86_64_v4": 3000, "x86_64_v3": 2000, "generic": 1000, "sm_90a": 7000, "sm_80": 3000, "gfx942": 3000,
+         "gfx1100": 1000}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", DRAWN)
+def test_gemm(target: str) -> None:
+    _drawn("gemm", drawn_gemm.problem, target, DRAWN[target])

@@ -11,6 +11,12 @@
 #include <tilewright/select/cpu_gemm_loops.h>
 #include <tilewright/select/cpu_gemm_packed.h>
 #include <tilewright/select/cpu_gemm_stream.h>
+#include <tilewright/select/cuda_gemm_loops.h>
+#include <tilewright/select/cuda_gemm_multistage.h>
+#include <tilewright/select/cuda_gemm_skinny.h>
+#include <tilewright/select/cuda_gemm_tma_ws.h>
+#include <tilewright/select/hip_gemm_ck_tile.h>
+#include <tilewright/select/hip_gemm_loops.h>
 
 namespace tw {
 namespace select {
@@ -77,20 +83,7 @@ template <class Set> void ask_gemm(Question &q) {
   }
 }
 
-namespace cpu_gemm_set {
-using namespace cpu_gemm;
-const Family<Asked> kFamilies[] = {TW_SELECT_FAMILY(packed), TW_SELECT_FAMILY(direct), TW_SELECT_FAMILY(stream),
-                                   TW_SELECT_FAMILY(loops)};
-}  // namespace cpu_gemm_set
-
-struct CpuGemm {
-  using Asked = cpu_gemm::Asked;
-  using Rates = cpu_gemm::Rates;
-  using Arch = cpu_gemm::Arch;
-  static constexpr auto &families = cpu_gemm_set::kFamilies;
-};
-
-// What is told of a set: names of the numbers that are filled in, or of its families.
+// What is told of a set: names of the numbers that are filled in, and of its families.
 struct Names {
   const char *set;
   const char *(*problem)(), *(*rules)(), *(*arch)(), *(*rates)();
@@ -102,13 +95,39 @@ struct Names {
 template <class Set> const char *family_name(int64_t at) { return Set::families[at].name; }
 template <class Set> const char *family_fields(int64_t at) { return Set::families[at].fields(); }
 
-const Names kSets[] = {
-    {"cpu_gemm", &GemmProblem_names, &GemmRule_names, &cpu_gemm::Arch_names, &cpu_gemm::Rates_names, &ask_gemm<CpuGemm>,
-     int64_t(sizeof(cpu_gemm_set::kFamilies) / sizeof(cpu_gemm_set::kFamilies[0])), &family_name<CpuGemm>,
-     &family_fields<CpuGemm>},
-};
-constexpr int64_t kSetCount = sizeof(kSets) / sizeof(kSets[0]);
+}  // namespace
 
+// A set: the families of an op on a backend, by the namespace of their headers.
+#define TW_SELECT_SET(space, ...) \
+  namespace space { \
+  const Family<Asked> kFamilies[] = {__VA_ARGS__}; \
+  struct Set { \
+    using Asked = space::Asked; \
+    using Rates = space::Rates; \
+    using Arch = space::Arch; \
+    static constexpr auto &families = space::kFamilies; \
+  }; \
+  }
+#define TW_SELECT_GEMM(space) \
+  {#space, \
+   &GemmProblem_names, \
+   &GemmRule_names, \
+   &space::Arch_names, \
+   &space::Rates_names, \
+   &ask_gemm<space::Set>, \
+   int64_t(sizeof(space::kFamilies) / sizeof(space::kFamilies[0])), \
+   &family_name<space::Set>, \
+   &family_fields<space::Set>}
+
+TW_SELECT_SET(cpu_gemm, TW_SELECT_FAMILY(packed), TW_SELECT_FAMILY(direct), TW_SELECT_FAMILY(stream),
+              TW_SELECT_FAMILY(loops))
+TW_SELECT_SET(cuda_gemm, TW_SELECT_FAMILY(tma_ws), TW_SELECT_FAMILY(multistage), TW_SELECT_FAMILY(skinny),
+              TW_SELECT_FAMILY(loops))
+TW_SELECT_SET(hip_gemm, TW_SELECT_FAMILY(ck_tile), TW_SELECT_FAMILY(loops))
+
+namespace {
+const Names kSets[] = {TW_SELECT_GEMM(cpu_gemm), TW_SELECT_GEMM(cuda_gemm), TW_SELECT_GEMM(hip_gemm)};
+constexpr int64_t kSetCount = sizeof(kSets) / sizeof(kSets[0]);
 }  // namespace
 }  // namespace select
 }  // namespace tw

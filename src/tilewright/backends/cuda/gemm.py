@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright.backends.base import KernelsDefaults, Promises
 from tilewright.backends.cuda import gemm_estimate
+from tilewright.backends.cuda.gemm_native import NATIVE
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import nvidia_multistage, nvidia_schedules
 from tilewright.ops.gemm.schedule import (
@@ -22,6 +23,7 @@ COMPILE_MEMORY = 600 << 20
 
 class CudaGemm(KernelsDefaults):
     template = ("tilewright.backends.cuda", "templates/gemm.cu.jinja")
+    native = NATIVE
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
         """What every pipeline's Config says, whether its schedule has a word on it or not."""

@@ -16,6 +16,7 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import KernelsDefaults, Promises
 from tilewright.backends.hip import gemm_estimate
 from tilewright.backends.hip.ck_tile import chosen, included
+from tilewright.backends.hip.gemm_native import NATIVE
 from tilewright.backends.hip.profiles import DEFAULT, PACKAGE, Needs, Sign, has_part, named, profile, read_part
 from tilewright.ops import ck_tile_shape as shape
 from tilewright.ops.base import KernelSpec
@@ -59,6 +60,7 @@ def example_kernel(arch: str) -> KernelSpec:
 
 class HipGemm(KernelsDefaults):
     template = ("tilewright.backends.hip", "templates/gemm.hpp.jinja")
+    native = NATIVE
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
         if isinstance(spec.schedule, GpuLoopsSchedule):
