@@ -442,7 +442,7 @@ def test_settings_in_a_scope_reach_known_calls() -> None:
             tw.gemm(a, b)
             from tilewright.dispatch import default_registry
 
-            plan = next(iter(default_registry().plans().known.values()))
+            plan, _ = next(iter(default_registry().plans().known.values()))
             registry_threads.append(plan.threads)
     assert registry_threads == [1, 2]
 

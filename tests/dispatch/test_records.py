@@ -461,7 +461,7 @@ def test_a_measurement_reaches_calls_seen_before(apart: Records) -> None:
 
     def used() -> str:
         registry.run("gemm", a, b)
-        (plan,) = set(registry.plans().known.values())
+        (plan,) = {planned.plan for planned in registry.plans().known.values()}
         return str(plan.selections[0].tier)
 
     assert [used(), used()] == ["rule", "rule"]

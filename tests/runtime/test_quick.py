@@ -178,8 +178,8 @@ def key() -> Callable[..., bytes | None]:
     def read(*operands: Any) -> bytes | None:
         form = forms[len(operands) - 1]
         assert form is not None
-        found: bytes | None = form.key(*operands)
-        return found
+        found: Any = form.key((), *operands)
+        return None if found is None else found[1]
 
     return read
 
@@ -217,9 +217,45 @@ def test_keys_of_arrays_say_what_plans_depend_on(key: Callable[..., bytes | None
     assert None not in found
     written = quick.form([Slot("out", written=True)], 0)
     assert written is not None
-    assert written.key(fixed) != written.key(base)
+    assert written.key((), fixed) != written.key((), base)
     for strange in (np.zeros((1,) * 7), np.ma.masked_array(base), base.tolist(), np.float32(1), "x"):
         assert key(strange) is None
+
+
+def test_options_are_known_by_value_and_type() -> None:
+    """1, 1.0 and True are equal, and not the same option."""
+    form = quick.form([Slot("x")], 0)
+    assert form is not None
+    same: list[Any] = [
+        None,
+        True,
+        False,
+        1,
+        1.0,
+        0,
+        0.0,
+        -1,
+        "1",
+        "",
+        "é",
+        (),
+        (1,),
+        (1, 1),
+        ((1,), 1),
+        10**30,
+    ]
+    same += [np.dtype("f4"), np.float32, np.int64(1), np.float64(1), (None, (None, ("a", 2.5)))]
+    keys = [form.key((one,), None) for one in same]
+    assert None not in keys
+    assert len(set(keys)) == len(same)
+    assert keys == [form.key((one,), None) for one in same]
+    assert form.key(([1, [1]],), None) == form.key(((1, (1,)),), None)  # a list is read each time, as a tuple
+    assert form.key(("a" * 600,), None) == form.key(("a" * 599 + "a",), None) != None  # noqa: E711
+    for strange in (("a" * 2000,), tuple(map(np.int64, range(9)))):  # more than C has room for
+        assert form.key(strange, None) is None
+    assert form.key((1,), None, None) is None  # more operands than the form has
+    assert form.key((1,)) == form.key((1,), None)  # those at the end may be left out
+    assert form.key([1], None) is None
 
 
 def test_what_needs_a_longer_look_has_no_key(key: Callable[..., bytes | None]) -> None:

@@ -68,8 +68,8 @@ def test_what_is_not_recorded_has_no_counter(file: Path) -> None:
     a = np.ones((3, 4), np.float32)
     for _ in range(2):
         registry.run("gemm", a, a.T)
-    plan = next(iter(registry.plans().known.values()))
-    assert plan.counter is None
+    (planned,) = registry.plans().known.values()
+    assert planned.counter is None
     for alike in registry.plans().quick.values():
         for one in alike.values():
             assert not quick._Call.from_address(one).calls

@@ -98,7 +98,7 @@ def test_two_results_of_two_stages(registry: tw.Registry, shape: tuple[int, ...]
         assert given is into
         np.testing.assert_array_equal(given, table + 1)
     assert len(registry.plans()) == 3
-    (plan, *_) = registry.plans().known.values()
+    ((plan, _), *_) = registry.plans().known.values()
     assert [one.spec for one in plan.selections] == [spec("square", 1), spec("gather", 1)]
 
 

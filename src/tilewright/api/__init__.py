@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from tilewright import settings
 from tilewright.arch import all_archs
 from tilewright.backends.base import backend_names, resolve_target, target_name
 from tilewright.dispatch.registry import Registry, default_registry
@@ -20,12 +23,16 @@ from tilewright.runtime.devices import HOST, Place, device, device_of
 
 __all__ = ["explain", "registry_for", "target_of", "to_device"]
 
+_ndarray = np.ndarray
+_current = settings.current
 _registries: dict[str, Registry] = {}
 _targets: dict[tuple[type[Any], Any], str] = {}  # by the type of an array and its device, where that says it all
 
 
 def target_of(array: Any, target: str | None = None) -> str:
     """The target a call means: the one named, the setting's, or the arch of the device its first array is on."""
+    if target is None and type(array) is _ndarray:
+        return _current().target
     name = target_name(target)
     if name:
         return name

@@ -78,6 +78,25 @@ def attention(
     fp8: `q_scale` and `kv_scales` (k_scale, v_scale) multiply what the arrays hold: one number, one a head, or one for
     each head and `scale_block` rows.  `splits` is chosen by rule where not given.
     """
+    registry, options = registry_for(target_of(q, target)), None
+    if copy is NEVER:
+        plain = scale is None and softcap is None and seed is None and type(dropout) is float and not dropout
+        seeds, numbers = (None, calls.PLAIN) if plain else calls.scalars(scale, softcap, dropout, seed)
+        sink_keys, logits = (None, None) if sink is None else calls.sinks(sink)
+        table, indptr, last = (page_table, None, None) if type(page_table) is not tuple else calls.pages(page_table)
+        of_q = None if q_scale is None else calls.scale_of("q_scale", q_scale, q)
+        k_scale, v_scale = (None, None) if kv_scales is None else calls.scales(k, kv_scales)
+        options = (
+            "forward", causal, window, sink_keys, scale is None, softcap is None, seed is None, page_size, longest_q,
+            longest_k, kv_layout, scale_block, splits, layout, return_lse, out_dtype,
+        )  # fmt: skip
+        in_slots = (
+            q, k, v, mask, bias, alibi, logits, starts_q, starts_k, lengths_q, lengths_k, None, None, table, indptr,
+            last, of_q, k_scale, v_scale, seeds, None, None, None, None, out,
+        )  # fmt: skip
+        done = _CALLER.attempt(registry, in_slots, numbers, options)
+        if done is not None:
+            return done
     operands, scalars, attributes = calls.forward(
         q, k, v, causal=causal, window=window, scale=scale, mask=mask, bias=bias, alibi=alibi, softcap=softcap,
         sink=sink, dropout=dropout, seed=seed, lengths_q=lengths_q, lengths_k=lengths_k, starts_q=starts_q,
@@ -85,7 +104,7 @@ def attention(
         kv_layout=kv_layout, q_scale=q_scale, kv_scales=kv_scales, scale_block=scale_block, splits=splits,
         layout=layout, return_lse=return_lse, out=out, out_dtype=out_dtype,
     )  # fmt: skip
-    return _CALLER.run(registry_for(target_of(q, target)), operands, scalars, attributes, copy)
+    return _CALLER.run_long(registry, operands, scalars, attributes, copy, options)
 
 
 def append_kv(
@@ -120,11 +139,23 @@ def append_kv(
 
     (cache_k, cache_v), or (cache_k, cache_v, q turned); `q_out` may be q itself.
     """
+    registry, options = registry_for(target_of(cache_k, target)), None
+    if copy is NEVER:
+        cos, sin, kind = rotary if isinstance(rotary, (tuple, list)) and len(rotary) == 3 else (None, None, None)
+        k_scale, v_scale = (None, None) if kv_scales is None else calls.scales(cache_k, kv_scales)
+        options = ("append", kind, rotary is None, kv_layout, scale_block, layout)
+        in_slots = (
+            q, k, v, None, None, None, None, None, None, None, None, lengths, lengths_new, page_table, None, None, None,
+            k_scale, v_scale, None, cos, sin, None, None, None, None, None, None, cache_k, cache_v, q_out,
+        )  # fmt: skip
+        done = _CALLER.attempt(registry, in_slots, calls.PLAIN, options)
+        if done is not None:
+            return done
     operands, scalars, attributes = calls.append(
         cache_k, cache_v, k, v, lengths=lengths, lengths_new=lengths_new, page_table=page_table, kv_layout=kv_layout,
         rotary=rotary, kv_scales=kv_scales, scale_block=scale_block, q=q, q_out=q_out, layout=layout,
     )  # fmt: skip
-    return _CALLER.run(registry_for(target_of(cache_k, target)), operands, scalars, attributes, copy)
+    return _CALLER.run_long(registry, operands, scalars, attributes, copy, options)
 
 
 # PyTorch's compiler does not look inside: a graph ends before the call, which runs as it is.

@@ -10,24 +10,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.api import registry_for, target_of
-from tilewright.runtime.bindings.conv import BINDING, bound
-from tilewright.runtime.bindings.conv.operands import fixed, switch, whole_number
+from tilewright.runtime.bindings.conv import BINDING, bound, settled
 from tilewright.runtime.calls import NEVER, caller
 
 _CALLER = caller(BINDING.op)
 _PASS = "passthrough"
 
 
-def _geometry(stride: Any, padding: Any, dilation: Any, groups: int, layout: str) -> tuple[Any, ...]:
-    """What the three directions are told alike, in the order of a call's attributes."""
-    return (
-        fixed("stride", stride), fixed("padding", padding), fixed("dilation", dilation),
-        whole_number("groups", groups), layout,
-    )  # fmt: skip
-
-
-def _run(operands: Any, attributes: tuple[Any, ...], target: str, copy: str) -> Any:
-    return _CALLER.run(registry_for(target), operands, (), attributes, copy)
+def _run(operands: Any, options: tuple[Any, ...], array: Any, target: str | None, copy: str) -> Any:
+    """A call by its options as they were given, in the order of its attributes; what they mean is asked once."""
+    registry = registry_for(target_of(array, target))
+    if copy is NEVER:
+        done = _CALLER.attempt(registry, operands, (), options)
+        if done is not None:
+            return done
+    return _CALLER.run_long(registry, operands, (), settled(options), copy, options)
 
 
 def conv(
@@ -61,9 +58,8 @@ def conv(
     and summed in fp32 (int8: int32).  The result has the dtype of `out`, else `out_dtype`, else of the operands (int32
     for int8).  A batch of 0 gives an empty result; a window that does not fit the padded input is an error.
     """
-    geometry = _geometry(stride, padding, dilation, groups, layout)
-    attributes = ("forward", *geometry, None, epilogue, out_dtype, False)
-    return _run(bound("forward", x, w, bias, ds, out), attributes, target_of(x, target), copy)
+    options = ("forward", stride, padding, dilation, groups, layout, None, epilogue, out_dtype, False)
+    return _run(bound("forward", x, w, bias, ds, out), options, x, target, copy)
 
 
 def conv_backward_data(
@@ -87,10 +83,9 @@ def conv_backward_data(
     `input_shape` is the shape of x in the order of `layout`; several have a convolution with the same result where
     strides are over 1.  `deterministic` asks for the same bits in every run.
     """
-    geometry = _geometry(stride, padding, dilation, groups, layout)
-    shape = fixed("input_shape", input_shape)
-    attributes = ("backward_data", *geometry, shape, _PASS, out_dtype, switch("deterministic", deterministic))
-    return _run(bound("backward_data", dy, w, None, (), out), attributes, target_of(dy, target), copy)
+    geometry = stride, padding, dilation, groups, layout, input_shape
+    options = ("backward_data", *geometry, _PASS, out_dtype, deterministic)
+    return _run(bound("backward_data", dy, w, None, (), out), options, dy, target, copy)
 
 
 def conv_backward_weight(
@@ -114,10 +109,9 @@ def conv_backward_weight(
     `weight_shape` is the shape of w in the order of `layout`.  Of a batch of 0 it is 0.  `deterministic` asks for the
     same bits in every run.
     """
-    geometry = _geometry(stride, padding, dilation, groups, layout)
-    shape = fixed("weight_shape", weight_shape)
-    attributes = ("backward_weight", *geometry, shape, _PASS, out_dtype, switch("deterministic", deterministic))
-    return _run(bound("backward_weight", x, dy, None, (), out), attributes, target_of(x, target), copy)
+    geometry = stride, padding, dilation, groups, layout, weight_shape
+    options = ("backward_weight", *geometry, _PASS, out_dtype, deterministic)
+    return _run(bound("backward_weight", x, dy, None, (), out), options, x, target, copy)
 
 
 # PyTorch's compiler does not look inside: a graph ends before the call, which runs as it is.

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from tilewright import settings
 from tilewright.api import registry_for, target_of
 from tilewright.runtime.bindings.gemm import BINDING, counted, two
 from tilewright.runtime.bindings.gemm.packed import PackedB
@@ -20,13 +19,11 @@ from tilewright.runtime.bindings.gemm.packing import pack_with
 from tilewright.runtime.calls import NEVER, caller, scalar
 
 _ndarray = np.ndarray
-_current = settings.current
 _CALLER = caller(BINDING.op)
 _NOTHING: tuple[Any, ...] = ()
-_registry_of = registry_for
 _NO_DS = (None, None)
 _PASS = "passthrough"
-_ONE_NONE = (1.0, 0.0)  # alpha and beta of a plain product
+_PLAIN = (1.0, 0.0)  # alpha and beta of a plain product
 
 
 def gemm(
@@ -70,14 +67,8 @@ def gemm(
         beta = scalar("beta", beta)
     d0, d1 = _NO_DS if ds is _NOTHING else two(ds)
     attributes = (epilogue, out_dtype, math, counted(beta) if beta else 0, "")
-    registry = _registry_of(_current().target if target is None and type(a) is _ndarray else target_of(a, target))
-    if copy is NEVER:
-        done = _CALLER.quick(registry.plans().quick, attributes, alpha, beta, a, b, c, d0, d1, out)
-        if done is not None and type(done) is not list:
-            return done
-        if done is not None:
-            return _CALLER.failed(registry, done, (a, b, c, d0, d1, out), (alpha, beta))
-    return _CALLER.run_long(registry, (a, b, c, d0, d1, out), (alpha, beta), attributes, copy)
+    registry = registry_for(target_of(a, target))
+    return _CALLER.run(registry, (a, b, c, d0, d1, out), (alpha, beta), attributes, copy)
 
 
 def matmul(
@@ -95,16 +86,9 @@ def matmul(
     Of more than two dimensions the last two are matrices, and the others broadcast.  A vector is a row on the left, a
     column on the right, and the result lacks that dimension.  Element types, `math` and `copy` are those of `gemm`.
     """
-    registry = _registry_of(_current().target if target is None and type(a) is _ndarray else target_of(a, target))
+    registry = registry_for(target_of(a, target))
     attributes = (_PASS, out_dtype, math, 0, "matmul")
-    result = None
-    if copy is NEVER:
-        result = _CALLER.quick(registry.plans().quick, attributes, 1.0, 0.0, a, b, None, None, None, out)
-    if result is None or type(result) is list:
-        operands = (a, b, None, None, None, out)
-        if result is not None:
-            return _CALLER.failed(registry, result, operands, _ONE_NONE)
-        result = _CALLER.run_long(registry, operands, _ONE_NONE, attributes, copy)
+    result = _CALLER.run(registry, (a, b, None, None, None, out), _PLAIN, attributes, copy)
     if out is None and type(result) is _ndarray and not result.shape:
         return result[()]  # of two vectors NumPy gives a number
     return result

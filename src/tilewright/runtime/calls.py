@@ -29,7 +29,7 @@ from tilewright.runtime.devices import HOST, common_place, kind_of
 from tilewright.runtime.dlpack import extent
 from tilewright.runtime.host import thread_count
 from tilewright.runtime.loader import Kernel
-from tilewright.runtime.plans import Plan, Plans
+from tilewright.runtime.plans import Plan, Planned, Plans
 from tilewright.runtime.requests import Attributes, Operands, Packed, Request, Result, Slot, Span
 
 NEVER = "never"  # compared by identity on the way that must be short: what is equal to it may be no text at all
@@ -70,7 +70,7 @@ def _is_number(value: Any) -> bool:
 
 
 class Caller:
-    """Calls of one op.  `quick(calls, attributes, *scalars, *operands)` is C's, once there is a plan."""
+    """Calls of one op.  `quick(calls, options, *scalars, *operands)` is C's, once there is a plan."""
 
     __slots__ = ("_form", "binding", "quick")
 
@@ -83,25 +83,40 @@ class Caller:
         self, planner: Planner, operands: Operands, scalars: Sequence[Any], attributes: Attributes, copy: str = NEVER
     ) -> Any:
         """The result of a call; several are a tuple."""
-        plans = planner.plans()
         if copy is NEVER:
-            done = self.quick(plans.quick, attributes, *scalars, *operands)
+            done = self.attempt(planner, operands, scalars, attributes)
             if done is not None:
-                return done if type(done) is not list else self.failed(planner, done, operands, scalars)
+                return done
         return self.run_long(planner, operands, scalars, attributes, copy)
+
+    def attempt(self, planner: Planner, operands: Operands, scalars: Sequence[Any], options: Attributes) -> Any:
+        """The result of a call that was made before with such options and operands; None where Python must look.
+
+        `options` are the attributes, or what the attributes follow from: then a call made before needs no look at what
+        the options mean.  Operands at the end that are None may be left out.
+        """
+        done = self.quick(planner.plans().quick, options, *scalars, *operands)
+        return done if type(done) is not list else self.failed(planner, done, operands, scalars)
 
     def failed(self, planner: Planner, answer: list[Any], operands: Operands, scalars: Sequence[Any]) -> Any:
         """Raise the error of a launch that C made."""
         status, stage, prepared = answer
         plan: Plan = prepared.plan
-        views = self._views(operands, planner.kind, "never")[0]
+        left_out = [None] * (len(self.binding.slots) - len(operands))
+        views = self._views([*operands, *left_out], planner.kind, NEVER)[0]
         addresses = [0 if one is None else one.address for one in views]
         raise plan.failed(stage, status, addresses, [float(one) for one in scalars])
 
     def run_long(
-        self, planner: Planner, operands: Operands, scalars: Sequence[Any], attributes: Attributes, copy: str
+        self,
+        planner: Planner,
+        operands: Operands,
+        scalars: Sequence[Any],
+        attributes: Attributes,
+        copy: str,
+        options: Attributes | None = None,
     ) -> Any:
-        """Every operand is looked at, every mistake has its error."""
+        """Every operand is looked at, every mistake has its error; `options` are those of an attempt before."""
         if not isinstance(copy, str) or copy not in COPIES:
             told = shown(copy)
             raise ProblemError(
@@ -114,7 +129,7 @@ class Caller:
         views, operands = self._views(operands, planner.kind, copy)
         while True:
             try:
-                plan = self._planned(planner, plans, views, attributes)
+                plan, counter = self._planned(planner, plans, views, attributes)
                 break
             except CopyNeeded as error:
                 if any(slot.written and slot.name == error.what for slot in self.binding.slots):
@@ -131,11 +146,12 @@ class Caller:
         for slot, (_, address) in made.items():
             addresses[slot] = address
         plan.run(addresses, numbers_)
-        if plan.counter is not None:
-            plan.counter.add()
+        if counter is not None:
+            counter.add()
         self._tell(operands)
-        if copy == NEVER and not looked_at:  # what C knows it launches without a look
-            self._remember(plans, plan, views, operands, attributes)
+        options = attributes if options is None else options if _constant(options) else None
+        if copy == NEVER and not looked_at and options is not None:  # what C knows it launches without a look
+            self._remember(plans, Planned(plan, counter), views, operands, options)
         return self._answer(operands, plan, example, made)
 
     # -- looking -----------------------------------------------------------------------------------
@@ -178,24 +194,25 @@ class Caller:
                         return tuple(found), given
         raise error.refused(f"give another {error.what}: a copy does not help")
 
-    def _planned(self, planner: Planner, plans: Plans, views: Views, attributes: Attributes) -> Plan:
+    def _planned(self, planner: Planner, plans: Plans, views: Views, attributes: Attributes) -> Planned:
         key: Any = (self.binding.op, attributes, tuple(None if one is None else one.key for one in views))
         try:
-            known = plans.known.get(key)
+            known = plans.find(key)
         except Exception:  # attributes that are no names cannot be looked up; the request says what they are
             known = key = None
         if known is not None:
             return known
         self._demand_writeable(views)
         request = self.binding.request(views, attributes, planner.target)
-        plan = planner.plan(self._placed(request, views))
+        plan, counter = planner.plan(self._placed(request, views)), None
         if settings.current().record:
             from tilewright.runtime import recording
 
-            plan.counter = recording.counter(request)
+            counter = recording.counter(request)
+        planned = Planned(plan, counter)
         if key is not None:
-            plans.remember(key, plan)
-        return plan
+            plans.remember(key, planned)
+        return planned
 
     def _placed(self, request: Request, views: Views) -> Request:
         """The request with where its operands are and what a call touches of them."""
@@ -268,12 +285,13 @@ class Caller:
 
     # -- remembering -------------------------------------------------------------------------------
 
-    def _remember(self, plans: Plans, plan: Plan, views: Views, operands: Operands, attributes: Attributes) -> None:
+    def _remember(self, plans: Plans, planned: Planned, views: Views, operands: Operands, options: Attributes) -> None:
         """Prepare the call for C, where it can make it alone."""
+        plan, counter = planned
         if plan.in_copies or any(one is not None and one.place != plan.place for one in views):
             return  # elsewhere is pinned memory of the host, whose facts are those of memory a device does not read
         form = self._made_form(operands)
-        key = form.key(*operands) if form is not None else None
+        key = form.key(options, *operands) if form is not None else None
         if form is None or key is None:
             return
         example = _example(operands)
@@ -284,9 +302,9 @@ class Caller:
         answer = [index for index, slot in slots if slot.written and (index in written or operands[index] is not None)]
         if None in makers:
             return
-        prepared = quick.prepare(plan, [one for one in makers if one is not None], answer)
+        prepared = quick.prepare(plan, [one for one in makers if one is not None], answer, counter)
         if prepared is not None:
-            plans.remember_quick(attributes, key, prepared)
+            plans.remember_quick(key, prepared)
 
     def _made_form(self, operands: Operands) -> quick.Form | None:
         native = quick.library()
@@ -309,6 +327,18 @@ def _nothing(*_given: Any) -> None:
 def _example(operands: Operands) -> Any:
     """The operand whose library results come from: the first."""
     return next((one for one in operands if one is not None), None)
+
+
+def _constant(option: Any) -> bool:
+    """Whether an option cannot change while it is remembered (lists are remembered as they are now): what has an
+    `__index__` of its own may."""
+    if type(option) is tuple or type(option) is list:
+        return all(map(_constant, option))
+    return (
+        option is None
+        or isinstance(option, (bool, int, float, str, type, np.dtype, np.generic))
+        or (torch_arrays.is_dtype(option))
+    )
 
 
 def _overlap(slot: Slot, other: str, written: bool) -> ProblemError:

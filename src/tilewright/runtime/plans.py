@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,11 +16,12 @@ from tilewright.backends.base import demand_runnable
 from tilewright.errors import ProblemError
 from tilewright.runtime import abi, host, staging
 from tilewright.runtime.bindings import binding
-from tilewright.runtime.devices import HOST, Device, device
+from tilewright.runtime.devices import HOST, Device, Place, device
 from tilewright.runtime.loader import Kernel
-from tilewright.runtime.requests import BETWEEN, Request, StageRequest
+from tilewright.runtime.requests import BETWEEN, Request, Result, StageRequest
 
 if TYPE_CHECKING:
+    from tilewright.runtime.quick import Prepared
     from tilewright.runtime.recording import Counter
 
 # Plans kept for a set of settings; a program whose sizes never repeat must not fill memory with them.
@@ -73,33 +76,56 @@ class Plan:
     `selections` is what was said when each kernel was chosen; empty where nobody chose.
     """
 
-    __slots__ = ("_copies_at", "_device", "between_at", "clear_bytes", "counter", "place", "request", "results",
-                 "scratch_bytes", "selections", "stages", "team", "threads")  # fmt: skip
+    request: Request
+    place: Place
+    results: tuple[Result, ...]
+    threads: int
+    selections: tuple[Any, ...]
+    stages: tuple[Stage, ...]
+    team: int  # the stream of kernels of the host
+    clear_bytes: int
+    between_at: int
+    scratch_bytes: int
+    _copies_at: int
+    _device: Device
+
+    __slots__ = ("_copies_at", "_device", "between_at", "clear_bytes", "place", "request", "results", "scratch_bytes",
+                 "selections", "stages", "team", "threads")  # fmt: skip
 
     def __init__(self, request: Request, kernels: Sequence[Kernel], selections: Sequence[Any], threads: int) -> None:
         laid = [staging.lay_out(one) for one in request.stages]
-        self.request = request
-        self.place = request.place
-        self.results = request.results
-        self.threads = threads
-        self.selections = tuple(selections)
-        self.counter: Counter | None = (
-            None  # of the calls, where they are recorded; whoever makes plans for calls sets it
-        )
-        self._device: Device = device(request.place)
-        self.team = host.team(threads) if self.place is HOST else 0
-        self.stages = tuple(
+        there = device(request.place)
+        stages = tuple(
             _prepared(kernel, stage, request, threads) for kernel, (stage, _) in zip(kernels, laid, strict=True)
         )
-        for one in self.stages:
-            self._device.demand_arch(one.kernel.spec.arch)
+        for one in stages:
+            there.demand_arch(one.kernel.spec.arch)
         # The workspace: what kernels use, one after another; what they hand on; copies of operands.
-        self.clear_bytes = max(one.kernel.clear_bytes for one in self.stages)
-        own = max(one.scratch - one.kernel.clear_bytes for one in self.stages)
-        self.between_at = staging.up(max(0, own))
-        self._copies_at = self.between_at + staging.up(request.between_bytes)
+        own = max(0, *(one.scratch - one.kernel.clear_bytes for one in stages))
+        between_at = staging.up(own)
+        copies_at = between_at + staging.up(request.between_bytes)
         copies = max(nbytes for _, nbytes in laid)
-        self.scratch_bytes = self._copies_at + copies if copies or request.between_bytes else max(0, own)
+        self._hold(
+            request=request,
+            place=request.place,
+            results=request.results,
+            threads=threads,
+            selections=tuple(selections),
+            stages=stages,
+            team=host.team(threads) if request.place is HOST else 0,
+            clear_bytes=max(one.kernel.clear_bytes for one in stages),
+            between_at=between_at,
+            scratch_bytes=copies_at + copies if copies or request.between_bytes else own,
+            _copies_at=copies_at,
+            _device=there,
+        )
+
+    def _hold(self, **fields: Any) -> None:
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a plan never changes, and {name} was to be set: any number of threads may run it")
 
     @property
     def in_copies(self) -> bool:
@@ -162,29 +188,64 @@ def _turns(loop: Sequence[int]) -> Iterator[tuple[int, ...]]:
     return itertools.product(*map(range, loop))
 
 
+class Planned(NamedTuple):
+    """A plan for calls of one kind, and what counts them where they are recorded."""
+
+    plan: Plan
+    counter: Counter | None
+
+
 class Plans:
     """What is remembered of calls under one set of settings: plans by the facts of views, and calls C makes alone.
 
-    The second is a dictionary by attributes, of dictionaries by the bytes C reads of the operands.
+    Of either at most MOST_PLANS; those least recently used are forgotten.  `quick` is C's: a dictionary by the options
+    that are neither names nor numbers, of dictionaries by the bytes C reads of a call.  C notes in each prepared call
+    when it was made last, so that a cached call costs nothing more.
     """
 
-    __slots__ = ("known", "quick")
+    __slots__ = ("_lock", "_quick_count", "known", "quick")
 
     def __init__(self) -> None:
-        self.known: dict[Any, Plan] = {}
-        self.quick: dict[Any, dict[bytes, Any]] = {}
+        self._lock = threading.RLock()  # a collection inside of it may call us again
+        self.known: OrderedDict[Any, Planned] = OrderedDict()
+        self.quick: dict[Any, dict[bytes, Prepared]] = {}
+        self._quick_count = 0
 
     def __len__(self) -> int:
         return len(self.known)
 
-    def remember(self, key: Any, plan: Plan) -> None:
-        if len(self.known) >= MOST_PLANS:
-            self.known.clear()
-            self.quick.clear()
-        self.known[key] = plan
+    def find(self, key: Any) -> Planned | None:
+        with self._lock:
+            known = self.known.get(key)
+            if known is not None:
+                self.known.move_to_end(key)
+            return known
 
-    def remember_quick(self, attributes: Any, key: bytes, call: Any) -> None:
-        alike = self.quick.setdefault(attributes, {})
-        if len(alike) >= MOST_PLANS:
-            alike.clear()
-        alike[key] = call
+    def remember(self, key: Any, planned: Planned) -> None:
+        with self._lock:
+            self.known[key] = planned
+            while len(self.known) > MOST_PLANS:
+                self.known.popitem(last=False)
+
+    def remember_quick(self, key: tuple[Any, bytes], call: Prepared) -> None:
+        strange, facts = key
+        with self._lock:
+            try:
+                alike = self.quick.setdefault(strange, {})
+            except TypeError:  # an option that cannot be looked up
+                return
+            self._quick_count += facts not in alike
+            alike[facts] = call
+            if self._quick_count > MOST_PLANS:
+                self._forget_quick()
+
+    def _forget_quick(self) -> None:
+        """A quarter at once: finding those least recently used is a look at all."""
+        calls = [(one.used, strange, facts) for strange, alike in self.quick.items() for facts, one in alike.items()]
+        calls.sort(key=lambda one: one[0])
+        for _, strange, facts in calls[: max(1, MOST_PLANS // 4)]:
+            alike = self.quick[strange]
+            del alike[facts]
+            if not alike:
+                del self.quick[strange]
+            self._quick_count -= 1

@@ -26,6 +26,7 @@ from tilewright.runtime.streams import SCOPED
 if TYPE_CHECKING:
     from tilewright.runtime.gpu import Gpu
     from tilewright.runtime.plans import Plan, Stage
+    from tilewright.runtime.recording import Counter
     from tilewright.runtime.torch_arrays import Questions
 
 # The only definition of these limits: `source` writes them in front of the text of quick.cpp.
@@ -35,7 +36,7 @@ MOST_LOOPS = 4
 MOST_ARGUMENT_BYTES = 2048  # of one kernel
 MOST_MAKER_ARGUMENTS = 4
 _LIMITS = ("MOST_OPERANDS", "MOST_SCALARS", "MOST_LOOPS", "MOST_ARGUMENT_BYTES", "MOST_MAKER_ARGUMENTS")
-_VERSION = 5
+_VERSION = 6
 _FASTCALL = 0x80
 _EXCHANGE = b"dlpack_exchange_api"
 
@@ -82,6 +83,7 @@ class _Call(ctypes.Structure):
         ("workspaces", _object),
         ("stream", _object),
         ("calls", _pointer),
+        ("used", _int),
     )
 
 
@@ -107,6 +109,12 @@ class Prepared(int):
 
     keep: tuple[Any, ...]
     plan: Plan
+    call: _Call
+
+    @property
+    def used(self) -> int:
+        """When it was called last, by a clock that counts calls."""
+        return int(self.call.used)
 
 
 class _Library:
@@ -114,7 +122,7 @@ class _Library:
 
     def __init__(self, path: str) -> None:
         library = ctypes.PyDLL(path)
-        for name in ("tw_quick_abi_version", "tw_quick_sizes"):
+        for name in ("tw_quick_abi_version", "tw_quick_sizes", "tw_quick_now"):
             getattr(library, name).restype = _int
         sizes = [library.tw_quick_sizes(_int(index)) for index in range(len(_STRUCTS))]
         if library.tw_quick_abi_version() != _VERSION or sizes != [ctypes.sizeof(one) for one in _STRUCTS]:
@@ -136,6 +144,10 @@ class _Library:
         if not _objects_are_plain() or library.tw_quick_start(object.__basicsize__, SCOPED):
             raise OSError("this Python lays its objects out in another way")
         self.reads_arrays = self._use_arrays()
+
+    def now(self) -> int:
+        """The clock of calls, which goes on by this question too."""
+        return int(self._library.tw_quick_now())
 
     def function(self, name: str, owner: object) -> Callable[..., Any]:
         return cast("Callable[..., Any]", self._make(ctypes.addressof(self._methods[name]), owner, None))
@@ -248,10 +260,11 @@ def library() -> _Library | None:
 
 
 class Form:
-    """An op's operands as C knows them: `key(*operands)` and `call(calls, attributes, *scalars, *operands)`.
+    """An op's operands as C knows them: `key(options, *operands)` and `call(calls, options, *scalars, *operands)`.
 
-    `key` gives the facts as bytes, `call` the result of the call prepared under them; both None where Python must
-    look.  `call` gives [status, stage, prepared call] of a launch that failed.
+    Options are a tuple; operands at the end that are None may be left out.  `key` gives what a call is known by: the
+    options that are neither names nor numbers, and all the rest as bytes.  `call` gives the result of the call prepared
+    under that.  Both give None where Python must look, `call` [status, stage, prepared call] of a launch that failed.
     """
 
     __slots__ = ("_form", "call", "key")
@@ -280,10 +293,12 @@ def form(slots: Sequence[Slot], scalars: int) -> Form | None:
     return Form(native, slots, scalars)
 
 
-def prepare(plan: Plan, makers: Sequence[Maker], answer: Sequence[int]) -> Prepared | None:
+def prepare(
+    plan: Plan, makers: Sequence[Maker], answer: Sequence[int], counter: Counter | None = None
+) -> Prepared | None:
     """A plan as C runs it; None where it cannot (copies of operands are Python's).
 
-    `makers` make the results that no call gives, `answer` are the slots of what a call returns.
+    `makers` make the results that no call gives, `answer` are the slots of what a call returns, `counter` counts.
     """
     native = library()
     if native is None or plan.in_copies or any(len(one.arguments) > MOST_MAKER_ARGUMENTS for one in makers):
@@ -302,9 +317,10 @@ def prepare(plan: Plan, makers: Sequence[Maker], answer: Sequence[int]) -> Prepa
         clear_bytes=plan.clear_bytes,
         between=plan.between_at,
         team=plan.team,
-        calls=plan.counter.address if plan.counter is not None else None,
+        calls=counter.address if counter is not None else None,
+        used=native.now(),
     )
-    keep: list[Any] = [native, call, stages, plan]
+    keep: list[Any] = [native, stages, counter]
     columns: tuple[tuple[str, Any, list[Any]], ...] = (
         ("stage", _Stage, [one for one, _ in stages]),
         ("span", _Span, spans),
@@ -318,7 +334,7 @@ def prepare(plan: Plan, makers: Sequence[Maker], answer: Sequence[int]) -> Prepa
     if plan.place is not HOST:
         keep.append(_on_device(call, cast("Gpu", device(plan.place))))
     prepared = Prepared(ctypes.addressof(call))
-    prepared.keep, prepared.plan = (*keep, made), plan
+    prepared.keep, prepared.plan, prepared.call = (*keep, made), plan, call
     return prepared
 
 

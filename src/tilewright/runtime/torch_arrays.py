@@ -38,6 +38,11 @@ def is_tensor(array: Any) -> bool:
     return kind is not None and isinstance(array, kind)
 
 
+def is_dtype(value: Any) -> bool:
+    kind = getattr(sys.modules.get("torch"), "dtype", None)
+    return kind is not None and isinstance(value, kind)
+
+
 def kinds() -> tuple[type[Any], type[Any]]:
     """The types that C reads, once there is PyTorch."""
     torch = sys.modules["torch"]

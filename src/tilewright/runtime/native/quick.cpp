@@ -2,244 +2,18 @@
 // between: it reads the facts of the operands, finds the prepared call under them, makes the results, fills in
 // addresses and scalars, and launches the kernels one after another.  Anything unusual is answered with None, and
 // nothing was done then: the long way in Python has the words for it.
-//
-// NumPy's arrays are read by the leading fields of its C API, which are the same in all its versions and compared with
-// NumPy's own answers before they are used; tensors through the table of functions that DLPack 1.3 defines and their
-// library publishes.
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <tilewright/call_key.h>
 #include <tilewright/python.h>
 
 #define SHOWN extern "C" __attribute__((visibility("default")))
 
 namespace {
-
-// The limits that Python must know too are defined in quick.py, which writes them in front of this text.
-constexpr int most_operands = TW_MOST_OPERANDS, most_scalars = TW_MOST_SCALARS, most_loops = TW_MOST_LOOPS,
-              most_maker_arguments = TW_MOST_MAKER_ARGUMENTS;
-constexpr int64_t most_bytes = TW_MOST_ARGUMENT_BYTES;  // of one kernel's arguments
-constexpr int most_dimensions = 6, most_held = 8, most_facts = 128, most_questions = 4;
-static_assert(most_operands < 64, "sets of operands are the bits of a uint64_t");
-
-// -- what operands say of themselves ---------------------------------------------------------------------------------
-
-// DLPack 1.3, as far as it is used.
-struct Tensor {
-  void *data;
-  int32_t device_type, device_id, ndim;
-  uint8_t code, bits;
-  uint16_t lanes;
-  int64_t *shape, *strides;
-  uint64_t byte_offset;
-};
-struct Exchange {
-  uint32_t major, minor;
-  void *previous, *allocate, *from_object, *to_object;
-  int (*read)(void *object, Tensor *tensor);
-  int (*stream)(int device_type, int32_t device_id, void **stream);
-};
-
-// NumPy's array and dtype behind the head that every object has.
-struct ArrayFields {
-  char *data;
-  int nd;
-  intptr_t *dimensions, *strides;
-  PyObject *base, *descr;
-  int flags;
-};
-struct DtypeFields {
-  PyObject *typeobj;
-  char kind, type, byteorder, former_flags;
-  int type_num;
-};
-constexpr int array_writeable = 0x400;
-
-enum Kind : uint8_t { none, array, tensor, held };
-
-// What a plan can depend on, less the address.  Equal facts are equal bytes.
-struct Head {
-  uint8_t kind, ndim, flags, byteorder;
-  int32_t type, device_type, device_id;
-};
-enum { aligned_16 = 1, writeable = 2 };
-
-ptrdiff_t head_bytes;             // of any object; its type stands in the last word of it
-PyObject *array_type;             // null: NumPy's arrays take the long way
-PyObject *tensor_types[2];        // null: tensors do
-PyObject *held_types[most_held];  // types with the attributes `facts` (bytes) and `address`
-int held_count;
-const Exchange *exchange;
-PyObject *tensor_unusual[most_questions], *tensor_forward, *tensor_records, *tensor_touch, *scoped_stream;
-PyObject *requires_grad_name, *is_neg_name, *storage_name, *offset_name, *address_name, *nbytes_name, *cleared_name,
-    *facts_name, *level_name, *inference_name;
-
-PyObject *type_of(PyObject *object) {
-  return *reinterpret_cast<PyObject **>(reinterpret_cast<char *>(object) + head_bytes - ptrdiff_t(sizeof(void *)));
-}
-template <class Fields> const Fields &fields_of(PyObject *object) {
-  return *reinterpret_cast<const Fields *>(reinterpret_cast<char *>(object) + head_bytes);
-}
-
-// A number that a method or attribute of an object gives; -1 where it gives none.
-int64_t number_of(PyObject *found) {
-  if (!found) return -1;
-  int64_t value = PyLong_AsLongLong(found);
-  Py_DecRef(found);
-  return value;
-}
-PyObject *ask(PyObject *object, PyObject *method) { return PyObject_VectorcallMethod(method, &object, 1, nullptr); }
-
-// Whether a method or attribute of the tensor says yes; anything but a clear no counts.
-bool yes(PyObject *answer) {
-  int said = answer ? PyObject_IsTrue(answer) : -1;
-  if (answer) Py_DecRef(answer);
-  return said != 0;
-}
-
-// What PyTorch is doing: 0 something unusual, 1 gradients are recorded, 2 they are not.
-int tensor_state() {
-  for (PyObject *one : tensor_unusual)
-    if (one && yes(PyObject_Vectorcall(one, nullptr, 0, nullptr))) return 0;
-  if (number_of(PyObject_GetAttr(tensor_forward, level_name)) >= 0) return 0;
-  return yes(PyObject_Vectorcall(tensor_records, nullptr, 0, nullptr)) ? 1 : 2;
-}
-
-struct Operand {
-  Head head;
-  int64_t sizes[2 * most_dimensions];  // the shape, then the strides
-  uintptr_t at;
-  const char *facts;  // of what is held: stand for the sizes
-  ptrdiff_t facts_bytes;
-};
-
-bool read_array(PyObject *object, Operand &x) {
-  auto &fields = fields_of<ArrayFields>(object);
-  auto &dtype = fields_of<DtypeFields>(fields.descr);
-  if (fields.nd < 0 || fields.nd > most_dimensions) return false;
-  x.head = Head{array,
-                uint8_t(fields.nd),
-                uint8_t(fields.flags & array_writeable ? writeable : 0),
-                uint8_t(dtype.byteorder),
-                dtype.type_num,
-                0,
-                0};
-  memcpy(x.sizes, fields.dimensions, size_t(fields.nd) * 8);
-  memcpy(x.sizes + fields.nd, fields.strides, size_t(fields.nd) * 8);
-  x.at = reinterpret_cast<uintptr_t>(fields.data);
-  return true;
-}
-
-// Bytes behind the first element that the tensor reaches; 0 where it has no elements.
-int64_t reach_of(const Tensor &x) {
-  int64_t reach = 0;
-  for (int i = 0; i < x.ndim; ++i) {
-    if (!x.shape[i]) return 0;
-    if (x.strides[i] > 0) reach += (x.shape[i] - 1) * x.strides[i];
-  }
-  return (reach + 1) * (x.bits / 8);
-}
-
-// `records`: gradients are recorded, so a tensor that wants one takes the long way, and its error.
-bool read_tensor(PyObject *object, Operand &x, bool records) {
-  if (records && yes(PyObject_GetAttr(object, requires_grad_name))) return false;
-  if (yes(ask(object, is_neg_name))) return false;
-  Tensor t;
-  if (exchange->read(object, &t)) return false;
-  if (t.ndim < 0 || t.ndim > most_dimensions || (t.ndim && (!t.strides || !t.shape)) || t.lanes != 1) return false;
-  // Storage may be gone, or smaller than it was when the tensor was made.
-  const int64_t reach = reach_of(t);
-  if (reach) {
-    PyObject *storage = ask(object, storage_name);
-    const int64_t bytes = storage ? number_of(ask(storage, nbytes_name)) : -1;
-    if (storage) Py_DecRef(storage);
-    const int64_t offset = number_of(ask(object, offset_name));
-    if (!t.data || bytes < 0 || offset < 0 || offset * (t.bits / 8) + reach > bytes) return false;
-  }
-  x.at = reinterpret_cast<uintptr_t>(t.data) + t.byte_offset;
-  const bool on_host = t.device_type == 1;
-  x.head = Head{tensor,     uint8_t(t.ndim),      uint8_t(writeable | (on_host || x.at % 16 ? 0 : aligned_16)),
-                0,          t.code << 8 | t.bits, t.device_type,
-                t.device_id};
-  for (int i = 0; i < t.ndim; ++i) x.sizes[i] = t.shape[i], x.sizes[t.ndim + i] = t.strides[i];
-  return true;
-}
-
-bool read_held(PyObject *object, Operand &x) {
-  PyObject *facts = PyObject_GetAttr(object, facts_name);
-  char *text = nullptr;
-  if (!facts || PyBytes_AsStringAndSize(facts, &text, &x.facts_bytes)) return false;
-  Py_DecRef(facts);  // the object keeps it
-  PyObject *address = PyObject_GetAttr(object, address_name);
-  if (!address) return false;
-  x.at = reinterpret_cast<uintptr_t>(PyLong_AsVoidPtr(address));
-  Py_DecRef(address);
-  if (x.facts_bytes > most_facts || PyErr_Occurred()) return false;
-  x.facts = text;
-  x.head = Head{held, uint8_t(x.facts_bytes), uint8_t(writeable | (x.at % 16 ? 0 : aligned_16)), 0, 0, 0, 0};
-  return true;
-}
-
-// An op's operands: how many, how many scalars, and which are written.
-struct Form {
-  int64_t id, slots, scalars;
-  uint64_t written;
-};
-
-// The facts of all operands of a call, one after the other.
-struct Key {
-  char bytes[8 + most_operands * (sizeof(Head) + most_facts)];
-  ptrdiff_t size;
-  uintptr_t at[most_operands];
-  uint64_t given, tensors;
-  Head first_tensor;
-
-  bool read(const Form &form, PyObject *const *operands) {
-    size = 8, given = tensors = 0;
-    memcpy(bytes, &form.id, 8);
-    bool records = true;
-    for (int64_t i = 0; i < form.slots; ++i) {
-      Operand x;
-      x.facts = nullptr;
-      PyObject *object = operands[i];
-      at[i] = 0;
-      if (object == &_Py_NoneStruct) {
-        bytes[size++] = none;
-        continue;
-      }
-      PyObject *type = type_of(object);
-      given |= uint64_t(1) << i;
-      if (type == array_type) {
-        if (!read_array(object, x)) return false;
-      } else if (exchange && (type == tensor_types[0] || type == tensor_types[1])) {
-        if (!tensors) {
-          const int state = tensor_state();
-          if (!state) return false;
-          records = state == 1;
-        }
-        if (!read_tensor(object, x, records)) return false;
-        if (!tensors) first_tensor = x.head;
-        tensors |= uint64_t(1) << i;
-      } else {
-        int known = 0;
-        while (known < held_count && held_types[known] != type) ++known;
-        if (known == held_count || !read_held(object, x)) return false;
-      }
-      at[i] = x.at;
-      if (!(form.written >> i & 1)) x.head.flags &= uint8_t(~writeable);
-      memcpy(bytes + size, &x.head, sizeof x.head);
-      size += ptrdiff_t(sizeof x.head);
-      const ptrdiff_t more = x.facts ? x.facts_bytes : ptrdiff_t(x.head.ndim) * 16;
-      memcpy(bytes + size, x.facts ? static_cast<const void *>(x.facts) : x.sizes, size_t(more));
-      size += more;
-    }
-    return true;
-  }
-  PyObject *object() const { return PyBytes_FromStringAndSize(bytes, size); }
-};
 
 // -- a prepared call -------------------------------------------------------------------------------------------------
 
@@ -282,7 +56,9 @@ struct Call {
   PyObject *workspaces;  // a dictionary by stream, of objects with address, nbytes and cleared
   PyObject *stream;      // a function that gives the stream of the moment
   int64_t *calls;        // where calls are counted; null: they are not
+  int64_t used;          // the time of the last call, by the clock below: those least recently used are forgotten
 };
+int64_t now;  // counts calls
 
 enum { not_apart = -1, elsewhere = -2, captured = -3, no_memory = -4 };
 
@@ -501,7 +277,8 @@ bool read_scalars(PyObject *const *given, int64_t count, double *values) {
 
 }  // namespace
 
-SHOWN int64_t tw_quick_abi_version(void) { return 5; }
+SHOWN int64_t tw_quick_abi_version(void) { return 6; }
+SHOWN int64_t tw_quick_now(void) { return ++now; }
 SHOWN int64_t tw_quick_sizes(int64_t which) {
   const int64_t sizes[] = {sizeof(Form), sizeof(Pointer), sizeof(Scalar), sizeof(Stage),
                            sizeof(Span), sizeof(Made),    sizeof(Call)};
@@ -557,38 +334,46 @@ SHOWN int tw_quick_tensors(PyObject *first, PyObject *second, const void *table,
   return 0;
 }
 
-// key(*operands) of a form: the facts as bytes, or None where an operand takes the long way.
+// key(options, *operands) of a form: ((options that are more than bytes), bytes), or None where Python must look.
 SHOWN PyObject *tw_quick_key(PyObject *self, PyObject *const *given, ptrdiff_t count) {
   auto &form = *static_cast<const Form *>(PyLong_AsVoidPtr(self));
   Key key;
-  if (count != form.slots || !key.read(form, given)) return longer_way();
-  return key.object();
+  if (count < 1 || !key.read(form, given[0], given + 1, count - 1)) return longer_way();
+  return Py_BuildValue("(NN)", key.strange_options(), key.object());
 }
 
-// call(calls, attributes, *scalars, *operands) of a form: the prepared call under the attributes and the facts of the
-// operands.  The result (several: a tuple), None where the longer way must be gone, or [status, stage, call] of a
-// launch that failed.
+// The prepared call under a key; null where there is none.  The result is borrowed from the dictionaries.
+PyObject *prepared(PyObject *calls, const Key &key) {
+  PyObject *strange = key.strange_options(), *bytes = strange ? key.object() : nullptr;
+  PyObject *alike = bytes ? PyDict_GetItemWithError(calls, strange) : nullptr;
+  PyObject *found = alike ? PyDict_GetItemWithError(alike, bytes) : nullptr;
+  if (bytes) Py_DecRef(bytes);
+  if (strange) Py_DecRef(strange);
+  return found;
+}
+
+// call(calls, options, *scalars, *operands) of a form: the prepared call under the options and the facts of the
+// operands, of which the last ones may be left out.  The result (several: a tuple), None where the longer way must be
+// gone, or [status, stage, call] of a launch that failed.
 SHOWN PyObject *tw_quick_call(PyObject *self, PyObject *const *given, ptrdiff_t count) {
   auto &form = *static_cast<const Form *>(PyLong_AsVoidPtr(self));
-  if (count != 2 + form.scalars + form.slots) return longer_way();
   double scalars[most_scalars];
   PyObject *const *operands = given + 2 + form.scalars;
+  const int64_t given_operands = count - 2 - form.scalars;
   Key key;
-  if (!read_scalars(given + 2, form.scalars, scalars) || !key.read(form, operands)) return longer_way();
-  PyObject *bytes = key.object();
-  if (!bytes) return longer_way();
-  // Both lookups after everything that may run Python, which may change the dictionaries.
-  PyObject *alike = PyDict_GetItemWithError(given[0], given[1]);
-  PyObject *known = alike ? PyDict_GetItemWithError(alike, bytes) : nullptr;
-  Py_DecRef(bytes);
+  if (given_operands < 0 || !read_scalars(given + 2, form.scalars, scalars) ||
+      !key.read(form, given[1], operands, given_operands))
+    return longer_way();
+  PyObject *known = prepared(given[0], key);  // after everything that may run Python, which may change dictionaries
   if (!known) return longer_way();
-  auto &call = *static_cast<const Call *>(PyLong_AsVoidPtr(known));
+  auto &call = *static_cast<Call *>(PyLong_AsVoidPtr(known));
   Py_IncRef(known);  // others may change the dictionaries meanwhile
   Results results;
   int status = not_apart, failed = 0;
   if (sound(call, form, key) && results.make(call, operands, key))
     status = call.current ? run_on_device(call, key, scalars, &failed) : run_on_host(call, key, scalars, &failed);
   if (!status && call.calls) ++*call.calls;
+  call.used = ++now;
   PyObject *answer = nullptr;
   if (status > 0) answer = Py_BuildValue("[iiO]", status, failed, known);
   else if (status < 0) answer = longer_way();

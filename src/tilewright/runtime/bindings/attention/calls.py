@@ -27,6 +27,7 @@ _NAMES = tuple(one.name for one in SLOTS)
 _ALIGNED = {True: "top_left", "top_left": "top_left", "bottom_right": "bottom_right"}
 _HALF = (1 << 32) - 1
 _NO_ARRAYS = (list, tuple, int, float, dict, set, str, bytes)
+PLAIN = (1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)  # the scalars of a call that gives none
 _MOST = 1e38  # scales and caps: they, and one over them, are numbers of fp32
 
 
@@ -71,7 +72,7 @@ def _window(causal: Any, window: Any) -> tuple[str, tuple[int, int]]:
     return align, (left, right)
 
 
-def _sinks(sink: Any) -> tuple[int, Any]:
+def sinks(sink: Any) -> tuple[int, Any]:
     """First keys that stay visible, and logits: a number, an array, or both as a pair."""
     if sink is None:
         return 0, None
@@ -84,7 +85,8 @@ def _sinks(sink: Any) -> tuple[int, Any]:
     return 0, sink
 
 
-def _pages(page_table: Any) -> dict[str, Any]:
+def pages(page_table: Any) -> tuple[Any, Any, Any]:
+    """Page numbers, and where they are of all sequences one behind the other, the starts and last lengths."""
     if isinstance(page_table, (tuple, list)):
         if len(page_table) != 3:
             message = f"page_table is {len(page_table)} arrays"
@@ -93,8 +95,8 @@ def _pages(page_table: Any) -> dict[str, Any]:
         for name, one in (("indptr", indptr), ("indices", indices), ("last", last)):
             if one is None:
                 raise bad("page-lookup", f"{name} of page_table is None", "None", "give (indptr, indices, last)")
-        return {"page_table": indices, "page_indptr": indptr, "page_last": last}
-    return {"page_table": page_table}
+        return indices, indptr, last
+    return page_table, None, None
 
 
 def _halves(name: str, value: Any) -> tuple[float, float]:
@@ -109,6 +111,9 @@ def _seed(dropout: float, seed: Any) -> tuple[Any, tuple[float, float, float, fl
     """An array of seed and offset, or the halves of both."""
     none = (0.0, 0.0, 0.0, 0.0)
     if not dropout:
+        if seed is not None:
+            raise bad("seed", f"seed is {shown(seed)} and dropout is 0: nothing reads it", shown(seed),
+                      "leave seed out, or give dropout")  # fmt: skip
         return None, none
     if seed is None:
         raise bad("seed", f"dropout is {shown(dropout)} and there is no seed", "None",
@@ -122,6 +127,23 @@ def _seed(dropout: float, seed: Any) -> tuple[Any, tuple[float, float, float, fl
     return None, (*_halves("seed", seed), 0.0, 0.0)
 
 
+def scalars(scale: Any, softcap: Any, dropout: Any, seed: Any) -> tuple[Any, tuple[float, ...]]:
+    """An array of seed and offset where there is one, and the numbers of a call, in the order of its scalars."""
+    if scale is None:
+        scale = 1.0
+    else:
+        remedy = "use a number between -1e38 and 1e38, or leave it out: 1 / sqrt(head size)"
+        scale = _in_range("scale", scale, -_MOST, _MOST, remedy)
+    if softcap is None:
+        softcap = 0.0
+    else:
+        remedy = "use a number over 0, from 1e-38 to below 1e38, or leave it out: 0 makes all scores 0"
+        softcap = _in_range("softcap", softcap, 1 / _MOST, _MOST, remedy)
+    dropout = _in_range("dropout", dropout, 0.0, 1.0, "use 0 or more, and less than 1")
+    seeds, halves = _seed(dropout, seed)
+    return seeds, (scale, softcap, dropout, *halves)
+
+
 def _in_range(name: str, value: Any, low: float, high: float, remedy: str) -> float:
     """A number of any library as a float, from `low` to below `high`."""
     number = scalar(name, value)
@@ -133,48 +155,42 @@ def _in_range(name: str, value: Any, low: float, high: float, remedy: str) -> fl
 def _layouts(layout: Any, kv_layout: Any, page_table: Any) -> tuple[str, str]:
     """How q lies, and how keys, values or their pages do."""
     layout = known_layout(layout, LAYOUTS)
+    kv_layout = "" if kv_layout is None else kv_layout
     if page_table is not None:
-        return layout, known_layout(kv_layout or "", PAGE_LAYOUTS)
+        return layout, known_layout(kv_layout, PAGE_LAYOUTS)
     if isinstance(kv_layout, str) and kv_layout.lower() in PAGE_LAYOUTS:
         message = f"kv_layout is {kv_layout!r}, which is how pages lie, and there is no page_table"
         raise bad("layout-name", message, kv_layout, f"give page_table, or use {' or '.join(LAYOUTS)}")
-    return layout, known_layout(kv_layout or layout, LAYOUTS)
+    return layout, known_layout(layout if isinstance(kv_layout, str) and not kv_layout else kv_layout, LAYOUTS)
 
 
 def forward(q: Any, k: Any, v: Any, **given: Any) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
     """`tw.attention`'s call."""
     layout, kv_layout = _layouts(given["layout"], given["kv_layout"], given["page_table"])
     align, window = _window(given["causal"], given["window"])
-    sink_keys, sink = _sinks(given["sink"])
-    softcap, dropout, scale = given["softcap"], given["dropout"], given["scale"]
-    if softcap is not None:
-        remedy = "use a number over 0, from 1e-38 to below 1e38, or leave it out: 0 makes all scores 0"
-        softcap = _in_range("softcap", softcap, 1 / _MOST, _MOST, remedy)
-    if scale is not None:
-        remedy = "use a number between -1e38 and 1e38, or leave it out: 1 / sqrt(head size)"
-        scale = _in_range("scale", scale, -_MOST, _MOST, remedy)
-    dropout = _in_range("dropout", dropout, 0.0, 1.0, "use 0 or more, and less than 1")
-    seed, halves = _seed(dropout, given["seed"])
-    k_scale, v_scale = _scales(k, given["kv_scales"])
+    sink_keys, sink = sinks(given["sink"])
+    if sink_keys and window[0] < 0:
+        raise bad("sink", f"sink is {sink_keys} and no window bounds keys on the left: nothing reads it", sink_keys,
+                  "leave sink out, or give window=(left, right)")  # fmt: skip
+    scale, softcap, dropout = (given[name] is not None for name in ("scale", "softcap", "seed"))
+    seed, numbers = scalars(given["scale"], given["softcap"], given["dropout"], given["seed"])
+    table, indptr, last = pages(given["page_table"])
+    k_scale, v_scale = scales(k, given["kv_scales"])
     operands = _placed(
         q=q, k=k, v=v, mask=given["mask"], bias=given["bias"], alibi=given["alibi"], sink=sink,
         starts_q=given["starts_q"], starts_k=given["starts_k"], lengths_q=given["lengths_q"],
-        lengths_k=given["lengths_k"], **_pages(given["page_table"]), q_scale=_scale("q_scale", given["q_scale"], q),
-        k_scale=k_scale, v_scale=v_scale, seed=seed, out=given["out"],
+        lengths_k=given["lengths_k"], page_table=table, page_indptr=indptr, page_last=last,
+        q_scale=scale_of("q_scale", given["q_scale"], q), k_scale=k_scale, v_scale=v_scale, seed=seed, out=given["out"],
     )  # fmt: skip
     attributes = Attributes(
         family="forward", layout=layout, kv_layout=kv_layout, align=align, window=window, sink_keys=sink_keys,
-        scaled=scale is not None, softcap=softcap is not None, dropout=bool(dropout),
+        scaled=scale, softcap=softcap, dropout=dropout,
         page_size=_optional("page_size", given["page_size"]),
         longest=(_longest("longest_q", given["longest_q"]), _longest("longest_k", given["longest_k"])),
         scale_block=_optional("scale_block", given["scale_block"]), splits=_optional("splits", given["splits"]),
         lse=switch("return_lse", given["return_lse"]), out_dtype=given["out_dtype"],
     )  # fmt: skip
-    return (
-        operands,
-        (1.0 if scale is None else scale, 0.0 if softcap is None else softcap, dropout, *halves),
-        tuple(attributes),
-    )
+    return operands, numbers, tuple(attributes)
 
 
 def _longest(name: str, value: Any) -> int:
@@ -191,16 +207,16 @@ def _optional(name: str, value: Any) -> int:
     return number
 
 
-def _scales(keys: Any, value: Any) -> tuple[Any, Any]:
+def scales(keys: Any, value: Any) -> tuple[Any, Any]:
     """Those of k and v; numbers become arrays that lie where the keys do."""
     if value is None:
         return None, None
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise bad("scales-both", f"kv_scales is {shown(value)}", shown(value), "give (k_scale, v_scale)")
-    return _scale("k_scale", value[0], keys), _scale("v_scale", value[1], keys)
+    return scale_of("k_scale", value[0], keys), scale_of("v_scale", value[1], keys)
 
 
-def _scale(name: str, value: Any, beside: Any) -> Any:
+def scale_of(name: str, value: Any, beside: Any) -> Any:
     """A number as an array of no dimensions, of the library and place of the operand it is for."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.generic)):
         return value
@@ -224,7 +240,7 @@ def append(cache_k: Any, cache_v: Any, k: Any, v: Any, **given: Any) -> tuple[Op
         )
     if given["q"] is None and given["q_out"] is not None:
         raise bad("shape-queries", "q_out is given and q is not", "None", "give q too, or leave q_out out")
-    k_scale, v_scale = _scales(cache_k, given["kv_scales"])
+    k_scale, v_scale = scales(cache_k, given["kv_scales"])
     operands = _placed(
         q=given["q"], k=k, v=v, lengths=given["lengths"], lengths_new=given["lengths_new"],
         page_table=given["page_table"], cos=cos, sin=sin, k_scale=k_scale, v_scale=v_scale, cache_k=cache_k,
@@ -232,4 +248,4 @@ def append(cache_k: Any, cache_v: Any, k: Any, v: Any, **given: Any) -> tuple[Op
     )  # fmt: skip
     attributes = Attributes(family="append", layout=layout, kv_layout=kv_layout, rotary=kind,
                             scale_block=_optional("scale_block", given["scale_block"]))  # fmt: skip
-    return operands, (1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0), tuple(attributes)
+    return operands, PLAIN, tuple(attributes)

@@ -16,7 +16,7 @@ from tilewright.runtime.bindings.conv.operands import SLOTS, bad, fixed, switch,
 from tilewright.runtime.bindings.conv.request import Attributes
 from tilewright.runtime.requests import Operands, Request, Sample, Slot, StageRequest
 
-__all__ = ["BINDING", "Attributes", "bound", "two"]
+__all__ = ["BINDING", "Attributes", "bound", "settled", "two"]
 
 
 def two(ds: Any) -> tuple[Any, Any]:
@@ -39,6 +39,21 @@ def bound(variant: str, first: Any, second: Any, bias: Any, ds: Any, out: Any) -
     if variant == "backward_weight":
         return (first, None, second, bias, d0, d1, out)
     return (first, second, None, bias, d0, d1, out)
+
+
+def settled(options: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The attributes of a call from its options, which may hold numbers of any library; the first that is none is an
+    error."""
+    given = Attributes(*options)
+    attributes = given._replace(
+        stride=fixed("stride", given.stride),
+        padding=fixed("padding", given.padding),
+        dilation=fixed("dilation", given.dilation),
+        groups=whole_number("groups", given.groups),
+        shape=None if given.shape is None else fixed(request.SHAPES.get(given.variant, "shape"), given.shape),
+        deterministic=switch("deterministic", given.deterministic),
+    )
+    return tuple(attributes)
 
 
 class ConvBinding(BindingDefaults):
@@ -66,19 +81,10 @@ class ConvBinding(BindingDefaults):
         deterministic: bool = False,
     ) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
         """The arrays as the function of the direction takes them: x and w, dy and w, or x and dy."""
-        attributes = Attributes(
-            variant,
-            fixed("stride", stride),
-            fixed("padding", padding),
-            fixed("dilation", dilation),
-            whole_number("groups", groups),
-            layout,
-            None if shape is None else fixed("shape", shape),
-            epilogue,
-            out_dtype,
-            switch("deterministic", deterministic),
-        )
-        return bound(variant, first, second, bias, ds, out), (), tuple(attributes)
+        options = (
+            variant, stride, padding, dilation, groups, layout, shape, epilogue, out_dtype, deterministic
+        )  # fmt: skip
+        return bound(variant, first, second, bias, ds, out), (), settled(options)
 
     def bind_kernel(
         self, spec: KernelSpec, first: Any, second: Any, third: Any = None, *, out: Any = None, **others: Any
