@@ -94,7 +94,7 @@ def test_few_rows_that_do_not_lie_along_k_are_cut_into_parts(layout: str, m: int
     tiles, steps = -(-m // chosen.schedule.tile[0]) * -(-n // chosen.schedule.tile[1]), -(-k // chosen.schedule.tile[2])
     held = gemm_estimate_wide.held(chosen)
     assert held > 1
-    assert gemm_estimate_wide.balanced(tiles, steps, 132, 132 * held, chosen.schedule) > 1
+    assert gemm_estimate_wide.balanced(tiles, steps, 132, 132 * held, chosen) > 1
 
 
 def test_its_error_bound_is_that_of_inputs_with_eleven_bits() -> None:

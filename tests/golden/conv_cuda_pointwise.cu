@@ -8,6 +8,16 @@
 
 namespace {
 struct Config {
+  struct Arch {
+    static constexpr auto processors = 132;
+    static constexpr auto most_processors = 144;
+    static constexpr auto shared_bytes = 232448;
+    static constexpr auto plain_macs = 170000000000.0;
+    static constexpr auto wide_macs = 600000000000.0;
+    static constexpr auto wide_bytes = 45000000000.0;
+    static constexpr auto meet = 3e-06;
+    static constexpr auto sums = 2500000000000.0;
+  };
   using A = tw::bf16;
   using B = A;
   using C = tw::bf16;

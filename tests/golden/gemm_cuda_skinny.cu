@@ -7,6 +7,16 @@
 
 namespace {
 struct Config {
+  struct Arch {
+    static constexpr auto processors = 108;
+    static constexpr auto most_processors = 128;
+    static constexpr auto shared_bytes = 166912;
+    static constexpr auto plain_macs = 60472636815.920395;
+    static constexpr auto wide_macs = 369032258064.5161;
+    static constexpr auto wide_bytes = 31946107784.431137;
+    static constexpr auto meet = 4.212765957446809e-06;
+    static constexpr auto sums = 1061979166666.6667;
+  };
   using A = tw::fp16;
   using B = tw::fp16;
   using C = tw::fp16;

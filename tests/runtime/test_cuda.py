@@ -186,12 +186,13 @@ def test_split_k_of_tf32_counts_the_blocks_a_multiprocessor_holds(fake: ctypes.C
     problem = GemmProblem(102, 4480, 2080, "tf32", dtype_c="fp32", layout="rrr")
     stages = 2 + held  # a kernel of its own: what it was told of its multiprocessors is kept
     schedule = multistage(problem.signature, 64, 64, 64, (2, 2), stages, dealing="split_k")
+    kernel = KernelSpec("gemm", problem.signature, schedule, "sm_90a")
     registry = registry_with(problem, schedule)
     for m, n, k in ((102, 4480, 2080), (3, 6272, 2048), (4, 11840, 512), (64, 512, 640), (30, 70, 100)):
         registry.run("gemm", there(ones(m, k).astype(np.float32)), there(ones(k, n).astype(np.float32)), math="tf32")
         seen = fake.fake_cuda_last().contents
         tiles, steps = -(-m // 64) * -(-n // 64), -(-k // 16)
-        parts = balanced(tiles, steps, 132, 132 * held, schedule)
+        parts = balanced(tiles, steps, 132, 132 * held, kernel)
         assert (seen.grid[0], numbers(seen, 10)[9]) == (tiles * parts, parts), (m, n, k)
         assert tiles * parts <= max(tiles, 132 * held)
         assert held < 4 or k < 1000 or parts > 1, (m, n, k)

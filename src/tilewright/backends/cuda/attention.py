@@ -12,6 +12,7 @@ from typing import Any
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import KernelsDefaults, Promises
 from tilewright.backends.cuda import attention_estimate
+from tilewright.backends.cuda.arch_facts import arch_facts
 from tilewright.backends.cuda.pipelines import COMPILE_MEMORY, Fields, Pipeline, flag
 from tilewright.ops.attention import nvidia_fp8, nvidia_latent, nvidia_mma
 from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
@@ -82,7 +83,7 @@ class CudaAttention(KernelsDefaults):
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
         found = PIPELINES[spec.schedule.pipeline]
-        return {**found._asdict(), "fields": found.fields(spec)}
+        return {**found._asdict(), "fields": found.fields(spec), "arch": arch_facts(spec.arch)}
 
     def estimate(self, spec: KernelSpec, problem: AttentionProblem, threads: int) -> float:
         return attention_estimate.seconds(spec, problem)

@@ -12,6 +12,7 @@ from typing import Any
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import KernelsDefaults, Promises
 from tilewright.backends.cuda import conv_estimate, conv_pointwise
+from tilewright.backends.cuda.arch_facts import arch_facts
 from tilewright.backends.cuda.pipelines import COMPILE_MEMORY, Fields, Pipeline, flag
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
@@ -185,7 +186,7 @@ class CudaConv(KernelsDefaults):
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
         found, name = PIPELINES[spec.schedule.pipeline], spec.schedule.pipeline
         copies = "" if name not in IN_COPIES else flag(fills_up(name))
-        return {**found._asdict(), "fields": found.fields(spec), "copies": copies}
+        return {**found._asdict(), "fields": found.fields(spec), "copies": copies, "arch": arch_facts(spec.arch)}
 
     def estimate(self, spec: KernelSpec, problem: ConvProblem, threads: int) -> float:
         return conv_estimate.seconds(spec, problem)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright.backends.base import KernelsDefaults, Promises
 from tilewright.backends.cuda import gemm_estimate
+from tilewright.backends.cuda.arch_facts import arch_facts
 from tilewright.backends.cuda.gemm_native import NATIVE
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import nvidia_multistage, nvidia_schedules
@@ -31,6 +32,7 @@ class CudaGemm(KernelsDefaults):
         tma = h if isinstance(h, TmaWsSchedule) else None
         staged = h if isinstance(h, TmaWsSchedule | MultistageSchedule) else None
         return {
+            "arch": arch_facts(spec.arch),
             "pipeline": h.pipeline,
             "header": "gpu/gemm_loops.h" if isinstance(h, GpuLoopsSchedule) else f"cuda/gemm_{h.pipeline}.h",
             "stages": staged.stages if staged else 0,

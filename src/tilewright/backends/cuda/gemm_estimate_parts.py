@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
-MEET, SUMS, MOST_PARTS, LEAST_STEPS = 3e-6, 2.5e12, 16, 4  # cuda/deal.h
+from tilewright.arch import fitted
+from tilewright.arch.rates import Cycles, Memory, UnitCache, UnitFma, UnitMmaTf32
+
+MOST_PARTS, LEAST_STEPS = 16, 4  # cuda/deal.h
+
+
+class Constants(NamedTuple):
+    """What the host counts with: `gemm_parts` of the fits in the arch table; kernels are told (arch_facts.py)."""
+
+    plain_macs: UnitFma  # a second, of one multiprocessor: of fp32
+    wide_macs: UnitMmaTf32  # of tf32
+    wide_bytes: UnitCache  # that it takes in, a second
+    meet: Cycles  # all parts there
+    sums: Memory  # bytes a second that change hands
+
+
+@lru_cache(maxsize=64)
+def constants(arch: str) -> Constants:
+    return fitted("gemm_parts", Constants, arch)
 
 
 class Step(NamedTuple):
@@ -19,7 +38,7 @@ def up(x: int, y: int) -> int:
     return -(-x // y)
 
 
-def balanced(tiles: int, steps: int, units: int, room: int, one: Step) -> int:
+def balanced(tiles: int, steps: int, units: int, room: int, one: Step, c: Constants) -> int:
     """Parts of k as `Dealing::balanced` in cuda/deal.h has them."""
     best, least = 1, float("inf")
     for parts in range(1, MOST_PARTS + 1):
@@ -28,7 +47,7 @@ def balanced(tiles: int, steps: int, units: int, room: int, one: Step) -> int:
         high = up(tiles * parts, units)
         taken = up(steps, parts) * one.seconds * (high if high > 1 else one.alone)
         if parts > 1:
-            taken += MEET + tiles * parts * one.results * 8 / SUMS
+            taken += c.meet + tiles * parts * one.results * 8 / c.sums
         if taken < least:
             best, least = parts, taken
     return up(steps, up(steps, best))

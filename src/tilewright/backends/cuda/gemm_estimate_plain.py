@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tilewright.arch import all_archs
 from tilewright.arch.rates import Cycles, Launch, Memory, UnitCache, UnitClock
-from tilewright.backends.cuda.gemm_estimate_parts import Step, balanced, up
+from tilewright.backends.cuda.gemm_estimate_parts import Step, balanced, constants, up
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import nvidia_multistage as multistage
 from tilewright.ops.gemm.problem import GemmProblem
@@ -16,7 +16,7 @@ from tilewright.ops.gemm.schedule import MultistageSchedule
 PER_STEP, PER_PIECE, PER_SINGLE = 40, 4, 6
 LONELY, LONELY_WIDE = 1.2, 2.0  # what four warps alone take, with up to 64 sums a thread and with more
 STREAMED = 1.05  # what a step of stream_k takes, whose loop around the main one costs registers
-STEP_MACS, ALONE = 1.7e11, 1.2  # a second: what the host counts with as it deals out parts (gpu/multistage_shape.h)
+ALONE = 1.2  # how much longer a step takes alone, as the host counts it (gpu/multistage_shape.h)
 
 
 class Constants(NamedTuple):
@@ -51,8 +51,9 @@ def facts(spec: KernelSpec, problem: GemmProblem) -> PlainFacts:
     units, warps = all_archs()[spec.arch].compute_units, along_m * along_n
     tiles, steps = up(problem.m, m) * up(problem.n, n) * problem.batch, max(1, up(problem.k, k))
     held = multistage.plain_together(m * n // (32 * warps), 32 * warps)
-    step = Step(m * n * k / STEP_MACS, ALONE, m * n)
-    parts = balanced(tiles, steps, units, units * held, step) if schedule.dealing == "split_k" else 1
+    counts = constants(spec.arch)
+    step = Step(m * n * k / counts.plain_macs, ALONE, m * n)
+    parts = balanced(tiles, steps, units, units * held, step, counts) if schedule.dealing == "split_k" else 1
     blocks = up(tiles * parts, units)
     high, fills, deep, takes = _together(blocks, held, warps, m * n), up(blocks, held), up(steps, parts), 0
     if schedule.dealing == "stream_k":

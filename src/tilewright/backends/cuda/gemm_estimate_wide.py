@@ -20,7 +20,7 @@ from tilewright.ops.gemm import nvidia_multistage as multistage
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import MultistageSchedule
 
-STEP_MACS, STEP_BYTES, ALONE = 6e11, 4.5e10, 1.5  # what the host counts with as it deals out parts
+ALONE = 1.5  # how much longer a step takes alone, as the host counts it (gpu/multistage_shape.h)
 
 
 class Constants(NamedTuple):
@@ -60,7 +60,7 @@ def facts(spec: KernelSpec, problem: GemmProblem) -> WideFacts:
     (m, n, k), (along_m, along_n, _) = schedule.tile, schedule.warp_grid
     units, most = all_archs()[spec.arch].compute_units, held(spec)
     tiles, steps = up(problem.m, m) * up(problem.n, n) * problem.batch, max(1, up(problem.k, k))
-    cut = balanced(tiles, steps, units, units * most, schedule) if schedule.dealing == "split_k" else 1
+    cut = balanced(tiles, steps, units, units * most, spec) if schedule.dealing == "split_k" else 1
     blocks = up(tiles * cut, units)
     together = min(most, blocks)
     through = 0.0
@@ -81,11 +81,11 @@ def facts(spec: KernelSpec, problem: GemmProblem) -> WideFacts:
     )
 
 
-def balanced(tiles: int, steps: int, units: int, room: int, schedule: MultistageSchedule) -> int:
+def balanced(tiles: int, steps: int, units: int, room: int, spec: KernelSpec) -> int:
     """Parts of k that the host deals out."""
-    m, n, k = schedule.tile
-    step = Step(max(m * n * k / STEP_MACS, (m + n) * k * 4 / STEP_BYTES), ALONE, m * n)
-    return parts.balanced(tiles, steps, units, room, step)
+    (m, n, k), c = spec.schedule.tile, parts.constants(spec.arch)
+    step = Step(max(m * n * k / c.wide_macs, (m + n) * k * 4 / c.wide_bytes), ALONE, m * n)
+    return parts.balanced(tiles, steps, units, room, step, c)
 
 
 def seconds(c: Constants, f: WideFacts, most: Callable[[float, float], float]) -> float:

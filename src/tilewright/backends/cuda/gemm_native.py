@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tilewright.arch import Arch
+from tilewright.backends.cuda import gemm_estimate_parts
 from tilewright.backends.cuda.gemm_estimate import constants
 from tilewright.backends.gemm_native import PROBLEM, problem_numbers
 from tilewright.backends.native import Described
@@ -60,6 +61,7 @@ class CudaGemmNative:
     def rates(self, arch: Arch) -> Mapping[str, float]:
         whole = constants(arch.name)._asdict()
         parts = {name: whole.pop(name)._asdict() for name in ("plain", "wide")}
+        parts["parts"] = gemm_estimate_parts.constants(arch.name)._asdict()
         return whole | {f"{part}_{name}": value for part, each in parts.items() for name, value in each.items()}
 
 

@@ -10,6 +10,7 @@ namespace cuda_gemm {
 // Constants of the arch table (arch/fits.json); what each means stands in backends/cuda/gemm_estimate*.py.
 // clang-format off
 #define TW_SELECT_CUDA_GEMM_RATES(X) \
+  X(parts_plain_macs) X(parts_wide_macs) X(parts_wide_bytes) X(parts_meet) X(parts_sums) \
   X(start) X(memory) X(cache) X(astray) X(macs) X(one_cache) X(fill) X(leave) X(leave_least) X(sheet) X(wide_sheet) \
   X(singles) X(hidden) X(hidden_least) X(over) X(soft) X(per_step) X(per_neighbour) X(turned) X(rate_floor) \
   X(rate_columns) X(rate_rows) X(hand_over) X(exchange) X(neighbour) X(meet) X(sums) X(copy_start) X(copy) \

@@ -39,15 +39,15 @@ struct Step {
 };
 
 // Parts of k as `Dealing::balanced` in cuda/deal.h has them.
-inline int64_t balanced(int64_t tiles, int64_t steps, int64_t units, int64_t room, Step step, int64_t results) {
-  constexpr double meet = 3e-6, sums = 2.5e12;
+inline int64_t balanced(const Rates &r, int64_t tiles, int64_t steps, int64_t units, int64_t room, Step step,
+                        int64_t results) {
   int64_t best = 1;
   double least = __builtin_inf();
   for (int64_t parts = 1; parts <= 16; ++parts) {
     if (parts > 1 && (tiles * parts > room || parts * 4 > steps)) break;
     const int64_t high = ceil_div(tiles * parts, units);
     double taken = double(ceil_div(steps, parts)) * step.seconds * (high > 1 ? double(high) : step.alone);
-    if (parts > 1) taken += meet + double(tiles * parts * results * 8) / sums;
+    if (parts > 1) taken += r.parts_meet + double(tiles * parts * results * 8) / r.parts_sums;
     if (taken < least) best = parts, least = taken;
   }
   return ceil_div(steps, ceil_div(steps, best));
@@ -126,8 +126,8 @@ inline double plain_seconds(const Schedule &s, const Asked &x) {
   const int64_t results = s.tile_m * s.tile_n, units = x.arch.compute_units, threads = 32 * warps(s);
   const int64_t tiles = tiles_of(s, p), steps = larger(1, ceil_div(p.k, s.tile_k));
   const int64_t held = larger(1, (results / threads <= 64 ? 512 : 256) / threads);
-  const Step step{double(results * s.tile_k) / 1.7e11, 1.2};
-  const int64_t parts = s.dealing == split_k ? balanced(tiles, steps, units, units * held, step, results) : 1;
+  const Step step{double(results * s.tile_k) / r.parts_plain_macs, 1.2};
+  const int64_t parts = s.dealing == split_k ? balanced(r, tiles, steps, units, units * held, step, results) : 1;
   const int64_t blocks = ceil_div(tiles * parts, units);
   double high = plain_together(blocks, held, warps(s), results), left = double(results * blocks);
   int64_t fills = ceil_div(blocks, held), deep = ceil_div(steps, parts), takes = 0;
@@ -160,8 +160,8 @@ inline double wide_seconds(const Schedule &s, const Asked &x) {
   const int64_t room = (x.arch.scratch_bytes + 1024) / (s.shared_bytes + 1024);
   const int64_t most = larger(1, smaller(larger(1, (roomy ? 512 : 384) / threads), room));
   const int64_t tiles = tiles_of(s, p), steps = larger(1, ceil_div(p.k, k));
-  const Step counted{slower(double(m * n * k) / 6e11, double((m + n) * k * 4) / 4.5e10), 1.5};
-  const int64_t parts = s.dealing == split_k ? balanced(tiles, steps, units, units * most, counted, m * n) : 1;
+  const Step counted{slower(double(m * n * k) / r.parts_wide_macs, double((m + n) * k * 4) / r.parts_wide_bytes), 1.5};
+  const int64_t parts = s.dealing == split_k ? balanced(r, tiles, steps, units, units * most, counted, m * n) : 1;
   const int64_t blocks = ceil_div(tiles * parts, units), together = smaller(most, blocks);
   double through = 4.0 * double(m) * double(k) * (double(s.warps_n) + 4 / double(s.vector_a));
   through += 4.0 * double(n) * double(k) * (double(s.warps_m) + 4 / double(s.vector_b));

@@ -8,7 +8,7 @@ template <class Config> struct HostAttentionShares : HostAttentionWs<Config> {
   using Args = tw_attention_args;
   using S = AttentionWs<Config>;
   using Like = HostAttentionWs<Config>;
-  static constexpr int most_blocks = 144 * S::together;  // no sm_90 GPU has more multiprocessors
+  static constexpr int most_blocks = Config::Arch::most_processors * S::together;
   static constexpr int64_t clear_bytes = most_blocks * 4;
   static constexpr int64_t most_rows = 64;
 

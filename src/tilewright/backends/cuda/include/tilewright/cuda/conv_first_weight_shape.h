@@ -41,7 +41,7 @@ template <class Config> struct FirstWeight {
   using In = typename Config::A;
   static constexpr int Rows = Config::window, N = 8 * Rows, Each = Config::lines, Stages = Config::stages;
   static constexpr int groups = 2, summing = groups * 128, spreading = 224, threads = summing + spreading + 32;
-  static constexpr int line = 16, barriers = 256, most_shared = 227 * 1024;
+  static constexpr int line = 16, barriers = 256, most_shared = Config::Arch::shared_bytes;
 #ifdef TW_ON_GPU
   // Where the sums of a line begin in a part.
   static TW_GPU long long place(const FirstWeightArgs &x, int m, int plane, int line) {

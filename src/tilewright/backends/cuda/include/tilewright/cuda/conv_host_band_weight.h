@@ -63,7 +63,7 @@ template <class Config> struct HostConvBandWeight {
   }
 
  private:
-  static constexpr int most_processors = 144;
+  static constexpr int most_processors = Config::Arch::most_processors;
 
   // As many groups as lie in 64 channels and in 64 filters; walks begin at whole 16 bytes.  0: none do.
   static int64_t merged_groups(const tw_conv_args &x) {

@@ -68,7 +68,7 @@ template <class Config> struct HostConvDepthwise {
 
  private:
   static constexpr int64_t V_bytes = G::V * int64_t(sizeof(In));
-  static constexpr int most_processors = 144;
+  static constexpr int most_processors = Config::Arch::most_processors;
 
   static int64_t taps(const tw_conv_args &x) { return x.window[0] * x.window[1] * x.window[2]; }
   static const int64_t *written(const tw_conv_args &x) { return data ? x.size : x.out; }

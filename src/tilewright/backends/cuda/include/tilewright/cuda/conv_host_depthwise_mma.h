@@ -68,8 +68,9 @@ template <class Config> struct HostConvDepthwiseMma {
   }
 
  private:
-  static constexpr int64_t most_processors = 144, usual_processors = 132, most_planes = 7, most_rows = 7,
-                           most_columns = 8, least_taps = 16, most_box = 256, most_lines = 32, beside = 2048;
+  static constexpr int64_t most_processors = Config::Arch::most_processors, usual_processors = Config::Arch::processors,
+                           most_planes = 7, most_rows = 7, most_columns = 8, least_taps = 16, most_box = 256,
+                           most_lines = 32, beside = 2048;
 
   // Tiles of whole rows of an image: how many rows of results, their 16s of pixels; no lines: none fit.
   struct Tiles {

@@ -79,7 +79,8 @@ template <class Config> struct HostConvDepthwiseTile {
   }
 
  private:
-  static constexpr int most_processors = 144, usual_processors = 132, most_planes = 7, most_waves = 2;
+  static constexpr int most_processors = Config::Arch::most_processors, usual_processors = Config::Arch::processors;
+  static constexpr int most_planes = 7, most_waves = 2;
   static constexpr int64_t bytes_in = 35, bytes_moved = 18, latency = 1500,
                            a_row = 64;  // of one multiprocessor, a cycle
 

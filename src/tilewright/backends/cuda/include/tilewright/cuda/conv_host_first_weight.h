@@ -70,8 +70,9 @@ template <class Config> struct HostConvFirstWeight {
   }
 
  private:
-  static constexpr int64_t most_processors = 144, usual_processors = 132, latency = 1500, most_channels = 8,
-                           most_width = 64, most_stride = 8, most_high = 16, most_segment = 256;
+  static constexpr int64_t most_processors = Config::Arch::most_processors, usual_processors = Config::Arch::processors,
+                           latency = 1500, most_channels = 8, most_width = 64, most_stride = 8, most_high = 16,
+                           most_segment = 256;
 
   // Stages of results: across, and down; 0 where none fits.
   struct Stage {

@@ -10,7 +10,7 @@ template <class Config> struct HostConvGather {
   using In = typename Config::A;
   using C = typename Config::C;
   using S = ConvGather<Config>;
-  using Deals = Dealing<S>;
+  using Deals = Dealing<S, typename Config::Arch>;
   static constexpr bool forward = S::variant == ConvVariant::forward, data = S::variant == ConvVariant::backward_data,
                         weight = S::variant == ConvVariant::backward_weight;
   static constexpr int64_t clear_bytes = Deals::clear_bytes, most = most_size / 2;

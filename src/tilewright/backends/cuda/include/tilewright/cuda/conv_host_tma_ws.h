@@ -18,7 +18,7 @@ template <class Config> struct HostConvTmaWs {
   using In = typename Config::A;
   using C = typename Config::C;
   using S = ConvWs<Config>;
-  using Deals = Dealing<S>;
+  using Deals = Dealing<S, typename Config::Arch>;
   static constexpr bool forward = S::variant == ConvVariant::forward, data = S::variant == ConvVariant::backward_data,
                         weight = S::variant == ConvVariant::backward_weight;
   static constexpr int64_t clear_bytes = Deals::clear_bytes;
@@ -103,7 +103,8 @@ template <class Config> struct HostConvTmaWs {
   static bool fills_up(const tw_conv_args &x) {
     if (weight || Config::merged || comes_filled<Config> || x.channels % whole_row == 0) return false;
     const int64_t *to = data ? x.size : x.out, columns = data ? x.channels : x.filters;
-    const int64_t deep = ceil_div(data ? x.filters : x.channels, S::BK), usual_processors = 132, many = 600;
+    const int64_t deep = ceil_div(data ? x.filters : x.channels, S::BK), usual_processors = Config::Arch::processors,
+                  many = 600;
     const int64_t tiles = ceil_div(x.batch * to[0] * to[1] * to[2], S::BM) * ceil_div(columns, S::BN) * x.groups;
     return double(ceil_div(tiles, usual_processors)) * deep * taps(x) * S::BN >= double(many);
   }

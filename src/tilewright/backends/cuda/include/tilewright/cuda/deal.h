@@ -6,9 +6,9 @@
 
 namespace tw::cuda {
 
-// S: Dealt, the tile of a block, BM x BN, a step of k, BK, and how many blocks share a multiprocessor.
-template <class S> struct Dealing {
-  static constexpr int most_blocks = 144 * S::together;  // no sm_90 GPU has more multiprocessors
+// S: Dealt, the tile of a block, BM x BN, a step of k, BK, and how many blocks share a multiprocessor.  Arch: the kernel's.
+template <class S, class Arch> struct Dealing {
+  static constexpr int most_blocks = Arch::most_processors * S::together;
   static constexpr bool shares = S::Dealt == Deal::stream_k || S::Dealt == Deal::split_k;
   // Words where blocks meet, four a block, then a tile of sums for each block.
   static constexpr int64_t clear_bytes = shares ? most_blocks * 16 : 0;
@@ -58,7 +58,7 @@ template <class S> struct Dealing {
   // Of several blocks that share a multiprocessor: the busiest one should have little more to do than the others.
   // gemm_estimate_parts.py says the same.
   static int64_t balanced(int64_t tiles, int64_t steps, int64_t workers, int64_t room) {
-    constexpr double meet = 3e-6, sums = S::BM * S::BN * 8 / 2.5e12;
+    constexpr double meet = Arch::meet, sums = S::BM * S::BN * 8 / Arch::sums;
     int64_t best = 1;
     double least = 0;
     for (int64_t parts = 1; parts == 1 || (parts <= 16 && tiles * parts <= room && parts * 4 <= steps); ++parts) {

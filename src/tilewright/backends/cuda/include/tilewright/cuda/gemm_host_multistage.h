@@ -8,7 +8,7 @@ namespace tw::cuda {
 
 template <class Config> struct HostMultistage {
   using S = Multistage<Config>;
-  using Deals = Dealing<S>;
+  using Deals = Dealing<S, typename Config::Arch>;
   static constexpr int64_t clear_bytes = Deals::clear_bytes;
 
   static Answer broken(const tw_gemm_args &x) {

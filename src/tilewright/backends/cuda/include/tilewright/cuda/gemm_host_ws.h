@@ -8,7 +8,7 @@ namespace tw::cuda {
 
 template <class Config> struct HostWs {
   using S = tma_ws_of<Config>;
-  using Deals = Dealing<S>;
+  using Deals = Dealing<S, typename Config::Arch>;
 
   // As the kernel sees them: turned, it is B that lies along its m.
   struct Operand {

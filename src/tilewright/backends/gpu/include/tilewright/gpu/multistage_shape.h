@@ -76,8 +76,8 @@ template <class Config> struct Multistage {
   static constexpr int at_once = roomy ? 512 : wide ? 384 : 256;  // threads
   static constexpr int together = (A::plain || wide) && at_once > threads ? at_once / threads : 1;
   // What the host counts with as it deals out parts of k: seconds of a step beside others, and how much longer alone.
-  static constexpr double through = double(BM) * BN * BK / (wide ? 6e11 : 1.7e11);
-  static constexpr double fetched = wide ? double(BM + BN) * BK * A::size / 4.5e10 : 0;
+  static constexpr double through = double(BM) * BN * BK / (wide ? Config::Arch::wide_macs : Config::Arch::plain_macs);
+  static constexpr double fetched = wide ? double(BM + BN) * BK * A::size / Config::Arch::wide_bytes : 0;
   static constexpr double step = through > fetched ? through : fetched, alone = wide ? 1.5 : 1.2;
   static_assert(warp_m % Config::unit_m == 0, "a warp's part is whole units");
   static_assert(threads % A::pieces == 0 && threads % B::pieces == 0, "a thread's pieces lie in one column");
