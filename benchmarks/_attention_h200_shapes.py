@@ -52,9 +52,9 @@ class Shape:
         if self.causal:
             more = {"window_right": 0, "align": "top_left" if self.rows == self.keys else "bottom_right"}
         if self.lengths:
-            more |= {"packed": True, "total_rows": sum(self.lengths), "total_keys": sum(self.lengths)}
+            more |= {"varlen": True, "total_q": sum(self.lengths), "total_k": sum(self.lengths)}
         elif self.page_size:
-            more |= {"pages": "strided", "lookup": "table", "page_size": self.page_size, "lengths_k": True}
+            more |= {"pages": "strided", "page_lookup": "table", "page_size": self.page_size, "seqlens_k": True}
         for name, heads, rows in (("q", self.heads_q, self.rows), ("o", self.heads_q, self.rows),
                                   ("k", self.heads_kv, self.keys), ("v", self.heads_kv, self.keys)):  # fmt: skip
             if not self.lengths and not (self.page_size and name in "kv"):

@@ -98,20 +98,20 @@ class AttentionOperands:
         if s.lengths:
             starts = torch.tensor((0, *s.lengths), device=self.device).cumsum(0).to(torch.int32)
             return (self.q, self.k, self.v), more | {
-                "starts_q": starts, "starts_k": starts, "longest_q": s.rows, "longest_k": s.keys,
+                "cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": s.rows, "max_seqlen_k": s.keys,
             }  # fmt: skip
         if s.page_size:
             more["out"] = self.out.transpose(1, 2)
-            return (self.q.transpose(1, 2), *self.paged), more | {"page_table": self.table, "lengths_k": self.lengths}
+            return (self.q.transpose(1, 2), *self.paged), more | {"block_table": self.table, "seqlens_k": self.lengths}
         return (self.q, self.k, self.v), more | {"layout": "bhsd"}
 
     def ours(self, kernel: Any) -> Run:
         operands, more = self.asked()
-        return lambda: kernel(*operands, splits=1, **more)
+        return lambda: kernel(*operands, num_splits=1, **more)
 
     def call(self, splits: int | None = None) -> Run:
         operands, more = self.asked()
-        return lambda: tw.attention(*operands, splits=splits, **more)
+        return lambda: tw.attention(*operands, num_splits=splits, **more)
 
     # -- PyTorch's ---------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class AttentionBench(Kernels):
         for one in problems:
             specs = self.candidates(one) if self.options.measured else []
             stages = ways.stages(one, splits_of(one, self.registry.arch))
-            if one.lengths_k and one.batch > 1:
+            if one.seqlens_k and one.batch > 1:
                 stages = (*stages, *ways.stages(one, max(2, walked_parts(one, self.registry.arch))))
             for spec in (*specs, *map(self.default, stages)):
                 wanted.setdefault(spec.digest, spec)

@@ -73,7 +73,7 @@ class Shape:
         more: dict[str, Any] = {"window_right": 0, "align": "bottom_right"} if self.causal else {}
         if self.page_size:
             layout = "vectorised" if self.layout == "vectorised" else "strided"
-            more |= {"pages": layout, "lookup": "table", "page_size": self.page_size, "lengths_k": True}
+            more |= {"pages": layout, "page_lookup": "table", "page_size": self.page_size, "seqlens_k": True}
         return AttentionProblem(
             self.batch, self.heads_q, self.rows, self.keys, self.head, self.heads_kv, self.head_v,
             dtype_q=self.dtype_q, dtype_kv=self.dtype_kv, **more,
@@ -120,8 +120,8 @@ class OtherOperands:
         """The same keys in pages that lie in no order."""
         s, each = self.shape, self.shape.keys // self.shape.page_size
         places = torch.randperm(s.batch * each, device=self.device)
-        self.more |= {"page_table": places.view(s.batch, each).to(torch.int32), "kv_layout": s.layout}
-        self.more["lengths_k"] = torch.full((s.batch,), s.keys, device=self.device, dtype=torch.int32)
+        self.more |= {"block_table": places.view(s.batch, each).to(torch.int32), "kv_layout": s.layout}
+        self.more["seqlens_k"] = torch.full((s.batch,), s.keys, device=self.device, dtype=torch.int32)
         paged = []
         for one in (self.k,) if s.latent else (self.k, self.v):
             whole = one.reshape(s.batch * each, s.page_size, s.heads_kv, one.shape[-1]).view(torch.uint8)

@@ -78,35 +78,35 @@ def specs(quick: bool) -> list[KernelSpec]:
     return sorted(found, key=lambda spec: (spec.schedule.pipeline, -_area(spec)))
 
 
-_PAGES: dict[str, Any] = {"pages": "strided", "lookup": "table", "lengths_k": True}
-_FP8: dict[str, Any] = {"dtype_q": "fp8_e4m3", "dtype_out": "bf16", "scales_q": "tensor", "scales_kv": "head"}
+_PAGES: dict[str, Any] = {"pages": "strided", "page_lookup": "table", "seqlens_k": True}
+_FP8: dict[str, Any] = {"dtype_q": "fp8_e4m3", "dtype_out": "bf16", "q_scale": "tensor", "kv_scales": "head"}
 _FEATURES: tuple[dict[str, Any], ...] = (
     {"dtype_q": "fp16", "window_right": 0},
-    {"packed": True, "window_right": 0},
+    {"varlen": True, "window_right": 0},
     _PAGES,
     {**_PAGES, "pages": "vectorised"},
-    {"window_left": 1, "window_right": 0, "sink_keys": 1, "sink": True, "lse": True},
+    {"window_left": 1, "window_right": 0, "sink_tokens": 1, "sink": True, "return_lse": True},
     {"softcap": True, "bias": "alibi", "window_right": 0},
     {"bias": "tensor", "mask_shape": (1, 1, 1, 1), "dtype_aux": "bf16"},
     {"dropout": True, "window_right": 0},
-    {"family": "split", "splits": 2},
-    {"family": "split", "splits": 2, **_PAGES},
-    {"family": "combine", "splits": 2, "dtype_out": "bf16"},
+    {"family": "split", "num_splits": 2},
+    {"family": "split", "num_splits": 2, **_PAGES},
+    {"family": "combine", "num_splits": 2, "dtype_out": "bf16"},
     _FP8,
     {**_FP8, "window_right": 0},
-    {"dtype_kv": "fp8_e4m3", "scales_kv": "head", **_PAGES},
+    {"dtype_kv": "fp8_e4m3", "kv_scales": "head", **_PAGES},
 )
 
 
 def attention_specs(quick: bool) -> list[KernelSpec]:
     """What is compiled, by pipeline."""
 
-    def asked(head: int, head_v: int = 0, **more: Any) -> AttentionProblem:
-        return AttentionProblem(1, 1, 1, 1, head, head_v=head_v, **{"dtype_q": "bf16", **more})
+    def asked(head: int, head_dim_v: int = 0, **more: Any) -> AttentionProblem:
+        return AttentionProblem(1, 1, 1, 1, head, head_dim_v=head_dim_v, **{"dtype_q": "bf16", **more})
 
     problems = [asked(head, **one) for head in (32, 64, 96, 128, 160, 192, 256) for one in ({}, {"window_right": 0})]
     problems += [asked(128, **one) for one in _FEATURES]
-    problems += [asked(192, 128, window_right=0), asked(576, 512, family="split", splits=2, **_PAGES)]
+    problems += [asked(192, 128, window_right=0), asked(576, 512, family="split", num_splits=2, **_PAGES)]
     found: dict[tuple[Any, ...], KernelSpec] = {}
     for one in problems:
         legal = [spec for spec in op("attention").candidates(one.signature, ARCH) if not op("attention").check(spec)]

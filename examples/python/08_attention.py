@@ -44,15 +44,15 @@ pages = -(-(options.prompt + options.tokens) // slots)
 pool_k, pool_v = (np.zeros((pages + 3, slots, heads_kv, size), np.float32) for _ in range(2))
 table = rng.permutation(pages + 3)[None, :pages].astype(np.int32)
 lengths = np.zeros(1, np.int32)
-tw.append_kv(pool_k, pool_v, k, v, lengths=lengths, page_table=table)
+tw.append_kv(pool_k, pool_v, k, v, cache_seqlens=lengths, block_table=table)
 lengths += options.prompt
 
 # Tokens, one at a time: append its key, then read the whole cache once.
 for _ in range(options.tokens):
     q, new_k, new_v = rows(1, heads), rows(1, heads_kv), rows(1, heads_kv)
-    tw.append_kv(pool_k, pool_v, new_k, new_v, lengths=lengths, page_table=table)
+    tw.append_kv(pool_k, pool_v, new_k, new_v, cache_seqlens=lengths, block_table=table)
     lengths += 1
-    o = tw.attention(q, pool_k, pool_v, page_table=table, lengths_k=lengths)
+    o = tw.attention(q, pool_k, pool_v, block_table=table, seqlens_k=lengths)
     k, v = np.concatenate([k, new_k], axis=1), np.concatenate([v, new_v], axis=1)
     np.testing.assert_allclose(o, plain(q, k, v), rtol=1e-4, atol=1e-4)
 print(f"{options.tokens} tokens from {pages} pages of {slots}: all right")
@@ -60,6 +60,6 @@ print(f"{options.tokens} tokens from {pages} pages of {slots}: all right")
 # A table that leads out of the pool is an error, and nothing is read.
 table[0, 0] = pages + 3
 try:
-    tw.attention(q, pool_k, pool_v, page_table=table, lengths_k=lengths)
+    tw.attention(q, pool_k, pool_v, block_table=table, seqlens_k=lengths)
 except tw.TilewrightError as error:
     print(f"refused, as it should be: {error.rule}")

@@ -22,11 +22,11 @@ from tilewright.ops.base import KernelSpec
 
 pytestmark = pytest.mark.amd
 
-PLAIN = AttentionSignature("forward", "bf16", "bf16", "bf16", head_qk=64, head_v=64)
+PLAIN = AttentionSignature("forward", "bf16", "bf16", "bf16", head_dim=64, head_dim_v=64)
 SIGNATURES = (
-    replace(PLAIN, mask="window", lse=True, packed=True, dropout=True),
-    settled(replace(PLAIN, family="combine", lse=True)),
-    settled(replace(PLAIN, family="append", rotary="half", dtype_aux="bf16", pages="strided", lookup="table")),
+    replace(PLAIN, mask="window", return_lse=True, varlen=True, dropout=True),
+    settled(replace(PLAIN, family="combine", return_lse=True)),
+    settled(replace(PLAIN, family="append", rotary="half", dtype_aux="bf16", pages="strided", page_lookup="table")),
 )
 
 

@@ -33,7 +33,7 @@ def rows() -> Iterator[list[Row]]:
     if found:
         place = ROOT / "build" / "amd_emulated_attention.json"
         place.parent.mkdir(exist_ok=True)
-        place.write_text(json.dumps({"seed": SEED, "rows": found}, indent=1) + "\n", encoding="utf-8")
+        place.write_text(json.dumps({"seed": SEED, "seqlen_q": found}, indent=1) + "\n", encoding="utf-8")
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda one: str(one.label))

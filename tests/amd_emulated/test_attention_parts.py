@@ -15,7 +15,7 @@ from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.attention.amd_schedules import route
 from tilewright.runtime.numpy_types import numpy_dtype
 
-PLAIN = AttentionProblem(2, 4, 37, 50, 64, heads_kv=2, dtype_q="fp16", window_right=3, lse=True)
+PLAIN = AttentionProblem(2, 4, 37, 50, 64, heads_kv=2, dtype_q="fp16", window_right=3, return_lse=True)
 
 
 def _spec(problem: AttentionProblem) -> Any:
@@ -33,8 +33,8 @@ def test_draws_are_legal_served_and_the_same_again() -> None:
         _served(entry)
         s = entry.spec.signature
         seen[f"{route(s)} {entry.spec.schedule.pipeline}"] += 1
-        words = (s.bias, s.mask, "softcap" * s.softcap, "packed" * s.packed, s.dtype_q, entry.pool, entry.spec.arch)
-        kinds.update((*words, f"heads of {s.head_qk}", s.lookup, s.rotary))
+        words = (s.bias, s.mask, "softcap" * s.softcap, "packed" * s.varlen, s.dtype_q, entry.pool, entry.spec.arch)
+        kinds.update((*words, f"heads of {s.head_dim}", s.page_lookup, s.rotary))
     assert {f"{one} qr" for one in ("forward", "split")} <= set(seen)
     assert {"paged qr_pagedkv", "prefill qr_async", "combine splitkv_combine", "append appendkv"} <= set(seen)
     wanted = ("alibi", "tensor", "window", "softcap", "packed", "fp16", "bf16", "table", "indices", "half", "full")
@@ -72,10 +72,10 @@ def _by_hand(call: Call, problem: AttentionProblem) -> dict[str, Any]:
     kind = numpy_dtype("fp16")
     q, k, v = (call.memory[name].view.view(kind).astype(np.float64) for name in "qkv")
     o, lse = np.zeros(problem.shape("o")), np.zeros(problem.lse_shape)
-    for n, i, h in np.ndindex(problem.batch, problem.rows, problem.heads_q):
+    for n, i, h in np.ndindex(problem.batch, problem.seqlen_q, problem.heads_q):
         of = h // (problem.heads_q // problem.heads_kv)
-        keys = min(problem.keys, i + problem.window_right + 1)
-        score = k[n, :keys, of] @ q[n, i, h] * problem.head_qk**-0.5
+        keys = min(problem.seqlen_k, i + problem.window_right + 1)
+        score = k[n, :keys, of] @ q[n, i, h] * problem.head_dim**-0.5
         weight = np.exp(score - score.max())
         o[n, i, h] = weight @ v[n, :keys, of] / weight.sum()
         lse[n, h, i] = score.max() + np.log(weight.sum())

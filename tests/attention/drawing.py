@@ -29,11 +29,11 @@ def kind(draw: random.Random, family: str = "") -> Kind:
             found["scales"] = draw.choice(("none", "tensor", "head", "block"))
     else:
         found["dtype_out"] = "fp32" if family == "split" else draw.choice(("fp32", "fp16", "bf16"))
-        found["packed"] = draw.random() < 0.3
+        found["varlen"] = draw.random() < 0.3
     if family in ("append", "forward", "split") and draw.random() < 0.4:
-        found |= {"pages": draw.choice(("strided", "strided", "vectorised")), "lookup": "table"}
+        found |= {"pages": draw.choice(("strided", "strided", "vectorised")), "page_lookup": "table"}
         if family != "append" and draw.random() < 0.4:
-            found["lookup"] = "indices"
+            found["page_lookup"] = "indices"
     if family in ("append", "combine"):
         return found
     found["mask"] = draw.choice(("none", "window", "window", "generic"))
@@ -54,44 +54,44 @@ def problem(draw: random.Random, of: Kind, heads: tuple[int, ...] = (8, 16, 24, 
     heads_kv = draw.choice((1, 2, 3))
     batch, rows, keys = draw.choice((1, 2, 3, 4)), draw.choice(LENGTHS), draw.choice(LENGTHS)
     paged = of.get("pages", "none") != "none"
-    head_qk, head_v = draw.choice(heads), draw.choice(heads)
+    head_dim, head_dim_v = draw.choice(heads), draw.choice(heads)
     if of["family"] == "append":
         rows, keys = min(rows, 9), max(keys, 12)
-        of |= {"turns_q": draw.random() < 0.5, "lengths_k": True}
-        of["rotary_size"] = draw.randrange(2, head_qk + 1, 2) if of["rotary"] != "none" else 0
+        of |= {"rotary_q": draw.random() < 0.5, "seqlens_k": True}
+        of["rotary_dim"] = draw.randrange(2, head_dim + 1, 2) if of["rotary"] != "none" else 0
     if paged:
         vector = 16 // DTYPES[of["dtype_kv"] or of["dtype_q"]].bytes
         of["page_size"] = draw.choice((vector, 2 * vector)) if of["pages"] == "vectorised" else draw.choice((1, 3, 16))
         if of["pages"] == "vectorised":
-            head_qk = max(vector, head_qk // vector * vector)
-            of["rotary_size"] = min(of.get("rotary_size", 0), head_qk)
-        of["lengths_k"] = of["lookup"] == "table"
+            head_dim = max(vector, head_dim // vector * vector)
+            of["rotary_dim"] = min(of.get("rotary_dim", 0), head_dim)
+        of["seqlens_k"] = of["page_lookup"] == "table"
     elif of["family"] in ("forward", "split"):
-        of["lengths_k"] = draw.random() < 0.3
+        of["seqlens_k"] = draw.random() < 0.3
     if of["family"] != "append" or of["rotary"] != "none":
-        of["lengths_q"] = draw.random() < 0.3
-    if of.get("packed"):
-        of["total_rows"] = draw.randint(0, batch * rows) or batch * rows
-        of["total_keys"] = 0 if paged else draw.randint(0, batch * keys) or batch * keys
+        of["seqlens_q"] = draw.random() < 0.3
+    if of.get("varlen"):
+        of["total_q"] = draw.randint(0, batch * rows) or batch * rows
+        of["total_k"] = 0 if paged else draw.randint(0, batch * keys) or batch * keys
     if mask != "none":
         left = draw.choice((0, 1, 5, 40)) if mask == "generic" else draw.choice((-1, 0, 5))
         right = draw.choice((-1, 0, 3)) if left >= 0 else draw.choice((0, 2))
         of |= {"window_left": left, "window_right": right, "align": draw.choice(("top_left", "bottom_right"))}
-        of["sink_keys"] = draw.choice((1, 4)) if mask == "generic" else 0
+        of["sink_tokens"] = draw.choice((1, 4)) if mask == "generic" else 0
     full = (batch, heads_kv * group, rows, keys)
     for name, there in (("mask_shape", masked), ("bias_shape", of.get("bias") == "tensor")):
         if there:
             of[name] = tuple(draw.choice((1, size)) if size else size for size in full)
     if of["family"] in ("split", "combine"):
-        of["splits"] = draw.choice((1, 2, 3, 5))
+        of["num_splits"] = draw.choice((1, 2, 3, 5))
     if scales != "none":
-        of |= {"scales_kv": scales, "scales_q": draw.choice(("none", "tensor", scales)), "scale_block": 16}
+        of |= {"kv_scales": scales, "q_scale": draw.choice(("none", "tensor", scales)), "scale_block": 16}
         if of["dtype_q"] != "fp8_e4m3" or of["family"] == "append":
-            of["scales_q"] = "none"
+            of["q_scale"] = "none"
     if of["family"] == "combine":
-        return AttentionProblem(batch, heads_kv * group, rows, 0, head_v, lse=True, **{**of, "dtype_kv": ""})
-    return AttentionProblem(batch, heads_kv * group, rows, keys, head_qk, heads_kv, head_v,
-                            lse=of["family"] == "forward", **of)  # fmt: skip
+        return AttentionProblem(batch, heads_kv * group, rows, 0, head_dim_v, return_lse=True, **{**of, "dtype_kv": ""})
+    return AttentionProblem(batch, heads_kv * group, rows, keys, head_dim, heads_kv, head_dim_v,
+                            return_lse=of["family"] == "forward", **of)  # fmt: skip
 
 
 def gapped(draw: random.Random, made: AttentionProblem) -> AttentionProblem:

@@ -21,7 +21,7 @@ def plain(
     bias: Array | None = None,
     alibi: Array | None = None,
     softcap: float = 0.0,
-    sink_keys: int = 0,
+    sink_tokens: int = 0,
     sink: Array | None = None,
 ) -> tuple[Array, Array]:
     """q (sq, hq, d), k (sk, hk, d), v (sk, hk, dv) of one sequence: o (sq, hq, dv) and lse (hq, sq)."""
@@ -41,7 +41,7 @@ def plain(
                     continue
                 if window[1] >= 0 and j > at + window[1]:
                     continue
-                if window[0] >= 0 and j < at - window[0] and j >= sink_keys:
+                if window[0] >= 0 and j < at - window[0] and j >= sink_tokens:
                     continue
                 if mask is not None and not mask[h if mask.shape[0] > 1 else 0, i, j]:
                     continue

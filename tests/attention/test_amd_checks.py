@@ -21,25 +21,25 @@ from tilewright.runtime.loader import Kernel
 HALF: dict[str, Any] = {"dtype_q": "fp16", "dtype_aux": "fp16"}
 # A problem for each of CK Tile's kernels; what is drawn stays of its signature.
 PROBLEMS = {
-    "forward": AttentionProblem(2, 4, 128, 128, 64, heads_kv=2, lse=True, **HALF),
+    "forward": AttentionProblem(2, 4, 128, 128, 64, heads_kv=2, return_lse=True, **HALF),
     "window": AttentionProblem(2, 4, 128, 128, 64, heads_kv=2, window_left=40, window_right=0, **HALF),
     "alibi": AttentionProblem(2, 4, 128, 128, 64, bias="alibi", **HALF),
     "bias": AttentionProblem(2, 4, 128, 128, 64, bias="tensor", **HALF),
     "dropout": AttentionProblem(2, 4, 128, 128, 64, dropout=True, **HALF),
     "fp8": AttentionProblem(
-        2, 4, 128, 128, 64, heads_kv=2, dtype_q="fp8_e4m3fnuz", dtype_out="bf16", scales_q="tensor", scales_kv="head"
+        2, 4, 128, 128, 64, heads_kv=2, dtype_q="fp8_e4m3fnuz", dtype_out="bf16", q_scale="tensor", kv_scales="head"
     ),
-    "packed": AttentionProblem(2, 4, 128, 128, 64, heads_kv=2, packed=True, **HALF),
+    "varlen": AttentionProblem(2, 4, 128, 128, 64, heads_kv=2, varlen=True, **HALF),
     "paged": AttentionProblem(
-        2, 4, 128, 128, 64, heads_kv=2, pages="strided", lookup="table", page_size=64, lengths_k=True, **HALF
+        2, 4, 128, 128, 64, heads_kv=2, pages="strided", page_lookup="table", page_size=64, seqlens_k=True, **HALF
     ),
     "prefill": AttentionProblem(
-        2, 4, 128, 128, 64, heads_kv=2, pages="strided", lookup="indices", page_size=1, packed=True, **HALF
+        2, 4, 128, 128, 64, heads_kv=2, pages="strided", page_lookup="indices", page_size=1, varlen=True, **HALF
     ),
-    "split": AttentionProblem(2, 4, 128, 128, 64, heads_kv=2, family="split", splits=4, **HALF),
-    "combine": AttentionProblem(2, 4, 128, 0, 64, family="combine", splits=4, dtype_q="fp32", dtype_out="fp16"),
+    "split": AttentionProblem(2, 4, 128, 128, 64, heads_kv=2, family="split", num_splits=4, **HALF),
+    "combine": AttentionProblem(2, 4, 128, 0, 64, family="combine", num_splits=4, dtype_q="fp32", dtype_out="fp16"),
     "append": AttentionProblem(
-        2, 4, 16, 128, 64, heads_kv=2, family="append", rotary="half", turns_q=True, lengths_k=True, **HALF
+        2, 4, 16, 128, 64, heads_kv=2, family="append", rotary="half", rotary_q=True, seqlens_k=True, **HALF
     ),
 }
 WHOLE = CkTileAttentionSchedule("qr", (128, 64, 32, 64, 32, 64), pad=(False, False, False, False))
@@ -72,31 +72,31 @@ def drawn(start: AttentionProblem, dice: random.Random) -> AttentionProblem:
     """A neighbour of a problem that has its signature."""
     p = start
     change: dict[str, Any] = {
-        "rows": dice.choice((0, 1, 8, 100, 128, 256)),
+        "seqlen_q": dice.choice((0, 1, 8, 100, 128, 256)),
         "batch": dice.choice((1, 2, 3)),
-        "head_qk": dice.choice((64, 64, 64, 40, 33)),
+        "head_dim": dice.choice((64, 64, 64, 40, 33)),
     }
     if p.family != "combine":
-        change["keys"] = dice.choice((0, 1, 90, 128, 4096)) if p.family != "append" else dice.choice((128, 4096))
-        change["head_v"] = dice.choice((64, 64, 64, 40, 33))
+        change["seqlen_k"] = dice.choice((0, 1, 90, 128, 4096)) if p.family != "append" else dice.choice((128, 4096))
+        change["head_dim_v"] = dice.choice((64, 64, 64, 40, 33))
     else:
-        change["head_qk"] = change["head_v"] = dice.choice((64, 64, 40, 33))
+        change["head_dim"] = change["head_dim_v"] = dice.choice((64, 64, 40, 33))
     if dice.random() < 0.2:
-        change["lengths_q"] = True
+        change["seqlens_q"] = True
     if dice.random() < 0.2 and p.family in ("forward", "split"):
-        change["lengths_k"] = not p.lengths_k
+        change["seqlens_k"] = not p.seqlens_k
     if p.pages != "none":
         change["page_size"] = dice.choice((1, 16, 64, 96, 128))
     if p.bias == "alibi" and dice.random() < 0.3:
-        change["keys"] = 70000
+        change["seqlen_k"] = 70000
     if p.bias == "tensor":
         change["bias_shape"] = ()
     if p.family in ("split", "combine"):
-        change["splits"] = dice.choice((1, 4, 9, 100))
+        change["num_splits"] = dice.choice((1, 4, 9, 100))
     if p.rotary != "none":
-        change["rotary_size"] = dice.choice((16, 32, 24))
-    if p.packed:
-        change |= {"total_rows": 0, "total_keys": 0}
+        change["rotary_dim"] = dice.choice((16, 32, 24))
+    if p.varlen:
+        change |= {"total_q": 0, "total_k": 0}
     made = replace(p, **change, page_count=0, q_strides=(), k_strides=(), v_strides=(), o_strides=())
     return _strided(made, dice) if dice.random() < 0.4 else made
 
@@ -109,7 +109,7 @@ def _strided(p: AttentionProblem, dice: random.Random) -> AttentionProblem:
     if p.family == "combine" and name != "o":
         return p
     wide = row + gap
-    rows = p.rows if name in "qo" else p.keys
+    rows = p.seqlen_q if name in "qo" else p.seqlen_k
     apart = batch and (p.page_size if p.pages != "none" and name in "kv" else max(1, rows)) * wide
     change: dict[str, Any] = {f"{name}_strides": (apart, wide, head), "aligned": dice.random() < 0.8}
     return replace(p, **change)

@@ -24,19 +24,19 @@ from tilewright.ops.gemm.problem import GemmProblem
 
 CDNA = ("gfx90a", "gfx942", "gfx950")
 PLAIN = AttentionSignature("forward", "fp16", "fp16", "fp16")
-PAGES: dict[str, Any] = {"pages": "strided", "lookup": "table"}
+PAGES: dict[str, Any] = {"pages": "strided", "page_lookup": "table"}
 SIGNATURES = [
     PLAIN,
-    replace(PLAIN, mask="window", lse=True),
+    replace(PLAIN, mask="window", return_lse=True),
     replace(PLAIN, dtype_q="bf16", dtype_kv="bf16", dtype_out="bf16", bias="tensor", dtype_aux="bf16"),
-    replace(PLAIN, packed=True, bias="alibi"),
+    replace(PLAIN, varlen=True, bias="alibi"),
     replace(PLAIN, softcap=True),
     replace(PLAIN, **PAGES),
-    replace(PLAIN, pages="strided", lookup="indices", packed=True),
+    replace(PLAIN, pages="strided", page_lookup="indices", varlen=True),
     settled(replace(PLAIN, family="split")),
     settled(replace(PLAIN, family="split", **PAGES)),
     settled(replace(PLAIN, family="split", bias="tensor", dtype_aux="fp16")),
-    settled(replace(PLAIN, family="combine", lse=True)),
+    settled(replace(PLAIN, family="combine", return_lse=True)),
     settled(replace(PLAIN, family="append", rotary="half", dtype_aux="fp16")),
     settled(replace(PLAIN, family="append", **PAGES)),
 ]
@@ -51,12 +51,12 @@ def specs(signature: AttentionSignature, name: str, pool: str = "default") -> li
 @pytest.mark.parametrize("name", CDNA)
 @pytest.mark.parametrize("signature", SIGNATURES, ids=lambda one: one.label())
 def test_every_head_size_has_a_kernel(signature: AttentionSignature, name: str) -> None:
-    for head_qk, head_v in HEADS:
-        one = settled(replace(signature, head_qk=head_qk, head_v=head_v))
-        if one.bias != "none" and (head_qk, head_v) == (192, 128):
+    for head_dim, head_dim_v in HEADS:
+        one = settled(replace(signature, head_dim=head_dim, head_dim_v=head_dim_v))
+        if one.bias != "none" and (head_dim, head_dim_v) == (192, 128):
             continue  # CK Tile has none
         legal = [spec for spec in specs(one, name) if not legality.check(spec)]
-        assert any(isinstance(spec.schedule, CkTileAttentionSchedule) for spec in legal), (head_qk, head_v)
+        assert any(isinstance(spec.schedule, CkTileAttentionSchedule) for spec in legal), (head_dim, head_dim_v)
         for spec in legal:
             assert op("attention").spec_from_dict(spec.to_dict()) == spec
 
@@ -75,11 +75,11 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("amd-attention-dtype", {"dtype_q": "fp8_e4m3", "dtype_kv": "fp8_e4m3"}),  # the encoding of gfx950
     ("amd-attention-mask", {"masked": True}),
     ("amd-attention-aux", {"bias": "tensor"}),
-    ("amd-attention-packed-bias", {"bias": "tensor", "dtype_aux": "fp16", "packed": True}),
-    ("amd-attention-pages", {"pages": "vectorised", "lookup": "table"}),
-    ("amd-attention-pages", {"family": "split", "pages": "strided", "lookup": "indices"}),
-    ("amd-attention-pages", {"pages": "strided", "lookup": "indices"}),
-    ("amd-attention-dropout", {"dropout": True, "pages": "strided", "lookup": "table"}),
+    ("amd-attention-packed-bias", {"bias": "tensor", "dtype_aux": "fp16", "varlen": True}),
+    ("amd-attention-pages", {"pages": "vectorised", "page_lookup": "table"}),
+    ("amd-attention-pages", {"family": "split", "pages": "strided", "page_lookup": "indices"}),
+    ("amd-attention-pages", {"pages": "strided", "page_lookup": "indices"}),
+    ("amd-attention-dropout", {"dropout": True, "pages": "strided", "page_lookup": "table"}),
     ("amd-attention-headers", {"sink": True}),
     ("amd-attention-headers", {"mask": "generic"}),
 ]
@@ -98,12 +98,12 @@ def test_what_ck_tile_does_not_compute(rule: str, change: dict[str, Any]) -> Non
 
 
 OF_SCHEDULES: list[tuple[str, AttentionSignature, dict[str, Any]]] = [
-    ("amd-attention-n1", replace(PLAIN, head_v=256), {}),
-    ("amd-attention-whole-heads", replace(PLAIN, head_v=96), {"pipeline": "qr", "pad": (True, True, False, False)}),
-    ("amd-attention-whole-heads", replace(PLAIN, head_qk=96), {"pipeline": "qr_async"}),
-    ("amd-attention-whole-heads", replace(PLAIN, head_qk=96), {"pipeline": "qr", "pad": (True, True, False, True)}),
-    ("amd-attention-packed-pads", replace(PLAIN, packed=True), {"pipeline": "qr", "pad": (True, False, True, True)}),
-    ("amd-attention-qs-packed", replace(PLAIN, packed=True), {"pipeline": "qs"}),
+    ("amd-attention-n1", replace(PLAIN, head_dim_v=256), {}),
+    ("amd-attention-whole-heads", replace(PLAIN, head_dim_v=96), {"pipeline": "qr", "pad": (True, True, False, False)}),
+    ("amd-attention-whole-heads", replace(PLAIN, head_dim=96), {"pipeline": "qr_async"}),
+    ("amd-attention-whole-heads", replace(PLAIN, head_dim=96), {"pipeline": "qr", "pad": (True, True, False, True)}),
+    ("amd-attention-packed-pads", replace(PLAIN, varlen=True), {"pipeline": "qr", "pad": (True, False, True, True)}),
+    ("amd-attention-qs-packed", replace(PLAIN, varlen=True), {"pipeline": "qs"}),
     ("amd-attention-paged-pads", replace(PLAIN, **PAGES), {"pipeline": "qr_pagedkv", "pad": (True, False, True, True)}),
 ]
 
@@ -145,7 +145,7 @@ def test_what_these_headers_lack_is_proposed_and_refused_with_that_reason(pool: 
 
 def test_a_pool_of_a_profile_has_the_dispatchers_tiles() -> None:
     """119 blocks of qr_async at head size 64 with two paddings each; what these headers lack says why."""
-    signature = replace(PLAIN, head_qk=64, head_v=64)
+    signature = replace(PLAIN, head_dim=64, head_dim_v=64)
     found = specs(signature, "gfx942", "ck_default")
     assert len(found) == 2 * 119
     legal = [spec for spec in found if not legality.check(spec)]
@@ -158,17 +158,19 @@ def test_a_pool_of_a_profile_has_the_dispatchers_tiles() -> None:
 def test_every_kernel_of_the_default_pool_serves_heads_of_its_signature(heads: tuple[int, int]) -> None:
     """A kernel without edge code of heads under a larger tile would serve nothing at all."""
     for one in SIGNATURES:
-        signature = settled(replace(one, head_qk=heads[0], head_v=heads[1]))
+        signature = settled(replace(one, head_dim=heads[0], head_dim_v=heads[1]))
         for spec in specs(signature, "gfx942"):
             if legality.check(spec) or spec.schedule.pipeline == "loops":
                 continue
-            names = ("family", "dtype_q", "dtype_out", "bias", "softcap", "lse", "packed", "pages", "lookup", "rotary")
-            has = {name: getattr(signature, name) for name in (*names, "dtype_aux", "head_qk", "head_v")}
-            size: dict[str, Any] = {"splits": 3, "rows": 384, "keys": 768, "lengths_k": True}
+            names = ("family", "dtype_q", "dtype_out", "bias", "softcap", "return_lse", "varlen", "pages",
+                     "page_lookup",
+                     "rotary")  # fmt: skip
+            has = {name: getattr(signature, name) for name in (*names, "dtype_aux", "head_dim", "head_dim_v")}
+            size: dict[str, Any] = {"num_splits": 3, "seqlen_q": 384, "seqlen_k": 768, "seqlens_k": True}
             size["window_right"] = 0 if signature.mask == "window" else -1
-            size["page_size"] = {"none": 0, "table": 384, "indices": 1}[signature.lookup]
-            if has["family"] == "forward" and signature.lookup == "none":
-                size["lengths_k"] = False
+            size["page_size"] = {"none": 0, "table": 384, "indices": 1}[signature.page_lookup]
+            if has["family"] == "forward" and signature.page_lookup == "none":
+                size["seqlens_k"] = False
             problem = AttentionProblem(batch=1, heads_q=2, **{**has, **size})
             assert problem.signature == signature
             assert not legality.supports(spec, problem), spec.name
@@ -234,7 +236,7 @@ def test_dispatch_asks_the_rule_that_is_named(rule: str) -> None:
 
 @pytest.mark.parametrize(("splits", "parts"), [(3, 8), (9, 16), (100, 128)])
 def test_rules_take_the_smallest_kernel_that_combines(splits: int, parts: int) -> None:
-    problem = AttentionProblem(1, 2, 300, 0, 64, family="combine", dtype_q="fp32", dtype_out="fp16", splits=splits)
+    problem = AttentionProblem(1, 2, 300, 0, 64, family="combine", dtype_q="fp32", dtype_out="fp16", num_splits=splits)
     with settings.override(rule="seqtune"):
         assert 1 << Registry("gfx942").select(problem).stages[0].spec.schedule.max_splits_log2 == parts
 

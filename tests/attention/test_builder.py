@@ -30,25 +30,26 @@ MADE: list[tuple[Callable[[Builder], Builder], dict[str, Any]]] = [
     (lambda one: one.mask_type(1), {"window_right": 0}),
     (lambda one: one.mask_type("b").window(100, 0), {"window_left": 100, "window_right": 0, "align": "bottom_right"}),
     (lambda one: one.mask_type("generic").window(5, 3), {"window_left": 4, "window_right": 2}),
-    (lambda one: one.mask_type("t").window(8, 0).sink_size(4), {"window_left": 8, "window_right": 0, "sink_keys": 4}),
+    (lambda one: one.mask_type("t").window(8, 0).sink_size(4), {"window_left": 8, "window_right": 0, "sink_tokens": 4}),
     (lambda one: one.sink(), {"sink": True}),
     (lambda one: one.bias_type("alibi"), {"bias": "alibi"}),
     (lambda one: one.bias_type(1), {"bias": "tensor"}),
-    (lambda one: one.lse().dropout().logits_soft_cap(), {"lse": True, "dropout": True, "softcap": True}),
+    (lambda one: one.lse().dropout().logits_soft_cap(), {"return_lse": True, "dropout": True, "softcap": True}),
     (lambda one: one.data_type("fp8bf16").qscale_type("pertensor"), {"dtype_q": "fp8_e4m3fnuz", "dtype_out": "bf16",
-                                                                     "scales_q": "tensor", "scales_kv": "tensor"}),
+                                                                     "q_scale": "tensor", "kv_scales": "tensor"}),
     (lambda one: one.data_type("fp8fp32").gfx_arch("gfx950").fp8_static_quant(),
-     {"dtype_q": "fp8_e4m3", "dtype_out": "fp32", "scales_q": "tensor", "scales_kv": "tensor"}),
+     {"dtype_q": "fp8_e4m3", "dtype_out": "fp32", "q_scale": "tensor", "kv_scales": "tensor"}),
     (lambda one: one.data_type("fp8bf16").qscale_type(3), {"dtype_q": "fp8_e4m3fnuz", "dtype_out": "bf16",
-                                                           "scales_kv": "block", "scale_block": 128}),
-    (lambda one: one.group_mode().max_seqlen(100, 300), {"packed": True, "total_rows": 128, "total_keys": 512,
-                                                         "rows": 100, "keys": 300}),
-    (lambda one: one.api_family("fwd_pagedkv").paged_kv(), {"pages": "strided", "lookup": "table", "lengths_k": True}),
-    (lambda one: one.api_family("fwd_splitkv").num_splits(4), {"splits": 4}),
+                                                           "kv_scales": "block", "scale_block": 128}),
+    (lambda one: one.group_mode().max_seqlen(100, 300), {"varlen": True, "total_q": 128, "total_k": 512,
+                                                         "seqlen_q": 100, "seqlen_k": 300}),
+    (lambda one: one.api_family("fwd_pagedkv").paged_kv(), {"pages": "strided", "page_lookup": "table",
+                                                            "seqlens_k": True}),
+    (lambda one: one.api_family("fwd_splitkv").num_splits(4), {"num_splits": 4}),
     (lambda one: one.api_family("batch_prefill").group_mode().max_seqlen(64, 0).kv_cache("linear", "sglang", 16),
-     {"packed": True, "total_rows": 128, "pages": "strided", "lookup": "indices", "page_size": 16}),
+     {"varlen": True, "total_q": 128, "pages": "strided", "page_lookup": "indices", "page_size": 16}),
     (lambda one: one.api_family("fwd_appendkv").rope_type("interleaved"),
-     {"family": "append", "rotary": "interleaved", "lengths_k": True, "dtype_out": "fp16"}),
+     {"family": "append", "rotary": "interleaved", "seqlens_k": True, "dtype_out": "fp16"}),
     (lambda one: one.v_rowmajor().bwd_flags(False, False, False).skip_min_seqlen_q(False), {}),
 ]  # fmt: skip
 
@@ -58,7 +59,7 @@ def test_setters_make_problems(setters: Callable[[Builder], Builder], said: dict
     want = replace(PLAIN, q_strides=(), k_strides=(), v_strides=(), o_strides=(),
                    dtype_kv=said.get("dtype_q", "fp16"), **said)  # fmt: skip
     if "pages" in said:
-        want = replace(want, page_count=0, total_keys=0)
+        want = replace(want, page_count=0, total_k=0)
     assert setters(base()).build() == want
 
 
@@ -104,7 +105,8 @@ def test_what_a_builder_makes_has_a_kernel() -> None:
 def test_a_measurement_is_of_one_problem() -> None:
     """Their sweep takes two for one where they differ in keys or heads alone."""
     changes: list[dict[str, Any]] = [
-        {}, {"keys": 257}, {"heads_kv": 4}, {"heads_q": 16}, {"head_v": 64}, {"splits": 2}, {"window_left": 3},
+        {}, {"seqlen_k": 257}, {"heads_kv": 4}, {"heads_q": 16}, {"head_dim_v": 64}, {"num_splits": 2},
+        {"window_left": 3},
     ]  # fmt: skip
     bare: dict[str, Any] = {f"{name}_strides": () for name in "qkvo"}
     others = [replace(PLAIN, **bare, **change) for change in changes]

@@ -43,10 +43,10 @@ SLOPES = (2.0 ** -np.arange(1, HQ + 1)).astype(np.float32)
         ({"causal": True}, {"causal": "top_left"}),
         ({"causal": "bottom_right", "window": (3, None)}, {"causal": "bottom_right", "window": (3, -1)}),
         ({"window": (2, 1)}, {"window": (2, 1)}),
-        ({"window": (1, 0), "sink": 2}, {"window": (1, 0), "sink_keys": 2}),
+        ({"window": (1, 0), "sink_tokens": 2}, {"window": (1, 0), "sink_tokens": 2}),
         ({"sink": SINK}, {"sink": SINK}),
-        ({"alibi": SLOPES}, {"alibi": SLOPES}),
-        ({"alibi": SLOPES, "causal": True}, {"alibi": SLOPES, "causal": "top_left"}),
+        ({"alibi_slopes": SLOPES}, {"alibi": SLOPES}),
+        ({"alibi_slopes": SLOPES, "causal": True}, {"alibi": SLOPES, "causal": "top_left"}),
         ({"softcap": 0.8, "scale": 0.5}, {"softcap": 0.8, "scale": 0.5}),
     ],
     ids=str,
@@ -137,18 +137,18 @@ def test_the_longest_of_empty_sequences_is_0() -> None:
     none, starts = np.zeros(B + 1, np.int32), np.arange(B + 1, dtype=np.int32) * SQ
     rows = q.reshape(-1, *q.shape[2:])
     keys, values = (one.reshape(-1, *one.shape[2:]) for one in (k, v))
-    out, lse = tw.attention(rows, keys, values, starts_q=starts, starts_k=none, longest_q=SQ, longest_k=0,
+    out, lse = tw.attention(rows, keys, values, cu_seqlens_q=starts, cu_seqlens_k=none, max_seqlen_q=SQ, max_seqlen_k=0,
                             return_lse=True)  # fmt: skip
     assert (out == 0).all()
     assert np.isneginf(lse).all()
     kept = np.full((len(rows), HQ, DV), 7, np.float32)
-    tw.attention(rows, keys, values, starts_q=none, starts_k=none, longest_q=0, longest_k=0, out=kept)
+    tw.attention(rows, keys, values, cu_seqlens_q=none, cu_seqlens_k=none, max_seqlen_q=0, max_seqlen_k=0, out=kept)
     assert (kept == 7).all()
     table = np.zeros((B, 2), np.int32)
-    out = tw.attention(q, k, v, page_table=table, lengths_k=none[:B], longest_k=0)
+    out = tw.attention(q, k, v, block_table=table, seqlens_k=none[:B], max_seqlen_k=0)
     assert (out == 0).all()
-    with pytest.raises(tw.TilewrightError, match="longest_k is -1"):
-        tw.attention(q, k, v, page_table=table, lengths_k=none[:B], longest_k=-1)
+    with pytest.raises(tw.TilewrightError, match="max_seqlen_k is -1"):
+        tw.attention(q, k, v, block_table=table, seqlens_k=none[:B], max_seqlen_k=-1)
 
 
 def test_layouts_and_strides() -> None:
@@ -233,7 +233,7 @@ def test_scales_are_numbers_too() -> None:
         assert near(found, want, 1e-5)
     cache_k, cache_v = (np.zeros(one.shape, one.dtype) for one in (k, v))
     lengths = np.zeros(B, np.int32)
-    tw.append_kv(cache_k, cache_v, *arrays()[1:], lengths=lengths, kv_scales=(0.25, np.float32(0.5)))
+    tw.append_kv(cache_k, cache_v, *arrays()[1:], cache_seqlens=lengths, kv_scales=(0.25, np.float32(0.5)))
     for cache, new, scale in zip((cache_k, cache_v), arrays()[1:], (0.25, 0.5), strict=True):
         assert (cache.view(np.uint8) == (new / np.float32(scale)).astype(cache.dtype).view(np.uint8)).all()
     torch = pytest.importorskip("torch")
@@ -254,7 +254,7 @@ def test_rotary_tables_may_be_copied_to_lie_alike() -> None:
         rows = 1 if len(cos) == 1 else SK
         new, old = (
             tw.append_kv(
-                np.zeros_like(k), np.zeros_like(v), k[:, :rows], v[:, :rows], lengths=np.zeros(B, np.int32),
+                np.zeros_like(k), np.zeros_like(v), k[:, :rows], v[:, :rows], cache_seqlens=np.zeros(B, np.int32),
                 rotary=(*tables, "half"), copy="allow",
             )[0]
             for tables in ((cos, sin), (cos.copy(), sin.copy()))
@@ -279,26 +279,33 @@ def test_packed_sequences_are_the_padded_ones() -> None:
         q,
         k,
         v,
-        lengths_q=rows.astype(np.int32),
-        lengths_k=keys.astype(np.int32),
+        seqlens_q=rows.astype(np.int32),
+        seqlens_k=keys.astype(np.int32),
         causal="bottom_right",
         return_lse=True,
     )
-    starts_q, starts_k = (np.concatenate([[0], np.cumsum(one)]).astype(np.int32) for one in (rows, keys))
+    cu_seqlens_q, cu_seqlens_k = (np.concatenate([[0], np.cumsum(one)]).astype(np.int32) for one in (rows, keys))
     packed = [
         np.concatenate([array[b, : count[b]] for b in range(B)]) for array, count in ((q, rows), (k, keys), (v, keys))
     ]
-    found, lse = tw.attention(*packed, starts_q=starts_q, starts_k=starts_k, causal="bottom_right", return_lse=True)
+    found, lse = tw.attention(
+        *packed, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, causal="bottom_right", return_lse=True
+    )
     assert (found.shape, lse.shape) == ((10, HQ, DV), (HQ, 10))
     for b in range(B):
         want, want_lse = plain(q[b, : rows[b]], k[b, : keys[b]], v[b, : keys[b]], causal="bottom_right")
-        mine = slice(starts_q[b], starts_q[b + 1])
+        mine = slice(cu_seqlens_q[b], cu_seqlens_q[b + 1])
         assert near(found[mine], want)
         assert near(lse[:, mine], want_lse)
         assert near(padded[b, : rows[b]], want)
         assert near(padded_lse[b, :, : rows[b]], want_lse)
     longest = tw.attention(
-        *packed, starts_q=starts_q, starts_k=starts_k, causal="bottom_right", longest_q=7, longest_k=11
+        *packed,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k,
+        causal="bottom_right",
+        max_seqlen_q=7,
+        max_seqlen_k=11,
     )
     assert (longest == found).all()
 
@@ -312,12 +319,12 @@ def test_a_bound_beyond_what_there_is_room_for_changes_nothing() -> None:
     flat = [one.reshape(-1, *one.shape[2:]) for one in (q, k, v)]
     pages = np.array([0, 3, 6], np.int32), table.reshape(-1), np.array([1, 4], np.int32)
     for given, more in (
-        ((q, *pools), {"page_table": table, "lengths_k": lengths}),
-        ((q, *pools), {"page_table": pages}),
-        (flat, {"starts_q": ends[0], "starts_k": ends[1]}),
+        ((q, *pools), {"block_table": table, "seqlens_k": lengths}),
+        ((q, *pools), {"block_table": pages}),
+        (flat, {"cu_seqlens_q": ends[0], "cu_seqlens_k": ends[1]}),
     ):
         usual = tw.attention(*given, **more)
-        assert np.array_equal(usual, tw.attention(*given, **more, longest_k=1 << 20)), more
+        assert np.array_equal(usual, tw.attention(*given, **more, max_seqlen_k=1 << 20)), more
 
 
 def test_packed_sequences_have_scales_by_block_of_their_own_rows() -> None:
@@ -329,7 +336,8 @@ def test_packed_sequences_have_scales_by_block_of_their_own_rows() -> None:
     ends = np.array([0, 3, 3 + SQ], np.int32), np.array([0, 12, 12 + 5], np.int32)
     flat = [np.concatenate([one[0, : end[1]], one[1, : end[2] - end[1]]])
             for one, end in ((q, ends[0]), (k, ends[1]), (v, ends[1]))]  # fmt: skip
-    found = tw.attention(*flat, starts_q=ends[0], starts_k=ends[1], longest_q=SQ, longest_k=12, q_scale=q_scale,
+    found = tw.attention(*flat, cu_seqlens_q=ends[0], cu_seqlens_k=ends[1], max_seqlen_q=SQ, max_seqlen_k=12,
+                         q_scale=q_scale,
                          kv_scales=kv_scales, scale_block=2, out_dtype="fp32")  # fmt: skip
     for index in range(B):
         rows, keys = (slice(end[index], end[index + 1]) for end in ends)
@@ -345,17 +353,19 @@ def test_a_bias_is_as_large_as_the_longest_sequences_may_be() -> None:
     rng = np.random.default_rng(8)
     bias, mask = rng.standard_normal((HQ, 9, 13), np.float32), rng.random((9, 13)) < 0.8
     starts = np.array([0, 1, 3], np.int32)
-    found = tw.attention(q, k, v, starts_q=starts, starts_k=starts, longest_q=9, longest_k=13, bias=bias, mask=mask)
+    found = tw.attention(
+        q, k, v, cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=9, max_seqlen_k=13, bias=bias, mask=mask
+    )
     for first, after in ((0, 1), (1, 3)):
         size = after - first
         alone = [one[None, first:after] for one in (q, k, v)]
         want = tw.attention(*alone, bias=bias[:, :size, :size], mask=mask[:size, :size])
         assert near(found[first:after], want[0])
     pages = (np.array([0, 1], np.int32), np.zeros(1, np.int32), np.array([3], np.int32))
-    found = tw.attention(q[None], k[None], v[None], page_table=pages, longest_k=13, bias=bias[:, :3], mask=mask[:3])
+    found = tw.attention(q[None], k[None], v[None], block_table=pages, max_seqlen_k=13, bias=bias[:, :3], mask=mask[:3])
     assert near(found, tw.attention(q[None], k[None], v[None], bias=bias[:, :3, :3], mask=mask[:3, :3]))
     with pytest.raises(TilewrightError, match="does not broadcast"):
-        tw.attention(q, k, v, starts_q=starts, starts_k=starts, longest_q=8, longest_k=13, mask=mask)
+        tw.attention(q, k, v, cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=8, max_seqlen_k=13, mask=mask)
 
 
 def paged(k: Array, v: Array, size: int, order: Array) -> tuple[Array, Array, Array]:
@@ -376,7 +386,7 @@ def paged(k: Array, v: Array, size: int, order: Array) -> tuple[Array, Array, Ar
 def test_pages_in_every_layout(size: int) -> None:
     q, k, v = arrays()
     lengths = np.array([SK, 5], np.int32)
-    want = tw.attention(q, k, v, lengths_k=lengths, causal="bottom_right")
+    want = tw.attention(q, k, v, seqlens_k=lengths, causal="bottom_right")
     pages = -(-SK // size)
     order = np.random.default_rng(2).permutation(B * pages + 2)
     pool_k, pool_v, table = paged(k, v, size, order)
@@ -384,22 +394,22 @@ def test_pages_in_every_layout(size: int) -> None:
         for b in range(B):
             for place in range(lengths[b], pages * size):
                 pool[table[b, place // size], place % size] = np.nan  # behind the last key anything may lie
-    said: dict[str, Any] = {"lengths_k": lengths, "causal": "bottom_right"}
-    found = tw.attention(q, pool_k, pool_v, page_table=table, page_size=size, **said)
+    said: dict[str, Any] = {"seqlens_k": lengths, "causal": "bottom_right"}
+    found = tw.attention(q, pool_k, pool_v, block_table=table, page_size=size, **said)
     assert (found == want).all()
     turned = [np.ascontiguousarray(one.transpose(0, 2, 1, 3)) for one in (pool_k, pool_v)]
-    assert (tw.attention(q, *turned, page_table=table, kv_layout="heads_first", **said) == want).all()
+    assert (tw.attention(q, *turned, block_table=table, kv_layout="heads_first", **said) == want).all()
     used = -(-lengths // size)
     indices = np.concatenate([table[b, : used[b]] for b in range(B)]).astype(np.int32)
     indptr = np.concatenate([[0], np.cumsum(used)]).astype(np.int32)
     last = (lengths - (used - 1) * size).astype(np.int32)
-    assert (tw.attention(q, pool_k, pool_v, page_table=(indptr, indices, last), causal="bottom_right") == want).all()
+    assert (tw.attention(q, pool_k, pool_v, block_table=(indptr, indices, last), causal="bottom_right") == want).all()
     if size % 4 == 0:
         slots, vec = size, 4
         of_k = pool_k.reshape(-1, slots, HK, D // vec, vec).transpose(0, 2, 3, 1, 4)
         of_v = pool_v.reshape(-1, slots // vec, vec, HK, DV).transpose(0, 3, 1, 4, 2)
         both = np.ascontiguousarray(of_k), np.ascontiguousarray(of_v)
-        assert (tw.attention(q, *both, page_table=table, kv_layout="vectorised", **said) == want).all()
+        assert (tw.attention(q, *both, block_table=table, kv_layout="vectorised", **said) == want).all()
 
 
 def test_prefill_from_a_pool() -> None:
@@ -411,7 +421,7 @@ def test_prefill_from_a_pool() -> None:
     shared = np.array([*table[0], *table[0][:2], table[1][0]], np.int32)
     indptr, last = np.array([0, 3, 6], np.int32), np.array([3, 4], np.int32)
     found = tw.attention(
-        packed, pool_k, pool_v, starts_q=starts, page_table=(indptr, shared, last), causal="bottom_right"
+        packed, pool_k, pool_v, cu_seqlens_q=starts, block_table=(indptr, shared, last), causal="bottom_right"
     )
     assert near(found[:3], plain(q[0, :3], k[0], v[0], causal="bottom_right")[0])
     keys = [np.concatenate([one[0, :8], one[1, :4]]) for one in (k, v)]
@@ -425,23 +435,23 @@ def test_prefill_from_a_pool() -> None:
 def test_splits_change_nothing_but_the_last_digits(splits: int) -> None:
     q, k, v = arrays()
     want, want_lse = tw.attention(q, k, v, causal=True, sink=SINK, return_lse=True)
-    found, lse = tw.attention(q, k, v, causal=True, sink=SINK, return_lse=True, splits=splits)
+    found, lse = tw.attention(q, k, v, causal=True, sink=SINK, return_lse=True, num_splits=splits)
     assert np.abs(found - want).max() < 2e-6
     assert np.abs(lse - want_lse).max() < 2e-6
 
 
 def test_dropout_is_told_by_seed_and_offset() -> None:
     q, k, v = arrays()
-    one = tw.attention(q, k, v, dropout=0.5, seed=11)
-    assert (tw.attention(q, k, v, dropout=0.5, seed=(11, 0)) == one).all()
-    assert (tw.attention(q, k, v, dropout=0.5, seed=np.array([11, 0])) == one).all()
-    assert (tw.attention(q, k, v, dropout=0.5, seed=12) != one).any()
-    assert (tw.attention(q, k, v, dropout=0.5, seed=(11, 1)) != one).any()
-    assert (tw.attention(q, k, v, dropout=0.5, seed=11 + (1 << 60)) != one).any(), "all 64 bits count"
-    apart = tw.attention(q[:, 2:5], k, v, dropout=0.5, seed=11)
+    one = tw.attention(q, k, v, dropout_p=0.5, seed=11)
+    assert (tw.attention(q, k, v, dropout_p=0.5, seed=(11, 0)) == one).all()
+    assert (tw.attention(q, k, v, dropout_p=0.5, seed=np.array([11, 0])) == one).all()
+    assert (tw.attention(q, k, v, dropout_p=0.5, seed=12) != one).any()
+    assert (tw.attention(q, k, v, dropout_p=0.5, seed=(11, 1)) != one).any()
+    assert (tw.attention(q, k, v, dropout_p=0.5, seed=11 + (1 << 60)) != one).any(), "all 64 bits count"
+    apart = tw.attention(q[:, 2:5], k, v, dropout_p=0.5, seed=11)
     assert (apart != one[:, 2:5]).any(), "rows are counted in their sequence"
-    assert (tw.attention(q, k, v, dropout=0.0) == tw.attention(q, k, v)).all()
-    assert np.abs(tw.attention(q, k, v, dropout=0.5, seed=11, splits=3) - one).max() < 2e-6, "whatever the split"
+    assert (tw.attention(q, k, v, dropout_p=0.0) == tw.attention(q, k, v)).all()
+    assert np.abs(tw.attention(q, k, v, dropout_p=0.5, seed=11, num_splits=3) - one).max() < 2e-6, "whatever the split"
 
 
 # -- caches ------------------------------------------------------------------------------------------------------------
@@ -469,8 +479,8 @@ def test_rows_go_behind_those_of_a_cache(kind: str, pages: bool) -> None:
     if pages:
         table = np.array([[3, 1, 0, 2], [7, 6, 5, 4]], np.int32)
         cache_k, cache_v = (one.reshape(8, 4, HK, -1) for one in (cache_k, cache_v))
-        more = {"page_table": table}
-    given = tw.append_kv(cache_k, cache_v, k, v, lengths=lengths, rotary=(cos, sin, kind), q=q, **more)
+        more = {"block_table": table}
+    given = tw.append_kv(cache_k, cache_v, k, v, cache_seqlens=lengths, rotary=(cos, sin, kind), q=q, **more)
     assert given[0] is cache_k
     assert given[1] is cache_v
     for b in range(B):
@@ -482,7 +492,7 @@ def test_rows_go_behind_those_of_a_cache(kind: str, pages: bool) -> None:
             assert near(given[2][b, t], rotated(q[b, t], place, cos, sin, kind))
     assert np.isnan(cache_k).any(-1).sum() == (32 - 6) * HK, "nothing else was written"
     same = q.copy()
-    tw.append_kv(cache_k, cache_v, k, v, lengths=lengths, rotary=(cos, sin, kind), q=same, q_out=same, **more)
+    tw.append_kv(cache_k, cache_v, k, v, cache_seqlens=lengths, rotary=(cos, sin, kind), q=same, q_out=same, **more)
     assert (same == given[2]).all(), "q may be turned in its place"
 
 
@@ -493,16 +503,16 @@ def test_a_narrow_cache_holds_rows_over_their_scales() -> None:
     for shape, block in (((HK,), None), ((B, HK, 3), 4)):
         scales = [np.exp(np.random.default_rng(n).standard_normal(shape)).astype(np.float32) / 8 for n in (1, 2)]
         made = [np.zeros((B, 12, HK, one.shape[-1]), ml_dtypes.float8_e4m3fn) for one in (k, v)]
-        tw.append_kv(*made, k, v, lengths=lengths, kv_scales=scales, scale_block=block)
+        tw.append_kv(*made, k, v, cache_seqlens=lengths, kv_scales=scales, scale_block=block)
         found = [one[:, :SK].astype(np.float64) * spread(scale, block) for one, scale in zip(made, scales, strict=True)]
         for got, want in zip(found, (k, v), strict=True):
             assert np.abs(got - want).max() <= 2**-4 * np.abs(want).max() + 2**-10
-        more: dict[str, Any] = {"lengths_k": np.full(B, SK, np.int32), "kv_scales": scales, "scale_block": block}
+        more: dict[str, Any] = {"seqlens_k": np.full(B, SK, np.int32), "kv_scales": scales, "scale_block": block}
         read = tw.attention(q.astype(np.float16), *made, **more)
         assert np.abs(read - batched(q.astype(np.float16), *found)[0]).max() < 4e-3
     small = np.zeros((B, 12, HK, 16), ml_dtypes.float8_e4m3fn)
     rows = np.full((B, 1, HK, 16), 500.0, np.float32)
-    tw.append_kv(small, small.copy(), rows, -rows, lengths=lengths)
+    tw.append_kv(small, small.copy(), rows, -rows, cache_seqlens=lengths)
     assert (small[:, 0].astype(np.float32) == 448).all()
 
 
@@ -521,8 +531,8 @@ def test_a_cache_that_grew_is_read() -> None:
     for t in range(SK):
         step = slice(t, t + 1)
         lengths = np.full(B, t, np.int32)
-        tw.append_kv(cache_k, cache_v, k[:, step], v[:, step], lengths=lengths)
-        found = tw.attention(q[:, step], cache_k, cache_v, lengths_k=lengths + np.int32(1), causal="bottom_right")
+        tw.append_kv(cache_k, cache_v, k[:, step], v[:, step], cache_seqlens=lengths)
+        found = tw.attention(q[:, step], cache_k, cache_v, seqlens_k=lengths + np.int32(1), causal="bottom_right")
         assert np.abs(found - want[:, step]).max() < 2e-6
 
 

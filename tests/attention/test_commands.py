@@ -13,7 +13,8 @@ from tests.shell import Shell, shell_in
 from tilewright.arch import best_host_arch
 from tilewright.ops.attention import AttentionProblem
 
-LAYER = ("--batch", "2", "--heads-q", "4", "--heads-kv", "2", "--rows", "17", "--keys", "33", "--head-qk", "16",
+LAYER = ("--batch", "2", "--heads-q", "4", "--heads-kv", "2", "--seqlen-q", "17", "--seqlen-k", "33", "--head-dim",
+         "16",
          "--causal", "bottom_right")  # fmt: skip
 
 
@@ -54,10 +55,10 @@ def test_run_explain_and_bench(shell: Shell) -> None:
     assert report["ok"] is True
     assert 0 < report["error_over_bound"] <= 1
     assert "workspace 0 bytes" in shell("run", "attention", *LAYER, *floor).stdout
-    said = shell("explain", "attention", *LAYER, "--splits", "4").stdout
+    said = shell("explain", "attention", *LAYER, "--num-splits", "4").stdout
     assert "split_fp32_h32x32_window" in said
     assert "combine_fp32_h32x32" in said
-    whole = json.loads(shell("explain", "attention", *LAYER, "--splits", "4", "--json").stdout)
+    whole = json.loads(shell("explain", "attention", *LAYER, "--num-splits", "4", "--json").stdout)
     assert "strides" not in whole["replay"]
     assert json.loads(shell(*whole["replay"].split()[1:], "--json").stdout) == whole
     timed = json.loads(shell("bench", "attention", *LAYER, *floor, "--json").stdout)
@@ -69,11 +70,24 @@ def test_run_explain_and_bench(shell: Shell) -> None:
 
 @pytest.mark.usefixtures("needs_compiler")
 def test_an_append_has_no_query_heads_to_speak_of(shell: Shell) -> None:
-    new = ("--family", "append", "--batch", "2", "--heads-kv", "2", "--rows", "3", "--keys", "9", "--head-qk", "16")
+    new = (
+        "--family",
+        "append",
+        "--batch",
+        "2",
+        "--heads-kv",
+        "2",
+        "--seqlen-q",
+        "3",
+        "--seqlen-k",
+        "9",
+        "--head-dim",
+        "16",
+    )
     report: Any = json.loads(shell("run", "attention", *new, "--verify", "--json").stdout)
     assert report["ok"] is True
     for given, flag in (
-        (("--turns-q", "--rotary", "half", "--rotary-size", "8"), "--heads-q"),
+        (("--rotary-q", "--rotary", "half", "--rotary-dim", "8"), "--heads-q"),
         (("--heads-kv", "0"), "--heads-kv"),
     ):
         assert f"give {flag} N" in shell("run", "attention", *new, *given, status=1).stderr
@@ -89,7 +103,7 @@ def test_a_rule_that_has_nothing_to_say_is_told(shell: Shell) -> None:
 def test_pages_without_lengths_are_all_there(shell: Shell) -> None:
     """Where no table of lengths is asked for, every sequence has all of its pages."""
     problem = AttentionProblem(
-        2, 4, 17, 33, 16, 2, window_right=0, align="bottom_right", pages="strided", lookup="table"
+        2, 4, 17, 33, 16, 2, window_right=0, align="bottom_right", pages="strided", page_lookup="table"
     )
     floor = ("--kernel", ATTENTION.generic_spec(problem.signature, best_host_arch().name).name)
     report: Any = json.loads(
@@ -103,5 +117,5 @@ def test_problems_and_instances(shell: Shell) -> None:
     for word in ("prefill", "decode_paged", "mla", "serving", "holdout"):
         assert word in listed
     shown = json.loads(shell("problems", "show", "attention", "mla").stdout)
-    assert {"head_qk": 576, "head_v": 512, "pages": "strided"}.items() <= shown[0].items()
+    assert {"head_dim": 576, "head_dim_v": 512, "pages": "strided"}.items() <= shown[0].items()
     assert "attention_forward_bf16_" in shell("instances", "attention", "--target", "sm_90a").stdout

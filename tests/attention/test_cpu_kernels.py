@@ -54,19 +54,19 @@ def schedule(pipeline: str, arch_name: str) -> Any:
 CASES: tuple[tuple[str, str, Kind], ...] = (
     ("tiled", "x86_64_v4", {"dtype_q": "fp32", "mask": "window"}),
     ("tiled", "x86_64_v4", {"dtype_q": "fp32", "mask": "generic", "bias": "tensor", "masked": True, "sink": True}),
-    ("tiled", "x86_64_v4_bf16", {"dtype_q": "bf16", "mask": "window", "pages": "strided", "lookup": "table"}),
-    ("tiled", "x86_64_v4_bf16", {"dtype_q": "bf16", "dtype_out": "fp32", "softcap": True, "packed": True}),
-    ("tiled", "x86_64_v3", {"dtype_q": "fp16", "mask": "generic", "bias": "alibi", "packed": True}),
-    ("tiled", "x86_64_v3", {"dtype_q": "bf16", "dtype_kv": "fp8_e4m3", "pages": "strided", "lookup": "indices"}),
+    ("tiled", "x86_64_v4_bf16", {"dtype_q": "bf16", "mask": "window", "pages": "strided", "page_lookup": "table"}),
+    ("tiled", "x86_64_v4_bf16", {"dtype_q": "bf16", "dtype_out": "fp32", "softcap": True, "varlen": True}),
+    ("tiled", "x86_64_v3", {"dtype_q": "fp16", "mask": "generic", "bias": "alibi", "varlen": True}),
+    ("tiled", "x86_64_v3", {"dtype_q": "bf16", "dtype_kv": "fp8_e4m3", "pages": "strided", "page_lookup": "indices"}),
     ("tiled", "generic", {"dtype_q": "fp32", "mask": "window", "bias": "tensor", "softcap": True}),
-    ("decode", "x86_64_v4", {"dtype_q": "fp32", "pages": "strided", "lookup": "table", "mask": "window"}),
+    ("decode", "x86_64_v4", {"dtype_q": "fp32", "pages": "strided", "page_lookup": "table", "mask": "window"}),
     ("decode", "x86_64_v4", {"dtype_q": "fp16", "bias": "tensor", "dtype_aux": "fp16", "masked": True}),
-    ("decode", "x86_64_v4_bf16", {"dtype_q": "bf16", "mask": "generic", "sink": True, "packed": True}),
-    ("decode", "x86_64_v3", {"dtype_q": "bf16", "bias": "alibi", "pages": "strided", "lookup": "indices"}),
+    ("decode", "x86_64_v4_bf16", {"dtype_q": "bf16", "mask": "generic", "sink": True, "varlen": True}),
+    ("decode", "x86_64_v3", {"dtype_q": "bf16", "bias": "alibi", "pages": "strided", "page_lookup": "indices"}),
     ("decode", "generic", {"dtype_q": "fp32", "dtype_out": "bf16", "mask": "generic", "bias": "alibi"}),
 )  # fmt: skip
 PLAIN: Kind = {"family": "forward", "dtype_kv": "", "dtype_out": "", "mask": "none", "bias": "none", "masked": False,
-               "softcap": False, "sink": False, "packed": False}  # fmt: skip
+               "softcap": False, "sink": False, "varlen": False}  # fmt: skip
 
 
 def first(has: Kind) -> AttentionProblem:
@@ -88,9 +88,9 @@ def built() -> Built:
 
 def resized(one: AttentionProblem, **sizes: int) -> AttentionProblem:
     """The problem with other sizes, all of its memory dense."""
-    bare = replace(one.dense(), total_rows=0, total_keys=0, page_count=0, bias="none", bias_shape=(), mask_shape=(),
+    bare = replace(one.dense(), total_q=0, total_k=0, page_count=0, bias="none", bias_shape=(), mask_shape=(),
                    **sizes)  # type: ignore[arg-type]  # fmt: skip
-    full = (bare.batch, bare.heads_q, bare.rows, bare.keys)
+    full = (bare.batch, bare.heads_q, bare.seqlen_q, bare.seqlen_k)
     shapes = {
         name: tuple(size if old > 1 else 1 for size, old in zip(full, shape, strict=True))
         for name in ("bias_shape", "mask_shape") if (shape := getattr(one, name))
@@ -106,7 +106,11 @@ def drawings(spec: KernelSpec, has: Kind, count: int = PROBLEMS) -> Iterator[Att
         seed += 1
         draw = random.Random(seed)
         one = problem(draw, whole(has), HEADS)
-        one = resized(one, rows=draw.choice((1, 1, 2, 5)), keys=1100) if draw.random() < 0.4 else gapped(draw, one)
+        one = (
+            resized(one, seqlen_q=draw.choice((1, 1, 2, 5)), seqlen_k=1100)
+            if draw.random() < 0.4
+            else gapped(draw, one)
+        )
         if not ATTENTION.problem_violations(one, spec.arch) and not ATTENTION.supports(spec, one):
             found += 1
             yield one
@@ -125,11 +129,11 @@ def test_it_computes_what_float64_computes(spec: KernelSpec, case: tuple[str, st
 # Sequences enough, or keys enough, that heads of keys which lie side by side are walked together; with one row, with a
 # few, with more than lanes and with more than two vectors of them; odd numbers of heads, and blocks that end early.
 TOGETHER = (
-    {"batch": 27, "heads_kv": 5, "heads_q": 5, "rows": 1, "keys": 70},
-    {"batch": 1, "heads_kv": 3, "heads_q": 6, "rows": 1, "keys": 6200},
-    {"batch": 25, "heads_kv": 2, "heads_q": 14, "rows": 1, "keys": 19},
-    {"batch": 13, "heads_kv": 3, "heads_q": 6, "rows": 7, "keys": 600},
-    {"batch": 24, "heads_kv": 7, "heads_q": 21, "rows": 17, "keys": 33},
+    {"batch": 27, "heads_kv": 5, "heads_q": 5, "seqlen_q": 1, "seqlen_k": 70},
+    {"batch": 1, "heads_kv": 3, "heads_q": 6, "seqlen_q": 1, "seqlen_k": 6200},
+    {"batch": 25, "heads_kv": 2, "heads_q": 14, "seqlen_q": 1, "seqlen_k": 19},
+    {"batch": 13, "heads_kv": 3, "heads_q": 6, "seqlen_q": 7, "seqlen_k": 600},
+    {"batch": 24, "heads_kv": 7, "heads_q": 21, "seqlen_q": 17, "seqlen_k": 33},
 )
 
 
@@ -192,7 +196,7 @@ def test_the_result_is_the_same_on_any_number_of_threads(case: int, built: Built
         made = BINDING.sample(one, number)
         found = {outcome(kernel, one, made, threads) for threads in (1, 2, 3, 8)}
         assert len(found) == 1, one.describe()
-        several += one.keys > 1024
+        several += one.seqlen_k > 1024
     assert several, "some problem has keys enough for parts"
 
 
@@ -239,7 +243,8 @@ def test_a_decode_kernel_refuses_many_rows_in_c_and_here(built: Built) -> None:
     spec = next(one for one in SPECS if one.schedule.pipeline == "decode" and not why_not_run(one.arch))
     has = CASES[SPECS.index(spec)][2]
     for rows in (16, 17):
-        one = replace(next(drawings(spec, has)).dense(), heads_q=4, heads_kv=1, rows=rows, bias_shape=(), mask_shape=(),
+        one = replace(next(drawings(spec, has)).dense(), heads_q=4, heads_kv=1, seqlen_q=rows, bias_shape=(),
+                      mask_shape=(),
                       bias="none", q_strides=(), k_strides=(), v_strides=(), o_strides=(), page_count=0)  # fmt: skip
         (stage,) = BINDING.dense(one).stages
         refused = built[spec].refusal(stage.args)
@@ -250,10 +255,10 @@ def test_a_decode_kernel_refuses_many_rows_in_c_and_here(built: Built) -> None:
 def test_the_drawings_have_what_they_promise() -> None:
     """So that the proofs above are no proofs of easy problems."""
     found = [one for spec, case in zip(SPECS, CASES, strict=True) for one in drawings(spec, case[2])]
-    assert any(one.keys > 1024 and one.batch * one.heads_kv < 48 for one in found), "parts of the keys"
-    assert any(one.rows > 64 and one.heads_q > one.heads_kv for one in found), "several tiles of a group"
-    assert any(one.head_qk % 8 and one.head_v != one.head_qk for one in found)
+    assert any(one.seqlen_k > 1024 and one.batch * one.heads_kv < 48 for one in found), "parts of the keys"
+    assert any(one.seqlen_q > 64 and one.heads_q > one.heads_kv for one in found), "several tiles of a group"
+    assert any(one.head_dim % 8 and one.head_dim_v != one.head_dim for one in found)
     assert any(one != one.dense() for one in found)
-    assert any(one.window_left >= 0 and one.sink_keys for one in found)
-    assert any(one.keys == 0 and one.rows for one in found)
+    assert any(one.window_left >= 0 and one.sink_tokens for one in found)
+    assert any(one.seqlen_k == 0 and one.seqlen_q for one in found)
     assert {spec.arch for spec in SPECS} >= {"generic", "x86_64_v3", "x86_64_v4", "x86_64_v4_bf16"}

@@ -24,7 +24,7 @@ TILED, DECODE = CpuTiledSchedule((96, 64), (48, 8)), CpuDecodeSchedule((8, 64))
 BROKEN: tuple[tuple[str, AttentionSignature, Any], ...] = (
     ("cpu-feature", replace(PLAIN, dropout=True), TILED),
     ("cpu-feature", replace(PLAIN, dropout=True), DECODE),
-    ("cpu-feature", replace(PLAIN, pages="vectorised", lookup="table"), TILED),
+    ("cpu-feature", replace(PLAIN, pages="vectorised", page_lookup="table"), TILED),
     ("cpu-feature", AttentionSignature("forward", "bf16", "fp8_e4m3", "bf16", scales="head"), DECODE),
     ("cpu-vector", PLAIN, CpuTiledSchedule((40, 64), (40, 8))),
     ("cpu-vector", PLAIN, CpuDecodeSchedule((8, 40))),
@@ -103,6 +103,6 @@ def test_an_estimate_is_a_time_whatever_the_problem(arch: str) -> None:
 def test_up_to_sixteen_rows_of_a_head_are_decoded(arch: str, dtype: str) -> None:
     """Tiles pack what they read, which every head of keys pays for: one that reads its keys once has to wait."""
     for heads, heads_kv, rows, keys, size in ((32, 8, 4, 5841, 144), (8, 1, 1, 1226, 80), (16, 1, 1, 8192, 128)):
-        for pages in ({}, {"pages": "strided", "lookup": "table", "lengths_k": True}):
+        for pages in ({}, {"pages": "strided", "page_lookup": "table", "seqlens_k": True}):
             one = AttentionProblem(16, heads, rows, keys, size, heads_kv, dtype_q=dtype, **pages)  # type: ignore[arg-type]
             assert chosen(one, arch) == "decode", one.describe()

@@ -31,10 +31,10 @@ def test_the_sets_that_are_promised() -> None:
                 "ck_smoke", "ck_full"}  # fmt: skip
     assert set(PART.problem_sets) == {*promised, "holdout"}
     assert len(of("holdout")) == len(set(of("holdout"))) == 240
-    assert {one.rows for one in of("decode_paged")} == {1}
-    assert {(one.head_qk, one.head_v) for one in of("mla")} == {(576, 512)}
-    assert max(one.keys for one in of("long")) == 131072
-    assert {one.packed for one in of("serving")} == {True, False}
+    assert {one.seqlen_q for one in of("decode_paged")} == {1}
+    assert {(one.head_dim, one.head_dim_v) for one in of("mla")} == {(576, 512)}
+    assert max(one.seqlen_k for one in of("long")) == 131072
+    assert {one.varlen for one in of("serving")} == {True, False}
     assert max(one.flops for one in of("validation")) <= 4.1e9, "quick to measure"
     assert len(DECODERS) >= 15
     assert len(ENCODERS) >= 10
@@ -51,15 +51,15 @@ def test_a_set_holds_legal_problems_each_once(key: str) -> None:
 def test_no_training_set_holds_a_held_out_problem_or_its_neighbour() -> None:
     held: dict[Any, list[Any]] = {}
     for one in of("holdout"):
-        key = (one.heads_q, one.heads_kv, one.head_qk, one.window_left, one.window_right, one.packed, one.pages)
-        held.setdefault(key, []).append(np.log([one.batch, one.rows, one.keys]))
+        key = (one.heads_q, one.heads_kv, one.head_dim, one.window_left, one.window_right, one.varlen, one.pages)
+        held.setdefault(key, []).append(np.log([one.batch, one.seqlen_q, one.seqlen_k]))
     near = math.log(1.0001)
     for name in TRAINING:
         assert not problem_sets.leaking(ATTENTION, of(name))
         for one in of(name):
-            key = (one.heads_q, one.heads_kv, one.head_qk, one.window_left, one.window_right, one.packed, one.pages)
-            for other in held.get(key, ()) if not one.packed and one.pages == "none" else ():
-                assert np.abs(np.log([one.batch, one.rows, one.keys]) - other).max() > near, (name, one)
+            key = (one.heads_q, one.heads_kv, one.head_dim, one.window_left, one.window_right, one.varlen, one.pages)
+            for other in held.get(key, ()) if not one.varlen and one.pages == "none" else ():
+                assert np.abs(np.log([one.batch, one.seqlen_q, one.seqlen_k]) - other).max() > near, (name, one)
 
 
 def test_a_leak_is_seen_however_its_window_is_spelled() -> None:
@@ -73,14 +73,14 @@ def test_a_leak_is_seen_however_its_window_is_spelled() -> None:
     ]  # fmt: skip
     assert len(wide) > 150
     assert problem_sets.leaking(ATTENTION, wide) == wide
-    values = {"batch": 2, "heads_q": 3, "rows": 1, "keys": 300, "head_qk": 64}
+    values = {"batch": 2, "heads_q": 3, "seqlen_q": 1, "seqlen_k": 300, "head_dim": 64}
     every = ATTENTION.problem(values)
     last = replace(every, window_right=0, align="bottom_right")
     first = replace(every, window_right=0, align="top_left")
     assert (every.pairs, last.pairs, first.pairs) == (1800, 1800, 6)
     assert PART.near(every, last)
     assert not PART.near(every, first)
-    square = replace(every, rows=300, window_left=20, window_right=0)
+    square = replace(every, seqlen_q=300, window_left=20, window_right=0)
     assert PART.near(replace(square, align="top_left"), replace(square, align="bottom_right"))
     assert not PART.near(square, replace(square, window_left=299))
 
@@ -116,16 +116,16 @@ def test_random_ones_are_told_by_their_seed_and_of_every_family() -> None:
         found = [ATTENTION.problem(one) for one in PART.random(5, 64, device)]
         assert found == [ATTENTION.problem(one) for one in PART.random(5, 64, device)]
         assert {PART.family(one) for one in found} >= {"prefill", "decode", "paged", "packed", "window", "chunk"}
-        assert all(one.pairs * (one.head_qk + one.head_v) <= (4e9 if device == "cpu" else 4e12) for one in found)
+        assert all(one.pairs * (one.head_dim + one.head_dim_v) <= (4e9 if device == "cpu" else 4e12) for one in found)
 
 
 def test_features_are_numbers_that_tell_problems_apart() -> None:
     p = AttentionProblem(2, 8, 128, 512, 64, 2, window_right=0)
     names = PART.problem_feature_names
     assert len(PART.problem_features(p)) == len(names)
-    other: dict[str, Any] = {"log2_batch": {"batch": 4}, "softcap": {"softcap": True}, "lengths_k": {"lengths_k": True},
+    other: dict[str, Any] = {"log2_batch": {"batch": 4}, "softcap": {"softcap": True}, "lengths_k": {"seqlens_k": True},
                              "bottom_right": {"align": "bottom_right"}, "log2_window": {"window_left": 31},
-                             "head_v": {"head_v": 32}, "splits": {"splits": 4}}  # fmt: skip
+                             "head_v": {"head_dim_v": 32}, "splits": {"num_splits": 4}}  # fmt: skip
     for name, changed in other.items():
         made = replace(p.dense(), q_strides=(), k_strides=(), v_strides=(), o_strides=(), **changed)
         differ = [

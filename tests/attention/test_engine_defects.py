@@ -104,7 +104,7 @@ def test_a_store_is_exported_while_rows_come(tmp_path: Path) -> None:
 def test_each_problem_of_a_sweep_has_its_own_reference_packed_ones_too(tmp_path: Path) -> None:
     """Theirs takes the first configuration's type and mask for all, and never measures packed sequences."""
     causal = AttentionProblem(2, 4, 9, 24, 16, 2, dtype_q="bf16", window_right=0, align="bottom_right")
-    packed = AttentionProblem(3, 4, 9, 24, 16, 2, packed=True, total_rows=20, total_keys=51)
+    packed = AttentionProblem(3, 4, 9, 24, 16, 2, varlen=True, total_q=20, total_k=51)
     rows = sweep(Results(tmp_path / "r.db"), [PROBLEM, causal, packed])
     assert [(one.status, one.reason) for one in rows] == [(OK, "")] * 3
     assert {plain(one)["dtype_q"] for one in (PROBLEM, causal)} == {one.problem["dtype_q"] for one in rows}
@@ -119,9 +119,10 @@ def test_a_sweep_takes_up_every_problem_that_differs_in_anything(tmp_path: Path)
     assert len(sweep(store, [PROBLEM])) == 1
     bare = {f"{name}_strides": () for name in "qkvo"}
     changes: dict[str, Any] = {
-        "batch": 3, "heads_q": 6, "heads_kv": 1, "rows": 4, "keys": 25, "head_qk": 8, "head_v": 8, "dtype_q": "bf16",
+        "batch": 3, "heads_q": 6, "heads_kv": 1, "seqlen_q": 4, "seqlen_k": 25, "head_dim": 8, "head_dim_v": 8,
+        "dtype_q": "bf16",
         "dtype_out": "fp16", "window_left": 5, "window_right": 0, "bias": "alibi", "mask_shape": (1, 1, 3, 24),
-        "softcap": True, "dropout": True, "lse": True, "sink": True, "lengths_q": True, "lengths_k": True,
+        "softcap": True, "dropout": True, "return_lse": True, "sink": True, "seqlens_q": True, "seqlens_k": True,
     }  # fmt: skip
     assert changes.keys() < {one.name for one in fields(AttentionProblem)}
     others = []

@@ -29,7 +29,7 @@ NEW = {
     "cache_v": POOL_V.copy(),
     "k": K[:, :3],
     "v": V[:, :3],
-    "lengths": np.array([0, 3], np.int32),
+    "cache_seqlens": np.array([0, 3], np.int32),
 }
 
 
@@ -42,18 +42,18 @@ def attend(**more: Any) -> Any:
 
 
 def paged(**more: Any) -> Any:
-    usual: dict[str, Any] = {"k": POOL_K, "v": POOL_V, "page_table": TABLE, "lengths_k": LENGTHS}
+    usual: dict[str, Any] = {"k": POOL_K, "v": POOL_V, "block_table": TABLE, "seqlens_k": LENGTHS}
     return attend(**{**usual, **more})
 
 
 def packed(**more: Any) -> Any:
-    usual: dict[str, Any] = {"q": Q[0], "k": K[0], "v": V[0], "starts_q": STARTS, "starts_k": ints(0, 3, 7)}
+    usual: dict[str, Any] = {"q": Q[0], "k": K[0], "v": V[0], "cu_seqlens_q": STARTS, "cu_seqlens_k": ints(0, 3, 7)}
     return attend(**{**usual, **more})
 
 
 def append(**more: Any) -> Any:
     room = {"cache_k": np.zeros((2, 9, 2, 16), np.float32), "cache_v": np.zeros((2, 9, 2, 24), np.float32)}
-    usual: dict[str, Any] = {**room, "k": K, "v": V, "lengths": ints(0, 2)}
+    usual: dict[str, Any] = {**room, "k": K, "v": V, "cache_seqlens": ints(0, 2)}
     given = {**usual, **more}
     arrays = [given.pop(name) for name in ("cache_k", "cache_v", "k", "v")]
     return tw.append_kv(*arrays, **given)
@@ -69,7 +69,7 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     # what is no array, or none of these
     (attend, {"q": None}, "array-type", "q is None"),
     (attend, {"k": [[1.0]]}, "array-type", "k is a list"),
-    (attend, {"lengths_k": [7, 5]}, "array-type", "np.asarray(lengths_k, dtype=np.int32)"),
+    (attend, {"seqlens_k": [7, 5]}, "array-type", "np.asarray(seqlens_k, dtype=np.int32)"),
     (attend, {"mask": True}, "array-type", "np.asarray(mask, dtype=bool)"),
     (attend, {"q": Q[0]}, "array-rank", "q has 3 dimension"),
     (packed, {"q": Q}, "array-rank", "rows are packed"),
@@ -120,12 +120,12 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     (attend, {"bias": np.ones((5, 7), bool)}, "bias-dtype", "mask="),
     (attend, {"bias": np.ones((5, 7), np.float16)}, "dtype-bias", "bias of fp16"),
     (attend, {"bias": np.ones((5, 7), np.float16)}, "dtype-bias", "; use fp32"),
-    (attend, {"bias": np.ones((5, 7), np.float32), "alibi": np.ones(4, np.float32)}, "bias-alibi", "both"),
-    (attend, {"alibi": np.ones(3, np.float32)}, "alibi-shape", "(4,)"),
-    (attend, {"alibi": np.ones(4, np.float16)}, "alibi-shape", "fp16"),
+    (attend, {"bias": np.ones((5, 7), np.float32), "alibi_slopes": np.ones(4, np.float32)}, "bias-alibi", "both"),
+    (attend, {"alibi_slopes": np.ones(3, np.float32)}, "alibi-shape", "(4,)"),
+    (attend, {"alibi_slopes": np.ones(4, np.float16)}, "alibi-shape", "fp16"),
     (attend, {"sink": np.ones(3, np.float32)}, "sink-shape", "one logit a query head"),
-    (attend, {"sink": (1, 2, 3)}, "sink", "(keys, logits)"),
-    (attend, {"sink": -2, "window": (1, 1)}, "size-negative", "sink_keys is -2"),
+    (attend, {"sink": (1, 2, 3)}, "sink", "give logits"),
+    (attend, {"sink_tokens": -2, "window": (1, 1)}, "size-negative", "sink_tokens is -2"),
     # numbers
     (attend, {"softcap": 0.0}, "softcap", "over 0"),
     (attend, {"softcap": -1}, "softcap", "over 0"),
@@ -137,17 +137,17 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     (attend, {"scale": -np.inf}, "scale", "scale is -inf"),
     (attend, {"softcap": "5"}, "scalar", "softcap"),
     (attend, {"scale": "half"}, "scalar", "scale"),
-    (attend, {"dropout": 1.0, "seed": 1}, "dropout", "less than 1"),
-    (attend, {"dropout": -0.1, "seed": 1}, "dropout", "0 or more"),
-    (attend, {"dropout": np.float32(1.5), "seed": 1}, "dropout", "less than 1"),
-    (attend, {"dropout": np.array([0.1, 0.2]), "seed": 1}, "scalar", "dropout"),
-    (attend, {"dropout": 0.5}, "seed", "no seed"),
-    (attend, {"dropout": 0.5, "seed": 1 << 70}, "seed", "64 bits"),
-    (attend, {"dropout": 0.5, "seed": "one"}, "attention-number", "seed"),
-    (attend, {"dropout": 0.5, "seed": np.zeros(3, np.int64)}, "seed", "two of int64"),
-    (attend, {"splits": 0}, "attention-number", "1 or more"),
-    (attend, {"splits": 129}, "splits", "at most 128"),
-    (attend, {"splits": 2.0}, "attention-number", "splits"),
+    (attend, {"dropout_p": 1.0, "seed": 1}, "dropout_p", "less than 1"),
+    (attend, {"dropout_p": -0.1, "seed": 1}, "dropout_p", "0 or more"),
+    (attend, {"dropout_p": np.float32(1.5), "seed": 1}, "dropout_p", "less than 1"),
+    (attend, {"dropout_p": np.array([0.1, 0.2]), "seed": 1}, "scalar", "dropout_p"),
+    (attend, {"dropout_p": 0.5}, "seed", "no seed"),
+    (attend, {"dropout_p": 0.5, "seed": 1 << 70}, "seed", "64 bits"),
+    (attend, {"dropout_p": 0.5, "seed": "one"}, "attention-number", "seed"),
+    (attend, {"dropout_p": 0.5, "seed": np.zeros(3, np.int64)}, "seed", "two of int64"),
+    (attend, {"num_splits": 0}, "attention-number", "1 or more"),
+    (attend, {"num_splits": 129}, "splits", "at most 128"),
+    (attend, {"num_splits": 2.0}, "attention-number", "splits"),
     (attend, {"causal": True, "window": (3, -7)}, "window", "window_right is -7"),
     (attend, {"causal": 1}, "causal", "True, False"),
     (attend, {"causal": np.array([True, False])}, "causal", "True, False"),
@@ -155,54 +155,55 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     (attend, {"return_lse": 1}, "attention-switch", "return_lse=True"),
     (attend, {"out": OUT.astype(">f4")}, "array-byte-order", "give an out that kernels can write"),
     # lengths and starts
-    (attend, {"lengths_k": {}}, "array-type", "dtype=np.int32"),
-    (attend, {"lengths_k": np.array([7, 5])}, "table-dtype", "int32"),
-    (attend, {"lengths_k": np.array([7, 5], np.uint32)}, "array-dtype", "; give lengths_k as int32"),
-    (attend, {"dropout": 0.5, "seed": np.zeros(2, np.uint64)}, "array-dtype", "; give seed as int64"),
-    (paged, {"page_table": TABLE.astype(np.int16)}, "array-dtype", "; give page_table as int32"),
-    (attend, {"lengths_k": ints(7)}, "table-shape", "(2,)"),
-    (attend, {"lengths_k": ints(8, 1)}, "operand-values", "lengths_k"),
-    (attend, {"lengths_q": ints(-1, 1)}, "operand-values", "lengths_q"),
-    (attend, {"longest_q": 5}, "longest", "give starts_q"),
-    (attend, {"longest_k": 7}, "longest", "give starts_k, or pages"),
-    (attend, {"starts_k": ints(0, 3, 7)}, "starts-both", "starts_q"),
-    (packed, {"starts_k": None}, "starts-both", "starts_k"),
-    (packed, {"starts_q": ints(0, 4, 3)}, "operand-values", "never decrease"),
-    (packed, {"starts_q": ints(0, 3, 6)}, "operand-values", "starts_q"),
-    (packed, {"starts_q": ints(-1, 3, 5)}, "operand-values", "starts_q"),
-    (packed, {"starts_k": ints(0, 3, 9)}, "operand-values", "starts_k"),
-    (packed, {"longest_q": 2}, "operand-values", "longest_q"),
-    (packed, {"k": K[0, :0], "v": V[0, :0], "longest_k": 4}, "operand-values", "starts_k"),
-    (packed, {"starts_k": ints(0, 7)}, "table-shape", "starts_k"),
+    (attend, {"seqlens_k": {}}, "array-type", "dtype=np.int32"),
+    (attend, {"seqlens_k": np.array([7, 5])}, "table-dtype", "int32"),
+    (attend, {"seqlens_k": np.array([7, 5], np.uint32)}, "array-dtype", "; give seqlens_k as int32"),
+    (attend, {"dropout_p": 0.5, "seed": np.zeros(2, np.uint64)}, "array-dtype", "; give seed as int64"),
+    (paged, {"block_table": TABLE.astype(np.int16)}, "array-dtype", "; give block_table as int32"),
+    (attend, {"seqlens_k": ints(7)}, "table-shape", "(2,)"),
+    (attend, {"seqlens_k": ints(8, 1)}, "operand-values", "seqlens_k"),
+    (attend, {"seqlens_q": ints(-1, 1)}, "operand-values", "seqlens_q"),
+    (attend, {"max_seqlen_q": 5}, "longest", "give cu_seqlens_q"),
+    (attend, {"max_seqlen_k": 7}, "longest", "give cu_seqlens_k, or pages"),
+    (attend, {"cu_seqlens_k": ints(0, 3, 7)}, "starts-both", "cu_seqlens_q"),
+    (packed, {"cu_seqlens_k": None}, "starts-both", "cu_seqlens_k"),
+    (packed, {"cu_seqlens_q": ints(0, 4, 3)}, "operand-values", "never decrease"),
+    (packed, {"cu_seqlens_q": ints(0, 3, 6)}, "operand-values", "cu_seqlens_q"),
+    (packed, {"cu_seqlens_q": ints(-1, 3, 5)}, "operand-values", "cu_seqlens_q"),
+    (packed, {"cu_seqlens_k": ints(0, 3, 9)}, "operand-values", "cu_seqlens_k"),
+    (packed, {"max_seqlen_q": 2}, "operand-values", "max_seqlen_q"),
+    (packed, {"k": K[0, :0], "v": V[0, :0], "max_seqlen_k": 4}, "operand-values", "cu_seqlens_k"),
+    (packed, {"cu_seqlens_k": ints(0, 7)}, "table-shape", "cu_seqlens_k"),
     # pages
-    (paged, {"page_table": TABLE.astype(np.int64)}, "table-dtype", "page_table"),
-    (paged, {"page_table": TABLE[:1]}, "table-shape", "2 sequences"),
-    (paged, {"page_table": TABLE[0]}, "table-shape", "page_table"),
-    (paged, {"page_table": ints(0, 1, 2, 6).reshape(2, 2)}, "operand-values", "page_table"),
-    (paged, {"page_table": ints(0, -1, 2, 3).reshape(2, 2)}, "operand-values", "page_table"),
-    (paged, {"lengths_k": ints(9, 1)}, "operand-values", "lengths_k"),
-    (paged, {"lengths_k": None}, "page-lengths", "how many keys"),
+    (paged, {"block_table": TABLE.astype(np.int64)}, "table-dtype", "block_table"),
+    (paged, {"block_table": TABLE[:1]}, "table-shape", "2 sequences"),
+    (paged, {"block_table": TABLE[0]}, "table-shape", "block_table"),
+    (paged, {"block_table": ints(0, 1, 2, 6).reshape(2, 2)}, "operand-values", "block_table"),
+    (paged, {"block_table": ints(0, -1, 2, 3).reshape(2, 2)}, "operand-values", "block_table"),
+    (paged, {"seqlens_k": ints(9, 1)}, "operand-values", "seqlens_k"),
+    (paged, {"seqlens_k": None}, "page-lengths", "how many keys"),
     (paged, {"page_size": 8}, "page-size", "4 slots"),
-    (paged, {"page_table": {}}, "array-type", "dtype=np.int32"),
-    (attend, {"kv_layout": "linear"}, "layout-name", "there is no page_table; give page_table, or use bshd or bhsd"),
-    (append, {"kv_layout": "Heads_First"}, "layout-name", "there is no page_table"),
-    (attend, {"page_size": 4}, "page-size", "no page_table"),
+    (paged, {"block_table": {}}, "array-type", "dtype=np.int32"),
+    (attend, {"kv_layout": "linear"}, "layout-name", "there is no block_table; give block_table, or use bshd or bhsd"),
+    (append, {"kv_layout": "Heads_First"}, "layout-name", "there is no block_table"),
+    (attend, {"page_size": 4}, "page-size", "no block_table"),
     (packed, {"page_size": 4}, "page-size", "leave page_size out"),
-    (paged, {"starts_k": ints(0, 3, 7)}, "starts-both", "starts_k"),
-    (paged, {"q": Q[0], "starts_q": STARTS, "starts_k": ints(0, 3, 7)}, "page-starts", "leave starts_k out"),
+    (paged, {"cu_seqlens_k": ints(0, 3, 7)}, "starts-both", "cu_seqlens_k"),
+    (paged, {"q": Q[0], "cu_seqlens_q": STARTS, "cu_seqlens_k": ints(0, 3, 7)}, "page-starts",
+     "leave cu_seqlens_k out"),
     (paged, {"k": POOL_K[:, :, :, :8]}, "head-size", "8"),
     (paged, {"v": POOL_V[:5]}, "shape-values", "differ"),
     (paged, {"kv_layout": "vectorised"}, "array-rank", "no vectorised page"),
-    (paged, {"page_table": INDICES}, "page-lengths", "last page"),
-    (paged, {"page_table": INDICES[:2]}, "page-lookup", "(indptr, indices, last)"),
-    (paged, {"page_table": (None, *INDICES[1:]), "lengths_k": None}, "page-lookup", "indptr"),
-    (paged, {"page_table": (ints(0, 2, 4), *INDICES[1:]), "lengths_k": None}, "operand-values", "page_indptr"),
-    (paged, {"page_table": (*INDICES[:2], ints(5, 1)), "lengths_k": None}, "operand-values", "page_last"),
+    (paged, {"block_table": INDICES}, "page-lengths", "last page"),
+    (paged, {"block_table": INDICES[:2]}, "page-lookup", "(indptr, indices, last)"),
+    (paged, {"block_table": (None, *INDICES[1:]), "seqlens_k": None}, "page-lookup", "indptr"),
+    (paged, {"block_table": (ints(0, 2, 4), *INDICES[1:]), "seqlens_k": None}, "operand-values", "page_indptr"),
+    (paged, {"block_table": (*INDICES[:2], ints(5, 1)), "seqlens_k": None}, "operand-values", "page_last"),
     (paged, {"k": np.zeros((2, 1025, 2, 16), np.float32), "v": np.zeros((2, 1025, 2, 24), np.float32)}, "page-size",
      "1 to 1024"),
-    (paged, {"k": POOL_K[:0], "v": POOL_V[:0]}, "operand-values", "lengths_k"),
-    (paged, {"k": POOL_K[:0], "v": POOL_V[:0], "page_table": INDICES, "lengths_k": None}, "operand-values", "page_"),
-    (paged, {"k": POOL_K[:, :0], "v": POOL_V[:, :0], "page_table": INDICES, "lengths_k": None, "longest_k": 7},
+    (paged, {"k": POOL_K[:0], "v": POOL_V[:0]}, "operand-values", "seqlens_k"),
+    (paged, {"k": POOL_K[:0], "v": POOL_V[:0], "block_table": INDICES, "seqlens_k": None}, "operand-values", "page_"),
+    (paged, {"k": POOL_K[:, :0], "v": POOL_V[:, :0], "block_table": INDICES, "seqlens_k": None, "max_seqlen_k": 7},
      "page-size", "0 slots"),
     # scales
     (attend, {"q": FP8[0], "k": FP8[1], "v": FP8[2], "kv_scales": np.ones(2, np.float32)}, "scales-both", "(k_scale"),
@@ -227,17 +228,17 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
      "scale-block", "no scales by block"),
     (attend, {"scale_block": 8}, "scale-block", "no scales by block"),
     (packed, {"q": FP8[0][0], "k": FP8[1][0], "v": FP8[2][0], "q_scale": np.ones((2, 4, 2), np.float32),
-              "scale_block": 2}, "scales-shape", "give 3 blocks, or longest_q where every sequence is shorter"),
+              "scale_block": 2}, "scales-shape", "give 3 blocks, or max_seqlen_q where every sequence is shorter"),
     (packed, {"q": FP8[0][0], "k": FP8[1][0], "v": FP8[2][0], "scale_block": 2,
               "kv_scales": (np.ones((2, 2, 2), np.float32), np.ones((2, 2, 2), np.float32))}, "scales-shape",
-     "give 4 blocks, or longest_k where"),
+     "give 4 blocks, or max_seqlen_k where"),
     (attend, {"q": FP8[0], "k": FP8[1], "v": FP8[2], "q_scale": np.ones((2, 4, 3, 1), np.float32), "scale_block": 2},
      "scales-shape", "blocks) with scale_block"),
     # append
-    (append, {"lengths": ints(3, 0)}, "operand-values", "lengths"),
-    (append, {"lengths": ints(0, -1)}, "operand-values", "lengths"),
-    (append, {"lengths": None}, "array-type", "lengths is None"),
-    (append, {"lengths_new": ints(8, 1)}, "operand-values", "lengths_new"),
+    (append, {"cache_seqlens": ints(3, 0)}, "operand-values", "cache_seqlens"),
+    (append, {"cache_seqlens": ints(0, -1)}, "operand-values", "cache_seqlens"),
+    (append, {"cache_seqlens": None}, "array-type", "cache_seqlens is None"),
+    (append, {"seqlens_new": ints(8, 1)}, "operand-values", "seqlens_new"),
     (append, {"k": K.astype(np.float16), "v": V.astype(np.float16)}, "dtype-mix", "fp16"),
     (append, {"k": FP8[1], "v": FP8[2]}, "dtype-mix", "use a cache of fp8_e4m3"),
     (append, {"cache_v": np.zeros((2, 9, 2, 24), np.float16)}, "dtype-mix", "cache_v holds fp16, and cache_k fp32"),
@@ -245,7 +246,7 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     (append, {"kv_scales": (True, True)}, "array-type", "k_scale is a bool"),
     (append, {"kv_scales": np.ones(2, np.float32)}, "scales-both", "(k_scale"),
     (append, {"scale_block": 4}, "scale-block", "leave scale_block out"),
-    (append, {"k": K[:1], "v": V[:1], "lengths": ints(0)}, "shape-batch", "2 sequences"),
+    (append, {"k": K[:1], "v": V[:1], "cache_seqlens": ints(0)}, "shape-batch", "2 sequences"),
     (append, {"k": K[..., :8]}, "shape-cache", "2 heads of 16"),
     (append, {"v": V[:, :3]}, "shape-values", "differ"),
     (append, {"rotary": (COS, COS)}, "rotary", "'half'"),
@@ -255,23 +256,24 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     (append, {"rotary": (COS, COS[:, :3], "half")}, "rotary-tables", "two alike"),
     (append, {"rotary": (COS[:, :2], COS[:, :2].copy(), "half")}, "rotary-tables", "cos lie 4 apart"),
     (append, {"rotary": (COS[:5], COS[:5], "half")}, "rotary-tables", "7 new rows, and cos and sin 5"),
-    (append, {"rotary": (COS[:8], COS[:8], "half")}, "operand-values", "lengths"),
+    (append, {"rotary": (COS[:8], COS[:8], "half")}, "operand-values", "cache_seqlens"),
     (append, {"cache_k": np.zeros((2, 6, 2, 16), np.float32), "cache_v": np.zeros((2, 6, 2, 24), np.float32)},
      "rows-fit", "7 new rows, and the cache has room for 6"),
     (append, {"rotary": (np.ones((16, 9), np.float32), np.ones((16, 9), np.float32), "half")}, "rotary-size", "18"),
     (append, {"rotary": (COS[:, :0], COS[:, :0], "half")}, "rotary-tables", "no pair is turned"),
-    (append, {"cache_k": POOL_K[:0], "cache_v": POOL_V[:0], "page_table": TABLE}, "rows-fit", "room for 0"),
+    (append, {"cache_k": POOL_K[:0], "cache_v": POOL_V[:0], "block_table": TABLE}, "rows-fit", "room for 0"),
     (append, {"cache_v": np.zeros((2, 9, 2, 0), np.float32), "v": V[..., :0]}, "size-positive", "v has 0 elements"),
-    (append, {"lengths": None}, "array-type", "np.int32"),
+    (append, {"cache_seqlens": None}, "array-type", "np.int32"),
     (append, {"q": Q}, "shape-queries", "a query for each new key"),
-    (append, {"page_table": INDICES}, "page-lookup", "block table"),
-    (append, {**NEW, "page_table": ints(0, 1, 2, 0).reshape(2, 2)}, "operand-values", "no two in one slot"),
-    (append, {**NEW, "page_table": ints(0, 1, 3, 3).reshape(2, 2), "lengths": ints(0, 0), "k": K[:, :5],
+    (append, {"block_table": INDICES}, "page-lookup", "block table"),
+    (append, {**NEW, "block_table": ints(0, 1, 2, 0).reshape(2, 2)}, "operand-values", "no two in one slot"),
+    (append, {**NEW, "block_table": ints(0, 1, 3, 3).reshape(2, 2), "cache_seqlens": ints(0, 0), "k": K[:, :5],
               "v": V[:, :5]}, "operand-values", "no two in one slot"),
     (append, {"cache_k": np.lib.stride_tricks.as_strided(np.zeros((9, 2, 16), np.float32), (2, 9, 2, 16),
                                                          (0, 128, 64, 4))}, "out-overlaps-itself", "own"),
-    (append, {"cache_k": K.reshape(7, 2, 2, 16).copy(), "cache_v": V.reshape(7, 2, 2, 24).copy(), "page_table": TABLE,
-              "k": K[:, :3], "v": V[:, :3]}, "operand-values", "lengths"),
+    (append, {"cache_k": K.reshape(7, 2, 2, 16).copy(), "cache_v": V.reshape(7, 2, 2, 24).copy(),
+              "block_table": TABLE,
+              "k": K[:, :3], "v": V[:, :3]}, "operand-values", "cache_seqlens"),
 ]  # fmt: skip
 
 
@@ -293,8 +295,8 @@ def test_the_usual_calls_are_right() -> None:
     """What every example above changes one thing of."""
     for call in (attend, paged, packed, append):
         call()
-    paged(page_table=INDICES, lengths_k=None)
-    append(**NEW, page_table=ints(0, 1, 0, 3).reshape(2, 2))  # slots of one page, but apart
+    paged(block_table=INDICES, seqlens_k=None)
+    append(**NEW, block_table=ints(0, 1, 0, 3).reshape(2, 2))  # slots of one page, but apart
 
 
 def test_switches_are_truth_values_of_any_library() -> None:

@@ -39,7 +39,7 @@ def _prove_seed(seed: int, arch: str) -> None:
 def test_rows_go_into_a_narrow_cache(q: str, kv: str, pages: str) -> None:
     """Over scales of every kind, whatever finds the pages; new rows of the cache's type as they are."""
     of = {"family": "append", "dtype_q": q, "dtype_kv": kv, "rotary": "half", "pages": pages}
-    of["lookup"] = "none" if pages == "none" else "table"
+    of["page_lookup"] = "none" if pages == "none" else "table"
     draw = random.Random(q)
     for seed, scales in enumerate(("none", "tensor", "head", "block") if kv else ("none", "none")):
         one = gapped(draw, problem(draw, {**of, "scales": scales}))
@@ -59,7 +59,7 @@ def test_the_loops_are_right_on_this_machine(seed: int) -> None:
 
 def test_a_check_can_fail() -> None:
     """One element, one logarithm, one row that should be nothing: each is found."""
-    one = AttentionProblem(2, 2, 9, 4, 16, window_right=0, align="bottom_right", lse=True)
+    one = AttentionProblem(2, 2, 9, 4, 16, window_right=0, align="bottom_right", return_lse=True)
     made = BINDING.sample(one, 3)
     floor = kernel(ATTENTION.generic_spec(one.signature, "generic"))
     samples.runner(BINDING, floor, one, made, device(HOST), 1)()
@@ -99,11 +99,11 @@ def test_parts_put_together_are_the_whole() -> None:
     """Split and combine, one behind the other, on dropped and sunk scores: as one kernel."""
     from tilewright.dispatch.registry import Registry
 
-    whole = AttentionProblem(2, 4, 5, 70, 16, 2, softcap=True, sink=True, dropout=True, lse=True, window_right=3)
+    whole = AttentionProblem(2, 4, 5, 70, 16, 2, softcap=True, sink=True, dropout=True, return_lse=True, window_right=3)
     registry = Registry("generic")
     results = []
     for splits in (1, 4):
-        made = BINDING.sample(replace(whole, splits=splits), 5)
+        made = BINDING.sample(replace(whole, num_splits=splits), 5)
         plan = registry.plan(BINDING.request([None] * len(BINDING.slots), made.attributes, "generic"))
         assert len(plan.stages) == (1 if splits == 1 else 2)
         assert (plan.scratch_bytes > 0) == (splits > 1), "the workspace between stages is told"

@@ -42,24 +42,24 @@ def of(problem: AttentionProblem, **more: Any) -> AttentionProblem:
         (PLAIN, replace(MMA, warps_m=8, warps_n=4), "nv-warps"),
         (PLAIN, replace(MMA, tile_n=72), "nv-tile-n"),
         (BYTES, replace(MMA, tile_n=48), "nv-tile-n"),
-        (of(PLAIN, head_v=96), replace(MMA, warps_m=1, warps_n=4), "nv-columns"),
+        (of(PLAIN, head_dim_v=96), replace(MMA, warps_m=1, warps_n=4), "nv-columns"),
         (PLAIN, replace(MMA, slots=1), "nv-slots"),
-        (of(PLAIN, head_qk=256, head_v=256), replace(MMA, row_blocks=2), "nv-registers"),
-        (of(PLAIN, head_qk=256, head_v=256), replace(MMA, slots=9), "nv-shared-memory"),
-        (of(PLAIN, dtype_q="fp16", dtype_kv="fp8_e4m3", scales_kv="block", scale_block=8), MMA, "nv-scales"),
-        (of(PLAIN, family="split", splits=2), SHARES, "nv-shares"),
+        (of(PLAIN, head_dim=256, head_dim_v=256), replace(MMA, row_blocks=2), "nv-registers"),
+        (of(PLAIN, head_dim=256, head_dim_v=256), replace(MMA, slots=9), "nv-shared-memory"),
+        (of(PLAIN, dtype_q="fp16", dtype_kv="fp8_e4m3", kv_scales="block", scale_block=8), MMA, "nv-scales"),
+        (of(PLAIN, family="split", num_splits=2), SHARES, "nv-shares"),
         (PLAIN, replace(SHARES, dealing="dynamic"), "nv-shares"),
         (PLAIN, replace(SHARES, warpgroups=2, together=1), "nv-shares"),
         (PLAIN, FP8, "nv-inputs"),
-        (of(BYTES, pages="vectorised", lookup="table", page_size=16), FP8, "nv-pages"),
-        (of(BYTES, scales_kv="block", scale_block=64), FP8, "nv-scales"),
-        (of(BYTES, head_qk=512, head_v=64), FP8, "nv-heads"),
+        (of(BYTES, pages="vectorised", page_lookup="table", page_size=16), FP8, "nv-pages"),
+        (of(BYTES, kv_scales="block", scale_block=64), FP8, "nv-scales"),
+        (of(BYTES, head_dim=512, head_dim_v=64), FP8, "nv-heads"),
         (BYTES, replace(FP8, tile_n=48), "nv-tile-n"),
         (BYTES, replace(FP8, warpgroups=4), "nv-warpgroups"),
         (BYTES, replace(FP8, tile_n=256), "nv-registers"),
         (BYTES, replace(FP8, stages=9), "nv-shared-memory"),
         (of(LARGE, dtype_kv="fp8_e4m3"), LATENT, "nv-inputs"),
-        (of(LARGE, pages="vectorised", lookup="table", page_size=16), LATENT, "nv-pages"),
+        (of(LARGE, pages="vectorised", page_lookup="table", page_size=16), LATENT, "nv-pages"),
         (PLAIN, LATENT, "nv-heads"),
         (LARGE, replace(LATENT, tile_n=40), "nv-tile-n"),
         (LARGE, replace(LATENT, stages=1), "nv-stages"),
@@ -81,12 +81,12 @@ def test_fp8_and_latent_need_a_hopper() -> None:
 
 KINDS: tuple[dict[str, Any], ...] = (
     {"dtype_q": "bf16"},
-    {"dtype_q": "fp16", "window_right": 0, "packed": True},
+    {"dtype_q": "fp16", "window_right": 0, "varlen": True},
     {"dtype_q": "bf16", "softcap": True, "bias": "alibi", "dropout": True},
-    {"dtype_q": "bf16", "dtype_kv": "fp8_e4m3", "scales_kv": "head"},
-    {"dtype_q": "fp8_e4m3", "scales_q": "tensor", "scales_kv": "block", "scale_block": 64},
-    {"dtype_q": "bf16", "pages": "vectorised", "lookup": "table", "lengths_k": True, "page_size": 16},
-    {"dtype_q": "fp8_e4m3", "family": "split", "splits": 2},
+    {"dtype_q": "bf16", "dtype_kv": "fp8_e4m3", "kv_scales": "head"},
+    {"dtype_q": "fp8_e4m3", "q_scale": "tensor", "kv_scales": "block", "scale_block": 64},
+    {"dtype_q": "bf16", "pages": "vectorised", "page_lookup": "table", "seqlens_k": True, "page_size": 16},
+    {"dtype_q": "fp8_e4m3", "family": "split", "num_splits": 2},
 )
 
 
@@ -104,13 +104,13 @@ def test_what_pools_propose_is_legal_and_above_the_floor(pool: str, head: int, t
 
 def test_shares_take_the_rows_of_one_tile() -> None:
     spec = KernelSpec("attention", PLAIN.signature, SHARES, "sm_90a")
-    assert ATTENTION.supports(spec, of(PLAIN, heads_kv=1, rows=16)) == []
-    assert {one.rule for one in ATTENTION.supports(spec, of(PLAIN, heads_kv=1, rows=17))} == {"nv-rows"}
+    assert ATTENTION.supports(spec, of(PLAIN, heads_kv=1, seqlen_q=16)) == []
+    assert {one.rule for one in ATTENTION.supports(spec, of(PLAIN, heads_kv=1, seqlen_q=17))} == {"nv-rows"}
 
 
 def test_a_kernel_says_so_where_places_are_too_many() -> None:
     for kind, schedule in ((PLAIN, MMA), (PLAIN, SHARES), (BYTES, FP8), (LARGE, LATENT)):
         spec = KernelSpec("attention", kind.signature, schedule, "sm_90a")
         assert ATTENTION.supports(spec, kind) == []
-        for more in ({"keys": 1 << 30}, {"batch": 1 << 26}):
+        for more in ({"seqlen_k": 1 << 30}, {"batch": 1 << 26}):
             assert {one.rule for one in ATTENTION.supports(spec, of(kind, **more))} == {"nv-size"}

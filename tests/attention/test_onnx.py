@@ -46,7 +46,7 @@ def _present(node: Node) -> dict[str, Array]:
         caches[name] = np.concatenate([old, np.full(new[name].shape, np.nan, old.dtype)], 1)
     lengths = np.full(len(new["k"]), past, np.int32)
     tw.append_kv(
-        caches["k"], caches["v"], np.ascontiguousarray(new["k"]), np.ascontiguousarray(new["v"]), lengths=lengths
+        caches["k"], caches["v"], np.ascontiguousarray(new["k"]), np.ascontiguousarray(new["v"]), cache_seqlens=lengths
     )
     return caches
 
@@ -77,7 +77,7 @@ def attend(node: Node) -> tuple[Array, dict[str, Array]]:
     keywords: dict[str, Any] = {"softcap": said.get("softcap") or None, "scale": said.get("scale")}
     keywords |= _window(node, both["k"].shape[1])
     if "lengths" in arrays:
-        keywords["lengths_k"] = arrays["lengths"].astype(np.int32)
+        keywords["seqlens_k"] = arrays["lengths"].astype(np.int32)
     if "mask" in arrays:
         mask, keys = arrays["mask"], both["k"].shape[1]
         kind = "mask" if mask.dtype == np.bool_ else "bias"

@@ -39,7 +39,7 @@ PARITY: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "causal_bottom_right": ((2, 2, 128, 128), {**FP16, **CAUSAL, "align": "bottom_right"}),
     "bias_elementwise": ((2, 2, 128, 128), {**FP16, "bias": "tensor", "dtype_aux": "fp16"}),
     "bias_alibi": ((2, 2, 128, 128), {**FP16, "bias": "alibi"}),
-    "with_lse": ((2, 2, 128, 128), {**FP16, "lse": True}),
+    "with_lse": ((2, 2, 128, 128), {**FP16, "return_lse": True}),
     "big_batch": ((4, 8, 128, 128), FP16),
     "asymmetric_seq": ((2, 2, 64, 256), FP16),
     "single_query": ((1, 4, 1, 128), FP16),
@@ -54,7 +54,7 @@ SMOKE: tuple[tuple[tuple[int, ...], dict[str, Any]], ...] = (
     ((3, 2, 1, 0, 0, 200, 520), {"window_left": 128, "window_right": 30}),
     ((2, 1, 1, 0, 0, 99, 32), {"window_left": 4, "window_right": 35, "align": "bottom_right"}),
     ((1, 2, 1, 0, 0, 33, 0), {**CAUSAL, "align": "bottom_right"}),
-    ((1, 2, 1, 0, 0, 1, 32), {**CAUSAL, "align": "bottom_right", "lengths_k": True}),
+    ((1, 2, 1, 0, 0, 1, 32), {**CAUSAL, "align": "bottom_right", "seqlens_k": True}),
 )
 
 
@@ -75,16 +75,18 @@ def test_a_parity_configuration(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("size", "more"),
-    [(32, {"lse": True}), (64, {"dtype_q": "bf16", "packed": True}), (128, {"bias": "alibi", **FP16}),
-     (256, {"bias": "tensor", "dropout": True, "lse": True})],
+    [(32, {"return_lse": True}), (64, {"dtype_q": "bf16", "varlen": True}), (128, {"bias": "alibi", **FP16}),
+     (256, {"bias": "tensor", "dropout": True, "return_lse": True})],
     ids=str,
 )  # fmt: skip
 def test_the_smoke_cases(size: int, more: dict[str, Any]) -> None:
-    for (batch, heads_q, heads_kv, head_qk, head_v, rows, keys), mask in SMOKE:
-        if more.get("packed"):
-            mask = {**mask, "total_rows": batch * rows - batch // 2, "total_keys": batch * keys - keys // 2}
+    for (batch, heads_q, heads_kv, head_dim, head_dim_v, rows, keys), mask in SMOKE:
+        if more.get("varlen"):
+            mask = {**mask, "total_q": batch * rows - batch // 2, "total_k": batch * keys - keys // 2}
         right(
-            AttentionProblem(batch, heads_q, rows, keys, head_qk or size, heads_kv, head_v or size, **{**more, **mask})
+            AttentionProblem(
+                batch, heads_q, rows, keys, head_dim or size, heads_kv, head_dim_v or size, **{**more, **mask}
+            )
         )
 
 
@@ -94,11 +96,11 @@ def test_the_smoke_cases(size: int, more: dict[str, Any]) -> None:
 def test_kernels_that_differ_in_anything_have_different_names() -> None:
     """Theirs collide where they differ in soft cap, the third warp shape, a tag or the arch."""
     base = AttentionSignature("forward", "bf16", "bf16", "bf16", dtype_aux="bf16", bias="tensor", pages="strided",
-                              lookup="table", scales="none")  # fmt: skip
-    other: dict[str, Any] = {"mask": "window", "bias": "alibi", "pages": "vectorised", "lookup": "indices",
+                              page_lookup="table", scales="none")  # fmt: skip
+    other: dict[str, Any] = {"mask": "window", "bias": "alibi", "pages": "vectorised", "page_lookup": "indices",
                              "scales": "head", "rotary": "half", "family": "split", "dtype_q": "fp16",
-                             "dtype_kv": "fp8_e4m3", "dtype_out": "fp32", "dtype_aux": "fp32", "head_qk": 64,
-                             "head_v": 64}  # fmt: skip
+                             "dtype_kv": "fp8_e4m3", "dtype_out": "fp32", "dtype_aux": "fp32", "head_dim": 64,
+                             "head_dim_v": 64}  # fmt: skip
     schedule = ATTENTION.generic_spec(base, "generic").schedule
     made = {KernelSpec("attention", base, schedule, one) for one in ("generic", "x86_64_v3", "sm_90a", "gfx942")}
     for one in fields(AttentionSignature):
@@ -111,18 +113,18 @@ def test_kernels_that_differ_in_anything_have_different_names() -> None:
 
 def test_more_parts_than_can_be_put_together_are_an_error() -> None:
     """Theirs does nothing at all from 129 on."""
-    one = AttentionProblem(1, 2, 3, 1024, 16, splits=129)
+    one = AttentionProblem(1, 2, 3, 1024, 16, num_splits=129)
     assert [broken.rule for broken in ATTENTION.problem_violations(one, "generic")] == ["splits"]
-    right(AttentionProblem(1, 2, 3, 0, 16, family="combine", splits=128, lse=True))
+    right(AttentionProblem(1, 2, 3, 0, 16, family="combine", num_splits=128, return_lse=True))
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_combination_does_not_depend_on_what_it_combines(seed: int) -> None:
     """Theirs wants the mask, the bias and all else of the parts."""
     draw = random.Random(seed)
-    one = replace(problem(draw, kind(draw, "forward")), splits=3, lse=False)
+    one = replace(problem(draw, kind(draw, "forward")), num_splits=3, return_lse=False)
     signature = one.combined(3).signature
-    plain_one = AttentionProblem(1, 2, 3, 4, one.head_v, dtype_out=one.dtype_out, packed=one.packed)
+    plain_one = AttentionProblem(1, 2, 3, 4, one.head_dim_v, dtype_out=one.dtype_out, varlen=one.varlen)
     assert signature == plain_one.combined(3).signature
 
 
@@ -138,11 +140,13 @@ def test_causal_masks_in_pages_and_in_packed_heads_first_rows() -> None:
         np.concatenate([one, np.full((1, 2, 16), np.nan, np.float32)]).reshape(2, 4, 2, 16) for one in (k, v)
     )
     table, lengths = np.array([[0, 1]], np.int32), np.array([7], np.int32)
-    found = tw.attention(q[None], pool_k, pool_v, page_table=table, lengths_k=lengths, causal="bottom_right")[0]
+    found = tw.attention(q[None], pool_k, pool_v, block_table=table, seqlens_k=lengths, causal="bottom_right")[0]
     assert np.allclose(found, want, atol=1e-5)
-    starts_q, starts_k = np.array([0, 2, 5], np.int32), np.array([0, 3, 7], np.int32)
+    cu_seqlens_q, cu_seqlens_k = np.array([0, 2, 5], np.int32), np.array([0, 3, 7], np.int32)
     turned = [np.ascontiguousarray(one.transpose(1, 0, 2)) for one in (q, k, v)]
-    found = tw.attention(*turned, layout="bhsd", starts_q=starts_q, starts_k=starts_k, causal="bottom_right")
+    found = tw.attention(
+        *turned, layout="bhsd", cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, causal="bottom_right"
+    )
     for rows, keys in ((slice(0, 2), slice(0, 3)), (slice(2, 5), slice(3, 7))):
         mine = plain(q[rows], k[keys], v[keys], causal="bottom_right")[0]
         assert np.allclose(found[:, rows].transpose(1, 0, 2), mine, atol=1e-5)
@@ -161,7 +165,7 @@ def test_fp8_gives_bf16_and_half_queries_take_fp8_pages_with_sinks() -> None:
     eight = [one.astype(ml_dtypes.float8_e4m3fn) for one in (q, k, v)]
     table = (np.array([0, 2], np.int32), np.array([3, 1], np.int32), np.array([2], np.int32))
     starts, sink = np.array([0, 3], np.int32), np.array([1, 0, -1, 2], np.float32)
-    said: dict[str, Any] = {"starts_q": starts, "page_table": table, "sink": sink, "causal": "bottom_right"}
+    said: dict[str, Any] = {"cu_seqlens_q": starts, "block_table": table, "sink": sink, "causal": "bottom_right"}
     assert tw.attention(*eight, **said).dtype == ml_dtypes.bfloat16
     half = q.astype(np.float16)
     found = tw.attention(half, *eight[1:], **said)

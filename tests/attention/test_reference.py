@@ -31,17 +31,17 @@ def exact(p: AttentionProblem, given: dict[str, Any], numbers: Numbers) -> tuple
         {},
         {"window_right": 0},
         {"heads_kv": 2},
-        {"heads_kv": 1, "head_v": 24},
+        {"heads_kv": 1, "head_dim_v": 24},
         {"mask_shape": (2, 1, 9, 13)},
         {"bias": "tensor", "bias_shape": (1, 4, 9, 13)},
-        {"rows": 13},
+        {"seqlen_q": 13},
     ],
 )
 def test_it_is_pytorchs_plain_path(more: dict[str, Any]) -> None:
     torch: Any = pytest.importorskip("torch")
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    p = AttentionProblem(**{"batch": 2, "heads_q": 4, "rows": 9, "keys": 13, "head_qk": 16, **more})
+    p = AttentionProblem(**{"batch": 2, "heads_q": 4, "seqlen_q": 9, "seqlen_k": 13, "head_dim": 16, **more})
     given: dict[str, Any] = operands(1, p)
     rng, mask = np.random.default_rng(2), None
     if p.mask_shape:
@@ -71,10 +71,10 @@ def test_it_is_what_the_words_say(seed: int) -> None:
     causal = draw.choice((False, "top_left", "bottom_right"))
     window = (draw.choice((-1, 0, 2)), draw.choice((-1, 0, 1)))
     right = window[1] if causal is False else 0
-    said: dict[str, Any] = {"sink_keys": draw.choice((0, 2)), "softcap": draw.choice((0.0, 1.5))}
+    said: dict[str, Any] = {"sink_tokens": draw.choice((0, 2)), "softcap": draw.choice((0.0, 1.5))}
     p = AttentionProblem(
         1, 4, rows, keys, 8, 2, 5, window_left=window[0], window_right=right,
-        align="bottom_right" if causal == "bottom_right" else "top_left", sink_keys=said["sink_keys"],
+        align="bottom_right" if causal == "bottom_right" else "top_left", sink_tokens=said["sink_tokens"],
         softcap=said["softcap"] > 0,
         bias=draw.choice(("none", "tensor", "alibi")), sink=draw.random() < 0.5,
         mask_shape=draw.choice(((), (1, 1, rows, keys), (1, 4, rows, keys))),
@@ -83,12 +83,16 @@ def test_it_is_what_the_words_say(seed: int) -> None:
     if p.bias == "tensor":
         given["bias"] = rng.standard_normal(p.bias_shape)
     if p.bias == "alibi":
-        given["alibi"] = rng.random(4)
+        given["alibi_slopes"] = rng.random(4)
     if p.sink:
         given["sink"] = rng.standard_normal(4)
     if p.mask_shape:
         given["mask"] = rng.random(p.mask_shape) < 0.6
-    cut = {name: given[name][0] if name in ("mask", "bias") else given[name] for name in given if name not in "qkv"}
+    cut = {
+        name.removesuffix("_slopes"): given[name][0] if name in ("mask", "bias") else given[name]
+        for name in given
+        if name not in "qkv"
+    }
     want, want_lse = plain(
         given["q"][0], given["k"][0], given["v"][0], causal=causal, window=(window[0], right), scale=0.4, **said, **cut
     )
@@ -128,7 +132,7 @@ def test_pairs_are_counted_in_closed_form(seed: int) -> None:
     p = AttentionProblem(
         1, 1, draw.randint(0, 9), draw.randint(0, 9), 8, align=draw.choice(("top_left", "bottom_right")),
         window_left=draw.choice((-1, 0, 1, 4, 20)), window_right=draw.choice((-1, 0, 1, 4, 20)),
-        sink_keys=draw.choice((0, 0, 2, 30)),
+        sink_tokens=draw.choice((0, 0, 2, 30)),
     )  # fmt: skip
-    want = int(seen(p, np.arange(p.rows), p.rows, p.keys).sum())
+    want = int(seen(p, np.arange(p.seqlen_q), p.seqlen_q, p.seqlen_k).sum())
     assert p.pairs == want, p

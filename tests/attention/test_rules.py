@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -34,36 +34,36 @@ def changed(**fields: Any) -> AttentionProblem:
         ({"family": "sideways"}, "family-name"),
         ({"bias": "loud"}, "bias-name"),
         ({"pages": "folded"}, "pages-name"),
-        ({"lookup": "guess"}, "lookup-name"),
+        ({"page_lookup": "guess"}, "page-lookup-name"),
         ({"rotary": "spiral"}, "rotary-name"),
-        ({"scales_kv": "row"}, "scales-name"),
-        ({"scales_q": "row"}, "scales-name"),
+        ({"kv_scales": "row"}, "scales-name"),
+        ({"q_scale": "row"}, "scales-name"),
         ({"align": "middle", "window_right": 0}, "align-name"),
         ({"dtype_q": "fp31"}, "dtype-name"),
         ({"batch": -1}, "size-negative"),
-        ({"keys": 1 << 33}, "size-huge"),
-        ({"head_v": -1}, "size-positive"),
+        ({"seqlen_k": 1 << 33}, "size-huge"),
+        ({"head_dim_v": -1}, "size-positive"),
         ({"heads_kv": 3}, "heads-divide"),
-        ({"head_qk": 600}, "head-size"),
+        ({"head_dim": 600}, "head-size"),
         ({"window_left": -5, "window_right": 0}, "window"),
-        ({"splits": 200}, "splits"),
-        ({"family": "split", "splits": 0}, "splits"),
-        ({"pages": "strided", "lookup": "table", "page_size": 2000}, "page-size"),
-        ({"pages": "vectorised", "lookup": "table", "page_size": 6}, "page-vector"),
-        ({"pages": "vectorised", "lookup": "table", "page_size": 8, "head_qk": 18}, "page-vector"),
+        ({"num_splits": 200}, "splits"),
+        ({"family": "split", "num_splits": 0}, "splits"),
+        ({"pages": "strided", "page_lookup": "table", "page_size": 2000}, "page-size"),
+        ({"pages": "vectorised", "page_lookup": "table", "page_size": 6}, "page-vector"),
+        ({"pages": "vectorised", "page_lookup": "table", "page_size": 8, "head_dim": 18}, "page-vector"),
         ({"pages": "strided"}, "page-lookup"),
-        ({"family": "append", "pages": "strided", "lookup": "indices"}, "page-lookup"),
+        ({"family": "append", "pages": "strided", "page_lookup": "indices"}, "page-lookup"),
         ({"mask_shape": (3, 1, 5, 7)}, "mask-shape"),
         ({"bias": "tensor", "bias_shape": (5, 7)}, "bias-shape"),
         ({"bias_shape": (1, 1, 5, 7)}, "bias-shape"),
-        ({"dtype_q": "fp8_e4m3", "scales_kv": "block"}, "scale-block"),
-        ({"scales_kv": "head"}, "scales-dtype"),
+        ({"dtype_q": "fp8_e4m3", "kv_scales": "block"}, "scale-block"),
+        ({"kv_scales": "head"}, "scales-dtype"),
         ({"dtype_q": "int8"}, "dtype-input"),
         ({"dtype_kv": "fp16"}, "dtype-mix"),
         ({"dtype_out": "int8"}, "dtype-output"),
         ({"bias": "tensor", "dtype_aux": "bf16"}, "dtype-bias"),
         ({"family": "append", "dtype_q": "fp8_e4m3"}, "dtype-mix"),
-        ({"family": "append", "rotary": "half", "rotary_size": 7}, "rotary-size"),
+        ({"family": "append", "rotary": "half", "rotary_dim": 7}, "rotary-size"),
         ({"dtype_q": "fp8_e4m3fnuz", "dtype_kv": "fp8_e4m3fnuz", "dtype_out": "bf16"}, "dtype-input"),
         ({"o_strides": (1, 1, 1)}, "stride-overlap"),
         ({"q_strides": (1, 1)}, "stride-rank"),
@@ -84,10 +84,10 @@ def test_a_problem_that_no_kernel_computes_says_why(fields: dict[str, Any], rule
         ({"family": "backwards"}, "family-name"),
         ({"mask": "holes"}, "mask-name"),
         ({"dtype_q": "fp31"}, "dtype-name"),
-        ({"head_qk": 100}, "kernel-heads"),
+        ({"head_dim": 100}, "kernel-heads"),
         ({"rotary": "half"}, "unread"),
         ({"family": "combine"}, "unread"),
-        ({"lookup": "table"}, "unread"),
+        ({"page_lookup": "table"}, "unread"),
         ({"dtype_kv": "fp16"}, "dtype-mix"),
     ],
     ids=str,
@@ -134,22 +134,23 @@ def test_a_problem_is_written_and_read_back(seed: int) -> None:
     assert ATTENTION.problem(values) == one, words
 
 
-@pytest.mark.parametrize("name", ["page_size", "page_count", "total_rows", "total_keys", "scale_block", "rotary_size"])
+@pytest.mark.parametrize("name", ["page_size", "page_count", "total_q", "total_k", "scale_block", "rotary_dim"])
 def test_a_number_that_nothing_reads_makes_no_other_problem(name: str) -> None:
     """`--page-size 4` without pages would else be measured, remembered and pinned apart."""
     assert changed(**{name: 4}) == BASE
-    assert ATTENTION.problem({**plain(BASE), "lookup": "", "q_strides": "", "k_strides": "", "v_strides": "",
+    every = {one.name: getattr(BASE, one.name) for one in fields(BASE)}
+    assert ATTENTION.problem({**every, "page_lookup": "", "q_strides": "", "k_strides": "", "v_strides": "",
                               "o_strides": "", "bias_shape": "", "mask_shape": "", name: 4}) == BASE  # fmt: skip
-    fit = {"page": "pages", "tota": "packed", "scal": "scales_kv", "rota": "rotary"}[name[:4]]
+    fit = {"page": "pages", "tota": "varlen", "scal": "kv_scales", "rota": "rotary"}[name[:4]]
     read = changed(
         family="append" if fit == "rotary" else "forward",
-        **{fit: {"pages": "strided", "packed": True, "scales_kv": "block", "rotary": "half"}[fit], name: 4},
+        **{fit: {"pages": "strided", "varlen": True, "kv_scales": "block", "rotary": "half"}[fit], name: 4},
     )
     assert getattr(read, name) == 4
 
 
 def test_a_causal_window_lies_in_one_place() -> None:
-    sizes = {"batch": 1, "heads_q": 1, "rows": 2, "keys": 3, "head_qk": 8}
+    sizes = {"batch": 1, "heads_q": 1, "seqlen_q": 2, "seqlen_k": 3, "head_dim": 8}
     assert ATTENTION.problem({**sizes, "causal": "bottom_right", "align": "bottom_right"}).align == "bottom_right"
     assert ATTENTION.problem({**sizes, "causal": "true", "align": "bottom_right"}).align == "bottom_right"
     with pytest.raises(TilewrightError, match="align is 'top_left'"):
@@ -173,7 +174,7 @@ def test_what_an_axis_may_be_called() -> None:
     found = {
         one.signature for one in ATTENTION.proposals("default", "generic", features=("causal+lse",), heads=("80",))
     }
-    assert [(one.mask, one.lse, one.head_qk) for one in found] == [("window", True, 96)]
+    assert [(one.mask, one.return_lse, one.head_dim) for one in found] == [("window", True, 96)]
     for axes, rule in (({"features": ("loud",)}, "feature-name"), ({"families": ("sideways",)}, "family-name"),
                        ({"heads": ("1000",)}, "kernel-heads"), ({"datatypes": ("fp31",)}, "dtype-name")):  # fmt: skip
         with pytest.raises(TilewrightError) as caught:
@@ -207,7 +208,7 @@ def test_splits_by_the_stated_rule() -> None:
     assert [of(8, 4096), of(32, 8192), of(8, 65536), of(64, 2048), of(2, 1788)] == [16, 8, 32, 4, 7]
     long = AttentionProblem(1, 32, 1, 65536, 128, 8, dtype_q="bf16")
     assert splits_of(long, arch("x86_64_v3")) == 1
-    assert splits_of(replace(long, splits=5), arch("x86_64_v3")) == 5
+    assert splits_of(replace(long, num_splits=5), arch("x86_64_v3")) == 5
     assert splits_of(long, arch("sm_90a")) > 1
     assert [one.family for one in ATTENTION.stages(long, "sm_90a")] == ["split", "combine"]
     assert [one.family for one in ATTENTION.stages(long, "generic")] == ["forward"]
@@ -216,13 +217,15 @@ def test_splits_by_the_stated_rule() -> None:
 def test_lengths_that_the_device_tells_are_not_divided_beforehand() -> None:
     """Where a kernel of shares takes the problem; on other archs, of types and pages that it does not, parts."""
     known = AttentionProblem(4, 32, 1, 65536, 128, 8, dtype_q="bf16")
-    told = replace(known, lengths_k=True)
-    odd = replace(told, head_qk=60, head_v=60, **DENSE)
-    narrow = AttentionProblem(4, 32, 1, 65536, 128, 8, dtype_q="bf16", dtype_kv="fp8_e4m3", lengths_k=True)
-    one, rows = replace(told, batch=1, **DENSE), replace(told, rows=24, **DENSE)
-    many = replace(told, batch=2, heads_q=8, heads_kv=1, rows=8, **DENSE)  # pieces, which one block would be long at
+    told = replace(known, seqlens_k=True)
+    odd = replace(told, head_dim=60, head_dim_v=60, **DENSE)
+    narrow = AttentionProblem(4, 32, 1, 65536, 128, 8, dtype_q="bf16", dtype_kv="fp8_e4m3", seqlens_k=True)
+    one, rows = replace(told, batch=1, **DENSE), replace(told, seqlen_q=24, **DENSE)
+    many = replace(
+        told, batch=2, heads_q=8, heads_kv=1, seqlen_q=8, **DENSE
+    )  # pieces, which one block would be long at
     assert splits_of(told, arch("sm_90a")) == 1
-    assert splits_of(replace(told, splits=7), arch("sm_90a")) == 7
+    assert splits_of(replace(told, num_splits=7), arch("sm_90a")) == 7
     for other in (known, odd, narrow, one, rows, many):
         assert splits_of(other, arch("sm_90a")) == walked_parts(other, arch("sm_90a")) > 1, other
     for target in ("sm_80", "gfx942"):
@@ -232,7 +235,7 @@ def test_lengths_that_the_device_tells_are_not_divided_beforehand() -> None:
 @pytest.mark.parametrize(("target", "taken"), [("sm_80", True), ("gfx942", False)])
 def test_any_schedule_may_deal_keys_itself(target: str, taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule asks the schedules of kernels that take the problem, and knows none of them by name."""
-    told = AttentionProblem(4, 32, 1, 65536, 128, 8, dtype_q="bf16", lengths_k=True)
+    told = AttentionProblem(4, 32, 1, 65536, 128, 8, dtype_q="bf16", seqlens_k=True)
     first = pools.POOLS.candidates(told.signature, target)[0]
     assert taken == (not ATTENTION.supports(first, told))
     walked = walked_parts(told, arch(target))

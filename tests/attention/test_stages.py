@@ -42,8 +42,8 @@ def test_three_stages_are_one_plan(threads: int) -> None:
     q = rng.standard_normal((batch, new, heads, size), np.float32)
     before = np.array([30, 7], np.int32)
     after, out = before + np.int32(new), np.full((batch, new, heads, size), np.nan, np.float32)
-    adding = AttentionProblem(batch, heads_kv, new, room, size, heads_kv, family="append", lengths_k=True)
-    whole = AttentionProblem(batch, heads, new, room, size, heads_kv, lengths_k=True, window_right=0,
+    adding = AttentionProblem(batch, heads_kv, new, room, size, heads_kv, family="append", seqlens_k=True)
+    whole = AttentionProblem(batch, heads, new, room, size, heads_kv, seqlens_k=True, window_right=0,
                              align="bottom_right")  # fmt: skip
     parts, last = whole.part(3), whole.combined(3)
     request = Request(
@@ -56,7 +56,7 @@ def test_three_stages_are_one_plan(threads: int) -> None:
     plan = Plan(request, kernels, (), threads)
     assert plan.scratch_bytes >= request.between_bytes > 0
     given = {stages.Q: q, stages.K: k, stages.V: v, stages.CACHE_K: cache_k, stages.CACHE_V: cache_v,
-             stages.LENGTHS: before, stages.LENGTHS_K: after, stages.OUT: out}  # fmt: skip
+             stages.CACHE_SEQLENS: before, stages.SEQLENS_K: after, stages.OUT: out}  # fmt: skip
     addresses = [int(given[slot].ctypes.data) if slot in given else 0 for slot in range(len(stages.SLOTS))]
     plan.run(addresses, (size**-0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
     for b in range(batch):
@@ -74,8 +74,8 @@ def test_more_than_three_stages_are_one_plan() -> None:
     q, k, v = (rng.standard_normal((batch, new, heads, size), np.float32) for _ in range(3))
     before = np.array([30, 7], np.int32)
     after, middle, out = before + np.int32(new), np.full_like(q, np.nan), np.full_like(q, np.nan)
-    adding = AttentionProblem(batch, heads, new, room, size, family="append", lengths_k=True)
-    whole = AttentionProblem(batch, heads, new, room, size, lengths_k=True, window_right=0, align="bottom_right")
+    adding = AttentionProblem(batch, heads, new, room, size, family="append", seqlens_k=True)
+    whole = AttentionProblem(batch, heads, new, room, size, seqlens_k=True, window_right=0, align="bottom_right")
     parts, last = whole.part(3), whole.combined(3)
     one_layer = (stages.append(adding), read_from_cache(stages.forward(parts, between=True)),
                  stages.combine(last, True))  # fmt: skip
@@ -91,7 +91,8 @@ def test_more_than_three_stages_are_one_plan() -> None:
     )
     assert len(request.stages) == 6
     kernels = [kernel(ATTENTION.generic_spec(one.problem.signature, "generic")) for one in request.stages]
-    given = {stages.Q: q, stages.K: k, stages.V: v, stages.LENGTHS: before, stages.LENGTHS_K: after, stages.OUT: out,
+    given = {stages.Q: q, stages.K: k, stages.V: v, stages.CACHE_SEQLENS: before, stages.SEQLENS_K: after,
+             stages.OUT: out,
              stages.Q_OUT: middle}  # fmt: skip
     given |= dict(zip((stages.CACHE_K, stages.CACHE_V, stages.PARTS, stages.PART_LSE), caches, strict=True))
     addresses = [int(given[slot].ctypes.data) if slot in given else 0 for slot in range(len(stages.SLOTS))]

@@ -22,8 +22,8 @@ from tilewright.ops.base import plain
 from tilewright.runtime.bindings.attention import request
 from tilewright.tune.sweep import Options, Sweep
 
-STEP = AttentionProblem(1, 32, 1, 32768, 128, 8, dtype_q="bf16", lengths_k=True)
-SHARED = AttentionProblem(3, 32, 1, 32768, 128, 8, dtype_q="bf16", lengths_k=True)  # lengths that the device tells
+STEP = AttentionProblem(1, 32, 1, 32768, 128, 8, dtype_q="bf16", seqlens_k=True)
+SHARED = AttentionProblem(3, 32, 1, 32768, 128, 8, dtype_q="bf16", seqlens_k=True)  # lengths that the device tells
 H200 = "sm_90a"
 
 
@@ -51,12 +51,16 @@ def test_ways_are_the_rules_number_one_and_its_neighbours() -> None:
     assert next(iter(known)) == f"{rule} parts"
     assert {"1 part", f"{round(rule / 2)} parts", f"{2 * rule} parts"} <= set(known)
     assert tuple(known[f"{rule} parts"]) == tuple(ATTENTION.stages(STEP, H200))
-    assert [one.splits for one in known["1 part"]] == [1]
+    assert [one.num_splits for one in known["1 part"]] == [1]
     for name, stages in known.items():
         count = int(name.partition(" ")[0])
         assert count == 1 or [one.family for one in stages] == ["split", "combine"]
-        assert all(one.splits == count for one in stages)
-    for other, target in ((replace(STEP, splits=3), H200), (STEP, "x86_64_v4"), (replace(STEP, keys=300), H200)):
+        assert all(one.num_splits == count for one in stages)
+    for other, target in (
+        (replace(STEP, num_splits=3), H200),
+        (STEP, "x86_64_v4"),
+        (replace(STEP, seqlen_k=300), H200),
+    ):
         assert len(ATTENTION.ways(other, target)) == 1
 
 
@@ -102,11 +106,11 @@ def test_a_way_has_to_save_something() -> None:
 def test_ways_hand_on_as_much_as_their_parts_need() -> None:
     whole = request.made_up(STEP, H200)
     assert whole.others is not None
-    sizes = {one.stages[0].problem.splits: one.between_bytes for one in (whole, *whole.others())}
+    sizes = {one.stages[0].problem.num_splits: one.between_bytes for one in (whole, *whole.others())}
     assert sizes[1] == 0
     assert all(size > 0 for count, size in sizes.items() if count > 1)
     assert sorted(sizes.values()) == [size for _, size in sorted(sizes.items())]
-    assert BINDING.dense(replace(STEP, splits=1)).others is None
+    assert BINDING.dense(replace(STEP, num_splits=1)).others is None
 
 
 def test_a_sweep_measures_the_stages_of_every_way() -> None:

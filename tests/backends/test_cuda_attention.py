@@ -27,15 +27,15 @@ from tilewright.ops.attention.nvidia_schedules import CombineSchedule, WsSchedul
 ATTENTION = op("attention")
 # The tiles that hold the most registers, of each number of warpgroups.
 CASES: dict[str, tuple[AttentionProblem, WsSchedule | CombineSchedule]] = {
-    "three_warpgroups": (like(64, lse=False, window_right=0), WsSchedule("ws", 128, 3, 4, dealing="dynamic")),
-    "wide": (like(128, lse=False), WsSchedule("ws", 176, 2, 2)),
-    "streamed": (like(128, lse=False, window_right=0), WsSchedule("ws", 128, 2, 2, 1, "dynamic", 2)),
+    "three_warpgroups": (like(64, return_lse=False, window_right=0), WsSchedule("ws", 128, 3, 4, dealing="dynamic")),
+    "wide": (like(128, return_lse=False), WsSchedule("ws", 176, 2, 2)),
+    "streamed": (like(128, return_lse=False, window_right=0), WsSchedule("ws", 128, 2, 2, 1, "dynamic", 2)),
     "decode_pages": (
-        like(128, family="split", splits=2, pages="strided", lookup="table", lengths_k=True),
+        like(128, family="split", num_splits=2, pages="strided", page_lookup="table", seqlens_k=True),
         WsSchedule("decode", 64, 1, 2, 2),
     ),
-    "shares": (like(128, pages="strided", lookup="table", lengths_k=True), WsSchedule("shares", 64, 1, 2, 2)),
-    "combine": (like(128, family="combine", splits=2, dtype_out="bf16"), CombineSchedule(4)),
+    "shares": (like(128, pages="strided", page_lookup="table", seqlens_k=True), WsSchedule("shares", 64, 1, 2, 2)),
+    "combine": (like(128, family="combine", num_splits=2, dtype_out="bf16"), CombineSchedule(4)),
 }
 
 
@@ -99,7 +99,7 @@ def test_pages_leave_fewer_registers() -> None:
     schedule = WsSchedule("ws", 208, 2, 1)
     rules = [
         {one.rule for one in ATTENTION.check(KernelSpec("attention", first.signature, schedule, "sm_90a"))}
-        for first in (like(96), like(96, pages="strided", lookup="table", lengths_k=True))
+        for first in (like(96), like(96, pages="strided", page_lookup="table", seqlens_k=True))
     ]
     assert rules == [set(), {"nv-registers"}]
 
@@ -110,9 +110,9 @@ def test_what_the_pools_propose_is_legal(pool: str, head: int) -> None:
     """No proposal is there only to be refused; features narrow what is proposed."""
     for first in (
         like(head),
-        like(head, window_right=0, packed=True),
+        like(head, window_right=0, varlen=True),
         like(head, softcap=True, bias="alibi", dropout=True),
-        like(head, family="split", splits=2),
+        like(head, family="split", num_splits=2),
     ):
         proposed = list(schedules(pool, first.signature, arch("sm_90a")))
         assert len(proposed) > 1
@@ -126,11 +126,12 @@ def test_sequences_that_differ_are_given_to_wgmma() -> None:
     draw = random.Random(1217)
     for _ in range(40):
         lengths = [int(2 ** draw.uniform(4, 14)) for _ in range(draw.randint(8, 64))]
-        first = like(draw.choice((64, 96, 128, 192, 256)), lse=False, packed=True)
+        first = like(draw.choice((64, 96, 128, 192, 256)), return_lse=False, varlen=True)
         more: dict[str, Any] = {"window_right": 0, "align": draw.choice(("top_left", "bottom_right"))}
         problem = replace(
-            first, batch=len(lengths), heads_q=8, heads_kv=draw.choice((2, 8)), rows=max(lengths), keys=max(lengths),
-            total_rows=sum(lengths), total_keys=sum(lengths), q_strides=(), k_strides=(), v_strides=(), o_strides=(),
+            first, batch=len(lengths), heads_q=8, heads_kv=draw.choice((2, 8)), seqlen_q=max(lengths),
+            seqlen_k=max(lengths),
+            total_q=sum(lengths), total_k=sum(lengths), q_strides=(), k_strides=(), v_strides=(), o_strides=(),
             **more if draw.random() < 0.5 else {},
         )  # fmt: skip
         specs = [one for one in ATTENTION.candidates(problem.signature, "sm_90a") if not ATTENTION.check(one)]

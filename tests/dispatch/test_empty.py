@@ -40,14 +40,14 @@ def _attentions(rng: random.Random) -> Iterator[Any]:
             batch=batch,
             heads_q=8,
             heads_kv=rng.choice((1, 2, 8)),
-            rows=rows,
-            keys=keys,
-            head_qk=rng.choice((8, 64, 128, 576)),
-            head_v=rng.choice((64, 128, 512)),
+            seqlen_q=rows,
+            seqlen_k=keys,
+            head_dim=rng.choice((8, 64, 128, 576)),
+            head_dim_v=rng.choice((64, 128, 512)),
             dtype_q=rng.choice(("bf16", "fp16", "fp32")),
             window_right=rng.choice((-1, 0)),
-            packed=rng.random() < 0.3,
-            lse=rng.random() < 0.5,
+            varlen=rng.random() < 0.3,
+            return_lse=rng.random() < 0.5,
         )
 
 

@@ -87,27 +87,27 @@ def drawn(
     heads_kv, group, batch = rng.choice((1, 2)), rng.choice((1, 1, 2, 3)), rng.choice((1, 2, 4))
     more: dict[str, Any] = {}
     if like.bounded:
-        left = rng.choice((0, 1, 40, 64)) if like.sink_keys or rng.random() < 0.4 else -1
+        left = rng.choice((0, 1, 40, 64)) if like.sink_tokens or rng.random() < 0.4 else -1
         more = {
             "window_left": left,
             "window_right": rng.choice((0, 0, 5)),
             "align": rng.choice(("top_left", "bottom_right")),
         }
-    if like.sink_keys:
-        more["sink_keys"] = rng.choice((1, 4, 70))
-    if like.packed:
-        more |= {"total_rows": rng.randint(batch * rows // 2, batch * rows) or 1}
-        more |= {"total_keys": rng.randint(batch * keys // 2, batch * keys)} if like.pages == "none" else {}
+    if like.sink_tokens:
+        more["sink_tokens"] = rng.choice((1, 4, 70))
+    if like.varlen:
+        more |= {"total_q": rng.randint(batch * rows // 2, batch * rows) or 1}
+        more |= {"total_k": rng.randint(batch * keys // 2, batch * keys)} if like.pages == "none" else {}
     elif like.pages == "none":
-        more["lengths_q"], more["lengths_k"] = rng.random() < 0.3, rng.random() < 0.3
+        more["seqlens_q"], more["seqlens_k"] = rng.random() < 0.3, rng.random() < 0.3
     if like.pages != "none":
-        more["page_size"], more["lengths_k"] = rng.choice((1, 3, 16, 48, 64, 128)), like.lookup == "table"
+        more["page_size"], more["seqlens_k"] = rng.choice((1, 3, 16, 48, 64, 128)), like.page_lookup == "table"
     if like.mask_shape:
         more["mask_shape"] = tuple(rng.choice((1, size)) for size in (batch, heads_kv * group, rows, keys or 1))
     if like.bias == "tensor":
         more["bias_shape"] = tuple(rng.choice((1, size)) for size in (batch, heads_kv * group, rows, keys or 1))
     if like.family in ("split", "combine"):
-        more["splits"] = rng.choice((2, 3, 8))
-    more |= {"batch": batch, "heads_q": heads_kv * group, "heads_kv": heads_kv, "rows": rows, "keys": keys}
-    more |= {one: getattr(like, one) - 8 * rng.choice((0, 0, 1, 3)) for one in ("head_qk", "head_v")}
+        more["num_splits"] = rng.choice((2, 3, 8))
+    more |= {"batch": batch, "heads_q": heads_kv * group, "heads_kv": heads_kv, "seqlen_q": rows, "seqlen_k": keys}
+    more |= {one: getattr(like, one) - 8 * rng.choice((0, 0, 1, 3)) for one in ("head_dim", "head_dim_v")}
     return replace(like, q_strides=(), k_strides=(), v_strides=(), o_strides=(), page_count=0, **more)

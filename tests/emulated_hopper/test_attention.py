@@ -20,8 +20,10 @@ SEED, COUNT = 1211, 9
 SHARED = (1, 2, 7, 16, 21), (0, 1, 64, 65, 250, 500, 777, 1100)  # rows and keys of problems that are dealt in shares
 
 
-def like(head_qk: int, head_v: int = 0, **more: Any) -> AttentionProblem:
-    return AttentionProblem(1, 1, 1, 1, head_qk, head_v=head_v, **{"dtype_q": "bf16", "lse": True, **more})
+def like(head_dim: int, head_dim_v: int = 0, **more: Any) -> AttentionProblem:
+    return AttentionProblem(
+        1, 1, 1, 1, head_dim, head_dim_v=head_dim_v, **{"dtype_q": "bf16", "return_lse": True, **more}
+    )
 
 
 CASES = {
@@ -30,36 +32,37 @@ CASES = {
     "three_warpgroups": (WsSchedule("ws", 48, 3, 3, dealing="dynamic"), like(96, dtype_q="fp16", window_right=0)),
     "heads_apart": (WsSchedule("ws", 96, 2, 2), like(192, 128, window_right=0, dtype_out="fp32")),
     "large_heads": (WsSchedule("ws", 48, 2, 2), like(256)),
-    "packed": (WsSchedule("ws", 64, 2, 2, dealing="dynamic"), like(64, packed=True, window_right=0)),
-    "sink_keys": (WsSchedule("ws", 32, 2, 2), like(64, window_left=8, window_right=0, sink_keys=4, sink=True)),
-    "one_warpgroup": (WsSchedule("ws", 64, 1, 2), like(32, lse=False)),
+    "varlen": (WsSchedule("ws", 64, 2, 2, dealing="dynamic"), like(64, varlen=True, window_right=0)),
+    "sink_tokens": (WsSchedule("ws", 32, 2, 2), like(64, window_left=8, window_right=0, sink_tokens=4, sink=True)),
+    "one_warpgroup": (WsSchedule("ws", 64, 1, 2), like(32, return_lse=False)),
     "streamed": (WsSchedule("ws", 48, 2, 2, row_stages=2), like(64)),
-    "streamed_packed": (WsSchedule("ws", 32, 3, 3, 1, "dynamic", 2), like(64, packed=True, window_right=0, sink=True)),
+    "streamed_packed": (WsSchedule("ws", 32, 3, 3, 1, "dynamic", 2), like(64, varlen=True, window_right=0, sink=True)),
     "streamed_scores": (
         WsSchedule("ws", 32, 2, 2, 1, "dynamic", 2),
-        like(32, window_left=8, window_right=0, sink_keys=4, softcap=True, dropout=True),
+        like(32, window_left=8, window_right=0, sink_tokens=4, softcap=True, dropout=True),
     ),
     "scores": (WsSchedule("ws", 64, 2, 2), like(64, softcap=True, bias="alibi", window_right=0)),
     "mask_and_bias": (WsSchedule("ws", 48, 2, 2), like(64, bias="tensor", mask_shape=(1, 1, 1, 1), dtype_aux="bf16")),
     "dropout": (WsSchedule("ws", 48, 2, 2), like(64, dropout=True)),
     "decode": (WsSchedule("decode", 64, 1, 2, 2), like(128, window_right=0, align="bottom_right")),
-    "decode_packed": (WsSchedule("decode", 64, 1, 2), like(64, packed=True, dropout=True, window_right=0)),
-    "split": (WsSchedule("decode", 32, 1, 2, dealing="dynamic"), like(64, family="split", splits=2, sink=True)),
-    "combine": (CombineSchedule(4), like(128, family="combine", splits=2, dtype_out="bf16")),
-    "combine_alone": (CombineSchedule(1), like(64, family="combine", splits=2, dtype_out="bf16")),
-    "combine_packed": (CombineSchedule(2), like(192, family="combine", splits=2, packed=True)),
+    "decode_packed": (WsSchedule("decode", 64, 1, 2), like(64, varlen=True, dropout=True, window_right=0)),
+    "split": (WsSchedule("decode", 32, 1, 2, dealing="dynamic"), like(64, family="split", num_splits=2, sink=True)),
+    "combine": (CombineSchedule(4), like(128, family="combine", num_splits=2, dtype_out="bf16")),
+    "combine_alone": (CombineSchedule(1), like(64, family="combine", num_splits=2, dtype_out="bf16")),
+    "combine_packed": (CombineSchedule(2), like(192, family="combine", num_splits=2, varlen=True)),
     "shares": (WsSchedule("shares", 32, 1, 2, 2), like(64, sink=True)),
     "shares_of_windows": (
-        WsSchedule("shares", 32, 1, 2), like(128, window_left=70, window_right=0, sink_keys=4, dtype_out="fp32"),
+        WsSchedule("shares", 32, 1, 2), like(128, window_left=70, window_right=0, sink_tokens=4, dtype_out="fp32"),
     ),
-    "shares_packed": (WsSchedule("shares", 16, 1, 2), like(64, packed=True, dropout=True, window_right=0)),
+    "shares_packed": (WsSchedule("shares", 16, 1, 2), like(64, varlen=True, dropout=True, window_right=0)),
     "shares_of_pages": (
-        WsSchedule("shares", 16, 1, 2, 2), like(64, pages="strided", lookup="table", lengths_k=True, lse=False),
+        WsSchedule("shares", 16, 1, 2, 2), like(64, pages="strided", page_lookup="table", seqlens_k=True,
+                                                return_lse=False),
     ),
-    "pages": (WsSchedule("decode", 64, 1, 2), like(64, pages="strided", lookup="table", lengths_k=True)),
+    "pages": (WsSchedule("decode", 64, 1, 2), like(64, pages="strided", page_lookup="table", seqlens_k=True)),
     "prefill_from_pages": (
         WsSchedule("ws", 64, 2, 2),
-        like(64, pages="strided", lookup="indices", packed=True, window_right=0),
+        like(64, pages="strided", page_lookup="indices", varlen=True, window_right=0),
     ),
 }  # fmt: skip
 
@@ -69,7 +72,7 @@ def problems(name: str, first: AttentionProblem) -> list[AttentionProblem]:
     found: list[AttentionProblem] = []
     while len(found) < COUNT:
         one = drawn(rng, first, SHARED if name.startswith("shares") else (ROWS, KEYS))
-        if not problem_violations(one) and one.signature == first.signature and one.rows * one.heads_q < 500:
+        if not problem_violations(one) and one.signature == first.signature and one.seqlen_q * one.heads_q < 500:
             found.append(one)
     return found
 
@@ -83,7 +86,9 @@ def test_problems_drawn_by_seed(emulator: Emulator, name: str) -> None:
 def test_strides_of_every_kind(emulator: Emulator) -> None:
     """Heads outside of rows, gaps between rows, one sequence only."""
     one = like(64)
-    outer = replace(one, batch=2, heads_q=2, heads_kv=2, rows=70, keys=90, q_strides=(9216, 64, 4608), o_strides=())
+    outer = replace(
+        one, batch=2, heads_q=2, heads_kv=2, seqlen_q=70, seqlen_k=90, q_strides=(9216, 64, 4608), o_strides=()
+    )
     gaps = replace(outer, q_strides=(), k_strides=(90 * 144, 144, 72), v_strides=(90 * 160, 160, 80))
     assert wrong(emulator, WsSchedule("ws", 64, 2, 2), outer, gaps) == []
 
@@ -92,8 +97,8 @@ def test_strides_of_every_kind(emulator: Emulator) -> None:
 def test_many_sequences_that_differ(emulator: Emulator, schedule: WsSchedule) -> None:
     """More than a warp has lanes, in no order of length; some have no rows, some no keys, none is forgotten."""
     made = replace(
-        like(32, packed=True, window_right=0), batch=70, heads_q=2, heads_kv=1, rows=100, keys=90,
-        total_rows=1500, total_keys=1300, q_strides=(), k_strides=(), v_strides=(), o_strides=(),
+        like(32, varlen=True, window_right=0), batch=70, heads_q=2, heads_kv=1, seqlen_q=100, seqlen_k=90,
+        total_q=1500, total_k=1300, q_strides=(), k_strides=(), v_strides=(), o_strides=(),
     )  # fmt: skip
     assert wrong(emulator, schedule, made, replace(made, batch=33, align="bottom_right"), replace(made, batch=32)) == []
 
@@ -101,14 +106,16 @@ def test_many_sequences_that_differ(emulator: Emulator, schedule: WsSchedule) ->
 def test_shares_of_many_sequences_that_differ(emulator: Emulator) -> None:
     """More than a warp has lanes; some have no rows, some no keys; more blocks than work, and far fewer."""
     dense: dict[str, Any] = {"q_strides": (), "k_strides": (), "v_strides": (), "o_strides": ()}
-    packed = like(32, packed=True, window_right=0, align="bottom_right")
-    made = replace(packed, batch=70, heads_q=6, heads_kv=2, rows=20, keys=90, total_rows=700, total_keys=2500, **dense)
+    packed = like(32, varlen=True, window_right=0, align="bottom_right")
+    made = replace(
+        packed, batch=70, heads_q=6, heads_kv=2, seqlen_q=20, seqlen_k=90, total_q=700, total_k=2500, **dense
+    )
     padded = replace(
-        like(32), batch=37, heads_q=3, heads_kv=1, rows=2, keys=300, lengths_k=True, lengths_q=True, **dense
+        like(32), batch=37, heads_q=3, heads_kv=1, seqlen_q=2, seqlen_k=300, seqlens_k=True, seqlens_q=True, **dense
     )
     schedule = WsSchedule("shares", 16, 1, 2, 2)
-    assert wrong(emulator, schedule, made, replace(made, batch=33, total_rows=400), multiprocessors=7) == []
-    assert wrong(emulator, schedule, padded, replace(padded, batch=1, keys=900), multiprocessors=21) == []
+    assert wrong(emulator, schedule, made, replace(made, batch=33, total_q=400), multiprocessors=7) == []
+    assert wrong(emulator, schedule, padded, replace(padded, batch=1, seqlen_k=900), multiprocessors=21) == []
 
 
 def test_pieces_put_together_before_all_are_there_are_found(emulator: Emulator) -> None:
@@ -117,7 +124,15 @@ def test_pieces_put_together_before_all_are_there_are_found(emulator: Emulator) 
     from tilewright.ops import KernelSpec
 
     one = replace(
-        like(64), heads_q=4, heads_kv=2, rows=3, keys=900, q_strides=(), k_strides=(), v_strides=(), o_strides=()
+        like(64),
+        heads_q=4,
+        heads_kv=2,
+        seqlen_q=3,
+        seqlen_k=900,
+        q_strides=(),
+        k_strides=(),
+        v_strides=(),
+        o_strides=(),
     )
     spec = KernelSpec("attention", one.signature, WsSchedule("shares", 32, 1, 2), "sm_90a")
     assert ATTENTION.supports(spec, one) == []
@@ -134,7 +149,9 @@ def test_parts_that_are_no_numbers_are_none_together(emulator: Emulator, warps: 
     from tilewright.ops import KernelSpec
     from tilewright.runtime.bindings.attention import samples
 
-    one = replace(like(64, family="combine", splits=11, dtype_out="bf16"), heads_q=2, heads_kv=2, rows=3, keys=9)
+    one = replace(
+        like(64, family="combine", num_splits=11, dtype_out="bf16"), heads_q=2, heads_kv=2, seqlen_q=3, seqlen_k=9
+    )
     one = replace(one, q_strides=(), k_strides=(), v_strides=(), o_strides=())
 
     def broken(made: Sample) -> Sample:
@@ -156,7 +173,7 @@ def test_a_change_to_the_registers_of_a_product_in_flight_is_found(emulator: Emu
     from tests.emulated_hopper.emulator import LATE, apart
     from tilewright.ops import KernelSpec
 
-    one = replace(like(64), rows=70, keys=200)
+    one = replace(like(64), seqlen_q=70, seqlen_k=200)
     spec = KernelSpec("attention", one.signature, WsSchedule("ws", 64, 2, 2), "sm_90a")
     assert ATTENTION.supports(spec, one) == []
 

@@ -32,9 +32,9 @@ def odd(rng: random.Random, one: AttentionProblem) -> AttentionProblem:
     strides[rng.randrange(3)] += rng.choice((0, 0, 4, 8))
     more[f"{name}_strides"] = tuple(strides)
     if rng.random() < 0.2:
-        more[rng.choice(("rows", "keys", "batch"))] = rng.choice((1 << 30, (1 << 30) + 5, 1 << 27))
+        more[rng.choice(("seqlen_q", "seqlen_k", "batch"))] = rng.choice((1 << 30, (1 << 30) + 5, 1 << 27))
     if rng.random() < 0.2:
-        more |= {"head_qk": 60, "head_v": 59}
+        more |= {"head_dim": 60, "head_dim_v": 59}
     return replace(one, **more)
 
 
@@ -43,8 +43,8 @@ def odd(rng: random.Random, one: AttentionProblem) -> AttentionProblem:
     [
         (WsSchedule("ws", 64, 2, 2), like(64)),
         (WsSchedule("decode", 64, 1, 2), like(64, dtype_out="fp32")),
-        (WsSchedule("ws", 64, 2, 2, dealing="dynamic"), like(64, packed=True, window_right=0)),
-        (WsSchedule("decode", 64, 1, 2), like(64, pages="strided", lookup="table", lengths_k=True)),
+        (WsSchedule("ws", 64, 2, 2, dealing="dynamic"), like(64, varlen=True, window_right=0)),
+        (WsSchedule("decode", 64, 1, 2), like(64, pages="strided", page_lookup="table", seqlens_k=True)),
         (Fp8Schedule(64, 2, 2), like(64, dtype_q="fp8_e4m3", dtype_out="bf16")),
         (LatentSchedule(32, 2), like(576, 512)),
         (MmaSchedule("mma", 32, 2, 1, 1, 2), like(64)),
@@ -70,7 +70,7 @@ def test_the_check_in_c_says_the_same(emulator: Emulator, schedule: Any, first: 
 
 def test_shared_memory_and_registers_are_what_the_header_says(emulator: Emulator) -> None:
     """The rules count as cuda/attention_ws_shape.h does: a launch asks for that much, and a warpgroup takes so many."""
-    paged: dict[str, Any] = {"pages": "strided", "lookup": "table", "lengths_k": True}
+    paged: dict[str, Any] = {"pages": "strided", "page_lookup": "table", "seqlens_k": True}
     for schedule, first in (
         (WsSchedule("ws", 176, 2, 2), like(128)),
         (WsSchedule("ws", 176, 2, 2), like(128, **paged)),
@@ -98,7 +98,7 @@ def test_shared_memory_and_registers_are_what_the_header_says(emulator: Emulator
     ("schedule", "first", "header"),
     [
         (MmaSchedule("mma_decode", 64, 1, 4, 1, 3), like(96, 64), "cuda/attention_mma_shape.h"),
-        (MmaSchedule("mma", 32, 2, 1, 2, 4), like(64, pages="vectorised", lookup="table", lengths_k=True),
+        (MmaSchedule("mma", 32, 2, 1, 2, 4), like(64, pages="vectorised", page_lookup="table", seqlens_k=True),
          "cuda/attention_mma_shape.h"),
         (Fp8Schedule(96, 2, 2), like(96, 64, dtype_q="fp8_e4m3", dtype_out="bf16"), "cuda/attention_fp8_shape.h"),
         (LatentSchedule(48, 2), like(576, 512), "cuda/attention_latent_shape.h"),

@@ -19,12 +19,12 @@ from tilewright.runtime.requests import Sample
 CASES: dict[str, tuple[LatentSchedule, AttentionProblem]] = {
     "plain": (LatentSchedule(64, 2), like(576, 512)),
     "causal": (LatentSchedule(32, 4), like(576, 512, window_right=0, dtype_q="fp16", dtype_out="fp32")),
-    "narrow": (LatentSchedule(48, 2), like(512, 512, window_right=0, packed=True)),
-    "sink_keys": (LatentSchedule(16, 3), like(576, 512, window_left=8, window_right=0, sink_keys=4, sink=True)),
-    "scores": (LatentSchedule(64, 2), like(576, 512, softcap=True, bias="alibi", lse=False)),
+    "narrow": (LatentSchedule(48, 2), like(512, 512, window_right=0, varlen=True)),
+    "sink_tokens": (LatentSchedule(16, 3), like(576, 512, window_left=8, window_right=0, sink_tokens=4, sink=True)),
+    "scores": (LatentSchedule(64, 2), like(576, 512, softcap=True, bias="alibi", return_lse=False)),
     "dropout": (LatentSchedule(32, 2), like(576, 512, dropout=True, mask_shape=(1, 1, 1, 1))),
-    "split": (LatentSchedule(64, 2), like(576, 512, family="split", splits=2)),
-    "pages": (LatentSchedule(64, 2), like(576, 512, pages="strided", lookup="table", lengths_k=True)),
+    "split": (LatentSchedule(64, 2), like(576, 512, family="split", num_splits=2)),
+    "pages": (LatentSchedule(64, 2), like(576, 512, pages="strided", page_lookup="table", seqlens_k=True)),
 }
 
 
@@ -41,8 +41,8 @@ def test_a_latent_is_read_once(emulator: Emulator, schedule: LatentSchedule, fam
     """Values that are the first elements of their keys: nothing is read at the place of v but k itself."""
     for number, (rows, keys, heads) in enumerate(((2, 100, 16), (1, 257, 70), (3, 64, 22))):
         one = replace(
-            like(576, 512, family=family, splits=2 * (family == "split")), batch=2, heads_q=heads, heads_kv=1,
-            rows=rows, keys=keys, q_strides=(), o_strides=(), lengths_k=number == 1,
+            like(576, 512, family=family, num_splits=2 * (family == "split")), batch=2, heads_q=heads, heads_kv=1,
+            seqlen_q=rows, seqlen_k=keys, q_strides=(), o_strides=(), seqlens_k=number == 1,
             k_strides=(keys * 576, 576, 576), v_strides=(keys * 576, 576, 576),
         )  # fmt: skip
         spec = KernelSpec("attention", one.signature, schedule, "sm_90a")

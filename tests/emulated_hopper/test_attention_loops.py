@@ -35,7 +35,7 @@ def test_the_loops_are_right(emulator: Emulator, seed: int, family: str) -> None
 def test_rows_go_into_a_narrow_cache(emulator: Emulator, q: str, kv: str) -> None:
     draw = random.Random(q)
     of = {"family": "append", "dtype_q": q, "dtype_kv": kv, "rotary": "interleaved", "pages": "vectorised",
-          "lookup": "table"}  # fmt: skip
+          "page_lookup": "table"}  # fmt: skip
     for number, scales in enumerate(("none", "head", "block") if kv else ("none",)):
         one = problem(draw, {**of, "scales": scales})
         kernel = emulator.kernel(ATTENTION.generic_spec(one.signature, "sm_90a"))
@@ -54,17 +54,25 @@ def _nothing_is_written(kernel: Kernel, one: AttentionProblem, name: str, value:
 
 @pytest.mark.parametrize(
     ("pages", "name", "value"),
-    [("none", "lengths", 40), ("none", "lengths", -30), ("strided", "lengths", 1000), ("strided", "page_table", -1),
-     ("strided", "page_table", 1 << 20), ("vectorised", "page_table", 1 << 20), ("rotary", "lengths", 25)],
+    [("none", "lengths", 40), ("none", "lengths", -30), ("strided", "lengths", 1000), ("strided", "block_table", -1),
+     ("strided", "block_table", 1 << 20), ("vectorised", "block_table", 1 << 20), ("rotary", "lengths", 25)],
 )  # fmt: skip
 def test_rows_that_have_no_place_are_not_written(emulator: Emulator, pages: str, name: str, value: int) -> None:
     """Tables on a GPU are believed; memory of somebody else is safe from them all the same."""
-    of: dict[str, Any] = {"batch": 2, "heads_q": 2, "rows": 3, "keys": 24, "head_qk": 16, "heads_kv": 1, "head_v": 16}
-    of |= {"family": "append", "lengths_k": True}
+    of: dict[str, Any] = {
+        "batch": 2,
+        "heads_q": 2,
+        "seqlen_q": 3,
+        "seqlen_k": 24,
+        "head_dim": 16,
+        "heads_kv": 1,
+        "head_dim_v": 16,
+    }
+    of |= {"family": "append", "seqlens_k": True}
     if pages == "rotary":
-        of |= {"rotary": "half", "rotary_size": 8, "turns_q": True}
+        of |= {"rotary": "half", "rotary_dim": 8, "rotary_q": True}
     elif pages != "none":
-        of |= {"pages": pages, "lookup": "table", "page_size": 8}
+        of |= {"pages": pages, "page_lookup": "table", "page_size": 8}
     one = AttentionProblem(**of)
     kernel = emulator.kernel(ATTENTION.generic_spec(one.signature, "sm_90a"))
     text = apart(kernel, partial(_nothing_is_written, kernel, one, name, value), CHANCE, 1, 3)

@@ -27,8 +27,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "causal": {"window_right": 0, "lse": True},
     "mask": {"mask_shape": (1, 1, 1, 1)},
     "bias": {"bias": "tensor", "softcap": True},
-    "packed": {"packed": True, "window_right": 0},
-    "paged": {"pages": "strided", "lookup": "table", "lengths_k": True},
+    "packed": {"varlen": True, "window_right": 0},
+    "paged": {"pages": "strided", "page_lookup": "table", "seqlens_k": True},
 }
 
 
@@ -46,13 +46,13 @@ class AttentionCall(ConvCall):
 def _tables(draw: Any, kind: str, batch: int, rows: int, keys: int) -> dict[str, Any]:
     """Lengths, starts and pages: lists of numbers, which become int32."""
     if kind == "packed":
-        return {"starts_q": _starts(draw, batch, rows), "starts_k": _starts(draw, batch, keys)}
+        return {"cu_seqlens_q": _starts(draw, batch, rows), "cu_seqlens_k": _starts(draw, batch, keys)}
     if kind == "paged":
         pages = -(-keys // 4)
         table = draw(st.permutations(range(batch * pages)))
-        return {"page_table": [list(table[one * pages : (one + 1) * pages]) for one in range(batch)],
-                "lengths_k": [draw(st.integers(0, keys)) for _ in range(batch)]}  # fmt: skip
-    return {"lengths_k": [draw(st.integers(0, keys)) for _ in range(batch)]} if draw(st.integers(0, 3)) == 0 else {}
+        return {"block_table": [list(table[one * pages : (one + 1) * pages]) for one in range(batch)],
+                "seqlens_k": [draw(st.integers(0, keys)) for _ in range(batch)]}  # fmt: skip
+    return {"seqlens_k": [draw(st.integers(0, keys)) for _ in range(batch)]} if draw(st.integers(0, 3)) == 0 else {}
 
 
 def _starts(draw: Any, batch: int, total: int) -> list[int]:
@@ -114,20 +114,21 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "window": ((1,), "ab", (1.5, 0), (-4, 1), (2, 2), 7),
     "softcap": (0.0, -1, "x", float("nan"), 1e-3),
     "scale": ("x", None, 0.25, 1j, [1]),
-    "dropout": (1.5, -1, "x"),
-    "sink": ("x", -1, (1, 2, 3), 2, np.ones(3, np.float32)),
-    "splits": (0, 1.5, 1000, "x", True),
+    "dropout_p": (1.5, -1, "x"),
+    "sink_tokens": ("x", -1, 1.5),
+    "sink": ("x", (1, 2, 3), np.ones(3, np.float32)),
+    "num_splits": (0, 1.5, 1000, "x", True),
     "layout": ("sbhd", None, 5, "bhsd"),
-    "lengths_k": ([100], [-1, 0], [1, 2, 3, 4, 5], "x", [0.5]),
-    "lengths_q": ([100], [-1], "x"),
-    "starts_q": ([0, 100], [3, 1], [1], [], "x"),
-    "starts_k": ([0, 100], [5, 0, 1], "x"),
-    "page_table": ([[1000]], [[-1]], [1], "x", [[0], [1], [2], [3], [4]]),
+    "seqlens_k": ([100], [-1, 0], [1, 2, 3, 4, 5], "x", [0.5]),
+    "seqlens_q": ([100], [-1], "x"),
+    "cu_seqlens_q": ([0, 100], [3, 1], [1], [], "x"),
+    "cu_seqlens_k": ([0, 100], [5, 0, 1], "x"),
+    "block_table": ([[1000]], [[-1]], [1], "x", [[0], [1], [2], [3], [4]]),
     "page_size": (0, 5, "x"),
     "mask": (np.ones((2, 2, 2, 2, 2), bool), np.ones(3, bool), "x", np.ones(1, np.float32)),
     "out_dtype": ("fp31", "int8", 7),
     "kv_layout": ("linear", "diagonal", 3),
-    "longest_q": (0, -1, "x", 1),
+    "max_seqlen_q": (0, -1, "x", 1),
 }
 
 
@@ -146,7 +147,7 @@ def _twisted(draw: Any, call: AttentionCall) -> AttentionCall:
 
 # -- making and judging --------------------------------------------------------------------------------------------
 
-_TABLES = ("lengths_q", "lengths_k", "starts_q", "starts_k", "page_table")
+_TABLES = ("seqlens_q", "seqlens_k", "cu_seqlens_q", "cu_seqlens_k", "block_table")
 
 
 def _made(runner: Runner, call: ConvCall, lives: dict[str, Live]) -> Any:
@@ -207,12 +208,12 @@ def _demand_numbers(call: AttentionCall, lives: dict[str, Live], result: Any) ->
     out = _plain(result[0] if numbers.get("return_lse") else result)
     near = 3e-2 if dict(call.arrays)["q"].dtype == "bfloat16" else 2e-5
     for one, (rows, keys) in enumerate(_sequences(numbers, values, turned)):
-        q, got = (_rows(array, one, rows, turned, "starts_q" in numbers) for array in (values["q"], out))
-        if "page_table" in numbers:
-            chosen = np.array(numbers["page_table"][one], np.int64)
+        q, got = (_rows(array, one, rows, turned, "cu_seqlens_q" in numbers) for array in (values["q"], out))
+        if "block_table" in numbers:
+            chosen = np.array(numbers["block_table"][one], np.int64)
             k, v = (values[name][chosen].reshape(-1, *values[name].shape[2:])[: keys.stop] for name in "kv")
         else:
-            k, v = (_rows(values[name], one, keys, turned, "starts_k" in numbers) for name in "kv")
+            k, v = (_rows(values[name], one, keys, turned, "cu_seqlens_k" in numbers) for name in "kv")
         said: dict[str, Any] = {"softcap": numbers.get("softcap", 0.0)}
         causal, window = numbers.get("causal", False), numbers.get("window")
         said["causal"] = "top_left" if causal is True else causal
@@ -229,14 +230,18 @@ def _demand_numbers(call: AttentionCall, lives: dict[str, Live], result: Any) ->
 
 def _sequences(numbers: dict[str, Any], values: dict[str, Any], turned: bool) -> Any:
     """Rows and keys of each sequence, among its own or among the packed ones."""
-    if "starts_q" in numbers:
+    if "cu_seqlens_q" in numbers:
         pairs = zip(
-            numbers["starts_q"], numbers["starts_q"][1:], numbers["starts_k"], numbers["starts_k"][1:], strict=False
+            numbers["cu_seqlens_q"],
+            numbers["cu_seqlens_q"][1:],
+            numbers["cu_seqlens_k"],
+            numbers["cu_seqlens_k"][1:],
+            strict=False,
         )
         return [(slice(a, b), slice(c, d)) for a, b, c, d in pairs]
     axis = 2 if turned else 1
     batch, rows = values["q"].shape[0], values["q"].shape[axis]
-    lengths = numbers.get("lengths_k") or [values["k"].shape[axis]] * batch
+    lengths = numbers.get("seqlens_k") or [values["k"].shape[axis]] * batch
     return [(slice(0, rows), slice(0, one)) for one in lengths]
 
 

@@ -56,21 +56,21 @@ def cases() -> list[Case]:
         found[f"h{head}_causal"] = like(head, window_right=0, align="bottom_right")
     found |= {
         "h192x128": like(192, 128, window_right=0),
-        "fp16": like(128, dtype_q="fp16", lse=False, window_right=0),
+        "fp16": like(128, dtype_q="fp16", return_lse=False, window_right=0),
         "to_fp32": like(128, dtype_out="fp32"),
-        "packed": like(128, packed=True, window_right=0, align="bottom_right"),
-        "packed_h64": like(64, packed=True),
-        "sinks": like(64, window_left=16, window_right=0, sink_keys=4, sink=True),
+        "varlen": like(128, varlen=True, window_right=0, align="bottom_right"),
+        "packed_h64": like(64, varlen=True),
+        "sinks": like(64, window_left=16, window_right=0, sink_tokens=4, sink=True),
         "softcap_alibi": like(128, softcap=True, bias="alibi", window_right=0),
         "mask_and_bias": like(64, bias="tensor", mask_shape=(1, 1, 1, 1), dtype_aux="bf16"),
         "dropout": like(128, dropout=True, window_right=0),
-        "split": like(128, family="split", splits=2),
-        "split_pages": like(128, family="split", splits=2, pages="strided", lookup="table", lengths_k=True),
-        "pages": like(128, pages="strided", lookup="table", lengths_k=True, window_right=0, align="bottom_right"),
-        "pages_by_indices": like(64, pages="strided", lookup="indices", packed=True, window_right=0),
-        "vectorised": like(64, pages="vectorised", lookup="table", lengths_k=True, page_size=16),
+        "split": like(128, family="split", num_splits=2),
+        "split_pages": like(128, family="split", num_splits=2, pages="strided", page_lookup="table", seqlens_k=True),
+        "pages": like(128, pages="strided", page_lookup="table", seqlens_k=True, window_right=0, align="bottom_right"),
+        "pages_by_indices": like(64, pages="strided", page_lookup="indices", varlen=True, window_right=0),
+        "vectorised": like(64, pages="vectorised", page_lookup="table", seqlens_k=True, page_size=16),
         "fp32": like(64, dtype_q="fp32", window_right=0),
-        "fp8": like(128, dtype_q="fp8_e4m3", scales_q="tensor", scales_kv="head"),
+        "fp8": like(128, dtype_q="fp8_e4m3", q_scale="tensor", kv_scales="head"),
     }
     return [Case(*one) for one in found.items()]
 

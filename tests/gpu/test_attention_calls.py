@@ -60,7 +60,7 @@ def test_a_graph_of_a_decoding_step_reads_lengths_and_pages_anew(splits: int | N
     pool_k, pool_v = (made(batch * each, size, heads_kv, head) for _ in "kv")
     table, lengths = torch.zeros(batch, each, dtype=torch.int32, device="cuda"), numbers(1, 1, 1)
     graph = captured(
-        lambda: tw.attention(q, pool_k, pool_v, page_table=table, lengths_k=lengths, splits=splits, out=out)
+        lambda: tw.attention(q, pool_k, pool_v, block_table=table, seqlens_k=lengths, num_splits=splits, out=out)
     )
     for number, tokens in enumerate(((3200, 1, 777), (16, 3199, 2048))):
         torch.manual_seed(number)
@@ -82,11 +82,11 @@ def test_shares_find_their_counters_zero_again(arch: str) -> None:
     pool_k, pool_v = (made(batch * each, size, heads_kv, head) for _ in "kv")
     table = torch.randperm(batch * each, device="cuda").view(batch, each).to(torch.int32)
     lengths = numbers(1, 1, 1, 1, 1)
-    paged: dict[str, Any] = {"pages": "strided", "lookup": "table", "page_size": size, "lengths_k": True}
+    paged: dict[str, Any] = {"pages": "strided", "page_lookup": "table", "page_size": size, "seqlens_k": True}
     problem = AttentionProblem(batch, heads, 2, each * size, head, heads_kv, dtype_q="bf16", **paged)
     (spec,) = (one for one in ATTENTION.candidates(problem.signature, arch) if one.schedule.pipeline == "shares")
     kernel = kernels.kernel(spec)
-    graph = captured(lambda: kernel(q, pool_k, pool_v, page_table=table, lengths_k=lengths, splits=1, out=out))
+    graph = captured(lambda: kernel(q, pool_k, pool_v, block_table=table, seqlens_k=lengths, num_splits=1, out=out))
     for tokens in (
         (25600, 1, 777, 0, 9000),
         (64, 25599, 2048, 20000, 13),
@@ -116,10 +116,10 @@ def test_a_graph_of_packed_sequences_reads_starts_anew() -> None:
             k,
             v,
             causal="bottom_right",
-            starts_q=starts,
-            starts_k=starts,
-            longest_q=longest,
-            longest_k=longest,
+            cu_seqlens_q=starts,
+            cu_seqlens_k=starts,
+            max_seqlen_q=longest,
+            max_seqlen_k=longest,
             out=out,
         )
     )
@@ -141,11 +141,11 @@ def test_tables_on_the_device_are_checked_where_that_is_asked_for() -> None:
     table[1] = bad
     out = torch.full_like(q, 7.0)
     with tw.settings.override(check_tables=True):
-        tw.attention(q, pool, pool, page_table=good, lengths_k=lengths)
-        with pytest.raises(TilewrightError, match="page_table"):
-            tw.attention(q, pool, pool, page_table=table, lengths_k=lengths, out=out)
-        with pytest.raises(TilewrightError, match="lengths_k"):
-            tw.attention(q, pool, pool, page_table=good, lengths_k=numbers(40, 65), out=out)
+        tw.attention(q, pool, pool, block_table=good, seqlens_k=lengths)
+        with pytest.raises(TilewrightError, match="block_table"):
+            tw.attention(q, pool, pool, block_table=table, seqlens_k=lengths, out=out)
+        with pytest.raises(TilewrightError, match="seqlens_k"):
+            tw.attention(q, pool, pool, block_table=good, seqlens_k=numbers(40, 65), out=out)
     torch.cuda.synchronize()
     assert bool((out == 7.0).all())  # nothing was launched
 
@@ -156,12 +156,12 @@ def test_pages_that_do_not_exist_are_zeros(arch: str) -> None:
     table, lengths = numbers(2, 2**31 - 1, -1, 0)[None], numbers(256)
     nothing = torch.zeros_like(k[0])
     keys, values = (torch.cat((one[2], nothing, nothing, one[0])) for one in (k, v))
-    paged: dict[str, Any] = {"pages": "strided", "lookup": "table", "page_size": 64, "lengths_k": True}
+    paged: dict[str, Any] = {"pages": "strided", "page_lookup": "table", "page_size": 64, "seqlens_k": True}
     problem = AttentionProblem(1, 8, 1, 256, 128, 2, dtype_q="bf16", **paged)
     tiled = [one for one in ATTENTION.candidates(problem.signature, arch) if one.schedule.pipeline != "loops"]
     assert {"ws", "decode", "shares", "mma_decode"} <= {one.schedule.pipeline for one in tiled}
     for spec in tiled:
-        out = kernels.kernel(spec)(q, k, v, page_table=table, lengths_k=lengths, splits=1)
+        out = kernels.kernel(spec)(q, k, v, block_table=table, seqlens_k=lengths, num_splits=1)
         check(out[0], q[0], keys, values)
 
 
@@ -176,7 +176,7 @@ def test_places_beyond_32_bits() -> None:
     keys, values = (one[pages - 5 :].flatten(0, 1)[:300] for one in (pool_k, pool_v))
     for rows, splits in ((1, 1), (2, 2), (150, 1)):
         q = made(1, rows, 16, head)
-        out = tw.attention(q, pool_k, pool_v, page_table=last, lengths_k=numbers(300), splits=splits)
+        out = tw.attention(q, pool_k, pool_v, block_table=last, seqlens_k=numbers(300), num_splits=splits)
         check(out[0], q[0], keys, values)
     far = 2**31 + 1024
     flat = torch.empty(far + 300 * heads * head, device="cuda", dtype=torch.bfloat16)

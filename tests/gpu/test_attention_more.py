@@ -19,7 +19,7 @@ from tilewright.ops.attention.nvidia_latent import LatentSchedule
 from tilewright.ops.attention.nvidia_mma import MmaSchedule
 from tilewright.ops.base import KernelSpec
 
-PAGES: dict[str, Any] = {"pages": "strided", "lookup": "table", "lengths_k": True}
+PAGES: dict[str, Any] = {"pages": "strided", "page_lookup": "table", "seqlens_k": True}
 KEYS: dict[str, Any] = {"dtype_kv": "fp8_e4m3"}
 ROWS = (1, 3, 16, 64, 127, 128, 129, 300)
 LENGTHS = (0, 1, 63, 128, 300, 777, 1024, 3000)
@@ -27,32 +27,32 @@ MOST = 2e8  # products: the reference is computed on the host
 CASES: dict[str, AttentionProblem] = {
     **{f"h{head}": like(head, window_right=0, align="bottom_right") for head in (32, 64, 96, 128, 160, 192, 256)},
     "h192x128": like(192, 128, dtype_q="fp16", dtype_out="fp32"),
-    "packed": like(128, packed=True, window_right=0),
-    "sinks": like(64, window_left=16, window_right=0, sink_keys=4, sink=True),
+    "varlen": like(128, varlen=True, window_right=0),
+    "sinks": like(64, window_left=16, window_right=0, sink_tokens=4, sink=True),
     "scores": like(128, softcap=True, bias="alibi", window_right=0),
     "mask_and_bias": like(64, bias="tensor", mask_shape=(1, 1, 1, 1), dtype_aux="bf16"),
     "dropout": like(128, dropout=True, window_right=0),
-    "split": like(128, family="split", splits=2),
-    "split_pages": like(128, family="split", splits=2, **PAGES),
+    "split": like(128, family="split", num_splits=2),
+    "split_pages": like(128, family="split", num_splits=2, **PAGES),
     "latent": like(576, 512),
     "latent_causal": like(576, 512, window_right=0, align="bottom_right", dtype_q="fp16"),
     "latent_scores": like(576, 512, softcap=True, bias="alibi", dropout=True),
-    "latent_split_pages": like(576, 512, family="split", splits=2, **PAGES),
-    "latent_fp8": fp8(576, 512, family="split", splits=2, dtype_out="fp32", scales_q="tensor", scales_kv="tensor"),
+    "latent_split_pages": like(576, 512, family="split", num_splits=2, **PAGES),
+    "latent_fp8": fp8(576, 512, family="split", num_splits=2, dtype_out="fp32", q_scale="tensor", kv_scales="tensor"),
     "pages": like(128, window_right=0, align="bottom_right", **PAGES),
-    "pages_by_indices": like(64, pages="strided", lookup="indices", packed=True, window_right=0),
+    "pages_by_indices": like(64, pages="strided", page_lookup="indices", varlen=True, window_right=0),
     "vectorised": like(128, **{**PAGES, "pages": "vectorised"}),
-    "vectorised_fp8": fp8(128, scales_q="tensor", scales_kv="head", **{**PAGES, "pages": "vectorised"}),
-    "fp8": fp8(128, window_right=0, scales_q="tensor", scales_kv="head"),
+    "vectorised_fp8": fp8(128, q_scale="tensor", kv_scales="head", **{**PAGES, "pages": "vectorised"}),
+    "fp8": fp8(128, window_right=0, q_scale="tensor", kv_scales="head"),
     "fp8_h96": fp8(96),
     "fp8_h64_causal": fp8(64, window_right=0, align="bottom_right", dtype_out="fp32"),
-    "fp8_packed": fp8(128, packed=True, window_right=0, align="bottom_right"),
+    "fp8_packed": fp8(128, varlen=True, window_right=0, align="bottom_right"),
     "fp8_scores": fp8(128, softcap=True, bias="alibi", window_right=0),
-    "fp8_h256": fp8(256, scales_q="head", scales_kv="head"),
-    "fp8_pages": fp8(128, scales_q="tensor", scales_kv="tensor", **PAGES),
-    "fp8_blocks": fp8(64, scales_q="block", scales_kv="block", scale_block=40),
-    "fp8_keys": like(128, scales_kv="head", **KEYS, **PAGES),
-    "fp8_keys_split": like(128, dtype_q="fp16", scales_kv="tensor", family="split", splits=2, **KEYS),
+    "fp8_h256": fp8(256, q_scale="head", kv_scales="head"),
+    "fp8_pages": fp8(128, q_scale="tensor", kv_scales="tensor", **PAGES),
+    "fp8_blocks": fp8(64, q_scale="block", kv_scales="block", scale_block=40),
+    "fp8_keys": like(128, kv_scales="head", **KEYS, **PAGES),
+    "fp8_keys_split": like(128, dtype_q="fp16", kv_scales="tensor", family="split", num_splits=2, **KEYS),
 }
 
 
@@ -97,12 +97,12 @@ def test_a_latent_is_read_once(heads: int, arch: str) -> None:
     k = torch.randn(3, 1500, 1, 576, device="cuda", dtype=torch.bfloat16)
     lengths = torch.tensor([1500, 1, 777], device="cuda", dtype=torch.int32)
     k[1, 1:], k[2, 777:] = float("nan"), float("nan")
-    problem = AttentionProblem(3, heads, 2, 1500, 576, 1, 512, dtype_q="bf16", lengths_k=True)
+    problem = AttentionProblem(3, heads, 2, 1500, 576, 1, 512, dtype_q="bf16", seqlens_k=True)
     specs = [one for one in ATTENTION.candidates(problem.signature, arch) if not ATTENTION.check(one)]
     assert any(isinstance(one.schedule, LatentSchedule) for one in specs)
     for spec in specs:
         out = torch.full((3, 2, heads, 512), float("nan"), device="cuda", dtype=torch.bfloat16)
-        kernels.kernel(spec)(q, k, k[..., :512], lengths_k=lengths, splits=1, out=out)
+        kernels.kernel(spec)(q, k, k[..., :512], seqlens_k=lengths, num_splits=1, out=out)
         for number, length in enumerate(lengths.tolist()):
             seen = k[number, :length, 0].double()
             weights = (q[number].double() @ seen.T / 24).softmax(-1)

@@ -66,24 +66,26 @@ def attention_forms() -> dict[str, tuple[Any, ...]]:
     new = normal(2, 1, 4, 16)
     return {
         "decode": (tw.attention, decode, {}),
-        "decode with lengths": (tw.attention, decode, {"lengths_k": int32(3, 24)}),
-        "decode in splits": (tw.attention, decode, {"splits": 2, "return_lse": True}),
+        "decode with lengths": (tw.attention, decode, {"seqlens_k": int32(3, 24)}),
+        "decode in splits": (tw.attention, decode, {"num_splits": 2, "return_lse": True}),
         "decode into out": (tw.attention, decode, {"out": np.empty((2, 1, 4, 16), np.float32)}),
         "prefill": (tw.attention, prefill, {"causal": True, "return_lse": True}),
-        "prefill with a window": (tw.attention, prefill, {"window": (3, 0, "bottom_right"), "sink": 1, "scale": 0.5}),
+        "prefill with a window": (tw.attention, prefill, {"window": (3, 0, "bottom_right"), "sink_tokens": 1,
+                                                          "scale": 0.5}),
         "prefill with a mask": (tw.attention, prefill, {"mask": normal(9, 9) < 0, "softcap": 5.0}),
         "prefill with a bias": (tw.attention, prefill, {"bias": normal(9, 9)}),
-        "prefill with slopes": (tw.attention, prefill, {"alibi": normal(4), "sink": normal(4)}),
-        "prefill with dropout": (tw.attention, prefill, {"dropout": 0.25, "seed": (7, 1)}),
-        "prefill, packed": (tw.attention, packed, {"starts_q": starts, "starts_k": starts, "longest_q": 5}),
-        "decode, paged": (tw.attention, (decode[0], *pools), {"page_table": table, "lengths_k": lengths}),
-        "decode, paged by indices": (tw.attention, (decode[0], *pools), {"page_table": indices}),
+        "prefill with slopes": (tw.attention, prefill, {"alibi_slopes": normal(4), "sink": normal(4)}),
+        "prefill with dropout": (tw.attention, prefill, {"dropout_p": 0.25, "seed": (7, 1)}),
+        "prefill, packed": (tw.attention, packed, {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": 5}),
+        "decode, paged": (tw.attention, (decode[0], *pools), {"block_table": table, "seqlens_k": lengths}),
+        "decode, paged by indices": (tw.attention, (decode[0], *pools), {"block_table": indices}),
         "decode, paged, in splits": (
-            tw.attention, (decode[0], *pools), {"page_table": table, "lengths_k": lengths, "splits": 3},
+            tw.attention, (decode[0], *pools), {"block_table": table, "seqlens_k": lengths, "num_splits": 3},
         ),
-        "append": (tw.append_kv, caches, {"lengths": lengths}),
-        "append, turned": (tw.append_kv, caches, {"lengths": lengths, "rotary": rotary, "q": new}),
-        "append, paged": (tw.append_kv, pages, {"lengths": lengths, "page_table": table, "lengths_new": int32(1, 0)}),
+        "append": (tw.append_kv, caches, {"cache_seqlens": lengths}),
+        "append, turned": (tw.append_kv, caches, {"cache_seqlens": lengths, "rotary": rotary, "q": new}),
+        "append, paged": (tw.append_kv, pages, {"cache_seqlens": lengths, "block_table": table,
+                                                "seqlens_new": int32(1, 0)}),
     }  # fmt: skip
 
 

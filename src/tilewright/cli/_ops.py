@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
@@ -17,6 +18,7 @@ import typer.main
 from tilewright import plugins
 from tilewright.cli.common import numbers, words
 from tilewright.errors import PluginError, TilewrightError
+from tilewright.renames import warn_renamed
 
 if TYPE_CHECKING:
     from tilewright.ops.base import Op, Option
@@ -27,7 +29,24 @@ Parameters = Callable[["Op"], list[inspect.Parameter]]
 _GIVEN = "given_"  # before the names that an op brings, which may be those of a command's own parameters
 
 
-class WordLists(typer.core.TyperCommand):
+class OpCommand(typer.core.TyperCommand):
+    """A command of an op that takes options under their old names too, with a warning; its help does not name them."""
+
+    renamed: Mapping[str, str] = MappingProxyType({})  # old flags to new ones
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        return super().parse_args(ctx, [*map(self._with_new_name, args[:end]), *args[end:]])
+
+    def _with_new_name(self, word: str) -> str:
+        flag, equals, value = word.partition("=")
+        if flag not in self.renamed:
+            return word
+        warn_renamed(f"tilewright ... {self.name}", flag, self.renamed[flag])
+        return f"{self.renamed[flag]}{equals}{value}"
+
+
+class WordLists(OpCommand):
     """A command whose list options take several words at once: `--variants standard multi_d`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -144,14 +163,14 @@ def register(
     """
 
     def make(op: Op) -> Any:
-        return op_command(op, body, given(op), WordLists if lists else typer.core.TyperCommand)
+        return op_command(op, body, given(op), WordLists if lists else OpCommand)
 
     found = staticmethod(op_of) if op_of is not None else None
     group = type("Group", (OpGroup,), {"make": staticmethod(make), "op_of": found})
     app.add_typer(typer.Typer(cls=group, no_args_is_help=True, rich_markup_mode=None, help=help), name=name)
 
 
-def op_command(op: Op, body: Body, given: Sequence[inspect.Parameter], cls: type[typer.core.TyperCommand]) -> Any:
+def op_command(op: Op, body: Body, given: Sequence[inspect.Parameter], cls: type[OpCommand]) -> Any:
     """`body(op, values, ...)` as a command; the values are those of `given`, by name."""
     hints = get_type_hints(body, include_extras=True)
     own = [
@@ -171,8 +190,10 @@ def op_command(op: Op, body: Body, given: Sequence[inspect.Parameter], cls: type
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     told = f"{inspect.cleandoc(body.__doc__ or '')}\n\n{op.name}: {op.summary}."
     app.command(op.name, cls=cls, help=told)(run)
-    command = typer.main.get_command(app)
+    command: Any = typer.main.get_command(app)
     command.name = op.name
+    flags = {name for one in command.params for name in one.opts}
+    command.renamed = {flag_of(one, old=True): flag_of(one) for one in op.options if one.old and flag_of(one) in flags}
     return command
 
 
@@ -235,8 +256,8 @@ def axis_values(op: Op, given: dict[str, Any]) -> dict[str, Any]:
 # -- which problem: the options of an op ---------------------------------------------------------------
 
 
-def flag_of(option: Option) -> str:
-    return f"--{option.name.replace('_', '-')}"
+def flag_of(option: Option, *, old: bool = False) -> str:
+    return f"--{(option.old if old else option.name).replace('_', '-')}"
 
 
 def problem_parameters(op: Op) -> list[inspect.Parameter]:

@@ -90,11 +90,14 @@ def read_problems(op: Op, path: Path, arch: Arch) -> list[Asked]:
 
 
 def _read_problem(op: Op, data: Any, arch: Arch) -> Asked:
+    from tilewright.ops.base import with_new_names
+
     if not isinstance(data, dict):
         raise ProblemError(
             f"{data!r:.60} is no object", rule="problems-file", value=data, remedy='write {"name": value, ...}'
         )
     options = {one.name: one for one in op.options}
+    data = with_new_names(op, data)
     if any(name not in options for name in data):
         return Asked(_by_fields(op, data, list(options)))
     return problem_of(op, {name: _typed(options[name], value) for name, value in data.items()}, arch)

@@ -183,6 +183,7 @@ def plain_warnings() -> Iterator[None]:
             say(f"warning: {message}")
 
     with warnings.catch_warnings():
+        warnings.filterwarnings("default", ".* is now called ", DeprecationWarning)  # old names (`renames`)
         warnings.showwarning = tell
         yield
 

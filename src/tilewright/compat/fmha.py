@@ -69,7 +69,7 @@ class FmhaProblemBuilder:
         return self
 
     def dims(self, hdim_q: int, hdim_v: int, batch: int, seqlen_q: int, seqlen_k: int) -> FmhaProblemBuilder:
-        return self._set(head_qk=hdim_q, head_v=hdim_v, batch=batch, rows=seqlen_q, keys=seqlen_k)
+        return self._set(head_dim=hdim_q, head_dim_v=hdim_v, batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k)
 
     def nheads(self, q: int, k: int) -> FmhaProblemBuilder:
         return self._set(heads_q=q, heads_kv=k)
@@ -86,7 +86,7 @@ class FmhaProblemBuilder:
         return self
 
     def sink_size(self, keys: int) -> FmhaProblemBuilder:
-        return self._set(sink_keys=keys)
+        return self._set(sink_tokens=keys)
 
     def sink(self, on: bool = True) -> FmhaProblemBuilder:
         return self._set(sink=on)
@@ -102,11 +102,11 @@ class FmhaProblemBuilder:
         return self._set(dropout=on)
 
     def lse(self, on: bool = True) -> FmhaProblemBuilder:
-        return self._set(lse=on)
+        return self._set(return_lse=on)
 
     def qscale_type(self, kind: str | int) -> FmhaProblemBuilder:
         q, kv = _SCALES[self._word("qscale", kind)]
-        return self._set(scales_q=q, scales_kv=kv, scale_block=SCALE_BLOCK if "block" in (q, kv) else 0)
+        return self._set(q_scale=q, kv_scales=kv, scale_block=SCALE_BLOCK if "block" in (q, kv) else 0)
 
     def fp8_static_quant(self, on: bool = True) -> FmhaProblemBuilder:
         return self.qscale_type("pertensor") if on else self
@@ -122,22 +122,23 @@ class FmhaProblemBuilder:
         return self
 
     def paged_kv(self, on: bool = True) -> FmhaProblemBuilder:
-        return self._set(pages="strided", lookup="table", lengths_k=True) if on else self
+        return self._set(pages="strided", page_lookup="table", seqlens_k=True) if on else self
 
     def kv_cache(self, layout: str | int, lookup: str | int, page_size: int = 1) -> FmhaProblemBuilder:
         found = self._word("kv_memory_layout", layout), self._word("kv_lookup_table", lookup)
         by_table = found[1] == "vllm"
         return self._set(
-            pages="vectorised" if found[0] == "vectorized" else "strided", lookup="table" if by_table else "indices",
-            lengths_k=by_table, page_size=page_size,
+            pages="vectorised" if found[0] == "vectorized" else "strided",
+            page_lookup="table" if by_table else "indices",
+            seqlens_k=by_table, page_size=page_size,
         )  # fmt: skip
 
     def rope_type(self, kind: str | int) -> FmhaProblemBuilder:
         return self._set(rotary=_ROTARY[self._word("rope", kind)])
 
     def num_splits(self, count: int) -> FmhaProblemBuilder:
-        """Below 1: by rule."""
-        return self._set(splits=max(0, count))
+        """Below 1: by the heuristic."""
+        return self._set(num_splits=max(0, count))
 
     def v_rowmajor(self, on: bool = True) -> FmhaProblemBuilder:
         return self._no("columns of v side by side", not on, "give v with contiguous rows")
@@ -155,7 +156,7 @@ class FmhaProblemBuilder:
             raise _bad("fmha-feature", f"{what}: there is no kernel for it", what, remedy)
         if self._api == "bwd":
             raise _bad("fmha-feature", "backward: there is no kernel for it", "bwd", "build a forward problem")
-        missing = [name for name in ("batch", "head_qk", "heads_q") if self._said.get(name, 0) < 1]
+        missing = [name for name in ("batch", "head_dim", "heads_q") if self._said.get(name, 0) < 1]
         if missing:
             raise _bad("fmha-sizes", f"{', '.join(missing)} must be over 0", missing, "call dims and nheads")
         if self._group and self._longest[0] < 1:
@@ -171,7 +172,7 @@ class FmhaProblemBuilder:
             inputs = "fp8_e4m3fnuz"
         family = {"fwd_appendkv": "append", "fwd_splitkv_combine": "combine"}.get(self._api, "forward")
         if family == "append":
-            return {"family": family, "dtype_q": inputs, "lengths_k": True}
+            return {"family": family, "dtype_q": inputs, "seqlens_k": True}
         return {"family": family, "dtype_q": "fp32" if family == "combine" else inputs, "dtype_out": output}
 
     def _masked(self) -> dict[str, Any]:
@@ -193,9 +194,9 @@ class FmhaProblemBuilder:
         if not self._group:
             return {}
         batch = self._said["batch"]
-        rows, keys = self._said["rows"], self._said["keys"]
-        return {"packed": True, "total_rows": batch * rows, "total_keys": 0 if "pages" in self._said else batch * keys,
-                "rows": self._longest[0], "keys": self._longest[1] or keys}  # fmt: skip
+        rows, keys = self._said["seqlen_q"], self._said["seqlen_k"]
+        return {"varlen": True, "total_q": batch * rows, "total_k": 0 if "pages" in self._said else batch * keys,
+                "seqlen_q": self._longest[0], "seqlen_k": self._longest[1] or keys}  # fmt: skip
 
     # -- words -------------------------------------------------------------------------------------
 

@@ -28,8 +28,10 @@ from typing import (
 
 from tilewright.arch import Arch
 from tilewright.errors import IllegalSpecError, ProblemError, RequestError, UnknownNameError, an, nearest
+from tilewright.renames import new_names
 
 SPEC_SCHEMA = 2
+_NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +68,19 @@ class Schedule(Protocol):
         """Its part of a kernel's name: letters, digits and underscores."""
 
 
+def stored_names(cls: type[Any]) -> Mapping[str, str]:
+    """The names in JSON of those fields of a dataclass that have others in Python (`renames.renamed_fields`)."""
+    return getattr(cls, "stored_names", _NO_NAMES)
+
+
 def plain(value: object) -> Any:
-    """A dataclass as JSON-ready data: dicts, lists, numbers, strings."""
+    """A dataclass as JSON-ready data: dicts, lists, numbers, strings.
+
+    A class attribute `stored_names` has names that fields keep there, so that what is stored and its digests stay.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {one.name: plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
+        stored = stored_names(type(value))
+        return {stored.get(one.name, one.name): plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
     if isinstance(value, (tuple, list)):
         return [plain(one) for one in value]
     return value
@@ -143,8 +154,14 @@ def from_plain(cls: type[Any], what: str, data: object) -> Any:
             remedy="give its fields by name",
         )
     fields = {one.name: one for one in dataclasses.fields(cls)}
+    names = {stored: name for name, stored in stored_names(cls).items()}
     values: dict[str, Any] = {}
-    for name, given in data.items():
+    for written, given in data.items():
+        name = names.get(written, written)
+        if name in values:
+            raise RequestError(
+                f"{what} has the field {name!r} under two names", rule="spec-field", value=name, remedy="give one"
+            )
         if name not in fields:
             raise RequestError(
                 f"{what} has no field {name!r}",
@@ -370,6 +387,17 @@ class Option:
     kind: type[Any] = int  # int, float, str, or bool for a switch
     scalar: bool = False  # an argument of the call and not part of the problem: alpha
     normal: Normal | None = None
+    old: str = ""  # its name until version 0.2, which is taken with a warning
+
+
+def with_new_names(op: Op, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Values of options under the names that options have now; whoever gave old ones is warned."""
+    names = {one.old: one.name for one in op.options if one.old}
+    if names.keys().isdisjoint(values):
+        return values
+    old = {name: value for name, value in values.items() if name in names}
+    rest = {name: value for name, value in values.items() if name not in names}
+    return {**rest, **new_names(f"{an(op.name)} problem", names, old, skip=("with_new_names",))}
 
 
 @runtime_checkable

@@ -18,7 +18,7 @@ from typing import Any
 
 from tilewright import jsontext
 from tilewright.errors import RequestError, UnknownNameError, an, nearest
-from tilewright.ops.base import REQUIRED, Op, Option
+from tilewright.ops.base import REQUIRED, Op, Option, with_new_names
 from tilewright.ops.engine import Engine, Values, engine
 from tilewright.runtime import recording
 
@@ -61,6 +61,7 @@ def problems(op: Op, word: str, device: str, given: Values | None = None) -> lis
 
 def problem(op: Op, data: Values) -> Any:
     """A problem by the op's options, or by its own fields."""
+    data = with_new_names(op, data)
     options = {one.name for one in op.options}
     if not options.issuperset(data):
         return op.problem_from_dict(data)
@@ -121,6 +122,7 @@ def read(op: Op, path: Path, make: Make | None = None) -> list[Values]:
     options = {one.name: one for one in op.options}
     found = []
     for index, row in enumerate(rows):
+        row = with_new_names(op, row)
         try:
             found.append(_typed(options if set(options).issuperset(row) else {}, row, texts=suffix == ".csv"))
         except ValueError as error:

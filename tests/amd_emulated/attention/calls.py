@@ -37,7 +37,9 @@ def prepare(spec: KernelSpec, one: Drawn) -> Call:
     multiplies = spec.schedule.pipeline != "loops" and spec.signature.family in ("forward", "split")
     p = one.problem
     args = _filled(p, sample, [memory.get(slot.name) for slot in ATTENTION.slots])
-    some = p.keys > 0 and p.rows > 0 and not (p.packed or p.lengths_q or p.lengths_k or p.bounded)  # else some see none
+    some = (
+        p.seqlen_k > 0 and p.seqlen_q > 0 and not (p.varlen or p.seqlens_q or p.seqlens_k or p.bounded)
+    )  # else some see none
     return Call(
         args,
         memory,

@@ -14,9 +14,9 @@ from tilewright.ops.attention import AttentionProblem, amd, legality
 from tilewright.ops.attention.amd_schedules import CkTileAttentionSchedule
 from tilewright.ops.base import KernelSpec
 
-TABLE: dict[str, Any] = {"pages": "strided", "lookup": "table", "lengths_k": True}
-POOL: dict[str, Any] = {"pages": "strided", "lookup": "indices", "page_size": 1, "packed": True}
-CAUSAL: dict[str, Any] = {"window_right": 0, "lse": True}
+TABLE: dict[str, Any] = {"pages": "strided", "page_lookup": "table", "seqlens_k": True}
+POOL: dict[str, Any] = {"pages": "strided", "page_lookup": "indices", "page_size": 1, "varlen": True}
+CAUSAL: dict[str, Any] = {"window_right": 0, "return_lse": True}
 LAST: dict[str, Any] = {**CAUSAL, "align": "bottom_right"}
 
 
@@ -61,24 +61,24 @@ def drawn(case: Case, seed: int, count: int) -> list[AttentionProblem]:
 def _neighbour(p: AttentionProblem, dice: random.Random) -> AttentionProblem:
     group, heads = dice.choice((1, 1, 2, 3)), dice.choice((1, 2))
     change: dict[str, Any] = {"batch": dice.randint(1, 3), "heads_q": heads * group, "heads_kv": heads}
-    change["rows"] = dice.choice((1, dice.randint(1, 20), dice.randint(1, 180)))
-    change["keys"] = dice.choice((1, dice.randint(1, 70), dice.randint(1, 300)))
+    change["seqlen_q"] = dice.choice((1, dice.randint(1, 20), dice.randint(1, 180)))
+    change["seqlen_k"] = dice.choice((1, dice.randint(1, 70), dice.randint(1, 300)))
     if p.family == "append":
-        change["keys"] += change["rows"]
+        change["seqlen_k"] += change["seqlen_q"]
     if p.family == "combine":
-        change |= {"keys": 0, "heads_kv": 0, "splits": dice.randint(1, 8)}
+        change |= {"seqlen_k": 0, "heads_kv": 0, "num_splits": dice.randint(1, 8)}
     elif p.family == "split":
-        change["splits"] = dice.randint(1, 5)
+        change["num_splits"] = dice.randint(1, 5)
     if p.bounded:
         change["align"] = dice.choice(("top_left", "bottom_right"))
         change["window_left"] = dice.choice((-1, 0, dice.randint(0, 100)))
         change["window_right"] = dice.choice((0, dice.randint(0, 60)))
     if p.page_size > 1:
         change["page_size"] = dice.choice((16, 32, 64, 128))
-    if p.packed:
-        change["total_rows"] = dice.randint(1, change["batch"] * change["rows"])
-        most = change["batch"] * change["keys"] if p.pages == "none" else 0
-        change["total_keys"] = dice.randint(min(1, most), most)
+    if p.varlen:
+        change["total_q"] = dice.randint(1, change["batch"] * change["seqlen_q"])
+        most = change["batch"] * change["seqlen_k"] if p.pages == "none" else 0
+        change["total_k"] = dice.randint(min(1, most), most)
     loose = dict.fromkeys(("q_strides", "k_strides", "v_strides", "o_strides", "bias_shape"), ())
     return replace(p, **{**loose, **change, "page_count": 0})
 
@@ -101,8 +101,8 @@ def _forward() -> list[Case]:
         _of("fp16", 1, 2, 130, 70, 64, heads_kv=1, **LAST),  # rows that see nothing
         _of("fp16", 2, 3, 1, 1, 64, heads_kv=3, **CAUSAL),
     )
-    packed = _of("fp16", 3, 2, 50, 90, 64, heads_kv=1, packed=True, total_rows=100, total_keys=150, **CAUSAL)
-    biased = _of("fp16", 1, 2, 100, 90, 64, heads_kv=1, bias="tensor", lse=True)
+    packed = _of("fp16", 3, 2, 50, 90, 64, heads_kv=1, varlen=True, total_q=100, total_k=150, **CAUSAL)
+    biased = _of("fp16", 1, 2, 100, 90, 64, heads_kv=1, bias="tensor", return_lse=True)
     return [
         Case("forward qr_async fp16", _of("fp16", 1, 2, 100, 90, 64, heads_kv=1)),
         Case("masks, LSE", causal, more=windows),
@@ -110,13 +110,13 @@ def _forward() -> list[Case]:
         Case("bias", biased),
         Case("bias, qr", biased, pick=2),
         Case("ALiBi with a window, bf16", _of("bf16", 1, 2, 100, 90, 64, heads_kv=1, bias="alibi", **CAUSAL)),
-        Case("ALiBi", _of("fp16", 1, 2, 100, 130, 64, heads_kv=1, bias="alibi", lse=True)),
-        Case("soft cap, bf16", _of("bf16", 1, 2, 100, 90, 64, heads_kv=1, softcap=True, lse=True)),
-        Case("heads of no whole load, qr", _of("fp16", 1, 2, 70, 130, 40, heads_kv=1, head_v=33)),
+        Case("ALiBi", _of("fp16", 1, 2, 100, 130, 64, heads_kv=1, bias="alibi", return_lse=True)),
+        Case("soft cap, bf16", _of("bf16", 1, 2, 100, 90, 64, heads_kv=1, softcap=True, return_lse=True)),
+        Case("heads of no whole load, qr", _of("fp16", 1, 2, 70, 130, 40, heads_kv=1, head_dim_v=33)),
         Case("heads of 128, bf16", _of("bf16", 1, 2, 130, 140, 128, heads_kv=1, **CAUSAL)),
         Case("heads of 32", _of("fp16", 1, 2, 100, 90, 32, heads_kv=1)),
-        Case("heads of 96", _of("fp16", 1, 1, 100, 90, 96, lse=True)),
-        Case("heads of 192 and 128, bf16", _of("bf16", 1, 1, 100, 140, 192, head_v=128)),
+        Case("heads of 96", _of("fp16", 1, 1, 100, 90, 96, return_lse=True)),
+        Case("heads of 192 and 128, bf16", _of("bf16", 1, 1, 100, 140, 192, head_dim_v=128)),
         Case("heads of 256", _of("fp16", 1, 1, 100, 140, 256)),
     ]
 
@@ -125,9 +125,9 @@ def _rarer() -> list[Case]:
     """Q through LDS, dropout, fp8."""
     staged = CkTileAttentionSchedule("qs", (64, 64, 32, 64, 32, 64), (4, 1, 1), (16, 16, 16))
     dropping = _of("fp16", 1, 2, 70, 130, 64, heads_kv=1, dropout=True, **CAUSAL)
-    packed = _of("bf16", 3, 2, 50, 90, 64, heads_kv=1, packed=True, total_rows=100, total_keys=150, dropout=True)
-    narrow: dict[str, Any] = {"dtype_out": "bf16", "scales_q": "tensor", "scales_kv": "tensor", **CAUSAL}
-    by_head: dict[str, Any] = {"dtype_out": "fp32", "scales_q": "head", "scales_kv": "head"}
+    packed = _of("bf16", 3, 2, 50, 90, 64, heads_kv=1, varlen=True, total_q=100, total_k=150, dropout=True)
+    narrow: dict[str, Any] = {"dtype_out": "bf16", "q_scale": "tensor", "kv_scales": "tensor", **CAUSAL}
+    by_head: dict[str, Any] = {"dtype_out": "fp32", "q_scale": "head", "kv_scales": "head"}
     return [
         Case("Q through LDS, qs", _of("fp16", 1, 2, 70, 130, 64, heads_kv=1, **CAUSAL), schedule=staged),
         Case("dropout", dropping),
@@ -138,29 +138,30 @@ def _rarer() -> list[Case]:
 
 
 def _others() -> list[Case]:
-    split: dict[str, Any] = {"family": "split", "splits": 3}
+    split: dict[str, Any] = {"family": "split", "num_splits": 3}
     plain: dict[str, Any] = {"family": "combine", "dtype_q": "fp32", "dtype_out": "fp16"}
     after: dict[str, Any] = {**plain, "dtype_out": "bf16"}
-    append: dict[str, Any] = {"family": "append", "turns_q": True, "lengths_k": True, "heads_kv": 2}
+    append: dict[str, Any] = {"family": "append", "rotary_q": True, "seqlens_k": True, "heads_kv": 2}
     return [
         Case("split keys", _of("fp16", 2, 4, 37, 200, 64, heads_kv=2, **split, window_right=0)),
         Case("split keys in pages", _of("fp16", 3, 4, 5, 300, 64, heads_kv=2, page_size=64, **TABLE, **split)),
-        Case("split keys, bf16", _of("bf16", 2, 4, 1, 300, 64, heads_kv=1, lengths_k=True, **split)),
-        Case("combine", AttentionProblem(2, 4, 37, 0, 64, splits=3, lse=True, **plain)),
-        Case("combine, packed", AttentionProblem(2, 4, 37, 0, 64, splits=7, lse=True, packed=True,
-                                                 total_rows=50, **plain), pick=1),
-        Case("combine, bf16", AttentionProblem(1, 4, 20, 0, 40, splits=20, **after)),
-        Case("paged", _of("fp16", 3, 4, 5, 300, 64, heads_kv=2, page_size=128, lse=True, **TABLE)),
-        Case("paged, packed rows, bf16", _of("bf16", 3, 4, 70, 300, 64, heads_kv=2, page_size=64, packed=True,
-                                             total_rows=100, **TABLE, **LAST)),
+        Case("split keys, bf16", _of("bf16", 2, 4, 1, 300, 64, heads_kv=1, seqlens_k=True, **split)),
+        Case("combine", AttentionProblem(2, 4, 37, 0, 64, num_splits=3, return_lse=True, **plain)),
+        Case("combine, packed", AttentionProblem(2, 4, 37, 0, 64, num_splits=7, return_lse=True, varlen=True,
+                                                 total_q=50, **plain), pick=1),
+        Case("combine, bf16", AttentionProblem(1, 4, 20, 0, 40, num_splits=20, **after)),
+        Case("paged", _of("fp16", 3, 4, 5, 300, 64, heads_kv=2, page_size=128, return_lse=True, **TABLE)),
+        Case("paged, packed rows, bf16", _of("bf16", 3, 4, 70, 300, 64, heads_kv=2, page_size=64, varlen=True,
+                                             total_q=100, **TABLE, **LAST)),
         Case("pages of 16", _of("fp16", 3, 4, 20, 100, 64, heads_kv=2, page_size=16, **TABLE)),
-        Case("split keys in pages of 16", _of("bf16", 3, 4, 1, 100, 64, heads_kv=2, page_size=16, **TABLE, **split)),
+        Case("split keys in pages of 16", _of("bf16", 3, 4, 1, 100, 64, heads_kv=2, page_size=16, **TABLE,
+                                              **split)),
         Case("append, halves", _of("fp16", 2, 4, 5, 70, 64, rotary="half", **append)),
-        Case("append to pages, interleaved, bf16", _of("bf16", 2, 4, 70, 200, 64, rotary="interleaved", rotary_size=32,
+        Case("append to pages, interleaved, bf16", _of("bf16", 2, 4, 70, 200, 64, rotary="interleaved", rotary_dim=32,
                                                        page_size=64, **{**TABLE, **append})),
-        Case("append", _of("fp16", 2, 4, 5, 70, 64, heads_kv=2, family="append", lengths_k=True)),
-        Case("prefill from a pool", _of("fp16", 3, 4, 40, 150, 64, heads_kv=2, total_rows=80, **POOL, **LAST)),
-        Case("prefill from a pool, bf16", _of("bf16", 2, 4, 40, 150, 64, heads_kv=1, total_rows=60, **POOL)),
+        Case("append", _of("fp16", 2, 4, 5, 70, 64, heads_kv=2, family="append", seqlens_k=True)),
+        Case("prefill from a pool", _of("fp16", 3, 4, 40, 150, 64, heads_kv=2, total_q=80, **POOL, **LAST)),
+        Case("prefill from a pool, bf16", _of("bf16", 2, 4, 40, 150, 64, heads_kv=1, total_q=60, **POOL)),
     ]  # fmt: skip
 
 

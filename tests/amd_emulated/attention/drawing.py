@@ -89,17 +89,17 @@ def draw_signature(rng: random.Random, arch: str) -> AttentionSignature:
     family, _, paged = route.partition(" ")
     if family in ("paged", "prefill"):
         family, paged = "forward", family
-    has: dict[str, Any] = {"mask": rng.choice(("none", "window")), "lse": rng.random() < 0.5}
-    has["packed"] = paged == "prefill" or (family != "append" and rng.random() < 0.3)
+    has: dict[str, Any] = {"mask": rng.choice(("none", "window")), "return_lse": rng.random() < 0.5}
+    has["varlen"] = paged == "prefill" or (family != "append" and rng.random() < 0.3)
     extra = rng.choice(("none", "none", "none", "alibi", "bias", "softcap"))
     if extra == "softcap":
         has["softcap"] = True
-    elif extra != "none" and not (extra == "bias" and has["packed"]):
+    elif extra != "none" and not (extra == "bias" and has["varlen"]):
         has["bias"] = "tensor" if extra == "bias" else extra
     if family == "forward" and not paged and rng.random() < DROPPED:
         has["dropout"] = True
     if paged:
-        has |= {"pages": "strided", "lookup": "indices" if paged == "prefill" else "table"}
+        has |= {"pages": "strided", "page_lookup": "indices" if paged == "prefill" else "table"}
     if family == "append":
         has["rotary"] = rng.choice(("none", "interleaved", "half"))
     if family == "forward" and not paged and has.get("bias") != "tensor" and arch in FP8 and rng.random() < NARROW:
@@ -132,7 +132,7 @@ def _attempts(rng: random.Random, spec: KernelSpec) -> Iterator[Drawn]:
     most = MOST_WORK if hasattr(spec.schedule, "tile") else MOST_LOOPED
     for _ in range(TRIES):
         p = _one(rng, spec)
-        work = p.batch * p.heads_q * p.rows * max(1, p.keys) * (p.head_qk + p.head_v)
+        work = p.batch * p.heads_q * p.seqlen_q * max(1, p.seqlen_k) * (p.head_dim + p.head_dim_v)
         if work <= most and p.signature == spec.signature and not op("attention").problem_violations(p, spec.arch):
             yield Drawn(p, rng.choice(VALUES), rng.randrange(1 << 31))
 
@@ -144,7 +144,7 @@ def plain_problem(spec: KernelSpec, seed: int = 0) -> Drawn:
     padded = getattr(h, "pad", (True,) * 4)
     rows = rows if not padded[0] else rows + 3
     keys = 2 * keys if not padded[1] else 2 * keys - 3
-    change = {"rows": rows, "keys": keys, "batch": 1, "heads_q": 2, "heads_kv": 1}
+    change = {"seqlen_q": rows, "seqlen_k": keys, "batch": 1, "heads_q": 2, "heads_kv": 1}
     return Drawn(_made(spec, {**change, "page_size": _page(spec)}), "ordinary", seed)
 
 
@@ -155,7 +155,7 @@ def _block(spec: KernelSpec) -> tuple[int, int]:
 
 def _page(spec: KernelSpec) -> int:
     """Slots of a page that the kernel takes."""
-    if spec.signature.lookup == "indices":
+    if spec.signature.page_lookup == "indices":
         return 1
     return max(_block(spec)[1], 64) if spec.signature.pages != "none" else 0
 
@@ -163,24 +163,24 @@ def _page(spec: KernelSpec) -> int:
 def _made(spec: KernelSpec, change: dict[str, Any]) -> AttentionProblem:
     """A problem of the kernel's signature."""
     s = spec.signature
-    sizes: dict[str, Any] = {"head_qk": s.head_qk, "head_v": s.head_v}
+    sizes: dict[str, Any] = {"head_dim": s.head_dim, "head_dim_v": s.head_dim_v}
     has: dict[str, Any] = {name: getattr(s, name) for name in ("family", "dtype_q", "dtype_kv", "dtype_out", "bias",
-                           "dtype_aux", "softcap", "dropout", "lse", "packed", "pages", "lookup",
+                           "dtype_aux", "softcap", "dropout", "return_lse", "varlen", "pages", "page_lookup",
                            "rotary")}  # fmt: skip
     if s.scales != "none":
-        has |= {"scales_q": s.scales, "scales_kv": s.scales}
+        has |= {"q_scale": s.scales, "kv_scales": s.scales}
     if s.mask == "window":
         has["window_right"] = 0
     if s.family in ("split", "combine"):
-        has["splits"] = 3
+        has["num_splits"] = 3
     if s.family == "combine":
-        has, sizes, change = {**has, "dtype_kv": ""}, {**sizes, "head_qk": s.head_v}, {**change, "keys": 0}
+        has, sizes, change = {**has, "dtype_kv": ""}, {**sizes, "head_dim": s.head_dim_v}, {**change, "seqlen_k": 0}
         change["heads_kv"] = 0
     if s.family == "append":
-        has |= {"lengths_k": True, "turns_q": s.rotary != "none"}
-        change = {**change, "keys": change["keys"] + change["rows"]}
-    elif s.lookup == "table":
-        has["lengths_k"] = True
+        has |= {"seqlens_k": True, "rotary_q": s.rotary != "none"}
+        change = {**change, "seqlen_k": change["seqlen_k"] + change["seqlen_q"]}
+    elif s.page_lookup == "table":
+        has["seqlens_k"] = True
     return AttentionProblem(**{**sizes, **has, **change})
 
 
@@ -190,18 +190,18 @@ def _one(rng: random.Random, spec: KernelSpec) -> AttentionProblem:
     group, heads = rng.choice((1, 1, 2, 3, 4)), rng.choice((1, 1, 2))
     change: dict[str, Any] = {"batch": rng.choice((1, 1, 2, 3)), "heads_q": heads * group, "heads_kv": heads}
     padded = getattr(spec.schedule, "pad", (True,) * 4)
-    change["rows"] = _length(rng, block_rows, 2, padded[0])
-    change["keys"] = _length(rng, max(16, block_keys), 3, padded[1]) if rng.random() > 0.03 else 0
+    change["seqlen_q"] = _length(rng, block_rows, 2, padded[0])
+    change["seqlen_k"] = _length(rng, max(16, block_keys), 3, padded[1]) if rng.random() > 0.03 else 0
     if rng.random() < (0.3 if padded[2] or padded[3] else 0.1):
-        change["head_qk"], change["head_v"] = (_head(rng, one) for one in (s.head_qk, s.head_v))
+        change["head_dim"], change["head_dim_v"] = (_head(rng, one) for one in (s.head_dim, s.head_dim_v))
     if s.family == "combine":
-        change["head_qk"] = change.get("head_v", s.head_v)
+        change["head_dim"] = change.get("head_dim_v", s.head_dim_v)
     change |= _features(rng, spec, change)
-    if s.packed:
-        change["total_rows"] = rng.randint(1, change["batch"] * change["rows"])
+    if s.varlen:
+        change["total_q"] = rng.randint(1, change["batch"] * change["seqlen_q"])
         if s.pages == "none" and s.family != "combine":
-            most = change["batch"] * change["keys"]
-            change["total_keys"] = rng.randint(min(1, most), most)
+            most = change["batch"] * change["seqlen_k"]
+            change["total_k"] = rng.randint(min(1, most), most)
     made = _made(spec, change)
     return _laid(rng, made) if rng.random() < 0.5 else made
 
@@ -228,20 +228,20 @@ def _features(rng: random.Random, spec: KernelSpec, change: dict[str, Any]) -> d
         found["window_left"] = rng.choice((-1, -1, 0, rng.randint(0, 150)))
         found["window_right"] = rng.choice((0, 0, rng.randint(0, 100)))
     if s.bias == "tensor":
-        full = (("batch", 0.6), ("heads_q", 0.6), ("rows", 0.6), ("keys", 0.9))
+        full = (("batch", 0.6), ("heads_q", 0.6), ("seqlen_q", 0.6), ("seqlen_k", 0.9))
         found["bias_shape"] = tuple(change[name] if rng.random() < often else 1 for name, often in full)
     if s.family in ("split", "combine"):
-        found["splits"] = rng.randint(1, 9)
+        found["num_splits"] = rng.randint(1, 9)
     if s.pages != "none":
         step = _block(spec)[1]
         few, many = (1, 1, 1, 16), (16, 24, 64, 128, step, step, 2 * step)
-        found["page_size"] = rng.choice(few if s.lookup == "indices" else many)
+        found["page_size"] = rng.choice(few if s.page_lookup == "indices" else many)
     if s.rotary != "none":
-        found["rotary_size"] = min(change.get("head_qk", s.head_qk) // 2 * 2, rng.choice((16, 32, 48, 64, 22, 128)))
+        found["rotary_dim"] = min(change.get("head_dim", s.head_dim) // 2 * 2, rng.choice((16, 32, 48, 64, 22, 128)))
     if rng.random() < 0.06 and s.family != "append":
-        found["lengths_q"] = True
-    if s.family in ("forward", "split") and s.lookup != "indices" and rng.random() < 0.15:
-        found["lengths_k"] = True
+        found["seqlens_q"] = True
+    if s.family in ("forward", "split") and s.page_lookup != "indices" and rng.random() < 0.15:
+        found["seqlens_k"] = True
     return found
 
 

@@ -22,7 +22,7 @@ class AttentionProving:
 
     def inputs(self, spec: KernelSpec) -> str:
         s = spec.signature
-        heads = str(s.head_qk) if s.head_qk == s.head_v else f"{s.head_qk}/{s.head_v}"
+        heads = str(s.head_dim) if s.head_dim == s.head_dim_v else f"{s.head_dim}/{s.head_dim_v}"
         return f"{route(s)} {s.dtype_out if s.family == 'combine' else s.dtype_q} heads of {heads}"
 
     def prepare(self, spec: KernelSpec, problem: drawing.Drawn) -> Call:

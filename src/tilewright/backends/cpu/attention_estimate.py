@@ -55,37 +55,37 @@ def _touches(problem: AttentionProblem) -> int:
 def _tiled(schedule: CpuTiledSchedule, problem: AttentionProblem, arch: Arch, team: int) -> float:
     p, width, step = problem, lanes(arch), dot_step(problem.signature, arch)
     wide, group = schedule.warp_tile[0], p.heads_q // p.heads_kv
-    rows = p.total_rows / max(1, p.batch) if p.packed else p.rows
+    rows = p.total_q / max(1, p.batch) if p.varlen else p.seqlen_q
     apart = p.bounded and rows >= wide
     vectors = group * _up(int(rows), width) // width if apart else _up(int(group * rows), width) // width
     tiles = p.batch * p.heads_kv * -(-vectors * width // wide)
     lines = p.batch * p.heads_kv * vectors  # vectors of rows
     seen = p.pairs / max(1, p.batch * p.heads_q * rows)  # keys a row sees
-    walked = min(float(p.keys), seen + (wide / 2 if apart else rows if p.bounded else 0))
-    each = (p.head_qk + _up(p.head_v, schedule.warp_tile[1])) / step * 1.06 + WEIGHT + TOUCH * _touches(p)
-    cycles = lines * walked * each + tiles * TILE + lines * (p.head_qk + p.head_v) * TURN
-    moved = p.batch * p.heads_kv * walked * (p.head_qk + p.head_v) * DTYPES[p.dtype_kv].bytes / MEMORY
+    walked = min(float(p.seqlen_k), seen + (wide / 2 if apart else rows if p.bounded else 0))
+    each = (p.head_dim + _up(p.head_dim_v, schedule.warp_tile[1])) / step * 1.06 + WEIGHT + TOUCH * _touches(p)
+    cycles = lines * walked * each + tiles * TILE + lines * (p.head_dim + p.head_dim_v) * TURN
+    moved = p.batch * p.heads_kv * walked * (p.head_dim + p.head_dim_v) * DTYPES[p.dtype_kv].bytes / MEMORY
     if p.dtype_kv != "fp32" or p.pages != "none" or max(p.k_strides[1], p.v_strides[1]) > 512:
         shared = max(1, min(tiles // (4 * team), schedule.tile[0] // wide))  # tiles of a set, of one head of keys
         sets = p.batch * p.heads_kv * -(-tiles // (p.batch * p.heads_kv * shared))
-        cycles += sets * walked * (p.head_qk + p.head_v) / width * PACK
+        cycles += sets * walked * (p.head_dim + p.head_dim_v) / width * PACK
         cycles += moved  # what is packed is read first and multiplied then: few rows wait for memory
     cycles = max(cycles, moved)
-    parts = max(1, min(ITEMS // max(1, tiles), p.keys // 512))
+    parts = max(1, min(ITEMS // max(1, tiles), p.seqlen_k // 512))
     return cycles / max(1, min(team, tiles * parts))
 
 
 def _decode(schedule: CpuDecodeSchedule, problem: AttentionProblem, arch: Arch, team: int) -> float:
     p, width = problem, lanes(arch)
-    rows, heads = max(1, p.rows * (p.heads_q // p.heads_kv)), p.batch * p.heads_kv
-    keys = p.total_keys / max(1, p.batch) if p.packed and p.pages == "none" else p.keys
-    seen = min(float(keys), p.pairs / max(1, p.batch * p.heads_q * p.rows) + p.rows)
+    rows, heads = max(1, p.seqlen_q * (p.heads_q // p.heads_kv)), p.batch * p.heads_kv
+    keys = p.total_k / max(1, p.batch) if p.varlen and p.pages == "none" else p.seqlen_k
+    seen = min(float(keys), p.pairs / max(1, p.batch * p.heads_q * p.seqlen_q) + p.seqlen_q)
     in_lanes = rows > width // 2
     each = _in_lanes(schedule, p, arch, rows) if in_lanes else _by_row(schedule, p, arch, rows)
     blocks = seen / schedule.tile[1] + 1
     cycles = heads * (seen * each + blocks * (BLOCK + ROW * (-(-rows // width) if in_lanes else rows)))
-    cycles += heads * rows * (p.head_qk + p.head_v) / width * TURN  # queries packed, results stored
-    moved = heads * seen * (p.head_qk + p.head_v) * DTYPES[p.dtype_kv].bytes
+    cycles += heads * rows * (p.head_dim + p.head_dim_v) / width * TURN  # queries packed, results stored
+    moved = heads * seen * (p.head_dim + p.head_dim_v) * DTYPES[p.dtype_kv].bytes
     parts = max(1, min(ITEMS // max(1, heads), int(seen) // 256))
     return max(cycles, moved / MEMORY) / max(1, min(team, heads * parts))
 
@@ -97,8 +97,8 @@ def _by_row(schedule: CpuDecodeSchedule, p: AttentionProblem, arch: Arch, rows: 
     while at_once < min(rows, schedule.tile[0]):
         at_once *= 2
     narrow = 0.0 if p.dtype_kv == "fp32" else 2.0  # widening a vector of values, or pairing two
-    dots = -(-p.head_qk // (width * step)) + FOLD
-    values = -(-p.head_v // (width * step)) * (1.0 + narrow / at_once)
+    dots = -(-p.head_dim // (width * step)) + FOLD
+    values = -(-p.head_dim_v // (width * step)) * (1.0 + narrow / at_once)
     return _up(rows, at_once) * (dots + values + (WEIGHT + TOUCH * _touches(p)) / width)
 
 
@@ -109,6 +109,6 @@ def _in_lanes(schedule: CpuDecodeSchedule, p: AttentionProblem, arch: Arch, rows
     narrow = 0.0 if p.dtype_kv == "fp32" else 2.0
     far = p.k_strides[1] * DTYPES[p.dtype_kv].bytes > NEAR
     packs = far or (step == 1 and p.dtype_kv != "fp32")
-    dots = vectors * p.head_qk / step + (PACK * p.head_qk / (width * step) if packs else 0.0)
-    values = -(-p.head_v // (width * step)) * (_up(rows, at_once) + narrow * -(-rows // at_once))
+    dots = vectors * p.head_dim / step + (PACK * p.head_dim / (width * step) if packs else 0.0)
+    values = -(-p.head_dim_v // (width * step)) * (_up(rows, at_once) + narrow * -(-rows // at_once))
     return dots + values + vectors * (WEIGHT + TOUCH * _touches(p))

@@ -73,7 +73,9 @@ def constants(arch: str) -> Constants:
 def seconds(spec: KernelSpec, problem: AttentionProblem) -> float:
     """Shares alone do not wait for the longest sequence of few rows."""
     p, group = problem, problem.heads_q // max(1, problem.heads_kv)
-    waits = spec.schedule.pipeline != "shares" and p.family == "forward" and group * p.rows <= ROWS and splits.differ(p)
+    waits = (
+        spec.schedule.pipeline != "shares" and p.family == "forward" and group * p.seqlen_q <= ROWS and splits.differ(p)
+    )
     return _of_equal_sequences(spec, p) * (UNEVEN if waits else 1.0)
 
 
@@ -89,15 +91,15 @@ def _of_equal_sequences(spec: KernelSpec, problem: AttentionProblem) -> float:
         return attention_estimate_mma.seconds(spec, spec.schedule, problem)
     if isinstance(spec.schedule, CombineSchedule):
         return _combine(c, spec.schedule, problem)
-    longest = problem.keys if problem.family in ("forward", "split") else 1
+    longest = problem.seqlen_k if problem.family in ("forward", "split") else 1
     return c.start + max(problem.flops / 2 / c.loop_macs, longest * c.loop_key, problem.bytes / c.memory * 4)
 
 
 def _combine(c: Constants, h: CombineSchedule, p: AttentionProblem) -> float:
-    rows = p.heads_q * p.batch * p.rows
+    rows = p.heads_q * p.batch * p.seqlen_q
     rounds = whole(rows, WARPS_AT_ONCE * c.units // h.warps)
-    read = 4.0 * p.splits * p.head_v * rows
-    turns = whole(p.splits, PARTS_AT_ONCE * h.warps)
+    read = 4.0 * p.num_splits * p.head_dim_v * rows
+    turns = whole(p.num_splits, PARTS_AT_ONCE * h.warps)
     return c.start + rounds * (c.row + c.more_parts * (turns - 1)) + read / c.memory
 
 
@@ -110,7 +112,7 @@ def _ws(spec: KernelSpec, h: WsSchedule, p: AttentionProblem) -> float:
         walked = walk(p, h, group, ROWS)
     item = c.item * (STREAMED if h.row_stages > 1 else 1.0)
     if h.packs:
-        item += c.carry if h.warpgroups == 1 else min(c.most_carried, c.carried * p.head_qk)
+        item += c.carry if h.warpgroups == 1 else min(c.most_carried, c.carried * p.head_dim)
     step = _step(c, s, h, min(walked.items, places)) + c.box * _boxes(s, h, p)
     all_items = walked.waves(places) * (walked.steps * step + item)
     if h.pipeline == "shares":
@@ -130,16 +132,16 @@ def _boxes(s: AttentionSignature, h: WsSchedule, p: AttentionProblem) -> int:
     """That a tile of keys and values comes by, of as many rows as divide pages and tiles."""
     if s.pages == "none":
         return 0
-    return h.tile_n // gcd(h.tile_n, max(1, p.page_size)) * (whole(s.head_qk, 64) + whole(s.head_v, 64))
+    return h.tile_n // gcd(h.tile_n, max(1, p.page_size)) * (whole(s.head_dim, 64) + whole(s.head_dim_v, 64))
 
 
 def _step(c: Constants, s: AttentionSignature, h: WsSchedule, busy: int) -> float:
     """Of one tile of rows and one of keys, while so many blocks are at work."""
     scored = SCORED if s.bias != "none" or s.masked or s.softcap or s.dropout else 1.0
     scores = h.tile_m * h.tile_n
-    shared = h.together * (scores * (s.head_qk + s.head_v) / c.unit_macs + scores * c.hidden_score * scored)
-    alone = h.tile_n * c.key * scored + 64 * h.tile_n * s.head_qk / c.unit_macs
-    stage = h.tile_n * (s.head_qk + s.head_v) * DTYPES[s.dtype_kv].bytes
+    shared = h.together * (scores * (s.head_dim + s.head_dim_v) / c.unit_macs + scores * c.hidden_score * scored)
+    alone = h.tile_n * c.key * scored + 64 * h.tile_n * s.head_dim / c.unit_macs
+    stage = h.tile_n * (s.head_dim + s.head_dim_v) * DTYPES[s.dtype_kv].bytes
     fetch = stage * h.together / c.unit_bytes
     if h.packs and h.warpgroups == 1:  # keys that nobody else reads come from memory
         fetch = max(fetch if busy > h.together else 0.0, stage * busy / c.memory)

@@ -42,15 +42,15 @@ def constants(arch: str) -> Constants:
 def seconds(spec: KernelSpec, h: LatentSchedule, p: AttentionProblem) -> float:
     s: AttentionSignature = spec.signature
     c = constants(spec.arch)
-    units, batch, splits = c.units, max(1, p.batch), max(1, p.splits)
-    rows = p.rows if not p.packed else max(1, p.total_rows // batch)
+    units, batch, splits = c.units, max(1, p.batch), max(1, p.num_splits)
+    rows = p.seqlen_q if not p.varlen else max(1, p.total_q // batch)
     group = p.heads_q // max(1, p.heads_kv)
     items = max(1, -(-rows * group // h.tile_m) * batch * p.heads_kv * splits)
     seen = p.pairs / max(1, batch * p.heads_q * rows) + (h.tile_m / group / 2 if p.bounded else 0)
-    steps = max(1.0, min(float(p.keys), seen) / splits / h.tile_n)
+    steps = max(1.0, min(float(p.seqlen_k), seen) / splits / h.tile_n)
     waves = max(1.0, items / units) if p.bounded else float(-(-items // units))
     step = _step(c, s, h)
-    read = p.bytes - batch * p.heads_kv * p.keys * p.head_v * DTYPES[s.dtype_kv].bytes  # a latent once
+    read = p.bytes - batch * p.heads_kv * p.seqlen_k * p.head_dim_v * DTYPES[s.dtype_kv].bytes  # a latent once
     return c.start + max(waves * (steps * step + c.item), read / c.memory)
 
 
@@ -59,6 +59,6 @@ def _step(c: Constants, s: AttentionSignature, h: LatentSchedule) -> float:
     weigh = scores / c.unit_scores
     if s.bias != "none" or s.masked or s.softcap or s.dropout:
         weigh *= SCORED
-    work = scores * (s.head_qk + s.head_v) / c.unit_macs + weigh + c.step
-    stage = h.tile_n * s.head_qk * DTYPES[s.dtype_kv].bytes / c.unit_bytes
+    work = scores * (s.head_dim + s.head_dim_v) / c.unit_macs + weigh + c.step
+    stage = h.tile_n * s.head_dim * DTYPES[s.dtype_kv].bytes / c.unit_bytes
     return max(work, stage, (work + c.fetch + stage) / h.stages)

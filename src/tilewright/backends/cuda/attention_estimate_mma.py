@@ -74,7 +74,7 @@ def fp8_seconds(spec: KernelSpec, h: Fp8Schedule, p: AttentionProblem) -> float:
     walked = walk(p, h, 1)
     waves = walked.waves(c.units)
     scores = h.tile_m * h.tile_n
-    multiply, weigh = scores * (s.head_qk + s.head_v) / c.fp8_macs, scores / c.unit_scores
+    multiply, weigh = scores * (s.head_dim + s.head_dim_v) / c.fp8_macs, scores / c.unit_scores
     if s.bias != "none" or s.masked or s.softcap or s.dropout:
         weigh *= SCORED
     step = c.fp8_tile + max(multiply, weigh) + (0.0 if h.warpgroups > 1 else min(multiply, weigh))
@@ -84,11 +84,11 @@ def fp8_seconds(spec: KernelSpec, h: Fp8Schedule, p: AttentionProblem) -> float:
 def _step(c: Constants, s: AttentionSignature, h: MmaSchedule) -> float:
     """Seconds of a tile of keys in each of the blocks of a multiprocessor."""
     scores = h.tile_m * h.tile_n
-    multiply = scores * (s.head_qk + s.head_v) / c.unit_macs
+    multiply = scores * (s.head_dim + s.head_dim_v) / c.unit_macs
     weigh = scores / c.unit_scores
     if s.bias != "none" or s.masked or s.softcap or s.dropout or s.scales == "block":
         weigh *= SCORED
-    stage = h.tile_n * (s.head_qk + s.head_v) * DTYPES[s.dtype_kv].bytes
+    stage = h.tile_n * (s.head_dim + s.head_dim_v) * DTYPES[s.dtype_kv].bytes
     widen = stage * h.warps_m / c.widened if narrow(s) else 0.0
     work = (multiply + weigh + widen) * h.together * (ALONE if h.together == 1 else 1.0)
     fetch = stage * h.together / c.unit_bytes * max(1.0, c.busy_bytes / (h.slots * stage * h.together / 2))

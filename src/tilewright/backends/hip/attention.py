@@ -128,9 +128,9 @@ def _compute_seconds(spec: KernelSpec, problem: AttentionProblem) -> float:
     if problem.family not in ("forward", "split"):
         return 0.0
     m0, n0 = h.tile[0], h.tile[1]
-    tiles = -(-problem.rows // m0)
-    filled = tiles * m0 / max(1, problem.rows) * (-(-problem.keys // n0) * n0) / max(1, problem.keys)
-    blocks = problem.batch * problem.heads_q * tiles * max(1, problem.splits)
+    tiles = -(-problem.seqlen_q // m0)
+    filled = tiles * m0 / max(1, problem.seqlen_q) * (-(-problem.seqlen_k // n0) * n0) / max(1, problem.seqlen_k)
+    blocks = problem.batch * problem.heads_q * tiles * max(1, problem.num_splits)
     units = max(1, facts.compute_units)
     waves = -(-blocks // units) * units / max(1, blocks)
     rate = _SHARE * _sheet(spec.arch).get(problem.dtype_q, 1e14)

@@ -67,15 +67,15 @@ def ck_tile_rules(signature: AttentionSignature, arch: Arch) -> Iterator[Violati
     if (s.bias == "tensor" or s.rotary != "none") and s.dtype_aux != s.dtype_q:
         what = "a bias" if s.bias == "tensor" else "rotary tables"
         yield Violation("amd-attention-aux", f"{what} of {s.dtype_aux} with {s.dtype_q}", f"use {s.dtype_q}")
-    if s.packed and s.bias == "tensor":
+    if s.varlen and s.bias == "tensor":
         yield Violation(
             "amd-attention-packed-bias", "CK Tile lays the bias of packed rows by their packed places", "pad the rows"
         )
     if s.pages == "vectorised":
         yield Violation("amd-attention-pages", "vectorised pages: these headers know linear ones", "use linear pages")
-    if s.family == "split" and s.lookup == "indices":
+    if s.family == "split" and s.page_lookup == "indices":
         yield Violation("amd-attention-pages", "split kernels find pages by a table", "give a block table")
-    if s.family == "forward" and s.lookup == "indices" and not s.packed:
+    if s.family == "forward" and s.page_lookup == "indices" and not s.varlen:
         yield Violation("amd-attention-pages", "pages by indices go with packed rows", "pack the rows")
 
 
@@ -101,8 +101,8 @@ def _whole_heads(signature: AttentionSignature, schedule: CkTileAttentionSchedul
     s, h, where = signature, schedule, route(signature)
     of_tile = (h.tile[2], h.tile[3]) if where == "append" else (h.tile[5], h.tile[3])
     for what, padded, tile, head in (
-        ("q and k", h.pad[2] and h.pipeline != "qr_async", of_tile[0], s.head_qk),
-        ("v", h.pad[3], of_tile[1], s.head_v),
+        ("q and k", h.pad[2] and h.pipeline != "qr_async", of_tile[0], s.head_dim),
+        ("v", h.pad[3], of_tile[1], s.head_dim_v),
     ):
         if not padded and where != "combine" and tile > head:
             yield Violation(
@@ -117,13 +117,15 @@ def _heads(signature: AttentionSignature, schedule: CkTileAttentionSchedule) -> 
     yield from _whole_heads(signature, schedule)
     if where in ("combine", "append"):
         return
-    if h.tile[3] < signature.head_v:
-        yield Violation("amd-attention-n1", f"tile_n1 {h.tile[3]} under heads of {signature.head_v}", "use a larger")
-    if h.pipeline == "qs" and signature.packed:
+    if h.tile[3] < signature.head_dim_v:
+        yield Violation(
+            "amd-attention-n1", f"tile_n1 {h.tile[3]} under heads of {signature.head_dim_v}", "use a larger"
+        )
+    if h.pipeline == "qs" and signature.varlen:
         yield Violation(
             "amd-attention-qs-packed", "qs with packed keys: a sequence without keys would be walked", "use qr"
         )
-    if signature.packed and not (h.pad[0] and (h.pad[1] or where == "split")):
+    if signature.varlen and not (h.pad[0] and (h.pad[1] or where == "split")):
         yield Violation(
             "amd-attention-packed-pads", "packed rows without edge code of rows and keys", "pad rows and keys"
         )
@@ -143,7 +145,9 @@ RULES = (_legal,)
 
 def limits(schedule: AttentionSchedule, problem: AttentionProblem) -> Iterator[Violation]:
     """Problems a legal kernel was not made for; the kernel's check in C says the same."""
-    if not isinstance(schedule, CkTileAttentionSchedule) or not (problem.batch and problem.rows and problem.heads_q):
+    if not isinstance(schedule, CkTileAttentionSchedule) or not (
+        problem.batch and problem.seqlen_q and problem.heads_q
+    ):
         return
     where = route(problem.signature)
     if where == "combine":
@@ -158,16 +162,16 @@ def limits(schedule: AttentionSchedule, problem: AttentionProblem) -> Iterator[V
 
 
 def _features(h: CkTileAttentionSchedule, p: AttentionProblem, where: str) -> Iterator[Violation]:
-    if p.lengths_q:
+    if p.seqlens_q:
         yield Violation("amd-lengths", "rows have lengths: CK Tile takes them packed, or all", "pack the rows")
-    if p.lengths_k and not p.packed and where == "forward":
+    if p.seqlens_k and not p.varlen and where == "forward":
         yield Violation("amd-lengths", "keys have lengths: CK Tile takes them packed, or all", "pack them")
-    if p.packed and where in ("paged", "split") and p.pages != "none" and not p.lengths_k:
-        yield Violation("amd-lengths", "packed rows over pages without lengths of keys", "give lengths_k")
-    if p.bias == "tensor" and p.bias_shape[3] != p.keys:
+    if p.varlen and where in ("paged", "split") and p.pages != "none" and not p.seqlens_k:
+        yield Violation("amd-lengths", "packed rows over pages without lengths of keys", "give seqlens_k")
+    if p.bias == "tensor" and p.bias_shape[3] != p.seqlen_k:
         yield Violation("amd-bias", "a bias that repeats along keys", "spread it out along keys")
-    if p.bias == "alibi" and where != "split" and p.rows + p.keys > MOST_PLACES:
-        yield Violation("amd-alibi", f"ALiBi over {p.rows} rows and {p.keys} keys in 16 bits", "use loops")
+    if p.bias == "alibi" and where != "split" and p.seqlen_q + p.seqlen_k > MOST_PLACES:
+        yield Violation("amd-alibi", f"ALiBi over {p.seqlen_q} rows and {p.seqlen_k} keys in 16 bits", "use loops")
     if where == "prefill" and p.page_size != 1:
         yield Violation("amd-pages", f"a pool of pages of {p.page_size} slots: these headers know 1", "use a table")
     elif where != "prefill" and p.pages != "none" and p.page_size % h.tile[1]:
@@ -179,23 +183,23 @@ def _features(h: CkTileAttentionSchedule, p: AttentionProblem, where: str) -> It
 
 
 def _edges(h: CkTileAttentionSchedule, p: AttentionProblem, where: str) -> Iterator[Violation]:
-    rows, keys, head_qk, head_v = h.pad
-    if not rows and (p.packed or p.rows % h.tile[0]):
-        yield Violation("amd-rows", f"{p.rows} rows are no multiple of tile_m0 {h.tile[0]}", "use a padded kernel")
-    if not keys and where != "split" and (p.packed or p.lengths_k or p.keys % h.tile[1]):
-        yield Violation("amd-keys", f"{p.keys} keys are no multiple of tile_n0 {h.tile[1]}", "use a padded kernel")
-    if p.keys == 0 and not p.bounded and (not keys or h.pipeline == "qs"):
+    rows, keys, head_dim, head_dim_v = h.pad
+    if not rows and (p.varlen or p.seqlen_q % h.tile[0]):
+        yield Violation("amd-rows", f"{p.seqlen_q} rows are no multiple of tile_m0 {h.tile[0]}", "use a padded kernel")
+    if not keys and where != "split" and (p.varlen or p.seqlens_k or p.seqlen_k % h.tile[1]):
+        yield Violation("amd-keys", f"{p.seqlen_k} keys are no multiple of tile_n0 {h.tile[1]}", "use a padded kernel")
+    if p.seqlen_k == 0 and not p.bounded and (not keys or h.pipeline == "qs"):
         yield Violation("amd-keys", f"no keys, and {h.pipeline} has no code for none here", "use a padded kernel")
-    if h.pipeline == "qr_async" and p.head_qk != h.tile[5]:
+    if h.pipeline == "qr_async" and p.head_dim != h.tile[5]:
         yield Violation(
             "amd-heads",
-            f"heads of {p.head_qk} under tile_k0max {h.tile[5]}: qr_async reads what lies behind them in K, times 0",
+            f"heads of {p.head_dim} under tile_k0max {h.tile[5]}: qr_async reads what lies behind them in K, times 0",
             "use qr",
         )
-    elif not head_qk and p.head_qk != h.tile[5]:
-        yield Violation("amd-heads", f"heads of {p.head_qk} are not tile_k0max {h.tile[5]}", "use a padded kernel")
-    if not head_v and p.head_v != h.tile[3]:
-        yield Violation("amd-heads", f"heads of {p.head_v} are not tile_n1 {h.tile[3]}", "use a padded kernel")
+    elif not head_dim and p.head_dim != h.tile[5]:
+        yield Violation("amd-heads", f"heads of {p.head_dim} are not tile_k0max {h.tile[5]}", "use a padded kernel")
+    if not head_dim_v and p.head_dim_v != h.tile[3]:
+        yield Violation("amd-heads", f"heads of {p.head_dim_v} are not tile_n1 {h.tile[3]}", "use a padded kernel")
 
 
 def _whole(*strides: tuple[int, ...], width: int = WIDTH) -> bool:
@@ -205,8 +209,8 @@ def _whole(*strides: tuple[int, ...], width: int = WIDTH) -> bool:
 def _alignment(h: CkTileAttentionSchedule, p: AttentionProblem) -> Iterator[Violation]:
     loaded, width = h.pipeline in amd_headers.LOADED, 16 // dtype(p.dtype_q).bytes
     for what, padded, head, strides in (
-        ("q and k", h.pad[2], p.head_qk, (p.q_strides, p.k_strides)),
-        ("v and o", h.pad[3], p.head_v, (p.v_strides, p.o_strides)),
+        ("q and k", h.pad[2], p.head_dim, (p.q_strides, p.k_strides)),
+        ("v and o", h.pad[3], p.head_dim_v, (p.v_strides, p.o_strides)),
     ):
         if (not loaded or not padded) and (head % width or not _whole(*strides, width=width) or not p.aligned):
             yield Violation(
@@ -218,34 +222,36 @@ def _alignment(h: CkTileAttentionSchedule, p: AttentionProblem) -> Iterator[Viol
 
 def _spans(h: CkTileAttentionSchedule, p: AttentionProblem, where: str) -> Iterator[Violation]:
     strides = (*p.q_strides, *p.k_strides, *p.v_strides, *p.o_strides)
-    if max(*strides, p.keys, p.rows) > MOST or min(strides) < 0:
+    if max(*strides, p.seqlen_k, p.seqlen_q) > MOST or min(strides) < 0:
         yield Violation("amd-operand-size", "a stride is negative, or 2^31 elements or more", "split the problem")
         return
     size, out = dtype(p.dtype_q).bytes, dtype(p.dtype_out).bytes
-    rows = p.rows + h.tile[0]
-    keys = p.page_count if where == "prefill" else p.page_size if p.pages != "none" else p.keys + h.tile[1]
+    rows = p.seqlen_q + h.tile[0]
+    keys = p.page_count if where == "prefill" else p.page_size if p.pages != "none" else p.seqlen_k + h.tile[1]
     place = 0 if where == "prefill" else 1
     reach = (rows * p.q_strides[1] * size, rows * p.o_strides[1] * out, keys * p.k_strides[place] * size,
              keys * p.v_strides[place] * size)  # fmt: skip
     if max(reach) >= MOST_BYTES:
         yield Violation("amd-operand-size", "one head of an operand spans 2 GiB or more", "split the problem")
-    tiles = -(-p.rows // h.tile[0]) * max(1, p.splits if where == "split" else 1)
+    tiles = -(-p.seqlen_q // h.tile[0]) * max(1, p.num_splits if where == "split" else 1)
     if max(p.batch, p.heads_q, tiles) > MOST_BLOCKS:
         yield Violation("amd-tiles", "more sequences, heads or tiles than a launch has blocks for", "split the problem")
 
 
 def _combine_limits(h: CkTileAttentionSchedule, p: AttentionProblem) -> Iterator[Violation]:
-    if p.lengths_q:
+    if p.seqlens_q:
         yield Violation("amd-lengths", "rows have lengths: CK Tile takes them packed, or all", "pack the rows")
-    if p.splits > 1 << h.max_splits_log2:
+    if p.num_splits > 1 << h.max_splits_log2:
         yield Violation(
-            "amd-splits", f"{p.splits} parts, and the kernel is for {1 << h.max_splits_log2}", "use a larger one"
+            "amd-splits", f"{p.num_splits} parts, and the kernel is for {1 << h.max_splits_log2}", "use a larger one"
         )
-    if not h.pad[0] and (p.packed or p.rows % COMBINE_ROWS):
-        yield Violation("amd-rows", f"{p.rows} rows are no multiple of {COMBINE_ROWS}", "use a padded kernel")
+    if not h.pad[0] and (p.varlen or p.seqlen_q % COMBINE_ROWS):
+        yield Violation("amd-rows", f"{p.seqlen_q} rows are no multiple of {COMBINE_ROWS}", "use a padded kernel")
     if not h.pad[3]:
-        if p.head_v % h.tile[3]:
-            yield Violation("amd-heads", f"heads of {p.head_v} are no multiple of {h.tile[3]}", "use a padded kernel")
+        if p.head_dim_v % h.tile[3]:
+            yield Violation(
+                "amd-heads", f"heads of {p.head_dim_v} are no multiple of {h.tile[3]}", "use a padded kernel"
+            )
         elif not _whole(p.o_strides) or not p.aligned:
             yield Violation("amd-alignment", "o is not all multiples of 16 bytes", "use a padded kernel")
     if max(p.batch, p.heads_q) > MOST_BLOCKS:
@@ -253,19 +259,19 @@ def _combine_limits(h: CkTileAttentionSchedule, p: AttentionProblem) -> Iterator
 
 
 def _append_limits(h: CkTileAttentionSchedule, p: AttentionProblem) -> Iterator[Violation]:
-    if p.lengths_q:
+    if p.seqlens_q:
         yield Violation("amd-lengths", "sequences have different numbers of new rows: CK Tile takes one", "use loops")
-    if p.rotary != "none" and p.rotary_size % 16:
-        yield Violation("amd-rotary", f"{p.rotary_size} rotary elements are no multiple of 16", "use loops")
+    if p.rotary != "none" and p.rotary_dim % 16:
+        yield Violation("amd-rotary", f"{p.rotary_dim} rotary elements are no multiple of 16", "use loops")
     if p.pages != "none" and p.page_size < h.tile[1]:
         yield Violation("amd-pages", f"pages of {p.page_size} slots, and a block writes {h.tile[1]}", "use loops")
-    if not h.pad[0] and p.turns_q and p.rows % h.tile[0]:
-        yield Violation("amd-rows", f"{p.rows} rows are no multiple of tile_m0 {h.tile[0]}", "use a padded kernel")
-    for head, padded, tile in ((p.head_qk, h.pad[2], h.tile[2]), (p.head_v, h.pad[3], h.tile[3])):
+    if not h.pad[0] and p.rotary_q and p.seqlen_q % h.tile[0]:
+        yield Violation("amd-rows", f"{p.seqlen_q} rows are no multiple of tile_m0 {h.tile[0]}", "use a padded kernel")
+    for head, padded, tile in ((p.head_dim, h.pad[2], h.tile[2]), (p.head_dim_v, h.pad[3], h.tile[3])):
         if not padded and head != tile:
             yield Violation("amd-heads", f"heads of {head} are no whole tile of {tile}", "use a padded kernel")
-    strides = (p.k_strides, p.v_strides, *((p.q_strides,) if p.turns_q else ()))
-    if p.head_qk % WIDTH or p.head_v % WIDTH or not _whole(*strides) or not p.aligned:
+    strides = (p.k_strides, p.v_strides, *((p.q_strides,) if p.rotary_q else ()))
+    if p.head_dim % WIDTH or p.head_dim_v % WIDTH or not _whole(*strides) or not p.aligned:
         yield Violation("amd-alignment", "heads, a stride or an address are no multiple of 16 bytes", "use loops")
     if max(p.batch, p.heads_q) > MOST_BLOCKS:
         yield Violation("amd-tiles", "more sequences or heads than a launch has blocks for", "split the problem")
@@ -314,7 +320,7 @@ def pool_signatures(pool: str, arch: Arch) -> Iterator[AttentionSignature]:
         sizes = dict.fromkeys((head_class(qk), head_class(v)) for qk, v in HEAD_SIZES.get(kind, ()))
         scales = ("none",) if kind in _HALVES or kind == "fp32" else ("none", "tensor")
         for (qk, v), has, scale in product(sizes if types else (), _feature_sets(), scales):
-            one = settled(AttentionSignature(**types, head_qk=qk, head_v=v, scales=scale, **has))
+            one = settled(AttentionSignature(**types, head_dim=qk, head_dim_v=v, scales=scale, **has))
             if one not in seen and chosen.allows(made.computed(one, arch.name)):
                 seen.add(one)
                 yield one
@@ -333,16 +339,21 @@ def _types(kind: str, arch: Arch) -> dict[str, Any]:
 
 def _feature_sets() -> Iterator[dict[str, Any]]:
     for mask, packed, lse in product(("none", "window"), (False, True), (False, True)):
-        plain: dict[str, Any] = {"family": "forward", "mask": mask, "packed": packed, "lse": lse}
+        plain: dict[str, Any] = {"family": "forward", "mask": mask, "varlen": packed, "return_lse": lse}
         yield from ({**plain, "bias": bias} for bias in ("none", "alibi"))
         yield {**plain, "softcap": True}
         if not packed:
             yield {**plain, "bias": "tensor"}
-        yield {**plain, "pages": "strided", "lookup": "table"}
+        yield {**plain, "pages": "strided", "page_lookup": "table"}
         if packed:
-            yield {**plain, "pages": "strided", "lookup": "indices"}
+            yield {**plain, "pages": "strided", "page_lookup": "indices"}
         yield {**plain, "family": "split"}
-        yield {**plain, "family": "split", "pages": "strided", "lookup": "table"}
+        yield {**plain, "family": "split", "pages": "strided", "page_lookup": "table"}
         yield {**plain, "family": "combine"}
     for rotary, pages in product(("none", "interleaved", "half"), ("none", "strided")):
-        yield {"family": "append", "rotary": rotary, "pages": pages, "lookup": "none" if pages == "none" else "table"}
+        yield {
+            "family": "append",
+            "rotary": rotary,
+            "pages": pages,
+            "page_lookup": "none" if pages == "none" else "table",
+        }

@@ -67,7 +67,7 @@ class CkTileAttentionSchedule:
 
 def route(signature: AttentionSignature) -> str:
     """Which of CK Tile's kernels computes it."""
-    return _ROUTES.get(signature.lookup, "forward") if signature.family == "forward" else signature.family
+    return _ROUTES.get(signature.page_lookup, "forward") if signature.family == "forward" else signature.family
 
 
 def data_type(signature: AttentionSignature) -> str:
@@ -86,20 +86,20 @@ def computed(signature: AttentionSignature, arch: str) -> Instance:
         arch=arch,
         family=_FAMILY[where],
         data_type=data_type(s),
-        mode="group" if s.packed else "batch",
-        hdim_q=s.head_qk,
-        hdim_v=s.head_v,
+        mode="group" if s.varlen else "batch",
+        hdim_q=s.head_dim,
+        hdim_v=s.head_dim_v,
         mask="no" if s.mask == "none" else "top_left",  # where a window is laid is told at run time
         bias={"none": "no", "tensor": "bias", "alibi": "alibi"}[s.bias],
         qscale={"none": "no", "tensor": "pertensor", "head": "pertensor"}.get(s.scales, "blockscale"),
         rope={"none": "none", "interleaved": "inter", "half": "half"}[s.rotary],
-        lse=s.lse or s.family == "split",
+        lse=s.return_lse or s.family == "split",
         dropout=s.dropout,
         logits=s.softcap,
         paged_kv=s.pages != "none",
         sink=s.sink or s.mask == "generic",
         kv_memory_layout="vectorized" if s.pages == "vectorised" else "linear",
-        kv_lookup_table="sglang" if s.lookup == "indices" else "vllm",
+        kv_lookup_table="sglang" if s.page_lookup == "indices" else "vllm",
     )
 
 
@@ -125,8 +125,8 @@ def instance(signature: AttentionSignature, schedule: CkTileAttentionSchedule, a
 
 def _heads(signature: AttentionSignature) -> tuple[int, int]:
     """The head sizes of the tile: CK Tile's own where V's 96 elements lie in 128, and 160 and 192 in 256."""
-    v = {96: 128, 160: 256, 192: 256}.get(signature.head_v, signature.head_v)
-    return {160: 256}.get(signature.head_qk, signature.head_qk), v
+    v = {96: 128, 160: 256, 192: 256}.get(signature.head_dim_v, signature.head_dim_v)
+    return {160: 256}.get(signature.head_dim, signature.head_dim), v
 
 
 def _tuned(signature: AttentionSignature, where: str) -> CkTileAttentionSchedule:
@@ -134,7 +134,7 @@ def _tuned(signature: AttentionSignature, where: str) -> CkTileAttentionSchedule
     qk, v = _heads(signature)
     pipeline = _ONLY.get(where, "qr_async")
     if pipeline == "qr_async":
-        qk = signature.head_qk  # K is read to the end of the tile, whatever lies there
+        qk = signature.head_dim  # K is read to the end of the tile, whatever lies there
     if where == "split":
         if qk <= 32:
             return CkTileAttentionSchedule(pipeline, (32, 64, 16, v, 32, qk), (2, 1, 1), (16, 16, 16))
@@ -164,11 +164,11 @@ def _plain(signature: AttentionSignature, where: str) -> Iterator[CkTileAttentio
     """Combine and append, whose blocks hardly vary."""
     if where == "combine":
         for log in LOG_SPLITS:
-            base = CkTileAttentionSchedule("splitkv_combine", (32, signature.head_v, 32, COMBINE_N1, 32, 128))
+            base = CkTileAttentionSchedule("splitkv_combine", (32, signature.head_dim_v, 32, COMBINE_N1, 32, 128))
             for pad in (EVERY, (True, True, True, False)):
                 yield replace(base, max_splits_log2=log, pad=pad)
         return
-    size = next((one for one in (32, 64, 128, 256) if one >= max(signature.head_qk, signature.head_v)), 256)
+    size = next((one for one in (32, 64, 128, 256) if one >= max(signature.head_dim, signature.head_dim_v)), 256)
     base = CkTileAttentionSchedule("appendkv", (APPEND_TILE, APPEND_TILE, size, size, 32, size))
     yield base
 
@@ -195,9 +195,9 @@ def default(signature: AttentionSignature, arch: Arch) -> Iterator[CkTileAttenti
             fitted = _fitted(base, pipeline)
             more = signature.dropout or (pipeline == "qr" and signature.bias == "tensor")
             if more and not fitted.block_per_cu:  # random numbers or a tile of bias are in registers too
-                fitted = replace(fitted, block_per_cu=2 if signature.head_v <= 128 else 1)
+                fitted = replace(fitted, block_per_cu=2 if signature.head_dim_v <= 128 else 1)
             yield replace(fitted, pad=pad)
-    if signature.lookup == "table":
+    if signature.page_lookup == "table":
         yield from (replace(one, pad=pad) for one in _of_pages(base) for pad in _pads(where, one.pipeline))
 
 

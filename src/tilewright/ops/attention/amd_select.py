@@ -23,7 +23,7 @@ from tilewright.ops.base import KernelSpec, SelectionRule
 
 def _order(spec: KernelSpec) -> tuple[int, int, int, int, str]:
     s, h = spec.signature, spec.schedule
-    return (s.head_qk, s.head_v, h.tile[0], h.max_splits_log2, spec.name)
+    return (s.head_dim, s.head_dim_v, h.tile[0], h.max_splits_log2, spec.name)
 
 
 def _category(rows: int, m0: int, largest: int) -> int:
@@ -54,7 +54,7 @@ def seqtune(serving: Sequence[KernelSpec], problem: AttentionProblem) -> KernelS
     largest = max(one.schedule.tile[0] for one in tiled)
     return min(
         tiled,
-        key=lambda one: (_category(problem.rows, one.schedule.tile[0], largest), one.schedule.tile[0], _order(one)),
+        key=lambda one: (_category(problem.seqlen_q, one.schedule.tile[0], largest), one.schedule.tile[0], _order(one)),
     )
 
 

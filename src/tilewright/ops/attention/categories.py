@@ -31,16 +31,16 @@ SMOKE: Mapping[str, Entry] = {
     "CK_Tiny_Sequences": _entry([(2, 1)], [1, 2, 3, 5], [(64, 64)], window=_CAUSAL),
     "CK_Asymmetric_Seqlen": _entry([(2, 1)], [(55, 256), (100, 51), (256, 64)], window=_CAUSAL),
     "CK_All_Hdim_Sweep": _entry([(2, 2)], [128], _ALL_SIZES),
-    "CK_FP8_Basic": _entry([(4, 4)], [128], datatype=("fp8_e4m3",), scales_q=("tensor",), scales_kv=("tensor",)),
+    "CK_FP8_Basic": _entry([(4, 4)], [128], datatype=("fp8_e4m3",), q_scale=("tensor",), kv_scales=("tensor",)),
     "GQA_16to1_Large": _entry([(32, 2)], [256], window=_CAUSAL),
     "MQA_128to8_Decode": _entry([(128, 8)], [(1, 1024)], batch=(1, 4)),
     "MLA_Sparse_Decode": _entry([(16, 1)], [(1, 512)], [(576, 512)]),
     "Vision_Transformer_Shapes": _entry([(12, 12), (16, 16)], [197, 257], [(64, 64), (80, 80)]),
-    "FP8_Varlen_Realistic": _entry([(8, 2)], [301], datatype=("fp8_e4m3",), packed=(True,), batch=(3,),
-                                   scales_q=("tensor",), scales_kv=("tensor",)),
+    "FP8_Varlen_Realistic": _entry([(8, 2)], [301], datatype=("fp8_e4m3",), varlen=(True,), batch=(3,),
+                                   q_scale=("tensor",), kv_scales=("tensor",)),
     "Extreme_GQA_Ratios": _entry([(64, 1), (48, 1), (40, 8)], [33]),
     "Paged_Decode_Shapes": _entry([(32, 8)], [(1, 777), (4, 1024)], batch=(2,), pages=("strided",),
-                                  page_size=(1, 16, 128), lengths_k=(True,)),
+                                  page_size=(1, 16, 128), seqlens_k=(True,)),
     "Prefill_Odd_Lengths": _entry([(4, 2)], [101, 251, 509], window=_CAUSAL),
 }  # fmt: skip
 
@@ -53,7 +53,7 @@ FULL: Mapping[str, Entry] = {
     "Asymmetric_Head_Dims_128_192": _entry([(32, 32)], [2048], [(128, 192)], window=_CAUSAL),
     "Diverse_Head_Dims_Sweep": _entry([(16, 16)], [2048], (*_ALL_SIZES, (8, 8), (40, 40), (72, 72), (104, 104))),
     "Stochastic_Execution_Dropout_Sweep": _entry([(16, 16)], [1024], dropout=(True,), window=_CAUSAL,
-                                                 lse=(False, True)),
+                                                 return_lse=(False, True)),
     "Padding_Boundary_Stress_Odd_Lengths": _entry([(8, 8)], [127, 129, 1023, 1025, (2047, 4097)], window=_CAUSAL),
     "Bias_Variants_Sweep": _entry([(16, 16)], [1024], bias=("tensor", "alibi"), window=_CAUSAL),
     "Extreme_Batch_Size_Stress": _entry([(8, 8)], [128], [(64, 64)], batch=(64, 512)),
@@ -68,12 +68,12 @@ def problems(entry: Entry) -> Iterator[Values]:
     """The product of an entry's lists, as values of the op's options."""
     for chosen in product(*entry.values()):
         said = dict(zip(entry, chosen, strict=True))
-        rows, (heads_q, heads_kv), (head_qk, head_v) = said.pop("rows"), said.pop("heads"), said.pop("size")
+        rows, (heads_q, heads_kv), (head_dim, head_dim_v) = said.pop("rows"), said.pop("heads"), said.pop("size")
         rows, keys = rows if isinstance(rows, tuple) else (rows, rows)
-        if said.get("packed"):
-            said |= {"total_rows": said["batch"] * rows * 2 // 3, "total_keys": said["batch"] * keys * 2 // 3}
-        yield {"heads_q": heads_q, "heads_kv": heads_kv, "rows": rows, "keys": keys, "head_qk": head_qk,
-               "head_v": head_v, **said}  # fmt: skip
+        if said.get("varlen"):
+            said |= {"total_q": said["batch"] * rows * 2 // 3, "total_k": said["batch"] * keys * 2 // 3}
+        yield {"heads_q": heads_q, "heads_kv": heads_kv, "seqlen_q": rows, "seqlen_k": keys, "head_dim": head_dim,
+               "head_dim_v": head_dim_v, **said}  # fmt: skip
 
 
 def category(entries: Mapping[str, Entry]) -> Iterator[Values]:

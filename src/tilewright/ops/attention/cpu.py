@@ -112,7 +112,7 @@ RULES = (_signature, _features, _registers, _tiles, _passes)
 
 def limits(schedule: CpuSchedule, problem: AttentionProblem) -> Iterator[Violation]:
     """Problems a legal kernel was not made for; the kernel's check in C says the same."""
-    rows = problem.rows * (problem.heads_q // max(1, problem.heads_kv))
+    rows = problem.seqlen_q * (problem.heads_q // max(1, problem.heads_kv))
     if isinstance(schedule, CpuDecodeSchedule) and rows > MOST_ROWS:
         yield Violation("cpu-rows", f"{rows} rows share a head of keys, over {MOST_ROWS}", "use tiled")
 

@@ -48,7 +48,7 @@ def _one(draw: random.Random, family: str, device: str) -> Values:
     said: dict[str, Any] = {"window": "-1,0"}
     if family in ("decode", "paged"):
         rows, keys, batch = draw.choice((1, 1, 1, 2, 4, 8)), _between(draw, 256, most_keys), _between(draw, 1, 256)
-        said = {"lengths_k": True}
+        said = {"seqlens_k": True}
     if family == "paged":
         said |= {"pages": "strided", "page_size": draw.choice((1, 16, 64, 128, 256))}
     if family == "chunk":  # a prompt's next piece behind what is cached
@@ -67,9 +67,9 @@ def _one(draw: random.Random, family: str, device: str) -> Values:
     while heads_kv * group * rows * keys * 2 * size > most and max(rows, keys) > 64:
         rows, keys = (max(1, rows * 3 // 4) if rows > 8 else rows), max(64, keys * 3 // 4)
     if family == "packed":
-        said |= {"packed": True, "total_rows": max(1, batch * rows // 2), "total_keys": max(1, batch * keys // 2)}
-    return {"batch": batch, "heads_q": heads_kv * group, "heads_kv": heads_kv, "rows": rows, "keys": keys,
-            "head_qk": size, "head_v": size, **said}  # fmt: skip
+        said |= {"varlen": True, "total_q": max(1, batch * rows // 2), "total_k": max(1, batch * keys // 2)}
+    return {"batch": batch, "heads_q": heads_kv * group, "heads_kv": heads_kv, "seqlen_q": rows, "seqlen_k": keys,
+            "head_dim": size, "head_dim_v": size, **said}  # fmt: skip
 
 
 def drawn(seed: int, count: int, device: str) -> Iterator[Values]:
@@ -95,7 +95,8 @@ def _kinds(p: AttentionProblem) -> frozenset[tuple[Any, ...]]:
     """
     family = "forward" if p.family == "split" else p.family
     return frozenset(
-        (family, p.heads_q, p.heads_kv, p.head_qk, p.head_v, *window, p.packed, p.pages, p.lookup, p.page_size, p.bias)
+        (family, p.heads_q, p.heads_kv, p.head_dim, p.head_dim_v, *window, p.varlen, p.pages, p.page_lookup,
+         p.page_size, p.bias)
         for window in ((p.window_left, p.window_right, p.align, p.mask), _plain_window(p))
     )  # fmt: skip
 
@@ -105,20 +106,20 @@ def _plain_window(p: AttentionProblem) -> tuple[int, int, str, str]:
 
     First keys that are always seen are nothing special where none is too far to the left.
     """
-    first, last = (p.rows, p.keys) if p.align == "top_left" else (p.keys, p.rows)
+    first, last = (p.seqlen_q, p.seqlen_k) if p.align == "top_left" else (p.seqlen_k, p.seqlen_q)
     left, right = (-1 if one >= most - 1 else one for one, most in ((p.window_left, first), (p.window_right, last)))
-    square = p.rows == p.keys and not (p.packed or p.lengths_q or p.lengths_k)
+    square = p.seqlen_q == p.seqlen_k and not (p.varlen or p.seqlens_q or p.seqlens_k)
     mask = p.mask if left >= 0 else "window" if right >= 0 else "none"
     return left, right, "" if square or mask == "none" else p.align, mask
 
 
 def _joins(p: AttentionProblem) -> tuple[Any, ...]:
     """What the stage that joins parts knows of its problem; it sees no keys."""
-    return p.heads_q, p.head_v, p.packed
+    return p.heads_q, p.head_dim_v, p.varlen
 
 
 def _sizes(p: AttentionProblem) -> tuple[int, ...]:
-    return p.batch, p.rows, p.keys, p.total_rows, p.total_keys
+    return p.batch, p.seqlen_q, p.seqlen_k, p.total_q, p.total_k
 
 
 def _spellings(p: AttentionProblem) -> list[Spelling]:
@@ -139,7 +140,7 @@ def _prefill() -> Iterator[Values]:
 
 
 def _decode(pages: bool) -> Callable[[], Iterator[Values]]:
-    more: dict[str, Any] = {"lengths_k": True, **({"pages": "strided", "page_size": 16} if pages else {})}
+    more: dict[str, Any] = {"seqlens_k": True, **({"pages": "strided", "page_size": 16} if pages else {})}
 
     def made() -> Iterator[Values]:
         for model in DECODERS.values():
@@ -153,15 +154,16 @@ def _decode(pages: bool) -> Callable[[], Iterator[Values]]:
 def _latent() -> Iterator[Values]:
     for keys in CONTEXTS:
         for batch in BATCHES:
-            more: dict[str, Any] = {"lengths_k": True, "pages": "strided", "page_size": 64}
+            more: dict[str, Any] = {"seqlens_k": True, "pages": "strided", "page_size": 64}
             yield {**LATENT.values(batch, 1, keys, **more), "window": ""}
 
 
 def _encoder() -> Iterator[Values]:
     for heads, size, rows in ENCODERS.values():
         for batch in (1, 8, 32):
-            yield {"batch": batch, "heads_q": heads, "heads_kv": heads, "rows": rows, "keys": rows, "head_qk": size,
-                   "head_v": size}  # fmt: skip
+            yield {"batch": batch, "heads_q": heads, "heads_kv": heads, "seqlen_q": rows, "seqlen_k": rows,
+                   "head_dim": size,
+                   "head_dim_v": size}  # fmt: skip
 
 
 def _long() -> Iterator[Values]:
@@ -181,9 +183,9 @@ def _serving() -> Iterator[Values]:
         model = DECODERS[name]
         for batch in (8, 32, 128):
             lengths = [_between(draw, 16, 16384) for _ in range(batch)]
-            packed: dict[str, Any] = {"packed": True, "total_rows": sum(lengths), "total_keys": sum(lengths)}
+            packed: dict[str, Any] = {"varlen": True, "total_q": sum(lengths), "total_k": sum(lengths)}
             yield model.values(batch, max(lengths), max(lengths), **packed)
-            yield {**model.values(batch, 1, max(lengths), lengths_k=True, pages="strided", page_size=16), "window": ""}
+            yield {**model.values(batch, 1, max(lengths), seqlens_k=True, pages="strided", page_size=16), "window": ""}
 
 
 def _sets() -> Iterator[ProblemSet]:
@@ -213,9 +215,10 @@ class AttentionEngine:
 
     op = OP
     problem_sets: Mapping[str, ProblemSet] = {one.key: one for one in _sets()}
-    columns = ("family", "batch", "heads_q", "heads_kv", "rows", "keys", "head_qk", "head_v", "dtype_q", "dtype_kv",
-               "dtype_out", "align", "window_left", "window_right", "packed", "pages", "page_size",
-               "splits")  # fmt: skip
+    columns = ("family", "batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "dtype_q",
+               "dtype_kv",
+               "dtype_out", "align", "window_left", "window_right", "varlen", "pages", "page_size",
+               "num_splits")  # fmt: skip
 
     @property
     def configs(self) -> Any:
@@ -229,11 +232,11 @@ class AttentionEngine:
         p = problem
         if p.family != "forward":
             return p.family
-        if p.rows <= 8:
+        if p.seqlen_q <= 8:
             return "paged" if p.pages != "none" else "decode"
-        if p.packed:
+        if p.varlen:
             return "packed"
-        if p.pages != "none" or (p.rows < p.keys and p.align == "bottom_right"):
+        if p.pages != "none" or (p.seqlen_q < p.seqlen_k and p.align == "bottom_right"):
             return "chunk"
         if p.window_left >= 0:
             return "window"
@@ -242,7 +245,7 @@ class AttentionEngine:
     def near(self, one: AttentionProblem, other: AttentionProblem) -> bool:
         """Whatever the types, the numbers and what else is added to scores; the stages of a problem are near it."""
         if "combine" in (one.family, other.family):
-            sizes = [(each.batch, each.rows, each.total_rows) for each in (one, other)]
+            sizes = [(each.batch, each.seqlen_q, each.total_q) for each in (one, other)]
             return "append" not in (one.family, other.family) and _joins(one) == _joins(other) and close(*sizes)
         return _HELD_OUT.near(one, other)
 

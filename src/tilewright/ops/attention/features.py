@@ -32,15 +32,16 @@ def _log2(value: float) -> float:
 
 
 def problem_features(p: AttentionProblem) -> Sequence[float]:
-    all_pairs = p.batch * p.heads_q * p.rows * p.keys
+    all_pairs = p.batch * p.heads_q * p.seqlen_q * p.seqlen_k
     return (
         FAMILIES.index(p.family), _log2(p.batch), _log2(p.heads_q), _log2(p.heads_kv),
-        _log2(p.heads_q / max(1, p.heads_kv)), _log2(p.rows), _log2(p.keys), p.head_qk, p.head_v, _log2(p.pairs),
+        _log2(p.heads_q / max(1, p.heads_kv)), _log2(p.seqlen_q), _log2(p.seqlen_k), p.head_dim, p.head_dim_v,
+        _log2(p.pairs),
         _log2(p.flops), _log2(p.flops / max(1, p.bytes)), p.pairs / max(1, all_pairs), MASKS.index(p.mask),
         p.align == "bottom_right", _log2(p.window_left + 1) if p.window_left >= 0 else 32.0, BIASES.index(p.bias),
-        bool(p.mask_shape), p.softcap, p.dropout, p.lse, p.sink, p.packed,
-        p.total_rows / max(1, p.batch * p.rows) if p.packed else 1.0, p.lengths_q, p.lengths_k, PAGES.index(p.pages),
-        LOOKUPS.index(p.lookup), _log2(p.page_size), SCALES.index(p.scales), p.splits, DTYPES[p.dtype_q].bytes,
+        bool(p.mask_shape), p.softcap, p.dropout, p.return_lse, p.sink, p.varlen,
+        p.total_q / max(1, p.batch * p.seqlen_q) if p.varlen else 1.0, p.seqlens_q, p.seqlens_k, PAGES.index(p.pages),
+        LOOKUPS.index(p.page_lookup), _log2(p.page_size), SCALES.index(p.scales), p.num_splits, DTYPES[p.dtype_q].bytes,
         DTYPES[p.dtype_kv].bytes, DTYPES[p.dtype_out].bytes, p.k_strides[1] < p.k_strides[2],
     )  # fmt: skip
 
@@ -55,19 +56,19 @@ def interactions(p: AttentionProblem, kernels: Mapping[str, Array], units: int) 
     """Tiles of rows and keys, by the fields `tile_m` and `tile_n` that schedules of tiles have."""
     shape = np.shape(next(iter(kernels.values()))) if kernels else (0,)
     tile_m, tile_n = (np.broadcast_to(_field(kernels, name), shape) for name in ("tile_m", "tile_n"))
-    rows = p.total_rows / max(1, p.batch) if p.packed else p.rows
+    rows = p.total_q / max(1, p.batch) if p.varlen else p.seqlen_q
     group = p.heads_q / max(1, p.heads_kv)
-    across, steps = np.maximum(1.0, np.ceil(rows / tile_m)), np.maximum(1.0, np.ceil(p.keys / tile_n))
-    tiles = np.maximum(1.0, across * p.batch * p.heads_q * max(1, p.splits))
-    together = np.maximum(1.0, np.ceil(rows * group / tile_m) * p.batch * p.heads_kv * max(1, p.splits))
+    across, steps = np.maximum(1.0, np.ceil(rows / tile_m)), np.maximum(1.0, np.ceil(p.seqlen_k / tile_n))
+    tiles = np.maximum(1.0, across * p.batch * p.heads_q * max(1, p.num_splits))
+    together = np.maximum(1.0, np.ceil(rows * group / tile_m) * p.batch * p.heads_kv * max(1, p.num_splits))
     return (
         np.log2(tiles),
         tiles / units,
         tiles / (np.ceil(tiles / units) * units),
         rows / (across * tile_m),
-        p.keys / (steps * tile_n),
+        p.seqlen_k / (steps * tile_n),
         np.log2(steps),
         together / units,
         np.minimum(64.0, rows / tile_m),
-        np.minimum(64.0, p.keys / tile_n),
+        np.minimum(64.0, p.seqlen_k / tile_n),
     )

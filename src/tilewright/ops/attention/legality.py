@@ -48,7 +48,7 @@ def names(signature: AttentionSignature, schedule: AttentionSchedule, arch: Arch
 
 
 def heads(signature: AttentionSignature, schedule: AttentionSchedule, arch: Arch) -> Iterator[Violation]:
-    for field in ("head_qk", "head_v"):
+    for field in ("head_dim", "head_dim_v"):
         if getattr(signature, field) not in HEADS:
             message = f"{field} is {getattr(signature, field)}, which kernels are not made for"
             yield Violation("kernel-heads", message, f"use {', '.join(map(str, HEADS))}; smaller heads are filled up")

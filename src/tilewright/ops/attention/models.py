@@ -14,8 +14,8 @@ class Model:
 
     heads_q: int
     heads_kv: int
-    head_qk: int
-    head_v: int = 0
+    head_dim: int
+    head_dim_v: int = 0
     window: int = 0
     softcap: bool = False
     sink: bool = False
@@ -23,8 +23,8 @@ class Model:
     def values(self, batch: int, rows: int, keys: int, local: bool = False, **more: object) -> Values:
         """A causal layer as values of the op's options."""
         found: dict[str, object] = {
-            "batch": batch, "heads_q": self.heads_q, "heads_kv": self.heads_kv, "rows": rows, "keys": keys,
-            "head_qk": self.head_qk, "head_v": self.head_v or self.head_qk,
+            "batch": batch, "heads_q": self.heads_q, "heads_kv": self.heads_kv, "seqlen_q": rows, "seqlen_k": keys,
+            "head_dim": self.head_dim, "head_dim_v": self.head_dim_v or self.head_dim,
             "window": f"{self.window - 1 if local else -1},0",
         }  # fmt: skip
         if rows != keys:

@@ -65,8 +65,8 @@ def _ws_signature(signature: AttentionSignature, schedule: AttentionSchedule, ar
         return
     s = signature
     yield from engine_rules(schedule.pipeline, s, arch, INPUTS, "the mma pipeline")
-    if s.head_qk not in HEADS_QK or s.head_v not in HEADS_V:
-        message = f"heads of {s.head_qk} and {s.head_v}"
+    if s.head_dim not in HEADS_QK or s.head_dim_v not in HEADS_V:
+        message = f"heads of {s.head_dim} and {s.head_dim_v}"
         yield Violation("nv-heads", message, f"use {', '.join(map(str, HEADS_V))}, or the loops pipeline")
 
 
@@ -109,22 +109,22 @@ def limits(schedule: AttentionSchedule, problem: AttentionProblem) -> Iterator[V
     p = problem
     if isinstance(schedule, MmaSchedule):
         yield from nvidia_mma.limits(schedule, p)
-    if isinstance(schedule, CombineSchedule) and 0 not in (p.batch, p.rows) and p.head_v % 4:
+    if isinstance(schedule, CombineSchedule) and 0 not in (p.batch, p.seqlen_q) and p.head_dim_v % 4:
         yield _violation("nv-alignment", "rows of the parts are no whole 16 bytes")
-    if not isinstance(schedule, (WsSchedule, Fp8Schedule, LatentSchedule)) or 0 in (p.batch, p.rows):
+    if not isinstance(schedule, (WsSchedule, Fp8Schedule, LatentSchedule)) or 0 in (p.batch, p.seqlen_q):
         return
-    if max(p.rows, p.keys, p.total_rows, p.total_keys, p.sink_keys) >= MOST:
+    if max(p.seqlen_q, p.seqlen_k, p.total_q, p.total_k, p.sink_tokens) >= MOST:
         yield _violation("nv-size", "2^30 or more rows or keys")
-    if p.rows * p.heads_q * p.batch * max(1, p.splits) >= MOST:
+    if p.seqlen_q * p.heads_q * p.batch * max(1, p.num_splits) >= MOST:
         yield _violation("nv-size", "2^30 or more rows of heads")
     out = DTYPES[p.dtype_out].bytes
-    if p.head_v * out % LINE_BYTES:
+    if p.head_dim_v * out % LINE_BYTES:
         yield _violation("nv-alignment", "a head's results are no whole 16 bytes")
-    if schedule.pipeline == "shares" and p.rows * (p.heads_q // max(1, p.heads_kv)) > ROWS:
+    if schedule.pipeline == "shares" and p.seqlen_q * (p.heads_q // max(1, p.heads_kv)) > ROWS:
         yield _violation("nv-rows", f"more than {ROWS} rows read a head of keys")
-    if schedule.pipeline == "shares" and p.batch * p.heads_kv * max(1, -(-p.keys // schedule.tile_n)) >= MOST:
+    if schedule.pipeline == "shares" and p.batch * p.heads_kv * max(1, -(-p.seqlen_k // schedule.tile_n)) >= MOST:
         yield _violation("nv-size", "2^30 or more tiles of keys")
-    if schedule.pipeline in ("decode", "shares", "latent") and p.head_qk % 8:
+    if schedule.pipeline in ("decode", "shares", "latent") and p.head_dim % 8:
         yield _violation("nv-alignment", "a head's elements are no whole 16 bytes")
     read = all(_readable(p.shape(one), getattr(p, f"{one}_strides"), DTYPES[p.dtype_q].bytes) for one in "qkv")
     if not p.aligned or not read or any(one * out % LINE_BYTES for one in p.o_strides):

@@ -52,8 +52,8 @@ def _blocks(size: int) -> int:
 def tile_bytes(signature: AttentionSignature, schedule: Fp8Schedule) -> tuple[int, int]:
     """Of the rows of queries, and of a stage of keys, values and values turned."""
     s, h = signature, schedule
-    rows = _blocks(s.head_qk) * h.tile_m * LINE
-    stage = (_blocks(s.head_qk) + _blocks(s.head_v)) * h.tile_n * LINE + _blocks(h.tile_n) * s.head_v * LINE
+    rows = _blocks(s.head_dim) * h.tile_m * LINE
+    stage = (_blocks(s.head_dim) + _blocks(s.head_dim_v)) * h.tile_n * LINE + _blocks(h.tile_n) * s.head_dim_v * LINE
     return rows, stage + 8 * 6
 
 
@@ -72,7 +72,7 @@ def registers(signature: AttentionSignature, schedule: Fp8Schedule) -> int:
     """What a multiplying thread holds: results, scores, and these again as weights of one byte."""
     s = signature
     held = BESIDE_REGISTERS + feature_registers(s) * 3 // 2  # in two parts of the loop
-    return s.head_v // 2 + schedule.tile_n // 2 + schedule.tile_n // 8 + held
+    return s.head_dim_v // 2 + schedule.tile_n // 2 + schedule.tile_n // 8 + held
 
 
 def signature_rule(signature: AttentionSignature, schedule: AttentionSchedule, arch: Arch) -> Iterator[Violation]:
@@ -83,8 +83,8 @@ def signature_rule(signature: AttentionSignature, schedule: AttentionSchedule, a
     if s.scales == "block":
         message = "a tile of keys has one scale here, whatever blocks are"
         yield Violation("nv-scales", message, "use scales of tensors or heads, or the mma pipeline")
-    if s.head_qk not in HEADS or s.head_v not in HEADS:
-        message = f"heads of {s.head_qk} and {s.head_v}"
+    if s.head_dim not in HEADS or s.head_dim_v not in HEADS:
+        message = f"heads of {s.head_dim} and {s.head_dim_v}"
         yield Violation("nv-heads", message, f"use {', '.join(map(str, HEADS))}, or the mma pipeline")
 
 
@@ -124,7 +124,7 @@ def schedules(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator
     if s.family != "forward" or not {"wgmma", "tma"} <= arch.features:
         return
     found = []
-    for warpgroups, keys, stages in _TILES.get(max(s.head_qk, s.head_v), ()):
+    for warpgroups, keys, stages in _TILES.get(max(s.head_dim, s.head_dim_v), ()):
         made = Fp8Schedule(keys, warpgroups, 1)
         while made.tile_n > COLUMNS[0] and registers(s, made) > REGISTERS[warpgroups]:
             made = replace(made, tile_n=made.tile_n - 32)

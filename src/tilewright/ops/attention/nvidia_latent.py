@@ -46,7 +46,7 @@ class LatentSchedule:
 
 def shared_bytes(signature: AttentionSignature, schedule: LatentSchedule) -> int:
     """cuda/attention_latent_shape.h."""
-    deep, h = -(-signature.head_qk // LINE_ELEMENTS), schedule
+    deep, h = -(-signature.head_dim // LINE_ELEMENTS), schedule
     weights = -(-h.tile_n // LINE_ELEMENTS) * ROWS * LINE
     told = 2 * ROWS * 4
     return 1024 + deep * ROWS * LINE + h.stages * (deep * h.tile_n * LINE + 8 * 2) + weights + told
@@ -56,7 +56,7 @@ def registers(signature: AttentionSignature, schedule: LatentSchedule) -> int:
     """What a scoring thread holds: half of the results, scores, and these again as weights of two bytes."""
     s = signature
     held = BESIDE_REGISTERS + feature_registers(s)
-    return s.head_v // 4 + schedule.tile_n // 2 + schedule.tile_n // 4 + held
+    return s.head_dim_v // 4 + schedule.tile_n // 2 + schedule.tile_n // 4 + held
 
 
 def signature_rule(signature: AttentionSignature, schedule: AttentionSchedule, arch: Arch) -> Iterator[Violation]:
@@ -64,8 +64,8 @@ def signature_rule(signature: AttentionSignature, schedule: AttentionSchedule, a
         return
     s = signature
     yield from engine_rules("latent", s, arch, INPUTS, "the mma pipeline")
-    if s.head_qk not in HEADS_QK or s.head_v != HEAD_V:
-        message = f"heads of {s.head_qk} and {s.head_v}"
+    if s.head_dim not in HEADS_QK or s.head_dim_v != HEAD_V:
+        message = f"heads of {s.head_dim} and {s.head_dim_v}"
         yield Violation("nv-heads", message, f"use {HEADS_QK[0]} or {HEADS_QK[1]} and {HEAD_V}, or another pipeline")
 
 

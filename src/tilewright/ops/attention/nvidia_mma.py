@@ -69,11 +69,11 @@ def tile_bytes(signature: AttentionSignature, schedule: MmaSchedule) -> tuple[in
     """Of the rows of queries, of a slot, and of what warps that share rows keep: cuda/attention_mma_shape.h."""
     s, h, size = signature, schedule, DTYPES[signature.dtype_kv].bytes
     turned = s.pages == "vectorised"
-    keys = h.tile_n * _pitch(s.head_qk * size)
-    values = s.head_v * _pitch(h.tile_n * size) if turned else h.tile_n * _pitch(s.head_v * size)
+    keys = h.tile_n * _pitch(s.head_dim * size)
+    values = s.head_dim_v * _pitch(h.tile_n * size) if turned else h.tile_n * _pitch(s.head_dim_v * size)
     shared = h.tile_m * (_pitch(h.tile_n * 2) + 4 * h.warps_n) if h.warps_n > 1 else 0
     shared += 4 * h.tile_m if s.dtype_q == "bf16" and narrow(s) and s.scales != "block" else 0
-    return h.tile_m * _pitch(s.head_qk * 2), max(keys, values), shared
+    return h.tile_m * _pitch(s.head_dim * 2), max(keys, values), shared
 
 
 def shared_bytes(signature: AttentionSignature, schedule: MmaSchedule) -> int:
@@ -94,7 +94,7 @@ def registers(signature: AttentionSignature, schedule: MmaSchedule) -> int:
     """What a thread holds: results, scores, operands of some products."""
     s, h = signature, schedule
     held = BESIDE_REGISTERS + feature_registers(s) + 8 * narrow(s)
-    return h.row_blocks * (s.head_v // h.warps_n // 2 + h.tile_n // h.warps_n // 2 + 12) + held
+    return h.row_blocks * (s.head_dim_v // h.warps_n // 2 + h.tile_n // h.warps_n // 2 + 12) + held
 
 
 # -- what is legal -------------------------------------------------------------------------------------------------
@@ -127,8 +127,8 @@ def tile_rule(signature: AttentionSignature, schedule: AttentionSchedule, arch: 
     if h.tile_n % (each * h.warps_n) or h.tile_n % (32 if narrow(s) else 16):
         message = f"tile_n {h.tile_n} is not whole products of {h.warps_n} warps"
         yield Violation("nv-tile-n", message, f"use a multiple of {whole}")
-    if s.head_v % (16 * h.warps_n):
-        message = f"{s.head_v} columns of {h.warps_n} warps are not whole products of 16"
+    if s.head_dim_v % (16 * h.warps_n):
+        message = f"{s.head_dim_v} columns of {h.warps_n} warps are not whole products of 16"
         yield Violation("nv-columns", message, "use fewer warps_n")
     if h.slots < 2:
         yield Violation("nv-slots", f"{h.slots} slots: one is read while another is filled", "use 2 or more")
@@ -153,11 +153,11 @@ MOST = 1 << 30  # rows, keys, and rows of heads: places are int32
 def limits(schedule: MmaSchedule, problem: AttentionProblem) -> Iterator[Violation]:
     """Problems a legal kernel was not made for; the kernel's check in C says the same."""
     p = problem
-    if 0 in (p.batch, p.rows):
+    if 0 in (p.batch, p.seqlen_q):
         return
-    if max(p.rows, p.keys, p.total_rows, p.total_keys, p.sink_keys) >= MOST:
+    if max(p.seqlen_q, p.seqlen_k, p.total_q, p.total_k, p.sink_tokens) >= MOST:
         yield Violation("nv-size", "2^30 or more rows or keys", "use another kernel of the pool")
-    if p.rows * p.heads_q * p.batch * max(1, p.splits) >= MOST:
+    if p.seqlen_q * p.heads_q * p.batch * max(1, p.num_splits) >= MOST:
         yield Violation("nv-size", "2^30 or more rows of heads", "use another kernel of the pool")
 
 
@@ -209,7 +209,7 @@ def schedules(signature: AttentionSignature, arch: Arch, wide: bool, beside: boo
     s = signature
     if s.family not in MmaSchedule.serves:
         return
-    size = max(s.head_qk, s.head_v)
+    size = max(s.head_dim, s.head_dim_v)
     for pipeline, table in (("mma", _TILES), ("mma_decode", _DECODE)):
         if pipeline == "mma" and s.family == "split":
             continue

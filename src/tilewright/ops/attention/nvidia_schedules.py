@@ -89,7 +89,7 @@ class CombineSchedule:
 
 def tile_bytes(signature: AttentionSignature, schedule: WsSchedule) -> tuple[int, int]:
     """Of the rows of queries, and of a stage of keys and values."""
-    deep, wide = (-(-one // ROWS) for one in (signature.head_qk, signature.head_v))
+    deep, wide = (-(-one // ROWS) for one in (signature.head_dim, signature.head_dim_v))
     return deep * schedule.tile_m * LINE, (deep + wide) * schedule.tile_n * LINE
 
 
@@ -121,7 +121,7 @@ def allowed_registers(signature: AttentionSignature, schedule: WsSchedule) -> in
 def registers(signature: AttentionSignature, schedule: WsSchedule) -> int:
     """What a multiplying thread holds: results, scores, and these again as weights of two bytes."""
     s, held = signature, BESIDE_REGISTERS + feature_registers(signature)
-    return s.head_v // 2 + schedule.tile_n // 2 + schedule.tile_n // 4 + held
+    return s.head_dim_v // 2 + schedule.tile_n // 2 + schedule.tile_n // 4 + held
 
 
 # Warpgroups and keys of a tile, the usual one first; most stages.
@@ -149,15 +149,15 @@ _DECODE: dict[int, tuple[tuple[int, int], ...]] = {  # keys of a tile, blocks of
 
 def ws(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSchedule]:
     """The tiles of a head size; windows and sequences that differ are dealt as blocks come free."""
-    tiles = _TILES.get(max(signature.head_qk, signature.head_v), ())
-    uneven = signature.mask != "none" or signature.packed
+    tiles = _TILES.get(max(signature.head_dim, signature.head_dim_v), ())
+    uneven = signature.mask != "none" or signature.varlen
     if feature_registers(signature):  # long code for each column, and registers of its own
-        narrow = 64 if signature.head_v < 256 else 48
+        narrow = 64 if signature.head_dim_v < 256 else 48
         tiles = ((2, narrow, 4),) if not wide else tuple((2, min(keys, narrow), most) for _, keys, most in tiles)
     if signature.pages != "none":  # beside three, whoever finds pages has too few registers
         tiles = tuple(one for one in tiles if one[0] < 3)
     for warpgroups, keys, stages in tiles if wide else tiles[:_FEW]:
-        small = max(signature.head_qk, signature.head_v) <= _STREAMED
+        small = max(signature.head_dim, signature.head_dim_v) <= _STREAMED
         for rows in (1, 2) if wide else (2,) if small else (1,):
             made = WsSchedule("ws", keys, warpgroups, stages, row_stages=rows)
             made = replace(made, stages=min(stages, most_stages(signature, made, arch)))
@@ -167,7 +167,7 @@ def ws(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSche
 
 def decode(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSchedule]:
     """One warpgroup, and as many stages as fit: what counts is how much is under way."""
-    tiles = _DECODE.get(max(signature.head_qk, signature.head_v), ())
+    tiles = _DECODE.get(max(signature.head_dim, signature.head_dim_v), ())
     if feature_registers(signature):
         tiles = tuple(dict.fromkeys((min(keys, 64), together) for keys, together in tiles))
     for keys, together in tiles if wide else tiles[:_FEW]:
@@ -189,7 +189,12 @@ def own(signature: AttentionSignature, arch: Arch) -> bool:
     """Whether the pipelines of sm_90a have kernels of a signature."""
     s = signature
     two = s.dtype_q == s.dtype_kv and s.dtype_q in ("bf16", "fp16")
-    return {"wgmma", "tma"} <= arch.features and two and max(s.head_qk, s.head_v) in _TILES and s.pages != "vectorised"
+    return (
+        {"wgmma", "tma"} <= arch.features
+        and two
+        and max(s.head_dim, s.head_dim_v) in _TILES
+        and s.pages != "vectorised"
+    )
 
 
 def schedules(pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[AttentionSchedule]:

@@ -15,7 +15,7 @@ def meeting_trips(problem: AttentionProblem, pieces: float) -> float:
     As cuda/attention_shares.h goes about it.
     """
     p = problem
-    quads = p.rows * (p.heads_q // max(1, p.heads_kv)) * p.head_v / 4
-    large = p.head_v > LARGE_HEAD
+    quads = p.seqlen_q * (p.heads_q // max(1, p.heads_kv)) * p.head_dim_v / 4
+    large = p.head_dim_v > LARGE_HEAD
     columns, at_once = (1, 8 if large else 16) if quads <= THREADS else (2 if large else 4, 4)
     return 2 + ceil(quads / (THREADS * columns)) * ceil(pieces / at_once)

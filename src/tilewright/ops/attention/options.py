@@ -17,49 +17,49 @@ from tilewright.ops.base import Option
 from tilewright.ops.encodings import element_type
 
 OPTIONS = (
-    Option("batch", "Sequences."),
-    Option("heads_q", "Query heads; needed but for an append that turns no q.", 0),
-    Option("rows", "Queries of a sequence; of the longest where they differ."),
-    Option("keys", "Keys of a sequence; of the longest where they differ."),
-    Option("head_qk", "Elements of a head of queries and keys."),
-    Option("heads_kv", "Heads of keys and values; as many as query heads where not said.", 0),
-    Option("head_v", "Elements of a head of values; as those of keys where not said.", 0),
-    Option("family", "forward, split, combine or append.", "forward", str, normal=normal_family),
+    Option("batch", "Number of sequences."),
+    Option("heads_q", "Number of query heads; may be left out of an append without rotary embedding of q.", 0),
+    Option("seqlen_q", "Queries of a sequence; of the longest where they differ.", old="rows"),
+    Option("seqlen_k", "Keys of a sequence; of the longest where they differ.", old="keys"),
+    Option("head_dim", "Elements of a head of queries and keys.", old="head_qk"),
+    Option("heads_kv", "Number of heads of keys and values (0: as many as query heads).", 0),
+    Option("head_dim_v", "Elements of a head of values (0: as those of keys).", 0, old="head_v"),
+    Option("family", "Family of kernels: forward, split, combine or append.", "forward", str, normal=normal_family),
     Option("datatype", "Element type of q: fp32, fp16, bf16 or fp8_e4m3.", "fp32", str, normal=element_type),
     Option("kv_datatype", "Element type of k and v; by default that of q.", "", str, normal=element_type),
     Option("output", "Element type of the result; by default that of q.", "", str, normal=element_type),
-    Option("causal", "Rows see keys up to their own: top_left, or bottom_right.", "", str),
-    Option("window", "Keys a row sees around its own, as left,right; -1 for no bound.", "", str),
-    Option("align", "Where the window lies: top_left or bottom_right.", "", str),
-    Option("sink_keys", "First keys that the window does not hide.", 0),
-    Option("bias", "What is added to scores: none, tensor or alibi.", "none", str),
+    Option("causal", "Causal mask, aligned top_left or bottom_right: rows see keys up to their own.", "", str),
+    Option("window", "Sliding window as left,right keys around a row's own; -1 for no bound.", "", str),
+    Option("align", "Alignment of the window: top_left or bottom_right.", "", str),
+    Option("sink_tokens", "Number of first keys that the window does not hide.", 0, old="sink_keys"),
+    Option("bias", "Bias added to scores: none, tensor or alibi.", "none", str),
     Option("aux_datatype", "Element type of a bias, or of rotary tables.", "", str, normal=element_type),
-    Option("bias_shape", "Of a bias: 1x1x128x128; 1 where it repeats.", "", str),
-    Option("mask_shape", "Of a boolean mask, likewise; none where not said.", "", str),
-    Option("softcap", "Scores go through a soft cap.", False, bool),
-    Option("dropout", "With dropout.", False, bool),
-    Option("lse", "Logarithms of the sums are a result too.", False, bool),
-    Option("sink", "With a learned logit a head.", False, bool),
-    Option("packed", "Sequences lie one behind the other.", False, bool),
-    Option("total_rows", "Rows of all packed sequences.", 0),
-    Option("total_keys", "Keys of all packed sequences.", 0),
-    Option("lengths_q", "A table says how many rows each sequence has.", False, bool),
-    Option("lengths_k", "A table says how many keys each sequence has.", False, bool),
-    Option("pages", "How keys lie in pages: none, strided or vectorised.", "none", str),
-    Option("lookup", "How pages are found: table, or indices.", "", str),
+    Option("bias_shape", "Shape of a bias, such as 1x1x128x128; 1 where it repeats.", "", str),
+    Option("mask_shape", "Shape of a boolean mask, likewise; without it there is none.", "", str),
+    Option("softcap", "Cap scores softly (c tanh(s / c)).", False, bool),
+    Option("dropout", "Drop entries of the softmax.", False, bool),
+    Option("return_lse", "Return the logarithms of the softmax's sums too.", False, bool, old="lse"),
+    Option("sink", "Add a learned logit a head to the softmax's sum.", False, bool),
+    Option("varlen", "Sequences of variable length, one behind the other (cu_seqlens).", False, bool, old="packed"),
+    Option("total_q", "Rows of all sequences of variable length.", 0, old="total_rows"),
+    Option("total_k", "Keys of all sequences of variable length.", 0, old="total_keys"),
+    Option("seqlens_q", "Read the number of rows of each sequence from a table.", False, bool, old="lengths_q"),
+    Option("seqlens_k", "Read the number of keys of each sequence from a table.", False, bool, old="lengths_k"),
+    Option("pages", "Layout of keys in pages: none, strided or vectorised.", "none", str),
+    Option("page_lookup", "How pages are found: table (a block table) or indices.", "", str, old="lookup"),
     Option("page_size", "Keys of a page.", 0),
-    Option("page_count", "Pages there are.", 0),
-    Option("scales_q", "Scales of q: none, tensor, head or block.", "none", str),
-    Option("scales_kv", "Scales of k and v.", "none", str),
+    Option("page_count", "Number of pages there are (0: as many as the sequences fill).", 0),
+    Option("q_scale", "Scales of q: none, tensor, head or block.", "none", str, old="scales_q"),
+    Option("kv_scales", "Scales of k and v: none, tensor, head or block.", "none", str, old="scales_kv"),
     Option("scale_block", "Rows that share a scale.", 0),
-    Option("splits", "Parts of the keys that are walked beside each other; 0: by rule.", 0),
-    Option("rotary", "How append turns k: none, interleaved or half.", "none", str),
-    Option("rotary_size", "Elements of a head that are turned.", 0),
-    Option("turns_q", "Append turns q too.", False, bool),
+    Option("num_splits", "Number of KV splits (0: heuristic).", 0, old="splits"),
+    Option("rotary", "Rotary embedding of an append: none, interleaved or half.", "none", str),
+    Option("rotary_dim", "Elements of a head under rotary embedding (0: all).", 0, old="rotary_size"),
+    Option("rotary_q", "Embed q too in an append.", False, bool, old="turns_q"),
     Option("q_strides", "Element strides of q as sequence x row x head; dense by default.", "", str),
-    Option("k_strides", "Of k, or of its pages.", "", str),
-    Option("v_strides", "Of v.", "", str),
-    Option("o_strides", "Of the result.", "", str),
+    Option("k_strides", "Element strides of k, or of its pages.", "", str),
+    Option("v_strides", "Element strides of v.", "", str),
+    Option("o_strides", "Element strides of the result.", "", str),
 )
 # Options under another name than the field of the problem they mean.
 _NAMES = {"datatype": "dtype_q", "kv_datatype": "dtype_kv", "output": "dtype_out", "aux_datatype": "dtype_aux"}
@@ -101,9 +101,9 @@ def _window(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _heads_of_append(made: Mapping[str, Any]) -> int:
     """Query heads of a problem that has none to speak of."""
-    if made["family"] == "append" and made["heads_kv"] and not made["turns_q"]:
+    if made["family"] == "append" and made["heads_kv"] and not made["rotary_q"]:
         return int(made["heads_kv"])
-    append = made["family"] == "append" and not made["turns_q"]
+    append = made["family"] == "append" and not made["rotary_q"]
     flag = "--heads-kv" if append else "--heads-q"
     raise RequestError(
         f"an attention problem needs {flag}",
@@ -126,18 +126,18 @@ def problem(values: Mapping[str, Any]) -> AttentionProblem:
     made["family"] = normal_family(made["family"])
     if "heads_q" not in values:
         made["heads_q"] = _heads_of_append(made)
-    made["lookup"] = made["lookup"] or ("none" if made["pages"] == "none" else "table")
+    made["page_lookup"] = made["page_lookup"] or ("none" if made["pages"] == "none" else "table")
     return AttentionProblem(**made, **_window(given))
 
 
 def words(problem: AttentionProblem) -> list[str]:
     """What `tilewright run attention` needs to meet this problem again."""
     p = problem
-    required = ("batch", "heads_q", "rows", "keys", "head_qk")
+    required = ("batch", "heads_q", "seqlen_q", "seqlen_k", "head_dim")
     found = [word for name in required for word in (f"--{name.replace('_', '-')}", str(getattr(p, name)))]
     names = {field: option for option, field in _NAMES.items()}
     least = {one.name: getattr(p, one.name) for one in fields(p) if one.name in (*required, "family", "dtype_q",
-             "pages", "lookup", "packed", "bias", "rotary")}  # fmt: skip
+             "pages", "page_lookup", "varlen", "bias", "rotary")}  # fmt: skip
     usual = AttentionProblem(**least)
     for one in fields(p):
         name, value = one.name, getattr(p, one.name)

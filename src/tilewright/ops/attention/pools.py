@@ -27,6 +27,7 @@ from tilewright.ops.attention.spec import (
     PAGES,
     ROTARIES,
     SCALES,
+    SWITCHES,
     AttentionSignature,
     default_output,
     head_class,
@@ -47,12 +48,18 @@ FEATURES: dict[str, dict[str, Any]] = {
     **{one: {"mask": one} for one in MASKS[1:]},
     **{f"{one}": {"bias": one} for one in BIASES[2:]},
     "bias": {"bias": "tensor"},
-    **{one: {one: True} for one in ("masked", "softcap", "dropout", "lse", "sink", "packed")},
-    **{f"pages_{one}_{how}": {"pages": one, "lookup": how} for one in PAGES[1:] for how in LOOKUPS[1:]},
+    **{word: {name: True} for word, name in SWITCHES.items()},
+    **{f"pages_{one}_{how}": {"pages": one, "page_lookup": how} for one in PAGES[1:] for how in LOOKUPS[1:]},
     **{f"scales_{one}": {"scales": one} for one in SCALES[1:]},
     **{f"rotary_{one}": {"rotary": one} for one in ROTARIES[1:]},
 }
-_FEATURE_ALIASES = {"causal": "window", "paged": "pages_strided_table", "none": "plain"}
+_FEATURE_ALIASES = {
+    "causal": "window",
+    "varlen": "packed",
+    "return_lse": "lse",
+    "paged": "pages_strided_table",
+    "none": "plain",
+}
 
 
 def normal_features(name: str, _arch: object = None) -> str:
@@ -73,7 +80,7 @@ AXES = (
     Axis("families", "--family", "forward, split, combine or append.", normal=normal_family),
     Axis("datatypes", "--datatype", "Element type of q, k and v; q:kv where they differ.", normal=element_types),
     Axis("heads", "--heads", "Elements of a head the kernel holds: 128, or 192x128.", normal=normal_heads),
-    Axis("features", "--features", "What it has, joined by +: window+lse, packed+bias, ...", normal=normal_features),
+    Axis("features", "--features", "What it has, joined by +: window+lse, varlen+bias, ...", normal=normal_features),
     Axis("outputs", "--output", "Element type of the result.", normal=element_type),
     Axis("auxiliary", "--aux-datatype", "Element type of a bias or of rotary tables.", normal=element_type),
 )
@@ -109,8 +116,8 @@ def words_of(signature: AttentionSignature) -> str:
     """The word of the axis `features` that means exactly this signature's."""
     s = signature
     found = [one for one in (s.mask, "bias" if s.bias == "tensor" else s.bias) if one != "none"]
-    found += [one for one in ("masked", "softcap", "dropout", "lse", "sink", "packed") if getattr(s, one)]
-    found += [f"pages_{s.pages}_{s.lookup}"] if s.pages != "none" else []
+    found += [word for word, name in SWITCHES.items() if getattr(s, name)]
+    found += [f"pages_{s.pages}_{s.page_lookup}"] if s.pages != "none" else []
     found += [f"scales_{s.scales}"] if s.scales != "none" else []
     found += [f"rotary_{s.rotary}"] if s.rotary != "none" else []
     return "+".join(found) or "plain"
@@ -123,7 +130,7 @@ def signatures_of(text: str) -> Iterator[AttentionSignature]:
         if not text.startswith(some.label().rpartition("_h")[0]):
             continue
         for qk, v in product(HEADS, HEADS):
-            plain = settled(replace(some, head_qk=qk, head_v=v))
+            plain = settled(replace(some, head_dim=qk, head_dim_v=v))
             if text.startswith(plain.label()):
                 found = _with_features(plain, text[len(plain.label()) :])
                 yield from (one for one in found if text.startswith(one.label()))
@@ -148,7 +155,7 @@ def axes_of(signature: AttentionSignature) -> dict[str, tuple[Any, ...]]:
     return {
         "families": (s.family,),
         "datatypes": (s.dtype_q if s.dtype_kv == s.dtype_q else f"{s.dtype_q}:{s.dtype_kv}",),
-        "heads": (f"{s.head_qk}x{s.head_v}",),
+        "heads": (f"{s.head_dim}x{s.head_dim_v}",),
         "features": (words_of(s),),
         "outputs": (s.dtype_out,),
         "auxiliary": (s.dtype_aux,),

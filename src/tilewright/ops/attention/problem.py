@@ -9,31 +9,44 @@ from typing import ClassVar
 
 from tilewright.dtypes import dtype
 from tilewright.ops.attention.spec import OP, AttentionSignature, default_output, head_class, settled
+from tilewright.ops.attention.spec import RENAMED as RENAMED_IN_SIGNATURES
 from tilewright.ops.base import settle
+from tilewright.renames import renamed_fields
 
 Sizes = tuple[int, ...]
 ALIGNMENTS = ("top_left", "bottom_right")
 OPERANDS = ("q", "k", "v", "o")
 
 
+# Until version 0.2; JSON keeps them.
+RENAMED = {
+    **RENAMED_IN_SIGNATURES, "rows": "seqlen_q", "keys": "seqlen_k", "sink_keys": "sink_tokens",
+    "total_rows": "total_q", "total_keys": "total_k", "lengths_q": "seqlens_q", "lengths_k": "seqlens_k",
+    "scales_q": "q_scale", "scales_kv": "kv_scales", "splits": "num_splits", "rotary_size": "rotary_dim",
+    "turns_q": "rotary_q",
+}  # fmt: skip
+
+
+@renamed_fields(RENAMED)
 @dataclass(frozen=True, slots=True)
 class AttentionProblem:
-    """`rows` and `keys` are those of every sequence, or of the longest where they differ.
+    """`seqlen_q` and `seqlen_k` are those of every sequence, or of the longest where they differ.
 
     Strides are in elements, in the order sequence (or page), row, head; empty ones mean dense rows of heads ("bshd").
-    A window of -1 is unbounded.  A split or combine problem is a stage of a forward one; `splits` 0 means nobody said.
-    Of `append`, k and v are the cache, o is q once it is turned; new rows of k and v have strides of their own.
+    A window of -1 is unbounded.  A split or combine problem is a stage of a forward one; `num_splits` 0 means that the
+    heuristic chooses.
+    Of `append`, k and v are the cache, o is q after rotary embedding; new rows of k and v have strides of their own.
     """
 
     op: ClassVar[str] = OP
 
     batch: int
     heads_q: int
-    rows: int  # queries of a sequence; of `append`: new rows
-    keys: int  # of `append`: rows a sequence has room for
-    head_qk: int
+    seqlen_q: int  # queries of a sequence; of `append`: new rows
+    seqlen_k: int  # of `append`: rows a sequence has room for
+    head_dim: int
     heads_kv: int = 0  # as many as query heads where not said
-    head_v: int = 0  # as large as those of keys where not said
+    head_dim_v: int = 0  # as large as those of keys where not said
     family: str = "forward"
     dtype_q: str = "fp32"
     dtype_kv: str = ""
@@ -41,31 +54,31 @@ class AttentionProblem:
     align: str = "top_left"  # where the window is laid; matters only where it is bounded
     window_left: int = -1
     window_right: int = -1
-    sink_keys: int = 0  # first keys that a window bounded on the left does not hide
+    sink_tokens: int = 0  # first keys that a window bounded on the left does not hide
     bias: str = "none"
     dtype_aux: str = ""  # of the bias tensor or of rotary tables
     bias_shape: Sizes = ()  # sequences, heads, rows, keys; 1 where it repeats
     mask_shape: Sizes = ()  # of a boolean mask, likewise; empty where there is none
     softcap: bool = False
     dropout: bool = False
-    lse: bool = False
+    return_lse: bool = False
     sink: bool = False
-    packed: bool = False
-    total_rows: int = 0  # of all packed sequences
-    total_keys: int = 0
-    lengths_q: bool = False  # sequences are shorter than their room, and a table says how long
-    lengths_k: bool = False
+    varlen: bool = False
+    total_q: int = 0  # of all packed sequences
+    total_k: int = 0
+    seqlens_q: bool = False  # sequences are shorter than their room, and a table says how long
+    seqlens_k: bool = False
     pages: str = "none"
-    lookup: str = "none"
+    page_lookup: str = "none"
     page_size: int = 0
     page_count: int = 0  # pages there are
-    scales_q: str = "none"
-    scales_kv: str = "none"
+    q_scale: str = "none"
+    kv_scales: str = "none"
     scale_block: int = 0  # rows that share a scale, of scales by block
-    splits: int = 0
+    num_splits: int = 0
     rotary: str = "none"
-    rotary_size: int = 0  # elements of a head that are turned
-    turns_q: bool = False
+    rotary_dim: int = 0  # elements of a head under rotary embedding
+    rotary_q: bool = False
     q_strides: Sizes = ()
     k_strides: Sizes = ()
     v_strides: Sizes = ()
@@ -77,8 +90,8 @@ class AttentionProblem:
         self._forget()
         self._fill()
         put = object.__setattr__
-        if self.window_left < 0 and self.sink_keys > 0:
-            put(self, "sink_keys", 0)
+        if self.window_left < 0 and self.sink_tokens > 0:
+            put(self, "sink_tokens", 0)
         if not self.bounded:
             put(self, "align", "top_left")
         for name in OPERANDS:
@@ -90,30 +103,30 @@ class AttentionProblem:
         unread: tuple[str, ...] = ()
         if self.pages == "none":
             unread += ("page_size", "page_count")
-        if not self.packed:
-            unread += ("total_rows", "total_keys")
-        if "block" not in (self.scales_q, self.scales_kv):
+        if not self.varlen:
+            unread += ("total_q", "total_k")
+        if "block" not in (self.q_scale, self.kv_scales):
             unread += ("scale_block",)
         if self.family != "append" or self.rotary == "none":
-            unread += ("rotary_size",)
+            unread += ("rotary_dim",)
         for name in unread:
             if getattr(self, name) > 0:  # the rules speak of others
                 object.__setattr__(self, name, 0)
 
     def _fill(self) -> None:
         """What is not said has its default."""
-        plain_total = self.packed and self.family != "append"
+        plain_total = self.varlen and self.family != "append"
         for name, value in (
             ("heads_kv", self.heads_q),
-            ("head_v", self.head_qk),
+            ("head_dim_v", self.head_dim),
             ("dtype_kv", self.dtype_q),
             ("dtype_out", "fp32" if self.family == "split" else default_output(self.dtype_q)),
             ("dtype_aux", "fp32"),
-            ("bias_shape", (1, 1, self.rows, self.keys) if self.bias == "tensor" else ()),
-            ("total_rows", self.batch * self.rows if plain_total else 0),
-            ("total_keys", self.batch * self.keys if plain_total and self.pages == "none" else 0),
+            ("bias_shape", (1, 1, self.seqlen_q, self.seqlen_k) if self.bias == "tensor" else ()),
+            ("total_q", self.batch * self.seqlen_q if plain_total else 0),
+            ("total_k", self.batch * self.seqlen_k if plain_total and self.pages == "none" else 0),
             ("page_size", 16 if self.pages != "none" else 0),
-            ("rotary_size", self.head_qk if self.rotary != "none" else 0),
+            ("rotary_dim", self.head_dim if self.rotary != "none" else 0),
         ):
             if not getattr(self, name):
                 object.__setattr__(self, name, value)
@@ -125,34 +138,34 @@ class AttentionProblem:
     @property
     def sequence_pages(self) -> int:
         """Pages of the longest sequence."""
-        return -(-self.keys // max(1, self.page_size))
+        return -(-self.seqlen_k // max(1, self.page_size))
 
     def shape(self, name: str) -> Sizes:
         """Sequences (or pages), rows and heads of an operand, and a head's elements."""
         turned = name == "o" and self.family == "append"
-        size = self.head_qk if name in "qk" or turned else self.head_v
+        size = self.head_dim if name in "qk" or turned else self.head_dim_v
         if name in "qo":
-            rows = (1, self.total_rows) if self.packed else (self.batch, self.rows)
+            rows = (1, self.total_q) if self.varlen else (self.batch, self.seqlen_q)
             return (*rows, self.heads_q, size)
         if self.pages != "none":
             return (self.page_count, self.page_size, self.heads_kv, size)
-        keys = (1, self.total_keys) if self.packed and self.family != "append" else (self.batch, self.keys)
+        keys = (1, self.total_k) if self.varlen and self.family != "append" else (self.batch, self.seqlen_k)
         return (*keys, self.heads_kv, size)
 
     def dense_strides(self, name: str) -> Sizes:
         _, rows, heads, size = self.shape(name)
         if name in "kv" and self.pages == "vectorised":
             return (rows * heads * size, 0, rows * size)
-        batch = 0 if self.packed and name in "qo" else 0 if self._packed_keys and name in "kv" else rows * heads * size
+        batch = 0 if self.varlen and name in "qo" else 0 if self._packed_keys and name in "kv" else rows * heads * size
         return (batch, heads * size, size)
 
     @property
     def _packed_keys(self) -> bool:
-        return self.packed and self.pages == "none" and self.family != "append"
+        return self.varlen and self.pages == "none" and self.family != "append"
 
     @property
     def lse_shape(self) -> Sizes:
-        return (self.heads_q, self.total_rows) if self.packed else (self.batch, self.heads_q, self.rows)
+        return (self.heads_q, self.total_q) if self.varlen else (self.batch, self.heads_q, self.seqlen_q)
 
     # -- what a row sees ---------------------------------------------------------------------------
 
@@ -162,21 +175,21 @@ class AttentionProblem:
 
     @property
     def mask(self) -> str:
-        return "none" if not self.bounded else "generic" if self.sink_keys else "window"
+        return "none" if not self.bounded else "generic" if self.sink_tokens else "window"
 
     @property
     def scales(self) -> str:
         """The finest of those of q, k and v."""
         order = ("none", "tensor", "head", "block")
-        return max((self.scales_q, self.scales_kv), key=lambda one: order.index(one) if one in order else 0)
+        return max((self.q_scale, self.kv_scales), key=lambda one: order.index(one) if one in order else 0)
 
     @property
     def pairs(self) -> int:
         """Rows and keys that see each other, over sequences and heads; of different lengths about as many."""
-        rows = self.total_rows // max(1, self.batch) if self.packed else self.rows
-        keys = self.total_keys // max(1, self.batch) if self._packed_keys else self.keys
+        rows = self.total_q // max(1, self.batch) if self.varlen else self.seqlen_q
+        keys = self.total_k // max(1, self.batch) if self._packed_keys else self.seqlen_k
         return self.batch * self.heads_q * _seen(rows, keys, self.align, self.window_left, self.window_right,
-                                                 self.sink_keys)  # fmt: skip
+                                                 self.sink_tokens)  # fmt: skip
 
     # -- the contract of a problem -----------------------------------------------------------------
 
@@ -188,25 +201,26 @@ class AttentionProblem:
     def flops(self) -> int:
         """Products and sums of both multiplications, of the pairs that see each other."""
         if self.family == "append":
-            return 3 * self.batch * self.rows * (self.heads_kv + self.heads_q * self.turns_q) * self.rotary_size
+            return 3 * self.batch * self.seqlen_q * (self.heads_kv + self.heads_q * self.rotary_q) * self.rotary_dim
         if self.family == "combine":
-            return 2 * self.splits * prod(self.shape("o"))
-        return 2 * self.pairs * (self.head_qk + self.head_v)
+            return 2 * self.num_splits * prod(self.shape("o"))
+        return 2 * self.pairs * (self.head_dim + self.head_dim_v)
 
     @property
     def bytes(self) -> int:
         """Each operand read once, the result written once; of pages those that hold keys."""
         element = {"q": dtype(self.dtype_q).bytes, "o": dtype(self.dtype_out).bytes}
         element["k"] = element["v"] = dtype(self.dtype_kv).bytes
-        parts = 4 * self.splits * prod(self.shape("o"))
+        parts = 4 * self.num_splits * prod(self.shape("o"))
         if self.family == "combine":
             return parts + prod(self.shape("o")) * element["o"]
         if self.family == "append":
-            new = self.batch * self.rows * self.heads_kv * (self.head_qk + self.head_v)
-            turned = 2 * prod(self.shape("q")) * element["q"] if self.turns_q else 0
+            new = self.batch * self.seqlen_q * self.heads_kv * (self.head_dim + self.head_dim_v)
+            turned = 2 * prod(self.shape("q")) * element["q"] if self.rotary_q else 0
             return new * (element["q"] + element["k"]) + turned
-        keys = self.total_keys if self._packed_keys else self.batch * self.keys
-        read = keys * self.heads_kv * (self.head_qk + self.head_v) * element["k"] + prod(self.shape("q")) * element["q"]
+        keys = self.total_k if self._packed_keys else self.batch * self.seqlen_k
+        read = keys * self.heads_kv * (self.head_dim + self.head_dim_v) * element["k"]
+        read += prod(self.shape("q")) * element["q"]
         written = parts if self.family == "split" else prod(self.shape("o")) * element["o"]
         more = prod(self.bias_shape) * dtype(self.dtype_aux).bytes if self.bias_shape else 0
         more += prod(self.mask_shape) if self.mask_shape else 0
@@ -218,23 +232,23 @@ class AttentionProblem:
 
     def part(self, splits: int) -> AttentionProblem:
         """The stage that makes `splits` parts of the keys; what it writes is dense."""
-        return replace(self, family="split", splits=splits, dtype_out="fp32", lse=False, o_strides=())
+        return replace(self, family="split", num_splits=splits, dtype_out="fp32", return_lse=False, o_strides=())
 
     def combined(self, splits: int) -> AttentionProblem:
         """The stage that puts parts together."""
         return AttentionProblem(
-            self.batch, self.heads_q, self.rows, 0, self.head_v, family="combine", dtype_q="fp32",
-            dtype_out=self.dtype_out, lse=self.lse, packed=self.packed, total_rows=self.total_rows,
-            lengths_q=self.lengths_q, splits=splits, o_strides=self.o_strides,
+            self.batch, self.heads_q, self.seqlen_q, 0, self.head_dim_v, family="combine", dtype_q="fp32",
+            dtype_out=self.dtype_out, return_lse=self.return_lse, varlen=self.varlen, total_q=self.total_q,
+            seqlens_q=self.seqlens_q, num_splits=splits, o_strides=self.o_strides,
         )  # fmt: skip
 
     def describe(self) -> str:
         heads = str(self.heads_q) if self.heads_q == self.heads_kv else f"{self.heads_q}/{self.heads_kv}"
-        size = str(self.head_qk) if self.head_qk == self.head_v else f"{self.head_qk}/{self.head_v}"
-        said = f"attention {self.signature.label()} b={self.batch} h={heads} s={self.rows}x{self.keys} d={size}"
+        size = str(self.head_dim) if self.head_dim == self.head_dim_v else f"{self.head_dim}/{self.head_dim_v}"
+        said = f"attention {self.signature.label()} b={self.batch} h={heads} s={self.seqlen_q}x{self.seqlen_k} d={size}"
         if self.bounded:
             said += f" window={self.window_left},{self.window_right} {self.align}"
-        for name, value in (("sinks", self.sink_keys), ("splits", self.splits), ("page", self.page_size)):
+        for name, value in (("sinks", self.sink_tokens), ("splits", self.num_splits), ("page", self.page_size)):
             said += f" {name}={value}" if value else ""
         return said
 
@@ -264,19 +278,19 @@ def _signature(problem: AttentionProblem) -> AttentionSignature:
             dtype_q=p.dtype_q,
             dtype_kv=p.dtype_kv,
             dtype_out=p.dtype_out,
-            head_qk=head_class(p.head_qk),
-            head_v=head_class(p.head_v),
+            head_dim=head_class(p.head_dim),
+            head_dim_v=head_class(p.head_dim_v),
             mask=p.mask,
             bias=p.bias,
             dtype_aux=p.dtype_aux,
             masked=bool(p.mask_shape),
             softcap=p.softcap,
             dropout=p.dropout,
-            lse=p.lse,
+            return_lse=p.return_lse,
             sink=p.sink,
-            packed=p.packed,
+            varlen=p.varlen,
             pages=p.pages,
-            lookup=p.lookup,
+            page_lookup=p.page_lookup,
             scales=p.scales,
             rotary=p.rotary,
         )

@@ -26,11 +26,13 @@ def problem_violations(problem: AttentionProblem) -> list[Violation]:
 
 def _names(p: AttentionProblem) -> Iterator[Violation]:
     for name, known in WORDS.items():
-        value = p.scales_kv if name == "scales" else getattr(p, name)
+        value = p.kv_scales if name == "scales" else getattr(p, name)
         if value not in known:
-            yield Violation(f"{name}-name", f"{name} {value!r} is not known", nearest(str(value), list(known)))
-    if p.scales_q not in SCALES:
-        yield Violation("scales-name", f"scales {p.scales_q!r} are not known", nearest(p.scales_q, list(SCALES)))
+            yield Violation(
+                f"{name.replace('_', '-')}-name", f"{name} {value!r} is not known", nearest(str(value), list(known))
+            )
+    if p.q_scale not in SCALES:
+        yield Violation("scales-name", f"scales {p.q_scale!r} are not known", nearest(p.q_scale, list(SCALES)))
     if p.align not in ALIGNMENTS:
         yield Violation("align-name", f"align {p.align!r} is not known", nearest(p.align, list(ALIGNMENTS)))
     for name in ("dtype_q", "dtype_kv", "dtype_out", "dtype_aux"):
@@ -42,28 +44,28 @@ def _names(p: AttentionProblem) -> Iterator[Violation]:
 def _sizes(p: AttentionProblem) -> Iterator[Violation]:
     for name in (
         "batch",
-        "rows",
-        "keys",
-        "total_rows",
-        "total_keys",
+        "seqlen_q",
+        "seqlen_k",
+        "total_q",
+        "total_k",
         "page_count",
-        "sink_keys",
+        "sink_tokens",
         "scale_block",
-        "splits",
+        "num_splits",
     ):
         size = getattr(p, name)
         if size < 0:
             yield Violation("size-negative", f"{name} is {size}", "use 0 or more")
         elif size >= MAX_SIZE:
             yield Violation("size-huge", f"{name} is {size}, over {MAX_SIZE - 1}", "split the problem")
-    for name in ("heads_q", "heads_kv", "head_qk", "head_v"):
+    for name in ("heads_q", "heads_kv", "head_dim", "head_dim_v"):
         if getattr(p, name) < 1:
             yield Violation("size-positive", f"{name} is {getattr(p, name)}", "use 1 or more")
-    if p.splits > MOST_SPLITS:
-        yield Violation("splits", f"{p.splits} splits, and parts are put together of at most {MOST_SPLITS}",
+    if p.num_splits > MOST_SPLITS:
+        yield Violation("splits", f"{p.num_splits} splits, and parts are put together of at most {MOST_SPLITS}",
                         f"use 1 to {MOST_SPLITS}, or leave it out")  # fmt: skip
-    if p.family in ("split", "combine") and p.splits < 1:
-        yield Violation("splits", f"{an(p.family)} of {p.splits} parts", "use 1 or more")
+    if p.family in ("split", "combine") and p.num_splits < 1:
+        yield Violation("splits", f"{an(p.family)} of {p.num_splits} parts", "use 1 or more")
 
 
 def _heads(p: AttentionProblem) -> Iterator[Violation]:
@@ -74,13 +76,13 @@ def _heads(p: AttentionProblem) -> Iterator[Violation]:
             f"{p.heads_q} query heads do not share {p.heads_kv} heads of keys evenly",
             f"use {below or p.heads_kv} or {below + p.heads_kv} query heads, or a divisor of {p.heads_q} for keys",
         )
-    for name in ("head_qk", "head_v"):
+    for name in ("head_dim", "head_dim_v"):
         if getattr(p, name) > MOST_HEAD:
             message = f"{name} is {getattr(p, name)}, and heads have at most {MOST_HEAD} elements"
             yield Violation("head-size", message, f"use 1 to {MOST_HEAD}")
-    if p.rotary_size % 2 or p.rotary_size > p.head_qk or p.rotary_size < 0:
-        message = f"{p.rotary_size} elements of {p.head_qk} are turned"
-        yield Violation("rotary-size", message, f"use an even number up to {p.head_qk}")
+    if p.rotary_dim % 2 or p.rotary_dim > p.head_dim or p.rotary_dim < 0:
+        message = f"{p.rotary_dim} elements of {p.head_dim} are turned"
+        yield Violation("rotary-size", message, f"use an even number up to {p.head_dim}")
 
 
 def _windows(p: AttentionProblem) -> Iterator[Violation]:
@@ -100,15 +102,15 @@ def _tables(p: AttentionProblem) -> Iterator[Violation]:
         if p.page_size % vector:
             message = f"a vectorised page of {p.page_size} slots of {p.dtype_kv}"
             yield Violation("page-vector", message, f"use a multiple of {vector} slots, or another layout")
-        if p.head_qk % vector:
-            message = f"vectorised keys of {p.head_qk} elements of {p.dtype_kv}"
+        if p.head_dim % vector:
+            message = f"vectorised keys of {p.head_dim} elements of {p.dtype_kv}"
             yield Violation("page-vector", message, f"use heads of a multiple of {vector}, or another layout")
-    if p.packed is False and p.lookup == "indices" and p.family == "append":
-        yield Violation("page-lookup", "append finds pages by a block table only", "give page_table as (batch, pages)")
+    if p.varlen is False and p.page_lookup == "indices" and p.family == "append":
+        yield Violation("page-lookup", "append finds pages by a block table only", "give block_table as (batch, pages)")
 
 
 def _shapes(p: AttentionProblem) -> Iterator[Violation]:
-    full = (p.batch, p.heads_q, p.rows, p.keys)
+    full = (p.batch, p.heads_q, p.seqlen_q, p.seqlen_k)
     for name in ("bias", "mask"):
         shape: Sizes = getattr(p, f"{name}_shape")
         if shape and (len(shape) != 4 or any(mine not in (1, size) for mine, size in zip(shape, full, strict=True))):
@@ -121,19 +123,19 @@ def _shapes(p: AttentionProblem) -> Iterator[Violation]:
         if len(strides) != 3:
             message = f"{name} has {len(strides)} strides"
             yield Violation("stride-rank", message, "give three: sequence, row, head; or none if dense")
-    if p.family == "append" and (p.scales_q != "none" or (p.scales_kv != "none" and p.dtype_kv == p.dtype_q)):
+    if p.family == "append" and (p.q_scale != "none" or (p.kv_scales != "none" and p.dtype_kv == p.dtype_q)):
         message = f"scales, and new rows of {p.dtype_q} go into a cache of {p.dtype_kv} as they are"
         yield Violation(
             "scales-dtype", message, "leave the scales out, or give a cache of fp8 and rows of another type"
         )
-    if "block" in (p.scales_q, p.scales_kv) and p.scale_block < 1:
+    if "block" in (p.q_scale, p.kv_scales) and p.scale_block < 1:
         yield Violation("scale-block", f"scales for each {p.scale_block} rows", "give scale_block, 1 or more")
 
 
 def _spans(p: AttentionProblem) -> Iterator[Violation]:
     for name in OPERANDS:
         yield from too_far(name, p.shape(name), getattr(p, f"{name}_strides"))
-    if p.family in ("forward", "combine") or p.turns_q:
+    if p.family in ("forward", "combine") or p.rotary_q:
         yield from written_apart("o", p.shape("o"), (*p.o_strides, 1))
     if p.family == "append" and p.pages != "vectorised":
         for name in "kv":

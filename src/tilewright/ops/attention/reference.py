@@ -126,20 +126,20 @@ def _wide(array: Any) -> Array:
 
 def _lengths(p: AttentionProblem, given: Given, index: int) -> tuple[int, int, int, int]:
     """First row, rows, first key and keys of a sequence."""
-    first_row, rows, first_key, keys = 0, p.rows, 0, p.keys
-    if p.packed:
-        first_row = int(given["starts_q"][index])
-        rows = int(given["starts_q"][index + 1]) - first_row
-    if p.lengths_q:
-        rows = int(given["lengths_q"][index])
-    if p.packed and p.pages == "none":
-        first_key = int(given["starts_k"][index])
-        keys = int(given["starts_k"][index + 1]) - first_key
-    if p.lookup == "indices":
+    first_row, rows, first_key, keys = 0, p.seqlen_q, 0, p.seqlen_k
+    if p.varlen:
+        first_row = int(given["cu_seqlens_q"][index])
+        rows = int(given["cu_seqlens_q"][index + 1]) - first_row
+    if p.seqlens_q:
+        rows = int(given["seqlens_q"][index])
+    if p.varlen and p.pages == "none":
+        first_key = int(given["cu_seqlens_k"][index])
+        keys = int(given["cu_seqlens_k"][index + 1]) - first_key
+    if p.page_lookup == "indices":
         pages = int(given["page_indptr"][index + 1]) - int(given["page_indptr"][index])
         keys = (pages - 1) * p.page_size + int(given["page_last"][index]) if pages else 0
-    elif p.lengths_k:
-        keys = int(given["lengths_k"][index])
+    elif p.seqlens_k:
+        keys = int(given["seqlens_k"][index])
     return first_row, rows, first_key, keys
 
 
@@ -148,20 +148,20 @@ def unvectorised(p: AttentionProblem, name: str, pool: Any) -> Array:
     if p.pages != "vectorised":
         return np.asarray(pool)
     if name == "k":  # page, head, d / vec, slot, vec
-        return np.asarray(pool).transpose(0, 3, 1, 2, 4).reshape(p.page_count, p.page_size, p.heads_kv, p.head_qk)
+        return np.asarray(pool).transpose(0, 3, 1, 2, 4).reshape(p.page_count, p.page_size, p.heads_kv, p.head_dim)
     # page, head, slot / vec, d, vec
-    return np.asarray(pool).transpose(0, 2, 4, 1, 3).reshape(p.page_count, p.page_size, p.heads_kv, p.head_v)
+    return np.asarray(pool).transpose(0, 2, 4, 1, 3).reshape(p.page_count, p.page_size, p.heads_kv, p.head_dim_v)
 
 
 def _keys(p: AttentionProblem, name: str, given: Given, index: int, first: int, count: int) -> Array:
     """Keys or values of a sequence: count, heads, elements."""
     if p.pages == "none":
-        return np.asarray(given[name][first : first + count] if p.packed else given[name][index][:count])
+        return np.asarray(given[name][first : first + count] if p.varlen else given[name][index][:count])
     logical = np.arange(-(-count // p.page_size))
-    if p.lookup == "indices":
-        chosen = np.asarray(given["page_table"])[int(given["page_indptr"][index]) + logical]
+    if p.page_lookup == "indices":
+        chosen = np.asarray(given["block_table"])[int(given["page_indptr"][index]) + logical]
     else:
-        chosen = np.asarray(given["page_table"])[index][logical]
+        chosen = np.asarray(given["block_table"])[index][logical]
     found: Array = unvectorised(p, name, given[name])[chosen]
     return np.asarray(found.reshape(-1, *found.shape[2:])[:count])
 
@@ -199,8 +199,8 @@ def sequences(problem: AttentionProblem, given: Given) -> Iterator[Cut]:
     p = problem
     for index in range(p.batch):
         first_row, rows, first_key, keys = _lengths(p, given, index)
-        q = given["q"][first_row : first_row + rows] if p.packed else given["q"][index][:rows]
-        slopes = given.get("alibi")
+        q = given["q"][first_row : first_row + rows] if p.varlen else given["q"][index][:rows]
+        slopes = given.get("alibi_slopes")
         if slopes is not None:
             slopes = np.broadcast_to(_wide(slopes), (p.batch, p.heads_q))[index]
         yield Cut(
@@ -225,7 +225,7 @@ def seen(problem: AttentionProblem, rows: Array, all_rows: int, keys: int) -> Ar
     column = np.arange(keys)[None, :]
     found = np.ones((len(rows), keys), bool)
     if p.window_left >= 0:
-        found &= (column >= middle - p.window_left) | (column < p.sink_keys)
+        found &= (column >= middle - p.window_left) | (column < p.sink_tokens)
     if p.window_right >= 0:
         found &= column <= middle + p.window_right
     return found
@@ -243,7 +243,7 @@ def _scores(p: AttentionProblem, numbers: Numbers, one: Cut, head: int, rows: Ar
     with np.errstate(all="ignore"):
         score = numbers.scale * (q @ k.T)
         size = abs(numbers.scale) * (np.abs(q) @ np.abs(k).T)
-        error = (gamma(p.head_qk + 4) + (narrow_part(p.head_qk) if _narrow(p) else 0.0)) * size
+        error = (gamma(p.head_dim + 4) + (narrow_part(p.head_dim) if _narrow(p) else 0.0)) * size
         if p.softcap:
             score = numbers.softcap * np.tanh(score / numbers.softcap)
             error = error + 24 * U32 * numbers.softcap
@@ -274,7 +274,7 @@ def _weight_rounding(p: AttentionProblem) -> tuple[float, float]:
 def attend(p: AttentionProblem, numbers: Numbers, one: Cut, rows: Array) -> Exact:
     """Some rows of a sequence, every head."""
     count, group = len(one.k), p.heads_q // p.heads_kv
-    o = np.zeros((len(rows), p.heads_q, p.head_v))
+    o = np.zeros((len(rows), p.heads_q, p.head_dim_v))
     o_bound, lse = np.zeros_like(o), np.full((p.heads_q, len(rows)), -np.inf)
     lse_bound = np.zeros_like(lse)
     u_p, s_p = _weight_rounding(p)
@@ -325,7 +325,7 @@ def _unsound(share: Array, v: Array) -> Array:
 
 def _chosen_rows(p: AttentionProblem, rows: int, keys: int) -> Array:
     """Rows that are checked: all, or of a large problem some."""
-    cost = float(p.batch) * p.heads_q * rows * keys * (p.head_qk + 4.0 * p.head_v)
+    cost = float(p.batch) * p.heads_q * rows * keys * (p.head_dim + 4.0 * p.head_dim_v)
     return np.arange(rows)[sampled_rows(rows, cost, MOST_PRODUCTS, 4)]
 
 
@@ -338,11 +338,11 @@ def forward(problem: AttentionProblem, given: Given, numbers: Numbers) -> Iterat
 
 def _rows_of(p: AttentionProblem, array: Array, one: Cut, rows: Array) -> Array:
     """Rows of a sequence in a result of o's shape."""
-    return np.asarray(array[one.first_row + rows] if p.packed else array[one.number][rows])
+    return np.asarray(array[one.first_row + rows] if p.varlen else array[one.number][rows])
 
 
 def _lse_of(p: AttentionProblem, array: Array, one: Cut, rows: Array) -> Array:
-    return np.asarray(array[:, one.first_row + rows] if p.packed else array[one.number][:, rows])
+    return np.asarray(array[:, one.first_row + rows] if p.varlen else array[one.number][:, rows])
 
 
 def worst(checks: list[Check]) -> Check:
@@ -366,7 +366,7 @@ def judgement(problem: AttentionProblem, given: Given, numbers: Numbers) -> Call
                 lse_bound = 2 * lse_bound + extra
             else:
                 o = _rows_of(p, np.asarray(o), one, rows)
-                lse = None if not p.lse else _lse_of(p, np.asarray(lse), one, rows)
+                lse = None if not p.return_lse else _lse_of(p, np.asarray(lse), one, rows)
             checks.append(compare(o, exact.o, after_rounding(p.dtype_out, exact.o, bound), p.dtype_out))
             if lse is not None:
                 checks.append(compare(lse, exact.lse, after_rounding("fp32", exact.lse, lse_bound), "fp32"))
@@ -391,8 +391,8 @@ def merged(parts: Array, sums: Array) -> tuple[Array, Array]:
 def together(p: AttentionProblem, parts: Any, sums: Any, one: Cut, rows: Array) -> tuple[Array, Array]:
     """The parts of a sequence's rows put together: o of rows, heads, elements; lse of heads, rows."""
     wide, logs = _wide(parts), _wide(sums)
-    mine = wide[:, 0, one.first_row + rows] if p.packed else wide[:, one.number][:, rows]
-    log = logs[:, :, one.first_row + rows] if p.packed else logs[:, one.number][:, :, rows]
+    mine = wide[:, 0, one.first_row + rows] if p.varlen else wide[:, one.number][:, rows]
+    log = logs[:, :, one.first_row + rows] if p.varlen else logs[:, one.number][:, :, rows]
     value, lse = merged(mine, log.transpose(0, 2, 1))
     return value, lse.T
 
@@ -408,7 +408,7 @@ def judge_combine(problem: AttentionProblem, given: Given) -> Callable[[Given], 
         chosen = np.arange(rows)
         value, lse = together(p, parts, sums, one, chosen)
         size, _ = together(p, np.abs(parts), sums, one, chosen)
-        mine = sums[:, :, first : first + rows] if p.packed else sums[:, index][:, :, :rows]
+        mine = sums[:, :, first : first + rows] if p.varlen else sums[:, index][:, :, :rows]
         with np.errstate(all="ignore"):
             apart = np.max(np.where(np.isfinite(mine), np.abs(mine - lse[None]), 0.0), axis=0, initial=0.0)
         known.append((one, chosen, value, size, lse, apart))
@@ -416,12 +416,12 @@ def judge_combine(problem: AttentionProblem, given: Given) -> Callable[[Given], 
     def judge(made: Given) -> Check:
         checks = []
         for one, rows, value, size, lse, apart in known:
-            part = gamma(p.splits + 8) + (8 + 4 * apart.T[:, :, None]) * U32
+            part = gamma(p.num_splits + 8) + (8 + 4 * apart.T[:, :, None]) * U32
             bound = after_rounding(p.dtype_out, value, 2 * part * size)
             checks.append(compare(_rows_of(p, np.asarray(made["out"]), one, rows), value, bound, p.dtype_out))
-            if p.lse:
+            if p.return_lse:
                 near = np.where(np.isfinite(lse), np.abs(lse), 0.0)
-                limit = after_rounding("fp32", lse, gamma(p.splits + 8) + 8 * U32 * (1 + near + apart))
+                limit = after_rounding("fp32", lse, gamma(p.num_splits + 8) + 8 * U32 * (1 + near + apart))
                 checks.append(compare(_lse_of(p, np.asarray(made["lse"]), one, rows), lse, limit, "fp32"))
         return worst(checks)
 
@@ -436,7 +436,7 @@ def turned(problem: AttentionProblem, rows: Any, places: Array, cos: Any, sin: A
     value, bound = _wide(rows), np.zeros(np.asarray(rows).shape)
     if problem.rotary == "none":
         return value, bound
-    half = problem.rotary_size // 2
+    half = problem.rotary_dim // 2
     if problem.rotary == "half":
         a, b = slice(0, half), slice(half, 2 * half)
     else:
@@ -461,8 +461,8 @@ def judge_append(problem: AttentionProblem, given: Given) -> Callable[[Given], C
         touched = {name: np.zeros(_slots(p), bool) for name in "kv"}
         caches = {name: unvectorised(p, name, made[f"cache_{name}"]) for name in "kv"}
         for index in range(p.batch):
-            old = int(given["lengths"][index])
-            count = int(given["lengths_new"][index]) if p.lengths_q else p.rows
+            old = int(given["cache_seqlens"][index])
+            count = int(given["seqlens_new"][index]) if p.seqlens_q else p.seqlen_q
             places = old + np.arange(count)
             where = _places(p, given, index, places)
             for name in "kv":
@@ -471,7 +471,7 @@ def judge_append(problem: AttentionProblem, given: Given) -> Callable[[Given], C
                 bound = np.zeros_like(value)
                 if name == "k":
                     value, bound = turned(p, given["k"][index][:count], places, given.get("cos"), given.get("sin"))
-                if p.scales_kv != "none":
+                if p.kv_scales != "none":
                     scale = _scale_of(p, name, given, index, places)
                     value, bound = value / scale, bound / scale
                 if p.dtype_kv != p.dtype_q:  # over a scale, or 1
@@ -479,7 +479,7 @@ def judge_append(problem: AttentionProblem, given: Given) -> Callable[[Given], C
                 rounded = p.dtype_kv != p.dtype_q or (name == "k" and p.rotary != "none")
                 limit = after_rounding(kind, value, bound) if rounded else np.zeros(())
                 checks.append(compare(caches[name][where], value, limit, kind))
-            if p.turns_q:
+            if p.rotary_q:
                 value, bound = turned(p, given["q"][index][:count], places, given.get("cos"), given.get("sin"))
                 limit = after_rounding(p.dtype_q, value, bound)
                 checks.append(compare(np.asarray(made["q_out"])[index][:count], value, limit, p.dtype_q))
@@ -490,13 +490,13 @@ def judge_append(problem: AttentionProblem, given: Given) -> Callable[[Given], C
 
 
 def _slots(p: AttentionProblem) -> tuple[int, int]:
-    return (p.page_count, p.page_size) if p.pages != "none" else (p.batch, p.keys)
+    return (p.page_count, p.page_size) if p.pages != "none" else (p.batch, p.seqlen_k)
 
 
 def _places(p: AttentionProblem, given: Given, index: int, places: Array) -> tuple[Any, Any]:
     if p.pages == "none":
         return np.full(len(places), index), places
-    return np.asarray(given["page_table"])[index][places // p.page_size], places % p.page_size
+    return np.asarray(given["block_table"])[index][places // p.page_size], places % p.page_size
 
 
 def _untouched(name: str, cache: Array, touched: Array) -> Check:

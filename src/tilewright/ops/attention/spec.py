@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.errors import either
 from tilewright.ops.base import Violation
+from tilewright.renames import renamed_fields
 
 OP = "attention"
 FAMILIES = ("forward", "split", "combine", "append")
@@ -30,7 +31,7 @@ PAGES = ("none", "strided", "vectorised")
 LOOKUPS = ("none", "table", "indices")
 SCALES = ("none", "tensor", "head", "block")
 ROTARIES = ("none", "interleaved", "half")
-WORDS = {"family": FAMILIES, "mask": MASKS, "bias": BIASES, "pages": PAGES, "lookup": LOOKUPS, "scales": SCALES,
+WORDS = {"family": FAMILIES, "mask": MASKS, "bias": BIASES, "pages": PAGES, "page_lookup": LOOKUPS, "scales": SCALES,
          "rotary": ROTARIES}  # fmt: skip
 
 # The heads kernels are made for; those of a problem are rounded up to one of them.
@@ -42,6 +43,15 @@ _ALIASES = {"fwd": "forward", "fwd_splitkv": "split", "splitkv": "split", "fwd_s
             "batch_prefill": "forward"}  # fmt: skip
 
 
+# Words of kernels' names for what a signature has, and the fields that say so.
+SWITCHES = {"masked": "masked", "softcap": "softcap", "dropout": "dropout", "lse": "return_lse", "sink": "sink",
+             "packed": "varlen"}  # fmt: skip
+# Until version 0.2; JSON keeps them, and with it the digests of kernels.
+RENAMED = {"head_qk": "head_dim", "head_v": "head_dim_v", "lse": "return_lse", "packed": "varlen",
+           "lookup": "page_lookup"}  # fmt: skip
+
+
+@renamed_fields(RENAMED)
 @dataclass(frozen=True, slots=True)
 class AttentionSignature:
     """Kernels with equal signatures are interchangeable."""
@@ -50,19 +60,19 @@ class AttentionSignature:
     dtype_q: str
     dtype_kv: str
     dtype_out: str  # of a split kernel: fp32
-    head_qk: int = 128  # the largest heads the kernel holds, of HEADS
-    head_v: int = 128
+    head_dim: int = 128  # the largest heads the kernel holds, of HEADS
+    head_dim_v: int = 128
     mask: str = "none"
     bias: str = "none"
     dtype_aux: str = "fp32"  # of the bias tensor, or of rotary tables
     masked: bool = False  # a boolean mask
     softcap: bool = False
     dropout: bool = False
-    lse: bool = False
+    return_lse: bool = False
     sink: bool = False  # a learned logit a head
-    packed: bool = False  # rows (and keys, unless in pages) lie one sequence behind the other
+    varlen: bool = False  # rows (and keys, unless in pages) lie one sequence behind the other
     pages: str = "none"
-    lookup: str = "none"
+    page_lookup: str = "none"
     scales: str = "none"  # the finest of those of q, k and v
     rotary: str = "none"
 
@@ -72,9 +82,9 @@ class AttentionSignature:
         found = [] if self.mask == "none" else [self.mask]
         if self.bias != "none":
             found.append("alibi" if self.bias == "alibi" else f"bias_{self.dtype_aux}")
-        found += [one for one in ("masked", "softcap", "dropout", "lse", "sink", "packed") if getattr(self, one)]
+        found += [word for word, name in SWITCHES.items() if getattr(self, name)]
         if self.pages != "none":
-            found.append(f"pages_{self.pages}_{self.lookup}")
+            found.append(f"pages_{self.pages}_{self.page_lookup}")
         if self.scales != "none":
             found.append(f"scales_{self.scales}")
         if self.rotary != "none":
@@ -85,15 +95,15 @@ class AttentionSignature:
         types = self.dtype_q if self.dtype_kv == self.dtype_q else f"{self.dtype_q}_{self.dtype_kv}"
         if self.dtype_out != self.dtype_q:
             types += f"_to_{self.dtype_out}"
-        return "_".join((self.family, types, f"h{self.head_qk}x{self.head_v}", *self.features))
+        return "_".join((self.family, types, f"h{self.head_dim}x{self.head_dim_v}", *self.features))
 
 
 # What each family does not read has its default.
 _UNREAD: dict[str, tuple[str, ...]] = {
     "forward": ("rotary",),
-    "split": ("rotary", "lse"),
-    "combine": ("mask", "bias", "masked", "softcap", "dropout", "sink", "pages", "lookup", "scales", "rotary"),
-    "append": ("mask", "bias", "masked", "softcap", "dropout", "lse", "sink", "packed", "scales"),
+    "split": ("rotary", "return_lse"),
+    "combine": ("mask", "bias", "masked", "softcap", "dropout", "sink", "pages", "page_lookup", "scales", "rotary"),
+    "append": ("mask", "bias", "masked", "softcap", "dropout", "return_lse", "sink", "varlen", "scales"),
 }
 _PLAIN = AttentionSignature("forward", "fp32", "fp32", "fp32")
 
@@ -105,13 +115,13 @@ def settled(signature: AttentionSignature) -> AttentionSignature:
     if s.family == "split":
         changed["dtype_out"] = "fp32"
     if s.family == "combine":
-        changed |= {"dtype_q": "fp32", "dtype_kv": "fp32", "head_qk": s.head_v}
+        changed |= {"dtype_q": "fp32", "dtype_kv": "fp32", "head_dim": s.head_dim_v}
     if s.family == "append":
         changed["dtype_out"] = s.dtype_kv
     s = replace(s, **changed)  # type: ignore[arg-type]
     if s.bias != "tensor" and s.rotary == "none":
         s = replace(s, dtype_aux="fp32")
-    return s if s.pages != "none" else replace(s, lookup="none")
+    return s if s.pages != "none" else replace(s, page_lookup="none")
 
 
 def head_class(size: int) -> int:
@@ -158,5 +168,5 @@ def signature_violations(signature: AttentionSignature) -> Iterator[Violation]:
     aux = (s.dtype_q, "fp32") if s.dtype_q in FLOATS else ("fp32",)
     if s.bias == "tensor" and s.dtype_aux not in aux:
         yield Violation("dtype-bias", f"a bias of {s.dtype_aux} with queries of {s.dtype_q}", f"use {either(aux)}")
-    if (s.pages == "none") != (s.lookup == "none"):
-        yield Violation("page-lookup", f"pages {s.pages} with lookup {s.lookup}", "use both, or none")
+    if (s.pages == "none") != (s.page_lookup == "none"):
+        yield Violation("page-lookup", f"pages {s.pages} with lookup {s.page_lookup}", "use both, or none")

@@ -95,8 +95,8 @@ def splits_of(problem: AttentionProblem, arch: Arch) -> int:
     """Parts a forward problem is walked in on an arch; 1 of a stage."""
     if problem.family != "forward":
         return 1
-    if problem.splits:
-        return problem.splits
+    if problem.num_splits:
+        return problem.num_splits
     count = walked_parts(problem, arch)
     if count == 1 or not differ(problem):
         return count
@@ -120,25 +120,25 @@ def _met(problem: AttentionProblem, arch: str, pieces: float) -> float | None:
 def differ(problem: AttentionProblem) -> bool:
     """Whether sequences may have lengths of their own."""
     p = problem
-    return p.batch > 1 and (p.lengths_k or p.packed or p.lookup == "indices")
+    return p.batch > 1 and (p.seqlens_k or p.varlen or p.page_lookup == "indices")
 
 
 def walked_parts(problem: AttentionProblem, arch: Arch) -> int:
     """Of a problem whose parts are kernels' and the second stage's affair."""
     p = problem
-    if not arch.compute_units or not p.rows or not p.batch:
+    if not arch.compute_units or not p.seqlen_q or not p.batch:
         return 1
     return parts(_walk(p, arch), arch.name)
 
 
 def _walk(p: AttentionProblem, arch: Arch) -> Walk:
-    rows = p.rows * (p.heads_q // max(1, p.heads_kv))
-    small = max(p.head_qk, p.head_v) <= SMALL_HEAD
+    rows = p.seqlen_q * (p.heads_q // max(1, p.heads_kv))
+    small = max(p.head_dim, p.head_dim_v) <= SMALL_HEAD
     return Walk(
         blocks=p.batch * p.heads_kv * -(-rows // TILE_ROWS),
-        keys=p.keys,
+        keys=p.seqlen_k,
         key_bytes=_read_elements(p, arch) * DTYPES[p.dtype_kv].bytes,
-        result_bytes=4 * p.batch * p.rows * p.heads_q * p.head_v,
+        result_bytes=4 * p.batch * p.seqlen_q * p.heads_q * p.head_dim_v,
         places=arch.compute_units * (2 if small else 1),
     )
 
@@ -146,5 +146,5 @@ def _walk(p: AttentionProblem, arch: Arch) -> Walk:
 def _read_elements(p: AttentionProblem, arch: Arch) -> int:
     """Of a key and its value.  Values as wide as a latent lie in their keys: the latent pipeline reads them once."""
     two_bytes = DTYPES[p.dtype_q].bytes == DTYPES[p.dtype_kv].bytes == 2
-    latent = two_bytes and LATENT_V <= p.head_v <= p.head_qk and {"wgmma", "tma"} <= arch.features
-    return p.head_qk if latent else p.head_qk + p.head_v
+    latent = two_bytes and LATENT_V <= p.head_dim_v <= p.head_dim and {"wgmma", "tma"} <= arch.features
+    return p.head_dim if latent else p.head_dim + p.head_dim_v

@@ -21,9 +21,9 @@ BESIDE = (0.5, 2, 4)  # of the number in parts, were there no kernels that divid
 def counts(problem: AttentionProblem, arch: Arch) -> Sequence[int]:
     """Numbers of parts, the rule's (or the user's) first."""
     rule = splits_of(problem, arch)
-    if problem.family != "forward" or problem.splits or not arch.compute_units:
+    if problem.family != "forward" or problem.num_splits or not arch.compute_units:
         return (rule,)
-    most = max(1, min(MOST_SPLITS, problem.keys // (LEAST_TILES * TILE_KEYS)))
+    most = max(1, min(MOST_SPLITS, problem.seqlen_k // (LEAST_TILES * TILE_KEYS)))
     parts = rule if rule > 1 else walked_parts(problem, arch)
     others = sorted({1, parts, *(round(parts * one) for one in BESIDE)} - {0, rule})
     return (rule, *(one for one in others if one <= most))
@@ -39,7 +39,7 @@ def ways(problem: AttentionProblem, arch: Arch) -> Mapping[str, Sequence[Attenti
     rule, *others = counts(problem, arch)
     found = {_named(rule): stages(problem, rule)}
     for one in others:  # one part that nobody said is not one part that was asked for
-        found[_named(one)] = stages(replace(problem, splits=1) if one == 1 else problem, one)
+        found[_named(one)] = stages(replace(problem, num_splits=1) if one == 1 else problem, one)
     return found
 
 

@@ -9,6 +9,7 @@ from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import OP
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.numerics import Check
+from tilewright.renames import call_renamed
 from tilewright.runtime.bindings import Binding, BindingDefaults
 from tilewright.runtime.bindings.attention import calls, request, samples, stages
 from tilewright.runtime.bindings.attention.tables import wrong_table
@@ -33,31 +34,37 @@ class AttentionBinding(BindingDefaults):
         scale: Any = None,
         mask: Any = None,
         bias: Any = None,
-        alibi: Any = None,
+        attn_mask: Any = None,
+        alibi_slopes: Any = None,
         softcap: Any = None,
         sink: Any = None,
-        dropout: Any = 0.0,
+        sink_tokens: Any = None,
+        dropout_p: Any = 0.0,
         seed: Any = None,
-        lengths_q: Any = None,
-        lengths_k: Any = None,
-        starts_q: Any = None,
-        starts_k: Any = None,
-        longest_q: Any = None,
-        longest_k: Any = None,
-        page_table: Any = None,
+        seqlens_q: Any = None,
+        seqlens_k: Any = None,
+        cu_seqlens_q: Any = None,
+        cu_seqlens_k: Any = None,
+        max_seqlen_q: Any = None,
+        max_seqlen_k: Any = None,
+        block_table: Any = None,
         page_size: Any = None,
         kv_layout: Any = None,
         q_scale: Any = None,
         kv_scales: Any = None,
         scale_block: Any = None,
-        splits: Any = None,
+        num_splits: Any = None,
         layout: Any = "bshd",
         return_lse: bool = False,
         out: Any = None,
         out_dtype: Any = None,
+        **old: Any,
     ) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
-        given = {name: one for name, one in locals().items() if name not in ("self", "q", "k", "v")}
-        return calls.forward(q, k, v, **given)
+        if old:
+            bound: tuple[Operands, Sequence[Any], tuple[Any, ...]] = call_renamed(self.bind, calls.RENAMED, locals())
+            return bound
+        keywords = {name: value for name, value in locals().items() if name not in ("self", "q", "k", "v", "old")}
+        return calls.forward(q, k, v, **keywords)
 
     def request(self, views: Sequence[Any], attributes: tuple[Any, ...], target: str) -> Request:
         return request.build(views, attributes, target)

@@ -18,14 +18,14 @@ from tilewright.runtime.bindings.attention.operands import (
 )
 from tilewright.runtime.bindings.attention.request import Call, demand_legal, page_room, scales_given
 from tilewright.runtime.bindings.attention.stages import (
+    BLOCK_TABLE,
     CACHE_K,
+    CACHE_SEQLENS,
     CACHE_V,
     COS,
-    LENGTHS,
-    LENGTHS_NEW,
     Q_OUT,
+    SEQLENS_NEW,
     SIN,
-    TABLE,
     K,
     Lying,
     Q,
@@ -40,8 +40,9 @@ def build(call: Call) -> Request:
     a, said = call.a, call.problem
     k, v, cache_k, cache_v = (call.view(slot) for slot in (K, V, CACHE_K, CACHE_V))
     new = {name: rows_of(one, a.layout, False) for name, one in (("k", k), ("v", v))}
-    said |= {"family": "append", "batch": new["k"].batch, "rows": new["k"].rows, "heads_kv": new["k"].heads,
-             "head_qk": new["k"].size, "head_v": new["v"].size, "dtype_q": k.dtype, "dtype_kv": cache_k.dtype,
+    said |= {"family": "append", "batch": new["k"].batch, "seqlen_q": new["k"].rows,
+             "heads_kv": new["k"].heads,
+             "head_dim": new["k"].size, "head_dim_v": new["v"].size, "dtype_q": k.dtype, "dtype_kv": cache_k.dtype,
              "rotary": a.rotary, "heads_q": new["k"].heads}  # fmt: skip
     if new["k"].outer != new["v"].outer or new["k"].heads != new["v"].heads:
         message = f"v has shape {v.shape} and k {k.shape}: they differ in sequences, rows or heads"
@@ -57,15 +58,15 @@ def build(call: Call) -> Request:
         if (cache.heads, cache.size) != (mine.heads, mine.size):
             message = f"cache_{name} has {cache.heads} heads of {cache.size}, and {name} {mine.heads} of {mine.size}"
             raise bad("shape-cache", message, (cache.heads, cache.size), "give a cache for such heads")
-    table(call.view(LENGTHS), 1, (said["batch"],))
-    said["lengths_k"] = True
-    if call.views[LENGTHS_NEW] is not None:
-        table(call.view(LENGTHS_NEW), 1, (said["batch"],))
-        said["lengths_q"] = True
+    table(call.view(CACHE_SEQLENS), 1, (said["batch"],))
+    said["seqlens_k"] = True
+    if call.views[SEQLENS_NEW] is not None:
+        table(call.view(SEQLENS_NEW), 1, (said["batch"],))
+        said["seqlens_q"] = True
     call.lying |= {"new_k": new["k"].strides, "new_v": new["v"].strides}
     scales_given(call)
     _rotary(call)
-    if call.views[LENGTHS_NEW] is None and said["batch"]:
+    if call.views[SEQLENS_NEW] is None and said["batch"]:
         _demand_room(call)
     made = _turned_q(call, lie)
     said |= {f"{name}_strides": lies.strides for name, lies in lie.items()}
@@ -76,20 +77,20 @@ def build(call: Call) -> Request:
 
 def _caches(call: Call, cache_k: View, cache_v: View) -> dict[str, Rows]:
     a, said = call.a, call.problem
-    if call.views[TABLE] is None:
+    if call.views[BLOCK_TABLE] is None:
         lie = {name: rows_of(one, a.kv_layout or a.layout, False) for name, one in (("k", cache_k), ("v", cache_v))}
-        said["keys"] = lie["k"].rows
+        said["seqlen_k"] = lie["k"].rows
         if lie["k"].batch != said["batch"]:
             message = f"the cache has {lie['k'].batch} sequences and there are rows of {said['batch']}"
             raise bad("shape-batch", message, cache_k.shape, f"give a cache of {said['batch']} sequences")
     else:
-        given = table(call.view(TABLE), 2)
+        given = table(call.view(BLOCK_TABLE), 2)
         lie = {name: page_shape(one, name, a.kv_layout) for name, one in (("k", cache_k), ("v", cache_v))}
-        said |= {"pages": "vectorised" if a.kv_layout == "vectorised" else "strided", "lookup": "table",
+        said |= {"pages": "vectorised" if a.kv_layout == "vectorised" else "strided", "page_lookup": "table",
                  "page_count": lie["k"].batch, "page_size": lie["k"].rows}  # fmt: skip
-        said["keys"] = page_room(said, given.shape[1] * lie["k"].rows)
+        said["seqlen_k"] = page_room(said, given.shape[1] * lie["k"].rows)
         if given.shape[0] != said["batch"]:
-            message = f"page_table has {given.shape[0]} rows and there are {said['batch']} sequences"
+            message = f"block_table has {given.shape[0]} rows and there are {said['batch']} sequences"
             raise bad("table-shape", message, given.shape, f"give ({said['batch']}, pages of a sequence)")
         call.lying["table"] = given.strides[0] if given.shape[0] > 1 else max(1, given.shape[1])
     if lie["k"].outer != lie["v"].outer:
@@ -117,16 +118,16 @@ def _rotary(call: Call) -> None:
     if cos.dtype not in ("fp32", said["dtype_q"]):
         message = f"cos and sin hold {cos.dtype}, and k {said['dtype_q']}"
         raise bad("rotary-tables", message, cos.dtype, f"give {either(('fp32', said['dtype_q']))}")
-    said["rotary_size"], said["dtype_aux"] = 2 * cos.shape[1], cos.dtype
+    said["rotary_dim"], said["dtype_aux"] = 2 * cos.shape[1], cos.dtype
     call.lying["rotary"] = (cos.shape[0], cos.strides[0] if cos.shape[0] > 1 else max(1, cos.shape[1]))
 
 
 def _demand_room(call: Call) -> None:
     """All rows are new: what has no room for them has none whatever the tables say, which a GPU's are not asked."""
-    said, rows = call.problem, call.problem["rows"]
-    if rows > said["keys"]:
-        message = f"k has {rows} new rows, and the cache has room for {said['keys']} of a sequence"
-        raise bad("rows-fit", message, rows, "give a larger cache or fewer rows, or lengths_new")
+    said, rows = call.problem, call.problem["seqlen_q"]
+    if rows > said["seqlen_k"]:
+        message = f"k has {rows} new rows, and the cache has room for {said['seqlen_k']} of a sequence"
+        raise bad("rows-fit", message, rows, "give a larger cache or fewer rows, or seqlens_new")
     if call.a.rotary != "none" and rows > call.lying["rotary"][0]:
         message = f"k has {rows} new rows, and cos and sin {call.lying['rotary'][0]}"
         raise bad("rotary-tables", message, rows, "give a row for each place of a sequence")
@@ -137,10 +138,10 @@ def _turned_q(call: Call, lie: dict[str, Rows]) -> tuple[Result, ...]:
     if q is None:
         return ()
     rows = rows_of(q, call.a.layout, False)
-    if rows.outer != (said["batch"], said["rows"]) or rows.size != said["head_qk"] or q.dtype != said["dtype_q"]:
-        message = f"q is {q.dtype} of shape {q.shape}, and k {said['dtype_q']} of {said['rows']} new rows"
+    if rows.outer != (said["batch"], said["seqlen_q"]) or rows.size != said["head_dim"] or q.dtype != said["dtype_q"]:
+        message = f"q is {q.dtype} of shape {q.shape}, and k {said['dtype_q']} of {said['seqlen_q']} new rows"
         raise bad("shape-queries", message, q.shape, "give a query for each new key, with heads of its size and type")
-    said["heads_q"], said["turns_q"] = rows.heads, True
+    said["heads_q"], said["rotary_q"] = rows.heads, True
     demand_heads({"q": rows})
     lie["q"] = rows
     out = call.views[Q_OUT]

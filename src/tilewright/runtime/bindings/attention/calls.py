@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import ProblemError, shown
+from tilewright.renames import warn_renamed
 from tilewright.runtime.arrays import number_beside
 from tilewright.runtime.bindings.attention.operands import (
     LAYOUTS,
@@ -23,11 +24,20 @@ from tilewright.runtime.bindings.attention.stages import SLOTS
 from tilewright.runtime.calls import scalar
 from tilewright.runtime.requests import Operands
 
+# The keywords of `attention` and `append_kv` until version 0.2.
+RENAMED = {
+    "starts_q": "cu_seqlens_q", "starts_k": "cu_seqlens_k", "longest_q": "max_seqlen_q", "longest_k": "max_seqlen_k",
+    "lengths_q": "seqlens_q", "lengths_k": "seqlens_k", "page_table": "block_table", "alibi": "alibi_slopes",
+    "dropout": "dropout_p", "splits": "num_splits",
+}  # fmt: skip
+APPEND_RENAMED = {"lengths": "cache_seqlens", "lengths_new": "seqlens_new", "page_table": "block_table"}
+
 _NAMES = tuple(one.name for one in SLOTS)
 _ALIGNED = {True: "top_left", "top_left": "top_left", "bottom_right": "bottom_right"}
 _HALF = (1 << 32) - 1
 _NO_ARRAYS = (list, tuple, int, float, dict, set, str, bytes)
 PLAIN = (1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)  # the scalars of a call that gives none
+_OTHER = {"mask": "bias", "bias": "mask"}
 _MOST = 1e38  # scales and caps: they, and one over them, are numbers of fp32
 
 
@@ -72,31 +82,45 @@ def _window(causal: Any, window: Any) -> tuple[str, tuple[int, int]]:
     return align, (left, right)
 
 
-def sinks(sink: Any) -> tuple[int, Any]:
-    """First keys that stay visible, and logits: a number, an array, or both as a pair."""
-    if sink is None:
-        return 0, None
-    if isinstance(sink, tuple):
-        if len(sink) != 2:
-            raise bad("sink", f"sink is {shown(sink)}", shown(sink), "give (keys, logits)")
-        return whole_number("sink", sink[0]), sink[1]
-    if isinstance(sink, int) or getattr(sink, "shape", None) == ():
-        return whole_number("sink", sink), None
-    return 0, sink
+def sinks(sink: Any, sink_tokens: Any) -> tuple[Any, Any]:
+    """Logits, and how many first keys stay visible.  Until version 0.2 `sink` was either of them, or both as a pair."""
+    pair = isinstance(sink, tuple)
+    if sink is None or not (pair or isinstance(sink, int) or getattr(sink, "shape", None) == ()):
+        return sink, sink_tokens
+    if pair and len(sink) != 2:
+        raise bad("sink", f"sink is {shown(sink)}", shown(sink), "give logits; a number of first keys is sink_tokens")
+    if sink_tokens is not None:
+        raise bad("sink", "sink has a number of keys, and sink_tokens is given", shown(sink), "give sink=logits")
+    warn_renamed("attention", "a number of keys in sink", "sink_tokens", skip=("sinks", "forward", "bind", "attention"))
+    return (sink[1], sink[0]) if pair else (None, sink)
 
 
-def pages(page_table: Any) -> tuple[Any, Any, Any]:
+def mask_and_bias(mask: Any, bias: Any, attn_mask: Any) -> tuple[Any, Any]:
+    """`attn_mask` as PyTorch's scaled_dot_product_attention has it: truth values are a mask, numbers a bias."""
+    if attn_mask is None:
+        return mask, bias
+    if isinstance(attn_mask, _NO_ARRAYS):
+        raise not_an_array("attn_mask", attn_mask)
+    is_mask = str(getattr(attn_mask, "dtype", "")).rpartition(".")[2] == "bool"
+    taken, name = (mask, "mask") if is_mask else (bias, "bias")
+    if taken is not None:
+        message = f"attn_mask is a {name}, and {name} is given too"
+        raise bad("attn-mask", message, name, f"give one of the two; attn_mask may be a {_OTHER[name]} beside {name}")
+    return (attn_mask, bias) if is_mask else (mask, attn_mask)
+
+
+def pages(block_table: Any) -> tuple[Any, Any, Any]:
     """Page numbers, and where they are of all sequences one behind the other, the starts and last lengths."""
-    if isinstance(page_table, (tuple, list)):
-        if len(page_table) != 3:
-            message = f"page_table is {len(page_table)} arrays"
-            raise bad("page-lookup", message, len(page_table), "give a block table, or (indptr, indices, last)")
-        indptr, indices, last = page_table
+    if isinstance(block_table, (tuple, list)):
+        if len(block_table) != 3:
+            message = f"block_table is {len(block_table)} arrays"
+            raise bad("page-lookup", message, len(block_table), "give a block table, or (indptr, indices, last)")
+        indptr, indices, last = block_table
         for name, one in (("indptr", indptr), ("indices", indices), ("last", last)):
             if one is None:
-                raise bad("page-lookup", f"{name} of page_table is None", "None", "give (indptr, indices, last)")
+                raise bad("page-lookup", f"{name} of block_table is None", "None", "give (indptr, indices, last)")
         return indices, indptr, last
-    return page_table, None, None
+    return block_table, None, None
 
 
 def _halves(name: str, value: Any) -> tuple[float, float]:
@@ -107,16 +131,16 @@ def _halves(name: str, value: Any) -> tuple[float, float]:
     return float(number & _HALF), float(number >> 32 & _HALF)
 
 
-def _seed(dropout: float, seed: Any) -> tuple[Any, tuple[float, float, float, float]]:
+def _seed(dropout_p: float, seed: Any) -> tuple[Any, tuple[float, float, float, float]]:
     """An array of seed and offset, or the halves of both."""
     none = (0.0, 0.0, 0.0, 0.0)
-    if not dropout:
+    if not dropout_p:
         if seed is not None:
-            raise bad("seed", f"seed is {shown(seed)} and dropout is 0: nothing reads it", shown(seed),
-                      "leave seed out, or give dropout")  # fmt: skip
+            raise bad("seed", f"seed is {shown(seed)} and dropout_p is 0: nothing reads it", shown(seed),
+                      "leave seed out, or give dropout_p")  # fmt: skip
         return None, none
     if seed is None:
-        raise bad("seed", f"dropout is {shown(dropout)} and there is no seed", "None",
+        raise bad("seed", f"dropout_p is {shown(dropout_p)} and there is no seed", "None",
                   "give seed=, or (seed, offset): the same pair drops the same entries everywhere")  # fmt: skip
     if isinstance(seed, (tuple, list)):
         if len(seed) != 2:
@@ -127,7 +151,7 @@ def _seed(dropout: float, seed: Any) -> tuple[Any, tuple[float, float, float, fl
     return None, (*_halves("seed", seed), 0.0, 0.0)
 
 
-def scalars(scale: Any, softcap: Any, dropout: Any, seed: Any) -> tuple[Any, tuple[float, ...]]:
+def scalars(scale: Any, softcap: Any, dropout_p: Any, seed: Any) -> tuple[Any, tuple[float, ...]]:
     """An array of seed and offset where there is one, and the numbers of a call, in the order of its scalars."""
     if scale is None:
         scale = 1.0
@@ -139,9 +163,9 @@ def scalars(scale: Any, softcap: Any, dropout: Any, seed: Any) -> tuple[Any, tup
     else:
         remedy = "use a number over 0, from 1e-38 to below 1e38, or leave it out: 0 makes all scores 0"
         softcap = _in_range("softcap", softcap, 1 / _MOST, _MOST, remedy)
-    dropout = _in_range("dropout", dropout, 0.0, 1.0, "use 0 or more, and less than 1")
-    seeds, halves = _seed(dropout, seed)
-    return seeds, (scale, softcap, dropout, *halves)
+    dropout_p = _in_range("dropout_p", dropout_p, 0.0, 1.0, "use 0 or more, and less than 1")
+    seeds, halves = _seed(dropout_p, seed)
+    return seeds, (scale, softcap, dropout_p, *halves)
 
 
 def _in_range(name: str, value: Any, low: float, high: float, remedy: str) -> float:
@@ -152,43 +176,45 @@ def _in_range(name: str, value: Any, low: float, high: float, remedy: str) -> fl
     return number
 
 
-def _layouts(layout: Any, kv_layout: Any, page_table: Any) -> tuple[str, str]:
+def _layouts(layout: Any, kv_layout: Any, block_table: Any) -> tuple[str, str]:
     """How q lies, and how keys, values or their pages do."""
     layout = known_layout(layout, LAYOUTS)
     kv_layout = "" if kv_layout is None else kv_layout
-    if page_table is not None:
+    if block_table is not None:
         return layout, known_layout(kv_layout, PAGE_LAYOUTS)
     if isinstance(kv_layout, str) and kv_layout.lower() in PAGE_LAYOUTS:
-        message = f"kv_layout is {kv_layout!r}, which is how pages lie, and there is no page_table"
-        raise bad("layout-name", message, kv_layout, f"give page_table, or use {' or '.join(LAYOUTS)}")
+        message = f"kv_layout is {kv_layout!r}, which is how pages lie, and there is no block_table"
+        raise bad("layout-name", message, kv_layout, f"give block_table, or use {' or '.join(LAYOUTS)}")
     return layout, known_layout(layout if isinstance(kv_layout, str) and not kv_layout else kv_layout, LAYOUTS)
 
 
 def forward(q: Any, k: Any, v: Any, **given: Any) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
     """`tw.attention`'s call."""
-    layout, kv_layout = _layouts(given["layout"], given["kv_layout"], given["page_table"])
+    layout, kv_layout = _layouts(given["layout"], given["kv_layout"], given["block_table"])
     align, window = _window(given["causal"], given["window"])
-    sink_keys, sink = sinks(given["sink"])
-    if sink_keys and window[0] < 0:
-        raise bad("sink", f"sink is {sink_keys} and no window bounds keys on the left: nothing reads it", sink_keys,
-                  "leave sink out, or give window=(left, right)")  # fmt: skip
+    sink, first = sinks(given["sink"], given["sink_tokens"])
+    sink_tokens = 0 if first is None else whole_number("sink_tokens", first)
+    if sink_tokens and window[0] < 0:
+        message = f"sink_tokens is {sink_tokens} and no window bounds keys on the left: nothing reads it"
+        raise bad("sink", message, sink_tokens, "leave sink_tokens out, or give window=(left, right)")
+    mask, bias = mask_and_bias(given["mask"], given["bias"], given["attn_mask"])
     scale, softcap, dropout = (given[name] is not None for name in ("scale", "softcap", "seed"))
-    seed, numbers = scalars(given["scale"], given["softcap"], given["dropout"], given["seed"])
-    table, indptr, last = pages(given["page_table"])
+    seed, numbers = scalars(given["scale"], given["softcap"], given["dropout_p"], given["seed"])
+    table, indptr, last = pages(given["block_table"])
     k_scale, v_scale = scales(k, given["kv_scales"])
     operands = _placed(
-        q=q, k=k, v=v, mask=given["mask"], bias=given["bias"], alibi=given["alibi"], sink=sink,
-        starts_q=given["starts_q"], starts_k=given["starts_k"], lengths_q=given["lengths_q"],
-        lengths_k=given["lengths_k"], page_table=table, page_indptr=indptr, page_last=last,
+        q=q, k=k, v=v, mask=mask, bias=bias, alibi_slopes=given["alibi_slopes"], sink=sink,
+        cu_seqlens_q=given["cu_seqlens_q"], cu_seqlens_k=given["cu_seqlens_k"], seqlens_q=given["seqlens_q"],
+        seqlens_k=given["seqlens_k"], block_table=table, page_indptr=indptr, page_last=last,
         q_scale=scale_of("q_scale", given["q_scale"], q), k_scale=k_scale, v_scale=v_scale, seed=seed, out=given["out"],
     )  # fmt: skip
     attributes = Attributes(
-        family="forward", layout=layout, kv_layout=kv_layout, align=align, window=window, sink_keys=sink_keys,
+        family="forward", layout=layout, kv_layout=kv_layout, align=align, window=window, sink_tokens=sink_tokens,
         scaled=scale, softcap=softcap, dropout=dropout,
         page_size=_optional("page_size", given["page_size"]),
-        longest=(_longest("longest_q", given["longest_q"]), _longest("longest_k", given["longest_k"])),
-        scale_block=_optional("scale_block", given["scale_block"]), splits=_optional("splits", given["splits"]),
-        lse=switch("return_lse", given["return_lse"]), out_dtype=given["out_dtype"],
+        longest=(_longest("max_seqlen_q", given["max_seqlen_q"]), _longest("max_seqlen_k", given["max_seqlen_k"])),
+        scale_block=_optional("scale_block", given["scale_block"]), 
+        num_splits=_optional("num_splits", given["num_splits"]), return_lse=switch("return_lse", given["return_lse"]), out_dtype=given["out_dtype"],
     )  # fmt: skip
     return operands, numbers, tuple(attributes)
 
@@ -225,7 +251,7 @@ def scale_of(name: str, value: Any, beside: Any) -> Any:
 
 def append(cache_k: Any, cache_v: Any, k: Any, v: Any, **given: Any) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
     """`tw.append_kv`'s call."""
-    layout, kv_layout = _layouts(given["layout"], given["kv_layout"], given["page_table"])
+    layout, kv_layout = _layouts(given["layout"], given["kv_layout"], given["block_table"])
     rotary, cos, sin = given["rotary"], None, None
     kind = "none"
     if rotary is not None:
@@ -234,16 +260,16 @@ def append(cache_k: Any, cache_v: Any, k: Any, v: Any, **given: Any) -> tuple[Op
             raise bad("rotary", f"rotary is {shown(rotary)}", shown(rotary),
                       "give (cos, sin, 'interleaved') or (cos, sin, 'half')")  # fmt: skip
         cos, sin, kind = rotary
-    if isinstance(given["page_table"], (tuple, list)):
+    if isinstance(given["block_table"], (tuple, list)):
         raise bad(
-            "page-lookup", "append_kv finds pages by a block table", "indptr", "give page_table as (batch, pages)"
+            "page-lookup", "append_kv finds pages by a block table", "indptr", "give block_table as (batch, pages)"
         )
     if given["q"] is None and given["q_out"] is not None:
         raise bad("shape-queries", "q_out is given and q is not", "None", "give q too, or leave q_out out")
     k_scale, v_scale = scales(cache_k, given["kv_scales"])
     operands = _placed(
-        q=given["q"], k=k, v=v, lengths=given["lengths"], lengths_new=given["lengths_new"],
-        page_table=given["page_table"], cos=cos, sin=sin, k_scale=k_scale, v_scale=v_scale, cache_k=cache_k,
+        q=given["q"], k=k, v=v, cache_seqlens=given["cache_seqlens"], seqlens_new=given["seqlens_new"],
+        block_table=given["block_table"], cos=cos, sin=sin, k_scale=k_scale, v_scale=v_scale, cache_k=cache_k,
         cache_v=cache_v, q_out=given["q_out"],
     )  # fmt: skip
     attributes = Attributes(family="append", layout=layout, kv_layout=kv_layout, rotary=kind,

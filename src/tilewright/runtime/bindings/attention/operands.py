@@ -18,7 +18,8 @@ PAGE_LAYOUTS = ("linear", "heads_first", "vectorised")
 _ALIASES = {"vectorized": "vectorised", "nhd": "linear", "hnd": "heads_first", "": "linear", "bshd": "linear",
             "bhsd": "heads_first"}  # fmt: skip
 
-_FLOATS = ("q", "k", "v", "bias", "alibi", "sink", "q_scale", "k_scale", "v_scale", "cos", "sin", "out", "cache_k",
+_FLOATS = ("q", "k", "v", "bias", "alibi_slopes", "sink", "q_scale", "k_scale", "v_scale", "cos", "sin", "out",
+           "cache_k",
            "cache_v", "q_out")  # fmt: skip
 
 

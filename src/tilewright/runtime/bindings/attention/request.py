@@ -29,20 +29,20 @@ from tilewright.runtime.bindings.attention.operands import (
 from tilewright.runtime.bindings.attention.stages import (
     ALIBI,
     BIAS,
+    BLOCK_TABLE,
+    CU_SEQLENS_K,
+    CU_SEQLENS_Q,
     INDPTR,
     K_SCALE,
     LAST,
-    LENGTHS_K,
-    LENGTHS_Q,
     LSE,
     MASK,
     OUT,
     Q_SCALE,
     SEED,
+    SEQLENS_K,
+    SEQLENS_Q,
     SINK,
-    STARTS_K,
-    STARTS_Q,
-    TABLE,
     V_SCALE,
     K,
     Lying,
@@ -63,15 +63,15 @@ class Attributes(NamedTuple):
     kv_layout: str = ""
     align: str = "top_left"
     window: tuple[int, int] = (-1, -1)
-    sink_keys: int = 0
+    sink_tokens: int = 0
     scaled: bool = False
     softcap: bool = False
     dropout: bool = False
     page_size: int = 0
     longest: tuple[int, int] = (0, 0)  # rows and keys, of packed sequences or pages
     scale_block: int = 0
-    splits: int = 0
-    lse: bool = False
+    num_splits: int = 0
+    return_lse: bool = False
     out_dtype: Any = None
     rotary: str = "none"
 
@@ -127,7 +127,7 @@ def _forward(call: Call) -> Request:
     a = call.a
     q, k, v = (call.view(slot) for slot in (Q, K, V))
     _demand_dtypes(q, k, v)
-    packed = call.views[STARTS_Q] is not None
+    packed = call.views[CU_SEQLENS_Q] is not None
     rows = rows_of(q, a.layout, packed)
     lie = {"q": rows}
     _sequences(call, rows, packed)
@@ -139,20 +139,20 @@ def _forward(call: Call) -> Request:
     problem = AttentionProblem(**call.problem)
     call.lying["scaled"] = a.scaled
     out = call.views[OUT]
-    shape = _as_given((*rows.outer, problem.heads_q, problem.head_v), a.layout, packed)
+    shape = _as_given((*rows.outer, problem.heads_q, problem.head_dim_v), a.layout, packed)
     if out is not None:
         if out.shape != shape:
             message = f"out has shape {out.shape}, and the result has {shape}"
             raise bad("shape-out", message, out.shape, f"give shape {shape}")
         lie["o"] = rows_of(out, a.layout, packed)
     else:
-        lie["o"] = Rows.dense((*rows.outer, problem.heads_q, problem.head_v), a.layout)
+        lie["o"] = Rows.dense((*rows.outer, problem.heads_q, problem.head_dim_v), a.layout)
     strides: dict[str, Any] = {f"{name}_strides": one.strides for name, one in lie.items()}
     odd = q.place is not HOST and any(one.address % 16 for one in (q, k, v, out) if one is not None)
     problem = replace(problem, **strides, aligned=not odd)
     demand_legal(problem, call.target)
     made = [Result(OUT, shape, dense_strides(shape), problem.dtype_out)]
-    if a.lse:
+    if a.return_lse:
         made.append(Result(LSE, problem.lse_shape, dense_strides(problem.lse_shape), "fp32"))
     return _whole(problem, call.target, Lying(**call.lying), tuple(made))
 
@@ -172,61 +172,65 @@ def _sequences(call: Call, rows: Rows, packed: bool) -> None:
     """Batch, rows and the tables that cut them."""
     a, said = call.a, call.problem
     if packed:
-        starts = table(call.view(STARTS_Q), 1)
+        starts = table(call.view(CU_SEQLENS_Q), 1)
         said["batch"] = starts.shape[0] - 1
         if said["batch"] < 0:
-            raise bad("table-shape", "starts_q is empty", starts.shape, "give one start a sequence, and the end")
-        said["total_rows"], said["packed"] = rows.rows, True
-        said["rows"] = _longest(a.longest[0], rows.rows)
+            raise bad("table-shape", "cu_seqlens_q is empty", starts.shape, "give one start a sequence, and the end")
+        said["total_q"], said["varlen"] = rows.rows, True
+        said["seqlen_q"] = _longest(a.longest[0], rows.rows)
     else:
-        said["batch"], said["rows"] = rows.batch, rows.rows
-        _demand_no_longest("longest_q", a.longest[0], "starts_q")
-        if call.views[STARTS_K] is not None:
-            raise bad("starts-both", "starts_k is given and starts_q is not", "None", "give both, or none of them")
-    lengths = call.views[LENGTHS_Q]
+        said["batch"], said["seqlen_q"] = rows.batch, rows.rows
+        _demand_no_longest("max_seqlen_q", a.longest[0], "cu_seqlens_q")
+        if call.views[CU_SEQLENS_K] is not None:
+            raise bad(
+                "starts-both", "cu_seqlens_k is given and cu_seqlens_q is not", "None", "give both, or none of them"
+            )
+    lengths = call.views[SEQLENS_Q]
     if lengths is not None:
         table(lengths, 1, (said["batch"],))
-        said["lengths_q"] = True
+        said["seqlens_q"] = True
 
 
 def _keys(call: Call, lie: dict[str, Rows], packed: bool) -> None:
     a, said, k, v = call.a, call.problem, call.view(K), call.view(V)
     said["dtype_kv"] = k.dtype
-    if call.views[TABLE] is not None:
+    if call.views[BLOCK_TABLE] is not None:
         _pages(call, lie)
     elif a.page_size:
-        raise bad("page-size", f"page_size is {a.page_size}, and there is no page_table", a.page_size,
-                  "give page_table and keys in pages, or leave page_size out")  # fmt: skip
+        raise bad("page-size", f"page_size is {a.page_size}, and there is no block_table", a.page_size,
+                  "give block_table and keys in pages, or leave page_size out")  # fmt: skip
     elif packed:
-        if call.views[STARTS_K] is None:
-            remedy = "give starts_k, or keys in pages"
-            raise bad("starts-both", "starts_q is given and starts_k is not", "None", remedy)
-        table(call.view(STARTS_K), 1, (said["batch"] + 1,))
+        if call.views[CU_SEQLENS_K] is None:
+            remedy = "give cu_seqlens_k, or keys in pages"
+            raise bad("starts-both", "cu_seqlens_q is given and cu_seqlens_k is not", "None", remedy)
+        table(call.view(CU_SEQLENS_K), 1, (said["batch"] + 1,))
         lie["k"], lie["v"] = (rows_of(one, a.kv_layout or a.layout, True) for one in (k, v))
-        said["total_keys"] = lie["k"].rows
-        said["keys"] = _longest(a.longest[1], lie["k"].rows)
+        said["total_k"] = lie["k"].rows
+        said["seqlen_k"] = _longest(a.longest[1], lie["k"].rows)
     else:
         lie["k"], lie["v"] = (rows_of(one, a.kv_layout or a.layout, False) for one in (k, v))
-        said["keys"] = lie["k"].rows
-        _demand_no_longest("longest_k", a.longest[1], "starts_k, or pages")
+        said["seqlen_k"] = lie["k"].rows
+        _demand_no_longest("max_seqlen_k", a.longest[1], "cu_seqlens_k, or pages")
         if lie["k"].batch != said["batch"]:
             message = f"k has {lie['k'].batch} sequences and q {said['batch']}"
             raise bad("shape-batch", message, k.shape, f"give keys of {said['batch']} sequences")
     if lie["k"].outer != lie["v"].outer:
         message = f"v has shape {v.shape} and k {k.shape}: they differ in sequences or keys"
         raise bad("shape-values", message, v.shape, "give as many values as keys")
-    lengths = call.views[LENGTHS_K]
-    if lengths is not None and said.get("lookup") != "indices":
+    lengths = call.views[SEQLENS_K]
+    if lengths is not None and said.get("page_lookup") != "indices":
         table(lengths, 1, (said["batch"],))
-        said["lengths_k"] = True
+        said["seqlens_k"] = True
 
 
 def _pages(call: Call, lie: dict[str, Rows]) -> None:
     """Keys in pages: their layout, and how they are found."""
     a, said = call.a, call.problem
-    k, v, given = call.view(K), call.view(V), call.view(TABLE)
-    if call.views[STARTS_K] is not None:
-        raise bad("page-starts", "starts_k is given, and keys lie in pages", "starts_k", "leave starts_k out")
+    k, v, given = call.view(K), call.view(V), call.view(BLOCK_TABLE)
+    if call.views[CU_SEQLENS_K] is not None:
+        raise bad(
+            "page-starts", "cu_seqlens_k is given, and keys lie in pages", "cu_seqlens_k", "leave cu_seqlens_k out"
+        )
     lie["k"], lie["v"] = (page_shape(one, name, a.kv_layout) for name, one in (("k", k), ("v", v)))
     said["pages"] = "vectorised" if a.kv_layout == "vectorised" else "strided"
     said["page_count"], said["page_size"] = lie["k"].batch, lie["k"].rows
@@ -238,22 +242,22 @@ def _pages(call: Call, lie: dict[str, Rows]) -> None:
         table(call.view(INDPTR), 1, (said["batch"] + 1,))
         table(call.view(LAST), 1, (said["batch"],))
         room = given.shape[0] * said["page_size"]
-        said["lookup"], said["keys"] = "indices", page_room(said, _longest(a.longest[1], room))
+        said["page_lookup"], said["seqlen_k"] = "indices", page_room(said, _longest(a.longest[1], room))
         call.lying["table"] = given.shape[0]
-        if call.views[LENGTHS_K] is not None:
-            remedy = "leave lengths_k out, or give a block table"
-            raise bad("page-lengths", "lengths_k is given, and last page lengths say the same", "lengths_k", remedy)
+        if call.views[SEQLENS_K] is not None:
+            remedy = "leave seqlens_k out, or give a block table"
+            raise bad("page-lengths", "seqlens_k is given, and last page lengths say the same", "seqlens_k", remedy)
         return
     table(given, 2)
     if given.shape[0] != said["batch"]:
-        message = f"page_table has {given.shape[0]} rows and there are {said['batch']} sequences"
+        message = f"block_table has {given.shape[0]} rows and there are {said['batch']} sequences"
         raise bad("table-shape", message, given.shape, f"give ({said['batch']}, pages of a sequence)")
-    if call.views[LENGTHS_K] is None:
+    if call.views[SEQLENS_K] is None:
         raise bad(
-            "page-lengths", "page_table is given without lengths_k", "None", "say how many keys each sequence has"
+            "page-lengths", "block_table is given without seqlens_k", "None", "say how many keys each sequence has"
         )
-    said["lookup"] = "table"
-    said["keys"] = page_room(said, _longest(a.longest[1], given.shape[1] * said["page_size"]))
+    said["page_lookup"] = "table"
+    said["seqlen_k"] = page_room(said, _longest(a.longest[1], given.shape[1] * said["page_size"]))
     call.lying["table"] = given.strides[0] if given.shape[0] > 1 else max(1, given.shape[1])
 
 
@@ -289,11 +293,11 @@ def _heads(lie: dict[str, Rows]) -> None:
 
 def _tables_given(call: Call) -> None:
     """Tables that no part of the call reads are a mistake."""
-    for slot, needs in ((INDPTR, TABLE), (LAST, TABLE)):
+    for slot, needs in ((INDPTR, BLOCK_TABLE), (LAST, BLOCK_TABLE)):
         if call.views[slot] is not None and call.views[needs] is None:
             name = stages.SLOTS[slot].name
             raise bad(
-                "page-lookup", f"{name} is given without page indices", name, "give page_table=(indptr, indices, last)"
+                "page-lookup", f"{name} is given without page indices", name, "give block_table=(indptr, indices, last)"
             )
 
 
@@ -305,33 +309,33 @@ def _shape_words(call: Call, lie: dict[str, Rows]) -> dict[str, Any]:
         message = f"out holds {out.dtype}, but out_dtype asks for {wanted}"
         raise bad("out-dtype", message, out.dtype, "give one of the two, or make them agree")
     return {
-        "heads_q": lie["q"].heads, "heads_kv": lie["k"].heads, "head_qk": lie["q"].size, "head_v": lie["v"].size,
+        "heads_q": lie["q"].heads, "heads_kv": lie["k"].heads, "head_dim": lie["q"].size, "head_dim_v": lie["v"].size,
         "dtype_q": q.dtype, "dtype_out": out.dtype if out is not None else wanted or default_output(q.dtype),
-        "align": a.align, "window_left": a.window[0], "window_right": a.window[1], "sink_keys": a.sink_keys,
-        "softcap": a.softcap, "dropout": a.dropout, "lse": a.lse, "splits": a.splits,
+        "align": a.align, "window_left": a.window[0], "window_right": a.window[1], "sink_tokens": a.sink_tokens,
+        "softcap": a.softcap, "dropout": a.dropout, "return_lse": a.return_lse, "num_splits": a.num_splits,
     }  # fmt: skip
 
 
 def _scores(call: Call) -> None:
     """Mask, bias, slopes, sinks and scales: what changes scores."""
     said, lying = call.problem, call.lying
-    full = (said["batch"], said["heads_q"], said["rows"], said["keys"])
+    full = (said["batch"], said["heads_q"], said["seqlen_q"], said["seqlen_k"])
     most = (*full[:2], *(given or size for given, size in zip(call.a.longest, full[2:], strict=True)))
-    mask, bias, alibi, sink = (call.views[slot] for slot in (MASK, BIAS, ALIBI, SINK))
+    mask, bias, slopes, sink = (call.views[slot] for slot in (MASK, BIAS, ALIBI, SINK))
     if mask is not None:
         if mask.dtype not in ("bool", "uint8"):
             message = f"mask holds {mask.dtype}, and a mask says True where a key is seen"
             raise bad("mask-dtype", message, mask.dtype, "give bool, or what is added to scores as bias=")
         said["mask_shape"], lying["mask"] = broadcast(mask, full, most)
-    if bias is not None and alibi is not None:
-        raise bad("bias-alibi", "bias and alibi are both given", "alibi", "add the slopes to the bias")
+    if bias is not None and slopes is not None:
+        raise bad("bias-alibi", "bias and alibi_slopes are both given", "alibi_slopes", "add the slopes to the bias")
     if bias is not None:
         if bias.dtype not in FLOATS:
             raise bad("bias-dtype", f"bias holds {bias.dtype}", bias.dtype, "give fp32 or the type of q; bool as mask=")
         said["bias"], said["dtype_aux"] = "tensor", bias.dtype
         said["bias_shape"], lying["bias"] = broadcast(bias, full, most)
-    if alibi is not None:
-        said["bias"], lying["alibi"] = "alibi", _slopes(alibi, full)
+    if slopes is not None:
+        said["bias"], lying["alibi"] = "alibi", _slopes(slopes, full)
     if sink is not None:
         _vector(sink, said["heads_q"], "one logit a query head")
         said["sink"] = True
@@ -352,12 +356,12 @@ def scales_given(call: Call) -> None:
         one = call.views[slot]
         if one is None:
             continue
-        heads, rows = ("heads_q", "rows") if name == "q" else ("heads_kv", "keys")
-        loose = said.get("packed") or (rows == "keys" and said.get("pages") and said.get("family") != "append")
+        heads, rows = ("heads_q", "seqlen_q") if name == "q" else ("heads_kv", "seqlen_k")
+        loose = said.get("varlen") or (rows == "seqlen_k" and said.get("pages") and said.get("family") != "append")
         at = 0 if name == "q" else 1
-        bound = ("longest_q", "longest_k")[at] if loose and not call.a.longest[at] else ""
+        bound = ("max_seqlen_q", "max_seqlen_k")[at] if loose and not call.a.longest[at] else ""
         kind, strides = scale_strides(one, said["batch"], said[heads], said[rows], block, bound)
-        field = "scales_q" if name == "q" else "scales_kv"
+        field = "q_scale" if name == "q" else "kv_scales"
         said[field] = max(said.get(field, "none"), kind, key=SCALES.index)
         call.lying.setdefault("scales", {})[name] = strides
         apart = apart or len(one.shape) == 3
@@ -380,7 +384,7 @@ def _vector(view: View, size: int, what: str) -> None:
 
 def _slopes(view: View, full: Sizes) -> tuple[int, int]:
     if view.dtype != "fp32" or view.shape not in ((full[1],), full[:2]):
-        message = f"alibi is {view.dtype} of shape {view.shape}"
+        message = f"alibi_slopes is {view.dtype} of shape {view.shape}"
         raise bad("alibi-shape", message, view.shape, f"give slopes of fp32, ({full[1]},) or ({full[0]}, {full[1]})")
     return (0, view.strides[0]) if len(view.shape) == 1 else (view.strides[0], view.strides[1])
 

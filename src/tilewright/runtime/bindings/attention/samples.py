@@ -25,7 +25,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Generator = np.random.Generator
 NAMES = [one.name for one in SLOTS]
 SOFTCAP, DROPOUT = 5.0, 0.2
-_APPENDED = {"lengths_k": "lengths", "lengths_q": "lengths_new"}  # the names of append's tables
+_APPENDED = {"seqlens_k": "cache_seqlens", "seqlens_q": "seqlens_new"}  # the names of append's tables
 
 
 def _random(generator: Generator, shape: Sizes, dtype: str) -> Array:
@@ -46,12 +46,12 @@ def _laid(values: Array, strides: Sizes) -> Array:
 def _strides_of(p: AttentionProblem, name: str) -> Sizes:
     """Of the array a call takes: packed rows have no dimension of sequences."""
     batch, row, head = getattr(p, f"{name}_strides")
-    packed = p.packed and (name in "qo" or p.pages == "none") and p.family != "append"
+    packed = p.varlen and (name in "qo" or p.pages == "none") and p.family != "append"
     return (row, head, 1) if packed else (batch, row, head, 1)
 
 
 def _shape_of(p: AttentionProblem, name: str) -> Sizes:
-    packed = p.packed and (name in "qo" or p.pages == "none") and p.family != "append"
+    packed = p.varlen and (name in "qo" or p.pages == "none") and p.family != "append"
     return p.shape(name)[1:] if packed else p.shape(name)
 
 
@@ -81,23 +81,23 @@ def _lengths(generator: Generator, count: int, most: int) -> Array:
 
 def _tables(p: AttentionProblem, generator: Generator) -> dict[str, Array]:
     found: dict[str, Array] = {}
-    if p.packed and p.family != "append":
-        found["starts_q"] = _starts(generator, p.total_rows, p.batch, p.rows)
+    if p.varlen and p.family != "append":
+        found["cu_seqlens_q"] = _starts(generator, p.total_q, p.batch, p.seqlen_q)
         if p.pages == "none":
-            found["starts_k"] = _starts(generator, p.total_keys, p.batch, p.keys)
-    if p.lengths_q:
-        room = np.diff(found["starts_q"]) if "starts_q" in found else np.full(p.batch, p.rows)
-        found["lengths_q"] = np.minimum(_lengths(generator, p.batch, p.rows), room).astype(np.int32)
-    keys = _lengths(generator, p.batch, p.keys)
+            found["cu_seqlens_k"] = _starts(generator, p.total_k, p.batch, p.seqlen_k)
+    if p.seqlens_q:
+        room = np.diff(found["cu_seqlens_q"]) if "cu_seqlens_q" in found else np.full(p.batch, p.seqlen_q)
+        found["seqlens_q"] = np.minimum(_lengths(generator, p.batch, p.seqlen_q), room).astype(np.int32)
+    keys = _lengths(generator, p.batch, p.seqlen_k)
     if p.family == "append":
-        keys = generator.integers(0, max(0, p.keys - p.rows), p.batch, np.int32, endpoint=True)
-    elif p.lookup == "table" and not p.lengths_k:
-        keys = np.full(p.batch, p.keys, np.int32)  # where no table says how many, a kernel reads them all
-    if p.lengths_k or p.family == "append":
-        room = np.diff(found["starts_k"]) if "starts_k" in found else np.full(p.batch, p.keys)
-        found["lengths_k"] = np.minimum(keys, room).astype(np.int32)
+        keys = generator.integers(0, max(0, p.seqlen_k - p.seqlen_q), p.batch, np.int32, endpoint=True)
+    elif p.page_lookup == "table" and not p.seqlens_k:
+        keys = np.full(p.batch, p.seqlen_k, np.int32)  # where no table says how many, a kernel reads them all
+    if p.seqlens_k or p.family == "append":
+        room = np.diff(found["cu_seqlens_k"]) if "cu_seqlens_k" in found else np.full(p.batch, p.seqlen_k)
+        found["seqlens_k"] = np.minimum(keys, room).astype(np.int32)
     if p.pages != "none":
-        found |= _page_tables(p, generator, keys + (p.rows if p.family == "append" else 0))
+        found |= _page_tables(p, generator, keys + (p.seqlen_q if p.family == "append" else 0))
     return found
 
 
@@ -109,22 +109,22 @@ def _page_tables(p: AttentionProblem, generator: Generator, keys: Array) -> dict
         pages = generator.permutation(p.page_count)[:total]
     else:
         pages = generator.integers(0, max(1, p.page_count), total)
-        old = (keys - p.rows) // p.page_size if p.family == "append" else used
+        old = (keys - p.seqlen_q) // p.page_size if p.family == "append" else used
         written = np.concatenate([np.arange(count) >= first for count, first in zip(used, old, strict=True)])
         if p.page_count >= written.sum():
             pages[written] = generator.permutation(p.page_count)[: written.sum()]
-    if p.lookup == "indices":
+    if p.page_lookup == "indices":
         last = np.where(used > 0, keys - (used - 1) * p.page_size, 0)
         indptr = np.concatenate([[0], np.cumsum(used)])
         table = np.concatenate([pages, [-1]]) if total == 0 else pages
-        return {"page_table": table.astype(np.int32), "page_indptr": indptr.astype(np.int32),
+        return {"block_table": table.astype(np.int32), "page_indptr": indptr.astype(np.int32),
                 "page_last": last.astype(np.int32)}  # fmt: skip
     table = np.full((p.batch, max(1, p.sequence_pages)), -1, np.int32)
     at = 0
     for index, count in enumerate(used):
         table[index, :count] = pages[at : at + count]
         at += count
-    return {"page_table": table}
+    return {"block_table": table}
 
 
 def _vectorised(p: AttentionProblem, name: str, pages: Array) -> Array:
@@ -139,20 +139,20 @@ def _vectorised(p: AttentionProblem, name: str, pages: Array) -> Array:
 def _keys(p: AttentionProblem, name: str, generator: Generator, tables: dict[str, Array]) -> Array:
     """Keys or values; NaN where no kernel may look."""
     values = _random(generator, _shape_of(p, name), p.dtype_kv)
-    unused = np.zeros(values.shape[:2] if p.pages != "none" or not p.packed else values.shape[:1], bool)
+    unused = np.zeros(values.shape[:2] if p.pages != "none" or not p.varlen else values.shape[:1], bool)
     if p.pages != "none":
         unused[...] = True
         for index in range(p.batch):
             keys = reference._lengths(p, tables, index)[3]
             places = np.arange(keys)
-            first = int(tables["page_indptr"][index]) if p.lookup == "indices" else 0
-            row = tables["page_table"] if p.lookup == "indices" else tables["page_table"][index]
+            first = int(tables["page_indptr"][index]) if p.page_lookup == "indices" else 0
+            row = tables["block_table"] if p.page_lookup == "indices" else tables["block_table"][index]
             unused[row[first + places // p.page_size], places % p.page_size] = False
-    elif p.lengths_k:
+    elif p.seqlens_k:
         for index in range(p.batch):
             _, _, first, keys = reference._lengths(p, tables, index)
-            if p.packed:
-                unused[first + keys : int(tables["starts_k"][index + 1])] = True
+            if p.varlen:
+                unused[first + keys : int(tables["cu_seqlens_k"][index + 1])] = True
             else:
                 unused[index, keys:] = True
     poison_rows = np.full(1, np.nan, np.float32).astype(values.dtype)[0]
@@ -172,7 +172,7 @@ def _forward_operands(p: AttentionProblem, generator: Generator) -> dict[str, An
     if p.bias == "tensor":
         made["bias"] = _random(generator, p.bias_shape, p.dtype_aux)
     if p.bias == "alibi":
-        made["alibi"] = (2.0 ** (-8.0 * np.arange(1, p.heads_q + 1) / p.heads_q)).astype(np.float32)
+        made["alibi_slopes"] = (2.0 ** (-8.0 * np.arange(1, p.heads_q + 1) / p.heads_q)).astype(np.float32)
     if p.sink:
         made["sink"] = _random(generator, (p.heads_q,), "fp32")
     return made | _scales(p, generator)
@@ -180,7 +180,7 @@ def _forward_operands(p: AttentionProblem, generator: Generator) -> dict[str, An
 
 def _scales(p: AttentionProblem, generator: Generator) -> dict[str, Any]:
     made = {}
-    for name, kind in (("q", p.scales_q), ("k", p.scales_kv), ("v", p.scales_kv)):
+    for name, kind in (("q", p.q_scale), ("k", p.kv_scales), ("v", p.kv_scales)):
         if kind != "none":
             shape = stages.scale_shape(p, name)
             made[f"{name}_scale"] = np.exp(0.5 * generator.standard_normal(shape)).astype(np.float32)
@@ -189,13 +189,13 @@ def _scales(p: AttentionProblem, generator: Generator) -> dict[str, Any]:
 
 def _append_operands(p: AttentionProblem, generator: Generator) -> dict[str, Any]:
     made: dict[str, Any] = {_APPENDED.get(name, name): one for name, one in _tables(p, generator).items()}
-    made["k"] = _random(generator, (p.batch, p.rows, p.heads_kv, p.head_qk), p.dtype_q)
-    made["v"] = _random(generator, (p.batch, p.rows, p.heads_kv, p.head_v), p.dtype_q)
-    if p.turns_q:
+    made["k"] = _random(generator, (p.batch, p.seqlen_q, p.heads_kv, p.head_dim), p.dtype_q)
+    made["v"] = _random(generator, (p.batch, p.seqlen_q, p.heads_kv, p.head_dim_v), p.dtype_q)
+    if p.rotary_q:
         made["q"] = _laid(_random(generator, p.shape("q"), p.dtype_q), _strides_of(p, "q"))
         made["q_out"] = _poisoned(p, "o", p.dtype_q)
     if p.rotary != "none":
-        angle = np.outer(np.arange(p.keys), 10000.0 ** (-np.arange(p.rotary_size // 2) / max(1, p.rotary_size // 2)))
+        angle = np.outer(np.arange(p.seqlen_k), 10000.0 ** (-np.arange(p.rotary_dim // 2) / max(1, p.rotary_dim // 2)))
         kind = numpy_dtype(p.dtype_aux)
         made["cos"], made["sin"] = np.cos(angle).astype(kind), np.sin(angle).astype(kind)
     for name in "kv":
@@ -222,7 +222,7 @@ def _results(p: AttentionProblem) -> dict[str, Any]:
             zip(("parts", "part_lse"), (np.empty(one, np.float32) for one in stages.part_shapes(p)), strict=True)
         )
     else:
-        made = {"lse": np.empty(p.lse_shape, np.float32)} if p.lse else {}
+        made = {"lse": np.empty(p.lse_shape, np.float32)} if p.return_lse else {}
         made["out"] = _poisoned(p, "o", p.dtype_out)
     for one in made.values():
         poison(one)
@@ -246,7 +246,7 @@ def sample(problem: AttentionProblem, seed: int = 0, exact: bool = False) -> Sam
     operands = tuple(made.get(name) for name in NAMES)
     chosen = seed * 2654435761 % (1 << 32)
     scalars = (
-        p.head_qk**-0.5,
+        p.head_dim**-0.5,
         SOFTCAP if p.softcap else 0.0,
         DROPOUT if p.dropout else 0.0,
         float(chosen),

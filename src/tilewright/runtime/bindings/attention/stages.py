@@ -18,16 +18,18 @@ SLOTS = (
     Slot("v", optional=True),
     Slot("mask", optional=True),
     Slot("bias", optional=True),
-    Slot("alibi", optional=True),
+    Slot("alibi_slopes", optional=True),
     Slot("sink", optional=True),
-    Slot("starts_q", optional=True, elements="int32", holds=f"{_STARTS} to the rows of q, no sequence over longest_q"),
-    Slot("starts_k", optional=True, elements="int32", holds=f"{_STARTS} to the rows of k, no sequence over longest_k"),
-    Slot("lengths_q", optional=True, elements="int32", holds="0 to the rows a sequence of q has room for"),
-    Slot("lengths_k", optional=True, elements="int32", holds="0 to the keys a sequence has room for"),
-    Slot("lengths", optional=True, elements="int32",
+    Slot("cu_seqlens_q", optional=True, elements="int32",
+         holds=f"{_STARTS} to the rows of q, no sequence over max_seqlen_q"),
+    Slot("cu_seqlens_k", optional=True, elements="int32",
+         holds=f"{_STARTS} to the rows of k, no sequence over max_seqlen_k"),
+    Slot("seqlens_q", optional=True, elements="int32", holds="0 to the rows a sequence of q has room for"),
+    Slot("seqlens_k", optional=True, elements="int32", holds="0 to the keys a sequence has room for"),
+    Slot("cache_seqlens", optional=True, elements="int32",
          holds="0 to what leaves room for the new rows, in the cache and in rotary tables"),
-    Slot("lengths_new", optional=True, elements="int32", holds="0 to the rows that are given"),
-    Slot("page_table", optional=True, elements="int32",
+    Slot("seqlens_new", optional=True, elements="int32", holds="0 to the rows that are given"),
+    Slot("block_table", optional=True, elements="int32",
          holds="numbers of pages there are, from 0; of new rows no two in one slot"),
     Slot("page_indptr", optional=True, elements="int32", holds=f"{_STARTS} to the number of page indices"),
     Slot("page_last", optional=True, elements="int32", holds="1 to the slots of a page"),
@@ -48,8 +50,9 @@ SLOTS = (
     Slot("q_out", written=True, optional=True, twin="q"),
 )  # fmt: skip
 (
-    Q, K, V, MASK, BIAS, ALIBI, SINK, STARTS_Q, STARTS_K, LENGTHS_Q, LENGTHS_K, LENGTHS, LENGTHS_NEW, TABLE, INDPTR,
-    LAST, Q_SCALE, K_SCALE, V_SCALE, SEED, COS, SIN, GIVEN_PARTS, GIVEN_LSE, OUT, LSE, PARTS, PART_LSE, CACHE_K,
+    Q, K, V, MASK, BIAS, ALIBI, SINK, CU_SEQLENS_Q, CU_SEQLENS_K, SEQLENS_Q, SEQLENS_K, CACHE_SEQLENS, SEQLENS_NEW,
+    BLOCK_TABLE, INDPTR, LAST, Q_SCALE, K_SCALE, V_SCALE, SEED, COS, SIN, GIVEN_PARTS, GIVEN_LSE, OUT, LSE, PARTS,
+    PART_LSE, CACHE_K,
     CACHE_V, Q_OUT,
 ) = range(len(SLOTS))  # fmt: skip
 
@@ -92,20 +95,20 @@ def repeated(shape: Sizes) -> Sizes:
 
 def scale_shape(problem: AttentionProblem, name: str) -> Sizes:
     """The shape of an operand's scales: sequences, heads, blocks."""
-    kind = problem.scales_q if name == "q" else problem.scales_kv
+    kind = problem.q_scale if name == "q" else problem.kv_scales
     heads = problem.heads_q if name == "q" else problem.heads_kv
     if kind == "tensor":
         return (1, 1, 1)
     if kind == "head":
         return (1, heads, 1)
-    rows = problem.rows if name == "q" else problem.keys
+    rows = problem.seqlen_q if name == "q" else problem.seqlen_k
     return (problem.batch, heads, max(1, -(-rows // max(1, problem.scale_block))))
 
 
 def part_shapes(problem: AttentionProblem) -> tuple[Sizes, Sizes]:
     """Of the parts and their lse, as the stages hand them on."""
     p = problem
-    return (p.splits, *p.shape("o")[:3], p.head_v), (p.splits, *p.lse_shape)
+    return (p.num_splits, *p.shape("o")[:3], p.head_dim_v), (p.num_splits, *p.lse_shape)
 
 
 def _pointers(kind: Any, slots: Mapping[str, int]) -> list[Pointer]:
@@ -121,24 +124,24 @@ def _pointers(kind: Any, slots: Mapping[str, int]) -> list[Pointer]:
 
 def _lse_strides(problem: AttentionProblem) -> tuple[int, int]:
     p = problem
-    return (0, max(1, p.total_rows)) if p.packed else (max(1, p.heads_q * p.rows), max(1, p.rows))
+    return (0, max(1, p.total_q)) if p.varlen else (max(1, p.heads_q * p.seqlen_q), max(1, p.seqlen_q))
 
 
 def _tables(problem: AttentionProblem) -> dict[str, int]:
     """The tables a problem has, by the field that leads there."""
     p = problem
-    found = {"starts_q": STARTS_Q} if p.packed else {}
-    if p.lengths_q:
-        found["lengths_q"] = LENGTHS_Q
+    found = {"starts_q": CU_SEQLENS_Q} if p.varlen else {}
+    if p.seqlens_q:
+        found["lengths_q"] = SEQLENS_Q
     if p.family == "combine":
         return found
-    if p.packed and p.pages == "none":
-        found["starts_k"] = STARTS_K
-    if p.lengths_k:
-        found["lengths_k"] = LENGTHS_K
+    if p.varlen and p.pages == "none":
+        found["starts_k"] = CU_SEQLENS_K
+    if p.seqlens_k:
+        found["lengths_k"] = SEQLENS_K
     if p.pages != "none":
-        found["pages.table"] = TABLE
-    if p.lookup == "indices":
+        found["pages.table"] = BLOCK_TABLE
+    if p.page_lookup == "indices":
         found |= {"pages.indptr": INDPTR, "pages.last": LAST}
     return found
 
@@ -147,7 +150,7 @@ def _page_args(args: Any, problem: AttentionProblem, lying: Lying) -> None:
     if problem.pages == "none":
         return
     args.pages.size, args.pages.count = problem.page_size, problem.page_count
-    entries = problem.sequence_pages * (problem.batch if problem.lookup == "indices" else 1)
+    entries = problem.sequence_pages * (problem.batch if problem.page_lookup == "indices" else 1)
     args.pages.stride = lying.table or entries
 
 
@@ -155,10 +158,10 @@ def forward(problem: AttentionProblem, lying: Lying | None = None, between: bool
     """The kernel of a forward problem, or of the parts of one; `between`: parts go into the workspace."""
     p, lying = problem, lying or Lying()
     args = AttentionArgs(
-        batch=p.batch, heads_q=p.heads_q, heads_kv=p.heads_kv, rows=p.rows, keys=p.keys, head_qk=p.head_qk,
-        head_v=p.head_v, total_rows=p.total_rows, total_keys=p.total_keys, window_left=p.window_left,
-        window_right=p.window_right, bottom_right=int(p.align == "bottom_right"), sink_keys=p.sink_keys,
-        splits=max(1, p.splits) if p.family == "split" else 1, scale=p.head_qk**-0.5,
+        batch=p.batch, heads_q=p.heads_q, heads_kv=p.heads_kv, rows=p.seqlen_q, keys=p.seqlen_k, head_qk=p.head_dim,
+        head_v=p.head_dim_v, total_rows=p.total_q, total_keys=p.total_k, window_left=p.window_left,
+        window_right=p.window_right, bottom_right=int(p.align == "bottom_right"), sink_keys=p.sink_tokens,
+        splits=max(1, p.num_splits) if p.family == "split" else 1, scale=p.head_dim**-0.5,
     )  # fmt: skip
     for name in ("q", "k", "v", "o"):
         setattr(args, f"{name}_strides", Strides(*getattr(p, f"{name}_strides")))
@@ -184,7 +187,7 @@ def forward(problem: AttentionProblem, lying: Lying | None = None, between: bool
 def _results_of(args: AttentionArgs, p: AttentionProblem, between: bool) -> list[Pointer]:
     """Where o and lse go; of parts into the workspace or slots of their own."""
     if p.family != "split":
-        return _pointers(_ARGS, {"o": OUT, **({"lse": LSE} if p.lse else {})})
+        return _pointers(_ARGS, {"o": OUT, **({"lse": LSE} if p.return_lse else {})})
     parts, sums = part_shapes(p)
     args.o_split, args.lse_split = dense_strides(parts)[0], dense_strides(sums)[0]
     if not between:
@@ -201,7 +204,7 @@ def _bytes(shape: Sizes) -> int:
 
 
 def _scale_args(args: AttentionArgs | AppendArgs, p: AttentionProblem, lying: Lying, slots: dict[str, int]) -> None:
-    for name, kind, slot in (("q", p.scales_q, Q_SCALE), ("k", p.scales_kv, K_SCALE), ("v", p.scales_kv, V_SCALE)):
+    for name, kind, slot in (("q", p.q_scale, Q_SCALE), ("k", p.kv_scales, K_SCALE), ("v", p.kv_scales, V_SCALE)):
         if kind == "none":
             continue
         slots[f"{name}_scales.at"] = slot
@@ -227,12 +230,13 @@ def combine(problem: AttentionProblem, between: bool = False) -> StageRequest:
     parts, sums = part_shapes(p)
     strides = dense_strides(parts)
     args = CombineArgs(
-        batch=p.batch, heads_q=p.heads_q, rows=p.rows, head_v=p.head_v, splits=p.splits, total_rows=p.total_rows,
-        part_strides=Strides(0 if p.packed else strides[1], strides[2], strides[3]),
+        batch=p.batch, heads_q=p.heads_q, rows=p.seqlen_q, head_v=p.head_dim_v, splits=p.num_splits,
+        total_rows=p.total_q,
+        part_strides=Strides(0 if p.varlen else strides[1], strides[2], strides[3]),
         o_strides=Strides(*p.o_strides), part_split=strides[0], part_lse_split=dense_strides(sums)[0],
     )  # fmt: skip
     args.part_lse_batch, args.part_lse_head = args.lse_batch, args.lse_head = _lse_strides(p)
-    slots = {"o": OUT, **({"lse": LSE} if p.lse else {}), **_tables(p)}
+    slots = {"o": OUT, **({"lse": LSE} if p.return_lse else {}), **_tables(p)}
     given = [Pointer(_COMBINE.parts.offset, BETWEEN), Pointer(_COMBINE.part_lse.offset, BETWEEN, shift=_bytes(parts))]
     if not between:
         given = _pointers(_COMBINE, {"parts": GIVEN_PARTS, "part_lse": GIVEN_LSE})
@@ -242,25 +246,25 @@ def combine(problem: AttentionProblem, between: bool = False) -> StageRequest:
 def append(problem: AttentionProblem, lying: Lying | None = None) -> StageRequest:
     p, lying = problem, lying or Lying()
     args = AppendArgs(
-        batch=p.batch, heads_q=p.heads_q, heads_kv=p.heads_kv, rows=p.rows, keys=p.keys, head_qk=p.head_qk,
-        head_v=p.head_v, rotary=p.rotary_size,
+        batch=p.batch, heads_q=p.heads_q, heads_kv=p.heads_kv, rows=p.seqlen_q, keys=p.seqlen_k, head_qk=p.head_dim,
+        head_v=p.head_dim_v, rotary=p.rotary_dim,
     )  # fmt: skip
-    slots = {"k": K, "v": V, "cache_k": CACHE_K, "cache_v": CACHE_V, "lengths": LENGTHS}
-    for name, size in (("k", p.head_qk), ("v", p.head_v)):
-        new = getattr(lying, f"new_{name}") or (p.rows * p.heads_kv * size, p.heads_kv * size, size)
+    slots = {"k": K, "v": V, "cache_k": CACHE_K, "cache_v": CACHE_V, "lengths": CACHE_SEQLENS}
+    for name, size in (("k", p.head_dim), ("v", p.head_dim_v)):
+        new = getattr(lying, f"new_{name}") or (p.seqlen_q * p.heads_kv * size, p.heads_kv * size, size)
         setattr(args, f"{name}_strides", Strides(*new))
         setattr(args, f"cache_{name}_strides", Strides(*getattr(p, f"{name}_strides")))
-    if p.turns_q:
+    if p.rotary_q:
         slots |= {"q": Q, "q_out": Q_OUT}
         args.q_strides, args.q_out_strides = Strides(*p.q_strides), Strides(*p.o_strides)
-    if p.lengths_q:
-        slots["lengths_new"] = LENGTHS_NEW
+    if p.seqlens_q:
+        slots["lengths_new"] = SEQLENS_NEW
     if p.pages != "none":
-        slots["pages.table"] = TABLE
+        slots["pages.table"] = BLOCK_TABLE
     _page_args(args, p, lying)
     if p.rotary != "none":
         slots |= {"cos": COS, "sin": SIN}
-        args.table_rows, args.table_stride = lying.rotary if any(lying.rotary) else (p.keys, p.rotary_size // 2)
+        args.table_rows, args.table_stride = lying.rotary if any(lying.rotary) else (p.seqlen_k, p.rotary_dim // 2)
     _scale_args(args, p, lying, slots)
     return StageRequest(p, args, tuple(_pointers(_APPEND, slots)))
 
@@ -275,10 +279,10 @@ def results(problem: AttentionProblem) -> tuple[Result, ...]:
             Result(PART_LSE, sums, dense_strides(sums), "fp32"),
         )
     if p.family == "append":
-        return (Result(Q_OUT, p.shape("o"), dense_strides(p.shape("o")), p.dtype_q),) if p.turns_q else ()
-    shape = p.shape("o")[1:] if p.packed else p.shape("o")
+        return (Result(Q_OUT, p.shape("o"), dense_strides(p.shape("o")), p.dtype_q),) if p.rotary_q else ()
+    shape = p.shape("o")[1:] if p.varlen else p.shape("o")
     made = [Result(OUT, shape, dense_strides(shape), p.dtype_out)]
-    if p.lse:
+    if p.return_lse:
         made.append(Result(LSE, p.lse_shape, dense_strides(p.lse_shape), "fp32"))
     return tuple(made)
 

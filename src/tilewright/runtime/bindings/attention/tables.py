@@ -32,24 +32,24 @@ def wrong_table(stage: StageRequest, tables: Tables) -> str:
 
 
 def _rows(which: str, tables: Tables, batch: int, most: int, total: int) -> str:
-    starts, lengths = tables.get(f"starts_{which}"), tables.get(f"lengths_{which}")
+    starts, lengths = tables.get(f"cu_seqlens_{which}"), tables.get(f"seqlens_{which}")
     for b in range(batch):
         there = most
         if starts is not None:
             first, after = int(starts[b]), int(starts[b + 1])
             there = after - first
             if first < 0 or after < first or after > total or there > most:
-                return f"starts_{which}"
+                return f"cu_seqlens_{which}"
         if lengths is not None and not 0 <= lengths[b] <= there:
-            return f"lengths_{which}"
+            return f"seqlens_{which}"
     return ""
 
 
 def _pages(args: Any, tables: Tables) -> str:
-    pages, table, indptr = args.pages, tables["page_table"], tables.get("page_indptr")
+    pages, table, indptr = args.pages, tables["block_table"], tables.get("page_indptr")
     for b in range(args.batch):
         if indptr is None:
-            keys = int(tables["lengths_k"][b]) if "lengths_k" in tables else args.keys
+            keys = int(tables["seqlens_k"][b]) if "seqlens_k" in tables else args.keys
             mine = table[b]
         else:
             first, after, last = int(indptr[b]), int(indptr[b + 1]), int(tables["page_last"][b])
@@ -59,29 +59,29 @@ def _pages(args: Any, tables: Tables) -> str:
                 return "page_last"
             keys, mine = ((after - first - 1) * pages.size + last if after > first else 0), table[first:after]
         if not 0 <= keys <= args.keys:
-            return "lengths_k" if indptr is None else "page_indptr"
+            return "seqlens_k" if indptr is None else "page_indptr"
         if _beyond(mine[: -(-keys // pages.size)], pages.count):
-            return "page_table"
+            return "block_table"
     return ""
 
 
 def _places(args: Any, tables: Tables) -> str:
-    new, size = tables.get("lengths_new"), args.pages.size
+    new, size = tables.get("seqlens_new"), args.pages.size
     written: dict[int, list[tuple[int, int]]] = {}  # slots of a page that new rows go to
     for b in range(args.batch):
-        old, more = int(tables["lengths"][b]), args.rows if new is None else int(new[b])
+        old, more = int(tables["cache_seqlens"][b]), args.rows if new is None else int(new[b])
         if not 0 <= more <= args.rows:
-            return "lengths_new"
+            return "seqlens_new"
         if old < 0 or old + more > args.keys or (args.rotary and old + more > args.table_rows):
-            return "lengths"
-        if "page_table" in tables and more:
-            mine = tables["page_table"][b, old // size : -(-(old + more) // size)]
+            return "cache_seqlens"
+        if "block_table" in tables and more:
+            mine = tables["block_table"][b, old // size : -(-(old + more) // size)]
             if _beyond(mine, args.pages.count):
-                return "page_table"
+                return "block_table"
             for logical, page in enumerate(mine.tolist(), old // size):
                 low, high = max(old - logical * size, 0), min(old + more - logical * size, size)
                 if any(low < end and begin < high for begin, end in written.setdefault(page, [])):
-                    return "page_table"
+                    return "block_table"
                 written[page].append((low, high))
     return ""
 

@@ -1,0 +1,95 @@
+"""Old public names: each is taken for one more minor version, with a warning that names the new one.
+
+A function takes old keywords as `**old` and hands a call that has some to `call_renamed`; one that has none pays for an
+empty dict and nothing else.  A dataclass is decorated with `renamed_fields`: old keywords of its constructor, old
+attributes and old names in JSON.  Which names those are stands beside the function or class that had them.
+
+    RENAMED = {"starts_q": "cu_seqlens_q"}
+
+    def attention(q, *, cu_seqlens_q=None, **old):
+        if old:
+            return call_renamed(attention, RENAMED, locals())
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+GONE_IN = "0.3"  # the version that does not know the old names any more
+
+_Class = TypeVar("_Class", bound=type[Any])
+
+
+def warn_renamed(owner: str, old: str, new: str, *, skip: Collection[str] = ()) -> None:
+    """Warn whoever used an old name: the nearest caller that is neither this module nor a function of `skip`."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and (frame.f_globals is globals() or frame.f_code.co_name in skip):
+        level, frame = level + 1, frame.f_back
+    message = f"{owner}: {old} is now called {new}; the old name is gone in tilewright {GONE_IN}"
+    warnings.warn(message, DeprecationWarning, stacklevel=level)
+
+
+def new_names(owner: str, names: Mapping[str, str], old: Mapping[str, Any], *, skip: Collection[str] = ()) -> Any:
+    """Values under their new names; a name that is not an old one is Python's own error."""
+    renamed: dict[str, Any] = {}
+    for name, value in old.items():
+        if name not in names:
+            raise TypeError(f"{owner}() got an unexpected keyword argument {name!r}")
+        warn_renamed(owner, name, names[name], skip=skip)
+        renamed[names[name]] = value
+    return renamed
+
+
+def call_renamed(function: Callable[..., Any], names: Mapping[str, str], arguments: dict[str, Any]) -> Any:
+    """Call a function once more, with `locals()` of the call whose `old` has keywords under their old names."""
+    owner = function.__name__
+    old = arguments["old"]
+    parameters = inspect.signature(function).parameters
+    given = {name: arguments[name] for name in parameters if name != "old"}
+    renamed = new_names(owner, names, old, skip=(owner,))
+    for name in renamed:
+        if given[name] is not parameters[name].default:
+            raise TypeError(f"{owner}() got {name!r} under its old name too")
+    return function(**{**given, **renamed})
+
+
+def renamed_fields(names: Mapping[str, str]) -> Callable[[_Class], _Class]:
+    """A dataclass that takes fields under their old names too, in its constructor and as attributes.
+
+    JSON keeps the names it has (`stored_names`): digests, stored results and lock files stay what they are.  Given both
+    ways, the old name counts: `dataclasses.replace` gives every field under its new name beside what it changes.
+    """
+
+    def decorate(cls: _Class) -> _Class:
+        init, owner = cls.__init__, cls.__name__
+
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            try:
+                init(self, *args, **kwargs)
+            except TypeError:
+                if names.keys().isdisjoint(kwargs):
+                    raise
+                old = {name: kwargs.pop(name) for name in names if name in kwargs}
+                init(self, *args, **{**kwargs, **new_names(owner, names, old, skip=("__init__", "replace"))})
+
+        setattr(__init__, "__wrapped__", init)  # noqa: B010  so that its signature is shown
+        cls.__init__ = __init__
+        for old, new in names.items():
+            setattr(cls, old, property(_reader(owner, old, new)))
+        cls.stored_names = {new: old for old, new in names.items() if any(one.name == new for one in fields(cls))}
+        return cls
+
+    return decorate
+
+
+def _reader(owner: str, old: str, new: str) -> Callable[[Any], Any]:
+    def read(self: Any) -> Any:
+        warn_renamed(owner, old, new)
+        return getattr(self, new)
+
+    return read
