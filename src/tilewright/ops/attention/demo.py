@@ -45,22 +45,22 @@ def _torch(problem: Any, kind: str) -> Callable[[], object]:
 
 def _shapes(problem: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Of q and of k as (batch, heads, sequence, head), where both libraries want heads."""
-    query = (problem.batch, problem.heads_q, problem.rows, problem.head_qk)
-    return query, (problem.batch, problem.heads_kv, problem.keys, problem.head_qk)
+    query = (problem.batch, problem.heads_q, problem.seqlen_q, problem.head_dim)
+    return query, (problem.batch, problem.heads_kv, problem.seqlen_k, problem.head_dim)
 
 
 def _causal(problem: Any) -> bool:
-    return bool(problem.window_right == 0 and problem.rows > 1)
+    return bool(problem.window_right == 0 and problem.seqlen_q > 1)
 
 
-_PROMPT = {"batch": 1, "heads_q": 8, "rows": 512, "keys": 512, "head_qk": 64}
+_PROMPT = {"batch": 1, "heads_q": 8, "seqlen_q": 512, "seqlen_k": 512, "head_dim": 64}
 
 DEMO = Demo(
     problems={
         "prefill 512, 8 heads of 64": _PROMPT,
         "prefill 512, 8 heads, causal": {**_PROMPT, "causal": "top_left"},
         "decode 4096, 32 heads (GQA 8)": {
-            "batch": 1, "heads_q": 32, "heads_kv": 8, "rows": 1, "keys": 4096, "head_qk": 128,
+            "batch": 1, "heads_q": 32, "heads_kv": 8, "seqlen_q": 1, "seqlen_k": 4096, "head_dim": 128,
         },
     },
     peers={"NumPy": _numpy, "PyTorch": _torch},
