@@ -61,11 +61,11 @@ def append(**more: Any) -> Any:
 
 WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     # arguments that nothing reads
-    (attend, {"seed": 7}, "seed", "dropout is 0: nothing reads it"),
-    (attend, {"seed": "nonsense", "dropout": 0}, "seed", "leave seed out"),
-    (attend, {"sink": 10**30}, "sink", "no window bounds keys on the left"),
-    (attend, {"sink": 2, "causal": True}, "sink", "no window bounds keys on the left"),
-    (attend, {"sink": 2, "window": (None, 0)}, "sink", "leave sink out"),
+    (attend, {"seed": 7}, "seed", "dropout_p is 0: nothing reads it"),
+    (attend, {"seed": "nonsense", "dropout_p": 0}, "seed", "leave seed out"),
+    (attend, {"sink_tokens": 10**30}, "sink", "no window bounds keys on the left"),
+    (attend, {"sink_tokens": 2, "causal": True}, "sink", "no window bounds keys on the left"),
+    (attend, {"sink_tokens": 2, "window": (None, 0)}, "sink", "leave sink_tokens out"),
     # what is no array, or none of these
     (attend, {"q": None}, "array-type", "q is None"),
     (attend, {"k": [[1.0]]}, "array-type", "k is a list"),

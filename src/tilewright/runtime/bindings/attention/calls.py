@@ -213,8 +213,9 @@ def forward(q: Any, k: Any, v: Any, **given: Any) -> tuple[Operands, Sequence[An
         scaled=scale, softcap=softcap, dropout=dropout,
         page_size=_optional("page_size", given["page_size"]),
         longest=(_longest("max_seqlen_q", given["max_seqlen_q"]), _longest("max_seqlen_k", given["max_seqlen_k"])),
-        scale_block=_optional("scale_block", given["scale_block"]), 
-        num_splits=_optional("num_splits", given["num_splits"]), return_lse=switch("return_lse", given["return_lse"]), out_dtype=given["out_dtype"],
+        scale_block=_optional("scale_block", given["scale_block"]),
+        num_splits=_optional("num_splits", given["num_splits"]), return_lse=switch("return_lse", given["return_lse"]),
+        out_dtype=given["out_dtype"],
     )  # fmt: skip
     return operands, numbers, tuple(attributes)
 
