@@ -44,11 +44,21 @@ def _default_cache_dir() -> Path:
     return place
 
 
+def _builds(default: str = "") -> Any:
+    """A field that changes what is built: kernels that a process has loaded are known by it."""
+    return dataclasses.field(default=default, metadata={"builds": True})
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All options with their defaults; the comment says what each one decides."""
+    """All options with their defaults; the comment says what each one decides.
 
-    cache_dir: Path = dataclasses.field(default_factory=_default_cache_dir)  # kernel store and measurement records
+    What changes the kernel that is built from a spec is declared with `_builds`.
+    """
+
+    cache_dir: Path = dataclasses.field(  # kernel store and measurement records
+        default_factory=_default_cache_dir, metadata={"builds": True}
+    )
     cache_max_bytes: int = 4 << 30  # the store is trimmed to this size, oldest use first
     threads: int = 0  # threads a host kernel uses; 0 means OMP_NUM_THREADS, else every core this process may use
     jobs: int = 0  # compilers at once; 0 means by cores and free memory
@@ -56,18 +66,18 @@ class Settings:
     host_level: str = ""  # CPU arch this machine is taken to have at best; empty means what its CPU says
     strict: bool = False  # refuse fallback tiers (padded, generic) instead of running them
     frozen: bool = False  # never compile: a kernel that is not built is an error
-    cxx: str = ""  # C++ compiler for host kernels; empty means search
-    cxxflags: str = ""  # extra flags for host kernels, part of every cache key
+    cxx: str = _builds()  # C++ compiler for host kernels; empty means search
+    cxxflags: str = _builds()  # extra flags for host kernels, part of every cache key
     hip_library: str = ""  # the HIP runtime (libamdhip64); empty means search
     objdump: str = ""  # disassembler that `inspect` asks; empty means the toolchain's, then the system's
-    hipcc: str = ""  # HIP compiler; empty means search
-    rocm_path: str = ""  # folder of a ROCm installation or of an installed toolchain; empty means search
-    cuda_compiler: str = "auto"  # nvcc, nvrtc, or auto: nvcc where there is one, else NVRTC
-    nvcc: str = ""  # CUDA compiler; empty means search
-    nvrtc: str = ""  # the library NVRTC (libnvrtc); empty means search
+    hipcc: str = _builds()  # HIP compiler; empty means search
+    rocm_path: str = _builds()  # folder of a ROCm installation or of an installed toolchain; empty means search
+    cuda_compiler: str = _builds("auto")  # nvcc, nvrtc, or auto: nvcc where there is one, else NVRTC
+    nvcc: str = _builds()  # CUDA compiler; empty means search
+    nvrtc: str = _builds()  # the library NVRTC (libnvrtc); empty means search
     cuda_library: str = ""  # the CUDA driver (libcuda); empty means search
-    ck_tile: str = ""  # folder that holds the headers ck_tile/; empty means the ones beside the compiler
-    ck_tile_profile: str = ""  # version of those headers sources are written for; empty means that of `ck_tile`
+    ck_tile: str = _builds()  # folder that holds the headers ck_tile/; empty means the ones beside the compiler
+    ck_tile_profile: str = _builds()  # version of those headers sources are written for; empty means that of `ck_tile`
     check_tables: bool = False  # look at tables on a device (lengths, pages) before each call; it waits for the stream
     measure: bool = True  # use recorded measurements when selecting
     models: bool = True  # let learned models choose where they are sure
@@ -78,6 +88,8 @@ class Settings:
 
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
+_BUILDS = tuple(name for name, field in _FIELDS.items() if field.metadata.get("builds"))
+_builds_of = operator.attrgetter(*_BUILDS)
 _BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 _KINDS = {"bool": "true or false", "int": "a whole number", "str": "text", "Path": "a path"}
 _REMEDIES = {
@@ -192,6 +204,12 @@ def current() -> Settings:
     if _process is None:
         _process = from_environment()
     return _process
+
+
+def builds() -> tuple[Any, ...]:
+    """The values in force of all options that change what is built; hashable."""
+    values: tuple[Any, ...] = _builds_of(current())
+    return values
 
 
 def _default_of(name: str) -> Any:

@@ -11,6 +11,7 @@ import pytest
 
 import tilewright as tw
 from tilewright import ops
+from tilewright.dispatch import registry as dispatch_registry
 from tilewright.dispatch.registry import Registry
 from tilewright.runtime import calls, plans, quick
 
@@ -88,6 +89,15 @@ def test_plans_that_python_runs_are_kept_by_use_too(registry: Registry, monkeypa
         registry.run("gemm", a, b, copy="allow")
         registry.run("gemm", np.ones((size, 2), np.float32), b, copy="allow")
     assert made.count(1) == 1
+
+
+def test_choices_are_kept_by_use(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch_registry, "MOST_REMEMBERED", 4)
+    kept = registry.select_stage(tw.GemmProblem(1, 2, 2))
+    for size in range(2, 30):
+        registry.select_stage(tw.GemmProblem(size, 2, 2))
+        assert registry.select_stage(tw.GemmProblem(1, 2, 2)) is kept
+        assert len(registry._selections) <= 4
 
 
 def together(count: int, work: Callable[[int], None]) -> list[BaseException]:

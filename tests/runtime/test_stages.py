@@ -20,7 +20,7 @@ from tilewright.dispatch import records as record_module
 from tilewright.dispatch.records import Records
 from tilewright.dispatch.rehearse import run_problem
 from tilewright.dispatch.selection import StagedSelection
-from tilewright.errors import DeviceError, NoKernelError, ProblemError
+from tilewright.errors import DeviceError, NoKernelError, ProblemError, RequestError
 from tilewright.ops.base import KernelSpec
 from tilewright.runtime import calls, hip, quick, recording
 from tilewright.runtime.device_arrays import DeviceArray
@@ -179,8 +179,12 @@ def test_threads_have_workspaces_of_their_own(registry: tw.Registry) -> None:
 
 def test_each_stage_is_selected_and_explained(registry: tw.Registry) -> None:
     problem = PickProblem((4, 3), 7)
-    chosen: Any = registry.select(problem)
+    chosen = registry.select(problem)
     assert isinstance(chosen, StagedSelection)
+    for name in ("spec", "padded"):  # of one kernel alone
+        with pytest.raises(RequestError, match="runs as 2 kernels") as caught:
+            getattr(chosen, name)
+        assert caught.value.rule == "several-kernels"
     assert [one.spec for one in chosen.stages] == [spec("square", 1), spec("gather", 1)]
     assert (chosen.tier, chosen.seconds) == ("rule", 2.0)
     assert registry.select(staged_op.OP.stages(problem, "generic")[0]).spec == spec("square", 1)

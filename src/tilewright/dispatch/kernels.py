@@ -14,7 +14,7 @@ from tilewright.runtime.loader import Kernel, load_kernel
 
 OnEvent = Callable[[Event], None]
 
-_Key = tuple[str, str, str, str]
+_Key = tuple[str, tuple[object, ...]]
 _lock = threading.Lock()
 _kernels: dict[_Key, Future[Kernel]] = {}
 _adopted: dict[str, Kernel] = {}  # by digest: from libraries a person built; asked before the store
@@ -22,8 +22,7 @@ _adopted: dict[str, Kernel] = {}  # by digest: from libraries a person built; as
 
 def _key(spec: KernelSpec) -> _Key:
     """A spec under the settings that change what is built from it."""
-    now = settings.current()
-    return (spec.digest, str(now.cache_dir), now.cxx, now.cxxflags)
+    return spec.digest, settings.builds()
 
 
 def adopt(kernels: Iterable[Kernel]) -> None:

@@ -33,6 +33,7 @@ from tilewright.dispatch.judged import Judges
 from tilewright.dispatch.records import Record, records
 from tilewright.dispatch.selection import Candidate, Explanation, Known, Selection, StagedSelection, behind
 from tilewright.errors import NoKernelError, ProblemError, RequestError, shown
+from tilewright.lru import LruCache
 from tilewright.ops.base import KernelSpec, Op, demand_legal
 from tilewright.runtime import calls
 from tilewright.runtime.bindings import binding
@@ -43,6 +44,7 @@ from tilewright.runtime.requests import Request, StageRequest, Where
 
 # Choices kept; a program whose sizes never repeat must not fill memory with them.
 MOST_REMEMBERED = 4096
+MOST_SETTINGS = 64  # that plans are kept of: settings made anew for each call must not pile up
 
 
 class Registry:
@@ -55,9 +57,9 @@ class Registry:
         self._lock = threading.RLock()
         self._specs: dict[str, KernelSpec] = {}
         self._by_signature: dict[Any, tuple[KernelSpec, ...]] = {}
-        self._selections: dict[Any, Selection] = {}
+        self._selections: LruCache[Any, Selection] = LruCache(lambda: MOST_REMEMBERED)
         self._judges = Judges(self._backend)
-        self._plans: dict[settings.Settings, Plans] = {}
+        self._plans: LruCache[settings.Settings, Plans] = LruCache(lambda: MOST_SETTINGS)
         # The settings last seen, the epoch of the records and the plans under them, read and replaced as one.
         self._active: tuple[settings.Settings | None, int, Plans] = (None, -1, Plans())
         self._seen: tuple[Any, int] = (None, -1)  # the records in force when choices were made, and their epoch
@@ -170,8 +172,8 @@ class Registry:
     # -- choosing ----------------------------------------------------------------------------------
 
     def _forget(self) -> None:
-        self._selections = {}
-        self._plans = {}
+        self._selections = LruCache(lambda: MOST_REMEMBERED)
+        self._plans = LruCache(lambda: MOST_SETTINGS)
         self._active = (None, -1, Plans())
 
     def _candidates(self, op: Op, signature: Any) -> tuple[tuple[KernelSpec, ...], bool]:
@@ -211,7 +213,7 @@ class Registry:
         threads: int | None = None,
         strict: bool | None = None,
         where: Where | None = None,
-    ) -> Selection:
+    ) -> Selection | StagedSelection:
         """The kernel for a problem; a StagedSelection where several kernels are needed (both have `stages`).
 
         `where` gives a reason to leave a kernel out, or an empty string.
@@ -219,7 +221,7 @@ class Registry:
         count = thread_number(threads)
         stages = self._way(problem, count)[0]
         chosen = tuple(self.select_stage(one, threads=count, strict=strict, where=where) for one in stages)
-        return chosen[0] if len(chosen) == 1 else cast("Selection", StagedSelection(chosen))
+        return chosen[0] if len(chosen) == 1 else StagedSelection(chosen)
 
     def select_stage(
         self, problem: Any, *, threads: int | None = None, strict: bool | None = None, where: Where | None = None
@@ -237,9 +239,7 @@ class Registry:
                 return known
         chosen = ruled.told(self._choose(problem, count, strict, now.measure, where), now.rule)
         if where is None:
-            if len(self._selections) >= MOST_REMEMBERED:
-                self._selections.clear()
-            self._selections[key] = chosen
+            self._selections.put(key, chosen)
         if events.active():
             events.emit(events.Selected(problem.describe(), chosen.name, chosen.tier, chosen.reason))
         return chosen
@@ -518,9 +518,7 @@ class Registry:
             return plans
         self._follow_records(now)
         with self._lock:
-            if len(self._plans) > 64:  # settings made anew for each call must not pile up
-                self._plans.clear()
-            plans = self._plans.setdefault(now, Plans())
+            plans = self._plans.get(now) or self._plans.put(now, Plans())
             self._active = (now, measured.epoch, plans)
         return plans
 

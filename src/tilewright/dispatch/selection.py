@@ -8,6 +8,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilewright.errors import RequestError
 from tilewright.ops.base import KernelSpec, plain
 
 TIERS = ("locked", "measured", "model", "rule", "padded", "floor")
@@ -42,6 +43,22 @@ class StagedSelection:
     """The kernels of a problem of several stages, each chosen apart."""
 
     stages: tuple[Selection, ...]
+
+    @property
+    def spec(self) -> KernelSpec:
+        raise self._several("spec")
+
+    @property
+    def padded(self) -> Any:
+        raise self._several("padded")
+
+    def _several(self, name: str) -> RequestError:
+        return RequestError(
+            f"the problem runs as {len(self.stages)} kernels ({self.name}), and {name} is of one",
+            rule="several-kernels",
+            value=len(self.stages),
+            remedy=f"use [one.{name} for one in selection.stages]",
+        )
 
     @property
     def name(self) -> str:

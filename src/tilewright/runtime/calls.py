@@ -197,7 +197,7 @@ class Caller:
     def _planned(self, planner: Planner, plans: Plans, views: Views, attributes: Attributes) -> Planned:
         key: Any = (self.binding.op, attributes, tuple(None if one is None else one.key for one in views))
         try:
-            known = plans.find(key)
+            known = plans.known.get(key)
         except Exception:  # attributes that are no names cannot be looked up; the request says what they are
             known = key = None
         if known is not None:
@@ -211,7 +211,7 @@ class Caller:
             counter = recording.counter(request)
         planned = Planned(plan, counter)
         if key is not None:
-            plans.remember(key, planned)
+            plans.known.put(key, planned)
         return planned
 
     def _placed(self, request: Request, views: Views) -> Request:

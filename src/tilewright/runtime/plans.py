@@ -8,12 +8,12 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.backends.base import demand_runnable
 from tilewright.errors import ProblemError
+from tilewright.lru import LruCache
 from tilewright.runtime import abi, host, staging
 from tilewright.runtime.bindings import binding
 from tilewright.runtime.devices import HOST, Device, Place, device
@@ -206,26 +206,13 @@ class Plans:
     __slots__ = ("_lock", "_quick_count", "known", "quick")
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a collection inside of it may call us again
-        self.known: OrderedDict[Any, Planned] = OrderedDict()
+        self.known: LruCache[Any, Planned] = LruCache(lambda: MOST_PLANS)
         self.quick: dict[Any, dict[bytes, Prepared]] = {}
         self._quick_count = 0
+        self._lock = threading.RLock()  # a garbage collection inside of it may call us again
 
     def __len__(self) -> int:
         return len(self.known)
-
-    def find(self, key: Any) -> Planned | None:
-        with self._lock:
-            known = self.known.get(key)
-            if known is not None:
-                self.known.move_to_end(key)
-            return known
-
-    def remember(self, key: Any, planned: Planned) -> None:
-        with self._lock:
-            self.known[key] = planned
-            while len(self.known) > MOST_PLANS:
-                self.known.popitem(last=False)
 
     def remember_quick(self, key: tuple[Any, bytes], call: Prepared) -> None:
         strange, facts = key
