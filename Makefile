@@ -9,8 +9,9 @@
 #   make cuda-compilers  NVIDIA's compilers from their wheels into .venv, where the package index has them
 #   make lint    only the static part of `make test`
 #   make format  write Python and C++ as `make lint` wants them
-#   make test-amd-emulated   build AMD kernels and execute them in tinygrad's emulator (docs/amd.md says how);
+#   make test-amd-emulated   build AMD kernels and execute them in tinygrad's emulator (docs/reports/amd.md says how);
 #                with SEED=n COUNT=m kernels and problems drawn by the seed, JOBS=j at a time, of the op OP
+#   make docs    the documentation site in build/site; a link that leads nowhere is an error
 #   make bench   every benchmark of this machine's CPU; results land in benchmarks/results/
 #   make clean   remove what these commands made
 # PYTHON picks the interpreter, PYTEST_ARGS adds options (make test PYTEST_ARGS="-k filter").
@@ -34,7 +35,7 @@ DEV := $(VENV)/.dev$(WITH_ZIG)
 PIP = if $(BIN)/python -m pip --version >/dev/null 2>&1; then pip="$(BIN)/python -m pip"; \
       else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; $$pip install -qq --disable-pip-version-check
 
-.PHONY: demo test test-older-cpu test-amd test-amd-emulated test-cluster test-gpu test-machines cuda-compilers lint format bench clean
+.PHONY: demo test test-older-cpu test-amd test-amd-emulated test-cluster test-gpu test-machines cuda-compilers docs lint format bench clean
 
 demo: $(CORE)
 	@$(BIN)/tilewright demo
@@ -92,11 +93,11 @@ test-amd-emulated: $(DEV)
 	@$(BIN)/python -m tests.amd_emulated.needs
 	@$(INSTALL_ROCM)
 ifdef SEED
-	@$(EMULATED) tests.amd_emulated.random_run $(SEED) $(COUNT) --op $(OP) --document docs/amd.md \
+	@$(EMULATED) tests.amd_emulated.random_run $(SEED) $(COUNT) --op $(OP) --document docs/reports/amd.md \
 	  $(if $(JOBS),--jobs $(JOBS)) $(addprefix --only ,$(ONLY))
 else
 	@$(EMULATED) pytest tests/amd_emulated -rs $(PYTEST_ARGS); status=$$?; \
-	$(BIN)/python -m tests.amd_emulated.report build/amd_emulated.json docs/amd.md && exit $$status
+	$(BIN)/python -m tests.amd_emulated.report build/amd_emulated.json docs/reports/amd.md && exit $$status
 endif
 
 # 200 MB to fetch, 480 MB on disk.  Without them kernels for NVIDIA GPUs are compiled where the machine has an nvcc
@@ -121,7 +122,17 @@ format: $(DEV)
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_SOURCES)
 
-# Those for NVIDIA GPUs (*_cuda.py, *_h200.py) are run by hand on a machine that has one: docs/nvidia.md.
+# Not in `dev`: the tests need none of it.
+$(VENV)/.docs: pyproject.toml | $(CORE)
+	@echo "installing what the documentation site needs"
+	@$(PIP) -e ".[docs]"
+	@touch $@
+
+docs: $(VENV)/.docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "build/site/index.html"
+
+# Those for NVIDIA GPUs (*_cuda.py, *_h200.py) are run by hand on a machine that has one: docs/reports/nvidia.md.
 bench: $(DEV)
 	@for one in $(filter-out %_cuda.py %_h200.py,$(wildcard benchmarks/[a-z]*.py)); do \
 	  echo "== $$one"; $(BIN)/python "$$one" || exit 1; done

@@ -1,7 +1,7 @@
-"""Fill the compile times of docs/amd.md from benchmarks/results/compile_hip.json; no number is typed by hand.
+"""Fill the compile times of docs/reports/amd.md from benchmarks/results/compile_hip.json; no number is typed by hand.
 
 python benchmarks/amd_table.py            writes the section
-python benchmarks/amd_table.py --check    exits with 1 where docs/amd.md says something else
+python benchmarks/amd_table.py --check    exits with 1 where docs/reports/amd.md says something else
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from _machine import RESULTS, ROOT
-from readme_table import missing, read, table
+from cpu_table import missing, read, table
 
-PAGE = ROOT / "docs" / "amd.md"
+PAGE = ROOT / "docs" / "reports" / "amd.md"
 BEGIN = "<!-- compile times: written by benchmarks/amd_table.py, do not edit -->"
 END = "<!-- end of compile times -->"
 
@@ -54,12 +54,12 @@ def filled(page: str, new: str) -> str:
     before, found, rest = page.partition(BEGIN)
     _, closed, after = rest.partition(END)
     if not found or not closed:
-        raise SystemExit(f"docs/amd.md has no section between {BEGIN} and {END}")
+        raise SystemExit(f"docs/reports/amd.md has no section between {BEGIN} and {END}")
     return before + new + after
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write the compile times into docs/amd.md.")
+    parser = argparse.ArgumentParser(description="Write the compile times into docs/reports/amd.md.")
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--page", type=Path, default=PAGE)
@@ -68,10 +68,10 @@ def main() -> None:
     new = filled(old, section(read("compile_hip", options.results)))
     if options.check:
         if new != old:
-            raise SystemExit("docs/amd.md does not say what the results say: run benchmarks/amd_table.py")
+            raise SystemExit("docs/reports/amd.md does not say what the results say: run benchmarks/amd_table.py")
     elif new != old:
         options.page.write_text(new, encoding="utf-8")
-        print("docs/amd.md is up to date with the results")
+        print("docs/reports/amd.md is up to date with the results")
 
 
 if __name__ == "__main__":

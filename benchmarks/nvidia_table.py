@@ -1,7 +1,7 @@
-"""Fill the generated sections of docs/nvidia.md from benchmarks/results; no number is typed by hand.
+"""Fill the generated sections of docs/reports/nvidia.md from benchmarks/results; no number is typed by hand.
 
 python benchmarks/nvidia_table.py            writes the section
-python benchmarks/nvidia_table.py --check    exits with 1 where docs/nvidia.md says something else
+python benchmarks/nvidia_table.py --check    exits with 1 where docs/reports/nvidia.md says something else
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 
 from _h200_shapes import GROUPS
 from _machine import RESULTS, ROOT
-from readme_table import missing, table
+from cpu_table import missing, table
 
-PAGE = ROOT / "docs" / "nvidia.md"
+PAGE = ROOT / "docs" / "reports" / "nvidia.md"
 BEGIN = "<!-- speed: written by benchmarks/nvidia_table.py, do not edit -->"
 END = "<!-- end of speed -->"
 RANDOM_BEGIN = "<!-- random problems: written by benchmarks/nvidia_table.py, do not edit -->"
@@ -79,7 +79,7 @@ def section(result: dict[str, Any] | None) -> str:
     if result is None:
         return "\n".join([BEGIN, "", *missing("gemm_h200"), END])
     method = result["method"]
-    lines = [BEGIN, "", "![Speed relative to cuBLAS on an H200](images/gemm_h200.svg)", ""]
+    lines = [BEGIN, "", "![Speed relative to cuBLAS on an H200](../images/gemm_h200.svg)", ""]
     lines += ["Times of cuBLAS (`torch.matmul`) over ours: above 1 we are faster.", ""]
     head = ["shapes", "type", "count", "default, cold", "its least", "measured, cold", "its least"]
     lines += table([*head, "measured, warm", "its least"], group_lines(result["rows"]), numbers=2)
@@ -168,12 +168,12 @@ def filled(page: str, new: str, begin: str = BEGIN, end: str = END) -> str:
     before, found, rest = page.partition(begin)
     _, closed, after = rest.partition(end)
     if not found or not closed:
-        raise SystemExit(f"docs/nvidia.md has no section between {begin} and {end}")
+        raise SystemExit(f"docs/reports/nvidia.md has no section between {begin} and {end}")
     return before + new + after
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write the results on an H200 into docs/nvidia.md.")
+    parser = argparse.ArgumentParser(description="Write the results on an H200 into docs/reports/nvidia.md.")
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     parser.add_argument("--result", type=Path, default=RESULTS / "gemm_h200.json")
     parser.add_argument("--random-results", type=Path, nargs="*", default=[RESULTS / one for one in RANDOM_RESULTS])
@@ -185,10 +185,10 @@ def main() -> None:
     new = filled(filled(old, section(result)), random_section(drawn), RANDOM_BEGIN, RANDOM_END)
     if options.check:
         if new != old:
-            raise SystemExit("docs/nvidia.md does not say what the results say: run benchmarks/nvidia_table.py")
+            raise SystemExit("docs/reports/nvidia.md does not say what the results say: run benchmarks/nvidia_table.py")
     elif new != old:
         options.page.write_text(new, encoding="utf-8")
-        print("docs/nvidia.md is up to date with the results")
+        print("docs/reports/nvidia.md is up to date with the results")
 
 
 if __name__ == "__main__":

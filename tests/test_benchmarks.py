@@ -92,12 +92,12 @@ def test_the_picture(results: Path, tmp_path: Path) -> None:
 
 def test_the_tables(results: Path, tmp_path: Path) -> None:
     page = tmp_path / "README.md"
-    page.write_text("before\n<!-- results: written by benchmarks/readme_table.py, do not edit -->\nold\n"
+    page.write_text("before\n<!-- results: written by benchmarks/cpu_table.py, do not edit -->\nold\n"
                     "<!-- end of results -->\nafter\n", encoding="utf-8")  # fmt: skip
-    places = ["--results", str(results), "--readme", str(page)]
-    assert script("readme_table.py", "--check", *places).returncode == 1
-    assert script("readme_table.py", *places).returncode == 0
-    assert script("readme_table.py", "--check", *places).returncode == 0
+    places = ["--results", str(results), "--page", str(page)]
+    assert script("cpu_table.py", "--check", *places).returncode == 1
+    assert script("cpu_table.py", *places).returncode == 0
+    assert script("cpu_table.py", "--check", *places).returncode == 0
     text = page.read_text(encoding="utf-8")
     assert text.startswith("before\n")
     assert text.endswith("-->\nafter\n")
@@ -110,7 +110,7 @@ def test_the_tables(results: Path, tmp_path: Path) -> None:
 def test_a_readme_without_the_section_is_an_error(tmp_path: Path) -> None:
     page = tmp_path / "README.md"
     page.write_text("nothing\n", encoding="utf-8")
-    done = script("readme_table.py", "--readme", str(page))
+    done = script("cpu_table.py", "--page", str(page))
     assert done.returncode == 1
     assert "has no section" in done.stderr
 

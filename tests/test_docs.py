@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 RESULT = ROOT / "benchmarks" / "results" / "gemm_cpu.json"
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
@@ -41,21 +41,33 @@ def test_the_pages_are_there() -> None:
     assert {"README.md", "docs/architecture.md", "docs/adding-an-arch.md", "docs/adding-an-op.md"} <= names
 
 
-def test_the_quick_start_runs(tmp_path: Path) -> None:
-    """All Python blocks of the README, one after the other, as a reader would paste them."""
-    code = blocks(ROOT / "README.md", "python")
-    assert len(code) >= 4
-    program = tmp_path / "quick_start.py"
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+# Others run the Python of these pages.
+ELSEWHERE = ("coming-from-ck.md",)  # tests/test_coming_from_ck.py
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name not in ELSEWHERE and blocks(page, "python")], ids=name_of
+)
+def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    """All Python blocks of a page, one after the other, as a reader would paste them."""
+    code = blocks(page, "python")
+    program = tmp_path / "page.py"
     program.write_text("\n".join(code), encoding="utf-8")
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=False, cwd=tmp_path)
+    command = [sys.executable, "-W", "error::DeprecationWarning", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "chosen    " in done.stdout
+    if any("tw.explain" in text for text in code):
+        assert "chosen    " in done.stdout
 
 
-def test_other_pages_hold_no_python_nobody_runs() -> None:
-    run = ("README.md", "coming-from-ck.md")  # the second by tests/test_coming_from_ck.py
-    for page in PAGES:
-        assert page.name in run or not blocks(page, "python"), name_of(page)
+def test_the_readme_calls_every_op() -> None:
+    code = "\n".join(blocks(ROOT / "README.md", "python"))
+    for call in ("tw.gemm(", "tw.conv(", "tw.attention(", "tw.explain("):
+        assert call in code
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -102,6 +114,11 @@ def demand_exists(words: list[str], known: dict[str, Any]) -> None:
     if words[0] == "make":
         assert all("=" in one or one in make_targets() for one in words[1:]), words
         return
+    if words[:2] == ["pip", "install"]:
+        extras = re.findall(r"^(\w+) = \[", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.M)
+        for extra in re.findall(r"\[(\w+)\]", " ".join(words)):
+            assert extra in extras, f"there is no extra {extra!r}: {words}"
+        return
     assert words[0] == "tilewright", words
     name, *rest = words[1:]
     if name == "COMMAND":  # a placeholder
@@ -127,7 +144,14 @@ def test_commands_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["tilewright fly gemm", "tilewright run conv2", "tilewright run gemm --sideways 3", "make coffee"]
+    "line",
+    [
+        "tilewright fly gemm",
+        "tilewright run conv2",
+        "tilewright run gemm --sideways 3",
+        "make coffee",
+        "pip install .[coffee]",
+    ],
 )
 def test_the_check_sees_what_does_not_exist(line: str) -> None:
     with pytest.raises(AssertionError):
@@ -138,6 +162,24 @@ def test_every_command_is_described() -> None:
     described = anchors(ROOT / "docs" / "cli.md")
     missing = set(click_commands()) - described
     assert not missing, f"docs/cli.md says nothing of {sorted(missing)}"
+
+
+def test_the_page_of_settings_is_what_the_settings_say() -> None:
+    from tests import settings_page
+
+    page = settings_page.PAGE.read_text(encoding="utf-8")
+    assert page == settings_page.filled(page), "run python -m tests.settings_page"
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    import tilewright
+
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    last = {name.rpartition(".")[2] for name in re.findall(r"^::: (\S+)", text, re.M)}
+    inside = {"TilewrightError": "errors"}  # described with their module
+    own = [name for name in tilewright.__all__ if name != "__version__" and not name.startswith("rowscale")]
+    missing = [name for name in own if name not in last and inside.get(name) not in last]
+    assert not missing, f"docs/api.md says nothing of {missing}"
 
 
 def test_every_setting_is_a_field_that_exists() -> None:
@@ -179,21 +221,50 @@ def script(name: str, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_the_results_in_the_readme_are_the_stored_ones() -> None:
-    done = script("readme_table.py", "--check")
-    assert done.returncode == 0, done.stderr
+def test_the_results_in_the_reports_are_the_stored_ones() -> None:
+    for name in ("cpu_table.py", "nvidia_table.py", "amd_table.py"):
+        done = script(name, "--check")
+        assert done.returncode == 0, done.stderr
 
 
 def test_a_number_typed_by_hand_is_noticed(tmp_path: Path) -> None:
-    page = tmp_path / "README.md"
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    page = tmp_path / "page.md"
+    text = (ROOT / "docs" / "reports" / "gemm_cpu.md").read_text(encoding="utf-8")
     page.write_text(text.replace("<!-- end of results -->", "9.99\n<!-- end of results -->"), encoding="utf-8")
-    done = script("readme_table.py", "--check", "--readme", str(page))
+    done = script("cpu_table.py", "--check", "--page", str(page))
     assert done.returncode == 1
-    assert "run benchmarks/readme_table.py" in done.stderr
+    assert "run benchmarks/cpu_table.py" in done.stderr
 
 
 @pytest.mark.skipif(not RESULT.exists(), reason="no stored results yet")
-def test_the_picture_is_drawn_from_the_stored_results() -> None:
-    done = script("plot.py", "--check")
-    assert done.returncode == 0, done.stderr
+def test_the_pictures_are_drawn_from_the_stored_results(tmp_path: Path) -> None:
+    for name in ("plot.py", "plot_overview.py"):
+        done = script(name, "--check")
+        assert done.returncode == 0, done.stderr
+    other = tmp_path / "results.svg"
+    other.write_text((ROOT / "docs" / "images" / "results.svg").read_text(encoding="utf-8").replace("1.14x", "2.14x"))
+    assert script("plot_overview.py", "--check", "--output", str(other)).returncode == 1
+
+
+def test_links_of_the_site_out_of_its_folder_are_text_and_must_exist(caplog: pytest.LogCaptureFixture) -> None:
+    """The hook of mkdocs.yml, without MkDocs."""
+    import importlib.util
+    from types import SimpleNamespace
+
+    spec = importlib.util.spec_from_file_location("site_hooks", ROOT / "docs" / "site_hooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    docs = ROOT / "docs"
+    page = SimpleNamespace(file=SimpleNamespace(abs_src_path=str(docs / "gemm.md"), src_path="gemm.md"))
+    config = SimpleNamespace(docs_dir=str(docs), repo_url="")
+    text = (
+        "[a](conv.md#x) [rules](../CONTRIBUTING.md) [`b`](../README.md) [c](https://a.org)\n```\n[d](../no.md)\n```\n"
+    )
+    assert hooks.on_page_markdown(text, page=page, config=config) == (
+        "[a](conv.md#x) rules (`CONTRIBUTING.md`) `b` [c](https://a.org)\n```\n[d](../no.md)\n```\n"
+    )
+    assert not caplog.records
+    hooks.on_page_markdown("[d](../no.md)", page=page, config=config)
+    assert "which is not there" in caplog.text

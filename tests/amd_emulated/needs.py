@@ -17,7 +17,7 @@ def missing() -> str:
     """Empty where the emulator can run; kernels need a compiler too."""
     given = os.environ.get(CHECKOUT, "")
     if not given:
-        return f"set {CHECKOUT} to a tinygrad checkout (see docs/amd.md)"
+        return f"set {CHECKOUT} to a tinygrad checkout (see docs/reports/amd.md)"
     if shutil.which("clang") is None:
         return "the emulator needs clang on the path"
     return ""

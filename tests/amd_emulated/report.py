@@ -1,4 +1,4 @@
-"""Writes the tables of docs/amd.md from the results of the emulated tests: report.py RESULTS DOCUMENT.
+"""Writes the tables of docs/reports/amd.md from the results of the emulated tests: report.py RESULTS DOCUMENT.
 
 The document's words stand; only what lies between the two marks is replaced.
 """

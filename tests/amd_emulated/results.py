@@ -1,4 +1,4 @@
-"""The file the suite writes and docs/amd.md is made from: one record a kernel, kept over runs."""
+"""The file the suite writes and docs/reports/amd.md is made from: one record a kernel, kept over runs."""
 
 from __future__ import annotations
 

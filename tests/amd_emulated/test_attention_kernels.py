@@ -1,7 +1,7 @@
 """CK Tile's attention kernels executed in the emulator, every family of them, against the float64 reference.
 
-Results go to build/amd_emulated_attention.json, and from there into the table of docs/amd.md.  Seeds are fresh each run
-unless CATALOG_SEED names one; a failure says which it was.
+Results go to build/amd_emulated_attention.json, and from there into the table of docs/reports/amd.md.  Seeds are
+fresh each run unless CATALOG_SEED names one; a failure says which it was.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The table of executed attention kernels in docs/amd.md, from what the tests (or rows by hand) left.
+"""The table of executed attention kernels in docs/reports/amd.md, from what the tests (or rows by hand) left.
 
-python -m tests.amd_emulated.attention.table build/amd_emulated_attention.json docs/amd.md
+python -m tests.amd_emulated.attention.table build/amd_emulated_attention.json docs/reports/amd.md
 """
 
 from __future__ import annotations

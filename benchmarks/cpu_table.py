@@ -1,7 +1,7 @@
-"""Fill the generated section of README.md from benchmarks/results/*.json; no number is typed by hand.
+"""Fill the generated section of docs/reports/gemm_cpu.md from benchmarks/results/*.json; no number is typed by hand.
 
-python benchmarks/readme_table.py            writes the section
-python benchmarks/readme_table.py --check    exits with 1 where README.md says something else
+python benchmarks/cpu_table.py            writes the section
+python benchmarks/cpu_table.py --check    exits with 1 where docs/reports/gemm_cpu.md says something else
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 from _machine import RESULTS, ROOT
 
-README = ROOT / "README.md"
-BEGIN = "<!-- results: written by benchmarks/readme_table.py, do not edit -->"
+PAGE = ROOT / "docs" / "reports" / "gemm_cpu.md"
+BEGIN = "<!-- results: written by benchmarks/cpu_table.py, do not edit -->"
 END = "<!-- end of results -->"
 GROUPS = {
     "square": "square",
@@ -87,7 +87,7 @@ def shape_lines(rows: list[dict[str, Any]]) -> list[list[str]]:
 def gemm_section(result: dict[str, Any] | None) -> list[str]:
     if result is None:
         return missing("gemm_cpu")
-    lines = ["![Speed relative to NumPy, PyTorch and our own fp32](docs/images/gemm_cpu.svg)", ""]
+    lines = ["![Speed relative to NumPy, PyTorch and our own fp32](../images/gemm_cpu.svg)", ""]
     rows = []
     for dtype, one in result["summary"].items():
         head = one["headline"]
@@ -165,24 +165,24 @@ def filled(readme: str, new: str) -> str:
     before, found, rest = readme.partition(BEGIN)
     _, closed, after = rest.partition(END)
     if not found or not closed:
-        raise SystemExit(f"README.md has no section between {BEGIN} and {END}")
+        raise SystemExit(f"docs/reports/gemm_cpu.md has no section between {BEGIN} and {END}")
     return before + new + after
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write the results into README.md.")
+    parser = argparse.ArgumentParser(description="Write the results into docs/reports/gemm_cpu.md.")
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--readme", type=Path, default=README)
+    parser.add_argument("--page", type=Path, default=PAGE)
     options = parser.parse_args()
-    old = options.readme.read_text(encoding="utf-8")
+    old = options.page.read_text(encoding="utf-8")
     new = filled(old, section(options.results))
     if options.check:
         if new != old:
-            raise SystemExit("README.md does not say what the results say: run benchmarks/readme_table.py")
+            raise SystemExit("docs/reports/gemm_cpu.md does not say what the results say: run benchmarks/cpu_table.py")
     elif new != old:
-        options.readme.write_text(new, encoding="utf-8")
-        print("README.md is up to date with the results")
+        options.page.write_text(new, encoding="utf-8")
+        print("docs/reports/gemm_cpu.md is up to date with the results")
 
 
 if __name__ == "__main__":
