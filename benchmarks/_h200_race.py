@@ -26,9 +26,9 @@ from _h200_random import FAMILIES, Drawn, random_problems
 from _packed_sweep import PackedSweep
 
 from tilewright.backends.base import backend
+from tilewright.backends.cuda.gemm.proposals import WAYS, most_stages, tma_ws
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import GemmProblem
-from tilewright.ops.gemm.nvidia_schedules import WAYS, most_stages, tma_ws
 from tilewright.ops.gemm.spec import GemmSignature
 
 Row = dict[str, Any]

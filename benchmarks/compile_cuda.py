@@ -29,11 +29,11 @@ from _machine import RESULTS, provenance
 from tilewright import settings
 from tilewright.arch import arch
 from tilewright.backends.base import backend
+from tilewright.backends.cuda.gemm.proposals import schedules
 from tilewright.backends.cuda.toolchain import CudaToolchain, find_toolchain
 from tilewright.errors import ToolchainError
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.attention import AttentionProblem
-from tilewright.ops.gemm.nvidia_schedules import schedules
 from tilewright.ops.gemm.pools import signatures
 from tilewright.ops.gemm.spec import GemmSignature
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from tilewright import ops
 from tilewright.arch import facts
-from tilewright.backends.cuda import gemm_estimate as model
+from tilewright.backends.cuda.gemm import estimate as model
 from tilewright.learn import packed
 from tilewright.learn.data import collect
 

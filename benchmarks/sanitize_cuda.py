@@ -28,10 +28,10 @@ from typing import Any
 from tilewright import ops
 from tilewright.arch import arch as facts
 from tilewright.backends.cuda import driver
+from tilewright.backends.cuda.gemm.schedules import MultistageSchedule, NvidiaSchedule, SkinnySchedule, TmaWsSchedule
 from tilewright.ops.base import KernelSpec, plain
 from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm.pools import signatures
-from tilewright.ops.gemm.schedule import MultistageSchedule, NvidiaSchedule, SkinnySchedule, TmaWsSchedule
 
 GEMM = ops.op("gemm")
 OPS = ("gemm", "conv", "attention")

@@ -19,7 +19,7 @@ import pytest
 
 from tilewright import ops
 from tilewright.arch import facts
-from tilewright.backends.cuda import gemm_estimate as estimate
+from tilewright.backends.cuda.gemm import estimate
 from tilewright.ops.base import plain
 from tilewright.ops.conv.spec import VARIANTS
 from tilewright.ops.gemm import GemmProblem
@@ -308,8 +308,8 @@ kernel begins: three
 
 
 def test_the_sample_has_every_pipeline_and_scheduler_of_the_pool(sanitize_cuda: ModuleType) -> None:
-    from tilewright.ops.gemm import nvidia
-    from tilewright.ops.gemm.nvidia_multistage import WIDE
+    from tilewright.backends.cuda.gemm import space as nvidia
+    from tilewright.backends.cuda.gemm.multistage import WIDE
 
     specs = [spec for spec, _ in sanitize_cuda.sample(ARCH)]
     assert {one.schedule.pipeline for one in specs} == set(nvidia.PIPELINES)

@@ -20,13 +20,13 @@ from tests.kernels import catalog
 from tests.runtime import hosted, test_gpu_checks
 from tilewright import settings
 from tilewright.backends.base import backend
+from tilewright.backends.cpu.gemm import space as cpu
 from tilewright.backends.cpu.toolchain import CpuToolchain, candidates, find_toolchain, identify
 from tilewright.backends.cuda.toolchain import find_toolchain as find_cuda
 from tilewright.build import Artifact
 from tilewright.errors import ToolchainError
 from tilewright.inspect import nvidia
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.gemm import cpu
 
 # As they name themselves.
 DEMANDED = (r"^gcc .* 12\.2\.\d+$", r"clang version 14\.", r"^zig 0\.17\.")

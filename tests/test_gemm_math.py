@@ -9,7 +9,7 @@ import pytest
 
 import tilewright as tw
 from tilewright import settings
-from tilewright.backends.cuda import gemm_estimate_wide
+from tilewright.backends.cuda.gemm import estimate_wide as gemm_estimate_wide
 from tilewright.dispatch.registry import Registry
 from tilewright.errors import ProblemError, UnknownNameError
 from tilewright.ops import op

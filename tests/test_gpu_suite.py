@@ -13,8 +13,9 @@ from tests.gpu.cases import Case, Operands, judge, matrix, problem, signature
 from tests.gpu.reference import TYPES, expected
 from tests.gpu.test_kernels import DATATYPES, FUSED, GRAPHED, cases
 from tests.gpu.torch_here import torch
-from tilewright.ops.gemm import GemmProblem, nvidia
-from tilewright.ops.gemm import nvidia_schedules as make
+from tilewright.backends.cuda.gemm import proposals as make
+from tilewright.backends.cuda.gemm import space as nvidia
+from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm.reference import error_bound, exact
 from tilewright.ops.gemm.spec import LAYOUTS
 from tilewright.ops.numerics import round_to

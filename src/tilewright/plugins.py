@@ -17,7 +17,7 @@ Where several packages publish one name in a group, ours counts, else the first 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.metadata import EntryPoint, distributions, entry_points
 from typing import Any
 
@@ -108,6 +108,8 @@ def _misfit(found: Any, contract: type) -> str:
         return f"is the class {found.__name__}, where an object of it is meant"
     lacks, odd = [], []
     for name, is_method in members(contract):
+        if isinstance(getattr(type(found), name, None), cached_property):
+            continue  # what is worked out when it is first asked for is not asked for here
         try:
             member = getattr(found, name)
         except Exception:  # also what a property of theirs raises

@@ -13,10 +13,11 @@ import pytest
 
 from tests import amd_toolchain
 from tilewright.arch import arch
+from tilewright.backends.hip.attention import schedules as amd_schedules
 from tilewright.build import build_many
 from tilewright.build.builder import Artifact
 from tilewright.build.inspected import inspect_spec
-from tilewright.ops.attention import AttentionSignature, amd_schedules
+from tilewright.ops.attention import AttentionSignature
 from tilewright.ops.attention.spec import settled
 from tilewright.ops.base import KernelSpec
 

@@ -11,12 +11,12 @@ from dataclasses import replace
 import pytest
 
 from tests import amd_toolchain
+from tilewright.backends.hip.conv.schedules import CkTileConvSchedule
+from tilewright.backends.hip.conv.tiled import TiledConvSchedule
 from tilewright.build import build_many
 from tilewright.build.inspected import inspect_spec
 from tilewright.inspect import demand_promises
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.conv.amd_schedules import CkTileConvSchedule
-from tilewright.ops.conv.amd_tiled import TiledConvSchedule
 from tilewright.ops.conv.spec import ConvSignature
 
 pytestmark = pytest.mark.amd

@@ -17,14 +17,14 @@ import pytest
 from tilewright import settings
 from tilewright.arch import Arch, all_archs
 from tilewright.backends.base import backend
+from tilewright.backends.hip import ck_tile_shape as shape
+from tilewright.backends.hip.gemm.schedules import CkTileSchedule
 from tilewright.backends.hip.profiles import profile
 from tilewright.backends.hip.toolchain import HipToolchain
 from tilewright.dtypes import DTYPES
-from tilewright.ops import ck_tile_shape as shape
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import legality
 from tilewright.ops.gemm.pools import POOLS, signatures
-from tilewright.ops.gemm.schedule import CkTileSchedule
 
 SEED = 8
 SOURCE = Path(__file__).with_name("data_movement.cpp")

@@ -9,8 +9,8 @@ import pytest
 import tilewright as tw
 from tilewright import settings
 from tilewright.backends.hip import precompiled
+from tilewright.backends.hip.gemm.schedules import CkTileSchedule
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.gemm.schedule import CkTileSchedule
 from tilewright.ops.gemm.spec import VARIANTS
 
 pytestmark = pytest.mark.amd

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tilewright.backends.gpu.gemm import GpuLoopsSchedule
+from tilewright.backends.hip.gemm.schedules import CkTileSchedule
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.gemm.preselected import SETS
+from tilewright.ops.gemm.pools import POOLS
 from tilewright.ops.gemm.problem import accumulator
-from tilewright.ops.gemm.schedule import CkTileSchedule, GpuLoopsSchedule, Shape
+from tilewright.ops.gemm.schedule import Shape
 from tilewright.ops.gemm.spec import GemmSignature
 
 FP8 = {"gfx942": "fp8_e4m3fnuz"}  # elsewhere OCP
@@ -227,6 +229,6 @@ def cases() -> tuple[Case, ...]:
 
 def preselected() -> Iterator[tuple[str, KernelSpec]]:
     """Every kernel of the preselected sets for gfx942."""
-    for name, chosen in SETS.items():
+    for name, chosen in POOLS.sets.items():
         if chosen.family == "cdna":
             yield from ((name, one) for one in op("gemm").preselected(name, G3))

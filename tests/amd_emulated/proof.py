@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from tests.kernels.harness import FENCE, Array, Block, ordinary
-from tilewright.ops import ck_tile_shape as shape
+from tilewright.backends.gpu.gemm import GpuLoopsSchedule
+from tilewright.backends.hip import ck_tile_shape as shape
+from tilewright.backends.hip.gemm.schedules import CkTileSchedule
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.reference import error_bound, exact
-from tilewright.ops.gemm.schedule import CkTileSchedule, GpuLoopsSchedule
 from tilewright.ops.numerics import INT_RANGE, round_to
 from tilewright.runtime.bindings.gemm.args import GemmArgs
 from tilewright.runtime.loader import Kernel

@@ -21,11 +21,11 @@ from tests.amd_emulated.gemm.drawing import draw_axes
 from tests.amd_emulated.proving import modelled
 from tilewright.arch import all_archs
 from tilewright.backends.base import backend
-from tilewright.ops import ck_tile_shape as shape
+from tilewright.backends.hip import ck_tile_shape as shape
+from tilewright.backends.hip.gemm import space as amd
+from tilewright.backends.hip.gemm.schedules import CkTileSchedule
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.gemm import amd
-from tilewright.ops.gemm.schedule import CkTileSchedule
 
 POOLS = ("default", "full", "full", "profiler")
 RULES = {"amd-registers", "amd-code"}  # what this is about

@@ -10,9 +10,9 @@ import pytest
 
 from tests.amd_emulated.attention import calls, drawing
 from tests.amd_emulated.proving import Call, Entry, proven, proving
+from tilewright.backends.hip.attention.schedules import route
 from tilewright.ops import op
 from tilewright.ops.attention import AttentionProblem
-from tilewright.ops.attention.amd_schedules import route
 from tilewright.runtime.numpy_types import numpy_dtype
 
 PLAIN = AttentionProblem(2, 4, 37, 50, 64, heads_kv=2, dtype_q="fp16", window_right=3, return_lse=True)

@@ -20,11 +20,12 @@ from tests.amd_emulated.proof import calls
 from tests.amd_emulated.results import Results
 from tests.amd_emulated.workers import ROOT, Workers
 from tilewright.backends.base import backend
+from tilewright.backends.gpu.gemm import GpuLoopsSchedule
+from tilewright.backends.hip.ck_tile_shape import prefetch_stages
+from tilewright.backends.hip.gemm import space as amd
 from tilewright.build import Builder
 from tilewright.errors import TilewrightError
-from tilewright.ops.ck_tile_shape import prefetch_stages
-from tilewright.ops.gemm import amd, legality
-from tilewright.ops.gemm.schedule import GpuLoopsSchedule
+from tilewright.ops.gemm import legality
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda one: one.label)

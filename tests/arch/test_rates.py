@@ -20,7 +20,9 @@ from tilewright.arch.rates import (
     UnitWgmma,
     scaled,
 )
-from tilewright.backends.cuda import conv_estimate, conv_estimate_gather, gemm_estimate
+from tilewright.backends.cuda.conv import estimate as conv_estimate
+from tilewright.backends.cuda.conv import estimate_gather as conv_estimate_gather
+from tilewright.backends.cuda.gemm import estimate as gemm_estimate
 from tilewright.errors import InternalError
 
 NVIDIA = [name for name, entry in all_archs().items() if entry.family == "nvidia"]

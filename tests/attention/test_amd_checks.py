@@ -12,8 +12,9 @@ import pytest
 
 from tests.runtime import hosted
 from tilewright.arch import arch
-from tilewright.ops.attention import AttentionProblem, amd, legality
-from tilewright.ops.attention.amd_schedules import CkTileAttentionSchedule
+from tilewright.backends.hip.attention import space as amd
+from tilewright.backends.hip.attention.schedules import CkTileAttentionSchedule
+from tilewright.ops.attention import AttentionProblem, legality
 from tilewright.ops.base import KernelSpec
 from tilewright.runtime.bindings import binding
 from tilewright.runtime.loader import Kernel

@@ -10,13 +10,14 @@ import pytest
 
 from tilewright import settings
 from tilewright.arch import arch
+from tilewright.backends.hip.attention import space as amd
+from tilewright.backends.hip.attention.profiles import PROFILES
+from tilewright.backends.hip.attention.schedules import CkTileAttentionSchedule, instance, route
+from tilewright.backends.hip.attention.select import first_fit, seqtune
 from tilewright.dispatch.registry import Registry
 from tilewright.errors import UnknownNameError
 from tilewright.ops import op
-from tilewright.ops.attention import AttentionProblem, AttentionSignature, amd, legality, pools
-from tilewright.ops.attention.amd_profiles import PROFILES
-from tilewright.ops.attention.amd_schedules import CkTileAttentionSchedule, instance, route
-from tilewright.ops.attention.amd_select import first_fit, seqtune
+from tilewright.ops.attention import AttentionProblem, AttentionSignature, legality, pools
 from tilewright.ops.attention.schedule import LoopsSchedule
 from tilewright.ops.attention.spec import settled
 from tilewright.ops.base import KernelSpec

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from tilewright.backends.hip.attention.features import proposals
+from tilewright.backends.hip.attention.instance import Instance
+from tilewright.backends.hip.attention.profiles import PROFILES, RECEIPTS, profile
 from tilewright.errors import UnknownNameError
-from tilewright.ops.attention.amd_features import proposals
-from tilewright.ops.attention.amd_instance import Instance
-from tilewright.ops.attention.amd_profiles import PROFILES, RECEIPTS, profile
 
 FP16 = Instance("gfx942", pipeline="qr_async")
 

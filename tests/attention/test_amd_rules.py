@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tilewright.arch import all_archs, arch
-from tilewright.ops.attention import amd_headers, amd_rules
-from tilewright.ops.attention.amd_instance import FAMILIES, Instance, canonical
+from tilewright.backends.hip.attention import headers as amd_headers
+from tilewright.backends.hip.attention import rules as amd_rules
+from tilewright.backends.hip.attention.instance import FAMILIES, Instance, canonical
 
 ASYNC = Instance(
     "gfx942", pipeline="qr_async", tile=(128, 128, 32, 128, 32, 128), wave=(4, 1, 1, 4, 1, 1, 1, 1, 1), block_per_cu=1

@@ -23,9 +23,9 @@ from tests.built import Built, why_not_run
 from tests.kernels.fenced_pages import Pages
 from tests.kernels.harness import POISON
 from tilewright.arch import arch as arch_by_name
+from tilewright.backends.cpu.attention.schedules import CpuDecodeSchedule, CpuTiledSchedule
+from tilewright.backends.cpu.attention.space import lanes
 from tilewright.ops.attention import AttentionProblem
-from tilewright.ops.attention.cpu import lanes
-from tilewright.ops.attention.cpu_schedules import CpuDecodeSchedule, CpuTiledSchedule
 from tilewright.ops.base import KernelSpec
 from tilewright.runtime import samples
 from tilewright.runtime.devices import HOST, device

@@ -11,9 +11,10 @@ import pytest
 from tests.attention.drawing import ATTENTION, kind, problem
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import op_kernels
-from tilewright.ops.attention import AttentionProblem, AttentionSignature, cpu
-from tilewright.ops.attention.cpu import lanes
-from tilewright.ops.attention.cpu_schedules import CpuDecodeSchedule, CpuTiledSchedule
+from tilewright.backends.cpu.attention import space as cpu
+from tilewright.backends.cpu.attention.schedules import CpuDecodeSchedule, CpuTiledSchedule
+from tilewright.backends.cpu.attention.space import lanes
+from tilewright.ops.attention import AttentionProblem, AttentionSignature
 from tilewright.ops.attention.schedule import LoopsSchedule
 from tilewright.ops.base import KernelSpec
 

@@ -9,12 +9,12 @@ import pytest
 
 from tests.attention.drawing import ATTENTION
 from tilewright.arch import arch
+from tilewright.backends.cuda.attention.fp8 import Fp8Schedule
+from tilewright.backends.cuda.attention.latent import LatentSchedule
+from tilewright.backends.cuda.attention.mma import MmaSchedule
+from tilewright.backends.cuda.attention.schedules import WsSchedule
+from tilewright.backends.cuda.attention.space import schedules
 from tilewright.ops.attention import AttentionProblem
-from tilewright.ops.attention.nvidia import schedules
-from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
-from tilewright.ops.attention.nvidia_latent import LatentSchedule
-from tilewright.ops.attention.nvidia_mma import MmaSchedule
-from tilewright.ops.attention.nvidia_schedules import WsSchedule
 from tilewright.ops.attention.spec import HEADS
 from tilewright.ops.base import KernelSpec
 

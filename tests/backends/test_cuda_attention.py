@@ -16,13 +16,13 @@ from tilewright import settings
 from tilewright.arch import arch
 from tilewright.backends.base import backend
 from tilewright.backends.cuda import places
+from tilewright.backends.cuda.attention.schedules import CombineSchedule, WsSchedule
+from tilewright.backends.cuda.attention.space import schedules
 from tilewright.backends.cuda.toolchain import find_toolchain
 from tilewright.errors import ToolchainError
 from tilewright.inspect import demand_promises
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.attention import AttentionProblem
-from tilewright.ops.attention.nvidia import schedules
-from tilewright.ops.attention.nvidia_schedules import CombineSchedule, WsSchedule
 
 ATTENTION = op("attention")
 # The tiles that hold the most registers, of each number of warpgroups.

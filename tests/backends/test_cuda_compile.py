@@ -20,14 +20,14 @@ from tilewright import settings
 from tilewright.arch import arch
 from tilewright.backends.base import backend
 from tilewright.backends.cuda import toolchain
+from tilewright.backends.cuda.gemm import proposals as make
+from tilewright.backends.cuda.gemm.space import PIPELINES
 from tilewright.backends.cuda.toolchain import CudaToolchain
 from tilewright.errors import ToolchainError
 from tilewright.inspect import demand_promises
 from tilewright.inspect.report import Instructions
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.fused import EPILOGUES
-from tilewright.ops.gemm import nvidia_schedules as make
-from tilewright.ops.gemm.nvidia import PIPELINES
 from tilewright.ops.gemm.pools import signatures
 from tilewright.ops.gemm.schedule import GemmSchedule
 from tilewright.ops.gemm.spec import LAYOUTS, GemmSignature

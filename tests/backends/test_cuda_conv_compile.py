@@ -12,16 +12,13 @@ import pytest
 from tests.built import Built
 from tilewright.backends.base import backend
 from tilewright.backends.cuda.conv import PIPELINES
-from tilewright.inspect import demand_promises
-from tilewright.ops import KernelSpec, op
-from tilewright.ops.conv import ConvProblem
-from tilewright.ops.conv.nvidia_gather_schedules import GatherSchedule
-from tilewright.ops.conv.nvidia_pointwise import (
+from tilewright.backends.cuda.conv.gather_schedules import GatherSchedule
+from tilewright.backends.cuda.conv.pointwise import (
     PointwiseMultistageSchedule,
     PointwiseSkinnySchedule,
     PointwiseTmaWsSchedule,
 )
-from tilewright.ops.conv.nvidia_schedules import (
+from tilewright.backends.cuda.conv.schedules import (
     BandSchedule,
     BandWeightSchedule,
     ConvTmaWsSchedule,
@@ -30,6 +27,9 @@ from tilewright.ops.conv.nvidia_schedules import (
     DepthwiseTileSchedule,
     FirstWeightSchedule,
 )
+from tilewright.inspect import demand_promises
+from tilewright.ops import KernelSpec, op
+from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.schedule import LoopsSchedule
 
 CONV = op("conv")

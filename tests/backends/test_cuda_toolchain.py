@@ -13,11 +13,11 @@ from tilewright import settings
 from tilewright.backends.base import backend
 from tilewright.backends.cuda import nvrtc, places, toolchain
 from tilewright.backends.cuda.doctor import compilers
+from tilewright.backends.cuda.gemm import proposals as make
 from tilewright.backends.cuda.toolchain import CudaToolchain
 from tilewright.build import build_one
 from tilewright.errors import RequestError, ToolchainError
 from tilewright.ops import KernelSpec
-from tilewright.ops.gemm import nvidia_schedules as make
 from tilewright.ops.gemm.pools import signatures
 
 VERSION = "Cuda compilation tools, release 13.0, V13.0.88"

@@ -18,6 +18,7 @@ from tilewright.backends.hip import ck_tile, doctor, profiles
 from tilewright.backends.hip import gemm as hip_gemm
 from tilewright.backends.hip import toolchain as hip
 from tilewright.backends.hip.gemm import gemm_profile
+from tilewright.backends.hip.gemm.schedules import CkTileSchedule
 from tilewright.cli.main import build_app
 from tilewright.codegen import generate
 from tilewright.codegen.manifest import read_manifest
@@ -25,7 +26,7 @@ from tilewright.codegen.workers import emit_in_processes
 from tilewright.codegen.wrap import wrap
 from tilewright.errors import InternalError, ToolchainError, UnknownNameError
 from tilewright.ops import KernelSpec
-from tilewright.ops.gemm import CkTileSchedule, GemmSignature
+from tilewright.ops.gemm import GemmSignature
 
 SPEC = KernelSpec(
     "gemm",

@@ -10,11 +10,13 @@ import pytest
 from tilewright.backends.base import backend
 from tilewright.backends.hip import profiles
 from tilewright.backends.hip.gemm import gemm_profile
+from tilewright.backends.hip.gemm import space as amd
+from tilewright.backends.hip.gemm.schedules import CkTileSchedule
 from tilewright.codegen import collect, generate
 from tilewright.dtypes import DTYPES
 from tilewright.errors import UnknownNameError
 from tilewright.ops import KernelSpec, op
-from tilewright.ops.gemm import CkTileSchedule, GemmSignature, amd
+from tilewright.ops.gemm import GemmSignature
 
 EDGES_MN = (True, True, False)
 SPECS = {

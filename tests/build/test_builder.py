@@ -15,6 +15,7 @@ from tests.build.stubs import COPY, Stub, tiny_specs
 from tilewright import events, settings
 from tilewright.arch import best_host_arch, host_facts
 from tilewright.backends.base import Source, backend
+from tilewright.backends.cpu.gemm.schedules import CpuPackedSchedule
 from tilewright.backends.cpu.toolchain import CpuToolchain
 from tilewright.build import Builder, Store, build_many, build_one, build_source, find
 from tilewright.build.diagnose import first_error
@@ -22,7 +23,6 @@ from tilewright.build.jobs import available_memory, job_limit
 from tilewright.build.ninja_run import Compile, build_file
 from tilewright.errors import CompileError, IllegalSpecError, ToolchainError
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.gemm import CpuPackedSchedule
 from tilewright.runtime.abi import ABI_VERSION
 
 UseStub = Callable[..., Stub]

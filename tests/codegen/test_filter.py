@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilewright.backends.cpu.gemm.schedules import CpuPackedSchedule
 from tilewright.codegen.filter import MAX_TEXT, Filter
 from tilewright.errors import FilterError
 from tilewright.ops import KernelSpec
 from tilewright.ops.fields import flat
-from tilewright.ops.gemm import CpuPackedSchedule, GemmSignature
+from tilewright.ops.gemm import GemmSignature
 
 SPEC = KernelSpec(
     "gemm",

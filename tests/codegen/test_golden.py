@@ -12,22 +12,16 @@ import pytest
 
 from tilewright.arch import arch
 from tilewright.backends.base import backend
+from tilewright.backends.cpu.gemm.schedules import CpuDirectSchedule, CpuLoopsSchedule, CpuPackedSchedule
+from tilewright.backends.cuda.conv.gather_schedules import GatherSchedule
+from tilewright.backends.cuda.conv.pointwise import PointwiseTmaWsSchedule
+from tilewright.backends.cuda.gemm.schedules import MultistageSchedule, SkinnySchedule, TmaWsSchedule
+from tilewright.backends.hip.conv.schedules import CkTileConvSchedule
+from tilewright.backends.hip.conv.tiled import TiledConvSchedule
 from tilewright.ops import KernelSpec
-from tilewright.ops.conv.amd_schedules import CkTileConvSchedule
-from tilewright.ops.conv.amd_tiled import TiledConvSchedule
-from tilewright.ops.conv.nvidia_gather_schedules import GatherSchedule
-from tilewright.ops.conv.nvidia_pointwise import PointwiseTmaWsSchedule
 from tilewright.ops.conv.schedule import LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature
-from tilewright.ops.gemm import (
-    CpuDirectSchedule,
-    CpuLoopsSchedule,
-    CpuPackedSchedule,
-    GemmSignature,
-    MultistageSchedule,
-    SkinnySchedule,
-    TmaWsSchedule,
-)
+from tilewright.ops.gemm import GemmSignature
 
 SPECS = {
     "gemm_fp32_packed": KernelSpec(

@@ -8,11 +8,11 @@ import pytest
 
 from tests.conv.conftest import CONV
 from tilewright.arch import all_archs
-from tilewright.backends.hip.conv_estimate import seconds
+from tilewright.backends.hip.conv.copies import copied, copies
+from tilewright.backends.hip.conv.estimate import seconds
+from tilewright.backends.hip.conv.schedules import CkTileConvSchedule, FastSchedule
+from tilewright.backends.hip.conv.tiled import TiledConvSchedule
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.conv.amd_copies import copied, copies
-from tilewright.ops.conv.amd_schedules import CkTileConvSchedule, FastSchedule
-from tilewright.ops.conv.amd_tiled import TiledConvSchedule
 from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.spec import VARIANTS

@@ -15,9 +15,9 @@ import tilewright as tw
 from tests.conv.conftest import CONV
 from tests.conv.drawing import array, convolutions
 from tilewright import settings as house_settings
+from tilewright.backends.cpu.conv import space as cpu
 from tilewright.dispatch.registry import Registry
 from tilewright.ops.base import Violation
-from tilewright.ops.conv import cpu
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.reference import reference
 from tilewright.runtime import calls, quick

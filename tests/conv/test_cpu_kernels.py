@@ -20,10 +20,7 @@ from tests.conv.harness import prove
 from tests.kernels.harness import FENCE, Allocate, heap
 from tilewright import settings
 from tilewright.arch import arch as arch_by_name
-from tilewright.ops import op
-from tilewright.ops.base import KernelSpec
-from tilewright.ops.conv.cpu import dot_step
-from tilewright.ops.conv.cpu_schedules import (
+from tilewright.backends.cpu.conv.schedules import (
     CpuDirectWeightSchedule,
     CpuImplicitSchedule,
     CpuLanesSchedule,
@@ -31,9 +28,12 @@ from tilewright.ops.conv.cpu_schedules import (
     CpuPlanarSchedule,
     CpuWinogradSchedule,
 )
+from tilewright.backends.cpu.conv.space import dot_step
+from tilewright.backends.cpu.vectors import lanes
+from tilewright.ops import op
+from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.problem import ConvProblem, dense_strides
 from tilewright.ops.conv.spec import ConvSignature, accumulator, default_output
-from tilewright.ops.vectors import lanes
 from tilewright.runtime import samples
 from tilewright.runtime.bindings import binding as binding_of
 from tilewright.runtime.devices import device_of

@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from tilewright.arch import arch as arch_by_name
-from tilewright.ops import op
-from tilewright.ops.base import KernelSpec
-from tilewright.ops.conv import cpu
-from tilewright.ops.conv.cpu_schedules import (
+from tilewright.backends.cpu.conv import space as cpu
+from tilewright.backends.cpu.conv.schedules import (
     CpuDirectWeightSchedule,
     CpuImplicitSchedule,
     CpuLanesSchedule,
@@ -18,6 +16,8 @@ from tilewright.ops.conv.cpu_schedules import (
     CpuPlanarSchedule,
     CpuWinogradSchedule,
 )
+from tilewright.ops import op
+from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.spec import VARIANTS, ConvSignature, accumulator, default_output
 

@@ -7,25 +7,25 @@ from dataclasses import replace
 import pytest
 
 from tilewright.arch import arch
-from tilewright.dispatch.registry import Registry
-from tilewright.ops import KernelSpec, op
-from tilewright.ops.conv import ConvProblem
-from tilewright.ops.conv.nvidia import limits
-from tilewright.ops.conv.nvidia_copies import folded, padded, padded_copies, padded_elements
-from tilewright.ops.conv.nvidia_gather_schedules import GatherSchedule
-from tilewright.ops.conv.nvidia_places import merged_groups
-from tilewright.ops.conv.nvidia_pointwise import PointwiseTmaWsSchedule, product
-from tilewright.ops.conv.nvidia_resources import IN_COPIES, shared_bytes
-from tilewright.ops.conv.nvidia_schedules import (
+from tilewright.backends.cuda.conv.copies import folded, padded, padded_copies, padded_elements
+from tilewright.backends.cuda.conv.gather_schedules import GatherSchedule
+from tilewright.backends.cuda.conv.places import merged_groups
+from tilewright.backends.cuda.conv.pointwise import PointwiseTmaWsSchedule, product
+from tilewright.backends.cuda.conv.resources import IN_COPIES, shared_bytes
+from tilewright.backends.cuda.conv.schedules import (
     BandSchedule,
     ConvTmaWsSchedule,
     DepthwiseSchedule,
     DepthwiseTileSchedule,
 )
+from tilewright.backends.cuda.conv.space import limits
+from tilewright.backends.cuda.gemm import proposals as gemm
+from tilewright.backends.cuda.gemm.schedules import TmaWsSchedule
+from tilewright.dispatch.registry import Registry
+from tilewright.ops import KernelSpec, op
+from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.options import channels_first
-from tilewright.ops.gemm import nvidia_schedules as gemm
 from tilewright.ops.gemm.pools import signatures
-from tilewright.ops.gemm.schedule import TmaWsSchedule
 
 CONV = op("conv")
 ARCH = "sm_90a"

@@ -13,11 +13,13 @@ from tests.conv.conftest import CONV
 from tests.conv.drawing import convolutions
 from tilewright.arch import all_archs
 from tilewright.arch import arch as arch_by_name
+from tilewright.backends.cpu.conv import space as cpu
+from tilewright.backends.cuda.conv import space as nvidia
+from tilewright.backends.hip.conv import space as amd
 from tilewright.dispatch.registry import Registry
 from tilewright.errors import RequestError, UnknownNameError
 from tilewright.ops import ruled_pools
 from tilewright.ops.base import KernelSpec, Op, Violation, plain
-from tilewright.ops.conv import amd, cpu, nvidia
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.spec import VARIANTS, ConvSignature
 

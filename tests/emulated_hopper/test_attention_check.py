@@ -12,12 +12,15 @@ import pytest
 from tests.emulated_hopper.attentions import ATTENTION, drawn
 from tests.emulated_hopper.emulator import Emulator
 from tests.emulated_hopper.test_attention import like
+from tilewright.backends.cuda.attention import fp8 as nvidia_fp8
+from tilewright.backends.cuda.attention import latent as nvidia_latent
+from tilewright.backends.cuda.attention import mma as nvidia_mma
+from tilewright.backends.cuda.attention.fp8 import Fp8Schedule
+from tilewright.backends.cuda.attention.latent import LatentSchedule
+from tilewright.backends.cuda.attention.mma import MmaSchedule
+from tilewright.backends.cuda.attention.schedules import WsSchedule, allowed_registers, shared_bytes
 from tilewright.ops import KernelSpec
-from tilewright.ops.attention import AttentionProblem, nvidia_fp8, nvidia_latent, nvidia_mma
-from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
-from tilewright.ops.attention.nvidia_latent import LatentSchedule
-from tilewright.ops.attention.nvidia_mma import MmaSchedule
-from tilewright.ops.attention.nvidia_schedules import WsSchedule, allowed_registers, shared_bytes
+from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.attention.problem_rules import problem_violations
 from tilewright.runtime.bindings.attention import stages
 

@@ -10,9 +10,9 @@ import pytest
 from tests.emulated_hopper.attentions import prove, wrong
 from tests.emulated_hopper.emulator import LATE, Emulator, apart
 from tests.emulated_hopper.test_attention_mma import fp8, problems
+from tilewright.backends.cuda.attention.fp8 import Fp8Schedule
 from tilewright.ops import KernelSpec
 from tilewright.ops.attention import AttentionProblem
-from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
 from tilewright.runtime.bindings.attention import samples
 from tilewright.runtime.requests import Sample
 

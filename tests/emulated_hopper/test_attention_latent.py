@@ -11,9 +11,9 @@ from tests.emulated_hopper.attentions import prove, wrong
 from tests.emulated_hopper.emulator import CHANCE, EAGER, LATE, Emulator, apart
 from tests.emulated_hopper.test_attention import like
 from tests.emulated_hopper.test_attention_mma import problems
+from tilewright.backends.cuda.attention.latent import LatentSchedule
 from tilewright.ops import KernelSpec
 from tilewright.ops.attention import AttentionProblem
-from tilewright.ops.attention.nvidia_latent import LatentSchedule
 from tilewright.runtime.requests import Sample
 
 CASES: dict[str, tuple[LatentSchedule, AttentionProblem]] = {

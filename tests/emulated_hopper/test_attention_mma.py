@@ -13,9 +13,9 @@ import pytest
 from tests.emulated_hopper.attentions import KEYS, ROWS, drawn, prove, wrong
 from tests.emulated_hopper.emulator import CHANCE, Emulator, apart
 from tests.emulated_hopper.test_attention import like
+from tilewright.backends.cuda.attention.mma import MmaSchedule
 from tilewright.ops import KernelSpec
 from tilewright.ops.attention import AttentionProblem
-from tilewright.ops.attention.nvidia_mma import MmaSchedule
 from tilewright.ops.attention.problem_rules import problem_violations
 from tilewright.runtime.bindings.attention import samples
 from tilewright.runtime.requests import Sample

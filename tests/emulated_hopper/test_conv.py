@@ -9,10 +9,8 @@ import pytest
 
 from tests.emulated_hopper.convolutions import CONV, wrong
 from tests.emulated_hopper.emulator import Emulator
-from tilewright.ops import KernelSpec
-from tilewright.ops.conv import ConvProblem
-from tilewright.ops.conv.nvidia_places import ragged
-from tilewright.ops.conv.nvidia_schedules import (
+from tilewright.backends.cuda.conv.places import ragged
+from tilewright.backends.cuda.conv.schedules import (
     BandSchedule,
     BandWeightSchedule,
     ConvTmaWsSchedule,
@@ -21,6 +19,8 @@ from tilewright.ops.conv.nvidia_schedules import (
     DepthwiseTileSchedule,
     FirstWeightSchedule,
 )
+from tilewright.ops import KernelSpec
+from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.options import channels_first
 
 VARIANTS = ("forward", "backward_data", "backward_weight")

@@ -10,9 +10,7 @@ import pytest
 
 from tests.emulated_hopper.convolutions import CONV, disagreement
 from tests.emulated_hopper.emulator import Emulator
-from tilewright.ops import KernelSpec
-from tilewright.ops.conv import ConvProblem
-from tilewright.ops.conv.nvidia_schedules import (
+from tilewright.backends.cuda.conv.schedules import (
     BandSchedule,
     BandWeightSchedule,
     ConvTmaWsSchedule,
@@ -21,6 +19,8 @@ from tilewright.ops.conv.nvidia_schedules import (
     DepthwiseTileSchedule,
     FirstWeightSchedule,
 )
+from tilewright.ops import KernelSpec
+from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem_rules import problem_violations
 

@@ -12,16 +12,16 @@ import pytest
 
 from tests.emulated_hopper.convolutions import CONV, disagreement, prove, wrong
 from tests.emulated_hopper.emulator import EAGER, LATE, Emulator, apart
-from tilewright.ops import KernelSpec
-from tilewright.ops.conv import ConvProblem
-from tilewright.ops.conv.nvidia_copies import padded_copies
-from tilewright.ops.conv.nvidia_schedules import (
+from tilewright.backends.cuda.conv.copies import padded_copies
+from tilewright.backends.cuda.conv.schedules import (
     BandSchedule,
     BandWeightSchedule,
     ConvTmaWsSchedule,
     DepthwiseSchedule,
     DepthwiseTileSchedule,
 )
+from tilewright.ops import KernelSpec
+from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem_rules import problem_violations
 

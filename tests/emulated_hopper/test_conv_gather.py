@@ -11,10 +11,10 @@ import pytest
 from tests.emulated_hopper.convolutions import CONV, disagreement, wrong
 from tests.emulated_hopper.emulator import Emulator
 from tilewright.arch import arch
+from tilewright.backends.cuda.conv.gather_schedules import GatherSchedule, gathers
+from tilewright.backends.cuda.conv.schedules import DepthwiseSchedule
 from tilewright.ops import KernelSpec
 from tilewright.ops.conv import ConvProblem
-from tilewright.ops.conv.nvidia_gather_schedules import GatherSchedule, gathers
-from tilewright.ops.conv.nvidia_schedules import DepthwiseSchedule
 from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem import dense_strides
 from tilewright.ops.conv.problem_rules import problem_violations

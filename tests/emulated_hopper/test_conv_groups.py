@@ -12,9 +12,9 @@ import pytest
 
 from tests.emulated_hopper.convolutions import CONV, disagreement, prove, wrong
 from tests.emulated_hopper.emulator import EAGER, LATE, Emulator, apart
+from tilewright.backends.cuda.conv.schedules import ConvTmaWsSchedule
 from tilewright.ops import KernelSpec
 from tilewright.ops.conv import ConvProblem
-from tilewright.ops.conv.nvidia_schedules import ConvTmaWsSchedule
 from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem_rules import problem_violations
 

@@ -10,13 +10,13 @@ import pytest
 
 from tests.emulated_hopper.convolutions import CONV, disagreement, wrong
 from tests.emulated_hopper.emulator import Emulator
-from tilewright.ops import KernelSpec
-from tilewright.ops.conv import ConvProblem
-from tilewright.ops.conv.nvidia_pointwise import (
+from tilewright.backends.cuda.conv.pointwise import (
     PointwiseMultistageSchedule,
     PointwiseSkinnySchedule,
     PointwiseTmaWsSchedule,
 )
+from tilewright.ops import KernelSpec
+from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem_rules import problem_violations
 

@@ -10,9 +10,9 @@ import pytest
 from tests.emulated_hopper.emulator import CHANCE, EAGER, GEMM, LATE, Emulator, aligned, judge
 from tests.kernels.fenced_pages import Pages
 from tests.kernels.harness import FENCE, Allocate, Array, Call
+from tilewright.backends.cuda.gemm.multistage import WIDE, multistage
 from tilewright.ops import KernelSpec
 from tilewright.ops.gemm import GemmProblem
-from tilewright.ops.gemm.nvidia_multistage import WIDE, multistage
 from tilewright.ops.gemm.pools import signatures
 from tilewright.ops.gemm.spec import LAYOUTS, GemmSignature
 

@@ -9,8 +9,8 @@ import pytest
 from tests.emulated_hopper.emulator import GEMM, Emulator, judge
 from tests.emulated_hopper.test_tma_ws import problem, signature
 from tests.kernels.harness import Call
+from tilewright.backends.cuda.gemm import proposals as make
 from tilewright.ops import KernelSpec
-from tilewright.ops.gemm import nvidia_schedules as make
 from tilewright.ops.gemm.spec import GemmSignature
 
 

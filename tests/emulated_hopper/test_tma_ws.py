@@ -9,9 +9,9 @@ import pytest
 from tests.emulated_hopper.emulator import CHANCE, EAGER, GEMM, LATE, Emulator, judge
 from tests.kernels.fenced_pages import Pages
 from tests.kernels.harness import Call
+from tilewright.backends.cuda.gemm import proposals as make
 from tilewright.ops import KernelSpec
 from tilewright.ops.gemm import GemmProblem
-from tilewright.ops.gemm import nvidia_schedules as make
 from tilewright.ops.gemm.pools import signatures
 from tilewright.ops.gemm.spec import GemmSignature
 

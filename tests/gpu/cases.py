@@ -14,13 +14,14 @@ from tests.gpu.reference import TYPES, Expected, expected, outside
 from tests.gpu.torch_here import torch
 from tilewright import ops
 from tilewright.arch import arch as facts
+from tilewright.backends.cuda.gemm import proposals as make
+from tilewright.backends.cuda.gemm.schedules import NvidiaSchedule
+from tilewright.backends.gpu.gemm import GpuLoopsSchedule
 from tilewright.dtypes import DTYPES
 from tilewright.errors import TilewrightError
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import GemmProblem
-from tilewright.ops.gemm import nvidia_schedules as make
 from tilewright.ops.gemm.pools import signatures
-from tilewright.ops.gemm.schedule import GpuLoopsSchedule, NvidiaSchedule
 from tilewright.ops.gemm.spec import GemmSignature
 
 GEMM = ops.op("gemm")

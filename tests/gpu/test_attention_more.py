@@ -12,11 +12,11 @@ from tests.emulated_hopper.attentions import ATTENTION
 from tests.emulated_hopper.test_attention import like
 from tests.emulated_hopper.test_attention_mma import fp8, problems
 from tests.gpu.test_attention import answer
+from tilewright.backends.cuda.attention.fp8 import Fp8Schedule
+from tilewright.backends.cuda.attention.latent import LatentSchedule
+from tilewright.backends.cuda.attention.mma import MmaSchedule
 from tilewright.dispatch import kernels
 from tilewright.ops.attention import AttentionProblem
-from tilewright.ops.attention.nvidia_fp8 import Fp8Schedule
-from tilewright.ops.attention.nvidia_latent import LatentSchedule
-from tilewright.ops.attention.nvidia_mma import MmaSchedule
 from tilewright.ops.base import KernelSpec
 
 PAGES: dict[str, Any] = {"pages": "strided", "page_lookup": "table", "seqlens_k": True}

@@ -9,9 +9,9 @@ import pytest
 
 from tests.gpu.cases import GEMM, signature
 from tests.gpu.torch_here import torch
+from tilewright.backends.cuda.gemm import proposals as make
+from tilewright.backends.cuda.gemm.multistage import multistage
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.gemm import nvidia_schedules as make
-from tilewright.ops.gemm.nvidia_multistage import multistage
 
 KINDS = ("full", "row", "column", "one", "strided", "odd")
 SIZES = ((264, 520, 136), (1000, 776, 1032), (136, 264, 2056))

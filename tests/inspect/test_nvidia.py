@@ -19,13 +19,13 @@ from tilewright.arch import all_archs, arch
 from tilewright.backends.base import backend
 from tilewright.backends.cuda import places
 from tilewright.backends.cuda.backend import CudaBackend
+from tilewright.backends.cuda.gemm import proposals as make
 from tilewright.build.inspected import inspect_file
 from tilewright.errors import InspectionError, ToolchainError
 from tilewright.inspect import Inspection, demand_promises, nvidia, sass, x86
 from tilewright.inspect.disassembly import NoDisassembly
 from tilewright.inspect.elf import Elf
 from tilewright.ops import KernelSpec
-from tilewright.ops.gemm import nvidia_schedules as make
 from tilewright.ops.gemm.pools import signatures
 from tilewright.ops.gemm.schedule import GemmSchedule
 from tilewright.ops.gemm.spec import GemmSignature

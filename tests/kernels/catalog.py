@@ -15,18 +15,19 @@ from typing import Any
 
 from tilewright.arch import all_archs, runnable_host_archs
 from tilewright.arch import arch as facts_of
-from tilewright.ops.base import KernelSpec
-from tilewright.ops.gemm import cpu, legality
-from tilewright.ops.gemm.problem import accumulator
-from tilewright.ops.gemm.schedule import (
+from tilewright.backends.cpu.gemm import space as cpu
+from tilewright.backends.cpu.gemm.schedules import (
     CpuDirectSchedule,
     CpuLoopsSchedule,
     CpuPackedSchedule,
     CpuSchedule,
     CpuStreamSchedule,
 )
+from tilewright.backends.cpu.vectors import lanes
+from tilewright.ops.base import KernelSpec
+from tilewright.ops.gemm import legality
+from tilewright.ops.gemm.problem import accumulator
 from tilewright.ops.gemm.spec import LAYOUTS, GemmSignature
-from tilewright.ops.vectors import lanes
 
 BLOCKS = {  # rows, vectors: the shapes of the pools, and the smallest
     32: ((8, 3), (14, 2), (5, 2), (1, 1), (28, 1), (6, 4)),

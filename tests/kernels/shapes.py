@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from tests.kernels.harness import Call
 from tilewright.arch import arch as facts_of
+from tilewright.backends.cpu.gemm import space as cpu
+from tilewright.backends.cpu.vectors import lanes
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.gemm import cpu
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.vectors import lanes
 
 
 def _around(*marks: int) -> list[int]:

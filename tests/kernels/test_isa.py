@@ -18,8 +18,9 @@ from tests.kernels.harness import prove
 from tests.kernels.shapes import calls
 from tilewright import settings
 from tilewright.backends.base import backend
+from tilewright.backends.cpu.gemm import space as cpu
 from tilewright.build import Artifact, build_source
-from tilewright.ops.gemm import cpu, legality
+from tilewright.ops.gemm import legality
 from tilewright.runtime.loader import load_kernel
 
 BF16 = ("bf16", "bf16", "bf16")

@@ -17,8 +17,8 @@ import pytest
 from tests.built import Built
 from tests.kernels import catalog
 from tests.kernels.harness import Array, Scratch, ordinary
+from tilewright.backends.cpu.gemm import space as cpu
 from tilewright.dtypes import DTYPES
-from tilewright.ops.gemm import cpu
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.reference import verify
 from tilewright.runtime import host

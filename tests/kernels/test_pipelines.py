@@ -12,7 +12,8 @@ from tests.built import Built
 from tests.kernels import catalog
 from tests.kernels.harness import Call, prove
 from tests.kernels.shapes import calls
-from tilewright.ops.gemm import cpu, legality
+from tilewright.backends.cpu.gemm import space as cpu
+from tilewright.ops.gemm import legality
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.spec import LAYOUTS
 

@@ -14,8 +14,8 @@ from tests.built import Built
 from tests.kernels import catalog
 from tests.kernels.harness import Array, Call, prove, run
 from tilewright import settings
+from tilewright.backends.cpu.gemm import space as cpu
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.gemm import cpu
 from tilewright.ops.gemm.problem import GemmProblem
 
 KERNELS = catalog.every_core()

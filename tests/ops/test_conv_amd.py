@@ -18,12 +18,13 @@ import pytest
 from tests.runtime.hosted import hip_kernels, launches
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import op_kernels
+from tilewright.backends.hip.conv import space as amd
+from tilewright.backends.hip.conv.schedules import CkTileConvSchedule, schedules, strategies
+from tilewright.backends.hip.conv.shape import loads
+from tilewright.backends.hip.conv.tiled import TiledConvSchedule
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.conv import ConvProblem, ConvSignature, amd
-from tilewright.ops.conv.amd_schedules import CkTileConvSchedule, schedules, strategies
-from tilewright.ops.conv.amd_shape import loads
-from tilewright.ops.conv.amd_tiled import TiledConvSchedule
+from tilewright.ops.conv import ConvProblem, ConvSignature
 from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem_rules import problem_violations
 from tilewright.ops.conv.schedule import LoopsSchedule

@@ -13,11 +13,15 @@ from typing import Any
 import pytest
 
 from tilewright.arch import all_archs
-from tilewright.ops import KernelSpec, ck_tile_rules, ck_tile_shape, op
+from tilewright.backends.gpu.gemm import GpuLoopsSchedule
+from tilewright.backends.hip import ck_tile_rules, ck_tile_shape
+from tilewright.backends.hip.gemm import signature as amd_signature
+from tilewright.backends.hip.gemm import space as amd
+from tilewright.backends.hip.gemm.schedules import CkTileSchedule
+from tilewright.ops import KernelSpec, op
 from tilewright.ops.fused import EPILOGUES, epilogue_d_counts
-from tilewright.ops.gemm import CkTileSchedule, GemmProblem, GemmSignature, amd, amd_signature, dtype_rules
+from tilewright.ops.gemm import GemmProblem, GemmSignature, dtype_rules
 from tilewright.ops.gemm.problem import accumulator
-from tilewright.ops.gemm.schedule import GpuLoopsSchedule
 
 GEMM = op("gemm")
 FP16 = GemmSignature("standard", "fp16", "fp16", "fp32", "fp16", "fp16", "rcr")

@@ -10,7 +10,7 @@ from tilewright.arch import all_archs
 from tilewright.codegen import SpecSet, collect
 from tilewright.ops import op
 from tilewright.ops.encodings import element_type
-from tilewright.ops.gemm import preselected
+from tilewright.ops.gemm.pools import POOLS
 from tilewright.ops.gemm.spec import LAYOUTS
 
 GEMM = op("gemm")
@@ -74,7 +74,7 @@ def test_a_preselected_set_is_legal_and_what_it_says(name: str, arch: str) -> No
     selection = collect("gemm", arch, preselected=name)
     demand_sound(selection)
     assert not selection.rejected
-    meant = preselected.SETS[name]
+    meant = POOLS.sets[name]
     assert meant.purpose
     assert {one.signature.layout for one in selection.specs} == {"rcr"}
     datatype = element_type(meant.datatype, all_archs()[arch])
@@ -84,7 +84,7 @@ def test_a_preselected_set_is_legal_and_what_it_says(name: str, arch: str) -> No
 
 
 def test_the_sets_of_old_are_all_here() -> None:
-    assert {name for name, one in preselected.SETS.items() if one.family == "cdna"} == set(SETS)
+    assert {name for name, one in POOLS.sets.items() if one.family == "cdna"} == set(SETS)
 
 
 def test_mixed_precision_is() -> None:

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from tilewright.backends.cuda.gemm import multistage as stages
+from tilewright.backends.cuda.gemm import proposals as make
+from tilewright.backends.cuda.gemm import space as nvidia
+from tilewright.backends.cuda.gemm.schedules import NvidiaSchedule
+from tilewright.backends.gpu.gemm import GpuLoopsSchedule
 from tilewright.ops import KernelSpec, op
-from tilewright.ops.gemm import GemmProblem, GemmSignature, GpuLoopsSchedule, NvidiaSchedule, nvidia
-from tilewright.ops.gemm import nvidia_multistage as stages
-from tilewright.ops.gemm import nvidia_schedules as make
+from tilewright.ops.gemm import GemmProblem, GemmSignature
 from tilewright.ops.gemm.pools import proposals
 from tilewright.ops.gemm.spec import LAYOUTS
 from tilewright.ops.pooling import POOL_NAMES

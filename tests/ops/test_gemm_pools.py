@@ -17,16 +17,17 @@ from tilewright.ops import KernelSpec, op
 from tilewright.ops.encodings import element_type
 from tilewright.ops.fused import EPILOGUES
 from tilewright.ops.gemm import preselected
-from tilewright.ops.gemm.legality import FAMILIES
+from tilewright.ops.gemm.legality import SPACES
+from tilewright.ops.gemm.pools import POOLS
 from tilewright.ops.gemm.spec import LAYOUTS, VARIANTS
 
 GEMM = op("gemm")
-ARCHS = sorted(name for name, one in all_archs().items() if one.family in FAMILIES)
+ARCHS = sorted(name for name, one in all_archs().items() if one.family in SPACES)
 # The CPU serves every datatype and layout; what a GPU serves is in the tests of its family.
 CPUS = [name for name in ARCHS if all_archs()[name].family == "cpu"]
 SETS = [
     (name, arch)
-    for name, one in preselected.SETS.items()
+    for name, one in POOLS.sets.items()
     for arch in ARCHS
     if all_archs()[arch].family == one.family
     and not any(
@@ -139,7 +140,7 @@ def test_a_preselected_set_is_small_legal_and_what_it_says(name: str, arch: str)
     demand_sound(selection)
     assert not selection.rejected
     assert 1 <= len(selection.specs) <= 64
-    meant = preselected.SETS[name]
+    meant = POOLS.sets[name]
     assert meant.purpose
     for spec in selection.specs:
         assert spec.signature.dtype_a == element_type(meant.datatype, all_archs()[arch])
@@ -151,7 +152,7 @@ def test_a_set_of_another_family_is_refused_with_those_that_fit(monkeypatch: pyt
     foreign = preselected.PreselectedSet(
         "foreign", "abacus", "fp16", "rcr", "a set of another family", (preselected.Part(),), lambda *_: ()
     )
-    monkeypatch.setitem(preselected.SETS, foreign.name, foreign)
+    monkeypatch.setitem(POOLS.sets, foreign.name, foreign)
     with pytest.raises(RequestError) as caught:
         GEMM.preselected(foreign.name, "generic")
     assert caught.value.rule == "preselected-family"

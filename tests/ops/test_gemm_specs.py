@@ -10,12 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tilewright.backends.cpu.gemm.schedules import CpuPackedSchedule
+from tilewright.backends.cuda.gemm.schedules import TmaWsSchedule
+from tilewright.backends.hip.gemm.schedules import CkTileSchedule
 from tilewright.dtypes import DTYPES
 from tilewright.errors import RequestError, UnknownNameError
 from tilewright.ops import KernelSpec, all_ops, op
 from tilewright.ops.fused import EPILOGUES, normal_epilogue
-from tilewright.ops.gemm import CkTileSchedule, CpuPackedSchedule, GemmSignature, TmaWsSchedule
-from tilewright.ops.gemm.schedule import SCHEDULES
+from tilewright.ops.gemm import GemmSignature
+from tilewright.ops.gemm.legality import SPACES
 from tilewright.ops.gemm.spec import LAYOUTS, VARIANTS
 
 GEMM = op("gemm")
@@ -34,7 +37,7 @@ signatures = st.builds(
     num_d=st.integers(0, 2),
 )
 ARCH_OF = {"cpu": "x86_64_v3", "cdna": "gfx942", "rdna": "gfx1100", "nvidia": "sm_90a"}
-FAMILIES = sorted({(ARCH_OF[family], one) for family, kinds in SCHEDULES.items() for one in kinds}, key=str)
+FAMILIES = sorted({(ARCH_OF[family], one) for family in SPACES for one in SPACES.schedules(family)}, key=str)
 
 
 def schedules(kind: type[Any]) -> st.SearchStrategy[Any]:

@@ -9,11 +9,13 @@ from typing import get_args, get_origin, get_type_hints
 import pytest
 
 from tilewright.arch import all_archs
+from tilewright.backends.cuda.gemm.schedules import TmaWsSchedule
+from tilewright.backends.hip.gemm.schedules import CkTileSchedule
 from tilewright.errors import IllegalSpecError
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.base import demand_legal
-from tilewright.ops.gemm import CkTileSchedule, GemmProblem, TmaWsSchedule
-from tilewright.ops.gemm.schedule import SCHEDULES
+from tilewright.ops.gemm import GemmProblem
+from tilewright.ops.gemm.legality import SPACES
 from tilewright.ops.neighbours import changes, neighbours
 
 GEMM = op("gemm")
@@ -148,7 +150,7 @@ def test_legality_has_an_answer_to_any_schedule() -> None:
     draw = random.Random(3)
     sizes = (0, 1, 2, 3, 4, 7, 8, 16, 24, 32, 48, 64, 96, 100, 128, 192, 256, 512, 1024)
     for arch in ("gfx942", "gfx90a", "gfx950", "sm_90a", "sm_80", "x86_64_v4"):
-        kinds = SCHEDULES[all_archs()[arch].family]
+        kinds = SPACES.schedules(all_archs()[arch].family)
         for _ in range(500):
             kind, values = draw.choice(kinds), {}
             hints = get_type_hints(kind)

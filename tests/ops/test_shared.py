@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -44,17 +44,6 @@ class Lanes:
         return str(self.lanes)
 
 
-class Cpu:
-    def schedules(self, pool: str, signature: Axpy, arch: Arch) -> Iterator[Lanes]:
-        yield from (Lanes(one) for one in ((4, 8, 3) if pool == "default" else (4,)))
-
-    def generic_schedule(self, signature: Axpy, arch: Arch) -> Lanes:
-        return Lanes(1)
-
-    def signature_rules(self, signature: Axpy, arch: Arch) -> Iterator[Violation]:
-        return iter(())
-
-
 @dataclass(frozen=True)
 class Wide:
     name: str = "wide"
@@ -68,11 +57,24 @@ class Wide:
         return (Lanes(16),)
 
 
+class Cpu:
+    SETS: ClassVar[dict[str, Wide]] = {"wide": Wide()}
+
+    def schedules(self, pool: str, signature: Axpy, arch: Arch) -> Iterator[Lanes]:
+        yield from (Lanes(one) for one in ((4, 8, 3) if pool == "default" else (4,)))
+
+    def generic_schedule(self, signature: Axpy, arch: Arch) -> Lanes:
+        return Lanes(1)
+
+    def signature_rules(self, signature: Axpy, arch: Arch) -> Iterator[Violation]:
+        return iter(())
+
+
 def odd(spec: KernelSpec) -> list[Violation]:
     return [Violation("odd", "lanes are odd")] if spec.schedule.lanes % 2 and spec.schedule.lanes > 1 else []
 
 
-POOLS = Pools("axpy", {"cpu": Cpu()}, odd, {"wide": Wide()})
+POOLS = Pools("axpy", {"cpu": Cpu()}, odd)
 
 
 def test_pools_of_another_op() -> None:

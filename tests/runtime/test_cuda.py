@@ -20,13 +20,13 @@ from tilewright import ops, settings
 from tilewright.arch import arch
 from tilewright.backends.cuda import driver as cuda_driver
 from tilewright.backends.cuda import toolchain
-from tilewright.backends.cuda.gemm_estimate_wide import balanced
+from tilewright.backends.cuda.gemm import proposals as make
+from tilewright.backends.cuda.gemm.estimate_wide import balanced
+from tilewright.backends.cuda.gemm.multistage import multistage
 from tilewright.dispatch.registry import Registry
 from tilewright.errors import DeviceError, LoadError, ProblemError, ToolchainError
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import GemmProblem
-from tilewright.ops.gemm import nvidia_schedules as make
-from tilewright.ops.gemm.nvidia_multistage import multistage
 from tilewright.runtime import cuda
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.loader import Kernel

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from tests.runtime import hosted
 from tilewright import ops
 from tilewright.arch import arch
+from tilewright.backends.cuda.gemm import multistage as nvidia_multistage
+from tilewright.backends.cuda.gemm import proposals as nvidia
+from tilewright.backends.hip.gemm.schedules import CkTileSchedule
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.gemm import GemmProblem, nvidia_multistage
-from tilewright.ops.gemm import nvidia_schedules as nvidia
+from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm.problem import problem_violations
-from tilewright.ops.gemm.schedule import CkTileSchedule
 from tilewright.ops.gemm.spec import GemmSignature
 from tilewright.runtime.bindings.gemm.dense import dense
 from tilewright.runtime.loader import Kernel

@@ -19,9 +19,9 @@ import tilewright as tw
 from tests.runtime import fakes
 from tests.runtime.fakes import FakeHip, kernel_text
 from tilewright import ops
+from tilewright.backends.cuda.gemm import proposals as make
 from tilewright.errors import DeviceError, NoKernelError
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.gemm import nvidia_schedules as make
 from tilewright.ops.gemm.spec import GemmSignature
 from tilewright.runtime import cuda, hip
 from tilewright.runtime.device_arrays import DeviceArray

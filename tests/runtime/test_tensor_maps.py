@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from tilewright.backends.cuda import toolchain
+from tilewright.backends.cuda.gemm import proposals as make
 from tilewright.build import build_one
 from tilewright.dispatch.registry import Registry
 from tilewright.errors import ToolchainError
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import GemmProblem
-from tilewright.ops.gemm import nvidia_schedules as make
 from tilewright.runtime import cuda
 from tilewright.runtime.device_arrays import DeviceArray
 

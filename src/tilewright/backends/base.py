@@ -18,6 +18,7 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.errors import DeviceError, PluginError, UnknownNameError, nearest, shown
 from tilewright.inspect.report import Inspection
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.spaces import kernels_group
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,11 +245,6 @@ def all_backends() -> dict[str, Backend]:
         except PluginError as error:
             events.emit(events.Warned("plugin", error.message))
     return found
-
-
-def kernels_group(name: str) -> str:
-    """The entry point group under which ops bring their kernels for a backend."""
-    return f"tilewright.kernels.{name}"
 
 
 @lru_cache(maxsize=256)

@@ -94,7 +94,8 @@ def _targets() -> Iterator[Finding]:
 def _ops() -> Iterator[Finding]:
     """Each op with the package that brings it and the backends it has kernels for."""
     from tilewright import ops, plugins
-    from tilewright.backends.base import backend_names, kernels_group
+    from tilewright.backends.base import backend_names
+    from tilewright.ops.spaces import kernels_group
 
     for name in ops.op_names():
         has = [one for one in backend_names() if name in plugins.names(kernels_group(one))]
@@ -110,7 +111,8 @@ def _broken() -> Iterator[Finding]:
     """Whatever is installed for us and cannot be loaded, with the reason."""
     from tilewright import ops, plugins
     from tilewright.backends.base import GROUP as BACKENDS
-    from tilewright.backends.base import backend_names, kernels_group, op_kernels
+    from tilewright.backends.base import backend_names, op_kernels
+    from tilewright.ops.spaces import kernels_group
     from tilewright.runtime.bindings import GROUP as BINDINGS
     from tilewright.runtime.bindings import binding
 

@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tilewright.arch import arch as arch_by_name
+from tilewright.backends.hip.gemm.schedules import CkTileSchedule
 from tilewright.codegen import Report, SpecSet, collect, demand_some, generate
 from tilewright.codegen.collect import Rejection
 from tilewright.dispatch.registry import Registry
 from tilewright.errors import RequestError, TilewrightError
 from tilewright.ops import op as op_by_name
 from tilewright.ops.base import KernelSpec, illegal
-from tilewright.ops.gemm import CkTileSchedule, GemmProblem
+from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm.spec import VARIANTS
 from tilewright.ops.neighbours import neighbours
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.backends.hip.attention.instance import WORDS, canonical
 from tilewright.errors import ProblemError, nearest
 from tilewright.ops import op as op_by_name
 from tilewright.ops.attention import AttentionProblem
-from tilewright.ops.attention.amd_instance import WORDS, canonical
 
 __all__ = ["FmhaProblemBuilder"]
 

@@ -406,12 +406,25 @@ class Op(Protocol):
 
     name: str
     summary: str  # one line for people
-    pool_names: tuple[str, ...]
-    preselected_sets: Mapping[str, NamedSet]  # by name
-    schedules: tuple[type[Any], ...]  # the dataclasses a schedule may be of, one a family of kernels
     axes: tuple[Axis, ...]  # what pools can be asked for
     options: tuple[Option, ...]  # what describes a problem
-    selection_rules: Mapping[str, SelectionRule]  # by name: choices by sizes alone, for those who ask for them
+
+    # What depends on the backends that are installed; an op may work it out when it is first asked for.
+
+    @property
+    def pool_names(self) -> tuple[str, ...]: ...
+
+    @property
+    def preselected_sets(self) -> Mapping[str, NamedSet]:
+        """By name."""
+
+    @property
+    def schedules(self) -> tuple[type[Any], ...]:
+        """The dataclasses a schedule may be of, one a family of kernels."""
+
+    @property
+    def selection_rules(self) -> Mapping[str, SelectionRule]:
+        """By name: choices by sizes alone, for those who ask for them."""
 
     def spec_from_dict(self, data: dict[str, Any]) -> KernelSpec:
         """Read a spec back from `KernelSpec.to_dict`; unknown or missing fields are errors."""
@@ -487,9 +500,15 @@ class OpDefaults:
     """
 
     name: str
-    preselected_sets: Mapping[str, NamedSet] = MappingProxyType({})
     axes: tuple[Axis, ...] = ()
-    selection_rules: Mapping[str, SelectionRule] = MappingProxyType({})
+
+    @property
+    def preselected_sets(self) -> Mapping[str, NamedSet]:
+        return MappingProxyType({})
+
+    @property
+    def selection_rules(self) -> Mapping[str, SelectionRule]:
+        return MappingProxyType({})
 
     def signature_of(self, problem: Any) -> Any:
         return problem.signature

@@ -7,7 +7,7 @@ specs, candidates and named sets.  A pool proposes; legality disposes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Protocol
 
 from tilewright.arch import Arch, all_archs
@@ -61,14 +61,25 @@ class Pools:
         op: str,
         families: Mapping[str, Family],
         check: Callable[[KernelSpec], Sequence[Violation]],
-        sets: Mapping[str, PoolSet] | None = None,
         names: tuple[str, ...] = POOL_NAMES,
     ) -> None:
-        self.op, self.families, self.names = op, families, names
-        self.sets = sets or {}
-        self._check = check
+        self.op, self.families = op, families
+        self._names, self._check = names, check
         # Asked for at every call that is planned anew; the answer never changes.
         self.candidates = lru_cache(maxsize=4096)(self._candidates)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The pools of every op, and those that families have of their own (`POOLS`)."""
+        own = (name for family in self.families.values() for name in getattr(family, "POOLS", ()))
+        return tuple(dict.fromkeys((*self._names, *own)))
+
+    @cached_property
+    def sets(self) -> dict[str, PoolSet]:
+        """Named sets by name: those that families have (`SETS`)."""
+        return {
+            name: chosen for family in self.families.values() for name, chosen in getattr(family, "SETS", {}).items()
+        }
 
     def family(self, arch: Arch) -> Family:
         """What speaks for an arch's family."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from types import ModuleType
 from typing import Any
 
 from tilewright.arch import Arch
@@ -37,11 +36,17 @@ def kind(schedule: Any) -> tuple[Any, ...]:
 
 
 class RuledFamily:
-    """A family's module with the pools that are rules over its own."""
+    """A family's design space with the pools that are rules over its own."""
 
-    def __init__(self, op: str, module: ModuleType, check: Check) -> None:
+    def __init__(self, op: str, module: Any, check: Check) -> None:
         self._op, self._module, self._check = op, module, check
         self._legal = lru_cache(maxsize=64)(self._find_legal)
+
+    @property
+    def POOLS(self) -> Mapping[str, str]:
+        """Pools of its own, each with a sentence."""
+        own: Mapping[str, str] = getattr(self._module, "POOLS", {})
+        return own
 
     def signature_rules(self, signature: Any, arch: Arch) -> Iterator[Violation]:
         found: Iterator[Violation] = self._module.signature_rules(signature, arch)
@@ -58,7 +63,7 @@ class RuledFamily:
             yield from default
             if pool == "tests":
                 yield from (one for one in self._few("tiny", signature, arch) if one not in default)
-        elif pool in SWEPT or pool in getattr(self._module, "POOLS", ()):
+        elif pool in SWEPT or pool in self.POOLS:
             yield from self._module.schedules(pool, signature, arch)
 
     def _is_legal(self, signature: Any, arch: str, schedule: Any) -> bool:
@@ -84,8 +89,26 @@ class RuledFamily:
         yield from chosen or [self.generic_schedule(signature, arch)]  # where none is legal, the floor's rules say why
 
 
-def ruled_pools(op: str, modules: Mapping[str, ModuleType], check: Check) -> Pools:
-    """The pools of an op whose families are modules, those of their own among them."""
-    own = dict.fromkeys(name for one in modules.values() for name in getattr(one, "POOLS", ()))
-    families = {name: RuledFamily(op, module, check) for name, module in modules.items()}
-    return Pools(op, families, check, names=(*NAMES, *own))
+class RuledFamilies(Mapping[str, RuledFamily]):
+    """Design spaces by the family of an arch, each with these pools; made when they are first asked for."""
+
+    def __init__(self, op: str, spaces: Mapping[str, Any], check: Check) -> None:
+        self._op, self._spaces, self._check = op, spaces, check
+        self._made: dict[str, RuledFamily] = {}
+
+    def __getitem__(self, family: str) -> RuledFamily:
+        known = self._made.get(family)
+        if known is None:
+            known = self._made[family] = RuledFamily(self._op, self._spaces[family], self._check)
+        return known
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._spaces)
+
+    def __len__(self) -> int:
+        return len(self._spaces)
+
+
+def ruled_pools(op: str, spaces: Mapping[str, Any], check: Check) -> Pools:
+    """The pools of an op over the design spaces of its archs, those of their own among them."""
+    return Pools(op, RuledFamilies(op, spaces, check), check, names=NAMES)

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilewright.arch import arch as arch_by_name
-from tilewright.ops.attention import AttentionProblem, amd, legality
-from tilewright.ops.attention.amd_schedules import CkTileAttentionSchedule
+from tilewright.backends.hip.attention import space as amd
+from tilewright.backends.hip.attention.schedules import CkTileAttentionSchedule
+from tilewright.ops.attention import AttentionProblem, legality
 from tilewright.ops.base import KernelSpec
 
 TABLE: dict[str, Any] = {"pages": "strided", "page_lookup": "table", "seqlens_k": True}

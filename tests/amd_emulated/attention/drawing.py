@@ -23,8 +23,9 @@ from typing import Any
 
 from tests.amd_emulated.proving import Entry, drawn_entry, drawn_kernel, modelled
 from tilewright.arch import arch as arch_by_name
+from tilewright.backends.hip.attention import space as amd
 from tilewright.ops import op
-from tilewright.ops.attention import AttentionProblem, AttentionSignature, amd
+from tilewright.ops.attention import AttentionProblem, AttentionSignature
 from tilewright.ops.attention.spec import HEADS, settled
 from tilewright.ops.base import KernelSpec, plain
 

@@ -25,13 +25,13 @@ from typing import Any
 from tests.amd_emulated.number_formats import FORMATS, KINDS, LARGEST, ONE_HOT, ORDINARY, SMALL, WHOLE, ZEROS
 from tests.amd_emulated.proving import SIGNATURE_TRIES, Entry, by_pipeline, drawn_entry, modelled
 from tilewright.arch import all_archs
-from tilewright.ops import ck_tile_shape as shape
+from tilewright.backends.hip import ck_tile_shape as shape
+from tilewright.backends.hip.gemm import space as amd
+from tilewright.backends.hip.gemm.schedules import CkTileSchedule
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.fused import EPILOGUES, epilogue_d_counts
-from tilewright.ops.gemm import amd
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.schedule import CkTileSchedule
 
 POOLS = ("default", "full", "profiler")
 LAYOUTS = ("rcr", "rrr", "crr", "ccr")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.cuda import gemm_estimate_parts as parts
+from tilewright.backends.cuda.gemm import estimate_parts as parts
 
 
 def arch_facts(name: str) -> Mapping[str, object]:

@@ -15,9 +15,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from tilewright import plugins, settings
-from tilewright.backends.base import kernels_group, op_kernels
+from tilewright.backends.base import op_kernels
 from tilewright.backends.hip.profiles import DEFAULT, HasProfiles, Profile, Sign, all_profiles, profile
 from tilewright.errors import ToolchainError
+from tilewright.ops.spaces import kernels_group
 
 _CORE = Path("ck_tile/core.hpp")
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<(ck_tile/[^>\n]+)>", re.M)

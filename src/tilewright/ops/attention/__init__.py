@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from tilewright.arch import arch as arch_by_name
-from tilewright.ops.attention import amd_select, legality, options, pools, ways
+from tilewright.ops.attention import legality, options, pools, ways
 from tilewright.ops.attention.demo import DEMO
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import OP, AttentionSignature
@@ -21,12 +22,23 @@ class AttentionOp(OpDefaults):
 
     name = OP
     summary = "o = softmax(cap(scale q.k) + bias) v of the keys a row sees; keys appended to a cache"
-    pool_names: tuple[str, ...] = pools.POOLS.names
-    schedules: tuple[type[Any], ...] = legality.SCHEDULES
     axes: tuple[Axis, ...] = pools.AXES
     options: tuple[Option, ...] = options.OPTIONS
-    selection_rules: Mapping[str, SelectionRule] = amd_select.RULES
     demo = DEMO
+
+    @cached_property
+    def pool_names(self) -> tuple[str, ...]:
+        return pools.POOLS.names
+
+    @cached_property
+    def schedules(self) -> tuple[type[Any], ...]:
+        return legality.SPACES.every_schedule()
+
+    @property
+    def selection_rules(self) -> Mapping[str, SelectionRule]:
+        """Those that design spaces have (`SELECTION_RULES`)."""
+        spaces = legality.SPACES.values()
+        return {name: rule for space in spaces for name, rule in getattr(space, "SELECTION_RULES", {}).items()}
 
     def spec_from_dict(self, data: dict[str, Any]) -> KernelSpec:
         return legality.spec_from_dict(data)

@@ -17,28 +17,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from types import ModuleType
 from typing import Any
 
 from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.ops import rules
-from tilewright.ops.attention import amd, cpu, nvidia
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.problem_rules import problem_violations
 from tilewright.ops.attention.schedule import AttentionSchedule
 from tilewright.ops.attention.spec import FAMILIES as KINDS
 from tilewright.ops.attention.spec import HEADS, OP, WORDS, AttentionSignature, settled
 from tilewright.ops.base import KernelSpec, Violation, read_spec
+from tilewright.ops.spaces import Spaces
 
-FAMILIES: dict[str, ModuleType] = {"cpu": cpu, "cdna": amd, "rdna": amd, "nvidia": nvidia}
-SCHEDULES: tuple[type[Any], ...] = tuple(dict.fromkeys(one for each in FAMILIES.values() for one in each.SCHEDULES))
-
-
-def kinds_of(family: str) -> rules.Kinds:
-    """The dataclasses of a family's schedules; none where there is no such family."""
-    found: rules.Kinds = FAMILIES[family].SCHEDULES if family in FAMILIES else ()
-    return found
+SPACES = Spaces(OP)
 
 
 def names(signature: AttentionSignature, schedule: AttentionSchedule, arch: Arch) -> Iterator[Violation]:
@@ -71,7 +63,7 @@ def serves(signature: AttentionSignature, schedule: AttentionSchedule, arch: Arc
 
 
 COMMON: tuple[rules.Rule, ...] = (names, rules.words, rules.positive, heads, canonical, serves)
-LEGALITY = rules.Legality(OP, FAMILIES, kinds_of, COMMON, problem_violations)
+LEGALITY = rules.Legality(OP, SPACES, SPACES.schedules, COMMON, problem_violations)
 check, problem_check = LEGALITY.check, LEGALITY.problem_check
 
 
@@ -79,12 +71,12 @@ def supports(spec: KernelSpec, problem: AttentionProblem) -> list[Violation]:
     """Why this kernel cannot serve this problem; the C check of the built kernel agrees (tested)."""
     if other := rules.other_signature(spec, problem):
         return other
-    return list(FAMILIES[arch_by_name(spec.arch).family].limits(spec.schedule, problem))
+    return list(SPACES[arch_by_name(spec.arch).family].limits(spec.schedule, problem))
 
 
 def schedule_class(arch: str, given: Mapping[str, Any]) -> type[Any]:
     """The dataclass that a pipeline of an arch belongs to."""
-    return rules.schedule_class(OP, arch, kinds_of(arch_by_name(arch).family), given.get("pipeline"))
+    return rules.schedule_class(OP, arch, SPACES.schedules(arch_by_name(arch).family), given.get("pipeline"))
 
 
 def spec_from_dict(data: Mapping[str, Any]) -> KernelSpec:

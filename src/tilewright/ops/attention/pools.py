@@ -39,7 +39,7 @@ from tilewright.ops.encodings import element_type, element_types
 from tilewright.ops.pooling import demand_known
 from tilewright.ops.ruled_pools import ruled_pools
 
-POOLS = ruled_pools(OP, legality.FAMILIES, legality.check)
+POOLS = ruled_pools(OP, legality.SPACES, legality.check)
 NAMES = POOLS.names
 
 # What a kernel has beyond the plain softmax, as one word each: `causal` is a window, and so on.
@@ -178,7 +178,7 @@ def proposals(
     With nothing given: forward, heads of 128, plain and causal, of the type the arch's family usually computes with; or
     what the pool is for, where it has signatures of its own.  Names are checked here, before the first proposal.
     """
-    family = legality.FAMILIES.get(arch_by_name(arch).family)
+    family = legality.SPACES.get(arch_by_name(arch).family)
     own: Callable[[str, Arch], Iterator[AttentionSignature]] | None = getattr(family, "pool_signatures", None)
     if own is not None and pool in getattr(family, "POOLS", ()) and not any((families, datatypes, heads, features)):
         return POOLS.proposals(pool, arch, own(pool, arch_by_name(arch)))

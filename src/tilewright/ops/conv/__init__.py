@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from tilewright.ops.base import Axis, KernelSpec, OpDefaults, Option, Violation, from_plain
@@ -19,11 +20,17 @@ class ConvOp(OpDefaults):
 
     name = OP
     summary = "y = epilogue(conv(x, w), D0, D1) in groups, and its gradients for x and for w"
-    pool_names: tuple[str, ...] = pools.POOLS.names
-    schedules: tuple[type[Any], ...] = legality.SCHEDULES
     axes: tuple[Axis, ...] = pools.AXES
     options: tuple[Option, ...] = options.OPTIONS
     demo = DEMO
+
+    @cached_property
+    def pool_names(self) -> tuple[str, ...]:
+        return pools.POOLS.names
+
+    @cached_property
+    def schedules(self) -> tuple[type[Any], ...]:
+        return legality.SPACES.every_schedule()
 
     def spec_from_dict(self, data: dict[str, Any]) -> KernelSpec:
         return legality.spec_from_dict(data)

@@ -15,28 +15,20 @@ Rules common to all targets are here and in `ops.rules`; each arch family adds i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from types import ModuleType
 from typing import Any
 
 from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.ops import rules
 from tilewright.ops.base import KernelSpec, Violation, read_spec
-from tilewright.ops.conv import amd, cpu, nvidia
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.problem_rules import problem_violations
 from tilewright.ops.conv.schedule import ConvSchedule
 from tilewright.ops.conv.spec import DIMENSIONS, OP, VARIANTS, ConvSignature
 from tilewright.ops.fused import epilogue_violations
+from tilewright.ops.spaces import Spaces
 
-FAMILIES: dict[str, ModuleType] = {"cpu": cpu, "cdna": amd, "rdna": amd, "nvidia": nvidia}
-SCHEDULES: tuple[type[Any], ...] = tuple(dict.fromkeys(one for each in FAMILIES.values() for one in each.SCHEDULES))
-
-
-def kinds_of(family: str) -> rules.Kinds:
-    """The dataclasses of a family's schedules; none where there is no such family."""
-    found: rules.Kinds = FAMILIES[family].SCHEDULES if family in FAMILIES else ()
-    return found
+SPACES = Spaces(OP)
 
 
 def names(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
@@ -65,7 +57,7 @@ def accumulates(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) ->
 
 
 COMMON: tuple[rules.Rule, ...] = (names, rules.words, rules.positive, spatial, fused, accumulates)
-LEGALITY = rules.Legality(OP, FAMILIES, kinds_of, COMMON, problem_violations)
+LEGALITY = rules.Legality(OP, SPACES, SPACES.schedules, COMMON, problem_violations)
 check, problem_check = LEGALITY.check, LEGALITY.problem_check
 
 
@@ -73,13 +65,13 @@ def supports(spec: KernelSpec, problem: ConvProblem) -> list[Violation]:
     """Why this kernel cannot serve this problem; the C check of the built kernel agrees (tested)."""
     if other := rules.other_signature(spec, problem):
         return other
-    return list(FAMILIES[arch_by_name(spec.arch).family].limits(spec.schedule, problem))
+    return list(SPACES[arch_by_name(spec.arch).family].limits(spec.schedule, problem))
 
 
 def remarks(spec: KernelSpec, problem: ConvProblem) -> list[str]:
     """What people should know of a kernel on a problem that it serves."""
     said: Callable[[ConvSchedule, ConvProblem], list[str]] | None
-    said = getattr(FAMILIES[arch_by_name(spec.arch).family], "remarks", None)
+    said = getattr(SPACES[arch_by_name(spec.arch).family], "remarks", None)
     return said(spec.schedule, problem) if said else []
 
 
@@ -95,7 +87,7 @@ def padded(spec: KernelSpec, problem: ConvProblem) -> ConvProblem | None:
     arch = arch_by_name(spec.arch)
     if arch.family != "cpu" and not problem.channels_last:
         return None
-    family = FAMILIES[arch.family]
+    family = SPACES[arch.family]
     copied: Callable[[ConvSchedule, ConvProblem], ConvProblem] | None = getattr(family, "copied", None)
     larger = copied(spec.schedule, problem) if copied else problem.dense()
     return larger if larger != problem and not problem_violations(larger) and not supports(spec, larger) else None
@@ -103,7 +95,7 @@ def padded(spec: KernelSpec, problem: ConvProblem) -> ConvProblem | None:
 
 def schedule_class(arch: str, given: Mapping[str, Any]) -> type[Any]:
     """The dataclass that a pipeline of an arch belongs to."""
-    return rules.schedule_class(OP, arch, kinds_of(arch_by_name(arch).family), given.get("pipeline"))
+    return rules.schedule_class(OP, arch, SPACES.schedules(arch_by_name(arch).family), given.get("pipeline"))
 
 
 def spec_from_dict(data: Mapping[str, Any]) -> KernelSpec:

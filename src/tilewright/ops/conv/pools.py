@@ -30,7 +30,7 @@ from tilewright.ops.fused import EPILOGUES, epilogue_d_counts, normal_epilogue
 from tilewright.ops.pooling import demand_known
 from tilewright.ops.ruled_pools import ruled_pools
 
-POOLS = ruled_pools(OP, legality.FAMILIES, legality.check)
+POOLS = ruled_pools(OP, legality.SPACES, legality.check)
 NAMES = POOLS.names
 
 AXES = (
@@ -99,7 +99,7 @@ def proposals(
     are added.  Names are checked here, before the first proposal.
     """
     variants = [normal_variant(one) for one in variants] or ["forward"]
-    datatypes = datatypes or (getattr(legality.FAMILIES.get(arch_by_name(arch).family), "USUAL", "fp32"),)
+    datatypes = datatypes or (getattr(legality.SPACES.get(arch_by_name(arch).family), "USUAL", "fp32"),)
     demand_known("variant-name", "variant", variants, VARIANTS)
     for name in (*outputs, *datatypes):
         dtype(name)

@@ -22,7 +22,6 @@ import numpy as np
 
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.conv.cpu_schedules import CpuWinogradSchedule
 from tilewright.ops.conv.problem import ConvProblem, minimal_filtering
 from tilewright.ops.fused import ACTIVATIONS
 from tilewright.ops.numerics import (
@@ -195,7 +194,7 @@ def exact(problem: ConvProblem, arrays: Mapping[str, Any], rows: Rows = slice(No
 
 def filters(spec: KernelSpec) -> bool:
     """Whether a kernel computes by Winograd's filtering, whose bound is wider."""
-    return isinstance(spec.schedule, CpuWinogradSchedule)
+    return bool(getattr(spec.schedule, "minimal_filtering", False))
 
 
 def _filtered(problem: ConvProblem, read: list[Array]) -> Array:

@@ -3,46 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from tilewright.ops.base import Axis, KernelSpec, NamedSet, OpDefaults, Option, Violation, from_plain
 from tilewright.ops.gemm import ck_words, legality, options, pools
 from tilewright.ops.gemm.demo import DEMO
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.schedule import (
-    SCHEDULES,
-    CkTileSchedule,
-    CpuDirectSchedule,
-    CpuLoopsSchedule,
-    CpuPackedSchedule,
-    CpuSchedule,
-    CpuStreamSchedule,
-    GemmSchedule,
-    GpuLoopsSchedule,
-    MultistageSchedule,
-    NvidiaSchedule,
-    SkinnySchedule,
-    TmaWsSchedule,
-)
-from tilewright.ops.gemm.spec import GemmSignature, spec_from_dict
+from tilewright.ops.gemm.schedule import GemmSchedule
+from tilewright.ops.gemm.spec import GemmSignature
 
-__all__ = [
-    "GEMM",
-    "CkTileSchedule",
-    "CpuDirectSchedule",
-    "CpuLoopsSchedule",
-    "CpuPackedSchedule",
-    "CpuSchedule",
-    "CpuStreamSchedule",
-    "GemmProblem",
-    "GemmSchedule",
-    "GemmSignature",
-    "GpuLoopsSchedule",
-    "MultistageSchedule",
-    "NvidiaSchedule",
-    "SkinnySchedule",
-    "TmaWsSchedule",
-]
+__all__ = ["GEMM", "GemmProblem", "GemmSchedule", "GemmSignature"]
 
 
 class GemmOp(OpDefaults):
@@ -50,15 +21,24 @@ class GemmOp(OpDefaults):
 
     name = "gemm"
     summary = "E = epilogue(alpha * A.B + beta * C, D0, D1), batched"
-    pool_names: tuple[str, ...] = pools.POOLS.names
-    preselected_sets: Mapping[str, NamedSet] = pools.POOLS.sets
-    schedules: tuple[type[Any], ...] = tuple(dict.fromkeys(one for each in SCHEDULES.values() for one in each))
     axes: tuple[Axis, ...] = pools.AXES
     options: tuple[Option, ...] = options.OPTIONS
     demo = DEMO
 
+    @cached_property
+    def pool_names(self) -> tuple[str, ...]:
+        return pools.POOLS.names
+
+    @cached_property
+    def schedules(self) -> tuple[type[Any], ...]:
+        return legality.SPACES.every_schedule()
+
+    @property
+    def preselected_sets(self) -> Mapping[str, NamedSet]:
+        return pools.POOLS.sets
+
     def spec_from_dict(self, data: dict[str, Any]) -> KernelSpec:
-        return spec_from_dict(data)
+        return legality.spec_from_dict(data)
 
     def check(self, spec: KernelSpec) -> list[Violation]:
         return legality.check(spec)

@@ -24,7 +24,7 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.errors import RequestError
 from tilewright.ops.base import KernelSpec, Op
 from tilewright.ops.encodings import element_types
-from tilewright.ops.gemm.schedule import SCHEDULES, CkTileSchedule
+from tilewright.ops.gemm.legality import SPACES
 from tilewright.ops.gemm.spec import LAYOUTS
 from tilewright.ops.sweep import Keep, swept, unknown_name, values_of
 
@@ -53,12 +53,6 @@ NATIVE_ONLY = ("vector_size_a", "vector_size_b")  # these kernels load as wide a
 LAYOUTS_OF = ("layout_a", "layout_b", "layout_c")
 DTYPES_OF = ("datatype", "datatype_a", "datatype_b", "datatype_c")
 
-DEFAULTS: Mapping[str, Any] = {
-    "tile_m": 128, "tile_n": 128, "tile_k": 32, "warp_grid_m": 2, "warp_grid_n": 2, "warp_grid_k": 1,
-    "warp_tile_m": 32, "warp_tile_n": 32, "warp_tile_k": 16, "pipeline": "compv4", "scheduler": "intrawave",
-    "store": "cshuffle", "pad_m": False, "pad_n": False, "pad_k": False, "persistent": False,
-}  # fmt: skip
-
 
 def normal_layout(text: str, arch: Arch) -> str:
     """A layout of four letters says how D lies too, which is as C does."""
@@ -77,10 +71,10 @@ def normal_layout(text: str, arch: Arch) -> str:
 def configured(op: Op, data: Mapping[str, Any], arch: str, axes: Mapping[str, Any]) -> Iterator[KernelSpec]:
     """The kernels that a configuration in their words, or in ours, means; axes that are given count first."""
     facts = arch_by_name(arch)
-    theirs = CkTileSchedule in SCHEDULES.get(facts.family, ())
-    found = read(data, facts, DEFAULTS if theirs else {})
+    theirs: Mapping[str, Any] | None = getattr(SPACES.get(facts.family), "CONFIG_DEFAULTS", None)
+    found = read(data, facts, theirs or {})
     plain = {**found.axes, **axes}
-    if not theirs:
+    if theirs is None:
         return swept(op, found.fields, arch, plain, said=found.said)
     variants = axes.get("variants") or (("multi_d",) if axes.get("epilogues") or axes.get("num_d") else ("standard",))
     keep = _keep(facts)

@@ -7,18 +7,16 @@ at once, since this is on the way of a selection).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tilewright.arch import arch as arch_by_name
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.gemm import nvidia_multistage as multistage
-from tilewright.ops.gemm.nvidia_schedules import shared_bytes
+from tilewright.ops.gemm.legality import SPACES
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.schedule import MultistageSchedule, SkinnySchedule, TmaWsSchedule
 from tilewright.ops.gemm.spec import GemmSignature
 
 PROBLEM = (
@@ -77,26 +75,23 @@ def signature_words(signature: GemmSignature) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+class Residency(NamedTuple):
+    """How a kernel's blocks lie on a device; the design space of a backend whose blocks do tells (`residency`)."""
+
+    cluster_m: int = 1  # blocks of a cluster, along m and n
+    cluster_n: int = 1
+    held: int = 1  # blocks that a compute unit holds at once
+    shares_k: int = 1  # blocks of a cluster that share the k of a tile
+    ring_bytes: int = 0  # of shared memory that operands pass through
+
+
 def kernel_features(spec: KernelSpec) -> Sequence[float]:
     schedule = spec.schedule
     m, n, k = schedule.tile
-    along_m, along_n, held, shares, ring = 1, 1, 1, 1, 0
-    if isinstance(schedule, TmaWsSchedule):
-        ring = shared_bytes(spec.signature, schedule)
-        if schedule.dealing == "cluster_k":
-            shares = schedule.cluster[0] * schedule.cluster[1]
-        else:
-            along_m, along_n = schedule.cluster
-    elif isinstance(schedule, MultistageSchedule):
-        ring = multistage.shared_bytes(spec.signature, schedule)
-        threads = 32 * schedule.warp_grid[0] * schedule.warp_grid[1]
-        registers = threads * min(256, 2 * m * n // threads + 64)
-        held = max(1, min(arch_by_name(spec.arch).scratch_bytes // ring, 65536 // registers))
-    elif isinstance(schedule, SkinnySchedule):
-        warps, lines = schedule.warp_grid[2], sum(schedule.tile[:2])
-        deep = 2 if spec.signature.layout[1 if schedule.few == "rows" else 0] != "r" else 1
-        held = max(1, min(64 // warps, 65536 // (32 * warps * (36 + deep * lines))))
-        ring = warps * schedule.tile[1 if schedule.few == "rows" else 0] * 128 * deep
+    residency: Callable[[KernelSpec], Residency] | None = getattr(
+        SPACES.get(arch_by_name(spec.arch).family), "residency", None
+    )
+    along_m, along_n, held, shares, ring = residency(spec) if residency else Residency()
     dealing = getattr(schedule, "dealing", "")
     small = m == 64 * schedule.warp_grid[0] and n <= 64 and not getattr(schedule, "turned", False)
     way_out = (1.0 if small else 2.0) if getattr(schedule, "store", "") == "direct" else 0.0

@@ -5,20 +5,21 @@ Rules common to all targets are here and in `ops.rules`; each arch family adds i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from types import ModuleType
+from typing import Any
 
 from tilewright.arch import Arch, all_archs
+from tilewright.arch import arch as arch_by_name
 from tilewright.ops import rules
-from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.base import KernelSpec, Violation, read_spec
 from tilewright.ops.fused import epilogue_violations
-from tilewright.ops.gemm import amd, cpu, nvidia
 from tilewright.ops.gemm.problem import GemmProblem, problem_violations
-from tilewright.ops.gemm.schedule import SCHEDULES, GemmSchedule
+from tilewright.ops.gemm.schedule import GemmSchedule
 from tilewright.ops.gemm.spec import LAYOUTS, VARIANTS, GemmSignature
+from tilewright.ops.spaces import Spaces
 
-FAMILIES: dict[str, ModuleType] = {"cpu": cpu, "cdna": amd, "rdna": amd, "nvidia": nvidia}
+SPACES = Spaces("gemm")
 
 
 def names(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
@@ -57,7 +58,7 @@ def accumulates(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) ->
 
 
 COMMON: tuple[rules.Rule, ...] = (names, rules.words, rules.positive, divisible, fused, accumulates)
-LEGALITY = rules.Legality("gemm", FAMILIES, SCHEDULES.__getitem__, COMMON, problem_violations)
+LEGALITY = rules.Legality("gemm", SPACES, SPACES.schedules, COMMON, problem_violations)
 check, problem_check = LEGALITY.check, LEGALITY.problem_check
 
 
@@ -67,7 +68,7 @@ def supports(spec: KernelSpec, problem: GemmProblem) -> list[Violation]:
         return other
     schedule: GemmSchedule = spec.schedule
     name = all_archs()[spec.arch].family
-    family = FAMILIES[name]
+    family = SPACES[name]
     found: list[Violation] = list(family.limits(schedule, problem))
     if name != "cpu" and 0 in (problem.m, problem.n, problem.batch):
         return found  # a device is not even asked
@@ -97,7 +98,7 @@ def padded(spec: KernelSpec, problem: GemmProblem) -> GemmProblem | None:
         beside = replace(problem, a_stride=0, c_stride=0, broadcast_a=False, aligned=True)
         return beside if not problem_violations(beside) and not supports(spec, beside) else None
     schedule: GemmSchedule = spec.schedule
-    family = FAMILIES[all_archs()[spec.arch].family]
+    family = SPACES[all_archs()[spec.arch].family]
     wanted, grains = family.copied_sizes(schedule, problem), family.grains(schedule)
     m, n, k = (-(-size // grain) * grain for size, grain in zip(wanted, grains, strict=True))
     larger = replace(
@@ -110,5 +111,14 @@ def padded(spec: KernelSpec, problem: GemmProblem) -> GemmProblem | None:
 def pack_format(spec: KernelSpec) -> tuple[object, ...]:
     """What the bytes of a packed B depend on; kernels of equal formats read each other's buffers."""
     s = spec.signature
-    family = FAMILIES[all_archs()[spec.arch].family]
+    family = SPACES[all_archs()[spec.arch].family]
     return (spec.arch, s.dtype_a, s.dtype_b, *family.pack_format(spec.schedule))
+
+
+def schedule_class(arch: str, values: Mapping[str, Any]) -> type[Any]:
+    """The dataclass that a pipeline of an arch belongs to."""
+    return rules.schedule_class("gemm", arch, SPACES.schedules(arch_by_name(arch).family), values.get("pipeline"))
+
+
+def spec_from_dict(data: Mapping[str, Any]) -> KernelSpec:
+    return read_spec(data, "gemm", GemmSignature, schedule_class)

@@ -12,13 +12,13 @@ from tilewright.dtypes import DTYPES, dtype
 from tilewright.ops.base import Axis, KernelSpec
 from tilewright.ops.encodings import element_type, element_types
 from tilewright.ops.fused import EPILOGUES, epilogue_d_counts, normal_epilogue
-from tilewright.ops.gemm import legality, preselected
+from tilewright.ops.gemm import legality
 from tilewright.ops.gemm.ck_words import normal_layout
 from tilewright.ops.gemm.problem import accumulator, default_output
 from tilewright.ops.gemm.spec import LAYOUTS, VARIANTS, GemmSignature
 from tilewright.ops.pooling import Pools, demand_known
 
-POOLS = Pools("gemm", legality.FAMILIES, legality.check, preselected.SETS)
+POOLS = Pools("gemm", legality.SPACES, legality.check)
 
 AXES = (
     Axis("datatypes", "--datatype", "Input dtype, or a:b for two; fp8 and bf8 as the arch encodes them.",
@@ -94,7 +94,7 @@ def proposals(
     are then what the arch's family usually computes with.  Names are checked here, before the
     first proposal, so that a typing mistake is one error and not many rejections.
     """
-    usual = getattr(legality.FAMILIES.get(arch_by_name(arch).family), "USUAL", ("fp32", "rrr"))
+    usual = getattr(legality.SPACES.get(arch_by_name(arch).family), "USUAL", ("fp32", "rrr"))
     datatypes, layouts = datatypes or usual[:1], layouts or usual[1:]
     demand_known("layout-name", "layout", layouts, LAYOUTS)
     demand_known("variant-name", "variant", variants, VARIANTS)

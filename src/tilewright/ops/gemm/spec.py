@@ -5,12 +5,7 @@ E = epilogue(alpha * A.B + beta * C, D0, D1)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from tilewright.ops.base import KernelSpec, read_spec
-from tilewright.ops.gemm.schedule import schedule_class
 
 VARIANTS = ("standard", "preshuffle", "multi_d")
 LAYOUTS = ("rcr", "rrr", "crr", "ccr")
@@ -38,7 +33,3 @@ class GemmSignature:
         if self.epilogue != "PassThrough":
             parts.append(self.epilogue + (f"_d{self.num_d}" if self.num_d else ""))
         return "_".join(parts)
-
-
-def spec_from_dict(data: Mapping[str, Any]) -> KernelSpec:
-    return read_spec(data, "gemm", GemmSignature, lambda arch, given: schedule_class(arch, given.get("pipeline")))
