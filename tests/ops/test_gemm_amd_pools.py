@@ -11,6 +11,7 @@ from tilewright.codegen import SpecSet, collect
 from tilewright.ops import op
 from tilewright.ops.encodings import element_type
 from tilewright.ops.gemm.pools import POOLS
+from tilewright.ops.gemm.preselected import PreselectedSet
 from tilewright.ops.gemm.spec import LAYOUTS
 
 GEMM = op("gemm")
@@ -75,6 +76,7 @@ def test_a_preselected_set_is_legal_and_what_it_says(name: str, arch: str) -> No
     demand_sound(selection)
     assert not selection.rejected
     meant = POOLS.sets[name]
+    assert isinstance(meant, PreselectedSet)
     assert meant.purpose
     assert {one.signature.layout for one in selection.specs} == {"rcr"}
     datatype = element_type(meant.datatype, all_archs()[arch])

@@ -19,6 +19,7 @@ from tilewright.ops.fused import EPILOGUES
 from tilewright.ops.gemm import preselected
 from tilewright.ops.gemm.legality import SPACES
 from tilewright.ops.gemm.pools import POOLS
+from tilewright.ops.gemm.preselected import PreselectedSet
 from tilewright.ops.gemm.spec import LAYOUTS, VARIANTS
 
 GEMM = op("gemm")
@@ -141,6 +142,7 @@ def test_a_preselected_set_is_small_legal_and_what_it_says(name: str, arch: str)
     assert not selection.rejected
     assert 1 <= len(selection.specs) <= 64
     meant = POOLS.sets[name]
+    assert isinstance(meant, PreselectedSet)
     assert meant.purpose
     for spec in selection.specs:
         assert spec.signature.dtype_a == element_type(meant.datatype, all_archs()[arch])

@@ -40,7 +40,6 @@ from tilewright.ops.pooling import demand_known
 from tilewright.ops.ruled_pools import ruled_pools
 
 POOLS = ruled_pools(OP, legality.SPACES, legality.check)
-NAMES = POOLS.names
 
 # What a kernel has beyond the plain softmax, as one word each: `causal` is a window, and so on.
 FEATURES: dict[str, dict[str, Any]] = {

@@ -31,7 +31,6 @@ from tilewright.ops.pooling import demand_known
 from tilewright.ops.ruled_pools import ruled_pools
 
 POOLS = ruled_pools(OP, legality.SPACES, legality.check)
-NAMES = POOLS.names
 
 AXES = (
     Axis("variants", "--variant", "forward, backward_data or backward_weight.", normal=normal_variant),
