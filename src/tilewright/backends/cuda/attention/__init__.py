@@ -6,21 +6,22 @@ into the constants of its Config.
 
 from __future__ import annotations
 
-from tilewright.backends.cuda.attention import space
-
 from collections.abc import Mapping
 from typing import Any
 
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import KernelsDefaults, Promises
-from tilewright.backends.cuda.attention import estimate as attention_estimate
 from tilewright.backends.cuda.arch_facts import arch_facts
-from tilewright.backends.cuda.pipelines import COMPILE_MEMORY, Fields, Pipeline, flag
-from tilewright.backends.cuda.attention import fp8 as nvidia_fp8, latent as nvidia_latent, mma as nvidia_mma
+from tilewright.backends.cuda.attention import estimate as attention_estimate
+from tilewright.backends.cuda.attention import fp8 as nvidia_fp8
+from tilewright.backends.cuda.attention import latent as nvidia_latent
+from tilewright.backends.cuda.attention import mma as nvidia_mma
+from tilewright.backends.cuda.attention import space
 from tilewright.backends.cuda.attention.fp8 import Fp8Schedule
 from tilewright.backends.cuda.attention.latent import LatentSchedule
 from tilewright.backends.cuda.attention.mma import MmaSchedule
 from tilewright.backends.cuda.attention.schedules import CombineSchedule, WsSchedule, shared_bytes
+from tilewright.backends.cuda.pipelines import COMPILE_MEMORY, Fields, Pipeline, flag
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.base import KernelSpec
 

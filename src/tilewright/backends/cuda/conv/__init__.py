@@ -6,18 +6,15 @@ the constants of its Config.  Around most of them copies can be made (`cuda/conv
 
 from __future__ import annotations
 
-from tilewright.backends.cuda.conv import space
-
 from collections.abc import Mapping
 from typing import Any
 
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import KernelsDefaults, Promises
-from tilewright.backends.cuda.conv import estimate as conv_estimate, estimate_pointwise as conv_pointwise
 from tilewright.backends.cuda.arch_facts import arch_facts
-from tilewright.backends.cuda.pipelines import COMPILE_MEMORY, Fields, Pipeline, flag
-from tilewright.dtypes import DTYPES
-from tilewright.ops.base import KernelSpec
+from tilewright.backends.cuda.conv import estimate as conv_estimate
+from tilewright.backends.cuda.conv import estimate_pointwise as conv_pointwise
+from tilewright.backends.cuda.conv import space
 from tilewright.backends.cuda.conv.copies import fills_up
 from tilewright.backends.cuda.conv.gather_schedules import GatherSchedule, along_k
 from tilewright.backends.cuda.conv.gather_schedules import shared_bytes as gather_shared_bytes
@@ -33,6 +30,9 @@ from tilewright.backends.cuda.conv.schedules import (
     FirstWeightSchedule,
     band_shared_bytes,
 )
+from tilewright.backends.cuda.pipelines import COMPILE_MEMORY, Fields, Pipeline, flag
+from tilewright.dtypes import DTYPES
+from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.problem import ConvProblem
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from tilewright.backends.cuda.gemm import space
-
 from collections.abc import Mapping
 from typing import Any
 
 from tilewright.backends.base import KernelsDefaults, Promises
-from tilewright.backends.cuda.gemm import estimate as gemm_estimate
 from tilewright.backends.cuda.arch_facts import arch_facts
+from tilewright.backends.cuda.gemm import estimate as gemm_estimate
+from tilewright.backends.cuda.gemm import multistage as nvidia_multistage
+from tilewright.backends.cuda.gemm import proposals as nvidia_schedules
+from tilewright.backends.cuda.gemm import space
 from tilewright.backends.cuda.gemm.native import NATIVE
-from tilewright.ops.base import KernelSpec
-from tilewright.backends.cuda.gemm import multistage as nvidia_multistage, proposals as nvidia_schedules
-from tilewright.backends.gpu.gemm import GpuLoopsSchedule
 from tilewright.backends.cuda.gemm.schedules import MultistageSchedule, NvidiaSchedule, SkinnySchedule, TmaWsSchedule
+from tilewright.backends.gpu.gemm import GpuLoopsSchedule
+from tilewright.ops.base import KernelSpec
 
 COMPILE_MEMORY = 600 << 20
 

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from tilewright.arch import all_archs
 from tilewright.arch.rates import Cycles, Launch, Memory, UnitCache, UnitClock
-from tilewright.backends.cuda.gemm.estimate_parts import Step, balanced, constants, up
-from tilewright.ops.base import KernelSpec
 from tilewright.backends.cuda.gemm import multistage
-from tilewright.ops.gemm.problem import GemmProblem
+from tilewright.backends.cuda.gemm.estimate_parts import Step, balanced, constants, up
 from tilewright.backends.cuda.gemm.schedules import MultistageSchedule
+from tilewright.ops.base import KernelSpec
+from tilewright.ops.gemm.problem import GemmProblem
 
 # Instructions of a step beside its multiply-adds and loads, of a copy of 16 bytes and of one of four.
 PER_STEP, PER_PIECE, PER_SINGLE = 40, 4, 6

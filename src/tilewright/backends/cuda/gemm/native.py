@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from tilewright.arch import Arch
 from tilewright.backends.cuda.gemm import estimate_parts as gemm_estimate_parts
+from tilewright.backends.cuda.gemm import multistage
 from tilewright.backends.cuda.gemm.estimate import constants
+from tilewright.backends.cuda.gemm.schedules import MultistageSchedule, SkinnySchedule, TmaWsSchedule
 from tilewright.backends.gemm_native import PROBLEM, problem_numbers
+from tilewright.backends.gpu.gemm import GpuLoopsSchedule
 from tilewright.backends.native import Described
 from tilewright.ops.base import KernelSpec
-from tilewright.backends.cuda.gemm import multistage
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.backends.gpu.gemm import GpuLoopsSchedule
-from tilewright.backends.cuda.gemm.schedules import MultistageSchedule, SkinnySchedule, TmaWsSchedule
 
 _TILE = ("tile_m", "tile_n", "tile_k")
 _DEALING = {"tiles": 0, "stream_k": 1, "split_k": 2, "cluster_k": 3}  # `Dealing` of cuda_gemm.h

@@ -6,8 +6,6 @@ the templates come to the same widths and LDS sizes.
 
 from __future__ import annotations
 
-from tilewright.backends.hip.gemm import space
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,15 +14,16 @@ from typing import Any
 
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import KernelsDefaults, Promises
-from tilewright.backends.hip.gemm import estimate as gemm_estimate
-from tilewright.backends.hip.ck_tile import chosen, included
-from tilewright.backends.hip.gemm.native import NATIVE
-from tilewright.backends.hip.profiles import DEFAULT, PACKAGE, Needs, Sign, has_part, named, profile, read_part
-from tilewright.backends.hip import ck_tile_shape as shape
-from tilewright.ops.base import KernelSpec
-from tilewright.backends.hip.ck_tile_rules import ck_tile_rules
-from tilewright.backends.hip.gemm.schedules import CkTileSchedule
 from tilewright.backends.gpu.gemm import GpuLoopsSchedule
+from tilewright.backends.hip import ck_tile_shape as shape
+from tilewright.backends.hip.ck_tile import chosen, included
+from tilewright.backends.hip.ck_tile_rules import ck_tile_rules
+from tilewright.backends.hip.gemm import estimate as gemm_estimate
+from tilewright.backends.hip.gemm import space
+from tilewright.backends.hip.gemm.native import NATIVE
+from tilewright.backends.hip.gemm.schedules import CkTileSchedule
+from tilewright.backends.hip.profiles import DEFAULT, PACKAGE, Needs, Sign, has_part, named, profile, read_part
+from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.spec import GemmSignature
 
 # Peak resident size of one compile of a CK Tile GEMM with all its tails, rounded up.

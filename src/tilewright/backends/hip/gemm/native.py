@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from tilewright.arch import Arch
 from tilewright.backends.gemm_native import PROBLEM, problem_numbers
-from tilewright.backends.hip.gemm import estimate
-from tilewright.backends.native import Described
+from tilewright.backends.gpu.gemm import GpuLoopsSchedule
 from tilewright.backends.hip import ck_tile_shape as shape
+from tilewright.backends.hip.gemm import estimate
+from tilewright.backends.hip.gemm.schedules import CkTileSchedule
+from tilewright.backends.native import Described
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.backends.hip.gemm.schedules import CkTileSchedule
-from tilewright.backends.gpu.gemm import GpuLoopsSchedule
 
 _TILE = ("tile_m", "tile_n", "tile_k")
 _PIPELINES = ("compv3", "compv4", "compv5", "mem", "preshuffle")  # `Pipeline` of hip_gemm_ck_tile.h
