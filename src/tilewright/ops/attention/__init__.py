@@ -34,7 +34,7 @@ class AttentionOp(OpDefaults):
     def schedules(self) -> tuple[type[Any], ...]:
         return legality.SPACES.every_schedule()
 
-    @property
+    @cached_property
     def selection_rules(self) -> Mapping[str, SelectionRule]:
         """Those that design spaces have (`SELECTION_RULES`)."""
         spaces = legality.SPACES.values()

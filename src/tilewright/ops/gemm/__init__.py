@@ -33,7 +33,7 @@ class GemmOp(OpDefaults):
     def schedules(self) -> tuple[type[Any], ...]:
         return legality.SPACES.every_schedule()
 
-    @property
+    @cached_property
     def preselected_sets(self) -> Mapping[str, NamedSet]:
         return pools.POOLS.sets
 
