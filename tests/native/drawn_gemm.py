@@ -6,9 +6,10 @@ import random
 from typing import Any
 
 from tilewright import ops
+from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm.problem import GemmProblem
 
-INPUTS = ("fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2", "int8", "tf32")
+INPUTS = tuple(name for name, one in DTYPES.items() if one.kind != "table" and name != "int32")
 OUTPUTS = ("", "", "fp32", "bf16", "int32", "int8")
 FUSED = (("PassThrough", 0),) * 4 + (("MultiDAdd", 1), ("MultiDAdd", 2), ("Relu", 0), ("MultiDMultiply", 1))
 

@@ -7,15 +7,19 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.native import drawn_gemm
 from tilewright import ops
 from tilewright.arch import arch
 from tilewright.backends.base import backend
+from tilewright.native.features import features
 from tilewright.native.judge import Judge, judge
 from tilewright.native.library import library
 from tilewright.ops.base import KernelSpec, Op
+from tilewright.ops.engine import engine
+from tilewright.ops.features import Frame
 
 pytestmark = pytest.mark.skipif(library(now=True) is None, reason="no compiler builds the selection library")
 
@@ -66,10 +70,30 @@ def _drawn(op_name: str, draw: Callable[[random.Random, str], Any], target: str,
 
 
 # Together 20,000 problems.
-DRAWN = {"x86_64_v4": 3000, "x86_64_v3": 2000, "generic": 1000, "sm_90a": 7000, "sm_80": 3000, "gfx942": 3000,
-         "gfx1100": 1000}  # fmt: skip
+DRAWN = {"x86_64_v4": 3000, "x86_64_v3": 2000, "generic": 1000, "sm_90a": 7000, "sm_80": 3000, "gfx942": 2000,
+         "gfx908": 1000, "gfx1100": 1000}  # fmt: skip
 
 
 @pytest.mark.parametrize("target", DRAWN)
 def test_gemm(target: str) -> None:
     _drawn("gemm", drawn_gemm.problem, target, DRAWN[target])
+
+
+@pytest.mark.parametrize("target", ["x86_64_v4", "sm_90a"])
+def test_features_of_gemm(target: str) -> None:
+    """What a model sees in selection is what it saw in training."""
+    r, op = random.Random(target), ops.op("gemm")
+    part = engine(op)
+    frame = Frame(part, op.schedules, {})
+    compared = 0
+    while compared < 500:
+        problem, units = drawn_gemm.problem(r, target), r.choice((1, 2, 16, 132))
+        pool = frame.pool(op.candidates(op.signature_of(problem), target), units)
+        made = features("gemm", pool.fields, len(pool.specs), units, (frame.problem_columns, frame.interaction_columns))
+        assert made is not None
+        of_problem = np.empty(len(frame.problem_columns), np.float32)
+        of_both = np.empty((len(frame.interaction_columns), len(pool.specs)))
+        made.fill(problem, of_problem.ctypes.data, of_both.ctypes.data)
+        np.testing.assert_array_equal(of_problem, frame.of_problem(problem), str(problem))
+        np.testing.assert_array_equal(of_both, part.interactions(problem, pool.fields, units), str(problem))
+        compared += 1

@@ -6,7 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from tilewright.arch import Arch
 from tilewright.backends.base import Backend
+from tilewright.dispatch import learned
+from tilewright.dispatch.selection import Selection
 from tilewright.native.judge import Judge, judge
 from tilewright.native.library import may_come
 from tilewright.ops.base import KernelSpec, Op
@@ -15,6 +20,12 @@ from tilewright.runtime.requests import Where
 Served = list[tuple[KernelSpec, float]]
 
 MOST_JUDGES = 1024  # kept; one a signature
+
+
+def by_estimate(spec: KernelSpec, seconds: float, count: int) -> Selection:
+    """The choice by the estimate, of so many kernels that serve a problem."""
+    reason = f"lowest estimate of {count} kernel(s) that serve the problem" if count > 1 else "the only kernel"
+    return Selection(spec, "rule", reason, seconds)
 
 
 class Judges:
@@ -64,3 +75,24 @@ class Judges:
             seconds = answer.seconds.tolist()
             pairs = [(candidates[at], seconds[at]) for at in (answer.rules == 0).nonzero()[0].tolist()]
         return pairs if where is None else [one for one in pairs if not where(one[0])]
+
+    def chosen(self, mine: Judge, op: Op, problem: Any, threads: int, arch: Arch) -> Selection | None:
+        """The kernel a model or the estimate chooses, by the library; None where none serves the problem."""
+        answer = mine.ask(problem, threads)
+        count, best = answer.served, answer.best
+        if not count:
+            return None
+        seconds = float(answer.seconds[best])
+        if count > 1 and learned.asked():
+            served, estimates = answer.rules == 0, answer.seconds
+            measured = op.measured_as(
+                problem
+            )  # models learned from problems as they are measured, and are asked of such
+            if measured != problem:
+                estimates = mine.ask(measured, threads, refused_too=True).seconds
+                estimates[~served] = np.inf
+            told = learned.judged(arch, measured, threads, mine.specs, estimates, served)
+            by_model = learned.selection(mine.specs, count, told)
+            if by_model is not None:
+                return by_model
+        return by_estimate(mine.specs[best], seconds, count)

@@ -64,24 +64,58 @@ def verdict(arch: Arch, problem: Any, threads: int, served: Served) -> Verdict |
     return model.ask(found, specs, problem, units, estimates, machine(arch.name))
 
 
-def selection(served: Served, told: Verdict | None) -> Selection | None:
-    """The kernel a model chooses; None where it says nothing."""
+_voices: dict[tuple[int, int, str], tuple[Any, ...]] = {}  # by the candidates, units and target
+MOST_VOICES = 256
+
+
+def judged(
+    arch: Arch, problem: Any, threads: int, specs: Sequence[KernelSpec], estimates: Any, served: Any
+) -> Verdict | None:
+    """The same of all candidates at once, of which some serve the problem; None where no model says anything."""
+    from tilewright.dispatch import model
+
+    place = settings.current().cache_dir
+    models, device = _at_hand(place, stamp(place)), machine(arch.name)
+    units = threads_of(arch.name, threads) or arch.compute_units or 1
+    key = (id(specs), units, arch.name)
+    known = _voices.get(key)
+    if known is None or known[0] is not specs or known[1] is not models or known[2] != device:
+        if len(_voices) >= MOST_VOICES:
+            _voices.clear()
+        known = _voices[key] = specs, models, device, model.voices(models, specs, units, device)
+    return model.ask_voices(known[3], problem, units, estimates, served)
+
+
+@lru_cache(maxsize=8)
+def _at_hand(place: Path, _stamp: tuple[int, int] | None) -> tuple[Any, ...]:
+    """The models of a state of the folder of a user's own."""
+    from tilewright.dispatch import model
+
+    return model.at_hand()
+
+
+def selection(specs: Sequence[KernelSpec], count: int, told: Verdict | None) -> Selection | None:
+    """The kernel a model chooses of those that serve a problem; None where it says nothing."""
     if told is None or told.seconds is None:
         return None
-    seconds = [float(one) for one in told.seconds]
-    order = sorted(range(len(served)), key=seconds.__getitem__)
-    best, second = order[0], order[1]
+    seconds = told.seconds
+    best = int(seconds.argmin())
+    lowest = float(seconds[best])
     sure = math.exp(told.sigma) - 1
-    reason = f"the model {told.model} predicts it the fastest of {len(served)} kernels, give or take {sure:.0%}"
+    reason = f"the model {told.model} predicts it the fastest of {count} kernels, give or take {sure:.0%}"
+    others = seconds.copy()
+    others[best] = math.inf
+    second = int(others.argmin())
     if best in told.unseen:
-        rival = served[next(one for one in order if one not in told.unseen)][0].name
+        others[list(told.unseen)] = math.inf
+        rival = specs[int(others.argmin())].name
         reason = f"newer than the model {told.model}, of whose choice {rival} the estimate says that it takes longer"
-    if math.isfinite(seconds[second]) and seconds[best] > 0:
-        slower = seconds[second] / seconds[best]
-        reason += f"; the runner-up {served[second][0].name} would take {slower:.2f} times as long"
+    if math.isfinite(float(seconds[second])) and lowest > 0 and second != best:
+        slower = float(seconds[second]) / lowest
+        reason += f"; the runner-up {specs[second].name} would take {slower:.2f} times as long"
     else:
         reason += "; the estimate gives no other a hope"
-    return Selection(served[best][0], "model", reason, seconds[best])
+    return Selection(specs[best], "model", reason, lowest)
 
 
 def predicted(served: Served, told: Verdict | None) -> dict[str, float]:

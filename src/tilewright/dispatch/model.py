@@ -33,10 +33,12 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.arch.host import speaking_of
 from tilewright.backends.base import backend
 from tilewright.errors import ModelError, TilewrightError
+from tilewright.native.features import Features, features
+from tilewright.native.library import may_come
 from tilewright.ops.base import KernelSpec, plain
 from tilewright.ops.engine import engine
 from tilewright.ops.features import ALIGNED, ESTIMATE, MOST_POOLS, MOST_ROWS, Frame, Pool
-from tilewright.runtime.trees import BySets, Forest, Ranks, by_sets
+from tilewright.runtime.trees import BySets, Desk, Forest, Ranks, by_sets
 
 FORMAT = 2
 ENDING = ".twmodel"
@@ -89,6 +91,7 @@ class Asked:
     units: int
     features: Array  # the problem's
     estimates: Array | None = None  # of all kernels there are, where the model sees them
+    desk: Desk | None = None  # where features of the problem and of both are, where the selection library filled it
 
 
 class Model:
@@ -98,6 +101,7 @@ class Model:
         self.card, self.forest, self.low, self.high = card, forest, low, high
         self.name = card.name  # what it is told by; one that ships: what `learn` finds it by
         self._ranks: dict[int, tuple[Pool, Ranks]] = {}  # of kernels' own features, as the forest asks for them
+        self._native: dict[int, Features | None] = {}  # what fills in features of those kernels with a problem
         self._strange: dict[str, str] = {}  # by a kernel's digest: words of its signature that were not seen
 
     @cached_property
@@ -167,21 +171,56 @@ class Model:
         silent = next((text for one in pool.archs[1:] if (text := self.silent(one, device))), "")
         if silent:
             return silent
-        if not np.isfinite(estimates).all():
-            return "an estimate is no number"
-        if len(pool.new) == len(specs):
-            return f"it has not seen {', '.join(next(iter(pool.new.values())))}"
-        known = estimates
-        if pool.new:
-            known = estimates.copy()
-            known[list(pool.new)] = np.inf
-        asked = Asked(problem, units, self.frame.of_problem(problem), known)
-        return self.outside(asked) or self._beside(self.seconds(asked, pool, self.near(known)), pool, estimates)
+        return self.told_of(pool, problem, units, estimates, None)
 
-    def _beside(self, seconds: Array, pool: Pool, estimates: Array) -> Array:
+    def told_of(self, pool: Pool, problem: Any, units: int, estimates: Array, served: Array | None) -> Array | str:
+        """The same of kernels it is not silent about; where not all are `served`, estimates of others are infinite."""
+        finite = estimates if served is None else estimates[served]
+        if not np.isfinite(finite).all():
+            return "an estimate is no number"
+        new = pool.new if served is None else {at: words for at, words in pool.new.items() if served[at]}
+        if len(new) == len(finite):
+            return f"it has not seen {', '.join(next(iter(new.values())))}"
+        known = estimates
+        if new:
+            known = estimates.copy()
+            known[list(new)] = np.inf
+        asked = self._asked(pool, problem, units, known)
+        return self.outside(asked) or self._beside(self.seconds(asked, pool, self.near(known)), list(new), estimates)
+
+    def _asked(self, pool: Pool, problem: Any, units: int, estimates: Array) -> Asked:
+        """A question with its features, by the selection library where that knows the op's."""
+        sets = self._by_sets
+        native = self._native.get(id(pool)) if sets is not None else None
+        if sets is not None and native is None and id(pool) not in self._native:
+            columns = self.frame.problem_columns, self.frame.interaction_columns
+            native = features(self.card.op, pool.fields, len(pool.specs), units, columns)
+            if native is not None or not may_come():
+                self._kept(pool, sets)  # which keeps the pool, too
+                self._native[id(pool)] = native
+        if sets is None or native is None:
+            return Asked(problem, units, self.frame.of_problem(problem), estimates)
+        desk = sets.desk(len(self.frame.problem_columns), self._kept(pool, sets), self.frame.both_count)
+        native.fill(problem, desk.question.problem, desk.question.both)
+        if self.frame.estimated:
+            np.divide(estimates, estimates.min(), out=desk.both[-1])
+        return Asked(problem, units, desk.problem, estimates, desk)
+
+    def _kept(self, pool: Pool, sets: BySets) -> Ranks:
+        """What the forest asks of kernels alone, worked out once for them."""
+        kept = self._ranks.get(id(pool))
+        if kept is None:
+            if len(self._ranks) >= MOST_POOLS:
+                self._ranks.clear()
+                self._native.clear()
+            first = len(self.frame.problem_columns)
+            kept = self._ranks[id(pool)] = pool, sets.ranks(first, pool.block.T)
+        return kept[1]
+
+    def _beside(self, seconds: Array, new: list[int], estimates: Array) -> Array:
         """With those of kernels it has not seen: so much of the time of the one it would choose as of its estimate."""
-        if pool.new:
-            best, new = int(seconds.argmin()), list(pool.new)
+        if new:
+            best = int(seconds.argmin())
             seconds[new] = seconds[best] * estimates[new] / estimates[best]
         return seconds
 
@@ -241,15 +280,13 @@ class Model:
             guessed = None if asked.estimates is None else asked.estimates[near]  # the lowest is among them
             specs = [pool.specs[one] for one in near]
             return self.forest.score(self.frame.rows(specs, asked.problem, asked.units, guessed))
-        kept = self._ranks.get(id(pool))
-        if kept is None:
-            if len(self._ranks) >= MOST_POOLS:
-                self._ranks.clear()
-            kept = self._ranks[id(pool)] = pool, sets.ranks(len(asked.features), pool.block.T)
-        desk = sets.desk(len(asked.features), kept[1], self.frame.both_count)
-        desk.problem[:], desk.asked[: len(near)] = asked.features, near
-        self.frame.of_both(pool, asked.problem, asked.units, asked.estimates, desk.both)
-        return sets.ask(desk, kept[1], len(near), asked.units)
+        ranks, desk = self._kept(pool, sets), asked.desk
+        if desk is None:
+            desk = sets.desk(len(asked.features), ranks, self.frame.both_count)
+            desk.problem[:] = asked.features
+            self.frame.of_both(pool, asked.problem, asked.units, asked.estimates, desk.both)
+        desk.asked[: len(near)] = near
+        return sets.ask(desk, ranks, len(near), asked.units)
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,3 +542,27 @@ def ask(
         mine = any(one.arch in model.card.targets for one in specs)
         whys[mine] = whys.get(mine) or f"the model {model.name} says nothing: {told}"
     return Verdict(why_not=whys.get(True) or whys.get(False, ""))
+
+
+Voices = tuple[tuple[Model, Pool], ...]
+
+
+def voices(models: Iterable[Model], specs: Sequence[KernelSpec], units: int, device: Mapping[str, Any]) -> Voices:
+    """The models that are not silent about these kernels, whatever the problem, in the order they are asked."""
+    found = []
+    for model in models:
+        if model.card.op == specs[0].op and not model.silent(specs[0], device):
+            pool = model.frame.pool(specs, units)
+            if not any(model.silent(one, device) for one in pool.archs[1:]):
+                found.append((model, pool))
+    return tuple(found)
+
+
+def ask_voices(known: Voices, problem: Any, units: int, estimates: Array, served: Array) -> Verdict | None:
+    """What the first of them says of the kernels that serve a problem; None where none says anything."""
+    for model, pool in known:
+        told = model.told_of(pool, problem, units, estimates, served)
+        if not isinstance(told, str):
+            unseen = [at for at in pool.new if served[at]]
+            return Verdict(told, model.card.sigma, model.name, unseen=unseen)
+    return None

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -29,7 +29,7 @@ from tilewright.dispatch import kernels as loaded
 from tilewright.dispatch import learned, locks, ruled, ways
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.asked import op_of, setting_words, thread_number
-from tilewright.dispatch.judged import Judges
+from tilewright.dispatch.judged import Judges, by_estimate
 from tilewright.dispatch.records import Record, records
 from tilewright.dispatch.selection import Candidate, Explanation, Known, Selection, StagedSelection, behind
 from tilewright.errors import NoKernelError, ProblemError, RequestError, shown
@@ -280,9 +280,9 @@ class Registry:
                 return locked
         signature = op.signature_of(problem)
         candidates, registered = self._candidates(op, signature)
+        judge = self._judges.of(op, signature, candidates, registered)
         if where is not None:
-            candidates = tuple(spec for spec in candidates if not where(spec))
-        judge = self._judges.of(op, signature, candidates, registered) if where is None else None
+            judge, candidates = None, tuple(spec for spec in candidates if not where(spec))
         if now.rule:
             served = self._judges.served(op, problem, threads, candidates, judge)
             by_rule = ruled.selection(op, problem, served, now.rule)
@@ -292,17 +292,26 @@ class Registry:
             chosen, _ = self._measured(op, problem, threads, candidates, registered, where)
             if chosen is not None:
                 return chosen
-        served = self._judges.served(op, problem, threads, candidates, judge)
+        if judge is not None:
+            best = self._judges.chosen(judge, op, problem, threads, self.arch)
+        else:
+            best = self._in_python(op, problem, threads, candidates, registered)
+        return best or self._fall(op, problem, signature, threads, strict, candidates, where)
+
+    def _in_python(
+        self, op: Op, problem: Any, threads: int, candidates: Sequence[KernelSpec], registered: bool
+    ) -> Selection | None:
+        """The choice among kernels that the selection library does not know; None where none serves the problem."""
+        served = self._judges.served(op, problem, threads, candidates, None)
         if not served:
-            return self._fall(op, problem, signature, threads, strict, candidates, where)
-        by_model = learned.selection(served, self._verdict(op, problem, threads, served))
+            return None
+        told = self._verdict(op, problem, threads, served)
+        by_model = learned.selection([spec for spec, _ in served], len(served), told)
         if by_model is not None:
             return by_model
         # Of equal estimates the op's order decides; kernels that were registered have none that is theirs everywhere.
         best, seconds = min(served, key=lambda one: (one[1], one[0].digest if registered else ""))
-        count = len(served)
-        reason = f"lowest estimate of {count} kernels that serve the problem" if count > 1 else "the only kernel"
-        return Selection(best, "rule", reason, seconds)
+        return by_estimate(best, seconds, len(served))
 
     def _verdict(self, op: Op, problem: Any, threads: int, served: list[tuple[KernelSpec, float]]) -> Any:
         """What a model says; it learned from problems as they are measured, and is asked of such."""

@@ -92,13 +92,14 @@ class Judge:
         schedule = self._numbers(described.family, ctypes.c_int64, fields, described.fields)
         return Candidate(family, schedule, self._shared[spec.arch, "arch"], self._shared[spec.arch, "rates"])
 
-    def ask(self, problem: Any, threads: int) -> Answer:
+    def ask(self, problem: Any, threads: int, *, refused_too: bool = False) -> Answer:
+        """What the library says; `refused_too`: with estimates of kernels that do not serve the problem."""
         desk = self._desks.mine
         if desk is None:
             desk = self._desks.mine = _Desk(self)
         question = desk.question
         self.packed.pack_into(desk.problem, 0, *self._kernels.problem(problem))
-        question.threads, question.l2_bytes = threads, l2_bytes()
+        question.refused_too, question.threads, question.l2_bytes = refused_too, threads, l2_bytes()
         self._ask(self._set, desk.place)
         answer = desk.answer
         answer.served, answer.best = question.served, question.best

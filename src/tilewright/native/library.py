@@ -11,7 +11,7 @@ from importlib import resources
 from tilewright import events, settings
 from tilewright.errors import TilewrightError
 
-_VERSION = 1
+_VERSION = 3
 WORTH_IT = 4  # questions of a process that Python answers, before the library is built or loaded
 
 _int, _pointer = ctypes.c_int64, ctypes.c_void_p
@@ -28,7 +28,7 @@ class Question(ctypes.Structure):
 
     _fields_ = (
         *((name, _pointer) for name in ("candidates", "order", "problem", "rules", "seconds")),
-        *((name, _int) for name in ("count", "threads", "l2_bytes", "served", "best")),
+        *((name, _int) for name in ("count", "refused_too", "threads", "l2_bytes", "served", "best")),
     )
 
 
@@ -54,7 +54,10 @@ class Library:
             raise OSError(f"{path} is of another version")
         native.tw_select_names.argtypes, native.tw_select_names.restype = (_int, _int), ctypes.c_char_p
         native.tw_select_ask.argtypes, native.tw_select_ask.restype = (_int, _pointer), None
+        native.tw_select_gemm_features.argtypes = (_pointer, _pointer, _int, _int, _pointer, _pointer)
+        native.tw_select_gemm_features.restype = None
         self.ask = native.tw_select_ask
+        self.features = {"gemm": native.tw_select_gemm_features}
         self._native = native
         self.sets: dict[str, Names] = {}
         while (name := self._told(len(self.sets), 0)) is not None:

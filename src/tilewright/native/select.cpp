@@ -15,6 +15,7 @@
 #include <tilewright/select/cuda_gemm_multistage.h>
 #include <tilewright/select/cuda_gemm_skinny.h>
 #include <tilewright/select/cuda_gemm_tma_ws.h>
+#include <tilewright/select/gemm_features.h>
 #include <tilewright/select/hip_gemm_ck_tile.h>
 #include <tilewright/select/hip_gemm_loops.h>
 
@@ -22,7 +23,7 @@ namespace tw {
 namespace select {
 namespace {
 
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 3;
 
 // A kernel of a question: what was prepared of it once.
 struct Candidate {
@@ -38,6 +39,7 @@ struct Question {
   int32_t *rules;   // a kernel's first broken rule, 0 where it serves the problem
   double *seconds;  // infinite where it does not
   int64_t count;
+  int64_t refused_too;  // not 0: estimate kernels that refuse the problem, too
   Host host;
   int64_t served;  // answers: how many serve it, and the place of the lowest estimate, -1 where none does
   int64_t best;
@@ -52,14 +54,14 @@ struct Answer {
 template <class Asked> struct Family {
   const char *name;
   const char *(*fields)();
-  Answer (*answer)(const void *schedule, const Asked &asked);
+  Answer (*answer)(const void *schedule, const Asked &asked, bool refused_too);
 };
 
 #define TW_SELECT_FAMILY(space) \
-  {#space, &space::Schedule_names, [](const void *schedule, const Asked &asked) -> Answer { \
+  {#space, &space::Schedule_names, [](const void *schedule, const Asked &asked, bool refused_too) -> Answer { \
      const space::Schedule &s = *static_cast<const space::Schedule *>(schedule); \
-     const auto rule = space::limits(s, asked); \
-     return {int32_t(rule), int32_t(rule) ? __builtin_inf() : space::seconds(s, asked)}; \
+     const int32_t rule = int32_t(space::limits(s, asked)); \
+     return {rule, rule && !refused_too ? __builtin_inf() : space::seconds(s, asked)}; \
    }}
 
 void settle(Question &q, int64_t at, Answer answer) {
@@ -79,7 +81,7 @@ template <class Set> void ask_gemm(Question &q) {
     const Candidate &one = q.candidates[at];
     const typename Set::Asked asked{p, moved, *static_cast<const typename Set::Rates *>(one.rates),
                                     *static_cast<const typename Set::Arch *>(one.arch), q.host};
-    settle(q, at, Set::families[one.family].answer(one.schedule, asked));
+    settle(q, at, Set::families[one.family].answer(one.schedule, asked, q.refused_too));
   }
 }
 
@@ -156,4 +158,13 @@ TW_SELECT_API const char *tw_select_names(int64_t set, int64_t what) {
 TW_SELECT_API void tw_select_ask(int64_t set, tw::select::Question *question) {
   question->served = 0, question->best = -1;
   tw::select::kSets[set].ask(*question);
+}
+
+// What a learned model sees of a GEMM problem, and of it with each kernel (gemm_features.h).
+TW_SELECT_API void tw_select_gemm_features(const tw::select::GemmProblem *problem,
+                                           const tw::select::gemm_features::Terms *terms, int64_t count, int64_t units,
+                                           float *of_problem, double *of_both) {
+  const double moved = tw::select::bytes_moved(*problem);
+  tw::select::gemm_features::of_problem(*problem, moved, of_problem);
+  tw::select::gemm_features::of_both(*problem, moved, *terms, count, units, of_both);
 }

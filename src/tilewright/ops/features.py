@@ -111,7 +111,7 @@ class Frame:
         self._own: tuple[str, ...] = tuple(getattr(part, "kernel_feature_names", ()))
         self._rows: dict[str, tuple[list[float], list[str]]] = {}  # by the digest of a kernel
         self._pools: dict[tuple[int, ...], tuple[Pool, ...]] = {}
-        self.problem_columns = part.problem_feature_names
+        self.problem_columns, self.interaction_columns = part.problem_feature_names, part.interaction_names
         self.kernel_columns = (*self._kernel, *self._own)
         self.columns: tuple[str, ...] = (
             *part.problem_feature_names, *self.kernel_columns, *part.interaction_names, *[ESTIMATE] * estimated, UNITS,

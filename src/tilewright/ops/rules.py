@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Protocol, get_args, get_origin, get_type_hints
 
 from tilewright.arch import Arch, all_archs
@@ -153,9 +153,19 @@ class Legality:
         found = self.problem_violations(problem)
         if found:
             return found
-        facts = arch_by_name(arch)
-        family = self.families.get(facts.family)
-        return [self._no_family(facts)] if family is None else list(family.signature_rules(problem.signature, facts))
+        return list(self._signature_check(problem.signature, arch))
+
+    @cached_property
+    def _signature_check(self) -> Callable[[Any, str], tuple[Violation, ...]]:
+        """Why an arch has no kernel for a signature; kept, since every problem of it is asked."""
+
+        @lru_cache(maxsize=4096)
+        def checked(signature: Any, arch: str) -> tuple[Violation, ...]:
+            facts = arch_by_name(arch)
+            family = self.families.get(facts.family)
+            return (self._no_family(facts),) if family is None else tuple(family.signature_rules(signature, facts))
+
+        return checked
 
     def _no_family(self, arch: Arch) -> Violation:
         remedy = f"use an arch of {', '.join(self.families)}"

@@ -161,8 +161,13 @@ def device(place: Place) -> Device:
 
 def identified(identity: Mapping[str, Any]) -> dict[str, Any]:
     """What a device says of itself, with the fingerprint it is known by."""
-    text = json.dumps(identity, sort_keys=True)
-    return {**identity, "fingerprint": hashlib.sha256(text.encode()).hexdigest()[:16]}
+    return {**identity, "fingerprint": _fingerprint(tuple(identity.items()))}
+
+
+@lru_cache(maxsize=64)
+def _fingerprint(identity: tuple[tuple[str, Any], ...]) -> str:
+    text = json.dumps(dict(identity), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def device_of(arch: str, index: int | None = None) -> Device:

@@ -138,6 +138,11 @@ def aligned_buffer(size: int) -> tuple[object, int]:
     return memory, -(-ctypes.addressof(memory) // ALIGNMENT) * ALIGNMENT
 
 
+@lru_cache(maxsize=8)
+def _flags_digest(flags: frozenset[str]) -> str:
+    return hashlib.sha256(" ".join(sorted(flags)).encode()).hexdigest()[:16]
+
+
 class HostMemory:
     """Bytes of the host, aligned as kernels want them."""
 
@@ -175,7 +180,7 @@ class Host:
             "cores": facts.cores,
             "l2_bytes": facts.l2_bytes,
             "l3_bytes": facts.l3_bytes,
-            "flags": hashlib.sha256(" ".join(sorted(facts.flags)).encode()).hexdigest()[:16],
+            "flags": _flags_digest(facts.flags),
         }
 
     @property

@@ -76,7 +76,9 @@ class GemmProblem:
 
     @property
     def signature(self) -> GemmSignature:
-        return _signature(self)
+        return _signature(
+            self.variant, self.dtype_a, self.dtype_b, self.dtype_c, self.dtype_d, self.layout, self.epilogue, self.num_d
+        )
 
     @property
     def flops(self) -> int:
@@ -93,6 +95,10 @@ class GemmProblem:
 
     def dense(self) -> GemmProblem:
         """The same problem with rows that follow each other, and matrices of a batch too."""
+        a_row, b_row = self.k if self.layout[0] == "r" else self.m, self.n if self.layout[1] == "r" else self.k
+        rows = max(1, a_row), max(1, b_row), max(1, self.n)
+        if (self.a_stride, self.b_stride, self.c_stride) == rows and (not self.aligned or self.batch_aligned):
+            return self
         made = replace(self, a_stride=0, b_stride=0, c_stride=0)
         return made if made.batch_aligned or not made.aligned else replace(made, aligned=False)
 
@@ -116,23 +122,53 @@ class GemmProblem:
         return text + (" beta" if self.beta else "")
 
 
-@lru_cache(maxsize=4096)  # a selection asks for it once a candidate
-def _signature(problem: GemmProblem) -> GemmSignature:
+@lru_cache(maxsize=4096)
+def _signature(
+    variant: str, dtype_a: str, dtype_b: str, dtype_c: str, dtype_d: str, layout: str, epilogue: str, num_d: int
+) -> GemmSignature:
+    """One object a signature: problems of new sizes find the one that kernels are known by."""
     return GemmSignature(
-        variant=problem.variant,
-        dtype_a=problem.dtype_a,
-        dtype_b=problem.dtype_b,
-        dtype_acc=accumulator(problem.dtype_a),
-        dtype_c=problem.dtype_c,
-        dtype_d=problem.dtype_d if problem.num_d else problem.dtype_c,
-        layout=problem.layout,
-        epilogue=problem.epilogue,
-        num_d=problem.num_d,
+        variant=variant,
+        dtype_a=dtype_a,
+        dtype_b=dtype_b,
+        dtype_acc=accumulator(dtype_a),
+        dtype_c=dtype_c,
+        dtype_d=dtype_d if num_d else dtype_c,
+        layout=layout,
+        epilogue=epilogue,
+        num_d=num_d,
     )
+
+
+# Sizes and strides up to these need no product to be worked out: it stays far inside 62 bits.
+_SMALL, _SMALL_STRIDE, _SMALL_BATCH = 1 << 20, 1 << 22, 1 << 16
+
+
+def _plainly_legal(p: GemmProblem) -> bool:
+    """Whether a problem breaks no rule, by a few comparisons; false where that would take more."""
+    if p.layout not in LAYOUTS or not 0 <= p.batch <= _SMALL_BATCH or _epilogue_violations(p.epilogue, p.num_d):
+        return False
+    small = 0 <= p.m <= _SMALL and 0 <= p.n <= _SMALL and 0 <= p.k <= _SMALL
+    a_row, b_row = p.k if p.layout[0] == "r" else p.m, p.n if p.layout[1] == "r" else p.k
+    return (
+        small
+        and a_row <= p.a_stride <= _SMALL_STRIDE
+        and p.n <= p.c_stride <= _SMALL_STRIDE
+        and (p.preshuffled or b_row <= p.b_stride)
+        and p.b_stride <= _SMALL_STRIDE
+        and p.b_stride >= 0
+    )
+
+
+@lru_cache(maxsize=256)
+def _epilogue_violations(epilogue: str, num_d: int) -> tuple[Violation, ...]:
+    return tuple(epilogue_violations(epilogue, num_d))
 
 
 def problem_violations(problem: GemmProblem) -> list[Violation]:
     """Rules that hold on every target."""
+    if _plainly_legal(problem):
+        return []
     found: list[Violation] = []
 
     def need(ok: bool, rule: str, message: str, remedy: str) -> None:

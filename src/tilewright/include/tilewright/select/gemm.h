@@ -6,16 +6,16 @@ namespace tw {
 namespace select {
 
 // Strides are those of rows (of columns, where an operand lies by columns); `type_*` are numbers of `Type`, `size_*`
-// bytes of an element.  `plain`: nothing is fused.  `preshuffled`: B was packed beforehand.
+// bytes of an element.  `plain`: nothing is fused; `activation`: what is fused computes transcendental functions.  `preshuffled`: B was packed beforehand.
 // clang-format off
 #define TW_SELECT_GEMM_PROBLEM(X) \
   X(m) X(n) X(k) X(batch) X(a_stride) X(b_stride) X(c_stride) X(num_d) X(beta) X(preshuffled) X(broadcast_a) \
   X(broadcast_b) X(aligned) X(type_a) X(type_b) X(size_a) X(size_b) X(size_c) X(size_d) X(a_rows) X(b_rows) \
-  X(plain)
+  X(plain) X(activation)
 // clang-format on
 TW_SELECT_STRUCT(GemmProblem, int, TW_SELECT_GEMM_PROBLEM)
 
-enum Type : int64_t { fp32, tf32, fp16, bf16, fp8_e4m3, fp8_e5m2, int8, int32 };
+enum Type : int64_t { fp32, tf32, fp16, bf16, fp8_e4m3, fp8_e5m2, int8, int32, other_type };
 
 // Why a kernel does not serve a problem: the first of its rules that the problem breaks.
 // clang-format off
