@@ -92,8 +92,8 @@ def operands(problem: Any) -> tuple[Callable[..., Any], tuple[Any, ...], dict[st
     if p.op == "conv":
         x, w = zeros(p.batch, *p.size, p.channels), zeros(p.filters, *p.window, p.channels)
         return tw.conv, (x, w), {"stride": p.stride, "padding": p.before, "layout": "nhwc"}
-    q = zeros(p.batch, p.rows, p.heads_q, p.head_qk)
-    k, v = (zeros(p.batch, p.keys, p.heads_kv, p.head_qk) for _ in range(2))
+    q = zeros(p.batch, p.seqlen_q, p.heads_q, p.head_dim)
+    k, v = (zeros(p.batch, p.seqlen_k, p.heads_kv, p.head_dim) for _ in range(2))
     return tw.attention, (q, k, v), {"causal": p.window_right == 0}
 
 
