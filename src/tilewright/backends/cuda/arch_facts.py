@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.arch import arch as arch_by_name
+from tilewright.backends.cuda import split_k as parts
 
 
 def arch_facts(name: str) -> Mapping[str, object]:
-    from tilewright.backends.cuda.gemm import estimate_parts as parts  # whose package asks here: conv may come first
-
     facts = arch_by_name(name)
     return {
         "processors": facts.compute_units,

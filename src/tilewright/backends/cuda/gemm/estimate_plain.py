@@ -7,8 +7,8 @@ from typing import NamedTuple
 from tilewright.arch import all_archs
 from tilewright.arch.rates import Cycles, Launch, Memory, UnitCache, UnitClock
 from tilewright.backends.cuda.gemm import multistage
-from tilewright.backends.cuda.gemm.estimate_parts import Step, balanced, constants, up
 from tilewright.backends.cuda.gemm.schedules import MultistageSchedule
+from tilewright.backends.cuda.split_k import Step, balanced, constants, up
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.problem import GemmProblem
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from tilewright.arch import all_archs
 from tilewright.arch.rates import Cycles, Launch, Memory, UnitCache, UnitClock, UnitMmaTf32
-from tilewright.backends.cuda.gemm import estimate_parts as parts
+from tilewright.backends.cuda import split_k as parts
 from tilewright.backends.cuda.gemm import multistage
-from tilewright.backends.cuda.gemm.estimate_parts import Step, up
 from tilewright.backends.cuda.gemm.schedules import MultistageSchedule
+from tilewright.backends.cuda.split_k import Step, up
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.problem import GemmProblem
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tilewright.arch import Arch
-from tilewright.backends.cuda.gemm import estimate_parts as gemm_estimate_parts
+from tilewright.backends.cuda import split_k
 from tilewright.backends.cuda.gemm import multistage
 from tilewright.backends.cuda.gemm.estimate import constants
 from tilewright.backends.cuda.gemm.schedules import MultistageSchedule, SkinnySchedule, TmaWsSchedule
@@ -57,7 +57,7 @@ class CudaGemmNative:
     def rates(self, arch: Arch) -> Mapping[str, float]:
         whole = constants(arch.name)._asdict()
         parts = {name: whole.pop(name)._asdict() for name in ("plain", "wide")}
-        parts["parts"] = gemm_estimate_parts.constants(arch.name)._asdict()
+        parts["parts"] = split_k.constants(arch.name)._asdict()
         return whole | {f"{part}_{name}": value for part, each in parts.items() for name, value in each.items()}
 
 

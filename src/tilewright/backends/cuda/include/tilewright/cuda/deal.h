@@ -56,7 +56,7 @@ template <class S, class Arch> struct Dealing {
     order.parts = int(ceil_div(steps, order.share));
   }
   // Of several blocks that share a multiprocessor: the busiest one should have little more to do than the others.
-  // gemm_estimate_parts.py says the same.
+  // backends/cuda/split_k.py says the same.
   static int64_t balanced(int64_t tiles, int64_t steps, int64_t workers, int64_t room) {
     constexpr double meet = Arch::meet, sums = S::BM * S::BN * 8 / Arch::sums;
     int64_t best = 1;
