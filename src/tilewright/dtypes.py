@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.errors import UnknownNameError, nearest
+from tilewright.errors import UnknownNameError, nearest, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,7 @@ def dtype(name: str) -> DType:
     found = DTYPES.get(name) if isinstance(name, str) else None
     if found is not None:
         return found
+    told = name if isinstance(name, str) else shown(name)
     ours = BY_NUMPY_NAME.get(name) if isinstance(name, str) else None  # float32 is fp32 here
-    remedy = f"write {ours!r}" if ours is not None else nearest(str(name), list(DTYPES))
-    raise UnknownNameError(f"{name!r} is not an element type", rule="dtype-name", value=name, remedy=remedy)
+    remedy = f"write {ours!r}" if ours is not None else nearest(told, list(DTYPES))
+    raise UnknownNameError(f"{shown(name)} is not an element type", rule="dtype-name", value=told, remedy=remedy)

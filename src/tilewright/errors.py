@@ -153,6 +153,14 @@ def shown(value: object, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
+def attribute_of(value: object, name: str, default: object = None) -> Any:
+    """An attribute of whatever a person gave; the default too where asking for it raises anything."""
+    try:
+        return getattr(value, name, default)
+    except Exception:
+        return default
+
+
 # What is read letter by letter, from a letter whose name begins with a vowel.
 _SPELLED = ("fp", "sm_", "nd", "nv", "mma")
 

@@ -15,9 +15,10 @@ from tilewright.arch import all_archs
 from tilewright.backends.base import backend_names, resolve_target, target_name
 from tilewright.dispatch.registry import Registry, default_registry
 from tilewright.dispatch.selection import Explanation
-from tilewright.errors import DeviceError
+from tilewright.errors import DeviceError, ProblemError, an
 from tilewright.runtime import quick
 from tilewright.runtime.arrays import array_place
+from tilewright.runtime.bindings.numbers import whole_number
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import HOST, Place, device, device_of
 
@@ -76,6 +77,15 @@ def to_device(array: Any, target: str | None = None, index: int | None = None) -
     `index` names one of several devices.  `.numpy()` of the result copies back; other libraries read
     it through DLPack.
     """
+    if not isinstance(array, np.ndarray):
+        raise ProblemError(
+            f"the array is {an(type(array).__name__)}, not a NumPy array",
+            rule="array-type",
+            value=type(array).__name__,
+            remedy="give np.asarray(...) of it; arrays of a device are taken as they are, by every call",
+        )
+    if index is not None:
+        index = whole_number("device", "index", index)
     return DeviceArray.of(device_of(resolve_target(target).name, index), array)
 
 

@@ -14,7 +14,7 @@ from importlib import resources
 from typing import Any
 
 from tilewright.arch.rates import Constants, Rates, scaled
-from tilewright.errors import FileError, InternalError, UnknownNameError, nearest
+from tilewright.errors import FileError, InternalError, UnknownNameError, nearest, shown
 
 Shape = tuple[int, int, int]
 
@@ -179,5 +179,5 @@ def arch(name: str) -> Arch:
         return all_archs()[name]
     except KeyError:
         raise UnknownNameError(
-            f"{name!r} is not a known arch", rule="arch-name", value=name, remedy=nearest(name, list(all_archs()))
+            f"{shown(name)} is not a known arch", rule="arch-name", value=name, remedy=nearest(name, list(all_archs()))
         ) from None

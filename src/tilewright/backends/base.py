@@ -290,7 +290,7 @@ def resolve_target(name: str | None = None, *, to_run: bool = True) -> Arch:
     if name not in backend_names():
         known = [*all_archs(), *backend_names()]
         raise UnknownNameError(
-            f"{name!r} is not a known arch or backend", rule="arch-name", value=name, remedy=nearest(name, known)
+            f"{shown(name)} is not a known arch or backend", rule="arch-name", value=name, remedy=nearest(name, known)
         )
     here = backend(name).available_archs()
     if here:

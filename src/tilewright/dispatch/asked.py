@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright import ops
-from tilewright.errors import RequestError
+from tilewright.errors import RequestError, shown
 from tilewright.ops.base import Op
 from tilewright.runtime.host import thread_count
 from tilewright.settings import Settings
@@ -16,7 +16,7 @@ def op_of(problem: Any) -> Op:
     name = getattr(type(problem), "op", None)
     if not isinstance(name, str) or isinstance(problem, type):
         raise RequestError(
-            f"{problem!r:.80} is not a problem",
+            f"{shown(problem, 80)} is not a problem",
             rule="problem-type",
             value=type(problem).__name__,
             remedy=f"give a problem of an op ({', '.join(ops.op_names())}); `ops.op(NAME).problem(values)` makes one",
@@ -28,7 +28,10 @@ def thread_number(threads: int | None) -> int:
     """Threads as a caller gives them; None and 0 are all there are."""
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 0):
         raise RequestError(
-            f"threads is {threads!r}", rule="threads", value=threads, remedy="give 1 or more, or 0 for all there are"
+            f"threads is {shown(threads)}",
+            rule="threads",
+            value=shown(threads),
+            remedy="give 1 or more, or 0 for all there are",
         )
     return threads or thread_count()
 

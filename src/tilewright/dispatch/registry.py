@@ -426,7 +426,8 @@ class Registry:
         count = thread_number(threads)
         strict = settings.current().strict if strict is None else strict
         if not isinstance(strict, bool):
-            raise RequestError(f"strict is {strict!r}", rule="strict", value=strict, remedy="give True or False")
+            told = shown(strict)
+            raise RequestError(f"strict is {told}", rule="strict", value=told, remedy="give True or False")
         op = op_of(problem)
         stages, way = self._way(problem, count)
         parts = tuple(self._explain_stage(one, count, strict, where) for one in stages)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.errors import UnknownNameError, nearest
+from tilewright.errors import UnknownNameError, nearest, shown
 from tilewright.ops.base import Violation
 
 ACTIVATIONS = ("Relu", "Gelu", "FastGelu", "Silu", "Sigmoid", "Tanh")
@@ -25,14 +25,17 @@ def normal_epilogue(name: str) -> str:
         if one.lower() == folded or one.lower() == "multid" + folded:
             return one
     raise UnknownNameError(
-        f"{name!r} is not an epilogue", rule="epilogue-name", value=name, remedy=nearest(str(name), list(EPILOGUES))
+        f"{shown(name)} is not an epilogue",
+        rule="epilogue-name",
+        value=name,
+        remedy=nearest(str(name), list(EPILOGUES)),
     )
 
 
 def epilogue_violations(epilogue: str, num_d: int) -> Iterator[Violation]:
     """Whether there is such an epilogue, and whether it takes so many D tensors."""
     if epilogue not in EPILOGUES:
-        yield Violation("epilogue-name", f"epilogue {epilogue!r} is not known", nearest(epilogue, list(EPILOGUES)))
+        yield Violation("epilogue-name", f"epilogue {shown(epilogue)} is not known", nearest(epilogue, list(EPILOGUES)))
         return
     counts = epilogue_d_counts(epilogue)
     if num_d not in counts:

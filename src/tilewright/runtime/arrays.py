@@ -137,7 +137,7 @@ def output_dtype(name: object, possible: Sequence[str] = ()) -> str:
     except Exception:  # NumPy asks objects of any class for what they mean
         if isinstance(name, str):
             raise UnknownNameError(
-                f"{name!r} is not an element type", rule="dtype-name", value=name, remedy=nearest(name, known)
+                f"{shown(name)} is not an element type", rule="dtype-name", value=name, remedy=nearest(name, known)
             ) from None
         text = shown(name).rpartition(".")[2].rstrip("'>")  # jax.numpy.float32 and its like print as module.name
         if text in BY_NUMPY_NAME:

@@ -19,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 
 from tilewright import settings
-from tilewright.errors import ProblemError, RequestError, shown
+from tilewright.errors import ProblemError, RequestError, attribute_of, shown
 from tilewright.runtime import arrays, quick, tables, torch_arrays
 from tilewright.runtime.arrays import View, overlaps_itself, share_memory, view
 from tilewright.runtime.bindings import Binding, Planner, binding
@@ -65,7 +65,7 @@ def _is_number(value: Any) -> bool:
         return value.shape == () and value.dtype.kind not in "bcmMSU" and "complex" not in value.dtype.name
     if isinstance(value, numbers.Real):
         return not isinstance(value, bool)
-    shape, kind = getattr(value, "shape", None), str(getattr(value, "dtype", None))
+    shape, kind = attribute_of(value, "shape"), str(attribute_of(value, "dtype"))
     return isinstance(shape, tuple) and shape == () and "bool" not in kind and "complex" not in kind
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import ProblemError, shown
+from tilewright.errors import ProblemError, attribute_of, shown
 from tilewright.renames import warn_renamed
 from tilewright.runtime.arrays import number_beside
 from tilewright.runtime.bindings.attention.operands import (
@@ -85,7 +85,7 @@ def _window(causal: Any, window: Any) -> tuple[str, tuple[int, int]]:
 def sinks(sink: Any, sink_tokens: Any) -> tuple[Any, Any]:
     """Logits, and how many first keys stay visible.  Until version 0.2 `sink` was either of them, or both as a pair."""
     pair = isinstance(sink, tuple)
-    if sink is None or not (pair or isinstance(sink, int) or getattr(sink, "shape", None) == ()):
+    if sink is None or not (pair or isinstance(sink, int) or attribute_of(sink, "shape") == ()):
         return sink, sink_tokens
     if pair and len(sink) != 2:
         raise bad("sink", f"sink is {shown(sink)}", shown(sink), "give logits; a number of first keys is sink_tokens")
@@ -101,7 +101,7 @@ def mask_and_bias(mask: Any, bias: Any, attn_mask: Any) -> tuple[Any, Any]:
         return mask, bias
     if isinstance(attn_mask, _NO_ARRAYS):
         raise not_an_array("attn_mask", attn_mask)
-    is_mask = str(getattr(attn_mask, "dtype", "")).rpartition(".")[2] == "bool"
+    is_mask = str(attribute_of(attn_mask, "dtype", "")).rpartition(".")[2] == "bool"
     taken, name = (mask, "mask") if is_mask else (bias, "bias")
     if taken is not None:
         message = f"attn_mask is a {name}, and {name} is given too"
@@ -146,7 +146,7 @@ def _seed(dropout_p: float, seed: Any) -> tuple[Any, tuple[float, float, float, 
         if len(seed) != 2:
             raise bad("seed", f"seed is {shown(seed)}", shown(seed), "give (seed, offset)")
         return None, (*_halves("seed", seed[0]), *_halves("offset", seed[1]))
-    if getattr(seed, "shape", ()) != ():
+    if attribute_of(seed, "shape", ()) != ():
         return seed, none
     return None, (*_halves("seed", seed), 0.0, 0.0)
 
@@ -183,7 +183,7 @@ def _layouts(layout: Any, kv_layout: Any, block_table: Any) -> tuple[str, str]:
     if block_table is not None:
         return layout, known_layout(kv_layout, PAGE_LAYOUTS)
     if isinstance(kv_layout, str) and kv_layout.lower() in PAGE_LAYOUTS:
-        message = f"kv_layout is {kv_layout!r}, which is how pages lie, and there is no block_table"
+        message = f"kv_layout is {shown(kv_layout)}, which is how pages lie, and there is no block_table"
         raise bad("layout-name", message, kv_layout, f"give block_table, or use {' or '.join(LAYOUTS)}")
     return layout, known_layout(layout if isinstance(kv_layout, str) and not kv_layout else kv_layout, LAYOUTS)
 

@@ -46,7 +46,9 @@ def known_layout(name: Any, known: tuple[str, ...], rule: str = "layout-name") -
         folded = _ALIASES.get(folded, folded) if known is PAGE_LAYOUTS else folded
         if folded in known:
             return folded
-        raise UnknownNameError(f"{name!r} is not a layout", rule=rule, value=name, remedy=nearest(name, list(known)))
+        raise UnknownNameError(
+            f"{shown(name)} is not a layout", rule=rule, value=name, remedy=nearest(name, list(known))
+        )
     raise bad(
         rule, f"the layout is {an(type(name).__name__)}, not a name", shown(name), f"use one of {', '.join(known)}"
     )

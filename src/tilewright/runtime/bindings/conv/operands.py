@@ -51,8 +51,6 @@ _AS = {"padding": f"{_INTS} or of pairs (before, after); a window of 3 keeps its
 
 def fixed(name: str, value: Any) -> Any:
     """A number or numbers as a key can hold them: ints, and tuples of them."""
-    if type(value) is int:
-        return value
     if isinstance(value, (tuple, list)):
         return tuple(fixed(name, one) for one in value)
     return whole_number(name, value, _AS.get(name, "a tuple of ints" if name.endswith("_shape") else _INTS))
@@ -67,13 +65,16 @@ def layout_of(name: Any, rank: int) -> str:
     found = _NAMES.get(name.lower())
     if found is None:
         raise UnknownNameError(
-            f"{name!r} is not an order of dimensions", rule="layout-name", value=name, remedy=nearest(name, [*_NAMES])
+            f"{shown(name)} is not an order of dimensions",
+            rule="layout-name",
+            value=name,
+            remedy=nearest(name, [*_NAMES]),
         )
     order, only = found
     if only and only != rank:
         raise bad(
             "layout-rank",
-            f"layout {name!r} has {only} spatial dimension(s), and the arrays have {rank}",
+            f"layout {shown(name)} has {only} spatial dimension(s), and the arrays have {rank}",
             name,
             f"use {order!r}, which is for any number of them",
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.backends.base import demand_runnable
 from tilewright.dtypes import dtype
-from tilewright.errors import ProblemError
+from tilewright.errors import ProblemError, shown
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.runtime import host
 from tilewright.runtime.arrays import View, view
@@ -57,8 +57,10 @@ def pack_with(planner: Planner, array: Any, m: int, dtype_a: str | None) -> Pack
 
 
 def _pack_with(planner: Planner, array: Any, m: int, dtype_a: str | None) -> PackedB:
-    if isinstance(m, bool) or not isinstance(m, int) or m < 0:
-        raise ProblemError(f"m is {m!r}", rule="pack-rows", value=m, remedy="give the number of rows A will have")
+    if isinstance(m, bool) or not isinstance(m, int) or not 0 <= m < 1 << 63:
+        raise ProblemError(
+            f"m is {shown(m)}", rule="pack-rows", value=shown(m), remedy="give the number of rows A will have"
+        )
     b = view("b", array, planner.kind)
     if len(b.shape) not in (2, 3):
         raise ProblemError(

@@ -124,7 +124,7 @@ def _read(views: Sequence[Any], attributes: Attributes, target: str) -> _Call:
     if attributes.math and held != ("fp32", "fp32"):
         raise _bad(
             "math-dtype",
-            f"math {attributes.math!r} is how float32 is multiplied, and a and b hold {' and '.join(held)}",
+            f"math {shown(attributes.math)} is how float32 is multiplied, and a and b hold {' and '.join(held)}",
             held,
             "leave math out, or give float32 arrays",
         )
