@@ -93,7 +93,7 @@ test-amd-emulated: $(DEV)
 	@$(BIN)/python -m tests.amd_emulated.needs
 	@$(INSTALL_ROCM)
 ifdef SEED
-	@$(EMULATED) tests.amd_emulated.random_run $(SEED) $(COUNT) --op $(OP) --document docs/reports/amd.md \
+	@$(EMULATED) tests.amd_emulated.random_run $(SEED) $(COUNT) --op $(OP) --document docs/reports/amd_random.md \
 	  $(if $(JOBS),--jobs $(JOBS)) $(addprefix --only ,$(ONLY))
 else
 	@$(EMULATED) pytest tests/amd_emulated -rs $(PYTEST_ARGS); status=$$?; \

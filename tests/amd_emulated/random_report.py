@@ -1,4 +1,4 @@
-"""Writes what a seed gave into docs/reports/amd.md: a table by arch, inputs and pipeline, and every failure.
+"""Writes what a seed gave into docs/reports/amd_random.md: a table by arch, inputs and pipeline, and every failure.
 
 The document's other words stand, and so do other seeds; a seed that was there is replaced.
 """
