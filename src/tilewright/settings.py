@@ -64,7 +64,7 @@ class Settings:
     jobs: int = 0  # compilers at once; 0 means by cores and free memory
     target: str = ""  # arch name; empty means the best this machine has
     host_level: str = ""  # CPU arch this machine is taken to have at best; empty means what its CPU says
-    strict: bool = False  # refuse fallback tiers (padded, generic) instead of running them
+    strict: bool = False  # refuse the tiers padded and fallback instead of running them
     frozen: bool = False  # never compile: a kernel that is not built is an error
     cxx: str = _builds()  # C++ compiler for host kernels; empty means search
     cxxflags: str = _builds()  # extra flags for host kernels, part of every cache key

@@ -76,7 +76,7 @@ def test_the_fastest_way_that_was_measured_is_taken(registry: Registry) -> None:
     known = ATTENTION.ways(STEP, H200)
     rule, *others = known
     assert registry.stages(STEP) == tuple(known[rule])
-    assert f"{rule} by rule; nobody measured" in str(registry.explain(STEP))
+    assert f"{rule} by heuristic; nobody measured" in str(registry.explain(STEP))
     for stage in known[others[0]]:
         remember(registry, stage, 5e-6)
     assert registry.stages(STEP) == tuple(known[rule]), "the rule's own was not measured"

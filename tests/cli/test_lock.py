@@ -59,8 +59,8 @@ def test_what_is_pinned_is_taken_and_a_frozen_process_takes_nothing_else(file: P
         chosen = registry.select(PROBLEM)
         assert (chosen.tier, chosen.spec) == ("locked", other)
         assert f"why       pinned by {file}" in str(registry.explain(PROBLEM))
-        assert registry.select(OTHER).tier == "rule"
-    assert registry.select(PROBLEM).tier == "rule", "without the setting the file says nothing"
+        assert registry.select(OTHER).tier == "heuristic"
+    assert registry.select(PROBLEM).tier == "heuristic", "without the setting the file says nothing"
     with settings.override(lock=str(file), frozen=True):
         assert registry.select(PROBLEM).spec == other
         with pytest.raises(NoKernelError) as caught:
@@ -70,7 +70,7 @@ def test_what_is_pinned_is_taken_and_a_frozen_process_takes_nothing_else(file: P
             registry.select(PROBLEM, where=lambda spec: "arrays that do not fit")
         assert caught.value.rule == "lock-stale"
     with settings.override(lock=str(file)):
-        assert registry.select(PROBLEM, where=lambda spec: "no" if spec == other else "").tier == "rule"
+        assert registry.select(PROBLEM, where=lambda spec: "no" if spec == other else "").tier == "heuristic"
 
 
 def test_the_command_pins_what_is_chosen_now_and_keeps_the_rest(file: Path) -> None:
@@ -184,8 +184,8 @@ def test_a_pin_speaks_for_its_family_and_a_frozen_process_takes_nothing_else(fil
         chosen = registry.select(OTHER)
         assert (chosen.tier, chosen.spec) == ("locked", other)
         assert "pins for small problems" in chosen.reason
-        assert registry.select(FAR).tier == "rule"
-        assert registry.select(OTHER, where=lambda spec: "no" if spec == other else "").tier == "rule"
+        assert registry.select(FAR).tier == "heuristic"
+        assert registry.select(OTHER, where=lambda spec: "no" if spec == other else "").tier == "heuristic"
     with settings.override(lock=str(file), frozen=True):
         assert registry.select(OTHER).spec == other
         for problem, where in ((FAR, None), (OTHER, lambda spec: "arrays that do not fit")):

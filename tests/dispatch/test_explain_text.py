@@ -72,7 +72,7 @@ def test_a_long_list_leaves_room_for_the_answer() -> None:
                   (f"rule-{i}",))
         for i in range(50)
     )  # fmt: skip
-    selection = Selection(spec, "rule", "by hand", 1e-6)
+    selection = Selection(spec, "heuristic", "by hand", 1e-6)
     unused = tuple(f"record {i}" for i in range(40))
     text = str(Explanation(GEMM, "generic", 1, False, "by hand", (chosen, *others), selection, "rule", (), unused))
     assert len(text.splitlines()) <= MOST_LINES

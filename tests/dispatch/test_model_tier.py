@@ -102,7 +102,7 @@ def test_a_model_that_ships_is_told_by_the_name_that_learn_finds_it_by(name: str
 
 def test_a_model_decides_and_says_how_sure_it_is(shelf: Path) -> None:
     registry = Registry(TARGET)
-    assert registry.select(PROBLEM).tier == "rule"
+    assert registry.select(PROBLEM).tier == "heuristic"
     wanted = other_pipeline()
     put(shelf, model(wanted))
     chosen = registry.select(PROBLEM)  # a model that comes is noticed
@@ -159,7 +159,7 @@ def test_a_model_that_sees_the_estimate_says_nothing_once_that_has_changed(
     put(shelf, models.read(file.read_bytes(), "a"), "b")
     file.unlink()
     told = Registry(TARGET).explain(PROBLEM)
-    assert Registry(TARGET).select(PROBLEM).tier == "rule"
+    assert Registry(TARGET).select(PROBLEM).tier == "heuristic"
     assert "the analytic estimate, which it looks at, has changed since it was trained" in told.model
 
 
@@ -167,7 +167,7 @@ def test_a_model_that_sees_the_estimate_says_nothing_once_that_has_changed(
 def test_a_model_with_no_sense_in_what_it_remembers_is_not_believed(shelf: Path, probe: Any) -> None:
     one = sees_the_estimate(other_pipeline())
     put(shelf, models.Model(replace(one.card, probes=() if probe is None else (probe,)), one.forest, one.low, one.high))
-    assert Registry(TARGET).select(PROBLEM).tier == "rule"
+    assert Registry(TARGET).select(PROBLEM).tier == "heuristic"
 
 
 def test_estimates_are_of_the_device_that_is_spoken_of() -> None:
@@ -185,10 +185,10 @@ def test_a_model_that_goes_is_not_asked_any_more(shelf: Path) -> None:
     file = put(shelf, model(other_pipeline()))
     assert registry.select(PROBLEM).tier == "model"
     with settings.override(models=False):
-        assert registry.select(PROBLEM).tier == "rule"
+        assert registry.select(PROBLEM).tier == "heuristic"
         assert "the setting `models` is off" in str(registry.explain(PROBLEM))
     file.unlink()
-    assert registry.select(PROBLEM).tier == "rule"
+    assert registry.select(PROBLEM).tier == "heuristic"
     assert registry.explain(PROBLEM).model == ""
 
 
@@ -216,7 +216,7 @@ def test_where_a_model_says_nothing_the_estimate_decides_and_explain_says_why(
 ) -> None:
     put(shelf, model(other_pipeline(), **changes))
     registry = Registry(TARGET)
-    assert registry.select(PROBLEM).tier == "rule"
+    assert registry.select(PROBLEM).tier == "heuristic"
     told = registry.explain(PROBLEM)
     assert why in told.model
     assert f"model     {told.model}" in str(told)
@@ -245,7 +245,7 @@ def test_kernels_newer_than_a_model_are_set_beside_its_choice(shelf: Path) -> No
     ])  # fmt: skip
     assert f"newer than the model gemm-{TARGET}, of whose choice {specs[first].name}" in chosen.reason
     put(shelf, models.Model(replace(made.card, vocabulary={**older, "pipeline": ()}), even.forest, made.low, made.high))
-    assert Registry(TARGET).select(PROBLEM).tier == "rule"
+    assert Registry(TARGET).select(PROBLEM).tier == "heuristic"
     assert "it has not seen" in Registry(TARGET).explain(PROBLEM).model
 
 
@@ -256,7 +256,7 @@ def test_a_problem_beyond_its_training_is_the_estimate_s(shelf: Path) -> None:
     registry = Registry(TARGET)
     assert registry.select(PROBLEM).tier == "model"
     far = GEMM.problem({"m": 200_000, "n": 2000, "k": 2000})
-    assert registry.select(far).tier == "rule"
+    assert registry.select(far).tier == "heuristic"
     assert "and it was trained on" in registry.explain(far).model
     aligned = GEMM.problem({"m": 199, "n": 256, "k": 195})
     assert registry.select(aligned).tier == "model", "rows that are aligned better are nothing new"
@@ -269,7 +269,7 @@ def test_with_more_threads_than_it_was_trained_on_it_says_nothing(shelf: Path) -
     put(shelf, models.Model(narrow.card, narrow.forest, low, high))
     registry = Registry(TARGET)
     assert registry.select(PROBLEM, threads=2).tier == "model"
-    assert registry.select(PROBLEM, threads=3).tier == "rule"
+    assert registry.select(PROBLEM, threads=3).tier == "heuristic"
     assert "the work is for 3 units" in registry.explain(PROBLEM, threads=3).model
 
 
@@ -283,7 +283,7 @@ def test_a_damaged_model_and_one_of_an_absent_op_change_nothing(shelf: Path) -> 
     file.unlink()
     put(shelf, model(other_pipeline(), op="absent"), "c")
     with events.recorded() as heard:
-        assert Registry(TARGET).select(PROBLEM).tier == "rule"
+        assert Registry(TARGET).select(PROBLEM).tier == "heuristic"
     assert "absent" in " ".join(one.message for one in heard if isinstance(one, events.Warned))
 
 

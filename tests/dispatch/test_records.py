@@ -60,8 +60,8 @@ def test_a_record_decides(tmp_path: Path) -> None:
         after = choice(registry)
         assert (after.spec, after.tier, after.seconds) == (other, "measured", 1e-6)
         assert choice(registry, dataclasses.replace(PROBLEM, a_stride=100)).tier == "measured"
-        assert choice(registry, dataclasses.replace(PROBLEM, m=17)).tier == "rule"
-        assert registry.select(PROBLEM, threads=2).tier == "rule"
+        assert choice(registry, dataclasses.replace(PROBLEM, m=17)).tier == "heuristic"
+        assert registry.select(PROBLEM, threads=2).tier == "heuristic"
         with settings.override(measure=False):
             assert choice(registry) == before
 
@@ -70,7 +70,7 @@ def test_a_winner_that_was_not_registered_is_not_used(tmp_path: Path) -> None:
     with settings.override(cache_dir=tmp_path):
         registry = tw.Registry(specs=[tw.Registry().candidates(PROBLEM)[0]])
         Records(tmp_path).put(record(GENERIC))
-        assert choice(registry).tier == "rule"
+        assert choice(registry).tier == "heuristic"
 
 
 def test_another_machines_record_is_kept_but_not_used(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_another_machines_record_is_kept_but_not_used(tmp_path: Path) -> None:
     with settings.override(cache_dir=tmp_path):
         table = Records(tmp_path)
         table.put(foreign)
-        assert choice(tw.Registry()).tier == "rule"
+        assert choice(tw.Registry()).tier == "heuristic"
         table.put(record(GENERIC))
         assert choice(tw.Registry()).tier == "measured"
         assert len(Records(tmp_path).all()) == 2
@@ -136,10 +136,10 @@ def test_an_unreadable_store_is_reported_once_ignored_and_never_written_over(tmp
         registry = tw.Registry()
         with events.recorded() as heard:
             with pytest.warns(RuntimeWarning, match="are ignored"):
-                assert choice(registry).tier == "rule"
+                assert choice(registry).tier == "heuristic"
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                assert choice(registry, dataclasses.replace(PROBLEM, m=3)).tier == "rule"
+                assert choice(registry, dataclasses.replace(PROBLEM, m=3)).tier == "heuristic"
         assert [one.rule for one in heard if isinstance(one, events.Warned)] == ["records-unreadable"]
         with pytest.warns(RuntimeWarning, match="it is kept as"):
             Records(folder).put(record(GENERIC))
@@ -172,7 +172,7 @@ def test_a_store_of_others_is_ignored_and_left_alone(tmp_path: Path, statements:
         table = Records(tmp_path)
         before = foreign_store(table.path, *statements)
         with pytest.warns(RuntimeWarning, match="are ignored"):
-            assert choice(tw.Registry()).tier == "rule"
+            assert choice(tw.Registry()).tier == "heuristic"
         with pytest.raises(StoreError, match="not written over") as caught:
             table.put(record(GENERIC))
         assert caught.value.rule == "records-unreadable"
@@ -352,7 +352,7 @@ def test_a_problem_of_any_shape_finds_its_record_again(tmp_path: Path) -> None:
         assert source.lookup("odd", OddProblem((9,), Window(())), "generic", 1) is None
         assert source.unused("odd", problems[0], "generic", 2)
     with settings.override(cache_dir=tmp_path):
-        assert choice(tw.Registry()).tier == "rule"
+        assert choice(tw.Registry()).tier == "heuristic"
 
 
 def test_records_can_be_forgotten_and_merged(tmp_path: Path) -> None:
@@ -377,7 +377,7 @@ def test_a_spec_of_an_older_schema_is_passed_over(tmp_path: Path) -> None:
     written = Timing(GENERIC.digest, GENERIC.name, old, 1e-6, 0.0, 0.0)
     with settings.override(cache_dir=tmp_path):
         Records(tmp_path).put(record(GENERIC, timings=(written,)))
-        assert choice(tw.Registry()).tier == "rule"
+        assert choice(tw.Registry()).tier == "heuristic"
 
 
 def test_threads_and_processes_lose_no_record(tmp_path: Path) -> None:
@@ -463,7 +463,7 @@ def test_a_measurement_reaches_calls_seen_before(apart: Records) -> None:
         (plan,) = {planned.plan for planned in registry.plans().known.values()}
         return str(plan.selections[0].tier)
 
-    assert [used(), used()] == ["rule", "rule"]
+    assert [used(), used()] == ["heuristic", "heuristic"]
     registry.measure(PROBLEM, rounds=1)
     assert used() == "measured"
 
@@ -472,7 +472,7 @@ def test_measuring_without_saving_leaves_no_trace(apart: Records) -> None:
     registry = tw.Registry(specs=two_kernels())
     registry.measure(PROBLEM, rounds=1, save=False)
     assert not apart.path.exists()
-    assert registry.select(PROBLEM).tier == "rule"
+    assert registry.select(PROBLEM).tier == "heuristic"
 
 
 def test_a_wrong_kernel_is_never_timed(apart: Records, monkeypatch: pytest.MonkeyPatch) -> None:

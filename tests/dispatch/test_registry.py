@@ -45,7 +45,7 @@ def test_an_empty_registry_chooses_among_the_ops_candidates() -> None:
     registry = tw.Registry()
     chosen = registry.select(PROBLEM)
     assert chosen.spec in GEMM.candidates(PROBLEM.signature, registry.target)
-    assert chosen.tier == "rule"
+    assert chosen.tier == "heuristic"
     assert chosen.seconds > 0
     assert len(registry) == 0
 
@@ -194,14 +194,14 @@ def test_padded_runs_take_d_tensors_and_column_major_results() -> None:
 def test_a_size_that_fits_needs_no_padding() -> None:
     spec = without_edges(packed()[0])
     m, n, k = spec.schedule.warp_tile
-    assert tw.Registry(specs=[spec]).select(tw.GemmProblem(m=3 * m, n=2 * n, k=5 * k)).tier == "rule"
+    assert tw.Registry(specs=[spec]).select(tw.GemmProblem(m=3 * m, n=2 * n, k=5 * k)).tier == "heuristic"
 
 
 def test_without_a_kernel_of_the_signature_the_generic_one_serves() -> None:
     registry = tw.Registry(specs=[packed()[0]])
     problem = tw.GemmProblem(m=5, n=6, k=7, layout="crr")
     chosen = registry.select(problem)
-    assert (chosen.tier, chosen.spec) == ("floor", GEMM.generic_spec(problem.signature, registry.target))
+    assert (chosen.tier, chosen.spec) == ("fallback", GEMM.generic_spec(problem.signature, registry.target))
     a, b = np.ones((7, 5), np.float32).T, np.ones((7, 6), np.float32)
     np.testing.assert_array_equal(registry.run("gemm", a, b), 7)
 
@@ -358,7 +358,7 @@ def test_explain_lists_each_candidate_with_its_reason() -> None:
     assert verdicts(data) == {edgeless.name: "refused", second.name: "chosen"}
     refused = next(one for one in data["candidates"] if one["verdict"] == "refused")
     assert "no edge code along m" in refused["reasons"][0]
-    assert data["chosen"]["tier"] == "rule"
+    assert data["chosen"]["tier"] == "heuristic"
     text = str(registry.explain(tw.GemmProblem(m=5, n=7, k=9)))
     assert second.name in text
     assert "no edge code along m" in text
@@ -368,7 +368,7 @@ def test_explain_shows_the_fallback_and_strict_refusal() -> None:
     registry = tw.Registry(specs=[packed()[0]])
     problem = tw.GemmProblem(m=5, n=7, k=9, layout="ccr")
     data = explained(registry, problem)
-    assert data["chosen"]["tier"] == "floor"
+    assert data["chosen"]["tier"] == "fallback"
     assert list(verdicts(data).values()) == ["chosen"]
     strict = explained(registry, problem, strict=True)
     assert strict["chosen"] is None

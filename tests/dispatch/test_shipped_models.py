@@ -87,10 +87,10 @@ def test_each_decides_on_its_device_and_nowhere_else(
     more = {"datatype": "bf16"} if one.card.targets[0].startswith("sm_") else {}
     problem = ops.op(one.card.op).problem({**KNOWN[one.card.op], **more})
     with settings.override(cache_dir=tmp_path, models=True):
-        for known, tier in ((device, "model"), ({**device, "model": "another"}, "rule"), ({}, "rule")):
+        for known, tier in ((device, "model"), ({**device, "model": "another"}, "heuristic"), ({}, "heuristic")):
             monkeypatch.setattr(learned, "machine", lambda *_, known=known: known)
             registry = Registry(one.card.targets[0])
             chosen = registry.select(problem, threads=2)
             assert chosen.tier == tier
-            if tier == "rule":
+            if tier == "heuristic":
                 assert "this device is none it knows" in registry.explain(problem, threads=2).model

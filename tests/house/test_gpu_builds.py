@@ -100,7 +100,7 @@ def test_every_target_is_chosen_for_and_explained_without_one() -> None:
     for arch in ("sm_90a", "sm_80", "gfx942", "gfx1100", "x86_64_v3", "generic"):
         short, long = (tw.Registry(arch).select(op.problem({"rows": 64, "columns": one})) for one in (100, 40000))
         assert short.spec.arch == long.spec.arch == arch
-        assert short.tier == "rule"
+        assert short.tier == "heuristic"
     assert {dataclasses.asdict(one.schedule)["pipeline"] for one in specs("gfx942")} == {"block"}
     chosen = {tw.Registry("sm_90a").select(op.problem({"rows": 9, "columns": one})).name for one in (100, 4096)}
     assert len(chosen) == 2, "the estimate tells short rows from long ones"

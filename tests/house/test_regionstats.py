@@ -208,10 +208,10 @@ def test_the_stages_are_chosen_measured_explained_and_checked_apart(tmp_path: An
         stages = op.stages(whole, registry.target)
         before = registry.select(whole)
         assert [one.spec.signature.stage for one in before.stages] == ["partial", "combine"]
-        assert [one.tier for one in before.stages] == ["rule", "rule"]
+        assert [one.tier for one in before.stages] == ["heuristic", "heuristic"]
 
         combine = registry.measure(stages[1], rounds=2)
-        assert [one.tier for one in registry.select(whole).stages] == ["rule", "measured"]
+        assert [one.tier for one in registry.select(whole).stages] == ["heuristic", "measured"]
         records = registry.measure(whole, rounds=2)
         assert [one.problem["stage"] for one in records] == ["partial", "combine"]
         assert {one.digest for one in combine.timings} == {one.digest for one in records[1].timings}
@@ -285,8 +285,8 @@ def test_what_no_kernel_serves_has_a_floor_in_each_stage() -> None:
     assert [one.spec.schedule.pipeline for one in chosen.stages] == ["loops", "vector"]
     x, lengths = random((2, 9, 3)), np.array([9, 4], np.int32)
     assert near(registry.run("regionstats", x, lengths), x, lengths)
-    assert chosen.stages[1].tier == "rule"
-    assert chosen.tier == chosen.stages[0].tier != "rule"
+    assert chosen.stages[1].tier == "heuristic"
+    assert chosen.tier == chosen.stages[0].tier != "heuristic"
 
 
 def test_the_structs_are_those_of_the_header(tmp_path: Any) -> None:

@@ -74,7 +74,7 @@ def test_a_record_of_another_gpu_is_not_used_and_explain_says_why(
     fake_hip.model(**change)
     hip_driver.forget()
     fresh = tw.Registry("gfx942", registry.specs())
-    assert fresh.select(PROBLEM).tier == "rule"
+    assert fresh.select(PROBLEM).tier == "heuristic"
     (why,) = fresh.explain(PROBLEM).unused_records
     assert words in why
     assert record.winner.name in why
@@ -90,7 +90,7 @@ def test_without_a_device_no_record_counts(fake_hip: FakeHip, registry: tw.Regis
     hip_driver.forget()
     assert machine("gfx942") == {}
     fresh = tw.Registry("gfx942", registry.specs())
-    assert fresh.select(PROBLEM).tier == "rule"
+    assert fresh.select(PROBLEM).tier == "heuristic"
     (why,) = fresh.explain(PROBLEM).unused_records
     assert "no device of gfx942" in why
 
@@ -149,7 +149,7 @@ def test_a_record_without_a_device_of_its_own_is_not_taken_for_ours(registry: tw
     record = registry.measure(PROBLEM, rounds=1, save=False)
     apart.put(Record(**{name: getattr(record, name) for name in ("op", "problem", "threads", "target", "choice",
                      "timings", "method", "versions")}, machine=machine()))  # fmt: skip
-    assert registry.select(PROBLEM).tier == "rule"
+    assert registry.select(PROBLEM).tier == "heuristic"
     (why,) = registry.explain(PROBLEM).unused_records
     assert "another device" in why
     assert hip.device().name in why

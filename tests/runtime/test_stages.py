@@ -186,12 +186,12 @@ def test_each_stage_is_selected_and_explained(registry: tw.Registry) -> None:
             getattr(chosen, name)
         assert caught.value.rule == "several-kernels"
     assert [one.spec for one in chosen.stages] == [spec("square", 1), spec("gather", 1)]
-    assert (chosen.tier, chosen.seconds) == ("rule", 2.0)
+    assert (chosen.tier, chosen.seconds) == ("heuristic", 2.0)
     assert registry.select(staged_op.OP.stages(problem, "generic")[0]).spec == spec("square", 1)
     told = registry.explain(problem)
     assert [len(one.candidates) for one in told.stages] == [2, 2]
     assert str(told).startswith("chosen    2 kernels in turn")
-    for word in ("stage 1", "stage 2", spec("square", 1).name, spec("gather", 1).name, "tier      rule"):
+    for word in ("stage 1", "stage 2", spec("square", 1).name, spec("gather", 1).name, "tier      heuristic"):
         assert word in str(told)
     assert spec("gather", 0).name in told.full()
     assert [one["chosen"]["kernel"] for one in told.to_dict()["stages"]] == [one.name for one in chosen.stages]
@@ -212,7 +212,7 @@ def test_each_stage_is_measured_apart(registry: tw.Registry, tmp_path: Path, mon
 def test_a_problem_is_rehearsed_with_kernels_asked_for(registry: tw.Registry) -> None:
     problem = PickProblem((2, 3), 9, more=True)
     report = run_problem(registry, problem, repeat=2, seed=1, verify=True, scalars={"alpha": 3.0})
-    assert (report["ok"], report["tier"]) == (True, "rule")
+    assert (report["ok"], report["tier"]) == (True, "heuristic")
     assert spec("gather", 1).name in report["kernel"]
     report = run_problem(registry, problem, repeat=1, seed=1, verify=True, spec=spec("gather", 0))
     assert report["ok"]

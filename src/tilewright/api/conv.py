@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.api import registry_for, target_of
+from tilewright.ops.fused import with_added
 from tilewright.runtime.bindings.conv import BINDING, bound, settled
 from tilewright.runtime.calls import NEVER, caller
 
@@ -37,6 +38,7 @@ def conv(
     dilation: Any = 1,
     groups: int = 1,
     layout: str = "nhwc",
+    residual: Any = None,
     ds: Sequence[Any] = (),
     epilogue: str = _PASS,
     out: Any = None,
@@ -44,7 +46,7 @@ def conv(
     copy: str = NEVER,
     target: str | None = None,
 ) -> Any:
-    """y = epilogue(conv(x, w) + bias, D0, D1), of one to three spatial dimensions.
+    """y = epilogue(conv(x, w) + bias + residual), or epilogue(conv(x, w) + bias, D0, D1), of 1 to 3 dimensions.
 
     `layout` names the order of dimensions.  "nhwc": x is (N, spatial, C), w (K, spatial, C/groups), y (N, spatial, K).
     "nchw": x is (N, C, spatial), w (K, C/groups, spatial), y (N, K, spatial).  Where channels lie in memory is read
@@ -53,11 +55,15 @@ def conv(
     `tilewright.explain` says which.
 
     `stride` and `dilation` are a number or one a dimension; so is `padding`, or a pair (before, after) a dimension.
-    `bias` has K numbers, `ds` are tensors that broadcast to the result; two of them together.  They are added, or with
-    epilogue "multiply" multiplied by; an activation comes after.  Operands are fp32, fp16, bf16 or int8, both the same,
-    and summed in fp32 (int8: int32).  The result has the dtype of `out`, else `out_dtype`, else of the operands (int32
-    for int8).  A batch of 0 gives an empty result; a window that does not fit the padded input is an error.
+    `bias` has K numbers, `residual` broadcasts to the result; both are added before the activation.  `ds` are tensors
+    (in the words of CK) that the epilogue adds, or multiplies by ("multiply"); all together at most two.
+
+    Operands are fp32, fp16, bf16 or int8, both the same, and summed in fp32 (int8: int32).  The result has the dtype of
+    `out`, else `out_dtype`, else of the operands (int32 for int8).  A batch of 0 gives an empty result; a filter that
+    does not fit the padded input is an error.
     """
+    if residual is not None:
+        epilogue, ds = with_added(epilogue, ds, residual=residual)
     options = ("forward", stride, padding, dilation, groups, layout, None, epilogue, out_dtype, False)
     return _run(bound("forward", x, w, bias, ds, out), options, x, target, copy)
 

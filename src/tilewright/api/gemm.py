@@ -1,6 +1,6 @@
 """Matrix products on arrays: `matmul` as NumPy means it, `gemm` with everything fused, `pack` for a B used often.
 
-`tw.gemm(a, b)` multiplies NumPy arrays, PyTorch's tensors or anything with DLPack; `tw.gemm(a, w.T, ds=(bias,),
+`tw.gemm(a, b)` multiplies NumPy arrays, PyTorch's tensors or anything with DLPack; `tw.gemm(a, w.T, bias=bias,
 epilogue="relu")` reads the layout from the strides and fuses the rest; `tw.gemm(a, tw.pack(w.T))` packs B once for many
 uses; `print(tw.explain(tw.GemmProblem(m=64, n=64, k=64)))` says what would run.
 """
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.api import registry_for, target_of
+from tilewright.ops.fused import with_added
 from tilewright.runtime.bindings.gemm import BINDING, counted, two
 from tilewright.runtime.bindings.gemm.packed import PackedB
 from tilewright.runtime.bindings.gemm.packing import pack_with
@@ -33,6 +34,8 @@ def gemm(
     *,
     alpha: Any = 1.0,
     beta: Any = None,
+    bias: Any = None,
+    residual: Any = None,
     ds: Sequence[Any] = _NOTHING,
     epilogue: str = _PASS,
     out: Any = None,
@@ -41,12 +44,13 @@ def gemm(
     copy: str = NEVER,
     target: str | None = None,
 ) -> Any:
-    """E = epilogue(alpha * A.B + beta * C, D0, D1).
+    """E = epilogue(alpha * A.B + beta * C + bias + residual), or epilogue(alpha * A.B + beta * C, D0, D1).
 
     `a` is (..., m, k), `b` is (..., k, n) or what `pack` gave, the result (..., m, n); leading dimensions are a batch,
     and sizes of 1 or missing ones repeat.  Layouts are read from the strides: a transposed view costs nothing.  `c`
-    broadcasts to the result and counts once where it is given and `beta` is not; with `beta=0` it is not read.  `ds`
-    are up to two tensors the epilogue adds or multiplies, which broadcast too: a vector of n is a row for every row.
+    broadcasts to the result and counts once where it is given and `beta` is not; with `beta=0` it is not read.
+    `bias` (a vector of n, for every row) and `residual` are added before the activation; both broadcast.  `ds` says the
+    same in the words of CK: up to two tensors, with those two, that the epilogue adds, or multiplies by ("multiply").
     An activation with D tensors is applied to the sum of all.
 
     No operand is copied: one that kernels cannot read as it lies (negative or odd strides, bytes in the other order) is
@@ -65,6 +69,8 @@ def gemm(
         beta = 0.0 if c is None else 1.0
     elif type(beta) is not float:
         beta = scalar("beta", beta)
+    if bias is not None or residual is not None:
+        epilogue, ds = with_added(epilogue, ds, bias=bias, residual=residual)
     d0, d1 = _NO_DS if ds is _NOTHING else two(ds)
     attributes = (epilogue, out_dtype, math, counted(beta) if beta else 0, "")
     registry = registry_for(target_of(a, target))

@@ -74,7 +74,7 @@ Frozen = Annotated[bool, typer.Option("--frozen", help="Refuse what the lock fil
 Rule = Annotated[
     str, typer.Option("--rule", metavar="NAME", help="Let a rule of the op choose, instead of records and estimates.")
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Refuse the padded and the floor tier.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse the padded and the fallback tier.")]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=0, help="Compilers at once; 0 means by cores and memory.")]
 Kernel = Annotated[str, typer.Option("--kernel", metavar="NAME|DIGEST", help="This kernel instead of the chosen one.")]
 Expression = Annotated[str, typer.Option("--filter", help="Keep kernels c that pass, such as \"c.arch == 'generic'\".")]

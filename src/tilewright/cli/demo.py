@@ -30,9 +30,9 @@ TIER_MEANINGS = {
     "locked": "pinned by the lock file",
     "measured": "the fastest of those timed here",
     "model": "by a learned model",
-    "rule": "by the backend's estimate",
+    "heuristic": "by the backend's estimate",
     "padded": "in zero-padded copies",
-    "floor": "the kernel that serves everything",
+    "fallback": "the kernel that serves everything",
 }
 
 

@@ -407,7 +407,7 @@ class Dispatcher:
 
     def is_supported(self, m: int, n: int, k: int) -> bool:
         """Whether a registered kernel takes these sizes as they are, without copies and without the floor."""
-        return self.registry.select(self.problem(m, n, k)).tier in ("measured", "model", "rule")
+        return self.registry.select(self.problem(m, n, k)).tier in ("measured", "model", "heuristic")
 
     def run(
         self,

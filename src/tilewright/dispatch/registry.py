@@ -2,13 +2,13 @@
 
 Dispatch is total: every legal problem gets a kernel.  The tiers, best first:
 
-    locked    the lock file in force pins it (`dispatch.locks`)
-    measured  a record of this problem on this machine names the kernel
-    model     a learned model that knows the device, the kernels and such problems predicts it the fastest
-    rule      the backend's estimate orders the kernels that serve the problem, or a rule of the op that the user named,
-              which then stands before the two above
-    padded    operands are copied into zero-padded, aligned buffers: what is missing is edge code or alignment
-    floor     the kernel that serves everything of the signature
+    locked     the lock file in force pins it (`dispatch.locks`)
+    measured   a record of this problem on this machine names the kernel
+    model      a learned model that knows the device, the kernels and such problems predicts it the fastest
+    heuristic  the backend's estimate orders the kernels that serve the problem, or a rule of the op that the user
+               named, which then stands before the two above
+    padded     operands are copied into zero-padded, aligned buffers: what is missing is edge code or alignment
+    fallback   the kernel that serves everything of the signature
 
 Strict mode refuses the last two.  A registry without specs draws its candidates from the op and
 compiles on first use; one with specs uses those.
@@ -376,19 +376,19 @@ class Registry:
     ) -> Selection:
         """The last two tiers, or in strict mode the error that lists why."""
         if strict:
-            raise self._refusal(op, problem, candidates, "strict mode refuses the padded and floor tiers", strict)
+            raise self._refusal(op, problem, candidates, "strict mode refuses the padded and fallback tiers", strict)
         copied = self._copied(op, problem, candidates, threads)
         if copied is not None:
             return copied
-        floor = op.generic_spec(signature, self.arch.name)
-        if not op.check(floor) and (where is None or not where(floor)):
-            if not op.supports(floor, problem):
+        fallback = op.generic_spec(signature, self.arch.name)
+        if not op.check(fallback) and (where is None or not where(fallback)):
+            if not op.supports(fallback, problem):
                 reason = "no registered kernel serves it" if self._specs else "no candidate serves it"
-                return Selection(floor, "floor", reason, self._estimate(floor, problem, threads))
-            copied = self._copied(op, problem, (floor,), threads)
+                return Selection(fallback, "fallback", reason, self._estimate(fallback, problem, threads))
+            copied = self._copied(op, problem, (fallback,), threads)
             if copied is not None:
                 return copied
-        raise self._refusal(op, problem, candidates, "there is no floor kernel for this signature", strict)
+        raise self._refusal(op, problem, candidates, "there is no fallback kernel for this signature", strict)
 
     def _estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
         return self._judges.estimate(spec, problem, threads)
@@ -561,7 +561,7 @@ class Registry:
         problem, seconds = stage.problem, self._estimate(spec, stage.problem, thread_count())
         refusals = op.supports(spec, problem)
         if not refusals:
-            return Selection(spec, "rule", "asked for by name", seconds)
+            return Selection(spec, "heuristic", "asked for by name", seconds)
         larger = op.padded(spec, problem)
         if larger is None:
             raise self._refusal(op, problem, (spec,), "the kernel that was asked for does not serve it")

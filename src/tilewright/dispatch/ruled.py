@@ -38,7 +38,7 @@ def selection(op: Op, problem: Any, served: Sequence[tuple[KernelSpec, float]], 
         return None
     seconds = next(time for spec, time in served if spec.digest == best.digest)
     return Selection(
-        best, "rule", f"the rule {name} chose it of {len(served)} that serve the problem", seconds, by=name
+        best, "heuristic", f"the rule {name} chose it of {len(served)} that serve the problem", seconds, by=name
     )
 
 

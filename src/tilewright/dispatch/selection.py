@@ -11,7 +11,7 @@ from typing import Any
 from tilewright.errors import RequestError
 from tilewright.ops.base import KernelSpec, plain
 
-TIERS = ("locked", "measured", "model", "rule", "padded", "floor")
+TIERS = ("locked", "measured", "model", "heuristic", "padded", "fallback")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ def chosen(op: Op, problem: Any, target: str, threads: int) -> tuple[tuple[Any, 
     best = fastest(times)
     told = [f"{name} {seconds * 1e6:.1f} us" for name, seconds in zip(names, times, strict=True) if seconds]
     why = f"measured: {', '.join(told)}" if told else "nobody measured others (`bench --ways --save`)"
-    return ways[best], f"{names[best]} by {'measurement' if best else 'rule'}; {why}"
+    return ways[best], f"{names[best]} by {'measurement' if best else 'heuristic'}; {why}"
 
 
 def request_of(op: Op, request: Request, target: str) -> Request:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from tilewright.errors import UnknownNameError, nearest, shown
+from tilewright.errors import ProblemError, UnknownNameError, nearest, shown
 from tilewright.ops.base import Violation
 
 ACTIVATIONS = ("Relu", "Gelu", "FastGelu", "Silu", "Sigmoid", "Tanh")
@@ -30,6 +31,26 @@ def normal_epilogue(name: str) -> str:
         value=name,
         remedy=nearest(str(name), list(EPILOGUES)),
     )
+
+
+def with_added(epilogue: Any, ds: Any, **added: Any) -> tuple[Any, Any]:
+    """Epilogue and D tensors of a call that names what it adds: `bias=` and `residual=` come before `ds`.
+
+    What is wrong with the epilogue or with `ds` themselves, whoever reads them says.
+    """
+    named = {name: array for name, array in added.items() if array is not None}
+    if not named or not isinstance(ds, (tuple, list)):
+        return epilogue, ds
+    kind = normal_epilogue(epilogue) if isinstance(epilogue, str) else epilogue
+    if kind == "MultiDMultiply":
+        name = next(iter(named))
+        raise ProblemError(
+            f"{name} is added, and MultiDMultiply multiplies by every tensor it is given",
+            rule="epilogue-bias",
+            value=kind,
+            remedy=f"leave {name} out, or give it as one of ds to multiply by",
+        )
+    return "MultiDAdd" if kind == "PassThrough" else epilogue, (*named.values(), *ds)
 
 
 def epilogue_violations(epilogue: str, num_d: int) -> Iterator[Violation]:

@@ -9,6 +9,7 @@ from tilewright.errors import ProblemError
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.spec import MAX_D, OP
+from tilewright.ops.fused import with_added
 from tilewright.ops.numerics import Check
 from tilewright.runtime.bindings import Binding, BindingDefaults
 from tilewright.runtime.bindings.conv import dense, request, samples
@@ -74,6 +75,7 @@ class ConvBinding(BindingDefaults):
         dilation: Any = 1,
         groups: Any = 1,
         layout: Any = "nhwc",
+        residual: Any = None,
         ds: Any = (),
         epilogue: Any = "passthrough",
         out: Any = None,
@@ -81,6 +83,7 @@ class ConvBinding(BindingDefaults):
         deterministic: bool = False,
     ) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
         """The arrays as the function of the direction takes them: x and w, dy and w, or x and dy."""
+        epilogue, ds = with_added(epilogue, ds, residual=residual)
         options = (
             variant, stride, padding, dilation, groups, layout, shape, epilogue, out_dtype, deterministic
         )  # fmt: skip

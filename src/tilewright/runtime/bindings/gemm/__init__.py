@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright.errors import ProblemError
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.fused import with_added
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.numerics import Check
 from tilewright.runtime.arrays import view
@@ -74,6 +75,8 @@ class GemmBinding(BindingDefaults):
         *,
         alpha: Any = 1.0,
         beta: Any = None,
+        bias: Any = None,
+        residual: Any = None,
         ds: Any = (),
         epilogue: Any = "passthrough",
         out: Any = None,
@@ -83,6 +86,7 @@ class GemmBinding(BindingDefaults):
     ) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
         alpha = scalar("alpha", alpha)
         beta = scalar("beta", beta if beta is not None else float(c is not None))
+        epilogue, ds = with_added(epilogue, ds, bias=bias, residual=residual)
         attributes = (epilogue, out_dtype, math, counted(beta), form)
         return (a, b, c, *two(ds), out), (alpha, beta), attributes
 
