@@ -59,9 +59,9 @@ def test_old_keywords_of_packed_sequences_and_of_caches() -> None:
     with pytest.warns(DeprecationWarning, match="cu_seqlens_q"):
         assert np.array_equal(tw.attention(Q[0], K[0], K[0], **of), want)
     caches = [np.zeros((2, 8, 2, 8), np.float32) for _ in range(4)]
-    tw.append_kv(*caches[:2], K, K, cache_seqlens=LENGTHS, seqlens_new=LENGTHS)
+    tw.append_kv(caches[0], caches[1], K, K, cache_seqlens=LENGTHS, seqlens_new=LENGTHS)
     with pytest.warns(DeprecationWarning, match="lengths is now called cache_seqlens"):
-        tw.append_kv(*caches[2:], K, K, lengths=LENGTHS, lengths_new=LENGTHS)
+        tw.append_kv(caches[2], caches[3], K, K, lengths=LENGTHS, lengths_new=LENGTHS)
     assert np.array_equal(caches[0], caches[2])
 
 
@@ -76,7 +76,7 @@ def test_sinks_of_both_kinds_in_one_argument() -> None:
 
 def test_a_name_that_never_was_is_pythons_own_error() -> None:
     with pytest.raises(TypeError, match=r"attention\(\) got an unexpected keyword argument 'sliding'"):
-        tw.attention(Q, K, K, sliding=3)
+        tw.attention(Q, K, K, sliding=3)  # type: ignore[call-arg]
     with (
         pytest.warns(DeprecationWarning, match="splits"),
         pytest.raises(TypeError, match="'num_splits' under its old name too"),
@@ -101,9 +101,9 @@ def test_appended_caches_and_queries_have_names() -> None:
     made = tw.append_kv(caches[0], caches[1], K, K, cache_seqlens=LENGTHS)
     assert made._fields == ("cache_k", "cache_v")
     assert made.cache_k is caches[0]
-    made = tw.append_kv(caches[0], caches[1], K, K, cache_seqlens=LENGTHS, rotary=rotary, q=Q)
-    assert isinstance(made, api.AppendedKVAndQ)
-    assert np.array_equal(made.q, Q), "cos is 1 and sin 0"
+    with_q = tw.append_kv(caches[0], caches[1], K, K, cache_seqlens=LENGTHS, rotary=rotary, q=Q)
+    assert isinstance(with_q, api.AppendedKVAndQ)
+    assert np.array_equal(with_q.q, Q), "cos is 1 and sin 0"
 
 
 MASK = np.tril(np.ones((3, 3), bool))
@@ -112,7 +112,9 @@ MASK = np.tril(np.ones((3, 3), bool))
 @pytest.mark.parametrize("mask", [MASK, np.where(MASK, 0, -np.inf).astype(np.float32)], ids=["bool", "float"])
 def test_attn_mask_is_a_mask_or_a_bias_by_its_type(mask: Any) -> None:
     assert np.allclose(tw.attention(Q, K, K, attn_mask=mask), tw.attention(Q, K, K, causal=True), atol=1e-6)
-    other = {"bias" if mask.dtype == bool else "mask": np.zeros((3, 3), np.float32 if mask.dtype == bool else bool)}
+    other: dict[str, Any] = {
+        "bias" if mask.dtype == bool else "mask": np.zeros((3, 3), np.float32 if mask.dtype == bool else bool)
+    }
     tw.attention(Q, K, K, attn_mask=mask, **other)
     same: dict[str, Any] = {"mask" if mask.dtype == bool else "bias": mask}
     with pytest.raises(tw.TilewrightError, match="given too"):

@@ -1,8 +1,8 @@
 """Tilewright: tile kernels declared, generated, built, picked and run from Python.
 
 The public API is the names below and what ops bring (found by the entry point group `tilewright.api`): `gemm`,
-`matmul`, `pack` and the types that describe them.  All are imported on first use, so that `import tilewright` costs
-almost nothing.
+`matmul`, `pack`, `conv`, `conv_backward_data`, `conv_backward_weight`, `attention`, `append_kv` and the types that
+describe them.  All are imported on first use, so that `import tilewright` costs almost nothing.
 """
 
 from __future__ import annotations
@@ -10,23 +10,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    # For editors and type checkers, which see no entry points; at run time `__getattr__` finds each of these on first
+    # use.  A test holds the two lists together.
     from tilewright import errors, events, settings
     from tilewright.api import explain, to_device
+    from tilewright.api.attention import append_kv, attention
+    from tilewright.api.conv import conv, conv_backward_data, conv_backward_weight
     from tilewright.api.gemm import gemm, matmul, pack
     from tilewright.dispatch.registry import Registry
     from tilewright.dispatch.selection import Explanation, Selection
     from tilewright.errors import TilewrightError
+    from tilewright.ops.attention import AttentionProblem, AttentionSignature
     from tilewright.ops.base import KernelSpec
+    from tilewright.ops.conv import ConvProblem, ConvSignature
     from tilewright.ops.gemm import GemmProblem, GemmSchedule, GemmSignature
     from tilewright.runtime.bindings.gemm.packed import PackedB
     from tilewright.runtime.loader import Kernel, load_library
     from tilewright.runtime.recording import record
 
-    # For type checkers, which see no entry points; at run time `__getattr__` makes the list.
     __all__ = [
-        "Explanation", "GemmProblem", "GemmSchedule", "GemmSignature", "Kernel", "KernelSpec", "PackedB", "Registry",
-        "Selection", "TilewrightError", "errors", "events", "explain", "gemm", "load_library", "matmul", "pack",
-        "record", "settings", "to_device",
+        "AttentionProblem", "AttentionSignature", "ConvProblem", "ConvSignature", "Explanation", "GemmProblem",
+        "GemmSchedule", "GemmSignature", "Kernel", "KernelSpec", "PackedB", "Registry", "Selection", "TilewrightError",
+        "append_kv", "attention", "conv", "conv_backward_data", "conv_backward_weight", "errors", "events", "explain",
+        "gemm", "load_library", "matmul", "pack", "record", "settings", "to_device",
     ]  # fmt: skip
 
 __version__ = "0.1.0"

@@ -475,7 +475,7 @@ def test_rows_go_behind_those_of_a_cache(kind: str, pages: bool) -> None:
     cos, sin = np.cos(angle), np.sin(angle)
     lengths = np.array([5, 0], np.int32)
     cache_k, cache_v = (np.full((B, 16, HK, one.shape[-1]), np.nan, np.float32) for one in (k, v))
-    table, more = None, {}
+    table, more = None, dict[str, Any]()
     if pages:
         table = np.array([[3, 1, 0, 2], [7, 6, 5, 4]], np.int32)
         cache_k, cache_v = (one.reshape(8, 4, HK, -1) for one in (cache_k, cache_v))
@@ -503,7 +503,7 @@ def test_a_narrow_cache_holds_rows_over_their_scales() -> None:
     for shape, block in (((HK,), None), ((B, HK, 3), 4)):
         scales = [np.exp(np.random.default_rng(n).standard_normal(shape)).astype(np.float32) / 8 for n in (1, 2)]
         made = [np.zeros((B, 12, HK, one.shape[-1]), ml_dtypes.float8_e4m3fn) for one in (k, v)]
-        tw.append_kv(*made, k, v, cache_seqlens=lengths, kv_scales=scales, scale_block=block)
+        tw.append_kv(made[0], made[1], k, v, cache_seqlens=lengths, kv_scales=scales, scale_block=block)
         found = [one[:, :SK].astype(np.float64) * spread(scale, block) for one, scale in zip(made, scales, strict=True)]
         for got, want in zip(found, (k, v), strict=True):
             assert np.abs(got - want).max() <= 2**-4 * np.abs(want).max() + 2**-10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -169,7 +169,7 @@ def test_padding_may_be_a_number_numbers_or_pairs() -> None:
     x, w = arrays["x"], arrays["w"]
     one = tw.conv(x, w, padding=1, groups=2)
     for padding in ((1, 1), [1, 1], ((1, 1), (1, 1)), [[1, 1], [1, 1]], np.int64(1), [np.int32(1), 1]):
-        assert np.array_equal(tw.conv(x, w, padding=padding, groups=np.int64(2)), one)
+        assert np.array_equal(tw.conv(x, w, padding=padding, groups=cast("int", np.int64(2))), one)
     wide = np.pad(x, ((0, 0), (2, 0), (0, 3), (0, 0)))
     assert np.array_equal(tw.conv(x, w, padding=((2, 0), (0, 3)), groups=2), tw.conv(wide, w, groups=2))
 

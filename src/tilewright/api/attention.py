@@ -7,7 +7,7 @@ Old keywords are taken with a warning (`renames`); a call without any pays nothi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from tilewright.api import registry_for, target_of
 from tilewright.renames import call_renamed
@@ -161,6 +161,21 @@ class AppendedKVAndQ(NamedTuple):
     q: Any
 
 
+@overload
+def append_kv(
+    cache_k: Any, cache_v: Any, k: Any, v: Any, *, cache_seqlens: Any = ..., seqlens_new: Any = ...,
+    block_table: Any = ..., kv_layout: str | None = ..., rotary: tuple[Any, Any, str] | None = ...,
+    kv_scales: Any = ..., scale_block: int | None = ..., q: None = None, q_out: None = None, layout: str = ...,
+    copy: str = ...,
+    target: str | None = ..., **old: Unpack[_OldAppendKeywords],
+) -> AppendedKV: ...  # fmt: skip
+@overload
+def append_kv(
+    cache_k: Any, cache_v: Any, k: Any, v: Any, *, cache_seqlens: Any = ..., seqlens_new: Any = ...,
+    block_table: Any = ..., kv_layout: str | None = ..., rotary: tuple[Any, Any, str] | None = ...,
+    kv_scales: Any = ..., scale_block: int | None = ..., q: Any, q_out: Any = ..., layout: str = ..., copy: str = ...,
+    target: str | None = ..., **old: Unpack[_OldAppendKeywords],
+) -> AppendedKVAndQ: ...  # fmt: skip
 def append_kv(
     cache_k: Any,
     cache_v: Any,
