@@ -73,7 +73,7 @@ def _problem(op: str, values: dict[str, Any]) -> Any:
             values["batch"], values["channels"], values["filters"], values["size"], values["window"],
             stride=values["stride"], before=values["padding"], dtype=values["dtype"],
         )  # fmt: skip
-    causal = {"window_right": 0} if values["causal"] else {}
+    causal: dict[str, Any] = {"window_right": 0} if values["causal"] else {}
     return tw.AttentionProblem(
         values["batch"], values["heads_q"], values["seqlen_q"], values["seqlen_kv"], values["head_dim"],
         heads_kv=values["heads_kv"], dtype_q=values["dtype"], **causal,

@@ -25,7 +25,7 @@ MOST_JUDGES = 1024  # kept; one a signature
 def by_estimate(spec: KernelSpec, seconds: float, count: int) -> Selection:
     """The choice by the estimate, of so many kernels that serve a problem."""
     reason = f"lowest estimate of {count} kernel(s) that serve the problem" if count > 1 else "the only kernel"
-    return Selection(spec, "rule", reason, seconds)
+    return Selection(spec, "heuristic", reason, seconds)
 
 
 class Judges:
