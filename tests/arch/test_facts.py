@@ -160,7 +160,7 @@ def test_a_machine_can_be_taken_for_an_older_one(monkeypatch: pytest.MonkeyPatch
 def test_peaks_of_data_sheets_are_what_units_and_clocks_give(
     arch_name: str, model: str, units: int, hertz: float, clock: dict[str, int]
 ) -> None:
-    """Entered from documents that docs/engine.md names; units, clocks and operations a clock are from others."""
+    """Entered from documents that reports/notes/engine.md names; units, clocks, operations a clock are from others."""
     sheet = (all_archs()[arch_name].data_sheets or {})[model]
     for dtype, operations in clock.items():
         assert sheet[dtype] == pytest.approx(units * hertz * operations, rel=0.005)

@@ -1,7 +1,7 @@
 """Plans of three stages and more: keys appended to a cache, their parts walked, the parts put together, as one call.
 
-Backward will be such a plan (docs/attention.md): a workspace between stages that is larger than one of them, operands
-that one stage writes and the next reads.
+Backward will be such a plan (docs/reports/notes/attention.md): a workspace between stages that is larger than one of
+them, operands that one stage writes and the next reads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The simulation behind docs/scaling.md: what it must say of cases that can be worked out by hand."""
+"""The simulation behind docs/reports/scaling.md: what it must say of cases that can be worked out by hand."""
 
 from __future__ import annotations
 
