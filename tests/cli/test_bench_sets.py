@@ -81,6 +81,11 @@ def test_options_fill_what_a_set_leaves_out_and_no_more(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="says m itself") as caught:
         _sweep.problems(GEMM, str(file), {"k": 9, "m": 3}, arch("generic"))
     assert caught.value.rule == "problems-or-options"
+    conv, on = ops.op("conv"), arch("generic")
+    found = _sweep.problems(conv, "forward_2d_validation", {"variant": "fwd"}, on)
+    assert found == _sweep.problems(conv, "forward_2d_validation", {}, on), "they agree, however it is spelled"
+    with pytest.raises(RequestError, match="says variant itself, and --variant says another"):
+        _sweep.problems(conv, "forward_2d_validation", {"variant": "backward_data"}, on)
     with pytest.raises(RequestError, match="needs --k"):
         _sweep.problems(GEMM, str(file), {}, arch("generic"))
 

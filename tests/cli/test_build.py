@@ -19,6 +19,7 @@ from tilewright.arch import best_host_arch
 from tilewright.build import Store
 from tilewright.cli._problems import read_problems
 from tilewright.cli.main import build_app
+from tilewright.dispatch import locks
 from tilewright.errors import RequestError
 from tilewright.ops.base import plain
 
@@ -189,6 +190,35 @@ def test_axes_and_filters_mean_nothing_to_problems(stub: Stub, tmp_path: Path) -
         done = shell("--problems", file, *words)
         assert done.exit_code == 1
         assert "[build-what]" in done.stderr
+
+
+def test_problems_are_taken_as_bench_takes_them(stub: Stub, tmp_path: Path) -> None:
+    file = tmp_path / "problems.csv"
+    file.write_text("m,n,k\n3,4,5\n6,7,8\n", encoding="utf-8")
+    words = ("--target", "generic", "--threads", "1")
+    assert [one["problem"].split()[1] for one in data("--problems", str(file), *words)["problems"]] == ["m=3", "m=6"]
+    assert len(data("--problems", "random:7:3", *words)["problems"]) == 3
+    assert data("--problems", "validation", *words)["problems"]
+    done = shell("--problems", "validatio", *words)
+    assert (done.exit_code, "[problem-set]" in done.stderr, "'validation'" in done.stderr) == (1, True, True)
+
+
+def test_the_kernels_of_a_lock_file(stub: Stub, tmp_path: Path) -> None:
+    file = tmp_path / "my.lock"
+    lock = ["lock", "gemm", "--m", "3", "--n", "4", "--k", "5", "--file", str(file), "--target", "generic"]
+    assert CliRunner().invoke(build_app(), lock).exit_code == 0
+    pinned = {one.digest for one in locks.read(file).values()}
+    found = data("--lock", str(file), "--target", "generic")
+    assert {one["digest"] for one in found["built"]} == pinned
+    done = shell("--lock", str(file), "--target", "x86_64_v3")
+    assert "it pins kernels for generic" in " ".join(done.stderr.split())
+    done = shell("--lock", str(file), "--pool", "tiny")
+    assert "[build-what]" in done.stderr
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace(next(iter(pinned)), "0" * 64), encoding="utf-8")
+    done = shell("--lock", str(file), "--target", "generic")
+    assert done.exit_code == 1
+    assert "[lock-stale]" in done.stderr, "a kernel that this version has not"
 
 
 @pytest.mark.usefixtures("needs_compiler")

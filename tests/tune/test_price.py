@@ -69,6 +69,13 @@ def test_the_time_left_at_the_first_row_counts_what_the_others_are(tmp_path: Pat
     assert progress.seconds_left == pytest.approx(11 * left, rel=0.05), "and eleven times as slow"
 
 
+def test_the_time_left_counts_the_waits_for_a_quiet_machine() -> None:
+    """Kernels of no time, and five seconds of waiting for each problem: the rest waits as long."""
+    progress = Progress(60, done=12, expected=1e-3, expected_done=1e-4, waited=60.0)
+    progress.started = time.monotonic() - 60.5
+    assert progress.seconds_left == pytest.approx(48 * 5.0, rel=0.01)
+
+
 def test_a_kernel_that_cannot_be_looked_for_is_one_to_build(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(FailingBuilder):
         def find(self, spec: Any) -> Any:

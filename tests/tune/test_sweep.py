@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -510,7 +511,7 @@ def test_what_others_use_is_seen_while_we_measure(
     looks: list[float] = []
     used, own = iter([(10.0, 5.0), (12.0, 5.0 + in_use)]), iter([1.0, 1.0 + ours])
 
-    def settle(patience: float) -> float:
+    def settle(patience: float, waiting: Any = None) -> float:
         looks.append(patience)
         return 0.0
 
@@ -522,6 +523,17 @@ def test_what_others_use_is_seen_while_we_measure(
     others.end(1)
     assert others.settle(patience) == pytest.approx(noise)
     assert bool(looks) == waits
+
+
+def test_a_wait_for_a_quiet_machine_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares, told = iter([0.9, 0.8, 0.1]), list[float]()
+    monkeypatch.setattr(quiet, "busy", lambda: next(shares))
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    assert quiet.settle(5.0, told.append) == 0.1
+    assert told == [0.9]
+    monkeypatch.setattr(quiet, "busy", lambda: 0.9)
+    quiet.settle(0.0, told.append)
+    assert told == [0.9], "without patience nobody waits"
 
 
 def test_a_worker_starts_with_little() -> None:

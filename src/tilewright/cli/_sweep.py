@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tilewright.dispatch.records import Record
     from tilewright.dispatch.registry import Registry
     from tilewright.dispatch.results import Results
-    from tilewright.ops.base import Op
+    from tilewright.ops.base import Op, Option
     from tilewright.tune.crew import Crew
     from tilewright.tune.searching import Found as Searched
     from tilewright.tune.searching import Search
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 40  # problems that are listed; of more, the table and the store tell
 _PAUSE = 5.0  # seconds between two lines of progress
+_WORTH_TELLING = 5.0  # seconds of waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +110,24 @@ def problems(op: Op, word: str, given: Mapping[str, Any], arch: Arch) -> list[An
         return problem_of(op, {**filling, **row}, arch).problem
 
     rows = problem_sets.values(op, word, arch.backend, made)
-    for name in filling:
-        if not any(set(options).issuperset(row) and name not in row for row in rows):
+    for name, value in filling.items():
+        said = {_written(options[name], row.get(name), arch) for row in rows if set(options).issuperset(row)}
+        mine = _written(options[name], value, arch)
+        if None not in said and said != {mine}:  # rows by the fields of a problem say everything
             raise RequestError(
-                f"every problem of {word} says {name} itself, and {flag_of(options[name])} says another",
+                f"every problem of {word} says {name} itself, and {flag_of(options[name])} says another ({mine})",
                 rule="problems-or-options",
                 value=flag_of(options[name]),
                 remedy="leave one of them out",
             )
     return list(dict.fromkeys(map(made, rows)))
+
+
+def _written(option: Option, value: Any, arch: Arch) -> str | None:
+    """A value in the op's own spelling; None where there is none."""
+    if value is None:
+        return None
+    return str(option.normal(str(value), arch) if option.normal is not None and value else value)
 
 
 def _servable(registry: Registry, problems: Sequence[Any], told: Told, *, here: bool) -> list[Any]:
@@ -248,10 +258,15 @@ def _run(works: Sequence[tuple[Sweep, Work]], told: Told) -> None:
     parts: dict[int, Progress] = {}  # of sweeps side by side
     line = Line()
 
+    kernels = len({spec.digest for _, work in works for item in work.items for spec in item.specs})
+
     def on_build(event: Any) -> None:
         if isinstance(event, (events.KernelBuilt, events.BuildFailed)):
             now.built += 1
-            line(f"built {now.built}")
+            line(f"built {now.built} of {max(kernels, now.built)}")
+
+    def on_wait(share_of_cores: float) -> None:
+        line(f"waiting for a quiet machine: others use {share_of_cores:.0%} of its cores")
 
     def on_row(row: Any, progress: Progress) -> None:
         now.done += 1
@@ -266,20 +281,25 @@ def _run(works: Sequence[tuple[Sweep, Work]], told: Told) -> None:
         say(text)
 
     try:
-        run_all(works, on_row=on_row, on_build=on_build, on_lost=on_lost)
+        run_all(works, on_row=on_row, on_build=on_build, on_lost=on_lost, on_wait=on_wait)
     except KeyboardInterrupt:
         line.end()
         say(f"what was measured is in {works[0][0].store.path}: the same command goes on from there")
         raise
     line.end()
+    waited = sum(one.waited for one in parts.values())
+    if waited > _WORTH_TELLING:
+        say(f"{duration(waited)} of that were spent waiting for a quiet machine; --patience 0 does not wait")
 
 
-def _progress(now: Progress, parts: Iterable[Progress]) -> str:
+def _progress(now: Progress, parts: Collection[Progress]) -> str:
     failed = sum(now.failed.values())
     left = max(one.seconds_left or 0.0 for one in parts)
+    waited = sum(one.waited for one in parts)
     return (
         f"measured {now.done} of {now.total}"
         + (f", {failed} failed" if failed else "")
+        + (f", waited {duration(waited)} for a quiet machine" if waited > _WORTH_TELLING else "")
         + (f", about {duration(left)} left" if now.done < now.total else "")
     )
 

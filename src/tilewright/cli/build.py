@@ -25,11 +25,18 @@ from tilewright.cli.common import (
 from tilewright.errors import RequestError, TilewrightError
 
 if TYPE_CHECKING:
+    from tilewright.arch import Arch
     from tilewright.ops.base import KernelSpec, Op
 
 Problems = Annotated[
-    Path | None,
-    typer.Option("--problems", metavar="FILE", help="A JSON list of problems: the kernels dispatch chooses for them."),
+    str,
+    typer.Option(
+        "--problems", metavar="SET|FILE",
+        help="Build the kernels dispatch chooses for a problem set, random:SEED:COUNT, or a JSON, CSV or Parquet file.",
+    ),
+]  # fmt: skip
+LockFile = Annotated[
+    Path | None, typer.Option("--lock", metavar="FILE", help="Build the kernels that a lock file pins for the op.")
 ]
 
 
@@ -55,7 +62,8 @@ def _build(
     config: chosen.Config = None,
     tile_config_json: chosen.ConfigText = "",
     correct: chosen.Correct = False,
-    problems: Problems = None,
+    problems: Problems = "",
+    lock: LockFile = None,
     filter: Expression = "",
     limit: chosen.Limit = 0,
     jobs: Jobs = 0,
@@ -64,20 +72,24 @@ def _build(
     verbose: Verbose = False,
     json: AsJson = False,
 ) -> None:
-    """Build the kernels of a pool (`default` unless another is named), a preselected set, a configuration or problems.
+    """Build the kernels of a pool (`default` unless another is named), a preselected set, problems or a lock file.
 
     A kernel that fails is told, and the others are built.  What is in the store already is not built again.
     """
     wish = chosen.Wish(target, pool, preselected, filter, limit, config, tile_config_json, correct)
-    if sum(map(bool, (pool, preselected, problems, wish.own))) > 1:
+    if sum(map(bool, (pool, preselected, problems, lock, wish.own))) > 1:
         raise RequestError(
-            "a build is of one pool, one preselected set, one configuration or one list of problems",
+            "a build is of one pool, one preselected set, one configuration, one list of problems or one lock file",
             rule="build-what",
-            value=[word for word in (pool, preselected, problems, config or tile_config_json) if word],
-            remedy="give one of --pool, --preselected, --config and --problems, or none for the default pool",
+            value=[str(word) for word in (pool, preselected, problems, lock, config or tile_config_json) if word],
+            remedy="give one of --pool, --preselected, --config, --problems and --lock, or none for the default pool",
         )
-    if problems is not None:
-        wanted = _of_problems(op, given, problems, threads, wish)
+    if problems:
+        _demand_alone("a list of problems", given, wish)
+        wanted = _of_problems(op, problems, threads, wish)
+    elif lock is not None:
+        _demand_alone("a lock file", given, wish)
+        wanted = _of_lock(op, lock, wish)
     else:
         wanted = _of_selection(op, given, wish)
     _compile(wanted, jobs, verbose=verbose, json=json)
@@ -93,24 +105,70 @@ def _of_selection(op: Op, given: dict[str, Any], wish: chosen.Wish) -> Wanted:
     return Wanted(target, {spec.digest: spec for spec in selection.specs})
 
 
-def _of_problems(op: Op, given: dict[str, Any], file: Path, threads: int, wish: chosen.Wish) -> Wanted:
-    """The chosen kernel of every stage of every problem."""
+def _demand_alone(what: str, given: dict[str, Any], wish: chosen.Wish) -> None:
     named = {**given, "--filter": wish.expression, "--limit": wish.limit, "--correct": wish.correct}
     extra = [name for name, value in named.items() if value]
     if extra:
         raise RequestError(
-            f"a list of problems says itself which kernels are meant, so {extra[0]} means nothing",
+            f"{what} says itself which kernels are meant, so {extra[0]} means nothing",
             rule="build-what",
             value=extra[0],
             remedy="leave it out, or build a pool or a preselected set",
         )
+
+
+def _of_lock(op: Op, file: Path, wish: chosen.Wish) -> Wanted:
+    """The kernels that a lock file pins for the op on the target."""
+    from tilewright.backends.base import resolve_target
+    from tilewright.dispatch import locks
+
+    wanted = Wanted(resolve_target(wish.target or None, to_run=False).name)
+    pins = [one for one in locks.read(file).values() if one.op == op.name]
+    mine = [one for one in pins if one.target == wanted.target]
+    if not mine:
+        others = ", ".join(sorted({one.target for one in pins}))
+        raise RequestError(
+            f"{file} pins no {op.name} kernel for {wanted.target}",
+            rule="no-specs",
+            value=str(file),
+            remedy=f"give --target: it pins kernels for {others}" if others else "lock some with `tilewright lock`",
+        )
+    for one in mine:
+        spec = locks.spec_of(op, one)
+        if spec is not None:
+            wanted.specs[spec.digest] = spec
+            continue
+        error = RequestError(
+            f"{one.kernel}: this version has no such kernel",
+            rule="lock-stale",
+            value=one.kernel,
+            remedy="lock it anew: `tilewright lock`; `tilewright lock OP --diff` says what would change",
+        )
+        wanted.refused.append((one.kernel, error))
+    return wanted
+
+
+def _asked(op: Op, word: str, arch: Arch) -> list[Any]:
+    """Problems as `bench` takes them; a file of JSON by any name, a pipe too."""
+    from tilewright.cli._sweep import problems
+    from tilewright.tune.problem_sets import RANDOM, keys
+
+    path = Path(word)
+    if word in keys(op) or word.startswith(f"{RANDOM}:") or path.suffix.lower() in (".csv", ".parquet"):
+        return problems(op, word, {}, arch)
+    if path.suffix or path.exists() or path.name != word:
+        return [one.problem for one in read_problems(op, path, arch)]
+    return problems(op, word, {}, arch)  # which says what there is
+
+
+def _of_problems(op: Op, word: str, threads: int, wish: chosen.Wish) -> Wanted:
+    """The chosen kernel of every stage of every problem."""
     with registry_for(wish.target, threads, to_run=False) as registry:
-        asked = read_problems(op, file, registry.arch)
         wanted = Wanted(registry.target)
-        for one in asked:
-            name = one.problem.describe()
+        for problem in _asked(op, word, registry.arch):
+            name = problem.describe()
             try:
-                picked = [registry.select(stage) for stage in registry.stages(one.problem)]
+                picked = [registry.select(stage) for stage in registry.stages(problem)]
             except TilewrightError as error:
                 wanted.refused.append((name, error))
                 continue

@@ -101,6 +101,17 @@ def _axes(op: Op, arch: str, given: Mapping[str, Any]) -> dict[str, tuple[Any, .
             )
         normal = known[name].normal
         listed = (values,) if isinstance(values, (str, int)) else tuple(values)
+        kind = known[name].kind
+        odd = [one for one in listed if not isinstance(one, kind) or (kind is int and isinstance(one, bool))]
+        if odd:
+            wanted = "whole numbers" if kind is int else "names"
+            example = int(odd[0]) if kind is int and str(odd[0]).isdecimal() else 2 if kind is int else str(odd[0])
+            raise RequestError(
+                f"the axis {name} of {op.name} kernels has {wanted}, not {odd[0]!r:.60}",
+                rule="axis-value",
+                value=odd[0],
+                remedy=f"give {wanted}, such as {name}=({example!r},)",
+            )
         found[name] = tuple(normal(one, arch_by_name(arch)) for one in listed) if normal else listed
     return found
 

@@ -217,7 +217,7 @@ class Locked:
             )
 
     def _pinned(self, op: Op, problem: Any, found: Pin, where: Where | None) -> Selection | None:
-        spec, why = _spec(op, found), "this version has no such kernel"
+        spec, why = spec_of(op, found), "this version has no such kernel"
         if spec is None:
             raise self._stale(found, problem, why)
         unfit = where(spec) if where is not None else ""
@@ -236,7 +236,7 @@ class Locked:
         serving: list[tuple[bool, float, str, KernelSpec, Any]] = []
         reasons: list[str] = []
         for one in family:
-            spec = _spec(op, one)
+            spec = spec_of(op, one)
             if spec is None:
                 raise self._stale(one, problem, "this version has no such kernel")
             refusals = [*map(str, op.supports(spec, problem))]
@@ -277,7 +277,8 @@ def _comparable(seconds: float) -> float:
     return float(f"{seconds:.5e}")
 
 
-def _spec(op: Op, found: Pin) -> KernelSpec | None:
+def spec_of(op: Op, found: Pin) -> KernelSpec | None:
+    """The kernel of a pin; None where this version has no such kernel."""
     try:
         spec = op.spec_from_dict(dict(found.spec))
     except RequestError:  # written before a field changed

@@ -27,6 +27,7 @@ from tilewright.ops.base import KernelSpec, plain
 from tilewright.runtime.devices import HOST
 from tilewright.runtime.timing import Method
 from tilewright.tune import node as nodes
+from tilewright.tune import quiet
 from tilewright.tune.crew import Crew
 from tilewright.tune.forge import Finished, Heard
 from tilewright.tune.lane import START, LaneLost, Outcome
@@ -412,6 +413,7 @@ class RayLane:
         self._cluster, self.node, self.facts, self._place = cluster, node, facts, place
         self.builder_versions: Mapping[str, str] = {}
         self.spent = Spent()
+        self.on_wait: quiet.Waiting | None = None  # of nobody: a node tells its waits with what it spent
         self._actor: Any = None
         self._has: set[str] = set()  # digests of kernels the node was sent
         self._closed = False

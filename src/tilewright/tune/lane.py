@@ -74,6 +74,8 @@ class Measures(Protocol):
     def spent(self) -> Spent:
         """Seconds so far by what they went to: run, operands, load, verify, quiet, start."""
 
+    on_wait: quiet.Waiting | None  # hears of each wait for a quiet machine, where there is one to hear of
+
     def versions(self, spec: KernelSpec) -> Mapping[str, str]:
         """What makes the kernels that are measured here."""
 
@@ -194,6 +196,7 @@ class Lane:
         self._fingerprint = fingerprint
         self.spent = Spent()
         self._others = quiet.Others()
+        self.on_wait: quiet.Waiting | None = None  # hears of each wait for a quiet machine
         self._worker: _Worker | None = None
         self._closed = False
         self._greeted = False  # the worker answered the request it has now
@@ -253,7 +256,7 @@ class Lane:
         if self._patience is None:
             return None
         with self.spent.on("quiet"):
-            noise = self._others.settle(self._patience)
+            noise = self._others.settle(self._patience, self.on_wait)
         self._others.begin(self._pid)
         return noise
 

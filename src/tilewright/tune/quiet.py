@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 QUIET = 0.2  # share of the cores that others may use
@@ -12,6 +13,8 @@ _LOOK = 0.05
 _LEAST = 0.2  # seconds of all cores that say something: the system counts in hundredths
 _FRESH = 1.0  # seconds that what was seen counts
 _STAT = Path("/proc/stat")
+
+Waiting = Callable[[float], None]
 
 
 def _used() -> tuple[float, float] | None:
@@ -55,12 +58,12 @@ class Others:
         self._share = max(0.0, min(1.0, (used[1] - before[1] - ours) / (used[0] - before[0])))
         self._seen = time.monotonic()
 
-    def settle(self, patience: float) -> float | None:
+    def settle(self, patience: float, waiting: Waiting | None = None) -> float | None:
         """Wait until others leave the machine alone; not where they did until just now, and not without patience."""
         fresh = self._share is not None and time.monotonic() - self._seen < _FRESH
         if fresh and (patience <= 0 or (self._share or 0.0) <= QUIET):
             return self._share
-        return settle(patience)
+        return settle(patience, waiting)
 
 
 def _ours(worker: int | None) -> float:
@@ -73,10 +76,15 @@ def _ours(worker: int | None) -> float:
         return total
 
 
-def settle(patience: float = PATIENCE) -> float | None:
-    """Wait until the machine is quiet, but not for ever; how busy it was at last."""
+def settle(patience: float = PATIENCE, waiting: Waiting | None = None) -> float | None:
+    """Wait until the machine is quiet, but not for ever; how busy it was at last.
+
+    `waiting` hears of a wait that begins: the share of the cores that others use.
+    """
     end = time.monotonic() + patience
     now = busy()
+    if now is not None and now > QUIET and patience > 0 and waiting is not None:
+        waiting(now)
     while now is not None and now > QUIET and time.monotonic() < end:
         time.sleep(0.2)
         now = busy()

@@ -67,19 +67,22 @@ class Progress:
     expected: float = 0.0  # seconds that measuring was said to take, before any was known
     expected_done: float = 0.0  # of these, for what is done
     to_build: int = 0  # kernels that are built while others are measured
+    waited: float = 0.0  # seconds that a lane waited for a quiet machine
 
     @property
     def seconds_left(self) -> float | None:
         """What is left takes: by what was expected of it, times as much as what is done took more or less than that.
 
-        Not less than the compilers need, where they work beside.
+        Waiting for a quiet machine goes on as it did so far, and is counted apart: it has nothing to do with what
+        kernels take.  Not less than the compilers need, where they work beside.
         """
         if not self.done:
             return None
         taken = time.monotonic() - self.started
-        rate = (taken + TRUST) / (self.expected_done + TRUST)
+        rate = (max(0.0, taken - self.waited) + TRUST) / (self.expected_done + TRUST)
+        waits = self.waited / self.done * (self.total - self.done)
         build = taken / self.built * max(0, self.to_build - self.built) if self.built else 0.0
-        return max(rate * max(0.0, self.expected - self.expected_done), build)
+        return max(rate * max(0.0, self.expected - self.expected_done) + waits, build)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +167,12 @@ class Sweep:
         on_row: Callable[[Result, Progress], None] | None = None,
         on_build: Heard | None = None,
         on_lost: OnLost | None = None,
+        on_wait: quiet.Waiting | None = None,
     ) -> Progress:
         """Measure all that is left; a row is in the store before `on_row` hears of it."""
         progress = Progress(work.total)
+        for lane in self.crew.lanes:
+            lane.on_wait = on_wait
         prices = self._priced(work, progress)
         forge = Forge(
             (spec for one in work.items for spec in one.specs), self.crew.builds, _counting(on_build, progress)
@@ -183,6 +189,7 @@ class Sweep:
                 progress.started = max(progress.started, forge.ready_at)
             results = [self._result(one) for one in said]
             self.store.put(results)
+            progress.waited = sum(one.spent.get("quiet", 0.0) for one in self.crew.lanes) / len(self.crew.lanes)
             for one, row in zip(said, results, strict=True):
                 progress.done += 1
                 progress.expected_done += prices[one.problem]
@@ -296,11 +303,12 @@ def run_all(
     on_row: Callable[[Result, Progress], None] | None = None,
     on_build: Heard | None = None,
     on_lost: OnLost | None = None,
+    on_wait: quiet.Waiting | None = None,
 ) -> None:
     """Sweeps side by side, each on devices of its own; one that fails stops no other, and is raised at the end."""
     works = [one for one in works if one[1].total]
     if len(works) == 1:
-        works[0][0].run(works[0][1], on_row, on_build, on_lost)
+        works[0][0].run(works[0][1], on_row, on_build, on_lost, on_wait)
         return
     lock = threading.Lock()
     troubles: list[BaseException] = []
@@ -315,7 +323,7 @@ def run_all(
 
     def run(one: Sweep, work: Work) -> None:
         try:
-            one.run(work, one_at_a_time(on_row), one_at_a_time(on_build), one_at_a_time(on_lost))
+            one.run(work, *map(one_at_a_time, (on_row, on_build, on_lost, on_wait)))
         except BaseException as error:
             troubles.append(error)
 
