@@ -18,6 +18,7 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.errors import DeviceError, PluginError, UnknownNameError, nearest, shown
 from tilewright.inspect.report import Inspection
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.families import FamilyRules, families
 from tilewright.ops.spaces import kernels_group
 
 
@@ -147,6 +148,10 @@ class OpKernels(Protocol):
         """Bytes one compile needs at its peak, with a compiler of this kind (`CompilerIdentity.kind`)."""
 
 
+class KernelFamily(FamilyRules, OpKernels, Protocol):
+    """One kind of kernel of an op on a backend, whole: found by `ops.families`, in any package."""
+
+
 class KernelsDefaults:
     """The plain answers of an op's kernels: the template needs no more words, nothing is promised."""
 
@@ -259,9 +264,19 @@ def op_kernels(name: str, op: str) -> OpKernels:
     return found
 
 
+def kernels_of(name: str, spec: KernelSpec) -> OpKernels:
+    """What a backend knows of a kernel: its op's own, or the family from elsewhere that its schedule belongs to."""
+    for family in families(name, spec.op):
+        if type(spec.schedule) in family.schedules:
+            joined: OpKernels = family
+            return joined
+    return op_kernels(name, spec.op)
+
+
 def op_include_dirs(name: str, ops: Sequence[str]) -> tuple[Path, ...]:
-    """The folders of headers that ops bring to a backend, each once."""
-    return tuple(dict.fromkeys(one for op in ops if op for one in op_kernels(name, op).include_dirs()))
+    """The folders of headers that ops and kernel families bring to a backend, each once."""
+    brought = (kernels for op in ops if op for kernels in (op_kernels(name, op), *families(name, op)))
+    return tuple(dict.fromkeys(folder for kernels in brought for folder in kernels.include_dirs()))
 
 
 def target_name(given: object = None) -> str:

@@ -10,7 +10,16 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from tilewright.backends.base import DeviceKind, ObjectRules, OpKernels, Promises, Source, Toolchain, op_kernels
+from tilewright.backends.base import (
+    DeviceKind,
+    ObjectRules,
+    OpKernels,
+    Promises,
+    Source,
+    Toolchain,
+    kernels_of,
+    op_kernels,
+)
 from tilewright.backends.instance import text_of
 from tilewright.ops.base import KernelSpec
 
@@ -30,15 +39,15 @@ class CommonBackend:
         return op_kernels(self.name, op)
 
     def render(self, spec: KernelSpec) -> Source:
-        known = self.kernels(spec.op)
+        known = kernels_of(self.name, spec)
         text = text_of(spec, known.template, known.context(spec))
         return Source(f"{spec.name}{self.suffix}", text, self.language)
 
     def estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
-        return self.kernels(spec.op).estimate(spec, problem, threads)
+        return kernels_of(self.name, spec).estimate(spec, problem, threads)
 
     def promises(self, spec: KernelSpec) -> Promises:
-        return self.kernels(spec.op).promises(spec)
+        return kernels_of(self.name, spec).promises(spec)
 
     def toolchain(self) -> Toolchain:
         found: Toolchain = self._part("toolchain").find_toolchain()

@@ -20,7 +20,7 @@ from typing import Any
 
 from tilewright import jsontext
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.base import KernelsDefaults, ObjectRules, backend, op_kernels
+from tilewright.backends.base import KernelsDefaults, ObjectRules, backend, kernels_of
 from tilewright.codegen.build_files import (
     BUILD_SYSTEMS,
     MAKE_OBJECTS,
@@ -124,7 +124,7 @@ def _compile_memory(entry: Mapping[str, Any]) -> int:
     """What one compile needs; of a kernel whose spec another version wrote, what any of the op does."""
     try:
         spec = op_by_name(str(entry["op"])).spec_from_dict(dict(entry.get("spec") or {}))
-        return op_kernels(arch_by_name(str(entry["arch"])).backend, spec.op).compile_memory(spec, "")
+        return kernels_of(arch_by_name(str(entry["arch"])).backend, spec).compile_memory(spec, "")
     except TilewrightError:
         return KernelsDefaults().compile_memory(KernelSpec("", None, None, ""), "")
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from tilewright import plugins
 from tilewright.arch import all_archs
+from tilewright.ops.families import JoinedSpace, families
 
 
 def kernels_group(backend: str) -> str:
@@ -39,7 +40,10 @@ class Spaces(Mapping[str, Any]):
             group = kernels_group(_backends()[family])
             if self._op not in plugins.names(group):
                 raise KeyError(family)
-            known = self._loaded[family] = plugins.load(group, self._op, f"{self._op} kernels").space
+            known = plugins.load(group, self._op, f"{self._op} kernels").space
+            if joined := families(_backends()[family], self._op):
+                known = JoinedSpace(known, joined)
+            self._loaded[family] = known
         return known
 
     def __iter__(self) -> Iterator[str]:

@@ -21,7 +21,7 @@ import tilewright
 from tilewright import settings
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends import search
-from tilewright.backends.base import CompilerIdentity, ObjectRules, op_include_dirs, op_kernels
+from tilewright.backends.base import CompilerIdentity, ObjectRules, kernels_of, op_include_dirs
 from tilewright.errors import RequestError, ToolchainError
 from tilewright.ops.base import KernelSpec
 
@@ -102,9 +102,7 @@ class CpuToolchain:
         return variables
 
     def memory_per_job(self, spec: KernelSpec | None = None) -> int:
-        return (
-            _MEMORY_PER_JOB[self.kind] if spec is None else op_kernels("cpu", spec.op).compile_memory(spec, self.kind)
-        )
+        return _MEMORY_PER_JOB[self.kind] if spec is None else kernels_of("cpu", spec).compile_memory(spec, self.kind)
 
 
 def include_dirs(ops: Sequence[str] = ()) -> tuple[Path, ...]:

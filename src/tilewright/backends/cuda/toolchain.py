@@ -23,7 +23,7 @@ import tilewright
 from tilewright import settings
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends import search, steps
-from tilewright.backends.base import CompilerIdentity, ObjectRules, Toolchain, backend, op_include_dirs, op_kernels
+from tilewright.backends.base import CompilerIdentity, ObjectRules, Toolchain, backend, kernels_of, op_include_dirs
 from tilewright.backends.cuda import nvrtc, places
 from tilewright.errors import ToolchainError
 from tilewright.ops.base import KernelSpec
@@ -121,7 +121,7 @@ class CudaToolchain:
         return {**self.host.environment(work), "TMPDIR": str(work)}
 
     def memory_per_job(self, spec: KernelSpec | None = None) -> int:
-        return MEMORY_PER_JOB if spec is None else op_kernels("cuda", spec.op).compile_memory(spec, self.identity.kind)
+        return MEMORY_PER_JOB if spec is None else kernels_of("cuda", spec).compile_memory(spec, self.identity.kind)
 
 
 def include_dirs(ops: Sequence[str] = ()) -> tuple[Path, ...]:

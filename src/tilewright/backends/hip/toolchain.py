@@ -26,8 +26,8 @@ from tilewright.backends.base import (
     Preparation,
     Source,
     backend,
+    kernels_of,
     op_include_dirs,
-    op_kernels,
 )
 from tilewright.backends.hip import ck_tile
 from tilewright.backends.hip.ck_tile import REMEDY as HEADERS_REMEDY
@@ -201,7 +201,7 @@ class HipToolchain:
         return {"TMPDIR": str(work)}
 
     def memory_per_job(self, spec: KernelSpec | None = None) -> int:
-        return MEMORY_PER_JOB if spec is None else op_kernels("hip", spec.op).compile_memory(spec, self.identity.kind)
+        return MEMORY_PER_JOB if spec is None else kernels_of("hip", spec).compile_memory(spec, self.identity.kind)
 
     def tool(self, name: str) -> Path:
         """A tool of the compiler's own LLVM, such as llvm-objdump."""

@@ -1,0 +1,115 @@
+"""Kernel families from another package: one for convolution on the CPU, one for GEMM on NVIDIA GPUs.
+
+Each command runs in a process of its own, with the package on its path as pip would have put it there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tilewright
+from tests.built import why_not_compiled
+
+FAMILIES = Path(__file__).parent.parent / "plugin_families"
+CONV = ("--batch", "2", "--channels", "8", "--filters", "16", "--size", "9x9", "--window", "3x3", "--datatype", "fp32")
+GEMM = ("--m", "16", "--n", "24", "--k", "64", "--layout", "rcr", "--datatype", "bf16", "--target", "sm_90a")
+
+
+def shell(*words: str, program: tuple[str, ...] = ("-m", "tilewright")) -> str:
+    source = Path(tilewright.__file__).parent.parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(FAMILIES), str(source)))}
+    command = [sys.executable, *program, *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def asked(*words: str) -> Any:
+    return json.loads(shell(*words, "--json"))
+
+
+def kernel(op: str, part: str, *words: str) -> str:
+    return next(line for line in shell("specs", op, "--pool", "default", *words).split() if part in line)
+
+
+def test_without_the_package_nothing_knows_them() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tilewright", "specs", "conv", "--pool", "default"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "filter_block" not in done.stdout
+
+
+def test_a_family_of_the_cpu_is_proposed_run_and_verified() -> None:
+    name = kernel("conv", "filter_block8", "--datatype", "fp32")
+    report = asked("run", "conv", *CONV, "--kernel", name, "--verify")
+    assert report["ok"], report
+    assert report["kernel"] == name
+
+
+def test_selection_and_explain_know_it() -> None:
+    told = asked("explain", "conv", *CONV)
+    mine = {one["name"]: one for one in told["candidates"] if "filter_block" in one["name"]}
+    assert len(mine) == 2
+    assert all(one["estimated_seconds"] for one in mine.values())
+    told = asked("explain", "conv", *CONV[:4], "--filters", "6", *CONV[6:])
+    reasons = [reason for one in told["candidates"] if "filter_block8" in one["name"] for reason in one["reasons"]]
+    assert any("no multiple of 8" in reason for reason in reasons)
+
+
+def test_its_specs_are_read_back_and_illegal_ones_refused() -> None:
+    code = """
+from dataclasses import replace
+from tilewright import ops
+conv = ops.op("conv")
+spec = next(s for s in conv.proposals("default", "x86_64_v3", datatypes=("fp32",)) if "filter_block" in s.name)
+assert conv.spec_from_dict(spec.to_dict()) == spec
+assert not conv.check(spec)
+odd = replace(spec, schedule=replace(spec.schedule, block=3))
+print([one.rule for one in conv.check(odd)])
+"""
+    assert "filter-block-size" in shell(code, program=("-c",))
+
+
+def test_its_kernel_is_called_by_itself() -> None:
+    code = """
+import numpy as np
+import tilewright as tw
+from tilewright import ops
+registry = tw.Registry()
+proposed = ops.op("conv").proposals("default", registry.target, datatypes=("fp32",))
+kernel = registry.kernel(next(spec for spec in proposed if "block8" in spec.name))
+rng = np.random.default_rng(7)
+x = rng.standard_normal((2, 9, 9, 8), dtype=np.float32)
+w = rng.standard_normal((16, 3, 3, 8), dtype=np.float32)
+y = kernel(x, w)
+windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (3, 3), axis=(1, 2))
+expected = np.einsum("nhwcij,kijc->nhwk", windows, w.astype(np.float64))
+print(float(np.abs(y - expected).max()))
+"""
+    assert float(shell(code, program=("-c",))) < 1e-4
+
+
+def test_a_family_of_nvidia_gpus_is_proposed_and_compiled() -> None:
+    told = asked("explain", "gemm", *GEMM)
+    assert any("warp_dot" in one["name"] for one in told["candidates"])
+    why = why_not_compiled("sm_90a")
+    if why:
+        pytest.skip(why)
+    words = ("--datatype", "bf16", "--layout", "rcr", "--pool", "default", "--filter", "c.pipeline == 'warp_dot'")
+    assert "1" in shell("build", "gemm", "--target", "sm_90a", *words)
+
+
+def test_build_files_include_their_headers(tmp_path: Path) -> None:
+    words = ("--datatype", "fp32", "--pool", "default", "--filter", "c.pipeline == 'filter_block'")
+    shell("generate", "conv", *words, "--output-dir", str(tmp_path / "kernels"))
+    sources = list((tmp_path / "kernels").rglob("*filter_block*.cpp"))
+    assert len(sources) == 2
+    assert all("extrafamilies/filter_block.h" in path.read_text() for path in sources)
