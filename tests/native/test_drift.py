@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.native import drawn_gemm
+from tests.native import drawn_conv, drawn_gemm
 from tilewright import ops
 from tilewright.arch import arch
 from tilewright.backends.base import backend
@@ -42,6 +42,8 @@ def _compare(mine: Judge, op: Op, problem: Any, threads: int, r: random.Random) 
     answer = mine.ask(problem, threads)
     places = r.sample(range(len(mine.specs)), min(ASKED, len(mine.specs)))
     for at in places:
+        if at in answer.in_python:
+            continue
         spec = mine.specs[at]
         refused = op.supports(spec, problem)
         assert mine.rule(int(answer.rules[at])) == (refused[0].rule if refused else "serves"), (spec.name, problem)
@@ -77,6 +79,12 @@ DRAWN = {"x86_64_v4": 3000, "x86_64_v3": 2000, "generic": 1000, "sm_90a": 7000, 
 @pytest.mark.parametrize("target", DRAWN)
 def test_gemm(target: str) -> None:
     _drawn("gemm", drawn_gemm.problem, target, DRAWN[target])
+
+
+@pytest.mark.parametrize(("target", "count"), [("sm_90a", 2000), ("sm_80", 500)])
+def test_conv(target: str, count: int) -> None:
+    """Of convolutions on NVIDIA GPUs the library leaves some to Python; what it says is what Python says."""
+    _drawn("conv", drawn_conv.problem, target, count)
 
 
 @pytest.mark.parametrize("target", ["x86_64_v4", "sm_90a"])

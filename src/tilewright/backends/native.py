@@ -25,6 +25,7 @@ class NativeKernels(Protocol):
 
     set_name: str
     problem_names: tuple[str, ...]  # in the order of `problem`
+    undecided: bool  # whether the library leaves some kernels or problems to Python
 
     def problem(self, problem: Any) -> Sequence[int]:
         """On the way of every selection: as short as can be."""

@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from tilewright.arch import Arch
 from tilewright.backends.base import Backend
 from tilewright.dispatch import learned
@@ -89,8 +87,7 @@ class Judges:
                 problem
             )  # models learned from problems as they are measured, and are asked of such
             if measured != problem:
-                estimates = mine.ask(measured, threads, refused_too=True).seconds
-                estimates[~served] = np.inf
+                estimates = mine.estimates(measured, threads, served)
             told = learned.judged(arch, measured, threads, mine.specs, estimates, served)
             by_model = learned.selection(mine.specs, count, told)
             if by_model is not None:

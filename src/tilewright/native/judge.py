@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 import threading
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright import ops
 from tilewright.arch import all_archs
 from tilewright.arch.host import l2_bytes
 from tilewright.backends.base import backend
@@ -20,16 +22,19 @@ from tilewright.ops.base import KernelSpec
 
 Array = np.ndarray[Any, Any]
 
+OTHER_RULE = 1 << 30  # of a kernel that Python says no of
+
 
 class Answer:
     """What was said of each kernel of a question; good until the next question of the same thread."""
 
-    __slots__ = ("best", "rules", "seconds", "served")
+    __slots__ = ("best", "in_python", "rules", "seconds", "served")
 
     def __init__(self, rules: Array, seconds: Array) -> None:
         self.rules = rules  # numbers of broken rules: 0 where a kernel serves the problem
         self.seconds = seconds  # infinite where it does not
         self.served, self.best = 0, -1
+        self.in_python: list[int] = []  # the places of those that the library left to Python
 
 
 class _Desk:
@@ -58,6 +63,8 @@ class Judge:
         self, native: Library, names: Names, kernels: NativeKernels, specs: Sequence[KernelSpec], order: Sequence[int]
     ) -> None:
         self.specs, self._kernels, self._names = tuple(specs), kernels, names
+        self._backend = backend(all_archs()[specs[0].arch].backend)
+        self._mixed = bool(kernels.undecided)
         self.order = np.array(order, np.int64)
         self.packed = struct.Struct(f"={len(names.problem)}q")
         self._keep: list[Any] = [native]
@@ -82,7 +89,8 @@ class Judge:
 
     def _candidate(self, spec: KernelSpec) -> Candidate:
         described = self._kernels.schedule(spec)
-        assert described is not None, "only described kernels come here"
+        if described is None or described.family not in self._names.families:
+            return Candidate(-1, None, None, None)
         family, fields = self._names.families[described.family]
         arch = all_archs()[spec.arch]
         if (spec.arch, "arch") not in self._shared:
@@ -92,26 +100,62 @@ class Judge:
         schedule = self._numbers(described.family, ctypes.c_int64, fields, described.fields)
         return Candidate(family, schedule, self._shared[spec.arch, "arch"], self._shared[spec.arch, "rates"])
 
-    def ask(self, problem: Any, threads: int, *, refused_too: bool = False) -> Answer:
-        """What the library says; `refused_too`: with estimates of kernels that do not serve the problem."""
+    def ask(self, problem: Any, threads: int) -> Answer:
+        """Which kernels serve a problem, and what they are estimated to take."""
+        answer = self._answer(problem, threads, estimates_only=False)
+        if self._mixed:
+            self._complete(answer, problem, threads)
+        return answer
+
+    def estimates(self, problem: Any, threads: int, among: Array) -> Array:
+        """The estimates of some kernels, whether they serve the problem or not; those of others are infinite."""
+        answer = self._answer(problem, threads, estimates_only=True)
+        seconds = answer.seconds
+        seconds[~among] = math.inf
+        if self._mixed:
+            for at in (among & (answer.rules < 0)).nonzero()[0].tolist():
+                seconds[at] = self._estimate(self.specs[at], problem, threads)
+        return seconds
+
+    def _answer(self, problem: Any, threads: int, *, estimates_only: bool) -> Answer:
+        """What the library says."""
         desk = self._desks.mine
         if desk is None:
             desk = self._desks.mine = _Desk(self)
         question = desk.question
         self.packed.pack_into(desk.problem, 0, *self._kernels.problem(problem))
-        question.refused_too, question.threads, question.l2_bytes = refused_too, threads, l2_bytes()
+        question.estimates_only, question.threads, question.l2_bytes = estimates_only, threads, l2_bytes()
         self._ask(self._set, desk.place)
         answer = desk.answer
         answer.served, answer.best = question.served, question.best
         return answer
 
+    def _estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
+        seconds = self._backend.estimate(spec, problem, threads)
+        return math.inf if math.isnan(seconds) else seconds
+
+    def _complete(self, answer: Answer, problem: Any, threads: int) -> None:
+        """What the library left undecided, by Python."""
+        op = ops.op(self.specs[0].op)
+        answer.in_python = (answer.rules < 0).nonzero()[0].tolist()
+        for at in answer.in_python:
+            spec = self.specs[at]
+            answer.rules[at] = OTHER_RULE if op.supports(spec, problem) else 0
+            if not answer.rules[at]:
+                answer.seconds[at] = self._estimate(spec, problem, threads)
+        served = (answer.rules == 0).nonzero()[0]
+        answer.served, answer.best = len(served), -1
+        if len(served):
+            lowest = served[answer.seconds[served] == answer.seconds[served].min()]
+            answer.best = int(lowest[self.order[lowest].argmin()])
+
     def rule(self, number: int) -> str:
-        """The rule behind a number, as violations name it."""
-        return self._names.rules[number]
+        """The rule behind a number, as violations name it; empty of one that Python found."""
+        return self._names.rules[number] if number != OTHER_RULE else ""
 
 
 def judge(backend_name: str, op: str, specs: Sequence[KernelSpec], order: Sequence[int]) -> Judge | None:
-    """What asks the library about kernels; None where it is not there, or does not know one of them."""
+    """What asks the library about kernels; None where it is not there, or does not know them."""
     kernels: NativeKernels | None = getattr(backend(backend_name).kernels(op), "native", None)
     if kernels is None or not specs:
         return None
@@ -119,8 +163,9 @@ def judge(backend_name: str, op: str, specs: Sequence[KernelSpec], order: Sequen
     names = native.sets.get(kernels.set_name) if native is not None else None
     if native is None or names is None:
         return None
-    described = [kernels.schedule(spec) for spec in specs]
-    if any(one is None or one.family not in names.families for one in described):
+    described = (kernels.schedule(spec) for spec in specs)
+    known = [one is not None and one.family in names.families for one in described]
+    if not any(known) or (not all(known) and not kernels.undecided):
         return None
     if names.problem != kernels.problem_names:
         raise InternalError(

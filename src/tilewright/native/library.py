@@ -11,7 +11,7 @@ from importlib import resources
 from tilewright import events, settings
 from tilewright.errors import TilewrightError
 
-_VERSION = 3
+_VERSION = 5
 WORTH_IT = 4  # questions of a process that Python answers, before the library is built or loaded
 
 _int, _pointer = ctypes.c_int64, ctypes.c_void_p
@@ -28,7 +28,7 @@ class Question(ctypes.Structure):
 
     _fields_ = (
         *((name, _pointer) for name in ("candidates", "order", "problem", "rules", "seconds")),
-        *((name, _int) for name in ("count", "refused_too", "threads", "l2_bytes", "served", "best")),
+        *((name, _int) for name in ("count", "estimates_only", "threads", "l2_bytes", "served", "best")),
     )
 
 

@@ -11,6 +11,10 @@
 #include <tilewright/select/cpu_gemm_loops.h>
 #include <tilewright/select/cpu_gemm_packed.h>
 #include <tilewright/select/cpu_gemm_stream.h>
+#include <tilewright/select/cuda_conv_band.h>
+#include <tilewright/select/cuda_conv_gather.h>
+#include <tilewright/select/cuda_conv_known.h>
+#include <tilewright/select/cuda_conv_tma_ws.h>
 #include <tilewright/select/cuda_gemm_loops.h>
 #include <tilewright/select/cuda_gemm_multistage.h>
 #include <tilewright/select/cuda_gemm_skinny.h>
@@ -23,11 +27,11 @@ namespace tw {
 namespace select {
 namespace {
 
-constexpr int64_t kVersion = 3;
+constexpr int64_t kVersion = 5;
 
 // A kernel of a question: what was prepared of it once.
 struct Candidate {
-  int64_t family;  // its place in the set
+  int64_t family;  // its place in the set; -1: the library does not know it
   const void *schedule, *arch, *rates;
 };
 
@@ -36,10 +40,10 @@ struct Question {
   const Candidate *candidates;
   const int64_t *order;
   const void *problem;
-  int32_t *rules;   // a kernel's first broken rule, 0 where it serves the problem
+  int32_t *rules;   // a kernel's first broken rule, 0 where it serves the problem, -1 where Python must be asked
   double *seconds;  // infinite where it does not
   int64_t count;
-  int64_t refused_too;  // not 0: estimate kernels that refuse the problem, too
+  int64_t estimates_only;  // not 0: of all kernels, whether they serve the problem or not
   Host host;
   int64_t served;  // answers: how many serve it, and the place of the lowest estimate, -1 where none does
   int64_t best;
@@ -54,18 +58,21 @@ struct Answer {
 template <class Asked> struct Family {
   const char *name;
   const char *(*fields)();
-  Answer (*answer)(const void *schedule, const Asked &asked, bool refused_too);
+  Answer (*answer)(const void *schedule, const Asked &asked, bool estimates_only);
 };
 
 #define TW_SELECT_FAMILY(space) \
-  {#space, &space::Schedule_names, [](const void *schedule, const Asked &asked, bool refused_too) -> Answer { \
+  {#space, &space::Schedule_names, [](const void *schedule, const Asked &asked, bool estimates_only) -> Answer { \
      const space::Schedule &s = *static_cast<const space::Schedule *>(schedule); \
      const int32_t rule = int32_t(space::limits(s, asked)); \
-     return {rule, rule && !refused_too ? __builtin_inf() : space::seconds(s, asked)}; \
+     return {rule, rule && !estimates_only ? __builtin_inf() : space::seconds(s, asked)}; \
    }}
 
 void settle(Question &q, int64_t at, Answer answer) {
-  if (isnan(answer.seconds)) answer.seconds = __builtin_inf();  // it would win or lose by its place in the list
+  if (isnan(answer.seconds)) {  // it would win or lose by its place in the list
+    answer.seconds = __builtin_inf();
+    if (q.estimates_only) answer.rule = -1;
+  }
   q.rules[at] = answer.rule, q.seconds[at] = answer.seconds;
   if (answer.rule) return;
   ++q.served;
@@ -74,14 +81,34 @@ void settle(Question &q, int64_t at, Answer answer) {
   if (first) q.best = at;
 }
 
+constexpr Answer kUndecided{-1, __builtin_inf()};  // of kernels the library does not know
+
 template <class Set> void ask_gemm(Question &q) {
   const GemmProblem &p = *static_cast<const GemmProblem *>(q.problem);
   const double moved = bytes_moved(p);
   for (int64_t at = 0; at < q.count; ++at) {
     const Candidate &one = q.candidates[at];
+    if (one.family < 0) {
+      settle(q, at, kUndecided);
+      continue;
+    }
     const typename Set::Asked asked{p, moved, *static_cast<const typename Set::Rates *>(one.rates),
                                     *static_cast<const typename Set::Arch *>(one.arch), q.host};
-    settle(q, at, Set::families[one.family].answer(one.schedule, asked, q.refused_too));
+    settle(q, at, Set::families[one.family].answer(one.schedule, asked, q.estimates_only));
+  }
+}
+
+template <class Set> void ask_conv(Question &q) {
+  const Conv c(*static_cast<const ConvProblem *>(q.problem));
+  for (int64_t at = 0; at < q.count; ++at) {
+    const Candidate &one = q.candidates[at];
+    if (one.family < 0) {
+      settle(q, at, kUndecided);
+      continue;
+    }
+    const typename Set::Asked asked{c, *static_cast<const typename Set::Rates *>(one.rates),
+                                    *static_cast<const typename Set::Arch *>(one.arch), q.host};
+    settle(q, at, Set::families[one.family].answer(one.schedule, asked, q.estimates_only));
   }
 }
 
@@ -110,25 +137,31 @@ template <class Set> const char *family_fields(int64_t at) { return Set::familie
     static constexpr auto &families = space::kFamilies; \
   }; \
   }
-#define TW_SELECT_GEMM(space) \
+#define TW_SELECT_NAMES(space, Problem, Rule, ask) \
   {#space, \
-   &GemmProblem_names, \
-   &GemmRule_names, \
+   &Problem##_names, \
+   &Rule##_names, \
    &space::Arch_names, \
    &space::Rates_names, \
-   &ask_gemm<space::Set>, \
+   &ask<space::Set>, \
    int64_t(sizeof(space::kFamilies) / sizeof(space::kFamilies[0])), \
    &family_name<space::Set>, \
    &family_fields<space::Set>}
+#define TW_SELECT_GEMM(space) TW_SELECT_NAMES(space, GemmProblem, GemmRule, ask_gemm)
+#define TW_SELECT_CONV(space) TW_SELECT_NAMES(space, ConvProblem, ConvRule, ask_conv)
 
 TW_SELECT_SET(cpu_gemm, TW_SELECT_FAMILY(packed), TW_SELECT_FAMILY(direct), TW_SELECT_FAMILY(stream),
               TW_SELECT_FAMILY(loops))
 TW_SELECT_SET(cuda_gemm, TW_SELECT_FAMILY(tma_ws), TW_SELECT_FAMILY(multistage), TW_SELECT_FAMILY(skinny),
               TW_SELECT_FAMILY(loops))
 TW_SELECT_SET(hip_gemm, TW_SELECT_FAMILY(ck_tile), TW_SELECT_FAMILY(loops))
+TW_SELECT_SET(cuda_conv, TW_SELECT_FAMILY(tma_ws), TW_SELECT_FAMILY(band), TW_SELECT_FAMILY(gather),
+              TW_SELECT_FAMILY(depthwise), TW_SELECT_FAMILY(pointwise), TW_SELECT_FAMILY(folded),
+              TW_SELECT_FAMILY(copies))
 
 namespace {
-const Names kSets[] = {TW_SELECT_GEMM(cpu_gemm), TW_SELECT_GEMM(cuda_gemm), TW_SELECT_GEMM(hip_gemm)};
+const Names kSets[] = {TW_SELECT_GEMM(cpu_gemm), TW_SELECT_GEMM(cuda_gemm), TW_SELECT_GEMM(hip_gemm),
+                       TW_SELECT_CONV(cuda_conv)};
 constexpr int64_t kSetCount = sizeof(kSets) / sizeof(kSets[0]);
 }  // namespace
 }  // namespace select

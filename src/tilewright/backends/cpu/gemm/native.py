@@ -26,6 +26,7 @@ RATES = (
 class CpuGemmNative:
     set_name = "cpu_gemm"
     problem_names = PROBLEM
+    undecided = False
 
     def problem(self, problem: GemmProblem) -> Sequence[int]:
         return problem_numbers(problem)

@@ -19,6 +19,7 @@ from tilewright.backends.cuda.conv.copies import fills_up
 from tilewright.backends.cuda.conv.gather_schedules import GatherSchedule, along_k
 from tilewright.backends.cuda.conv.gather_schedules import shared_bytes as gather_shared_bytes
 from tilewright.backends.cuda.conv.gather_schedules import sides as gather_sides
+from tilewright.backends.cuda.conv.native import NATIVE
 from tilewright.backends.cuda.conv.resources import IN_COPIES, shared_bytes
 from tilewright.backends.cuda.conv.schedules import (
     BandSchedule,
@@ -185,6 +186,7 @@ PIPELINES |= {
 class CudaConv(KernelsDefaults):
     space = space
     template = ("tilewright.backends.cuda", "templates/conv.cu.jinja")
+    native = NATIVE
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
         found, name = PIPELINES[spec.schedule.pipeline], spec.schedule.pipeline

@@ -16,20 +16,21 @@ from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.problem import GemmProblem
 
 _TILE = ("tile_m", "tile_n", "tile_k")
-_DEALING = {"tiles": 0, "stream_k": 1, "split_k": 2, "cluster_k": 3}  # `Dealing` of cuda_gemm.h
+DEALING = {"tiles": 0, "stream_k": 1, "split_k": 2, "cluster_k": 3}  # `Dealing` of cuda_gemm.h
 
 
 def tma_ws_fields(h: TmaWsSchedule) -> dict[str, int]:
     along_m, along_n = h.cluster
     return dict(zip(_TILE, h.tile, strict=True)) | {
         "cluster_m": along_m, "cluster_n": along_n, "pingpong": h.grouping == "pingpong", "turned": h.turned,
-        "dealing": _DEALING[h.dealing], "tma_store": h.store == "tma",
+        "dealing": DEALING[h.dealing], "tma_store": h.store == "tma",
     }  # fmt: skip
 
 
 class CudaGemmNative:
     set_name = "cuda_gemm"
     problem_names = PROBLEM
+    undecided = False
 
     def problem(self, problem: GemmProblem) -> Sequence[int]:
         return problem_numbers(problem)
@@ -41,7 +42,7 @@ class CudaGemmNative:
         if isinstance(h, MultistageSchedule):
             more = {
                 "warps_m": h.warp_grid[0], "warps_n": h.warp_grid[1], "vector_a": h.vector[0], "vector_b": h.vector[1],
-                "dealing": _DEALING[h.dealing], "shared_bytes": multistage.shared_bytes(spec.signature, h),
+                "dealing": DEALING[h.dealing], "shared_bytes": multistage.shared_bytes(spec.signature, h),
             }  # fmt: skip
             return Described("multistage", dict(zip(_TILE, h.tile, strict=True)) | more)
         if isinstance(h, SkinnySchedule):

@@ -21,6 +21,7 @@ _PIPELINES = ("compv3", "compv4", "compv5", "mem", "preshuffle")  # `Pipeline` o
 class HipGemmNative:
     set_name = "hip_gemm"
     problem_names = PROBLEM
+    undecided = False
 
     def problem(self, problem: GemmProblem) -> Sequence[int]:
         return problem_numbers(problem)

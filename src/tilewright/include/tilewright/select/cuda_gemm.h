@@ -44,7 +44,7 @@ inline double slowest(const Rates &r, double x, double y) { return pow(pow(x, r.
 
 // Parts of k as the host's half of a split_k kernel decides (`Dealing` in cuda/deal.h).
 inline int64_t parts_of(int64_t tiles, int64_t steps, int64_t clusters) {
-  int64_t wanted = tiles < clusters ? clusters / tiles : 1;
+  int64_t wanted = tiles < clusters ? clusters / larger(1, tiles) : 1;
   if (wanted > steps / 4) wanted = steps < 8 ? 1 : steps / 4;
   return ceil_div(steps, ceil_div(steps, wanted));
 }

@@ -73,7 +73,7 @@ inline double copied_bytes(const GemmProblem &p) {
 
 // Clusters that run at a time: multiprocessors lie in groups of 16 and 18, so larger clusters leave some idle.
 inline int64_t clusters_of(int64_t units, int64_t blocks) {
-  return blocks <= 2 ? units / blocks : larger(1, units * 10 / (11 * blocks));
+  return larger(1, blocks <= 2 ? units / blocks : units * 10 / (11 * blocks));
 }
 
 // What the busiest block does.
@@ -147,10 +147,10 @@ inline double way_out(const Schedule &s, const View &v, const Asked &x, const Wo
          longer;
 }
 
-inline double seconds(const Schedule &s, const Asked &x) {
+// With copies made first of so many bytes, read and written.
+inline double seconds_with(const Schedule &s, const Asked &x, bool copies_first, double again) {
   const GemmProblem &p = x.p;
   const Rates &r = x.rate;
-  if (nothing_to_do(p)) return r.start;
   const View v = view(s, p);
   const Work w = work(s, v, x);
   const int64_t fetched = fetched_columns(s, v, p), shared = sharing_k(s);
@@ -158,13 +158,18 @@ inline double seconds(const Schedule &s, const Asked &x) {
   const double exchanged = 4.0 * double(v.rows) * double(v.columns) * double(shared - 1) / 2 * w.rounds;
   const double met = r.meet * (w.parts > 1 ? 1.0 : 0.0) + w.sums / r.sums + r.hand_over * (w.handed * part) +
                      r.exchange * (shared > 1 ? w.rounds : 0.0) + exchanged / r.neighbour;
-  const double again = copied_bytes(p);
-  const double copies = r.copy_start * (again > 0 ? 1.0 : 0.0) + again / r.copy;
+  const double copies = r.copy_start * (copies_first ? 1.0 : 0.0) + again / r.copy;
   const double over = (double(fetched) / double(v.columns) - 1.0) * double(v.lines_n) * double(p.k) * double(p.size_a) *
                       double(p.batch);
   const double memory = (x.moved + r.over * over) / r.memory;
   const double body = w.steps * step(s, v, x, w, fetched) + way_out(s, v, x, w) + met;
   return r.start + r.fill + slowest(r, body, memory) + copies;
+}
+
+inline double seconds(const Schedule &s, const Asked &x) {
+  if (nothing_to_do(x.p)) return x.rate.start;
+  const double again = copied_bytes(x.p);
+  return seconds_with(s, x, again > 0, again);
 }
 
 }  // namespace tma_ws

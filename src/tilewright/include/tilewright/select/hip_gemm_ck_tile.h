@@ -74,7 +74,7 @@ inline double seconds(const Schedule &s, const Asked &x) {
   const Wide blocks = Wide(ceil_div(p.m, m)) * ceil_div(p.n, n) * s.split_k * larger(1, p.batch);
   const double turns = double(k_loops(s, p)) + ramp(s, r);
   // Four SIMDs share a compute unit's matrix units: fewer waves than that leave some idle.
-  const Wide room = x.arch.compute_units * larger(1, 4 / waves);
+  const Wide room = larger(1, x.arch.compute_units * larger(1, 4 / waves));
   const double rounds = double((blocks + room - 1) / room);
   // Small tiles are fed from LDS too often; narrow accesses feed it too slowly.
   const double reuse = faster(1.0, double(m * n) / double(m + n) / 48);
