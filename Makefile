@@ -128,8 +128,9 @@ $(VENV)/.docs: pyproject.toml | $(CORE)
 	@$(PIP) -e ".[docs]"
 	@touch $@
 
+# Not --quiet: it drops the warnings before --strict counts them.
 docs: $(VENV)/.docs
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "build/site/index.html"
 
 # Those for NVIDIA GPUs (*_cuda.py, *_h200.py) are run by hand on a machine that has one: docs/reports/nvidia.md.
