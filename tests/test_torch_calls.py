@@ -206,6 +206,48 @@ def test_out_tells_autograd_that_it_was_written() -> None:
         assert tw.gemm(a, b, out=into) is into
 
 
+def test_out_of_inference_mode_is_written_there_alone() -> None:
+    """As PyTorch has it: `torch.mm(a, b, out=out)` raises outside too."""
+    a, b = ones(4, 6), ones(6, 5)
+    with torch.inference_mode():
+        out = torch.zeros(4, 5)
+    with pytest.raises(RuntimeError, match="inference tensor outside InferenceMode"):
+        torch.mm(a, b, out=out)
+    for _ in range(2):
+        error = refused(lambda: tw.gemm(a, b, out=out), "torch-inference")
+        assert "out.clone()" in error.remedy
+        with torch.no_grad():
+            refused(lambda: tw.gemm(a, b, out=out), "torch-inference")
+        assert not out.any()
+        with torch.inference_mode():  # from here on C knows the call
+            for _ in range(2):
+                assert torch.equal(tw.gemm(a, b, out=out), a @ b)
+            out.zero_()
+
+
+def test_autocast_is_followed() -> None:
+    """Products under torch.autocast are of its type, as PyTorch's own are; with memory for the result they are not."""
+    x, w = torch.randn(4, 6), torch.randn(6, 5)
+    images, filters = torch.randn(1, 3, 6, 6), torch.randn(2, 3, 3, 3)
+    q = torch.randn(1, 2, 2, 16)
+    into = torch.empty(4, 5)
+    plain = tw.gemm(x, w)
+    for _ in range(2):
+        with torch.autocast("cpu", torch.bfloat16):
+            found = tw.gemm(x, w, ds=(w[0],), epilogue="add")
+            assert found.dtype == torch.mm(x, w).dtype == torch.bfloat16
+            expected = torch.mm(x.bfloat16().double(), w.bfloat16().double()) + w[0].bfloat16()
+            assert (found.double() - expected).abs().max() < 0.1
+            assert tw.gemm(x, w, out_dtype="fp32").dtype == torch.float32
+            assert tw.conv(images, filters, layout="nchw").dtype == torch.bfloat16
+            assert tw.attention(q, q, q).dtype == torch.bfloat16
+            assert torch.equal(tw.gemm(x, w, out=into), plain)
+            with torch.autocast("cpu", enabled=False):
+                assert torch.equal(tw.gemm(x, w), plain)
+            assert tw.gemm(x.numpy(), w.numpy()).dtype == "float32"
+        assert torch.equal(tw.gemm(x, w), plain)
+
+
 def test_tangents_are_not_dropped() -> None:
     from torch.autograd import forward_ad
 

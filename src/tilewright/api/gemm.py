@@ -60,6 +60,8 @@ def gemm(
     and mixed inputs).  Without `out` it is a new array: of the library `a` comes from where that takes DLPack
     (PyTorch, JAX, ...), of NumPy otherwise.  `out` may be `c` itself.
 
+    Under `torch.autocast` tensors are converted to its type first, as PyTorch's own products do, unless `out` is given.
+
     float32 is multiplied exactly.  `math="tf32"` allows an NVIDIA GPU to round its inputs to 11 bits first, for several
     times the speed (`ops.gemm.reference.error_bound` says what that costs); elsewhere it changes nothing.
     """

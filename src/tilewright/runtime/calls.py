@@ -122,6 +122,11 @@ class Caller:
             raise ProblemError(
                 f"copy is {told}", rule="copy-name", value=told, remedy="use copy='never' or copy='allow'"
             )
+        narrower = self._autocast(operands)
+        if narrower is not None:
+            device, operands = narrower
+            with torch_arrays.without_autocast(device):
+                return self.run(planner, operands, scalars, attributes, copy)
         names = self.binding.scalars
         numbers_ = [scalar(name, value) for name, value in zip(names, scalars, strict=True)]
         plans = planner.plans()
@@ -154,6 +159,13 @@ class Caller:
             self._remember(plans, Planned(plan, counter), views, operands, options)
         return self._answer(operands, plan, example, made)
 
+    def _autocast(self, operands: Operands) -> tuple[str, Operands] | None:
+        """The operands as torch.autocast wants them, and its device; None where it wants nothing."""
+        slots = self.binding.slots
+        if any(slot.written and one is not None for slot, one in zip(slots, operands, strict=True)):
+            return None
+        return torch_arrays.autocast(operands, [slot.cast for slot in slots])
+
     # -- looking -----------------------------------------------------------------------------------
 
     def _views(self, operands: Operands, kind: str, copy: str) -> tuple[Views, Operands]:
@@ -167,6 +179,8 @@ class Caller:
             if slot.packed is not None and isinstance(one, slot.packed):
                 found.append(one)
                 continue
+            if slot.written and torch_arrays.is_tensor(one):
+                torch_arrays.demand_written(slot.name, one)
             try:
                 found.append(view(slot.name, one, kind))
             except CopyNeeded as error:

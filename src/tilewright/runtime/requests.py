@@ -33,6 +33,7 @@ class Slot:
     twin: str = ""  # the slot whose memory a written one may be exactly
     elements: str = ""  # their type where there is one alone, as of tables
     holds: str = ""  # what its elements may be where not any number will do: "0 to the first size"
+    cast: bool = False  # one of the factors or terms that torch.autocast makes narrower
     packed: type[Any] | None = None  # what may stand for an array: something with `key`, `facts`, `address`, `place`
 
 

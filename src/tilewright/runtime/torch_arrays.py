@@ -8,7 +8,7 @@ transforms (vmap and its like), tracing, lazily negated views, storage that is n
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
@@ -71,6 +71,7 @@ class Questions(NamedTuple):
     unusual: tuple[Callable[[], Any], ...]  # a yes of any of them sends the call the long way
     forward: Any  # its `_current_level` is negative where no forward-mode gradient is made
     records: Callable[[], bool]  # whether gradients are recorded
+    inference: Callable[[], bool]  # whether this is inference mode
 
 
 @lru_cache(maxsize=4)
@@ -78,7 +79,9 @@ def questions(torch: Any) -> Questions:
     c = torch._C
     modes, tracing = getattr(c, "_len_torch_dispatch_stack", _no), getattr(c, "_is_tracing", _no)
     transforms = getattr(getattr(c, "_functorch", None), "peek_interpreter_stack", _no)
-    return Questions((modes, tracing, transforms), torch.autograd.forward_ad, torch.is_grad_enabled)
+    autocast = getattr(c, "_is_any_autocast_enabled", _no)
+    unusual = (modes, tracing, transforms, autocast)
+    return Questions(unusual, torch.autograd.forward_ad, torch.is_grad_enabled, torch.is_inference_mode_enabled)
 
 
 def _no() -> int:
@@ -116,6 +119,44 @@ def touched(tensor: Any) -> None:
     """Tell autograd that a tensor was written; one made in inference mode has no version to raise."""
     if not tensor.is_inference():
         toucher(sys.modules["torch"])((tensor,))
+
+
+def autocast(operands: Sequence[Any], cast: Sequence[bool]) -> tuple[str, list[Any]] | None:
+    """The device that torch.autocast is in force for and the operands as it wants them; None where it changes nothing.
+
+    As PyTorch does with its own products: tensors of that device that hold floats of 16 or 32 bits, where `cast` says
+    that an operand is one of a product.  A call that has memory for its result is not its own there either.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "get_autocast_dtype") or not questions(torch).unusual[-1]():
+        return None
+    device = next((one.device.type for one in operands if is_tensor(one)), "")
+    if not device or not torch.is_autocast_enabled(device):
+        return None
+    kind = torch.get_autocast_dtype(device)
+    narrow = (torch.float32, torch.float16, torch.bfloat16)
+    changed = [
+        one.to(kind) if wanted and is_tensor(one) and one.device.type == device and one.dtype in narrow else one
+        for one, wanted in zip(operands, cast, strict=True)
+    ]
+    return device, changed
+
+
+def without_autocast(device: str) -> Any:
+    return sys.modules["torch"].autocast(device, enabled=False)
+
+
+def demand_written(what: str, tensor: Any) -> None:
+    """PyTorch writes no tensor of inference mode outside of it, and neither do we."""
+    torch = sys.modules["torch"]
+    if tensor.is_inference() and not torch.is_inference_mode_enabled():
+        raise _refuse(
+            what,
+            tensor,
+            "was made in inference mode, and is written outside of it",
+            f"call it within torch.inference_mode(), or give {what}.clone()",
+            "torch-inference",
+        )
 
 
 def _refuse(what: str, tensor: Any, why: str, remedy: str, rule: str = "array-torch") -> ProblemError:

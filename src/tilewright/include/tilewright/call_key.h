@@ -70,7 +70,8 @@ PyObject *tensor_types[2];        // null: tensors do
 PyObject *held_types[most_held];  // types with the attributes `facts` (bytes) and `address`
 int held_count;
 const Exchange *exchange;
-PyObject *tensor_unusual[most_questions], *tensor_forward, *tensor_records, *tensor_touch, *scoped_stream;
+PyObject *tensor_unusual[most_questions], *tensor_forward, *tensor_records, *tensor_inference, *tensor_touch,
+    *scoped_stream;
 PyObject *requires_grad_name, *is_neg_name, *storage_name, *offset_name, *address_name, *nbytes_name, *cleared_name,
     *facts_name, *level_name, *inference_name;
 

@@ -241,24 +241,21 @@ struct Results {
   }
 };
 
-// Tensors that were written tell autograd so, except those of inference mode, which it does not follow.
+// Tensors that will be written tell autograd so.  Those made in inference mode, which it does not follow, may be
+// written only there: anywhere else the longer way has PyTorch's error for it.
 bool touch(const Form &form, const Key &key, PyObject *const *operands) {
   uint64_t written = key.tensors & form.written;
   for (int64_t i = 0; written >> i; ++i) {
     if (!(written >> i & 1)) continue;
+    if (yes(ask(operands[i], inference_name))) {
+      if (!yes(PyObject_Vectorcall(tensor_inference, nullptr, 0, nullptr))) return false;
+      continue;
+    }
     PyObject *tuple = PyTuple_New(1);
     if (!tuple) return false;
     Py_IncRef(operands[i]);
     PyTuple_SetItem(tuple, 0, operands[i]);
     PyObject *done = PyObject_Vectorcall(tensor_touch, &tuple, 1, nullptr);
-    if (!done) {
-      PyErr_Clear();
-      if (yes(ask(operands[i], inference_name))) {
-        Py_DecRef(tuple);
-        continue;
-      }
-      done = PyObject_Vectorcall(tensor_touch, &tuple, 1, nullptr);  // again, for its error
-    }
     Py_DecRef(tuple);
     if (!done) return false;
     Py_DecRef(done);
@@ -277,7 +274,7 @@ bool read_scalars(PyObject *const *given, int64_t count, double *values) {
 
 }  // namespace
 
-SHOWN int64_t tw_quick_abi_version(void) { return 6; }
+SHOWN int64_t tw_quick_abi_version(void) { return 7; }
 SHOWN int64_t tw_quick_now(void) { return ++now; }
 SHOWN int64_t tw_quick_sizes(int64_t which) {
   const int64_t sizes[] = {sizeof(Form), sizeof(Pointer), sizeof(Scalar), sizeof(Stage),
@@ -328,7 +325,8 @@ SHOWN int tw_quick_tensors(PyObject *first, PyObject *second, const void *table,
   if (count < 0 || count > most_questions) return 1;
   for (ptrdiff_t i = 0; i < most_questions; ++i) tensor_unusual[i] = i < count ? PyTuple_GetItem(unusual, i) : nullptr;
   tensor_forward = PyTuple_GetItem(questions, 1), tensor_records = PyTuple_GetItem(questions, 2);
-  if (!tensor_forward || !tensor_records) return 1;
+  tensor_inference = PyTuple_GetItem(questions, 3);
+  if (!tensor_forward || !tensor_records || !tensor_inference) return 1;
   tensor_types[0] = first, tensor_types[1] = second, tensor_touch = touched;
   exchange = found;
   return 0;
@@ -370,14 +368,15 @@ SHOWN PyObject *tw_quick_call(PyObject *self, PyObject *const *given, ptrdiff_t 
   Py_IncRef(known);  // others may change the dictionaries meanwhile
   Results results;
   int status = not_apart, failed = 0;
-  if (sound(call, form, key) && results.make(call, operands, key))
+  if (sound(call, form, key) && (!(key.tensors & form.written) || touch(form, key, operands)) &&
+      results.make(call, operands, key))
     status = call.current ? run_on_device(call, key, scalars, &failed) : run_on_host(call, key, scalars, &failed);
   if (!status && call.calls) ++*call.calls;
   call.used = ++now;
   PyObject *answer = nullptr;
   if (status > 0) answer = Py_BuildValue("[iiO]", status, failed, known);
   else if (status < 0) answer = longer_way();
-  else if (!(key.tensors & form.written) || touch(form, key, operands)) answer = results.answer(call);
+  else answer = results.answer(call);
   Py_DecRef(known);
   return answer;
 }

@@ -13,9 +13,9 @@ from tilewright.runtime.requests import BETWEEN, Pointer, Request, Result, Scala
 
 _STARTS = "numbers that never decrease, from 0"
 SLOTS = (
-    Slot("q", optional=True),  # a combination has none
-    Slot("k", optional=True),
-    Slot("v", optional=True),
+    Slot("q", optional=True, cast=True),  # a combination has none
+    Slot("k", optional=True, cast=True),
+    Slot("v", optional=True, cast=True),
     Slot("mask", optional=True),
     Slot("bias", optional=True),
     Slot("alibi_slopes", optional=True),

@@ -15,12 +15,12 @@ from tilewright.runtime.requests import Slot
 
 # A call has two of the first three; which of x, w and y the result is follows from its direction.
 SLOTS = (
-    Slot("x", optional=True),
-    Slot("w", optional=True),
-    Slot("dy", optional=True),
-    Slot("bias", optional=True),
-    Slot("ds[0]", optional=True),
-    Slot("ds[1]", optional=True),
+    Slot("x", optional=True, cast=True),
+    Slot("w", optional=True, cast=True),
+    Slot("dy", optional=True, cast=True),
+    Slot("bias", optional=True, cast=True),
+    Slot("ds[0]", optional=True, cast=True),
+    Slot("ds[1]", optional=True, cast=True),
     Slot("out", written=True, optional=True),
 )
 X, W, DY, BIAS, D0, D1, OUT = range(len(SLOTS))

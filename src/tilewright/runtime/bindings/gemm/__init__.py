@@ -58,11 +58,11 @@ def counted(beta: float) -> int:
 class GemmBinding(BindingDefaults):
     op = "gemm"
     slots = (  # in the order of `operands`
-        Slot("a"),
-        Slot("b", packed=PackedB),
-        Slot("c", optional=True),
-        Slot("ds[0]", optional=True),
-        Slot("ds[1]", optional=True),
+        Slot("a", cast=True),
+        Slot("b", packed=PackedB, cast=True),
+        Slot("c", optional=True, cast=True),
+        Slot("ds[0]", optional=True, cast=True),
+        Slot("ds[1]", optional=True, cast=True),
         Slot("out", written=True, optional=True, twin="c"),
     )
     scalars = ("alpha", "beta")
