@@ -210,9 +210,9 @@ def test_out_of_inference_mode_is_written_there_alone() -> None:
     """As PyTorch has it: `torch.mm(a, b, out=out)` raises outside too."""
     a, b = ones(4, 6), ones(6, 5)
     with torch.inference_mode():
-        out = torch.zeros(4, 5)
+        out, other = torch.zeros(4, 5), torch.zeros(4, 5)
     with pytest.raises(RuntimeError, match="inference tensor outside InferenceMode"):
-        torch.mm(a, b, out=out)
+        torch.mm(a, b, out=other)
     for _ in range(2):
         error = refused(lambda: tw.gemm(a, b, out=out), "torch-inference")
         assert "out.clone()" in error.remedy

@@ -1,4 +1,4 @@
-"""A filled store serves a frozen process on a machine that has no compiler at all."""
+"""A filled store serves a machine that has no compiler at all, frozen or not."""
 
 from __future__ import annotations
 
@@ -78,17 +78,31 @@ def test_frozen_finds_what_was_built_by_whoever(
                 build_source(Source("team.cpp", other[0], "c++"), "generic", extra_key=other[1])
 
 
-def test_without_frozen_no_compiler_is_the_error_it_was(
-    store: Store, use_stub: UseStub, no_compiler: Callable[[], None]
-) -> None:
+def test_so_does_a_process_that_is_not_frozen(store: Store, use_stub: UseStub, no_compiler: Callable[[], None]) -> None:
+    """What the store does not hold is an error as before: there is no compiler."""
+    here, missing = tiny_specs(2)
+    use_stub()
+    built = build_one(here)
+    support = build_source(Source("team.cpp", "int one;", "c++"), "generic")
+    no_compiler()
+    found = find(here)
+    assert found is not None
+    assert build_one(here).path == found.path == built.path
+    assert build_source(Source("team.cpp", "int one;", "c++"), "generic").path == support.path
+    for ask in (build_one, find):
+        with pytest.raises(ToolchainError) as caught:
+            ask(missing)
+        assert caught.value.rule == "no-compiler"
+
+
+def test_a_compiler_that_was_named_and_is_not_there_is_an_error(store: Store, use_stub: UseStub) -> None:
     (spec,) = tiny_specs(1)
     use_stub()
     build_one(spec)
-    no_compiler()
-    for ask in (build_one, find):
-        with pytest.raises(ToolchainError) as caught:
-            ask(spec)
-        assert caught.value.rule == "no-compiler"
+    cpu._find.cache_clear()
+    with settings.override(cxx="/no/such/compiler"), pytest.raises(ToolchainError) as caught:
+        build_one(spec)
+    assert caught.value.rule == "no-compiler"
 
 
 def test_the_newest_of_several_counts_and_a_damaged_one_does_not(

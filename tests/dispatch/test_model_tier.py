@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -285,6 +286,43 @@ def test_a_damaged_model_and_one_of_an_absent_op_change_nothing(shelf: Path) -> 
     with events.recorded() as heard:
         assert Registry(TARGET).select(PROBLEM).tier == "heuristic"
     assert "absent" in " ".join(one.message for one in heard if isinstance(one, events.Warned))
+
+
+def test_a_damaged_model_is_named_by_explain_and_doctor(shelf: Path) -> None:
+    file = put(shelf, model(other_pipeline()))
+    assert Registry(TARGET).explain(PROBLEM).models == ()
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    part = file.with_suffix(".part")
+    part.write_bytes(data)
+    part.replace(file)  # as files are put there: the folder tells that it changed
+    told = Registry(TARGET).explain(PROBLEM)
+    assert told.selection is not None
+    assert told.selection.tier != "model"
+    for text in (str(told), told.full(), str(told.to_dict()["models"])):
+        assert str(file) in text
+        assert "is no model that can be used" in text
+    done = CliRunner().invoke(build_app(), ["doctor", "--json"])
+    (finding,) = [one for one in json.loads(done.stdout)["findings"] if one["part"] == "models"]
+    assert finding["ok"] is False
+    assert str(file) in finding["text"]
+
+
+def test_a_model_before_one_that_ships_is_named(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ships = model(other_pipeline())
+    ships.name = "gemm-that-ships"
+    monkeypatch.setattr(models, "_shipped", lambda: (ships,))
+    assert Registry(TARGET).explain(PROBLEM).models == ()
+    file = put(shelf, model(other_pipeline()))
+    told = Registry(TARGET).explain(PROBLEM)
+    assert told.models == (f"{file} is asked before gemm-that-ships, which ships with this version",)
+    assert "gemm-that-ships" in " ".join(str(told).split())
+    done = CliRunner().invoke(build_app(), ["doctor", "--json"])
+    (finding,) = [one for one in json.loads(done.stdout)["findings"] if one["part"] == "models"]
+    assert finding["ok"] is None
+    assert "gemm-that-ships" in finding["text"]
+    with settings.override(models=False):
+        assert Registry(TARGET).explain(PROBLEM).models == ()
 
 
 def test_a_model_that_may_never_end_is_not_read(shelf: Path) -> None:

@@ -133,10 +133,17 @@ class Builder:
     def _without_compiler(
         self, error: ToolchainError, source: Source, spec: KernelSpec | None = None, *, arch: str = "", extra: str = ""
     ) -> Artifact | None:
-        """What a frozen process finds where no compiler is: an entry of the same source, whoever compiled it."""
-        if not settings.current().frozen:
+        """What a process finds where no compiler is: an entry of the same source, whoever compiled it.
+
+        Where there is none, a process that is not frozen lacks a compiler, and that is the error.  So is one that was
+        named and is not there, or is broken.
+        """
+        frozen, none_here = settings.current().frozen, error.rule.startswith("no-") and not error.value
+        if not frozen and not none_here:
             raise error
         entry = without_compiler.stored(self.store, source, spec.arch if spec is not None else arch, spec, extra)
+        if entry is None and not frozen:
+            raise error
         return None if entry is None else Artifact(entry.key, entry.library, entry.manifest, spec)
 
     def _demand_without_compiler(self, error: ToolchainError, spec: KernelSpec, on_event: OnEvent | None) -> Artifact:

@@ -139,10 +139,11 @@ def _owner_of(path: Path, spec: KernelSpec | None) -> Backend:
     if spec is not None:
         return backend(arch_by_name(spec.arch).backend)
     try:
-        data = path.read_bytes()
-    except OSError as error:
+        data = jsontext.read(path)
+    except (OSError, ValueError) as error:
+        told = getattr(error, "strerror", None) or error
         raise RequestError(
-            f"{path} cannot be read: {error.strerror}", rule="inspect-file", value=str(path), remedy="give a file"
+            f"{path} cannot be read: {told}", rule="inspect-file", value=str(path), remedy="give a file"
         ) from error
     for one in all_backends().values():
         if hasattr(one, "recognises") and one.recognises(data):
@@ -168,7 +169,7 @@ def _inspector(one: Backend) -> Backend:
 
 def _spec_beside(path: Path) -> KernelSpec | None:
     try:
-        manifest: Any = jsontext.loads((path.parent / MANIFEST).read_bytes())
+        manifest: Any = jsontext.loads(jsontext.read(path.parent / MANIFEST))
         data = manifest["spec"]
         if manifest.get("library", path.name) != path.name:
             return None

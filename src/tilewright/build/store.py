@@ -150,7 +150,7 @@ class Store:
             return
         place = self.root / FORMAT
         try:
-            data = jsontext.loads(place.read_bytes())
+            data = jsontext.loads(jsontext.read(place))
             found = data.get("schema") if isinstance(data, dict) else "unreadable"
         except FileNotFoundError:
             return
@@ -175,7 +175,7 @@ class Store:
         folder = self.folder(key)
         place = folder / MANIFEST
         try:
-            data = place.read_bytes()
+            data = jsontext.read(place)
         except (FileNotFoundError, NotADirectoryError):
             if not folder.exists():
                 return None
@@ -184,6 +184,8 @@ class Store:
             raise self._unreadable(place) from None
         except OSError as error:
             raise self._corrupt(key, f"its manifest cannot be read: {error.strerror}") from None
+        except ValueError as error:
+            raise self._corrupt(key, f"of its manifest, {error}") from None
         manifest = self._read_manifest(key, data)
         library = folder / str(manifest["library"])
         self._check_file(key, library, manifest["files"].get(library.name))
@@ -212,11 +214,13 @@ class Store:
 
     def _check_file(self, key: str, path: Path, facts: Any) -> None:
         try:
-            data = path.read_bytes()
+            data = jsontext.read(path)
         except PermissionError:
             raise self._unreadable(path) from None
         except OSError as error:
             raise self._corrupt(key, f"{path.name} cannot be read: {error.strerror}") from None
+        except ValueError as error:  # a pipe or a device: it may never end
+            raise self._corrupt(key, f"of {path.name}, {error}") from None
         if not isinstance(facts, dict) or hashlib.sha256(data).hexdigest() != facts.get("sha256"):
             raise self._corrupt(key, f"{path.name} is not what was published (its digest differs)")
 
@@ -265,7 +269,7 @@ class Store:
         """Every readable manifest, unverified: good for telling, not for loading."""
         for key in self.all_keys():
             try:
-                manifest = jsontext.loads((self.folder(key) / MANIFEST).read_bytes())
+                manifest = jsontext.loads(jsontext.read(self.folder(key) / MANIFEST))
             except (OSError, ValueError):
                 continue
             if _is_manifest(manifest) and manifest["key"] == key:

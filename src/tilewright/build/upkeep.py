@@ -182,7 +182,7 @@ def other_versions(store: Store) -> list[Path]:
 def _format_of(root: Path) -> int | None:
     """What a store's own file says of its format; None where it is not a store's."""
     try:
-        data = jsontext.loads((root / FORMAT).read_bytes())
+        data = jsontext.loads(jsontext.read(root / FORMAT))
     except (OSError, ValueError):
         return None
     found = data.get("schema") if isinstance(data, dict) else None

@@ -1,8 +1,8 @@
 """A filled store on a machine without a compiler: entries by what was compiled, whoever compiled it.
 
-The key of a build names the compiler, and where there is none nobody can say the key.  A frozen process compiles
-nothing, so which compiler made an entry is no question there: spec, source and our headers must be the same, and of
-several such entries the newest counts.
+The key of a build names the compiler, and where there is none nobody can say the key.  Nothing can be compiled there,
+so which compiler made an entry is no question: spec, source and our headers must be the same, and of several such
+entries the newest counts.
 """
 
 from __future__ import annotations

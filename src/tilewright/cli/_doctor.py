@@ -27,6 +27,7 @@ def examine(json: bool) -> bool:
         *_broken(),
         *_versions(),
         *_cache(),
+        *_models(),
         *_settings(),
         *_works(),
     ]
@@ -165,6 +166,18 @@ def _cache() -> Iterator[Finding]:
     for other in other_versions(store):
         text = "of another version; `tilewright cache gc --other-versions` removes it"
         yield Finding("store", str(other), None, text)
+
+
+def _models() -> Iterator[Finding]:
+    """The models of a user's own, where something about them is odd."""
+    from tilewright.dispatch import learned, model
+
+    if learned.stamp(model.folder().parent) is None:
+        return
+    for told in model.damaged():
+        yield Finding("models", str(model.folder()), False, told)
+    for told in model.shadowing():
+        yield Finding("models", str(model.folder()), None, told)
 
 
 def _settings() -> Iterator[Finding]:

@@ -99,6 +99,7 @@ def _alternatives(explanation: Explanation) -> list[str]:
         lines += [_runner_up(each, winner) for each in serving[:MOST_RUNNER_UPS]]
     if explanation.model:
         lines.append(f"model     {explanation.model}")
+    lines += _few([f"model     {remark}" for remark in explanation.models], "remark")
     lines += _few([f"records   {record}" for record in explanation.unused_records], "record")
     return lines + _dropped(explanation.candidates)
 
@@ -188,5 +189,5 @@ def _candidates(explanation: Explanation) -> list[str]:
         note = ", ".join([*_times(candidate), *(["built"] if candidate.built else [])])
         lines.append(f"  {candidate.verdict:<8}  {candidate.name}" + (f"  ({note})" if note else ""))
         lines += [f"            {reason}" for reason in candidate.reasons]
-    lines += [f"model     {explanation.model}"] if explanation.model else []
+    lines += [f"model     {told}" for told in (explanation.model, *explanation.models) if told]
     return lines + [f"records   {record}" for record in explanation.unused_records]

@@ -126,6 +126,15 @@ def predicted(served: Served, told: Verdict | None) -> dict[str, float]:
     return {spec.digest: seconds for (spec, _), seconds in pairs if math.isfinite(seconds)}
 
 
+def remarks(op: str, target: str) -> tuple[str, ...]:
+    """What is odd about the models of a user's own: damaged files, and those that stand before one that ships."""
+    if not asked() or stamp(settings.current().cache_dir) is None:
+        return ()
+    from tilewright.dispatch import model
+
+    return (*model.damaged(), *model.shadowing(op, target))
+
+
 def silence(told: Verdict | None) -> str:
     """Why no model decided, where there is one that might have."""
     if told is not None:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -496,28 +496,57 @@ def _shipped() -> tuple[Model, ...]:
     return tuple(map(shipped, shipped_names()))
 
 
+class _Own(NamedTuple):
+    """A user's models by the file they are in, and what is wrong with files that hold none."""
+
+    models: Mapping[Path, Model]
+    damaged: Mapping[Path, str]
+
+
 @lru_cache(maxsize=8)
-def _own(place: Path, stamp: tuple[tuple[str, int, int], ...]) -> tuple[Model, ...]:
-    found = []
+def _read_own(place: Path, stamp: tuple[tuple[str, int, int], ...]) -> _Own:
+    models, damaged = {}, {}
     for name, _, _ in stamp:
         try:
-            found.append(read_file(place / name))
+            models[place / name] = read_file(place / name)
         except (TilewrightError, OSError) as error:  # of an op that is not installed, too
             events.emit(events.Warned("model-file", str(error)))
-    return tuple(found)
+            damaged[place / name] = error.message if isinstance(error, TilewrightError) else str(error)
+    return _Own(models, damaged)
 
 
-def at_hand() -> tuple[Model, ...]:
-    """The user's models, then those that ship."""
-    place = folder()
-    stamp = []
+def _own() -> _Own:
+    place, stamp = folder(), []
     try:
         for one in sorted(place.glob(f"*{ENDING}")):
             status = one.stat()
             stamp.append((one.name, status.st_mtime_ns, status.st_size))
     except OSError:
         stamp = []
-    return (*_own(place, tuple(stamp)), *_shipped())
+    return _read_own(place, tuple(stamp))
+
+
+def at_hand() -> tuple[Model, ...]:
+    """The user's models, then those that ship."""
+    return (*_own().models.values(), *_shipped())
+
+
+def damaged() -> list[str]:
+    """Files in the folder of a user's models that hold none, each with the reason: other models are asked instead."""
+    return [f"{told}; it is not asked" for told in _own().damaged.values()]
+
+
+def shadowing(op: str = "", target: str = "") -> list[str]:
+    """A user's models that are asked before one that ships, of an op and for a target where these are named."""
+    found = []
+    for path, one in _own().models.items():
+        if op and one.card.op != op:
+            continue
+        mine = {target} & set(one.card.targets) if target else set(one.card.targets)
+        hidden = [other.name for other in _shipped() if other.card.op == one.card.op and mine & set(other.card.targets)]
+        if hidden:
+            found.append(f"{path} is asked before {', '.join(hidden)}, which ships with this version")
+    return found
 
 
 def ask(

@@ -485,6 +485,7 @@ class Registry:
             tuple(op.words(problem)),
             tuple(unused),
             model=learned.silence(told) if chosen is None or chosen.tier not in ("locked", "measured", "model") else "",
+            models=learned.remarks(op.name, self.arch.name),
         )
 
     def _note(

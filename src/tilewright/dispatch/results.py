@@ -169,8 +169,10 @@ class Results:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
             if not self.path.parent.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        if self.path.exists() and not self.path.is_file():  # reading a pipe would never end
-            raise Unreadable("it is no regular file", foreign=True)
+        for ending in ("", "-wal", "-shm", "-journal"):  # reading a pipe would never end
+            one = self.path.with_name(self.path.name + ending)
+            if one.exists() and not one.is_file():
+                raise Unreadable(f"{one.name} is no regular file", foreign=True)
         # A folder that nobody may write cannot hold what readers share: then nobody changes the file either.
         mode = "rwc" if write else "ro" if os.access(self.path.parent, os.W_OK) else "ro&immutable=1"
         place = schema.uri(self.path, mode)

@@ -150,6 +150,7 @@ class Explanation:
     unused_records: tuple[str, ...] = field(default=())  # measurements of the problem, and why they do not count
     stages: tuple[Explanation, ...] = field(default=())  # of a problem of several: each for itself
     model: str = ""  # why no learned model decided, where there is one
+    models: tuple[str, ...] = ()  # what is odd about the models at hand: damaged ones, and those before one that ships
     way: str = ""  # in which stages, of several that would do, and why
 
     @property
@@ -172,6 +173,7 @@ class Explanation:
             "decided": self.decided,
             "unused_records": list(self.unused_records),
             "model": self.model,
+            "models": list(self.models),
             **({"way": self.way} if self.way else {}),
             "replay": self.replay,
             **({"stages": [one.to_dict() for one in self.stages]} if self.stages else {}),

@@ -153,6 +153,8 @@ def load_library(path: Path | str, expect: KernelSpec | None = None) -> tuple[Ke
     """Every kernel of a library; with `expect`, one of them must be exactly that spec."""
     started = time.perf_counter()
     path = Path(path).absolute()  # a bare name would make the system search its own folders
+    if path.exists() and not path.is_file():  # the system loader would wait for a pipe to end
+        raise _untrusted(path, "library", "it is no regular file")
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
