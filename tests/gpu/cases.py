@@ -6,6 +6,7 @@ Nothing here needs a GPU by itself: tests/test_gpu_suite.py shows on the CPU tha
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,6 +24,7 @@ from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm.pools import signatures
 from tilewright.ops.gemm.spec import GemmSignature
+from tilewright.ops.numerics import NARROW_BITS
 
 GEMM = ops.op("gemm")
 GUARD = 4096  # bytes of poison on either side of every operand
@@ -220,7 +222,11 @@ def matrix(p: GemmProblem, dtype: str, shape: tuple[int, int, int], stride: int,
     return Matrix(memory, start, batch, lines, length, stride, dtype)
 
 
-def _random(dtype: str, shape: tuple[int, ...], device: str) -> Any:
+def _random(dtype: str, shape: tuple[int, ...], device: str, k: int) -> Any:
+    """Fresh values; of fp8 whole numbers of which no sum of k products loses anything (`ops.gemm.reference`)."""
+    if dtype.startswith("fp8") and k <= 1 << NARROW_BITS:
+        high = min(7, math.isqrt((1 << NARROW_BITS) // max(1, k)))
+        return torch.randint(-high, high + 1, shape, device=device, dtype=torch.int32)
     if DTYPES[dtype].kind == "int":
         high = 127 if dtype == "int8" else 1000
         return torch.randint(-high, high + 1, shape, device=device, dtype=torch.int32)
@@ -238,12 +244,13 @@ class Operands:
     e: Matrix
     alpha: float
     beta: float
+    k: int
 
     @classmethod
     def of(cls, p: GemmProblem, device: str) -> Operands:
         def filled(dtype: str, shape: tuple[int, int, int], stride: int) -> Matrix:
             made = matrix(p, dtype, shape, stride, device)
-            made.put(_random(dtype, shape, device))
+            made.put(_random(dtype, shape, device, p.k))
             return made
 
         shape_a = (p.m, p.k) if p.layout[0] == "r" else (p.k, p.m)
@@ -257,12 +264,13 @@ class Operands:
             matrix(p, p.dtype_c, (p.batch, p.m, p.n), p.c_stride, device),
             1.0 if whole else 1.25,
             0.0 if not p.beta else 1.0 if whole else -0.75,
+            p.k,
         )
 
     def refill(self) -> None:
         """Other values in the same places, and poison in E again."""
         for one in (self.a, self.b):
-            one.put(_random(one.dtype, (one.batch, one.lines, one.length), str(one.memory.device)))
+            one.put(_random(one.dtype, (one.batch, one.lines, one.length), str(one.memory.device), self.k))
         self.e.poison()
 
     def expected(self, p: GemmProblem, narrow_sums: bool) -> Expected:

@@ -13,7 +13,17 @@ from typing import Any
 from tests.gpu.torch_here import torch
 from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm import GemmProblem
-from tilewright.ops.numerics import ACTIVATION_ULPS, INT_RANGE, LARGEST, LIPSCHITZ, SMALLEST, TINY32, U32
+from tilewright.ops.numerics import (
+    ACTIVATION_ULPS,
+    INT_RANGE,
+    LARGEST,
+    LIPSCHITZ,
+    NARROW_BITS,
+    SMALLEST,
+    TINY32,
+    U32,
+    narrow_part,
+)
 
 TYPES = {
     "fp32": torch.float32,
@@ -25,8 +35,6 @@ TYPES = {
     "int8": torch.int8,
     "int32": torch.int32,
 }
-# Hopper's tensor cores add fp8 products with about 14 bits: this much of |A||B| may be lost there.
-FP8_SUMS = 2.0**-11
 
 _ACTIVATIONS: dict[str, Any] = {
     "Relu": torch.relu,
@@ -93,8 +101,8 @@ def _bound(p: GemmProblem, value: Any, before: Any, size: Any, products: Any, sc
     gamma = terms * U32 / (1.0 - terms * U32)
     if p.dtype_a == "tf32":
         gamma += (1 + DTYPES["tf32"].unit_roundoff) ** 2 - 1
-    if narrow_sums:
-        gamma = max(gamma, FP8_SUMS)
+    if narrow_sums and p.k > 1 << NARROW_BITS:  # shorter sums of the operands drawn here lose nothing
+        gamma += narrow_part(p.k)
     error = gamma * products + (3 + p.num_d) * U32 * size + (p.k + 1) * TINY32 * scaled
     if p.epilogue in _ACTIVATIONS:
         error = LIPSCHITZ[p.epilogue] * error + ACTIVATION_ULPS * U32 * before.abs().clamp(min=1.0)
