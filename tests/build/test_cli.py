@@ -197,8 +197,13 @@ def test_why_asks_for_more_when_several_kernels_are_meant(store: Store, three: l
 def test_doctor_finds_a_working_cpu_path(store: Store) -> None:
     result = run("doctor")
     assert result.exit_code == 0, result.output
-    for word in ("generic", "hip (", "cuda (", "python", "numpy", "ninja", str(store.root), "cache_max_bytes"):
+    for word in ("generic", "hip (", "cuda (", "python", "numpy", "ninja", str(store.root)):
         assert word in result.output
+    parts = [line.split()[0] for line in result.output.splitlines()[1:] if line[:1].strip()]
+    assert parts[:3] == ["machine", "cpu", "targets"], "what matters comes first"
+    assert "cache_max_bytes" not in result.output, "nobody set it"
+    assert "cache_dir" in result.output
+    assert "cache_max_bytes" in run("doctor", "--all").output
 
 
 def findings() -> tuple[int, dict[tuple[str, str], Any]]:

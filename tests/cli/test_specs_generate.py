@@ -37,7 +37,8 @@ def test_names_go_to_stdout_and_the_count_to_stderr() -> None:
     names = done.stdout.split()
     assert names
     assert all(name.startswith("gemm_fp32_rrr_") for name in names)
-    assert f"{len(names)} specs" in done.stderr
+    assert f"{len(names)} spec{'s' * (len(names) != 1)}" in done.stderr
+    assert "1 spec " in f"{run('specs', 'gemm', *BASE, '--limit', '1').stderr} ".replace("\n", " ").replace(",", " ")
 
 
 def test_json_gives_specs_that_can_be_read_back() -> None:

@@ -92,7 +92,7 @@ def test_build_run_explain_bench_inspect_cache(op: str, shell: Shell, data: Data
         assert report["error_over_bound"] <= 1
 
     said = shell("explain", op, *PROBLEMS[op], COLUMNS="200").stdout
-    assert "rule" in said
+    assert "heuristic" in said
     for name in NAMES[op]:
         assert name in said
 

@@ -14,29 +14,44 @@ from tilewright.cli.common import print_json, show, table
 from tilewright.errors import PluginError
 
 _PACKAGES = ("tilewright", "numpy", "ninja", "jinja2", "ml_dtypes", "rich", "typer")
+_SET = "  (set)"  # how a setting ends that has not its default
 _PROBE = 'extern "C" __attribute__((visibility("default"))) int tw_probe(int x) { return x + 1; }\n'
 
 
-def examine(json: bool) -> bool:
-    """Look at everything and tell; whether kernels for this CPU can be compiled, stored and loaded."""
+def examine(json: bool, everything: bool = False) -> bool:
+    """Look at everything and tell; whether kernels for this CPU can be compiled, stored and loaded.
+
+    What matters comes first: whether it works, what runs here, then what would have to be mended.
+    """
     findings = [
         *_machine(),
-        *_found_by_backends(),
+        *_works(),
         *_targets(),
-        *_ops(),
+        *_found_by_backends(),
         *_broken(),
-        *_versions(),
+        *_ops(),
         *_cache(),
         *_models(),
         *_settings(),
-        *_works(),
+        *_versions(),
     ]
     healthy = all(one.ok for one in findings if one.part == "cpu path")
     if json:
         print_json({"ok": healthy, "findings": [dataclasses.asdict(one) for one in findings]})
     else:
-        _show(findings)
+        _show(findings if everything else _short(findings))
     return healthy
+
+
+def _short(findings: list[Finding]) -> list[Finding]:
+    """Without settings that nobody set, and versions that are as they should be on one line."""
+    unset = [one for one in findings if one.part == "settings" and not one.text.endswith(_SET)]
+    versions = [one for one in findings if one.part == "versions" and one.ok]
+    kept = [one for one in findings if one not in unset and one not in versions]
+    if unset:
+        kept.append(Finding("settings", f"{len(unset)} others", None, "at their defaults; --all lists them"))
+    kept.append(Finding("versions", "", True, ", ".join(f"{one.what} {one.text}" for one in versions)))
+    return [one for one in kept if (one.part, one.what) != ("versions", "ziglang")]
 
 
 def _show(findings: list[Finding]) -> None:
@@ -189,7 +204,7 @@ def _settings() -> Iterator[Finding]:
         usual: Any = getattr(default, field.name)
         if isinstance(usual, Path):
             usual = usual.expanduser()
-        yield Finding("settings", field.name, None, f"{value}" + ("" if value == usual else "  (set)"))
+        yield Finding("settings", field.name, None, f"{value}" + ("" if value == usual else _SET))
 
 
 def _works() -> Iterator[Finding]:

@@ -16,7 +16,7 @@ import typer.core
 import typer.main
 
 from tilewright import plugins
-from tilewright.cli.common import numbers, words
+from tilewright.cli.common import Summaries, numbers, words
 from tilewright.errors import PluginError, TilewrightError
 from tilewright.renames import warn_renamed
 
@@ -121,7 +121,7 @@ class _OpCommands(MutableMapping[str, Any]):
         del self._made[name]
 
 
-class OpGroup(typer.core.TyperGroup):
+class OpGroup(Summaries):
     """A group with one command an op; an unknown op is our error, which names the nearest."""
 
     make: Callable[[Op], Any]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewright.cli.common import AsJson, Target, print_json, say, short_name, show, table
+from tilewright.cli.common import AsJson, Summaries, Target, print_json, say, short_name, show, table
 
 if TYPE_CHECKING:
     from tilewright.build import Store
@@ -17,7 +17,7 @@ _LISTED = ("name", "compiler", "seconds", "built_at", "spec")
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="The kernel store: list, verify, trim, explain.")
+    group = typer.Typer(cls=Summaries, no_args_is_help=True, help="The kernel store: list, verify, trim, explain.")
     group.command("ls")(ls)
     group.command("verify")(verify)
     group.command("gc")(gc)

@@ -7,13 +7,15 @@ import re
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+import typer.core
 
 from tilewright.errors import RequestError
 
@@ -165,6 +167,25 @@ def _folded(line: str, width: int) -> list[str]:
             start = max(lead + 2, min(len(hang), width - len(word)))
             lines.append(" " * start + word)
     return [one.rstrip() for one in lines if one.strip()]
+
+
+class Summaries(typer.core.TyperGroup):
+    """A group of commands whose help lists them under titles, with summaries that are never cut."""
+
+    titles: Mapping[str, Sequence[str]] = MappingProxyType({})
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        left = dict.fromkeys(self.list_commands(ctx))
+        groups = {title: [name for name in names if name in left] for title, names in self.titles.items()}
+        groups["More" if groups else "Commands"] = [
+            name for name in left if not any(name in one for one in groups.values())
+        ]
+        for title, names in groups.items():
+            found = [(name, self.get_command(ctx, name)) for name in names]
+            rows = [(name, one.get_short_help_str(WIDE)) for name, one in found if one is not None and not one.hidden]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
 def say(text: str, *, whole: bool = False) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from tilewright.cli.common import AsJson
@@ -11,12 +13,17 @@ def register(app: typer.Typer) -> None:
     app.command("doctor")(_doctor)
 
 
-def _doctor(json: AsJson = False) -> None:
-    """Say what this machine can do: compilers, targets, versions, the store, the settings in force.
+def _doctor(
+    everything: Annotated[
+        bool, typer.Option("--all", help="List every setting and version, also the usual ones.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Say what this machine can do: whether kernels run, targets, compilers, devices, the store, settings, versions.
 
     The exit code is 0 when kernels for this CPU can be compiled, stored and loaded, else 2.
     """
     from tilewright.cli._doctor import examine
 
-    if not examine(json):
+    if not examine(json, everything):
         raise typer.Exit(2)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tilewright.cli import _ops
-from tilewright.cli.common import AsJson, Target, Threads, print_json, say, show, table
+from tilewright.cli.common import AsJson, Summaries, Target, Threads, print_json, say, show, table
 from tilewright.errors import FileError, RequestError
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ ModelFile = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Learned selection: train, judge, ask.")
+    group = typer.Typer(
+        cls=Summaries, no_args_is_help=True, rich_markup_mode=None, help="Learned selection: train, judge, ask."
+    )
     group.command("train")(train)
     group.command("evaluate")(evaluate)
     group.command("compare")(compare)

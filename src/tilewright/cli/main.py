@@ -12,10 +12,9 @@ import sys
 from typing import Annotated, Any
 
 import typer
-import typer.core
 
 from tilewright import cli, plugins
-from tilewright.cli.common import WORDS, plain_warnings
+from tilewright.cli.common import WORDS, Summaries, plain_warnings
 from tilewright.errors import TilewrightError
 
 EXIT_CODES = {"request": 1, "machine": 2, "tilewright": 3}
@@ -23,8 +22,19 @@ EXIT_INTERRUPTED = 130  # as shells say it: 128 and the number of the signal
 _NOT_COMMANDS = ("main", "common")
 
 
-class ErrorsForPeople(typer.core.TyperGroup):
+# The commands by what they are for, each group in the order of the alphabet; one of no group is listed last.
+GROUPS = {
+    "Run and choose": ("bench", "demo", "explain", "inspect", "run"),
+    "Build and ship": ("build", "cache", "generate", "instances", "lock", "sets", "specs", "wrap"),
+    "Measure and learn": ("learn", "problems", "record", "records", "report"),
+    "This machine": ("doctor", "toolchain"),
+}
+
+
+class ErrorsForPeople(Summaries):
     """Prints an error as its parts (rule, message, remedy) and exits with its owner's code."""
+
+    titles = GROUPS
 
     def make_context(self, info_name: str | None, args: list[str], *more: Any, **kwargs: Any) -> Any:
         words = tuple(args)

@@ -7,12 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from tilewright.cli.common import AsJson, Target, print_json, say, show, table
+from tilewright.cli.common import AsJson, Summaries, Target, print_json, say, show, table
 from tilewright.errors import RequestError, nearest
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Problem sets: which there are, what is in.")
+    group = typer.Typer(
+        cls=Summaries, no_args_is_help=True, rich_markup_mode=None, help="Problem sets: which there are, what is in."
+    )
     group.command("ls")(ls)
     group.command("show")(show_set)
     app.add_typer(group, name="problems")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewright.cli.common import AsJson, print_json, say, short_name, show, table
+from tilewright.cli.common import AsJson, Summaries, print_json, say, short_name, show, table
 from tilewright.errors import RequestError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ _SHORTEST = 4
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measured choices: list, forget, carry.")
+    group = typer.Typer(
+        cls=Summaries, no_args_is_help=True, rich_markup_mode=None, help="Measured choices: list, forget, carry."
+    )
     group.command("ls")(ls)
     group.command("forget")(forget)
     group.command("export")(export)

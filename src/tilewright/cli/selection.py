@@ -32,7 +32,10 @@ Correct = Annotated[
 ]
 ShowArch = Annotated[bool, typer.Option("--show-arch-info", help="Print what the target has, and stop.")]
 Limit = Annotated[int, typer.Option("--limit", min=0, help="At most so many specs; 0 means all.")]
-WhyNot = Annotated[bool, typer.Option("--why-not", help="List the rejected proposals by rule; with -v each of them.")]
+WhyNot = Annotated[
+    bool,
+    typer.Option("--why-not", help="List the rejected proposals under the rules they break; with -v each of them."),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +157,8 @@ def print_why_not(selection: SpecSet, verbose: bool) -> None:
 
 
 def summary(selection: SpecSet) -> str:
-    parts = [f"{len(selection.specs)} specs"]
+    count = len(selection.specs)
+    parts = [f"{count} spec{'' if count == 1 else 's'}"]
     if selection.corrected:
         parts.append(f"{len(selection.corrected)} proposals corrected")
     if selection.rejected:

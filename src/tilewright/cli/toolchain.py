@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tilewright.cli.common import console, print_json, say
+from tilewright.cli.common import Summaries, console, print_json, say
 
 if TYPE_CHECKING:
     from tilewright.toolchains.install import Sources
@@ -21,7 +21,10 @@ _Name = Annotated[str, typer.Argument(help="Which toolchain: rocm.")]
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
-        no_args_is_help=True, rich_markup_mode=None, help="Cross-compilers: install, list, verify, remove."
+        cls=Summaries,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        help="Cross-compilers: install, list, verify, remove.",
     )
     group.command("install")(install)
     group.command("list")(list_)

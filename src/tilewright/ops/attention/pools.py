@@ -76,7 +76,7 @@ def normal_heads(name: str, _arch: object = None) -> str:
 
 
 AXES = (
-    Axis("families", "--family", "forward, split, combine or append.", normal=normal_family),
+    Axis("families", "--family", "Family of kernels: forward, split, combine or append.", normal=normal_family),
     Axis("datatypes", "--datatype", "Element type of q, k and v; q:kv where they differ.", normal=element_types),
     Axis("heads", "--heads", "Elements of a head the kernel holds: 128, or 192x128.", normal=normal_heads),
     Axis("features", "--features", "What it has, joined by +: window+lse, varlen+bias, ...", normal=normal_features),

@@ -33,7 +33,12 @@ from tilewright.ops.ruled_pools import ruled_pools
 POOLS = ruled_pools(OP, legality.SPACES, legality.check)
 
 AXES = (
-    Axis("variants", "--variant", "forward, backward_data or backward_weight.", normal=normal_variant),
+    Axis(
+        "variants",
+        "--variant",
+        "Direction: forward, backward_data (dgrad) or backward_weight (wgrad).",
+        normal=normal_variant,
+    ),
     Axis("spatial", "--ndim-spatial", "Spatial dimensions: 2 or 3; 1 runs as 2.", kind=int),
     Axis("datatypes", "--datatype", "Element type of the operands: fp32, fp16, bf16 or int8.", normal=element_type),
     Axis("epilogues", "--epilogue", "Fused epilogues.", normal=lambda name, _: normal_epilogue(name)),

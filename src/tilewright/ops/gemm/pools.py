@@ -24,7 +24,7 @@ AXES = (
     Axis("datatypes", "--datatype", "Input dtype, or a:b for two; fp8 and bf8 as the arch encodes them.",
          normal=element_types),
     Axis("layouts", "--layout", "Layout of A, B and C such as rcr; rcrr says that D lies as C.", normal=normal_layout),
-    Axis("variants", "--variant", "standard, preshuffle or multi_d."),
+    Axis("variants", "--variant", "Variant of kernels: standard, preshuffle or multi_d."),
     Axis("epilogues", "--epilogue", "Fused epilogues.", normal=lambda name, _: normal_epilogue(name)),
     Axis("outputs", "--output", "Dtype of the result E.", normal=element_type),
     Axis("num_d", "--num-d", "Numbers of D tensors.", kind=int),
