@@ -34,7 +34,7 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
     ),
     "06_benchmark.py": (
         ["--size", "48", "--rounds", "2", "--kernels", "2"],
-        ["before  rule: ", "error/bound", "after   measured: ", "measured on "],
+        ["before  heuristic: ", "error/bound", "after   measured: ", "measured on "],
     ),
     "07_dtypes.py": ([], ["float16 x float16", "bfloat16", "float8_e4m3fn", "int8 x int8", "torch"]),
     "08_attention.py": (
