@@ -57,7 +57,7 @@ def registry(
 ) -> tw.Registry:
     """Two kernels of each stage; the second of each is said to be faster."""
     made = tw.Registry("generic")
-    monkeypatch.setattr(made, "_backend", Estimating(made._backend))
+    monkeypatch.setattr(made._judges, "_backend", Estimating(made._backend))
     for stage in ("square", "gather"):
         for variant in range(2):
             made.add_library(library_of(text(spec(stage, variant), request.param)))
@@ -227,7 +227,7 @@ def test_on_a_device_the_stages_share_the_workspace_of_the_stream(
     op: None, fake_hip: FakeHip, library_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = tw.Registry("gfx942")
-    monkeypatch.setattr(made, "_backend", Estimating(made._backend))
+    monkeypatch.setattr(made._judges, "_backend", Estimating(made._backend))
     # Each wants other zeros: they find them zero, whatever the other stage filled.
     made.add_library(library_of(text(spec("square", arch="gfx942"), 4096, 64)))
     made.add_library(library_of(text(spec("gather", arch="gfx942"), 1024, 512)))

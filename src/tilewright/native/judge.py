@@ -16,7 +16,7 @@ from tilewright.arch import all_archs
 from tilewright.arch.host import l2_bytes
 from tilewright.backends.base import backend
 from tilewright.backends.native import NativeKernels
-from tilewright.errors import InternalError
+from tilewright.errors import InternalError, UnknownNameError
 from tilewright.native.library import Candidate, Library, Names, Question, library
 from tilewright.ops.base import KernelSpec
 
@@ -156,7 +156,10 @@ class Judge:
 
 def judge(backend_name: str, op: str, specs: Sequence[KernelSpec], order: Sequence[int]) -> Judge | None:
     """What asks the library about kernels; None where it is not there, or does not know them."""
-    kernels: NativeKernels | None = getattr(backend(backend_name).kernels(op), "native", None)
+    try:
+        kernels: NativeKernels | None = getattr(backend(backend_name).kernels(op), "native", None)
+    except UnknownNameError:  # kernels of libraries that a person built: the backend makes none of this op
+        return None
     if kernels is None or not specs:
         return None
     native = library()
