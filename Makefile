@@ -1,6 +1,8 @@
 # The common jobs, each one command on a fresh clone that has Python, pip and make.
 #   make demo    declare, generate, compile, pick, run and verify a small kernel set
-#   make test    lint, types, import directions, then the whole test suite
+#   make test    lint, types, import directions, then the test suite without its long proofs
+#   make test-all  all of it: `make test`, then the proofs that it left out
+#   make test-proofs  only these, and what needs tools that may have come since: CUDA compilers, a browser
 #   make test-older-cpu  the tests of the CPU, as if this machine only had x86_64_v3 (LEVEL names another)
 #   make test-amd  the tests that compile for AMD GPUs, with a toolchain it installs where it can
 #   make test-gpu  the suite of an NVIDIA GPU, with the PyTorch of PYTHON: GPU_KERNELS (0: all) drawn by GPU_SEED
@@ -35,7 +37,7 @@ DEV := $(VENV)/.dev$(WITH_ZIG)
 PIP = if $(BIN)/python -m pip --version >/dev/null 2>&1; then pip="$(BIN)/python -m pip"; \
       else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; $$pip install -qq --disable-pip-version-check
 
-.PHONY: demo test test-older-cpu test-amd test-amd-emulated test-cluster test-gpu test-machines cuda-compilers docs lint format bench clean
+.PHONY: demo test test-all test-proofs test-older-cpu test-amd test-amd-emulated test-cluster test-gpu test-machines cuda-compilers docs lint format bench clean
 
 demo: $(CORE)
 	@$(BIN)/tilewright demo
@@ -48,12 +50,20 @@ RUN_OP := $(addsuffix .py,$(addprefix test_,calls errors kernels cpu_kernels onn
 CPU_TESTS := $(addprefix tests/,kernels runtime build dispatch codegen cli test_api.py test_gemm_errors.py \
   $(addprefix conv/,$(RUN_OP) test_bounds.py) $(addprefix attention/,$(RUN_OP) test_parity.py))
 
+# Long proofs are marked `proof` or `sampled` in the tests: every behaviour has a quick test, and they the other cases.
+QUICK := -m "not proof"
 test: lint
-	$(PYTEST) $(PYTEST_ARGS)
+	$(PYTEST) $(QUICK) $(PYTEST_ARGS)
+
+test-proofs: $(DEV)
+	$(PYTEST) -m "(proof or tools) and not amd" $(PYTEST_ARGS)
+
+test-all: test test-proofs
+
 
 # What it needs is in the tests' store after `make test`, which compiles for every level.
 test-older-cpu: $(DEV)
-	TILEWRIGHT_HOST_LEVEL=$(LEVEL) $(PYTEST) $(CPU_TESTS) $(PYTEST_ARGS)
+	TILEWRIGHT_HOST_LEVEL=$(LEVEL) $(PYTEST) -m "not proof and not amd" $(CPU_TESTS) $(PYTEST_ARGS)
 
 # The tests of AMD kernels use the toolchain TILEWRIGHT_ROCM_PATH names and no other; without one, their own in a folder
 # where nothing else meets it.  Where that cannot be had (no network, no Debian packages) they say so and are skipped.

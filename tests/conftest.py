@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import settings as hypothesis_settings
 
 from tests import amd_toolchain
 from tests.built import NO_COMPILER, NO_COMPILER_RULE, Built, why_no_compiler
+from tests.proofs import mark_proofs
 from tests.report.browser import NO_BROWSER
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -32,6 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 STORE = "tilewright-store"  # of the tests
 NO_AMD = "needs the AMD compiler"
 WHY_NO_COMPILER = pytest.StashKey[str]()
+PARTIAL = pytest.StashKey[set[Path]]()  # modules of which only some tests run
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -47,15 +49,21 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[WHY_NO_COMPILER] = why_no_compiler()  # asked now: tests change the path
 
 
-# Last: tests that -m or -k left out are gone by then.
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `amd` need the toolchain TILEWRIGHT_ROCM_PATH named; without one they say so."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
+    """Before -m and -k are looked at, tests of many cases become proofs; after it, AMD's without a toolchain say so."""
+    mark_proofs(items)
+    yield
     marked = [item for item in items if item.get_closest_marker("amd")]
     why = amd_toolchain.why_none() if marked else ""
     if why:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=f"{NO_AMD}: {why}"))
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        item.config.stash.setdefault(PARTIAL, set()).add(item.path)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -130,7 +138,9 @@ def needs_compiler(pytestconfig: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def built(request: pytest.FixtureRequest) -> Built:
     """Kernels by their spec; those the modules of this session name in KERNELS are compiled together."""
-    modules = dict.fromkeys(item.module for item in request.session.items if isinstance(item, pytest.Function))
+    partial = request.config.stash.get(PARTIAL, set())  # of these only what a test asks for
+    functions = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    modules = dict.fromkeys(item.module for item in functions if item.path not in partial)
     announced = [getattr(module, "KERNELS", ()) for module in modules]
     # A module may have imported something else of that name.
     return Built(spec for each in announced if isinstance(each, (tuple, list)) for spec in each)

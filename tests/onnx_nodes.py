@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,20 @@ onnx: Any = pytest.importorskip("onnx")
 Array = np.ndarray[Any, Any]
 
 
-@lru_cache(maxsize=1)
-def _all() -> tuple[Any, ...]:
-    from onnx.backend.test.loader import load_model_tests
+@lru_cache(maxsize=16)
+def _of(op: str) -> tuple[Any, ...]:
+    """The tests of an op: making those of all nodes takes long, and every process of a run would."""
+    from onnx.backend.test import loader
 
-    with warnings.catch_warnings():  # of the tests of other nodes, which are made too
+    if (Path(loader.DATA_DIR) / "node").is_dir():  # older versions of onnx keep them in files
+        return tuple(loader.load_model_tests(kind="node"))
+    package = "onnx.backend.test.case.node"
+    if find_spec(f"{package}.{op.lower()}") is None:
+        return ()
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return tuple(load_model_tests(kind="node"))
+        importlib.import_module(f"{package}.{op.lower()}")
+    return tuple(importlib.import_module(package)._NodeTestCases)
 
 
 def cases(word: str, *ops: str) -> list[tuple[Any, Any]]:
@@ -30,7 +39,7 @@ def cases(word: str, *ops: str) -> list[tuple[Any, Any]]:
     The same nodes written out as graphs of others are none.
     """
     found = []
-    for case in _all():
+    for case in {one.name: one for op in ops for one in _of(op)}.values():
         if word not in case.name:
             continue
         model = case.model if case.model is not None else onnx.load(str(Path(case.model_dir) / "model.onnx"))

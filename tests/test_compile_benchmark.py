@@ -12,6 +12,8 @@ import pytest
 from tilewright.backends.base import backend
 from tilewright.errors import ToolchainError
 
+pytestmark = pytest.mark.tools  # a CUDA compiler
+
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "compile_cuda.py"
 STORED = SCRIPT.parent / "results" / "compile_cuda.json"
 PIPELINES = {"tma_ws", "multistage", "skinny", "loops"}

@@ -71,6 +71,7 @@ def test_named_compilers_are_held_to_it_and_others_are_told() -> None:
             judge(f"nvcc Build {one}", {"kernel": "spills"}, DEMANDED_CUDA)
 
 
+@pytest.mark.proof
 def test_kernels_of_the_cpu(built: Built) -> None:
     why = why_no_compiler()
     if why:
@@ -94,6 +95,7 @@ def other_compilers() -> list[CpuToolchain]:
     return list(found.values())[1:]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("pipeline", cpu.PIPELINES)
 def test_other_compilers_of_this_machine(pipeline: str, tmp_path: Path) -> None:
     others = [] if why_no_compiler() else other_compilers()
@@ -134,6 +136,7 @@ def test_the_hosts_half_of_gpu_kernels(tmp_path: Path) -> None:
     judge(find_toolchain().identity.version, {name: text for name, text in halves.items() if text})
 
 
+@pytest.mark.proof
 def test_kernels_for_cuda(built: Built) -> None:
     """Both halves: nvcc's messages, those of the host's compiler, and what the code keeps in local memory."""
     why = why_not_compiled("sm_90a")

@@ -24,6 +24,8 @@ from tilewright.inspect import demand_promises
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.attention import AttentionProblem
 
+pytestmark = pytest.mark.tools  # a CUDA compiler
+
 ATTENTION = op("attention")
 # The tiles that hold the most registers, of each number of warpgroups.
 CASES: dict[str, tuple[AttentionProblem, WsSchedule | CombineSchedule]] = {
@@ -39,6 +41,7 @@ CASES: dict[str, tuple[AttentionProblem, WsSchedule | CombineSchedule]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_code_is_as_promised(built: Built, name: str) -> None:
     first, schedule = CASES[name]
@@ -52,6 +55,7 @@ def test_code_is_as_promised(built: Built, name: str) -> None:
     assert main.resources.shared_bytes + main.resources.dynamic_shared_bytes <= arch("sm_90a").scratch_bytes
 
 
+@pytest.mark.sampled(0)
 def test_exponentials_run_beside_the_product_of_values(built: Built) -> None:
     """Between the wait for scores and that for values: a compiler that draws the second up makes the kernel slow."""
     if places.tool("nvdisasm") is None:
@@ -65,6 +69,7 @@ def test_exponentials_run_beside_the_product_of_values(built: Built) -> None:
     assert beside.count("MUFU.EX2") >= schedule.tile_n // 2  # of each of two rows a fourth
 
 
+@pytest.mark.sampled(0)
 @pytest.mark.parametrize("name", ["three_warpgroups", "wide", "streamed"])
 def test_products_do_not_wait_for_each_other(built: Built, name: str) -> None:
     """The compiler puts a wait behind each wgmma where it cannot follow who writes their registers (C7510 to C7520)."""
@@ -140,6 +145,7 @@ def test_sequences_that_differ_are_given_to_wgmma() -> None:
         assert best.schedule.warpgroups > 1
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("case", ["streamed", "shares", "combine"])
 def test_nvrtc_compiles_it_too(case: str, tmp_path: Path) -> None:
     """It knows no host: neither functions of the host in shared headers, nor what the C library says."""

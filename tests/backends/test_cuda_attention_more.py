@@ -18,6 +18,8 @@ from tilewright.inspect import demand_promises
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.attention import AttentionProblem
 
+pytestmark = pytest.mark.tools  # a CUDA compiler
+
 ATTENTION = op("attention")
 CASES: dict[str, tuple[AttentionProblem, Any, str]] = {
     "causal": (like(128, window_right=0), MmaSchedule("mma", 32, 4, 1, 2, 4, 2), "sm_80"),
@@ -29,6 +31,7 @@ CASES: dict[str, tuple[AttentionProblem, Any, str]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_code_is_as_promised(built: Built, name: str) -> None:
     first, schedule, target = CASES[name]

@@ -32,6 +32,8 @@ from tilewright.ops.gemm.pools import signatures
 from tilewright.ops.gemm.schedule import GemmSchedule
 from tilewright.ops.gemm.spec import LAYOUTS, GemmSignature
 
+pytestmark = pytest.mark.tools  # a CUDA compiler
+
 GEMM = op("gemm")
 DATATYPES = ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "fp32", "fp8_e4m3:fp16", "tf32")
 OUTPUTS = {"int8": ("int32", "int8", "fp32")}
@@ -136,6 +138,7 @@ def named(spec: KernelSpec) -> str:
     return spec.name.removeprefix("gemm_")
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("spec", classes(), ids=named)
 def test_every_class_of_kernels(built: Built, spec: KernelSpec) -> None:
     found = compiled(built, spec)
@@ -144,12 +147,14 @@ def test_every_class_of_kernels(built: Built, spec: KernelSpec) -> None:
         assert any(name.startswith("UTMALDG") for name in found.copies)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("spec", WIDEST, ids=named)
 def test_the_widest_tiles_fit(built: Built, spec: KernelSpec) -> None:
     """That they do not spill is asked of named compilers, by tests/test_compilers.py."""
     compiled(built, spec)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("spec", PACKED_SPECS, ids=named)
 def test_a_packed_operand_comes_by_plain_copies(built: Built, spec: KernelSpec) -> None:
     found = compiled(built, spec)

@@ -32,6 +32,8 @@ from tilewright.ops import KernelSpec, op
 from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.schedule import LoopsSchedule
 
+pytestmark = pytest.mark.tools  # a CUDA compiler
+
 CONV = op("conv")
 TMA = ConvTmaWsSchedule("tma_ws", (128, 64, 64), 4)
 CASES: dict[str, tuple[str, Any]] = {
@@ -85,6 +87,7 @@ def test_every_pipeline_is_among_them() -> None:
     assert CASES.keys() == PIPELINES.keys()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CASES)
 def test_it_compiles_to_what_is_promised(built: Built, name: str) -> None:
     spec = spec_of(name)

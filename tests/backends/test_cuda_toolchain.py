@@ -20,6 +20,8 @@ from tilewright.errors import RequestError, ToolchainError
 from tilewright.ops import KernelSpec
 from tilewright.ops.gemm.pools import signatures
 
+pytestmark = pytest.mark.tools  # a CUDA compiler
+
 VERSION = "Cuda compilation tools, release 13.0, V13.0.88"
 
 

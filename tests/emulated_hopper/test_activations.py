@@ -20,6 +20,8 @@ from tilewright.backends.cuda.toolchain import include_dirs
 from tilewright.ops.fused import ACTIVATIONS
 from tilewright.ops.numerics import ACTIVATION_ULPS, U32, activation
 
+pytestmark = pytest.mark.sampled(0)
+
 # In units of 2^-24 max(1, |x|), as activation.h states them.
 STATED = {"Relu": 0.0, "Sigmoid": 4.0, "Tanh": 8.0, "Silu": 5.0, "FastGelu": 5.0, "Gelu": 5.0}
 HEADER = Path("tilewright") / "gpu" / "activation.h"
@@ -75,6 +77,7 @@ def places() -> np.ndarray:
     return np.concatenate([np.linspace(-24, 24, 400001), sizes, -sizes]).astype(np.float32)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_errors_are_as_stated_and_within_the_bound(library: ctypes.CDLL, places: np.ndarray, name: str) -> None:
     assert STATED[name] <= ACTIVATION_ULPS
@@ -89,6 +92,7 @@ def test_errors_are_as_stated_and_within_the_bound(library: ctypes.CDLL, places:
     assert worst >= STATED[name] - 1.0, f"{name} is better than stated: {worst}"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_digits_stay_where_values_are_small(library: ctypes.CDLL, name: str) -> None:
     """Near 0 and on the way down: relative to the value, not to 1."""
@@ -98,6 +102,7 @@ def test_digits_stay_where_values_are_small(library: ctypes.CDLL, name: str) -> 
     assert float(np.where(exact == 0, 0.0, error).max()) < 1e-5
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_nan_and_infinities(library: ctypes.CDLL, name: str) -> None:
     x = np.array([np.nan, np.inf, -np.inf, 3e38, -3e38, 0.0, -0.0], np.float32)

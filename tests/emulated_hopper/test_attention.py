@@ -16,6 +16,8 @@ from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.attention.problem_rules import problem_violations
 from tilewright.runtime.requests import Sample
 
+pytestmark = pytest.mark.sampled(0)
+
 SEED, COUNT = 1211, 9
 SHARED = (1, 2, 7, 16, 21), (0, 1, 64, 65, 250, 500, 777, 1100)  # rows and keys of problems that are dealt in shares
 
@@ -77,6 +79,7 @@ def problems(name: str, first: AttentionProblem) -> list[AttentionProblem]:
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_problems_drawn_by_seed(emulator: Emulator, name: str) -> None:
     schedule, first = CASES[name]
@@ -167,6 +170,7 @@ def test_parts_that_are_no_numbers_are_none_together(emulator: Emulator, warps: 
     assert apart(kernel, lambda: prove(kernel, one, 0, broken), EAGER, 0, 2) == ""
 
 
+@pytest.mark.sampled(1)
 def test_a_change_to_the_registers_of_a_product_in_flight_is_found(emulator: Emulator) -> None:
     """Weights are read by wgmma after it was issued: rounding the next ones too early must show."""
     from tests.emulated_hopper.attentions import ATTENTION, prove

@@ -24,6 +24,8 @@ from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.attention.problem_rules import problem_violations
 from tilewright.runtime.bindings.attention import stages
 
+pytestmark = pytest.mark.sampled(0)
+
 SEED, COUNT = 77, 150
 
 
@@ -41,6 +43,7 @@ def odd(rng: random.Random, one: AttentionProblem) -> AttentionProblem:
     return replace(one, **more)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("schedule", "first"),
     [

@@ -16,6 +16,8 @@ from tilewright.ops.attention import AttentionProblem
 from tilewright.runtime.bindings.attention import samples
 from tilewright.runtime.requests import Sample
 
+pytestmark = pytest.mark.sampled(0)
+
 CASES: dict[str, tuple[Fp8Schedule, AttentionProblem]] = {
     "plain": (Fp8Schedule(64, 2, 2), fp8(128)),
     "wide_tiles": (Fp8Schedule(128, 2, 3), fp8(64, window_right=0, q_scale="tensor", kv_scales="head")),
@@ -30,6 +32,7 @@ CASES: dict[str, tuple[Fp8Schedule, AttentionProblem]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", CASES)
 def test_problems_drawn_by_seed(emulator: Emulator, name: str) -> None:
     schedule, first = CASES[name]

@@ -16,6 +16,8 @@ from tilewright.ops import KernelSpec
 from tilewright.ops.attention import AttentionProblem
 from tilewright.runtime.requests import Sample
 
+pytestmark = pytest.mark.sampled(0)
+
 CASES: dict[str, tuple[LatentSchedule, AttentionProblem]] = {
     "plain": (LatentSchedule(64, 2), like(576, 512)),
     "causal": (LatentSchedule(32, 4), like(576, 512, window_right=0, dtype_q="fp16", dtype_out="fp32")),
@@ -28,6 +30,7 @@ CASES: dict[str, tuple[LatentSchedule, AttentionProblem]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", CASES)
 def test_problems_drawn_by_seed(emulator: Emulator, name: str) -> None:
     """Values in memory of their own: a tile of keys, then one of values."""

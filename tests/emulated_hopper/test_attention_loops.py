@@ -15,7 +15,10 @@ from tilewright.ops.attention import AttentionProblem
 from tilewright.runtime.bindings.attention import samples
 from tilewright.runtime.loader import Kernel
 
+pytestmark = pytest.mark.sampled(0)
 
+
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("seed", "family"), [(0, "forward"), (1, "forward"), (5, "split"), (2, "combine"), (3, "append")]
 )

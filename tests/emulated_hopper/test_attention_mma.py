@@ -20,6 +20,8 @@ from tilewright.ops.attention.problem_rules import problem_violations
 from tilewright.runtime.bindings.attention import samples
 from tilewright.runtime.requests import Sample
 
+pytestmark = pytest.mark.sampled(0)
+
 SEED, COUNT = 1312, 5
 FP8 = {"dtype_q": "fp8_e4m3", "dtype_kv": "fp8_e4m3"}
 
@@ -90,6 +92,7 @@ def problems(
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_problems_drawn_by_seed(emulator: Emulator, name: str) -> None:
     schedule, first, arch = CASES[name]

@@ -23,6 +23,8 @@ from tilewright.ops import KernelSpec
 from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.options import channels_first
 
+pytestmark = pytest.mark.sampled(0)
+
 VARIANTS = ("forward", "backward_data", "backward_weight")
 
 
@@ -57,6 +59,7 @@ def proven(emulator: Emulator, schedule: Any, problems: tuple[ConvProblem, ...])
     return wrong(emulator, spec, *serving)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("variant", "schedule"),
     [
@@ -82,6 +85,7 @@ def test_three_dimensions(emulator: Emulator, variant: str) -> None:
     assert proven(emulator, tma_ws(variant, 128, 64, dealing=dealing), problems) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("variant", VARIANTS[:2])
 @pytest.mark.parametrize(
     ("spatial", "schedule"),
@@ -171,6 +175,7 @@ def test_bands_of_strides(emulator: Emulator, spatial: int, schedule: BandSchedu
     assert proven(emulator, schedule, problems) == []
 
 
+@pytest.mark.sampled(1)
 def test_slices_take_one_band_a_tile() -> None:
     """Warpgroups take no turns there: one would wait for a phase that an earlier band of the other's ends."""
     schedule = BandSchedule((64, 64, 64), 2, 128, 9, True, 32, 2)
@@ -181,6 +186,7 @@ def test_slices_take_one_band_a_tile() -> None:
     assert not CONV.supports(spec_of(strided, schedule), replace(strided, stride=(1, 1), y_strides=()))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("spatial", "schedule"), [(2, BandWeightSchedule(64, 2, 128)), (3, BandWeightSchedule(128, 3, 192))]
 )
@@ -242,6 +248,7 @@ def test_groups_of_few_channels_are_merged(emulator: Emulator, variant: str) -> 
     assert proven(emulator, tma_ws(variant, 128, 64, dealing=dealing, merged=True), problems) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("variant", "n"), [("forward", 64), ("backward_data", 64), ("backward_data", 16), ("backward_weight", 64)]
 )
@@ -262,6 +269,7 @@ def test_few_channels_are_folded(emulator: Emulator, variant: str, n: int) -> No
     assert proven(emulator, schedule, problems) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "schedule",
     [
@@ -314,6 +322,7 @@ def uneven(one: ConvProblem) -> ConvProblem:
     return one.laid(**strides)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_odd_channels_are_padded_and_channels_that_lie_apart_turned(emulator: Emulator, variant: str) -> None:
     problems = (
@@ -332,6 +341,7 @@ def test_odd_channels_are_padded_and_channels_that_lie_apart_turned(emulator: Em
     assert proven(emulator, schedule, problems) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("variant", "schedule"),
     [
@@ -357,6 +367,7 @@ def test_depthwise(emulator: Emulator, variant: str, schedule: DepthwiseSchedule
     assert proven(emulator, schedule, problems) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("variant", "schedule"),
     [
@@ -382,6 +393,7 @@ def test_depthwise_over_tiles(emulator: Emulator, variant: str, schedule: Depthw
     assert proven(emulator, schedule, problems) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("window", "stages"), [(4, 2), (5, 3), (7, 2)])
 def test_depthwise_gradients_by_matrix_instructions(emulator: Emulator, window: int, stages: int) -> None:
     """Rows of one and of several 16s, odd numbers of them, channels that end inside a tile, windows over edges."""
@@ -436,6 +448,7 @@ def test_depthwise_in_three_dimensions(emulator: Emulator, variant: str, rows: i
     assert proven(emulator, DepthwiseSchedule(3, 1, 4, rows), (one,)) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "schedule",
     [

@@ -24,6 +24,8 @@ from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem_rules import problem_violations
 
+pytestmark = pytest.mark.sampled(0)
+
 SEED, COUNT = 20261115, 400
 
 
@@ -84,6 +86,7 @@ def schedules(variant: str) -> list[Any]:
     return made
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("rank", [2, 3])
 @pytest.mark.parametrize("variant", ["forward", "backward_data", "backward_weight"])
 def test_both_checks_agree(emulator: Emulator, variant: str, rank: int) -> None:

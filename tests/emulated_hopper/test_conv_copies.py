@@ -25,6 +25,8 @@ from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem_rules import problem_violations
 
+pytestmark = pytest.mark.sampled(0)
+
 SEED, COUNT = 20261117, 7
 TMA = ConvTmaWsSchedule("padded", (128, 64, 64), 3)
 FOLDED = replace(TMA, pipeline="padded_folded")
@@ -87,6 +89,7 @@ def drawn(rng: random.Random, kind: str, variant: str, rank: int, more: Any) -> 
     return replace(one.laid(**strides), aligned=rng.random() < 0.8)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("kind", "variant", "rank", "schedule", "more"),
     CASES,
@@ -130,6 +133,7 @@ def test_residuals_lie_like_the_result(emulator: Emulator, schedule: Any, dtype_
             assert apart(kernel, partial(prove, kernel, one, d_first=True), mode, 0, 4) == ""
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("before", "after", "header"),
     [

@@ -19,6 +19,8 @@ from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem import dense_strides
 from tilewright.ops.conv.problem_rules import problem_violations
 
+pytestmark = pytest.mark.sampled(0)
+
 SEED, COUNT = 20261116, 5
 VARIANTS = ("forward", "backward_data", "backward_weight")
 KINDS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -84,6 +86,7 @@ def problems(rng: random.Random, rank: int, schedule: GatherSchedule, **more: An
     raise AssertionError(f"{schedule.label()} serves none of what is drawn")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize(("variant", "more"), KINDS)
 def test_gathered_operands(emulator: Emulator, variant: str, more: dict[str, Any], rank: int) -> None:

@@ -18,6 +18,8 @@ from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem_rules import problem_violations
 
+pytestmark = pytest.mark.sampled(0)
+
 SEED, COUNT, FEW = 20261116, 9, (1, 2, 4, 8, 12)
 PINGPONG = ConvTmaWsSchedule("padded", (128, 64, 64), 3, grouping="pingpong", merged=True)
 FUSED: Any = {"dtype": "fp16", "epilogue": "Relu", "num_d": 1}
@@ -58,6 +60,7 @@ def drawn(rng: random.Random, variant: str, rank: int, more: Any) -> ConvProblem
     return replace(one.laid(**strides), aligned=rng.random() < 0.8)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("variant", "rank", "schedule", "more"), CASES, ids=[f"{one[0]}-{one[1]}d" for one in CASES])
 def test_merged_groups_in_copies(
     emulator: Emulator, variant: str, rank: int, schedule: ConvTmaWsSchedule, more: Any

@@ -12,6 +12,8 @@ from tests.emulated_hopper.emulator import Emulator
 from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem import ConvProblem
 
+pytestmark = pytest.mark.sampled(0)
+
 PROBLEMS = (
     ConvProblem(2, 6, 9, (5, 4), (3, 2), 3, (2, 1), before=(1, 0), after=(0, 2)),
     ConvProblem(1, 3, 5, (7,), (3,), dilation=(2,), before=(4,)),
@@ -25,6 +27,7 @@ def first(problem: ConvProblem) -> ConvProblem:
     return problem.laid(**{f"{one}_strides": channels_first(getattr(problem, f"{one}_shape")) for one in "xwy"})
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("variant", "more"),
     [

@@ -20,6 +20,8 @@ from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem_rules import problem_violations
 
+pytestmark = pytest.mark.sampled(0)
+
 VARIANTS = ("forward", "backward_data", "backward_weight")
 TMA = PointwiseTmaWsSchedule("pointwise_tma_ws", (128, 64, 64), 3)
 TURNED = PointwiseTmaWsSchedule("pointwise_turned", (32, 64, 64), 4, grouping="pingpong", dealing="split_k")
@@ -63,6 +65,7 @@ def proven(emulator: Emulator, schedule: Any, problems: tuple[ConvProblem, ...],
     return wrong(emulator, spec, *serving)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(
     ("schedule", "least"),
@@ -106,6 +109,7 @@ PLANES = (
 )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(
     ("schedule", "least"),
@@ -224,6 +228,7 @@ def drawn(rng: random.Random, rank: int, variant: str) -> ConvProblem:
     return one
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("rank", [2, 3])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_both_checks_agree(emulator: Emulator, variant: str, rank: int) -> None:

@@ -10,6 +10,8 @@ from tests.emulated_hopper.emulator import CHANCE, EAGER, LATE, Emulator, judge
 from tests.emulated_hopper.test_tma_ws import problem, signature, tma_ws, wrong
 from tests.kernels.harness import Call
 
+pytestmark = pytest.mark.sampled(0)
+
 # Tile, cluster and scheduler; 64, 32 and 16 columns leave at a time, all buffers together or one after the other.
 KERNELS = {
     "all buffers at once": (128, 64, 3, (1, 1), "cooperative"),
@@ -29,6 +31,7 @@ def fused(one: object, m: int, n: int, k: int, kinds: tuple[str, ...], **more: o
     return Call(problem(one, m, n, k, **asked), d_kinds=kinds, **more)  # type: ignore[arg-type]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("epilogue", ["Gelu", "MultiDMultiply"])
 def test_every_kind_of_tensor(emulator: Emulator, name: str, epilogue: str) -> None:

@@ -16,6 +16,8 @@ from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm.pools import signatures
 from tilewright.ops.gemm.spec import LAYOUTS, GemmSignature
 
+pytestmark = pytest.mark.sampled(0)
+
 INPUTS = (
     ("bf16", "bf16"), ("fp16", "fp32"), ("int8", "int32"), ("fp8_e4m3", "bf16"), ("fp8_e4m3:fp8_e5m2", "fp32"),
     ("fp32", "fp32"), ("tf32", "fp32"),
@@ -73,6 +75,7 @@ def wrong(emulator: Emulator, spec: KernelSpec, *calls: Call, allocate: Allocate
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("datatype", "output"), INPUTS)
 def test_every_input_and_layout_aligned(emulator: Emulator, datatype: str, output: str, layout: str) -> None:
@@ -81,6 +84,7 @@ def test_every_input_and_layout_aligned(emulator: Emulator, datatype: str, outpu
     assert wrong(emulator, kernel(one, 64, 64), *calls) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("datatype", "output"), INPUTS)
 def test_every_input_and_layout_at_any_alignment(emulator: Emulator, datatype: str, output: str, layout: str) -> None:
@@ -212,6 +216,7 @@ def test_epilogues(emulator: Emulator, datatype: str, epilogue: str, count: int,
     assert wrong(emulator, kernel(one, 64, 64, vector=0), *calls, allocate=at(step)) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("datatype", "vector"), [("bf16", 16), ("bf16", 0), ("fp32", 16), ("fp8_e5m2", 0)])
 @pytest.mark.parametrize("multiprocessors", [4, 7])
 def test_split_k(emulator: Emulator, datatype: str, vector: int, multiprocessors: int) -> None:
@@ -223,6 +228,7 @@ def test_split_k(emulator: Emulator, datatype: str, vector: int, multiprocessors
         assert text == "", (m, n, k)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("number", "tile"), list(enumerate(WIDE)))
 def test_tf32_that_does_not_lie_along_k(
     emulator: Emulator, number: int, tile: tuple[int, int, int, tuple[int, int]]
@@ -269,6 +275,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("mistake", "vector"), [(one, vector) for one in MISTAKES for vector in (16, 0) if vector or "sums" not in one]
 )

@@ -17,6 +17,8 @@ from tilewright.ops.gemm.legality import pack_format
 from tilewright.ops.gemm.pools import signatures
 from tilewright.ops.gemm.spec import GemmSignature
 
+pytestmark = pytest.mark.sampled(0)
+
 
 def packed(
     datatype: str = "bf16", layout: str = "rcr", output: str = "bf16", epilogue: str = "PassThrough", count: int = 0
@@ -35,6 +37,7 @@ def edges(one: GemmSignature) -> tuple[Call, ...]:
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", ["rcr", "rrr", "crr", "ccr"])
 @pytest.mark.parametrize(
     ("m", "n", "cluster", "scheduler"),
@@ -108,6 +111,7 @@ def test_nothing_is_read_outside(emulator: Emulator, at_end: bool) -> None:
         assert judge(kernel, Call(asked, beta=1.0, d_kinds=("full",)), allocate=Pages(at_end)) == ""
 
 
+@pytest.mark.sampled(1)
 def test_every_kernel_reads_the_same_bytes() -> None:
     one = packed()
     small, large = tma_ws(one, 128, 64, 3, (1, 1)), tma_ws(one, 128, 256, 4, (2, 1))

@@ -13,6 +13,8 @@ from tilewright.backends.cuda.gemm import proposals as make
 from tilewright.ops import KernelSpec
 from tilewright.ops.gemm.spec import GemmSignature
 
+pytestmark = pytest.mark.sampled(0)
+
 
 def wrong(emulator: Emulator, spec: KernelSpec, *calls: Call) -> list[str]:
     kernel = emulator.kernel(spec)
@@ -31,6 +33,7 @@ def edges(one: GemmSignature, few: str, most: int) -> list[Call]:
     return [Call(problem(one, *(size if few == "rows" else (size[1], size[0], size[2])))) for size in sizes]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", ["rcr", "rrr", "crr", "ccr"])
 @pytest.mark.parametrize("few", ["rows", "columns"])
 @pytest.mark.parametrize(("tiles", "datatype"), [((2, 2, 4), "bf16"), ((4, 1, 2), "fp16")])

@@ -11,7 +11,10 @@ from tests.emulated_hopper.test_tma_ws import edges, problem, signature, tma_ws,
 from tests.kernels.harness import Call
 from tilewright.ops.gemm import GemmProblem
 
+pytestmark = pytest.mark.sampled(0)
 
+
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("multiprocessors", [4, 7, 16])
 @pytest.mark.parametrize(
     ("m", "n", "cluster", "scheduler", "store"),
@@ -31,6 +34,7 @@ def test_parts_of_a_tile_meet_and_add_up(
     assert wrong(emulator, spec, *edges(one), *long, multiprocessors=multiprocessors) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", ["rcr", "rrr", "crr", "ccr"])
 @pytest.mark.parametrize(
     ("few", "many", "cluster", "scheduler"),
@@ -70,6 +74,7 @@ def odd(layout: str, m: int, n: int, k: int, dtype: str = "bf16", **more: object
     return GemmProblem(m, n, k, dtype, dtype, "bf16", layout=layout, **more)  # type: ignore[arg-type]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", ["rcr", "rrr", "crr", "ccr"])
 def test_operands_with_odd_rows_are_copied_first(emulator: Emulator, layout: str) -> None:
     one = signature(layout=layout)

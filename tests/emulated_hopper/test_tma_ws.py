@@ -15,6 +15,8 @@ from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm.pools import signatures
 from tilewright.ops.gemm.spec import GemmSignature
 
+pytestmark = pytest.mark.sampled(0)
+
 SCHEDULERS = ("cooperative", "pingpong", "cooperative_stream_k", "pingpong_stream_k")
 
 
@@ -73,6 +75,7 @@ def edges(one: GemmSignature) -> tuple[Call, ...]:
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("cluster", [(1, 1), (2, 1), (1, 2), (2, 2)])
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_every_scheduler_and_cluster(emulator: Emulator, scheduler: str, cluster: tuple[int, int]) -> None:
@@ -82,6 +85,7 @@ def test_every_scheduler_and_cluster(emulator: Emulator, scheduler: str, cluster
     assert wrong(emulator, tma_ws(one, m, 64, 3, cluster, scheduler, store), *edges(one)) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", ["rrr", "crr", "ccr"])
 @pytest.mark.parametrize("scheduler", ["cooperative", "pingpong_stream_k"])
 def test_every_layout(emulator: Emulator, layout: str, scheduler: str) -> None:
@@ -153,6 +157,7 @@ def test_narrow_tiles_of_two_rows_of_wgmma(emulator: Emulator) -> None:
     assert wrong(emulator, tma_ws(one, 128, 32, 8, (1, 1), "pingpong", "direct"), *edges(one)) == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("datatype", "output"), [("fp8_e4m3", "bf16"), ("fp8_e5m2", "fp32"), ("fp16", "fp32")])
 def test_other_inputs_and_outputs(emulator: Emulator, datatype: str, output: str) -> None:
     one = signature(datatype, output=output)
@@ -192,6 +197,7 @@ def test_operands_that_are_turned_first(
         assert judge(emulator.kernel(spec), Call(asked), allocate=Pages(at_end)) == ""
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("output", "epilogue", "count", "scheduler"),
     [
@@ -226,6 +232,7 @@ def test_batches(emulator: Emulator, scheduler: str) -> None:
     assert wrong(emulator, tma_ws(one, 128, 64, 3, (1, 1), scheduler), *calls) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("epilogue", "count", "output"), [("Gelu", 2, "bf16"), ("MultiDMultiply", 1, "fp32"), ("Relu", 0, "fp16")]
 )
@@ -260,6 +267,7 @@ def test_nothing_is_touched_outside(emulator: Emulator, at_end: bool) -> None:
         assert judge(emulator.kernel(spec), call, allocate=Pages(at_end)) == ""
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("m", "n", "stages", "cluster", "scheduler", "output"),
     [
@@ -344,6 +352,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_the_emulator_sees_mistakes(emulator: Emulator, mistake: str) -> None:
     """Without these the other tests could not fail: each mistake must show in a wrong result or a report."""
@@ -376,6 +385,7 @@ def test_rows_of_e_that_end_inside_a_piece(emulator: Emulator) -> None:
     assert judge(without, Call(problem(one, 129, 264, 72))) == ""
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("m", "n", "cluster", "way"),
     [

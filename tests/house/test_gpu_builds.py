@@ -21,6 +21,8 @@ from tilewright.inspect import demand_promises
 from tilewright.ops.base import KernelSpec
 from tilewright.runtime.loader import load_library
 
+pytestmark = pytest.mark.tools  # a CUDA compiler
+
 
 def specs(arch: str) -> Iterator[KernelSpec]:
     """Two that differ in every field a kernel may have."""

@@ -30,6 +30,8 @@ from tilewright.ops.gemm.pools import signatures
 from tilewright.ops.gemm.schedule import GemmSchedule
 from tilewright.ops.gemm.spec import GemmSignature
 
+pytestmark = pytest.mark.tools  # a CUDA compiler
+
 SAMPLE = Path(__file__).with_name("sample.cu")
 
 

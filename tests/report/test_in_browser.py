@@ -23,7 +23,10 @@ from tilewright.report.sources import Source, read
 
 VIEWS = ("leaderboard", "problems", "heat", "roofline", "duel", "predicted", "regret", "failures", "about")
 
-pytestmark = pytest.mark.skipif(not find(), reason=f"{NO_BROWSER}: there is none on the path")
+pytestmark = [
+    pytest.mark.tools,
+    pytest.mark.skipif(not find(), reason=f"{NO_BROWSER}: there is none on the path"),
+]
 
 
 @pytest.fixture(scope="module")

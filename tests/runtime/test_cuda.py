@@ -31,6 +31,8 @@ from tilewright.runtime import cuda
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.loader import Kernel
 
+pytestmark = pytest.mark.tools  # a CUDA compiler
+
 
 class Launch(ctypes.Structure):
     _fields_ = (

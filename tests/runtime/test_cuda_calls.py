@@ -20,6 +20,8 @@ from tilewright.errors import DeviceError, ProblemError, ToolchainError
 from tilewright.runtime import cuda
 from tilewright.runtime.device_arrays import DeviceArray
 
+pytestmark = pytest.mark.tools  # a CUDA compiler
+
 
 def needs_compiler() -> None:
     try:

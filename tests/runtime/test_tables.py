@@ -15,6 +15,8 @@ from tilewright.errors import DeviceError, ProblemError, ToolchainError
 from tilewright.runtime import cuda
 from tilewright.runtime.device_arrays import DeviceArray
 
+pytestmark = pytest.mark.tools  # a CUDA compiler
+
 
 @pytest.fixture
 def on_device(fake_cuda: ctypes.CDLL) -> Callable[[Any], DeviceArray]:

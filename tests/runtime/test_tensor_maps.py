@@ -21,6 +21,8 @@ from tilewright.ops.gemm import GemmProblem
 from tilewright.runtime import cuda
 from tilewright.runtime.device_arrays import DeviceArray
 
+pytestmark = pytest.mark.tools  # a CUDA compiler
+
 ROWS, COLUMNS = 64, 64
 ADDRESS = 0x5000_0000_0000
 

@@ -1,0 +1,35 @@
+"""Which tests are long proofs: those marked `proof`, and most cases of those marked `sampled(quick)`.
+
+`make test` leaves proofs out, `make test-all` runs them.  The mark nearest to a test counts: a module may be
+`sampled(0)` and some of its tests `sampled(1)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import pytest
+
+T = TypeVar("T")
+
+
+def mark_proofs(items: Iterable[pytest.Item]) -> None:
+    """All cases but `quick` of each sampled test become proofs; those that stay are spread over all."""
+    tests: dict[tuple[str, str], list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            name = getattr(item, "originalname", None) or item.name
+            tests.setdefault((item.nodeid.partition("[")[0], name), []).append(item)
+    for cases in tests.values():
+        mark = cases[0].get_closest_marker("sampled")
+        assert mark is not None
+        (quick,) = mark.args
+        for item in set(cases) - set(spread(cases, quick)):
+            item.add_marker("proof")
+
+
+def spread(cases: Sequence[T], count: int) -> list[T]:
+    """So many of the cases, evenly spread, the first among them."""
+    count = min(count, len(cases))
+    return [cases[number * len(cases) // count] for number in range(count)]

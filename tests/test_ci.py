@@ -1,0 +1,50 @@
+"""Continuous integration runs what README tells people to type, in that order and before anything else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SETUP = ("set ", "cd ")
+
+
+def commands() -> list[str]:
+    lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith(("#", *SETUP))]
+
+
+def of_readme() -> list[str]:
+    """The first block of commands that call make."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```(?:console|sh|bash)\n(.*?)```", text, re.DOTALL)
+    lines = [[line.removeprefix("$ ").partition("#")[0].strip() for line in one.splitlines()] for one in blocks]
+    return next([line for line in some if line.startswith("make ")] for some in lines if "make test" in some)
+
+
+def recipe(target: str) -> str:
+    make = (ROOT / "Makefile").read_text(encoding="utf-8")
+    found = re.search(rf"^{target}:.*\n(?:\t.*\n|\n(?=\t))*", make, re.MULTILINE)
+    assert found is not None, f"the Makefile has no {target}"
+    return found[0]
+
+
+def test_it_begins_with_the_commands_of_readme() -> None:
+    assert of_readme()[:2] == ["make demo", "make test"]
+    assert commands()[:2] == ["make demo", "make test"]
+
+
+def test_what_it_calls_is_there_and_proofs_are_run() -> None:
+    called = [line.removeprefix("make ") for line in commands() if line.startswith("make ")]
+    for target in called:
+        recipe(target)
+    assert {"test-proofs", "test-machines", "test-older-cpu", "test-amd", "cuda-compilers"} <= set(called)
+    assert called.index("test-machines") < called.index("cuda-compilers") < called.index("test-proofs")
+
+
+def test_all_is_what_make_test_leaves_out_and_the_rest() -> None:
+    assert recipe("test-all").splitlines()[0] == "test-all: test test-proofs"
+    make = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert '\nQUICK := -m "not proof"\n' in make
+    assert "$(QUICK)" in recipe("test")
+    assert '-m "(proof or tools) and not amd"' in recipe("test-proofs")
