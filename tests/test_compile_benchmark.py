@@ -19,6 +19,7 @@ STORED = SCRIPT.parent / "results" / "compile_cuda.json"
 PIPELINES = {"tma_ws", "multistage", "skinny", "loops"}
 
 
+@pytest.mark.proof
 def test_a_short_run_writes_a_row_of_each_pipeline(tmp_path: Path) -> None:
     try:
         backend("cuda").toolchain()

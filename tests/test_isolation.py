@@ -54,6 +54,7 @@ def test_a_toolchain_in_the_cache_changes_nothing(tmp_path: Path) -> None:
     assert "is no usable HIP compiler" in told.stdout  # why the other was skipped is said without being asked
 
 
+@pytest.mark.proof
 def test_without_a_compiler_tests_are_skipped_and_say_so(tmp_path: Path) -> None:
     """Those that ask for kernels, those that come to one by a call, and those that start a process which does."""
     told = pytest_in(

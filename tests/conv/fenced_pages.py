@@ -12,6 +12,7 @@ from tests.conv.harness import prove
 from tests.conv.test_cpu_kernels import SPECS, drawings
 from tests.kernels import catalog
 from tests.kernels.fenced_pages import Pages
+from tests.proofs import spread
 from tilewright.dispatch.kernels import kernels as loaded
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.problem import ConvProblem
@@ -25,9 +26,9 @@ def problems(spec: KernelSpec) -> Iterator[ConvProblem]:
         yield ConvProblem(1, 6, spec.schedule.warp_tile[0], (1, 3, 5), (1, 1, 1), 2, variant="backward_weight")
 
 
-def main() -> None:
+def main(kernels: int) -> None:
     count = 0
-    here = [spec for spec in SPECS if spec.arch in catalog.runnable()]
+    here = [spec for spec in spread(SPECS, kernels) if spec.arch in catalog.runnable()]
     for spec, kernel in zip(here, loaded(here), strict=True):
         for at_end in (True, False):
             for seed, problem in enumerate(problems(spec)):
@@ -38,4 +39,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

@@ -18,6 +18,7 @@ import pytest
 from tests.built import Built
 from tests.conv.harness import prove
 from tests.kernels.harness import FENCE, Allocate, heap
+from tests.proofs import spread
 from tilewright import settings
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.cpu.conv.schedules import (
@@ -39,6 +40,7 @@ from tilewright.runtime.bindings import binding as binding_of
 from tilewright.runtime.devices import device_of
 
 PROBLEMS = 16
+QUICK = 12  # kernels of `make test`
 FORWARD, DATA, WEIGHT = "forward", "backward_data", "backward_weight"
 
 
@@ -106,11 +108,7 @@ CASES = (
     ("lanes_weight", "generic", signature(WEIGHT)),
 )
 SPECS = [KernelSpec("conv", made, schedule(pipeline, made, arch), arch) for pipeline, arch, made in CASES]
-
-
-@pytest.fixture(scope="module")
-def built() -> Built:
-    return Built(SPECS)
+KERNELS = tuple(SPECS)  # built together
 
 
 def drawn(seed: int, made: ConvSignature, square: bool, small: bool) -> ConvProblem:
@@ -193,6 +191,7 @@ def drawings(spec: KernelSpec, count: int = PROBLEMS, seed: int = 0) -> Iterator
             yield problem
 
 
+@pytest.mark.sampled(QUICK)
 @pytest.mark.parametrize(
     "spec", SPECS, ids=lambda spec: f"{spec.schedule.pipeline}-{spec.arch}-{spec.signature.label()}"
 )
@@ -212,11 +211,13 @@ def test_it_computes_what_float64_computes(spec: KernelSpec, built: Built) -> No
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forbids pages with mprotect")
-def test_operands_against_forbidden_pages(built: Built, pytestconfig: pytest.Config) -> None:
-    assert built[SPECS[-1]]  # and with it the others
+@pytest.mark.parametrize("count", [QUICK, pytest.param(len(SPECS), marks=pytest.mark.proof)])
+def test_operands_against_forbidden_pages(built: Built, pytestconfig: pytest.Config, count: int) -> None:
+    assert built[SPECS[-1]]
+    built.together(spread(SPECS, count))
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.conv.fenced_pages"], cwd=pytestconfig.rootpath, env=settings.child_environment(),
-        capture_output=True, text=True, timeout=600, check=False,
+        [sys.executable, "-m", "tests.conv.fenced_pages", str(count)], cwd=pytestconfig.rootpath,
+        env=settings.child_environment(), capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr[-2000:]
     assert "stayed inside" in ended.stdout

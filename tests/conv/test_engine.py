@@ -58,6 +58,7 @@ def test_a_set_holds_legal_problems_each_once(key: str) -> None:
     assert all(not CONV.problem_violations(one, "x86_64_v3") for one in found)
 
 
+@pytest.mark.proof
 def test_no_training_set_holds_a_held_out_problem_or_its_neighbour() -> None:
     """Written out: the rule must not be judged by itself."""
     held: dict[Any, list[Any]] = {}

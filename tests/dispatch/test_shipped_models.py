@@ -53,6 +53,7 @@ def test_each_is_small_and_its_card_lies_beside_it(name: str) -> None:
     assert {"mean", "p10", "worst"} <= set(card["metrics"]["unseen"]["model"]["all"])
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("name", NAMES)
 def test_each_was_made_from_the_sweeps_here_and_from_nothing_that_is_held_out(name: str) -> None:
     """The digest is of the rows training took; what is left of the sweeps without the held out has the same."""

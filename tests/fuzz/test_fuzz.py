@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = 1600  # about a minute
+EXAMPLES = 1600  # of the proof: about a minute
 FEW = 200
 
 
@@ -40,13 +40,14 @@ def statistics(counts: Counter[str]) -> str:
     return f"{counts['calls']} calls: {', '.join(parts)}; {short:.0%} the short way; {counts['questions']} questions"
 
 
-def test_calls_are_right_or_refused(pytestconfig: pytest.Config, tmp_path: Path) -> None:
+@pytest.mark.parametrize("examples", [2 * FEW, pytest.param(EXAMPLES, marks=pytest.mark.proof)])
+def test_calls_are_right_or_refused(pytestconfig: pytest.Config, tmp_path: Path, examples: int) -> None:
     seconds, seed = pytestconfig.getoption("--fuzz-seconds"), pytestconfig.getoption("--fuzz-seed")
     if seconds:
         seed = random.SystemRandom().randrange(10**6) if seed is None else seed
         words = ["--seed", str(seed), "--seconds", str(seconds)]
     else:
-        words = ["--seed", str(seed or 0), "--examples", str(EXAMPLES), "--frozen"]
+        words = ["--seed", str(seed or 0), "--examples", str(examples), "--frozen"]
     code, told, counts = session(tmp_path, *words)
     assert code == 0, told
     print(" ".join(words), statistics(counts), sep="\n")

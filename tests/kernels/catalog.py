@@ -1,6 +1,6 @@
 """The kernels these tests build: few to compile, chosen to cover every pair of what a kernel is made of.
 
-They are the same on every machine: all CPU levels of the arch table are compiled, those this CPU has are run.
+`make test-all` compiles the same on every machine, of all CPU levels of the arch table; those this CPU has are run.
 """
 
 from __future__ import annotations
@@ -193,7 +193,8 @@ def every_core() -> tuple[KernelSpec, ...]:
 
 
 def of_all_tests() -> tuple[KernelSpec, ...]:
-    """What the tests of this folder name in KERNELS."""
+    """What the tests of this folder name in KERNELS, and what older CPUs would run instead."""
     files = sorted(Path(__file__).parent.glob("test_*.py"))
     modules = [import_module(f"tests.kernels.{file.stem}") for file in files]
-    return tuple(dict.fromkeys(spec for module in modules for spec in getattr(module, "KERNELS", ())))
+    named = [spec for module in modules for spec in getattr(module, "KERNELS", ())]
+    return tuple(dict.fromkeys([*every_core(), *covering(), *named]))

@@ -16,6 +16,7 @@ from tests.kernels import catalog
 from tests.kernels.harness import Array, prove
 from tests.kernels.shapes import calls
 from tilewright.dispatch.kernels import kernels as loaded
+from tilewright.ops.base import KernelSpec
 
 PAGE = mmap.PAGESIZE
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -44,10 +45,14 @@ def overrun() -> None:
     print(ctypes.string_at(int(memory.ctypes.data) + offset, 6))
 
 
+def every() -> list[KernelSpec]:
+    return [*catalog.core().values(), *catalog.covering()[::2]]
+
+
 def main(names: list[str]) -> None:
     if names == ["overrun"]:
         overrun()
-    specs = [catalog.core()[name] for name in names] or [*catalog.core().values(), *catalog.covering()[::2]]
+    specs = [catalog.core()[name] for name in names] or every()
     count = 0
     here = [spec for spec in dict.fromkeys(specs) if spec.arch in catalog.runnable()]
     for spec, kernel in zip(here, loaded(here), strict=True):

@@ -96,6 +96,7 @@ def test_every_combination_is_there() -> None:
     assert {one.schedule.pipeline for one in SPECS} == set(PIPELINES)
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("index", range(len(SPECS)), ids=[one.name for one in SPECS])
 def test_epilogue(built: Built, index: int) -> None:
     spec = SPECS[index]

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux" or sys.maxsize < 2**40, 
 MAP_NORESERVE = 0x4000
 REGION = 1 << 42  # bytes of address space
 FUSED = {one: catalog.spec("packed", one, epilogue="MultiDAdd", num_d=1) for one in catalog.PLAIN_LEVELS}
-KERNELS = (*catalog.every_core(), *FUSED.values())
+KERNELS = (*catalog.core().values(), *FUSED.values())
 
 
 @pytest.fixture

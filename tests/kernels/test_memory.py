@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.built import Built, why_no_compiler, why_not_compiled
-from tests.kernels import catalog
+from tests.kernels import catalog, fenced_pages
 from tests.kernels.shapes import calls
 from tilewright import settings
 from tilewright.arch import arch as facts_of
@@ -20,7 +20,7 @@ from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.problem import GemmProblem
 
 HERE = Path(__file__).parent
-KERNELS = (*catalog.every_core(), *catalog.covering())  # of fenced_pages
+KERNELS = tuple(catalog.core().values())
 
 
 def _alone(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -36,10 +36,14 @@ def _alone(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forbids pages with mprotect")
-def test_operands_against_forbidden_pages(built: Built, pytestconfig: pytest.Config) -> None:
-    assert built[catalog.core()["packed"]]  # and with it the others
+@pytest.mark.parametrize(
+    "names", [list(catalog.core()), pytest.param([], marks=pytest.mark.proof)], ids=["core", "all"]
+)
+def test_operands_against_forbidden_pages(built: Built, pytestconfig: pytest.Config, names: list[str]) -> None:
+    assert built[catalog.core()["packed"]]
+    built.together(KERNELS if names else fenced_pages.every())
     assert _alone(pytestconfig.rootpath, "overrun").returncode < 0  # the fence works: killed by a signal
-    ended = _alone(pytestconfig.rootpath)
+    ended = _alone(pytestconfig.rootpath, *names)
     assert ended.returncode == 0, ended.stderr[-2000:]
     assert "stayed inside" in ended.stdout
 
@@ -89,6 +93,7 @@ def _compile(words: list[str]) -> None:
     assert ended.returncode == 0, ended.stderr[:3000]
 
 
+@pytest.mark.proof
 @pytest.mark.skipif(sys.platform != "linux", reason="sanitizers as GCC and Clang have them on Linux")
 def test_under_address_and_undefined_sanitizers(tmp_path: Path) -> None:
     why = why_no_compiler()

@@ -30,6 +30,7 @@ NO_EDGES = tuple(
 KERNELS = (*catalog.covering(), *catalog.every_core(), *NO_EDGES)
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("index", range(len(KERNELS)), ids=[one.name for one in KERNELS])
 def test_every_size_of_every_kernel(built: Built, index: int) -> None:
     kernel = built[KERNELS[index]]

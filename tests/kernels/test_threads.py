@@ -18,7 +18,7 @@ from tilewright.backends.cpu.gemm import space as cpu
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.problem import GemmProblem
 
-KERNELS = catalog.every_core()
+KERNELS = tuple(catalog.core().values())
 
 
 def _problems(spec: KernelSpec) -> list[GemmProblem]:

@@ -101,6 +101,7 @@ def test_no_request_gets_an_illegal_spec_out_of_a_pool(pool: str, arch: str, axe
     )
 
 
+@pytest.mark.proof
 def test_all_specs_of_all_small_pools_and_sets_have_distinct_names() -> None:
     everything = {
         spec

@@ -148,6 +148,7 @@ def test_a_name_says_scheduler_and_store() -> None:
     assert narrow.label() == "preshuffle_64x64x32_2x2x1_32x32x16_cshuffle2_split_k3_persistent_padmnk"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("arch", ["x86_64_v3", "gfx942", "sm_80", "sm_90a"])
 def test_no_two_kernels_of_a_pool_have_names_that_differ_by_digest_only(arch: str) -> None:
     asked = [(pool, "standard") for pool in GEMM.pool_names] + [("full", "preshuffle"), ("tests", "multi_d")]

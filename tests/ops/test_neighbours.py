@@ -83,6 +83,7 @@ def test_a_drawn_neighbourhood_is_legal_ordered_and_true() -> None:
             assert not set(found[0].changes) <= set(each.changes), "it changes more than it need"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx950"])
 def test_much_that_is_wrong_changes_nothing_that_was_right(arch: str) -> None:
     """Seed 991: where the walk finds none, a kernel of the pools is taken, and no more of it than need be."""

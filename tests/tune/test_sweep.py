@@ -485,6 +485,7 @@ def test_a_store_that_was_only_begun_is_an_empty_one(tmp_path: Path, three: list
     assert len(sweep(store, three[:1], [PROBLEM])) == 1
 
 
+@pytest.mark.proof
 def test_kills_at_random_moments_lose_no_finished_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few of those that benchmarks/kills.py makes two hundred of."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
