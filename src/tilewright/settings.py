@@ -63,6 +63,7 @@ class Settings:
     threads: int = 0  # threads a host kernel uses; 0 means OMP_NUM_THREADS, else every core this process may use
     jobs: int = 0  # compilers at once; 0 means by cores and free memory
     target: str = ""  # arch name; empty means the best this machine has
+    arch_files: str = ""  # paths of JSON files with archs beside the package's, separated as in PATH; empty means none
     host_level: str = ""  # CPU arch this machine is taken to have at best; empty means what its CPU says
     strict: bool = False  # refuse the tiers padded and fallback instead of running them
     frozen: bool = False  # never compile: a kernel that is not built is an error

@@ -24,10 +24,10 @@ extern "C" __global__ void __launch_bounds__(128) sample(float *o, int *p, doubl
   asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1},{%2},{%3},{%0,%1};"
                : "+d"(f[0]), "+d"(f[1])
                : "d"(q[3]), "d"(q[4]));
-#if __CUDA_ARCH__ == 890
+#if __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200
   MMA("m16n8k32", "f32.e4m3.e4m3.f32", d, "+f");
 #endif
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ == 900
   uint64_t left = a[9], right = a[10];
   asm volatile("wgmma.fence.sync.aligned;");
   WGMMA("m64n8k16.f32.bf16.bf16", d + 4, "+f", ",1,1,0,0");

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import struct
 import subprocess
 from collections import Counter
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -82,15 +84,15 @@ def test_without_nvdisasm_instructions_are_known_by_their_opcodes(written: Calla
 
 
 def test_nothing_is_counted_where_nobody_knows_the_code(written: Callable[[bytes], Path], tmp_path: Path) -> None:
-    path = written(cubin(120))
+    path = written(cubin(130))
     for tool in ("", str(fake_objdump(tmp_path, status=1)), str(tmp_path / "none")):
         found = nvidia.inspect(path, tool)
         assert found.functions[0].instructions is None
-        assert any("sm_120" in note and "not counted" in note for note in found.notes)
-    with pytest.raises(NoDisassembly, match="sm_120"):
+        assert any("sm_130" in note and "not counted" in note for note in found.notes)
+    with pytest.raises(NoDisassembly, match="sm_130"):
         nvidia.holds(path, ["HMMA"])
     assert found.functions[0].occupancy is None
-    assert any("no arch facts of sm_120" in note for note in found.notes)
+    assert any("no arch facts of sm_130" in note for note in found.notes)
 
 
 def test_the_page_for_people(
@@ -141,6 +143,17 @@ def test_one_arch_of_several(written: Callable[[bytes], Path]) -> None:
     for asked in ("", "sm_100a"):
         with pytest.raises(InspectionError, match="sm_80, sm_90a"):
             nvidia.inspect(path, arch=asked)
+
+
+def test_code_is_of_any_arch_of_its_capability(written: Callable[[bytes], Path], tmp_path: Path) -> None:
+    """A file of one's own may have another arch of the same instructions."""
+    table = tmp_path / "archs.json"
+    entry = json.loads(resources.files("tilewright.arch").joinpath("specs.json").read_text(encoding="utf-8"))
+    table.write_text(json.dumps({"schema": 1, "archs": {"my_hopper": entry["archs"]["sm_90a"]}}), encoding="utf-8")
+    path = written(cubin())
+    with settings.override(arch_files=str(table)):
+        assert nvidia.inspect(path, arch="my_hopper").arch == "my_hopper"
+        assert nvidia.inspect(path).arch == "sm_90a"
 
 
 def test_compressed_code_and_none_are_refused(written: Callable[[bytes], Path]) -> None:
@@ -259,20 +272,21 @@ def test_every_instruction_our_own_kernels_may_promise_is_decided_by_its_opcode(
 # -- the compiler's own ----------------------------------------------------------------------------------------------
 
 
+TARGETS = [name for name, entry in all_archs().items() if entry.family == "nvidia"]
+
+
 def made(target: str, folder: Path) -> Path:
     try:
         tools: Any = backend("cuda").toolchain()
     except ToolchainError as error:
         pytest.skip(f"no CUDA compiler: {error.message}")
     output = folder / "sample.cubin"
-    like = target if target in all_archs() else "sm_80"  # opcodes are read of GPUs, too, that are no target yet
-    command = tools.cubin_command(SAMPLE, output, like)
-    command = [word.replace(like.removeprefix("sm_"), target.removeprefix("sm_")) for word in command]
+    command = tools.cubin_command(SAMPLE, output, target)
     subprocess.run(command, check=True, env=settings.child_environment(), capture_output=True)
     return output
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_89", "sm_90a"])
+@pytest.mark.parametrize("target", TARGETS)
 def test_what_the_compiler_makes(target: str, tmp_path: Path) -> None:
     path = made(target, tmp_path)
     found = nvidia.inspect(path)
@@ -281,13 +295,12 @@ def test_what_the_compiler_makes(target: str, tmp_path: Path) -> None:
     assert one.resources is not None
     assert (one.resources.shared_bytes, one.resources.scratch_bytes) == (64, 256)
     assert one.resources.vgprs > 20
-    if target in all_archs():
-        assert one.occupancy is not None
-        assert one.occupancy.threads == 128
+    assert one.occupancy is not None
+    assert one.occupancy.threads == 128
     assert one.instructions is not None
-    more = {"sm_89": {"QMMA"}, "sm_90a": {"HGMMA", "QGMMA", "IGMMA"}}.get(target, set())
+    more = {"sm_89": {"QMMA"}, "sm_120": {"QMMA"}, "sm_90a": {"HGMMA", "QGMMA", "IGMMA"}}.get(target, set())
     assert set(one.instructions.matrix) == {"HMMA", "IMMA", "DMMA"} | more
-    tensors = {"UTMASTG": 1, "UTMAREDG": 1} if target == "sm_90a" else {}
+    tensors = {"UTMASTG": 1, "UTMAREDG": 1} if target in ("sm_90a", "sm_100", "sm_120") else {}
     assert one.instructions.copies == {"LDGSTS.128": 1, "LDGSTS": 1, "LDGSTS.64": 1} | tensors
     assert {1, 2, 4, 8, 16} == set(one.instructions.loads)
     assert one.instructions.stack_moves
@@ -295,12 +308,12 @@ def test_what_the_compiler_makes(target: str, tmp_path: Path) -> None:
     assert nvidia.holds(path, nvidia.WARPGROUP) == (target == "sm_90a")
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_89", "sm_90a"])
+@pytest.mark.parametrize("target", TARGETS)
 def test_our_reading_of_opcodes_is_that_of_nvdisasm(target: str, tmp_path: Path) -> None:
     tool = places.tool("nvdisasm")
     if tool is None:
         pytest.skip("nvdisasm is not at hand; `pip install tilewright[cuda]` brings it")
-    raw = made(target, tmp_path).read_bytes()
+    (raw,) = nvidia.cubins(made(target, tmp_path).read_bytes(), "sample")
     theirs = nvidia.disassemble(raw, str(tool))
     ours = nvidia.by_opcode(Elf(raw, "sample"))
     assert [one.address for one in theirs["sample"]] == [one.address for one in ours["sample"]]

@@ -82,12 +82,18 @@ def numbers(launch: Launch, count: int) -> list[int]:
 def test_a_device_says_what_it_is(fake: ctypes.CDLL) -> None:
     one = cuda.device()
     assert (one.name, one.arch, one.facts.compute_units, one.facts.warp_size) == ("Fake H200", "sm_90a", 132, 32)
-    assert cuda_driver.available_archs() == ["sm_90a"]
+    assert cuda_driver.available_archs() == ["sm_90a", "sm_89", "sm_86", "sm_80"]
     assert cuda_driver.why_unavailable() == ""
 
 
-@pytest.mark.parametrize(("capability", "arch"), [(80, "sm_80"), (86, "sm_80"), (89, "sm_80"), (90, "sm_90a")])
-def test_code_for_a_major_capability_runs_on_its_minor_ones(fake: ctypes.CDLL, capability: int, arch: str) -> None:
+@pytest.mark.parametrize(
+    ("capability", "arch"),
+    [(80, "sm_80"), (86, "sm_86"), (87, "sm_86"), (89, "sm_89"), (90, "sm_90a"), (100, "sm_100"), (103, "sm_100"),
+     (110, "sm_100"), (120, "sm_120"), (121, "sm_120")],
+)  # fmt: skip
+def test_a_gpu_is_of_its_arch_or_of_the_newest_before_it_with_ptx(
+    fake: ctypes.CDLL, capability: int, arch: str
+) -> None:
     fake.fake_cuda_devices(1, capability)
     assert cuda.device().arch == arch
 

@@ -1,4 +1,4 @@
-"""The arch table: `specs.json` read once, every field checked, every mistake named.
+"""The arch table: `specs.json` and files of one's own, read once, every field checked, every mistake named.
 
 Every program reads the table before its first call, so the way without a mistake is short and by hand: pydantic
 takes 40 ms to import, the table 1 ms to read.  A mistake asks pydantic to say in words what is wrong and where.
@@ -7,14 +7,18 @@ takes 40 ms to import, the table 1 ms to read.  A mistake asks pydantic to say i
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib import resources
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from tilewright import settings
 from tilewright.arch.rates import Constants, Rates, scaled
-from tilewright.errors import FileError, InternalError, UnknownNameError, nearest, shown
+from tilewright.errors import FileError, InternalError, TilewrightError, UnknownNameError, nearest, shown
+from tilewright.files import read_json
 
 Shape = tuple[int, int, int]
 
@@ -53,13 +57,26 @@ class Arch:
     data_sheets: Mapping[str, Mapping[str, float]] | None = None
     most_compute_units: int = 0  # of any device of this arch; 0 says that all have `compute_units`
     rates: Rates | None = None  # of the device that `compute_units` are of
+    capability: tuple[int, int] | None = None  # compute capability of the NVIDIA GPUs it is for
 
 
-_MEND = "mend arch/specs.json"
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a table stands: mistakes in the package's are ours, those in a file of one's own are its author's."""
+
+    name: str = "arch table"
+    path: Path | None = None
+
+    def bad(self, where: str, message: str, value: object = None) -> TilewrightError:
+        kind = InternalError if self.path is None else FileError
+        return kind(f"{self.name}, {where}: {message}", rule="arch-schema", value=value, remedy=self.mend)
+
+    @property
+    def mend(self) -> str:
+        return "mend arch/specs.json" if self.path is None else f"mend {self.path} (docs/adding-an-arch.md)"
 
 
-def _bad(where: str, message: str) -> InternalError:
-    return InternalError(f"arch table, {where}: {message}", rule="arch-schema", remedy=_MEND)
+_SHIPPED = _Source()
 
 
 def _one(kind: type, value: Any) -> Any:
@@ -94,6 +111,11 @@ def _rates(value: Any) -> Rates:
     return Rates(**read)
 
 
+def _pair(value: Any) -> tuple[int, int]:
+    first, second = _one(list, value)
+    return _one(int, first), _one(int, second)
+
+
 def _shapes(value: list[Any]) -> tuple[Shape, ...]:
     found = tuple((_one(int, m), _one(int, n), _one(int, k)) for m, n, k in _one(list, value))
     if any(min(shape) <= 0 for shape in found):
@@ -112,65 +134,119 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "tuple[Shape, ...]": _shapes,
     "Mapping[str, Mapping[str, float]] | None": _sheets,
     "Rates | None": _rates,
+    "tuple[int, int] | None": _pair,
     "Mapping[str, tuple[str, ...]] | None": lambda value: {what: _names(one) for what, one in value.items()},
     "Mapping[str, tuple[Shape, ...]] | None": lambda value: {dtype: _shapes(one) for dtype, one in value.items()},
 }
 _FIELDS = {one.name: _READERS[str(one.type)] for one in fields(Arch)}
 
 
-def _explained(name: str, entry: Any, found: Exception) -> InternalError:
+def _explained(source: _Source, name: str, entry: Any, found: Exception) -> TilewrightError:
     """The mistake of one entry in words."""
     from tilewright.files import checked
 
     if isinstance(entry, dict) and "name" in entry:
-        return _bad(name, "unknown field 'name': the key is its name")
+        return source.bad(name, "unknown field 'name': the key is its name")
     try:
         whole = {**entry, "name": name} if isinstance(entry, dict) else entry
-        checked(json.dumps(whole), Arch, source=f"arch table, {name}")
+        checked(json.dumps(whole), Arch, source=f"{source.name}, {name}")
     except FileError as error:
-        return InternalError(error.message, rule="arch-schema", value=error.value, remedy=f"{_MEND}: {error.remedy}")
-    return _bad(name, str(found))
+        kind = InternalError if source.path is None else FileError
+        return kind(error.message, rule="arch-schema", value=error.value, remedy=f"{source.mend}: {error.remedy}")
+    return source.bad(name, str(found))
 
 
-def parse_archs(data: Mapping[str, Any]) -> dict[str, Arch]:
-    """Read the whole table; the first mistake is an error that names arch and field."""
-    if data.get("schema") != 1:
-        raise _bad("schema", f"version {data.get('schema')!r} is not 1")
-    table: dict[str, Arch] = {}
-    for name, entry in data["archs"].items():
+def parse_archs(
+    data: Mapping[str, Any], source: _Source = _SHIPPED, known: Mapping[str, Arch] | None = None
+) -> dict[str, Arch]:
+    """Read a whole table; the first mistake is an error that names arch and field.  `known`: archs it may build on."""
+    if not isinstance(data, Mapping) or data.get("schema") != 1:
+        said = data.get("schema") if isinstance(data, Mapping) else data
+        raise source.bad("schema", f"version {said!r} is not 1", said)
+    entries = data.get("archs", {})
+    if not isinstance(entries, Mapping):
+        raise source.bad("archs", "it is not an object of entries by name", entries)
+    table: dict[str, Arch] = dict(known or {})
+    for name, entry in entries.items():
+        if name in table:
+            raise source.bad(name, "this name is taken by another arch", name)
         try:
             table[name] = Arch(name=name, **{key: _FIELDS[key](value) for key, value in entry.items()})
         except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise _explained(name, entry, error) from None
-    for one in table.values():
-        for other in one.includes:
-            if other not in table:
-                raise _bad(one.name, f"includes unknown arch {other!r}")
+            raise _explained(source, name, entry, error) from None
+    for name in entries:
+        _demand_whole(source, table[name], table)
     return table
 
 
+def _demand_whole(source: _Source, entry: Arch, table: Mapping[str, Arch]) -> None:
+    for other in entry.includes:
+        if other not in table:
+            raise source.bad(entry.name, f"includes unknown arch {other!r}", other)
+    if entry.capability and not (entry.rates and entry.compute_units and entry.scratch_bytes):
+        message = "an NVIDIA arch needs compute_units, scratch_bytes and rates: estimates are made of them"
+        raise source.bad(entry.name, message, entry.name)
+
+
+class _Tables(NamedTuple):
+    archs: dict[str, Arch]
+    fits: dict[str, dict[str, dict[str, Any]]]  # constants, by the arch they were fitted on and the estimate
+
+
+def _packaged(name: str) -> Any:
+    return json.loads(resources.files("tilewright.arch").joinpath(name).read_text(encoding="utf-8"))
+
+
 @lru_cache(maxsize=1)
-def _fits() -> dict[str, dict[str, dict[str, Any]]]:
-    """Constants of estimates, by the arch they were fitted on and the name of the estimate."""
-    data = json.loads(resources.files("tilewright.arch").joinpath("fits.json").read_text(encoding="utf-8"))
-    if data.get("schema") != 1:
-        raise _bad("fits", f"version {data.get('schema')!r} is not 1")
-    return dict(data["fits"])
+def _shipped_archs() -> dict[str, Arch]:
+    return parse_archs(_packaged("specs.json"))
+
+
+@lru_cache(maxsize=1)
+def _shipped_fits() -> dict[str, dict[str, dict[str, Any]]]:
+    return dict(_packaged("fits.json")["fits"])
+
+
+@lru_cache(maxsize=16)
+def _tables(files: str) -> _Tables:
+    """What the package has and, behind it, what the files of the setting `arch_files` say."""
+    archs, fits = _shipped_archs(), _shipped_fits() if files else {}
+    for each in filter(None, files.split(os.pathsep)):
+        path = Path(each).expanduser()
+        data, source = read_json(path, what="an arch file"), _Source(str(path), path)
+        archs = parse_archs(data, source, archs)
+        fits = fits | _own_fits(data, source, archs)
+    for name in archs.keys() - _shipped_archs().keys():
+        if _named.setdefault(name, archs[name]) != archs[name]:
+            raise _Source(files, Path(files)).bad(name, "this process has met another arch of this name", name)
+    return _Tables(archs, fits)
+
+
+_named: dict[str, Arch] = {}  # of one's own, by name: what was worked out for a name stays true
+
+
+def _own_fits(data: Mapping[str, Any], source: _Source, archs: Mapping[str, Arch]) -> dict[str, Any]:
+    fits = data.get("fits", {})
+    for name in fits:
+        if name not in data.get("archs", {}):
+            raise source.bad("fits", f"{name!r} is no arch of this file", name)
+    return dict(fits)
 
 
 def fitted(estimate: str, record: type[Constants], name: str) -> Constants:
     """The constants of an estimate for an arch: fitted on it, or scaled from the first arch that has a fit."""
-    fits = _fits()
+    files = settings.current().arch_files
+    fits = _tables(files).fits if files else _shipped_fits()
     source = name if estimate in fits.get(name, {}) else next((each for each in fits if estimate in fits[each]), "")
     if not source:
-        raise _bad("fits", f"no arch has a fit of {estimate!r}")
+        raise _SHIPPED.bad("fits", f"no arch has a fit of {estimate!r}", estimate)
     return scaled(record, fits[source][estimate], arch(source), arch(name))
 
 
-@lru_cache(maxsize=1)
 def all_archs() -> dict[str, Arch]:
-    text = resources.files("tilewright.arch").joinpath("specs.json").read_text(encoding="utf-8")
-    return parse_archs(json.loads(text))
+    """Every arch by its name: the package's, and those of the files the setting `arch_files` names."""
+    files = settings.current().arch_files
+    return _tables(files).archs if files else _shipped_archs()
 
 
 def arch(name: str) -> Arch:

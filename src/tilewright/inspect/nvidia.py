@@ -19,6 +19,7 @@ from tilewright.inspect.elf import Elf, damaged
 from tilewright.inspect.report import Function, Inspection, Instructions, Occupancy, Resources
 
 KIND = "nvidia"
+FATBIN = bytes.fromhex("50ed55ba")  # how a file with code for several GPUs begins
 # Multiply-accumulate of whole tiles: by a warpgroup (wgmma), by a warp (mma.sync).
 WARPGROUP, WARP = ("HGMMA", "QGMMA", "IGMMA"), ("HMMA", "QMMA", "IMMA", "DMMA")
 # What moves tiles without registers: the copy engine (TMA) and asynchronous copies of a thread (cp.async).
@@ -36,14 +37,16 @@ _LABEL = re.compile(r"^\.text\.(\S+):$")
 
 
 def cubins(data: bytes, what: str) -> Iterator[bytes]:
-    """Every cubin of a file: the file itself, or those inside a host library."""
-    if Elf(data, what).machine == elf.MACHINE_CUDA:
+    """Every cubin of a file: the file itself, or those inside a host library or among code for several GPUs."""
+    if data[:4] != FATBIN and Elf(data, what).machine == elf.MACHINE_CUDA:
         yield data
     else:
         yield from elf.embedded(data, elf.MACHINE_CUDA)
 
 
 def recognises(data: bytes) -> bool:
+    if data[:4] == FATBIN:
+        return next(cubins(data, "the file"), None) is not None
     if data[:4] != elf.MAGIC:
         return False
     code = Elf(data, "the file")
@@ -55,10 +58,15 @@ def _capability(code: Elf) -> int:
     return (code.flags >> 8 if code.data[8] >= 8 else code.flags) & 0xFF
 
 
-def arch_of(code: Elf) -> str:
-    """sm_90a of a cubin for 9.0: the file does not tell whether it uses features only 9.0 itself has."""
+def arch_of(code: Elf, wanted: str = "") -> str:
+    """The arch a cubin is for: the file tells the compute capability alone, so `wanted`, if it is of that one."""
     number = _capability(code)
-    return next((name for name in (f"sm_{number}", f"sm_{number}a") if name in all_archs()), f"sm_{number}")
+    of_it = [name for name, arch in all_archs().items() if arch.capability and _number(arch.capability) == number]
+    return wanted if wanted in of_it else next(iter(of_it), f"sm_{number}")
+
+
+def _number(capability: tuple[int, int]) -> int:
+    return capability[0] * 10 + capability[1]
 
 
 def attributes(data: bytes, what: str) -> Iterator[tuple[int, tuple[int, ...]]]:
@@ -208,7 +216,7 @@ def by_opcode(code: Elf) -> dict[str, list[Instruction]]:
         raise NoDisassembly(f"the opcodes of {arch_of(code)} are not known here")
     start = ".text."
     return {
-        one.name.removeprefix(start): sass.decode(code.bytes_of(one))
+        one.name.removeprefix(start): sass.decode(code.bytes_of(one), _capability(code))
         for one in code.sections
         if one.name.startswith(start)
     }
@@ -302,7 +310,7 @@ def inspect(
     """
     data, what = path.read_bytes(), path.name
     objects = [(Elf(raw, what), raw) for raw in cubins(data, what)]
-    archs = sorted({arch_of(code) for code, _ in objects})
+    archs = sorted({arch_of(code, arch) for code, _ in objects})
     wanted = arch or (archs[0] if len(archs) == 1 else "")
     if wanted not in archs:
         raise _refused(data, what, archs, arch)
@@ -312,7 +320,7 @@ def inspect(
     asked = dynamic_shared or {}
     size = 0
     for code, raw in objects:
-        if arch_of(code) != wanted:
+        if arch_of(code, wanted) != wanted:
             continue
         size += code.code_bytes()
         counted, note = _instructions(code, raw, tool, promised)

@@ -1,9 +1,10 @@
-"""Machine code of NVIDIA GPUs from 8.0 to 9.0, as far as the instructions that matter: by opcode, without any tool.
+"""Machine code of NVIDIA GPUs from 8.0 to 12.1, as far as the instructions that matter: by opcode, without any tool.
 
 Every instruction has 16 bytes.  The lowest nine bits name the operation, the next three where its operands
-come from; loads and stores say their width in bits 73 to 75.  Checked against nvdisasm by a test.  By hand, since
-builds look at every kernel, and nvdisasm is a download of its own that most machines do not have.  Of an operation that
-is not in MNEMONICS nothing can be said, neither that it is there nor that it is missing.
+come from; loads and stores say their width in bits 73 to 75, asynchronous copies from 10.0 on in bits 74 and 75.
+Checked against nvdisasm by a test.  By hand, since builds look at every kernel, and nvdisasm is a download of its own
+that most machines do not have.  Of an operation that is not in MNEMONICS nothing can be said, neither that it is there
+nor that it is missing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import struct
 
 from tilewright.inspect.disassembly import Instruction
 
-KNOWN = range(80, 91)  # the compute capabilities, times ten, that write their instructions so
+KNOWN = range(80, 122)  # the compute capabilities, times ten, that write their instructions so
 OTHER = "?"
 _SIZE = 16
 _OPERATIONS = {
@@ -23,13 +24,18 @@ _OPERATIONS = {
 MNEMONICS = tuple(_OPERATIONS.values())
 _MEMORY = ("LDGSTS", "LDG", "STG")
 _WIDTHS = (".U8", ".S8", ".U16", ".S16", "", ".64", ".128", "")
+_COPY_WIDTHS = ("", ".64", ".128", "")
+_NEWER_COPIES = 100  # the first compute capability, times ten, that writes them so
 
 
-def decode(code: bytes) -> list[Instruction]:
+def decode(code: bytes, capability: int) -> list[Instruction]:
     """Every instruction of a function; those that do not matter here are called `?`."""
     found = []
     for number, (low, high) in enumerate(struct.iter_unpack("<QQ", code[: len(code) // _SIZE * _SIZE])):
         name = _OPERATIONS.get(low & 0x1FF, OTHER)
-        width = _WIDTHS[high >> 9 & 7] if name in _MEMORY else ""
+        if name == "LDGSTS" and capability >= _NEWER_COPIES:
+            width = _COPY_WIDTHS[high >> 10 & 3]
+        else:
+            width = _WIDTHS[high >> 9 & 7] if name in _MEMORY else ""
         found.append(Instruction(number * _SIZE, name + width, ""))
     return found

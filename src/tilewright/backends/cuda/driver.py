@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import settings
+from tilewright.arch import all_archs
 from tilewright.backends.driver import (
     NO_DEVICE,
     STICKY,
@@ -231,11 +232,20 @@ def driver() -> CudaDriver:
     return found
 
 
-def arch_of(major: int, minor: int) -> str:
-    """The arch whose kernels a device of this compute capability runs: code for 8.0 runs on all of 8.x."""
-    if major == 8:
-        return "sm_80"
-    return "sm_90a" if (major, minor) == (9, 0) else f"sm_{major}{minor}"
+def arch_of(major: int, minor: int, units: int = 0) -> str:
+    """The arch a device of this compute capability is, or whose kernels it runs at least.
+
+    Of several of the same capability the one with as many multiprocessors.  A device of none runs the code of the
+    newest arch before it whose kernels carry PTX.
+    """
+    own, older = (major, minor), []
+    exact = [each for each in all_archs().values() if each.backend == "cuda" and each.capability == own]
+    if exact:
+        return min(exact, key=lambda each: each.compute_units != units).name
+    for each in all_archs().values():
+        if each.backend == "cuda" and each.capability and each.capability < own and "ptx" in each.features:
+            older.append((each.capability, each.name))
+    return max(older)[1] if older else f"sm_{major}{minor}"
 
 
 def _facts(library: CudaDriver, index: int, version: int) -> DeviceFacts:
@@ -256,7 +266,7 @@ def _facts(library: CudaDriver, index: int, version: int) -> DeviceFacts:
     return DeviceFacts(
         index=index,
         name=name.value.decode("utf-8", "replace"),
-        arch=arch_of(number("major"), number("minor")),
+        arch=arch_of(number("major"), number("minor"), number("units")),
         memory_bytes=memory.value,
         compute_units=number("units"),
         warp_size=number("warp"),

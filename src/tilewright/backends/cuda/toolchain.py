@@ -89,7 +89,7 @@ class CudaToolchain:
                 remedy="ask the toolchain of the arch's own backend",
             )
         if self.identity.kind == "nvrtc":
-            return (*_NVRTC_CODE, f"--gpu-architecture={arch}")
+            return (*_NVRTC_CODE, f"--gpu-architecture={_codes(facts.compile_flags)[0]}")
         return (*_CODE, *facts.compile_flags)
 
     def include_dirs(self, op: str = "") -> tuple[Path, ...]:
@@ -109,13 +109,19 @@ class CudaToolchain:
         ]  # fmt: skip
 
     def cubin_command(self, source: Path, output: Path, arch: str, *more: str, op: str = "") -> list[str]:
-        """Only the device's code: what is run, and all there is to inspect."""
+        """Only the device's code: what is run, and all there is to inspect.
+
+        Of an arch whose flags ask for PTX too (`code=[sm_80,compute_80]`) both, as nvcc packs them: the driver of a
+        newer GPU compiles the PTX.  Inspection reads the machine code in there, so nothing is compressed.  NVRTC gives
+        no PTX.
+        """
         flags = [*self._code(arch), *more, *_included(self.include_dirs(op))]
         if self.identity.kind == "nvrtc":
             return [*self.driver, str(source), str(output), *flags]
         # nvcc has the host's preprocessor run first; it must be one it knows, not just any C++ compiler.
         beside = ["-ccbin", self.host.driver[0]] if self.host.identity.kind in _NVCC_KNOWS else []
-        return [*self.driver, "-cubin", *beside, *flags, "-o", str(output), str(source)]
+        kind = ["-cubin"] if len(_codes(arch_by_name(arch).compile_flags)) == 1 else ["-fatbin", "-no-compress"]
+        return [*self.driver, *kind, *beside, *flags, "-o", str(output), str(source)]
 
     def environment(self, work: Path) -> Mapping[str, str]:
         return {**self.host.environment(work), "TMPDIR": str(work)}
@@ -136,6 +142,12 @@ def include_dirs(ops: Sequence[str] = ()) -> tuple[Path, ...]:
 
 
 _STAND_INS = Path(__file__).parent / "nvrtc_include"
+
+
+def _codes(flags: Sequence[str]) -> list[str]:
+    """What an arch's flags have nvcc make: machine code (sm_80) and PTX (compute_80)."""
+    named = re.search(r",code=\[?([\w,]+)", " ".join(flags))
+    return named[1].split(",") if named else []
 
 
 def _included(folders: tuple[Path, ...]) -> list[str]:

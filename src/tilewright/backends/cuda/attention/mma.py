@@ -188,6 +188,7 @@ _DECODE: dict[int, tuple[_Tile, ...]] = {
     576: ((64, 1, 8, 1, 3, 1), (32, 4, 2, 1, 4, 1), (32, 4, 4, 1, 4, 1), (32, 1, 4, 1, 2, 2), (32, 1, 4, 1, 6, 1)),
 }
 _FEW = 2  # tiles in `default`
+LEAST_KEYS, MOST_SMALLER = 32, 4  # keys of a tile, and slots, where shared memory is little
 _BESIDE = 1  # of a signature that sm_90a's own pipelines take
 
 
@@ -204,6 +205,16 @@ def _made(pipeline: str, tile: _Tile, signature: AttentionSignature, arch: Arch)
     return replace(made, slots=min(slots, most_slots(signature, made, arch)))
 
 
+def _smaller(made: MmaSchedule, signature: AttentionSignature, arch: Arch) -> MmaSchedule:
+    """With two slots, for an arch of little shared memory: fewer blocks beside each other, then fewer keys."""
+    made = replace(made, slots=2)
+    while made.together > 1 and shared_bytes(signature, made) > available_bytes(made, arch):
+        made = replace(made, together=made.together - 1)
+    while made.tile_n > LEAST_KEYS and shared_bytes(signature, made) > available_bytes(made, arch):
+        made = replace(made, tile_n=made.tile_n // 2)
+    return replace(made, slots=min(MOST_SMALLER, most_slots(signature, made, arch)))
+
+
 def schedules(signature: AttentionSignature, arch: Arch, wide: bool, beside: bool) -> Iterator[MmaSchedule]:
     """Tiles of a head size; few where they stand `beside` pipelines that are faster on what both take."""
     s = signature
@@ -215,5 +226,11 @@ def schedules(signature: AttentionSignature, arch: Arch, wide: bool, beside: boo
             continue
         tiles = table.get(size, ())
         count = len(tiles) if wide else _BESIDE if beside else _FEW
-        found = dict.fromkeys(_made(pipeline, one, s, arch) for one in tiles)
-        yield from [one for one in found if not any(list(rule(s, one, arch)) for rule in RULES)][:count]
+        made = dict.fromkeys(_made(pipeline, tile, s, arch) for tile in tiles)
+        legal = [each for each in made if not any(list(rule(s, each, arch)) for rule in RULES)]
+        if len(legal) < min(count, _FEW):
+            # One block of rows a warp comes first: alone on a multiprocessor nobody hides what two keep in memory.
+            smaller = dict.fromkeys(_smaller(each, s, arch) for each in made if each not in legal)
+            ordered = sorted(smaller, key=lambda each: each.row_blocks)
+            legal += [each for each in ordered if not any(list(rule(s, each, arch)) for rule in RULES)]
+        yield from legal[:count]

@@ -1,0 +1,191 @@
+"""Archs from files of one's own: they stand beside the package's, and every mistake is told by file, arch and field."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewright import ops, settings
+from tilewright.arch import all_archs, arch, fitted
+from tilewright.arch.rates import Memory
+from tilewright.backends.base import backend, resolve_target
+from tilewright.backends.cuda import driver
+from tilewright.backends.cuda.conv import estimate as conv_estimate
+from tilewright.errors import FileError, UnknownNameError
+
+Write = Callable[..., Path]
+
+
+def invented(**changes: Any) -> dict[str, Any]:
+    """A GPU of 188 multiprocessors with the instructions of sm_120."""
+    return {
+        "family": "nvidia",
+        "backend": "cuda",
+        "description": "188 multiprocessors",
+        "includes": ["sm_89"],
+        "features": ["mma", "bf16", "cp-async", "fp8-ocp", "ptx"],
+        "compile_flags": ["-gencode=arch=compute_120,code=[sm_120,compute_120]"],
+        "capability": [12, 0],
+        "vector_registers": 255,
+        "warp_size": 32,
+        "scratch_bytes": 101376,
+        "compute_units": 188,
+        "max_threads": 1024,
+        "simds": 4,
+        "warps_per_simd": 12,
+        "simd_registers": 512,
+        "register_granule": 8,
+        "warp_tiles": {"bf16_bf16_fp32": [[8, 16, 16], [16, 8, 16]], "fp16_fp16_fp32": [[8, 16, 16], [16, 8, 16]]},
+        "rates": {
+            "clock": 2.4e9,
+            "launch": 4e-6,
+            "memory": 1.8e12,
+            "cache": 2.9e13,
+            "fma": 1.2e14,
+            "mma": {"fp16": 5e14, "bf16": 5e14, "int8": 1e15, "tf32": 2.5e14},
+        },
+    } | changes
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Archs by name, written into a file that the settings name."""
+
+    def written(name: str = "archs.json", more: dict[str, Any] | None = None, **archs: Any) -> Path:
+        path = tmp_path / name
+        path.write_text(json.dumps({"schema": 1, "archs": archs, **(more or {})}), encoding="utf-8")
+        return path
+
+    return written
+
+
+def test_an_arch_of_a_file_stands_beside_the_others(write: Write) -> None:
+    path = write(gpu188=invented())
+    with pytest.raises(UnknownNameError):
+        arch("gpu188")
+    with settings.override(arch_files=str(path)):
+        assert list(all_archs())[-1] == "gpu188"
+        assert resolve_target("gpu188", to_run=False).compute_units == 188
+    assert "gpu188" not in all_archs()
+
+
+def test_files_build_on_each_other(write: Write) -> None:
+    first = write("first.json", gpu188=invented())
+    second = write("second.json", gpu189=invented(includes=["gpu188"], compute_units=189))
+    with settings.override(arch_files=os.pathsep.join((str(first), str(second)))):
+        assert arch("gpu189").includes == ("gpu188",)
+
+
+@pytest.mark.parametrize("op", ["gemm", "conv", "attention"])
+def test_every_op_has_kernels_within_its_shared_memory(write: Write, op: str) -> None:
+    """By the mma.sync families, and nothing else."""
+    with settings.override(arch_files=str(write(gpu188=invented()))):
+        specs = [spec for spec in ops.op(op).proposals("default", "gpu188") if not ops.op(op).check(spec)]
+        cuda = backend("cuda")
+        assert max(cuda.promises(spec).dynamic_shared_bytes for spec in specs) <= 101376
+        pipelines = {spec.schedule.pipeline for spec in specs}
+        assert pipelines & {"multistage", "gather", "mma"}
+        text = cuda.render(specs[0]).text
+        assert "processors = 188;" in text
+
+
+def test_estimates_are_of_its_own_rates(write: Write) -> None:
+    with settings.override(arch_files=str(write(gpu188=invented()))):
+        own, hopper = conv_estimate.constants("gpu188"), conv_estimate.constants("sm_90a")
+        assert own.units == 188
+        assert own.memory == pytest.approx(hopper.memory * 1.8 / 4.8)
+
+
+def test_a_file_may_bring_constants_fitted_on_its_arch(write: Write) -> None:
+    from typing import NamedTuple
+
+    class Only(NamedTuple):
+        memory: Memory
+
+    more = {"fits": {"gpu188f": {"mine": {"memory": 7e11}}}}
+    with settings.override(arch_files=str(write(more=more, gpu188f=invented()))):
+        assert fitted("mine", Only, "gpu188f").memory == 7e11
+        assert fitted("mine", Only, "sm_90a").memory == pytest.approx(7e11 * 4.8 / 1.8)
+
+
+def test_of_archs_of_a_capability_a_device_is_the_one_of_its_size(write: Write) -> None:
+    with settings.override(arch_files=str(write(gpu188=invented()))):
+        assert driver.arch_of(12, 0, 188) == "gpu188"
+        assert driver.arch_of(12, 0, 170) == "sm_120"
+        assert driver.arch_of(12, 0, 3) == "sm_120"
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"scratch_bytes": "much"}, "gpu0, scratch_bytes: 'much' should be a valid integer"),
+        ({"scratch_byte": 3}, "did you mean 'scratch_bytes'"),
+        ({"includes": ["sm_9"]}, "gpu0: includes unknown arch 'sm_9'"),
+        ({"capability": [12]}, "gpu0, capability[1]: it is missing"),
+        ({"rates": None}, "gpu0, rates"),
+        ({"compute_units": 0}, "needs compute_units, scratch_bytes and rates"),
+    ],
+)
+def test_mistakes_are_told_with_the_file(write: Write, changes: dict[str, Any], told: str) -> None:
+    entry = invented(**changes)
+    if entry["rates"] is None:
+        entry["rates"] = {"clock": 1e9}
+    path = write(gpu0=entry)
+    with settings.override(arch_files=str(path)), pytest.raises(FileError) as caught:
+        all_archs()
+    assert told in str(caught.value)
+    assert str(path) in caught.value.message
+    assert "adding-an-arch.md" in caught.value.remedy
+
+
+def test_names_are_taken_once(write: Write) -> None:
+    with settings.override(arch_files=str(write(sm_90a=invented()))), pytest.raises(FileError, match="is taken"):
+        all_archs()
+    with settings.override(arch_files=str(write("once.json", gpu_twice=invented()))):
+        all_archs()
+    other = str(write("again.json", gpu_twice=invented(compute_units=20)))
+    with settings.override(arch_files=other), pytest.raises(FileError, match="another arch of this name"):
+        all_archs()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[]", "version"),
+        ("{", "no JSON"),
+        ('{"schema": 2}', "version 2 is not 1"),
+        ('{"schema": 1, "archs": [3]}', "not an object"),
+        ('{"schema": 1, "archs": {"x": 3}}', "x"),
+        ('{"schema": 1, "fits": {"nowhere": {}}}', "'nowhere' is no arch of this file"),
+    ],
+)
+def test_files_that_are_no_tables(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "odd.json"
+    path.write_text(text, encoding="utf-8")
+    with settings.override(arch_files=str(path)), pytest.raises(FileError) as caught:
+        all_archs()
+    assert told in caught.value.message
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    missing = settings.override(arch_files=str(tmp_path / "none.json"))
+    with missing, pytest.raises(FileError, match=r"none\.json"):
+        all_archs()
+
+
+@pytest.mark.parametrize("name", [name for name, entry in all_archs().items() if entry.family == "nvidia"])
+def test_an_nvidia_arch_runs_the_kernels_of_those_it_includes(name: str) -> None:
+    """Their PTX is compiled for it; it has their instructions, and their shared memory."""
+    mine = arch(name)
+    for other in map(arch, mine.includes):
+        assert "ptx" in other.features
+        assert mine.features >= other.features - {"ptx"}
+        assert mine.scratch_bytes >= other.scratch_bytes
+        assert mine.capability is not None
+        assert other.capability is not None
+        assert mine.capability > other.capability
