@@ -93,3 +93,27 @@ class Judges:
             if by_model is not None:
                 return by_model
         return by_estimate(mine.specs[best], seconds, count)
+
+    def in_python(
+        self, op: Op, problem: Any, threads: int, candidates: Sequence[KernelSpec], registered: bool, arch: Arch
+    ) -> Selection | None:
+        """The same of kernels that the selection library does not know."""
+        served = self.served(op, problem, threads, candidates, None)
+        if not served:
+            return None
+        told = self.verdict(op, problem, threads, served, arch)
+        by_model = learned.selection([spec for spec, _ in served], len(served), told)
+        if by_model is not None:
+            return by_model
+        # Of equal estimates the op's order decides; kernels that were registered have none that is theirs everywhere.
+        best, seconds = min(served, key=lambda one: (one[1], one[0].digest if registered else ""))
+        return by_estimate(best, seconds, len(served))
+
+    def verdict(self, op: Op, problem: Any, threads: int, served: Served, arch: Arch) -> Any:
+        """What a model says; it learned from problems as they are measured, and is asked of such."""
+        if not learned.asked():
+            return None
+        asked = op.measured_as(problem)
+        if asked != problem:
+            served = [(spec, self.estimate(spec, asked, threads)) for spec, _ in served]
+        return learned.verdict(arch, asked, threads, served)

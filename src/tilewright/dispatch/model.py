@@ -176,7 +176,7 @@ class Model:
     def told_of(self, pool: Pool, problem: Any, units: int, estimates: Array, served: Array | None) -> Array | str:
         """The same of kernels it is not silent about; where not all are `served`, estimates of others are infinite."""
         finite = estimates if served is None else estimates[served]
-        if not np.isfinite(finite).all():
+        if not finite.max() < np.inf:
             return "an estimate is no number"
         new = pool.new if served is None else {at: words for at, words in pool.new.items() if served[at]}
         if len(new) == len(finite):

@@ -7,6 +7,7 @@ newer version is left alone.  The JSON file that kept records before there was a
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import warnings
@@ -184,6 +185,7 @@ class Records:
         self.path = folder / name
         self.results = Results(self.path)
         self._legacy = folder / "measured-v1.json"
+        self._legacy_name = str(self._legacy)
         self._lock = threading.Lock()
         self._seen: Any = ()
         self._told = ""  # what was last said of the legacy file
@@ -191,7 +193,7 @@ class Records:
 
     def refresh(self) -> None:
         """Look at the store again if it changed; two questions to the file system otherwise."""
-        if self._legacy.exists():
+        if os.path.exists(self._legacy_name):  # noqa: PTH110  this is on the way of every selection
             self._take_over()
         now = stamp(self.path)
         if now == self._seen:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -29,7 +29,7 @@ from tilewright.dispatch import kernels as loaded
 from tilewright.dispatch import learned, locks, ruled, ways
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.asked import op_of, setting_words, thread_number
-from tilewright.dispatch.judged import Judges, by_estimate
+from tilewright.dispatch.judged import Judges
 from tilewright.dispatch.records import Record, records
 from tilewright.dispatch.selection import Candidate, Explanation, Known, Selection, StagedSelection, behind
 from tilewright.errors import NoKernelError, ProblemError, RequestError, shown
@@ -59,6 +59,7 @@ class Registry:
         self._by_signature: dict[Any, tuple[KernelSpec, ...]] = {}
         self._selections: LruCache[Any, Selection] = LruCache(lambda: MOST_REMEMBERED)
         self._judges = Judges(self._backend)
+        self._legal: Any = None  # the problem that last broke no rule: a selection asks more than once
         self._plans: LruCache[settings.Settings, Plans] = LruCache(lambda: MOST_SETTINGS)
         # The settings last seen, the epoch of the records and the plans under them, read and replaced as one.
         self._active: tuple[settings.Settings | None, int, Plans] = (None, -1, Plans())
@@ -189,6 +190,8 @@ class Registry:
         return self._candidates(op, op.signature_of(problem))[0]
 
     def _demand_legal_problem(self, op: Op, problem: Any) -> None:
+        if problem is self._legal:
+            return
         broken = op.problem_violations(problem, self.arch.name)
         if broken:
             raise ProblemError(
@@ -197,10 +200,15 @@ class Registry:
                 value=problem,
                 remedy=broken[0].remedy,
             )
+        self._legal = problem
 
     def stages(self, problem: Any) -> tuple[Any, ...]:
         """The problems of the kernels a problem needs on this target, one after another."""
-        return self._way(problem, thread_count())[0]
+        return self._stages(problem, thread_count())
+
+    def _stages(self, problem: Any, count: int) -> tuple[Any, ...]:
+        self._demand_legal_problem(op_of(problem), problem)
+        return ways.stages_of(op_of(problem), problem, self.target, count)
 
     def _way(self, problem: Any, count: int) -> tuple[tuple[Any, ...], str]:
         self._demand_legal_problem(op_of(problem), problem)
@@ -219,7 +227,7 @@ class Registry:
         `where` gives a reason to leave a kernel out, or an empty string.
         """
         count = thread_number(threads)
-        stages = self._way(problem, count)[0]
+        stages = self._stages(problem, count)
         chosen = tuple(self.select_stage(one, threads=count, strict=strict, where=where) for one in stages)
         return chosen[0] if len(chosen) == 1 else StagedSelection(chosen)
 
@@ -295,32 +303,8 @@ class Registry:
         if judge is not None:
             best = self._judges.chosen(judge, op, problem, threads, self.arch)
         else:
-            best = self._in_python(op, problem, threads, candidates, registered)
+            best = self._judges.in_python(op, problem, threads, candidates, registered, self.arch)
         return best or self._fall(op, problem, signature, threads, strict, candidates, where)
-
-    def _in_python(
-        self, op: Op, problem: Any, threads: int, candidates: Sequence[KernelSpec], registered: bool
-    ) -> Selection | None:
-        """The choice among kernels that the selection library does not know; None where none serves the problem."""
-        served = self._judges.served(op, problem, threads, candidates, None)
-        if not served:
-            return None
-        told = self._verdict(op, problem, threads, served)
-        by_model = learned.selection([spec for spec, _ in served], len(served), told)
-        if by_model is not None:
-            return by_model
-        # Of equal estimates the op's order decides; kernels that were registered have none that is theirs everywhere.
-        best, seconds = min(served, key=lambda one: (one[1], one[0].digest if registered else ""))
-        return by_estimate(best, seconds, len(served))
-
-    def _verdict(self, op: Op, problem: Any, threads: int, served: list[tuple[KernelSpec, float]]) -> Any:
-        """What a model says; it learned from problems as they are measured, and is asked of such."""
-        if not learned.asked():
-            return None
-        asked = op.measured_as(problem)
-        if asked != problem:
-            served = [(spec, self._estimate(spec, asked, threads)) for spec, _ in served]
-        return learned.verdict(self.arch, asked, threads, served)
 
     def _measured(
         self,
@@ -463,7 +447,7 @@ class Registry:
         if now.measure and not records().empty:
             unused = self._measured(op, problem, count, fitting, registered, where)[1]
         served = self._judges.served(op, problem, count, fitting, None)
-        told = self._verdict(op, problem, count, served)
+        told = self._judges.verdict(op, problem, count, served, self.arch)
         pinned = self._locked(now, count).digests(op, problem, self.arch.name) if now.lock else frozenset[str]()
         known = Known(times, learned.predicted(served, told), pinned)
         notes = [self._note(op, spec, problem, count, chosen, known, where) for spec in candidates]

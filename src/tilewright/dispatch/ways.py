@@ -31,6 +31,13 @@ def chosen(op: Op, problem: Any, target: str, threads: int) -> tuple[tuple[Any, 
     return ways[best], f"{names[best]} by {'measurement' if best else 'heuristic'}; {why}"
 
 
+def stages_of(op: Op, problem: Any, target: str, threads: int) -> tuple[Any, ...]:
+    """The stages to take: without measurements those of the rule, and no other way is worked out."""
+    if not settings.current().measure or records().empty:
+        return tuple(op.stages(problem, target))
+    return chosen(op, problem, target, threads)[0]
+
+
 def request_of(op: Op, request: Request, target: str) -> Request:
     """The call in the stages to take."""
     if request.others is None or not settings.current().measure or records().empty:

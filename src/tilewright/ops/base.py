@@ -93,6 +93,9 @@ class _Unfit(Exception):
 _kinds: dict[type, dict[str, Any]] = {}  # the annotations of each dataclass, read once
 
 
+_INTEGERS = tuple[int, ...]
+
+
 def _kinds_of(cls: type[Any]) -> dict[str, Any]:
     known = _kinds.get(cls)
     if known is None:
@@ -228,6 +231,8 @@ def settle(problem: Any) -> None:
     for name, kind in _kinds_of(type(problem)).items():
         value = getattr(problem, name)
         if type(value) is kind:
+            continue
+        if type(value) is tuple and kind == _INTEGERS and all(type(one) is int for one in value):
             continue
         try:
             taken = _read(value, kind, _taken)
