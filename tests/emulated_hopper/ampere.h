@@ -1,4 +1,4 @@
-// What the emulated cuda/copies.h and cuda/mma.h call: copies that land late, shared memory that is watched,
+// What the emulated cuda/copies/copies.h and cuda/primitives/mma.h call: copies that land late, shared memory that is watched,
 // and the matrix instructions of a warp.
 #pragma once
 #include <stdint.h>

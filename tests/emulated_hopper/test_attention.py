@@ -140,7 +140,7 @@ def test_pieces_put_together_before_all_are_there_are_found(emulator: Emulator) 
     spec = KernelSpec("attention", one.signature, WsSchedule("shares", 32, 1, 2), "sm_90a")
     assert ATTENTION.supports(spec, one) == []
     turned = ("if (pieces.last())", "if (!pieces.last())")
-    early = emulator.kernel(spec, lambda text: text.replace(*turned), "early", "cuda/attention_ws.h")
+    early = emulator.kernel(spec, lambda text: text.replace(*turned), "early", "cuda/attention/ws/kernel.h")
     assert apart(early, lambda: prove(early, one), LATE, 0, 5) != ""
 
 
@@ -185,5 +185,5 @@ def test_a_change_to_the_registers_of_a_product_in_flight_is_found(emulator: Emu
         given, waits = "give_turn();\n    ", "wgmma_wait<1>();"
         return text.replace(given + waits, f"{given}p[0][0] ^= 1;\n    {waits}")
 
-    kernel = emulator.kernel(spec, early, "early", "cuda/attention_ws.h")
+    kernel = emulator.kernel(spec, early, "early", "cuda/attention/ws/kernel.h")
     assert "registers of a wgmma were changed" in apart(kernel, lambda: prove(kernel, one), LATE, 0, 2)

@@ -75,7 +75,7 @@ def test_the_check_in_c_says_the_same(emulator: Emulator, schedule: Any, first: 
 
 
 def test_shared_memory_and_registers_are_what_the_header_says(emulator: Emulator) -> None:
-    """The rules count as cuda/attention_ws_shape.h does: a launch asks for that much, and a warpgroup takes so many."""
+    """The rules count as cuda/attention/ws/shape.h does: a launch asks for that much, and a warpgroup takes so many."""
     paged: dict[str, Any] = {"pages": "strided", "page_lookup": "table", "seqlens_k": True}
     for schedule, first in (
         (WsSchedule("ws", 176, 2, 2), like(128)),
@@ -95,7 +95,7 @@ def test_shared_memory_and_registers_are_what_the_header_says(emulator: Emulator
             spec,
             lambda text, said=said: text.replace("static_assert(W >= 1", f"{said}static_assert(W >= 1"),  # type: ignore[misc]
             "counted",
-            "cuda/attention_ws_shape.h",
+            "cuda/attention/ws/shape.h",
         )
         assert kernel.spec.digest == spec.digest
 
@@ -103,11 +103,11 @@ def test_shared_memory_and_registers_are_what_the_header_says(emulator: Emulator
 @pytest.mark.parametrize(
     ("schedule", "first", "header"),
     [
-        (MmaSchedule("mma_decode", 64, 1, 4, 1, 3), like(96, 64), "cuda/attention_mma_shape.h"),
+        (MmaSchedule("mma_decode", 64, 1, 4, 1, 3), like(96, 64), "cuda/attention/mma/shape.h"),
         (MmaSchedule("mma", 32, 2, 1, 2, 4), like(64, pages="vectorised", page_lookup="table", seqlens_k=True),
-         "cuda/attention_mma_shape.h"),
-        (Fp8Schedule(96, 2, 2), like(96, 64, dtype_q="fp8_e4m3", dtype_out="bf16"), "cuda/attention_fp8_shape.h"),
-        (LatentSchedule(48, 2), like(576, 512), "cuda/attention_latent_shape.h"),
+         "cuda/attention/mma/shape.h"),
+        (Fp8Schedule(96, 2, 2), like(96, 64, dtype_q="fp8_e4m3", dtype_out="bf16"), "cuda/attention/fp8/shape.h"),
+        (LatentSchedule(48, 2), like(576, 512), "cuda/attention/latent/shape.h"),
     ],
 )  # fmt: skip
 def test_shared_memory_of_the_others_is_what_their_headers_say(

@@ -98,5 +98,5 @@ def test_mistakes_show(emulator: Emulator, before: str, after: str) -> None:
     one = one.laid(**{f"{name}_strides": channels_first(getattr(one, f"{name}_shape")) for name in "xwy"})
     spec = KernelSpec("conv", one.signature, replace(PINGPONG, store="tma"), "sm_90a")
     assert CONV.supports(spec, one) == []
-    kernel = emulator.kernel(spec, edit, before, "cuda/conv_host_padded.h")
+    kernel = emulator.kernel(spec, edit, before, "cuda/conv/padded/host.h")
     assert any(apart(kernel, partial(prove, kernel, one), mode, 0, 4) for mode in (LATE, EAGER))

@@ -99,7 +99,7 @@ def test_mistakes_with_boxes_show(emulator: Emulator, mistake: str) -> None:
         return header.replace(before, after)
 
     spec = tma_ws(one, 128, 256, 4, (1, 1), "cooperative", "tma")
-    kernel = emulator.kernel(spec, edit, mistake, "cuda/tma_ws_leave.h")
+    kernel = emulator.kernel(spec, edit, mistake, "cuda/gemm/tma_ws/epilogue_store.h")
     call = fused(one, 264, 520, 136, ("full",))
     assert any(judge(kernel, call, mode, 1, multiprocessors=1) for mode in (LATE, EAGER, CHANCE))
 
@@ -114,5 +114,5 @@ def test_slots_that_do_not_divide_a_tile(emulator: Emulator) -> None:
     def edit(header: str) -> str:
         return header.replace("if (first / S::batch < rest) tma_wait_read<left>();", "if (first < 0) {}")
 
-    kernel = emulator.kernel(spec, edit, "the newest", "cuda/tma_ws_leave.h")
+    kernel = emulator.kernel(spec, edit, "the newest", "cuda/gemm/tma_ws/epilogue_store.h")
     assert judge(kernel, call, LATE, 1, multiprocessors=1)

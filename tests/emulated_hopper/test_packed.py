@@ -149,12 +149,12 @@ def test_the_form_is_the_one_the_header_says(emulator: Emulator) -> None:
 @pytest.mark.parametrize(
     ("header", "before", "after"),
     [
-        ("cuda/pack.h", "^ (line % Pack::atom)", ""),
-        ("cuda/pack.h", "line < x.lines && k < x.k ?", "line < x.lines ?"),
-        ("cuda/tma_ws_feed.h", "bytes -= (whole - lines) * 128;", ""),
-        ("cuda/tma_ws_feed.h", "t.packed + step * x.packed_block, done, b", "t.packed, done, b"),
-        ("cuda/gemm_host_tma_ws.h", "t.packed_lines = int(form.padded)", "t.packed_lines = int(form.padded) - 8"),
-        ("cuda/gemm_host_tma_ws.h", "t.packed_lines = int(form.padded),", "t.packed_lines = int(form.padded) + 8,"),
+        ("cuda/copies/pack.h", "^ (line % Pack::atom)", ""),
+        ("cuda/copies/pack.h", "line < x.lines && k < x.k ?", "line < x.lines ?"),
+        ("cuda/gemm/tma_ws/producer.h", "bytes -= (whole - lines) * 128;", ""),
+        ("cuda/gemm/tma_ws/producer.h", "t.packed + step * x.packed_block, done, b", "t.packed, done, b"),
+        ("cuda/gemm/tma_ws/host.h", "t.packed_lines = int(form.padded)", "t.packed_lines = int(form.padded) - 8"),
+        ("cuda/gemm/tma_ws/host.h", "t.packed_lines = int(form.padded),", "t.packed_lines = int(form.padded) + 8,"),
     ],
 )
 def test_mistakes_show(emulator: Emulator, header: str, before: str, after: str) -> None:

@@ -116,6 +116,6 @@ def test_mistakes_of_collecting_show(emulator: Emulator, mistake: str) -> None:
         return header.replace(before, after)
 
     spec = tma_ws(one, 128, 64, 3, (1, 1), scheduler, "tma")
-    kernel = emulator.kernel(spec, edit, mistake, "cuda/tma_ws_collect.h")
+    kernel = emulator.kernel(spec, edit, mistake, "cuda/gemm/tma_ws/split_k_reduce.h")
     call = Call(problem(one, 60, 40, 1100))  # one tile, shared by four blocks
     assert any(judge(kernel, call, mode, 1) for mode in (LATE, EAGER, CHANCE))

@@ -379,7 +379,7 @@ def test_rows_of_e_that_end_inside_a_piece(emulator: Emulator) -> None:
     assert [broken.rule for broken in GEMM.supports(spec, asked)] == ["nv-alignment"]
     assert "TW_ALIGNMENT" in judge(emulator.kernel(spec), Call(asked))
     without = emulator.kernel(
-        spec, lambda text: text.replace(" || odd(x.n, sizeof(C))", ""), "odd rows", "cuda/gemm_host_tma_ws.h"
+        spec, lambda text: text.replace(" || odd(x.n, sizeof(C))", ""), "odd rows", "cuda/gemm/tma_ws/host.h"
     )
     assert "wrote outside E" in judge(without, Call(asked))
     assert judge(without, Call(problem(one, 129, 264, 72))) == ""

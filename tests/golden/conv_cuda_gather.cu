@@ -1,9 +1,9 @@
 // conv_backward_data_3d_bf16_gather_planes_64x64x32_warps2x2_stages4_vectors1x8_sm_80_8649369d
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
-#include <tilewright/cuda/conv.h>
-#include <tilewright/cuda/conv_gather.h>
+#include <tilewright/cuda/conv/conv.h>
+#include <tilewright/cuda/conv/gather/kernel.h>
 #ifndef __CUDA_ARCH__
-#include <tilewright/cuda/conv_host_gather.h>
+#include <tilewright/cuda/conv/gather/host.h>
 #endif
 
 namespace {

@@ -1,9 +1,9 @@
 // conv_forward_2d_bf16_Relu_d2_loops_sm_80_3fc544eb
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
-#include <tilewright/cuda/conv.h>
-#include <tilewright/cuda/conv_loops.h>
+#include <tilewright/cuda/conv/conv.h>
+#include <tilewright/cuda/conv/loops/kernel.h>
 #ifndef __CUDA_ARCH__
-#include <tilewright/cuda/conv_host_loops.h>
+#include <tilewright/cuda/conv/loops/host.h>
 #endif
 
 namespace {

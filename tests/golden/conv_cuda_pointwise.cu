@@ -1,9 +1,9 @@
 // conv_backward_data_2d_bf16_planes_tma_ws_128x160x64_pingpong_cluster2x1_stages5_sm_90a_3e5221d2
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
-#include <tilewright/cuda/conv.h>
-#include <tilewright/cuda/conv_pointwise_tma_ws.h>
+#include <tilewright/cuda/conv/conv.h>
+#include <tilewright/cuda/conv/pointwise/tma_ws.h>
 #ifndef __CUDA_ARCH__
-#include <tilewright/cuda/conv_host_pointwise.h>
+#include <tilewright/cuda/conv/pointwise/host.h>
 #endif
 
 namespace {

@@ -1,8 +1,8 @@
 // gemm_bf16_rcr_multistage_128x256x32_2x4x1_16x8x16_split_k_stages4_vector1x8_sm_80_f01938f5
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
-#include <tilewright/cuda/gemm.h>
+#include <tilewright/cuda/gemm/gemm.h>
 #ifdef __CUDACC__
-#include <tilewright/cuda/gemm_multistage.h>
+#include <tilewright/cuda/gemm/multistage/kernel.h>
 #endif
 
 namespace {

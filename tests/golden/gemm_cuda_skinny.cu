@@ -1,8 +1,8 @@
 // gemm_fp16_rcr_Silu_d1_skinny_8x16x512_rows_sm_80_a0db0b6d
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
-#include <tilewright/cuda/gemm.h>
+#include <tilewright/cuda/gemm/gemm.h>
 #ifdef __CUDACC__
-#include <tilewright/cuda/gemm_skinny.h>
+#include <tilewright/cuda/gemm/skinny/kernel.h>
 #endif
 
 namespace {

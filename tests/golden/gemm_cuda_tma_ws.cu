@@ -1,8 +1,8 @@
 // gemm_bf16_rcr_tma_ws_128x256x64_cooperative_cluster2x1_stages4_sm_90a_180e36f1
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
-#include <tilewright/cuda/gemm.h>
+#include <tilewright/cuda/gemm/gemm.h>
 #ifdef __CUDACC__
-#include <tilewright/cuda/gemm_tma_ws.h>
+#include <tilewright/cuda/gemm/tma_ws/kernel.h>
 #endif
 
 namespace {

@@ -1,8 +1,8 @@
 // gemm_bf16_rcr_preshuffle_tma_ws_16x64x64_pingpong_turned_split_k_stages8_direct_sm_90a_89fe70fb
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
-#include <tilewright/cuda/gemm.h>
+#include <tilewright/cuda/gemm/gemm.h>
 #ifdef __CUDACC__
-#include <tilewright/cuda/gemm_tma_ws.h>
+#include <tilewright/cuda/gemm/tma_ws/kernel.h>
 #endif
 
 namespace {

@@ -65,7 +65,7 @@ def test_headers_of_the_host_stand_alone(tmp_path: Path) -> None:
 
 # Where there are many numbers it launches a second function that it has beside its own.
 OTHER_OP = """
-#include <tilewright/cuda/export.h>
+#include <tilewright/cuda/host/export.h>
 #include <tilewright/say.h>
 struct Args { int64_t count; char rest[248]; };
 struct Twice : tw::PlainKernel {

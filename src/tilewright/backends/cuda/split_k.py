@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tilewright.arch import fitted
 from tilewright.arch.rates import Cycles, Memory, UnitCache, UnitFma, UnitMmaTf32
 
-MOST_PARTS, LEAST_STEPS = 16, 4  # cuda/deal.h
+MOST_PARTS, LEAST_STEPS = 16, 4  # cuda/schedulers/tile_scheduler.h
 
 
 class Constants(NamedTuple):
@@ -39,7 +39,7 @@ def up(x: int, y: int) -> int:
 
 
 def balanced(tiles: int, steps: int, units: int, room: int, one: Step, c: Constants) -> int:
-    """Parts of k as `Dealing::balanced` in cuda/deal.h has them."""
+    """Parts of k as `Dealing::balanced` in cuda/schedulers/tile_scheduler.h has them."""
     best, least = 1, float("inf")
     for parts in range(1, MOST_PARTS + 1):
         if parts > 1 and (tiles * parts > room or parts * LEAST_STEPS > steps):

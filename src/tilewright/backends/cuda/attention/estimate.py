@@ -42,10 +42,10 @@ STREAMED = 0.87  # of what an item takes, where items are streamed
 TWO_STAGES = 1.06  # how much longer a step takes that has only one tile to come
 SCORED = 2.0  # how much longer scores take that something is done to
 EXPOSED = 0.33  # of the time memory takes, beside products
-LEAST_TILES = 4  # of a share: cuda/attention_ws_shape.h
+LEAST_TILES = 4  # of a share: cuda/attention/ws/shape.h
 UNEVEN = 1.4  # how much longer the longest sequences take, of those whose lengths the device tells
-SHORT_STREAM = 4  # steps: cuda/attention_scores.h
-PARTS_AT_ONCE, WARPS_AT_ONCE = 8, 32  # of a warp; that combine on a multiprocessor: cuda/attention_combine.h
+SHORT_STREAM = 4  # steps: cuda/attention/scores.h
+PARTS_AT_ONCE, WARPS_AT_ONCE = 8, 32  # of a warp; that combine on a multiprocessor: cuda/attention/combine/kernel.h
 
 
 class Constants(NamedTuple):

@@ -58,7 +58,7 @@ def tile_bytes(signature: AttentionSignature, schedule: Fp8Schedule) -> tuple[in
 
 
 def shared_bytes(signature: AttentionSignature, schedule: Fp8Schedule) -> int:
-    """cuda/attention_fp8_shape.h."""
+    """cuda/attention/fp8/shape.h."""
     rows, stage = tile_bytes(signature, schedule)
     return 1024 + rows + schedule.stages * stage + BARRIERS
 

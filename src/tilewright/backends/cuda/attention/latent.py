@@ -51,7 +51,7 @@ class LatentSchedule:
 
 
 def shared_bytes(signature: AttentionSignature, schedule: LatentSchedule) -> int:
-    """cuda/attention_latent_shape.h."""
+    """cuda/attention/latent/shape.h."""
     deep, h = -(-signature.head_dim // LINE_ELEMENTS), schedule
     weights = -(-h.tile_n // LINE_ELEMENTS) * ROWS * LINE
     told = 2 * ROWS * 4

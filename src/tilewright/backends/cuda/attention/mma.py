@@ -66,7 +66,7 @@ def _pitch(size: int) -> int:
 
 
 def tile_bytes(signature: AttentionSignature, schedule: MmaSchedule) -> tuple[int, int, int]:
-    """Of the rows of queries, of a slot, and of what warps that share rows keep: cuda/attention_mma_shape.h."""
+    """Of the rows of queries, of a slot, and of what warps that share rows keep: cuda/attention/mma/shape.h."""
     s, h, size = signature, schedule, DTYPES[signature.dtype_kv].bytes
     turned = s.pages == "vectorised"
     keys = h.tile_n * _pitch(s.head_dim * size)

@@ -35,10 +35,10 @@ LINE = 128  # bytes of one swizzled row
 COLUMNS = (16, 32, *range(48, 257, 16))  # keys of a tile: the widths of wgmma, in whole steps of the values
 HEADS_QK = (32, 64, 96, 128, 160, 192, 256)
 HEADS_V = (32, 64, 96, 128, 160, 192, 256)  # widths wgmma is spelled out for with weights in registers
-BESIDE = 1024 + 4 * 48 + 8 * 8  # alignment, items that were told and their barriers: cuda/attention_ws_shape.h
+BESIDE = 1024 + 4 * 48 + 8 * 8  # alignment, items that were told and their barriers: cuda/attention/ws/shape.h
 STAGE_BARRIERS, ROW_BARRIERS = 8 * 4, 8 * 2
 UNIT_SHARED, BLOCK_SHARED = 233472, 1024  # bytes of shared memory of a multiprocessor, and what a block takes itself
-# Registers of a multiplying thread, by warpgroups and blocks that share a multiprocessor: cuda/attention_ws_shape.h.
+# Registers of a multiplying thread, by warpgroups and blocks that share a multiprocessor: cuda/attention/ws/shape.h.
 REGISTERS = {(1, 1): 240, (1, 2): 216, (2, 1): 232, (3, 1): 160}
 PAGED_REGISTERS = {(2, 1): 224}  # where whoever feeds needs more, to find pages
 SHARES_REGISTERS = {(1, 2): 192}  # or to find its share
@@ -105,7 +105,7 @@ def tile_bytes(signature: AttentionSignature, schedule: WsSchedule) -> tuple[int
 
 
 def shared_bytes(signature: AttentionSignature, schedule: WsSchedule) -> int:
-    """cuda/attention_ws_shape.h."""
+    """cuda/attention/ws/shape.h."""
     rows, stage = tile_bytes(signature, schedule)
     return schedule.row_stages * (rows + ROW_BARRIERS) + schedule.stages * (stage + STAGE_BARRIERS) + BESIDE
 

@@ -12,7 +12,7 @@ THREADS, LARGE_HEAD = 128, 128
 def meeting_trips(problem: AttentionProblem, pieces: float) -> float:
     """Trips to memory and back to leave a piece, to count it, and for the last to add up so many of an item.
 
-    As cuda/attention_shares.h goes about it.
+    As cuda/attention/shares/kernel.h goes about it.
     """
     p = problem
     quads = p.seqlen_q * (p.heads_q // max(1, p.heads_kv)) * p.head_dim_v / 4

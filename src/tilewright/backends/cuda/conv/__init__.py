@@ -1,7 +1,7 @@
 """All the CUDA backend knows of convolution.
 
-A pipeline is two headers of `cuda/` (`cuda/conv.h` says what they have) and a function here that turns a schedule into
-the constants of its Config.  Around most of them copies can be made (`cuda/conv_host_padded.h`): a pipeline each.
+A pipeline is two headers of `cuda/` (`cuda/conv/conv.h` says what they have) and a function here that turns a schedule into
+the constants of its Config.  Around most of them copies can be made (`cuda/conv/padded/host.h`): a pipeline each.
 """
 
 from __future__ import annotations
@@ -111,60 +111,60 @@ def _gather(spec: KernelSpec) -> Fields:
 
 
 _TMA_WS = Pipeline(
-    "conv_tma_ws.h", "conv_host_tma_ws.h", "TW_DEVICE_CONV_TMA_WS", "HostConvTmaWs", _tma_ws, ("_blocks",)
+    "conv/tma_ws/kernel.h", "conv/tma_ws/host.h", "TW_DEVICE_CONV_TMA_WS", "HostConvTmaWs", _tma_ws, ("_blocks",)
 )
-_GATHER = Pipeline("conv_gather.h", "conv_host_gather.h", "TW_DEVICE_CONV_GATHER", "HostConvGather", _gather)
+_GATHER = Pipeline("conv/gather/kernel.h", "conv/gather/host.h", "TW_DEVICE_CONV_GATHER", "HostConvGather", _gather)
 PIPELINES = {
     "tma_ws": _TMA_WS,
     "band": _TMA_WS._replace(
-        device_header="conv_band.h",
-        host_header="conv_host_band.h",
+        device_header="conv/band/kernel.h",
+        host_header="conv/band/host.h",
         device="TW_DEVICE_CONV_BAND",
         host="HostConvBand",
         fields=_band,
     ),
     "band_weight": Pipeline(
-        "conv_band_weight.h",
-        "conv_host_band_weight.h",
+        "conv/band_weight/kernel.h",
+        "conv/band_weight/host.h",
         "TW_DEVICE_CONV_BAND_WEIGHT",
         "HostConvBandWeight",
         _band_weight,
         ("_add",),
     ),
     "first_weight": Pipeline(
-        "conv_first_weight.h",
-        "conv_host_first_weight.h",
+        "conv/first_weight/kernel.h",
+        "conv/first_weight/host.h",
         "TW_DEVICE_CONV_FIRST_WEIGHT",
         "HostConvFirstWeight",
         _first_weight,
         ("_add",),
     ),
     "folded": _TMA_WS._replace(
-        device_header="conv_folded.h",
-        host_header="conv_host_folded.h",
+        device_header="conv/folded/kernel.h",
+        host_header="conv/folded/host.h",
         device="TW_DEVICE_CONV_FOLDED",
         host="HostConvFolded",
         beside=("_pixels", "_weights"),
     ),
     "depthwise_tile": Pipeline(
-        "conv_depthwise_tile.h",
-        "conv_host_depthwise_tile.h",
+        "conv/depthwise_tile/kernel.h",
+        "conv/depthwise_tile/host.h",
         "TW_DEVICE_CONV_DEPTHWISE_TILE",
         "HostConvDepthwiseTile",
         _depthwise_tile,
         ("_add",),
     ),
     "depthwise_mma": Pipeline(
-        "conv_depthwise_mma.h",
-        "conv_host_depthwise_mma.h",
+        "conv/depthwise_mma/kernel.h",
+        "conv/depthwise_mma/host.h",
         "TW_DEVICE_CONV_DEPTHWISE_MMA",
         "HostConvDepthwiseMma",
         _depthwise_mma,
         ("_add",),
     ),
     "depthwise": Pipeline(
-        "conv_depthwise.h",
-        "conv_host_depthwise.h",
+        "conv/depthwise/kernel.h",
+        "conv/depthwise/host.h",
         "TW_DEVICE_CONV_DEPTHWISE",
         "HostConvDepthwise",
         _depthwise,
@@ -172,7 +172,7 @@ PIPELINES = {
     ),
     "gather": _GATHER,
     "gather_planes": _GATHER,
-    "loops": Pipeline("conv_loops.h", "conv_host_loops.h", "TW_DEVICE_CONV_LOOPS", "HostConvLoops", lambda spec: {}),
+    "loops": Pipeline("conv/loops/kernel.h", "conv/loops/host.h", "TW_DEVICE_CONV_LOOPS", "HostConvLoops", lambda spec: {}),
     **conv_pointwise.PIPELINES,
 }
 

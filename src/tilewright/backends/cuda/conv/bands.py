@@ -17,7 +17,7 @@ from tilewright.ops.conv.spec import ConvSignature
 
 MOST_BAND = 1024  # pixels of one walk
 MOST_STRIDE = 8  # from pixel to pixel of a walk
-MOST_KINDS = 343  # cuda/conv_tma_ws_shape.h
+MOST_KINDS = 343  # cuda/conv/tma_ws/shape.h
 MOST_PROCESSORS = 144  # that kernels count on at most
 
 
@@ -78,7 +78,7 @@ def weight_rules(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -
 
 
 def limits(schedule: BandSchedule, problem: ConvProblem) -> Iterator[Violation]:
-    """conv_host_band.h."""
+    """conv/band/host.h."""
     p, data = problem, problem.variant == "backward_data"
     strides, merged = p.x_strides if data else p.y_strides, merged_groups(p, schedule)
     columns = (p.group_channels if data else p.group_filters) * merged
@@ -166,7 +166,7 @@ def side_by_side(problem: ConvProblem) -> int:
 
 
 def weight_limits(schedule: BandWeightSchedule, problem: ConvProblem) -> Iterator[Violation]:
-    """conv_host_band_weight.h."""
+    """conv/band_weight/host.h."""
     p, h = problem, schedule
     if p.batch == 0:
         yield violation("nv-walk", "there are no images to walk over")

@@ -16,11 +16,11 @@ from tilewright.ops.base import Violation
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.schedule import ConvSchedule
 
-FOLDED_PIXEL, FOLDED_WIDTH, FOLDED_COLUMNS = 8, 64, 256  # cuda/conv_folded_shape.h
+FOLDED_PIXEL, FOLDED_WIDTH, FOLDED_COLUMNS = 8, 64, 256  # cuda/conv/folded/shape.h
 
 
 class Needs(NamedTuple):
-    """What a pipeline asks of operands that copies are made of (cuda/conv_host_copies.h)."""
+    """What a pipeline asks of operands that copies are made of (cuda/conv/host_copies.h)."""
 
     whole_groups: bool  # groups of one channel and one filter, whole 16 bytes of them
     any_filters: bool  # w may lie anywhere, if channels are side by side and taps even; groups are joined
@@ -45,7 +45,7 @@ def without_copies(schedule: ConvSchedule) -> ConvSchedule:
 
 
 def padded_limits(problem: ConvProblem, schedule: ConvSchedule) -> Iterator[Violation]:
-    """conv_host_padded.h."""
+    """conv/padded/host.h."""
     p, asks, piece = problem, needs(schedule), _piece(problem)
     if p.channels_last and not fills_up(schedule.pipeline):  # asked most often, of kernels that are not for it
         yield violation("nv-padded", "channels lie side by side")
@@ -166,7 +166,7 @@ def padded(problem: ConvProblem, schedule: ConvSchedule) -> ConvProblem:
 
 
 def folded_limits(problem: ConvProblem) -> Iterator[Violation]:
-    """conv_host_folded.h."""
+    """conv/folded/host.h."""
     p, data = problem, problem.variant == "backward_data"
     if p.batch == 0:
         yield violation("nv-walk", "there are no images to walk over")

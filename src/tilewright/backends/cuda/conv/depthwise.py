@@ -86,7 +86,7 @@ def _tiles(p: ConvProblem) -> Iterator[Violation]:
 
 
 def tile_limits(schedule: DepthwiseTileSchedule, problem: ConvProblem) -> Iterator[Violation]:
-    """conv_host_depthwise_tile.h."""
+    """conv/depthwise_tile/host.h."""
     p, h = problem, schedule
     if p.batch == 0:
         yield violation("nv-walk", "there are no images")
@@ -114,7 +114,7 @@ def tile_limits(schedule: DepthwiseTileSchedule, problem: ConvProblem) -> Iterat
 
 
 def limits(schedule: DepthwiseSchedule, problem: ConvProblem) -> Iterator[Violation]:
-    """conv_host_depthwise.h."""
+    """conv/depthwise/host.h."""
     p, h = problem, schedule
     weight = p.variant == "backward_weight"
     if p.batch == 0:
@@ -179,7 +179,7 @@ class MmaTiles(NamedTuple):
 
 
 def mma_tiles(schedule: DepthwiseMmaSchedule, p: ConvProblem, processors: int) -> MmaTiles | None:
-    """conv_host_depthwise_mma.h; whether there are any does not depend on the number of multiprocessors."""
+    """conv/depthwise_mma/host.h; whether there are any does not depend on the number of multiprocessors."""
 
     def whole(nbytes: int) -> int:
         return -(-nbytes // 1024) * 1024
@@ -205,7 +205,7 @@ def mma_tiles(schedule: DepthwiseMmaSchedule, p: ConvProblem, processors: int) -
 
 
 def mma_limits(schedule: DepthwiseMmaSchedule, problem: ConvProblem) -> Iterator[Violation]:
-    """conv_host_depthwise_mma.h."""
+    """conv/depthwise_mma/host.h."""
     p = problem
     if p.batch == 0:
         yield violation("nv-walk", "there are no images")

@@ -53,7 +53,7 @@ from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.gemm.problem import GemmProblem
 
-# How A and B of the matrix product lie that a direction is (cuda/conv_tma_ws_shape.h).
+# How A and B of the matrix product lie that a direction is (cuda/conv/tma_ws/shape.h).
 LAYOUTS = {"forward": "rcr", "backward_data": "rrr", "backward_weight": "crr"}
 BAND_BESIDE = 0.1  # of what is hidden behind the longest of walk, product and bytes
 TWO_STAGES = 1.25  # how much longer gradients of weights by bands take where only one stage comes meanwhile
@@ -69,7 +69,7 @@ TAP = 3.0  # how much longer a multiply-add takes where nothing slides
 ROLLED = 0.8  # and how much of it where a row is read once
 ONE_CHANNEL = 2.0  # how much longer where a thread has no vector of channels
 ONE_WEIGHT = 3.5  # and of gradients of weights
-FILLED_UP = 600  # rows of weights that are worth a copy (conv_host_tma_ws.h)
+FILLED_UP = 600  # rows of weights that are worth a copy (conv/tma_ws/host.h)
 
 
 class Constants(NamedTuple):

@@ -133,16 +133,16 @@ def _skinny(spec: KernelSpec) -> Fields:
 
 
 _TMA_WS = Pipeline(
-    "conv_pointwise_tma_ws.h",
-    "conv_host_pointwise.h",
+    "conv/pointwise/tma_ws.h",
+    "conv/pointwise/host.h",
     "TW_DEVICE_TMA_WS",
     "HostConvPointwise",
     _tma_ws,
     ("_repack",),
 )
-_SKINNY = Pipeline("conv_pointwise_skinny.h", "conv_host_pointwise.h", "TW_DEVICE_SKINNY", "HostConvPointwise", _skinny)
+_SKINNY = Pipeline("conv/pointwise/skinny.h", "conv/pointwise/host.h", "TW_DEVICE_SKINNY", "HostConvPointwise", _skinny)
 _MULTISTAGE = Pipeline(
-    "conv_pointwise_multistage.h", "conv_host_pointwise.h", "TW_DEVICE_MULTISTAGE", "HostConvPointwise", _multistage
+    "conv/pointwise/multistage.h", "conv/pointwise/host.h", "TW_DEVICE_MULTISTAGE", "HostConvPointwise", _multistage
 )
 PIPELINES = {
     "pointwise_tma_ws": _TMA_WS,

@@ -16,7 +16,7 @@ from tilewright.ops.conv.schedule import ConvSchedule
 from tilewright.ops.conv.spec import ConvSignature
 
 MOST_CHANNELS, MOST_WIDTH, MOST_STRIDE, MOST_HIGH, MOST_SEGMENT = 8, 64, 8, 16, 256
-SHARED, BESIDE = 227 * 1024, 256 + 1024  # cuda/conv_first_weight_shape.h
+SHARED, BESIDE = 227 * 1024, 256 + 1024  # cuda/conv/first_weight/shape.h
 LATENCY = 1500  # cycles
 
 
@@ -62,7 +62,7 @@ def _over(x: int, y: int) -> int:
 
 
 def laid(schedule: FirstWeightSchedule, p: ConvProblem, processors: int) -> Stage | None:
-    """conv_host_first_weight.h; whether there is one does not depend on the number of multiprocessors."""
+    """conv/first_weight/host.h; whether there is one does not depend on the number of multiprocessors."""
     out_h, step, apart = (p.out[-2], p.stride[-2], p.dilation[-2]) if len(p.out) > 1 else (1, 1, 1)
     phases = p.stride[-1] // 2 if narrow(p) else p.stride[-1]
     segments = _over(_over(p.out[-1], 16) * 16, MOST_SEGMENT)
@@ -89,7 +89,7 @@ def laid(schedule: FirstWeightSchedule, p: ConvProblem, processors: int) -> Stag
 
 
 def limits(schedule: FirstWeightSchedule, problem: ConvProblem) -> Iterator[Violation]:
-    """conv_host_first_weight.h."""
+    """conv/first_weight/host.h."""
     p, h = problem, schedule
     if p.batch == 0:
         yield violation("nv-walk", "there are no images")

@@ -84,7 +84,7 @@ def _copies(signature: ConvSignature, schedule: GatherSchedule, what: str, side:
 
 
 def limits(schedule: GatherSchedule, problem: ConvProblem) -> Iterator[Violation]:
-    """conv_host_gather.h."""
+    """conv/gather/host.h."""
     p, data, weight = problem, problem.variant == "backward_data", problem.variant == "backward_weight"
     if sum(p.window) + 3 - len(p.window) > MOST_SIDES:
         yield violation("nv-gather", f"the sides of the window are together over {MOST_SIDES}")
@@ -137,7 +137,7 @@ def tiles(schedule: GatherSchedule, p: ConvProblem) -> int:
 
 
 def parts_of_k(signature: ConvSignature, schedule: GatherSchedule, tiles_: int, steps: int, processors: int) -> int:
-    """Blocks that share a tile; `deal` in conv_host_gather.h."""
+    """Blocks that share a tile; `deal` in conv/gather/host.h."""
     (m, n, k), size = schedule.tile, DTYPES[signature.dtype].bytes
     step, sums = m * n * k / (1.7e11 if size == 4 else 8e11), m * n * 8 / 2.5e12
     best, least = 1, 0.0

@@ -1,6 +1,6 @@
 """The schedules of convolutions whose operands are gathered, and the arithmetic of their resources.
 
-An implicit GEMM by GEMM's multistage block (cuda/conv_gather_shape.h has the same numbers).  `vectors` say how many
+An implicit GEMM by GEMM's multistage block (cuda/conv/gather/shape.h has the same numbers).  `vectors` say how many
 elements of A and B are copied at a time, 16, 8 or 4 bytes, whose operand must be aligned so; a vector of one element
 takes an operand as it lies.  `gather` reads channels side by side, `gather_planes` pixels.
 """
@@ -56,7 +56,7 @@ class GatherSchedule:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """How an operand comes in; `Gathered` in cuda/conv_gather_shape.h."""
+    """How an operand comes in; `Gathered` in cuda/conv/gather/shape.h."""
 
     size: int  # bytes of an element
     lines: int
@@ -116,7 +116,7 @@ def along_k(variant: str, pipeline: str) -> tuple[bool, bool]:
 
 
 def unit_columns(dtype: str) -> int:
-    """Of a warp's part; `Matrix::n` in cuda/matrix.h."""
+    """Of a warp's part; `Matrix::n` in cuda/primitives/matrix.h."""
     return 32 if dtype == "fp32" else 16
 
 

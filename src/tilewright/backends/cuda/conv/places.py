@@ -62,7 +62,7 @@ def class_axis(size: int, window: int, out: int, stride: int, dilation: int, bef
 
 
 def odd_columns(problem: ConvProblem) -> bool:
-    """Gradients of weights whose taps are no whole 64s of columns side by side (cuda/conv_host_tma_ws.h)."""
+    """Gradients of weights whose taps are no whole 64s of columns side by side (cuda/conv/tma_ws/host.h)."""
     p = problem
     return p.group_channels % 64 > 0 or (prod(p.window) > 1 and p.w_strides[-2] != p.group_channels)
 

@@ -38,7 +38,7 @@ class Lying(NamedTuple):
     operands: str
 
 
-# cuda/conv_host_pointwise.h
+# cuda/conv/pointwise/host.h
 PIXELS = {
     "forward": Lying("rcr", "xwy"),
     "backward_data": Lying("rrr", "ywx"),

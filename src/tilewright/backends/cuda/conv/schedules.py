@@ -104,7 +104,7 @@ class BandSchedule:
 
 
 def band_shared_bytes(signature: ConvSignature, schedule: BandSchedule) -> int:
-    """conv_band_shape.h."""
+    """conv/band/shape.h."""
     columns = schedule.tile[1] if signature.variant == "forward" else -(-schedule.tile[1] // 64) * 64
     results = 2 * 2 * 64 * chunk_columns(schedule.tile[1]) * 2
     return schedule.stages * schedule.band * K_BYTES + schedule.taps * columns * K_BYTES + results + 1024 + 640
@@ -125,7 +125,7 @@ class BandWeightSchedule:
 
     @property
     def shared_bytes(self) -> int:
-        """conv_band_weight_shape.h."""
+        """conv/band_weight/shape.h."""
         return self.stages * (self.band + self.pixels) * K_BYTES + 1024 + 128
 
     def label(self) -> str:
@@ -196,7 +196,7 @@ class DepthwiseTileSchedule:
         return said + (f"_spread{self.spread}" if self.spread > 1 else "")
 
     def least_bytes(self, weight: bool, planes: int) -> int:
-        """Shared memory of the smallest tile (conv_host_depthwise_tile.h)."""
+        """Shared memory of the smallest tile (conv/depthwise_tile/host.h)."""
 
         def whole(nbytes: int) -> int:
             return -(-nbytes // 128) * 128

@@ -76,7 +76,7 @@ SCHEDULES: tuple[type[ConvSchedule], ...] = (
     GatherSchedule,
 )
 MOST_STRIDE = 8  # from pixel to pixel of a walk
-MOST_TAPS, MOST_CLASSES = 343, 27  # cuda/conv_tma_ws_shape.h
+MOST_TAPS, MOST_CLASSES = 343, 27  # cuda/conv/tma_ws/shape.h
 
 
 def signature_rules(signature: ConvSignature, arch: Arch) -> Iterator[Violation]:
@@ -236,7 +236,7 @@ def _groups(schedule: ConvTmaWsSchedule, problem: ConvProblem) -> Iterator[Viola
 
 
 def _walk(schedule: ConvTmaWsSchedule, problem: ConvProblem) -> Iterator[Violation]:
-    """cuda/conv_walk.h."""
+    """cuda/conv/traversal.h."""
     p, data = problem, problem.variant == "backward_data"
     if p.batch == 0:
         yield violation("nv-walk", "there are no images to walk over")

@@ -32,7 +32,7 @@ class CudaGemm(KernelsDefaults):
         return {
             "arch": arch_facts(spec.arch),
             "pipeline": h.pipeline,
-            "header": "gpu/gemm_loops.h" if isinstance(h, GpuLoopsSchedule) else f"cuda/gemm_{h.pipeline}.h",
+            "header": "gpu/gemm_loops.h" if isinstance(h, GpuLoopsSchedule) else f"cuda/gemm/{h.pipeline}/kernel.h",
             "stages": staged.stages if staged else 0,
             "deal": staged.dealing if staged else "tiles",
             "cluster": tma.cluster if tma else (1, 1),

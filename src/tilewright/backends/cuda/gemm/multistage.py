@@ -47,7 +47,7 @@ def warp_tile(dtype: str) -> Shape:
 
 
 def unit_columns(dtype: str) -> int:
-    """Of a warp's part: two instructions; `Matrix::n` in matrix.h."""
+    """Of a warp's part: two instructions; `Matrix::n` in primitives/matrix.h."""
     return 32 if dtype == "fp32" else 16
 
 

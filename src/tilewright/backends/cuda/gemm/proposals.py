@@ -73,7 +73,7 @@ def by_lines(signature: GemmSignature, schedule: TmaWsSchedule) -> bool:
 
 
 def store_buffers(signature: GemmSignature, schedule: TmaWsSchedule) -> int:
-    """Buffers each multiplying warpgroup has for results; `TmaWs::buffers` in tma_ws_shape.h."""
+    """Buffers each multiplying warpgroup has for results; `TmaWs::buffers` in gemm/tma_ws/shape.h."""
     view = tma_view(schedule)
     width = chunk_columns(view.columns)
     needed = view.rows // view.groups // 64 * (view.columns // width)
@@ -85,7 +85,7 @@ def store_buffers(signature: GemmSignature, schedule: TmaWsSchedule) -> int:
 
 
 def shared_bytes(signature: GemmSignature, schedule: TmaWsSchedule) -> int:
-    """As `TmaWs::shared_bytes` in tma_ws_shape.h."""
+    """As `TmaWs::shared_bytes` in gemm/tma_ws/shape.h."""
     view = tma_view(schedule)
     results = view.warpgroups * store_buffers(signature, schedule) * 64 * chunk_columns(view.columns) * 2
     return schedule.stages * view.stage_bytes(by_lines(signature, schedule)) + results + _BESIDE
@@ -163,7 +163,7 @@ def skinny(row_tiles: int, token_tiles: int, warps: int, few: str = "rows") -> S
 
 
 def skinny_bytes(schedule: SkinnySchedule) -> int:
-    """Of shared memory: the sums of every warp, a column more than there are (skinny_shape.h)."""
+    """Of shared memory: the sums of every warp, a column more than there are (gemm/skinny/shape.h)."""
     few, many = (schedule.tile[1], schedule.tile[0]) if schedule.few == "columns" else schedule.tile[:2]
     return schedule.warp_grid[2] * many * (few + 1) * 4
 

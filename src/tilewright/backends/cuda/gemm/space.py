@@ -434,7 +434,7 @@ def copied_sizes(schedule: NvidiaSchedule, problem: GemmProblem) -> Shape:
 
 
 def pack_format(schedule: NvidiaSchedule) -> tuple[object, ...]:
-    """Swizzled atoms of eight columns by 128 bytes of k (pack.h): the same for every tile."""
+    """Swizzled atoms of eight columns by 128 bytes of k (copies/pack.h): the same for every tile."""
     return ("atoms", 8, K_BYTES)
 
 

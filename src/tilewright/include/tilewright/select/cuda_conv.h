@@ -58,7 +58,7 @@ inline int64_t merged_groups(const Conv &c, bool merged, int64_t stage) {
   return 0;
 }
 
-// Gradients of weights whose taps are no whole 64s of columns side by side (cuda/conv_host_tma_ws.h).
+// Gradients of weights whose taps are no whole 64s of columns side by side (cuda/conv/tma_ws/host.h).
 inline bool odd_columns(const Conv &c) {
   return c.group_channels % 64 > 0 || (c.taps > 1 && c.p.w_2 != c.group_channels);
 }

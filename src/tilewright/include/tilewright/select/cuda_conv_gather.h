@@ -96,7 +96,7 @@ inline int64_t parts_of_k(const Schedule &s, const Conv &c, int64_t tiles, int64
   return ceil_div(steps, ceil_div(steps, best));
 }
 
-// How an operand comes in; `Gathered` in cuda/conv_gather_shape.h.
+// How an operand comes in; `Gathered` in cuda/conv/gather/shape.h.
 struct Side {
   int64_t size, lines, deep, vector;
   bool along_k;

@@ -46,7 +46,7 @@ inline double seconds(const Schedule &, const Asked &) { return __builtin_nan(""
 namespace copies {
 
 // `fills_up`: for operands too whose channels lie side by side.  The others say what a pipeline asks of operands that
-// copies are made of (cuda/conv_host_copies.h).
+// copies are made of (cuda/conv/host_copies.h).
 #define TW_SELECT_CUDA_CONV_COPIES(X) X(fills_up) X(whole_groups) X(any_filters) X(any_pixels)
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_CONV_COPIES)
 

@@ -14,7 +14,7 @@ namespace tma_ws {
 // clang-format on
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_CONV_TMA_WS)
 
-constexpr int64_t kMostStride = 8, kMostTaps = 343, kMostClasses = 27;  // cuda/conv_tma_ws_shape.h
+constexpr int64_t kMostStride = 8, kMostTaps = 343, kMostClasses = 27;  // cuda/conv/tma_ws/shape.h
 
 // Rows of results may lie anywhere: backward_data of strides over 1 has such.
 inline bool by_rows(const Schedule &s, const Conv &c) {
@@ -96,7 +96,7 @@ inline Walk walk_of(const Conv &c, int axis) {
   return {least, least + pixels - 1 - (out - 1), most - least, pixels};
 }
 
-// cuda/conv_walk.h.
+// cuda/conv/traversal.h.
 inline bool broken_walk(const Schedule &s, const Conv &c) {
   const ConvProblem &p = c.p;
   const bool data = p.variant == backward_data;
@@ -127,7 +127,7 @@ inline ConvRule limits(const Schedule &s, const Asked &x) {
   return broken_walk(s, x.c) ? ConvRule::nv_walk : ConvRule::serves;
 }
 
-// The matrix product that a direction is (cuda/conv_tma_ws_shape.h).
+// The matrix product that a direction is (cuda/conv/tma_ws/shape.h).
 inline GemmProblem product(const Schedule &s, const Conv &c, int64_t merged) {
   const ConvProblem &p = c.p;
   const int64_t channels = c.group_channels * merged, filters = c.group_filters * merged;

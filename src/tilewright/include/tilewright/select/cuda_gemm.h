@@ -42,7 +42,7 @@ inline bool unaligned(int64_t stride, int64_t size) { return stride * size % 16 
 // Of two things that go on at the same time, and are in each other's way where they take equally long.
 inline double slowest(const Rates &r, double x, double y) { return pow(pow(x, r.soft) + pow(y, r.soft), 1.0 / r.soft); }
 
-// Parts of k as the host's half of a split_k kernel decides (`Dealing` in cuda/deal.h).
+// Parts of k as the host's half of a split_k kernel decides (`Dealing` in cuda/schedulers/tile_scheduler.h).
 inline int64_t parts_of(int64_t tiles, int64_t steps, int64_t clusters) {
   int64_t wanted = tiles < clusters ? clusters / larger(1, tiles) : 1;
   if (wanted > steps / 4) wanted = steps < 8 ? 1 : steps / 4;

@@ -38,7 +38,7 @@ struct Step {
   double seconds, alone;
 };
 
-// Parts of k as `Dealing::balanced` in cuda/deal.h has them.
+// Parts of k as `Dealing::balanced` in cuda/schedulers/tile_scheduler.h has them.
 inline int64_t balanced(const Rates &r, int64_t tiles, int64_t steps, int64_t units, int64_t room, Step step,
                         int64_t results) {
   int64_t best = 1;

@@ -2,8 +2,8 @@
 #pragma once
 #include <tilewright/emulated/device.h>
 
-#include <tilewright/cuda/gemm.h>
-#include <tilewright/cuda/gemm_tma_ws.h>
+#include <tilewright/cuda/gemm/gemm.h>
+#include <tilewright/cuda/gemm/tma_ws/kernel.h>
 
 #include <type_traits>
 #include <utility>

@@ -2,15 +2,15 @@
 #pragma once
 #include <tilewright/emulated/launch_multistage.h>
 
-#include <tilewright/cuda/attention.h>
-#include <tilewright/cuda/attention_combine.h>
-#include <tilewright/cuda/attention_fp8.h>
-#include <tilewright/cuda/attention_host_combine.h>
-#include <tilewright/cuda/attention_host_fp8.h>
-#include <tilewright/cuda/attention_host_loops.h>
-#include <tilewright/cuda/attention_host_mma.h>
-#include <tilewright/cuda/attention_host_shares.h>
-#include <tilewright/cuda/attention_host_ws.h>
-#include <tilewright/cuda/attention_loops.h>
-#include <tilewright/cuda/attention_mma.h>
-#include <tilewright/cuda/attention_ws.h>
+#include <tilewright/cuda/attention/attention.h>
+#include <tilewright/cuda/attention/combine/kernel.h>
+#include <tilewright/cuda/attention/fp8/kernel.h>
+#include <tilewright/cuda/attention/combine/host.h>
+#include <tilewright/cuda/attention/fp8/host.h>
+#include <tilewright/cuda/attention/loops/host.h>
+#include <tilewright/cuda/attention/mma/host.h>
+#include <tilewright/cuda/attention/shares/host.h>
+#include <tilewright/cuda/attention/ws/host.h>
+#include <tilewright/cuda/attention/loops/kernel.h>
+#include <tilewright/cuda/attention/mma/kernel.h>
+#include <tilewright/cuda/attention/ws/kernel.h>

@@ -2,26 +2,26 @@
 #pragma once
 #include <tilewright/emulated/launch.h>
 
-#include <tilewright/cuda/conv.h>
-#include <tilewright/cuda/conv_band.h>
-#include <tilewright/cuda/conv_band_weight.h>
-#include <tilewright/cuda/conv_depthwise.h>
-#include <tilewright/cuda/conv_depthwise_mma.h>
-#include <tilewright/cuda/conv_depthwise_tile.h>
-#include <tilewright/cuda/conv_first_weight.h>
-#include <tilewright/cuda/conv_folded.h>
-#include <tilewright/cuda/conv_host_band.h>
-#include <tilewright/cuda/conv_host_band_weight.h>
-#include <tilewright/cuda/conv_host_depthwise.h>
-#include <tilewright/cuda/conv_host_depthwise_mma.h>
-#include <tilewright/cuda/conv_host_depthwise_tile.h>
-#include <tilewright/cuda/conv_host_first_weight.h>
-#include <tilewright/cuda/conv_host_folded.h>
-#include <tilewright/cuda/conv_host_gather.h>
-#include <tilewright/cuda/conv_gather.h>
-#include <tilewright/cuda/conv_host_padded.h>
-#include <tilewright/cuda/conv_padded.h>
-#include <tilewright/cuda/conv_tma_ws.h>
+#include <tilewright/cuda/conv/conv.h>
+#include <tilewright/cuda/conv/band/kernel.h>
+#include <tilewright/cuda/conv/band_weight/kernel.h>
+#include <tilewright/cuda/conv/depthwise/kernel.h>
+#include <tilewright/cuda/conv/depthwise_mma/kernel.h>
+#include <tilewright/cuda/conv/depthwise_tile/kernel.h>
+#include <tilewright/cuda/conv/first_weight/kernel.h>
+#include <tilewright/cuda/conv/folded/kernel.h>
+#include <tilewright/cuda/conv/band/host.h>
+#include <tilewright/cuda/conv/band_weight/host.h>
+#include <tilewright/cuda/conv/depthwise/host.h>
+#include <tilewright/cuda/conv/depthwise_mma/host.h>
+#include <tilewright/cuda/conv/depthwise_tile/host.h>
+#include <tilewright/cuda/conv/first_weight/host.h>
+#include <tilewright/cuda/conv/folded/host.h>
+#include <tilewright/cuda/conv/gather/host.h>
+#include <tilewright/cuda/conv/gather/kernel.h>
+#include <tilewright/cuda/conv/padded/host.h>
+#include <tilewright/cuda/conv/padded/kernel.h>
+#include <tilewright/cuda/conv/tma_ws/kernel.h>
 
 #undef TW_IMAGE
 #define TW_IMAGE(Symbol) \

@@ -16,7 +16,7 @@
 #define ROWSCALE_EXPORT(Config, Symbol, Manifest)
 #else
 #include <rowscale/gpu_host.h>
-#include <tilewright/cuda/export.h>
+#include <tilewright/cuda/host/export.h>
 
 namespace tw {
 

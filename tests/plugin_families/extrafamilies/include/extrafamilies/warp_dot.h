@@ -32,8 +32,8 @@ template <class Config> TW_GPU void warp_dot(const LoopsArgs &x) {
 #ifdef __CUDA_ARCH__
 #define WARP_DOT_EXPORT(Config, Symbol, Manifest)
 #else
-#include <tilewright/cuda/export.h>
-#include <tilewright/cuda/gemm_host_common.h>
+#include <tilewright/cuda/host/export.h>
+#include <tilewright/cuda/gemm/host_common.h>
 
 namespace tw::cuda {
 

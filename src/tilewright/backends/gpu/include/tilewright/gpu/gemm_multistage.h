@@ -2,8 +2,8 @@
 // earlier ones are multiplied; any size, any alignment, every layout.
 //
 // Written over a thin layer of device functions: copies (copy_async, commit_copies, wait_copies), words of
-// shared memory, block_barrier, and Matrix, a unit of a warp's multiplication.  cuda/copies.h, cuda/mma.h
-// and cuda/matrix.h are one such layer.
+// shared memory, block_barrier, and Matrix, a unit of a warp's multiplication.  cuda/copies/copies.h, cuda/primitives/mma.h
+// and cuda/primitives/matrix.h are one such layer.
 #pragma once
 #include <tilewright/gpu/plain_copy.h>
 #include <tilewright/gpu/split_k.h>

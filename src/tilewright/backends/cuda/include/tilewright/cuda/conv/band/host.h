@@ -1,0 +1,176 @@
+// The host's half of convolutions over bands of pixels.
+#pragma once
+#include <tilewright/cuda/conv/band/shape.h>
+#include <tilewright/cuda/conv/tma_ws/host.h>
+
+namespace tw::cuda {
+
+template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
+  using Inner = HostConvTmaWs<Config>;
+  using In = typename Config::A;
+  using C = typename Config::C;
+  using S = ConvBand<Config>;
+  using Inner::data, Inner::forward;
+  static constexpr int64_t clear_bytes = 0;
+
+  static Answer broken(const tw_conv_args &x) {
+    if (x.batch == 0) return {};
+    const int64_t merged = Inner::merged_groups(x);
+    if (!merged) return {TW_DIVISIBILITY, "no number of groups has channels that fill whole stages"};
+    if (Answer one = Inner::broken_layout(x); one.code) return one;
+    const int64_t deep = (data ? x.filters : x.channels) * merged;
+    if (x.groups > merged && deep % S::BK) return {TW_DIVISIBILITY, "the channels of a group are no whole stages"};
+    if (Config::deep < S::BK && (x.groups > 1 || deep > Config::deep))
+      return {TW_LIMIT, "more channels than this kernel multiplies"};
+    const int64_t *strides = data ? x.x_strides : x.y_strides;
+    if (!Inner::readable(data ? x.x : x.y, strides, 4) || odd((data ? x.channels : x.filters) * merged, sizeof(C)))
+      return {TW_ALIGNMENT, "an address or a stride is not a multiple of 16 bytes"};
+    for (int i = 0; i < Config::num_d; ++i)
+      if (x.d_strides[i][3] || x.d_strides[i][4] != 1) return {TW_LIMIT, "a D tensor is not one number a channel"};
+    ConvBandArgs t{};
+    tw_conv_args y = x;
+    Inner::join_groups(y, merged);
+    if (const char *why = lay_band(y, t)) return {TW_LIMIT, why};
+    if (const char *why = sliced(x, merged, t)) return {TW_LIMIT, why};
+    if (merged > 1 && double(y.groups) * y.filters * Inner::taps(x) * Inner::wide(y) >= double(most_size))
+      return {TW_LIMIT, "2^31 or more weights of merged groups"};
+    return {};
+  }
+  static int64_t workspace(const tw_conv_args &x) { return diagonal(x) ? 0 : Inner::block_bytes(x); }
+  static constexpr LaunchShape shape() { return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes), 1, true}; }
+
+  static int run(const tw_conv_args &given, const Loaded::Place &place, void *workspace, void *stream,
+                 bool follows = false) {
+    const bool apart = workspace_needed(given);
+    if (apart && !workspace) return TW_BAD_ARGS;
+    tw_conv_args x = given;
+    if (apart)
+      if (int status = Inner::move_blocks(given, workspace, true, place, stream, follows)) return status;
+    Inner::join_groups(x, Inner::merged_groups(given));
+    if (apart) Inner::lay_apart(x, workspace);
+    ConvBandArgs t{};
+    if (lay_band(x, t)) return TW_BAD_ARGS;
+    TensorMap a = {}, b = {}, e = {}, d = {};
+    if (diagonal(given)) {
+      t.merged = int(Inner::merged_groups(given));
+      t.rows_of_one = int(given.filters), t.columns_of_one = int(given.channels);
+    }
+    if (int error = maps(x, apart ? Inner::wide(x) : x.channels, t, a, b)) return status_of(error);
+    const int64_t fixed = int64_t(t.order.tiles_n) * t.order.batch, here = place.multiprocessors;
+    int64_t blocks = fixed * t.order.tiles_m < here ? fixed * t.order.tiles_m : here;
+    t.resident = int64_t(t.taps_in_all) * t.blocks <= S::Taps && fixed <= here;
+    if (t.resident) blocks = fixed * (t.order.tiles_m < here / fixed ? t.order.tiles_m : here / fixed);
+    LaunchShape how = shape();
+    how.early = follows || apart;
+    return start(place.functions[0], {unsigned(blocks)}, how, stream, a, b, e, d, t);
+  }
+
+ private:
+  static bool workspace_needed(const tw_conv_args &x) { return workspace(x) > 0; }
+  // Whether weights of merged groups can be fetched as they are: one stage of k, all columns in one tile.
+  static bool diagonal(const tw_conv_args &x) {
+    const int64_t merged = Inner::merged_groups(x), strides[2] = {x.w_strides[0], x.w_strides[3]};
+    return merged > 1 && x.filters % 8 == 0 && x.channels * merged <= 64 && x.filters * merged <= (data ? 64 : S::BN) &&
+           (!data || S::BN == 64) && Inner::readable(x.w, strides, 2);
+  }
+  // Null, or why the slices of this kernel are not those of the groups.
+  static const char *sliced(const tw_conv_args &x, int64_t merged, const ConvBandArgs &t) {
+    if (!Config::slice) return nullptr;
+    // Warpgroups that take no turns would meet each other's bands where a tile has more than one.
+    if (t.kinds * t.blocks > 1) return "slices take one band a tile";
+    const int64_t deep = data ? x.filters : x.channels, wide = data ? x.channels : x.filters;
+    const int64_t sharing = deep <= 16 ? 1 : deep / 16, slice = deep <= 16 ? 16 / deep * wide : wide;
+    const bool whole = merged > 1 && deep * merged == 64 && (deep <= 16 ? 16 % deep : deep % 16) == 0;
+    return whole && wide * merged == S::BN && sharing == S::Sharing && slice == S::Slice
+               ? nullptr
+               : "this kernel has slices of other groups";
+  }
+  // Residues of taps.
+  static int64_t kinds(const tw_conv_args &x, int axis) {
+    return x.stride[axis] < x.window[axis] ? x.stride[axis] : x.window[axis];
+  }
+  // The arguments that follow from sizes; null, or why there is no band.
+  static const char *lay_band(const tw_conv_args &x, ConvBandArgs &t) {
+    constexpr int reach = S::Spatial == 2 ? 128 : 16, farthest = S::Spatial == 2 ? 255 : 31;
+    const int64_t *in = data ? x.out : x.size, *out = data ? x.size : x.out;
+    int64_t walked = x.batch;
+    for (int i = 0; i < 3; ++i) {
+      const int64_t far = (x.window[2 - i] - 1) * x.dilation[2 - i], before = x.before[2 - i], step = x.stride[2 - i];
+      const int64_t first = data ? before - far : -before, size = out[2 - i] + (i < 2 ? far / step : 0);
+      const int64_t last = first + (size - 1) * step - (in[2 - i] - 1);
+      if (step > 1 && data) return "a stride is over 1";
+      if (step > 8) return "a stride is over 8";
+      if (step > 1 && i < 2 && x.dilation[2 - i] > 1) return "a stride and a dilation are over 1";
+      if (i == 2 && far > farthest) return "taps lie farther apart than the copy engine moves pixels";
+      if (first < -reach || first >= reach || last < -reach || last >= reach)
+        return "padding or size of an edge is more than the copy engine walks over";
+      walked *= size;
+      if (walked >= most_size / 2) return "a size is 2^30 or more";
+      t.grid.size[i] = divider(size), t.grid.step[i] = int(step), t.grid.first[i] = int(first);
+      t.inside[i] = int(out[2 - i]), t.apart[i] = (data ? x.x_strides : x.y_strides)[3 - i];
+      if (i == 2) continue;
+      t.most[i] = int(ceil_div(x.window[2 - i], step)), t.last_residue[i] = int((x.window[2 - i] - 1) % step);
+      t.apart_of_taps[i] = int(i ? step * x.window[2] : step);
+    }
+    if (t.most[0] * t.most[1] == 1) return "there is one tap: no band is read twice";
+    if (x.window[0] * kinds(x, 1) * kinds(x, 2) > most_taps)
+      return "strides make more kinds of bands than this kernel counts";
+    if (x.groups * x.channels >= most_size || x.groups * x.filters >= most_size) return "a size is 2^30 or more";
+    t.apart[3] = (data ? x.x_strides : x.y_strides)[0];
+    t.reach[0] = int(x.dilation[2]), t.reach[1] = int(x.dilation[1] * t.grid.size[0].by);
+    const int64_t rows = S::BM + (t.most[0] - 1) * t.reach[0] + (t.most[1] - 1) * t.reach[1];
+    if (rows > Config::band) return "taps reach over more rows than a band has";
+    t.band = int(ceil_div(rows, 8) * 8);
+    for (int64_t d = 0; d < x.window[0]; ++d)
+      for (int64_t h = 0; h < kinds(x, 1); ++h)
+        for (int64_t w = 0; w < kinds(x, 2); ++w)
+          t.taps[t.kinds++] = {uint16_t((d * x.window[1] + h) * x.window[2] + w),
+                               {uint8_t(w), uint8_t(h), uint8_t(d * x.dilation[0])}};
+    t.last_tap = data ? int(pixels(x.window)) - 1 : -1;
+    t.blocks = int(ceil_div(data ? x.filters : x.channels, S::BK));
+    t.groups = int(x.groups), t.classes = 1, t.taps_in_all = int(pixels(x.window));
+    t.pixels_of_a_group = int(data ? x.filters : x.channels), t.lines_of_a_group = int(x.filters);
+    t.m = int(walked), t.n = int(data ? x.channels : x.filters), t.group_apart = t.n;
+    t.order = {int(x.groups), int(ceil_div(t.m, S::BM)), int(ceil_div(t.n, S::BN)), 16, 1, 0, 1, 0};
+    if (double(t.order.tiles_m) * t.order.tiles_n * t.order.batch >= double(most_size)) return "2^31 or more tiles";
+    return nullptr;
+  }
+  static int maps(const tw_conv_args &x, int64_t channels, ConvBandArgs &t, TensorMap &a, TensorMap &b) {
+    using Lines = MapCache<In, S::MajorB ? 64 : S::BK, S::MajorB ? 64 : S::BN, 3>;
+    static KnownMaps<WalkMap<In, S::Spatial>> bands;
+    static Lines lines;
+    WalkKey key{};
+    static_cast<PixelKey &>(key) = Inner::walk_key(x, t);
+    key.rows = t.band;
+    if (int error = bands.get(key, a)) return error;
+    const int64_t all = x.groups * x.filters;
+    if (t.merged) {
+      static KnownMaps<RowsMap> rows;
+      RowsKey one{};
+      static_cast<MapKey &>(one) = MapKey{x.w, t.columns_of_one, all, Inner::taps(x), x.w_strides[0], x.w_strides[3]};
+      one.rows = t.rows_of_one;
+      if (int error = rows.get(one, b)) return error;
+    } else if (int error = lines.get(MapKey{x.w, channels, all, Inner::taps(x), x.w_strides[0], x.w_strides[3]}, b))
+      return error;
+    const tw_gemm_args g = Inner::product(x, t);
+    t.e = g.e, t.finish = epilogue_args(g), t.first_guest = 1;
+    for (int i = 0; i < Config::num_d; ++i)
+      t.guests[i + 1] = {g.d[i], 0, g.d_batch_stride[i], Config::epilogue == Epilogue::MultiDMultiply ? 0.0f : 1.0f,
+                         Comes::row};
+    return 0;
+  }
+  // Rows of weights of one group.
+  struct RowsKey : MapKey {
+    int rows;
+    bool operator==(const RowsKey &o) const { return rows == o.rows && MapKey::operator==(o); }
+    uint64_t hash() const { return MapKey::hash() * 31 + uint64_t(rows); }
+  };
+  struct RowsMap {
+    using Key = RowsKey;
+    static int encode(const RowsKey &key, TensorMap &map) {
+      return encode_boxes<In>(key, 64, uint32_t(key.rows), 3, map);
+    }
+  };
+};
+
+}  // namespace tw::cuda

@@ -1,0 +1,38 @@
+// Gradients of weights over bands of pixels: what conv/band/shape.h says of forward, with the pixels as k.
+//
+// Rows are counted with the padding, in x and in y alike, so that the x of a tap is the same run of rows of shared memory
+// for every tap, moved; the rows of y that are padding are zeros.  A stage is a band of x and its rows of y, 64 channels
+// and 64 filters: one fetch for all taps of a plane, of which each of three warpgroups sums up to three.  Groups of few
+// channels lie side by side in these 64; what one group's filters make of another's channels does not leave.  Where
+// at most 32 channels are there, no others are multiplied.  Parts of the pixels are added in order by a second kernel.
+#pragma once
+#include <tilewright/cuda/conv/tma_ws/shape.h>
+
+namespace tw {
+
+struct BandWeightArgs {
+  ConvGrid grid;
+  float *partial;  // [part][filter][tap][channel]
+  void *to;
+  long long filter_apart, tap_apart;         // of w
+  int band;                                  // rows of x of a stage
+  int taps, planes, reach[2];                // of a plane; planes; rows from tap to tap along w and h
+  int window_w, planes_apart;                // taps of a row; pixels from plane to plane
+  int chunks, parts;                         // of the pixels: stages, and how many blocks share them
+  int groups, merged, channels, filters;     // groups of merged ones; of one
+  int blocks_m, blocks_n;                    // of 64 filters, of 64 channels
+  Divider by_filters, by_channels, by_taps;  // of one group
+  long long count;                           // of weights
+};
+
+// Config: A, C, spatial, pixels (of a stage), band (rows there is room for), stages.
+template <class Config> struct BandWeight {
+  using In = typename Config::A;
+  static constexpr int KP = Config::pixels, Bands = Config::stages, Spatial = Config::spatial, each = 3, most_taps = 9;
+  static constexpr int threads = 512;
+  static constexpr int x_bytes = Config::band * 128, y_bytes = KP * 128, stage_bytes = x_bytes + y_bytes;
+  static constexpr int shared_bytes = Bands * stage_bytes + 1024 + 128;
+  static_assert(sizeof(In) == 2 && KP % 64 == 0 && Config::band % 8 == 0 && Bands <= 8, "stages");
+};
+
+}  // namespace tw

@@ -1,0 +1,6 @@
+// Convolutions of one pixel's window by GEMM's tma_ws kernels: the device's half is GEMM's.
+#pragma once
+#include <tilewright/cuda/gemm/gemm.h>
+#ifdef __CUDACC__
+#include <tilewright/cuda/gemm/tma_ws/kernel.h>
+#endif

@@ -1,0 +1,54 @@
+// Gradients of weights that blocks summed up part by part: the parts of a weight, added in an order that is always the same.
+#pragma once
+#include <stdint.h>
+#include <tilewright/gpu/device.h>
+
+namespace tw {
+
+// Of few weights eight threads share the parts of one, so that few reads come one after another; of many each has one.
+constexpr int64_t few_weights = 1 << 16;
+constexpr int adders = 8, adding_threads = 256;
+
+// Blocks of a kernel that adds; its shared memory is a float a thread.
+inline unsigned adding_blocks(int64_t count) {
+  const int64_t each = count < few_weights ? adding_threads / adders : adding_threads;
+  return unsigned((count + each - 1) / each);
+}
+
+}  // namespace tw
+
+#ifdef TW_ON_GPU
+#include <tilewright/cuda/primitives/device.h>
+
+namespace tw {
+
+// Whether this thread has a sum, of which weight, and the sum.  place(at): where a weight lies in a part.
+template <class Place> TW_GPU bool add_parts(const float *partial, long long count, long long apart, int parts,
+                                             Place place, int &at, float &sum) {
+  constexpr int each = adding_threads / adders;
+  const bool shared = count < few_weights;
+  const int who = shared ? threadIdx.x / each : 0, step = shared ? adders : 1;
+  at = shared ? int(blockIdx.x) * each + int(threadIdx.x) % each : int(blockIdx.x) * adding_threads + int(threadIdx.x);
+  sum = 0;
+  const float *from = partial + (at < count ? place(at) : 0);
+  wait_for_kernel_before();
+  if (at < count)
+#pragma unroll 8
+    for (int part = who; part < parts; part += step) sum += from[part * apart];
+  if (!shared) return at < count;
+  float *shares = reinterpret_cast<float *>(dynamic_shared());
+  shares[threadIdx.x] = sum;
+  __syncthreads();
+  if (who || at >= count) return false;
+  sum = 0;
+#pragma unroll
+  for (int i = 0; i < adders; ++i) sum += shares[i * each + at % each];
+  return true;
+}
+// Of weights that lie in a part as they are counted.
+TW_GPU bool add_parts(const float *partial, long long count, int parts, int &at, float &sum) {
+  return add_parts(partial, count, count, parts, [](int one) { return (long long)one; }, at, sum);
+}
+
+}  // namespace tw
+#endif

@@ -1,0 +1,145 @@
+// Which pixels a convolution's kernel walks over and which taps it takes on the way: the host's part of what
+// conv/tma_ws/shape.h explains.
+#pragma once
+#include <tilewright/conv_args.h>
+#include <tilewright/cuda/conv/tma_ws/shape.h>
+#include <tilewright/cuda/gemm/host_common.h>
+
+namespace tw::cuda {
+
+// One dimension of a class of pixels of x: its first pixel, and where taps of its residue read y.
+struct ClassAxis {
+  int64_t stride, dilation, before, window;
+
+  // Whether a tap meets pixels of x that lie `rest` behind a multiple of the stride.
+  bool meets(int64_t tap, int64_t rest) const { return (rest + before - tap * dilation) % stride == 0; }
+  // Which pixel of y it reads for the first of them.
+  int64_t reads(int64_t tap, int64_t rest) const { return (rest + before - tap * dilation) / stride; }
+};
+
+// backward_data: the walk over y that every class goes, and each class's taps.  Answers what the copy engine cannot do.
+inline const char *lay_classes(const tw_conv_args &x, ConvWsArgs &t, int reach, int farthest) {
+  int64_t most = 1, lowest[3], count[3];
+  ClassAxis axes[3];
+  for (int i = 0; i < 3; ++i) {
+    axes[i] = {x.stride[2 - i], x.dilation[2 - i], x.before[2 - i], x.window[2 - i]};
+    const ClassAxis &axis = axes[i];
+    if (axis.stride > 8) return "a stride is over 8";
+    count[i] = axis.stride < x.size[2 - i] ? axis.stride : x.size[2 - i];
+    most *= count[i];
+    bool any = false;
+    int64_t highest = 0;
+    for (int64_t rest = 0; rest < count[i]; ++rest)
+      for (int64_t tap = 0; tap < axis.window; ++tap) {
+        if (!axis.meets(tap, rest)) continue;
+        const int64_t at = axis.reads(tap, rest);
+        lowest[i] = any && lowest[i] < at ? lowest[i] : at, highest = any && highest > at ? highest : at;
+        any = true;
+      }
+    if (!any) lowest[i] = highest = 0;
+    if (highest - lowest[i] > farthest) return "taps lie farther apart than the copy engine moves pixels";
+    const int64_t pixels = ceil_div(x.size[2 - i], axis.stride), last = lowest[i] + pixels - 1 - (x.out[2 - i] - 1);
+    if (lowest[i] < -reach || lowest[i] >= reach || last < -reach || last >= reach)
+      return "padding or size of an edge is more than the copy engine walks over";
+    t.grid.size[i] = divider(pixels), t.grid.step[i] = 1, t.grid.first[i] = int(lowest[i]);
+    t.stride[i] = int(axis.stride);
+  }
+  if (most > most_classes) return "strides make more classes of pixels than this kernel counts";
+  t.classes = int(most);
+  // The classes with most taps first, so that the last ones to be done are short.
+  int taken = 0, longest = 0;
+  struct Class {
+    int64_t rest[3];
+    int taps;
+  } classes[most_classes];
+  for (int number = 0; number < t.classes; ++number) {
+    Class &one = classes[number];
+    int64_t left = number;
+    one.taps = 1;
+    for (int i = 0; i < 3; ++i) {
+      one.rest[i] = left % count[i], left /= count[i];
+      int met = 0;
+      for (int64_t tap = 0; tap < axes[i].window; ++tap) met += axes[i].meets(tap, one.rest[i]);
+      one.taps *= met;
+    }
+    for (int at = number; at > 0 && classes[at].taps > classes[at - 1].taps; --at) {
+      const Class swapped = classes[at];
+      classes[at] = classes[at - 1], classes[at - 1] = swapped;
+    }
+  }
+  for (int number = 0; number < t.classes; ++number) {
+    const Class &one = classes[number];
+    for (int i = 0; i < 3; ++i) t.rest[number][i] = uint8_t(one.rest[i]);
+    t.first_tap[number] = uint16_t(taken);
+    if (one.taps > longest) longest = one.taps;
+    int64_t tap[3];
+    for (tap[2] = 0; tap[2] < x.window[0]; ++tap[2])
+      for (tap[1] = 0; tap[1] < x.window[1]; ++tap[1])
+        for (tap[0] = 0; tap[0] < x.window[2]; ++tap[0]) {
+          ConvTap made{};
+          bool met = true;
+          for (int i = 0; i < 3; ++i) {
+            met = met && axes[i].meets(tap[i], one.rest[i]);
+            if (met) made.by[i] = uint8_t(axes[i].reads(tap[i], one.rest[i]) - lowest[i]);
+          }
+          made.number = uint16_t((tap[2] * x.window[1] + tap[1]) * x.window[2] + tap[0]);
+          if (met) t.taps[taken++] = made;
+        }
+    if (!one.taps) t.taps[taken++].number = uint16_t(pixels(x.window));
+  }
+  t.first_tap[t.classes] = uint16_t(taken);
+  t.order.steps = longest ? longest * t.blocks : 1;
+  return nullptr;
+}
+
+// forward, backward_weight: a walk over x, a pixel for each of y.
+inline const char *lay_pixels(const tw_conv_args &x, ConvWsArgs &t, int reach, int farthest) {
+  for (int i = 0; i < 3; ++i) {
+    const int64_t far = (x.window[2 - i] - 1) * x.dilation[2 - i], first = -x.before[2 - i];
+    const int64_t last = first + (x.out[2 - i] - 1) * x.stride[2 - i] - (x.size[2 - i] - 1);
+    if (x.stride[2 - i] > 8) return "a stride is over 8";
+    if (far > farthest) return "taps lie farther apart than the copy engine moves pixels";
+    if (first < -reach || first >= reach || last < -reach || last >= reach)
+      return "padding or size of an edge is more than the copy engine walks over";
+    t.grid.size[i] = divider(x.out[2 - i]), t.grid.step[i] = int(x.stride[2 - i]), t.grid.first[i] = int(first);
+  }
+  int taken = 0;
+  for (int64_t d = 0; d < x.window[0]; ++d)
+    for (int64_t h = 0; h < x.window[1]; ++h)
+      for (int64_t w = 0; w < x.window[2]; ++w, ++taken)
+        t.taps[taken] = {uint16_t(taken),
+                         {uint8_t(w * x.dilation[2]), uint8_t(h * x.dilation[1]), uint8_t(d * x.dilation[0])}};
+  t.classes = 1, t.first_tap[1] = uint16_t(taken);
+  return nullptr;
+}
+
+// The arguments that follow from sizes alone; null, or why the copy engine cannot walk so.
+template <class Config> const char *lay_walk(const tw_conv_args &x, ConvWsArgs &t) {
+  using S = ConvWs<Config>;
+  constexpr bool data = S::variant == ConvVariant::backward_data, weight = S::variant == ConvVariant::backward_weight;
+  constexpr int reach = S::Spatial == 2 ? 128 : 16, farthest = S::Spatial == 2 ? 255 : 31;
+  const int64_t taps = x.window[0] * x.window[1] * x.window[2];
+  if (S::Spatial == 2 && x.size[0] != 1) return "the input has a depth, this kernel has none";
+  if (taps > most_taps) return "a filter has more than 343 taps";
+  const int64_t pixels = x.batch * (data ? x.size[0] * x.size[1] * x.size[2] : x.out[0] * x.out[1] * x.out[2]);
+  if (pixels >= most_size / 2 || x.groups * x.channels >= most_size || x.groups * x.filters >= most_size)
+    return "a size is 2^30 or more";
+  t.blocks = int(ceil_div(weight ? x.channels : data ? x.filters : x.channels, S::BK));
+  if (const char *why = data ? lay_classes(x, t, reach, farthest) : lay_pixels(x, t, reach, farthest)) return why;
+  t.groups = int(x.groups), t.taps_in_all = int(taps);
+  t.pixels_of_a_group = int(data ? x.filters : x.channels);
+  t.lines_of_a_group = int(x.filters);
+  int64_t walked = x.batch;
+  for (int i = 0; i < 3; ++i) walked *= t.grid.size[i].by;
+  if (walked >= most_size / 2) return "a size is 2^30 or more";
+  const int64_t columns = weight ? taps * t.blocks * 64 : data ? x.channels : x.filters;
+  t.m = int(weight ? x.filters : walked), t.n = int(columns);
+  t.order.batch = t.groups * t.classes;
+  if (weight) t.order.steps = int(ceil_div(walked, 64));
+  else if (!data) t.order.steps = int(taps * t.blocks);
+  t.order.tiles_m = int(ceil_div(t.m, S::BM * S::ClusterM)), t.order.tiles_n = int(ceil_div(t.n, S::BN * S::ClusterN));
+  t.order.group = 2048 / (S::BM * S::ClusterM);
+  return nullptr;
+}
+
+}  // namespace tw::cuda

@@ -1,6 +1,0 @@
-// Convolutions of one pixel's window by GEMM's multistage kernels: the device's half is GEMM's.
-#pragma once
-#include <tilewright/cuda/gemm.h>
-#ifdef __CUDACC__
-#include <tilewright/cuda/gemm_multistage.h>
-#endif

@@ -1,6 +1,0 @@
-// Convolutions of one pixel's window by GEMM's skinny kernels: the device's half is GEMM's.
-#pragma once
-#include <tilewright/cuda/gemm.h>
-#ifdef __CUDACC__
-#include <tilewright/cuda/gemm_skinny.h>
-#endif

@@ -1,0 +1,26 @@
+// The pipelines of a GEMM kernel, and the shape each makes of a Config (what and how, filled in by the generated file).
+#pragma once
+#include <tilewright/cuda/gemm/skinny/shape.h>
+#include <tilewright/cuda/gemm/tma_ws/shape.h>
+#include <tilewright/gpu/multistage_shape.h>
+
+namespace tw {
+
+enum class Pipeline { tma_ws, multistage, skinny, loops };
+
+// wgmma reads elements of two bytes along k and along lines, others along k only: those are turned by a copy first.
+template <class C> constexpr bool turns_a = sizeof(typename C::A) != 2 && !C::a_rows;
+template <class C> constexpr bool turns_b = sizeof(typename C::B) != 2 && C::b_rows && !C::packed;
+template <class C> constexpr int turned_bytes = turns_a<C> || turns_b<C> ? int(sizeof(typename C::A)) : 0;
+template <class C> constexpr bool lines_a = !C::a_rows && !turns_a<C>;
+template <class C> constexpr bool lines_b = C::b_rows && !C::packed && !turns_b<C>;
+
+template <class C> using tma_ws_of =
+    TmaWs<typename C::A, C::turned ? C::tile_n : C::tile_m, C::turned ? C::tile_m : C::tile_n, C::stages,
+          C::turned ? C::cluster_n : C::cluster_m, C::turned ? C::cluster_m : C::cluster_n, C::pingpong, C::turned,
+          C::tma_store, C::turned ? lines_b<C> : lines_a<C>, C::turned ? lines_a<C> : lines_b<C>, C::deal, C::packed>;
+template <class C> using skinny_of =
+    Skinny<typename C::A, (C::few_columns ? C::tile_m : C::tile_n) / 16, (C::few_columns ? C::tile_n : C::tile_m) / 8,
+           C::warps, C::few_columns, C::few_columns ? C::b_rows : !C::a_rows, C::few_columns ? !C::a_rows : C::b_rows>;
+
+}  // namespace tw

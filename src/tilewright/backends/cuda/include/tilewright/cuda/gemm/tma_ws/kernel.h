@@ -1,0 +1,85 @@
+// The tma_ws pipeline: one warpgroup feeds tiles of A and B through a ring of stages with the copy
+// engine, two or three multiply them with wgmma.  Blocks stay and take segment after segment of the work; the
+// blocks of a cluster that need the same rows of A or columns of B each fetch a part for all of them.
+//
+// `cooperative`: they multiply parts of one tile.  `pingpong`: each has a tile of its own, and one
+// multiplies while the other stores.
+//
+// `turned`: the problem is transposed, E^T = B^T A^T, so that a handful of rows of A lie along n, where
+// a tile may be as narrow as 8.
+#pragma once
+#include <tilewright/cuda/gemm/tma_ws/cluster.h>
+#include <tilewright/cuda/gemm/tma_ws/producer.h>
+#include <tilewright/cuda/gemm/tma_ws/epilogue_store.h>
+#include <tilewright/cuda/gemm/tma_ws/consumer.h>
+
+namespace tw {
+
+// What is the same for all lanes of a warp anyhow, so that the compiler sees it too: it then lives in registers that wgmma
+// and the branches around it read without a detour.
+TW_GPU int same_for_warp(int x) { return int(lane_at(uint32_t(x), 0)); }
+
+// What a multiplying warpgroup does: segment after segment, every other one where they take turns.
+template <class S, class Config> TW_GPU void multiply_and_leave(const TensorMap &map_e, const TensorMap &map_d,
+                                                                const TmaWsArgs &x, const SharedMemory<S> &shared) {
+  const Warpgroup me;
+  const int who = same_for_warp(me.who);
+  Place<S> place;
+  Ring<S::Stages> ring;
+  Leave<S, Config> leave(map_e, map_d, x, me, shared);
+  int number = 0;
+  if (S::PingPong && who == 1) named_arrive(4, 256);  // the first turn is the other's
+  Work<S::Dealt> work(x.order, blockIdx.x / S::Cluster, gridDim.x / S::Cluster, blockIdx.x % S::Cluster);
+  Segment s;
+  while (work.next(s)) {
+    const int steps = s.k1 - s.k0;
+    if (S::PingPong && (number++ & 1) != who) {  // the other's: its stages go by
+      ring.skip(steps);
+      continue;
+    }
+    Sums<S> d;
+    if (S::PingPong) {
+      named_barrier(4 + who, 256);
+      ring.stage = same_for_warp(ring.stage);
+    }
+    multiply_segment<S>(d, steps, ring, shared, place, who, [&] { leave.begin(s, place); });
+    if (S::PingPong) named_arrive(4 + (who ^ 1), 256);
+    if constexpr (S::ClusterK > 1) leave_together<S, Config>(d, s, x, me, shared);
+    else leave(d, s, place);
+  }
+  leave.end();
+}
+
+template <class S, class Config> TW_GPU void gemm_tma_ws(const TensorMap &map_a, const TensorMap &map_b,
+                                                         const TensorMap &map_e, const TensorMap &map_d,
+                                                         const TmaWsArgs &x) {
+  const SharedMemory<S> shared;
+  if (threadIdx.x == 0) {  // one thread: barriers made by the lanes of a warp, one each, took half a microsecond more
+    if (!S::PackedA) tma_prefetch(&map_a);
+    if (!S::PackedB) tma_prefetch(&map_b);
+    for (int i = 0; i < S::Stages; ++i) {
+      shared.full[i].init(1);
+      shared.empty[i].init((S::ClusterM + S::ClusterN - 1) * S::sharing);
+    }
+    if (S::TmaStore)
+      for (int i = 0; i < S::Groups * S::slots; ++i) shared.boxes[i].init(1);
+    fence_barriers();
+  }
+  // Who feeds has made the barriers and need not wait for the others, unless these are of other blocks.
+  constexpr bool alone = S::Cluster == 1;
+  constexpr int heed = S::threads - 96;  // threads: the feeding warp, and those who multiply
+  if (!alone) cluster_meet();
+  if (threadIdx.x >= 128) {  // in this order what feeds comes first in memory, where a short problem waits for it
+    if (alone) named_barrier(1, heed);
+    if (S::moves_registers) take_registers<S::multiplying_registers>();
+    multiply_and_leave<S, Config>(map_e, map_d, x, shared);
+  } else {
+    if (alone && threadIdx.x < 32) named_arrive(1, heed);
+    if (S::moves_registers) give_registers<S::feeding_registers>();
+    if (threadIdx.x < 32 && elect_one()) feed<S>(map_a, map_b, x, shared);
+    if (S::ClusterK > 1) cluster_sync();  // with those that wait for the sums of the cluster
+  }
+  if (S::Cluster > 1) cluster_meet();  // nobody leaves whom a neighbour still reads
+}
+
+}  // namespace tw
