@@ -163,7 +163,7 @@ def _copied_first(p: GemmProblem) -> float:
 
 
 def _parts(tiles: Array, steps: Array, room: Array, kernels: Mapping[str, Any]) -> Array:
-    """Into how many parts the k of a tile is cut: as split_k kernels decide (cuda/schedulers/tile_scheduler.h), or as the kernel says."""
+    """Into how many parts the k of a tile is cut: as split-K kernels decide, or as the kernel says."""
     shares: Array = kernels["shares_k"]
     if kernels["split"] is not None:
         wanted = np.maximum(1.0, np.floor(np.minimum(room / tiles, steps / 4)))

@@ -1,7 +1,7 @@
 """All the CUDA backend knows of attention.
 
-A pipeline is two headers of `cuda/` (`cuda/attention/attention.h` says what they have) and a function here that turns a schedule
-into the constants of its Config.
+A pipeline is two headers of `cuda/` (`cuda/attention/attention.h` says what they have) and a function here that turns a
+schedule into the constants of its Config.
 """
 
 from __future__ import annotations
@@ -66,14 +66,21 @@ _WS = Pipeline("attention/ws/kernel.h", "attention/ws/host.h", "TW_DEVICE_ATTENT
 _SHARES = ("attention/ws/kernel.h", "attention/shares/host.h", "TW_DEVICE_ATTENTION_WS", "HostAttentionShares")
 _MMA = Pipeline("attention/mma/kernel.h", "attention/mma/host.h", "TW_DEVICE_ATTENTION_MMA", "HostAttentionMma", _mma)
 _LOOPS = ("attention/loops/kernel.h", "attention/loops/host.h", "TW_DEVICE_ATTENTION_LOOPS", "HostAttentionLoops")
-_COMBINE = ("attention/combine/kernel.h", "attention/combine/host.h", "TW_DEVICE_ATTENTION_COMBINE", "HostAttentionCombine")
+_COMBINE = (
+    "attention/combine/kernel.h",
+    "attention/combine/host.h",
+    "TW_DEVICE_ATTENTION_COMBINE",
+    "HostAttentionCombine",
+)
 _LATENT = ("attention/latent/kernel.h", "attention/latent/host.h", "TW_DEVICE_ATTENTION_LATENT", "HostAttentionLatent")
 PIPELINES = {
     "combine": Pipeline(*_COMBINE, _combine),
     "ws": _WS,
     "decode": _WS,
     "shares": Pipeline(*_SHARES, _ws),
-    "fp8": Pipeline("attention/fp8/kernel.h", "attention/fp8/host.h", "TW_DEVICE_ATTENTION_FP8", "HostAttentionFp8", _fp8),
+    "fp8": Pipeline(
+        "attention/fp8/kernel.h", "attention/fp8/host.h", "TW_DEVICE_ATTENTION_FP8", "HostAttentionFp8", _fp8
+    ),
     "latent": Pipeline(*_LATENT, _latent),
     "mma": _MMA,
     "mma_decode": _MMA,

@@ -1,7 +1,7 @@
 """All the CUDA backend knows of convolution.
 
-A pipeline is two headers of `cuda/` (`cuda/conv/conv.h` says what they have) and a function here that turns a schedule into
-the constants of its Config.  Around most of them copies can be made (`cuda/conv/padded/host.h`): a pipeline each.
+A pipeline is two headers of `cuda/` (`cuda/conv/conv.h` says what they have) and a function here that turns a schedule
+into the constants of its Config.  Around most of them copies can be made (`cuda/conv/padded/host.h`): a pipeline each.
 """
 
 from __future__ import annotations
@@ -172,7 +172,9 @@ PIPELINES = {
     ),
     "gather": _GATHER,
     "gather_planes": _GATHER,
-    "loops": Pipeline("conv/loops/kernel.h", "conv/loops/host.h", "TW_DEVICE_CONV_LOOPS", "HostConvLoops", lambda spec: {}),
+    "loops": Pipeline(
+        "conv/loops/kernel.h", "conv/loops/host.h", "TW_DEVICE_CONV_LOOPS", "HostConvLoops", lambda spec: {}
+    ),
     **conv_pointwise.PIPELINES,
 }
 

@@ -1,4 +1,4 @@
-"""The arithmetic of what a tma_ws convolution takes of a multiprocessor; cuda/gemm/tma_ws/shape.h has the same numbers."""
+"""What a tma_ws convolution takes of a multiprocessor; cuda/gemm/tma_ws/shape.h has the same numbers."""
 
 from __future__ import annotations
 

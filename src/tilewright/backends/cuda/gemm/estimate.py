@@ -310,20 +310,20 @@ def _tma_seconds(c: Constants, f: TmaFacts) -> float:
 
 
 def _from_registers(schedule: TmaWsSchedule) -> bool:
-    """Whether results are stored as they are: not by the copy engine, and not through a sheet (gemm/tma_ws/epilogue_store.h)."""
+    """Whether results are stored as they are: not by TMA, not through shared memory (gemm/tma_ws/epilogue_store.h)."""
     view = tma_view(schedule)
     return schedule.store == "direct" and view.rows == 64 * view.groups and view.columns <= 64 and not view.turned
 
 
 def _anywhere(schedule: TmaWsSchedule, problem: GemmProblem) -> bool:
-    """Whether results go from the registers since rows of E begin between words of 16 bytes (gemm/tma_ws/epilogue_store.h)."""
+    """Whether results go from the registers: rows of E begin between 16-byte words (tma_ws/epilogue_store.h)."""
     size = DTYPES[problem.dtype_c].bytes
     plain = problem.epilogue == "PassThrough" and problem.num_d == 0 and problem.beta == 0
     return size == 2 and plain and not schedule.turned and (problem.c_stride * size % 16 != 0 or not problem.aligned)
 
 
 def _streamed(tiles: int, steps: int, clusters: int) -> tuple[float, float]:
-    """Steps of the busiest worker and tiles of sums it passes on, as `Dealing` in cuda/schedulers/tile_scheduler.h deals them."""
+    """Steps of the busiest worker and tiles of sums it passes on, as schedulers/tile_scheduler.h deals them."""
     streamed = tiles % clusters
     if streamed and streamed * 2 < clusters and tiles > clusters:
         streamed += clusters

@@ -83,7 +83,7 @@ def _together(blocks: int, held: int, warps: int, sums: int) -> float:
 
 
 def _streamed(tiles: int, steps: int, workers: int) -> tuple[int, int]:
-    """Steps of the busiest block, and tiles of sums it takes from others, as `Dealing` in cuda/schedulers/tile_scheduler.h deals them."""
+    """Steps of the busiest block, and tiles of sums it takes from others, as schedulers/tile_scheduler.h deals them."""
     streamed = tiles % workers
     if streamed and streamed * 2 < workers and tiles > workers:
         streamed += workers
