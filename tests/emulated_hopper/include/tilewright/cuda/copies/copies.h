@@ -2,7 +2,7 @@
 #pragma once
 #include <tilewright/cuda/primitives/device.h>
 
-#include "../../../ampere.h"
+#include "../../../../ampere.h"
 
 namespace tw {
 

@@ -3,7 +3,7 @@
 #include <tilewright/cuda/primitives/device.h>
 #include <tilewright/gpu/types.h>
 
-#include "../../../ampere.h"
+#include "../../../../ampere.h"
 
 inline float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }
 
