@@ -131,6 +131,8 @@ COSTS = {
     "import_seconds": "`import tilewright`",
     "load_seconds": "loading a built kernel (store lookup, verification, dlopen)",
     "gemm_over_bare_seconds": "a cached `tw.gemm` over the bare kernel call",
+    "conv_over_bare_seconds": "a cached `tw.conv` over the bare kernel call",
+    "attention_over_bare_seconds": "a cached `tw.attention` over the bare kernel call",
     "select_seconds": "`select` without a cached answer",
     "compile_cpu_seconds": "compiling the slowest kernel (CPU time)",
 }
@@ -141,6 +143,8 @@ def latency_section(result: dict[str, Any] | None) -> list[str]:
         return missing("latency")
     rows = []
     for key, label in COSTS.items():
+        if key not in result:
+            continue  # stored before it was timed
         verdict = "met" if result["met"][key] else "missed"
         rows.append([label, seconds(result[key]), f"at most {seconds(result['targets'][key])}: {verdict}"])
     return [*table(["what", "time", "goal"], rows), "", about(result), ""]

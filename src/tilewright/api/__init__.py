@@ -22,7 +22,7 @@ from tilewright.runtime.bindings.numbers import whole_number
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import HOST, Place, device, device_of
 
-__all__ = ["explain", "registry_for", "target_of", "to_device"]
+__all__ = ["explain", "registry_for", "registry_of", "target_of", "to_device"]
 
 _ndarray = np.ndarray
 _current = settings.current
@@ -32,8 +32,6 @@ _targets: dict[tuple[type[Any], Any], str] = {}  # by the type of an array and i
 
 def target_of(array: Any, target: str | None = None) -> str:
     """The target a call means: the one named, the setting's, or the arch of the device its first array is on."""
-    if target is None and type(array) is _ndarray:
-        return _current().target
     name = target_name(target)
     if name:
         return name
@@ -43,6 +41,13 @@ def target_of(array: Any, target: str | None = None) -> str:
     where = (kind, array.device)
     known = _targets.get(where)
     return known if known is not None else _targets.setdefault(where, _target_at(array_place(array)))
+
+
+def registry_of(array: Any, target: str | None) -> Registry:
+    """The registry of the target a call means: `target_of` for NumPy's arrays in as few steps as there are."""
+    name = _current().target if target is None and type(array) is _ndarray else target_of(array, target)
+    found = _registries.get(name)
+    return found if found is not None else registry_for(name)
 
 
 def _target_at(place: Place) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from tilewright.api import registry_for, target_of
+from tilewright.api import registry_of
 from tilewright.renames import call_renamed
 from tilewright.runtime.bindings.attention import BINDING, calls
 from tilewright.runtime.calls import NEVER, caller
@@ -117,7 +117,7 @@ def attention(
         mask, bias = calls.mask_and_bias(mask, bias, attn_mask)
     if sink is not None:
         sink, sink_tokens = calls.sinks(sink, sink_tokens)
-    registry, options = registry_for(target_of(q, target)), None
+    registry, options = registry_of(q, target), None
     if copy is NEVER:
         plain = scale is None and softcap is None and seed is None and type(dropout_p) is float and not dropout_p
         seeds, numbers = (None, calls.PLAIN) if plain else calls.scalars(scale, softcap, dropout_p, seed)
@@ -216,7 +216,7 @@ def append_kv(
     if old:
         appended: AppendedKV | AppendedKVAndQ = call_renamed(append_kv, calls.APPEND_RENAMED, locals())
         return appended
-    registry, options = registry_for(target_of(cache_k, target)), None
+    registry, options = registry_of(cache_k, target), None
     kind = AppendedKV if q is None else AppendedKVAndQ
     if copy is NEVER:
         cos, sin, order = rotary if isinstance(rotary, (tuple, list)) and len(rotary) == 3 else (None, None, None)

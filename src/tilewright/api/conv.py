@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.api import registry_for, target_of
+from tilewright.api import registry_of
 from tilewright.ops.fused import with_added
-from tilewright.runtime.bindings.conv import BINDING, bound, settled
+from tilewright.runtime.bindings.conv import BINDING, bound, settled, two
 from tilewright.runtime.calls import NEVER, caller
 
 _CALLER = caller(BINDING.op)
@@ -20,7 +20,7 @@ _PASS = "passthrough"
 
 def _run(operands: Any, options: tuple[Any, ...], array: Any, target: str | None, copy: str) -> Any:
     """A call by its options as they were given, in the order of its attributes; what they mean is asked once."""
-    registry = registry_for(target_of(array, target))
+    registry = registry_of(array, target)
     if copy is NEVER:
         done = _CALLER.attempt(registry, operands, (), options)
         if done is not None:
@@ -65,7 +65,8 @@ def conv(
     if residual is not None:
         epilogue, ds = with_added(epilogue, ds, residual=residual)
     options = ("forward", stride, padding, dilation, groups, layout, None, epilogue, out_dtype, False)
-    return _run(bound("forward", x, w, bias, ds, out), options, x, target, copy)
+    d0, d1 = (None, None) if type(ds) is tuple and not ds else two(ds)
+    return _run((x, w, None, bias, d0, d1, out), options, x, target, copy)
 
 
 def conv_backward_data(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.api import registry_for, target_of
+from tilewright.api import registry_of
 from tilewright.ops.fused import with_added
 from tilewright.runtime.bindings.gemm import BINDING, counted, two
 from tilewright.runtime.bindings.gemm.packed import PackedB
@@ -75,7 +75,7 @@ def gemm(
         epilogue, ds = with_added(epilogue, ds, bias=bias, residual=residual)
     d0, d1 = _NO_DS if ds is _NOTHING else two(ds)
     attributes = (epilogue, out_dtype, math, counted(beta) if beta else 0, "")
-    registry = registry_for(target_of(a, target))
+    registry = registry_of(a, target)
     return _CALLER.run(registry, (a, b, c, d0, d1, out), (alpha, beta), attributes, copy)
 
 
@@ -94,7 +94,7 @@ def matmul(
     Of more than two dimensions the last two are matrices, and the others broadcast.  A vector is a row on the left, a
     column on the right, and the result lacks that dimension.  Element types, `math` and `copy` are those of `gemm`.
     """
-    registry = registry_for(target_of(a, target))
+    registry = registry_of(a, target)
     attributes = (_PASS, out_dtype, math, 0, "matmul")
     result = _CALLER.run(registry, (a, b, None, None, None, out), _PLAIN, attributes, copy)
     if out is None and type(result) is _ndarray and not result.shape:
@@ -108,7 +108,7 @@ def pack(b: Any, *, m: int = 256, dtype_a: str | None = None, target: str | None
     `m` is the number of rows A will typically have, `dtype_a` its element type (b's, if not given; "tf32" for
     calls with `math="tf32"`).  The packed bytes belong to this machine's target and are not meant to be stored.
     """
-    return pack_with(registry_for(target_of(b, target)), b, m, dtype_a)
+    return pack_with(registry_of(b, target), b, m, dtype_a)
 
 
 # PyTorch's compiler does not look inside: a graph ends before the call, which runs as it is.

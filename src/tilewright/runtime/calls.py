@@ -84,7 +84,9 @@ class Caller:
     ) -> Any:
         """The result of a call; several are a tuple."""
         if copy is NEVER:
-            done = self.attempt(planner, operands, scalars, attributes)
+            done = self.quick(planner.plans().quick, attributes, *scalars, *operands)
+            if type(done) is list:
+                return self.failed(planner, done, operands, scalars)
             if done is not None:
                 return done
         return self.run_long(planner, operands, scalars, attributes, copy)
