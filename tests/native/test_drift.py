@@ -81,6 +81,7 @@ def test_gemm(target: str) -> None:
     _drawn("gemm", drawn_gemm.problem, target, DRAWN[target])
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("target", "count"), [("sm_90a", 2000), ("sm_80", 500)])
 def test_conv(target: str, count: int) -> None:
     """Of convolutions on NVIDIA GPUs the library leaves some to Python; what it says is what Python says."""

@@ -11,7 +11,7 @@ from importlib import resources
 from tilewright import events, settings
 from tilewright.errors import TilewrightError
 
-_VERSION = 5
+_VERSION = 6
 WORTH_IT = 4  # questions of a process that Python answers, before the library is built or loaded
 
 _int, _pointer = ctypes.c_int64, ctypes.c_void_p

@@ -14,6 +14,7 @@
 #include <tilewright/select/cuda_conv_band.h>
 #include <tilewright/select/cuda_conv_gather.h>
 #include <tilewright/select/cuda_conv_known.h>
+#include <tilewright/select/cuda_conv_pointwise.h>
 #include <tilewright/select/cuda_conv_tma_ws.h>
 #include <tilewright/select/cuda_gemm_loops.h>
 #include <tilewright/select/cuda_gemm_multistage.h>
@@ -27,7 +28,7 @@ namespace tw {
 namespace select {
 namespace {
 
-constexpr int64_t kVersion = 5;
+constexpr int64_t kVersion = 6;
 
 // A kernel of a question: what was prepared of it once.
 struct Candidate {
@@ -156,8 +157,8 @@ TW_SELECT_SET(cuda_gemm, TW_SELECT_FAMILY(tma_ws), TW_SELECT_FAMILY(multistage),
               TW_SELECT_FAMILY(loops))
 TW_SELECT_SET(hip_gemm, TW_SELECT_FAMILY(ck_tile), TW_SELECT_FAMILY(loops))
 TW_SELECT_SET(cuda_conv, TW_SELECT_FAMILY(tma_ws), TW_SELECT_FAMILY(band), TW_SELECT_FAMILY(gather),
-              TW_SELECT_FAMILY(depthwise), TW_SELECT_FAMILY(pointwise), TW_SELECT_FAMILY(folded),
-              TW_SELECT_FAMILY(copies))
+              TW_SELECT_FAMILY(depthwise), TW_SELECT_FAMILY(pointwise::tma_ws), TW_SELECT_FAMILY(pointwise::skinny),
+              TW_SELECT_FAMILY(pointwise_multistage), TW_SELECT_FAMILY(folded), TW_SELECT_FAMILY(copies))
 
 namespace {
 const Names kSets[] = {TW_SELECT_GEMM(cpu_gemm), TW_SELECT_GEMM(cuda_gemm), TW_SELECT_GEMM(hip_gemm),

@@ -1,7 +1,7 @@
 """Convolutions on NVIDIA GPUs as the selection library takes them (`include/tilewright/select/cuda_conv*.h`).
 
 Gradients of weights by bands and first layers are Python's, and so is what kernels in copies, folded, depthwise and
-pointwise ones cost: the library refuses what these plainly do not take.
+pointwise multistage ones cost: the library refuses what these plainly do not take.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 
 from tilewright.arch import Arch
 from tilewright.backends.conv_native import PROBLEM, problem_numbers
-from tilewright.backends.cuda.conv import estimate, estimate_gather
+from tilewright.backends.cuda.conv import estimate, estimate_gather, estimate_pointwise
 from tilewright.backends.cuda.conv.copies import fills_up, needs
 from tilewright.backends.cuda.conv.gather_schedules import GatherSchedule, along_k, together
 from tilewright.backends.cuda.conv.pointwise import SCHEDULES as POINTWISE
+from tilewright.backends.cuda.conv.pointwise import twin
 from tilewright.backends.cuda.conv.resources import IN_COPIES
 from tilewright.backends.cuda.conv.schedules import (
     BandSchedule,
@@ -33,6 +34,14 @@ _OWN = (
     "band_row", "few_taps", "few_taps_of_three", "through",
 )  # fmt: skip
 _GATHER = ("start", "fill", "macs_1", "macs_2", "macs_4", "issued", "fetched", "setup", "meet", "memory")
+
+
+def _pointwise(spec: KernelSpec) -> Described:
+    """As the GEMM kernel that it is."""
+    described = GEMM.schedule(twin(spec.signature, spec.schedule, spec.arch))
+    if described is None or described.family not in ("tma_ws", "skinny"):
+        return Described("pointwise_multistage", {"none": 0})
+    return Described(f"pointwise::{described.family}", {**described.fields, "planes": spec.schedule.planes})
 
 
 class CudaConvNative:
@@ -67,13 +76,14 @@ class CudaConvNative:
             return Described("gather", dict(zip(_TILE, h.tile, strict=True)) | more)
         if isinstance(h, DepthwiseTileSchedule | DepthwiseSchedule):
             return Described("depthwise", {"none": 0})
-        return Described("pointwise", {"none": 0}) if isinstance(h, POINTWISE) else None
+        return _pointwise(spec) if isinstance(h, POINTWISE) else None
 
     def arch(self, arch: Arch) -> Mapping[str, int]:
         return {**GEMM.arch(arch), "wgmma": "wgmma" in arch.features}
 
     def rates(self, arch: Arch) -> Mapping[str, float]:
         own, gather = estimate.constants(arch.name), estimate_gather.constants(arch.name)
+        pointwise = estimate_pointwise.constants(arch.name)
         pixels = {
             f"conv_{name}_{dims}": each
             for name in ("pixel", "band_pixel")
@@ -81,6 +91,7 @@ class CudaConvNative:
         }
         return {
             **GEMM.rates(arch), **pixels, **{f"conv_{name}": float(getattr(own, name)) for name in _OWN},
+            **{f"conv_pointwise_{name}": each for name, each in pointwise._asdict().items()},
             **{f"gather_{name}": float(getattr(gather, name)) for name in _GATHER},
         }  # fmt: skip
 

@@ -23,7 +23,7 @@ enum Variant : int64_t { forward, backward_data, backward_weight };
 // clang-format off
 #define TW_SELECT_CONV_RULES(X) \
   X(serves) X(nv_channels_last) X(nv_dense) X(nv_alignment) X(nv_groups) X(nv_walk) X(nv_gather) X(nv_pointwise) X(nv_band) X(nv_slice) \
-  X(nv_padded) X(nv_folded)
+  X(nv_padded) X(nv_folded) X(nv_planes) X(nv_empty_k) X(nv_size) X(nv_cluster_k) X(nv_skinny_size) X(nv_skinny_k)
 // clang-format on
 #define TW_SELECT_CONV_RULE(name) name,
 enum class ConvRule : int32_t { undecided = -1, TW_SELECT_CONV_RULES(TW_SELECT_CONV_RULE) };

@@ -12,7 +12,7 @@ namespace cuda_conv {
 #define TW_SELECT_CUDA_CONV_RATES(X) \
   X(units) X(start) X(pixel_1) X(pixel_2) X(pixel_3) X(band_fill) X(add_start) X(short_row) X(band_macs) \
   X(one_cache) X(band_tile) X(diagonal) X(band_pixel_1) X(band_pixel_2) X(band_pixel_3) X(band_row) X(few_taps) \
-  X(few_taps_of_three) X(through)
+  X(few_taps_of_three) X(through) X(pointwise_row) X(pointwise_short_row) X(pointwise_first_rows)
 #define TW_SELECT_CUDA_CONV_GATHER_RATES(X) \
   X(start) X(fill) X(macs_1) X(macs_2) X(macs_4) X(issued) X(fetched) X(setup) X(meet) X(memory)
 // clang-format on

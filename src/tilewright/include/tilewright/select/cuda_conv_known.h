@@ -1,6 +1,6 @@
 // Families whose costs are Python's still: the library refuses what they plainly do not take, and is else undecided.
 #pragma once
-#include <tilewright/select/cuda_conv.h>
+#include <tilewright/select/cuda_conv_pointwise.h>
 
 namespace tw {
 namespace select {
@@ -17,20 +17,14 @@ inline ConvRule limits(const Schedule &, const Asked &x) {
 inline double seconds(const Schedule &, const Asked &) { return __builtin_nan(""); }
 }  // namespace depthwise
 
-namespace pointwise {
+namespace pointwise_multistage {
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_CONV_KNOWN)
-// Whether each pixel of y is made of the one of x at its place.
 inline ConvRule limits(const Schedule &, const Asked &x) {
-  const Conv &c = x.c;
-  if (c.p.batch == 0) return ConvRule::undecided;
-  for (int axis = 0; axis < 3; ++axis)
-    if (c.out[axis] != c.size[axis] || c.window[axis] != 1 || c.before[axis] ||
-        (c.stride[axis] != 1 && c.size[axis] != 1))
-      return ConvRule::nv_pointwise;
-  return ConvRule::undecided;
+  if (x.c.p.batch == 0) return ConvRule::undecided;
+  return pointwise::one_pixel(x.c) ? ConvRule::undecided : ConvRule::nv_pointwise;
 }
 inline double seconds(const Schedule &, const Asked &) { return __builtin_nan(""); }
-}  // namespace pointwise
+}  // namespace pointwise_multistage
 
 namespace folded {
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_CONV_KNOWN)
