@@ -141,6 +141,9 @@ def test_a_model_that_chooses_worse_than_the_estimate_says_nothing(train: Any, t
     told = models.ask([bad], *ask)
     assert told.seconds is None
     assert "its choices reached 60.0% of the fastest, the estimate's 100.0%" in told.why_not
+    before = replace(bad.card, metrics={**good.card.metrics, "others": {"the model gemm-of-ours": {"mean": 2.0}}})
+    beaten = models.Model(before, good.forest, good.low, good.high)
+    assert "the model gemm-of-ours's 200.0%" in beaten.unsure, "a model that was there already and chose better"
     # The next one at hand is asked instead; and what the card says comes back from its file.
     assert models.ask([bad, good], *ask).seconds is not None
     file = tmp_path / f"bad{models.ENDING}"
@@ -190,3 +193,20 @@ def test_probes_of_kernels_that_cannot_be_silence_a_model() -> None:
         signed({"probes": [{**probe, "kernel": {**probe["kernel"], "schedule": schedule}}]}), "hostile"
     )
     assert hostile.outdated
+
+
+def test_a_model_is_judged_beside_those_that_are_there(train: Any) -> None:
+    """On problems they have not seen, and where they would be asked: a model for another device is no rival."""
+    data = collect(GEMM, results(48))
+    made, unseen = train(data), frozenset[str]
+    told = evaluate.beside(made, [made], data, lambda one: unseen())
+    assert set(told.card.metrics["others"]) == {f"the model {made.name}"}
+    score = told.card.metrics["others"][f"the model {made.name}"]
+    assert score["problems"] == len(data.groups)
+    assert "others" not in evaluate.beside(made, [made], data, lambda one: frozenset(data.seen)).card.metrics, (
+        "it has seen all"
+    )
+    elsewhere = models.Model(
+        replace(made.card, devices=({"model": "another", "arch": TARGET},)), made.forest, made.low, made.high
+    )
+    assert "others" not in evaluate.beside(made, [elsewhere], data, lambda one: unseen()).card.metrics

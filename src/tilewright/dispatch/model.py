@@ -119,17 +119,17 @@ class Model:
 
     @cached_property
     def unsure(self) -> str:
-        """Why a model says nothing anywhere: the estimate chose better where neither had seen the answer."""
-        learned, guessed = (self.card.metrics.get(name) for name in ("cross_validation", "estimate"))
-        if not isinstance(learned, Mapping) or not isinstance(guessed, Mapping):
+        """Why a model says nothing anywhere: the estimate, or a model that was there before it, chose better where
+        none of them had seen the answer (`learn train` judges them)."""
+        scores = self.card.metrics
+        others = {"the estimate": scores.get("estimate"), **scores.get("others", {})}
+        learned = scores.get("cross_validation")
+        known = {name: _number(one["mean"], 0.0) for name, one in others.items() if isinstance(one, Mapping)}
+        if not isinstance(learned, Mapping) or not known:
             return ""  # trained before cards told
-        mine, theirs = _number(learned["mean"], 0.0), _number(guessed["mean"], 0.0)
-        if mine >= theirs:
-            return ""
-        return (
-            f"on problems it had not seen its choices reached {mine:.1%} of the fastest, the estimate's {theirs:.1%}: "
-            "train it on more"
-        )
+        mine, (best, theirs) = _number(learned["mean"], 0.0), max(known.items(), key=lambda one: one[1])
+        told = f"on problems it had not seen its choices reached {mine:.1%} of the fastest, {best}'s {theirs:.1%}"
+        return "" if mine >= theirs else f"{told}: train it on more"
 
     def _as_it_was(self, probe: Mapping[str, Any]) -> bool:
         op = ops.op(self.card.op)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from tilewright.dispatch.model import Asked, Model, ahead
+from tilewright.dispatch.model import Asked, Model, ahead, same_device
 from tilewright.learn.data import Array, Data, matrix, near
 
 NOWHERE = 1 << 30
@@ -125,6 +125,26 @@ def unspoken(model: Model, data: Data) -> dict[str, int]:
         if why:
             found[why] = found.get(why, 0) + 1
     return found
+
+
+def beside(model: Model, others: Sequence[Model], data: Data, seen: Callable[[Model], Collection[str] | None]) -> Model:
+    """The model, whose card tells how well others would have chosen for these problems; `Model.unsure` goes by that.
+
+    Each is judged where it would be asked, and by problems it was not trained on (`seen` says by what it knows them).
+    """
+    scores: dict[str, Any] = {}
+    for one in others:
+        mine = one.card.op == data.op.name and not one.outdated and set(one.card.targets) & set(data.targets)
+        if not mine or not any(same_device(known, here) for known in one.card.devices for here in data.devices):
+            continue
+        known = seen(one) or ()
+        fresh = replace(
+            data, groups=tuple(g for g, name in zip(data.groups, data.seen, strict=True) if name not in known)
+        )
+        if fresh.groups and sum(unspoken(one, fresh).values()) < len(fresh.groups):
+            scores[f"the model {one.name}"] = score(by_model(one, fresh)).to_dict()
+    card = replace(model.card, metrics={**model.card.metrics, **({"others": scores} if scores else {})})
+    return type(model)(card, model.forest, model.low, model.high)
 
 
 def by_estimate(data: Data) -> list[Choice]:
