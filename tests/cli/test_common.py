@@ -70,3 +70,12 @@ def test_a_long_line_goes_on_below_its_value(monkeypatch: pytest.MonkeyPatch) ->
     assert " ".join(told.replace("\\\n", " ").split()) == "replay tilewright explain gemm --m 33 --n 17"
     monkeypatch.delenv("COLUMNS")
     assert common.fit("word " * 100) == "word " * 100
+
+
+def test_winners_whose_rounds_differ_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    common.say_noisy([0.01, None])
+    assert not capsys.readouterr().err
+    common.say_noisy([0.01, 8.55, None])
+    told = " ".join(capsys.readouterr().err.split())
+    assert "1 of 3 winners are uncertain" in told
+    assert "855.0%" in told

@@ -15,7 +15,7 @@ import typer
 
 from tilewright.cli._ops import flag_of
 from tilewright.cli._problems import demand_memory, kernel_of, problem_of
-from tilewright.cli.common import print_json, say, share, show, table
+from tilewright.cli.common import print_json, say, say_noisy, share, show, table
 from tilewright.errors import RequestError, StoreError, TilewrightError
 
 if TYPE_CHECKING:
@@ -379,6 +379,7 @@ def _show(found: Found) -> None:
         show(shown)
     if len(found) > _SHOWN:
         say(f"and {len(found) - _SHOWN} more problems")
+    say_noisy([record.winner.spread for record, _ in found])
 
 
 def _tell(told: Told, found: Found, kept: Kept) -> None:

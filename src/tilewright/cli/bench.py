@@ -22,6 +22,7 @@ from tilewright.cli.common import (
     print_json,
     progress,
     say,
+    say_noisy,
     share,
     show,
     table,
@@ -274,3 +275,4 @@ def _show(record: Record, problem: Any) -> None:
             one.name,
         )
     show(shown)
+    say_noisy([record.winner.spread])

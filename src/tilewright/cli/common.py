@@ -125,6 +125,19 @@ def share(value: float | None) -> str:
     return "-" if value is None else f"{value * 100:.1f}%"
 
 
+NOISY = 0.2  # a spread that says that something else ran meanwhile
+
+
+def say_noisy(spreads: Sequence[float | None]) -> None:
+    """Say of how many winners the times differ so much that another may be the fastest."""
+    odd = [one for one in spreads if one is not None and one > NOISY]
+    if odd:
+        say(
+            f"{len(odd)} of {len(spreads)} winners are uncertain: their rounds differ by up to {share(max(odd))}; "
+            "measure again on a quiet machine"
+        )
+
+
 def show(table: Table) -> None:
     """Print a table without the blanks that fill its lines."""
     out = console()

@@ -3,6 +3,7 @@
 const SHAPES = ["circle", "square", "triangle", "diamond"];
 const MOST_POINTS = 60000; // more than that is ink, not information
 const FONT = "12px system-ui, sans-serif";
+const LABEL = 16; // height of a label, in pixels
 const drawings = new Set(); // those on the page: drawn again when its width or colours change
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -128,7 +129,8 @@ function draw(drawing) {
   for (const one of given.curves || []) curve(pen, one, at);
   drawing.places = given.points ? dots(pen, given.points, at) : null;
   pen.restore();
-  for (const one of given.lines || []) if (one.text) lineText(pen, one, at, box);
+  const taken = []; // places of labels
+  for (const one of given.lines || []) if (one.text) lineText(pen, one, at, box, taken);
 }
 
 function axes(pen, given, box, x, y, at) {
@@ -180,15 +182,27 @@ function straight(pen, one, at, x, y) {
   pen.setLineDash([]);
 }
 
-function lineText(pen, one, at, box) {
+/** The name of a line above it, or below where there is no room; on a ground of its own, so that no line strikes it. */
+function lineText(pen, one, at, box, taken) {
   const [px, py] = at(...one.textAt);
   pen.font = FONT;
+  pen.textAlign = "left";
+  pen.textBaseline = "middle";
+  const wide = pen.measureText(one.text).width + 8;
+  const right = Math.min(px, box.right);
+  const left = Math.min(Math.max(right - wide, box.left + 2), box.right - wide);
+  const inside = (middle) => middle - LABEL / 2 > box.top && middle + LABEL / 2 < box.bottom;
+  const free = (middle) => !taken.some((other) => Math.abs(other.middle - middle) < LABEL && left < other.right
+    && other.left < left + wide);
+  const places = [-1, 1, -2, 2, 3, 4].map((step) => py + step * (LABEL / 2 + 3));
+  const middle = places.find((place) => inside(place) && free(place)) || py + LABEL;
+  taken.push({ left, right: left + wide, middle });
+  pen.globalAlpha = 0.85;
+  pen.fillStyle = css("--card");
+  pen.fillRect(left, middle - LABEL / 2, wide, LABEL);
+  pen.globalAlpha = 1;
   pen.fillStyle = css("--text");
-  pen.textAlign = one.textAlign || "right";
-  pen.textBaseline = "bottom";
-  const wide = pen.measureText(one.text).width;
-  const left = pen.textAlign === "right" ? Math.max(px, box.left + wide + 4) : Math.min(px, box.right - wide - 4);
-  pen.fillText(one.text, left, Math.max(py - 4, box.top + 14));
+  pen.fillText(one.text, left + 4, middle);
 }
 
 function curve(pen, one, at) {

@@ -79,11 +79,11 @@ function kernelName(scope, kernel) {
     scope.kernels.name[kernel].split(/(?<=_)/).flatMap((part) => [part, el("wbr")]));
 }
 
-/** A share as a number over a bar. */
+/** A share as a number beside a bar. */
 function bar(value, text) {
   const fill = el("span", { class: "fill" });
   fill.style.width = `${Math.max(0, Math.min(1, value || 0)) * 100}%`;
-  return el("span", { class: "bar" }, fill, el("span", { class: "text" }, text));
+  return el("span", { class: "bar" }, el("span", { class: "track" }, fill), el("span", { class: "text" }, text));
 }
 
 /** The columns of a problem's own fields. */

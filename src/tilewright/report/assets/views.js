@@ -45,6 +45,8 @@ function leaderboard(sel) {
       ["Problems solved", asCount(sel.solved.length), `of ${asCount(sel.left)}`],
       ["Measurements", asCount(sel.timed.length), `${asCount(sel.failed.length)} failed`],
       ["Kernels that win somewhere", asCount(found.filter((one) => one.wins).length)],
+      ["Noisy winners", asCount(sel.solved.filter((at) => scope.rows.spread[sel.best[at]] > NOISY).length),
+        `a spread over ${asShare(NOISY)}`],
     ]),
     table([
       { name: "kernel", title: "Kernel", left: true, wide: true, value: (one) => scope.kernels.name[one.kernel],
@@ -62,6 +64,8 @@ function leaderboard(sel) {
   ];
 }
 
+const NOISY = 0.2; // a spread that says that something else ran, whatever the lead
+
 // -- problems ----------------------------------------------------------------------------------------------------
 
 function problemTable(sel, problems, name, caption) {
@@ -75,6 +79,9 @@ function problemTable(sel, problems, name, caption) {
     if (row !== sel.best[at]) second.set(at, Math.min(second.get(at) || Infinity, seconds[row]));
   }
   const time = (at) => seconds[sel.best[at]];
+  const lead = (at) => (second.get(at) || NaN) / time(at) - 1;
+  const noise = (at) => spread[sel.best[at]];
+  const uncertain = (at) => noise(at) > NOISY || noise(at) > lead(at);
   const some = (name, title, value, show, hint) => ({ name, title, hint, value, show: (at) => show(value(at)) });
   const share = (at) => scope.rate(at, time(at)) / scope.roof(at);
   return table([
@@ -83,8 +90,11 @@ function problemTable(sel, problems, name, caption) {
     some("time", "Time", time, asTime),
     some("rate", "Rate", (at) => scope.rate(at, time(at)), asRate),
     some("roof", "Of the roof", share, asShare, "of what arithmetic and memory let it reach"),
-    some("lead", "Lead", (at) => (second.get(at) || NaN) / time(at) - 1, asShare, "how much longer the second takes"),
-    some("spread", "Spread", (at) => spread[sel.best[at]], asShare, "interquartile range over the median"),
+    some("lead", "Lead", lead, asShare, "how much longer the second takes"),
+    { name: "spread", title: "Spread", hint: "interquartile range over the median; red where it is more than the lead",
+      value: noise, show: (at) => (uncertain(at) ? el("span", { class: "noisy" }, asShare(noise(at))) : asShare(noise(at))) },
+    { name: "certain", title: "Certain", hint: "whether the fastest leads by more than its times differ",
+      value: (at) => Number(!uncertain(at)), show: (at) => (uncertain(at) ? el("span", { class: "noisy" }, "no: noise") : "yes") },
     some("kernels", "Kernels", (at) => counts.get(at), asCount, "that have a time"),
     { name: "winner", title: "Fastest kernel", left: true, wide: true,
       value: (at) => scope.kernels.name[kernel[sel.best[at]]], show: (at) => kernelName(scope, kernel[sel.best[at]]) },
@@ -205,8 +215,8 @@ function heatGrid(sel, ui, { down, across, value }, again) {
   const inside = cells.get(ui.cell);
   const cut = [[down, rows], [across, cols]].filter(([, one]) => one.all > MOST_BINS);
   return [
-    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Heat map" },
-      el("table", { class: "heat" },
+    el("div", { class: "heatbox", tabindex: "0", role: "region", "aria-label": "Heat map" },
+      el("table", { class: cols.keys.length > 12 ? "heat many" : "heat" },
         el("caption", {}, `${value.title}: ${down.name} down, ${across.name} across`),
         el("thead", {}, el("tr", {}, el("td", {}), cols.keys.map((one) => el("th", { scope: "col" }, cols.label(one))))),
         el("tbody", {}, rows.keys.map((row) => el("tr", {}, el("th", { scope: "row" }, rows.label(row)),
