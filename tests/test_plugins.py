@@ -22,7 +22,7 @@ from tilewright.errors import InternalError, PluginError
 from tilewright.ops import all_ops, op
 from tilewright.ops.base import Op
 
-HOUSE_OPS = Path(__file__).parent / "house_ops"
+HOUSE_OPS = Path(__file__).parent / "plugin_ops"
 SOURCE = Path(tilewright.__file__).parent.parent
 RUN = ("run", "rowscale", "--rows", "4", "--columns", "8", "--target", "generic")
 

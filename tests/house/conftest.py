@@ -15,12 +15,12 @@ import pytest
 import tilewright
 from tilewright import plugins
 
-HOUSE_OPS = Path(__file__).parent.parent / "house_ops"
+HOUSE_OPS = Path(__file__).parent.parent / "plugin_ops"
 OPS = ("rowscale", "regionstats")
 
 
 @pytest.fixture(autouse=True)
-def house_ops(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def plugin_ops(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The two ops are installed for the test, and gone after it."""
     monkeypatch.syspath_prepend(str(HOUSE_OPS))
     plugins.forget()

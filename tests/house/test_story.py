@@ -29,7 +29,7 @@ def test_code_is_cut_out_of_the_file_it_names(language: str, text: str) -> None:
 
 
 def test_every_part_of_the_package_is_told_of() -> None:
-    told = {text.split("\n")[0].split(" ", 1)[1] for _, text in CODE} | set(re.findall(r"house_ops/(\S+?)\)", TEXT))
+    told = {text.split("\n")[0].split(" ", 1)[1] for _, text in CODE} | set(re.findall(r"plugin_ops/(\S+?)\)", TEXT))
     parts = {one.relative_to(HOUSE_OPS).as_posix() for one in (HOUSE_OPS / "rowscale").glob("*.py")}
     assert parts - told == {"rowscale/__init__.py"}, "the story leaves out a file"
 

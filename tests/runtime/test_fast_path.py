@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("needs_compiler", "every_op")
 
 Array = np.ndarray[Any, Any]
 Call = Callable[..., Any]  # with the keywords all ops have
-OTHER_PACKAGES = Path(__file__).parent.parent / "house_ops"
+OTHER_PACKAGES = Path(__file__).parent.parent / "plugin_ops"
 
 
 @pytest.fixture
