@@ -64,12 +64,12 @@ class Judge:
     ) -> None:
         self.specs, self._kernels, self._names = tuple(specs), kernels, names
         self._backend = backend(all_archs()[specs[0].arch].backend)
-        self._mixed = bool(kernels.undecided)
         self.order = np.array(order, np.int64)
         self.packed = struct.Struct(f"={len(names.problem)}q")
         self._keep: list[Any] = [native]
         self._shared: dict[tuple[str, str], int] = {}
         rows = [self._candidate(spec) for spec in specs]
+        self._mixed = kernels.undecided or any(row.family < 0 for row in rows)  # Python is asked about some
         self._candidates = (Candidate * len(rows))(*rows)
         self.place = ctypes.addressof(self._candidates)
         self._ask, self._set = native.ask, names.place
@@ -167,8 +167,7 @@ def judge(backend_name: str, op: str, specs: Sequence[KernelSpec], order: Sequen
     if native is None or names is None:
         return None
     described = (kernels.schedule(spec) for spec in specs)
-    known = [one is not None and one.family in names.families for one in described]
-    if not any(known) or (not all(known) and not kernels.undecided):
+    if not any(one is not None and one.family in names.families for one in described):
         return None
     if names.problem != kernels.problem_names:
         raise InternalError(

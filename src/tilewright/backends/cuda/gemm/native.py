@@ -53,7 +53,7 @@ class CudaGemmNative:
         return None
 
     def arch(self, arch: Arch) -> Mapping[str, int]:
-        return {"compute_units": arch.compute_units, "scratch_bytes": arch.scratch_bytes}
+        return {"compute_units": max(1, arch.compute_units), "scratch_bytes": arch.scratch_bytes}
 
     def rates(self, arch: Arch) -> Mapping[str, float]:
         whole = constants(arch.name)._asdict()

@@ -40,7 +40,7 @@ class HipGemmNative:
         return Described("loops", tile) if isinstance(h, GpuLoopsSchedule) else None
 
     def arch(self, arch: Arch) -> Mapping[str, int]:
-        return {"compute_units": arch.compute_units}
+        return {"compute_units": max(1, arch.compute_units)}
 
     def rates(self, arch: Arch) -> Mapping[str, float]:
         return {

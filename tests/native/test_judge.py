@@ -1,0 +1,65 @@
+"""Kernels that are asked about together, some of which the selection library may not know."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright import ops
+from tilewright.backends.cuda.gemm.native import NATIVE
+from tilewright.native.judge import judge
+from tilewright.native.library import library
+
+pytestmark = pytest.mark.skipif(library(now=True) is None, reason="no compiler builds the selection library")
+
+GEMM = ops.op("gemm")
+PROBLEM = tw.GemmProblem(512, 512, 512, "bf16")
+SPECS = GEMM.candidates(GEMM.signature_of(PROBLEM), "sm_90a")
+
+
+def test_kernels_the_library_does_not_know_are_asked_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = judge("cuda", "gemm", SPECS, range(len(SPECS)))
+    assert whole is not None
+    known = whole.ask(PROBLEM, 1)
+    rules, seconds, served, best = known.rules == 0, known.seconds.copy(), known.served, known.best
+    strange = {SPECS[0].digest, SPECS[best].digest, SPECS[-1].digest}
+    described = NATIVE.schedule
+    monkeypatch.setattr(NATIVE, "schedule", lambda spec: None if spec.digest in strange else described(spec))
+    mixed = judge("cuda", "gemm", SPECS, range(len(SPECS)))
+    assert mixed is not None
+    told = mixed.ask(PROBLEM, 1)
+    assert {SPECS[at].digest for at in told.in_python} == strange
+    np.testing.assert_array_equal(told.rules == 0, rules)
+    np.testing.assert_array_equal(told.seconds, seconds)
+    assert (told.served, told.best) == (served, best)
+
+
+def test_estimates_of_kernels_that_refuse_are_told_when_only_estimates_are_asked_for() -> None:
+    whole = judge("cuda", "gemm", SPECS, range(len(SPECS)))
+    assert whole is not None
+    odd = tw.GemmProblem(512, 511, 512, "bf16")
+    refused = whole.ask(odd, 1).rules != 0
+    assert refused.any()
+    assert not refused.all()
+    among = np.ones(len(SPECS), bool)
+    among[0] = False
+    seconds = whole.estimates(odd, 1, among)
+    assert np.isinf(seconds[0])
+    assert np.isfinite(seconds[1:]).all()
+
+
+def test_threads_do_not_see_each_other_s_answers() -> None:
+    whole = judge("cuda", "gemm", SPECS, range(len(SPECS)))
+    assert whole is not None
+    mine = whole.ask(PROBLEM, 1)
+    before = mine.seconds.copy()
+    other: list[Any] = []
+    thread = threading.Thread(target=lambda: other.append(whole.ask(tw.GemmProblem(64, 64, 64, "bf16"), 1)))
+    thread.start()
+    thread.join()
+    assert other[0].seconds is not mine.seconds
+    np.testing.assert_array_equal(mine.seconds, before)
