@@ -19,7 +19,7 @@ from tilewright.inspect import demand_promises
 from tilewright.ops import KernelSpec
 
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_100", "sm_120", "gpu188")
-KERNELS = (("gemm", "multistage"), ("conv", "gather"), ("attention", "mma"))
+PIPELINES = (("gemm", "multistage"), ("conv", "gather"), ("attention", "mma"))
 AXES = {"gemm": {"datatypes": ("bf16",)}, "conv": {}, "attention": {"heads": ("64",)}}
 
 
@@ -51,7 +51,7 @@ def compiled(spec: KernelSpec, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("target", ARCHS)
-@pytest.mark.parametrize(("op", "pipeline"), KERNELS)
+@pytest.mark.parametrize(("op", "pipeline"), PIPELINES)
 def test_kernels_compile_without_spills(op: str, pipeline: str, target: str, tmp_path: Path) -> None:
     spec = kernel(op, pipeline, target)
     found = demand_promises(backend("cuda").inspect(compiled(spec, tmp_path), spec))

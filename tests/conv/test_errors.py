@@ -96,7 +96,7 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     (data, {"input_shape": (2, 9, 8)}, "conv-shape", "give 4 sizes"),
     (data, {"input_shape": (2, 2, 2, 6)}, "window-fits", "no output"),
     (data, {"input_shape": (2, 9, 8, 7)}, "shape-channels", "input_shape has 7"),
-    (data, {"input_shape": None}, "conv-number", "give input_shape as a tuple of ints"),
+    (data, {"input_shape": None}, "conv-shape", "give 4 sizes"),
     (data, {"input_shape": np.array((2, 9, 8, 6))}, "conv-number", "give input_shape as a tuple of ints"),
     (weight, {"weight_shape": (4, 3.0, 3, 6)}, "conv-number", "give weight_shape as a tuple of ints"),
     (data, {"deterministic": "no"}, "conv-switch", "neither True nor False"),

@@ -316,10 +316,10 @@ def test_the_emulator_sees_mistakes_in_a_cluster_that_shares_k(emulator: Emulato
     call = Call(problem(one, 264, 264, 456))
     for number, (where, before, after) in enumerate(
         (
-            ("tma_ws_cluster", "  cluster_sync();\n", "  named_barrier(4, threads);\n"),
-            ("tma_ws_cluster", "  cluster_sync();\n", "  cluster_meet();\n"),
-            ("tma_ws_cluster", "named_barrier(4, threads);  // both", "// both"),
-            ("gemm_tma_ws", "  if (S::Cluster > 1) cluster_meet();  // nobody", "  // nobody"),
+            ("gemm/tma_ws/cluster", "  cluster_sync();\n", "  named_barrier(4, threads);\n"),
+            ("gemm/tma_ws/cluster", "  cluster_sync();\n", "  cluster_meet();\n"),
+            ("gemm/tma_ws/cluster", "named_barrier(4, threads);  // both", "// both"),
+            ("gemm/tma_ws/kernel", "  if (S::Cluster > 1) cluster_meet();  // nobody", "  // nobody"),
         )
     ):
 
@@ -340,15 +340,19 @@ def test_many_orders_of_landing(emulator: Emulator) -> None:
 
 
 MISTAKES = {
-    "no wait for the copies": ("tma_ws_multiply", "shared.full[ring.stage].wait(ring.phase);", ""),
-    "no wait for a free stage": ("tma_ws_feed", "shared.empty[ring.stage].wait(ring.phase ^ 1);\n      char", "char"),
-    "a stage given back too early": ("tma_ws_multiply", "wgmma_wait<1>();\n", ""),
-    "sums used in flight": ("tma_ws_multiply", "wgmma_wait<0>();\n", ""),
-    "no fence before wgmma": ("tma_ws_multiply", "wgmma_fence();\n", ""),
-    "no fence before a store": ("tma_ws_leave", "fence_async_proxy();\n", ""),
-    "no wait for a buffer": ("tma_ws_leave", "if (!boxes_come && me.thread == 0) {", "if (false) {"),
-    "too many bytes announced": ("tma_ws_feed", "expect(t.bytes)", "expect(t.bytes + 16)"),
-    "too few arrivals": ("gemm_tma_ws", "ClusterN - 1) * S::sharing);", "ClusterN - 1) * (S::sharing + 1));"),
+    "no wait for the copies": ("gemm/tma_ws/consumer", "shared.full[ring.stage].wait(ring.phase);", ""),
+    "no wait for a free stage": (
+        "gemm/tma_ws/producer",
+        "shared.empty[ring.stage].wait(ring.phase ^ 1);\n      char",
+        "char",
+    ),
+    "a stage given back too early": ("gemm/tma_ws/consumer", "wgmma_wait<1>();\n", ""),
+    "sums used in flight": ("gemm/tma_ws/consumer", "wgmma_wait<0>();\n", ""),
+    "no fence before wgmma": ("gemm/tma_ws/consumer", "wgmma_fence();\n", ""),
+    "no fence before a store": ("gemm/tma_ws/epilogue_store", "fence_async_proxy();\n", ""),
+    "no wait for a buffer": ("gemm/tma_ws/epilogue_store", "if (!boxes_come && me.thread == 0) {", "if (false) {"),
+    "too many bytes announced": ("gemm/tma_ws/producer", "expect(t.bytes)", "expect(t.bytes + 16)"),
+    "too few arrivals": ("gemm/tma_ws/kernel", "ClusterN - 1) * S::sharing);", "ClusterN - 1) * (S::sharing + 1));"),
 }
 
 

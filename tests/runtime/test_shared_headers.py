@@ -18,13 +18,16 @@ from tilewright.runtime import abi, cuda
 
 FOLDERS = include_dirs()
 OF_NO_OP = (
-    "abi", "export", "say", "cuda/deal", "cuda/driver", "cuda/export", "cuda/launch", "cuda/tensor_map",
-    "cuda/tensor_maps", "cuda/tma", "gpu/device", "gpu/epilogue", "gpu/repack", "gpu/ring", "gpu/split_k",
-    "gpu/tile_copy", "gpu/tile_memory", "gpu/tile_order", "gpu/types",
+    "abi", "export", "say", "cuda/schedulers/tile_scheduler", "cuda/host/driver", "cuda/host/export",
+    "cuda/host/launch", "cuda/primitives/tensor_map", "cuda/host/tensor_maps", "cuda/primitives/tma", "gpu/device",
+    "gpu/epilogue", "gpu/repack", "gpu/ring", "gpu/split_k", "gpu/tile_copy", "gpu/tile_memory", "gpu/tile_order",
+    "gpu/types",
 )  # fmt: skip
-OF_THE_HOST = ("say", "export", "gemm_rules", "cuda/deal", "cuda/export", "cuda/launch", "cuda/tensor_maps",
-               "cuda/gemm_host_tma_ws", "cuda/gemm_host_multistage", "cuda/gemm_host_skinny",
-               "cuda/gemm_host_loops", "cuda/gemm_host")  # fmt: skip
+OF_THE_HOST = (
+    "say", "export", "gemm_rules", "cuda/schedulers/tile_scheduler", "cuda/host/export", "cuda/host/launch",
+    "cuda/host/tensor_maps", "cuda/gemm/tma_ws/host", "cuda/gemm/multistage/host", "cuda/gemm/skinny/host",
+    "cuda/gemm/loops/host", "cuda/gemm/host",
+)  # fmt: skip
 
 
 def _file(name: str) -> Path:

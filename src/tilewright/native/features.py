@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.backends.gemm_native import PROBLEM, problem_numbers
 from tilewright.native.library import library
 from tilewright.ops.gemm import features as gemm
+from tilewright.ops.gemm.numbers import PROBLEM, problem_numbers
 
 Array = np.ndarray[Any, Any]
 

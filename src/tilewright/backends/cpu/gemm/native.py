@@ -12,9 +12,9 @@ from tilewright.backends.cpu.gemm.schedules import (
     CpuPackedSchedule,
     CpuStreamSchedule,
 )
-from tilewright.backends.gemm_native import PROBLEM, problem_numbers
 from tilewright.backends.native import Described
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.gemm.numbers import PROBLEM, problem_numbers
 from tilewright.ops.gemm.problem import GemmProblem
 
 RATES = (

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tilewright.arch import Arch
-from tilewright.backends.conv_native import PROBLEM, problem_numbers
 from tilewright.backends.cuda.conv import estimate, estimate_gather, estimate_pointwise
 from tilewright.backends.cuda.conv.copies import fills_up, needs
 from tilewright.backends.cuda.conv.gather_schedules import GatherSchedule, along_k, together
@@ -26,6 +25,7 @@ from tilewright.backends.cuda.gemm.native import DEALING
 from tilewright.backends.cuda.gemm.native import NATIVE as GEMM
 from tilewright.backends.native import Described
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.conv.numbers import PROBLEM, problem_numbers
 from tilewright.ops.conv.problem import ConvProblem
 
 _TILE = ("tile_m", "tile_n", "tile_k")

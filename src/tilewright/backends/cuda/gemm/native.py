@@ -9,10 +9,10 @@ from tilewright.backends.cuda import split_k
 from tilewright.backends.cuda.gemm import multistage
 from tilewright.backends.cuda.gemm.estimate import constants
 from tilewright.backends.cuda.gemm.schedules import MultistageSchedule, SkinnySchedule, TmaWsSchedule
-from tilewright.backends.gemm_native import PROBLEM, problem_numbers
 from tilewright.backends.gpu.gemm import GpuLoopsSchedule
 from tilewright.backends.native import Described
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.gemm.numbers import PROBLEM, problem_numbers
 from tilewright.ops.gemm.problem import GemmProblem
 
 _TILE = ("tile_m", "tile_n", "tile_k")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tilewright.arch import Arch
-from tilewright.backends.gemm_native import PROBLEM, problem_numbers
 from tilewright.backends.gpu.gemm import GpuLoopsSchedule
 from tilewright.backends.hip import ck_tile_shape as shape
 from tilewright.backends.hip.gemm import estimate
 from tilewright.backends.hip.gemm.schedules import CkTileSchedule
 from tilewright.backends.native import Described
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.gemm.numbers import PROBLEM, problem_numbers
 from tilewright.ops.gemm.problem import GemmProblem
 
 _TILE = ("tile_m", "tile_n", "tile_k")
