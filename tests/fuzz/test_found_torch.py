@@ -46,3 +46,10 @@ def test_the_error_of_complex_tensors_warns_of_nothing(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert "apart" in refused("array-dtype", lambda: tw.gemm(a, B)).remedy
+
+
+@pytest.mark.parametrize("name", ["quint2x4", "qint8"])
+def test_memory_of_a_quantized_type_that_was_never_quantized(name: str) -> None:
+    """PyTorch has no quantizer to ask there, and says so by an assertion of its own."""
+    a = torch.empty((4, 6), dtype=getattr(torch, name))
+    assert "dequantize()" in refused("array-dtype", lambda: tw.gemm(a, B)).remedy

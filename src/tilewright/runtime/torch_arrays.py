@@ -280,13 +280,20 @@ def _dtype_name(what: str, tensor: Any) -> str:
 
 def _tensor_conversion(what: str, held: str, tensor: Any) -> str:
     if tensor.is_quantized:
-        one_scale = str(tensor.qscheme()) == "torch.per_tensor_affine" and tensor.q_zero_point() == 0
-        fits = held == "qint8" and one_scale
+        fits = held == "qint8" and _has_one_scale(tensor)
         whole = f", or {what}.int_repr(), and scale the result by {what}.q_scale()" if fits else ""
         return f"give {what}.dequantize(){whole}"
     if not tensor.is_complex() and not _converts(tensor.dtype):  # to convert complex numbers is to be warned
         return f"PyTorch converts {held} to nothing: unpack {what} into numbers of another type yourself"
     return conversion(what, held, f"{what}.to(torch.{{}})")
+
+
+def _has_one_scale(tensor: Any) -> bool:
+    """Whether a quantized tensor holds plain multiples of one number; memory that was never quantized says nothing."""
+    try:
+        return str(tensor.qscheme()) == "torch.per_tensor_affine" and tensor.q_zero_point() == 0
+    except RuntimeError:
+        return False
 
 
 @lru_cache(maxsize=64)
