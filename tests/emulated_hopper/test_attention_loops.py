@@ -57,8 +57,9 @@ def _nothing_is_written(kernel: Kernel, one: AttentionProblem, name: str, value:
 
 @pytest.mark.parametrize(
     ("pages", "name", "value"),
-    [("none", "cache_seqlens", 40), ("none", "cache_seqlens", -30), ("strided", "cache_seqlens", 1000), ("strided", "block_table", -1),
-     ("strided", "block_table", 1 << 20), ("vectorised", "block_table", 1 << 20), ("rotary", "cache_seqlens", 25)],
+    [("none", "cache_seqlens", 40), ("none", "cache_seqlens", -30), ("strided", "cache_seqlens", 1000),
+     ("strided", "block_table", -1), ("strided", "block_table", 1 << 20),
+     ("vectorised", "block_table", 1 << 20), ("rotary", "cache_seqlens", 25)],
 )  # fmt: skip
 def test_rows_that_have_no_place_are_not_written(emulator: Emulator, pages: str, name: str, value: int) -> None:
     """Tables on a GPU are believed; memory of somebody else is safe from them all the same."""
