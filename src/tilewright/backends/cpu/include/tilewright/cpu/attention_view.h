@@ -120,7 +120,7 @@ template <class Config> constexpr bool touched =
 // Whether some row of a sequence may see less of it than another.
 template <class Config> constexpr bool bounded = Config::mask != AttentionMask::none;
 
-// What the fast kernels leave to the loops; ops/attention/cpu.py says the same of a signature.
+// What the fast kernels leave to the loops; backends/cpu/attention/space.py says the same of a signature.
 template <class Config> constexpr bool plain_enough = Config::family == AttentionFamily::forward && !Config::dropout &&
                                                       Config::scales == AttentionScales::none &&
                                                       Config::pages != AttentionPages::vectorised;

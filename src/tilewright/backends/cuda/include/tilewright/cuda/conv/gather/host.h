@@ -162,7 +162,7 @@ template <class Config> struct HostConvGather {
   }
 
   // As many parts of k as make it short, of those that run at a time (they wait for each other).
-  // ops/conv/nvidia_gather.py says the same.
+  // backends/cuda/conv/gather.py says the same.
   static int64_t deal(TileOrder &order, const Loaded::Place &place) {
     constexpr int limit = Deals::most_blocks / S::together;
     const int64_t processors = place.multiprocessors > limit ? limit : place.multiprocessors;
