@@ -47,7 +47,7 @@ demo: $(CORE)
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 # Of convolution and attention those that run kernels of this machine, not those that only read rules.
 RUN_OP := $(addsuffix .py,$(addprefix test_,calls errors kernels cpu_kernels onnx))
-CPU_TESTS := $(addprefix tests/,kernels runtime build dispatch codegen cli test_api.py test_gemm_errors.py \
+CPU_TESTS := $(addprefix tests/,backends/cpu api runtime build dispatch codegen cli \
   $(addprefix conv/,$(RUN_OP) test_bounds.py) $(addprefix attention/,$(RUN_OP) test_parity.py))
 
 # Long proofs are marked `proof` or `sampled` in the tests: every behaviour has a quick test, and they the other cases.

@@ -26,7 +26,8 @@ from _h200_random import FAMILIES, Drawn, random_problems
 from _packed_sweep import PackedSweep
 
 from tilewright.backends.base import backend
-from tilewright.backends.cuda.gemm.proposals import WAYS, most_stages, tma_ws
+from tilewright.backends.cuda.gemm.tma_ws.proposals import WAYS, tma_ws
+from tilewright.backends.cuda.gemm.tma_ws.shape import most_stages
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm.spec import GemmSignature

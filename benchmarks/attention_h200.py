@@ -40,7 +40,7 @@ from _h200_operands import Wrong
 import tilewright as tw
 from tilewright.backends.cuda import driver
 from tilewright.dispatch import kernels
-from tilewright.ops.attention import AttentionProblem, ways
+from tilewright.ops.attention import AttentionProblem, split_plans
 from tilewright.ops.attention.splits import splits_of, walked_parts
 from tilewright.ops.base import KernelSpec
 
@@ -196,9 +196,9 @@ class AttentionBench(Kernels):
         wanted: dict[str, KernelSpec] = {}
         for one in problems:
             specs = self.candidates(one) if self.options.measured else []
-            stages = ways.stages(one, splits_of(one, self.registry.arch))
+            stages = split_plans.stages(one, splits_of(one, self.registry.arch))
             if one.seqlens_k and one.batch > 1:
-                stages = (*stages, *ways.stages(one, max(2, walked_parts(one, self.registry.arch))))
+                stages = (*stages, *split_plans.stages(one, max(2, walked_parts(one, self.registry.arch))))
             for spec in (*specs, *map(self.default, stages)):
                 wanted.setdefault(spec.digest, spec)
         self.build_specs(list(wanted.values()))

@@ -39,13 +39,13 @@ class SlowPath:
 
     def __init__(self) -> None:
         self.count = 0
-        run_long = calls.Caller.run_long
+        run_slow = calls.Caller.run_slow
 
         def counted(*operands: Any) -> Any:
             self.count += 1
-            return run_long(*operands)
+            return run_slow(*operands)
 
-        setattr(calls.Caller, "run_long", counted)  # noqa: B010  a class type checkers would not let us change
+        setattr(calls.Caller, "run_slow", counted)  # noqa: B010  a class type checkers would not let us change
 
 
 def gemm(random: Callable[..., Any]) -> Calls:

@@ -29,7 +29,7 @@ from _machine import RESULTS, provenance
 from tilewright import settings
 from tilewright.arch import arch
 from tilewright.backends.base import backend
-from tilewright.backends.cuda.gemm.proposals import schedules
+from tilewright.backends.cuda.gemm import KERNELS
 from tilewright.backends.cuda.toolchain import CudaToolchain, find_toolchain
 from tilewright.errors import ToolchainError
 from tilewright.ops import KernelSpec, op
@@ -49,7 +49,7 @@ def _signature(datatype: str, layout: str = "rcr", epilogue: str = "") -> GemmSi
 
 
 def _legal(one: GemmSignature) -> Iterator[KernelSpec]:
-    for schedule in dict.fromkeys(schedules("default", one, arch(ARCH))):
+    for schedule in dict.fromkeys(KERNELS.schedules("default", one, arch(ARCH))):
         spec = KernelSpec("gemm", one, schedule, ARCH)
         if not op("gemm").check(spec):
             yield spec

@@ -30,7 +30,7 @@ import tilewright
 from tilewright import settings
 from tilewright.backends.base import backend
 from tilewright.backends.hip import precompiled
-from tilewright.backends.hip.gemm import example_kernel, gemm_profile
+from tilewright.backends.hip.gemm.ck_tile.templates import example_kernel, gemm_profile
 from tilewright.backends.hip.toolchain import HipToolchain, find_toolchain
 from tilewright.build import Builder
 from tilewright.build.prepare import prepare

@@ -27,9 +27,10 @@ import numpy as np
 
 from tilewright import ops
 from tilewright.arch import facts
-from tilewright.backends.cuda.gemm import estimate as model
+from tilewright.backends.cuda.gemm import rates
 from tilewright.learn import packed
 from tilewright.learn.data import collect
+from tilewright.native.judge import Judge, judge
 
 Constants = dict[str, float]
 Seconds: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
@@ -82,7 +83,7 @@ def arch_of(shapes: Sequence[Shape]) -> str:
 
 def constants_of(arch: str) -> Constants:
     """The numbers that are fitted; those of fp32 and tf32 kernels are not."""
-    return {name: value for name, value in model.constants(arch)._asdict().items() if isinstance(value, float)}
+    return {name: value for name, value in rates.constants(arch)._asdict().items() if isinstance(value, float)}
 
 
 def rounded(values: Constants) -> Constants:
@@ -101,29 +102,26 @@ def rewritten(table: str, arch: str, values: Constants) -> str:
 
 
 class Table:
-    """What every kernel of a sweep does on its problem, counted once; seconds under any constants."""
+    """The kernels of a sweep, each with its problem; seconds under any constants, as the selection library counts."""
 
     def __init__(self, shapes: Sequence[Shape]) -> None:
-        self._constants = model.constants(arch_of(shapes))
-        self._ends = np.cumsum([len(shape.kernels) for shape in shapes])
-        counted = [model.facts(one, shape.problem) for shape in shapes for one in shape.kernels]
-        self._kinds: list[tuple[Any, np.ndarray[Any, np.dtype[np.int64]]]] = []
-        for kind in dict.fromkeys(map(type, counted)):
-            places = np.array([at for at, one in enumerate(counted) if type(one) is kind])
-            fields = np.array([counted[at] for at in places], dtype=np.float64).T
-            self._kinds.append((kind(*fields), places))
+        self._arch = arch_of(shapes)
+        self._asked = [(self._judge(shape), shape.problem, np.ones(len(shape.kernels), bool)) for shape in shapes]
+
+    @staticmethod
+    def _judge(shape: Shape) -> Judge:
+        made = judge(shape.kernels, range(len(shape.kernels)))
+        if made is None:
+            raise SystemExit("no C++ compiler builds the selection library, which holds the estimate")
+        return made
 
     def __call__(self, values: Constants) -> list[Seconds]:
-        constants = self._constants._replace(**values)  # type: ignore[arg-type]
-        found = np.empty(int(self._ends[-1]))
-        scalar = model._most, model._least
-        model._most, model._least = np.maximum, np.minimum  # type: ignore[assignment]
-        try:
-            for counts, places in self._kinds:
-                found[places] = model.seconds_of(counts, constants)
-        finally:
-            model._most, model._least = scalar
-        return np.split(found, self._ends[:-1])
+        constants = rates.constants(self._arch)._replace(**values)  # type: ignore[arg-type]
+        tried, estimates = rates.named(constants, self._arch), []
+        for mine, problem, every in self._asked:
+            mine.use_rates(self._arch, tried)
+            estimates.append(mine.estimates(problem, 1, every).copy())
+        return estimates
 
 
 def regrets(shapes: Sequence[Shape], guesses: Sequence[Seconds]) -> list[float]:

@@ -262,7 +262,7 @@ def kernels_to_compile(quick: bool) -> Iterator[tuple[str, tw.KernelSpec]]:
                 if rows * columns > known.schedule.warp_tile[0] * known.schedule.warp_tile[1]:
                     largest[spec.schedule.pipeline] = spec
         plain = op.signature_of(tw.GemmProblem(m=1, n=1, k=1, dtype_a=datatype))
-        largest.setdefault("loops", op.generic_spec(plain, target))
+        largest.setdefault("loops", op.fallback_spec(plain, target))
         fused = tw.GemmProblem(m=1, n=1, k=1, dtype_a=datatype, epilogue="Gelu", num_d=2)
         for spec in op.candidates(op.signature_of(fused), target):
             if spec.schedule.pipeline == "packed":

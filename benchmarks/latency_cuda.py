@@ -24,7 +24,7 @@ import torch
 from _machine import provenance
 
 import tilewright as tw
-from tilewright.runtime import calls, quick
+from tilewright.runtime import calls, fast_path
 
 RESULT = Path(__file__).parent / "results" / "latency_cuda.json"
 TARGET_SECONDS = 8e-6
@@ -38,13 +38,13 @@ class LongPaths:
 
     def __init__(self) -> None:
         self.count = 0
-        real = calls.Caller.run_long
+        real = calls.Caller.run_slow
 
         def counted(*given: Any) -> Any:
             self.count += 1
             return real(*given)
 
-        setattr(calls.Caller, "run_long", counted)  # noqa: B010  a class type checkers would not let us change
+        setattr(calls.Caller, "run_slow", counted)  # noqa: B010  a class type checkers would not let us change
 
 
 def contestants(m: int, n: int, k: int, device: str) -> dict[str, Callable[[], object]]:
@@ -129,7 +129,7 @@ def main() -> None:
                 text = f"{times['seconds'] * 1e6:7.2f} us, best {times['best_seconds'] * 1e6:6.2f}"
                 print(f"{label:<14} {name:<20} {text}, CPU {times['cpu_seconds'] * 1e6:6.2f}", flush=True)
         print(f"{label:<14} {found[label]['long_paths']} calls were not C's alone", flush=True)
-    in_c = hasattr(torch.Tensor, "__dlpack_c_exchange_api__") and quick.library() is not None
+    in_c = hasattr(torch.Tensor, "__dlpack_c_exchange_api__") and fast_path.library() is not None
     worst = max(one["seconds"] for of in found.values() for name, one in of.items() if name.startswith("gemm"))
     met = {
         "gemm_seconds": worst <= TARGET_SECONDS,

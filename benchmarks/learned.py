@@ -21,6 +21,7 @@ from _machine import RESULTS, provenance
 from tilewright import ops
 from tilewright.backends.base import backend
 from tilewright.dispatch import model as models
+from tilewright.dispatch import model_files
 from tilewright.ops.engine import engine
 
 MANY = 300
@@ -66,7 +67,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS / "learned.json")
     options = parser.parse_args()
     found = {}
-    for one in models._shipped():
+    for one in model_files._shipped():
         for word, least in (("a selection", 1), ("hundreds", MANY)):
             found[f"{one.card.name}, {word}"] = numbers = asked(one, options.seed, options.count, least)
             print(f"{one.card.name}, {word}: {numbers['median_us']:.0f} us for {numbers['kernels']:.0f} kernels, "

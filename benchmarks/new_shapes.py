@@ -3,9 +3,10 @@
     python benchmarks/new_shapes.py                      selection alone, and whole calls, on this CPU
     python benchmarks/new_shapes.py --target sm_90a      selection alone; needs no GPU
 
-`select` is the time of `Registry.select`.  `call` is that of a whole call less the time in which its kernels run: views
-of the operands, request, selection, plan, the result's memory, and the preparation of the call for C.  Where nothing of
-the target runs here, the learned models are asked as if on the device they were trained for.
+`select` is the time of `Registry.select`, `plan` that of selection and plan together (`Registry.plan`).  `call` is that
+of a whole call less the time in which its kernels run: views of the operands, request, selection, plan, the result's
+memory, and the preparation of the call for C.  Where nothing of the target runs here, the learned models are asked
+as if on the device they were trained for.
 """
 
 from __future__ import annotations
@@ -25,9 +26,8 @@ from _machine import command_line, provenance
 
 import tilewright as tw
 from tilewright.backends.base import not_runnable
-from tilewright.dispatch import learned, model
+from tilewright.dispatch import learned, model_files
 from tilewright.dispatch.registry import Registry, default_registry
-from tilewright.native.library import library
 from tilewright.runtime.plans import Plan
 
 COUNT = 2000
@@ -118,10 +118,17 @@ def timed_selection(registry: Registry, problems: list[Any]) -> Iterator[float]:
         yield time.perf_counter() - start
 
 
-def timed_calls(problems: list[Any]) -> Iterator[float]:
-    """Each shape's first call, less the time in which its kernels run."""
-    running = 0.0
-    run = Plan.run
+def timed_calls(problems: list[Any]) -> Iterator[tuple[float, float]]:
+    """Of each shape's first call: selection and plan; and the whole, less the time in which its kernels run."""
+    running = planning = 0.0
+    run, plan_of = Plan.run, Registry.plan
+
+    def planned(registry: Registry, *given: Any) -> Plan:
+        nonlocal planning
+        start = time.perf_counter()
+        plan = plan_of(registry, *given)
+        planning += time.perf_counter() - start
+        return plan
 
     def timed(plan: Plan, *given: Any) -> None:
         nonlocal running
@@ -129,12 +136,12 @@ def timed_calls(problems: list[Any]) -> Iterator[float]:
         run(plan, *given)
         running += time.perf_counter() - start
 
-    with mock.patch.object(Plan, "run", timed):
+    with mock.patch.object(Plan, "run", timed), mock.patch.object(Registry, "plan", planned):
         for problem in problems:
             call, arrays, keywords = operands(problem)
-            running, start = 0.0, time.perf_counter()
+            running, planning, start = 0.0, 0.0, time.perf_counter()
             result = call(*arrays, **keywords)
-            yield time.perf_counter() - start - running
+            yield planning, time.perf_counter() - start - running
             del result  # giving memory back is not what is timed
 
 
@@ -147,7 +154,7 @@ def build(registry: Registry, problems: list[Any]) -> int:
 
 def as_trained_for(target: str) -> Any:
     """A machine like the one that a shipped model of the target knows."""
-    cards = [model.shipped(name).card for name in model.shipped_names()]
+    cards = [model_files.shipped(name).card for name in model_files.shipped_names()]
     known = next((card.devices[0] for card in cards if target in card.targets and card.devices), {})
     return mock.patch.object(learned, "machine", return_value=dict(known))
 
@@ -164,7 +171,8 @@ def measure(op: str, target: str, seed: int, count: int, calls: bool) -> dict[st
         row["kernels"] = build(registry, problems)
         list(timed_calls(stream(op, dtype, most, seed + 1, 32)))
         default_registry()
-        row["call"] = figures(list(timed_calls(problems)))
+        planning, whole = zip(*timed_calls(problems), strict=True)
+        row |= {"plan": figures(list(planning)), "call": figures(list(whole))}
     return row | {"rss_mib": round(rss_mib()), "more_mib": round(rss_mib() - before, 1)}
 
 
@@ -178,7 +186,6 @@ def main() -> None:
     given = parser.parse_args()
     target = Registry(given.target or None).target
     calls = not given.target
-    library(now=True)
     rows = []
     for op in given.ops:
         if not_runnable(target) is None:
@@ -187,7 +194,7 @@ def main() -> None:
             with as_trained_for(target):
                 row = measure(op, target, given.seed, given.count, calls=False)
         rows.append(row)
-        parts = [(name, row[name]) for name in ("select", "call") if name in row]
+        parts = [(name, row[name]) for name in ("select", "plan", "call") if name in row]
         whole = [
             f"{name} {one['median_us']:7.1f} us (P10 {one['p10_us']:.1f}, P99 {one['p99_us']:.1f})"
             for name, one in parts

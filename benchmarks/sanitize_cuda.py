@@ -28,7 +28,9 @@ from typing import Any
 from tilewright import ops
 from tilewright.arch import arch as facts
 from tilewright.backends.cuda import driver
-from tilewright.backends.cuda.gemm.schedules import MultistageSchedule, NvidiaSchedule, SkinnySchedule, TmaWsSchedule
+from tilewright.backends.cuda.gemm.multistage import MultistageSchedule
+from tilewright.backends.cuda.gemm.skinny import SkinnySchedule
+from tilewright.backends.cuda.gemm.tma_ws import TmaWsSchedule
 from tilewright.ops.base import KernelSpec, plain
 from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm.pools import signatures
@@ -136,7 +138,7 @@ def sample(arch: str, only: str = "") -> list[tuple[KernelSpec, GemmProblem]]:
     return list(found.values())
 
 
-def _way(schedule: NvidiaSchedule) -> tuple[str, ...]:
+def _way(schedule: Any) -> tuple[str, ...]:
     match schedule:
         case TmaWsSchedule():
             return (schedule.grouping, str(schedule.groups), str(schedule.turned), schedule.dealing, schedule.store)

@@ -28,7 +28,7 @@ from _h200_random import FAMILIES, LAYOUTS, Drawn, random_problems
 
 from tilewright import settings
 from tilewright.backends.cuda import driver
-from tilewright.dispatch import learned, model
+from tilewright.dispatch import learned, model_files
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import GemmProblem
 
@@ -133,7 +133,7 @@ def tell(found: Sequence[Row]) -> None:
 
 def rehearsed() -> None:
     """A machine without the GPU is taken for the one the model knows."""
-    known = next(one for one in model.at_hand() if "sm_90a" in one.card.targets)
+    known = next(one for one in model_files.at_hand() if "sm_90a" in one.card.targets)
     identity = dict(known.card.devices[0])
 
     def machine(_: str) -> dict[str, Any]:

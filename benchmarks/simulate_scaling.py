@@ -31,9 +31,9 @@ from _machine import RESULTS, provenance
 from tilewright import ops
 from tilewright.dispatch.records import machine
 from tilewright.dispatch.results import Results
-from tilewright.tune.crew import Said
-from tilewright.tune.lane import Outcome
+from tilewright.tune.device_worker import Outcome
 from tilewright.tune.sweep import Options, Sweep, of_list
+from tilewright.tune.worker_pool import Said
 
 TARGET = "generic"
 BATCH = 20

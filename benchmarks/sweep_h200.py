@@ -53,7 +53,7 @@ from tilewright.ops.conv.problem_rules import problem_violations
 from tilewright.ops.engine import engine
 from tilewright.ops.gemm import GemmProblem
 from tilewright.runtime.loader import load_kernel
-from tilewright.tune.forge import Forge, LocalBuilds
+from tilewright.tune.build_queue import BuildQueue, LocalBuilds
 
 GEMM = ops.op("gemm")
 KINDS = ("bf16", "fp16", "fp8", "fused")
@@ -267,13 +267,13 @@ class Sweep:
         wanted = {spec.digest: spec for _, specs in plan for spec in specs}
         print(f"{len(plan)} problems, {len(wanted)} kernels, {time.perf_counter() - started:.0f} s to plan", flush=True)
         given = self.adopted(wanted, options.libraries) if options.libraries is not None else set()
-        forge = Forge((one for one in wanted.values() if one.digest not in given), LocalBuilds(options.jobs))
+        build_queue = BuildQueue((one for one in wanted.values() if one.digest not in given), LocalBuilds(options.jobs))
         if options.build_only:
-            forge.build_all()
+            build_queue.build_all()
             print(f"built in {time.perf_counter() - started:.0f} s")
             return
         if not self.dry:
-            forge.start()
+            build_queue.start()
         saved, waited = time.perf_counter(), 0.0
         try:
             for index, (problem, specs) in enumerate(plan):
@@ -282,7 +282,7 @@ class Sweep:
                     print(f"cut short: {index} of {len(plan)} problems")
                     break
                 if not self.dry:
-                    _, failed = forge.wait([one for one in specs if one.digest not in given])
+                    _, failed = build_queue.wait([one for one in specs if one.digest not in given])
                     specs = [one for one in specs if one.digest not in failed]
                     waited += time.perf_counter() - now
                 ready = self.ready(problem, specs)
@@ -292,7 +292,7 @@ class Sweep:
                     self.save()
                     saved = time.perf_counter()
         finally:
-            forge.stop()
+            build_queue.stop()
             self.save()
         took = time.perf_counter() - started
         print(f"{len(self.first.results)} times in {took:.0f} s, of which {waited:.0f} s waiting for compilers")

@@ -21,6 +21,7 @@ from tilewright import ops
 from tilewright.cli.learn import card_of
 from tilewright.codegen.folder import write_if_changed
 from tilewright.dispatch import model as models
+from tilewright.dispatch import model_files
 from tilewright.dispatch.results import Result, problem_digest
 from tilewright.learn import evaluate, packed
 from tilewright.learn import train as training
@@ -36,7 +37,7 @@ NEWEST = (
 NEWEST_WEIGHT = 4.0
 AGAIN = "_again"  # a second measurement of the near kernels of a sweep
 SWEEPS = Path(__file__).parent / "results" / "sweeps"
-SHIPPED = Path(models.__file__).parent / "models"
+SHIPPED = Path(model_files.__file__).parent / "models"
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def data_of(files: Sequence[Path], recipe: Recipe, *, held: Sequence[Any] | None
 
 def write(name: str, made: models.Model) -> None:
     SHIPPED.mkdir(exist_ok=True)
-    models.write(SHIPPED / f"{name}{models.ENDING}", made)
+    model_files.write(SHIPPED / f"{name}{model_files.ENDING}", made)
     card = json.dumps(card_of(made), indent=1, sort_keys=True, default=dict) + "\n"
     write_if_changed(SHIPPED / f"{name}.card.json", card.encode())
 
@@ -115,7 +116,7 @@ def train(name: str) -> None:
     if recipe.halved:
         made.card = replace(made.card, metrics={**made.card.metrics, "unseen": unseen(files, recipe, data)})
     write(name, made)
-    print(f"{name}: {(SHIPPED / f'{name}{models.ENDING}').stat().st_size >> 10} KiB")
+    print(f"{name}: {(SHIPPED / f'{name}{model_files.ENDING}').stat().st_size >> 10} KiB")
 
 
 def newest_first(files: Sequence[Path], recipe: Recipe) -> Data:
@@ -159,8 +160,8 @@ def kind(problem: Any) -> str:
 
 def judge(name: str, files: list[Path], seed: int) -> None:
     """By a sweep it has not seen; into the card."""
-    path = SHIPPED / f"{name}{models.ENDING}"
-    made = models.read(path.read_bytes(), path.name)
+    path = SHIPPED / f"{name}{model_files.ENDING}"
+    made = model_files.read(path.read_bytes(), path.name)
     found = judged(made, files, MODELS[name], seed)
     made.card = replace(made.card, metrics={**made.card.metrics, "unseen": found})
     write(name, made)

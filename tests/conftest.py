@@ -14,6 +14,7 @@ from tests import amd_toolchain
 from tests.built import NO_COMPILER, NO_COMPILER_RULE, Built, why_no_compiler
 from tests.proofs import mark_proofs
 from tests.report.browser import NO_BROWSER
+from tilewright.ops.base import KernelSpec
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -143,7 +144,8 @@ def built(request: pytest.FixtureRequest) -> Built:
     modules = dict.fromkeys(item.module for item in functions if item.path not in partial)
     announced = [getattr(module, "KERNELS", ()) for module in modules]
     # A module may have imported something else of that name.
-    return Built(spec for each in announced if isinstance(each, (tuple, list)) for spec in each)
+    every = [spec for each in announced if isinstance(each, (tuple, list)) for spec in each]
+    return Built(spec for spec in every if isinstance(spec, KernelSpec))
 
 
 @pytest.fixture

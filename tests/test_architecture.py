@@ -174,3 +174,11 @@ def test_help_needs_no_backend() -> None:
     loaded = _imported_by("import tilewright.cli.main as m; m.build_app()")
     assert "typer" in loaded
     assert not loaded & {"jinja2", "numpy", "torch", "ml_dtypes", "tilewright.backends.cpu"}
+
+
+def test_tests_mirror_the_package() -> None:
+    """What tests a folder of the package is in the folder of that name."""
+    package = ROOT / "src" / "tilewright"
+    folders = [one.name for one in package.iterdir() if one.is_dir() and (one / "__init__.py").exists()]
+    assert len(folders) > 10
+    assert [one for one in folders if not any((ROOT / "tests" / one).rglob("test_*.py"))] == []

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ import pytest
 
 from tilewright import ops
 from tilewright.arch import facts
-from tilewright.backends.cuda.gemm import estimate
+from tilewright.backends.cuda.gemm import KERNELS
 from tilewright.ops.base import plain
 from tilewright.ops.conv.spec import VARIANTS
 from tilewright.ops.gemm import GemmProblem
@@ -245,7 +246,9 @@ def test_estimates_of_every_type_are_the_same_all_at_once(fit_cuda: ModuleType, 
     for size in ((8, 6272, 2048), (304, 80, 736)):
         problem = GemmProblem(*size, datatype, dtype_c=default_output(datatype, datatype), layout="rrr")
         serving = tuple(one for one in op.candidates(problem.signature, ARCH) if not op.supports(one, problem))
-        shapes.append(fit_cuda.Shape(problem, serving, np.array([estimate.seconds(one, problem) for one in serving])))
+        shapes.append(
+            fit_cuda.Shape(problem, serving, np.array([KERNELS.estimate(one, problem, 1) for one in serving]))
+        )
     for together, shape in zip(fit_cuda.Table(shapes)({}), shapes, strict=True):
         assert len(shape.kernels) > 5
         assert together == pytest.approx(shape.seconds)
@@ -257,15 +260,15 @@ def test_the_estimate_of_the_package_can_be_fitted(fit_cuda: ModuleType) -> None
     assert len(before) > 10
     drawn = np.random.default_rng(5).standard_normal(len(before))
     other = {name: value * math.exp(0.5 * by) for (name, value), by in zip(before.items(), drawn, strict=True)}
-    constants = estimate.constants(ARCH)._replace(**other)
     shapes = []
     for size in ((512, 512, 512), (4096, 4096, 4096), (64, 2112, 7168), (1, 4096, 4096), (256, 6144, 4096)):
         problem = GemmProblem(*size, "bf16", layout="rcr")
         serving = [one for one in op.candidates(problem.signature, ARCH) if not op.supports(one, problem)]
-        seconds = np.array([estimate.seconds_of(estimate.facts(one, problem), constants) for one in serving])
-        shapes.append(fit_cuda.Shape(problem, tuple(serving), seconds))
+        shapes.append(fit_cuda.Shape(problem, tuple(serving), np.ones(len(serving))))
+    times = fit_cuda.Table(shapes)(other)
+    shapes = [replace(shape, seconds=seconds) for shape, seconds in zip(shapes, times, strict=True)]
     table = fit_cuda.Table(shapes)
-    alone = [np.array([estimate.seconds(one, shape.problem) for one in shape.kernels]) for shape in shapes]
+    alone = [np.array([KERNELS.estimate(one, shape.problem, 1) for one in shape.kernels]) for shape in shapes]
     for together, one_by_one in zip(table(before), alone, strict=True):
         assert together == pytest.approx(one_by_one), "all at once is what each is alone"
     at_first = fit_cuda.loss(shapes, table(before))
@@ -308,8 +311,8 @@ kernel begins: three
 
 
 def test_the_sample_has_every_pipeline_and_scheduler_of_the_pool(sanitize_cuda: ModuleType) -> None:
-    from tilewright.backends.cuda.gemm import space as nvidia
-    from tilewright.backends.cuda.gemm.multistage import WIDE
+    from tests.backends.cuda.gemm import names as nvidia
+    from tests.backends.cuda.gemm.names import WIDE
 
     specs = [spec for spec, _ in sanitize_cuda.sample(ARCH)]
     assert {one.schedule.pipeline for one in specs} == set(nvidia.PIPELINES)

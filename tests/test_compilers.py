@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from tests.backends import test_cuda_compile
+from tests.backends.cpu.gemm import catalog
+from tests.backends.cpu.gemm import names as cpu
 from tests.built import Built, why_no_compiler, why_not_compiled
-from tests.kernels import catalog
 from tests.runtime import hosted, test_gpu_checks
 from tilewright import settings
 from tilewright.backends.base import backend
-from tilewright.backends.cpu.gemm import space as cpu
 from tilewright.backends.cpu.toolchain import CpuToolchain, candidates, find_toolchain, identify
 from tilewright.backends.cuda.toolchain import find_toolchain as find_cuda
 from tilewright.build import Artifact

@@ -118,8 +118,12 @@ def test_a_command_writes_each_event_once(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    kinds = [json.loads(line)["event"] for line in path.read_text(encoding="utf-8").splitlines()]
-    assert kinds == ["Selected"]
+    lines = path.read_text(encoding="utf-8").splitlines()
+    kinds = [json.loads(line)["event"] for line in lines]
+    assert kinds[-1:] == ["Selected"]
+    assert kinds.count("Selected") == 1
+    assert set(kinds[:-1]) <= {"BuildPlanned", "KernelBuilt"}  # of the selection library
+    assert len(set(lines)) == len(lines)
 
 
 @pytest.mark.parametrize("place", ["missing/events.jsonl", "."])

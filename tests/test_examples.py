@@ -41,6 +41,7 @@ EXPECTED: dict[str, tuple[list[str], list[str]]] = {
         ["--prompt", "37", "--tokens", "2"],
         ["prompt of 37: (1, 37, 8, 64), lse (1, 8, 37)", "2 tokens from 3 pages of 16: all right", "refused, as it"],
     ),
+    "09_pytorch.py": (["--steps", "2"], ["torch"]),
 }
 
 

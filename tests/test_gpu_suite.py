@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.backends.cuda.gemm import names as make
+from tests.backends.cuda.gemm import names as nvidia
 from tests.gpu.cases import Case, Operands, judge, matrix, problem, signature
 from tests.gpu.reference import TYPES, expected
 from tests.gpu.test_kernels import DATATYPES, FUSED, GRAPHED, cases
 from tests.gpu.torch_here import torch
-from tilewright.backends.cuda.gemm import proposals as make
-from tilewright.backends.cuda.gemm import space as nvidia
 from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm.reference import error_bound, exact
 from tilewright.ops.gemm.spec import LAYOUTS

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import amd_toolchain
-from tests.kernels.catalog import of_all_tests
+from tests.backends.cpu.gemm.catalog import of_all_tests
 from tilewright import settings
 from tilewright.arch import all_archs
 from tilewright.toolchains import installed
@@ -59,7 +59,7 @@ def test_without_a_compiler_tests_are_skipped_and_say_so(tmp_path: Path) -> None
     """Those that ask for kernels, those that come to one by a call, and those that start a process which does."""
     told = pytest_in(
         {"TILEWRIGHT_CXX": str(tmp_path / "none"), "TILEWRIGHT_CACHE_DIR": str(tmp_path)},
-        *("tests/kernels/test_check.py", "tests/test_api.py", "tests/test_examples.py", "-k"),
+        *("tests/backends/cpu/gemm/test_check.py", "tests/api/test_api.py", "tests/test_examples.py", "-k"),
         "test_every_sentence or test_the_default_output_type or 01_first_gemm",
     )
     assert told.returncode == 0, told.stdout + told.stderr
@@ -67,7 +67,7 @@ def test_without_a_compiler_tests_are_skipped_and_say_so(tmp_path: Path) -> None
     assert "failed" not in told.stdout
 
 
-LIST = "from tests.kernels.catalog import of_all_tests; print(*(spec.digest for spec in of_all_tests()))"
+LIST = "from tests.backends.cpu.gemm.catalog import of_all_tests; print(*(spec.digest for spec in of_all_tests()))"
 
 
 def test_the_same_kernels_are_compiled_whatever_the_cpu() -> None:

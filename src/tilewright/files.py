@@ -110,7 +110,7 @@ def _told(error: ValidationError, model: Any, source: str, what: str) -> FileErr
     """One mistake in words, and how many there are."""
     mistakes = error.errors(include_url=False)
     # A name that is mistyped is two mistakes, the one there is and the one that is missing: the first tells more.
-    first = next((one for one in mistakes if one["type"] in _NO_SUCH_FIELD), mistakes[0])
+    first = next((mistake for mistake in mistakes if mistake["type"] in _NO_SUCH_FIELD), mistakes[0])
     place, value = tuple(first["loc"]), first["input"]
     if first["type"] == "json_invalid":
         return _bad(source, what, f"it is no JSON: {first['ctx']['error']}")
@@ -131,7 +131,7 @@ def _sentence(kind: str, place: Place, value: Any, said: str, model: Any) -> tup
         return f"there is no field {name!r}", nearest(name, sorted(_names(_kind_at(model, place[:-1]))))
     if kind in ("missing", "missing_argument"):
         return ("it is missing", f"add {place[-1]!r}") if isinstance(place[-1], str) else ("it is missing", "")
-    known = [str(one) for one in _choices(_kind_at(model, place))]
+    known = [str(choice) for choice in _choices(_kind_at(model, place))]
     words = f" {said[6:]}" if said.startswith("Input ") else f": {said}"
     return f"{_shown(value)}{words}", nearest(str(value), known) if known else ""
 
@@ -155,7 +155,7 @@ def _members(kind: Any) -> Mapping[str, Any]:
     if not isinstance(kind, type) or not (is_dataclass(kind) or hasattr(kind, "model_fields")):
         return {}
     hints = typing.get_type_hints(kind)
-    names = kind.model_fields if hasattr(kind, "model_fields") else [one.name for one in fields(kind)]
+    names = kind.model_fields if hasattr(kind, "model_fields") else [field.name for field in fields(kind)]
     return {name: hints[name] for name in names}
 
 
@@ -164,7 +164,7 @@ def _parts(kind: Any) -> list[Any]:
     if typing.get_origin(kind) is typing.Annotated:
         kind = typing.get_args(kind)[0]
     union = typing.get_origin(kind) in (typing.Union, types.UnionType)
-    return [part for one in typing.get_args(kind) for part in _parts(one)] if union else [kind]
+    return [part for arg in typing.get_args(kind) for part in _parts(arg)] if union else [kind]
 
 
 def _kind_at(model: Any, place: Place) -> list[Any]:
@@ -183,8 +183,8 @@ def _kind_at(model: Any, place: Place) -> list[Any]:
 
 
 def _names(kinds: list[Any]) -> set[str]:
-    return {name for one in kinds for name in _members(one)}
+    return {name for kind in kinds for name in _members(kind)}
 
 
 def _choices(kinds: list[Any]) -> list[Any]:
-    return [value for one in kinds if typing.get_origin(one) is typing.Literal for value in typing.get_args(one)]
+    return [value for kind in kinds if typing.get_origin(kind) is typing.Literal for value in typing.get_args(kind)]

@@ -49,9 +49,9 @@ def _points(group: str) -> dict[str, EntryPoint]:
 def _chosen(group: str, points: list[EntryPoint]) -> EntryPoint:
     from tilewright import events
 
-    first, *others = sorted(points, key=lambda one: (not _is_ours(one.module), _package(one).casefold()))
+    first, *others = sorted(points, key=lambda point: (not _is_ours(point.module), _package(point).casefold()))
     if events.active():
-        left = ", ".join(_package(one) for one in others)
+        left = ", ".join(_package(other) for other in others)
         text = f"{first.name!r} of {group} is published by {_package(first)}, which counts, and by {left}"
         events.emit(events.Warned("plugin-twice", text))
     return first
@@ -155,7 +155,12 @@ def fault(module: str, message: str, **fields: Any) -> TilewrightError:
 
 def _packages() -> dict[str, str]:
     """Every package that is not ours and brings something, by the name of its module."""
-    points = [point for one in distributions() for point in one.entry_points if point.group.startswith(_GROUPS)]
+    points = [
+        point
+        for distribution in distributions()
+        for point in distribution.entry_points
+        if point.group.startswith(_GROUPS)
+    ]
     return {point.module.partition(".")[0]: _package(point) for point in points if not _is_ours(point.module)}
 
 

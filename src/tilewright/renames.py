@@ -6,9 +6,9 @@ attributes and old names in JSON.  Which names those are stands beside the funct
 
     RENAMED = {"starts_q": "cu_seqlens_q"}
 
-    def attention(q, *, cu_seqlens_q=None, **old):
+    def public_function(q, *, cu_seqlens_q=None, **old):
         if old:
-            return call_renamed(attention, RENAMED, locals())
+            return call_renamed(public_function, RENAMED, locals())
 """
 
 from __future__ import annotations
@@ -81,7 +81,33 @@ def renamed_fields(names: Mapping[str, str]) -> Callable[[_Class], _Class]:
         cls.__init__ = __init__
         for old, new in names.items():
             setattr(cls, old, property(_reader(owner, old, new)))
-        cls.stored_names = {new: old for old, new in names.items() if any(one.name == new for one in fields(cls))}
+        cls.stored_names = {new: old for old, new in names.items() if any(field.name == new for field in fields(cls))}
+        return cls
+
+    return decorate
+
+
+def renamed_methods(names: Mapping[str, str]) -> Callable[[_Class], _Class]:
+    """A class to inherit from whose methods have their old names too: for callers, and for classes that define them."""
+
+    def decorate(cls: _Class) -> _Class:
+        base: Any = cls
+
+        def __init_subclass__(sub: type[Any], /, **options: Any) -> None:
+            super(base, sub).__init_subclass__(**options)
+            for old, new in names.items():
+                if old in vars(sub) and new not in vars(sub):
+                    warn_renamed(sub.__name__, old, new, skip=("__init_subclass__",))
+                    setattr(sub, new, vars(sub)[old])
+
+        def __getattr__(self: Any, name: str) -> Any:
+            if name not in names:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            warn_renamed(type(self).__name__, name, names[name])
+            return getattr(self, names[name])
+
+        setattr(cls, "__init_subclass__", classmethod(__init_subclass__))  # noqa: B010
+        setattr(cls, "__getattr__", __getattr__)  # noqa: B010
         return cls
 
     return decorate

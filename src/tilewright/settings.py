@@ -82,7 +82,7 @@ class Settings:
     check_tables: bool = False  # look at tables on a device (lengths, pages) before each call; it waits for the stream
     measure: bool = True  # use recorded measurements when selecting
     models: bool = True  # let learned models choose where they are sure
-    rule: str = ""  # rule of an op that selects instead of these (attention: seqtune, first_fit); empty means none
+    rule: str = ""  # rule of an op that selects instead of these, by its name; empty means none
     lock: str = ""  # path of a lock file whose kernels are taken (`tilewright lock`); empty means none
     record: str = ""  # path of a .json file that the problems of all calls are counted in; empty means none
     events: str = ""  # path of a JSONL file that receives every event; empty means none

@@ -13,7 +13,7 @@ import pytest
 
 from tests import amd_toolchain
 from tilewright.arch import arch
-from tilewright.backends.hip.attention import schedules as amd_schedules
+from tilewright.backends.hip.attention.ck_tile import schedules as amd_schedules
 from tilewright.build import build_many
 from tilewright.build.builder import Artifact
 from tilewright.build.inspected import inspect_spec

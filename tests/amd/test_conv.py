@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from tests import amd_toolchain
-from tilewright.backends.hip.conv.schedules import CkTileConvSchedule
+from tilewright.backends.hip.conv.ck_tile.schedules import CkTileConvSchedule
 from tilewright.backends.hip.conv.tiled import TiledConvSchedule
 from tilewright.build import build_many
 from tilewright.build.inspected import inspect_spec

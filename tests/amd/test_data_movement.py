@@ -18,7 +18,7 @@ from tilewright import settings
 from tilewright.arch import Arch, all_archs
 from tilewright.backends.base import backend
 from tilewright.backends.hip import ck_tile_shape as shape
-from tilewright.backends.hip.gemm.schedules import CkTileSchedule
+from tilewright.backends.hip.gemm.ck_tile import CkTileSchedule
 from tilewright.backends.hip.profiles import profile
 from tilewright.backends.hip.toolchain import HipToolchain
 from tilewright.dtypes import DTYPES

@@ -9,7 +9,7 @@ import pytest
 import tilewright as tw
 from tilewright import settings
 from tilewright.backends.hip import precompiled
-from tilewright.backends.hip.gemm.schedules import CkTileSchedule
+from tilewright.backends.hip.gemm.ck_tile import CkTileSchedule
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.spec import VARIANTS
 

@@ -199,7 +199,7 @@ def _ninja(folder: Path, *words: str) -> list[str]:
 
 def _loops(dtype: str, out: str, arch: str) -> KernelSpec:
     signature = GemmSignature("multi_d", dtype, dtype, accumulator(dtype), out, out, "rcr", "Gelu", 1)
-    return op("gemm").generic_spec(signature, arch)
+    return op("gemm").fallback_spec(signature, arch)
 
 
 EVERY = [name for name, one in all_archs().items() if one.backend == "hip"]

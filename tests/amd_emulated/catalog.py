@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.backends.gpu.gemm import GpuLoopsSchedule
-from tilewright.backends.hip.gemm.schedules import CkTileSchedule
+from tilewright.backends.hip.gemm.ck_tile import CkTileSchedule
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.pools import POOLS

@@ -16,7 +16,7 @@ import numpy as np
 
 from tests.amd_emulated.proof import aligned, judge
 from tests.amd_emulated.session import Session
-from tests.kernels.harness import Array, Block, ordinary
+from tests.backends.cpu.gemm.harness import Array, Block, ordinary
 from tilewright.dtypes import DTYPES
 from tilewright.ops import op
 from tilewright.ops.gemm.problem import GemmProblem

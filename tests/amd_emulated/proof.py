@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from tests.kernels.harness import FENCE, Array, Block, ordinary
+from tests.backends.cpu.gemm.harness import FENCE, Array, Block, ordinary
 from tilewright.backends.gpu.gemm import GpuLoopsSchedule
 from tilewright.backends.hip import ck_tile_shape as shape
-from tilewright.backends.hip.gemm.schedules import CkTileSchedule
+from tilewright.backends.hip.gemm.ck_tile import CkTileSchedule
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.reference import error_bound, exact

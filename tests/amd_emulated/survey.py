@@ -19,11 +19,11 @@ from typing import Any
 from tests.amd_emulated import code_object
 from tests.amd_emulated.gemm.drawing import draw_axes
 from tests.amd_emulated.proving import modelled
+from tests.backends.hip.gemm import names as amd
 from tilewright.arch import all_archs
 from tilewright.backends.base import backend
 from tilewright.backends.hip import ck_tile_shape as shape
-from tilewright.backends.hip.gemm import space as amd
-from tilewright.backends.hip.gemm.schedules import CkTileSchedule
+from tilewright.backends.hip.gemm.ck_tile import CkTileSchedule
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.amd_emulated.attention import calls, drawing
 from tests.amd_emulated.proving import Call, Entry, proven, proving
-from tilewright.backends.hip.attention.schedules import route
+from tilewright.backends.hip.attention.ck_tile.schedules import route
 from tilewright.ops import op
 from tilewright.ops.attention import AttentionProblem
 from tilewright.runtime.numpy_types import numpy_dtype
@@ -19,7 +19,7 @@ PLAIN = AttentionProblem(2, 4, 37, 50, 64, heads_kv=2, dtype_q="fp16", window_ri
 
 
 def _spec(problem: AttentionProblem) -> Any:
-    return op("attention").generic_spec(problem.signature, "gfx942")
+    return op("attention").fallback_spec(problem.signature, "gfx942")
 
 
 def test_draws_are_legal_served_and_the_same_again() -> None:

@@ -19,10 +19,10 @@ from tests.amd_emulated.emulator import MODELLED
 from tests.amd_emulated.proof import calls
 from tests.amd_emulated.results import Results
 from tests.amd_emulated.workers import ROOT, Workers
+from tests.backends.hip.gemm import names as amd
 from tilewright.backends.base import backend
 from tilewright.backends.gpu.gemm import GpuLoopsSchedule
 from tilewright.backends.hip.ck_tile_shape import prefetch_stages
-from tilewright.backends.hip.gemm import space as amd
 from tilewright.build import Builder
 from tilewright.errors import TilewrightError
 from tilewright.ops.gemm import legality

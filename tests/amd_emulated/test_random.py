@@ -156,12 +156,13 @@ def test_fused_work_and_factors_are_in_the_oracle() -> None:
         assert not oracle.judge(found, _single(value + 0.01)).ok, epilogue
 
 
-def test_draws_are_legal_served_and_the_same_again() -> None:
+@pytest.mark.parametrize("count", [4, pytest.param(12, marks=pytest.mark.proof)])
+def test_draws_are_legal_served_and_the_same_again(count: int) -> None:
     gemm = op("gemm")
     pipelines, archs = set(), set()
-    for index in range(12):
+    for index in range(count):
         entry = drawing.draw(11, index)
-        if index < 3:
+        if index < 1:
             again = drawing.draw(11, index)
             assert (entry.spec, entry.problems, entry.refused) == (again.spec, again.problems, again.refused)
         assert not gemm.check(entry.spec)
@@ -173,8 +174,8 @@ def test_draws_are_legal_served_and_the_same_again() -> None:
             assert gemm.supports(entry.spec, drawing.product_problem(entry.spec, one)), one
         pipelines.add(entry.spec.schedule.pipeline)
         archs.add(entry.spec.arch)
-    assert len(archs) >= 3
-    assert len(pipelines) >= 3
+    assert len(archs) >= min(3, count // 2)
+    assert len(pipelines) >= min(3, count // 2)
 
 
 def _row(index: int, verdict: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from tilewright.arch import all_archs, arch, fitted
 from tilewright.arch.rates import Memory
 from tilewright.backends.base import backend, resolve_target
 from tilewright.backends.cuda import driver
-from tilewright.backends.cuda.conv import estimate as conv_estimate
+from tilewright.backends.cuda.conv import rates as conv_rates
 from tilewright.errors import FileError, UnknownNameError
 
 Write = Callable[..., Path]
@@ -96,7 +96,7 @@ def test_every_op_has_kernels_within_its_shared_memory(write: Write, op: str) ->
 
 def test_estimates_are_of_its_own_rates(write: Write) -> None:
     with settings.override(arch_files=str(write(gpu188=invented()))):
-        own, hopper = conv_estimate.constants("gpu188"), conv_estimate.constants("sm_90a")
+        own, hopper = conv_rates.constants("gpu188"), conv_rates.constants("sm_90a")
         assert own.units == 188
         assert own.memory == pytest.approx(hopper.memory * 1.8 / 4.8)
 

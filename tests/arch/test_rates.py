@@ -20,9 +20,8 @@ from tilewright.arch.rates import (
     UnitWgmma,
     scaled,
 )
-from tilewright.backends.cuda.conv import estimate as conv_estimate
-from tilewright.backends.cuda.conv import estimate_gather as conv_estimate_gather
-from tilewright.backends.cuda.gemm import estimate as gemm_estimate
+from tilewright.backends.cuda.conv import rates as conv_rates
+from tilewright.backends.cuda.gemm import rates as gemm_rates
 from tilewright.errors import InternalError
 
 NVIDIA = [name for name, entry in all_archs().items() if entry.family == "nvidia"]
@@ -57,7 +56,7 @@ def _rates(**changed: Any) -> Any:
 def test_constants_on_the_arch_they_were_fitted_on_are_the_numbers_of_the_table() -> None:
     text = resources.files("tilewright.arch").joinpath("fits.json").read_text(encoding="utf-8")
     table = json.loads(text)["fits"]["sm_90a"]["conv"]
-    constants = conv_estimate.constants("sm_90a")
+    constants = conv_rates.constants("sm_90a")
     assert table == {
         name: list(v) if isinstance(v, tuple) else v for name, v in constants._asdict().items() if name in table
     }
@@ -86,22 +85,22 @@ def test_without_warpgroup_instructions_those_of_a_warp_count() -> None:
 
 @pytest.mark.parametrize("name", NVIDIA)
 def test_every_nvidia_arch_has_all_constants(name: str) -> None:
-    for module in (conv_estimate, conv_estimate_gather):
-        constants: Any = module.constants(name)
+    constants: Any
+    for constants in (conv_rates.constants(name), fitted("conv_gather", conv_rates.GatherConstants, name)):
         assert constants.units == arch(name).compute_units
         assert all(value > 0 for value in constants if not isinstance(value, tuple))
 
 
 @pytest.mark.parametrize("name", NVIDIA)
 def test_constants_of_gemm_are_scaled_inside_too(name: str) -> None:
-    constants, hopper = gemm_estimate.constants(name), gemm_estimate.constants("sm_90a")
+    constants, hopper = gemm_rates.constants(name), gemm_rates.constants("sm_90a")
     clock = arch(name).rates.clock / arch("sm_90a").rates.clock  # type: ignore[union-attr]
     assert constants.plain.issue == pytest.approx(hopper.plain.issue * clock)
     assert constants.soft == hopper.soft, "what is no property of a device stays"
 
 
 def test_a_slower_device_takes_longer() -> None:
-    ampere, hopper = conv_estimate.constants("sm_80"), conv_estimate.constants("sm_90a")
+    ampere, hopper = conv_rates.constants("sm_80"), conv_rates.constants("sm_90a")
     assert ampere.memory < hopper.memory
     assert ampere.band_macs < hopper.band_macs
     assert ampere.band_tile > hopper.band_tile

@@ -17,7 +17,7 @@ def floor(monkeypatch: pytest.MonkeyPatch) -> Registry:
     """A registry of one kernel: what it does not compute falls to the floor, which is built when it is asked for."""
     signature = AttentionProblem(1, 1, 1, 1, 1).signature
     registry = Registry()
-    registry = Registry(specs=[ATTENTION.generic_spec(signature, registry.target)])
+    registry = Registry(specs=[ATTENTION.fallback_spec(signature, registry.target)])
     registries: dict[str, Any] = {**api._registries, "": registry, registry.target: registry}
     monkeypatch.setattr(api, "_registries", registries)
     return registry

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.kernels.harness import POISON, Scratch
+from tests.backends.cpu.gemm.harness import POISON, Scratch
 from tilewright.ops.attention import AttentionProblem
 from tilewright.runtime import host
 from tilewright.runtime.bindings import binding

@@ -12,8 +12,8 @@ import pytest
 
 from tests.runtime import hosted
 from tilewright.arch import arch
-from tilewright.backends.hip.attention import space as amd
-from tilewright.backends.hip.attention.schedules import CkTileAttentionSchedule
+from tilewright.backends.hip.attention import KERNELS as AMD
+from tilewright.backends.hip.attention.ck_tile.schedules import CkTileAttentionSchedule
 from tilewright.ops.attention import AttentionProblem, legality
 from tilewright.ops.base import KernelSpec
 from tilewright.runtime.bindings import binding
@@ -48,7 +48,7 @@ WHOLE = CkTileAttentionSchedule("qr", (128, 64, 32, 64, 32, 64), pad=(False, Fal
 
 def specs_of(name: str) -> list[KernelSpec]:
     signature = PROBLEMS[name].signature
-    proposed = [*amd.schedules("default", signature, arch("gfx942"))]
+    proposed = [*AMD.schedules("default", signature, arch("gfx942"))]
     if name in ("forward", "window", "bias"):
         proposed.append(WHOLE)
     found = [KernelSpec("attention", signature, one, "gfx942") for one in proposed if one.pipeline != "loops"]

@@ -10,10 +10,10 @@ import pytest
 
 from tilewright import settings
 from tilewright.arch import arch
-from tilewright.backends.hip.attention import space as amd
-from tilewright.backends.hip.attention.profiles import PROFILES
-from tilewright.backends.hip.attention.schedules import CkTileAttentionSchedule, instance, route
-from tilewright.backends.hip.attention.select import first_fit, seqtune
+from tilewright.backends.hip.attention import KERNELS as AMD
+from tilewright.backends.hip.attention.ck_tile.profiles import PROFILES
+from tilewright.backends.hip.attention.ck_tile.schedules import CkTileAttentionSchedule, instance, route
+from tilewright.backends.hip.attention.ck_tile.select import first_fit, seqtune
 from tilewright.dispatch.registry import Registry
 from tilewright.errors import UnknownNameError
 from tilewright.ops import op
@@ -45,7 +45,7 @@ HEADS = ((32, 32), (64, 64), (96, 96), (128, 128), (160, 160), (192, 128), (192,
 
 
 def specs(signature: AttentionSignature, name: str, pool: str = "default") -> list[KernelSpec]:
-    made = amd.schedules(pool, signature, arch(name))
+    made = AMD.schedules(pool, signature, arch(name))
     return [KernelSpec("attention", signature, one, name) for one in made]
 
 
@@ -93,7 +93,7 @@ def test_what_ck_tile_does_not_compute(rule: str, change: dict[str, Any]) -> Non
     assert rule in [one.rule for one in found]
     assert all(one.remedy for one in found)
     floor = KernelSpec(
-        "attention", settled(replace(PLAIN, **change)), amd.generic_schedule(PLAIN, arch("gfx942")), "gfx942"
+        "attention", settled(replace(PLAIN, **change)), AMD.fallback_schedule(PLAIN, arch("gfx942")), "gfx942"
     )
     assert not legality.check(floor)
 
@@ -118,7 +118,7 @@ def test_schedules_that_do_not_go_with_a_signature(
     assert rule in [one.rule for one in found]
 
 
-@pytest.mark.parametrize("pool", [one for one in amd.POOLS if not one.isdigit()])
+@pytest.mark.parametrize("pool", [one for one in AMD.POOLS if not one.isdigit()])
 def test_pools_of_profiles_hold_what_their_profile_allows(pool: str) -> None:
     found = list(islice(pools.proposals(pool, "gfx942"), 0, 4000, 97))
     for spec in found:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tilewright.backends.hip.attention.features import proposals
-from tilewright.backends.hip.attention.instance import Instance
-from tilewright.backends.hip.attention.profiles import PROFILES, RECEIPTS, profile
+from tilewright.backends.hip.attention.ck_tile.features import proposals
+from tilewright.backends.hip.attention.ck_tile.instance import Instance
+from tilewright.backends.hip.attention.ck_tile.profiles import PROFILES, RECEIPTS, profile
 from tilewright.errors import UnknownNameError
 
 FP16 = Instance("gfx942", pipeline="qr_async")

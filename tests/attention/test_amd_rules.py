@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tilewright.arch import all_archs, arch
-from tilewright.backends.hip.attention import headers as amd_headers
-from tilewright.backends.hip.attention import rules as amd_rules
-from tilewright.backends.hip.attention.instance import FAMILIES, Instance, canonical
+from tilewright.backends.hip.attention.ck_tile import headers as amd_headers
+from tilewright.backends.hip.attention.ck_tile import rules as amd_rules
+from tilewright.backends.hip.attention.ck_tile.instance import FAMILIES, Instance, canonical
 
 ASYNC = Instance(
     "gfx942", pipeline="qr_async", tile=(128, 128, 32, 128, 32, 128), wave=(4, 1, 1, 4, 1, 1, 1, 1, 1), block_per_cu=1
@@ -174,7 +174,7 @@ def test_what_the_headers_cannot_do(rule: str, good: Instance, change: dict[str,
 
 
 def test_facts_of_the_five_archs() -> None:
-    known = {one.name: one.attention for one in all_archs().values() if one.attention is not None}
+    known = {one.name: lists for one in all_archs().values() if (lists := one.ck_tile_of("attention")) is not None}
     assert set(known) == {"gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"}
     assert "v3" in known["gfx950"]["pipelines"]
     assert "v3" not in known["gfx942"]["pipelines"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.backends.hip.attention import tiles as amd_tiles
-from tilewright.backends.hip.attention.tiles import RULES, Choice, Wanted
+from tilewright.backends.hip.attention.ck_tile import tiles as amd_tiles
+from tilewright.backends.hip.attention.ck_tile.tiles import RULES, Choice, Wanted
 
 # Head sizes to tiles of fp16: qr and qr_async on gfx942, then qr_async, trload and v3 on gfx950, then splitkv.
 COUNTS = {

@@ -98,7 +98,7 @@ def test_what_a_builder_makes_has_a_kernel() -> None:
         arch = "gfx950" if one.dtype_q == "fp8_e4m3" else "gfx942"
         for stage in ATTENTION.stages(one, arch):
             specs = ATTENTION.candidates(stage.signature, arch)
-            floor = ATTENTION.generic_spec(stage.signature, arch)
+            floor = ATTENTION.fallback_spec(stage.signature, arch)
             assert any(not ATTENTION.supports(spec, stage) for spec in (*specs, floor)), stage.describe()
 
 

@@ -50,7 +50,7 @@ def test_specs_generate_and_wrap_for_every_backend(shell: Shell, tmp_path: Path)
 @pytest.mark.usefixtures("needs_compiler")
 def test_run_explain_and_bench(shell: Shell) -> None:
     signature = AttentionProblem(2, 4, 17, 33, 16, 2, window_right=0, align="bottom_right").signature
-    floor = ("--kernel", ATTENTION.generic_spec(signature, best_host_arch().name).name)
+    floor = ("--kernel", ATTENTION.fallback_spec(signature, best_host_arch().name).name)
     report: Any = json.loads(shell("run", "attention", *LAYER, *floor, "--verify", "--json").stdout)
     assert report["ok"] is True
     assert 0 < report["error_over_bound"] <= 1
@@ -105,7 +105,7 @@ def test_pages_without_lengths_are_all_there(shell: Shell) -> None:
     problem = AttentionProblem(
         2, 4, 17, 33, 16, 2, window_right=0, align="bottom_right", pages="strided", page_lookup="table"
     )
-    floor = ("--kernel", ATTENTION.generic_spec(problem.signature, best_host_arch().name).name)
+    floor = ("--kernel", ATTENTION.fallback_spec(problem.signature, best_host_arch().name).name)
     report: Any = json.loads(
         shell("run", "attention", *LAYER, "--pages", "strided", *floor, "--verify", "--json").stdout
     )

@@ -19,12 +19,13 @@ import pytest
 from tests.attention import harness
 from tests.attention.drawing import ATTENTION, Kind, gapped, problem
 from tests.attention.harness import BINDING, Fenced, prove
+from tests.backends.cpu.gemm.fenced_pages import Pages
+from tests.backends.cpu.gemm.harness import POISON
 from tests.built import Built, why_not_run
-from tests.kernels.fenced_pages import Pages
-from tests.kernels.harness import POISON
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.cpu.attention.schedules import CpuDecodeSchedule, CpuTiledSchedule
-from tilewright.backends.cpu.attention.space import lanes
+from tilewright.backends.cpu.attention.decode import CpuDecodeSchedule
+from tilewright.backends.cpu.attention.tiled import CpuTiledSchedule
+from tilewright.backends.cpu.vectors import lanes
 from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.base import KernelSpec
 from tilewright.runtime import samples

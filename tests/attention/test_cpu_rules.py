@@ -11,9 +11,10 @@ import pytest
 from tests.attention.drawing import ATTENTION, kind, problem
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import op_kernels
-from tilewright.backends.cpu.attention import space as cpu
-from tilewright.backends.cpu.attention.schedules import CpuDecodeSchedule, CpuTiledSchedule
-from tilewright.backends.cpu.attention.space import lanes
+from tilewright.backends.cpu.attention import KERNELS as CPU
+from tilewright.backends.cpu.attention.decode import CpuDecodeSchedule
+from tilewright.backends.cpu.attention.tiled import CpuTiledSchedule
+from tilewright.backends.cpu.vectors import lanes
 from tilewright.ops.attention import AttentionProblem, AttentionSignature
 from tilewright.ops.attention.schedule import LoopsSchedule
 from tilewright.ops.base import KernelSpec
@@ -52,7 +53,7 @@ def test_a_rule_is_broken_alone(rule: str, made: AttentionSignature, schedule: A
 @pytest.mark.parametrize("pool", ["default", "full", "profiler"])
 def test_what_pools_propose_is_legal(arch: str, pool: str) -> None:
     for made in (PLAIN, replace(PLAIN, dtype_q="bf16", dtype_kv="bf16", dtype_out="bf16", mask="window")):
-        found = list(cpu.schedules(pool, made, arch_by_name(arch)))
+        found = list(CPU.schedules(pool, made, arch_by_name(arch)))
         assert len(found) == len(set(found))
         assert not [why for one in found for why in ATTENTION.check(KernelSpec("attention", made, one, arch))]
         assert {one.pipeline for one in found} == {"tiled", "decode", "loops"}
@@ -63,7 +64,7 @@ def chosen(one: AttentionProblem, arch: str, threads: int = 2) -> str:
     """The pipeline of the default pool that is estimated to be the fastest."""
     kernels = op_kernels("cpu", "attention")
     specs = [KernelSpec("attention", one.signature, each, arch)
-             for each in cpu.schedules("default", one.signature, arch_by_name(arch))]  # fmt: skip
+             for each in CPU.schedules("default", one.signature, arch_by_name(arch))]  # fmt: skip
     able = [spec for spec in specs if not ATTENTION.check(spec) and not ATTENTION.supports(spec, one)]
     best = min(able, key=lambda spec: kernels.estimate(spec, one, threads))
     return str(best.schedule.pipeline)
@@ -89,7 +90,7 @@ def test_an_estimate_is_a_time_whatever_the_problem(arch: str) -> None:
     draw = random.Random(arch)
     for _ in range(60):
         one = problem(draw, kind(draw, "forward"))
-        for each in (*cpu.schedules("default", one.signature, arch_by_name(arch)), LoopsSchedule()):
+        for each in (*CPU.schedules("default", one.signature, arch_by_name(arch)), LoopsSchedule()):
             spec = KernelSpec("attention", one.signature, each, arch)
             for threads in (1, 2, 64):
                 assert 0 < kernels.estimate(spec, one, threads) < 1, one.describe()

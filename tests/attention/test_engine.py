@@ -14,7 +14,7 @@ from tests.attention.drawing import ATTENTION
 from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.attention.models import DECODERS, ENCODERS
 from tilewright.ops.engine import engine
-from tilewright.ops.features import Frame, vocabulary
+from tilewright.ops.features import Frame, kernel_columns, vocabulary
 from tilewright.tune import instances, problem_sets
 
 PART = engine(ATTENTION)
@@ -98,7 +98,7 @@ def test_the_stages_of_a_held_out_problem_are_held_out_too(target: str) -> None:
     stages = {
         ATTENTION.measured_as(stage)
         for one in of("holdout")
-        for way in ATTENTION.ways(one, target).values()
+        for way in ATTENTION.split_plans(one, target).values()
         for stage in way
     }
     assert target == "x86_64_v3" or {"split", "combine"} <= {one.family for one in stages}
@@ -149,8 +149,8 @@ def test_a_models_rows_are_whole_for_every_kernel(arch: str) -> None:
     problem = AttentionProblem(2, 8, 128, 512, 128, 2, dtype_q="bf16", window_right=0)
     specs = list(ATTENTION.candidates(problem.signature, arch))
     assert specs
-    words = vocabulary(specs, sorted({name for kind in ATTENTION.schedules for name in kind.__dataclass_fields__}))
-    frame = Frame(PART, ATTENTION.schedules, words)
+    words = vocabulary(specs, kernel_columns(ATTENTION.schedules))
+    frame = Frame(PART, kernel_columns(ATTENTION.schedules), words)
     rows = frame.rows(specs, problem, 8)
     assert rows.shape == (len(specs), len(frame.columns))
     assert np.isfinite(rows).all()

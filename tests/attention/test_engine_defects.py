@@ -30,7 +30,7 @@ QUICK = Method(rounds=2, sample_seconds=1e-4, seed=7)
 
 
 def floor(one: AttentionProblem) -> KernelSpec:
-    return ATTENTION.generic_spec(one.signature, TARGET)
+    return ATTENTION.fallback_spec(one.signature, TARGET)
 
 
 def floors(problems: list[AttentionProblem]) -> Any:

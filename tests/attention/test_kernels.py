@@ -28,7 +28,7 @@ def _prove_seed(seed: int, arch: str) -> None:
     drawn = [gapped(draw, problem(draw, of)) for _ in range(8)]
     for index, one in enumerate(drawn):
         assert not ATTENTION.problem_violations(one, arch), one
-        floor = ATTENTION.generic_spec(one.signature, arch)
+        floor = ATTENTION.fallback_spec(one.signature, arch)
         assert not ATTENTION.check(floor)
         assert not ATTENTION.supports(floor, one)
         prove(kernel(floor), one, seed, 1 + index % 2)
@@ -44,7 +44,7 @@ def test_rows_go_into_a_narrow_cache(q: str, kv: str, pages: str) -> None:
     for seed, scales in enumerate(("none", "tensor", "head", "block") if kv else ("none", "none")):
         one = gapped(draw, problem(draw, {**of, "scales": scales}))
         assert not ATTENTION.problem_violations(one, "generic"), one
-        prove(kernel(ATTENTION.generic_spec(one.signature, "generic")), one, seed)
+        prove(kernel(ATTENTION.fallback_spec(one.signature, "generic")), one, seed)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -61,7 +61,7 @@ def test_a_check_can_fail() -> None:
     """One element, one logarithm, one row that should be nothing: each is found."""
     one = AttentionProblem(2, 2, 9, 4, 16, window_right=0, align="bottom_right", return_lse=True)
     made = BINDING.sample(one, 3)
-    floor = kernel(ATTENTION.generic_spec(one.signature, "generic"))
+    floor = kernel(ATTENTION.fallback_spec(one.signature, "generic"))
     samples.runner(BINDING, floor, one, made, device(HOST), 1)()
     assert BINDING.check(one, made).ok
     names = [slot.name for slot in BINDING.slots]
@@ -79,7 +79,7 @@ def test_a_check_can_fail() -> None:
 def test_the_check_in_c_refuses_what_the_kernel_has_not() -> None:
     """What the C check refuses is what the rules say: heads over the kernel's, and features it has not."""
     one = AttentionProblem(1, 2, 3, 4, 16)
-    floor = kernel(ATTENTION.generic_spec(one.signature, "generic"))
+    floor = kernel(ATTENTION.fallback_spec(one.signature, "generic"))
     (stage,) = BINDING.dense(one).stages
     assert not floor.refusal(stage.args)
     for field, value, said in (

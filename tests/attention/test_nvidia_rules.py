@@ -9,11 +9,11 @@ import pytest
 
 from tests.attention.drawing import ATTENTION
 from tilewright.arch import arch
+from tilewright.backends.cuda.attention import KERNELS
 from tilewright.backends.cuda.attention.fp8 import Fp8Schedule
 from tilewright.backends.cuda.attention.latent import LatentSchedule
 from tilewright.backends.cuda.attention.mma import MmaSchedule
-from tilewright.backends.cuda.attention.schedules import WsSchedule
-from tilewright.backends.cuda.attention.space import schedules
+from tilewright.backends.cuda.attention.ws import WsSchedule
 from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.attention.spec import HEADS
 from tilewright.ops.base import KernelSpec
@@ -96,7 +96,7 @@ KINDS: tuple[dict[str, Any], ...] = (
 def test_what_pools_propose_is_legal_and_above_the_floor(pool: str, head: int, target: str) -> None:
     for kind in KINDS:
         signature = AttentionProblem(1, 4, 8, 8, head, **kind).signature
-        proposed = list(schedules(pool, signature, arch(target)))
+        proposed = list(KERNELS.schedules(pool, signature, arch(target)))
         assert len(proposed) > 1, (kind, head)  # the floor is one
         for one in proposed:
             assert ATTENTION.check(KernelSpec("attention", signature, one, target)) == [], (kind, one)

@@ -61,7 +61,7 @@ SMOKE: tuple[tuple[tuple[int, ...], dict[str, Any]], ...] = (
 def right(one: AttentionProblem, seed: int = 0) -> None:
     registry = Registry("generic")
     made = BINDING.sample(one, seed)
-    floor = registry.kernel(ATTENTION.generic_spec(one.signature, "generic"))
+    floor = registry.kernel(ATTENTION.fallback_spec(one.signature, "generic"))
     samples.runner(BINDING, floor, one, made, device(HOST), 2)()
     check = BINDING.check(one, made)
     assert check.ok, f"{one.describe()}: {check.detail}"
@@ -101,7 +101,7 @@ def test_kernels_that_differ_in_anything_have_different_names() -> None:
                              "scales": "head", "rotary": "half", "family": "split", "dtype_q": "fp16",
                              "dtype_kv": "fp8_e4m3", "dtype_out": "fp32", "dtype_aux": "fp32", "head_dim": 64,
                              "head_dim_v": 64}  # fmt: skip
-    schedule = ATTENTION.generic_spec(base, "generic").schedule
+    schedule = ATTENTION.fallback_spec(base, "generic").schedule
     made = {KernelSpec("attention", base, schedule, one) for one in ("generic", "x86_64_v3", "sm_90a", "gfx942")}
     for one in fields(AttentionSignature):
         value = other.get(one.name, not getattr(base, one.name))

@@ -12,6 +12,7 @@ from tests.attention.drawing import ATTENTION, gapped, kind, problem
 from tilewright.arch import all_archs, arch
 from tilewright.errors import TilewrightError
 from tilewright.ops.attention import AttentionProblem, AttentionSignature, pools, splits
+from tilewright.ops.attention.legality import family_of
 from tilewright.ops.attention.schedule import LoopsSchedule
 from tilewright.ops.attention.spec import HEADS, head_class, settled
 from tilewright.ops.attention.splits import Walk, parts, splits_of, walked_parts
@@ -104,7 +105,7 @@ def test_archs_and_schedules_of_others() -> None:
     ]
     with pytest.raises(TilewrightError) as caught:
         ATTENTION.spec_from_dict(
-            {**ATTENTION.generic_spec(SIGNATURE, "generic").to_dict(), "schedule": {"pipeline": "x"}}
+            {**ATTENTION.fallback_spec(SIGNATURE, "generic").to_dict(), "schedule": {"pipeline": "x"}}
         )
     assert caught.value.rule == "pipeline-name"
 
@@ -166,7 +167,7 @@ def test_a_signature_is_found_by_its_label_and_its_axes(seed: int) -> None:
     assert signature in list(ATTENTION.signatures_of(label))
     axes = ATTENTION.axes_of(signature)
     assert {one.signature for one in ATTENTION.proposals("full", "generic", **axes)} == {signature}
-    spec = ATTENTION.generic_spec(signature, "generic")
+    spec = ATTENTION.fallback_spec(signature, "generic")
     assert ATTENTION.spec_from_dict(spec.to_dict()) == spec
 
 
@@ -233,15 +234,15 @@ def test_lengths_that_the_device_tells_are_not_divided_beforehand() -> None:
 
 
 @pytest.mark.parametrize(("target", "taken"), [("sm_80", True), ("gfx942", False)])
-def test_any_schedule_may_deal_keys_itself(target: str, taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rule asks the schedules of kernels that take the problem, and knows none of them by name."""
+def test_any_family_may_deal_keys_itself(target: str, taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule asks the families of kernels that take the problem, and knows none of them by name."""
     told = AttentionProblem(4, 32, 1, 65536, 128, 8, dtype_q="bf16", seqlens_k=True)
     first = pools.POOLS.candidates(told.signature, target)[0]
     assert taken == (not ATTENTION.supports(first, told))
     walked = walked_parts(told, arch(target))
     for trips, count in ((0.0, 1 if taken else walked), (1e6, walked)):
         splits._met.cache_clear()
-        monkeypatch.setattr(type(first.schedule), "meeting_trips", lambda *_, trips=trips: trips, raising=False)
+        monkeypatch.setattr(type(family_of(first)), "meeting_trips", lambda *_, trips=trips: trips)
         assert splits_of(told, arch(target)) == count
     splits._met.cache_clear()
 
@@ -262,6 +263,6 @@ def test_every_arch_has_a_floor_for_every_kind() -> None:
             draw = random.Random(seed)
             one = problem(draw, kind(draw))
             if not ATTENTION.problem_violations(one, name):
-                floor = ATTENTION.generic_spec(one.signature, name)
+                floor = ATTENTION.fallback_spec(one.signature, name)
                 assert ATTENTION.check(floor) == []
                 assert ATTENTION.supports(floor, one) == []

@@ -52,7 +52,7 @@ def test_three_stages_are_one_plan(threads: int) -> None:
         stages.results(whole),
         between_bytes=stages.whole((parts, last), stages.Lying(), ()).between_bytes,
     )
-    kernels = [kernel(ATTENTION.generic_spec(one.problem.signature, "generic")) for one in request.stages]
+    kernels = [kernel(ATTENTION.fallback_spec(one.problem.signature, "generic")) for one in request.stages]
     plan = Plan(request, kernels, (), threads)
     assert plan.scratch_bytes >= request.between_bytes > 0
     given = {stages.Q: q, stages.K: k, stages.V: v, stages.CACHE_K: cache_k, stages.CACHE_V: cache_v,
@@ -90,7 +90,7 @@ def test_more_than_three_stages_are_one_plan() -> None:
         between_bytes=stages.whole((parts, last), stages.Lying(), ()).between_bytes,
     )
     assert len(request.stages) == 6
-    kernels = [kernel(ATTENTION.generic_spec(one.problem.signature, "generic")) for one in request.stages]
+    kernels = [kernel(ATTENTION.fallback_spec(one.problem.signature, "generic")) for one in request.stages]
     given = {stages.Q: q, stages.K: k, stages.V: v, stages.CACHE_SEQLENS: before, stages.SEQLENS_K: after,
              stages.OUT: out,
              stages.Q_OUT: middle}  # fmt: skip

@@ -52,7 +52,7 @@ def test_the_check_of_copies_says_what_kernels_of_the_cpu_say(seed: int) -> None
         if not (one.batch and one.seqlen_q):
             continue
         name, made = with_a_wrong_entry(draw, BINDING.sample(one, number))
-        plan = Plan(BINDING.dense(one), [kernel(ATTENTION.generic_spec(one.signature, "generic"))], (), 1)
+        plan = Plan(BINDING.dense(one), [kernel(ATTENTION.fallback_spec(one.signature, "generic"))], (), 1)
         held = {slot.name: held for slot, held in zip(BINDING.slots, made.operands, strict=True) if held is not None}
         said = BINDING.wrong_table(plan.stages[0].request, {name: held[name] for name in TABLES if name in held})
         found = refusal(plan, made)

@@ -16,8 +16,9 @@ from tilewright import settings
 from tilewright.arch import arch
 from tilewright.backends.base import backend
 from tilewright.backends.cuda import places
-from tilewright.backends.cuda.attention.schedules import CombineSchedule, WsSchedule
-from tilewright.backends.cuda.attention.space import schedules
+from tilewright.backends.cuda.attention import KERNELS
+from tilewright.backends.cuda.attention.combine import CombineSchedule
+from tilewright.backends.cuda.attention.ws import WsSchedule
 from tilewright.backends.cuda.toolchain import find_toolchain
 from tilewright.errors import ToolchainError
 from tilewright.inspect import demand_promises
@@ -119,7 +120,7 @@ def test_what_the_pools_propose_is_legal(pool: str, head: int) -> None:
         like(head, softcap=True, bias="alibi", dropout=True),
         like(head, family="split", num_splits=2),
     ):
-        proposed = list(schedules(pool, first.signature, arch("sm_90a")))
+        proposed = list(KERNELS.schedules(pool, first.signature, arch("sm_90a")))
         assert len(proposed) > 1
         for one in proposed:
             assert ATTENTION.check(KernelSpec("attention", first.signature, one, "sm_90a")) == [], (first, one)
@@ -159,7 +160,7 @@ def test_nvrtc_compiles_it_too(case: str, tmp_path: Path) -> None:
     source = tmp_path / "kernel.cu"
     source.write_text(backend("cuda").render(spec).text, encoding="utf-8")
     done = subprocess.run(
-        tools.command(source, tmp_path / "kernel.so", "sm_90a"), capture_output=True, text=True, check=False,
+        tools.command(source, tmp_path / "kernel.so", "sm_90a", spec.op), capture_output=True, text=True, check=False,
         env=settings.child_environment(tools.environment(tmp_path)),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[:2000]

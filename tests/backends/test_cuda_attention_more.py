@@ -10,10 +10,10 @@ from tests.built import Built
 from tests.emulated_hopper.test_attention import like
 from tests.emulated_hopper.test_attention_mma import fp8
 from tilewright.backends.base import backend
+from tilewright.backends.cuda.attention.combine import CombineSchedule
 from tilewright.backends.cuda.attention.fp8 import Fp8Schedule
 from tilewright.backends.cuda.attention.latent import LatentSchedule
 from tilewright.backends.cuda.attention.mma import MmaSchedule
-from tilewright.backends.cuda.attention.schedules import CombineSchedule
 from tilewright.inspect import demand_promises
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.attention import AttentionProblem

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.backends.cuda.gemm import names as make
+from tests.backends.cuda.gemm.names import PIPELINES
 from tests.built import Built
 from tilewright import settings
 from tilewright.arch import arch
 from tilewright.backends.base import backend
 from tilewright.backends.cuda import toolchain
-from tilewright.backends.cuda.gemm import proposals as make
-from tilewright.backends.cuda.gemm.space import PIPELINES
 from tilewright.backends.cuda.toolchain import CudaToolchain
 from tilewright.errors import ToolchainError
 from tilewright.inspect import demand_promises
@@ -199,7 +199,8 @@ def test_wgmma_and_tma_as_they_were_meant(tools: CudaToolchain, tmp_path: Path) 
         spec = spec_of(one if number == 0 else signature("bf16"), schedule)
         source = folder / "kernel.cu"
         source.write_text(backend("cuda").render(spec).text, encoding="utf-8")
-        command = tools.cubin_command(source, folder / "kernel.ptx", spec.arch, "--keep", "--keep-dir", str(folder))
+        kept = ("--keep", "--keep-dir", str(folder))
+        command = tools.cubin_command(source, folder / "kernel.ptx", spec.arch, *kept, op=spec.op)
         command[command.index("-cubin")] = "-ptx"
         subprocess.run(command, check=True, capture_output=True, env=settings.child_environment())
         text = (folder / "kernel.ptx").read_text(encoding="utf-8")
@@ -231,11 +232,11 @@ def test_a_person_can_build_the_same_file_with_nvcc_alone(tools: CudaToolchain, 
     """As `tilewright wrap` does: host and device in one object, kernels of one library beside each other."""
     from tilewright.runtime.loader import load_library
 
-    rules = toolchain.object_rules("sm_90a")
+    rules = toolchain.object_rules("sm_90a", ["gemm"])
     one = signature("bf16")
     specs = [
         spec_of(one, make.skinny(1, 1, 4)),
-        spec_of(one, make.generic_schedule(one, arch("sm_90a"))),
+        spec_of(one, make.fallback_schedule(one, arch("sm_90a"))),
     ]
     places = [f"-I{path}" for path in rules.include_dirs]
     objects = []

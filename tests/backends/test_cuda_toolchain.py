@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.backends.cuda.gemm import names as make
 from tilewright import settings
 from tilewright.backends.base import backend
 from tilewright.backends.cuda import nvrtc, places, toolchain
 from tilewright.backends.cuda.doctor import compilers
-from tilewright.backends.cuda.gemm import proposals as make
 from tilewright.backends.cuda.toolchain import CudaToolchain
 from tilewright.build import build_one
 from tilewright.errors import RequestError, ToolchainError

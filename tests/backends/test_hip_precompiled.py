@@ -18,7 +18,7 @@ from tilewright import settings
 from tilewright.backends.base import CompilerIdentity, Preparing, backend
 from tilewright.backends.hip import precompiled
 from tilewright.backends.hip.ck_tile import Headers
-from tilewright.backends.hip.gemm import example_kernel
+from tilewright.backends.hip.gemm.ck_tile.templates import example_kernel
 from tilewright.backends.hip.toolchain import HipToolchain, find_toolchain, forget
 from tilewright.build.prepare import prepare
 from tilewright.build.store import Store
@@ -158,7 +158,7 @@ def test_a_kernel_without_ck_tile_takes_no_header_of_it(cache: Path, tmp_path: P
     with_it = tools.command(source(tmp_path), tmp_path / "out.so", "gfx942", "gemm")
     assert any(word.startswith("-include") for word in with_it)
     loops = tmp_path / "loops.hpp"
-    loops.write_text(backend("hip").render(op("gemm").generic_spec(example_kernel("gfx942").signature, "gfx942")).text)
+    loops.write_text(backend("hip").render(op("gemm").fallback_spec(example_kernel("gfx942").signature, "gfx942")).text)
     assert not any(word.startswith("-include") for word in tools.command(loops, tmp_path / "out.so", "gfx942", "gemm"))
 
 

@@ -17,8 +17,8 @@ from tilewright.backends.base import backend
 from tilewright.backends.hip import ck_tile, doctor, profiles
 from tilewright.backends.hip import gemm as hip_gemm
 from tilewright.backends.hip import toolchain as hip
-from tilewright.backends.hip.gemm import gemm_profile
-from tilewright.backends.hip.gemm.schedules import CkTileSchedule
+from tilewright.backends.hip.gemm.ck_tile import CkTileSchedule
+from tilewright.backends.hip.gemm.ck_tile.templates import gemm_profile
 from tilewright.cli.main import build_app
 from tilewright.codegen import generate
 from tilewright.codegen.manifest import read_manifest

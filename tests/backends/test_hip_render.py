@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.backends.hip.gemm import names as amd
 from tilewright.backends.base import backend
 from tilewright.backends.hip import profiles
-from tilewright.backends.hip.gemm import gemm_profile
-from tilewright.backends.hip.gemm import space as amd
-from tilewright.backends.hip.gemm.schedules import CkTileSchedule
+from tilewright.backends.hip.gemm.ck_tile import CkTileSchedule
+from tilewright.backends.hip.gemm.ck_tile.templates import gemm_profile
 from tilewright.codegen import collect, generate
 from tilewright.dtypes import DTYPES
 from tilewright.errors import UnknownNameError

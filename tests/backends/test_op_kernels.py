@@ -150,6 +150,6 @@ def test_every_backend_says_how_others_name_its_devices() -> None:
 
 def test_memory_of_a_compile_is_asked_by_kernel() -> None:
     tools = backend("cpu").toolchain()
-    spec = op("gemm").generic_spec(next(iter(op("gemm").proposals("tiny", "generic"))).signature, "generic")
+    spec = op("gemm").fallback_spec(next(iter(op("gemm").proposals("tiny", "generic"))).signature, "generic")
     assert tools.memory_per_job(spec) > tools.memory_per_job() > 0
     assert all_archs()[spec.arch].backend == "cpu"

@@ -58,7 +58,7 @@ def write_stub(folder: Path, body: str = COPY, *, version: str = "1.0", name: st
 def tiny_specs(count: int = 6, arch: str = "generic") -> list[KernelSpec]:
     """The smallest legal kernels: the generic ones of several signatures."""
     found = signatures(["fp32", "fp16", "bf16"], ["rrr", "rcr", "crr"], ["standard"])
-    return [op("gemm").generic_spec(signature, arch) for signature, _ in zip(found, range(count), strict=False)]
+    return [op("gemm").fallback_spec(signature, arch) for signature, _ in zip(found, range(count), strict=False)]
 
 
 _SOMEONE = CompilerIdentity("gcc", "gcc 1.0", "d" * 64)

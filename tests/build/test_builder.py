@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.backends.cpu.gemm.names import CpuPackedSchedule
 from tests.build.stubs import COPY, Stub, tiny_specs
 from tilewright import events, settings
 from tilewright.arch import best_host_arch, host_facts
 from tilewright.backends.base import Source, backend
-from tilewright.backends.cpu.gemm.schedules import CpuPackedSchedule
 from tilewright.backends.cpu.toolchain import CpuToolchain
 from tilewright.build import Builder, Store, build_many, build_one, build_source, find
 from tilewright.build.diagnose import first_error

@@ -147,7 +147,7 @@ def test_the_package_may_be_installed_anywhere(tmp_path: Path) -> None:
     spec = tiny_specs(1)[0]
     here = Builder()._request(spec)
     copies = []
-    for number, folder in enumerate(here.toolchain.include_dirs()):
+    for number, folder in enumerate(here.toolchain.include_dirs(spec.op)):
         shutil.copytree(folder, tmp_path / f"copy{number}")
         copies.append(tmp_path / f"copy{number}")
     there = FakeTools(tuple(copies), here.toolchain.identity, here.toolchain.flags(spec.arch))

@@ -12,6 +12,7 @@ from tilewright import ops, settings
 from tilewright.arch import host_facts
 from tilewright.backends.base import Promises, backend
 from tilewright.build import Store, build_many, build_one, find
+from tilewright.build.promises import demand_kept
 from tilewright.errors import InspectionError
 from tilewright.inspect import x86
 from tilewright.ops.base import KernelSpec
@@ -50,5 +51,9 @@ def test_the_real_one_keeps_the_promise(store: Store) -> None:
     # The quick look and the long one agree, also about what is not there.
     assert backend("cpu").inspect(built.path, fast_spec()).keeps_promises is True
     assert not x86.holds(built.path, ("vpdp", "vdpbf16ps"))
+    with pytest.MonkeyPatch.context() as patched:  # nothing of a CPU is a copy of its own: nobody can say
+        promised = Promises(("vfmadd",), copies=("no-such-copy",))
+        patched.setattr(type(backend("cpu")), "promises", lambda self, spec: promised)
+        assert demand_kept(fast_spec(), built.path) == "undecided: the backend cpu does not look for copies"
     with settings.override(cxxflags="-O0"):
         assert backend("cpu").promises(fast_spec()) == Promises()

@@ -15,7 +15,7 @@ import pytest
 from tests.build.stubs import Stub, tiny_specs
 from tilewright import settings
 from tilewright.build import Store, build_one, inspected
-from tilewright.dispatch import model
+from tilewright.dispatch import model_files
 from tilewright.dispatch.results import Results, Unreadable
 from tilewright.errors import LoadError, RequestError, StoreError
 from tilewright.runtime.loader import load_library
@@ -123,9 +123,9 @@ def test_in_the_folder_of_records(tmp_path: Path, ending: str, kind: str) -> Non
 def test_in_the_folder_of_models(tmp_path: Path, kind: str) -> None:
     folder = tmp_path / "models"
     folder.mkdir()
-    path = folder / f"mine{model.ENDING}"
+    path = folder / f"mine{model_files.ENDING}"
     put(kind, path)
     with settings.override(cache_dir=tmp_path):
-        assert at_once(model.at_hand) is None
-        assert all(str(path) in told for told in model.damaged())
-        assert kind == "link to nothing" or model.damaged()
+        assert at_once(model_files.at_hand) is None
+        assert all(str(path) in told for told in model_files.damaged())
+        assert kind == "link to nothing" or model_files.damaged()

@@ -20,7 +20,7 @@ from tilewright.dispatch import records as measured
 from tilewright.dispatch.measure import winner
 from tilewright.dispatch.results import OK, Results
 from tilewright.errors import RequestError
-from tilewright.tune import forge
+from tilewright.tune import build_queue
 from tilewright.tune.sweep import Progress, Sweep
 
 GEMM = ops.op("gemm")
@@ -173,7 +173,7 @@ def test_where_nothing_can_be_written_nothing_is_built_or_measured(
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError("something was built")
 
-    monkeypatch.setattr(forge, "Builder", never)
+    monkeypatch.setattr(build_queue, "Builder", never)
     file, plain = problems(tmp_path / "p.json", 4), tmp_path / "plain"
     plain.write_text("a file")
     (tmp_path / "d.csv").mkdir()
@@ -245,7 +245,7 @@ def test_an_interrupted_sweep_keeps_what_is_finished_and_says_so(
 
 @pytest.mark.usefixtures("needs_compiler")
 def test_failures_are_told_at_the_end_and_stop_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forge, "Builder", FailingBuilder)
+    monkeypatch.setattr(build_queue, "Builder", FailingBuilder)
     words = ("bench", "gemm", *QUICK, "--filter", "c.pipeline != 'stream'")
     done = shell(*words, "--problems", problems(tmp_path / "p.json", 4), "--output", str(tmp_path / "o.csv"))
     assert done.exit_code == 0, done.output
@@ -260,7 +260,7 @@ def test_known_failures_are_told_and_measured_again_only_where_asked(
 ) -> None:
     words = ("--problems", problems(tmp_path / "p.json", 4))
     with monkeypatch.context() as patched:
-        patched.setattr(forge, "Builder", NothingBuilds)
+        patched.setattr(build_queue, "Builder", NothingBuilds)
         assert "build-failed" in bench(*words, status=1).stderr
     failed = own.results.count()
     done = bench(*words, status=1)

@@ -169,7 +169,9 @@ class SameForAll:
 
 def even(specs: list[Any], monkeypatch: pytest.MonkeyPatch) -> Registry:
     made = Registry(TARGET, specs)
-    monkeypatch.setattr("tilewright.native.judge.library", lambda: None)  # estimates are those of the backend's Python
+    monkeypatch.setattr(
+        "tilewright.dispatch.judged.judge", lambda *_: None
+    )  # estimates are those of the backend's Python
     monkeypatch.setattr(made, "_judges", Judges(SameForAll(made._backend)))
     return made
 

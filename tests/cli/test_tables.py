@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from tests.build.stubs import tiny_specs, write_stub
 from tilewright import settings
 from tilewright.build import Builder
+from tilewright.cli import demo as demo_command
 from tilewright.cli.common import short_name, show, table
 from tilewright.cli.main import build_app
 from tilewright.dispatch import records
@@ -94,7 +95,24 @@ def test_cache_ls_shows_every_key_and_size(tmp_path: Path) -> None:
         assert str(one.manifest["name"])[-8:] in joined(text)
 
 
+KERNEL = "gemm_fp32_rcr_packed_256x1536x384_8x48x1_unroll2_prefetch8_x86_64_v4_bf16_f1c727fd"
+
+
+@pytest.fixture
+def demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its kernels, which take seconds: rows of their kind, the widest numbers among them."""
+
+    def row(registry: Any, title: str, problem: Any, shown: Any, repeat: int) -> demo_command.Row:
+        peers = dict.fromkeys(shown.peers, 0.12)
+        tier, told = demo_command.TIER_MEANINGS, problem.describe()
+        return demo_command.Row("gemm", title, told, KERNEL, list(tier)[-1], 0.0123456, 1234.5, 0.5, 0.25, True, peers)
+
+    monkeypatch.setattr(demo_command, "_build", lambda *_: None)
+    monkeypatch.setattr(demo_command, "_row", row)
+
+
 @pytest.mark.parametrize(("columns", "numbers"), [(80, r"\d+\.\d +"), (100, r"\d+\.\d +\d+\.\d +")])
+@pytest.mark.usefixtures("demo")
 def test_demo_shows_every_number_on_lines_that_fit(columns: int, numbers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     text = shell("demo", "gemm", "--repeat", "1", "--target", "generic", width=columns)
@@ -103,12 +121,12 @@ def test_demo_shows_every_number_on_lines_that_fit(columns: int, numbers: str, m
     assert "..." not in text
 
 
+@pytest.mark.usefixtures("demo")
 def test_the_demo_explains_every_column_and_tier(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    from tilewright.cli.demo import TIER_MEANINGS
     from tilewright.dispatch.selection import TIERS
 
-    assert tuple(TIER_MEANINGS) == TIERS
+    assert tuple(demo_command.TIER_MEANINGS) == TIERS
     done = CliRunner().invoke(build_app(), ["demo", "gemm", "--repeat", "1", "--target", "generic"])
     for column in ("time us", "GFLOP/s", "x ", "error", "tier"):
         assert re.search(rf"^{column}  +\w", done.stderr, re.MULTILINE), column

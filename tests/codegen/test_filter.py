@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.backends.cpu.gemm.schedules import CpuPackedSchedule
+from tests.backends.cpu.gemm.names import CpuPackedSchedule
 from tilewright.codegen.filter import MAX_TEXT, Filter
 from tilewright.errors import FilterError
 from tilewright.ops import KernelSpec

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.backends.cpu.gemm.names import CpuDirectSchedule, CpuLoopsSchedule, CpuPackedSchedule
+from tests.backends.cuda.gemm.names import MultistageSchedule, SkinnySchedule, TmaWsSchedule
 from tilewright.arch import arch
 from tilewright.backends.base import backend
-from tilewright.backends.cpu.gemm.schedules import CpuDirectSchedule, CpuLoopsSchedule, CpuPackedSchedule
-from tilewright.backends.cuda.conv.gather_schedules import GatherSchedule
-from tilewright.backends.cuda.conv.pointwise import PointwiseTmaWsSchedule
-from tilewright.backends.cuda.gemm.schedules import MultistageSchedule, SkinnySchedule, TmaWsSchedule
-from tilewright.backends.hip.conv.schedules import CkTileConvSchedule
+from tilewright.backends.cuda.conv.gather import GatherSchedule
+from tilewright.backends.cuda.conv.pointwise_tma_ws import PointwiseTmaWsSchedule
+from tilewright.backends.hip.conv.ck_tile.schedules import CkTileConvSchedule
 from tilewright.backends.hip.conv.tiled import TiledConvSchedule
 from tilewright.ops import KernelSpec
 from tilewright.ops.conv.schedule import LoopsSchedule

@@ -17,7 +17,7 @@ def floor(monkeypatch: pytest.MonkeyPatch) -> Registry:
     """A registry of one kernel: what it does not compute falls to the floor, which is built when it is asked for."""
     signature = CONV.problem({"batch": 1, "channels": 1, "filters": 1, "size": "1", "window": "1"}).signature
     registry = Registry()
-    registry = Registry(specs=[CONV.generic_spec(signature, registry.target)])
+    registry = Registry(specs=[CONV.fallback_spec(signature, registry.target)])
     registries: dict[str, Any] = {**api._registries, "": registry, registry.target: registry}
     monkeypatch.setattr(api, "_registries", registries)
     return registry

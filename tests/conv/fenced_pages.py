@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+from tests.backends.cpu.gemm import catalog
+from tests.backends.cpu.gemm.fenced_pages import Pages
 from tests.conv.harness import prove
 from tests.conv.test_cpu_kernels import SPECS, drawings
-from tests.kernels import catalog
-from tests.kernels.fenced_pages import Pages
 from tests.proofs import spread
 from tilewright.dispatch.kernels import kernels as loaded
 from tilewright.ops.base import KernelSpec

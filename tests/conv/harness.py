@@ -1,4 +1,4 @@
-"""One kernel call under watch, as tests/kernels/harness.py has it for GEMM.
+"""One kernel call under watch, as tests/backends/cpu/gemm/harness.py has it for GEMM.
 
 Operands lie in buffers whose gaps are poison, results and scratch memory are poisoned and fenced: a value that was
 never written, a gap that was used and a byte written outside all show.  What a right result is,
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.kernels.harness import FENCE, Allocate, Scratch, heap, ordinary, poison_of
+from tests.backends.cpu.gemm.harness import FENCE, Allocate, Scratch, heap, ordinary, poison_of
 from tilewright.dtypes import DTYPES
 from tilewright.ops.conv.problem import ConvProblem, Sizes
 from tilewright.ops.conv.reference import filters, verify

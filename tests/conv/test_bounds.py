@@ -12,7 +12,7 @@ import pytest
 
 from tilewright import events
 from tilewright.dispatch import measure
-from tilewright.dispatch.rehearse import run_problem
+from tilewright.dispatch.problem_run import run_problem
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.problem import ConvProblem
@@ -20,9 +20,11 @@ from tilewright.ops.conv.reference import error_bound, exact, from_rows, verify
 from tilewright.runtime import samples
 from tilewright.runtime.bindings import binding
 from tilewright.runtime.bindings.conv.samples import named
+from tilewright.runtime.checked_runs import ProblemRuns
 from tilewright.runtime.devices import device_of
 from tilewright.runtime.requests import Sample
 from tilewright.runtime.timing import Method
+from tilewright.tune.spent import Spent
 
 CONV, BINDING = op("conv"), binding("conv")
 VARIANTS = ["forward", "backward_data"]
@@ -54,7 +56,7 @@ def test_the_wider_bound_is_of_kernels_that_filter_alone(variant: str) -> None:
     with_result = replace(made, operands=(*made.operands[:-1], result))
     asked = BINDING.judge(p, made)
     for pipeline, right in (("winograd", True), ("implicit", False), ("loops", False), ("lanes", False)):
-        spec = kernel(variant, pipeline) if pipeline != "loops" else CONV.generic_spec(p.signature, "x86_64_v3")
+        spec = kernel(variant, pipeline) if pipeline != "loops" else CONV.fallback_spec(p.signature, "x86_64_v3")
         assert asked(with_result, (spec,)).ok is right, pipeline
         assert BINDING.check(p, with_result, (spec,)).ok is right, pipeline
     assert not BINDING.check(p, with_result).ok
@@ -88,22 +90,21 @@ def test_a_race_takes_what_each_kernel_promises(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(samples, "runner", writer(p))
     raced = [SimpleNamespace(spec=kernel("forward", one), name=one) for one in ("implicit", "winograd", "lanes")]
     with events.recorded() as told:
-        entrants = measure._checked(raced, p, 1, Method(), device_of("generic"))  # type: ignore[arg-type]
-    assert [one.kernel.name for one in entrants] == ["winograd"]
+        right = measure._checked(raced, ProblemRuns(p, device_of("generic"), Method()), 1)  # type: ignore[arg-type]
+    assert [one.kernel.name for one in right] == ["winograd"]
     assert [one.rule for one in told if isinstance(one, events.Warned)] == ["wrong-result"] * 2
 
 
-def test_a_sweep_does_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilewright.tune import worker
-    from tilewright.tune.spent import Spent
-
+def test_so_does_each_kernel_of_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     p = of("forward")
     monkeypatch.setattr(samples, "runner", writer(p))
-    table = worker._Table(CONV, p, device_of("generic"), Method(), Spent())
+    spent = Spent()
+    runs = ProblemRuns(p, device_of("generic"), Method(), spent.on)
     for pipeline, right in (("implicit", False), ("winograd", True)):
-        _, check, non_zero = table.check(SimpleNamespace(spec=kernel("forward", pipeline)), 1)  # type: ignore[arg-type]
-        assert check.ok is right
-        assert non_zero
+        made = runs.checked(SimpleNamespace(spec=kernel("forward", pipeline)), 1)  # type: ignore[arg-type]
+        assert made.check.ok is right
+        assert made.non_zero
+    assert {"load", "run", "verify"} <= set(spent)
 
 
 def test_a_problem_that_is_run_is_judged_by_the_kernel_that_ran(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,12 +15,13 @@ import tilewright as tw
 from tests.conv.conftest import CONV
 from tests.conv.drawing import array, convolutions
 from tilewright import settings as house_settings
-from tilewright.backends.cpu.conv import space as cpu
+from tilewright.backends.cpu.conv.shared import CpuConvFamily
+from tilewright.dispatch.judged import Judges
 from tilewright.dispatch.registry import Registry
-from tilewright.ops.base import Violation
+from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.reference import reference
-from tilewright.runtime import calls, quick
+from tilewright.runtime import calls, fast_path
 from tilewright.runtime.bindings import binding
 
 Array = np.ndarray[Any, Any]
@@ -251,18 +252,19 @@ def test_arrays_of_other_libraries() -> None:
 def only_channels_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """A floor that wants channels side by side, and as many of a group as are a multiple of 4."""
 
-    def limits(schedule: Any, problem: ConvProblem) -> Iterator[Violation]:
+    def limits(family: Any, spec: KernelSpec, problem: ConvProblem) -> Iterator[Violation]:
         if not problem.channels_last:
             yield Violation("channels-last", "channels are apart")
         if problem.group_channels % 4 or problem.group_filters % 4:
             yield Violation("channels-four", "channels are no fours")
 
-    def copied(schedule: Any, problem: ConvProblem) -> ConvProblem:
+    def copied(family: Any, schedule: Any, problem: ConvProblem) -> ConvProblem:
         up = [-(-one // 4) * 4 * problem.groups for one in (problem.group_channels, problem.group_filters)]
         return replace(problem, channels=up[0], filters=up[1], x_strides=(), w_strides=(), y_strides=())
 
-    monkeypatch.setattr(cpu, "limits", limits)
-    monkeypatch.setattr(cpu, "copied", copied, raising=False)
+    monkeypatch.setattr(Judges, "of", lambda *_: None)  # limits are those below
+    monkeypatch.setattr(CpuConvFamily, "limits", limits)
+    monkeypatch.setattr(CpuConvFamily, "copied", copied)
 
 
 @pytest.mark.usefixtures("only_channels_last")
@@ -315,11 +317,11 @@ def test_channels_of_d_are_side_by_side_where_those_of_y_are() -> None:
 
 @pytest.mark.usefixtures("needs_compiler")
 def test_the_second_call_goes_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert quick.library() is not None
+    assert fast_path.library() is not None
     arrays, bias = arrays_of(P), array(5, (8,))
     before = tw.conv(arrays["x"], arrays["w"], bias, **keywords(P))
     tw.conv_backward_data(arrays["y"], arrays["w"], P.x_shape, **keywords(P))
-    monkeypatch.setattr(calls.Caller, "run_long", lambda *_: pytest.fail("the long way"))
+    monkeypatch.setattr(calls.Caller, "run_slow", lambda *_: pytest.fail("the long way"))
     again = tw.conv(arrays["x"], arrays["w"], bias, **{name: _listed(one) for name, one in keywords(P).items()})
     assert np.array_equal(before, again)
     tw.conv_backward_data(arrays["y"], arrays["w"], list(P.x_shape), **keywords(P))
@@ -343,7 +345,7 @@ def test_one_thread_and_two_give_the_same_bits() -> None:
 def test_a_kernel_of_a_gradient_is_called_as_its_function_is(floor: Registry, variant: str) -> None:
     p = replace(P, variant=variant)
     arrays = arrays_of(p)
-    kernel = floor.kernel(CONV.generic_spec(p.signature, floor.target))
+    kernel = floor.kernel(CONV.fallback_spec(p.signature, floor.target))
     given, shape = ((arrays["y"], arrays["w"]), p.x_shape) if variant == "backward_data" else (
         (arrays["x"], arrays["y"]), p.w_shape)  # fmt: skip
     name = "input_shape" if variant == "backward_data" else "weight_shape"
@@ -353,7 +355,7 @@ def test_a_kernel_of_a_gradient_is_called_as_its_function_is(floor: Registry, va
 
 def test_a_kernel_is_called_by_itself(floor: Registry) -> None:
     arrays = arrays_of(P)
-    kernel = floor.kernel(CONV.generic_spec(P.signature, floor.target))
+    kernel = floor.kernel(CONV.fallback_spec(P.signature, floor.target))
     assert np.array_equal(kernel(arrays["x"], arrays["w"], **keywords(P)), expected(P, **arrays))
     with pytest.raises(tw.TilewrightError, match="has its own"):
         kernel(arrays["x"], arrays["w"], variant="backward_data")

@@ -56,7 +56,7 @@ def _floor() -> str:
     from tilewright.ops.conv.problem import ConvProblem
 
     signature = ConvProblem(2, 8, 16, (9, 7), (3, 3)).signature
-    return CONV.generic_spec(signature, Registry().target).name
+    return CONV.fallback_spec(signature, Registry().target).name
 
 
 def test_problems_and_instances(shell: Shell) -> None:

@@ -15,21 +15,20 @@ from typing import Any
 
 import pytest
 
+from tests.backends.cpu.gemm.harness import FENCE, Allocate, heap
 from tests.built import Built
 from tests.conv.harness import prove
-from tests.kernels.harness import FENCE, Allocate, heap
 from tests.proofs import spread
 from tilewright import settings
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.cpu.conv.schedules import (
-    CpuDirectWeightSchedule,
-    CpuImplicitSchedule,
-    CpuLanesSchedule,
-    CpuOuterSchedule,
-    CpuPlanarSchedule,
-    CpuWinogradSchedule,
-)
-from tilewright.backends.cpu.conv.space import dot_step
+from tilewright.backends.cpu.conv.direct_weight import CpuDirectWeightSchedule
+from tilewright.backends.cpu.conv.implicit import CpuImplicitSchedule
+from tilewright.backends.cpu.conv.lanes import CpuLanesSchedule
+from tilewright.backends.cpu.conv.lanes_weight import CpuLanesWeightSchedule
+from tilewright.backends.cpu.conv.outer import CpuOuterSchedule
+from tilewright.backends.cpu.conv.planar import CpuPlanarSchedule
+from tilewright.backends.cpu.conv.shared import dot_step
+from tilewright.backends.cpu.conv.winograd import CpuWinogradSchedule
 from tilewright.backends.cpu.vectors import lanes
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
@@ -65,7 +64,8 @@ def schedule(pipeline: str, made: ConvSignature, arch_name: str) -> Any:
         return CpuPlanarSchedule(512, (4 if wide else 3, 2 * width, 1))
     if pipeline == "direct_weight":
         return CpuDirectWeightSchedule((2 * width, 9), (5, 2 * width if wide else width, 1))
-    return CpuLanesSchedule(pipeline, (7 if wide else 6, width, 1))
+    by_lanes = CpuLanesWeightSchedule if pipeline == "lanes_weight" else CpuLanesSchedule
+    return by_lanes((7 if wide else 6, width, 1))
 
 
 # Pipeline, ISA level and what is computed; together they have every pipeline at every level, and every element type

@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.cpu.conv import space as cpu
-from tilewright.backends.cpu.conv.schedules import (
-    CpuDirectWeightSchedule,
-    CpuImplicitSchedule,
-    CpuLanesSchedule,
-    CpuOuterSchedule,
-    CpuPlanarSchedule,
-    CpuWinogradSchedule,
-)
+from tilewright.backends.cpu.conv import KERNELS
+from tilewright.backends.cpu.conv.direct_weight import CpuDirectWeightSchedule
+from tilewright.backends.cpu.conv.implicit import CpuImplicitSchedule
+from tilewright.backends.cpu.conv.lanes import CpuLanesSchedule
+from tilewright.backends.cpu.conv.lanes_weight import CpuLanesWeightSchedule
+from tilewright.backends.cpu.conv.outer import CpuOuterSchedule
+from tilewright.backends.cpu.conv.planar import CpuPlanarSchedule
+from tilewright.backends.cpu.conv.winograd import CpuWinogradSchedule
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.problem import ConvProblem
@@ -35,11 +34,11 @@ BROKEN: tuple[tuple[str, ConvSignature, Any], ...] = (
     ("cpu-direction", signature("backward_weight"), IMPLICIT),
     ("cpu-direction", signature(), CpuOuterSchedule((4, 16, 64), (4, 16, 1))),
     ("cpu-vector", signature(), CpuImplicitSchedule((12, 24, 64), (6, 24, 1))),
-    ("cpu-vector", signature(), CpuLanesSchedule("lanes", (6, 32, 1))),
+    ("cpu-vector", signature(), CpuLanesSchedule((6, 32, 1))),
     ("cpu-dot-step", signature(), CpuImplicitSchedule((12, 32, 64), (6, 32, 2))),
     ("cpu-registers", signature(), CpuImplicitSchedule((32, 32, 64), (16, 32, 1))),
-    ("cpu-registers", signature(), CpuLanesSchedule("lanes", (31, 16, 1))),
-    ("cpu-taps", signature("backward_weight"), CpuLanesSchedule("lanes_weight", (13, 16, 1))),
+    ("cpu-registers", signature(), CpuLanesSchedule((31, 16, 1))),
+    ("cpu-taps", signature("backward_weight"), CpuLanesWeightSchedule((13, 16, 1))),
     ("cpu-tile", signature(), CpuImplicitSchedule((13, 32, 64), (6, 32, 1))),
     ("cpu-tile", signature(), CpuWinogradSchedule(2, (12, 48), (6, 32, 1))),
     ("cpu-tile", signature("backward_weight"), CpuDirectWeightSchedule((48, 64), (6, 32, 1))),
@@ -72,28 +71,29 @@ LIMITS: tuple[tuple[str, ConvProblem, Any], ...] = (
         ConvProblem(1, 4, 4, (8, 8), (2, 1), before=(72, 0), dilation=(73, 1), variant="backward_weight"),
         CpuOuterSchedule((4, 16, 64), (4, 16, 1)),
     ),
-    ("cpu-strip", ConvProblem(1, 65, 4, (8, 8), (3, 3)), CpuLanesSchedule("lanes", (6, 16, 1))),
-    ("cpu-exact", ConvProblem(1, 42, 4, (8, 8), (5, 5), dtype="int8"), CpuLanesSchedule("lanes", (6, 16, 1))),
+    ("cpu-strip", ConvProblem(1, 65, 4, (8, 8), (3, 3)), CpuLanesSchedule((6, 16, 1))),
+    ("cpu-exact", ConvProblem(1, 42, 4, (8, 8), (5, 5), dtype="int8"), CpuLanesSchedule((6, 16, 1))),
 )
 
 
 @pytest.mark.parametrize(("rule", "problem", "schedule"), LIMITS, ids=[one[0] for one in LIMITS])
 def test_a_kernel_was_not_made_for_it(rule: str, problem: ConvProblem, schedule: Any) -> None:
-    assert [one.rule for one in cpu.limits(schedule, problem)] == [rule]
+    spec = KernelSpec("conv", problem.signature, schedule, ARCH)
+    assert [broken.rule for broken in KERNELS.limits(spec, problem)] == [rule]
 
 
 def test_steps_that_lead_nowhere_do_not_matter() -> None:
     """A stride between one result and no other, a dilation of one tap."""
     far = ConvProblem(1, 4, 4, (8, 8), (3, 1), stride=(1 << 40, 1), dilation=(1, 1 << 40))
-    for schedule in (IMPLICIT, CpuPlanarSchedule(512, (6, 32, 1)), CpuLanesSchedule("lanes", (6, 16, 1))):
-        assert not list(cpu.limits(schedule, far))
+    for schedule in (IMPLICIT, CpuPlanarSchedule(512, (6, 32, 1)), CpuLanesSchedule((6, 16, 1))):
+        assert not list(KERNELS.limits(KernelSpec("conv", far.signature, schedule, ARCH), far))
 
 
 @pytest.mark.parametrize("arch", ["generic", "x86_64_v3", ARCH, "x86_64_v4_bf16"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_default_pool_is_small_legal_and_has_every_pipeline(arch: str, variant: str) -> None:
     made = signature(variant)
-    found = list(cpu.schedules("default", made, arch_by_name(arch)))
+    found = list(KERNELS.schedules("default", made, arch_by_name(arch)))
     assert len(found) == len(set(found)) <= 10
     assert not [why for one in found for why in op("conv").check(KernelSpec("conv", made, one, arch))]
-    assert {one.pipeline for one in found} == {name for name, known in cpu.VARIANTS_OF.items() if variant in known}
+    assert {one.pipeline for one in found} == {one.name for one in KERNELS.own if variant in one.variants}

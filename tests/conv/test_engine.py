@@ -21,7 +21,7 @@ from tilewright.ops.conv.features import kernel_terms
 from tilewright.ops.conv.networks import NETWORKS
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.engine import engine
-from tilewright.ops.features import Frame, vocabulary
+from tilewright.ops.features import Frame, kernel_columns, vocabulary
 from tilewright.tune import instances, problem_sets
 
 PART = engine(CONV)
@@ -141,7 +141,7 @@ def test_features_are_finite_numbers_that_follow_the_direction() -> None:
     rows = {}
     for key in DIRECTIONS:
         for one in of(f"{key}_validation"):
-            row = np.asarray(PART.problem_features(one), float)
+            row = Frame(PART, (), {}).of_problem(one)
             assert row.shape == (len(PART.problem_feature_names),)
             assert np.isfinite(row).all()
             rows[one] = dict(zip(PART.problem_feature_names, row, strict=True))
@@ -159,8 +159,8 @@ def test_a_model_s_rows_are_whole_for_every_kernel(arch: str) -> None:
     )
     specs = list(CONV.candidates(problem.signature, arch))
     assert specs
-    words = vocabulary(specs, sorted({name for kind in CONV.schedules for name in kind.__dataclass_fields__}))
-    frame = Frame(PART, CONV.schedules, words)
+    words = vocabulary(specs, kernel_columns(CONV.schedules))
+    frame = Frame(PART, kernel_columns(CONV.schedules), words)
     rows = frame.rows(specs, problem, 8)
     assert rows.shape == (len(specs), len(frame.columns))
     assert np.isfinite(rows).all()
@@ -186,7 +186,7 @@ def test_a_file_may_have_numbers_where_a_command_line_has_texts(tmp_path: Path) 
 
 def test_what_a_model_must_have_seen_of_a_signature() -> None:
     one = CONV.signature_of(of("forward_2d")[0])
-    frame = Frame(PART, CONV.schedules, {})
+    frame = Frame(PART, kernel_columns(CONV.schedules), {})
     words = set(frame.signature_words(one))
     for name, value in (("dtype", "fp16"), ("spatial", 3), ("variant", "backward_data"), ("epilogue", "Gelu")):
         assert len(set(frame.signature_words(replace(one, **{name: value}))) - words) == 1, name

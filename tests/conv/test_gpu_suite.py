@@ -71,7 +71,7 @@ class Kernel:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_right_results_pass_and_wrong_ones_do_not(case: Case) -> None:
-    spec = CONV.generic_spec(case.signature, ARCH)
+    spec = CONV.fallback_spec(case.signature, ARCH)
     for seed, p in enumerate(small(case, 3)):
         question = Question(p, seed, "cpu")
         assert question.answer(Kernel(spec, p)) == ""

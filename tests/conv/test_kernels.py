@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.backends.cpu.gemm import catalog
 from tests.built import Built
 from tests.conv.conftest import CONV
 from tests.conv.drawing import convolutions
 from tests.conv.harness import gapped, prove
-from tests.kernels import catalog
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.problem_rules import problem_violations
@@ -33,7 +33,7 @@ def specs(level: str) -> tuple[KernelSpec, ...]:
     ]
     axes = {"variants": VARIANTS, "spatial": (2, 3), "datatypes": ("fp32",)}
     plain = dict.fromkeys(one.signature for one in CONV.proposals("default", level, **axes))
-    return tuple(dict.fromkeys([*one_of_each, *(CONV.generic_spec(one, level) for one in (*plain, FUSED))]))
+    return tuple(dict.fromkeys([*one_of_each, *(CONV.fallback_spec(one, level) for one in (*plain, FUSED))]))
 
 
 FUSED = ConvProblem(1, 1, 1, (1, 1), (1, 1), epilogue="Relu", num_d=2).signature
@@ -140,7 +140,7 @@ def test_steps_and_padding_far_beyond_the_input(
         prove(kernels[spec], p, 0)
 
 
-FLOOR = CONV.generic_spec(ConvProblem(1, 1, 1, (1, 1), (1, 1)).signature, catalog.plain())
+FLOOR = CONV.fallback_spec(ConvProblem(1, 1, 1, (1, 1), (1, 1)).signature, catalog.plain())
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_d_tensor_that_is_not_there_is_seen(built: Built) -> None:
     p = ConvProblem(2, 4, 4, (5, 5), (3, 3), epilogue="Relu", num_d=2)
     args = _args(p)
     args.d[1] = None
-    kernel = built[CONV.generic_spec(p.signature, catalog.plain())]
+    kernel = built[CONV.fallback_spec(p.signature, catalog.plain())]
     assert _check(kernel, args) == (1, "a D tensor is null")
     args.batch = 0
     assert _check(kernel, args) == (0, "")

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from tests.backends.cuda.gemm import names as gemm
+from tests.backends.cuda.gemm.names import TmaWsSchedule
 from tilewright.arch import arch
-from tilewright.backends.cuda.conv.copies import folded, padded, padded_copies, padded_elements
-from tilewright.backends.cuda.conv.gather_schedules import GatherSchedule
-from tilewright.backends.cuda.conv.places import merged_groups
-from tilewright.backends.cuda.conv.pointwise import PointwiseTmaWsSchedule, product
-from tilewright.backends.cuda.conv.resources import IN_COPIES, shared_bytes
-from tilewright.backends.cuda.conv.schedules import (
-    BandSchedule,
-    ConvTmaWsSchedule,
-    DepthwiseSchedule,
-    DepthwiseTileSchedule,
-)
-from tilewright.backends.cuda.conv.space import limits
-from tilewright.backends.cuda.gemm import proposals as gemm
-from tilewright.backends.cuda.gemm.schedules import TmaWsSchedule
+from tilewright.backends.cuda.conv import KERNELS, copies
+from tilewright.backends.cuda.conv.band import BandSchedule
+from tilewright.backends.cuda.conv.depthwise import DepthwiseSchedule
+from tilewright.backends.cuda.conv.depthwise_tile import DepthwiseTileSchedule
+from tilewright.backends.cuda.conv.folded import FoldedSchedule
+from tilewright.backends.cuda.conv.gather import GatherSchedule
+from tilewright.backends.cuda.conv.pointwise_tma_ws import PointwiseTmaWsSchedule
+from tilewright.backends.cuda.conv.resources import shared_bytes
+from tilewright.backends.cuda.conv.tma_ws import ConvTmaWsSchedule
 from tilewright.dispatch.registry import Registry
 from tilewright.ops import KernelSpec, op
+from tilewright.ops.base import Violation
 from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.options import channels_first
 from tilewright.ops.gemm.pools import signatures
@@ -30,6 +29,19 @@ from tilewright.ops.gemm.pools import signatures
 CONV = op("conv")
 ARCH = "sm_90a"
 VARIANTS = ("forward", "backward_data", "backward_weight")
+IN_COPIES = {pipeline for family in KERNELS.own for pipeline in family.copies}
+
+
+def limits(schedule: Any, problem: ConvProblem) -> list[Violation]:
+    return CONV.supports(KernelSpec("conv", problem.signature, schedule, ARCH), problem)
+
+
+def padded(problem: ConvProblem, schedule: Any) -> ConvProblem:
+    return copies.padded(problem, KERNELS.family_of(schedule).needs(schedule))
+
+
+def padded_copies(problem: ConvProblem, schedule: Any) -> str:
+    return copies.padded_copies(problem, KERNELS.family_of(schedule).needs(schedule))
 
 
 @pytest.mark.parametrize("spatial", [2, 3])
@@ -55,29 +67,9 @@ def test_stages_take_what_those_of_the_matrix_product_take(variant: str) -> None
         h = spec.schedule
         if isinstance(h, ConvTmaWsSchedule) and h.pipeline == "tma_ws":
             twin = TmaWsSchedule(h.tile, h.stages, h.cluster, h.grouping, False, h.dealing, h.store)
-            assert shared_bytes(spec.signature, h, available) == gemm.shared_bytes(product, twin), spec.name
+            assert shared_bytes(variant, h, available) == gemm.shared_bytes(product, twin), spec.name
             seen += 1
     assert seen > 10
-
-
-def test_groups_are_merged_until_they_fill_a_stage() -> None:
-    schedule = ConvTmaWsSchedule("tma_ws", (128, 64, 64), 4, merged=True)
-    one = ConvProblem(1, 128, 128, (8, 8), (3, 3), 32, dtype="bf16")
-    assert merged_groups(one, schedule) == 16
-    assert merged_groups(replace(one, groups=1), schedule) == 0
-    assert merged_groups(ConvProblem(1, 36, 36, (8, 8), (3, 3), 3, dtype="bf16"), schedule) == 0
-    assert merged_groups(one, replace(schedule, merged=False)) == 1
-
-
-def test_a_folded_problem_is_one_of_64_channels() -> None:
-    one = ConvProblem(2, 3, 64, (30, 40), (7, 7), 1, (2, 2), before=(3, 3), dtype="bf16")
-    made = folded(one)
-    assert (made.channels, made.window, made.out) == (64, (7, 1), one.out)
-    back = folded(replace(one, variant="backward_data"))
-    assert (back.variant, back.channels, back.filters, back.window) == ("forward", 64, 16, (4, 4))
-    assert back.out == (15, 20)
-    near = folded(replace(one, stride=(1, 1), variant="backward_data", y_strides=()))
-    assert (near.filters, near.window, near.out, near.dtype_out) == (24, (7, 1), (30, 40), "fp32")
 
 
 def test_a_padded_problem_copies_what_is_odd() -> None:
@@ -91,7 +83,8 @@ def test_a_padded_problem_copies_what_is_odd() -> None:
     assert (padded_copies(few, merged), padded_copies(replace(few, aligned=False), merged)) == ("", "xwy")
     apart = few.laid(**{f"{name}_strides": channels_first(getattr(few, f"{name}_shape")) for name in "xy"})
     assert (padded_copies(apart, merged), padded_copies(apart, plain)) == ("xy", "xwy")
-    assert padded_elements(apart.laid(w_strides=channels_first(few.w_shape)), merged)["w"] == 128 * 9 * 8
+    first = apart.laid(w_strides=channels_first(few.w_shape))
+    assert copies.padded_elements(first, copies.Needs(any_filters=True))["w"] == 128 * 9 * 8
 
 
 def test_groups_of_one_channel_are_filled_up_to_whole_8s() -> None:
@@ -111,7 +104,7 @@ def test_groups_of_one_channel_are_filled_up_to_whole_8s() -> None:
 
 
 def test_few_channels_are_folded_from_wherever_they_lie() -> None:
-    schedule = ConvTmaWsSchedule("padded_folded", (128, 64, 64), 4, store="tma")
+    schedule = FoldedSchedule("padded_folded", (128, 64, 64), 4, store="tma")
     one = ConvProblem(2, 3, 64, (30, 40), (7, 7), 1, (2, 2), before=(3, 3), dtype="bf16")
     first = one.laid(**{f"{name}_strides": channels_first(getattr(one, f"{name}_shape")) for name in "xwy"})
     assert (padded_copies(first, schedule), list(limits(schedule, first))) == ("y", [])
@@ -153,7 +146,7 @@ def test_groups_begin_at_whole_16_bytes_of_channels() -> None:
     [
         (BandSchedule((128, 64, 64), 2, 320, 9), "nv-band"),
         (DepthwiseSchedule(3, 1, 4), "nv-groups"),
-        (ConvTmaWsSchedule("folded", (128, 64, 64), 4), "nv-folded"),
+        (FoldedSchedule("folded", (128, 64, 64), 4), "nv-folded"),
         (ConvTmaWsSchedule("tma_ws", (128, 64, 64), 4, store="tma"), "nv-walk"),
     ],
 )
@@ -161,7 +154,7 @@ def test_what_a_kernel_was_not_made_for_is_said(schedule: object, rule: str) -> 
     variant = "backward_data" if rule in ("nv-walk", "nv-folded", "nv-band") else "forward"
     one = ConvProblem(1, 64, 64, (9, 9), (3, 3), stride=(2, 2), dtype="bf16", variant=variant)
     assert not CONV.check(KernelSpec("conv", one.signature, schedule, ARCH))
-    assert rule in [broken.rule for broken in limits(schedule, one)]  # type: ignore[arg-type]
+    assert rule in [broken.rule for broken in limits(schedule, one)]
 
 
 @pytest.mark.parametrize(
@@ -193,25 +186,6 @@ def pointwise(variant: str, batch: int, groups: int, *, first: bool = False, dty
     one = ConvProblem(batch, 24, 40, (5, 8), (1, 1), groups, variant=variant, dtype=dtype)
     strides = {f"{name}_strides": channels_first(getattr(one, f"{name}_shape")) for name in "xwy"}
     return one.laid(**strides) if first else one
-
-
-@pytest.mark.parametrize(
-    ("variant", "first", "sizes", "strides"),
-    [
-        ("forward", False, ("rcr", 120, 20, 12, 2), (24, 12, 40)),
-        ("backward_data", False, ("rrr", 120, 12, 20, 2), (40, 12, 24)),
-        ("backward_weight", False, ("crr", 20, 12, 120, 2), (40, 24, 12)),
-        ("forward", True, ("rrr", 40, 40, 24, 3), (24, 40, 40)),
-        ("backward_data", True, ("crr", 24, 40, 40, 3), (24, 40, 40)),
-    ],
-)
-def test_a_window_of_one_pixel_is_a_product(
-    variant: str, first: bool, sizes: tuple[str, int, int, int, int], strides: tuple[int, int, int]
-) -> None:
-    """Pixels are rows, or k; of channels-first memory columns, and images the batch that all have one w."""
-    made = product(pointwise(variant, 3, 1 if first else 2, first=first), first)
-    assert (made.layout, made.m, made.n, made.k, made.batch) == sizes
-    assert (made.a_stride, made.b_stride, made.c_stride, made.broadcast_a) == (*strides, first)
 
 
 @pytest.mark.parametrize("target", ["sm_80", ARCH])
@@ -313,3 +287,25 @@ def test_what_it_would_not_help_is_the_floor_s(one: ConvProblem) -> None:
 def test_what_a_gather_kernel_cannot_be_is_said(schedule: GatherSchedule, rule: str) -> None:
     one = ConvProblem(1, 8, 8, (8, 8), (3, 3), dtype="bf16")
     assert rule in [broken.rule for broken in CONV.check(KernelSpec("conv", one.signature, schedule, ARCH))]
+
+
+def test_a_rule_of_gemm_s_names_the_sizes_of_the_product() -> None:
+    schedule = PointwiseTmaWsSchedule("pointwise_tma_ws", (128, 64, 64), 4, store="tma")
+    one = pointwise("forward", 3, 2)
+    (broken,) = limits(schedule, one)
+    assert broken.rule == "nv-alignment"
+    assert "{" not in str(broken)
+    assert "20" in str(broken), "the filters of a group, which are the columns of the product"
+
+
+@pytest.mark.parametrize("filters", [256, 512])
+def test_gradients_of_joined_groups_with_few_channels_do_not_go_through_copies(filters: int) -> None:
+    """Channels-first, 4 channels a group and more filters: on an H200 those kernels ended in an illegal instruction."""
+    dense = ConvProblem(2, 128, filters, (65, 109), (3, 3), 32, before=(1, 1), variant="backward_data", dtype="bf16")
+    problem = dense.laid(**{f"{name}_strides": channels_first(getattr(dense, f"{name}_shape")) for name in "xwy"})
+    conv = op("conv")
+    asked = [spec for spec in conv.candidates(conv.signature_of(problem), "sm_90a") if "padded_band" in spec.name]
+    merged = [spec for spec in asked if "merged" in spec.name]
+    assert merged
+    assert all("nv-groups" in {refusal.rule for refusal in conv.supports(spec, problem)} for spec in merged)
+    assert "padded_band" not in Registry("sm_90a").select(problem).stages[0].spec.name

@@ -13,12 +13,13 @@ from tests.conv.conftest import CONV
 from tests.conv.drawing import convolutions
 from tilewright.arch import all_archs
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.cpu.conv import space as cpu
-from tilewright.backends.cuda.conv import space as nvidia
-from tilewright.backends.hip.conv import space as amd
+from tilewright.backends.cpu.conv import KERNELS as CPU_KERNELS
+from tilewright.backends.cpu.conv.shared import CpuConvFamily
+from tilewright.backends.cuda.conv import KERNELS as NVIDIA_KERNELS
+from tilewright.backends.hip.conv import KERNELS as AMD_KERNELS
 from tilewright.dispatch.registry import Registry
 from tilewright.errors import RequestError, UnknownNameError
-from tilewright.ops import ruled_pools
+from tilewright.ops import derived_pools
 from tilewright.ops.base import KernelSpec, Op, Violation, plain
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.spec import VARIANTS, ConvSignature
@@ -30,9 +31,9 @@ LAYER = {"batch": 2, "channels": 8, "filters": 16, "size": "9x7", "window": "3",
 
 def test_it_is_an_op_and_the_families_keep_their_contract() -> None:
     assert isinstance(CONV, Op)
-    for module in (cpu, nvidia, amd):
-        for name in ("SCHEDULES", "RULES", "signature_rules", "limits", "schedules", "generic_schedule"):
-            assert hasattr(module, name), f"{module.__name__} lacks {name}"
+    for module in (CPU_KERNELS, NVIDIA_KERNELS, AMD_KERNELS):
+        for name in ("SCHEDULES", "RULES", "signature_rules", "limits", "schedules", "fallback_schedule"):
+            assert hasattr(module, name), f"{module} lacks {name}"
         kinds: tuple[Any, ...] = module.SCHEDULES
         for kind in kinds:
             assert kind.pipelines
@@ -70,9 +71,9 @@ def test_few_are_real_subsets_of_full(arch: str, variant: str) -> None:
     pipelines = {one.schedule.pipeline for one in legal}
     assert {one.schedule.pipeline for one in tiny} == pipelines
     assert len(tiny) == len(pipelines)
-    assert {ruled_pools.kind(one.schedule) for one in tests} == {ruled_pools.kind(one.schedule) for one in legal}
-    kinds = len({ruled_pools.kind(one.schedule) for one in legal})
-    assert len(tests) <= len(legal) / ruled_pools.SHARE + kinds
+    assert {derived_pools.kind(one.schedule) for one in tests} == {derived_pools.kind(one.schedule) for one in legal}
+    kinds = len({derived_pools.kind(one.schedule) for one in legal})
+    assert len(tests) <= len(legal) / derived_pools.SHARE + kinds
     default = {one for one in specs("default", arch, variants=(variant,)) if not CONV.check(one)}
     assert default
     assert {one for one in specs("tests", arch, variants=(variant,)) if not CONV.check(one)} == default | set(tiny)
@@ -103,10 +104,11 @@ def test_a_subset_is_drawn_evenly_from_every_kind(monkeypatch: pytest.MonkeyPatc
             return f"{self.pipeline}{self.tile}"
 
     every = [Made(name, wide, tile) for name in "ab" for wide in (False, True) for tile in range(1, 1 + 11 * 2)]
-    monkeypatch.setattr(cpu, "SCHEDULES", (Made,))
-    monkeypatch.setattr(cpu, "schedules", lambda pool, signature, arch: iter(every))
-    monkeypatch.setattr(cpu, "RULES", ())
-    family, signature = ruled_pools.RuledFamily("conv", cpu, CONV.check), ConvProblem(1, 1, 1, (1,), (1,)).signature
+    monkeypatch.setattr(CPU_KERNELS, "SCHEDULES", (Made,))
+    monkeypatch.setattr(CPU_KERNELS, "schedules", lambda pool, signature, arch: iter(every))
+    monkeypatch.setattr(CPU_KERNELS, "RULES", ())
+    family = derived_pools.DerivedPools("conv", CPU_KERNELS, CONV.check)
+    signature = ConvProblem(1, 1, 1, (1,), (1,)).signature
     arch = arch_by_name(CPU)
     few: list[Any] = list(family.schedules("full-tests", signature, arch))
     assert len(few) == 4 * 5
@@ -119,13 +121,13 @@ def test_the_floor_is_no_candidate_where_there_is_another() -> None:
     """It would serve channels-first memory, which others turn, many times as fast."""
     problem = CONV.problem({**LAYER, "layout": "nchw"})
     candidates = CONV.candidates(problem.signature, CPU)
-    floor = CONV.generic_spec(problem.signature, CPU)
+    floor = CONV.fallback_spec(problem.signature, CPU)
     assert candidates
     assert floor not in candidates
     assert not [one for one in candidates if CONV.supports(one, problem) and not CONV.supports(one, problem.dense())]
     for arch in (NVIDIA, AMD):  # copies of channels that lie apart are a kernel's own there
         assert all(CONV.padded(one, problem) is None for one in CONV.candidates(problem.signature, arch))
-        assert not CONV.supports(CONV.generic_spec(problem.signature, arch), problem)
+        assert not CONV.supports(CONV.fallback_spec(problem.signature, arch), problem)
 
 
 def test_axes_say_which_signatures() -> None:
@@ -180,7 +182,7 @@ def test_names_that_are_not_known_are_errors() -> None:
 @pytest.mark.parametrize("arch", [CPU, NVIDIA, AMD])
 def test_every_rule_of_a_signature_speaks(arch: str, fields: dict[str, Any], rule: str) -> None:
     signature = ConvProblem(1, 8, 8, (8, 8), (3, 3)).signature
-    floor = CONV.generic_spec(signature, arch)
+    floor = CONV.fallback_spec(signature, arch)
     assert not CONV.check(floor)
     broken = dataclasses.replace(floor, signature=dataclasses.replace(signature, **fields))
     found = {one.rule: one for one in CONV.check(broken)}
@@ -196,7 +198,7 @@ def test_a_schedule_of_another_arch_is_refused() -> None:
         def label(self) -> str:
             return "other"
 
-    floor = CONV.generic_spec(ConvProblem(1, 1, 1, (1,), (1,)).signature, CPU)
+    floor = CONV.fallback_spec(ConvProblem(1, 1, 1, (1,), (1,)).signature, CPU)
     assert [one.rule for one in CONV.check(dataclasses.replace(floor, schedule=Other()))] == ["schedule-family"]
     assert [one.rule for one in CONV.check(dataclasses.replace(floor, arch="sm_1"))] == ["arch-name"]
 
@@ -311,15 +313,15 @@ def test_measurements_are_shared_where_only_gaps_differ() -> None:
 
 
 def test_copies_are_offered_only_where_they_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = CONV.generic_spec(CONV.problem(LAYER).signature, CPU)
+    spec = CONV.fallback_spec(CONV.problem(LAYER).signature, CPU)
     first = CONV.problem({**LAYER, "layout": "nchw"})
     assert CONV.padded(spec, first) is None, "the floor takes it as it is"
 
-    def only_last(schedule: Any, problem: ConvProblem) -> Any:
+    def only_last(family: Any, spec: KernelSpec, problem: ConvProblem) -> Any:
         if not problem.channels_last:
             yield Violation("channels-last", "channels are apart")
 
-    monkeypatch.setattr(cpu, "limits", only_last)
+    monkeypatch.setattr(CpuConvFamily, "limits", only_last)
     assert CONV.padded(spec, first) == CONV.problem(LAYER)
     assert CONV.padded(spec, CONV.problem(LAYER)) is None
     backwards = CONV.problem({**LAYER, "x_strides": "-504x56x8x-1"})
@@ -336,7 +338,7 @@ def test_the_floor_is_legal_for_every_signature_an_arch_has() -> None:
                 if not CONV.problem_violations(
                     ConvProblem(1, 1, 1, (1,), (1,), variant=variant, dtype=dtype), arch.name
                 ):
-                    assert not CONV.check(CONV.generic_spec(signature, arch.name))
+                    assert not CONV.check(CONV.fallback_spec(signature, arch.name))
 
 
 @pytest.mark.parametrize("arch", [CPU, NVIDIA, AMD])

@@ -24,7 +24,7 @@ OF_NO_KERNEL = {
 
 @pytest.fixture
 def spec() -> tw.KernelSpec:
-    return ops.op("gemm").generic_spec(tw.GemmProblem(1, 1, 1).signature, "generic")
+    return ops.op("gemm").fallback_spec(tw.GemmProblem(1, 1, 1).signature, "generic")
 
 
 def other(name: str, value: Any) -> Any:

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from tilewright import Registry, events, ops, settings
 from tilewright.arch import host
 from tilewright.backends.base import backend
-from tilewright.backends.cpu.gemm import CpuGemm
+from tilewright.backends.cpu.gemm.packed import Packed
 from tilewright.cli.main import build_app
-from tilewright.dispatch import learned
+from tilewright.dispatch import learned, model_files
 from tilewright.dispatch import model as models
 from tilewright.dispatch.records import Record, Timing, machine, records
 from tilewright.errors import RequestError
@@ -48,7 +48,7 @@ def model(preferred: str, **changes: Any) -> models.Model:
     """One that is sure that kernels of a pipeline take a thousandth of their estimates."""
     specs = served()
     words = vocabulary(specs, kernel_columns(GEMM.schedules))
-    frame = Frame(engine(GEMM), GEMM.schedules, words)
+    frame = Frame(engine(GEMM), kernel_columns(GEMM.schedules), words)
     at = words["pipeline"].index(preferred)
     assert at == 0 or at == len(words["pipeline"]) - 1, "one split tells it from the others"
     low, high = (-7.0, 0.0) if at == 0 else (0.0, -7.0)
@@ -66,15 +66,15 @@ def model(preferred: str, **changes: Any) -> models.Model:
 def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of models of one's own, and none that ship."""
     monkeypatch.setattr(learned, "_ships_some", lambda: False)
-    monkeypatch.setattr(models, "_shipped", lambda: ())
+    monkeypatch.setattr(model_files, "_shipped", lambda: ())
     with settings.override(cache_dir=tmp_path, threads=1, models=True):
         yield tmp_path / "models"
 
 
 def put(shelf: Path, one: models.Model, name: str = "a") -> Path:
     shelf.mkdir(exist_ok=True)
-    file = shelf / f"{name}{models.ENDING}"
-    models.write(file, one)
+    file = shelf / f"{name}{model_files.ENDING}"
+    model_files.write(file, one)
     return file
 
 
@@ -86,9 +86,9 @@ def other_pipeline() -> str:
     return next(one for one in (words[0], words[-1]) if one != chosen)
 
 
-@pytest.mark.parametrize("name", models.shipped_names())
+@pytest.mark.parametrize("name", model_files.shipped_names())
 def test_a_model_that_ships_is_told_by_the_name_that_learn_finds_it_by(name: str) -> None:
-    one = models.shipped(name)
+    one = model_files.shipped(name)
     op = ops.op(one.card.op)
     assert one.name == name
     shown = {
@@ -155,9 +155,9 @@ def test_a_model_that_sees_the_estimate_says_nothing_once_that_has_changed(
     file = put(shelf, sees_the_estimate(wanted))
     chosen = Registry(TARGET).select(PROBLEM)
     assert (chosen.tier, chosen.spec.schedule.pipeline) == ("model", wanted)
-    estimate = CpuGemm.estimate
-    monkeypatch.setattr(CpuGemm, "estimate", lambda *asked: 1.001 * estimate(*asked))
-    put(shelf, models.read(file.read_bytes(), "a"), "b")
+    estimate = Packed.estimate
+    monkeypatch.setattr(Packed, "estimate", lambda *asked: 1.001 * estimate(*asked))
+    put(shelf, model_files.read(file.read_bytes(), "a"), "b")
     file.unlink()
     told = Registry(TARGET).explain(PROBLEM)
     assert Registry(TARGET).select(PROBLEM).tier == "heuristic"
@@ -277,7 +277,7 @@ def test_with_more_threads_than_it_was_trained_on_it_says_nothing(shelf: Path) -
 def test_a_damaged_model_and_one_of_an_absent_op_change_nothing(shelf: Path) -> None:
     file = put(shelf, model(other_pipeline()), "b")
     data = file.read_bytes()
-    (shelf / f"a{models.ENDING}").write_bytes(data[: len(data) // 2])
+    (shelf / f"a{model_files.ENDING}").write_bytes(data[: len(data) // 2])
     with events.recorded() as heard:
         assert Registry(TARGET).select(PROBLEM).tier == "model", "the sound one is used"
     assert [one.rule for one in heard if isinstance(one, events.Warned)] == ["model-file"]
@@ -311,7 +311,7 @@ def test_a_damaged_model_is_named_by_explain_and_doctor(shelf: Path) -> None:
 def test_a_model_before_one_that_ships_is_named(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ships = model(other_pipeline())
     ships.name = "gemm-that-ships"
-    monkeypatch.setattr(models, "_shipped", lambda: (ships,))
+    monkeypatch.setattr(model_files, "_shipped", lambda: (ships,))
     assert Registry(TARGET).explain(PROBLEM).models == ()
     file = put(shelf, model(other_pipeline()))
     told = Registry(TARGET).explain(PROBLEM)
@@ -328,7 +328,7 @@ def test_a_model_before_one_that_ships_is_named(shelf: Path, monkeypatch: pytest
 def test_a_model_that_may_never_end_is_not_read(shelf: Path) -> None:
     """A pipe would be waited for and a device fill the memory, wherever one selects; /dev/null stands for both."""
     put(shelf, model(other_pipeline()), "b")
-    endless = shelf / f"a{models.ENDING}"
+    endless = shelf / f"a{model_files.ENDING}"
     endless.symlink_to("/dev/null")
     with events.recorded() as heard:
         assert Registry(TARGET).select(PROBLEM).tier == "model", "the sound one is used"
@@ -352,7 +352,7 @@ import sys
 from tilewright import Registry, ops
 from tilewright.arch import host
 from tilewright.backends.base import backend
-from tilewright.backends.cpu.gemm import CpuGemm
+from tilewright.backends.cpu.gemm.packed import Packed
 from tilewright.dispatch import learned
 learned._ships_some = lambda: False
 Registry("generic").select(ops.op("gemm").problem({"m": 9, "n": 9, "k": 9}))

@@ -27,10 +27,11 @@ from tilewright.dispatch.selection import Selection
 from tilewright.errors import InternalError, NoKernelError, StoreError
 from tilewright.ops.base import KernelSpec, plain
 from tilewright.runtime import timing
+from tilewright.runtime.checked_runs import CheckedKernel
 
 GEMM = ops.op("gemm")
 PROBLEM = tw.GemmProblem(m=16, n=24, k=8)
-GENERIC = GEMM.generic_spec(PROBLEM.signature, "generic")
+GENERIC = GEMM.fallback_spec(PROBLEM.signature, "generic")
 
 
 def record(spec: KernelSpec, problem: tw.GemmProblem = PROBLEM, target: str = "", **changes: Any) -> Record:
@@ -423,7 +424,7 @@ def test_a_place_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> No
 
 
 def two_kernels() -> list[KernelSpec]:
-    generic = [GEMM.generic_spec(PROBLEM.signature, one) for one in ("generic", tw.Registry().target)]
+    generic = [GEMM.fallback_spec(PROBLEM.signature, one) for one in ("generic", tw.Registry().target)]
     return generic if generic[0] != generic[1] else [generic[0], tw.Registry().candidates(PROBLEM)[0]]
 
 
@@ -556,8 +557,8 @@ def test_nothing_to_measure_is_an_error() -> None:
 
 
 def entrant(name: str, *samples: float) -> Any:
-    made: Any = measure._Entrant
-    return made([lambda: None], kernel=name, error=0.0, look=None, samples=list(samples))
+    made: Any = CheckedKernel
+    return made([lambda: None], kernel=name, check=None, judged=None, non_zero=1, samples=list(samples))
 
 
 def test_ties_keep_the_incumbent_and_real_wins_do_not() -> None:

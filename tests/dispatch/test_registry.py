@@ -63,7 +63,7 @@ def test_registered_kernels_are_the_only_candidates() -> None:
 @pytest.fixture
 def _in_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the selection library, as for kernels that it does not know: estimates come from the backend's Python."""
-    monkeypatch.setattr("tilewright.native.judge.library", lambda: None)
+    monkeypatch.setattr("tilewright.dispatch.judged.judge", lambda *_: None)
 
 
 @pytest.mark.usefixtures("_in_python")
@@ -101,7 +101,7 @@ def test_the_lowest_estimate_wins_and_the_first_of_equals(monkeypatch: pytest.Mo
 
 
 def test_kernels_of_an_included_arch_may_be_registered() -> None:
-    spec = GEMM.generic_spec(PROBLEM.signature, "generic")
+    spec = GEMM.fallback_spec(PROBLEM.signature, "generic")
     registry = tw.Registry(specs=[spec])
     assert registry.select(PROBLEM).spec == spec
     a = np.ones((64, 64), np.float32)
@@ -109,7 +109,7 @@ def test_kernels_of_an_included_arch_may_be_registered() -> None:
 
 
 def test_kernels_of_a_foreign_arch_are_refused() -> None:
-    foreign = GEMM.generic_spec(PROBLEM.signature, "x86_64_v3")
+    foreign = GEMM.fallback_spec(PROBLEM.signature, "x86_64_v3")
     with pytest.raises(RequestError) as caught:
         tw.Registry("generic", specs=[foreign])
     assert caught.value.rule == "spec-arch"
@@ -201,7 +201,7 @@ def test_without_a_kernel_of_the_signature_the_generic_one_serves() -> None:
     registry = tw.Registry(specs=[packed()[0]])
     problem = tw.GemmProblem(m=5, n=6, k=7, layout="crr")
     chosen = registry.select(problem)
-    assert (chosen.tier, chosen.spec) == ("fallback", GEMM.generic_spec(problem.signature, registry.target))
+    assert (chosen.tier, chosen.spec) == ("fallback", GEMM.fallback_spec(problem.signature, registry.target))
     a, b = np.ones((7, 5), np.float32).T, np.ones((7, 6), np.float32)
     np.testing.assert_array_equal(registry.run("gemm", a, b), 7)
 
@@ -230,7 +230,7 @@ def lacking_arch() -> str:
 
 def test_a_target_this_machine_lacks_builds_and_selects_but_does_not_run() -> None:
     name = lacking_arch()
-    registry = tw.Registry(name, specs=[GEMM.generic_spec(PROBLEM.signature, name)])
+    registry = tw.Registry(name, specs=[GEMM.fallback_spec(PROBLEM.signature, name)])
     assert registry.select(PROBLEM).spec.arch == name
     (artifact,) = registry.build().values()
     assert artifact.path.is_file()
@@ -243,7 +243,9 @@ def test_a_target_this_machine_lacks_builds_and_selects_but_does_not_run() -> No
 
 
 def test_build_reports_progress_and_is_found_again() -> None:
-    specs = [GEMM.generic_spec(dataclasses.replace(PROBLEM, layout=one).signature, "generic") for one in ("rrr", "rcr")]
+    specs = [
+        GEMM.fallback_spec(dataclasses.replace(PROBLEM, layout=one).signature, "generic") for one in ("rrr", "rcr")
+    ]
     registry = tw.Registry(specs=specs)
     for _ in range(2):
         seen: list[tuple[int, int]] = []
@@ -282,7 +284,7 @@ def run_in_threads(count: int, body: Any) -> list[BaseException]:
 
 @pytest.mark.usefixtures("needs_compiler")
 def test_threads_share_a_registry_and_each_kernel_is_compiled_once(tmp_path: Path) -> None:
-    registry = tw.Registry("generic", specs=[GEMM.generic_spec(PROBLEM.signature, "generic")])
+    registry = tw.Registry("generic", specs=[GEMM.fallback_spec(PROBLEM.signature, "generic")])
     rng = np.random.default_rng(0)
     shapes = [(m, n, k) for m in (1, 5, 8) for n in (3, 9) for k in (2, 17)]
     inputs = [(rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)) for m, n, k in shapes]
@@ -331,7 +333,7 @@ def test_a_failed_build_is_tried_again(tmp_path: Path) -> None:
 
 def test_adding_a_kernel_makes_old_choices_stale() -> None:
     first, second = packed()
-    registry = tw.Registry(specs=[GEMM.generic_spec(PROBLEM.signature, "generic")])
+    registry = tw.Registry(specs=[GEMM.fallback_spec(PROBLEM.signature, "generic")])
     a = np.ones((64, 64), np.float32)
     registry.run("gemm", a, a)
     registry.add([first, second])

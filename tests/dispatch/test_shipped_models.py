@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tilewright import Registry, ops, settings
-from tilewright.dispatch import learned
+from tilewright.dispatch import learned, model_files
 from tilewright.dispatch import model as models
 from tilewright.dispatch.results import Result
 from tilewright.learn import packed
@@ -19,14 +19,14 @@ KNOWN = {
     "gemm": {"m": 512, "n": 512, "k": 512, "datatype": "bf16", "layout": "rcr"},
     "conv": {"batch": 2, "channels": 64, "filters": 64, "size": "28x28", "window": "3x3", "padding": "1x1"},
 }
-SHIPPED = Path(models.__file__).parent / "models"
+SHIPPED = Path(model_files.__file__).parent / "models"
 SWEEPS = Path(__file__).parents[2] / "benchmarks" / "results" / "sweeps"
-NAMES = sorted(one.name.removesuffix(models.ENDING) for one in SHIPPED.glob(f"*{models.ENDING}"))
+NAMES = sorted(one.name.removesuffix(model_files.ENDING) for one in SHIPPED.glob(f"*{model_files.ENDING}"))
 
 
 def shipped(name: str) -> models.Model:
-    path = SHIPPED / f"{name}{models.ENDING}"
-    return models.read(path.read_bytes(), path.name)
+    path = SHIPPED / f"{name}{model_files.ENDING}"
+    return model_files.read(path.read_bytes(), path.name)
 
 
 def measured(name: str) -> list[Result]:
@@ -39,13 +39,13 @@ def measured(name: str) -> list[Result]:
 
 def test_some_ship_and_all_are_found() -> None:
     assert "gemm-h200" in NAMES
-    assert len(models._shipped()) == len(NAMES)
+    assert len(model_files._shipped()) == len(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_is_small_and_its_card_lies_beside_it(name: str) -> None:
     one = shipped(name)
-    assert (SHIPPED / f"{name}{models.ENDING}").stat().st_size < 1_000_000
+    assert (SHIPPED / f"{name}{model_files.ENDING}").stat().st_size < 1_000_000
     card = json.loads((SHIPPED / f"{name}.card.json").read_text(encoding="utf-8"))
     assert card["data"] == one.card.data
     assert card["metrics"] == one.card.metrics

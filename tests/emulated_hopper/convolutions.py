@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.backends.cpu.gemm.harness import POISON, Scratch
 from tests.emulated_hopper.emulator import CHANCE, EAGER, LATE, Emulator, aligned, apart
-from tests.kernels.harness import POISON, Scratch
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.conv import ConvProblem
 from tilewright.runtime.bindings.conv import samples

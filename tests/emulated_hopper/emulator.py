@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.kernels import harness
-from tests.kernels.harness import Allocate, Array, Call
+from tests.backends.cpu.gemm import harness
+from tests.backends.cpu.gemm.harness import Allocate, Array, Call
 from tilewright.backends.base import backend
-from tilewright.backends.cuda.conv import PIPELINES
+from tilewright.backends.cuda.conv import KERNELS as CONV
 from tilewright.backends.cuda.toolchain import include_dirs
 from tilewright.ops import KernelSpec, op
 from tilewright.runtime.loader import Kernel, load_library
@@ -28,7 +28,8 @@ from tilewright.runtime.loader import Kernel, load_library
 HERE = Path(__file__).parent
 GEMM = op("gemm")
 FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-w")
-PLACES = (HERE / "include", *include_dirs())
+OURS = include_dirs(("gemm", "conv", "attention"))
+PLACES = (HERE / "include", *OURS)
 DEFINED = ("-D__CUDACC__", "-DTW_EMULATED")
 
 LATE, EAGER, CHANCE = 0, 1, 2  # when copies and products land: as late as waits allow, at once, at random
@@ -44,7 +45,8 @@ def _launch(spec: KernelSpec) -> tuple[str, str]:
     if spec.op == "attention":
         return "launch_attention", ""
     if spec.op == "conv":
-        beside = "".join(f" TW_EMULATED_FUNCTION(Symbol##{one})" for one in PIPELINES[spec.schedule.pipeline].beside)
+        names = CONV.family_of(spec.schedule).functions_beside(spec.schedule)
+        beside = "".join(f" TW_EMULATED_FUNCTION(Symbol##{name})" for name in names)
         return "launch_conv", f"#define TW_CONV_BESIDE(Symbol){beside}\n"
     return "launch" if spec.schedule.pipeline == "tma_ws" else "launch_multistage", ""
 
@@ -96,7 +98,7 @@ class Emulator:
 
     def _edited(self, edit: Callable[[str], str], name: str, header: str) -> Path:
         relative = Path("tilewright") / header
-        real = next(one / relative for one in include_dirs() if (one / relative).exists()).read_text(encoding="utf-8")
+        real = next(one / relative for one in OURS if (one / relative).exists()).read_text(encoding="utf-8")
         changed = edit(real)
         assert changed != real, "the edit found nothing to change"
         folder = self.folder / f"{name}.include"

@@ -11,7 +11,8 @@ import pytest
 
 from tests.emulated_hopper.attentions import KEYS, ROWS, drawn, wrong
 from tests.emulated_hopper.emulator import Emulator
-from tilewright.backends.cuda.attention.schedules import CombineSchedule, WsSchedule
+from tilewright.backends.cuda.attention.combine import CombineSchedule
+from tilewright.backends.cuda.attention.ws import WsSchedule
 from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.attention.problem_rules import problem_violations
 from tilewright.runtime.requests import Sample

@@ -18,7 +18,7 @@ from tilewright.backends.cuda.attention import mma as nvidia_mma
 from tilewright.backends.cuda.attention.fp8 import Fp8Schedule
 from tilewright.backends.cuda.attention.latent import LatentSchedule
 from tilewright.backends.cuda.attention.mma import MmaSchedule
-from tilewright.backends.cuda.attention.schedules import WsSchedule, allowed_registers, shared_bytes
+from tilewright.backends.cuda.attention.ws import WsSchedule, allowed_registers, shared_bytes
 from tilewright.ops import KernelSpec
 from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.attention.problem_rules import problem_violations

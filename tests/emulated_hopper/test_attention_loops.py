@@ -27,7 +27,7 @@ def test_the_loops_are_right(emulator: Emulator, seed: int, family: str) -> None
     of = kind(draw, family)
     for number in range(6):
         one = gapped(draw, problem(draw, of))
-        spec = ATTENTION.generic_spec(one.signature, "sm_90a")
+        spec = ATTENTION.fallback_spec(one.signature, "sm_90a")
         assert ATTENTION.supports(spec, one) == []
         kernel = emulator.kernel(spec)
         text = apart(kernel, partial(prove, kernel, one, number), CHANCE, number, 3)
@@ -41,7 +41,7 @@ def test_rows_go_into_a_narrow_cache(emulator: Emulator, q: str, kv: str) -> Non
           "page_lookup": "table"}  # fmt: skip
     for number, scales in enumerate(("none", "head", "block") if kv else ("none",)):
         one = problem(draw, {**of, "scales": scales})
-        kernel = emulator.kernel(ATTENTION.generic_spec(one.signature, "sm_90a"))
+        kernel = emulator.kernel(ATTENTION.fallback_spec(one.signature, "sm_90a"))
         text = apart(kernel, partial(prove, kernel, one, number), CHANCE, number, 3)
         assert not text, f"{kernel.name} {one.describe()}: {text}"
 
@@ -78,6 +78,6 @@ def test_rows_that_have_no_place_are_not_written(emulator: Emulator, pages: str,
     elif pages != "none":
         of |= {"pages": pages, "page_lookup": "table", "page_size": 8}
     one = AttentionProblem(**of)
-    kernel = emulator.kernel(ATTENTION.generic_spec(one.signature, "sm_90a"))
+    kernel = emulator.kernel(ATTENTION.fallback_spec(one.signature, "sm_90a"))
     text = apart(kernel, partial(_nothing_is_written, kernel, one, name, value), CHANCE, 1, 3)
     assert not text, f"{kernel.name} {one.describe()}: {text}"

@@ -10,15 +10,14 @@ import pytest
 
 from tests.emulated_hopper.convolutions import CONV, disagreement
 from tests.emulated_hopper.emulator import Emulator
-from tilewright.backends.cuda.conv.schedules import (
-    BandSchedule,
-    BandWeightSchedule,
-    ConvTmaWsSchedule,
-    DepthwiseMmaSchedule,
-    DepthwiseSchedule,
-    DepthwiseTileSchedule,
-    FirstWeightSchedule,
-)
+from tilewright.backends.cuda.conv.band import BandSchedule
+from tilewright.backends.cuda.conv.band_weight import BandWeightSchedule
+from tilewright.backends.cuda.conv.depthwise import DepthwiseSchedule
+from tilewright.backends.cuda.conv.depthwise_mma import DepthwiseMmaSchedule
+from tilewright.backends.cuda.conv.depthwise_tile import DepthwiseTileSchedule
+from tilewright.backends.cuda.conv.first_weight import FirstWeightSchedule
+from tilewright.backends.cuda.conv.folded import FoldedSchedule
+from tilewright.backends.cuda.conv.tma_ws import ConvTmaWsSchedule
 from tilewright.ops import KernelSpec
 from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.options import channels_first
@@ -64,12 +63,12 @@ def schedules(variant: str) -> list[Any]:
     deal: Any = {"dealing": "split_k"} if variant == "backward_weight" else {}
     made: list[Any] = [replace(tma, **deal), replace(tma, store="tma", **deal), replace(tma, merged=True, **deal)]
     store = "direct" if variant == "backward_data" else "tma"
-    made += [replace(tma, pipeline="folded", store=store, **deal), DepthwiseSchedule(3, 1, 4)]
+    made += [FoldedSchedule("folded", tma.tile, tma.stages, store=store, **deal), DepthwiseSchedule(3, 1, 4)]
     made += [DepthwiseSchedule(3, 1, 4, 7), replace(tma, pipeline="padded", **deal)]
     made += [DepthwiseTileSchedule(3, 1, 7, 2), DepthwiseTileSchedule(3, 1, 8, 2, 32)]
     made += [DepthwiseTileSchedule(3, 2, 7, 1)] * 2
     made += [replace(tma, pipeline="padded", merged=True, **deal)] * 2
-    made += [replace(tma, pipeline="padded_folded", store=store, **deal)] * 2
+    made += [FoldedSchedule("padded_folded", tma.tile, tma.stages, store=store, **deal)] * 2
     made += [DepthwiseTileSchedule(3, 1, 7, 2, pipeline="padded_depthwise_tile")] * 2
     made += [DepthwiseSchedule(3, 1, 4, pipeline="padded_depthwise")] * 2
     if variant == "backward_weight":

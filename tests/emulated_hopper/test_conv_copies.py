@@ -12,14 +12,14 @@ import pytest
 
 from tests.emulated_hopper.convolutions import CONV, disagreement, prove, wrong
 from tests.emulated_hopper.emulator import EAGER, LATE, Emulator, apart
+from tilewright.backends.cuda.conv import KERNELS
+from tilewright.backends.cuda.conv.band import BandSchedule
+from tilewright.backends.cuda.conv.band_weight import BandWeightSchedule
 from tilewright.backends.cuda.conv.copies import padded_copies
-from tilewright.backends.cuda.conv.schedules import (
-    BandSchedule,
-    BandWeightSchedule,
-    ConvTmaWsSchedule,
-    DepthwiseSchedule,
-    DepthwiseTileSchedule,
-)
+from tilewright.backends.cuda.conv.depthwise import DepthwiseSchedule
+from tilewright.backends.cuda.conv.depthwise_tile import DepthwiseTileSchedule
+from tilewright.backends.cuda.conv.folded import FoldedSchedule
+from tilewright.backends.cuda.conv.tma_ws import ConvTmaWsSchedule
 from tilewright.ops import KernelSpec
 from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.options import channels_first
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.sampled(0)
 
 SEED, COUNT = 20261117, 7
 TMA = ConvTmaWsSchedule("padded", (128, 64, 64), 3)
-FOLDED = replace(TMA, pipeline="padded_folded")
+FOLDED = FoldedSchedule("padded_folded", TMA.tile, TMA.stages)
 WEIGHT: Any = {"dealing": "split_k"}
 TILE: Any = {"pipeline": "padded_depthwise_tile"}
 STRIP: Any = {"pipeline": "padded_depthwise"}
@@ -108,7 +108,7 @@ def test_drawn_problems(emulator: Emulator, kind: str, variant: str, rank: int, 
     assert len(serving) < len(asked) or schedule.pipeline == "padded"
     odd, even = ([one for one in serving if one.aligned is aligned] for aligned in (False, True))
     problems = (*odd[: COUNT // 3], *even[: COUNT - COUNT // 3])
-    assert len({padded_copies(one, schedule) for one in serving}) > 1
+    assert len({padded_copies(one, KERNELS.family_of(schedule).needs(schedule)) for one in serving}) > 1
     assert wrong(emulator, spec, *problems) == []
 
 

@@ -11,8 +11,8 @@ import pytest
 from tests.emulated_hopper.convolutions import CONV, disagreement, wrong
 from tests.emulated_hopper.emulator import Emulator
 from tilewright.arch import arch
-from tilewright.backends.cuda.conv.gather_schedules import GatherSchedule, gathers
-from tilewright.backends.cuda.conv.schedules import DepthwiseSchedule
+from tilewright.backends.cuda.conv.depthwise import DepthwiseSchedule
+from tilewright.backends.cuda.conv.gather import GatherSchedule, gathers
 from tilewright.ops import KernelSpec
 from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.options import channels_first

@@ -12,7 +12,7 @@ import pytest
 
 from tests.emulated_hopper.convolutions import CONV, disagreement, prove, wrong
 from tests.emulated_hopper.emulator import EAGER, LATE, Emulator, apart
-from tilewright.backends.cuda.conv.schedules import ConvTmaWsSchedule
+from tilewright.backends.cuda.conv.tma_ws import ConvTmaWsSchedule
 from tilewright.ops import KernelSpec
 from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.options import channels_first

@@ -46,5 +46,5 @@ def test_the_loops_are_right(emulator: Emulator, variant: str, more: dict[str, A
     problems += [first(one) for one in problems[:2]]
     if variant == "backward_weight":
         problems.append(replace(problems[0], batch=0, x_strides=(), y_strides=()))  # of no images it is 0
-    spec = CONV.generic_spec(problems[0].signature, "sm_90a")
+    spec = CONV.fallback_spec(problems[0].signature, "sm_90a")
     assert wrong(emulator, spec, *problems) == []

@@ -10,11 +10,9 @@ import pytest
 
 from tests.emulated_hopper.convolutions import CONV, disagreement, wrong
 from tests.emulated_hopper.emulator import Emulator
-from tilewright.backends.cuda.conv.pointwise import (
-    PointwiseMultistageSchedule,
-    PointwiseSkinnySchedule,
-    PointwiseTmaWsSchedule,
-)
+from tilewright.backends.cuda.conv.pointwise_multistage import PointwiseMultistageSchedule
+from tilewright.backends.cuda.conv.pointwise_skinny import PointwiseSkinnySchedule
+from tilewright.backends.cuda.conv.pointwise_tma_ws import PointwiseTmaWsSchedule
 from tilewright.ops import KernelSpec
 from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.options import channels_first

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.backends.cpu.gemm.fenced_pages import Pages
+from tests.backends.cpu.gemm.harness import FENCE, Allocate, Array, Call
+from tests.backends.cuda.gemm.names import WIDE, multistage
 from tests.emulated_hopper.emulator import CHANCE, EAGER, GEMM, LATE, Emulator, aligned, judge
-from tests.kernels.fenced_pages import Pages
-from tests.kernels.harness import FENCE, Allocate, Array, Call
-from tilewright.backends.cuda.gemm.multistage import WIDE, multistage
 from tilewright.ops import KernelSpec
 from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm.pools import signatures

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.backends.cpu.gemm.fenced_pages import Pages
+from tests.backends.cpu.gemm.harness import Call, heap
 from tests.emulated_hopper.emulator import EAGER, LATE, Emulator, aligned, judge
 from tests.emulated_hopper.test_tma_ws import problem, tma_ws, wrong
-from tests.kernels.fenced_pages import Pages
-from tests.kernels.harness import Call, heap
 from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm.legality import pack_format

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from tests.backends.cpu.gemm.harness import Call
+from tests.backends.cuda.gemm import names as make
 from tests.emulated_hopper.emulator import GEMM, Emulator, judge
 from tests.emulated_hopper.test_tma_ws import problem, signature
-from tests.kernels.harness import Call
-from tilewright.backends.cuda.gemm import proposals as make
 from tilewright.ops import KernelSpec
 from tilewright.ops.gemm.spec import GemmSignature
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from tests.backends.cpu.gemm.harness import Call
 from tests.emulated_hopper.emulator import CHANCE, EAGER, LATE, Emulator, judge
 from tests.emulated_hopper.test_tma_ws import edges, problem, signature, tma_ws, wrong
-from tests.kernels.harness import Call
 from tilewright.ops.gemm import GemmProblem
 
 pytestmark = pytest.mark.sampled(0)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from tests.backends.cpu.gemm.fenced_pages import Pages
+from tests.backends.cpu.gemm.harness import Call
+from tests.backends.cuda.gemm import names as make
 from tests.emulated_hopper.emulator import CHANCE, EAGER, GEMM, LATE, Emulator, judge
-from tests.kernels.fenced_pages import Pages
-from tests.kernels.harness import Call
-from tilewright.backends.cuda.gemm import proposals as make
 from tilewright.ops import KernelSpec
 from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm.pools import signatures
@@ -383,7 +383,7 @@ def test_rows_of_e_that_end_inside_a_piece(emulator: Emulator) -> None:
     assert [broken.rule for broken in GEMM.supports(spec, asked)] == ["nv-alignment"]
     assert "TW_ALIGNMENT" in judge(emulator.kernel(spec), Call(asked))
     without = emulator.kernel(
-        spec, lambda text: text.replace(" || odd(x.n, sizeof(C))", ""), "odd rows", "cuda/gemm/tma_ws/host.h"
+        spec, lambda text: text.replace(" || unaligned(p.n, p.size_c)", ""), "odd rows", "cuda/gemm/tma_ws/limits.h"
     )
     assert "wrote outside E" in judge(without, Call(asked))
     assert judge(without, Call(problem(one, 129, 264, 72))) == ""

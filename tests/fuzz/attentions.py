@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 import tilewright as tw
 from tests.attention.oracle import plain
+from tests.backends.cpu.gemm import catalog
 from tests.fuzz import convolutions, memory
 from tests.fuzz.convolutions import ConvCall
 from tests.fuzz.libraries import LIBRARIES, torch
 from tests.fuzz.memory import Array, Live
 from tests.fuzz.running import Runner, Wrong
-from tests.kernels import catalog
 from tilewright.ops import op
 from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.base import KernelSpec
@@ -35,7 +35,7 @@ KINDS: dict[str, dict[str, Any]] = {
 def specs() -> tuple[KernelSpec, ...]:
     """The floor of each kind on this machine."""
     found = (AttentionProblem(1, 1, 1, 1, 8, **more).signature for more in KINDS.values())
-    return tuple(op("attention").generic_spec(one, catalog.best()) for one in found)
+    return tuple(op("attention").fallback_spec(one, catalog.best()) for one in found)
 
 
 @dataclass(frozen=True, repr=False)
@@ -165,7 +165,7 @@ def _made(runner: Runner, call: ConvCall, lives: dict[str, Live]) -> Any:
 
 
 def run(runner: Runner, call: AttentionCall) -> None:
-    """Twice, so that the second takes the short way."""
+    """Twice, so that the second takes the fast path."""
     runner.told(repr(call))
     for turn in range(2):
         arrays = ((name, replace(one, seed=one.seed + 100 * turn) if isinstance(one, Array) else one)

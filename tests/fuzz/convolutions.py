@@ -14,12 +14,12 @@ import numpy as np
 from hypothesis import strategies as st
 
 import tilewright as tw
+from tests.backends.cpu.gemm import catalog
 from tests.fuzz import memory, oddities
 from tests.fuzz.drawing import HONEST
 from tests.fuzz.libraries import LIBRARIES, torch
 from tests.fuzz.memory import Array, Floats, Foreign, Junk, Live, Shown, make_arrays, numpy_type
 from tests.fuzz.running import Runner, Wrong
-from tests.kernels import catalog
 from tilewright.errors import InternalError, TilewrightError
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
@@ -56,7 +56,7 @@ def specs() -> tuple[KernelSpec, ...]:
         axes = {"variants": (kind.variant,), "spatial": (kind.rank,), "datatypes": (ours,), "outputs": (out,),
                 "epilogues": (kind.epilogue,), "num_d": (kind.num_d,)}  # fmt: skip
         signature = next(iter(conv.proposals("default", catalog.best(), **axes))).signature
-        found.append(conv.generic_spec(signature, catalog.best()))
+        found.append(conv.fallback_spec(signature, catalog.best()))
     return tuple(found)
 
 
@@ -253,7 +253,7 @@ def _made(runner: Runner, call: ConvCall, lives: dict[str, Live]) -> Any:
 
 
 def run(runner: Runner, call: ConvCall) -> None:
-    """Twice, so that the second takes the short way."""
+    """Twice, so that the second takes the fast path."""
     runner.told(repr(call))
     for turn in range(2):
         arrays = ((name, replace(one, seed=one.seed + 100 * turn) if isinstance(one, Array) else one)

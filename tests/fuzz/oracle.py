@@ -96,7 +96,8 @@ def _facts_of_array(name: str, live: Live, one: Array, call: Call, verdict: Verd
     if one.kind == "masked":
         verdict.refuse.append(f"{name} is masked")
     if one.kind == "grad" and not {"no_grad", "inference_mode"} & set(call.context):
-        verdict.refuse.append(f"{name} requires grad")
+        # Recorded where everything is a tensor and nothing is written; else there is an error.
+        verdict.may.append(f"{name} requires grad")
     if one.kind == "neg":
         verdict.may.append(f"{name} is negated lazily")
         return None

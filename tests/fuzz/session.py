@@ -22,15 +22,15 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 import tilewright as tw
+from tests.backends.cpu.gemm import catalog
 from tests.fuzz import attentions, calls, convolutions, memory, problems
 from tests.fuzz.drawing import Kind, examples
 from tests.fuzz.running import Runner, Wrong
-from tests.kernels import catalog
 from tilewright import api
 from tilewright.dispatch.registry import Registry
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
-from tilewright.runtime import host, quick
+from tilewright.runtime import fast_path, host
 from tilewright.runtime.calls import Caller
 
 ROUND = 250  # examples of one run of hypothesis, which is seeded anew
@@ -45,7 +45,7 @@ def specs() -> tuple[KernelSpec, ...]:
     shared = [spec for spec in catalog.of_all_tests() if spec.arch in here]
     plain = [spec for spec in shared if spec.signature.variant != "preshuffle"]
     drawn = [catalog.spec("preshuffle", catalog.best(), types, layout, **more) for types, layout, more in PACKED]
-    packed = [op("gemm").generic_spec(one.signature, one.arch) for one in drawn]
+    packed = [op("gemm").fallback_spec(one.signature, one.arch) for one in drawn]
     bare = [catalog.spec("loops", catalog.best(), ("fp32",) * 3, layout, **more) for layout, more in BARE]
     return tuple(dict.fromkeys([*plain, *packed, *bare]))
 
@@ -97,15 +97,15 @@ class LastWords:
         os.ftruncate(self._file, len(data))
 
 
-def start(told: LastWords, with_quick: bool) -> tuple[Runner, list[Kind]]:
+def start(told: LastWords, with_fast_path: bool) -> tuple[Runner, list[Kind]]:
     """Build the kernels, and let the API use these."""
     found = specs()
     registry = registry_of(found)
     api._registries[""] = api._registries[registry.target] = registry
-    if not with_quick:
-        quick.library = lambda: None
+    if not with_fast_path:
+        fast_path.library = lambda: None
     host.team(2)
-    quick.library()
+    fast_path.library()
     chosen = kinds_of(found)
     direct = [None if kind.variant == "preshuffle" else registry.kernel(spec) for kind, spec in chosen.items()]
     return Runner(registry, direct, told), list(chosen)
@@ -113,13 +113,13 @@ def start(told: LastWords, with_quick: bool) -> tuple[Runner, list[Kind]]:
 
 def count_long_ways(runner: Runner) -> None:
     """The others took the short one."""
-    long_way = Caller.run_long
+    long_way = Caller.run_slow
 
     def counted(*given: Any, **more: Any) -> Any:
-        runner.counts["long ways"] += 1
+        runner.counts["slow paths"] += 1
         return long_way(*given, **more)
 
-    Caller.run_long = counted  # type: ignore[method-assign]
+    Caller.run_slow = counted  # type: ignore[method-assign]
 
 
 def _rounds(options: argparse.Namespace) -> Iterator[tuple[int, int]]:
@@ -219,13 +219,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0)
     parser.add_argument("--last", type=Path, default=Path("last-example.txt"))
     parser.add_argument("--patience", type=float, default=300, help="seconds for one example; some compile kernels")
-    parser.add_argument("--without-quick", action="store_true", help="every call goes the long way, in Python")
+    parser.add_argument("--without-fast-path", action="store_true", help="every call takes the slow path, in Python")
     parser.add_argument("--frozen", action="store_true", help="compile nothing but the kernels of the session")
     parser.add_argument("--keep-going", action="store_true", help="tell the shortest example of each sort in the end")
     parser.add_argument("--replay", default="")
     options = parser.parse_args()
     faulthandler.enable()
-    runner, kinds = start(LastWords(options.last, options.patience), not options.without_quick)
+    runner, kinds = start(LastWords(options.last, options.patience), not options.without_fast_path)
     count_long_ways(runner)
     if options.frozen:
         tw.settings.configure(frozen=True)

@@ -3,6 +3,7 @@
 #include <tilewright/cuda/conv/conv.h>
 #include <tilewright/cuda/conv/gather/kernel.h>
 #ifndef __CUDA_ARCH__
+#include <tilewright/cuda/conv/gather/limits.h>
 #include <tilewright/cuda/conv/gather/host.h>
 #endif
 
@@ -13,6 +14,7 @@ struct Config {
     static constexpr auto most_processors = 128;
     static constexpr auto shared_bytes = 166912;
     static constexpr auto plain_macs = 60472636815.920395;
+    static constexpr auto mma_macs = 492043010752.6881;
     static constexpr auto wide_macs = 369032258064.5161;
     static constexpr auto wide_bytes = 31946107784.431137;
     static constexpr auto meet = 4.212765957446809e-06;
@@ -40,7 +42,10 @@ struct Config {
   using Host = tw::cuda::HostConvGather<Config>;
 #endif
 };
+#ifndef __CUDA_ARCH__
+TW_LIMITS(Limits, tw::selection::cuda_conv::gather, s.tile_m = 64; s.tile_n = 64; s.tile_k = 32; s.vector_a = 1; s.vector_b = 8; s.along_a = 0; s.along_b = 0; s.together = 3; )
+#endif
 }  // namespace
 
 TW_DEVICE_CONV_GATHER(Config, conv_backward_data_3d_bf16_gather_planes_64x64x32_warps2x2_stages4_vectors1x8_sm_80_8649369d)
-TW_EXPORT_CONV(Config, conv_backward_data_3d_bf16_gather_planes_64x64x32_warps2x2_stages4_vectors1x8_sm_80_8649369d, R"json({"arch":"sm_80","op":"conv","schedule":{"pipeline":"gather_planes","stages":4,"tile":[64,64,32],"vectors":[1,8],"warp_grid":[2,2,1]},"schema":2,"signature":{"dtype":"bf16","dtype_acc":"fp32","dtype_d":"bf16","dtype_out":"bf16","epilogue":"PassThrough","num_d":0,"spatial":3,"variant":"backward_data"}})json", nullptr)
+TW_EXPORT_CONV(Config, Limits, conv_backward_data_3d_bf16_gather_planes_64x64x32_warps2x2_stages4_vectors1x8_sm_80_8649369d, R"json({"arch":"sm_80","op":"conv","schedule":{"pipeline":"gather_planes","stages":4,"tile":[64,64,32],"vectors":[1,8],"warp_grid":[2,2,1]},"schema":2,"signature":{"dtype":"bf16","dtype_acc":"fp32","dtype_d":"bf16","dtype_out":"bf16","epilogue":"PassThrough","num_d":0,"spatial":3,"variant":"backward_data"}})json", nullptr)

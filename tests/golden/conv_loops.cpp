@@ -1,7 +1,8 @@
 // conv_backward_weight_3d_fp16_to_fp32_loops_generic_4e586a33
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
-#include <tilewright/cpu/conv.h>
-#include <tilewright/cpu/conv_loops.h>
+#include <tilewright/cpu/conv/kernel.h>
+#include <tilewright/cpu/conv/loops/kernel.h>
+#include <tilewright/cpu/conv/loops/limits.h>
 
 namespace {
 struct Config {
@@ -14,6 +15,7 @@ struct Config {
   static constexpr auto epilogue = tw::Epilogue::PassThrough;
 };
 using Work = tw::ConvLoops<Config>;
+TW_LIMITS(Limits, tw::selection::cpu_conv::loops, s.none = 0; )
 }  // namespace
 
-TW_EXPORT_CONV(Config, Work, R"json({"arch":"generic","op":"conv","schedule":{"pipeline":"loops"},"schema":2,"signature":{"dtype":"fp16","dtype_acc":"fp32","dtype_d":"fp32","dtype_out":"fp32","epilogue":"PassThrough","num_d":0,"spatial":3,"variant":"backward_weight"}})json")
+TW_EXPORT_STRUCT(R"json({"arch":"generic","op":"conv","schedule":{"pipeline":"loops"},"schema":2,"signature":{"dtype":"fp16","dtype_acc":"fp32","dtype_d":"fp32","dtype_out":"fp32","epilogue":"PassThrough","num_d":0,"spatial":3,"variant":"backward_weight"}})json", tw::Conv<Config, Work, Limits>)

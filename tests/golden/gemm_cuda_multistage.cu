@@ -4,6 +4,9 @@
 #ifdef __CUDACC__
 #include <tilewright/cuda/gemm/multistage/kernel.h>
 #endif
+#ifndef __CUDA_ARCH__
+#include <tilewright/cuda/gemm/multistage/limits.h>
+#endif
 
 namespace {
 struct Config {
@@ -12,6 +15,7 @@ struct Config {
     static constexpr auto most_processors = 128;
     static constexpr auto shared_bytes = 166912;
     static constexpr auto plain_macs = 60472636815.920395;
+    static constexpr auto mma_macs = 492043010752.6881;
     static constexpr auto wide_macs = 369032258064.5161;
     static constexpr auto wide_bytes = 31946107784.431137;
     static constexpr auto meet = 4.212765957446809e-06;
@@ -22,18 +26,25 @@ struct Config {
   using C = tw::bf16;
   using D = tw::bf16;
   static constexpr bool a_rows = true, b_rows = false;
+  static constexpr bool packed = false;
   static constexpr auto epilogue = tw::Epilogue::PassThrough;
   static constexpr int num_d = 0;
   static constexpr auto pipeline = tw::Pipeline::multistage;
-  static constexpr int tile_m = 128, tile_n = 256, warps = 1, stages = 4;
-  static constexpr int cluster_m = 1, cluster_n = 1;
-  static constexpr bool pingpong = false, turned = false;
+  static constexpr auto tile_m = 128;
+  static constexpr auto tile_n = 256;
+  static constexpr auto tile_k = 32;
+  static constexpr auto warps_m = 2;
+  static constexpr auto warps_n = 4;
+  static constexpr auto unit_m = 16;
+  static constexpr auto stages = 4;
+  static constexpr auto vector_a = 2;
+  static constexpr auto vector_b = 16;
   static constexpr auto deal = tw::Deal::split_k;
-  static constexpr bool tma_store = false, few_columns = false, packed = false;
-  static constexpr int tile_k = 32, warps_m = 2, warps_n = 4, unit_m = 16;
-  static constexpr int vector_a = 1 * sizeof(A), vector_b = 8 * sizeof(B);
 };
+#ifndef __CUDA_ARCH__
+TW_LIMITS(Limits, tw::selection::cuda_gemm::multistage, s.tile_m = 128; s.tile_n = 256; s.tile_k = 32; s.warps_m = 2; s.warps_n = 4; s.vector_a = 1; s.vector_b = 8; s.dealing = 2; s.shared_bytes = 122880; )
+#endif
 }  // namespace
 
 TW_DEVICE_MULTISTAGE(Config, gemm_bf16_rcr_multistage_128x256x32_2x4x1_16x8x16_split_k_stages4_vector1x8_sm_80_f01938f5)
-TW_EXPORT_GEMM(Config, gemm_bf16_rcr_multistage_128x256x32_2x4x1_16x8x16_split_k_stages4_vector1x8_sm_80_f01938f5, R"json({"arch":"sm_80","op":"gemm","schedule":{"dealing":"split_k","pipeline":"multistage","stages":4,"tile":[128,256,32],"vector":[1,8],"warp_grid":[2,4,1],"warp_tile":[16,8,16]},"schema":2,"signature":{"dtype_a":"bf16","dtype_acc":"fp32","dtype_b":"bf16","dtype_c":"bf16","dtype_d":"bf16","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")
+TW_EXPORT_GEMM(Config, Limits, gemm_bf16_rcr_multistage_128x256x32_2x4x1_16x8x16_split_k_stages4_vector1x8_sm_80_f01938f5, R"json({"arch":"sm_80","op":"gemm","schedule":{"dealing":"split_k","pipeline":"multistage","stages":4,"tile":[128,256,32],"vector":[1,8],"warp_grid":[2,4,1],"warp_tile":[16,8,16]},"schema":2,"signature":{"dtype_a":"bf16","dtype_acc":"fp32","dtype_b":"bf16","dtype_c":"bf16","dtype_d":"bf16","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")

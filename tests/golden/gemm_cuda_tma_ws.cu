@@ -4,6 +4,9 @@
 #ifdef __CUDACC__
 #include <tilewright/cuda/gemm/tma_ws/kernel.h>
 #endif
+#ifndef __CUDA_ARCH__
+#include <tilewright/cuda/gemm/tma_ws/limits.h>
+#endif
 
 namespace {
 struct Config {
@@ -12,6 +15,7 @@ struct Config {
     static constexpr auto most_processors = 144;
     static constexpr auto shared_bytes = 232448;
     static constexpr auto plain_macs = 170000000000.0;
+    static constexpr auto mma_macs = 800000000000.0;
     static constexpr auto wide_macs = 600000000000.0;
     static constexpr auto wide_bytes = 45000000000.0;
     static constexpr auto meet = 3e-06;
@@ -22,16 +26,24 @@ struct Config {
   using C = tw::bf16;
   using D = tw::bf16;
   static constexpr bool a_rows = true, b_rows = false;
+  static constexpr bool packed = false;
   static constexpr auto epilogue = tw::Epilogue::PassThrough;
   static constexpr int num_d = 0;
   static constexpr auto pipeline = tw::Pipeline::tma_ws;
-  static constexpr int tile_m = 128, tile_n = 256, warps = 1, stages = 4;
-  static constexpr int cluster_m = 2, cluster_n = 1;
-  static constexpr bool pingpong = false, turned = false;
+  static constexpr auto tile_m = 128;
+  static constexpr auto tile_n = 256;
+  static constexpr auto stages = 4;
+  static constexpr auto cluster_m = 2;
+  static constexpr auto cluster_n = 1;
+  static constexpr auto pingpong = false;
+  static constexpr auto turned = false;
   static constexpr auto deal = tw::Deal::tiles;
-  static constexpr bool tma_store = true, few_columns = false, packed = false;
+  static constexpr auto tma_store = true;
 };
+#ifndef __CUDA_ARCH__
+TW_LIMITS(Limits, tw::selection::cuda_gemm::tma_ws, s.tile_m = 128; s.tile_n = 256; s.tile_k = 64; s.cluster_m = 2; s.cluster_n = 1; s.pingpong = 0; s.turned = 0; s.dealing = 0; s.tma_store = 1; )
+#endif
 }  // namespace
 
 TW_DEVICE_TMA_WS(Config, gemm_bf16_rcr_tma_ws_128x256x64_cooperative_cluster2x1_stages4_sm_90a_180e36f1)
-TW_EXPORT_GEMM(Config, gemm_bf16_rcr_tma_ws_128x256x64_cooperative_cluster2x1_stages4_sm_90a_180e36f1, R"json({"arch":"sm_90a","op":"gemm","schedule":{"cluster":[2,1],"dealing":"tiles","grouping":"cooperative","pipeline":"tma_ws","stages":4,"store":"tma","tile":[128,256,64],"turned":false},"schema":2,"signature":{"dtype_a":"bf16","dtype_acc":"fp32","dtype_b":"bf16","dtype_c":"bf16","dtype_d":"bf16","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")
+TW_EXPORT_GEMM(Config, Limits, gemm_bf16_rcr_tma_ws_128x256x64_cooperative_cluster2x1_stages4_sm_90a_180e36f1, R"json({"arch":"sm_90a","op":"gemm","schedule":{"cluster":[2,1],"dealing":"tiles","grouping":"cooperative","pipeline":"tma_ws","stages":4,"store":"tma","tile":[128,256,64],"turned":false},"schema":2,"signature":{"dtype_a":"bf16","dtype_acc":"fp32","dtype_b":"bf16","dtype_c":"bf16","dtype_d":"bf16","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")

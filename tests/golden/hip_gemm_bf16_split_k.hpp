@@ -37,6 +37,7 @@ struct Config {
   static constexpr int turn_m = 2, turn_n = 2, turn_parts = 1;
   static constexpr int lds_bytes = 16384;
 };
+TW_LIMITS(Limits, tw::selection::hip_gemm::ck_tile, s.tile_m = 64; s.tile_n = 64; s.tile_k = 64; s.grain_m = 1; s.grain_n = 1; s.grain_k = 1; s.pipeline = 3; s.warp_tile_n = 16; s.split_k = 4; s.threads = 256; s.width_a = 8; s.width_b = 8; )
 }  // namespace tw_e580140af86ee05f
 
-TW_EXPORT_GEMM(tw_e580140af86ee05f::Config, R"json({"arch":"gfx90a","op":"gemm","schedule":{"pad":[true,true,true],"persistent":false,"pipeline":"mem","scheduler":"interwave","split_k":4,"store":"cshuffle","store_width":0,"tile":[64,64,64],"warp_grid":[2,2,1],"warp_tile":[16,16,32]},"schema":2,"signature":{"dtype_a":"bf16","dtype_acc":"fp32","dtype_b":"bf16","dtype_c":"bf16","dtype_d":"bf16","epilogue":"PassThrough","layout":"crr","num_d":0,"variant":"standard"}})json")
+TW_EXPORT_GEMM(tw_e580140af86ee05f::Config, tw_e580140af86ee05f::Limits, R"json({"arch":"gfx90a","op":"gemm","schedule":{"pad":[true,true,true],"persistent":false,"pipeline":"mem","scheduler":"interwave","split_k":4,"store":"cshuffle","store_width":0,"tile":[64,64,64],"warp_grid":[2,2,1],"warp_tile":[16,16,32]},"schema":2,"signature":{"dtype_a":"bf16","dtype_acc":"fp32","dtype_b":"bf16","dtype_c":"bf16","dtype_d":"bf16","epilogue":"PassThrough","layout":"crr","num_d":0,"variant":"standard"}})json")

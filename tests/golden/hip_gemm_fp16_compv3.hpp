@@ -37,6 +37,7 @@ struct Config {
   static constexpr int turn_m = 1, turn_n = 2, turn_parts = 1;
   static constexpr int lds_bytes = 32768;
 };
+TW_LIMITS(Limits, tw::selection::hip_gemm::ck_tile, s.tile_m = 128; s.tile_n = 128; s.tile_k = 64; s.grain_m = 1; s.grain_n = 1; s.grain_k = 1; s.pipeline = 0; s.warp_tile_n = 32; s.split_k = 1; s.threads = 256; s.width_a = 8; s.width_b = 8; )
 }  // namespace tw_8603e138911502fc
 
-TW_EXPORT_GEMM(tw_8603e138911502fc::Config, R"json({"arch":"gfx942","op":"gemm","schedule":{"pad":[true,true,true],"persistent":false,"pipeline":"compv3","scheduler":"intrawave","split_k":1,"store":"cshuffle","store_width":0,"tile":[128,128,64],"warp_grid":[2,2,1],"warp_tile":[32,32,16]},"schema":2,"signature":{"dtype_a":"fp16","dtype_acc":"fp32","dtype_b":"fp16","dtype_c":"fp16","dtype_d":"fp16","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")
+TW_EXPORT_GEMM(tw_8603e138911502fc::Config, tw_8603e138911502fc::Limits, R"json({"arch":"gfx942","op":"gemm","schedule":{"pad":[true,true,true],"persistent":false,"pipeline":"compv3","scheduler":"intrawave","split_k":1,"store":"cshuffle","store_width":0,"tile":[128,128,64],"warp_grid":[2,2,1],"warp_tile":[32,32,16]},"schema":2,"signature":{"dtype_a":"fp16","dtype_acc":"fp32","dtype_b":"fp16","dtype_c":"fp16","dtype_d":"fp16","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")

@@ -38,6 +38,7 @@ struct Config {
   static constexpr int turn_m = 2, turn_n = 2, turn_parts = 1;
   static constexpr int lds_bytes = 16384;
 };
+TW_LIMITS(Limits, tw::selection::hip_gemm::ck_tile, s.tile_m = 64; s.tile_n = 64; s.tile_k = 32; s.grain_m = 64; s.grain_n = 64; s.grain_k = 32; s.pipeline = 2; s.warp_tile_n = 32; s.split_k = 1; s.threads = 128; s.width_a = 8; s.width_b = 8; )
 }  // namespace tw_c686433ef1a1c248
 
-TW_EXPORT_GEMM(tw_c686433ef1a1c248::Config, R"json({"arch":"gfx942","op":"gemm","schedule":{"pad":[false,false,false],"persistent":false,"pipeline":"compv5","scheduler":"intrawave","split_k":1,"store":"cshuffle","store_width":0,"tile":[64,64,32],"warp_grid":[1,1,2],"warp_tile":[32,32,16]},"schema":2,"signature":{"dtype_a":"fp16","dtype_acc":"fp32","dtype_b":"fp16","dtype_c":"fp16","dtype_d":"fp16","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")
+TW_EXPORT_GEMM(tw_c686433ef1a1c248::Config, tw_c686433ef1a1c248::Limits, R"json({"arch":"gfx942","op":"gemm","schedule":{"pad":[false,false,false],"persistent":false,"pipeline":"compv5","scheduler":"intrawave","split_k":1,"store":"cshuffle","store_width":0,"tile":[64,64,32],"warp_grid":[1,1,2],"warp_tile":[32,32,16]},"schema":2,"signature":{"dtype_a":"fp16","dtype_acc":"fp32","dtype_b":"fp16","dtype_c":"fp16","dtype_d":"fp16","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")

@@ -37,6 +37,7 @@ struct Config {
   static constexpr int turn_m = 1, turn_n = 1, turn_parts = 1;
   static constexpr int lds_bytes = 24576;
 };
+TW_LIMITS(Limits, tw::selection::hip_gemm::ck_tile, s.tile_m = 256; s.tile_n = 128; s.tile_k = 32; s.grain_m = 1; s.grain_n = 1; s.grain_k = 1; s.pipeline = 0; s.warp_tile_n = 32; s.split_k = 1; s.threads = 256; s.width_a = 8; s.width_b = 8; )
 }  // namespace tw_bf6d3c49b912f5df
 
-TW_EXPORT_GEMM(tw_bf6d3c49b912f5df::Config, R"json({"arch":"gfx942","op":"gemm","schedule":{"pad":[true,true,true],"persistent":true,"pipeline":"compv3","scheduler":"intrawave","split_k":1,"store":"cshuffle","store_width":0,"tile":[256,128,32],"warp_grid":[2,2,1],"warp_tile":[32,32,16]},"schema":2,"signature":{"dtype_a":"fp16","dtype_acc":"fp32","dtype_b":"fp16","dtype_c":"fp16","dtype_d":"fp16","epilogue":"FastGelu","layout":"rrr","num_d":2,"variant":"multi_d"}})json")
+TW_EXPORT_GEMM(tw_bf6d3c49b912f5df::Config, tw_bf6d3c49b912f5df::Limits, R"json({"arch":"gfx942","op":"gemm","schedule":{"pad":[true,true,true],"persistent":true,"pipeline":"compv3","scheduler":"intrawave","split_k":1,"store":"cshuffle","store_width":0,"tile":[256,128,32],"warp_grid":[2,2,1],"warp_tile":[32,32,16]},"schema":2,"signature":{"dtype_a":"fp16","dtype_acc":"fp32","dtype_b":"fp16","dtype_c":"fp16","dtype_d":"fp16","epilogue":"FastGelu","layout":"rrr","num_d":2,"variant":"multi_d"}})json")

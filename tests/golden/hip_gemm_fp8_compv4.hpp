@@ -38,6 +38,7 @@ struct Config {
   static constexpr int turn_m = 1, turn_n = 1, turn_parts = 1;
   static constexpr int lds_bytes = 65536;
 };
+TW_LIMITS(Limits, tw::selection::hip_gemm::ck_tile, s.tile_m = 128; s.tile_n = 128; s.tile_k = 128; s.grain_m = 1; s.grain_n = 1; s.grain_k = 1; s.pipeline = 1; s.warp_tile_n = 32; s.split_k = 1; s.threads = 256; s.width_a = 16; s.width_b = 16; )
 }  // namespace tw_89b693866f94a008
 
-TW_EXPORT_GEMM(tw_89b693866f94a008::Config, R"json({"arch":"gfx950","op":"gemm","schedule":{"pad":[true,true,true],"persistent":false,"pipeline":"compv4","scheduler":"intrawave","split_k":1,"store":"direct","store_width":0,"tile":[128,128,128],"warp_grid":[2,2,1],"warp_tile":[32,32,64]},"schema":2,"signature":{"dtype_a":"fp8_e4m3","dtype_acc":"fp32","dtype_b":"fp8_e5m2","dtype_c":"fp32","dtype_d":"fp32","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")
+TW_EXPORT_GEMM(tw_89b693866f94a008::Config, tw_89b693866f94a008::Limits, R"json({"arch":"gfx950","op":"gemm","schedule":{"pad":[true,true,true],"persistent":false,"pipeline":"compv4","scheduler":"intrawave","split_k":1,"store":"direct","store_width":0,"tile":[128,128,128],"warp_grid":[2,2,1],"warp_tile":[32,32,64]},"schema":2,"signature":{"dtype_a":"fp8_e4m3","dtype_acc":"fp32","dtype_b":"fp8_e5m2","dtype_c":"fp32","dtype_d":"fp32","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"standard"}})json")

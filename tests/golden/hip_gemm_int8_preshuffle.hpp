@@ -36,6 +36,7 @@ struct Config {
   static constexpr int turn_m = 2, turn_n = 2, turn_parts = 1;
   static constexpr int lds_bytes = 16384;
 };
+TW_LIMITS(Limits, tw::selection::hip_gemm::ck_tile, s.tile_m = 128; s.tile_n = 128; s.tile_k = 128; s.grain_m = 1; s.grain_n = 1; s.grain_k = 256; s.pipeline = 4; s.warp_tile_n = 16; s.split_k = 1; s.threads = 256; s.width_a = 16; s.width_b = 16; )
 }  // namespace tw_76b0e122bb8a6fe4
 
-TW_EXPORT_GEMM(tw_76b0e122bb8a6fe4::Config, R"json({"arch":"gfx942","op":"gemm","schedule":{"pad":[true,true,false],"persistent":false,"pipeline":"preshuffle","scheduler":"default","split_k":1,"store":"cshuffle","store_width":0,"tile":[128,128,128],"warp_grid":[1,4,1],"warp_tile":[16,16,32]},"schema":2,"signature":{"dtype_a":"int8","dtype_acc":"int32","dtype_b":"int8","dtype_c":"int32","dtype_d":"int32","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"preshuffle"}})json")
+TW_EXPORT_GEMM(tw_76b0e122bb8a6fe4::Config, tw_76b0e122bb8a6fe4::Limits, R"json({"arch":"gfx942","op":"gemm","schedule":{"pad":[true,true,false],"persistent":false,"pipeline":"preshuffle","scheduler":"default","split_k":1,"store":"cshuffle","store_width":0,"tile":[128,128,128],"warp_grid":[1,4,1],"warp_tile":[16,16,32]},"schema":2,"signature":{"dtype_a":"int8","dtype_acc":"int32","dtype_b":"int8","dtype_c":"int32","dtype_d":"int32","epilogue":"PassThrough","layout":"rcr","num_d":0,"variant":"preshuffle"}})json")

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tests.backends.cuda.gemm import names as make
+from tests.backends.cuda.gemm.names import NvidiaSchedule
 from tests.gpu.reference import TYPES, Expected, expected, outside
 from tests.gpu.torch_here import torch
 from tilewright import ops
 from tilewright.arch import arch as facts
-from tilewright.backends.cuda.gemm import proposals as make
-from tilewright.backends.cuda.gemm.schedules import NvidiaSchedule
 from tilewright.backends.gpu.gemm import GpuLoopsSchedule
 from tilewright.dtypes import DTYPES
 from tilewright.errors import TilewrightError

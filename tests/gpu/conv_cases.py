@@ -46,7 +46,7 @@ class Case:
         axes = CONV.axes_of(self.signature)
         legal = [one for one in CONV.proposals("default", arch, **axes) if not CONV.check(one)]
         first = {one.schedule.pipeline: one for one in reversed(legal)}
-        floor = CONV.generic_spec(self.signature, arch)
+        floor = CONV.fallback_spec(self.signature, arch)
         borrowed = [one for one in legal if one.schedule.pipeline.startswith(("pointwise", "planes"))]
         own = [one for one in legal if one not in borrowed]
         return list({one.digest: one for one in (*first.values(), *own[::8], *borrowed[::12], floor)}.values())

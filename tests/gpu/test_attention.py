@@ -35,7 +35,7 @@ class Case:
     def specs(self, arch: str) -> list[KernelSpec]:
         """The default kernels of the signature, and the floor."""
         legal = [one for one in ATTENTION.candidates(self.first.signature, arch) if not ATTENTION.check(one)]
-        floor = ATTENTION.generic_spec(self.first.signature, arch)
+        floor = ATTENTION.fallback_spec(self.first.signature, arch)
         return list({one.digest: one for one in (*legal, floor)}.values())
 
     def problems(self, spec: KernelSpec) -> Iterator[AttentionProblem]:

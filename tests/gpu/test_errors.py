@@ -76,7 +76,7 @@ def test_shapes_types_and_devices_that_are_not(pair: tuple[Any, Any]) -> None:
         lambda: tw.gemm(a.double(), b.double()),
         lambda: tw.gemm(a[:, ::2], b[:32, ::2]),
         lambda: tw.gemm(a, b, out=torch.empty(64, 63, device="cuda", dtype=a.dtype)),
-        lambda: tw.gemm(a.requires_grad_(), b),
+        lambda: tw.gemm(a.requires_grad_(), b, out=torch.empty(64, 64, device="cuda", dtype=a.dtype)),
     )
     for wrong in mistakes:
         with pytest.raises(TilewrightError) as caught:
@@ -123,7 +123,7 @@ from tilewright.runtime.plans import Plan
 
 device = cuda.device()
 problem = GemmProblem(64, 64, 64, "bf16")
-spec = ops.op("gemm").generic_spec(problem.signature, device.arch)
+spec = ops.op("gemm").fallback_spec(problem.signature, device.arch)
 plan = Plan(replace(dense(problem), place=device.place), [kernels.kernel(spec)], (), 1)
 told = []
 wrong = (4096, 8192, 0, 0, 0, 12288)

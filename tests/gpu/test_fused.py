@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.backends.cuda.gemm import names as make
+from tests.backends.cuda.gemm.names import multistage
 from tests.gpu.cases import GEMM, signature
 from tests.gpu.torch_here import torch
-from tilewright.backends.cuda.gemm import proposals as make
-from tilewright.backends.cuda.gemm.multistage import multistage
 from tilewright.ops.base import KernelSpec
 
 KINDS = ("full", "row", "column", "one", "strided", "odd")

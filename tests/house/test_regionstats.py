@@ -15,7 +15,7 @@ import pytest
 import tilewright as tw
 from tilewright import events, ops, settings
 from tilewright.errors import ProblemError, TilewrightError
-from tilewright.runtime import calls, quick
+from tilewright.runtime import calls, fast_path
 from tilewright.runtime.bindings import binding
 
 Array = np.ndarray[Any, Any]
@@ -154,7 +154,7 @@ def test_strides_of_every_dimension() -> None:
 @pytest.mark.usefixtures("needs_compiler")
 def test_the_second_call_goes_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both stages, the workspace between them and both results: C alone, with new data and new lengths."""
-    assert quick.library() is not None
+    assert fast_path.library() is not None
     shape, lengths = (3, 700, 19), np.array([700, 5, 0], np.int32)
     weight = random((19,))
     tw.regionstats(random(shape), lengths, weight=weight)
@@ -163,7 +163,7 @@ def test_the_second_call_goes_the_short_way(monkeypatch: pytest.MonkeyPatch) -> 
     def long_way(*_given: Any) -> Any:
         raise AssertionError("the long way")
 
-    monkeypatch.setattr(calls.Caller, "run_long", long_way)
+    monkeypatch.setattr(calls.Caller, "run_slow", long_way)
     for seed in (5, 6):
         x, limits = random(shape, seed=seed), np.array([seed, 700, 256], np.int32)
         assert near(tw.regionstats(x, limits, weight=weight, scale=2), x, limits, weight=weight, scale=2)
@@ -236,7 +236,7 @@ def test_the_stages_are_chosen_measured_explained_and_checked_apart(tmp_path: An
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_kernel_of_each_stage_is_right_on_samples(dtype: str, threads: int) -> None:
-    from tilewright.dispatch.rehearse import run_problem
+    from tilewright.dispatch.problem_run import run_problem
 
     op, registry = ops.op("regionstats"), tw.Registry()
     whole = op.problem(
@@ -245,7 +245,7 @@ def test_every_kernel_of_each_stage_is_right_on_samples(dtype: str, threads: int
     assert whole.chunks == 2
     for stage in op.stages(whole, registry.target):
         signature = op.signature_of(stage)
-        for spec in (*op.candidates(signature, registry.target), op.generic_spec(signature, registry.target)):
+        for spec in (*op.candidates(signature, registry.target), op.fallback_spec(signature, registry.target)):
             report = run_problem(registry, stage, repeat=1, seed=3, verify=True, spec=spec)
             assert report["ok"], (spec.name, report)
             together = run_problem(registry, whole, repeat=1, seed=4, verify=True, spec=spec)
@@ -254,7 +254,7 @@ def test_every_kernel_of_each_stage_is_right_on_samples(dtype: str, threads: int
 
 def test_a_wrong_result_is_found() -> None:
     """Of either result, in the whole and in each stage."""
-    from tilewright.dispatch.rehearse import run_problem  # noqa: F401  (the same checks)
+    from tilewright.dispatch.problem_run import run_problem  # noqa: F401  (the same checks)
     from tilewright.runtime import samples
     from tilewright.runtime.devices import device_of
 

@@ -28,7 +28,7 @@ def test_an_op_without_an_engine_part_has_a_report(
     found = []
     for number, given in enumerate(options):
         problem = house.problem(given)
-        spec = house.generic_spec(house.signature_of(problem), "x86_64_v3")
+        spec = house.fallback_spec(house.signature_of(problem), "x86_64_v3")
         kernel = KernelRow(spec.digest, spec.name, spec.arch, spec.to_dict())
         found.append(Result(op, plain(problem), {"model": "x", "fingerprint": "f"}, 2, kernel, OK, 1e-6 * (number + 1)))
     (scope,) = scopes(Source(("x",), tuple(found)))

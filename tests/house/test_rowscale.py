@@ -14,7 +14,7 @@ import pytest
 import tilewright as tw
 from tilewright import events, ops, settings
 from tilewright.errors import NoKernelError, ProblemError, TilewrightError
-from tilewright.runtime import calls, quick
+from tilewright.runtime import calls, fast_path
 from tilewright.runtime.bindings import binding
 
 Array = np.ndarray[Any, Any]
@@ -69,7 +69,7 @@ def test_any_leading_stride_and_results_in_place() -> None:
 @pytest.mark.usefixtures("needs_compiler")
 def test_the_second_call_goes_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """C finds the call, makes the result and launches: Python's long way is not entered, with new data neither."""
-    assert quick.library() is not None
+    assert fast_path.library() is not None
     tw.rowscale(random((8, 50)), random((8,)))
     out = np.empty((8, 50), np.float32)
     tw.rowscale(random((8, 50)), random((8,)), out=out)
@@ -77,7 +77,7 @@ def test_the_second_call_goes_the_short_way(monkeypatch: pytest.MonkeyPatch) -> 
     def long_way(*_given: Any) -> Any:
         raise AssertionError("the long way")
 
-    monkeypatch.setattr(calls.Caller, "run_long", long_way)
+    monkeypatch.setattr(calls.Caller, "run_slow", long_way)
     for seed in (5, 6):
         x, scale = random((8, 50), seed=seed), random((8,), seed=seed)
         assert near(tw.rowscale(x, scale, alpha=seed), x, scale, alpha=seed)
@@ -168,7 +168,7 @@ def test_a_pool_is_built_chosen_from_measured_and_remembered(tmp_path: Any) -> N
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_kernel_is_right_on_samples(dtype: str, threads: int) -> None:
     """Float64 on random data with poisoned results: what `run --verify` and `bench` ask of a binding."""
-    from tilewright.dispatch.rehearse import run_problem
+    from tilewright.dispatch.problem_run import run_problem
 
     op, registry = ops.op("rowscale"), tw.Registry()
     for activation in ("PassThrough", "Silu"):
@@ -181,7 +181,7 @@ def test_every_kernel_is_right_on_samples(dtype: str, threads: int) -> None:
             "y_stride": 84,
         }
         problem = op.problem(values)
-        floor = op.generic_spec(op.signature_of(problem), registry.target)
+        floor = op.fallback_spec(op.signature_of(problem), registry.target)
         for spec in (*op.candidates(op.signature_of(problem), registry.target), floor):
             report = run_problem(registry, problem, repeat=1, seed=3, verify=True, spec=spec)
             assert report["ok"], (spec.name, report)

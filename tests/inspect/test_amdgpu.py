@@ -6,6 +6,7 @@ import json
 import struct
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tilewright import ops, settings
 from tilewright.arch import arch
 from tilewright.backends.base import backend
 from tilewright.build.inspected import inspect_kernel
+from tilewright.build.promises import demand_kept
 from tilewright.cli.main import build_app
 from tilewright.errors import InspectionError, RequestError
 from tilewright.inspect import amdgpu, demand_promises
@@ -207,6 +209,21 @@ def test_a_kernel_without_matrix_instructions_breaks_its_promise(
     unknown = backend("hip").inspect(path, spec_of())
     assert unknown.keeps_promises is None
     demand_promises(unknown)
+
+
+def test_a_kernel_without_the_copies_it_promised_is_not_published(
+    written: Callable[[bytes], Path], objdump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, owner = written(code_object()), backend("hip")
+    promised = replace(owner.promises(spec_of()), copies=("global_load_lds",))
+    monkeypatch.setattr(type(owner), "promises", lambda self, spec: promised)
+    assert demand_kept(spec_of(), path) == "kept"
+    fake_objdump(tmp_path, code_objects.LISTING.replace("global_load_lds_dwordx4", "global_load_dwordx4"))
+    with pytest.raises(InspectionError, match="should copy with global_load_lds") as caught:
+        demand_kept(spec_of(), path)
+    assert caught.value.rule == "no-copy-instruction"
+    fake_objdump(tmp_path, status=1)
+    assert demand_kept(spec_of(), path).startswith("undecided")
 
 
 @pytest.mark.parametrize("word", ["<unknown>", ".long"])

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.backends.cuda.gemm import names as make
 from tests.inspect.code_objects import elf, fake_objdump
 from tests.inspect.cubins import CODE, HGMMA, LISTING, NAME, OTHER, UTMALDG, UTMASTG, cubin, host_library
 from tilewright import settings
@@ -21,8 +22,8 @@ from tilewright.arch import all_archs, arch
 from tilewright.backends.base import backend
 from tilewright.backends.cuda import places
 from tilewright.backends.cuda.backend import CudaBackend
-from tilewright.backends.cuda.gemm import proposals as make
 from tilewright.build.inspected import inspect_file
+from tilewright.build.promises import demand_kept
 from tilewright.errors import InspectionError, ToolchainError
 from tilewright.inspect import Inspection, demand_promises, nvidia, sass, x86
 from tilewright.inspect.disassembly import NoDisassembly
@@ -210,7 +211,7 @@ PLAIN, FUSED = signature("bf16"), signature("bf16", "Gelu")
         (FUSED, make.tma_ws(FUSED, 128, 128, 4, (1, 1)), (UTMALDG, HGMMA), "no-copy-instruction"),
         (PLAIN, make.skinny(1, 1, 8), ((0x23C, 0), OTHER), ""),
         (PLAIN, make.skinny(1, 1, 8), (OTHER,), "no-matrix-instruction"),
-        (PLAIN, make.generic_schedule(PLAIN, arch("sm_90a")), (OTHER,), ""),
+        (PLAIN, make.fallback_schedule(PLAIN, arch("sm_90a")), (OTHER,), ""),
     ],
 )
 def test_promises(
@@ -227,9 +228,16 @@ def test_promises(
         with pytest.raises(InspectionError, match="should") as caught:
             demand_promises(found)
         assert caught.value.rule == rule
-    promised = backend("cuda").promises(spec).multiply
-    if promised:
-        assert backend("cuda").holds(path, promised) == (rule != "no-matrix-instruction")
+    promised = backend("cuda").promises(spec)
+    if promised.multiply:
+        assert backend("cuda").holds(path, promised.multiply) == (rule != "no-matrix-instruction")
+    with settings.override(objdump="/nonexistent/nvdisasm"):  # as a build looks at it before it is published
+        if rule:
+            with pytest.raises(InspectionError) as refused:
+                demand_kept(spec, path)
+            assert refused.value.rule == rule
+        else:
+            assert demand_kept(spec, path) == ("kept" if promised.multiply else "nothing promised")
 
 
 def test_what_opcodes_cannot_tell_is_unknown_not_wrong(written: Callable[[bytes], Path], tmp_path: Path) -> None:

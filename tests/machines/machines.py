@@ -48,13 +48,13 @@ class Machine:
     writable_home: bool = True
 
 
-_KERNELS = ("tests/test_matmul.py", "tests/kernels/test_check.py")
+_KERNELS = ("tests/api/test_matmul.py", "tests/backends/cpu/gemm/test_check.py")
 
 MACHINES = (
     Machine(
         "no compiler",
         _HAS_CXX + "print(*found)",
-        ("tests/build/test_without_compiler.py", "tests/cli/test_main.py", "tests/test_matmul.py"),
+        ("tests/build/test_without_compiler.py", "tests/cli/test_main.py", "tests/api/test_matmul.py"),
         "no-compiler",
         hidden=f"{CXX}|{NVCC}|zig",
     ),
@@ -87,7 +87,7 @@ MACHINES = (
     Machine(
         "read-only home",
         "import os; print('HOME can be written to' if os.access(os.environ['HOME'], os.W_OK) else '')",
-        ("tests/test_settings.py", "tests/build/test_store.py", "tests/test_matmul.py"),
+        ("tests/test_settings.py", "tests/build/test_store.py", "tests/api/test_matmul.py"),
         "store-unwritable",
         ordinary=True,
         writable_home=False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 from tilewright import ops
 from tilewright.ops.conv.problem import ConvProblem
@@ -64,11 +65,39 @@ def _laid(r: random.Random, p: ConvProblem) -> ConvProblem:
     return p.laid(**first)
 
 
-def problem(r: random.Random, target: str) -> ConvProblem:
-    """One that the target has kernels for."""
+def _extreme(r: random.Random, p: ConvProblem) -> ConvProblem:
+    """With a number far beyond what anybody computes, or laid out backwards."""
+    last, kind = len(p.size) - 1, r.randrange(6)
+
+    def with_last(sizes: tuple[int, ...], value: int) -> tuple[int, ...]:
+        return (*sizes[:last], value)
+
+    if kind == 0:
+        far = with_last(p.stride, r.choice((9, 70, 300, 5000)))
+        return replace(p, stride=far, size=with_last(p.size, r.randrange(1, 9000)), **_DENSE)
+    if kind == 1:
+        wide = replace(p, dilation=with_last(p.dilation, r.choice((70, 300))), before=(200,) * len(p.size))
+        return replace(wide, after=(800,) * len(p.size), **_DENSE)
+    if kind == 2:
+        return replace(p, before=with_last(p.before, r.choice((50, 100, 1 << 31))), **_DENSE)
+    if kind == 3:
+        groups = r.choice((1 << 10, 1 << 16, 1 << 17))
+        return replace(p, groups=groups, channels=groups * r.choice((1, 2)), filters=groups, **_DENSE)
+    if kind == 4:
+        return replace(p, batch=r.choice((1 << 12, 1 << 20, 1 << 27)), **_DENSE)
+    return p.laid(x_strides=(*(-one for one in p.x_strides[:-1]), p.x_strides[-1]))
+
+
+_DENSE: dict[str, Any] = {"x_strides": (), "w_strides": (), "y_strides": ()}
+
+
+def problem(r: random.Random, target: str, extreme: float = 0.0) -> ConvProblem:
+    """One that the target has kernels for; so often one of extreme numbers."""
     op = ops.op("conv")
     while True:
         made = _laid(r, _sized(r))
+        if r.random() < extreme:
+            made = _extreme(r, made)
         if r.random() < 0.1:
             made = replace(made, after=tuple(one + 1 for one in made.before), y_strides=())
         if not op.problem_violations(made, target):

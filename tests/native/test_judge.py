@@ -10,26 +10,40 @@ import pytest
 
 import tilewright as tw
 from tilewright import ops
-from tilewright.backends.cuda.gemm.native import NATIVE
+from tilewright.backends.cuda.gemm import KERNELS
+from tilewright.backends.native import FamiliesNative
+from tilewright.native import one_kernel
 from tilewright.native.judge import judge
 from tilewright.native.library import library
+from tilewright.ops.base import Violation
 
-pytestmark = pytest.mark.skipif(library(now=True) is None, reason="no compiler builds the selection library")
+pytestmark = pytest.mark.skipif(library(KERNELS.native) is None, reason="no compiler builds the selection library")
 
 GEMM = ops.op("gemm")
 PROBLEM = tw.GemmProblem(512, 512, 512, "bf16")
 SPECS = GEMM.candidates(GEMM.signature_of(PROBLEM), "sm_90a")
 
 
+def _violations(rule: str) -> list[Violation]:
+    return [] if rule == "serves" else [Violation(rule, "", "")]
+
+
 def test_kernels_the_library_does_not_know_are_asked_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = judge("cuda", "gemm", SPECS, range(len(SPECS)))
+    whole = judge(SPECS, range(len(SPECS)))
     assert whole is not None
     known = whole.ask(PROBLEM, 1)
     rules, seconds, served, best = known.rules == 0, known.seconds.copy(), known.served, known.best
     strange = {SPECS[0].digest, SPECS[best].digest, SPECS[-1].digest}
-    described = NATIVE.schedule
-    monkeypatch.setattr(NATIVE, "schedule", lambda spec: None if spec.digest in strange else described(spec))
-    mixed = judge("cuda", "gemm", SPECS, range(len(SPECS)))
+    described = KERNELS.native.schedule
+    monkeypatch.setattr(
+        FamiliesNative, "schedule", lambda self, spec: None if spec.digest in strange else described(spec)
+    )
+    in_python = {
+        spec.digest: (whole.rule(int(known.rules[at])), float(known.seconds[at])) for at, spec in enumerate(SPECS)
+    }
+    monkeypatch.setattr(one_kernel, "refusals", lambda spec, problem: _violations(in_python[spec.digest][0]))
+    monkeypatch.setattr(one_kernel, "seconds", lambda spec, problem, threads: in_python[spec.digest][1])
+    mixed = judge(SPECS, range(len(SPECS)))
     assert mixed is not None
     told = mixed.ask(PROBLEM, 1)
     assert {SPECS[at].digest for at in told.in_python} == strange
@@ -39,7 +53,7 @@ def test_kernels_the_library_does_not_know_are_asked_in_python(monkeypatch: pyte
 
 
 def test_estimates_of_kernels_that_refuse_are_told_when_only_estimates_are_asked_for() -> None:
-    whole = judge("cuda", "gemm", SPECS, range(len(SPECS)))
+    whole = judge(SPECS, range(len(SPECS)))
     assert whole is not None
     odd = tw.GemmProblem(512, 511, 512, "bf16")
     refused = whole.ask(odd, 1).rules != 0
@@ -53,7 +67,7 @@ def test_estimates_of_kernels_that_refuse_are_told_when_only_estimates_are_asked
 
 
 def test_threads_do_not_see_each_other_s_answers() -> None:
-    whole = judge("cuda", "gemm", SPECS, range(len(SPECS)))
+    whole = judge(SPECS, range(len(SPECS)))
     assert whole is not None
     mine = whole.ask(PROBLEM, 1)
     before = mine.seconds.copy()

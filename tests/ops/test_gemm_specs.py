@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.backends.cpu.gemm.schedules import CpuPackedSchedule
-from tilewright.backends.cuda.gemm.schedules import TmaWsSchedule
-from tilewright.backends.hip.gemm.schedules import CkTileSchedule
+from tests.backends.cpu.gemm.names import CpuPackedSchedule
+from tests.backends.cuda.gemm.names import TmaWsSchedule
+from tilewright.backends.hip.gemm.ck_tile import CkTileSchedule
 from tilewright.dtypes import DTYPES
 from tilewright.errors import RequestError, UnknownNameError
 from tilewright.ops import KernelSpec, all_ops, op

@@ -8,9 +8,9 @@ from typing import get_args, get_origin, get_type_hints
 
 import pytest
 
+from tests.backends.cuda.gemm.names import TmaWsSchedule
 from tilewright.arch import all_archs
-from tilewright.backends.cuda.gemm.schedules import TmaWsSchedule
-from tilewright.backends.hip.gemm.schedules import CkTileSchedule
+from tilewright.backends.hip.gemm.ck_tile import CkTileSchedule
 from tilewright.errors import IllegalSpecError
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.base import demand_legal

@@ -63,7 +63,7 @@ class Cpu:
     def schedules(self, pool: str, signature: Axpy, arch: Arch) -> Iterator[Lanes]:
         yield from (Lanes(one) for one in ((4, 8, 3) if pool == "default" else (4,)))
 
-    def generic_schedule(self, signature: Axpy, arch: Arch) -> Lanes:
+    def fallback_schedule(self, signature: Axpy, arch: Arch) -> Lanes:
         return Lanes(1)
 
     def signature_rules(self, signature: Axpy, arch: Arch) -> Iterator[Violation]:
@@ -83,7 +83,7 @@ def test_pools_of_another_op() -> None:
     legal = POOLS.candidates(Axpy("fp32"), "generic")
     assert [one.schedule.lanes for one in legal] == [4, 8]
     assert POOLS.candidates(Axpy("fp32"), "generic") is legal
-    assert POOLS.generic_spec(Axpy("fp32"), "generic").schedule == Lanes(1)
+    assert POOLS.fallback_spec(Axpy("fp32"), "generic").schedule == Lanes(1)
     assert [one.signature.dtype for one in POOLS.preselected("wide", "generic")] == ["fp32", "bf16"]
     assert set(SWEPT) < set(POOLS.names)
 

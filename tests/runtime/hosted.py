@@ -58,13 +58,13 @@ def cuda_library(specs: Sequence[KernelSpec], folder: Path) -> Hosted:
     """CUDA's files are compiled in halves anyway: nvcc makes the cubin, the host's compiler the rest."""
     cubin = folder / "none.cubin"
     cubin.write_bytes(b"")
-    return _built(specs, folder, (f'-DTW_CUBIN="{cubin}"',), cuda_folders())
+    return _built(specs, folder, (f'-DTW_CUBIN="{cubin}"',), cuda_folders(_ops(specs)))
 
 
 def hip_library(specs: Sequence[KernelSpec], folder: Path) -> Hosted:
     """HIP's too: its half needs no CK Tile, and of the HIP runtime only names."""
     _stand_ins(folder / "include")
-    return _built(specs, folder, (), (folder / "include", *hip_folders()))
+    return _built(specs, folder, (), (folder / "include", *hip_folders(_ops(specs))))
 
 
 def _built(specs: Sequence[KernelSpec], folder: Path, flags: Sequence[str], places: Sequence[Path]) -> Hosted:
@@ -85,6 +85,10 @@ def _built(specs: Sequence[KernelSpec], folder: Path, flags: Sequence[str], plac
 def _loaded(specs: Sequence[KernelSpec], hosted: Hosted) -> list[Kernel]:
     found = {one.spec.digest: one for one in load_library(hosted.path)}
     return [found[spec.digest] for spec in specs]
+
+
+def _ops(specs: Sequence[KernelSpec]) -> list[str]:
+    return sorted({spec.op for spec in specs})
 
 
 def _kind(spec: KernelSpec) -> str:

@@ -116,7 +116,7 @@ class PickOp(OpDefaults):
     def preselected(self, name: str, arch: str) -> Iterator[KernelSpec]:
         yield from ()
 
-    def generic_spec(self, signature: PickSignature, arch: str) -> KernelSpec:
+    def fallback_spec(self, signature: PickSignature, arch: str) -> KernelSpec:
         return KernelSpec(NAME, signature, PickSchedule(), arch)
 
     def candidates(self, signature: PickSignature, arch: str) -> Sequence[KernelSpec]:

@@ -188,7 +188,7 @@ def test_more_zeros_cannot_be_had_while_a_stream_is_captured(fake_hip: FakeHip, 
 @pytest.fixture
 def stream_k(fake_cuda: ctypes.CDLL, library_of: Callable[[str], Path]) -> Kernel:
     problem = GemmProblem(33, 17, 40, "bf16", dtype_c="fp32", layout="rcr")
-    spec = ops.op("gemm").generic_spec(problem.signature, "sm_90a")
+    spec = ops.op("gemm").fallback_spec(problem.signature, "sm_90a")
     return load_library(library_of(kernel_text(spec, workspace=True, queue="fake_cuda_launch", clear=64)))[0]
 
 

@@ -16,13 +16,12 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.backends.cuda.gemm import names as make
+from tests.backends.cuda.gemm.names import multistage
 from tilewright import ops, settings
 from tilewright.arch import arch
 from tilewright.backends.cuda import driver as cuda_driver
 from tilewright.backends.cuda import toolchain
-from tilewright.backends.cuda.gemm import proposals as make
-from tilewright.backends.cuda.gemm.estimate_wide import balanced
-from tilewright.backends.cuda.gemm.multistage import multistage
 from tilewright.dispatch.registry import Registry
 from tilewright.errors import DeviceError, LoadError, ProblemError, ToolchainError
 from tilewright.ops.base import KernelSpec
@@ -200,7 +199,7 @@ def test_split_k_of_tf32_counts_the_blocks_a_multiprocessor_holds(fake: ctypes.C
         registry.run("gemm", there(ones(m, k).astype(np.float32)), there(ones(k, n).astype(np.float32)), math="tf32")
         seen = fake.fake_cuda_last().contents
         tiles, steps = -(-m // 64) * -(-n // 64), -(-k // 16)
-        parts = balanced(tiles, steps, 132, 132 * held, kernel)
+        parts = make.parts_of_tf32(kernel, tiles, steps, held)
         assert (seen.grid[0], numbers(seen, 10)[9]) == (tiles * parts, parts), (m, n, k)
         assert tiles * parts <= max(tiles, 132 * held)
         assert held < 4 or k < 1000 or parts > 1, (m, n, k)
@@ -351,7 +350,7 @@ def test_a_library_loads_and_says_so_without_a_driver(tmp_path: Path) -> None:
     from tilewright.build import Builder
 
     problem = GemmProblem(8, 8, 8, "bf16")
-    spec = ops.op("gemm").generic_spec(problem.signature, "sm_90a")
+    spec = ops.op("gemm").fallback_spec(problem.signature, "sm_90a")
     path = Builder().build_one(spec).path
     text = (
         "import ctypes\nfrom tilewright.runtime.loader import load_library\n"
@@ -378,7 +377,7 @@ def test_the_check_of_a_built_kernel_agrees_with_supports(fake: ctypes.CDLL) -> 
             make.tma_ws(base.signature, 128, 64, 4, (1, 1), store="direct"),
             make.skinny(1, 1, 4),
             make.skinny(2, 1, 4, "columns"),
-            make.generic_schedule(base.signature, arch("sm_90a")),
+            make.fallback_schedule(base.signature, arch("sm_90a")),
         )
     ]
     sizes = [

@@ -16,7 +16,7 @@ import pytest
 import tilewright as tw
 from tilewright import api, events, ops, plugins
 from tilewright.dispatch.registry import Registry
-from tilewright.runtime import calls, quick
+from tilewright.runtime import calls, fast_path
 from tilewright.runtime.bindings import binding
 from tilewright.runtime.requests import Slot
 
@@ -33,7 +33,7 @@ def every_op(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(str(OTHER_PACKAGES))
     plugins.forget()
     registry = Registry()
-    generic = ops.op("gemm").generic_spec(tw.GemmProblem(1, 1, 1).signature, registry.target)
+    generic = ops.op("gemm").fallback_spec(tw.GemmProblem(1, 1, 1).signature, registry.target)
     monkeypatch.setattr(api, "_registries", {"": Registry(specs=[generic])})
     yield
     monkeypatch.undo()
@@ -143,7 +143,7 @@ def served_by_c(call: Call, operands: Any, keywords: Any, monkeypatch: pytest.Mo
         raise AssertionError("Python made the call")
 
     with monkeypatch.context() as patch:
-        patch.setattr(calls.Caller, "run_long", long_way)
+        patch.setattr(calls.Caller, "run_slow", long_way)
         assert all_equal(call(*operands, **keywords), expected)
 
 
@@ -173,31 +173,33 @@ def test_every_op_fits_the_limits_of_c() -> None:
     """With room for the operands that attention's backward adds: dout, dq, dk, dv and the sums of rows, twice over."""
     for name in ops.op_names():
         one = binding(name)
-        assert quick.form(one.slots, len(one.scalars)) is not None, name
-    assert len(binding("attention").slots) + 10 <= quick.MOST_OPERANDS
+        assert fast_path.form(one.slots, len(one.scalars)) is not None, name
+    assert len(binding("attention").slots) + 10 <= fast_path.MOST_OPERANDS
 
 
 def test_the_largest_form_is_read_and_a_larger_one_is_refused_aloud() -> None:
-    slots = [Slot(f"x{index}", written=index == quick.MOST_OPERANDS - 1) for index in range(quick.MOST_OPERANDS)]
-    largest = quick.form(slots, quick.MOST_SCALARS)
+    slots = [
+        Slot(f"x{index}", written=index == fast_path.MOST_OPERANDS - 1) for index in range(fast_path.MOST_OPERANDS)
+    ]
+    largest = fast_path.form(slots, fast_path.MOST_SCALARS)
     assert largest is not None
-    operands = [np.zeros((index + 1, 1, 1, 1, 1, 1)) for index in range(quick.MOST_OPERANDS)]
+    operands = [np.zeros((index + 1, 1, 1, 1, 1, 1)) for index in range(fast_path.MOST_OPERANDS)]
     key = largest.key((), *operands)
     assert key is not None
     operands[-1] = operands[-1][:-1]
     assert largest.key((), *operands) not in (key, None)
     with events.recorded() as heard:
-        assert quick.form([*slots, Slot("more")], 0) is None
-        assert quick.form(slots, quick.MOST_SCALARS + 1) is None
+        assert fast_path.form([*slots, Slot("more")], 0) is None
+        assert fast_path.form(slots, fast_path.MOST_SCALARS + 1) is None
     warned = [one for one in heard if isinstance(one, events.Warned)]
-    assert [one.rule for one in warned] == ["quick-calls"] * 2
-    assert f"C takes {quick.MOST_OPERANDS} operands" in warned[0].message
+    assert [one.rule for one in warned] == ["fast-path"] * 2
+    assert f"C takes {fast_path.MOST_OPERANDS} operands" in warned[0].message
 
 
 def test_limits_are_defined_once() -> None:
     """C has no number of its own for what Python checks before it hands a call on."""
     header = resources.files("tilewright").joinpath("include/tilewright/call_key.h").read_text(encoding="utf-8")
-    text = quick.source() + header
-    for name in quick._LIMITS:
+    text = fast_path.source() + header
+    for name in fast_path._LIMITS:
         assert text.count(f"#define TW_{name} ") == 1
         assert text.count(f"= TW_{name}") == 1

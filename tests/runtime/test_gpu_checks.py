@@ -6,6 +6,8 @@ The host's half of each kernel is compiled by itself, so no GPU compiler is need
 from __future__ import annotations
 
 import ctypes
+import math
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -13,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.backends.cuda.gemm import names as nvidia
 from tests.runtime import hosted
 from tilewright import ops
 from tilewright.arch import arch
-from tilewright.backends.cuda.gemm import multistage as nvidia_multistage
-from tilewright.backends.cuda.gemm import proposals as nvidia
-from tilewright.backends.hip.gemm.schedules import CkTileSchedule
+from tilewright.backends.base import backend
+from tilewright.backends.hip.gemm.ck_tile import CkTileSchedule
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import GemmProblem
@@ -50,8 +52,8 @@ def _cuda() -> list[KernelSpec]:
             nvidia.tma_ws(one, 64, 64, 4, (1, 1), nvidia.WAYS["pingpong_stream_k"], "direct"),
             nvidia.skinny(1, 1, 4),
             nvidia.skinny(2, 1, 4, "columns"),
-            nvidia.generic_schedule(one, arch("sm_90a")),
-            *list(nvidia_multistage.tests(one))[:4],
+            nvidia.fallback_schedule(one, arch("sm_90a")),
+            *nvidia.multistage_tests(one, arch("sm_90a"))[:4],
         ]
         made += [KernelSpec("gemm", one, schedule, "sm_90a") for schedule in schedules]
     packed = signature(variant="preshuffle")
@@ -59,7 +61,7 @@ def _cuda() -> list[KernelSpec]:
     made.append(KernelSpec("gemm", packed, nvidia.tma_ws(packed, 128, 64, 4, (1, 1), store="direct"), "sm_90a"))
     fp8, ints = signature("fp8_e4m3", "fp32"), signature("int8", "int32", "ccr")
     made.append(KernelSpec("gemm", fp8, nvidia.tma_ws(fp8, 128, 128, 4, (1, 1), store="direct"), "sm_90a"))
-    made += [KernelSpec("gemm", ints, one, "sm_80") for one in list(nvidia_multistage.tests(ints))[:2]]
+    made += [KernelSpec("gemm", ints, one, "sm_80") for one in nvidia.multistage_tests(ints, arch("sm_80"))[:2]]
     return [spec for spec in made if not GEMM.check(spec)]
 
 
@@ -209,6 +211,40 @@ def test_hip_kernels_and_python_agree(hip_kernels: list[Kernel], data: st.DataOb
         data.draw(st.integers(0, 2)),
         data.draw(st.sampled_from(["row", "column", "address", "stride"])),
     )
+
+
+def _drawn_for(r: random.Random, one: GemmSignature) -> GemmProblem:
+    """A problem of a signature: sizes that often fit, some strides that do not lie dense, one in five unaligned."""
+    fused: dict[str, Any] = {"epilogue": one.epilogue, "num_d": one.num_d, "dtype_d": one.dtype_d if one.num_d else ""}
+    m, n, k = (r.choice((0, 1, 8, 16, 64, 128, 256, 2048, r.randrange(1, 300), r.randrange(1, 1 << 33))) for _ in "mnk")
+    made = GemmProblem(
+        m, n, k, one.dtype_a, one.dtype_b, one.dtype_c, layout=one.layout, batch=r.choice((1, 1, 1, 2, 3, 70000)),
+        beta=r.random() < 0.2, preshuffled=one.variant == "preshuffle", aligned=r.random() < 0.8, **fused,
+    )  # fmt: skip
+    wider = {f"{name}_stride": getattr(made, f"{name}_stride") + r.choice((0, 0, 1, 4, 8, 64)) for name in "abc"}
+    made = replace(made, **(wider if r.random() < 0.5 else {}))
+    return replace(made, aligned=made.aligned and made.batch_aligned)
+
+
+# Of 20,000 problems, drawn for kernels of every family and arch here.
+@pytest.mark.parametrize("count", [2000, pytest.param(20000, marks=pytest.mark.proof)])
+def test_selection_says_what_the_kernel_says_word_for_word(cuda_kernels: list[Kernel], count: int) -> None:
+    said: set[str] = set()
+    r, served = random.Random(f"checks {count}"), 0
+    for _ in range(count):
+        kernel = r.choice(cuda_kernels)
+        problem = _drawn_for(r, kernel.spec.signature)
+        if problem_violations(problem) or (problem.preshuffled and not problem.k):
+            continue
+        refused = GEMM.supports(kernel.spec, problem)
+        answer = kernel.refusal(arguments(problem, r.randrange(3), "row")).partition(": ")[2]
+        assert answer == (refused[0].message if refused else ""), (kernel.name, problem)
+        said.update(one.rule for one in refused)
+        served += not refused
+        seconds = backend("cuda").estimate(kernel.spec, problem, 1)
+        assert 0 < seconds < math.inf, (kernel.name, problem)
+    assert served > count // 10
+    assert said >= {"nv-empty-k", "nv-size", "nv-alignment", "nv-skinny-size"}
 
 
 @pytest.mark.parametrize("which", ["cuda", "hip"])

@@ -16,8 +16,8 @@ from tilewright.ops.gemm import GemmProblem
 from tilewright.runtime import loader
 
 GEMM = ops.op("gemm")
-SPEC = GEMM.generic_spec(GemmProblem(m=1, n=1, k=1).signature, "generic")
-OTHER = GEMM.generic_spec(GemmProblem(m=1, n=1, k=1, layout="rcr").signature, "generic")
+SPEC = GEMM.fallback_spec(GemmProblem(m=1, n=1, k=1).signature, "generic")
+OTHER = GEMM.fallback_spec(GemmProblem(m=1, n=1, k=1, layout="rcr").signature, "generic")
 
 EXPORTS = """
 #include <tilewright/abi.h>

@@ -13,7 +13,7 @@ import tilewright as tw
 from tilewright import ops
 from tilewright.dispatch import registry as dispatch_registry
 from tilewright.dispatch.registry import Registry
-from tilewright.runtime import calls, plans, quick
+from tilewright.runtime import calls, fast_path, plans
 
 Array = np.ndarray[Any, Any]
 
@@ -21,20 +21,20 @@ Array = np.ndarray[Any, Any]
 @pytest.fixture
 def registry() -> Registry:
     """Of one kernel; nothing is remembered yet."""
-    return Registry("generic", specs=[ops.op("gemm").generic_spec(tw.GemmProblem(1, 1, 1).signature, "generic")])
+    return Registry("generic", specs=[ops.op("gemm").fallback_spec(tw.GemmProblem(1, 1, 1).signature, "generic")])
 
 
 @pytest.fixture
 def long_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Rows of the calls that were not C's alone."""
     found: list[int] = []
-    long = calls.Caller.run_long
+    long = calls.Caller.run_slow
 
-    def run_long(self: Any, planner: Any, operands: Any, *others: Any) -> Any:
+    def run_slow(self: Any, planner: Any, operands: Any, *others: Any) -> Any:
         found.append(len(operands[0]))
         return long(self, planner, operands, *others)
 
-    monkeypatch.setattr(calls.Caller, "run_long", run_long)
+    monkeypatch.setattr(calls.Caller, "run_slow", run_slow)
     return found
 
 
@@ -56,14 +56,14 @@ def test_calls_in_use_are_kept_and_others_forgotten(
     registry: Registry, long_calls: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Size 1 is called again and again between sizes that never repeat: it is planned once."""
-    if quick.library() is None:
+    if fast_path.library() is None:
         pytest.skip("C makes no calls here")
     monkeypatch.setattr(plans, "MOST_PLANS", 16)
     for size in range(2, 120):
         product(registry, 1)
         product(registry, size)
         assert len(registry.plans()) <= 16
-        assert sum(map(len, registry.plans().quick.values())) <= 16
+        assert sum(map(len, registry.plans().fast.values())) <= 16
     assert long_calls.count(1) == 1
     assert len(long_calls) == 119
     del long_calls[:]
@@ -133,7 +133,7 @@ def test_threads_forget_and_remember_at_once(registry: Registry, monkeypatch: py
     assert together(4, work) == []
     known = registry.plans()
     assert len(known) <= 4
-    assert sum(map(len, known.quick.values())) == known._quick_count <= 4
+    assert sum(map(len, known.fast.values())) == known._fast_count <= 4
 
 
 class Number:

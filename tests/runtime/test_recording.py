@@ -19,7 +19,7 @@ import tilewright as tw
 from tilewright import ops, settings
 from tilewright.cli.main import build_app
 from tilewright.errors import RequestError
-from tilewright.runtime import quick, recording
+from tilewright.runtime import fast_path, recording
 from tilewright.tune import problem_sets
 
 GEMM = ops.op("gemm")
@@ -55,7 +55,7 @@ def test_calls_are_counted_while_recorded_and_neither_before_nor_after(file: Pat
     product(3)
     assert path == file
     assert counts(file) == {3: 3, 5: 2}
-    if quick.library() is not None:
+    if fast_path.library() is not None:
         known = recording.recorder(str(file))._counters.values()
         assert sum(one._cell.value for one in known) == 3, "all but the first of each kind go the short way"
     with tw.record(str(file)):
@@ -70,9 +70,9 @@ def test_what_is_not_recorded_has_no_counter(file: Path) -> None:
         registry.run("gemm", a, a.T)
     (planned,) = registry.plans().known.values()
     assert planned.counter is None
-    for alike in registry.plans().quick.values():
+    for alike in registry.plans().fast.values():
         for one in alike.values():
-            assert not quick._Call.from_address(one).calls
+            assert not fast_path._Call.from_address(one).calls
 
 
 def test_the_file_is_a_problem_set(file: Path) -> None:

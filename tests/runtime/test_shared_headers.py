@@ -16,7 +16,7 @@ from tilewright.backends.cuda.toolchain import include_dirs
 from tilewright.errors import ToolchainError
 from tilewright.runtime import abi, cuda
 
-FOLDERS = include_dirs()
+FOLDERS = include_dirs(("gemm",))
 OF_NO_OP = (
     "abi", "export", "say", "cuda/schedulers/tile_scheduler", "cuda/host/driver", "cuda/host/export",
     "cuda/host/launch", "cuda/primitives/tensor_map", "cuda/host/tensor_maps", "cuda/primitives/tma", "gpu/device",

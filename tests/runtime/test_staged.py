@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from ml_dtypes import bfloat16
 
 import tilewright as tw
+from tests.backends.cuda.gemm import names as make
 from tests.runtime import fakes
 from tests.runtime.fakes import FakeHip, kernel_text
 from tilewright import ops
-from tilewright.backends.cuda.gemm import proposals as make
 from tilewright.errors import DeviceError, NoKernelError
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.spec import GemmSignature

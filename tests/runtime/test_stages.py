@@ -17,12 +17,12 @@ from tests.runtime.fakes import HERE, FakeHip
 from tests.runtime.staged_op import NAME, PickProblem, PickSchedule, PickSignature, expected_of
 from tilewright import plugins
 from tilewright.dispatch import records as record_module
+from tilewright.dispatch.problem_run import run_problem
 from tilewright.dispatch.records import Records
-from tilewright.dispatch.rehearse import run_problem
 from tilewright.dispatch.selection import StagedSelection
 from tilewright.errors import DeviceError, NoKernelError, ProblemError, RequestError
 from tilewright.ops.base import KernelSpec
-from tilewright.runtime import calls, hip, quick, recording
+from tilewright.runtime import calls, fast_path, hip, recording
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.settings import current
 
@@ -105,20 +105,20 @@ def test_two_results_of_two_stages(registry: tw.Registry, shape: tuple[int, ...]
 def test_known_calls_are_made_by_c(registry: tw.Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     x, table, more = operands(4, 3)
     first = registry.run(NAME, x, table, more)
-    if quick.library() is None:
+    if fast_path.library() is None:
         pytest.skip("no compiler: Python makes every call")
 
     def never(*_given: Any) -> Any:
         raise AssertionError("this call was made before")
 
-    monkeypatch.setattr(calls.Caller, "run_long", never)
+    monkeypatch.setattr(calls.Caller, "run_slow", never)
     for again in (registry.run(NAME, x, table, more), registry.run(NAME, x.copy(), table.copy(), more.copy())):
         for one, other in zip(first, again, strict=True):
             np.testing.assert_array_equal(one, other)
 
 
 def test_the_same_without_the_library(registry: tw.Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quick, "library", lambda: None)
+    monkeypatch.setattr(fast_path, "library", lambda: None)
     x, table, more = operands(2, 3, 4)
     for _ in range(2):
         y, _ = registry.run(NAME, x, table, more)
@@ -209,7 +209,7 @@ def test_each_stage_is_measured_apart(registry: tw.Registry, tmp_path: Path, mon
     assert alone.problem["stage"] == "gather"
 
 
-def test_a_problem_is_rehearsed_with_kernels_asked_for(registry: tw.Registry) -> None:
+def test_a_problem_runs_on_the_kernels_that_are_named(registry: tw.Registry) -> None:
     problem = PickProblem((2, 3), 9, more=True)
     report = run_problem(registry, problem, repeat=2, seed=1, verify=True, scalars={"alpha": 3.0})
     assert (report["ok"], report["tier"]) == (True, "heuristic")

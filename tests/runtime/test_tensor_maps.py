@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.backends.cuda.gemm import names as make
 from tilewright.backends.cuda import toolchain
-from tilewright.backends.cuda.gemm import proposals as make
 from tilewright.build import build_one
 from tilewright.dispatch.registry import Registry
 from tilewright.errors import ToolchainError

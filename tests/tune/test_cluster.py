@@ -168,8 +168,8 @@ def sweep(
 
     with settings.override(threads=1), clusters.Cluster(nodes.address, TARGET, limit=30, patience=0.0) as there:
         works = []
-        for crew in there.crews(said.append):
-            one = Sweep(GEMM, TARGET, store, options, crew)
+        for worker_pool in there.worker_pools(said.append):
+            one = Sweep(GEMM, TARGET, store, options, worker_pool)
             works.append((one, one.plan(asked, of_list(GEMM, specs()))))
         run_all(works, on_row=on_row, on_lost=said.append)
     return said

@@ -12,8 +12,7 @@ import pytest
 
 from tests.tune.test_export import result
 from tilewright import ops
-from tilewright.dispatch import locks
-from tilewright.dispatch import model as models
+from tilewright.dispatch import locks, model_files
 from tilewright.dispatch.records import Records
 from tilewright.dispatch.results import Choice, Results, Unreadable
 from tilewright.errors import TilewrightError
@@ -21,7 +20,7 @@ from tilewright.learn import packed
 from tilewright.tune import export, problem_sets
 
 GEMM = ops.op("gemm")
-SHIPPED = Path(models.__file__).parent / "models"
+SHIPPED = Path(model_files.__file__).parent / "models"
 SEED, TURNS = 20261115, 60
 
 
@@ -84,7 +83,7 @@ KINDS: dict[str, tuple[Callable[[Path], object], Callable[[Path], object]]] = {
     "l.lock": (a_lock, locks.read),
     "m.twmodel": (
         lambda path: path.write_bytes((SHIPPED / "gemm-zen4-avx2.twmodel").read_bytes()),
-        lambda path: models.read(path.read_bytes(), path.name),
+        lambda path: model_files.read(path.read_bytes(), path.name),
     ),
 }
 
@@ -125,5 +124,5 @@ def test_a_damaged_model_of_the_user_s_own_stops_nobody(tmp_path: Path, monkeypa
     nodes = data.index(b"nodes.npy") + len(b"nodes.npy")
     data[nodes] = 0x07  # a kind of block that no unpacker knows
     (tmp_path / "mine.twmodel").write_bytes(bytes(data))
-    monkeypatch.setattr(models, "folder", lambda: tmp_path)
-    assert models.at_hand() == models._shipped()
+    monkeypatch.setattr(model_files, "folder", lambda: tmp_path)
+    assert model_files.at_hand() == model_files._shipped()

@@ -25,7 +25,7 @@ MACHINE = {"fingerprint": "f" * 16, "model": "A CPU, of some kind"}
 
 def result(m: int = 3, status: str = OK, reason: str = "", **changes: Any) -> Result:
     problem = GEMM.problem({"m": m, "n": 5, "k": 7})
-    spec = GEMM.generic_spec(GEMM.signature_of(problem), "generic")
+    spec = GEMM.fallback_spec(GEMM.signature_of(problem), "generic")
     kernel = KernelRow(spec.digest, spec.name, spec.arch, spec.to_dict())
     times: dict[str, Any] = {"seconds": 2e-6, "spread": 0.01, "error": 0.25, "non_zero": 15} if status == OK else {}
     made = Result("gemm", plain(problem), MACHINE, 2, kernel, status, reason=reason, method={"rounds": 3},

@@ -27,12 +27,11 @@ from tilewright.errors import CompileError, DeviceError, StoreError, ToolchainEr
 from tilewright.ops.base import KernelSpec, plain
 from tilewright.runtime import host
 from tilewright.runtime.timing import Method
-from tilewright.tune import lane as lanes
-from tilewright.tune import quiet, worker
-from tilewright.tune.crew import Crew, here
-from tilewright.tune.lane import Built, Lane, LaneLost, Outcome
+from tilewright.tune import device_worker, quiet, worker
+from tilewright.tune.device_worker import Built, DeviceWorker, DeviceWorkerLost, Outcome
 from tilewright.tune.spent import Spent
 from tilewright.tune.sweep import Options, Sweep, of_list
+from tilewright.tune.worker_pool import WorkerPool, here
 
 GEMM = ops.op("gemm")
 PROBLEM = GEMM.problem({"m": 24, "n": 16, "k": 8})
@@ -42,7 +41,7 @@ TARGET = "generic"
 
 def specs(count: int = 3) -> list[KernelSpec]:
     found = [one for one in GEMM.candidates(GEMM.signature_of(PROBLEM), TARGET) if not GEMM.supports(one, PROBLEM)]
-    generic = GEMM.generic_spec(GEMM.signature_of(PROBLEM), TARGET)
+    generic = GEMM.fallback_spec(GEMM.signature_of(PROBLEM), TARGET)
     return [*found, *([generic] if generic not in found else [])][:count]
 
 
@@ -52,7 +51,7 @@ def built(spec: KernelSpec, more: str = "") -> Built:
         return Built(spec, Builder().build_one(spec).path)
     plain_source = backend("cpu").render(spec)
     source = replace(plain_source, text=f"#include <cstdlib>\n#include <unistd.h>\n{more}\n{plain_source.text}")
-    return Built(spec, Builder().build_source(source, spec.arch, extra_key=more).path)
+    return Built(spec, Builder().build_source(source, spec.arch, extra_key=more, op=spec.op).path)
 
 
 ON_LOAD = "__attribute__((constructor)) static void planted() {{ {0} }}"
@@ -60,11 +59,11 @@ CRASH, HANG, LATER = (ON_LOAD.format(one) for one in ("abort();", "for (;;) paus
 
 
 def outcomes(kernels: list[Built], method: Method = QUICK, **options: Any) -> dict[str, Any]:
-    lane = Lane(TARGET, 1, **options)
+    worker = DeviceWorker(TARGET, 1, **options)
     try:
-        found = list(lane.measure(PROBLEM, kernels, method))
+        found = list(worker.measure(PROBLEM, kernels, method))
     finally:
-        lane.close()
+        worker.close()
     assert len({one.digest for one in found}) == len(found) == len(kernels), "each kernel once"
     return {one.digest: one for one in found}
 
@@ -175,9 +174,9 @@ def test_another_protocol_is_measured_again(tmp_path: Path, three: list[KernelSp
 def test_a_kernel_that_cannot_be_built_is_a_row(
     tmp_path: Path, three: list[KernelSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tilewright.tune import forge
+    from tilewright.tune import build_queue
 
-    monkeypatch.setattr(forge, "Builder", FailingBuilder)
+    monkeypatch.setattr(build_queue, "Builder", FailingBuilder)
     rows = sweep(Results(tmp_path / "r.db"), three[:2], [PROBLEM])
     assert {one.kernel.digest: one.status for one in rows} == {three[0].digest: "build-failed", three[1].digest: OK}
     assert next(one.reason for one in rows if one.status != OK) == "no such instruction"
@@ -198,7 +197,7 @@ def test_what_is_no_kernel_s_fault_is_no_row_and_the_same_again_goes_on(
 
     store = Results(tmp_path / "r.db")
     with monkeypatch.context() as patched:
-        patched.setattr("tilewright.tune.forge.Builder", Stopped)
+        patched.setattr("tilewright.tune.build_queue.Builder", Stopped)
         with pytest.raises(error, match="gone"):
             sweep(store, three[:2], [PROBLEM])
     assert store.count() == 0
@@ -210,7 +209,7 @@ def test_what_failed_is_measured_again_where_that_is_asked_for(
 ) -> None:
     store, wanted = Results(tmp_path / "r.db"), of_list(GEMM, three[:2])
     with monkeypatch.context() as patched:
-        patched.setattr("tilewright.tune.forge.Builder", FailingBuilder)
+        patched.setattr("tilewright.tune.build_queue.Builder", FailingBuilder)
         sweep(store, three[:2], [PROBLEM])
     usual = Sweep(GEMM, TARGET, store, Options(QUICK, patience=0.0)).plan([PROBLEM], wanted)
     assert (usual.total, usual.known, dict(usual.failed)) == (0, 2, {"build-failed": 1})
@@ -246,20 +245,20 @@ def test_no_kernel_s_limit_pays_for_the_host_s_team(
 def test_workers_start_while_kernels_are_built_and_end_where_that_fails(
     tmp_path: Path, three: list[KernelSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lane = Lane(TARGET, 1, fingerprint=machine(TARGET)["fingerprint"])
-    one = Sweep(GEMM, TARGET, Results(tmp_path / "r.db"), Options(QUICK, patience=0.0), crew_of(lane))
+    worker = DeviceWorker(TARGET, 1, fingerprint=machine(TARGET)["fingerprint"])
+    one = Sweep(GEMM, TARGET, Results(tmp_path / "r.db"), Options(QUICK, patience=0.0), pool_of(worker))
     work = one.plan([PROBLEM], of_list(GEMM, three[:1]))
     seen: list[int | None] = []
 
     def interrupted(_: Any) -> None:
-        seen.append(lane._pid)
+        seen.append(worker._pid)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tilewright.tune.sweep.Forge.build_all", interrupted)
+    monkeypatch.setattr("tilewright.tune.sweep.BuildQueue.build_all", interrupted)
     with pytest.raises(KeyboardInterrupt):
         one.run(work)
     assert seen[0], "its worker is on the way"
-    assert lane._pid is None
+    assert worker._pid is None
     with pytest.raises(ProcessLookupError):
         os.kill(seen[0], 0)
 
@@ -267,8 +266,8 @@ def test_workers_start_while_kernels_are_built_and_end_where_that_fails(
 # -- devices that are lost -----------------------------------------------------------------------------------
 
 
-class Frail(Lane):
-    """A lane whose worker's answers can be changed on the way: what a device that is gone would say."""
+class Frail(DeviceWorker):
+    """A worker whose worker's answers can be changed on the way: what a device that is gone would say."""
 
     def __init__(self, changed: Callable[[int, Mapping[str, Any]], Mapping[str, Any]]) -> None:
         super().__init__(TARGET, 1, fingerprint=machine(TARGET)["fingerprint"])
@@ -280,8 +279,8 @@ class Frail(Lane):
         super()._demand_device(self._changed(self._seen, answer))
 
 
-def crew_of(*lanes: Any) -> Crew:
-    return replace(here(TARGET, limit=30.0, patience=0.0, jobs=1), lanes=lanes)
+def pool_of(*workers: Any) -> WorkerPool:
+    return replace(here(TARGET, limit=30.0, patience=0.0, jobs=1), workers=workers)
 
 
 def gone(seen: int, answer: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -299,7 +298,7 @@ def test_a_lost_device_stops_the_sweep_and_keeps_its_rows(
     store = Results(tmp_path / "r.db")
     other = GEMM.problem({"m": 7, "n": 5, "k": 3})
     notes: list[str] = []
-    one = Sweep(GEMM, TARGET, store, Options(QUICK, patience=0.0), crew_of(Frail(changed)))
+    one = Sweep(GEMM, TARGET, store, Options(QUICK, patience=0.0), pool_of(Frail(changed)))
     work = one.plan([PROBLEM, other], of_list(GEMM, three[:2]))
     with pytest.raises(DeviceError, match=said) as caught:
         one.run(work, on_lost=notes.append)
@@ -317,7 +316,7 @@ def test_another_device_does_what_a_lost_one_left(tmp_path: Path, three: list[Ke
     notes: list[str] = []
     lost = threading.Event()
 
-    class Later(Lane):
+    class Later(DeviceWorker):
         def open(self) -> None:
             assert lost.wait(60), "the other one is lost first"
 
@@ -325,7 +324,7 @@ def test_another_device_does_what_a_lost_one_left(tmp_path: Path, three: list[Ke
         notes.append(text)
         lost.set()
 
-    one = Sweep(GEMM, TARGET, store, Options(QUICK, patience=0.0), crew_of(Frail(gone), Later(TARGET, 1)))
+    one = Sweep(GEMM, TARGET, store, Options(QUICK, patience=0.0), pool_of(Frail(gone), Later(TARGET, 1)))
     work = one.plan(problems, of_list(GEMM, three[:2]))
     one.run(work, on_lost=on_lost)
     assert len(notes) == 1
@@ -334,7 +333,7 @@ def test_another_device_does_what_a_lost_one_left(tmp_path: Path, three: list[Ke
 
 
 class Deadly:
-    """A lane that is lost whenever it meets one kernel."""
+    """A worker that is lost whenever it meets one kernel."""
 
     name = "that device"
 
@@ -352,7 +351,7 @@ class Deadly:
     def measure(self, problem: Any, kernels: Sequence[Built], method: Method) -> Iterator[Outcome]:
         for one in kernels:
             if one.spec.digest == self._digest:
-                raise LaneLost("it fell off the bus")
+                raise DeviceWorkerLost("it fell off the bus")
             yield Outcome(one.spec.digest, OK, seconds=1.0)
 
     def close(self) -> None: ...
@@ -363,7 +362,7 @@ def test_a_kernel_that_costs_one_device_after_another_is_blamed_in_the_end(
 ) -> None:
     store = Results(tmp_path / "r.db")
     bad = three[0].digest
-    one = Sweep(GEMM, TARGET, store, Options(QUICK, patience=0.0), crew_of(*(Deadly(bad) for _ in range(6))))
+    one = Sweep(GEMM, TARGET, store, Options(QUICK, patience=0.0), pool_of(*(Deadly(bad) for _ in range(6))))
     one.run(one.plan([PROBLEM], of_list(GEMM, three[:2])))
     rows = {row.kernel.digest: row for row in store.all()}
     assert rows.keys() == {one.digest for one in three[:2]}
@@ -376,7 +375,7 @@ def test_operands_that_cannot_be_made_are_told_from_a_device_that_is_gone(
     three: list[KernelSpec], lost: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a worker says where a problem does not fit, and what the next one says of the device then."""
-    lane = Lane(TARGET, 1)
+    worker = DeviceWorker(TARGET, 1)
     answers = [{"at": "", "device": "f"}, {"unmade": "no memory", "device_error": True}]
     answers += [{"lost": "gone"}] if lost else [{"at": "", "device": "f"}, {"done": True}]
 
@@ -392,10 +391,10 @@ def test_operands_that_cannot_be_made_are_told_from_a_device_that_is_gone(
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr(lanes, "_Worker", Scripted)
-    asked = lane.measure(PROBLEM, [Built(one, Path("x")) for one in three[:2]], QUICK)
+    monkeypatch.setattr(device_worker, "_WorkerProcess", Scripted)
+    asked = worker.measure(PROBLEM, [Built(one, Path("x")) for one in three[:2]], QUICK)
     if lost:
-        with pytest.raises(LaneLost, match="gone"):
+        with pytest.raises(DeviceWorkerLost, match="gone"):
             list(asked)
     else:
         assert [(one.status, one.reason) for one in asked] == [("refused", "no memory")] * 2
@@ -407,7 +406,7 @@ def test_a_worker_that_others_end_says_nothing_about_a_kernel(
 ) -> None:
     """As an operator would, or a system short of memory: twice while a kernel is checked, once while all race."""
     moments = ["at", "at", "race"]
-    read = lanes._Worker.read
+    read = device_worker._WorkerProcess.read
 
     def kills(self: Any, limit: float) -> Any:
         answer = read(self, limit)
@@ -416,23 +415,23 @@ def test_a_worker_that_others_end_says_nothing_about_a_kernel(
             os.kill(self._process.pid, signal.SIGKILL)
         return answer
 
-    monkeypatch.setattr(lanes._Worker, "read", kills)
+    monkeypatch.setattr(device_worker._WorkerProcess, "read", kills)
     found = outcomes([built(one) for one in three[:2]])
     assert not moments
     assert {one.status for one in found.values()} == {OK}
 
 
 def test_a_worker_that_is_killed_while_it_starts_is_not_waited_for(three: list[KernelSpec]) -> None:
-    lane = Lane(TARGET, 1)
+    worker = DeviceWorker(TARGET, 1)
     try:
-        lane.prepare()
-        assert lane._pid is not None
-        os.kill(lane._pid, signal.SIGKILL)
-        lane.open()
-        assert lane._pid is None, "nobody waits for the words of a process that is gone"
-        assert [one.status for one in lane.measure(PROBLEM, [built(three[0])], QUICK)] == [OK]
+        worker.prepare()
+        assert worker._pid is not None
+        os.kill(worker._pid, signal.SIGKILL)
+        worker.open()
+        assert worker._pid is None, "nobody waits for the words of a process that is gone"
+        assert [one.status for one in worker.measure(PROBLEM, [built(three[0])], QUICK)] == [OK]
     finally:
-        lane.close()
+        worker.close()
 
 
 def test_workers_that_do_not_even_start_blame_no_kernel(

@@ -16,7 +16,7 @@ from tilewright.backends.base import backend_names, resolve_target, target_name
 from tilewright.dispatch.registry import Registry, default_registry
 from tilewright.dispatch.selection import Explanation
 from tilewright.errors import DeviceError, ProblemError, an
-from tilewright.runtime import quick
+from tilewright.runtime import fast_path
 from tilewright.runtime.arrays import array_place
 from tilewright.runtime.bindings.numbers import whole_number
 from tilewright.runtime.device_arrays import DeviceArray
@@ -36,7 +36,7 @@ def target_of(array: Any, target: str | None = None) -> str:
     if name:
         return name
     kind = type(array)
-    if not quick.reads(kind) or not hasattr(array, "device"):
+    if not fast_path.reads(kind) or not hasattr(array, "device"):
         return _target_at(array_place(array))
     where = (kind, array.device)
     known = _targets.get(where)

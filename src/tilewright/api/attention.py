@@ -10,9 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from tilewright.api import registry_of
+from tilewright.api.tensors import public, seen
 from tilewright.renames import call_renamed
 from tilewright.runtime.bindings.attention import BINDING, calls
 from tilewright.runtime.calls import NEVER, caller
+from tilewright.runtime.torch_arrays import must_be_seen
 
 if TYPE_CHECKING:
     from typing import TypedDict
@@ -135,6 +137,15 @@ def attention(
         done = _CALLER.attempt(registry, in_slots, numbers, options)
         if done is not None:
             return done
+    if must_be_seen((q, k, v, mask, bias, alibi_slopes, sink, out)):
+        return seen(
+            "attention", q, k, v, causal=causal, window=window, scale=scale, mask=mask, bias=bias,
+            alibi_slopes=alibi_slopes, softcap=softcap, sink=sink, sink_tokens=sink_tokens, dropout_p=dropout_p,
+            seed=seed, seqlens_q=seqlens_q, seqlens_k=seqlens_k, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
+            max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, block_table=block_table, page_size=page_size,
+            kv_layout=kv_layout, q_scale=q_scale, kv_scales=kv_scales, scale_block=scale_block, num_splits=num_splits,
+            layout=layout, return_lse=return_lse, out=out, out_dtype=out_dtype, copy=copy, target=target,
+        )  # fmt: skip
     operands, scalars, attributes = calls.forward(
         q, k, v, causal=causal, window=window, scale=scale, mask=mask, bias=bias, attn_mask=None,
         alibi_slopes=alibi_slopes, softcap=softcap, sink=sink, sink_tokens=sink_tokens, dropout_p=dropout_p, seed=seed,
@@ -143,7 +154,7 @@ def attention(
         kv_layout=kv_layout, q_scale=q_scale, kv_scales=kv_scales, scale_block=scale_block, num_splits=num_splits,
         layout=layout, return_lse=return_lse, out=out, out_dtype=out_dtype,
     )  # fmt: skip
-    return _CALLER.run_long(registry, operands, scalars, attributes, copy, options)
+    return _CALLER.run_slow(registry, operands, scalars, attributes, copy, options)
 
 
 class AppendedKV(NamedTuple):
@@ -229,14 +240,19 @@ def append_kv(
         done = _CALLER.attempt(registry, in_slots, calls.PLAIN, options)
         if done is not None:
             return kind(*done)
+    if must_be_seen((cache_k, cache_v, k, v, q, q_out)):
+        traced: AppendedKV | AppendedKVAndQ = seen(
+            "append_kv", cache_k, cache_v, k, v, cache_seqlens=cache_seqlens, seqlens_new=seqlens_new,
+            block_table=block_table, kv_layout=kv_layout, rotary=rotary, kv_scales=kv_scales, scale_block=scale_block,
+            q=q, q_out=q_out, layout=layout, copy=copy, target=target,
+        )  # fmt: skip
+        return traced
     operands, scalars, attributes = calls.append(
         cache_k, cache_v, k, v, cache_seqlens=cache_seqlens, seqlens_new=seqlens_new, block_table=block_table,
         kv_layout=kv_layout, rotary=rotary, kv_scales=kv_scales, scale_block=scale_block, q=q, q_out=q_out,
         layout=layout,
     )  # fmt: skip
-    return kind(*_CALLER.run_long(registry, operands, scalars, attributes, copy, options))
+    return kind(*_CALLER.run_slow(registry, operands, scalars, attributes, copy, options))
 
 
-# PyTorch's compiler does not look inside: a graph ends before the call, which runs as it is.
-for _function in (attention, append_kv):
-    setattr(_function, "_torchdynamo_disable", True)  # noqa: B010  of a function type checkers know no attributes
+public(attention, append_kv)

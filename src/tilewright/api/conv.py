@@ -10,22 +10,44 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.api import registry_of
+from tilewright.api.tensors import public, seen
 from tilewright.ops.fused import with_added
-from tilewright.runtime.bindings.conv import BINDING, bound, settled, two
+from tilewright.runtime.bindings.conv import BINDING, Attributes, bound, settled, two
+from tilewright.runtime.bindings.conv.operands import D0, OUT
 from tilewright.runtime.calls import NEVER, caller
+from tilewright.runtime.torch_arrays import must_be_seen
 
 _CALLER = caller(BINDING.op)
 _PASS = "passthrough"
 
 
-def _run(operands: Any, options: tuple[Any, ...], array: Any, target: str | None, copy: str) -> Any:
-    """A call by its options as they were given, in the order of its attributes; what they mean is asked once."""
+def _run(name: str, given: Any, operands: Any, options: tuple[Any, ...], target: str | None, copy: str) -> Any:
+    """A call by its options as they were given, in the order of its attributes; what they mean is asked once.
+
+    `name` and `given` are the function and its arrays in its own order, for PyTorch.
+    """
+    array = given[0]
     registry = registry_of(array, target)
     if copy is NEVER:
         done = _CALLER.attempt(registry, operands, (), options)
         if done is not None:
             return done
-    return _CALLER.run_long(registry, operands, (), settled(options), copy, options)
+    if must_be_seen(operands):
+        return _seen(name, given, operands, options, target, copy)
+    return _CALLER.run_slow(registry, operands, (), settled(options), copy, options)
+
+
+def _seen(name: str, given: Any, operands: Any, options: tuple[Any, ...], target: str | None, copy: str) -> Any:
+    """The call as PyTorch sees it."""
+    said = Attributes(*options)
+    more: dict[str, Any] = {"deterministic": said.deterministic}
+    if name == "conv":
+        ds = tuple(operand for operand in operands[D0:OUT] if operand is not None)
+        more = {"ds": ds, "epilogue": said.epilogue}
+    return seen(
+        name, *given, stride=said.stride, padding=said.padding, dilation=said.dilation, groups=said.groups,
+        layout=said.layout, out=operands[OUT], out_dtype=said.out_dtype, copy=copy, target=target, **more,
+    )  # fmt: skip
 
 
 def conv(
@@ -66,7 +88,7 @@ def conv(
         epilogue, ds = with_added(epilogue, ds, residual=residual)
     options = ("forward", stride, padding, dilation, groups, layout, None, epilogue, out_dtype, False)
     d0, d1 = (None, None) if type(ds) is tuple and not ds else two(ds)
-    return _run((x, w, None, bias, d0, d1, out), options, x, target, copy)
+    return _run("conv", (x, w, bias), (x, w, None, bias, d0, d1, out), options, target, copy)
 
 
 def conv_backward_data(
@@ -92,7 +114,8 @@ def conv_backward_data(
     """
     geometry = stride, padding, dilation, groups, layout, input_shape
     options = ("backward_data", *geometry, _PASS, out_dtype, deterministic)
-    return _run(bound("backward_data", dy, w, None, (), out), options, dy, target, copy)
+    operands = bound("backward_data", dy, w, None, (), out)
+    return _run("conv_backward_data", (dy, w, input_shape), operands, options, target, copy)
 
 
 def conv_backward_weight(
@@ -118,9 +141,8 @@ def conv_backward_weight(
     """
     geometry = stride, padding, dilation, groups, layout, weight_shape
     options = ("backward_weight", *geometry, _PASS, out_dtype, deterministic)
-    return _run(bound("backward_weight", x, dy, None, (), out), options, x, target, copy)
+    operands = bound("backward_weight", x, dy, None, (), out)
+    return _run("conv_backward_weight", (x, dy, weight_shape), operands, options, target, copy)
 
 
-# PyTorch's compiler does not look inside: a graph ends before the call, which runs as it is.
-for _function in (conv, conv_backward_data, conv_backward_weight):
-    setattr(_function, "_torchdynamo_disable", True)  # noqa: B010  of a function type checkers know no attributes
+public(conv, conv_backward_data, conv_backward_weight)

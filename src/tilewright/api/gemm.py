@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from tilewright.api import registry_of
+from tilewright.api.tensors import public, seen, unseen
 from tilewright.ops.fused import with_added
 from tilewright.runtime.bindings.gemm import BINDING, counted, two
 from tilewright.runtime.bindings.gemm.packed import PackedB
 from tilewright.runtime.bindings.gemm.packing import pack_with
 from tilewright.runtime.calls import NEVER, caller, scalar
+from tilewright.runtime.torch_arrays import must_be_seen
 
 _ndarray = np.ndarray
 _CALLER = caller(BINDING.op)
@@ -60,7 +62,9 @@ def gemm(
     and mixed inputs).  Without `out` it is a new array: of the library `a` comes from where that takes DLPack
     (PyTorch, JAX, ...), of NumPy otherwise.  `out` may be `c` itself.
 
-    Under `torch.autocast` tensors are converted to its type first, as PyTorch's own products do, unless `out` is given.
+    A tensor of PyTorch's that requires grad is differentiated, and a traced call is one op of the graph
+    (`tilewright.torch`).  Under `torch.autocast` tensors are converted to its type first, as PyTorch's own products do,
+    unless `out` is given.
 
     float32 is multiplied exactly.  `math="tf32"` allows an NVIDIA GPU to round its inputs to 11 bits first, for several
     times the speed (`ops.gemm.reference.error_bound` says what that costs); elsewhere it changes nothing.
@@ -75,8 +79,17 @@ def gemm(
         epilogue, ds = with_added(epilogue, ds, bias=bias, residual=residual)
     d0, d1 = _NO_DS if ds is _NOTHING else two(ds)
     attributes = (epilogue, out_dtype, math, counted(beta) if beta else 0, "")
-    registry = registry_of(a, target)
-    return _CALLER.run(registry, (a, b, c, d0, d1, out), (alpha, beta), attributes, copy)
+    registry, operands = registry_of(a, target), (a, b, c, d0, d1, out)
+    if copy is NEVER:
+        done = _CALLER.attempt(registry, operands, (alpha, beta), attributes)
+        if done is not None:
+            return done
+    if must_be_seen(operands):
+        return seen(
+            "gemm", a, b, c, alpha=alpha, beta=beta, ds=ds, epilogue=epilogue, out=out, out_dtype=out_dtype, math=math,
+            copy=copy, target=target,
+        )  # fmt: skip
+    return _CALLER.run_slow(registry, operands, (alpha, beta), attributes, copy)
 
 
 def matmul(
@@ -96,7 +109,12 @@ def matmul(
     """
     registry = registry_of(a, target)
     attributes = (_PASS, out_dtype, math, 0, "matmul")
-    result = _CALLER.run(registry, (a, b, None, None, None, out), _PLAIN, attributes, copy)
+    operands = (a, b, None, None, None, out)
+    result = _CALLER.attempt(registry, operands, _PLAIN, attributes) if copy is NEVER else None
+    if result is None:
+        if must_be_seen(operands):
+            return seen("matmul", a, b, out=out, out_dtype=out_dtype, math=math, copy=copy, target=target)
+        result = _CALLER.run_slow(registry, operands, _PLAIN, attributes, copy)
     if out is None and type(result) is _ndarray and not result.shape:
         return result[()]  # of two vectors NumPy gives a number
     return result
@@ -111,6 +129,5 @@ def pack(b: Any, *, m: int = 256, dtype_a: str | None = None, target: str | None
     return pack_with(registry_of(b, target), b, m, dtype_a)
 
 
-# PyTorch's compiler does not look inside: a graph ends before the call, which runs as it is.
-for _function in (gemm, matmul, pack):
-    setattr(_function, "_torchdynamo_disable", True)  # noqa: B010  of a function type checkers know no attributes
+public(gemm, matmul)
+unseen(pack)

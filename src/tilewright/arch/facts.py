@@ -51,13 +51,17 @@ class Arch:
     register_granule: int = 0  # warps get vector registers in multiples of this
     warp_grids: tuple[Shape, ...] = ()
     warp_tiles: Mapping[str, tuple[Shape, ...]] | None = None  # by dtype key
-    # What CK Tile's dispatcher has of attention for it: `dtypes` and `pipelines`, in its words.
-    attention: Mapping[str, tuple[str, ...]] | None = None
+    # What CK Tile's dispatcher has for it, by op: lists in its words, such as `dtypes` and `pipelines`.
+    ck_tile: Mapping[str, Mapping[str, tuple[str, ...]]] | None = None
     # What data sheets promise, by the model's name: `memory` bytes a second, and operations a second by element type.
     data_sheets: Mapping[str, Mapping[str, float]] | None = None
     most_compute_units: int = 0  # of any device of this arch; 0 says that all have `compute_units`
     rates: Rates | None = None  # of the device that `compute_units` are of
     capability: tuple[int, int] | None = None  # compute capability of the NVIDIA GPUs it is for
+
+    def ck_tile_of(self, op: str) -> Mapping[str, tuple[str, ...]] | None:
+        """What CK Tile's dispatcher has of an op for it; None where it has nothing."""
+        return (self.ck_tile or {}).get(op)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +139,12 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "Mapping[str, Mapping[str, float]] | None": _sheets,
     "Rates | None": _rates,
     "tuple[int, int] | None": _pair,
-    "Mapping[str, tuple[str, ...]] | None": lambda value: {what: _names(one) for what, one in value.items()},
+    "Mapping[str, Mapping[str, tuple[str, ...]]] | None": lambda value: {
+        op: {what: _names(names) for what, names in lists.items()} for op, lists in value.items()
+    },
     "Mapping[str, tuple[Shape, ...]] | None": lambda value: {dtype: _shapes(one) for dtype, one in value.items()},
 }
-_FIELDS = {one.name: _READERS[str(one.type)] for one in fields(Arch)}
+_FIELDS = {field.name: _READERS[str(field.type)] for field in fields(Arch)}
 
 
 def _explained(source: _Source, name: str, entry: Any, found: Exception) -> TilewrightError:

@@ -149,7 +149,7 @@ def runnable_host_archs() -> tuple[Arch, ...]:
 @lru_cache(maxsize=16)
 def _runnable(limit: str) -> tuple[Arch, ...]:
     flags = host_facts().flags
-    fit = [one for one in all_archs().values() if one.family == "cpu" and flags.issuperset(one.requires)]
+    fit = [arch for arch in all_archs().values() if arch.family == "cpu" and flags.issuperset(arch.requires)]
     if limit:
         most = _level(limit)
         fit = [one for one in fit if one.name == limit or one.name in most.includes]

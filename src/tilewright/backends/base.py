@@ -124,7 +124,7 @@ class Promises:
     """What the code of a kernel must hold, and what each launch asks for."""
 
     multiply: tuple[str, ...] = ()  # beginnings of mnemonics, one of which must be there; none: nothing is promised
-    copies: tuple[str, ...] = ()  # beginnings of mnemonics of copies, all of which must be there
+    copies: tuple[str, ...] = ()  # beginnings of mnemonics of copies (GPUs), all of which must be there
     dynamic_shared_bytes: int = 0  # shared memory of a block beyond what the code itself tells
 
 
@@ -266,11 +266,16 @@ def op_kernels(name: str, op: str) -> OpKernels:
 
 def kernels_of(name: str, spec: KernelSpec) -> OpKernels:
     """What a backend knows of a kernel: its op's own, or the family from elsewhere that its schedule belongs to."""
+    known = op_kernels(name, spec.op)
+    family_of = getattr(known, "family_of", None)
+    if family_of is not None:
+        mine: OpKernels = family_of(spec.schedule)
+        return mine
     for family in families(name, spec.op):
         if type(spec.schedule) in family.schedules:
             joined: OpKernels = family
             return joined
-    return op_kernels(name, spec.op)
+    return known
 
 
 def op_include_dirs(name: str, ops: Sequence[str]) -> tuple[Path, ...]:

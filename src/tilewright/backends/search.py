@@ -65,9 +65,9 @@ def first_usable(
 ) -> Found:
     """The first candidate that can be identified; else why the first one cannot, or that there is none."""
     errors: list[ToolchainError] = []
-    for one in candidates:
+    for candidate in candidates:
         try:
-            return identify(one)
+            return identify(candidate)
         except ToolchainError as error:
             errors.append(error)
     raise errors[0] if errors else none()

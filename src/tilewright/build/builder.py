@@ -60,11 +60,7 @@ class _Request:
     inputs: KeyInputs
     key: str
     spec: KernelSpec | None
-
-    @property
-    def op(self) -> str:
-        """Whose kernel it is; empty for a support library."""
-        return "" if self.spec is None else self.spec.op
+    op: str = ""  # whose kernel it is, and headers it includes; empty for a support library
 
     @property
     def digest(self) -> str:
@@ -114,25 +110,29 @@ class Builder:
         return {**done, **{digest: built[request.key] for digest, request in requests.items()}}
 
     def build_source(
-        self, source: Source, arch: str, *, extra_key: str = "", on_event: OnEvent | None = None
+        self, source: Source, arch: str, *, extra_key: str = "", op: str = "", on_event: OnEvent | None = None
     ) -> Artifact:
-        """Build a support library (no spec) through the same store; `extra_key` tells apart what the text does not."""
+        """Build a support library (no spec) through the same store; `extra_key` tells apart what the text does not.
+
+        `op` names the op whose headers it includes, beyond those of the backend.
+        """
         try:
             toolchain = backend(arch_by_name(arch).backend).toolchain()
         except ToolchainError as error:
-            found = self._without_compiler(error, source, arch=arch, extra=extra_key)
+            found = self._without_compiler(error, source, arch=arch, extra=extra_key, op=op)
             if found is None:
                 raise _frozen([Path(source.file_name).stem], arch) from error
             return found
-        inputs = key_inputs(source, arch, toolchain, extra=extra_key)
-        request = _Request(Path(source.file_name).stem, source, arch, toolchain, inputs, inputs.key, None)
+        inputs = key_inputs(source, arch, toolchain, extra=extra_key, op=op)
+        request = _Request(Path(source.file_name).stem, source, arch, toolchain, inputs, inputs.key, None, op)
         return self._build([request], 1, on_event)[request.key]
 
     # -- how -------------------------------------------------------------------------------------
 
     def _without_compiler(
-        self, error: ToolchainError, source: Source, spec: KernelSpec | None = None, *, arch: str = "", extra: str = ""
-    ) -> Artifact | None:
+        self, error: ToolchainError, source: Source, spec: KernelSpec | None = None, *, arch: str = "",
+        extra: str = "", op: str = "",
+    ) -> Artifact | None:  # fmt: skip
         """What a process finds where no compiler is: an entry of the same source, whoever compiled it.
 
         Where there is none, a process that is not frozen lacks a compiler, and that is the error.  So is one that was
@@ -141,7 +141,7 @@ class Builder:
         frozen, none_here = settings.current().frozen, error.rule.startswith("no-") and not error.value
         if not frozen and not none_here:
             raise error
-        entry = without_compiler.stored(self.store, source, spec.arch if spec is not None else arch, spec, extra)
+        entry = without_compiler.stored(self.store, source, spec.arch if spec is not None else arch, spec, extra, op)
         if entry is None and not frozen:
             raise error
         return None if entry is None else Artifact(entry.key, entry.library, entry.manifest, spec)
@@ -158,7 +158,7 @@ class Builder:
         toolchain = owner.toolchain()
         source = toolchain.source(spec) if isinstance(toolchain, Rendering) else owner.render(spec)
         inputs = key_inputs(source, spec.arch, toolchain, spec=spec)
-        return _Request(spec.name, source, spec.arch, toolchain, inputs, inputs.key, spec)
+        return _Request(spec.name, source, spec.arch, toolchain, inputs, inputs.key, spec, spec.op)
 
     def _build(
         self, requests: Sequence[_Request], max_workers: int | None, on_event: OnEvent | None
@@ -204,14 +204,14 @@ class _Run:
 
     def take_stored(self, requests: Sequence[_Request]) -> list[_Request]:
         """Note what the store has; the rest is the answer.  A damaged entry counts as missing."""
-        missing = {one.key: one for one in requests if not self._take(one)}
+        missing = {request.key: request for request in requests if not self._take(request)}
         limit = self._limit(list(missing.values()))
         if events.active() or self.on_event is not None:
-            total = len({one.key for one in requests})
+            total = len({request.key for request in requests})
             self.tell(events.BuildPlanned(total, len(self.done), limit.jobs, limit.reason))
-            for one in requests:
-                if one.key in self.done:
-                    self.tell(events.KernelBuilt(one.name, one.digest, 0.0, True))
+            for request in requests:
+                if request.key in self.done:
+                    self.tell(events.KernelBuilt(request.name, request.digest, 0.0, True))
         return list(missing.values())
 
     def _take(self, request: _Request) -> bool:
@@ -248,7 +248,7 @@ class _Run:
                     mine[key] = lock
                 ours = [waiting.pop(key) for key in mine]
                 # Whoever held the lock before us may have published.
-                todo = [one for one in ours if not self._taken_late(one)]
+                todo = [our for our in ours if not self._taken_late(our)]
                 if todo:
                     self._compile(todo, mine)
                     patience_ends = time.monotonic() + PATIENCE_SECONDS
@@ -404,8 +404,8 @@ def build_one(spec: KernelSpec, *, on_event: OnEvent | None = None) -> Artifact:
     return Builder().build_one(spec, on_event=on_event)
 
 
-def build_source(source: Source, arch: str, *, extra_key: str = "") -> Artifact:
-    return Builder().build_source(source, arch, extra_key=extra_key)
+def build_source(source: Source, arch: str, *, extra_key: str = "", op: str = "") -> Artifact:
+    return Builder().build_source(source, arch, extra_key=extra_key, op=op)
 
 
 def find(spec: KernelSpec) -> Artifact | None:

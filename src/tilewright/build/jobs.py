@@ -59,5 +59,5 @@ def job_limit(
         limits.append(
             (max(1, free // memory_per_job), f"{free >> 20} MiB free at {memory_per_job >> 20} MiB for each compiler")
         )
-    jobs, reason = min(limits, key=lambda one: one[0])
+    jobs, reason = min(limits, key=lambda limit: limit[0])
     return JobLimit(jobs, reason)

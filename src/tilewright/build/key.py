@@ -37,11 +37,11 @@ class KeyInputs:
 
 
 def key_inputs(
-    source: Source, arch: str, toolchain: Toolchain, *, spec: KernelSpec | None = None, extra: str = ""
+    source: Source, arch: str, toolchain: Toolchain, *, spec: KernelSpec | None = None, extra: str = "", op: str = ""
 ) -> KeyInputs:
     """Everything that decides what comes out of compiling `source` for `arch`."""
     identity = toolchain.identity
-    places = toolchain.include_dirs(spec.op if spec is not None else "")
+    places = toolchain.include_dirs(spec.op if spec is not None else op)
     return KeyInputs(
         {
             **source_inputs(source, arch, places, spec=spec, extra=extra),

@@ -29,7 +29,9 @@ def means(word: str, name: str, *digests: str) -> bool:
     """Whether a word is a kernel's name or digest, or the beginning of one."""
     if word == name:
         return True
-    return len(word) >= SHORTEST_PREFIX and (name.startswith(word) or any(one.startswith(word) for one in digests))
+    return len(word) >= SHORTEST_PREFIX and (
+        name.startswith(word) or any(digest.startswith(word) for digest in digests)
+    )
 
 
 def pool_specs(word: str, target: str = "") -> Iterator[KernelSpec]:
@@ -80,7 +82,7 @@ def _schedule_label(op: Op, signature: Any, arch: str, word: str) -> str:
 def _by_digest(op: Op, word: str, archs: list[str]) -> Iterator[KernelSpec]:
     """Nothing but the digest tells what it is of: what pools hold when nobody names an axis, and named sets."""
     for arch in archs:
-        yield from (one for one in _of_pools(op, arch, {}) if one.digest.startswith(word))
+        yield from (pool for pool in _of_pools(op, arch, {}) if pool.digest.startswith(word))
         yield from (one for one in _of_sets(op, arch) if one.digest.startswith(word))
 
 
@@ -92,7 +94,7 @@ def _small(op: Op, signature: Any, arch: str) -> Iterator[KernelSpec]:
 
 def _of_pools(op: Op, arch: str, axes: dict[str, tuple[Any, ...]], *, swept: bool = False) -> Iterator[KernelSpec]:
     # The largest of the small pools first: it holds most of what the others do.
-    names = [one for one in op.pool_names if (one in SMALL) != swept]
+    names = [name for name in op.pool_names if (name in SMALL) != swept]
     for pool in names if swept else reversed(names):
         try:
             yield from op.proposals(pool, arch, **axes)

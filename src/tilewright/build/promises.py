@@ -1,10 +1,10 @@
 """No library is published whose code is not what its spec promises.
 
-A kernel that multiplies without the matrix instructions of its arch computes the right numbers, only
-ten times slower, and nothing else would ever say so.  The disassembler of the toolchain or of the
-system is asked, which takes some hundredths of a second.  Where there is none, or it cannot read the
-code, or does not know the instructions that were promised, the kernel is published and its manifest
-says so: what cannot be decided is not wrong.
+A kernel that multiplies without the matrix instructions of its arch, or loads without the copies it was
+written for (TMA, cp.async), computes the right numbers, only many times slower, and nothing else would
+ever say so.  The disassembler of the toolchain or of the system is asked, which takes some hundredths
+of a second.  Where there is none, or it cannot read the code, or does not know the instructions that
+were promised, the kernel is published and its manifest says so: what cannot be decided is not wrong.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ def demand_kept(spec: KernelSpec | None, library: Path) -> str:
     owner = backend(arch_by_name(spec.arch).backend)
     if not hasattr(owner, "holds"):
         return _long_look(owner, spec, library) if hasattr(owner, "inspect") else NOTHING
-    beginnings = owner.promises(spec).multiply
-    if not beginnings:
+    promised = owner.promises(spec)
+    needed = [*([promised.multiply] if promised.multiply else []), *((copy,) for copy in promised.copies)]
+    if not needed:
         return NOTHING
     try:
-        if owner.holds(library, beginnings):
+        if all(owner.holds(library, any_of) for any_of in needed):
             return KEPT
     except NoDisassembly:
         pass  # the long look may have a better reader
@@ -50,9 +51,11 @@ def _long_look(owner: Backend, spec: KernelSpec, library: Path) -> str:
     except InspectionError as error:
         return _undecided(error.message)
     demand_promises(found)
+    if owner.promises(spec).copies and not found.copy_promises:
+        return _undecided(f"the backend {owner.name} does not look for copies")
     if found.keeps_promises is not None:
         return KEPT
-    if not found.promises:
+    if not (found.promises or found.copy_promises):
         return NOTHING
     return _undecided("; ".join((found.doubt, *found.notes)))
 

@@ -57,10 +57,10 @@ def usage(store: Store) -> list[EntryUse]:
         size, used = 0, 0.0
         try:
             with os.scandir(store.folder(key)) as files:
-                for one in files:
-                    status = one.stat()
+                for file in files:
+                    status = file.stat()
                     size += status.st_size
-                    if one.name == MANIFEST:
+                    if file.name == MANIFEST:
                         used = status.st_mtime
         except NotADirectoryError:
             size = store.folder(key).lstat().st_size  # a file in an entry's place: it can go first
@@ -75,19 +75,19 @@ def trim(
 ) -> Cleaned:
     """Remove least recently used entries until the store fits; never one in `keep` or in use just now."""
     entries = usage(store)
-    total = sum(one.bytes for one in entries)
+    total = sum(entry.bytes for entry in entries)
     removed, freed, in_use, recent = 0, 0, 0, time.time() - in_use_seconds
-    for one in entries:
+    for entry in entries:
         if total - freed <= max_bytes:
             break
-        if one.key in keep:
+        if entry.key in keep:
             continue
-        if one.used > recent and in_use_seconds > 0:
+        if entry.used > recent and in_use_seconds > 0:
             in_use += 1
             continue
-        store.discard(one.key)
+        store.discard(entry.key)
         removed += 1
-        freed += one.bytes
+        freed += entry.bytes
     return Cleaned(removed, freed, 0, len(entries) - removed, total - freed, in_use)
 
 

@@ -77,7 +77,7 @@ def _compare(manifest: Mapping[str, Any], inputs: Mapping[str, Any], spec: Kerne
         return found
     # A digest tells nobody anything: name the fields instead.  The source differs because they do.
     fields = differences(manifest.get("spec") or {}, spec.to_dict())
-    named = [Difference(f"spec.{one.what}", one.stored, one.now) for one in fields]
+    named = [Difference(f"spec.{field.what}", field.stored, field.now) for field in fields]
     return named + [one for one in found if one.what not in ("spec", "source", "arch")]
 
 
@@ -183,6 +183,6 @@ def _unread(name: str, manifest: Mapping[str, Any], error: TilewrightError) -> R
 
 def _alike(word: str, names: Sequence[str]) -> str:
     """The stored names nearest to a word, of the same op where it begins with one."""
-    mine = {one for one in names if any(word.startswith(f"{op}_") and one.startswith(f"{op}_") for op in op_names())}
+    mine = {name for name in names if any(word.startswith(f"{op}_") and name.startswith(f"{op}_") for op in op_names())}
     close = difflib.get_close_matches(word, sorted(mine or set(names)), n=3, cutoff=0.4)
     return f"; stored and near it: {', '.join(close)}" if close else ""

@@ -23,9 +23,11 @@ _Stamps = tuple[tuple[str, int], ...]
 _read: dict[Path, tuple[_Stamps, dict[str, list[Mapping[str, Any]]]]] = {}
 
 
-def stored(store: Store, source: Source, arch: str, spec: KernelSpec | None = None, extra: str = "") -> Entry | None:
+def stored(
+    store: Store, source: Source, arch: str, spec: KernelSpec | None = None, extra: str = "", op: str = ""
+) -> Entry | None:
     """The newest sound entry that was compiled from this; None where there is none."""
-    ops = (spec.op,) if spec is not None else ()
+    ops = (spec.op,) if spec is not None else (op,) if op else ()
     places = backend(arch_by_name(arch).backend).object_rules(arch, ops).include_dirs
     wanted = source_inputs(source, arch, places, spec=spec, extra=extra)
     found = [one for one in _by_source(store).get(str(wanted["source"]), ()) if _is_of(one, wanted)]
@@ -51,8 +53,8 @@ def _by_source(store: Store) -> dict[str, list[Mapping[str, Any]]]:
     if known is not None and known[0] == stamps:
         return known[1]
     found: dict[str, list[Mapping[str, Any]]] = {}
-    for one in store.manifests():
-        found.setdefault(str(one.get("inputs", {}).get("source", "")), []).append(one)
+    for manifest in store.manifests():
+        found.setdefault(str(manifest.get("inputs", {}).get("source", "")), []).append(manifest)
     _read[store.root] = (stamps, found)
     return found
 
@@ -60,6 +62,6 @@ def _by_source(store: Store) -> dict[str, list[Mapping[str, Any]]]:
 def _stamps(store: Store) -> _Stamps:
     try:
         shards = [one for one in store.entries.iterdir() if SHARD.fullmatch(one.name)]
-        return tuple(sorted((one.name, one.stat().st_mtime_ns) for one in shards))
+        return tuple(sorted((shard.name, shard.stat().st_mtime_ns) for shard in shards))
     except OSError:
         return ()

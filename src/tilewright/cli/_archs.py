@@ -80,9 +80,9 @@ def _lines(arch: Arch, here: bool) -> list[tuple[str, str]]:
     if arch.includes:
         lines.append(("runs", f"kernels of {', '.join(arch.includes)} too"))
     if arch.warp_grids:
-        lines.append(("warp grids", ", ".join(_sizes(one) for one in arch.warp_grids)))
+        lines.append(("warp grids", ", ".join(_sizes(grid) for grid in arch.warp_grids)))
     for key, tiles in (arch.warp_tiles or {}).items():
-        lines.append(("warp tiles", f"{key}: {', '.join(_sizes(one) for one in tiles)}"))
+        lines.append(("warp tiles", f"{key}: {', '.join(_sizes(tile) for tile in tiles)}"))
     return lines
 
 

@@ -35,9 +35,9 @@ def examine(json: bool, everything: bool = False) -> bool:
         *_settings(),
         *_versions(),
     ]
-    healthy = all(one.ok for one in findings if one.part == "cpu path")
+    healthy = all(finding.ok for finding in findings if finding.part == "cpu path")
     if json:
-        print_json({"ok": healthy, "findings": [dataclasses.asdict(one) for one in findings]})
+        print_json({"ok": healthy, "findings": [dataclasses.asdict(finding) for finding in findings]})
     else:
         _show(findings if everything else _short(findings))
     return healthy
@@ -45,12 +45,12 @@ def examine(json: bool, everything: bool = False) -> bool:
 
 def _short(findings: list[Finding]) -> list[Finding]:
     """Without settings that nobody set, and versions that are as they should be on one line."""
-    unset = [one for one in findings if one.part == "settings" and not one.text.endswith(_SET)]
-    versions = [one for one in findings if one.part == "versions" and one.ok]
-    kept = [one for one in findings if one not in unset and one not in versions]
+    unset = [finding for finding in findings if finding.part == "settings" and not finding.text.endswith(_SET)]
+    versions = [finding for finding in findings if finding.part == "versions" and finding.ok]
+    kept = [finding for finding in findings if finding not in unset and finding not in versions]
     if unset:
         kept.append(Finding("settings", f"{len(unset)} others", None, "at their defaults; --all lists them"))
-    kept.append(Finding("versions", "", True, ", ".join(f"{one.what} {one.text}" for one in versions)))
+    kept.append(Finding("versions", "", True, ", ".join(f"{version.what} {version.text}" for version in versions)))
     return [one for one in kept if (one.part, one.what) != ("versions", "ziglang")]
 
 
@@ -58,9 +58,9 @@ def _show(findings: list[Finding]) -> None:
     marks = {True: "yes", False: "no", None: ""}
     shown = table("part", "ok", "what", "", fold=["what", ""])
     last = ""
-    for one in findings:
-        shown.add_row(one.part if one.part != last else "", marks[one.ok], one.what, one.text)
-        last = one.part
+    for finding in findings:
+        shown.add_row(finding.part if finding.part != last else "", marks[finding.ok], finding.what, finding.text)
+        last = finding.part
     show(shown)
 
 
@@ -91,20 +91,20 @@ def _targets() -> Iterator[Finding]:
 
     best = best_host_arch()
     for name, owner in all_backends().items():
-        archs = [one for one in all_archs().values() if one.backend == name]
+        archs = [arch for arch in all_archs().values() if arch.backend == name]
         here = owner.available_archs()
         if name != best.backend:
             reason = owner.why_unavailable()
-            what = f"{name} ({' '.join(one.name for one in archs)})"
+            what = f"{name} ({' '.join(arch.name for arch in archs)})"
             yield Finding("targets", what, not reason, reason or f"kernels of {', '.join(here)} run here")
             continue
-        for one in archs:
-            lacks = [flag for flag in one.requires if flag not in host_facts().flags]
-            text = one.description + ("; best of this machine" if one == best else "")
-            if one.name not in here:
+        for arch in archs:
+            lacks = [flag for flag in arch.requires if flag not in host_facts().flags]
+            text = arch.description + ("; best of this machine" if arch == best else "")
+            if arch.name not in here:
                 why = f"this CPU lacks {', '.join(lacks)}" if lacks else "the setting host_level leaves it out"
                 text = f"{why} (kernels can be compiled)"
-            yield Finding("targets", one.name, one.name in here, text)
+            yield Finding("targets", arch.name, arch.name in here, text)
 
 
 def _ops() -> Iterator[Finding]:
@@ -174,7 +174,7 @@ def _cache() -> Iterator[Finding]:
     limit = settings.current().cache_max_bytes
     try:
         entries = usage(store)
-        size = human(sum(one.bytes for one in entries))
+        size = human(sum(entry.bytes for entry in entries))
         yield Finding("store", str(store.root), True, f"{len(entries)} entries, {size} of at most {human(limit)}")
     except StoreError as error:
         yield Finding("store", str(store.root), False, oneline(error))
@@ -185,14 +185,14 @@ def _cache() -> Iterator[Finding]:
 
 def _models() -> Iterator[Finding]:
     """The models of a user's own, where something about them is odd."""
-    from tilewright.dispatch import learned, model
+    from tilewright.dispatch import learned, model_files
 
-    if learned.stamp(model.folder().parent) is None:
+    if learned.stamp(model_files.folder().parent) is None:
         return
-    for told in model.damaged():
-        yield Finding("models", str(model.folder()), False, told)
-    for told in model.shadowing():
-        yield Finding("models", str(model.folder()), None, told)
+    for told in model_files.damaged():
+        yield Finding("models", str(model_files.folder()), False, told)
+    for told in model_files.shadowing():
+        yield Finding("models", str(model_files.folder()), None, told)
 
 
 def _settings() -> Iterator[Finding]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # A body is called with the op, the values its own data asked for, and what its signature asks for beyond.
 Body = Callable[..., None]
 Parameters = Callable[["Op"], list[inspect.Parameter]]
+_RENAMED = {"--ways": "--split-plans"}  # old flags of commands to new ones; those of ops stand with their options
 _GIVEN = "given_"  # before the names that an op brings, which may be those of a command's own parameters
 
 
@@ -50,8 +51,8 @@ class WordLists(OpCommand):
     """A command whose list options take several words at once: `--variants standard multi_d`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        takes_value = {name for one in self.params if not getattr(one, "is_flag", False) for name in one.opts}
-        lists = {name for one in self.params if getattr(one, "multiple", False) for name in one.opts}
+        takes_value = {name for param in self.params if not getattr(param, "is_flag", False) for name in param.opts}
+        lists = {name for param in self.params if getattr(param, "multiple", False) for name in param.opts}
         folded: list[str] = []
         rest = list(args)
         while rest:
@@ -174,11 +175,11 @@ def op_command(op: Op, body: Body, given: Sequence[inspect.Parameter], cls: type
     """`body(op, values, ...)` as a command; the values are those of `given`, by name."""
     hints = get_type_hints(body, include_extras=True)
     own = [
-        one.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=_yielding(hints[one.name], given))
-        for one in list(inspect.signature(body).parameters.values())[2:]
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=_yielding(hints[parameter.name], given))
+        for parameter in list(inspect.signature(body).parameters.values())[2:]
     ]
     parameters = [*given, *own]
-    parameters.sort(key=lambda one: one.default is not inspect.Parameter.empty)
+    parameters.sort(key=lambda parameter: parameter.default is not inspect.Parameter.empty)
     _demand_distinct(op, parameters)
 
     def run(**values: Any) -> None:
@@ -186,14 +187,15 @@ def op_command(op: Op, body: Body, given: Sequence[inspect.Parameter], cls: type
         body(op, brought, **values)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     told = f"{inspect.cleandoc(body.__doc__ or '')}\n\n{op.name}: {op.summary}."
     app.command(op.name, cls=cls, help=told)(run)
     command: Any = typer.main.get_command(app)
     command.name = op.name
-    flags = {name for one in command.params for name in one.opts}
-    command.renamed = {flag_of(one, old=True): flag_of(one) for one in op.options if one.old and flag_of(one) in flags}
+    flags = {name for param in command.params for name in param.opts}
+    renamed = {flag_of(option, old=True): flag_of(option) for option in op.options if option.old} | _RENAMED
+    command.renamed = {old: new for old, new in renamed.items() if new in flags}
     return command
 
 
@@ -211,14 +213,14 @@ def _yielding(annotation: Any, given: Sequence[inspect.Parameter]) -> Any:
     if not brought.intersection(names[1:]):
         return annotation
     mine = copy.copy(option)
-    mine.param_decls = tuple(one for one in names[1:] if one not in brought)
+    mine.param_decls = tuple(name for name in names[1:] if name not in brought)
     return Annotated[annotation.__origin__, mine]
 
 
 def _demand_distinct(op: Op, parameters: Sequence[inspect.Parameter]) -> None:
     seen: set[str] = set()
-    for one in parameters:
-        declared = _declared(one.annotation.__metadata__[0]) or [f"--{one.name.replace('_', '-')}"]
+    for parameter in parameters:
+        declared = _declared(parameter.annotation.__metadata__[0]) or [f"--{parameter.name.replace('_', '-')}"]
         for word in (name for text in declared for name in text.split("/")):
             if word in seen:
                 raise plugins.fault(

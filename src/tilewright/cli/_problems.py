@@ -33,13 +33,13 @@ def problem_of(op: Op, values: Mapping[str, Any], arch: Arch) -> Asked:
     """
     from tilewright.ops.base import REQUIRED
 
-    normal = {one.name: one.normal for one in op.options if one.normal is not None}
+    normal = {option.name: option.normal for option in op.options if option.normal is not None}
     given = {
         name: normal[name](value, arch) if name in normal and value else value
         for name, value in values.items()
         if value is not None
     }
-    missing = [flag_of(one) for one in op.options if one.default is REQUIRED and one.name not in given]
+    missing = [flag_of(option) for option in op.options if option.default is REQUIRED and option.name not in given]
     if missing:
         raise RequestError(
             f"{an(op.name)} problem needs {', '.join(missing)}",
@@ -47,7 +47,7 @@ def problem_of(op: Op, values: Mapping[str, Any], arch: Arch) -> Asked:
             value=missing[0],
             remedy=f"give {' '.join(f'{one} N' for one in missing)}; `--help` says what they mean",
         )
-    scalars = {one.name: given.get(one.name, one.default) for one in op.options if one.scalar}
+    scalars = {option.name: given.get(option.name, option.default) for option in op.options if option.scalar}
     return Asked(op.problem(given), scalars)
 
 
@@ -55,8 +55,8 @@ def _example(op: Op) -> dict[str, int | str]:
     """A small problem: the options up to the last that nobody may leave out."""
     from tilewright.ops.base import REQUIRED
 
-    last = max((place for place, one in enumerate(op.options) if one.default is REQUIRED), default=0)
-    return {one.name: 8 if one.kind is int else "8" for one in op.options[: last + 1]}
+    last = max((place for place, option in enumerate(op.options) if option.default is REQUIRED), default=0)
+    return {option.name: 8 if option.kind is int else "8" for option in op.options[: last + 1]}
 
 
 def read_problems(op: Op, path: Path, arch: Arch) -> list[Asked]:
@@ -96,7 +96,7 @@ def _read_problem(op: Op, data: Any, arch: Arch) -> Asked:
         raise ProblemError(
             f"{data!r:.60} is no object", rule="problems-file", value=data, remedy='write {"name": value, ...}'
         )
-    options = {one.name: one for one in op.options}
+    options = {option.name: option for option in op.options}
     data = with_new_names(op, data)
     if any(name not in options for name in data):
         return Asked(_by_fields(op, data, list(options)))
@@ -212,7 +212,7 @@ def passing(specs: list[KernelSpec], expression: str, problem: Any) -> list[Kern
     from tilewright.codegen import Filter
 
     passes = Filter(expression)
-    found = [one for one in specs if passes(one)]
+    found = [spec for spec in specs if passes(spec)]
     if not found:
         raise RequestError(
             f"none of {len(specs)} kernels for {problem.describe()} passes the filter",

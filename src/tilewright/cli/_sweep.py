@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from tilewright.dispatch.registry import Registry
     from tilewright.dispatch.results import Results
     from tilewright.ops.base import Op, Option
-    from tilewright.tune.crew import Crew
     from tilewright.tune.searching import Found as Searched
     from tilewright.tune.searching import Search
     from tilewright.tune.sweep import Options, Progress, SpecsOf, Sweep, Work
+    from tilewright.tune.worker_pool import WorkerPool
 
 _SHOWN = 40  # problems that are listed; of more, the table and the store tell
 _PAUSE = 5.0  # seconds between two lines of progress
@@ -97,7 +97,7 @@ def problems(op: Op, word: str, given: Mapping[str, Any], arch: Arch) -> list[An
     """Those a word means, each once; options that were given fill what a set does not say itself."""
     from tilewright.tune import problem_sets
 
-    options = {one.name: one for one in op.options}
+    options = {option.name: option for option in op.options}
     filling = {
         name: value
         for name, value in given.items()
@@ -133,14 +133,14 @@ def _written(option: Option, value: Any, arch: Arch) -> str | None:
 def _servable(registry: Registry, problems: Sequence[Any], told: Told, *, here: bool) -> list[Any]:
     """Those that are legal on the target and fit the machine, if it is this one; why the others are not is told."""
     found = []
-    for one in problems:
+    for problem in problems:
         try:
-            registry.stages(one)
+            registry.stages(problem)
             if here:
-                demand_memory(one)
-            found.append(one)
+                demand_memory(problem)
+            found.append(problem)
         except TilewrightError as error:
-            told.unmeasured.append((one.describe(), error.message.removeprefix(f"{one.describe()}: ")))
+            told.unmeasured.append((problem.describe(), error.message.removeprefix(f"{problem.describe()}: ")))
     return found
 
 
@@ -168,10 +168,10 @@ def sweep(
     records().refresh()
     elsewhere = "name another with --store"
     store = Results(kept.store, instead=elsewhere) if kept.store is not None else records().results
-    with _readable(store), _crews(cluster, registry.target, how) as crews:
+    with _readable(store), _worker_pools(cluster, registry.target, how) as worker_pools:
         specs_of = which.specs_of(op, registry.target)
         servable = _servable(registry, asked, told, here=not cluster)
-        sweeps = [Sweep(op, registry.target, store, how, crew) for crew in crews]
+        sweeps = [Sweep(op, registry.target, store, how, worker_pool) for worker_pool in worker_pools]
         works = [(one, one.plan(servable, specs_of)) for one in sweeps]
         _tell_work(works, store, told)
         # Before anything is built.
@@ -200,12 +200,12 @@ def sweep(
 
 
 def _as_json(found: Found, searched: Sequence[Searched], search: Search | None) -> list[dict[str, Any]]:
-    ways = {} if search is None else {one.item.problem: {"search": one.to_dict(search)} for one in searched}
-    return [{**record.to_dict(), **ways.get(problem, {})} for record, problem in found]
+    searches = {} if search is None else {one.item.problem: {"search": one.to_dict(search)} for one in searched}
+    return [{**record.to_dict(), **searches.get(problem, {})} for record, problem in found]
 
 
 @contextmanager
-def _crews(cluster: str, target: str, how: Options) -> Iterator[Sequence[Crew | None]]:
+def _worker_pools(cluster: str, target: str, how: Options) -> Iterator[Sequence[WorkerPool | None]]:
     """Who measures: this machine, which a sweep knows by itself, or all kinds of devices of a cluster."""
     if not cluster:
         yield [None]
@@ -213,11 +213,11 @@ def _crews(cluster: str, target: str, how: Options) -> Iterator[Sequence[Crew | 
     from tilewright.tune.cluster import Cluster
 
     with Cluster(cluster, target, limit=how.limit, patience=how.patience, jobs=how.jobs) as there:
-        crews = there.crews(say)
-        for one in crews:
-            threads = f", {one.threads} thread(s)" if one.threads else ""
-            say(f"{len(one.lanes)} device(s) of the cluster: {one.machine['model']}{threads}")
-        yield crews
+        worker_pools = there.worker_pools(say)
+        for pool in worker_pools:
+            threads = f", {pool.threads} thread(s)" if pool.threads else ""
+            say(f"{len(pool.workers)} device(s) of the cluster: {pool.machine['model']}{threads}")
+        yield worker_pools
 
 
 def _tell_work(works: Sequence[tuple[Sweep, Work]], store: Results, told: Told) -> None:
@@ -287,15 +287,15 @@ def _run(works: Sequence[tuple[Sweep, Work]], told: Told) -> None:
         say(f"what was measured is in {works[0][0].store.path}: the same command goes on from there")
         raise
     line.end()
-    waited = sum(one.waited for one in parts.values())
+    waited = sum(part.waited for part in parts.values())
     if waited > _WORTH_TELLING:
         say(f"{duration(waited)} of that were spent waiting for a quiet machine; --patience 0 does not wait")
 
 
 def _progress(now: Progress, parts: Collection[Progress]) -> str:
     failed = sum(now.failed.values())
-    left = max(one.seconds_left or 0.0 for one in parts)
-    waited = sum(one.waited for one in parts)
+    left = max(part.seconds_left or 0.0 for part in parts)
+    waited = sum(part.waited for part in parts)
     return (
         f"measured {now.done} of {now.total}"
         + (f", {failed} failed" if failed else "")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tilewright.cli import _ops
-from tilewright.cli._problems import demand_memory, kernel_of, named_kernel, passing, problem_of, registry_for
+from tilewright.cli._problems import demand_memory, kernel_of, named_kernel, problem_of, registry_for
 from tilewright.cli._search import asked_for
 from tilewright.cli.common import (
     AsJson,
@@ -30,6 +29,7 @@ from tilewright.cli.common import (
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
+    from tilewright.cli._sweep import Which
     from tilewright.dispatch.records import Record
     from tilewright.dispatch.registry import Registry
     from tilewright.ops.base import KernelSpec, Op
@@ -59,27 +59,13 @@ def register(app: typer.Typer) -> None:
     _ops.register(app, "bench", "Time kernels against each other.", _bench, _ops.problem_parameters)
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """Which kernels take part: those of a pool, one by name, those that pass a filter; else the op's candidates."""
-
-    pool: str
-    kernel: str
-    expression: str
-    ways: bool = False  # all stages the problem can be solved in, not only those of its present way
-
-    def stages(self, registry: Registry, op: Op, problem: Any) -> list[Any]:
-        stages = registry.stages(problem)  # an illegal problem is told first
-        if not self.ways:
-            return list(stages)
-        return list(dict.fromkeys(one for way in op.ways(problem, registry.target).values() for one in way))
-
-    def specs(self, registry: Registry, op: Op, problem: Any) -> list[KernelSpec]:
-        from tilewright.tune.sweep import of_pool
-
-        mine = of_pool(op, registry.target, self.pool)(problem) if self.pool else registry.candidates(problem)
-        found = list(mine)
-        return passing(found, self.expression, problem) if self.expression else found
+def _stages(registry: Registry, op: Op, problem: Any, split_plans: bool) -> list[Any]:
+    """The stages of the plan in use, or of every split plan."""
+    stages = registry.stages(problem)  # an illegal problem is told first
+    if not split_plans:
+        return list(stages)
+    plans = op.split_plans(problem, registry.target)
+    return list(dict.fromkeys(stage for stages in plans.values() for stage in stages))
 
 
 def _bench(
@@ -93,8 +79,8 @@ def _bench(
     filter: Expression = "",
     rounds: Annotated[int, typer.Option(help="Interleaved rounds; 0 means 9, of a set 5.", min=0, max=_ROUNDS)] = 0,
     flush: Annotated[bool, typer.Option("--flush", help="Empty the caches before every call.")] = False,
-    ways: Annotated[
-        bool, typer.Option("--ways", help="Other stages a problem can be solved in too (numbers of splits).")
+    split_plans: Annotated[
+        bool, typer.Option("--split-plans", help="Measure every split plan of a problem (numbers of KV splits).")
     ] = False,
     table: Table = None,
     store: StoreFile = None,
@@ -123,31 +109,33 @@ def _bench(
     A set is measured in worker processes, and every result is kept in the store as soon as it is known: the same
     command goes on where it was interrupted.  Of a pool too large for that, --search measures what promises most.
     """
-    wanted = asked_for(search, budget, seed)
+    from tilewright.cli._sweep import Kept, Which
+
+    wanted, which = asked_for(search, budget, seed), Which(pool, kernel, filter, config)
     if problems or wanted:
-        from tilewright.cli._sweep import Kept, Which
         from tilewright.tune.searching import ROUNDS
 
         how = {
             "search": wanted, "rounds": rounds or ROUNDS.get(search, 5), "flush": flush, "limit": limit,
-            "batch": batch_size, "patience": patience, "ways": ways, "retry": retry,
+            "batch": batch_size, "patience": patience, "split_plans": split_plans, "retry": retry,
         }  # fmt: skip
         kept = Kept(store, table or _table_of(given), save)
         with registry_for(target, threads, strict, to_run=not cluster) as registry:
             _sweep(
-                registry, op, problems, given, Which(pool, kernel, filter, config), {**how, "jobs": jobs}, kept, json,
+                registry, op, problems, given, which, {**how, "jobs": jobs}, kept, json,
                 cluster,
             )  # fmt: skip
         return
     _demand_set(table=table, store=store, config=config, cluster=cluster, retry=retry)
-    field = Field(pool, kernel, filter, ways)
     found: list[Record] = []
     with registry_for(target, threads, strict) as registry:
         problem = problem_of(op, given, registry.arch).problem
         rounds = rounds or 9
         if save:
             _demand_store()
-        for record, stage in _measured(registry, op, problem, field, rounds=rounds, flush=flush, save=save, jobs=jobs):
+        stages = _stages(registry, op, problem, split_plans)
+        how = {"rounds": rounds, "flush": flush, "save": save, "max_workers": jobs or None}
+        for record, stage in _measured(registry, op, problem, stages, which, how):
             found.append(record)
             if not json:
                 _show(record, stage)
@@ -213,36 +201,40 @@ def _demand_store() -> None:
 
 
 def _measured(
-    registry: Registry, op: Op, problem: Any, field: Field, *, rounds: int, flush: bool, save: bool, jobs: int
+    registry: Registry, op: Op, problem: Any, stages: list[Any], which: Which, how: dict[str, Any]
 ) -> Iterator[tuple[Record, Any]]:
-    """A record for each stage of the problem."""
+    """A record for each stage of the problem; `how` are options of `Registry.measure`."""
     from tilewright import events
 
-    stages = field.stages(registry, op, problem)  # an illegal problem is told before its memory is counted
     demand_memory(problem)
     named: KernelSpec | None = None
-    if field.kernel:
-        registry, named = named_kernel(registry, problem, field.kernel)
+    if which.kernel:
+        registry, named = named_kernel(registry, problem, which.kernel)
+    specs_of = which.specs_of(op, registry.target)
     for stage in stages:
         if named is not None and named.signature != op.signature_of(stage):
             continue  # the kernel is of another stage
-        specs = [named] if named is not None else field.specs(registry, op, stage)
+        specs = [named] if named is not None else list(specs_of(stage))
+        if not specs and which.expression:
+            raise _nothing_passes(which, stage)
         timed = op.measured_as(stage)
-        serving = [one for one in specs if not op.supports(one, timed)]  # the others are not built
+        serving = [spec for spec in specs if not op.supports(spec, timed)]  # the others are not built
         with progress("build") as advance, events.recorded() as heard:
-            record = registry.measure(
-                stage,
-                specs,
-                rounds=rounds,
-                flush=flush,
-                save=save,
-                max_workers=jobs or None,
-                on_event=_counting(advance, len(serving)),
-            )
+            record = registry.measure(stage, specs, on_event=_counting(advance, len(serving)), **how)
         for one in heard:
             if isinstance(one, events.Warned) and one.rule == "wrong-result":
                 say(f"left out, its result is wrong: {one.message}")
         yield record, stage
+
+
+def _nothing_passes(which: Which, problem: Any) -> RequestError:
+    """Of one problem, a filter that leaves nothing is taken for a mistake."""
+    return RequestError(
+        f"none of the kernels for {problem.describe()} passes the filter",
+        rule="no-specs",
+        value=which.expression,
+        remedy="widen the filter",
+    )
 
 
 def _counting(advance: Callable[[int, int], None], total: int) -> Callable[[Any], None]:
@@ -264,15 +256,15 @@ def _show(record: Record, problem: Any) -> None:
     title = f"{problem.describe()} on {record.target}, {record.threads} thread(s)"
     shown = table("", *numbers, "kernel", fold=["kernel"], right=numbers, title=title)
     best = record.timings[0].seconds
-    for one in record.timings:
+    for timing in record.timings:
         shown.add_row(
-            "*" if one.digest == record.choice else "",
-            f"{one.seconds * 1e6:.1f}",
-            f"{problem.flops / one.seconds / 1e9:.1f}",
-            share(one.spread),
-            f"{one.error:.3f}",
-            f"{best / one.seconds:.2f}",
-            one.name,
+            "*" if timing.digest == record.choice else "",
+            f"{timing.seconds * 1e6:.1f}",
+            f"{problem.flops / timing.seconds / 1e9:.1f}",
+            share(timing.spread),
+            f"{timing.error:.3f}",
+            f"{best / timing.seconds:.2f}",
+            timing.name,
         )
     show(shown)
     say_noisy([record.winner.spread])

@@ -124,9 +124,9 @@ def _of_lock(op: Op, file: Path, wish: chosen.Wish) -> Wanted:
 
     wanted = Wanted(resolve_target(wish.target or None, to_run=False).name)
     pins = [one for one in locks.read(file).values() if one.op == op.name]
-    mine = [one for one in pins if one.target == wanted.target]
+    mine = [pin for pin in pins if pin.target == wanted.target]
     if not mine:
-        others = ", ".join(sorted({one.target for one in pins}))
+        others = ", ".join(sorted({pin.target for pin in pins}))
         raise RequestError(
             f"{file} pins no {op.name} kernel for {wanted.target}",
             rule="no-specs",
@@ -157,7 +157,7 @@ def _asked(op: Op, word: str, arch: Arch) -> list[Any]:
     if word in keys(op) or word.startswith(f"{RANDOM}:") or path.suffix.lower() in (".csv", ".parquet"):
         return problems(op, word, {}, arch)
     if path.suffix or path.exists() or path.name != word:
-        return [one.problem for one in read_problems(op, path, arch)]
+        return [problem.problem for problem in read_problems(op, path, arch)]
     return problems(op, word, {}, arch)  # which says what there is
 
 
@@ -229,9 +229,9 @@ def _support(target: str) -> None:
 
 def _tell(wanted: Wanted, built: dict[str, Any], failed: dict[str, Any], verbose: bool) -> None:
     if verbose:
-        for one in wanted.problems:
-            for kernel in one["kernels"]:
-                typer.echo(f"{one['problem']}: {kernel['kernel']} ({kernel['tier']})")
+        for problem in wanted.problems:
+            for kernel in problem["kernels"]:
+                typer.echo(f"{problem['problem']}: {kernel['kernel']} ({kernel['tier']})")
         for facts in built.values():
             typer.echo(f"{'stored' if facts['stored'] else 'built'} {facts['name']}")
     for name, error in wanted.refused:

@@ -52,32 +52,32 @@ def ls(json: AsJson = False) -> None:
     from tilewright.build.upkeep import usage
 
     store = _store()
-    known = {str(one["key"]): one for one in store.manifests()}
+    known = {str(manifest["key"]): manifest for manifest in store.manifests()}
     uses = list(reversed(usage(store)))
     if json:
         print_json(
             [
-                {"key": one.key, "bytes": one.bytes, "used": one.used}
-                | {field: known.get(one.key, {}).get(field) for field in _LISTED}
-                for one in uses
+                {"key": use.key, "bytes": use.bytes, "used": use.used}
+                | {field: known.get(use.key, {}).get(field) for field in _LISTED}
+                for use in uses
             ]
         )
         return
     shown = table("key", "size", "built in", "last use", "kernel", "compiler", fold=["kernel", "compiler"],
                   right=["size", "built in", "last use"])  # fmt: skip
-    for one in uses:
-        facts = known.get(one.key, {})
+    for use in uses:
+        facts = known.get(use.key, {})
         shown.add_row(
-            one.key[:12],
-            human(one.bytes),
+            use.key[:12],
+            human(use.bytes),
             f"{facts.get('seconds', 0):.2f} s",
-            _ago(one.used),
+            _ago(use.used),
             short_name(str(facts.get("name", "(manifest not readable)"))),
             str(facts.get("compiler", "")),
         )
     if uses:
         show(shown)
-    say(f"{len(uses)} entries, {human(sum(one.bytes for one in uses))} in {store.root}")
+    say(f"{len(uses)} entries, {human(sum(use.bytes for use in uses))} in {store.root}")
 
 
 def verify(
@@ -148,7 +148,7 @@ def gc(
                 "entries": report.left_entries,
                 "bytes": report.left_bytes,
                 "kept_in_use": report.in_use,
-                "other_versions": [one.name for one in removed_versions],
+                "other_versions": [version.name for version in removed_versions],
             }
         )
         return
@@ -193,7 +193,10 @@ def _why_data(found: KeyComparison) -> dict[str, Any]:
         "key": found.key,
         "stored": found.stored,
         "nearest": {"key": found.nearest_key, "name": found.nearest_name},
-        "differences": [{"what": one.what, "stored": one.stored, "now": one.now} for one in found.differences],
+        "differences": [
+            {"what": difference.what, "stored": difference.stored, "now": difference.now}
+            for difference in found.differences
+        ],
     }
 
 
@@ -206,8 +209,8 @@ def _tell_why(found: KeyComparison) -> None:
     else:
         typer.echo(f"is not in the store; nearest is {found.nearest_name} ({found.nearest_key[:12]}), different in:")
         shown = table("input", "stored", "now", fold=["input", "stored", "now"])
-        for one in found.differences:
-            shown.add_row(one.what, _short(one.stored), _short(one.now))
+        for difference in found.differences:
+            shown.add_row(difference.what, _short(difference.stored), _short(difference.now))
         show(shown)
 
 

@@ -130,7 +130,7 @@ NOISY = 0.2  # a spread that says that something else ran meanwhile
 
 def say_noisy(spreads: Sequence[float | None]) -> None:
     """Say of how many winners the times differ so much that another may be the fastest."""
-    odd = [one for one in spreads if one is not None and one > NOISY]
+    odd = [spread for spread in spreads if spread is not None and spread > NOISY]
     if odd:
         say(
             f"{len(odd)} of {len(spreads)} winners are uncertain: their rounds differ by up to {share(max(odd))}; "
@@ -191,7 +191,7 @@ class Summaries(typer.core.TyperGroup):
         left = dict.fromkeys(self.list_commands(ctx))
         groups = {title: [name for name in names if name in left] for title, names in self.titles.items()}
         groups["More" if groups else "Commands"] = [
-            name for name in left if not any(name in one for one in groups.values())
+            name for name in left if not any(name in group for group in groups.values())
         ]
         for title, names in groups.items():
             found = [(name, self.get_command(ctx, name)) for name in names]

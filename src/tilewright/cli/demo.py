@@ -98,7 +98,7 @@ def _demo(
         on_host = registry.kind == "cpu"
         device = host_facts().model if on_host else str(device_of(registry.target).identity.get("model", ""))
         threads = f", {thread_count()} threads" if on_host else ""
-        _show(rows, f"{device}{threads}, {registry.target}")
+        _show(rows, f"{device}{threads}, {registry.target}", _notes(shown))
     wrong = sum(not row.ok for row in rows)
     say(f"{len(rows) - wrong} of {len(rows)} results verified against a float64 reference")
     if wrong:
@@ -131,7 +131,7 @@ def _run(registry: Registry, shown: list[tuple[Op, Demo]], repeat: int) -> list[
 
 
 def _row(registry: Registry, title: str, problem: Any, demo: Demo, repeat: int) -> Row:
-    from tilewright.dispatch.rehearse import run_problem
+    from tilewright.dispatch.problem_run import run_problem
 
     first = run_problem(registry, problem, repeat=1, seed=1, verify=True)
     runs = _runs(first["seconds"], repeat)
@@ -188,7 +188,7 @@ def _timed(call: Callable[[], object]) -> float:
     return clock() - start
 
 
-def _show(rows: list[Row], title: str) -> None:
+def _show(rows: list[Row], title: str, notes: Mapping[str, list[str]]) -> None:
     """The table; a narrow screen has room for fewer columns, a wide one for the kernels' names."""
     width = shutil.get_terminal_size((WIDE, 25)).columns
     peers = list(dict.fromkeys(name for row in rows for name in row.peers))
@@ -204,23 +204,31 @@ def _show(rows: list[Row], title: str) -> None:
         cells = [cell(row) for cell in columns.values()]
         shown.add_row(row.op, row.title, *cells, row.tier, *([row.kernel] if names else []))
     show(shown)
-    for line in _legend(rows, peers, list(columns)):
+    for line in _legend(rows, peers, notes, list(columns)):
         say(line)
+
+
+def _notes(shown: list[tuple[Op, Demo]]) -> dict[str, list[str]]:
+    """How libraries compute what they have no call for."""
+    notes: dict[str, list[str]] = {}
+    for _, demo in shown:
+        for name, note in demo.peer_notes.items():
+            notes.setdefault(name, []).append(note)
+    return notes
 
 
 def _speedup(name: str, row: Row) -> str:
     return f"{row.peers[name] / row.seconds:.2f}" if name in row.peers else "-"
 
 
-def _legend(rows: list[Row], peers: list[str], columns: list[str]) -> list[str]:
+def _legend(rows: list[Row], peers: list[str], notes: Mapping[str, list[str]], columns: list[str]) -> list[str]:
     """What each column means."""
     lines = ["", "time us   median of the whole Python call, in microseconds"]
     if "GFLOP/s" in columns:
         lines.append("GFLOP/s   operations the problem needs over that time, in 10^9 a second")
     if peers:
         lines.append(f"x         speedup: the time of {' or '.join(peers)} over ours; - where it has no such call")
-    if "NumPy" in peers:
-        lines.append("          NumPy computes in fp32: a convolution by im2col, attention by the textbook")
+    lines += [f"          {name} computes {'; '.join(notes[name])}" for name in peers if notes.get(name)]
     if "error" in columns:
         lines.append("error     largest error as a part of the bound that is allowed; over 1 is WRONG")
     seen = [f"{tier}: {meaning}" for tier, meaning in TIER_MEANINGS.items() if any(row.tier == tier for row in rows)]

@@ -97,6 +97,6 @@ def _export(path: Path, found: SpecSet) -> None:
             value=str(path),
             remedy="name a new file",
         )
-    rows = [{"name": one.name, "digest": one.digest, "spec": one.to_dict()} for one in found.specs]
+    rows = [{"name": spec.name, "digest": spec.digest, "spec": spec.to_dict()} for spec in found.specs]
     write_if_changed(path, (json_text.dumps({"instances": rows}, indent=1) + "\n").encode())
     say(f"written to {path}")

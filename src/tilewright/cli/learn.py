@@ -82,12 +82,12 @@ def _unusable(path: Path, why: str) -> FileError:
 
 
 def model_of(path: Path) -> Model:
-    from tilewright.dispatch import model
+    from tilewright.dispatch import model_files
 
     try:
         if not path.exists() and path.name == str(path):
-            return model.shipped(path.name.removesuffix(model.ENDING))
-        return model.read_file(path)
+            return model_files.shipped(path.name.removesuffix(model_files.ENDING))
+        return model_files.read_file(path)
     except LookupError:
         why = "there is no such file, and no model of that name ships"
     except OSError as error:
@@ -96,7 +96,7 @@ def model_of(path: Path) -> Model:
         f"{path} cannot be read: {why}",
         rule="model-file",
         value=str(path),
-        remedy=f"name a file that `tilewright learn train` wrote, or one of {', '.join(model.shipped_names())}",
+        remedy=f"name a file that `tilewright learn train` wrote, or one of {', '.join(model_files.shipped_names())}",
     )
 
 
@@ -141,7 +141,7 @@ def train(
     model that one of these beats.
     """
     from tilewright import ops
-    from tilewright.dispatch import model
+    from tilewright.dispatch import model_files
     from tilewright.learn import evaluate as judging
     from tilewright.learn import train as training
 
@@ -153,8 +153,9 @@ def train(
     made = training.train(
         found, training.Settings(trees=trees, leaves=leaves, seed=seed), None if start is None else model_of(start)
     )
-    path = output if output is not None else model.folder() / f"{made.card.name}{model.ENDING}"
-    others = [one for one in model.at_hand() if one.name != made.name]  # one of its name is what it takes the place of
+    path = output if output is not None else model_files.folder() / f"{made.card.name}{model_files.ENDING}"
+    # One of its name is what it takes the place of.
+    others = [one for one in model_files.at_hand() if one.name != made.name]
     made = judging.beside(made, others, found, training_problems)
     _write(path, made)
     if json:
@@ -176,23 +177,23 @@ def card_of(made: Model) -> dict[str, Any]:
     from tilewright.ops.base import plain
 
     found: dict[str, Any] = plain(made.card)
-    return {**found, "devices": [dict(one) for one in made.card.devices]}
+    return {**found, "devices": [dict(device) for device in made.card.devices]}
 
 
 def _demand_model_file(path: Path) -> None:
     """Said before the work: where no model can be written; a file that is none is left alone."""
     from tilewright.codegen.folder import demand_room, output_error
-    from tilewright.dispatch import model
+    from tilewright.dispatch import model_files
 
-    if path.suffix != model.ENDING:
+    if path.suffix != model_files.ENDING:
         raise RequestError(
-            f"{path.name} does not end in {model.ENDING}",
+            f"{path.name} does not end in {model_files.ENDING}",
             rule="model-name",
             value=str(path),
-            remedy=f"name it {path.stem}{model.ENDING}",
+            remedy=f"name it {path.stem}{model_files.ENDING}",
         )
     try:  # folders are made when there is a model to put there
-        there = next(one for one in path.absolute().parents if one.exists())
+        there = next(parent for parent in path.absolute().parents if parent.exists())
     except OSError as error:
         raise output_error(path, error) from None
     demand_room(there / path.name)
@@ -205,14 +206,14 @@ def _write(path: Path, made: Model) -> None:
     import json
 
     from tilewright.codegen.folder import output_error, write_if_changed
-    from tilewright.dispatch import model
+    from tilewright.dispatch import model_files
 
     _demand_model_file(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise output_error(path.parent, error) from None
-    model.write(path, made)
+    model_files.write(path, made)
     card = json.dumps(card_of(made), indent=1, sort_keys=True, default=dict) + "\n"
     write_if_changed(path.with_suffix(".card.json"), card.encode())
 
@@ -422,7 +423,7 @@ def _predicted(registry: Registry, op: Op, stage: Any, made: Model) -> list[dict
     from tilewright.runtime.host import thread_count
 
     asked, target = op.measured_as(stage), registry.target
-    specs = [one for one in registry.candidates(stage) if not op.supports(one, stage)]
+    specs = [candidate for candidate in registry.candidates(stage) if not op.supports(candidate, stage)]
     threads = threads_of(target, thread_count())
     guesses = estimates_of(specs, asked, threads).tolist()
     # Where there is no such device, what the model would say on its own.
@@ -439,5 +440,5 @@ def _predicted(registry: Registry, op: Op, stage: Any, made: Model) -> list[dict
     return [
         {"problem": stage.describe(), "kernel": spec.name, "predicted": seconds if math.isfinite(seconds) else None,
          "estimated": guess}
-        for seconds, guess, spec in sorted(rows, key=lambda one: one[:2])
+        for seconds, guess, spec in sorted(rows, key=lambda row: row[:2])
     ]  # fmt: skip

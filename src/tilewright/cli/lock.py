@@ -88,7 +88,7 @@ def _lock(
         locks.write(file, (before | found).values())
     if json:
         print_json(changes)
-    changed = sum(1 for one in changes if not one["family"])
+    changed = sum(1 for change in changes if not change["family"])
     kernels = len({one.digest for one in found.values()})
     say(
         f"{len(found)} problems of {len(locks.families(found.values()))} families pinned to {kernels} kernels, "
@@ -98,7 +98,7 @@ def _lock(
 
 def _is_asked(op: Op, problems: str, given: dict[str, Any]) -> bool:
     """Whether the options say which problems are meant."""
-    plain = {one.name: one.default if one.kind is bool else None for one in op.options}
+    plain = {option.name: option.default if option.kind is bool else None for option in op.options}
     return bool(problems) or any(value not in (None, plain[name]) for name, value in given.items())
 
 
@@ -113,12 +113,12 @@ def _asked(op: Op, word: str, given: dict[str, Any], registry: Registry) -> list
 def _pins(registry: Registry, op: Op, problems: Iterable[Any], *, exact: bool) -> dict[Any, Pin]:
     from tilewright.dispatch import locks
 
-    stages = [op.measured_as(stage) for one in problems for stage in registry.stages(one)]
+    stages = [op.measured_as(stage) for problem in problems for stage in registry.stages(problem)]
     pins = [
-        locks.pin(op, registry.target, one, registry.select(one).stages[0].spec, alone=exact)
-        for one in dict.fromkeys(stages)
+        locks.pin(op, registry.target, fromkey, registry.select(fromkey).stages[0].spec, alone=exact)
+        for fromkey in dict.fromkeys(stages)
     ]
-    return {one.key: one for one in pins}
+    return {pin.key: pin for pin in pins}
 
 
 def _again(registry: Registry, op: Op, pins: Iterable[Pin]) -> dict[Any, Pin]:
@@ -126,10 +126,10 @@ def _again(registry: Registry, op: Op, pins: Iterable[Pin]) -> dict[Any, Pin]:
     from tilewright.dispatch.locks import ALONE
 
     found: dict[Any, Pin] = {}
-    for one in pins:
+    for pin in pins:
         try:
-            problem = op.problem_from_dict(dict(one.problem))
-            found |= _pins(registry, op, [problem], exact=one.family == ALONE)
+            problem = op.problem_from_dict(dict(pin.problem))
+            found |= _pins(registry, op, [problem], exact=pin.family == ALONE)
         except TilewrightError:
             continue
     return found
@@ -149,7 +149,7 @@ def _changes(before: dict[Any, Pin], after: dict[Any, Pin]) -> list[Change]:
         kernels = [{one.digest: one.kernel for one in side.get(of, ())} for side in (old, new)]
         if kernels[0].keys() != kernels[1].keys():
             named = next(iter((*old.get(of, ()), *new.get(of, ()))))
-            found.append(_change(named, *(sorted(one.values()) for one in kernels), family=True))
+            found.append(_change(named, *(sorted(kernel.values()) for kernel in kernels), family=True))
     for key in dict.fromkeys([*before, *after]):
         was, now = before.get(key), after.get(key)
         if was is not None and (now is None or (now.digest, canonical(now.spec)) != (was.digest, canonical(was.spec))):
@@ -195,11 +195,11 @@ def _tell(changes: list[Change], when: str, *, json: bool) -> None:
         print_json(changes)
     else:
         shown = table("what", "problem", "before", "now", fold=["problem", "before", "now"])
-        for one in changes:
-            shown.add_row(one["what"], one["problem"], _short(one["before"]), _short(one["now"]))
+        for change in changes:
+            shown.add_row(change["what"], change["problem"], _short(change["before"]), _short(change["now"]))
         if changes:
             show(shown)
-        families = sum(1 for one in changes if one["family"])
+        families = sum(1 for change in changes if change["family"])
         say(f"{len(changes) - families} problems and {families} families are pinned otherwise {when}")
     if changes:
         raise typer.Exit(1)

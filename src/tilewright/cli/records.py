@@ -343,12 +343,12 @@ def _fastest(rows: Iterable[Result]) -> dict[Any, Record]:
     from tilewright.dispatch.records import Record, Timing
 
     best: dict[Any, Result] = {}
-    for one in rows:
-        if one.status == "ok" and one.seconds is not None:
-            key = _about(one.op, one.problem, one.device, one.threads)
+    for row in rows:
+        if row.status == "ok" and row.seconds is not None:
+            key = _about(row.op, row.problem, row.device, row.threads)
             known = best.get(key)
-            if known is None or (one.seconds, one.kernel.digest) < (known.seconds or 0.0, known.kernel.digest):
-                best[key] = one
+            if known is None or (row.seconds, row.kernel.digest) < (known.seconds or 0.0, known.kernel.digest):
+                best[key] = row
     return {
         key: Record(
             one.op, one.problem, one.threads, one.kernel.arch, one.kernel.digest,

@@ -47,14 +47,14 @@ def report(
     """Write one HTML page: leaderboard, heat map, roofline, kernel against kernel, predictions, regret, failures."""
     from tilewright.cli.learn import model_of
     from tilewright.codegen.folder import write_if_changed
-    from tilewright.dispatch import model as models
+    from tilewright.dispatch import model_files
     from tilewright.dispatch.records import records
     from tilewright.report import page
     from tilewright.report import sources as reading
 
     _demand_ours(output)
     found = reading.read(sources or [_own(records().path)], op=op, arch=target)
-    asked = tuple(map(model_of, model)) if model else models.at_hand() if predictions else ()
+    asked = tuple(map(model_of, model)) if model else model_files.at_hand() if predictions else ()
     text = page.page(found, page.Wanted(title, asked, predictions))
     write_if_changed(output, text.encode())
     told = {"path": str(output), "rows": len(found.results), "bytes": len(text)}

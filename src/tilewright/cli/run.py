@@ -34,7 +34,7 @@ def _run(
     json: AsJson = False,
 ) -> None:
     """Run one problem on random data with the kernel dispatch chooses, or with one that is named."""
-    from tilewright.dispatch.rehearse import run_problem
+    from tilewright.dispatch.problem_run import run_problem
 
     with registry_for(target, threads, strict, lock=lock, frozen=frozen) as registry:
         asked = problem_of(op, given, registry.arch)

@@ -122,7 +122,8 @@ def rejection_data(rejection: Rejection) -> dict[str, Any]:
         "name": rejection.spec.name,
         "spec": rejection.spec.to_dict(),
         "violations": [
-            {"rule": one.rule, "message": one.message, "remedy": one.remedy} for one in rejection.violations
+            {"rule": violation.rule, "message": violation.message, "remedy": violation.remedy}
+            for violation in rejection.violations
         ],
     }
 
@@ -131,7 +132,9 @@ def correction_data(correction: Correction) -> dict[str, Any]:
     return {
         "asked": correction.asked.to_dict(),
         "taken": correction.taken.spec.name,
-        "changes": [{"name": one.name, "before": one.before, "after": one.after} for one in correction.taken.changes],
+        "changes": [
+            {"name": change.name, "before": change.before, "after": change.after} for change in correction.taken.changes
+        ],
     }
 
 

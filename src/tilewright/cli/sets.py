@@ -65,5 +65,5 @@ def _rows(op: Op, arch: Arch) -> list[dict[str, Any]]:
 def _such_as(family: str) -> str:
     from tilewright.arch import all_archs
 
-    backends = [one.backend for one in all_archs().values() if one.family == family]
+    backends = [arch.backend for arch in all_archs().values() if arch.family == family]
     return f" (--target {backends[0]})" if backends else ""

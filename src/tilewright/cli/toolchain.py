@@ -110,8 +110,8 @@ def install(
         plan = sources.plan
         say(f"ROCm {plan.rocm} (clang {plan.llvm}), CK Tile headers of {sources.headers.name}")
         if verbose:
-            for one in plan.packages:
-                say(f"  {one.name} {one.version} ({one.suite})")
+            for package in plan.packages:
+                say(f"  {package.name} {package.version} ({package.suite})")
         size = f"{sources.download_bytes >> 20} MiB to fetch, at most {plan.installed_bytes >> 20} MiB on disk"
         if yes or not sys.stdin.isatty():
             say(size)
@@ -198,8 +198,8 @@ def verify(name: _Name = "rocm", prefix: _Prefix = None) -> None:
     problems = installed.verify(found, progress.advance)
     progress.end()
     if problems:
-        for one in problems[:10]:
-            say(f"  {one}")
+        for problem in problems[:10]:
+            say(f"  {problem}")
         raise ToolchainError(
             f"{len(problems)} files of {place} are not as they were installed",
             rule="toolchain-damaged",

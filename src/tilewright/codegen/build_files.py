@@ -53,10 +53,10 @@ class Layout:
         return f"lib{LIBRARY}{self.first.library_suffix}"
 
     def link_flags(self) -> tuple[str, ...]:
-        return _union(one.link_flags for one in self.rules.values())
+        return _union(rule.link_flags for rule in self.rules.values())
 
     def libraries(self) -> tuple[str, ...]:
-        return _union(one.libraries for one in self.rules.values())
+        return _union(rule.libraries for rule in self.rules.values())
 
 
 def _union(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:

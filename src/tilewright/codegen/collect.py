@@ -89,7 +89,7 @@ def split_legal(specs: Iterable[KernelSpec]) -> Iterator[KernelSpec | Rejection]
 
 def _axes(op: Op, arch: str, given: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     """The values of each axis in the op's own spelling; an axis has several, or one by itself."""
-    known = {one.name: one for one in op.axes}
+    known = {axis.name: axis for axis in op.axes}
     found: dict[str, tuple[Any, ...]] = {}
     for name, values in given.items():
         if name not in known:

@@ -126,7 +126,7 @@ class Filter:
             case ast.Attribute():
                 return self._attribute(node)
             case ast.BoolOp():
-                return _joined(isinstance(node.op, ast.And), [self._read(one, depth + 1) for one in node.values])
+                return _joined(isinstance(node.op, ast.And), [self._read(value, depth + 1) for value in node.values])
             case ast.UnaryOp(op=ast.Not()):
                 inner = self._read(node.operand, depth + 1)
                 return lambda spec: not inner(spec)
@@ -137,7 +137,7 @@ class Filter:
             case ast.Compare():
                 return self._comparison(node, depth)
             case ast.Tuple() | ast.List():
-                items = [self._read(one, depth + 1) for one in node.elts]
+                items = [self._read(elt, depth + 1) for elt in node.elts]
                 build: type[tuple[Any, ...]] | type[list[Any]] = tuple if isinstance(node, ast.Tuple) else list
                 return lambda spec: build(item(spec) for item in items)
             case ast.Name(id="c"):
@@ -211,7 +211,7 @@ class Filter:
                 )
         steps = [_COMPARISONS[type(op)] for op in node.ops]
         first = self._read(node.left, depth + 1)
-        others = [self._read(one, depth + 1) for one in node.comparators]
+        others = [self._read(comparator, depth + 1) for comparator in node.comparators]
 
         def value(spec: KernelSpec) -> bool:
             left = first(spec)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.hip.gemm.schedules import CkTileSchedule
+from tilewright.backends.hip.gemm.ck_tile import CkTileSchedule
 from tilewright.codegen import Report, SpecSet, collect, demand_some, generate
 from tilewright.codegen.collect import Rejection
 from tilewright.dispatch.registry import Registry
@@ -53,7 +53,7 @@ _OUTPUTS = {"fp8": "fp16", "bf8": "fp16", "int8": "int32"}  # where it is not th
 
 def _tell(lines: Iterable[str]) -> None:
     """Their calls print; ours say it where standard output goes now."""
-    sys.stdout.writelines(f"{one}\n" for one in lines)
+    sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
 @dataclass(slots=True)
@@ -253,7 +253,7 @@ def validate_kernel_config(config: KernelConfig) -> ValidationResult:
     spec, refused = _asked(config)
     if refused is None:
         return ValidationResult(config)
-    near = tuple(config.corrected(one.spec) for one in neighbours(op_by_name(OP), spec))
+    near = tuple(config.corrected(neighbour.spec) for neighbour in neighbours(op_by_name(OP), spec))
     return ValidationResult(config, tuple(map(str, refused.violations)), near)
 
 
@@ -272,7 +272,7 @@ def auto_correct_kernel_config(config: KernelConfig, verbose: bool = False) -> A
     """
     found = _corrected(config)
     if verbose:
-        _tell(f"  corrected: {one}" for one in found.corrections)
+        _tell(f"  corrected: {correction}" for correction in found.corrections)
     return found
 
 
@@ -322,7 +322,7 @@ class CodegenResult:
 
     @property
     def instance_names(self) -> tuple[str, ...]:
-        return tuple(one.name for one in self.kernels)
+        return tuple(kernel.name for kernel in self.kernels)
 
 
 @dataclass(frozen=True)
@@ -351,7 +351,7 @@ class CodegenRunner:
                 results.append(self.generate(variant, output_dir))
             except RequestError as error:
                 results.append(CodegenResult(variant, Path(output_dir or self.output_dir), error=error))
-        failed = [one.error for one in results if one.error is not None]
+        failed = [result.error for result in results if result.error is not None]
         if len(failed) == len(results):
             raise failed[0]
         return tuple(results)
@@ -471,7 +471,7 @@ def setup_multiple_gemm_dispatchers(
     auto_rebuild: bool = True,
 ) -> tuple[GemmSetupResult, ...]:
     """The same for several, compiled side by side; each has a registry of its own."""
-    corrected = [auto_correct_kernel_config(one, verbose) for one in configs]
+    corrected = [auto_correct_kernel_config(config, verbose) for config in configs]
     specs = [one.config.spec for one in corrected]
     built: Mapping[str, Any] = {}
     for arch in dict.fromkeys(one.arch for one in specs) if auto_rebuild else ():

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.backends.hip.attention.instance import WORDS, canonical
+from tilewright.backends.hip.attention.ck_tile.instance import WORDS, canonical
 from tilewright.errors import ProblemError, nearest
 from tilewright.ops import op as op_by_name
 from tilewright.ops.attention import AttentionProblem

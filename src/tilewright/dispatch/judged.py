@@ -11,7 +11,6 @@ from tilewright.backends.base import Backend
 from tilewright.dispatch import learned
 from tilewright.dispatch.selection import Selection
 from tilewright.native.judge import Judge, judge
-from tilewright.native.library import may_come
 from tilewright.ops.base import KernelSpec, Op
 from tilewright.runtime.requests import Where
 
@@ -22,6 +21,8 @@ MOST_JUDGES = 1024  # kept; one a signature
 
 def by_estimate(spec: KernelSpec, seconds: float, count: int) -> Selection:
     """The choice by the estimate, of so many kernels that serve a problem."""
+    if math.isinf(seconds):
+        return Selection(spec, "heuristic", "first of its pool: there is no estimate without a C++ compiler", seconds)
     reason = f"lowest estimate of {count} kernel(s) that serve the problem" if count > 1 else "the only kernel"
     return Selection(spec, "heuristic", reason, seconds)
 
@@ -37,7 +38,7 @@ class Judges:
         """None where the library does not know these kernels: Python is asked then."""
         key = (op.name, signature)
         known = self._known.get(key)
-        if known is not None and known[0] is candidates and (known[1] is not None or not may_come()):
+        if known is not None and known[0] is candidates:
             return known[1]
         # Of equal estimates the op's order decides; kernels that were registered have none that is theirs everywhere.
         order = list(range(len(candidates)))
@@ -46,7 +47,7 @@ class Judges:
             order = [ranks[spec.digest] for spec in candidates]
         if len(self._known) >= MOST_JUDGES:
             self._known.clear()
-        made = judge(self._backend.name, op.name, candidates, order)
+        made = judge(candidates, order)
         self._known[key] = candidates, made
         return made
 
@@ -81,14 +82,13 @@ class Judges:
         if not count:
             return None
         seconds = float(answer.seconds[best])
-        if count > 1 and learned.asked():
+        if count > 1 and learned.asked() and (voices := learned.voices(arch, threads, mine.specs)):
             served, estimates = answer.rules == 0, answer.seconds
-            measured = op.measured_as(
-                problem
-            )  # models learned from problems as they are measured, and are asked of such
-            if measured != problem:
+            # Models learned from problems as they are measured, and are asked of such.
+            measured = op.measured_as(problem)
+            if measured is not problem and measured != problem:
                 estimates = mine.estimates(measured, threads, served)
-            told = learned.judged(arch, measured, threads, mine.specs, estimates, served)
+            told = learned.judged(arch, measured, threads, voices, estimates, served)
             by_model = learned.selection(mine.specs, count, told)
             if by_model is not None:
                 return by_model

@@ -28,7 +28,7 @@ def _key(spec: KernelSpec) -> _Key:
 def adopt(kernels: Iterable[Kernel]) -> None:
     """Use these kernels for their specs from now on, whatever the store holds; the last one of a spec stays."""
     with _lock:
-        _adopted.update({one.spec.digest: one for one in kernels})
+        _adopted.update({kernel.spec.digest: kernel for kernel in kernels})
 
 
 def kernel(spec: KernelSpec) -> Kernel:

@@ -54,12 +54,12 @@ def verdict(arch: Arch, problem: Any, threads: int, served: Served) -> Verdict |
     """What a model predicts, or why none says anything; None where there is none to ask."""
     if len(served) < 2:
         return None
-    from tilewright.dispatch import model
+    from tilewright.dispatch import model, model_files
 
-    found = model.at_hand()
+    found = model_files.at_hand()
     if not found:
         return None
-    units = threads_of(arch.name, threads) or arch.compute_units or 1
+    units = _units(arch, threads)
     specs, estimates = [spec for spec, _ in served], [seconds for _, seconds in served]
     return model.ask(found, specs, problem, units, estimates, machine(arch.name))
 
@@ -68,30 +68,39 @@ _voices: dict[tuple[int, int, str], tuple[Any, ...]] = {}  # by the candidates, 
 MOST_VOICES = 256
 
 
-def judged(
-    arch: Arch, problem: Any, threads: int, specs: Sequence[KernelSpec], estimates: Any, served: Any
-) -> Verdict | None:
-    """The same of all candidates at once, of which some serve the problem; None where no model says anything."""
+def voices(arch: Arch, threads: int, specs: Sequence[KernelSpec]) -> Any:
+    """The models that have something to say of these kernels, whatever the problem; often none."""
     from tilewright.dispatch import model
 
     place = settings.current().cache_dir
     models, device = _at_hand(place, stamp(place)), machine(arch.name)
-    units = threads_of(arch.name, threads) or arch.compute_units or 1
+    units = _units(arch, threads)
     key = (id(specs), units, arch.name)
     known = _voices.get(key)
     if known is None or known[0] is not specs or known[1] is not models or known[2] != device:
         if len(_voices) >= MOST_VOICES:
             _voices.clear()
         known = _voices[key] = specs, models, device, model.voices(models, specs, units, device)
-    return model.ask_voices(known[3], problem, units, estimates, served)
+    return known[3]
+
+
+def _units(arch: Arch, threads: int) -> int:
+    return threads_of(arch.name, threads) or arch.compute_units or 1
+
+
+def judged(arch: Arch, problem: Any, threads: int, known: Any, estimates: Any, served: Any) -> Verdict | None:
+    """What `voices` say of all candidates at once, of which some serve the problem; None where none says anything."""
+    from tilewright.dispatch import model
+
+    return model.ask_voices(known, problem, _units(arch, threads), estimates, served)
 
 
 @lru_cache(maxsize=8)
 def _at_hand(place: Path, _stamp: tuple[int, int] | None) -> tuple[Any, ...]:
     """The models of a state of the folder of a user's own."""
-    from tilewright.dispatch import model
+    from tilewright.dispatch import model_files
 
-    return model.at_hand()
+    return model_files.at_hand()
 
 
 def selection(specs: Sequence[KernelSpec], count: int, told: Verdict | None) -> Selection | None:
@@ -103,10 +112,11 @@ def selection(specs: Sequence[KernelSpec], count: int, told: Verdict | None) -> 
     lowest = float(seconds[best])
     sure = math.exp(told.sigma) - 1
     reason = f"the model {told.model} predicts it the fastest of {count} kernels, give or take {sure:.0%}"
-    others = seconds.copy()
-    others[best] = math.inf
-    second = int(others.argmin())
+    seconds[best] = math.inf
+    second = int(seconds.argmin())
+    seconds[best] = lowest
     if best in told.unseen:
+        others = seconds.copy()
         others[list(told.unseen)] = math.inf
         rival = specs[int(others.argmin())].name
         reason = f"newer than the model {told.model}, of whose choice {rival} the estimate says that it takes longer"
@@ -130,9 +140,9 @@ def remarks(op: str, target: str) -> tuple[str, ...]:
     """What is odd about the models of a user's own: damaged files, and those that stand before one that ships."""
     if not asked() or stamp(settings.current().cache_dir) is None:
         return ()
-    from tilewright.dispatch import model
+    from tilewright.dispatch import model_files
 
-    return (*model.damaged(), *model.shadowing(op, target))
+    return (*model_files.damaged(), *model_files.shadowing(op, target))
 
 
 def silence(told: Verdict | None) -> str:

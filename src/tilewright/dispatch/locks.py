@@ -78,9 +78,9 @@ def pin(op: Op, target: str, problem: Any, spec: KernelSpec, *, alone: bool = Fa
 def families(pins: Iterable[Pin]) -> dict[Family, tuple[Pin, ...]]:
     """The kernels that pins have for each family."""
     found: dict[Family, dict[str, Pin]] = {}
-    for one in pins:
-        if one.of is not None:
-            found.setdefault(one.of, {}).setdefault(one.digest, one)
+    for pin in pins:
+        if pin.of is not None:
+            found.setdefault(pin.of, {}).setdefault(pin.digest, pin)
     return {of: tuple(kernels[digest] for digest in sorted(kernels)) for of, kernels in sorted(found.items())}
 
 
@@ -123,13 +123,13 @@ def write(path: Path, pins: Iterable[Pin]) -> None:
     """The same pins are the same file; a kernel is written once, and every pin and kernel is a line."""
     from tilewright.codegen.folder import write_if_changed
 
-    ordered = sorted(pins, key=lambda one: one.key)
+    ordered = sorted(pins, key=lambda pin: pin.key)
     kernels = {one.digest: {"name": one.kernel, "spec": one.spec} for one in ordered}
     rows = [
         {"op": one.op, "target": one.target, "family": one.family, "problem": one.problem, "digest": one.digest}
         for one in ordered
     ]
-    pinned = ",\n  ".join(json.dumps(one, sort_keys=True, default=dict) for one in rows)
+    pinned = ",\n  ".join(json.dumps(row, sort_keys=True, default=dict) for row in rows)
     named = ",\n  ".join(
         f"{json.dumps(digest)}: {json.dumps(kernels[digest], sort_keys=True, default=dict)}"
         for digest in sorted(kernels)
@@ -204,7 +204,11 @@ class Locked:
 
     def _warn_if_slow(self, op: Op, problem: Any, target: str, chosen: Selection) -> None:
         """A family's kernels were chosen for other problems of it, smaller ones perhaps."""
-        serving = [one for one in op.candidates(op.signature_of(problem), target) if not op.supports(one, problem)]
+        serving = [
+            candidate
+            for candidate in op.candidates(op.signature_of(problem), target)
+            if not op.supports(candidate, problem)
+        ]
         lowest = min((self.estimate(one, problem) for one in serving), default=chosen.seconds)
         if chosen.seconds > SLOW * lowest:
             events.emit(

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tilewright import events, ops
@@ -20,12 +18,12 @@ from tilewright.dispatch import kernels as loaded
 from tilewright.dispatch.records import Record, Timing, records
 from tilewright.errors import InternalError, NoKernelError, ToolchainError
 from tilewright.ops.base import KernelSpec, plain
-from tilewright.runtime import samples
-from tilewright.runtime.bindings import Check, binding
-from tilewright.runtime.devices import Device, device_of
+from tilewright.runtime.bindings import Check
+from tilewright.runtime.checked_runs import CheckedKernel, ProblemRuns
+from tilewright.runtime.devices import device_of
 from tilewright.runtime.host import thread_count
 from tilewright.runtime.loader import Kernel
-from tilewright.runtime.timing import Contestant, Method, Run, false_leaders, race
+from tilewright.runtime.timing import Method, race
 
 if TYPE_CHECKING:
     from tilewright.dispatch.registry import Registry
@@ -36,73 +34,42 @@ NOISE_FLOOR = 0.02
 NOISE_CEILING = 0.1
 
 
-@dataclass(slots=True)
-class _Entrant(Contestant):
-    """A kernel in the race, checked."""
-
-    kernel: Kernel = field(kw_only=True)
-    error: float = field(kw_only=True)
-    look: Callable[[], Check] = field(kw_only=True)  # what one more call computes
-
-
-def _checked(kernels: Sequence[Kernel], problem: Any, threads: int, method: Method, device: Device) -> list[_Entrant]:
+def _checked(kernels: Sequence[Kernel], runs: ProblemRuns, threads: int) -> list[CheckedKernel]:
     """Kernels that compute the problem right; a wrong one is reported and left out."""
-    bound = binding(problem.op)
-    # The further sets only keep the caches from helping: their values need no check.
-    sets = [samples.make(bound, problem, method.seed, device) for _ in range(max(1, method.buffers))]
-    apart = bound.checks_apart(problem)
-    judged = samples.make(bound, problem, method.seed, device, exact=True) if apart else sets[0]
-    judge = samples.judge(bound, problem, judged)
-
-    def look(spec: KernelSpec, call: Run) -> Check:
-        samples.poison_results(bound, judged)
-        call()
-        return judge(spec)[0]
-
-    entrants = []
+    right = []
     for kernel in kernels:
-        runs = [samples.runner(bound, kernel, problem, one, device, threads) for one in sets]
-        call = samples.runner(bound, kernel, problem, judged, device, threads) if apart else runs[0]
-        check = look(kernel.spec, call)
-        if not check.ok:
-            _tell_wrong(kernel, problem, check)
-            continue
-        again = partial(look, kernel.spec, call)
-        entrants.append(_Entrant(runs, kernel=kernel, error=check.bound_ratio, look=again))
-    return _some(entrants, kernels, problem)
+        made = runs.checked(kernel, threads)
+        if made.check.ok:
+            right.append(made)
+        else:
+            _tell_wrong(kernel, runs.problem, made.check)
+    return _some(right, kernels, runs.problem)
 
 
-def _still_right(entrants: Sequence[_Entrant], problem: Any) -> list[_Entrant]:
-    """Entrants, in their order, without those in front that a last look finds wrong."""
-
-    def right(one: _Entrant) -> bool:
-        check = one.look()
-        if not check.ok:
-            _tell_wrong(one.kernel, problem, check)
-        return check.ok
-
-    wrong = {id(one) for one in false_leaders(entrants, right)}
-    left = [one for one in entrants if id(one) not in wrong]
-    return _some(left, [one.kernel for one in entrants], problem)
+def _still_right(raced: Sequence[CheckedKernel], runs: ProblemRuns) -> list[CheckedKernel]:
+    """The same, in their order, without those in front that a last look finds wrong."""
+    wrong = runs.wrong_leaders(raced, lambda one, check, _: _tell_wrong(one.kernel, runs.problem, check))
+    left = [one for one in raced if all(one is not other for other in wrong)]
+    return _some(left, [one.kernel for one in raced], runs.problem)
 
 
 def _tell_wrong(kernel: Kernel, problem: Any, check: Check) -> None:
     events.emit(events.Warned("wrong-result", f"{kernel.name} on {problem.describe()}: {check.detail}"))
 
 
-def _some(entrants: list[_Entrant], kernels: Sequence[Kernel], problem: Any) -> list[_Entrant]:
-    if not entrants:
+def _some(right: list[CheckedKernel], kernels: Sequence[Kernel], problem: Any) -> list[CheckedKernel]:
+    if not right:
         raise InternalError(
             f"none of {len(kernels)} kernel(s) computes {problem.describe()} within its bound",
             rule="wrong-result",
-            value=[one.name for one in kernels],
+            value=[kernel.name for kernel in kernels],
             remedy="report this with the output of `tilewright doctor`",
         )
-    return entrants
+    return right
 
 
-def _winner(entrants: Sequence[_Entrant]) -> _Entrant:
-    return entrants[winner([(one.median, one.spread) for one in entrants])]
+def _winner(raced: Sequence[CheckedKernel]) -> CheckedKernel:
+    return raced[winner([(one.median, one.spread) for one in raced])]
 
 
 def winner(times: Sequence[tuple[float, float | None]]) -> int:
@@ -110,7 +77,7 @@ def winner(times: Sequence[tuple[float, float | None]]) -> int:
 
     Where a spread is not known, any noise there may be is allowed for.
     """
-    best, spread = min(times, key=lambda one: one[0])
+    best, spread = min(times, key=lambda time: time[0])
     for index, (median, own) in enumerate(times):
         both = NOISE_CEILING if own is None or spread is None else (own + spread) / 2
         noise = min(NOISE_CEILING, max(NOISE_FLOOR, both))
@@ -175,16 +142,17 @@ def measure_stage(
         demand_runnable(name)
     kernels = loaded.kernels(specs, max_workers=max_workers, on_event=on_event)
     device = device_of(registry.target)
-    entrants = _checked(kernels, problem, threads, method, device)
-    race(entrants, method, device.stopwatch())
-    entrants = _still_right(entrants, problem)
-    best = _winner(entrants)
-    for one in entrants:
+    runs = ProblemRuns(problem, device, method)
+    right = _checked(kernels, runs, threads)
+    race(right, method, device.stopwatch())
+    right = _still_right(right, runs)
+    best = _winner(right)
+    for one in right:
         if events.active():
-            events.emit(events.Measured(problem.describe(), one.kernel.name, one.median, one.error))
+            events.emit(events.Measured(problem.describe(), one.kernel.name, one.median, one.check.bound_ratio))
     timings = tuple(
-        Timing(one.kernel.spec.digest, one.kernel.name, one.kernel.spec.to_dict(), one.median, one.spread, one.error)
-        for one in sorted(entrants, key=lambda one: one.median)
+        Timing(one.spec.digest, one.kernel.name, one.spec.to_dict(), one.median, one.spread, one.check.bound_ratio)
+        for one in sorted(right, key=lambda one: one.median)
     )
     record = Record(
         op=problem.op,

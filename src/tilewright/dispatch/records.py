@@ -97,7 +97,7 @@ class Record:
 
     @property
     def winner(self) -> Timing:
-        return next(one for one in self.timings if one.digest == self.choice)
+        return next(timing for timing in self.timings if timing.digest == self.choice)
 
     def to_dict(self) -> dict[str, Any]:
         data: dict[str, Any] = plain(self)
@@ -140,9 +140,9 @@ def read_record(data: Any) -> Record:
         raise ValueError("the record has no usable 'fingerprint'")
     timings = tuple(Timing(**_shaped("a timing", one, _TIMING_SHAPE)) for one in values["timings"])
     record = Record(**{**values, "timings": timings})
-    if any(one.seconds <= 0 for one in timings):
+    if any(timing.seconds <= 0 for timing in timings):
         raise ValueError("a timing has no time")
-    if all(one.digest != record.choice for one in timings):
+    if all(timing.digest != record.choice for timing in timings):
         raise ValueError("its choice is none of the timings")
     return record
 
@@ -278,7 +278,7 @@ class Records:
     def unused(self, op: str, problem: Any, target: str, threads: int) -> list[str]:
         """Why each record of the problem that `lookup` passes over says nothing here."""
         try:
-            found = [self._record(one, whole=False) for one in self._choices(op, problem, target)]
+            found = [self._record(choice, whole=False) for choice in self._choices(op, problem, target)]
         except Unreadable as error:
             self._ignore(error)
             return []
@@ -302,7 +302,7 @@ class Records:
         if self._empty:
             return ()
         try:
-            found = [self._record(one) for one in self.results.choices("ORDER BY h.date")]
+            found = [self._record(choice) for choice in self.results.choices("ORDER BY h.date")]
         except Unreadable as error:
             self._ignore(error)
             return ()
@@ -332,7 +332,9 @@ class Records:
 
     def _put(self, records: Sequence[Record], *, newest: bool) -> None:
         """Into the store; a damaged one is set aside first, one of others is left alone."""
-        self._store([each for one in records for each in _results_of(one)], map(_choice_of, records), newest=newest)
+        self._store(
+            [each for record in records for each in _results_of(record)], map(_choice_of, records), newest=newest
+        )
 
     def choose(self, results: Iterable[Result], choices: Iterable[Choice]) -> None:
         """Keep choices, and those results of their kernels that are not in the store yet."""
@@ -445,10 +447,11 @@ def _results_of(record: Record) -> list[Result]:
     return [
         Result(
             record.op, record.problem, record.machine, threads,
-            KernelRow(one.digest, one.name, str(one.spec.get("arch", "")), one.spec), OK, one.seconds, one.spread,
-            one.error, method=record.method, versions=record.versions, date=record.date,
+            KernelRow(timing.digest, timing.name, str(timing.spec.get("arch", "")), timing.spec), OK, timing.seconds,
+            timing.spread,
+            timing.error, method=record.method, versions=record.versions, date=record.date,
         )
-        for one in record.timings
+        for timing in record.timings
     ]  # fmt: skip
 
 

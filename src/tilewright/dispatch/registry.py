@@ -26,9 +26,9 @@ from typing import Any, cast
 from tilewright import events, ops, settings
 from tilewright.backends.base import backend, demand_runnable, resolve_target, target_name
 from tilewright.dispatch import kernels as loaded
-from tilewright.dispatch import learned, locks, ruled, ways
+from tilewright.dispatch import learned, locks, selection_rules, split_plans
 from tilewright.dispatch import records as measured
-from tilewright.dispatch.asked import op_of, setting_words, thread_number
+from tilewright.dispatch.inputs import op_of, setting_words, thread_number
 from tilewright.dispatch.judged import Judges
 from tilewright.dispatch.records import Record, records
 from tilewright.dispatch.selection import Candidate, Explanation, Known, Selection, StagedSelection, behind
@@ -208,11 +208,11 @@ class Registry:
 
     def _stages(self, problem: Any, count: int) -> tuple[Any, ...]:
         self._demand_legal_problem(op_of(problem), problem)
-        return ways.stages_of(op_of(problem), problem, self.target, count)
+        return split_plans.stages_of(op_of(problem), problem, self.target, count)
 
     def _way(self, problem: Any, count: int) -> tuple[tuple[Any, ...], str]:
         self._demand_legal_problem(op_of(problem), problem)
-        return ways.chosen(op_of(problem), problem, self.target, count)
+        return split_plans.chosen(op_of(problem), problem, self.target, count)
 
     def select(
         self,
@@ -228,7 +228,7 @@ class Registry:
         """
         count = thread_number(threads)
         stages = self._stages(problem, count)
-        chosen = tuple(self.select_stage(one, threads=count, strict=strict, where=where) for one in stages)
+        chosen = tuple(self.select_stage(stage, threads=count, strict=strict, where=where) for stage in stages)
         return chosen[0] if len(chosen) == 1 else StagedSelection(chosen)
 
     def select_stage(
@@ -245,7 +245,7 @@ class Registry:
             known = self._selections.get(key)
             if known is not None:
                 return known
-        chosen = ruled.told(self._choose(problem, count, strict, now.measure, where), now.rule)
+        chosen = selection_rules.told(self._choose(problem, count, strict, now.measure, where), now.rule)
         if where is None:
             self._selections.put(key, chosen)
         if events.active():
@@ -293,7 +293,7 @@ class Registry:
             judge, candidates = None, tuple(spec for spec in candidates if not where(spec))
         if now.rule:
             served = self._judges.served(op, problem, threads, candidates, judge)
-            by_rule = ruled.selection(op, problem, served, now.rule)
+            by_rule = selection_rules.selection(op, problem, served, now.rule)
             if by_rule is not None:
                 return by_rule
         if measure and not records().empty:
@@ -328,7 +328,7 @@ class Registry:
                 "was not registered" if registered else "was written by another version, or is not legal any more"
             )
             return None, [why, *unused]
-        reasons = [str(one) for one in op.supports(spec, problem)]
+        reasons = [str(support) for support in op.supports(spec, problem)]
         if where is not None and where(spec):
             reasons.append(where(spec))
         if reasons:
@@ -364,7 +364,7 @@ class Registry:
         copied = self._copied(op, problem, candidates, threads)
         if copied is not None:
             return copied
-        fallback = op.generic_spec(signature, self.arch.name)
+        fallback = op.fallback_spec(signature, self.arch.name)
         if not op.check(fallback) and (where is None or not where(fallback)):
             if not op.supports(fallback, problem):
                 reason = "no registered kernel serves it" if self._specs else "no candidate serves it"
@@ -389,8 +389,10 @@ class Registry:
     def _refusal(
         self, op: Op, problem: Any, candidates: tuple[KernelSpec, ...], why: str, strict: bool = False
     ) -> NoKernelError:
-        reasons = [f"{spec.name}: {'; '.join(str(one) for one in op.supports(spec, problem))}" for spec in candidates]
-        listing = "".join(f"\n  {one}" for one in reasons[:8])
+        reasons = [
+            f"{spec.name}: {'; '.join(str(support) for support in op.supports(spec, problem))}" for spec in candidates
+        ]
+        listing = "".join(f"\n  {reason}" for reason in reasons[:8])
         if len(reasons) > 8:
             listing += f"\n  and {len(reasons) - 8} more"
         return NoKernelError(
@@ -414,11 +416,11 @@ class Registry:
             raise RequestError(f"strict is {told}", rule="strict", value=told, remedy="give True or False")
         op = op_of(problem)
         stages, way = self._way(problem, count)
-        parts = tuple(self._explain_stage(one, count, strict, where) for one in stages)
+        parts = tuple(self._explain_stage(stage, count, strict, where) for stage in stages)
         words = (*op.words(problem), *setting_words(settings.current()))
         if len(parts) == 1:
             return replace(parts[0], problem=problem, arguments=words, way=way)
-        chosen = [one.selection for one in parts if isinstance(one.selection, Selection)]
+        chosen = [part.selection for part in parts if isinstance(part.selection, Selection)]
         whole = StagedSelection(tuple(chosen)) if len(chosen) == len(parts) else None
         decided = f"{whole.tier}: {whole.reason}" if whole is not None else "refused: a stage has no kernel"
         source = f"{len(parts)} stages, each chosen apart"
@@ -441,7 +443,7 @@ class Registry:
             text = error.message.partition(":")[2].strip() if error.rule == "no-kernel" else error.message
             decided = f"refused: {text.splitlines()[0]}"
         record = records().lookup(op.name, op.measured_as(problem), self.arch.name, count) if now.measure else None
-        times = {one.digest: one.seconds for one in record.timings} if record is not None else {}
+        times = {timing.digest: timing.seconds for timing in record.timings} if record is not None else {}
         unused = [] if now.measure else ["measurements are not looked at: the setting `measure` is off"]
         fitting = candidates if where is None else tuple(spec for spec in candidates if not where(spec))
         if now.measure and not records().empty:
@@ -520,7 +522,7 @@ class Registry:
     def plan(self, request: Request, spec: KernelSpec | None = None) -> Plan:
         """Choose, build and load a kernel for each stage; `spec` is the one for stages of its signature."""
         op, bound = ops.op(request.op), binding(request.op)
-        request = ways.request_of(op, request, self.arch.name)
+        request = split_plans.request_of(op, request, self.arch.name)
         stages: list[StageRequest] = []
         chosen: list[Selection] = []
         for stage in request.stages:

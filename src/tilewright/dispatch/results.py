@@ -271,12 +271,12 @@ class Results:
         with self.writing() as connection:
             guard = " WHERE excluded.date > results.date" if newest else ""
             taken = 0
-            for one in results:
-                key = (self._problem(connection, one.op, one.problem), self._device(connection, one.device),
-                       one.threads, self._kernel(connection, one.op, one.kernel))  # fmt: skip
-                context = self._context(connection, one.method, one.versions)
-                values = (one.status, one.seconds, one.spread, one.error, one.non_zero, one.noise,
-                          storable(one.reason), context, one.date)  # fmt: skip
+            for result in results:
+                key = (self._problem(connection, result.op, result.problem), self._device(connection, result.device),
+                       result.threads, self._kernel(connection, result.op, result.kernel))  # fmt: skip
+                context = self._context(connection, result.method, result.versions)
+                values = (result.status, result.seconds, result.spread, result.error, result.non_zero, result.noise,
+                          storable(result.reason), context, result.date)  # fmt: skip
                 before = connection.total_changes
                 connection.execute(
                     "INSERT INTO results VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET "
@@ -291,17 +291,18 @@ class Results:
 
     def _choose(self, connection: sqlite3.Connection, choices: Iterable[Choice], newest: bool) -> None:
         guard = " WHERE excluded.date > choices.date" if newest else ""
-        for one in choices:
-            kernel = self._known(connection, "kernels", "digest", one.digest)
+        for choice in choices:
+            kernel = self._known(connection, "kernels", "digest", choice.digest)
             if kernel is None:
                 raise StoreError(
-                    f"the choice of {one.digest[:12]} names a kernel that was not measured",
+                    f"the choice of {choice.digest[:12]} names a kernel that was not measured",
                     rule="record-choice",
-                    value=one.digest,
+                    value=choice.digest,
                     remedy="give its results too",
                 )
-            row = (self._problem(connection, one.op, one.problem), self._device(connection, one.device), one.threads,
-                   one.target, kernel, one.date)  # fmt: skip
+            row = (self._problem(connection, choice.op, choice.problem), self._device(connection, choice.device),
+                   choice.threads,
+                   choice.target, kernel, choice.date)  # fmt: skip
             connection.execute(
                 "INSERT INTO choices VALUES(?,?,?,?,?,?) ON CONFLICT DO UPDATE SET kernel=excluded.kernel,"
                 f"date=excluded.date{guard}",

@@ -62,25 +62,25 @@ class StagedSelection:
 
     @property
     def name(self) -> str:
-        return " + ".join(one.name for one in self.stages)
+        return " + ".join(stage.name for stage in self.stages)
 
     @property
     def tier(self) -> str:
         """The farthest any of them had to fall."""
-        return max((one.tier for one in self.stages), key=TIERS.index)
+        return max((stage.tier for stage in self.stages), key=TIERS.index)
 
     @property
     def reason(self) -> str:
-        return f"{len(self.stages)} stages: " + "; ".join(one.reason for one in self.stages)
+        return f"{len(self.stages)} stages: " + "; ".join(stage.reason for stage in self.stages)
 
     @property
     def seconds(self) -> float:
-        return sum(one.seconds for one in self.stages)
+        return sum(stage.seconds for stage in self.stages)
 
     def to_dict(self) -> dict[str, Any]:
         seconds = self.seconds if math.isfinite(self.seconds) else None
         whole = {"kernel": self.name, "tier": self.tier, "seconds": seconds}
-        return {**whole, "stages": [one.to_dict() for one in self.stages]}
+        return {**whole, "stages": [stage.to_dict() for stage in self.stages]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class Explanation:
             "threads": self.threads,
             "strict": self.strict,
             "source": self.source,
-            "candidates": [plain(one) for one in self.candidates],
+            "candidates": [plain(candidate) for candidate in self.candidates],
             "chosen": None if chosen is None else chosen.to_dict(),
             "decided": self.decided,
             "unused_records": list(self.unused_records),
@@ -176,7 +176,7 @@ class Explanation:
             "models": list(self.models),
             **({"way": self.way} if self.way else {}),
             "replay": self.replay,
-            **({"stages": [one.to_dict() for one in self.stages]} if self.stages else {}),
+            **({"stages": [stage.to_dict() for stage in self.stages]} if self.stages else {}),
         }
 
     def __str__(self) -> str:

@@ -44,9 +44,9 @@ def code_objects(data: bytes, what: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _of_bundle(data: bytes, what: str) -> Iterator[tuple[str, bytes]]:
-    for one in bundle.members(data, what):
-        if "amdgcn" in one.target:
-            yield one.target, one.data
+    for member in bundle.members(data, what):
+        if "amdgcn" in member.target:
+            yield member.target, member.data
 
 
 def recognises(data: bytes) -> bool:
@@ -95,11 +95,14 @@ def occupancy(arch: Arch, registers: int, shared_bytes: int, threads: int) -> Oc
     return Occupancy(limits[limited_by], arch.warps_per_simd, limited_by, threads)
 
 
-def count(code: Sequence[Instruction], promised: tuple[str, ...] = ()) -> Instructions:
-    """`promised`: beginnings of mnemonics that count beside the matrix instructions."""
+def count(code: Sequence[Instruction], promised: tuple[str, ...] = (), copied: tuple[str, ...] = ()) -> Instructions:
+    """Beginnings of mnemonics: `promised` count beside the matrix instructions, `copied` as copies."""
     matrix: Counter[str] = Counter()
+    copies: Counter[str] = Counter()
     moves: dict[str, Counter[int]] = {"load": Counter(), "store": Counter()}
     for one in code:
+        if one.mnemonic.startswith(copied):
+            copies[one.mnemonic] += 1
         if one.mnemonic.startswith((*_MATRIX, *promised)):
             matrix[re.sub(r"_e(?:32|64)$", "", one.mnemonic)] += 1
             continue
@@ -114,6 +117,7 @@ def count(code: Sequence[Instruction], promised: tuple[str, ...] = ()) -> Instru
         matrix=dict(matrix.most_common()),
         loads=dict(moves["load"]),
         stores=dict(moves["store"]),
+        copies=dict(copies.most_common()),
         recognized=disassembly.recognized(code),
     )
 
@@ -124,6 +128,7 @@ def _function(
     arch: Arch | None,
     found: dict[str, list[Instruction]],
     promised: tuple[str, ...],
+    copied: tuple[str, ...],
 ) -> Function:
     def number(key: str) -> int:
         return int(kernel.get(key, 0))
@@ -149,7 +154,7 @@ def _function(
     instructions = None
     if symbol in found:
         inside = [one for one in found[symbol] if place is None or one.address < place.address + size]
-        instructions = count(inside, promised)
+        instructions = count(inside, promised, copied)
     return Function(symbol, size, resources, use, instructions)
 
 
@@ -158,7 +163,13 @@ def _target(said: Mapping[str, Any], bundled: str) -> str:
     return str(said.get("amdhsa.target") or bundled).partition(":")[0].rpartition("-")[2]
 
 
-def inspect(path: Path, tools: Sequence[Path] = (), arch: str = "", promised: tuple[str, ...] = ()) -> Inspection:
+def inspect(
+    path: Path,
+    tools: Sequence[Path] = (),
+    arch: str = "",
+    promised: tuple[str, ...] = (),
+    copied: tuple[str, ...] = (),
+) -> Inspection:
     """Look into a code object, or into those of one arch in a host library (the only one, if none is named)."""
     what = path.name
     notes: list[str] = []
@@ -189,8 +200,9 @@ def inspect(path: Path, tools: Sequence[Path] = (), arch: str = "", promised: tu
             text = {}
             if str(error) not in notes:
                 notes.append(str(error))
-        functions += [_function(kernel, code, facts, text, promised) for kernel in said.get("amdhsa.kernels", ())]
-    if any(one.resources is not None and one.resources.scratch_bytes for one in functions):
+        kernels = said.get("amdhsa.kernels", ())
+        functions += [_function(kernel, code, facts, text, promised, copied) for kernel in kernels]
+    if any(function.resources is not None and function.resources.scratch_bytes for function in functions):
         notes.append("scratch memory is slow: a smaller tile or fewer threads a block may avoid it")
     return Inspection(str(path), "amdgpu", wanted, size, tuple(functions), tuple(notes))
 

@@ -95,35 +95,37 @@ class Elf:
 
     def code_bytes(self) -> int:
         """Bytes of the sections the machine may execute."""
-        return sum(one.size for one in self.sections if one.flags & _EXECUTABLE)
+        return sum(section.size for section in self.sections if section.flags & _EXECUTABLE)
 
     @property
     def end(self) -> int:
         """Where the file ends: with the last of its tables and sections, whichever that is."""
         head = self._file.header
         ends = [head[f"e_{one}off"] + head[f"e_{one}entsize"] * head[f"e_{one}num"] for one in ("sh", "ph")]
-        ends += [one.offset + one.size for one in self.sections if one.stored]
+        ends += [section.offset + section.size for section in self.sections if section.stored]
         return int(max(ends))
 
     def symbols(self) -> Iterator[Symbol]:
         """From the full table where the file has one, else from the exported names."""
         from elftools.elf.sections import SymbolTableSection
 
-        tables = [one.parsed for one in self.sections if isinstance(one.parsed, SymbolTableSection)]
+        tables = [section.parsed for section in self.sections if isinstance(section.parsed, SymbolTableSection)]
         full = [one for one in tables if one["sh_type"] == "SHT_SYMTAB"]
         with _reading(self.what, "its symbols are damaged:"):
             for table in full or tables:
-                for one in table.iter_symbols():
-                    yield Symbol(one.name, one["st_value"], one["st_size"], one["st_info"]["type"] == "STT_FUNC")
+                for symbol in table.iter_symbols():
+                    yield Symbol(
+                        symbol.name, symbol["st_value"], symbol["st_size"], symbol["st_info"]["type"] == "STT_FUNC"
+                    )
 
     def notes(self) -> Iterator[tuple[str, int | str, bytes]]:
         """Owner, type (by the name pyelftools has for it, if any) and content of every note."""
         from elftools.elf.sections import NoteSection
 
         with _reading(self.what, "its notes are damaged:"):
-            for one in self.sections:
-                if isinstance(one.parsed, NoteSection):
-                    for note in one.parsed.iter_notes():
+            for section in self.sections:
+                if isinstance(section.parsed, NoteSection):
+                    for note in section.parsed.iter_notes():
                         yield note["n_name"] or "", note["n_type"], note["n_descdata"]
 
 

@@ -89,7 +89,7 @@ def _numbers(code: Elf) -> dict[str, dict[int, int]]:
     section = code.section(_INFO)
     if section is None:
         raise damaged(code.what, "it has no section .nv.info")
-    names = [one.name for one in code.symbols()]
+    names = [symbol.name for symbol in code.symbols()]
     found: dict[str, dict[int, int]] = {}
     for number, words in attributes(code.bytes_of(section), code.what):
         if number in (_REGISTERS, _FRAME, _STACK) and len(words) == 2:
@@ -216,9 +216,9 @@ def by_opcode(code: Elf) -> dict[str, list[Instruction]]:
         raise NoDisassembly(f"the opcodes of {arch_of(code)} are not known here")
     start = ".text."
     return {
-        one.name.removeprefix(start): sass.decode(code.bytes_of(one), _capability(code))
-        for one in code.sections
-        if one.name.startswith(start)
+        section.name.removeprefix(start): sass.decode(code.bytes_of(section), _capability(code))
+        for section in code.sections
+        if section.name.startswith(start)
     }
 
 
@@ -328,6 +328,6 @@ def inspect(
             notes.append(note)
         for symbol, numbers in _numbers(code).items():
             functions.append(_function(symbol, numbers, code, facts, counted, asked.get(symbol, 0)))
-    if any(one.resources is not None and one.resources.scratch_bytes for one in functions):
+    if any(function.resources is not None and function.resources.scratch_bytes for function in functions):
         notes.append("local memory is slow: a smaller tile or a simpler epilogue may avoid it")
     return Inspection(str(path), KIND, wanted, size, tuple(functions), tuple(notes))

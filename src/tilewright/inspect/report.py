@@ -46,7 +46,7 @@ class Instructions:
     vector_bits: Mapping[int, int] = field(default_factory=dict)  # CPU: register width -> count
     extensions: tuple[str, ...] = ()  # CPU: ISA extensions the instructions belong to
     stack_moves: int | None = None  # CPU, NVIDIA: moves to and from the stack, a guess at spills
-    copies: Mapping[str, int] = field(default_factory=dict)  # NVIDIA: TMA and asynchronous copies by mnemonic
+    copies: Mapping[str, int] = field(default_factory=dict)  # NVIDIA: TMA and cp.async; else those that were promised
     # The mnemonics the reader can tell from others; None: it named every instruction.
     recognized: tuple[str, ...] | None = None
 
@@ -95,11 +95,13 @@ class Inspection:
 
     @property
     def disassembled(self) -> bool:
-        return any(one.instructions is not None for one in self.functions)
+        return any(function.instructions is not None for function in self.functions)
 
     @property
     def matrix_count(self) -> int:
-        return sum(one.instructions.matrix_count for one in self.functions if one.instructions is not None)
+        return sum(
+            function.instructions.matrix_count for function in self.functions if function.instructions is not None
+        )
 
     @property
     def keeps_promises(self) -> bool | None:
@@ -129,18 +131,22 @@ class Inspection:
 
     def _not_seen(self) -> Iterator[tuple[str, ...]]:
         """Promises, each as the mnemonics any of which would keep it."""
-        codes = [one.instructions for one in self.functions if one.instructions is not None]
-        matrix, copies = ({name for one in codes for name in part(one)} for part in (_MATRIX, _COPIES))
+        codes = [function.instructions for function in self.functions if function.instructions is not None]
+        matrix, copies = ({name for code in codes for name in part(code)} for part in (_MATRIX, _COPIES))
         if self.promises and not any(name.startswith(self.promises) for name in matrix):
             yield self.promises
-        yield from ((one,) for one in self.copy_promises if not any(name.startswith(one) for name in copies))
+        yield from (
+            (promise,) for promise in self.copy_promises if not any(name.startswith(promise) for name in copies)
+        )
 
     def _ruled_out(self, mnemonics: tuple[str, ...]) -> bool:
-        codes = [one.instructions for one in self.functions]
-        return bool(codes) and all(code is not None and code.can_rule_out(one) for code in codes for one in mnemonics)
+        codes = [function.instructions for function in self.functions]
+        return bool(codes) and all(
+            code is not None and code.can_rule_out(mnemonic) for code in codes for mnemonic in mnemonics
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        functions = [{"name": one.name, **asdict(one)} for one in self.functions]
+        functions = [{"name": function.name, **asdict(function)} for function in self.functions]
         return {
             **asdict(self),
             "functions": functions,
@@ -157,8 +163,8 @@ class Inspection:
             f"arch        {self.arch or 'not known'} ({self.kind} code)",
             f"code        {self.code_bytes} bytes in {len(self.functions)} function(s) shown",
         ]
-        for one in self.functions:
-            lines += ["", one.name, *(f"  {line}" for line in _lines(one, self.kind))]
+        for function in self.functions:
+            lines += ["", function.name, *(f"  {line}" for line in _lines(function, self.kind))]
         notes = [*self.notes, *([f"whether promises are kept is not known: {self.doubt}"] if self.doubt else [])]
         if notes:
             lines += ["", *(f"note: {note}" for note in notes)]
@@ -223,15 +229,15 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def demand_promises(found: Inspection) -> Inspection:
-    """Raise where the spec promises a matrix instruction and the code holds none; builders and tests call this."""
+    """Raise where the code lacks a matrix instruction or a copy that its spec promises; builders call this."""
     if found.keeps_promises is False:
         matrix = [one for one in found.missing if one in found.promises]
         copies = [one for one in found.missing if one not in found.promises]
         does = [f"{verb} {' or '.join(f'{one}*' for one in some)}"
                 for verb, some in (("multiply with", matrix), ("copy with", copies)) if some]  # fmt: skip
+        total = sum(function.instructions.total for function in found.functions if function.instructions)
         raise InspectionError(
-            f"{found.name or found.path} should {' and '.join(does)} and holds none "
-            f"(of {sum(one.instructions.total for one in found.functions if one.instructions)} instructions)",
+            f"{found.name or found.path} should {' and '.join(does)} and holds none (of {total} instructions)",
             rule="no-matrix-instruction" if matrix else "no-copy-instruction",
             value=found.matrix_count,
             remedy="the compiler fell back to plain arithmetic: look at the source with `tilewright generate`, "

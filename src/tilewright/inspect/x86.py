@@ -46,7 +46,7 @@ def recognises(data: bytes) -> bool:
     if data[:4] != elf.MAGIC:
         return False
     code = Elf(data, "the file")
-    if code.machine != elf.MACHINE_X86_64 or any("fatbin" in one.name.lower() for one in code.sections):
+    if code.machine != elf.MACHINE_X86_64 or any("fatbin" in section.name.lower() for section in code.sections):
         return False
     return next(elf.embedded(data, elf.MACHINE_CUDA), None) is None
 
@@ -113,8 +113,8 @@ def holds(path: Path, beginnings: Sequence[str], tools: Sequence[Path] = ()) -> 
     """Whether vector code with one of these mnemonics is inside; NoDisassembly where nobody can look."""
     text = disassembly.listing(path, disassembly.find_disassembler(tools))
     scalar_ends = "".join(f"(?<!{end})" for end in _SCALAR)  # of FMA only: vpdpbusd ends like one
-    fused = [one for one in beginnings if one.startswith(FMA)]
-    others = [one for one in beginnings if one not in fused]
+    fused = [beginning for beginning in beginnings if beginning.startswith(FMA)]
+    others = [beginning for beginning in beginnings if beginning not in fused]
     return (bool(fused) and disassembly.shows(text, fused, ends=scalar_ends)) or (
         bool(others) and disassembly.shows(text, others)
     )

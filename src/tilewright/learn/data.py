@@ -17,7 +17,7 @@ from tilewright.dispatch.results import OK, Result, canonical, problem_digest
 from tilewright.errors import RequestError, TilewrightError
 from tilewright.ops.base import KernelSpec, Op
 from tilewright.ops.engine import engine
-from tilewright.ops.features import Frame, kernel_columns, vocabulary
+from tilewright.ops.features import Frame, kernel_columns, problem_words, vocabulary
 from tilewright.tune.problem_sets import held_out, leaking
 
 Array = np.ndarray[Any, Any]
@@ -66,7 +66,7 @@ class Data:
 
     @property
     def rows(self) -> int:
-        return sum(len(one.specs) for one in self.groups)
+        return sum(len(group.specs) for group in self.groups)
 
     @cached_property
     def digest(self) -> str:
@@ -80,23 +80,31 @@ class Data:
 
     @cached_property
     def words(self) -> dict[str, list[str]]:
+        """The words of these kernels, and those that problems may have."""
         specs = list({spec.digest: spec for group in self.groups for spec in group.specs}.values())
-        return vocabulary(specs, kernel_columns(self.op.schedules))
+        problems = {name: list(words) for name, words in problem_words(engine(self.op)).items()}
+        return problems | vocabulary(specs, self.schedule_fields)
+
+    @cached_property
+    def schedule_fields(self) -> tuple[str, ...]:
+        """Of the kernels that were measured: families that are there and were not change nothing."""
+        kinds = {type(spec.schedule) for group in self.groups for spec in group.specs}
+        return kernel_columns(tuple(schedule for schedule in self.op.schedules if schedule in kinds))
 
     @cached_property
     def problems(self) -> Array:
         """The number of each group's problem: one measured with several numbers of threads, or on several devices, is
         several groups."""
         numbers: dict[Any, int] = {}
-        return np.array([numbers.setdefault(one.problem, len(numbers)) for one in self.groups], np.int64)
+        return np.array([numbers.setdefault(group.problem, len(numbers)) for group in self.groups], np.int64)
 
     @cached_property
     def seen(self) -> tuple[str, ...]:
         """What each group's problem is known by, short: on cards, which say what a model was trained on."""
-        return tuple(problem_digest(self.op.name, _plain(one.problem))[:_SHORT] for one in self.groups)
+        return tuple(problem_digest(self.op.name, _plain(group.problem))[:_SHORT] for group in self.groups)
 
     def frame(self, *, estimated: bool = False) -> Frame:
-        return Frame(engine(self.op), self.op.schedules, self.words, estimated=estimated)
+        return Frame(engine(self.op), self.schedule_fields, self.words, estimated=estimated)
 
 
 def _plain(problem: Any) -> Any:
@@ -131,22 +139,22 @@ def collect(
     found: dict[tuple[str, str, int], list[tuple[Result, KernelSpec]]] = {}
     devices: dict[str, dict[str, Any]] = {}
     specs: dict[str, KernelSpec | None] = {}
-    for one in results:
-        if one.op != op.name:
+    for result in results:
+        if result.op != op.name:
             continue
-        if one.status != OK or not one.seconds or one.seconds <= 0:
-            leave(f"status {one.status}")
+        if result.status != OK or not result.seconds or result.seconds <= 0:
+            leave(f"status {result.status}")
             continue
-        text = one.kernel.digest or canonical(one.kernel.spec)
+        text = result.kernel.digest or canonical(result.kernel.spec)
         if text not in specs:
-            specs[text] = _spec(op, one)
+            specs[text] = _spec(op, result)
         spec = specs[text]
         if spec is None:
             leave("a kernel of another version")
             continue
-        fingerprint = str(one.device.get("fingerprint", ""))
-        devices[fingerprint] = {name: value for name, value in one.device.items() if name != "fingerprint"}
-        found.setdefault((canonical(one.problem), fingerprint, one.threads), []).append((one, spec))
+        fingerprint = str(result.device.get("fingerprint", ""))
+        devices[fingerprint] = {name: value for name, value in result.device.items() if name != "fingerprint"}
+        found.setdefault((canonical(result.problem), fingerprint, result.threads), []).append((result, spec))
     kept = held_out(op) if held is None else held
     groups = []
     leaks: dict[str, bool] = {}
@@ -168,7 +176,7 @@ def collect(
 
 
 def _digest_of(problems: Sequence[Any]) -> str:
-    texts = sorted(canonical(_plain(one)) for one in problems)
+    texts = sorted(canonical(_plain(problem)) for problem in problems)
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[: 2 * _SHORT]
 
 
@@ -221,25 +229,25 @@ def demand_enough(data: Data, least: int = LEAST_PROBLEMS) -> None:
 def near(data: Data, far: float) -> Data:
     """Without the kernels whose estimate is beyond a multiple of the lowest of their problem."""
     groups = []
-    for one in data.groups:
-        kept = np.flatnonzero(one.estimates <= far * one.estimates.min())
+    for group in data.groups:
+        kept = np.flatnonzero(group.estimates <= far * group.estimates.min())
         groups.append(
-            replace(one, specs=tuple(one.specs[at] for at in kept), seconds=one.seconds[kept],
-                    estimates=one.estimates[kept], fastest=one.oracle)
+            replace(group, specs=tuple(group.specs[at] for at in kept), seconds=group.seconds[kept],
+                    estimates=group.estimates[kept], fastest=group.oracle)
         )  # fmt: skip
     return replace(data, groups=tuple(groups))
 
 
 def matrix(data: Data, frame: Frame) -> tuple[Array, Array]:
     """Features, and the number of each row's group."""
-    blocks = [frame.rows(one.specs, one.problem, one.units, one.estimates) for one in data.groups]
-    return np.concatenate(blocks), np.repeat(np.arange(len(blocks)), [len(one) for one in blocks])
+    blocks = [frame.rows(group.specs, group.problem, group.units, group.estimates) for group in data.groups]
+    return np.concatenate(blocks), np.repeat(np.arange(len(blocks)), [len(block) for block in blocks])
 
 
 def rough_of(data: Data) -> tuple[float, float, float]:
     """A start, a time a byte and a time an operation that come nearest to the fastest kernels' times."""
-    times = np.array([one.oracle for one in data.groups])
-    parts = np.array([(1.0, float(one.problem.bytes), float(one.problem.flops)) for one in data.groups])
+    times = np.array([group.oracle for group in data.groups])
+    parts = np.array([(1.0, float(group.problem.bytes), float(group.problem.flops)) for group in data.groups])
     scale = parts.max(axis=0)
     found = np.full(3, times.min() / 3)
     for _ in range(200):  # multiplicative steps: nothing becomes negative

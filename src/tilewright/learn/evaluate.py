@@ -55,14 +55,21 @@ def choices(data: Data, scores: Array) -> list[Choice]:
     """The kernel with the lowest score of each problem."""
     found = []
     first = 0
-    for one in data.groups:
-        order = np.argsort(scores[first : first + len(one.specs)], kind="stable")
-        first += len(one.specs)
+    for group in data.groups:
+        order = np.argsort(scores[first : first + len(group.specs)], kind="stable")
+        first += len(group.specs)
         chosen = int(order[0])
-        fastest = np.flatnonzero(one.seconds[order] <= one.oracle)  # none, where the estimate left it out
+        fastest = np.flatnonzero(group.seconds[order] <= group.oracle)  # none, where the estimate left it out
         rank = int(fastest[0]) if len(fastest) else NOWHERE
         found.append(
-            Choice(one.family, one.problem, one.specs[chosen].digest, one.oracle, float(one.seconds[chosen]), rank)
+            Choice(
+                group.family,
+                group.problem,
+                group.specs[chosen].digest,
+                group.oracle,
+                float(group.seconds[chosen]),
+                rank,
+            )
         )
     return found
 
@@ -107,7 +114,7 @@ def _score(found: Sequence[Choice], families: Mapping[str, Score]) -> Score:
 
 def by_model(model: Model, data: Data) -> list[Choice]:
     asked = near(data, model.card.far)
-    said = np.concatenate([ahead(model.card.trust, one.estimates) for one in asked.groups])
+    said = np.concatenate([ahead(model.card.trust, group.estimates) for group in asked.groups])
     return choices(asked, model.forest.score(matrix(asked, model.frame)[0]) + said)
 
 
@@ -115,12 +122,12 @@ def unspoken(model: Model, data: Data) -> dict[str, int]:
     """Why dispatch would not ask the model of some of the problems, and of how many; devices are not looked at."""
     found: dict[str, int] = {}
     known = model.card.devices[0] if model.card.devices else {}
-    for one in data.groups:
-        words = [word for spec in one.specs for word in model.frame.unknown_words(spec)]
-        why = next((text for spec in one.specs if (text := model.silent(spec, known))), "")
+    for group in data.groups:
+        words = [word for spec in group.specs for word in model.frame.unknown_words(spec)]
+        why = next((text for spec in group.specs if (text := model.silent(spec, known))), "")
         why = why or (f"it has not seen {words[0]}" if words else "")
         if not why:
-            outside = model.outside(Asked(one.problem, one.units, model.frame.of_problem(one.problem)))
+            outside = model.outside(Asked(group.problem, group.units, model.frame.of_problem(group.problem)))
             why = f"{outside.partition(' is ')[0]} beyond its training" if outside else ""
         if why:
             found[why] = found.get(why, 0) + 1
@@ -133,19 +140,19 @@ def beside(model: Model, others: Sequence[Model], data: Data, seen: Callable[[Mo
     Each is judged where it would be asked, and by problems it was not trained on (`seen` says by what it knows them).
     """
     scores: dict[str, Any] = {}
-    for one in others:
-        mine = one.card.op == data.op.name and not one.outdated and set(one.card.targets) & set(data.targets)
-        if not mine or not any(same_device(known, here) for known in one.card.devices for here in data.devices):
+    for other in others:
+        mine = other.card.op == data.op.name and not other.outdated and set(other.card.targets) & set(data.targets)
+        if not mine or not any(same_device(known, here) for known in other.card.devices for here in data.devices):
             continue
-        known = seen(one) or ()
+        known = seen(other) or ()
         fresh = replace(
             data, groups=tuple(g for g, name in zip(data.groups, data.seen, strict=True) if name not in known)
         )
-        if fresh.groups and sum(unspoken(one, fresh).values()) < len(fresh.groups):
-            scores[f"the model {one.name}"] = score(by_model(one, fresh)).to_dict()
+        if fresh.groups and sum(unspoken(other, fresh).values()) < len(fresh.groups):
+            scores[f"the model {other.name}"] = score(by_model(other, fresh)).to_dict()
     card = replace(model.card, metrics={**model.card.metrics, **({"others": scores} if scores else {})})
     return type(model)(card, model.forest, model.low, model.high)
 
 
 def by_estimate(data: Data) -> list[Choice]:
-    return choices(data, np.concatenate([one.estimates for one in data.groups]))
+    return choices(data, np.concatenate([group.estimates for group in data.groups]))

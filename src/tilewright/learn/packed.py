@@ -46,15 +46,22 @@ def write(path: Path, op: str, results: Iterable[Result], about: Mapping[str, An
     kernels, devices, methods, versions = _Table(), _Table(), _Table(), _Table()
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
     count = 0
-    for one in results:
-        if one.op != op or one.status != OK or not one.seconds:
+    for result in results:
+        if result.op != op or result.status != OK or not result.seconds:
             continue
-        place = (devices.number(one.device), one.threads, methods.number(one.method), versions.number(one.versions))
-        group = groups.setdefault(
-            (canonical(one.problem), *place),
-            dict(zip(("device", "threads", "method", "versions"), place, strict=True), problem=one.problem, times=[]),
+        place = (
+            devices.number(result.device),
+            result.threads,
+            methods.number(result.method),
+            versions.number(result.versions),
         )
-        group["times"].append([kernels.number(one.kernel.spec), round(one.seconds * 1e6, 4)])
+        group = groups.setdefault(
+            (canonical(result.problem), *place),
+            dict(
+                zip(("device", "threads", "method", "versions"), place, strict=True), problem=result.problem, times=[]
+            ),
+        )
+        group["times"].append([kernels.number(result.kernel.spec), round(result.seconds * 1e6, 4)])
         count += 1
     whole = {
         "format": FORMAT, "op": op, "about": dict(about or {}), "kernels": kernels.values, "devices": devices.values,

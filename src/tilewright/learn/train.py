@@ -17,7 +17,7 @@ from tilewright.dispatch.model import Card, Model, ahead, rough, same_device
 from tilewright.errors import RequestError
 from tilewright.learn.data import LEAST_PROBLEMS, Array, Data, Group, demand_enough, matrix, near, rough_of
 from tilewright.learn.evaluate import Score, by_estimate, choices, score
-from tilewright.ops.features import Frame, kernel_columns, values
+from tilewright.ops.features import Frame, values
 from tilewright.runtime.trees import NODE, Forest
 
 LEAST_FAR = 1.6
@@ -71,8 +71,8 @@ def train(data: Data, settings: Settings | None = None, start: Model | None = No
     x, groups = matrix(asked, frame)
     guess = rough_of(data) if start is None else start.card.rough
     trust = settings.trust * settings.estimated if start is None else start.card.trust
-    said = np.concatenate([ahead(trust, one.estimates) for one in asked.groups])
-    y = np.concatenate([np.log(one.seconds / rough(guess, one.problem)) for one in asked.groups]) - said
+    said = np.concatenate([ahead(trust, group.estimates) for group in asked.groups])
+    y = np.concatenate([np.log(group.seconds / rough(guess, group.problem)) for group in asked.groups]) - said
     before = np.zeros(len(y)) if start is None else start.forest.score(x)
     rows = _Rows(x, y - before, groups, _weights(asked, settings))
     honest = _Honest.of(asked, start)
@@ -144,7 +144,7 @@ def _continued(card: Card, start: Model, honest: _Honest) -> Card:
     known, new = seen_by(start), frozenset(str(card.data["seen"]).split())
     before = {name: start.card.data.get(name) for name in ("digest", "rows", "problems", "start")}
     data = {**card.data, "start": before, "seen": None if known is None else " ".join(sorted(known | new))}
-    devices = [*start.card.devices, *(one for one in card.devices if one not in start.card.devices)]
+    devices = [*start.card.devices, *(device for device in card.devices if device not in start.card.devices)]
     return replace(
         card,
         targets=tuple(sorted({*start.card.targets, *card.targets})),
@@ -157,7 +157,7 @@ def _continued(card: Card, start: Model, honest: _Honest) -> Card:
 
 def far_of(data: Data) -> float:
     """A multiple of the lowest estimate within which the fastest kernel lies, but for one problem in two hundred."""
-    rates = [one.estimates[int(np.argmin(one.seconds))] / one.estimates.min() for one in data.groups]
+    rates = [group.estimates[int(np.argmin(group.seconds))] / group.estimates.min() for group in data.groups]
     return max(LEAST_FAR, round(1.1 * float(np.quantile(rates, 0.995)), 2))
 
 
@@ -182,10 +182,10 @@ class _Rows:
 def _weights(data: Data, settings: Settings) -> Array:
     """Kernels that could be chosen matter most, and every problem matters as much as its weight says."""
     found = []
-    for one in data.groups:
-        slower = one.seconds / one.seconds.min()
+    for group in data.groups:
+        slower = group.seconds / group.seconds.min()
         weight = settings.least_weight + np.exp(-settings.sharp * (slower - 1.0))
-        found.append(one.weight * weight / weight.sum())
+        found.append(group.weight * weight / weight.sum())
     return np.concatenate(found) * data.rows / len(data.groups)
 
 
@@ -259,7 +259,7 @@ def _demand_continues(start: Model, data: Data) -> None:
     if data.op.name != start.card.op:
         raise _other_start(start, f"is for {start.card.op}, not {data.op.name}", f"name a model for {data.op.name}")
     for name, words in data.words.items():
-        new = [one for one in words if one not in start.card.vocabulary.get(name, ())]
+        new = [word for word in words if word not in start.card.vocabulary.get(name, ())]
         if new:
             raise RequestError(
                 f"the model {start.card.name} does not know {name} {', '.join(new)}",
@@ -267,12 +267,15 @@ def _demand_continues(start: Model, data: Data) -> None:
                 value=new[0],
                 remedy="train a new model on all the data",
             )
-    strange = [one for one in data.targets if one not in start.card.targets]
+    beyond = [name for name in data.schedule_fields if name not in start.card.columns]
+    if beyond:
+        raise _other_start(start, f"has no feature {', '.join(beyond)}", "train a new model on all the data")
+    strange = [target for target in data.targets if target not in start.card.targets]
     if strange:
         raise _other_start(start, f"is not for {', '.join(strange)}", "train a new model, or name a target: --target")
-    for one in data.devices:
-        if not any(same_device(known, one) for known in start.card.devices):
-            told = ", ".join(f"{name} {one[name]}" for name in _WORDS if name in one)
+    for device in data.devices:
+        if not any(same_device(known, device) for known in start.card.devices):
+            told = ", ".join(f"{name} {device[name]}" for name in _WORDS if name in device)
             raise _other_start(start, f"was trained on another device than these data ({told})", "train a new model")
     if start.card.data.get("holdout") != data.holdout:  # one that does not say may have seen anything
         raise _other_start(start, "was kept from other problems than these are", "train a new model on all the data")
@@ -296,7 +299,7 @@ def _card(data: Data, frame: Frame, forest: Forest, found: Score, settings: Sett
         op=data.op.name,
         targets=data.targets,
         devices=tuple(_known_words(data.devices)),
-        signatures=tuple(sorted({word for one in signatures for word in frame.signature_words(one)})),
+        signatures=tuple(sorted({word for signature in signatures for word in frame.signature_words(signature)})),
         columns=frame.columns,
         vocabulary={name: tuple(words) for name, words in frame.words.items()},
         base=forest.base,
@@ -317,13 +320,13 @@ def _probes(data: Data) -> tuple[dict[str, Any], ...]:
     """Estimates as they are now: of some kernels of each kind (by the words of schedules), on problems of all kinds."""
     from tilewright.ops.base import plain
 
-    columns = kernel_columns(data.op.schedules)
+    columns = data.schedule_fields
     kinds: dict[tuple[str, ...], list[tuple[Group, int]]] = {}
     known: dict[str, tuple[str, ...]] = {}
     for group in data.groups:
         for at, spec in enumerate(group.specs):
             if spec.digest not in known:
-                known[spec.digest] = tuple(one for one in values(spec, columns) if isinstance(one, str))
+                known[spec.digest] = tuple(value for value in values(spec, columns) if isinstance(value, str))
             kinds.setdefault(known[spec.digest], []).append((group, at))
     found = []
     for _, mine in sorted(kinds.items()):
@@ -338,5 +341,5 @@ _WORDS = ("model", "arch", "compute_units", "vendor", "l2_bytes", "flags")
 
 
 def _known_words(devices: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    found = [{name: one[name] for name in _WORDS if name in one} for one in devices]
+    found = [{name: device[name] for name in _WORDS if name in device} for device in devices]
     return [one for index, one in enumerate(found) if one not in found[:index]]

@@ -6,7 +6,7 @@ import ctypes
 import math
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,13 @@ from tilewright.arch.host import l2_bytes
 from tilewright.backends.base import backend
 from tilewright.backends.native import NativeKernels
 from tilewright.errors import InternalError, UnknownNameError
-from tilewright.native.library import Candidate, Library, Names, Question, library
-from tilewright.ops.base import KernelSpec
+from tilewright.native.library import Candidate, Library, Names, Question, Rule, library
+from tilewright.ops.base import KernelSpec, Violation
 
 Array = np.ndarray[Any, Any]
 
-OTHER_RULE = 1 << 30  # of a kernel that Python says no of
+_QUESTION = (ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p)  # problem, schedule, answer
+OTHER_RULE = 1  # of a kernel that Python says no of; no address
 
 
 class Answer:
@@ -31,7 +32,7 @@ class Answer:
     __slots__ = ("best", "in_python", "rules", "seconds", "served")
 
     def __init__(self, rules: Array, seconds: Array) -> None:
-        self.rules = rules  # numbers of broken rules: 0 where a kernel serves the problem
+        self.rules = rules  # addresses of broken rules: 0 where a kernel serves the problem
         self.seconds = seconds  # infinite where it does not
         self.served, self.best = 0, -1
         self.in_python: list[int] = []  # the places of those that the library left to Python
@@ -43,7 +44,7 @@ class _Desk:
     def __init__(self, judge: Judge) -> None:
         count = len(judge.specs)
         self.problem = ctypes.create_string_buffer(judge.packed.size)
-        self.answer = Answer(np.zeros(count, np.int32), np.zeros(count))
+        self.answer = Answer(np.zeros(count, np.int64), np.zeros(count))
         self.question = Question(
             candidates=judge.place, order=judge.order.ctypes.data, problem=ctypes.addressof(self.problem),
             rules=self.answer.rules.ctypes.data, seconds=self.answer.seconds.ctypes.data, count=count,
@@ -60,8 +61,9 @@ class Judge:
     """Kernels of one op, signature and backend; `order` decides between equal estimates."""
 
     def __init__(
-        self, native: Library, names: Names, kernels: NativeKernels, specs: Sequence[KernelSpec], order: Sequence[int]
+        self, native: Library, kernels: NativeKernels, specs: Sequence[KernelSpec], order: Sequence[int]
     ) -> None:
+        names: Names = native.names
         self.specs, self._kernels, self._names = tuple(specs), kernels, names
         self._backend = backend(all_archs()[specs[0].arch].backend)
         self.order = np.array(order, np.int64)
@@ -72,7 +74,7 @@ class Judge:
         self._mixed = kernels.undecided or any(row.family < 0 for row in rows)  # Python is asked about some
         self._candidates = (Candidate * len(rows))(*rows)
         self.place = ctypes.addressof(self._candidates)
-        self._ask, self._set = native.ask, names.place
+        self._ask = native.ask
         self._desks = _Desks()
 
     def _numbers(self, what: str, kind: Any, names: Sequence[str], given: Any) -> int:
@@ -100,6 +102,12 @@ class Judge:
         schedule = self._numbers(described.family, ctypes.c_int64, fields, described.fields)
         return Candidate(family, schedule, self._shared[spec.arch, "arch"], self._shared[spec.arch, "rates"])
 
+    def use_rates(self, arch: str, rates: Mapping[str, float]) -> None:
+        """Other rates than those of the arch table, from now on: for fits."""
+        names = self._names.rates
+        held = (ctypes.c_double * len(names)).from_address(self._shared[arch, "rates"])
+        held[:] = [rates[name] for name in names]
+
     def ask(self, problem: Any, threads: int) -> Answer:
         """Which kernels serve a problem, and what they are estimated to take."""
         answer = self._answer(problem, threads, estimates_only=False)
@@ -125,7 +133,7 @@ class Judge:
         question = desk.question
         self.packed.pack_into(desk.problem, 0, *self._kernels.problem(problem))
         question.estimates_only, question.threads, question.l2_bytes = estimates_only, threads, l2_bytes()
-        self._ask(self._set, desk.place)
+        self._ask(desk.place)
         answer = desk.answer
         answer.served, answer.best = question.served, question.best
         return answer
@@ -149,28 +157,58 @@ class Judge:
             lowest = served[answer.seconds[served] == answer.seconds[served].min()]
             answer.best = int(lowest[self.order[lowest].argmin()])
 
-    def rule(self, number: int) -> str:
-        """The rule behind a number, as violations name it; empty of one that Python found."""
-        return self._names.rules[number] if number != OTHER_RULE else ""
+    def rule(self, address: int) -> str:
+        """The name of a broken rule; "serves" where none is, empty of one that Python found."""
+        if address in (0, OTHER_RULE):
+            return "" if address else "serves"
+        return str(Rule.from_address(address).name.decode())
+
+    def told(self, function: str, problem: Any) -> int:
+        """What a function of the library's own answers of the first kernel and a problem; 0 where there is none."""
+        native: Library = self._keep[0]
+        mine, answer = native.function(function, _QUESTION), ctypes.c_int64(0)
+        if mine is not None:
+            numbers = self.packed.pack(*self._kernels.problem(problem))
+            mine(numbers, self._candidates[0].schedule, ctypes.addressof(answer))
+        return answer.value
+
+    def violation(self, at: int, address: int, problem: Any) -> Violation:
+        """A broken rule as people read it: {name} in its sentences is a number of the problem or the schedule."""
+        rule = Rule.from_address(address)
+        described = self._kernels.schedule(self.specs[at])
+        values = dict(zip(self._names.problem, map(int, self._kernels.problem(problem)), strict=True))
+        values |= {name: int(value) for name, value in (described.fields.items() if described else ())}
+        if (more := getattr(self._kernels, "sentence_numbers", None)) is not None:
+            values |= more(self.specs[at], problem)
+        return Violation(
+            rule.name.decode(), rule.why.decode().format_map(values), rule.remedy.decode().format_map(values)
+        )
 
 
-def judge(backend_name: str, op: str, specs: Sequence[KernelSpec], order: Sequence[int]) -> Judge | None:
-    """What asks the library about kernels; None where it is not there, or does not know them."""
+def native_kernels(specs: Sequence[KernelSpec]) -> NativeKernels | None:
+    """How these kernels are told to a library; None where their op has none on their backend."""
+    if not specs:
+        return None
     try:
-        kernels: NativeKernels | None = getattr(backend(backend_name).kernels(op), "native", None)
+        owner = backend(all_archs()[specs[0].arch].backend).kernels(specs[0].op)
     except UnknownNameError:  # kernels of libraries that a person built: the backend makes none of this op
         return None
-    if kernels is None or not specs:
-        return None
-    native = library()
-    names = native.sets.get(kernels.set_name) if native is not None else None
-    if native is None or names is None:
+    kernels: NativeKernels | None = getattr(owner, "native", None)
+    return kernels
+
+
+def judge(specs: Sequence[KernelSpec], order: Sequence[int]) -> Judge | None:
+    """What asks the library about kernels; None where it is not there, or does not know them."""
+    kernels = native_kernels(specs)
+    native = library(kernels) if kernels is not None else None
+    if kernels is None or native is None:
         return None
     described = (kernels.schedule(spec) for spec in specs)
-    if not any(one is not None and one.family in names.families for one in described):
+    if not any(one is not None and one.family in native.names.families for one in described):
         return None
-    if names.problem != kernels.problem_names:
+    if native.names.problem != kernels.problem_names:
         raise InternalError(
-            f"the selection library takes problems of {op} otherwise than they are told", rule="selection-names"
+            f"the selection library {kernels.set_name} takes problems otherwise than they are told",
+            rule="selection-names",
         )
-    return Judge(native, names, kernels, specs, order)
+    return Judge(native, kernels, specs, order)

@@ -1,4 +1,4 @@
-"""The selection library, built once through the kernel store and loaded at the first question."""
+"""Selection libraries, one for the kernels of an op on a backend: built through the store at the first question."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ import ctypes
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
+from typing import Any
 
 from tilewright import events, settings
+from tilewright.backends.native import NativeKernels
 from tilewright.errors import TilewrightError
+from tilewright.native.source import text_of
 
-_VERSION = 6
-WORTH_IT = 4  # questions of a process that Python answers, before the library is built or loaded
+_VERSION = 7  # `kVersion` of select/library.h
 
 _int, _pointer = ctypes.c_int64, ctypes.c_void_p
 
 
 class Candidate(ctypes.Structure):
-    """`Candidate` of select.cpp."""
+    """`Candidate` of select/library.h."""
 
     _fields_ = (("family", _int), ("schedule", _pointer), ("arch", _pointer), ("rates", _pointer))
 
 
 class Question(ctypes.Structure):
-    """`Question` of select.cpp."""
+    """`Question` of select/library.h."""
 
     _fields_ = (
         *((name, _pointer) for name in ("candidates", "order", "problem", "rules", "seconds")),
@@ -32,13 +33,17 @@ class Question(ctypes.Structure):
     )
 
 
+class Rule(ctypes.Structure):
+    """`Rule` of select/rules.h."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("code", _int), ("why", ctypes.c_char_p), ("remedy", ctypes.c_char_p))
+
+
 @dataclass(frozen=True)
 class Names:
-    """What the library calls the numbers of a set, and in which order it takes them."""
+    """What the library calls the numbers it takes, and in which order."""
 
-    place: int
     problem: tuple[str, ...]
-    rules: tuple[str, ...]  # by their number; the first means that a kernel serves the problem
     arch: tuple[str, ...]
     rates: tuple[str, ...]
     families: Mapping[str, tuple[int, tuple[str, ...]]]  # a family's number and fields
@@ -52,69 +57,58 @@ class Library:
         native.tw_select_abi_version.restype = native.tw_select_question_bytes.restype = _int
         if native.tw_select_abi_version() != _VERSION or native.tw_select_question_bytes() != ctypes.sizeof(Question):
             raise OSError(f"{path} is of another version")
-        native.tw_select_names.argtypes, native.tw_select_names.restype = (_int, _int), ctypes.c_char_p
-        native.tw_select_ask.argtypes, native.tw_select_ask.restype = (_int, _pointer), None
-        native.tw_select_gemm_features.argtypes = (_pointer, _pointer, _int, _int, _pointer, _pointer)
-        native.tw_select_gemm_features.restype = None
+        native.tw_select_names.argtypes, native.tw_select_names.restype = (_int,), ctypes.c_char_p
+        native.tw_select_ask.argtypes, native.tw_select_ask.restype = (_pointer,), None
         self.ask = native.tw_select_ask
-        self.features = {"gemm": native.tw_select_gemm_features}
         self._native = native
-        self.sets: dict[str, Names] = {}
-        while (name := self._told(len(self.sets), 0)) is not None:
-            self.sets[name] = self._names(len(self.sets))
+        self.names = self._names()
 
-    def _told(self, place: int, what: int) -> str | None:
-        text = self._native.tw_select_names(place, what)
-        return None if text is None else str(text.decode())
+    def function(self, name: str, arguments: tuple[Any, ...]) -> Any:
+        """One of the more functions of a library; None where it has none of that name."""
+        function = getattr(self._native, name, None)
+        if function is not None:
+            function.argtypes, function.restype = arguments, None
+        return function
 
-    def _names(self, place: int) -> Names:
-        problem, rules, arch, rates = (tuple((self._told(place, what) or "").split()) for what in range(1, 5))
+    def _words(self, what: int) -> tuple[str, ...]:
+        return tuple(str(self._native.tw_select_names(what).decode()).split())
+
+    def _names(self) -> Names:
         families: dict[str, tuple[int, tuple[str, ...]]] = {}
-        while (family := self._told(place, 5 + 2 * len(families))) is not None:
-            fields = (self._told(place, 6 + 2 * len(families)) or "").split()
-            families[family] = len(families), tuple(fields)
-        rules = tuple(one.replace("_", "-") for one in rules)
-        return Names(place, problem, rules, arch, rates, families)
+        while (name := self._native.tw_select_names(3 + 2 * len(families))) is not None:
+            families[name.decode()] = len(families), self._words(4 + 2 * len(families))
+        return Names(self._words(0), self._words(1), self._words(2), families)
 
 
 _lock = threading.Lock()
-_loaded: Library | None = None
-_failed: list[settings.Settings] = []  # those under which it could not be had
-_asked = 0
+_loaded: dict[str, Library] = {}
+_failed: list[tuple[str, settings.Settings]] = []  # those under which one could not be had
 
 
-def _build() -> Library:
+def _build(kernels: NativeKernels) -> Library:
     from tilewright.arch import runnable_host_archs
     from tilewright.backends.base import Source
     from tilewright.build import build_source
 
-    text = resources.files("tilewright.native").joinpath("select.cpp").read_text(encoding="utf-8")
-    # The plainest host arch: where products and sums are fused, estimates round another way than Python's.
-    source = Source("tilewright_select.cpp", text, "c++")
+    source = Source(f"tilewright_select_{kernels.set_name}.cpp", text_of(kernels.set_name, kernels.source()), "c++")
+    # The plainest host arch: where products and sums are fused, estimates round another way than elsewhere.
     return Library(str(build_source(source, runnable_host_archs()[-1].name).path))
 
 
-def library(*, now: bool = False) -> Library | None:
-    """None where it cannot be had, which is said once: Python then does the same, slower.
-
-    Nor is it had for the first few questions of a process, unless it is wanted `now`: a program that chooses a kernel
-    or two is done before the library would be built.
-    """
-    global _loaded, _asked
-    if _loaded is not None:
-        return _loaded
+def library(kernels: NativeKernels) -> Library | None:
+    """None where it cannot be had, which is said once: kernels are then taken in the order of their pool."""
+    known = _loaded.get(kernels.set_name)
+    if known is not None:
+        return known
     current = settings.current()
     with _lock:
-        _asked += 1
-        if _loaded is None and (now or _asked > WORTH_IT) and current not in _failed:
+        name = kernels.set_name
+        if name not in _loaded and (name, current) not in _failed:
             try:
-                _loaded = _build()
+                _loaded[name] = _build(kernels)
             except (TilewrightError, OSError, AttributeError) as error:
-                _failed.append(current)
-                events.emit(events.Warned("selection", f"selection takes milliseconds longer: {error}"))
-        return _loaded
-
-
-def may_come() -> bool:
-    """Whether it is not there yet, and may be at another question."""
-    return _loaded is None and settings.current() not in _failed
+                _failed.append((name, current))
+                events.emit(
+                    events.Warned("selection", f"kernels of {name} are taken as their pool lists them: {error}")
+                )
+        return _loaded.get(name)

@@ -12,6 +12,7 @@ import json
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType, UnionType
 from typing import (
     Any,
@@ -28,7 +29,7 @@ from typing import (
 
 from tilewright.arch import Arch
 from tilewright.errors import IllegalSpecError, ProblemError, RequestError, UnknownNameError, an, nearest
-from tilewright.renames import new_names
+from tilewright.renames import new_names, renamed_methods
 
 SPEC_SCHEMA = 2
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
@@ -223,11 +224,25 @@ def _is_switch(value: Any) -> bool:
     return getattr(getattr(value, "dtype", None), "kind", "") == "b" and getattr(value, "shape", None) == ()
 
 
+@lru_cache(maxsize=64)
+def _settled_form(cls: type[Any]) -> tuple[Callable[[Any], tuple[Any, ...]], tuple[type, ...], tuple[int, ...]]:
+    """What reads all fields of a problem at once, the types they have where nothing is to be done, and which of them
+    are tuples of integers."""
+    kinds = _kinds_of(cls)
+    types = tuple(tuple if kind == _INTEGERS else kind for kind in kinds.values())
+    return operator.attrgetter(*kinds), types, tuple(at for at, kind in enumerate(types) if kind is tuple)
+
+
 def settle(problem: Any) -> None:
     """In `__post_init__` of a problem: every field is what its annotation says, or becomes it, or is an error.
 
     Integers of NumPy and the like become int, lists become tuples; "4", 4.0 and True are no sizes.
     """
+    kind: Any = type(problem)
+    read, types, tuples = _settled_form(kind)
+    values = read(problem)
+    if tuple(map(type, values)) == types and all(type(each) is int for at in tuples for each in values[at]):
+        return
     for name, kind in _kinds_of(type(problem)).items():
         value = getattr(problem, name)
         if type(value) is kind:
@@ -470,10 +485,10 @@ class Op(Protocol):
         Each stage is a problem of this op with a signature of its own: it is chosen, measured and checked apart.
         """
 
-    def ways(self, problem: Any, arch: str) -> Mapping[str, Sequence[Any]]:
-        """Stages in which the problem can be solved, by what each way is called; the first are `stages`.
+    def split_plans(self, problem: Any, arch: str) -> Mapping[str, Sequence[Any]]:
+        """The stages of each plan by which the problem can be computed, by the plan's name; the first are `stages`.
 
-        That one is taken until all stages of it and of another were measured and the other took less time.
+        The first plan is taken until all stages of it and of another were measured and the other took less time.
         """
 
     def axes_of(self, signature: Any) -> dict[str, tuple[Any, ...]]:
@@ -491,13 +506,14 @@ class Op(Protocol):
     def configured(self, data: Mapping[str, Any], arch: str, **axes: Any) -> Iterator[KernelSpec]:
         """Every kernel that lists of values in a configuration mean, before legality (see `ops.sweep`)."""
 
-    def generic_spec(self, signature: Any, arch: str) -> KernelSpec:
-        """The floor: a kernel that serves every problem of the signature on the arch's family."""
+    def fallback_spec(self, signature: Any, arch: str) -> KernelSpec:
+        """The fallback kernel, which serves every problem of the signature on the arch's family."""
 
     def candidates(self, signature: Any, arch: str) -> Sequence[KernelSpec]:
         """The default kernels to choose from for a signature, all legal."""
 
 
+@renamed_methods({"generic_spec": "fallback_spec", "ways": "split_plans"})
 class OpDefaults:
     """The plain answers of an op: one kernel a problem, no copies, no named sets.  An op inherits it and says the rest.
 
@@ -530,7 +546,7 @@ class OpDefaults:
     def stages(self, problem: Any, arch: str) -> Sequence[Any]:
         return (problem,)
 
-    def ways(self, problem: Any, arch: str) -> Mapping[str, Sequence[Any]]:
+    def split_plans(self, problem: Any, arch: str) -> Mapping[str, Sequence[Any]]:
         return {"": self.stages(problem, arch)}
 
     def preselected(self, name: str, arch: str) -> Iterator[KernelSpec]:

@@ -16,6 +16,7 @@ class Demo:
 
     problems: Mapping[str, Mapping[str, Any]]  # a title for the table, and the values of the op's options
     peers: Mapping[str, PeerCall] = field(default_factory=dict)  # by the name of the library
+    peer_notes: Mapping[str, str] = field(default_factory=dict)  # how a library that has no such call computes it
 
 
 def torch_device(kind: str) -> str:

@@ -61,7 +61,8 @@ class Engine(Protocol):
     problem_feature_names: tuple[str, ...]
     interaction_names: tuple[str, ...]
 
-    def problem_features(self, problem: Any) -> Sequence[float]: ...
+    def problem_features(self, problem: Any) -> Sequence[Any]:
+        """A value a name: numbers, and words where the op says which there are (`problem_words`, words by the name)."""
 
     def interactions(self, problem: Any, kernels: Mapping[str, Any], units: int) -> Any:
         """What follows from problem and kernels, an array a name (or one of all); `kernels` has an array a flat field.
@@ -84,7 +85,7 @@ class Plain:
         self.problem_feature_names: tuple[str, ...] = ()
         self.interaction_names: tuple[str, ...] = ()
 
-    def problem_features(self, problem: Any) -> Sequence[float]:
+    def problem_features(self, problem: Any) -> Sequence[Any]:
         return ()
 
     def interactions(self, problem: Any, kernels: Mapping[str, Any], units: int) -> Sequence[Any]:
@@ -110,5 +111,5 @@ def engine(op: Any) -> Engine:
 
 def columns_of(op: Any, problem: Any) -> dict[str, Any]:
     """The fields of a problem that tables show."""
-    wanted = engine(op).columns or tuple(one.name for one in dataclasses.fields(problem))
+    wanted = engine(op).columns or tuple(field.name for field in dataclasses.fields(problem))
     return {name: getattr(problem, name) for name in wanted}

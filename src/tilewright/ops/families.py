@@ -1,27 +1,27 @@
-"""Kernel families by entry point: a package may bring one to an op and backend that are not its own.
+"""Kernel families: everything about one kind of kernel, of one op on one backend, in one folder.
 
-A family is everything about one kind of kernel in one folder: its schedule, what is legal, what a legal kernel was not
-made for, what it is filled into, what it costs and its headers.  It is found under
+A family says which schedules it has, what is legal, what a legal kernel was not made for and what it costs.  Those that
+ship are listed by the kernels of their op on their backend (`backends.families.OpFamilies`); any package may bring one
 
-    tilewright.families.<backend>.<op>    NAME = an object of `backends.base.KernelFamily`
+    tilewright.families.<backend>.<op>    NAME = an object of `backends.families.KernelFamily`
 
-and from then on stands beside the kernels that ship: pools propose it, legality and selection ask it, every command
-knows it.  Here is the half that legality and pools ask; `backends.base.kernels_of` leads to the other.
+which from then on stands beside them: pools propose it, legality and selection ask it, every command knows it.
+Here is the half that legality and pools ask.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache
 from typing import Any, Protocol
 
 from tilewright import plugins
 from tilewright.arch import Arch
-from tilewright.ops.base import Violation
+from tilewright.ops.base import KernelSpec, Violation
 
 
 class FamilyRules(Protocol):
-    """What legality, pools and selection ask of a kernel family."""
+    """What legality, pools and selection ask of a kernel family; an op may ask more (its `family` module)."""
 
     schedules: tuple[type[Any], ...]  # the dataclasses of its schedules, which no other family has
 
@@ -31,7 +31,7 @@ class FamilyRules(Protocol):
     def violations(self, signature: Any, schedule: Any, arch: Arch) -> Iterable[Violation]:
         """The rules that a signature and one of its schedules break on an arch."""
 
-    def limits(self, schedule: Any, problem: Any) -> Iterable[Violation]:
+    def limits(self, spec: KernelSpec, problem: Any) -> Iterable[Violation]:
         """Why a legal kernel cannot serve a problem of its signature; its check in C says the same."""
 
 
@@ -47,64 +47,54 @@ def families(backend: str, op: str) -> tuple[Any, ...]:
     return tuple(plugins.load(group, name, "a kernel family", FamilyRules) for name in plugins.names(group))
 
 
-class JoinedSpace:
-    """The design space of a backend with families from elsewhere beside its own."""
+class FamilySpace:
+    """The design space of an op on a backend: its families side by side.
 
-    def __init__(self, own: Any, joined: Sequence[FamilyRules]) -> None:
-        self._own, self._joined = own, tuple(joined)
-        self._by_schedule = {kind: family for family in joined for kind in family.schedules}
+    A subclass says what is the backend's own: `signature_rules`, the `fallback_schedule`, and what the op may ask of a
+    backend (named sets, more pools, usual types).
+    """
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._own, name)
+    backend: str
+    op: str
+    own: tuple[Any, ...]  # the families that ship with the backend, best first
+
+    @cached_property
+    def families(self) -> tuple[Any, ...]:
+        """Those that ship, then those that other packages bring."""
+        return (*self.own, *families(self.backend, self.op))
+
+    @cached_property
+    def _by_schedule(self) -> dict[type[Any], Any]:
+        return {kind: family for family in self.families for kind in family.schedules}
+
+    def family_of(self, schedule: Any) -> Any:
+        """The family that a schedule belongs to."""
+        return self._by_schedule[type(schedule)]
 
     @cached_property
     def SCHEDULES(self) -> tuple[type[Any], ...]:
-        return (*self._own.SCHEDULES, *self._by_schedule)
+        return tuple(self._by_schedule)
 
     @cached_property
     def RULES(self) -> tuple[Any, ...]:
         return (self._violations,)
 
     def _violations(self, signature: Any, schedule: Any, arch: Arch) -> Iterator[Violation]:
-        family = self._by_schedule.get(type(schedule))
-        if family is None:
-            for rule in self._own.RULES:
-                yield from rule(signature, schedule, arch)
-        else:
-            yield from self._own.signature_rules(signature, arch)
-            yield from family.violations(signature, schedule, arch)
+        yield from self.signature_rules(signature, arch)
+        yield from self.family_of(schedule).violations(signature, schedule, arch)
 
-    def limits(self, schedule: Any, problem: Any) -> Iterable[Violation]:
-        family = self._by_schedule.get(type(schedule))
-        return self._own.limits(schedule, problem) if family is None else family.limits(schedule, problem)
+    def signature_rules(self, signature: Any, arch: Arch) -> Iterable[Violation]:
+        """Why the arch has no kernel for the signature, whatever its schedule."""
+        raise NotImplementedError
+
+    def fallback_schedule(self, signature: Any, arch: Arch) -> Any:
+        """The fallback: serves every problem of the signature."""
+        raise NotImplementedError
+
+    def limits(self, spec: KernelSpec, problem: Any) -> Iterable[Violation]:
+        answers: Iterable[Violation] = self.family_of(spec.schedule).limits(spec, problem)
+        return answers
 
     def schedules(self, pool: str, signature: Any, arch: Arch) -> Iterator[Any]:
-        yield from self._own.schedules(pool, signature, arch)
-        for family in self._joined:
+        for family in self.families:
             yield from family.proposals(pool, signature, arch)
-
-    # What some ops ask beyond that: a family answers where it has something to say.
-
-    def _asked(self, name: str, schedule: Any, *more: Any, plain: Any) -> Any:
-        family = self._by_schedule.get(type(schedule))
-        if family is None:
-            answer = getattr(self._own, name, None)
-            return answer(schedule, *more) if answer else plain
-        answer = getattr(family, name, None)
-        return answer(schedule, *more) if answer else plain
-
-    def grains(self, schedule: Any) -> Any:
-        """Of what sizes must be multiples, along m, n and k."""
-        return self._asked("grains", schedule, plain=(1, 1, 1))
-
-    def copied_sizes(self, schedule: Any, problem: Any) -> Any:
-        return self._asked("copied_sizes", schedule, problem, plain=(problem.m, problem.n, problem.k))
-
-    def pack_format(self, schedule: Any) -> Any:
-        return self._asked("pack_format", schedule, plain=())
-
-    def remarks(self, schedule: Any, problem: Any) -> Any:
-        return self._asked("remarks", schedule, problem, plain=[])
-
-    def copied(self, schedule: Any, problem: Any) -> Any:
-        return self._asked("copied", schedule, problem, plain=problem.dense())

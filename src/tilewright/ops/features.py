@@ -1,4 +1,4 @@
-"""What a model sees of a kernel on a problem: one row of numbers a kernel, computed alike in training and in selection.
+"""The features of learned selection: one row of numbers a kernel and problem, the same in training and in selection.
 
     problem       what the op says of the problem                         (`Engine.problem_features`)
     kernel        every flat field of the schedule that is a number, a switch or a word, and what the op works out of
@@ -10,13 +10,18 @@
 
 The estimate may change after a model was trained: one that sees it remembers what it was (`dispatch.model`, probes).
 
-Words become numbers by a vocabulary that a model keeps; a word it has not seen is -1.
+A feature is known by its name.  A model keeps the names of its own, and where a column lies follows from them alone: a
+kernel family that joins an op, or a field that a schedule gains, moves nothing.  A model says nothing of a kernel with
+a field that it has no feature for, unless the field has its default: as such kernels were before there was the field.
+
+Words, of kernels and of problems, become numbers by the vocabulary that a model keeps: the order in which an op lists
+them does not matter.  A word the vocabulary lacks is -1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
 from typing import Any
 
@@ -49,24 +54,49 @@ ESTIMATE = "estimate_ratio"
 ALIGNED = "aligned_"  # how the names of features begin that say what sizes are multiples of
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def kernel_columns(schedules: tuple[type[Any], ...]) -> tuple[str, ...]:
-    """The flat names of an op's schedules, whole tuples left out: their elements are there."""
-    found: dict[str, None] = {}
+    """The flat names of schedules, whole tuples left out: their elements are there."""
+    columns: dict[str, None] = {}
     for kind in schedules:
         names = flat_names(kind)
         whole = {field for field, place in names.values() if place is not None}
-        found |= dict.fromkeys(name for name in names if name not in whole)
-    return tuple(found)
+        columns |= dict.fromkeys(name for name in names if name not in whole)
+    return tuple(columns)
+
+
+@lru_cache(maxsize=256)
+def _defaults(kind: Any) -> dict[str, Any]:
+    """What a schedule's flat fields hold where nobody says otherwise; MISSING where somebody must.
+
+    What follows from fields, such as a shape that `axis_names` names, is left out.
+    """
+    defaults = {one.name: one.default for one in fields(kind)}
+    found = {}
+    for name in kernel_columns((kind,)):
+        field, place = flat_names(kind)[name]
+        if field in defaults:
+            whole = defaults[field]
+            found[name] = whole if place is None or whole is MISSING else whole[place] if place < len(whole) else None
+    return found
+
+
+def problem_words(part: Engine) -> dict[str, tuple[str, ...]]:
+    """The features of a problem that are words, each with those an op has today."""
+    return {name: tuple(words) for name, words in getattr(part, "problem_words", {}).items()}
 
 
 def values(spec: KernelSpec, columns: Sequence[str]) -> list[Any]:
     """A kernel's fields, as they are: numbers, switches, words, None where its family has no such field."""
-    names = flat_names(type(spec.schedule))
+    return _values(spec.schedule, columns)
+
+
+def _values(schedule: Any, columns: Sequence[str]) -> list[Any]:
+    names = flat_names(type(schedule))
     found: list[Any] = []
     for name in columns:
         field, place = names.get(name, ("", None))
-        value = getattr(spec.schedule, field) if field else None
+        value = getattr(schedule, field) if field else None
         found.append(value if place is None or value is None else value[place] if place < len(value) else None)
     return found
 
@@ -101,17 +131,34 @@ class Pool:
 
 
 class Frame:
-    """The columns of a model for one op, filled for any kernels and problem."""
+    """The columns of a model for one op, filled for any kernels and problem.
+
+    `schedule_fields` are the flat fields of schedules among them, `always` those that every kernel of the training had.
+    """
 
     def __init__(
-        self, part: Engine, schedules: tuple[type[Any], ...], words: Vocabulary, *, estimated: bool = False
+        self,
+        part: Engine,
+        schedule_fields: Sequence[str],
+        words: Vocabulary,
+        *,
+        estimated: bool = False,
+        always: Collection[str] = (),
     ) -> None:
         self._part, self.words, self.estimated = part, dict(words), estimated
-        self._kernel = kernel_columns(schedules)
+        self._kernel, self._always = tuple(schedule_fields), frozenset(always)
         self._own: tuple[str, ...] = tuple(getattr(part, "kernel_feature_names", ()))
         self._rows: dict[str, tuple[list[float], list[str]]] = {}  # by the digest of a kernel
         self._pools: dict[tuple[int, ...], tuple[Pool, ...]] = {}
         self.problem_columns, self.interaction_columns = part.problem_feature_names, part.interaction_names
+        self._problem_words = [
+            (
+                self.problem_columns.index(name),
+                name,
+                {word: float(at) for at, word in enumerate(self.words.get(name, now))},
+            )
+            for name, now in problem_words(part).items()
+        ]
         self.kernel_columns = (*self._kernel, *self._own)
         self.columns: tuple[str, ...] = (
             *part.problem_feature_names, *self.kernel_columns, *part.interaction_names, *[ESTIMATE] * estimated, UNITS,
@@ -134,11 +181,24 @@ class Frame:
             row = [_number(value, self.words.get(name, ())) for name, value in pairs]
             if self._own:
                 row += [float(one) for one in self._part.kernel_features(spec)]  # type: ignore[attr-defined]
-            new = [value for name, value in pairs if isinstance(value, str) and value not in self.words.get(name, ())]
+            new = [str(value) for name, value in pairs if value is not None and self._strange(name, value)]
+            new += self._beyond(spec.schedule, dict(pairs))
             if len(self._rows) >= MOST_ROWS:
                 self._rows.clear()
             known = self._rows[spec.digest] = (row, new)
         return known
+
+    def _strange(self, name: str, value: Any) -> bool:
+        """Whether a field holds a word that the vocabulary lacks, or a number where that has words."""
+        return value not in self.words.get(name, ()) if isinstance(value, str) else name in self.words
+
+    def _beyond(self, schedule: Any, known: Mapping[str, Any]) -> list[str]:
+        """Fields that there is no feature for, and those that every kernel of the training had and this one has not."""
+        missing = [f"kernels without {name}" for name in sorted(self._always) if known.get(name) is None]
+        kind: Any = type(schedule)
+        defaults = {name: value for name, value in _defaults(kind).items() if name not in known}
+        more = zip(defaults.items(), _values(schedule, list(defaults)), strict=True)
+        return missing + [f"{name} {value}" for (name, default), value in more if value != default]
 
     def pool(self, specs: Sequence[KernelSpec], units: int) -> Pool:
         """Kept: the candidates of a signature are asked about again and again, and are the same objects then."""
@@ -166,7 +226,22 @@ class Frame:
         return Pool(specs, archs, block, fields, {at: new for at, (_, new) in enumerate(found) if new})
 
     def of_problem(self, problem: Any) -> Array:
-        return np.array(self._part.problem_features(problem), np.float32)
+        values = self._part.problem_features(problem)
+        if self._problem_words:
+            values = list(values)
+            for at, _, numbers in self._problem_words:
+                values[at] = numbers.get(values[at], ABSENT)
+        return np.array(values, np.float32)
+
+    def put_words(self, problem: Any, out: Array) -> None:
+        """Fill in the words of a problem whose numbers are there; they are fields of the problem by their own names."""
+        for at, name, numbers in self._problem_words:
+            out[at] = numbers.get(getattr(problem, name), ABSENT)
+
+    def unknown_problem_words(self, problem: Any) -> list[str]:
+        """Words of a problem that the vocabulary lacks."""
+        values = self._part.problem_features(problem) if self._problem_words else ()
+        return [str(values[at]) for at, _, numbers in self._problem_words if values[at] not in numbers]
 
     @property
     def both_count(self) -> int:

@@ -22,9 +22,9 @@ def epilogue_d_counts(epilogue: str) -> tuple[int, ...]:
 def normal_epilogue(name: str) -> str:
     """The proper spelling of an epilogue, whatever its case; unknown names are an error."""
     folded = str(name).replace("_", "").lower()
-    for one in EPILOGUES:
-        if one.lower() == folded or one.lower() == "multid" + folded:
-            return one
+    for epilogue in EPILOGUES:
+        if epilogue.lower() == folded or epilogue.lower() == "multid" + folded:
+            return epilogue
     raise UnknownNameError(
         f"{shown(name)} is not an epilogue",
         rule="epilogue-name",

@@ -94,8 +94,8 @@ def _proposed(op: Op, signature: Any, arch: str, kind: type[Any]) -> tuple[Any, 
     """The schedules of a family that the pools propose for a signature."""
     axes = op.axes_of(signature)
     # Of the pools that turn every axis the first is enough: the next has the same values, and a hundred times more.
-    swept = [one for one in op.pool_names if one in SWEPT][:1]
-    pools = (*(one for one in op.pool_names if one in SMALL), *swept)
+    swept = [name for name in op.pool_names if name in SWEPT][:1]
+    pools = (*(name for name in op.pool_names if name in SMALL), *swept)
     found = (spec.schedule for pool in pools for spec in op.proposals(pool, arch, **axes))
     return tuple(dict.fromkeys(one for one in found if type(one) is kind))
 
@@ -179,9 +179,9 @@ def _with(spec: KernelSpec, values: Mapping[str, Any]) -> KernelSpec:
 def _choices(spec: KernelSpec, proposed: Sequence[Any]) -> _Choices:
     """What each field may become."""
     return {
-        one.name: _values(getattr(spec.schedule, one.name), {getattr(each, one.name) for each in proposed})
-        for one in fields(spec.schedule)
-        if one.init
+        field.name: _values(getattr(spec.schedule, field.name), {getattr(each, field.name) for each in proposed})
+        for field in fields(spec.schedule)
+        if field.init
     }
 
 
@@ -198,7 +198,7 @@ def _mattering(op: Op, spec: KernelSpec, choices: _Choices) -> _Choices:
 def _of_pools(op: Op, spec: KernelSpec, proposed: Sequence[Any]) -> Iterator[Neighbour]:
     """Where the walk did not come so far: kernels of the pools, nearest first."""
     distances = [0.0] * len(proposed)
-    for name in (one.name for one in fields(spec.schedule)):
+    for name in (field.name for field in fields(spec.schedule)):
         asked, prices = getattr(spec.schedule, name), dict[Any, float]()  # a field has few values
         for place, one in enumerate(proposed):
             value = getattr(one, name)
@@ -219,7 +219,7 @@ def _settled(op: Op, spec: KernelSpec, found: Iterator[Neighbour], count: int) -
 
 def _put_back(op: Op, spec: KernelSpec, found: KernelSpec) -> Neighbour:
     """A legal kernel with as many values of the one asked for as legality takes, the farthest first."""
-    names = [one.name for one in fields(spec.schedule) if one.init]
+    names = [field.name for field in fields(spec.schedule) if field.init]
 
     def prices(schedule: Any) -> dict[str, float]:
         return {name: price(getattr(spec.schedule, name), getattr(schedule, name)) for name in names}

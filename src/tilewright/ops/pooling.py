@@ -14,6 +14,7 @@ from tilewright.arch import Arch, all_archs
 from tilewright.arch import arch as arch_by_name
 from tilewright.errors import RequestError, UnknownNameError, nearest
 from tilewright.ops.base import KernelSpec, NamedSet, Violation
+from tilewright.renames import warn_renamed
 
 # Pools that turn every axis: what they hold runs into thousands a signature.  Those an op has of its own may hold as
 # much: only the small ones are walked where nobody says what is looked for.
@@ -28,8 +29,8 @@ class Family(Protocol):
     def schedules(self, pool: str, signature: Any, arch: Arch) -> Iterable[Any]:
         """What the pool proposes for one signature; some of it may be illegal."""
 
-    def generic_schedule(self, signature: Any, arch: Arch) -> Any:
-        """The floor: serves every problem of the signature."""
+    def fallback_schedule(self, signature: Any, arch: Arch) -> Any:
+        """The fallback kernel's, which serves every problem of the signature."""
 
     def signature_rules(self, signature: Any, arch: Arch) -> Iterable[Violation]:
         """Why the arch has no kernel for the signature, whatever its schedule."""
@@ -51,6 +52,15 @@ def demand_known(rule: str, what: str, values: Iterable[str], known: Sequence[st
             raise UnknownNameError(
                 f"{value!r} is not a {what}", rule=rule, value=value, remedy=nearest(value, list(known))
             )
+
+
+def fallback_schedule(family: Any, signature: Any, arch: Arch) -> Any:
+    """What a family has as its fallback kernel's, under the old name too."""
+    named = getattr(family, "fallback_schedule", None)
+    if named is None:
+        warn_renamed(getattr(family, "__name__", type(family).__name__), "generic_schedule", "fallback_schedule")
+        named = family.generic_schedule
+    return named(signature, arch)
 
 
 class Pools:
@@ -106,10 +116,10 @@ class Pools:
             for schedule in family.schedules(pool, signature, facts)
         )
 
-    def generic_spec(self, signature: Any, arch: str) -> KernelSpec:
-        """The floor of a signature."""
+    def fallback_spec(self, signature: Any, arch: str) -> KernelSpec:
+        """The fallback kernel of a signature."""
         facts = arch_by_name(arch)
-        return KernelSpec(self.op, signature, self.family(facts).generic_schedule(signature, facts), arch)
+        return KernelSpec(self.op, signature, fallback_schedule(self.family(facts), signature, facts), arch)
 
     def _candidates(self, signature: Any, arch: str) -> tuple[KernelSpec, ...]:
         """The default kernels for a signature, all legal."""
@@ -131,7 +141,7 @@ class Pools:
         fitting = [one.name for one in self.sets.values() if one.family == arch.family]
         family = self.families.get(arch.family)
         rules = (
-            (one for each in chosen.signatures(arch) for one in family.signature_rules(each, arch)) if family else ()
+            (rule for each in chosen.signatures(arch) for rule in family.signature_rules(each, arch)) if family else ()
         )
         reason = next(iter(rules), None)
         return RequestError(

@@ -19,6 +19,7 @@ Schedules have these class attributes, of which the last may be missing:
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
@@ -129,6 +130,10 @@ class Legality:
     schedules: Callable[[str], Kinds]  # of a family, by its name
     common: Sequence[Rule]
     problem_violations: Callable[[Any], list[Violation]]
+    # The problem that last broke no rule, and its arch: on its way to a kernel one is asked about more than once.
+    _legal: list[tuple[Any, str]] = dataclasses.field(
+        default_factory=lambda: [(None, "")], init=False, compare=False, repr=False
+    )
 
     def check(self, spec: KernelSpec) -> list[Violation]:
         """Every rule the spec breaks; empty means legal."""
@@ -150,10 +155,13 @@ class Legality:
 
     def problem_check(self, problem: Any, arch: str) -> list[Violation]:
         """Why no kernel of the arch could serve the problem; empty means it is legal."""
-        found = self.problem_violations(problem)
-        if found:
-            return found
-        return list(self._signature_check(problem.signature, arch))
+        asked, on = self._legal[0]
+        if problem is asked and arch == on:
+            return []
+        found = self.problem_violations(problem) or list(self._signature_check(problem.signature, arch))
+        if not found:
+            self._legal[0] = problem, arch
+        return found
 
     @cached_property
     def _signature_check(self) -> Callable[[Any, str], tuple[Violation, ...]]:

@@ -13,7 +13,6 @@ from typing import Any
 
 from tilewright import plugins
 from tilewright.arch import all_archs
-from tilewright.ops.families import JoinedSpace, families
 
 
 def kernels_group(backend: str) -> str:
@@ -41,8 +40,6 @@ class Spaces(Mapping[str, Any]):
             if self._op not in plugins.names(group):
                 raise KeyError(family)
             known = plugins.load(group, self._op, f"{self._op} kernels").space
-            if joined := families(_backends()[family], self._op):
-                known = JoinedSpace(known, joined)
             self._loaded[family] = known
         return known
 

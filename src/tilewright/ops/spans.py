@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import prod
 
 from tilewright.ops.base import Violation
 
@@ -11,10 +10,19 @@ MAX_SPAN = 1 << 60  # elements: byte offsets are 64-bit
 
 
 def too_far(name: str, shape: Sequence[int], strides: Sequence[int]) -> Iterator[Violation]:
-    """An operand of more elements, or that reaches further, than offsets can say; strides of 1 may be left out."""
-    elements = prod(max(1, size) for size in shape)
-    reach = sum(max(0, size - 1) * abs(stride) for size, stride in zip(shape, strides, strict=False))
-    if max(elements, reach) >= MAX_SPAN:
+    """An operand of more elements, or that reaches further, than offsets can say; strides of 1 may be left out.
+
+    Nor may a stride be longer, even of a dimension of one element: structs hold it in 64 bits.
+    """
+    elements, reach = 1, 0
+    for size in shape:
+        if size > 1:
+            elements *= size
+    for size, stride in zip(shape, strides, strict=False):
+        if size > 1:
+            reach += (size - 1) * abs(stride)
+    reach = max(reach, *strides, *(-stride for stride in strides)) if strides else 0
+    if elements >= MAX_SPAN or reach >= MAX_SPAN:
         text = "x".join(map(str, shape))
         yield Violation("size-huge", f"{name} of {text} spans {max(elements, reach)} elements", "split the problem")
 

@@ -164,7 +164,7 @@ def _all_elements(field: str, table: _Names, names: Collection[str]) -> tuple[st
     """The names of a field's elements in their order, every one of which is named."""
     places = {at: name for name, (mine, at) in table.items() if mine == field and at is not None}
     elements = tuple(places[at] for at in sorted(places))
-    missing = next((one for one in elements if one not in names), "")
+    missing = next((element for element in elements if element not in names), "")
     if missing:
         raise RequestError(
             f"the configuration names elements of {field}, but not {missing}",
@@ -201,7 +201,7 @@ class _Reader:
     def spec(self, signature: Any, chosen: Mapping[str, Any]) -> KernelSpec:
         layout = self._layouts[_exact(chosen.get("pipeline"))]
         given = {
-            field: chosen[names] if isinstance(names, str) else tuple(chosen[one] for one in names)
+            field: chosen[names] if isinstance(names, str) else tuple(chosen[name] for name in names)
             for field, names in layout.items()
         }
         words = tuple(one for one in given.values() if isinstance(one, str))
@@ -233,11 +233,11 @@ class _Reader:
         """The name of the configuration, and not of the spec, whose value no schedule of the op can have."""
         hints = [{one.name: get_type_hints(kind)[one.name] for one in fields(kind)} for kind in self._op.schedules]
         for field, names in layout.items():
-            kinds = [one[field] for one in hints if field in one]
+            kinds = [hint[field] for hint in hints if field in hint]
             whole = isinstance(names, str)
             for place, name in enumerate([names] if isinstance(names, str) else names):
                 value = given[field] if whole else given[field][place]
-                wanted = kinds if whole else [one for kind in kinds for one in get_args(kind)[place : place + 1]]
+                wanted = kinds if whole else [arg for kind in kinds for arg in get_args(kind)[place : place + 1]]
                 if wanted and all(one in _KINDS for one in wanted) and type(value) not in wanted:
                     return wrong_kind(self._said.get(name, name), value, wanted[0])
         return None

@@ -50,7 +50,7 @@ def page(source: Source, wanted: Wanted) -> str:
         "made": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC",
         "version": version("tilewright"),
         "sources": list(source.names),
-        "scopes": [scope_data(one, wanted) for one in scopes(source)],
+        "scopes": [scope_data(scope, wanted) for scope in scopes(source)],
     }
     style = _asset("style.css")
     script = "\n".join(["(() => {", *map(_asset, SCRIPTS), "})();"])
@@ -94,7 +94,7 @@ def packed(values: Any, kind: str) -> dict[str, str]:
 def _words(values: Sequence[str]) -> dict[str, Any]:
     """Words that repeat: each once, and the number of each place."""
     known = Numbered()
-    numbers = [known.number(one, one) for one in values]
+    numbers = [known.number(value, value) for value in values]
     return {"words": known.values, "of": packed(numbers, "u4")}
 
 
@@ -103,23 +103,23 @@ def _words(values: Sequence[str]) -> dict[str, Any]:
 
 def scope_data(scope: Scope, wanted: Wanted) -> dict[str, Any]:
     facts = scope.facts
-    dates = [one.date for one in scope.results]
+    dates = [result.date for result in scope.results]
     return {
         "op": scope.op,
         "device": {name: _shown(value) for name, value in scope.device.items()},
         "threads": scope.threads,
         "archs": scope.archs,
         "kernels": {
-            "name": [one.name for one in scope.kernels],
-            "digest": [one.digest for one in scope.kernels],
-            "arch": [one.arch for one in scope.kernels],
+            "name": [kernel.name for kernel in scope.kernels],
+            "digest": [kernel.digest for kernel in scope.kernels],
+            "arch": [kernel.arch for kernel in scope.kernels],
         },
         "problems": {
-            "columns": _columns([one.columns for one in facts]),
-            "family": _words([one.family for one in facts]),
-            "dtype": _words([one.dtype for one in facts]),
-            "flops": packed([one.flops for one in facts], "f8"),
-            "bytes": packed([one.bytes for one in facts], "f8"),
+            "columns": _columns([fact.columns for fact in facts]),
+            "family": _words([fact.family for fact in facts]),
+            "dtype": _words([fact.dtype for fact in facts]),
+            "flops": packed([fact.flops for fact in facts], "f8"),
+            "bytes": packed([fact.bytes for fact in facts], "f8"),
             "chosen": packed(scope.chosen(), "i4"),
         },
         "rows": _rows(scope, wanted),
@@ -137,16 +137,16 @@ def scope_data(scope: Scope, wanted: Wanted) -> dict[str, Any]:
 def _rows(scope: Scope, wanted: Wanted) -> dict[str, Any]:
     # Another version may know more of them; the first is always the one of rows with a time.
     statuses = Numbered()
-    for name in (*STATUSES, *sorted({one.status for one in scope.results})):
+    for name in (*STATUSES, *sorted({result.status for result in scope.results})):
         statuses.number(name, name)
     found: dict[str, Any] = {
         "statuses": statuses.values,
         "problem": packed(scope.problem_of, "u4"),
         "kernel": packed(scope.kernel_of, "u4"),
-        "status": packed([statuses.number(one.status, one.status) for one in scope.results], "u1"),
+        "status": packed([statuses.number(result.status, result.status) for result in scope.results], "u1"),
         "seconds": packed(scope.seconds, "f4"),
-        "spread": packed([math.nan if one.spread is None else one.spread for one in scope.results], "f4"),
-        "reason": _reasons([one.reason for one in scope.results]),
+        "spread": packed([math.nan if result.spread is None else result.spread for result in scope.results], "f4"),
+        "reason": _reasons([result.reason for result in scope.results]),
     }
     if wanted.predictions:
         told = predict(scope, wanted.models)

@@ -33,12 +33,12 @@ def roofs(scope: Scope) -> list[dict[str, Any]]:
     """For each element type: operations and bytes a second, and where each number comes from."""
     name, sheet = data_sheet(scope)
     facts = scope.facts
-    flops = np.array([one.flops for one in facts])[scope.problem_of] / scope.seconds
-    moved = np.array([one.bytes for one in facts])[scope.problem_of] / scope.seconds
-    dtypes = np.array([one.dtype for one in facts])[scope.problem_of]
+    flops = np.array([fact.flops for fact in facts])[scope.problem_of] / scope.seconds
+    moved = np.array([fact.bytes for fact in facts])[scope.problem_of] / scope.seconds
+    dtypes = np.array([fact.dtype for fact in facts])[scope.problem_of]
     measured_bytes = _most(moved)
     found = []
-    for dtype in sorted({one.dtype for one in facts}):
+    for dtype in sorted({fact.dtype for fact in facts}):
         known = sheet.get(dtype), sheet.get(MEMORY)
         peak = known[0] or _most(flops[dtypes == dtype])
         speed = known[1] or measured_bytes

@@ -92,7 +92,7 @@ class Scope:
 
     @cached_property
     def facts(self) -> list[Facts]:
-        return [facts_of(one) for one in self._problems.values]
+        return [facts_of(value) for value in self._problems.values]
 
     @cached_property
     def problem_of(self) -> Array:
@@ -106,19 +106,19 @@ class Scope:
     @cached_property
     def seconds(self) -> Array:
         """Of each row; not a number where it has none."""
-        found = [one.seconds if one.status == OK and one.seconds and one.seconds > 0 else math.nan
-                 for one in self.results]  # fmt: skip
+        found = [result.seconds if result.status == OK and result.seconds and result.seconds > 0 else math.nan
+                 for result in self.results]  # fmt: skip
         return np.array(found, np.float64)
 
     @cached_property
     def archs(self) -> list[str]:
-        return sorted({one.arch for one in self.kernels})
+        return sorted({kernel.arch for kernel in self.kernels})
 
     def chosen(self) -> Array:
         """The number of the kernel that was saved as each problem's choice; -1 where none was."""
         found = np.full(len(self._problems.values), -1, np.int64)
-        for one in sorted(self.choices, key=lambda each: each.date):
-            problem, kernel = self._problems.find(canonical(one.problem)), self._kernels.find(one.digest)
+        for choice in sorted(self.choices, key=lambda each: each.date):
+            problem, kernel = self._problems.find(canonical(choice.problem)), self._kernels.find(choice.digest)
             if problem is not None and kernel is not None:
                 found[problem] = kernel
         return found
@@ -128,10 +128,10 @@ class Scope:
         texts = _Texts()
         counts: Counter[tuple[str, str]] = Counter()
         seen: dict[tuple[str, str], Result] = {}
-        for one in self.results:
-            key = texts.of(one.method), texts.of(one.versions)
+        for result in self.results:
+            key = texts.of(result.method), texts.of(result.versions)
             counts[key] += 1
-            seen[key] = one
+            seen[key] = result
         return [(count, seen[key].method, seen[key].versions) for key, count in counts.most_common()]
 
 
@@ -152,12 +152,12 @@ def scopes(source: Source) -> list[Scope]:
     """One an op, device and number of threads, the one with the most rows first."""
     found: dict[tuple[str, str, int], Scope] = {}
     texts = _Texts()
-    for one in source.results:
-        key = (one.op, _fingerprint(one.device), one.threads)
+    for result in source.results:
+        key = (result.op, _fingerprint(result.device), result.threads)
         scope = found.get(key)
         if scope is None:
-            scope = found[key] = Scope(one.op, one.device, one.threads)
-        scope.add(one, texts.of(one.problem))
+            scope = found[key] = Scope(result.op, result.device, result.threads)
+        scope.add(result, texts.of(result.problem))
     for choice in source.choices:
         scope = found.get((choice.op, _fingerprint(choice.device), choice.threads))
         if scope is not None:

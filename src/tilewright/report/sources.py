@@ -28,7 +28,7 @@ def read(paths: Sequence[Path], *, op: str = "", arch: str = "") -> Source:
         found, chosen = _table(path) if path.suffix in export.FORMATS else _store(path)
         results += found
         choices += chosen
-    kept = [one for one in results if (not op or one.op == op) and (not arch or one.kernel.arch == arch)]
+    kept = [result for result in results if (not op or result.op == op) and (not arch or result.kernel.arch == arch)]
     if not kept:
         asked = " and ".join(f"of {word}" for word in (op, arch) if word)
         raise RequestError(
@@ -45,10 +45,10 @@ def _newest(results: Sequence[Result], files: int) -> tuple[Result, ...]:
     if files == 1:
         return tuple(results)
     found: dict[tuple[object, ...], Result] = {}
-    for one in results:
-        key = export.key_of(one)
-        if key not in found or found[key].date <= one.date:
-            found[key] = one
+    for result in results:
+        key = export.key_of(result)
+        if key not in found or found[key].date <= result.date:
+            found[key] = result
     return tuple(found.values())
 
 

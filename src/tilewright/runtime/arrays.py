@@ -20,8 +20,8 @@ from tilewright.runtime import dlpack, lines, staging, torch_arrays
 from tilewright.runtime.copies import copy_needed
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import HOST, HOST_KIND, Place, device, wrong_place
+from tilewright.runtime.fast_path import Maker
 from tilewright.runtime.numpy_types import numpy_dtype
-from tilewright.runtime.quick import Maker
 from tilewright.runtime.requests import Copy, Result
 
 
@@ -75,12 +75,12 @@ class View:
             numpy_dtype(self.dtype),
             memoryview(memory),
             self.address - low,
-            tuple(one * size for one in self.strides),
+            tuple(stride * size for stride in self.strides),
         )
 
 
 def _same_strides(view: View, array: np.ndarray[Any, Any]) -> bool:
-    return array.strides == tuple(one * view.itemsize for one in view.strides)
+    return array.strides == tuple(stride * view.itemsize for stride in view.strides)
 
 
 def dtype_name(what: str, kind: np.dtype[Any]) -> str:
@@ -131,7 +131,7 @@ def output_dtype(name: object, possible: Sequence[str] = ()) -> str:
     ours = ours or torch_arrays.name_of(name)
     if ours is not None:
         return ours
-    known = list(possible) or [one.name for one in DTYPES.values() if one.held]
+    known = list(possible) or [dtype.name for dtype in DTYPES.values() if dtype.held]
     try:
         given = np.dtype(name)  # type: ignore[call-overload]
     except Exception:  # NumPy asks objects of any class for what they mean
@@ -263,8 +263,8 @@ def copy_of(what: str, array: Any, kind: str = HOST_KIND, by_columns: bool = Fal
 def _copy_on_device(what: str, array: DeviceArray) -> DeviceArray:
     made = DeviceArray.empty(array.device, array.shape, array.dtype)
     size = DTYPES[array.dtype].bytes
-    shape, strides = array.shape or (1,), tuple(one * size for one in array.strides) or (size,)
-    if any(one < 0 for one in strides):
+    shape, strides = array.shape or (1,), tuple(stride * size for stride in array.strides) or (size,)
+    if any(stride < 0 for stride in strides):
         raise ProblemError(
             f"{what} has negative strides on a device, where nothing copies them",
             rule="array-strides",
@@ -316,7 +316,7 @@ def _find_address_reader() -> Callable[[np.ndarray[Any, Any]], int]:
 
     base = np.arange(64, dtype=np.float32).reshape(8, 8)
     samples = (base, base[3:, 2:], base.T, base[:, ::2], np.zeros(0, np.int8))
-    return fast if all(fast(one) == _slow_address(one) for one in samples) else _slow_address
+    return fast if all(fast(sample) == _slow_address(sample) for sample in samples) else _slow_address
 
 
 address_of = _find_address_reader()

@@ -1,10 +1,10 @@
-"""A call of any op on arrays: short where it was made before, and every mistake with its error otherwise.
+"""A call of any op on arrays: by the fast path where it was made before, else by the slow one, with an error a mistake.
 
     Caller.run(planner, operands, scalars, attributes)
-      quick   C looks the call up by the facts of its operands and launches it        (quick)
-      miss    views -> binding.request -> planner.plan -> plan.run                    (here)
+      fast path   C looks the call up by the facts of its operands and launches it    (fast_path)
+      slow path   views -> binding.request -> planner.plan -> plan.run                (here)
 
-The walk goes one way: nothing below comes back here, and a plan is whole when it is made.
+A call goes one way: nothing below comes back here, and a plan is whole when it is made.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from tilewright import settings
 from tilewright.errors import ProblemError, RequestError, attribute_of, shown
-from tilewright.runtime import arrays, quick, tables, torch_arrays
+from tilewright.runtime import arrays, fast_path, tables, torch_arrays
 from tilewright.runtime.arrays import View, overlaps_itself, share_memory, view
 from tilewright.runtime.bindings import Binding, Planner, binding
 from tilewright.runtime.copies import CopyNeeded
@@ -70,26 +70,26 @@ def _is_number(value: Any) -> bool:
 
 
 class Caller:
-    """Calls of one op.  `quick(calls, options, *scalars, *operands)` is C's, once there is a plan."""
+    """Calls of one op.  `fast(calls, options, *scalars, *operands)` is C's, once there is a plan."""
 
-    __slots__ = ("_form", "binding", "quick")
+    __slots__ = ("_form", "binding", "fast")
 
     def __init__(self, op: Binding) -> None:
         self.binding = op
-        self._form: quick.Form | None = None
-        self.quick: Callable[..., Any] = _nothing
+        self._form: fast_path.Form | None = None
+        self.fast: Callable[..., Any] = _nothing
 
     def run(
         self, planner: Planner, operands: Operands, scalars: Sequence[Any], attributes: Attributes, copy: str = NEVER
     ) -> Any:
         """The result of a call; several are a tuple."""
         if copy is NEVER:
-            done = self.quick(planner.plans().quick, attributes, *scalars, *operands)
+            done = self.fast(planner.plans().fast, attributes, *scalars, *operands)
             if type(done) is list:
                 return self.failed(planner, done, operands, scalars)
             if done is not None:
                 return done
-        return self.run_long(planner, operands, scalars, attributes, copy)
+        return self.run_slow(planner, operands, scalars, attributes, copy)
 
     def attempt(self, planner: Planner, operands: Operands, scalars: Sequence[Any], options: Attributes) -> Any:
         """The result of a call that was made before with such options and operands; None where Python must look.
@@ -97,7 +97,7 @@ class Caller:
         `options` are the attributes, or what the attributes follow from: then a call made before needs no look at what
         the options mean.  Operands at the end that are None may be left out.
         """
-        done = self.quick(planner.plans().quick, options, *scalars, *operands)
+        done = self.fast(planner.plans().fast, options, *scalars, *operands)
         return done if type(done) is not list else self.failed(planner, done, operands, scalars)
 
     def failed(self, planner: Planner, answer: list[Any], operands: Operands, scalars: Sequence[Any]) -> Any:
@@ -109,7 +109,7 @@ class Caller:
         addresses = [0 if one is None else one.address for one in views]
         raise plan.failed(stage, status, addresses, [float(one) for one in scalars])
 
-    def run_long(
+    def run_slow(
         self,
         planner: Planner,
         operands: Operands,
@@ -233,18 +233,19 @@ class Caller:
     def _placed(self, request: Request, views: Views) -> Request:
         """The request with where its operands are and what a call touches of them."""
         slots = self.binding.slots
-        names = {slot.name: index for index, slot in enumerate(slots)}
         places = [(slot.name, one.place) for slot, one in zip(slots, views, strict=True) if one is not None]
         place = HOST if all(one is HOST for _, one in places) else common_place(places)
-        spans = []
-        for index, one in enumerate(views):
-            twin = names.get(slots[index].twin, -1)
-            alike = twin >= 0 and isinstance(one, View) and _alike(one, views[twin])
-            spans.append(_span(one, twin if alike else -1))
-        for result in request.results:
-            if views[result.slot] is None:
-                spans[result.slot] = Span(grain=1)
+        spans = [_NOTHING if one is None else _span(one, self._twin(index, views)) for index, one in enumerate(views)]
         return replace(request, place=place, spans=tuple(spans))
+
+    def _twin(self, index: int, views: Views) -> int:
+        """The slot that an operand may be the very memory of; -1 where there is none, or it has another shape."""
+        name = self.binding.slots[index].twin
+        if not name:
+            return -1
+        twin = next((at for at, slot in enumerate(self.binding.slots) if slot.name == name), -1)
+        one = views[index]
+        return twin if twin >= 0 and isinstance(one, View) and _alike(one, views[twin]) else -1
 
     def _demand_writeable(self, views: Views) -> None:
         for slot, one in zip(self.binding.slots, views, strict=True):
@@ -318,21 +319,21 @@ class Caller:
         answer = [index for index, slot in slots if slot.written and (index in written or operands[index] is not None)]
         if None in makers:
             return
-        prepared = quick.prepare(plan, [one for one in makers if one is not None], answer, counter)
+        prepared = fast_path.prepare(plan, [one for one in makers if one is not None], answer, counter)
         if prepared is not None:
-            plans.remember_quick(key, prepared)
+            plans.remember_fast(key, prepared)
 
-    def _made_form(self, operands: Operands) -> quick.Form | None:
-        native = quick.library()
+    def _made_form(self, operands: Operands) -> fast_path.Form | None:
+        native = fast_path.library()
         if native is None:
             return None
         if any(torch_arrays.is_tensor(one) for one in operands):
             native.use_tensors(torch_arrays.kinds(), *torch_arrays.watched())
         if self._form is None:
             native.hold(DeviceArray)
-            self._form = quick.form(self.binding.slots, len(self.binding.scalars))
+            self._form = fast_path.form(self.binding.slots, len(self.binding.scalars))
         if self._form is not None:
-            self.quick = self._form.call
+            self.fast = self._form.call
         return self._form
 
 
@@ -393,9 +394,12 @@ def _alike(one: View, other: View | Packed | None) -> bool:
     return isinstance(other, View) and (one.shape, one.strides) == (other.shape, other.strides)
 
 
-def _span(one: View | Packed | None, twin: int) -> Span:
+_NOTHING = Span()  # of an operand that is not there
+
+
+def _span(one: View | Packed, twin: int) -> Span:
     if not isinstance(one, View):
-        return Span()
+        return _NOTHING
     low, high = extent(one.shape, one.strides, one.itemsize)
     odd = one.address % _GRAIN and 0 not in one.shape
     return Span(low, high, one.itemsize if 0 not in one.shape else 1, 64 + (one.itemsize if odd else 0), twin)

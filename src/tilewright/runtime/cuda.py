@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,7 +18,7 @@ from tilewright.backends.cuda import driver as library
 from tilewright.backends.cuda.driver import CudaDriver
 from tilewright.backends.driver import DeviceFacts
 from tilewright.errors import DeviceError
-from tilewright.runtime.gpu import Event, Gpu, GpuMemory, Stream, Workspace, torch_stream
+from tilewright.runtime.gpu import Devices, Event, Gpu, GpuMemory, Stream, Workspace, torch_stream
 from tilewright.runtime.gpu import scoped_stream as _scoped_stream
 from tilewright.runtime.loader import Kernel
 
@@ -33,9 +32,6 @@ DLPACK_DEFAULT_STREAM = 1  # as DLPack calls the stream 0 of CUDA
 LEAST_WORKSPACE = 32 << 20
 MOST_SPARE = 256 << 20  # memory that may lie idle for a capture that never comes
 _RELAXED = 2
-
-_lock = threading.Lock()
-_known: dict[tuple[str, int], CudaGpu] = {}
 
 
 class CudaGpu(Gpu):
@@ -149,6 +145,9 @@ class CudaGpu(Gpu):
         return kernel.failed(status, args)
 
 
+_DEVICES = Devices(library, "cuda", "CUDA driver", CudaGpu)
+
+
 def owns_torch(torch: Any) -> bool:
     """Whether PyTorch means these devices when it says cuda."""
     return torch.version.hip is None
@@ -161,24 +160,11 @@ def facts() -> tuple[DeviceFacts, ...]:
 
 def device(index: int = 0) -> CudaGpu:
     """The device with this index; none is an error that says what is missing."""
-    found = library.devices()
-    if not 0 <= index < len(found):
-        raise DeviceError(
-            f"there is no cuda:{index}; the CUDA driver sees {len(found)} device(s)",
-            rule="device-index",
-            value=index,
-            remedy=f"use an index from 0 to {len(found) - 1}",
-        )
-    driver = library.driver()
-    with _lock:
-        known = _known.get((driver.path, index))
-        if known is None or known.driver is not driver:
-            known = _known[driver.path, index] = CudaGpu(driver, found[index])
-    return known
+    return _DEVICES.device(index)
 
 
 def all_devices() -> tuple[CudaGpu, ...]:
-    return tuple(device(one.index) for one in library.devices())
+    return _DEVICES.all()
 
 
 def current_index() -> int:

@@ -93,7 +93,7 @@ class DeviceArray:
         raw = ctypes.create_string_buffer(max(1, self._memory.nbytes))
         self.device.read(ctypes.addressof(raw), self._memory.address, self._memory.nbytes)
         kind = numpy_dtype(self.dtype)
-        steps = tuple(one * kind.itemsize for one in self.strides)
+        steps = tuple(stride * kind.itemsize for stride in self.strides)
         return np.ndarray(self.shape, kind, memoryview(raw), self.address - self._memory.address, steps).copy("K")
 
     def exporter(self) -> dlpack.Exporter:

@@ -182,9 +182,9 @@ def device_of(arch: str, index: int | None = None) -> Device:
         found.demand_arch(arch)
         return found
     candidates: Sequence[Device] = module.all_devices()
-    for one in candidates:
-        if runs(one, arch):
-            return one
+    for candidate in candidates:
+        if runs(candidate, arch):
+            return candidate
     candidates[0].demand_arch(arch)
     return candidates[0]
 

@@ -6,9 +6,9 @@ import ctypes
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from tilewright import events
 from tilewright.arch import all_archs
@@ -427,6 +427,38 @@ class Gpu:
         if held:
             return self.driver.error("LaunchKernel", held, what=f"the launch of {kernel.name} on {self.place}")
         return kernel.failed(status, args)
+
+
+_Device = TypeVar("_Device", bound=Gpu)
+
+
+class Devices(Generic[_Device]):
+    """The devices that a runtime library sees, each made once; `library` is a backend's driver module."""
+
+    def __init__(self, library: Any, kind: str, name: str, make: Callable[[Any, DeviceFacts], _Device]) -> None:
+        self._library, self._kind, self._name, self._make = library, kind, name, make
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str, int], _Device] = {}
+
+    def device(self, index: int) -> _Device:
+        """The device with this index; none is an error that says what is missing."""
+        facts = self._library.devices()
+        if not 0 <= index < len(facts):
+            raise DeviceError(
+                f"there is no {self._kind}:{index}; the {self._name} sees {len(facts)} device(s)",
+                rule="device-index",
+                value=index,
+                remedy=f"use an index from 0 to {len(facts) - 1}",
+            )
+        driver = self._library.driver()
+        with self._lock:
+            known = self._known.get((driver.path, index))
+            if known is None or known.driver is not driver:
+                known = self._known[driver.path, index] = self._make(driver, facts[index])
+        return known
+
+    def all(self) -> tuple[_Device, ...]:
+        return tuple(self.device(device.index) for device in self._library.devices())
 
 
 def torch_stream(place: Place) -> int:

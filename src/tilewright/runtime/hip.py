@@ -8,18 +8,16 @@ with device.new_stream():
 
 from __future__ import annotations
 
-import threading
+from functools import partial
 from typing import Any
 
 from tilewright.backends.driver import DeviceFacts
 from tilewright.backends.hip import driver as library
-from tilewright.errors import DeviceError
-from tilewright.runtime.gpu import Event, Gpu, GpuMemory, Stream
+from tilewright.runtime.gpu import Devices, Event, Gpu, GpuMemory, Stream
 
 __all__ = ["Event", "Gpu", "GpuMemory", "Stream", "all_devices", "current_index", "device", "facts"]
 
-_lock = threading.Lock()
-_known: dict[tuple[str, int], Gpu] = {}
+_DEVICES: Devices[Gpu] = Devices(library, "hip", "HIP runtime", partial(Gpu, "hip"))
 
 
 def owns_torch(torch: Any) -> bool:
@@ -34,24 +32,11 @@ def facts() -> tuple[DeviceFacts, ...]:
 
 def device(index: int = 0) -> Gpu:
     """The device with this index; none is an error that says what is missing."""
-    found = library.devices()
-    if not 0 <= index < len(found):
-        raise DeviceError(
-            f"there is no hip:{index}; the HIP runtime sees {len(found)} device(s)",
-            rule="device-index",
-            value=index,
-            remedy=f"use an index from 0 to {len(found) - 1}",
-        )
-    driver = library.driver()
-    with _lock:
-        known = _known.get((driver.path, index))
-        if known is None or known.driver is not driver:
-            known = _known[driver.path, index] = Gpu("hip", driver, found[index])
-    return known
+    return _DEVICES.device(index)
 
 
 def all_devices() -> tuple[Gpu, ...]:
-    return tuple(device(one.index) for one in library.devices())
+    return _DEVICES.all()
 
 
 def current_index() -> int:

@@ -191,13 +191,13 @@ def load_library(path: Path | str, expect: KernelSpec | None = None) -> tuple[Ke
         Kernel(_spec_of(path, entries[index].manifest, expect), entries[index], library, path)
         for index in range(count.value)
     )
-    if expect is not None and all(one.spec.digest != expect.digest for one in kernels):
-        held = ", ".join(one.spec.digest[:12] for one in kernels)
+    if expect is not None and all(kernel.spec.digest != expect.digest for kernel in kernels):
+        held = ", ".join(kernel.spec.digest[:12] for kernel in kernels)
         raise _untrusted(path, "digest", f"it holds {held}, not {expect.digest[:12]} ({expect.name})")
     if events.active():
         seconds = time.perf_counter() - started
-        for one in kernels:
-            events.emit(events.KernelLoaded(one.name, one.spec.digest, seconds))
+        for kernel in kernels:
+            events.emit(events.KernelLoaded(kernel.name, kernel.spec.digest, seconds))
     return kernels
 
 

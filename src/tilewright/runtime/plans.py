@@ -21,7 +21,7 @@ from tilewright.runtime.loader import Kernel
 from tilewright.runtime.requests import BETWEEN, Request, Result, StageRequest
 
 if TYPE_CHECKING:
-    from tilewright.runtime.quick import Prepared
+    from tilewright.runtime.fast_path import Prepared
     from tilewright.runtime.recording import Counter
 
 # Plans kept for a set of settings; a program whose sizes never repeat must not fill memory with them.
@@ -63,7 +63,7 @@ def _prepared(kernel: Kernel, request: StageRequest, whole: Request, threads: in
         return host.ALIGNMENT if plain else whole.spans[slot].probe
 
     stage = Stage(kernel, request, 0)
-    pointers = [shown(index, one.slot) for index, one in enumerate(request.pointers)]
+    pointers = [shown(index, pointer.slot) for index, pointer in enumerate(request.pointers)]
     probes = {scalar.index: scalar.probe for scalar in request.scalars}
     args = stage.filled(pointers, [probes.get(index, 1.0) for index in range(1 + max(probes, default=-1))])
     kernel.demand(args)
@@ -129,13 +129,13 @@ class Plan:
 
     @property
     def in_copies(self) -> bool:
-        return any(one.request.copies for one in self.stages)
+        return any(stage.request.copies for stage in self.stages)
 
     def run(self, addresses: Sequence[int], scalars: Sequence[float]) -> None:
         """Launch everything; `addresses` has one a slot, 0 where there is none."""
         with self._device.scratch(self.scratch_bytes, self.clear_bytes) as (base, stream):
-            for one in self.stages:
-                self._launch(one, addresses, scalars, base, self.team if self.place is HOST else stream)
+            for stage in self.stages:
+                self._launch(stage, addresses, scalars, base, self.team if self.place is HOST else stream)
 
     def _launch(self, one: Stage, addresses: Sequence[int], scalars: Sequence[float], base: int, stream: int) -> None:
         there, request = self._device, one.request
@@ -198,41 +198,41 @@ class Planned(NamedTuple):
 class Plans:
     """What is remembered of calls under one set of settings: plans by the facts of views, and calls C makes alone.
 
-    Of either at most MOST_PLANS; those least recently used are forgotten.  `quick` is C's: a dictionary by the options
+    Of either at most MOST_PLANS; those least recently used are forgotten.  `fast` is C's: a dictionary by the options
     that are neither names nor numbers, of dictionaries by the bytes C reads of a call.  C notes in each prepared call
     when it was made last, so that a cached call costs nothing more.
     """
 
-    __slots__ = ("_lock", "_quick_count", "known", "quick")
+    __slots__ = ("_fast_count", "_lock", "fast", "known")
 
     def __init__(self) -> None:
         self.known: LruCache[Any, Planned] = LruCache(lambda: MOST_PLANS)
-        self.quick: dict[Any, dict[bytes, Prepared]] = {}
-        self._quick_count = 0
+        self.fast: dict[Any, dict[bytes, Prepared]] = {}
+        self._fast_count = 0
         self._lock = threading.RLock()  # a garbage collection inside of it may call us again
 
     def __len__(self) -> int:
         return len(self.known)
 
-    def remember_quick(self, key: tuple[Any, bytes], call: Prepared) -> None:
+    def remember_fast(self, key: tuple[Any, bytes], call: Prepared) -> None:
         strange, facts = key
         with self._lock:
             try:
-                alike = self.quick.setdefault(strange, {})
+                alike = self.fast.setdefault(strange, {})
             except TypeError:  # an option that cannot be looked up
                 return
-            self._quick_count += facts not in alike
+            self._fast_count += facts not in alike
             alike[facts] = call
-            if self._quick_count > MOST_PLANS:
-                self._forget_quick()
+            if self._fast_count > MOST_PLANS:
+                self._forget_fast()
 
-    def _forget_quick(self) -> None:
+    def _forget_fast(self) -> None:
         """A quarter at once: finding those least recently used is a look at all."""
-        calls = [(one.used, strange, facts) for strange, alike in self.quick.items() for facts, one in alike.items()]
-        calls.sort(key=lambda one: one[0])
+        calls = [(one.used, strange, facts) for strange, alike in self.fast.items() for facts, one in alike.items()]
+        calls.sort(key=lambda call: call[0])
         for _, strange, facts in calls[: max(1, MOST_PLANS // 4)]:
-            alike = self.quick[strange]
+            alike = self.fast[strange]
             del alike[facts]
             if not alike:
-                del self.quick[strange]
-            self._quick_count -= 1
+                del self.fast[strange]
+            self._fast_count -= 1

@@ -62,7 +62,7 @@ class Counter:
         return ctypes.addressof(self._cell)
 
     def add(self) -> None:
-        """A call on the long way."""
+        """A call by the slow path."""
         with self._lock:
             self._long += 1
 
@@ -86,8 +86,8 @@ class Recorder:
     def counter(self, request: Request) -> Counter:
         """The counter of calls that ask for the same problems."""
         problems = tuple(
-            ((request.op, json.dumps(plain(one.problem), sort_keys=True)), math.prod(one.loop))
-            for one in request.stages
+            ((request.op, json.dumps(plain(stage.problem), sort_keys=True)), math.prod(stage.loop))
+            for stage in request.stages
         )
         with self._lock:
             return self._counters.setdefault(problems, Counter(problems))
@@ -95,7 +95,7 @@ class Recorder:
     def flush(self) -> None:
         """Add what is new to the file."""
         with self._lock:
-            fresh = [(one, one.calls - one.written) for one in self._counters.values()]
+            fresh = [(counter, counter.calls - counter.written) for counter in self._counters.values()]
             fresh = [(one, calls) for one, calls in fresh if calls > 0]
             if not fresh:
                 return
@@ -133,9 +133,9 @@ class Recorder:
     def forked(self) -> None:
         """In a new process: what the parent counted is the parent's to write."""
         self._lock = threading.RLock()
-        for one in self._counters.values():
-            one._lock = threading.Lock()
-            one.written = one.calls
+        for counter in self._counters.values():
+            counter._lock = threading.Lock()
+            counter.written = counter.calls
         _at_end_of_worker(self, anew=True)
         self._watch()
 
@@ -276,8 +276,8 @@ def counter(request: Request) -> Counter | None:
 def _after_fork() -> None:
     global _lock
     _lock = threading.Lock()
-    for one in set(_recorders.values()):
-        one.forked()
+    for recorder in set(_recorders.values()):
+        recorder.forked()
 
 
 if hasattr(os, "register_at_fork"):

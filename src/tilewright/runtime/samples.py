@@ -40,7 +40,7 @@ def poison_results(binding: Binding, sample: Sample) -> None:
 
 def _there(device: Device, array: Array) -> DeviceArray:
     """The memory an array lies in, as it lies there: strides stay what they are."""
-    strides = tuple(one // array.itemsize for one in array.strides)
+    strides = tuple(stride // array.itemsize for stride in array.strides)
     low, high = extent(array.shape, strides, array.itemsize)
     memory = device.allocate(high - low)
     device.write(memory.address, address_of(array) + low, high - low)
@@ -53,12 +53,14 @@ def on_device(sample: Sample, device: Device) -> Sample:
     """The same operands in the memory of a device."""
     if device.place is HOST:
         return sample
-    return replace(sample, operands=tuple(None if one is None else _there(device, one) for one in sample.operands))
+    return replace(
+        sample, operands=tuple(None if operand is None else _there(device, operand) for operand in sample.operands)
+    )
 
 
 def on_host(sample: Sample) -> Sample:
     """The operands as NumPy arrays, read back where they are on a device."""
-    moved = tuple(one.numpy() if isinstance(one, DeviceArray) else one for one in sample.operands)
+    moved = tuple(operand.numpy() if isinstance(operand, DeviceArray) else operand for operand in sample.operands)
     return replace(sample, operands=moved)
 
 
@@ -103,7 +105,7 @@ def runner(
     """A call that runs the kernel on the operands into their results, with as little around it as possible."""
     plan = Plan(replace(binding.dense(problem), place=device.place), [kernel], (), threads)
     operands = binding.packed_for(OneKernel(kernel), problem, sample.operands)
-    addresses, scalars = [_address(one) for one in operands], sample.scalars
+    addresses, scalars = [_address(operand) for operand in operands], sample.scalars
     stage = plan.stages[0]
     if device.place is not HOST or len(plan.stages) > 1 or stage.request.loop or plan.request.between_bytes:
 
@@ -111,7 +113,7 @@ def runner(
             plan.run(addresses, scalars)
 
         return run
-    args = stage.filled([addresses[one.slot] for one in stage.request.pointers], scalars)
+    args = stage.filled([addresses[pointer.slot] for pointer in stage.request.pointers], scalars)
     start, launch, team = ctypes.addressof(args), kernel.launch, plan.team
 
     def run_bare(_keep: object = (operands, args)) -> None:

@@ -26,14 +26,14 @@ def up(nbytes: int) -> int:
 def lay_out(stage: StageRequest) -> tuple[StageRequest, int]:
     """The stage with a place for each of its copies in the workspace, and the bytes they take together."""
     total, placed = 0, []
-    for one in stage.copies:
-        placed.append(replace(one, at=total))
-        total += up(one.nbytes)
+    for copy in stage.copies:
+        placed.append(replace(copy, at=total))
+        total += up(copy.nbytes)
     return replace(stage, copies=tuple(placed)), total
 
 
 def copied_pointers(stage: StageRequest) -> dict[int, Copy]:
-    return {one.pointer: one for one in stage.copies}
+    return {copy.pointer: copy for copy in stage.copies}
 
 
 def source_of(pointer: Pointer, addresses: Sequence[int], between: int, turn: Sequence[int]) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tilewright.runtime import host, quick
+from tilewright.runtime import fast_path, host
 
 
 def build_support() -> None:
     """Have them in the store, for processes that must not compile."""
     host.build_team_library()
-    quick.library()
+    fast_path.library()

@@ -47,10 +47,10 @@ def demand(op: Binding, plan: Plan, views: Sequence[Any]) -> None:
             remedy="capture without the setting check_tables, after a call that had it",
         )
     tables = {name: _on_host(there, one) for name, one in held.items()}
-    for one in plan.stages:
-        wrong = op.wrong_table(one.request, tables)
+    for stage in plan.stages:
+        wrong = op.wrong_table(stage.request, tables)
         if wrong:
-            raise plan.out_of_range(one, wrong)
+            raise plan.out_of_range(stage, wrong)
 
 
 def _on_host(there: Device, one: View) -> np.ndarray[Any, Any]:

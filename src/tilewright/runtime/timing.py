@@ -100,8 +100,8 @@ class EventStopwatch:
                 pairs = zip(marks[::2], marks[1::2], strict=True)
                 return sum(stop.seconds_since(start) for start, stop in pairs) / repeats
         finally:
-            for one in marks:
-                one.close()
+            for mark in marks:
+                mark.close()
             if memory is not None:
                 memory.free()
 
@@ -140,13 +140,13 @@ _Raced = TypeVar("_Raced", bound=Contestant)
 
 def race(contestants: Sequence[Contestant], method: Method, watch: Stopwatch) -> None:
     """Warm up, then take turns in each round, so that a drift of the machine meets all of them alike."""
-    for one in contestants:
+    for contestant in contestants:
         took = 0.0
         for _ in range(max(1, method.warmups)):
-            took = watch.sample(one.runs, len(one.runs))
-        one.repeats = max(1, min(MOST_REPEATS, int(method.sample_seconds / max(took, 1e-7))))
+            took = watch.sample(contestant.runs, len(contestant.runs))
+        contestant.repeats = max(1, min(MOST_REPEATS, int(method.sample_seconds / max(took, 1e-7))))
         # Every set of buffers has its turn in every sample.
-        one.repeats = -(-one.repeats // len(one.runs)) * len(one.runs)
+        contestant.repeats = -(-contestant.repeats // len(contestant.runs)) * len(contestant.runs)
     for turn in range(method.rounds):
         # Nobody always runs after the same neighbour.
         shift = turn % len(contestants)
@@ -160,7 +160,9 @@ def false_leaders(contestants: Sequence[_Raced], right: Callable[[_Raced], bool]
     A kernel may be right once and wrong in later calls, by what it left in its workspace or in itself.  One that does
     less than it should is the fastest, so whoever leads is looked at again.
     """
-    return list(itertools.takewhile(lambda one: not right(one), sorted(contestants, key=lambda one: one.median)))
+    return list(
+        itertools.takewhile(lambda one: not right(one), sorted(contestants, key=lambda contestant: contestant.median))
+    )
 
 
 def measure(runs: Sequence[Run], method: Method, watch: Stopwatch) -> Contestant:

@@ -68,7 +68,7 @@ def name_of(dtype: Any) -> str | None:
 class Questions(NamedTuple):
     """What C asks in every call on tensors, made of the cheapest questions there are."""
 
-    unusual: tuple[Callable[[], Any], ...]  # a yes of any of them sends the call the long way
+    unusual: tuple[Callable[[], Any], ...]  # a yes of any of them sends the call down the slow path
     forward: Any  # its `_current_level` is negative where no forward-mode gradient is made
     records: Callable[[], bool]  # whether gradients are recorded
     inference: Callable[[], bool]  # whether this is inference mode
@@ -86,6 +86,61 @@ def questions(torch: Any) -> Questions:
 
 def _no() -> int:
     return 0
+
+
+def _records(torch: Any) -> bool:
+    """Whether gradients are recorded: not below autograd, which is done with the call by then."""
+    if not torch.is_grad_enabled():
+        return False
+    c = torch._C
+    return not c._dispatch_tls_is_dispatch_key_excluded(c.DispatchKey.AutogradCPU)
+
+
+def _traced(c: Any) -> bool:
+    """Whether PyTorch records operations instead of (or beside) running them."""
+    if getattr(c, "_is_tracing", _no)():
+        return True
+    if not getattr(c, "_len_torch_dispatch_stack", _no)():
+        return False
+    keys = c._TorchDispatchModeKey
+    return any(c._get_dispatch_mode(key) is not None for key in (keys.PROXY, keys.FAKE, keys.FUNCTIONAL))
+
+
+def must_be_seen(operands: Sequence[Any]) -> bool:
+    """Whether PyTorch must see a call on these operands: a gradient is recorded, or the call is traced, batched or
+    otherwise transformed.  Asked only of calls that C does not know."""
+    torch = sys.modules.get("torch")
+    kind = getattr(torch, "Tensor", None)
+    tensors = [one for one in operands if isinstance(one, kind)] if kind is not None else []
+    if torch is None or not tensors:
+        return False
+    functorch = torch._C._functorch
+    if _traced(torch._C) or functorch.peek_interpreter_stack() is not None:
+        return True
+    records = _records(torch)
+    fake = torch._subclasses.fake_tensor.FakeTensor
+    return any(
+        (records and one.requires_grad)
+        or isinstance(one, fake)
+        or functorch.is_functorch_wrapped_tensor(one)
+        or torch._is_functional_tensor(one)
+        for one in tensors
+    )
+
+
+def run_as_they_are(*functions: Any) -> None:
+    """Tell PyTorch's compiler that the frames of functions, and all they call, are none of its business.
+
+    That is a mark of their code: it costs calls nothing, and imports nothing of the compiler.
+    """
+    dynamo = getattr(getattr(sys.modules.get("torch"), "_C", None), "_dynamo", None)
+    frames: Any = getattr(dynamo, "eval_frame", None)
+    mark = getattr(frames, "set_code_exec_strategy", None)
+    if mark is None:
+        return
+    skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
+    for one in functions:
+        mark(one.__code__, skip)
 
 
 @lru_cache(maxsize=4)
@@ -202,7 +257,7 @@ def _demand_untransformed(what: str, tensor: Any, torch: Any) -> None:
 
 
 def _demand_no_gradient(what: str, tensor: Any, torch: Any) -> None:
-    if tensor.requires_grad and torch.is_grad_enabled():
+    if tensor.requires_grad and _records(torch):
         raise _refuse(
             what,
             tensor,

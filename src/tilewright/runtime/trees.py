@@ -27,7 +27,7 @@ _DEEP, MOST_DECISIONS = 8, 1 << 16  # by sets
 TREE = np.dtype([("splits", np.uint8, _DEEP), ("deep", np.int32), ("first_value", np.int32)])
 _SET = 64  # bytes of the largest set of rows
 MOST_DESKS = 16  # of a thread
-_VERSION = 4
+_VERSION = 5
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,16 @@ class _Question(ctypes.Structure):
     ]  # fmt: skip
 
 
+class _Prediction(ctypes.Structure):
+    """`Prediction` of native/trees.cpp."""
+
+    _fields_ = [
+        ("estimates", ctypes.c_void_p), ("low", ctypes.c_void_p), ("high", ctypes.c_void_p), ("far", ctypes.c_double),
+        ("trust", ctypes.c_double), ("rough", ctypes.c_double), ("seconds", ctypes.c_void_p),
+        ("beyond", ctypes.c_int64),
+    ]  # fmt: skip
+
+
 class Desk:
     """Where a question is put down: arrays whose places the library knows.  A question fills all but `out`.
 
@@ -120,10 +130,17 @@ class Desk:
         self.asked, self.out = np.zeros(count, np.int64), np.zeros(count)
         self._room = np.empty((decisions + 2) * _SET, np.uint8)
         arrays = self.problem, None, self.both, self.asked
-        places = [None if one is None else one.ctypes.data for one in arrays]
+        places = [None if array is None else array.ctypes.data for array in arrays]
         self.question = _Question(*places, problem, kernel, both, count, 0, 0.0)
         room = self._room.ctypes.data
         self.places = ctypes.addressof(self.question), room + -room % _SET, self.out.ctypes.data
+        self.prediction = _Prediction()
+        self._prediction_at = ctypes.addressof(self.prediction)
+
+    @property
+    def whole(self) -> tuple[int, ...]:
+        """The places, with that of the prediction."""
+        return (*self.places, self._prediction_at)
 
 
 class _Desks(threading.local):
@@ -146,7 +163,7 @@ class BySets:
 
     def __init__(self, native: ctypes.CDLL, arrays: tuple[Array, ...], base: float) -> None:
         self._native, self._arrays = native, arrays  # the library reads these
-        trees, *rest = (one.ctypes.data for one in arrays)
+        trees, *rest = (array.ctypes.data for array in arrays)
         self._tables = _Tables(trees, len(arrays[0]), *rest, len(arrays[-1]), base)
         self._at, self._decisions, self._desks = ctypes.addressof(self._tables), len(arrays[3]), _Desks()
 
@@ -176,6 +193,20 @@ class BySets:
         question.kernel, question.count, question.units = kernels.place, count, units
         self._native.tw_trees_ask(self._at, *desk.places)
         return desk.out[:count]
+
+    def predict(
+        self, desk: Desk, kernels: Ranks, units: float, estimates: Array, low: int, high: int,
+        far: float, trust: float, rough: float,
+    ) -> Array | int:  # fmt: skip
+        """Seconds of all kernels, or the first of the problem's features that lies beyond `low` and `high` (places)."""
+        question, wanted = desk.question, desk.prediction
+        seconds = np.empty(len(estimates))
+        question.kernel, question.units = kernels.place, units
+        wanted.estimates, wanted.low, wanted.high = estimates.ctypes.data, low, high
+        wanted.far, wanted.trust, wanted.rough, wanted.seconds = far, trust, rough, seconds.ctypes.data
+        self._native.tw_trees_predict(self._at, *desk.whole)
+        beyond = int(wanted.beyond)
+        return seconds if beyond < 0 else beyond
 
 
 def by_sets(forest: Forest, width: int, common: int = 0) -> BySets | None:
@@ -274,6 +305,8 @@ def _built() -> ctypes.CDLL | None:
         found.tw_trees_ranks.restype = None
         found.tw_trees_ask.argtypes = (pointer, pointer, pointer, pointer)
         found.tw_trees_ask.restype = None
+        found.tw_trees_predict.argtypes = (pointer, pointer, pointer, pointer, pointer)
+        found.tw_trees_predict.restype = None
     except (TilewrightError, OSError, AttributeError) as error:
         events.emit(events.Warned("trees", f"learned selection takes a millisecond longer: {error}"))
         return None

@@ -115,10 +115,12 @@ def archives(sources: list[AptSource], apt_dir: Path | None = None) -> list[Arch
     trusted = (APT_DIR if apt_dir is None else apt_dir) / "trusted.gpg.d"
     default = tuple(str(one) for one in sorted(trusted.glob("*.gpg")) + sorted(trusted.glob("*.asc")))
     by_url: dict[str, list[AptSource]] = {}
-    for one in sources:
-        by_url.setdefault(one.url, []).append(one)
+    for source in sources:
+        by_url.setdefault(source.url, []).append(source)
     answer = []
     for url, members in by_url.items():
-        keys = [key for one in members for key in (one.signed_by or default)]
-        answer.append(Archive(url, tuple(dict.fromkeys(one.suite for one in members)), tuple(dict.fromkeys(keys))))
+        keys = [key for member in members for key in (member.signed_by or default)]
+        answer.append(
+            Archive(url, tuple(dict.fromkeys(member.suite for member in members)), tuple(dict.fromkeys(keys)))
+        )
     return answer

@@ -52,7 +52,11 @@ def check_signature(data: bytes, keyrings: tuple[str, ...], what: str) -> str:
     if verifier is None:
         return "not checked: gpgv is not installed"
     # gpgv reads only binary keyrings.
-    known = [one for one in keyrings if Path(one).is_file() and not Path(one).read_bytes().startswith(b"-----BEGIN")]
+    known = [
+        keyring
+        for keyring in keyrings
+        if Path(keyring).is_file() and not Path(keyring).read_bytes().startswith(b"-----BEGIN")
+    ]
     if not known:
         return "not checked: no keyring is configured for this archive"
     with tempfile.TemporaryDirectory(prefix="tilewright-gpgv-") as folder:

@@ -102,7 +102,7 @@ def prepare_root(root: Path) -> None:
 
 
 def _inside(name: str, path: Path) -> PurePosixPath:
-    parts = [one for one in PurePosixPath(name).parts if one not in (".", "/")]
+    parts = [part for part in PurePosixPath(name).parts if part not in (".", "/")]
     if ".." in parts:
         raise _damaged(path, f"{name} leaves the folder")
     if parts and parts[0] in _MERGED:

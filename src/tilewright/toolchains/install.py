@@ -329,7 +329,9 @@ def _install(prefix: Path, recipe: Recipe, progress: Progress, confirm: Confirm 
 
 
 def _fetch(sources: Sources, downloads: Path, progress: Progress) -> Path:
-    items = [Item(one.url, one.file_name, one.sha256, one.size) for one in sources.plan.all_packages]
+    items = [
+        Item(package.url, package.file_name, package.sha256, package.size) for package in sources.plan.all_packages
+    ]
     progress.step(f"fetching {len(items)} packages, {sources.plan.download_bytes >> 20} MiB")
     advance: Advance = progress.advance
     _apt_fetcher().fetch_all(items, downloads, advance)
@@ -350,7 +352,7 @@ def _unpack(recipe: Recipe, sources: Sources, downloads: Path, headers: Path, wo
     progress.step("unpacking the CK Tile headers")
     _unpack_headers(recipe.headers, headers, work / "include")
     binaries = work / "root" / "usr" / "lib" / f"llvm-{plan.llvm}" / "bin"
-    tools = [one for one in recipe.tools if (binaries / one).exists()]
+    tools = [tool for tool in recipe.tools if (binaries / tool).exists()]
     hip = ".".join(plan.rocm.split(".")[:2])
     write_launchers(work / "bin", tools, plan.llvm, plan.gcc, hip)
 
@@ -363,7 +365,7 @@ def _unpack_headers(wanted: Headers, archive: Path, goal: Path) -> None:
         _, _, rest = name.partition("/")  # the first folder is project-version
         if rest in licences:
             return "licences/" + rest.replace("/", "-")
-        if rest.startswith(tuple(f"{inside}{one}/" for one in folders)) and rest.endswith((".hpp", ".h", ".inc")):
+        if rest.startswith(tuple(f"{inside}{folder}/" for folder in folders)) and rest.endswith((".hpp", ".h", ".inc")):
             return rest.removeprefix(inside)
         return None
 
@@ -374,10 +376,10 @@ def _unpack_headers(wanted: Headers, archive: Path, goal: Path) -> None:
         raise ToolchainError(
             f"{archive.name} cannot be unpacked: {error}", rule="unpack", value=archive.name, remedy="run it again"
         ) from error
-    for one in folders:
-        if not (goal / one).is_dir():
+    for folder in folders:
+        if not (goal / folder).is_dir():
             raise ToolchainError(
-                f"{archive.name} has no {inside}{one}",
+                f"{archive.name} has no {inside}{folder}",
                 rule="no-headers",
                 value=archive.name,
                 remedy="set TILEWRIGHT_CK_TILE to a folder that holds the ck_tile headers",
@@ -431,7 +433,9 @@ def _write_manifest(recipe: Recipe, sources: Sources, work: Path, seconds: float
         "gcc": plan.gcc,
         "tested": not moved_on(recipe, plan) and sources.headers_version == recipe.headers.version,
         "notes": list(sources.notes),
-        "suites": {one.suite: {"date": one.date, "signature": one.signature} for one in sources.releases},
+        "suites": {
+            release.suite: {"date": release.date, "signature": release.signature} for release in sources.releases
+        },
         "packages": _versions(plan.packages),
         "sysroot": _versions(plan.sysroot),
         "headers": {
@@ -448,4 +452,7 @@ def _write_manifest(recipe: Recipe, sources: Sources, work: Path, seconds: float
 
 
 def _versions(packages: tuple[Package, ...]) -> dict[str, dict[str, str]]:
-    return {one.name: {"version": one.version, "suite": one.suite, "sha256": one.sha256} for one in packages}
+    return {
+        package.name: {"version": package.version, "suite": package.suite, "sha256": package.sha256}
+        for package in packages
+    }

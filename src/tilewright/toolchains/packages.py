@@ -134,7 +134,7 @@ class Index:
                     self._providers.setdefault(group[0].name, []).append(name)
 
     def names(self, pattern: str) -> list[str]:
-        return sorted(one for one in self._paragraphs if fnmatchcase(one, pattern))
+        return sorted(paragraph for paragraph in self._paragraphs if fnmatchcase(paragraph, pattern))
 
     def versions(self, name: str) -> list[Package]:
         """Every version of a package, in the order of the suites."""
@@ -142,13 +142,13 @@ class Index:
 
     def providers(self, relation: Relation) -> Iterator[Package]:
         for name in dict.fromkeys(self._providers.get(relation.name, ())):
-            for one in self.versions(name):
-                for (offer,) in (group for group in relations(one.provides) if len(group) == 1):
+            for version in self.versions(name):
+                for (offer,) in (group for group in relations(version.provides) if len(group) == 1):
                     # An unversioned offer satisfies only an unversioned wish.
                     if offer.name == relation.name and (
                         not relation.operator or (offer.operator == "=" and relation.allows(offer.version))
                     ):
-                        yield one
+                        yield version
 
 
 def _package(paragraph: str, suite: str, base_url: str) -> Package:
@@ -185,7 +185,7 @@ def closure(index: Index, roots: Iterable[Relation], prefer: Preference, skip: S
     are never followed: they are of no use to a compiler that only runs from its folder.
     """
     chosen: dict[str, Package] = {}
-    todo: list[tuple[str, tuple[Relation, ...]]] = [("", (one,)) for one in roots]
+    todo: list[tuple[str, tuple[Relation, ...]]] = [("", (root,)) for root in roots]
     while todo:
         wanted_by, group = todo.pop(0)
         if any(fnmatchcase(one.name, pattern) for one in group for pattern in skip):
@@ -201,7 +201,7 @@ def closure(index: Index, roots: Iterable[Relation], prefer: Preference, skip: S
         if package.name in chosen:  # an alternative that provides the name is there in another version
             continue
         chosen[package.name] = package
-        todo += [(package.name, one) for one in relations(package.depends)]
+        todo += [(package.name, relation) for relation in relations(package.depends)]
     return sorted(chosen.values(), key=lambda one: one.name)
 
 

@@ -188,12 +188,12 @@ def _page(fetcher: Fetcher, page: str) -> bytes:
 
 def choose(offers: list[Distribution], tested: str, line: str) -> Distribution:
     """The tested version, else the newest of its line."""
-    exact = [one for one in offers if one.version == tested]
+    exact = [offer for offer in offers if offer.version == tested]
     if exact:
         return max(exact, key=lambda one: bool(one.sha256))
-    same = [one for one in offers if one.version == line or one.version.startswith((line + ".", line + "p"))]
+    same = [offer for offer in offers if offer.version == line or offer.version.startswith((line + ".", line + "p"))]
     if not same:
-        newest = ", ".join(sorted({one.version for one in offers}, key=version_key)[-5:])
+        newest = ", ".join(sorted({offer.version for offer in offers}, key=version_key)[-5:])
         raise ToolchainError(
             f"the index has no {line} release, only others (the newest: {newest})",
             rule="no-headers",

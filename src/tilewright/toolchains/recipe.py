@@ -102,11 +102,11 @@ class Plan:
 
     @property
     def download_bytes(self) -> int:
-        return sum(one.size for one in self.all_packages)
+        return sum(package.size for package in self.all_packages)
 
     @property
     def installed_bytes(self) -> int:
-        return sum(one.installed_bytes for one in self.all_packages)
+        return sum(package.installed_bytes for package in self.all_packages)
 
 
 def make_plan(
@@ -120,13 +120,13 @@ def make_plan(
     order = {suite: rank for rank, suite in enumerate((base, *overlays))}
 
     def prefer(versions: Sequence[Package]) -> list[Package]:
-        newest = sorted(versions, key=lambda one: version_key(one.version), reverse=True)
+        newest = sorted(versions, key=lambda version: version_key(version.version), reverse=True)
         if newest[0].source in recipe.line_sources:
             return sorted(newest, key=lambda one: not in_line(one.version, line))
         return sorted(newest, key=lambda one: order.get(one.suite, len(order)))
 
     packages = closure(index, [Relation(one) for one in recipe.roots], prefer, recipe.skip)
-    root = next(one for one in packages if one.name == "hipcc")
+    root = next(package for package in packages if package.name == "hipcc")
     return Plan(
         packages=tuple(packages),
         sysroot=tuple(sysroot),
@@ -147,7 +147,7 @@ def plan_sysroot(recipe: Recipe, index: Index) -> list[Package] | None:
         roots.append(Relation(names[-1]))
 
     def prefer(versions: Sequence[Package]) -> list[Package]:
-        return sorted(versions, key=lambda one: version_key(one.version), reverse=True)
+        return sorted(versions, key=lambda version: version_key(version.version), reverse=True)
 
     return closure(index, roots, prefer, recipe.sysroot_skip)
 
@@ -170,7 +170,7 @@ def _llvm_of(package: Package) -> str:
 
 def _gcc_of(sysroot: Sequence[Package]) -> str:
     matches = [re.match(r"libstdc\+\+-(\d+)-dev$", one.name) for one in sysroot]
-    return next(one[1] for one in matches if one)
+    return next(match[1] for match in matches if match)
 
 
 def moved_on(recipe: Recipe, plan: Plan) -> list[str]:
@@ -193,12 +193,12 @@ def _suite(packages: Sequence[Package]) -> str:
 
 def _differences(tested: dict[str, Any], packages: Sequence[Package]) -> list[str]:
     notes = []
-    for one in packages:
-        known = tested.get(one.name)
+    for package in packages:
+        known = tested.get(package.name)
         if known is None:
-            notes.append(f"{one.name} {one.version}: not among the packages it was tested with")
-        elif known["version"] != one.version:
-            notes.append(f"{one.name} {one.version}: tested with {known['version']}")
-        elif known["sha256"] != one.sha256:
-            notes.append(f"{one.name} {one.version}: the tested file had another digest")
+            notes.append(f"{package.name} {package.version}: not among the packages it was tested with")
+        elif known["version"] != package.version:
+            notes.append(f"{package.name} {package.version}: tested with {known['version']}")
+        elif known["sha256"] != package.sha256:
+            notes.append(f"{package.name} {package.version}: the tested file had another digest")
     return notes

@@ -108,11 +108,11 @@ def sweep_held(*, keep_downloads: bool = False) -> int:
     if not keep_downloads and _unused(downloads):
         doomed.append(downloads)
     freed = 0
-    for one in dict.fromkeys(doomed):
-        if one.is_dir():
-            size = _bytes(one)
-            shutil.rmtree(one, ignore_errors=True)
-            freed += size if not one.exists() else 0
+    for fromkey in dict.fromkeys(doomed):
+        if fromkey.is_dir():
+            size = _bytes(fromkey)
+            shutil.rmtree(fromkey, ignore_errors=True)
+            freed += size if not fromkey.exists() else 0
     (folder / NOTE).unlink(missing_ok=True)
     return freed
 

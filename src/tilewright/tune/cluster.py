@@ -1,8 +1,8 @@
 """Sweeps on several machines, by Ray: builds go to the nodes, every device has an actor that measures, rows come here.
 
-A cluster is seen as crews: devices with one fingerprint share the work, whichever node they are in; devices of another
-kind do all of it too, since their times are others.  Kernels are built on the nodes and kept by this process, which
-sends each to a node that needs it once; a node with another compiler, or another CPU level, builds its own.
+A cluster is seen as worker pools: devices with one fingerprint share the work, whichever node they are in; devices of
+another kind do all of it too, since their times are others.  Kernels are built on the nodes and kept by this process,
+which sends each to a node that needs it once; a node with another compiler, or another CPU level, builds its own.
 
 What a node was doing when it was lost is given to others.  This process may die at any time: rows are in its store,
 kernels in the stores of the nodes, and the same command goes on from there.
@@ -28,10 +28,10 @@ from tilewright.runtime.devices import HOST
 from tilewright.runtime.timing import Method
 from tilewright.tune import node as nodes
 from tilewright.tune import quiet
-from tilewright.tune.crew import Crew
-from tilewright.tune.forge import Finished, Heard
-from tilewright.tune.lane import START, LaneLost, Outcome
+from tilewright.tune.build_queue import Finished, Heard
+from tilewright.tune.device_worker import START, DeviceWorkerLost, Outcome
 from tilewright.tune.spent import Spent
+from tilewright.tune.worker_pool import WorkerPool
 
 CONNECT = 10.0  # seconds until an address counts as unreachable
 ANSWER = 120.0  # seconds a node has to start a process of ours and to answer
@@ -164,31 +164,31 @@ class Cluster:
 
     # -- who is there ------------------------------------------------------------------------------------
 
-    def crews(self, note: OnNote) -> list[Crew]:
+    def worker_pools(self, note: OnNote) -> list[WorkerPool]:
         """Those who can measure the target, with what is wrong with the others said to `note`."""
         found = self.nodes(note)
         if self.on_host:
-            lanes = [RayLane(self, one, one.facts) for one in found if self._measures(one, note)]
+            workers = [RayDeviceWorker(self, one, one.facts) for one in found if self._measures(one, note)]
         else:
-            lanes = list(self._with_gpus(found, note))
-        if not lanes:
+            workers = list(self._with_gpus(found, note))
+        if not workers:
             raise DeviceError(
                 f"no node of the cluster at {self.address} has a device of {self.target} that is free",
                 rule="cluster-devices",
                 value=self.target,
                 remedy="name a target that its nodes have, or wait until they are free (`ray status` tells)",
             )
-        groups: dict[tuple[str, int], list[RayLane]] = {}
-        for lane in lanes:
-            groups.setdefault((lane.facts["machine"]["fingerprint"], lane.facts["threads"]), []).append(lane)
-        return [self._crew(found, group) for group in groups.values()]
+        groups: dict[tuple[str, int], list[RayDeviceWorker]] = {}
+        for worker in workers:
+            groups.setdefault((worker.facts["machine"]["fingerprint"], worker.facts["threads"]), []).append(worker)
+        return [self._worker_pool(found, group) for group in groups.values()]
 
     def nodes(self, note: OnNote) -> list[Node]:
         """The nodes that answer; MachineError where one has another Python or another Tilewright."""
         alive = [
-            Node(one["NodeID"], f"{one['NodeManagerHostname']} ({one['NodeID'][:8]})", one["Resources"])
-            for one in self.ray.nodes()
-            if one["Alive"] and one["Resources"].get("CPU", 0) >= 1
+            Node(node["NodeID"], f"{node['NodeManagerHostname']} ({node['NodeID'][:8]})", node["Resources"])
+            for node in self.ray.nodes()
+            if node["Alive"] and node["Resources"].get("CPU", 0) >= 1
         ]
         ask = self.ray.remote(max_retries=0, num_cpus=0)(_probe())
         asked = {one.id: self.on(ask, one.id).remote(self.target, self.threads) for one in alive}
@@ -219,26 +219,26 @@ class Cluster:
             note(f"node {one.name} does not measure: {why}")
         return not why
 
-    def _with_gpus(self, found: Sequence[Node], note: OnNote) -> Iterator[RayLane]:
-        """Lanes of devices that are free; each actor has one of its own, and tells which."""
-        lanes = [RayLane(self, one, {}, place) for one in found for place in range(one.gpus)]
-        asked = [(lane, lane.ask()) for lane in lanes]
-        for lane, answer in asked:
+    def _with_gpus(self, found: Sequence[Node], note: OnNote) -> Iterator[RayDeviceWorker]:
+        """Workers of devices that are free; each actor has one of its own, and tells which."""
+        workers = [RayDeviceWorker(self, one, {}, place) for one in found for place in range(one.gpus)]
+        asked = [(worker, worker.ask()) for worker in workers]
+        for worker, answer in asked:
             try:
-                lane.facts = self.ray.get(answer, timeout=ANSWER)
-                why = lane.facts["why_no_device"]
+                worker.facts = self.ray.get(answer, timeout=ANSWER)
+                why = worker.facts["why_no_device"]
             except Exception as error:
                 why = f"it was not free within {ANSWER:g} s" if _is(error, "GetTimeoutError") else _short(error)
             if why:
-                note(f"{lane.name} does not measure: {why}")
-                lane.close()
+                note(f"{worker.name} does not measure: {why}")
+                worker.close()
             else:
-                yield lane
+                yield worker
 
-    def _crew(self, found: Sequence[Node], lanes: Sequence[RayLane]) -> Crew:
+    def _worker_pool(self, found: Sequence[Node], workers: Sequence[RayDeviceWorker]) -> WorkerPool:
         """Alike devices; their kernels are built by the nodes of the kin most of them are."""
-        among = [lane.node for lane in lanes] if self.on_host else found
-        kins = Counter(lane.facts["kin"] for lane in lanes if lane.facts["kin"])
+        among = [worker.node for worker in workers] if self.on_host else found
+        kins = Counter(worker.facts["kin"] for worker in workers if worker.facts["kin"])
         kins = kins or Counter(one.facts["kin"] for one in found if one.facts["kin"])
         if not kins:
             raise MachineError(
@@ -251,12 +251,12 @@ class Cluster:
         kin = kins.most_common(1)[0][0]
         builders = [one for one in among if one.facts["kin"] == kin]
         builders = builders or [one for one in found if one.facts["kin"] == kin]
-        for lane in lanes:
-            lane.builder_versions = builders[0].facts["versions"]
-        facts = lanes[0].facts
-        return Crew(
+        for worker in workers:
+            worker.builder_versions = builders[0].facts["versions"]
+        facts = workers[0].facts
+        return WorkerPool(
             facts["machine"], facts["threads"], facts["cache_bytes"], self.on_host,
-            RayBuilds(self, kin, builders), tuple(lanes),
+            RayBuilds(self, kin, builders), tuple(workers),
         )  # fmt: skip
 
 
@@ -333,13 +333,13 @@ class RayBuilds:
         task = ray.remote(max_retries=0, num_cpus=1)(nodes.build)
         waiting = deque(_Group(tuple(specs[first : first + TOGETHER])) for first in range(0, len(specs), TOGETHER))
         running: dict[Any, tuple[str, _Group]] = {}
-        free = {one.id: min(one.cpus, self._cluster.jobs or one.cpus) for one in self._builders}
+        free = {builder.id: min(builder.cpus, self._cluster.jobs or builder.cpus) for builder in self._builders}
         try:
             while waiting or running:
                 while waiting and (place := max(free, key=lambda one: free[one], default="")) and free[place] > 0:
                     group = waiting.popleft()
                     free[place] -= 1
-                    words = [one.to_dict() for one in group.specs]
+                    words = [spec.to_dict() for spec in group.specs]
                     running[self._cluster.on(task, place).remote(group.specs[0].op, words)] = (place, group)
                 if not running:
                     raise self._nobody(len(waiting))
@@ -378,7 +378,7 @@ class RayBuilds:
 
     def _nobody(self, left: int) -> MachineError:
         return MachineError(
-            f"every node that builds is lost ({', '.join(one.name for one in self._builders)})",
+            f"every node that builds is lost ({', '.join(builder.name for builder in self._builders)})",
             rule="cluster-lost",
             value=left,
             remedy="start the nodes again; the same command goes on from where it was",
@@ -406,7 +406,7 @@ def _demand_lost(error: Exception) -> str:
 # -- measuring ---------------------------------------------------------------------------------------------
 
 
-class RayLane:
+class RayDeviceWorker:
     """One device of a node, by an actor that holds it."""
 
     def __init__(self, cluster: Cluster, node: Node, facts: Mapping[str, Any], place: int = 0) -> None:
@@ -433,8 +433,8 @@ class RayLane:
         """
         one = self._cluster
         takes = {"num_cpus": self.node.cpus} if one.on_host else {"num_gpus": 1, "num_cpus": 0}
-        seat = one.ray.remote(nodes.Seat)
-        made = one.on(seat, self.node.id, max_restarts=0, max_task_retries=0, **takes)
+        hosted = one.ray.remote(nodes.HostedWorker)
+        made = one.on(hosted, self.node.id, max_restarts=0, max_task_retries=0, **takes)
         self._actor = made.remote(one.target, one.threads, one.limit, one.patience)
         return self._actor.facts.remote()
 
@@ -447,17 +447,17 @@ class RayLane:
             return  # it was asked what it is
         found = self._get(self.ask(), ANSWER, "it did not start")
         if found["why_no_device"]:
-            raise LaneLost(found["why_no_device"])
+            raise DeviceWorkerLost(found["why_no_device"])
         if found["machine"]["fingerprint"] != self.facts["machine"]["fingerprint"]:
-            raise LaneLost(f"{self.name} is another device now: {found['machine']}")
+            raise DeviceWorkerLost(f"{self.name} is another device now: {found['machine']}")
 
     def measure(self, problem: Any, kernels: Sequence[Sent], method: Method) -> Iterator[Outcome]:
         limit = 3 * START + 4 * self._cluster.limit * max(1, len(kernels))  # each may be asked alone, and twice
         again: set[str] = set()
         while True:
-            sent = [one for one in kernels if one.kin == self.facts["kin"] or not self.facts["kin"]]
+            sent = [kernel for kernel in kernels if kernel.kin == self.facts["kin"] or not self.facts["kin"]]
             wanted = [one for one in sent if one.spec.digest not in self._has or one.spec.digest in again]
-            words = [{"spec": one.spec.to_dict(), "kin": one.kin, "key": one.key} for one in kernels]
+            words = [{"spec": kernel.spec.to_dict(), "kin": kernel.kin, "key": kernel.key} for kernel in kernels]
             answer = self._get(
                 self._actor.measure.remote(
                     problem.op, plain(problem), plain(method), words, *(one.parcel for one in wanted)
@@ -469,16 +469,16 @@ class RayLane:
             if "missing" not in answer:
                 break
             if again:
-                raise LaneLost(f"it does not keep the kernels that it is sent ({answer['missing'][0][:12]})")
+                raise DeviceWorkerLost(f"it does not keep the kernels that it is sent ({answer['missing'][0][:12]})")
             again = set(answer["missing"])
         self.spent.add(answer.get("spent") or {})
         for one in answer["outcomes"]:
             yield Outcome(**one)
         if "lost" in answer:
-            raise LaneLost(answer["lost"])
+            raise DeviceWorkerLost(answer["lost"])
 
     def _get(self, answer: Any, limit: float, late: str) -> Any:
-        """An actor's answer; LaneLost where none comes."""
+        """An actor's answer; DeviceWorkerLost where none comes."""
         ray = self._cluster.ray
         ends = time.monotonic() + limit
         while not self._closed:
@@ -487,15 +487,15 @@ class RayLane:
             except Exception as error:
                 if _is(error, "GetTimeoutError"):
                     if time.monotonic() > ends:
-                        raise LaneLost(late) from error
+                        raise DeviceWorkerLost(late) from error
                     continue
                 cause = getattr(error, "cause", None)
                 if isinstance(cause, TilewrightError):
                     raise cause from error
                 if _is(error, "RayTaskError"):
                     raise
-                raise LaneLost(f"{type(error).__name__}: {_short(error)}") from error
-        raise LaneLost("the sweep ended")
+                raise DeviceWorkerLost(f"{type(error).__name__}: {_short(error)}") from error
+        raise DeviceWorkerLost("the sweep ended")
 
     def close(self) -> None:
         self._closed = True

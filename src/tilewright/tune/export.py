@@ -31,28 +31,28 @@ def rows(results: Iterable[Result]) -> Iterator[dict[str, Any]]:
     """A table of results of one op; problems are numbered as they come."""
     numbers: dict[str, int] = {}
     texts = _Texts()
-    for one in results:
-        text = texts.of(one.problem)
-        known = texts.problem(one)
+    for result in results:
+        text = texts.of(result.problem)
+        known = texts.problem(result)
         yield {
-            "kernel": one.kernel.name,
+            "kernel": result.kernel.name,
             "problem_idx": numbers.setdefault(text, len(numbers)),
-            **_fields(one, known),
-            **_measured(one, known),
-            "status": one.status,
-            "reason": storable(one.reason),
-            "spread": one.spread,
-            "noise": one.noise,
-            "threads": one.threads,
-            "digest": one.kernel.digest,
-            "device": str(one.device.get("model", "")),
-            "date": one.date,
-            "op": one.op,
+            **_fields(result, known),
+            **_measured(result, known),
+            "status": result.status,
+            "reason": storable(result.reason),
+            "spread": result.spread,
+            "noise": result.noise,
+            "threads": result.threads,
+            "digest": result.kernel.digest,
+            "device": str(result.device.get("model", "")),
+            "date": result.date,
+            "op": result.op,
             "problem": text,
-            "spec": texts.of(one.kernel.spec),
-            "machine": texts.of(one.device),
-            "method": texts.of(one.method),
-            "versions": texts.of(one.versions),
+            "spec": texts.of(result.kernel.spec),
+            "machine": texts.of(result.device),
+            "method": texts.of(result.method),
+            "versions": texts.of(result.versions),
         }
 
 
@@ -153,18 +153,18 @@ def _parquet_bytes(table: Sequence[Mapping[str, Any]]) -> bytes:
 
 def _of_a_kind(values: list[Any]) -> list[Any]:
     """A column as it is where it holds one kind of value that Arrow has, else in words."""
-    kinds = {type(one) for one in values} - {type(None)}
-    fits = all(-(1 << 63) <= one < 1 << 63 for one in values if type(one) is int)
+    kinds = {type(value) for value in values} - {type(None)}
+    fits = all(-(1 << 63) <= value < 1 << 63 for value in values if type(value) is int)
     if kinds == {int, float} and fits:
-        return [None if one is None else float(one) for one in values]
-    return values if len(kinds) <= 1 and fits else [None if one is None else str(one) for one in values]
+        return [None if value is None else float(value) for value in values]
+    return values if len(kinds) <= 1 and fits else [None if value is None else str(value) for value in values]
 
 
 def add(path: Path, results: Iterable[Result]) -> None:
     """New results into a table, each in the place of one about the same thing; others may do so at the same time."""
     with locked(path.absolute().parent):
         found = {key_of(one): one for one in read(path)} if path.exists() else {}
-        write(path, (found | {key_of(one): one for one in results}).values())
+        write(path, (found | {key_of(result): result for result in results}).values())
 
 
 def key_of(one: Result) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ A trait is an axis of the op (`data_type` means `datatypes`) or a flat name of i
 an axis say which signatures there are.  Words of a schedule, such as the pipeline, select among the kernels of the
 pool.  Numbers and switches vary them: each kernel of the pool is proposed with each value.  What nobody names is as the
 pool has it; legality disposes.  A configuration with other sections is the op's to read (`Op.configured`).  It may say
-which op it is for (`"op": "gemm"`).
+which op it is for (`"op"`).
 """
 
 from __future__ import annotations
@@ -160,14 +160,14 @@ def read(op: Op, data: Mapping[str, Any]) -> Traits:
             value=str(first["loc"][0]),
             remedy=f'write "{POOL}": "default", "{TRAITS}": {{"name": {{"values": [...]}}}}',
         ) from None
-    axes = {_folded(word): one for one in op.axes for word in (one.name, one.option)}
+    axes = {_folded(word): axis for axis in op.axes for word in (axis.name, axis.option)}
     fields = {name: None for kind in op.schedules for name in flat_names(kind)}
     found = Traits(config.pool, {}, {})
     for name, given in data.items():
         if name in (POOL, TRAITS):
             continue
         if _folded(name) not in axes:
-            raise unknown_name(name, [TRAITS, POOL, *(_singular(one) for one in op.axes)])
+            raise unknown_name(name, [TRAITS, POOL, *(_singular(axis) for axis in op.axes)])
         _add_axis(found.axes, axes[_folded(name)], name, given)
     for name, given in config.trait_config.items():
         if name.startswith("_"):
@@ -177,7 +177,7 @@ def read(op: Op, data: Mapping[str, Any]) -> Traits:
         elif name in fields:
             _add(found.fields, name, name, given)
         else:
-            raise unknown_name(name, [*(_singular(one) for one in op.axes), *fields])
+            raise unknown_name(name, [*(_singular(axis) for axis in op.axes), *fields])
     return found
 
 
@@ -195,9 +195,9 @@ def _add_axis(there: dict[str, tuple[Any, ...]], axis: Axis, name: str, given: A
     _add(there, axis.name, name, given)
     words = axis.kind is str
     values = tuple(str(one) if words and type(one) is int else one for one in there[axis.name])
-    for one in values:
-        if type(one) is not axis.kind:
-            raise wrong_kind(name, one, axis.kind)
+    for value in values:
+        if type(value) is not axis.kind:
+            raise wrong_kind(name, value, axis.kind)
     there[axis.name] = values
 
 
@@ -224,9 +224,9 @@ def expand(
     traits = read(op, data)
     facts = arch_by_name(target)
     named = {**(axes or {}), **traits.axes}
-    normal = {one.name: one.normal for one in op.axes if one.normal is not None}
+    normal = {axis.name: axis.normal for axis in op.axes if axis.normal is not None}
     whole = {
-        name: tuple(normal[name](one, facts) if name in normal else one for one in values)
+        name: tuple(normal[name](value, facts) if name in normal else value for value in values)
         for name, values in named.items()
     }
     pool = list(op.proposals(traits.pool, target, **whole))
@@ -318,7 +318,9 @@ def _names(kind: type[Any]) -> dict[str, tuple[str, int | None]]:
 def _made_from(spec: KernelSpec, name: str) -> bool:
     """Whether a kernel can be given a value; a shape that follows from others cannot."""
     place = _place(spec, name)
-    return place is not None and any(one.init and one.name == place[0] for one in dataclasses.fields(spec.schedule))
+    return place is not None and any(
+        field.init and field.name == place[0] for field in dataclasses.fields(spec.schedule)
+    )
 
 
 def _value(spec: KernelSpec, name: str) -> Any:

@@ -28,8 +28,8 @@ from tilewright.errors import StoreError, TilewrightError, ToolchainError
 from tilewright.ops.base import KernelSpec
 from tilewright.runtime.devices import HOST, device_of, identified
 from tilewright.runtime.timing import Method
-from tilewright.tune.forge import build_here
-from tilewright.tune.lane import Built, Lane, LaneLost
+from tilewright.tune.build_queue import build_here
+from tilewright.tune.device_worker import Built, DeviceWorker, DeviceWorkerLost
 
 Parcel = dict[str, Any]  # key, library, sha256, texts, facts
 
@@ -96,7 +96,7 @@ def _device(target: str, threads: int) -> dict[str, Any]:
 def build(op: str, specs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Kernels, one compiler at a time: parcels of those that are built, reasons of the others, and what was heard."""
     heard: list[Any] = []
-    known = [ops.op(op).spec_from_dict(dict(one)) for one in specs]
+    known = [ops.op(op).spec_from_dict(dict(spec)) for spec in specs]
     done = build_here(known, 1, lambda event: heard.append(event) if _counts(event) else None)
     store = Store()
     return {
@@ -115,7 +115,7 @@ def parcel(store: Store, key: str) -> Parcel:
     entry = store.verify(key)
     manifest = dict(entry.manifest)
     files, name = manifest.pop("files"), manifest.pop("library")
-    texts = {one: (entry.folder / one).read_text(encoding="utf-8") for one in files if one != name}
+    texts = {file: (entry.folder / file).read_text(encoding="utf-8") for file in files if file != name}
     manifest.pop("key")
     library = entry.library.read_bytes()
     return {
@@ -152,22 +152,22 @@ def unpack(store: Store, one: Parcel) -> Path:
 # -- measuring ---------------------------------------------------------------------------------------------
 
 
-class Seat:
-    """A lane on this machine for a sweep elsewhere."""
+class HostedWorker:
+    """A worker on this machine for a sweep elsewhere."""
 
     def __init__(self, target: str, threads: int, limit: float, patience: float) -> None:
         self._target, self._limit, self._patience, self._asked = target, limit, patience, threads
         self._kin, _ = kin(target)
-        self._lane: Lane | None = None
+        self._worker: DeviceWorker | None = None
         self._store = Store()
         self._libraries: dict[str, Path] = {}  # by digest
 
     def facts(self) -> dict[str, Any]:
-        """What it measures on; it is looked at once more, since a device is this seat's alone from now on."""
+        """What it measures on; it is looked at once more, since a device is this worker's alone from now on."""
         found = {**facts(self._target, self._asked), **_device(self._target, self._asked)}
         if not found["why_no_device"]:
             on_host = arch_by_name(self._target).backend == HOST.kind
-            self._lane = Lane(
+            self._worker = DeviceWorker(
                 self._target, found["threads"] or 1, limit=self._limit, patience=self._patience if on_host else None,
                 fingerprint=found["machine"]["fingerprint"],
             )  # fmt: skip
@@ -181,16 +181,16 @@ class Seat:
 
         `missing` names those this machine has not: the same request with their parcels is answered.
         """
-        assert self._lane is not None, "facts are asked for first"
+        assert self._worker is not None, "facts are asked for first"
         mine = ops.op(op)
-        arrived = {one["key"]: one for one in parcels}
+        arrived = {parcel["key"]: parcel for parcel in parcels}
         outcomes: list[dict[str, Any]] = []
         built: list[Built] = []
         missing: list[str] = []
-        for one in kernels:
-            spec = mine.spec_from_dict(one["spec"])
+        for kernel in kernels:
+            spec = mine.spec_from_dict(kernel["spec"])
             try:
-                library = self._library(spec, one, arrived)
+                library = self._library(spec, kernel, arrived)
             except StoreError as error:  # this machine's store, not the kernel
                 return {"outcomes": outcomes, "lost": error.message}
             except TilewrightError as error:
@@ -203,12 +203,12 @@ class Seat:
         if missing:
             return {"missing": missing}
         try:
-            for outcome in self._lane.measure(mine.problem_from_dict(problem), built, Method(**method)):
+            for outcome in self._worker.measure(mine.problem_from_dict(problem), built, Method(**method)):
                 outcomes.append(asdict(outcome))
-        except LaneLost as lost:
+        except DeviceWorkerLost as lost:
             return {"outcomes": outcomes, "lost": str(lost)}
-        spent = dict(self._lane.spent)
-        self._lane.spent.clear()
+        spent = dict(self._worker.spent)
+        self._worker.spent.clear()
         return {"outcomes": outcomes, "spent": spent}
 
     def _library(self, spec: KernelSpec, one: Mapping[str, Any], arrived: Mapping[str, Parcel]) -> Path | None:
@@ -229,5 +229,5 @@ class Seat:
         return found
 
     def close(self) -> None:
-        if self._lane is not None:
-            self._lane.close()
+        if self._worker is not None:
+            self._worker.close()

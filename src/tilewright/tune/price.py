@@ -43,7 +43,7 @@ class Prices:
 
     def builds(self, specs: Iterable[KernelSpec]) -> list[float]:
         """Of the first one, of the first two and so on: those the kernel store lacks, several compilers at a time."""
-        missing = list(accumulate(not self._is_built(one) for one in specs))
+        missing = list(accumulate(not self._is_built(spec) for spec in specs))
         each = self._compiler() if missing and missing[-1] else 0.0
         return [math.ceil(one / self._jobs) * each for one in missing]
 
@@ -90,5 +90,5 @@ class Prices:
 
     def batches(self, problem: Any, specs: Sequence[KernelSpec], method: Method) -> list[float]:
         """Of the first one, of the first two and so on: kernels of one problem, by a worker that has to start."""
-        rows = accumulate(self.row(one, problem, method) for one in specs)
-        return [START + self.problem(problem) + one for one in rows]
+        rows = accumulate(self.row(spec, problem, method) for spec in specs)
+        return [START + self.problem(problem) + row for row in rows]

@@ -54,15 +54,15 @@ def values(op: Op, word: str, device: str, make: Make | None = None) -> Sequence
 def problems(op: Op, word: str, device: str, given: Values | None = None) -> list[Any]:
     """The problems a word means, each once; `given` are values for all of them, where a set does not say its own."""
     found: dict[Any, None] = {}
-    for one in values(op, word, device):
-        found[problem(op, {**(given or {}), **one})] = None
+    for value in values(op, word, device):
+        found[problem(op, {**(given or {}), **value})] = None
     return list(found)
 
 
 def problem(op: Op, data: Values) -> Any:
     """A problem by the op's options, or by its own fields."""
     data = with_new_names(op, data)
-    options = {one.name for one in op.options}
+    options = {option.name for option in op.options}
     if not options.issuperset(data):
         return op.problem_from_dict(data)
     missing = _missing(op, data)
@@ -78,9 +78,9 @@ def problem(op: Op, data: Values) -> Any:
 
 def _missing(op: Op, data: Values) -> list[str]:
     """What a problem by options needs, and this one leaves to whoever asks."""
-    if not {one.name for one in op.options}.issuperset(data):
+    if not {option.name for option in op.options}.issuperset(data):
         return []
-    return [one.name for one in op.options if one.default is REQUIRED and one.name not in data]
+    return [option.name for option in op.options if option.default is REQUIRED and option.name not in data]
 
 
 def _random(part: Engine, word: str, device: str) -> Sequence[Values]:
@@ -119,7 +119,7 @@ def read(op: Op, path: Path, make: Make | None = None) -> list[Values]:
         raise _bad(path, f"is no {path.suffix[1:].upper()} of problems: {error}") from None
     if not rows:
         raise _bad(path, "holds no problems")
-    options = {one.name: one for one in op.options}
+    options = {option.name: option for option in op.options}
     found = []
     for index, row in enumerate(rows):
         row = with_new_names(op, row)
@@ -257,10 +257,10 @@ def _parsed(name: str, text: str, kind: type[Any] | None) -> Any:
 def held_out(op: Op) -> list[Any]:
     """The problems no model may be trained on."""
     part = engine(op)
-    return [problem(op, one) for each in part.problem_sets.values() if each.holdout for one in each.values]
+    return [problem(op, value) for each in part.problem_sets.values() if each.holdout for value in each.values]
 
 
 def leaking(op: Op, problems: Iterable[Any], held: Sequence[Any] | None = None) -> list[Any]:
     """Those problems that are held out, or near neighbours of one that is."""
     near, kept = engine(op).near, held_out(op) if held is None else held
-    return [one for one in problems if any(near(one, other) for other in kept)]
+    return [problem for problem in problems if any(near(problem, other) for other in kept)]

@@ -21,7 +21,7 @@ def _used() -> tuple[float, float] | None:
     """Seconds of all cores since the start, and those in which one worked; None where the system does not say."""
     try:
         words = _STAT.read_text(encoding="ascii").splitlines()[0].split()[1:9]
-        ticks = [int(one) for one in words]
+        ticks = [int(word) for word in words]
     except (OSError, ValueError, IndexError):
         return None
     scale = os.sysconf("SC_CLK_TCK")

@@ -59,7 +59,7 @@ class Shape:
     """What the kernels of a space are made of: every value by its flat name, as numbers to compute with."""
 
     def __init__(self, specs: Sequence[KernelSpec]) -> None:
-        rows = [flat(one.schedule) for one in specs]
+        rows = [flat(spec.schedule) for spec in specs]
         names = list(dict.fromkeys(name for row in rows for name in row))
         columns: list[list[Any]] = [[row.get(name) for row in rows] for name in names]
         self._values = [list(dict.fromkeys(column)) for column in columns]
@@ -83,8 +83,8 @@ class Shape:
         made: list[Array] = []
         for index, values in enumerate(self._values):
             code = self.codes[:, index]
-            if all(type(one) is int and one >= 0 for one in values):
-                made.append(np.log2(np.array([one + 1.0 for one in values]))[code])
+            if all(type(value) is int and value >= 0 for value in values):
+                made.append(np.log2(np.array([value + 1.0 for value in values]))[code])
             else:
                 made += [(code == which).astype(float) for which in range(len(values))]
         table = np.stack(made, axis=1) if made else np.zeros((len(self.codes), 1))
@@ -120,11 +120,11 @@ class _Known:
 
     def fresh(self, places: Iterable[int], count: int) -> list[int]:
         """The first of them that are not known, each once."""
-        found = dict.fromkeys(one for one in places if one not in self.seconds)
+        found = dict.fromkeys(place for place in places if place not in self.seconds)
         return list(found)[:count]
 
     def trials(self, places: Iterable[int]) -> list[Trial]:
-        return [Trial(one, self.rounds) for one in places]
+        return [Trial(place, self.rounds) for place in places]
 
 
 class Random(_Known):
@@ -224,10 +224,10 @@ class Model(_Known):
         """Places, logarithms of time over expected, and variances."""
         latest = list(self.seconds)[-MOST_MODELLED // 2 :]
         places = np.array(list(dict.fromkeys([*self.fastest(MOST_MODELLED // 2), *latest])), int)
-        seconds = np.array([self.seconds[one] for one in places])
+        seconds = np.array([self.seconds[place] for place in places])
         finite = seconds[np.isfinite(seconds)]
         seconds = np.where(np.isfinite(seconds), seconds, SLOWER * finite.max())
-        noise = np.array([self.spreads[one] for one in places]) / 1.35
+        noise = np.array([self.spreads[place] for place in places]) / 1.35
         return places, np.log(seconds / self._expected[places]), np.maximum(noise, FLOOR_NOISE) ** 2
 
     def _best_of(self, asked: Array) -> list[int]:
@@ -272,8 +272,8 @@ class Process:
         self._middle = float(values.mean())
         self._scale = float(values.std()) or 1.0
         self._values = (values - self._middle) / self._scale
-        lengths = [one * math.sqrt(points.shape[1]) for one in self._LENGTHS]
-        fits = [self._fitted(one) for one in lengths]
+        lengths = [length * math.sqrt(points.shape[1]) for length in self._LENGTHS]
+        fits = [self._fitted(length) for length in lengths]
         self._length, (self._root, self._weights, _) = max(
             zip(lengths, fits, strict=True), key=lambda one: (one[1][2], -one[0])
         )
@@ -371,7 +371,7 @@ class Halving(_Known):
             self._bracket = self._next(bracket)
 
     def _begun(self) -> _Bracket | None:
-        fresh = [one for one in dict.fromkeys((*self.space.start, *self.order)) if one not in self._tried]
+        fresh = [fromkey for fromkey in dict.fromkeys((*self.space.start, *self.order)) if fromkey not in self._tried]
         fresh = [one for one in fresh if one not in self._whole][: self.SIZE]
         if not fresh:
             return None
@@ -392,7 +392,7 @@ class Halving(_Known):
             return None
         left = self._hopeful(timed)
         half = sorted(left, key=lambda one: (timed[one].seconds, one))[: max(1, len(bracket.places) // 2)]
-        rounds = next(one for one in self.rungs() if one > bracket.rounds)
+        rounds = next(rung for rung in self.rungs() if rung > bracket.rounds)
         if len(half) == 1:
             rounds = self.rounds  # the winner has a time like any other
         return _Bracket(half, rounds)

@@ -75,7 +75,7 @@ class Trace:
     @property
     def tried(self) -> int:
         """Kernels, not trials: one may be tried with more and more rounds."""
-        return len({one.trial.place for one in self.steps})
+        return len({step.trial.place for step in self.steps})
 
     @property
     def found(self) -> float | None:
@@ -85,10 +85,10 @@ class Trace:
     def curve(self) -> list[tuple[float, float]]:
         """When the fastest so far was known, each time it changed."""
         best, found = math.inf, []
-        for one in self.steps:
-            if one.seen.seconds is not None and one.seen.seconds < best and one.trial.place in self.times:
-                best = one.seen.seconds
-                found.append((one.at, best))
+        for step in self.steps:
+            if step.seen.seconds is not None and step.seen.seconds < best and step.trial.place in self.times:
+                best = step.seen.seconds
+                found.append((step.at, best))
         return found
 
 
@@ -139,7 +139,7 @@ class _Costs:
     def within(self, trials: Sequence[Trial], left: float, least: int) -> list[Trial]:
         """The first ones that are expected to end in time, `least` of them in any case."""
         prices = list(self._price(trials))
-        kept = list(trials[: max(least, sum(self._scale * one <= left for one in prices))])
+        kept = list(trials[: max(least, sum(self._scale * price <= left for price in prices))])
         self._asked = max(1e-9, float(prices[len(kept) - 1])) if kept else 0.0
         return kept
 
@@ -254,7 +254,7 @@ class Searching:
     def space(self, item: Item) -> Space:
         """The kernels of a problem, beginning with the one that dispatch takes now."""
         present = self.registry.select(item.problem, strict=False).stages[0].spec.digest
-        start = [place for place, one in enumerate(item.specs) if one.digest == present]
+        start = [place for place, spec in enumerate(item.specs) if spec.digest == present]
         return Space(item.specs, start, lambda places: self._expected(item, [item.specs[one] for one in places]))
 
     def _expected(self, item: Item, specs: Sequence[Any]) -> Sequence[float]:
@@ -273,12 +273,12 @@ class Searching:
         options = self.sweep.options
         return Sweep(
             self.sweep.op, self.sweep.target, self.sweep.store,
-            replace(options, method=replace(options.method, rounds=rounds)), self.sweep.crew,
+            replace(options, method=replace(options.method, rounds=rounds)), self.sweep.worker_pool,
         )  # fmt: skip
 
     def _known(self, item: Item, way: Strategy) -> dict[int, Seen]:
         """What the store has by this protocol, and of a halving by its smaller numbers of rounds."""
-        places = {one.digest: place for place, one in enumerate(item.specs)}
+        places = {spec.digest: place for place, spec in enumerate(item.specs)}
         found: dict[int, Seen] = {}
         for rounds in way.rungs() if isinstance(way, Halving) else [self.rounds]:
             for row in self._at(rounds).results(item):
@@ -290,7 +290,7 @@ class Searching:
     def _evaluate(self, item: Item, on_row: OnRow | None, on_build: Any) -> Evaluate:
         def evaluate(trials: Sequence[Trial]) -> Sequence[Seen]:
             rounds = trials[0].rounds
-            specs = tuple(item.specs[one.place] for one in trials)
+            specs = tuple(item.specs[trial.place] for trial in trials)
             rows: dict[str, Result] = {}
 
             def heard(row: Result, _: Any) -> None:
@@ -299,18 +299,18 @@ class Searching:
                     on_row(row)
 
             self._at(rounds).run(Work((Item(item.problem, specs),), 0), on_row=heard, on_build=on_build)
-            return [_seen(rows.get(one.digest), rounds) for one in specs]
+            return [_seen(rows.get(spec.digest), rounds) for spec in specs]
 
         return evaluate
 
     def _price(self, item: Item) -> Price:
         """What a batch takes: compilers, then runs, and the wait for others where they are at work now."""
-        options, crew = self.sweep.options, self.sweep.crew
-        wait = options.patience if crew.on_host and (quiet.busy() or 0.0) > quiet.QUIET else 0.0
+        options, worker_pool = self.sweep.options, self.sweep.worker_pool
+        wait = options.patience if worker_pool.on_host and (quiet.busy() or 0.0) > quiet.QUIET else 0.0
 
         def price(trials: Sequence[Trial]) -> list[float]:
-            specs = [item.specs[one.place] for one in trials]
-            method = replace(options.method, rounds=max(one.rounds for one in trials)) if trials else options.method
+            specs = [item.specs[trial.place] for trial in trials]
+            method = replace(options.method, rounds=max(trial.rounds for trial in trials)) if trials else options.method
             parts = zip(self.prices.builds(specs), self.prices.batches(item.problem, specs, method), strict=True)
             return [wait + build + run for build, run in parts]
 
@@ -318,7 +318,7 @@ class Searching:
 
     def _elsewhere(self, item: Item) -> list[float]:
         """Every time that the store has of the problem on this device with these threads, by whatever protocol."""
-        here = self.sweep.crew.machine["fingerprint"]
+        here = self.sweep.worker_pool.machine["fingerprint"]
         return [
             one.seconds
             for one in self.sweep.store.of_problem(self.sweep.op.name, plain(item.problem))

@@ -21,11 +21,11 @@ from tilewright.dispatch.results import OK, KernelRow, Result, Results, canonica
 from tilewright.ops.base import KernelSpec, Op, plain
 from tilewright.runtime.timing import Method, flush_bytes
 from tilewright.tune import quiet
-from tilewright.tune.crew import Batch, Crew, OnLost, Said, attend, here
-from tilewright.tune.forge import Forge, Heard
-from tilewright.tune.lane import BATCH, LIMIT
+from tilewright.tune.build_queue import BuildQueue, Heard
+from tilewright.tune.device_worker import BATCH, LIMIT
 from tilewright.tune.price import START, TRUST, Prices
 from tilewright.tune.spent import Spent
+from tilewright.tune.worker_pool import Batch, OnLost, Said, WorkerPool, here, measure_batches
 
 SpecsOf = Callable[[Any], Iterable[KernelSpec]]
 
@@ -50,7 +50,7 @@ class Work:
 
     @property
     def total(self) -> int:
-        return sum(len(one.specs) for one in self.items)
+        return sum(len(item.specs) for item in self.items)
 
 
 @dataclass(slots=True)
@@ -62,12 +62,12 @@ class Progress:
     built: int = 0
     failed: Counter[str] = field(default_factory=Counter)
     started: float = field(default_factory=time.monotonic)
-    spent: Spent = field(default_factory=Spent)  # seconds of lanes, by what they went to; at the end
+    spent: Spent = field(default_factory=Spent)  # seconds of workers, by what they went to; at the end
 
     expected: float = 0.0  # seconds that measuring was said to take, before any was known
     expected_done: float = 0.0  # of these, for what is done
     to_build: int = 0  # kernels that are built while others are measured
-    waited: float = 0.0  # seconds that a lane waited for a quiet machine
+    waited: float = 0.0  # seconds that a worker waited for a quiet machine
 
     @property
     def seconds_left(self) -> float | None:
@@ -95,29 +95,29 @@ class Options:
     jobs: int | None = None  # compilers at once
     patience: float = quiet.PATIENCE  # seconds to wait for a quiet machine before each problem
     retry: bool = False  # what failed before is measured again
-    ways: bool = False  # the stages of every way of a problem (`Op.ways`), not of the rule's alone
+    split_plans: bool = False  # the stages of every plan of `Op.split_plans`, not of the heuristic's alone
 
 
 class Sweep:
     """Measurements of one op on one kind of device of a target, into one store.
 
-    The devices are a crew's: without one, those of this machine.
+    The devices are a worker pool's: without one, those of this machine.
     """
 
     def __init__(
-        self, op: Op, target: str, store: Results, options: Options | None = None, crew: Crew | None = None
+        self, op: Op, target: str, store: Results, options: Options | None = None, worker_pool: WorkerPool | None = None
     ) -> None:
         self.op, self.target, self.store = op, target, store
         self.options = how = options or Options()
-        self.crew = crew or here(target, limit=how.limit, patience=how.patience, jobs=how.jobs)
-        self.threads = self.crew.threads
-        self._machine = self.crew.machine
+        self.worker_pool = worker_pool or here(target, limit=how.limit, patience=how.patience, jobs=how.jobs)
+        self.threads = self.worker_pool.threads
+        self._machine = self.worker_pool.machine
         self._problem: tuple[Any, Mapping[str, Any]] | None = None
         self._kernels: dict[str, KernelRow] = {}
         # The seed differs from run to run and changes no time.
         self._protocol = {
             "kind": "interleaved rounds, median", **plain(how.method), "batch": how.batch,
-            "flush_bytes": flush_bytes(self.crew.cache_bytes) if how.method.flush else 0,
+            "flush_bytes": flush_bytes(self.worker_pool.cache_bytes) if how.method.flush else 0,
         }  # fmt: skip
 
     # -- what is to do -----------------------------------------------------------------------------------
@@ -154,8 +154,8 @@ class Sweep:
         """Every problem that a kernel is measured on, each once."""
         found: dict[Any, None] = {}
         for problem in problems:
-            ways = self.op.ways(problem, self.target).values()
-            for stages in ways if self.options.ways else (self.op.stages(problem, self.target),):
+            plans = self.op.split_plans(problem, self.target).values()
+            for stages in plans if self.options.split_plans else (self.op.stages(problem, self.target),):
                 found |= dict.fromkeys(map(self.op.measured_as, stages))
         return list(found)
 
@@ -171,25 +171,26 @@ class Sweep:
     ) -> Progress:
         """Measure all that is left; a row is in the store before `on_row` hears of it."""
         progress = Progress(work.total)
-        for lane in self.crew.lanes:
-            lane.on_wait = on_wait
+        for worker in self.worker_pool.workers:
+            worker.on_wait = on_wait
         prices = self._priced(work, progress)
-        forge = Forge(
-            (spec for one in work.items for spec in one.specs), self.crew.builds, _counting(on_build, progress)
+        build_queue = BuildQueue(
+            (spec for item in work.items for spec in item.specs), self.worker_pool.builds, _counting(on_build, progress)
         )
-        if self.crew.on_host:
-            self._build_all(forge)  # compilers beside a measurement would be measured too
+        if self.worker_pool.on_host:
+            self._build_all(build_queue)  # compilers beside a measurement would be measured too
             progress.spent["build"] = time.monotonic() - progress.started
             progress.started = time.monotonic()
         else:
-            progress.to_build = forge.wanted
-            forge.start()
-        for said in attend(self.crew, self._batches(work), forge, self.options.method, on_lost):
+            progress.to_build = build_queue.wanted
+            build_queue.start()
+        for said in measure_batches(self.worker_pool, self._batches(work), build_queue, self.options.method, on_lost):
             if not progress.done:
-                progress.started = max(progress.started, forge.ready_at)
+                progress.started = max(progress.started, build_queue.ready_at)
             results = [self._result(one) for one in said]
             self.store.put(results)
-            progress.waited = sum(one.spent.get("quiet", 0.0) for one in self.crew.lanes) / len(self.crew.lanes)
+            waits = [one.spent.get("quiet", 0.0) for one in self.worker_pool.workers]
+            progress.waited = sum(waits) / len(waits)
             for one, row in zip(said, results, strict=True):
                 progress.done += 1
                 progress.expected_done += prices[one.problem]
@@ -197,35 +198,37 @@ class Sweep:
                     progress.failed[row.status] += 1
                 if on_row is not None:
                     on_row(row, progress)
-        for lane in self.crew.lanes:
-            progress.spent.add(lane.spent)
+        for worker in self.worker_pool.workers:
+            progress.spent.add(worker.spent)
         return progress
 
     def _priced(self, work: Work, progress: Progress) -> dict[Any, float]:
         """What a row of each problem is expected to take: as its first kernel does, and its part of what they share."""
-        price, method, lanes = (
+        price, method, workers = (
             Prices(self.op.name, self.target, self.threads),
             self.options.method,
-            len(self.crew.lanes),
+            len(self.worker_pool.workers),
         )
         found = {
-            one.problem: (price.row(one.specs[0], one.problem, method) + price.problem(one.problem) / len(one.specs))
-            / lanes
-            for one in work.items
+            item.problem: (
+                price.row(item.specs[0], item.problem, method) + price.problem(item.problem) / len(item.specs)
+            )
+            / workers
+            for item in work.items
         }
         progress.expected_done = START
-        progress.expected = START + sum(found[one.problem] * len(one.specs) for one in work.items)
+        progress.expected = START + sum(found[item.problem] * len(item.specs) for item in work.items)
         return found
 
-    def _build_all(self, forge: Forge) -> None:
-        """With lanes that get ready meanwhile."""
+    def _build_all(self, build_queue: BuildQueue) -> None:
+        """With workers that get ready meanwhile."""
         try:
-            for lane in self.crew.lanes:
-                lane.prepare()
-            forge.build_all()
+            for worker in self.worker_pool.workers:
+                worker.prepare()
+            build_queue.build_all()
         except BaseException:
-            for lane in self.crew.lanes:
-                lane.close()
+            for worker in self.worker_pool.workers:
+                worker.close()
             raise
 
     def _batches(self, work: Work) -> list[Batch]:
@@ -260,7 +263,7 @@ class Sweep:
 
     def results(self, item: Item) -> list[Result]:
         """What the store has of a problem's kernels on this device by this protocol, the fastest first."""
-        wanted = {one.digest for one in item.specs}
+        wanted = {spec.digest for spec in item.specs}
         method, here = canonical(self._protocol), self._machine["fingerprint"]
         return [
             one
@@ -272,10 +275,10 @@ class Sweep:
 
     def record(self, item: Item, incumbent: str) -> Record | None:
         """The times of a problem and its winner: the incumbent (a digest), unless it is measurably slower."""
-        found = [one for one in self.results(item) if one.status == OK and one.seconds is not None]
+        found = [result for result in self.results(item) if result.status == OK and result.seconds is not None]
         if not found:
             return None
-        order = {one.digest: index for index, one in enumerate(item.specs)} | {incumbent: -1}
+        order = {spec.digest: index for index, spec in enumerate(item.specs)} | {incumbent: -1}
         ranked = sorted(found, key=lambda one: order[one.kernel.digest])
         best = ranked[winner([(one.seconds or 0.0, one.spread) for one in ranked])]
         timings = tuple(
@@ -333,10 +336,10 @@ def run_all(
     try:
         for each in team:
             each.join()
-    finally:  # interrupted: what the lanes say now is heard by nobody
+    finally:  # interrupted: what the workers say now is heard by nobody
         for one, _ in works:
-            for lane in one.crew.lanes:
-                lane.close()
+            for worker in one.worker_pool.workers:
+                worker.close()
     if troubles:
         raise troubles[0]
 
@@ -363,6 +366,6 @@ def of_pool(op: Op, target: str, pool: str) -> SpecsOf:
 def of_list(op: Op, specs: Iterable[KernelSpec]) -> SpecsOf:
     """Those of a list with the problem's signature."""
     by_signature: dict[Any, list[KernelSpec]] = {}
-    for one in specs:
-        by_signature.setdefault(one.signature, []).append(one)
+    for spec in specs:
+        by_signature.setdefault(spec.signature, []).append(spec)
     return lambda problem: by_signature.get(op.signature_of(problem), ())

@@ -20,12 +20,12 @@ from typing import Any
 
 from tilewright import ops, settings
 from tilewright.errors import DeviceError, StoreError, TilewrightError
-from tilewright.ops.base import KernelSpec, Op
-from tilewright.runtime import samples
-from tilewright.runtime.bindings import Check, binding
+from tilewright.ops.base import Op
+from tilewright.runtime.bindings import Check
+from tilewright.runtime.checked_runs import CheckedKernel, ProblemRuns
 from tilewright.runtime.devices import Device, device_of, identified
 from tilewright.runtime.loader import Kernel, load_kernel
-from tilewright.runtime.timing import Contestant, Method, Run, false_leaders, race
+from tilewright.runtime.timing import Method, race
 from tilewright.tune.spent import Spent
 
 Answer = Callable[[Mapping[str, Any]], None]
@@ -87,66 +87,24 @@ def _keep_memory() -> None:
     change(_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
-class _Entrant(Contestant):
-    """A kernel that computes the problem right; `judged` is the call whose result said so."""
-
-    def __init__(self, kernel: Kernel, calls: tuple[list[Run], Run], error: float, non_zero: int) -> None:
-        super().__init__(calls[0])
-        self.spec, self.judged, self.error, self.non_zero = kernel.spec, calls[1], error, non_zero
-
-
-class _Table:
-    """What a problem's kernels run on: operands on a device, and a judge of the results."""
-
-    def __init__(self, op: Op, problem: Any, device: Device, method: Method, spent: Spent) -> None:
-        self.op, self.problem, self.device, self.spent = op, problem, device, spent
-        self._binding = bound = binding(op.name)
-        self._sets = [samples.make(bound, problem, method.seed, device) for _ in range(max(1, method.buffers))]
-        self._apart = bound.checks_apart(problem)
-        self._judged = samples.make(bound, problem, method.seed, device, exact=True) if self._apart else self._sets[0]
-        self._judge = samples.judge(bound, problem, self._judged)
-
-    def check(self, kernel: Kernel, threads: int) -> tuple[tuple[list[Run], Run], Check, int]:
-        """The kernel's calls (those to time, the one to judge by), what it computes, and how much of it is not 0."""
-
-        def runner(sample: Any) -> Run:
-            return samples.runner(self._binding, kernel, self.problem, sample, self.device, threads)
-
-        with self.spent.on("load"):
-            runs = [runner(each) for each in self._sets]
-            judged = runner(self._judged) if self._apart else runs[0]
-        return (runs, judged), *self.judge(kernel.spec, judged)
-
-    def judge(self, spec: KernelSpec, call: Run) -> tuple[Check, int]:
-        """What one more call computes."""
-        with self.spent.on("load"):
-            samples.poison_results(self._binding, self._judged)
-        with self.spent.on("run"):
-            call()
-            self.device.synchronize()
-        with self.spent.on("verify"):
-            return self._judge(spec)
-
-
 class _Known:
-    """What a worker keeps from one request to the next: the problem's table, and kernels by their library."""
+    """What a worker keeps from one request to the next: the problem's operands, and kernels by their library."""
 
     def __init__(self) -> None:
-        self._table: tuple[str, _Table] | None = None
+        self._runs: tuple[str, ProblemRuns] | None = None
         self._kernels: dict[tuple[str, str], Kernel] = {}
 
-    def table(self, request: Mapping[str, Any], device: Device, spent: Spent) -> _Table:
-        """A problem's kernels come in several batches, and its table is made for the first."""
+    def runs(self, request: Mapping[str, Any], device: Device, spent: Spent) -> ProblemRuns:
+        """A problem's kernels come in several batches, and its operands are made for the first."""
         key = json.dumps([request[name] for name in ("op", "problem", "target", "index", "method")], sort_keys=True)
-        if self._table is None or self._table[0] != key:
-            self._table = None  # its memory is needed now
-            op = ops.op(request["op"])
+        if self._runs is None or self._runs[0] != key:
+            self._runs = None  # its memory is needed now
             with spent.on("operands"):
-                problem = op.problem_from_dict(request["problem"])
-                self._table = key, _Table(op, problem, device, Method(**request["method"]), spent)
-        table = self._table[1]
-        table.spent = spent
-        return table
+                problem = ops.op(request["op"]).problem_from_dict(request["problem"])
+                self._runs = key, ProblemRuns(problem, device, Method(**request["method"]))
+        runs = self._runs[1]
+        runs.phase = spent.on
+        return runs
 
     def kernel(self, op: Op, one: Mapping[str, Any]) -> Kernel:
         key = one["library"], one["digest"]
@@ -171,7 +129,7 @@ def _serve(request: Mapping[str, Any], answer: Answer, spent: Spent, known: _Kno
     try:
         with spent.on("load"):
             device.stream()  # the host's team is compiled where it never was, and no kernel's limit pays for that
-        table = known.table(request, device, spent)
+        runs = known.runs(request, device, spent)
     except StoreError as error:
         answer({"lost": error.message})
         return True
@@ -179,54 +137,53 @@ def _serve(request: Mapping[str, Any], answer: Answer, spent: Spent, known: _Kno
         lost = isinstance(error, DeviceError)
         answer({"unmade": error.message, "device_error": lost})
         return lost
-    entrants, lost = _checked(request, table, known, answer)
-    if entrants and not lost:
-        answer({"race": len(entrants)})
+    right, lost = _checked(request, runs, known, answer)
+    if right and not lost:
+        answer({"race": len(right)})
         with spent.on("run"):
-            race(entrants, Method(**request["method"]), device.stopwatch())
-        for each in _still_right(entrants, table, answer):
+            race(right, Method(**request["method"]), device.stopwatch())
+        for each in _still_right(right, runs, answer):
             answer(
-                {"digest": each.spec.digest, "seconds": each.median, "spread": each.spread, "error": each.error,
-                 "non_zero": each.non_zero}
+                {"digest": each.spec.digest, "seconds": each.median, "spread": each.spread,
+                 "error": each.check.bound_ratio, "non_zero": each.non_zero}
             )  # fmt: skip
     return lost
 
 
-def _still_right(entrants: Sequence[_Entrant], table: _Table, answer: Answer) -> list[_Entrant]:
-    """The entrants, the fastest first, without those in front that a last look finds wrong."""
+def _still_right(raced: Sequence[CheckedKernel], runs: ProblemRuns, answer: Answer) -> list[CheckedKernel]:
+    """The kernels, the fastest first, without those in front that a last look finds wrong."""
 
-    def right(one: _Entrant) -> bool:
-        check, non_zero = table.judge(one.spec, one.judged)
-        if not check.ok:
-            reason = f"right at first, and wrong in later calls: {check.detail}"
-            answer({"digest": one.spec.digest, "status": "wrong", "reason": reason, "non_zero": non_zero})
-        return check.ok
+    def tell(one: CheckedKernel, check: Check, non_zero: int) -> None:
+        reason = f"right at first, and wrong in later calls: {check.detail}"
+        answer({"digest": one.spec.digest, "status": "wrong", "reason": reason, "non_zero": non_zero})
 
-    wrong = len(false_leaders(entrants, right))
-    return sorted(entrants, key=lambda one: one.median)[wrong:]
+    wrong = len(runs.wrong_leaders(raced, tell))
+    return sorted(raced, key=lambda one: one.median)[wrong:]
 
 
-def _checked(request: Mapping[str, Any], table: _Table, known: _Known, answer: Answer) -> tuple[list[_Entrant], bool]:
+def _checked(
+    request: Mapping[str, Any], runs: ProblemRuns, known: _Known, answer: Answer
+) -> tuple[list[CheckedKernel], bool]:
     """The kernels that compute the problem right, and whether the device was lost on the way."""
-    entrants: list[_Entrant] = []
+    right: list[CheckedKernel] = []
     for one in request["kernels"]:
         digest = one["digest"]
         answer({"at": digest})
         try:
-            with table.spent.on("load"):
-                kernel = known.kernel(table.op, one)
-            calls, check, non_zero = table.check(kernel, request["threads"])
+            with runs.phase("load"):
+                kernel = known.kernel(ops.op(request["op"]), one)
+            made = runs.checked(kernel, request["threads"])
         except DeviceError as error:
             answer({"digest": digest, "status": "crashed", "reason": error.message})
-            return entrants, True
+            return right, True
         except TilewrightError as error:
             answer({"digest": digest, "status": "refused", "reason": error.message})
             continue
-        if not check.ok:
-            answer({"digest": digest, "status": "wrong", "reason": check.detail, "non_zero": non_zero})
-            continue
-        entrants.append(_Entrant(kernel, calls, check.bound_ratio, non_zero))
-    return entrants, False
+        if made.check.ok:
+            right.append(made)
+        else:
+            answer({"digest": digest, "status": "wrong", "reason": made.check.detail, "non_zero": made.non_zero})
+    return right, False
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.hip.attention import space as amd
-from tilewright.backends.hip.attention.schedules import CkTileAttentionSchedule
+from tilewright.backends.hip.attention import KERNELS as AMD
+from tilewright.backends.hip.attention.ck_tile.schedules import CkTileAttentionSchedule
 from tilewright.ops.attention import AttentionProblem, legality
 from tilewright.ops.base import KernelSpec
 
@@ -39,7 +39,7 @@ class Case:
     @property
     def spec(self) -> KernelSpec:
         p, facts = self.problem, arch_by_name(self.arch)
-        proposed = [self.schedule] if self.schedule is not None else list(amd.schedules("default", p.signature, facts))
+        proposed = [self.schedule] if self.schedule is not None else list(AMD.schedules("default", p.signature, facts))
         made = [KernelSpec("attention", p.signature, one, self.arch) for one in proposed if one.pipeline != "loops"]
         serving = [one for one in made if not legality.check(one) and not legality.supports(one, p)]
         return serving[self.pick]

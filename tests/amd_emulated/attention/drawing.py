@@ -23,7 +23,7 @@ from typing import Any
 
 from tests.amd_emulated.proving import Entry, drawn_entry, drawn_kernel, modelled
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.hip.attention import space as amd
+from tilewright.backends.hip.attention import KERNELS as AMD
 from tilewright.ops import op
 from tilewright.ops.attention import AttentionProblem, AttentionSignature
 from tilewright.ops.attention.spec import HEADS, settled
@@ -78,7 +78,7 @@ def _kernel(rng: random.Random, rules: Counter[str]) -> tuple[str, KernelSpec]:
     def propose() -> tuple[str, Iterable[KernelSpec]]:
         arch, pool = rng.choice(modelled()), rng.choice(POOLS)
         signature = draw_signature(rng, arch)
-        proposed = amd.schedules(pool, signature, arch_by_name(arch))
+        proposed = AMD.schedules(pool, signature, arch_by_name(arch))
         return pool, (KernelSpec("attention", signature, one, arch) for one in proposed)
 
     return drawn_kernel(rng, rules, propose)

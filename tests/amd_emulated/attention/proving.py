@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.amd_emulated.attention import calls, drawing
 from tests.amd_emulated.proving import Call, Entry
-from tilewright.backends.hip.attention.schedules import route
+from tilewright.backends.hip.attention.ck_tile.schedules import route
 from tilewright.ops.base import KernelSpec
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from tests.amd_emulated.conv.drawing import Drawn, Lie
 from tests.amd_emulated.conv.sums import DATA, FORWARD, READ, WEIGHT
 from tests.amd_emulated.number_formats import ORDINARY
-from tilewright.backends.hip.conv.schedules import CkTileConvSchedule, Shape
+from tilewright.backends.hip.conv.ck_tile.schedules import CkTileConvSchedule
+from tilewright.backends.hip.conv.shared import Shape
 from tilewright.backends.hip.conv.tiled import TiledConvSchedule
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.schedule import LoopsSchedule

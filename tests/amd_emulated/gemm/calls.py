@@ -12,7 +12,7 @@ from tests.amd_emulated.fenced import Memory
 from tests.amd_emulated.gemm.drawing import Drawn, Lay, lay
 from tests.amd_emulated.number_formats import FORMATS, Array, Format, draw
 from tests.amd_emulated.proving import Call
-from tilewright.backends.hip.gemm.schedules import CkTileSchedule
+from tilewright.backends.hip.gemm.ck_tile import CkTileSchedule
 from tilewright.ops.base import KernelSpec
 from tilewright.runtime.bindings.gemm.args import GemmArgs
 

@@ -24,10 +24,10 @@ from typing import Any
 
 from tests.amd_emulated.number_formats import FORMATS, KINDS, LARGEST, ONE_HOT, ORDINARY, SMALL, WHOLE, ZEROS
 from tests.amd_emulated.proving import SIGNATURE_TRIES, Entry, by_pipeline, drawn_entry, modelled
+from tests.backends.hip.gemm import names as amd
 from tilewright.arch import all_archs
 from tilewright.backends.hip import ck_tile_shape as shape
-from tilewright.backends.hip.gemm import space as amd
-from tilewright.backends.hip.gemm.schedules import CkTileSchedule
+from tilewright.backends.hip.gemm.ck_tile import CkTileSchedule
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.fused import EPILOGUES, epilogue_d_counts

@@ -11,6 +11,7 @@ from tilewright.arch import Arch
 from tilewright.backends.base import KernelFamily, KernelsDefaults
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv import ConvProblem, ConvSignature
+from tilewright.ops.conv.family import ConvFamily
 
 BLOCKS = (4, 8)
 
@@ -28,7 +29,7 @@ class FilterBlockSchedule:
         return f"filter_block{self.block}"
 
 
-class FilterBlock(KernelsDefaults):
+class FilterBlock(KernelsDefaults, ConvFamily):
     schedules: tuple[type[Any], ...] = (FilterBlockSchedule,)
     template = ("extrafamilies", "templates/filter_block.cpp.jinja")
 
@@ -44,7 +45,8 @@ class FilterBlock(KernelsDefaults):
         if schedule.block not in BLOCKS:
             yield Violation("filter-block-size", f"block is {schedule.block}", f"use {' or '.join(map(str, BLOCKS))}")
 
-    def limits(self, schedule: FilterBlockSchedule, problem: ConvProblem) -> Iterator[Violation]:
+    def limits(self, spec: KernelSpec, problem: ConvProblem) -> Iterator[Violation]:
+        schedule: FilterBlockSchedule = spec.schedule
         if problem.group_filters % schedule.block:
             message = f"{problem.group_filters} filters a group are no multiple of {schedule.block}"
             yield Violation("filter-block-filters", message, "use another kernel")

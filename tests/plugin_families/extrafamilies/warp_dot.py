@@ -11,6 +11,7 @@ from tilewright.arch import Arch
 from tilewright.backends.base import KernelFamily, KernelsDefaults
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.gemm import GemmProblem, GemmSignature
+from tilewright.ops.gemm.family import GemmFamily
 
 Shape = tuple[int, int, int]
 
@@ -32,7 +33,7 @@ class WarpDotSchedule:
         return f"warp_dot{self.warps}"
 
 
-class WarpDot(KernelsDefaults):
+class WarpDot(KernelsDefaults, GemmFamily):
     schedules: tuple[type[Any], ...] = (WarpDotSchedule,)
     template = ("extrafamilies", "templates/warp_dot.cu.jinja")
 
@@ -48,7 +49,7 @@ class WarpDot(KernelsDefaults):
             message = f"{schedule.warps} warps of 32 threads"
             yield Violation("warp-dot-warps", message, f"use {arch.max_threads // 32} or fewer")
 
-    def limits(self, schedule: WarpDotSchedule, problem: GemmProblem) -> Iterator[Violation]:
+    def limits(self, spec: KernelSpec, problem: GemmProblem) -> Iterator[Violation]:
         if problem.batch != 1:
             yield Violation("warp-dot-batch", f"a batch of {problem.batch}", "call it once a matrix")
 

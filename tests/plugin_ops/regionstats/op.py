@@ -49,7 +49,7 @@ class CpuFamily:
         else:
             yield from (CombineSchedule(one) for one in ((1, 8) if pool == "default" else (1, 2, 4, 8, 16, 64, 128)))
 
-    def generic_schedule(self, signature: Signature, arch: Arch) -> LoopsSchedule:
+    def fallback_schedule(self, signature: Signature, arch: Arch) -> LoopsSchedule:
         return LoopsSchedule()
 
     def signature_rules(self, signature: Signature, arch: Arch) -> Iterator[Violation]:
@@ -133,8 +133,8 @@ class Regionstats(OpDefaults):
         every = signatures(datatypes=of.DTYPES, fused=list(FUSED))
         return (one for one in every if text.startswith(one.label()))
 
-    def generic_spec(self, signature: Signature, arch: str) -> KernelSpec:
-        return POOLS.generic_spec(signature, arch)
+    def fallback_spec(self, signature: Signature, arch: str) -> KernelSpec:
+        return POOLS.fallback_spec(signature, arch)
 
     def candidates(self, signature: Signature, arch: str) -> Sequence[KernelSpec]:
         return POOLS.candidates(signature, arch)

@@ -94,7 +94,7 @@ class CpuFamily:
             for unroll, rows, edge in product((1, 2, 3, 4, 8), (1, 4, 16, 64), (True, False)):
                 yield VectorSchedule(unroll=unroll, rows=rows, edge=edge)
 
-    def generic_schedule(self, signature: Signature, arch: Arch) -> Schedule:
+    def fallback_schedule(self, signature: Signature, arch: Arch) -> Schedule:
         return LoopsSchedule()
 
     def signature_rules(self, signature: Signature, arch: Arch) -> Iterator[Violation]:
@@ -109,7 +109,7 @@ class GpuFamily(CpuFamily):
             for items in (1, 4) if pool == "default" else (1, 2, 4):
                 yield BlockSchedule(threads=threads, items=items)
 
-    def generic_schedule(self, signature: Signature, arch: Arch) -> Schedule:
+    def fallback_schedule(self, signature: Signature, arch: Arch) -> Schedule:
         return BlockSchedule()
 
 
@@ -167,8 +167,8 @@ class Rowscale(OpDefaults):
     def signatures_of(self, text: str) -> Iterator[Signature]:
         return (one for one in signatures(of.DTYPES, of.ACTIVATIONS) if text.startswith(one.label()))
 
-    def generic_spec(self, signature: Signature, arch: str) -> KernelSpec:
-        return POOLS.generic_spec(signature, arch)
+    def fallback_spec(self, signature: Signature, arch: str) -> KernelSpec:
+        return POOLS.fallback_spec(signature, arch)
 
     def candidates(self, signature: Signature, arch: str) -> Sequence[KernelSpec]:
         return POOLS.candidates(signature, arch)

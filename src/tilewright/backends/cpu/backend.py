@@ -23,7 +23,7 @@ class CpuBackend(CommonBackend):
     device = DeviceKind("tilewright.runtime.host", dlpack=1, torch="cpu")
 
     def available_archs(self) -> Sequence[str]:
-        return [one.name for one in runnable_host_archs()]
+        return [arch.name for arch in runnable_host_archs()]
 
     def why_unavailable(self) -> str:
         return ""

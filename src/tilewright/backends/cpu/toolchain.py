@@ -162,7 +162,11 @@ def identify(driver: tuple[str, ...]) -> CpuToolchain:
     """Ask a compiler who it is; anything that does not answer like a compiler is an error."""
     said = _ask(driver, "--version")
     # Clang names its folder in --version; a place is not part of an identity.
-    lines = [one.strip() for one in said.splitlines() if one.strip() and not one.startswith("InstalledDir:")]
+    lines = [
+        splitline.strip()
+        for splitline in said.splitlines()
+        if splitline.strip() and not splitline.startswith("InstalledDir:")
+    ]
     triple = _ask(driver, "-dumpmachine").strip()
     if not lines or not triple:
         raise _broken(driver, "it does not tell its version and target")

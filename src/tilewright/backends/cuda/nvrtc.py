@@ -46,7 +46,7 @@ class Program:
 
     def compile(self, options: Sequence[str]) -> str:
         """The log; a source that does not compile is refused with it."""
-        words = (ctypes.c_char_p * len(options))(*(one.encode() for one in options))
+        words = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         try:
             self._call("CompileProgram", len(options), words)
         except Refused as error:

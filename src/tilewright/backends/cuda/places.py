@@ -20,7 +20,7 @@ def _package(name: str) -> list[Path]:
         found = importlib.util.find_spec(name)
     except (ImportError, ValueError):
         return []
-    return [Path(one) for one in found.submodule_search_locations or ()] if found is not None else []
+    return [Path(location) for location in found.submodule_search_locations or ()] if found is not None else []
 
 
 def _wheels() -> list[Path]:
@@ -37,8 +37,8 @@ def roots() -> Iterator[tuple[Path, str]]:
         yield Path(on_path).parent.parent, "the path"
     for one in (USUAL / "cuda", *sorted(USUAL.glob("cuda-*"), key=numbers, reverse=True)):
         yield one, "the usual place"
-    for one in _wheels():
-        yield one, "NVIDIA's wheels"
+    for wheel in _wheels():
+        yield wheel, "NVIDIA's wheels"
 
 
 def compilers() -> list[tuple[Path, str]]:
@@ -57,7 +57,7 @@ def nvrtc_libraries() -> list[tuple[Path, str]]:
     """Every NVRTC, each once, the newest of a folder first."""
     unique: dict[Path, tuple[Path, str]] = {}
     folders = [(root / name, where) for root, where in roots() for name in _LIBRARY_FOLDERS]
-    folders += [(one, "the usual place") for one in SYSTEM_LIBRARIES]
+    folders += [(library, "the usual place") for library in SYSTEM_LIBRARIES]
     for folder, where in folders:
         for path in sorted(folder.glob("libnvrtc.so.[0-9]*"), key=numbers, reverse=True):
             unique.setdefault(path.resolve(), (path, where))

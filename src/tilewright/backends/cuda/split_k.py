@@ -6,15 +6,16 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tilewright.arch import fitted
-from tilewright.arch.rates import Cycles, Memory, UnitCache, UnitFma, UnitMmaTf32
+from tilewright.arch.rates import Cycles, Memory, UnitCache, UnitFma, UnitMma, UnitMmaTf32
 
 MOST_PARTS, LEAST_STEPS = 16, 4  # cuda/schedulers/tile_scheduler.h
 
 
 class Constants(NamedTuple):
-    """What the host counts with: `gemm_parts` of the fits in the arch table; kernels are told (arch_facts.py)."""
+    """What the host counts with: `split_k` of the fits in the arch table; kernels are told (arch_facts.py)."""
 
     plain_macs: UnitFma  # a second, of one multiprocessor: of fp32
+    mma_macs: UnitMma  # of two bytes and one
     wide_macs: UnitMmaTf32  # of tf32
     wide_bytes: UnitCache  # that it takes in, a second
     meet: Cycles  # all parts there
@@ -23,7 +24,7 @@ class Constants(NamedTuple):
 
 @lru_cache(maxsize=64)
 def constants(arch: str) -> Constants:
-    return fitted("gemm_parts", Constants, arch)
+    return fitted("split_k", Constants, arch)
 
 
 class Step(NamedTuple):

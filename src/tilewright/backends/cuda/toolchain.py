@@ -151,7 +151,7 @@ def _codes(flags: Sequence[str]) -> list[str]:
 
 
 def _included(folders: tuple[Path, ...]) -> list[str]:
-    return [f"-I{one}" for one in folders]
+    return [f"-I{folder}" for folder in folders]
 
 
 def _nvccs() -> list[Candidate]:

@@ -36,8 +36,9 @@ class HipBackend(CommonBackend):
 
         if spec is None:
             return amdgpu.inspect(path, _disassemblers())
-        promised = self.promises(spec).multiply
-        return amdgpu.inspect(path, _disassemblers(), spec.arch, promised).of(spec, promised)
+        promised = self.promises(spec)
+        found = amdgpu.inspect(path, _disassemblers(), spec.arch, promised.multiply, promised.copies)
+        return found.of(spec, promised.multiply, promised.copies)
 
     def listing(self, path: Path) -> str:
         from tilewright.inspect import amdgpu

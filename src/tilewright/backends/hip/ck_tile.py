@@ -52,13 +52,13 @@ class Headers:
         """An error unless the headers are of a profile that kernels are generated for."""
         if self.profile:
             return
-        nearest = min(self.fits, key=lambda one: len(one.missing))
+        nearest = min(self.fits, key=lambda fit: len(fit.missing))
         raise ToolchainError(
             f"the CK Tile headers in {self.folder} fit no profile ({self.age}); beside {nearest.profile}, the nearest: "
             f"{'; '.join(nearest.missing)}",
             rule="headers-version",
             value=str(self.folder),
-            remedy=f"kernels are generated for {' and '.join(one.profile for one in self.fits)}: {REMEDY}",
+            remedy=f"kernels are generated for {' and '.join(fit.profile for fit in self.fits)}: {REMEDY}",
         )
 
     def demand(self, text: str) -> None:
@@ -88,7 +88,7 @@ class Headers:
             one: f"not written for {self.profile}" for one in (usual.kinds if usual else ()) if one not in needs.kinds
         }
         for kind, files in needs.kinds.items():
-            gone = [one for one in files if not (self.folder / one).is_file()]
+            gone = [file for file in files if not (self.folder / file).is_file()]
             if gone:
                 found[kind] = f"no {gone[0]}"
         return found
@@ -128,7 +128,10 @@ def _missing(folder: Path, signs: Iterable[Sign]) -> tuple[str, ...]:
 
 def fits(folder: Path) -> tuple[Fit, ...]:
     """The headers beside every profile, the newest first."""
-    return tuple(Fit(one.name, (*_missing(folder, one.told_by), *_too_old(folder, one))) for one in all_profiles())
+    return tuple(
+        Fit(profile.name, (*_missing(folder, profile.told_by), *_too_old(folder, profile)))
+        for profile in all_profiles()
+    )
 
 
 def _too_old(folder: Path, known: Profile) -> list[str]:
@@ -140,7 +143,7 @@ def _too_old(folder: Path, known: Profile) -> list[str]:
 
 def profile_of(folder: Path) -> str:
     """The newest profile the headers fit; empty where none does."""
-    return next((one.profile for one in fits(folder) if not one.missing), "")
+    return next((fit.profile for fit in fits(folder) if not fit.missing), "")
 
 
 def age_of(folder: Path) -> str:
@@ -215,4 +218,4 @@ def forget() -> None:
 
 def ops_with_profiles() -> list[str]:
     """Ops whose kernels instantiate CK Tile."""
-    return [one for one in plugins.names(kernels_group("hip")) if isinstance(op_kernels("hip", one), HasProfiles)]
+    return [name for name in plugins.names(kernels_group("hip")) if isinstance(op_kernels("hip", name), HasProfiles)]

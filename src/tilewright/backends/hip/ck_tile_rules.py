@@ -121,7 +121,7 @@ def _store_width(signature: Multiplied, schedule: Tiled, arch: Arch) -> Iterator
 
 def _shapes(signature: Multiplied, schedule: Tiled, arch: Arch) -> Iterator[Violation]:
     if schedule.warp_grid not in arch.warp_grids:
-        grids = ", ".join(sizes(one) for one in arch.warp_grids)
+        grids = ", ".join(sizes(grid) for grid in arch.warp_grids)
         yield Violation(
             "amd-warp-grid", f"warp grid {sizes(schedule.warp_grid)} is not one of {arch.name}'s", f"use {grids}"
         )
@@ -141,7 +141,7 @@ def _shapes(signature: Multiplied, schedule: Tiled, arch: Arch) -> Iterator[Viol
         yield Violation(
             "amd-warp-tile",
             f"warp tile {sizes(schedule.warp_tile)} is no matrix instruction for {signature.dtype_a} on {arch.name}",
-            f"use {', '.join(sizes(one) for one in tiles)}",
+            f"use {', '.join(sizes(tile) for tile in tiles)}",
         )
     preshuffle = schedule.pipeline == "preshuffle"
     least, step = ((64, 64, 32), (32, 32, 16)) if preshuffle else ((16, 16, 8), (16, 16, 8))

@@ -64,7 +64,7 @@ def _candidates() -> Iterator[str]:
     yield from NAMES
     rocm = settings.current().rocm_path
     folders = [Path(rocm) / name for name in ("lib", "lib64", "usr/lib/x86_64-linux-gnu")] if rocm else []
-    folders += [Path(one) for one in PLACES]
+    folders += [Path(place) for place in PLACES]
     # /opt/rocm-7.1.0 and its like, the newest first.
     folders += sorted((path / "lib" for path in Path("/opt").glob("rocm-*")), reverse=True)
     yield from in_folders(folders, NAMES)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from tilewright import settings
-from tilewright.backends.base import OpKernels, op_kernels
+from tilewright.backends.base import OpKernels, kernels_of, op_kernels
 from tilewright.backends.instance import text_of
 from tilewright.ops.base import KernelSpec
 
@@ -52,7 +52,7 @@ def text(arch: str, op: str) -> str:
     if not isinstance(known, SharesHeader):
         return ""
     spec = known.shared_example(arch)
-    return text_of(spec, known.template, known.shared_context(spec)) if spec is not None else ""
+    return text_of(spec, kernels_of("hip", spec).template, known.shared_context(spec)) if spec is not None else ""
 
 
 def _stamp(path: Path) -> str:
@@ -69,7 +69,7 @@ def _ours(text: str, places: Sequence[Path]) -> dict[Path, bytes]:
     waiting = _INCLUDE.findall(text)
     while waiting:
         name = waiting.pop()
-        path = next((one / name for one in places if (one / name).is_file()), None)
+        path = next((place / name for place in places if (place / name).is_file()), None)
         if path is not None and path not in found:
             found[path] = path.read_bytes()
             waiting += _INCLUDE.findall(found[path].decode("utf-8", errors="replace"))

@@ -266,7 +266,7 @@ def candidates() -> list[Candidate]:
             )
         return [one]
     found_ones = [_in_folder(installed.default_prefix("rocm"), "the installed toolchain")]
-    found_ones += [_in_folder(one, "the usual place") for one in _rocm_folders()]
+    found_ones += [_in_folder(folder, "the usual place") for folder in _rocm_folders()]
     on_path = shutil.which("hipcc")
     if on_path:
         found_ones.append(Candidate((on_path,), Path(on_path).resolve().parent.parent, "the path"))
@@ -283,7 +283,11 @@ def header_folders(root: Path | None) -> list[Path]:
     if given:
         return [ck_tile.folder_of(given)]
     beside = [root / "include"] if root is not None else []
-    places = [*beside, installed.default_prefix("rocm") / "include", *(one / "include" for one in _rocm_folders())]
+    places = [
+        *beside,
+        installed.default_prefix("rocm") / "include",
+        *(folder / "include" for folder in _rocm_folders()),
+    ]
     return list(dict.fromkeys(places))
 
 
@@ -292,7 +296,7 @@ def find_headers(root: Path | None) -> Headers | None:
     folders = header_folders(root)
     if settings.current().ck_tile:
         return read_headers(folders[0])
-    return next((read_headers(one) for one in folders if has_headers(one)), None)
+    return next((read_headers(folder) for folder in folders if has_headers(folder)), None)
 
 
 def _broken(driver: tuple[str, ...], what: str) -> ToolchainError:
@@ -308,13 +312,13 @@ def identify(candidate: Candidate) -> HipToolchain:
     """Ask a compiler who it is and find its headers."""
     driver = candidate.driver
     said = search.ask(driver, "--version", broken=lambda what: _broken(driver, what), expect="clang")
-    lines = [one.strip() for one in said.splitlines() if one.strip()]
+    lines = [splitline.strip() for splitline in said.splitlines() if splitline.strip()]
     # Places are no part of an identity.
-    lines = [one for one in lines if not one.startswith(("InstalledDir:", "Configuration file:"))]
+    lines = [line for line in lines if not line.startswith(("InstalledDir:", "Configuration file:"))]
     toolchain = installed.read(candidate.root) if candidate.root is not None else None
     headers = find_headers(candidate.root)
-    clang = next(one for one in lines if "clang" in one)
-    hip = next((one.split(":", 1)[1].strip() for one in lines if one.startswith("HIP version:")), "")
+    clang = next(line for line in lines if "clang" in line)
+    hip = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("HIP version:")), "")
     release = f"ROCm {toolchain.version}" if toolchain is not None else f"HIP {hip}" if hip else ""
     version = f"{release}, {clang}" if release else clang
     parts = [*lines, *candidate.driver[1:], toolchain.digest if toolchain is not None else ""]

@@ -1,5 +1,5 @@
-// What a call that was made before is known by: its options and the facts of its operands, as bytes.  Of quick.cpp, in
-// front of which quick.py writes the limits that Python must know too.
+// What a call that was made before is known by: its options and the facts of its operands, as bytes.  Of fast_path.cpp, in
+// front of which fast_path.py writes the limits that Python must know too.
 //
 // NumPy's arrays are read by the leading fields of its C API, which are the same in all its versions and compared with
 // NumPy's own answers before they are used; tensors through the table of functions that DLPack 1.3 defines and their
@@ -13,7 +13,7 @@
 
 namespace {
 
-// The limits that Python must know too are defined in quick.py, which writes them in front of this text.
+// The limits that Python must know too are defined in fast_path.py, which writes them in front of this text.
 constexpr int most_operands = TW_MOST_OPERANDS, most_scalars = TW_MOST_SCALARS, most_loops = TW_MOST_LOOPS,
               most_maker_arguments = TW_MOST_MAKER_ARGUMENTS;
 constexpr int64_t most_bytes = TW_MOST_ARGUMENT_BYTES;  // of one kernel's arguments
@@ -65,7 +65,7 @@ struct Head {
 enum { aligned_16 = 1, writeable = 2 };
 
 ptrdiff_t head_bytes;             // of any object; its type stands in the last word of it
-PyObject *array_type;             // null: NumPy's arrays take the long way
+PyObject *array_type;             // null: NumPy's arrays take the slow path
 PyObject *tensor_types[2];        // null: tensors do
 PyObject *held_types[most_held];  // types with the attributes `facts` (bytes) and `address`
 int held_count;
@@ -141,7 +141,7 @@ int64_t reach_of(const Tensor &x) {
   return (reach + 1) * (x.bits / 8);
 }
 
-// `records`: gradients are recorded, so a tensor that wants one takes the long way, and its error.
+// `records`: gradients are recorded, so a tensor that wants one takes the slow path, and its error.
 bool read_tensor(PyObject *object, Operand &x, bool records) {
   if (records && yes(PyObject_GetAttr(object, requires_grad_name))) return false;
   if (yes(ask(object, is_neg_name))) return false;

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from tilewright.arch import arch as arch_by_name
-from tilewright.ops.attention import legality, options, pools, ways
+from tilewright.ops.attention import legality, options, pools, split_plans
 from tilewright.ops.attention.demo import DEMO
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import OP, AttentionSignature
@@ -56,10 +56,10 @@ class AttentionOp(OpDefaults):
 
     def stages(self, problem: AttentionProblem, arch: str) -> Sequence[AttentionProblem]:
         """Parts of the keys and their combination where the rule (or the user) wants several."""
-        return ways.stages(problem, splits_of(problem, arch_by_name(arch)))
+        return split_plans.stages(problem, splits_of(problem, arch_by_name(arch)))
 
-    def ways(self, problem: AttentionProblem, arch: str) -> Mapping[str, Sequence[AttentionProblem]]:
-        return ways.ways(problem, arch_by_name(arch))
+    def split_plans(self, problem: AttentionProblem, arch: str) -> Mapping[str, Sequence[AttentionProblem]]:
+        return split_plans.split_plans(problem, arch_by_name(arch))
 
     def problem_violations(self, problem: AttentionProblem, arch: str) -> list[Violation]:
         return legality.problem_check(problem, arch)
@@ -83,8 +83,8 @@ class AttentionOp(OpDefaults):
     def proposals(self, pool: str, arch: str, **axes: Any) -> Iterator[KernelSpec]:
         return pools.proposals(pool, arch, **axes)
 
-    def generic_spec(self, signature: AttentionSignature, arch: str) -> KernelSpec:
-        return pools.POOLS.generic_spec(signature, arch)
+    def fallback_spec(self, signature: AttentionSignature, arch: str) -> KernelSpec:
+        return pools.POOLS.fallback_spec(signature, arch)
 
     def candidates(self, signature: AttentionSignature, arch: str) -> Sequence[KernelSpec]:
         return pools.POOLS.candidates(signature, arch)

@@ -64,4 +64,5 @@ DEMO = Demo(
         },
     },
     peers={"NumPy": _numpy, "PyTorch": _torch},
+    peer_notes={"NumPy": "attention by the textbook, in fp32"},
 )  # fmt: skip

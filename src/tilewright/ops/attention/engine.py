@@ -250,9 +250,10 @@ class AttentionEngine:
         return _HELD_OUT.near(one, other)
 
     problem_feature_names = features.PROBLEM
+    problem_words = features.PROBLEM_WORDS
     interaction_names = features.INTERACTION
 
-    def problem_features(self, problem: AttentionProblem) -> Sequence[float]:
+    def problem_features(self, problem: AttentionProblem) -> Sequence[Any]:
         return features.problem_features(problem)
 
     def interactions(self, problem: AttentionProblem, kernels: Mapping[str, Any], units: int) -> Sequence[Any]:

@@ -19,6 +19,9 @@ PROBLEM = (
     "softcap", "dropout", "lse", "sink", "packed", "filled", "lengths_q", "lengths_k", "pages", "lookup",
     "log2_page_size", "scales", "splits", "bytes_q", "bytes_kv", "bytes_out", "heads_outer",
 )  # fmt: skip
+PROBLEM_WORDS = {
+    "family": FAMILIES, "mask": MASKS, "bias": BIASES, "pages": PAGES, "lookup": LOOKUPS, "scales": SCALES,
+}  # fmt: skip
 INTERACTION = (
     "log2_tiles", "tiles_a_unit", "last_wave", "full_rows", "full_keys", "log2_key_steps", "packed_tiles_a_unit",
     "rows_over_tile", "keys_over_tile",
@@ -31,17 +34,17 @@ def _log2(value: float) -> float:
     return math.log2(max(1.0, value))
 
 
-def problem_features(p: AttentionProblem) -> Sequence[float]:
+def problem_features(p: AttentionProblem) -> Sequence[Any]:
     all_pairs = p.batch * p.heads_q * p.seqlen_q * p.seqlen_k
     return (
-        FAMILIES.index(p.family), _log2(p.batch), _log2(p.heads_q), _log2(p.heads_kv),
+        p.family, _log2(p.batch), _log2(p.heads_q), _log2(p.heads_kv),
         _log2(p.heads_q / max(1, p.heads_kv)), _log2(p.seqlen_q), _log2(p.seqlen_k), p.head_dim, p.head_dim_v,
         _log2(p.pairs),
-        _log2(p.flops), _log2(p.flops / max(1, p.bytes)), p.pairs / max(1, all_pairs), MASKS.index(p.mask),
-        p.align == "bottom_right", _log2(p.window_left + 1) if p.window_left >= 0 else 32.0, BIASES.index(p.bias),
+        _log2(p.flops), _log2(p.flops / max(1, p.bytes)), p.pairs / max(1, all_pairs), p.mask,
+        p.align == "bottom_right", _log2(p.window_left + 1) if p.window_left >= 0 else 32.0, p.bias,
         bool(p.mask_shape), p.softcap, p.dropout, p.return_lse, p.sink, p.varlen,
-        p.total_q / max(1, p.batch * p.seqlen_q) if p.varlen else 1.0, p.seqlens_q, p.seqlens_k, PAGES.index(p.pages),
-        LOOKUPS.index(p.page_lookup), _log2(p.page_size), SCALES.index(p.scales), p.num_splits, DTYPES[p.dtype_q].bytes,
+        p.total_q / max(1, p.batch * p.seqlen_q) if p.varlen else 1.0, p.seqlens_q, p.seqlens_k, p.pages,
+        p.page_lookup, _log2(p.page_size), p.scales, p.num_splits, DTYPES[p.dtype_q].bytes,
         DTYPES[p.dtype_kv].bytes, DTYPES[p.dtype_out].bytes, p.k_strides[1] < p.k_strides[2],
     )  # fmt: skip
 

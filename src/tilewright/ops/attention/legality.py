@@ -7,7 +7,7 @@ Rules common to all targets are here and in `ops.rules`; each arch family adds i
     signature_rules      why the arch has no kernel for a signature, whatever the schedule
     limits               problems a legal kernel was not made for
     schedules            what a pool proposes for a signature
-    generic_schedule     the floor
+    fallback_schedule     the floor
     USUAL                optional: the type of q that pools are meant for where none is named; fp32 where missing
     POOLS                optional: names of more pools it has, each with a sentence
     pool_signatures      optional, of one of these and an arch: its signatures where no axis is named
@@ -67,11 +67,16 @@ LEGALITY = rules.Legality(OP, SPACES, SPACES.schedules, COMMON, problem_violatio
 check, problem_check = LEGALITY.check, LEGALITY.problem_check
 
 
+def family_of(spec: KernelSpec) -> Any:
+    """The kernel family of a spec; `AttentionFamily` says what may be asked of it."""
+    return SPACES[arch_by_name(spec.arch).family].family_of(spec.schedule)
+
+
 def supports(spec: KernelSpec, problem: AttentionProblem) -> list[Violation]:
     """Why this kernel cannot serve this problem; the C check of the built kernel agrees (tested)."""
     if other := rules.other_signature(spec, problem):
         return other
-    return list(SPACES[arch_by_name(spec.arch).family].limits(spec.schedule, problem))
+    return list(family_of(spec).limits(spec, problem))
 
 
 def schedule_class(arch: str, given: Mapping[str, Any]) -> type[Any]:

@@ -1,7 +1,7 @@
 """Named generators of attention specs: which signatures an axis means, and the pools of the arch families.
 
-Pools are rules (`ops.ruled_pools`).  A family may have some of its own beside the usual ones, with signatures of
-their own (`legality.py` says how).
+Most pools are derived (`ops.derived_pools`).  A family may have some of its own beside the usual ones, with signatures
+of their own (`legality.py` says how).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from tilewright.ops.attention.spec import (
     settled,
 )
 from tilewright.ops.base import Axis, KernelSpec
+from tilewright.ops.derived_pools import derived_pools
 from tilewright.ops.encodings import element_type, element_types
 from tilewright.ops.pooling import demand_known
-from tilewright.ops.ruled_pools import ruled_pools
 
-POOLS = ruled_pools(OP, legality.SPACES, legality.check)
+POOLS = derived_pools(OP, legality.SPACES, legality.check)
 
 # What a kernel has beyond the plain softmax, as one word each: `causal` is a window, and so on.
 FEATURES: dict[str, dict[str, Any]] = {

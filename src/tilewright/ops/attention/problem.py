@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tilewright.dtypes import dtype
-from tilewright.ops.attention.spec import OP, AttentionSignature, default_output, head_class, settled
+from tilewright.ops.attention.spec import OP, SCALES, AttentionSignature, default_output, head_class, settled
 from tilewright.ops.attention.spec import RENAMED as RENAMED_IN_SIGNATURES
 from tilewright.ops.base import settle
 from tilewright.renames import renamed_fields
 
 Sizes = tuple[int, ...]
+Put = Callable[[object, str, object], None]  # `object.__setattr__`: the fields of a frozen dataclass
 ALIGNMENTS = ("top_left", "bottom_right")
 OPERANDS = ("q", "k", "v", "o")
+_FINENESS = {kind: order for order, kind in enumerate(SCALES)}
 
 
 # Until version 0.2; JSON keeps them.
@@ -87,51 +90,62 @@ class AttentionProblem:
 
     def __post_init__(self) -> None:
         settle(self)
-        self._forget()
-        self._fill()
         put = object.__setattr__
-        if self.window_left < 0 and self.sink_tokens > 0:
-            put(self, "sink_tokens", 0)
-        if not self.bounded:
-            put(self, "align", "top_left")
+        self._forget(put)
+        self._fill(put)
+        if self.window_left < 0:
+            if self.sink_tokens > 0:
+                put(self, "sink_tokens", 0)
+            if self.window_right < 0:
+                put(self, "align", "top_left")
         for name in OPERANDS:
             if not getattr(self, f"{name}_strides"):
                 put(self, f"{name}_strides", self.dense_strides(name))
 
-    def _forget(self) -> None:
+    def _forget(self, put: Put) -> None:
         """Numbers that nothing reads have their defaults: one problem has one form, one record and one pin."""
-        unread: tuple[str, ...] = ()
+        # The rules speak of negative ones.
         if self.pages == "none":
-            unread += ("page_size", "page_count")
+            if self.page_size > 0:
+                put(self, "page_size", 0)
+            if self.page_count > 0:
+                put(self, "page_count", 0)
         if not self.varlen:
-            unread += ("total_q", "total_k")
-        if "block" not in (self.q_scale, self.kv_scales):
-            unread += ("scale_block",)
-        if self.family != "append" or self.rotary == "none":
-            unread += ("rotary_dim",)
-        for name in unread:
-            if getattr(self, name) > 0:  # the rules speak of others
-                object.__setattr__(self, name, 0)
+            if self.total_q > 0:
+                put(self, "total_q", 0)
+            if self.total_k > 0:
+                put(self, "total_k", 0)
+        if self.scale_block > 0 and self.q_scale != "block" and self.kv_scales != "block":
+            put(self, "scale_block", 0)
+        if self.rotary_dim > 0 and (self.family != "append" or self.rotary == "none"):
+            put(self, "rotary_dim", 0)
 
-    def _fill(self) -> None:
+    def _fill(self, put: Put) -> None:
         """What is not said has its default."""
-        plain_total = self.varlen and self.family != "append"
-        for name, value in (
-            ("heads_kv", self.heads_q),
-            ("head_dim_v", self.head_dim),
-            ("dtype_kv", self.dtype_q),
-            ("dtype_out", "fp32" if self.family == "split" else default_output(self.dtype_q)),
-            ("dtype_aux", "fp32"),
-            ("bias_shape", (1, 1, self.seqlen_q, self.seqlen_k) if self.bias == "tensor" else ()),
-            ("total_q", self.batch * self.seqlen_q if plain_total else 0),
-            ("total_k", self.batch * self.seqlen_k if plain_total and self.pages == "none" else 0),
-            ("page_size", 16 if self.pages != "none" else 0),
-            ("rotary_dim", self.head_dim if self.rotary != "none" else 0),
-        ):
-            if not getattr(self, name):
-                object.__setattr__(self, name, value)
-        if self.pages != "none" and not self.page_count:
-            object.__setattr__(self, "page_count", self.batch * self.sequence_pages)
+        if not self.heads_kv:
+            put(self, "heads_kv", self.heads_q)
+        if not self.head_dim_v:
+            put(self, "head_dim_v", self.head_dim)
+        if not self.dtype_kv:
+            put(self, "dtype_kv", self.dtype_q)
+        if not self.dtype_out:
+            put(self, "dtype_out", "fp32" if self.family == "split" else default_output(self.dtype_q))
+        if not self.dtype_aux:
+            put(self, "dtype_aux", "fp32")
+        if self.bias == "tensor" and not self.bias_shape:
+            put(self, "bias_shape", (1, 1, self.seqlen_q, self.seqlen_k))
+        if self.varlen and self.family != "append":
+            if not self.total_q:
+                put(self, "total_q", self.batch * self.seqlen_q)
+            if not self.total_k and self.pages == "none":
+                put(self, "total_k", self.batch * self.seqlen_k)
+        if self.rotary != "none" and not self.rotary_dim:
+            put(self, "rotary_dim", self.head_dim)
+        if self.pages != "none":
+            if not self.page_size:
+                put(self, "page_size", 16)
+            if not self.page_count:
+                put(self, "page_count", self.batch * self.sequence_pages)
 
     # -- shapes ------------------------------------------------------------------------------------
 
@@ -145,12 +159,13 @@ class AttentionProblem:
         turned = name == "o" and self.family == "append"
         size = self.head_dim if name in "qk" or turned else self.head_dim_v
         if name in "qo":
-            rows = (1, self.total_q) if self.varlen else (self.batch, self.seqlen_q)
-            return (*rows, self.heads_q, size)
+            batch, rows = (1, self.total_q) if self.varlen else (self.batch, self.seqlen_q)
+            return batch, rows, self.heads_q, size
         if self.pages != "none":
             return (self.page_count, self.page_size, self.heads_kv, size)
-        keys = (1, self.total_k) if self.varlen and self.family != "append" else (self.batch, self.seqlen_k)
-        return (*keys, self.heads_kv, size)
+        packed = self.varlen and self.family != "append"
+        batch, keys = (1, self.total_k) if packed else (self.batch, self.seqlen_k)
+        return batch, keys, self.heads_kv, size
 
     def dense_strides(self, name: str) -> Sizes:
         _, rows, heads, size = self.shape(name)
@@ -180,8 +195,8 @@ class AttentionProblem:
     @property
     def scales(self) -> str:
         """The finest of those of q, k and v."""
-        order = ("none", "tensor", "head", "block")
-        return max((self.q_scale, self.kv_scales), key=lambda one: order.index(one) if one in order else 0)
+        finer = _FINENESS.get(self.kv_scales, 0) > _FINENESS.get(self.q_scale, 0)
+        return self.kv_scales if finer else self.q_scale
 
     @property
     def pairs(self) -> int:
@@ -195,7 +210,12 @@ class AttentionProblem:
 
     @property
     def signature(self) -> AttentionSignature:
-        return _signature(self)
+        p = self
+        return _signature(
+            p.family, p.dtype_q, p.dtype_kv, p.dtype_out, p.head_dim, p.head_dim_v, p.mask, p.bias, p.dtype_aux,
+            bool(p.mask_shape), p.softcap, p.dropout, p.return_lse, p.sink, p.varlen, p.pages, p.page_lookup, p.scales,
+            p.rotary,
+        )  # fmt: skip
 
     @property
     def flops(self) -> int:
@@ -228,6 +248,8 @@ class AttentionProblem:
 
     def dense(self) -> AttentionProblem:
         """The same problem with dense operands."""
+        if self.aligned and all(getattr(self, f"{name}_strides") == self.dense_strides(name) for name in OPERANDS):
+            return self
         return replace(self, q_strides=(), k_strides=(), v_strides=(), o_strides=(), aligned=True)
 
     def part(self, splits: int) -> AttentionProblem:
@@ -269,29 +291,10 @@ def _seen(rows: int, keys: int, align: str, left: int, right: int, sinks: int) -
     return upper - below(shift - left, keys) + below(shift - left, min(sinks, keys))
 
 
-@lru_cache(maxsize=4096)  # a selection asks for it once a candidate
-def _signature(problem: AttentionProblem) -> AttentionSignature:
-    p = problem
-    return settled(
-        AttentionSignature(
-            family=p.family,
-            dtype_q=p.dtype_q,
-            dtype_kv=p.dtype_kv,
-            dtype_out=p.dtype_out,
-            head_dim=head_class(p.head_dim),
-            head_dim_v=head_class(p.head_dim_v),
-            mask=p.mask,
-            bias=p.bias,
-            dtype_aux=p.dtype_aux,
-            masked=bool(p.mask_shape),
-            softcap=p.softcap,
-            dropout=p.dropout,
-            return_lse=p.return_lse,
-            sink=p.sink,
-            varlen=p.varlen,
-            pages=p.pages,
-            page_lookup=p.page_lookup,
-            scales=p.scales,
-            rotary=p.rotary,
-        )
-    )
+@lru_cache(maxsize=4096)
+def _signature(
+    family: str, dtype_q: str, dtype_kv: str, dtype_out: str, head_dim: int, head_dim_v: int, *features: Any
+) -> AttentionSignature:
+    """One object a signature: problems of new sizes find the one that kernels are known by."""
+    heads = head_class(head_dim), head_class(head_dim_v)
+    return settled(AttentionSignature(family, dtype_q, dtype_kv, dtype_out, *heads, *features))

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
+from operator import attrgetter
 
 from tilewright.dtypes import DTYPES
 from tilewright.errors import an, nearest
-from tilewright.ops.attention.problem import ALIGNMENTS, OPERANDS, AttentionProblem, Sizes
-from tilewright.ops.attention.spec import MOST_HEAD, SCALES, WORDS, signature_violations
+from tilewright.ops.attention.problem import ALIGNMENTS, OPERANDS, AttentionProblem
+from tilewright.ops.attention.spec import MOST_HEAD, SCALES, WORDS, AttentionSignature, signature_violations
 from tilewright.ops.base import Violation
 from tilewright.ops.spans import too_far, written_apart
 
 MAX_SIZE = 1 << 31  # of one dimension: places are int32 in tables
 MOST_SPLITS = 128
 MOST_PAGE = 1024
+COUNTS = ("batch", "seqlen_q", "seqlen_k", "total_q", "total_k", "page_count", "sink_tokens", "scale_block",
+          "num_splits")  # fmt: skip
 
 
 def problem_violations(problem: AttentionProblem) -> list[Violation]:
@@ -21,10 +25,28 @@ def problem_violations(problem: AttentionProblem) -> list[Violation]:
     found = list(_names(problem)) or list(_sizes(problem))
     if not found:
         found = [*_heads(problem), *_windows(problem), *_tables(problem), *_shapes(problem)]
-    return found or [*signature_violations(problem.signature), *_spans(problem)]
+    return found or [*_of_signature(problem.signature), *_spans(problem)]
+
+
+@lru_cache(maxsize=1024)
+def _of_signature(signature: AttentionSignature) -> tuple[Violation, ...]:
+    return tuple(signature_violations(signature))
+
+
+_DTYPES = ("dtype_q", "dtype_kv", "dtype_out", "dtype_aux")
+_named = attrgetter(*(name for name in WORDS if name != "scales"), "kv_scales", "q_scale", "align", *_DTYPES)
+_counted = attrgetter(*COUNTS)
+
+
+@lru_cache(maxsize=1024)  # of the words of a problem: those of new sizes are old ones
+def _all_known(words: tuple[str, ...]) -> bool:
+    known = (*(values for name, values in WORDS.items() if name != "scales"), SCALES, SCALES, ALIGNMENTS)
+    return all(word in values for word, values in zip(words, (*known, *(DTYPES,) * len(_DTYPES)), strict=True))
 
 
 def _names(p: AttentionProblem) -> Iterator[Violation]:
+    if _all_known(_named(p)):
+        return
     for name, known in WORDS.items():
         value = p.kv_scales if name == "scales" else getattr(p, name)
         if value not in known:
@@ -35,32 +57,24 @@ def _names(p: AttentionProblem) -> Iterator[Violation]:
         yield Violation("scales-name", f"scales {p.q_scale!r} are not known", nearest(p.q_scale, list(SCALES)))
     if p.align not in ALIGNMENTS:
         yield Violation("align-name", f"align {p.align!r} is not known", nearest(p.align, list(ALIGNMENTS)))
-    for name in ("dtype_q", "dtype_kv", "dtype_out", "dtype_aux"):
+    for name in _DTYPES:
         if getattr(p, name) not in DTYPES:
             value = getattr(p, name)
             yield Violation("dtype-name", f"{value!r} is not an element type", nearest(value, list(DTYPES)))
 
 
 def _sizes(p: AttentionProblem) -> Iterator[Violation]:
-    for name in (
-        "batch",
-        "seqlen_q",
-        "seqlen_k",
-        "total_q",
-        "total_k",
-        "page_count",
-        "sink_tokens",
-        "scale_block",
-        "num_splits",
-    ):
-        size = getattr(p, name)
-        if size < 0:
-            yield Violation("size-negative", f"{name} is {size}", "use 0 or more")
-        elif size >= MAX_SIZE:
-            yield Violation("size-huge", f"{name} is {size}, over {MAX_SIZE - 1}", "split the problem")
-    for name in ("heads_q", "heads_kv", "head_dim", "head_dim_v"):
-        if getattr(p, name) < 1:
-            yield Violation("size-positive", f"{name} is {getattr(p, name)}", "use 1 or more")
+    counts = _counted(p)
+    if min(counts) < 0 or max(counts) >= MAX_SIZE:
+        for name, size in zip(COUNTS, counts, strict=True):
+            if size < 0:
+                yield Violation("size-negative", f"{name} is {size}", "use 0 or more")
+            elif size >= MAX_SIZE:
+                yield Violation("size-huge", f"{name} is {size}, over {MAX_SIZE - 1}", "split the problem")
+    if min(p.heads_q, p.heads_kv, p.head_dim, p.head_dim_v) < 1:
+        for name in ("heads_q", "heads_kv", "head_dim", "head_dim_v"):
+            if getattr(p, name) < 1:
+                yield Violation("size-positive", f"{name} is {getattr(p, name)}", "use 1 or more")
     if p.num_splits > MOST_SPLITS:
         yield Violation("splits", f"{p.num_splits} splits, and parts are put together of at most {MOST_SPLITS}",
                         f"use 1 to {MOST_SPLITS}, or leave it out")  # fmt: skip
@@ -76,7 +90,7 @@ def _heads(p: AttentionProblem) -> Iterator[Violation]:
             f"{p.heads_q} query heads do not share {p.heads_kv} heads of keys evenly",
             f"use {below or p.heads_kv} or {below + p.heads_kv} query heads, or a divisor of {p.heads_q} for keys",
         )
-    for name in ("head_dim", "head_dim_v"):
+    for name in ("head_dim", "head_dim_v") if max(p.head_dim, p.head_dim_v) > MOST_HEAD else ():
         if getattr(p, name) > MOST_HEAD:
             message = f"{name} is {getattr(p, name)}, and heads have at most {MOST_HEAD} elements"
             yield Violation("head-size", message, f"use 1 to {MOST_HEAD}")
@@ -111,15 +125,13 @@ def _tables(p: AttentionProblem) -> Iterator[Violation]:
 
 def _shapes(p: AttentionProblem) -> Iterator[Violation]:
     full = (p.batch, p.heads_q, p.seqlen_q, p.seqlen_k)
-    for name in ("bias", "mask"):
-        shape: Sizes = getattr(p, f"{name}_shape")
+    for name, shape in (("bias", p.bias_shape), ("mask", p.mask_shape)):
         if shape and (len(shape) != 4 or any(mine not in (1, size) for mine, size in zip(shape, full, strict=True))):
             message = f"the {name} of shape {shape} does not broadcast to {full}"
             yield Violation(f"{name}-shape", message, f"give sizes of {full}, or 1 where it repeats")
     if p.bias != "tensor" and p.bias_shape:
         yield Violation("bias-shape", f"bias_shape with bias {p.bias}", "use bias tensor, or leave the shape out")
-    for name in OPERANDS:
-        strides: Sizes = getattr(p, f"{name}_strides")
+    for name, strides in zip(OPERANDS, (p.q_strides, p.k_strides, p.v_strides, p.o_strides), strict=True):
         if len(strides) != 3:
             message = f"{name} has {len(strides)} strides"
             yield Violation("stride-rank", message, "give three: sequence, row, head; or none if dense")
@@ -133,8 +145,8 @@ def _shapes(p: AttentionProblem) -> Iterator[Violation]:
 
 
 def _spans(p: AttentionProblem) -> Iterator[Violation]:
-    for name in OPERANDS:
-        yield from too_far(name, p.shape(name), getattr(p, f"{name}_strides"))
+    for name, strides in zip(OPERANDS, (p.q_strides, p.k_strides, p.v_strides, p.o_strides), strict=True):
+        yield from too_far(name, p.shape(name), strides)
     if p.family in ("forward", "combine") or p.rotary_q:
         yield from written_apart("o", p.shape("o"), (*p.o_strides, 1))
     if p.family == "append" and p.pages != "vectorised":

@@ -1,14 +1,13 @@
 """What schedules of every family share, and the floor.
 
 A schedule is a frozen dataclass with the fields its kernels read, `pipeline` among them, and a `label()` for its part
-of a kernel's name.  Rules and tables read these class attributes, of which the last two may be missing:
+of a kernel's name.  Rules and tables read these class attributes, of which the last may be missing:
 
     pipelines    the values of `pipeline` it is for
     serves       the families of signatures (forward, split, combine, append) it is for
     words        field to the values it may have, where it is a word
     may_be_zero  number fields that may be 0; others are 1 or more
     axis_names   names of the elements of fields that hold tuples
-    meeting_trips  a method, of kernels that may deal the keys of all sequences by themselves: see below
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
-from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import FAMILIES
 
 
@@ -48,13 +46,3 @@ class LoopsSchedule:
 
     def label(self) -> str:
         return self.pipeline
-
-
-def meeting_trips(schedule: AttentionSchedule, problem: AttentionProblem, pieces: float) -> float | None:
-    """Trips to memory until so many pieces of the keys of an item have met, where the kernel deals and adds up itself.
-
-    None where it does not: parts of the keys are then problems of their own, and put together by a second stage.
-    """
-    told = getattr(schedule, "meeting_trips", None)
-    found: float | None = told(problem, pieces) if told else None
-    return found

@@ -14,8 +14,8 @@ A block is 64 rows (those of a group of query heads together, as decode kernels 
 kernels share the keys of a row among threads by themselves.
 
 Sequences whose lengths only the device knows are not divided here, where a kernel takes them that deals all keys there
-are in equal shares (`schedule.meeting_trips`): everybody would wait for parts of the longest one.  Unless what adds up
-the pieces of an item there would take more than a second stage by over 5 % of the time.
+are in equal shares (`AttentionFamily.meeting_trips`): everybody would wait for parts of the longest one.  Unless what
+adds up the pieces of an item there would take more than a second stage by over 5 % of the time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from tilewright.dtypes import DTYPES
 from tilewright.ops.attention import legality, pools
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.problem_rules import MOST_SPLITS
-from tilewright.ops.attention.schedule import meeting_trips
 
 TILE_ROWS, TILE_KEYS = 64, 64
 LEAST_TILES = 4  # of a part
@@ -73,22 +72,31 @@ def parts(walk: Walk, arch: str) -> int:
     most = min(MOST_SPLITS, walk.places, tiles // LEAST_TILES)
     if most < 2:
         return 1
-    counts = sorted({-(-tiles // -(-tiles // count)) for count in range(1, most + 1)})  # no part without a tile
-    times = {count: _seconds(constants(arch), walk, tiles, count) for count in counts}
+    c = constants(arch)
+    whole = _seconds(c, walk, tiles, 1)
+    # Blocks that keep all places busy all the time, and a second stage: no number of parts takes less.
+    if whole <= EVEN * (walk.blocks / walk.places * _wave(c, walk, tiles, walk.places) + c.combine):
+        return 1
+    counts = sorted({-(-tiles // -(-tiles // count)) for count in range(2, most + 1)})  # no part without a tile
+    times = {1: whole} | {count: _seconds(c, walk, tiles, count) for count in counts}
     least = min(times.values())
-    return next(count for count in counts if times[count] <= EVEN * least)
+    return next(count for count, seconds in times.items() if seconds <= EVEN * least)
+
+
+def _wave(c: Constants, walk: Walk, steps: int, busy: int) -> float:
+    """Blocks beside each other, of so many steps each."""
+    tile = TILE_KEYS * walk.key_bytes
+    alone, shared = c.step + tile / c.alone, busy * tile / c.memory
+    return steps * float((alone**3 + shared**3) ** (1 / 3)) + c.begin  # the longer of both, or a little more
 
 
 def _seconds(c: Constants, walk: Walk, tiles: int, count: int) -> float:
-    tile, steps = TILE_KEYS * walk.key_bytes, -(-tiles // count)
+    steps = -(-tiles // count)
     waves, left = divmod(walk.blocks * count, walk.places)
-
-    def wave(busy: int) -> float:
-        alone, shared = c.step + tile / c.alone, busy * tile / c.memory
-        return steps * float((alone**3 + shared**3) ** (1 / 3)) + c.begin  # the longer of both, or a little more
-
-    second = c.combine + 2 * count * walk.result_bytes / c.memory if count > 1 else 0.0
-    return waves * wave(walk.places) + (wave(left) if left else 0.0) + second
+    seconds = waves * _wave(c, walk, steps, walk.places) if waves else 0.0
+    if left:
+        seconds += _wave(c, walk, steps, left)
+    return seconds + c.combine + 2 * count * walk.result_bytes / c.memory if count > 1 else seconds
 
 
 def splits_of(problem: AttentionProblem, arch: Arch) -> int:
@@ -111,7 +119,7 @@ def splits_of(problem: AttentionProblem, arch: Arch) -> int:
 def _met(problem: AttentionProblem, arch: str, pieces: float) -> float | None:
     """What the first usual kernel says that takes the problem and deals its keys itself; None where there is none."""
     for spec in pools.POOLS.candidates(problem.signature, arch):
-        trips = meeting_trips(spec.schedule, problem, pieces)
+        trips: float | None = legality.family_of(spec).meeting_trips(spec, problem, pieces)
         if trips is not None and not legality.supports(spec, problem):
             return constants(arch).trip * trips
     return None

@@ -73,8 +73,8 @@ class ConvOp(OpDefaults):
     def proposals(self, pool: str, arch: str, **axes: Any) -> Iterator[KernelSpec]:
         return pools.proposals(pool, arch, **axes)
 
-    def generic_spec(self, signature: ConvSignature, arch: str) -> KernelSpec:
-        return pools.POOLS.generic_spec(signature, arch)
+    def fallback_spec(self, signature: ConvSignature, arch: str) -> KernelSpec:
+        return pools.POOLS.fallback_spec(signature, arch)
 
     def candidates(self, signature: ConvSignature, arch: str) -> Sequence[KernelSpec]:
         return pools.POOLS.candidates(signature, arch)

@@ -60,4 +60,5 @@ DEMO = Demo(
         "3x3 wgrad, 64 to 64, 56x56": {**_LAYER, "variant": "backward_weight"},
     },
     peers={"NumPy": _numpy, "PyTorch": _torch},
+    peer_notes={"NumPy": "a convolution by im2col, in fp32"},
 )  # fmt: skip

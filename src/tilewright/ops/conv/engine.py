@@ -84,7 +84,7 @@ def _one(draw: random.Random, family: str, device: str, rank: int) -> Values:
     while batch > 1 and work * batch * math.prod(sizes) > MOST[device]:
         batch = (batch + 1) // 2
     while work * batch * math.prod(sizes) > MOST[device] and max(sizes) > max(reach, 4):
-        sizes = [max(reach, 4, one * 3 // 4) for one in sizes]
+        sizes = [max(reach, 4, size * 3 // 4) for size in sizes]
     return {
         "batch": batch, "channels": channels * groups, "filters": filters * groups, "size": "x".join(map(str, sizes)),
         "window": _text(window, rank), "groups": groups, "stride": _text(stride, rank),
@@ -127,7 +127,7 @@ def _spellings(p: ConvProblem) -> tuple[Spelling, ...]:
     plain = [(size, window, stride if out > 1 else 1, dilation if window > 1 else 1)
              for size, window, stride, dilation, before, after, out in dimensions
              if (size, window, before, after) != (1, 1, 0, 0)]  # fmt: skip
-    shapes = [tuple(one[:4] for one in dimensions), tuple(plain)]
+    shapes = [tuple(dimension[:4] for dimension in dimensions), tuple(plain)]
     return tuple(
         ((p.groups, *(one[1:] for one in each)), (p.batch, p.channels, p.filters, *(one[0] for one in each)))
         for each in dict.fromkeys(shapes)
@@ -148,7 +148,7 @@ def _network(name: str) -> Callable[[], list[Values]]:
 
 def _direction(variant: str, rank: int) -> Callable[[], list[Values]]:
     def made() -> list[Values]:
-        found = [one.values(batch) for one in layers(rank) for batch in _batches(one)]
+        found = [layer.values(batch) for layer in layers(rank) for batch in _batches(layer)]
         seed = 8_000 + 10 * VARIANTS.index(variant) + rank
         for device in ("cpu", "gpu"):
             found += drawn(seed, 200 if rank == 2 else 80, device, rank)
@@ -216,9 +216,10 @@ class ConvEngine:
         return _HELD_OUT.near(one, other)
 
     problem_feature_names = features.PROBLEM
+    problem_words = features.PROBLEM_WORDS
     interaction_names = features.INTERACTION
 
-    def problem_features(self, problem: ConvProblem) -> Sequence[float]:
+    def problem_features(self, problem: ConvProblem) -> Sequence[Any]:
         return features.problem_features(problem)
 
     def signature_words(self, signature: ConvSignature) -> tuple[str, ...]:

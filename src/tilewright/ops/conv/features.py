@@ -25,6 +25,7 @@ PROBLEM = (
     "divides_filters", "channels_last", "num_d", "full_d", "epilogue", "deterministic", "log2_input", "log2_weights",
     "log2_output",
 )  # fmt: skip
+PROBLEM_WORDS = {"variant": VARIANTS, "epilogue": EPILOGUES}
 # As they are, without logarithms: trees ask which side of a threshold a number is on, whatever its scale.
 INTERACTION = (
     "tiles", "tiles_a_unit", "last_wave", "full_m", "full_n", "full_k", "k_steps", "tile_intensity", "m_over_tile",
@@ -53,18 +54,18 @@ def _three(sizes: Sequence[int], missing: int) -> tuple[int, int, int]:
     return width, height, depth
 
 
-def problem_features(p: ConvProblem) -> Sequence[float]:
+def problem_features(p: ConvProblem) -> Sequence[Any]:
     m, n, k = p.gemm
     pointwise = max(p.window) == max(p.stride) == 1 and max((*p.before, *p.after)) == 0
     channels, filters = p.group_channels, p.group_filters
     pixels_in, pixels_out, taps, flops = prod(p.size), prod(p.out), prod(p.window), p.flops
     return (
-        VARIANTS.index(p.variant), len(p.size), _log2(m), _log2(n), _log2(k), _log2(p.batch), _log2(p.groups),
+        p.variant, len(p.size), _log2(m), _log2(n), _log2(k), _log2(p.batch), _log2(p.groups),
         _log2(channels), _log2(filters), _log2(pixels_in), _log2(pixels_out),
         *map(_log2, _three(p.size, 1)), *_three(p.window, 1), *_three(p.stride, 1), *_three(p.dilation, 1),
         *_three(p.before, 0), pointwise, _log2(flops), _log2(flops / max(1, p.bytes)),
         DTYPES[p.dtype].bytes, DTYPES[p.dtype_out].bytes, _divides(channels), _divides(filters),
-        p.channels_last, p.num_d, p.full_d, EPILOGUES.index(p.epilogue), p.deterministic,
+        p.channels_last, p.num_d, p.full_d, p.epilogue, p.deterministic,
         _log2(p.batch * p.channels * pixels_in), _log2(p.filters * channels * taps),
         _log2(p.batch * p.filters * pixels_out),
     )  # fmt: skip
@@ -102,6 +103,7 @@ def kernel_terms(kernels: Mapping[str, Array], units: int) -> Mapping[str, Any]:
         "split": split if (split > 1).any() else None,
         "merges": merged if (merged > 1).any() else None,
         "intensity": tile_m * tile_n / (tile_m + tile_n),
+        "results": results if len(several) else None,
     }
 
 
@@ -109,7 +111,7 @@ def _sizes(p: ConvProblem, m: int, n: int, count: int) -> Array:
     """What is cut into parts, the first `count` of them: the last three are for kernels of several results at once."""
     out = p.out
     width = out[-1]
-    found = (m, n, m, n, p.group_filters, p.group_channels, width, width, *out, 1)
+    found = (m, n, m, n, p.group_filters, p.group_channels, width, width, *out, 1, 1)
     return np.array(found[:count], np.float64).reshape(count, 1)
 
 

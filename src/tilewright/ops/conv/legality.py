@@ -7,7 +7,7 @@ Rules common to all targets are here and in `ops.rules`; each arch family adds i
     signature_rules      why the arch has no kernel for a signature, whatever the schedule
     limits               problems a legal kernel was not made for
     schedules            what a pool proposes for a signature
-    generic_schedule     the floor
+    fallback_schedule     the floor
     remarks              optional: what a kernel does on a problem that people should know
     copied               optional: the problem a kernel serves in copies, where that is not the dense channels-last one
 """
@@ -65,13 +65,13 @@ def supports(spec: KernelSpec, problem: ConvProblem) -> list[Violation]:
     """Why this kernel cannot serve this problem; the C check of the built kernel agrees (tested)."""
     if other := rules.other_signature(spec, problem):
         return other
-    return list(SPACES[arch_by_name(spec.arch).family].limits(spec.schedule, problem))
+    return list(SPACES[arch_by_name(spec.arch).family].limits(spec, problem))
 
 
 def remarks(spec: KernelSpec, problem: ConvProblem) -> list[str]:
     """What people should know of a kernel on a problem that it serves."""
     said: Callable[[ConvSchedule, ConvProblem], list[str]] | None
-    said = getattr(SPACES[arch_by_name(spec.arch).family], "remarks", None)
+    said = getattr(SPACES[arch_by_name(spec.arch).family].family_of(spec.schedule), "remarks", None)
     return said(spec.schedule, problem) if said else []
 
 
@@ -87,7 +87,7 @@ def padded(spec: KernelSpec, problem: ConvProblem) -> ConvProblem | None:
     arch = arch_by_name(spec.arch)
     if arch.family != "cpu" and not problem.channels_last:
         return None
-    family = SPACES[arch.family]
+    family = SPACES[arch.family].family_of(spec.schedule)
     copied: Callable[[ConvSchedule, ConvProblem], ConvProblem] | None = getattr(family, "copied", None)
     larger = copied(spec.schedule, problem) if copied else problem.dense()
     return larger if larger != problem and not problem_violations(larger) and not supports(spec, larger) else None

@@ -70,7 +70,7 @@ def _padding(text: object, count: int) -> tuple[Sizes, Sizes]:
     """Before and after."""
     parts = [one.split(":") for one in str(text).lower().split("x")]
     try:
-        pairs = [(int(one[0]), int(one[-1])) for one in parts if len(one) <= 2]
+        pairs = [(int(part[0]), int(part[-1])) for part in parts if len(part) <= 2]
     except ValueError:
         pairs = []
     if len(pairs) != len(parts):
@@ -88,7 +88,7 @@ def channels_first(shape: Sizes) -> Sizes:
 
 
 def problem(values: Mapping[str, Any]) -> ConvProblem:
-    given = {one.name: values.get(one.name, one.default) for one in OPTIONS}
+    given = {option.name: values.get(option.name, option.default) for option in OPTIONS}
     for name in ("datatype", "output", "d_datatype"):
         if given[name]:
             dtype(given[name])

@@ -1,6 +1,6 @@
 """Named generators of convolution specs: which signatures an axis means, and the pools of the arch families.
 
-Pools are rules (`ops.ruled_pools`).
+Most pools are derived (`ops.derived_pools`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tilewright.ops.conv.spec import (
     default_output,
     normal_variant,
 )
+from tilewright.ops.derived_pools import derived_pools
 from tilewright.ops.encodings import element_type
 from tilewright.ops.fused import EPILOGUES, epilogue_d_counts, normal_epilogue
 from tilewright.ops.pooling import demand_known
-from tilewright.ops.ruled_pools import ruled_pools
 
-POOLS = ruled_pools(OP, legality.SPACES, legality.check)
+POOLS = derived_pools(OP, legality.SPACES, legality.check)
 
 AXES = (
     Axis(
@@ -68,9 +68,9 @@ def signatures_of(text: str) -> Iterator[ConvSignature]:
         if not text.startswith(f"{variant}_{rank}d_{datatype}"):
             continue
         outputs = dict.fromkeys((*FLOAT_OUTPUTS, *INT_OUTPUTS))
-        for one in signatures((variant,), (rank,), (datatype,), EPILOGUES, tuple(outputs)):
-            if text.startswith(one.label()):
-                yield one
+        for signature in signatures((variant,), (rank,), (datatype,), EPILOGUES, tuple(outputs)):
+            if text.startswith(signature.label()):
+                yield signature
 
 
 def axes_of(signature: ConvSignature) -> dict[str, tuple[Any, ...]]:
@@ -102,11 +102,11 @@ def proposals(
     With nothing given: forward, 2D, of the type the arch's family usually computes with.  D tensors without an epilogue
     are added.  Names are checked here, before the first proposal.
     """
-    variants = [normal_variant(one) for one in variants] or ["forward"]
+    variants = [normal_variant(variant) for variant in variants] or ["forward"]
     datatypes = datatypes or (getattr(legality.SPACES.get(arch_by_name(arch).family), "USUAL", "fp32"),)
     demand_known("variant-name", "variant", variants, VARIANTS)
     for name in (*outputs, *datatypes):
         dtype(name)
     ranks = dict.fromkeys(2 if one == 1 else one for one in spatial or (2,))
-    names = [normal_epilogue(one) for one in epilogues] or (["MultiDAdd"] if any(num_d) else [])
+    names = [normal_epilogue(epilogue) for epilogue in epilogues] or (["MultiDAdd"] if any(num_d) else [])
     return POOLS.proposals(pool, arch, signatures(variants, tuple(ranks), datatypes, names, outputs, num_d))

@@ -132,8 +132,19 @@ class ConvProblem:
         d = self.full_d * y + (self.num_d - self.full_d) * self.filters
         return (x + w + y - written) * element + written * result + d * dtype(self.dtype_d).bytes
 
+    @property
+    def lies_dense(self) -> bool:
+        """Whether all operands are dense channels-last memory."""
+        return (
+            self.x_strides == dense_strides(self.x_shape)
+            and self.w_strides == dense_strides(self.w_shape)
+            and self.y_strides == dense_strides(self.y_shape)
+        )
+
     def dense(self) -> ConvProblem:
         """The same problem with dense channels-last operands."""
+        if self.aligned and self.lies_dense:
+            return self
         return replace(self, x_strides=(), w_strides=(), y_strides=(), aligned=True)
 
     def laid(self, **strides: Sizes) -> ConvProblem:

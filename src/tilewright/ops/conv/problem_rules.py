@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from tilewright.errors import nearest
 from tilewright.ops.base import Violation
 from tilewright.ops.conv.problem import ConvProblem, Sizes
 from tilewright.ops.conv.spec import INPUTS, VARIANTS
 from tilewright.ops.fused import epilogue_violations
-from tilewright.ops.spans import too_far, written_apart
+from tilewright.ops.spans import MAX_SPAN, too_far, written_apart
 
 MAX_SIZE = 1 << 40  # of one dimension
 _SPLIT = "split the problem"
@@ -25,6 +26,8 @@ AXES = {1: ("width",), 2: ("height", "width"), 3: ("depth", "height", "width")}
 
 def problem_violations(problem: ConvProblem) -> list[Violation]:
     """Every rule that is broken; those on numbers only where the numbers are there."""
+    if _plain(problem):
+        return []
     found = [*_names(problem), *_ranks(problem)]
     if not found:
         found = list(_sizes(problem))
@@ -35,20 +38,45 @@ def problem_violations(problem: ConvProblem) -> list[Violation]:
     return found
 
 
+def _plain(p: ConvProblem) -> bool:
+    """Whether it surely breaks no rule: of dense operands that is quickly told, and most calls are such."""
+    count = len(p.size)
+    each = (p.window, p.stride, p.dilation, p.before, p.after)
+    if count not in AXES or any(len(one) != count for one in each) or p.batch < 0 or min(*p.before, *p.after) < 0:
+        return False
+    sizes = (p.channels, p.filters, p.groups, *p.size, *p.window, *p.stride, *p.dilation)
+    if min(sizes) < 1 or max(p.batch, *sizes, *p.before, *p.after) > MAX_SIZE:
+        return False
+    if p.channels % p.groups or p.filters % p.groups or 0 in p.out or not p.lies_dense:
+        return False
+    largest = max(p.x_strides[0], p.y_strides[0]) * max(1, p.batch), p.w_strides[0] * p.filters
+    return max(largest) < MAX_SPAN and not _broken_names(p.variant, p.dtype, p.epilogue, p.num_d, p.full_d)
+
+
 def _names(p: ConvProblem) -> Iterator[Violation]:
-    if p.variant not in VARIANTS:
-        yield Violation("variant-name", f"variant {p.variant!r} is not known", nearest(p.variant, list(VARIANTS)))
-    if p.dtype not in INPUTS:
-        yield Violation("dtype-input", f"{p.dtype} is not an input type", f"use {', '.join(INPUTS)}")
-    yield from epilogue_violations(p.epilogue, p.num_d)
-    if p.variant != "forward" and (p.epilogue != "PassThrough" or p.num_d):
+    yield from _broken_names(p.variant, p.dtype, p.epilogue, p.num_d, p.full_d)
+
+
+@lru_cache(maxsize=4096)
+def _broken_names(variant: str, dtype: str, epilogue: str, num_d: int, full_d: int) -> tuple[Violation, ...]:
+    """Few problems differ in these."""
+    return tuple(_name_rules(variant, dtype, epilogue, num_d, full_d))
+
+
+def _name_rules(variant: str, dtype: str, epilogue: str, num_d: int, full_d: int) -> Iterator[Violation]:
+    if variant not in VARIANTS:
+        yield Violation("variant-name", f"variant {variant!r} is not known", nearest(variant, list(VARIANTS)))
+    if dtype not in INPUTS:
+        yield Violation("dtype-input", f"{dtype} is not an input type", f"use {', '.join(INPUTS)}")
+    yield from epilogue_violations(epilogue, num_d)
+    if variant != "forward" and (epilogue != "PassThrough" or num_d):
         yield Violation(
             "fused-backward",
-            f"{p.variant} with {p.epilogue} and {p.num_d} D tensors: only forward has fused work",
+            f"{variant} with {epilogue} and {num_d} D tensors: only forward has fused work",
             "use PassThrough, and do the rest apart",
         )
-    if not 0 <= p.full_d <= p.num_d:
-        yield Violation("full-d", f"{p.full_d} of {p.num_d} D tensors are as large as y", f"use 0 to {p.num_d}")
+    if not 0 <= full_d <= num_d:
+        yield Violation("full-d", f"{full_d} of {num_d} D tensors are as large as y", f"use 0 to {num_d}")
 
 
 def _ranks(p: ConvProblem) -> Iterator[Violation]:

@@ -80,8 +80,8 @@ class GemmOp(OpDefaults):
     def configured(self, data: Mapping[str, Any], arch: str, **axes: Any) -> Iterator[KernelSpec]:
         return ck_words.configured(self, data, arch, axes)
 
-    def generic_spec(self, signature: GemmSignature, arch: str) -> KernelSpec:
-        return pools.POOLS.generic_spec(signature, arch)
+    def fallback_spec(self, signature: GemmSignature, arch: str) -> KernelSpec:
+        return pools.POOLS.fallback_spec(signature, arch)
 
     def candidates(self, signature: GemmSignature, arch: str) -> Sequence[KernelSpec]:
         return pools.POOLS.candidates(signature, arch)

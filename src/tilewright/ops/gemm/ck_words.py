@@ -79,8 +79,8 @@ def configured(op: Op, data: Mapping[str, Any], arch: str, axes: Mapping[str, An
     variants = axes.get("variants") or (("multi_d",) if axes.get("epilogues") or axes.get("num_d") else ("standard",))
     keep = _keep(facts)
     made = [
-        _of_variant(op, one, found, {**found.fused, **plain} if one == "multi_d" else plain, arch, keep)
-        for one in variants
+        _of_variant(op, variant, found, {**found.fused, **plain} if variant == "multi_d" else plain, arch, keep)
+        for variant in variants
     ]
     return (spec for one in made for spec in one)
 

@@ -60,4 +60,5 @@ DEMO = Demo(
         "512x512x512 int8": {**_SQUARE, "datatype": "int8"},
     },
     peers={"NumPy": _numpy, "PyTorch": _torch},
+    peer_notes={"NumPy": "products in fp32"},
 )

@@ -61,9 +61,10 @@ def _weights() -> list[tuple[int, int]]:
     """(out, in) of every projection, each once."""
     found = [
         pair
-        for one in MODELS.values()
+        for model in MODELS.values()
         for pair in (
-            (one.q + 2 * one.kv, one.hidden), (one.hidden, one.q), (2 * one.ffn, one.hidden), (one.hidden, one.ffn),
+            (model.q + 2 * model.kv, model.hidden), (model.hidden, model.q), (2 * model.ffn, model.hidden),
+            (model.hidden, model.ffn),
         )
     ]  # fmt: skip
     return list(dict.fromkeys([*found, *DEEPSEEK]))
@@ -82,7 +83,7 @@ def _prefill() -> list[Values]:
 
 
 def _heads() -> list[Values]:
-    return [_linear(m, one.vocabulary, one.hidden) for one in MODELS.values() for m in (1, 8, 64, 512)]
+    return [_linear(m, model.vocabulary, model.hidden) for model in MODELS.values() for m in (1, 8, 64, 512)]
 
 
 def _training() -> list[Values]:

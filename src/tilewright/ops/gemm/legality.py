@@ -66,24 +66,11 @@ def supports(spec: KernelSpec, problem: GemmProblem) -> list[Violation]:
     """Why this kernel cannot serve this problem; the C check of the built kernel agrees (tested)."""
     if other := rules.other_signature(spec, problem):
         return other
-    schedule: GemmSchedule = spec.schedule
-    name = all_archs()[spec.arch].family
-    family = SPACES[name]
-    found: list[Violation] = list(family.limits(schedule, problem))
-    if name != "cpu" and 0 in (problem.m, problem.n, problem.batch):
-        return found  # a device is not even asked
-    instead = "give b unpacked" if problem.preshuffled else "use a kernel with pad_{}"
-    for axis, grain in zip("mnk", family.grains(schedule), strict=True):
-        size = getattr(problem, axis)
-        if size % grain:
-            found.append(
-                Violation(
-                    "no-edge-code",
-                    f"{axis} = {size} is not a multiple of {grain} and the kernel has no edge code along {axis}",
-                    f"pad {axis} to {-(-size // grain) * grain}, or {instead.format(axis)}",
-                )
-            )
-    return found
+    return list(_family(spec).limits(spec, problem))
+
+
+def _family(spec: KernelSpec) -> Any:
+    return SPACES[all_archs()[spec.arch].family].family_of(spec.schedule)
 
 
 def padded(spec: KernelSpec, problem: GemmProblem) -> GemmProblem | None:
@@ -98,7 +85,7 @@ def padded(spec: KernelSpec, problem: GemmProblem) -> GemmProblem | None:
         beside = replace(problem, a_stride=0, c_stride=0, broadcast_a=False, aligned=True)
         return beside if not problem_violations(beside) and not supports(spec, beside) else None
     schedule: GemmSchedule = spec.schedule
-    family = SPACES[all_archs()[spec.arch].family]
+    family = _family(spec)
     wanted, grains = family.copied_sizes(schedule, problem), family.grains(schedule)
     m, n, k = (-(-size // grain) * grain for size, grain in zip(wanted, grains, strict=True))
     larger = replace(
@@ -111,8 +98,7 @@ def padded(spec: KernelSpec, problem: GemmProblem) -> GemmProblem | None:
 def pack_format(spec: KernelSpec) -> tuple[object, ...]:
     """What the bytes of a packed B depend on; kernels of equal formats read each other's buffers."""
     s = spec.signature
-    family = SPACES[all_archs()[spec.arch].family]
-    return (spec.arch, s.dtype_a, s.dtype_b, *family.pack_format(spec.schedule))
+    return (spec.arch, s.dtype_a, s.dtype_b, *_family(spec).pack_format(spec.schedule))
 
 
 def schedule_class(arch: str, values: Mapping[str, Any]) -> type[Any]:

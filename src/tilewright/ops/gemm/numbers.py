@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from tilewright.dtypes import DTYPES
+from tilewright.ops.gemm import features
 from tilewright.ops.gemm.features import activation
 from tilewright.ops.gemm.problem import GemmProblem
+from tilewright.ops.native import NativeFeatures
 
 PROBLEM = (
     "m", "n", "k", "batch", "a_stride", "b_stride", "c_stride", "num_d", "beta", "preshuffled", "broadcast_a",
@@ -23,3 +25,11 @@ def problem_numbers(p: GemmProblem) -> tuple[int, ...]:
         p.broadcast_b, p.aligned, _TYPES[a], _TYPES[b], _SIZES[a], _SIZES[b], _SIZES[p.dtype_c], _SIZES[p.dtype_d],
         layout[0] == "r", layout[1] == "r", p.num_d == 0 and p.epilogue == "PassThrough", activation(p.epilogue),
     )  # fmt: skip
+
+
+FEATURES = NativeFeatures(
+    (features.PROBLEM, features.INTERACTION),
+    ("spans", "block_k", "shares_k", "room", "volume", "fetched", "flow", "flying", "rings", "way_out"),
+    ("split", "streamed"),
+)
+FEATURES_HEADER = "tilewright/select/gemm_features.h"

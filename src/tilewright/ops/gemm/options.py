@@ -35,7 +35,7 @@ OPTIONS = (
 
 
 def problem(values: Mapping[str, Any]) -> GemmProblem:
-    given = {one.name: values.get(one.name, one.default) for one in OPTIONS}
+    given = {option.name: values.get(option.name, option.default) for option in OPTIONS}
     a, _, b = given["datatype"].partition(":")
     for name in (a, b, given["output"], given["d_datatype"]):
         if name:

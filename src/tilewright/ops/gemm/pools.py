@@ -98,8 +98,8 @@ def proposals(
     datatypes, layouts = datatypes or usual[:1], layouts or usual[1:]
     demand_known("layout-name", "layout", layouts, LAYOUTS)
     demand_known("variant-name", "variant", variants, VARIANTS)
-    for name in (*outputs, *(part for one in datatypes for part in one.split(":"))):
+    for name in (*outputs, *(part for datatype in datatypes for part in datatype.split(":"))):
         dtype(name)
     variants = variants or (("multi_d",) if epilogues or any(num_d) else ("standard",))
-    names = [normal_epilogue(one) for one in epilogues]
+    names = [normal_epilogue(epilogue) for epilogue in epilogues]
     return POOLS.proposals(pool, arch, signatures(datatypes, layouts, variants, names, outputs, num_d))

@@ -1,5 +1,6 @@
 // Scores rows of features with a forest of regression trees: row by row walks for any forest, and whole blocks of rows
 // at once for forests of small trees whose features take few thresholds.
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -57,6 +58,15 @@ struct Question {
   const int64_t *asked;    // which kernels
   int64_t problem_count, kernel_count, both_count, stride, count;
   float units;
+};
+
+// What a model makes of the trees' scores: seconds of the kernels whose estimates are within `far` of the lowest.
+struct Prediction {
+  const double *estimates;   // of all kernels
+  const double *low, *high;  // of the problem's features, between which the model speaks
+  double far, trust, rough;
+  double *seconds;  // of all kernels; infinite of those that are farther
+  int64_t beyond;   // the first feature that lies beyond; -1 where none does, and `seconds` are told
 };
 
 constexpr int most_nodes = (2 << most_deep) - 1;  // of a tree
@@ -250,7 +260,7 @@ double common(const Shared &forest, const float *problem) {
 
 }  // namespace
 
-SHOWN int64_t tw_trees_abi_version() { return 4; }
+SHOWN int64_t tw_trees_abi_version() { return 5; }
 
 // out[r] = base + sum over trees; `roots` are the indices of the trees' first nodes, `depths` how deep they are.
 SHOWN void tw_trees_score(const Node *nodes, const int32_t *roots, const int32_t *depths, int64_t trees,
@@ -293,5 +303,28 @@ SHOWN void tw_trees_ask(const Shared *forest, const Question *asked, void *room,
     else if (left <= 128) begin += Block<2>::ask(*forest, *asked, begin, base, room, out);
     else if (left <= 256 || most_words == 4) begin += Block<4>::ask(*forest, *asked, begin, base, room, out);
     else begin += Block<most_words>::ask(*forest, *asked, begin, base, room, out);
+  }
+}
+
+// The whole of a prediction; `asked.asked` has room for all kernels and is filled in.
+SHOWN void tw_trees_predict(const Shared *forest, Question *asked, void *room, double *out, Prediction *wanted) {
+  Prediction &p = *wanted;
+  for (p.beyond = 0; p.beyond < asked->problem_count; ++p.beyond) {
+    const double value = asked->problem[p.beyond];
+    if (value < p.low[p.beyond] || value > p.high[p.beyond]) return;
+  }
+  p.beyond = -1;
+  double least = p.estimates[0];
+  for (int64_t i = 1; i < asked->stride; ++i) least = p.estimates[i] < least ? p.estimates[i] : least;
+  int64_t *near = const_cast<int64_t *>(asked->asked);
+  asked->count = 0;
+  for (int64_t i = 0; i < asked->stride; ++i) {
+    p.seconds[i] = __builtin_inf();
+    if (p.estimates[i] <= p.far * least) near[asked->count++] = i;
+  }
+  tw_trees_ask(forest, asked, room, out);
+  for (int64_t i = 0; i < asked->count; ++i) {
+    const double told = p.trust ? p.trust * log(p.estimates[near[i]] / least) : 0.0;
+    p.seconds[near[i]] = p.rough * exp(out[i] + told);
   }
 }

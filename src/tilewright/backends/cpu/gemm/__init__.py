@@ -1,59 +1,56 @@
-"""All the CPU backend knows of GEMM."""
+"""All the CPU backend knows of GEMM: its kernel families, and what they share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
-from tilewright.arch import arch as arch_by_name
-from tilewright.backends.base import KernelsDefaults, Promises
-from tilewright.backends.cpu.gemm import estimate as gemm_estimate
-from tilewright.backends.cpu.gemm import space
-from tilewright.backends.cpu.gemm.native import NATIVE
-from tilewright.backends.cpu.gemm.schedules import CpuDirectSchedule, CpuLoopsSchedule, CpuPackedSchedule, CpuSchedule
-from tilewright.dtypes import DTYPES
-from tilewright.ops.base import KernelSpec
-from tilewright.ops.gemm.schedule import ALL_EDGES
+from tilewright.arch import Arch
+from tilewright.backends.cpu.gemm.direct import FAMILY as DIRECT
+from tilewright.backends.cpu.gemm.loops import FAMILY as LOOPS
+from tilewright.backends.cpu.gemm.loops import CpuLoopsSchedule
+from tilewright.backends.cpu.gemm.packed import FAMILY as PACKED
+from tilewright.backends.cpu.gemm.preselected import SETS
+from tilewright.backends.cpu.gemm.rates import RATES
+from tilewright.backends.cpu.gemm.stream import FAMILY as STREAM
+from tilewright.backends.families import OpFamilies
+from tilewright.backends.native import FamiliesNative
+from tilewright.ops.base import Violation
+from tilewright.ops.gemm.dtype_rules import dtype_rules
+from tilewright.ops.gemm.numbers import FEATURES, FEATURES_HEADER, PROBLEM, problem_numbers
+from tilewright.ops.gemm.spec import GemmSignature
 
-# Peak resident size of one compile of our largest kernels, rounded up.
-_COMPILE_MEMORY = {"gcc": 160 << 20, "clang": 250 << 20, "zig": 300 << 20}
+FLOATS = ("fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2")
+FLOAT_OUTPUTS = ("fp32", "fp16", "bf16")
+INT_OUTPUTS = ("int32", "int8", "fp32")
 
 
-class CpuGemm(KernelsDefaults):
-    space = space
-    template = ("tilewright.backends.cpu", "templates/gemm.cpp.jinja")
-    native = NATIVE
+class CpuGemm(OpFamilies):
+    backend, op = "cpu", "gemm"
+    own = (PACKED, STREAM, DIRECT, LOOPS)
+    SETS = SETS
 
-    def context(self, spec: KernelSpec) -> Mapping[str, Any]:
-        """What every pipeline's Config says, whether its schedule has a word on it or not."""
-        schedule: CpuSchedule = spec.schedule
-        packed = schedule if isinstance(schedule, CpuPackedSchedule) else None
-        return {
-            "pipeline": schedule.pipeline,
-            "pad": packed.pad if packed else ALL_EDGES,
-            "split_k": packed.split_k if packed else 1,
-            "unroll": packed.unroll if packed else 1,
-            "prefetch": 0 if isinstance(schedule, (CpuDirectSchedule, CpuLoopsSchedule)) else schedule.prefetch,
-        }
+    def signature_rules(self, signature: GemmSignature, arch: Arch) -> Iterator[Violation]:
+        """Which dtypes go together."""
+        yield from dtype_rules(signature, FLOATS, FLOAT_OUTPUTS, INT_OUTPUTS)
 
-    def estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
-        return gemm_estimate.seconds(spec, problem, threads)
+    def fallback_schedule(self, signature: GemmSignature, arch: Arch) -> Any:
+        """Plain loops, or the simplest kernel that reads a packed B."""
+        if signature.variant == "preshuffle":
+            return next(PACKED.proposals("tiny", signature, arch))
+        return CpuLoopsSchedule()
 
-    def promises(self, spec: KernelSpec) -> Promises:
-        """Multiply-add instructions of the arch; none of plain loops."""
-        from tilewright.inspect.x86 import FMA
+    @cached_property
+    def native(self) -> FamiliesNative:
+        return FamiliesNative(
+            self, "tw::selection::PreparedGemm", PROBLEM, problem_numbers, _arch_numbers, lambda arch: RATES,
+            exports="TW_SELECT_GEMM_FEATURES", headers=(FEATURES_HEADER,), features=FEATURES,
+        )  # fmt: skip
 
-        features, dtype = arch_by_name(spec.arch).features, spec.signature.dtype_a
-        if isinstance(spec.schedule, CpuLoopsSchedule):
-            return Promises()
-        if DTYPES[dtype].kind == "int":
-            return Promises(("vpdp",)) if "vnni" in features else Promises()
-        if "fma" not in features:
-            return Promises()
-        return Promises((*FMA, "vdpbf16ps") if dtype == "bf16" and "bf16" in features else FMA)
 
-    def compile_memory(self, spec: KernelSpec, compiler: str) -> int:
-        return _COMPILE_MEMORY.get(compiler, max(_COMPILE_MEMORY.values()))
+def _arch_numbers(arch: Arch) -> Mapping[str, int]:
+    return {"vector_bytes": arch.vector_bytes}
 
 
 KERNELS = CpuGemm()

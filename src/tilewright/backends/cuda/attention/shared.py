@@ -1,15 +1,69 @@
-"""What attention pipelines of NVIDIA GPUs have alike: what wgmma and the copy engine ask, and what threads hold."""
+"""What attention families of NVIDIA GPUs share: what wgmma and TMA ask, what threads hold, how a template is filled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from tilewright.arch import Arch
+from tilewright.backends.cuda.arch_facts import arch_facts
+from tilewright.backends.cuda.pipelines import COMPILE_MEMORY, Fields
+from tilewright.backends.families import Family
+from tilewright.ops.attention.family import AttentionFamily
 from tilewright.ops.attention.spec import AttentionSignature
-from tilewright.ops.base import Violation
+from tilewright.ops.base import KernelSpec, Violation
 
 INPUTS = ("bf16", "fp16")
 FEATURE_REGISTERS = 16
+BLOCK_SHARED = 1024  # bytes of shared memory that a block takes itself
+WGMMA_HEADS = (32, 64, 96, 128, 160, 192, 256)  # widths wgmma is spelled out for with weights in registers
+
+
+class CudaAttentionFamily(Family, AttentionFamily):
+    """A family of attention kernels on NVIDIA GPUs: all are filled into one template."""
+
+    template = ("tilewright.backends.cuda.attention", "attention.cu.jinja")
+    device: str  # the macro of kernel.h that names its functions
+    host: str  # the struct of host.h
+
+    def config(self, spec: KernelSpec) -> Fields:
+        """What the kernel reads of its schedule, as C++ writes it."""
+        return {}
+
+    def host_half(self, schedule: Any) -> tuple[str, str]:
+        """The host's header, below tilewright/cuda/attention, and its struct."""
+        return f"{self.name}/host.h", self.host
+
+    def context(self, spec: KernelSpec) -> Mapping[str, Any]:
+        header, host = self.host_half(spec.schedule)
+        return {
+            "family": self.name, "device_header": f"attention/{self.name}/kernel.h", "device": self.device,
+            "host_header": f"attention/{header}", "host": host, "fields": self.config(spec), "beside": (),
+            "limits": {name: int(value) for name, value in self.numbers(spec).items()}, "arch": arch_facts(spec.arch),
+        }  # fmt: skip
+
+    def compile_memory(self, spec: KernelSpec, compiler: str) -> int:
+        return COMPILE_MEMORY
+
+
+def held(signature: AttentionSignature) -> dict[str, int]:
+    """Of `Schedule` of a family with matrix instructions: its heads, and whether something is done to scores."""
+    s = signature
+    scored = s.bias != "none" or s.masked or s.softcap or s.dropout
+    return {"head_dim": s.head_dim, "head_dim_v": s.head_dim_v, "scored": int(scored)}
+
+
+def taken_by_wgmma(signature: AttentionSignature, arch: Arch) -> bool:
+    """Whether the `ws` family has kernels of a signature."""
+    s = signature
+    two_bytes = s.dtype_q == s.dtype_kv and s.dtype_q in INPUTS
+    readable = max(s.head_dim, s.head_dim_v) in WGMMA_HEADS and s.pages != "vectorised"
+    return {"wgmma", "tma"} <= arch.features and two_bytes and readable
+
+
+def available_bytes(together: int, arch: Arch) -> int:
+    """Shared memory that each of so many blocks of a multiprocessor may ask for."""
+    return (arch.scratch_bytes + BLOCK_SHARED) // together - BLOCK_SHARED
 
 
 def engine_rules(
@@ -24,7 +78,7 @@ def engine_rules(
         message = f"{pipeline} of {s.dtype_q} queries and {s.dtype_kv} keys"
         yield Violation("nv-inputs", message, f"use {' or '.join(inputs)} for both, or {otherwise}")
     if s.pages == "vectorised":
-        message = "the copy engine reads rows, not vectors of slots"
+        message = "TMA reads rows, not vectors of slots"
         yield Violation("nv-pages", message, f"use strided pages, or {otherwise}")
 
 

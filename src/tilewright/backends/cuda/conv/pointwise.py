@@ -2,375 +2,165 @@
 
 Where a window has one tap, moves pixel by pixel and meets no padding, pixels are the rows of a matrix product (of
 gradients of weights, its k), and groups its batch.  Nothing is walked over; what GEMM copies first, since the copy
-engine cannot read it, is copied here too.  What is legal and which products a kernel takes, GEMM is asked.
+engine cannot read it, is copied here too.  A schedule of these families stands for one of GEMM's (`product`): GEMM's
+family is asked what is legal, which products the kernel takes and what it costs.
 
 `planes`: the same of channels-first memory, as it lies.  Pixels of an image are columns, images the batch, and all of
 them have one w.  Gradients of weights are sums over images, which only one image has not.
-
-The fields are GEMM's, under names that convolutions have: a learned model has a column for each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from tilewright import ops
 from tilewright.arch import Arch
-from tilewright.backends.cuda.conv.places import LINE_BYTES, dense_pixels, violation
-from tilewright.backends.cuda.conv.resources import Pair, Shape, sizes
+from tilewright.backends.base import Promises
+from tilewright.backends.cuda.conv.shared import CudaConvFamily, flag
+from tilewright.backends.cuda.gemm import KERNELS as GEMM
 from tilewright.dtypes import DTYPES
-from tilewright.ops.base import SPEC_SCHEMA, KernelSpec, Violation, plain
+from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.problem import ConvProblem
-from tilewright.ops.conv.schedule import SHAPES, ConvSchedule
 from tilewright.ops.conv.spec import ConvSignature
+from tilewright.ops.gemm.spec import GemmSignature
 
 PRODUCT = "gemm"
 
 
-class Lying(NamedTuple):
-    """How A and B of the matrix product that a direction is lie, and what A, B and E are."""
+class Kind(NamedTuple):
+    """What a pipeline of these families is."""
 
-    layout: str
-    operands: str
-
-
-# cuda/conv/pointwise/host.h
-PIXELS = {
-    "forward": Lying("rcr", "xwy"),
-    "backward_data": Lying("rrr", "ywx"),
-    "backward_weight": Lying("crr", "yxw"),
-}
-PLANES = {
-    "forward": Lying("rrr", "wxy"),
-    "backward_data": Lying("crr", "wyx"),
-    "backward_weight": Lying("rcr", "yxw"),
-}
+    planes: bool  # channels lie first
+    turned: bool = False  # with pixels (of gradients of weights: filters) along wgmma's narrow side
 
 
-@dataclass(frozen=True, slots=True)
-class PointwiseTmaWsSchedule:
-    """GEMM's tma_ws; pointwise_turned: with pixels (of gradients of weights: filters) along wgmma's narrow side."""
+class PointwiseSchedule(Protocol):
+    """A schedule that stands for one of GEMM's."""
 
-    pipeline: str
-    tile: Shape
-    stages: int
-    cluster: Pair = (1, 1)
-    grouping: str = "cooperative"
-    dealing: str = "tiles"
-    store: str = "direct"
-
-    pipelines: ClassVar[tuple[str, ...]] = ("pointwise_tma_ws", "pointwise_turned", "planes_tma_ws", "planes_turned")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "pipeline": pipelines,
-        "grouping": ("cooperative", "pingpong"),
-        "dealing": ("tiles", "stream_k", "split_k", "cluster_k"),
-        "store": ("tma", "direct"),
-    }
-    may_be_zero: ClassVar[tuple[str, ...]] = ()
-    axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**SHAPES, "cluster": ("m", "n")}
+    def __hash__(self) -> int: ...
 
     @property
-    def planes(self) -> bool:
-        return self.pipeline.startswith("planes")
+    def pipeline(self) -> str: ...
 
     @property
-    def turned(self) -> bool:
-        return self.pipeline.endswith("turned")
+    def planes(self) -> bool: ...
 
     @property
-    def warp_tile(self) -> Shape:
-        m, n, k = self.tile
-        return (m, 64, k // 4) if self.turned else (64, n, k // 4)
-
-    @property
-    def warp_grid(self) -> Shape:
-        groups = 1 if self.grouping == "pingpong" else 3 if self.tile[1 if self.turned else 0] == 192 else 2
-        return (1, groups, 1) if self.turned else (groups, 1, 1)
-
-    def told(self) -> dict[str, Any]:
-        """The fields of GEMM's schedule."""
-        same = {name: getattr(self, name) for name in ("tile", "stages", "cluster", "grouping", "dealing", "store")}
-        return {**same, "pipeline": "tma_ws", "turned": self.turned}
-
-    def label(self) -> str:
-        parts = [self.pipeline, sizes(self.tile), self.grouping]
-        parts += [self.dealing] if self.dealing != "tiles" else []
-        parts += [f"cluster{sizes(self.cluster)}"] if self.cluster != (1, 1) else []
-        return "_".join([*parts, f"stages{self.stages}", *(["direct"] if self.store == "direct" else [])])
+    def product(self) -> Any:
+        """GEMM's schedule."""
 
 
-@dataclass(frozen=True, slots=True)
-class PointwiseMultistageSchedule:
-    """GEMM's multistage."""
+# How A, B and E of the matrix product that a direction is lie (pointwise/host.h).
+PIXELS = {"forward": "rcr", "backward_data": "rrr", "backward_weight": "crr"}
+PLANES = {"forward": "rrr", "backward_data": "crr", "backward_weight": "rcr"}
 
-    pipeline: str
-    tile: Shape
-    warp_tile: Shape
-    warp_grid: Shape
-    stages: int
-    vectors: Pair  # elements of A and B that are copied at a time
-    dealing: str = "tiles"
-
-    pipelines: ClassVar[tuple[str, ...]] = ("pointwise_multistage", "planes_multistage")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "pipeline": pipelines,
-        "dealing": ("tiles", "stream_k", "split_k"),
-    }
-    may_be_zero: ClassVar[tuple[str, ...]] = ()
-    axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**SHAPES, "vectors": ("a", "b")}
-
-    @property
-    def planes(self) -> bool:
-        return self.pipeline.startswith("planes")
-
-    def told(self) -> dict[str, Any]:
-        same = {name: getattr(self, name) for name in ("tile", "warp_tile", "warp_grid", "stages", "dealing")}
-        return {**same, "pipeline": "multistage", "vector": self.vectors}
-
-    def label(self) -> str:
-        parts = [self.pipeline, sizes(self.tile), sizes(self.warp_grid), sizes(self.warp_tile)]
-        parts += [self.dealing] if self.dealing != "tiles" else []
-        return "_".join([*parts, f"stages{self.stages}", f"vectors{sizes(self.vectors)}"])
+OPERANDS = {
+    ("forward", False): "xwy", ("forward", True): "wxy", ("backward_data", False): "ywx",
+    ("backward_data", True): "wyx", ("backward_weight", False): "yxw", ("backward_weight", True): "yxw",
+}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class PointwiseSkinnySchedule:
-    """GEMM's skinny: of few pixels (rows of the product), or few filters or channels (columns)."""
-
-    pipeline: str
-    tile: Shape
-
-    pipelines: ClassVar[tuple[str, ...]] = ("pointwise_few_rows", "pointwise_few_columns")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
-    may_be_zero: ClassVar[tuple[str, ...]] = ()
-    axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
-    planes: ClassVar[bool] = False
-
-    @property
-    def few(self) -> str:
-        return self.pipeline.removeprefix("pointwise_few_")
-
-    @property
-    def warp_tile(self) -> Shape:
-        return (16, 8, 16) if self.few == "columns" else (8, 16, 16)
-
-    @property
-    def warp_grid(self) -> Shape:
-        return (1, 1, self.tile[2] // 64)
-
-    def told(self) -> dict[str, Any]:
-        return {"pipeline": "skinny", "tile": self.tile, "few": self.few}
-
-    def label(self) -> str:
-        return f"{self.pipeline}_{sizes(self.tile)}"
-
-
-PointwiseSchedule: TypeAlias = PointwiseTmaWsSchedule | PointwiseMultistageSchedule | PointwiseSkinnySchedule
-SCHEDULES = (PointwiseTmaWsSchedule, PointwiseMultistageSchedule, PointwiseSkinnySchedule)
-
-
-def _schedule(told: Mapping[str, Any], kind: str) -> PointwiseSchedule | None:
-    """The schedule of pixels or planes of which GEMM is told that; none of kernels that are not for convolutions."""
-    given: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in told.items()}
-    name = given.pop("pipeline")
-    if name == "tma_ws":
-        return PointwiseTmaWsSchedule(f"{kind}_{'turned' if given.pop('turned') else 'tma_ws'}", **given)
-    if name == "multistage":
-        return PointwiseMultistageSchedule(f"{kind}_multistage", vectors=given.pop("vector"), **given)
-    few = name == "skinny" and kind == "pointwise"
-    return PointwiseSkinnySchedule(f"pointwise_few_{given['few']}", given["tile"]) if few else None
-
-
-def lying(variant: str, planes: bool) -> Lying:
+def layout(variant: str, planes: bool) -> str:
     return (PLANES if planes else PIXELS)[variant]
 
 
 @lru_cache(maxsize=4096)  # asked for once a candidate and question
-def twin(signature: ConvSignature, schedule: PointwiseSchedule, arch: str) -> KernelSpec:
+def product_spec(signature: ConvSignature, schedule: PointwiseSchedule, arch: str) -> KernelSpec:
     """The GEMM kernel that a pointwise one is."""
-    s, told = signature, plain(schedule.told())
-    made = {
-        "variant": "multi_d" if s.num_d or s.epilogue != "PassThrough" else "standard",
-        "dtype_a": s.dtype, "dtype_b": s.dtype, "dtype_acc": s.dtype_acc, "dtype_c": s.dtype_out, "dtype_d": s.dtype_d,
-        "layout": lying(s.variant, schedule.planes).layout, "epilogue": s.epilogue, "num_d": s.num_d,
-    }  # fmt: skip
-    return ops.op(PRODUCT).spec_from_dict(
-        {"schema": SPEC_SCHEMA, "op": PRODUCT, "arch": arch, "signature": made, "schedule": told}
-    )
-
-
-def rules(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
-    """Those of the matrix product."""
-    if isinstance(schedule, SCHEDULES):
-        yield from ops.op(PRODUCT).check(twin(signature, schedule, arch.name))
-
-
-def pointwise(problem: ConvProblem) -> bool:
-    """Whether each pixel of y is made of the one of x at its place."""
-    p = problem
-    return (
-        p.out == p.size
-        and max(p.window) == 1
-        and not any(p.before)
-        and all(step == 1 or size == 1 for step, size in zip(p.stride, p.size, strict=True))
-    )
-
-
-class Lines(NamedTuple):
-    """Of an operand of the product, in elements."""
-
-    apart: int  # from line to line
-    batch: int  # from matrix to matrix of the batch; 0 where all have one
-
-
-def _lines(p: ConvProblem, planes: bool) -> dict[str, Lines]:
-    """Of x, w and y."""
-    pixel, images = (-1 if planes else -2), planes and p.groups == 1
-    every_group = {"x": p.group_channels, "y": p.group_filters}
-    found = {}
-    for name, group in every_group.items():
-        strides = getattr(p, f"{name}_strides")
-        found[name] = Lines(strides[pixel], strides[0] if images else group * strides[-1])
-    return found | {"w": Lines(p.w_strides[0], 0 if images else p.group_filters * p.w_strides[0])}
-
-
-def _sizes(p: ConvProblem, planes: bool) -> dict[str, int]:
-    """Rows, columns, k and batch of the product."""
-    m, n, k = p.gemm
-    if not planes:
-        return {"m": m, "n": n, "k": k, "batch": p.groups}
-    pixels, batch = prod(p.out), p.batch * p.groups
-    if p.variant == "forward":
-        return {"m": p.group_filters, "n": pixels, "k": p.group_channels, "batch": batch}
-    if p.variant == "backward_data":
-        return {"m": p.group_channels, "n": pixels, "k": p.group_filters, "batch": batch}
-    return {"m": m, "n": n, "k": pixels, "batch": batch}
-
-
-@lru_cache(maxsize=1024)  # a selection asks once a candidate
-def product(problem: ConvProblem, planes: bool = False, aligned: str = "abe") -> Any:
-    """The matrix product that a pointwise convolution is; the batch of these operands counts for its alignment."""
-    p, lies, lines = problem, lying(problem.variant, planes), _lines(problem, planes)
-    sized = _sizes(p, planes)
-    a, b, e = (lines[one] for one in lies.operands)
-    size, result = DTYPES[p.dtype].bytes, DTYPES[p.dtype_out].bytes
-    bytes_apart = {"a": a.batch * size, "b": b.batch * size, "e": e.batch * result}
-    whole = sized["batch"] == 1 or not any(bytes_apart[one] % LINE_BYTES for one in aligned)
-    return ops.op(PRODUCT).problem_from_dict(
-        {
-            **sized, "layout": lies.layout, "dtype_a": p.dtype, "dtype_b": p.dtype, "dtype_c": p.dtype_out,
-            "dtype_d": p.dtype_d, "epilogue": p.epilogue, "num_d": p.num_d, "broadcast_a": a.batch == 0,
-            "a_stride": a.apart, "b_stride": b.apart, "c_stride": e.apart, "aligned": p.aligned and whole,
-        }
+    s = signature
+    fused = s.num_d or s.epilogue != "PassThrough"
+    made = GemmSignature(
+        "multi_d" if fused else "standard", s.dtype, s.dtype, s.dtype_acc, s.dtype_out, s.dtype_d,
+        layout(s.variant, schedule.planes), s.epilogue, s.num_d,
     )  # fmt: skip
+    return KernelSpec(PRODUCT, made, schedule.product, arch)
 
 
-@lru_cache(maxsize=1024)
-def _layout(problem: ConvProblem, planes: bool) -> tuple[Violation, ...]:
-    """Why a problem is no matrix product as it lies in memory."""
-    p = problem
-    if not pointwise(p):
-        return (violation("nv-pointwise", "windows are not one pixel at each place, without padding"),)
+def _product_sizes(p: ConvProblem, planes: bool) -> dict[str, int]:
+    """Of the product that a problem is, for people: sizes and strides in elements, bytes of an element."""
+    (m, n, k), batch, pixels = p.gemm, p.groups, prod(p.out)
     if planes:
-        return tuple(_planes(p))
-    if not p.channels_last:
-        return (violation("nv-channels-last", "channels do not lie side by side"),)
-    if not dense_pixels(p.x_strides, p.x_shape) or not dense_pixels(p.y_strides, p.y_shape):
-        return (violation("nv-dense", "the pixels of x or y do not lie at equal distances"),)
-    short = p.x_strides[-2] < p.group_channels or p.y_strides[-2] < p.group_filters
-    if short or p.w_strides[0] < p.group_channels:
-        return (violation("nv-dense", "pixels or filters overlap"),)
-    return ()
+        batch *= p.batch
+        m, n = (m, n) if p.variant == "backward_weight" else (n, pixels)
+        k = pixels if p.variant == "backward_weight" else k
+    lines = {"x": p.x_strides[-1 if planes else -2], "y": p.y_strides[-1 if planes else -2], "w": p.w_strides[0]}
+    a, b, e = (lines[operand] for operand in OPERANDS[p.variant, planes])
+    size, result = DTYPES[p.dtype].bytes, DTYPES[p.dtype_out].bytes
+    return {
+        "m": m, "n": n, "k": k, "batch": batch, "a_stride": a, "b_stride": b, "c_stride": e,
+        "size_a": size, "size_b": size, "size_c": result,
+    }  # fmt: skip
 
 
-def _planes(p: ConvProblem) -> Iterator[Violation]:
-    """The same of channels-first memory."""
-    one_image = ((p.x_strides, (1, *p.x_shape[1:])), (p.y_strides, (1, *p.y_shape[1:])))
-    if any(strides[-2] != 1 or not dense_pixels(strides, shape) for strides, shape in one_image):
-        yield violation("nv-planes", "the pixels of a channel do not lie side by side")
-    elif p.w_strides[-1] != 1:
-        yield violation("nv-planes", "the channels of w do not lie side by side")
-    elif p.batch != 1 and (p.groups > 1 or p.variant == "backward_weight"):
-        yield violation("nv-planes", "several images, of which groups or gradients of weights are no one product")
-    elif p.full_d:
-        yield violation("nv-planes", "D tensors as large as y are not taken of channels that lie apart")
-    elif min(p.x_strides[-1], p.y_strides[-1]) < prod(p.size) or p.w_strides[0] < p.group_channels:
-        yield violation("nv-dense", "channels or filters overlap")
-    elif p.batch > 1 and min(p.x_strides[0], p.y_strides[0]) < 0:
-        yield violation("nv-dense", "images lie backwards")
-
-
-_ANY_ARCH = "sm_90a"  # limits are those of a schedule, whatever it runs on
-
-
-def limits(schedule: PointwiseSchedule, problem: ConvProblem) -> Iterator[Violation]:
-    """Problems that are no such product, and products the kernel was not made for."""
-    if broken := _layout(problem, schedule.planes):
-        yield from broken
-        return
-    aligned = "abe" if isinstance(schedule, PointwiseTmaWsSchedule) else "ab"  # others store wherever results lie
-    if isinstance(schedule, PointwiseMultistageSchedule):
-        aligned = "".join(one for one, vector in zip("ab", schedule.vectors, strict=True) if vector > 1)
-    asked = product(problem, schedule.planes, aligned)
-    yield from ops.op(PRODUCT).supports(twin(problem.signature, schedule, _ANY_ARCH), asked)
-
-
-# Tiles and clusters of GEMM's default pool that are proposed: those that add something on 1200 drawn windows of one
-# pixel, as GEMM's learned model for an H200 tells their times; the estimate chooses no worse among them than among all.
-_KEPT: frozenset[tuple[int, int, Pair]] = frozenset(
-    (m, n, cluster)
-    for m, n, *clusters in (
-        (64, 32, (1, 1)),
-        (64, 48, (1, 1)),
-        (64, 64, (1, 1)),
-        (64, 96, (1, 1)),
-        (64, 128, (1, 1), (2, 1)),
-        (64, 192, (1, 1)),
-        (128, 16, (1, 1)),
-        (128, 32, (1, 1), (4, 1)),
-        (128, 64, (1, 1), (4, 1)),
-        (128, 128, (1, 1), (2, 1), (2, 2)),
-        (128, 160, (2, 1)),
-        (128, 192, (1, 1), (2, 1), (4, 2)),
-        (128, 224, (2, 1)),
-        (128, 256, (1, 1)),
-        (192, 64, (1, 1)),
-        (192, 128, (1, 2)),
-        (192, 160, (2, 1)),
-        (256, 32, (1, 1)),
-        (256, 64, (1, 1)),
-        (256, 128, (1, 1), (1, 2)),
-        (8, 64, (1, 1)),  # turned, as are 128x128 and 256x128 beside the others
-        (32, 64, (1, 1)),
-        (32, 128, (1, 1)),
-    )
-    for cluster in clusters
-)
-_FEW = ((16, 8, 512), (16, 16, 512), (32, 8, 512), (32, 16, 512), (16, 32, 512))
-
-
-def schedules(signature: ConvSignature, arch: Arch) -> Iterator[PointwiseSchedule]:
-    """What GEMM's default pool has for the product, less what pixels have no use for."""
+@lru_cache(maxsize=256)
+def _products(signature: ConvSignature, planes: bool, arch: str) -> Sequence[Any]:
+    """The schedules of GEMM's default pool for the product."""
     s = signature
     fused = s.num_d or s.epilogue != "PassThrough"
     more: Any = {"epilogues": (s.epilogue,), "num_d": (s.num_d,)} if fused else {}
-    wgmma = "wgmma" in arch.features and s.dtype != "fp32"
-    for kind in ("pointwise", "planes"):
-        layouts = (lying(s.variant, kind == "planes").layout,)
-        proposed = ops.op(PRODUCT).proposals(
-            "default", arch.name, datatypes=(s.dtype,), layouts=layouts, outputs=(s.dtype_out,), **more
-        )
-        made = (_schedule(plain(spec.schedule), kind) for spec in proposed)
-        yield from (one for one in made if one is not None and _wanted(one, wgmma, s.dtype))
+    layouts, outputs = (layout(s.variant, planes),), (s.dtype_out,)
+    specs = ops.op(PRODUCT).proposals("default", arch, datatypes=(s.dtype,), layouts=layouts, outputs=outputs, **more)
+    return [spec.schedule for spec in specs]
 
 
-def _wanted(one: PointwiseSchedule, wgmma: bool, dtype: str) -> bool:
-    if isinstance(one, PointwiseTmaWsSchedule):
-        return wgmma and (*one.tile[:2], one.cluster) in _KEPT
-    if isinstance(one, PointwiseMultistageSchedule):
-        return not wgmma
-    return one.tile in _FEW and dtype in ("bf16", "fp16")
+class PointwiseFamily(CudaConvFamily):
+    """A family of GEMM's on windows of one pixel."""
+
+    host = "HostConvPointwise"
+    of: ClassVar[str]  # the name of GEMM's family
+    product: ClassVar[type[Any]]  # and its schedules
+
+    def made(self, product: Any, planes: bool) -> PointwiseSchedule | None:
+        """The schedule that stands for one of GEMM's; none of those that pixels have no use for."""
+        raise NotImplementedError
+
+    def wanted(self, product: Any, signature: ConvSignature, wgmma: bool) -> bool:
+        """Whether one of GEMM's default pool is proposed; `wgmma`: the arch multiplies such elements by it."""
+        raise NotImplementedError
+
+    def proposals(self, pool: str, signature: ConvSignature, arch: Arch) -> Iterator[PointwiseSchedule]:
+        wgmma = "wgmma" in arch.features and signature.dtype != "fp32"
+        for planes in (False, True):
+            for product in _products(signature, planes, arch.name):
+                if isinstance(product, self.product) and self.wanted(product, signature, wgmma):
+                    made = self.made(product, planes)
+                    if made is not None:
+                        yield made
+
+    def violations(self, signature: ConvSignature, schedule: PointwiseSchedule, arch: Arch) -> Iterator[Violation]:
+        """Those of the matrix product."""
+        yield from ops.op(PRODUCT).check(product_spec(signature, schedule, arch.name))
+
+    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
+        return {**self._product_numbers(spec), "planes": int(spec.schedule.planes)}
+
+    def limit_numbers(self, spec: KernelSpec) -> Mapping[str, int]:
+        own = {f"product.{name}": value for name, value in self._product_numbers(spec).items()}
+        return {**own, "planes": int(spec.schedule.planes)}
+
+    def _product_numbers(self, spec: KernelSpec) -> Mapping[str, int]:
+        described = GEMM.native.schedule(product_spec(spec.signature, spec.schedule, spec.arch))
+        assert described is not None, spec
+        return {name: int(value) for name, value in described.fields.items()}
+
+    def sentence_numbers(self, spec: KernelSpec, problem: ConvProblem) -> Mapping[str, int]:
+        """Those of the product, which the rules of GEMM's kernels name."""
+        return _product_sizes(problem, spec.schedule.planes)
+
+    def layout_config(self, spec: KernelSpec) -> dict[str, object]:
+        lies = layout(spec.signature.variant, spec.schedule.planes)
+        rows = {"a_rows": flag(lies[0] == "r"), "b_rows": flag(lies[1] == "r")}
+        return {**rows, "packed": flag(False), "planes": flag(spec.schedule.planes)}
+
+    def device(self) -> tuple[str, str]:
+        """GEMM's."""
+        return f"conv/{self.name}/kernel.h", f"TW_DEVICE_{self.of.upper()}"
+
+    def host_header(self) -> str:
+        return "conv/pointwise/host.h"
+
+    def promises(self, spec: KernelSpec) -> Promises:
+        return GEMM.promises(product_spec(spec.signature, spec.schedule, spec.arch))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from tilewright.arch import Arch
+from tilewright.backends.cuda.conv.shared import sizes
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import Violation
 from tilewright.ops.conv.spec import ConvSignature
@@ -22,27 +23,10 @@ MAX_ACCUMULATORS = 168  # of the 232 registers a multiplying thread has
 MAX_STAGES = 16  # each has two barriers of 8 bytes in 256
 MAX_CLUSTER = 8  # what every Hopper GPU can place
 
-# Pipelines that run others in copies of their operands, and which.
-IN_COPIES = {
-    "padded": "tma_ws",
-    "padded_band": "band",
-    "padded_band_weight": "band_weight",
-    "padded_folded": "folded",
-    "padded_depthwise_tile": "depthwise_tile",
-    "padded_depthwise": "depthwise",
-}
-
-
-def inside(pipeline: str) -> str:
-    """The pipeline that runs, in copies or not."""
-    return IN_COPIES.get(pipeline, pipeline)
-
 
 class Tiled(Protocol):
     """The fields of a schedule that count here."""
 
-    @property
-    def pipeline(self) -> str: ...
     @property
     def tile(self) -> Shape: ...
     @property
@@ -55,16 +39,6 @@ class Tiled(Protocol):
     def store(self) -> str: ...
 
 
-def sizes(value: tuple[int, ...]) -> str:
-    """128x64x32, as names and messages say it."""
-    return "x".join(map(str, value))
-
-
-def product_of(variant: str, pipeline: str) -> str:
-    """The direction whose matrix product it is: folded, backward_data is a forward one."""
-    return "forward" if inside(pipeline) == "folded" and variant == "backward_data" else variant
-
-
 def chunk_columns(tile_n: int) -> int:
     """Columns of results that leave together."""
     return next(width for width in (64, 32, 16, 8) if tile_n % width == 0 or width == 8)
@@ -75,30 +49,30 @@ def groups_of(schedule: Tiled) -> int:
     return 1 if schedule.grouping == "pingpong" else 2
 
 
-def stage_bytes(signature: ConvSignature, schedule: Tiled) -> int:
-    (m, n, _), lines = schedule.tile, product_of(signature.variant, schedule.pipeline) != "forward"
+def stage_bytes(variant: str, schedule: Tiled) -> int:
+    (m, n, _), lines = schedule.tile, variant != "forward"
     fetched = -(-n // LINES) * LINES if lines else n
     return m * K_BYTES + -(-fetched * K_BYTES // 1024) * 1024
 
 
-def shared_bytes(signature: ConvSignature, schedule: Tiled, available: int) -> int:
+def shared_bytes(variant: str, schedule: Tiled, available: int) -> int:
     """Stages, and buffers for results: as many as a tile needs, or as fit."""
     width = chunk_columns(schedule.tile[1])
-    buffer, stages = 2 * 64 * width * 2, schedule.stages * stage_bytes(signature, schedule)
+    buffer, stages = 2 * 64 * width * 2, schedule.stages * stage_bytes(variant, schedule)
     needed = schedule.tile[0] // groups_of(schedule) // 64 * (schedule.tile[1] // width)
     room = (available - BESIDE - stages) // buffer
     buffers = 2 if needed < 2 or schedule.store != "tma" or room < 2 else needed if needed <= room else min(room, 4)
     return stages + buffers * buffer + BESIDE
 
 
-def most_stages(signature: ConvSignature, schedule: Tiled, available: int) -> int:
+def most_stages(variant: str, schedule: Tiled, available: int) -> int:
     """How many fit, with two buffers for results."""
     buffers = 4 * 64 * chunk_columns(schedule.tile[1]) * 2
-    return (available - BESIDE - buffers) // stage_bytes(signature, schedule)
+    return (available - BESIDE - buffers) // stage_bytes(variant, schedule)
 
 
-def rules(signature: ConvSignature, schedule: Tiled, arch: Arch) -> Iterator[Violation]:
-    """What tile, stages, cluster and store must be."""
+def rules(signature: ConvSignature, variant: str, schedule: Tiled, arch: Arch) -> Iterator[Violation]:
+    """What tile, stages, cluster and store must be; `variant`: the direction whose matrix product it is."""
     if not {"wgmma", "tma"} <= arch.features:
         yield Violation("nv-arch", f"tma_ws needs wgmma and TMA, which {arch.name} has not", "use target sm_90a")
     (m, n, k), size, groups = schedule.tile, DTYPES[signature.dtype].bytes, groups_of(schedule)
@@ -115,28 +89,27 @@ def rules(signature: ConvSignature, schedule: Tiled, arch: Arch) -> Iterator[Vio
     if schedule.store == "tma" and (n % 16 or DTYPES[signature.dtype_out].bytes != 2):
         message = f"the copy engine stores 16 columns of two-byte results, not tile_n {n} of {signature.dtype_out}"
         yield Violation("nv-tma-store", message, "use the direct store")
-    yield from _cluster(signature, schedule)
+    yield from _cluster(variant, schedule)
     need = m // groups // 64 * (n // 2)
     if need > MAX_ACCUMULATORS:
         message = f"tile {sizes(schedule.tile)} keeps {need} sums a thread, over {MAX_ACCUMULATORS}"
         yield Violation("nv-registers", message, "use a smaller tile")
     if not 2 <= schedule.stages <= MAX_STAGES:
         yield Violation("nv-stages", f"{schedule.stages} stages", f"use 2 to {MAX_STAGES}")
-    shared = shared_bytes(signature, schedule, arch.scratch_bytes)
+    shared = shared_bytes(variant, schedule, arch.scratch_bytes)
     if shared > arch.scratch_bytes:
-        most = most_stages(signature, schedule, arch.scratch_bytes)
+        most = most_stages(variant, schedule, arch.scratch_bytes)
         message = f"{schedule.stages} stages of {sizes(schedule.tile)} take {shared} bytes of shared memory"
         remedy = f"use {most} stages" if most >= 2 else "use a smaller tile"
         yield Violation("nv-shared-memory", f"{message}, {arch.name} has {arch.scratch_bytes}", remedy)
 
 
-def _cluster(signature: ConvSignature, schedule: Tiled) -> Iterator[Violation]:
+def _cluster(variant: str, schedule: Tiled) -> Iterator[Violation]:
     """Blocks of a cluster's row fetch parts of A for each other, those of a column parts of B."""
     along_m, along_n = schedule.cluster
     if along_m * along_n > MAX_CLUSTER:
         yield Violation("nv-cluster", f"cluster {sizes(schedule.cluster)}", f"use at most {MAX_CLUSTER} blocks")
         return
-    variant = product_of(signature.variant, schedule.pipeline)
     for what, lines, parts, along_k in (
         ("A", schedule.tile[0], along_n, variant != "backward_weight"),
         ("B", schedule.tile[1], along_m, variant == "forward"),

@@ -1,83 +1,84 @@
-"""All the CUDA backend knows of GEMM."""
+"""All the CUDA backend knows of GEMM: its kernel families, and what they share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
-from tilewright.backends.base import KernelsDefaults, Promises
-from tilewright.backends.cuda.arch_facts import arch_facts
-from tilewright.backends.cuda.gemm import estimate as gemm_estimate
-from tilewright.backends.cuda.gemm import multistage as nvidia_multistage
-from tilewright.backends.cuda.gemm import proposals as nvidia_schedules
-from tilewright.backends.cuda.gemm import space
-from tilewright.backends.cuda.gemm.native import NATIVE
-from tilewright.backends.cuda.gemm.schedules import MultistageSchedule, NvidiaSchedule, SkinnySchedule, TmaWsSchedule
+from tilewright.arch import Arch
+from tilewright.backends.cuda.gemm.loops import FAMILY as LOOPS
+from tilewright.backends.cuda.gemm.multistage import FAMILY as MULTISTAGE
+from tilewright.backends.cuda.gemm.rates import rate_numbers
+from tilewright.backends.cuda.gemm.shared import TENSOR_INPUTS
+from tilewright.backends.cuda.gemm.skinny import FAMILY as SKINNY
+from tilewright.backends.cuda.gemm.tma_ws import FAMILY as TMA_WS
+from tilewright.backends.cuda.gemm.tma_ws.proposals import fallback
+from tilewright.backends.families import OpFamilies
 from tilewright.backends.gpu.gemm import GpuLoopsSchedule
-from tilewright.ops.base import KernelSpec
+from tilewright.backends.native import FamiliesNative
+from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.gemm.features import Residency
+from tilewright.ops.gemm.numbers import FEATURES, FEATURES_HEADER, PROBLEM, problem_numbers
+from tilewright.ops.gemm.spec import GemmSignature
 
-COMPILE_MEMORY = 600 << 20
-
-
-class CudaGemm(KernelsDefaults):
-    space = space
-    template = ("tilewright.backends.cuda", "templates/gemm.cu.jinja")
-    native = NATIVE
-
-    def context(self, spec: KernelSpec) -> Mapping[str, Any]:
-        """What every pipeline's Config says, whether its schedule has a word on it or not."""
-        h: NvidiaSchedule = spec.schedule
-        tma = h if isinstance(h, TmaWsSchedule) else None
-        staged = h if isinstance(h, TmaWsSchedule | MultistageSchedule) else None
-        return {
-            "arch": arch_facts(spec.arch),
-            "pipeline": h.pipeline,
-            "header": "gpu/gemm_loops.h" if isinstance(h, GpuLoopsSchedule) else f"cuda/gemm/{h.pipeline}/kernel.h",
-            "stages": staged.stages if staged else 0,
-            "deal": staged.dealing if staged else "tiles",
-            "cluster": tma.cluster if tma else (1, 1),
-            "pingpong": tma is not None and tma.grouping == "pingpong",
-            "turned": tma is not None and tma.turned,
-            "tma_store": tma is not None and tma.store == "tma",
-            "few_columns": isinstance(h, SkinnySchedule) and h.few == "columns",
-        }
-
-    def estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
-        return gemm_estimate.seconds(spec, problem)
-
-    def promises(self, spec: KernelSpec) -> Promises:
-        return Promises(_multiply(spec), _copies(spec), _dynamic_shared(spec))
-
-    def compile_memory(self, spec: KernelSpec, compiler: str) -> int:
-        return COMPILE_MEMORY
+FLOATS = ("fp32", "tf32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2")
+FLOAT_OUTPUTS = ("fp32", "fp16", "bf16")
+INT_OUTPUTS = ("int32", "int8", "fp32")
 
 
-def _multiply(spec: KernelSpec) -> tuple[str, ...]:
-    """Tensor cores for all but plain loops and exact fp32, which no tensor core computes."""
-    from tilewright.inspect import nvidia
+class CudaGemm(OpFamilies):
+    backend, op = "cuda", "gemm"
+    own = (TMA_WS, MULTISTAGE, SKINNY, LOOPS)
 
-    if isinstance(spec.schedule, TmaWsSchedule):
-        return nvidia.WARPGROUP
-    plain = isinstance(spec.schedule, GpuLoopsSchedule) or spec.signature.dtype_a == "fp32"
-    return () if plain else nvidia.WARP
+    def signature_rules(self, signature: GemmSignature, arch: Arch) -> Iterator[Violation]:
+        """Which dtypes go together."""
+        a, b, c, d = signature.dtype_a, signature.dtype_b, signature.dtype_c, signature.dtype_d
+        if signature.variant == "preshuffle" and (a != b or a not in TENSOR_INPUTS or "wgmma" not in arch.features):
+            yield Violation(
+                "nv-preshuffle",
+                f"B is packed for wgmma, which does not multiply {a} by {b} on {arch.name}",
+                f"give b unpacked, or use one of {', '.join(TENSOR_INPUTS)} for both on sm_90a",
+            )
+        if a == "int8" or b == "int8":
+            if a != b:
+                yield Violation("dtype-mix", f"{a} times {b} is not supported", "int8 goes with int8 only")
+            outputs: tuple[str, ...] = INT_OUTPUTS
+        else:
+            for field, value in (("dtype_a", a), ("dtype_b", b)):
+                if value not in FLOATS:
+                    remedy = f"use {', '.join(FLOATS)} or int8"
+                    yield Violation("dtype-mix", f"{field} {value} is not an input type", remedy)
+            if "tf32" in (a, b) and a != b:
+                yield Violation("dtype-mix", f"{a} times {b} is not supported", "tf32 goes with tf32 only")
+            outputs = FLOAT_OUTPUTS
+        if c not in outputs:
+            yield Violation("dtype-output", f"{a} times {b} cannot give {c}", f"use {', '.join(outputs)}")
+        allowed = (c,) if c in ("int32", "int8", "fp32") else (c, "fp32")
+        if signature.num_d and d not in allowed:
+            yield Violation(
+                "dtype-d", f"D tensors of {d} do not go with an output of {c}", f"use {' or '.join(allowed)}"
+            )
+
+    def fallback_schedule(self, signature: GemmSignature, arch: Arch) -> Any:
+        """Plain loops; of a packed B, what reads it."""
+        return fallback(signature) if signature.variant == "preshuffle" else GpuLoopsSchedule()
+
+    def residency(self, spec: KernelSpec) -> Residency:
+        """How the blocks of a kernel lie on the device, as learned models see it."""
+        told = getattr(self.family_of(spec.schedule), "residency", None)
+        return Residency() if told is None else told(spec)
+
+    @cached_property
+    def native(self) -> FamiliesNative:
+        return FamiliesNative(
+            self, "tw::selection::PreparedGemm", PROBLEM, problem_numbers, _arch_numbers, rate_numbers,
+            exports="TW_SELECT_GEMM_FEATURES", headers=(FEATURES_HEADER,), features=FEATURES,
+        )  # fmt: skip
 
 
-def _copies(spec: KernelSpec) -> tuple[str, ...]:
-    """Operands come through the copy engine; results leave through it, where asked."""
-    if not isinstance(spec.schedule, TmaWsSchedule):
-        return ()
-    return ("UTMALDG", "UTMASTG") if spec.schedule.store == "tma" else ("UTMALDG",)
-
-
-def _dynamic_shared(spec: KernelSpec) -> int:
-    """What each launch asks for; `loops` knows its shared memory when it is compiled."""
-    if isinstance(spec.schedule, TmaWsSchedule):
-        return nvidia_schedules.shared_bytes(spec.signature, spec.schedule)
-    if isinstance(spec.schedule, SkinnySchedule):
-        return nvidia_schedules.skinny_bytes(spec.schedule)
-    if isinstance(spec.schedule, MultistageSchedule):
-        return nvidia_multistage.shared_bytes(spec.signature, spec.schedule)
-    return 0
+def _arch_numbers(arch: Arch) -> Mapping[str, int]:
+    return {"compute_units": max(1, arch.compute_units), "scratch_bytes": arch.scratch_bytes}
 
 
 KERNELS = CudaGemm()

@@ -1,136 +1,85 @@
-"""All the HIP backend knows of GEMM: CK Tile's templates under their names of a header profile, and plain loops.
+"""All the HIP backend knows of GEMM: its kernel families, and what they share.
 
-Everything a kernel needs to know is worked out here and filled into a Config; the C++ asserts that
-the templates come to the same widths and LDS sizes.
+ck_tile  CK Tile's templates where it has them
+loops    the fallback, on every GPU: the loops that CUDA has too
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from importlib import resources
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
+from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.base import KernelsDefaults, Promises
+from tilewright.backends.families import OpFamilies
 from tilewright.backends.gpu.gemm import GpuLoopsSchedule
-from tilewright.backends.hip import ck_tile_shape as shape
-from tilewright.backends.hip.ck_tile import chosen, included
 from tilewright.backends.hip.ck_tile_rules import ck_tile_rules
-from tilewright.backends.hip.gemm import estimate as gemm_estimate
-from tilewright.backends.hip.gemm import space
-from tilewright.backends.hip.gemm.native import NATIVE
-from tilewright.backends.hip.gemm.schedules import CkTileSchedule
-from tilewright.backends.hip.profiles import DEFAULT, PACKAGE, Needs, Sign, has_part, named, profile, read_part
-from tilewright.ops.base import KernelSpec
+from tilewright.backends.hip.gemm.ck_tile import FAMILY as CK_TILE
+from tilewright.backends.hip.gemm.ck_tile.proposals import fallback
+from tilewright.backends.hip.gemm.ck_tile.templates import example_kernel, gemm_profile, of_ck_tile
+from tilewright.backends.hip.gemm.loops import FAMILY as LOOPS
+from tilewright.backends.hip.gemm.preselected import SETS
+from tilewright.backends.hip.gemm.rates import rate_numbers
+from tilewright.backends.hip.profiles import PACKAGE, Needs, has_part
+from tilewright.backends.native import FamiliesNative
+from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.gemm.dtype_rules import dtype_rules
+from tilewright.ops.gemm.numbers import FEATURES, FEATURES_HEADER, PROBLEM, problem_numbers
 from tilewright.ops.gemm.spec import GemmSignature
 
-# Peak resident size of one compile of a CK Tile GEMM with all its tails, rounded up.
-COMPILE_MEMORY = 1 << 30
-LOOPS_MEMORY = 300 << 20
-
-_LOADED = ("a", "b")  # as CK Tile names them; what leaves has types of our own
-# The matrix instructions of an arch by its feature.
-_MATRIX = {"mfma": ("v_mfma_", "v_smfmac_"), "wmma": ("v_wmma_", "v_swmmac_")}
-
-
-@dataclass(frozen=True, slots=True)
-class GemmProfile:
-    """GEMM's part of a version of the CK Tile headers."""
-
-    glue: str  # our header that turns a Config into this version's templates
-    told_by: tuple[Sign, ...]  # beyond what tells the version
-    pipelines: Mapping[str, Mapping[str, Any]]  # pipeline to class and includes; its own header alone does not compile
-    schedulers: Mapping[str, str]
-    stores: Mapping[str, str]  # store to the class of the glue header
+FLOATS = ("fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2", "fp8_e4m3fnuz", "fp8_e5m2fnuz")
+FLOAT_OUTPUTS = ("fp16", "bf16", "fp32")
+INT_OUTPUTS = ("int32", "int8", "fp32")
+# What CK Tile's dispatcher takes where a configuration says nothing.
+CONFIG_DEFAULTS: Mapping[str, Any] = {
+    "tile_m": 128, "tile_n": 128, "tile_k": 32, "warp_grid_m": 2, "warp_grid_n": 2, "warp_grid_k": 1,
+    "warp_tile_m": 32, "warp_tile_n": 32, "warp_tile_k": 16, "pipeline": "compv4", "scheduler": "intrawave",
+    "store": "cshuffle", "pad_m": False, "pad_n": False, "pad_k": False, "persistent": False,
+}  # fmt: skip
 
 
-@lru_cache(maxsize=8)
-def gemm_profile(version: str = DEFAULT) -> GemmProfile:
-    return read_part(PACKAGE, f"gemm.{version}.json", GemmProfile)
+class HipGemm(OpFamilies):
+    backend, op = "hip", "gemm"
+    own = (CK_TILE, LOOPS)
+    SETS = SETS
+    CONFIG_DEFAULTS = CONFIG_DEFAULTS
+    USUAL = ("fp16", "rcr")  # datatype and layout where nobody says, as users of CK Tile expect
 
+    def signature_rules(self, signature: GemmSignature, arch: Arch) -> Iterator[Violation]:
+        """Which dtypes go together, whatever the kernel."""
+        tf32 = ("AMD GPUs multiply fp32 exactly", 'use math="exact", or fp16 or bf16')
+        yield from dtype_rules(signature, FLOATS, FLOAT_OUTPUTS, INT_OUTPUTS, refused={"tf32": tf32})
+        if signature.variant == "preshuffle":  # only CK Tile reads a packed B
+            yield from ck_tile_rules(signature, arch)
 
-def example_kernel(arch: str) -> KernelSpec:
-    """Legal on every arch CK Tile multiplies on; the templates under it are those most kernels use."""
-    signature = GemmSignature(
-        variant="standard", dtype_a="fp16", dtype_b="fp16", dtype_acc="fp32", dtype_c="fp16", dtype_d="fp16",
-        layout="rcr", epilogue="PassThrough", num_d=0,
-    )  # fmt: skip
-    return KernelSpec("gemm", signature, CkTileSchedule("compv3", (256, 128, 32), (32, 32, 16), (2, 2, 1)), arch)
+    def fallback_schedule(self, signature: GemmSignature, arch: Arch) -> Any:
+        """Plain loops; of a packed B, what reads it."""
+        return fallback(signature, arch) if signature.variant == "preshuffle" else GpuLoopsSchedule()
 
-
-class HipGemm(KernelsDefaults):
-    space = space
-    template = ("tilewright.backends.hip", "templates/gemm.hpp.jinja")
-    native = NATIVE
-
-    def context(self, spec: KernelSpec) -> Mapping[str, Any]:
-        if isinstance(spec.schedule, GpuLoopsSchedule):
-            return {}
-        context = _context(spec)
-        return {**context, "shared": False, "includes": context["pipeline"]["includes"]}
+    @cached_property
+    def native(self) -> FamiliesNative:
+        return FamiliesNative(
+            self, "tw::selection::PreparedGemm", PROBLEM, problem_numbers, _arch_numbers, rate_numbers,
+            exports="TW_SELECT_GEMM_FEATURES", headers=(FEATURES_HEADER,), features=FEATURES,
+        )  # fmt: skip
 
     def shared_example(self, arch: str) -> KernelSpec | None:
         spec = example_kernel(arch)
         return spec if next(ck_tile_rules(spec.signature, arch_by_name(arch)), None) is None else None
 
     def shared_context(self, spec: KernelSpec) -> Mapping[str, Any]:
-        """Of the text that is precompiled: the includes of every pipeline, and a kernel that exports nothing."""
-        every = (one for each in gemm_profile(chosen()).pipelines.values() for one in each["includes"])
-        # An example must not meet the kernel of the same spec.
-        return {**_context(spec), "shared": True, "includes": list(dict.fromkeys(every)), "space": "tw_shared"}
+        return CK_TILE.shared_context(spec)
 
     def header_needs(self, version: str) -> Needs | None:
         if not has_part(PACKAGE, f"gemm.{version}.json"):
             return None
         part = gemm_profile(version)
-        return Needs(part.told_by, {name: _of_ck_tile(one["includes"]) for name, one in part.pipelines.items()})
-
-    def estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
-        return gemm_estimate.seconds(spec, problem)
-
-    def promises(self, spec: KernelSpec) -> Promises:
-        """Matrix instructions where the arch has them; the loops have none."""
-        if isinstance(spec.schedule, GpuLoopsSchedule):
-            return Promises()
-        features = arch_by_name(spec.arch).features
-        return Promises(tuple(name for feature, names in _MATRIX.items() if feature in features for name in names))
-
-    def compile_memory(self, spec: KernelSpec, compiler: str) -> int:
-        return LOOPS_MEMORY if isinstance(spec.schedule, GpuLoopsSchedule) else COMPILE_MEMORY
+        return Needs(part.told_by, {name: of_ck_tile(one["includes"]) for name, one in part.pipelines.items()})
 
 
-def _of_ck_tile(includes: Sequence[str]) -> tuple[str, ...]:
-    """CK Tile's headers among them, and those that ours among them include."""
-    found = []
-    for one in includes:
-        if one.startswith("ck_tile/"):
-            found.append(one)
-        else:
-            text = resources.files("tilewright.backends.hip").joinpath("include", one).read_text(encoding="utf-8")
-            found += included(text)
-    return tuple(found)
-
-
-def _context(spec: KernelSpec) -> dict[str, Any]:
-    version, s, h = chosen(), spec.signature, spec.schedule
-    types, names = profile(version).types, gemm_profile(version)
-    return {
-        "glue": names.glue,
-        "types": {one: named(types, "type", getattr(s, f"dtype_{one}"), version) for one in _LOADED},
-        "bytes": {one: shape.bytes_of(getattr(s, f"dtype_{one}")) for one in _LOADED},
-        "pipeline": named(names.pipelines, "pipeline", h.pipeline, version),
-        "store": named(names.stores, "store", h.store, version),
-        "scheduler": named(names.schedulers, "scheduler", h.scheduler, version),
-        "width_a": shape.width_a(s, h),
-        "width_b": shape.width_b(s, h),
-        "width_c": shape.width_c(s, h),
-        "turn": shape.turn(s, h),
-        "lds_bytes": shape.lds_bytes(s, h),
-        "threads": shape.threads(h),
-        "stages": shape.prefetch_stages(s, h),
-    }
+def _arch_numbers(arch: Arch) -> Mapping[str, int]:
+    return {"compute_units": max(1, arch.compute_units)}
 
 
 KERNELS = HipGemm()

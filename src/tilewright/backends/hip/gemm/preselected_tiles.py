@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.arch import Arch
-from tilewright.backends.hip.gemm.proposals import warp_tile
-from tilewright.backends.hip.gemm.schedules import CkTileSchedule
+from tilewright.backends.hip.gemm.ck_tile import CkTileSchedule
+from tilewright.backends.hip.gemm.ck_tile.proposals import warp_tile
 from tilewright.ops.gemm.schedule import Shape
 from tilewright.ops.gemm.spec import GemmSignature
 

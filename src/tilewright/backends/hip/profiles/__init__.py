@@ -41,7 +41,7 @@ class Needs:
     """What kernels of one op need of headers of a version."""
 
     told_by: tuple[Sign, ...]  # without one of these no kernel of the op can be built
-    kinds: Mapping[str, tuple[str, ...]]  # kinds of kernels (GEMM: pipelines) with the files each includes
+    kinds: Mapping[str, tuple[str, ...]]  # kinds of kernels, in the op's words, with the files each includes
 
 
 @runtime_checkable

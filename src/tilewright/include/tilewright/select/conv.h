@@ -1,9 +1,10 @@
 // A convolution as selection sees it, and the rules by which kernels refuse one.
 #pragma once
 #include <tilewright/select/fields.h>
+#include <tilewright/select/rules.h>
 
 namespace tw {
-namespace select {
+namespace selection {
 
 // Sizes of an image of one or two dimensions stand in the last ones; those it lacks are 1 (before: 0), and so are
 // their strides those of the image.  Strides are in elements: image (w: filter), spatial, channel.
@@ -13,21 +14,11 @@ namespace select {
   X(window_2) X(stride_0) X(stride_1) X(stride_2) X(dilation_0) X(dilation_1) X(dilation_2) X(before_0) X(before_1) \
   X(before_2) X(after_0) X(after_1) X(after_2) X(out_0) X(out_1) X(out_2) X(x_image) X(x_0) X(x_1) X(x_2) X(x_channel) \
   X(w_filter) X(w_0) X(w_1) X(w_2) X(w_channel) X(y_image) X(y_0) X(y_1) X(y_2) X(y_channel) X(size) X(size_out) \
-  X(size_d) X(num_d) X(full_d) X(plain) X(aligned)
+  X(size_d) X(num_d) X(full_d) X(plain) X(aligned) X(deterministic)
 // clang-format on
 TW_SELECT_STRUCT(ConvProblem, int, TW_SELECT_CONV_PROBLEM)
 
 enum Variant : int64_t { forward, backward_data, backward_weight };
-
-// `undecided`: the library does not know, and Python is asked.
-// clang-format off
-#define TW_SELECT_CONV_RULES(X) \
-  X(serves) X(nv_channels_last) X(nv_dense) X(nv_alignment) X(nv_groups) X(nv_walk) X(nv_gather) X(nv_pointwise) X(nv_band) X(nv_slice) \
-  X(nv_padded) X(nv_folded) X(nv_planes) X(nv_empty_k) X(nv_size) X(nv_cluster_k) X(nv_skinny_size) X(nv_skinny_k)
-// clang-format on
-#define TW_SELECT_CONV_RULE(name) name,
-enum class ConvRule : int32_t { undecided = -1, TW_SELECT_CONV_RULES(TW_SELECT_CONV_RULE) };
-inline const char *ConvRule_names() { return TW_SELECT_CONV_RULES(TW_SELECT_NAME) ""; }
 
 // Three sizes as an array.
 struct Sizes {
@@ -38,6 +29,8 @@ struct Sizes {
 
 // A problem with its sizes as arrays, and what follows from them.
 struct Conv {
+  using Problem = ConvProblem;
+  static const char *names() { return ConvProblem_names(); }
   const ConvProblem &p;
   Sizes size, window, stride, dilation, before, out;
   int64_t group_channels, group_filters, taps;
@@ -69,6 +62,21 @@ struct Conv {
   bool channels_last() const { return p.x_channel == 1 && p.w_channel == 1 && p.y_channel == 1; }
 };
 
+inline const char *names_of(const Conv &) { return ConvProblem_names(); }
+inline const ConvProblem &numbers_of(const Conv &c) { return c.p; }
+
+// A convolution with what its cost is counted in.
+template <class Rates, class Arch> struct ConvAsked {
+  const Conv &c;
+  const Rates &rate;
+  const Arch &arch;
+  const Host &host;
+  static ConvAsked of(const Conv &conv, const Rates &rate, const Arch &arch, const Host &host) {
+    return {conv, rate, arch, host};
+  }
+  const Conv &problem() const { return c; }
+};
+
 // Whether pixels lie at equal distances, images too; a stride along one pixel says nothing.
 inline bool dense_pixels(int64_t image, int64_t s0, int64_t s1, int64_t s2, int64_t images, const Sizes &shape) {
   if (shape[1] > 1 && s1 != s2 * shape[2]) return false;
@@ -96,5 +104,5 @@ inline bool in_vectors(const Conv &c, const Strides &s, int64_t vector) {
          s.at[2] % vector == 0 && s.channels % vector == 0;
 }
 
-}  // namespace select
+}  // namespace selection
 }  // namespace tw

@@ -16,9 +16,10 @@
   inline const char *Type##_names() { return LIST(TW_SELECT_NAME) ""; }
 
 namespace tw {
-namespace select {
+namespace selection {
 
-inline int64_t ceil_div(int64_t x, int64_t y) { return x / y + (x % y > 0); }  // of x from 0 on
+inline int64_t ceil_div(int64_t x, int64_t y) { return x / y + (x % y > 0); }   // of x from 0 on
+inline int64_t floor_div(int64_t x, int64_t y) { return x / y - (x % y < 0); }  // of y from 1 on
 inline int64_t round_up(int64_t x, int64_t multiple) { return ceil_div(x, multiple) * multiple; }
 inline int64_t larger(int64_t x, int64_t y) { return x > y ? x : y; }
 inline int64_t smaller(int64_t x, int64_t y) { return x < y ? x : y; }
@@ -34,5 +35,5 @@ struct Host {
   int64_t l2_bytes;  // a core's own second-level cache
 };
 
-}  // namespace select
+}  // namespace selection
 }  // namespace tw

@@ -1,9 +1,10 @@
 // A GEMM problem as selection sees it, and the rules by which kernels refuse one.
 #pragma once
 #include <tilewright/select/fields.h>
+#include <tilewright/select/rules.h>
 
 namespace tw {
-namespace select {
+namespace selection {
 
 // Strides are those of rows (of columns, where an operand lies by columns); `type_*` are numbers of `Type`, `size_*`
 // bytes of an element.  `plain`: nothing is fused; `activation`: what is fused computes transcendental functions.  `preshuffled`: B was packed beforehand.
@@ -15,18 +16,20 @@ namespace select {
 // clang-format on
 TW_SELECT_STRUCT(GemmProblem, int, TW_SELECT_GEMM_PROBLEM)
 
+inline const char *names_of(const GemmProblem &) { return GemmProblem_names(); }
+inline const GemmProblem &numbers_of(const GemmProblem &p) { return p; }
+
 enum Type : int64_t { fp32, tf32, fp16, bf16, fp8_e4m3, fp8_e5m2, int8, int32, other_type };
 
-// Why a kernel does not serve a problem: the first of its rules that the problem breaks.
-// clang-format off
-#define TW_SELECT_GEMM_RULES(X) \
-  X(serves) X(no_edge_code) X(cpu_stream_size) X(nv_empty_k) X(nv_size) X(nv_alignment) X(nv_cluster_k) \
-  X(nv_skinny_size) X(nv_skinny_k) X(amd_alignment) X(amd_operand_size) X(amd_tiles) X(amd_k_loops) \
-  X(amd_preshuffle_columns)
-// clang-format on
-#define TW_SELECT_RULE(name) name,
-enum class GemmRule : int32_t { TW_SELECT_GEMM_RULES(TW_SELECT_RULE) };
-inline const char *GemmRule_names() { return TW_SELECT_GEMM_RULES(TW_SELECT_NAME) ""; }
+inline constexpr Rule no_edge_m{"no-edge-code", TW_DIVISIBILITY,
+                                "m = {m} is not a multiple of {grain_m} and the kernel has no edge code along m",
+                                "pad m to a multiple of {grain_m}, or use a kernel with pad_m"};
+inline constexpr Rule no_edge_n{"no-edge-code", TW_DIVISIBILITY,
+                                "n = {n} is not a multiple of {grain_n} and the kernel has no edge code along n",
+                                "pad n to a multiple of {grain_n}, or use a kernel with pad_n"};
+inline constexpr Rule no_edge_k{"no-edge-code", TW_DIVISIBILITY,
+                                "k = {k} is not a multiple of {grain_k} and the kernel has no edge code along k",
+                                "pad k to a multiple of {grain_k}, or use a kernel with pad_k"};
 
 inline Wide multiply_adds(const GemmProblem &p) { return Wide(p.m) * p.n * p.k * p.batch; }
 inline bool nothing_to_do(const GemmProblem &p) { return p.m == 0 || p.n == 0 || p.batch == 0; }
@@ -40,10 +43,34 @@ inline double bytes_moved(const GemmProblem &p) {
   return double(a + b + d + e * (p.beta ? 2 : 1));
 }
 
+// What all kernels of a question share.
+struct PreparedGemm {
+  using Problem = GemmProblem;
+  const GemmProblem &p;
+  double moved;
+  explicit PreparedGemm(const GemmProblem &problem) : p(problem), moved(bytes_moved(problem)) {}
+  static const char *names() { return GemmProblem_names(); }
+};
+
+// A problem with what its cost is counted in.
+template <class Rates, class Arch> struct GemmAsked {
+  const GemmProblem &p;
+  double moved;  // bytes_moved(p)
+  const Rates &rate;
+  const Arch &arch;
+  const Host &host;
+  static GemmAsked of(const PreparedGemm &prepared, const Rates &rate, const Arch &arch, const Host &host) {
+    return {prepared.p, prepared.moved, rate, arch, host};
+  }
+  const GemmProblem &problem() const { return p; }
+};
+
 // Edge code is what a kernel has for sizes that are no multiple of these.
-inline GemmRule broken_edges(const GemmProblem &p, int64_t m, int64_t n, int64_t k) {
-  return p.m % m || p.n % n || p.k % k ? GemmRule::no_edge_code : GemmRule::serves;
+inline const Rule *broken_edges(const GemmProblem &p, int64_t m, int64_t n, int64_t k) {
+  if (p.m % m) return &no_edge_m;
+  if (p.n % n) return &no_edge_n;
+  return p.k % k ? &no_edge_k : nullptr;
 }
 
-}  // namespace select
+}  // namespace selection
 }  // namespace tw

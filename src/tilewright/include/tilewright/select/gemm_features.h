@@ -4,7 +4,7 @@
 #include <tilewright/select/gemm.h>
 
 namespace tw {
-namespace select {
+namespace selection {
 namespace gemm_features {
 
 constexpr int64_t kProblem = 21, kBoth = 20;
@@ -93,5 +93,15 @@ inline void of_both(const GemmProblem &p, double moved, const Terms &t, int64_t 
 }
 
 }  // namespace gemm_features
-}  // namespace select
+}  // namespace selection
 }  // namespace tw
+
+// The export of a library of GEMM kernels: what a learned model sees of a problem, and of it with each kernel.
+#define TW_SELECT_GEMM_FEATURES \
+  TW_SELECT_API void tw_select_features(const tw::selection::GemmProblem *problem, \
+                                        const tw::selection::gemm_features::Terms *terms, int64_t count, \
+                                        int64_t units, float *of_problem, double *of_both) { \
+    const double moved = tw::selection::bytes_moved(*problem); \
+    tw::selection::gemm_features::of_problem(*problem, moved, of_problem); \
+    tw::selection::gemm_features::of_both(*problem, moved, *terms, count, units, of_both); \
+  }

@@ -12,7 +12,8 @@ from tilewright.errors import ProblemError, shown
 from tilewright.ops.attention.legality import problem_check
 from tilewright.ops.attention.problem import AttentionProblem, Sizes
 from tilewright.ops.attention.spec import FLOATS, INPUTS, OUTPUTS, SCALES, default_output
-from tilewright.ops.attention.ways import ways
+from tilewright.ops.attention.split_plans import counts, split_plans
+from tilewright.ops.attention.split_plans import stages as stages_of
 from tilewright.runtime.arrays import View, conversion_of, output_dtype
 from tilewright.runtime.bindings.attention import stages
 from tilewright.runtime.bindings.attention.operands import (
@@ -114,10 +115,17 @@ def made_up(problem: AttentionProblem, target: str) -> Request:
 
 
 def _whole(problem: AttentionProblem, target: str, lying: Lying, made: tuple[Result, ...]) -> Request:
-    """The call in the rule's number of parts, and how to have it in others."""
-    first, *others = ways(problem, arch_by_name(target)).values()
-    request = stages.whole(first, lying, made)
-    return replace(request, others=lambda: [stages.whole(one, lying, made) for one in others]) if others else request
+    """The call in the heuristic's number of parts, and how to have it in others."""
+    arch = arch_by_name(target)
+    first, *others = counts(problem, arch)
+    request = stages.whole(stages_of(problem, first), lying, made)
+    if not others:
+        return request
+
+    def in_others() -> list[Request]:
+        return [stages.whole(each, lying, made) for each in list(split_plans(problem, arch).values())[1:]]
+
+    return replace(request, others=in_others)
 
 
 # -- forward -----------------------------------------------------------------------------------------------------------
@@ -136,20 +144,20 @@ def _forward(call: Call) -> Request:
     _tables_given(call)
     call.problem |= _shape_words(call, lie)
     _scores(call)
-    problem = AttentionProblem(**call.problem)
     call.lying["scaled"] = a.scaled
     out = call.views[OUT]
-    shape = _as_given((*rows.outer, problem.heads_q, problem.head_dim_v), a.layout, packed)
+    order = (*rows.outer, lie["q"].heads, lie["v"].size)
+    shape = _as_given(order, a.layout, packed)
     if out is not None:
         if out.shape != shape:
             message = f"out has shape {out.shape}, and the result has {shape}"
             raise bad("shape-out", message, out.shape, f"give shape {shape}")
         lie["o"] = rows_of(out, a.layout, packed)
     else:
-        lie["o"] = Rows.dense((*rows.outer, problem.heads_q, problem.head_dim_v), a.layout)
-    strides: dict[str, Any] = {f"{name}_strides": one.strides for name, one in lie.items()}
-    odd = q.place is not HOST and any(one.address % 16 for one in (q, k, v, out) if one is not None)
-    problem = replace(problem, **strides, aligned=not odd)
+        lie["o"] = Rows.dense(order, a.layout)
+    call.problem |= {f"{name}_strides": each.strides for name, each in lie.items()}
+    odd = q.place is not HOST and any(each.address % 16 for each in (q, k, v, out) if each is not None)
+    problem = AttentionProblem(**call.problem, aligned=not odd)
     demand_legal(problem, call.target)
     made = [Result(OUT, shape, dense_strides(shape), problem.dtype_out)]
     if a.return_lse:

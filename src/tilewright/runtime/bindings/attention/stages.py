@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from tilewright.ops.attention.problem import AttentionProblem, Sizes
@@ -112,14 +113,16 @@ def part_shapes(problem: AttentionProblem) -> tuple[Sizes, Sizes]:
 
 
 def _pointers(kind: Any, slots: Mapping[str, int]) -> list[Pointer]:
-    """Pointers of a struct's fields, by name; `pages.table` is one inside."""
-    found = []
-    for name, slot in slots.items():
-        outer, _, inner = name.partition(".")
-        known = dict(kind._fields_)
-        offset = getattr(kind, outer).offset + (getattr(known[outer], inner).offset if inner else 0)
-        found.append(Pointer(offset, slot))
-    return found
+    """Pointers of a struct's fields, by name."""
+    return [Pointer(_offset(kind, name), slot) for name, slot in slots.items()]
+
+
+@lru_cache(maxsize=256)
+def _offset(kind: Any, name: str) -> int:
+    """Of a field of a struct; `pages.table` is one inside."""
+    outer, _, inner = name.partition(".")
+    offset: int = getattr(kind, outer).offset
+    return offset + (getattr(dict(kind._fields_)[outer], inner).offset if inner else 0)
 
 
 def _lse_strides(problem: AttentionProblem) -> tuple[int, int]:

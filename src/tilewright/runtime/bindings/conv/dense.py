@@ -133,6 +133,8 @@ def with_ds(
     """A stage (made without) with its D tensors, in copies where they lie otherwise than kernels read them: where
     channels of y lie side by side, so do theirs.  `before`: the problem whose D tensors they are."""
     p = made.problem
+    if not ds:
+        return made
     before = before or p
     found, laid = list(made.copies), []
     for index, one in enumerate(ds, len(made.pointers)):

@@ -88,7 +88,6 @@ def build(views: Sequence[Any], given: tuple[Any, ...], target: str) -> Request:
     _demand_legal(problem, target)
     _demand_shapes(call, problem)
     _lay_out_ds(call, problem)
-    problem = replace(problem, full_d=sum(any(one.strides[:-1]) for one in call.ds))
     problem = _laid(call, problem)
     on_host = _view(call, _READ[problem.variant][0]).place is HOST
     ds = [dense.DTensor(one.slot, one.strides) for one in call.ds]
@@ -295,14 +294,18 @@ def _new_strides(call: _Call, shape: Sizes) -> Sizes:
 
 
 def _laid(call: _Call, problem: ConvProblem) -> ConvProblem:
-    """The problem with the strides of the arrays."""
+    """The problem with the strides of the arrays, and what of the D tensors is as large as y."""
     strides = {f"{name}_strides": one.strides for name, one in call.operands.items()}
     if call.result not in call.operands:
         shape: Sizes = getattr(problem, f"{call.result}_shape")
         strides[f"{call.result}_strides"] = _new_strides(call, shape)
     on_device = _view(call, _READ[problem.variant][0]).place is not HOST
     odd = on_device and any(one.odd for one in call.operands.values())
-    return replace(problem.laid(**strides), aligned=not odd)
+    full_d = sum(any(one.strides[:-1]) for one in call.ds)
+    asked: dict[str, Any] = {**strides, "full_d": full_d, "aligned": not odd}
+    if all(getattr(problem, name) == value for name, value in asked.items()):
+        return problem
+    return replace(problem, **asked)
 
 
 def _result(call: _Call, problem: ConvProblem) -> Result:

@@ -146,7 +146,7 @@ class GemmBinding(BindingDefaults):
         of_b = view("b", operands[B], planner.kind)
         template = dense.dense(problem).stages[0].args
         packed = pack(planner.kernel_for(problem), problem, template, of_b, thread_count())
-        return tuple(packed if index == B else one for index, one in enumerate(operands))
+        return tuple(packed if index == B else operand for index, operand in enumerate(operands))
 
     def check(self, problem: GemmProblem, sample: Sample, kernels: Sequence[KernelSpec] = ()) -> Check:
         return samples.check(problem, sample)

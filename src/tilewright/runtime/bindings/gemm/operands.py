@@ -117,7 +117,7 @@ def _slot_of(what: str) -> int:
 
 def batch_of(operands: Sequence[View], packed: PackedShape | None) -> tuple[int, ...]:
     """The batch dimensions all operands broadcast to; sizes of 1 and missing ones repeat."""
-    shapes = {one.what: one.shape[:-2] for one in operands if len(one.shape) > 2}
+    shapes = {operand.what: operand.shape[:-2] for operand in operands if len(operand.shape) > 2}
     if packed is not None and packed.batch is not None:
         shapes["b"] = (packed.batch,)
     rank = max(map(len, shapes.values()), default=0)
@@ -146,7 +146,7 @@ def merged(batch: tuple[int, ...], operands: Sequence[Matrix]) -> tuple[tuple[in
     for index, size in enumerate(batch):
         if size == 1:
             continue
-        here = [one.steps[index] for one in operands]
+        here = [operand.steps[index] for operand in operands]
         if sizes and all(of[-1] == step * size for of, step in zip(steps, here, strict=True)):
             sizes[-1] *= size
             for of, step in zip(steps, here, strict=True):

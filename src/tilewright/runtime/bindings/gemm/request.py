@@ -24,7 +24,7 @@ from tilewright.runtime.bindings.gemm.packed import PackedB
 from tilewright.runtime.copies import copy_needed
 from tilewright.runtime.devices import HOST
 from tilewright.runtime.dlpack import dense_strides
-from tilewright.runtime.quick import MOST_LOOPS
+from tilewright.runtime.fast_path import MOST_LOOPS
 from tilewright.runtime.requests import Copy, Pointer, Request, Result, Scalar, StageRequest
 
 MATHS = ("tf32",)  # what float32 may be multiplied as instead
@@ -348,7 +348,7 @@ def _stage(call: _Call) -> Request:
     """The argument template, the problem and where pointers go."""
     laid = _lay_out(call)
     among = [one for one in (laid.left, laid.right, laid.c, *laid.ds, laid.e) if one is not None]
-    copied = {one.slot for one in call.copies}
+    copied = {copy.slot for copy in call.copies}
     sizes, steps = merged(call.batch, among)
     packed_steps = _packed_steps(call, sizes) if laid.right is None else ()
     step_of = {id(one): of for one, of in zip(among, steps, strict=True)}

@@ -2,7 +2,7 @@
 #pragma once
 #include <tilewright/conv_rules.h>
 
-#include <tilewright/cpu/team.h>
+#include <tilewright/cpu/primitives/team.h>
 
 namespace tw {
 

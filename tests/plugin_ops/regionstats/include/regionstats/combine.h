@@ -2,7 +2,7 @@
 #pragma once
 #include <regionstats/region.h>
 
-#include <tilewright/cpu/team.h>
+#include <tilewright/cpu/primitives/team.h>
 
 namespace tw {
 

@@ -4,7 +4,7 @@
 #include <tilewright/export.h>
 #include <tilewright/say.h>
 
-#include <tilewright/cpu/convert.h>
+#include <tilewright/cpu/primitives/convert.h>
 
 namespace tw {
 

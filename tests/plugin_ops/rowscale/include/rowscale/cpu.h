@@ -3,9 +3,9 @@
 #include <rowscale/host.h>
 #include <tilewright/export.h>
 
-#include <tilewright/cpu/activation.h>
-#include <tilewright/cpu/convert.h>
-#include <tilewright/cpu/team.h>
+#include <tilewright/cpu/primitives/activation.h>
+#include <tilewright/cpu/primitives/convert.h>
+#include <tilewright/cpu/primitives/team.h>
 
 namespace tw {
 

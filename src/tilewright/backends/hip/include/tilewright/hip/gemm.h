@@ -7,7 +7,9 @@
 
 #include <tilewright/export.h>
 #include <tilewright/gemm_rules.h>
+#include <tilewright/hip/gemm/ck_tile/limits.h>
 #include <tilewright/hip/packed.h>
+#include <tilewright/select/gemm_args.h>
 #include <tilewright/gpu/types.h>
 
 #include <type_traits>
@@ -109,69 +111,32 @@ template <class Config> struct Packing<Config, true> : PlainKernel {
   }
 };
 
-template <class Config> struct Gemm : Packing<Config, Config::preshuffle> {
+// Limits: those of its family, with its schedule (TW_LIMITS of select/check.h).
+template <class Config, class Limits> struct Gemm : Packing<Config, Config::preshuffle> {
   using A = typename Config::A;
   using B = typename Config::B;
   using C = typename Config::C;
   using D = typename Config::D;
   static constexpr bool splits = Config::split_k > 1;
   static constexpr int width = out_width<Config>;
-  // Offsets inside A and B are 32-bit, and those of a tile that hangs over the end must not come round.
-  static constexpr int64_t most_bytes = (int64_t(1) << 31) - (1 << 16);
-  static constexpr int64_t most_threads = int64_t(1) << 32;   // of a grid along an axis
+  static constexpr int64_t most_threads = selection::hip_gemm::ck_tile::kMostThreads;
   static constexpr int64_t most_slices = int64_t(256) << 20;  // bytes of workspace, where one matrix needs no more
   static constexpr int64_t most_blocks_y = (int64_t(1) << 16) - 1;
 
   static bool apart(const void *pointer, int64_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes != 0; }
   static int64_t up(int64_t size, int64_t step) { return (size + step - 1) / step * step; }
 
-  // Rows of A and B as they are stored, and their bytes with those that the last turns of the k loop reach for.
-  static int64_t span_a(const tw_gemm_args &x) {
-    return (Config::a_rows ? x.m : up(x.k, Config::tile_k * Config::split_k)) * x.a_stride * int64_t(sizeof(A));
-  }
-  static int64_t span_b(const tw_gemm_args &x) {
-    if (Config::preshuffle) return x.n * x.k * int64_t(sizeof(B));
-    return (Config::b_rows ? up(x.k, Config::tile_k * Config::split_k) : x.n) * x.b_stride * int64_t(sizeof(B));
-  }
-
-  // The first rule that is broken.  The op's `supports` says the same in Python.
-  static Answer broken(const tw_gemm_args *args) {
-    if (const Answer common = broken_sizes<Config>(args, Config::preshuffle); common.code) return common;
-    const tw_gemm_args &x = *args;
-    if (const Answer fused = broken_fused<Config>(x); fused.code) return fused;
-    if (empty(x)) return {};
-    if (const Answer inputs = broken_inputs(x); inputs.code) return inputs;
-    if (span_a(x) >= most_bytes || span_b(x) >= most_bytes) return {TW_LIMIT, "A or B spans 2 GiB or more"};
-    if (double(ceil_div(x.m, Config::tile_m)) * ceil_div(x.n, Config::tile_n) * Config::split_k * Config::threads >=
-        double(most_threads))
-      return {TW_LIMIT, "E has so many tiles that a launch would have 2^32 threads or more"};
-    if (!Config::pad_m && x.m % Config::tile_m)
-      return {TW_DIVISIBILITY, "m is not a multiple of tile_m and the kernel has no edge code"};
-    if (!Config::pad_n && x.n % Config::tile_n)
-      return {TW_DIVISIBILITY, "n is not a multiple of tile_n and the kernel has no edge code"};
-    if (!Config::pad_k && x.k % (Config::tile_k * Config::split_k * Config::loop_step))
-      return {TW_DIVISIBILITY, Config::preshuffle
-                                   ? "k is not a multiple of two tile_k"
-                                   : "k is not a multiple of tile_k times split_k and the kernel has no edge code"};
-    if (loops(x) < Config::least_loops)
-      return {TW_LIMIT, "k is too short: the pipeline needs more turns of its k loop"};
-    if (Config::preshuffle && x.n % Config::warp_tile_n)
-      return {TW_DIVISIBILITY, "n is not a multiple of warp_tile_n, the columns of a packed panel"};
-    return {};
-  }
-
-  // A and B are loaded in whole accesses only.  E, C and D tensors may lie as they like.
-  static Answer broken_inputs(const tw_gemm_args &x) {
-    const bool many = x.batch > 1;
-    if ((Config::a_rows ? x.k : x.m) % Config::width_a || x.a_stride % Config::width_a ||
-        (many && x.a_batch_stride % Config::width_a))
-      return {TW_ALIGNMENT, "the contiguous extent or a stride of A is not a multiple of the width of its loads"};
-    if (!Config::preshuffle && ((Config::b_rows ? x.n : x.k) % Config::width_b || x.b_stride % Config::width_b ||
-                                (many && x.b_batch_stride % Config::width_b)))
-      return {TW_ALIGNMENT, "the contiguous extent or a stride of B is not a multiple of the width of its loads"};
-    if (apart(x.a, Config::width_a * sizeof(A)) || apart(x.b, Config::preshuffle ? 16 : Config::width_b * sizeof(B)))
-      return {TW_ALIGNMENT, "A or B is not aligned to the width of its loads"};
-    return {};
+  // 0, or the code of what is broken: what no problem says, then the family's limits.
+  static int check(const void *args, char *why, size_t bytes) {
+    const auto *x = static_cast<const tw_gemm_args *>(args);
+    Answer common = broken_sizes<Config>(x, Config::preshuffle);
+    if (!common.code) common = broken_fused<Config>(*x);
+    if (!common.code && !empty(*x) && Config::preshuffle && apart(x->b, 16))
+      common = {TW_ALIGNMENT, "the packed B does not start at a multiple of 16 bytes"};
+    if (common.code) return say(common, why, bytes);
+    selection::GemmProblem p = selection::gemm_of<Config>(*x, Config::preshuffle);
+    p.aligned = selection::aligned<Config>(*x, Config::preshuffle);
+    return selection::check<Limits>(p, why, bytes);
   }
 
   static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -179,10 +144,6 @@ template <class Config> struct Gemm : Packing<Config, Config::preshuffle> {
   // Parts of k that have something to do; each has as many turns of the loop.
   static int64_t parts(const tw_gemm_args &x) { return splits ? ceil_div(x.k, loops(x) * Config::tile_k) : 1; }
   static int64_t tiles(const tw_gemm_args &x) { return ceil_div(x.m, Config::tile_m) * ceil_div(x.n, Config::tile_n); }
-
-  static int check(const void *args, char *why, size_t bytes) {
-    return say(broken(static_cast<const tw_gemm_args *>(args)), why, bytes);
-  }
 
   // Bytes of all parts of one matrix; rows are whole accesses of any width.
   static int64_t slices(const tw_gemm_args &x) { return parts(x) * x.m * up(x.n, 16) * 4; }
@@ -275,7 +236,7 @@ template <class Config> struct Gemm : Packing<Config, Config::preshuffle> {
   // All on the stream.  What changes from call to call, pointers and scalars, is checked here too: a wide load from a
   // misaligned address would give wrong numbers, not an error.
   static int launch(const void *args, void *workspace, void *stream) {
-    if (int code = broken(static_cast<const tw_gemm_args *>(args)).code) return code;
+    if (int code = check(args, nullptr, 0)) return code;
     auto &x = *static_cast<const tw_gemm_args *>(args);
     if (empty(x)) return TW_OK;
     if (splits && !workspace) return TW_BAD_ARGS;
@@ -297,4 +258,4 @@ template <class Config> struct Gemm : Packing<Config, Config::preshuffle> {
 
 }  // namespace tw::hip
 
-#define TW_EXPORT_GEMM(Config, Manifest) TW_EXPORT_STRUCT(Manifest, tw::hip::Gemm<Config>)
+#define TW_EXPORT_GEMM(Config, Limits, Manifest) TW_EXPORT_STRUCT(Manifest, tw::hip::Gemm<Config, Limits>)

@@ -1,0 +1,110 @@
+// The two products of tiled attention, turned around: lanes are queries.  Scores are (keys x queries), results
+// (elements of a head x queries): keys and values are read where they lie, one word broadcast to all lanes, and a maximum
+// or a sum along the keys never leaves its lane.  Only queries are turned, once, and the result, once.
+#pragma once
+#include <tilewright/cpu/attention/softmax.h>
+#include <tilewright/cpu/primitives/dot.h>
+
+namespace tw {
+
+typedef uint32_t word_any __attribute__((aligned(1), may_alias));
+
+// Scores of Keys keys: out[key * width + query], and their maxima into top[query].  `q` is a panel of words (dot.h),
+// group after group.  The same key may stand in several rows: that changes no maximum.
+template <class Dot, int Keys, int Vectors, bool Scaled>
+__attribute__((noinline)) void score_block(const void *const *rows, const uint32_t *__restrict q, int64_t groups,
+                                           float factor, float *__restrict out, float *__restrict top) {
+  constexpr int width = Vectors * lanes;
+  vf sums[Keys][Vectors];
+  const word_any *key[Keys];
+#pragma GCC unroll 16
+  for (int i = 0; i < Keys; ++i) {
+    key[i] = static_cast<const word_any *>(rows[i]);
+#pragma GCC unroll 8
+    for (int v = 0; v < Vectors; ++v) sums[i][v] = vf{};
+  }
+  auto step = [&](int64_t g) {
+    vu columns[Vectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < Vectors; ++v) columns[v] = load_u(q + g * width + v * lanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < Keys; ++i) {
+      vu word = splat(key[i][g]);
+#pragma GCC unroll 8
+      for (int v = 0; v < Vectors; ++v) sums[i][v] = Dot::mac(sums[i][v], word, columns[v]);
+    }
+  };
+#pragma GCC unroll 1
+  for (int64_t g = 0; g < groups; ++g) step(g);
+#pragma GCC unroll 8
+  for (int v = 0; v < Vectors; ++v) {
+    vf highest = load_f(top + v * lanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < Keys; ++i) {
+      if constexpr (Scaled) sums[i][v] *= factor;
+      store_f(out + i * width + v * lanes, sums[i][v]);
+      highest = larger(sums[i][v], highest);
+    }
+    store_f(top + v * lanes, highest);
+  }
+}
+
+// Elements of the result, Deep of them: out[element * width + query] = out * shrink[query] + the sum over keys of
+// value[group * ld + element] times p[group * width + query], both in words.
+template <class Dot, int Deep, int Vectors>
+__attribute__((noinline)) void value_block(const uint32_t *__restrict value, int64_t ld, const uint32_t *__restrict p,
+                                           int64_t groups, const float *__restrict shrink, float *__restrict out) {
+  constexpr int width = Vectors * lanes;
+  vf sums[Deep][Vectors];
+#pragma GCC unroll 16
+  for (int i = 0; i < Deep; ++i)
+#pragma GCC unroll 8
+    for (int v = 0; v < Vectors; ++v) sums[i][v] = load_f(out + i * width + v * lanes) * load_f(shrink + v * lanes);
+  const word_any *from = value;
+  for (int64_t g = 0; g < groups; ++g, from += ld) {
+    vu columns[Vectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < Vectors; ++v) columns[v] = load_u(p + g * width + v * lanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < Deep; ++i) {
+      vu word = splat(from[i]);
+#pragma GCC unroll 8
+      for (int v = 0; v < Vectors; ++v) sums[i][v] = Dot::mac(sums[i][v], word, columns[v]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < Deep; ++i)
+#pragma GCC unroll 8
+    for (int v = 0; v < Vectors; ++v) store_f(out + i * width + v * lanes, sums[i][v]);
+}
+
+// Scores of `keys` keys become weights in place, in fp32 or in words of the dot product: e = 2^(s - top).  `sum` grows by
+// them, having shrunk as all results must: by `shrink`.
+template <class Dot> __attribute__((noinline)) void weigh(float *scores, int64_t width, int64_t keys,
+                                                          const float *__restrict top, float *__restrict before,
+                                                          float *__restrict sum, float *__restrict shrink) {
+  for (int64_t v = 0; v < width; v += lanes) {
+    vf now = subtracted(load_f(top + v)), less = vexp2(load_f(before + v) - now), total = load_f(sum + v) * less;
+    store_f(shrink + v, less);
+    store_f(before + v, load_f(top + v));
+    float *at = scores + v;
+    if constexpr (Dot::step == 1) {
+      for (int64_t j = 0; j < keys; ++j, at += width) {
+        vf e = vexp2(load_f(at) - now);
+        total += e;
+        store_f(at, e);
+      }
+    } else {
+      // Pairs of bf16; weights are not negative, so that rounding is adding half and cutting.
+      float *to = at;
+      for (int64_t j = 0; j < keys; j += 2, at += 2 * width, to += width) {
+        vf e = vexp2(load_f(at) - now), f = j + 1 < keys ? vexp2(load_f(at + width) - now) : vf{};
+        total += e + f;
+        store_u(to, (vu(e) + 0x8000u) >> 16 | ((vu(f) + 0x8000u) & 0xffff0000u));
+      }
+    }
+    store_f(sum + v, total);
+  }
+}
+
+}  // namespace tw

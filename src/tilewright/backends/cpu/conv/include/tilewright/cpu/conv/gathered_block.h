@@ -1,0 +1,53 @@
+// A register block whose rows are read through pointers, tap by tap.
+#pragma once
+#include <tilewright/cpu/conv/words.h>
+
+namespace tw {
+
+typedef uint32_t word_any __attribute__((aligned(1), may_alias));
+
+// Rows x (Vectors * lanes) sums over `taps` times `words` words.  Row i of tap t begins at rows[t * Stride + i] + shift.
+template <class Dot, int Rows, int Stride, int Vectors, bool Accumulate>
+__attribute__((noinline)) void gathered_block(int64_t taps, int64_t words, const char *const *rows, int64_t shift,
+                                              const uint32_t *__restrict panel, [[maybe_unused]] const int32_t *start,
+                                              [[maybe_unused]] const uint32_t *from, uint32_t *out, int64_t ld_out) {
+  constexpr int width = Vectors * lanes;
+  using Sum = typename Dot::Sum;
+  Sum sums[Rows][Vectors];
+#pragma GCC unroll 32
+  for (int i = 0; i < Rows; ++i)
+#pragma GCC unroll 8
+    for (int v = 0; v < Vectors; ++v) {
+      if constexpr (Accumulate) sums[i][v] = Sum(load_u(from + i * width + v * lanes));
+      else if constexpr (Dot::offset) sums[i][v] = Sum(load_u(start + v * lanes));
+      else sums[i][v] = Dot::zero();
+    }
+  for (int64_t t = 0; t < taps; ++t, rows += Stride) {
+    const char *at[Rows];
+#pragma GCC unroll 32
+    for (int i = 0; i < Rows; ++i) at[i] = rows[i] + shift;
+    auto step = [&](int64_t c) {
+      vu columns[Vectors];
+#pragma GCC unroll 8
+      for (int v = 0; v < Vectors; ++v) columns[v] = load_u(panel + v * lanes);
+      panel += width;
+#pragma GCC unroll 32
+      for (int i = 0; i < Rows; ++i)
+#pragma GCC unroll 8
+        for (int v = 0; v < Vectors; ++v)
+          sums[i][v] = Dot::mac(sums[i][v], splat(*reinterpret_cast<const word_any *>(at[i] + c)), columns[v]);
+    };
+    int64_t c = 0;
+    for (; c + 8 <= words * 4; c += 8) {
+      step(c);
+      step(c + 4);
+    }
+    if (c < words * 4) step(c);
+  }
+#pragma GCC unroll 32
+  for (int i = 0; i < Rows; ++i)
+#pragma GCC unroll 8
+    for (int v = 0; v < Vectors; ++v) store_u(out + i * ld_out + v * lanes, vu(sums[i][v]));
+}
+
+}  // namespace tw

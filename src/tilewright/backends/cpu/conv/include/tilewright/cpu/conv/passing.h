@@ -1,0 +1,45 @@
+// The register block of backward-weight kernels: sums stay in registers while pixels go by.
+#pragma once
+#include <tilewright/cpu/primitives/vec.h>
+
+namespace tw {
+
+// `count` pixels: where the first one's single numbers and its vectors begin, in floats.
+struct Span {
+  int64_t singles, vectors, count;
+};
+
+// What a block multiplies, and how many floats lie between a pixel's and the next one's.
+struct Passing {
+  const float *singles, *vectors;
+  int64_t single_step, vector_step;
+};
+
+// kept[i][v] = sums of singles[i] * vectors[v] for all pixels of the spans, added to what was kept unless it is the first.
+template <int Singles, int Vectors> __attribute__((noinline)) void passing_block(const Span *spans, int64_t number,
+                                                                                 const Passing &o, bool first,
+                                                                                 float *kept, int64_t ld) {
+  vf sums[Singles][Vectors];
+#pragma GCC unroll 32
+  for (int i = 0; i < Singles; ++i)
+#pragma GCC unroll 8
+    for (int v = 0; v < Vectors; ++v) sums[i][v] = first ? vf{} : load_f(kept + i * ld + v * lanes);
+  for (int64_t s = 0; s < number; ++s) {
+    const float *one = o.singles + spans[s].singles, *many = o.vectors + spans[s].vectors;
+    for (int64_t p = spans[s].count; p > 0; --p, one += o.single_step, many += o.vector_step) {
+      vf columns[Vectors];
+#pragma GCC unroll 8
+      for (int v = 0; v < Vectors; ++v) columns[v] = load_f(many + v * lanes);
+#pragma GCC unroll 32
+      for (int i = 0; i < Singles; ++i)
+#pragma GCC unroll 8
+        for (int v = 0; v < Vectors; ++v) sums[i][v] = sums[i][v] + splat(one[i]) * columns[v];
+    }
+  }
+#pragma GCC unroll 32
+  for (int i = 0; i < Singles; ++i)
+#pragma GCC unroll 8
+    for (int v = 0; v < Vectors; ++v) store_f(kept + i * ld + v * lanes, sums[i][v]);
+}
+
+}  // namespace tw

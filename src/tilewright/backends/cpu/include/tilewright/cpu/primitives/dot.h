@@ -1,0 +1,110 @@
+// The multiply-accumulate of each input type at this ISA level.
+//
+// Everything is packed into 32-bit words: one float, two 16-bit or four 8-bit elements along k.  A
+// register block then looks the same for every type: a word of A is broadcast, a vector of words of
+// B is loaded, and `mac` adds their products lane by lane.
+#pragma once
+#include <tilewright/cpu/primitives/convert.h>
+
+namespace tw {
+
+// Floats of any width, widened when packed: sums and products in fp32.
+template <class A, class B> struct DotFloat {
+  static constexpr int step = 1;  // k elements in a word
+  static constexpr bool offset = false;
+  using Sum = vf;
+  static TW_INLINE vf zero() { return vf{}; }
+  static TW_INLINE vf mac(vf sum, vu a, vu b) { return sum + vf(a) * vf(b); }
+  // A vector of words whose lanes are successive k.
+  template <class T> static TW_INLINE vu along_k(const T *p) { return vu(load_as_float(p)); }
+  // A vector of words whose lanes are successive rows or columns; `rows` k elements apart by ld.
+  template <class T> static TW_INLINE vu across(const T *p, int64_t) { return vu(load_as_float(p)); }
+};
+
+#if defined(__AVX512BF16__) || defined(TW_EMULATE_BF16)
+// Pairs of bf16 multiplied and summed by one instruction.
+struct DotBf16 {
+  static constexpr int step = 2;
+  static constexpr bool offset = false;
+  using Sum = vf;
+  static TW_INLINE vf zero() { return vf{}; }
+  static TW_INLINE vf mac(vf sum, vu a, vu b) {
+#if defined(TW_EMULATE_BF16)  // tests on machines without the instruction: same packing, same pairs
+    return sum + vf(a << 16) * vf(b << 16) + vf(a & 0xffff0000u) * vf(b & 0xffff0000u);
+#else
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(b), "v"(a));
+    return sum;
+#endif
+  }
+  template <class T> static TW_INLINE vu along_k(const T *p) { return load_u(p); }
+  template <class T> static TW_INLINE vu across(const T *p, int64_t ld) {
+    return widen_halves(p) | widen_halves(p + ld) << 16;
+  }
+};
+#endif
+
+#if defined(__AVX512VNNI__)
+// Four bytes multiplied and summed by one instruction that wants A unsigned: A is packed with 128
+// added, and each sum starts at -128 times the column's total to take it out again.
+struct DotInt8 {
+  static constexpr int step = 4;
+  static constexpr bool offset = true;
+  using Sum = vi;
+  static TW_INLINE vi zero() { return vi{}; }
+  static TW_INLINE vi mac(vi sum, vu a, vu b) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+  }
+  template <class T> static TW_INLINE vu along_k(const T *p) { return load_u(p); }
+  template <class T> static TW_INLINE vu across(const T *p, int64_t ld) {
+    return widen_bytes(p) | widen_bytes(p + ld) << 8 | widen_bytes(p + 2 * ld) << 16 | widen_bytes(p + 3 * ld) << 24;
+  }
+};
+#elif defined(__AVX2__)
+// Bytes widened to 16 bits; pairs multiplied and summed exactly by one instruction.
+struct DotInt8 {
+  static constexpr int step = 2;
+  static constexpr bool offset = false;
+  using Sum = vi;
+  static TW_INLINE vi zero() { return vi{}; }
+  static TW_INLINE vi mac(vi sum, vu a, vu b) {
+    vi product;
+    asm("vpmaddwd %2, %1, %0" : "=v"(product) : "v"(a), "v"(b));
+    return vi(vu(sum) + vu(product));  // unsigned: int32 sums wrap, they never trap
+  }
+  template <class T> static TW_INLINE vu along_k(const T *p) {
+    vu y;
+    asm("vpmovsxbw %1, %0" : "=v"(y) : "m"(*reinterpret_cast<const half_lanes_any *>(p)));
+    return y;
+  }
+  template <class T> static TW_INLINE vu across(const T *p, int64_t ld) {
+    vi low = vi(widen_bytes(p) << 24) >> 24, high = vi(widen_bytes(p + ld) << 24) >> 8;
+    return (vu(low) & 0xffffu) | (vu(high) & 0xffff0000u);
+  }
+};
+#else
+struct DotInt8 {
+  static constexpr int step = 1;
+  static constexpr bool offset = false;
+  using Sum = vi;
+  static TW_INLINE vi zero() { return vi{}; }
+  static TW_INLINE vi mac(vi sum, vu a, vu b) { return vi(vu(sum) + a * b); }
+  template <class T> static TW_INLINE vu along_k(const T *p) { return vu(vi(widen_bytes(p) << 24) >> 24); }
+  template <class T> static TW_INLINE vu across(const T *p, int64_t) { return along_k(p); }
+};
+#endif
+
+template <class A, class B> struct dot_of {
+  using type = DotFloat<A, B>;
+};
+template <> struct dot_of<int8, int8> {
+  using type = DotInt8;
+};
+#if defined(__AVX512BF16__) || defined(TW_EMULATE_BF16)
+template <> struct dot_of<bf16, bf16> {
+  using type = DotBf16;
+};
+#endif
+template <class A, class B> using Dot = typename dot_of<A, B>::type;
+
+}  // namespace tw

@@ -1,0 +1,62 @@
+// The register block: MR rows by Vectors * lanes columns of sums, kept in registers while k goes by.
+#pragma once
+#include <tilewright/cpu/primitives/dot.h>
+
+namespace tw {
+
+// out = sums, or out = from + sums.  `a` is packed rows of words, Stride apart (known to the compiler, so
+// that every row is one pointer and an offset); `b` is a packed panel.
+// `start` is where the sums begin (only for dot products with an offset).
+template <class Dot, int MR, int Stride, int Vectors, int Unroll, int Prefetch, bool Accumulate>
+__attribute__((noinline)) void register_block(int64_t groups, const uint32_t *__restrict a,
+                                              const uint32_t *__restrict b, [[maybe_unused]] const int32_t *start,
+                                              [[maybe_unused]] const uint32_t *from, [[maybe_unused]] int64_t ld_from,
+                                              uint32_t *out, int64_t ld_out) {
+  constexpr int width = Vectors * lanes;
+  using Sum = typename Dot::Sum;
+  Sum sums[MR][Vectors];
+  // The results' lines are far away; ask for them now, they are needed when k has gone by.
+#pragma GCC unroll 32
+  for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 8
+    for (int v = 0; v < Vectors; ++v) {
+      __builtin_prefetch(out + i * ld_out + v * lanes, 1, 3);
+      if constexpr (Accumulate) __builtin_prefetch(from + i * ld_from + v * lanes, 0, 3);
+    }
+#pragma GCC unroll 32
+  for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 8
+    for (int v = 0; v < Vectors; ++v) {
+      if constexpr (Dot::offset) sums[i][v] = Sum(load_u(start + v * lanes));
+      else sums[i][v] = Dot::zero();
+    }
+  auto step = [&](int64_t g) {
+    vu columns[Vectors];
+    if constexpr (Prefetch > 0)
+      for (int v = 0; v < Vectors; ++v) __builtin_prefetch(b + (g + Prefetch) * width + v * lanes, 0, 3);
+#pragma GCC unroll 8
+    for (int v = 0; v < Vectors; ++v) columns[v] = load_u(b + g * width + v * lanes);
+#pragma GCC unroll 32
+    for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 8
+      for (int v = 0; v < Vectors; ++v) sums[i][v] = Dot::mac(sums[i][v], splat(a[i * Stride + g]), columns[v]);
+  };
+  int64_t g = 0;
+  for (; g + Unroll <= groups; g += Unroll) {
+#pragma GCC unroll 8
+    for (int u = 0; u < Unroll; ++u) step(g + u);
+  }
+  if constexpr (Unroll > 1)
+    for (; g < groups; ++g) step(g);
+#pragma GCC unroll 32
+  for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 8
+    for (int v = 0; v < Vectors; ++v) {
+      uint32_t *to = out + i * ld_out + v * lanes;
+      if constexpr (!Accumulate) store_u(to, vu(sums[i][v]));
+      else if constexpr (same<Sum, vf>::value) store_f(to, load_f(from + i * ld_from + v * lanes) + vf(sums[i][v]));
+      else store_u(to, load_u(from + i * ld_from + v * lanes) + vu(sums[i][v]));
+    }
+}
+
+}  // namespace tw

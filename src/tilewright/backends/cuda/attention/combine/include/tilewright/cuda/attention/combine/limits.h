@@ -1,0 +1,23 @@
+// combine: parts put together, a team of warps for a row of one head.  What it refuses.
+#pragma once
+#include <tilewright/cuda/attention/limits.h>
+
+namespace tw {
+namespace selection {
+namespace cuda_attention {
+namespace combine {
+
+#define TW_SELECT_CUDA_ATTENTION_COMBINE(X) X(warps)
+TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_ATTENTION_COMBINE)
+
+inline constexpr Rule odd_parts{"nv-alignment", TW_ALIGNMENT,
+                                "rows of the parts, of {head_dim_v} elements, are no whole 16 bytes", TW_OTHER};
+
+inline const Rule *limits(const Schedule &, const Attention &a) {
+  return !nothing_to_do(a.p) && a.p.head_dim_v % 4 ? &odd_parts : nullptr;
+}
+
+}  // namespace combine
+}  // namespace cuda_attention
+}  // namespace selection
+}  // namespace tw

@@ -1,0 +1,131 @@
+"""The latent pipeline of attention on sm_90a: heads of up to 576 elements whose values are the first 512 of their keys.
+
+A tile of shared memory is keys and values at once, and is fetched once.  64 rows of a block are query heads of one head
+of keys, side by side; two warpgroups have half of the columns each.  Values that lie apart from keys have a tile of
+their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from tilewright.arch import Arch
+from tilewright.backends.base import Promises
+from tilewright.backends.cuda.attention.shared import (
+    INPUTS,
+    CudaAttentionFamily,
+    engine_rules,
+    feature_registers,
+    held,
+    register_rule,
+    shared_rule,
+)
+from tilewright.backends.cuda.pipelines import Fields
+from tilewright.dtypes import DTYPES
+from tilewright.ops.attention.spec import AttentionSignature
+from tilewright.ops.base import KernelSpec, Violation
+
+ROWS, LINE_ELEMENTS, LINE = 64, 64, 128  # of a block; of a swizzled row, and its bytes
+HEADS_QK, HEAD_V = (512, 576), 512
+COLUMNS = (16, 32, 48, 64, 80, 96)  # keys of a tile
+REGISTERS, BESIDE_REGISTERS = 224, 26  # of a multiplying thread
+
+
+@dataclass(frozen=True, slots=True)
+class LatentSchedule:
+    """A warp that feeds, a warpgroup that scores, and two that add up half of the columns each."""
+
+    pipeline: str = field(default="latent", init=False)
+    tile_n: int  # keys of a tile
+    stages: int  # tiles under way
+
+    pipelines: ClassVar[tuple[str, ...]] = ("latent",)
+    serves: ClassVar[tuple[str, ...]] = ("forward", "split")
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def tile_m(self) -> int:
+        return ROWS
+
+    def label(self) -> str:
+        return f"latent_{self.tile_m}x{self.tile_n}_stages{self.stages}"
+
+
+def shared_bytes(signature: AttentionSignature, schedule: LatentSchedule) -> int:
+    """cuda/attention/latent/shape.h."""
+    deep, h = -(-signature.head_dim // LINE_ELEMENTS), schedule
+    weights = -(-h.tile_n // LINE_ELEMENTS) * ROWS * LINE
+    told = 2 * ROWS * 4
+    return 1024 + deep * ROWS * LINE + h.stages * (deep * h.tile_n * LINE + 8 * 2) + weights + told
+
+
+def registers(signature: AttentionSignature, schedule: LatentSchedule) -> int:
+    """What a scoring thread holds: half of the results, scores, and these again as weights of two bytes."""
+    s = signature
+    held = BESIDE_REGISTERS + feature_registers(s)
+    return s.head_dim_v // 4 + schedule.tile_n // 2 + schedule.tile_n // 4 + held
+
+
+def _signature_rules(signature: AttentionSignature, schedule: LatentSchedule, arch: Arch) -> Iterator[Violation]:
+    s = signature
+    yield from engine_rules("latent", s, arch, INPUTS, "the mma pipeline")
+    if s.head_dim not in HEADS_QK or s.head_dim_v != HEAD_V:
+        message = f"heads of {s.head_dim} and {s.head_dim_v}"
+        yield Violation("nv-heads", message, f"use {HEADS_QK[0]} or {HEADS_QK[1]} and {HEAD_V}, or another pipeline")
+
+
+def _tile_rules(signature: AttentionSignature, schedule: LatentSchedule, arch: Arch) -> Iterator[Violation]:
+    s, h = signature, schedule
+    if h.tile_n not in COLUMNS:
+        yield Violation("nv-tile-n", f"tile_n {h.tile_n} is not whole products of 16 keys", "use 16 to 96 by 16")
+    if h.stages < 2:
+        yield Violation("nv-stages", f"{h.stages} stages: keys and values may lie apart", "use 2 or more")
+    yield from register_rule(registers(s, h), REGISTERS, "use a smaller tile_n")
+    yield from shared_rule(shared_bytes(s, h), arch.scratch_bytes)
+
+
+def _violations(signature: AttentionSignature, schedule: LatentSchedule, arch: Arch) -> Iterator[Violation]:
+    yield from _signature_rules(signature, schedule, arch)
+    yield from _tile_rules(signature, schedule, arch)
+
+
+_TILES = ((64, 2), (32, 4), (48, 2))  # keys of a tile, and stages; the usual first
+_FEW = 2
+
+
+def _proposed(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[LatentSchedule]:
+    if signature.family not in LatentSchedule.serves:
+        return
+    found = [LatentSchedule(*one) for one in _TILES]
+    legal = [one for one in found if not any(_violations(signature, one, arch))]
+    yield from legal if wide else legal[:_FEW]
+
+
+class Latent(CudaAttentionFamily):
+    name = "latent"
+    schedules = (LatentSchedule,)
+    device, host = "TW_DEVICE_ATTENTION_LATENT", "HostAttentionLatent"
+
+    def proposals(self, pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[LatentSchedule]:
+        return _proposed(signature, arch, pool != "default")
+
+    def violations(self, signature: AttentionSignature, schedule: LatentSchedule, arch: Arch) -> Iterator[Violation]:
+        return _violations(signature, schedule, arch)
+
+    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
+        tiles = {"tile_n": spec.schedule.tile_n, "stages": spec.schedule.stages}
+        return {**tiles, "size_kv": DTYPES[spec.signature.dtype_kv].bytes, **held(spec.signature)}
+
+    def config(self, spec: KernelSpec) -> Fields:
+        return {"tile_n": spec.schedule.tile_n, "stages": spec.schedule.stages}
+
+    def promises(self, spec: KernelSpec) -> Promises:
+        from tilewright.inspect import nvidia
+
+        return Promises(nvidia.WARPGROUP, ("UTMALDG",), shared_bytes(spec.signature, spec.schedule))
+
+
+FAMILY = Latent()

@@ -1,0 +1,255 @@
+"""The mma pipeline of attention on NVIDIA GPUs: its schedules, what is legal, and what is proposed.
+
+Warps fetch by cp.async and multiply by mma.sync, so that it runs on sm_80 and later, and takes what the copy engine of
+sm_90a does not: any stride, pages of any layout, fp8 (spread to two bytes on its way to the tensor cores, exactly),
+heads of up to 576.  `mma` keeps tiles of query rows of one head; `mma_decode` packs the query heads of one of keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tilewright.arch import Arch
+from tilewright.backends.base import Promises
+from tilewright.backends.cuda.attention.shared import (
+    CudaAttentionFamily,
+    available_bytes,
+    feature_registers,
+    held,
+    taken_by_wgmma,
+)
+from tilewright.backends.cuda.pipelines import Fields, flag
+from tilewright.dtypes import DTYPES
+from tilewright.ops.attention.spec import AttentionSignature
+from tilewright.ops.base import KernelSpec, Violation
+
+BLOCK_ROWS = 16  # of one instruction
+INPUTS = ("bf16", "fp16", "fp8_e4m3")
+MOST_WARPS = 16
+MOST_REGISTERS, ALL_REGISTERS = 255, 65536  # of a thread, and of a multiprocessor
+BESIDE_REGISTERS = 36
+
+
+@dataclass(frozen=True, slots=True)
+class MmaSchedule:
+    """A grid of warps; those along keys share rows, and columns of the results."""
+
+    pipeline: str
+    tile_n: int  # keys of a tile
+    warps_m: int
+    warps_n: int
+    row_blocks: int  # of 16 rows, that a warp has
+    slots: int  # tiles of keys or of values, each in one
+    together: int = 1  # blocks of a multiprocessor
+
+    pipelines: ClassVar[tuple[str, ...]] = ("mma", "mma_decode")
+    serves: ClassVar[tuple[str, ...]] = ("forward", "split")
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def tile_m(self) -> int:
+        return BLOCK_ROWS * self.row_blocks * self.warps_m
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps_m * self.warps_n
+
+    def label(self) -> str:
+        said = f"{self.pipeline}_{self.tile_m}x{self.tile_n}_warps{self.warps_m}x{self.warps_n}_slots{self.slots}"
+        return said + (f"_together{self.together}" if self.together > 1 else "")
+
+
+def narrow(signature: AttentionSignature) -> bool:
+    return DTYPES[signature.dtype_kv].bytes == 1
+
+
+def _pitch(size: int) -> int:
+    return size if size // 16 % 2 else size + 16
+
+
+def tile_bytes(signature: AttentionSignature, schedule: MmaSchedule) -> tuple[int, int, int]:
+    """Of the rows of queries, of a slot, and of what warps that share rows keep: cuda/attention/mma/shape.h."""
+    s, h, size = signature, schedule, DTYPES[signature.dtype_kv].bytes
+    turned = s.pages == "vectorised"
+    keys = h.tile_n * _pitch(s.head_dim * size)
+    values = s.head_dim_v * _pitch(h.tile_n * size) if turned else h.tile_n * _pitch(s.head_dim_v * size)
+    shared = h.tile_m * (_pitch(h.tile_n * 2) + 4 * h.warps_n) if h.warps_n > 1 else 0
+    shared += 4 * h.tile_m if s.dtype_q == "bf16" and narrow(s) and s.scales != "block" else 0
+    return h.tile_m * _pitch(s.head_dim * 2), max(keys, values), shared
+
+
+def shared_bytes(signature: AttentionSignature, schedule: MmaSchedule) -> int:
+    rows, slot, shared = tile_bytes(signature, schedule)
+    return rows + schedule.slots * slot + shared
+
+
+def most_slots(signature: AttentionSignature, schedule: MmaSchedule, arch: Arch) -> int:
+    rows, slot, shared = tile_bytes(signature, schedule)
+    return max(2, (available_bytes(schedule.together, arch) - rows - shared) // slot)
+
+
+def registers(signature: AttentionSignature, schedule: MmaSchedule) -> int:
+    """What a thread holds: results, scores, operands of some products."""
+    s, h = signature, schedule
+    held = BESIDE_REGISTERS + feature_registers(s) + 8 * narrow(s)
+    return h.row_blocks * (s.head_dim_v // h.warps_n // 2 + h.tile_n // h.warps_n // 2 + 12) + held
+
+
+# -- what is legal -------------------------------------------------------------------------------------------------
+
+
+def _signature_rules(signature: AttentionSignature, schedule: MmaSchedule, arch: Arch) -> Iterator[Violation]:
+    s = signature
+    if not {"mma", "cp-async"} <= arch.features:
+        yield Violation("nv-arch", f"{schedule.pipeline} needs mma.sync and cp.async, which {arch.name} has not",
+                        "use another target, or the loops pipeline")  # fmt: skip
+    if s.dtype_q not in INPUTS or s.dtype_kv not in INPUTS:
+        message = f"{schedule.pipeline} of {s.dtype_q} queries and {s.dtype_kv} keys"
+        yield Violation("nv-inputs", message, f"use {', '.join(INPUTS)}, or the loops pipeline")
+
+    if (s.dtype_q, s.scales) == ("fp16", "block"):
+        message = "weights under scales of blocks are multiplied as bf16, which fp16 queries do not fit"
+        yield Violation("nv-scales", message, "use bf16 queries, other scales, or the loops pipeline")
+
+
+def _tile_rules(signature: AttentionSignature, schedule: MmaSchedule, arch: Arch) -> Iterator[Violation]:
+    s, h = signature, schedule
+    if h.warps_m * h.warps_n > MOST_WARPS:
+        yield Violation("nv-warps", f"{h.warps_m} x {h.warps_n} warps", f"use at most {MOST_WARPS}")
+    each = 16 if h.warps_n == 1 or narrow(s) else 8
+    whole = max(16, each * h.warps_n, 32 * narrow(s))
+    if h.tile_n % (each * h.warps_n) or h.tile_n % (32 if narrow(s) else 16):
+        message = f"tile_n {h.tile_n} is not whole products of {h.warps_n} warps"
+        yield Violation("nv-tile-n", message, f"use a multiple of {whole}")
+    if s.head_dim_v % (16 * h.warps_n):
+        message = f"{s.head_dim_v} columns of {h.warps_n} warps are not whole products of 16"
+        yield Violation("nv-columns", message, "use fewer warps_n")
+    if h.slots < 2:
+        yield Violation("nv-slots", f"{h.slots} slots: one is read while another is filled", "use 2 or more")
+    yield from _resources(s, h, arch)
+
+
+def _resources(s: AttentionSignature, h: MmaSchedule, arch: Arch) -> Iterator[Violation]:
+    allowed = min(MOST_REGISTERS, ALL_REGISTERS // (h.threads * h.together))
+    if registers(s, h) > allowed:
+        message = f"results, scores and operands take {registers(s, h)} of {allowed} registers"
+        yield Violation("nv-registers", message, "use more warps_n, a smaller tile_n, or fewer blocks together")
+    shared, available = shared_bytes(s, h), available_bytes(h.together, arch)
+    if shared > available:
+        message = f"rows and slots take {shared} of {available} bytes of shared memory"
+        yield Violation("nv-shared-memory", message, "use fewer slots or a smaller tile_n")
+
+
+def _violations(signature: AttentionSignature, schedule: MmaSchedule, arch: Arch) -> Iterator[Violation]:
+    yield from _signature_rules(signature, schedule, arch)
+    yield from _tile_rules(signature, schedule, arch)
+
+
+# -- what is proposed ----------------------------------------------------------------------------------------------
+
+# Keys of a tile, the grid of warps, blocks of 16 rows of a warp, most slots, blocks of a multiprocessor; usual first
+_Tile = tuple[int, int, int, int, int, int]
+_TILES: dict[int, tuple[_Tile, ...]] = {
+    32: ((64, 4, 1, 2, 4, 2), (128, 4, 1, 1, 4, 2)),
+    64: ((64, 4, 1, 2, 4, 2), (64, 8, 1, 1, 4, 1), (128, 8, 1, 1, 4, 1)),
+    96: ((64, 4, 1, 2, 4, 2), (64, 8, 1, 1, 4, 1)),
+    128: ((64, 4, 1, 2, 3, 2), (32, 4, 1, 2, 4, 2), (64, 4, 1, 1, 4, 3), (64, 8, 1, 1, 4, 1)),
+    160: ((64, 8, 1, 1, 3, 1), (32, 4, 1, 1, 4, 2)),
+    192: ((64, 8, 1, 1, 3, 1), (32, 4, 1, 1, 4, 2)),
+    256: ((32, 8, 1, 1, 3, 1), (64, 4, 1, 1, 3, 1)),
+    512: ((32, 4, 2, 1, 4, 1), (32, 2, 4, 1, 4, 1)),
+    576: ((32, 4, 2, 1, 4, 1), (32, 2, 4, 1, 4, 1)),
+}
+_DECODE: dict[int, tuple[_Tile, ...]] = {
+    32: ((128, 1, 2, 1, 8, 4), (64, 4, 1, 1, 4, 2)),
+    64: ((64, 1, 4, 1, 8, 3), (64, 4, 1, 1, 4, 2), (128, 1, 4, 1, 8, 2)),
+    96: ((64, 1, 2, 1, 8, 3), (64, 4, 1, 1, 4, 2)),
+    128: ((64, 1, 4, 1, 8, 4), (64, 4, 1, 1, 4, 1), (64, 1, 4, 1, 8, 2), (64, 1, 4, 1, 8, 3), (32, 1, 4, 1, 8, 4)),
+    160: ((64, 1, 2, 1, 8, 2), (64, 4, 1, 1, 4, 1)),
+    192: ((64, 1, 4, 1, 6, 2), (64, 4, 1, 1, 4, 1)),
+    256: ((64, 1, 4, 1, 6, 1), (32, 4, 1, 1, 4, 1), (32, 1, 4, 1, 8, 2)),
+    512: ((32, 1, 4, 1, 6, 1), (32, 4, 2, 1, 4, 1), (32, 2, 4, 1, 4, 1)),
+    576: ((64, 1, 8, 1, 3, 1), (32, 4, 2, 1, 4, 1), (32, 4, 4, 1, 4, 1), (32, 1, 4, 1, 2, 2), (32, 1, 4, 1, 6, 1)),
+}
+_FEW = 2  # tiles in `default`
+LEAST_KEYS, MOST_SMALLER = 32, 4  # keys of a tile, and slots, where shared memory is little
+_BESIDE = 1  # of a signature that sm_90a's own pipelines take
+
+
+def _made(pipeline: str, tile: _Tile, signature: AttentionSignature, arch: Arch) -> MmaSchedule:
+    """The tile with as many slots as fit, and what fp8 and features of scores ask for."""
+    keys, rows, along, blocks, slots, together = tile
+    if narrow(signature):
+        keys = max(keys, 16 * along, 32)
+    made = MmaSchedule(pipeline, keys, rows, along, blocks, slots, together)
+    while made.together > 1 and registers(signature, made) > min(
+        MOST_REGISTERS, ALL_REGISTERS // (made.threads * made.together)
+    ):
+        made = replace(made, together=made.together - 1)
+    return replace(made, slots=min(slots, most_slots(signature, made, arch)))
+
+
+def _smaller(made: MmaSchedule, signature: AttentionSignature, arch: Arch) -> MmaSchedule:
+    """With two slots, for an arch of little shared memory: fewer blocks beside each other, then fewer keys."""
+    made = replace(made, slots=2)
+    while made.together > 1 and shared_bytes(signature, made) > available_bytes(made.together, arch):
+        made = replace(made, together=made.together - 1)
+    while made.tile_n > LEAST_KEYS and shared_bytes(signature, made) > available_bytes(made.together, arch):
+        made = replace(made, tile_n=made.tile_n // 2)
+    return replace(made, slots=min(MOST_SMALLER, most_slots(signature, made, arch)))
+
+
+def _proposed(signature: AttentionSignature, arch: Arch, wide: bool, beside: bool) -> Iterator[MmaSchedule]:
+    """Tiles of a head size; few where they stand `beside` pipelines that are faster on what both take."""
+    s = signature
+    if s.family not in MmaSchedule.serves:
+        return
+    size = max(s.head_dim, s.head_dim_v)
+    for pipeline, table in (("mma", _TILES), ("mma_decode", _DECODE)):
+        if pipeline == "mma" and s.family == "split":
+            continue
+        tiles = table.get(size, ())
+        count = len(tiles) if wide else _BESIDE if beside else _FEW
+        made = dict.fromkeys(_made(pipeline, tile, s, arch) for tile in tiles)
+        legal = [each for each in made if not any(_violations(s, each, arch))]
+        if len(legal) < min(count, _FEW):
+            # One block of rows a warp comes first: alone on a multiprocessor nobody hides what two keep in memory.
+            smaller = dict.fromkeys(_smaller(each, s, arch) for each in made if each not in legal)
+            ordered = sorted(smaller, key=lambda each: each.row_blocks)
+            legal += [each for each in ordered if not any(_violations(s, each, arch))]
+        yield from legal[:count]
+
+
+class Mma(CudaAttentionFamily):
+    name = "mma"
+    schedules = (MmaSchedule,)
+    device, host = "TW_DEVICE_ATTENTION_MMA", "HostAttentionMma"
+
+    def proposals(self, pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[MmaSchedule]:
+        return _proposed(signature, arch, pool != "default", taken_by_wgmma(signature, arch))
+
+    def violations(self, signature: AttentionSignature, schedule: MmaSchedule, arch: Arch) -> Iterator[Violation]:
+        return _violations(signature, schedule, arch)
+
+    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
+        s, h = spec.signature, spec.schedule
+        named = ("tile_m", "tile_n", "warps_m", "warps_n", "slots", "together")
+        fields = {name: getattr(h, name) for name in named} | held(s)
+        fields |= {"packs": h.pipeline == "mma_decode", "narrow": narrow(s), "size_kv": DTYPES[s.dtype_kv].bytes}
+        return fields | {"scored": int(fields["scored"] or s.scales == "block")}
+
+    def config(self, spec: KernelSpec) -> Fields:
+        h: MmaSchedule = spec.schedule
+        named = ("tile_n", "warps_m", "warps_n", "row_blocks", "slots", "together")
+        return {**{name: getattr(h, name) for name in named}, "pack_heads": flag(h.pipeline == "mma_decode")}
+
+    def promises(self, spec: KernelSpec) -> Promises:
+        from tilewright.inspect import nvidia
+
+        return Promises(nvidia.WARP, ("LDGSTS",), shared_bytes(spec.signature, spec.schedule))
+
+
+FAMILY = Mma()

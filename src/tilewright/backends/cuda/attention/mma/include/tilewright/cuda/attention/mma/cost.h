@@ -1,0 +1,39 @@
+// mma, mma_decode: cp.async feeds mma.sync; any stride, pages of any layout, fp8 widened on its way.  What it takes.
+#pragma once
+#include <tilewright/cuda/attention/cost.h>
+#include <tilewright/cuda/attention/mma/limits.h>
+
+namespace tw {
+namespace selection {
+namespace cuda_attention {
+namespace mma {
+
+constexpr double kBesideWgmma = 1.4;  // guessed constants stand back behind the fitted ones of kernels with wgmma
+constexpr double kAlone = 1.3;        // how much longer a step takes where one block has the multiprocessor for itself
+
+// A tile of keys in each of the blocks of a multiprocessor.
+inline double step_seconds(const Schedule &s, const Rates &r) {
+  const int64_t scores = s.tile_m * s.tile_n, heads = s.head_dim + s.head_dim_v;
+  const double multiply = double(scores * heads) / r.mma_unit_macs;
+  double weigh = double(scores) / r.mma_unit_scores;
+  if (s.scored) weigh *= kScored;
+  const int64_t stage = s.tile_n * heads * s.size_kv;
+  const double widen = s.narrow ? double(stage * s.warps_m) / r.mma_widened : 0.0;
+  const double work = (multiply + weigh + widen) * double(s.together) * (s.together == 1 ? kAlone : 1.0);
+  const double flying = r.mma_busy_bytes / (double(s.slots * stage * s.together) / 2);
+  const double fetch = double(stage * s.together) / r.mma_unit_bytes * slower(1.0, flying);
+  return slower(work + r.mma_meet * (s.warps_n > 1 ? 1.0 : 0.0), fetch);
+}
+
+inline double seconds(const Schedule &s, const Asked &x) {
+  const Rates &r = x.rate;
+  const Traversal t = traversal(x.a, s.tile_m, s.tile_n, s.packs ? x.a.group : 1, s.tile_m);
+  const double items = t.waves(x.arch.compute_units * s.together) * (t.steps * step_seconds(s, r) + r.mma_item);
+  const double taken = r.mma_start + slower(items, double(x.a.moved) / r.mma_memory);
+  return of_uneven_sequences(x.a, x.arch.wgmma ? taken * kBesideWgmma : taken);
+}
+
+}  // namespace mma
+}  // namespace cuda_attention
+}  // namespace selection
+}  // namespace tw

@@ -1,0 +1,252 @@
+"""ws, decode and shares, of sm_90a: TMA feeds wgmma, warp-specialized and persistent.
+
+`ws` keeps tiles of query rows of one head; `decode` packs the query heads of one head of keys into a tile, for few
+rows; `shares` does so too, and every block takes an equal share of all keys there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tilewright.arch import Arch
+from tilewright.backends.base import Promises
+from tilewright.backends.cuda.attention.shared import (
+    INPUTS,
+    WGMMA_HEADS,
+    CudaAttentionFamily,
+    available_bytes,
+    engine_rules,
+    feature_registers,
+    held,
+    register_rule,
+    shared_rule,
+    taken_by_wgmma,
+)
+from tilewright.backends.cuda.pipelines import Fields, flag
+from tilewright.backends.families import selection_number
+from tilewright.dtypes import DTYPES
+from tilewright.ops.attention.problem import AttentionProblem
+from tilewright.ops.attention.spec import AttentionSignature
+from tilewright.ops.base import KernelSpec, Violation
+
+ROWS = 64  # of a warpgroup
+LINE = 128  # bytes of one swizzled row
+COLUMNS = (16, 32, *range(48, 257, 16))  # keys of a tile: the widths of wgmma, in whole steps of the values
+BESIDE = 1024 + 4 * 48 + 8 * 8  # alignment, items that were told and their barriers: cuda/attention/ws/shape.h
+STAGE_BARRIERS, ROW_BARRIERS = 8 * 4, 8 * 2
+MAX_STAGES = 16
+# Registers of a multiplying thread, by warpgroups and blocks that share a multiprocessor: cuda/attention/ws/shape.h.
+REGISTERS = {(1, 1): 240, (1, 2): 216, (2, 1): 232, (3, 1): 160}
+PAGED_REGISTERS = {(2, 1): 224}  # where whoever feeds needs more, to find pages
+SHARES_REGISTERS = {(1, 2): 192}  # or to find its share
+# What it needs beside scores, weights and results: places, rows, what the compiler keeps.
+BESIDE_REGISTERS = 26
+
+
+@dataclass(frozen=True, slots=True)
+class WsSchedule:
+    """Warps that feed and warpgroups that multiply; each keeps 64 rows, their scores and results in registers."""
+
+    pipeline: str
+    tile_n: int  # keys of a tile
+    warpgroups: int  # that multiply
+    stages: int  # tiles of keys and values under way
+    together: int = 1  # blocks of a multiprocessor
+    dealing: str = "striped"  # of items to blocks; dynamic: whoever is done takes the next
+    row_stages: int = 1  # tiles of rows under way; with two, an item begins beside the end of the one before
+
+    pipelines: ClassVar[tuple[str, ...]] = ("ws", "decode", "shares")
+    serves: ClassVar[tuple[str, ...]] = ("forward", "split")
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines, "dealing": ("striped", "dynamic")}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def tile_m(self) -> int:
+        return ROWS * self.warpgroups
+
+    @property
+    def packs(self) -> bool:
+        """Query heads of one head of keys into a tile of rows."""
+        return self.pipeline != "ws"
+
+    def label(self) -> str:
+        said = f"{self.pipeline}_{self.tile_m}x{self.tile_n}_stages{self.stages}"
+        said += f"_together{self.together}" if self.together > 1 else ""
+        said += f"_rows{self.row_stages}" if self.row_stages > 1 else ""
+        return said + ("_dynamic" if self.dealing == "dynamic" else "")
+
+
+def tile_bytes(signature: AttentionSignature, schedule: WsSchedule) -> tuple[int, int]:
+    """Of the rows of queries, and of a stage of keys and values."""
+    deep, wide = (-(-one // ROWS) for one in (signature.head_dim, signature.head_dim_v))
+    return deep * schedule.tile_m * LINE, (deep + wide) * schedule.tile_n * LINE
+
+
+def shared_bytes(signature: AttentionSignature, schedule: WsSchedule) -> int:
+    """cuda/attention/ws/shape.h."""
+    rows, stage = tile_bytes(signature, schedule)
+    return schedule.row_stages * (rows + ROW_BARRIERS) + schedule.stages * (stage + STAGE_BARRIERS) + BESIDE
+
+
+def most_stages(signature: AttentionSignature, schedule: WsSchedule, arch: Arch) -> int:
+    rows, stage = tile_bytes(signature, schedule)
+    left = available_bytes(schedule.together, arch) - BESIDE - schedule.row_stages * (rows + ROW_BARRIERS)
+    return max(1, left // (stage + STAGE_BARRIERS))
+
+
+def allowed_registers(signature: AttentionSignature, schedule: WsSchedule) -> int | None:
+    """What a multiplying thread may hold; None where no kernel has so many warpgroups or blocks."""
+    which = schedule.warpgroups, schedule.together
+    fewer = PAGED_REGISTERS if signature.pages != "none" else {}
+    fewer = SHARES_REGISTERS if schedule.pipeline == "shares" else fewer
+    return fewer.get(which, REGISTERS.get(which))
+
+
+def registers(signature: AttentionSignature, schedule: WsSchedule) -> int:
+    """What a multiplying thread holds: results, scores, and these again as weights of two bytes."""
+    s, held = signature, BESIDE_REGISTERS + feature_registers(signature)
+    return s.head_dim_v // 2 + schedule.tile_n // 2 + schedule.tile_n // 4 + held
+
+
+# Warpgroups and keys of a tile, the usual one first; most stages.
+_TILES: dict[int, tuple[tuple[int, int, int], ...]] = {
+    32: ((3, 128, 4), (2, 128, 4), (2, 176, 3), (3, 96, 4)),
+    64: ((3, 128, 4), (2, 128, 4), (2, 176, 3), (3, 96, 4), (2, 192, 3)),
+    96: ((2, 128, 3), (2, 144, 2), (3, 64, 4), (2, 96, 3)),
+    128: ((2, 128, 3), (2, 176, 2), (2, 160, 2), (2, 112, 3), (2, 64, 4)),
+    160: ((2, 96, 2), (2, 112, 2), (2, 64, 3)),
+    192: ((2, 112, 2), (2, 64, 3), (2, 96, 2), (2, 128, 2)),
+    256: ((2, 80, 2), (2, 64, 2), (2, 48, 3)),
+}
+_FEW = 2  # tiles of a head in `default`
+_STREAMED = 64  # elements of a head up to which the rows of two items cost no stage
+_DECODE: dict[int, tuple[tuple[int, int], ...]] = {  # keys of a tile, blocks of a multiprocessor
+    32: ((128, 2), (64, 2), (128, 1)),
+    64: ((128, 2), (64, 2), (128, 1)),
+    96: ((64, 2), (128, 1)),
+    128: ((64, 2), (128, 1), (64, 1)),
+    160: ((64, 1), (32, 2)),
+    192: ((64, 1), (32, 2)),
+    256: ((64, 1), (32, 1)),
+}
+
+
+def _ws(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSchedule]:
+    """The tiles of a head size; windows and sequences that differ are dealt as blocks come free."""
+    tiles = _TILES.get(max(signature.head_dim, signature.head_dim_v), ())
+    uneven = signature.mask != "none" or signature.varlen
+    if feature_registers(signature):  # long code for each column, and registers of its own
+        narrow = 64 if signature.head_dim_v < 256 else 48
+        tiles = ((2, narrow, 4),) if not wide else tuple((2, min(keys, narrow), most) for _, keys, most in tiles)
+    if signature.pages != "none":  # beside three, whoever finds pages has too few registers
+        tiles = tuple(one for one in tiles if one[0] < 3)
+    for warpgroups, keys, stages in tiles if wide else tiles[:_FEW]:
+        small = max(signature.head_dim, signature.head_dim_v) <= _STREAMED
+        for rows in (1, 2) if wide else (2,) if small else (1,):
+            made = WsSchedule("ws", keys, warpgroups, stages, row_stages=rows)
+            made = replace(made, stages=min(stages, most_stages(signature, made, arch)))
+            for dealing in ("striped", "dynamic") if wide else ("dynamic",) if uneven else ("striped",):
+                yield replace(made, dealing=dealing)
+
+
+def _decode(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSchedule]:
+    """One warpgroup, and as many stages as fit: what counts is how much is under way."""
+    tiles = _DECODE.get(max(signature.head_dim, signature.head_dim_v), ())
+    if feature_registers(signature):
+        tiles = tuple(dict.fromkeys((min(keys, 64), together) for keys, together in tiles))
+    for keys, together in tiles if wide else tiles[:_FEW]:
+        made = WsSchedule("decode", keys, 1, 2, together)
+        yield replace(made, stages=min(8, most_stages(signature, made, arch)))
+    if wide or signature.mask != "none":
+        first = next(_ws(signature, arch, False))
+        yield replace(first, pipeline="decode", row_stages=1)
+
+
+def _shares(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSchedule]:
+    """Those of `decode` that keep one warpgroup: the usual, or all."""
+    found = (one for one in _decode(signature, arch, wide) if one.warpgroups == 1)
+    for one in found if wide else (next(found),):
+        yield replace(one, pipeline="shares")
+
+
+class Ws(CudaAttentionFamily):
+    name = "ws"
+    schedules = (WsSchedule,)
+    device = "TW_DEVICE_ATTENTION_WS"
+
+    def proposals(self, pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[WsSchedule]:
+        wide = pool != "default"
+        if not taken_by_wgmma(signature, arch) or signature.family not in WsSchedule.serves:
+            return
+        if signature.family == "forward":
+            yield from _ws(signature, arch, wide)
+            yield from _shares(signature, arch, wide)
+        yield from _decode(signature, arch, wide)
+
+    def violations(self, signature: AttentionSignature, schedule: WsSchedule, arch: Arch) -> Iterator[Violation]:
+        s = signature
+        yield from engine_rules(schedule.pipeline, s, arch, INPUTS, "the mma pipeline")
+        if s.head_dim not in WGMMA_HEADS or s.head_dim_v not in WGMMA_HEADS:
+            message = f"heads of {s.head_dim} and {s.head_dim_v}"
+            yield Violation("nv-heads", message, f"use {', '.join(map(str, WGMMA_HEADS))}, or the loops pipeline")
+        yield from _tile_rules(signature, schedule, arch)
+
+    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
+        h: WsSchedule = spec.schedule
+        named = ("tile_n", "warpgroups", "stages", "together", "row_stages")
+        more = {"packs": h.packs, "shares": h.pipeline == "shares", "size_kv": DTYPES[spec.signature.dtype_kv].bytes}
+        return {name: getattr(h, name) for name in named} | held(spec.signature) | more
+
+    def config(self, spec: KernelSpec) -> Fields:
+        h: WsSchedule = spec.schedule
+        return {
+            "tile_n": h.tile_n,
+            "warpgroups": h.warpgroups,
+            "stages": h.stages,
+            "together": h.together,
+            "pack_heads": flag(h.packs),
+            "dynamic": flag(h.dealing == "dynamic"),
+            "shares": flag(h.pipeline == "shares"),
+            "row_stages": h.row_stages,
+        }
+
+    def host_half(self, schedule: WsSchedule) -> tuple[str, str]:
+        if schedule.pipeline == "shares":
+            return "shares/host.h", "HostAttentionShares"
+        return "ws/host.h", "HostAttentionWs"
+
+    def promises(self, spec: KernelSpec) -> Promises:
+        from tilewright.inspect import nvidia
+
+        return Promises(nvidia.WARPGROUP, ("UTMALDG",), shared_bytes(spec.signature, spec.schedule))
+
+    def meeting_trips(self, spec: KernelSpec, problem: AttentionProblem, pieces: float) -> float | None:
+        if spec.schedule.pipeline != "shares":
+            return None
+        return selection_number(spec, "tw_select_meeting_trips", problem, pieces)
+
+
+def _tile_rules(signature: AttentionSignature, schedule: WsSchedule, arch: Arch) -> Iterator[Violation]:
+    h = schedule
+    if h.tile_n not in COLUMNS:
+        yield Violation("nv-tile-n", f"tile_n {h.tile_n} is not one wgmma wide in whole 16s", "use 64 or 128")
+    allowed = allowed_registers(signature, h)
+    if allowed is None:
+        message = f"{h.warpgroups} multiplying warpgroups, {h.together} blocks of a multiprocessor"
+        yield Violation("nv-warpgroups", message, "use 1 to 3 and one block, or 1 and two blocks")
+    else:
+        yield from register_rule(registers(signature, h), allowed, "use a smaller tile_n or fewer warpgroups")
+    if not 1 <= h.row_stages <= (2 if h.pipeline == "ws" else 1):
+        message = f"{h.row_stages} tiles of rows under way in {h.pipeline}"
+        yield Violation("nv-row-stages", message, "use 1, or 2 with ws")
+    if h.pipeline == "shares" and (signature.family != "forward" or h.warpgroups > 1 or h.dealing != "striped"):
+        message = f"shares of {signature.family}, {h.warpgroups} multiplying warpgroups, {h.dealing}"
+        yield Violation("nv-shares", message, "use the forward family, one warpgroup and striped, or decode")
+    if h.stages > MAX_STAGES:
+        yield Violation("nv-stages", f"{h.stages} stages", f"use at most {MAX_STAGES}")
+    yield from shared_rule(shared_bytes(signature, h), available_bytes(h.together, arch))
+
+
+FAMILY = Ws()

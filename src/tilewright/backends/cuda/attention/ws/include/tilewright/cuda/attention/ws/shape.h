@@ -1,0 +1,93 @@
+// The numbers of the ws pipeline of attention, for the host that launches and the device that runs.
+//
+// A block works on items: a tile of query rows of one head and one sequence (and of one part of its keys), which meets
+// the tiles of keys it sees one after another.  One warp has the copy engine bring rows, keys and values; each of one to
+// three warpgroups keeps 64 rows, their scores and their results in registers.  Where there is room for the rows of two
+// items, the first scores of one are multiplied beside the last values of the one before.
+#pragma once
+#include <tilewright/attention_rules.h>
+#include <tilewright/cuda/attention/ws/constants.h>
+#include <tilewright/gpu/divide.h>
+#include <tilewright/gpu/epilogue.h>
+
+namespace tw {
+
+constexpr int unbounded_window = 1 << 30;
+
+struct AttentionWsArgs {
+  tw_attention_args x;
+  float scale, fold;    // of scores; and log2(e), with the scale in it where nothing comes between them
+  int flip;             // that scale is negative: of scores with the other sign, `fold` is positive
+  float cap, over_cap;  // of scores, 0 where there is none; and 1 / cap
+  int heads, group;     // heads that items have; query heads of one head of keys
+  Divider by_group;     // of packed heads
+  int left, right;      // of the window
+  int row_tiles;        // of the longest sequence
+  int together;         // heads of sequences whose keys stay in the second-level cache
+  int items;            // 0: sequences differ, and the device counts
+  int loose;            // behind the last key of a sequence lie other numbers than the copy engine's zeros
+  int page_rows;        // of a box: as many as divide pages and tiles
+  unsigned *flags;      // the next item and how many blocks are done, zero before a launch and after it; of shares: how
+                        // many pieces are there, of the item that a block begins and does not end
+  float *parts, *part_lse;  // of shares: what blocks have of items that others have too, of `piece_rows` rows
+  int piece_rows;
+};
+
+// The tiles of keys of an item, from the last to the first: those of the window, then those of sink keys before it.
+struct KeyTiles {
+  int count, last;   // the first one that is met has the number `last`
+  int window, jump;  // after so many of the window, so many are left out
+  template <class S> TW_BOTH int at(int i) const { return last - i - (S::Sinks && i >= window ? jump : 0); }
+};
+
+struct AttentionItem {
+  int tile, head, sequence, split;  // the part of the keys; of shares: which piece (attention/shares/kernel.h)
+  int first_row, rows, first_key, keys;
+  KeyTiles tiles;  // count 0: there is no item any more
+};
+
+// Whether a block that starts with an even share of the registers has as many as its warpgroups ask for when one gives up
+// some and the others take more: who asks for what is not there waits for ever.
+constexpr bool registers_suffice(int feeding, int multiplying, int warpgroups, int together) {
+  const int share = 65536 / together / (128 * (warpgroups + 1)) / 8 * 8;
+  return feeding + warpgroups * multiplying <= share * (warpgroups + 1);
+}
+
+// Config: what attention_rules.h says, and tile_n, warpgroups, stages, row_stages, pack_heads, dynamic, shares, together.
+template <class Config> struct AttentionWs {
+  using T = typename Config::Q;
+  using O = typename Config::O;
+  static constexpr int W = Config::warpgroups, BM = 64 * W, BN = Config::tile_n, Stages = Config::stages,
+                       RowStages = Config::row_stages;
+  static constexpr int D = Config::head_qk, DV = Config::head_v;
+  static constexpr bool Packed = Config::pack_heads, Dynamic = Config::dynamic, Shares = Config::shares,
+                        Split = Config::family == AttentionFamily::split, Paged = Config::pages != AttentionPages::none;
+  static constexpr bool Bounded = Config::mask != AttentionMask::none;   // a window hides keys
+  static constexpr bool Sinks = Config::mask == AttentionMask::generic;  // the first keys are always seen
+  // Whether something comes between the scale of a score and its exponential.
+  static constexpr bool scored = Config::softcap || Config::bias != AttentionBias::none || Config::masked;
+  static constexpr int blocks_d = (D + 63) / 64, blocks_v = (DV + 63) / 64;  // 128 bytes of each row
+  static constexpr int q_bytes = blocks_d * BM * 128, k_bytes = blocks_d * BN * 128, v_bytes = blocks_v * BN * 128;
+  static constexpr int threads = 128 * (W + 1), together = Config::together;
+  // Of 65536 registers: those who feed need few.
+  static constexpr bool alone = W == 1 && together == 1;
+  static constexpr int feeding_registers = alone ? 64 : W == 3 ? 32 : Shares ? 64 : W == 2 && Paged ? 56 : 40;
+  static constexpr int multiplying_registers = alone    ? 240
+                                               : W == 3 ? 160
+                                               : W == 2 ? (Paged ? 224 : 232)
+                                               : Shares ? 192
+                                                        : 216;
+  static constexpr bool streams = RowStages > 1;
+  static constexpr int slots = 4;  // of items that were told
+  static constexpr int beside =
+      1024 + slots * int(sizeof(AttentionItem)) + 8 * (4 * Stages + 2 * slots + 2 * RowStages);
+  static constexpr int shared_bytes = RowStages * q_bytes + Stages * (k_bytes + v_bytes) + beside;
+  static_assert(sizeof(T) == 2, "elements of two bytes");
+  static_assert(BN % 16 == 0 && DV % 32 == 0 && D % 16 == 0, "tile");
+  static_assert(W >= 1 && W <= 3, "warpgroups");
+  static_assert(registers_suffice(feeding_registers, multiplying_registers, W, together), "registers");
+  static_assert(!Shares || (Packed && W == 1 && !Dynamic && !Split), "shares are of packed heads");
+  static_assert(RowStages == 1 || !Packed, "rows of packed heads are carried when they are needed");
+};
+
+}  // namespace tw

@@ -1,0 +1,115 @@
+"""depthwise_tile: a filter for each channel; warps slide square windows over tiles that the copy engine brings.
+
+padded_depthwise_tile: in copies, where channels lie apart or are no whole 8s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import ClassVar
+
+from tilewright.arch import Arch
+from tilewright.arch import arch as arch_by_name
+from tilewright.backends.base import Promises
+from tilewright.backends.cuda.conv.copies import FILLED_UP, Needs
+from tilewright.backends.cuda.conv.depthwise import STEPS, WINDOWS
+from tilewright.backends.cuda.conv.shared import CudaConvFamily, Fields, named, needs_features
+from tilewright.dtypes import DTYPES
+from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.conv.spec import ConvSignature
+
+
+@dataclass(frozen=True, slots=True)
+class DepthwiseTileSchedule:
+    """A filter for each channel: warps slide a square window over tiles of shared memory, with padding in them."""
+
+    pipeline: str = field(default="depthwise_tile", kw_only=True)
+    window: int  # wide and high
+    step: int  # the stride, along both
+    pixels: int  # of results of a unit, across
+    lines: int  # and down
+    channels: int = 64  # of a tile
+    spread: int = 1  # the dilation, along both
+
+    pipelines: ClassVar[tuple[str, ...]] = ("depthwise_tile", "padded_depthwise_tile")
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+
+    def label(self) -> str:
+        said = f"{self.pipeline}_{self.window}_step{self.step}_{self.lines}x{self.pixels}_channels{self.channels}"
+        return said + (f"_spread{self.spread}" if self.spread > 1 else "")
+
+
+def _tiles(signature: ConvSignature, arch: Arch) -> Iterator[DepthwiseTileSchedule]:
+    """Units that divide the sizes of usual networks, and such of powers of two."""
+    if "tma" not in arch.features or DTYPES[signature.dtype].bytes != 2:
+        return
+    data, weight = signature.variant == "backward_data", signature.variant == "backward_weight"
+    for window in WINDOWS:
+        for step in STEPS if not data else (1,):
+            for pixels, channels in product((7,) if weight and window == 7 else (7, 8), (32, 64)):
+                yield DepthwiseTileSchedule(window, step, pixels, 2, channels)
+        if data:
+            yield from (DepthwiseTileSchedule(window, 2, 7, 1, channels) for channels in (32, 64))
+        yield DepthwiseTileSchedule(window, 1, 7, 1 if weight and window == 7 else 2, 64, 2)
+        if weight:  # strips slide over neither
+            yield DepthwiseTileSchedule(window, 2, 7 if window < 7 else 4, 1, 64, 2)
+
+
+def _violations(signature: ConvSignature, schedule: DepthwiseTileSchedule, arch: Arch) -> Iterator[Violation]:
+    h = schedule
+    yield from needs_features(arch, "depthwise_tile", "tma")
+    if DTYPES[signature.dtype].bytes != 2:
+        message = f"tiles are of two-byte elements, not {signature.dtype}"
+        yield Violation("nv-inputs", message, "use bf16 or fp16, or the depthwise pipeline")
+    if h.window not in WINDOWS or h.step not in STEPS:
+        message = f"a window of {h.window} that moves {h.step} pixels"
+        yield Violation("nv-depthwise", message, f"use a window of {WINDOWS} and a step of {STEPS}")
+    strided = h.step if signature.variant == "backward_data" else 1  # results along a stride are made together
+    if strided > 1 and h.spread > 1:
+        yield Violation("nv-depthwise", "gradients of strides and a dilation", "use step 1 or spread 1")
+    if h.spread > 2:
+        yield Violation("nv-depthwise", f"a dilation of {h.spread}", "use 1 or 2, or the depthwise pipeline")
+    if h.channels not in (32, 64):
+        yield Violation("nv-vector", f"{h.channels} channels of a tile", "use 32 or 64")
+    kept = h.window**2 if signature.variant == "backward_weight" else 0
+    if not (h.pixels <= 8 and h.lines <= 4 and h.pixels * h.lines * strided**2 + kept <= (72 if strided == 1 else 32)):
+        yield Violation("nv-registers", f"units of {h.lines}x{h.pixels} of window {h.window}", "use smaller units")
+
+
+class DepthwiseTile(CudaConvFamily):
+    name = "depthwise_tile"
+    schedules = (DepthwiseTileSchedule,)
+    host = "HostConvDepthwiseTile"
+    beside = ("_add",)
+    copies: ClassVar[Mapping[str, int]] = {"padded_depthwise_tile": FILLED_UP}
+
+    def proposals(self, pool: str, signature: ConvSignature, arch: Arch) -> Iterator[DepthwiseTileSchedule]:
+        made = list(_tiles(signature, arch))
+        yield from made
+        flat = signature.spatial == 2 or signature.variant != "backward_data"  # gradients of strides: one plane
+        for tile in made:
+            if tile.pixels < 8 and (flat or tile.step == 1):
+                yield replace(tile, pipeline="padded_depthwise_tile")
+
+    def violations(self, signature: ConvSignature, schedule: DepthwiseTileSchedule, arch: Arch) -> Iterator[Violation]:
+        return _violations(signature, schedule, arch)
+
+    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
+        h: DepthwiseTileSchedule = spec.schedule
+        more = {"tile_channels": h.channels, "shared_bytes": arch_by_name(spec.arch).scratch_bytes}
+        return named(h, "window", "step", "pixels", "lines", "spread") | more | {"copies": self.copies_of(h)}
+
+    def config(self, spec: KernelSpec) -> Fields:
+        return named(spec.schedule, "window", "step", "spread", "pixels", "lines", "channels")
+
+    def needs(self, schedule: DepthwiseTileSchedule) -> Needs:
+        return Needs(whole_groups=True, any_filters=True)
+
+    def promises(self, spec: KernelSpec) -> Promises:
+        return Promises(copies=("UTMALDG",))
+
+
+FAMILY = DepthwiseTile()

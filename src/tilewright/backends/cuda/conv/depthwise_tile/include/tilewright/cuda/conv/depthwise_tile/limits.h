@@ -1,0 +1,66 @@
+// depthwise_tile: a filter for each channel; warps slide square windows over tiles of shared memory.  What it refuses.
+#pragma once
+#include <tilewright/cuda/conv/copies_limits.h>
+#include <tilewright/cuda/conv/depthwise_limits.h>
+
+namespace tw {
+namespace selection {
+namespace cuda_conv {
+namespace depthwise_tile {
+
+// `window` and `step` along both axes, `spread` the dilation; a unit has `lines` of `pixels`; `channels` of a tile;
+// `shared_bytes`: of the arch; `copies`: of cuda/conv/copies_limits.h.
+// clang-format off
+#define TW_SELECT_CUDA_CONV_DEPTHWISE_TILE(X) \
+  X(window) X(step) X(pixels) X(lines) X(tile_channels) X(spread) X(shared_bytes) X(copies)
+// clang-format on
+TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_CONV_DEPTHWISE_TILE)
+
+TW_CONV_RULE(window_differs, "nv-depthwise", "this kernel has another window, stride or dilation")
+TW_CONV_RULE(data_of_planes, "nv-depthwise", "strides over 1: this kernel slides one plane at a time")
+TW_CONV_RULE(data_of_strides, "nv-depthwise", "strides over 1: the window is deep, or the padding odd on one side only")
+TW_CONV_RULE(no_room, "nv-shared-memory", "a tile of rows does not fit into shared memory")
+
+// Shared memory of the smallest tile (conv/depthwise_tile/host.h).
+inline int64_t least_bytes(const Schedule &s, bool weight, int64_t planes) {
+  const int64_t pixel = 2 * s.tile_channels, wide = (s.window - 1) * s.spread + 1;
+  const int64_t reach = (s.pixels - 1) * s.step + wide, high = (s.lines - 1) * s.step + wide;
+  if (weight) return 256 + high * round_up(reach * pixel, 128) + s.lines * round_up(s.pixels * pixel, 128);
+  const int64_t weights = round_up(planes * s.window * s.window * s.tile_channels * 4, 128);
+  return 256 + weights + planes * high * round_up(reach * pixel, 128);
+}
+
+inline bool slides(const Schedule &s, const Conv &c) {
+  bool same = c.p.dims > 1;
+  for (int axis = 1; axis < 3; ++axis)
+    same = same && c.window[axis] == s.window && c.stride[axis] == s.step && c.dilation[axis] == s.spread;
+  return same;
+}
+
+// Of a problem as it lies; conv/depthwise_tile/host.h.
+inline const Rule *broken(const Schedule &s, const Conv &c) {
+  const ConvProblem &p = c.p;
+  const bool data = p.variant == backward_data;
+  if (p.batch == 0) return &no_images;
+  if (!depthwise_groups(c)) return &not_depthwise;
+  if (const Rule *rule = broken_tiles(c)) return rule;
+  if (!slides(s, c)) return &window_differs;
+  if (data && c.stride[0] != 1) return &data_of_planes;
+  if (data && s.step > 1 && (c.window[0] > 1 || (c.before[1] + c.before[2]) % 2)) return &data_of_strides;
+  if (c.window[0] > kMostPlanes) return &window_deep;
+  if (!readable(c, x_strides(c)) || !readable(c, y_strides(c))) return &unaligned;
+  const Wide all = Wide(p.batch) * (data ? c.size : c.out).product();
+  if (all >= kMost / 2 || Wide(c.taps) * p.channels >= kMost / 2) return &pixels_many;
+  return least_bytes(s, p.variant == backward_weight, c.window[0]) > s.shared_bytes ? &no_room : nullptr;
+}
+
+constexpr Needs needs{true, true, false};
+
+inline const Rule *limits(const Schedule &s, const Conv &c) {
+  return limits_in_copies(s.copies, needs, c, [&](const Conv &lying) { return broken(s, lying); });
+}
+
+}  // namespace depthwise_tile
+}  // namespace cuda_conv
+}  // namespace selection
+}  // namespace tw

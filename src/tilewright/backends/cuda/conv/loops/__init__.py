@@ -1,0 +1,29 @@
+"""loops: the floor; any size, stride and element type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tilewright.arch import Arch
+from tilewright.backends.cuda.conv.shared import CudaConvFamily
+from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.conv.schedule import LoopsSchedule
+from tilewright.ops.conv.spec import ConvSignature
+
+
+class Loops(CudaConvFamily):
+    name = "loops"
+    schedules = (LoopsSchedule,)
+    host = "HostConvLoops"
+
+    def proposals(self, pool: str, signature: ConvSignature, arch: Arch) -> Iterator[LoopsSchedule]:
+        yield LoopsSchedule()
+
+    def violations(self, signature: ConvSignature, schedule: LoopsSchedule, arch: Arch) -> Iterator[Violation]:
+        return iter(())
+
+    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
+        return {"none": 0}
+
+
+FAMILY = Loops()

@@ -1,0 +1,90 @@
+"""pointwise_multistage: GEMM's multistage on windows of one pixel, of channels that lie last or first (planes)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tilewright.backends.cuda.conv.pointwise import Kind, PointwiseFamily
+from tilewright.backends.cuda.conv.resources import Pair, Shape
+from tilewright.backends.cuda.conv.shared import Fields, sizes
+from tilewright.backends.cuda.gemm.multistage import MultistageSchedule
+from tilewright.dtypes import DTYPES
+from tilewright.ops.base import KernelSpec
+from tilewright.ops.conv.schedule import SHAPES
+from tilewright.ops.conv.spec import ConvSignature
+
+KINDS = {"pointwise_multistage": Kind(planes=False), "planes_multistage": Kind(planes=True)}
+_PIPELINES = {kind: pipeline for pipeline, kind in KINDS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class PointwiseMultistageSchedule:
+    """GEMM's multistage."""
+
+    pipeline: str
+    tile: Shape
+    warp_tile: Shape
+    warp_grid: Shape
+    stages: int
+    vectors: Pair  # elements of A and B that are copied at a time
+    dealing: str = "tiles"
+
+    pipelines: ClassVar[tuple[str, ...]] = tuple(KINDS)
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "pipeline": pipelines,
+        "dealing": ("tiles", "stream_k", "split_k"),
+    }
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+    axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**SHAPES, "vectors": ("a", "b")}
+
+    @property
+    def planes(self) -> bool:
+        return KINDS[self.pipeline].planes
+
+    @property
+    def product(self) -> MultistageSchedule:
+        return MultistageSchedule(self.tile, self.warp_tile, self.warp_grid, self.stages, self.vectors, self.dealing)
+
+    def label(self) -> str:
+        parts = [self.pipeline, sizes(self.tile), sizes(self.warp_grid), sizes(self.warp_tile)]
+        parts += [self.dealing] if self.dealing != "tiles" else []
+        return "_".join([*parts, f"stages{self.stages}", f"vectors{sizes(self.vectors)}"])
+
+
+class PointwiseMultistage(PointwiseFamily):
+    name = "pointwise_multistage"
+    of = "multistage"
+    product = MultistageSchedule
+    schedules = (PointwiseMultistageSchedule,)
+
+    def made(self, product: Any, planes: bool) -> PointwiseMultistageSchedule:
+        h: MultistageSchedule = product
+        return PointwiseMultistageSchedule(
+            _PIPELINES[Kind(planes)], h.tile, h.warp_tile, h.warp_grid, h.stages, h.vector, h.dealing
+        )
+
+    def wanted(self, product: Any, signature: ConvSignature, wgmma: bool) -> bool:
+        return not wgmma
+
+    def config(self, spec: KernelSpec) -> Fields:
+        h: PointwiseMultistageSchedule = spec.schedule
+        size = DTYPES[spec.signature.dtype].bytes
+        return {
+            **self.layout_config(spec),
+            "pipeline": "tw::Pipeline::multistage",
+            "tile_m": h.tile[0],
+            "tile_n": h.tile[1],
+            "tile_k": h.tile[2],
+            "warps_m": h.warp_grid[0],
+            "warps_n": h.warp_grid[1],
+            "unit_m": h.warp_tile[0],
+            "stages": h.stages,
+            "vector_a": h.vectors[0] * size,
+            "vector_b": h.vectors[1] * size,
+            "deal": f"tw::Deal::{h.dealing}",
+        }
+
+
+FAMILY = PointwiseMultistage()

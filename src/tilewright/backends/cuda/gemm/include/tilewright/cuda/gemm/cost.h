@@ -1,0 +1,54 @@
+// What the kernels of GEMM on NVIDIA GPUs share: rates, and how blocks are dealt their work.
+#pragma once
+#include <math.h>
+#include <tilewright/cuda/gemm/rules.h>
+
+namespace tw {
+namespace selection {
+namespace cuda_gemm {
+
+// Constants of the arch table (arch/fits.json); what each means stands in backends/cuda/gemm/rates.py.
+// clang-format off
+#define TW_SELECT_CUDA_GEMM_RATES(X) \
+  X(parts_plain_macs) X(parts_mma_macs) X(parts_wide_macs) X(parts_wide_bytes) X(parts_meet) X(parts_sums) \
+  X(start) X(memory) X(cache) X(astray) X(macs) X(one_cache) X(fill) X(leave) X(leave_least) X(sheet) X(wide_sheet) \
+  X(singles) X(hidden) X(hidden_least) X(over) X(soft) X(per_step) X(per_neighbour) X(turned) X(rate_floor) \
+  X(rate_columns) X(rate_rows) X(hand_over) X(exchange) X(neighbour) X(meet) X(sums) X(copy_start) X(copy) \
+  X(skinny_memory) X(skinny_latency) X(skinny_registers) X(skinny_tail) X(skinny_warp) X(skinny_turn) \
+  X(skinny_gather) X(mma_macs) X(shared) X(copies) X(alone) X(stage_turn) X(stages_fill) X(loops_macs) X(loops_turn) \
+  X(plain_issue) X(plain_fill) X(plain_leave) X(plain_hand) X(plain_handed) X(plain_meet) X(plain_sums) \
+  X(wide_macs) X(wide_issue) X(wide_cache) X(wide_turn) X(wide_fill) X(wide_leave) X(wide_meet) X(wide_sums)
+// clang-format on
+TW_SELECT_STRUCT(Rates, real, TW_SELECT_CUDA_GEMM_RATES)
+
+#define TW_SELECT_CUDA_ARCH(X) X(compute_units) X(scratch_bytes)
+TW_SELECT_STRUCT(Arch, int, TW_SELECT_CUDA_ARCH)
+
+using Asked = GemmAsked<Rates, Arch>;
+
+// Of two things that go on at the same time, and are in each other's way where they take equally long.
+inline double slowest(const Rates &r, double x, double y) { return pow(pow(x, r.soft) + pow(y, r.soft), 1.0 / r.soft); }
+
+// Parts of k as the host's half of a split_k kernel decides (`Dealing` in cuda/schedulers/tile_scheduler.h).
+inline int64_t parts_of(int64_t tiles, int64_t steps, int64_t clusters) {
+  int64_t wanted = tiles < clusters ? clusters / larger(1, tiles) : 1;
+  if (wanted > steps / 4) wanted = steps < 8 ? 1 : steps / 4;
+  return ceil_div(steps, ceil_div(steps, wanted));
+}
+
+// stream_k: steps of the busiest worker, and tiles of sums it takes from others.
+struct Streamed {
+  int64_t steps, takes;
+};
+
+inline Streamed streamed(int64_t tiles, int64_t steps, int64_t workers) {
+  int64_t rest = tiles % workers;
+  if (rest && rest * 2 < workers && tiles > workers) rest += workers;
+  const int64_t share = rest ? larger(4, ceil_div(rest * steps, workers)) : 0;
+  const int64_t takes = share % steps ? larger(1, ceil_div(steps, share) - 1) : 0;
+  return {share + (tiles - rest) / workers * steps, takes};
+}
+
+}  // namespace cuda_gemm
+}  // namespace selection
+}  // namespace tw

@@ -1,0 +1,46 @@
+// The host's half of the multistage pipeline.
+#pragma once
+#include <tilewright/cuda/schedulers/tile_scheduler.h>
+#include <tilewright/cuda/gemm/host_common.h>
+#include <tilewright/gpu/multistage_shape.h>
+
+namespace tw::cuda {
+
+template <class Config> struct HostMultistage {
+  using S = Multistage<Config>;
+  using Deals = Dealing<S, typename Config::Arch>;
+  static constexpr int64_t clear_bytes = Deals::clear_bytes;
+
+  // A float is copied in one piece, so it must be where floats may be.
+  static Answer broken(const tw_gemm_args &x) {
+    const auto off = [](const void *at, size_t size) { return size == 4 && reinterpret_cast<uintptr_t>(at) % 4; };
+    return off(x.a, sizeof(typename Config::A)) || off(x.b, sizeof(typename Config::B))
+               ? Answer{TW_ALIGNMENT, "A or B does not start at a multiple of its element"}
+               : Answer{};
+  }
+  static int64_t workspace(const tw_gemm_args &) { return Deals::bytes; }
+  static constexpr LaunchShape shape() { return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes)}; }
+
+  static int run(const tw_gemm_args &x, const Loaded::Place &place, void *workspace, void *stream) {
+    if (Deals::shares && !workspace) return TW_BAD_ARGS;
+    MultistageArgs t{};
+    t.m = int(x.m), t.n = int(x.n), t.k = int(x.k);
+    t.order.batch = int(x.batch);
+    t.order.steps = x.k ? int(ceil_div(x.k, S::BK)) : 1;  // without k, one step of zeros
+    t.order.tiles_m = int(ceil_div(x.m, S::BM)), t.order.tiles_n = int(ceil_div(x.n, S::BN));
+    t.order.group = 8;
+    t.a = x.a, t.b = x.b, t.e = x.e;
+    t.a_stride = x.a_stride, t.b_stride = x.b_stride, t.e_stride = x.e_stride;
+    t.a_batch = x.a_batch_stride, t.b_batch = x.b_batch_stride, t.e_batch = x.e_batch_stride;
+    Deals::lend(t, workspace);
+    t.finish = epilogue_args(x);
+    constexpr int limit = Deals::most_blocks / S::together;
+    const int64_t tiles = int64_t(t.order.tiles_m) * t.order.tiles_n * x.batch;
+    const int64_t parts = Deals::deal(t.order, place.multiprocessors > limit ? limit : place.multiprocessors,
+                                      place.together < S::together ? place.together : S::together);
+    return start(place.functions[0], {unsigned(t.order.parts > 1 || S::Dealt == Deal::stream_k ? parts : tiles)},
+                 shape(), stream, t);
+  }
+};
+
+}  // namespace tw::cuda

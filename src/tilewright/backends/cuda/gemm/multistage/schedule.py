@@ -1,0 +1,38 @@
+"""The schedule of multistage kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from tilewright.ops.gemm.schedule import SHAPES, Pair, Shape, joined, sizes
+
+
+@dataclass(frozen=True, slots=True)
+class MultistageSchedule:
+    """Stages filled by cp.async feed mma.sync (exact fp32: multiply-adds)."""
+
+    pipeline: str = field(default="multistage", init=False)
+    tile: Shape
+    warp_tile: Shape
+    warp_grid: Shape
+    stages: int
+    vector: Pair  # elements of A and B that are copied at a time
+    dealing: str = "tiles"
+
+    pipelines: ClassVar[tuple[str, ...]] = ("multistage",)
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"dealing": ("tiles", "stream_k", "split_k")}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+    axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**SHAPES, "vector": ("a", "b")}
+
+    def label(self) -> str:
+        return joined(
+            "multistage",
+            sizes(self.tile),
+            sizes(self.warp_grid),
+            sizes(self.warp_tile),
+            self.dealing != "tiles" and self.dealing,
+            f"stages{self.stages}",
+            f"vector{sizes(self.vector)}",
+        )

@@ -1,0 +1,120 @@
+"""What the cost of CUDA kernels of GEMM is counted in: `Rates` of cost.h.
+
+The constants were fitted to random problems on an H200 (bf16, cold caches; tf32 in layouts that wgmma does not read),
+and judged on others (benchmarks/fit_cuda.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from tilewright.arch import Arch, fitted
+from tilewright.arch.rates import (
+    Cache,
+    Cycles,
+    Fma,
+    Launch,
+    Memory,
+    UnitCache,
+    UnitClock,
+    UnitMma,
+    UnitMmaTf32,
+    UnitWgmma,
+)
+from tilewright.backends.cuda import split_k
+
+
+class PlainConstants(NamedTuple):
+    """`plain` of `gemm` of the fits in the arch table."""
+
+    issue: UnitClock  # instructions a second that the warps of a multiprocessor issue
+    fill: Launch  # until the first stage is there
+    leave: Cycles  # of a result
+    hand: Cycles  # stream-K: a flag seen...
+    handed: UnitCache  # ...and bytes a second of sums that a block takes from another
+    meet: Cycles  # split-K: all parts there...
+    sums: Memory  # ...and bytes a second of sums that change hands
+
+
+class WideConstants(NamedTuple):
+    """`wide` of `gemm` of the fits in the arch table."""
+
+    macs: UnitMmaTf32  # a second, of one multiprocessor
+    issue: UnitClock  # bytes a second of fragments and copies through its shared memory
+    cache: UnitCache  # bytes a second that one multiprocessor takes in where all do
+    turn: Cycles  # a step of a block alone
+    fill: Launch  # until the first stage is there
+    leave: UnitCache  # bytes a second of results of one multiprocessor
+    meet: Cycles  # split-K: all parts there...
+    sums: Memory  # ...and bytes a second of sums that change hands
+
+
+class Constants(NamedTuple):
+    """What seconds are made of: `gemm` of the fits in the arch table."""
+
+    plain: PlainConstants
+    wide: WideConstants
+    start: Launch  # an empty kernel, seen from outside
+    memory: Memory  # bytes a second
+    cache: Cache  # bytes a second from the second-level cache, all multiprocessors together
+    astray: float  # how much more the cache moves of rows that start between its lines
+    macs: UnitWgmma  # a second, of one multiprocessor at two bytes an element; one byte doubles it
+    one_cache: UnitCache  # bytes a second that one multiprocessor takes in
+    fill: Launch  # until the first stage is there
+    leave: Cycles  # of a 128 x 256 tile: what is left to do after its last multiply
+    leave_least: Cycles  # of any tile
+    sheet: float  # how much longer results take through a sheet of shared memory than with the copy engine
+    wide_sheet: float  # the same of results of four bytes, which no copy engine takes
+    singles: float  # and how much longer straight from the registers, where rows of E begin between its pairs
+    hidden: float  # of the way out that ping-pong still feels between two tiles
+    hidden_least: float  # and of what any tile takes
+    over: float  # of lines fetched beyond a tile, the part that comes from memory once more
+    soft: float  # how sharply the slowest of several decides: the power in which they add
+    per_step: Cycles
+    per_neighbour: Cycles  # a step waits for the slowest block of its cluster
+    turned: float  # how much longer a step takes with the problem turned
+    rate_floor: float  # of narrow multiplies...
+    rate_columns: float  # ...by the columns of one...
+    rate_rows: float  # ...and of tiles of 64 rows
+    hand_over: Cycles  # stream-K: sums written, flag seen, sums read, of a 128 x 256 tile
+    exchange: Cycles  # cluster_k: all blocks there...
+    neighbour: UnitClock  # ...and bytes a second of sums that a block reads
+    meet: Cycles  # split-K: sums written, all parts there, sums read
+    sums: Memory  # bytes a second of sums that change hands
+    copy_start: Launch  # of operands that are copied first: a launch more...
+    copy: Memory  # ...and bytes a second
+    skinny_memory: Memory  # skinny: bytes a second
+    skinny_latency: float  # seconds a load is under way
+    skinny_registers: float  # registers beside the loads
+    skinny_tail: float  # the part of a last round that is lost
+    skinny_warp: Cycles  # what a warp's start costs...
+    skinny_turn: Cycles  # ...a turn of its loop...
+    skinny_gather: Cycles  # ...and a turn with eight of the few rows that lie by columns
+    mma_macs: UnitMma  # multistage, of one multiprocessor: multiplications of mma.sync at two bytes a second...
+    shared: UnitClock  # ...bytes through shared memory...
+    copies: UnitClock  # ...and copies
+    alone: float  # what a block alone reaches of it
+    stage_turn: Cycles  # what a step costs in any case
+    stages_fill: Launch  # until the first stage is there
+    loops_macs: Fma  # a second, of the whole GPU
+    loops_turn: Cycles  # a turn of its loop, however small
+
+
+@lru_cache(maxsize=64)
+def constants(arch: str) -> Constants:
+    return fitted("gemm", Constants, arch)
+
+
+def rate_numbers(arch: Arch) -> Mapping[str, float]:
+    """`Rates` of cost.h: the parts of the constants under names that begin with the part's."""
+    return named(constants(arch.name), arch.name)
+
+
+def named(values: Constants, arch: str) -> Mapping[str, float]:
+    """The same of constants that are tried out."""
+    whole = values._asdict()
+    parts = {name: whole.pop(name)._asdict() for name in ("plain", "wide")}
+    parts["parts"] = split_k.constants(arch)._asdict()
+    return whole | {f"{part}_{name}": value for part, each in parts.items() for name, value in each.items()}

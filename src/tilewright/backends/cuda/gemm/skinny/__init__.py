@@ -1,0 +1,152 @@
+"""skinny: few rows or few columns against a large matrix, at the speed of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import ClassVar
+
+from tilewright.arch import Arch
+from tilewright.backends.base import Promises
+from tilewright.backends.cuda.gemm.shared import CudaGemmFamily, flag
+from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.gemm.features import Residency
+from tilewright.ops.gemm.schedule import SHAPES, Shape, sizes
+from tilewright.ops.gemm.spec import GemmSignature
+
+MOST_FEW = 32  # rows of A (or columns of B) a kernel may hold
+
+
+@dataclass(frozen=True, slots=True)
+class SkinnySchedule:
+    """Few rows or few columns against a large matrix, at the speed of memory; the warps share k."""
+
+    pipeline: str = field(default="skinny", init=False)
+    tile: Shape  # 64 of k a warp
+    few: str = "rows"
+
+    pipelines: ClassVar[tuple[str, ...]] = ("skinny",)
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"few": ("rows", "columns")}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+    axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
+
+    @property
+    def warp_tile(self) -> Shape:
+        return (16, 8, 16) if self.few == "columns" else (8, 16, 16)
+
+    @property
+    def warp_grid(self) -> Shape:
+        return (1, 1, self.tile[2] // 64)
+
+    def label(self) -> str:
+        return f"skinny_{sizes(self.tile)}_{self.few}"
+
+
+def skinny(row_tiles: int, token_tiles: int, warps: int, few: str = "rows") -> SkinnySchedule:
+    tokens, many = token_tiles * 8, row_tiles * 16
+    tile = (many, tokens, 64 * warps) if few == "columns" else (tokens, many, 64 * warps)
+    return SkinnySchedule(tile, few)
+
+
+def shared_bytes(schedule: SkinnySchedule) -> int:
+    """Of shared memory: the sums of every warp, a column more than there are (gemm/skinny/shape.h)."""
+    few, many = (schedule.tile[1], schedule.tile[0]) if schedule.few == "columns" else schedule.tile[:2]
+    return schedule.warp_grid[2] * many * (few + 1) * 4
+
+
+_SKINNY = ((1, 1, 8), (1, 2, 8), (1, 1, 4), (1, 2, 4), (1, 1, 16), (1, 2, 16), (2, 2, 8), (2, 2, 16))
+
+# The same for a large matrix whose k is not contiguous: 32 or 64 of its lines at a time.
+_SKINNY_BY_LINES = ((2, 1, 8), (2, 2, 8), (2, 1, 16), (2, 2, 16), (4, 1, 8), (4, 2, 8), (4, 1, 16))
+
+
+def _default(signature: GemmSignature) -> Iterator[SkinnySchedule]:
+    for shape in _SKINNY if signature.layout[1] == "c" else _SKINNY_BY_LINES:
+        if signature.layout != "ccr" or shape != (2, 2, 16):  # which has too few registers there
+            yield skinny(*shape)
+    wide = 1 if signature.layout[0] == "r" else 2
+    yield skinny(wide, 1, 8, "columns")
+    yield skinny(wide, 2, 8, "columns")
+
+
+def _violations(signature: GemmSignature, schedule: SkinnySchedule) -> Iterator[Violation]:
+    if signature.dtype_a != signature.dtype_b or signature.dtype_a not in ("bf16", "fp16"):
+        yield Violation(
+            "nv-inputs",
+            f"the skinny pipeline multiplies bf16 or fp16, not {signature.dtype_a} by {signature.dtype_b}",
+            "use bf16 or fp16 for both, or another pipeline",
+        )
+    lines_first = signature.layout[0] != "r" if schedule.few == "columns" else signature.layout[1] != "c"
+    few, many = (schedule.tile[1], schedule.tile[0]) if schedule.few == "columns" else schedule.tile[:2]
+    warps, rest = divmod(schedule.tile[2], 64)
+    if rest or warps not in (2, 4, 8, 16):
+        yield Violation(
+            "nv-tile-k",
+            f"tile_k {schedule.tile[2]}: the warps share k, 64 each, and there are 2, 4, 8 or 16",
+            "use 128, 256, 512 or 1024",
+        )
+    if few > MOST_FEW or few % 8 or many not in (16, 32, 48, 64):
+        yield Violation(
+            "nv-skinny-tile",
+            f"tile {sizes(schedule.tile)} with few {schedule.few}",
+            f"use 8 to {MOST_FEW} of the few in steps of 8, and 16 to 64 of the many in steps of 16",
+        )
+    elif lines_first and many not in (32, 64):
+        yield Violation(
+            "nv-skinny-layout",
+            f"the skinny pipeline reads {many} lines of a large matrix of layout {signature.layout} at a time",
+            "use 32 or 64 of the many where their k is not contiguous",
+        )
+    static = shared_bytes(schedule)
+    if static > 48 * 1024:
+        yield Violation(
+            "nv-shared-memory",
+            f"the sums of {warps} warps take {static} bytes of shared memory, over {48 * 1024}",
+            "use fewer warps or a smaller tile",
+        )
+
+
+class Skinny(CudaGemmFamily):
+    name = "skinny"
+    schedules = (SkinnySchedule,)
+
+    def proposals(self, pool: str, signature: GemmSignature, arch: Arch) -> Iterator[SkinnySchedule]:
+        if pool in ("full", "profiler"):
+            for rows, tokens, warps in product((1, 2, 4), (1, 2), (2, 4, 8, 16)):
+                for few in ("rows", "columns"):
+                    yield skinny(rows, tokens, warps, few)
+        elif pool == "default":
+            yield from _default(signature)
+        elif pool == "tests":
+            yield skinny(1, 2, 4)
+            yield skinny(2, 1, 8, "columns")
+
+    def violations(self, signature: GemmSignature, schedule: SkinnySchedule, arch: Arch) -> Iterator[Violation]:
+        yield from self.unpacked(signature)
+        yield from _violations(signature, schedule)
+
+    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
+        h: SkinnySchedule = spec.schedule
+        few = {"warps": h.warp_grid[2], "few_columns": int(h.few == "columns")}
+        return {"tile_m": h.tile[0], "tile_n": h.tile[1], **few}
+
+    def config(self, spec: KernelSpec) -> Mapping[str, object]:
+        h: SkinnySchedule = spec.schedule
+        few = {"warps": h.warp_grid[2], "few_columns": flag(h.few == "columns")}
+        return {"tile_m": h.tile[0], "tile_n": h.tile[1], **few}
+
+    def promises(self, spec: KernelSpec) -> Promises:
+        from tilewright.inspect import nvidia
+
+        return Promises(nvidia.WARP, (), shared_bytes(spec.schedule))
+
+    def residency(self, spec: KernelSpec) -> Residency:
+        h: SkinnySchedule = spec.schedule
+        warps, lines = h.warp_grid[2], sum(h.tile[:2])
+        deep = 2 if spec.signature.layout[1 if h.few == "rows" else 0] != "r" else 1
+        held = max(1, min(64 // warps, 65536 // (32 * warps * (36 + deep * lines))))
+        return Residency(held=held, ring_bytes=warps * h.tile[1 if h.few == "rows" else 0] * 128 * deep)
+
+
+FAMILY = Skinny()

@@ -1,0 +1,177 @@
+"""tma_ws, of sm_90a: the copy engine feeds wgmma, warp-specialised, persistent.
+
+Warpgroups are `cooperative` or `pingpong`, `turned` for few rows (rows of the problem along wgmma's narrow side),
+blocks dealt whole `tiles`, the k steps of all tiles evenly (`stream_k`), parts of k (`split_k`), or parts of k for the
+blocks of a cluster (`cluster_k`); sums that change hands are added in a fixed order.  Operands the copy engine cannot
+read are copied first, and those wgmma reads along k only (one- and four-byte types) turned where they do not lie so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tilewright.arch import Arch
+from tilewright.backends.base import Promises
+from tilewright.backends.cuda.gemm.shared import DEALING, TENSOR_INPUTS, CudaGemmFamily, flag, tile_numbers
+from tilewright.backends.cuda.gemm.tma_ws import proposals
+from tilewright.backends.cuda.gemm.tma_ws.schedule import TmaWsSchedule
+from tilewright.backends.cuda.gemm.tma_ws.shape import K_BYTES, LINES, by_lines, most_stages, shared_bytes, tma_view
+from tilewright.dtypes import DTYPES
+from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.gemm.features import Residency
+from tilewright.ops.gemm.schedule import sizes
+from tilewright.ops.gemm.spec import GemmSignature
+
+__all__ = ["FAMILY", "TmaWsSchedule"]
+
+# Columns of the wgmma shapes the headers spell out.
+WGMMA_COLUMNS = (8, 16, 24, 32, *range(48, 257, 16))
+MAX_ACCUMULATORS = {1: 168, 2: 168, 3: 96}  # of the 232 registers a multiplying thread has; of three that share, 152
+MAX_STAGES = 16  # each has two barriers of 8 bytes in 256
+MAX_CLUSTER = 8  # what every Hopper GPU can place
+PART_GRAIN = 8  # lines or k of a part that a block of a cluster fetches: whole swizzled atoms
+
+
+def _violations(signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) -> Iterator[Violation]:
+    if not {"wgmma", "tma"} <= arch.features:
+        yield Violation("nv-arch", f"tma_ws needs wgmma and TMA, which {arch.name} has not", "use target sm_90a")
+    a, b = signature.dtype_a, signature.dtype_b
+    if a != b or a not in TENSOR_INPUTS:
+        yield Violation(
+            "nv-inputs", f"wgmma does not multiply {a} by {b}", f"use one of {', '.join(TENSOR_INPUTS)} for both"
+        )
+        return
+    size = DTYPES[a].bytes
+    view = tma_view(schedule)
+    field, side = ("tile_m", "tile_n") if view.turned else ("tile_n", "tile_m")
+    if view.columns not in WGMMA_COLUMNS:
+        nearest = min(WGMMA_COLUMNS, key=lambda one: abs(one - view.columns))
+        yield Violation("nv-columns", f"{field} {view.columns} is not one wgmma wide", f"use {nearest}")
+    if schedule.tile[2] * size != K_BYTES:
+        yield Violation(
+            "nv-tile-k", f"tile_k {schedule.tile[2]} is not {K_BYTES} bytes of {a}", f"use {K_BYTES // size}"
+        )
+    if view.rows % (64 * view.groups) or view.rows > 256:
+        known = "64, 128, 192 or 256" if schedule.grouping == "pingpong" else "128, 192 or 256"
+        rule = f"{side} {view.rows} with {schedule.grouping} warpgroups"
+        yield Violation("nv-tile-m", rule, f"use {known}")
+    if view.groups == 3 and schedule.dealing != "tiles":
+        yield Violation(
+            "nv-groups", f"{schedule.dealing} of {side} 192, which three warpgroups share", "deal tiles, or use 128"
+        )
+    if schedule.store == "tma" and (view.columns % 16 or view.turned or DTYPES[signature.dtype_c].bytes != 2):
+        yield Violation(
+            "nv-tma-store",
+            f"the copy engine stores 16 columns of two-byte results, not {field} {view.columns} of {signature.dtype_c}"
+            + (" turned" if view.turned else ""),
+            "use the direct store",
+        )
+    yield from _cluster(signature, schedule)
+    if schedule.dealing == "cluster_k":
+        yield from _cluster_k(signature, schedule)
+    yield from _resources(signature, schedule, arch)
+
+
+def _cluster(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Violation]:
+    """Blocks of a cluster's row fetch parts of A for each other, those of a column parts of B."""
+    along_m, along_n = schedule.cluster
+    turned = DTYPES[signature.dtype_a].bytes != 2  # by a copy, where they do not lie along k
+    if along_m * along_n > MAX_CLUSTER:
+        yield Violation("nv-cluster", f"cluster {sizes(schedule.cluster)}", f"use at most {MAX_CLUSTER} blocks")
+        return
+    if schedule.dealing == "cluster_k":  # they share no operand
+        along_m = along_n = 1
+    for what, line, parts, contiguous in (
+        ("A", schedule.tile[0], along_n, turned or signature.layout[0] == "r"),
+        ("B", schedule.tile[1], along_m, turned or signature.layout[1] == "c" or signature.variant == "preshuffle"),
+    ):
+        length, unit = (line, "lines") if contiguous else (LINES, "k")  # of which each block fetches a part
+        if length % parts or length // parts % PART_GRAIN:
+            yield Violation(
+                "nv-cluster-part",
+                f"{length} {unit} of {what} in {parts} part(s) are not multiples of {PART_GRAIN}",
+                f"use a cluster or tile that leaves multiples of {PART_GRAIN}",
+            )
+
+
+def _cluster_k(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Violation]:
+    """Blocks of a cluster share the k of one tile, and its sums lie in their stages in the end."""
+    blocks, view = schedule.cluster[0] * schedule.cluster[1], tma_view(schedule)
+    if blocks < 2:
+        yield Violation("nv-cluster", f"cluster {sizes(schedule.cluster)} to share k", f"use 2 to {MAX_CLUSTER} blocks")
+    if schedule.grouping != "cooperative" or schedule.store != "direct":
+        yield Violation(
+            "nv-cluster-k",
+            f"a cluster that shares k is {schedule.grouping} with the {schedule.store} store",
+            "use cooperative warpgroups and the direct store",
+        )
+    if 4 * view.rows * view.columns > schedule.stages * view.stage_bytes(by_lines(signature, schedule)):
+        yield Violation(
+            "nv-cluster-k",
+            f"{schedule.stages} stages have no room for the sums of {sizes(schedule.tile)}",
+            "use more stages or a smaller tile",
+        )
+
+
+def _resources(signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) -> Iterator[Violation]:
+    view = tma_view(schedule)
+    need, most_sums = view.accumulators, MAX_ACCUMULATORS[view.groups]
+    if need > most_sums:
+        yield Violation(
+            "nv-registers",
+            f"tile {sizes(schedule.tile)} keeps {need} sums a thread, over {most_sums}",
+            "use a smaller tile",
+        )
+    if not 2 <= schedule.stages <= MAX_STAGES:
+        yield Violation("nv-stages", f"{schedule.stages} stages", f"use 2 to {MAX_STAGES}")
+    shared = shared_bytes(signature, schedule)
+    if shared > arch.scratch_bytes:
+        most = most_stages(signature, schedule, arch.scratch_bytes)
+        yield Violation(
+            "nv-shared-memory",
+            f"{schedule.stages} stages of {sizes(schedule.tile)} take {shared} bytes of shared memory, "
+            f"{arch.name} has {arch.scratch_bytes}",
+            f"use {most} stages" if most >= 2 else "use a smaller tile",
+        )
+
+
+class TmaWs(CudaGemmFamily):
+    name = "tma_ws"
+    schedules = (TmaWsSchedule,)
+    reads_packed = True
+
+    def proposals(self, pool: str, signature: GemmSignature, arch: Arch) -> Iterator[TmaWsSchedule]:
+        return proposals.proposals(pool, signature, arch)
+
+    def violations(self, signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) -> Iterator[Violation]:
+        return _violations(signature, schedule, arch)
+
+    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
+        h: TmaWsSchedule = spec.schedule
+        return tile_numbers(h.tile) | {
+            "cluster_m": h.cluster[0], "cluster_n": h.cluster[1], "pingpong": int(h.grouping == "pingpong"),
+            "turned": int(h.turned), "dealing": DEALING[h.dealing], "tma_store": int(h.store == "tma"),
+        }  # fmt: skip
+
+    def config(self, spec: KernelSpec) -> Mapping[str, object]:
+        h: TmaWsSchedule = spec.schedule
+        return {
+            "tile_m": h.tile[0], "tile_n": h.tile[1], "stages": h.stages,
+            "cluster_m": h.cluster[0], "cluster_n": h.cluster[1], "pingpong": flag(h.grouping == "pingpong"),
+            "turned": flag(h.turned), "deal": f"tw::Deal::{h.dealing}", "tma_store": flag(h.store == "tma"),
+        }  # fmt: skip
+
+    def promises(self, spec: KernelSpec) -> Promises:
+        """Operands come through the copy engine; results leave through it, where asked."""
+        from tilewright.inspect import nvidia
+
+        copies = ("UTMALDG", "UTMASTG") if spec.schedule.store == "tma" else ("UTMALDG",)
+        return Promises(nvidia.WARPGROUP, copies, shared_bytes(spec.signature, spec.schedule))
+
+    def residency(self, spec: KernelSpec) -> Residency:
+        h: TmaWsSchedule = spec.schedule
+        ring, (m, n) = shared_bytes(spec.signature, h), h.cluster
+        return Residency(1, 1, 1, m * n, ring) if h.dealing == "cluster_k" else Residency(m, n, 1, 1, ring)
+
+
+FAMILY = TmaWs()

@@ -1,0 +1,155 @@
+// tma_ws: the copy engine feeds wgmma, warp-specialised and persistent.  What it takes.
+#pragma once
+#include <tilewright/cuda/gemm/cost.h>
+#include <tilewright/cuda/gemm/tma_ws/limits.h>
+
+namespace tw {
+namespace selection {
+namespace cuda_gemm {
+namespace tma_ws {
+
+// The schedule as its kernel sees it: turned, rows of the problem lie along the kernel's columns.
+struct View {
+  int64_t rows, columns, cluster_rows, cluster_columns, groups, lines_m, lines_n;
+};
+
+inline View view(const Schedule &s, const GemmProblem &p) {
+  const bool apart = s.dealing == cluster_k;  // these share no operand
+  const int64_t along_m = apart ? 1 : s.cluster_m, along_n = apart ? 1 : s.cluster_n;
+  const int64_t groups = s.pingpong ? 1 : (s.turned ? s.tile_n : s.tile_m) == 192 ? 3 : 2;
+  if (s.turned) return {s.tile_n, s.tile_m, along_n, along_m, groups, p.n, p.m};
+  return {s.tile_m, s.tile_n, along_m, along_n, groups, p.m, p.n};
+}
+
+// Columns that are fetched: in whole lines of 64 where lines, not k, are contiguous; one- and four-byte types are
+// copied before.
+inline int64_t fetched_columns(const Schedule &s, const View &v, const GemmProblem &p) {
+  const bool by_lines = p.size_a == 2 && (s.turned ? !p.a_rows : p.b_rows && !p.preshuffled);
+  return by_lines ? round_up(v.columns, 64) : v.columns;
+}
+
+// An operand is copied first that the copy engine cannot read, or whose type wgmma reads along k only.
+inline bool copied(const GemmProblem &p, int64_t stride, int64_t size, bool along_k) {
+  return stride * size % 16 != 0 || !p.aligned || (size != 2 && !along_k);
+}
+inline bool a_copied(const GemmProblem &p) { return copied(p, p.a_stride, p.size_a, p.a_rows); }
+inline bool b_copied(const GemmProblem &p) { return !p.preshuffled && copied(p, p.b_stride, p.size_b, !p.b_rows); }
+
+// Rows of an operand start between lines of the cache; copies are made so that they do not.
+inline bool a_strays(const GemmProblem &p) { return !a_copied(p) && p.a_stride * p.size_a % 128 != 0; }
+inline bool b_strays(const GemmProblem &p) {
+  return !p.preshuffled && !b_copied(p) && p.b_stride * p.size_b % 128 != 0;
+}
+
+inline double copied_bytes(const GemmProblem &p) {
+  double again = 0.0;
+  if (a_copied(p)) again += 2.0 * double(p.m) * double(p.k) * double(p.batch) * double(p.size_a);
+  if (b_copied(p)) again += 2.0 * double(p.n) * double(p.k) * double(p.batch) * double(p.size_b);
+  return again;
+}
+
+// Clusters that run at a time: multiprocessors lie in groups of 16 and 18, so larger clusters leave some idle.
+inline int64_t clusters_of(int64_t units, int64_t blocks) {
+  return larger(1, blocks <= 2 ? units / blocks : units * 10 / (11 * blocks));
+}
+
+// What the busiest block does.
+struct Work {
+  double steps, rounds, handed, sums;
+  int64_t parts, busy;  // parts of k; clusters at work
+};
+
+inline Work work(const Schedule &s, const View &v, const Asked &x) {
+  const int64_t shared = sharing_k(s), blocks = v.cluster_rows * v.cluster_columns;
+  const int64_t clusters = clusters_of(x.arch.compute_units, blocks * shared);
+  const int64_t tiles =
+      ceil_div(v.lines_m, v.rows * v.cluster_rows) * ceil_div(v.lines_n, v.columns * v.cluster_columns) * x.p.batch;
+  const int64_t steps = larger(1, ceil_div(x.p.k, s.tile_k)), rounds = ceil_div(tiles, clusters);
+  const int64_t parts = s.dealing == split_k ? parts_of(tiles, steps, clusters) : 1;
+  Work w{double(steps * rounds), double(rounds), 0.0, 0.0, parts, smaller(clusters, tiles)};
+  if (parts > 1) {
+    w.steps = double(ceil_div(steps, parts)), w.rounds = 0.0, w.busy = tiles * parts;
+    w.sums =
+        8.0 * double(v.rows) * double(v.columns) * double(w.busy) * double(v.cluster_rows) * double(v.cluster_columns);
+  } else if (s.dealing == stream_k) {
+    const Streamed dealt = streamed(tiles, steps, clusters);
+    w.steps = double(dealt.steps), w.handed = double(dealt.takes);
+    w.rounds = w.steps / double(steps), w.busy = smaller(clusters, larger(1, tiles * steps / 4));
+  } else if (shared > 1) {
+    w.steps = w.rounds * double(ceil_div(steps, shared));
+  }
+  return w;
+}
+
+// A step: its multiply beside what it fetches, from the cache and into the multiprocessor.
+inline double step(const Schedule &s, const View &v, const Asked &x, const Work &w, int64_t fetched) {
+  const GemmProblem &p = x.p;
+  const Rates &r = x.rate;
+  const double blocks = double(w.busy * v.cluster_rows * v.cluster_columns * sharing_k(s));
+  // Of lines beyond the matrix nothing is fetched.
+  const double inside_m = double(v.lines_m) / double(round_up(v.lines_m, v.rows));
+  const double inside_n = double(v.lines_n) / double(round_up(v.lines_n, v.columns));
+  const double first = 128.0 * double(v.rows) * inside_m / double(v.cluster_columns) * blocks;
+  const double second = 128.0 * double(fetched) * inside_n / double(v.cluster_rows) * blocks;
+  const bool first_strays = s.turned ? b_strays(p) : a_strays(p), second_strays = s.turned ? a_strays(p) : b_strays(p);
+  const double straight = (first_strays ? 0.0 : first) + (second_strays ? 0.0 : second);
+  const double astray = (first_strays ? first : 0.0) + (second_strays ? second : 0.0);
+  const double macs = double(v.rows * v.columns * s.tile_k * p.size_a) / 2;
+  const double rate = faster(1.0, r.rate_floor + double(v.columns) / r.rate_columns) *
+                      (1.0 - (1.0 - r.rate_rows) * (v.rows == 64 ? 1.0 : 0.0));
+  // What neighbours fetch for a block spares the cache, not the block: all of it comes in.
+  const double flow =
+      slowest(r, (straight + astray * r.astray) / r.cache, 128.0 * double(v.rows + fetched) / r.one_cache);
+  const double neighbours = double(v.cluster_rows * v.cluster_columns - 1);
+  const double taken = slowest(r, macs / (r.macs * rate), flow) + r.per_step + r.per_neighbour * neighbours;
+  return taken * (1.0 + (r.turned - 1.0) * (s.turned ? 1.0 : 0.0));
+}
+
+// The way out of results (tma_ws_leave.h): by the copy engine, from the registers, or through a sheet of shared memory.
+inline double way_out(const Schedule &s, const View &v, const Asked &x, const Work &w) {
+  const GemmProblem &p = x.p;
+  const Rates &r = x.rate;
+  const bool registers = !s.tma_store && v.rows == 64 * v.groups && v.columns <= 64 && !s.turned;
+  const bool anywhere = p.size_c == 2 && p.plain && !p.beta && !s.turned && (unaligned(p.c_stride, 2) || !p.aligned);
+  const bool sheet = !s.tma_store && !registers && !anywhere;
+  const double longer = 1.0 + (r.sheet - 1.0) * (sheet && p.size_c <= 2 ? 1.0 : 0.0) +
+                        (r.wide_sheet - 1.0) * (sheet && p.size_c > 2 ? 1.0 : 0.0) +
+                        (r.singles - 1.0) * (registers && p.c_stride % 2 == 1 ? 1.0 : 0.0);
+  const double part = double(v.rows * v.columns) / (128 * 256), whole = w.parts == 1 ? 1.0 : 0.0;
+  const double more = slower(0.0, w.rounds - 1), pingpong = s.pingpong ? 1.0 : 0.0;
+  const double tiles = (s.pingpong ? 1.0 : slower(1.0, w.rounds)) * whole;
+  const double leaving = part * (s.pingpong ? 1.0 : w.rounds > 1 ? w.rounds : 1.0) * whole;
+  return (r.leave * (leaving + r.hidden * (part * more * pingpong)) +
+          r.leave_least * (tiles + r.hidden_least * (more * pingpong))) *
+         longer;
+}
+
+// With copies made first of so many bytes, read and written.
+inline double seconds_with(const Schedule &s, const Asked &x, bool copies_first, double again) {
+  const GemmProblem &p = x.p;
+  const Rates &r = x.rate;
+  const View v = view(s, p);
+  const Work w = work(s, v, x);
+  const int64_t fetched = fetched_columns(s, v, p), shared = sharing_k(s);
+  const double part = double(v.rows * v.columns) / (128 * 256);
+  const double exchanged = 4.0 * double(v.rows) * double(v.columns) * double(shared - 1) / 2 * w.rounds;
+  const double met = r.meet * (w.parts > 1 ? 1.0 : 0.0) + w.sums / r.sums + r.hand_over * (w.handed * part) +
+                     r.exchange * (shared > 1 ? w.rounds : 0.0) + exchanged / r.neighbour;
+  const double copies = r.copy_start * (copies_first ? 1.0 : 0.0) + again / r.copy;
+  const double over = (double(fetched) / double(v.columns) - 1.0) * double(v.lines_n) * double(p.k) * double(p.size_a) *
+                      double(p.batch);
+  const double memory = (x.moved + r.over * over) / r.memory;
+  const double body = w.steps * step(s, v, x, w, fetched) + way_out(s, v, x, w) + met;
+  return r.start + r.fill + slowest(r, body, memory) + copies;
+}
+
+inline double seconds(const Schedule &s, const Asked &x) {
+  if (nothing_to_do(x.p)) return x.rate.start;
+  const double again = copied_bytes(x.p);
+  return seconds_with(s, x, again > 0, again);
+}
+
+}  // namespace tma_ws
+}  // namespace cuda_gemm
+}  // namespace selection
+}  // namespace tw

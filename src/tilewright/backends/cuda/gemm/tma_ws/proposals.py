@@ -1,0 +1,226 @@
+"""The tma_ws schedules worth proposing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from typing import NamedTuple
+
+from tilewright.arch import Arch
+from tilewright.backends.cuda.gemm.shared import tensor_tiles
+from tilewright.backends.cuda.gemm.tma_ws.schedule import TmaWsSchedule
+from tilewright.backends.cuda.gemm.tma_ws.shape import K_BYTES, most_stages
+from tilewright.dtypes import DTYPES
+from tilewright.ops.gemm.spec import GemmSignature
+
+
+class Way(NamedTuple):
+    """How the warpgroups of a tma_ws kernel share tiles, which side rows lie along, and what blocks are dealt."""
+
+    grouping: str = "cooperative"
+    turned: bool = False
+    dealing: str = "tiles"
+
+    @property
+    def label(self) -> str:
+        parts = [self.grouping, *(["turned"] if self.turned else [])]
+        return "_".join([*parts, *([self.dealing] if self.dealing != "tiles" else [])])
+
+
+# Every way, by its label.
+WAYS = {
+    one.label: one
+    for one in (
+        Way(grouping, turned, dealing)
+        for dealing in TmaWsSchedule.words["dealing"]
+        for turned in (False, True)
+        for grouping in TmaWsSchedule.words["grouping"]
+        if dealing != "cluster_k" or grouping == "cooperative"
+    )
+}
+_C, _P = Way("cooperative"), Way("pingpong")
+
+
+def tma_ws(
+    signature: GemmSignature,
+    m: int,
+    n: int,
+    stages: int,
+    cluster: tuple[int, int],
+    way: Way = _C,
+    store: str = "",
+) -> TmaWsSchedule:
+    if not store:
+        whole = DTYPES[signature.dtype_c].bytes == 2 and n % 16 == 0 and not way.turned and way.dealing != "cluster_k"
+        small = m == (64 if way.grouping == "pingpong" else 128) and n <= 64  # these leave from the registers
+        store = "tma" if whole and not small else "direct"
+    return TmaWsSchedule(
+        tile=(m, n, K_BYTES // DTYPES[signature.dtype_a].bytes),
+        stages=stages,
+        cluster=cluster,
+        grouping=way.grouping,
+        turned=way.turned,
+        dealing=way.dealing,
+        store=store,
+    )
+
+
+_CS, _PS = _C._replace(dealing="stream_k"), _P._replace(dealing="stream_k")
+_CK, _PK = _C._replace(dealing="split_k"), _P._replace(dealing="split_k")
+_T, _TK = Way("pingpong", True, "split_k"), Way("cooperative", True, "split_k")
+_TT = Way("pingpong", True)
+_CC, _TC = _C._replace(dealing="cluster_k"), Way("cooperative", True, "cluster_k")
+
+# Tile, stages, cluster and way of kernels that add something on random problems of an H200 (bf16, all layouts):
+# chosen one after the other out of 130 by what each adds (benchmarks/gemm_h200.py --random --sweep), listed by height.
+# Where no k is split, split_k deals whole tiles, so it stands for both.
+_WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
+    (64, 32, 14, (1, 1), _P),
+    (64, 48, 12, (1, 1), _P),
+    (64, 64, 8, (1, 1), _P),
+    (64, 64, 8, (1, 1), _PK),
+    (64, 96, 10, (1, 1), _PK),
+    (64, 128, 7, (1, 1), _PK),
+    (64, 128, 8, (2, 1), _P),
+    (64, 160, 7, (1, 1), _P),
+    (64, 192, 6, (1, 1), _PK),
+    (64, 256, 4, (1, 1), _PK),
+    (128, 16, 12, (1, 1), _P),
+    (128, 32, 10, (1, 1), _P),
+    (128, 32, 10, (4, 1), _P),
+    (128, 64, 8, (1, 1), _P),
+    (128, 64, 8, (1, 1), _C),
+    (128, 64, 8, (4, 1), _P),
+    (128, 112, 6, (1, 1), _CK),
+    (128, 128, 6, (1, 1), _P),
+    (128, 128, 6, (2, 1), _P),
+    (128, 128, 6, (2, 2), _P),
+    (128, 144, 5, (1, 1), _CK),
+    (128, 160, 5, (1, 1), _P),
+    (128, 160, 5, (2, 1), _P),
+    (128, 160, 5, (2, 2), _P),
+    (128, 176, 5, (1, 1), _CK),
+    (128, 192, 4, (1, 1), _CK),
+    (128, 192, 4, (2, 1), _C),
+    (128, 192, 4, (4, 2), _C),
+    (128, 208, 4, (1, 1), _CK),
+    (128, 224, 4, (1, 1), _CK),
+    (128, 224, 4, (2, 1), _C),
+    (128, 240, 4, (2, 1), _C),
+    (128, 256, 4, (1, 1), _CK),
+    (128, 256, 4, (2, 1), _C),
+    (128, 256, 4, (2, 1), _CS),
+    (192, 64, 6, (1, 1), _P),
+    (192, 128, 4, (1, 1), _C),
+    (192, 128, 4, (1, 2), _C),
+    (192, 160, 4, (1, 1), _C),
+    (192, 160, 4, (2, 1), _C),
+    (192, 192, 3, (1, 2), _C),
+    (256, 32, 5, (1, 1), _C),
+    (256, 64, 4, (1, 1), _C),
+    (256, 64, 4, (4, 1), _C),
+    (256, 112, 4, (1, 1), _C),
+    (256, 128, 4, (1, 1), _C),
+    (256, 128, 4, (1, 2), _C),
+    (256, 128, 4, (2, 1), _C),
+    (256, 144, 4, (1, 2), _C),
+    (256, 160, 4, (1, 1), _C),
+    (256, 160, 4, (1, 2), _C),
+    (256, 160, 4, (4, 1), _C),
+    (8, 64, 16, (1, 1), _T),
+    (16, 64, 16, (1, 1), _T),
+    (32, 64, 14, (1, 1), _T),
+    (16, 64, 16, (2, 2), _TT),
+    (32, 64, 16, (1, 4), _TT),
+    (64, 64, 12, (1, 4), _TT),
+    (96, 64, 10, (1, 4), _TT),
+    (32, 128, 10, (1, 1), _TK),
+    (32, 128, 10, (1, 4), _TK),
+    (64, 128, 8, (1, 1), _TK),
+    (128, 128, 6, (1, 1), _TK),
+    (144, 128, 6, (1, 1), _TK),
+    (160, 128, 5, (1, 1), _TK),
+    (256, 128, 4, (1, 1), _TK),
+    (96, 256, 4, (1, 1), _TK),
+    (144, 256, 4, (1, 1), _TK),
+    (32, 128, 10, (2, 1), _TC),
+    (64, 128, 8, (2, 1), _TC),
+    (96, 128, 7, (2, 1), _TC),
+    (144, 128, 6, (2, 1), _TC),
+    (144, 256, 4, (2, 1), _TC),
+    (128, 64, 8, (2, 1), _CC),
+)
+# The same for an E the copy engine cannot write: its rows begin anywhere.
+_ANYWHERE: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
+    (64, 96, 10, (1, 1), _P),
+    (64, 128, 8, (1, 1), _P),
+    (64, 256, 4, (1, 1), _P),
+    (128, 128, 6, (1, 1), _P),
+    (128, 128, 6, (2, 1), _P),
+    (128, 160, 5, (1, 1), _P),
+    (128, 192, 4, (1, 1), _C),
+    (128, 256, 4, (2, 1), _C),
+)
+# One of everything the headers can do.
+_TESTS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
+    (128, 128, 4, (1, 1), _C),
+    (64, 64, 4, (1, 1), _P),
+    (128, 128, 4, (2, 1), _CS),
+    (64, 128, 4, (1, 2), _PS),
+    (256, 64, 4, (2, 2), _C),
+    (192, 128, 3, (1, 2), _C),
+    (128, 64, 4, (2, 1), _CK),
+    (64, 64, 4, (1, 1), _PK),
+    (128, 64, 4, (2, 1), _CC),
+    (48, 128, 4, (4, 1), _TC),
+    (8, 64, 6, (1, 1), _T),
+    (16, 128, 4, (1, 2), _TK),
+)
+
+
+def fallback(signature: GemmSignature) -> TmaWsSchedule:
+    """What reads a packed B, whatever its size."""
+    return tma_ws(signature, 128, 64, 4, (1, 1), store="direct")
+
+
+def _default(signature: GemmSignature, arch: Arch) -> Iterator[TmaWsSchedule]:
+    for m, n, stages, cluster, way in _WINNERS:
+        made = tma_ws(signature, m, n, stages, cluster, way)
+        # Lines that are fetched 64 at a time take more room than there are of them.
+        yield replace(made, stages=min(stages, most_stages(signature, made, arch.scratch_bytes)))
+    if DTYPES[signature.dtype_c].bytes == 2:
+        for m, n, stages, cluster, way in _ANYWHERE:
+            made = tma_ws(signature, m, n, stages, cluster, way, "direct")
+            yield replace(made, stages=min(stages, most_stages(signature, made, arch.scratch_bytes)))
+
+
+def _swept(far: bool, signature: GemmSignature) -> Iterator[TmaWsSchedule]:
+    """Every axis turned, or turned further."""
+    columns = range(32, 257, 16) if far else (64, 96, 128, 160, 192, 224, 256)
+    clusters = ((1, 1), (2, 1), (1, 2), (2, 2), (1, 4), (4, 1)) if far else ((1, 1), (2, 1), (1, 2))
+    for m, n, cluster, way in product((64, 128, 256), columns, clusters, (_C, _P, _CS, _PS, _CK, _PK)):
+        for stages in range(2, 13) if far else (4, 6, 8):
+            yield tma_ws(signature, m, n, stages, cluster, way)
+    for m, n, parts, way in product((128, 256), columns, (2, 4), (_CC, _TC)):
+        for stages in range(3, 9) if far else (4, 6):
+            yield tma_ws(signature, *((n, m) if way.turned else (m, n)), stages, (parts, 1), way)
+    for few, many, stages in product((8, 16, 32, 64), (64, 128), range(4, 21, 2) if far else (8, 12, 16)):
+        for way in (_T, Way("cooperative", True), _TT, _TK):
+            yield tma_ws(signature, few, many, stages, (1, 1), way)
+
+
+def proposals(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[TmaWsSchedule]:
+    packed = signature.variant == "preshuffle"
+    if "wgmma" in arch.features:
+        if pool in ("full", "profiler"):
+            yield from _swept(pool == "profiler", signature)
+        elif pool == "default":
+            yield from _default(signature, arch)
+        elif pool == "tests":
+            yield from (tma_ws(signature, *one) for one in _TESTS)
+            yield tma_ws(signature, 128, 64, 4, (1, 1), _C, "direct")
+    if pool == "tiny" and tensor_tiles(signature, arch):
+        yield tma_ws(signature, 128, 128, 4, (1, 1))
+    elif packed and pool in ("default", "tiny", "tests"):
+        yield fallback(signature)

@@ -1,0 +1,174 @@
+// ck_tile: CK Tile's kernels; which of them (`route`) follows from the signature.  What it refuses.
+#pragma once
+#include <tilewright/select/attention.h>
+
+namespace tw {
+namespace selection {
+namespace hip_attention {
+namespace ck_tile {
+
+// `tile_*`: rows, keys and head elements of a step, heads of V, the whole head of Q and K; `pad_*`: edge code of rows,
+// keys, heads of Q and K, heads of V; `loaded`: K comes through registers; `most_parts`: that combine puts together.
+// clang-format off
+#define TW_SELECT_HIP_ATTENTION_CK_TILE(X) \
+  X(route) X(pipeline) X(tile_m0) X(tile_n0) X(tile_k0) X(tile_n1) X(tile_k0max) X(pad_rows) X(pad_keys) X(pad_head) \
+  X(pad_head_v) X(loaded) X(most_parts)
+// clang-format on
+TW_SELECT_STRUCT(Schedule, int, TW_SELECT_HIP_ATTENTION_CK_TILE)
+
+enum Route : int64_t { forward, paged, prefill, split, combine, append };
+enum Pipeline : int64_t { qr_async, qs, other };
+
+constexpr int64_t kWidth = 8;                               // elements of a whole load, of halves
+constexpr int64_t kMost = (int64_t(1) << 31) - 1;           // of a size or stride
+constexpr int64_t kMostBytes = (int64_t(1) << 31) - 65536;  // of what a block reaches of one head
+constexpr int64_t kMostBlocks = 65535;                      // of a grid, but for its first axis
+constexpr int64_t kMostPlaces = 65536;                      // that ALiBi's distances of 16 bits tell apart
+constexpr int64_t kCombineRows = 8;                         // of a block
+
+#define TW_PADDED "use a padded kernel"
+#define TW_SMALLER "split the problem"
+#define TW_LOOPS "use loops"
+inline constexpr Rule row_lengths{"amd-lengths", TW_LIMIT, "rows have lengths: CK Tile takes them packed, or all",
+                                  "pack the rows"};
+inline constexpr Rule key_lengths{"amd-lengths", TW_LIMIT, "keys have lengths: CK Tile takes them packed, or all",
+                                  "pack them"};
+inline constexpr Rule no_key_lengths{"amd-lengths", TW_LIMIT, "packed rows over pages without lengths of keys",
+                                     "give seqlens_k"};
+inline constexpr Rule repeated_bias{"amd-bias", TW_LIMIT, "a bias that repeats along keys", "spread it out along keys"};
+inline constexpr Rule far_alibi{"amd-alibi", TW_LIMIT, "ALiBi over {seqlen_q} rows and {seqlen_k} keys in 16 bits",
+                                TW_LOOPS};
+inline constexpr Rule pool_pages{"amd-pages", TW_LIMIT, "a pool of pages of {page_size} slots: these headers know 1",
+                                 "use a table"};
+inline constexpr Rule odd_pages{"amd-pages", TW_DIVISIBILITY,
+                                "pages of {page_size} slots are no multiple of tile_n0 {tile_n0}",
+                                "use pages of a multiple of {tile_n0}, or a kernel with a smaller tile_n0"};
+inline constexpr Rule odd_rows{"amd-rows", TW_DIVISIBILITY, "{seqlen_q} rows are no multiple of tile_m0 {tile_m0}",
+                               TW_PADDED};
+inline constexpr Rule odd_keys{"amd-keys", TW_DIVISIBILITY, "{seqlen_k} keys are no multiple of tile_n0 {tile_n0}",
+                               TW_PADDED};
+inline constexpr Rule no_keys{"amd-keys", TW_DIVISIBILITY, "no keys, and the kernel has no code for none here",
+                              TW_PADDED};
+inline constexpr Rule async_heads{
+    "amd-heads", TW_DIVISIBILITY,
+    "heads of {head_dim} under tile_k0max {tile_k0max}: qr_async reads what lies behind them in K, times 0", "use qr"};
+inline constexpr Rule odd_heads{"amd-heads", TW_DIVISIBILITY, "heads of {head_dim} are not tile_k0max {tile_k0max}",
+                                TW_PADDED};
+inline constexpr Rule odd_heads_v{"amd-heads", TW_DIVISIBILITY, "heads of {head_dim_v} are not tile_n1 {tile_n1}",
+                                  TW_PADDED};
+inline constexpr Rule unaligned_qk{
+    "amd-alignment", TW_ALIGNMENT,
+    "q and k: heads of {head_dim}, strides and addresses are not all multiples of 16 bytes",
+    "align them, or use qr with edge code of heads"};
+inline constexpr Rule unaligned_v{
+    "amd-alignment", TW_ALIGNMENT,
+    "v and o: heads of {head_dim_v}, strides and addresses are not all multiples of 16 bytes",
+    "align them, or use qr with edge code of heads"};
+inline constexpr Rule far_strides{"amd-operand-size", TW_LIMIT, "a stride is negative, or 2^31 elements or more",
+                                  TW_SMALLER};
+inline constexpr Rule far_heads{"amd-operand-size", TW_LIMIT, "one head of an operand spans 2 GiB or more", TW_SMALLER};
+inline constexpr Rule many_tiles{"amd-tiles", TW_LIMIT, "more sequences, heads or tiles than a launch has blocks for",
+                                 TW_SMALLER};
+inline constexpr Rule many_heads{"amd-tiles", TW_LIMIT, "more sequences or heads than a launch has blocks for",
+                                 TW_SMALLER};
+inline constexpr Rule many_parts{"amd-splits", TW_LIMIT, "{num_splits} parts, and the kernel is for {most_parts}",
+                                 "use a larger one"};
+inline constexpr Rule odd_combined_rows{"amd-rows", TW_DIVISIBILITY, "{seqlen_q} rows are no multiple of 8", TW_PADDED};
+inline constexpr Rule odd_combined_heads{"amd-heads", TW_DIVISIBILITY,
+                                         "heads of {head_dim_v} are no multiple of {tile_n1}", TW_PADDED};
+inline constexpr Rule unaligned_o{"amd-alignment", TW_ALIGNMENT, "o is not all multiples of 16 bytes", TW_PADDED};
+inline constexpr Rule new_lengths{"amd-lengths", TW_LIMIT,
+                                  "sequences have different numbers of new rows: CK Tile takes one", TW_LOOPS};
+inline constexpr Rule odd_rotary{"amd-rotary", TW_ALIGNMENT, "{rotary_dim} rotary elements are no multiple of 16",
+                                 TW_LOOPS};
+inline constexpr Rule small_pages{"amd-pages", TW_LIMIT, "pages of {page_size} slots, and a block writes {tile_n0}",
+                                  TW_LOOPS};
+inline constexpr Rule appended_heads{"amd-heads", TW_DIVISIBILITY, "heads of {head_dim} are no whole tile of {tile_k0}",
+                                     TW_PADDED};
+inline constexpr Rule appended_heads_v{"amd-heads", TW_DIVISIBILITY,
+                                       "heads of {head_dim_v} are no whole tile of {tile_n1}", TW_PADDED};
+inline constexpr Rule unaligned_cache{"amd-alignment", TW_ALIGNMENT,
+                                      "heads, a stride or an address are no multiple of 16 bytes", TW_LOOPS};
+
+inline bool whole(int64_t x, int64_t y, int64_t z, int64_t width) { return !(x % width || y % width || z % width); }
+
+inline const Rule *broken_features(const Schedule &s, const AttentionProblem &p) {
+  if (p.seqlens_q) return &row_lengths;
+  if (p.seqlens_k && !p.varlen && s.route == forward) return &key_lengths;
+  if (p.varlen && (s.route == paged || s.route == split) && p.pages != kNoPages && !p.seqlens_k) return &no_key_lengths;
+  if (p.bias == kBiasTensor && p.bias_keys != p.seqlen_k) return &repeated_bias;
+  if (p.bias == kAlibi && s.route != split && p.seqlen_q + p.seqlen_k > kMostPlaces) return &far_alibi;
+  if (s.route == prefill) return p.page_size != 1 ? &pool_pages : nullptr;
+  return p.pages != kNoPages && p.page_size % s.tile_n0 ? &odd_pages : nullptr;
+}
+
+inline const Rule *broken_edges(const Schedule &s, const Attention &a) {
+  const AttentionProblem &p = a.p;
+  if (!s.pad_rows && (p.varlen || p.seqlen_q % s.tile_m0)) return &odd_rows;
+  if (!s.pad_keys && s.route != split && (p.varlen || p.seqlens_k || p.seqlen_k % s.tile_n0)) return &odd_keys;
+  if (p.seqlen_k == 0 && !a.bounded && (!s.pad_keys || s.pipeline == qs)) return &no_keys;
+  if ((s.pipeline == qr_async || !s.pad_head) && p.head_dim != s.tile_k0max)
+    return s.pipeline == qr_async ? &async_heads : &odd_heads;
+  return !s.pad_head_v && p.head_dim_v != s.tile_n1 ? &odd_heads_v : nullptr;
+}
+
+inline const Rule *broken_alignment(const Schedule &s, const AttentionProblem &p) {
+  const int64_t width = 16 / p.size_q;
+  const bool of_q = whole(p.q_batch, p.q_row, p.q_head, width) && whole(p.k_batch, p.k_row, p.k_head, width);
+  const bool of_v = whole(p.v_batch, p.v_row, p.v_head, width) && whole(p.o_batch, p.o_row, p.o_head, width);
+  const bool odd_q = p.head_dim % width || !of_q || !p.aligned, odd_v = p.head_dim_v % width || !of_v || !p.aligned;
+  if (!(s.loaded && s.pad_head) && odd_q) return &unaligned_qk;
+  return !(s.loaded && s.pad_head_v) && odd_v ? &unaligned_v : nullptr;
+}
+
+inline const Rule *broken_spans(const Schedule &s, const AttentionProblem &p) {
+  for (int64_t stride : {p.q_batch, p.q_row, p.q_head, p.k_batch, p.k_row, p.k_head, p.v_batch, p.v_row, p.v_head,
+                         p.o_batch, p.o_row, p.o_head})
+    if (stride > kMost || stride < 0) return &far_strides;
+  if (p.seqlen_k > kMost || p.seqlen_q > kMost) return &far_strides;
+  const Wide rows = p.seqlen_q + s.tile_m0;
+  const Wide keys = s.route == prefill ? p.page_count : p.pages != kNoPages ? p.page_size : p.seqlen_k + s.tile_n0;
+  const int64_t k = s.route == prefill ? p.k_batch : p.k_row, v = s.route == prefill ? p.v_batch : p.v_row;
+  for (Wide reach : {rows * p.q_row * p.size_q, rows * p.o_row * p.size_out, keys * k * p.size_q, keys * v * p.size_q})
+    if (reach >= kMostBytes) return &far_heads;
+  const int64_t tiles = ceil_div(p.seqlen_q, s.tile_m0) * larger(1, s.route == split ? p.num_splits : 1);
+  return larger(larger(p.batch, p.heads_q), tiles) > kMostBlocks ? &many_tiles : nullptr;
+}
+
+inline const Rule *combine_limits(const Schedule &s, const AttentionProblem &p) {
+  if (p.seqlens_q) return &row_lengths;
+  if (p.num_splits > s.most_parts) return &many_parts;
+  if (!s.pad_rows && (p.varlen || p.seqlen_q % kCombineRows)) return &odd_combined_rows;
+  if (!s.pad_head_v && p.head_dim_v % s.tile_n1) return &odd_combined_heads;
+  if (!s.pad_head_v && !(whole(p.o_batch, p.o_row, p.o_head, kWidth) && p.aligned)) return &unaligned_o;
+  return larger(p.batch, p.heads_q) > kMostBlocks ? &many_heads : nullptr;
+}
+
+inline const Rule *append_limits(const Schedule &s, const AttentionProblem &p) {
+  if (p.seqlens_q) return &new_lengths;
+  if (p.rotary_dim % 16) return &odd_rotary;
+  if (p.pages != kNoPages && p.page_size < s.tile_n0) return &small_pages;
+  if (!s.pad_rows && p.rotary_q && p.seqlen_q % s.tile_m0) return &odd_rows;
+  if (!s.pad_head && p.head_dim != s.tile_k0) return &appended_heads;
+  if (!s.pad_head_v && p.head_dim_v != s.tile_n1) return &appended_heads_v;
+  const bool lie = whole(p.k_batch, p.k_row, p.k_head, kWidth) && whole(p.v_batch, p.v_row, p.v_head, kWidth) &&
+                   (!p.rotary_q || whole(p.q_batch, p.q_row, p.q_head, kWidth));
+  if (p.head_dim % kWidth || p.head_dim_v % kWidth || !lie || !p.aligned) return &unaligned_cache;
+  return larger(p.batch, p.heads_q) > kMostBlocks ? &many_heads : nullptr;
+}
+
+inline const Rule *limits(const Schedule &s, const Attention &a) {
+  const AttentionProblem &p = a.p;
+  if (!(p.batch && p.seqlen_q && p.heads_q)) return nullptr;
+  if (s.route == combine) return combine_limits(s, p);
+  if (s.route == append) return append_limits(s, p);
+  const Rule *rule = broken_features(s, p);
+  if (rule == nullptr) rule = broken_edges(s, a);
+  if (rule == nullptr) rule = broken_alignment(s, p);
+  return rule == nullptr ? broken_spans(s, p) : rule;
+}
+
+}  // namespace ck_tile
+}  // namespace hip_attention
+}  // namespace selection
+}  // namespace tw

@@ -1,0 +1,79 @@
+"""Pools by the names of the profiles of CK Tile's dispatcher: what it enumerates for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+from tilewright.arch import Arch
+from tilewright.backends.hip.attention.ck_tile import profiles
+from tilewright.backends.hip.attention.ck_tile.schedules import (
+    CkTileAttentionSchedule,
+    computed,
+    enumerated,
+    instance,
+)
+from tilewright.backends.hip.attention.ck_tile.tiles import HEAD_SIZES
+from tilewright.ops.attention.spec import AttentionSignature, head_class, settled
+
+_HALVES = ("fp16", "bf16")
+
+
+def profile_schedules(pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[CkTileAttentionSchedule]:
+    chosen = profiles.profile(pool)
+    if chosen.allows(computed(signature, arch.name)):
+        for one in enumerated(signature, arch, chosen.receipt):
+            if chosen.allows(instance(signature, one, arch.name)):
+                yield one
+
+
+def pool_signatures(pool: str, arch: Arch) -> Iterator[AttentionSignature]:
+    """What the dispatcher enumerates: element types of the arch, their head sizes, and features of each family.
+
+    Element types that these headers have nothing for are among them: rules say why there is no kernel.
+    """
+    chosen = profiles.profile(pool)
+    seen: set[AttentionSignature] = set()
+    for kind in (arch.ck_tile_of("attention") or {}).get("dtypes", ()):
+        types = _types(kind, arch)
+        sizes = dict.fromkeys((head_class(qk), head_class(v)) for qk, v in HEAD_SIZES.get(kind, ()))
+        scales = ("none",) if kind in _HALVES or kind == "fp32" else ("none", "tensor")
+        for (qk, v), has, scale in product(sizes if types else (), _feature_sets(), scales):
+            one = settled(AttentionSignature(**types, head_dim=qk, head_dim_v=v, scales=scale, **has))
+            if one not in seen and chosen.allows(computed(one, arch.name)):
+                seen.add(one)
+                yield one
+
+
+def _types(kind: str, arch: Arch) -> dict[str, Any]:
+    """The element types of a word of the dispatcher; none where results would be fp8, which no call has."""
+    if kind in (*_HALVES, "fp32"):
+        return {"dtype_q": kind, "dtype_kv": kind, "dtype_out": kind, "dtype_aux": kind}
+    out = kind.removeprefix("fp8")
+    if out not in (*_HALVES, "fp32"):
+        return {}
+    narrow = "fp8_e4m3fnuz" if "fp8-fnuz" in arch.features else "fp8_e4m3"
+    return {"dtype_q": narrow, "dtype_kv": narrow, "dtype_out": out}
+
+
+def _feature_sets() -> Iterator[dict[str, Any]]:
+    for mask, packed, lse in product(("none", "window"), (False, True), (False, True)):
+        plain: dict[str, Any] = {"family": "forward", "mask": mask, "varlen": packed, "return_lse": lse}
+        yield from ({**plain, "bias": bias} for bias in ("none", "alibi"))
+        yield {**plain, "softcap": True}
+        if not packed:
+            yield {**plain, "bias": "tensor"}
+        yield {**plain, "pages": "strided", "page_lookup": "table"}
+        if packed:
+            yield {**plain, "pages": "strided", "page_lookup": "indices"}
+        yield {**plain, "family": "split"}
+        yield {**plain, "family": "split", "pages": "strided", "page_lookup": "table"}
+        yield {**plain, "family": "combine"}
+    for rotary, pages in product(("none", "interleaved", "half"), ("none", "strided")):
+        yield {
+            "family": "append",
+            "rotary": rotary,
+            "pages": pages,
+            "page_lookup": "none" if pages == "none" else "table",
+        }

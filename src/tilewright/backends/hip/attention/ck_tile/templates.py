@@ -1,0 +1,84 @@
+"""What the template of CK Tile's attention is filled with: names of a version of its headers, and a Config's numbers.
+
+Everything a kernel needs to know is worked out here; the C++ asserts that the templates come to the same block and LDS
+sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from tilewright.arch import arch as arch_by_name
+from tilewright.backends.hip.attention.ck_tile import headers
+from tilewright.backends.hip.attention.ck_tile.schedules import CkTileAttentionSchedule, default, instance, route
+from tilewright.backends.hip.ck_tile import chosen
+from tilewright.backends.hip.profiles import DEFAULT, PACKAGE, Sign, has_part, named, profile, read_part
+from tilewright.dtypes import dtype
+from tilewright.errors import ToolchainError
+from tilewright.ops.attention.spec import AttentionSignature
+from tilewright.ops.base import KernelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionProfile:
+    """Attention's part of a version of the CK Tile headers."""
+
+    told_by: tuple[Sign, ...]  # beyond what tells the version
+    routes: Mapping[str, str]  # which kernel, to our header that turns a Config into this version's templates
+    pipelines: Mapping[str, Mapping[str, Any]]  # route and pipeline to class and includes
+
+
+@lru_cache(maxsize=8)
+def attention_profile(version: str = DEFAULT) -> AttentionProfile:
+    if not has_part(PACKAGE, f"attention.{version}.json"):
+        raise ToolchainError(
+            f"attention kernels are not written for CK Tile headers of {version}",
+            rule="headers-lack",
+            value=version,
+            remedy=f"use headers of {DEFAULT} (`tilewright toolchain install rocm`), or loops",
+        )
+    return read_part(PACKAGE, f"attention.{version}.json", AttentionProfile)
+
+
+def example_kernel(arch: str) -> KernelSpec:
+    """Legal on every arch CK Tile has attention for; the templates under it are those most kernels use."""
+    signature = AttentionSignature("forward", "fp16", "fp16", "fp16")
+    return KernelSpec("attention", signature, next(default(signature, arch_by_name(arch))), arch)
+
+
+def context(spec: KernelSpec) -> dict[str, Any]:
+    version, s, h = chosen(), spec.signature, spec.schedule
+    types, part, where = profile(version).types, attention_profile(version), route(s)
+    one = instance(s, h, spec.arch)
+    pipeline = named(part.pipelines, "pipeline", f"{where} {h.pipeline}", version)
+    return {
+        "family": "ck_tile",
+        "kernel": "CkTileAttentionKernel",
+        "route": where,
+        "glue": named(part.routes, "kernel", where, version),
+        "includes": pipeline["includes"],
+        "pipeline": pipeline["class"],
+        "element": {"type": named(types, "type", s.dtype_q, version), "bytes": dtype(s.dtype_q).bytes},
+        "out": {"type": named(types, "type", s.dtype_out, version), "bytes": dtype(s.dtype_out).bytes},
+        "fields": {**_numbers(h), **_switches(h), "threads": headers.threads(one),
+                   "lds_bytes": headers.lds_bytes(one) if one.family in headers.MULTIPLYING else 0},
+    }  # fmt: skip
+
+
+def _numbers(h: CkTileAttentionSchedule) -> dict[str, int]:
+    both = {"warp_grid": h.warp_grid, "warp_tile": h.warp_tile}
+    return {
+        **{f"tile_{name}": h.tile[i] for i, name in enumerate(h.axis_names["tile"])},
+        **{f"{what}_{axis}{gemm}": of[i] for what, of in both.items() for gemm in "01" for i, axis in enumerate("mnk")},
+        "blocks_per_cu": h.block_per_cu or -1,
+        "log_splits": h.max_splits_log2,
+    }
+
+
+def _switches(h: CkTileAttentionSchedule) -> dict[str, str]:
+    found = {f"pad_{name}": h.pad[i] for i, name in enumerate(h.axis_names["pad"])}
+    found |= {"loaded": h.pipeline in headers.LOADED, "staged_q": h.pipeline == "qs"}
+    return {name: "true" if value else "false" for name, value in found.items()}

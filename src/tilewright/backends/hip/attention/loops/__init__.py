@@ -1,0 +1,40 @@
+"""loops: any size, stride, element type and feature, on every GPU; the loops that CUDA has too.  The fallback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tilewright.arch import Arch
+from tilewright.backends.families import Family
+from tilewright.backends.hip.attention.ck_tile.profiles import POOLS
+from tilewright.ops.attention.family import AttentionFamily
+from tilewright.ops.attention.schedule import LoopsSchedule
+from tilewright.ops.attention.spec import AttentionSignature
+from tilewright.ops.base import KernelSpec, Violation
+
+
+class Loops(Family, AttentionFamily):
+    name = "loops"
+    schedules = (LoopsSchedule,)
+    template = ("tilewright.backends.hip.attention", "attention.hpp.jinja")
+
+    def proposals(self, pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[LoopsSchedule]:
+        """In every pool but those of CK Tile's dispatcher."""
+        if pool not in POOLS:
+            yield LoopsSchedule()
+
+    def violations(self, signature: AttentionSignature, schedule: LoopsSchedule, arch: Arch) -> Iterator[Violation]:
+        return iter(())
+
+    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
+        return {"none": 0}
+
+    def context(self, spec: KernelSpec) -> Mapping[str, Any]:
+        return {
+            "family": self.name, "kernel": "AttentionLoopsKernel", "fields": {}, "route": "", "pipeline": "",
+            "shared": False, "limits": self.numbers(spec),
+        }  # fmt: skip
+
+
+FAMILY = Loops()

@@ -1,0 +1,18 @@
+// loops: any size, stride and element type, on every GPU; the floor.  What it refuses.
+#pragma once
+#include <tilewright/select/conv.h>
+
+namespace tw {
+namespace selection {
+namespace hip_conv {
+namespace loops {
+
+#define TW_SELECT_HIP_CONV_LOOPS(X) X(none)
+TW_SELECT_STRUCT(Schedule, int, TW_SELECT_HIP_CONV_LOOPS)
+
+inline const Rule *limits(const Schedule &, const Conv &) { return nullptr; }
+
+}  // namespace loops
+}  // namespace hip_conv
+}  // namespace selection
+}  // namespace tw

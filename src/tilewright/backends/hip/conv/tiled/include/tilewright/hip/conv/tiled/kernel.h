@@ -1,0 +1,316 @@
+// A convolution where CK Tile's headers have no product: on RDNA 3 and 4, and by multiply-adds on any GPU.
+//
+// A block stages tile_m lines of A and tile_n lines of B, tile_k deep, in LDS, k along the rows.  While it multiplies them,
+// its lanes already hold what comes next.  fp16, bf16 and int8 are multiplied by WMMA in waves of 32 lanes, 16 x 16 sums a
+// wave at a time; fp32, and what a GPU has no such instruction for, by multiply-adds, of which a lane has a square of
+// lines.  Operands, classes of pixels, merged groups, parts of a split k and the way out are those of the CK Tile kernels.
+#pragma once
+#include <tilewright/hip/conv/maps.h>
+
+#if defined(__HIP_DEVICE_COMPILE__)
+namespace tw::hip {
+
+// What a wave multiplies: a lane's part of 16 lines, 16 deep, and of 16 x 16 sums.
+template <class T> struct Wmma;
+#if defined(__GFX12__)
+constexpr int wmma_halves = 1;  // of a line's 16 elements a lane has 8, the lane 16 further has the others
+#define TW_WMMA(name) __builtin_amdgcn_wmma_##name##_w32_gfx12
+#else
+constexpr int wmma_halves = 2;
+#define TW_WMMA(name) __builtin_amdgcn_wmma_##name##_w32
+#endif
+constexpr int wmma_held = 8 * wmma_halves;
+typedef float WmmaFloats __attribute__((ext_vector_type(8)));
+typedef int WmmaInts __attribute__((ext_vector_type(8)));
+
+#if defined(__GFX11__) || defined(__GFX12__)
+template <> struct Wmma<fp16> {
+  typedef _Float16 Lines __attribute__((ext_vector_type(wmma_held)));
+  using Sums = WmmaFloats;
+  static TW_GPU Sums multiply(Lines a, Lines b, Sums c) { return TW_WMMA(f32_16x16x16_f16)(a, b, c); }
+};
+template <> struct Wmma<bf16> {
+  typedef short Lines __attribute__((ext_vector_type(wmma_held)));
+  using Sums = WmmaFloats;
+  static TW_GPU Sums multiply(Lines a, Lines b, Sums c) { return TW_WMMA(f32_16x16x16_bf16)(a, b, c); }
+};
+template <> struct Wmma<int8> {
+  typedef int Lines __attribute__((ext_vector_type(wmma_held / 4)));
+  using Sums = WmmaInts;
+  static TW_GPU Sums multiply(Lines a, Lines b, Sums c) {
+    return TW_WMMA(i32_16x16x16_iu8)(true, a, true, b, c, false);
+  }
+};
+#endif
+
+// Lines of an operand in LDS.  Pieces of 16 bytes change places from eight lines to the next eight, so that lanes that
+// write a k of theirs each do not all meet in one bank.
+template <class T, int deep> struct StagedLines {
+  static constexpr int piece = 16 / int(sizeof(T)), pieces = deep / piece, row = deep + piece;
+  static_assert(deep % piece == 0 && (pieces & (pieces - 1)) == 0, "a line is not 2^n pieces of 16 bytes");
+  static TW_GPU int at(int line, int k) { return line * row + (k ^ ((line >> 3 & (pieces - 1)) * piece)); }
+};
+
+// A thread's part in bringing an operand there.  `along_k`: rows of the map are lines and columns k, else the other way.
+template <class Map, int lines, int deep, int threads, int width, bool along_k> struct StagedFetch {
+  using T = typename Map::Element;
+  using Lines = StagedLines<T, deep>;
+  static constexpr int rows = along_k ? lines : deep, pieces = (along_k ? deep : lines) / width;
+  static constexpr int step = threads / pieces, count = rows / step;
+  static_assert(threads % pieces == 0 && rows % step == 0, "threads do not share the tile out evenly");
+
+  Map map;
+  int row, column;  // of the first piece
+  typename Map::Row places[count];
+  typename Map::Column place;
+  typename Bytes<T>::template Some<width> held[count];
+
+  TW_GPU StagedFetch(const Map &from, int line, int k) : map(from) {
+    row = (along_k ? line : k) + own_row(), column = (along_k ? k : line) + own_column();
+    find_rows(), place = map.column(column);
+  }
+  static TW_GPU int own_row() { return int(threadIdx.x) / pieces; }
+  static TW_GPU int own_column() { return int(threadIdx.x) % pieces * width; }
+
+  TW_GPU void load() {
+#pragma unroll
+    for (int i = 0; i < count; ++i) held[i] = map.memory.template load<width>(map.at(places[i], place));
+  }
+  TW_GPU void next() {
+    if constexpr (along_k) column += deep, place = map.column(column);
+    else row += deep, find_rows();
+  }
+  TW_GPU void put(T *to) const {
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      const int one = own_row() + i * step;
+      if constexpr (along_k) {
+        struct alignas(width * sizeof(T)) Whole {
+          typename Bytes<T>::template Some<width> some;
+        };
+        reinterpret_cast<Whole *>(to + Lines::at(one, own_column()))->some = held[i];
+      } else {
+#pragma unroll
+        for (int j = 0; j < width; ++j) to[Lines::at(own_column() + j, one)] = held[i].v[j];
+      }
+    }
+  }
+
+ private:
+  TW_GPU void find_rows() {
+#pragma unroll
+    for (int i = 0; i < count; ++i) places[i] = map.row(row + i * step);
+  }
+};
+
+// The product by WMMA.  A wave has every warp_grid'th 16 lines of either operand.
+template <class Config, class T, bool matrix> struct StagedProduct;
+template <class Config, class T> struct StagedProduct<Config, T, true> {
+  static constexpr int repeat_m = Config::tile_m / (Config::warp_grid_m * 16),
+                       repeat_n = Config::tile_n / (Config::warp_grid_n * 16);
+  static constexpr int turns = repeat_m, band = Config::warp_grid_m * 16;  // rows of the tile that leave together
+  static constexpr int row = Config::tile_n + 4;
+  using Lines = StagedLines<T, Config::tile_k>;
+  using Matrix = Wmma<T>;
+  typename Matrix::Sums sums[repeat_m][repeat_n] = {};
+
+  static TW_GPU int wave_m() { return int(threadIdx.x) / 32 / Config::warp_grid_n; }
+  static TW_GPU int wave_n() { return int(threadIdx.x) / 32 % Config::warp_grid_n; }
+  static TW_GPU int lane() { return int(threadIdx.x) % 32; }
+
+  static TW_GPU typename Matrix::Lines fragment(const T *from, int first, int k) {
+    constexpr int width = Lines::piece < wmma_held ? Lines::piece : wmma_held;  // of one load
+    struct alignas(width * sizeof(T)) Piece {
+      T v[width];
+    };
+    struct All {
+      Piece piece[wmma_held / width];
+    } found;
+    if (wmma_halves == 1) k += lane() / 16 * wmma_held;
+#pragma unroll
+    for (int i = 0; i < wmma_held / width; ++i)
+      found.piece[i] = *reinterpret_cast<const Piece *>(from + Lines::at(first + lane() % 16, k + i * width));
+    return __builtin_bit_cast(typename Matrix::Lines, found);
+  }
+  TW_GPU void multiply(const T *a, const T *b) {
+#pragma unroll
+    for (int k = 0; k < Config::tile_k; k += 16) {
+      typename Matrix::Lines of_b[repeat_n];
+#pragma unroll
+      for (int j = 0; j < repeat_n; ++j) of_b[j] = fragment(b, (j * Config::warp_grid_n + wave_n()) * 16, k);
+#pragma unroll
+      for (int i = 0; i < repeat_m; ++i) {
+        const auto of_a = fragment(a, (i * Config::warp_grid_m + wave_m()) * 16, k);
+#pragma unroll
+        for (int j = 0; j < repeat_n; ++j) sums[i][j] = Matrix::multiply(of_a, of_b[j], sums[i][j]);
+      }
+    }
+  }
+  // Sums of a turn, which are neighbouring rows of the tile.
+  template <int turn> TW_GPU void put(typename Config::Acc *to) const {
+#pragma unroll
+    for (int j = 0; j < repeat_n; ++j)
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const int down = wmma_halves == 1 ? lane() / 16 * 8 + i : i * 2 + lane() / 16;
+        to[(wave_m() * 16 + down) * row + (j * Config::warp_grid_n + wave_n()) * 16 + lane() % 16] = sums[turn][j][i];
+      }
+  }
+};
+
+// The product by multiply-adds: a thread has every 16th line of B, and as far apart ones of A.
+template <class Config, class T> struct StagedProduct<Config, T, false> {
+  using Sum = typename Config::Acc;
+  static constexpr int across = 16, down = Config::threads / across;
+  static constexpr int each_m = Config::tile_m / down, each_n = Config::tile_n / across;
+  static constexpr int turns = each_m, band = down, row = Config::tile_n + 4;
+  using Lines = StagedLines<T, Config::tile_k>;
+  static constexpr int width = Lines::piece < 4 ? Lines::piece : 4;  // deep, of one step
+  Sum sums[each_m][each_n] = {};
+
+  static TW_GPU int x() { return int(threadIdx.x) % across; }
+  static TW_GPU int y() { return int(threadIdx.x) / across; }
+  struct Piece {
+    Sum v[width];
+  };
+  static TW_GPU Piece piece(const T *from, int line, int k) {
+    struct alignas(width * sizeof(T)) Whole {
+      T v[width];
+    };
+    const Whole whole = *reinterpret_cast<const Whole *>(from + Lines::at(line, k));
+    Piece found;
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+      if constexpr (is_integer<T>::value) found.v[i] = Sum(whole.v[i]);
+      else found.v[i] = to_float(whole.v[i]);
+    }
+    return found;
+  }
+  TW_GPU void multiply(const T *a, const T *b) {
+    // Unrolled, the compiler would read all of the stage at once, and spill.
+#pragma clang loop unroll(disable)
+    for (int k = 0; k < Config::tile_k; k += width) {
+      Piece of_b[each_n];
+#pragma unroll
+      for (int j = 0; j < each_n; ++j) of_b[j] = piece(b, j * across + x(), k);
+#pragma unroll
+      for (int i = 0; i < each_m; ++i) {
+        const Piece of_a = piece(a, i * down + y(), k);
+#pragma unroll
+        for (int j = 0; j < each_n; ++j)
+#pragma unroll
+          for (int one = 0; one < width; ++one) add(sums[i][j], of_a.v[one], of_b[j].v[one]);
+      }
+    }
+  }
+  template <int turn> TW_GPU void put(Sum *to) const {
+#pragma unroll
+    for (int j = 0; j < each_n; ++j) to[y() * row + j * across + x()] = sums[turn][j];
+  }
+
+ private:
+  static TW_GPU void add(Sum &sum, Sum a, Sum b) {
+    if constexpr (is_integer<T>::value) sum = Sum(uint32_t(sum) + uint32_t(a * b));
+    else sum = __builtin_fmaf(a, b, sum);
+  }
+};
+
+template <class Config> struct ConvDevice : ConvOperands<Config> {
+  using Operands = ConvOperands<Config>;
+  using Operands::dense;
+  using Operands::filters;
+  using Operands::gathered;
+  using Operands::taps;
+  using typename Operands::Launched;
+  using T = typename Config::A;
+  using Sum = typename Config::Acc;
+  using Product = StagedProduct<Config, T, Config::matrix>;
+  using Lines = StagedLines<T, Config::tile_k>;
+  static constexpr bool weight = Config::variant == ConvVariant::backward_weight,
+                        data = Config::variant == ConvVariant::backward_data;
+  static constexpr int tm = Config::tile_m, tn = Config::tile_n, tk = Config::tile_k;
+  static constexpr int stage_bytes = (tm + tn) * Lines::row * int(sizeof(T));
+  static constexpr int leaving_bytes = Product::band * Product::row * int(sizeof(Sum));
+  static constexpr int lds_bytes = stage_bytes > leaving_bytes ? stage_bytes : leaving_bytes;
+  static_assert(lds_bytes == Config::lds_bytes, "LDS is counted otherwise in Python");
+
+  template <int lines, int width, bool along_k, class Map>
+  static TW_GPU StagedFetch<Map, lines, tk, Config::threads, width, along_k> fetch(const Map &map, int line, int k) {
+    return {map, line, k};
+  }
+
+  // One tile of the result, or one part of its k, of a group and a class.
+  template <int tails> static TW_GPU void run(const Launched &x) {
+    __shared__ __attribute__((aligned(16))) char lds[lds_bytes];
+    const ConvClass &c = x.classes[data ? blockIdx.z : 0];
+    const int z = blockIdx.y, part = Config::split_k > 1 ? int(blockIdx.z) : 0;
+    const int rows = data ? c.pixels : x.m, depth = data ? c.taps * int(x.depth.by) : x.k;
+    const int across = (x.n + tn - 1) / tn, m = int(blockIdx.x) / across * tm, n = int(blockIdx.x) % across * tn;
+    if (m >= rows) return;
+    const int first = part * c.turns * tk, left = depth - first;
+    const int end = Config::split_k > 1 && left > c.turns * tk ? first + c.turns * tk : depth;
+    const Bytes<T> a{static_cast<const T *>(x.a) + z * x.a_group, x.a_bytes};
+    const Bytes<T> b{static_cast<const T *>(x.b) + z * x.b_group, x.b_bytes};
+    const Tile at{x, c, rows, z, m, n, part};
+    if constexpr (weight) {
+      tile(at, fetch<tm, Config::read_a, false>(dense(a, end, x.m, x.a_stride), m, first),
+           fetch<tn, Config::read_b, false>(gathered(x, c, b, end, x.n), n, first), lds);
+    } else if constexpr (data) {
+      tile(at, fetch<tm, Config::read_a, true>(gathered(x, c, a, rows, depth), m, 0),
+           fetch<tn, Config::read_b, false>(taps(x, c, b, depth, x.n), n, 0), lds);
+    } else {
+      tile(at, fetch<tm, Config::read_a, true>(gathered(x, c, a, rows, depth), m, 0),
+           fetch<tn, Config::read_b, true>(filters(x, b, x.n, depth), n, 0), lds);
+    }
+  }
+  static TW_GPU void finish(const Launched &x) { add_parts<Config>(x, ConvFinished<Config>(x, x.classes[0])); }
+
+ private:
+  struct Tile {
+    const Launched &x;
+    const ConvClass &c;
+    int rows, z, m, n, part;
+  };
+  template <class OfA, class OfB> static TW_GPU void tile(const Tile &at, OfA a, OfB b, char *lds) {
+    T *const lines_a = reinterpret_cast<T *>(lds), *const lines_b = lines_a + tm * Lines::row;
+    Product product;
+    a.load(), b.load();
+#pragma clang loop unroll(disable)
+    for (int turn = 0; turn < at.c.turns; ++turn) {
+      a.put(lines_a), b.put(lines_b);
+      __syncthreads();
+      if (turn + 1 < at.c.turns) a.next(), b.next(), a.load(), b.load();
+      product.multiply(lines_a, lines_b);
+      __syncthreads();
+    }
+    Sum *const sums = reinterpret_cast<Sum *>(lds);
+    if constexpr (Config::split_k > 1) {
+      leave<4>(at, product, Part<Config, Launched>{at.x, at.part}, sums,
+               std::make_integer_sequence<int, Product::turns>());
+    } else {
+      leave<Config::width_c>(at, product, ConvFinished<Config>(at.x, at.c), sums,
+                             std::make_integer_sequence<int, Product::turns>());
+    }
+  }
+  template <int width, class Out, int... turn> static TW_GPU void leave(const Tile &at, const Product &product,
+                                                                        const Out &out, Sum *sums,
+                                                                        std::integer_sequence<int, turn...>) {
+    ((product.template put<turn>(sums), __syncthreads(), away<width>(at, turn * Product::band, out, sums),
+      __syncthreads()),
+     ...);
+  }
+  template <int width, class Out> static TW_GPU void away(const Tile &at, int down, const Out &out, const Sum *sums) {
+    constexpr int pieces = tn / width;
+    for (int piece = threadIdx.x; piece < Product::band * pieces; piece += Config::threads) {
+      const int row = piece / pieces, column = piece % pieces * width;
+      if (at.m + down + row >= at.rows) continue;
+      Sum some[width];
+#pragma unroll
+      for (int i = 0; i < width; ++i) some[i] = sums[row * Product::row + column + i];
+      out(some, at.z, at.m + down + row, at.n + column);
+    }
+  }
+};
+
+}  // namespace tw::hip
+#endif

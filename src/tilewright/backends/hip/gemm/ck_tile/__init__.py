@@ -1,0 +1,160 @@
+"""ck_tile: instances of CK Tile's templates, which multiply with matrix instructions on CDNA.
+
+Which of them are legal ck_tile_rules.py says; here is what a packed B adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tilewright.arch import Arch
+from tilewright.arch import arch as arch_by_name
+from tilewright.backends.base import Promises
+from tilewright.backends.hip import ck_tile_shape as shape
+from tilewright.backends.hip.ck_tile import chosen
+from tilewright.backends.hip.ck_tile_rules import ck_tile_rules, instance_rules, is_whole
+from tilewright.backends.hip.gemm.ck_tile import proposals
+from tilewright.backends.hip.gemm.ck_tile.schedule import CkTileSchedule
+from tilewright.backends.hip.gemm.ck_tile.templates import gemm_profile, template_words
+from tilewright.backends.hip.gemm.shared import HipGemmFamily, tile_numbers
+from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.gemm.copies import whole_rows
+from tilewright.ops.gemm.problem import GemmProblem
+from tilewright.ops.gemm.schedule import ONE, Shape
+from tilewright.ops.gemm.spec import GemmSignature
+
+__all__ = ["FAMILY", "PIPELINES", "CkTileSchedule"]
+
+PIPELINES = ("compv3", "compv4", "compv5", "mem", "preshuffle")  # `Pipeline` of limits.h
+# Peak resident size of one compile of a CK Tile GEMM with all its tails, rounded up.
+COMPILE_MEMORY = 1 << 30
+# The matrix instructions of an arch by its feature.
+_MATRIX = {"mfma": ("v_mfma_", "v_smfmac_"), "wmma": ("v_wmma_", "v_swmmac_")}
+
+
+def _packed(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
+    if (signature.variant == "preshuffle") != (schedule.pipeline == "preshuffle"):
+        yield Violation(
+            "amd-preshuffle",
+            f"variant {signature.variant} with pipeline {schedule.pipeline}",
+            "variant and pipeline preshuffle go together",
+        )
+    if schedule.split_k > 1 and signature.variant == "preshuffle":
+        yield Violation(
+            "amd-split-k",
+            f"split_k {schedule.split_k} with a packed B, which has no offset for parts",
+            "use another variant, or split_k 1",
+        )
+
+
+def _preshuffle(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
+    if schedule.pipeline != "preshuffle" or not is_whole(schedule):
+        return
+    size = shape.bytes_of(signature.dtype_a)
+    m, _, k = schedule.tile
+    waves = shape.threads(schedule) // shape.WAVE
+    if signature.layout != "rcr":
+        yield Violation("amd-preshuffle", f"layout {signature.layout} with a preshuffled B", "use rcr")
+    if schedule.store != "cshuffle":
+        yield Violation("amd-preshuffle", f"the {schedule.store} store with a preshuffled B", "use cshuffle")
+    if schedule.warp_tile[1] not in (16, 32):
+        yield Violation(
+            "amd-preshuffle",
+            f"warp_tile_n {schedule.warp_tile[1]} has no packed order",
+            "use a 16- or 32-wide warp tile",
+        )
+    if schedule.pad[2]:
+        yield Violation("amd-preshuffle", "a packed B ends with k: there is no edge code along k", "use pad_k false")
+    share = schedule.warp_tile[0] * schedule.warp_tile[2] * size * shape.repeat(schedule)[0] // shape.WAVE
+    if share % shape.NATIVE_BYTES:
+        yield Violation(
+            "amd-preshuffle", f"a lane's share of A is {share} bytes, not a multiple of 16", "use a larger tile_m"
+        )
+    across = k * size // shape.NATIVE_BYTES
+    if across < 1 or shape.WAVE % across:
+        yield Violation(
+            "amd-preshuffle", f"a row of A takes {across} lanes, which does not divide 64", "use a smaller tile_k"
+        )
+        return
+    if m % (shape.WAVE // across * waves):
+        yield Violation(
+            "amd-preshuffle",
+            f"tile_m {m} is not a multiple of the {shape.WAVE // across * waves} rows of A the lanes load at once",
+            "use a larger tile_m or fewer waves",
+        )
+    loads = m * k // shape.threads(schedule) // (shape.NATIVE_BYTES // size)
+    reads = shape.repeat(schedule)[0] * (k // schedule.warp_tile[2])
+    if schedule.warp_tile[1] == 16 and reads < loads:
+        yield Violation(
+            "amd-preshuffle",
+            f"{loads} loads of A but {reads} reads from LDS: the schedule of 16-wide warp tiles needs as many reads",
+            "use more waves along n",
+        )
+
+
+class CkTile(HipGemmFamily):
+    name = "ck_tile"
+    schedules = (CkTileSchedule,)
+
+    def proposals(self, pool: str, signature: GemmSignature, arch: Arch) -> Iterator[CkTileSchedule]:
+        return proposals.proposals(pool, signature, arch)
+
+    def violations(self, signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
+        if signature.variant != "preshuffle":  # there they are rules of the signature
+            yield from ck_tile_rules(signature, arch)
+        if "wmma" in arch.features or not arch.warp_tiles:
+            return  # where CK Tile has nothing there is one reason, and no schedule mends it
+        yield from _packed(signature, schedule, arch)
+        yield from instance_rules(signature, schedule, arch)
+        yield from _preshuffle(signature, schedule, arch)
+
+    def grains(self, schedule: CkTileSchedule) -> Shape:
+        m, n, k = schedule.tile
+        # The preshuffle pipeline takes its k tiles in pairs.
+        whole = m, n, k * schedule.split_k * (2 if schedule.pipeline == "preshuffle" else 1)
+        m, n, k = (1 if edge else step for edge, step in zip(schedule.pad, whole, strict=True))
+        return m, n, k
+
+    def copied_sizes(self, schedule: CkTileSchedule, problem: GemmProblem) -> Shape:
+        """m, n and k of copies in which the kernel serves the problem: whole accesses, a k long enough."""
+        p, signature = problem, problem.signature
+        k, step = p.k, schedule.tile[2] * schedule.split_k
+        if shape.loops(schedule, k) < shape.least_loops(schedule):
+            k = step * shape.least_loops(schedule)
+        return whole_rows(p, k, ONE, (shape.width_a(signature, schedule), shape.width_b(signature, schedule), 1))
+
+    def pack_format(self, schedule: CkTileSchedule) -> tuple[object, ...]:
+        """A packed B is panels of warp_tile_n columns, each in the order the lanes load warp_tile_k of it."""
+        return schedule.warp_tile[1:]
+
+    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
+        h: CkTileSchedule = spec.schedule
+        grains = dict(zip(("grain_m", "grain_n", "grain_k"), self.grains(h), strict=True))
+        return {
+            **tile_numbers(h.tile), **grains, "pipeline": PIPELINES.index(h.pipeline), "warp_tile_n": h.warp_tile[1],
+            "split_k": h.split_k, "threads": shape.threads(h), "width_a": shape.width_a(spec.signature, h),
+            "width_b": shape.width_b(spec.signature, h),
+        }  # fmt: skip
+
+    def context(self, spec: KernelSpec) -> Mapping[str, Any]:
+        words = template_words(spec)
+        return {**super().context(spec), **words, "shared": False, "includes": words["pipeline"]["includes"]}
+
+    def shared_context(self, spec: KernelSpec) -> Mapping[str, Any]:
+        """Of the text that is precompiled: the includes of every pipeline, and a kernel that exports nothing."""
+        every = (one for each in gemm_profile(chosen()).pipelines.values() for one in each["includes"])
+        # An example must not meet the kernel of the same spec.
+        shared = {"shared": True, "includes": list(dict.fromkeys(every)), "space": "tw_shared"}
+        return {**super().context(spec), **template_words(spec), **shared}
+
+    def promises(self, spec: KernelSpec) -> Promises:
+        """Matrix instructions where the arch has them."""
+        features = arch_by_name(spec.arch).features
+        return Promises(tuple(name for feature, names in _MATRIX.items() if feature in features for name in names))
+
+    def compile_memory(self, spec: KernelSpec, compiler: str) -> int:
+        return COMPILE_MEMORY
+
+
+FAMILY = CkTile()

@@ -1,0 +1,26 @@
+// What the kernels of GEMM on AMD GPUs share: rates.
+#pragma once
+#include <tilewright/select/gemm.h>
+
+namespace tw {
+namespace selection {
+namespace hip_gemm {
+
+// `macs_N`: multiply-adds a clock of a compute unit at N bytes an element; `share_*` and `ramp_*`: what a pipeline
+// reaches of them once it runs, and turns of its k loop before it does.
+// clang-format off
+#define TW_SELECT_HIP_GEMM_RATES(X) \
+  X(clock) X(macs_4) X(macs_2) X(macs_1) X(loops_macs) X(memory) X(start) X(share_compv3) X(share_compv4) \
+  X(share_compv5) X(share_mem) X(share_preshuffle) X(ramp_compv3) X(ramp_compv4) X(ramp_compv5) X(ramp_mem) \
+  X(ramp_preshuffle)
+// clang-format on
+TW_SELECT_STRUCT(Rates, real, TW_SELECT_HIP_GEMM_RATES)
+
+#define TW_SELECT_HIP_ARCH(X) X(compute_units)
+TW_SELECT_STRUCT(Arch, int, TW_SELECT_HIP_ARCH)
+
+using Asked = GemmAsked<Rates, Arch>;
+
+}  // namespace hip_gemm
+}  // namespace selection
+}  // namespace tw

@@ -1,0 +1,290 @@
+"""Models as files: read and written, those of a user's own, and those that ship.
+
+A file is a zip of arrays of numbers and of a card in JSON.  Nothing of it is executed.  Its features are known by name:
+their columns are put where this version has them, and a model is refused whose features are not the op's, in words that
+say which.  One whose digest or arrays do not fit is an error that says so, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tilewright import events, jsontext, ops, settings
+from tilewright.dispatch.model import MOST, Array, Card, Model, checked_number
+from tilewright.errors import ModelError, TilewrightError
+from tilewright.ops.base import Op, plain
+from tilewright.ops.engine import engine
+from tilewright.ops.features import ESTIMATE, UNITS, kernel_columns, problem_words
+from tilewright.runtime.trees import Forest
+
+FORMAT = 2
+ENDING = ".twmodel"
+MOST_BYTES = 16 << 20
+ARRAYS = ("nodes", "roots", "depths", "low", "high")
+# What reading a file that is none of ours, or was damaged, may end in.
+_DAMAGE = (
+    ValueError, LookupError, TypeError, AttributeError, EOFError, OverflowError, MemoryError, RuntimeError,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+
+
+def digest_of(card: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
+    found = hashlib.sha256(json.dumps(card, sort_keys=True).encode())
+    for name in ARRAYS:
+        found.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
+    return found.hexdigest()
+
+
+def write(path: Path, model: Model) -> None:
+    """One file: a zip of arrays and the card."""
+    from tilewright.codegen.folder import write_if_changed
+
+    card = plain(model.card) | {"devices": [dict(device) for device in model.card.devices]}
+    card |= {"probes": [dict(probe) for probe in model.card.probes]}
+    card |= {"vocabulary": {name: list(words) for name, words in model.card.vocabulary.items()}}
+    card = json.loads(json.dumps(card, sort_keys=True, default=dict))
+    forest = model.forest
+    arrays = {"nodes": forest.nodes, "roots": forest.roots, "depths": forest.depths, "low": model.low,
+              "high": model.high}  # fmt: skip
+    head = {"format": FORMAT, "digest": digest_of(card, arrays), "card": card}
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        _add(archive, "card.json", json.dumps(head, indent=1, sort_keys=True).encode())
+        for name in ARRAYS:
+            data = io.BytesIO()
+            np.lib.format.write_array(data, np.ascontiguousarray(arrays[name]), allow_pickle=False)
+            _add(archive, f"{name}.npy", data.getvalue())
+    write_if_changed(path, out.getvalue())
+
+
+def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+    entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))  # the same model is the same file
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    archive.writestr(entry, data)
+
+
+def read(data: bytes, source: str) -> Model:
+    """A model from the bytes of its file; anything that does not fit is a ModelError."""
+    try:
+        if len(data) > MOST_BYTES:
+            raise ValueError(f"it is larger than {MOST_BYTES >> 20} MiB")
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            if any(one.file_size > MOST_BYTES for one in archive.infolist()):
+                raise ValueError("it unpacks to more than a model holds")
+            head = json.loads(archive.read("card.json"))
+            arrays = {name: _array(archive.read(f"{name}.npy")) for name in ARRAYS}
+        return _model(head, arrays)
+    except TilewrightError:
+        raise
+    except _DAMAGE as error:
+        told = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise _damaged(source, told) from None
+
+
+def read_file(path: Path) -> Model:
+    """The same of a file; one that may never end (a pipe, a device) is not waited for."""
+    try:
+        data = jsontext.read(path)
+    except ValueError as error:
+        raise _damaged(str(path), str(error)) from None
+    return read(data, str(path))
+
+
+def _damaged(source: str, told: str) -> ModelError:
+    return ModelError(
+        f"{source} is no model that can be used: {told}",
+        rule="model-file",
+        value=source,
+        remedy="train it again (`tilewright learn train`), or remove it",
+    )
+
+
+def _array(data: bytes) -> Array:
+    found: Array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+    return found
+
+
+def _rough(parts: Any) -> tuple[float, float, float]:
+    start, byte, operation = (float(part) for part in parts)
+    if not (0 < start < np.inf and 0 <= byte < np.inf and 0 <= operation < np.inf):
+        raise ValueError("it holds times that are none")
+    return start, byte, operation
+
+
+def _card(data: Mapping[str, Any]) -> Card:
+    """A card as read; what selection relies on is of its kind, whoever wrote the file."""
+    if not all(isinstance(data[name], dict) for name in ("vocabulary", "data", "metrics", "versions")):
+        raise ValueError("its card is none")
+    return Card(
+        **{
+            **data,
+            **{name: _words(data[name]) for name in ("targets", "signatures", "columns")},
+            "op": _words([data["op"]])[0],
+            "devices": _objects(data["devices"]),
+            "rough": _rough(data["rough"]),
+            "base": checked_number(data["base"], -MOST),
+            "far": checked_number(data["far"], 1.0, 1e100),
+            "sigma": checked_number(data["sigma"], 0.0),
+            "probes": _objects(data.get("probes", [])),
+            "trust": checked_number(data.get("trust", 0.0), 0.0, 1.0),
+            "vocabulary": {name: _words(words) for name, words in data["vocabulary"].items()},
+        }
+    )
+
+
+def _words(given: Any) -> tuple[str, ...]:
+    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+        raise ValueError(f"{given!r:.60} are no words")
+    return tuple(given)
+
+
+def _objects(given: Any) -> tuple[Mapping[str, Any], ...]:
+    if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
+        raise ValueError(f"{given!r:.60} are no descriptions")
+    return tuple(given)
+
+
+def _model(head: Any, arrays: Mapping[str, Array]) -> Model:
+    if not isinstance(head, dict) or head.get("format") != FORMAT:
+        raise ValueError(f"its format is {head.get('format') if isinstance(head, dict) else head!r}, not {FORMAT}")
+    data = head["card"]
+    if head["digest"] != digest_of(data, arrays):
+        raise ValueError("its digest is not that of its content: it was changed after it was written")
+    card = _card(data)
+    width = len(card.columns)
+    forest = Forest(arrays["nodes"], arrays["roots"], arrays["depths"], card.base)
+    wrong = forest.wrong(width)
+    if wrong or arrays["low"].shape != (width,) or arrays["high"].shape != (width,):
+        raise ValueError(wrong or "its ranges do not fit its features")
+    _demand_features(card, ops.op(card.op))
+    model = in_order(card, forest, arrays["low"].astype(np.float64), arrays["high"].astype(np.float64))
+    if card.trust and not model.frame.estimated:
+        raise ValueError("it begins from an estimate that it does not know")
+    _ = model.unsure  # a card that holds something else than scores is told now
+    return model
+
+
+def _demand_features(card: Card, op: Op) -> None:
+    """Features mean what an op says by their names: one that it does not have, or has and the model lacks, is told."""
+    part = engine(op)
+    needed = {*part.problem_feature_names, *getattr(part, "kernel_feature_names", ()), *part.interaction_names, UNITS}
+    known, words = {*needed, ESTIMATE, *kernel_columns(op.schedules)}, problem_words(part)
+    numbers = {*needed, ESTIMATE} - set(words)
+    odd = {
+        "names twice": sorted({name for name in card.columns if card.columns.count(name) > 1}),
+        f"has, and {op.name} has not,": sorted({*card.columns, *card.vocabulary} - known),
+        "lacks": sorted(needed - set(card.columns)),
+        "has numbers for the words of": sorted(set(words) - set(card.vocabulary)),
+        "has words for the numbers of": sorted(numbers & set(card.vocabulary)),
+    }
+    told = [f"it {how} {', '.join(names[:4])}{' ...' * (len(names) > 4)}" for how, names in odd.items() if names]
+    if told:
+        raise ValueError(f"its features are not those of {op.name} in this version: {'; '.join(told)}")
+
+
+def in_order(card: Card, forest: Forest, low: Array, high: Array) -> Model:
+    """A model with its columns where this version has them, whatever their order was."""
+    columns = Model(card, forest, low, high).frame.columns
+    if columns == card.columns:
+        return Model(card, forest, low, high)
+    place = {name: at for at, name in enumerate(columns)}
+    nodes = forest.nodes.copy()
+    nodes["feature"] = np.array([place[name] for name in card.columns], np.int32)[nodes["feature"]]
+    was = [card.columns.index(name) for name in columns]
+    return Model(replace(card, columns=columns), replace(forest, nodes=nodes), low[was], high[was])
+
+
+# -- which are at hand -----------------------------------------------------------------------------------------
+
+
+def folder() -> Path:
+    """Where a user's own models lie; those there come before the ones that ship."""
+    return settings.current().cache_dir / "models"
+
+
+def shipped_names() -> list[str]:
+    """Of the models that ship, in the order they are asked."""
+    place = resources.files("tilewright.dispatch").joinpath("models")
+    files = [one.name for one in place.iterdir()] if place.is_dir() else []
+    return sorted(file.removesuffix(ENDING) for file in files if file.endswith(ENDING))
+
+
+@lru_cache(maxsize=32)
+def shipped(name: str) -> Model:
+    """One of them; a LookupError where there is none of that name."""
+    if name not in shipped_names():
+        raise LookupError(name)
+    file = f"{name}{ENDING}"
+    found = read(resources.files("tilewright.dispatch").joinpath("models", file).read_bytes(), file)
+    found.name = name
+    return found
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> tuple[Model, ...]:
+    return tuple(map(shipped, shipped_names()))
+
+
+class _Own(NamedTuple):
+    """A user's models by the file they are in, and what is wrong with files that hold none."""
+
+    models: Mapping[Path, Model]
+    damaged: Mapping[Path, str]
+
+
+@lru_cache(maxsize=8)
+def _read_own(place: Path, stamp: tuple[tuple[str, int, int], ...]) -> _Own:
+    models, damaged = {}, {}
+    for name, _, _ in stamp:
+        try:
+            models[place / name] = read_file(place / name)
+        except (TilewrightError, OSError) as error:  # of an op that is not installed, too
+            events.emit(events.Warned("model-file", str(error)))
+            damaged[place / name] = error.message if isinstance(error, TilewrightError) else str(error)
+    return _Own(models, damaged)
+
+
+def _own() -> _Own:
+    place, stamp = folder(), []
+    try:
+        for one in sorted(place.glob(f"*{ENDING}")):
+            status = one.stat()
+            stamp.append((one.name, status.st_mtime_ns, status.st_size))
+    except OSError:
+        stamp = []
+    return _read_own(place, tuple(stamp))
+
+
+def at_hand() -> tuple[Model, ...]:
+    """The user's models, then those that ship."""
+    return (*_own().models.values(), *_shipped())
+
+
+def damaged() -> list[str]:
+    """Files in the folder of a user's models that hold none, each with the reason: other models are asked instead."""
+    return [f"{told}; it is not asked" for told in _own().damaged.values()]
+
+
+def shadowing(op: str = "", target: str = "") -> list[str]:
+    """A user's models that are asked before one that ships, of an op and for a target where these are named."""
+    found = []
+    for path, one in _own().models.items():
+        if op and one.card.op != op:
+            continue
+        mine = {target} & set(one.card.targets) if target else set(one.card.targets)
+        hidden = [other.name for other in _shipped() if other.card.op == one.card.op and mine & set(other.card.targets)]
+        if hidden:
+            found.append(f"{path} is asked before {', '.join(hidden)}, which ships with this version")
+    return found

@@ -1,0 +1,47 @@
+"""Split plans: numbers of splits worth measuring beside the one the heuristic takes (`splits.py`).
+
+Which number is the fastest depends on kernels the heuristic knows nothing of.  `tilewright bench attention
+--split-plans --save` times the stages of each.  From then on a problem is computed in the number of splits whose stages
+took the least time together (`Registry.stages` decides, `explain` tells).  On a CPU there is one plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tilewright.arch import Arch
+from tilewright.ops.attention.problem import AttentionProblem
+from tilewright.ops.attention.problem_rules import MOST_SPLITS
+from tilewright.ops.attention.splits import LEAST_TILES, TILE_KEYS, splits_of, walked_parts
+
+BESIDE = (0.5, 2, 4)  # of the number in parts, were there no kernels that divide keys themselves; and one
+
+
+def counts(problem: AttentionProblem, arch: Arch) -> Sequence[int]:
+    """Numbers of parts, the rule's (or the user's) first."""
+    rule = splits_of(problem, arch)
+    if problem.family != "forward" or problem.num_splits or not arch.compute_units:
+        return (rule,)
+    most = max(1, min(MOST_SPLITS, problem.seqlen_k // (LEAST_TILES * TILE_KEYS)))
+    parts = rule if rule > 1 else walked_parts(problem, arch)
+    others = sorted({1, parts, *(round(parts * one) for one in BESIDE)} - {0, rule})
+    return (rule, *(one for one in others if one <= most))
+
+
+def stages(problem: AttentionProblem, count: int) -> Sequence[AttentionProblem]:
+    """The kernels of a problem in so many parts."""
+    return (problem,) if count == 1 else (problem.part(count), problem.combined(count))
+
+
+def split_plans(problem: AttentionProblem, arch: Arch) -> Mapping[str, Sequence[AttentionProblem]]:
+    """The stages of each number of splits, by what it is called."""
+    rule, *others = counts(problem, arch)
+    found = {_named(rule): stages(problem, rule)}
+    for one in others:  # one part that nobody said is not one part that was asked for
+        found[_named(one)] = stages(replace(problem, num_splits=1) if one == 1 else problem, one)
+    return found
+
+
+def _named(count: int) -> str:
+    return f"{count} part{'s' if count > 1 else ''}"

@@ -1,0 +1,393 @@
+"""The fast path of a call made before: one C function from the operands to the launched kernels, for every op.
+
+It is a small library, built once through the kernel store (its text is `native/fast_path.cpp`).  It reads NumPy's
+arrays, PyTorch's tensors and what has `facts` and an `address` (our own arrays, packed operands).  Where it cannot be
+built or loaded, or an operand is of another kind, Python does the same, slower: see `calls`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from importlib import resources
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from tilewright import events, settings
+from tilewright.errors import TilewrightError
+from tilewright.runtime.devices import HOST, device
+from tilewright.runtime.requests import Slot, Span
+from tilewright.runtime.streams import SCOPED
+
+if TYPE_CHECKING:
+    from tilewright.runtime.gpu import Gpu
+    from tilewright.runtime.plans import Plan, Stage
+    from tilewright.runtime.recording import Counter
+    from tilewright.runtime.torch_arrays import Questions
+
+# The only definition of these limits: `source` writes them in front of the text of fast_path.cpp.
+MOST_OPERANDS = 48  # the ops that ship have up to 31, and a backward pass needs up to ten more
+MOST_SCALARS = 32
+MOST_LOOPS = 4
+MOST_ARGUMENT_BYTES = 2048  # of one kernel
+MOST_MAKER_ARGUMENTS = 4
+_LIMITS = ("MOST_OPERANDS", "MOST_SCALARS", "MOST_LOOPS", "MOST_ARGUMENT_BYTES", "MOST_MAKER_ARGUMENTS")
+_VERSION = 7
+_FASTCALL = 0x80
+_EXCHANGE = b"dlpack_exchange_api"
+
+_int, _pointer, _object = ctypes.c_int64, ctypes.c_void_p, ctypes.py_object
+
+
+class _Form(ctypes.Structure):
+    _fields_ = (("id", _int), ("slots", _int), ("scalars", _int), ("written", ctypes.c_uint64))
+
+
+class _Pointer(ctypes.Structure):
+    _fields_ = (("offset", _int), ("slot", _int), ("shift", _int), ("step", _int * MOST_LOOPS))
+
+
+class _Scalar(ctypes.Structure):
+    _fields_ = (("offset", _int), ("index", _int))
+
+
+class _Stage(ctypes.Structure):
+    _fields_ = (
+        ("launch", _pointer),
+        ("args", _pointer),
+        ("pointer", _pointer),
+        ("scalar", _pointer),
+        *((name, _int) for name in ("bytes", "pointers", "scalars", "scratch", "clear_bytes", "loops")),
+        ("loop", _int * MOST_LOOPS),
+    )
+
+
+class _Span(ctypes.Structure):
+    _fields_ = tuple((name, _int) for name in ("low", "high", "grain", "twin"))
+
+
+class _Made(ctypes.Structure):
+    _fields_ = (("slot", _int), ("arguments", _int), ("make", _object), ("argument", _object * MOST_MAKER_ARGUMENTS))
+
+
+class _Call(ctypes.Structure):
+    _fields_ = (
+        *((name, _pointer) for name in ("stage", "span", "made", "answer")),
+        *((name, _int) for name in ("stages", "mades", "answers", "scratch_bytes", "clear_bytes", "between")),
+        *((name, _pointer) for name in ("team", "current", "capturing")),
+        ("expected", ctypes.c_uint64),
+        ("workspaces", _object),
+        ("stream", _object),
+        ("calls", _pointer),
+        ("used", _int),
+    )
+
+
+_STRUCTS = (_Form, _Pointer, _Scalar, _Stage, _Span, _Made, _Call)
+
+
+class _Method(ctypes.Structure):
+    """PyMethodDef."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("function", _pointer), ("flags", ctypes.c_int), ("text", ctypes.c_char_p))
+
+
+class Maker(NamedTuple):
+    """What makes a new result in each call: a function and at most MOST_MAKER_ARGUMENTS arguments."""
+
+    slot: int
+    make: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+class Prepared(int):
+    """The address of a prepared call, as C takes it; keeps alive what the call needs."""
+
+    keep: tuple[Any, ...]
+    plan: Plan
+    call: _Call
+
+    @property
+    def used(self) -> int:
+        """When it was called last, by a clock that counts calls."""
+        return int(self.call.used)
+
+
+class _Library:
+    """The loaded functions; what they need lives as long as the process."""
+
+    def __init__(self, path: str) -> None:
+        library = ctypes.PyDLL(path)
+        for name in ("tw_fast_abi_version", "tw_fast_sizes", "tw_fast_now"):
+            getattr(library, name).restype = _int
+        sizes = [library.tw_fast_sizes(_int(index)) for index in range(len(_STRUCTS))]
+        if library.tw_fast_abi_version() != _VERSION or sizes != [ctypes.sizeof(one) for one in _STRUCTS]:
+            raise OSError(f"{path} is of another version")
+        library.tw_fast_start.argtypes = (_int, _object)
+        library.tw_fast_arrays.argtypes, library.tw_fast_arrays.restype = (_object,), None
+        library.tw_fast_look.argtypes, library.tw_fast_look.restype = (_object,), _object
+        library.tw_fast_hold.argtypes = (_object,)
+        library.tw_fast_tensors.argtypes = (_object, _object, _pointer, _object, _object)
+        self._library = library
+        self._methods = {
+            name: _Method(name.encode(), ctypes.cast(getattr(library, f"tw_fast_{name}"), _pointer), _FASTCALL, None)
+            for name in ("key", "call")
+        }
+        self._make = ctypes.pythonapi.PyCFunction_NewEx
+        self._make.restype, self._make.argtypes = _object, (_pointer, _object, _pointer)
+        self.held: list[type[Any]] = []
+        self.tensors: tuple[Any, ...] = ()
+        if not _objects_are_plain() or library.tw_fast_start(object.__basicsize__, SCOPED):
+            raise OSError("this Python lays its objects out in another way")
+        self.reads_arrays = self._use_arrays()
+
+    def now(self) -> int:
+        """The clock of calls, which goes on by this question too."""
+        return int(self._library.tw_fast_now())
+
+    def function(self, name: str, owner: object) -> Callable[..., Any]:
+        return cast("Callable[..., Any]", self._make(ctypes.addressof(self._methods[name]), owner, None))
+
+    def _use_arrays(self) -> bool:
+        """Whether C reads of arrays what NumPy says of them; they are given to it only then."""
+        same = sys.implementation.name == "cpython" and all(map(self._agrees, _arrays()))
+        if same:
+            self._library.tw_fast_arrays(np.ndarray)
+        return same
+
+    def _agrees(self, array: np.ndarray[Any, Any]) -> bool:
+        address, flags, order, number, sizes = self._library.tw_fast_look(array)
+        return (
+            address == array.__array_interface__["data"][0]
+            and bool(flags & 2) == array.flags.writeable
+            and chr(order) == array.dtype.byteorder
+            and number == array.dtype.num
+            and sizes == (*array.shape, *array.strides)
+        )
+
+    def hold(self, kind: type[Any]) -> None:
+        """Read operands of a type by their `facts` and `address`."""
+        if kind not in self.held and not self._library.tw_fast_hold(kind):
+            self.held.append(kind)
+
+    def use_tensors(
+        self, kinds: Sequence[type[Any]], questions: Questions, touched: Callable[[tuple[Any, ...]], object]
+    ) -> bool:
+        """Read tensors of these two types; False where their library publishes no exchange table."""
+        capsule = getattr(kinds[0], "__dlpack_c_exchange_api__", None)
+        if self.tensors and self.tensors[0] is capsule:
+            return True
+        if capsule is None:
+            return False
+        unwrap = ctypes.pythonapi.PyCapsule_GetPointer
+        unwrap.restype, unwrap.argtypes = _pointer, (_object, ctypes.c_char_p)
+        try:
+            table = unwrap(capsule, _EXCHANGE)
+        except (ValueError, TypeError):
+            return False
+        if self._library.tw_fast_tensors(kinds[0], kinds[-1], table, questions, touched):
+            return False
+        self.tensors = (capsule, tuple(kinds), questions, touched)  # kept: C has only their addresses
+        return True
+
+
+def _objects_are_plain() -> bool:
+    """Whether the type of an object stands in the last word of its head, where C looks for it, and one thread at a
+    time runs Python, which C relies on."""
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return False
+    word = object.__basicsize__ - ctypes.sizeof(_pointer)
+    samples = (1.5, 7, None, (), np.zeros(2), object())
+    return sys.implementation.name == "cpython" and all(
+        _pointer.from_address(id(one) + word).value == id(type(one)) for one in samples
+    )
+
+
+def _arrays() -> list[np.ndarray[Any, Any]]:
+    """Arrays of different shapes, strides, types and rights."""
+    base = np.arange(64, dtype=np.float32).reshape(8, 8)
+    fixed = np.zeros((2, 3, 4, 5, 6, 2), np.int8)
+    fixed.flags.writeable = False
+    swapped = base.astype(base.dtype.newbyteorder())
+    return [base, base[3:, 2:].T, base[::-2], fixed, swapped, np.zeros((0, 3), np.int64), np.zeros((), np.float16)]
+
+
+def reads(kind: type[Any]) -> bool:
+    """Whether C reads operands of a type otherwise than NumPy's arrays: tensors, device arrays, what is packed."""
+    native = _loaded
+    return native is not None and (kind in native.held or (bool(native.tensors) and kind in native.tensors[1]))
+
+
+_lock = threading.Lock()
+_loaded: _Library | None = None
+_failed: list[settings.Settings] = []  # those under which it could not be had
+_ids = itertools.count(1)
+
+
+def source() -> str:
+    """The text of the library: the limits it shares with Python, and fast_path.cpp."""
+    limits = "".join(f"#define TW_{name} {globals()[name]}\n" for name in _LIMITS)
+    return limits + resources.files("tilewright.runtime").joinpath("native/fast_path.cpp").read_text(encoding="utf-8")
+
+
+def _build() -> _Library:
+    from tilewright.arch import runnable_host_archs
+    from tilewright.backends.base import Source
+    from tilewright.build import build_source
+
+    text = Source("tilewright_fast_path.cpp", source(), "c++")
+    return _Library(str(build_source(text, runnable_host_archs()[-1].name).path))
+
+
+def library() -> _Library | None:
+    """Built and loaded at the first question; None where that fails, which is said once."""
+    global _loaded
+    if _loaded is not None:
+        return _loaded
+    now = settings.current()
+    with _lock:
+        if _loaded is None and now not in _failed:
+            try:
+                _loaded = _build()
+            except (TilewrightError, OSError, AttributeError) as error:
+                _failed.append(now)
+                events.emit(events.Warned("fast-path", f"calls take some microseconds longer: {error}"))
+        return _loaded
+
+
+class Form:
+    """An op's operands as C knows them: `key(options, *operands)` and `call(calls, options, *scalars, *operands)`.
+
+    Options are a tuple; operands at the end that are None may be left out.  `key` gives what a call is known by: the
+    options that are neither names nor numbers, and all the rest as bytes.  `call` gives the result of the call prepared
+    under that.  Both give None where Python must look, `call` [status, stage, prepared call] of a launch that failed.
+    """
+
+    __slots__ = ("_form", "call", "key")
+
+    def __init__(self, native: _Library, slots: Sequence[Slot], scalars: int) -> None:
+        written = sum(1 << index for index, one in enumerate(slots) if one.written)
+        self._form = _Form(id=next(_ids), slots=len(slots), scalars=scalars, written=written)
+        owner = Prepared(ctypes.addressof(self._form))
+        owner.keep = (native, self._form)
+        self.key, self.call = native.function("key", owner), native.function("call", owner)
+
+
+def form(slots: Sequence[Slot], scalars: int) -> Form | None:
+    """None where there is no library, or the op has more than C was made for, which is said."""
+    native = library()
+    if native is None:
+        return None
+    if len(slots) > MOST_OPERANDS or scalars > MOST_SCALARS:
+        has = f"an op with {len(slots)} operands ({slots[0].name}, ...) and {scalars} scalars"
+        limit = f"{MOST_OPERANDS} operands and {MOST_SCALARS} scalars"
+        events.emit(events.Warned("fast-path", f"{has} is called from Python alone: C takes {limit}"))
+        return None
+    for one in slots:
+        if one.packed is not None:
+            native.hold(one.packed)
+    return Form(native, slots, scalars)
+
+
+def prepare(
+    plan: Plan, makers: Sequence[Maker], answer: Sequence[int], counter: Counter | None = None
+) -> Prepared | None:
+    """A plan as C runs it; None where it cannot (copies of operands are Python's).
+
+    `makers` make the results that no call gives, `answer` are the slots of what a call returns, `counter` counts.
+    """
+    native = library()
+    if native is None or plan.in_copies or any(len(one.arguments) > MOST_MAKER_ARGUMENTS for one in makers):
+        return None
+    parts = [_stage(one) for one in plan.stages]
+    if any(one is None for one in parts):
+        return None
+    stages = [one for one in parts if one is not None]
+    spans = _spans(plan.request.spans)
+    made = [_made(one) for one in makers]
+    call = _Call(
+        stages=len(stages),
+        mades=len(made),
+        answers=len(answer),
+        scratch_bytes=plan.scratch_bytes,
+        clear_bytes=plan.clear_bytes,
+        between=plan.between_at,
+        team=plan.team,
+        calls=counter.address if counter is not None else None,
+        used=native.now(),
+    )
+    keep: list[Any] = [native, stages, counter, spans]
+    call.span = ctypes.addressof(spans)
+    columns: tuple[tuple[str, Any, list[Any]], ...] = (
+        ("stage", _Stage, [one for one, _ in stages]),
+        ("made", _Made, made),
+        ("answer", _int, list(answer)),
+    )
+    for name, kind, values in columns:
+        array = (kind * len(values))(*values)
+        keep.append(array)
+        setattr(call, name, ctypes.addressof(array))
+    if plan.place is not HOST:
+        keep.append(_on_device(call, cast("Gpu", device(plan.place))))
+    prepared = Prepared(ctypes.addressof(call))
+    prepared.keep, prepared.plan, prepared.call = (*keep, made), plan, call
+    return prepared
+
+
+def _spans(spans: Sequence[Span]) -> Any:
+    """As C has them, one a slot."""
+    array = (_Span * len(spans))()
+    for into, span in zip(array, spans, strict=True):
+        into.grain, into.twin = span.grain, span.twin
+        if span.low or span.high:
+            into.low, into.high = span.low, span.high
+    return array
+
+
+def _stage(one: Stage) -> tuple[_Stage, tuple[Any, ...]] | None:
+    """A stage and what it needs to stay alive."""
+    request = one.request
+    size = ctypes.sizeof(request.args)
+    if size > MOST_ARGUMENT_BYTES or len(request.loop) > MOST_LOOPS:
+        return None
+    template = ctypes.create_string_buffer(bytes(request.args), size)
+    pointers = (_Pointer * len(request.pointers))()
+    for into, pointer in zip(pointers, request.pointers, strict=True):
+        into.offset, into.slot, into.shift = pointer.offset, pointer.slot, pointer.shift
+        for index, step in enumerate(pointer.steps):
+            into.step[index] = step
+    scalars = (_Scalar * len(request.scalars))(*[_Scalar(one.offset, one.index) for one in request.scalars])
+    made = _Stage(
+        launch=ctypes.cast(one.kernel.launch, _pointer),
+        args=ctypes.addressof(template),
+        pointer=ctypes.addressof(pointers),
+        scalar=ctypes.addressof(scalars),
+        bytes=size,
+        pointers=len(pointers),
+        scalars=len(scalars),
+        scratch=one.scratch,
+        clear_bytes=one.kernel.clear_bytes,
+        loops=len(request.loop),
+    )
+    for index, count in enumerate(request.loop):
+        made.loop[index] = count
+    return made, (template, pointers, scalars)
+
+
+def _made(one: Maker) -> _Made:
+    made = _Made(slot=one.slot, arguments=len(one.arguments), make=one.make)
+    for index, value in enumerate(one.arguments):
+        made.argument[index] = value
+    return made
+
+
+def _on_device(call: _Call, gpu: Gpu) -> Any:
+    """Fill in what tells whether the device is current, its streams and its workspaces."""
+    current, call.expected, capturing = gpu.questions()
+    call.current, call.capturing = ctypes.cast(current, _pointer), ctypes.cast(capturing, _pointer)
+    call.workspaces, call.stream = gpu.workspaces, gpu.stream
+    return gpu, call.stream

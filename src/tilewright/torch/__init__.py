@@ -1,0 +1,26 @@
+"""Tilewright as a part of PyTorch: ops, gradients, modules.
+
+Importing this module defines `torch.ops.tilewright.*`.  Plain calls (`tilewright.gemm` and its like) import it when a
+tensor that requires grad, or PyTorch's compiler, makes them need it.  docs/pytorch.md is the guide.
+"""
+
+from __future__ import annotations
+
+from tilewright.torch import nn
+from tilewright.torch.functional import (
+    append_kv,
+    attention,
+    conv,
+    conv_backward_data,
+    conv_backward_weight,
+    gemm,
+    matmul,
+)
+from tilewright.torch.replace import replace_modules
+from tilewright.torch.required import PyTorchError
+from tilewright.torch.sdpa import scaled_dot_product_attention
+
+__all__ = [
+    "PyTorchError", "append_kv", "attention", "conv", "conv_backward_data", "conv_backward_weight", "gemm", "matmul",
+    "nn", "replace_modules", "scaled_dot_product_attention",
+]  # fmt: skip

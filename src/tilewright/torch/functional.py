@@ -1,0 +1,391 @@
+"""The calls of `tilewright` as PyTorch sees them: one op in a graph, or one node of autograd.
+
+The plain calls come here where a gradient is recorded, or where PyTorch traces or transforms; its compiler traces these
+functions in place of them.  So they are written in what it can trace, and whatever depends on values stays in the ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.errors import ProblemError
+from tilewright.ops.fused import normal_epilogue, with_added
+from tilewright.torch import gradients, kernels, library, transforms
+from tilewright.torch.gradients import ACTIVATIONS, linear_epilogue, needs_input
+from tilewright.torch.required import torch
+
+__all__ = ["append_kv", "attention", "conv", "conv_backward_data", "conv_backward_weight", "gemm", "matmul"]
+
+_PASS, _ALLOW = "passthrough", "allow"
+_ops = torch.ops.tilewright
+
+
+def _demand_tensors(**operands: Any) -> None:
+    for name, one in operands.items():
+        if one is not None and not isinstance(one, torch.Tensor):
+            kind = type(one).__name__
+            raise ProblemError(
+                f"{name} is of type {kind}, and the call is differentiated or traced by PyTorch",
+                rule="torch-trace",
+                value=kind,
+                remedy=f"give {name} as a tensor; packed operands and arrays are for plain calls under torch.no_grad()",
+            )
+
+
+def _recorded(*operands: Any) -> bool:
+    """Whether a gradient will be asked for."""
+    if not torch.is_grad_enabled():
+        return False
+    return any(one is not None and one.requires_grad for one in operands)
+
+
+def _eager(*operands: Any) -> bool:
+    """Whether a call is made as it is, with nothing of PyTorch's around but autograd."""
+    if torch.compiler.is_compiling():
+        return False
+    c = torch._C
+    if c._len_torch_dispatch_stack() or c._is_tracing() or c._functorch.peek_interpreter_stack() is not None:
+        return False
+    return all(one is None or type(one) in (torch.Tensor, torch.nn.Parameter) for one in operands)
+
+
+def _demand_no_gradient(out: Any, *operands: Any) -> None:
+    """Of a call that writes."""
+    if not torch.compiler.is_compiling():
+        transforms.demand_none()
+    if _recorded(out, *operands):
+        raise ProblemError(
+            "out is given and a gradient is recorded: what is written in place has none",
+            rule="array-grad",
+            value="out",
+            remedy="leave out out=, call under torch.no_grad(), or give detach() of what requires grad",
+        )
+
+
+def _number(value: Any) -> Any:
+    return value if isinstance(value, (int, float, torch.SymFloat, torch.SymInt)) else float(value)
+
+
+def _dtype(value: Any) -> Any:
+    """A type as PyTorch names it; names and NumPy's types are for plain calls too."""
+    if value is None or isinstance(value, torch.dtype):
+        return value
+    from tilewright.dtypes import BY_NUMPY_NAME, DTYPES
+    from tilewright.runtime.torch_arrays import dtype_of
+
+    name = value if isinstance(value, str) else getattr(value, "__name__", str(value))
+    known = dtype_of(name if name in DTYPES else BY_NUMPY_NAME.get(name, name))
+    if known is None:
+        raise ProblemError(
+            f"out_dtype is {value!s:.80}, which PyTorch does not know",
+            rule="out-dtype",
+            value=str(value),
+            remedy="give a torch.dtype, such as torch.float32",
+        )
+    return known
+
+
+def _cast(count: int, operands: Sequence[Any]) -> list[Any]:
+    """Operands as autocast wants them, where it is in force: gradients then have the types of the originals."""
+    device = operands[0].device.type
+    if not torch.is_autocast_enabled(device):
+        return list(operands)
+    return library.cast(operands, count, torch.get_autocast_dtype(device))
+
+
+def _call(name: str, *operands: Any, **options: Any) -> Any:
+    """The op, or inside of a transform the node that it can take apart."""
+    if not torch.compiler.is_compiling() and transforms.transformed():
+        return transforms.call(name, *operands, **options)
+    return library.op(name)(*operands, **options)
+
+
+# -- GEMM --------------------------------------------------------------------------------------------------------------
+
+
+class _Gemm(torch.autograd.Function):  # type: ignore[misc]
+    """An eager product that records its gradient: two thirds cheaper than the way through the dispatcher."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Any, b: Any, c: Any, d0: Any, d1: Any, copy: str, options: dict[str, Any]) -> Any:
+        e = kernels.gemm(a, b, c, d0, d1, copies=copy == _ALLOW, **options)
+        ctx.save_for_backward(a, b, c, d0, d1, e)
+        ctx.options = options
+        return e
+
+    @staticmethod
+    def backward(ctx: Any, de: Any) -> Any:
+        *tensors, e = ctx.saved_tensors
+        made = gradients.of_gemm(library.CALLS.gemm, de, tuple(tensors), e, ctx.needs_input_grad, ctx.options)
+        return *made, None, None
+
+
+class _Matmul(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, a: Any, b: Any, copy: str, options: dict[str, Any]) -> Any:
+        ctx.save_for_backward(a, b)
+        ctx.options = options
+        return kernels.matmul(a, b, copies=copy == _ALLOW, **options)
+
+    @staticmethod
+    def backward(ctx: Any, de: Any) -> Any:
+        a, b = ctx.saved_tensors
+        made = gradients.of_matmul(library.CALLS.gemm, de, a, b, ctx.needs_input_grad, ctx.options["math"])
+        return *made, None, None
+
+
+class _Conv(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, x: Any, w: Any, bias: Any, d0: Any, d1: Any, copy: str, options: dict[str, Any]) -> Any:
+        y = kernels.conv(x, w, bias, d0, d1, copies=copy == _ALLOW, **options)
+        ctx.save_for_backward(x, w, bias, d0, d1, y)
+        ctx.options = options
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        *tensors, y = ctx.saved_tensors
+        made = gradients.of_conv(library.CALLS, dy, tuple(tensors), y, ctx.needs_input_grad, ctx.options)
+        return *made, None, None
+
+
+def _two(ds: Any) -> tuple[Any, Any]:
+    if not isinstance(ds, (tuple, list)):
+        raise ProblemError(
+            "ds must be a tuple or list of arrays", rule="ds-type", value=type(ds).__name__, remedy="write ds=(d0,)"
+        )
+    if len(ds) > 2:
+        raise ProblemError(
+            f"{len(ds)} D tensors were given", rule="epilogue-d-count", value=len(ds), remedy="give at most 2"
+        )
+    if len(ds) == 2:
+        return ds[0], ds[1]
+    return (ds[0], None) if len(ds) == 1 else (None, None)
+
+
+def gemm(
+    a: Any, b: Any, c: Any = None, *, alpha: Any = 1.0, beta: Any = None, bias: Any = None, residual: Any = None,
+    ds: Any = (), epilogue: str = _PASS, out: Any = None, out_dtype: Any = None, math: str = "", copy: str = "never",
+    target: str | None = None,
+) -> Any:  # fmt: skip
+    """`tilewright.gemm`, differentiable and traceable."""
+    if bias is not None or residual is not None:
+        epilogue, ds = with_added(epilogue, ds, bias=bias, residual=residual)
+    d0, d1 = _two(ds)
+    _demand_tensors(a=a, b=b, c=c, d0=d0, d1=d1, out=out)
+    options = {
+        "alpha": _number(alpha), "beta": None if beta is None else _number(beta), "epilogue": epilogue,
+        "out_dtype": _dtype(out_dtype), "math": math or "", "target": target or "",
+    }  # fmt: skip
+    if out is not None:
+        _demand_no_gradient(out, a, b, c, d0, d1)
+        _ops.gemm.out(a, b, c, d0, d1, out=out, **options)
+        return out
+    if not _recorded(a, b, c, d0, d1):
+        return _call("gemm", a, b, c, d0, d1, **options)
+    kind = normal_epilogue(epilogue)
+    if not needs_input(kind):
+        return _recorded_gemm(a, b, c, d0, d1, copy, options)
+    if kind == "MultiDMultiply":
+        z = _recorded_gemm(a, b, c, None, None, copy, {**options, "epilogue": _PASS})
+        return z * d0 if d1 is None else z * d0 * d1
+    z = _recorded_gemm(a, b, c, d0, d1, copy, {**options, "epilogue": linear_epilogue(kind, 0 if d0 is None else 1)})
+    return ACTIVATIONS[kind](z)
+
+
+def _recorded_gemm(a: Any, b: Any, c: Any, d0: Any, d1: Any, copy: str, options: dict[str, Any]) -> Any:
+    if _eager(a, b, c, d0, d1):
+        return _Gemm.apply(*_cast(5, (a, b, c, d0, d1)), copy, options)
+    return _call("gemm", a, b, c, d0, d1, **options)
+
+
+def matmul(
+    a: Any, b: Any, *, out: Any = None, out_dtype: Any = None, math: str = "", copy: str = "never",
+    target: str | None = None,
+) -> Any:  # fmt: skip
+    """`tilewright.matmul`, differentiable and traceable."""
+    _demand_tensors(a=a, b=b, out=out)
+    options = {"out_dtype": _dtype(out_dtype), "math": math or "", "target": target or ""}
+    if out is not None:
+        _demand_no_gradient(out, a, b)
+        _ops.matmul.out(a, b, out=out, **options)
+        return out
+    if _recorded(a, b) and _eager(a, b):
+        return _Matmul.apply(*_cast(2, (a, b)), copy, options)
+    return _call("matmul", a, b, **options)
+
+
+# -- convolution -------------------------------------------------------------------------------------------------------
+
+
+def _list(value: Any) -> list[Any]:
+    """Numbers of any nesting, one behind the other: pairs (before, after) of a padding too."""
+    if not isinstance(value, (tuple, list)):
+        return [int(value)]
+    flat: list[Any] = []
+    for one in value:
+        flat.extend(_list(one))
+    return flat
+
+
+def _geometry(stride: Any, padding: Any, dilation: Any, groups: Any, layout: str, target: str | None) -> dict[str, Any]:
+    return {
+        "stride": _list(stride), "padding": _list(padding), "dilation": _list(dilation), "groups": int(groups),
+        "layout": layout, "target": target or "",
+    }  # fmt: skip
+
+
+def conv(
+    x: Any, w: Any, bias: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1,
+    layout: str = "nhwc", residual: Any = None, ds: Any = (), epilogue: str = _PASS, out: Any = None,
+    out_dtype: Any = None, copy: str = "never", target: str | None = None,
+) -> Any:  # fmt: skip
+    """`tilewright.conv`, differentiable and traceable."""
+    if residual is not None:
+        epilogue, ds = with_added(epilogue, ds, residual=residual)
+    d0, d1 = _two(ds)
+    _demand_tensors(x=x, w=w, bias=bias, d0=d0, d1=d1, out=out)
+    options = {**_geometry(stride, padding, dilation, groups, layout, target), "epilogue": epilogue,
+               "out_dtype": _dtype(out_dtype)}  # fmt: skip
+    if out is not None:
+        _demand_no_gradient(out, x, w, bias, d0, d1)
+        _ops.conv.out(x, w, bias, d0, d1, out=out, **options)
+        return out
+    if not _recorded(x, w, bias, d0, d1):
+        return _call("conv", x, w, bias, d0, d1, **options)
+    kind = normal_epilogue(epilogue)
+    if not needs_input(kind):
+        return _recorded_conv(x, w, bias, d0, d1, copy, options)
+    if kind == "MultiDMultiply":
+        z = _recorded_conv(x, w, bias, None, None, copy, {**options, "epilogue": _PASS})
+        return z * d0 if d1 is None else z * d0 * d1
+    z = _recorded_conv(x, w, bias, d0, d1, copy, {**options, "epilogue": linear_epilogue(kind, 0 if d0 is None else 1)})
+    return ACTIVATIONS[kind](z)
+
+
+def _recorded_conv(x: Any, w: Any, bias: Any, d0: Any, d1: Any, copy: str, options: dict[str, Any]) -> Any:
+    if _eager(x, w, bias, d0, d1):
+        return _Conv.apply(*_cast(5, (x, w, bias, d0, d1)), copy, options)
+    return _call("conv", x, w, bias, d0, d1, **options)
+
+
+def conv_backward_data(
+    dy: Any, w: Any, input_shape: Sequence[Any], *, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+    groups: int = 1, layout: str = "nhwc", out: Any = None, out_dtype: Any = None, deterministic: bool = False,
+    copy: str = "never", target: str | None = None,
+) -> Any:  # fmt: skip
+    """`tilewright.conv_backward_data`, differentiable and traceable."""
+    _demand_tensors(dy=dy, w=w, out=out)
+    options = {**_geometry(stride, padding, dilation, groups, layout, target), "out_dtype": _dtype(out_dtype),
+               "deterministic": deterministic}  # fmt: skip
+    if out is None:
+        return _call("conv_backward_data", dy, w, list(input_shape), **options)
+    _demand_no_gradient(out, dy, w)
+    _ops.conv_backward_data.out(dy, w, list(input_shape), out=out, **options)
+    return out
+
+
+def conv_backward_weight(
+    x: Any, dy: Any, weight_shape: Sequence[Any], *, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+    groups: int = 1, layout: str = "nhwc", out: Any = None, out_dtype: Any = None, deterministic: bool = False,
+    copy: str = "never", target: str | None = None,
+) -> Any:  # fmt: skip
+    """`tilewright.conv_backward_weight`, differentiable and traceable."""
+    _demand_tensors(x=x, dy=dy, out=out)
+    options = {**_geometry(stride, padding, dilation, groups, layout, target), "out_dtype": _dtype(out_dtype),
+               "deterministic": deterministic}  # fmt: skip
+    if out is None:
+        return _call("conv_backward_weight", x, dy, list(weight_shape), **options)
+    _demand_no_gradient(out, x, dy)
+    _ops.conv_backward_weight.out(x, dy, list(weight_shape), out=out, **options)
+    return out
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------
+
+
+def _scale(value: Any, beside: Any) -> Any:
+    """A scale as a tensor."""
+    if value is None or isinstance(value, torch.Tensor):
+        return value
+    return torch.full((), float(value), dtype=torch.float32, device=beside.device)
+
+
+def attention(
+    q: Any, k: Any, v: Any, *, causal: Any = False, window: Any = None, scale: Any = None, mask: Any = None,
+    bias: Any = None, attn_mask: Any = None, alibi_slopes: Any = None, softcap: Any = None, sink: Any = None,
+    sink_tokens: Any = None, dropout_p: float = 0.0, seed: Any = None, seqlens_q: Any = None, seqlens_k: Any = None,
+    cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, max_seqlen_q: Any = None, max_seqlen_k: Any = None,
+    block_table: Any = None, page_size: Any = None, kv_layout: Any = None, q_scale: Any = None, kv_scales: Any = None,
+    scale_block: Any = None, num_splits: Any = None, layout: str = "bshd", return_lse: bool = False, out: Any = None,
+    out_dtype: Any = None, copy: str = "never", target: str | None = None,
+) -> Any:  # fmt: skip
+    """`tilewright.attention`, traceable; its gradient is still to come."""
+    if attn_mask is not None:
+        if attn_mask.dtype == torch.bool:
+            mask = attn_mask
+        else:
+            bias = attn_mask
+    indptr = last = None
+    if isinstance(block_table, (tuple, list)):
+        indptr, block_table, last = block_table
+    k_scale, v_scale = (None, None) if kv_scales is None else kv_scales
+    seeds = seed if isinstance(seed, torch.Tensor) and seed.dim() else None
+    numbers = [] if seeds is not None or seed is None else _list(seed)
+    left, right = (-1, -1) if window is None else window[:2]
+    alignment = window[2] if window is not None and len(window) == 3 else ""
+    tensors = (
+        q, k, v, mask, bias, alibi_slopes, sink, seqlens_q, seqlens_k, cu_seqlens_q, cu_seqlens_k, block_table, indptr,
+        last, _scale(q_scale, q), _scale(k_scale, k), _scale(v_scale, v), seeds,
+    )  # fmt: skip
+    _demand_tensors(q=q, k=k, v=v, mask=mask, bias=bias, sink=sink, block_table=block_table, out=out)
+    if _recorded(*tensors):
+        raise library.attention_has_no_gradient()
+    options = {
+        "causal": "top_left" if causal is True else causal or "",
+        "window_left": -1 if left is None else left, "window_right": -1 if right is None else right,
+        "sink_tokens": sink_tokens or 0, "scale": scale, "softcap": softcap, "dropout_p": dropout_p, "seed": numbers,
+        "max_seqlen_q": max_seqlen_q or 0, "max_seqlen_k": max_seqlen_k or 0, "page_size": page_size or 0,
+        "kv_layout": kv_layout or "", "scale_block": scale_block or 0, "num_splits": num_splits or 0,
+        "layout": layout, "out_dtype": _dtype(out_dtype), "target": target or "", "window_from": alignment,
+    }  # fmt: skip
+    if return_lse:
+        if out is not None:
+            raise ProblemError(
+                "out and return_lse are given in a call that PyTorch traces",
+                rule="torch-trace",
+                value="return_lse",
+                remedy="leave out out=, and copy the result where you want it",
+            )
+        return _ops.attention_lse.default(*tensors, **options)
+    if out is not None:
+        _demand_no_gradient(out)
+        _ops.attention.out(*tensors, out=out, **options)
+        return out
+    return _ops.attention.default(*tensors, **options)
+
+
+def append_kv(
+    cache_k: Any, cache_v: Any, k: Any, v: Any, *, cache_seqlens: Any = None, seqlens_new: Any = None,
+    block_table: Any = None, kv_layout: Any = None, rotary: Any = None, kv_scales: Any = None, scale_block: Any = None,
+    q: Any = None, q_out: Any = None, layout: str = "bshd", copy: str = "never", target: str | None = None,
+) -> Any:  # fmt: skip
+    """`tilewright.append_kv`, traceable: the caches are written, and given back as they are."""
+    from tilewright.api.attention import AppendedKV, AppendedKVAndQ
+
+    cos, sin, order = (None, None, "") if rotary is None else rotary
+    k_scale, v_scale = (None, None) if kv_scales is None else kv_scales
+    _demand_tensors(cache_k=cache_k, cache_v=cache_v, k=k, v=v, q=q, cos=cos, sin=sin, q_out=q_out)
+    _demand_no_gradient(None, cache_k, cache_v, k, v, q, cos, sin)
+    tables = (cache_seqlens, seqlens_new, block_table, cos, sin, _scale(k_scale, k), _scale(v_scale, v))
+    options = {"rotary": order, "kv_layout": kv_layout or "", "scale_block": scale_block or 0, "layout": layout,
+               "target": target or ""}  # fmt: skip
+    if q is None:
+        _ops.append_kv.default(cache_k, cache_v, k, v, *tables, **options)
+        return AppendedKV(cache_k, cache_v)
+    if q_out is not None:
+        _ops.append_kv_q.out(cache_k, cache_v, k, v, q, *tables, q_out=q_out, **options)
+        return AppendedKVAndQ(cache_k, cache_v, q_out)
+    turned = _ops.append_kv_q.default(cache_k, cache_v, k, v, q, *tables, **options)
+    return AppendedKVAndQ(cache_k, cache_v, turned)

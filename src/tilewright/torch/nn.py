@@ -1,0 +1,109 @@
+"""Modules of PyTorch's with our kernels: the same parameters, state and arguments.
+
+`Linear` and `Conv1d` to `Conv3d` are PyTorch's classes with another forward.  What kernels do not take (float64, other
+devices, tensors of classes of their own) PyTorch computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.api import conv as conv_api
+from tilewright.api import gemm as gemm_api
+from tilewright.runtime.copies import CopyNeeded
+from tilewright.torch.required import torch
+
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "Linear", "conv", "linear"]
+
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+_DEVICES = ("cpu", "cuda")
+_F = torch.nn.functional
+
+
+def _served(x: Any, weight: Any) -> bool:
+    """Whether kernels take these: floats of one type (autocast makes them that) on the CPU or a CUDA device."""
+    if x.dtype not in _FLOATS or weight.dtype not in _FLOATS or x.device.type not in _DEVICES:
+        return False
+    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+        return False
+    kinds = (torch.Tensor, torch.nn.Parameter)
+    return bool(torch.compiler.is_compiling() or (type(x) in kinds and type(weight) in kinds))
+
+
+def linear(x: Any, weight: Any, bias: Any = None) -> Any:
+    """`torch.nn.functional.linear`."""
+    if not _served(x, weight) or x.dim() == 0:
+        return _F.linear(x, weight, bias)
+    rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+    try:
+        made = gemm_api.gemm(rows, weight.T, bias=bias)
+    except CopyNeeded:
+        made = gemm_api.gemm(rows, weight.T, bias=bias, copy="allow")
+    return made if x.dim() == 2 else made.view(*x.shape[:-1], made.shape[-1])
+
+
+def _paddings(padding: Any, kernel: Sequence[int], dilation: Sequence[int], stride: Sequence[int]) -> Any:
+    """Numbers, or pairs (before, after) for "same"."""
+    if not isinstance(padding, str):
+        return tuple(padding)
+    if padding == "valid":
+        return (0,) * len(kernel)
+    totals = [step * (size - 1) for step, size in zip(dilation, kernel, strict=True)]
+    return tuple((total // 2, total - total // 2) for total in totals)
+
+
+def _each(value: Any, rank: int) -> tuple[int, ...]:
+    return (value,) * rank if isinstance(value, int) else tuple(value)
+
+
+def conv(
+    x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Any:
+    """`torch.nn.functional.conv1d`, `conv2d` or `conv3d`, by the dimensions of the weight; padding="same" too."""
+    rank = weight.dim() - 2
+    stride, dilation = _each(stride, rank), _each(dilation, rank)
+    padding = padding if isinstance(padding, str) else _each(padding, rank)
+    if not _served(x, weight) or x.dim() not in (rank + 1, rank + 2) or (padding == "same" and max(stride) > 1):
+        theirs = (_F.conv1d, _F.conv2d, _F.conv3d)[rank - 1]
+        return theirs(x, weight, bias, stride, padding, dilation, groups)
+    images = x if x.dim() == rank + 2 else x.unsqueeze(0)
+    options = {
+        "stride": stride, "padding": _paddings(padding, weight.shape[2:], dilation, stride), "dilation": dilation,
+        "groups": groups, "layout": "nchw",
+    }  # fmt: skip
+    try:
+        made = conv_api.conv(images, weight, bias, **options)
+    except CopyNeeded:
+        made = conv_api.conv(images, weight, bias, copy="allow", **options)
+    return made if x.dim() == rank + 2 else made.squeeze(0)
+
+
+class Linear(torch.nn.Linear):  # type: ignore[misc]
+    """`torch.nn.Linear`."""
+
+    def forward(self, input: Any) -> Any:
+        return linear(input, self.weight, self.bias)
+
+
+class _Conv:
+    """The forward of PyTorch's convolutions: `padding_mode` is theirs, and the rest ours."""
+
+    def _conv_forward(self: Any, input: Any, weight: Any, bias: Any) -> Any:
+        padding = self.padding
+        if self.padding_mode != "zeros":
+            input = _F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
+            padding = 0
+        return conv(input, weight, bias, self.stride, padding, self.dilation, self.groups)
+
+
+class Conv1d(_Conv, torch.nn.Conv1d):  # type: ignore[misc]
+    """`torch.nn.Conv1d`."""
+
+
+class Conv2d(_Conv, torch.nn.Conv2d):  # type: ignore[misc]
+    """`torch.nn.Conv2d`."""
+
+
+class Conv3d(_Conv, torch.nn.Conv3d):  # type: ignore[misc]
+    """`torch.nn.Conv3d`."""

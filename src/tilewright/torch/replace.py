@@ -1,0 +1,94 @@
+"""`replace_modules`: a model whose linear layers and convolutions run our kernels, and the way back.
+
+A module gets another class and nothing else: parameters, buffers, hooks and the state_dict are untouched, and so is the
+module itself, whoever else holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.torch import nn
+from tilewright.torch.required import torch
+
+CLASSES: dict[type[Any], type[Any]] = {
+    torch.nn.Linear: nn.Linear,
+    torch.nn.Conv1d: nn.Conv1d,
+    torch.nn.Conv2d: nn.Conv2d,
+    torch.nn.Conv3d: nn.Conv3d,
+}
+_OURS = frozenset(CLASSES.values())
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A module: its name in the model, its class, and why it stayed as it was (empty: it was replaced)."""
+
+    name: str
+    kind: str
+    why: str = ""
+
+
+@dataclass
+class Report:
+    """What `replace_modules` did; `undo()` gives every module its own class back."""
+
+    entries: list[Entry] = field(default_factory=list)
+    _changed: list[tuple[Any, type[Any]]] = field(default_factory=list, repr=False)
+
+    @property
+    def replaced(self) -> list[Entry]:
+        return [one for one in self.entries if not one.why]
+
+    @property
+    def kept(self) -> list[Entry]:
+        return [one for one in self.entries if one.why]
+
+    def undo(self) -> None:
+        for module, kind in self._changed:
+            module.__class__ = kind
+        self._changed.clear()
+
+    def __str__(self) -> str:
+        head = f"{len(self.replaced)} modules replaced, {len(self.kept)} kept"
+        rows = [f"  {one.name or '(model)'}: {one.kind}" + (f": {one.why}" if one.why else "") for one in self.entries]
+        return "\n".join([head, *rows])
+
+
+def _why_not(name: str, module: Any, where: Callable[[str, Any], bool] | None) -> str:
+    kind = type(module)
+    if kind in _OURS:
+        return "it was replaced before"
+    if kind not in CLASSES:
+        near = next((one.__name__ for one in CLASSES if isinstance(module, one)), "")
+        return f"a class of its own, derived from {near}" if near else "no kernel of ours computes it"
+    weight = module.weight
+    if torch.nn.parameter.is_lazy(weight):
+        return "its sizes are not known yet: run the model once before"
+    if type(weight) not in (torch.nn.Parameter, torch.Tensor):
+        return f"its weight is a {type(weight).__name__}"
+    if weight.dtype not in _FLOATS:
+        return f"its weight is {str(weight.dtype).removeprefix('torch.')}"
+    if "forward" in vars(module):
+        return "its forward was replaced by somebody else"
+    return "" if where is None or where(name, module) else "left out by `where`"
+
+
+def replace_modules(model: Any, *, where: Callable[[str, Any], bool] | None = None) -> Report:
+    """Let the linear layers and convolutions of a model run our kernels; the report says which, and why not others.
+
+    `where(name, module)` picks among those that could be replaced.  Modules without weights are not mentioned.
+    """
+    report = Report()
+    for name, module in model.named_modules():
+        if not any(True for _ in module.parameters(recurse=False)):
+            continue
+        why = _why_not(name, module, where)
+        report.entries.append(Entry(name, type(module).__name__, why))
+        if not why:
+            report._changed.append((module, type(module)))
+            module.__class__ = CLASSES[type(module)]
+    return report

@@ -1,0 +1,96 @@
+"""`scaled_dot_product_attention` with PyTorch's own signature and meaning, on our kernels where they serve it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.api import attention as attention_api
+from tilewright.runtime.copies import CopyNeeded
+from tilewright.torch.required import torch
+
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+_DEVICES = ("cpu", "cuda")
+_MOST_HEAD = 256  # the largest head that kernels of every target have
+
+
+def _plain(tensor: Any) -> bool:
+    return bool(torch.compiler.is_compiling() or type(tensor) in (torch.Tensor, torch.nn.Parameter))
+
+
+def _why_not_shapes(query: Any, key: Any, value: Any, enable_gqa: bool) -> str:
+    if query.dim() not in (3, 4) or key.dim() != query.dim() or value.dim() != query.dim():
+        return "tensors have 3 or 4 dimensions, all the same number"
+    if key.shape[:-1] != value.shape[:-1] or query.shape[-1] != key.shape[-1] or query.shape[0] != key.shape[0]:
+        return "batches, keys or heads are of different sizes"
+    if query.dim() == 4 and query.shape[1] != key.shape[1]:
+        heads, shared = query.shape[1], key.shape[1]
+        if not enable_gqa or shared == 0 or heads % shared:
+            return "query heads are no multiple of key heads, or enable_gqa is not given"
+    if query.shape[-1] > _MOST_HEAD or value.shape[-1] > _MOST_HEAD:
+        return f"a head has more than {_MOST_HEAD} elements"
+    if query.numel() == 0 or key.numel() == 0 or value.numel() == 0:
+        return "a tensor is empty"
+    return ""
+
+
+def _why_not_mask(query: Any, key: Any, mask: Any, is_causal: bool) -> str:
+    if mask is None:
+        return ""
+    if is_causal:
+        return "attn_mask and is_causal are both given"
+    if mask.dtype not in (torch.bool, torch.float32, query.dtype) or mask.dim() > query.dim() or mask.dim() < 2:
+        return "the mask is of another type, or has other dimensions"
+    full = (*query.shape[:-1], key.shape[-2])
+    for size, whole in zip(reversed(mask.shape), reversed(full), strict=False):
+        if size not in (1, whole):
+            return "the mask does not broadcast to the scores"
+    return ""
+
+
+def why_not(
+    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+    enable_gqa: bool = False,
+) -> str:  # fmt: skip
+    """Why PyTorch's own attention computes a call; empty where ours does."""
+    tensors = [query, key, value] if attn_mask is None else [query, key, value, attn_mask]
+    if not all(_plain(one) for one in tensors):
+        return "a tensor is of a class of its own"
+    if query.dtype not in _FLOATS or key.dtype != query.dtype or value.dtype != query.dtype:
+        return "tensors are all of float32, float16 or bfloat16"
+    if query.device.type not in _DEVICES or not all(one.device == query.device for one in tensors):
+        return "tensors are all on the CPU, or on one CUDA device"
+    if torch.is_grad_enabled() and any(one.requires_grad for one in tensors):
+        return "a gradient is recorded"
+    if dropout_p and not 0 < dropout_p < 1:
+        return "dropout_p is not below 1"
+    return _why_not_shapes(query, key, value, enable_gqa) or _why_not_mask(query, key, attn_mask, is_causal)
+
+
+def scaled_dot_product_attention(
+    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+    scale: float | None = None, enable_gqa: bool = False,
+) -> Any:  # fmt: skip
+    """`torch.nn.functional.scaled_dot_product_attention`, with its signature and its meaning.
+
+    Masks are boolean (True: seen) or floats that are added; `is_causal` aligns top-left.  What our kernels do not serve
+    PyTorch computes, and so it does where a gradient is recorded: `why_not` has the reason.  Which entries `dropout_p`
+    drops follows from PyTorch's generator, and is not PyTorch's own choice.
+    """
+    if why_not(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa):
+        return torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+    seed = torch.randint(0, 2**62, (2,), device=query.device) if dropout_p else None
+    options = {"causal": is_causal, "scale": scale, "dropout_p": dropout_p, "seed": seed, "layout": "bhsd"}
+    if attn_mask is not None:
+        options["attn_mask"] = attn_mask.unsqueeze(1) if attn_mask.dim() == query.dim() == 3 else attn_mask
+    if query.dim() == 4:
+        return _attention(query, key, value, options)
+    return _attention(query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1), options).squeeze(1)
+
+
+def _attention(query: Any, key: Any, value: Any, options: dict[str, Any]) -> Any:
+    try:
+        return attention_api.attention(query, key, value, **options)
+    except CopyNeeded:
+        return attention_api.attention(query, key, value, copy="allow", **options)

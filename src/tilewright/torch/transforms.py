@@ -1,0 +1,180 @@
+"""The ops under `torch.func`: nodes that its transforms can take apart, and rules for a batch dimension.
+
+A batch of products is a product with one more leading dimension, and a batch of convolutions with the same filters has
+a larger batch.  What no batch dimension serves (filters of their own for each, say) is computed one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.errors import ProblemError
+from tilewright.torch import library
+from tilewright.torch.required import torch
+
+
+def transformed() -> bool:
+    """Whether a call is made inside of grad, vmap or another transform."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+# -- nodes -------------------------------------------------------------------------------------------------------------
+
+
+class _Options:
+    """Options that transforms hand on as they are."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.values = values
+
+
+def _node(name: str) -> Any:
+    """An autograd.Function for an op, with its own gradient formula."""
+    backward_of, overload = library.BACKWARD[name], library.op(name)
+
+    class Node(torch.autograd.Function):  # type: ignore[misc]
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(options: _Options, *operands: Any) -> Any:
+            return overload(*operands, **options.values)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            options, *operands = inputs
+            library.keep(ctx, operands, options.values, output)
+            ctx.count = len(operands)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            return None, *backward_of(ctx, gradient, ctx.needs_input_grad[1:])
+
+        @staticmethod
+        def jvp(_ctx: Any, *_tangents: Any) -> Any:
+            raise library.tangent_dropped()
+
+    return Node
+
+
+_NODES: dict[str, Any] = {}
+
+
+def call(name: str, *operands: Any, **options: Any) -> Any:
+    """An op inside of a transform: a node where its gradient is recorded."""
+    library.demand_no_tangents(operands)
+    recorded = torch.is_grad_enabled() and any(isinstance(one, torch.Tensor) and one.requires_grad for one in operands)
+    if not recorded or not transformed():
+        return library.op(name)(*operands, **options)
+    if name not in _NODES:
+        _NODES[name] = _node(name)
+    defaults = {one.name: one.default_value for one in library.op(name)._schema.arguments if one.kwarg_only}
+    return _NODES[name].apply(_Options({**defaults, **options}), *operands)
+
+
+# -- batches -----------------------------------------------------------------------------------------------------------
+
+
+def _first(tensor: Any, axis: int | None) -> Any:
+    return tensor if tensor is None or axis is None else tensor.movedim(axis, 0)
+
+
+def _one_by_one(name: str) -> Callable[..., Any]:
+    """The rule for what no batch dimension serves."""
+
+    def rule(info: Any, axes: Sequence[Any], *operands: Any, **options: Any) -> Any:
+        made = []
+        for index in range(info.batch_size):
+            each = [
+                one if axis is None or not isinstance(one, torch.Tensor) else one.select(axis, index)
+                for one, axis in zip(operands, _filled(axes, operands), strict=True)
+            ]
+            made.append(call(name, *each, **options))
+        if isinstance(made[0], tuple):
+            return tuple(torch.stack(column) for column in zip(*made, strict=True)), (0,) * len(made[0])
+        return torch.stack(made), 0
+
+    return rule
+
+
+def _filled(axes: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
+    """An axis for each operand; lists of sizes have none."""
+    known = [axis if isinstance(axis, int) else None for axis in axes]
+    return [*known, *[None] * (len(operands) - len(known))]
+
+
+def _gemm(info: Any, axes: Sequence[Any], *operands: Any, **options: Any) -> Any:
+    """Every batched operand gets the batch in front, and ones behind it up to the most dimensions any of them has."""
+    axes = _filled(axes, operands)
+    ranks = [one.dim() - (axis is not None) for one, axis in zip(operands, axes, strict=True) if one is not None]
+    most = max(2, *ranks)
+    batched = []
+    for one, axis in zip(operands, axes, strict=True):
+        if one is not None and axis is not None:
+            one = _first(one, axis)
+            one = one.reshape(one.shape[0], *(1,) * (most - one.dim() + 1), *one.shape[1:])
+        batched.append(one)
+    return call("gemm", *batched, **options), 0
+
+
+def _matmul(info: Any, axes: Sequence[Any], a: Any, b: Any, **options: Any) -> Any:
+    """Vectors become matrices first: with a batch in front they would be taken for some."""
+    row, column = a.dim() == 1 + (axes[0] is not None), b.dim() == 1 + (axes[1] is not None)
+    a, b = _first(a, axes[0]), _first(b, axes[1])
+    a = a.unsqueeze(-2) if row else a
+    b = b.unsqueeze(-1) if column else b
+    made, axis = _gemm(info, [None if one is None else 0 for one in axes[:2]], a, b, **options)
+    if column:
+        made = made.squeeze(-1)
+    if row:
+        made = made.squeeze(-1 if column else -2)
+    return made, axis
+
+
+def _conv(info: Any, axes: Sequence[Any], x: Any, w: Any, *others: Any, **options: Any) -> Any:
+    """Images of all batches with the same filters are more images."""
+    axes = _filled(axes, (x, w, *others))
+    if axes[0] is None or any(axis is not None for axis in axes[1:]) or any(one is not None for one in others[1:]):
+        return _one_by_one("conv")(info, axes, x, w, *others, **options)
+    x = _first(x, axes[0])
+    made = call("conv", x.flatten(0, 1), w, *others, **options)
+    return made.unflatten(0, x.shape[:2]), 0
+
+
+def _attention(name: str) -> Callable[..., Any]:
+    def rule(info: Any, axes: Sequence[Any], *operands: Any, **options: Any) -> Any:
+        axes = _filled(axes, operands)
+        plain = all(one is None for one in operands[3:]) and all(axis is not None for axis in axes[:3])
+        if not plain:
+            return _one_by_one(name)(info, axes, *operands, **options)
+        q, k, v = (_first(one, axis) for one, axis in zip(operands[:3], axes[:3], strict=True))
+        made = call(name, *(one.flatten(0, 1) for one in (q, k, v)), **options)
+        if isinstance(made, tuple):
+            return tuple(one.unflatten(0, q.shape[:2]) for one in made), (0,) * len(made)
+        return made.unflatten(0, q.shape[:2]), 0
+
+    return rule
+
+
+def demand_none() -> None:
+    """Refuse a call that writes: inside of a transform nobody would know what it wrote."""
+    if transformed():
+        raise ProblemError(
+            "a call that writes (out=, append_kv) is made inside of a transform of torch.func",
+            rule="torch-transform",
+            value="out",
+            remedy="call it outside of the transform, or leave out out=; a batch is a leading dimension here",
+        )
+
+
+def _register() -> None:
+    rules: dict[str, Callable[..., Any]] = {
+        "gemm": _gemm, "matmul": _matmul, "conv": _conv, "attention": _attention("attention"),
+        "attention_lse": _attention("attention_lse"), "conv_backward_data": _one_by_one("conv_backward_data"),
+        "conv_backward_weight": _one_by_one("conv_backward_weight"),
+    }  # fmt: skip
+    for name, rule in rules.items():
+        torch.library.register_vmap(f"tilewright::{name}", rule, lib=library.LIBRARY)
+
+
+_register()

@@ -1,0 +1,76 @@
+"""Names in the package are the field's: words that only this tree used do not come back (docs/glossary.md)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tilewright
+
+SOURCE = Path(tilewright.__file__).parent
+# A word of a name, where it must not be used, and what is said instead.
+OLD = {
+    "forge": ("", "build queue"),
+    "crew": ("", "worker pool"),
+    "crews": ("", "worker pools"),
+    "lane": ("tune/", "device worker"),  # elsewhere a lane of a vector, a warp or a DLPack type
+    "lanes": ("tune/", "device workers"),
+    "rehearse": ("", "run_problem"),
+    "rehearsed": ("", "run"),
+    "asked_for": ("dispatch/", "inputs"),
+    "ruled_pools": ("", "derived pools"),
+    "generic_spec": ("", "fallback_spec"),
+    "generic_schedule": ("", "fallback_schedule"),
+    "ways": ("ops/", "split plans"),
+    "guests": ("", "auxiliary operands"),
+    "invite": ("", "auxiliary operands"),
+    "quick": ("runtime/", "fast path"),
+    "house_ops": ("", "plug-in examples"),
+}
+
+
+def names(path: Path) -> Iterator[tuple[int, str]]:
+    """What a module defines: itself, classes, functions and their parameters."""
+    yield 0, path.stem
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.lineno, re.sub(r"(?<=[a-z])(?=[A-Z])", "_", node.name).lower()
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+
+
+def old_words(name: str, place: str) -> list[str]:
+    return [
+        f"{word}: say {new}"
+        for word, (where, new) in OLD.items()
+        if place.startswith(where) and re.search(rf"(^|_){word}($|_)", name)
+    ]
+
+
+def test_names_of_the_package_are_the_field_s() -> None:
+    files = [path for path in SOURCE.rglob("*.py") if "__pycache__" not in path.parts]
+    assert len(files) > 300, "the guard looks at the wrong place"
+    told = [
+        f"{place}:{line}: {word}"
+        for path in files
+        for place in [path.relative_to(SOURCE).as_posix()]
+        for line, name in names(path)
+        for word in old_words(name, place)
+    ]
+    assert not told, "\n".join(told)
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [("build_forge", "a.py"), ("crew", "cli/a.py"), ("generic_spec", "ops/a.py"), ("lane", "tune/a.py")],
+)
+def test_the_guard_finds_a_word(name: str, place: str) -> None:
+    assert old_words(name, place)
+
+
+def test_a_lane_of_a_vector_is_one() -> None:
+    assert not old_words("lanes", "backends/cpu/conv/space.py")

@@ -1,0 +1,237 @@
+"""Drop-ins: modules, attention with SDPA's signature, and models whose modules are replaced."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+tilewright_torch: Any = pytest.importorskip("tilewright.torch", exc_type=ImportError)
+F: Any = torch.nn.functional
+TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
+
+
+def twin(ours: Any, theirs: Any) -> None:
+    ours.load_state_dict(theirs.state_dict())
+
+
+# -- modules -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(6,), (4, 6), (2, 3, 6), (0, 6), (2, 0, 6)], ids=str)
+@pytest.mark.parametrize("bias", [True, False])
+def test_linear(shape: tuple[int, ...], bias: bool) -> None:
+    theirs, ours = torch.nn.Linear(6, 5, bias=bias), tilewright_torch.nn.Linear(6, 5, bias=bias)
+    twin(ours, theirs)
+    x = torch.randn(shape)
+    y = ours(x)
+    torch.testing.assert_close(y, theirs(x), **TOLERANCE)
+    y.square().sum().backward()
+    theirs(x).square().sum().backward()
+    torch.testing.assert_close(ours.weight.grad, theirs.weight.grad, **TOLERANCE)
+    with torch.no_grad():
+        wide = torch.randn(*shape[:-1], 12)[..., ::2]
+        torch.testing.assert_close(ours(wide), theirs(wide), **TOLERANCE)
+
+
+CONVS = [
+    {"kernel_size": 3, "padding": 1},
+    {"kernel_size": 3, "padding": "same", "dilation": 2},
+    {"kernel_size": 4, "padding": "same"},
+    {"kernel_size": 2, "padding": "valid", "stride": 2},
+    {"kernel_size": 3, "padding": 1, "padding_mode": "reflect", "groups": 2},
+    {"kernel_size": 1, "bias": False, "stride": 2},
+]
+
+
+@pytest.mark.parametrize("options", CONVS, ids=str)
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_convolutions(rank: int, options: dict[str, Any]) -> None:
+    name = f"Conv{rank}d"
+    theirs, ours = getattr(torch.nn, name)(4, 6, **options), getattr(tilewright_torch.nn, name)(4, 6, **options)
+    twin(ours, theirs)
+    x = torch.randn(2, 4, *(9, 8, 7)[:rank])
+    torch.testing.assert_close(ours(x), theirs(x), **TOLERANCE)
+    if options.get("padding_mode") != "reflect":
+        torch.testing.assert_close(ours(x[0]), theirs(x[0]), **TOLERANCE)
+
+
+def test_what_kernels_do_not_take_pytorch_computes() -> None:
+    theirs, ours = torch.nn.Linear(6, 5).double(), tilewright_torch.nn.Linear(6, 5).double()
+    twin(ours, theirs)
+    x = torch.randn(4, 6).double()
+    assert torch.equal(ours(x), theirs(x))
+    conv = tilewright_torch.nn.Conv2d(4, 6, 3, padding="same").to(torch.float64)
+    assert conv(torch.randn(1, 4, 5, 5).double()).dtype == torch.float64
+    with pytest.raises(RuntimeError):
+        tilewright_torch.nn.Linear(6, 5)(x)  # float64 beside float32, as PyTorch has it
+    with pytest.raises(ValueError, match="not supported for strided"):
+        tilewright_torch.nn.Conv2d(4, 6, 3, padding="same", stride=2)
+
+
+def test_autocast_reaches_the_modules() -> None:
+    ours = tilewright_torch.nn.Linear(6, 5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert ours(torch.randn(4, 6)).dtype == torch.bfloat16
+        assert ours(torch.randn(4, 6).bfloat16()).dtype == torch.bfloat16
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------
+
+
+def heads(*shape: int, dtype: Any = torch.float32) -> Any:
+    return torch.randn(*shape).to(dtype)
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "causal": {"is_causal": True},
+    "scale": {"scale": 0.3},
+    "boolean": {"attn_mask": torch.rand(5, 7) > 0.3},
+    "boolean by head": {"attn_mask": torch.rand(2, 4, 5, 7) > 0.3},
+    "float": {"attn_mask": torch.randn(5, 7)},
+    "float by sequence": {"attn_mask": torch.randn(2, 1, 5, 7)},
+    "minus infinity": {"attn_mask": torch.zeros(5, 7).masked_fill(torch.rand(5, 7) > 0.5, float("-inf"))},
+    "a row sees nothing": {"attn_mask": torch.arange(5)[:, None].expand(5, 7) > 0},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_attention_means_what_pytorch_means(case: str) -> None:
+    q, k, v = heads(2, 4, 5, 16), heads(2, 4, 7, 16), heads(2, 4, 7, 8)
+    options = CASES[case]
+    mask, causal = options.get("attn_mask"), bool(options.get("is_causal"))
+    assert tilewright_torch.sdpa.why_not(q, k, v, mask, 0.0, causal) == ""
+    found = tilewright_torch.scaled_dot_product_attention(q, k, v, **options)
+    torch.testing.assert_close(found, F.scaled_dot_product_attention(q, k, v, **options), **TOLERANCE)
+
+
+def test_grouped_heads_and_three_dimensions() -> None:
+    q, k = heads(2, 8, 5, 16), heads(2, 2, 7, 16)
+    found = tilewright_torch.scaled_dot_product_attention(q, k, k, enable_gqa=True)
+    torch.testing.assert_close(found, F.scaled_dot_product_attention(q, k, k, enable_gqa=True), **TOLERANCE)
+    flat, keys = heads(3, 5, 16), heads(3, 7, 16)
+    mask = torch.rand(3, 5, 7) > 0.3
+    mask[..., 0] = True
+    found = tilewright_torch.scaled_dot_product_attention(flat, keys, keys, mask)
+    torch.testing.assert_close(found, F.scaled_dot_product_attention(flat, keys, keys, mask), **TOLERANCE)
+    turned = heads(2, 5, 4, 16).transpose(1, 2)
+    found = tilewright_torch.scaled_dot_product_attention(turned, turned, turned)
+    torch.testing.assert_close(found, F.scaled_dot_product_attention(turned, turned, turned), **TOLERANCE)
+
+
+def test_calls_that_are_left_to_pytorch_have_a_reason() -> None:
+    q, k = heads(2, 4, 5, 16), heads(2, 4, 7, 16)
+    wide = heads(1, 1, 4, 300)
+    why_not = tilewright_torch.sdpa.why_not
+    cases = [
+        ((q.double(), k.double(), k.double()), "float32"),
+        ((q.requires_grad_(), k, k), "gradient"),
+        ((heads(2, 8, 5, 16), k, k), "enable_gqa"),
+        ((wide, wide, wide), "256"),
+        ((heads(5, 16), heads(7, 16), heads(7, 16)), "dimensions"),
+        ((k, k, k[:, :, :0]), "different sizes"),
+    ]
+    for operands, word in cases:
+        assert word in why_not(*operands)
+    made = tilewright_torch.scaled_dot_product_attention(q, k, k)
+    made.sum().backward()
+    assert q.grad is not None
+    assert "both" in why_not(k, k, k, torch.ones(7, 7).bool(), is_causal=True)
+
+
+def test_dropout_follows_the_generator() -> None:
+    q = heads(2, 4, 64, 16)
+    draws = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        draws.append(tilewright_torch.scaled_dot_product_attention(q, q, q, dropout_p=0.5))
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+class Own(torch.nn.Linear):  # type: ignore[misc]
+    pass
+
+
+class Model(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = torch.nn.Conv2d(3, 8, 3, padding="same")
+        self.norm = torch.nn.BatchNorm2d(8)
+        self.head = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(8 * 36, 10), torch.nn.ReLU(), Own(10, 4))
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.norm(self.stem(x)))
+
+
+def test_modules_are_replaced_and_restored() -> None:
+    model = Model().eval()
+    before, x = copy.deepcopy(model), torch.randn(2, 3, 6, 6)
+    parameters = [id(one) for one in model.parameters()]
+    state = {name: one.clone() for name, one in model.state_dict().items()}
+    report = tilewright_torch.replace_modules(model)
+    assert [one.name for one in report.replaced] == ["stem", "head.1"]
+    assert {one.name: one.why for one in report.kept} == {
+        "norm": "no kernel of ours computes it",
+        "head.3": "a class of its own, derived from Linear",
+    }
+    assert "2 modules replaced, 2 kept" in str(report)
+    assert "head.3: Own: a class of its own" in str(report)
+    assert [id(one) for one in model.parameters()] == parameters
+    assert list(model.state_dict()) == list(state)
+    torch.testing.assert_close(model(x), before(x), **TOLERANCE)
+    assert isinstance(model.stem, tilewright_torch.nn.Conv2d)
+    again = tilewright_torch.replace_modules(model)
+    assert not again.replaced
+    report.undo()
+    assert type(model.stem) is torch.nn.Conv2d
+    assert torch.equal(model(x), before(x))
+
+
+def test_what_is_replaced_can_be_picked_and_says_why_not() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4).double(), torch.nn.LazyLinear(3))
+    report = tilewright_torch.replace_modules(model, where=lambda name, _module: name != "0")
+    assert not report.replaced
+    reasons = [one.why for one in report.kept]
+    assert "where" in reasons[0]
+    assert "float64" in reasons[1]
+    assert len(reasons) == 3
+
+
+def test_a_model_that_moves_on_still_computes() -> None:
+    """To another type or device after it was replaced: what kernels do not take PyTorch computes."""
+    model = Model().eval()
+    tilewright_torch.replace_modules(model)
+    x = torch.randn(2, 3, 6, 6)
+    expected = model(x)
+    torch.testing.assert_close(model.double()(x.double()).float(), expected, **TOLERANCE)
+    assert model.to("meta")(x.double().to("meta")).shape == (2, 4)
+    model = Model().eval().bfloat16()
+    tilewright_torch.replace_modules(model)
+    assert model(x.bfloat16()).dtype == torch.bfloat16
+
+
+def test_a_replaced_model_trains_as_it_did() -> None:
+    torch.manual_seed(0)
+    model = Model()
+    other = copy.deepcopy(model)
+    tilewright_torch.replace_modules(model)
+    x, wanted = torch.randn(8, 3, 6, 6), torch.randint(0, 4, (8,))
+    losses = []
+    for one in (model, other):
+        optimizer = torch.optim.SGD(one.parameters(), lr=0.05)
+        for _ in range(5):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(one(x), wanted)
+            loss.backward()
+            optimizer.step()
+        losses.append(loss.detach())
+    torch.testing.assert_close(*losses, rtol=1e-3, atol=1e-3)
+    for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-2, atol=1e-3)
