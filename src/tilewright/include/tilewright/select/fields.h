@@ -2,8 +2,6 @@
 #pragma once
 #include <stdint.h>
 
-#include <initializer_list>
-
 #define TW_SELECT_FIELD_int(name) int64_t name;
 #define TW_SELECT_FIELD_real(name) double name;
 #define TW_SELECT_NAME(name) #name " "

@@ -91,7 +91,8 @@ inline bool backwards(const Strides &s) {
 inline bool in_strips(const Conv &c) {
   const ConvProblem &p = c.p;
   bool even = p.aligned && p.x_channel == 1 && p.y_channel == 1 && p.groups % 4 == 0;
-  for (int64_t one : {p.x_image, p.x_0, p.x_1, p.x_2, p.y_image, p.y_0, p.y_1, p.y_2}) even = even && one % 4 == 0;
+  const int64_t strides[] = {p.x_image, p.x_0, p.x_1, p.x_2, p.y_image, p.y_0, p.y_1, p.y_2};
+  for (int64_t one : strides) even = even && one % 4 == 0;
   return even;
 }
 

@@ -51,7 +51,8 @@ inline bool even_y(const Conv &c, int64_t images) {
 // Whether the copy engine reads x (y) where it lies.
 inline bool readable(const Conv &c, const Strides &s) {
   bool fine = c.p.aligned != 0;
-  for (int64_t one : {s.image, s.at[0], s.at[1], s.at[2]}) fine = fine && one > 0 && !odd_bytes(one, c.p.size);
+  const int64_t strides[] = {s.image, s.at[0], s.at[1], s.at[2]};
+  for (int64_t one : strides) fine = fine && one > 0 && !odd_bytes(one, c.p.size);
   return fine;
 }
 

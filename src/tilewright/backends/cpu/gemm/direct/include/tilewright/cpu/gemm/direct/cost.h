@@ -12,7 +12,8 @@ namespace direct {
 inline double of_rows(int64_t rows, int64_t block, int64_t vectors) {
   double cycles = double(rows / block * block * vectors) / 1.94;
   int64_t left = rows % block;
-  for (int64_t part : {8, 4, 2, 1}) {
+  const int64_t parts[] = {8, 4, 2, 1};
+  for (int64_t part : parts) {
     if (part >= block) continue;
     cycles += double(left / part) * slower(4.0, double(part * vectors) / 1.94);
     left %= part;
@@ -59,7 +60,8 @@ inline double seconds(const Schedule &s, const Asked &x) {
   const int64_t cores = team(x), width = selection::cpu_gemm::width(x), groups = ceil_div(p.k, s.step);
   const int64_t share = ceil_div(cores, larger(1, p.batch)), waves = ceil_div(p.batch * share, cores);
   double best = __builtin_inf();
-  for (int64_t across : {int64_t(1), share}) {  // threads below each other, or side by side
+  const int64_t layouts[] = {int64_t(1), share};
+  for (int64_t across : layouts) {  // threads below each other, or side by side
     const int64_t rows = ceil_div(p.m, share / across), columns = round_up(ceil_div(p.n, across), width);
     const double cycles =
         double(columns) / double(s.columns) * double(groups) * of_rows(rows, s.rows, s.columns / width);

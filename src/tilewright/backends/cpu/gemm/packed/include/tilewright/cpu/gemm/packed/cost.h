@@ -37,7 +37,8 @@ inline double seconds(const Schedule &s, const Asked &x) {
   const int64_t share = ceil_div(cores, larger(1, p.batch * s.split_k));
   const int64_t waves = ceil_div(p.batch * s.split_k * share, cores);
   double best = __builtin_inf();
-  for (int64_t across : {int64_t(1), share}) {  // threads below each other, or side by side
+  const int64_t layouts[] = {int64_t(1), share};
+  for (int64_t across : layouts) {  // threads below each other, or side by side
     const int64_t rows = round_up(ceil_div(p.m, share / across), s.rows);
     best = faster(best, cycles_of(s, x, rows, round_up(ceil_div(p.n, across), width(x)), groups));
   }

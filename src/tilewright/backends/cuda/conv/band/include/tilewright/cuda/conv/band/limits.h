@@ -93,7 +93,8 @@ inline const Rule *broken(const Schedule &s, const Conv &c) {
   if (const Rule *groups = tma_ws::broken_groups(twin(s), c)) return groups;
   const int64_t merged = merged_groups(c, s.merged, s.tile_k);
   const Strides to = p.variant == backward_data ? x_strides(c) : y_strides(c);
-  for (int64_t one : {to.image, to.at[0], to.at[1], to.at[2], to.channels * merged})
+  const int64_t strides[] = {to.image, to.at[0], to.at[1], to.at[2], to.channels * merged};
+  for (int64_t one : strides)
     if (!p.aligned || odd_bytes(one, 2) || one < 1) return &unaligned;
   if (const Rule *rule = broken_band(s, c)) return rule;
   if (const Rule *rule = broken_walk(c)) return rule;

@@ -33,8 +33,8 @@ inline int64_t vectors_of(const Schedule &s, const Conv &c) {
 inline bool in_whole_vectors(const Schedule &s, const Conv &c) {
   const ConvProblem &p = c.p;
   bool whole = p.aligned || s.vector == 1;
-  for (int64_t one : {p.x_image, p.x_0, p.x_1, p.x_2, p.y_image, p.y_0, p.y_1, p.y_2})
-    whole = whole && one % s.vector == 0;
+  const int64_t strides[] = {p.x_image, p.x_0, p.x_1, p.x_2, p.y_image, p.y_0, p.y_1, p.y_2};
+  for (int64_t one : strides) whole = whole && one % s.vector == 0;
   return whole;
 }
 

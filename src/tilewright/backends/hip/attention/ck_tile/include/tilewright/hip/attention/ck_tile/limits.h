@@ -122,14 +122,17 @@ inline const Rule *broken_alignment(const Schedule &s, const AttentionProblem &p
 }
 
 inline const Rule *broken_spans(const Schedule &s, const AttentionProblem &p) {
-  for (int64_t stride : {p.q_batch, p.q_row, p.q_head, p.k_batch, p.k_row, p.k_head, p.v_batch, p.v_row, p.v_head,
-                         p.o_batch, p.o_row, p.o_head})
+  const int64_t strides[] = {p.q_batch, p.q_row, p.q_head, p.k_batch, p.k_row, p.k_head,
+                             p.v_batch, p.v_row, p.v_head, p.o_batch, p.o_row, p.o_head};
+  for (int64_t stride : strides)
     if (stride > kMost || stride < 0) return &far_strides;
   if (p.seqlen_k > kMost || p.seqlen_q > kMost) return &far_strides;
   const Wide rows = p.seqlen_q + s.tile_m0;
   const Wide keys = s.route == prefill ? p.page_count : p.pages != kNoPages ? p.page_size : p.seqlen_k + s.tile_n0;
   const int64_t k = s.route == prefill ? p.k_batch : p.k_row, v = s.route == prefill ? p.v_batch : p.v_row;
-  for (Wide reach : {rows * p.q_row * p.size_q, rows * p.o_row * p.size_out, keys * k * p.size_q, keys * v * p.size_q})
+  const Wide reaches[] = {rows * p.q_row * p.size_q, rows * p.o_row * p.size_out, keys * k * p.size_q,
+                          keys * v * p.size_q};
+  for (Wide reach : reaches)
     if (reach >= kMostBytes) return &far_heads;
   const int64_t tiles = ceil_div(p.seqlen_q, s.tile_m0) * larger(1, s.route == split ? p.num_splits : 1);
   return larger(larger(p.batch, p.heads_q), tiles) > kMostBlocks ? &many_tiles : nullptr;
