@@ -9,6 +9,8 @@ import pytest
 
 import tilewright
 from tilewright.backends.base import backend
+from tilewright.backends.cpu.toolchain import candidates
+from tilewright.native.library import library
 from tilewright.native.source import text_of
 
 BACKENDS, OPS = ("cpu", "cuda", "hip"), ("gemm", "conv", "attention")
@@ -26,6 +28,16 @@ def test_a_selection_library_includes_headers_of_c_alone(name: str, op: str) -> 
     assert [one for one in included if not one.endswith(".h") or one.startswith("tilewright/")] == []
     # A list in braces that a loop goes over is an initializer_list, with a header of the C++ library.
     assert not re.search(r"for \([^;)]*: *\{", text)
+
+
+@pytest.mark.skipif(not candidates(), reason="no C++ compiler")
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_every_selection_library_compiles(name: str, op: str) -> None:
+    """One that does not is only warned of: kernels are then taken as their pool lists them."""
+    native = getattr(backend(name).kernels(op), "native", None)
+    assert native is not None
+    assert library(native) is not None
 
 
 def test_headers_of_the_cpu_s_kernels_include_headers_of_c_alone() -> None:
