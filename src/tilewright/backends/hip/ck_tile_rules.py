@@ -11,12 +11,11 @@ from collections.abc import Iterator
 
 from tilewright.arch import Arch
 from tilewright.backends.hip import ck_tile_shape as shape
-from tilewright.backends.hip.ck_tile_shape import Multiplied, Tiled
+from tilewright.backends.hip.ck_tile_pipelines import PIPELINES
+from tilewright.backends.hip.ck_tile_shape import Multiplied, Tiled, pipeline_of
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import Violation
 
-PERSISTENT = ("compv3", "compv4", "mem", "preshuffle")
-SCHEDULERS = {"mem": ("intrawave", "interwave"), "preshuffle": ("default",)}
 MAX_SPLIT_K = 64
 MAX_TILE = 1 << 16  # elements along an axis; with the least of the others they are more than any LDS
 LEAST_BESIDE = 48  # registers for addresses and the like, however few there are
@@ -88,19 +87,19 @@ def ck_tile_rules(signature: Multiplied, arch: Arch) -> Iterator[Violation]:
 
 def _pairs(signature: Multiplied, schedule: Tiled, arch: Arch) -> Iterator[Violation]:
     """Which pipeline goes with what."""
-    pipeline = schedule.pipeline
-    known = SCHEDULERS.get(pipeline, ("intrawave",))
-    if schedule.scheduler not in known:
+    pipeline = pipeline_of(schedule)
+    if schedule.scheduler not in pipeline.schedulers:
         yield Violation(
             "amd-scheduler",
-            f"{pipeline} has no {schedule.scheduler} scheduler (only mem has interwave)",
-            f"use {' or '.join(known)}",
+            f"{pipeline.name} has no {schedule.scheduler} scheduler (only mem has interwave)",
+            f"use {' or '.join(pipeline.schedulers)}",
         )
-    if schedule.persistent and pipeline not in PERSISTENT:
+    if schedule.persistent and not pipeline.persistent:
+        able = ", ".join(one.name for one in PIPELINES.values() if one.persistent)
         yield Violation(
             "amd-persistent",
-            f"a persistent block of {pipeline}: the wave that stores nothing would run ahead into the next tile",
-            f"use {', '.join(PERSISTENT)}, or persistent false",
+            f"a persistent block of {pipeline.name}: the wave that stores nothing would run ahead into the next tile",
+            f"use {able}, or persistent false",
         )
     if schedule.split_k > MAX_SPLIT_K:
         yield Violation("amd-split-k", f"split_k {schedule.split_k} is over {MAX_SPLIT_K}", f"use 1 to {MAX_SPLIT_K}")
@@ -125,17 +124,18 @@ def _shapes(signature: Multiplied, schedule: Tiled, arch: Arch) -> Iterator[Viol
         yield Violation(
             "amd-warp-grid", f"warp grid {sizes(schedule.warp_grid)} is not one of {arch.name}'s", f"use {grids}"
         )
-    if (schedule.pipeline == "compv5") != (schedule.warp_grid[2] > 1) or schedule.warp_grid[2] > 2:
+    pipeline = pipeline_of(schedule)
+    in_turn = pipeline.wave_groups > 1
+    if in_turn != (schedule.warp_grid[2] > 1) or schedule.warp_grid[2] > 2:
         yield Violation(
             "amd-warp-grid-k",
             f"{schedule.pipeline} with warp grid {sizes(schedule.warp_grid)}: compv5 is two waves that take turns "
             "along k, every other pipeline has one",
             "use 1x1x2 for compv5, a grid with k 1 otherwise",
         )
-    elif schedule.pipeline == "compv5" and schedule.warp_grid != (1, 1, 2):
-        yield Violation(
-            "amd-warp-grid-k", f"compv5 with warp grid {sizes(schedule.warp_grid)}: it is two waves", "use 1x1x2"
-        )
+    elif in_turn and schedule.warp_grid != (1, 1, 2):
+        message = f"{pipeline.name} with warp grid {sizes(schedule.warp_grid)}: it is two waves"
+        yield Violation("amd-warp-grid-k", message, "use 1x1x2")
     tiles = (arch.warp_tiles or {}).get(tile_key(signature), ())
     if tiles and schedule.warp_tile not in tiles:
         yield Violation(
@@ -143,8 +143,7 @@ def _shapes(signature: Multiplied, schedule: Tiled, arch: Arch) -> Iterator[Viol
             f"warp tile {sizes(schedule.warp_tile)} is no matrix instruction for {signature.dtype_a} on {arch.name}",
             f"use {', '.join(sizes(tile) for tile in tiles)}",
         )
-    preshuffle = schedule.pipeline == "preshuffle"
-    least, step = ((64, 64, 32), (32, 32, 16)) if preshuffle else ((16, 16, 8), (16, 16, 8))
+    least, step = pipeline.least_tile, pipeline.tile_step
     for i, axis in enumerate("mnk"):
         if schedule.tile[i] < least[i] or schedule.tile[i] % step[i]:
             yield Violation(
@@ -201,14 +200,16 @@ def register_room(schedule: Tiled, arch: Arch) -> int:
 def _resources(signature: Multiplied, schedule: Tiled, arch: Arch) -> Iterator[Violation]:
     if not is_whole(schedule) or not arch.accumulator_registers:
         return
+    pipeline = pipeline_of(schedule)
+    instead = f", or {pipeline.smaller}" if pipeline.smaller else ""
     need = shape.lds_bytes(signature, schedule)
     if need > arch.scratch_bytes:
-        why = {"compv4": " (two buffers)", "compv5": " (the sums pass through LDS)"}.get(schedule.pipeline, "")
+        why = f" ({pipeline.lds_reason})" if pipeline.lds_reason else ""
         yield Violation(
             "amd-lds",
             f"tile {sizes(schedule.tile)} with {schedule.pipeline} needs {need} bytes of LDS{why}, "
             f"{arch.name} has {arch.scratch_bytes}",
-            "use a smaller tile" + (", or compv3" if schedule.pipeline == "compv4" else ""),
+            f"use a smaller tile{instead}",
         )
     held = shape.registers(signature, schedule)
     waves, own, most = _wave_registers(schedule, arch)
@@ -220,15 +221,15 @@ def _resources(signature: Multiplied, schedule: Tiled, arch: Arch) -> Iterator[V
             "amd-registers",
             f"tile {sizes(schedule.tile)} with {schedule.pipeline} on warp grid {sizes(schedule.warp_grid)} "
             f"wants {held} registers of a lane; over {most} it spills{few}",
-            ("use a smaller tile or fewer waves" if few else "use a smaller tile or more waves")
-            + (", or compv3" if schedule.pipeline == "compv4" else ""),
+            f"use a smaller tile or {'fewer' if few else 'more'} waves{instead}",
         )
     yield from _kept_in_memory(signature, schedule, arch)
 
 
 def _kept_in_memory(signature: Multiplied, schedule: Tiled, arch: Arch) -> Iterator[Violation]:
     """Arrays of a lane that the compiler does not keep in registers, however many are left."""
-    if schedule.pipeline != "compv5":
+    name = schedule.pipeline
+    if pipeline_of(schedule).wave_groups == 1:
         return
     m, n, k = schedule.warp_tile
     repeat = shape.repeat(schedule)
@@ -236,7 +237,7 @@ def _kept_in_memory(signature: Multiplied, schedule: Tiled, arch: Arch) -> Itera
     if wide and "lds-transpose" in arch.features:
         yield Violation(
             "amd-compv5-fragments",
-            f"compv5 on {arch.name} with warp tiles {sizes((m, n, k))} of {signature.dtype_a}: fragments of 16 bytes, "
+            f"{name} on {arch.name} with warp tiles {sizes((m, n, k))} of {signature.dtype_a}: fragments of 16 bytes, "
             "of which both waves have their own, go through memory",
             "use a warp tile with a shorter k, or another pipeline",
         )
@@ -244,17 +245,17 @@ def _kept_in_memory(signature: Multiplied, schedule: Tiled, arch: Arch) -> Itera
     if held < shape.NATIVE_BYTES:
         yield Violation(
             "amd-compv5-fragments",
-            f"compv5 with {held} bytes of B for each lane of a wave: under {shape.NATIVE_BYTES} they go through memory",
+            f"{name} with {held} bytes of B for each lane of a wave: under {shape.NATIVE_BYTES} they go through memory",
             f"use tile_k {schedule.tile[2] * shape.NATIVE_BYTES // max(1, held)}, or another pipeline",
         )
 
 
 def _dealt(signature: Multiplied, schedule: Tiled, arch: Arch) -> Iterator[Violation]:
     """Tiles must be dealt to the lanes in whole accesses."""
-    if not is_whole(schedule) or schedule.pipeline == "preshuffle":
+    pipeline = pipeline_of(schedule)
+    if not is_whole(schedule) or pipeline.packed_b:
         return
     m, n, k = schedule.tile
-    groups = 2 if schedule.pipeline == "compv5" else 1
     lanes = shape.threads(schedule)
     rows_a, columns_a = (m, k) if signature.layout[0] == "r" else (k, m)
     rows_b, columns_b = (n, k) if signature.layout[1] == "c" else (k, n)
@@ -262,22 +263,23 @@ def _dealt(signature: Multiplied, schedule: Tiled, arch: Arch) -> Iterator[Viola
         ("A", rows_a, columns_a, shape.width_a(signature, schedule)),
         ("B", rows_b, columns_b, shape.width_b(signature, schedule)),
     ):
-        why = shape.uncovered(lanes, rows, columns, width, groups)
+        why = shape.uncovered(lanes, rows, columns, width, pipeline.wave_groups)
         if why:
             yield Violation("amd-tile-vector", f"the tile of {what} ({rows}x{columns}): {why}", "use powers of two")
 
 
 def _pipelines(signature: Multiplied, schedule: Tiled, arch: Arch) -> Iterator[Violation]:
-    if schedule.pipeline == "compv5" and signature.layout != "rcr":
+    pipeline = pipeline_of(schedule)
+    if pipeline.wave_groups > 1 and signature.layout != "rcr":
         yield Violation(
             "amd-compv5-layout",
-            f"compv5 with layout {signature.layout}: its second wave starts one tile along the wrong axis",
+            f"{pipeline.name} with layout {signature.layout}: its second wave starts one tile along the wrong axis",
             "use rcr, or another pipeline",
         )
-    if schedule.pipeline in ("compv3", "mem") and signature.dtype_a != signature.dtype_b:
+    if pipeline.reads_b_as_a and signature.dtype_a != signature.dtype_b:
         yield Violation(
             "amd-mixed-pipeline",
-            f"{schedule.pipeline} reads B as {signature.dtype_a}, not {signature.dtype_b}",
+            f"{pipeline.name} reads B as {signature.dtype_a}, not {signature.dtype_b}",
             "use compv4 for mixed inputs",
         )
     if "lds-transpose" in arch.features and signature.layout != "rcr":
@@ -286,12 +288,13 @@ def _pipelines(signature: Multiplied, schedule: Tiled, arch: Arch) -> Iterator[V
 
 def _transposed_loads(signature: Multiplied, schedule: Tiled, arch: Arch) -> Iterator[Violation]:
     """gfx950 turns a column-major A or row-major B while reading LDS, 8 bytes a lane at a time."""
+    pipeline = pipeline_of(schedule)
     size = shape.bytes_of(signature.dtype_a)
     m, n, k = schedule.warp_tile
     held = n * k // shape.WAVE
     accesses, rest = divmod(held * size, 8)
     double = size == 2 and (m, n, k) in ((32, 32, 16), (16, 16, 32))
-    quad = size == 1 and (m, n, k) == (32, 32, 64) and schedule.pipeline not in ("compv4", "compv5")
+    quad = size == 1 and (m, n, k) == (32, 32, 64) and pipeline.reads_quads
     if rest or not (accesses == 1 or (accesses == 2 and double) or (accesses == 4 and quad)):
         yield Violation(
             "amd-transposed-load",
@@ -299,14 +302,8 @@ def _transposed_loads(signature: Multiplied, schedule: Tiled, arch: Arch) -> Ite
             f"of {signature.dtype_a} has no form for it with {schedule.pipeline}",
             "use another warp tile, or rcr",
         )
-    elif schedule.pipeline == "compv5":
-        yield Violation("amd-transposed-load", "compv5 has no transposed read", "use another pipeline, or rcr")
-    elif schedule.pipeline == "compv3":
-        yield Violation(
-            "amd-transposed-load",
-            "compv3 with two turns of the k loop stores its second tile turned, and reads it as if it were not",
-            "use compv4 or mem, or rcr",
-        )
+    elif pipeline.no_transposed_read:
+        yield Violation("amd-transposed-load", *pipeline.no_transposed_read)
 
 
 _INSTANCE = (_pairs, _store_width, _shapes, _resources, _dealt, _pipelines)

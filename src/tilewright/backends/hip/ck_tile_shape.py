@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from math import prod
 from typing import NamedTuple, Protocol
 
+from tilewright.backends.hip.ck_tile_pipelines import PIPELINES, Pipeline
 from tilewright.dtypes import DTYPES
 
 Shape = tuple[int, int, int]
@@ -60,11 +61,16 @@ SUM_BYTES = 4  # of a sum, fp32 or int32
 WAVE_LDS_BYTES = 2048  # a wave's part of the LDS of a compute unit that is full of waves
 ACCUMULATORS = 256  # registers of a lane that hold sums and nothing else
 HELD = 16  # sums that a lane takes up at once for single stores
-IN_FLIGHT_BYTES = 32768  # what the mem pipeline wants under way on a compute unit
+IN_FLIGHT_BYTES = 32768  # what a pipeline wants under way on a compute unit that prefetches as much as it needs
 
 
 def bytes_of(name: str) -> int:
     return DTYPES[name].bytes
+
+
+def pipeline_of(schedule: Tiled) -> Pipeline:
+    """What the schedule's pipeline does."""
+    return PIPELINES[schedule.pipeline]
 
 
 def threads(schedule: Tiled) -> int:
@@ -119,17 +125,18 @@ class Turn(NamedTuple):
 
 
 def _staged(signature: Multiplied, schedule: Tiled) -> int:
-    """LDS in which the pipeline stages A and B; compv4 has it twice."""
+    """One buffer of LDS in which the pipeline stages A and B."""
     m, n, k = schedule.tile
     size_a, size_b = bytes_of(signature.dtype_a), bytes_of(signature.dtype_b)
-    if schedule.pipeline == "preshuffle":
+    pipeline = pipeline_of(schedule)
+    if pipeline.packed_b:
         # Only A is staged; 32-wide warp tiles keep one row apart against bank conflicts.
         pack = NATIVE_BYTES // size_a
         wide = schedule.warp_tile[0] != 16 or schedule.warp_tile[1] != 16
         return ((k // pack) * (m + 1) - 1) * pack * size_a if wide else m * k * size_a
     stage = -(-m * k * size_a // 16) * 16 + -(-n * k * size_b // 16) * 16
-    # compv5: one wave hands its sums to the other.
-    return max(stage, m * n * SUM_BYTES) if schedule.pipeline == "compv5" else stage
+    # One group of waves hands its sums to the other.
+    return max(stage, m * n * SUM_BYTES) if pipeline.wave_groups > 1 else stage
 
 
 def _largest(count: int, fits: Callable[[int], bool]) -> int:
@@ -160,7 +167,7 @@ def lds_bytes(signature: Multiplied, schedule: Tiled) -> int:
         one = turn(signature, schedule)
         rows = one.m * schedule.warp_grid[0] * schedule.warp_tile[0] // one.parts
         exchange = rows * one.n * _row_of_warps(schedule) * SUM_BYTES
-    return max(staged, exchange) + (staged if schedule.pipeline == "compv4" else 0)
+    return max(staged, exchange) + staged * (pipeline_of(schedule).lds_buffers - 1)
 
 
 def _holders(rows: int) -> int:
@@ -191,15 +198,16 @@ def registers(signature: Multiplied, schedule: Tiled) -> int:
     )
     loads = (m * size_a + n * size_b) * k // threads(schedule) // 4
     walking = 16 if schedule.persistent else 0  # where the next tile lies
-    if schedule.pipeline == "preshuffle":
+    pipeline = pipeline_of(schedule)
+    if pipeline.packed_b:
         return sums + 2 * of_b + m * size_a * k // threads(schedule) // 4 + walking
-    if schedule.pipeline == "compv5":
+    if pipeline.wave_groups > 1:
         # Both waves name the sums and tiles of both, and load alone; one-byte elements want more, as builds show.
         each = 9 if signature.dtype_a.startswith("fp8") else 7 if size_a == 1 else 3
         return 2 * sums + each * (of_a + of_b)
-    fragments = (of_a * (1 + (size_a == 1)) + of_b * (1 + (size_b == 1))) * (2 if schedule.pipeline == "compv4" else 1)
-    under_way = loads * (prefetch_stages(signature, schedule) if schedule.pipeline == "mem" else 1)
-    if schedule.pipeline == "compv4" and sums >= ACCUMULATORS:  # every accumulator is taken: addresses of two buffers
+    fragments = (of_a * (1 + (size_a == 1)) + of_b * (1 + (size_b == 1))) * pipeline.lds_buffers
+    under_way = loads * (1 if pipeline.prefetch else prefetch_stages(signature, schedule))
+    if pipeline.lds_buffers > 1 and sums >= ACCUMULATORS:  # every accumulator is taken: addresses of two buffers
         under_way += 16
     return sums + fragments + under_way + walking + (32 if signature.dtype_c in ("bf16", "int32") else 0)
 
@@ -224,7 +232,7 @@ def turned(signature: Multiplied, schedule: Tiled) -> Iterator[tuple[str, int, i
     Where the arch turns what it reads from LDS (gfx950) no lane does.
     """
     m, n, k = schedule.tile
-    groups = 2 if schedule.pipeline == "compv5" else 1
+    groups = pipeline_of(schedule).wave_groups
     for dtype, contiguous, extent, width in (
         (signature.dtype_a, signature.layout[0] == "r", m, width_a(signature, schedule)),
         (signature.dtype_b, signature.layout[1] == "c", n, width_b(signature, schedule)),
@@ -252,8 +260,9 @@ def turning(signature: Multiplied, schedule: Tiled) -> int:
 
 def prefetch_stages(signature: Multiplied, schedule: Tiled) -> int:
     """K tiles under way before the first is used; it decides which tails exist."""
-    if schedule.pipeline != "mem":
-        return {"compv3": 2, "compv4": 2}.get(schedule.pipeline, 1)
+    fixed = pipeline_of(schedule).prefetch
+    if fixed:
+        return fixed
     blocks = max(1, 4 * WAVE // threads(schedule))
     m, n, k = schedule.tile
     stage = (m * bytes_of(signature.dtype_a) + n * bytes_of(signature.dtype_b)) * k
@@ -266,4 +275,4 @@ def loops(schedule: Tiled, k: int) -> int:
 
 
 def least_loops(schedule: Tiled) -> int:
-    return 2 if schedule.pipeline == "compv4" else 1
+    return pipeline_of(schedule).least_loops

@@ -1,4 +1,4 @@
-"""What the HIP families of GEMM share: the template they are filled into."""
+"""What the HIP families of GEMM share."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ def tile_numbers(tile: Shape) -> dict[str, int]:
 
 
 class HipGemmFamily(Family, GemmFamily):
-    """A family of GEMM kernels on AMD GPUs: all are filled into one template."""
-
-    template = ("tilewright.backends.hip.gemm", "gemm.hpp.jinja")
+    """A family of GEMM kernels on AMD GPUs."""
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
         return {"family": self.name, "limits": self.numbers(spec)}

@@ -10,13 +10,13 @@ from tilewright.backends.base import Promises
 from tilewright.backends.hip import ck_tile_rules as product_rules
 from tilewright.backends.hip import ck_tile_shape
 from tilewright.backends.hip.ck_tile import chosen
+from tilewright.backends.hip.ck_tile_pipelines import number_of
 from tilewright.backends.hip.conv.ck_tile import schedules as pools
 from tilewright.backends.hip.conv.ck_tile import shape
 from tilewright.backends.hip.conv.ck_tile.schedules import CkTileConvSchedule
 from tilewright.backends.hip.conv.ck_tile.shape import as_product, lane_vectors, multiplied, native_store
 from tilewright.backends.hip.conv.shared import TiledFamily, by_ck_tile
 from tilewright.backends.hip.gemm.ck_tile import FAMILY as GEMM_CK_TILE
-from tilewright.backends.hip.gemm.ck_tile import PIPELINES
 from tilewright.backends.hip.gemm.ck_tile.templates import gemm_profile
 from tilewright.backends.hip.profiles import DEFAULT, named, profile
 from tilewright.errors import ToolchainError
@@ -98,7 +98,7 @@ class CkTile(TiledFamily):
 
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
         width_a, width_b = lane_vectors(spec.signature, spec.schedule)
-        more = {"pipeline": PIPELINES.index(spec.schedule.pipeline), "width_a": width_a, "width_b": width_b}
+        more = {"pipeline": number_of(spec.schedule.pipeline), "width_a": width_a, "width_b": width_b}
         return {**super().numbers(spec), **more}
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
@@ -121,15 +121,17 @@ class CkTile(TiledFamily):
                 remedy=f"use headers of {DEFAULT} (`tilewright toolchain install rocm`), or the loops pipeline",
             )
         names, product = gemm_profile(version), _as_gemm(spec)
+        pipeline = named(names.pipelines, "pipeline", h.pipeline, version)
+        element = named(profile(version).types, "type", spec.signature.dtype, version)
         return {
             "family": self.name,
             "limits": self.numbers(spec),
-            "glue": names.glue,
-            "ours": _OURS,
+            "headers": [names.glue, *_OURS],
             "kernel": self.kernel(h),
-            "element": named(profile(version).types, "type", spec.signature.dtype, version),
-            "bytes": ck_tile_shape.bytes_of(spec.signature.dtype),
-            "pipeline": named(names.pipelines, "pipeline", h.pipeline, version),
+            "element": f"TW_ELEMENT({element}, {ck_tile_shape.bytes_of(spec.signature.dtype)})",
+            "sums": True,
+            "pipeline": pipeline,
+            "tails": pipeline["tails"],
             "store": named(names.stores, "store", h.store, version),
             "scheduler": named(names.schedulers, "scheduler", h.scheduler, version),
             "numbers": _numbers(spec, product),
@@ -162,14 +164,14 @@ def _as_gemm(spec: KernelSpec) -> KernelSpec:
 def _numbers(spec: KernelSpec, product: KernelSpec) -> dict[str, Any]:
     """Numbers of a Config: what GEMM's has under the same names, and the widths in which operands are read."""
     h, s, g = spec.schedule, product.signature, product.schedule
-    turn = ck_tile_shape.turn(s, g)
+    turn, does = ck_tile_shape.turn(s, g), ck_tile_shape.pipeline_of(g)
     numbers: dict[str, Any] = {
         **{f"{name}_{axis}": getattr(h, name)[i]
            for name in ("tile", "warp_grid", "warp_tile") for i, axis in enumerate("mnk")},
         "split_k": h.split_k,
         "merged": h.merged,
-        "wave_groups": 1,
-        "lds_buffers": 2 if h.pipeline == "compv4" else 1,
+        "wave_groups": does.wave_groups,
+        "lds_buffers": does.lds_buffers,
         "threads": ck_tile_shape.threads(g),
         "stages": ck_tile_shape.prefetch_stages(s, g),
         "least_loops": ck_tile_shape.least_loops(g),

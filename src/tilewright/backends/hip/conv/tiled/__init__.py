@@ -26,6 +26,7 @@ WAVE, MATRIX, ACCESS_BYTES, SUM_BYTES = 32, 16, 16, 4
 FMA_LINES = 16  # lines of B that threads share out; each has every 16th
 ARCHS = ("gfx11", "gfx120")  # whose matrix instructions the kernels know
 MAX_THREADS = 1024
+_HEADERS = ["tilewright/hip/conv/tiled/kernel.h", "tilewright/hip/conv/copied.h"]
 MAX_REGISTERS = 176  # of a lane, counted: the rest is addresses and what the compiler wants
 
 
@@ -249,7 +250,8 @@ class Tiled(TiledFamily):
         switches = {"pointwise": h.special == "pointwise", "matrix": h.pipeline == "wmma"}
         return {
             "family": self.name, "kernel": self.kernel(h), "numbers": numbers, "switches": switches, "shared": False,
-            "limits": self.numbers(spec),
+            "limits": self.numbers(spec), "headers": _HEADERS, "includes": [], "element": f"tw::{s.dtype}",
+            "sums": True, "tails": "one",
         }  # fmt: skip
 
     def promises(self, spec: KernelSpec) -> Promises:

@@ -13,6 +13,7 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Promises
 from tilewright.backends.hip import ck_tile_shape as shape
 from tilewright.backends.hip.ck_tile import chosen
+from tilewright.backends.hip.ck_tile_pipelines import number_of
 from tilewright.backends.hip.ck_tile_rules import ck_tile_rules, instance_rules, is_whole
 from tilewright.backends.hip.gemm.ck_tile import proposals
 from tilewright.backends.hip.gemm.ck_tile.schedule import CkTileSchedule
@@ -24,9 +25,8 @@ from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import ONE, Shape
 from tilewright.ops.gemm.spec import GemmSignature
 
-__all__ = ["FAMILY", "PIPELINES", "CkTileSchedule"]
+__all__ = ["FAMILY", "CkTileSchedule"]
 
-PIPELINES = ("compv3", "compv4", "compv5", "mem", "preshuffle")  # `Pipeline` of limits.h
 # Peak resident size of one compile of a CK Tile GEMM with all its tails, rounded up.
 COMPILE_MEMORY = 1 << 30
 # The matrix instructions of an arch by its feature.
@@ -34,7 +34,7 @@ _MATRIX = {"mfma": ("v_mfma_", "v_smfmac_"), "wmma": ("v_wmma_", "v_swmmac_")}
 
 
 def _packed(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
-    if (signature.variant == "preshuffle") != (schedule.pipeline == "preshuffle"):
+    if (signature.variant == "preshuffle") != shape.pipeline_of(schedule).packed_b:
         yield Violation(
             "amd-preshuffle",
             f"variant {signature.variant} with pipeline {schedule.pipeline}",
@@ -49,7 +49,7 @@ def _packed(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> I
 
 
 def _preshuffle(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
-    if schedule.pipeline != "preshuffle" or not is_whole(schedule):
+    if not shape.pipeline_of(schedule).packed_b or not is_whole(schedule):
         return
     size = shape.bytes_of(signature.dtype_a)
     m, _, k = schedule.tile
@@ -96,6 +96,7 @@ def _preshuffle(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) 
 class CkTile(HipGemmFamily):
     name = "ck_tile"
     schedules = (CkTileSchedule,)
+    template = ("tilewright.backends.hip.gemm.ck_tile", "ck_tile.hpp.jinja")
 
     def proposals(self, pool: str, signature: GemmSignature, arch: Arch) -> Iterator[CkTileSchedule]:
         return proposals.proposals(pool, signature, arch)
@@ -111,8 +112,7 @@ class CkTile(HipGemmFamily):
 
     def grains(self, schedule: CkTileSchedule) -> Shape:
         m, n, k = schedule.tile
-        # The preshuffle pipeline takes its k tiles in pairs.
-        whole = m, n, k * schedule.split_k * (2 if schedule.pipeline == "preshuffle" else 1)
+        whole = m, n, k * schedule.split_k * shape.pipeline_of(schedule).loop_step
         m, n, k = (1 if edge else step for edge, step in zip(schedule.pad, whole, strict=True))
         return m, n, k
 
@@ -132,7 +132,7 @@ class CkTile(HipGemmFamily):
         h: CkTileSchedule = spec.schedule
         grains = dict(zip(("grain_m", "grain_n", "grain_k"), self.grains(h), strict=True))
         return {
-            **tile_numbers(h.tile), **grains, "pipeline": PIPELINES.index(h.pipeline), "warp_tile_n": h.warp_tile[1],
+            **tile_numbers(h.tile), **grains, "pipeline": number_of(h.pipeline), "warp_tile_n": h.warp_tile[1],
             "split_k": h.split_k, "threads": shape.threads(h), "width_a": shape.width_a(spec.signature, h),
             "width_b": shape.width_b(spec.signature, h),
         }  # fmt: skip

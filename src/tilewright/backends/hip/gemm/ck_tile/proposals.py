@@ -7,6 +7,7 @@ from functools import lru_cache
 from itertools import product
 
 from tilewright.arch import Arch
+from tilewright.backends.hip.ck_tile_pipelines import PIPELINES
 from tilewright.backends.hip.ck_tile_rules import ck_tile_rules, tile_key
 from tilewright.backends.hip.gemm.ck_tile.schedule import CkTileSchedule
 from tilewright.dtypes import DTYPES
@@ -38,7 +39,7 @@ def _one(
     step = warp_tile(signature, arch, width)
     deep = tile[2] * 2 // DTYPES[signature.dtype_a].bytes
     fields: dict[str, object] = {"scheduler": "intrawave", "store": "cshuffle", **more}
-    if pipeline == "preshuffle":
+    if PIPELINES[pipeline].packed_b:
         fields.update(scheduler="default", pad=(True, True, False))
     return CkTileSchedule(pipeline, (tile[0], tile[1], deep), step, grid, **fields)  # type: ignore[arg-type]
 
@@ -143,7 +144,7 @@ def _swept(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[CkTileSc
     sides = (16, 32, 64, 128, 192, 256) if far else (64, 128, 192, 256)
     both = (NO_PADDING, (True, True, True)) if far else (NO_PADDING,)
     for pipeline, scheduler, store, persistent, split in _traits(pool, signature):
-        two_waves = pipeline == "compv5"
+        two_waves = PIPELINES[pipeline].wave_groups > 1
         if (two_waves and signature.layout != "rcr") or (persistent and store == "direct" and not far):
             continue
         grids = tuple(one for one in arch.warp_grids if (one == (1, 1, 2)) == two_waves and (two_waves or one[2] == 1))
@@ -151,7 +152,7 @@ def _swept(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[CkTileSc
         for tile, grid, step in _geometries(sides, sides, deep, grids, used):
             if not far and not two_waves and tile[0] * tile[1] > 64 * 128 and grid[0] * grid[1] < 4:
                 continue
-            for pad in ((True, True, False),) if pipeline == "preshuffle" and far else both:
+            for pad in ((True, True, False),) if PIPELINES[pipeline].packed_b and far else both:
                 yield CkTileSchedule(pipeline, tile, step, grid, scheduler, store, pad, persistent, split)
 
 

@@ -76,4 +76,5 @@ def template_words(spec: KernelSpec) -> dict[str, Any]:
         "lds_bytes": shape.lds_bytes(s, h),
         "threads": shape.threads(h),
         "stages": shape.prefetch_stages(s, h),
+        "does": shape.pipeline_of(h),
     }

@@ -17,6 +17,7 @@ COMPILE_MEMORY = 300 << 20
 class Loops(HipGemmFamily):
     name = "loops"
     schedules = (GpuLoopsSchedule,)
+    template = ("tilewright.backends.hip.gemm.loops", "loops.hpp.jinja")
 
     def proposals(self, pool: str, signature: GemmSignature, arch: Arch) -> Iterator[GpuLoopsSchedule]:
         """Where CK Tile has nothing, and in the pools that are there to try everything or little."""
