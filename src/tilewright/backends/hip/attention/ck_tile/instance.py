@@ -44,6 +44,7 @@ _LONG_ROPE = {"inter": "interleaved", "half": "half_rotated"}
 ELEMENT_BYTES: Mapping[str, int] = {
     "fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "bf8": 1, "fp8fp16": 1, "fp8bf16": 1, "fp8fp32": 1, "mxfp8": 1,
 }  # fmt: skip
+TRANSPOSED_READS = ("qr_async_trload", "qr_async_trload_v3")  # pipelines that turn V while they read it from LDS
 FP8 = ("fp8", "bf8", "fp8fp16", "fp8bf16", "fp8fp32")
 
 
@@ -129,7 +130,7 @@ class Instance:
         return (
             f"fmha_{self.family}_{self.data_type}_{self.mode}_v{self.vlayout}_hq{self.hdim_q}_hv{self.hdim_v}"
             f"_p{self.pipeline}_m{_number('mask', self.mask)}_b{_number('bias', self.bias)}_{flags}_{shapes}"
-            f"_tr{int('trload' in self.pipeline)}_bpc{self.block_per_cu}_wg{self.num_wave_groups}"
+            f"_tr{int(self.pipeline in TRANSPOSED_READS)}_bpc{self.block_per_cu}_wg{self.num_wave_groups}"
             f"_ms{self.max_splits_log2}_mq{self.max_seq_len_q}_aq{aligned[0]}_av{aligned[1]}"
             f"_r{self.selection_rank}_rc{self.receipt}"
         )
