@@ -3,6 +3,7 @@
 #pragma once
 #include <tilewright/cuda/host/launch.h>
 #include <tilewright/gpu/tile_order.h>
+#include <tilewright/select/parts_of_k.h>
 
 namespace tw::cuda {
 
@@ -39,35 +40,21 @@ template <class S, class Arch> struct Dealing {
 
  private:
   static int64_t stream(TileOrder &order, int64_t tiles, int64_t workers) {
-    // What would not fill the last round; a round more where that is little, or a tile would go to too many.
-    int64_t streamed = tiles % workers;
-    if (streamed && streamed * 2 < workers && tiles > workers) streamed += workers;
-    const int64_t share = ceil_div(streamed * order.steps, workers);
-    order.streamed = int(streamed), order.share = int(share < 4 ? 4 : share);
+    const int64_t streamed = selection::streamed_tiles(tiles, workers);
+    order.streamed = int(streamed), order.share = int(selection::streamed_share(streamed, order.steps, workers));
     return tiles > streamed ? workers : ceil_div(tiles * order.steps, order.share);
   }
   static void split(TileOrder &order, int64_t tiles, int64_t workers, int64_t together) {
-    // As many parts as run at the same time (they wait for each other), of at least four steps.
     const int64_t steps = order.steps;
-    int64_t parts = tiles < workers ? workers / tiles : 1;
-    if (parts > steps / 4) parts = steps < 8 ? 1 : steps / 4;
-    if constexpr (S::together > 1) parts = balanced(tiles, steps, workers, workers * together);
+    int64_t parts = 0;
+    if constexpr (S::together > 1) {
+      constexpr selection::PartCosts costs{S::step, S::alone, Arch::meet, S::BM * S::BN * 8 / Arch::sums};
+      parts = selection::balanced_parts(tiles, steps, workers, workers * together, costs);
+    } else {
+      parts = selection::parts_at_once(tiles, steps, workers);
+    }
     order.share = int(ceil_div(steps, parts));
     order.parts = int(ceil_div(steps, order.share));
-  }
-  // Of several blocks that share a multiprocessor: the busiest one should have little more to do than the others.
-  // backends/cuda/split_k.py says the same.
-  static int64_t balanced(int64_t tiles, int64_t steps, int64_t workers, int64_t room) {
-    constexpr double meet = Arch::meet, sums = S::BM * S::BN * 8 / Arch::sums;
-    int64_t best = 1;
-    double least = 0;
-    for (int64_t parts = 1; parts == 1 || (parts <= 16 && tiles * parts <= room && parts * 4 <= steps); ++parts) {
-      const int64_t high = ceil_div(tiles * parts, workers);
-      double seconds = double(ceil_div(steps, parts)) * S::step * (high > 1 ? double(high) : S::alone);
-      if (parts > 1) seconds += meet + double(tiles * parts) * sums;
-      if (parts == 1 || seconds < least) least = seconds, best = parts;
-    }
-    return best;
   }
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <math.h>
 #include <tilewright/cuda/gemm/rules.h>
+#include <tilewright/select/parts_of_k.h>
 
 namespace tw {
 namespace selection {
@@ -29,11 +30,9 @@ using Asked = GemmAsked<Rates, Arch>;
 // Of two things that go on at the same time, and are in each other's way where they take equally long.
 inline double slowest(const Rates &r, double x, double y) { return pow(pow(x, r.soft) + pow(y, r.soft), 1.0 / r.soft); }
 
-// Parts of k as the host's half of a split_k kernel decides (`Dealing` in cuda/schedulers/tile_scheduler.h).
+// Parts of k of a kernel whose blocks have a multiprocessor each.
 inline int64_t parts_of(int64_t tiles, int64_t steps, int64_t clusters) {
-  int64_t wanted = tiles < clusters ? clusters / larger(1, tiles) : 1;
-  if (wanted > steps / 4) wanted = steps < 8 ? 1 : steps / 4;
-  return ceil_div(steps, ceil_div(steps, wanted));
+  return even_parts(steps, parts_at_once(tiles, steps, clusters));
 }
 
 // stream_k: steps of the busiest worker, and tiles of sums it takes from others.
@@ -42,9 +41,8 @@ struct Streamed {
 };
 
 inline Streamed streamed(int64_t tiles, int64_t steps, int64_t workers) {
-  int64_t rest = tiles % workers;
-  if (rest && rest * 2 < workers && tiles > workers) rest += workers;
-  const int64_t share = rest ? larger(4, ceil_div(rest * steps, workers)) : 0;
+  const int64_t rest = streamed_tiles(tiles, workers);
+  const int64_t share = rest ? streamed_share(rest, steps, workers) : 0;
   const int64_t takes = share % steps ? larger(1, ceil_div(steps, share) - 1) : 0;
   return {share + (tiles - rest) / workers * steps, takes};
 }

@@ -8,21 +8,13 @@ namespace selection {
 namespace cuda_conv {
 namespace gather {
 
-// Blocks that share a tile; `deal` in cuda/conv/gather/host.h.
+// Blocks that share a tile.
 inline int64_t parts_of_k(const cuda_gemm::Rates &r, const Schedule &s, const Conv &c, int64_t tiles, int64_t steps,
                           int64_t processors) {
   const double step = double(s.tile_m * s.tile_n * s.tile_k) / (c.p.size == 4 ? r.parts_plain_macs : r.parts_mma_macs);
   const double sums = double(s.tile_m * s.tile_n * 8) / r.parts_sums;
-  int64_t best = 1;
-  double least = 0.0;
-  for (int64_t full = 0; full <= s.together; ++full) {
-    const int64_t parts = larger(1, smaller(full ? processors * full / tiles : 1, steps / 4));
-    const int64_t high = ceil_div(tiles * parts, processors);
-    double taken = double(ceil_div(steps, parts)) * step * (high > 1 ? double(high) : 1.3);
-    if (parts > 1) taken += r.parts_meet + double(tiles * parts) * sums;
-    if (full == 0 || taken < least) best = parts, least = taken;
-  }
-  return ceil_div(steps, ceil_div(steps, best));
+  const PartCosts costs{step, kAlone, r.parts_meet, sums};
+  return even_parts(steps, filling_parts(tiles, steps, processors, s.together, costs));
 }
 
 // How an operand comes in; `Gathered` in cuda/conv/gather/shape.h.

@@ -1,5 +1,6 @@
 // The host's half of the gather pipeline: any strides, sizes that are counted in 32 bits.
 #pragma once
+#include <tilewright/cuda/conv/gather/limits.h>
 #include <tilewright/cuda/conv/gather/shape.h>
 #include <tilewright/cuda/schedulers/tile_scheduler.h>
 #include <tilewright/cuda/gemm/host_common.h>
@@ -135,27 +136,16 @@ template <class Config> struct HostConvGather {
   }
 
   // As many parts of k as make it short, of those that run at a time (they wait for each other).
-  // `parts_of_k` of backends/cuda/conv/gather.py says the same.
   static int64_t deal(TileOrder &order, const Loaded::Place &place) {
     constexpr int limit = Deals::most_blocks / S::together;
     const int64_t processors = place.multiprocessors > limit ? limit : place.multiprocessors;
     const int64_t together = place.together < S::together ? place.together : S::together;
     const int64_t tiles = int64_t(order.tiles_m) * order.tiles_n * order.batch;
     using Arch = typename Config::Arch;
-    constexpr double alone = 1.3, meet = Arch::meet, sums = double(S::BM) * S::BN * 8 / Arch::sums;
     constexpr double step = double(S::BM) * S::BN * S::BK / (sizeof(In) == 4 ? Arch::plain_macs : Arch::mma_macs);
-    int64_t best = 1;
-    double least = 0;
-    // As many as fill all multiprocessors once, twice and so on; of at least four steps.
-    for (int64_t full = 0; full <= together; ++full) {
-      int64_t parts = full ? processors * full / tiles : 1;
-      if (parts > order.steps / 4) parts = order.steps / 4;
-      if (full ? parts < 2 : parts < 1) parts = 1;
-      const int64_t high = ceil_div(tiles * parts, processors);
-      double seconds = double(ceil_div(order.steps, parts)) * step * (high > 1 ? double(high) : alone);
-      if (parts > 1) seconds += meet + double(tiles * parts) * sums;
-      if (full == 0 || seconds < least) least = seconds, best = parts;
-    }
+    constexpr selection::PartCosts costs{step, selection::cuda_conv::gather::kAlone, Arch::meet,
+                                         double(S::BM) * S::BN * 8 / Arch::sums};
+    const int64_t best = selection::filling_parts(tiles, order.steps, processors, together, costs);
     order.share = int(ceil_div(order.steps, best));
     order.parts = int(ceil_div(order.steps, order.share));
     return tiles * order.parts;

@@ -18,6 +18,7 @@ TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_CONV_GATHER)
 constexpr int64_t kMostSides = 30, kMostStride = 8;  // taps of all axes have a bit each; classes of pixels of an axis
 constexpr int64_t kLeastProducts = 32;               // of a pixel in a group: with fewer, tiles are all but empty
 constexpr int64_t kHalf = kMost / 2;
+constexpr double kAlone = 1.3;  // how many times as long a step takes without another block beside it
 
 TW_CONV_RULE(sides_long, "nv-gather", "the sides of the window are together over 30")
 TW_CONV_RULE(stride_large, "nv-gather", "a stride is over 8")

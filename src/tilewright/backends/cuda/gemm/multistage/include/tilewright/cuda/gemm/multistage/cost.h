@@ -13,25 +13,11 @@ inline int64_t tiles_of(const Schedule &s, const GemmProblem &p) {
   return ceil_div(p.m, s.tile_m) * ceil_div(p.n, s.tile_n) * p.batch;
 }
 
-// A step of k as the host counts it (`step` and `alone` of gpu/multistage_shape.h): beside other blocks, and how much
-// longer without.
-struct Step {
-  double seconds, alone;
-};
-
-// Parts of k as `Dealing::balanced` in cuda/schedulers/tile_scheduler.h has them.
-inline int64_t balanced(const Rates &r, int64_t tiles, int64_t steps, int64_t units, int64_t room, Step step,
-                        int64_t results) {
-  int64_t best = 1;
-  double least = __builtin_inf();
-  for (int64_t parts = 1; parts <= 16; ++parts) {
-    if (parts > 1 && (tiles * parts > room || parts * 4 > steps)) break;
-    const int64_t high = ceil_div(tiles * parts, units);
-    double taken = double(ceil_div(steps, parts)) * step.seconds * (high > 1 ? double(high) : step.alone);
-    if (parts > 1) taken += r.parts_meet + double(tiles * parts * results * 8) / r.parts_sums;
-    if (taken < least) best = parts, least = taken;
-  }
-  return ceil_div(steps, ceil_div(steps, best));
+// Parts of k of kernels of which several share a multiprocessor; `step` and `alone` as in gpu/multistage_shape.h.
+inline int64_t balanced(const Rates &r, int64_t tiles, int64_t steps, int64_t units, int64_t room, double step,
+                        double alone, int64_t results) {
+  const PartCosts costs{step, alone, r.parts_meet, double(results * 8) / r.parts_sums};
+  return even_parts(steps, balanced_parts(tiles, steps, units, room, costs));
 }
 
 // -- two bytes and one byte: tensor cores -----------------------------------------------------------------------------
@@ -107,8 +93,8 @@ inline double plain_seconds(const Schedule &s, const Asked &x) {
   const int64_t results = s.tile_m * s.tile_n, units = x.arch.compute_units, threads = 32 * warps(s);
   const int64_t tiles = tiles_of(s, p), steps = larger(1, ceil_div(p.k, s.tile_k));
   const int64_t held = larger(1, (results / threads <= 64 ? 512 : 256) / threads);
-  const Step step{double(results * s.tile_k) / r.parts_plain_macs, 1.2};
-  const int64_t parts = s.dealing == split_k ? balanced(r, tiles, steps, units, units * held, step, results) : 1;
+  const double step = double(results * s.tile_k) / r.parts_plain_macs;
+  const int64_t parts = s.dealing == split_k ? balanced(r, tiles, steps, units, units * held, step, 1.2, results) : 1;
   const int64_t blocks = ceil_div(tiles * parts, units);
   double high = plain_together(blocks, held, warps(s), results), left = double(results * blocks);
   int64_t fills = ceil_div(blocks, held), deep = ceil_div(steps, parts), takes = 0;
@@ -141,8 +127,8 @@ inline double wide_seconds(const Schedule &s, const Asked &x) {
   const int64_t room = (x.arch.scratch_bytes + 1024) / (s.shared_bytes + 1024);
   const int64_t most = larger(1, smaller(larger(1, (roomy ? 512 : 384) / threads), room));
   const int64_t tiles = tiles_of(s, p), steps = larger(1, ceil_div(p.k, k));
-  const Step counted{slower(double(m * n * k) / r.parts_wide_macs, double((m + n) * k * 4) / r.parts_wide_bytes), 1.5};
-  const int64_t parts = s.dealing == split_k ? balanced(r, tiles, steps, units, units * most, counted, m * n) : 1;
+  const double counted = slower(double(m * n * k) / r.parts_wide_macs, double((m + n) * k * 4) / r.parts_wide_bytes);
+  const int64_t parts = s.dealing == split_k ? balanced(r, tiles, steps, units, units * most, counted, 1.5, m * n) : 1;
   const int64_t blocks = ceil_div(tiles * parts, units), together = smaller(most, blocks);
   double through = 4.0 * double(m) * double(k) * (double(s.warps_n) + 4 / double(s.vector_a));
   through += 4.0 * double(n) * double(k) * (double(s.warps_m) + 4 / double(s.vector_b));
