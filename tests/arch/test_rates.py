@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import json
 from dataclasses import replace
 from importlib import resources
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+import tilewright
 from tilewright.arch import all_archs, arch, fitted, parse_archs
 from tilewright.arch.rates import (
     ComputeUnits,
@@ -20,6 +23,7 @@ from tilewright.arch.rates import (
     UnitWgmma,
     scaled,
 )
+from tilewright.backends.base import op_kernels
 from tilewright.backends.cuda.conv import rates as conv_rates
 from tilewright.backends.cuda.gemm import rates as gemm_rates
 from tilewright.errors import InternalError
@@ -137,3 +141,32 @@ def test_mistakes_in_rates_are_named(field: str, value: object, expected: str) -
         parse_archs(table)
     assert "sm_80" in str(caught.value)
     assert expected in str(caught.value)
+
+
+def test_no_estimate_of_a_backend_has_numbers_of_its_own() -> None:
+    """What costs are counted in stands in the arch table: a file of rates declares names, and what each scales with."""
+    files = sorted((Path(tilewright.__file__).parent / "backends").glob("*/*/rates.py"))
+    assert len(files) == 9, "one for each op on each backend"
+    assert _numbers("MEMORY = 3.0e12\nSHARE = {'mem': 0.4}\nUNITS = 132") == [3.0e12, 132, 0.4]
+    found = {str(path): _numbers(path.read_text(encoding="utf-8")) for path in files}
+    assert not {path: numbers for path, numbers in found.items() if numbers}
+
+
+def _numbers(text: str) -> list[float]:
+    """Numbers in code but 0 and 1."""
+    nodes = (one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Constant))
+    return [one.value for one in nodes if isinstance(one.value, (int, float)) and one.value not in (0, 1)]
+
+
+@pytest.mark.parametrize("op", ["gemm", "conv", "attention"])
+def test_costs_on_amd_follow_the_rates_of_the_arch(op: str) -> None:
+    """Memory half as fast is half as fast in costs; an arch without rates counts with those of the fit."""
+    native: Any = op_kernels("hip", op).native  # type: ignore[attr-defined]
+    usual, other, bare = (arch(name) for name in ("gfx942", "gfx90a", "gfx1250"))
+    assert usual.rates is not None
+    assert other.rates is not None
+    assert bare.rates is None
+    name = "conv_copied" if op == "conv" else "memory"
+    ratio = other.rates.memory / usual.rates.memory
+    assert native.rates(other)[name] == pytest.approx(native.rates(usual)[name] * ratio)
+    assert native.rates(bare)[name] == native.rates(usual)[name]

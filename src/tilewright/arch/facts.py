@@ -239,14 +239,24 @@ def _own_fits(data: Mapping[str, Any], source: _Source, archs: Mapping[str, Arch
     return dict(fits)
 
 
-def fitted(estimate: str, record: type[Constants], name: str) -> Constants:
-    """The constants of an estimate for an arch: fitted on it, or scaled from the first arch that has a fit."""
+def _fits() -> dict[str, dict[str, dict[str, Any]]]:
     files = settings.current().arch_files
-    fits = _tables(files).fits if files else _shipped_fits()
+    return _tables(files).fits if files else _shipped_fits()
+
+
+def fit_source(estimate: str, name: str) -> str:
+    """The arch whose constants of an estimate an arch counts with: itself, or the first that has a fit."""
+    fits = _fits()
     source = name if estimate in fits.get(name, {}) else next((each for each in fits if estimate in fits[each]), "")
     if not source:
         raise _SHIPPED.bad("fits", f"no arch has a fit of {estimate!r}", estimate)
-    return scaled(record, fits[source][estimate], arch(source), arch(name))
+    return source
+
+
+def fitted(estimate: str, record: type[Constants], name: str) -> Constants:
+    """The constants of an estimate for an arch: fitted on it, or scaled from the first arch that has a fit."""
+    source = fit_source(estimate, name)
+    return scaled(record, _fits()[source][estimate], arch(source), arch(name))
 
 
 def all_archs() -> dict[str, Arch]:

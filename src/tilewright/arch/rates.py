@@ -68,6 +68,9 @@ UnitMmaInt8 = Annotated[float, _unit(lambda rates: _matrix(rates, "int8", warpgr
 UnitMmaTf32 = Annotated[float, _unit(lambda rates: _matrix(rates, "tf32", warpgroup=False))]
 UnitWgmma = Annotated[float, _unit(lambda rates: _matrix(rates, "fp16", warpgroup=True))]
 UnitWgmmaFp8 = Annotated[float, _unit(lambda rates: _matrix(rates, "fp8_e4m3", warpgroup=True))]
+# Multiply-adds of matrix instructions a clock, of one compute unit; and cycles of all of them a second.
+UnitMmaCycle = Annotated[float, _unit(lambda rates: _matrix(rates, "fp16", warpgroup=False) / rates.clock)]
+AllCycles = Annotated[float, Scale(lambda arch, rates: arch.compute_units * rates.clock)]
 # A number that grows with the device, and how many compute units the arch itself has: no fit says that.
 Units = Annotated[float, Scale(lambda arch, rates: arch.compute_units)]
 ComputeUnits = Annotated[int, "compute_units"]

@@ -16,7 +16,7 @@ from functools import cached_property
 from tilewright.arch import Arch
 from tilewright.backends.cpu.attention.decode import FAMILY as DECODE
 from tilewright.backends.cpu.attention.loops import FAMILY as LOOPS
-from tilewright.backends.cpu.attention.rates import RATES
+from tilewright.backends.cpu.attention.rates import rates
 from tilewright.backends.cpu.attention.tiled import FAMILY as TILED
 from tilewright.backends.families import OpFamilies
 from tilewright.backends.native import FamiliesNative
@@ -41,9 +41,7 @@ class CpuAttention(OpFamilies):
 
     @cached_property
     def native(self) -> FamiliesNative:
-        return FamiliesNative(
-            self, "tw::selection::Attention", PROBLEM, problem_numbers, _arch_numbers, lambda arch: RATES
-        )
+        return FamiliesNative(self, "tw::selection::Attention", PROBLEM, problem_numbers, _arch_numbers, rates)
 
 
 def _arch_numbers(arch: Arch) -> Mapping[str, int]:

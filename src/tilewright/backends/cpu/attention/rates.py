@@ -7,21 +7,32 @@ runs on an AVX-512 server core that starts one such multiply-add a cycle; only t
 
 from __future__ import annotations
 
-RATES = {
-    "cycles_per_second": 3.7e9,
-    "call": 1500.0,  # cycles of any call
-    "wake": 3500.0,  # more when a team is woken
-    "memory": 7.0,  # bytes a cycle one core gets from memory
-    "loop": 1.8,  # cycles of a product in plain loops
-    "weight": 15.0,  # a vector of scores made weights
-    "touch": 12.0,  # and met by a bias, a mask, a cap
-    "tile": 1500.0,  # a tile of rows
-    "turn": 3.0,  # a vector of it transposed, there and back
-    "pack": 2.5,  # a vector of a key or value packed
-    "fold": 2.5,  # a product of lanes summed up
-    "block": 150.0,  # a block of keys of a decode kernel
-    "row": 60.0,  # and each row, or vector of rows, in it
-    "near": 1024,  # bytes between keys that a decode kernel reads where they lie, though lanes are rows
-    "small": 1 << 19,  # products below which a thread is not woken
-    "items": 48,  # below, keys are shared among threads
-}
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tilewright.arch import Arch, fitted
+
+
+class Constants(NamedTuple):
+    """`cpu_attention` of the fits in the arch table: nothing scales them to another CPU."""
+
+    cycles_per_second: float
+    call: float  # cycles of any call
+    wake: float  # more when a team is woken
+    memory: float  # bytes a cycle one core gets from memory
+    loop: float  # cycles of a product in plain loops
+    weight: float  # a vector of scores made weights
+    touch: float  # and met by a bias, a mask, a cap
+    tile: float  # a tile of rows
+    turn: float  # a vector of it transposed, there and back
+    pack: float  # a vector of a key or value packed
+    fold: float  # a product of lanes summed up
+    block: float  # a block of keys of a decode kernel
+    row: float  # and each row, or vector of rows, in it
+    near: float  # bytes between keys that a decode kernel reads where they lie, though lanes are rows
+    small: float  # products below which a thread is not woken
+    items: float  # below, keys are shared among threads
+
+
+def rates(arch: Arch) -> Mapping[str, float]:
+    return fitted("cpu_attention", Constants, arch.name)._asdict()

@@ -23,7 +23,7 @@ from tilewright.backends.cpu.conv.lanes_weight import FAMILY as LANES_WEIGHT
 from tilewright.backends.cpu.conv.loops import FAMILY as LOOPS
 from tilewright.backends.cpu.conv.outer import FAMILY as OUTER
 from tilewright.backends.cpu.conv.planar import FAMILY as PLANAR
-from tilewright.backends.cpu.conv.rates import RATES
+from tilewright.backends.cpu.conv.rates import rates
 from tilewright.backends.cpu.conv.winograd import FAMILY as WINOGRAD
 from tilewright.backends.families import OpFamilies
 from tilewright.backends.native import FamiliesNative
@@ -47,7 +47,7 @@ class CpuConv(OpFamilies):
     @cached_property
     def native(self) -> FamiliesNative:
         return FamiliesNative(
-            self, "tw::selection::Conv", PROBLEM, problem_numbers, _arch_numbers, lambda arch: RATES,
+            self, "tw::selection::Conv", PROBLEM, problem_numbers, _arch_numbers, rates,
             exports=FEATURES_EXPORT, headers=(FEATURES_HEADER,), features=FEATURES,
         )  # fmt: skip
 

@@ -6,10 +6,21 @@ proportions matter for a choice, never a report.
 
 from __future__ import annotations
 
-RATES = {
-    "cycles_per_second": 3.7e9,
-    "call": 1500.0,  # cycles of any call
-    "wake": 3500.0,  # more when a team is woken
-    "memory": 6.0,  # bytes a cycle one core gets from memory
-    "small": 1 << 19,  # multiply-adds below which a thread is not woken
-}
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tilewright.arch import Arch, fitted
+
+
+class Constants(NamedTuple):
+    """`cpu_conv` of the fits in the arch table: nothing scales them to another CPU."""
+
+    cycles_per_second: float
+    call: float  # cycles of any call
+    wake: float  # more when a team is woken
+    memory: float  # bytes a cycle one core gets from memory
+    small: float  # multiply-adds below which a thread is not woken
+
+
+def rates(arch: Arch) -> Mapping[str, float]:
+    return fitted("cpu_conv", Constants, arch.name)._asdict()

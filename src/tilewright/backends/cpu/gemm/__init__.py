@@ -12,7 +12,7 @@ from tilewright.backends.cpu.gemm.loops import FAMILY as LOOPS
 from tilewright.backends.cpu.gemm.loops import CpuLoopsSchedule
 from tilewright.backends.cpu.gemm.packed import FAMILY as PACKED
 from tilewright.backends.cpu.gemm.preselected import SETS
-from tilewright.backends.cpu.gemm.rates import RATES
+from tilewright.backends.cpu.gemm.rates import rates
 from tilewright.backends.cpu.gemm.stream import FAMILY as STREAM
 from tilewright.backends.families import OpFamilies
 from tilewright.backends.native import FamiliesNative
@@ -44,7 +44,7 @@ class CpuGemm(OpFamilies):
     @cached_property
     def native(self) -> FamiliesNative:
         return FamiliesNative(
-            self, "tw::selection::PreparedGemm", PROBLEM, problem_numbers, _arch_numbers, lambda arch: RATES,
+            self, "tw::selection::PreparedGemm", PROBLEM, problem_numbers, _arch_numbers, rates,
             exports="TW_SELECT_GEMM_FEATURES", headers=(FEATURES_HEADER,), features=FEATURES,
         )  # fmt: skip
 

@@ -1,22 +1,36 @@
-"""What the costs of attention on AMD GPUs are counted in: `Rates` of cost.h, from the data sheets of the arch table."""
+"""What the costs of attention on AMD GPUs are counted in: `Rates` of cost.h, from the arch table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from tilewright.arch import Arch
+from tilewright.arch import Arch, fit_source
+from tilewright.arch import arch as arch_by_name
+from tilewright.arch.rates import Fma, Launch
+from tilewright.backends.hip.fits import constants
 from tilewright.ops.attention.spec import INPUTS
 
-START = 5e-6
-LOOPS = 5e11  # products of the loops a second
-SHARE = 0.4  # of the data sheet's rate that a well filled kernel reaches
-MEMORY_SHARE = 0.7
+
+class Constants(NamedTuple):
+    """`hip_attention` of the fits in the arch table."""
+
+    start: Launch
+    loops: Fma  # products of the loops a second
+    share: float  # of the arch's rate that a well filled kernel reaches
+    memory_share: float
 
 
 def rates(arch: Arch) -> Mapping[str, float]:
-    sheet = next(iter((arch.data_sheets or {}).values()), {})
-    flops = {f"flops_{name}": SHARE * sheet.get(name, 1e14) for name in INPUTS}
-    return {"start": START, "loops": LOOPS, "memory": MEMORY_SHARE * sheet.get("memory", 1e12), **flops}
+    own = constants("hip_attention", Constants, arch)
+    peak = arch.rates or arch_by_name(fit_source("hip_attention", arch.name)).rates
+    assert peak is not None, "a fit is of an arch with rates"
+    # What the arch does not multiply in matrix instructions is converted to what it does.
+    flops = {"fp32": peak.fma, **{name: peak.mma.get(name) or peak.mma["fp16"] for name in INPUTS if name != "fp32"}}
+    return {
+        "start": own.start, "loops": own.loops, "memory": own.memory_share * peak.memory,
+        **{f"flops_{name}": own.share * each for name, each in flops.items()},
+    }  # fmt: skip
 
 
 def arch_numbers(arch: Arch) -> Mapping[str, int]:

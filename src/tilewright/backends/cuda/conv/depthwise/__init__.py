@@ -11,8 +11,9 @@ from itertools import product
 from typing import ClassVar
 
 from tilewright.arch import Arch
+from tilewright.arch import arch as arch_by_name
 from tilewright.backends.cuda.conv.copies import FILLED_UP, Needs
-from tilewright.backends.cuda.conv.shared import CudaConvFamily, named
+from tilewright.backends.cuda.conv.shared import CudaConvFamily, Fields, named
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.spec import ConvSignature
 
@@ -99,9 +100,14 @@ class Depthwise(CudaConvFamily):
         return _violations(signature, schedule, arch)
 
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
-        return {**self.config(spec), "copies": self.copies_of(spec.schedule)}
+        return {**self._sizes(spec), "copies": self.copies_of(spec.schedule)}
 
-    def config(self, spec: KernelSpec) -> dict[str, int]:
+    def config(self, spec: KernelSpec) -> Fields:
+        # Its kernels of older archs cannot wait for the kernel before them.
+        one_by_one = (arch_by_name(spec.arch).capability or (0, 0)) < (9, 0)
+        return {**self._sizes(spec), **({"one_by_one": "true"} if one_by_one else {})}
+
+    def _sizes(self, spec: KernelSpec) -> dict[str, int]:
         return named(spec.schedule, "window", "step", "pixels", "rows", "vector")
 
     def needs(self, schedule: DepthwiseSchedule) -> Needs:

@@ -25,6 +25,14 @@ struct LaunchShape {
   bool copies_before = false;
 };
 
+// Whether kernels of a Config can wait for the kernel before them: those of archs before sm_90 say `one_by_one`.
+template <class Config, class = void> struct can_overlap {
+  static constexpr bool value = true;
+};
+template <class Config> struct can_overlap<Config, decltype(void(Config::one_by_one))> {
+  static constexpr bool value = !Config::one_by_one;
+};
+
 struct Grid {
   unsigned blocks, batch = 1;
 };

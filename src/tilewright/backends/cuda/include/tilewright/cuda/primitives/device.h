@@ -61,9 +61,14 @@ TW_GPU float4 load_neighbour(const void *p, uint32_t rank, uint32_t me, const fl
 }
 
 // A kernel that was launched early runs beside the one before it: it waits here for all that one wrote.  That one says
-// when the next may come in.
+// when the next may come in.  Code for GPUs before sm_90 has no such instructions: its kernels must not be launched early.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 TW_GPU void wait_for_kernel_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 TW_GPU void let_next_kernel_in() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+#else
+TW_GPU void wait_for_kernel_before() {}
+TW_GPU void let_next_kernel_in() {}
+#endif
 
 // Ordinary writes to shared memory become visible to the copy engine and the tensor cores.
 TW_GPU void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }

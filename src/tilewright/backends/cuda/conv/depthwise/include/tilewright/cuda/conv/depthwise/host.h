@@ -13,6 +13,7 @@ template <class Config> struct HostConvDepthwise {
   using In = typename Config::A;
   static constexpr int64_t clear_bytes = 0, most = int64_t(1) << 31;
   static constexpr bool data = Config::variant == ConvVariant::backward_data, weight = G::weight;
+  static constexpr bool overlaps = can_overlap<Config>::value;
   static constexpr int most_vecs = 32;
   enum Functions { main_function, add_function, all_functions };
   static constexpr CopyNeeds needs{true, true, false};
@@ -57,12 +58,12 @@ template <class Config> struct HostConvDepthwise {
     t.parts = int(parts(x, here));
     t.partial = static_cast<float *>(workspace);
     LaunchShape how = shape();
-    how.shared_bytes = unsigned(shared(x)), how.early = follows;
+    how.shared_bytes = unsigned(shared(x)), how.early = follows && overlaps;
     const int64_t blocks = int64_t(t.blocks) * t.parts * lines(x);
     int status = start(place.functions[main_function], {unsigned(blocks)}, how, stream, t);
     if (weight && status == TW_OK)
       status = start(place.functions[add_function], {unsigned(ceil_div(taps(x) * x.groups, G::threads))},
-                     LaunchShape{unsigned(G::threads), 0, 1, false, true}, stream, t);
+                     LaunchShape{unsigned(G::threads), 0, 1, false, overlaps}, stream, t);
     return status;
   }
 
