@@ -36,7 +36,7 @@ class Pipeline:
         return max(self.least_loops, self.loop_step)
 
 
-# In the order of `Pipeline` in gemm/ck_tile/limits.h (tested).
+# In the order of `Pipeline` in the limits.h of the product (tested).
 _ALL = (
     Pipeline(
         "compv3", prefetch=2, reads_b_as_a=True,

@@ -30,7 +30,6 @@ class Constants(NamedTuple):
     block: float  # a block of keys of a decode kernel
     row: float  # and each row, or vector of rows, in it
     near: float  # bytes between keys that a decode kernel reads where they lie, though lanes are rows
-    small: float  # products below which a thread is not woken
     items: float  # below, keys are shared among threads
 
 

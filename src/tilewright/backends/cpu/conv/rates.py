@@ -19,7 +19,6 @@ class Constants(NamedTuple):
     call: float  # cycles of any call
     wake: float  # more when a team is woken
     memory: float  # bytes a cycle one core gets from memory
-    small: float  # multiply-adds below which a thread is not woken
 
 
 def rates(arch: Arch) -> Mapping[str, float]:

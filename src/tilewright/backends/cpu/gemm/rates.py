@@ -31,7 +31,6 @@ class Constants(NamedTuple):
     fold: float
     fold_turned: float
     ways: float  # of a second-level cache of today
-    smallest_share: float  # multiply-adds below which a thread is not woken, as in packed/kernel.h
 
 
 def rates(arch: Arch) -> Mapping[str, float]:

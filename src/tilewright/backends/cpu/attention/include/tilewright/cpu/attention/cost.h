@@ -1,6 +1,7 @@
 // What the kernels of attention on a CPU share: cycles of a core, and how many cores take part.
 #pragma once
 #include <tilewright/select/attention.h>
+#include <tilewright/select/threads.h>
 
 namespace tw {
 namespace selection {
@@ -10,7 +11,7 @@ namespace cpu_attention {
 // clang-format off
 #define TW_SELECT_CPU_ATTENTION_RATES(X) \
   X(cycles_per_second) X(call) X(wake) X(memory) X(loop) X(weight) X(touch) X(tile) X(turn) X(pack) X(fold) X(block) \
-  X(row) X(near) X(small) X(items)
+  X(row) X(near) X(items)
 // clang-format on
 TW_SELECT_STRUCT(Rates, real, TW_SELECT_CPU_ATTENTION_RATES)
 
@@ -21,7 +22,7 @@ using Asked = AttentionAsked<Rates, Arch>;
 inline int64_t width(const Asked &x) { return x.arch.vector_bytes / 4; }
 
 inline int64_t team(const Asked &x) {
-  const Wide wanted = x.a.flops / 2 / Wide(x.rate.small) + 1;
+  const Wide wanted = x.a.flops / 2 / Wide(kSmallestShare) + 1;
   return larger(1, wanted < x.host.threads ? int64_t(wanted) : x.host.threads);
 }
 

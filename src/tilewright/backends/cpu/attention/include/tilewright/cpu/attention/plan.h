@@ -5,6 +5,7 @@
 #pragma once
 #include <tilewright/cpu/attention/view.h>
 #include <tilewright/cpu/primitives/team.h>
+#include <tilewright/select/threads.h>
 
 namespace tw {
 
@@ -87,7 +88,7 @@ template <class SetsOf, class Body> TW_INLINE void run_items(const tw_attention_
 
 // Threads worth waking.
 TW_INLINE int64_t useful_threads(const tw_attention_args &x, int64_t threads) {
-  constexpr double smallest_share = 1 << 19;  // multiply-adds
+  constexpr double smallest_share = selection::kSmallestShare;
   double rows = x.starts_q ? double(x.rows) : double(x.batch) * double(x.rows);
   double work = rows * double(x.heads_q) * double(x.keys) * double(x.head_qk + x.head_v);
   double some = work / smallest_share + 1;

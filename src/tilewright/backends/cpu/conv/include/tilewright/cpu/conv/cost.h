@@ -5,14 +5,14 @@
 // single-thread runs on an AVX-512 server core that starts one such multiply-add a cycle; only their proportions matter.
 #pragma once
 #include <tilewright/cpu/conv/limits.h>
+#include <tilewright/select/threads.h>
 
 namespace tw {
 namespace selection {
 namespace cpu_conv {
 
-// Cycles; `memory`: bytes a cycle that one core gets from memory; `small`: multiply-adds below which a thread is not
-// woken.
-#define TW_SELECT_CPU_CONV_RATES(X) X(cycles_per_second) X(call) X(wake) X(memory) X(small)
+// Cycles; `memory`: bytes a cycle that one core gets from memory.
+#define TW_SELECT_CPU_CONV_RATES(X) X(cycles_per_second) X(call) X(wake) X(memory)
 TW_SELECT_STRUCT(Rates, real, TW_SELECT_CPU_CONV_RATES)
 
 #define TW_SELECT_CPU_CONV_ARCH(X) X(vector_bytes)
@@ -36,7 +36,7 @@ inline Wide multiply_adds(const Conv &c) {
 }
 
 inline int64_t team(const Asked &x) {
-  const Wide wanted = multiply_adds(x.c) / Wide(x.rate.small) + 1;
+  const Wide wanted = multiply_adds(x.c) / Wide(kSmallestShare) + 1;
   return larger(1, wanted < x.host.threads ? int64_t(wanted) : x.host.threads);
 }
 

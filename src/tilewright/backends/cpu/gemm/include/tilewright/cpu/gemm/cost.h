@@ -1,16 +1,17 @@
 // What the kernels of GEMM on a CPU share: rates, and how many cores take part.
 #pragma once
 #include <tilewright/select/gemm.h>
+#include <tilewright/select/threads.h>
 
 namespace tw {
 namespace selection {
 namespace cpu_gemm {
 
-// Cycles, and bytes a cycle, of a core; `smallest_share`: multiply-adds below which a thread is not woken.
+// Cycles, and bytes a cycle, of a core.
 // clang-format off
 #define TW_SELECT_CPU_GEMM_RATES(X) \
   X(cycles_per_second) X(call) X(wake) X(memory) X(pack_a) X(pack_a_far) X(turn_a) X(pack_b_near) X(pack_b_far) \
-  X(turn_b) X(fold) X(fold_turned) X(ways) X(smallest_share)
+  X(turn_b) X(fold) X(fold_turned) X(ways)
 // clang-format on
 TW_SELECT_STRUCT(Rates, real, TW_SELECT_CPU_GEMM_RATES)
 
@@ -21,7 +22,7 @@ using Asked = GemmAsked<Rates, Arch>;
 inline int64_t width(const Asked &x) { return x.arch.vector_bytes / 4; }
 
 inline int64_t team(const Asked &x) {
-  const Wide wanted = multiply_adds(x.p) / Wide(x.rate.smallest_share) + 1;
+  const Wide wanted = multiply_adds(x.p) / Wide(kSmallestShare) + 1;
   return larger(1, wanted < x.host.threads ? int64_t(wanted) : x.host.threads);
 }
 

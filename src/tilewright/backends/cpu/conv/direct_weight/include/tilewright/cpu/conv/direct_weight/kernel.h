@@ -11,6 +11,7 @@
 #include <tilewright/cpu/conv/geometry.h>
 #include <tilewright/cpu/conv/passing.h>
 #include <tilewright/cpu/primitives/team.h>
+#include <tilewright/select/threads.h>
 
 namespace tw {
 
@@ -19,9 +20,9 @@ template <class Config> struct ConvDirectWeight {
   using Out = typename Config::C;
   static constexpr int ME = Config::warp_tile_m, NR = Config::warp_tile_n, vectors = NR / lanes;
   static constexpr int NC = Config::tile_n, KC = Config::tile_k;  // filters of an item, pixels of a run
-  static constexpr int64_t together = 48;             // channels of groups that go by at a time: whole lines of a cache
-  static constexpr int64_t enough = 16;               // parts of the work: fewer items are split along the lines
-  static constexpr int64_t smallest_share = 1 << 19;  // multiply-adds below which a thread is not worth waking
+  static constexpr int64_t together = 48;  // channels of groups that go by at a time: whole lines of a cache
+  static constexpr int64_t enough = 16;    // parts of the work: fewer items are split along the lines
+  static constexpr int64_t smallest_share = selection::kSmallestShare;
   static_assert(NR % lanes == 0 && NC % NR == 0, "tiles do not divide");
 
   // ---- sizes -------------------------------------------------------------------------------

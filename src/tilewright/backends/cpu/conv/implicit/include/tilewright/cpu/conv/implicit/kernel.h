@@ -9,6 +9,7 @@
 #pragma once
 #include <tilewright/cpu/conv/gathered_block.h>
 #include <tilewright/cpu/primitives/team.h>
+#include <tilewright/select/threads.h>
 
 namespace tw {
 
@@ -24,8 +25,8 @@ template <class Config> struct ConvImplicit {
   static constexpr int KC = Config::tile_k / D::step;  // words of k between two saves of the sums
   static constexpr int head = D::offset ? NR : 0;
   static constexpr int half = MR / 2 < 1 ? 1 : MR / 2;
-  static constexpr int64_t few_channels = 16;         // below: rows of the window are read as one
-  static constexpr int64_t smallest_share = 1 << 19;  // multiply-adds below which a thread is not worth waking
+  static constexpr int64_t few_channels = 16;  // below: rows of the window are read as one
+  static constexpr int64_t smallest_share = selection::kSmallestShare;
   using Packer = TapPacker<D, way, vectors>;
   static_assert(D::step == Config::warp_tile_k, "the spec's warp_tile_k is not what this ISA multiplies at once");
   static_assert(NR % lanes == 0 && MC % MR == 0 && NC % NR == 0, "tiles do not divide");

@@ -7,6 +7,7 @@
 #include <tilewright/cpu/conv/strip.h>
 #include <tilewright/cpu/conv/words.h>
 #include <tilewright/cpu/primitives/team.h>
+#include <tilewright/select/threads.h>
 
 namespace tw {
 
@@ -19,8 +20,8 @@ template <class Config> struct ConvLanes {
   static constexpr int registers = lanes == 16 ? 32 : 16;
   static constexpr int some = 4;  // vectors of channels of a pixel near the border
   static constexpr int scratch_vectors = (width > some ? width : some) + 1;
-  static constexpr int lines_at_once = 4;             // whose windows overlap, so that a first-level cache has them
-  static constexpr int64_t smallest_share = 1 << 16;  // multiply-adds of vectors below which no thread is woken
+  static constexpr int lines_at_once = 4;  // whose windows overlap, so that a first-level cache has them
+  static constexpr int64_t smallest_share = selection::kSmallestVectorShare;
   using G = Gather;
   using Strips = Rings<In>;
 

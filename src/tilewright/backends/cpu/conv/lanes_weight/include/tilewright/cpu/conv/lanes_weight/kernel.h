@@ -5,6 +5,7 @@
 #pragma once
 #include <tilewright/cpu/conv/strip.h>
 #include <tilewright/cpu/primitives/team.h>
+#include <tilewright/select/threads.h>
 
 namespace tw {
 
@@ -33,8 +34,8 @@ template <class Config> struct ConvLanesWeight {
   using Strips = Rings<In>;
   static constexpr ConvVariant gathering = ConvVariant::forward;
   static constexpr int taps_at_once = Config::warp_tile_m;
-  static constexpr int64_t enough = 16;               // parts of the work: fewer vectors are split along the lines
-  static constexpr int64_t smallest_share = 1 << 16;  // multiply-adds of vectors below which no thread is woken
+  static constexpr int64_t enough = 16;  // parts of the work: fewer vectors are split along the lines
+  static constexpr int64_t smallest_share = selection::kSmallestVectorShare;
 
   // ---- sizes -------------------------------------------------------------------------------
   static TW_INLINE int64_t vectors(const tw_conv_args &x) { return (x.groups * x.filters + lanes - 1) / lanes; }

@@ -11,6 +11,7 @@
 #include <tilewright/cpu/conv/geometry.h>
 #include <tilewright/cpu/conv/passing.h>
 #include <tilewright/cpu/primitives/team.h>
+#include <tilewright/select/threads.h>
 
 namespace tw {
 
@@ -20,10 +21,10 @@ template <class Config> struct ConvOuter {
   static constexpr int MR = Config::warp_tile_m, NR = Config::warp_tile_n, vectors = NR / lanes;
   static constexpr int MC = Config::tile_m, NC = Config::tile_n, KC = Config::tile_k;  // filters, channels, pixels
   static constexpr int split = Config::split_k;
-  static constexpr int64_t few_channels = 16;         // below: columns are taps and channels together
-  static constexpr int64_t few_sums = 1 << 15;        // that one item keeps, however many filters they are of
-  static constexpr int64_t few_uses = 4;              // of a packed gradient: fewer, and it is not packed
-  static constexpr int64_t smallest_share = 1 << 19;  // multiply-adds below which a thread is not worth waking
+  static constexpr int64_t few_channels = 16;   // below: columns are taps and channels together
+  static constexpr int64_t few_sums = 1 << 15;  // that one item keeps, however many filters they are of
+  static constexpr int64_t few_uses = 4;        // of a packed gradient: fewer, and it is not packed
+  static constexpr int64_t smallest_share = selection::kSmallestShare;
   static_assert(NR % lanes == 0 && MC % MR == 0 && NC % NR == 0, "tiles do not divide");
 
   // ---- sizes -------------------------------------------------------------------------------

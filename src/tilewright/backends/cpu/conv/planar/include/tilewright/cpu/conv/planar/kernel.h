@@ -11,6 +11,7 @@
 #pragma once
 #include <tilewright/cpu/conv/geometry.h>
 #include <tilewright/cpu/primitives/team.h>
+#include <tilewright/select/threads.h>
 
 namespace tw {
 
@@ -50,7 +51,7 @@ template <class Config> struct ConvPlanar {
   static constexpr int MR = Config::warp_tile_m, NR = Config::warp_tile_n, vectors = NR / lanes;
   static constexpr int64_t planes_floats = Config::planes;  // of a band, about
   static constexpr int64_t together = 48;  // channels of groups that are turned at a time: whole lines of a cache
-  static constexpr int64_t smallest_share = 1 << 19;  // multiply-adds below which a thread is not worth waking
+  static constexpr int64_t smallest_share = selection::kSmallestShare;
   static_assert(NR % lanes == 0 && !is_int<In>, "whole vectors of floats");
 
   // ---- sizes -------------------------------------------------------------------------------

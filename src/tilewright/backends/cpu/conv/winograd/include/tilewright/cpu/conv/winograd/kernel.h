@@ -9,6 +9,7 @@
 #pragma once
 #include <tilewright/cpu/conv/gathered_block.h>
 #include <tilewright/cpu/primitives/team.h>
+#include <tilewright/select/threads.h>
 
 namespace tw {
 
@@ -70,8 +71,8 @@ template <class Config> struct ConvWinograd {
   static constexpr int M = Config::results, side = M + 2, points = side * side;
   static constexpr int MR = Config::warp_tile_m, NR = Config::warp_tile_n, vectors = NR / lanes;
   static constexpr int MC = Config::tile_m, NC = Config::tile_n;  // tiles and channels of a block
-  static constexpr int64_t smallest_share = 1 << 19;  // multiply-adds below which a thread is not worth waking
-  static constexpr int some = 16;                     // channels whose weights are transformed at a time
+  static constexpr int64_t smallest_share = selection::kSmallestShare;
+  static constexpr int some = 16;  // channels whose weights are transformed at a time
   static_assert(NR % lanes == 0 && MC % MR == 0 && NC % NR == 0, "tiles do not divide");
 
   // ---- sizes -------------------------------------------------------------------------------

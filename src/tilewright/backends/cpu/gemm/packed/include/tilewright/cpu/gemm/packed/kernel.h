@@ -9,6 +9,7 @@
 #include <tilewright/cpu/primitives/micro.h>
 #include <tilewright/cpu/copies/pack.h>
 #include <tilewright/cpu/primitives/team.h>
+#include <tilewright/select/threads.h>
 
 namespace tw {
 
@@ -31,8 +32,8 @@ template <class Config, bool Prepacked> struct GemmPacked {
   static constexpr int groups_max = KC / step;
   static constexpr int a_stride = groups_max + lanes;  // off the power of two: rows must not share cache sets
   static constexpr int panel_head = D::offset ? NR : 0;
-  static constexpr int64_t chunk_rows = 8 * MC;       // rows whose sums are kept aside while k goes by in blocks
-  static constexpr int64_t smallest_share = 1 << 19;  // multiply-adds below which a thread is not worth waking
+  static constexpr int64_t chunk_rows = 8 * MC;  // rows whose sums are kept aside while k goes by in blocks
+  static constexpr int64_t smallest_share = selection::kSmallestShare;
   static_assert(step == Config::warp_tile_k, "the spec's warp_tile_k is not what this ISA multiplies at once");
   static_assert(NR % lanes == 0 && MC % MR == 0 && NC % NR == 0 && KC % step == 0, "tiles do not divide");
 

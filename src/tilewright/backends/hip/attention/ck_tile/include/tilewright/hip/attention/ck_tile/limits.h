@@ -71,6 +71,8 @@ inline constexpr Rule many_tiles{"amd-tiles", TW_LIMIT, "more sequences, heads o
                                  TW_SMALLER};
 inline constexpr Rule many_heads{"amd-tiles", TW_LIMIT, "more sequences or heads than a launch has blocks for",
                                  TW_SMALLER};
+inline constexpr Rule far_parts{"amd-operand-size", TW_LIMIT, "one head of all parts, or of o, spans 2 GiB or more",
+                                TW_SMALLER};
 inline constexpr Rule many_parts{"amd-splits", TW_LIMIT, "{num_splits} parts, and the kernel is for {most_parts}",
                                  "use a larger one"};
 inline constexpr Rule odd_combined_rows{"amd-rows", TW_DIVISIBILITY, "{seqlen_q} rows are no multiple of 8", TW_PADDED};
@@ -138,13 +140,46 @@ inline const Rule *broken_spans(const Schedule &s, const AttentionProblem &p) {
   return larger(larger(p.batch, p.heads_q), tiles) > kMostBlocks ? &many_tiles : nullptr;
 }
 
-inline const Rule *combine_limits(const Schedule &s, const AttentionProblem &p) {
+inline bool fits(int64_t x, int64_t y, int64_t z) {
+  return x >= 0 && y >= 0 && z >= 0 && larger(larger(x, y), z) <= kMost;
+}
+
+// Parts lie dense, one behind the other, each as o would lie.
+inline const Rule *broken_parts(const Attention &a) {
+  const AttentionProblem &p = a.p;
+  const Wide part = a.elements_o(), rows = Wide(p.seqlen_q) + kCombineRows;
+  if (part > kMost || p.seqlen_q > kMost || !fits(p.o_batch, p.o_row, p.o_head)) return &far_strides;
+  const Wide reached = (p.num_splits + 4) * part + rows * p.heads_q * p.head_dim_v;
+  return reached * 4 >= kMostBytes || rows * p.o_row * 4 >= kMostBytes ? &far_parts : nullptr;
+}
+
+inline const Rule *combine_limits(const Schedule &s, const Attention &a) {
+  const AttentionProblem &p = a.p;
   if (p.seqlens_q) return &row_lengths;
   if (p.num_splits > s.most_parts) return &many_parts;
   if (!s.pad_rows && (p.varlen || p.seqlen_q % kCombineRows)) return &odd_combined_rows;
   if (!s.pad_head_v && p.head_dim_v % s.tile_n1) return &odd_combined_heads;
   if (!s.pad_head_v && !(whole(p.o_batch, p.o_row, p.o_head, kWidth) && p.aligned)) return &unaligned_o;
-  return larger(p.batch, p.heads_q) > kMostBlocks ? &many_heads : nullptr;
+  if (larger(p.batch, p.heads_q) > kMostBlocks) return &many_heads;
+  return broken_parts(a);
+}
+
+// Caches, and rows of q that are turned; new rows of keys and values lie as they like.
+inline const Rule *broken_caches(const Schedule &s, const AttentionProblem &p) {
+  if (!fits(p.k_batch, p.k_row, p.k_head) || !fits(p.v_batch, p.v_row, p.v_head) || !fits(p.seqlen_q, p.seqlen_k, 0))
+    return &far_strides;
+  if (p.rotary_q && (!fits(p.q_batch, p.q_row, p.q_head) || !fits(p.o_batch, p.o_row, p.o_head))) return &far_strides;
+  const Wide rows = Wide(p.seqlen_q) + s.tile_m0, keys = Wide(p.pages != kNoPages ? p.page_size : p.seqlen_k) + 64;
+  const Wide reaches[] = {keys * p.k_row * p.size_q,
+                          keys * p.v_row * p.size_q,
+                          rows * p.heads_kv * p.head_dim * p.size_q,
+                          rows * p.heads_kv * p.head_dim_v * p.size_q,
+                          p.rotary_q ? rows * p.o_row * p.size_q : 0,
+                          Wide(p.seqlen_k) * p.rotary_dim};
+  for (Wide reach : reaches) {
+    if (reach >= kMostBytes) return &far_heads;
+  }
+  return nullptr;
 }
 
 inline const Rule *append_limits(const Schedule &s, const AttentionProblem &p) {
@@ -157,13 +192,14 @@ inline const Rule *append_limits(const Schedule &s, const AttentionProblem &p) {
   const bool lie = whole(p.k_batch, p.k_row, p.k_head, kWidth) && whole(p.v_batch, p.v_row, p.v_head, kWidth) &&
                    (!p.rotary_q || whole(p.q_batch, p.q_row, p.q_head, kWidth));
   if (p.head_dim % kWidth || p.head_dim_v % kWidth || !lie || !p.aligned) return &unaligned_cache;
-  return larger(p.batch, p.heads_q) > kMostBlocks ? &many_heads : nullptr;
+  if (larger(p.batch, p.heads_q) > kMostBlocks) return &many_heads;
+  return broken_caches(s, p);
 }
 
 inline const Rule *limits(const Schedule &s, const Attention &a) {
   const AttentionProblem &p = a.p;
   if (!(p.batch && p.seqlen_q && p.heads_q)) return nullptr;
-  if (s.route == combine) return combine_limits(s, p);
+  if (s.route == combine) return combine_limits(s, a);
   if (s.route == append) return append_limits(s, p);
   const Rule *rule = broken_features(s, p);
   if (rule == nullptr) rule = broken_edges(s, a);
