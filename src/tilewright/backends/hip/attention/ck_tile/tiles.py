@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from tilewright.arch import arch as arch_by_name
 from tilewright.backends.hip.attention.ck_tile.instance import ELEMENT_BYTES, FP8
 
 M0 = (16, 32, 64, 128, 192, 256)
@@ -113,6 +114,10 @@ def _newest(one: Choice, want: Wanted) -> bool:
     return want.pipeline != "qr_async_trload_v3" or one.m0 == 256
 
 
+def _is_cdna(want: Wanted) -> bool:
+    return arch_by_name(want.arch).family == "cdna"
+
+
 RULES = {
     "T1": lambda one, want: want.pipeline in ASYNC or _sync_lds(one, want),
     "T2": lambda one, want: want.pipeline not in ASYNC or async_lds(one, want) <= ASYNC_LDS,
@@ -122,10 +127,10 @@ RULES = {
     "T6": lambda one, want: (
         want.pipeline != "qr"
         or want.hdim_q != 256
-        or not want.arch.startswith("gfx9")
+        or not _is_cdna(want)
         or (one.n0 // one.warp[1]) * (one.k0 // one.warp[2]) % 8 == 0
     ),
-    "T7": lambda one, want: want.pipeline != "qr_async" or not want.arch.startswith("gfx9") or _dealt(one, want),
+    "T7": lambda one, want: want.pipeline != "qr_async" or not _is_cdna(want) or _dealt(one, want),
     "T8 to T11": _limited,
     "T12 and T13": _newest,
 }

@@ -24,7 +24,6 @@ from tilewright.ops.conv.spec import ConvSignature
 
 WAVE, MATRIX, ACCESS_BYTES, SUM_BYTES = 32, 16, 16, 4
 FMA_LINES = 16  # lines of B that threads share out; each has every 16th
-ARCHS = ("gfx11", "gfx120")  # whose matrix instructions the kernels know
 MAX_THREADS = 1024
 _HEADERS = ["tilewright/hip/conv/tiled/kernel.h", "tilewright/hip/conv/copied.h"]
 MAX_REGISTERS = 176  # of a lane, counted: the rest is addresses and what the compiler wants
@@ -67,7 +66,8 @@ class TiledConvSchedule:
 
 
 def has_wmma(signature: ConvSignature, arch: Arch) -> bool:
-    return arch.name.startswith(ARCHS) and signature.dtype != "fp32"
+    """Whether the arch has the matrix instructions the kernels know: 16 of k at a time."""
+    return "wmma" in arch.features and "wmma-k32" not in arch.features and signature.dtype != "fp32"
 
 
 def threads(schedule: TiledConvSchedule) -> int:
@@ -98,7 +98,7 @@ def registers(signature: ConvSignature, schedule: TiledConvSchedule) -> int:
 
 def _rules(signature: ConvSignature, schedule: TiledConvSchedule, arch: Arch) -> Iterator[Violation]:
     if schedule.pipeline == "wmma" and not has_wmma(signature, arch):
-        message = f"{arch.name} with {signature.dtype}: WMMA is known of {' and '.join(ARCHS)}, for narrow types"
+        message = f"{arch.name} with {signature.dtype}: the kernels know WMMA of 16x16x16, of narrow types"
         yield Violation("amd-wmma", message, "use fma")
     broken = list(_tile(signature, schedule))
     yield from broken
