@@ -20,25 +20,7 @@ template <class Config, class Inner, bool always> struct HostConvPadded {
   static constexpr int pad_function = Inner::all_functions;
 
   static Answer broken(const tw_conv_args &x) {
-    if (x.batch == 0) return nothing_written<Config>(x) ? Answer{} : Answer{TW_LIMIT, "there are no images"};
-    const int64_t joined = needs.any_filters ? x.groups : 1;  // what is one after another in a pixel
-    if (!needs.whole_groups && x.groups != 1 && (x.channels * joined % piece || x.filters * joined % piece))
-      return {TW_LIMIT, "the channels or filters of a group, or of all joined ones, are no whole 16 bytes"};
-    for (int i = 0; i < 5; ++i)
-      if (x.x_strides[i] < 1 || x.w_strides[i] < 1 || x.y_strides[i] < 1) return {TW_LIMIT, "a stride is below 1"};
-    if (needs.whole_groups && (x.channels != 1 || x.filters != 1))
-      return {TW_LIMIT, "groups are of more than one channel or filter"};
-    if (needs.whole_groups && strips(x))
-      return {TW_LIMIT, "vectors of 4 channels lie side by side, which others take as they are"};
-    const Copies copies = of(x);
-    bool made = false, turned = always;
-    for (int i = 0; i < of_d; ++i) {
-      const Copy &one = copies.of[i];
-      made = made || one.made, turned = turned || (one.made && one.turned);
-      if (one.elements() >= most) return {TW_LIMIT, "2^31 or more elements to copy"};
-    }
-    if (!made || !turned) return {TW_LIMIT, "nothing is there to be copied"};
-    return Inner::broken(inner(x, copies, nullptr));
+    return x.batch == 0 ? Answer{} : Inner::broken(inner(x, of(x), nullptr));
   }
   static int64_t workspace(const tw_conv_args &x) {
     const Copies copies = of(x);
@@ -59,12 +41,6 @@ template <class Config, class Inner, bool always> struct HostConvPadded {
   }
 
  private:
-  // Whether depthwise kernels read it where it lies.
-  static bool strips(const tw_conv_args &x) {
-    bool even = x.x_strides[4] == 1 && x.y_strides[4] == 1 && x.groups % 4 == 0 && !odd(x.x) && !odd(x.w) && !odd(x.y);
-    for (int i = 0; i < 4; ++i) even = even && x.x_strides[i] % 4 == 0 && x.y_strides[i] % 4 == 0;
-    return even;
-  }
   enum Operands { of_x, of_w, of_y, of_d, operands = of_d + TW_CONV_MAX_D };
   // One tensor: whether it is copied, and the copy's shape.
   struct Copy {

@@ -13,27 +13,10 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
   using Inner::data, Inner::forward;
   static constexpr int64_t clear_bytes = 0;
 
+  // Of D tensors; limits.h says the rest.
   static Answer broken(const tw_conv_args &x) {
-    if (x.batch == 0) return {};
-    const int64_t merged = Inner::merged_groups(x);
-    if (!merged) return {TW_DIVISIBILITY, "no number of groups has channels that fill whole stages"};
-    if (Answer one = Inner::broken_layout(x); one.code) return one;
-    const int64_t deep = (data ? x.filters : x.channels) * merged;
-    if (x.groups > merged && deep % S::BK) return {TW_DIVISIBILITY, "the channels of a group are no whole stages"};
-    if (Config::deep < S::BK && (x.groups > 1 || deep > Config::deep))
-      return {TW_LIMIT, "more channels than this kernel multiplies"};
-    const int64_t *strides = data ? x.x_strides : x.y_strides;
-    if (!Inner::readable(data ? x.x : x.y, strides, 4) || odd((data ? x.channels : x.filters) * merged, sizeof(C)))
-      return {TW_ALIGNMENT, "an address or a stride is not a multiple of 16 bytes"};
-    for (int i = 0; i < Config::num_d; ++i)
+    for (int i = 0; i < Config::num_d && x.batch; ++i)
       if (x.d_strides[i][3] || x.d_strides[i][4] != 1) return {TW_LIMIT, "a D tensor is not one number a channel"};
-    ConvBandArgs t{};
-    tw_conv_args y = x;
-    Inner::join_groups(y, merged);
-    if (const char *why = lay_band(y, t)) return {TW_LIMIT, why};
-    if (const char *why = sliced(x, merged, t)) return {TW_LIMIT, why};
-    if (merged > 1 && double(y.groups) * y.filters * Inner::taps(x) * Inner::wide(y) >= double(most_size))
-      return {TW_LIMIT, "2^31 or more weights of merged groups"};
     return {};
   }
   static int64_t workspace(const tw_conv_args &x) { return diagonal(x) ? 0 : Inner::block_bytes(x); }
@@ -72,18 +55,6 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
     const int64_t merged = Inner::merged_groups(x), strides[2] = {x.w_strides[0], x.w_strides[3]};
     return merged > 1 && x.filters % 8 == 0 && x.channels * merged <= 64 && x.filters * merged <= (data ? 64 : S::BN) &&
            (!data || S::BN == 64) && Inner::readable(x.w, strides, 2);
-  }
-  // Null, or why the slices of this kernel are not those of the groups.
-  static const char *sliced(const tw_conv_args &x, int64_t merged, const ConvBandArgs &t) {
-    if (!Config::slice) return nullptr;
-    // Warpgroups that take no turns would meet each other's bands where a tile has more than one.
-    if (t.kinds * t.blocks > 1) return "slices take one band a tile";
-    const int64_t deep = data ? x.filters : x.channels, wide = data ? x.channels : x.filters;
-    const int64_t sharing = deep <= 16 ? 1 : deep / 16, slice = deep <= 16 ? 16 / deep * wide : wide;
-    const bool whole = merged > 1 && deep * merged == 64 && (deep <= 16 ? 16 % deep : deep % 16) == 0;
-    return whole && wide * merged == S::BN && sharing == S::Sharing && slice == S::Slice
-               ? nullptr
-               : "this kernel has slices of other groups";
   }
   // Residues of taps.
   static int64_t kinds(const tw_conv_args &x, int axis) {

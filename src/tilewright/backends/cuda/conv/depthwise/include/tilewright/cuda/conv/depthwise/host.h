@@ -18,32 +18,7 @@ template <class Config> struct HostConvDepthwise {
   enum Functions { main_function, add_function, all_functions };
   static constexpr CopyNeeds needs{true, true, false};
 
-  static Answer broken(const tw_conv_args &x) {
-    if (x.batch == 0) return nothing_written<Config>(x) ? Answer{} : Answer{TW_LIMIT, "there are no images"};
-    if (x.channels != 1 || x.filters != 1) return {TW_LIMIT, "groups are of more than one channel or filter"};
-    if (x.groups % G::V) return {TW_DIVISIBILITY, "the channels are no whole vectors"};
-    if (G::V == 1 && x.groups % 2 == 0) return {TW_LIMIT, "the channels are whole vectors, and this kernel has none"};
-    if (x.x_strides[4] != 1 || x.y_strides[4] != 1) return {TW_LIMIT, "channels do not lie side by side"};
-    if (!(x.window[1] == 1 || x.w_strides[2] == x.w_strides[3] * x.window[2]) ||
-        !(x.window[0] == 1 || x.w_strides[1] == x.w_strides[3] * x.window[2] * x.window[1]))
-      return {TW_LIMIT, "the taps of a filter do not lie at equal distances"};
-    for (int i = 0; i < Config::num_d; ++i)
-      if (!even_pixels(x.d_strides[i], x.out, x.batch) || (x.d_strides[i][4] & ~int64_t(1)))
-        return {TW_LIMIT, "the pixels of a D do not lie at equal distances"};
-    if (G::KW > 0 && (x.window[2] != G::KW || x.stride[2] != G::SW || x.dilation[2] != 1))
-      return {TW_LIMIT, "this kernel has another width, stride or dilation of the window"};
-    if (G::TH > 0 && (x.window[1] != G::KW || x.stride[1] != 1 || x.dilation[1] != 1))
-      return {TW_LIMIT, "this kernel rolls over square windows, row by row"};
-    if (data && G::KW > 0 && (x.stride[0] != 1 || x.stride[1] != 1))
-      return {TW_LIMIT, "strides over 1: this kernel slides one pixel at a time"};
-    if (shared(x) > G::most_shared) return {TW_LIMIT, "a window has more taps than shared memory holds"};
-    constexpr int64_t size = V_bytes;
-    bool aligned = intptr_t(x.x) % size == 0 && intptr_t(x.y) % size == 0;
-    for (int i = 0; i < 4; ++i) aligned = aligned && x.x_strides[i] % G::V == 0 && x.y_strides[i] % G::V == 0;
-    if (!aligned) return {TW_ALIGNMENT, "an address or a stride is not a multiple of a vector of channels"};
-    if (strips(x) >= most / 2 || taps(x) * x.groups >= most / 2) return {TW_LIMIT, "2^30 or more strips or weights"};
-    return {};
-  }
+  static Answer broken(const tw_conv_args &x) { return broken_ds<Config>(x); }  // limits.h says the rest
   static int64_t workspace(const tw_conv_args &x) {
     return weight ? parts(x, most_processors) * taps(x) * x.groups * int64_t(sizeof(float)) : 0;
   }

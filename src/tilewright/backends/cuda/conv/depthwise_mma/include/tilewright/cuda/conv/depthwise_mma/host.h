@@ -52,9 +52,6 @@ template <class Config> struct HostConvDepthwiseMma {
   };
   static int64_t blocks(const tw_conv_args &x) { return ceil_div(x.groups, G::Channels); }
   static int64_t whole(int64_t bytes) { return ceil_div(bytes, 1024) * 1024; }
-  static bool planes_dense(const int64_t *strides, int64_t depth, int64_t images) {
-    return depth == 1 || images == 1 || strides[0] == strides[1] * depth;
-  }
   // The rows of results with which the busiest multiprocessor reads the fewest bytes.
   static Tiles laid(const tw_conv_args &x, int64_t processors) {
     Tiles best{};

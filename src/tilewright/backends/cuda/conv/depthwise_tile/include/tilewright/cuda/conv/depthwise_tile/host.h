@@ -19,37 +19,7 @@ template <class Config> struct HostConvDepthwiseTile {
   enum Functions { main_function, add_function, all_functions };
   static constexpr CopyNeeds needs{true, true, false};
 
-  static Answer broken(const tw_conv_args &x) {
-    if (x.batch == 0) return nothing_written<Config>(x) ? Answer{} : Answer{TW_LIMIT, "there are no images"};
-    if (x.channels != 1 || x.filters != 1) return {TW_LIMIT, "groups are of more than one channel or filter"};
-    if (x.groups % 8) return {TW_DIVISIBILITY, "the channels are no whole 8s"};
-    if (x.x_strides[4] != 1 || x.y_strides[4] != 1) return {TW_LIMIT, "channels do not lie side by side"};
-    if (!(x.window[1] == 1 || x.w_strides[2] == x.w_strides[3] * x.window[2]) ||
-        !(x.window[0] == 1 || x.w_strides[1] == x.w_strides[3] * x.window[2] * x.window[1]))
-      return {TW_LIMIT, "the taps of a filter do not lie at equal distances"};
-    if (!planes_dense(x.x_strides, x.size[0], x.batch) || !planes_dense(x.y_strides, x.out[0], x.batch))
-      return {TW_LIMIT, "the planes of images do not lie at equal distances"};
-    for (int i = 0; i < Config::num_d; ++i)
-      if (!even_pixels(x.d_strides[i], x.out, x.batch) || (x.d_strides[i][4] & ~int64_t(1)))
-        return {TW_LIMIT, "the pixels of a D do not lie at equal distances"};
-    for (int i = 1; i < 3; ++i)
-      if (x.window[i] != G::K || x.stride[i] != G::S * G::Up || x.dilation[i] != G::D)
-        return {TW_LIMIT, "this kernel has another window, stride or dilation"};
-    if (G::Up > 1 && (x.window[0] != 1 || (x.before[1] + x.before[2]) % 2))
-      return {TW_LIMIT, "strides over 1: the window is deep, or the padding odd on one side only"};
-    if (data && x.stride[0] != 1) return {TW_LIMIT, "strides over 1: this kernel slides one pixel at a time"};
-    if (x.window[0] > most_planes) return {TW_LIMIT, "the window is more than 7 deep"};
-    bool aligned = !odd(x.x) && !odd(x.y);
-    for (int i = 0; i < 4; ++i)
-      aligned = aligned && !odd(x.x_strides[i], sizeof(In)) && !odd(x.y_strides[i], 2) && x.x_strides[i] > 0 &&
-                x.y_strides[i] > 0;
-    if (!aligned) return {TW_ALIGNMENT, "an address or a stride is not a multiple of 16 bytes"};
-    const int64_t all = x.batch * (data ? pixels(x.size) : pixels(x.out));
-    if (all >= most / 2 || pixels(x.window) * x.groups >= most / 2 || x.groups >= most / 2)
-      return {TW_LIMIT, "2^30 or more pixels or weights"};
-    if (!laid(x, usual_processors).stages) return {TW_LIMIT, "a tile of rows does not fit into shared memory"};
-    return {};
-  }
+  static Answer broken(const tw_conv_args &x) { return broken_ds<Config>(x); }  // limits.h says the rest
   static int64_t workspace(const tw_conv_args &x) {
     if (!weight) return 0;
     const int64_t lines = blocks(x) * x.window[0], parts = most_waves * most_processors / lines;
@@ -80,7 +50,7 @@ template <class Config> struct HostConvDepthwiseTile {
 
  private:
   static constexpr int most_processors = Config::Arch::most_processors, usual_processors = Config::Arch::processors;
-  static constexpr int most_planes = 7, most_waves = 2;
+  static constexpr int most_waves = 2;
   static constexpr int64_t bytes_in = 35, bytes_moved = 18, latency = 1500,
                            a_row = 64;  // of one multiprocessor, a cycle
 
@@ -89,9 +59,6 @@ template <class Config> struct HostConvDepthwiseTile {
   static int64_t whole(int64_t bytes) { return ceil_div(bytes, 128) * 128; }
   // Pixels of a row that are whole 128 bytes.
   static int64_t even(int64_t count) { return ceil_div(count * G::pixel, 128) * 128 / G::pixel; }
-  static bool planes_dense(const int64_t *strides, int64_t depth, int64_t images) {
-    return depth == 1 || images == 1 || strides[0] == strides[1] * depth;
-  }
 
   // How images are cut into tiles; no stages: not at all.
   struct Tiles {

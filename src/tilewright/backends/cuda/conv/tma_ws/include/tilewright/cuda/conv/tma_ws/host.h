@@ -25,29 +25,7 @@ template <class Config> struct HostConvTmaWs {
   enum Functions { main_function, blocks_function, all_functions };
   static constexpr CopyNeeds needs{false, Config::merged, false};
 
-  static Answer broken(const tw_conv_args &x) {
-    if (x.batch == 0)
-      return nothing_written<Config>(x) ? Answer{} : Answer{TW_LIMIT, "there are no images to walk over"};
-    const int64_t merged = merged_groups(x);
-    if (!merged) return {TW_DIVISIBILITY, "no number of groups has channels that fill whole stages"};
-    if (Answer one = broken_layout(x); one.code) return one;
-    const int64_t deep = (weight ? 64 : data ? x.filters : x.channels) * merged;
-    if (x.groups > merged && deep % S::BK) return {TW_DIVISIBILITY, "the channels of a group are no whole stages"};
-    // A walk may begin at whole 16 bytes of channels only: an H200 stops at others.
-    if (weight && x.groups > merged && (odd(x.channels * merged, sizeof(In)) || odd(x.filters * merged, sizeof(In))))
-      return {TW_ALIGNMENT, "the channels or filters of a group are no whole 16 bytes"};
-    ConvWsArgs t{};
-    tw_conv_args y = x;
-    join_groups(y, merged);
-    if (const char *why = lay_walk<Config>(y, t)) return {TW_LIMIT, why};
-    if (!S::by_classes && t.classes > 1)
-      return {TW_LIMIT, "strides over 1: results of this kernel must lie side by side"};
-    if (double(t.order.steps) * ceil_div(t.m, S::BM) * ceil_div(t.n, S::BN) * t.order.batch >= double(most_size))
-      return {TW_LIMIT, "2^31 or more steps of tiles"};
-    if (merged > 1 && double(y.groups) * y.filters * taps(x) * wide(y) >= double(most_size))
-      return {TW_LIMIT, "2^31 or more weights of merged groups"};
-    return {};
-  }
+  static Answer broken(const tw_conv_args &x) { return broken_ds<Config>(x); }  // limits.h says the rest
   static int64_t workspace(const tw_conv_args &x) { return Deals::bytes + block_bytes(x); }
   static constexpr LaunchShape shape() {
     return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes), unsigned(S::Cluster), true};
@@ -81,12 +59,7 @@ template <class Config> struct HostConvTmaWs {
     return weight && apart && status == TW_OK ? move_blocks(given, room, false, place, stream, true) : status;
   }
 
-  // Whether the taps of a filter lie at equal distances.
-  static bool weights_dense(const tw_conv_args &x) {
-    return (x.window[1] == 1 || x.w_strides[2] == x.w_strides[3] * x.window[2]) &&
-           (x.window[0] == 1 || x.w_strides[1] == x.w_strides[3] * x.window[2] * x.window[1]);
-  }
-  // Whether pixels do; a stride along one pixel says nothing.
+  // Whether pixels lie at equal distances; a stride along one pixel says nothing.
   static bool pixels_dense(const int64_t *strides, const int64_t *sizes, int64_t images) {
     return even_pixels(strides, sizes, images);
   }
@@ -160,33 +133,6 @@ template <class Config> struct HostConvTmaWs {
                  LaunchShape{unsigned(Blocks::threads), 0, 1, false, follows}, stream, t);
   }
 
-  static Answer broken_layout(const tw_conv_args &x) {
-    if (x.x_strides[4] != 1 || x.w_strides[4] != 1 || x.y_strides[4] != 1)
-      return {TW_LIMIT, "channels do not lie side by side"};
-    if (!weights_dense(x)) return {TW_LIMIT, "the taps of a filter do not lie at equal distances"};
-    if (!data && !pixels_dense(x.y_strides, x.out, x.batch))
-      return {TW_LIMIT, "the pixels of y do not lie at equal distances"};
-    if (data && !S::by_classes && !pixels_dense(x.x_strides, x.size, x.batch))
-      return {TW_LIMIT, "the pixels of x do not lie at equal distances"};
-    for (int i = 0; i < Config::num_d; ++i)
-      if (!pixels_dense(x.d_strides[i], x.out, x.batch) || (x.d_strides[i][4] & ~int64_t(1)))
-        return {TW_LIMIT, "the pixels of a D do not lie at equal distances"};
-    // What the copy engine reads, and what it writes.  Merged filters are copied to a place of their own.
-    const int64_t pixel[2] = {x.w_strides[0], x.w_strides[3]};
-    bool aligned = true;
-    if (!data) aligned = aligned && readable(x.x, x.x_strides, 4);
-    if (!forward) aligned = aligned && readable(x.y, x.y_strides, 4);
-    if (!weight && !Config::merged) aligned = aligned && readable(x.w, pixel, 2);
-    if (S::TmaStore && !(weight && block_bytes(x))) {
-      const void *e = forward ? x.y : data ? x.x : x.w;
-      const int64_t row = forward ? x.y_strides[3] : data ? x.x_strides[3] : x.w_strides[0];
-      const int64_t group = weight ? 0 : (forward ? x.filters : x.channels) * merged_groups(x);
-      aligned = aligned && !odd(e) && !odd(row, sizeof(C)) && !odd(group, sizeof(C));
-    }
-    if (S::by_rows)
-      aligned = aligned && readable(x.x, x.x_strides, 4) && !odd(x.channels * merged_groups(x), sizeof(C));
-    return aligned ? Answer{} : Answer{TW_ALIGNMENT, "an address or a stride is not a multiple of 16 bytes"};
-  }
   static bool readable(const void *at, const int64_t *strides, int count) {
     bool whole = !odd(at);
     for (int i = 0; i < count; ++i) whole = whole && !odd(strides[i], sizeof(In)) && strides[i] > 0;
