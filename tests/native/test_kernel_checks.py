@@ -89,7 +89,7 @@ def _compare(backend: str, op: str, folder: Path, signatures: int, each: int, co
         problem = made(r, TARGETS[backend])
         aligned = problem.aligned and getattr(problem, "batch_aligned", True)  # which operand is off, it does not say
         kernels = by_signature.get(ops.op(op).signature_of(problem), []) if aligned else []
-        args = _arguments(op, problem) if kernels else None
+        args: Any = _arguments(op, problem) if kernels else None
         for kernel in kernels:
             violations = ops.op(op).supports(kernel.spec, problem)
             said = kernel.refusal(args).partition(": ")[2]
