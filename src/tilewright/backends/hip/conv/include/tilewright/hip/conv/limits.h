@@ -146,10 +146,11 @@ inline const Rule *broken_sizes(const Tiles &t, const Conv &c) {
     return &amd_operand_size;
   const Product product = product_of(c, t.merged);
   Wide reach = larger(larger(product.m, product.n), product.k);
-  for (int axis = 0; axis < 3; ++axis)
+  for (int axis = 0; axis < 3; ++axis) {
     const Wide extents[] = {Wide(c.size[axis]) + c.before[axis], Wide(c.window[axis]) * c.dilation[axis],
                             Wide(c.out[axis]) * c.stride[axis]};
-  for (Wide far : extents) reach = far > reach ? far : reach;
+    for (Wide far : extents) reach = far > reach ? far : reach;
+  }
   if (reach >= kMostSize) return &amd_size;
   const Wide tiles = Wide(ceil_div(product.m, t.tile_m)) * ceil_div(product.n, t.tile_n);
   if (tiles * t.threads >= kMostThreads) return &amd_tiles;

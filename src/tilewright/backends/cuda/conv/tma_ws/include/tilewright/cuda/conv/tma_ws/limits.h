@@ -39,10 +39,11 @@ inline bool aligned(const Schedule &s, const Conv &c) {
   bool broken = !p.aligned;
   const auto read = [&](int64_t stride) { broken = broken || odd_bytes(stride, p.size) || stride < 1; };
   const auto written = [&](int64_t stride) { broken = broken || odd_bytes(stride, p.size_out); };
-  if (p.variant != backward_data) const int64_t strides[] = {p.x_image, p.x_0, p.x_1, p.x_2};
-  for (int64_t one : strides) read(one);
-  if (p.variant != forward) const int64_t strides[] = {p.y_image, p.y_0, p.y_1, p.y_2};
-  for (int64_t one : strides) read(one);
+  const int64_t of_x[] = {p.x_image, p.x_0, p.x_1, p.x_2}, of_y[] = {p.y_image, p.y_0, p.y_1, p.y_2};
+  if (p.variant != backward_data)
+    for (int64_t one : of_x) read(one);
+  if (p.variant != forward)
+    for (int64_t one : of_y) read(one);
   if (p.variant != backward_weight && !s.merged) read(p.w_filter), read(p.w_2);
   const int64_t merged = merged_groups(c, s.merged, s.tile_k);
   const bool apart = p.variant == backward_weight && (merged > 1 || odd_columns(c)), rows = by_rows(s, c);
@@ -50,8 +51,7 @@ inline bool aligned(const Schedule &s, const Conv &c) {
   if (p.variant == forward) written(p.y_2), written(c.group_filters * merged);
   if (p.variant == backward_data) {
     written(p.x_2), written(c.group_channels * merged);
-    if (rows) const int64_t strides[] = {p.x_image, p.x_0, p.x_1};
-    for (int64_t one : strides) written(one);
+    if (rows) written(p.x_image), written(p.x_0), written(p.x_1);
   }
   if (p.variant == backward_weight) written(p.w_filter);
   return !broken;
