@@ -39,11 +39,8 @@ inline bool aligned(const Schedule &s, const Conv &c) {
   bool broken = !p.aligned;
   const auto read = [&](int64_t stride) { broken = broken || odd_bytes(stride, p.size) || stride < 1; };
   const auto written = [&](int64_t stride) { broken = broken || odd_bytes(stride, p.size_out); };
-  const int64_t of_x[] = {p.x_image, p.x_0, p.x_1, p.x_2}, of_y[] = {p.y_image, p.y_0, p.y_1, p.y_2};
-  if (p.variant != backward_data)
-    for (int64_t one : of_x) read(one);
-  if (p.variant != forward)
-    for (int64_t one : of_y) read(one);
+  if (p.variant != backward_data) read(p.x_image), read(p.x_0), read(p.x_1), read(p.x_2);
+  if (p.variant != forward) read(p.y_image), read(p.y_0), read(p.y_1), read(p.y_2);
   if (p.variant != backward_weight && !s.merged) read(p.w_filter), read(p.w_2);
   const int64_t merged = merged_groups(c, s.merged, s.tile_k);
   const bool apart = p.variant == backward_weight && (merged > 1 || odd_columns(c)), rows = by_rows(s, c);
