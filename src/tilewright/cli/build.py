@@ -32,7 +32,7 @@ Problems = Annotated[
     str,
     typer.Option(
         "--problems", metavar="SET|FILE",
-        help="Build the kernels dispatch chooses for a problem set, random:SEED:COUNT, or a JSON, CSV or Parquet file.",
+        help="Build what dispatch selects for a problem set, random:SEED:COUNT, or a JSON, CSV or Parquet file.",
     ),
 ]  # fmt: skip
 LockFile = Annotated[
@@ -41,7 +41,7 @@ LockFile = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    _ops.register(app, "build", "Fill the kernel store ahead.", _build, _ops.axis_parameters, lists=True)
+    _ops.register(app, "build", "Build kernels into the store ahead of time.", _build, _ops.axis_parameters, lists=True)
 
 
 @dataclass(slots=True)

@@ -76,10 +76,10 @@ def _demo(
     op: Annotated[list[str] | None, typer.Argument(metavar="[OP]...", help="The ops to show; all by default.")] = None,
     target: Target = "",
     jobs: Jobs = 0,
-    repeat: Annotated[int, typer.Option(help="Most timed runs of each problem.", min=1)] = 25,
+    repeat: Annotated[int, typer.Option(help="Maximum number of timed runs per problem.", min=1)] = 25,
     json: AsJson = False,
 ) -> None:
-    """Choose, build, run and verify kernels for a handful of problems, beside NumPy and PyTorch."""
+    """Select, build, run and verify kernels for a few problems, and compare with NumPy and PyTorch."""
     from tilewright.arch import host_facts
     from tilewright.backends.base import resolve_target
     from tilewright.dispatch.registry import Registry

@@ -32,7 +32,7 @@ def wrap(
     verbose: Verbose = False,
     json: AsJson = False,
 ) -> None:
-    """Write one source a kernel, and build files that make one library `dispatcher_kernels` of them."""
+    """Write build files (CMake, Ninja, Make) that compile generated kernels into one library, `dispatcher_kernels`."""
     from tilewright.codegen.folder import output_folder
     from tilewright.codegen.wrap import wrap as write_wrappers
 
