@@ -53,7 +53,8 @@ class Report:
         self._changed.clear()
 
     def __str__(self) -> str:
-        head = f"{len(self.replaced)} modules replaced, {len(self.kept)} kept"
+        count = len(self.replaced)
+        head = f"{count} module{'s' * (count != 1)} replaced, {len(self.kept)} kept"
         rows = [f"  {one.name or '(model)'}: {one.kind}" + (f": {one.why}" if one.why else "") for one in self.entries]
         return "\n".join([head, *rows])
 
