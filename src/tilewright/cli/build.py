@@ -74,7 +74,7 @@ def _build(
 ) -> None:
     """Build the kernels of a pool (`default` unless another is named), a preselected set, problems or a lock file.
 
-    A kernel that fails is told, and the others are built.  What is in the store already is not built again.
+    Failures are reported, and the other kernels are still built.  What is in the store already is not built again.
     """
     wish = chosen.Wish(target, pool, preselected, filter, limit, config, tile_config_json, correct)
     if sum(map(bool, (pool, preselected, problems, lock, wish.own))) > 1:

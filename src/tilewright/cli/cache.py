@@ -168,7 +168,7 @@ def gc(
 
 
 def why(
-    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="A name, a digest, or a JSON file with specs.")],
+    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="Kernel name, digest, or a JSON file with specs.")],
     target: Target = "",
     json: AsJson = False,
 ) -> None:

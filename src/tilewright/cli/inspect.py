@@ -17,7 +17,9 @@ def register(app: typer.Typer) -> None:
 def inspect(
     kernel: Annotated[
         str,
-        typer.Argument(metavar="KERNEL", help="A name or digest, a file of `specs --json`, a library, a code object."),
+        typer.Argument(
+            metavar="KERNEL", help="Kernel name or digest, a file of `specs --json`, a library, or a code object."
+        ),
     ],
     source: Annotated[bool, typer.Option("--source", help="Print the generated source; nothing is built.")] = False,
     asm: Annotated[bool, typer.Option("--asm", help="Print the disassembly.")] = False,

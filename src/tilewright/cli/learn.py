@@ -28,7 +28,7 @@ Sources = Annotated[
 ]  # fmt: skip
 Archs = Annotated[str, typer.Option("--target", help="Use only results for this arch.")]
 ModelFile = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="A file that `train` wrote, or the name of one that ships.")
+    Path, typer.Argument(metavar="MODEL", help="Model file written by `train`, or the name of a shipped model.")
 ]
 
 
@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
     group.command("evaluate")(evaluate)
     group.command("compare")(compare)
     group.command("pack")(pack)
-    help = "What a model says of the kernels for a problem."
+    help = "Predict the kernel times of a problem with a model."
     _ops.register(group, "predict", help, _predict, _ops.problem_parameters)
     app.add_typer(group, name="learn")
 
@@ -264,8 +264,8 @@ def evaluate(
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="A second measurement of the fastest kernels: whoever was first in --data "
-            "is the oracle, with its time of this one, so that luck does not count.",
+            help="Second measurement of the kernels that were fastest in --data; "
+            "its times are used for them, to remove selection bias.",
         ),
     ] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw each choice beside the fastest.")] = None,
@@ -395,7 +395,7 @@ def _show_scores(scores: dict[str, Any]) -> None:
 def _predict(
     op: Any,
     given: dict[str, Any],
-    model: Annotated[Path, typer.Option(metavar="MODEL", help="A file that `train` wrote.")],
+    model: Annotated[Path, typer.Option(metavar="MODEL", help="Model file written by `train`.")],
     target: Target = "",
     threads: Threads = 0,
     json: AsJson = False,

@@ -35,8 +35,8 @@ def report(
     ] = "",
     model: Annotated[
         list[Path] | None,
-        typer.Option("--model", metavar="MODEL", help="What it predicts beside what was measured, a file or one that "
-                     "ships; by default those that dispatch would ask.", show_default=False),
+        typer.Option("--model", metavar="MODEL", help="Model whose predictions are shown, a file or a shipped one; "
+                     "default: those that dispatch uses.", show_default=False),
     ] = None,
     predictions: Annotated[
         bool, typer.Option("--predictions/--no-predictions", help="Show estimates and predictions beside measurements.")
