@@ -5,6 +5,7 @@
 #   make test-proofs  only these, and what needs tools that may have come since: CUDA compilers, a browser
 #   make test-older-cpu  the tests of the CPU, as if this machine only had x86_64_v3 (LEVEL names another)
 #   make test-amd  the tests that compile for AMD GPUs, with a toolchain it installs where it can
+#   make test-torch  the tests of PyTorch's ops, modules and threads, in an environment of their own with the PyTorch of TORCH
 #   make test-gpu  the suite of an NVIDIA GPU, with the PyTorch of PYTHON: GPU_KERNELS (0: all) drawn by GPU_SEED
 #   make test-machines  some tests in clean environments that lack something: compilers, root, a home (LONG=1: all quick ones)
 #   make test-cluster  the tests of sweeps over several machines, with Ray, which it installs where it can
@@ -37,7 +38,7 @@ DEV := $(VENV)/.dev$(WITH_ZIG)
 PIP = if $(BIN)/python -m pip --version >/dev/null 2>&1; then pip="$(BIN)/python -m pip"; \
       else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; $$pip install -qq --disable-pip-version-check
 
-.PHONY: demo test test-all test-proofs test-older-cpu test-amd test-amd-emulated test-cluster test-gpu test-machines cuda-compilers docs lint format bench clean
+.PHONY: demo test test-all test-proofs test-older-cpu test-amd test-amd-emulated test-cluster test-gpu test-torch test-machines cuda-compilers docs lint format bench clean
 
 demo: $(CORE)
 	@$(BIN)/tilewright demo
@@ -85,6 +86,17 @@ test-cluster: $(DEV)
 	@$(BIN)/python -c "import ray" 2>/dev/null || { $(PIP) --retries 1 -e ".[ray]"; } || \
 	  echo "Ray cannot be had here: the tests of several machines are skipped"
 	$(WITHIN) $(BIN)/python -m pytest tests/tune/test_cluster.py -rs $(PYTEST_ARGS)
+
+# Not in .venv: `make test` is for machines without PyTorch.  Where pip has no such PyTorch, that is said.
+TORCH ?= torch==2.13.0
+TORCH_PYTHON := build/torch/bin/python
+TORCH_TESTS := $(addprefix tests/,torch api/test_torch_calls.py runtime/test_fast_calls.py runtime/test_thread_pool.py)
+test-torch: $(DEV)
+	@[ -x $(TORCH_PYTHON) ] || $(PYTHON) -m venv build/torch
+	@if $(TORCH_PYTHON) -c "import torch, transformers, xdist, tilewright" 2>/dev/null || \
+	  $(TORCH_PYTHON) -m pip install -qq --disable-pip-version-check --retries 1 $(TORCH) transformers -e ".[dev]"; then \
+	  $(TORCH_PYTHON) -m pytest -n auto --maxprocesses 4 --dist worksteal -m "not proof" $(TORCH_TESTS) $(PYTEST_ARGS); \
+	else echo "$(TORCH) cannot be had here: tests with PyTorch are skipped"; fi
 
 # Not in .venv, which has no PyTorch.  Compiling is most of the time: so many kernels fit 6 minutes of a machine of 16 cores.
 GPU_KERNELS ?= 400

@@ -143,7 +143,7 @@ def cpu_seconds(command: list[str], environment: dict[str, str]) -> float:
 def compiled(spec: KernelSpec, tools: CudaToolchain, folder: Path) -> float:
     source = folder / f"{spec.name}.cu"
     source.write_text(backend("cuda").render(spec).text, encoding="utf-8")
-    command = tools.command(source, folder / "kernel.so", spec.arch)
+    command = tools.command(source, folder / "kernel.so", spec.arch, spec.op)
     return round(cpu_seconds(command, settings.child_environment(tools.environment(folder))), 3)
 
 

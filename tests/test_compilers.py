@@ -110,7 +110,7 @@ def test_other_compilers_of_this_machine(pipeline: str, tmp_path: Path) -> None:
         complaints = {}
         for spec in specs:
             try:
-                command = toolchain.command(tmp_path / f"{spec.name}.cpp", tmp_path / "kernel.so", spec.arch)
+                command = toolchain.command(tmp_path / f"{spec.name}.cpp", tmp_path / "kernel.so", spec.arch, spec.op)
             except ToolchainError:
                 continue  # it compiles for another machine
             (tmp_path / f"{spec.name}.cpp").write_text(backend("cpu").render(spec).text, encoding="utf-8")

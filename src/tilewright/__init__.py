@@ -1,4 +1,4 @@
-"""Tilewright: tile kernels declared, generated, built, picked and run from Python.
+"""Tilewright: generate, build, select and run tile kernels for GEMM, convolution and attention.
 
 The public API is the names below and what ops bring (found by the entry point group `tilewright.api`): `gemm`,
 `matmul`, `pack`, `conv`, `conv_backward_data`, `conv_backward_weight`, `attention`, `append_kv` and the types that

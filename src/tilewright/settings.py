@@ -56,35 +56,35 @@ class Settings:
     What changes the kernel that is built from a spec is declared with `_builds`.
     """
 
-    cache_dir: Path = dataclasses.field(  # kernel store and measurement records
+    cache_dir: Path = dataclasses.field(  # folder of the kernel store and of measurement records
         default_factory=_default_cache_dir, metadata={"builds": True}
     )
-    cache_max_bytes: int = 4 << 30  # the store is trimmed to this size, oldest use first
-    threads: int = 0  # threads a host kernel uses; 0 means OMP_NUM_THREADS, else every core this process may use
-    jobs: int = 0  # compilers at once; 0 means by cores and free memory
-    target: str = ""  # arch name; empty means the best this machine has
-    arch_files: str = ""  # paths of JSON files with archs beside the package's, separated as in PATH; empty means none
-    host_level: str = ""  # CPU arch this machine is taken to have at best; empty means what its CPU says
-    strict: bool = False  # refuse the tiers padded and fallback instead of running them
-    frozen: bool = False  # never compile: a kernel that is not built is an error
-    cxx: str = _builds()  # C++ compiler for host kernels; empty means search
-    cxxflags: str = _builds()  # extra flags for host kernels, part of every cache key
-    hip_library: str = ""  # the HIP runtime (libamdhip64); empty means search
-    objdump: str = ""  # disassembler that `inspect` asks; empty means the toolchain's, then the system's
+    cache_max_bytes: int = 4 << 30  # maximum size of the kernel store in bytes; least recently used kernels are removed
+    threads: int = 0  # threads of a CPU kernel; 0 means OMP_NUM_THREADS, else all cores of this process
+    jobs: int = 0  # parallel compile jobs; 0 means by cores and free memory
+    target: str = ""  # arch or backend; empty means the best arch of this machine
+    arch_files: str = ""  # JSON files with more archs, separated as in PATH; empty means none
+    host_level: str = ""  # limit this machine to this CPU arch, for tests; empty means no limit
+    strict: bool = False  # refuse problems that only the tiers padded and fallback serve
+    frozen: bool = False  # never compile: a kernel that is not in the store is an error
+    cxx: str = _builds()  # C++ compiler of CPU kernels; empty means search
+    cxxflags: str = _builds()  # more compiler flags of CPU kernels; part of every cache key
+    hip_library: str = ""  # path of the HIP runtime (libamdhip64); empty means search
+    objdump: str = ""  # disassembler for `inspect`; empty means the toolchain's, else the system's
     hipcc: str = _builds()  # HIP compiler; empty means search
     rocm_path: str = _builds()  # folder of a ROCm installation or of an installed toolchain; empty means search
-    cuda_compiler: str = _builds("auto")  # nvcc, nvrtc, or auto: nvcc where there is one, else NVRTC
+    cuda_compiler: str = _builds("auto")  # nvcc, nvrtc, or auto: nvcc if there is one, else NVRTC
     nvcc: str = _builds()  # CUDA compiler; empty means search
-    nvrtc: str = _builds()  # the library NVRTC (libnvrtc); empty means search
-    cuda_library: str = ""  # the CUDA driver (libcuda); empty means search
-    ck_tile: str = _builds()  # folder that holds the headers ck_tile/; empty means the ones beside the compiler
-    ck_tile_profile: str = _builds()  # version of those headers sources are written for; empty means that of `ck_tile`
-    check_tables: bool = False  # look at tables on a device (lengths, pages) before each call; it waits for the stream
+    nvrtc: str = _builds()  # path of NVRTC (libnvrtc); empty means search
+    cuda_library: str = ""  # path of the CUDA driver (libcuda); empty means search
+    ck_tile: str = _builds()  # folder with the headers ck_tile/; empty means those of the compiler
+    ck_tile_profile: str = _builds()  # profile (version) of CK Tile that sources use; empty means that of `ck_tile`
+    check_tables: bool = False  # validate index arrays on a device (lengths, pages); synchronizes each call
     measure: bool = True  # use recorded measurements when selecting
-    models: bool = True  # let learned models choose where they are sure
-    rule: str = ""  # rule of an op that selects instead of these, by its name; empty means none
-    lock: str = ""  # path of a lock file whose kernels are taken (`tilewright lock`); empty means none
-    record: str = ""  # path of a .json file that the problems of all calls are counted in; empty means none
+    models: bool = True  # use learned models when selecting
+    rule: str = ""  # name of a selection rule of the op, used instead of these; empty means none
+    lock: str = ""  # path of a lock file (`tilewright lock`); empty means none
+    record: str = ""  # path of a .json file that counts the problems of all calls; empty means none
     events: str = ""  # path of a JSONL file that receives every event; empty means none
 
 

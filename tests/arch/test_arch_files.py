@@ -125,6 +125,7 @@ def test_of_archs_of_a_capability_a_device_is_the_one_of_its_size(write: Write) 
     [
         ({"scratch_bytes": "much"}, "gpu0, scratch_bytes: 'much' should be a valid integer"),
         ({"scratch_byte": 3}, "did you mean 'scratch_bytes'"),
+        ({"backend": "cudda"}, "gpu0: backend 'cudda' is not one of"),
         ({"includes": ["sm_9"]}, "gpu0: includes unknown arch 'sm_9'"),
         ({"capability": [12]}, "gpu0, capability[1]: it is missing"),
         ({"rates": None}, "gpu0, rates"),

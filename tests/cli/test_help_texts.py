@@ -78,6 +78,16 @@ def test_a_help_text_is_a_sentence(name: str) -> None:
         assert "  [" in text or text.rstrip().endswith((".", "]", ")", "...")), text
 
 
+FRAGMENT = re.compile(r"(Of|As|Where|What|How|Whose|Whether|Who|Those)\b")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_help_text_starts_with_a_verb_or_a_noun(name: str) -> None:
+    one = ALL[name]
+    for text in (one.help or "", *(getattr(param, "help", "") or "" for param in one.params)):
+        assert not FRAGMENT.match(text.strip()), text
+
+
 @pytest.mark.parametrize("name", ["gemm", "conv", "attention"])
 def test_public_names_are_those_of_the_field(name: str) -> None:
     """Options of problems, and the arguments of the functions users call."""

@@ -87,6 +87,7 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     (forward, {"w": W[:0]}, "size-positive", "filters is 0"),
     (forward, {"out": np.empty((2, 7, 6, 5), np.float32)}, "shape-out", "the result has (2, 7, 6, 4)"),
     (forward, {"layout": "nchw"}, "shape-channels", "9"),
+    (forward, {"x": X.transpose(0, 3, 1, 2), "w": W.transpose(0, 3, 1, 2)}, "shape-channels", 'pass layout="nchw"'),
     (forward, {"bias": array(3, (5,))}, "shape-bias", "there are 4 filters"),
     (forward, {"ds": (array(3, (7, 5, 4)),)}, "shape-d", "does not broadcast"),
     (forward, {"x": np.broadcast_to(np.float32(1), (1 << 41, 1, 1, 6)), "padding": 1}, "size-huge", "split"),

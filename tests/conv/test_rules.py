@@ -347,7 +347,7 @@ def test_explain_tells_what_is_copied_or_turned(arch: str) -> None:
     sizes = {"batch": 8, "channels": 64, "filters": 64, "size": "28x28"}
     layer = {**LAYER, **sizes, "datatype": "bf16"}
     first = str(Registry(arch).explain(CONV.problem({**layer, "layout": "nchw"})))
-    assert "turns x, w, y" in first or "copies x" in first
+    assert "transposes x, w, y" in first or "copies x" in first
     last = str(Registry(arch).explain(CONV.problem(layer)))
-    assert "turns x" not in last
+    assert "transposes x" not in last
     assert "copies x" not in last

@@ -9,13 +9,19 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 
 import tilewright
 from tests.built import why_not_compiled
+from tilewright.errors import PluginError
+from tilewright.ops.families import ScheduleDefaults, demand_schedules
+from tilewright.ops.gemm import GemmProblem
+from tilewright.ops.gemm.family import GemmFamily
 
 FAMILIES = Path(__file__).parent.parent / "plugin_families"
 CONV = ("--batch", "2", "--channels", "8", "--filters", "16", "--size", "9x9", "--window", "3x3", "--datatype", "fp32")
@@ -113,3 +119,51 @@ def test_build_files_include_their_headers(tmp_path: Path) -> None:
     sources = list((tmp_path / "kernels").rglob("*filter_block*.cpp"))
     assert len(sources) == 2
     assert all("extrafamilies/filter_block.h" in path.read_text() for path in sources)
+
+
+@dataclass(frozen=True)
+class Bare:
+    pipeline: str = field(default="bare", init=False)
+
+    def label(self) -> str:
+        return "bare"
+
+
+@dataclass(frozen=True, slots=True)
+class Plain(ScheduleDefaults):
+    pipeline: str = field(default="plain", init=False)
+    tile: tuple[int, int, int]
+
+    pipelines: ClassVar[tuple[str, ...]] = ("plain",)
+    warp_tile: ClassVar[tuple[int, int, int]] = (16, 8, 16)
+    warp_grid: ClassVar[tuple[int, int, int]] = (1, 1, 1)
+
+    def label(self) -> str:
+        return "plain"
+
+
+class Coarse(GemmFamily):
+    """A kernel without edge code."""
+
+    schedules: tuple[type[Any], ...] = (Plain,)
+
+    def grains(self, schedule: Any) -> tuple[int, int, int]:
+        return 16, 8, 16
+
+
+def test_a_schedule_that_lacks_something_is_its_package_s_error() -> None:
+    family = Coarse()
+    demand_schedules(family)
+    family.schedules = (Plain, Bare)
+    with pytest.raises(
+        PluginError, match="Bare lacks pipelines, words, may_be_zero, tile, warp_tile, warp_grid"
+    ) as told:
+        demand_schedules(family)
+    assert "adding-a-kernel-family.md" in told.value.remedy
+
+
+def test_a_gemm_family_refuses_sizes_that_are_no_multiples_of_its_grains() -> None:
+    spec: Any = SimpleNamespace(schedule=Plain((16, 8, 16)))
+    refused = [one.rule for one in Coarse().limits(spec, GemmProblem(32, 9, 17, dtype_a="bf16"))]
+    assert refused == ["grain-n", "grain-k"]
+    assert not list(Coarse().limits(spec, GemmProblem(16, 8, 32, dtype_a="bf16")))

@@ -27,6 +27,7 @@ APART = {
 # Files with a reason to name one all the same.
 ALLOWED = {
     "__init__.py": "type checkers read the public names there; when it runs they are found by entry point",
+    "cli/main.py": "the first line of --help says what the program is for",
     "backends/cpu/include/tilewright/cpu/epilogues/epilogue.h": "arguments of a product, which conv fills in too",
 }
 

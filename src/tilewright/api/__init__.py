@@ -77,10 +77,10 @@ def registry_for(target: str) -> Registry:
 
 
 def to_device(array: Any, target: str | None = None, index: int | None = None) -> DeviceArray:
-    """A copy of a NumPy array in the memory of the device that runs the target's kernels.
+    """Copy a NumPy array to the memory of the device that runs the target's kernels.
 
-    `index` names one of several devices.  `.numpy()` of the result copies back; other libraries read
-    it through DLPack.
+    `index` selects one of several devices.  `.numpy()` of the result copies back; other libraries can read it through
+    DLPack.
     """
     if not isinstance(array, np.ndarray):
         raise ProblemError(
@@ -97,5 +97,5 @@ def to_device(array: Any, target: str | None = None, index: int | None = None) -
 def explain(
     problem: Any, *, target: str | None = None, threads: int | None = None, strict: bool | None = None
 ) -> Explanation:
-    """Which kernels would serve a problem, which would not, and why; nothing is compiled."""
+    """Explain which kernel serves a problem, why, and which others do or do not; nothing is compiled."""
     return registry_for(target_name(target)).explain(problem, threads=threads, strict=strict)

@@ -84,34 +84,33 @@ def attention(
     target: str | None = None,
     **old: Unpack[_OldKeywords],
 ) -> Any:
-    """o = dropout(softmax(cap(scale q.k) + bias)) v, of the keys each row sees; (o, lse) with `return_lse`.
+    """o = dropout(softmax(cap(scale q.k) + bias)) v over the keys that each row attends to; (o, lse) with `return_lse`.
 
     `layout` "bshd": q is (B, Sq, Hq, D), k (B, Sk, Hkv, D), v (B, Sk, Hkv, Dv), o (B, Sq, Hq, Dv); "bhsd" has heads
-    before rows.  Any strides will do where the last dimension is contiguous.  Hkv divides Hq, and heads of q share
-    those of k in order.  fp32, fp16, bf16 or fp8 (e4m3); with fp16 and bf16 queries k and v may be fp8.  o has the
-    dtype of `out`, else `out_dtype`, else of q (bf16 for fp8).  `scale` is 1 / sqrt(D) where not given.
+    before rows.  Any strides with a contiguous last dimension.  Hkv divides Hq (GQA).  Types: fp32, fp16, bf16 or fp8
+    (e4m3); with fp16 and bf16 queries, k and v may be fp8.  o has the dtype of `out`, else `out_dtype`, else that of q
+    (bf16 for fp8).  `scale` defaults to 1 / sqrt(D).
 
-    What a row sees: `causal` True or "top_left" (row i sees keys up to i, as PyTorch aligns it) or "bottom_right" (up
-    to i + Sk - Sq, as FlashAttention does); `window` (left, right) around that place, None or -1 for no bound.
-    `sink_tokens` first keys are seen in spite of a window.  `sink` has one more logit a head (Hq,), without a value.
-    `mask` is boolean, True where a key is seen; `bias` is added to scores; both broadcast to (B, Hq, Sq, Sk).
-    `attn_mask` is either, by its type, as PyTorch's scaled_dot_product_attention takes it.  `alibi_slopes` is (Hq,) or
-    (B, Hq).  `softcap` c makes scores c tanh(s / c), before the bias.  A row that sees nothing is 0, its lse minus
-    infinity.
+    Masks: `causal` True or "top_left" (row i attends to keys up to i, as in PyTorch) or "bottom_right" (up to i + Sk -
+    Sq, as in FlashAttention); `window` (left, right) around that key, None or -1 for no bound.  The first `sink_tokens`
+    keys are visible in spite of a window.  `sink` (Hq,) adds a logit per head, without a value.  `mask` is boolean,
+    True where a key is visible; `bias` is added to scores; both broadcast to (B, Hq, Sq, Sk).  `attn_mask` is either,
+    by its dtype, as in PyTorch's scaled_dot_product_attention.  `alibi_slopes` is (Hq,) or (B, Hq).  `softcap` c
+    replaces scores s by c tanh(s / c), before the bias.  A row without visible keys is 0, its lse minus infinity.
 
-    `dropout_p` with `seed`, (seed, offset), or an array of both (two of int64): the same entries are dropped on every
-    target (include/tilewright/philox.h says which).
+    `dropout_p` needs `seed`, (seed, offset), or an array of both (two int64): every target drops the same entries
+    (include/tilewright/philox.h).
 
-    Lengths: `seqlens_q` and `seqlens_k` (int32, B) say how many rows of padded arrays count.  With `cu_seqlens_q` and
-    `cu_seqlens_k` (int32, B + 1) sequences of variable length lie one behind the other, in arrays without the dimension
-    B, and lse is (Hq, rows).  `max_seqlen_q` and `max_seqlen_k` bound their lengths, where that is known.
+    Lengths: `seqlens_q` and `seqlens_k` (int32, B) are the valid rows of padded arrays.  With `cu_seqlens_q` and
+    `cu_seqlens_k` (int32, B + 1), sequences of variable length are packed one after the other in arrays without the
+    dimension B, and lse is (Hq, rows).  `max_seqlen_q` and `max_seqlen_k` are upper bounds of their lengths, if known.
 
-    Pages: `block_table` (int32, B by the pages of a sequence), with `seqlens_k`; or (indptr, indices, last page
-    lengths).  k and v are then pools of pages, by `kv_layout` "linear" (pages, page, Hkv, D), "heads_first" (pages,
-    Hkv, page, D) or "vectorised" (with 16 bytes innermost; docs/attention.md).
+    Pages: `block_table` (int32, B by pages per sequence) with `seqlens_k`, or (indptr, indices, last page lengths). k
+    and v are then pools of pages, with `kv_layout` "linear" (pages, page, Hkv, D), "heads_first" (pages, Hkv, page, D)
+    or "vectorised" (16 bytes innermost; docs/attention.md).
 
-    fp8: `q_scale` and `kv_scales` (k_scale, v_scale) multiply what the arrays hold: one number, one a head, or one for
-    each head and `scale_block` rows.  `num_splits` KV splits; a heuristic chooses where it is not given.
+    fp8: `q_scale` and `kv_scales` (k_scale, v_scale) multiply the stored values: one number, one per head, or one for
+    each head and `scale_block` rows.  `num_splits` is the number of KV splits; by default a heuristic selects it.
     """
     if old:
         return call_renamed(attention, calls.RENAMED, locals())
@@ -158,14 +157,14 @@ def attention(
 
 
 class AppendedKV(NamedTuple):
-    """The caches after `append_kv`, which wrote into them."""
+    """The caches after `append_kv`, which writes them in place."""
 
     cache_k: Any
     cache_v: Any
 
 
 class AppendedKVAndQ(NamedTuple):
-    """The caches, and the queries after rotary embedding: the attention that follows takes this `q`."""
+    """The caches, and the queries after rotary embedding: pass this `q` to `attention`."""
 
     cache_k: Any
     cache_v: Any
@@ -207,20 +206,20 @@ def append_kv(
     target: str | None = None,
     **old: Unpack[_OldAppendKeywords],
 ) -> AppendedKV | AppendedKVAndQ:
-    """Write new rows of k and v behind the `cache_seqlens` (int32, B) that each sequence of a cache holds.
+    """Append rows of k and v to a KV cache whose sequences have `cache_seqlens` (int32, B) rows already.
 
-    k is (B, rows, Hkv, D) and v (B, rows, Hkv, Dv), or heads first with layout "bhsd"; of `seqlens_new` rows where
-    given. The caches are (B, room, Hkv, D), or pools of pages with a `block_table` (B, pages), as `attention` takes
-    them. With `rotary` (cos, sin, "interleaved" or "half") k gets rotary embedding by its place in the sequence, and so
-    does `q` where given: (B, rows, Hq, D), a query for each new key.  cos and sin have a row for each place and a
-    column for each pair.
+    k is (B, rows, Hkv, D) and v (B, rows, Hkv, Dv), or heads first with layout "bhsd"; `seqlens_new` limits the rows
+    per sequence.  The caches are (B, capacity, Hkv, D), or pools of pages with a `block_table` (B, pages), as for
+    `attention`.  `rotary` (cos, sin, "interleaved" or "half") applies rotary embedding to k by its position in the
+    sequence, and to `q` if given: (B, rows, Hq, D), one query per new key.  cos and sin have a row per position and a
+    column per pair.
 
-    Rows have the type of the cache, or are fp32, fp16 or bf16 and the cache is fp8: it then holds them over their
-    `kv_scales` (k_scale, v_scale), which `attention` takes in the same shapes, rounded, and cut at the largest number.
+    Rows have the dtype of the cache, or are fp32, fp16 or bf16 with an fp8 cache: they are then divided by `kv_scales`
+    (k_scale, v_scale; same shapes as for `attention`), rounded, and saturated.
 
-    The caches are written in place and returned too: (cache_k, cache_v), by name.  With `q` the result has a third
-    field, `q`: the queries after rotary embedding, in a new array or in `q_out`, which may be q itself.  The array
-    given as `q` is not changed otherwise, so do not drop the result:
+    The caches are written in place and returned as (cache_k, cache_v), a named tuple.  With `q` the result has a third
+    field, `q`: the rotated queries, in a new array or in `q_out`, which may be q.  The array passed as `q` is not
+    changed otherwise, so use the result:
 
         cache_k, cache_v, q = tw.append_kv(cache_k, cache_v, k, v, cache_seqlens=lengths, rotary=tables, q=q)
     """

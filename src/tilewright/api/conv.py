@@ -68,21 +68,21 @@ def conv(
     copy: str = NEVER,
     target: str | None = None,
 ) -> Any:
-    """y = epilogue(conv(x, w) + bias + residual), or epilogue(conv(x, w) + bias, D0, D1), of 1 to 3 dimensions.
+    """y = epilogue(conv(x, w) + bias + residual), or epilogue(conv(x, w) + bias, D0, D1), in 1 to 3 dimensions.
 
-    `layout` names the order of dimensions.  "nhwc": x is (N, spatial, C), w (K, spatial, C/groups), y (N, spatial, K).
-    "nchw": x is (N, C, spatial), w (K, C/groups, spatial), y (N, K, spatial).  Where channels lie in memory is read
-    from the strides: a channels_last tensor of PyTorch's given as "nchw" is not copied, and the result is channels-last
-    too.  Memory that really is channels-first is taken as well, by kernels that read it or by a copy inside the call;
-    `tilewright.explain` says which.
+    `layout` is the order of dimensions.  "nhwc": x is (N, spatial, C), w (K, spatial, C/groups), y (N, spatial, K).
+    "nchw": x is (N, C, spatial), w (K, C/groups, spatial), y (N, K, spatial).  The memory format is inferred from the
+    strides: a channels_last tensor passed as "nchw" is not copied, and the result is channels-last too.  Channels-first
+    memory is supported by kernels that read it directly, or by a copy inside of the call; `tilewright.explain` shows
+    which.
 
-    `stride` and `dilation` are a number or one a dimension; so is `padding`, or a pair (before, after) a dimension.
-    `bias` has K numbers, `residual` broadcasts to the result; both are added before the activation.  `ds` are tensors
-    (in the words of CK) that the epilogue adds, or multiplies by ("multiply"); all together at most two.
+    `stride` and `dilation` are a number or one per dimension; so is `padding`, or a pair (before, after) per dimension.
+    `bias` has K values, `residual` broadcasts to the result; both are added before the activation.  `ds` are further
+    tensors (CK's D tensors), which the epilogue adds, or multiplies by ("multiply"); at most two tensors in all.
 
-    Operands are fp32, fp16, bf16 or int8, both the same, and summed in fp32 (int8: int32).  The result has the dtype of
-    `out`, else `out_dtype`, else of the operands (int32 for int8).  A batch of 0 gives an empty result; a filter that
-    does not fit the padded input is an error.
+    Both operands are fp32, fp16, bf16 or int8; accumulation is in fp32 (int8: int32).  The result has the dtype of
+    `out`, else `out_dtype`, else that of the operands (int32 for int8).  A batch of 0 gives an empty result; a filter
+    larger than the padded input is an error.
     """
     if residual is not None:
         epilogue, ds = with_added(epilogue, ds, residual=residual)
@@ -107,10 +107,10 @@ def conv_backward_data(
     copy: str = NEVER,
     target: str | None = None,
 ) -> Any:
-    """The gradient of `conv` for x, from that of its result: what a transposed convolution computes.
+    """Gradient of `conv` with respect to x (dgrad), from the gradient of its result: a transposed convolution.
 
-    `input_shape` is the shape of x in the order of `layout`; several have a convolution with the same result where
-    strides are over 1.  `deterministic` asks for the same bits in every run.
+    `input_shape` is the shape of x in the order of `layout`; with strides over 1, several inputs give the same output
+    shape.  `deterministic` requests bitwise equal results in every run.
     """
     geometry = stride, padding, dilation, groups, layout, input_shape
     options = ("backward_data", *geometry, _PASS, out_dtype, deterministic)
@@ -134,10 +134,10 @@ def conv_backward_weight(
     copy: str = NEVER,
     target: str | None = None,
 ) -> Any:
-    """The gradient of `conv` for w, from x and the gradient of its result.
+    """Gradient of `conv` with respect to w (wgrad), from x and the gradient of its result.
 
-    `weight_shape` is the shape of w in the order of `layout`.  Of a batch of 0 it is 0.  `deterministic` asks for the
-    same bits in every run.
+    `weight_shape` is the shape of w in the order of `layout`.  A batch of 0 gives zeros.  `deterministic` requests
+    bitwise equal results in every run.
     """
     geometry = stride, padding, dilation, groups, layout, weight_shape
     options = ("backward_weight", *geometry, _PASS, out_dtype, deterministic)

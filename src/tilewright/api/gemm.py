@@ -1,8 +1,8 @@
-"""Matrix products on arrays: `matmul` as NumPy means it, `gemm` with everything fused, `pack` for a B used often.
+"""Matrix products: `matmul` with NumPy's semantics, `gemm` with a fused epilogue, `pack` for a B that is used often.
 
-`tw.gemm(a, b)` multiplies NumPy arrays, PyTorch's tensors or anything with DLPack; `tw.gemm(a, w.T, bias=bias,
-epilogue="relu")` reads the layout from the strides and fuses the rest; `tw.gemm(a, tw.pack(w.T))` packs B once for many
-uses; `print(tw.explain(tw.GemmProblem(m=64, n=64, k=64)))` says what would run.
+`tw.gemm(a, b)` multiplies NumPy arrays, PyTorch tensors or any DLPack arrays; `tw.gemm(a, w.T, bias=bias,
+epilogue="relu")` infers the layout from the strides and fuses the rest; `tw.gemm(a, tw.pack(w.T))` packs B once for
+many calls; `print(tw.explain(tw.GemmProblem(m=64, n=64, k=64)))` shows which kernel would run.
 """
 
 from __future__ import annotations
@@ -48,26 +48,26 @@ def gemm(
 ) -> Any:
     """E = epilogue(alpha * A.B + beta * C + bias + residual), or epilogue(alpha * A.B + beta * C, D0, D1).
 
-    `a` is (..., m, k), `b` is (..., k, n) or what `pack` gave, the result (..., m, n); leading dimensions are a batch,
-    and sizes of 1 or missing ones repeat.  Layouts are read from the strides: a transposed view costs nothing.  `c`
-    broadcasts to the result and counts once where it is given and `beta` is not; with `beta=0` it is not read.
-    `bias` (a vector of n, for every row) and `residual` are added before the activation; both broadcast.  `ds` says the
-    same in the words of CK: up to two tensors, with those two, that the epilogue adds, or multiplies by ("multiply").
-    An activation with D tensors is applied to the sum of all.
+    `a` is (..., m, k), `b` is (..., k, n) or the result of `pack`, the result is (..., m, n).  Leading dimensions are
+    batch dimensions and broadcast.  Layouts are inferred from the strides, so a transposed view costs nothing.  `c`
+    broadcasts to the result; `beta` is 1 if only `c` is given, and with `beta=0` c is not read.  `bias` (n values, one
+    per column) and `residual` broadcast and are added before the activation.  `ds` is the general form (CK's D
+    tensors): up to two tensors in all, which the epilogue adds, or multiplies by ("multiply"); an activation is applied
+    to the sum.
 
-    No operand is copied: one that kernels cannot read as it lies (negative or odd strides, bytes in the other order) is
-    an error, or with `copy="allow"` copied first.  `alpha` and `beta` are real numbers; truth values are none.
+    No operand is copied: one that kernels cannot read in place (negative strides, no contiguous dimension, foreign byte
+    order) raises an error, or is copied first with `copy="allow"`.  `alpha` and `beta` are real numbers, not booleans.
 
-    The result has the dtype of `out`, else `out_dtype`, else of `c`, else of the inputs (int32 for int8, fp32 for fp8
-    and mixed inputs).  Without `out` it is a new array: of the library `a` comes from where that takes DLPack
-    (PyTorch, JAX, ...), of NumPy otherwise.  `out` may be `c` itself.
+    The result has the dtype of `out`, else `out_dtype`, else that of `c`, else that of the inputs (int32 for int8, fp32
+    for fp8 and mixed inputs).  Without `out` it is a new array of the library of `a` if that imports DLPack (PyTorch,
+    JAX, ...), else of NumPy.  `out` may be `c`.
 
-    A tensor of PyTorch's that requires grad is differentiated, and a traced call is one op of the graph
-    (`tilewright.torch`).  Under `torch.autocast` tensors are converted to its type first, as PyTorch's own products do,
-    unless `out` is given.
+    PyTorch tensors that require grad are differentiated, and a traced call is one op of the graph (`tilewright.torch`).
+    Under `torch.autocast`, tensors are converted to its dtype first, as for PyTorch's own products, unless `out` is
+    given.
 
-    float32 is multiplied exactly.  `math="tf32"` allows an NVIDIA GPU to round its inputs to 11 bits first, for several
-    times the speed (`ops.gemm.reference.error_bound` says what that costs); elsewhere it changes nothing.
+    fp32 operands are multiplied in full fp32 precision.  `math="tf32"` lets NVIDIA GPUs round the inputs to 11 bits
+    first, which is several times faster (error bound: `ops.gemm.reference.error_bound`); elsewhere it has no effect.
     """
     if type(alpha) is not float:
         alpha = scalar("alpha", alpha)
@@ -102,10 +102,10 @@ def matmul(
     copy: str = NEVER,
     target: str | None = None,
 ) -> Any:
-    """The product of two arrays as `numpy.matmul` means it.
+    """Matrix product with the semantics of `numpy.matmul`.
 
-    Of more than two dimensions the last two are matrices, and the others broadcast.  A vector is a row on the left, a
-    column on the right, and the result lacks that dimension.  Element types, `math` and `copy` are those of `gemm`.
+    The last two dimensions are matrices, the others broadcast.  A vector is a row on the left and a column on the
+    right; the result lacks that dimension.  Dtypes, `math` and `copy` are those of `gemm`.
     """
     registry = registry_of(a, target)
     attributes = (_PASS, out_dtype, math, 0, "matmul")
@@ -121,10 +121,10 @@ def matmul(
 
 
 def pack(b: Any, *, m: int = 256, dtype_a: str | None = None, target: str | None = None) -> PackedB:
-    """Pack B (k, n) once for preshuffle kernels; use the result in place of b in `gemm`.
+    """Pack B (k, n) once for preshuffle kernels; pass the result as `b` of `gemm`.
 
-    `m` is the number of rows A will typically have, `dtype_a` its element type (b's, if not given; "tf32" for
-    calls with `math="tf32"`).  The packed bytes belong to this machine's target and are not meant to be stored.
+    `m` is the typical number of rows of A, `dtype_a` its element type (default: that of b; "tf32" for calls with
+    `math="tf32"`).  The packed bytes depend on the target and on the version of Tilewright: do not save them.
     """
     return pack_with(registry_of(b, target), b, m, dtype_a)
 

@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tilewright import settings
+from tilewright import plugins, settings
 from tilewright.arch.rates import Constants, Rates, scaled
 from tilewright.errors import FileError, InternalError, TilewrightError, UnknownNameError, nearest, shown
 from tilewright.files import read_json
@@ -189,6 +189,8 @@ def _demand_whole(source: _Source, entry: Arch, table: Mapping[str, Arch]) -> No
     for other in entry.includes:
         if other not in table:
             raise source.bad(entry.name, f"includes unknown arch {other!r}", other)
+    if source.path is not None and entry.backend not in (known := plugins.names("tilewright.backends")):
+        raise source.bad(entry.name, f"backend {entry.backend!r} is not one of {', '.join(known)}", entry.backend)
     if entry.capability and not (entry.rates and entry.compute_units and entry.scratch_bytes):
         message = "an NVIDIA arch needs compute_units, scratch_bytes and rates: estimates are made of them"
         raise source.bad(entry.name, message, entry.name)

@@ -40,23 +40,27 @@ Problems = Annotated[
                  "or a .json, .csv or .parquet file instead of one problem."),
 ]  # fmt: skip
 Workers = Annotated[
-    int, typer.Option("--jobs", "-j", "--workers", min=0, help="Compilers at once; 0 means by cores and memory.")
+    int, typer.Option("--jobs", "-j", "--workers", min=0, help="Parallel compile jobs; 0 means by cores and memory.")
 ]
 # An op may have an option --output of its own: see `_table_of`.
 Table = Annotated[
     Path | None,
-    typer.Option("--table", "--output", metavar="FILE", help="Of a set: results as .csv or .parquet (--output too)."),
+    typer.Option("--table", "--output", metavar="FILE", help="With --problems: write results as .csv or .parquet."),
 ]
-StoreFile = Annotated[Path | None, typer.Option("--store", metavar="FILE", help="Of a set: another store.")]
+StoreFile = Annotated[
+    Path | None, typer.Option("--store", metavar="FILE", help="With --problems: store results in this file.")
+]
 OnCluster = Annotated[
-    str, typer.Option("--cluster", metavar="HOST:PORT", help="Of a set: the nodes of a Ray cluster build and measure.")
+    str, typer.Option("--cluster", metavar="HOST:PORT", help="With --problems: build and measure on a Ray cluster.")
 ]
 _ROUNDS = 10_000  # more take longer than a kernel may, which would be blamed for it
 _DAY = 86_400.0  # seconds: what is larger is no limit, and no clock's
 
 
 def register(app: typer.Typer) -> None:
-    _ops.register(app, "bench", "Time kernels against each other.", _bench, _ops.problem_parameters)
+    _ops.register(
+        app, "bench", "Time the kernels that serve a problem, and record the fastest.", _bench, _ops.problem_parameters
+    )
 
 
 def _stages(registry: Registry, op: Op, problem: Any, split_plans: bool) -> list[Any]:
@@ -72,32 +76,40 @@ def _bench(
     op: Any,
     given: dict[str, Any],
     problems: Problems = "",
-    save: Annotated[bool, typer.Option("--save", help="Remember the winners: dispatch will choose them.")] = False,
+    save: Annotated[bool, typer.Option("--save", help="Record the winners; dispatch then selects them.")] = False,
     pool: Annotated[str, typer.Option(help="Measure the kernels of this pool instead of the default ones.")] = "",
-    config: Annotated[str, typer.Option(metavar="CONFIG", help="Of a set: the kernels of a trait config.")] = "",
+    config: Annotated[
+        str, typer.Option(metavar="CONFIG", help="With --problems: measure the kernels of a trait config.")
+    ] = "",
     kernel: Kernel = "",
     filter: Expression = "",
-    rounds: Annotated[int, typer.Option(help="Interleaved rounds; 0 means 9, of a set 5.", min=0, max=_ROUNDS)] = 0,
-    flush: Annotated[bool, typer.Option("--flush", help="Empty the caches before every call.")] = False,
+    rounds: Annotated[
+        int, typer.Option(help="Interleaved rounds; 0 means 9, or 5 with --problems.", min=0, max=_ROUNDS)
+    ] = 0,
+    flush: Annotated[bool, typer.Option("--flush", help="Flush the caches before every call.")] = False,
     split_plans: Annotated[
         bool, typer.Option("--split-plans", help="Measure every split plan of a problem (numbers of KV splits).")
     ] = False,
     table: Table = None,
     store: StoreFile = None,
-    limit: Annotated[float, typer.Option(help="Of a set: seconds of one kernel.", min=0.1, max=_DAY)] = 30.0,
-    batch_size: Annotated[int, typer.Option(help="Of a set: kernels a worker process gets at once.", min=1)] = 20,
+    limit: Annotated[
+        float, typer.Option(help="With --problems: time limit of a kernel, in seconds.", min=0.1, max=_DAY)
+    ] = 30.0,
+    batch_size: Annotated[int, typer.Option(help="With --problems: kernels per worker batch.", min=1)] = 20,
     patience: Annotated[
-        float, typer.Option(help="Of a set: seconds to wait for a quiet machine.", min=0, max=_DAY)
+        float, typer.Option(help="With --problems: longest wait for an idle machine, in seconds.", min=0, max=_DAY)
     ] = 5.0,
     retry: Annotated[
-        bool, typer.Option("--retry", help="Of a set: measure again what failed (crashed, timeout, build-failed, ...).")
+        bool, typer.Option("--retry", help="With --problems: measure again what failed (crash, timeout, build, ...).")
     ] = False,
     jobs: Workers = 0,
     search: Annotated[
-        str, typer.Option(metavar="WAY", help="Measure what a search asks for: random, evolve, model, halving.")
+        str, typer.Option(metavar="STRATEGY", help="Search strategy: random, evolve, model or halving.")
     ] = "",
-    budget: Annotated[str, typer.Option(metavar="TIME", help="Of a search, for all problems: 120s, 5m, 1h.")] = "",
-    seed: Annotated[int | None, typer.Option(help="Of a search.", min=0)] = None,
+    budget: Annotated[
+        str, typer.Option(metavar="TIME", help="Time budget of a search over all problems: 120s, 5m, 1h.")
+    ] = "",
+    seed: Annotated[int | None, typer.Option(help="Random seed of a search.", min=0)] = None,
     cluster: OnCluster = "",
     target: Target = "",
     threads: Threads = 0,

@@ -32,7 +32,7 @@ Problems = Annotated[
     str,
     typer.Option(
         "--problems", metavar="SET|FILE",
-        help="Build the kernels dispatch chooses for a problem set, random:SEED:COUNT, or a JSON, CSV or Parquet file.",
+        help="Build what dispatch selects for a problem set, random:SEED:COUNT, or a JSON, CSV or Parquet file.",
     ),
 ]  # fmt: skip
 LockFile = Annotated[
@@ -41,7 +41,7 @@ LockFile = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    _ops.register(app, "build", "Fill the kernel store ahead.", _build, _ops.axis_parameters, lists=True)
+    _ops.register(app, "build", "Build kernels into the store ahead of time.", _build, _ops.axis_parameters, lists=True)
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ def _build(
 ) -> None:
     """Build the kernels of a pool (`default` unless another is named), a preselected set, problems or a lock file.
 
-    A kernel that fails is told, and the others are built.  What is in the store already is not built again.
+    Failures are reported, and the other kernels are still built.  What is in the store already is not built again.
     """
     wish = chosen.Wish(target, pool, preselected, filter, limit, config, tile_config_json, correct)
     if sum(map(bool, (pool, preselected, problems, lock, wish.own))) > 1:

@@ -17,7 +17,9 @@ _LISTED = ("name", "compiler", "seconds", "built_at", "spec")
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(cls=Summaries, no_args_is_help=True, help="The kernel store: list, verify, trim, explain.")
+    group = typer.Typer(
+        cls=Summaries, no_args_is_help=True, help="Manage the kernel store: list, verify, trim, explain."
+    )
     group.command("ls")(ls)
     group.command("verify")(verify)
     group.command("gc")(gc)
@@ -48,7 +50,7 @@ def _ago(then: float) -> str:
 
 
 def ls(json: AsJson = False) -> None:
-    """List what is stored, the last used first."""
+    """List stored kernels, most recently used first."""
     from tilewright.build.upkeep import usage
 
     store = _store()
@@ -113,14 +115,14 @@ def verify(
 
 def gc(
     max_bytes: Annotated[
-        int | None, typer.Option("--max-bytes", min=0, help="Trim to this size; the setting when left out.")
+        int | None, typer.Option("--max-bytes", min=0, help="Trim to this many bytes; default: cache_max_bytes.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Remove every entry, also those used just now.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Remove every entry, recently used ones included.")] = False,
     other: Annotated[bool, typer.Option("--other-versions", help="Remove stores that other versions wrote.")] = False,
     reset: Annotated[bool, typer.Option("--reset", help="Remove all of the store, whatever its format.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Trim the store, least recently used first, and clear what killed processes left."""
+    """Trim the store, least recently used first, and remove leftovers of killed processes."""
     from tilewright import settings
     from tilewright.build import upkeep
     from tilewright.build.store import remove_tree
@@ -166,11 +168,11 @@ def gc(
 
 
 def why(
-    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="A name, a digest, or a JSON file with specs.")],
+    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="Kernel name, digest, or a JSON file with specs.")],
     target: Target = "",
     json: AsJson = False,
 ) -> None:
-    """Say which inputs of a kernel's key differ from the nearest stored entry."""
+    """Show which inputs of a kernel's key differ from the nearest stored entry."""
     from tilewright.build import Builder
     from tilewright.build.inspected import meant
     from tilewright.build.why import explain

@@ -64,24 +64,28 @@ Target = Annotated[
         "--gpu-target",
         "--arch",
         callback=one_target,
-        help="Arch or backend; by default the best this machine has.",
+        help="Arch or backend; default: the best one of this machine.",
     ),
 ]
-Threads = Annotated[int, typer.Option("--threads", min=0, help="Threads; 0 means every core.")]
+Threads = Annotated[int, typer.Option("--threads", min=0, help="Threads of a CPU kernel; 0 means every core.")]
 Lock = Annotated[
     Path | None,
-    typer.Option("--lock", metavar="FILE", help="Take the kernels that a lock file pins (`tilewright lock`)."),
+    typer.Option("--lock", metavar="FILE", help="Use the kernels pinned in a lock file (`tilewright lock`)."),
 ]
-Frozen = Annotated[bool, typer.Option("--frozen", help="Refuse what the lock file does not pin, and compile nothing.")]
+Frozen = Annotated[bool, typer.Option("--frozen", help="Refuse unpinned problems, and compile nothing.")]
 Rule = Annotated[
-    str, typer.Option("--rule", metavar="NAME", help="Let a rule of the op choose, instead of records and estimates.")
+    str, typer.Option("--rule", metavar="NAME", help="Select by a rule of the op instead of records and estimates.")
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse the padded and the fallback tier.")]
-Jobs = Annotated[int, typer.Option("--jobs", "-j", min=0, help="Compilers at once; 0 means by cores and memory.")]
-Kernel = Annotated[str, typer.Option("--kernel", metavar="NAME|DIGEST", help="This kernel instead of the chosen one.")]
-Expression = Annotated[str, typer.Option("--filter", help="Keep kernels c that pass, such as \"c.arch == 'generic'\".")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", min=0, help="Parallel compile jobs; 0 means by cores and memory.")]
+Kernel = Annotated[
+    str, typer.Option("--kernel", metavar="NAME|DIGEST", help="Use this kernel instead of the selected one.")
+]
+Expression = Annotated[
+    str, typer.Option("--filter", help="Keep kernels c that match, such as \"c.arch == 'generic'\".")
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print more details.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 WIDE = 10_000  # where nobody says how wide a line may be, nothing is folded

@@ -76,10 +76,10 @@ def _demo(
     op: Annotated[list[str] | None, typer.Argument(metavar="[OP]...", help="The ops to show; all by default.")] = None,
     target: Target = "",
     jobs: Jobs = 0,
-    repeat: Annotated[int, typer.Option(help="Most timed runs of each problem.", min=1)] = 25,
+    repeat: Annotated[int, typer.Option(help="Maximum number of timed runs per problem.", min=1)] = 25,
     json: AsJson = False,
 ) -> None:
-    """Choose, build, run and verify kernels for a handful of problems, beside NumPy and PyTorch."""
+    """Select, build, run and verify kernels for a few problems, and compare with NumPy and PyTorch."""
     from tilewright.arch import host_facts
     from tilewright.backends.base import resolve_target
     from tilewright.dispatch.registry import Registry
@@ -225,14 +225,14 @@ def _legend(rows: list[Row], peers: list[str], notes: Mapping[str, list[str]], c
     """What each column means."""
     lines = ["", "time us   median of the whole Python call, in microseconds"]
     if "GFLOP/s" in columns:
-        lines.append("GFLOP/s   operations the problem needs over that time, in 10^9 a second")
+        lines.append("GFLOP/s   operations of the problem per second, in 10^9")
     if peers:
-        lines.append(f"x         speedup: the time of {' or '.join(peers)} over ours; - where it has no such call")
+        lines.append(f"x         speedup: the time of {' or '.join(peers)} over ours; - if it has no such call")
     lines += [f"          {name} computes {'; '.join(notes[name])}" for name in peers if notes.get(name)]
     if "error" in columns:
-        lines.append("error     largest error as a part of the bound that is allowed; over 1 is WRONG")
+        lines.append("error     largest error relative to the allowed bound; over 1 is WRONG")
     seen = [f"{tier}: {meaning}" for tier, meaning in TIER_MEANINGS.items() if any(row.tier == tier for row in rows)]
-    lines.append(f"tier      how the kernel was chosen; {'; '.join(seen)}")
+    lines.append(f"tier      how the kernel was selected; {'; '.join(seen)}")
     if "PyTorch" not in peers and importlib.util.find_spec("torch") is None:
-        lines.append("PyTorch is not installed here; where it is, a column compares with it")
+        lines.append("PyTorch is not installed here; if it is, a column compares with it")
     return lines

@@ -15,11 +15,11 @@ def register(app: typer.Typer) -> None:
 
 def _doctor(
     everything: Annotated[
-        bool, typer.Option("--all", help="List every setting and version, also the usual ones.")
+        bool, typer.Option("--all", help="List every setting and version, defaults included.")
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Say what this machine can do: whether kernels run, targets, compilers, devices, the store, settings, versions.
+    """Check this machine: targets, compilers, devices, store, settings, versions, and that a kernel builds and loads.
 
     The exit code is 0 when kernels for this CPU can be compiled, stored and loaded, else 2.
     """

@@ -12,7 +12,7 @@ from tilewright.cli.common import AsJson, Frozen, Lock, Rule, Strict, Target, Th
 
 
 def register(app: typer.Typer) -> None:
-    help = "Say which kernel serves a problem, and why."
+    help = "Show which kernel serves a problem, and why."
     _ops.register(app, "explain", help, _explain, _ops.problem_parameters)
 
 

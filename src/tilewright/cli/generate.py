@@ -40,7 +40,7 @@ def _generate(
     verbose: Verbose = False,
     json: AsJson = False,
 ) -> None:
-    """Write one source a kernel and one manifest; files that would not change are not touched."""
+    """Write one source file per kernel and a manifest; unchanged files are not touched."""
     from tilewright import settings
     from tilewright.codegen import demand_some
     from tilewright.codegen import generate as write_sources

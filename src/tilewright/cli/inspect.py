@@ -17,14 +17,16 @@ def register(app: typer.Typer) -> None:
 def inspect(
     kernel: Annotated[
         str,
-        typer.Argument(metavar="KERNEL", help="A name or digest, a file of `specs --json`, a library, a code object."),
+        typer.Argument(
+            metavar="KERNEL", help="Kernel name or digest, a file of `specs --json`, a library, or a code object."
+        ),
     ],
     source: Annotated[bool, typer.Option("--source", help="Print the generated source; nothing is built.")] = False,
-    asm: Annotated[bool, typer.Option("--asm", help="Print the machine code as a disassembler shows it.")] = False,
+    asm: Annotated[bool, typer.Option("--asm", help="Print the disassembly.")] = False,
     target: Target = "",
     json: AsJson = False,
 ) -> None:
-    """Show registers, memory, occupancy, code size and the instructions that matter.
+    """Show registers, memory, occupancy, code size and key instructions of a built kernel.
 
     A kernel that is not in the store is built.  Where the spec promises matrix instructions and the
     code holds none, that is an error after the findings.

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 _Config = Annotated[
     str,
     typer.Argument(
-        metavar="[CONFIG]", help="A .json file, or one that ships: cpu, cuda, hip, ...  [default: the target's]",
+        metavar="[CONFIG]", help="JSON file, or a shipped config: cpu, cuda, hip, ...  [default: the target's]",
         show_default=False,
     ),
 ]  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
-    help = "The kernels a trait config means; a file of one may stand in the place of the op."
+    help = "List the kernels of a trait config; before a file the op may be left out."
     _ops.register(app, "instances", help, _instances, _ops.axis_parameters, op_of=_op_of)
 
 
@@ -47,11 +47,9 @@ def _instances(
     config: _Config = "",
     target: Target = "",
     filter: Expression = "",
-    count_only: Annotated[bool, typer.Option("--count-only", help="Print how many there are.")] = False,
-    listing: Annotated[bool, typer.Option("--list", help="Print their names (as without any option).")] = False,
-    export_json: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write them to a file, specs and all.")
-    ] = None,
+    count_only: Annotated[bool, typer.Option("--count-only", help="Print the number of kernels.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="Print the names of kernels (default).")] = False,
+    export_json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the specs to a JSON file.")] = None,
     why_not: chosen.WhyNot = False,
     verbose: Verbose = False,
 ) -> None:

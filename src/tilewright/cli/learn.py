@@ -20,27 +20,30 @@ if TYPE_CHECKING:
     from tilewright.learn.evaluate import Score
     from tilewright.ops.base import Op
 
-OpName = Annotated[str, typer.Argument(metavar="OP", help="An op.")]
+OpName = Annotated[str, typer.Argument(metavar="OP", help="Name of the op.")]
 Sources = Annotated[
     list[Path] | None,
     typer.Option("--data", metavar="FILE", help="A store (.db), table (.csv, .parquet) or packed results (.json.gz); "
                  "several allowed.  [default: this machine's store]", show_default=False),
 ]  # fmt: skip
-Archs = Annotated[str, typer.Option("--target", help="Only results of this arch's kernels.")]
+Archs = Annotated[str, typer.Option("--target", help="Use only results for this arch.")]
 ModelFile = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="A file that `train` wrote, or the name of one that ships.")
+    Path, typer.Argument(metavar="MODEL", help="Model file written by `train`, or the name of a shipped model.")
 ]
 
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
-        cls=Summaries, no_args_is_help=True, rich_markup_mode=None, help="Learned selection: train, judge, ask."
+        cls=Summaries,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        help="Train, evaluate and query learned selection models.",
     )
     group.command("train")(train)
     group.command("evaluate")(evaluate)
     group.command("compare")(compare)
     group.command("pack")(pack)
-    help = "What a model says of the kernels for a problem."
+    help = "Predict the kernel times of a problem with a model."
     _ops.register(group, "predict", help, _predict, _ops.problem_parameters)
     app.add_typer(group, name="learn")
 
@@ -126,15 +129,15 @@ def train(
     data: Sources = None,
     target: Archs = "",
     output: Annotated[
-        Path | None, typer.Option(help="Where to write; by default the cache's folder, where dispatch looks.")
+        Path | None, typer.Option(help="Output file; default: the cache folder that dispatch reads.")
     ] = None,
-    start: Annotated[Path | None, typer.Option(metavar="MODEL", help="Go on from this model.")] = None,
+    start: Annotated[Path | None, typer.Option(metavar="MODEL", help="Continue training from this model.")] = None,
     trees: Annotated[int, typer.Option(min=1, max=5000)] = 300,
     leaves: Annotated[int, typer.Option(min=2, max=1024)] = 47,
-    seed: Annotated[int, typer.Option(min=0, help="Of the folds and of LightGBM.")] = 7,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the folds and of LightGBM.")] = 7,
     json: AsJson = False,
 ) -> None:
-    """Train on what was measured, the held-out problems and their neighbours left out; print how good it is.
+    """Train a model on measurements, without held-out problems and their neighbours, and print its accuracy.
 
     The numbers are of cross-validation by problem: each problem is judged by a model that has not seen it.  Beside them
     stand the estimate and the models that are there already, on problems they have not seen: dispatch does not go by a
@@ -220,11 +223,11 @@ def _write(path: Path, made: Model) -> None:
 
 def pack(
     op: OpName,
-    output: Annotated[Path, typer.Option(metavar="FILE.json.gz", help="Where to write.")],
+    output: Annotated[Path, typer.Option(metavar="FILE.json.gz", help="Output file.")],
     data: Sources = None,
     target: Archs = "",
 ) -> None:
-    """Put what was measured into one small file, to ship it or to train from it elsewhere."""
+    """Pack measurements into one small file, to ship or to train elsewhere."""
     from tilewright import ops
     from tilewright.codegen.folder import demand_room
     from tilewright.dispatch.results import OK
@@ -261,14 +264,14 @@ def evaluate(
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="A second measurement of the fastest kernels: whoever was first in --data "
-            "is the oracle, with its time of this one, so that luck does not count.",
+            help="Second measurement of the kernels that were fastest in --data; "
+            "its times are used for them, to remove selection bias.",
         ),
     ] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw each choice beside the fastest.")] = None,
     json: AsJson = False,
 ) -> None:
-    """Judge a model's choices by what was measured, beside those of the analytic estimate, family by family."""
+    """Compare a model's choices with measurements and with the analytic estimate, by problem family."""
     from tilewright import ops
     from tilewright.learn import evaluate as judged
     from tilewright.learn.plot import scatter
@@ -360,7 +363,7 @@ def compare(
     target: Archs = "",
     json: AsJson = False,
 ) -> None:
-    """Judge several models and the estimate on the same problems."""
+    """Compare several models and the estimate on the same problems."""
     from tilewright import ops
     from tilewright.learn import evaluate as judged
 
@@ -392,12 +395,12 @@ def _show_scores(scores: dict[str, Any]) -> None:
 def _predict(
     op: Any,
     given: dict[str, Any],
-    model: Annotated[Path, typer.Option(metavar="MODEL", help="A file that `train` wrote.")],
+    model: Annotated[Path, typer.Option(metavar="MODEL", help="Model file written by `train`.")],
     target: Target = "",
     threads: Threads = 0,
     json: AsJson = False,
 ) -> None:
-    """Predicted times of the kernels that serve a problem, the fastest first; nothing is compiled or run."""
+    """Predict the times of the kernels that serve a problem, fastest first; nothing is compiled or run."""
     from tilewright.cli._problems import problem_of, registry_for
 
     made = _of_op(model_of(model), op.name)

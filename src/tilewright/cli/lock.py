@@ -23,29 +23,33 @@ Change = dict[str, Any]
 
 
 def register(app: typer.Typer) -> None:
-    _ops.register(app, "lock", "Pin problems and their families to kernels.", _lock, _ops.problem_parameters)
+    _ops.register(
+        app, "lock", "Pin problems and problem families to kernels, in a lock file.", _lock, _ops.problem_parameters
+    )
 
 
 def _lock(
     op: Any,
     given: dict[str, Any],
-    problems: Annotated[str, typer.Option("--problems", metavar="SET|FILE", help="As `bench` takes them.")] = "",
-    file: Annotated[Path, typer.Option(metavar="FILE", help="The lock file.")] = Path("tilewright.lock"),
+    problems: Annotated[
+        str, typer.Option("--problems", metavar="SET|FILE", help="Problem set or file, as for `bench`.")
+    ] = "",
+    file: Annotated[Path, typer.Option(metavar="FILE", help="Lock file to write or compare.")] = Path(
+        "tilewright.lock"
+    ),
     exact: Annotated[
-        bool, typer.Option("--exact", help="Pin these problems alone, and not the families they are of.")
+        bool, typer.Option("--exact", help="Pin only these problems, not their problem families.")
     ] = False,
-    diff: Annotated[
-        bool, typer.Option("--diff", help="Say what would be pinned otherwise now, and write nothing.")
-    ] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="List pins that would change now, without writing.")] = False,
     against: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --diff: an earlier lock file to compare this one with.")
+        Path | None, typer.Option(metavar="FILE", help="With --diff: another lock file to compare with.")
     ] = None,
-    frozen: Annotated[bool, typer.Option("--frozen", help="Refuse to change the file: an error if it would.")] = False,
+    frozen: Annotated[bool, typer.Option("--frozen", help="Fail if the file would change.")] = False,
     target: Target = "",
     threads: Threads = 0,
     json: AsJson = False,
 ) -> None:
-    """Write which kernels are chosen now into a file, beside what it pins already; TILEWRIGHT_LOCK takes them.
+    """Pin the kernels selected now in a file, in addition to earlier pins; TILEWRIGHT_LOCK=FILE uses them.
 
     A pin speaks for its problem, and for others of its family and signature, which get one of the family's kernels.
     With TILEWRIGHT_FROZEN=1 too, a problem of no pinned family is refused.  Nothing is compiled or run.

@@ -105,7 +105,7 @@ def _start(
         bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
-    """Tile kernels: declared, generated, built, picked and run."""
+    """Generate, build, select and run tile kernels for GEMM, convolution and attention."""
     from tilewright import settings
 
     settings.current()  # read now, so that a wrong TILEWRIGHT_* variable is reported by every command alike

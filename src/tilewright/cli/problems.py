@@ -13,7 +13,7 @@ from tilewright.errors import RequestError, nearest
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
-        cls=Summaries, no_args_is_help=True, rich_markup_mode=None, help="Problem sets: which there are, what is in."
+        cls=Summaries, no_args_is_help=True, rich_markup_mode=None, help="List problem sets, and print their problems."
     )
     group.command("ls")(ls)
     group.command("show")(show_set)
@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 
 
 def ls(
-    op: Annotated[str, typer.Argument(metavar="[OP]", help="An op; by default all.", show_default=False)] = "",
+    op: Annotated[str, typer.Argument(metavar="[OP]", help="Name of the op; default: all.", show_default=False)] = "",
     json: AsJson = False,
 ) -> None:
     """List problem sets with their sizes and purposes."""
@@ -47,13 +47,13 @@ def ls(
 
 
 def show_set(
-    op: Annotated[str, typer.Argument(metavar="[OP]", help="An op; not needed where one op alone has the set.")],
+    op: Annotated[str, typer.Argument(metavar="[OP]", help="Name of the op; optional if only one op has the set.")],
     which: Annotated[
         str, typer.Argument(metavar="SET", help="A set, random:SEED:COUNT, or a file.", show_default=False)
     ] = "",
     target: Target = "",
 ) -> None:
-    """Print the problems of a set as JSON that --problems reads; what it leaves out is for options to say."""
+    """Print the problems of a set as JSON for --problems; options fill in fields that the set leaves open."""
     from tilewright import ops
     from tilewright.backends.base import resolve_target
     from tilewright.runtime import recording

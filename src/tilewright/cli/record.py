@@ -23,13 +23,14 @@ def register(app: typer.Typer) -> None:
 
 def record(
     program: Annotated[
-        list[str], typer.Argument(metavar="PROGRAM [WORDS...]", help="A program that uses Tilewright, after --.")
+        list[str],
+        typer.Argument(metavar="PROGRAM [WORDS...]", help="Command line of a program that uses Tilewright, after --."),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The problem set: a new file, or one to add to.")
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Problem set to write or extend (JSON).")
     ] = Path("recorded.json"),
 ) -> None:
-    """Run a program and count the problems it gives to kernels, with all processes it starts.
+    """Run a program, and count the problems that it and its child processes compute.
 
     The file is a problem set: `tilewright problems show OP FILE`, `tilewright bench OP --problems FILE`.  Exits as the
     program does.

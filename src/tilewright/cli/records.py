@@ -25,7 +25,10 @@ _SHORTEST = 4
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
-        cls=Summaries, no_args_is_help=True, rich_markup_mode=None, help="Measured choices: list, forget, carry."
+        cls=Summaries,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        help="Manage measured choices: list, forget, export, merge.",
     )
     group.command("ls")(ls)
     group.command("forget")(forget)
@@ -80,7 +83,7 @@ def _here(record: Record) -> bool:
 
 
 def ls(json: AsJson = False) -> None:
-    """List what was measured, the newest first."""
+    """List measured choices, newest first."""
     records = _records()
     found = sorted(records.all(), key=lambda one: -one.date)
     if json:
@@ -107,10 +110,10 @@ def ls(json: AsJson = False) -> None:
 
 def forget(
     ids: _Ids = None,
-    everything: Annotated[bool, typer.Option("--all", help="All.")] = False,
-    elsewhere: Annotated[bool, typer.Option("--elsewhere", help="Those of other machines.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Forget every record.")] = False,
+    elsewhere: Annotated[bool, typer.Option("--elsewhere", help="Forget records of other machines.")] = False,
 ) -> None:
-    """Remove records; dispatch goes by estimates again."""
+    """Remove records; dispatch uses models and estimates again."""
     if not (ids or everything or elsewhere):
         raise RequestError(
             "nothing is said to be forgotten",
@@ -128,13 +131,13 @@ def export(
         str,
         typer.Argument(
             metavar="FILE",
-            help="Where to write; - means standard output.  A .csv or .parquet file gets every result of the store, "
+            help="Output file; - means standard output.  A .csv or .parquet file gets every result of the store, "
             "failures too; any other the choices as JSON.",
         ),
     ],
     ids: _Ids = None,
 ) -> None:
-    """Write what was measured to a file that `merge` reads on another machine."""
+    """Write records to a file that `merge` reads on another machine."""
     from tilewright.codegen.folder import write_if_changed
     from tilewright.tune.export import FORMATS
 
@@ -187,10 +190,10 @@ def _write_table(path: Path, records: Records, found: Sequence[Record] | None) -
 
 
 def merge(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote, or a store (.db).")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File written by `export`, or a store (.db).")],
     json: AsJson = False,
 ) -> None:
-    """Add what another machine measured; of two about the same thing the newer one counts."""
+    """Add the records of another machine; of two records for the same problem the newer one is kept."""
     from tilewright.tune.export import FORMATS
 
     if _is_store(file) or file.suffix in FORMATS:
@@ -361,13 +364,16 @@ def _fastest(rows: Iterable[Result]) -> dict[Any, Record]:
 
 
 def diff(
-    one: Annotated[Path, typer.Argument(metavar="A", help="What `export` wrote, a table too, or a store (.db).")],
+    one: Annotated[
+        Path, typer.Argument(metavar="A", help="File written by `export` (JSON or table), or a store (.db).")
+    ],
     other: Annotated[
-        Path | None, typer.Argument(metavar="[B]", help="The same; by default this machine's.", show_default=False)
+        Path | None,
+        typer.Argument(metavar="[B]", help="Second file; default: this machine's store.", show_default=False),
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Say which records differ: those of one side only, other winners, other times of the same winner.
+    """List the records that differ: only on one side, another winner, another time of the same winner.
 
     Where a side has no choices (a sweep's store, a table) the fastest kernels that were measured are compared.
     """

@@ -27,21 +27,21 @@ def report(
         ),
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE.html", callback=said, help="Where to write.")
+        Path, typer.Option("--output", "-o", metavar="FILE.html", callback=said, help="Output file.")
     ] = Path(OUTPUT),
-    op: Annotated[str, typer.Option("--op", callback=said, help="Only this op's results.")] = "",
+    op: Annotated[str, typer.Option("--op", callback=said, help="Include only this op.")] = "",
     target: Annotated[
-        str, typer.Option("--target", callback=said, help="Only results of this arch's kernels.")
+        str, typer.Option("--target", callback=said, help="Include only this arch.")
     ] = "",
     model: Annotated[
         list[Path] | None,
-        typer.Option("--model", metavar="MODEL", help="What it predicts beside what was measured, a file or one that "
-                     "ships; by default those that dispatch would ask.", show_default=False),
+        typer.Option("--model", metavar="MODEL", help="Model whose predictions are shown, a file or a shipped one; "
+                     "default: those that dispatch uses.", show_default=False),
     ] = None,
     predictions: Annotated[
-        bool, typer.Option("--predictions/--no-predictions", help="Estimates and models beside the measurements.")
+        bool, typer.Option("--predictions/--no-predictions", help="Show estimates and predictions beside measurements.")
     ] = True,
-    title: Annotated[str, typer.Option("--title", help="The headline.")] = "Measured kernels",
+    title: Annotated[str, typer.Option("--title", help="Title of the page.")] = "Measured kernels",
     json: AsJson = False,
 ) -> None:  # fmt: skip
     """Write one HTML page: leaderboard, heat map, roofline, kernel against kernel, predictions, regret, failures."""

@@ -23,8 +23,8 @@ def _run(
     given: dict[str, Any],
     kernel: Kernel = "",
     filter: Expression = "",
-    verify: Annotated[bool, typer.Option("--verify", help="Compare with the float64 reference.")] = False,
-    repeat: Annotated[int, typer.Option(help="Timed runs after the first.", min=1)] = 5,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare the result with a float64 reference.")] = False,
+    repeat: Annotated[int, typer.Option(help="Number of timed runs after the first.", min=1)] = 5,
     seed: Annotated[int, typer.Option(help="Seed of the random operands.", min=0)] = 0,
     target: Target = "",
     threads: Threads = 0,
@@ -33,7 +33,7 @@ def _run(
     frozen: Frozen = False,
     json: AsJson = False,
 ) -> None:
-    """Run one problem on random data with the kernel dispatch chooses, or with one that is named."""
+    """Run one problem on random data with the kernel that dispatch selects, or with a given one."""
     from tilewright.dispatch.problem_run import run_problem
 
     with registry_for(target, threads, strict, lock=lock, frozen=frozen) as registry:

@@ -18,23 +18,24 @@ if TYPE_CHECKING:
     from tilewright.ops.base import Op
 
 Pool = Annotated[
-    str, typer.Option("--pool", callback=said, help="A pool of the op.  [default: default]", show_default=False)
+    str, typer.Option("--pool", callback=said, help="Pool of the op.  [default: default]", show_default=False)
 ]
-Preselected = Annotated[str, typer.Option("--preselected", callback=said, help="A named set instead of a pool.")]
+Preselected = Annotated[str, typer.Option("--preselected", callback=said, help="Preselected set instead of a pool.")]
 Config = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="A JSON file with lists of values instead of a pool.")
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="JSON file with lists of schedule values, instead of a pool."),
 ]
 ConfigText = Annotated[
-    str, typer.Option("--tile-config-json", metavar="JSON", callback=said, help="The same, as a text.")
+    str, typer.Option("--tile-config-json", metavar="JSON", callback=said, help="The same as JSON text.")
 ]
 Correct = Annotated[
-    bool, typer.Option("--correct", help="Of an illegal configuration take the nearest legal kernel, and say so.")
+    bool, typer.Option("--correct", help="Replace an illegal configuration by the nearest legal kernel, and report it.")
 ]
-ShowArch = Annotated[bool, typer.Option("--show-arch-info", help="Print what the target has, and stop.")]
-Limit = Annotated[int, typer.Option("--limit", min=0, help="At most so many specs; 0 means all.")]
+ShowArch = Annotated[bool, typer.Option("--show-arch-info", help="Print the facts of the target, and exit.")]
+Limit = Annotated[int, typer.Option("--limit", min=0, help="Maximum number of specs; 0 means all.")]
 WhyNot = Annotated[
     bool,
-    typer.Option("--why-not", help="List the rejected proposals under the rules they break; with -v each of them."),
+    typer.Option("--why-not", help="List rejected proposals by the rule they break; with -v every one."),
 ]
 
 

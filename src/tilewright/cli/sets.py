@@ -18,11 +18,11 @@ def register(app: typer.Typer) -> None:
 
 
 def sets(
-    op: Annotated[str, typer.Argument(metavar="[OP]", help="One op alone.", show_default=False)] = "",
+    op: Annotated[str, typer.Argument(metavar="[OP]", help="Name of the op; default: all.", show_default=False)] = "",
     target: Target = "",
     json: AsJson = False,
 ) -> None:
-    """List the preselected sets for a target: how many kernels each has there, and what it is for."""
+    """List the preselected sets for a target, with their purpose and number of kernels."""
     from tilewright import ops
     from tilewright.backends.base import resolve_target
 

@@ -16,7 +16,14 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    _ops.register(app, "specs", "List the kernels a request means.", _specs, _ops.axis_parameters, lists=True)
+    _ops.register(
+        app,
+        "specs",
+        "List the kernels of a pool, a preselected set or a configuration.",
+        _specs,
+        _ops.axis_parameters,
+        lists=True,
+    )
 
 
 def _specs(
@@ -30,13 +37,13 @@ def _specs(
     correct: chosen.Correct = False,
     filter: Expression = "",
     limit: chosen.Limit = 0,
-    count: Annotated[bool, typer.Option("--count", help="Print how many there are, and no names.")] = False,
+    count: Annotated[bool, typer.Option("--count", help="Print the number of specs instead of their names.")] = False,
     why_not: chosen.WhyNot = False,
     show_arch_info: chosen.ShowArch = False,
     verbose: Verbose = False,
     json: AsJson = False,
 ) -> None:
-    """List the specs of a pool, a preselected set or a configuration, one name a line; none at all is an error."""
+    """List the specs of a pool, a preselected set or a configuration, one name per line; an empty list is an error."""
     from tilewright.codegen import demand_some
 
     if show_arch_info:

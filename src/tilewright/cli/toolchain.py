@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from tilewright.toolchains.install import Sources
     from tilewright.toolchains.installed import Installed
 
-_Prefix = Annotated[Path | None, typer.Option("--prefix", help="The folder; by default one under the cache.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-_Name = Annotated[str, typer.Argument(help="Which toolchain: rocm.")]
+_Prefix = Annotated[
+    Path | None, typer.Option("--prefix", help="Installation folder; default: one in the cache folder.")
+]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_Name = Annotated[str, typer.Argument(help="Name of the toolchain: rocm.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -24,7 +26,7 @@ def register(app: typer.Typer) -> None:
         cls=Summaries,
         no_args_is_help=True,
         rich_markup_mode=None,
-        help="Cross-compilers: install, list, verify, remove.",
+        help="Manage cross-compilers: install, list, verify, remove.",
     )
     group.command("install")(install)
     group.command("list")(list_)
@@ -91,11 +93,11 @@ def install(
     name: _Name = "rocm",
     prefix: _Prefix = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before downloading.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a toolchain that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an installed toolchain.")] = False,
     if_possible: Annotated[
-        bool, typer.Option("--if-possible", help="No failure where there is no network or no Debian archive.")
+        bool, typer.Option("--if-possible", help="Succeed without network or Debian archive, installing nothing.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Name every package.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print every package.")] = False,
 ) -> None:
     """Set up a cross-compiler for AMD GPUs, without root, from the archive apt is configured for."""
     from tilewright.errors import ToolchainError

@@ -23,7 +23,7 @@ def wrap(
     kernel_dir: Annotated[str, typer.Option("--kernel-dir", help="Folder that `tilewright generate` wrote.")],
     output_dir: Annotated[str, typer.Option("--output-dir", "-o", help="Folder for wrappers and build files.")],
     pattern: Annotated[
-        str, typer.Option("--pattern", help='Only kernels whose file name matches, such as "*.hpp".  [default: all]')
+        str, typer.Option("--pattern", help='File names of kernels to include, such as "*.hpp".  [default: all]')
     ] = "",
     generate_cmake: Annotated[bool, typer.Option("--generate-cmake", help="Write a CMakeLists.txt.")] = False,
     generate_ninja: Annotated[bool, typer.Option("--generate-ninja", help="Write a build.ninja.")] = False,
@@ -32,7 +32,7 @@ def wrap(
     verbose: Verbose = False,
     json: AsJson = False,
 ) -> None:
-    """Write one source a kernel, and build files that make one library `dispatcher_kernels` of them."""
+    """Write build files (CMake, Ninja, Make) that compile generated kernels into one library, `dispatcher_kernels`."""
     from tilewright.codegen.folder import output_folder
     from tilewright.codegen.wrap import wrap as write_wrappers
 

@@ -22,7 +22,8 @@ MOST_JUDGES = 1024  # kept; one a signature
 def by_estimate(spec: KernelSpec, seconds: float, count: int) -> Selection:
     """The choice by the estimate, of so many kernels that serve a problem."""
     if math.isinf(seconds):
-        return Selection(spec, "heuristic", "first of its pool: there is no estimate without a C++ compiler", seconds)
+        reason = "first of its pool: no estimate, because the selection library was not built (see TILEWRIGHT_EVENTS)"
+        return Selection(spec, "heuristic", reason, seconds)
     reason = f"lowest estimate of {count} kernel(s) that serve the problem" if count > 1 else "the only kernel"
     return Selection(spec, "heuristic", reason, seconds)
 

@@ -48,7 +48,7 @@ MOST_SETTINGS = 64  # that plans are kept of: settings made anew for each call m
 
 
 class Registry:
-    """Kernels by signature; threads may share one."""
+    """The kernels available on one target, and selection among them.  Safe to share between threads."""
 
     def __init__(self, target: str | None = None, specs: Iterable[KernelSpec] = ()) -> None:
         self.arch = resolve_target(target)

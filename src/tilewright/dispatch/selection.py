@@ -16,7 +16,7 @@ TIERS = ("locked", "measured", "model", "heuristic", "padded", "fallback")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The kernel for a problem, how far the choice had to fall, and why."""
+    """The kernel selected for a problem, the tier that selected it, and the reason."""
 
     spec: KernelSpec
     tier: str  # one of TIERS
@@ -40,7 +40,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class StagedSelection:
-    """The kernels of a problem of several stages, each chosen apart."""
+    """The kernels of a problem with several stages, each selected separately."""
 
     stages: tuple[Selection, ...]
 
@@ -85,7 +85,7 @@ class StagedSelection:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One kernel that was looked at."""
+    """One kernel that selection considered."""
 
     name: str
     digest: str
@@ -136,7 +136,7 @@ def behind(chosen: Selection, seconds: float, known: Known, digest: str, order: 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What was chosen and why, and every candidate; `print` it for the answer, `full` and `to_dict` have it all."""
+    """The selected kernel, the reason, and every candidate; `print` shows a summary, `full` and `to_dict` all."""
 
     problem: Any
     target: str

@@ -11,9 +11,10 @@ Here is the half that legality and pools ask.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from tilewright import plugins
 from tilewright.arch import Arch
@@ -35,6 +36,40 @@ class FamilyRules(Protocol):
         """Why a legal kernel cannot serve a problem of its signature; its check in C says the same."""
 
 
+class ScheduleDefaults:
+    """Defaults for the dataclass of a schedule, whose author adds fields, `pipelines` and `label()`.
+
+    `words` gives the values a field of text may have, `may_be_zero` names the numbers that may be 0 (others are 1 or
+    more), `axis_names` the names of the elements of fields that hold tuples.
+    """
+
+    __slots__ = ()
+
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+    axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
+
+_OF_A_SCHEDULE = ("pipeline", "pipelines", "words", "may_be_zero", "label")
+
+
+def demand_schedules(family: Any) -> None:
+    """Schedules of another package have what legality and names read; what is missing is its author's to add."""
+    wanted = (*_OF_A_SCHEDULE, *getattr(family, "schedule_members", ()))
+    for kind in family.schedules:
+        own = {one.name for one in fields(kind)} if is_dataclass(kind) else set()
+        lacks = [name for name in wanted if name not in own and not hasattr(kind, name)]
+        if lacks or not own:
+            wrong = f"lacks {', '.join(lacks)}" if lacks else "is not a dataclass"
+            raise plugins.fault(
+                kind.__module__,
+                f"the schedule {kind.__name__} {wrong}",
+                rule="plugin",
+                value=kind.__name__,
+                remedy="inherit from ScheduleDefaults and add what is missing (docs/adding-a-kernel-family.md)",
+            )
+
+
 def families_group(backend: str, op: str) -> str:
     """The entry point group of the kernel families of an op on a backend."""
     return f"tilewright.families.{backend}.{op}"
@@ -44,7 +79,10 @@ def families_group(backend: str, op: str) -> str:
 def families(backend: str, op: str) -> tuple[Any, ...]:
     """The kernel families that packages bring to an op on a backend, by name; looked for once a process."""
     group = families_group(backend, op)
-    return tuple(plugins.load(group, name, "a kernel family", FamilyRules) for name in plugins.names(group))
+    found = tuple(plugins.load(group, name, "a kernel family", FamilyRules) for name in plugins.names(group))
+    for family in found:
+        demand_schedules(family)
+    return found
 
 
 class FamilySpace:

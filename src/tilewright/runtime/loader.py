@@ -26,7 +26,7 @@ _WORKSPACE_ALIGNMENT = 64
 
 
 class Kernel:
-    """One loaded kernel.  Calling it runs it on arrays as the function of its op does, with no selection."""
+    """One loaded kernel.  Call it with arrays, as the function of its op, to run it without selection."""
 
     __slots__ = (
         "_check",

@@ -286,9 +286,9 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def record(path: Path | str) -> Iterator[Path]:
-    """Record the problems that this process runs in the body of a `with` statement, in all its threads, into a file.
+    """Record the problems that this process computes inside of a `with` statement, in all its threads, into a file.
 
-    The file is a problem set: `tilewright bench OP --problems FILE`.  One that is there already is added to.
+    The file is a problem set for `tilewright bench OP --problems FILE`; an existing one is extended.
     """
     one = recorder(os.fspath(path))
     mine = str(one.path)

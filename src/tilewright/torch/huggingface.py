@@ -41,7 +41,7 @@ def attention_forward(
 
 
 def register(name: str = NAME) -> str:
-    """Make the implementation known under a name; models then take it as `attn_implementation`."""
+    """Register the attention implementation under a name, for the argument `attn_implementation` of models."""
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 

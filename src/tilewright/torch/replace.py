@@ -34,7 +34,7 @@ class Entry:
 
 @dataclass
 class Report:
-    """What `replace_modules` did; `undo()` gives every module its own class back."""
+    """What `replace_modules` did; `undo()` restores the class of every module."""
 
     entries: list[Entry] = field(default_factory=list)
     _changed: list[tuple[Any, type[Any]]] = field(default_factory=list, repr=False)
@@ -53,7 +53,8 @@ class Report:
         self._changed.clear()
 
     def __str__(self) -> str:
-        head = f"{len(self.replaced)} modules replaced, {len(self.kept)} kept"
+        count = len(self.replaced)
+        head = f"{count} module{'s' * (count != 1)} replaced, {len(self.kept)} kept"
         rows = [f"  {one.name or '(model)'}: {one.kind}" + (f": {one.why}" if one.why else "") for one in self.entries]
         return "\n".join([head, *rows])
 
@@ -78,9 +79,10 @@ def _why_not(name: str, module: Any, where: Callable[[str, Any], bool] | None) -
 
 
 def replace_modules(model: Any, *, where: Callable[[str, Any], bool] | None = None) -> Report:
-    """Let the linear layers and convolutions of a model run our kernels; the report says which, and why not others.
+    """Replace linear layers and convolutions of a model by ours; the report lists them and gives reasons for the
+    others.
 
-    `where(name, module)` picks among those that could be replaced.  Modules without weights are not mentioned.
+    `where(name, module)` selects modules.  Modules without weights are not listed.
     """
     report = Report()
     for name, module in model.named_modules():

@@ -51,7 +51,7 @@ def why_not(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
     enable_gqa: bool = False,
 ) -> str:  # fmt: skip
-    """Why PyTorch's own attention computes a call; empty where ours does."""
+    """The reason why a call is forwarded to PyTorch; empty if our kernels compute it."""
     tensors = [query, key, value] if attn_mask is None else [query, key, value, attn_mask]
     if not all(_plain(one) for one in tensors):
         return "a tensor is of a class of its own"
@@ -70,11 +70,11 @@ def scaled_dot_product_attention(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
-    """`torch.nn.functional.scaled_dot_product_attention`, with its signature and its meaning.
+    """`torch.nn.functional.scaled_dot_product_attention`, with the same signature and semantics.
 
-    Masks are boolean (True: seen) or floats that are added; `is_causal` aligns top-left.  What our kernels do not serve
-    PyTorch computes, and so it does where a gradient is recorded: `why_not` has the reason.  Which entries `dropout_p`
-    drops follows from PyTorch's generator, and is not PyTorch's own choice.
+    Masks are boolean (True: visible) or floats that are added; `is_causal` is aligned top-left.  Calls that our kernels
+    do not support, and calls that record a gradient, are forwarded to PyTorch: `why_not` returns the reason.
+    `dropout_p` is seeded by PyTorch's generator, but drops other entries than PyTorch does.
     """
     if why_not(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa):
         return torch.nn.functional.scaled_dot_product_attention(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,18 +12,17 @@ from tilewright.backends.base import KernelFamily, KernelsDefaults
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv import ConvProblem, ConvSignature
 from tilewright.ops.conv.family import ConvFamily
+from tilewright.ops.families import ScheduleDefaults
 
 BLOCKS = (4, 8)
 
 
 @dataclass(frozen=True, slots=True)
-class FilterBlockSchedule:
+class FilterBlockSchedule(ScheduleDefaults):
     pipeline: str = field(default="filter_block", init=False)
     block: int  # filters that are summed at a time
 
     pipelines: ClassVar[tuple[str, ...]] = ("filter_block",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     def label(self) -> str:
         return f"filter_block{self.block}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from tilewright.arch import Arch
 from tilewright.backends.base import KernelFamily, KernelsDefaults
 from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.families import ScheduleDefaults
 from tilewright.ops.gemm import GemmProblem, GemmSignature
 from tilewright.ops.gemm.family import GemmFamily
 
@@ -17,14 +18,11 @@ Shape = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class WarpDotSchedule:
+class WarpDotSchedule(ScheduleDefaults):
     pipeline: str = field(default="warp_dot", init=False)
     warps: int  # of a block
 
     pipelines: ClassVar[tuple[str, ...]] = ("warp_dot",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    may_be_zero: ClassVar[tuple[str, ...]] = ()
-    axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     warp_tile: ClassVar[Shape] = (1, 1, 1)
     warp_grid: ClassVar[Shape] = (1, 1, 1)
     tile: ClassVar[Shape] = (1, 1, 1)
@@ -50,6 +48,7 @@ class WarpDot(KernelsDefaults, GemmFamily):
             yield Violation("warp-dot-warps", message, f"use {arch.max_threads // 32} or fewer")
 
     def limits(self, spec: KernelSpec, problem: GemmProblem) -> Iterator[Violation]:
+        yield from super().limits(spec, problem)
         if problem.batch != 1:
             yield Violation("warp-dot-batch", f"a batch of {problem.batch}", "call it once a matrix")
 

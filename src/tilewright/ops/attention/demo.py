@@ -64,5 +64,5 @@ DEMO = Demo(
         },
     },
     peers={"NumPy": _numpy, "PyTorch": _torch},
-    peer_notes={"NumPy": "attention by the textbook, in fp32"},
+    peer_notes={"NumPy": "attention by matrix products and softmax, in fp32"},
 )  # fmt: skip

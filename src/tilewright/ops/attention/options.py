@@ -46,7 +46,7 @@ OPTIONS = (
     Option("seqlens_q", "Read the number of rows of each sequence from a table.", False, bool, old="lengths_q"),
     Option("seqlens_k", "Read the number of keys of each sequence from a table.", False, bool, old="lengths_k"),
     Option("pages", "Layout of keys in pages: none, strided or vectorised.", "none", str),
-    Option("page_lookup", "How pages are found: table (a block table) or indices.", "", str, old="lookup"),
+    Option("page_lookup", "Page lookup: table (a block table) or indices.", "", str, old="lookup"),
     Option("page_size", "Keys of a page.", 0),
     Option("page_count", "Number of pages there are (0: as many as the sequences fill).", 0),
     Option("q_scale", "Scales of q: none, tensor, head or block.", "none", str, old="scales_q"),

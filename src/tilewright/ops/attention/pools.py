@@ -79,7 +79,12 @@ AXES = (
     Axis("families", "--family", "Family of kernels: forward, split, combine or append.", normal=normal_family),
     Axis("datatypes", "--datatype", "Element type of q, k and v; q:kv where they differ.", normal=element_types),
     Axis("heads", "--heads", "Elements of a head the kernel holds: 128, or 192x128.", normal=normal_heads),
-    Axis("features", "--features", "What it has, joined by +: window+lse, varlen+bias, ...", normal=normal_features),
+    Axis(
+        "features",
+        "--features",
+        "Features of the kernel, joined by +: window+lse, varlen+bias, ...",
+        normal=normal_features,
+    ),
     Axis("outputs", "--output", "Element type of the result.", normal=element_type),
     Axis("auxiliary", "--aux-datatype", "Element type of a bias or of rotary tables.", normal=element_type),
 )

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.schedule import ONE, Shape
+from tilewright.ops.gemm.schedule import MNK, ONE, Shape
 
 
 class GemmFamily:
+    schedule_members: tuple[str, ...] = ("tile", "warp_tile", "warp_grid")  # read of every schedule
+
+    def limits(self, spec: KernelSpec, problem: GemmProblem) -> Iterable[Violation]:
+        """Sizes that are no multiples of the grains; a family with more limits yields these first."""
+        sizes = problem.m, problem.n, problem.k
+        for axis, size, grain in zip(MNK, sizes, self.grains(spec.schedule), strict=True):
+            if size % grain:
+                message = f"{axis} = {size} is not a multiple of {grain}"
+                yield Violation(f"grain-{axis}", message, "use another kernel, or pad the operands")
+
     def grains(self, schedule: Any) -> Shape:
         """What m, n and k must be multiples of: 1 where the kernel has edge code."""
         return ONE

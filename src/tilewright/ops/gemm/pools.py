@@ -23,7 +23,7 @@ POOLS = Pools("gemm", legality.SPACES, legality.check)
 AXES = (
     Axis("datatypes", "--datatype", "Input dtype, or a:b for two; fp8 and bf8 as the arch encodes them.",
          normal=element_types),
-    Axis("layouts", "--layout", "Layout of A, B and C such as rcr; rcrr says that D lies as C.", normal=normal_layout),
+    Axis("layouts", "--layout", "Layout of A, B and C such as rcr; in rcrr D is as C.", normal=normal_layout),
     Axis("variants", "--variant", "Variant of kernels: standard, preshuffle or multi_d."),
     Axis("epilogues", "--epilogue", "Fused epilogues.", normal=lambda name, _: normal_epilogue(name)),
     Axis("outputs", "--output", "Dtype of the result E.", normal=element_type),

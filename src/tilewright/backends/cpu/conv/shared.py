@@ -136,7 +136,7 @@ class CpuConvFamily(Family, ConvFamily):
 
     def remarks(self, schedule: Any, problem: ConvProblem) -> list[str]:
         turned = self.turned(problem)
-        return [f"turns {', '.join(turned)} to channels-last in its workspace, the result back"] if turned else []
+        return [f"transposes {', '.join(turned)} to channels-last in its workspace, the result back"] if turned else []
 
     def promises(self, spec: KernelSpec) -> Promises:
         """Multiply-add instructions of the arch."""

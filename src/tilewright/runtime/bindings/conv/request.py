@@ -233,6 +233,8 @@ def _problem(call: _Call) -> ConvProblem:
         remedy = f"give weights of {x[-1] // a.groups} channels, or an x of {w[-1] * a.groups}, or other groups"
         if x[-1] % a.groups:
             remedy = f"use groups that divide {x[-1]}"
+        if call.layout == LAST and w[1] * a.groups == x[1]:  # as PyTorch orders dimensions
+            remedy = f'pass layout="nchw" if dimensions are ordered (N, C, ...); else {remedy}'
         raise bad("groups-divide" if x[-1] % a.groups else "shape-channels", message, (x[-1], w[-1]), remedy)
     return problem
 

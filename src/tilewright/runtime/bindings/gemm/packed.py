@@ -17,7 +17,7 @@ _numbers: dict[Any, int] = {}  # keys as they are met: their short names
 
 
 class PackedB:
-    """The packed form of a B: sizes, element types and the format its bytes are in."""
+    """A packed B: its sizes, element types and the format of its bytes.  Made by `pack`."""
 
     __slots__ = ("_memory", "address", "dtype_a", "facts", "format", "key", "nbytes", "shape", "spec")
 

@@ -1,5 +1,6 @@
 // What the host's halves of GEMM pipelines share.  A pipeline's host half is a struct with
 //   broken(x)     what it refuses that no problem says, beyond the limits of its family; not asked about empty problems
+//   aligned(x)    whether addresses and batch strides are what its copies need: `aligned` of the problem
 //   workspace(x)  bytes, of which clear_bytes are zero before and after a launch
 //   shape()       how its function is launched
 //   run(x, place, workspace, stream)
@@ -27,5 +28,10 @@ template <class Config> bool odd_b(const tw_gemm_args &x) {
   if (Config::packed) return false;
   return odd(x.b) || odd(x.b_stride, size) || (x.batch > 1 && odd(x.b_batch_stride, size));
 }
+
+// Copies of 16 bytes, of every operand.
+template <class Config> struct WideCopies {
+  static bool aligned(const tw_gemm_args &x) { return selection::aligned<Config>(x, Config::packed); }
+};
 
 }  // namespace tw::cuda

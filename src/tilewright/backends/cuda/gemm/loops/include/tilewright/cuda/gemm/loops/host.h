@@ -4,7 +4,7 @@
 
 namespace tw::cuda {
 
-template <class Config> struct HostLoops {
+template <class Config> struct HostLoops : WideCopies<Config> {
   static constexpr int64_t clear_bytes = 0;
   static Answer broken(const tw_gemm_args &) { return {}; }
   static int64_t workspace(const tw_gemm_args &) { return 0; }

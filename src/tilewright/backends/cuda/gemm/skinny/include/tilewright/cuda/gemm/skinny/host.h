@@ -5,7 +5,7 @@
 
 namespace tw::cuda {
 
-template <class Config> struct HostSkinny {
+template <class Config> struct HostSkinny : WideCopies<Config> {
   using S = skinny_of<Config>;
   static constexpr int64_t clear_bytes = 0;
 

@@ -16,23 +16,23 @@ constexpr int64_t kMostBatch = 65535;  // of a grid
 inline constexpr Rule nv_stride_a{"nv-alignment", TW_ALIGNMENT,
                                   "the stride of A, {a_stride} elements of {size_a} bytes, is not a multiple of 16 "
                                   "bytes",
-                                  "align it, or use tma_ws or the loops pipeline"};
+                                  "align it, or use the multistage pipeline"};
 inline constexpr Rule nv_stride_b{"nv-alignment", TW_ALIGNMENT,
                                   "the stride of B, {b_stride} elements of {size_b} bytes, is not a multiple of 16 "
                                   "bytes",
-                                  "align it, or use tma_ws or the loops pipeline"};
+                                  "align it, or use the multistage pipeline"};
 inline constexpr Rule nv_address{"nv-alignment", TW_ALIGNMENT,
                                  "an operand's address or batch stride is not a multiple of 16 bytes, which skinny "
                                  "needs",
-                                 "align it, or use tma_ws or the loops pipeline"};
+                                 "align it, or use the multistage pipeline"};
 inline constexpr Rule nv_skinny_rows{"nv-skinny-size", TW_LIMIT, "m = {m} is over the {tile_m} rows of this kernel",
-                                     "use tma_ws"};
+                                     "use multistage, or tma_ws on sm_90a"};
 inline constexpr Rule nv_skinny_columns{"nv-skinny-size", TW_LIMIT,
-                                        "n = {n} is over the {tile_n} columns of this kernel", "use tma_ws"};
+                                        "n = {n} is over the {tile_n} columns of this kernel",
+                                        "use multistage, or tma_ws on sm_90a"};
 inline constexpr Rule nv_skinny_k{"nv-skinny-k", TW_DIVISIBILITY, "k = {k} is not a multiple of 8",
-                                  "use tma_ws or the loops pipeline"};
-inline constexpr Rule nv_batch{"nv-size", TW_LIMIT, "a batch of {batch} is over 65535",
-                               "use tma_ws or the loops pipeline"};
+                                  "use the multistage or loops pipeline"};
+inline constexpr Rule nv_batch{"nv-size", TW_LIMIT, "a batch of {batch} is over 65535", "use the loops pipeline"};
 
 inline const Rule *limits(const Schedule &s, const GemmProblem &p) {
   if (nothing_to_do(p)) return nullptr;

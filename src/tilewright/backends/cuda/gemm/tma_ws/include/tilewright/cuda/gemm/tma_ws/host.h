@@ -9,7 +9,7 @@
 namespace tw::cuda {
 
 // makes_room: the second-level cache may give up early what nobody is thought to come back for.
-template <class Config, bool makes_room = true> struct HostTmaWs {
+template <class Config, bool makes_room = true> struct HostTmaWs : WideCopies<Config> {
   using A = typename Config::A;
   using B = typename Config::B;
   using C = typename Config::C;
