@@ -22,6 +22,7 @@ from tilewright.errors import MachineError, RequestError, UnknownNameError, near
 
 PREFIX = "TILEWRIGHT_"
 CUDA_COMPILERS = ("auto", "nvcc", "nvrtc")
+THREAD_POOLS = ("auto", "own", "openmp")
 MAX_THREADS = 1024  # of a team: backends/cpu/host/team.cpp
 
 
@@ -61,6 +62,7 @@ class Settings:
     )
     cache_max_bytes: int = 4 << 30  # the store is trimmed to this size, oldest use first
     threads: int = 0  # threads a host kernel uses; 0 means OMP_NUM_THREADS, else every core this process may use
+    thread_pool: str = "auto"  # own, openmp (PyTorch's threads), or auto: those of OpenMP where a runtime is loaded
     jobs: int = 0  # compilers at once; 0 means by cores and free memory
     target: str = ""  # arch name; empty means the best this machine has
     arch_files: str = ""  # paths of JSON files with archs beside the package's, separated as in PATH; empty means none
@@ -155,6 +157,7 @@ def _check(values: Settings, names: Mapping[str, str]) -> Settings:
     for name in ("threads", "jobs", "cache_max_bytes"):
         demand(getattr(values, name) >= 0, name, "0 or more")
     demand(values.threads <= MAX_THREADS, "threads", f"at most {MAX_THREADS}")
+    demand(values.thread_pool in THREAD_POOLS, "thread_pool", f"one of {', '.join(THREAD_POOLS)}")
     demand(values.cuda_compiler in CUDA_COMPILERS, "cuda_compiler", f"one of {', '.join(CUDA_COMPILERS)}")
     place = Path(os.path.expanduser(values.cache_dir))  # noqa: PTH111  Path's own raises where ~someone is not known
     demand(not str(place).startswith("~"), "cache_dir", "a path whose ~ is known here")
