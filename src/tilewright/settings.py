@@ -107,6 +107,8 @@ def _refused(name: str, value: object, *, variable: str = "", why: str = "") -> 
     """The one error of a value an option cannot have; a variable is called by its own name."""
     kind = str(_FIELDS[name].type)
     remedy = "give a number of bytes" if name == "cache_max_bytes" else _REMEDIES[kind]
+    if why.startswith("one of "):
+        remedy = f"give {why}"
     return RequestError(
         f"{variable or f'the option {name}'} is {value!r}, but must be {why or _KINDS[kind]}",
         rule="setting-value",

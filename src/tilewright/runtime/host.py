@@ -107,7 +107,7 @@ def _pool() -> int:
             "the threads of OpenMP are asked for, and this process has no OpenMP runtime whose threads it may use",
             rule="thread-pool",
             value=now.thread_pool,
-            remedy="import torch before the first call, or set thread_pool to auto; a forked process has no such threads",
+            remedy="import torch first, or set thread_pool to auto; a forked process cannot use such threads",
         )
     return _SHARED if now.threads else _FOLLOWED
 
