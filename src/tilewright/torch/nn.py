@@ -17,30 +17,34 @@ from tilewright.torch.required import torch
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "Linear", "conv", "linear"]
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
-_DEVICES = ("cpu", "cuda")
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 _F = torch.nn.functional
 
 
 def _served(x: Any, weight: Any) -> bool:
     """Whether kernels take these: floats of one type (autocast makes them that) on the CPU or a CUDA device."""
-    if x.dtype not in _FLOATS or weight.dtype not in _FLOATS or x.device.type not in _DEVICES:
+    mine, other = x.dtype, weight.dtype
+    if mine not in _FLOATS or not (x.is_cpu or x.is_cuda):
         return False
-    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+    if mine != other and (other not in _FLOATS or not torch.is_autocast_enabled(x.device.type)):
         return False
-    kinds = (torch.Tensor, torch.nn.Parameter)
-    return bool(torch.compiler.is_compiling() or (type(x) in kinds and type(weight) in kinds))
+    return bool((type(x) in _PLAIN and type(weight) in _PLAIN) or torch.compiler.is_compiling())
 
 
 def linear(x: Any, weight: Any, bias: Any = None) -> Any:
     """`torch.nn.functional.linear`."""
-    if not _served(x, weight) or x.dim() == 0:
+    dims = x.dim()
+    if dims == 0 or not _served(x, weight):
         return _F.linear(x, weight, bias)
-    rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+    # A plain call folds leading dimensions itself.  The gradient of a weight is one product only of rows that are
+    # folded before, and graphs are written so.
+    folded = dims == 1 or (dims > 2 and (torch.is_grad_enabled() or torch.compiler.is_compiling()))
+    rows = x.reshape(-1, x.shape[-1]) if folded else x
     try:
         made = gemm_api.gemm(rows, weight.T, bias=bias)
     except CopyNeeded:
         made = gemm_api.gemm(rows, weight.T, bias=bias, copy="allow")
-    return made if x.dim() == 2 else made.view(*x.shape[:-1], made.shape[-1])
+    return made.view(*x.shape[:-1], made.shape[-1]) if folded else made
 
 
 def _paddings(padding: Any, kernel: Sequence[int], dilation: Sequence[int], stride: Sequence[int]) -> Any:
