@@ -5,12 +5,12 @@
     python benchmarks/models_cpu.py --own               also on threads of our own, as if PyTorch's were not shared
     python benchmarks/models_cpu.py --quick             few rounds, nothing written
 
-`replaced` is the model after `replace_modules`, with our `scaled_dot_product_attention`; `calls` is its forward written
-with `tw.*` calls (`_models.py`).  Each result is compared with float64 first: our error may be twice PyTorch's own on
-the same model and type, and what sums of k products in fp32 add in each layer, about the root of k units in the last
-place.  A turn is a few forwards; a ratio is PyTorch's time over ours, round by round: its median, quartiles and
-extremes are written.  Rounds in which other programs took more than a tenth of the machine count only where there are
-no others.
+`replaced` is the model after `replace_modules`, with our `scaled_dot_product_attention`; `packed` the same with
+`pack=True`; `calls` is its forward written with `tw.*` calls (`_models.py`).  Each result is compared with float64
+first: our error may be twice PyTorch's own on the same model and type, and what sums of k products in fp32 add in each
+layer, about the root of k units in the last place.  A turn is a few forwards; a ratio is PyTorch's time over ours,
+round by round: its median, quartiles and extremes are written.  Rounds in which other programs took more than a tenth
+of the machine count only where there are no others.
 """
 
 from __future__ import annotations
@@ -58,9 +58,12 @@ def contestants(case: Case, dtype: torch.dtype, own: bool) -> tuple[dict[str, Fo
 
         return call
 
+    packed = copy.deepcopy(model)
+    tilewright.torch.replace_modules(packed, pack=True)
     found = {
         "torch": lambda: model(Plain(), x),
         "replaced": lambda: replaced(DropIn(), x),
+        "packed": lambda: packed(DropIn(), x),
         "calls": lambda: model(Calls(), x),
     }
     if own:

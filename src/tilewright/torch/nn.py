@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tilewright import settings
 from tilewright.api import conv as conv_api
 from tilewright.api import gemm as gemm_api
 from tilewright.runtime.copies import CopyNeeded
 from tilewright.torch.required import torch
 
-__all__ = ["Conv1d", "Conv2d", "Conv3d", "Linear", "conv", "linear"]
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "Linear", "PackedLinear", "conv", "linear"]
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+_PACKED_ROWS = 8  # with fewer the weight is read once, and as it lies is as good
 _F = torch.nn.functional
 
 
@@ -88,6 +90,39 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
 
     def forward(self, input: Any) -> Any:
         return linear(input, self.weight, self.bias)
+
+
+class PackedLinear(Linear):
+    """`Linear` with a weight that changes rarely: on the CPU it is packed once, for calls that record no gradient.
+
+    The packed copy is as large as the weight, is made in the first call that uses it, and is made anew when the weight
+    was written to.  Writes through `weight.data` go unseen, as they do in PyTorch's own version counters.  It is no
+    part of the state_dict, and not copied or pickled with the module.
+    """
+
+    def forward(self, input: Any) -> Any:
+        weight = self.weight
+        plain = torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
+        if plain or not weight.is_cpu or input.dim() < 2 or not _served(input, weight):
+            return linear(input, weight, self.bias)
+        if input.numel() < _PACKED_ROWS * weight.shape[1]:
+            return linear(input, weight, self.bias)
+        try:
+            return gemm_api.gemm(input, self._packed_weight(), bias=self.bias)
+        except CopyNeeded:
+            return linear(input, weight, self.bias)
+
+    def _packed_weight(self) -> Any:
+        weight = self.weight
+        version = None if weight.is_inference() else weight._version
+        now = weight.data_ptr(), weight.dtype, weight.shape, version, settings.current()
+        packed = self.__dict__.get("_packed")
+        if packed is None or packed[0] != now:
+            packed = self.__dict__["_packed"] = now, gemm_api.pack(weight.T)
+        return packed[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_packed"}
 
 
 class _Conv:
