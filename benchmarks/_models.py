@@ -73,7 +73,7 @@ def heads_of(x: Any, heads: int) -> Any:
     return x.view(x.shape[0], x.shape[1], heads, -1).transpose(1, 2)
 
 
-class EncoderLayer(nn.Module):
+class EncoderLayer(nn.Module):  # type: ignore[misc]
     """Attention and a GELU network behind layer norms: a layer of ViT and of Whisper's encoder."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -90,7 +90,7 @@ class EncoderLayer(nn.Module):
         return kit.layer(kit.layer(self.between(x), self.up, "gelu"), self.down, residual=x)
 
 
-class ViT(nn.Module):
+class ViT(nn.Module):  # type: ignore[misc]
     def __init__(self, width: int, heads: int, layers: int) -> None:
         super().__init__()
         self.patches = nn.Conv2d(3, width, 16, stride=16)
@@ -106,7 +106,7 @@ class ViT(nn.Module):
         return kit.layer(self.norm(x)[:, 0], self.head)
 
 
-class Whisper(nn.Module):
+class Whisper(nn.Module):  # type: ignore[misc]
     """The encoder."""
 
     def __init__(self, width: int, heads: int, layers: int) -> None:
@@ -123,7 +123,7 @@ class Whisper(nn.Module):
         return self.norm(x)
 
 
-class Block(nn.Module):
+class Block(nn.Module):  # type: ignore[misc]
     """Of ResNet-18, its batch norms folded into the convolutions, as for inference, or as they are trained."""
 
     def __init__(self, narrow: int, wide: int, stride: int, norm: Callable[[int], nn.Module]) -> None:
@@ -143,7 +143,7 @@ class Block(nn.Module):
         return functional.relu(self.norms[1](kit.layer(y, self.second)) + beside)
 
 
-class ResNet(nn.Module):
+class ResNet(nn.Module):  # type: ignore[misc]
     def __init__(self, folded: bool) -> None:
         super().__init__()
         norm: Callable[[int], nn.Module] = nn.Identity if folded else nn.BatchNorm2d
@@ -167,7 +167,7 @@ class ResNet(nn.Module):
         return kit.layer(x.mean((2, 3)), self.head)
 
 
-class UNetBlock(nn.Module):
+class UNetBlock(nn.Module):  # type: ignore[misc]
     """Two convolutions behind group norms with a residual, then attention over all places, as in diffusion models."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -192,7 +192,7 @@ def turned(x: Any, cos: Any, sin: Any) -> Any:
     return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
 
 
-class DecoderLayer(nn.Module):
+class DecoderLayer(nn.Module):  # type: ignore[misc]
     """RMS norms, rotary embedding, grouped heads, gate and up projections: a layer of Llama."""
 
     def __init__(self, width: int, heads: int, heads_kv: int, hidden: int, context: int) -> None:
@@ -220,7 +220,7 @@ class DecoderLayer(nn.Module):
         return kit.layer(kit.layer(y, self.gate, "silu") * kit.layer(y, self.up), self.down, residual=x)
 
 
-class Llama(nn.Module):
+class Llama(nn.Module):  # type: ignore[misc]
     """A decoder: a prompt from the beginning, or one token behind `context - 1` others."""
 
     def __init__(self, width: int, heads: int, heads_kv: int, hidden: int, layers: int, context: int) -> None:

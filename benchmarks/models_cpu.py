@@ -77,7 +77,7 @@ def rounding(model: torch.nn.Module) -> float:
     layers = [
         one.weight for one in model.modules() if isinstance(one, (torch.nn.Linear, torch.nn.modules.conv._ConvNd))
     ]
-    return torch.finfo(torch.float32).eps * sum(math.sqrt(weight[0].numel()) for weight in layers)
+    return float(torch.finfo(torch.float32).eps) * sum(math.sqrt(weight[0].numel()) for weight in layers)
 
 
 def checked(forwards: dict[str, Forward], exact: Any, more: float) -> dict[str, float]:
