@@ -172,7 +172,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Whole models on the CPU beside PyTorch.")
     parser.add_argument("--models", default="", help="names with commas between; default all")
     parser.add_argument("--dtypes", default="", help="fp32, bf16")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--own", action="store_true", help="also on threads of our own")
     parser.add_argument("--quick", action="store_true", help="few rounds, nothing written")
     parser.add_argument("--output", type=Path, help="result file")
