@@ -125,3 +125,18 @@ def test_the_latency_of_cuda_calls_is_rehearsed_or_says_what_is_missing() -> Non
         done = script("latency_cuda.py")
         assert done.returncode == 1
         assert "no CUDA device" in done.stderr
+
+
+def test_whole_models_beside_pytorch(tmp_path: Path) -> None:
+    """Results are compared with float64 before anything is timed: a wrong one ends the run."""
+    pytest.importorskip("torch")
+    place = tmp_path / "models.json"
+    done = script("models_cpu.py", "--quick", "--models", "llama decode", "--dtypes", "bf16", "--output", str(place))
+    assert done.returncode == 0, done.stdout + done.stderr
+    data = json.loads(place.read_text(encoding="utf-8"))
+    (row,) = data["rows"]
+    assert (row["model"], row["dtype"], data["seed"]) == ("llama decode", "bf16", 23)
+    assert set(row["ratio"]) == set(data["summary"]["bf16"]) == {"replaced", "packed", "calls"}
+    assert set(row["errors"]) == set(row["seconds"]) == {"torch", "replaced", "packed", "calls"}
+    assert data["versions"]["torch"]
+    assert script("models_cpu.py", "--models", "lstm").returncode != 0

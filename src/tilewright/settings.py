@@ -22,6 +22,7 @@ from tilewright.errors import MachineError, RequestError, UnknownNameError, near
 
 PREFIX = "TILEWRIGHT_"
 CUDA_COMPILERS = ("auto", "nvcc", "nvrtc")
+THREAD_POOLS = ("auto", "own", "openmp")
 MAX_THREADS = 1024  # of a team: backends/cpu/host/team.cpp
 
 
@@ -61,6 +62,7 @@ class Settings:
     )
     cache_max_bytes: int = 4 << 30  # maximum size of the kernel store in bytes; least recently used kernels are removed
     threads: int = 0  # threads of a CPU kernel; 0 means OMP_NUM_THREADS, else all cores of this process
+    thread_pool: str = "auto"  # own, openmp (PyTorch's threads), or auto: those of OpenMP if a runtime is loaded
     jobs: int = 0  # parallel compile jobs; 0 means by cores and free memory
     target: str = ""  # arch or backend; empty means the best arch of this machine
     arch_files: str = ""  # JSON files with more archs, separated as in PATH; empty means none
@@ -105,6 +107,8 @@ def _refused(name: str, value: object, *, variable: str = "", why: str = "") -> 
     """The one error of a value an option cannot have; a variable is called by its own name."""
     kind = str(_FIELDS[name].type)
     remedy = "give a number of bytes" if name == "cache_max_bytes" else _REMEDIES[kind]
+    if why.startswith("one of "):
+        remedy = f"give {why}"
     return RequestError(
         f"{variable or f'the option {name}'} is {value!r}, but must be {why or _KINDS[kind]}",
         rule="setting-value",
@@ -155,6 +159,7 @@ def _check(values: Settings, names: Mapping[str, str]) -> Settings:
     for name in ("threads", "jobs", "cache_max_bytes"):
         demand(getattr(values, name) >= 0, name, "0 or more")
     demand(values.threads <= MAX_THREADS, "threads", f"at most {MAX_THREADS}")
+    demand(values.thread_pool in THREAD_POOLS, "thread_pool", f"one of {', '.join(THREAD_POOLS)}")
     demand(values.cuda_compiler in CUDA_COMPILERS, "cuda_compiler", f"one of {', '.join(CUDA_COMPILERS)}")
     place = Path(os.path.expanduser(values.cache_dir))  # noqa: PTH111  Path's own raises where ~someone is not known
     demand(not str(place).startswith("~"), "cache_dir", "a path whose ~ is known here")

@@ -36,6 +36,59 @@ def test_linear(shape: tuple[int, ...], bias: bool) -> None:
         torch.testing.assert_close(ours(wide), theirs(wide), **TOLERANCE)
 
 
+def test_packed_linear() -> None:
+    """A packed copy serves calls without gradients, follows what is written to the weight, and stays out of sight."""
+    theirs, ours = torch.nn.Linear(40, 24), tilewright_torch.nn.PackedLinear(40, 24)
+    twin(ours, theirs)
+    inputs = [torch.randn(shape) for shape in ((2, 16, 40), (33, 40), (3, 40), (40,), (0, 40))]
+    inputs.append(torch.randn(40, 32).T)
+    inputs.append(torch.randn(16, 80)[:, ::2])
+
+    def compare() -> None:
+        for x in inputs:
+            torch.testing.assert_close(ours(x), theirs(x), **TOLERANCE)
+
+    with torch.inference_mode():
+        compare()
+    packed = ours._packed[1]
+    with torch.no_grad():
+        compare()
+        assert ours._packed[1] is packed
+        for one in (ours, theirs):
+            one.weight.mul_(2)
+        compare()
+        assert ours._packed[1] is not packed
+    twin(ours, torch.nn.Linear(40, 24))
+    theirs.load_state_dict(ours.state_dict())
+    assert set(ours.state_dict()) == {"weight", "bias"}
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert ours(inputs[1]).dtype == torch.bfloat16
+    with torch.no_grad():
+        compare()
+        again = copy.deepcopy(ours)
+        assert "_packed" in vars(ours)
+        assert "_packed" not in vars(again)
+        torch.testing.assert_close(again(inputs[0]), ours(inputs[0]))
+    ours(inputs[0]).sum().backward()
+    assert ours.weight.grad is not None
+    ours.to(torch.float64)
+    assert ours(inputs[0].double()).dtype == torch.float64
+
+
+def test_packed_weights_are_replaced_and_given_back() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8))
+    x = torch.randn(20, 16)
+    with torch.no_grad():
+        right = model(x)
+        report = tilewright_torch.replace_modules(model, pack=True)
+        assert type(model[0]) is tilewright_torch.nn.PackedLinear
+        torch.testing.assert_close(model(x), right, **TOLERANCE)
+        assert tilewright_torch.replace_modules(model).kept[0].why == "it was replaced before"
+        report.undo()
+        assert type(model[0]) is torch.nn.Linear
+        assert "_packed" not in vars(model[0])
+
+
 CONVS = [
     {"kernel_size": 3, "padding": 1},
     {"kernel_size": 3, "padding": "same", "dilation": 2},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from tilewright.errors import ProblemError, UnknownNameError, nearest, shown
@@ -19,12 +20,21 @@ def epilogue_d_counts(epilogue: str) -> tuple[int, ...]:
     return (1, 2) if epilogue.startswith("MultiD") else (0, 1, 2)
 
 
-def normal_epilogue(name: str) -> str:
-    """The proper spelling of an epilogue, whatever its case; unknown names are an error."""
-    folded = str(name).replace("_", "").lower()
+@lru_cache(maxsize=256)
+def _spelled(name: str) -> str:
+    """An epilogue by any spelling of its name; empty where there is none."""
+    folded = name.replace("_", "").lower()
     for epilogue in EPILOGUES:
         if epilogue.lower() == folded or epilogue.lower() == "multid" + folded:
             return epilogue
+    return ""
+
+
+def normal_epilogue(name: str) -> str:
+    """The proper spelling of an epilogue, whatever its case; unknown names are an error."""
+    known = _spelled(name if type(name) is str else str(name))
+    if known:
+        return known
     raise UnknownNameError(
         f"{shown(name)} is not an epilogue",
         rule="epilogue-name",

@@ -435,8 +435,7 @@ class OneKernel:
 
     def plans(self) -> Plans:
         now = settings.current()  # plans of recorded calls have counters, and calls with checks are not remembered
-        special = now.record, now.check_tables
-        key = (thread_count(), special) if any(special) else thread_count()
+        key = now.threads, now.thread_pool, now.record, now.check_tables
         known = self._plans.get(key)
         return known if known is not None else self._plans.setdefault(key, Plans())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright import settings
 from tilewright.arch import host_facts
-from tilewright.errors import DeviceError, LoadError, no_memory
+from tilewright.errors import DeviceError, LoadError, MachineError, no_memory
 from tilewright.runtime.abi import ABI_VERSION
 from tilewright.runtime.devices import HOST, Place
 
@@ -28,7 +29,8 @@ clock = time.perf_counter
 
 _lock = threading.Lock()
 _library: ctypes.CDLL | None = None
-_teams: dict[int, int] = {}
+_teams: dict[tuple[int, int], int] = {}
+_OWN, _SHARED, _FOLLOWED = range(3)  # `Pool` of backends/cpu/host/team.cpp
 
 
 def thread_count() -> int:
@@ -48,7 +50,7 @@ def load_team_library(path: Path) -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(path))
         version = library.tw_team_abi_version
-        start = library.tw_team
+        start, openmp = library.tw_team, library.tw_team_openmp
     except (OSError, AttributeError) as error:
         raise LoadError(
             f"the thread team library cannot be loaded: {error}",
@@ -66,7 +68,9 @@ def load_team_library(path: Path) -> ctypes.CDLL:
             remedy="clear the store: `tilewright cache gc --all`",
         )
     start.restype = ctypes.c_void_p
-    start.argtypes = (ctypes.c_int64,)
+    start.argtypes = (ctypes.c_int64, ctypes.c_int64)
+    openmp.restype = ctypes.c_char_p
+    openmp.argtypes = ()
     return library
 
 
@@ -83,23 +87,53 @@ def build_team_library() -> Path:
     return build_source(source, plainest.name).path
 
 
+def _team_library() -> ctypes.CDLL:
+    global _library
+    if _library is None:
+        _library = load_team_library(build_team_library())
+    return _library
+
+
+def _pool() -> int:
+    """Whose threads a team has under the settings in force.
+
+    On OpenMP's a number that nobody gave is at most the one OpenMP would take, which `torch.set_num_threads` sets.
+    """
+    now = settings.current()
+    if now.thread_pool == "own":
+        return _OWN
+    if now.thread_pool == "openmp" and not openmp_library():
+        raise MachineError(
+            "the threads of OpenMP are asked for, and this process has no OpenMP runtime whose threads it may use",
+            rule="thread-pool",
+            value=now.thread_pool,
+            remedy="import torch first, or set thread_pool to auto; a forked process cannot use such threads",
+        )
+    return _SHARED if now.threads else _FOLLOWED
+
+
+def openmp_library() -> str:
+    """The path of the OpenMP runtime whose threads are shared; empty while none is loaded."""
+    with _lock:
+        found = _team_library().tw_team_openmp()
+    return os.fsdecode(found) if found else ""
+
+
 def team(threads: int) -> int:
     """The `stream` of host kernels: the address of a team handle; 0 means the calling thread alone."""
     if threads <= 1:
         return 0
-    known = _teams.get(threads)
-    if known is not None:
-        return known
-    global _library
+    key = threads, _pool()
     with _lock:
-        if threads not in _teams:
-            if _library is None:
-                _library = load_team_library(build_team_library())
-            handle = _library.tw_team(threads)
+        library = _team_library()
+        if key not in _teams:
+            handle = library.tw_team(*key)
             if not handle:
                 raise LoadError("no memory for the thread team", rule="team-memory", value=threads)
-            _teams[threads] = handle
-        return _teams[threads]
+            _teams[key] = handle
+        else:
+            library.tw_team_openmp()  # a look: libraries may have been loaded since
+        return _teams[key]
 
 
 class _Scratch(threading.local):

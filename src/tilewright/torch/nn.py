@@ -9,38 +9,44 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tilewright import settings
 from tilewright.api import conv as conv_api
 from tilewright.api import gemm as gemm_api
 from tilewright.runtime.copies import CopyNeeded
 from tilewright.torch.required import torch
 
-__all__ = ["Conv1d", "Conv2d", "Conv3d", "Linear", "conv", "linear"]
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "Linear", "PackedLinear", "conv", "linear"]
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
-_DEVICES = ("cpu", "cuda")
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_PACKED_ROWS = 8  # with fewer the weight is read once, and as it lies is as good
 _F = torch.nn.functional
 
 
 def _served(x: Any, weight: Any) -> bool:
     """Whether kernels take these: floats of one type (autocast makes them that) on the CPU or a CUDA device."""
-    if x.dtype not in _FLOATS or weight.dtype not in _FLOATS or x.device.type not in _DEVICES:
+    mine, other = x.dtype, weight.dtype
+    if mine not in _FLOATS or not (x.is_cpu or x.is_cuda):
         return False
-    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+    if mine != other and (other not in _FLOATS or not torch.is_autocast_enabled(x.device.type)):
         return False
-    kinds = (torch.Tensor, torch.nn.Parameter)
-    return bool(torch.compiler.is_compiling() or (type(x) in kinds and type(weight) in kinds))
+    return bool((type(x) in _PLAIN and type(weight) in _PLAIN) or torch.compiler.is_compiling())
 
 
 def linear(x: Any, weight: Any, bias: Any = None) -> Any:
     """`torch.nn.functional.linear`."""
-    if not _served(x, weight) or x.dim() == 0:
+    dims = x.dim()
+    if dims == 0 or not _served(x, weight):
         return _F.linear(x, weight, bias)
-    rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+    # A plain call folds leading dimensions itself.  The gradient of a weight is one product only of rows that are
+    # folded before, and graphs are written so.
+    folded = dims == 1 or (dims > 2 and (torch.is_grad_enabled() or torch.compiler.is_compiling()))
+    rows = x.reshape(-1, x.shape[-1]) if folded else x
     try:
         made = gemm_api.gemm(rows, weight.T, bias=bias)
     except CopyNeeded:
         made = gemm_api.gemm(rows, weight.T, bias=bias, copy="allow")
-    return made if x.dim() == 2 else made.view(*x.shape[:-1], made.shape[-1])
+    return made.view(*x.shape[:-1], made.shape[-1]) if folded else made
 
 
 def _paddings(padding: Any, kernel: Sequence[int], dilation: Sequence[int], stride: Sequence[int]) -> Any:
@@ -84,6 +90,39 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
 
     def forward(self, input: Any) -> Any:
         return linear(input, self.weight, self.bias)
+
+
+class PackedLinear(Linear):
+    """`Linear` with a weight that changes rarely: on the CPU it is packed once, for calls that record no gradient.
+
+    The packed copy is as large as the weight, is made in the first call that uses it, and is made anew when the weight
+    was written to.  Writes through `weight.data` go unseen, as they do in PyTorch's own version counters.  It is no
+    part of the state_dict, and not copied or pickled with the module.
+    """
+
+    def forward(self, input: Any) -> Any:
+        weight = self.weight
+        plain = torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
+        if plain or not weight.is_cpu or input.dim() < 2 or not _served(input, weight):
+            return linear(input, weight, self.bias)
+        if input.numel() < _PACKED_ROWS * weight.shape[1]:
+            return linear(input, weight, self.bias)
+        try:
+            return gemm_api.gemm(input, self._packed_weight(), bias=self.bias)
+        except CopyNeeded:
+            return linear(input, weight, self.bias)
+
+    def _packed_weight(self) -> Any:
+        weight = self.weight
+        version = None if weight.is_inference() else weight._version
+        now = weight.data_ptr(), weight.dtype, weight.shape, version, settings.current()
+        packed = self.__dict__.get("_packed")
+        if packed is None or packed[0] != now:
+            packed = self.__dict__["_packed"] = now, gemm_api.pack(weight.T)
+        return packed[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_packed"}
 
 
 class _Conv:
