@@ -22,6 +22,8 @@ from tilewright.errors import MachineError, RequestError, UnknownNameError, near
 
 PREFIX = "TILEWRIGHT_"
 CUDA_COMPILERS = ("auto", "nvcc", "nvrtc")
+MISSING = ("compile", "best_built", "background")  # the last: best_built, and the better kernel is built meanwhile
+_CHOICES = {"cuda_compiler": CUDA_COMPILERS, "missing": MISSING}  # options that are one of these words
 MAX_THREADS = 1024  # of a team: backends/cpu/host/team.cpp
 
 
@@ -67,6 +69,7 @@ class Settings:
     host_level: str = ""  # CPU arch this machine is taken to have at best; empty means what its CPU says
     strict: bool = False  # refuse the tiers padded and fallback instead of running them
     frozen: bool = False  # never compile: a kernel that is not built is an error
+    missing: str = "compile"  # a call's kernel is not built: compile, best_built (take the best that is) or background
     cxx: str = _builds()  # C++ compiler for host kernels; empty means search
     cxxflags: str = _builds()  # extra flags for host kernels, part of every cache key
     hip_library: str = ""  # the HIP runtime (libamdhip64); empty means search
@@ -105,6 +108,8 @@ def _refused(name: str, value: object, *, variable: str = "", why: str = "") -> 
     """The one error of a value an option cannot have; a variable is called by its own name."""
     kind = str(_FIELDS[name].type)
     remedy = "give a number of bytes" if name == "cache_max_bytes" else _REMEDIES[kind]
+    if name in _CHOICES:
+        remedy = f"give {' or '.join(_CHOICES[name])}"
     return RequestError(
         f"{variable or f'the option {name}'} is {value!r}, but must be {why or _KINDS[kind]}",
         rule="setting-value",
@@ -155,7 +160,8 @@ def _check(values: Settings, names: Mapping[str, str]) -> Settings:
     for name in ("threads", "jobs", "cache_max_bytes"):
         demand(getattr(values, name) >= 0, name, "0 or more")
     demand(values.threads <= MAX_THREADS, "threads", f"at most {MAX_THREADS}")
-    demand(values.cuda_compiler in CUDA_COMPILERS, "cuda_compiler", f"one of {', '.join(CUDA_COMPILERS)}")
+    for name, words in _CHOICES.items():
+        demand(getattr(values, name) in words, name, f"one of {', '.join(words)}")
     place = Path(os.path.expanduser(values.cache_dir))  # noqa: PTH111  Path's own raises where ~someone is not known
     demand(not str(place).startswith("~"), "cache_dir", "a path whose ~ is known here")
     return values if place == values.cache_dir else dataclasses.replace(values, cache_dir=place)

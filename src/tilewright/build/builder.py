@@ -181,7 +181,8 @@ def _frozen(missing: Sequence[str], value: str) -> NoKernelError:
         f"{len(missing)} kernel(s) are not built, and the setting frozen forbids compiling: {names}",
         rule="frozen",
         value=value,
-        remedy="build them beforehand without TILEWRIGHT_FROZEN; `tilewright cache why NAME` tells what differs",
+        remedy="build them beforehand without TILEWRIGHT_FROZEN (`tw.prepare`, `tilewright prepare`), or let the best "
+        "kernel that is built serve (missing='best_built'); `tilewright cache why NAME` tells what differs",
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from tilewright.errors import RequestError
 from tilewright.ops.base import KernelSpec, plain
 
-TIERS = ("locked", "measured", "model", "heuristic", "padded", "fallback")
+TIERS = ("locked", "measured", "model", "heuristic", "built", "padded", "fallback")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,7 @@ class Selection:
     seconds: float  # measured, predicted or estimated
     padded: Any = None  # the problem that is run instead, in zero-padded copies
     by: str = ""  # the name of the op's rule that chose, where one did
+    wanted: KernelSpec | None = None  # the one that would have been chosen, and is not built (the setting `missing`)
 
     @property
     def name(self) -> str:
@@ -35,7 +36,8 @@ class Selection:
 
     def to_dict(self) -> dict[str, Any]:
         seconds = self.seconds if math.isfinite(self.seconds) else None  # JSON has no infinity
-        return {"kernel": self.name, "digest": self.spec.digest, "tier": self.tier, "seconds": seconds}
+        told = {"kernel": self.name, "digest": self.spec.digest, "tier": self.tier, "seconds": seconds}
+        return told if self.wanted is None else {**told, "wanted": self.wanted.name}
 
 
 @dataclass(frozen=True, slots=True)

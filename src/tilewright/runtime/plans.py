@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.backends.base import demand_runnable
@@ -225,6 +225,21 @@ class Plans:
             alike[facts] = call
             if self._fast_count > MOST_PLANS:
                 self._forget_fast()
+
+    def without(self, stale: Callable[[Plan], bool]) -> Plans:
+        """The same less some plans.  This one stays as it is: a call that is on its way may put a stale plan into it,
+        and then nobody looks there any more."""
+        kept = Plans()
+        for key, planned in self.known.items():
+            if not stale(planned.plan):
+                kept.known.put(key, planned)
+        with self._lock:
+            calls = [(strange, list(alike.items())) for strange, alike in self.fast.items()]
+        for strange, alike in calls:
+            for facts, call in alike:
+                if not stale(call.plan):
+                    kept.remember_fast((strange, facts), call)
+        return kept
 
     def _forget_fast(self) -> None:
         """A quarter at once: finding those least recently used is a look at all."""
