@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -39,7 +40,7 @@ def _op_of(words: Sequence[str]) -> str:
     from tilewright import ops
     from tilewright.tune import problem_sets
 
-    given = [after for word, after in zip(words, words[1:], strict=False) if word == "--problems"]
+    given = [after for word, after in itertools.pairwise(words) if word == "--problems"]
     given += [word.partition("=")[2] for word in words if word.startswith("--problems=")]
     found = [one for word in given for one in ops.op_names() if problem_sets.recorded(ops.op(one), word)]
     return found[0] if found else ""

@@ -59,13 +59,6 @@ def kernel(spec: KernelSpec) -> Kernel:
     return future.result()
 
 
-def is_loaded(spec: KernelSpec) -> bool:
-    if spec.digest in _adopted:
-        return True
-    future = _kernels.get(_key(spec))
-    return future is not None and future.done()
-
-
 def kernels(
     specs: Iterable[KernelSpec], *, max_workers: int | None = None, on_event: OnEvent | None = None
 ) -> list[Kernel]:

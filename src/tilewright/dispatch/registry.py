@@ -27,7 +27,7 @@ from typing import Any, cast
 from tilewright import events, ops, settings
 from tilewright.backends.base import backend, demand_runnable, resolve_target, target_name
 from tilewright.dispatch import kernels as loaded
-from tilewright.dispatch import learned, locks, missing, selection_rules, split_plans
+from tilewright.dispatch import built, learned, locks, missing, selection_rules, split_plans
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.inputs import op_of, setting_words, thread_number
 from tilewright.dispatch.judged import Judges
@@ -321,13 +321,13 @@ class Registry:
         return self._judges.times(judge, op, problem, threads, candidates, self.arch)
 
     def _others(self, problem: Any, threads: int, strict: bool, where: Where | None) -> missing.Others:
-        def lesser(built: Callable[[KernelSpec], bool]) -> Selection | None:
+        def lesser(among: Callable[[KernelSpec], bool]) -> Selection | None:
             op = ops.op(problem.op)
             signature = op.signature_of(problem)
-            some = [spec for spec in self._candidates(op, signature)[0] if not (where and where(spec)) and built(spec)]
+            some = [spec for spec in self._candidates(op, signature)[0] if not (where and where(spec)) and among(spec)]
             with suppress(NoKernelError):
                 found = self._fall(op, problem, signature, threads, strict, tuple(some), where)
-                return found if built(found.spec) else None
+                return found if among(found.spec) else None
             return None
 
         return missing.Others(lambda: self.times(problem, threads, where), lesser)
@@ -508,7 +508,7 @@ class Registry:
             reasons.append(why)
         told, rules = None if unknown else seconds, tuple(refusal.rule for refusal in refusals)
         return Candidate(
-            spec.name, spec.digest, verdict, tuple(reasons), told, measured, loaded.is_loaded(spec), predicted, rules
+            spec.name, spec.digest, verdict, tuple(reasons), told, measured, built.is_built(spec), predicted, rules
         )
 
     # -- running -----------------------------------------------------------------------------------

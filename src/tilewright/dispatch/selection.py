@@ -91,7 +91,8 @@ class Candidate:
 
     name: str
     digest: str
-    verdict: str  # "chosen", "slower", "tied" (by the noise), "refused", "unpinned" (by the lock file in force)
+    verdict: str  # "chosen", "slower", "tied" (by the noise), "refused", "unpinned" (by the lock file in force),
+    # "unbuilt" (it would be faster, and the setting `missing` does not wait for a compiler)
     reasons: tuple[str, ...]
     estimated_seconds: float | None
     measured_seconds: float | None
@@ -115,6 +116,9 @@ def behind(chosen: Selection, seconds: float, known: Known, digest: str, order: 
     `order` is the one that decides between equal estimates.
     """
     measured, predicted = known.measured.get(digest), known.predicted.get(digest)
+    if chosen.wanted is not None and (digest == chosen.wanted.digest or seconds < chosen.seconds):
+        choice = "it would be chosen" if digest == chosen.wanted.digest else "it would be faster"
+        return "unbuilt", f"{choice}, and is not built: the setting `missing` does not wait for a compiler"
     unpinned = chosen.tier == "locked" and digest not in known.pinned
     verdict = "unpinned" if unpinned else "slower"
     if seconds == math.inf:
