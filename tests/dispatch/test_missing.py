@@ -94,7 +94,10 @@ def test_where_nothing_is_built_the_choice_is_compiled_with_a_warning() -> None:
 def test_a_frozen_process_has_an_error_that_names_prepare() -> None:
     registry, _, _ = pair()
     registry.select_stage(PROBLEM)  # the selection library
-    with settings.override(missing="best_built", frozen=True), pytest.raises(NoKernelError, match="tw.prepare") as told:
+    with (
+        settings.override(missing="best_built", frozen=True),
+        pytest.raises(NoKernelError, match=r"tw\.prepare") as told,
+    ):
         registry.run("gemm", A, A)
     assert told.value.rule == "frozen"
 
@@ -262,7 +265,7 @@ def test_a_kernel_of_other_flags_does_not_count() -> None:
 
 
 def test_knowing_is_no_look_at_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    registry, best, other = pair()
+    registry, _, other = pair()
     kernels.build([other])
     looks: list[Any] = []
     real = marks.stamp

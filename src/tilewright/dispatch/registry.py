@@ -26,8 +26,8 @@ from typing import Any, cast
 
 from tilewright import events, ops, settings
 from tilewright.backends.base import backend, demand_runnable, resolve_target, target_name
-from tilewright.dispatch import kernels as loaded
 from tilewright.dispatch import built, learned, locks, missing, selection_rules, split_plans
+from tilewright.dispatch import kernels as loaded
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.inputs import op_of, setting_words, thread_number
 from tilewright.dispatch.judged import Judges

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewright import events, ops, settings
+from tilewright import events, ops, plugins, settings
 from tilewright.backends.base import not_runnable, resolve_target
 from tilewright.dispatch import kernels
 from tilewright.dispatch.missing import LOSS
@@ -29,7 +29,8 @@ from tilewright.dispatch.registry import Registry, default_registry
 from tilewright.errors import RequestError, TilewrightError, shown
 from tilewright.ops.base import KernelSpec, plain
 from tilewright.runtime import recording
-from tilewright.runtime.host import thread_count
+from tilewright.runtime.calls import caller
+from tilewright.runtime.host import team, thread_count
 from tilewright.runtime.support import build_support
 from tilewright.tune import problem_sets
 from tilewright.tune.cover import Cover, Times, cover
@@ -198,9 +199,19 @@ def _build(registry: Registry, specs: Iterable[KernelSpec], jobs: int, progress:
     if not_runnable(registry.target) is None:
         kernels.kernels(wanted, max_workers=jobs or None, on_event=heard)
         build_support()
+        _warm({spec.op for spec in wanted})
     else:
         kernels.build(wanted, max_workers=jobs or None, on_event=heard)
     return seconds
+
+
+def _warm(of: Iterable[str]) -> None:
+    """What else the first call of an op would wait for: its modules, and the threads of host kernels."""
+    for op in of:
+        caller(op)
+        if op in plugins.names("tilewright.api"):
+            plugins.load("tilewright.api", op, "a name of the API")
+    team(thread_count())
 
 
 # -- which problems ----------------------------------------------------------------------------------------------------

@@ -83,7 +83,8 @@ def options_of(problem: Any) -> dict[str, Any]:
     known = {f"--{one.name.replace('_', '-')}": one for one in op.options}
     words, found = list(op.words(problem)), dict[str, Any]()
     while words:
-        word = words.pop(0)
+        word, equals, value = words.pop(0).partition("=")
+        words = [value, *words] if equals else words
         off = f"--{word.removeprefix('--no-')}"
         one = known[word] if word in known else known[off]
         if one.kind is bool:
