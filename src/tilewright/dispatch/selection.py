@@ -10,6 +10,7 @@ from typing import Any
 
 from tilewright.errors import RequestError
 from tilewright.ops.base import KernelSpec, plain
+from tilewright.runtime import untracked
 
 TIERS = ("locked", "measured", "model", "heuristic", "built", "padded", "fallback")
 
@@ -38,6 +39,9 @@ class Selection:
         seconds = self.seconds if math.isfinite(self.seconds) else None  # JSON has no infinity
         told = {"kernel": self.name, "digest": self.spec.digest, "tier": self.tier, "seconds": seconds}
         return told if self.wanted is None else {**told, "wanted": self.wanted.name}
+
+
+untracked.made_of(Selection)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ is among them.
 
 from __future__ import annotations
 
+import gc
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -212,6 +213,7 @@ def _warm(of: Iterable[str]) -> None:
         if op in plugins.names("tilewright.api"):
             plugins.load("tilewright.api", op, "a name of the API")
     team(thread_count())
+    gc.collect()  # of what was made here; else a full collection waits for a call, which plans alone never set off
 
 
 # -- which problems ----------------------------------------------------------------------------------------------------
