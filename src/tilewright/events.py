@@ -83,7 +83,7 @@ class Substituted(Event):
     problem: str
     kernel: str  # that is run
     wanted: str  # that would have been chosen
-    loss: float  # estimated: 0.02 is 2 % more time; NaN where the two cannot be compared
+    loss: float | None  # estimated: 0.02 is 2 % more time; None where the two cannot be compared
     building: bool  # the wanted one is built meanwhile
 
 

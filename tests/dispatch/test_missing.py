@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import subprocess
 import sys
 import threading
@@ -65,7 +66,9 @@ def test_the_best_kernel_that_is_built_serves_and_says_so() -> None:
     np.testing.assert_allclose(result, A @ A, rtol=1e-4, atol=1e-4)
     told = next(one for one in found if isinstance(one, events.Substituted))
     assert (told.kernel, told.wanted, told.building) == (other.name, best.name, False)
+    assert told.loss is not None
     assert told.loss >= 0
+    json.dumps(told.to_dict(), allow_nan=False)
     assert "tier      built" in text
     assert note.verdict == "unbuilt"
     with settings.override(missing="compile"):
@@ -269,7 +272,12 @@ def test_knowing_is_no_look_at_files(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels.build([other])
     looks: list[Any] = []
     real = marks.stamp
-    monkeypatch.setattr(marks, "stamp", lambda store: looks.append(1) or real(store))
+
+    def looked(store: Store) -> int:
+        looks.append(store)
+        return real(store)
+
+    monkeypatch.setattr(marks, "stamp", looked)
     monkeypatch.setattr(built, "LOOK_SECONDS", 1e9)
     with settings.override(missing="best_built"):
         for m in range(8, 64):

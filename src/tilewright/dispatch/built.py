@@ -7,6 +7,7 @@ before a kernel is taken its entry is looked at, once a process and kernel.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
@@ -130,6 +131,16 @@ def _tell(digests: Iterable[str]) -> None:
             who = list(_waiting.pop(digest, ()))
         for one in who:
             one.drop_plans_beside(digest)
+
+
+def _after_fork() -> None:
+    """Another thread of the parent may have held the lock, and is not here to release it."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def forget() -> None:

@@ -48,12 +48,13 @@ def served(problem: Any, chosen: Selection, others: Others, who: built.Waiting) 
         return _lesser(problem, chosen, others)
     spec, seconds = found
     best = next((time for one, time in times if one.digest == chosen.spec.digest), math.nan)
-    loss = seconds / best - 1 if best > 0 and math.isfinite(seconds) else math.nan
-    dearer = not loss <= LOSS
-    more = f", which is estimated to take {loss:.1%} less time," if 0 < loss < math.inf else ""
-    building = dearer and settings.current().missing == "background" and background.build(chosen.spec)
+    loss = seconds / best - 1 if best > 0 and math.isfinite(seconds) else None
+    more = f" (this one is estimated to take {loss:.1%} longer)" if loss else ""
+    building = (
+        (loss is None or loss > LOSS) and settings.current().missing == "background" and background.build(chosen.spec)
+    )
     reason = (
-        f"the best kernel that is built: {chosen.name}{more} is not"
+        f"the best kernel that is built{more}: {chosen.name} is not"
         + (" and is built meanwhile" if building else "")
         + f"; it was the choice of the tier {chosen.tier}"
     )
@@ -67,10 +68,10 @@ def _lesser(problem: Any, chosen: Selection, others: Others) -> Selection:
         return chosen
     building = settings.current().missing == "background" and background.build(chosen.spec)
     reason = f"{chosen.name} is not built" + (" yet" if building else "") + f", and of those that are: {found.reason}"
-    return _told(problem, replace(found, reason=reason, wanted=chosen.spec), math.nan, building)
+    return _told(problem, replace(found, reason=reason, wanted=chosen.spec), None, building)
 
 
-def _told(problem: Any, chosen: Selection, loss: float, building: bool) -> Selection:
+def _told(problem: Any, chosen: Selection, loss: float | None, building: bool) -> Selection:
     if events.active() and chosen.wanted is not None:
         wanted = chosen.wanted.name
         events.emit(events.Substituted(problem.describe(), chosen.name, wanted, loss, building))
