@@ -5,7 +5,8 @@
 
 Of each op: how many kernels cover the range and within which loss; then calls of sizes drawn by the seed, uniformly
 from the range, with `missing="best_built"`.  Counted: kernels that a compiler made (must be none), the time of a call
-less that in which its kernels run (`new`, the first call of a size), the whole of a later call (`again`), and the
+less that in which its kernels run (`new`, the first call of a size; `new_cpu` counts only when the calling thread had a
+processor, which is what a busy machine can tell), the whole of a later call (`again`), and the
 process's memory after each tenth of the calls.  `cold`: processes of their own with the store filled, NumPy imported
 beforehand: the time of `import tilewright`, and that of the first call, which imports the op.
 """
@@ -101,28 +102,29 @@ def figures(seconds: list[float]) -> dict[str, float]:
     }
 
 
-def timed(stream: Stream, seed: int, count: int, memory: list[float]) -> Iterator[tuple[bool, float]]:
-    """Of each call whether its size is new, and what it took: beyond its kernels if it is."""
-    r, running, known = random.Random(seed), 0.0, set[tuple[Any, ...]]()
+def timed(stream: Stream, seed: int, count: int, memory: list[float]) -> Iterator[tuple[bool, float, float]]:
+    """Of each call whether its size is new, and what it took: beyond its kernels if it is; the same of its thread."""
+    r, running, busy, known = random.Random(seed), 0.0, 0.0, set[tuple[Any, ...]]()
     run = Plan.run
 
     def watched(plan: Plan, *given: Any) -> None:
-        nonlocal running
-        start = time.perf_counter()
+        nonlocal running, busy
+        start, began = time.perf_counter(), time.thread_time()
         run(plan, *given)
         running += time.perf_counter() - start
+        busy += time.thread_time() - began
 
     with mock.patch.object(Plan, "run", watched):
         for index in range(count):
             sizes = stream.draw(r)
             call, operands, keywords = stream.call(*sizes)
-            running, start = 0.0, time.perf_counter()
+            running, busy, start, began = 0.0, 0.0, time.perf_counter(), time.thread_time()
             result = call(*operands, **keywords)
-            whole = time.perf_counter() - start
+            whole, mine = time.perf_counter() - start, time.thread_time() - began
             del result
             new = sizes not in known
             known.add(sizes)
-            yield new, whole - running if new else whole
+            yield new, whole - running if new else whole, mine - busy
             if (index + 1) % max(1, count // 10) == 0:
                 memory.append(round(rss_mib(), 1))
 
@@ -143,8 +145,9 @@ def measure(op: str, seed: int, count: int) -> dict[str, Any]:
         "calls": count,
         "compiled": built,
         "substituted": sum(isinstance(one, events.Substituted) for one in found),
-        "new": figures([seconds for new, seconds in rows if new]),
-        "again": figures([seconds for new, seconds in rows if not new]),
+        "new": figures([seconds for new, seconds, _ in rows if new]),
+        "new_cpu": figures([seconds for new, _, seconds in rows if new]),
+        "again": figures([seconds for new, seconds, _ in rows if not new]),
         "memory_mib": memory,
         "plans": plans,
     }
@@ -197,10 +200,12 @@ def main() -> None:
         row["cold"] = cold(op, given.seed, given.cold) if given.cold else {}
         rows.append(row)
         told, new, again, memory = row["prepared"], row["new"], row["again"], row["memory_mib"]
+        cpu = row["new_cpu"]
         print(
             f"{op:10} {len(row['kernels'])} kernels, loss worst {told['worst']:.1%} mean {told['mean']:.2%}; "
             f"{row['calls']} calls: {len(row['compiled'])} compiled; beyond its kernels a new size takes "
-            f"{new['median_us']:.0f} us (P99 {new['p99_us']:.0f}, slowest {new['slowest_us']:.0f}), a known one with "
+            f"{new['median_us']:.0f} us (P99 {new['p99_us']:.0f}, slowest {new['slowest_us']:.0f}; of its thread "
+            f"{cpu['median_us']:.0f}, {cpu['p99_us']:.0f}, {cpu['slowest_us']:.0f}), a known one with "
             f"them {again['median_us']:.0f} us (slowest {again['slowest_us']:.0f}); {memory[0]} to {memory[-1]} MiB, "
             f"{row['plans']} plans"
         )

@@ -40,7 +40,8 @@ def tracked(of: Any) -> list[Any]:
 
 @pytest.mark.usefixtures("needs_compiler")
 @pytest.mark.parametrize("op", ["gemm", "attention"])
-def test_plans_are_not_looked_at(op: str) -> None:
+def test_plans_are_not_looked_at_where_there_are_many(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(untracked, "MANY", 0)
     registry = Registry()
     calls(registry, op, 3, 5)
     held = registry.plans()
@@ -60,6 +61,7 @@ def test_what_is_forgotten_is_freed(op: str, monkeypatch: pytest.MonkeyPatch) ->
     """Some fifty objects a plan: if they stayed, 300 plans would be 15,000 blocks."""
     from tilewright.dispatch import registry as dispatch_registry
 
+    monkeypatch.setattr(untracked, "MANY", 0)
     monkeypatch.setattr(plans, "MOST_PLANS", 32)
     monkeypatch.setattr(dispatch_registry, "MOST_REMEMBERED", 32)
     registry = Registry()

@@ -244,7 +244,8 @@ class Caller:
         planned = Planned(plan, counter)
         if key is not None:
             plans.known.put(key, planned)
-            untracked.settle(planned, key)
+            if len(plans) > untracked.MANY:
+                untracked.settle(planned, key)
         return planned
 
     def _placed(self, request: Request, views: Views) -> Request:
@@ -339,7 +340,8 @@ class Caller:
         prepared = fast_path.prepare(plan, [one for one in makers if one is not None], answer, counter)
         if prepared is not None:
             plans.remember_fast(key, prepared)
-            untracked.settle(prepared)
+            if len(plans) > untracked.MANY:
+                untracked.settle(prepared)
 
     def _made_form(self, operands: Operands) -> fast_path.Form | None:
         native = fast_path.library()

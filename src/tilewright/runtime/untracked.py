@@ -13,8 +13,11 @@ import gc
 import sys
 from typing import Any
 
+MANY = 256  # plans; a collection has no trouble with fewer, and a new size need not pay for it
+
 _ours: set[type[Any]] = {tuple, dict}  # what a plan is made of; dictionaries are those that ctypes keeps references in
 _ctypes = (ctypes.Structure, ctypes.Array)
+_others: set[type[Any]] = set()  # types that were seen and are none of these
 
 
 def _untrack() -> Any:
@@ -32,15 +35,26 @@ _function = _untrack()
 def made_of(*types: type[Any]) -> None:
     """Objects of these types are parts of plans, never change, and are in no cycle."""
     _ours.update(types)
+    _others.difference_update(types)
 
 
 def settle(*roots: Any) -> None:
     """These and what they are made of are not looked at any more; other objects that they refer to still are."""
     if _function is None:
         return
-    left = list(roots)
-    while left:
-        one = left.pop()
-        if gc.is_tracked(one) and (type(one) in _ours or isinstance(one, _ctypes)):
+    left, tracked, referents = list(roots), gc.is_tracked, gc.get_referents
+    for one in left:  # which grows
+        kind = type(one)
+        if kind in _others:
+            continue
+        if kind not in _ours and not _is_ours(kind):
+            _others.add(kind)
+        elif tracked(one):
             _function(one)
-            left += gc.get_referents(one)
+            left += referents(one)
+
+
+def _is_ours(kind: type[Any]) -> bool:
+    if issubclass(kind, _ctypes):
+        _ours.add(kind)
+    return kind in _ours
