@@ -52,7 +52,7 @@ def test_plans_are_not_looked_at_where_there_are_many(op: str, monkeypatch: pyte
     prepared = [one for alike in held.fast.values() for one in alike.values()]
     assert len(prepared) == 5 or fast_path.library() is None
     assert [found for one in prepared for found in tracked(one)] == []
-    assert [found for one in registry._selections.values() for found in tracked(one)] == []
+    assert [found for pair in registry._selections.items() for one in pair for found in tracked(one)] == []
 
 
 @pytest.mark.usefixtures("needs_compiler")

@@ -37,7 +37,7 @@ from tilewright.dispatch.selection import Candidate, Explanation, Known, Selecti
 from tilewright.errors import NoKernelError, ProblemError, RequestError, shown
 from tilewright.lru import LruCache
 from tilewright.ops.base import KernelSpec, Op, demand_legal
-from tilewright.runtime import calls
+from tilewright.runtime import calls, untracked
 from tilewright.runtime.bindings import binding
 from tilewright.runtime.host import thread_count
 from tilewright.runtime.loader import Kernel, load_library
@@ -253,6 +253,8 @@ class Registry:
             chosen = missing.served(problem, chosen, self._others(problem, count, strict, where), self)
         if where is None:
             self._selections.put(key, chosen)
+            if len(self._selections) > untracked.MANY:
+                untracked.alone(key)
         if events.active():
             events.emit(events.Selected(problem.describe(), chosen.name, chosen.tier, chosen.reason))
         return chosen

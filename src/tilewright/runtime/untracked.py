@@ -13,7 +13,7 @@ import gc
 import sys
 from typing import Any
 
-MANY = 256  # plans; a collection has no trouble with fewer, and a new size need not pay for it
+MANY = 64  # plans; fewer set off no full collection, and a new size need not pay for it
 
 _ours: set[type[Any]] = {tuple, dict}  # what a plan is made of; dictionaries are those that ctypes keeps references in
 _ctypes = (ctypes.Structure, ctypes.Array)
@@ -36,6 +36,12 @@ def made_of(*types: type[Any]) -> None:
     """Objects of these types are parts of plans, never change, and are in no cycle."""
     _ours.update(types)
     _others.difference_update(types)
+
+
+def alone(one: tuple[Any, ...]) -> None:
+    """A key of a cache, whose parts are settled with the plan that is made next."""
+    if _function is not None:
+        _function(one)
 
 
 def settle(*roots: Any) -> None:
