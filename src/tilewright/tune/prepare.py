@@ -1,10 +1,10 @@
 """`prepare`: kernels for problems to come, built before the first call needs one.
 
-    tw.prepare("gemm", m=(1, 8192), n=4096, k=4096, dtype="bf16")     ranges of an op's options
-    tw.prepare("mine.json")                                           what a program ran (`tw.record`)
-    tw.prepare("gemm", problems="llm-decode", datatype="bf16")        a problem set, as `bench --problems` takes it
-    tw.prepare(lambda: model(batch))                                  what a call of this runs
-    tw.prepare(tw.Ranges("gemm", ...), tw.Ranges("attention", ...))   several at once
+    tw.prepare(OP, m=(1, 8192), n=4096, k=4096, dtype="bf16")    ranges of an op's options
+    tw.prepare("mine.json")                                      what a program ran (`tw.record`)
+    tw.prepare(OP, problems="llm-decode", datatype="bf16")       a problem set, as `bench --problems` takes it
+    tw.prepare(lambda: model(batch))                             what a call of this runs
+    tw.prepare(tw.Ranges(OP, ...), tw.Ranges(OTHER, ...))        several at once
 
 A range is sampled (`ranges`), each problem asks selection for the times of all kernels that serve it, and the fewest
 kernels that serve every problem within the loss are built (`cover`).  Where a record or a lock file chooses, its kernel
@@ -227,7 +227,7 @@ def _problems(
     """Each problem as what makes it: one that cannot be made is skipped."""
     if options or problems is not None:
         if len(what) != 1 or (problems is not None and not isinstance(what[0], str)):
-            raise _what(what, "options are of one op or one problem", 'give tw.Ranges("gemm", m=(1, 64), ...) for each')
+            raise _what(what, "options are of one op or one problem", "give tw.Ranges(OP, ...) for each")
         if problems is not None:
             yield from _of_set(registry, what[0], str(problems), options)
         elif isinstance(what[0], str):

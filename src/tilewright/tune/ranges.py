@@ -1,8 +1,7 @@
 """Ranges of problems: an op's options, some with bounds instead of a value, and a dense sample of what they mean.
 
-    Ranges("gemm", m=(1, 8192), n=4096, k=4096, dtype="bf16")
-    Ranges("conv", batch=(1, 64), channels=64, filters=64, size="7..224x7..224", window="3x3", padding=1)
-    Ranges("attention", batch=[1, 8], heads_q=32, heads_kv=8, seqlen_q=1, seqlen_k=(1, 32768), head_dim=128)
+    Ranges(OP, m=(1, 8192), n=4096, k=[64, 128], dtype="bf16")
+    Ranges(OTHER, batch=range(8, 64, 8), size="7..224x7..224")
 
 A pair is every whole number between two bounds, both included; a `range` or a list is what it says.  Texts write a
 range as 7..224, or 8..512..8 with a step.  The sample is the same on every machine: both ends, numbers by octaves, and
