@@ -122,6 +122,7 @@ def nothing_is_left_to_later_tests() -> Iterator[None]:
     if kernels:
         kernels._adopted.clear()
         kernels._adopted.update(adopted)
+        kernels.built._adopted.intersection_update(adopted)
     api = sys.modules.get("tilewright.api")
     if api:
         api._targets.clear()

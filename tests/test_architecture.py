@@ -168,6 +168,9 @@ def test_a_call_with_a_built_kernel_is_cheap() -> None:
     assert "tilewright.runtime.loader" in loaded
     # Where no TILEWRIGHT_CACHE_DIR says so (here the tests do), platformdirs is asked once for the folder: some 5 ms.
     assert not loaded & READERS
+    # Nor the kernels of other backends and ops, nor what reads code: a first call would wait for each of them.
+    others = ("tilewright.backends.cuda", "tilewright.backends.hip", "tilewright.ops.conv", "tilewright.inspect")
+    assert not [name for name in loaded if name.startswith((*others, "tilewright.tune")) or name == "numpy.ma"]
 
 
 def test_help_needs_no_backend() -> None:

@@ -77,7 +77,9 @@ def test_an_empty_variable_means_the_default(name: str, text: str) -> None:
 @pytest.mark.parametrize("name", [one.name for one in dataclasses.fields(Settings) if one.type in ("str", "Path")])
 def test_an_empty_text_in_code_means_the_default(name: str) -> None:
     with (
-        settings.override(**{name: {"cuda_compiler": "nvcc", "thread_pool": "own"}.get(name, "elsewhere")}),
+        settings.override(
+            **{name: {"cuda_compiler": "nvcc", "thread_pool": "own", "missing": "background"}.get(name, "elsewhere")}
+        ),
         settings.override(**{name: ""}),
     ):
         assert getattr(settings.current(), name) == getattr(Settings(), name)

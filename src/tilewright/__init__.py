@@ -27,12 +27,15 @@ if TYPE_CHECKING:
     from tilewright.runtime.bindings.gemm.packed import PackedB
     from tilewright.runtime.loader import Kernel, load_library
     from tilewright.runtime.recording import record
+    from tilewright.tune.prepare import Prepared, prepare
+    from tilewright.tune.ranges import Ranges
 
     __all__ = [
         "AttentionProblem", "AttentionSignature", "ConvProblem", "ConvSignature", "Explanation", "GemmProblem",
-        "GemmSchedule", "GemmSignature", "Kernel", "KernelSpec", "PackedB", "Registry", "Selection", "TilewrightError",
-        "append_kv", "attention", "conv", "conv_backward_data", "conv_backward_weight", "errors", "events", "explain",
-        "gemm", "load_library", "matmul", "pack", "record", "settings", "to_device",
+        "GemmSchedule", "GemmSignature", "Kernel", "KernelSpec", "PackedB", "Prepared", "Ranges", "Registry",
+        "Selection", "TilewrightError", "append_kv", "attention", "conv", "conv_backward_data", "conv_backward_weight",
+        "errors", "events", "explain", "gemm", "load_library", "matmul", "pack", "prepare", "record", "settings",
+        "to_device",
     ]  # fmt: skip
 
 __version__ = "0.1.0"
@@ -42,6 +45,8 @@ _HOMES = {
     "Explanation": "tilewright.dispatch.selection",
     "Kernel": "tilewright.runtime.loader",
     "KernelSpec": "tilewright.ops.base",
+    "Prepared": "tilewright.tune.prepare",
+    "Ranges": "tilewright.tune.ranges",
     "Registry": "tilewright.dispatch.registry",
     "Selection": "tilewright.dispatch.selection",
     "TilewrightError": "tilewright.errors",
@@ -49,6 +54,7 @@ _HOMES = {
     "events": "",
     "explain": "tilewright.api",
     "load_library": "tilewright.runtime.loader",
+    "prepare": "tilewright.tune.prepare",
     "record": "tilewright.runtime.recording",
     "settings": "",
     "to_device": "tilewright.api",

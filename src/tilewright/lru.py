@@ -41,6 +41,11 @@ class LruCache(Generic[Key, Value]):
                 self._entries.popitem(last=False)
             return kept
 
+    def items(self) -> list[tuple[Key, Value]]:
+        """Least recently used first, as they are now."""
+        with self._lock:
+            return list(self._entries.items())
+
     def values(self) -> Iterator[Value]:
         """Least recently used first."""
         with self._lock:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
-from importlib.metadata import EntryPoint, distributions, entry_points
+from importlib.metadata import EntryPoint, distributions
 from typing import Any
 
 from tilewright.errors import InternalError, PluginError, TilewrightError, UnknownNameError, nearest
@@ -38,10 +38,31 @@ def _package(point: EntryPoint) -> str:
     return str(name or point.module.partition(".")[0])
 
 
+@lru_cache(maxsize=1)
+def _installed() -> dict[str, list[EntryPoint]]:
+    """What all packages publish for us, by group: reading their files, once, is most of what asking costs.
+
+    Of a package that is on the path twice the first counts, as for `importlib.metadata.entry_points`.
+    """
+    found: dict[str, list[EntryPoint]] = {}
+    seen: set[str] = set()
+    for distribution in distributions():
+        if _GROUPS not in (distribution.read_text("entry_points.txt") or ""):
+            continue  # most are not about us: their texts are not parsed
+        name = str(distribution.metadata["Name"]).replace("_", "-").casefold()
+        if name in seen:
+            continue
+        seen.add(name)
+        for point in distribution.entry_points:
+            if point.group.startswith(_GROUPS):
+                found.setdefault(point.group, []).append(point)
+    return found
+
+
 @lru_cache(maxsize=64)
 def _points(group: str) -> dict[str, EntryPoint]:
     found: dict[str, list[EntryPoint]] = {}
-    for point in sorted(entry_points(group=group), key=lambda one: one.name):
+    for point in sorted(_installed().get(group, ()), key=lambda one: one.name):
         found.setdefault(point.name, []).append(point)
     return {name: points[0] if len(points) == 1 else _chosen(group, points) for name, points in found.items()}
 
@@ -69,6 +90,7 @@ def package_of(group: str, name: str) -> str:
 
 def forget() -> None:
     """Look again: for a program that changes what is on its path after it first asked."""
+    _installed.cache_clear()
     _points.cache_clear()
     load.cache_clear()
 

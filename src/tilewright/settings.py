@@ -23,6 +23,8 @@ from tilewright.errors import MachineError, RequestError, UnknownNameError, near
 PREFIX = "TILEWRIGHT_"
 CUDA_COMPILERS = ("auto", "nvcc", "nvrtc")
 THREAD_POOLS = ("auto", "own", "openmp")
+MISSING = ("compile", "best_built", "background")  # the last: best_built, and the better kernel is built meanwhile
+_CHOICES = {"cuda_compiler": CUDA_COMPILERS, "missing": MISSING, "thread_pool": THREAD_POOLS}
 MAX_THREADS = 1024  # of a team: backends/cpu/host/team.cpp
 
 
@@ -69,6 +71,7 @@ class Settings:
     host_level: str = ""  # limit this machine to this CPU arch, for tests; empty means no limit
     strict: bool = False  # refuse problems that only the tiers padded and fallback serve
     frozen: bool = False  # never compile: a kernel that is not in the store is an error
+    missing: str = "compile"  # if a kernel is not built: compile, best_built (use the best that is) or background
     cxx: str = _builds()  # C++ compiler of CPU kernels; empty means search
     cxxflags: str = _builds()  # more compiler flags of CPU kernels; part of every cache key
     hip_library: str = ""  # path of the HIP runtime (libamdhip64); empty means search
@@ -107,8 +110,8 @@ def _refused(name: str, value: object, *, variable: str = "", why: str = "") -> 
     """The one error of a value an option cannot have; a variable is called by its own name."""
     kind = str(_FIELDS[name].type)
     remedy = "give a number of bytes" if name == "cache_max_bytes" else _REMEDIES[kind]
-    if why.startswith("one of "):
-        remedy = f"give {why}"
+    if name in _CHOICES:
+        remedy = f"give {' or '.join(_CHOICES[name])}"
     return RequestError(
         f"{variable or f'the option {name}'} is {value!r}, but must be {why or _KINDS[kind]}",
         rule="setting-value",
@@ -159,8 +162,8 @@ def _check(values: Settings, names: Mapping[str, str]) -> Settings:
     for name in ("threads", "jobs", "cache_max_bytes"):
         demand(getattr(values, name) >= 0, name, "0 or more")
     demand(values.threads <= MAX_THREADS, "threads", f"at most {MAX_THREADS}")
-    demand(values.thread_pool in THREAD_POOLS, "thread_pool", f"one of {', '.join(THREAD_POOLS)}")
-    demand(values.cuda_compiler in CUDA_COMPILERS, "cuda_compiler", f"one of {', '.join(CUDA_COMPILERS)}")
+    for name, words in _CHOICES.items():
+        demand(getattr(values, name) in words, name, f"one of {', '.join(words)}")
     place = Path(os.path.expanduser(values.cache_dir))  # noqa: PTH111  Path's own raises where ~someone is not known
     demand(not str(place).startswith("~"), "cache_dir", "a path whose ~ is known here")
     return values if place == values.cache_dir else dataclasses.replace(values, cache_dir=place)

@@ -56,6 +56,7 @@ SPEC = KernelSpec("double", Signature(3), Schedule(8), "generic")
 
 
 def forget_plugins() -> None:
+    plugins._installed.cache_clear()
     plugins._points.cache_clear()
     plugins.load.cache_clear()
     base.op_kernels.cache_clear()

@@ -43,6 +43,28 @@ def test_some_ship_and_all_are_found() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_each_is_found_by_its_op_and_target_alone(name: str) -> None:
+    """Selection reads no others: a first call would wait for them, and for the kernels of every backend."""
+    card = shipped(name).card
+    assert name.startswith(f"{card.op}-")
+    for target in card.targets:
+        found = [one.name for one in model_files.at_hand_for(card.op, target)]
+        assert name in found
+        assert found == [
+            one.name for one in model_files.at_hand() if one.card.op == card.op and target in one.card.targets
+        ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fields_of_schedules_are_told_from_other_features_without_the_schedules(name: str) -> None:
+    from tilewright.ops.features import kernel_columns
+
+    one = shipped(name)
+    fields = frozenset(kernel_columns(ops.op(one.card.op).schedules))
+    assert one.frame._kernel == tuple(column for column in one.card.columns if column in fields)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_each_is_small_and_its_card_lies_beside_it(name: str) -> None:
     one = shipped(name)
     assert (SHIPPED / f"{name}{model_files.ENDING}").stat().st_size < 1_000_000

@@ -10,16 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from tilewright import events, plugins, settings
 from tilewright.arch import Arch, all_archs, best_host_arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.errors import DeviceError, PluginError, UnknownNameError, nearest, shown
-from tilewright.inspect.report import Inspection
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.families import FamilyRules, families
 from tilewright.ops.spaces import kernels_group
+
+if TYPE_CHECKING:
+    from tilewright.inspect.report import Inspection
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,6 @@ from tilewright.build.key import KeyInputs, key_inputs
 from tilewright.build.locks import FileLock
 from tilewright.build.ninja_run import Compile, run_many, run_one
 from tilewright.build.prepare import prepare
-from tilewright.build.promises import demand_kept
 from tilewright.build.store import Entry, Store, store_error
 from tilewright.errors import CompileError, InspectionError, NoKernelError, StoreError, TilewrightError, ToolchainError
 from tilewright.ops import op
@@ -181,7 +180,8 @@ def _frozen(missing: Sequence[str], value: str) -> NoKernelError:
         f"{len(missing)} kernel(s) are not built, and the setting frozen forbids compiling: {names}",
         rule="frozen",
         value=value,
-        remedy="build them beforehand without TILEWRIGHT_FROZEN; `tilewright cache why NAME` tells what differs",
+        remedy="build them beforehand without TILEWRIGHT_FROZEN (`tw.prepare`, `tilewright prepare`), or let the best "
+        "kernel that is built serve (missing='best_built'); `tilewright cache why NAME` tells what differs",
     )
 
 
@@ -341,6 +341,8 @@ class _Run:
         self.tell(events.BuildFailed(request.name, error.message, ""))
 
     def _publish_as_promised(self, request: _Request, compiled: Compile, outcome: Outcome, work: Path) -> None:
+        from tilewright.build.promises import demand_kept  # which loads what reads code: calls do without it
+
         try:
             promises = demand_kept(request.spec, compiled.output)
         except InspectionError as error:

@@ -6,6 +6,7 @@
       tmp/<name>/                 work in progress, each with a lock its owner holds
       locks/<key>                 held by who is building the key
       logs/<key>.log              what the compiler said about sources it refused
+      built/<spec>-<key>          an empty file an entry: which kernels there are, at the price of one listing (`marks`)
 
 An entry is written in `tmp`, flushed, and renamed into place; losing that race is a hit.  It is
 verified by digest each time it is looked up.  The manifest's modification time is the stamp of the
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import jsontext, settings
+from tilewright.build import marks
 from tilewright.build.key import STORE_SCHEMA, canonical
 from tilewright.build.locks import FileLock
 from tilewright.errors import StoreError
@@ -136,6 +138,7 @@ class Store:
         self.temporary = self.root / "tmp"
         self.locks = self.root / "locks"
         self.logs = self.root / "logs"
+        self.marks = self.root / "built"
         self._format_known = False
         self._ready = False
 
@@ -297,6 +300,7 @@ class Store:
             raise store_error(error, self.root, "preparing it") from error
         self.check_format()
         self._ready = True
+        marks.ensure(self)
 
     @contextmanager
     def workspace(self) -> Iterator[Path]:
@@ -352,6 +356,7 @@ class Store:
             _flush_folder(folder)
             target = self.folder(key)
             self._make_shard(target.parent)
+            marks.add(self, manifest)
             self._put(folder, target, key)
             _flush_folder(target.parent)
         except OSError as error:
@@ -399,6 +404,7 @@ class Store:
         """Take an entry out: renamed away first, so that nobody sees half of it."""
         self.prepare()
         trash = self.temporary / f"trash-{os.getpid()}-{secrets.token_hex(8)}"
+        marks.remove(self, key)
         try:
             self.folder(key).rename(trash)
         except FileNotFoundError:

@@ -210,9 +210,9 @@ def reset(store: Store) -> Cleaned:
             size += _size(store.folder(key))
             remove_tree(store.folder(key))
             entries += 1
-        for folder in (store.temporary, store.locks, store.logs):
+        for folder in (store.temporary, store.locks, store.logs, store.marks):
             if folder.is_dir() and not folder.is_symlink():
-                leavings += len(list(folder.iterdir()))
+                leavings += len(list(folder.iterdir())) if folder != store.marks else 0
                 remove_tree(folder)
         for folder in (*_shards(store.entries), store.entries):
             with suppress(OSError):  # not empty: something in it is not ours

@@ -73,7 +73,7 @@ def _answer(explanation: Explanation) -> list[str]:
     if winner is None:
         return lines
     times = _times(winner)
-    built = "loaded" if winner.built else "compiled on first use"
+    built = "built" if winner.built else "compiled on first use"
     lines.append(f"time      {', '.join([*times, built])}")
     return lines + [f"note      {reason}" for reason in winner.reasons[:MOST_NOTES]]
 

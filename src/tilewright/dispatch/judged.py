@@ -10,7 +10,7 @@ from tilewright.arch import Arch
 from tilewright.backends.base import Backend
 from tilewright.dispatch import learned
 from tilewright.dispatch.selection import Selection
-from tilewright.native.judge import Judge, judge
+from tilewright.native.judge import Answer, Judge, judge
 from tilewright.ops.base import KernelSpec, Op
 from tilewright.runtime.requests import Where
 
@@ -83,17 +83,48 @@ class Judges:
         if not count:
             return None
         seconds = float(answer.seconds[best])
-        if count > 1 and learned.asked() and (voices := learned.voices(arch, threads, mine.specs)):
-            served, estimates = answer.rules == 0, answer.seconds
-            # Models learned from problems as they are measured, and are asked of such.
-            measured = op.measured_as(problem)
-            if measured is not problem and measured != problem:
-                estimates = mine.estimates(measured, threads, served)
-            told = learned.judged(arch, measured, threads, voices, estimates, served)
-            by_model = learned.selection(mine.specs, count, told)
+        if count > 1:
+            by_model = learned.selection(mine.specs, count, self._told(mine, op, problem, threads, arch, answer))
             if by_model is not None:
                 return by_model
         return by_estimate(mine.specs[best], seconds, count)
+
+    def _told(self, mine: Judge, op: Op, problem: Any, threads: int, arch: Arch, answer: Answer) -> Any:
+        """What a model says of all candidates; None where none says anything.  It may write over the answer's times."""
+        voices = learned.voices(arch, threads, mine.specs) if learned.asked() else ()
+        if not voices:
+            return None
+        served, estimates = answer.rules == 0, answer.seconds
+        # Models learned from problems as they are measured, and are asked of such.
+        measured = op.measured_as(problem)
+        if measured is not problem and measured != problem:
+            estimates = mine.estimates(measured, threads, served)
+        return learned.judged(arch, measured, threads, voices, estimates, served)
+
+    def times(
+        self, mine: Judge | None, op: Op, problem: Any, threads: int, candidates: Sequence[KernelSpec], arch: Arch
+    ) -> Served:
+        """All kernels that serve a problem with the times that selection compares: predicted, or else estimated.
+
+        A model tells of those only whose estimates give them a hope; the others stay in the ratio of their estimates.
+        """
+        if mine is None:
+            served = self.served(op, problem, threads, candidates, None)
+            told = self.verdict(op, problem, threads, served, arch)
+            predicted = None if told is None or told.seconds is None else told.seconds.tolist()
+        else:
+            answer = mine.ask(problem, threads)
+            places, estimates = (answer.rules == 0).nonzero()[0].tolist(), answer.seconds.tolist()
+            served = [(mine.specs[at], estimates[at]) for at in places]
+            told = self._told(mine, op, problem, threads, arch, answer) if len(served) > 1 else None
+            predicted = None if told is None or told.seconds is None else told.seconds[places].tolist()
+        if not predicted:
+            return served
+        ratio = min(predicted) / min(seconds for _, seconds in served)
+        return [
+            (spec, time if math.isfinite(time) else seconds * ratio)
+            for (spec, seconds), time in zip(served, predicted, strict=True)
+        ]
 
     def in_python(
         self, op: Op, problem: Any, threads: int, candidates: Sequence[KernelSpec], registered: bool, arch: Arch

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 
 from tilewright import settings
 from tilewright.build import Artifact, Builder
+from tilewright.dispatch import built
 from tilewright.events import Event
 from tilewright.ops.base import KernelSpec
 from tilewright.runtime.loader import Kernel, load_kernel
@@ -27,8 +28,10 @@ def _key(spec: KernelSpec) -> _Key:
 
 def adopt(kernels: Iterable[Kernel]) -> None:
     """Use these kernels for their specs from now on, whatever the store holds; the last one of a spec stays."""
+    given = {kernel.spec.digest: kernel for kernel in kernels}
     with _lock:
-        _adopted.update({kernel.spec.digest: kernel for kernel in kernels})
+        _adopted.update(given)
+    built.adopt(given)
 
 
 def kernel(spec: KernelSpec) -> Kernel:
@@ -52,14 +55,8 @@ def kernel(spec: KernelSpec) -> Kernel:
                 _kernels.pop(key, None)
             future.set_exception(error)
             raise
+        built.note([spec])
     return future.result()
-
-
-def is_loaded(spec: KernelSpec) -> bool:
-    if spec.digest in _adopted:
-        return True
-    future = _kernels.get(_key(spec))
-    return future is not None and future.done()
 
 
 def kernels(
@@ -93,4 +90,6 @@ def build(
     wanted = [spec for spec in specs if spec.digest not in _adopted]
     if not wanted:
         return {}
-    return Builder().build_many(wanted, max_workers=max_workers, on_event=on_event)
+    artifacts = Builder().build_many(wanted, max_workers=max_workers, on_event=on_event)
+    built.note(wanted)
+    return artifacts

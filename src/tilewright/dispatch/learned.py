@@ -73,7 +73,7 @@ def voices(arch: Arch, threads: int, specs: Sequence[KernelSpec]) -> Any:
     from tilewright.dispatch import model
 
     place = settings.current().cache_dir
-    models, device = _at_hand(place, stamp(place)), machine(arch.name)
+    models, device = _at_hand(place, stamp(place), specs[0].op, arch.name), machine(arch.name)
     units = _units(arch, threads)
     key = (id(specs), units, arch.name)
     known = _voices.get(key)
@@ -95,12 +95,12 @@ def judged(arch: Arch, problem: Any, threads: int, known: Any, estimates: Any, s
     return model.ask_voices(known, problem, _units(arch, threads), estimates, served)
 
 
-@lru_cache(maxsize=8)
-def _at_hand(place: Path, _stamp: tuple[int, int] | None) -> tuple[Any, ...]:
-    """The models of a state of the folder of a user's own."""
+@lru_cache(maxsize=64)
+def _at_hand(place: Path, _stamp: tuple[int, int] | None, op: str, target: str) -> tuple[Any, ...]:
+    """The models for an op on a target, of a state of the folder of a user's own."""
     from tilewright.dispatch import model_files
 
-    return model_files.at_hand()
+    return model_files.at_hand_for(op, target)
 
 
 def selection(specs: Sequence[KernelSpec], count: int, told: Verdict | None) -> Selection | None:

@@ -28,7 +28,7 @@ from tilewright.errors import TilewrightError
 from tilewright.native.features import Features, features
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.engine import engine
-from tilewright.ops.features import ALIGNED, ESTIMATE, MOST_POOLS, MOST_ROWS, Frame, Pool, kernel_columns
+from tilewright.ops.features import ALIGNED, ESTIMATE, MOST_POOLS, MOST_ROWS, UNITS, Frame, Pool
 from tilewright.runtime.trees import BySets, Desk, Forest, Ranks, by_sets
 
 Array = np.ndarray[Any, Any]
@@ -87,11 +87,12 @@ class Model:
 
     @cached_property
     def frame(self) -> Frame:
-        op, columns, vocabulary = ops.op(self.card.op), self.card.columns, self.card.vocabulary
-        fields = frozenset(kernel_columns(op.schedules))
-        mine = tuple(name for name in columns if name in fields)
+        part, columns, vocabulary = engine(ops.op(self.card.op)), self.card.columns, self.card.vocabulary
+        # What is none of these is a field of a schedule: of which, all backends together would have to say.
+        others = {*part.problem_feature_names, *getattr(part, "kernel_feature_names", ()), *part.interaction_names}
+        mine = tuple(name for name in columns if name not in others and name not in (ESTIMATE, UNITS))
         always = [name for name in mine if name in vocabulary and self.low[columns.index(name)] >= 0]
-        return Frame(engine(op), mine, vocabulary, estimated=ESTIMATE in columns, always=always)
+        return Frame(part, mine, vocabulary, estimated=ESTIMATE in columns, always=always)
 
     @cached_property
     def outdated(self) -> str:

@@ -75,8 +75,12 @@ def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
     archive.writestr(entry, data)
 
 
-def read(data: bytes, source: str) -> Model:
-    """A model from the bytes of its file; anything that does not fit is a ModelError."""
+def read(data: bytes, source: str, *, ours: bool = False) -> Model:
+    """A model from the bytes of its file; anything that does not fit is a ModelError.
+
+    Whether its features are the op's is not asked of `ours`, which ship with it and which a test asks: that would load
+    the kernels of every backend.
+    """
     try:
         if len(data) > MOST_BYTES:
             raise ValueError(f"it is larger than {MOST_BYTES >> 20} MiB")
@@ -85,7 +89,7 @@ def read(data: bytes, source: str) -> Model:
                 raise ValueError("it unpacks to more than a model holds")
             head = json.loads(archive.read("card.json"))
             arrays = {name: _array(archive.read(f"{name}.npy")) for name in ARRAYS}
-        return _model(head, arrays)
+        return _model(head, arrays, ours=ours)
     except TilewrightError:
         raise
     except _DAMAGE as error:
@@ -156,7 +160,7 @@ def _objects(given: Any) -> tuple[Mapping[str, Any], ...]:
     return tuple(given)
 
 
-def _model(head: Any, arrays: Mapping[str, Array]) -> Model:
+def _model(head: Any, arrays: Mapping[str, Array], *, ours: bool) -> Model:
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise ValueError(f"its format is {head.get('format') if isinstance(head, dict) else head!r}, not {FORMAT}")
     data = head["card"]
@@ -168,7 +172,8 @@ def _model(head: Any, arrays: Mapping[str, Array]) -> Model:
     wrong = forest.wrong(width)
     if wrong or arrays["low"].shape != (width,) or arrays["high"].shape != (width,):
         raise ValueError(wrong or "its ranges do not fit its features")
-    _demand_features(card, ops.op(card.op))
+    if not ours:
+        _demand_features(card, ops.op(card.op))
     model = in_order(card, forest, arrays["low"].astype(np.float64), arrays["high"].astype(np.float64))
     if card.trust and not model.frame.estimated:
         raise ValueError("it begins from an estimate that it does not know")
@@ -227,9 +232,26 @@ def shipped(name: str) -> Model:
     if name not in shipped_names():
         raise LookupError(name)
     file = f"{name}{ENDING}"
-    found = read(resources.files("tilewright.dispatch").joinpath("models", file).read_bytes(), file)
+    found = read(_shipped_bytes(file), file, ours=True)
     found.name = name
     return found
+
+
+def _shipped_bytes(file: str) -> bytes:
+    return resources.files("tilewright.dispatch").joinpath("models", file).read_bytes()
+
+
+def _shipped_of(op: str, target: str) -> list[Model]:
+    """Those of an op that know a target; the others are not read.  Their names begin with their op's."""
+    mine = [name for name in shipped_names() if name.startswith(f"{op}-")]
+    return [shipped(name) for name in mine if target in _shipped_targets(name)]
+
+
+@lru_cache(maxsize=32)
+def _shipped_targets(name: str) -> tuple[str, ...]:
+    """By the card alone, which is a small part of the file."""
+    with zipfile.ZipFile(io.BytesIO(_shipped_bytes(f"{name}{ENDING}"))) as archive:
+        return tuple(json.loads(archive.read("card.json"))["card"]["targets"])
 
 
 @lru_cache(maxsize=1)
@@ -270,6 +292,12 @@ def _own() -> _Own:
 def at_hand() -> tuple[Model, ...]:
     """The user's models, then those that ship."""
     return (*_own().models.values(), *_shipped())
+
+
+def at_hand_for(op: str, target: str) -> tuple[Model, ...]:
+    """Those of them that may have something to say of an op's kernels for a target."""
+    own = (one for one in _own().models.values() if one.card.op == op)
+    return (*own, *_shipped_of(op, target))
 
 
 def damaged() -> list[str]:

@@ -19,23 +19,25 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from tilewright import events, ops, settings
 from tilewright.backends.base import backend, demand_runnable, resolve_target, target_name
+from tilewright.dispatch import built, learned, locks, missing, selection_rules, split_plans
 from tilewright.dispatch import kernels as loaded
-from tilewright.dispatch import learned, locks, selection_rules, split_plans
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.inputs import op_of, setting_words, thread_number
 from tilewright.dispatch.judged import Judges
-from tilewright.dispatch.records import Record, records
+from tilewright.dispatch.records import records
+from tilewright.dispatch.refused import refusal, winner_of
 from tilewright.dispatch.selection import Candidate, Explanation, Known, Selection, StagedSelection, behind
 from tilewright.errors import NoKernelError, ProblemError, RequestError, shown
 from tilewright.lru import LruCache
 from tilewright.ops.base import KernelSpec, Op, demand_legal
-from tilewright.runtime import calls
+from tilewright.runtime import calls, untracked
 from tilewright.runtime.bindings import binding
 from tilewright.runtime.host import thread_count
 from tilewright.runtime.loader import Kernel, load_library
@@ -240,14 +242,19 @@ class Registry:
         strict = now.strict if strict is None else strict
         self._follow_records(now)
         self._follow_models(now)
-        key = (problem, count, strict, now.measure, now.models, now.rule, now.frozen, locks.stamp(now.lock))
+        key = (problem, count, strict, now.measure, now.models, now.rule, now.frozen, locks.stamp(now.lock),
+               now.missing, missing.stamp(now))  # fmt: skip
         if where is None:
             known = self._selections.get(key)
             if known is not None:
                 return known
         chosen = selection_rules.told(self._choose(problem, count, strict, now.measure, where), now.rule)
+        if now.missing != "compile":
+            chosen = missing.served(problem, chosen, self._others(problem, count, strict, where), self)
         if where is None:
             self._selections.put(key, chosen)
+            if len(self._selections) > untracked.MANY:
+                untracked.alone(key)
         if events.active():
             events.emit(events.Selected(problem.describe(), chosen.name, chosen.tier, chosen.reason))
         return chosen
@@ -306,6 +313,39 @@ class Registry:
             best = self._judges.in_python(op, problem, threads, candidates, registered, self.arch)
         return best or self._fall(op, problem, signature, threads, strict, candidates, where)
 
+    def times(self, problem: Any, threads: int, where: Where | None = None) -> list[tuple[KernelSpec, float]]:
+        """All kernels that serve a stage as it is, with the times that selection compares them by."""
+        op = ops.op(problem.op)
+        candidates, registered = self._candidates(op, op.signature_of(problem))
+        judge = self._judges.of(op, op.signature_of(problem), candidates, registered)
+        if where is not None:
+            judge, candidates = None, tuple(spec for spec in candidates if not where(spec))
+        return self._judges.times(judge, op, problem, threads, candidates, self.arch)
+
+    def _others(self, problem: Any, threads: int, strict: bool, where: Where | None) -> missing.Others:
+        def lesser(among: Callable[[KernelSpec], bool]) -> Selection | None:
+            op = ops.op(problem.op)
+            signature = op.signature_of(problem)
+            some = [spec for spec in self._candidates(op, signature)[0] if not (where and where(spec)) and among(spec)]
+            with suppress(NoKernelError):
+                found = self._fall(op, problem, signature, threads, strict, tuple(some), where)
+                return found if among(found.spec) else None
+            return None
+
+        return missing.Others(lambda: self.times(problem, threads, where), lesser)
+
+    def drop_plans_beside(self, digest: str) -> None:
+        """A kernel is built: plans that had to do without it go."""
+
+        def stale(plan: Plan) -> bool:
+            return any(one.wanted is not None and one.wanted.digest == digest for one in plan.selections)
+
+        with self._lock:
+            kept: LruCache[settings.Settings, Plans] = LruCache(lambda: MOST_SETTINGS)
+            for values, plans in self._plans.items():
+                kept.put(values, plans.without(stale))
+            self._plans, self._active = kept, (None, -1, Plans())
+
     def _measured(
         self,
         op: Op,
@@ -322,7 +362,7 @@ class Registry:
         if record is None:
             return None, unused
         name = record.winner.name
-        spec = self._spec_of(op, record, candidates, registered)
+        spec = winner_of(op, record, candidates, registered)
         if spec is None:
             why = f"the winner of its measurement, {name}, " + (
                 "was not registered" if registered else "was written by another version, or is not legal any more"
@@ -334,19 +374,6 @@ class Registry:
         if reasons:
             return None, [f"the winner of its measurement, {name}, refuses: {'; '.join(reasons)}", *unused]
         return Selection(spec, "measured", records().why(record), record.winner.seconds), unused
-
-    @staticmethod
-    def _spec_of(op: Op, record: Record, candidates: tuple[KernelSpec, ...], registered: bool) -> KernelSpec | None:
-        for spec in candidates:
-            if spec.digest == record.choice:
-                return spec
-        if registered:
-            return None  # the winner is not among the kernels this registry was given
-        try:
-            spec = op.spec_from_dict(dict(record.winner.spec))
-        except RequestError:
-            return None  # written before a field changed
-        return spec if spec.digest == record.choice and not op.check(spec) else None
 
     def _fall(
         self,
@@ -360,7 +387,7 @@ class Registry:
     ) -> Selection:
         """The last two tiers, or in strict mode the error that lists why."""
         if strict:
-            raise self._refusal(op, problem, candidates, "strict mode refuses the padded and fallback tiers", strict)
+            raise refusal(op, problem, candidates, "strict mode refuses the padded and fallback tiers", strict)
         copied = self._copied(op, problem, candidates, threads)
         if copied is not None:
             return copied
@@ -372,7 +399,7 @@ class Registry:
             copied = self._copied(op, problem, (fallback,), threads)
             if copied is not None:
                 return copied
-        raise self._refusal(op, problem, candidates, "there is no fallback kernel for this signature", strict)
+        raise refusal(op, problem, candidates, "there is no fallback kernel for this signature", strict)
 
     def _estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
         return self._judges.estimate(spec, problem, threads)
@@ -385,25 +412,6 @@ class Registry:
         timed = [(self._estimate(spec, larger, threads), spec, larger) for spec, larger in padded]
         seconds, spec, larger = min(timed, key=lambda one: one[0])
         return Selection(spec, "padded", f"no kernel takes it as it is; run as {larger.describe()}", seconds, larger)
-
-    def _refusal(
-        self, op: Op, problem: Any, candidates: tuple[KernelSpec, ...], why: str, strict: bool = False
-    ) -> NoKernelError:
-        reasons = [
-            f"{spec.name}: {'; '.join(str(support) for support in op.supports(spec, problem))}" for spec in candidates
-        ]
-        listing = "".join(f"\n  {reason}" for reason in reasons[:8])
-        if len(reasons) > 8:
-            listing += f"\n  and {len(reasons) - 8} more"
-        return NoKernelError(
-            f"no kernel for {problem.describe()}: {why}; "
-            + (f"{len(reasons)} kernel(s) of its signature refuse:{listing}" if reasons else "none has its signature"),
-            rule="no-kernel",
-            value=tuple(reasons),
-            remedy="register a kernel with edge code for it (Registry.add_pool), or allow fallbacks (strict=False)"
-            if strict
-            else "change the problem as one of these kernels says in its brackets",
-        )
 
     def explain(
         self, problem: Any, *, threads: int | None = None, strict: bool | None = None, where: Where | None = None
@@ -502,7 +510,7 @@ class Registry:
             reasons.append(why)
         told, rules = None if unknown else seconds, tuple(refusal.rule for refusal in refusals)
         return Candidate(
-            spec.name, spec.digest, verdict, tuple(reasons), told, measured, loaded.is_loaded(spec), predicted, rules
+            spec.name, spec.digest, verdict, tuple(reasons), told, measured, built.is_built(spec), predicted, rules
         )
 
     # -- running -----------------------------------------------------------------------------------
@@ -551,7 +559,7 @@ class Registry:
             return Selection(spec, "heuristic", "asked for by name", seconds)
         larger = op.padded(spec, problem)
         if larger is None:
-            raise self._refusal(op, problem, (spec,), "the kernel that was asked for does not serve it")
+            raise refusal(op, problem, (spec,), "the kernel that was asked for does not serve it")
         return Selection(spec, "padded", f"asked for by name; run as {larger.describe()}", seconds, larger)
 
     def run(self, op: str, *operands: Any, **keywords: Any) -> Any:

@@ -10,8 +10,9 @@ from typing import Any
 
 from tilewright.errors import RequestError
 from tilewright.ops.base import KernelSpec, plain
+from tilewright.runtime import untracked
 
-TIERS = ("locked", "measured", "model", "heuristic", "padded", "fallback")
+TIERS = ("locked", "measured", "model", "heuristic", "built", "padded", "fallback")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Selection:
     seconds: float  # measured, predicted or estimated
     padded: Any = None  # the problem that is run instead, in zero-padded copies
     by: str = ""  # the name of the op's rule that chose, where one did
+    wanted: KernelSpec | None = None  # the one that would have been chosen, and is not built (the setting `missing`)
 
     @property
     def name(self) -> str:
@@ -35,7 +37,11 @@ class Selection:
 
     def to_dict(self) -> dict[str, Any]:
         seconds = self.seconds if math.isfinite(self.seconds) else None  # JSON has no infinity
-        return {"kernel": self.name, "digest": self.spec.digest, "tier": self.tier, "seconds": seconds}
+        told = {"kernel": self.name, "digest": self.spec.digest, "tier": self.tier, "seconds": seconds}
+        return told if self.wanted is None else {**told, "wanted": self.wanted.name}
+
+
+untracked.made_of(Selection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +95,8 @@ class Candidate:
 
     name: str
     digest: str
-    verdict: str  # "chosen", "slower", "tied" (by the noise), "refused", "unpinned" (by the lock file in force)
+    verdict: str  # "chosen", "slower", "tied" (by the noise), "refused", "unpinned" (by the lock file in force),
+    # "unbuilt" (it would be faster, and the setting `missing` does not wait for a compiler)
     reasons: tuple[str, ...]
     estimated_seconds: float | None
     measured_seconds: float | None
@@ -113,6 +120,9 @@ def behind(chosen: Selection, seconds: float, known: Known, digest: str, order: 
     `order` is the one that decides between equal estimates.
     """
     measured, predicted = known.measured.get(digest), known.predicted.get(digest)
+    if chosen.wanted is not None and (digest == chosen.wanted.digest or seconds < chosen.seconds):
+        choice = "it would be chosen" if digest == chosen.wanted.digest else "it would be faster"
+        return "unbuilt", f"{choice}, and is not built: the setting `missing` does not wait for a compiler"
     unpinned = chosen.tier == "locked" and digest not in known.pinned
     verdict = "unpinned" if unpinned else "slower"
     if seconds == math.inf:

@@ -160,7 +160,8 @@ def output_dtype(name: object, possible: Sequence[str] = ()) -> str:
 
 
 def _numpy_view(what: str, array: np.ndarray[Any, Any]) -> View:
-    if isinstance(array, np.ma.MaskedArray):
+    masked = sys.modules.get("numpy.ma")  # without which there are none; importing it takes longer than a first call
+    if masked is not None and isinstance(array, masked.MaskedArray):
         raise ProblemError(
             f"{what} is a masked array, and kernels know no masks",
             rule="array-type",

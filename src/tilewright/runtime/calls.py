@@ -20,7 +20,7 @@ import numpy as np
 
 from tilewright import settings
 from tilewright.errors import ProblemError, RequestError, attribute_of, shown
-from tilewright.runtime import arrays, fast_path, tables, torch_arrays
+from tilewright.runtime import arrays, fast_path, tables, torch_arrays, untracked
 from tilewright.runtime.arrays import View, overlaps_itself, share_memory, view
 from tilewright.runtime.bindings import Binding, Planner, binding
 from tilewright.runtime.copies import CopyNeeded
@@ -30,7 +30,19 @@ from tilewright.runtime.dlpack import extent
 from tilewright.runtime.host import thread_count
 from tilewright.runtime.loader import Kernel
 from tilewright.runtime.plans import Plan, Planned, Plans
-from tilewright.runtime.requests import Attributes, Operands, Packed, Request, Result, Slot, Span
+from tilewright.runtime.plans import Stage as PlanStage
+from tilewright.runtime.requests import (
+    Attributes,
+    Operands,
+    Packed,
+    Pointer,
+    Request,
+    Result,
+    Scalar,
+    Slot,
+    Span,
+    StageRequest,
+)
 
 NEVER = "never"  # compared by identity on the way that must be short: what is equal to it may be no text at all
 COPIES = (NEVER, "allow")
@@ -67,6 +79,9 @@ def _is_number(value: Any) -> bool:
         return not isinstance(value, bool)
     shape, kind = attribute_of(value, "shape"), str(attribute_of(value, "dtype"))
     return isinstance(shape, tuple) and shape == () and "bool" not in kind and "complex" not in kind
+
+
+untracked.made_of(Plan, Planned, PlanStage, Pointer, Request, Result, Scalar, Span, StageRequest, fast_path.Prepared)
 
 
 class Caller:
@@ -220,6 +235,7 @@ class Caller:
             return known
         self._demand_writeable(views)
         request = self.binding.request(views, attributes, planner.target)
+        untracked.made_of(*(type(stage.problem) for stage in request.stages))
         plan, counter = planner.plan(self._placed(request, views)), None
         if settings.current().record:
             from tilewright.runtime import recording
@@ -228,6 +244,8 @@ class Caller:
         planned = Planned(plan, counter)
         if key is not None:
             plans.known.put(key, planned)
+            if len(plans) > untracked.MANY:
+                untracked.settle(planned, key)
         return planned
 
     def _placed(self, request: Request, views: Views) -> Request:
@@ -322,6 +340,8 @@ class Caller:
         prepared = fast_path.prepare(plan, [one for one in makers if one is not None], answer, counter)
         if prepared is not None:
             plans.remember_fast(key, prepared)
+            if len(plans) > untracked.MANY:
+                untracked.settle(prepared)
 
     def _made_form(self, operands: Operands) -> fast_path.Form | None:
         native = fast_path.library()

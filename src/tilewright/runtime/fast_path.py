@@ -320,7 +320,7 @@ def prepare(
         calls=counter.address if counter is not None else None,
         used=native.now(),
     )
-    keep: list[Any] = [native, stages, counter, spans]
+    keep: list[Any] = [native, tuple(stages), counter, spans]
     call.span = ctypes.addressof(spans)
     columns: tuple[tuple[str, Any, list[Any]], ...] = (
         ("stage", _Stage, [one for one, _ in stages]),
@@ -334,7 +334,7 @@ def prepare(
     if plan.place is not HOST:
         keep.append(_on_device(call, cast("Gpu", device(plan.place))))
     prepared = Prepared(ctypes.addressof(call))
-    prepared.keep, prepared.plan, prepared.call = (*keep, made), plan, call
+    prepared.keep, prepared.plan, prepared.call = (*keep, tuple(made)), plan, call
     return prepared
 
 

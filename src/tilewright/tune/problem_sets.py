@@ -157,7 +157,10 @@ def _json(path: Path, op: Op) -> list[Any]:
 def listed(data: Any, op: Op) -> Any:
     """The list in a JSON file of problems: itself, under the name `problems`, or what a recording has of the op."""
     if isinstance(data, dict) and recording.MARK in data:
-        return [json.loads(problem) for _, problem in _of_op(recording.rows(data), op)]
+        # What we wrote has names as problems are stored, of which some are old ones of options: nobody is warned.
+        names = {one.old: one.name for one in op.options if one.old}
+        rows = (json.loads(problem) for _, problem in _of_op(recording.rows(data), op))
+        return [{names.get(name, name): value for name, value in row.items()} for row in rows]
     return data["problems"] if isinstance(data, dict) and set(data) == {"problems"} else data
 
 

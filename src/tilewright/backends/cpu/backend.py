@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tilewright import settings
 from tilewright.arch import runnable_host_archs
 from tilewright.backends.base import DeviceKind, Promises, Source
 from tilewright.backends.common import CommonBackend
-from tilewright.inspect.report import Inspection
 from tilewright.ops.base import KernelSpec
+
+if TYPE_CHECKING:
+    from tilewright.inspect.report import Inspection
 
 
 class CpuBackend(CommonBackend):

@@ -1,0 +1,42 @@
+"""What a registry says no to: a problem that no kernel serves, and a record whose winner it does not have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.dispatch.records import Record
+from tilewright.errors import NoKernelError, RequestError
+from tilewright.ops.base import KernelSpec, Op
+
+
+def winner_of(op: Op, record: Record, candidates: tuple[KernelSpec, ...], registered: bool) -> KernelSpec | None:
+    """The kernel that a record names; None where the registry has no such kernel."""
+    for spec in candidates:
+        if spec.digest == record.choice:
+            return spec
+    if registered:
+        return None  # the winner is not among the kernels this registry was given
+    try:
+        spec = op.spec_from_dict(dict(record.winner.spec))
+    except RequestError:
+        return None  # written before a field changed
+    return spec if spec.digest == record.choice and not op.check(spec) else None
+
+
+def refusal(op: Op, problem: Any, candidates: tuple[KernelSpec, ...], why: str, strict: bool = False) -> NoKernelError:
+    """The error of a problem that none of these kernels serves: why each of them does not."""
+    reasons = [
+        f"{spec.name}: {'; '.join(str(support) for support in op.supports(spec, problem))}" for spec in candidates
+    ]
+    listing = "".join(f"\n  {reason}" for reason in reasons[:8])
+    if len(reasons) > 8:
+        listing += f"\n  and {len(reasons) - 8} more"
+    return NoKernelError(
+        f"no kernel for {problem.describe()}: {why}; "
+        + (f"{len(reasons)} kernel(s) of its signature refuse:{listing}" if reasons else "none has its signature"),
+        rule="no-kernel",
+        value=tuple(reasons),
+        remedy="register a kernel with edge code for it (Registry.add_pool), or allow fallbacks (strict=False)"
+        if strict
+        else "change the problem as one of these kernels says in its brackets",
+    )

@@ -1,0 +1,309 @@
+"""`prepare`: kernels for problems to come, built before the first call needs one.
+
+    tw.prepare(OP, m=(1, 8192), n=4096, k=4096, dtype="bf16")    ranges of an op's options
+    tw.prepare("mine.json")                                      what a program ran (`tw.record`)
+    tw.prepare(OP, problems="llm-decode", datatype="bf16")       a problem set, as `bench --problems` takes it
+    tw.prepare(lambda: model(batch))                             what a call of this runs
+    tw.prepare(tw.Ranges(OP, ...), tw.Ranges(OTHER, ...))        several at once
+
+A range is sampled (`ranges`), each problem asks selection for the times of all kernels that serve it, and the fewest
+kernels that serve every problem within the loss are built (`cover`).  Where a record or a lock file chooses, its kernel
+is among them.
+"""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright import events, ops, plugins, settings
+from tilewright.backends.base import not_runnable, resolve_target
+from tilewright.dispatch import kernels
+from tilewright.dispatch.missing import LOSS
+from tilewright.dispatch.registry import Registry, default_registry
+from tilewright.errors import RequestError, TilewrightError, shown
+from tilewright.ops.base import KernelSpec, plain
+from tilewright.runtime import recording
+from tilewright.runtime.calls import caller
+from tilewright.runtime.host import team, thread_count
+from tilewright.runtime.support import build_support
+from tilewright.tune import problem_sets
+from tilewright.tune.cover import Cover, Times, cover
+from tilewright.tune.ranges import Ranges, described, options_of
+
+OnProgress = Callable[[int, int], None]  # (done, total)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedKernel:
+    """One of the kernels, and of how many problems it is the best of them."""
+
+    name: str
+    digest: str
+    problems: int
+    seconds: float  # of its compiler; 0 where the store had it
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What was prepared; `print` it."""
+
+    target: str
+    loss: float  # that was allowed
+    problems: int  # that were looked at
+    skipped: int  # points of the ranges that are no problem of the op
+    kernels: tuple[PreparedKernel, ...]
+    choices: int  # kernels that would be built if every problem had its best
+    worst: float  # loss of the problem that loses most, by selection's own times
+    mean: float
+    seconds: float
+    built: bool  # or only told
+    missing: str  # the setting in force
+
+    @property
+    def compiled(self) -> int:
+        return sum(one.seconds > 0 for one in self.kernels)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**plain(self), "compiled": self.compiled}
+
+    def __str__(self) -> str:
+        one = len(self.kernels) == 1
+        lines = [
+            f"{len(self.kernels)} kernel{'' if one else 's'} serve{'s' if one else ''} {self.problems} problems on "
+            f"{self.target}, of which the best would be {self.choices}",
+            f"loss      worst {self.worst:.1%}, mean {self.mean:.2%} (at most {self.loss:.1%} asked for, by estimates)",
+            f"built     {self.compiled} compiled, {len(self.kernels) - self.compiled} in the store already, "
+            f"{self.seconds:.1f} s"
+            if self.built
+            else f"built     nothing, as was asked; {self.seconds:.1f} s",
+        ]
+        if self.skipped:
+            lines.append(f"skipped   {self.skipped} points of the ranges, which are no legal problems")
+        lines += [f"{kernel.problems:8}  {kernel.name}" for kernel in self.kernels]
+        if self.missing == "compile":
+            lines.append("missing   is 'compile': a size whose best is not among these compiles; set it to best_built")
+        return "\n".join(lines)
+
+
+def prepare(
+    *what: Any,
+    loss: float = LOSS,
+    problems: str | Path | None = None,
+    target: str | None = None,
+    threads: int = 0,
+    jobs: int = 0,
+    build: bool = True,
+    progress: OnProgress | None = None,
+    **options: Any,
+) -> Prepared:
+    """Build the fewest kernels that serve problems to come within a loss, and say which these are.
+
+    `what` is an op's name (with its options, of which some are ranges, or with `problems`), `Ranges`, a problem
+    (options then change it), the path of a recording or a problem set, a function to call once, or a list of these.
+    `loss` is the most time a problem may lose by not getting its best kernel: 0.03 is 3 %.  `build=False` only tells.
+    """
+    start = time.perf_counter()
+    if isinstance(loss, bool) or not isinstance(loss, (int, float)) or not 0 <= loss < 10:
+        raise RequestError(
+            f"loss is {shown(loss)}", rule="prepare-loss", value=shown(loss), remedy="give 0.03 for 3 %, 0 or more"
+        )
+    registry = default_registry(resolve_target(target, to_run=False).name)
+    with ExitStack() as scope:
+        if threads:
+            scope.enter_context(settings.override(threads=threads))
+        asked = _Asked(registry)
+        for problem in _problems(registry, what, options, problems):
+            asked.add(problem)
+        found = asked.covered(loss)
+        compiled = _build(registry, found.specs, jobs, progress) if build else {}
+    return Prepared(
+        registry.target,
+        float(loss),
+        len(asked.times),
+        asked.skipped,
+        tuple(
+            PreparedKernel(spec.name, spec.digest, count, compiled.get(spec.digest, 0.0))
+            for spec, count in zip(found.specs, found.problems, strict=True)
+        ),
+        len(asked.best),
+        max(found.losses, default=0.0),
+        sum(found.losses) / max(1, len(found.losses)),
+        time.perf_counter() - start,
+        build,
+        settings.current().missing,
+    )
+
+
+class _Asked:
+    """What selection says of problems, one after another."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._specs: dict[str, KernelSpec] = {}
+        self._error: TilewrightError | None = None
+        self.times: dict[Any, Times] = {}  # by stage
+        self.best: set[str] = set()
+        self.skipped = 0
+
+    def add(self, made: Callable[[], Any]) -> None:
+        """A problem; one that is none is skipped, unless all are."""
+        try:
+            with settings.override(missing="compile"):
+                for stage in self._registry.stages(made()):
+                    if stage not in self.times:
+                        self.times[stage] = self._asked(stage)
+        except TilewrightError as error:
+            self._error = self._error or error
+            self.skipped += 1
+
+    def _asked(self, stage: Any) -> Times:
+        threads = thread_count()
+        chosen = self._registry.select_stage(stage, threads=threads)
+        self._specs.setdefault(chosen.spec.digest, chosen.spec)
+        self.best.add(chosen.spec.digest)
+        if chosen.tier not in ("model", "heuristic") or chosen.by:
+            return {chosen.spec.digest: chosen.seconds}  # no other has a say beside it
+        times = self._registry.times(stage, threads)
+        for spec, _ in times:
+            self._specs.setdefault(spec.digest, spec)
+        return {spec.digest: seconds for spec, seconds in times}
+
+    def covered(self, loss: float) -> Cover:
+        if not self.times:
+            raise self._error or RequestError(
+                "there is nothing to prepare for",
+                rule="prepare-what",
+                value=None,
+                remedy="give an op and ranges, a file of problems, or a function that runs some",
+            )
+        return cover(list(self.times.values()), self._specs, loss)
+
+
+def _build(registry: Registry, specs: Iterable[KernelSpec], jobs: int, progress: OnProgress | None) -> dict[str, float]:
+    """Seconds of compilers by digest; the kernels of a target that runs here are loaded too."""
+    wanted = list(specs)
+    seconds: dict[str, float] = {}
+
+    def heard(event: events.Event) -> None:
+        if isinstance(event, events.KernelBuilt):
+            seconds[event.digest] = 0.0 if event.cached else max(event.seconds, 1e-9)
+            if progress is not None:
+                progress(len(seconds), len(wanted))
+
+    if not_runnable(registry.target) is None:
+        kernels.kernels(wanted, max_workers=jobs or None, on_event=heard)
+        build_support()
+        _warm({spec.op for spec in wanted})
+    else:
+        kernels.build(wanted, max_workers=jobs or None, on_event=heard)
+    return seconds
+
+
+def _warm(of: Iterable[str]) -> None:
+    """What else the first call of an op would wait for: its modules, and the threads of host kernels."""
+    for op in of:
+        caller(op)
+        if op in plugins.names("tilewright.api"):
+            plugins.load("tilewright.api", op, "a name of the API")
+    team(thread_count())
+    gc.collect()  # of what was made here; else a full collection waits for a call, which plans alone never set off
+
+
+# -- which problems ----------------------------------------------------------------------------------------------------
+
+_Made = Callable[[], Any]
+
+
+def _problems(
+    registry: Registry, what: tuple[Any, ...], options: Mapping[str, Any], problems: str | Path | None
+) -> Iterator[_Made]:
+    """Each problem as what makes it: one that cannot be made is skipped."""
+    if options or problems is not None:
+        if len(what) != 1 or (problems is not None and not isinstance(what[0], str)):
+            raise _what(what, "options are of one op or one problem", "give tw.Ranges(OP, ...) for each")
+        if problems is not None:
+            yield from _of_set(registry, what[0], str(problems), options)
+        elif isinstance(what[0], str):
+            yield from _of_ranges(registry, Ranges(what[0], **options))
+        elif hasattr(what[0], "describe"):
+            yield from _of_ranges(registry, Ranges(what[0].op, **{**options_of(what[0]), **options}))
+        else:
+            raise _what(what[0], "options are of one op or one problem", "leave them out")
+        return
+    for one in what:
+        yield from _of_one(registry, one)
+
+
+def _of_one(registry: Registry, one: Any) -> Iterator[_Made]:
+    if isinstance(one, Ranges):
+        yield from _of_ranges(registry, one)
+    elif isinstance(one, (str, Path)):
+        yield from _of_word(registry, str(one))
+    elif hasattr(one, "describe") and hasattr(one, "op"):
+        yield lambda: one
+    elif callable(one):
+        yield from _of_run(registry, one)
+    elif isinstance(one, (list, tuple)):
+        for each in one:
+            yield from _of_one(registry, each)
+    else:
+        raise _what(one, f"{shown(one)} says nothing of problems", "give Ranges, a problem, a file or a function")
+
+
+def _what(value: Any, why: str, remedy: str) -> RequestError:
+    return RequestError(f"prepare: {why}", rule="prepare-what", value=shown(value), remedy=remedy)
+
+
+def _of_ranges(registry: Registry, ranges: Ranges) -> Iterator[_Made]:
+    for values in ranges.values():
+        yield lambda values=values: described(values, ranges.op, registry.arch)  # type: ignore[misc]
+
+
+def _of_set(registry: Registry, op: str, word: str, options: Mapping[str, Any]) -> Iterator[_Made]:
+    one = ops.op(op)
+    given = Ranges(op, **options).options
+    for row in problem_sets.values(one, word, registry.arch.backend):
+        named = {option.name for option in one.options}.issuperset(row)
+        if named:
+            yield lambda row=row: described({**given, **row}, one, registry.arch)  # type: ignore[misc]
+        else:
+            yield lambda row=row: problem_sets.problem(one, row)  # type: ignore[misc]
+
+
+def _of_word(registry: Registry, word: str) -> Iterator[_Made]:
+    """A file or the name of a set, of all ops that it has problems of."""
+    if word in ops.op_names():
+        raise _what(
+            word, f"nothing is said of the problems of {word}", f'prepare("{word}", m=(1, 64), ...), or problems='
+        )
+    having = [one for one in ops.op_names() if _has(word, one)]
+    if not having:
+        known = [key for one in ops.op_names() for key in problem_sets.keys(ops.op(one))]
+        raise _what(
+            word, f"{word!r} is no op, problem set or recording", f"sets: {', '.join(known)}; or name the op too"
+        )
+    for one in having:
+        yield from _of_set(registry, one, word, {})
+
+
+def _has(word: str, op: str) -> bool:
+    one = ops.op(op)
+    return word in problem_sets.keys(one) or bool(problem_sets.recorded(one, word))
+
+
+def _of_run(registry: Registry, run: Callable[[], Any]) -> Iterator[_Made]:
+    """What a call runs; it takes what is built where it can, so that the compilers run together afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "recorded.json"
+        with settings.override(missing="best_built"), recording.record(path):
+            run()
+        found = recording.read(path)
+        for op in sorted({op for op, _ in found}):
+            yield from _of_set(registry, op, str(path), {})

@@ -1,0 +1,215 @@
+"""Ranges of problems: an op's options, some with bounds instead of a value, and a dense sample of what they mean.
+
+    Ranges(OP, m=(1, 8192), n=4096, k=[64, 128], dtype="bf16")
+    Ranges(OTHER, batch=range(8, 64, 8), size="7..224x7..224")
+
+A pair is every whole number between two bounds, both included; a `range` or a list is what it says.  Texts write a
+range as 7..224, or 8..512..8 with a step.  The sample is the same on every machine: both ends, numbers by octaves, and
+around each the multiples of 8, 64 and 128 and their neighbours, for there kernels begin and cease to serve a problem.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tilewright import ops
+from tilewright.arch import Arch
+from tilewright.errors import RequestError, UnknownNameError, nearest, shown
+from tilewright.ops.base import Op, Option, with_new_names
+
+MOST = 4096  # problems of a sample
+_ALL = 64  # a range of no more numbers is taken whole
+_PER_OCTAVE = 12
+_GRAINS = (8, 64, 128)
+_RANGE = re.compile(r"(\d+)\.\.(\d+)(?:\.\.(\d+))?")
+_ALIASES = {"dtype": "datatype"}  # as calls say it
+
+Numbers = Sequence[int]
+
+
+class Ranges:
+    """Problems of an op by its options (`tilewright explain OP --help` lists them), of which some are ranges."""
+
+    def __init__(self, op: str, **options: Any) -> None:
+        self.op = ops.op(op)
+        known = {one.name: one for one in self.op.options}
+        given = {_ALIASES[name] if name not in known and name in _ALIASES else name: options[name] for name in options}
+        self.options: dict[str, Any] = dict(with_new_names(self.op, given))
+        for name in self.options:
+            if name not in known:
+                raise UnknownNameError(
+                    f"{self.op.name} has no option {name!r}",
+                    rule="prepare-range",
+                    value=name,
+                    remedy=nearest(name, list(known)),
+                )
+        self._parts = {name: _parts(known[name], value) for name, value in self.options.items()}
+
+    def __repr__(self) -> str:
+        return f"Ranges({self.op.name!r}, {', '.join(f'{name}={value!r}' for name, value in self.options.items())})"
+
+    def values(self) -> list[dict[str, Any]]:
+        """A sample, each by the values of options."""
+        axes = [numbers for parts in self._parts.values() for numbers in parts if not isinstance(numbers, str)]
+        return [self._filled(chosen) for chosen in _sample(axes)]
+
+    def _filled(self, chosen: Sequence[int]) -> dict[str, Any]:
+        left = iter(chosen)
+        found: dict[str, Any] = {}
+        for name, parts in self._parts.items():
+            given = self.options[name]
+            if not parts:
+                found[name] = given
+            elif len(parts) == 1 and not isinstance(given, str) and not isinstance(parts[0], str):
+                found[name] = next(left)
+            else:
+                text = "".join(part if isinstance(part, str) else str(next(left)) for part in parts)
+                found[name] = int(text) if text.isdecimal() and _kind(self.op, name) is int else text
+        return found
+
+
+def _kind(op: Op, name: str) -> type[Any]:
+    return next(one.kind for one in op.options if one.name == name)
+
+
+def options_of(problem: Any) -> dict[str, Any]:
+    """The values of options that describe a problem: its command-line words read back."""
+    op = ops.op(problem.op)
+    known = {f"--{one.name.replace('_', '-')}": one for one in op.options}
+    words, found = list(op.words(problem)), dict[str, Any]()
+    while words:
+        word, equals, value = words.pop(0).partition("=")
+        words = [value, *words] if equals else words
+        off = f"--{word.removeprefix('--no-')}"
+        one = known[word] if word in known else known[off]
+        if one.kind is bool:
+            found[one.name] = word in known
+        else:
+            found[one.name] = one.kind(words.pop(0))
+    return found
+
+
+def _parts(option: Option, value: Any) -> list[Numbers | str]:
+    """What a value is put together of: numbers to choose from, and texts between them; nothing where it is as it is."""
+    if option.kind is str:
+        return _text_parts(option, value)
+    if isinstance(value, str) and (found := _RANGE.fullmatch(value.strip())):
+        return [_numbers(option.name, value, *found.groups())]
+    if isinstance(value, str) and option.kind is int:
+        raise _wrong(option.name, value)
+    if isinstance(value, (range, list)):
+        return [_listed(option.name, value)]
+    if isinstance(value, tuple):
+        if len(value) != 2:
+            raise _wrong(option.name, value)
+        return [_numbers(option.name, value, *value)]
+    return []
+
+
+def _text_parts(option: Option, value: Any) -> list[Numbers | str]:
+    """Of sizes such as 56x56: ranges in a text, or a tuple with a number or a pair for each dimension."""
+    if isinstance(value, bool):
+        return [str(value).lower()]
+    if isinstance(value, int):
+        return [str(value)]
+    if isinstance(value, (tuple, list)):
+        each = [
+            [_numbers(option.name, value, *one)] if isinstance(one, (tuple, list)) and len(one) == 2 else [str(one)]
+            for one in value
+        ]
+        spaced: list[Numbers | str] = []
+        for index, one in enumerate(each):
+            spaced += ["x", *one] if index else one
+        return spaced
+    if not isinstance(value, str) or not _RANGE.search(value):
+        return []
+    parts: list[Numbers | str] = []
+    end = 0
+    for found in _RANGE.finditer(value):
+        parts += [value[end : found.start()]] if found.start() > end else []
+        parts.append(_numbers(option.name, value, *found.groups()))
+        end = found.end()
+    return parts + ([value[end:]] if value[end:] else [])
+
+
+def _wrong(name: str, value: Any) -> RequestError:
+    told = shown(value)
+    return RequestError(
+        f"{name} is {told}, which is no range",
+        rule="prepare-range",
+        value=told,
+        remedy="give (1, 8192) for all from 1 to 8192, range(8, 512, 8), a list of numbers, or 1..8192 as text",
+    )
+
+
+def _numbers(name: str, value: Any, low: Any, high: Any, step: Any = None) -> Numbers:
+    try:
+        first, last, by = int(low), int(high), int(step or 1)
+    except (TypeError, ValueError):
+        raise _wrong(name, value) from None
+    if first > last or by < 1 or isinstance(low, float) or isinstance(high, float):
+        raise _wrong(name, value)
+    return _dense(range(first, last + 1, by))
+
+
+def _listed(name: str, value: Sequence[Any]) -> Numbers:
+    if not len(value) or not all(type(one) is int for one in value):
+        raise _wrong(name, value)
+    return _dense(value) if isinstance(value, range) else sorted(set(value))
+
+
+def _dense(among: range) -> Numbers:
+    """The numbers of a range that a sample takes."""
+    if len(among) <= _ALL:
+        return list(among)
+    low, high = min(among), max(among)
+    found = {low, high, low + abs(among.step), high - abs(among.step)}
+    count = 1 + _PER_OCTAVE * (high // max(low, 1)).bit_length()
+    for index in range(count + 1):
+        at = max(low, 1) * (high / max(low, 1)) ** (index / count)
+        near = {round(at)}
+        for grain in _GRAINS:
+            multiple = grain * round(at / grain)
+            near |= {multiple, multiple + 1, multiple - 1} if grain == _GRAINS[0] else {multiple, multiple + 1}
+        found |= near
+    return sorted(one for one in found if one in among)
+
+
+def _sample(axes: Sequence[Numbers]) -> Iterator[tuple[int, ...]]:
+    """All of the product where it is small; else corners, each axis on its own and the diagonal, and drawn points."""
+    product = 1
+    for numbers in axes:
+        product *= len(numbers)
+    if product <= MOST:
+        yield from itertools.product(*axes)
+        return
+    r, found = random.Random("tilewright.prepare"), dict[tuple[int, ...], None]()
+    if len(axes) <= 8:
+        found.update(dict.fromkeys(itertools.product(*((numbers[0], numbers[-1]) for numbers in axes))))
+    for index, numbers in enumerate(axes):
+        for one in numbers[:: 1 + len(numbers) * len(axes) // MOST]:
+            point = [r.choice(other) for other in axes]
+            point[index] = one
+            found[tuple(point)] = None
+    alike = set(axes[0]).intersection(*axes[1:])  # square problems are more frequent than chance makes them
+    found.update(dict.fromkeys((one,) * len(axes) for one in sorted(alike)))
+    while len(found) < MOST:
+        found[tuple(r.choice(numbers) for numbers in axes)] = None
+    yield from found
+
+
+def described(values: Mapping[str, Any], op: Op, arch: Arch) -> Any:
+    """The problem of a point of a sample; some words mean what they do on an arch only."""
+    from tilewright.tune.problem_sets import problem
+
+    known = {one.name: one for one in op.options}
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        one = known[name]
+        text = str(value) if one.kind is str else value
+        found[name] = one.normal(text, arch) if one.normal is not None and text else text
+    return problem(op, found)
