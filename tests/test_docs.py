@@ -225,7 +225,7 @@ def script(name: str, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_results_in_the_reports_are_the_stored_ones() -> None:
-    for name in ("cpu_table.py", "nvidia_table.py", "amd_table.py"):
+    for name in ("cpu_table.py", "models_table.py", "nvidia_table.py", "amd_table.py"):
         done = script(name, "--check")
         assert done.returncode == 0, done.stderr
 

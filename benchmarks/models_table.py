@@ -1,0 +1,104 @@
+"""Fill the generated section of docs/reports/models.md from benchmarks/results/*.json; no number is typed by hand.
+
+python benchmarks/models_table.py            writes the section
+python benchmarks/models_table.py --check    exits with 1 where docs/reports/models.md says something else
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from _machine import RESULTS, ROOT
+from cpu_table import about, missing, read, table
+
+PAGE = ROOT / "docs" / "reports" / "models.md"
+BEGIN = "<!-- results: written by benchmarks/models_table.py, do not edit -->"
+END = "<!-- end of results -->"
+WAYS = {
+    "replaced": "`replace_modules`",
+    "packed": "with `pack=True`",
+    "calls": "`tw.*` calls",
+    "replaced, own threads": "on a pool of our own",
+}
+
+
+def models_section(result: dict[str, Any] | None) -> list[str]:
+    if result is None:
+        return missing("models_cpu")
+    ways = [one for one in WAYS if one in result["summary"]["all"]]
+    rows = []
+    for row in result["rows"]:
+        ratios = (row["ratio"][way] for way in ways)
+        shown = [f"{one['median']:.2f} ({one['quartile_1']:.2f} to {one['quartile_3']:.2f})" for one in ratios]
+        rows.append([f"{row['model']}: {row['about']}", row["dtype"], f"{1e3 * row['seconds']['torch']['median']:.1f} ms", *shown])
+    for kind, means in result["summary"].items():
+        rows.append([f"geometric mean, {kind}", "", "", *(f"**{means[way]:.2f}**" for way in ways)])
+    lines = table(["model", "type", "PyTorch eager", *(WAYS[way] for way in ways)], rows, numbers=2)
+    return [*lines, "", f"Seed {result['seed']}, {result['threads']} threads. {about(result)}", ""]
+
+
+def _us(of: dict[str, float] | None) -> str:
+    return f"{of['median_us']:.0f} (P99 {of['p99_us']:.0f})" if of else "not run here"
+
+
+def shapes_section(results: list[dict[str, Any] | None]) -> list[str]:
+    known = [one for one in results if one is not None]
+    if not known:
+        return missing("new_shapes")
+    rows = [
+        [row["op"], row["target"], _us(row["select"]), _us(row.get("plan")), _us(row.get("call"))]
+        for result in known
+        for row in result["rows"]
+    ]
+    lines = table(["op", "target", "selection, us", "selection and plan, us", "whole call less kernels, us"], rows, 2)
+    for result in known:
+        lines += ["", f"Seed {result['seed']}, {result['rows'][0]['select']['count']} sizes. {about(result)}"]
+    return [*lines, ""]
+
+
+def prepared_section(result: dict[str, Any] | None) -> list[str]:
+    if result is None:
+        return missing("prepared")
+    rows = [
+        [
+            row["op"], str(len(row["kernels"])), f"{row['prepared']['worst']:.1%}", str(len(row["compiled"])),
+            f"{row['new']['median_us']:.0f}", f"{row['new']['slowest_us']:.0f}",
+            f"{row['memory_mib'][0]:.0f} to {row['memory_mib'][-1]:.0f}",
+            f"{row['cold']['first_call_ms']['least']:.0f} ({row['cold']['first_call_ms']['median']:.0f})",
+        ]
+        for row in result["rows"]
+    ]  # fmt: skip
+    head = [
+        "op", "kernels", "worst loss", "compiled in 10,000 calls", "new size, median us", "slowest, us", "memory, MiB",
+        "first call of a cold process, ms: least (median)",
+    ]  # fmt: skip
+    return [*table(head, rows, 1), "", f"Seed {result['seed']}. {about(result)}", ""]
+
+
+def section(place: Path) -> str:
+    lines = [BEGIN, "", "## Whole models on the CPU", "", *models_section(read("models_cpu", place))]
+    shapes = [read(f"new_shapes_{one}", place) for one in ("cpu", "sm_90a")]
+    lines += ["## Sizes never seen before", "", *shapes_section(shapes)]
+    lines += ["## Prepared ranges", "", *prepared_section(read("prepared", place)), END]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write the results into docs/reports/models.md.")
+    parser.add_argument("--check", action="store_true", help="compare instead of writing")
+    options = parser.parse_args()
+    old = PAGE.read_text(encoding="utf-8")
+    before, _, rest = old.partition(BEGIN)
+    new = before + section(RESULTS) + rest.partition(END)[2]
+    if options.check:
+        if new != old:
+            raise SystemExit("docs/reports/models.md does not say what the results say: run benchmarks/models_table.py")
+    elif new != old:
+        PAGE.write_text(new, encoding="utf-8")
+        print("docs/reports/models.md is up to date with the results")
+
+
+if __name__ == "__main__":
+    main()
