@@ -32,7 +32,8 @@ def models_section(result: dict[str, Any] | None) -> list[str]:
     for row in result["rows"]:
         ratios = (row["ratio"][way] for way in ways)
         shown = [f"{one['median']:.2f} ({one['quartile_1']:.2f} to {one['quartile_3']:.2f})" for one in ratios]
-        rows.append([f"{row['model']}: {row['about']}", row["dtype"], f"{1e3 * row['seconds']['torch']['median']:.1f} ms", *shown])
+        eager = 1e3 * row["seconds"]["torch"]["median"]
+        rows.append([f"{row['model']}: {row['about']}", row["dtype"], f"{eager:.1f} ms", *shown])
     for kind, means in result["summary"].items():
         rows.append([f"geometric mean, {kind}", "", "", *(f"**{means[way]:.2f}**" for way in ways)])
     lines = table(["model", "type", "PyTorch eager", *(WAYS[way] for way in ways)], rows, numbers=2)
