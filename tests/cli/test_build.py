@@ -130,8 +130,8 @@ def test_without_a_word_the_default_pool_is_built(stub: Stub) -> None:
 
 def test_the_help_is_not_indented_by_the_code_it_is_written_in() -> None:
     told = shell("--help").stdout
-    assert "  A kernel that fails is told" in told
-    assert "   A kernel that fails is told" not in told
+    assert "  Failures are reported" in told
+    assert "   Failures are reported" not in told
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ TIER_MEANINGS = {
     "measured": "the fastest of those timed here",
     "model": "by a learned model",
     "heuristic": "by the backend's estimate",
+    "built": "the best of those that are built",
     "padded": "in zero-padded copies",
     "fallback": "the kernel that serves everything",
 }
