@@ -43,7 +43,9 @@ class Stub:
     record: Path
 
     def compiled(self) -> list[str]:
-        return self.record.read_text().split() if self.record.exists() else []
+        """The sources of kernels.  A selection library is compiled where no test before loaded it."""
+        sources = self.record.read_text().split() if self.record.exists() else []
+        return [one for one in sources if not one.startswith("tilewright_select_")]
 
 
 def write_stub(folder: Path, body: str = COPY, *, version: str = "1.0", name: str = "stub-c++") -> Stub:
