@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -120,6 +121,15 @@ def test_a_size_that_only_the_run_knows() -> None:
             x, w, _ = of_linear(n)
             keep = torch.arange(n) % 2 == 0
             torch.testing.assert_close(compiled(x, w, keep), (x[keep] @ w.T).sum(), rtol=1e-4, atol=1e-4)
+
+
+def test_the_compiler_warns_of_nothing() -> None:
+    compiled = torch.compile(
+        lambda x, w, b: tw.gemm(x, w.T, bias=b, epilogue="gelu"), fullgraph=True, dynamic=True, backend="aot_eager"
+    )
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("error", UserWarning)
+        compiled(torch.ones(8, 32), torch.ones(40, 32), torch.ones(40))
 
 
 def test_the_graph_has_one_op_for_a_call() -> None:

@@ -87,7 +87,8 @@ def test_products_that_are_multiplied_or_added_to(road: str) -> None:
 @pytest.mark.parametrize(
     "shapes",
     [((16,), (16,)), ((4, 16), (16,)), ((16,), (16, 8)), ((3, 4, 16), (16,)), ((2, 1, 4, 16), (3, 16, 8)),
-     ((4, 16), (3, 16, 8)), ((3, 4, 16), (16, 8)), ((0, 16), (16, 8)), ((4, 0), (0, 8))],
+     ((4, 16), (3, 16, 8)), ((3, 4, 16), (16, 8)), ((0, 16), (16, 8)), ((4, 0), (0, 8)),
+     ((2, 3, 0), (0,)), ((2, 0, 0), (0,)), ((2, 3, 0), (0, 8))],
     ids=str,
 )  # fmt: skip
 def test_products_of_every_shape(shapes: tuple[tuple[int, ...], ...]) -> None:

@@ -75,6 +75,33 @@ def test_packed_linear() -> None:
     assert ours(inputs[0].double()).dtype == torch.float64
 
 
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("between", [False, True])
+def test_a_packed_weight_follows_optimizers_that_raise_no_version(fused: bool, between: bool) -> None:
+    ours, x = tilewright_torch.nn.PackedLinear(48, 40), torch.randn(16, 48)
+    optimizer = torch.optim.AdamW(ours.parameters(), lr=0.1, fused=fused)
+    with torch.no_grad():
+        ours(x)
+    for _ in range(2):
+        loss = ours(x).sum()
+        if between:
+            with torch.no_grad():
+                ours(x)
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            right = torch.nn.functional.linear(x, ours.weight, ours.bias)
+            torch.testing.assert_close(ours(x), right, **TOLERANCE)
+
+
+def test_a_weight_of_inference_mode_is_not_packed() -> None:
+    with torch.inference_mode():
+        ours, x = tilewright_torch.nn.PackedLinear(48, 40), torch.randn(16, 48)
+        ours(x)
+        ours.weight.mul_(3)
+        torch.testing.assert_close(ours(x), torch.nn.functional.linear(x, ours.weight, ours.bias), **TOLERANCE)
+
+
 def test_packed_weights_are_replaced_and_given_back() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8))
     x = torch.randn(20, 16)

@@ -44,6 +44,12 @@ def test_a_large_one_has_its_ends_and_both_sides_of_every_alignment() -> None:
     assert max(later / one for one, later in itertools.pairwise(found) if one >= 16) < 1.12
 
 
+def test_numbers_between_the_sampled_are_never_looked_at() -> None:
+    found = taken("m", m=(1, 1 << 40), n=96, k=64)
+    assert {1, 1 << 40} <= set(found)
+    assert len(found) < 5000
+
+
 def test_several_ranges_are_sampled_with_corners_and_diagonal() -> None:
     rows = Ranges("gemm", m=(1, 4096), n=(1, 4096), k=(1, 4096)).values()
     points = {(row["m"], row["n"], row["k"]) for row in rows}

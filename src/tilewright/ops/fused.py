@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
 
 from tilewright.errors import ProblemError, UnknownNameError, nearest, shown
@@ -20,20 +19,16 @@ def epilogue_d_counts(epilogue: str) -> tuple[int, ...]:
     return (1, 2) if epilogue.startswith("MultiD") else (0, 1, 2)
 
 
-@lru_cache(maxsize=256)
-def _spelled(name: str) -> str:
-    """An epilogue by any spelling of its name; empty where there is none."""
-    folded = name.replace("_", "").lower()
-    for epilogue in EPILOGUES:
-        if epilogue.lower() == folded or epilogue.lower() == "multid" + folded:
-            return epilogue
-    return ""
+# By their lower-case names, the MultiD ones without that word too.  No cache: torch.compile warns of any in its way.
+_SPELLED = {one.lower().removeprefix("multid"): one for one in reversed(EPILOGUES)} | {
+    one.lower(): one for one in EPILOGUES
+}
 
 
 def normal_epilogue(name: str) -> str:
     """The proper spelling of an epilogue, whatever its case; unknown names are an error."""
-    known = _spelled(name if type(name) is str else str(name))
-    if known:
+    known = _SPELLED.get(str(name).replace("_", "").lower())
+    if known is not None:
         return known
     raise UnknownNameError(
         f"{shown(name)} is not an epilogue",

@@ -102,7 +102,10 @@ def dense(gradient: Any) -> Any:
 
 
 def _flat(matrices: Any) -> Any:
-    return matrices.reshape(-1, matrices.shape[-1])
+    rows = 1
+    for size in matrices.shape[:-1]:
+        rows *= size
+    return matrices.reshape(rows, matrices.shape[-1])  # -1 says nothing where there are no columns
 
 
 def of_left(gemm: Callable[..., Any], dz: Any, a: Any, b: Any, alpha: Any, math: str) -> Any:

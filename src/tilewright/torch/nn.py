@@ -6,7 +6,9 @@ devices, tensors of classes of their own) PyTorch computes.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from tilewright import settings
@@ -92,17 +94,40 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
         return linear(input, self.weight, self.bias)
 
 
+class _OptimizerSteps:
+    """Steps of all optimizers of this process since somebody asked."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        importlib.import_module("torch.optim.optimizer").register_optimizer_step_post_hook(self._stepped)
+
+    def _stepped(self, *_: Any) -> None:
+        self.count += 1
+
+
+@lru_cache(maxsize=1)
+def _optimizer_steps() -> _OptimizerSteps:
+    return _OptimizerSteps()
+
+
 class PackedLinear(Linear):
     """`Linear` with a weight that changes rarely: on the CPU it is packed once, for calls that record no gradient.
 
     The packed copy is as large as the weight, is made in the first call that uses it, and is made anew when the weight
-    was written to.  Writes through `weight.data` go unseen, as they do in PyTorch's own version counters.  It is no
-    part of the state_dict, and not copied or pickled with the module.
+    was written to: its version changed, an optimizer stepped (fused ones raise no version), or a call recorded a
+    gradient.  Writes that PyTorch does not see, through `weight.data` or a NumPy array of the same memory, go unseen.
+    A weight made in inference mode has no version and is not packed.  The copy is no part of the state_dict, and not
+    copied or pickled with the module.
     """
 
     def forward(self, input: Any) -> Any:
         weight = self.weight
-        plain = torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
+        if torch.compiler.is_compiling():
+            return linear(input, weight, self.bias)
+        if torch.is_grad_enabled():
+            self.__dict__.pop("_packed", None)  # whoever trains is about to write the weight, by whatever means
+            return linear(input, weight, self.bias)
+        plain = torch.is_autocast_enabled("cpu") or weight.is_inference()
         if plain or not weight.is_cpu or input.dim() < 2 or not _served(input, weight):
             return linear(input, weight, self.bias)
         if input.numel() < _PACKED_ROWS * weight.shape[1]:
@@ -114,8 +139,8 @@ class PackedLinear(Linear):
 
     def _packed_weight(self) -> Any:
         weight = self.weight
-        version = None if weight.is_inference() else weight._version
-        now = weight.data_ptr(), weight.dtype, weight.shape, version, settings.current()
+        steps = _optimizer_steps()
+        now = weight.data_ptr(), weight.dtype, weight.shape, weight._version, steps.count, settings.current()
         packed = self.__dict__.get("_packed")
         if packed is None or packed[0] != now:
             packed = self.__dict__["_packed"] = now, gemm_api.pack(weight.T)

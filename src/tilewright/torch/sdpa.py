@@ -49,9 +49,10 @@ def _why_not_mask(query: Any, key: Any, mask: Any, is_causal: bool) -> str:
 
 def why_not(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
-    enable_gqa: bool = False,
+    scale: float | None = None, enable_gqa: bool = False,
 ) -> str:  # fmt: skip
-    """The reason why a call is forwarded to PyTorch; empty if our kernels compute it."""
+    """The reason why a call is forwarded to PyTorch; empty if our kernels compute it.  Arguments are SDPA's."""
+    del scale  # any serves
     tensors = [query, key, value] if attn_mask is None else [query, key, value, attn_mask]
     if not all(_plain(one) for one in tensors):
         return "a tensor is of a class of its own"
@@ -94,7 +95,7 @@ def scaled_dot_product_attention(
     usual = attn_mask is None and not dropout_p and not torch.compiler.is_compiling()
     if usual and _surely_served(query, key, value, enable_gqa):
         return _attention(query, key, value, {"causal": is_causal, "scale": scale, "layout": "bhsd"})
-    if why_not(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa):
+    if why_not(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
         return torch.nn.functional.scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )

@@ -166,7 +166,7 @@ def _dense(among: range) -> Numbers:
     """The numbers of a range that a sample takes."""
     if len(among) <= _ALL:
         return list(among)
-    low, high = min(among), max(among)
+    low, high = sorted((among[0], among[-1]))  # min and max would look at every number
     found = {low, high, low + abs(among.step), high - abs(among.step)}
     count = 1 + _PER_OCTAVE * (high // max(low, 1)).bit_length()
     for index in range(count + 1):
