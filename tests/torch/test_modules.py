@@ -183,7 +183,7 @@ def test_attention_means_what_pytorch_means(case: str) -> None:
     q, k, v = heads(2, 4, 5, 16), heads(2, 4, 7, 16), heads(2, 4, 7, 8)
     options = CASES[case]
     mask, causal = options.get("attn_mask"), bool(options.get("is_causal"))
-    assert tilewright_torch.sdpa.why_not(q, k, v, mask, 0.0, causal) == ""
+    assert tilewright_torch.sdpa.why_not(q, k, v, mask, 0.0, causal, 0.3, False) == ""
     found = tilewright_torch.scaled_dot_product_attention(q, k, v, **options)
     torch.testing.assert_close(found, F.scaled_dot_product_attention(q, k, v, **options), **TOLERANCE)
 
