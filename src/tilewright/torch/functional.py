@@ -164,6 +164,34 @@ def _two(ds: Any) -> tuple[Any, Any]:
     return (ds[0], None) if len(ds) == 1 else (None, None)
 
 
+def _fused(op: str, function: Any, operands: tuple[Any, ...], out: Any, copy: str, options: dict[str, Any]) -> Any:
+    """A product or a convolution with what is fused behind it; of the operands the last two are its D tensors.
+
+    Where a gradient is recorded whose activation needs what it was applied to, PyTorch computes that activation.
+    """
+    if out is not None:
+        _demand_no_gradient(out, *operands)
+        getattr(_ops, op).out(*operands, out=out, **options)
+        return out
+    if not _recorded(*operands):
+        return _call(op, *operands, **options)
+    *first, d0, d1 = operands
+    kind = normal_epilogue(options["epilogue"])
+    if not needs_input(kind):
+        return _recorded_fused(op, function, operands, copy, options)
+    if kind == "MultiDMultiply":
+        z = _recorded_fused(op, function, (*first, None, None), copy, {**options, "epilogue": _PASS})
+        return z * d0 if d1 is None else z * d0 * d1
+    linear = linear_epilogue(kind, 0 if d0 is None else 1)
+    return ACTIVATIONS[kind](_recorded_fused(op, function, operands, copy, {**options, "epilogue": linear}))
+
+
+def _recorded_fused(op: str, function: Any, operands: tuple[Any, ...], copy: str, options: dict[str, Any]) -> Any:
+    if _eager(*operands):
+        return function.apply(*_cast(len(operands), operands), copy, options)
+    return _call(op, *operands, **options)
+
+
 def gemm(
     a: Any, b: Any, c: Any = None, *, alpha: Any = 1.0, beta: Any = None, bias: Any = None, residual: Any = None,
     ds: Any = (), epilogue: str = _PASS, out: Any = None, out_dtype: Any = None, math: str = "", copy: str = "never",
@@ -178,26 +206,7 @@ def gemm(
         "alpha": _number(alpha), "beta": None if beta is None else _number(beta), "epilogue": epilogue,
         "out_dtype": _dtype(out_dtype), "math": math or "", "target": target or "",
     }  # fmt: skip
-    if out is not None:
-        _demand_no_gradient(out, a, b, c, d0, d1)
-        _ops.gemm.out(a, b, c, d0, d1, out=out, **options)
-        return out
-    if not _recorded(a, b, c, d0, d1):
-        return _call("gemm", a, b, c, d0, d1, **options)
-    kind = normal_epilogue(epilogue)
-    if not needs_input(kind):
-        return _recorded_gemm(a, b, c, d0, d1, copy, options)
-    if kind == "MultiDMultiply":
-        z = _recorded_gemm(a, b, c, None, None, copy, {**options, "epilogue": _PASS})
-        return z * d0 if d1 is None else z * d0 * d1
-    z = _recorded_gemm(a, b, c, d0, d1, copy, {**options, "epilogue": linear_epilogue(kind, 0 if d0 is None else 1)})
-    return ACTIVATIONS[kind](z)
-
-
-def _recorded_gemm(a: Any, b: Any, c: Any, d0: Any, d1: Any, copy: str, options: dict[str, Any]) -> Any:
-    if _eager(a, b, c, d0, d1):
-        return _Gemm.apply(*_cast(5, (a, b, c, d0, d1)), copy, options)
-    return _call("gemm", a, b, c, d0, d1, **options)
+    return _fused("gemm", _Gemm, (a, b, c, d0, d1), out, copy, options)
 
 
 def matmul(
@@ -248,26 +257,7 @@ def conv(
     _demand_tensors(x=x, w=w, bias=bias, d0=d0, d1=d1, out=out)
     options = {**_geometry(stride, padding, dilation, groups, layout, target), "epilogue": epilogue,
                "out_dtype": _dtype(out_dtype)}  # fmt: skip
-    if out is not None:
-        _demand_no_gradient(out, x, w, bias, d0, d1)
-        _ops.conv.out(x, w, bias, d0, d1, out=out, **options)
-        return out
-    if not _recorded(x, w, bias, d0, d1):
-        return _call("conv", x, w, bias, d0, d1, **options)
-    kind = normal_epilogue(epilogue)
-    if not needs_input(kind):
-        return _recorded_conv(x, w, bias, d0, d1, copy, options)
-    if kind == "MultiDMultiply":
-        z = _recorded_conv(x, w, bias, None, None, copy, {**options, "epilogue": _PASS})
-        return z * d0 if d1 is None else z * d0 * d1
-    z = _recorded_conv(x, w, bias, d0, d1, copy, {**options, "epilogue": linear_epilogue(kind, 0 if d0 is None else 1)})
-    return ACTIVATIONS[kind](z)
-
-
-def _recorded_conv(x: Any, w: Any, bias: Any, d0: Any, d1: Any, copy: str, options: dict[str, Any]) -> Any:
-    if _eager(x, w, bias, d0, d1):
-        return _Conv.apply(*_cast(5, (x, w, bias, d0, d1)), copy, options)
-    return _call("conv", x, w, bias, d0, d1, **options)
+    return _fused("conv", _Conv, (x, w, bias, d0, d1), out, copy, options)
 
 
 def conv_backward_data(
