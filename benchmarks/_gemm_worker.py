@@ -15,6 +15,8 @@ from _cpu_worker import Call, OwnSide, Peers, serve
 from tilewright.ops.gemm import GemmProblem
 from tilewright.runtime.bindings import binding
 
+OUT = [slot.name for slot in binding("gemm").slots].index("out")
+
 
 def problem_of(shape: dict[str, Any]) -> GemmProblem:
     return GemmProblem(m=shape["m"], n=shape["n"], k=shape["k"], layout=shape["layout"], dtype_a=shape["dtype"])
@@ -22,7 +24,7 @@ def problem_of(shape: dict[str, Any]) -> GemmProblem:
 
 def operands_of(problem: GemmProblem, sample: Any) -> tuple[Any, Any, Any]:
     """A, B and the result as a call takes them: a batch of 1 is not spelled out."""
-    a, b, *_, out = sample.operands
+    a, b, out = sample.operands[0], sample.operands[1], sample.operands[OUT]
     return (a, b, out) if problem.batch != 1 else (a[0], b[0], out[0])
 
 
@@ -89,7 +91,7 @@ class Tilewright(OwnSide):
             return super().bare_call(problem, sample)
         kernel = self._registry.kernel(self.chosen.spec)
         args: Any = binding("gemm").dense(problem).stages[0].args
-        a, b, *_, out = sample.operands
+        a, b, out = sample.operands[0], sample.operands[1], sample.operands[OUT]
         args.a, args.b, args.e = (address_of(one) for one in (a, b, out))
         args.alpha = 1.0
         owner, scratch = host.aligned_buffer(max(1, kernel.workspace_bytes(args, self._threads)))

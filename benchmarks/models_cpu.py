@@ -18,8 +18,6 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import math
-import statistics
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -28,6 +26,7 @@ from typing import Any
 
 import torch
 from _machine import RESULTS, command_line, provenance
+from _model_race import asked_for, geometric_mean, ratios, rounding, times
 from _models import CASES, Calls, Case, DropIn, Plain, built
 
 import tilewright.torch
@@ -70,14 +69,6 @@ def contestants(case: Case, dtype: torch.dtype, own: bool) -> tuple[dict[str, Fo
         found["replaced, own threads"] = forward(replaced, DropIn(), "own")
         found["calls, own threads"] = forward(model, Calls(), "own")
     return found, exact, rounding(model)
-
-
-def rounding(model: torch.nn.Module) -> float:
-    """What the sums of all layers in fp32 may add to the error, as a part of the largest element."""
-    layers = [
-        one.weight for one in model.modules() if isinstance(one, (torch.nn.Linear, torch.nn.modules.conv._ConvNd))
-    ]
-    return float(torch.finfo(torch.float32).eps) * sum(math.sqrt(weight[0].numel()) for weight in layers)
 
 
 def checked(forwards: dict[str, Forward], exact: Any, more: float) -> dict[str, float]:
@@ -125,18 +116,10 @@ def raced(forwards: dict[str, Forward], rounds: int) -> dict[str, Any]:
     found: dict[str, Any] = {
         "rounds": len(counted),
         "disturbed": rounds - len(quiet),
-        "seconds": {
-            name: {"least": min(each), "median": statistics.median(each), "most": max(each)}
-            for name, each in ((name, [one[name] for one in counted]) for name in forwards)
-        },
-        "ratio": {},
     }
-    for name in list(forwards)[1:]:
-        ratios = [one["torch"] / one[name] for one in counted]
-        low, middle, high = statistics.quantiles(ratios, n=4)
-        found["ratio"][name] = {
-            "median": middle, "quartile_1": low, "quartile_3": high, "low": min(ratios), "high": max(ratios),
-        }  # fmt: skip
+    each = {name: [one[name] for one in counted] for name in forwards}
+    found["seconds"] = {name: times(taken) for name, taken in each.items()}
+    found["ratio"] = {name: ratios(each["torch"], each[name]) for name in list(forwards)[1:]}
     return found
 
 
@@ -153,19 +136,8 @@ def mean_ratios(rows: list[dict[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for dtype in ("all", *dict.fromkeys(row["dtype"] for row in rows)):
         mine = [row["ratio"] for row in rows if dtype in ("all", row["dtype"])]
-        found[dtype] = {
-            name: round(math.exp(statistics.fmean(math.log(one[name]["median"]) for one in mine)), 3)
-            for name in mine[0]
-        }
+        found[dtype] = {name: geometric_mean(one[name]["median"] for one in mine) for name in mine[0]}
     return found
-
-
-def asked_for(text: str, known: list[str], parser: argparse.ArgumentParser) -> list[str]:
-    names = text.split(",") if text else known
-    for one in names:
-        if one not in known:
-            parser.error(f"{one!r} is none of {', '.join(known)}")
-    return names
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from _machine import RESULTS, ROOT
+from _model_race import shown as ratio_text
 from cpu_table import about, missing, read, table
 
 PAGE = ROOT / "docs" / "reports" / "models.md"
@@ -30,14 +31,44 @@ def models_section(result: dict[str, Any] | None) -> list[str]:
     ways = [one for one in WAYS if one in result["summary"]["all"]]
     rows = []
     for row in result["rows"]:
-        ratios = (row["ratio"][way] for way in ways)
-        shown = [f"{one['median']:.2f} ({one['quartile_1']:.2f} to {one['quartile_3']:.2f})" for one in ratios]
+        shown = [ratio_text(row["ratio"][way]) for way in ways]
         eager = 1e3 * row["seconds"]["torch"]["median"]
         rows.append([f"{row['model']}: {row['about']}", row["dtype"], f"{eager:.1f} ms", *shown])
     for kind, means in result["summary"].items():
         rows.append([f"geometric mean, {kind}", "", "", *(f"**{means[way]:.2f}**" for way in ways)])
     lines = table(["model", "type", "PyTorch eager", *(WAYS[way] for way in ways)], rows, numbers=2)
     return [*lines, "", f"Seed {result['seed']}, {result['threads']} threads. {about(result)}", ""]
+
+
+ON_GPU = {
+    "eager": "eager", "drop-in": "`replace_modules`, eager", "graph": "graph of graph", "compiled": "compiled",
+    "compiled + graph": "compiled + graph", "in Inductor + graph": "Inductor with ours, + graph",
+    "max-autotune + graph": "beside max-autotune", "graph beside compiled": "graph of compiled + graph",
+}  # fmt: skip
+
+
+def gpu_section(result: dict[str, Any] | None) -> list[str]:
+    if result is None:
+        return missing("models_h200")
+    ways = [one for one in ON_GPU if one in result["summary"]["all"]]
+    rows = []
+    for row in result["rows"]:
+        shown = [ratio_text(row["ratio"][way]) if way in row["ratio"] else "" for way in ways]
+        times = [row["seconds"].get(who) for who in ("torch eager", "torch graph")]
+        us = [f"{1e6 * one['median'] / row['layers']:.0f}" if one else "" for one in times]
+        rows.append([f"{row['model']}: {row['about']}", *us, *shown])
+    for kind, means in result["summary"].items():
+        rows.append(
+            [f"geometric mean, {kind}", "", "", *(f"**{means[way]:.2f}**" if way in means else "" for way in ways)]
+        )
+    head = ["model", "PyTorch eager, us a layer", "as a graph", *(ON_GPU[way] for way in ways)]
+    lines = [*table(head, rows, numbers=1), "", f"{result['gpu']}, bf16, seed {result['seed']}. {about(result)}", ""]
+    failed = [f"{row['model']}, {name}: {why}" for row in result["rows"] for name, why in row["failed"].items()]
+    if failed:
+        lines += ["Failed, and in no mean:", "", *(f"- {one}" for one in failed), ""]
+    if result["left_out"]:
+        lines += [f"Left out for time: {', '.join(result['left_out'])}.", ""]
+    return lines
 
 
 def _us(of: dict[str, float] | None) -> str:
@@ -79,7 +110,8 @@ def prepared_section(result: dict[str, Any] | None) -> list[str]:
 
 
 def section(place: Path) -> str:
-    lines = [BEGIN, "", "## Whole models on the CPU", "", *models_section(read("models_cpu", place))]
+    lines = [BEGIN, "", "## Whole models on the H200", "", *gpu_section(read("models_h200", place))]
+    lines += ["## Whole models on the CPU", "", *models_section(read("models_cpu", place))]
     shapes = [read(f"new_shapes_{one}", place) for one in ("cpu", "sm_90a")]
     lines += ["## Sizes never seen before", "", *shapes_section(shapes)]
     lines += ["## Prepared ranges", "", *prepared_section(read("prepared", place)), END]

@@ -1,12 +1,14 @@
 """What a shape costs that was never seen before, its kernels built: streams of distinct sizes by a seed.
 
-    python benchmarks/new_shapes.py                      selection alone, and whole calls, on this CPU
-    python benchmarks/new_shapes.py --target sm_90a      selection alone; needs no GPU
+    python benchmarks/new_shapes.py                      selection, plans and whole calls on this CPU
+    python benchmarks/new_shapes.py --target sm_90a      the same of a GPU where there is one (with PyTorch); elsewhere
+                                                         selection, and plans less what needs the device
 
 `select` is the time of `Registry.select`, `plan` that of selection and plan together (`Registry.plan`).  `call` is that
 of a whole call less the time in which its kernels run: views of the operands, request, selection, plan, the result's
 memory, and the preparation of the call for C.  Where nothing of the target runs here, the learned models are asked
-as if on the device they were trained for.
+as if on the device they were trained for, and kernels stand in for those that are not built: all of a plan is made but
+a kernel's own check and the workspace it asks for, two functions of C.
 """
 
 from __future__ import annotations
@@ -16,8 +18,11 @@ import json
 import random
 import resource
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -25,9 +30,13 @@ import numpy as np
 from _machine import command_line, provenance
 
 import tilewright as tw
+from tilewright.arch import runnable_host_archs
 from tilewright.backends.base import not_runnable
-from tilewright.dispatch import learned, model_files
+from tilewright.dispatch import kernels, learned, model_files
+from tilewright.dispatch import registry as registries
 from tilewright.dispatch.registry import Registry, default_registry
+from tilewright.runtime import plans
+from tilewright.runtime.bindings import binding
 from tilewright.runtime.plans import Plan
 
 COUNT = 2000
@@ -82,9 +91,10 @@ def _problem(op: str, values: dict[str, Any]) -> Any:
 
 def operands(problem: Any) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     """The function of the API, and what it is called with."""
+    torch = sys.modules.get("torch") if problem_dtype(problem) == "bf16" else None
 
     def zeros(*shape: int) -> Any:
-        return np.zeros(shape, np.float32)
+        return np.zeros(shape, np.float32) if torch is None else torch.zeros(shape, dtype=torch.bfloat16, device="cuda")
 
     p = problem
     if p.op == "gemm":
@@ -97,6 +107,11 @@ def operands(problem: Any) -> tuple[Callable[..., Any], tuple[Any, ...], dict[st
     return tw.attention, (q, k, v), {"causal": p.window_right == 0}
 
 
+def problem_dtype(problem: Any) -> str:
+    names = ("dtype_a", "dtype_q", "dtype")
+    return next(str(getattr(problem, name)) for name in names if hasattr(problem, name))
+
+
 def figures(seconds: list[float]) -> dict[str, float]:
     ordered = sorted(seconds)
     return {
@@ -105,6 +120,10 @@ def figures(seconds: list[float]) -> dict[str, float]:
         "p99_us": 1e6 * ordered[int(0.99 * len(ordered))],
         "count": len(ordered),
     }
+
+
+def host_archs() -> list[str]:
+    return [one.name for one in runnable_host_archs()]
 
 
 def rss_mib() -> float:
@@ -145,6 +164,45 @@ def timed_calls(problems: list[Any]) -> Iterator[tuple[float, float]]:
             del result  # giving memory back is not what is timed
 
 
+class StandIn:
+    """What a plan asks of a loaded kernel, of one that nobody built."""
+
+    clear_bytes = 0
+
+    def __init__(self, spec: Any) -> None:
+        self.spec = spec
+
+    def demand(self, args: Any) -> None:
+        pass
+
+    def workspace_bytes(self, args: Any, threads: int) -> int:
+        return 0
+
+
+def timed_plans(registry: Registry, problems: list[Any]) -> Iterator[float]:
+    """Selection and plan of kernels that do not run here."""
+    stands = dict[str, StandIn]()
+
+    def kernel(spec: Any) -> StandIn:
+        known = stands.get(spec.digest)
+        return known if known is not None else stands.setdefault(spec.digest, StandIn(spec))
+
+    def fits(arch: str, place: Any) -> None:
+        pass
+
+    with ExitStack() as patches:
+        patches.enter_context(mock.patch.object(kernels, "kernel", kernel))
+        for module in (plans, registries):
+            patches.enter_context(mock.patch.object(module, "demand_fits", fits))
+        for problem in problems:
+            bound = binding(problem.op)
+            stages = tuple(bound.dense(stage).stages[0] for stage in registry.stages(problem))
+            request = replace(bound.dense(problem), stages=stages)
+            start = time.perf_counter()
+            registry.plan(request)
+            yield time.perf_counter() - start
+
+
 def build(registry: Registry, problems: list[Any]) -> int:
     """Build every kernel that is chosen; how many these are."""
     chosen = {one.spec.digest: one.spec for problem in problems for one in registry.select(problem).stages}
@@ -160,7 +218,7 @@ def as_trained_for(target: str) -> Any:
 
 
 def measure(op: str, target: str, seed: int, count: int, calls: bool) -> dict[str, Any]:
-    dtype, most = ("fp32", 512) if calls else ("bf16", 4096)
+    dtype, most = ("fp32", 512) if calls and target in host_archs() else ("bf16", 4096)
     problems = stream(op, dtype, most, seed, count)
     registry = Registry(target)
     list(timed_selection(registry, stream(op, dtype, most, seed + 1, 32)))  # libraries loaded, kernels prepared
@@ -173,6 +231,10 @@ def measure(op: str, target: str, seed: int, count: int, calls: bool) -> dict[st
         default_registry()
         planning, whole = zip(*timed_calls(problems), strict=True)
         row |= {"plan": figures(list(planning)), "call": figures(list(whole))}
+    elif not_runnable(target) is not None:
+        fresh = Registry(target)
+        list(timed_plans(fresh, stream(op, dtype, most, seed + 1, 32)))
+        row["plan"] = figures(list(timed_plans(fresh, problems)))
     return row | {"rss_mib": round(rss_mib()), "more_mib": round(rss_mib() - before, 1)}
 
 
@@ -185,7 +247,12 @@ def main() -> None:
     parser.add_argument("--json", default="", help="a file for the numbers")
     given = parser.parse_args()
     target = Registry(given.target or None).target
-    calls = not given.target
+    on_gpu = not_runnable(target) is None and target not in host_archs()
+    calls = on_gpu or not given.target  # calls of NumPy's arrays choose the best arch of this CPU
+    if on_gpu:
+        import torch
+
+        torch.zeros(1, device="cuda")
     rows = []
     for op in given.ops:
         if not_runnable(target) is None:

@@ -140,3 +140,10 @@ def test_whole_models_beside_pytorch(tmp_path: Path) -> None:
     assert set(row["errors"]) == set(row["seconds"]) == {"torch", "replaced", "packed", "calls"}
     assert data["versions"]["torch"]
     assert script("models_cpu.py", "--models", "lstm").returncode != 0
+
+
+def test_first_calls_of_kernels_that_nobody_built(tmp_path: Path) -> None:
+    done = script("first_calls.py", "--seed", "3", "--quick")
+    assert done.returncode == 0, done.stderr
+    assert {line.split()[0] for line in done.stdout.splitlines()} == {"gemm", "conv", "attention"}
+    assert "built before" not in done.stdout

@@ -152,5 +152,5 @@ def test_kernels_for_cuda(built: Built) -> None:
             if one.instructions is not None and one.instructions.stack_moves:
                 complaints[spec.name] += f"{one.symbol} moves registers to the stack\n"
     tools = find_cuda()
-    assert {"-Wall", "-Wextra"} <= set(tools.host_command(Path("k.cu"), Path("k.cubin"), Path("k.so")))
+    assert {"-Wall", "-Wextra"} <= set(tools.host_command(Path("k.cu"), Path("k.cubin"), Path("k.s")))
     judge(tools.identity.version, {name: text for name, text in complaints.items() if text}, DEMANDED_CUDA)

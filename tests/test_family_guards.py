@@ -30,7 +30,6 @@ READERS = {
 MOST = 10
 
 _GEMM_H = "backends/cuda/gemm/include/tilewright/cuda/gemm/gemm.h"
-_POINTWISE_H = "backends/cuda/conv/include/tilewright/cuda/conv/pointwise/host.h"
 # What remains outside of families, by file and text, each with its reason.
 ALLOWED = {
     ("backends/base.py", "type(spec.schedule) in family.schedules"): "finds the family that a schedule belongs to",
@@ -45,7 +44,6 @@ ALLOWED = {
         "pipeline in getattr(kind, 'pipelines', ())",
     ): "finds the dataclass of a pipeline that a file names",
     (_GEMM_H, "Config::pipeline =="): "one macro exports the kernels of all families, and one has a second symbol",
-    (_POINTWISE_H, "Config::pipeline =="): "a convolution of one tap is launched as GEMM's kernel that it is (twice)",
 }
 
 

@@ -177,7 +177,7 @@ def test_a_kernel_called_with_other_arguments_says_how_it_is_called() -> None:
         remedy = remedy_of("call-arguments", call, RequestError)
         names = re.findall(r"(\w+)=", remedy)
         assert "bind" not in remedy
-        assert names == ["c", "alpha", "beta", "ds", "out", "copy"]
+        assert names == ["c", "alpha", "beta", "ds", "out", "up", "copy"]
         told = re.sub(r"\bc=None, \*, ", "c=None, ", remedy)
         assert (followed(told, r"kernel\(.*\)", kernel=kernel, a=A, b=B) == 6).all()
     remedy_of("call-arguments", lambda: tw.Registry("cpu").run("gemm", A), RequestError)

@@ -1,8 +1,8 @@
 """Tilewright: generate, build, select and run tile kernels for GEMM, convolution and attention.
 
 The public API is the names below and what ops bring (found by the entry point group `tilewright.api`): `gemm`,
-`matmul`, `pack`, `conv`, `conv_backward_data`, `conv_backward_weight`, `attention`, `append_kv` and the types that
-describe them.  All are imported on first use, so that `import tilewright` costs almost nothing.
+`matmul`, `pack`, `conv`, `conv_backward_data`, `conv_backward_weight`, `attention`, `attention_backward`, `append_kv`
+and the types that describe them.  All are imported on first use, so that `import tilewright` costs almost nothing.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from tilewright import errors, events, settings
     from tilewright.api import explain, to_device
     from tilewright.api.attention import append_kv, attention
+    from tilewright.api.attention_backward import attention_backward
     from tilewright.api.conv import conv, conv_backward_data, conv_backward_weight
-    from tilewright.api.gemm import gemm, matmul, pack
+    from tilewright.api.gemm import gated_gemm, gemm, matmul, pack
     from tilewright.dispatch.registry import Registry
     from tilewright.dispatch.selection import Explanation, Selection
     from tilewright.errors import TilewrightError
     from tilewright.ops.attention import AttentionProblem, AttentionSignature
+    from tilewright.ops.attention_backward import AttentionBackwardProblem, AttentionBackwardSignature
     from tilewright.ops.base import KernelSpec
     from tilewright.ops.conv import ConvProblem, ConvSignature
     from tilewright.ops.gemm import GemmProblem, GemmSchedule, GemmSignature
@@ -31,11 +33,12 @@ if TYPE_CHECKING:
     from tilewright.tune.ranges import Ranges
 
     __all__ = [
-        "AttentionProblem", "AttentionSignature", "ConvProblem", "ConvSignature", "Explanation", "GemmProblem",
+        "AttentionBackwardProblem", "AttentionBackwardSignature", "AttentionProblem", "AttentionSignature",
+        "ConvProblem", "ConvSignature", "Explanation", "GemmProblem",
         "GemmSchedule", "GemmSignature", "Kernel", "KernelSpec", "PackedB", "Prepared", "Ranges", "Registry",
-        "Selection", "TilewrightError", "append_kv", "attention", "conv", "conv_backward_data", "conv_backward_weight",
-        "errors", "events", "explain", "gemm", "load_library", "matmul", "pack", "prepare", "record", "settings",
-        "to_device",
+        "Selection", "TilewrightError", "append_kv", "attention", "attention_backward", "conv", "conv_backward_data",
+        "conv_backward_weight", "errors", "events", "explain", "gated_gemm", "gemm", "load_library", "matmul", "pack",
+        "prepare", "record", "settings", "to_device",
     ]  # fmt: skip
 
 __version__ = "0.1.0"

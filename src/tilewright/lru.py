@@ -36,7 +36,8 @@ class LruCache(Generic[Key, Value]):
         """What is under the key then: the first that was put, where two threads put one at once."""
         with self._lock:
             kept = self._entries.setdefault(key, value)
-            self._entries.move_to_end(key)
+            if kept is not value:  # what is new is the last already
+                self._entries.move_to_end(key)
             while len(self._entries) > self._most():
                 self._entries.popitem(last=False)
             return kept

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
-from importlib.metadata import EntryPoint, distributions
 from typing import Any
 
+from tilewright.entry_points import EntryPoint, published
 from tilewright.errors import InternalError, PluginError, TilewrightError, UnknownNameError, nearest
 
 _OURS = "tilewright"
@@ -34,28 +34,15 @@ def _is_ours(module: str) -> bool:
 
 def _package(point: EntryPoint) -> str:
     """What pip calls the package that brings it; where that is not known, its module."""
-    name = point.dist.metadata["Name"] if point.dist is not None else None
-    return str(name or point.module.partition(".")[0])
+    return point.package or point.module.partition(".")[0]
 
 
 @lru_cache(maxsize=1)
 def _installed() -> dict[str, list[EntryPoint]]:
-    """What all packages publish for us, by group: reading their files, once, is most of what asking costs.
-
-    Of a package that is on the path twice the first counts, as for `importlib.metadata.entry_points`.
-    """
+    """What all packages publish for us, by group: reading their files, once, is most of what asking costs."""
     found: dict[str, list[EntryPoint]] = {}
-    seen: set[str] = set()
-    for distribution in distributions():
-        if _GROUPS not in (distribution.read_text("entry_points.txt") or ""):
-            continue  # most are not about us: their texts are not parsed
-        name = str(distribution.metadata["Name"]).replace("_", "-").casefold()
-        if name in seen:
-            continue
-        seen.add(name)
-        for point in distribution.entry_points:
-            if point.group.startswith(_GROUPS):
-                found.setdefault(point.group, []).append(point)
+    for point in published(_GROUPS):
+        found.setdefault(point.group, []).append(point)
     return found
 
 
@@ -177,12 +164,7 @@ def fault(module: str, message: str, **fields: Any) -> TilewrightError:
 
 def _packages() -> dict[str, str]:
     """Every package that is not ours and brings something, by the name of its module."""
-    points = [
-        point
-        for distribution in distributions()
-        for point in distribution.entry_points
-        if point.group.startswith(_GROUPS)
-    ]
+    points = published(_GROUPS)
     return {point.module.partition(".")[0]: _package(point) for point in points if not _is_ours(point.module)}
 
 

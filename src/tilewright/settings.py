@@ -201,13 +201,13 @@ def openmp_threads() -> int:
 
 
 _process: Settings | None = None
-_scoped: ContextVar[Settings | None] = ContextVar("tilewright_settings", default=None)
+SCOPED: ContextVar[Settings | None] = ContextVar("tilewright_settings", default=None)
 
 
 def current() -> Settings:
     """The settings in force here."""
     global _process
-    scoped = _scoped.get()
+    scoped = SCOPED.get()
     if scoped is not None:
         return scoped
     if _process is None:
@@ -251,21 +251,21 @@ def configure(**changes: Any) -> Settings:
 @contextmanager
 def override(**changes: Any) -> Iterator[Settings]:
     """Change options for the body of a `with` statement (and the tasks started in it)."""
-    token = _scoped.set(_with(current(), changes))
+    token = SCOPED.set(_with(current(), changes))
     try:
         yield current()
     finally:
-        _scoped.reset(token)
+        SCOPED.reset(token)
 
 
 @contextmanager
 def use(values: Settings) -> Iterator[None]:
     """The settings of another process for the body of a `with` statement: it does as the one that asked."""
-    token = _scoped.set(values)
+    token = SCOPED.set(values)
     try:
         yield
     finally:
-        _scoped.reset(token)
+        SCOPED.reset(token)
 
 
 # Variables that would quietly change what a compiler does; none of them is part of a cache key.

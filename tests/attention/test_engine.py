@@ -12,7 +12,7 @@ import pytest
 
 from tests.attention.drawing import ATTENTION
 from tilewright.ops.attention import AttentionProblem
-from tilewright.ops.attention.models import DECODERS, ENCODERS
+from tilewright.ops.attention_models import DECODERS, ENCODERS
 from tilewright.ops.engine import engine
 from tilewright.ops.features import Frame, kernel_columns, vocabulary
 from tilewright.tune import instances, problem_sets

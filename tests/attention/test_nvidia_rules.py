@@ -15,7 +15,7 @@ from tilewright.backends.cuda.attention.latent import LatentSchedule
 from tilewright.backends.cuda.attention.mma import MmaSchedule
 from tilewright.backends.cuda.attention.ws import WsSchedule
 from tilewright.ops.attention import AttentionProblem
-from tilewright.ops.attention.spec import HEADS
+from tilewright.ops.attention_terms import HEADS
 from tilewright.ops.base import KernelSpec
 
 MMA = MmaSchedule("mma", 64, 4, 1, 1, 2)

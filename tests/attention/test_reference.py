@@ -10,7 +10,8 @@ import pytest
 
 from tests.attention.oracle import plain
 from tilewright.ops.attention import AttentionProblem
-from tilewright.ops.attention.reference import Numbers, attend, kept, philox, seen, sequences
+from tilewright.ops.attention.reference import attend, sequences
+from tilewright.ops.attention_scores import Numbers, kept, philox, seen
 
 Array = np.ndarray[Any, Any]
 

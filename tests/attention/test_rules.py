@@ -14,8 +14,9 @@ from tilewright.errors import TilewrightError
 from tilewright.ops.attention import AttentionProblem, AttentionSignature, pools, splits
 from tilewright.ops.attention.legality import family_of
 from tilewright.ops.attention.schedule import LoopsSchedule
-from tilewright.ops.attention.spec import HEADS, head_class, settled
+from tilewright.ops.attention.spec import settled
 from tilewright.ops.attention.splits import Walk, parts, splits_of, walked_parts
+from tilewright.ops.attention_terms import HEADS, head_class
 from tilewright.ops.base import KernelSpec, plain
 
 BASE = AttentionProblem(2, 4, 5, 7, 16)
@@ -266,3 +267,29 @@ def test_every_arch_has_a_floor_for_every_kind() -> None:
                 floor = ATTENTION.fallback_spec(one.signature, name)
                 assert ATTENTION.check(floor) == []
                 assert ATTENTION.supports(floor, one) == []
+
+
+def test_what_is_quickly_told_legal_breaks_no_rule() -> None:
+    """Of problems with fields turned at random, most of them to numbers that some rule is about."""
+    from tilewright.ops.attention import problem_rules
+
+    r, quick = random.Random(5), 0
+    numbers = (-2, -1, 0, 1, 2, 3, 4, 7, 128, 200, 600, 1 << 13, 1 << 25, 1 << 31, 1 << 35, 1 << 61)
+    words: dict[str, tuple[Any, ...]] = {
+        "family": ("split", "append", "combine"), "bias": ("tensor", "alibi", "loud"), "pages": ("strided",),
+        "q_scale": ("tensor", "row"), "kv_scales": ("head",), "dtype_q": ("bf16", "int8"), "align": ("middle",),
+        "varlen": (True,), "bias_shape": ((1, 1, 5, 7),), "mask_shape": ((3, 1, 5, 7), (1, 1, 1, 1)),
+        "rotary_q": (True,), "softcap": (True,),
+        **dict.fromkeys(("q_strides", "k_strides", "v_strides", "o_strides"), ((1, 1), (1, 1, 1), (1 << 40, 64, 16),
+                                                                          (-320, -64, 16), (320, 64, 16))),
+    }  # fmt: skip
+    sizes = [one.name for one in fields(AttentionProblem) if isinstance(getattr(BASE, one.name), int)]
+    for _ in range(4000):
+        given: dict[str, Any] = {}
+        for name in r.sample([*sizes, *words], r.randrange(4)):
+            flag = isinstance(getattr(BASE, name, 0), bool)
+            given[name] = r.choice(words[name]) if name in words else True if flag else r.choice(numbers)
+        made = replace(BASE, **{**DENSE, **given})
+        quick += problem_rules._plainly_legal(made)
+        assert problem_rules.problem_violations(made) == problem_rules.every_violation(made), given
+    assert 500 < quick < 3500

@@ -20,7 +20,7 @@ from tilewright.ops import KernelSpec
 
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_100", "sm_120", "gpu188")
 PIPELINES = (("gemm", "multistage"), ("conv", "gather"), ("conv", "depthwise"), ("attention", "mma"))
-AXES = {"gemm": {"datatypes": ("bf16",)}, "conv": {}, "attention": {"heads": ("64",)}}
+AXES = {"gemm": {"datatypes": ("bf16",)}, "conv": {}, "attention": {"heads": ("128",)}}
 
 
 @pytest.fixture(autouse=True)

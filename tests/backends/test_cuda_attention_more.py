@@ -22,7 +22,7 @@ pytestmark = pytest.mark.tools  # a CUDA compiler
 
 ATTENTION = op("attention")
 CASES: dict[str, tuple[AttentionProblem, Any, str]] = {
-    "causal": (like(128, window_right=0), MmaSchedule("mma", 32, 4, 1, 2, 4, 2), "sm_80"),
+    "causal": (like(128, window_right=0), MmaSchedule("mma", 32, 4, 2, 2, 4), "sm_80"),
     "latent_by_wgmma": (like(576, 512, family="split", num_splits=2), LatentSchedule(64, 2), "sm_90a"),
     "latent": (like(576, 512, family="split", num_splits=2), MmaSchedule("mma_decode", 32, 4, 2, 1, 4), "sm_90a"),
     "fp8": (fp8(128, window_right=0), Fp8Schedule(192, 2, 2), "sm_90a"),

@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.backends.cuda.gemm import names as gemm
-from tests.backends.cuda.gemm.names import TmaWsSchedule
-from tilewright.arch import arch
 from tilewright.backends.cuda.conv import KERNELS, copies
 from tilewright.backends.cuda.conv.band import BandSchedule
 from tilewright.backends.cuda.conv.depthwise import DepthwiseSchedule
@@ -17,14 +14,12 @@ from tilewright.backends.cuda.conv.depthwise_tile import DepthwiseTileSchedule
 from tilewright.backends.cuda.conv.folded import FoldedSchedule
 from tilewright.backends.cuda.conv.gather import GatherSchedule
 from tilewright.backends.cuda.conv.pointwise_tma_ws import PointwiseTmaWsSchedule
-from tilewright.backends.cuda.conv.resources import shared_bytes
 from tilewright.backends.cuda.conv.tma_ws import ConvTmaWsSchedule
 from tilewright.dispatch.registry import Registry
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.base import Violation
 from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.options import channels_first
-from tilewright.ops.gemm.pools import signatures
 
 CONV = op("conv")
 ARCH = "sm_90a"
@@ -54,22 +49,6 @@ def test_every_proposal_is_legal_and_has_a_name_of_its_own(variant: str, dtype: 
     assert [(one.name, CONV.check(one)) for one in made if CONV.check(one)] == []
     assert len({one.name for one in made}) == len(made)
     assert ("tma_ws" in {one.schedule.pipeline for one in made}) == (dtype != "fp32")
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_stages_take_what_those_of_the_matrix_product_take(variant: str) -> None:
-    """The two ops repeat the arithmetic of one header."""
-    layout = {"forward": "rcr", "backward_data": "rrr", "backward_weight": "crr"}[variant]
-    product = next(iter(signatures(["bf16"], [layout], ["standard"], (), ["bf16"], [0])))
-    available = arch(ARCH).scratch_bytes
-    seen = 0
-    for spec in CONV.proposals("default", ARCH, variants=[variant], datatypes=["bf16"]):
-        h = spec.schedule
-        if isinstance(h, ConvTmaWsSchedule) and h.pipeline == "tma_ws":
-            twin = TmaWsSchedule(h.tile, h.stages, h.cluster, h.grouping, False, h.dealing, h.store)
-            assert shared_bytes(variant, h, available) == gemm.shared_bytes(product, twin), spec.name
-            seen += 1
-    assert seen > 10
 
 
 def test_a_padded_problem_copies_what_is_odd() -> None:

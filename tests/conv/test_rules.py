@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import random
 from typing import Any
 
 import pytest
@@ -351,3 +352,24 @@ def test_explain_tells_what_is_copied_or_turned(arch: str) -> None:
     last = str(Registry(arch).explain(CONV.problem(layer)))
     assert "transposes x" not in last
     assert "copies x" not in last
+
+
+def test_dense_operands_are_known_by_their_strides() -> None:
+    """What is quickly told is what the strides of dense operands say."""
+    r, dense = random.Random(6), 0
+    for _ in range(500):
+        dims, groups = r.randrange(1, 4), r.choice((1, 2))
+        made = ConvProblem(
+            r.randrange(3), 4 * groups, 2 * groups, tuple(r.randrange(1, 4) for _ in range(dims)),
+            (r.choice((1, 2)),) * dims, groups=groups, before=(r.randrange(2),) * dims,
+        )  # fmt: skip
+        name = r.choice("xwy")
+        strides = list(getattr(made, f"{name}_strides"))
+        if r.random() < 0.5:
+            strides[r.randrange(len(strides))] += r.choice((-1, 1))
+        odd = made.laid(**{f"{name}_strides": tuple(strides)})
+        expected = all(getattr(odd, f"{one}_strides") == getattr(made, f"{one}_strides") for one in "xwy")
+        assert odd.lies_dense is odd.lies_dense is expected, odd
+        dense += expected
+    assert 100 < dense < 400
+    assert not made.laid(x_strides=(1,)).lies_dense

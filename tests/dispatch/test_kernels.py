@@ -13,6 +13,7 @@ from tilewright import ops, settings
 from tilewright.backends.base import backend, backend_names
 from tilewright.dispatch import kernels
 from tilewright.errors import TilewrightError
+from tilewright.runtime import loader
 
 # Options that builds read and that change no kernel: how many compilers run, whether any may, where what is told goes,
 # how large the store may be, which libraries load kernels, and which CPU this is taken for (an arch is in the spec).
@@ -69,3 +70,22 @@ def test_what_a_toolchain_is_found_by_is_declared(monkeypatch: pytest.MonkeyPatc
     assert {"cxx", "nvcc", "cuda_compiler", "hipcc", "rocm_path"} <= watched.read
     known = {field.name for field in dataclasses.fields(settings.Settings)}
     assert watched.read & known <= {*settings._BUILDS, *OF_NO_KERNEL}
+
+
+@pytest.mark.usefixtures("needs_compiler")
+def test_a_library_that_is_adopted_serves_at_once(spec: tw.KernelSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_adopted", {})
+    monkeypatch.setattr(kernels, "_taken", (None, {}))
+    first = kernels.kernel(spec)
+    assert kernels.kernel(spec) is first
+    other_one = loader.load_kernel(first.library_path, spec)
+    kernels.adopt([other_one])
+    assert kernels.kernel(spec) is other_one
+
+
+@pytest.mark.usefixtures("needs_compiler")
+def test_kernels_of_other_settings_are_others(spec: tw.KernelSpec) -> None:
+    first = kernels.kernel(spec)
+    with settings.override(cxxflags="-DTILEWRIGHT_OTHER"):
+        assert kernels.kernel(spec) is not first
+    assert kernels.kernel(spec) is first

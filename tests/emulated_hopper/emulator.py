@@ -20,6 +20,7 @@ import numpy as np
 from tests.backends.cpu.gemm import harness
 from tests.backends.cpu.gemm.harness import Allocate, Array, Call
 from tilewright.backends.base import backend
+from tilewright.backends.cuda.attention_backward import KERNELS as BACKWARD
 from tilewright.backends.cuda.conv import KERNELS as CONV
 from tilewright.backends.cuda.toolchain import include_dirs
 from tilewright.ops import KernelSpec, op
@@ -28,7 +29,7 @@ from tilewright.runtime.loader import Kernel, load_library
 HERE = Path(__file__).parent
 GEMM = op("gemm")
 FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-w")
-OURS = include_dirs(("gemm", "conv", "attention"))
+OURS = include_dirs(("gemm", "conv", "attention", "attention_backward"))
 PLACES = (HERE / "include", *OURS)
 DEFINED = ("-D__CUDACC__", "-DTW_EMULATED")
 
@@ -44,6 +45,10 @@ def _launch(spec: KernelSpec) -> tuple[str, str]:
     """The header that makes a kernel's functions known, and what it must be told."""
     if spec.op == "attention":
         return "launch_attention", ""
+    if spec.op == "attention_backward":
+        names = BACKWARD.family_of(spec.schedule).beside(spec)
+        beside = "".join(f" TW_EMULATED_FUNCTION(Symbol##{name})" for name in names)
+        return "launch_attention_backward", f"#define TW_BACKWARD_BESIDE(Symbol){beside}\n"
     if spec.op == "conv":
         names = CONV.family_of(spec.schedule).functions_beside(spec.schedule)
         beside = "".join(f" TW_EMULATED_FUNCTION(Symbol##{name})" for name in names)

@@ -1,6 +1,6 @@
 // An emulated Hopper GPU: blocks in clusters, shared memory, barriers, the copy engine, wgmma.
-// As PTX documents them; where it leaves the moment open, the worst one is taken: copies and products land when nobody can go on without them (`late`),
-// at once (`eager`), or whenever chance says (`random`).  What is not there yet is poison.
+// As PTX documents them; where it leaves the moment open, the worst one is taken: copies and products land when nobody
+// can go on without them (`late`), at once (`eager`), or whenever chance says (`random`).  What is not there yet is poison.
 #include "hopper.h"
 
 #include <stdlib.h>
@@ -101,6 +101,18 @@ void write(Store &s) {
   if (s.written) return;
   s.written = true;
   size_t next = 0;
+  if (s.adds) {
+    each_element(s.map, s.at, window + s.offset, false, [&](uint32_t, char *to) {
+      float old, more;
+      if (to) {
+        memcpy(&old, to, 4), memcpy(&more, s.data.data() + next, 4);
+        old += more;
+        memcpy(to, &old, 4);
+      }
+      next += 4;
+    });
+    return;
+  }
   // Hopper writes whole 16-byte pieces: a row that ends inside one is written past its end.
   each_element(s.map, s.at, window + s.offset, true, [&](uint32_t, char *to) {
     if (to) memcpy(to, s.data.data() + next, size_t(s.map.bytes));
@@ -361,7 +373,7 @@ uint32_t shared_size() { return shared_bytes; }
 uint32_t shared_offset(const void *p, uint32_t bytes, const char *what) { return offset_of(p, bytes, what); }
 bool lands_at_once() { return mode == eager || (mode == chance && dice(2)); }
 void stop(const char *why) { fault(why); }
-void store_matrices(void *row, uint32_t first, uint32_t second, uint32_t third, uint32_t fourth) {
+void store_matrices(void *row, uint32_t first, uint32_t second, uint32_t third, uint32_t fourth, bool turned) {
   struct Lane {
     uint32_t at, values[4];
   } lane{offset_of(row, 16, "stmatrix"), {first, second, third, fourth}};
@@ -373,7 +385,12 @@ void store_matrices(void *row, uint32_t first, uint32_t second, uint32_t third, 
         Lane all[32];
         for (int i = 0; i < 32; ++i) memcpy(&all[i], slots[i], sizeof(Lane));
         for (int i = 0; i < 32; ++i) {  // lane i says where row i % 8 of matrix i / 8 goes
-          for (int j = 0; j < 4; ++j) memcpy(b.base() + all[i].at + j * 4, &all[i % 8 * 4 + j].values[i / 8], 4);
+          for (int j = 0; j < 8;
+               ++j) {  // element j of the row: lane i % 8 * 4 + j / 2 has it, or of the column its turn
+            const int line = turned ? j : i % 8, column = turned ? i % 8 : j;
+            memcpy(b.base() + all[i].at + j * 2,
+                   reinterpret_cast<const char *>(&all[line * 4 + column / 2].values[i / 8]) + column % 2 * 2, 2);
+          }
           memset(b.dirty.data() + all[i].at, 1, 16);
           w.unfenced.push_back({all[i].at, 16});
         }
@@ -487,10 +504,13 @@ void copy_bytes(const void *from, void *word, void *to, uint32_t bytes, uint32_t
                  nullptr},
             mask);
 }
-void store_box(const void *map, const void *from, int x, int y, int z) {
+static void store_part(const void *map, const void *from, int x, int y, int z, int w, bool adds) {
   Store s{};
   s.map = map_at(map);
-  s.at[0] = x, s.at[1] = y, s.at[2] = z;
+  s.at[0] = x, s.at[1] = y, s.at[2] = z, s.at[3] = w;
+  s.adds = adds;
+  if (s.map.rank != (adds ? 4 : 3)) fault("a store to a map of other dimensions");
+  if (adds && s.map.type != 7) fault("a sum of other elements than fp32");
   s.block = me().block;
   s.bytes = s.map.box[0] * s.map.box[1] * s.map.box[2] * uint32_t(s.map.bytes);
   s.offset = offset_of(from, s.bytes, "a store");
@@ -502,6 +522,11 @@ void store_box(const void *map, const void *from, int x, int y, int z) {
   if (mode == eager) write(stores.back());
   me().open_stores.push_back(stores.size() - 1);
 }
+void store_box(const void *map, const void *from, int x, int y, int z) { store_part(map, from, x, y, z, 0, false); }
+void add_rows(const void *map, const void *from, int x, int y, int z, int w) {
+  if (early && !me().block->waited) fault("a sum onto what the kernel before may not have written yet");
+  store_part(map, from, x, y, z, w, true);
+}
 void commit_stores() {
   Thread &t = me();
   t.store_groups.push_back(std::move(t.open_stores));
@@ -512,67 +537,17 @@ void wait_stores(int left) {
   for (size_t i = 0; i + size_t(left) < t.store_groups.size(); ++i)
     for (size_t s : t.store_groups[i]) read(stores[s]);
 }
+void wait_written(int left) {
+  Thread &t = me();
+  for (size_t i = 0; i + size_t(left) < t.store_groups.size(); ++i)
+    for (size_t s : t.store_groups[i]) write(stores[s]);
+}
 
-void wgmma_fence() { me().fenced = true; }
-static void issue(Element kind, int columns, int major_a, int major_b, void *sums, const uint32_t *left, uint64_t a,
-                  uint64_t b, int add) {
-  Thread &t = me();
-  if (!t.fenced) fault("wgmma before wgmma.fence");
-  const int group = t.index / 128;
-  Warpgroup &g = t.block->groups[size_t(group)];
-  Product mine{};
-  mine.kind = kind, mine.columns = columns, mine.major_a = major_a, mine.major_b = major_b, mine.add = add != 0;
-  mine.a = a, mine.b = b, mine.registers = left != nullptr;
-  if (t.issued == g.first + g.products.size()) g.products.push_back(mine);
-  Product &p = g.products[t.issued - g.first];
-  if (p.kind != kind || p.columns != columns || p.major_a != major_a || p.major_b != major_b || p.add != mine.add ||
-      p.a != a || p.b != b || p.registers != mine.registers)
-    fault("wgmma with other operands than the rest of its warpgroup");
-  p.sums[t.index % 128] = sums;
-  if (left) {
-    p.left[t.index % 128] = left;
-    memcpy(p.words[t.index % 128], left, sizeof p.words[0]);
-  }
-  Accumulator *held = nullptr;
-  for (Accumulator &one : t.accumulators)
-    if (one.real == sums) held = &one;
-  if (!held) {
-    t.accumulators.push_back(Accumulator{sums, std::vector<uint32_t>(size_t(columns / 2)), 0});
-    held = &t.accumulators.back();
-  }
-  if (held->in_flight++ == 0) {
-    memcpy(held->values.data(), sums, held->values.size() * 4);
-    memset(sums, poison, held->values.size() * 4);
-  }
-  ++t.issued;
-  ++scheduler.progress;
-  if (++p.issued == 128 && (mode == eager || (mode == chance && dice(2)))) execute_to(*t.block, group, t.issued);
-}
-void wgmma(Element kind, int columns, int major_a, int major_b, void *sums, uint64_t a, uint64_t b, int add) {
-  issue(kind, columns, major_a, major_b, sums, nullptr, a, b, add);
-}
-void wgmma_registers(Element kind, int columns, int major_b, void *sums, const uint32_t *a, uint64_t b, int add) {
-  issue(kind, columns, 0, major_b, sums, a, 0, b, add);
-}
-void wgmma_commit() { me().committed.push_back(me().issued); }
-void wgmma_wait(int left) {
-  Thread &t = me();
-  if (left == 0) t.fenced = false;
-  if (t.committed.size() <= size_t(left)) return;
-  const uint64_t target = t.committed[t.committed.size() - 1 - size_t(left)];
-  const int group = t.index / 128;
-  Warpgroup &g = t.block->groups[size_t(group)];
-  if (g.retired >= target) return;
-  scheduler.wait(
-      [&] {
-        return g.retired >= target ||
-               (g.first + g.products.size() >= target && g.products[target - 1 - g.first].issued == 128);
-      },
-      [&] { return std::string("its warpgroup to issue the same wgmma"); });
-  if (g.retired >= target) return;
-  execute_to(*t.block, group, target);
-  retire_to(*t.block, group, target);
-}
+}  // namespace emulated
+
+#include "wgmma.h"
+
+namespace emulated {
 
 void store_late(void *to, const void *value, int bytes) {
   Late one{{}, bytes};

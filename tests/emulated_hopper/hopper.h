@@ -16,7 +16,7 @@ void fence_async_proxy();
 void wait_for_kernel_before();
 void warp_exchange(const void *mine, int bytes, int other_lane, void *theirs);
 void read_matrices(uint32_t *to, const void *row);
-void store_matrices(void *row, uint32_t first, uint32_t second, uint32_t third, uint32_t fourth);
+void store_matrices(void *row, uint32_t first, uint32_t second, uint32_t third, uint32_t fourth, bool turned);
 
 void barrier_init(void *word, uint32_t arrivals);
 void barrier_arrive(void *word, uint32_t bytes, int rank);  // rank -1: this block
@@ -27,8 +27,10 @@ void copy_rows(const void *map, void *word, void *to, int x, int y, int z, int w
 void copy_pixels(const void *map, void *word, void *to, const int *at, const int *tap, uint32_t blocks);
 void copy_bytes(const void *from, void *word, void *to, uint32_t bytes, uint32_t blocks);
 void store_box(const void *map, const void *from, int x, int y, int z);
+void add_rows(const void *map, const void *from, int x, int y, int z, int w);  // to fp32 that are there
 void commit_stores();
 void wait_stores(int left);
+void wait_written(int left);
 
 void wgmma_fence();
 void wgmma(Element kind, int columns, int major_a, int major_b, void *sums, uint64_t a, uint64_t b, int add);

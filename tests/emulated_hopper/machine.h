@@ -82,7 +82,8 @@ struct Copy {
 };
 struct Store {
   Map map;
-  int at[3];
+  int at[4];
+  bool adds;
   Block *block;
   uint32_t offset, bytes;
   bool read = false, written = false;

@@ -98,6 +98,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
     ],
     "dtype-output": [loops(signed(INT8, dtype_c="fp16")), make(signature=signed(FP16, dtype_c="int32"))],
     "dtype-d": [loops(signed(FUSED, dtype_d="bf16"))],
+    "dual-target": [loops(signed(FP16, variant="multi_d", epilogue="SiluAndMul"))],
     "amd-packed": [loops(PACKED)],
     "amd-scheduler": [
         make(scheduler="interwave"),

@@ -97,6 +97,8 @@ BROKEN: dict[str, list[Breaker]] = {
     ],
     "dtype-output": [lambda: signed(legal("packed"), dtype_c="int8")],
     "dtype-d": [lambda: signed(legal("packed"), variant="multi_d", epilogue="MultiDAdd", num_d=1, dtype_d="bf16")],
+    "dual-target": [lambda: signed(legal("packed"), variant="multi_d", epilogue="SiluAndMul")],
+    "dual-kernel": [lambda: signed(legal("packed"), variant="multi_d", epilogue="GeluAndMul")],
     "cpu-preshuffle": [
         lambda: signed(legal("packed"), variant="preshuffle"),
         lambda: scheduled(legal("packed"), pipeline="preshuffle"),
@@ -139,6 +141,8 @@ PROBLEMS: dict[str, list[GemmProblem]] = {
     "stride-short": [GemmProblem(4, 4, 4, a_stride=3), GemmProblem(4, 4, 4, layout="rcr", b_stride=3)],
     "dtype-mix": [GemmProblem(1, 1, 1, dtype_a="int8", dtype_b="fp32")],
     "dtype-output": [GemmProblem(1, 1, 1, dtype_c="int8")],
+    "dual-operands": [GemmProblem(1, 1, 1, epilogue="SiluAndMul", beta=True)],
+    "gate-dtype": [GemmProblem(1, 1, 1, dtype_a="int8", epilogue="SiluAndMul", num_d=1)],
 }
 
 UNSERVED: dict[str, tuple[Breaker, GemmProblem]] = {

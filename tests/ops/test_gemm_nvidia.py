@@ -113,6 +113,12 @@ BROKEN: dict[str, list[KernelSpec]] = {
         skinny(tile=(32, 64, 512)),
     ],
     "nv-skinny-layout": [skinny(signed(layout="rrr"))],
+    "nv-dual": [
+        tma(signed(variant="multi_d", epilogue="SiluAndMul"), dealing="split_k"),
+        tma(signed(variant="multi_d", epilogue="SiluAndMul", layout="rrr")),
+        tma(signed(variant="multi_d", epilogue="SiluAndMul"), tile=(128, 24, 64), store="direct"),
+    ],
+    "nv-skinny-dual": [skinny(signed(variant="multi_d", epilogue="SiluAndMul", layout="rrr"))],
     "nv-skinny-tile": [skinny(tile=(40, 16, 512)), skinny(tile=(8, 128, 512))],
 }  # fmt: skip
 

@@ -172,7 +172,7 @@ def test_a_cluster_launch_is_what_the_driver_wants(fake: ctypes.CDLL) -> None:
     seen = fake.fake_cuda_last().contents
     # 3 x 5 tiles, two blocks of a column to a cluster: 2 x 5 clusters.
     assert (list(seen.grid), list(seen.block), seen.cluster) == ([20, 1, 1], [384, 1, 1], 2)
-    assert seen.shared == make.shared_bytes(problem.signature, schedule)
+    assert seen.shared == make.shared_bytes(problem.signature, schedule, arch("sm_90a").scratch_bytes)
     assert numbers(seen, 10) == [300, 520, 200, 1, 2, 5, 8, 4, 0, 1]
     assert fake.fake_cuda_function().decode() == registry.specs()[0].name
     maps, loads = fake.fake_cuda_calls(b"cuTensorMapEncodeTiled"), fake.fake_cuda_calls(b"cuModuleLoadData")
@@ -275,7 +275,12 @@ def test_few_rows_and_few_columns_go_to_the_same_kernel_the_other_way_round(fake
     registry.run("gemm", many, few.T)
     seen = fake.fake_cuda_last().contents
     assert list(seen.grid) == [13, 1, 1]
-    assert list((ctypes.c_int * 4).from_buffer_copy(bytes(seen.first)[24:40])) == [3, 400, 256, 1]
+    assert list((ctypes.c_int * 4).from_buffer_copy(bytes(seen.first)[32:48])) == [
+        3,
+        400,
+        256,
+        1,
+    ]  # behind four pointers
 
 
 def test_arrays_name_their_target(fake: ctypes.CDLL) -> None:

@@ -112,6 +112,8 @@ def make_pose(fake_hip: FakeHip, monkeypatch: pytest.MonkeyPatch, library: Path)
     planner = calls.OneKernel(load_library(library)[0])
     monkeypatch.setattr(api, "arch_of", lambda place: "fake")
     monkeypatch.setitem(api._registries, "fake", planner)
+    monkeypatch.setattr(api, "_targets", {})  # tensors of the host were met before, perhaps
+    fast_path.forget()
     long, plan = calls.Caller.run_slow, calls.OneKernel.plan
 
     def counted_slow(*given: Any) -> Any:
@@ -126,6 +128,7 @@ def make_pose(fake_hip: FakeHip, monkeypatch: pytest.MonkeyPatch, library: Path)
     monkeypatch.setattr(calls.OneKernel, "plan", counted_plan)
     yield pose
     monkeypatch.undo()
+    fast_path.forget()
     native = fast_path.library()
     if native is not None:  # C reads through PyTorch's own table again
         native.use_tensors(torch_arrays.kinds(), *torch_arrays.watched())

@@ -89,6 +89,17 @@ def attention_forms() -> dict[str, tuple[Any, ...]]:
     }  # fmt: skip
 
 
+def backward_forms() -> dict[str, tuple[Any, ...]]:
+    q, k, v, dout = (normal(2, 9, 4, 16) for _ in range(4))
+    out, lse = tw.attention(q, k, v, causal=True, return_lse=True)
+    gradients = {name: np.empty_like(q) for name in ("dq", "dk", "dv")}
+    return {
+        "plain": (tw.attention_backward, (dout, q, k, v, out, lse), {"causal": True}),
+        "into arrays": (tw.attention_backward, (dout, q, k, v, out, lse), {"causal": True, **gradients}),
+        "of lse too": (tw.attention_backward, (dout, q, k, v, out, lse), {"causal": True, "dlse": lse, "scale": 0.5}),
+    }
+
+
 def forms() -> dict[str, dict[str, tuple[Any, ...]]]:
     """Ways of calling each op, by its name."""
     x, w = normal(1, 6, 6, 4), normal(8, 3, 3, 4)
@@ -109,6 +120,7 @@ def forms() -> dict[str, dict[str, tuple[Any, ...]]]:
             "backward weight": (tw.conv_backward_weight, (x, y, w.shape), {}),
         },
         "attention": attention_forms(),
+        "attention_backward": backward_forms(),
         "rowscale": {"call": (tw.rowscale, (a, normal(5)), {"alpha": 2})},
         "regionstats": {
             "call": (tw.regionstats, (x, int32(5)), {}),
@@ -152,7 +164,7 @@ def test_each_op_is_tried() -> None:
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
-@pytest.mark.parametrize("op", ["gemm", "conv", "attention", "rowscale", "regionstats"])
+@pytest.mark.parametrize("op", ["gemm", "conv", "attention", "attention_backward", "rowscale", "regionstats"])
 def test_a_call_made_before_is_served_by_c(op: str, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     convert: Callable[[Array], Any] = np.copy
     if library == "torch":

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright import settings
+from tilewright import events, settings
 from tilewright.errors import LoadError
 from tilewright.runtime import host
 
@@ -80,3 +81,15 @@ def test_results_do_not_depend_on_the_thread_count(shape: tuple[int, int, int]) 
         with settings.override(threads=threads):
             results.append(kernel(a, b).tobytes())
     assert results[0] == results[1] == results[2]
+
+
+def test_without_a_team_kernels_run_on_the_calling_thread_and_that_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "_library", None)
+    monkeypatch.setattr(host, "_alone", False)
+    with settings.override(frozen=True, cache_dir=tmp_path, thread_pool="own"), events.recorded() as seen:
+        assert (host.team(2), host.team(3)) == (0, 0)
+    warned = [event for event in seen if isinstance(event, events.Warned)]
+    assert [event.rule for event in warned] == ["team-library"]
+    assert "calling thread alone" in warned[0].message

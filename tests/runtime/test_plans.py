@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright import ops
+from tilewright import ops, settings
 from tilewright.dispatch import registry as dispatch_registry
 from tilewright.dispatch.registry import Registry
 from tilewright.runtime import calls, fast_path, plans
@@ -159,3 +159,15 @@ def test_options_that_change_are_read_again() -> None:
         for wrong in (1.0, True, (1.0, 1), np.float64(1)):
             with pytest.raises(tw.TilewrightError):
                 tw.conv(x, w, stride=wrong)
+
+
+@pytest.mark.usefixtures("needs_compiler")
+def test_archs_that_settings_take_away_are_refused_though_they_ran_before() -> None:
+    spec = tw.Registry().select(tw.GemmProblem(64, 64, 64)).spec
+    if spec.arch == "generic":
+        pytest.skip("this CPU has no level to take away")
+    registry, a = tw.Registry(spec.arch), np.ones((64, 64), np.float32)
+    registry.run("gemm", a, a)
+    with settings.override(host_level="generic"), pytest.raises(tw.TilewrightError, match="do not run on this machine"):
+        registry.run("gemm", a, a)
+    registry.run("gemm", a, a)

@@ -129,15 +129,6 @@ def test_meta_tensors_have_shapes_and_no_values() -> None:
         tw.gemm(a, b, target="cpu")
 
 
-def test_attention_names_the_remedy_for_its_gradient() -> None:
-    q = torch.ones(1, 4, 2, 8, requires_grad=True)
-    with pytest.raises(ProblemError, match="scaled_dot_product_attention"):
-        tw.attention(q, q, q)
-    made = torch.ops.tilewright.attention(q, q, q)
-    with pytest.raises(ProblemError, match="scaled_dot_product_attention"):
-        made.sum().backward()
-
-
 def test_gradients_through_bytes_are_one_error() -> None:
     a = torch.ones(4, 16).to(torch.float8_e4m3fn).requires_grad_()
     made = tw.gemm(a, torch.ones(16, 8).to(torch.float8_e4m3fn))

@@ -83,8 +83,21 @@ def conv_backward_weight(make: Maker) -> Case:
     return "conv_backward_weight", (make(2, 4, 7, 9), make(2, 6, 4, 7), [6, 4, 3, 3]), GEOMETRY
 
 
+def gated(make: Maker) -> Case:
+    return "gated_gemm", (make(4, 6), make(6, 5), make(6, 5)), {}
+
+
+def gated_batches(make: Maker) -> Case:
+    return "gated_gemm", (make(3, 4, 6), make(6, 5), make(6, 5)), {"activation": "gelu"}
+
+
+def gemm_with_a_gate(make: Maker) -> Case:
+    return "gemm", (make(4, 6), make(6, 5), None, make(4, 5)), {"epilogue": "silu_and_mul"}
+
+
 DIFFERENTIABLE = (
-    gemm, gemm_fused, gemm_two_added, gemm_multiplied, gemm_with_c, matmul_of_a_vector, matmul_of_batches, conv,
+    gated, gated_batches, gemm_with_a_gate, gemm, gemm_fused,
+    gemm_two_added, gemm_multiplied, gemm_with_c, matmul_of_a_vector, matmul_of_batches, conv,
     conv_in_groups, conv_of_rows, conv_backward_data, conv_backward_weight,
 )  # fmt: skip
 
@@ -99,8 +112,19 @@ def attention_lse(make: Maker) -> Case:
     return "attention_lse", operands, {"layout": "bhsd", "scale": 0.3}
 
 
+def attention_backward(make: Maker) -> Case:
+    """out and lse may be any of their shapes: the gradients are defined by what is given."""
+    out, lse = make(2, 5, 4, 8), torch.full((2, 4, 5), 3.0)
+    operands = (make(2, 5, 4, 8), None, out, lse, make(2, 5, 4, 16), make(2, 7, 2, 16), make(2, 7, 2, 8))
+    return "attention_backward", operands, {"causal": "top_left"}
+
+
 def gemm_out(make: Maker) -> Case:
     return "gemm.out", (make(4, 6), make(6, 5)), {"out": make(4, 5)}
+
+
+def gated_out(make: Maker) -> Case:
+    return "gated_gemm.out", (make(4, 6), make(6, 5), make(6, 5)), {"out": make(4, 5)}
 
 
 def conv_out(make: Maker) -> Case:
@@ -124,7 +148,17 @@ def append_kv_q(make: Maker) -> Case:
     return "append_kv_q", (make(2, 9, 2, 16), make(2, 9, 2, 8), *new, *tables), {"rotary": "half"}
 
 
-OTHERS = (attention, attention_lse, gemm_out, conv_out, attention_out, append_kv, append_kv_q)
+OTHERS = (
+    attention,
+    attention_lse,
+    attention_backward,
+    gated_out,
+    gemm_out,
+    conv_out,
+    attention_out,
+    append_kv,
+    append_kv_q,
+)
 
 
 def check(case: Callable[[Maker], Case], dtype: str, memory: str, grad: bool) -> None:

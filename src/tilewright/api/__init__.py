@@ -13,6 +13,7 @@ import numpy as np
 from tilewright import settings
 from tilewright.arch import all_archs
 from tilewright.backends.base import backend_names, resolve_target, target_name
+from tilewright.dispatch import records
 from tilewright.dispatch.registry import Registry, default_registry
 from tilewright.dispatch.selection import Explanation
 from tilewright.errors import DeviceError, ProblemError, an
@@ -24,6 +25,7 @@ from tilewright.runtime.devices import HOST, Place, device, device_of
 
 __all__ = ["explain", "registry_for", "registry_of", "target_of", "to_device"]
 
+fast_path.watch(vars(records), "epoch")  # plans are made anew where a measurement came
 _ndarray = np.ndarray
 _current = settings.current
 _registries: dict[str, Registry] = {}

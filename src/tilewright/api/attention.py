@@ -114,6 +114,13 @@ def attention(
     """
     if old:
         return call_renamed(attention, calls.RENAMED, locals())
+    done = _ATTENTION.call(
+        q, k, v, causal, window, scale, mask, bias, attn_mask, alibi_slopes, softcap, sink, sink_tokens, dropout_p,
+        seed, seqlens_q, seqlens_k, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, block_table, page_size,
+        kv_layout, q_scale, kv_scales, scale_block, num_splits, layout, return_lse, out, out_dtype, copy, target,
+    )  # fmt: skip
+    if done is not None:
+        return done
     if attn_mask is not None:
         mask, bias = calls.mask_and_bias(mask, bias, attn_mask)
     if sink is not None:
@@ -135,7 +142,7 @@ def attention(
         )  # fmt: skip
         done = _CALLER.attempt(registry, in_slots, numbers, options)
         if done is not None:
-            return done
+            return _ATTENTION.keep(done)
     if must_be_seen((q, k, v, mask, bias, alibi_slopes, sink, out)):
         return seen(
             "attention", q, k, v, causal=causal, window=window, scale=scale, mask=mask, bias=bias,
@@ -254,4 +261,9 @@ def append_kv(
     return kind(*_CALLER.run_slow(registry, operands, scalars, attributes, copy, options))
 
 
+_ATTENTION = _CALLER.front(
+    attention, q="q", k="k", v="v", mask="mask", bias="bias", attn_mask=None, alibi_slopes="alibi_slopes", sink="sink",
+    seed=None, seqlens_q="seqlens_q", seqlens_k="seqlens_k", cu_seqlens_q="cu_seqlens_q", cu_seqlens_k="cu_seqlens_k",
+    block_table="block_table", q_scale="q_scale", kv_scales=None, out="out", copy=None, target=None,
+)  # fmt: skip
 public(attention, append_kv)

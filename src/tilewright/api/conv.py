@@ -31,10 +31,15 @@ def _run(name: str, given: Any, operands: Any, options: tuple[Any, ...], target:
     if copy is NEVER:
         done = _CALLER.attempt(registry, operands, (), options)
         if done is not None:
-            return done
+            return _CONV.keep(done) if name == "conv" else done
     if must_be_seen(operands):
         return _seen(name, given, operands, options, target, copy)
     return _CALLER.run_slow(registry, operands, (), settled(options), copy, options)
+
+
+def _sizes(shape: Any) -> Any:
+    """A shape as C knows calls by: PyTorch has a tuple of its own for shapes, and its ops are given lists."""
+    return shape if type(shape) is tuple or not isinstance(shape, (tuple, list)) else tuple(shape)
 
 
 def _seen(name: str, given: Any, operands: Any, options: tuple[Any, ...], target: str | None, copy: str) -> Any:
@@ -84,6 +89,11 @@ def conv(
     `out`, else `out_dtype`, else that of the operands (int32 for int8).  A batch of 0 gives an empty result; a filter
     larger than the padded input is an error.
     """
+    done = _CONV.call(
+        x, w, bias, stride, padding, dilation, groups, layout, residual, ds, epilogue, out, out_dtype, copy, target
+    )
+    if done is not None:
+        return done
     if residual is not None:
         epilogue, ds = with_added(epilogue, ds, residual=residual)
     options = ("forward", stride, padding, dilation, groups, layout, None, epilogue, out_dtype, False)
@@ -112,7 +122,7 @@ def conv_backward_data(
     `input_shape` is the shape of x in the order of `layout`; with strides over 1, several inputs give the same output
     shape.  `deterministic` requests bitwise equal results in every run.
     """
-    geometry = stride, padding, dilation, groups, layout, input_shape
+    geometry = stride, padding, dilation, groups, layout, _sizes(input_shape)
     options = ("backward_data", *geometry, _PASS, out_dtype, deterministic)
     operands = bound("backward_data", dy, w, None, (), out)
     return _run("conv_backward_data", (dy, w, input_shape), operands, options, target, copy)
@@ -139,10 +149,15 @@ def conv_backward_weight(
     `weight_shape` is the shape of w in the order of `layout`.  A batch of 0 gives zeros.  `deterministic` requests
     bitwise equal results in every run.
     """
-    geometry = stride, padding, dilation, groups, layout, weight_shape
+    geometry = stride, padding, dilation, groups, layout, _sizes(weight_shape)
     options = ("backward_weight", *geometry, _PASS, out_dtype, deterministic)
     operands = bound("backward_weight", x, dy, None, (), out)
     return _run("conv_backward_weight", (x, dy, weight_shape), operands, options, target, copy)
 
 
+_CONV = _CALLER.front(
+    conv, x="x", w="w", bias="bias", residual=("ds[0]", "ds[1]"), ds=None, out="out", copy=None, target=None
+)  # fmt: skip
+_CALLER.front(conv_backward_data, dy="dy", w="w", out="out", copy=None, target=None)
+_CALLER.front(conv_backward_weight, x="x", dy="dy", out="out", copy=None, target=None)
 public(conv, conv_backward_data, conv_backward_weight)

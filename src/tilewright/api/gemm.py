@@ -1,4 +1,5 @@
-"""Matrix products: `matmul` with NumPy's semantics, `gemm` with a fused epilogue, `pack` for a B that is used often.
+"""Matrix products: `matmul` with NumPy's semantics, `gemm` with a fused epilogue, `gated_gemm` of two B, `pack` for a B
+that is used often.
 
 `tw.gemm(a, b)` multiplies NumPy arrays, PyTorch tensors or any DLPack arrays; `tw.gemm(a, w.T, bias=bias,
 epilogue="relu")` infers the layout from the strides and fuses the rest; `tw.gemm(a, tw.pack(w.T))` packs B once for
@@ -14,7 +15,7 @@ import numpy as np
 
 from tilewright.api import registry_of
 from tilewright.api.tensors import public, seen, unseen
-from tilewright.ops.fused import with_added
+from tilewright.ops.fused import GATES_BY_ACTIVATION, unknown_gate, with_added
 from tilewright.runtime.bindings.gemm import BINDING, counted, two
 from tilewright.runtime.bindings.gemm.packed import PackedB
 from tilewright.runtime.bindings.gemm.packing import pack_with
@@ -69,6 +70,11 @@ def gemm(
     fp32 operands are multiplied in full fp32 precision.  `math="tf32"` lets NVIDIA GPUs round the inputs to 11 bits
     first, which is several times faster (error bound: `ops.gemm.reference.error_bound`); elsewhere it has no effect.
     """
+    done = _GEMM.call(
+        a, b, c, alpha, beta, bias, residual, ds, epilogue, out, out_dtype, math, copy, target
+    )  # fmt: skip
+    if done is not None:
+        return done
     if type(alpha) is not float:
         alpha = scalar("alpha", alpha)
     if beta is None:
@@ -79,17 +85,54 @@ def gemm(
         epilogue, ds = with_added(epilogue, ds, bias=bias, residual=residual)
     d0, d1 = _NO_DS if ds is _NOTHING else two(ds)
     attributes = (epilogue, out_dtype, math, counted(beta) if beta else 0, "")
-    registry, operands = registry_of(a, target), (a, b, c, d0, d1, out)
+    registry, operands = registry_of(a, target), (a, b, c, d0, d1, out, None)
     if copy is NEVER:
         done = _CALLER.attempt(registry, operands, (alpha, beta), attributes)
         if done is not None:
-            return done
+            return _GEMM.keep(done)
     if must_be_seen(operands):
         return seen(
             "gemm", a, b, c, alpha=alpha, beta=beta, ds=ds, epilogue=epilogue, out=out, out_dtype=out_dtype, math=math,
             copy=copy, target=target,
         )  # fmt: skip
     return _CALLER.run_slow(registry, operands, (alpha, beta), attributes, copy)
+
+
+def gated_gemm(
+    a: Any,
+    gate: Any,
+    up: Any,
+    *,
+    activation: str = "silu",
+    out: Any = None,
+    out_dtype: Any = None,
+    math: str = "",
+    copy: str = NEVER,
+    target: str | None = None,
+) -> Any:
+    """E = activation(A.gate) * (A.up): the first half of a gated MLP (SwiGLU, GeGLU), as one call.
+
+    `gate` and `up` are two (..., k, n) of one shape and dtype, such as `gate_proj.weight.T` and `up_proj.weight.T`, or
+    the halves of a merged weight.  `activation` is "silu", "gelu" (erf) or "fastgelu" (tanh).  Where the target has
+    kernels that read both (NVIDIA GPUs: bf16 and fp16, both lying alike, k contiguous) nothing but E is written;
+    elsewhere A.up is computed first, rounded to the dtype of E, and the product with it is fused into the other GEMM.
+    The rest is as for `gemm`.
+    """
+    kind = GATES_BY_ACTIVATION.get(activation) if isinstance(activation, str) else None
+    if kind is None:
+        raise unknown_gate(activation)
+    attributes = (kind, out_dtype, math, 0, "")
+    registry, operands = registry_of(a, target), (a, gate, None, None, None, out, up)
+    if copy is NEVER:
+        done = _CALLER.attempt(registry, operands, _PLAIN, attributes)
+        if done is not None:
+            return done
+    if must_be_seen(operands):
+        return seen(
+            "gated_gemm", a, gate, up, activation=activation, out=out, out_dtype=out_dtype, math=math, copy=copy,
+            target=target,
+        )  # fmt: skip
+    return _CALLER.run_slow(registry, operands, _PLAIN, attributes, copy)
 
 
 def matmul(
@@ -109,7 +152,7 @@ def matmul(
     """
     registry = registry_of(a, target)
     attributes = (_PASS, out_dtype, math, 0, "matmul")
-    operands = (a, b, None, None, None, out)
+    operands = (a, b, None, None, None, out, None)
     result = _CALLER.attempt(registry, operands, _PLAIN, attributes) if copy is NEVER else None
     if result is None:
         if must_be_seen(operands):
@@ -129,5 +172,10 @@ def pack(b: Any, *, m: int = 256, dtype_a: str | None = None, target: str | None
     return pack_with(registry_of(b, target), b, m, dtype_a)
 
 
-public(gemm, matmul)
+_ADDED = ("ds[0]", "ds[1]")
+_GEMM = _CALLER.front(
+    gemm, a="a", b="b", c="c", bias=_ADDED, residual=_ADDED, ds=None, out="out", copy=None, target=None
+)  # fmt: skip
+_CALLER.front(matmul, a="a", b="b", out="out", copy=None, target=None)
+public(gemm, gated_gemm, matmul)
 unseen(pack)

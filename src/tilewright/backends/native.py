@@ -94,7 +94,8 @@ class FamiliesNative:
         space, folder = f"tw::selection::{self.set_name}", f"tilewright/{self.kernels.backend}/{self.kernels.op}"
         names = {family.name: f"{space}::{family.name}" for family in self.kernels.own}
         headers = (*self.headers, *(f"{folder}/{name}/cost.h" for name in names))
-        places = (our_include_dir(), *self.kernels.include_dirs())
+        gpu = Path(tilewright.__file__).parent / "backends" / "gpu" / "include"  # families of GPUs share some there
+        places = (our_include_dir(), *self.kernels.include_dirs(), gpu)
         return SelectionSource(space, self.prepared, headers, names, places, self.exports)
 
     def sentence_numbers(self, spec: KernelSpec, problem: Any) -> Mapping[str, int]:

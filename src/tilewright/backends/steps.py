@@ -1,38 +1,70 @@
-"""Several commands as one, for toolchains that take more than one step: `steps.py A ... --then B ...`.
+"""Several commands as one, for toolchains that take more than one step: `steps.py A ... --beside B ... --then C ...`.
 
-Run as a script by itself, so it must not import the package: a start costs a hundredth of a second.
+A and B run at the same time, C when both have ended well.  Run as a script by itself, so it must not import the
+package: a start costs a hundredth of a second.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-THEN = "--then"
+THEN, BESIDE = "--then", "--beside"
 
 
-def joined(commands: Sequence[Sequence[str]]) -> list[str]:
-    """The one command line that runs these in order and stops at the first that fails."""
+def joined(groups: Sequence[Sequence[Sequence[str]]]) -> list[str]:
+    """The one command line that runs these groups in order, each group at once, and stops at the first that fails."""
     words = [sys.executable, "-I", "-S", str(Path(__file__).resolve())]
-    for number, command in enumerate(commands):
-        words += [THEN, *command] if number else command
+    for group in groups:
+        for command in group:
+            words += [BESIDE if command is not group[0] else THEN, *command]
+    words.remove(THEN)
     return words
 
 
-def run(words: Sequence[str]) -> int:
-    rest = list(words)
-    while rest:
-        end = rest.index(THEN) if THEN in rest else len(rest)
-        command, rest = rest[:end], rest[end + 1 :]
+def _split(words: Sequence[str], separator: str) -> Iterator[list[str]]:
+    part: list[str] = []
+    for word in words:
+        if word == separator:
+            yield part
+            part = []
+        else:
+            part.append(word)
+    yield part
+
+
+def _exit_code(code: int) -> int:
+    return code if code >= 0 else 128 - code  # as a shell tells a signal
+
+
+def _run_group(commands: Sequence[Sequence[str]]) -> int:
+    """Run all at once; the messages of the later ones wait, so that compilers do not talk into each other's lines."""
+    children: list[subprocess.Popen[bytes]] = []
+    code = 0
+    for command in commands:
         try:
-            code = subprocess.run(command, check=False).returncode
+            output = None if not children else subprocess.PIPE
+            children.append(subprocess.Popen(command, stdout=output, stderr=output and subprocess.STDOUT))
         except OSError as error:
             sys.stderr.write(f"{command[0]}: error: {error.strerror}\n")
-            return 127
+            code = 127
+            break
+    for child in children:
+        messages, _ = child.communicate()
+        if messages:
+            sys.stderr.buffer.write(messages)
+            sys.stderr.flush()
+        code = code or _exit_code(child.returncode)
+    return code
+
+
+def run(words: Sequence[str]) -> int:
+    for group in _split(words, THEN):
+        code = _run_group(list(_split(group, BESIDE)))
         if code:
-            return code if code > 0 else 128 - code  # as a shell tells a signal
+            return code
     return 0
 
 

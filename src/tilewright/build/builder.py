@@ -176,12 +176,15 @@ class Builder:
 
 def _frozen(missing: Sequence[str], value: str) -> NoKernelError:
     names = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+    waits = settings.current().missing == "compile"
+    serve = ", or let the best kernel that is built serve (missing='best_built')" if waits else ""
     return NoKernelError(
         f"{len(missing)} kernel(s) are not built, and the setting frozen forbids compiling: {names}",
         rule="frozen",
         value=value,
-        remedy="build them beforehand without TILEWRIGHT_FROZEN (`tw.prepare`, `tilewright prepare`), or let the best "
-        "kernel that is built serve (missing='best_built'); `tilewright cache why NAME` tells what differs",
+        remedy="build them beforehand without TILEWRIGHT_FROZEN (`tw.prepare`, `tilewright prepare`)"
+        + serve
+        + "; `tilewright cache why NAME` tells what differs",
     )
 
 

@@ -11,7 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from tilewright.arch import all_archs
 from tilewright.dispatch.selection import StagedSelection
+from tilewright.runtime.devices import HOST
 
 if TYPE_CHECKING:
     from tilewright.dispatch.selection import Candidate, Explanation
@@ -52,10 +54,10 @@ def whole(explanation: Explanation) -> str:
 
 def _asked(explanation: Explanation) -> list[str]:
     strict = ", strict" if explanation.strict else ""
-    lines = [
-        f"problem   {explanation.problem.describe()}",
-        f"target    {explanation.target}, {_count(explanation.threads, 'thread')}{strict}",
-    ]
+    known = all_archs().get(explanation.target)
+    on_host = known is None or known.backend == HOST.kind
+    threads = f", {_count(explanation.threads, 'thread')}" if on_host else ""
+    lines = [f"problem   {explanation.problem.describe()}", f"target    {explanation.target}{threads}{strict}"]
     return [*lines, f"stages    {explanation.way}"] if explanation.way else lines
 
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.arch import Arch
 from tilewright.backends.base import Backend
 from tilewright.dispatch import learned
 from tilewright.dispatch.selection import Selection
+from tilewright.dispatch.states import State
 from tilewright.native.judge import Answer, Judge, judge
 from tilewright.ops.base import KernelSpec, Op
 from tilewright.runtime.requests import Where
+
+if TYPE_CHECKING:
+    from tilewright.dispatch.chooser import Chooser
+    from tilewright.dispatch.model import Verdict
 
 Served = list[tuple[KernelSpec, float]]
 
@@ -26,6 +31,14 @@ def by_estimate(spec: KernelSpec, seconds: float, count: int) -> Selection:
         return Selection(spec, "heuristic", reason, seconds)
     reason = f"lowest estimate of {count} kernel(s) that serve the problem" if count > 1 else "the only kernel"
     return Selection(spec, "heuristic", reason, seconds)
+
+
+class Asking(NamedTuple):
+    """The models that have something to say of a judge's kernels, and what asks the first of them in C."""
+
+    judge: Judge
+    voices: Any
+    chooser: Chooser | None  # None where C cannot
 
 
 class Judges:
@@ -76,24 +89,47 @@ class Judges:
             pairs = [(candidates[at], seconds[at]) for at in (answer.rules == 0).nonzero()[0].tolist()]
         return pairs if where is None else [one for one in pairs if not where(one[0])]
 
-    def chosen(self, mine: Judge, op: Op, problem: Any, threads: int, arch: Arch) -> Selection | None:
+    def chosen(self, mine: Judge, op: Op, problem: Any, arch: Arch, state: State) -> Selection | None:
         """The kernel a model or the estimate chooses, by the library; None where none serves the problem."""
-        answer = mine.ask(problem, threads)
+        asking = state.asking.get(id(mine))
+        if asking is None or asking.judge is not mine:
+            asking = state.asking[id(mine)] = self._asking(mine, arch, state.threads)
+        quick = asking.chooser
+        # Models learned from problems as they are measured, and are asked of such.
+        if quick is not None and op.measured_as(problem) is problem:
+            found = quick.choose(problem)
+            if found is not None:
+                if found.predicted:
+                    return quick.selection(found)
+                return by_estimate(mine.specs[found.best], found.seconds, found.served) if found.served else None
+        answer = mine.ask(problem, state.threads)
         count, best = answer.served, answer.best
         if not count:
             return None
         seconds = float(answer.seconds[best])
-        if count > 1:
-            by_model = learned.selection(mine.specs, count, self._told(mine, op, problem, threads, arch, answer))
+        if count > 1 and asking.voices:
+            told = self._told(mine, op, problem, state.threads, arch, answer, asking.voices)
+            by_model = learned.selection(mine.specs, count, told)
             if by_model is not None:
                 return by_model
         return by_estimate(mine.specs[best], seconds, count)
 
-    def _told(self, mine: Judge, op: Op, problem: Any, threads: int, arch: Arch, answer: Answer) -> Any:
-        """What a model says of all candidates; None where none says anything.  It may write over the answer's times."""
-        voices = learned.voices(arch, threads, mine.specs) if learned.asked() else ()
+    def _asking(self, mine: Judge, arch: Arch, threads: int) -> Asking:
+        voices = self._voices(mine, arch, threads)
         if not voices:
-            return None
+            return Asking(mine, (), None)
+        from tilewright.dispatch.chooser import chooser  # without a model there is nothing to import
+
+        return Asking(mine, voices, chooser(mine, voices, threads, learned.units_of(arch, threads)))
+
+    @staticmethod
+    def _voices(mine: Judge, arch: Arch, threads: int) -> Any:
+        return learned.voices(arch, threads, mine.specs) if learned.asked() else ()
+
+    def _told(
+        self, mine: Judge, op: Op, problem: Any, threads: int, arch: Arch, answer: Answer, voices: Any
+    ) -> Verdict | None:
+        """What a model says of all candidates; None where none says anything.  It may write over the answer's times."""
         served, estimates = answer.rules == 0, answer.seconds
         # Models learned from problems as they are measured, and are asked of such.
         measured = op.measured_as(problem)
@@ -116,7 +152,8 @@ class Judges:
             answer = mine.ask(problem, threads)
             places, estimates = (answer.rules == 0).nonzero()[0].tolist(), answer.seconds.tolist()
             served = [(mine.specs[at], estimates[at]) for at in places]
-            told = self._told(mine, op, problem, threads, arch, answer) if len(served) > 1 else None
+            voices = self._voices(mine, arch, threads) if len(served) > 1 else ()
+            told = self._told(mine, op, problem, threads, arch, answer, voices) if voices else None
             predicted = None if told is None or told.seconds is None else told.seconds[places].tolist()
         if not predicted:
             return served

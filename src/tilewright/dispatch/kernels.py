@@ -19,6 +19,8 @@ _Key = tuple[str, tuple[object, ...]]
 _lock = threading.Lock()
 _kernels: dict[_Key, Future[Kernel]] = {}
 _adopted: dict[str, Kernel] = {}  # by digest: from libraries a person built; asked before the store
+# The settings last seen and the kernels that were taken under them, by digest; read and replaced as one.
+_taken: tuple[settings.Settings | None, dict[str, Kernel]] = (None, {})
 
 
 def _key(spec: KernelSpec) -> _Key:
@@ -29,13 +31,28 @@ def _key(spec: KernelSpec) -> _Key:
 def adopt(kernels: Iterable[Kernel]) -> None:
     """Use these kernels for their specs from now on, whatever the store holds; the last one of a spec stays."""
     given = {kernel.spec.digest: kernel for kernel in kernels}
+    global _taken
     with _lock:
         _adopted.update(given)
+        _taken = (None, {})
     built.adopt(given)
 
 
 def kernel(spec: KernelSpec) -> Kernel:
     """The loaded kernel of a spec, built now if the store does not have it."""
+    global _taken
+    now, (seen, taken) = settings.current(), _taken
+    found = taken.get(spec.digest) if seen is now else None
+    if found is None:
+        found = _kernel(spec)
+        if seen is not now:
+            taken = {}
+            _taken = (now, taken)
+        taken[spec.digest] = found
+    return found
+
+
+def _kernel(spec: KernelSpec) -> Kernel:
     given = _adopted.get(spec.digest)
     if given is not None:
         return given

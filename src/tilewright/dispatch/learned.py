@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright import settings
 from tilewright.dispatch.records import machine, threads_of
-from tilewright.dispatch.selection import Selection
+from tilewright.dispatch.selection import Chosen, Selection
 
 if TYPE_CHECKING:
     from tilewright.arch import Arch
@@ -32,13 +32,16 @@ def _ships_some() -> bool:
     return place.is_dir() and any(place.iterdir())
 
 
-def stamp(cache: Path) -> tuple[int, int] | None:
+def stamp(cache: Path) -> Any:
     """What tells one state of a user's models from another; None where there is no folder of them."""
+    place = f"{cache}{os.sep}{FOLDER}"
     try:
-        status = os.stat(f"{cache}{os.sep}{FOLDER}")  # noqa: PTH116  this is on the way of every selection
+        status = os.stat(place)  # noqa: PTH116  this is on the way of selections
+        with os.scandir(place) as entries:  # a file that is written over leaves its folder as it was
+            files = sorted((one.name, one.stat().st_mtime_ns, one.stat().st_size) for one in entries)
     except OSError:
         return None
-    return status.st_mtime_ns, status.st_ino
+    return status.st_mtime_ns, status.st_ino, *files
 
 
 def at_hand() -> bool:
@@ -59,7 +62,7 @@ def verdict(arch: Arch, problem: Any, threads: int, served: Served) -> Verdict |
     found = model_files.at_hand()
     if not found:
         return None
-    units = _units(arch, threads)
+    units = units_of(arch, threads)
     specs, estimates = [spec for spec, _ in served], [seconds for _, seconds in served]
     return model.ask(found, specs, problem, units, estimates, machine(arch.name))
 
@@ -74,7 +77,7 @@ def voices(arch: Arch, threads: int, specs: Sequence[KernelSpec]) -> Any:
 
     place = settings.current().cache_dir
     models, device = _at_hand(place, stamp(place), specs[0].op, arch.name), machine(arch.name)
-    units = _units(arch, threads)
+    units = units_of(arch, threads)
     key = (id(specs), units, arch.name)
     known = _voices.get(key)
     if known is None or known[0] is not specs or known[1] is not models or known[2] != device:
@@ -84,7 +87,7 @@ def voices(arch: Arch, threads: int, specs: Sequence[KernelSpec]) -> Any:
     return known[3]
 
 
-def _units(arch: Arch, threads: int) -> int:
+def units_of(arch: Arch, threads: int) -> int:
     return threads_of(arch.name, threads) or arch.compute_units or 1
 
 
@@ -92,11 +95,11 @@ def judged(arch: Arch, problem: Any, threads: int, known: Any, estimates: Any, s
     """What `voices` say of all candidates at once, of which some serve the problem; None where none says anything."""
     from tilewright.dispatch import model
 
-    return model.ask_voices(known, problem, _units(arch, threads), estimates, served)
+    return model.ask_voices(known, problem, units_of(arch, threads), estimates, served)
 
 
 @lru_cache(maxsize=64)
-def _at_hand(place: Path, _stamp: tuple[int, int] | None, op: str, target: str) -> tuple[Any, ...]:
+def _at_hand(place: Path, _stamp: Any, op: str, target: str) -> tuple[Any, ...]:
     """The models for an op on a target, of a state of the folder of a user's own."""
     from tilewright.dispatch import model_files
 
@@ -110,22 +113,33 @@ def selection(specs: Sequence[KernelSpec], count: int, told: Verdict | None) -> 
     seconds = told.seconds
     best = int(seconds.argmin())
     lowest = float(seconds[best])
-    sure = math.exp(told.sigma) - 1
-    reason = f"the model {told.model} predicts it the fastest of {count} kernels, give or take {sure:.0%}"
     seconds[best] = math.inf
     second = int(seconds.argmin())
     seconds[best] = lowest
+    after, rival = float(seconds[second]), -1
     if best in told.unseen:
         others = seconds.copy()
         others[list(told.unseen)] = math.inf
-        rival = specs[int(others.argmin())].name
-        reason = f"newer than the model {told.model}, of whose choice {rival} the estimate says that it takes longer"
-    if math.isfinite(float(seconds[second])) and lowest > 0 and second != best:
-        slower = float(seconds[second]) / lowest
-        reason += f"; the runner-up {specs[second].name} would take {slower:.2f} times as long"
+        rival = int(others.argmin())
+    if not math.isfinite(after) or second == best:
+        second = -1
+    return by_model(told.model, told.sigma, specs, Chosen(count, best, lowest, second, after, True, rival))
+
+
+def by_model(model: str, sigma: float, specs: Sequence[KernelSpec], chosen: Chosen) -> Selection:
+    """A model's choice, and what is to be said of it."""
+    if chosen.rival < 0:
+        sure = math.exp(sigma) - 1
+        reason = f"the model {model} predicts it the fastest of {chosen.served} kernels, give or take {sure:.0%}"
+    else:
+        rival = specs[chosen.rival].name
+        reason = f"newer than the model {model}, of whose choice {rival} the estimate says that it takes longer"
+    if chosen.second >= 0 and chosen.seconds > 0:
+        slower = chosen.second_seconds / chosen.seconds
+        reason += f"; the runner-up {specs[chosen.second].name} would take {slower:.2f} times as long"
     else:
         reason += "; the estimate gives no other a hope"
-    return Selection(specs[best], "model", reason, lowest)
+    return Selection(specs[chosen.best], "model", reason, chosen.seconds)
 
 
 def predicted(served: Served, told: Verdict | None) -> dict[str, float]:

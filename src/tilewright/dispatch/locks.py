@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright import events, jsontext
+from tilewright.dispatch import looks
 from tilewright.dispatch.results import canonical, problem_digest
 from tilewright.dispatch.selection import Selection
 from tilewright.errors import FileError, NoKernelError, RequestError
@@ -136,6 +137,7 @@ def write(path: Path, pins: Iterable[Pin]) -> None:
     )
     text = f'{{"schema": {SCHEMA}, "pins": [\n  {pinned}\n], "kernels": {{\n  {named}\n}}}}\n'
     write_if_changed(path, text.encode())
+    looks.changed()
 
 
 def stamp(path: str) -> tuple[int, int] | None:

@@ -145,7 +145,7 @@ class Model:
         return np.where(free, -np.inf, low), np.where(free, np.inf, high)
 
     @cached_property
-    def _range_places(self) -> tuple[int, int]:
+    def range_places(self) -> tuple[int, int]:
         """Where C reads the range."""
         self._range_kept = tuple(np.ascontiguousarray(one, np.float64) for one in self._range)
         low, high = self._range_kept
@@ -186,12 +186,7 @@ class Model:
     def _asked(self, pool: Pool, problem: Any, units: int, estimates: Array) -> Asked:
         """A question with its features, by the selection library where that knows the op's."""
         sets = self._by_sets
-        native = self._native.get(id(pool)) if sets is not None else None
-        if sets is not None and native is None and id(pool) not in self._native:
-            columns = self.frame.problem_columns, self.frame.interaction_columns
-            native = features(pool.specs, pool.fields, units, columns)
-            self._kept(pool, sets)  # which keeps the pool, too
-            self._native[id(pool)] = native
+        native = self._filler(pool, units, sets) if sets is not None else None
         if sets is None or native is None:
             return Asked(problem, units, self.frame.of_problem(problem), estimates)
         desk = sets.desk(len(self.frame.problem_columns), self._kept(pool, sets), self.frame.both_count)
@@ -201,9 +196,25 @@ class Model:
             np.divide(estimates, estimates.min(), out=desk.both[-1])
         return Asked(problem, units, desk.problem, estimates, desk)
 
+    def _filler(self, pool: Pool, units: int, sets: BySets) -> Features | None:
+        """What fills in features of some kernels; None where the selection library does not know these columns."""
+        native = self._native.get(id(pool))
+        if native is None and id(pool) not in self._native:
+            columns = self.frame.problem_columns, self.frame.interaction_columns
+            native = features(pool.specs, pool.fields, units, columns)
+            self._kept(pool, sets)  # which keeps the pool, too
+            self._native[id(pool)] = native
+        return native
+
+    def in_c(self, pool: Pool, units: int) -> tuple[BySets, Ranks, Features] | None:
+        """What a choice in C needs of the model; None where it cannot be made there."""
+        sets = self._by_sets
+        native = self._filler(pool, units, sets) if sets is not None and not self._other_units(units) else None
+        return None if sets is None or native is None else (sets, self._kept(pool, sets), native)
+
     def _predicted(self, asked: Asked, desk: Desk, pool: Pool) -> Array | str:
         """`outside` and `seconds` in one question to the library."""
-        sets, card, (low, high) = self._by_sets, self.card, self._range_places
+        sets, card, (low, high) = self._by_sets, self.card, self.range_places
         assert sets is not None
         assert asked.estimates is not None
         if other := self._other_units(asked.units):

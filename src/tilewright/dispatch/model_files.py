@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewright import events, jsontext, ops, settings
+from tilewright.dispatch import looks
 from tilewright.dispatch.model import MOST, Array, Card, Model, checked_number
 from tilewright.errors import ModelError, TilewrightError
 from tilewright.ops.base import Op, plain
@@ -67,6 +68,7 @@ def write(path: Path, model: Model) -> None:
             np.lib.format.write_array(data, np.ascontiguousarray(arrays[name]), allow_pickle=False)
             _add(archive, f"{name}.npy", data.getvalue())
     write_if_changed(path, out.getvalue())
+    looks.changed()
 
 
 def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:

@@ -34,14 +34,15 @@ from tilewright.dispatch.judged import Judges
 from tilewright.dispatch.records import records
 from tilewright.dispatch.refused import refusal, winner_of
 from tilewright.dispatch.selection import Candidate, Explanation, Known, Selection, StagedSelection, behind
+from tilewright.dispatch.states import State, States
 from tilewright.errors import NoKernelError, ProblemError, RequestError, shown
 from tilewright.lru import LruCache
 from tilewright.ops.base import KernelSpec, Op, demand_legal
-from tilewright.runtime import calls, untracked
+from tilewright.runtime import calls, fast_path, untracked
 from tilewright.runtime.bindings import binding
 from tilewright.runtime.host import thread_count
 from tilewright.runtime.loader import Kernel, load_library
-from tilewright.runtime.plans import Plan, Plans
+from tilewright.runtime.plans import Plan, Plans, demand_fits
 from tilewright.runtime.requests import Request, StageRequest, Where
 
 # Choices kept; a program whose sizes never repeat must not fill memory with them.
@@ -62,11 +63,10 @@ class Registry:
         self._selections: LruCache[Any, Selection] = LruCache(lambda: MOST_REMEMBERED)
         self._judges = Judges(self._backend)
         self._legal: Any = None  # the problem that last broke no rule: a selection asks more than once
+        self._states = States(self._forget)
         self._plans: LruCache[settings.Settings, Plans] = LruCache(lambda: MOST_SETTINGS)
         # The settings last seen, the epoch of the records and the plans under them, read and replaced as one.
         self._active: tuple[settings.Settings | None, int, Plans] = (None, -1, Plans())
-        self._seen: tuple[Any, int] = (None, -1)  # the records in force when choices were made, and their epoch
-        self._models: Any = None  # the models then at hand
         self.add(specs)
 
     # -- what is in it -----------------------------------------------------------------------------
@@ -178,6 +178,7 @@ class Registry:
         self._selections = LruCache(lambda: MOST_REMEMBERED)
         self._plans = LruCache(lambda: MOST_SETTINGS)
         self._active = (None, -1, Plans())
+        fast_path.forget()
 
     def _candidates(self, op: Op, signature: Any) -> tuple[tuple[KernelSpec, ...], bool]:
         """The kernels to choose from, and whether they were registered (or are drawn from the op)."""
@@ -238,19 +239,18 @@ class Registry:
     ) -> Selection:
         """The kernel of one stage."""
         now = settings.current()
-        count = threads or thread_count()
-        strict = now.strict if strict is None else strict
-        self._follow_records(now)
-        self._follow_models(now)
-        key = (problem, count, strict, now.measure, now.models, now.rule, now.frozen, locks.stamp(now.lock),
-               now.missing, missing.stamp(now))  # fmt: skip
+        state = self._states.state(now, threads or thread_count(), now.strict if strict is None else strict)
+        key = (problem, state)
         if where is None:
             known = self._selections.get(key)
             if known is not None:
                 return known
-        chosen = selection_rules.told(self._choose(problem, count, strict, now.measure, where), now.rule)
+        chosen = self._choose(problem, state, where)
+        if now.rule:
+            chosen = selection_rules.told(chosen, now.rule)
         if now.missing != "compile":
-            chosen = missing.served(problem, chosen, self._others(problem, count, strict, where), self)
+            others = self._others(problem, state.threads, state.strict, where)
+            chosen = missing.served(problem, chosen, others, self)
         if where is None:
             self._selections.put(key, chosen)
             if len(self._selections) > untracked.MANY:
@@ -259,36 +259,12 @@ class Registry:
             events.emit(events.Selected(problem.describe(), chosen.name, chosen.tier, chosen.reason))
         return chosen
 
-    def _follow_records(self, now: settings.Settings) -> None:
-        """A new measurement makes remembered choices stale."""
-        if not now.measure:
-            return
-        table = records()
-        table.refresh()
-        seen = (table, measured.epoch)
-        if seen != self._seen:
-            with self._lock:
-                if self._seen[0] is not None:
-                    self._forget()
-                self._seen = seen
-
-    def _follow_models(self, now: settings.Settings) -> None:
-        """So does a new model."""
-        if not now.models:
-            return
-        seen = learned.stamp(now.cache_dir)
-        if seen != self._models:
-            with self._lock:
-                self._forget()
-                self._models = seen
-
     def _locked(self, now: settings.Settings, threads: int) -> locks.Locked:
         return locks.Locked(now.lock, now.frozen, lambda spec, one: self._estimate(spec, one, threads))
 
-    def _choose(self, problem: Any, threads: int, strict: bool, measure: bool, where: Where | None) -> Selection:
-        op = ops.op(problem.op)
+    def _choose(self, problem: Any, state: State, where: Where | None) -> Selection:
+        op, now, threads = ops.op(problem.op), state.settings, state.threads
         self._demand_legal_problem(op, problem)
-        now = settings.current()
         if now.lock:
             locked = self._locked(now, threads).selection(op, problem, self.arch.name, where)
             if locked is not None:
@@ -303,15 +279,15 @@ class Registry:
             by_rule = selection_rules.selection(op, problem, served, now.rule)
             if by_rule is not None:
                 return by_rule
-        if measure and not records().empty:
+        if now.measure and not records().empty:
             chosen, _ = self._measured(op, problem, threads, candidates, registered, where)
             if chosen is not None:
                 return chosen
         if judge is not None:
-            best = self._judges.chosen(judge, op, problem, threads, self.arch)
+            best = self._judges.chosen(judge, op, problem, self.arch, state)
         else:
             best = self._judges.in_python(op, problem, threads, candidates, registered, self.arch)
-        return best or self._fall(op, problem, signature, threads, strict, candidates, where)
+        return best or self._fall(op, problem, signature, threads, state.strict, candidates, where)
 
     def times(self, problem: Any, threads: int, where: Where | None = None) -> list[tuple[KernelSpec, float]]:
         """All kernels that serve a stage as it is, with the times that selection compares them by."""
@@ -345,6 +321,7 @@ class Registry:
             for values, plans in self._plans.items():
                 kept.put(values, plans.without(stale))
             self._plans, self._active = kept, (None, -1, Plans())
+        fast_path.forget()
 
     def _measured(
         self,
@@ -521,7 +498,7 @@ class Registry:
         seen, epoch, plans = self._active
         if seen is now and epoch == measured.epoch:
             return plans
-        self._follow_records(now)
+        self._states.follow_records(now)
         with self._lock:
             plans = self._plans.get(now) or self._plans.put(now, Plans())
             self._active = (now, measured.epoch, plans)
@@ -529,16 +506,16 @@ class Registry:
 
     def plan(self, request: Request, spec: KernelSpec | None = None) -> Plan:
         """Choose, build and load a kernel for each stage; `spec` is the one for stages of its signature."""
-        op, bound = ops.op(request.op), binding(request.op)
-        request = split_plans.request_of(op, request, self.arch.name)
+        op = ops.op(request.op)
+        if request.others is not None:
+            request = split_plans.request_of(op, request, self.arch.name)
         stages: list[StageRequest] = []
         chosen: list[Selection] = []
         for stage in request.stages:
             mine = spec is not None and spec.signature == op.signature_of(stage.problem)
             one = self._as_asked(op, spec, stage) if mine else self.select_stage(stage.problem, where=stage.where)
-            demand_runnable(one.spec.arch)
             chosen.append(one)
-            stages.append(stage if one.padded is None else bound.copies(stage, one.padded))
+            stages.append(stage if one.padded is None else binding(request.op).copies(stage, one.padded))
         if spec is not None and all(one.spec != spec for one in chosen):
             asked = ", ".join(op.signature_of(one.problem).label() for one in request.stages)
             raise NoKernelError(
@@ -547,8 +524,11 @@ class Registry:
                 value=spec.name,
                 remedy="describe a problem of its signature",
             )
-        kernels = [loaded.kernel(one.spec) for one in chosen]
-        return Plan(replace(request, stages=tuple(stages)), kernels, chosen, thread_count())
+        for one in chosen:
+            demand_fits(one.spec.arch, request.place)  # before anything is built for a machine that is elsewhere
+        if any(one.padded is not None for one in chosen):
+            request = replace(request, stages=tuple(stages))
+        return Plan(request, [loaded.kernel(one.spec) for one in chosen], chosen, thread_count())
 
     def _as_asked(self, op: Op, spec: KernelSpec | None, stage: StageRequest) -> Selection:
         """A kernel someone named, in copies where it needs them."""

@@ -6,7 +6,7 @@ import math
 import shlex
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright.errors import RequestError
 from tilewright.ops.base import KernelSpec, plain
@@ -42,6 +42,18 @@ class Selection:
 
 
 untracked.made_of(Selection)
+
+
+class Chosen(NamedTuple):
+    """What was found of the kernels that serve a problem: their places among the candidates, and times."""
+
+    served: int  # how many do
+    best: int  # by the estimate where no model decided; -1 where no kernel serves the problem
+    seconds: float
+    second: int = -1  # the model's next best; -1 where it gives no other a hope
+    second_seconds: float = 0.0
+    predicted: bool = False  # by the model
+    rival: int = -1  # the model's own choice, where the best is newer than it
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ class Features:
     """Of kernels that are asked about together."""
 
     def __init__(
-        self, function: Callable[..., None], kernels: NativeKernels, described: NativeFeatures,
+        self, function: Any, kernels: NativeKernels, described: NativeFeatures,
         fields: Mapping[str, Any], count: int, units: int,
     ) -> None:  # fmt: skip
         self._function, self._count, self._units = function, count, units
@@ -41,6 +41,11 @@ class Features:
         places = [self._keep[name].ctypes.data if name in self._keep else None for name in names]
         self._terms = (ctypes.c_void_p * len(names))(*places)
         self._place = ctypes.addressof(self._terms)
+
+    @property
+    def places(self) -> tuple[int, int]:
+        """Where the library's function and the terms of the kernels are, for C."""
+        return ctypes.cast(self._function, ctypes.c_void_p).value or 0, self._place
 
     def fill(self, problem: Any, of_problem: int, of_both: int) -> None:
         """Write the numbers of a problem, float32, and those of both, float64 and a row a feature, at these places."""

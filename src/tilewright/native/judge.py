@@ -6,7 +6,7 @@ import ctypes
 import math
 import struct
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,10 +45,9 @@ class _Desk:
         count = len(judge.specs)
         self.problem = ctypes.create_string_buffer(judge.packed.size)
         self.answer = Answer(np.zeros(count, np.int64), np.zeros(count))
-        self.question = Question(
-            candidates=judge.place, order=judge.order.ctypes.data, problem=ctypes.addressof(self.problem),
-            rules=self.answer.rules.ctypes.data, seconds=self.answer.seconds.ctypes.data, count=count,
-        )  # fmt: skip
+        self.question = judge.question(
+            ctypes.addressof(self.problem), self.answer.rules, self.answer.seconds, threads=1
+        )
         self.place = ctypes.addressof(self.question)
 
 
@@ -71,7 +70,7 @@ class Judge:
         self._keep: list[Any] = [native]
         self._shared: dict[tuple[str, str], int] = {}
         rows = [self._candidate(spec) for spec in specs]
-        self._mixed = kernels.undecided or any(row.family < 0 for row in rows)  # Python is asked about some
+        self.mixed = kernels.undecided or any(row.family < 0 for row in rows)  # Python is asked about some
         self._candidates = (Candidate * len(rows))(*rows)
         self.place = ctypes.addressof(self._candidates)
         self._ask = native.ask
@@ -108,10 +107,27 @@ class Judge:
         held = (ctypes.c_double * len(names)).from_address(self._shared[arch, "rates"])
         held[:] = [rates[name] for name in names]
 
+    def question(self, problem: int, rules: Array, seconds: Array, threads: int) -> Question:
+        """A question of one's own, of numbers that lie at a place: `ask_place` answers it, `numbers` fills them in."""
+        return Question(
+            candidates=self.place, order=self.order.ctypes.data, problem=problem, rules=rules.ctypes.data,
+            seconds=seconds.ctypes.data, count=len(self.specs), threads=threads,
+        )  # fmt: skip
+
+    @property
+    def ask_place(self) -> int:
+        """Where the library's function is, for C."""
+        return ctypes.cast(self._ask, ctypes.c_void_p).value or 0
+
+    @property
+    def numbers(self) -> Callable[[Any], Sequence[int]]:
+        """What `packed` packs of a problem."""
+        return self._kernels.problem
+
     def ask(self, problem: Any, threads: int) -> Answer:
         """Which kernels serve a problem, and what they are estimated to take."""
         answer = self._answer(problem, threads, estimates_only=False)
-        if self._mixed:
+        if self.mixed:
             self._complete(answer, problem, threads)
         return answer
 
@@ -120,7 +136,7 @@ class Judge:
         answer = self._answer(problem, threads, estimates_only=True)
         seconds = answer.seconds
         seconds[~among] = math.inf
-        if self._mixed:
+        if self.mixed:
             for at in (among & (answer.rules < 0)).nonzero()[0].tolist():
                 seconds[at] = self._estimate(self.specs[at], problem, threads)
         return seconds

@@ -233,6 +233,11 @@ class Frame:
                 values[at] = numbers.get(values[at], ABSENT)
         return np.array(values, np.float32)
 
+    @property
+    def problem_words(self) -> list[tuple[int, str, dict[str, float]]]:
+        """The features of a problem that are words: a place, the problem's field, and the numbers of words."""
+        return self._problem_words
+
     def put_words(self, problem: Any, out: Array) -> None:
         """Fill in the words of a problem whose numbers are there; they are fields of the problem by their own names."""
         for at, name, numbers in self._problem_words:

@@ -10,18 +10,24 @@ from tilewright.ops.base import Violation
 
 ACTIVATIONS = ("Relu", "Gelu", "FastGelu", "Silu", "Sigmoid", "Tanh")
 EPILOGUES = ("PassThrough", "MultiDAdd", "MultiDMultiply", *ACTIVATIONS)
+# An activation of the sum, times D0; without one, times a second sum (gated layers of transformers).  Of which op a
+# kernel has them, that op says.
+GATES = {"SiluAndMul": "Silu", "GeluAndMul": "Gelu", "FastGeluAndMul": "FastGelu"}
+GATES_BY_ACTIVATION = {activation.lower(): gate for gate, activation in GATES.items()}
 
 
 def epilogue_d_counts(epilogue: str) -> tuple[int, ...]:
     """How many D tensors an epilogue takes.  An activation with D tensors adds them first."""
     if epilogue == "PassThrough":
         return (0,)
+    if epilogue in GATES:
+        return (0, 1)
     return (1, 2) if epilogue.startswith("MultiD") else (0, 1, 2)
 
 
 # By their lower-case names, the MultiD ones without that word too.  No cache: torch.compile warns of any in its way.
 _SPELLED = {one.lower().removeprefix("multid"): one for one in reversed(EPILOGUES)} | {
-    one.lower(): one for one in EPILOGUES
+    one.lower(): one for one in (*EPILOGUES, *GATES)
 }
 
 
@@ -35,6 +41,16 @@ def normal_epilogue(name: str) -> str:
         rule="epilogue-name",
         value=name,
         remedy=nearest(str(name), list(EPILOGUES)),
+    )
+
+
+def unknown_gate(activation: Any) -> UnknownNameError:
+    known = list(GATES_BY_ACTIVATION)
+    return UnknownNameError(
+        f"{shown(activation)} is not an activation of a gate",
+        rule="gate-activation",
+        value=shown(activation),
+        remedy=nearest(activation, known) if isinstance(activation, str) else f"use one of {', '.join(known)}",
     )
 
 
@@ -55,12 +71,20 @@ def with_added(epilogue: Any, ds: Any, **added: Any) -> tuple[Any, Any]:
             value=kind,
             remedy=f"leave {name} out, or give it as one of ds to multiply by",
         )
+    if kind in GATES:
+        name = next(iter(named))
+        raise ProblemError(
+            f"{name} is added, and {kind} multiplies by the tensor it is given",
+            rule="epilogue-bias",
+            value=kind,
+            remedy=f"leave {name} out, or give what is multiplied by as ds",
+        )
     return "MultiDAdd" if kind == "PassThrough" else epilogue, (*named.values(), *ds)
 
 
-def epilogue_violations(epilogue: str, num_d: int) -> Iterator[Violation]:
-    """Whether there is such an epilogue, and whether it takes so many D tensors."""
-    if epilogue not in EPILOGUES:
+def epilogue_violations(epilogue: str, num_d: int, gates: bool = False) -> Iterator[Violation]:
+    """Whether there is such an epilogue, and whether it takes so many D tensors; `gates`: the op has those too."""
+    if epilogue not in EPILOGUES and not (gates and epilogue in GATES):
         yield Violation("epilogue-name", f"epilogue {shown(epilogue)} is not known", nearest(epilogue, list(EPILOGUES)))
         return
     counts = epilogue_d_counts(epilogue)

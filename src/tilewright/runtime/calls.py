@@ -87,12 +87,19 @@ untracked.made_of(Plan, Planned, PlanStage, Pointer, Request, Result, Scalar, Sp
 class Caller:
     """Calls of one op.  `fast(calls, options, *scalars, *operands)` is C's, once there is a plan."""
 
-    __slots__ = ("_form", "binding", "fast")
+    __slots__ = ("_form", "_fronts", "binding", "fast")
 
     def __init__(self, op: Binding) -> None:
         self.binding = op
         self._form: fast_path.Form | None = None
         self.fast: Callable[..., Any] = _nothing
+        self._fronts: list[fast_path.Front] = []
+
+    def front(self, function: Callable[..., Any], **operands: str | tuple[str, ...] | None) -> fast_path.Front:
+        """Let C make the calls of a public function that were made before (`fast_path.Front`)."""
+        made = fast_path.Front(function, operands)
+        self._fronts.append(made)
+        return made
 
     def run(
         self, planner: Planner, operands: Operands, scalars: Sequence[Any], attributes: Attributes, copy: str = NEVER
@@ -352,6 +359,8 @@ class Caller:
         if self._form is None:
             native.hold(DeviceArray)
             self._form = fast_path.form(self.binding.slots, len(self.binding.scalars))
+            for front in self._fronts if self._form is not None else ():
+                front.put(cast("fast_path.Form", self._form), self.binding.slots)
         if self._form is not None:
             self.fast = self._form.call
         return self._form

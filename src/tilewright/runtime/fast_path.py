@@ -11,7 +11,7 @@ import ctypes
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -22,6 +22,7 @@ from tilewright.errors import TilewrightError
 from tilewright.runtime.devices import HOST, device
 from tilewright.runtime.requests import Slot, Span
 from tilewright.runtime.streams import SCOPED
+from tilewright.runtime.torch_reader import Reader, reader
 
 if TYPE_CHECKING:
     from tilewright.runtime.gpu import Gpu
@@ -35,8 +36,16 @@ MOST_SCALARS = 32
 MOST_LOOPS = 4
 MOST_ARGUMENT_BYTES = 2048  # of one kernel
 MOST_MAKER_ARGUMENTS = 4
-_LIMITS = ("MOST_OPERANDS", "MOST_SCALARS", "MOST_LOOPS", "MOST_ARGUMENT_BYTES", "MOST_MAKER_ARGUMENTS")
-_VERSION = 7
+MOST_PARAMETERS = 48  # of a public function
+_LIMITS = (
+    "MOST_OPERANDS",
+    "MOST_SCALARS",
+    "MOST_LOOPS",
+    "MOST_ARGUMENT_BYTES",
+    "MOST_MAKER_ARGUMENTS",
+    "MOST_PARAMETERS",
+)
+_VERSION = 8
 _FASTCALL = 0x80
 _EXCHANGE = b"dlpack_exchange_api"
 
@@ -87,7 +96,24 @@ class _Call(ctypes.Structure):
     )
 
 
-_STRUCTS = (_Form, _Pointer, _Scalar, _Stage, _Span, _Made, _Call)
+class _Parameter(ctypes.Structure):
+    _fields_ = (("name", _object), ("fallback", _pointer), ("role", _int), ("slots", ctypes.c_uint64))
+
+
+class _Front(ctypes.Structure):
+    _fields_ = (
+        ("function", _object),
+        ("original", _pointer),
+        ("form", _pointer),
+        *((name, _int) for name in ("id", "parameters", "positional")),
+        ("parameter", _pointer),
+    )
+
+
+_STRUCTS = (_Form, _Pointer, _Scalar, _Stage, _Span, _Made, _Call, Reader, _Parameter, _Front)
+_OPTION, _OPERAND, _LEFT_OUT = range(3)  # what a parameter is
+_RUNS_FUNCTIONS_ITSELF = sys.version_info[:2] == (3, 11)
+STEPS = ("parse", "read", "look up", "allocate", "launch")  # between the times C notes for a benchmark
 
 
 class _Method(ctypes.Structure):
@@ -131,11 +157,15 @@ class _Library:
         library.tw_fast_arrays.argtypes, library.tw_fast_arrays.restype = (_object,), None
         library.tw_fast_look.argtypes, library.tw_fast_look.restype = (_object,), _object
         library.tw_fast_hold.argtypes = (_object,)
-        library.tw_fast_tensors.argtypes = (_object, _object, _pointer, _object, _object)
+        library.tw_fast_tensors.argtypes = (_object, _object, _pointer, _object, _object, _pointer, _object)
+        library.tw_fast_watch.argtypes = (_object, _object, _object)
+        library.tw_fast_clock.argtypes, library.tw_fast_clock.restype = (_pointer,), None
+        library.tw_fast_launch_often.argtypes = (_pointer, _pointer, _pointer, _pointer, _int)
+        library.tw_fast_forget.restype, library.tw_fast_front_hits.restype = None, _int
         self._library = library
         self._methods = {
             name: _Method(name.encode(), ctypes.cast(getattr(library, f"tw_fast_{name}"), _pointer), _FASTCALL, None)
-            for name in ("key", "call")
+            for name in ("key", "call", "values", "keep")
         }
         self._make = ctypes.pythonapi.PyCFunction_NewEx
         self._make.restype, self._make.argtypes = _object, (_pointer, _object, _pointer)
@@ -144,6 +174,9 @@ class _Library:
         if not _objects_are_plain() or library.tw_fast_start(object.__basicsize__, SCOPED):
             raise OSError("this Python lays its objects out in another way")
         self.reads_arrays = self._use_arrays()
+        self.fronts: list[tuple[Any, ...]] = []
+        for dictionary, name in _watched:
+            library.tw_fast_watch(settings.SCOPED, dictionary, name)
 
     def now(self) -> int:
         """The clock of calls, which goes on by this question too."""
@@ -189,10 +222,84 @@ class _Library:
             table = unwrap(capsule, _EXCHANGE)
         except (ValueError, TypeError):
             return False
-        if self._library.tw_fast_tensors(kinds[0], kinds[-1], table, questions, touched):
+        torch = sys.modules["torch"]
+        asked, dtype = reader(torch), torch.dtype
+        at = None if asked is None else ctypes.addressof(asked)
+        if self._library.tw_fast_tensors(kinds[0], kinds[-1], table, questions, touched, at, dtype):
             return False
-        self.tensors = (capsule, tuple(kinds), questions, touched)  # kept: C has only their addresses
+        self.tensors = (capsule, tuple(kinds), questions, touched, asked, dtype)  # kept: C has only their addresses
         return True
+
+    def put_before(self, front: Front, form: Form, parameters: Sequence[tuple[str, int, int]]) -> None:
+        """Let calls of a function come to C first; parameters are names, roles and the slots they may be."""
+        function = front.function
+        code: Any = function.__code__
+        first = code.co_argcount - len(getattr(function, "__defaults__", None) or ())
+        defaults = dict(zip(code.co_varnames[first:], getattr(function, "__defaults__", None) or (), strict=False))
+        defaults |= getattr(function, "__kwdefaults__", None) or {}
+        array = (_Parameter * len(parameters))()
+        for into, (name, role, slots) in zip(array, parameters, strict=True):
+            into.name, into.role, into.slots = sys.intern(name), role, slots
+            into.fallback = id(defaults[name]) if name in defaults else None
+        made = _Front(
+            function=function,
+            original=_vectorcall_of(function),
+            form=form.address,
+            id=next(_ids),
+            parameters=len(parameters),
+            positional=code.co_argcount,
+            parameter=ctypes.addressof(array),
+        )
+        if self._library.tw_fast_front(ctypes.byref(made)):
+            return
+        self.fronts.append((made, array, defaults, function, form))  # kept: C has only their addresses
+        _let_call(function, ctypes.cast(self._library.tw_fast_vectorcall, _pointer))
+        if _RUNS_FUNCTIONS_ITSELF:
+            address = ctypes.addressof(made)
+            front.call, front.keep = self.function("values", address), self.function("keep", address)
+
+    def forget(self) -> None:
+        """What fronts remember."""
+        self._library.tw_fast_forget()
+
+    def front_hits(self) -> int:
+        """Calls that fronts have made, for tests."""
+        return int(self._library.tw_fast_front_hits())
+
+    def clock(self, times: Any) -> None:
+        """Let C write the times of a call's steps into an array, for benchmarks; None: no more."""
+        self._library.tw_fast_clock(None if times is None else ctypes.addressof(times))
+
+    def launch_often(self, launch: Any, args: Any, workspace: int, stream: int, count: int) -> int:
+        """A kernel with the same arguments again and again, for benchmarks; its status."""
+        at = ctypes.cast(launch, _pointer), ctypes.addressof(args)
+        return int(self._library.tw_fast_launch_often(*at, workspace, stream, count))
+
+
+def _vectorcall_of(function: Callable[..., Any]) -> int:
+    """The address of the C function that runs a Python function."""
+    find = ctypes.pythonapi.PyVectorcall_Function
+    find.restype, find.argtypes = _pointer, (_object,)
+    return int(find(function))
+
+
+def _let_call(function: Callable[..., Any], runs: ctypes.c_void_p) -> None:
+    """Let another C function run a Python function, whose behaviour that must keep.
+
+    Python has a function for it from 3.12 on.  3.10 looks at the same field; 3.11 looks there only in calls of C's and
+    those with `*` and `**`, and elsewhere runs the function itself.
+    """
+    change = getattr(ctypes.pythonapi, "PyFunction_SetVectorcall", None)
+    if change is not None:
+        change.restype, change.argtypes = None, (_object, _pointer)
+        change(function, runs)
+        return
+    before, word = _vectorcall_of(function), ctypes.sizeof(_pointer)
+    places = [id(function) + at for at in range(0, type(function).__basicsize__, word)]
+    fields = [_pointer.from_address(place) for place in places]
+    found = [field for field in fields if field.value == before]
+    if len(found) == 1:
+        found[0].value = runs.value
 
 
 def _objects_are_plain() -> bool:
@@ -220,6 +327,20 @@ def reads(kind: type[Any]) -> bool:
     """Whether C reads operands of a type otherwise than NumPy's arrays: tensors, device arrays, what is packed."""
     native = _loaded
     return native is not None and (kind in native.held or (bool(native.tensors) and kind in native.tensors[1]))
+
+
+_watched: list[tuple[dict[str, Any], str]] = [(vars(settings), "_process")]
+
+
+def watch(names: dict[str, Any], name: str) -> None:
+    """A name of a module whose value decides, beside the settings in force, which calls are remembered."""
+    _watched.append((names, sys.intern(name)))
+
+
+def forget() -> None:
+    """Plans have changed: what fronts remember of them goes."""
+    if _loaded is not None:
+        _loaded.forget()
 
 
 _lock = threading.Lock()
@@ -267,12 +388,13 @@ class Form:
     under that.  Both give None where Python must look, `call` [status, stage, prepared call] of a launch that failed.
     """
 
-    __slots__ = ("_form", "call", "key")
+    __slots__ = ("_form", "address", "call", "key")
 
     def __init__(self, native: _Library, slots: Sequence[Slot], scalars: int) -> None:
         written = sum(1 << index for index, one in enumerate(slots) if one.written)
         self._form = _Form(id=next(_ids), slots=len(slots), scalars=scalars, written=written)
-        owner = Prepared(ctypes.addressof(self._form))
+        self.address = ctypes.addressof(self._form)
+        owner = Prepared(self.address)
         owner.keep = (native, self._form)
         self.key, self.call = native.function("key", owner), native.function("call", owner)
 
@@ -291,6 +413,49 @@ def form(slots: Sequence[Slot], scalars: int) -> Form | None:
         if one.packed is not None:
             native.hold(one.packed)
     return Form(native, slots, scalars)
+
+
+class Front:
+    """A public function whose calls come to C first, once there is a plan.
+
+    From 3.12 on (and in 3.10) a call does by itself.  Python 3.11 runs a function without asking: there `call`, given
+    the values of all parameters, is the answer of a call that C knows, else None, and `keep` is given the answer that
+    C had then.
+    """
+
+    __slots__ = ("_operands", "call", "function", "keep")
+
+    def __init__(self, function: Callable[..., Any], operands: Mapping[str, Any]) -> None:
+        self.function, self._operands = function, operands
+        self.call: Callable[..., Any] = _nothing
+        self.keep: Callable[[Any], Any] = _itself
+
+    def put(self, form: Form, slots: Sequence[Slot]) -> None:
+        """Let C make the calls that were made before, from the function's arguments on.
+
+        `operands` says of which slots a parameter's operand may be (a name, or several); None: where the parameter is
+        given, Python makes the call.  All other parameters are options.
+        """
+        if _loaded is None:
+            return
+        places = {slot.name: 1 << index for index, slot in enumerate(slots)}
+        code: Any = self.function.__code__
+        parameters = []
+        for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+            of = self._operands.get(name, ())
+            role = _LEFT_OUT if of is None else _OPERAND if of else _OPTION
+            names = (of,) if isinstance(of, str) else of or ()
+            parameters.append((name, role, sum(places[one] for one in names)))
+        if len(parameters) <= MOST_PARAMETERS:
+            _loaded.put_before(self, form, parameters)
+
+
+def _nothing(*_values: Any) -> None:
+    """Where a call comes to C by itself, or C knows none yet."""
+
+
+def _itself(answer: Any) -> Any:
+    return answer
 
 
 def prepare(

@@ -13,9 +13,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilewright import settings
+from tilewright import events, settings
 from tilewright.arch import host_facts
-from tilewright.errors import DeviceError, LoadError, MachineError, no_memory
+from tilewright.errors import (
+    DeviceError,
+    LoadError,
+    MachineError,
+    NoKernelError,
+    TilewrightError,
+    ToolchainError,
+    no_memory,
+)
 from tilewright.runtime.abi import ABI_VERSION
 from tilewright.runtime.devices import HOST, Place
 
@@ -30,6 +38,7 @@ clock = time.perf_counter
 _lock = threading.Lock()
 _library: ctypes.CDLL | None = None
 _teams: dict[tuple[int, int], int] = {}
+_alone = False  # whether it was said that there are no teams
 _OWN, _SHARED, _FOLLOWED = range(3)  # `Pool` of backends/cpu/host/team.cpp
 
 
@@ -119,13 +128,26 @@ def openmp_library() -> str:
     return os.fsdecode(found) if found else ""
 
 
+def _serve_alone(error: TilewrightError) -> None:
+    """What cannot be built here (frozen, no compiler) makes calls slower, not wrong; said once."""
+    global _alone
+    if not _alone:
+        _alone = True
+        message = f"kernels run on the calling thread alone, for there is no thread team: {error.message}"
+        events.emit(events.Warned(rule="team-library", message=message))
+
+
 def team(threads: int) -> int:
     """The `stream` of host kernels: the address of a team handle; 0 means the calling thread alone."""
     if threads <= 1:
         return 0
     key = threads, _pool()
     with _lock:
-        library = _team_library()
+        try:
+            library = _team_library()
+        except (NoKernelError, ToolchainError) as error:
+            _serve_alone(error)
+            return 0
         if key not in _teams:
             handle = library.tw_team(*key)
             if not handle:

@@ -22,6 +22,7 @@ _DAMAGED = (
     "a library of your own must be built again by you"
 )
 _WHY_BYTES = 256
+_unread = ctypes.create_string_buffer(_WHY_BYTES)  # for sentences nobody reads: most checks say nothing
 _WORKSPACE_ALIGNMENT = 64
 
 
@@ -90,9 +91,8 @@ class Kernel:
 
     def demand(self, args: ctypes.Structure) -> None:
         """Raise where the kernel's own check refuses."""
-        why = self.refusal(args)
-        if why:
-            raise self._refused(why)
+        if self._check(ctypes.addressof(args), _unread, _WHY_BYTES):
+            raise self._refused(self.refusal(args))
 
     def _refused(self, why: str) -> ProblemError:
         return ProblemError(

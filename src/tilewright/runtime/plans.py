@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tilewright import settings
 from tilewright.backends.base import demand_runnable
 from tilewright.errors import ProblemError
 from tilewright.lru import LruCache
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 # Plans kept for a set of settings; a program whose sizes never repeat must not fill memory with them.
 MOST_PLANS = 8192
-LOOKED_AT = 1024  # of them, to find some that can go
+LOOKED_AT = 128  # of them, to find some that can go
 
 
 class Stage(NamedTuple):
@@ -39,12 +41,15 @@ class Stage(NamedTuple):
     def filled(self, pointers: Sequence[int], scalars: Sequence[float]) -> Any:
         """The arguments of a launch."""
         args = copy_args(self.request.args)
-        start = ctypes.addressof(args)
         for one, address in zip(self.request.pointers, pointers, strict=True):
-            ctypes.c_void_p.from_address(start + one.offset).value = address
+            _put_address(args, one.offset, address & _WORD)  # what has no elements may begin anywhere
         for scalar in self.request.scalars:
-            ctypes.c_double.from_address(start + scalar.offset).value = scalars[scalar.index]
+            _put_number(args, scalar.offset, scalars[scalar.index])
         return args
+
+
+_WORD = (1 << 64) - 1
+_put_address, _put_number = struct.Struct("=Q").pack_into, struct.Struct("=d").pack_into
 
 
 def copy_args(args: ctypes.Structure) -> Any:
@@ -56,19 +61,35 @@ def _prepared(kernel: Kernel, request: StageRequest, whole: Request, threads: in
 
     Both may look at whether pointers are there and how they are aligned, never at what they point to.
     """
-    demand_runnable(kernel.spec.arch)
-    copied = staging.copied_pointers(request)
-
-    def shown(index: int, slot: int) -> int:
-        plain = index in copied or slot == BETWEEN or not whole.spans or whole.place is HOST
-        return host.ALIGNMENT if plain else whole.spans[slot].probe
-
-    stage = Stage(kernel, request, 0)
-    pointers = [shown(index, pointer.slot) for index, pointer in enumerate(request.pointers)]
-    probes = {scalar.index: scalar.probe for scalar in request.scalars}
-    args = stage.filled(pointers, [probes.get(index, 1.0) for index in range(1 + max(probes, default=-1))])
+    args = copy_args(request.args)
+    plain = whole.place is HOST or not whole.spans
+    copied = staging.copied_pointers(request) if request.copies else ()
+    for index, one in enumerate(request.pointers):
+        shown = plain or one.slot == BETWEEN or index in copied
+        _put_address(args, one.offset, host.ALIGNMENT if shown else whole.spans[one.slot].probe)
+    for scalar in request.scalars:
+        _put_number(args, scalar.offset, scalar.probe)
     kernel.demand(args)
-    return stage._replace(scratch=kernel.workspace_bytes(args, threads))
+    return Stage(kernel, request, kernel.workspace_bytes(args, threads))
+
+
+# The settings last seen, and the archs whose kernels were found to run at a place under them: a machine keeps its
+# devices, and settings may take some away.  Read and replaced as one.
+_fits: tuple[settings.Settings | None, set[tuple[str, Place]]] = (None, set())
+
+
+def demand_fits(arch: str, place: Place) -> None:
+    """Raise where this machine does not run kernels of an arch, or not at a place."""
+    global _fits
+    now, (seen, known) = settings.current(), _fits
+    if seen is now and (arch, place) in known:
+        return
+    demand_runnable(arch)
+    device(place).demand_arch(arch)
+    if seen is not now:
+        known = set()
+        _fits = (now, known)
+    known.add((arch, place))
 
 
 class Plan:
@@ -94,36 +115,34 @@ class Plan:
                  "selections", "stages", "team", "threads")  # fmt: skip
 
     def __init__(self, request: Request, kernels: Sequence[Kernel], selections: Sequence[Any], threads: int) -> None:
-        laid = [staging.lay_out(one) for one in request.stages]
-        there = device(request.place)
-        stages = tuple(
-            _prepared(kernel, stage, request, threads) for kernel, (stage, _) in zip(kernels, laid, strict=True)
-        )
-        for one in stages:
-            there.demand_arch(one.kernel.spec.arch)
+        place = request.place
+        there = device(place)
+        stages, own, clear, copies = [], 0, 0, 0
+        for kernel, stage in zip(kernels, request.stages, strict=True):
+            demand_fits(kernel.spec.arch, place)
+            if stage.copies:
+                stage, nbytes = staging.lay_out(stage)
+                copies = max(copies, nbytes)
+            one = _prepared(kernel, stage, request, threads)
+            stages.append(one)
+            own, clear = max(own, one.scratch - kernel.clear_bytes), max(clear, kernel.clear_bytes)
         # The workspace: what kernels use, one after another; what they hand on; copies of operands.
-        own = max(0, *(one.scratch - one.kernel.clear_bytes for one in stages))
+        between = request.between_bytes
         between_at = staging.up(own)
-        copies_at = between_at + staging.up(request.between_bytes)
-        copies = max(nbytes for _, nbytes in laid)
-        self._hold(
-            request=request,
-            place=request.place,
-            results=request.results,
-            threads=threads,
-            selections=tuple(selections),
-            stages=stages,
-            team=host.team(threads) if request.place is HOST else 0,
-            clear_bytes=max(one.kernel.clear_bytes for one in stages),
-            between_at=between_at,
-            scratch_bytes=copies_at + copies if copies or request.between_bytes else own,
-            _copies_at=copies_at,
-            _device=there,
-        )
-
-    def _hold(self, **fields: Any) -> None:
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
+        copies_at = between_at + staging.up(between)
+        hold = object.__setattr__
+        hold(self, "request", request)
+        hold(self, "place", place)
+        hold(self, "results", request.results)
+        hold(self, "threads", threads)
+        hold(self, "selections", tuple(selections))
+        hold(self, "stages", tuple(stages))
+        hold(self, "team", host.team(threads) if place is HOST else 0)
+        hold(self, "clear_bytes", clear)
+        hold(self, "between_at", between_at)
+        hold(self, "scratch_bytes", copies_at + copies if copies or between else own)
+        hold(self, "_copies_at", copies_at)
+        hold(self, "_device", there)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a plan never changes, and {name} was to be set: any number of threads may run it")
@@ -245,11 +264,12 @@ class Plans:
     def _forget_fast(self) -> None:
         """Of those remembered longest, the least recently used; the others count as new.
 
-        A call waits for it: a look at all of thousands, and freeing a quarter of them, took ten milliseconds.
+        A call waits for it: a look at all of thousands, and freeing a quarter of them, took ten milliseconds, a look at
+        a thousand two.  So it is done often and a little at a time.
         """
         calls = ((one.used, strange, facts) for strange, alike in self.fast.items() for facts, one in alike.items())
         looked_at = sorted(itertools.islice(calls, LOOKED_AT), key=lambda call: call[0])
-        drop = max(1, MOST_PLANS // 64)
+        drop = max(1, MOST_PLANS // 512)
         for index, (_, strange, facts) in enumerate(looked_at):
             alike = self.fast[strange]
             call = alike.pop(facts)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from importlib import resources
 from typing import Any
 
@@ -27,7 +28,7 @@ _DEEP, MOST_DECISIONS = 8, 1 << 16  # by sets
 TREE = np.dtype([("splits", np.uint8, _DEEP), ("deep", np.int32), ("first_value", np.int32)])
 _SET = 64  # bytes of the largest set of rows
 MOST_DESKS = 16  # of a thread
-_VERSION = 5
+_VERSION = 6
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class _Tables(ctypes.Structure):
     ]  # fmt: skip
 
 
-class _Question(ctypes.Structure):
+class TreeQuestion(ctypes.Structure):
     """`Question` of native/trees.cpp."""
 
     _fields_ = [
@@ -108,13 +109,27 @@ class _Question(ctypes.Structure):
     ]  # fmt: skip
 
 
-class _Prediction(ctypes.Structure):
+class Prediction(ctypes.Structure):
     """`Prediction` of native/trees.cpp."""
 
     _fields_ = [
         ("estimates", ctypes.c_void_p), ("low", ctypes.c_void_p), ("high", ctypes.c_void_p), ("far", ctypes.c_double),
         ("trust", ctypes.c_double), ("rough", ctypes.c_double), ("seconds", ctypes.c_void_p),
         ("beyond", ctypes.c_int64),
+    ]  # fmt: skip
+
+
+class Choice(ctypes.Structure):
+    """`Choice` of native/trees.cpp: a whole choice in one call."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in (
+            "ask", "question", "numbers", "served", "rules", "features", "terms", "forest", "room", "out", "known",
+            "problem", "both", "word_at", "words", "unseen",
+        )),
+        *((name, ctypes.c_int64) for name in ("word_count", "unseen_count", "estimated", "units")),
+        ("asked", TreeQuestion), ("wanted", Prediction),
+        *((name, ctypes.c_int64) for name in ("decided", "first", "second")),
     ]  # fmt: skip
 
 
@@ -131,10 +146,10 @@ class Desk:
         self._room = np.empty((decisions + 2) * _SET, np.uint8)
         arrays = self.problem, None, self.both, self.asked
         places = [None if array is None else array.ctypes.data for array in arrays]
-        self.question = _Question(*places, problem, kernel, both, count, 0, 0.0)
+        self.question = TreeQuestion(*places, problem, kernel, both, count, 0, 0.0)
         room = self._room.ctypes.data
         self.places = ctypes.addressof(self.question), room + -room % _SET, self.out.ctypes.data
-        self.prediction = _Prediction()
+        self.prediction = Prediction()
         self._prediction_at = ctypes.addressof(self.prediction)
 
     @property
@@ -186,6 +201,23 @@ class BySets:
                 problem, len(kernels.numbers), both, kernels.numbers.shape[1], self._decisions
             )
         return found
+
+    @property
+    def choose(self) -> Any:
+        """`tw_trees_choose`, which takes the place of a Choice; it takes microseconds, and keeps Python's lock."""
+        return _chooser(self._native)
+
+    def choice(self, desk: Desk, kernels: Ranks, units: int) -> Choice:
+        """What all questions at a desk about some kernels share; the caller knows the rest."""
+        _, room, out = desk.places
+        given = desk.question
+        asked = TreeQuestion(
+            given.problem, kernels.place, given.both, given.asked, given.problem_count, given.kernel_count,
+            given.both_count, given.stride, 0, units,
+        )  # fmt: skip
+        return Choice(
+            forest=self._at, room=room, out=out, problem=given.problem, both=given.both, units=units, asked=asked
+        )
 
     def ask(self, desk: Desk, kernels: Ranks, count: int, units: float) -> Array:
         """Scores of the first `count` kernels that `desk.asked` names; good until the next question at this desk."""
@@ -307,7 +339,18 @@ def _built() -> ctypes.CDLL | None:
         found.tw_trees_ask.restype = None
         found.tw_trees_predict.argtypes = (pointer, pointer, pointer, pointer, pointer)
         found.tw_trees_predict.restype = None
+        found.tw_trees_choice_bytes.restype = size
+        if found.tw_trees_choice_bytes() != ctypes.sizeof(Choice):
+            raise OSError("it is of another version")
     except (TilewrightError, OSError, AttributeError) as error:
         events.emit(events.Warned("trees", f"learned selection takes a millisecond longer: {error}"))
         return None
     return found
+
+
+@lru_cache(maxsize=1)
+def _chooser(native: ctypes.CDLL) -> Any:
+    # Loaded once more without giving up Python's lock around a call, which takes longer than the call.
+    function = ctypes.PyDLL(native._name).tw_trees_choose
+    function.argtypes, function.restype = (ctypes.c_void_p,), None
+    return function

@@ -10,17 +10,21 @@ from tilewright.torch import nn
 from tilewright.torch.functional import (
     append_kv,
     attention,
+    attention_backward,
     conv,
     conv_backward_data,
     conv_backward_weight,
+    gated_gemm,
     gemm,
     matmul,
 )
+from tilewright.torch.mlp import fuse_mlps
 from tilewright.torch.replace import replace_modules
 from tilewright.torch.required import PyTorchError
 from tilewright.torch.sdpa import scaled_dot_product_attention
 
 __all__ = [
-    "PyTorchError", "append_kv", "attention", "conv", "conv_backward_data", "conv_backward_weight", "gemm", "matmul",
-    "nn", "replace_modules", "scaled_dot_product_attention",
+    "PyTorchError", "append_kv", "attention", "attention_backward", "conv", "conv_backward_data",
+    "conv_backward_weight", "fuse_mlps", "gated_gemm", "gemm", "matmul", "nn", "replace_modules",
+    "scaled_dot_product_attention",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 from tilewright.errors import ProblemError
 from tilewright.ops.attention.spec import default_output as attention_output
 from tilewright.ops.conv.spec import default_output as conv_output
-from tilewright.ops.fused import epilogue_violations, normal_epilogue
+from tilewright.ops.fused import GATES_BY_ACTIVATION, epilogue_violations, normal_epilogue, unknown_gate
 from tilewright.ops.gemm.problem import default_output as gemm_output
 from tilewright.runtime import torch_arrays
 from tilewright.runtime.bindings.conv.operands import FIRST, LAST, as_given, in_order, layout_of
@@ -32,9 +32,9 @@ def _name(what: str, tensor: Any) -> str:
     return name
 
 
-def _demand_epilogue(epilogue: str, count: int) -> None:
+def _demand_epilogue(epilogue: str, count: int, gates: bool = False) -> None:
     kind = normal_epilogue(epilogue)
-    for broken in epilogue_violations(kind, count):
+    for broken in epilogue_violations(kind, count, gates):
         raise _bad(broken.rule, broken.message, epilogue, broken.remedy)
 
 
@@ -72,9 +72,19 @@ def gemm(
 ) -> Any:  # fmt: skip
     _demand_matrices(2, a=a, b=b)
     ds = added(d0, d1)
-    _demand_epilogue(epilogue, len(ds))
+    _demand_epilogue(epilogue, len(ds), gates=True)
     others = ds if c is None else (c, *ds)
     return _product(a, b, others, _product_dtype(a, b, c, out_dtype))
+
+
+def gated_gemm(
+    a: Any, gate: Any, up: Any, *, activation: str = "silu", out_dtype: Any = None, math: str = "", target: str = "",
+) -> Any:  # fmt: skip
+    del math, target
+    _demand_matrices(2, a=a, gate=gate, up=up)
+    if activation not in GATES_BY_ACTIVATION:
+        raise unknown_gate(activation)
+    return _product(a, gate, (up,), _product_dtype(a, gate, None, out_dtype))
 
 
 def matmul(a: Any, b: Any, *, out_dtype: Any = None, math: str = "", target: str = "") -> Any:
@@ -200,6 +210,16 @@ def attention_lse(q: Any, k: Any, v: Any, *tensors: Any, **options: Any) -> tupl
     *outer, first, second, _ = q.shape
     heads, rows = (first, second) if options.get("layout", "bshd") == "bhsd" else (second, first)
     return attention(q, k, v, *tensors, **options), q.new_empty((*outer, heads, rows), dtype=torch.float32)
+
+
+def attention_backward(
+    dout: Any, dlse: Any, out: Any, lse: Any, q: Any, k: Any, v: Any, mask: Any = None, bias: Any = None,
+    alibi_slopes: Any = None, sink: Any = None, *_tables: Any, dbias: bool = False, dsink: bool = False,
+    dalibi: bool = False, **_options: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    asked = ((dbias, bias), (dsink, sink), (dalibi, alibi_slopes))
+    more = (lse.new_empty(of.shape if wanted else (0,)) for wanted, of in asked)
+    return (*(one.new_empty(one.shape) for one in (q, k, v)), *more)
 
 
 def nothing(*_tensors: Any, **_options: Any) -> None:

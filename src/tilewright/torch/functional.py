@@ -10,12 +10,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.errors import ProblemError
-from tilewright.ops.fused import normal_epilogue, with_added
+from tilewright.ops.fused import GATES, GATES_BY_ACTIVATION, normal_epilogue, unknown_gate, with_added
 from tilewright.torch import gradients, kernels, library, transforms
+from tilewright.torch.attention_gradients import Attention
 from tilewright.torch.gradients import ACTIVATIONS, linear_epilogue, needs_input
 from tilewright.torch.required import torch
 
-__all__ = ["append_kv", "attention", "conv", "conv_backward_data", "conv_backward_weight", "gemm", "matmul"]
+__all__ = [
+    "append_kv",
+    "attention",
+    "attention_backward",
+    "conv",
+    "conv_backward_data",
+    "conv_backward_weight",
+    "gated_gemm",
+    "gemm",
+    "matmul",
+]
 
 _PASS, _ALLOW = "passthrough", "allow"
 _ops = torch.ops.tilewright
@@ -179,8 +190,9 @@ def _fused(op: str, function: Any, operands: tuple[Any, ...], out: Any, copy: st
     kind = normal_epilogue(options["epilogue"])
     if not needs_input(kind):
         return _recorded_fused(op, function, operands, copy, options)
-    if kind == "MultiDMultiply":
+    if kind == "MultiDMultiply" or kind in GATES:
         z = _recorded_fused(op, function, (*first, None, None), copy, {**options, "epilogue": _PASS})
+        z = ACTIVATIONS[GATES[kind]](z) if kind in GATES else z
         return z * d0 if d1 is None else z * d0 * d1
     linear = linear_epilogue(kind, 0 if d0 is None else 1)
     return ACTIVATIONS[kind](_recorded_fused(op, function, operands, copy, {**options, "epilogue": linear}))
@@ -207,6 +219,25 @@ def gemm(
         "out_dtype": _dtype(out_dtype), "math": math or "", "target": target or "",
     }  # fmt: skip
     return _fused("gemm", _Gemm, (a, b, c, d0, d1), out, copy, options)
+
+
+def gated_gemm(
+    a: Any, gate: Any, up: Any, *, activation: str = "silu", out: Any = None, out_dtype: Any = None, math: str = "",
+    copy: str = "never", target: str | None = None,
+) -> Any:  # fmt: skip
+    """`tilewright.gated_gemm`, differentiable and traceable: where a gradient is recorded, as two products."""
+    _demand_tensors(a=a, gate=gate, up=up, out=out)
+    if not isinstance(activation, str) or activation not in GATES_BY_ACTIVATION:
+        raise unknown_gate(activation)
+    options = {"out_dtype": _dtype(out_dtype), "math": math or "", "target": target or ""}
+    if out is not None:
+        _demand_no_gradient(out, a, gate, up)
+        _ops.gated_gemm.out(a, gate, up, activation=activation, out=out, **options)
+        return out
+    if _recorded(a, gate, up):
+        products = [gemm(a, b, copy=copy, **options) for b in (gate, up)]
+        return ACTIVATIONS[GATES[GATES_BY_ACTIVATION[activation]]](products[0]) * products[1]
+    return _call("gated_gemm", a, gate, up, activation=activation, **options)
 
 
 def matmul(
@@ -302,6 +333,30 @@ def _scale(value: Any, beside: Any) -> Any:
     return torch.full((), float(value), dtype=torch.float32, device=beside.device)
 
 
+def _mask_and_bias(mask: Any, bias: Any, attn_mask: Any) -> tuple[Any, Any]:
+    """`attn_mask` is either, by its type."""
+    if attn_mask is None:
+        return mask, bias
+    return (attn_mask, bias) if attn_mask.dtype == torch.bool else (mask, attn_mask)
+
+
+def _seeds(seed: Any) -> tuple[Any, list[Any]]:
+    """A tensor of seed and offset, or both as numbers."""
+    if isinstance(seed, torch.Tensor) and seed.dim():
+        return seed, []
+    return None, [] if seed is None else _list(seed)
+
+
+def _seen_keys(causal: Any, window: Any, sink_tokens: Any) -> dict[str, Any]:
+    """What rows see, as options of an op."""
+    left, right = (-1, -1) if window is None else window[:2]
+    return {
+        "causal": "top_left" if causal is True else causal or "", "window_left": -1 if left is None else left,
+        "window_right": -1 if right is None else right, "sink_tokens": sink_tokens or 0,
+        "window_from": window[2] if window is not None and len(window) == 3 else "",
+    }  # fmt: skip
+
+
 def attention(
     q: Any, k: Any, v: Any, *, causal: Any = False, window: Any = None, scale: Any = None, mask: Any = None,
     bias: Any = None, attn_mask: Any = None, alibi_slopes: Any = None, softcap: Any = None, sink: Any = None,
@@ -311,35 +366,30 @@ def attention(
     scale_block: Any = None, num_splits: Any = None, layout: str = "bshd", return_lse: bool = False, out: Any = None,
     out_dtype: Any = None, copy: str = "never", target: str | None = None,
 ) -> Any:  # fmt: skip
-    """`tilewright.attention`, traceable; its gradient is still to come."""
-    if attn_mask is not None:
-        if attn_mask.dtype == torch.bool:
-            mask = attn_mask
-        else:
-            bias = attn_mask
+    """`tilewright.attention`, differentiable and traceable."""
+    mask, bias = _mask_and_bias(mask, bias, attn_mask)
     indptr = last = None
     if isinstance(block_table, (tuple, list)):
         indptr, block_table, last = block_table
     k_scale, v_scale = (None, None) if kv_scales is None else kv_scales
-    seeds = seed if isinstance(seed, torch.Tensor) and seed.dim() else None
-    numbers = [] if seeds is not None or seed is None else _list(seed)
-    left, right = (-1, -1) if window is None else window[:2]
-    alignment = window[2] if window is not None and len(window) == 3 else ""
+    seeds, numbers = _seeds(seed)
     tensors = (
         q, k, v, mask, bias, alibi_slopes, sink, seqlens_q, seqlens_k, cu_seqlens_q, cu_seqlens_k, block_table, indptr,
         last, _scale(q_scale, q), _scale(k_scale, k), _scale(v_scale, v), seeds,
     )  # fmt: skip
     _demand_tensors(q=q, k=k, v=v, mask=mask, bias=bias, sink=sink, block_table=block_table, out=out)
-    if _recorded(*tensors):
-        raise library.attention_has_no_gradient()
     options = {
-        "causal": "top_left" if causal is True else causal or "",
-        "window_left": -1 if left is None else left, "window_right": -1 if right is None else right,
-        "sink_tokens": sink_tokens or 0, "scale": scale, "softcap": softcap, "dropout_p": dropout_p, "seed": numbers,
-        "max_seqlen_q": max_seqlen_q or 0, "max_seqlen_k": max_seqlen_k or 0, "page_size": page_size or 0,
-        "kv_layout": kv_layout or "", "scale_block": scale_block or 0, "num_splits": num_splits or 0,
-        "layout": layout, "out_dtype": _dtype(out_dtype), "target": target or "", "window_from": alignment,
+        **_seen_keys(causal, window, sink_tokens), "scale": scale, "softcap": softcap, "dropout_p": dropout_p,
+        "seed": numbers, "max_seqlen_q": max_seqlen_q or 0, "max_seqlen_k": max_seqlen_k or 0,
+        "page_size": page_size or 0, "kv_layout": kv_layout or "", "scale_block": scale_block or 0,
+        "num_splits": num_splits or 0, "layout": layout, "out_dtype": _dtype(out_dtype), "target": target or "",
     }  # fmt: skip
+    if out is None and _recorded(*tensors):
+        if _eager(*tensors):
+            both = Attention.apply(options, *_cast(3, tensors))
+        else:
+            both = _call("attention_lse", *tensors, **options)
+        return both if return_lse else both[0]
     if return_lse:
         if out is not None:
             raise ProblemError(
@@ -350,10 +400,41 @@ def attention(
             )
         return _ops.attention_lse.default(*tensors, **options)
     if out is not None:
-        _demand_no_gradient(out)
+        _demand_no_gradient(out, *tensors)
         _ops.attention.out(*tensors, out=out, **options)
         return out
     return _ops.attention.default(*tensors, **options)
+
+
+def attention_backward(
+    dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *, causal: Any = False, window: Any = None,
+    scale: Any = None, mask: Any = None, bias: Any = None, attn_mask: Any = None, alibi_slopes: Any = None,
+    softcap: Any = None, sink: Any = None, sink_tokens: Any = None, dropout_p: float = 0.0, seed: Any = None,
+    seqlens_q: Any = None, seqlens_k: Any = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None,
+    max_seqlen_q: Any = None, max_seqlen_k: Any = None, kv_layout: Any = None, layout: str = "bshd", dlse: Any = None,
+    deterministic: bool = False, return_dbias: bool = False, return_dsink: bool = False, return_dalibi: bool = False,
+    copy: str = "never", target: str | None = None, **refused: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    """`tilewright.attention_backward`, traceable; it has no gradient of its own."""
+    for name, one in refused.items():
+        if one is not None:
+            raise ProblemError(
+                f"{name} is given in a call that PyTorch traces",
+                rule="torch-trace",
+                value=name,
+                remedy=f"leave {name} out, or make the call outside of what is traced",
+            )
+    mask, bias = _mask_and_bias(mask, bias, attn_mask)
+    seeds, numbers = _seeds(seed)
+    _demand_tensors(dout=dout, dlse=dlse, out=out, lse=lse, q=q, k=k, v=v, mask=mask, bias=bias, sink=sink)
+    asked = {"dbias": return_dbias, "dsink": return_dsink, "dalibi": return_dalibi}
+    made = _call(
+        "attention_backward", dout, dlse, out, lse, q, k, v, mask, bias, alibi_slopes, sink, seqlens_q, seqlens_k,
+        cu_seqlens_q, cu_seqlens_k, seeds, **_seen_keys(causal, window, sink_tokens), scale=scale, softcap=softcap,
+        dropout_p=dropout_p, seed=numbers, max_seqlen_q=max_seqlen_q or 0, max_seqlen_k=max_seqlen_k or 0,
+        kv_layout=kv_layout or "", layout=layout, deterministic=deterministic, target=target or "", **asked,
+    )  # fmt: skip
+    return (*made[:3], *(one for one, wanted in zip(made[3:], asked.values(), strict=True) if wanted))
 
 
 def append_kv(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.errors import ProblemError
-from tilewright.ops.fused import normal_epilogue
+from tilewright.ops.fused import GATES, GATES_BY_ACTIVATION, normal_epilogue
 from tilewright.torch.kernels import added
 from tilewright.torch.required import torch
 
@@ -47,7 +47,7 @@ def linear_epilogue(epilogue: str, count: int) -> str:
 
 def needs_input(epilogue: str) -> bool:
     """Whether a gradient needs what the epilogue is applied to."""
-    return epilogue in _FROM_INPUT or epilogue == "MultiDMultiply"
+    return epilogue in _FROM_INPUT or epilogue == "MultiDMultiply" or epilogue in GATES
 
 
 def reduced(gradient: Any, operand: Any) -> Any:
@@ -64,6 +64,8 @@ def through_epilogue(
     kind = normal_epilogue(epilogue)
     if kind == "MultiDMultiply":
         return _through_product(de, ds, wanted, z)
+    if kind in GATES:
+        return _through_gate(GATES[kind], de, ds[0], wanted, z)
     if kind in FROM_RESULT:
         dz = FROM_RESULT[kind](de, e)
     elif kind in _FROM_INPUT:
@@ -72,6 +74,13 @@ def through_epilogue(
         dz = de
     of_d0, of_d1 = (reduced(dz, d) if want else None for d, want in zip(ds, wanted, strict=True))
     return dz, of_d0, of_d1
+
+
+def _through_gate(activation: str, de: Any, d: Any, wanted: Any, z: Callable[[], Any]) -> tuple[Any, Any, Any]:
+    """E = activation(Z) D0."""
+    sums = z()
+    of_d = reduced(de * ACTIVATIONS[activation](sums), d) if wanted[0] else None
+    return _FROM_INPUT[activation](de * d, sums), of_d, None
 
 
 def _through_product(de: Any, ds: tuple[Any, Any], wanted: Any, z: Callable[[], Any]) -> tuple[Any, Any, Any]:
@@ -135,7 +144,7 @@ def of_gemm(
 
     def sums() -> Any:
         kind = normal_epilogue(options["epilogue"])
-        fused = () if kind == "MultiDMultiply" else ds
+        fused = () if kind == "MultiDMultiply" or kind in GATES else ds
         return gemm(a, b, c, *fused, alpha=alpha, beta=beta, math=math, out_dtype=de.dtype,
                     epilogue=linear_epilogue(kind, len(fused)))  # fmt: skip
 
@@ -145,6 +154,26 @@ def of_gemm(
         of_right(gemm, dz, a, b, alpha, math) if needed[1] else None,
         reduced(dz * beta, c) if needed[2] else None,
         *of_ds,
+    )
+
+
+def of_gated(
+    gemm: Callable[..., Any], de: Any, tensors: tuple[Any, Any, Any], needed: Any, options: dict[str, Any]
+) -> tuple[Any, Any, Any]:
+    """Gradients of a, gate and up, both products computed once more."""
+    a, gate, up = tensors
+    math, kind = options["math"], GATES[GATES_BY_ACTIVATION[options["activation"]]]
+    de = dense(de)
+    g = gemm(a, gate, math=math, out_dtype=de.dtype)
+    u = gemm(a, up, math=math, out_dtype=de.dtype)
+    of_g, of_u = _FROM_INPUT[kind](de * u, g), de * ACTIVATIONS[kind](g)
+    da = None
+    if needed[0]:
+        da = of_left(gemm, of_g, a, gate, 1.0, math) + of_left(gemm, of_u, a, up, 1.0, math)
+    return (
+        da,
+        of_right(gemm, of_g, a, gate, 1.0, math) if needed[1] else None,
+        of_right(gemm, of_u, a, up, 1.0, math) if needed[2] else None,
     )
 
 

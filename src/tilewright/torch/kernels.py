@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.api import attention as attention_api
+from tilewright.api import attention_backward as backward_api
 from tilewright.api import conv as conv_api
 from tilewright.api import gemm as gemm_api
 from tilewright.runtime.copies import CopyNeeded
@@ -17,7 +18,7 @@ from tilewright.runtime.copies import CopyNeeded
 _NUMBERS = ("scale", "softcap")  # of which 0 is one
 
 
-def _copying(call: Callable[..., Any], *operands: Any, copies: bool = True, **options: Any) -> Any:
+def copying(call: Callable[..., Any], *operands: Any, copies: bool = True, **options: Any) -> Any:
     try:
         return call(*operands, **options)
     except CopyNeeded:
@@ -42,19 +43,27 @@ def gemm(
     epilogue: str = "passthrough", out_dtype: Any = None, math: str = "", target: str = "", out: Any = None,
     copies: bool = True,
 ) -> Any:  # fmt: skip
-    made = _copying(
+    made = copying(
         gemm_api.gemm, a, b, c, alpha=alpha, beta=beta, ds=added(d0, d1), epilogue=epilogue, out_dtype=out_dtype,
         math=math, target=_named(target), out=out, copies=copies,
     )  # fmt: skip
     return made if c is None or out is not None else made.contiguous()  # a column-major C makes such a result
 
 
+def gated_gemm(
+    a: Any, gate: Any, up: Any, *, activation: str = "silu", out_dtype: Any = None, math: str = "", target: str = "",
+    out: Any = None, copies: bool = True,
+) -> Any:  # fmt: skip
+    return copying(
+        gemm_api.gated_gemm, a, gate, up, activation=activation, out_dtype=out_dtype, math=math,
+        target=_named(target), out=out, copies=copies,
+    )  # fmt: skip
+
+
 def matmul(
     a: Any, b: Any, *, out_dtype: Any = None, math: str = "", target: str = "", out: Any = None, copies: bool = True
 ) -> Any:
-    return _copying(
-        gemm_api.matmul, a, b, out_dtype=out_dtype, math=math, target=_named(target), out=out, copies=copies
-    )
+    return copying(gemm_api.matmul, a, b, out_dtype=out_dtype, math=math, target=_named(target), out=out, copies=copies)
 
 
 def spatial(numbers: Sequence[int]) -> Any:
@@ -84,7 +93,7 @@ def conv(
     padding: Sequence[int] = (0,), dilation: Sequence[int] = (1,), groups: int = 1, layout: str = "nhwc",
     epilogue: str = "passthrough", out_dtype: Any = None, target: str = "", out: Any = None, copies: bool = True,
 ) -> Any:  # fmt: skip
-    return _copying(
+    return copying(
         conv_api.conv, x, w, bias, ds=added(d0, d1), epilogue=epilogue, out_dtype=out_dtype, out=out, copies=copies,
         target=_named(target), **_geometry(x, stride, padding, dilation, groups, layout),
     )  # fmt: skip
@@ -95,7 +104,7 @@ def conv_backward_data(
     dilation: Sequence[int] = (1,), groups: int = 1, layout: str = "nhwc", out_dtype: Any = None,
     deterministic: bool = False, target: str = "", out: Any = None,
 ) -> Any:  # fmt: skip
-    return _copying(
+    return copying(
         conv_api.conv_backward_data, dy, w, input_shape, out_dtype=out_dtype, deterministic=deterministic, out=out,
         target=_named(target), **_geometry(dy, stride, padding, dilation, groups, layout),
     )  # fmt: skip
@@ -106,7 +115,7 @@ def conv_backward_weight(
     dilation: Sequence[int] = (1,), groups: int = 1, layout: str = "nhwc", out_dtype: Any = None,
     deterministic: bool = False, target: str = "", out: Any = None,
 ) -> Any:  # fmt: skip
-    return _copying(
+    return copying(
         conv_api.conv_backward_weight, x, dy, weight_shape, out_dtype=out_dtype, deterministic=deterministic, out=out,
         target=_named(target), **_geometry(x, stride, padding, dilation, groups, layout),
     )  # fmt: skip
@@ -122,23 +131,27 @@ def _said(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value or (name in _NUMBERS and value is not None)}
 
 
-def _attention(return_lse: bool, q: Any, k: Any, v: Any, *tensors: Any, out: Any = None, **options: Any) -> Any:
-    (mask, bias, alibi_slopes, sink, seqlens_q, seqlens_k, cu_seqlens_q, cu_seqlens_k, block_table, page_indptr,
-     page_last, q_scale, k_scale, v_scale, seeds) = _filled(tensors, 15)  # fmt: skip
-    numbers = options.pop("seed", ())
+def said_of_attention(seeds: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Options of attention's schemas as plain calls have them."""
+    numbers = options.pop("seed", ()) or ()  # AOTInductor gives None for an empty list
     window: tuple[Any, ...] = options.pop("window_left", -1), options.pop("window_right", -1)
     aligned = options.pop("window_from", "")
     if aligned:
         window = (*window, aligned)
+    seed = seeds if seeds is not None else tuple(numbers) if len(numbers) == 2 else numbers[0] if numbers else None
+    return {"window": None if window == (-1, -1) else window, "seed": seed, **_said(options)}
+
+
+def _attention(return_lse: bool, q: Any, k: Any, v: Any, *tensors: Any, out: Any = None, **options: Any) -> Any:
+    (mask, bias, alibi_slopes, sink, seqlens_q, seqlens_k, cu_seqlens_q, cu_seqlens_k, block_table, page_indptr,
+     page_last, q_scale, k_scale, v_scale, seeds) = _filled(tensors, 15)  # fmt: skip
     if page_indptr is not None:
         block_table = (page_indptr, block_table, page_last)
-    return _copying(
+    return copying(
         attention_api.attention, q, k, v, mask=mask, bias=bias, alibi_slopes=alibi_slopes, sink=sink,
         seqlens_q=seqlens_q, seqlens_k=seqlens_k, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
         block_table=block_table, q_scale=q_scale, kv_scales=None if k_scale is None else (k_scale, v_scale),
-        window=None if window == (-1, -1) else window, return_lse=return_lse, out=out,
-        seed=seeds if seeds is not None else tuple(numbers) if len(numbers) == 2 else numbers[0] if numbers else None,
-        **_said(options),
+        return_lse=return_lse, out=out, **said_of_attention(seeds, options),
     )  # fmt: skip
 
 
@@ -150,12 +163,28 @@ def attention_lse(q: Any, k: Any, v: Any, *tensors: Any, **options: Any) -> Any:
     return _attention(True, q, k, v, *tensors, **options)
 
 
+def attention_backward(
+    dout: Any, dlse: Any, out: Any, lse: Any, q: Any, k: Any, v: Any, *tensors: Any, dbias: bool = False,
+    dsink: bool = False, dalibi: bool = False, **options: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Six gradients, empty where they are not asked for."""
+    mask, bias, alibi_slopes, sink, seqlens_q, seqlens_k, cu_seqlens_q, cu_seqlens_k, seeds = _filled(tensors, 9)
+    made = copying(
+        backward_api.attention_backward, dout, q, k, v, out, lse, dlse=dlse, mask=mask, bias=bias,
+        alibi_slopes=alibi_slopes, sink=sink, seqlens_q=seqlens_q, seqlens_k=seqlens_k, cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k, return_dbias=dbias, return_dsink=dsink, return_dalibi=dalibi,
+        **said_of_attention(seeds, options),
+    )  # fmt: skip
+    rest = iter(made[3:])
+    return (*made[:3], *(next(rest) if asked else lse.new_empty((0,)) for asked in (dbias, dsink, dalibi)))
+
+
 def _append(
     cache_k: Any, cache_v: Any, k: Any, v: Any, q: Any, q_out: Any, tensors: Sequence[Any], options: dict[str, Any]
 ) -> Any:
     cache_seqlens, seqlens_new, block_table, cos, sin, k_scale, v_scale = _filled(tensors, 7)
     order = options.pop("rotary", "")
-    return _copying(
+    return copying(
         attention_api.append_kv, cache_k, cache_v, k, v, cache_seqlens=cache_seqlens, seqlens_new=seqlens_new,
         block_table=block_table, rotary=None if cos is None else (cos, sin, order), q=q, q_out=q_out,
         kv_scales=None if k_scale is None else (k_scale, v_scale), **_said(options),

@@ -12,7 +12,8 @@ from typing import Any
 
 from tilewright.errors import ProblemError
 from tilewright.runtime import torch_arrays
-from tilewright.torch import fakes, gradients, kernels
+from tilewright.torch import attention_gradients, fakes, gradients, kernels
+from tilewright.torch.attention_gradients import of_attention
 from tilewright.torch.required import PyTorchError, torch
 
 
@@ -38,6 +39,8 @@ _GEMM_OPTIONS = (
     'float alpha=1.0, float? beta=None, str epilogue="passthrough", ScalarType? out_dtype=None, str math="", '
     'str target=""'
 )
+_GATED = "Tensor a, Tensor gate, Tensor up, *, "
+_GATED_OPTIONS = 'str activation="silu", ScalarType? out_dtype=None, str math="", str target=""'
 _MATMUL_OPTIONS = 'ScalarType? out_dtype=None, str math="", str target=""'
 _GEOMETRY = 'int[] stride=[1], int[] padding=[0], int[] dilation=[1], int groups=1, str layout="nhwc", '
 _CONV = "Tensor x, Tensor w, Tensor? bias=None, Tensor? d0=None, Tensor? d1=None, *, "
@@ -66,6 +69,8 @@ _OUT = ", Tensor(z!) out) -> ()"
 SCHEMAS = {
     "gemm": f"({_GEMM}{_GEMM_OPTIONS}) -> Tensor",
     "gemm.out": f"({_GEMM}{_GEMM_OPTIONS}{_OUT}",
+    "gated_gemm": f"({_GATED}{_GATED_OPTIONS}) -> Tensor",
+    "gated_gemm.out": f"({_GATED}{_GATED_OPTIONS}{_OUT}",
     "matmul": f"(Tensor a, Tensor b, *, {_MATMUL_OPTIONS}) -> Tensor",
     "matmul.out": f"(Tensor a, Tensor b, *, {_MATMUL_OPTIONS}{_OUT}",
     "conv": f"({_CONV}{_CONV_OPTIONS}) -> Tensor",
@@ -77,6 +82,7 @@ SCHEMAS = {
     "attention": f"({_ATTENTION}{_ATTENTION_OPTIONS}) -> Tensor",
     "attention.out": f"({_ATTENTION}{_ATTENTION_OPTIONS}{_OUT}",
     "attention_lse": f"({_ATTENTION}{_ATTENTION_OPTIONS}) -> (Tensor, Tensor)",
+    "attention_backward": attention_gradients.SCHEMA,
     "append_kv": f"({_APPEND}{_APPEND_TABLES}{_APPEND_OPTIONS}) -> ()",
     "append_kv_q": f"({_APPEND}Tensor q, {_APPEND_TABLES}{_APPEND_OPTIONS}) -> Tensor",
     "append_kv_q.out": f"({_APPEND}Tensor q, {_APPEND_TABLES}{_APPEND_OPTIONS}, Tensor(z!) q_out) -> ()",
@@ -125,6 +131,8 @@ class Calls:
     conv: Callable[..., Any]
     conv_backward_data: Callable[..., Any]
     conv_backward_weight: Callable[..., Any]
+    attention_lse: Callable[..., Any]
+    attention_backward: Callable[..., Any]
 
 
 CALLS = Calls()
@@ -134,9 +142,12 @@ CALLS = Calls()
 
 
 def keep(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
-    """Operands and the result, for the gradient."""
-    ctx.save_for_backward(*(one if isinstance(one, torch.Tensor) else None for one in inputs), output)
+    """Operands and results, for the gradient."""
+    results = output if isinstance(output, tuple) else (output,)
+    ctx.save_for_backward(*(one if isinstance(one, torch.Tensor) else None for one in inputs), *results)
     ctx.options = keyword_only_inputs
+    if len(results) > 1:
+        ctx.set_materialize_grads(False)  # what nobody uses of several results has no gradient
 
 
 def _kept(ctx: Any, needed: Sequence[bool], count: int) -> tuple[tuple[Any, ...], Any, tuple[bool, ...]]:
@@ -149,6 +160,11 @@ def _kept(ctx: Any, needed: Sequence[bool], count: int) -> tuple[tuple[Any, ...]
 def _of_gemm(ctx: Any, de: Any, needed: Sequence[bool]) -> tuple[Any, ...]:
     tensors, e, wanted = _kept(ctx, needed, 5)
     return gradients.of_gemm(CALLS.gemm, de, tensors, e, wanted, ctx.options)[: len(needed)]
+
+
+def _of_gated(ctx: Any, de: Any, needed: Sequence[bool]) -> tuple[Any, ...]:
+    a, gate, up, _ = ctx.saved_tensors
+    return gradients.of_gated(CALLS.gemm, de, (a, gate, up), needed, ctx.options)
 
 
 def _of_matmul(ctx: Any, de: Any, needed: Sequence[bool]) -> tuple[Any, ...]:
@@ -228,44 +244,42 @@ def _register_gradient(name: str, backward: Callable[..., Any], setup: Callable[
 
 
 def _by_needs(backward: Callable[..., Any]) -> Callable[..., Any]:
-    def call(ctx: Any, gradient: Any) -> Any:
-        return backward(ctx, gradient, ctx.needs_input_grad)
+    def call(ctx: Any, *gradients: Any) -> Any:
+        return backward(ctx, gradients[0] if len(gradients) == 1 else gradients, ctx.needs_input_grad)
 
     return call
 
 
-def attention_has_no_gradient() -> ProblemError:
-    return ProblemError(
-        "attention records no gradients yet",
-        rule="array-grad",
-        value="attention",
-        remedy="call it under torch.no_grad(), or use tilewright.torch.scaled_dot_product_attention, which leaves calls"
-        " that need gradients to PyTorch's own",
-    )
+def _of_attention_lse(ctx: Any, both: Any, needed: Sequence[bool]) -> tuple[Any, ...]:
+    *tensors, out, lse = ctx.saved_tensors
+    return of_attention(CALLS.attention_backward, tensors, (out, lse), both, needed, ctx.options)
 
 
-def _of_attention(_ctx: Any, *_gradients: Any) -> Any:
-    raise attention_has_no_gradient()
+def _of_attention(ctx: Any, dout: Any, needed: Sequence[bool]) -> tuple[Any, ...]:
+    """This op gives no lse: the forward pass is made once more."""
+    *tensors, _ = ctx.saved_tensors
+    made = CALLS.attention_lse(*tensors, **ctx.options)
+    return of_attention(CALLS.attention_backward, tensors, made, (dout, None), needed, ctx.options)
 
 
-def _keep_nothing(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
-    """There is no gradient to come."""
-
-
-BACKWARD = {
+BACKWARD: dict[str, Callable[..., Any]] = {
     "gemm": _of_gemm,
+    "gated_gemm": _of_gated,
     "matmul": _of_matmul,
     "conv": _of_conv,
     "conv_backward_data": _of_backward_data,
     "conv_backward_weight": _of_backward_weight,
+    "attention": _of_attention,
+    "attention_lse": _of_attention_lse,
+    "attention_backward": attention_gradients.no_second_gradient,
 }
 
 
 # -- autocast ----------------------------------------------------------------------------------------------------------
 
 # How many tensors of an op, from the first on, are factors or are added to products: autocast converts those.
-_CAST = {"gemm": 5, "matmul": 2, "conv": 5, "conv_backward_data": 2, "conv_backward_weight": 2, "attention": 3,
-         "attention_lse": 3}  # fmt: skip
+_CAST = {"gemm": 5, "gated_gemm": 3, "matmul": 2, "conv": 5, "conv_backward_data": 2, "conv_backward_weight": 2, 
+         "attention": 3, "attention_lse": 3}  # fmt: skip
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -301,12 +315,10 @@ def _register() -> None:
         base, _, overload = name.partition(".")
         fake = fakes.nothing if overload or base == "append_kv" else getattr(fakes, base)
         torch.library.register_fake(f"tilewright::{name}", fake, lib=LIBRARY)
-    for name in ("gemm", "conv", "conv_backward_data", "conv_backward_weight"):
+    for name in ("gemm", "conv", "conv_backward_data", "conv_backward_weight", "attention_lse", "attention_backward"):
         setattr(CALLS, name, dispatched(name))
     for name, backward in BACKWARD.items():
         _register_gradient(name, _by_needs(backward), keep)
-    for name in ("attention", "attention_lse"):
-        _register_gradient(name, _of_attention, _keep_nothing)
     for name in _CAST:
         for device, key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
             LIBRARY.impl(name, _autocast(name, device, getattr(torch._C.DispatchKey, key)), key)

@@ -6,6 +6,7 @@ from typing import Any
 
 from tilewright.api import attention as attention_api
 from tilewright.runtime.copies import CopyNeeded
+from tilewright.torch.attention_gradients import served
 from tilewright.torch.required import torch
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -60,8 +61,8 @@ def why_not(
         return "tensors are all of float32, float16 or bfloat16"
     if query.device.type not in _DEVICES or not all(one.device == query.device for one in tensors):
         return "tensors are all on the CPU, or on one CUDA device"
-    if torch.is_grad_enabled() and any(one.requires_grad for one in tensors):
-        return "a gradient is recorded"
+    if torch.is_grad_enabled() and any(one.requires_grad for one in tensors) and not served(query.device):
+        return "a gradient is recorded, and there are no kernels for it on this device"
     if dropout_p and not 0 < dropout_p < 1:
         return "dropout_p is not below 1"
     return _why_not_shapes(query, key, value, enable_gqa) or _why_not_mask(query, key, attn_mask, is_causal)
@@ -89,7 +90,7 @@ def scaled_dot_product_attention(
     """`torch.nn.functional.scaled_dot_product_attention`, with the same signature and semantics.
 
     Masks are boolean (True: visible) or floats that are added; `is_causal` is aligned top-left.  Calls that our kernels
-    do not support, and calls that record a gradient, are forwarded to PyTorch: `why_not` returns the reason.
+    do not support are forwarded to PyTorch: `why_not` returns the reason.  Gradients are computed by our kernels too.
     `dropout_p` is seeded by PyTorch's generator, but drops other entries than PyTorch does.
     """
     usual = attn_mask is None and not dropout_p and not torch.compiler.is_compiling()

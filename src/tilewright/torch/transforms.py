@@ -47,7 +47,8 @@ def _node(name: str) -> Any:
             ctx.count = len(operands)
 
         @staticmethod
-        def backward(ctx: Any, gradient: Any) -> Any:
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            gradient = gradients[0] if len(gradients) == 1 else gradients
             return None, *backward_of(ctx, gradient, ctx.needs_input_grad[1:])
 
         @staticmethod
@@ -170,7 +171,8 @@ def demand_none() -> None:
 def _register() -> None:
     rules: dict[str, Callable[..., Any]] = {
         "gemm": _gemm, "matmul": _matmul, "conv": _conv, "attention": _attention("attention"),
-        "attention_lse": _attention("attention_lse"), "conv_backward_data": _one_by_one("conv_backward_data"),
+        "attention_lse": _attention("attention_lse"), "attention_backward": _one_by_one("attention_backward"),
+        "conv_backward_data": _one_by_one("conv_backward_data"),
         "conv_backward_weight": _one_by_one("conv_backward_weight"),
     }  # fmt: skip
     for name, rule in rules.items():

@@ -26,7 +26,8 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.backends.hip.attention import KERNELS as AMD
 from tilewright.ops import op
 from tilewright.ops.attention import AttentionProblem, AttentionSignature
-from tilewright.ops.attention.spec import HEADS, settled
+from tilewright.ops.attention.spec import settled
+from tilewright.ops.attention_terms import HEADS
 from tilewright.ops.base import KernelSpec, plain
 
 POOLS = ("default", "default", "full", "full", "ck_default", "ck_extended", "flash_fwd", "pytorch", "aiter_batch",

@@ -97,15 +97,19 @@ class CudaToolchain:
         return (*ours, _STAND_INS) if self.identity.kind == "nvrtc" else ours
 
     def command(self, source: Path, output: Path, arch: str, op: str = "") -> list[str]:
-        cubin = output.with_suffix(".cubin")
+        cubin, assembly = output.with_suffix(".cubin"), output.with_suffix(".s")
         device = self.cubin_command(source, cubin, arch, op=op)
-        return steps.joined([device, self.host_command(source, cubin, output, op)])
+        host = self.host_command(source, cubin, assembly, op)
+        link = [*self.host.driver, "-shared", "-o", str(output), str(assembly), *_HOST_LIBRARIES]
+        # gcc needs the device code only when it assembles: a quarter of a first call's wait.  Clang needs it before.
+        halves = [[device, host]] if self.host.identity.kind == "gcc" else [[device], [host]]
+        return steps.joined([*halves, [link]])
 
-    def host_command(self, source: Path, cubin: Path, output: Path, op: str = "") -> list[str]:
-        """The library around the device's code."""
+    def host_command(self, source: Path, cubin: Path, assembly: Path, op: str = "") -> list[str]:
+        """The library around the device's code, as assembly that names the file of that code."""
         return [
-            *self.host.driver, "-x", "c++", *_HOST, f'-DTW_CUBIN="{cubin}"', *_included(include_dirs((op,))),
-            "-o", str(output), str(source), *_HOST_LIBRARIES,
+            *self.host.driver, "-x", "c++", "-S", *(flag for flag in _HOST if flag != "-shared"),
+            f'-DTW_CUBIN="{cubin}"', *_included(include_dirs((op,))), "-o", str(assembly), str(source),
         ]  # fmt: skip
 
     def cubin_command(self, source: Path, output: Path, arch: str, *more: str, op: str = "") -> list[str]:

@@ -1,5 +1,5 @@
-// What every attention kernel knows and refuses, whatever its backend: which rows and keys a sequence has, which keys a
-// row sees, where a key lies in pages.
+// What every attention kernel knows and refuses, whatever its backend: where a key lies in pages, and what may not be.
+// Which rows and keys a sequence has and which keys a row sees is in attention_geometry.h.
 //
 // The Config of a kernel has what its signature says (ops/attention/spec.py):
 //   Q, KV, O       element types; O is fp32 in a split kernel
@@ -9,14 +9,12 @@
 //   head_qk, head_v   the largest heads it holds; those of a launch are in its arguments
 #pragma once
 #include <tilewright/attention_args.h>
-#include <tilewright/philox.h>
+#include <tilewright/attention_geometry.h>
 #include <tilewright/say.h>
 
 namespace tw {
 
 enum class AttentionFamily { forward, split, combine, append };
-enum class AttentionMask { none, window, generic };  // generic: a window, and first keys that are always seen
-enum class AttentionBias { none, tensor, alibi };
 enum class AttentionPages { none, strided, vectorised };
 enum class AttentionLookup { none, table, indices };
 enum class AttentionScales { none, tensor, head, block };
@@ -33,64 +31,16 @@ template <> struct attention_args_of<AttentionFamily::append> {
   using type = tw_attention_append_args;
 };
 
-// -- geometry ----------------------------------------------------------------------------------------------------------
-
-TW_BOTH int64_t table_entry(const void *table, int64_t index) { return static_cast<const int32_t *>(table)[index]; }
-
-struct Span {
-  int64_t begin, end;
-  TW_BOTH int64_t size() const { return end > begin ? end - begin : 0; }
-};
-
-// Rows and keys of a sequence, and where they begin among the packed ones.
-struct AttentionSequence {
-  int64_t index, first_row, rows, first_key, keys;
-};
-
-template <class Args> TW_BOTH void rows_of(const Args &x, AttentionSequence &s) {
-  s.first_row = x.starts_q ? table_entry(x.starts_q, s.index) : 0;
-  s.rows = x.lengths_q  ? table_entry(x.lengths_q, s.index)
-           : x.starts_q ? table_entry(x.starts_q, s.index + 1) - s.first_row
-                        : x.rows;
-}
 TW_BOTH int64_t pages_of(const tw_attention_pages &p, int64_t sequence) {
   return table_entry(p.indptr, sequence + 1) - table_entry(p.indptr, sequence);
 }
 TW_BOTH AttentionSequence sequence_of(const tw_attention_args &x, int64_t index) {
-  AttentionSequence s{index, 0, 0, 0, 0};
-  rows_of(x, s);
-  s.first_key = x.starts_k ? table_entry(x.starts_k, index) : 0;
+  AttentionSequence s = sequence_in_rows(x, index);
   if (x.pages.indptr) {
     const int64_t pages = pages_of(x.pages, index);
     s.keys = pages > 0 ? (pages - 1) * x.pages.size + table_entry(x.pages.last, index) : 0;
-  } else {
-    s.keys = x.lengths_k  ? table_entry(x.lengths_k, index)
-             : x.starts_k ? table_entry(x.starts_k, index + 1) - s.first_key
-                          : x.keys;
   }
   return s;
-}
-TW_BOTH bool window_bounded(const tw_attention_args &x) { return x.window_left >= 0 || x.window_right >= 0; }
-// How far keys are ahead of rows where the window is laid.
-TW_BOTH int64_t window_shift(const tw_attention_args &x, const AttentionSequence &s) {
-  return x.bottom_right ? s.keys - s.rows : 0;
-}
-TW_BOTH int64_t alibi_shift(const tw_attention_args &x, const AttentionSequence &s) {
-  return x.bottom_right || !window_bounded(x) ? s.keys - s.rows : 0;
-}
-// The keys of the window around a row; the first `sinks_of` of the sequence are seen besides, as far as its end.
-TW_BOTH Span window_of(const tw_attention_args &x, const AttentionSequence &s, int64_t row) {
-  const int64_t middle = row + window_shift(x, s);
-  Span seen{0, s.keys};
-  if (x.window_left >= 0 && middle - x.window_left > 0) seen.begin = middle - x.window_left;
-  if (x.window_right >= 0 && middle + x.window_right + 1 < s.keys) seen.end = middle + x.window_right + 1;
-  if (seen.end < 0) seen.end = 0;
-  if (seen.begin > seen.end) seen.begin = seen.end;
-  return seen;
-}
-// Keys before the window that are seen: the first of these many.
-TW_BOTH int64_t sinks_before(const tw_attention_args &x, const Span &seen) {
-  return x.sink_keys < seen.begin ? x.sink_keys : seen.begin;
 }
 
 // -- pages -------------------------------------------------------------------------------------------------------------
@@ -152,21 +102,7 @@ TW_BOTH float scale_at(const tw_attention_scales &s, int64_t sequence, int64_t h
   return static_cast<const float *>(s.at)[sequence * s.batch + head * s.head + block];
 }
 
-// -- dropout -----------------------------------------------------------------------------------------------------------
-
-TW_BOTH uint64_t whole_of(const double (&halves)[2]) {
-  return uint64_t(uint32_t(int64_t(halves[0]))) | uint64_t(uint32_t(int64_t(halves[1]))) << 32;
-}
-TW_BOTH Dropout dropout_of(const tw_attention_args &x) {
-  if (!x.seed_at) return Dropout::of(x.dropout, whole_of(x.seed), whole_of(x.offset));
-  const uint64_t *at = static_cast<const uint64_t *>(x.seed_at);
-  return Dropout::of(x.dropout, at[0], at[1]);
-}
-
 // -- what is refused ---------------------------------------------------------------------------------------------------
-
-// Nothing is written; kernels need not think of it.
-template <class Args> bool no_rows(const Args &x) { return x.batch == 0 || x.heads_q == 0 || x.rows == 0; }
 
 template <class Config> Answer broken_pages(const tw_attention_pages &p) {
   if (Config::pages == AttentionPages::none) return {};
@@ -229,21 +165,6 @@ template <class Config> Answer broken_of(const typename attention_args_of<Config
   else return broken_attention<Config>(args);
 }
 
-// What tables hold, where the host can read them: TW_OK, or which table is wrong.
-inline int wrong_rows(const void *starts, const void *lengths, int64_t batch, int64_t most, int64_t total,
-                      int starts_at, int lengths_at) {
-  for (int64_t b = 0; b < batch; ++b) {
-    int64_t there = most;
-    if (starts) {
-      const int64_t first = table_entry(starts, b), next = table_entry(starts, b + 1);
-      if (first < 0 || next < first || next > total) return starts_at;
-      there = next - first;
-    }
-    if (there > most) return starts_at;
-    if (lengths && (table_entry(lengths, b) < 0 || table_entry(lengths, b) > there)) return lengths_at;
-  }
-  return TW_OK;
-}
 template <class Config> int wrong_pages(const tw_attention_pages &p, int64_t sequence, int64_t keys, int table_at) {
   for (int64_t logical = 0; logical * p.size < keys; ++logical) {
     const int64_t page = page_of(p, sequence, logical);

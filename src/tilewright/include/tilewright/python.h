@@ -33,5 +33,6 @@ void Py_IncRef(PyObject *);
 void Py_DecRef(PyObject *);
 void *PyEval_SaveThread(void);
 void PyEval_RestoreThread(void *);
-extern PyObject PyBool_Type, PyFloat_Type, PyList_Type, PyLong_Type, PyTuple_Type, PyUnicode_Type, _Py_NoneStruct;
+extern PyObject PyBool_Type, PyFloat_Type, PyList_Type, PyLong_Type, PyTuple_Type, PyType_Type, PyUnicode_Type,
+    _Py_NoneStruct;
 }

@@ -11,10 +11,10 @@ from typing import Any
 
 from tilewright.ops.attention import features
 from tilewright.ops.attention.categories import FULL, SMOKE, category
-from tilewright.ops.attention.models import DECODERS, ENCODERS, LATENT
 from tilewright.ops.attention.options import problem as problem_of
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import OP
+from tilewright.ops.attention_models import DECODERS, ENCODERS, LATENT
 from tilewright.ops.engine import ProblemSet, Values
 from tilewright.ops.held_out import HeldOut, Spelling, close
 

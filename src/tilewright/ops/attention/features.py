@@ -10,7 +10,8 @@ import numpy as np
 
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention.problem import AttentionProblem
-from tilewright.ops.attention.spec import BIASES, FAMILIES, LOOKUPS, MASKS, PAGES, SCALES
+from tilewright.ops.attention.spec import FAMILIES, LOOKUPS, PAGES, SCALES
+from tilewright.ops.attention_terms import BIASES, MASKS
 
 PROBLEM = (
     "family", "log2_batch", "log2_heads_q", "log2_heads_kv", "log2_group", "log2_rows", "log2_keys", "head_qk",

@@ -26,7 +26,8 @@ from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.problem_rules import problem_violations
 from tilewright.ops.attention.schedule import AttentionSchedule
 from tilewright.ops.attention.spec import FAMILIES as KINDS
-from tilewright.ops.attention.spec import HEADS, OP, WORDS, AttentionSignature, settled
+from tilewright.ops.attention.spec import OP, WORDS, AttentionSignature, settled
+from tilewright.ops.attention_terms import HEADS
 from tilewright.ops.base import KernelSpec, Violation, read_spec
 from tilewright.ops.spaces import Spaces
 

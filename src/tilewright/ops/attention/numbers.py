@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention.problem import AttentionProblem
-from tilewright.ops.attention.spec import BIASES, FAMILIES, INPUTS, LOOKUPS, PAGES
+from tilewright.ops.attention.spec import FAMILIES, INPUTS, LOOKUPS, PAGES
+from tilewright.ops.attention_terms import BIASES, MOST_WINDOW
 
 PROBLEM = (
     "family", "batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "type_q", "size_q",
@@ -19,7 +20,6 @@ _FAMILIES, _BIASES, _PAGES, _LOOKUPS, _TYPES = (
 )
 _SIZES = {name: each.bytes for name, each in DTYPES.items()}
 _NONE = (1, 1, 1, 1)
-MOST_WINDOW = 1 << 40  # beyond every key
 
 
 def problem_numbers(p: AttentionProblem) -> tuple[int, ...]:

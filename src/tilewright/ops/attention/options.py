@@ -10,9 +10,10 @@ from dataclasses import fields
 from typing import Any
 
 from tilewright.dtypes import dtype
-from tilewright.errors import ProblemError, RequestError
-from tilewright.ops.attention.problem import ALIGNMENTS, OPERANDS, AttentionProblem, Sizes
+from tilewright.errors import RequestError
+from tilewright.ops.attention.problem import OPERANDS, AttentionProblem
 from tilewright.ops.attention.spec import normal_family
+from tilewright.ops.attention_terms import sizes, window
 from tilewright.ops.base import Option
 from tilewright.ops.encodings import element_type
 
@@ -66,39 +67,6 @@ _NAMES = {"datatype": "dtype_q", "kv_datatype": "dtype_kv", "output": "dtype_out
 _SHAPES = ("bias_shape", "mask_shape", *(f"{one}_strides" for one in OPERANDS))
 
 
-def _wrong(name: str, value: object, remedy: str) -> ProblemError:
-    return ProblemError(f"{name} is {value!r:.60}", rule="option-value", value=value, remedy=remedy)
-
-
-def _sizes(name: str, text: str) -> Sizes:
-    if not text:
-        return ()
-    try:
-        return tuple(int(one) for one in str(text).lower().split("x"))
-    except ValueError:
-        raise _wrong(name, text, "write whole numbers with an x between, such as 1x8x128x128") from None
-
-
-def _window(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Window and alignment of `--causal`, `--window` and `--align`."""
-    causal, text, align = given["causal"], given["window"], given["align"]
-    if causal and causal not in (*ALIGNMENTS, "true"):
-        raise _wrong("causal", causal, "use top_left or bottom_right")
-    if causal and text:
-        raise _wrong("window", text, "leave --causal out: 'left,0' is a causal window")
-    if causal and causal != "true" and align not in ("", causal):
-        raise _wrong("align", align, f"leave it out: --causal {causal} says where the window lies")
-    if causal:
-        return {"window_right": 0, "align": align or ("top_left" if causal == "true" else causal)}
-    if not text:
-        return {"align": align or "top_left"}
-    try:
-        left, right = (int(one) for one in text.split(","))
-    except ValueError:
-        raise _wrong("window", text, "write two whole numbers, such as 128,0; -1 for no bound") from None
-    return {"window_left": left, "window_right": right, "align": align or "top_left"}
-
-
 def _heads_of_append(made: Mapping[str, Any]) -> int:
     """Query heads of a problem that has none to speak of."""
     if made["family"] == "append" and made["heads_kv"] and not made["rotary_q"]:
@@ -122,12 +90,12 @@ def problem(values: Mapping[str, Any]) -> AttentionProblem:
     for name, value in given.items():
         if name in ("causal", "window", "align"):
             continue
-        made[_NAMES.get(name, name)] = _sizes(name, value) if name in _SHAPES else value
+        made[_NAMES.get(name, name)] = sizes(name, value) if name in _SHAPES else value
     made["family"] = normal_family(made["family"])
     if "heads_q" not in values:
         made["heads_q"] = _heads_of_append(made)
     made["page_lookup"] = made["page_lookup"] or ("none" if made["pages"] == "none" else "table")
-    return AttentionProblem(**made, **_window(given))
+    return AttentionProblem(**made, **window(given))
 
 
 def words(problem: AttentionProblem) -> list[str]:

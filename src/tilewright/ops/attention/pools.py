@@ -16,12 +16,9 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.dtypes import dtype
 from tilewright.ops.attention import legality
 from tilewright.ops.attention.spec import (
-    BIASES,
     FAMILIES,
-    HEADS,
     INPUTS,
     LOOKUPS,
-    MASKS,
     OP,
     OUTPUTS,
     PAGES,
@@ -30,10 +27,10 @@ from tilewright.ops.attention.spec import (
     SWITCHES,
     AttentionSignature,
     default_output,
-    head_class,
     normal_family,
     settled,
 )
+from tilewright.ops.attention_terms import BIASES, HEADS, MASKS, head_class
 from tilewright.ops.base import Axis, KernelSpec
 from tilewright.ops.derived_pools import derived_pools
 from tilewright.ops.encodings import element_type, element_types

@@ -9,14 +9,13 @@ from math import prod
 from typing import Any, ClassVar
 
 from tilewright.dtypes import dtype
-from tilewright.ops.attention.spec import OP, SCALES, AttentionSignature, default_output, head_class, settled
+from tilewright.ops.attention.spec import OP, SCALES, AttentionSignature, default_output, settled
 from tilewright.ops.attention.spec import RENAMED as RENAMED_IN_SIGNATURES
+from tilewright.ops.attention_terms import Sizes, head_class, seen_pairs
 from tilewright.ops.base import settle
 from tilewright.renames import renamed_fields
 
-Sizes = tuple[int, ...]
 Put = Callable[[object, str, object], None]  # `object.__setattr__`: the fields of a frozen dataclass
-ALIGNMENTS = ("top_left", "bottom_right")
 OPERANDS = ("q", "k", "v", "o")
 _FINENESS = {kind: order for order, kind in enumerate(SCALES)}
 
@@ -203,8 +202,8 @@ class AttentionProblem:
         """Rows and keys that see each other, over sequences and heads; of different lengths about as many."""
         rows = self.total_q // max(1, self.batch) if self.varlen else self.seqlen_q
         keys = self.total_k // max(1, self.batch) if self._packed_keys else self.seqlen_k
-        return self.batch * self.heads_q * _seen(rows, keys, self.align, self.window_left, self.window_right,
-                                                 self.sink_tokens)  # fmt: skip
+        return self.batch * self.heads_q * seen_pairs(rows, keys, self.align, self.window_left, self.window_right,
+                                                      self.sink_tokens)  # fmt: skip
 
     # -- the contract of a problem -----------------------------------------------------------------
 
@@ -273,22 +272,6 @@ class AttentionProblem:
         for name, value in (("sinks", self.sink_tokens), ("splits", self.num_splits), ("page", self.page_size)):
             said += f" {name}={value}" if value else ""
         return said
-
-
-def _seen(rows: int, keys: int, align: str, left: int, right: int, sinks: int) -> int:
-    """Pairs of one sequence and head, in closed form."""
-    shift = keys - rows if align == "bottom_right" else 0
-
-    def below(limit: int, cut: int) -> int:
-        """Pairs with key < row + limit and key < cut: a staircase."""
-        stairs = max(0, min(rows, cut - limit))  # rows above those that see all
-        low, high = max(limit, 0), stairs - 1 + limit
-        return (rows - stairs) * cut + ((low + high) * (high - low + 1) // 2 if high >= low else 0)
-
-    upper = below(shift + right + 1, keys) if right >= 0 else rows * keys
-    if left < 0:
-        return upper
-    return upper - below(shift - left, keys) + below(shift - left, min(sinks, keys))
 
 
 @lru_cache(maxsize=4096)

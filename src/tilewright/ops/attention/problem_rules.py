@@ -8,20 +8,61 @@ from operator import attrgetter
 
 from tilewright.dtypes import DTYPES
 from tilewright.errors import an, nearest
-from tilewright.ops.attention.problem import ALIGNMENTS, OPERANDS, AttentionProblem
-from tilewright.ops.attention.spec import MOST_HEAD, SCALES, WORDS, AttentionSignature, signature_violations
+from tilewright.ops.attention.problem import OPERANDS, AttentionProblem
+from tilewright.ops.attention.spec import SCALES, WORDS, AttentionSignature, signature_violations
+from tilewright.ops.attention_terms import ALIGNMENTS, MAX_SIZE, MOST_HEAD
 from tilewright.ops.base import Violation
 from tilewright.ops.spans import too_far, written_apart
 
-MAX_SIZE = 1 << 31  # of one dimension: places are int32 in tables
 MOST_SPLITS = 128
 MOST_PAGE = 1024
 COUNTS = ("batch", "seqlen_q", "seqlen_k", "total_q", "total_k", "page_count", "sink_tokens", "scale_block",
           "num_splits")  # fmt: skip
 
 
+# Sizes and strides up to these need no product to be worked out: what operands span stays under `spans.MAX_SPAN`.
+_SMALL_COUNT, _SMALL_LENGTH, _SMALL_STRIDE = 1 << 12, 1 << 24, 1 << 34
+_plain_words = attrgetter(
+    "varlen", "pages", "bias_shape", "mask_shape", "bias", "q_scale", "kv_scales", "rotary_dim", "rotary_q", "total_q",
+    "total_k", "page_count", "scale_block",
+)  # fmt: skip
+_PLAIN_WORDS = (False, "none", (), (), "none", "none", "none", 0, False, 0, 0, 0, 0)
+
+
+def _plainly_legal(p: AttentionProblem) -> bool:
+    """Whether a problem of dense or strided operands and nothing else breaks no rule on numbers, by comparisons alone;
+    false where that would take more."""
+    if p.family != "forward" or _plain_words(p) != _PLAIN_WORDS:
+        return False
+    if not (0 <= p.batch <= _SMALL_COUNT and 1 <= p.heads_kv <= p.heads_q <= _SMALL_COUNT):
+        return False
+    if not (0 <= p.seqlen_q <= _SMALL_LENGTH and 0 <= p.seqlen_k <= _SMALL_LENGTH and 0 <= p.num_splits <= MOST_SPLITS):
+        return False
+    size, size_v, q, k, v = p.head_dim, p.head_dim_v, p.q_strides, p.k_strides, p.v_strides
+    row = p.heads_q * size_v
+    return (
+        1 <= size <= MOST_HEAD
+        and 1 <= size_v <= MOST_HEAD
+        and not p.heads_q % p.heads_kv
+        and p.window_left >= -1
+        and p.window_right >= -1
+        and 0 <= p.sink_tokens < MAX_SIZE
+        and len(q) == len(k) == len(v) == 3
+        and min(*q, *k, *v) >= -_SMALL_STRIDE
+        and max(*q, *k, *v) <= _SMALL_STRIDE
+        and p.o_strides == (p.seqlen_q * row, row, size_v)
+    )
+
+
 def problem_violations(problem: AttentionProblem) -> list[Violation]:
     """Every rule that is broken; those on numbers only where the names are right."""
+    if _plainly_legal(problem) and _all_known(_named(problem)):
+        return list(_of_signature(problem.signature))
+    return every_violation(problem)
+
+
+def every_violation(problem: AttentionProblem) -> list[Violation]:
+    """The same, rule by rule."""
     found = list(_names(problem)) or list(_sizes(problem))
     if not found:
         found = [*_heads(problem), *_windows(problem), *_tables(problem), *_shapes(problem)]

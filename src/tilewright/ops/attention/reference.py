@@ -17,14 +17,14 @@ largest weight; of fp8 under a scale of at least 2^8; fp32 is not rounded).  So 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention.problem import AttentionProblem
+from tilewright.ops.attention_scores import Array, Cut, Given, Numbers, cut_of, kept, scores, wide
 from tilewright.ops.numerics import (
     SMALLEST,
     U32,
@@ -36,35 +36,7 @@ from tilewright.ops.numerics import (
     sampled_rows,
 )
 
-Array = np.ndarray[Any, np.dtype[Any]]
-Given = Mapping[str, Any]  # operands by name, as a call of the API has them in the layout "bshd"
-
 MOST_PRODUCTS = 4e9  # that a check computes in float64
-
-
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """The numbers of a call."""
-
-    scale: float = 1.0
-    softcap: float = 0.0
-    dropout: float = 0.0
-    seed: int = 0
-    offset: int = 0
-
-
-class Cut(NamedTuple):
-    """One sequence, cut to its lengths, in float64: rows (or keys), heads, elements."""
-
-    number: int
-    first_row: int  # among packed rows
-    q: Array
-    k: Array
-    v: Array
-    mask: Array | None  # heads or 1, rows, keys
-    bias: Array | None
-    slopes: Array | None  # of the query heads
-    sink: Array | None
 
 
 class Exact(NamedTuple):
@@ -76,52 +48,7 @@ class Exact(NamedTuple):
     lse_bound: Array
 
 
-# -- dropout -----------------------------------------------------------------------------------------------------------
-
-
-def philox(counter: tuple[Array, Array, Array, Array], key: tuple[int, int]) -> tuple[Array, Array, Array, Array]:
-    """Philox 4x32-10 of arrays of counters (uint64 that hold 32 bits); see include/tilewright/philox.h."""
-    low = np.uint64(0xFFFFFFFF)
-    c0, c1, c2, c3 = (one.astype(np.uint64) for one in counter)
-    k0, k1 = key
-    for _ in range(10):
-        a, b = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
-        c0, c1, c2, c3 = (
-            (b >> np.uint64(32)) ^ c1 ^ np.uint64(k0), b & low, (a >> np.uint64(32)) ^ c3 ^ np.uint64(k1), a & low,
-        )  # fmt: skip
-        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
-    return c0, c1, c2, c3
-
-
-def dropout_threshold(chance: float) -> int:
-    """The chance in 65536ths."""
-    return min(65535, int(chance * 65536.0 + 0.5))
-
-
-def kept(numbers: Numbers, sequence_head: int, rows: Array, keys: int) -> Array:
-    """Which entries of some rows dropout keeps, times what they are multiplied by."""
-    columns = np.arange(keys, dtype=np.uint64)[None, :]
-    of_rows = rows.astype(np.uint64)[:, None]
-    shape = np.broadcast(of_rows, columns).shape
-    block = columns // np.uint64(32) * np.uint64(4) + columns % np.uint64(8) // np.uint64(2)
-    counter = (
-        np.broadcast_to(block, shape), np.broadcast_to(of_rows, shape), np.full(shape, sequence_head, np.uint64),
-        np.full(shape, numbers.offset & 0xFFFFFFFF, np.uint64),
-    )  # fmt: skip
-    high = (numbers.seed >> 32 ^ numbers.offset >> 32) & 0xFFFFFFFF
-    words = np.stack(philox(counter, (numbers.seed & 0xFFFFFFFF, high)))
-    which = np.broadcast_to((columns % np.uint64(32) // np.uint64(8)).astype(np.int64), shape)
-    word = np.take_along_axis(words, which[None], 0)[0]
-    drawn = word >> (columns % np.uint64(2) * np.uint64(16)) & np.uint64(0xFFFF)
-    threshold = dropout_threshold(numbers.dropout)
-    return np.asarray((drawn >= np.uint64(threshold)) * (65536.0 / (65536.0 - threshold)))
-
-
 # -- sequences ---------------------------------------------------------------------------------------------------------
-
-
-def _wide(array: Any) -> Array:
-    return np.asarray(array).astype(np.float64)
 
 
 def _lengths(p: AttentionProblem, given: Given, index: int) -> tuple[int, int, int, int]:
@@ -168,8 +95,8 @@ def _keys(p: AttentionProblem, name: str, given: Given, index: int, first: int, 
 
 def _scaled(p: AttentionProblem, name: str, given: Given, index: int, rows: Array) -> Array:
     """Rows times their scales."""
-    wide = _wide(rows)
-    return wide * _scale_of(p, name, given, index, np.arange(len(wide))) if f"{name}_scale" in given else wide
+    found = wide(rows)
+    return found * _scale_of(p, name, given, index, np.arange(len(found))) if f"{name}_scale" in given else found
 
 
 def _scale_of(p: AttentionProblem, name: str, given: Given, index: int, places: Array) -> Array:
@@ -177,21 +104,11 @@ def _scale_of(p: AttentionProblem, name: str, given: Given, index: int, places: 
 
     An array of scales is (sequences, heads, blocks), 1 where it repeats.
     """
-    one = _wide(given[f"{name}_scale"])
+    one = wide(given[f"{name}_scale"])
     one = one.reshape((1,) * (3 - one.ndim) + one.shape) if one.ndim != 1 else one.reshape(1, -1, 1)
     mine = one[index % one.shape[0]]  # heads or 1, blocks or 1
     block = places // max(1, p.scale_block) if mine.shape[1] > 1 else np.zeros(len(places), np.int64)
     return np.asarray(mine[:, block].T[:, :, None])
-
-
-def _cut(array: Any, index: int, rows: int, keys: int) -> Array | None:
-    """A mask or bias of one sequence: heads or 1, rows or 1, keys or 1."""
-    if array is None:
-        return None
-    four = np.asarray(array)
-    four = four.reshape((1,) * (4 - four.ndim) + four.shape)
-    mine = four[index if four.shape[0] > 1 else 0]
-    return np.asarray(mine[:, : rows if mine.shape[1] > 1 else 1, : keys if mine.shape[2] > 1 else 1])
 
 
 def sequences(problem: AttentionProblem, given: Given) -> Iterator[Cut]:
@@ -200,66 +117,15 @@ def sequences(problem: AttentionProblem, given: Given) -> Iterator[Cut]:
     for index in range(p.batch):
         first_row, rows, first_key, keys = _lengths(p, given, index)
         q = given["q"][first_row : first_row + rows] if p.varlen else given["q"][index][:rows]
-        slopes = given.get("alibi_slopes")
-        if slopes is not None:
-            slopes = np.broadcast_to(_wide(slopes), (p.batch, p.heads_q))[index]
-        yield Cut(
-            index,
-            first_row,
-            _scaled(p, "q", given, index, q),
-            _scaled(p, "k", given, index, _keys(p, "k", given, index, first_key, keys)),
-            _scaled(p, "v", given, index, _keys(p, "v", given, index, first_key, keys)),
-            _cut(given.get("mask"), index, rows, keys),
-            _cut(given.get("bias"), index, rows, keys),
-            slopes,
-            None if given.get("sink") is None else _wide(given["sink"]),
-        )
+        k, v = (_scaled(p, name, given, index, _keys(p, name, given, index, first_key, keys)) for name in ("k", "v"))
+        yield cut_of(p, given, index, first_row, _scaled(p, "q", given, index, q), k, v)
 
 
 # -- one sequence ------------------------------------------------------------------------------------------------------
 
 
-def seen(problem: AttentionProblem, rows: Array, all_rows: int, keys: int) -> Array:
-    """Which keys some rows of a sequence see by the window alone."""
-    p, middle = problem, rows[:, None] + (keys - all_rows if problem.align == "bottom_right" else 0)
-    column = np.arange(keys)[None, :]
-    found = np.ones((len(rows), keys), bool)
-    if p.window_left >= 0:
-        found &= (column >= middle - p.window_left) | (column < p.sink_tokens)
-    if p.window_right >= 0:
-        found &= column <= middle + p.window_right
-    return found
-
-
 def _narrow(p: AttentionProblem) -> bool:
     return DTYPES[p.dtype_kv].bytes == 1 and DTYPES[p.dtype_q].bytes == 1
-
-
-def _scores(p: AttentionProblem, numbers: Numbers, one: Cut, head: int, rows: Array) -> tuple[Array, Array]:
-    """Scores of some rows of a head with their errors; minus infinity where a key is not seen."""
-    group = p.heads_q // p.heads_kv
-    q, k = one.q[rows, head], one.k[:, head // group]
-    visible = seen(p, rows, len(one.q), len(one.k))
-    with np.errstate(all="ignore"):
-        score = numbers.scale * (q @ k.T)
-        size = abs(numbers.scale) * (np.abs(q) @ np.abs(k).T)
-        error = (gamma(p.head_dim + 4) + (narrow_part(p.head_dim) if _narrow(p) else 0.0)) * size
-        if p.softcap:
-            score = numbers.softcap * np.tanh(score / numbers.softcap)
-            error = error + 24 * U32 * numbers.softcap
-        bias: Any = 0.0
-        if one.bias is not None:
-            mine = one.bias[head if one.bias.shape[0] > 1 else 0]
-            bias = _wide(mine[rows] if mine.shape[0] > 1 else mine)
-        elif one.slopes is not None:
-            shift = len(one.k) - len(one.q) if p.align == "bottom_right" or not p.bounded else 0
-            bias = -one.slopes[head] * np.abs(rows[:, None] + shift - np.arange(len(one.k))[None, :])
-        score = score + bias
-        error = error + 4 * U32 * (np.abs(score) + np.abs(bias))
-        if one.mask is not None:
-            mine = one.mask[head if one.mask.shape[0] > 1 else 0]
-            visible = visible & (mine[rows] if mine.shape[0] > 1 else mine).astype(bool)
-    return np.where(visible, score, -np.inf), np.where(visible & np.isfinite(error), error, 0.0)
 
 
 def _weight_rounding(p: AttentionProblem) -> tuple[float, float]:
@@ -280,7 +146,8 @@ def attend(p: AttentionProblem, numbers: Numbers, one: Cut, rows: Array) -> Exac
     u_p, s_p = _weight_rounding(p)
     sums = gamma(2 * count + 64)
     for head in range(p.heads_q):
-        score, error = _scores(p, numbers, one, head, rows)
+        narrow = narrow_part(p.head_dim) if _narrow(p) else 0.0
+        score, error = scores(p, numbers, one, head, rows, narrow)
         with np.errstate(all="ignore"):
             sink = -np.inf if one.sink is None else one.sink[head]
             top = np.maximum(score.max(1, initial=-np.inf), sink)
@@ -390,8 +257,8 @@ def merged(parts: Array, sums: Array) -> tuple[Array, Array]:
 
 def together(p: AttentionProblem, parts: Any, sums: Any, one: Cut, rows: Array) -> tuple[Array, Array]:
     """The parts of a sequence's rows put together: o of rows, heads, elements; lse of heads, rows."""
-    wide, logs = _wide(parts), _wide(sums)
-    mine = wide[:, 0, one.first_row + rows] if p.varlen else wide[:, one.number][:, rows]
+    values, logs = wide(parts), wide(sums)
+    mine = values[:, 0, one.first_row + rows] if p.varlen else values[:, one.number][:, rows]
     log = logs[:, :, one.first_row + rows] if p.varlen else logs[:, one.number][:, :, rows]
     value, lse = merged(mine, log.transpose(0, 2, 1))
     return value, lse.T
@@ -400,7 +267,7 @@ def together(p: AttentionProblem, parts: Any, sums: Any, one: Cut, rows: Array) 
 def judge_combine(problem: AttentionProblem, given: Given) -> Callable[[Given], Check]:
     """A check of a combination: its parts are given."""
     p = problem
-    parts, sums = _wide(given["given_parts"]), _wide(given["given_lse"])
+    parts, sums = wide(given["given_parts"]), wide(given["given_lse"])
     known = []
     for index in range(p.batch):
         first, rows, _, _ = _lengths(p, given, index)
@@ -433,7 +300,7 @@ def judge_combine(problem: AttentionProblem, given: Given) -> Callable[[Given], 
 
 def turned(problem: AttentionProblem, rows: Any, places: Array, cos: Any, sin: Any) -> tuple[Array, Array]:
     """Rows (rows, heads, elements) turned by their places, and the bound before rounding."""
-    value, bound = _wide(rows), np.zeros(np.asarray(rows).shape)
+    value, bound = wide(rows), np.zeros(np.asarray(rows).shape)
     if problem.rotary == "none":
         return value, bound
     half = problem.rotary_dim // 2
@@ -441,7 +308,7 @@ def turned(problem: AttentionProblem, rows: Any, places: Array, cos: Any, sin: A
         a, b = slice(0, half), slice(half, 2 * half)
     else:
         a, b = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
-    c, s = (_wide(one)[places][:, None, :] for one in (cos, sin))
+    c, s = (wide(one)[places][:, None, :] for one in (cos, sin))
     p, q = value[:, :, a].copy(), value[:, :, b].copy()
     value[:, :, a], value[:, :, b] = p * c - q * s, q * c + p * s
     bound[:, :, a], bound[:, :, b] = (
@@ -467,7 +334,7 @@ def judge_append(problem: AttentionProblem, given: Given) -> Callable[[Given], C
             where = _places(p, given, index, places)
             for name in "kv":
                 touched[name][where] = True
-                value = _wide(given[name][index][:count])
+                value = wide(given[name][index][:count])
                 bound = np.zeros_like(value)
                 if name == "k":
                     value, bound = turned(p, given["k"][index][:count], places, given.get("cos"), given.get("sin"))

@@ -16,27 +16,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tilewright.errors import either
+from tilewright.ops.attention_terms import BIASES, FLOATS, MASKS
 from tilewright.ops.base import Violation
 from tilewright.renames import renamed_fields
 
 OP = "attention"
 FAMILIES = ("forward", "split", "combine", "append")
-FLOATS = ("fp32", "fp16", "bf16")
 FP8 = ("fp8_e4m3", "fp8_e4m3fnuz")  # the second where AMD GPUs multiply no other
 INPUTS = (*FLOATS, *FP8)
 OUTPUTS = FLOATS
-MASKS = ("none", "window", "generic")  # generic: a window, and first keys that are seen from everywhere
-BIASES = ("none", "tensor", "alibi")
 PAGES = ("none", "strided", "vectorised")
 LOOKUPS = ("none", "table", "indices")
 SCALES = ("none", "tensor", "head", "block")
 ROTARIES = ("none", "interleaved", "half")
 WORDS = {"family": FAMILIES, "mask": MASKS, "bias": BIASES, "pages": PAGES, "page_lookup": LOOKUPS, "scales": SCALES,
          "rotary": ROTARIES}  # fmt: skip
-
-# The heads kernels are made for; those of a problem are rounded up to one of them.
-HEADS = (32, 64, 96, 128, 160, 192, 256, 512, 576)
-MOST_HEAD = HEADS[-1]
 
 _ALIASES = {"fwd": "forward", "fwd_splitkv": "split", "splitkv": "split", "fwd_splitkv_combine": "combine",
             "fwd_appendkv": "append", "appendkv": "append", "fwd_pagedkv": "forward", "pagedkv": "forward",
@@ -122,11 +116,6 @@ def settled(signature: AttentionSignature) -> AttentionSignature:
     if s.bias != "tensor" and s.rotary == "none":
         s = replace(s, dtype_aux="fp32")
     return s if s.pages != "none" else replace(s, page_lookup="none")
-
-
-def head_class(size: int) -> int:
-    """The heads of the kernels that hold heads of a size; the size itself where none does."""
-    return next((one for one in HEADS if one >= size), size)
 
 
 def default_output(dtype: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.ops.base import Axis, KernelSpec, OpDefaults, Option, Violation, from_plain
 from tilewright.ops.conv import legality, options, pools
 from tilewright.ops.conv.demo import DEMO
+from tilewright.ops.conv.patches import joined_patches
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.spec import OP, ConvSignature
 
@@ -47,6 +48,9 @@ class ConvOp(OpDefaults):
     def measured_as(self, problem: ConvProblem) -> ConvProblem:
         """Gaps between rows hardly matter; where channels lie does."""
         return problem.dense() if problem.channels_last else problem
+
+    def stages(self, problem: ConvProblem, arch: str) -> Sequence[ConvProblem]:
+        return (joined_patches(problem),)
 
     def remarks(self, spec: KernelSpec, problem: ConvProblem) -> list[str]:
         return legality.remarks(spec, problem)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tilewright.dtypes import dtype
 from tilewright.ops.base import settle
@@ -21,6 +21,22 @@ def dense_strides(shape: Sizes) -> Sizes:
         strides.append(step)
         step *= max(1, size)
     return tuple(reversed(strides))
+
+
+def _dense(strides: Sizes, spatial: Sizes, channels: int) -> bool:
+    """Whether strides are those of `dense_strides`, whatever the first size."""
+    if len(strides) != len(spatial) + 2 or strides[-1] != 1:
+        return False
+    step, at = max(1, channels), len(spatial)
+    for size in reversed(spatial):
+        if strides[at] != step:
+            return False
+        step *= max(1, size)
+        at -= 1
+    return strides[0] == step
+
+
+_last_asked: tuple[Any, bool] = (None, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +132,10 @@ class ConvProblem:
 
     @property
     def signature(self) -> ConvSignature:
-        return _signature(self)
+        spatial = 3 if len(self.size) == 3 else 2
+        return _signature(
+            self.variant, spatial, self.dtype, self.dtype_out, self.dtype_d, self.epilogue, self.num_d
+        )  # fmt: skip
 
     @property
     def flops(self) -> int:
@@ -127,19 +146,25 @@ class ConvProblem:
     def bytes(self) -> int:
         """Each operand read once, the result written once."""
         element, result = dtype(self.dtype).bytes, dtype(self.dtype_out).bytes
-        x, w, y = prod(self.x_shape), prod(self.w_shape), prod(self.y_shape)
-        written = {"forward": y, "backward_data": x, "backward_weight": w}.get(self.variant, y)
+        x, y = self.batch * self.channels * prod(self.size), self.batch * self.filters * prod(self.out)
+        w = self.filters * self.group_channels * prod(self.window)
+        written = x if self.variant == "backward_data" else w if self.variant == "backward_weight" else y
         d = self.full_d * y + (self.num_d - self.full_d) * self.filters
         return (x + w + y - written) * element + written * result + d * dtype(self.dtype_d).bytes
 
     @property
     def lies_dense(self) -> bool:
         """Whether all operands are dense channels-last memory."""
-        return (
-            self.x_strides == dense_strides(self.x_shape)
-            and self.w_strides == dense_strides(self.w_shape)
-            and self.y_strides == dense_strides(self.y_shape)
-        )
+        global _last_asked
+        problem, known = _last_asked  # a selection asks more than once
+        if problem is not self:
+            known = (
+                _dense(self.x_strides, self.size, self.channels)
+                and _dense(self.w_strides, self.window, self.group_channels)
+                and _dense(self.y_strides, self.out, self.filters)
+            )
+            _last_asked = self, known
+        return known
 
     def dense(self) -> ConvProblem:
         """The same problem with dense channels-last operands."""
@@ -186,15 +211,17 @@ def _out(size: Sizes, window: Sizes, stride: Sizes, dilation: Sizes, before: Siz
     )
 
 
-@lru_cache(maxsize=4096)  # a selection asks for it once a candidate
-def _signature(problem: ConvProblem) -> ConvSignature:
+@lru_cache(maxsize=4096)  # sizes change, and these do not
+def _signature(
+    variant: str, spatial: int, dtype: str, dtype_out: str, dtype_d: str, epilogue: str, num_d: int
+) -> ConvSignature:
     return ConvSignature(
-        variant=problem.variant,
-        spatial=3 if len(problem.size) == 3 else 2,
-        dtype=problem.dtype,
-        dtype_acc=accumulator(problem.dtype),
-        dtype_out=problem.dtype_out,
-        dtype_d=problem.dtype_d if problem.num_d else problem.dtype_out,
-        epilogue=problem.epilogue,
-        num_d=problem.num_d,
+        variant=variant,
+        spatial=spatial,
+        dtype=dtype,
+        dtype_acc=accumulator(dtype),
+        dtype_out=dtype_out,
+        dtype_d=dtype_d if num_d else dtype_out,
+        epilogue=epilogue,
+        num_d=num_d,
     )

@@ -40,12 +40,12 @@ def problem_violations(problem: ConvProblem) -> list[Violation]:
 
 def _plain(p: ConvProblem) -> bool:
     """Whether it surely breaks no rule: of dense operands that is quickly told, and most calls are such."""
-    count = len(p.size)
-    each = (p.window, p.stride, p.dilation, p.before, p.after)
-    if count not in AXES or any(len(one) != count for one in each) or p.batch < 0 or min(*p.before, *p.after) < 0:
+    size, window, stride, dilation, before, after = p.size, p.window, p.stride, p.dilation, p.before, p.after
+    count = len(size)
+    if count not in AXES or not count == len(window) == len(stride) == len(dilation) == len(before) == len(after):
         return False
-    sizes = (p.channels, p.filters, p.groups, *p.size, *p.window, *p.stride, *p.dilation)
-    if min(sizes) < 1 or max(p.batch, *sizes, *p.before, *p.after) > MAX_SIZE:
+    sizes = (p.channels, p.filters, p.groups, *size, *window, *stride, *dilation)
+    if min(sizes) < 1 or min(p.batch, *before, *after) < 0 or max(p.batch, *sizes, *before, *after) > MAX_SIZE:
         return False
     if p.channels % p.groups or p.filters % p.groups or 0 in p.out or not p.lies_dense:
         return False

@@ -1,9 +1,10 @@
-"""Which element types go together, where a family of kernels converts whatever it reads."""
+"""Which element types go together, where a family of kernels converts whatever it reads, and how many B."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from tilewright.arch import Arch
 from tilewright.ops.base import Violation
 from tilewright.ops.gemm.spec import GemmSignature
 
@@ -35,3 +36,13 @@ def dtype_rules(
     allowed = (c,) if c in ("int32", "int8", "fp32") else (c, "fp32")
     if signature.num_d and d not in allowed:
         yield Violation("dtype-d", f"D tensors of {d} do not go with an output of {c}", f"use {' or '.join(allowed)}")
+
+
+def one_b(signature: GemmSignature, arch: Arch) -> Iterator[Violation]:
+    """Of targets without kernels that multiply by two B."""
+    if signature.dual:
+        yield Violation(
+            "dual-target",
+            f"{signature.epilogue} of two products: {arch.name} has no kernel with two B",
+            "use tilewright.gated_gemm, which runs two kernels, or give the second product as a D tensor",
+        )

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from tilewright.arch import Arch
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import MNK, ONE, Shape
 
 
 class GemmFamily:
+    dual = False  # whether its kernels can multiply by two B (`GemmSignature.dual`)
     schedule_members: tuple[str, ...] = ("tile", "warp_tile", "warp_grid")  # read of every schedule
 
     def limits(self, spec: KernelSpec, problem: GemmProblem) -> Iterable[Violation]:
@@ -20,6 +22,10 @@ class GemmFamily:
             if size % grain:
                 message = f"{axis} = {size} is not a multiple of {grain}"
                 yield Violation(f"grain-{axis}", message, "use another kernel, or pad the operands")
+
+    def serves_dual(self, problem: GemmProblem, arch: Arch) -> bool:
+        """Of a family with kernels for two B: whether one of them is worth running such a problem on."""
+        return False
 
     def grains(self, schedule: Any) -> Shape:
         """What m, n and k must be multiples of: 1 where the kernel has edge code."""

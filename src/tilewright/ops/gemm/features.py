@@ -71,7 +71,7 @@ def signature_words(signature: GemmSignature) -> tuple[str, ...]:
     return (
         f"{signature.dtype_a} x {signature.dtype_b}", f"results in {signature.dtype_c}", f"layout {signature.layout}",
         "a packed B" if signature.variant == "preshuffle" else "a plain B", f"{signature.num_d} D tensors",
-        f"activations of kind {activation(signature.epilogue)}",
+        f"activations of kind {activation(signature.epilogue)}", *(("two B",) if signature.dual else ()),
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ SPACES = Spaces("gemm")
 def names(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
     yield from rules.known("variant-name", "variant", signature.variant, VARIANTS)
     yield from rules.known("layout-name", "layout", signature.layout, LAYOUTS)
-    yield from epilogue_violations(signature.epilogue, signature.num_d)
+    yield from epilogue_violations(signature.epilogue, signature.num_d, gates=True)
     yield from rules.known_dtypes(signature, ("dtype_a", "dtype_b", "dtype_acc", "dtype_c", "dtype_d"))
 
 
@@ -53,11 +53,20 @@ def fused(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Itera
         yield Violation("variant-epilogue", "variant multi_d with nothing to fuse", "use variant standard")
 
 
+def two_bs(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
+    if signature.dual and not SPACES[arch.family].family_of(schedule).dual:
+        yield Violation(
+            "dual-kernel",
+            f"{schedule.pipeline} multiplies by one B, and {signature.epilogue} without a D tensor by two",
+            "use a family that has both, or give the second product as a D tensor",
+        )
+
+
 def accumulates(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
     yield from rules.accumulates(signature.dtype_a, signature.dtype_acc)
 
 
-COMMON: tuple[rules.Rule, ...] = (names, rules.words, rules.positive, divisible, fused, accumulates)
+COMMON: tuple[rules.Rule, ...] = (names, rules.words, rules.positive, divisible, fused, two_bs, accumulates)
 LEGALITY = rules.Legality("gemm", SPACES, SPACES.schedules, COMMON, problem_violations)
 check, problem_check = LEGALITY.check, LEGALITY.problem_check
 
@@ -67,6 +76,14 @@ def supports(spec: KernelSpec, problem: GemmProblem) -> list[Violation]:
     if other := rules.other_signature(spec, problem):
         return other
     return list(_family(spec).limits(spec, problem))
+
+
+def has_dual_kernels(problem: GemmProblem, target: str) -> bool:
+    """Whether a family of the target has fast kernels for a problem of two B."""
+    arch = arch_by_name(target)
+    return any(
+        family.dual and family.serves_dual(problem, arch) for family in getattr(SPACES[arch.family], "families", ())
+    )
 
 
 def _family(spec: KernelSpec) -> Any:

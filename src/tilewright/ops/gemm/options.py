@@ -19,7 +19,12 @@ OPTIONS = (
     Option("batch", "Matrices in the batch.", 1),
     Option("datatype", "Element type of A and B, or a:b for different ones.", "fp32", str, normal=element_types),
     Option("layout", "Layouts of A, B and C: rcr, rrr, crr or ccr.", "rrr", str, normal=normal_layout),
-    Option("epilogue", "Fused work: PassThrough, MultiDAdd, Relu, Gelu, ...", "PassThrough", str),
+    Option(
+        "epilogue",
+        "Fused work: PassThrough, MultiDAdd, Relu, Gelu, SiluAndMul (of two B, or with a D), ...",
+        "PassThrough",
+        str,
+    ),
     Option("num_d", "D tensors the epilogue takes: 0, 1 or 2.", 0),
     Option("output", "Element type of C and the result; by default that of the inputs.", "", str, normal=element_type),
     Option("d_datatype", "Element type of the D tensors; by default the output's.", "", str, normal=element_type),

@@ -11,7 +11,7 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.dtypes import DTYPES, dtype
 from tilewright.ops.base import Axis, KernelSpec
 from tilewright.ops.encodings import element_type, element_types
-from tilewright.ops.fused import EPILOGUES, epilogue_d_counts, normal_epilogue
+from tilewright.ops.fused import EPILOGUES, GATES, epilogue_d_counts, normal_epilogue
 from tilewright.ops.gemm import legality
 from tilewright.ops.gemm.ck_words import normal_layout
 from tilewright.ops.gemm.problem import accumulator, default_output
@@ -56,7 +56,7 @@ def signatures_of(text: str) -> Iterator[GemmSignature]:
         plain = GemmSignature("standard", a, b, accumulator(a), output, output, layout)
         if not text.startswith(plain.label()):
             continue
-        for epilogue in EPILOGUES:
+        for epilogue in (*EPILOGUES, *GATES):
             for count in epilogue_d_counts(epilogue):
                 for variant in ("standard" if epilogue == "PassThrough" else "multi_d", "preshuffle"):
                     one = replace(plain, variant=variant, epilogue=epilogue, num_d=count)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from tilewright.dtypes import dtype
 from tilewright.ops.base import Violation, settle
-from tilewright.ops.fused import epilogue_violations
+from tilewright.ops.fused import GATES, epilogue_violations
 from tilewright.ops.gemm.spec import LAYOUTS, GemmSignature
 from tilewright.ops.rules import accumulator as accumulator  # noqa: PLC0414  specs and problems name it
 
@@ -81,14 +81,20 @@ class GemmProblem:
         )
 
     @property
+    def dual(self) -> bool:
+        """Whether there are two B (`GemmSignature.dual`)."""
+        return self.num_d == 0 and self.epilogue in GATES
+
+    @property
     def flops(self) -> int:
-        return 2 * self.m * self.n * self.k * self.batch
+        return 2 * self.m * self.n * self.k * self.batch * (2 if self.dual else 1)
 
     @property
     def bytes(self) -> int:
         """Each operand read once, the result written once."""
         a = self.m * self.k * dtype(self.dtype_a).bytes * (1 if self.broadcast_a else self.batch)
         b = self.k * self.n * dtype(self.dtype_b).bytes * (1 if self.broadcast_b else self.batch)
+        b *= 2 if self.dual else 1
         e = self.m * self.n * dtype(self.dtype_c).bytes * self.batch
         d = self.num_d * self.m * self.n * dtype(self.dtype_d).bytes * self.batch
         return a + b + d + e * (2 if self.beta else 1)
@@ -148,6 +154,8 @@ def _plainly_legal(p: GemmProblem) -> bool:
     """Whether a problem breaks no rule, by a few comparisons; false where that would take more."""
     if p.layout not in LAYOUTS or not 0 <= p.batch <= _SMALL_BATCH or _epilogue_violations(p.epilogue, p.num_d):
         return False
+    if p.epilogue in GATES:
+        return False
     small = 0 <= p.m <= _SMALL and 0 <= p.n <= _SMALL and 0 <= p.k <= _SMALL
     a_row, b_row = p.k if p.layout[0] == "r" else p.m, p.n if p.layout[1] == "r" else p.k
     return (
@@ -162,7 +170,7 @@ def _plainly_legal(p: GemmProblem) -> bool:
 
 @lru_cache(maxsize=256)
 def _epilogue_violations(epilogue: str, num_d: int) -> tuple[Violation, ...]:
-    return tuple(epilogue_violations(epilogue, num_d))
+    return tuple(epilogue_violations(epilogue, num_d, gates=True))
 
 
 def problem_violations(problem: GemmProblem) -> list[Violation]:
@@ -201,7 +209,19 @@ def problem_violations(problem: GemmProblem) -> list[Violation]:
         f"layout {problem.layout!r} is not supported",
         f"use one of {', '.join(LAYOUTS)}",
     )
-    found.extend(epilogue_violations(problem.epilogue, problem.num_d))
+    found.extend(epilogue_violations(problem.epilogue, problem.num_d, gates=True))
+    need(
+        not problem.dual or not (problem.beta or problem.preshuffled),
+        "dual-operands",
+        f"{problem.epilogue} of two products with {'a packed B' if problem.preshuffled else 'a C'}",
+        "give both B unpacked and no C, or give the second product as a D tensor",
+    )
+    need(
+        problem.epilogue not in GATES or dtype(problem.dtype_c).kind == "float",
+        "gate-dtype",
+        f"{problem.epilogue} with results of {problem.dtype_c}",
+        "use fp32, fp16 or bf16 results",
+    )
     if problem.layout in LAYOUTS and not found:
         lengths = {"a": problem.k if problem.layout[0] == "r" else problem.m, "c": problem.n}
         if not problem.preshuffled:

@@ -7,13 +7,13 @@ command line all judge results by `verify`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from tilewright.dtypes import DTYPES
-from tilewright.ops.fused import ACTIVATIONS
+from tilewright.ops.fused import ACTIVATIONS, GATES
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.numerics import (
     LARGEST,
@@ -44,6 +44,8 @@ class Exact:
     before: Array  # what went into the activation
     size: Array  # |alpha| |A||B| + |beta| |C| + |D| ..., the size of what was summed
     products: Array  # |alpha| |A||B| (int8: |alpha| |A.B|), scaled by multiplied Ds
+    factor: Array | None  # what an activation is multiplied by, and how far a sum that stands for it may be off
+    factor_error: Array | None
     flushed: Array | float  # what is lost for each 2^-126 that counts as 0: |alpha| (K + 1), scaled by multiplied Ds
 
 
@@ -74,16 +76,31 @@ def exact(problem: GemmProblem, arrays: Mapping[str, Any], rows: Array | slice =
             x = x + beta * c
             size = size + np.abs(beta * c)
         scaled: Array | float | None = None
-        for one in arrays["ds"]:
+        factor, factor_error = _factor(problem, arrays, rows)
+        for one in arrays["ds"] if factor is None else ():
             d = _rows_of(np.asarray(one), rows, problem.m).astype(np.float64)
             if problem.epilogue == "MultiDMultiply":
                 x, scaled = x * d, np.abs(d) * (1.0 if scaled is None else scaled)
             else:
                 x, size = x + d, size + np.abs(d)
         value = activation(problem.epilogue, x) if problem.epilogue in ACTIVATIONS else x
+        if factor is not None:
+            value = activation(GATES[problem.epilogue], x) * factor
         if scaled is not None:
             size, products, flushed = size * scaled, products * scaled, flushed * scaled
-        return Exact(value, x, size, products, flushed)
+        return Exact(value, x, size, products, factor, factor_error, flushed)
+
+
+def _factor(problem: GemmProblem, arrays: Mapping[str, Any], rows: Array | slice) -> tuple[Array | None, Array | None]:
+    """What a gate's activation is multiplied by, and how far that may be off: D0 not at all, A.B_up as any sum."""
+    if problem.epilogue not in GATES:
+        return None, None
+    if not problem.dual:
+        (d,) = arrays["ds"]
+        return _rows_of(np.asarray(d), rows, problem.m).astype(np.float64), None
+    up = {**arrays, "b": arrays["b_up"], "ds": (), "alpha": 1.0, "beta": 0.0}
+    found = exact(replace(problem, epilogue="PassThrough"), up, rows)
+    return found.value, _sum_error(problem, found, False)
 
 
 def _product(a: Array, b: Array, kind: Any, *, sizes: bool = False) -> Array:
@@ -140,6 +157,10 @@ def error_bound(problem: GemmProblem, found: Exact, narrow_sums: bool = False) -
         e3 = L e2 + 16 u max(1, |x|)                an activation with Lipschitz constant L, evaluated in fp32
         e  = e3 + u_out (|y| + e3) + s              rounding to the output type, s its smallest number
 
+    A gate multiplies the activation y3 by a number f, which is D0 or a second sum, known within its own e1:
+
+        e3' = |f| e3 + (|y3| + e3) e1(f) + u |y|
+
     plus (K+1) 2^-126 |alpha|, since subnormal terms may be flushed, and of bf16 inputs 2^-126 |alpha| (|A|1 + 1|B|),
     since they may be flushed themselves.  tf32 inputs are fp32 numbers that are rounded to 11 bits first: with
     v = 2^-11, e0 grows by ((1 + v)^2 - 1) |alpha| |A||B|.
@@ -161,16 +182,27 @@ def error_bound(problem: GemmProblem, found: Exact, narrow_sums: bool = False) -
     p = problem
     if DTYPES[p.dtype_c].kind == "int":
         return np.asarray(1e-12 * (1.0 + found.size))
-    terms = 4 if DTYPES[p.dtype_a].kind == "int" else p.k + 3
     with np.errstate(all="ignore"):
-        part = gamma(terms) + (narrow_part(p.k) if narrow_sums else 0.0)
-        if p.dtype_a == "tf32":
-            part += (1 + DTYPES["tf32"].unit_roundoff) ** 2 - 1
-        error = part * found.products + (3 + p.num_d) * U32 * found.size
-        error = error + TINY32 * found.flushed
+        error = _sum_error(p, found, narrow_sums)
         if p.epilogue in ACTIVATIONS:
             error = after_activation(p.epilogue, found.before, error)
+        if found.factor is not None:
+            kind = GATES[p.epilogue]
+            error = after_activation(kind, found.before, error)
+            of_factor = 0.0 if found.factor_error is None else found.factor_error
+            gate = np.abs(activation(kind, found.before))
+            error = np.abs(found.factor) * error + (gate + error) * of_factor + U32 * np.abs(found.value)
         return after_rounding(p.dtype_c, found.value, error)
+
+
+def _sum_error(p: GemmProblem, found: Exact, narrow_sums: bool) -> Array:
+    """e2 of `error_bound`: how far sums may be off before an activation."""
+    terms = 4 if DTYPES[p.dtype_a].kind == "int" else p.k + 3
+    part = gamma(terms) + (narrow_part(p.k) if narrow_sums else 0.0)
+    if p.dtype_a == "tf32":
+        part += (1 + DTYPES["tf32"].unit_roundoff) ** 2 - 1
+    error = part * found.products + (3 + p.num_d) * U32 * found.size
+    return np.asarray(error + TINY32 * found.flushed)
 
 
 def reference(problem: GemmProblem, arrays: Mapping[str, Any]) -> Array:

@@ -1,11 +1,13 @@
 """What a GEMM kernel computes: its signature.  How is in `schedule`.
 
-E = epilogue(alpha * A.B + beta * C, D0, D1)
+E = epilogue(alpha * A.B + beta * C, D0, D1), or of a dual kernel E = activation(alpha * A.B) * A.B_up
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from tilewright.ops.fused import GATES
 
 VARIANTS = ("standard", "preshuffle", "multi_d")
 LAYOUTS = ("rcr", "rrr", "crr", "ccr")
@@ -24,6 +26,11 @@ class GemmSignature:
     layout: str  # A, B, and C/E: r row-major, c column-major
     epilogue: str = "PassThrough"
     num_d: int = 0
+
+    @property
+    def dual(self) -> bool:
+        """Whether there are two B: the product with the second stands for the D tensor that a gate multiplies by."""
+        return self.num_d == 0 and self.epilogue in GATES
 
     def label(self) -> str:
         inputs = self.dtype_a if self.dtype_a == self.dtype_b else f"{self.dtype_a}x{self.dtype_b}"

@@ -69,6 +69,33 @@ struct Prediction {
   int64_t beyond;   // the first feature that lies beyond; -1 where none does, and `seconds` are told
 };
 
+// A whole choice in one call: a selection library says which kernels serve a problem and what each is estimated to take,
+// and fills in features; the forest says which of them is the fastest.  All but `words` and `rough` is prepared once.
+struct Choice {
+  void (*ask)(void *question);  // of the selection library, as is all that stands here
+  void *question;
+  const void *numbers;    // the problem's
+  const int64_t *served;  // its answers: how many kernels serve the problem, and of each the broken rule
+  const int64_t *rules;
+  void (*features)(const void *numbers, const void *terms, int64_t count, int64_t units, float *problem, double *both);
+  const void *terms;
+  const Shared *forest;
+  void *room;
+  double *out;
+  double *known;   // room for the estimates of kernels that the model has seen
+  float *problem;  // `asked` reads these two
+  double *both;
+  const int64_t *word_at;  // places among the problem's features, and what stands there
+  const float *words;
+  const int64_t *unseen;  // the places of kernels newer than the model
+  int64_t word_count, unseen_count, estimated, units;
+  Question asked;
+  Prediction wanted;      // its estimates are the library's
+  int64_t decided;        // the answers: `Decision`
+  int64_t first, second;  // the kernel predicted the fastest, and the next; -1 where no other is predicted
+};
+
+constexpr int ahead = 8;                          // trees whose leaves are sent for at once
 constexpr int most_nodes = (2 << most_deep) - 1;  // of a tree
 
 // How many of a feature's thresholds lie below a value; of what is no number, none does.  Halves, without a branch that
@@ -211,7 +238,8 @@ template <int words> struct Block {
   static void score(const Shared &forest, const Set *right, int rows, double *out) {
     const Split *split = forest.splits;
     Set sets[most_nodes], levels[most_deep];
-    uint8_t numbers[most];
+    uint8_t numbers[ahead][most];
+    int waiting = 0;
     memset(&sets[0], 255, sizeof sets[0]);
     for (const Tree *tree = forest.trees; tree < forest.trees + forest.tree_count; ++tree) {
       for (int level = 0; level < tree->deep; ++level) {
@@ -224,10 +252,29 @@ template <int words> struct Block {
         }
         levels[level].bits = gone;
       }
-      number(levels, tree->deep, rows, numbers);
-      const float *values = forest.values + tree->first_value;
-      for (int i = 0; i < rows; ++i) out[i] += values[numbers[i]];
+      number(levels, tree->deep, rows, numbers[waiting]);
+      fetch(forest.values + tree->first_value, tree->deep, rows, numbers[waiting]);
+      if (++waiting == ahead) add(forest, tree + 1 - waiting, waiting, rows, numbers, out), waiting = 0;
     }
+    add(forest, forest.trees + forest.tree_count - waiting, waiting, rows, numbers, out);
+  }
+
+  // The leaves of some trees, which were sent for before they are read: between two calls of a program the values are
+  // as good as never in a near cache, and the way through the next trees hides the wait.
+  static void add(const Shared &forest, const Tree *trees, int count, int rows, const uint8_t (*numbers)[most],
+                  double *out) {
+    for (int t = 0; t < count; ++t) {
+      const float *values = forest.values + trees[t].first_value;
+      for (int i = 0; i < rows; ++i) out[i] += values[numbers[t][i]];
+    }
+  }
+
+  static void fetch(const float *values, int deep, int rows, const uint8_t *numbers) {
+    constexpr int line = 64 / sizeof(float);
+    if (rows < (1 << deep) / line)
+      for (int i = 0; i < rows; ++i) __builtin_prefetch(values + numbers[i]);
+    else
+      for (int at = 0; at < 1 << deep; at += line) __builtin_prefetch(values + at);
   }
 
   // The rows from `begin` on, as many as a block has: how many.  `base` is what all of them begin with.
@@ -244,23 +291,30 @@ template <int words> struct Block {
   }
 };
 
-// What the trees say that look at the problem alone.
+// What the trees say that look at the problem alone.  Many are walked side by side: a step of one waits for memory.
 double common(const Shared &forest, const float *problem) {
   double found = forest.base;
-  for (int64_t t = 0; t < forest.root_count; ++t) {
-    int32_t at = forest.roots[t];
-    while (forest.nodes[at].left != at) {
-      const Node &node = forest.nodes[at];
-      at = node.left + (problem[node.feature] > node.threshold);
+  for (int64_t first = 0; first < forest.root_count; first += together) {
+    const int count = forest.root_count - first < together ? (int)(forest.root_count - first) : together;
+    int32_t at[together];
+    for (int i = 0; i < count; ++i) at[i] = forest.roots[first + i];
+    for (bool on = true; on;) {
+      on = false;
+      for (int i = 0; i < count; ++i) {
+        const Node &node = forest.nodes[at[i]];
+        if (node.left == at[i]) continue;
+        at[i] = node.left + (problem[node.feature] > node.threshold);
+        on = true;
+      }
     }
-    found += forest.nodes[at].value;
+    for (int i = 0; i < count; ++i) found += forest.nodes[at[i]].value;
   }
   return found;
 }
 
 }  // namespace
 
-SHOWN int64_t tw_trees_abi_version() { return 5; }
+SHOWN int64_t tw_trees_abi_version() { return 6; }
 
 // out[r] = base + sum over trees; `roots` are the indices of the trees' first nodes, `depths` how deep they are.
 SHOWN void tw_trees_score(const Node *nodes, const int32_t *roots, const int32_t *depths, int64_t trees,
@@ -327,4 +381,64 @@ SHOWN void tw_trees_predict(const Shared *forest, Question *asked, void *room, d
     const double told = p.trust ? p.trust * log(p.estimates[near[i]] / least) : 0.0;
     p.seconds[near[i]] = p.rough * exp(out[i] + told);
   }
+}
+
+namespace {
+
+// The two lowest times.  False where one is no number.
+bool ranked(const double *seconds, int64_t count, int64_t *first, int64_t *second) {
+  *first = *second = -1;
+  for (int64_t i = 0; i < count; ++i) {
+    if (isnan(seconds[i])) return false;
+    if (isinf(seconds[i])) continue;
+    if (*first < 0 || seconds[i] < seconds[*first]) *second = *first, *first = i;
+    else if (*second < 0 || seconds[i] < seconds[*second]) *second = i;
+  }
+  return *first >= 0;
+}
+
+enum Decision : int64_t { kUnclear = -2, kSilent = -1, kEstimate = 0, kForest = 1 };
+
+// What the forest says of the kernels that serve the problem, where it has something to say.
+Decision decide(Choice &c) {
+  const int64_t count = c.asked.stride;
+  const double *estimates = c.wanted.estimates;
+  double least = __builtin_inf();
+  int64_t unseen = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    if (!c.rules[i] && isinf(estimates[i])) return kSilent;
+    c.known[i] = c.rules[i] ? __builtin_inf() : estimates[i];
+  }
+  for (int64_t i = 0; i < c.unseen_count; ++i) unseen += !c.rules[c.unseen[i]], c.known[c.unseen[i]] = __builtin_inf();
+  if (unseen == *c.served) return kSilent;
+  for (int64_t i = 0; i < count; ++i) least = c.known[i] < least ? c.known[i] : least;
+  c.features(c.numbers, c.terms, count, c.units, c.problem, c.both);
+  for (int64_t i = 0; i < c.word_count; ++i) c.problem[c.word_at[i]] = c.words[i];
+  if (c.estimated) {
+    double *ratios = c.both + (c.asked.both_count - 1) * count;
+    for (int64_t i = 0; i < count; ++i) ratios[i] = c.known[i] / least;
+  }
+  Prediction told = c.wanted;
+  told.estimates = c.known;
+  tw_trees_predict(c.forest, &c.asked, c.room, c.out, &told);
+  if (told.beyond >= 0) return kSilent;
+  if (!ranked(told.seconds, count, &c.first, &c.second)) return kUnclear;
+  if (!unseen) return kForest;
+  // Kernels newer than the model: so much of the time of the one it would choose as of its estimate.
+  const int64_t best = c.first;
+  for (int64_t i = 0; i < c.unseen_count; ++i) {
+    const int64_t at = c.unseen[i];
+    told.seconds[at] = c.rules[at] ? __builtin_inf() : told.seconds[best] * estimates[at] / estimates[best];
+  }
+  return ranked(told.seconds, count, &c.first, &c.second) ? kForest : kUnclear;
+}
+
+}  // namespace
+
+SHOWN int64_t tw_trees_choice_bytes() { return sizeof(Choice); }
+
+// Numbers of the problem, words and `rough` are filled in.
+SHOWN void tw_trees_choose(Choice *choice) {
+  choice->ask(choice->question);
+  choice->decided = *choice->served < 2 ? kEstimate : decide(*choice);
 }

@@ -122,6 +122,8 @@ def _inputs(call: Call, rng: np.random.Generator, values: Values, allocate: Allo
     by_rows_a, by_rows_b = p.layout[0] == "r", p.layout[1] == "r"
     put("a", 1 if p.broadcast_a else p.batch, *((p.m, p.k) if by_rows_a else (p.k, p.m)), p.a_stride, p.dtype_a)
     put("b", 1 if p.broadcast_b else p.batch, *((p.k, p.n) if by_rows_b else (p.n, p.k)), p.b_stride, p.dtype_b)
+    if p.dual:
+        put("b_up", 1 if p.broadcast_b else p.batch, *((p.k, p.n) if by_rows_b else (p.n, p.k)), p.b_stride, p.dtype_b)
     if call.beta != 0:
         batch = 1 if call.broadcast_c and not call.alias else p.batch
         put("c", batch, p.m, p.n, p.c_stride, p.dtype_c)
@@ -139,6 +141,8 @@ def _fill(args: GemmArgs, call: Call, blocks: dict[str, Block], e: Block) -> Non
     args.b, args.b_stride = blocks["b"].address, p.b_stride
     args.a_batch_stride = 0 if p.broadcast_a else blocks["a"].strides[0]
     args.b_batch_stride = 0 if p.broadcast_b else blocks["b"].strides[0]
+    if "b_up" in blocks:
+        args.b_up = blocks["b_up"].address
     if "c" in blocks:
         args.c, args.c_stride = blocks["c"].address, p.c_stride
         args.c_batch_stride = 0 if blocks["c"].shape[0] == 1 else blocks["c"].strides[0]
@@ -190,6 +194,8 @@ def run(kernel: Kernel, call: Call, values: Values = ordinary, allocate: Allocat
         "alpha": call.alpha,
         "beta": call.beta,
     }
+    if "b_up" in blocks:
+        arrays["b_up"] = blocks["b_up"].view() if p.layout[1] == "r" else blocks["b_up"].view().swapaxes(1, 2)
     args = GemmArgs()
     _fill(args, call, blocks, e)
     at, team = ctypes.addressof(args), host.team(call.threads)

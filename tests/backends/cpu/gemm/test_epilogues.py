@@ -12,7 +12,7 @@ from tests.backends.cpu.gemm.harness import Array, Call, ordinary, prove
 from tests.backends.cpu.gemm.shapes import calls
 from tests.built import Built
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.fused import ACTIVATIONS, EPILOGUES, epilogue_d_counts
+from tilewright.ops.fused import ACTIVATIONS, EPILOGUES, GATES, epilogue_d_counts
 from tilewright.ops.gemm.problem import GemmProblem
 
 KINDS = {
@@ -21,7 +21,10 @@ KINDS = {
     2: (("full", "full"), ("row", "column"), ("column", "full"), ("full", "row"), ("one", "row")),
 }
 PIPELINES = ("packed", "direct", "stream", "preshuffle", "gemv", "loops")
-COMBINATIONS = tuple((name, count) for name in EPILOGUES for count in epilogue_d_counts(name))
+COMBINATIONS = (
+    *((name, count) for name in EPILOGUES for count in epilogue_d_counts(name)),
+    *((name, 1) for name in GATES),
+)
 
 
 def _float_specs() -> list[KernelSpec]:
@@ -89,7 +92,7 @@ def test_every_combination_is_there() -> None:
     for output in ("fp32", "bf16"):
         have = {(one.signature.epilogue, one.signature.num_d) for one in FLOAT if one.signature.dtype_c == output}
         assert have == set(COMBINATIONS)
-    assert len(COMBINATIONS) == 1 + 2 * 2 + 6 * 3
+    assert len(COMBINATIONS) == 1 + 2 * 2 + 6 * 3 + 3
     assert {one.signature.epilogue for one in INTEGER} >= set(ACTIVATIONS)
     mixed = [one for one in FLOAT if one.signature.dtype_d == "fp32" != one.signature.dtype_c and one.signature.num_d]
     assert len(mixed) >= 6

@@ -17,7 +17,7 @@ from tilewright.backends.cpu.gemm.stream import FAMILY as STREAM
 from tilewright.backends.families import OpFamilies
 from tilewright.backends.native import FamiliesNative
 from tilewright.ops.base import Violation
-from tilewright.ops.gemm.dtype_rules import dtype_rules
+from tilewright.ops.gemm.dtype_rules import dtype_rules, one_b
 from tilewright.ops.gemm.numbers import FEATURES, FEATURES_HEADER, PROBLEM, problem_numbers
 from tilewright.ops.gemm.spec import GemmSignature
 
@@ -34,6 +34,7 @@ class CpuGemm(OpFamilies):
     def signature_rules(self, signature: GemmSignature, arch: Arch) -> Iterator[Violation]:
         """Which dtypes go together."""
         yield from dtype_rules(signature, FLOATS, FLOAT_OUTPUTS, INT_OUTPUTS)
+        yield from one_b(signature, arch)
 
     def fallback_schedule(self, signature: GemmSignature, arch: Arch) -> Any:
         """Plain loops, or the simplest kernel that reads a packed B."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 
 from tilewright.arch import Arch
 from tilewright.backends.cuda.conv.band import FAMILY as BAND
@@ -22,33 +21,19 @@ from tilewright.backends.cuda.conv.pointwise_tma_ws import FAMILY as POINTWISE_T
 from tilewright.backends.cuda.conv.rates import rate_numbers
 from tilewright.backends.cuda.conv.tma_ws import FAMILY as TMA_WS
 from tilewright.backends.cuda.gemm import KERNELS as GEMM
-from tilewright.backends.families import OpFamilies
+from tilewright.backends.gpu.conv import GpuConv
 from tilewright.backends.native import FamiliesNative
-from tilewright.ops.base import Violation
 from tilewright.ops.conv.numbers import FEATURES, FEATURES_EXPORT, FEATURES_HEADER, PROBLEM, problem_numbers
-from tilewright.ops.conv.schedule import LoopsSchedule
-from tilewright.ops.conv.spec import ConvSignature, dtype_rules
 
 
-class CudaConv(OpFamilies):
-    backend, op = "cuda", "conv"
+class CudaConv(GpuConv):
+    backend = "cuda"
     own = (
         TMA_WS, FOLDED, BAND, BAND_WEIGHT, FIRST_WEIGHT, DEPTHWISE_TILE, DEPTHWISE_MMA, DEPTHWISE, GATHER, LOOPS,
         POINTWISE_TMA_WS, POINTWISE_MULTISTAGE, POINTWISE_SKINNY,
     )  # fmt: skip
     USUAL = "bf16"
-
-    def signature_rules(self, signature: ConvSignature, arch: Arch) -> Iterator[Violation]:
-        """Which dtypes go together."""
-        yield from dtype_rules(signature)
-
-    def fallback_schedule(self, signature: ConvSignature, arch: Arch) -> LoopsSchedule:
-        """The fallback: serves every problem of the signature."""
-        return LoopsSchedule()
-
-    def include_dirs(self) -> tuple[Path, ...]:
-        """Matrix products are GEMM's."""
-        return (*super().include_dirs(), *GEMM.include_dirs())
+    product = GEMM
 
     @cached_property
     def native(self) -> FamiliesNative:

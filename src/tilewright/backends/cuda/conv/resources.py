@@ -1,4 +1,4 @@
-"""What a tma_ws convolution takes of a multiprocessor; cuda/gemm/tma_ws/shape.h has the same numbers."""
+"""What a tma_ws convolution takes of a multiprocessor: what the matrix product it is does."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Protocol
 
 from tilewright.arch import Arch
 from tilewright.backends.cuda.conv.shared import sizes
+from tilewright.backends.cuda.gemm.tma_ws.shape import K_BYTES, LINES, TmaView
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import Violation
 from tilewright.ops.conv.spec import ConvSignature
@@ -14,9 +15,6 @@ from tilewright.ops.conv.spec import ConvSignature
 Shape = tuple[int, int, int]
 Pair = tuple[int, int]
 
-K_BYTES = 128  # of one swizzled row: the k of a stage
-LINES = 64  # of a stage that are fetched together where they are contiguous
-BESIDE = 1024 + 320  # alignment of the stages, and the barriers
 PART_GRAIN = 8  # lines or k that a block of a cluster fetches are whole 8s
 WGMMA_COLUMNS = (8, 16, 24, 32, *range(48, 257, 16))  # of the shapes the headers spell out
 MAX_ACCUMULATORS = 168  # of the 232 registers a multiplying thread has
@@ -39,43 +37,25 @@ class Tiled(Protocol):
     def store(self) -> str: ...
 
 
-def chunk_columns(tile_n: int) -> int:
-    """Columns of results that leave together."""
-    return next(width for width in (64, 32, 16, 8) if tile_n % width == 0 or width == 8)
-
-
-def groups_of(schedule: Tiled) -> int:
-    """Multiplying warpgroups that share a tile."""
-    return 1 if schedule.grouping == "pingpong" else 2
-
-
-def stage_bytes(variant: str, schedule: Tiled) -> int:
-    (m, n, _), lines = schedule.tile, variant != "forward"
-    fetched = -(-n // LINES) * LINES if lines else n
-    return m * K_BYTES + -(-fetched * K_BYTES // 1024) * 1024
+def view(schedule: Tiled) -> TmaView:
+    groups = 1 if schedule.grouping == "pingpong" else 2
+    return TmaView(schedule.tile[0], schedule.tile[1], *schedule.cluster, groups, False)
 
 
 def shared_bytes(variant: str, schedule: Tiled, available: int) -> int:
-    """Stages, and buffers for results: as many as a tile needs, or as fit."""
-    width = chunk_columns(schedule.tile[1])
-    buffer, stages = 2 * 64 * width * 2, schedule.stages * stage_bytes(variant, schedule)
-    needed = schedule.tile[0] // groups_of(schedule) // 64 * (schedule.tile[1] // width)
-    room = (available - BESIDE - stages) // buffer
-    buffers = 2 if needed < 2 or schedule.store != "tma" or room < 2 else needed if needed <= room else min(room, 4)
-    return stages + buffers * buffer + BESIDE
+    """Columns of backward passes are lines that are contiguous."""
+    return view(schedule).shared_bytes(schedule.stages, variant != "forward", schedule.store == "tma", available)
 
 
 def most_stages(variant: str, schedule: Tiled, available: int) -> int:
-    """How many fit, with two buffers for results."""
-    buffers = 4 * 64 * chunk_columns(schedule.tile[1]) * 2
-    return (available - BESIDE - buffers) // stage_bytes(variant, schedule)
+    return view(schedule).most_stages(variant != "forward", available)
 
 
 def rules(signature: ConvSignature, variant: str, schedule: Tiled, arch: Arch) -> Iterator[Violation]:
     """What tile, stages, cluster and store must be; `variant`: the direction whose matrix product it is."""
     if not {"wgmma", "tma"} <= arch.features:
         yield Violation("nv-arch", f"tma_ws needs wgmma and TMA, which {arch.name} has not", "use target sm_90a")
-    (m, n, k), size, groups = schedule.tile, DTYPES[signature.dtype].bytes, groups_of(schedule)
+    (m, n, k), size, groups = schedule.tile, DTYPES[signature.dtype].bytes, view(schedule).groups
     if n not in WGMMA_COLUMNS:
         nearest = min(WGMMA_COLUMNS, key=lambda one: abs(one - n))
         yield Violation("nv-columns", f"tile_n {n} is not one wgmma wide", f"use {nearest}")

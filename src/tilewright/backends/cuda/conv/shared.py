@@ -15,6 +15,7 @@ from tilewright.ops.conv.family import ConvFamily
 from tilewright.ops.conv.problem import ConvProblem
 
 COMPILE_MEMORY = 600 << 20
+MEASURED = (9, 0)  # the compute capability whose kernels were measured
 
 Fields = Mapping[str, object]  # of a Config, each as C++ writes it
 

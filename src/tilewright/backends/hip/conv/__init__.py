@@ -9,14 +9,12 @@ loops    the fallback: any size, stride and element type, on every GPU
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.families import OpFamilies
+from tilewright.backends.gpu.conv import GpuConv
 from tilewright.backends.hip.conv.ck_tile import FAMILY as CK_TILE
 from tilewright.backends.hip.conv.ck_tile import VERSIONS, ck_tile_rules
 from tilewright.backends.hip.conv.ck_tile.schedules import CkTileConvSchedule, example_schedule
@@ -26,27 +24,16 @@ from tilewright.backends.hip.conv.tiled import FAMILY as TILED
 from tilewright.backends.hip.gemm import KERNELS as GEMM
 from tilewright.backends.hip.profiles import Needs
 from tilewright.backends.native import FamiliesNative
-from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.numbers import FEATURES, FEATURES_EXPORT, FEATURES_HEADER, PROBLEM, problem_numbers
-from tilewright.ops.conv.schedule import LoopsSchedule
-from tilewright.ops.conv.spec import OP, ConvSignature, dtype_rules
+from tilewright.ops.conv.spec import OP, ConvSignature
 
 
-class HipConv(OpFamilies):
-    backend, op = "hip", "conv"
+class HipConv(GpuConv):
+    backend = "hip"
     own = (CK_TILE, TILED, LOOPS)
     USUAL = "fp16"
-
-    def signature_rules(self, signature: ConvSignature, arch: Arch) -> Iterator[Violation]:
-        """Which element types go together."""
-        yield from dtype_rules(signature)
-
-    def fallback_schedule(self, signature: ConvSignature, arch: Arch) -> LoopsSchedule:
-        return LoopsSchedule()
-
-    def include_dirs(self) -> tuple[Path, ...]:
-        """The matrix product inside is GEMM's."""
-        return (*super().include_dirs(), *GEMM.include_dirs())
+    product = GEMM
 
     @cached_property
     def native(self) -> FamiliesNative:

@@ -24,7 +24,7 @@ from tilewright.backends.hip.gemm.rates import rate_numbers
 from tilewright.backends.hip.profiles import PACKAGE, Needs, has_part
 from tilewright.backends.native import FamiliesNative
 from tilewright.ops.base import KernelSpec, Violation
-from tilewright.ops.gemm.dtype_rules import dtype_rules
+from tilewright.ops.gemm.dtype_rules import dtype_rules, one_b
 from tilewright.ops.gemm.numbers import FEATURES, FEATURES_HEADER, PROBLEM, problem_numbers
 from tilewright.ops.gemm.spec import GemmSignature
 
@@ -50,6 +50,7 @@ class HipGemm(OpFamilies):
         """Which dtypes go together, whatever the kernel."""
         tf32 = ("AMD GPUs multiply fp32 exactly", 'use math="exact", or fp16 or bf16')
         yield from dtype_rules(signature, FLOATS, FLOAT_OUTPUTS, INT_OUTPUTS, refused={"tf32": tf32})
+        yield from one_b(signature, arch)
         if signature.variant == "preshuffle":  # only CK Tile reads a packed B
             yield from ck_tile_rules(signature, arch)
 

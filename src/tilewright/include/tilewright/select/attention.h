@@ -1,5 +1,6 @@
 // An attention as selection sees it, what follows from its numbers, and the rules by which kernels refuse one.
 #pragma once
+#include <tilewright/select/attention_pairs.h>
 #include <tilewright/select/fields.h>
 #include <tilewright/select/rules.h>
 
@@ -28,14 +29,6 @@ enum AttentionType : int64_t { kFp32, kFp16, kBf16, kE4m3, kE4m3Fnuz };
 
 inline double ratio(Wide x, Wide y) { return double(x) / double(y); }
 
-// Pairs of a row and a key below a staircase: key < row + limit and key < cut.
-inline Wide pairs_below(int64_t rows, int64_t limit, int64_t cut) {
-  const int64_t stairs = larger(0, smaller(rows, cut - limit));  // rows above those that see all
-  const int64_t low = larger(limit, 0), high = stairs - 1 + limit;
-  const Wide under = high >= low ? Wide(low + high) * (high - low + 1) / 2 : 0;
-  return Wide(rows - stairs) * cut + under;
-}
-
 // A problem with what follows from it.
 struct Attention {
   using Problem = AttentionProblem;
@@ -59,11 +52,7 @@ struct Attention {
   Wide seen_by_head() const {
     const int64_t batch = larger(1, p.batch);
     const int64_t rows = p.varlen ? p.total_q / batch : p.seqlen_q, keys = packed_keys ? p.total_k / batch : p.seqlen_k;
-    const int64_t shift = p.bottom_right ? keys - rows : 0;
-    const Wide upper = p.window_right >= 0 ? pairs_below(rows, shift + p.window_right + 1, keys) : Wide(rows) * keys;
-    if (p.window_left < 0) return upper;
-    const int64_t first = shift - p.window_left;
-    return upper - pairs_below(rows, first, keys) + pairs_below(rows, first, smaller(p.sink_tokens, keys));
+    return seen_pairs(rows, keys, p.bottom_right, p.window_left, p.window_right, p.sink_tokens);
   }
   Wide rows_of_all() const { return p.varlen ? Wide(p.total_q) : Wide(p.batch) * p.seqlen_q; }
   Wide elements_q() const { return rows_of_all() * p.heads_q * p.head_dim; }

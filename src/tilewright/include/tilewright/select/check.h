@@ -21,6 +21,14 @@
 namespace tw {
 namespace selection {
 
+// Numbers that a family's sentences name beyond those of the problem: a family that has some overloads `named_numbers`
+// beside its `Schedule`.
+struct NoNumbers {
+  int64_t none;
+};
+inline const char *names_of(const NoNumbers &) { return ""; }
+template <class Schedule, class Problem> NoNumbers named_numbers(const Schedule &, const Problem &) { return {}; }
+
 // 0, or the code of the rule that a problem breaks, with its sentence in `why`.
 template <class Limits, class Problem> int check(const Problem &p, char *why, size_t bytes) {
   const Rule *rule = Limits::broken(p);
@@ -30,7 +38,11 @@ template <class Limits, class Problem> int check(const Problem &p, char *why, si
   }
   const auto schedule = Limits::schedule();
   const Named of_problem{names_of(p), reinterpret_cast<const int64_t *>(&numbers_of(p))};
-  return say(*rule, of_problem, {Limits::names(), reinterpret_cast<const int64_t *>(&schedule)}, why, bytes);
+  const auto beyond = named_numbers(schedule, p);
+  const Named named[] = {{names_of(beyond), reinterpret_cast<const int64_t *>(&beyond)},
+                         of_problem,
+                         {Limits::names(), reinterpret_cast<const int64_t *>(&schedule)}};
+  return say(*rule, named, 3, why, bytes);
 }
 
 }  // namespace selection

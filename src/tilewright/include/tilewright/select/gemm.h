@@ -8,11 +8,12 @@ namespace selection {
 
 // Strides are those of rows (of columns, where an operand lies by columns); `type_*` are numbers of `Type`, `size_*`
 // bytes of an element.  `plain`: nothing is fused; `activation`: what is fused computes transcendental functions.  `preshuffled`: B was packed beforehand.
+// `dual`: there are two B, and a result has a sum of each.
 // clang-format off
 #define TW_SELECT_GEMM_PROBLEM(X) \
   X(m) X(n) X(k) X(batch) X(a_stride) X(b_stride) X(c_stride) X(num_d) X(beta) X(preshuffled) X(broadcast_a) \
   X(broadcast_b) X(aligned) X(type_a) X(type_b) X(size_a) X(size_b) X(size_c) X(size_d) X(a_rows) X(b_rows) \
-  X(plain) X(activation)
+  X(plain) X(activation) X(dual)
 // clang-format on
 TW_SELECT_STRUCT(GemmProblem, int, TW_SELECT_GEMM_PROBLEM)
 
@@ -31,13 +32,14 @@ inline constexpr Rule no_edge_k{"no-edge-code", TW_DIVISIBILITY,
                                 "k = {k} is not a multiple of {grain_k} and the kernel has no edge code along k",
                                 "pad k to a multiple of {grain_k}, or use a kernel with pad_k"};
 
-inline Wide multiply_adds(const GemmProblem &p) { return Wide(p.m) * p.n * p.k * p.batch; }
+inline int64_t sums(const GemmProblem &p) { return p.dual ? 2 : 1; }  // of a result
+inline Wide multiply_adds(const GemmProblem &p) { return Wide(p.m) * p.n * p.k * p.batch * sums(p); }
 inline bool nothing_to_do(const GemmProblem &p) { return p.m == 0 || p.n == 0 || p.batch == 0; }
 
 // Each operand read once, the result written once.
 inline double bytes_moved(const GemmProblem &p) {
   const Wide a = Wide(p.m) * p.k * p.size_a * (p.broadcast_a ? 1 : p.batch);
-  const Wide b = Wide(p.k) * p.n * p.size_b * (p.broadcast_b ? 1 : p.batch);
+  const Wide b = Wide(p.k) * p.n * p.size_b * (p.broadcast_b ? 1 : p.batch) * sums(p);
   const Wide e = Wide(p.m) * p.n * p.size_c * p.batch;
   const Wide d = Wide(p.num_d) * p.m * p.n * p.size_d * p.batch;
   return double(a + b + d + e * (p.beta ? 2 : 1));

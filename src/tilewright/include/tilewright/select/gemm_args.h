@@ -21,6 +21,7 @@ template <class Config> GemmProblem gemm_of(const tw_gemm_args &x, bool packed) 
   p.size_a = sizeof(typename Config::A), p.size_b = sizeof(typename Config::B);
   p.size_c = sizeof(typename Config::C), p.size_d = sizeof(typename Config::D);
   p.a_rows = Config::a_rows, p.b_rows = Config::b_rows;
+  p.dual = gates(Config::epilogue) && Config::num_d == 0;
   return p;
 }
 
@@ -31,6 +32,8 @@ template <class Config> bool aligned(const tw_gemm_args &x, bool packed) {
   };
   return whole(x.a, x.a_batch_stride, sizeof(typename Config::A)) &&
          whole(x.b, packed ? 0 : x.b_batch_stride, sizeof(typename Config::B)) &&
+         (!(gates(Config::epilogue) && Config::num_d == 0) ||
+          whole(x.b_up, x.b_batch_stride, sizeof(typename Config::B))) &&
          whole(x.e, x.e_batch_stride, sizeof(typename Config::C));
 }
 

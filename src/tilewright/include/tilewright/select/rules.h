@@ -36,15 +36,18 @@ inline bool number_named(const char *text, const Named &among, int64_t &value) {
   return false;
 }
 
-// A rule's sentence with its numbers filled in, cut to fit; the C library's printf is not needed for it.
-inline int say(const Rule &rule, const Named &problem, const Named &schedule, char *why, size_t bytes) {
+// A rule's sentence with its numbers filled in, each of the first that has it, cut to fit; the C library's printf is not
+// needed for it.
+inline int say(const Rule &rule, const Named *among, int sources, char *why, size_t bytes) {
   size_t end = 0;
   const auto put = [&](char c) {
     if (end + 1 < bytes) why[end++] = c;
   };
   for (const char *text = rule.why; *text; ++text) {
     int64_t value = 0;
-    if (*text != '{' || !(number_named(text + 1, problem, value) || number_named(text + 1, schedule, value))) {
+    bool known = false;
+    for (int i = 0; *text == '{' && !known && i < sources; ++i) known = number_named(text + 1, among[i], value);
+    if (!known) {
       put(*text);
       continue;
     }

@@ -35,7 +35,7 @@ APPEND_RENAMED = {"lengths": "cache_seqlens", "lengths_new": "seqlens_new", "pag
 _NAMES = tuple(one.name for one in SLOTS)
 _ALIGNED = {True: "top_left", "top_left": "top_left", "bottom_right": "bottom_right"}
 _HALF = (1 << 32) - 1
-_NO_ARRAYS = (list, tuple, int, float, dict, set, str, bytes)
+NO_ARRAYS = (list, tuple, int, float, dict, set, str, bytes)
 PLAIN = (1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)  # the scalars of a call that gives none
 _OTHER = {"mask": "bias", "bias": "mask"}
 _MOST = 1e38  # scales and caps: they, and one over them, are numbers of fp32
@@ -43,7 +43,7 @@ _MOST = 1e38  # scales and caps: they, and one over them, are numbers of fp32
 
 def _placed(**operands: Any) -> tuple[Any, ...]:
     for name, one in operands.items():
-        if isinstance(one, _NO_ARRAYS):
+        if isinstance(one, NO_ARRAYS):
             raise not_an_array(name, one)
     return tuple(operands.get(name) for name in _NAMES)
 
@@ -59,7 +59,7 @@ def _causal(value: Any) -> bool | str:
         raise bad("causal", f"causal is {shown(value)}", shown(value), remedy) from None
 
 
-def _window(causal: Any, window: Any) -> tuple[str, tuple[int, int]]:
+def window_of(causal: Any, window: Any) -> tuple[str, tuple[int, int]]:
     """Alignment and bounds of `causal` and `window`."""
     causal = _causal(causal)
     left, right = -1, -1
@@ -99,7 +99,7 @@ def mask_and_bias(mask: Any, bias: Any, attn_mask: Any) -> tuple[Any, Any]:
     """`attn_mask` as PyTorch's scaled_dot_product_attention has it: truth values are a mask, numbers a bias."""
     if attn_mask is None:
         return mask, bias
-    if isinstance(attn_mask, _NO_ARRAYS):
+    if isinstance(attn_mask, NO_ARRAYS):
         raise not_an_array("attn_mask", attn_mask)
     is_mask = str(attribute_of(attn_mask, "dtype", "")).rpartition(".")[2] == "bool"
     taken, name = (mask, "mask") if is_mask else (bias, "bias")
@@ -176,7 +176,7 @@ def _in_range(name: str, value: Any, low: float, high: float, remedy: str) -> fl
     return number
 
 
-def _layouts(layout: Any, kv_layout: Any, block_table: Any) -> tuple[str, str]:
+def layouts(layout: Any, kv_layout: Any, block_table: Any) -> tuple[str, str]:
     """How q lies, and how keys, values or their pages do."""
     layout = known_layout(layout, LAYOUTS)
     kv_layout = "" if kv_layout is None else kv_layout
@@ -190,8 +190,8 @@ def _layouts(layout: Any, kv_layout: Any, block_table: Any) -> tuple[str, str]:
 
 def forward(q: Any, k: Any, v: Any, **given: Any) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
     """`tw.attention`'s call."""
-    layout, kv_layout = _layouts(given["layout"], given["kv_layout"], given["block_table"])
-    align, window = _window(given["causal"], given["window"])
+    layout, kv_layout = layouts(given["layout"], given["kv_layout"], given["block_table"])
+    align, window = window_of(given["causal"], given["window"])
     sink, first = sinks(given["sink"], given["sink_tokens"])
     sink_tokens = 0 if first is None else whole_number("sink_tokens", first)
     if sink_tokens and window[0] < 0:
@@ -212,7 +212,7 @@ def forward(q: Any, k: Any, v: Any, **given: Any) -> tuple[Operands, Sequence[An
         family="forward", layout=layout, kv_layout=kv_layout, align=align, window=window, sink_tokens=sink_tokens,
         scaled=scale, softcap=softcap, dropout=dropout,
         page_size=_optional("page_size", given["page_size"]),
-        longest=(_longest("max_seqlen_q", given["max_seqlen_q"]), _longest("max_seqlen_k", given["max_seqlen_k"])),
+        longest=(longest("max_seqlen_q", given["max_seqlen_q"]), longest("max_seqlen_k", given["max_seqlen_k"])),
         scale_block=_optional("scale_block", given["scale_block"]),
         num_splits=_optional("num_splits", given["num_splits"]), return_lse=switch("return_lse", given["return_lse"]),
         out_dtype=given["out_dtype"],
@@ -220,7 +220,7 @@ def forward(q: Any, k: Any, v: Any, **given: Any) -> tuple[Operands, Sequence[An
     return operands, numbers, tuple(attributes)
 
 
-def _longest(name: str, value: Any) -> int:
+def longest(name: str, value: Any) -> int:
     """A bound; that of sequences which are all empty is 0, and 0 stands for none: one row more bounds them too."""
     return 1 if value is not None and whole_number(name, value) == 0 else _optional(name, value)
 
@@ -252,7 +252,7 @@ def scale_of(name: str, value: Any, beside: Any) -> Any:
 
 def append(cache_k: Any, cache_v: Any, k: Any, v: Any, **given: Any) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
     """`tw.append_kv`'s call."""
-    layout, kv_layout = _layouts(given["layout"], given["kv_layout"], given["block_table"])
+    layout, kv_layout = layouts(given["layout"], given["kv_layout"], given["block_table"])
     rotary, cos, sin = given["rotary"], None, None
     kind = "none"
     if rotary is not None:

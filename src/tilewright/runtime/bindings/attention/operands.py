@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from tilewright.errors import ProblemError, UnknownNameError, an, nearest, shown
-from tilewright.ops.attention.problem import Sizes
+from tilewright.ops.attention_terms import Sizes
 from tilewright.runtime.arrays import View
 from tilewright.runtime.bindings import numbers
 from tilewright.runtime.copies import copy_needed

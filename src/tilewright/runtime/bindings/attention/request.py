@@ -10,10 +10,11 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.dtypes import DTYPES
 from tilewright.errors import ProblemError, shown
 from tilewright.ops.attention.legality import problem_check
-from tilewright.ops.attention.problem import AttentionProblem, Sizes
-from tilewright.ops.attention.spec import FLOATS, INPUTS, OUTPUTS, SCALES, default_output
+from tilewright.ops.attention.problem import AttentionProblem
+from tilewright.ops.attention.spec import INPUTS, OUTPUTS, SCALES, default_output
 from tilewright.ops.attention.split_plans import counts, split_plans
 from tilewright.ops.attention.split_plans import stages as stages_of
+from tilewright.ops.attention_terms import FLOATS, Sizes
 from tilewright.runtime.arrays import View, conversion_of, output_dtype
 from tilewright.runtime.bindings.attention import stages
 from tilewright.runtime.bindings.attention.operands import (
@@ -131,23 +132,29 @@ def _whole(problem: AttentionProblem, target: str, lying: Lying, made: tuple[Res
 # -- forward -----------------------------------------------------------------------------------------------------------
 
 
-def _forward(call: Call) -> Request:
-    a = call.a
+def described(call: Call) -> dict[str, Rows]:
+    """How q, k and v lie; what the call says of them and of scores is in its `problem` and `lying` then."""
     q, k, v = (call.view(slot) for slot in (Q, K, V))
     _demand_dtypes(q, k, v)
     packed = call.views[CU_SEQLENS_Q] is not None
-    rows = rows_of(q, a.layout, packed)
-    lie = {"q": rows}
-    _sequences(call, rows, packed)
+    lie = {"q": rows_of(q, call.a.layout, packed)}
+    _sequences(call, lie["q"], packed)
     _keys(call, lie, packed)
     _heads(lie)
     _tables_given(call)
     call.problem |= _shape_words(call, lie)
     _scores(call)
-    call.lying["scaled"] = a.scaled
-    out = call.views[OUT]
-    order = (*rows.outer, lie["q"].heads, lie["v"].size)
-    shape = _as_given(order, a.layout, packed)
+    call.lying["scaled"] = call.a.scaled
+    return lie
+
+
+def _forward(call: Call) -> Request:
+    a = call.a
+    lie = described(call)
+    q, k, v = (call.view(slot) for slot in (Q, K, V))
+    packed, out = lie["q"].packed, call.views[OUT]
+    order = (*lie["q"].outer, lie["q"].heads, lie["v"].size)
+    shape = as_given(order, a.layout)
     if out is not None:
         if out.shape != shape:
             message = f"out has shape {out.shape}, and the result has {shape}"
@@ -345,7 +352,7 @@ def _scores(call: Call) -> None:
     if slopes is not None:
         said["bias"], lying["alibi"] = "alibi", _slopes(slopes, full)
     if sink is not None:
-        _vector(sink, said["heads_q"], "one logit a query head")
+        vector(sink, said["heads_q"], "one logit a query head")
         said["sink"] = True
     scales_given(call)
     seed = call.views[SEED]
@@ -384,7 +391,7 @@ def scales_given(call: Call) -> None:
     said["scale_block"] = block
 
 
-def _vector(view: View, size: int, what: str) -> None:
+def vector(view: View, size: int, what: str) -> None:
     if view.dtype != "fp32" or view.shape != (size,) or (size > 1 and view.strides != (1,)):
         message = f"{view.what} is {view.dtype} of shape {view.shape} and strides {view.strides}"
         raise bad(f"{view.what}-shape", message, view.shape, f"give {size} contiguous numbers of fp32: {what}")
@@ -397,7 +404,7 @@ def _slopes(view: View, full: Sizes) -> tuple[int, int]:
     return (0, view.strides[0]) if len(view.shape) == 1 else (view.strides[0], view.strides[1])
 
 
-def _as_given(shape: Sizes, layout: str, packed: bool) -> Sizes:
+def as_given(shape: Sizes, layout: str) -> Sizes:
     """(batch,) rows, heads, size in the order of the layout."""
     if layout == "bshd":
         return shape

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.ops.attention import reference
-from tilewright.ops.attention.problem import AttentionProblem, Sizes
+from tilewright.ops.attention.problem import AttentionProblem
+from tilewright.ops.attention_scores import Numbers
+from tilewright.ops.attention_terms import Sizes
 from tilewright.ops.numerics import Check
 from tilewright.runtime.bindings.attention import stages
 from tilewright.runtime.bindings.attention.request import Attributes
@@ -28,12 +30,12 @@ SOFTCAP, DROPOUT = 5.0, 0.2
 _APPENDED = {"seqlens_k": "cache_seqlens", "seqlens_q": "seqlens_new"}  # the names of append's tables
 
 
-def _random(generator: Generator, shape: Sizes, dtype: str) -> Array:
+def random_values(generator: Generator, shape: Sizes, dtype: str) -> Array:
     values = generator.standard_normal(shape, dtype=np.float32)
     return values if dtype == "fp32" else values.astype(numpy_dtype(dtype))
 
 
-def _laid(values: Array, strides: Sizes) -> Array:
+def laid(values: Array, strides: Sizes) -> Array:
     """The same values in memory of such strides; what lies between is poisoned."""
     low, high = extent(values.shape, strides, 1)
     memory = np.empty(high - low, values.dtype)
@@ -79,7 +81,7 @@ def _lengths(generator: Generator, count: int, most: int) -> Array:
     return found
 
 
-def _tables(p: AttentionProblem, generator: Generator) -> dict[str, Array]:
+def table_samples(p: Any, generator: Generator) -> dict[str, Array]:
     found: dict[str, Array] = {}
     if p.varlen and p.family != "append":
         found["cu_seqlens_q"] = _starts(generator, p.total_q, p.batch, p.seqlen_q)
@@ -138,7 +140,7 @@ def _vectorised(p: AttentionProblem, name: str, pages: Array) -> Array:
 
 def _keys(p: AttentionProblem, name: str, generator: Generator, tables: dict[str, Array]) -> Array:
     """Keys or values; NaN where no kernel may look."""
-    values = _random(generator, _shape_of(p, name), p.dtype_kv)
+    values = random_values(generator, _shape_of(p, name), p.dtype_kv)
     unused = np.zeros(values.shape[:2] if p.pages != "none" or not p.varlen else values.shape[:1], bool)
     if p.pages != "none":
         unused[...] = True
@@ -159,22 +161,22 @@ def _keys(p: AttentionProblem, name: str, generator: Generator, tables: dict[str
     values[unused] = poison_rows
     if p.pages == "vectorised":
         return _vectorised(p, name, values)
-    return _laid(values, _strides_of(p, name))
+    return laid(values, _strides_of(p, name))
 
 
 def _forward_operands(p: AttentionProblem, generator: Generator) -> dict[str, Any]:
-    tables = _tables(p, generator)
+    tables = table_samples(p, generator)
     made: dict[str, Any] = dict(tables)
-    made["q"] = _laid(_random(generator, _shape_of(p, "q"), p.dtype_q), _strides_of(p, "q"))
+    made["q"] = laid(random_values(generator, _shape_of(p, "q"), p.dtype_q), _strides_of(p, "q"))
     made["k"], made["v"] = (_keys(p, name, generator, tables) for name in "kv")
     if p.mask_shape:
         made["mask"] = generator.random(p.mask_shape) < 0.8
     if p.bias == "tensor":
-        made["bias"] = _random(generator, p.bias_shape, p.dtype_aux)
+        made["bias"] = random_values(generator, p.bias_shape, p.dtype_aux)
     if p.bias == "alibi":
         made["alibi_slopes"] = (2.0 ** (-8.0 * np.arange(1, p.heads_q + 1) / p.heads_q)).astype(np.float32)
     if p.sink:
-        made["sink"] = _random(generator, (p.heads_q,), "fp32")
+        made["sink"] = random_values(generator, (p.heads_q,), "fp32")
     return made | _scales(p, generator)
 
 
@@ -188,11 +190,11 @@ def _scales(p: AttentionProblem, generator: Generator) -> dict[str, Any]:
 
 
 def _append_operands(p: AttentionProblem, generator: Generator) -> dict[str, Any]:
-    made: dict[str, Any] = {_APPENDED.get(name, name): one for name, one in _tables(p, generator).items()}
-    made["k"] = _random(generator, (p.batch, p.seqlen_q, p.heads_kv, p.head_dim), p.dtype_q)
-    made["v"] = _random(generator, (p.batch, p.seqlen_q, p.heads_kv, p.head_dim_v), p.dtype_q)
+    made: dict[str, Any] = {_APPENDED.get(name, name): one for name, one in table_samples(p, generator).items()}
+    made["k"] = random_values(generator, (p.batch, p.seqlen_q, p.heads_kv, p.head_dim), p.dtype_q)
+    made["v"] = random_values(generator, (p.batch, p.seqlen_q, p.heads_kv, p.head_dim_v), p.dtype_q)
     if p.rotary_q:
-        made["q"] = _laid(_random(generator, p.shape("q"), p.dtype_q), _strides_of(p, "q"))
+        made["q"] = laid(random_values(generator, p.shape("q"), p.dtype_q), _strides_of(p, "q"))
         made["q_out"] = _poisoned(p, "o", p.dtype_q)
     if p.rotary != "none":
         angle = np.outer(np.arange(p.seqlen_k), 10000.0 ** (-np.arange(p.rotary_dim // 2) / max(1, p.rotary_dim // 2)))
@@ -208,7 +210,7 @@ def _poisoned(p: AttentionProblem, name: str, dtype: str) -> Array:
     strides = _strides_of(p, name)
     if p.pages == "vectorised" and name in "kv":
         strides = stages.dense_strides(_shape_of(p, name))
-    made = _laid(np.zeros(_shape_of(p, name), numpy_dtype(dtype)), strides)
+    made = laid(np.zeros(_shape_of(p, name), numpy_dtype(dtype)), strides)
     made.view(f"u{made.itemsize}")[...] = (1 << 8 * made.itemsize) - 1
     return made
 
@@ -235,11 +237,11 @@ def sample(problem: AttentionProblem, seed: int = 0, exact: bool = False) -> Sam
     p, generator = problem, np.random.default_rng(seed)
     if p.family == "combine":
         parts, sums = stages.part_shapes(p)
-        made: dict[str, Any] = {"given_parts": _random(generator, parts, "fp32")}
-        made["given_lse"] = _random(generator, sums, "fp32")
+        made: dict[str, Any] = {"given_parts": random_values(generator, parts, "fp32")}
+        made["given_lse"] = random_values(generator, sums, "fp32")
         made["given_lse"][:, ..., ::7] = -np.inf  # rows that see nothing in any part
         made["given_lse"][0, ..., ::3] = -np.inf
-        made |= _tables(p, generator)
+        made |= table_samples(p, generator)
     else:
         made = (_append_operands if p.family == "append" else _forward_operands)(p, generator)
     made |= _results(p)
@@ -257,11 +259,11 @@ def sample(problem: AttentionProblem, seed: int = 0, exact: bool = False) -> Sam
     return Sample(operands, scalars, tuple(Attributes(problem=p)))
 
 
-def numbers_of(problem: AttentionProblem, scalars: tuple[float, ...]) -> reference.Numbers:
+def numbers_of(problem: AttentionProblem, scalars: tuple[float, ...]) -> Numbers:
     """The numbers of a call as the reference takes them."""
     scale, softcap, dropout, *halves = scalars
     low, high, offset_low, offset_high = (int(one) for one in halves)
-    return reference.Numbers(
+    return Numbers(
         scale, softcap if problem.softcap else 0.0, dropout if problem.dropout else 0.0, low | high << 32,
         offset_low | offset_high << 32,
     )  # fmt: skip

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from tilewright.ops.attention.problem import AttentionProblem, Sizes
+from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import OP
+from tilewright.ops.attention_terms import Sizes
 from tilewright.runtime.bindings.attention.args import AppendArgs, AttentionArgs, CombineArgs, Strides
 from tilewright.runtime.requests import BETWEEN, Pointer, Request, Result, Scalar, Slot, StageRequest
 

@@ -23,15 +23,15 @@ def wrong_table(stage: StageRequest, tables: Tables) -> str:
     args: Any = stage.args
     if stage.problem.family == "append":
         return _places(args, found)
-    wrong = _rows("q", found, args.batch, args.rows, args.total_rows)
+    wrong = wrong_rows("q", found, args.batch, args.rows, args.total_rows)
     if wrong or stage.problem.family == "combine":
         return wrong
     if stage.problem.pages == "none":
-        return _rows("k", found, args.batch, args.keys, args.total_keys)
+        return wrong_rows("k", found, args.batch, args.keys, args.total_keys)
     return _pages(args, found)
 
 
-def _rows(which: str, tables: Tables, batch: int, most: int, total: int) -> str:
+def wrong_rows(which: str, tables: Tables, batch: int, most: int, total: int) -> str:
     starts, lengths = tables.get(f"cu_seqlens_{which}"), tables.get(f"seqlens_{which}")
     for b in range(batch):
         there = most

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tilewright.dtypes import DTYPES
+from tilewright.ops.conv.patches import joined_patches
 from tilewright.ops.conv.problem import ConvProblem, Sizes, dense_strides
 from tilewright.ops.conv.spec import OP
 from tilewright.runtime.bindings.conv.args import SPATIAL, ConvArgs
@@ -81,7 +82,7 @@ def dense(problem: ConvProblem) -> Request:
         for one, slot in PLACES[problem.variant].items():
             sizes[slot] = DTYPES[problem.dtype_out if one == name else problem.dtype].bytes
     spans = tuple(Span(probe=64 + sizes[slot]) for slot in range(len(SLOTS)))
-    return Request(OP, (stage(problem, sampled_ds(problem)),), (result,), spans=spans)
+    return Request(OP, (stage(joined_patches(problem), sampled_ds(problem)),), (result,), spans=spans)
 
 
 def _by_group(problem: ConvProblem, name: str, strides: Sizes) -> tuple[Sizes, Sizes]:

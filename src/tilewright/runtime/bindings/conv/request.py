@@ -15,6 +15,7 @@ from tilewright.dtypes import DTYPES
 from tilewright.errors import ProblemError, an, shown
 from tilewright.ops.conv.legality import problem_check
 from tilewright.ops.conv.options import channels_first
+from tilewright.ops.conv.patches import joined_patches
 from tilewright.ops.conv.problem import ConvProblem, Sizes, dense_strides
 from tilewright.ops.conv.spec import INPUTS, MAX_D, OP, VARIANTS, default_output
 from tilewright.ops.fused import normal_epilogue
@@ -91,7 +92,7 @@ def build(views: Sequence[Any], given: tuple[Any, ...], target: str) -> Request:
     problem = _laid(call, problem)
     on_host = _view(call, _READ[problem.variant][0]).place is HOST
     ds = [dense.DTensor(one.slot, one.strides) for one in call.ds]
-    made = dense.with_ds(dense.stage(problem), ds, for_gpu=not on_host)
+    made = dense.with_ds(dense.stage(joined_patches(problem)), ds, for_gpu=not on_host)
     for one in call.ds:
         if min(one.strides) < 0 and not on_host:  # only the host copies such memory
             raise copy_needed(one.what, f"{one.what} lies backwards in memory", rule="array-strides", value=one.strides)

@@ -64,6 +64,7 @@ class GemmBinding(BindingDefaults):
         Slot("ds[0]", optional=True, cast=True),
         Slot("ds[1]", optional=True, cast=True),
         Slot("out", written=True, optional=True, twin="c"),
+        Slot("up", optional=True, cast=True),
     )
     scalars = ("alpha", "beta")
 
@@ -83,12 +84,13 @@ class GemmBinding(BindingDefaults):
         out_dtype: Any = None,
         math: str = "",
         form: str = "",
+        up: Any = None,
     ) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
         alpha = scalar("alpha", alpha)
         beta = scalar("beta", beta if beta is not None else float(c is not None))
         epilogue, ds = with_added(epilogue, ds, bias=bias, residual=residual)
         attributes = (epilogue, out_dtype, math, counted(beta), form)
-        return (a, b, c, *two(ds), out), (alpha, beta), attributes
+        return (a, b, c, *two(ds), out, up), (alpha, beta), attributes
 
     def bind_kernel(
         self,
@@ -101,6 +103,7 @@ class GemmBinding(BindingDefaults):
         beta: Any = None,
         ds: Any = (),
         out: Any = None,
+        up: Any = None,
         **others: Any,
     ) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
         """Epilogue, output type and math are the kernel's."""
@@ -119,7 +122,7 @@ class GemmBinding(BindingDefaults):
                     value=name,
                     remedy=f"leave {name} out, or use `tilewright.gemm`",
                 )
-        return self.bind(a, b, c, alpha=alpha, beta=beta, ds=ds, out=out, **{**others, **known})
+        return self.bind(a, b, c, alpha=alpha, beta=beta, ds=ds, out=out, up=up, **{**others, **known})
 
     def request(self, views: Sequence[Any], attributes: tuple[Any, ...], target: str) -> Request:
         return request.build(views, attributes, target)

@@ -35,6 +35,7 @@ class GemmArgs(ctypes.Structure):
         ("d_batch_stride", _Pair),
         ("alpha", ctypes.c_double),
         ("beta", ctypes.c_double),
+        ("b_up", ctypes.c_void_p),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.runtime.bindings.gemm.args import GemmArgs
-from tilewright.runtime.bindings.gemm.operands import D0, OUT, A, B, C
+from tilewright.runtime.bindings.gemm.operands import D0, OUT, UP, A, B, C
 from tilewright.runtime.bindings.gemm.request import ALPHA, BETA
 from tilewright.runtime.dlpack import dense_strides
 from tilewright.runtime.requests import Copy, Pointer, Request, Result, Scalar, Span, StageRequest
@@ -33,6 +33,8 @@ def dense(problem: GemmProblem) -> Request:
         pointers.append(Pointer(_FIELDS.c.offset, C))
         scalars.append(Scalar(_FIELDS.beta.offset, BETA))
     pointers += [Pointer(_FIELDS.d.offset + 8 * index, D0 + index) for index in range(p.num_d)]
+    if p.dual:
+        pointers.append(Pointer(_FIELDS.b_up.offset, UP))
     stage = StageRequest(replace(p), args, tuple(pointers), tuple(scalars))
     shape = (p.m, p.n) if p.batch == 1 else (p.batch, p.m, p.n)
     result = Result(OUT, shape, dense_strides(shape), p.dtype_c)
@@ -42,8 +44,8 @@ def dense(problem: GemmProblem) -> Request:
 def _spans(problem: GemmProblem) -> tuple[Span, ...]:
     """What checks are shown: a kernel may need more workspace for operands that start at odd places."""
     p = problem
-    sizes = [DTYPES[one].bytes for one in (p.dtype_a, p.dtype_b, p.dtype_c, p.dtype_d, p.dtype_d, p.dtype_c)]
-    odd = [not p.aligned, not p.aligned and not p.preshuffled, False, False, False, not p.aligned]
+    sizes = [DTYPES[one].bytes for one in (p.dtype_a, p.dtype_b, p.dtype_c, p.dtype_d, p.dtype_d, p.dtype_c, p.dtype_b)]
+    odd = [not p.aligned, not p.aligned and not p.preshuffled, False, False, False, not p.aligned, not p.aligned]
     return tuple(Span(probe=64 + (size if is_odd else 0)) for size, is_odd in zip(sizes, odd, strict=True))
 
 
@@ -59,14 +61,15 @@ def copies(stage: StageRequest, larger: GemmProblem) -> StageRequest:
     if packed:
         made.args.b_stride, made.args.b_batch_stride = stage.args.b_stride, stage.args.b_batch_stride
     p, q, args = stage.problem, inner, stage.args
-    sizes = {"a": (p.m, p.k, q.m, q.k), "b": (p.k, p.n, q.k, q.n)}
+    of_b = (p.k, p.n, q.k, q.n)
+    sizes, letters = {"a": (p.m, p.k, q.m, q.k), "b": of_b, "b_up": of_b}, {"a": 0, "b": 1, "b_up": 1}
     found: list[Copy] = []
     for index, one in enumerate(stage.pointers):
         name, strides, dtype = _field_at(one.offset, args, p)
         if packed and name == "b":
             continue
         rows, columns, more_rows, more_columns = sizes.get(name, (p.m, p.n, q.m, q.n))
-        by_columns = p.layout["ab".index(name)] == "c" if name in sizes else False
+        by_columns = p.layout[letters[name]] == "c" if name in sizes else False
         shape, padded = (rows, columns), (more_rows, more_columns)
         if by_columns:
             shape, padded = shape[::-1], padded[::-1]
@@ -85,5 +88,7 @@ def _field_at(offset: int, args: Any, p: GemmProblem) -> tuple[str, tuple[int, i
     for name, dtype in (("a", p.dtype_a), ("b", p.dtype_b), ("c", p.dtype_c), ("e", p.dtype_c)):
         if getattr(_FIELDS, name).offset == offset:
             return name, (getattr(args, f"{name}_batch_stride"), getattr(args, f"{name}_stride"), 1), dtype
+    if offset == _FIELDS.b_up.offset:
+        return "b_up", (args.b_batch_stride, args.b_stride, 1), p.dtype_b
     index = (offset - _FIELDS.d.offset) // 8
     return "d", (args.d_batch_stride[index], args.d_row_stride[index], args.d_col_stride[index]), p.dtype_d

@@ -10,7 +10,7 @@ from tilewright.runtime.arrays import View
 from tilewright.runtime.copies import CopyNeeded, copy_needed
 from tilewright.runtime.devices import HOST, Place
 
-A, B, C, D0, D1, OUT = range(6)  # the slots
+A, B, C, D0, D1, OUT, UP = range(7)  # the slots; UP: the second B of a dual call
 
 
 @dataclass(frozen=True, slots=True)

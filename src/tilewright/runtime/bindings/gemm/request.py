@@ -3,10 +3,14 @@
 The layout is read from the strides.  A column-major result is served by computing its transpose, E^T = B^T A^T, so that
 kernels only ever write rows.  A C that repeats is added as a D tensor where it counts once, and copied out otherwise.
 Batch dimensions that are one in memory are one; what remains of them is launched in a loop.
+
+A gated product of two B (`up`) is one stage where the target has kernels that read both, and two otherwise: A.B_up into
+the workspace, then the gate with that as its D tensor.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -14,18 +18,30 @@ from typing import Any, NamedTuple
 
 from tilewright.dtypes import DTYPES
 from tilewright.errors import ProblemError, UnknownNameError, an, shown
-from tilewright.ops.fused import epilogue_d_counts, normal_epilogue
-from tilewright.ops.gemm.legality import problem_check
+from tilewright.ops.fused import GATES, epilogue_d_counts, normal_epilogue
+from tilewright.ops.gemm.legality import has_dual_kernels, problem_check
 from tilewright.ops.gemm.problem import GemmProblem, default_output
 from tilewright.runtime.arrays import View, conversion_of, output_dtype
 from tilewright.runtime.bindings.gemm.args import MAX_D, GemmArgs
-from tilewright.runtime.bindings.gemm.operands import D0, OUT, A, B, C, Matrix, PackedShape, batch_of, matrix, merged
+from tilewright.runtime.bindings.gemm.operands import (
+    D0,
+    OUT,
+    UP,
+    A,
+    B,
+    C,
+    Matrix,
+    PackedShape,
+    batch_of,
+    matrix,
+    merged,
+)
 from tilewright.runtime.bindings.gemm.packed import PackedB
 from tilewright.runtime.copies import copy_needed
 from tilewright.runtime.devices import HOST
 from tilewright.runtime.dlpack import dense_strides
 from tilewright.runtime.fast_path import MOST_LOOPS
-from tilewright.runtime.requests import Copy, Pointer, Request, Result, Scalar, StageRequest
+from tilewright.runtime.requests import BETWEEN, Copy, Pointer, Request, Result, Scalar, StageRequest
 
 MATHS = ("tf32",)  # what float32 may be multiplied as instead
 _FIELDS: Any = GemmArgs
@@ -64,6 +80,7 @@ class _Call:
     ds: list[View]
     out: View | None
     packed: PackedB | None
+    up: View | None = None  # the second B
     math: str = ""  # what float32 is multiplied as: none where the target knows no such math
     batch: tuple[int, ...] = ()
     dropped: tuple[int, ...] = ()  # of m and n (-2, -1): sizes that vectors lack in the result
@@ -95,7 +112,36 @@ def build(views: Sequence[Any], given: tuple[Any, ...], target: str) -> Request:
     _demand_inputs(call)
     _settle_shapes(call)
     _settle_dtypes(call)
-    return _stage(call)
+    return _stage(call) if call.up is None else _gated(call)
+
+
+def _gated(call: _Call) -> Request:
+    """Both products in one kernel, where the target has one for operands that lie so; else one after the other."""
+    laid = _lay_out(call)
+    if not laid.turned and laid.up is not None and laid.right is not None and _alike(laid.up, laid.right):
+        both = _stage(call)
+        if has_dual_kernels(both.stages[0].problem, call.target):
+            return both
+    assert call.up is not None
+    size = DTYPES[call.dtype].bytes
+    # As the result lies: kernels read a D tensor along the rows they write.
+    strides = _new_strides(call.whole, laid.turned)
+    between = replace(call.a, what="a @ up", address=0, shape=call.whole, strides=strides, dtype=call.dtype)
+    product = replace(call, b=call.up, up=None, out=between, epilogue="PassThrough", copies=[])
+    (first,) = _stage(product).stages
+    request = _stage(replace(call, up=None, ds=[between], copies=[]))
+    (second,) = request.stages
+    stages = _sent(first, {B: UP, OUT: BETWEEN}), _sent(second, {D0: BETWEEN})
+    return replace(request, stages=stages, between_bytes=max(1, math.prod(call.whole)) * size)
+
+
+def _alike(one: Matrix, other: Matrix) -> bool:
+    return (one.dtype, one.strides, one.steps) == (other.dtype, other.strides, other.steps)
+
+
+def _sent(stage: StageRequest, slots: dict[int, int]) -> StageRequest:
+    """The stage with pointers of some slots going elsewhere."""
+    return replace(stage, pointers=tuple(replace(one, slot=slots.get(one.slot, one.slot)) for one in stage.pointers))
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -109,7 +155,7 @@ def _of_no_batch(one: Any) -> Any:
 
 
 def _read(views: Sequence[Any], attributes: Attributes, target: str) -> _Call:
-    a, b, c, d0, d1, out = map(_of_no_batch, views)
+    a, b, c, d0, d1, out, up = map(_of_no_batch, views)
     packed = b if isinstance(b, PackedB) else None
     if attributes.math is None:
         attributes = attributes._replace(math="")
@@ -133,7 +179,7 @@ def _read(views: Sequence[Any], attributes: Attributes, target: str) -> _Call:
         packed.demand(a, math)
         b = replace(packed.shape, dtype=a.dtype) if math else packed.shape
     ds = [one for one in (d0, d1) if one is not None]
-    call = _Call(attributes, target, a, b, c, ds, out, packed, math=math)
+    call = _Call(attributes, target, a, b, c, ds, out, packed, up, math=math)
     if not isinstance(attributes.epilogue, str):
         raise _bad(
             "epilogue-name",
@@ -142,6 +188,13 @@ def _read(views: Sequence[Any], attributes: Attributes, target: str) -> _Call:
             "give a name such as 'relu'",
         )
     call.epilogue = normal_epilogue(attributes.epilogue)
+    if up is None and not ds and call.epilogue in GATES:
+        raise _bad(
+            "epilogue-d-count",
+            f"{call.epilogue} multiplies by a D tensor, and there is none",
+            0,
+            "give ds=(d,), or use tilewright.gated_gemm, which multiplies by a second product",
+        )
     if attributes.c_counts and c is None:
         raise _bad("beta-without-c", "beta is not 0, but there is no c to scale", None, "give c, or beta=0")
     return call
@@ -155,12 +208,27 @@ def demand_multiplied(one: View) -> None:
         raise _bad("array-dtype", message, held, conversion_of(one, held))
 
 
+def _demand_alike(gate: View | PackedShape, up: View) -> None:
+    """Both B of a gated product."""
+    if isinstance(gate, PackedShape):
+        raise _bad("dual-operands", "gate is packed, and up is not", None, "give both as they are")
+    if (gate.shape, gate.dtype) != (up.shape, up.dtype):
+        raise _bad(
+            "shape-up",
+            f"gate has shape {gate.shape} and holds {gate.dtype}, up {up.shape} and {up.dtype}",
+            up.shape,
+            "give two matrices of one shape and dtype",
+        )
+
+
 def _demand_inputs(call: _Call) -> None:
     """Ranks, and element types that are multiplied at all."""
-    for one in (call.a, call.b):
-        if isinstance(one, PackedShape):
+    for one in (call.a, call.b, call.up):
+        if one is None or isinstance(one, PackedShape):
             continue
         demand_multiplied(one)
+    if call.up is not None:
+        _demand_alike(call.b, call.up)
     least = 1 if call.attributes.form == "matmul" else 2
     for view in (call.a, call.b):
         if isinstance(view, View) and len(view.shape) < least:
@@ -249,6 +317,7 @@ class _Laid(NamedTuple):
     ds: list[Matrix]
     e: Matrix
     turned: bool
+    up: Matrix | None = None  # the second B
 
 
 def _result(call: _Call, by_columns: bool) -> Matrix:
@@ -292,7 +361,8 @@ def _lay_out(call: _Call) -> _Laid:
             e.strides,
             "give a row-major out (np.empty(shape), torch.empty(shape)), or use b unpacked",
         )
-    laid = _Laid(a, b, c, ds, e, turned)
+    up = matrix(UP, call.up, (*call.batch, k, n)) if call.up is not None else None
+    laid = _Laid(a, b, c, ds, e, turned, up)
     if turned:
         assert b is not None
         old = c.turned() if c is not None else None
@@ -347,7 +417,7 @@ def _settle_c(call: _Call, laid: _Laid) -> _Laid:
 def _stage(call: _Call) -> Request:
     """The argument template, the problem and where pointers go."""
     laid = _lay_out(call)
-    among = [one for one in (laid.left, laid.right, laid.c, *laid.ds, laid.e) if one is not None]
+    among = [one for one in (laid.left, laid.right, laid.up, laid.c, *laid.ds, laid.e) if one is not None]
     copied = {copy.slot for copy in call.copies}
     sizes, steps = merged(call.batch, among)
     packed_steps = _packed_steps(call, sizes) if laid.right is None else ()
@@ -472,7 +542,7 @@ def _aligned(call: _Call, laid: _Laid) -> bool:
         return False
     return all(
         not one.odd and not any(step * one.itemsize % 16 for step in one.steps)
-        for one in (laid.left, laid.right, laid.e)
+        for one in (laid.left, laid.right, laid.up, laid.e)
         if one is not None
     )
 
@@ -484,6 +554,8 @@ def _pointers(
     places: list[tuple[int, Matrix]] = [(_FIELDS.a.offset, laid.left), (_FIELDS.e.offset, laid.e)]
     if laid.right is not None:
         places.append((_FIELDS.b.offset, laid.right))
+    if laid.up is not None:
+        places.append((_FIELDS.b_up.offset, laid.up))
     if laid.c is not None:
         places.append((_FIELDS.c.offset, laid.c))
     places += [(_FIELDS.d.offset + 8 * index, one) for index, one in enumerate(laid.ds)]

@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.reference import judgement, verify
 from tilewright.ops.numerics import NARROW_BITS, Check
-from tilewright.runtime.bindings.gemm.operands import D0, OUT, A, B, C
+from tilewright.runtime.bindings.gemm.operands import D0, OUT, UP, A, B, C
 from tilewright.runtime.bindings.gemm.request import MATHS, Attributes
 from tilewright.runtime.numpy_types import numpy_dtype
 from tilewright.runtime.random_values import random_values
@@ -61,12 +61,15 @@ def sample(problem: GemmProblem, seed: int = 0, exact: bool = False) -> Sample:
         a = _exact(generator, a.shape, p.dtype_a, p.k)
         b = _exact(generator, b.shape, p.dtype_b, p.k)
     poison(out)
-    operands: list[Any] = [None] * 6
+    operands: list[Any] = [None] * 7
     operands[A] = _view(a, p.layout[0], p.m, p.k)
     operands[B] = _view(b, p.layout[1], p.k, p.n)
     operands[C] = _view(c, "r", p.m, p.n) if c is not None else None
     operands[D0 : D0 + len(ds)] = ds
     operands[OUT] = _view(out, "r", p.m, p.n)
+    if p.dual:
+        up = _random(generator, (1 if p.broadcast_b else p.batch, lines_b, p.b_stride), p.dtype_b)
+        operands[UP] = _view(up, p.layout[1], p.k, p.n)
     math_name = p.dtype_a if p.dtype_a in MATHS else ""
     attributes = Attributes(p.epilogue, None, math_name, 1 if p.beta else 0, p.layout)
     return Sample(tuple(operands), (1.0, 1.0 if p.beta else 0.0), tuple(attributes))
@@ -75,9 +78,9 @@ def sample(problem: GemmProblem, seed: int = 0, exact: bool = False) -> Sample:
 def named(made: Sample) -> dict[str, Any]:
     """What the reference takes: a, b, c, ds, alpha, beta."""
     alpha, beta = made.scalars
-    a, b, c, d0, d1, _ = made.operands
+    a, b, c, d0, d1, _, up = made.operands
     return {"a": a, "b": b, "c": c, "ds": tuple(one for one in (d0, d1) if one is not None), "alpha": alpha,
-            "beta": beta}  # fmt: skip
+            "beta": beta, "b_up": up}  # fmt: skip
 
 
 def check(problem: GemmProblem, made: Sample) -> Check:

@@ -83,6 +83,12 @@ inline unsigned atomicAdd(unsigned *p, unsigned x) {
   *p = before + x;
   return before;
 }
+inline float atomicAdd(float *p, float x) {
+  emulated::changed();
+  const float before = *p;
+  *p = before + x;
+  return before;
+}
 inline unsigned atomicExch(unsigned *p, unsigned x) {
   emulated::changed();
   unsigned before = *p;

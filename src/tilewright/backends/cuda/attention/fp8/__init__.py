@@ -11,7 +11,9 @@ from typing import ClassVar
 
 from tilewright.arch import Arch
 from tilewright.backends.base import Promises
+from tilewright.backends.constexpr import Arithmetic
 from tilewright.backends.cuda.attention.shared import (
+    FEATURE_REGISTERS,
     CudaAttentionFamily,
     engine_rules,
     feature_registers,
@@ -23,12 +25,9 @@ from tilewright.backends.cuda.pipelines import Fields
 from tilewright.ops.attention.spec import AttentionSignature
 from tilewright.ops.base import KernelSpec, Violation
 
-LINE = 128  # bytes of one swizzled row
+MEMORY = Arithmetic("tilewright.backends.cuda.attention.fp8", "tilewright/cuda/attention/fp8/memory.h")
 HEADS = (32, 64, 96, 128, 160, 192, 256)  # widths wgmma is spelled out for
 COLUMNS = range(64, 257, 32)  # keys of a tile, which goes in two parts of whole products
-REGISTERS = {1: 240, 2: 232, 3: 152}  # of a multiplying thread, by warpgroups
-BESIDE_REGISTERS = 28
-BARRIERS = 8 * 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,34 +52,32 @@ class Fp8Schedule:
         return f"fp8_{self.tile_m}x{self.tile_n}_stages{self.stages}"
 
 
-def _blocks(size: int) -> int:
-    return -(-size // LINE)
-
-
 def tile_bytes(signature: AttentionSignature, schedule: Fp8Schedule) -> tuple[int, int]:
     """Of the rows of queries, and of a stage of keys, values and values turned."""
     s, h = signature, schedule
-    rows = _blocks(s.head_dim) * h.tile_m * LINE
-    stage = (_blocks(s.head_dim) + _blocks(s.head_dim_v)) * h.tile_n * LINE + _blocks(h.tile_n) * s.head_dim_v * LINE
-    return rows, stage + 8 * 6
+    rows = MEMORY("fp8_tile_bytes", h.tile_m, s.head_dim)
+    return rows, MEMORY("fp8_stage_bytes", h.tile_n, s.head_dim, s.head_dim_v)
 
 
 def shared_bytes(signature: AttentionSignature, schedule: Fp8Schedule) -> int:
-    """cuda/attention/fp8/shape.h."""
     rows, stage = tile_bytes(signature, schedule)
-    return 1024 + rows + schedule.stages * stage + BARRIERS
+    return rows + schedule.stages * stage + MEMORY("fp8_beside")
 
 
 def most_stages(signature: AttentionSignature, schedule: Fp8Schedule, arch: Arch) -> int:
     rows, stage = tile_bytes(signature, schedule)
-    return max(1, (arch.scratch_bytes - 1024 - BARRIERS - rows) // stage)
+    return max(1, (arch.scratch_bytes - MEMORY("fp8_beside") - rows) // stage)
 
 
 def registers(signature: AttentionSignature, schedule: Fp8Schedule) -> int:
     """What a multiplying thread holds: results, scores, and these again as weights of one byte."""
     s = signature
-    held = BESIDE_REGISTERS + feature_registers(s) * 3 // 2  # in two parts of the loop
-    return s.head_dim_v // 2 + schedule.tile_n // 2 + schedule.tile_n // 8 + held
+    return MEMORY("fp8_held_registers", s.head_dim_v, schedule.tile_n, feature_registers(s) // FEATURE_REGISTERS)
+
+
+def allowed_registers(signature: AttentionSignature, schedule: Fp8Schedule) -> int:
+    """Of a multiplying thread; 0 where no kernel has so many warpgroups."""
+    return MEMORY("fp8_multiplying_registers", schedule.warpgroups, registers(signature, schedule))
 
 
 def _signature_rules(signature: AttentionSignature, schedule: Fp8Schedule, arch: Arch) -> Iterator[Violation]:
@@ -99,8 +96,8 @@ def _tile_rules(signature: AttentionSignature, schedule: Fp8Schedule, arch: Arch
     if h.tile_n not in COLUMNS:
         message = f"tile_n {h.tile_n} is not two parts of whole products of 32 keys"
         yield Violation("nv-tile-n", message, "use 64 to 256 by 32")
-    allowed = REGISTERS.get(h.warpgroups)
-    if allowed is None:
+    allowed = allowed_registers(s, h)
+    if not allowed:
         yield Violation("nv-warpgroups", f"{h.warpgroups} multiplying warpgroups", "use 1 to 3")
     else:
         yield from register_rule(registers(s, h), allowed, "use a smaller tile_n or fewer warpgroups")
@@ -132,7 +129,7 @@ def _proposed(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator
     found = []
     for warpgroups, keys, stages in _TILES.get(max(s.head_dim, s.head_dim_v), ()):
         made = Fp8Schedule(keys, warpgroups, 1)
-        while made.tile_n > COLUMNS[0] and registers(s, made) > REGISTERS[warpgroups]:
+        while made.tile_n > COLUMNS[0] and registers(s, made) > allowed_registers(s, made):
             made = replace(made, tile_n=made.tile_n - 32)
         found.append(replace(made, stages=min(stages, most_stages(s, made, arch))))
     legal = [one for one in dict.fromkeys(found) if not any(_violations(s, one, arch))]

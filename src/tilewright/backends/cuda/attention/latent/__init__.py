@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from tilewright.arch import Arch
 from tilewright.backends.base import Promises
+from tilewright.backends.constexpr import Arithmetic
 from tilewright.backends.cuda.attention.shared import (
     INPUTS,
     CudaAttentionFamily,
@@ -27,10 +28,11 @@ from tilewright.dtypes import DTYPES
 from tilewright.ops.attention.spec import AttentionSignature
 from tilewright.ops.base import KernelSpec, Violation
 
-ROWS, LINE_ELEMENTS, LINE = 64, 64, 128  # of a block; of a swizzled row, and its bytes
+MEMORY = Arithmetic("tilewright.backends.cuda.attention.latent", "tilewright/cuda/attention/latent/memory.h")
+ROWS = MEMORY("latent_rows")  # of a block
 HEADS_QK, HEAD_V = (512, 576), 512
 COLUMNS = (16, 32, 48, 64, 80, 96)  # keys of a tile
-REGISTERS, BESIDE_REGISTERS = 224, 26  # of a multiplying thread
+REGISTERS, BESIDE_REGISTERS = MEMORY("latent_multiplying_registers"), 26  # of a multiplying thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +57,7 @@ class LatentSchedule:
 
 
 def shared_bytes(signature: AttentionSignature, schedule: LatentSchedule) -> int:
-    """cuda/attention/latent/shape.h."""
-    deep, h = -(-signature.head_dim // LINE_ELEMENTS), schedule
-    weights = -(-h.tile_n // LINE_ELEMENTS) * ROWS * LINE
-    told = 2 * ROWS * 4
-    return 1024 + deep * ROWS * LINE + h.stages * (deep * h.tile_n * LINE + 8 * 2) + weights + told
+    return MEMORY("latent_shared_bytes", schedule.stages, schedule.tile_n, signature.head_dim)
 
 
 def registers(signature: AttentionSignature, schedule: LatentSchedule) -> int:

@@ -13,7 +13,9 @@ from typing import ClassVar
 
 from tilewright.arch import Arch
 from tilewright.backends.base import Promises
+from tilewright.backends.constexpr import Arithmetic
 from tilewright.backends.cuda.attention.shared import (
+    FEATURE_REGISTERS,
     CudaAttentionFamily,
     available_bytes,
     feature_registers,
@@ -25,11 +27,15 @@ from tilewright.dtypes import DTYPES
 from tilewright.ops.attention.spec import AttentionSignature
 from tilewright.ops.base import KernelSpec, Violation
 
+MEMORY = Arithmetic("tilewright.backends.cuda.attention.mma", "tilewright/cuda/attention/mma/memory.h")
 BLOCK_ROWS = 16  # of one instruction
 INPUTS = ("bf16", "fp16", "fp8_e4m3")
 MOST_WARPS = 16
 MOST_REGISTERS, ALL_REGISTERS = 255, 65536  # of a thread, and of a multiprocessor
 BESIDE_REGISTERS = 36
+# More of a warp that has all columns of its rows, and of fp8 there; of what is done to scores, and of dropout.
+# Compiled with fewer left, some of these kernels spill.
+WHOLE_REGISTERS, WHOLE_NARROW, FEATURES = 48, 16, 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +72,15 @@ def narrow(signature: AttentionSignature) -> bool:
     return DTYPES[signature.dtype_kv].bytes == 1
 
 
-def _pitch(size: int) -> int:
-    return size if size // 16 % 2 else size + 16
-
-
 def tile_bytes(signature: AttentionSignature, schedule: MmaSchedule) -> tuple[int, int, int]:
-    """Of the rows of queries, of a slot, and of what warps that share rows keep: cuda/attention/mma/shape.h."""
+    """Of the rows of queries, of a slot, and of what warps that share rows keep."""
     s, h, size = signature, schedule, DTYPES[signature.dtype_kv].bytes
-    turned = s.pages == "vectorised"
-    keys = h.tile_n * _pitch(s.head_dim * size)
-    values = s.head_dim_v * _pitch(h.tile_n * size) if turned else h.tile_n * _pitch(s.head_dim_v * size)
-    shared = h.tile_m * (_pitch(h.tile_n * 2) + 4 * h.warps_n) if h.warps_n > 1 else 0
-    shared += 4 * h.tile_m if s.dtype_q == "bf16" and narrow(s) and s.scales != "block" else 0
-    return h.tile_m * _pitch(s.head_dim * 2), max(keys, values), shared
+    scales_rows = s.dtype_q == "bf16" and narrow(s) and s.scales != "block"
+    return (
+        MEMORY("mma_row_bytes", h.tile_m, s.head_dim),
+        MEMORY("mma_slot_bytes", h.tile_n, s.head_dim, s.head_dim_v, size, s.pages == "vectorised"),
+        MEMORY("mma_kept_bytes", h.tile_m, h.tile_n, h.warps_n, scales_rows),
+    )
 
 
 def shared_bytes(signature: AttentionSignature, schedule: MmaSchedule) -> int:
@@ -94,7 +96,8 @@ def most_slots(signature: AttentionSignature, schedule: MmaSchedule, arch: Arch)
 def registers(signature: AttentionSignature, schedule: MmaSchedule) -> int:
     """What a thread holds: results, scores, operands of some products."""
     s, h = signature, schedule
-    held = BESIDE_REGISTERS + feature_registers(s) + 8 * narrow(s)
+    held = BESIDE_REGISTERS + FEATURES * (feature_registers(s) // FEATURE_REGISTERS) + 8 * narrow(s)
+    held += (WHOLE_REGISTERS + WHOLE_NARROW * narrow(s)) * (h.warps_n == 1)
     return h.row_blocks * (s.head_dim_v // h.warps_n // 2 + h.tile_n // h.warps_n // 2 + 12) + held
 
 
@@ -153,13 +156,13 @@ def _violations(signature: AttentionSignature, schedule: MmaSchedule, arch: Arch
 # Keys of a tile, the grid of warps, blocks of 16 rows of a warp, most slots, blocks of a multiprocessor; usual first
 _Tile = tuple[int, int, int, int, int, int]
 _TILES: dict[int, tuple[_Tile, ...]] = {
-    32: ((64, 4, 1, 2, 4, 2), (128, 4, 1, 1, 4, 2)),
-    64: ((64, 4, 1, 2, 4, 2), (64, 8, 1, 1, 4, 1), (128, 8, 1, 1, 4, 1)),
-    96: ((64, 4, 1, 2, 4, 2), (64, 8, 1, 1, 4, 1)),
-    128: ((64, 4, 1, 2, 3, 2), (32, 4, 1, 2, 4, 2), (64, 4, 1, 1, 4, 3), (64, 8, 1, 1, 4, 1)),
-    160: ((64, 8, 1, 1, 3, 1), (32, 4, 1, 1, 4, 2)),
-    192: ((64, 8, 1, 1, 3, 1), (32, 4, 1, 1, 4, 2)),
-    256: ((32, 8, 1, 1, 3, 1), (64, 4, 1, 1, 3, 1)),
+    32: ((64, 4, 1, 2, 4, 2), (128, 4, 1, 1, 4, 2), (64, 4, 2, 1, 4, 2)),
+    64: ((64, 4, 1, 2, 4, 2), (64, 8, 1, 1, 4, 1), (128, 8, 1, 1, 4, 1), (64, 4, 2, 1, 4, 2)),
+    96: ((64, 4, 1, 2, 4, 2), (64, 8, 1, 1, 4, 1), (64, 4, 2, 1, 4, 1)),
+    128: ((64, 4, 1, 1, 4, 3), (64, 8, 1, 1, 4, 1), (64, 4, 2, 1, 4, 1)),
+    160: ((64, 8, 1, 1, 3, 1), (32, 4, 1, 1, 4, 2), (64, 4, 2, 1, 3, 1)),
+    192: ((64, 8, 1, 1, 3, 1), (32, 4, 1, 1, 4, 2), (64, 4, 2, 1, 3, 1)),
+    256: ((32, 8, 1, 1, 3, 1), (64, 4, 1, 1, 3, 1), (64, 4, 2, 1, 3, 1)),
     512: ((32, 4, 2, 1, 4, 1), (32, 2, 4, 1, 4, 1)),
     576: ((32, 4, 2, 1, 4, 1), (32, 2, 4, 1, 4, 1)),
 }

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from tilewright.arch import Arch
 from tilewright.backends.base import Promises
+from tilewright.backends.constexpr import Arithmetic
 from tilewright.backends.cuda.attention.shared import (
     INPUTS,
     WGMMA_HEADS,
@@ -31,17 +32,11 @@ from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import AttentionSignature
 from tilewright.ops.base import KernelSpec, Violation
 
-ROWS = 64  # of a warpgroup
-LINE = 128  # bytes of one swizzled row
+MEMORY = Arithmetic("tilewright.backends.cuda.attention.ws", "tilewright/cuda/attention/ws/memory.h")
+ROWS = MEMORY("ws_rows")  # of a warpgroup
 COLUMNS = (16, 32, *range(48, 257, 16))  # keys of a tile: the widths of wgmma, in whole steps of the values
-BESIDE = 1024 + 4 * 48 + 8 * 8  # alignment, items that were told and their barriers: cuda/attention/ws/shape.h
-STAGE_BARRIERS, ROW_BARRIERS = 8 * 4, 8 * 2
 MAX_STAGES = 16
-# Registers of a multiplying thread, by warpgroups and blocks that share a multiprocessor: cuda/attention/ws/shape.h.
-REGISTERS = {(1, 1): 240, (1, 2): 216, (2, 1): 232, (3, 1): 160}
-PAGED_REGISTERS = {(2, 1): 224}  # where whoever feeds needs more, to find pages
-SHARES_REGISTERS = {(1, 2): 192}  # or to find its share
-# What it needs beside scores, weights and results: places, rows, what the compiler keeps.
+# What a multiplying thread needs beside scores, weights and results: places, rows, what the compiler keeps.
 BESIDE_REGISTERS = 26
 
 
@@ -79,29 +74,27 @@ class WsSchedule:
 
 
 def tile_bytes(signature: AttentionSignature, schedule: WsSchedule) -> tuple[int, int]:
-    """Of the rows of queries, and of a stage of keys and values."""
-    deep, wide = (-(-one // ROWS) for one in (signature.head_dim, signature.head_dim_v))
-    return deep * schedule.tile_m * LINE, (deep + wide) * schedule.tile_n * LINE
+    """Of a stage of rows of queries, and of one of keys and values, with their barriers."""
+    s, h = signature, schedule
+    rows = MEMORY("ws_row_stage_bytes", h.tile_m, s.head_dim)
+    return rows, MEMORY("ws_stage_bytes", h.tile_n, s.head_dim, s.head_dim_v)
 
 
 def shared_bytes(signature: AttentionSignature, schedule: WsSchedule) -> int:
-    """cuda/attention/ws/shape.h."""
     rows, stage = tile_bytes(signature, schedule)
-    return schedule.row_stages * (rows + ROW_BARRIERS) + schedule.stages * (stage + STAGE_BARRIERS) + BESIDE
+    return schedule.row_stages * rows + schedule.stages * stage + MEMORY("ws_beside")
 
 
 def most_stages(signature: AttentionSignature, schedule: WsSchedule, arch: Arch) -> int:
     rows, stage = tile_bytes(signature, schedule)
-    left = available_bytes(schedule.together, arch) - BESIDE - schedule.row_stages * (rows + ROW_BARRIERS)
-    return max(1, left // (stage + STAGE_BARRIERS))
+    left = available_bytes(schedule.together, arch) - MEMORY("ws_beside") - schedule.row_stages * rows
+    return max(1, left // stage)
 
 
 def allowed_registers(signature: AttentionSignature, schedule: WsSchedule) -> int | None:
     """What a multiplying thread may hold; None where no kernel has so many warpgroups or blocks."""
-    which = schedule.warpgroups, schedule.together
-    fewer = PAGED_REGISTERS if signature.pages != "none" else {}
-    fewer = SHARES_REGISTERS if schedule.pipeline == "shares" else fewer
-    return fewer.get(which, REGISTERS.get(which))
+    h, paged = schedule, signature.pages != "none"
+    return MEMORY("ws_multiplying_registers", h.warpgroups, h.together, paged, h.pipeline == "shares") or None
 
 
 def registers(signature: AttentionSignature, schedule: WsSchedule) -> int:

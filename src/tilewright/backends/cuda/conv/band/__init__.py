@@ -12,10 +12,12 @@ from typing import ClassVar
 
 from tilewright.arch import Arch
 from tilewright.backends.base import Promises
+from tilewright.backends.constexpr import Arithmetic
 from tilewright.backends.cuda.conv.copies import WHERE_APART, Needs
-from tilewright.backends.cuda.conv.resources import K_BYTES, MAX_ACCUMULATORS, WGMMA_COLUMNS, Shape, chunk_columns
+from tilewright.backends.cuda.conv.resources import MAX_ACCUMULATORS, WGMMA_COLUMNS, Shape
 from tilewright.backends.cuda.conv.shared import CudaConvFamily, Fields, named, needs_features, sizes, tile_numbers
 from tilewright.backends.cuda.conv.tma_ws import ConvTmaWsSchedule, tma_ws_config
+from tilewright.backends.cuda.gemm.tma_ws.shape import MEMORY as TMA_WS
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.schedule import SHAPES
@@ -52,11 +54,12 @@ class BandSchedule:
         return said + ("_merged" if self.merged else "") + (f"_slice{self.slice}x{self.sharing}" if self.slice else "")
 
 
+MEMORY = Arithmetic("tilewright.backends.cuda.conv.band", "tilewright/cuda/conv/band/memory.h", TMA_WS)
+
+
 def band_shared_bytes(signature: ConvSignature, schedule: BandSchedule) -> int:
-    """conv/band/shape.h."""
-    columns = schedule.tile[1] if signature.variant == "forward" else -(-schedule.tile[1] // 64) * 64
-    results = 2 * 2 * 64 * chunk_columns(schedule.tile[1]) * 2
-    return schedule.stages * schedule.band * K_BYTES + schedule.taps * columns * K_BYTES + results + 1024 + 640
+    h, lines = schedule, signature.variant != "forward"
+    return MEMORY("band_shared_bytes", h.stages, h.band, h.taps, h.tile[1], lines)
 
 
 def _bands(signature: ConvSignature, arch: Arch) -> Iterator[BandSchedule]:
@@ -105,7 +108,7 @@ def _violations(signature: ConvSignature, schedule: BandSchedule, arch: Arch) ->
     ):
         message = f"slices of {schedule.slice} columns, {schedule.sharing} the same, in {n}"
         yield Violation("nv-slice", message, "use merged groups, and slices that four 16s of k fill the tile with")
-    if 16 * (schedule.stages + schedule.taps) > 640:
+    if 16 * (schedule.stages + schedule.taps) > MEMORY("band_barriers"):
         yield Violation("nv-stages", f"{schedule.stages} bands and {schedule.taps} taps", "use at most 40 together")
     shared = band_shared_bytes(signature, schedule)
     if shared > arch.scratch_bytes:

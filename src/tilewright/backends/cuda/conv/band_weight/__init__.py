@@ -11,13 +11,16 @@ from typing import ClassVar
 
 from tilewright.arch import Arch
 from tilewright.backends.base import Promises
+from tilewright.backends.constexpr import Arithmetic
+from tilewright.backends.cuda.conv.band import MEMORY as BAND
 from tilewright.backends.cuda.conv.band import MOST_BAND
 from tilewright.backends.cuda.conv.copies import WHERE_APART, Needs
-from tilewright.backends.cuda.conv.resources import K_BYTES
 from tilewright.backends.cuda.conv.shared import CudaConvFamily, Fields, most_processors, named, needs_features
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.spec import ConvSignature
+
+MEMORY = Arithmetic("tilewright.backends.cuda.conv.band_weight", "tilewright/cuda/conv/band_weight/memory.h", BAND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +38,7 @@ class BandWeightSchedule:
 
     @property
     def shared_bytes(self) -> int:
-        """conv/band_weight/shape.h."""
-        return self.stages * (self.band + self.pixels) * K_BYTES + 1024 + 128
+        return MEMORY("band_weight_shared_bytes", self.stages, self.band, self.pixels)
 
     def label(self) -> str:
         return f"{self.pipeline}_pixels{self.pixels}_stages{self.stages}_band{self.band}"

@@ -13,7 +13,7 @@ from typing import ClassVar
 from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.cuda.conv.copies import FILLED_UP, Needs
-from tilewright.backends.cuda.conv.shared import CudaConvFamily, Fields, named
+from tilewright.backends.cuda.conv.shared import MEASURED, CudaConvFamily, Fields, named
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.spec import ConvSignature
 
@@ -76,8 +76,20 @@ def _violations(signature: ConvSignature, schedule: DepthwiseSchedule, arch: Arc
     reach = (schedule.pixels - 1) * schedule.step + schedule.window
     if schedule.pixels > 8 or reach > 31:
         yield Violation("nv-registers", f"strips of {schedule.pixels} pixels that meet {reach}", "use shorter strips")
+    if weight and schedule.rows and schedule.window == 7 and signature.dtype == "fp32" and arch.capability != MEASURED:
+        message = "a window of width 7 that rolls keeps more sums of fp32 than a thread has registers"
+        yield Violation("nv-registers", message, "use rows 0")
     if schedule.step > 1 and (schedule.window == 0 or signature.variant == "backward_data"):
         yield Violation("nv-depthwise", "only a window that slides forward has a step", "use step 1")
+
+
+def _together(spec: KernelSpec) -> int:
+    """Blocks of a multiprocessor, at least: what is read is under way long, and sums take registers."""
+    h: DepthwiseSchedule = spec.schedule
+    weight = spec.signature.variant == "backward_weight"
+    if arch_by_name(spec.arch).capability == MEASURED:  # as many as were fastest there, though a few spill
+        return 4 if h.rows == 0 else 2 if weight and h.window**2 * h.vector > 64 else 3
+    return 2 if h.rows or h.window == 7 or (weight and h.window == 5) else 3
 
 
 class Depthwise(CudaConvFamily):
@@ -105,7 +117,8 @@ class Depthwise(CudaConvFamily):
     def config(self, spec: KernelSpec) -> Fields:
         # Its kernels of older archs cannot wait for the kernel before them.
         one_by_one = (arch_by_name(spec.arch).capability or (0, 0)) < (9, 0)
-        return {**self._sizes(spec), **({"one_by_one": "true"} if one_by_one else {})}
+        more = {"together": _together(spec), **({"one_by_one": "true"} if one_by_one else {})}
+        return {**self._sizes(spec), **more}
 
     def _sizes(self, spec: KernelSpec) -> dict[str, int]:
         return named(spec.schedule, "window", "step", "pixels", "rows", "vector")

@@ -1,8 +1,8 @@
 """gather: an implicit GEMM whose operands cp.async gathers piece by piece, wherever they lie.
 
-By GEMM's multistage block (cuda/conv/gather/shape.h has the same numbers).  `vectors` say how many elements of A and B
-are copied at a time, 16, 8 or 4 bytes, whose operand must be aligned so; a vector of one element takes an operand as it
-lies.  `gather` reads channels side by side, `gather_planes` pixels.
+By GEMM's multistage block; `gather/memory.h` says what it takes of shared memory.  `vectors` say how many elements of A
+and B are copied at a time, 16, 8 or 4 bytes, whose operand must be aligned so; a vector of one element takes an operand
+as it lies.  `gather` reads channels side by side, `gather_planes` pixels.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.arch import Arch
+from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Promises
+from tilewright.backends.constexpr import Arithmetic
 from tilewright.backends.cuda.conv.resources import Pair, Shape
-from tilewright.backends.cuda.conv.shared import CudaConvFamily, Fields, flag, sizes, tile_numbers
+from tilewright.backends.cuda.conv.shared import MEASURED, CudaConvFamily, Fields, flag, sizes, tile_numbers
+from tilewright.backends.cuda.gemm.multistage.shape import MEMORY as MULTISTAGE
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.schedule import SHAPES
@@ -22,9 +25,9 @@ from tilewright.ops.conv.spec import ConvSignature
 
 MOST_SUMS = 128  # of a thread; of elements that come through registers there are at most HELD beside them
 HELD, HELD_SUMS = 64, 64
-UNIT_ROWS = 16
-
-STAGES, AHEAD = range(3, 9), 8
+MEMORY = Arithmetic("tilewright.backends.cuda.conv.gather", "tilewright/cuda/conv/gather/memory.h", MULTISTAGE)
+UNIT_ROWS = MEMORY("multistage_unit_rows")
+STAGES = range(3, MEMORY("gather_ahead") + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,29 +83,32 @@ class Side:
         return self.size == 4
 
     @property
+    def _came(self) -> tuple[int, ...]:
+        return self.size, self.along_k, self.vector * self.size
+
+    @property
     def single(self) -> bool:
         """Whether it comes element by element, which no copy can."""
-        return self.vector * self.size < 4
+        return bool(MEMORY("gather_single", self.vector * self.size))
 
     @property
     def held(self) -> bool:
         """Whether it comes through registers: element by element, or in vectors of floats that are turned there."""
-        return self.single or (self.plain and self.along_k and self.vector > 1)
+        return bool(MEMORY("gather_held", self.plain, self.along_k, self.vector * self.size))
 
     @property
-    def piece_k(self) -> int:
-        return 4 // self.size if self.single else self.vector if self.along_k else 1
+    def grain(self) -> int:
+        return MEMORY("gather_grain", *self._came)
 
     @property
     def across(self) -> int:
         """Threads side by side."""
-        if self.along_k:
-            return 8 if self.plain and self.vector == 1 else self.deep // self.piece_k
-        return self.lines // (1 if self.single else self.vector)
+        bytes_at_once = self.vector * self.size
+        return MEMORY("gather_across", self.size, self.lines, self.deep, self.plain, self.along_k, bytes_at_once)
 
     @property
     def stage_bytes(self) -> int:
-        return self.lines * self.deep * self.size + (16 * self.deep if self.plain and self.along_k else 0)
+        return MEMORY("multistage_tile_bytes", self.size, self.lines, self.deep, self.plain, self.along_k)
 
 
 def sides(signature: ConvSignature, schedule: GatherSchedule) -> tuple[Side, Side]:
@@ -112,10 +118,18 @@ def sides(signature: ConvSignature, schedule: GatherSchedule) -> tuple[Side, Sid
     return Side(size, m, k, along[0], schedule.vectors[0]), Side(size, n, k, along[1], schedule.vectors[1])
 
 
-def together(signature: ConvSignature, schedule: GatherSchedule) -> int:
-    """Blocks of one multiprocessor, at least; `ConvGather::together`."""
-    single = any(one.single for one in sides(signature, schedule))
-    return max(1, (256 if schedule.sums > 32 else 384 if single else 512) // schedule.threads)
+def together(spec: KernelSpec) -> int:
+    """Blocks of one multiprocessor, at least: the compiler keeps to the registers that leaves.
+
+    What is on its way through registers needs some.  On sm_90 as many as were fastest there; elsewhere none spills.
+    """
+    h: GatherSchedule = spec.schedule
+    threads = 256
+    if h.sums <= 32:
+        single = any(side.single for side in sides(spec.signature, h))
+        most = (384, 512) if arch_by_name(spec.arch).capability == MEASURED else (256, 384)
+        threads = most[0] if single else most[1]
+    return max(1, threads // h.threads)
 
 
 def along_k(variant: str, planes: bool) -> tuple[bool, bool]:
@@ -126,16 +140,17 @@ def along_k(variant: str, planes: bool) -> tuple[bool, bool]:
 
 
 def unit_columns(dtype: str) -> int:
-    """Of a warp's part; `Matrix::n` in cuda/primitives/matrix.h."""
-    return 32 if dtype == "fp32" else 16
+    """Of a warp's part."""
+    return MEMORY("multistage_unit_columns", dtype == "fp32")
 
 
 def shared_bytes(signature: ConvSignature, schedule: GatherSchedule) -> int:
     """Stages, or the sheet of sums in their place; what each k says; where rows and columns of results lie."""
     (m, n, k), both = schedule.tile, sides(signature, schedule)
-    ring = max(schedule.stages * sum(one.stage_bytes for one in both), schedule.warp_grid[0] * 16 * n * 4)
-    grain = min(1 if one.single else one.piece_k for one in both)
-    return ring + 2 * AHEAD * (k // grain) * 16 + m * (12 + 8 * signature.num_d) + n * 12
+    ring = schedule.stages * sum(side.stage_bytes for side in both)
+    table = MEMORY("multistage_shared_bytes", ring, schedule.warp_grid[0], n)
+    lines = table + MEMORY("gather_table_bytes", k, min(side.grain for side in both))
+    return MEMORY("gather_shared_bytes", lines + MEMORY("gather_line_bytes", m, n), m, n, signature.num_d)
 
 
 # Tile and warps.
@@ -237,7 +252,7 @@ class Gather(CudaConvFamily):
         along_a, along_b = along_k(spec.signature.variant, h.planes)
         return tile_numbers(h.tile) | {
             "vector_a": h.vectors[0], "vector_b": h.vectors[1], "along_a": int(along_a), "along_b": int(along_b),
-            "together": together(spec.signature, h),
+            "together": together(spec),
         }  # fmt: skip
 
     def config(self, spec: KernelSpec) -> Fields:
@@ -250,12 +265,13 @@ class Gather(CudaConvFamily):
             "tile_k": h.tile[2],
             "warps_m": h.warp_grid[0],
             "warps_n": h.warp_grid[1],
-            "unit_m": 16,
+            "unit_m": UNIT_ROWS,
             "stages": h.stages,
             "along_a": flag(along_a),
             "along_b": flag(along_b),
             "vector_a": h.vectors[0] * size,
             "vector_b": h.vectors[1] * size,
+            "together": together(spec),
         }
 
     def promises(self, spec: KernelSpec) -> Promises:

@@ -14,9 +14,10 @@ from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Promises
 from tilewright.backends.cuda.conv.copies import FILLED_UP, Needs
-from tilewright.backends.cuda.conv.resources import K_BYTES, Pair, Shape, most_stages, rules, shared_bytes
+from tilewright.backends.cuda.conv.resources import Pair, Shape, most_stages, rules, shared_bytes
 from tilewright.backends.cuda.conv.shared import CudaConvFamily, Fields, flag, sizes, tile_numbers
 from tilewright.backends.cuda.gemm.shared import DEALING
+from tilewright.backends.cuda.gemm.tma_ws.shape import K_BYTES
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.schedule import SHAPES

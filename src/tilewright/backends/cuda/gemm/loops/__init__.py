@@ -16,6 +16,7 @@ class Loops(CudaGemmFamily):
     name = "loops"
     schedules = (GpuLoopsSchedule,)
     header = "gpu/gemm_loops.h"
+    dual = True
 
     def proposals(self, pool: str, signature: GemmSignature, arch: Arch) -> Iterator[GpuLoopsSchedule]:
         """Where no faster kernel of a pool serves a problem, this one does."""

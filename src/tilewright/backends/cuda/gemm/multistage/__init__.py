@@ -60,8 +60,10 @@ def _violations(signature: GemmSignature, schedule: MultistageSchedule, arch: Ar
         )
         return
     yield from _copies(signature, schedule)
-    sums = m // along_m * (n // along_n) // 32
+    sums = shape.sums(schedule)
     most = shape.most_sums(signature, min(schedule.vector))
+    if schedule.dealing == "stream_k":
+        most = min(most, shape.streamed_sums(signature, schedule, arch))
     if sums > most:
         yield Violation(
             "nv-registers",
@@ -82,14 +84,10 @@ def _violations(signature: GemmSignature, schedule: MultistageSchedule, arch: Ar
 
 def _copies(signature: GemmSignature, schedule: MultistageSchedule) -> Iterator[Violation]:
     """What `vector` may say, and that the pieces of a row are dealt out evenly."""
-    m, n, k = schedule.tile
     threads = 32 * schedule.warp_grid[0] * schedule.warp_grid[1]
-    for what, dtype, along_k, lines, vector in (
-        ("A", signature.dtype_a, signature.layout[0] == "r", m, schedule.vector[0]),
-        ("B", signature.dtype_b, signature.layout[1] == "c", n, schedule.vector[1]),
-    ):
-        length = k if along_k else lines
-        size = DTYPES[dtype].bytes
+    for what, operand in zip("AB", shape.operands(signature, schedule), strict=True):
+        length = operand.deep if operand.along_k else operand.lines
+        size, vector = operand.size, operand.vector
         if vector != 1 and vector * size not in (4, 8, 16):
             yield Violation(
                 "nv-vector",
@@ -97,8 +95,7 @@ def _copies(signature: GemmSignature, schedule: MultistageSchedule) -> Iterator[
                 f"use {16 // size}, {8 // size}, {4 // size}, or 1 for any alignment",
             )
             continue
-        through = shape.settled(dtype, along_k, vector)
-        pieces = length * size // (16 if through else vector * size) if not shape.single(dtype, along_k) else 8
+        pieces = operand.pieces
         if pieces == 0 or threads % pieces:
             yield Violation(
                 "nv-copies",

@@ -7,7 +7,14 @@ from itertools import product
 
 from tilewright.arch import Arch
 from tilewright.backends.cuda.gemm.multistage.schedule import MultistageSchedule
-from tilewright.backends.cuda.gemm.multistage.shape import k_bytes, most_sums, multistage, turned
+from tilewright.backends.cuda.gemm.multistage.shape import (
+    k_bytes,
+    most_sums,
+    multistage,
+    streamed_sums,
+    sums,
+    turned,
+)
 from tilewright.ops.gemm.spec import GemmSignature
 
 # Tile, warps, stages and dealing of kernels for exact fp32, 64 bytes of k each; split_k also stands for tiles.
@@ -34,13 +41,15 @@ WIDE: tuple[tuple[int, int, int, tuple[int, int]], ...] = (
 )
 
 
-def _plain(signature: GemmSignature) -> Iterator[MultistageSchedule]:
+def _plain(signature: GemmSignature, arch: Arch) -> Iterator[MultistageSchedule]:
     """Exact fp32: what is contiguous along k comes float by float whatever its alignment, the rest for both."""
     for bytes_at_once in (16, 0):
         vector = 0 if signature.layout[0] == "r" else bytes_at_once, 0 if signature.layout[1] == "c" else bytes_at_once
         if bytes_at_once == 0 or any(vector):
             for m, n, warps, stages, dealing in PLAIN:
-                yield multistage(signature, m, n, 64, warps, stages, vector, dealing)
+                made = multistage(signature, m, n, 64, warps, stages, vector, dealing)
+                if dealing != "stream_k" or sums(made) <= streamed_sums(signature, made, arch):
+                    yield made
 
 
 def _wide(signature: GemmSignature) -> Iterator[MultistageSchedule]:
@@ -54,7 +63,7 @@ def _wide(signature: GemmSignature) -> Iterator[MultistageSchedule]:
 def _default(signature: GemmSignature, arch: Arch) -> Iterator[MultistageSchedule]:
     """Large and small tiles, for aligned rows and for any; and few tiles with a long k."""
     if signature.dtype_a == "fp32":
-        yield from _plain(signature)
+        yield from _plain(signature, arch)
         return
     small = 64 if turned(signature) or signature.dtype_a == "tf32" else 128
     wide = signature.dtype_a == "tf32" and signature.layout != "rcr"

@@ -9,12 +9,15 @@ from typing import ClassVar
 
 from tilewright.arch import Arch
 from tilewright.backends.base import Promises
+from tilewright.backends.constexpr import Arithmetic
 from tilewright.backends.cuda.gemm.shared import CudaGemmFamily, flag
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.gemm.features import Residency
+from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import SHAPES, Shape, sizes
 from tilewright.ops.gemm.spec import GemmSignature
 
+_MOST_DUAL = 16  # rows of A of the kernels that the default pool has
 MOST_FEW = 32  # rows of A (or columns of B) a kernel may hold
 
 
@@ -49,10 +52,12 @@ def skinny(row_tiles: int, token_tiles: int, warps: int, few: str = "rows") -> S
     return SkinnySchedule(tile, few)
 
 
+MEMORY = Arithmetic("tilewright.backends.cuda.gemm.skinny", "tilewright/cuda/gemm/skinny/memory.h")
+
+
 def shared_bytes(schedule: SkinnySchedule) -> int:
-    """Of shared memory: the sums of every warp, a column more than there are (gemm/skinny/shape.h)."""
     few, many = (schedule.tile[1], schedule.tile[0]) if schedule.few == "columns" else schedule.tile[:2]
-    return schedule.warp_grid[2] * many * (few + 1) * 4
+    return MEMORY("skinny_shared_bytes", schedule.warp_grid[2], many, few)
 
 
 _SKINNY = ((1, 1, 8), (1, 2, 8), (1, 1, 4), (1, 2, 4), (1, 1, 16), (1, 2, 16), (2, 2, 8), (2, 2, 16))
@@ -98,6 +103,12 @@ def _violations(signature: GemmSignature, schedule: SkinnySchedule) -> Iterator[
             f"the skinny pipeline reads {many} lines of a large matrix of layout {signature.layout} at a time",
             "use 32 or 64 of the many where their k is not contiguous",
         )
+    if signature.dual and (schedule.few == "columns" or signature.layout[1] != "c"):
+        yield Violation(
+            "nv-skinny-dual",
+            f"the skinny pipeline reads two B of layout {signature.layout} against few {schedule.few}",
+            "use few rows, and both B with k contiguous",
+        )
     static = shared_bytes(schedule)
     if static > 48 * 1024:
         yield Violation(
@@ -110,6 +121,7 @@ def _violations(signature: GemmSignature, schedule: SkinnySchedule) -> Iterator[
 class Skinny(CudaGemmFamily):
     name = "skinny"
     schedules = (SkinnySchedule,)
+    dual = True
 
     def proposals(self, pool: str, signature: GemmSignature, arch: Arch) -> Iterator[SkinnySchedule]:
         if pool in ("full", "profiler"):
@@ -125,6 +137,12 @@ class Skinny(CudaGemmFamily):
     def violations(self, signature: GemmSignature, schedule: SkinnySchedule, arch: Arch) -> Iterator[Violation]:
         yield from self.unpacked(signature)
         yield from _violations(signature, schedule)
+
+    def serves_dual(self, problem: GemmProblem, arch: Arch) -> bool:
+        p = problem
+        two_bytes = p.dtype_a == p.dtype_b and p.dtype_a in ("bf16", "fp16")
+        few = 0 < p.m <= _MOST_DUAL and p.k > 0 and not p.k % 8 and p.aligned and not (p.a_stride | p.b_stride) % 8
+        return two_bytes and p.layout[1] == "c" and few
 
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
         h: SkinnySchedule = spec.schedule

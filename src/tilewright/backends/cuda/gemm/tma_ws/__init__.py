@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tilewright.arch import Arch
+from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Promises
 from tilewright.backends.cuda.gemm.shared import DEALING, TENSOR_INPUTS, CudaGemmFamily, flag, tile_numbers
 from tilewright.backends.cuda.gemm.tma_ws import proposals
@@ -19,6 +20,7 @@ from tilewright.backends.cuda.gemm.tma_ws.shape import K_BYTES, LINES, by_lines,
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.gemm.features import Residency
+from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import sizes
 from tilewright.ops.gemm.spec import GemmSignature
 
@@ -59,7 +61,10 @@ def _violations(signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) -
         yield Violation(
             "nv-groups", f"{schedule.dealing} of {side} 192, which three warpgroups share", "deal tiles, or use 128"
         )
-    if schedule.store == "tma" and (view.columns % 16 or view.turned or DTYPES[signature.dtype_c].bytes != 2):
+    if signature.dual:
+        yield from _dual(signature, schedule)
+    out_columns = view.columns // 2 if signature.dual else view.columns
+    if schedule.store == "tma" and (out_columns % 16 or view.turned or DTYPES[signature.dtype_c].bytes != 2):
         yield Violation(
             "nv-tma-store",
             f"the copy engine stores 16 columns of two-byte results, not {field} {view.columns} of {signature.dtype_c}"
@@ -70,6 +75,24 @@ def _violations(signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) -
     if schedule.dealing == "cluster_k":
         yield from _cluster_k(signature, schedule)
     yield from _resources(signature, schedule, arch)
+
+
+def _dual(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Violation]:
+    """Half of a tile's columns are of either B."""
+    if schedule.turned or schedule.dealing != "tiles":
+        yield Violation(
+            "nv-dual",
+            f"two B with {schedule.dealing} dealt{' and turned' if schedule.turned else ''}",
+            "deal tiles, and do not turn them",
+        )
+    if signature.layout[1] != "c" or DTYPES[signature.dtype_b].bytes != 2:
+        yield Violation(
+            "nv-dual",
+            f"two B of {signature.dtype_b}, layout {signature.layout}",
+            "use bf16 or fp16, and both B with k contiguous",
+        )
+    if schedule.tile[1] % 16:
+        yield Violation("nv-dual", f"tile_n {schedule.tile[1]} for two B", "use a multiple of 16")
 
 
 def _cluster(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Violation]:
@@ -83,7 +106,12 @@ def _cluster(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Viol
         along_m = along_n = 1
     for what, line, parts, contiguous in (
         ("A", schedule.tile[0], along_n, turned or signature.layout[0] == "r"),
-        ("B", schedule.tile[1], along_m, turned or signature.layout[1] == "c" or signature.variant == "preshuffle"),
+        (
+            "B",
+            schedule.tile[1] // (2 if signature.dual else 1),
+            along_m,
+            turned or signature.layout[1] == "c" or signature.variant == "preshuffle",
+        ),
     ):
         length, unit = (line, "lines") if contiguous else (LINES, "k")  # of which each block fetches a part
         if length % parts or length // parts % PART_GRAIN:
@@ -124,7 +152,7 @@ def _resources(signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) ->
         )
     if not 2 <= schedule.stages <= MAX_STAGES:
         yield Violation("nv-stages", f"{schedule.stages} stages", f"use 2 to {MAX_STAGES}")
-    shared = shared_bytes(signature, schedule)
+    shared = shared_bytes(signature, schedule, arch.scratch_bytes)
     if shared > arch.scratch_bytes:
         most = most_stages(signature, schedule, arch.scratch_bytes)
         yield Violation(
@@ -139,12 +167,19 @@ class TmaWs(CudaGemmFamily):
     name = "tma_ws"
     schedules = (TmaWsSchedule,)
     reads_packed = True
+    dual = True
 
     def proposals(self, pool: str, signature: GemmSignature, arch: Arch) -> Iterator[TmaWsSchedule]:
         return proposals.proposals(pool, signature, arch)
 
     def violations(self, signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) -> Iterator[Violation]:
         return _violations(signature, schedule, arch)
+
+    def serves_dual(self, problem: GemmProblem, arch: Arch) -> bool:
+        p = problem
+        two_bytes = p.dtype_a == p.dtype_b and p.dtype_a in ("bf16", "fp16")
+        aligned = p.aligned and p.k > 0 and not (p.a_stride | p.b_stride) % 8
+        return {"wgmma", "tma"} <= arch.features and two_bytes and p.layout[1] == "c" and aligned and p.m > 0
 
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
         h: TmaWsSchedule = spec.schedule
@@ -166,11 +201,13 @@ class TmaWs(CudaGemmFamily):
         from tilewright.inspect import nvidia
 
         copies = ("UTMALDG", "UTMASTG") if spec.schedule.store == "tma" else ("UTMALDG",)
-        return Promises(nvidia.WARPGROUP, copies, shared_bytes(spec.signature, spec.schedule))
+        available = arch_by_name(spec.arch).scratch_bytes
+        return Promises(nvidia.WARPGROUP, copies, shared_bytes(spec.signature, spec.schedule, available))
 
     def residency(self, spec: KernelSpec) -> Residency:
         h: TmaWsSchedule = spec.schedule
-        ring, (m, n) = shared_bytes(spec.signature, h), h.cluster
+        available = arch_by_name(spec.arch).scratch_bytes
+        ring, (m, n) = shared_bytes(spec.signature, h, available), h.cluster
         return Residency(1, 1, 1, m * n, ring) if h.dealing == "cluster_k" else Residency(m, n, 1, 1, ring)
 
 

@@ -185,7 +185,7 @@ def fallback(signature: GemmSignature) -> TmaWsSchedule:
 
 
 def _default(signature: GemmSignature, arch: Arch) -> Iterator[TmaWsSchedule]:
-    for m, n, stages, cluster, way in _WINNERS:
+    for m, n, stages, cluster, way in _of_two_bs() if signature.dual else _WINNERS:
         made = tma_ws(signature, m, n, stages, cluster, way)
         # Lines that are fetched 64 at a time take more room than there are of them.
         yield replace(made, stages=min(stages, most_stages(signature, made, arch.scratch_bytes)))
@@ -193,6 +193,16 @@ def _default(signature: GemmSignature, arch: Arch) -> Iterator[TmaWsSchedule]:
         for m, n, stages, cluster, way in _ANYWHERE:
             made = tma_ws(signature, m, n, stages, cluster, way, "direct")
             yield replace(made, stages=min(stages, most_stages(signature, made, arch.scratch_bytes)))
+
+
+def _of_two_bs() -> Iterator[tuple[int, int, int, tuple[int, int], Way]]:
+    """Those that deal whole tiles, or can: kernels of two B split no k."""
+    found = [
+        (m, n, stages, cluster, way._replace(dealing="tiles"))
+        for m, n, stages, cluster, way in _WINNERS
+        if not way.turned and way.dealing in ("tiles", "split_k")
+    ]
+    return iter(dict.fromkeys(found))
 
 
 def _swept(far: bool, signature: GemmSignature) -> Iterator[TmaWsSchedule]:

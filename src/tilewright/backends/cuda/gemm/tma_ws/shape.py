@@ -1,24 +1,17 @@
-"""A tma_ws schedule as its kernel sees it, and what that takes of shared memory (tma_ws/shape.h)."""
+"""A tma_ws schedule as its kernel sees it, and what that takes of shared memory: `tma_ws/memory.h` says how much."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.backends.constexpr import Arithmetic
 from tilewright.backends.cuda.gemm.tma_ws.schedule import TmaWsSchedule
 from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm.spec import GemmSignature
 
-K_BYTES = 128  # of one swizzled row: the k of a stage
-LINES = 64  # of a stage that are fetched together where they are contiguous
-
-
-def chunk_columns(tile_n: int) -> int:
-    """Columns of results that leave together."""
-    return next(width for width in (64, 32, 16, 8) if tile_n % width == 0 or width == 8)
-
-
-SHARED_LIMIT = 232448  # bytes of shared memory a block of an sm_90 GPU can have
-_BESIDE = 1024 + 320  # alignment of the stages, and the barriers
+MEMORY = Arithmetic("tilewright.backends.cuda.gemm.tma_ws", "tilewright/cuda/gemm/tma_ws/memory.h")
+K_BYTES = MEMORY("tma_ws_k_bytes")  # of one swizzled row: the k of a stage
+LINES = MEMORY("tma_ws_lines")  # of a stage that are fetched together where they are contiguous
 
 
 @dataclass(frozen=True)
@@ -29,31 +22,47 @@ class TmaView:
     columns: int
     cluster_rows: int
     cluster_columns: int
-    groups: int  # multiplying warpgroups that share a tile
+    groups: int  # consumer warpgroups that share a tile
     turned: bool
 
-    def fetched_columns(self, by_lines: bool) -> int:
-        return -(-self.columns // LINES) * LINES if by_lines else self.columns
+    dual: bool = False  # half of the columns are of a second B
+
+    @property
+    def out_columns(self) -> int:
+        """Results of a row of a tile."""
+        return self.columns // 2 if self.dual else self.columns
 
     @property
     def warpgroups(self) -> int:
-        """Those that multiply: where they take turns, two."""
+        """Consumer warpgroups: where they take turns, two."""
         return max(2, self.groups)
 
     def stage_bytes(self, by_lines: bool) -> int:
-        return self.rows * K_BYTES + -(-self.fetched_columns(by_lines) * K_BYTES // 1024) * 1024
+        return MEMORY("tma_ws_stage_bytes", self.rows, self.columns, by_lines)
 
     @property
     def accumulators(self) -> int:
-        """Sums each thread of a multiplying warpgroup keeps."""
+        """Sums each thread of a consumer warpgroup keeps."""
         return self.rows // self.groups // 64 * (self.columns // 2)
 
+    def shared_bytes(self, stages: int, by_lines: bool, tma_store: bool, available: int) -> int:
+        """Stages, and buffers for results: as many as a tile needs, or as fit."""
+        stage, columns = self.stage_bytes(by_lines), self.out_columns
+        needed = MEMORY("tma_ws_needed_buffers", self.rows // self.groups, columns)
+        room = MEMORY("tma_ws_room", available, stages, stage, self.warpgroups, columns)
+        buffers = MEMORY("tma_ws_buffers", needed, room, tma_store)
+        return MEMORY("tma_ws_shared_bytes", stages, stage, self.warpgroups, buffers, columns)
 
-def tma_view(schedule: TmaWsSchedule) -> TmaView:
+    def most_stages(self, by_lines: bool, available: int) -> int:
+        """How many stages fit, with the fewest buffers for results."""
+        return MEMORY("tma_ws_most_stages", available, self.stage_bytes(by_lines), self.warpgroups, self.out_columns)
+
+
+def tma_view(schedule: TmaWsSchedule, dual: bool = False) -> TmaView:
     (m, n, _), (along_m, along_n) = schedule.tile, schedule.cluster if schedule.dealing != "cluster_k" else (1, 1)
     if schedule.turned:
         return TmaView(n, m, along_n, along_m, schedule.groups, True)
-    return TmaView(m, n, along_m, along_n, schedule.groups, False)
+    return TmaView(m, n, along_m, along_n, schedule.groups, False, dual)
 
 
 def by_lines(signature: GemmSignature, schedule: TmaWsSchedule) -> bool:
@@ -65,27 +74,12 @@ def by_lines(signature: GemmSignature, schedule: TmaWsSchedule) -> bool:
     return signature.layout[1] == "r" and signature.variant != "preshuffle"
 
 
-def store_buffers(signature: GemmSignature, schedule: TmaWsSchedule) -> int:
-    """Buffers each multiplying warpgroup has for results; `TmaWs::buffers` in gemm/tma_ws/shape.h."""
-    view = tma_view(schedule)
-    width = chunk_columns(view.columns)
-    needed = view.rows // view.groups // 64 * (view.columns // width)
-    stages = schedule.stages * view.stage_bytes(by_lines(signature, schedule))
-    room = (SHARED_LIMIT - _BESIDE - stages) // (view.warpgroups * 64 * width * 2)
-    if needed < 2 or schedule.store != "tma" or room < 2:
-        return 2
-    return needed if needed <= room else min(room, 4)
-
-
-def shared_bytes(signature: GemmSignature, schedule: TmaWsSchedule) -> int:
-    """As `TmaWs::shared_bytes` in gemm/tma_ws/shape.h."""
-    view = tma_view(schedule)
-    results = view.warpgroups * store_buffers(signature, schedule) * 64 * chunk_columns(view.columns) * 2
-    return schedule.stages * view.stage_bytes(by_lines(signature, schedule)) + results + _BESIDE
+def shared_bytes(signature: GemmSignature, schedule: TmaWsSchedule, available: int) -> int:
+    """`available`: what a block of the arch may have."""
+    lines = by_lines(signature, schedule)
+    view = tma_view(schedule, signature.dual)
+    return view.shared_bytes(schedule.stages, lines, schedule.store == "tma", available)
 
 
 def most_stages(signature: GemmSignature, schedule: TmaWsSchedule, available: int) -> int:
-    """How many stages fit, with two buffers for results."""
-    view = tma_view(schedule)
-    stage = view.stage_bytes(by_lines(signature, schedule))
-    return (available - _BESIDE - view.warpgroups * 2 * 64 * chunk_columns(view.columns) * 2) // stage
+    return tma_view(schedule, signature.dual).most_stages(by_lines(signature, schedule), available)

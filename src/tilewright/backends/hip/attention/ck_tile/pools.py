@@ -15,7 +15,8 @@ from tilewright.backends.hip.attention.ck_tile.schedules import (
     instance,
 )
 from tilewright.backends.hip.attention.ck_tile.tiles import HEAD_SIZES
-from tilewright.ops.attention.spec import AttentionSignature, head_class, settled
+from tilewright.ops.attention.spec import AttentionSignature, settled
+from tilewright.ops.attention_terms import head_class
 
 _HALVES = ("fp16", "bf16")
 

@@ -77,6 +77,7 @@ template <class Config> struct Finish {
   using D = typename Config::D;
   static constexpr bool exact = is_integer<C>::value;  // integers go through double, floats through float
   static constexpr bool multiplies = Config::epilogue == Epilogue::MultiDMultiply;
+  static constexpr bool dual = gated<Config::epilogue> && Config::num_d == 0;  // a second sum stands for D0
   static constexpr bool fused = Config::epilogue != Epilogue::PassThrough || Config::num_d > 0;
 
   using Real = typename real_of<exact>::type;
@@ -142,7 +143,16 @@ template <class Config> struct Finish {
     round_to(activate<Config::epilogue>(v), result);
     return result;
   }
-  static TW_GPU Real combine(Real v, Real d) { return multiplies ? v * d : v + d; }
+  static TW_GPU Real combine(Real v, Real d) {
+    if constexpr (gated<Config::epilogue>) return activate<gate_of<Config::epilogue>>(v) * d;
+    else return multiplies ? v * d : v + d;
+  }
+  // The element of E for the sums of both B.
+  template <class Sum> TW_GPU C both(Sum gate, Sum up) const {
+    C result;
+    round_to(combine(Real(x.alpha) * Real(gate), Real(up)), result);
+    return result;
+  }
 
  private:
   template <class T> static TW_GPU Real real(T x) {

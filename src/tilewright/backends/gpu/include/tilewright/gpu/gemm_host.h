@@ -16,7 +16,7 @@ inline LoopsArgs loops_args(const tw_gemm_args &x) {
   LoopsArgs t{};
   t.m = x.m, t.n = x.n, t.k = x.k, t.batch = x.batch;
   t.tiles_m = (x.m + Loops::tile - 1) / Loops::tile, t.tiles_n = (x.n + Loops::tile - 1) / Loops::tile;
-  t.a = x.a, t.b = x.b, t.e = x.e;
+  t.a = x.a, t.b = x.b, t.b_up = x.b_up, t.e = x.e;
   t.a_stride = x.a_stride, t.b_stride = x.b_stride, t.e_stride = x.e_stride;
   t.a_batch = x.a_batch_stride, t.b_batch = x.b_batch_stride, t.e_batch = x.e_batch_stride;
   t.finish = epilogue_args(x);

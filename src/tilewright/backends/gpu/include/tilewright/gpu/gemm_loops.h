@@ -9,7 +9,7 @@ namespace tw {
 struct LoopsArgs {
   long long m, n, k, batch;
   long long tiles_m, tiles_n;
-  const void *a, *b;
+  const void *a, *b, *b_up;  // b_up: the second B of a dual kernel
   void *e;
   long long a_stride, b_stride, e_stride, a_batch, b_batch, e_batch;
   EpilogueArgs finish;
@@ -47,7 +47,8 @@ template <bool KContiguous, class T, class Sum> TW_GPU void stage(const T *from,
 template <class Config> TW_GPU void gemm_loops(const LoopsArgs &x) {
   using G = Loops;
   using Sum = typename sum_of<typename Config::A>::type;
-  __shared__ Sum a[G::deep][G::tile + 1], b[G::deep][G::tile + 1];
+  constexpr bool dual = Finish<Config>::dual;
+  __shared__ Sum a[G::deep][G::tile + 1], b[1 + dual][G::deep][G::tile + 1];
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
   const Finish<Config> finish(x.finish);
   const long long tiles = x.tiles_m * x.tiles_n * x.batch;
@@ -56,20 +57,28 @@ template <class Config> TW_GPU void gemm_loops(const LoopsArgs &x) {
     long long row0 = inside / x.tiles_n * G::tile, column0 = inside % x.tiles_n * G::tile;
     auto *from_a = static_cast<const typename Config::A *>(x.a) + z * x.a_batch;
     auto *from_b = static_cast<const typename Config::B *>(x.b) + z * x.b_batch;
-    Sum sums[G::each][G::each] = {};
+    auto *from_up = static_cast<const typename Config::B *>(x.b_up) + z * x.b_batch;
+    Sum sums[1 + dual][G::each][G::each] = {};
     for (long long k0 = 0; k0 < x.k; k0 += G::deep) {
       stage<Config::a_rows>(from_a, x.a_stride, x.m, row0, x.k, k0, a);
-      stage<!Config::b_rows>(from_b, x.b_stride, x.n, column0, x.k, k0, b);
+      stage<!Config::b_rows>(from_b, x.b_stride, x.n, column0, x.k, k0, b[0]);
+      if constexpr (dual) stage<!Config::b_rows>(from_up, x.b_stride, x.n, column0, x.k, k0, b[1]);
       __syncthreads();
 #pragma unroll
       for (int k = 0; k < G::deep; ++k) {
-        Sum left[G::each], right[G::each];
+        Sum left[G::each];
 #pragma unroll
-        for (int i = 0; i < G::each; ++i) left[i] = a[k][ty + 16 * i], right[i] = b[k][tx + 16 * i];
+        for (int i = 0; i < G::each; ++i) left[i] = a[k][ty + 16 * i];
 #pragma unroll
-        for (int i = 0; i < G::each; ++i)
+        for (int which = 0; which < 1 + dual; ++which) {
+          Sum right[G::each];
 #pragma unroll
-          for (int j = 0; j < G::each; ++j) sums[i][j] += left[i] * right[j];
+          for (int i = 0; i < G::each; ++i) right[i] = b[which][k][tx + 16 * i];
+#pragma unroll
+          for (int i = 0; i < G::each; ++i)
+#pragma unroll
+            for (int j = 0; j < G::each; ++j) sums[which][i][j] += left[i] * right[j];
+        }
       }
       __syncthreads();
     }
@@ -79,7 +88,9 @@ template <class Config> TW_GPU void gemm_loops(const LoopsArgs &x) {
 #pragma unroll
       for (int j = 0; j < G::each; ++j) {
         long long row = row0 + ty + 16 * i, column = column0 + tx + 16 * j;
-        if (row < x.m && column < x.n) e[row * x.e_stride + column] = finish(sums[i][j], z, row, column);
+        if (row >= x.m || column >= x.n) continue;
+        if constexpr (dual) e[row * x.e_stride + column] = finish.both(sums[0][i][j], sums[1][i][j]);
+        else e[row * x.e_stride + column] = finish(sums[0][i][j], z, row, column);
       }
   }
 }

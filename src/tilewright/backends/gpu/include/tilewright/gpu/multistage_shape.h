@@ -40,16 +40,17 @@ template <class T, int Lines_, int Deep_, bool KContiguous_, int Vector_> struct
   using Element = T;
   static constexpr int Lines = Lines_, Deep = Deep_, Vector = Vector_, size = sizeof(T);
   static constexpr bool KContiguous = KContiguous_;
-  static constexpr bool plain = is_float<T>::value, single = plain && KContiguous;
-  static constexpr bool turned = size == 1 && !KContiguous, settled = turned || Vector < 4;
+  static constexpr bool plain = is_float<T>::value, single = operand_single(plain, KContiguous);
+  static constexpr bool turned = operand_turned(size, KContiguous),
+                        settled = operand_settled(size, KContiguous, Vector);
   using Place = typename place_of<plain, T, Lines, Deep, KContiguous || turned>::type;
-  static constexpr int rows = KContiguous ? Lines : Deep, width = (KContiguous ? Deep : Lines) * size;  // of the source
-  static constexpr int piece = settled ? 16 : single ? size : Vector;                                   // of a row
-  // Of a row, side by side: single ones are a sector of memory.
-  static constexpr int pieces = single ? 8 : width / piece;
-  static constexpr int raw_row = width + 16;
-  static constexpr int stage_bytes = settled ? rows * raw_row : Place::bytes;
-  static constexpr int settled_bytes = settled ? 2 * Place::bytes : 0;
+  static constexpr int rows = operand_rows(Lines, Deep, KContiguous),
+                       width = operand_width(size, Lines, Deep, KContiguous);    // of the source
+  static constexpr int piece = operand_piece(size, plain, KContiguous, Vector);  // of a row
+  static constexpr int pieces = operand_pieces(size, Lines, Deep, plain, KContiguous, Vector);
+  static constexpr int raw_row = operand_raw_row(size, Lines, Deep, KContiguous);
+  static constexpr int stage_bytes = operand_stage_bytes(size, Lines, Deep, plain, KContiguous, Vector);
+  static constexpr int settled_bytes = operand_settled_bytes(size, Lines, Deep, plain, KContiguous, Vector);
 };
 
 // Config: A, B, C, a_rows, b_rows, tile_m, tile_n, tile_k, warps_m, warps_n, unit_m (rows of one
@@ -64,9 +65,9 @@ template <class Config> struct Multistage {
   static constexpr int warp_m = BM / Config::warps_m, warp_n = BN / Config::warps_n;
   static constexpr int stage_bytes = A::stage_bytes + B::stage_bytes, settled_at = Stages * stage_bytes;
   static constexpr int ring_bytes = settled_at + A::settled_bytes + B::settled_bytes;
-  // Results leave through a sheet of sums: one unit's rows of every warp at a time.
-  static constexpr int sheet_rows = Config::warps_m * Config::unit_m, sheet_bytes = sheet_rows * BN * 4;
-  static constexpr int shared_bytes = ring_bytes > sheet_bytes ? ring_bytes : sheet_bytes;
+  static constexpr int sheet_rows = Config::warps_m * Config::unit_m;
+  static constexpr int shared_bytes = multistage_shared_bytes(ring_bytes, Config::warps_m, BN);
+  static_assert(Config::unit_m == multistage_unit_rows, "rows of a unit");
   // Blocks that a multiprocessor holds at a time, at least: the compiler keeps to the registers that leaves.  Plain
   // multiply-adds need other warps beside them where a thread has few sums; so do four-byte matrix instructions, whose
   // fragments are not loaded ahead, and whose copies fill memory's pipe only when several blocks have some under way.

@@ -1,6 +1,7 @@
 // A tile of an operand in shared memory: rows of 16-byte chunks, the chunks of a row swapped about so
 // that eight neighbouring rows keep the same chunk in eight different groups of banks.
 #pragma once
+#include <tilewright/gpu/multistage_memory.h>
 #include <tilewright/gpu/types.h>
 
 namespace tw {
@@ -13,7 +14,7 @@ template <class T, int Lines_, int Deep_, bool AlongK_> struct Tile {
   static constexpr int size = sizeof(T);
   static constexpr int rows = AlongK ? Lines : Deep, row_bytes = (AlongK ? Deep : Lines) * size,
                        chunks = row_bytes / 16;
-  static constexpr int bytes = rows * row_bytes;
+  static constexpr int bytes = multistage_tile_bytes(size, Lines, Deep, false, false);
   static constexpr int group = chunks % 8 == 0 ? 8 : chunks % 4 == 0 ? 4 : chunks % 2 == 0 ? 2 : 1;
   static_assert(row_bytes % 16 == 0, "a row is whole chunks");
 
@@ -38,7 +39,8 @@ template <class T, int Lines_, int Deep_, bool AlongK_> struct Tile {
 // by a warp: each k begins four banks further.
 template <int Lines_, int Deep_, bool Turned> struct PlainTile {
   static constexpr int Lines = Lines_, Deep = Deep_;
-  static constexpr int row_bytes = Lines * 4 + (Turned ? 16 : 0), bytes = Deep * row_bytes;
+  static constexpr int row_bytes = plain_row_bytes(Lines, Turned),
+                       bytes = multistage_tile_bytes(4, Lines, Deep, true, Turned);
   static_assert(Lines % 4 == 0, "a row is whole chunks");
 
 #ifdef TW_ON_GPU

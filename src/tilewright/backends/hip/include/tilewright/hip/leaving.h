@@ -51,7 +51,10 @@ template <class Config> struct Leaving {
 
   template <int width> static TW_GPU void combine(Real (&value)[width], const Real (&other)[width]) {
 #pragma unroll
-    for (int j = 0; j < width; ++j) value[j] = multiplies ? value[j] * other[j] : value[j] + other[j];
+    for (int j = 0; j < width; ++j) {
+      if constexpr (gated<Config::epilogue>) value[j] = activate<gate_of<Config::epilogue>>(value[j]) * other[j];
+      else value[j] = multiplies ? value[j] * other[j] : value[j] + other[j];
+    }
   }
 
   // Activation, one rounding, and away.

@@ -51,7 +51,8 @@ template <class Config> struct Finish {
         if (x.beta != 0) value += x.beta * double(r.c[j]);
         for (int t = 0; t < Config::num_d; ++t) {
           double d = double(r.d[t][j * x.d_col_stride[t]]);
-          value = multiplies ? value * d : value + d;
+          if constexpr (gated<Config::epilogue>) value = activate_one<gate_of<Config::epilogue>>(value) * d;
+          else value = multiplies ? value * d : value + d;
         }
         from_double(activate_one<Config::epilogue>(value), r.e + j);
       }
@@ -63,7 +64,8 @@ template <class Config> struct Finish {
         if (x.beta != 0) value += beta * load_as_float(r.c + j, left);
         for (int t = 0; t < Config::num_d; ++t) {
           vf d = x.d_col_stride[t] ? load_as_float(r.d[t] + j, left) : splat(to_float(*r.d[t]));
-          value = multiplies ? value * d : value + d;
+          if constexpr (gated<Config::epilogue>) value = activate<gate_of<Config::epilogue>>(value) * d;
+          else value = multiplies ? value * d : value + d;
         }
         store_from_float(r.e + j, activate<Config::epilogue>(value), left);
       }

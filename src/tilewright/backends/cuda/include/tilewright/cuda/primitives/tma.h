@@ -99,10 +99,21 @@ TW_GPU void tma_load_rows(const TensorMap *map, Barrier *full, void *to, int x, 
       "l"(map), "r"(shared_address(&full->word)), "r"(x), "r"(y), "r"(z), "r"(w)
       : "memory");
 }
+// The same back, added to the fp32 that are there; what lies outside of the map is left out.
+TW_GPU void tma_add_rows(const TensorMap *map, const void *from, int x, int y, int z, int w) {
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
+      "r"(shared_address(from)), "r"(x), "r"(y), "r"(z), "r"(w)
+      : "memory");
+}
 TW_GPU void tma_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // All but the newest `Left` stores have read their shared memory.
 template <int Left> TW_GPU void tma_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Left) : "memory");
+}
+// And what they wrote is there.
+template <int Left> TW_GPU void tma_wait_written() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(Left) : "memory");
 }
 
 }  // namespace tw

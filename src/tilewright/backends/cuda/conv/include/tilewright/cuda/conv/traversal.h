@@ -17,34 +17,28 @@ struct ClassAxis {
   int64_t reads(int64_t tap, int64_t rest) const { return (rest + before - tap * dilation) / stride; }
 };
 
-// backward_data: the walk over y that every class goes, and each class's taps.  Answers what the copy engine cannot do.
-inline const char *lay_classes(const tw_conv_args &x, ConvWsArgs &t, int reach, int farthest) {
+// backward_data: the walk over y that every class goes, and each class's taps.  False: there are more than fit.
+inline bool lay_classes(const tw_conv_args &x, ConvWsArgs &t) {
   int64_t most = 1, lowest[3], count[3];
   ClassAxis axes[3];
   for (int i = 0; i < 3; ++i) {
     axes[i] = {x.stride[2 - i], x.dilation[2 - i], x.before[2 - i], x.window[2 - i]};
     const ClassAxis &axis = axes[i];
-    if (axis.stride > 8) return "a stride is over 8";
     count[i] = axis.stride < x.size[2 - i] ? axis.stride : x.size[2 - i];
     most *= count[i];
     bool any = false;
-    int64_t highest = 0;
     for (int64_t rest = 0; rest < count[i]; ++rest)
       for (int64_t tap = 0; tap < axis.window; ++tap) {
         if (!axis.meets(tap, rest)) continue;
         const int64_t at = axis.reads(tap, rest);
-        lowest[i] = any && lowest[i] < at ? lowest[i] : at, highest = any && highest > at ? highest : at;
-        any = true;
+        lowest[i] = any && lowest[i] < at ? lowest[i] : at, any = true;
       }
-    if (!any) lowest[i] = highest = 0;
-    if (highest - lowest[i] > farthest) return "taps lie farther apart than the copy engine moves pixels";
-    const int64_t pixels = ceil_div(x.size[2 - i], axis.stride), last = lowest[i] + pixels - 1 - (x.out[2 - i] - 1);
-    if (lowest[i] < -reach || lowest[i] >= reach || last < -reach || last >= reach)
-      return "padding or size of an edge is more than the copy engine walks over";
-    t.grid.size[i] = divider(pixels), t.grid.step[i] = 1, t.grid.first[i] = int(lowest[i]);
+    if (!any) lowest[i] = 0;
+    t.grid.size[i] = divider(ceil_div(x.size[2 - i], axis.stride)), t.grid.step[i] = 1,
+    t.grid.first[i] = int(lowest[i]);
     t.stride[i] = int(axis.stride);
   }
-  if (most > most_classes) return "strides make more classes of pixels than this kernel counts";
+  if (most > most_classes) return false;
   t.classes = int(most);
   // The classes with most taps first, so that the last ones to be done are short.
   int taken = 0, longest = 0;
@@ -89,20 +83,14 @@ inline const char *lay_classes(const tw_conv_args &x, ConvWsArgs &t, int reach, 
   }
   t.first_tap[t.classes] = uint16_t(taken);
   t.order.steps = longest ? longest * t.blocks : 1;
-  return nullptr;
+  return true;
 }
 
 // forward, backward_weight: a walk over x, a pixel for each of y.
-inline const char *lay_pixels(const tw_conv_args &x, ConvWsArgs &t, int reach, int farthest) {
-  for (int i = 0; i < 3; ++i) {
-    const int64_t far = (x.window[2 - i] - 1) * x.dilation[2 - i], first = -x.before[2 - i];
-    const int64_t last = first + (x.out[2 - i] - 1) * x.stride[2 - i] - (x.size[2 - i] - 1);
-    if (x.stride[2 - i] > 8) return "a stride is over 8";
-    if (far > farthest) return "taps lie farther apart than the copy engine moves pixels";
-    if (first < -reach || first >= reach || last < -reach || last >= reach)
-      return "padding or size of an edge is more than the copy engine walks over";
-    t.grid.size[i] = divider(x.out[2 - i]), t.grid.step[i] = int(x.stride[2 - i]), t.grid.first[i] = int(first);
-  }
+inline void lay_pixels(const tw_conv_args &x, ConvWsArgs &t) {
+  for (int i = 0; i < 3; ++i)
+    t.grid.size[i] = divider(x.out[2 - i]), t.grid.step[i] = int(x.stride[2 - i]),
+    t.grid.first[i] = -int(x.before[2 - i]);
   int taken = 0;
   for (int64_t d = 0; d < x.window[0]; ++d)
     for (int64_t h = 0; h < x.window[1]; ++h)
@@ -110,28 +98,23 @@ inline const char *lay_pixels(const tw_conv_args &x, ConvWsArgs &t, int reach, i
         t.taps[taken] = {uint16_t(taken),
                          {uint8_t(w * x.dilation[2]), uint8_t(h * x.dilation[1]), uint8_t(d * x.dilation[0])}};
   t.classes = 1, t.first_tap[1] = uint16_t(taken);
-  return nullptr;
 }
 
-// The arguments that follow from sizes alone; null, or why the copy engine cannot walk so.
-template <class Config> const char *lay_walk(const tw_conv_args &x, ConvWsArgs &t) {
+// The arguments that follow from sizes alone.  limits.h says what the copy engine can walk over; false is what the
+// arguments have no room for.
+template <class Config> bool lay_walk(const tw_conv_args &x, ConvWsArgs &t) {
   using S = ConvWs<Config>;
   constexpr bool data = S::variant == ConvVariant::backward_data, weight = S::variant == ConvVariant::backward_weight;
-  constexpr int reach = S::Spatial == 2 ? 128 : 16, farthest = S::Spatial == 2 ? 255 : 31;
   const int64_t taps = x.window[0] * x.window[1] * x.window[2];
-  if (S::Spatial == 2 && x.size[0] != 1) return "the input has a depth, this kernel has none";
-  if (taps > most_taps) return "a filter has more than 343 taps";
-  const int64_t pixels = x.batch * (data ? x.size[0] * x.size[1] * x.size[2] : x.out[0] * x.out[1] * x.out[2]);
-  if (pixels >= most_size / 2 || x.groups * x.channels >= most_size || x.groups * x.filters >= most_size)
-    return "a size is 2^30 or more";
+  if (taps > most_taps) return false;
   t.blocks = int(ceil_div(weight ? x.channels : data ? x.filters : x.channels, S::BK));
-  if (const char *why = data ? lay_classes(x, t, reach, farthest) : lay_pixels(x, t, reach, farthest)) return why;
+  if (!data) lay_pixels(x, t);
+  else if (!lay_classes(x, t)) return false;
   t.groups = int(x.groups), t.taps_in_all = int(taps);
   t.pixels_of_a_group = int(data ? x.filters : x.channels);
   t.lines_of_a_group = int(x.filters);
   int64_t walked = x.batch;
   for (int i = 0; i < 3; ++i) walked *= t.grid.size[i].by;
-  if (walked >= most_size / 2) return "a size is 2^30 or more";
   const int64_t columns = weight ? taps * t.blocks * 64 : data ? x.channels : x.filters;
   t.m = int(weight ? x.filters : walked), t.n = int(columns);
   t.order.batch = t.groups * t.classes;
@@ -139,7 +122,7 @@ template <class Config> const char *lay_walk(const tw_conv_args &x, ConvWsArgs &
   else if (!data) t.order.steps = int(taps * t.blocks);
   t.order.tiles_m = int(ceil_div(t.m, S::BM * S::ClusterM)), t.order.tiles_n = int(ceil_div(t.n, S::BN * S::ClusterN));
   t.order.group = 2048 / (S::BM * S::ClusterM);
-  return nullptr;
+  return true;
 }
 
 }  // namespace tw::cuda

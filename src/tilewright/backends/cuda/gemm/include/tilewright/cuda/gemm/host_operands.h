@@ -13,7 +13,7 @@ template <class Config, class S> struct HostGuests {
 
   // 0, or the driver's error.
   static int invite(const tw_gemm_args &x, TmaWsArgs &t, TensorMap &map) {
-    constexpr bool multiplies = Config::epilogue == Epilogue::MultiDMultiply;
+    constexpr bool multiplies = Config::epilogue == Epilogue::MultiDMultiply || gated<Config::epilogue>;
     int error = 0;
     t.first_guest = x.beta == 0;
     if (x.beta != 0) {

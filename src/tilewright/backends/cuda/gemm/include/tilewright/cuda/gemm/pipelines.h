@@ -15,12 +15,17 @@ template <class C> constexpr int turned_bytes = turns_a<C> || turns_b<C> ? int(s
 template <class C> constexpr bool lines_a = !C::a_rows && !turns_a<C>;
 template <class C> constexpr bool lines_b = C::b_rows && !C::packed && !turns_b<C>;
 
+// Two B, whose sums a gate multiplies.
+template <class C> constexpr bool is_dual = gated<C::epilogue> && C::num_d == 0;
+
 template <class C> using tma_ws_of =
     TmaWs<typename C::A, C::turned ? C::tile_n : C::tile_m, C::turned ? C::tile_m : C::tile_n, C::stages,
           C::turned ? C::cluster_n : C::cluster_m, C::turned ? C::cluster_m : C::cluster_n, C::pingpong, C::turned,
-          C::tma_store, C::turned ? lines_b<C> : lines_a<C>, C::turned ? lines_a<C> : lines_b<C>, C::deal, C::packed>;
+          C::tma_store, C::turned ? lines_b<C> : lines_a<C>, C::turned ? lines_a<C> : lines_b<C>, C::deal,
+          C::Arch::shared_bytes, C::packed, is_dual<C>>;
 template <class C> using skinny_of =
     Skinny<typename C::A, (C::few_columns ? C::tile_m : C::tile_n) / 16, (C::few_columns ? C::tile_n : C::tile_m) / 8,
-           C::warps, C::few_columns, C::few_columns ? C::b_rows : !C::a_rows, C::few_columns ? !C::a_rows : C::b_rows>;
+           C::warps, C::few_columns, C::few_columns ? C::b_rows : !C::a_rows, C::few_columns ? !C::a_rows : C::b_rows,
+           is_dual<C>>;
 
 }  // namespace tw

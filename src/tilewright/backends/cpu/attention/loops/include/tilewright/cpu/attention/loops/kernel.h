@@ -5,34 +5,20 @@
 #include <tilewright/fp8.h>
 
 #include <tilewright/cpu/primitives/convert.h>
+#include <tilewright/cpu/primitives/floats.h>
 #include <tilewright/cpu/primitives/logarithm.h>
 #include <tilewright/cpu/primitives/math.h>
 #include <tilewright/cpu/primitives/team.h>
 
 namespace tw {
 
-// Numbers of a head as floats, filled up with zeros to whole groups that compilers add side by side.
-template <int Size> struct HeadOfFloats {
-  static constexpr int group = 16, size = (Size + group - 1) / group * group;
-  float at[size];
-
-  static float dot(const HeadOfFloats &a, const HeadOfFloats &b) {
-    float sums[group] = {};
-    for (int d = 0; d < size; d += group)
-      for (int t = 0; t < group; ++t) sums[t] += a.at[d + t] * b.at[d + t];
-    for (int step = group / 2; step; step /= 2)
-      for (int t = 0; t < step; ++t) sums[t] += sums[t + step];
-    return sums[0];
-  }
-};
-
 // Config: as attention_rules.h says.
 template <class Config> struct AttentionLoops {
   using Q = typename Config::Q;
   using KV = typename Config::KV;
   using O = typename choose<Config::family == AttentionFamily::split, float, typename Config::O>::type;
-  using Keys = HeadOfFloats<Config::head_qk>;
-  using Values = HeadOfFloats<Config::head_v>;
+  using Keys = Floats<Config::head_qk>;
+  using Values = Floats<Config::head_v>;
   static constexpr int rows_at_once = 8, keys_at_once = 64, bytes = sizeof(KV);
   static constexpr float nothing = -__builtin_inff();
 

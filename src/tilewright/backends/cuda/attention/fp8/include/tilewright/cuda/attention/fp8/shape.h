@@ -5,6 +5,7 @@
 // large as they are, so that few fall below its smallest number.
 #pragma once
 #include <tilewright/attention_rules.h>
+#include <tilewright/cuda/attention/fp8/memory.h>
 #include <tilewright/cuda/attention/ws/shape.h>
 
 namespace tw {
@@ -20,27 +21,16 @@ template <class Config> struct AttentionFp8 {
                         Paged = Config::pages != AttentionPages::none;
   static constexpr bool Bounded = Config::mask != AttentionMask::none, Sinks = Config::mask == AttentionMask::generic;
   static constexpr bool scored = Config::softcap || Config::bias != AttentionBias::none || Config::masked;
-  static constexpr int line = 128;  // elements, and bytes, of a swizzled row
-  static constexpr int blocks_d = (D + line - 1) / line, blocks_v = (DV + line - 1) / line,
-                       blocks_n = (BN + line - 1) / line;
-  static constexpr int q_bytes = blocks_d * BM * line, k_bytes = blocks_d * BN * line, v_bytes = blocks_v * BN * line,
-                       turned_bytes = blocks_n * DV * line;
+  static constexpr int line = fp8_line, blocks_d = fp8_blocks(D), blocks_v = fp8_blocks(DV), blocks_n = fp8_blocks(BN);
+  static constexpr int q_bytes = fp8_tile_bytes(BM, D), k_bytes = fp8_tile_bytes(BN, D),
+                       v_bytes = fp8_tile_bytes(BN, DV), turned_bytes = fp8_turned_bytes(BN, DV);
   static constexpr int turners = 3;  // warps
   static constexpr int threads = 128 * (W + 1), together = 1;
-  // Of 65536 registers: those who turn take what tiles leave, and have fewer loads under way where that is little.
-  static constexpr int held =
-      DV / 2 + BN / 2 + BN / 8 + 28 + 24 * (scored + Config::dropout);  // as `registers` of the family says
-  static constexpr bool large = held > 200;
-  static constexpr int feeding_registers = W == 1   ? 96
-                                           : W == 3 ? 56
-                                           : large  ? 40
-                                                    : 72,
-                       multiplying_registers = W == 1   ? 240
-                                               : W == 3 ? 152
-                                               : large  ? 232
-                                                        : 216;
-  static constexpr int barriers = 6 * Stages + 2;
-  static constexpr int shared_bytes = 1024 + q_bytes + Stages * (k_bytes + v_bytes + turned_bytes) + 8 * barriers;
+  static constexpr int held = fp8_held_registers(DV, BN, scored + Config::dropout);
+  static constexpr bool large = fp8_large(held);
+  static constexpr int feeding_registers = fp8_feeding_registers(W, held),
+                       multiplying_registers = fp8_multiplying_registers(W, held);
+  static constexpr int shared_bytes = q_bytes + Stages * fp8_stage_bytes(BN, D, DV) + fp8_beside;
   static_assert(sizeof(T) == 1 && sizeof(typename Config::KV) == 1, "elements of one byte");
   static_assert(BN % 32 == 0 && BN >= 64 && DV % 32 == 0 && D % 32 == 0, "tile");
   static_assert(W >= 1 && W <= 3, "warpgroups");

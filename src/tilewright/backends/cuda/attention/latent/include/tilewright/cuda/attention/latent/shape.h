@@ -5,6 +5,7 @@
 // two have half of the columns each.  The first also has the scores, and leaves their weights in shared memory.
 #pragma once
 #include <tilewright/attention_rules.h>
+#include <tilewright/cuda/attention/latent/memory.h>
 #include <tilewright/cuda/attention/ws/shape.h>
 
 namespace tw {
@@ -13,20 +14,22 @@ namespace tw {
 template <class Config> struct AttentionLatent {
   using T = typename Config::Q;
   using O = typename Config::O;
-  static constexpr int W = 2, BM = 64, BN = Config::tile_n, Stages = Config::stages;
+  static constexpr int W = 2, BM = latent_rows, BN = Config::tile_n, Stages = Config::stages;
   static constexpr int D = Config::head_qk, DV = Config::head_v;
   static constexpr bool Packed = true, Dynamic = false, Split = Config::family == AttentionFamily::split,
                         Paged = Config::pages != AttentionPages::none;
   static constexpr bool Bounded = Config::mask != AttentionMask::none, Sinks = Config::mask == AttentionMask::generic;
   static constexpr bool scored = Config::softcap || Config::bias != AttentionBias::none || Config::masked;
-  static constexpr int line = 64;  // elements of a swizzled row of 128 bytes
-  static constexpr int blocks_d = D / line, blocks_v = DV / line, blocks_n = (BN + line - 1) / line;
-  static constexpr int q_bytes = blocks_d * BM * 128, tile_bytes = blocks_d * BN * 128, p_bytes = blocks_n * BM * 128;
+  static constexpr int line = latent_line, blocks_d = latent_blocks(D), blocks_v = latent_blocks(DV),
+                       blocks_n = latent_blocks(BN);
+  static constexpr int q_bytes = latent_tile_bytes(BM, D), tile_bytes = latent_tile_bytes(BN, D),
+                       p_bytes = latent_tile_bytes(BM, BN);
   static constexpr int threads = 128 * (W + 1), together = 1;
-  static constexpr int feeding_registers = 56, multiplying_registers = 224;
-  static constexpr int told = 2 * BM * int(sizeof(float));  // factors of rows: of a tile, and of the results
+  static constexpr int feeding_registers = latent_feeding_registers,
+                       multiplying_registers = latent_multiplying_registers;
+  static constexpr int told = latent_told;
   static constexpr int barriers = 2 * Stages;
-  static constexpr int shared_bytes = 1024 + q_bytes + Stages * tile_bytes + p_bytes + told + 8 * barriers;
+  static constexpr int shared_bytes = latent_shared_bytes(Stages, BN, D);
   static_assert(sizeof(T) == 2 && sizeof(typename Config::KV) == 2, "elements of two bytes");
   static_assert(BN % 16 == 0 && D % line == 0 && DV == 512 && D >= DV && Stages >= 2, "tile");
   static_assert(registers_suffice(feeding_registers, multiplying_registers, W, together), "registers");

@@ -6,6 +6,7 @@
 // bytes a thread, so that rows may lie anywhere: in pages of any size and layout, with any stride.
 #pragma once
 #include <tilewright/attention_rules.h>
+#include <tilewright/cuda/attention/mma/memory.h>
 #include <tilewright/cuda/attention/ws/shape.h>
 
 namespace tw {
@@ -52,15 +53,11 @@ template <class Config> struct AttentionMma {
   static constexpr bool turned = Config::pages == AttentionPages::vectorised;  // values come with keys side by side
   static constexpr bool may_share = D > 256 && DV <= D && !turned;             // the latent of MLA
   static constexpr int threads = 32 * WM * WN, together = Config::together;
-  // From row to row of shared memory: an odd number of 16 bytes, so that eight rows are in different banks.
-  static constexpr int pitch(int bytes) { return bytes / 16 % 2 ? bytes : bytes + 16; }
-  static constexpr int size = sizeof(KV), q_pitch = pitch(D * 2), k_pitch = pitch(D * size), p_pitch = pitch(BN * 2),
-                       v_pitch = pitch((turned ? BN : DV) * size);
-  static constexpr int q_bytes = BM * q_pitch, k_bytes = BN * k_pitch, v_bytes = (turned ? DV : BN) * v_pitch;
-  static constexpr int slot_bytes = k_bytes > v_bytes ? k_bytes : v_bytes;
-  static constexpr int p_bytes = WN > 1 ? BM * p_pitch : 0, meet_bytes = WN > 1 ? WN * BM * 4 : 0,
-                       factor_bytes = scales_rows ? BM * 4 : 0;
-  static constexpr int shared_bytes = q_bytes + Slots * slot_bytes + p_bytes + meet_bytes + factor_bytes;
+  static constexpr int size = sizeof(KV), q_pitch = mma_pitch(D * 2), k_pitch = mma_pitch(D * size),
+                       p_pitch = mma_pitch(BN * 2), v_pitch = mma_pitch((turned ? BN : DV) * size);
+  static constexpr int q_bytes = mma_row_bytes(BM, D), slot_bytes = mma_slot_bytes(BN, D, DV, size, turned);
+  static constexpr int p_bytes = mma_weight_bytes(BM, BN, WN), meet_bytes = mma_meet_bytes(BM, WN);
+  static constexpr int shared_bytes = q_bytes + Slots * slot_bytes + mma_kept_bytes(BM, BN, WN, scales_rows);
   static_assert(sizeof(T) == 2 && (size == 2 || narrow), "elements of one or two bytes");
   static_assert(BN % (narrow ? 32 : 16) == 0 && warp_keys % (WN == 1 || narrow ? 16 : 8) == 0, "keys");
   static_assert(D % 32 == 0 && warp_columns % 16 == 0 && DV % WN == 0 && Slots >= 2, "heads");

@@ -1,6 +1,6 @@
 // The host's half of attention by the ws pipeline: what it refuses, tensor maps, the order of items, the launch.
 #pragma once
-#include <tilewright/cuda/attention/tensor_maps.h>
+#include <tilewright/cuda/host/row_maps.h>
 #include <tilewright/cuda/attention/ws/shape.h>
 #include <tilewright/cuda/host/launch.h>
 #include <tilewright/say.h>

@@ -5,6 +5,7 @@
 // three warpgroups keeps 64 rows, their scores and their results in registers.  Where there is room for the rows of two
 // items, the first scores of one are multiplied beside the last values of the one before.
 #pragma once
+#include <tilewright/cuda/attention/ws/memory.h>
 #include <tilewright/attention_rules.h>
 #include <tilewright/cuda/attention/ws/constants.h>
 #include <tilewright/gpu/divide.h>
@@ -49,7 +50,7 @@ struct AttentionItem {
 // Whether a block that starts with an even share of the registers has as many as its warpgroups ask for when one gives up
 // some and the others take more: who asks for what is not there waits for ever.
 constexpr bool registers_suffice(int feeding, int multiplying, int warpgroups, int together) {
-  const int share = 65536 / together / (128 * (warpgroups + 1)) / 8 * 8;
+  const int share = ws_registers / together / (128 * (warpgroups + 1)) / 8 * 8;
   return feeding + warpgroups * multiplying <= share * (warpgroups + 1);
 }
 
@@ -66,22 +67,16 @@ template <class Config> struct AttentionWs {
   static constexpr bool Sinks = Config::mask == AttentionMask::generic;  // the first keys are always seen
   // Whether something comes between the scale of a score and its exponential.
   static constexpr bool scored = Config::softcap || Config::bias != AttentionBias::none || Config::masked;
-  static constexpr int blocks_d = (D + 63) / 64, blocks_v = (DV + 63) / 64;  // 128 bytes of each row
-  static constexpr int q_bytes = blocks_d * BM * 128, k_bytes = blocks_d * BN * 128, v_bytes = blocks_v * BN * 128;
+  static constexpr int blocks_d = ws_blocks(D), blocks_v = ws_blocks(DV);
+  static constexpr int q_bytes = ws_tile_bytes(BM, D), k_bytes = ws_tile_bytes(BN, D), v_bytes = ws_tile_bytes(BN, DV);
   static constexpr int threads = 128 * (W + 1), together = Config::together;
-  // Of 65536 registers: those who feed need few.
-  static constexpr bool alone = W == 1 && together == 1;
-  static constexpr int feeding_registers = alone ? 64 : W == 3 ? 32 : Shares ? 64 : W == 2 && Paged ? 56 : 40;
-  static constexpr int multiplying_registers = alone    ? 240
-                                               : W == 3 ? 160
-                                               : W == 2 ? (Paged ? 224 : 232)
-                                               : Shares ? 192
-                                                        : 216;
+  static constexpr int feeding_registers = ws_feeding_registers(W, together, Paged, Shares),
+                       multiplying_registers = ws_multiplying_registers(W, together, Paged, Shares);
   static constexpr bool streams = RowStages > 1;
-  static constexpr int slots = 4;  // of items that were told
-  static constexpr int beside =
-      1024 + slots * int(sizeof(AttentionItem)) + 8 * (4 * Stages + 2 * slots + 2 * RowStages);
-  static constexpr int shared_bytes = RowStages * q_bytes + Stages * (k_bytes + v_bytes) + beside;
+  static constexpr int slots = ws_items;
+  static constexpr int shared_bytes =
+      RowStages * ws_row_stage_bytes(BM, D) + Stages * ws_stage_bytes(BN, D, DV) + ws_beside;
+  static_assert(sizeof(AttentionItem) == ws_item_bytes, "items");
   static_assert(sizeof(T) == 2, "elements of two bytes");
   static_assert(BN % 16 == 0 && DV % 32 == 0 && D % 16 == 0, "tile");
   static_assert(W >= 1 && W <= 3, "warpgroups");

@@ -32,7 +32,7 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
     Inner::join_groups(x, Inner::merged_groups(given));
     if (apart) Inner::lay_apart(x, workspace);
     ConvBandArgs t{};
-    if (lay_band(x, t)) return TW_BAD_ARGS;
+    if (!lay_band(x, t)) return TW_BAD_ARGS;
     TensorMap a = {}, b = {}, e = {}, d = {};
     if (diagonal(given)) {
       t.merged = int(Inner::merged_groups(given));
@@ -60,37 +60,25 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
   static int64_t kinds(const tw_conv_args &x, int axis) {
     return x.stride[axis] < x.window[axis] ? x.stride[axis] : x.window[axis];
   }
-  // The arguments that follow from sizes; null, or why there is no band.
-  static const char *lay_band(const tw_conv_args &x, ConvBandArgs &t) {
-    constexpr int reach = S::Spatial == 2 ? 128 : 16, farthest = S::Spatial == 2 ? 255 : 31;
-    const int64_t *in = data ? x.out : x.size, *out = data ? x.size : x.out;
+  // The arguments that follow from sizes.  limits.h says which have a band; false is what the arguments have no room for.
+  static bool lay_band(const tw_conv_args &x, ConvBandArgs &t) {
+    const int64_t *out = data ? x.size : x.out;
     int64_t walked = x.batch;
     for (int i = 0; i < 3; ++i) {
       const int64_t far = (x.window[2 - i] - 1) * x.dilation[2 - i], before = x.before[2 - i], step = x.stride[2 - i];
       const int64_t first = data ? before - far : -before, size = out[2 - i] + (i < 2 ? far / step : 0);
-      const int64_t last = first + (size - 1) * step - (in[2 - i] - 1);
-      if (step > 1 && data) return "a stride is over 1";
-      if (step > 8) return "a stride is over 8";
-      if (step > 1 && i < 2 && x.dilation[2 - i] > 1) return "a stride and a dilation are over 1";
-      if (i == 2 && far > farthest) return "taps lie farther apart than the copy engine moves pixels";
-      if (first < -reach || first >= reach || last < -reach || last >= reach)
-        return "padding or size of an edge is more than the copy engine walks over";
       walked *= size;
-      if (walked >= most_size / 2) return "a size is 2^30 or more";
       t.grid.size[i] = divider(size), t.grid.step[i] = int(step), t.grid.first[i] = int(first);
       t.inside[i] = int(out[2 - i]), t.apart[i] = (data ? x.x_strides : x.y_strides)[3 - i];
       if (i == 2) continue;
       t.most[i] = int(ceil_div(x.window[2 - i], step)), t.last_residue[i] = int((x.window[2 - i] - 1) % step);
       t.apart_of_taps[i] = int(i ? step * x.window[2] : step);
     }
-    if (t.most[0] * t.most[1] == 1) return "there is one tap: no band is read twice";
-    if (x.window[0] * kinds(x, 1) * kinds(x, 2) > most_taps)
-      return "strides make more kinds of bands than this kernel counts";
-    if (x.groups * x.channels >= most_size || x.groups * x.filters >= most_size) return "a size is 2^30 or more";
+    if (x.window[0] * kinds(x, 1) * kinds(x, 2) > most_taps) return false;
     t.apart[3] = (data ? x.x_strides : x.y_strides)[0];
     t.reach[0] = int(x.dilation[2]), t.reach[1] = int(x.dilation[1] * t.grid.size[0].by);
     const int64_t rows = S::BM + (t.most[0] - 1) * t.reach[0] + (t.most[1] - 1) * t.reach[1];
-    if (rows > Config::band) return "taps reach over more rows than a band has";
+    if (rows > Config::band) return false;
     t.band = int(ceil_div(rows, 8) * 8);
     for (int64_t d = 0; d < x.window[0]; ++d)
       for (int64_t h = 0; h < kinds(x, 1); ++h)
@@ -103,8 +91,7 @@ template <class Config> struct HostConvBand : HostConvTmaWs<Config> {
     t.pixels_of_a_group = int(data ? x.filters : x.channels), t.lines_of_a_group = int(x.filters);
     t.m = int(walked), t.n = int(data ? x.channels : x.filters), t.group_apart = t.n;
     t.order = {int(x.groups), int(ceil_div(t.m, S::BM)), int(ceil_div(t.n, S::BN)), 16, 1, 0, 1, 0};
-    if (double(t.order.tiles_m) * t.order.tiles_n * t.order.batch >= double(most_size)) return "2^31 or more tiles";
-    return nullptr;
+    return true;
   }
   static int maps(const tw_conv_args &x, int64_t channels, ConvBandArgs &t, TensorMap &a, TensorMap &b) {
     using Lines = MapCache<In, S::MajorB ? 64 : S::BK, S::MajorB ? 64 : S::BN, 3>;

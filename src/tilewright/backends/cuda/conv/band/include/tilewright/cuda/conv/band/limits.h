@@ -15,7 +15,7 @@ namespace band {
 // clang-format on
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_CONV_BAND)
 
-constexpr int64_t kMostStride = 8, kMostKinds = 343;
+constexpr int64_t kMostStride = 8, kMostKinds = most_taps;  // kinds are listed as taps are
 
 TW_CONV_RULE(full_d, "nv-band", "a D tensor is not one number a channel")
 TW_CONV_RULE(channels_many, "nv-band", "more channels than the {tile_k} that this kernel multiplies")

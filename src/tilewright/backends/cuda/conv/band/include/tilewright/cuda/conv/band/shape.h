@@ -11,6 +11,7 @@
 // each from so far before its first channel that what it fills in are the zeros beside it.  `Slice`: of each 16 of k only
 // the columns are multiplied that some group has there.
 #pragma once
+#include <tilewright/cuda/conv/band/memory.h>
 #include <tilewright/cuda/conv/tma_ws/shape.h>
 
 namespace tw {
@@ -44,13 +45,13 @@ template <class Config> struct ConvBand {
   // units idle while the next is issued, and both multiply at once.
   static constexpr bool turns = Slice == BN;
   static constexpr int rows = BM, blocks_m = BM / 64;
-  static constexpr int band_bytes = Config::band * 128, tap_bytes = (MajorB ? (BN + 63) / 64 * 64 : BN) * 128;
+  static constexpr int band_bytes = band_bytes_of(Config::band), tap_bytes = tma_ws_column_bytes(BN, MajorB);
   static constexpr int chunk_columns = Base::chunk_columns, chunk = Base::chunk, row_bytes = chunk_columns * 2 + 16;
-  static constexpr int buffers = 2, beside = 1024 + 640;
-  static constexpr int shared_bytes = Bands * band_bytes + Taps * tap_bytes + 2 * buffers * chunk + beside;
+  static constexpr int buffers = band_buffers;
+  static constexpr int shared_bytes = band_shared_bytes(Bands, Config::band, Taps, BN, MajorB);
   static_assert(sizeof(In) == 2 && sizeof(typename Config::C) == 2 && variant != ConvVariant::backward_weight, "types");
   static_assert(BM % 64 == 0 && BN % 16 == 0 && tap_bytes % 1024 == 0 && band_bytes % 1024 == 0, "tile");
-  static_assert(16 * (Bands + Taps) <= 640, "barriers");
+  static_assert(16 * (Bands + Taps) <= band_barriers, "barriers");
   static_assert(Steps == 4 || (Steps == 2 && !Config::merged), "all of a stage, or half of it");
 
 #ifdef TW_ON_GPU

@@ -20,7 +20,7 @@ template <class Config> struct HostConvBandWeight {
   static Answer broken(const tw_conv_args &) { return {}; }  // limits.h says all
   static int64_t workspace(const tw_conv_args &x) {
     BandWeightArgs t{};
-    if (lay(x, t)) return 0;
+    if (!lay(x, t)) return 0;
     return parts(t, most_processors) * t.count * int64_t(sizeof(float));
   }
   static constexpr LaunchShape shape() { return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes), 1, true}; }
@@ -30,7 +30,7 @@ template <class Config> struct HostConvBandWeight {
                  bool follows = false) {
     if (!workspace) return TW_BAD_ARGS;
     BandWeightArgs t{};
-    if (lay(x, t)) return TW_BAD_ARGS;
+    if (!lay(x, t)) return TW_BAD_ARGS;
     const int here = place.multiprocessors > most_processors ? most_processors : place.multiprocessors;
     t.parts = int(parts(t, here)), t.partial = static_cast<float *>(workspace), t.to = x.w;
     t.filter_apart = x.w_strides[0], t.tap_apart = x.w_strides[3];
@@ -63,39 +63,30 @@ template <class Config> struct HostConvBandWeight {
     const int64_t share = processors / items(t), most = share < 1 ? 1 : share;
     return most < t.chunks ? most : t.chunks;
   }
-  // The arguments that follow from sizes; null, or why there is no band.
-  static const char *lay(const tw_conv_args &x, BandWeightArgs &t) {
-    constexpr int reach = S::Spatial == 2 ? 128 : 16, farthest = S::Spatial == 2 ? 255 : 31;
+  // The arguments that follow from sizes.  limits.h says which have a band; false is what the kernel has no room for.
+  static bool lay(const tw_conv_args &x, BandWeightArgs &t) {
     int64_t walked = x.batch;
     for (int i = 0; i < 3; ++i) {
       const int64_t far = (x.window[2 - i] - 1) * x.dilation[2 - i], first = -x.before[2 - i];
-      const int64_t size = x.out[2 - i] + (i < 2 ? far : 0), last = first + size - 1 - (x.size[2 - i] - 1);
-      if (x.stride[2 - i] != 1) return "a stride is over 1";
-      if (i == 2 && far > farthest) return "taps lie farther apart than the copy engine moves pixels";
-      if (first < -reach || first >= reach || last < -reach || last >= reach || (i < 2 && far >= reach))
-        return "padding or size of an edge is more than the copy engine walks over";
+      const int64_t size = x.out[2 - i] + (i < 2 ? far : 0);
       walked *= size;
-      if (walked >= most_size / 2) return "a size is 2^30 or more";
       t.grid.size[i] = divider(size), t.grid.step[i] = 1, t.grid.first[i] = int(first);
     }
-    if (x.groups * x.channels >= most_size || x.groups * x.filters >= most_size) return "a size is 2^30 or more";
-    if (x.window[1] * x.window[2] == 1) return "there is one tap: no band is read twice";
-    if (x.window[1] * x.window[2] > S::most_taps) return "a plane has more than 9 taps";
+    if (x.window[1] * x.window[2] > S::most_taps) return false;
     t.taps = int(x.window[1] * x.window[2]), t.planes = int(x.window[0]), t.window_w = int(x.window[2]);
     t.planes_apart = int(x.dilation[0]);
     t.reach[0] = int(x.dilation[2]), t.reach[1] = int(x.dilation[1] * t.grid.size[0].by);
     const int64_t rows = S::KP + (x.window[2] - 1) * t.reach[0] + (x.window[1] - 1) * t.reach[1];
-    if (rows > Config::band) return "taps reach over more rows than a band has";
+    if (rows > Config::band) return false;
     t.band = int(ceil_div(rows, 8) * 8);
     const int64_t merged = merged_groups(x);
+    if (merged == 0) return false;
     t.groups = int(x.groups / merged), t.merged = int(merged), t.channels = int(x.channels), t.filters = int(x.filters);
     t.blocks_m = int(ceil_div(merged * x.filters, 64)), t.blocks_n = int(ceil_div(merged * x.channels, 64));
     t.by_filters = divider(x.filters), t.by_channels = divider(x.channels), t.by_taps = divider(pixels(x.window));
     t.count = x.groups * x.filters * pixels(x.window) * x.channels;
     t.chunks = int(ceil_div(walked, S::KP));
-    if (double(t.count) >= double(most_size) || double(items(t)) * most_processors >= double(most_size))
-      return "2^31 or more weights";
-    return nullptr;
+    return true;
   }
   static int maps(const tw_conv_args &x, const BandWeightArgs &t, TensorMap &a, TensorMap &b) {
     static KnownMaps<WalkMap<In, S::Spatial>> known;

@@ -6,6 +6,7 @@
 // channels lie side by side in these 64; what one group's filters make of another's channels does not leave.  Where
 // at most 32 channels are there, no others are multiplied.  Parts of the pixels are added in order by a second kernel.
 #pragma once
+#include <tilewright/cuda/conv/band_weight/memory.h>
 #include <tilewright/cuda/conv/tma_ws/shape.h>
 
 namespace tw {
@@ -30,8 +31,9 @@ template <class Config> struct BandWeight {
   using In = typename Config::A;
   static constexpr int KP = Config::pixels, Bands = Config::stages, Spatial = Config::spatial, each = 3, most_taps = 9;
   static constexpr int threads = 512;
-  static constexpr int x_bytes = Config::band * 128, y_bytes = KP * 128, stage_bytes = x_bytes + y_bytes;
-  static constexpr int shared_bytes = Bands * stage_bytes + 1024 + 128;
+  static constexpr int x_bytes = band_bytes_of(Config::band), y_bytes = band_bytes_of(KP),
+                       stage_bytes = x_bytes + y_bytes;
+  static constexpr int shared_bytes = band_weight_shared_bytes(Bands, Config::band, KP);
   static_assert(sizeof(In) == 2 && KP % 64 == 0 && Config::band % 8 == 0 && Bands <= 8, "stages");
 };
 

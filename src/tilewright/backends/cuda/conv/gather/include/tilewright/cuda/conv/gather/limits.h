@@ -1,5 +1,6 @@
 // gather, gather_planes: cp.async gathers pieces of both operands, and mma.sync multiplies them.  What it refuses.
 #pragma once
+#include <tilewright/cuda/conv/gather/memory.h>
 #include <tilewright/cuda/conv/limits.h>
 
 namespace tw {
@@ -8,15 +9,16 @@ namespace cuda_conv {
 namespace gather {
 
 // `vector_*`: elements that are copied at a time; `along_*`: neighbouring threads read along k; `together`: blocks of
-// one multiprocessor, at least (`ConvGather::together`).
+// one multiprocessor, at least.
 // clang-format off
 #define TW_SELECT_CUDA_CONV_GATHER(X) \
   X(tile_m) X(tile_n) X(tile_k) X(vector_a) X(vector_b) X(along_a) X(along_b) X(together)
 // clang-format on
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_CONV_GATHER)
 
-constexpr int64_t kMostSides = 30, kMostStride = 8;  // taps of all axes have a bit each; classes of pixels of an axis
-constexpr int64_t kLeastProducts = 32;               // of a pixel in a group: with fewer, tiles are all but empty
+constexpr int64_t kMostSides = gather_bits,
+                  kMostStride = gather_strides;  // taps of all axes have a bit each; classes of pixels of an axis
+constexpr int64_t kLeastProducts = 32;           // of a pixel in a group: with fewer, tiles are all but empty
 constexpr int64_t kHalf = kMost / 2;
 constexpr double kAlone = 1.3;  // how many times as long a step takes without another block beside it
 

@@ -12,13 +12,11 @@
 // sets of bits, one for each tap of each axis: those of the place (which taps meet the tensor) and that of the tap.
 #pragma once
 #include <tilewright/conv_rules.h>
+#include <tilewright/cuda/conv/gather/memory.h>
 #include <tilewright/gpu/divide.h>
 #include <tilewright/gpu/multistage_shape.h>
 
 namespace tw {
-
-constexpr int gather_strides = 8, gather_bits = 30;  // a stride of backward_data; taps of all axes
-constexpr int gather_least = 32;                     // products of a pixel and a group: with fewer, tiles are empty
 
 // Width, height or depth.  Strides of tensors in elements, modulo 2^32: only what is there must fit.
 struct GatherAxis {
@@ -62,26 +60,26 @@ struct ConvGatherArgs {
 template <class T, int Lines_, int Deep_, bool AlongK_, int Vector_, int Threads> struct Gathered {
   using Element = T;
   static constexpr int Lines = Lines_, Deep = Deep_, Vector = Vector_, size = sizeof(T);
-  static constexpr bool AlongK = AlongK_, plain = is_float<T>::value, single = Vector < 4, settled = false;
-  static constexpr bool turned = plain && AlongK && Vector > 4, held = single || turned;
+  static constexpr bool AlongK = AlongK_, plain = is_float<T>::value, single = gather_single(Vector), settled = false;
+  static constexpr bool turned = gather_turned(plain, AlongK, Vector), held = gather_held(plain, AlongK, Vector);
   using Place = typename place_of<plain, T, Lines, Deep, AlongK || single>::type;
   static constexpr int stage_bytes = Place::bytes;
-  // A piece: lines and k it has, and how many of them lie side by side along the axis that threads follow.
-  static constexpr int piece_k = single ? 4 / size : AlongK ? Vector / size : 1;
-  static constexpr int piece_lines = single || AlongK ? 1 : Vector / size;
-  static constexpr int across = AlongK ? (plain && !turned ? 8 : Deep / piece_k) : Lines / piece_lines;
+  static constexpr int piece_k = gather_piece_k(size, AlongK, Vector),
+                       piece_lines = gather_piece_lines(size, AlongK, Vector),
+                       across = gather_across(size, Lines, Deep, plain, AlongK, Vector);
   static constexpr int others = Threads / across;  // that are dealt out at a time along the other axis
   // Of a thread, and how far these are apart.
   static constexpr int line_step = AlongK ? others : Lines, k_step = AlongK ? across * piece_k : others * piece_k;
   static constexpr int lines = AlongK ? (Lines + others - 1) / others : 1;
   static constexpr int ks = (Deep + k_step - 1) / k_step;
   static constexpr bool whole = AlongK ? Lines % others == 0 && Deep % k_step == 0 : Deep % k_step == 0;
-  static constexpr int grain = single ? 1 : piece_k;  // k that one entry of the table says all of
+  static constexpr int grain = gather_grain(size, AlongK, Vector);
   static_assert(Threads % across == 0, "a thread's pieces lie in one column");
   static_assert(!single || !plain, "floats are copied four bytes at a time");
 };
 
-// Config: A, C, variant, tile_m, tile_n, tile_k, warps_m, warps_n, stages, along_a, along_b, vector_a, vector_b (bytes).
+// Config: A, C, variant, tile_m, tile_n, tile_k, warps_m, warps_n, stages, along_a, along_b, vector_a, vector_b (bytes),
+// together.
 template <class Config> struct ConvGather {
   static constexpr ConvVariant variant = Config::variant;
   static constexpr bool weight = variant == ConvVariant::backward_weight;
@@ -93,19 +91,14 @@ template <class Config> struct ConvGather {
   using B = Gathered<typename Config::A, BN, BK, Config::along_b, Config::vector_b, threads>;
   using Sum = typename sum_of<typename Config::A>::type;
   static constexpr int stage_bytes = A::stage_bytes + B::stage_bytes, ring_bytes = Stages * stage_bytes;
-  static constexpr int sheet_rows = Config::warps_m * Config::unit_m, sheet_bytes = sheet_rows * BN * 4;
-  // Behind these: what each k says, of A and of B; what lines say; where rows and columns of results lie.
-  static constexpr int table_at = ring_bytes > sheet_bytes ? ring_bytes : sheet_bytes;
+  static constexpr int sheet_rows = Config::warps_m * Config::unit_m;
+  static constexpr int table_at = multistage_shared_bytes(ring_bytes, Config::warps_m, BN);
   static constexpr int grain = A::grain < B::grain ? A::grain : B::grain, entries = BK / grain;
-  static constexpr int ahead = 8;  // steps whose k are worked out together, as many ahead
-  static constexpr int table_bytes = 2 * ahead * entries * 16, lines_at = table_at + table_bytes;
-  static constexpr int rows_at = lines_at + (BM + BN) * 8, row_bytes = 4 + 8 * Config::num_d;
-  static constexpr int shared_bytes = rows_at + BM * row_bytes + BN * 4;
-  // Blocks of a multiprocessor, at least: the compiler keeps to the registers that leaves.
-  // What is on its way through registers needs some.
-  static constexpr int sums = BM * BN / threads;
-  static constexpr int at_once = sums > 32 ? 256 : A::single || B::single ? 384 : 512;
-  static constexpr int together = at_once > threads ? at_once / threads : 1;
+  static constexpr int ahead = gather_ahead, table_bytes = gather_table_bytes(BK, grain),
+                       lines_at = table_at + table_bytes;
+  static constexpr int rows_at = lines_at + gather_line_bytes(BM, BN), row_bytes = gather_row_bytes(Config::num_d);
+  static constexpr int shared_bytes = gather_shared_bytes(rows_at, BM, BN, Config::num_d);
+  static constexpr int together = Config::together;  // blocks of a multiprocessor, at least
   static_assert(warp_m % Config::unit_m == 0, "a warp's part is whole units");
   static_assert(Stages <= ahead, "those under way before the first multiplication are worked out");
   static_assert(Stages >= 3, "what comes through registers is stored a step later");

@@ -15,11 +15,15 @@ struct Schedule {
 };
 inline const char *Schedule_names() { return TW_SELECT_CUDA_GEMM_MULTISTAGE(TW_SELECT_NAME) "planes "; }
 
+// The product, whose numbers the sentences of GEMM's rules name.
+inline GemmProblem named_numbers(const Schedule &s, const Conv &c) {
+  return pointwise::product(c, s.planes, s.product.vector_a > 1, s.product.vector_b > 1, false);
+}
+
 inline const Rule *limits(const Schedule &s, const Conv &c) {
   if (nothing_written(c)) return nullptr;
   if (const Rule *layout = pointwise::broken_layout(c, s.planes)) return layout;
-  return cuda_gemm::multistage::limits(
-      s.product, pointwise::product(c, s.planes, s.product.vector_a > 1, s.product.vector_b > 1, false));
+  return cuda_gemm::multistage::limits(s.product, named_numbers(s, c));
 }
 
 }  // namespace pointwise_multistage

@@ -15,10 +15,15 @@ struct Schedule {
 };
 inline const char *Schedule_names() { return TW_SELECT_CUDA_GEMM_TMA_WS(TW_SELECT_NAME) "planes "; }
 
+// The product, whose numbers the sentences of GEMM's rules name.
+inline GemmProblem named_numbers(const Schedule &s, const Conv &c) {
+  return pointwise::product(c, s.planes, true, true, true);
+}
+
 inline const Rule *limits(const Schedule &s, const Conv &c) {
   if (nothing_written(c)) return nullptr;
   if (const Rule *layout = pointwise::broken_layout(c, s.planes)) return layout;
-  return cuda_gemm::tma_ws::limits(s.product, pointwise::product(c, s.planes, true, true, true));
+  return cuda_gemm::tma_ws::limits(s.product, named_numbers(s, c));
 }
 
 }  // namespace pointwise_tma_ws

@@ -44,7 +44,7 @@ template <class Config> struct HostConvTmaWs {
     join_groups(x, merged);
     if (apart) lay_apart(x, room);
     ConvWsArgs t{};
-    if (lay_walk<Config>(x, t)) return TW_BAD_ARGS;
+    if (!lay_walk<Config>(x, t)) return TW_BAD_ARGS;
     TensorMap a = {}, b = {}, e = {}, d = {};
     const int64_t channels = apart || comes_filled<Config> ? wide(x) : x.channels;
     if (int error = maps(x, channels, t, a, b, e, d)) return status_of(error);

@@ -1,6 +1,7 @@
 // tma_ws of convolutions: the copy engine walks over pixels and feeds wgmma.  What it refuses.
 #pragma once
 #include <tilewright/cuda/conv/copies_limits.h>
+#include <tilewright/cuda/conv/tma_ws/sizes.h>
 #include <tilewright/cuda/gemm/rules.h>
 
 namespace tw {
@@ -15,7 +16,7 @@ namespace tma_ws {
 // clang-format on
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_CONV_TMA_WS)
 
-constexpr int64_t kMostStride = 8, kMostTaps = 343, kMostClasses = 27;  // cuda/conv/tma_ws/shape.h
+constexpr int64_t kMostStride = 8, kMostTaps = most_taps, kMostClasses = most_classes;
 
 TW_CONV_RULE(y_uneven, "nv-dense", "the pixels of y do not lie at equal distances")
 TW_CONV_RULE(x_uneven, "nv-dense", "the pixels of x do not lie at equal distances")

@@ -11,12 +11,11 @@
 // own, all of them over the same walk through y, and rows of one lie strides apart in x.
 #pragma once
 #include <tilewright/conv_rules.h>
+#include <tilewright/cuda/conv/tma_ws/sizes.h>
 #include <tilewright/cuda/gemm/tma_ws/shape.h>
 #include <tilewright/gpu/divide.h>
 
 namespace tw {
-
-constexpr int most_taps = 343, most_classes = 27;
 
 // Spatial arrays of these structs are w, h, d.
 
@@ -56,11 +55,11 @@ struct ConvWsArgs : TmaWsArgs {
 template <class Config> struct ConvWs
     : TmaWs<typename Config::A, Config::tile_m, Config::tile_n, Config::stages, Config::cluster_m, Config::cluster_n,
             Config::pingpong, false, Config::tma_store, Config::variant == ConvVariant::backward_weight,
-            Config::variant != ConvVariant::forward, Config::deal> {
+            Config::variant != ConvVariant::forward, Config::deal, Config::Arch::shared_bytes> {
   using Base =
       TmaWs<typename Config::A, Config::tile_m, Config::tile_n, Config::stages, Config::cluster_m, Config::cluster_n,
             Config::pingpong, false, Config::tma_store, Config::variant == ConvVariant::backward_weight,
-            Config::variant != ConvVariant::forward, Config::deal>;
+            Config::variant != ConvVariant::forward, Config::deal, Config::Arch::shared_bytes>;
   static constexpr ConvVariant variant = Config::variant;
   static constexpr int Spatial = Config::spatial;
   static constexpr bool by_classes =

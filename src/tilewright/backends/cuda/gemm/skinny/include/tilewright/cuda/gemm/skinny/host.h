@@ -15,7 +15,7 @@ template <class Config> struct HostSkinny : WideCopies<Config> {
 
   static int run(const tw_gemm_args &x, const Loaded::Place &place, void *, void *stream) {
     SkinnyArgs t{};
-    t.a = x.a, t.b = x.b, t.e = x.e;
+    t.a = x.a, t.b = x.b, t.b_up = x.b_up, t.e = x.e;
     t.m = int(x.m), t.n = int(x.n), t.k = int(x.k), t.batch = int(x.batch);
     t.a_stride = x.a_stride, t.b_stride = x.b_stride, t.e_stride = x.e_stride;
     t.a_batch = x.a_batch_stride, t.b_batch = x.b_batch_stride, t.e_batch = x.e_batch_stride;
@@ -23,7 +23,7 @@ template <class Config> struct HostSkinny : WideCopies<Config> {
     if (S::Swapped)
       t.a = x.b, t.b = x.a, t.m = int(x.n), t.n = int(x.m), t.a_stride = x.b_stride, t.b_stride = x.a_stride,
       t.a_batch = x.b_batch_stride, t.b_batch = x.a_batch_stride;
-    return start(place.functions[0], {unsigned(ceil_div(t.n, S::rows)), unsigned(x.batch)}, shape(), stream, t);
+    return start(place.functions[0], {unsigned(ceil_div(t.n, S::many)), unsigned(x.batch)}, shape(), stream, t);
   }
 };
 

@@ -22,13 +22,18 @@ template <class S, class Config> TW_GPU void skinny_leave(const SkinnyArgs &x, c
   const Finish<Config> finish(x.finish);
   auto *e = static_cast<typename Config::C *>(x.e) + blockIdx.y * x.e_batch;
 #pragma unroll 1
-  for (int at = threadIdx.x; at < S::rows * S::tokens; at += S::threads) {
-    int token = at / S::rows, row = at % S::rows, many = first + row;
+  for (int at = threadIdx.x; at < S::many * S::tokens; at += S::threads) {
+    int token = at / S::many, row = at % S::many, many = first + row;
     if (token >= x.m || many >= x.n) continue;
-    float total = 0;
+    if constexpr (S::Dual) row = row / 8 * 16 + row % 8;
+    float total = 0, up = 0;
 #pragma unroll
-    for (int u = 0; u < S::Warps; ++u) total += load_shared<float>(&sums[u][row][token]);
-    if constexpr (S::Swapped) e[many * x.e_stride + token] = finish(total, blockIdx.y, many, token);
+    for (int u = 0; u < S::Warps; ++u) {
+      total += load_shared<float>(&sums[u][row][token]);
+      if constexpr (S::Dual) up += load_shared<float>(&sums[u][row + 8][token]);
+    }
+    if constexpr (S::Dual) e[token * x.e_stride + many] = finish.both(total, up);
+    else if constexpr (S::Swapped) e[many * x.e_stride + token] = finish(total, blockIdx.y, many, token);
     else e[token * x.e_stride + many] = finish(total, blockIdx.y, token, many);
   }
 }
@@ -69,7 +74,7 @@ template <class S, int Pairs> struct Few {
 template <class S> struct SkinnyByK {
   static constexpr int step = 64;  // k of one turn: two 16-byte pieces a thread and row
   const SkinnyArgs &x;
-  const uint16_t *a, *b;
+  const uint16_t *a, *b, *b_up;
   const int first, quad, line;
   uint32_t w[2][S::RowTiles][2][2][4];
   Few<S, 4> t[2][S::TokenTiles][2];
@@ -83,10 +88,10 @@ template <class S> struct SkinnyByK {
       for (int i = 0; i < S::RowTiles; ++i)
 #pragma unroll
         for (int up = 0; up < 2; ++up) {
-          int row = first + i * 16 + up * 8 + line;
+          int row = first + (S::Dual ? i * 8 : i * 16 + up * 8) + line;
           uint32_t (&to)[4] = w[slot][i][up][half];
           to[0] = to[1] = to[2] = to[3] = 0;
-          if (row < x.n && k < x.k) read_words<true>(to, b + row * x.b_stride + k);
+          if (row < x.n && k < x.k) read_words<true>(to, (S::Dual && up ? b_up : b) + row * x.b_stride + k);
         }
 #pragma unroll
       for (int j = 0; j < S::TokenTiles; ++j) t[slot][j][half].load(x, a, j * 8, k - quad * 8, quad, line);
@@ -119,7 +124,7 @@ template <class S> struct SkinnyByLines {
   static constexpr int groups = 2, step = 16 * groups, words = S::RowTiles;
   static_assert(words == 2 || words == 4, "eight or sixteen bytes of lines");
   const SkinnyArgs &x;
-  const uint16_t *a, *b;
+  const uint16_t *a, *b, *b_up;
   const int first, quad, line;
   uint32_t w[2][groups][4][words];
   Few<S, 2> t[2][groups][S::TokenTiles];
@@ -206,11 +211,13 @@ TW_GPU void skinny_multiply(const SkinnyArgs &x, Loads &loads, int warp, int tur
 template <class S, class Config> TW_GPU void gemm_skinny(const SkinnyArgs &x) {
   using Loads = typename skinny_loads<S, S::ManyLines>::type;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane % 4, line = lane / 4;
-  const int first = blockIdx.x * S::rows, turns = (x.k + Loads::step - 1) / Loads::step;
+  const int first = blockIdx.x * S::many, turns = (x.k + Loads::step - 1) / Loads::step;
   auto *b = static_cast<const uint16_t *>(x.b) + blockIdx.y * x.b_batch;
   auto *a = static_cast<const uint16_t *>(x.a) + blockIdx.y * x.a_batch;
+  auto *b_up = S::Dual ? static_cast<const uint16_t *>(x.b_up) + blockIdx.y * x.b_batch : nullptr;
   stay(a), stay(b);
-  Loads loads{x, a, b, first, quad, line, {}, {}};
+  if constexpr (S::Dual) stay(b_up);
+  Loads loads{x, a, b, b_up, first, quad, line, {}, {}};
   if constexpr (Loads::cuts) {
     // What is seldom needed has code of its own, behind the rest: loads among branches come one after the other.
     int plain = !loads.cut();

@@ -18,7 +18,7 @@ inline View view(const Schedule &s, const GemmProblem &p) {
   const int64_t along_m = apart ? 1 : s.cluster_m, along_n = apart ? 1 : s.cluster_n;
   const int64_t groups = s.pingpong ? 1 : (s.turned ? s.tile_n : s.tile_m) == 192 ? 3 : 2;
   if (s.turned) return {s.tile_n, s.tile_m, along_n, along_m, groups, p.n, p.m};
-  return {s.tile_m, s.tile_n, along_m, along_n, groups, p.m, p.n};
+  return {s.tile_m, s.tile_n, along_m, along_n, groups, p.m, p.n * sums(p)};
 }
 
 // Columns that are fetched: in whole lines of 64 where lines, not k, are contiguous; one- and four-byte types are

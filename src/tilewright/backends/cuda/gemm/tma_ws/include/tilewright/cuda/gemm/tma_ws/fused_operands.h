@@ -80,7 +80,8 @@ template <class S, class Config> struct Fuse {
   }
 
   // Whether nothing comes to the sums, or a bias and nothing else.
-  static constexpr bool has_simple = Config::num_d == 0 || (Config::num_d == 1 && !multiplies);
+  static constexpr bool has_simple =
+      Config::num_d == 0 || (Config::num_d == 1 && !multiplies && !gated<Config::epilogue>);
   TW_GPU bool simple() const {
     return has_simple && x.first_guest != 0 && (Config::num_d == 0 || x.guests[1].comes == Comes::row);
   }
@@ -116,7 +117,9 @@ template <class S, class Config> struct Fuse {
       const Guest &guest = x.guests[g];
       const float scale = guest.scale;
       const auto combine = [=](float sum, float one) {
-        if constexpr (multiplies) return fmaf(sum, scale == 0 ? one : 1.0f, scale * one);
+        if constexpr (gated<Config::epilogue>)
+          return scale == 0 ? activate<gate_of<Config::epilogue>>(sum) * one : fmaf(scale, one, sum);
+        else if constexpr (multiplies) return fmaf(sum, scale == 0 ? one : 1.0f, scale * one);
         else return fmaf(scale, one, sum);
       };
       if (Config::num_d > 0 && guest.comes == Comes::row) row(g == 2, v, column, combine);

@@ -46,6 +46,10 @@ template <class Config, bool makes_room = true> struct HostTmaWs : WideCopies<Co
     if constexpr (S::TmaStore) {
       if (int error = Guests::invite(x, t, d)) return status_of(error);
     }
+    if constexpr (S::Dual) {
+      if (int error = map_up(x, d)) return status_of(error);
+      t.guests[0].scale = float(x.alpha), t.finish.alpha = 1;
+    }
     const unsigned blocks = Ws::deal(t, place, workspace);
     LaunchShape how = shape();
     how.early = copied;
@@ -59,11 +63,18 @@ template <class Config, bool makes_room = true> struct HostTmaWs : WideCopies<Co
         o.at,          lines_first ? o.lines : x.k, lines_first ? x.k : o.lines, o.batch_stride ? x.batch : 1, o.stride,
         o.batch_stride};
   }
+  using MapB = MapCache<B, S::MajorB ? 64 : S::BK, (S::MajorB ? 64 : S::out_columns) / S::ClusterM, 3>;
+  // Of the second B; 0, or the driver's error.
+  static int map_up(const tw_gemm_args &x, TensorMap &up) {
+    static MapB maps;
+    Operand of = Ws::second(x);
+    of.at = x.b_up;
+    return maps.get(key(x, of, false), up);
+  }
   // 0, or the driver's error.
   static int maps(const tw_gemm_args &x, TensorMap &a, TensorMap &b, TensorMap &e) {
     // k-contiguous: rows of 128 bytes; else 64 lines of some k.
     using MapA = MapCache<A, S::MajorA ? 64 : S::BK, (S::MajorA ? 64 : S::BM) / S::ClusterN, 3>;
-    using MapB = MapCache<B, S::MajorB ? 64 : S::BK, (S::MajorB ? 64 : S::BN) / S::ClusterM, 3>;
     using MapE = MapCache<C, S::chunk_columns, 64, S::chunk_columns == 64 ? 3 : S::chunk_columns == 32 ? 2 : 1>;
     static MapA maps_a;
     static MapB maps_b;

@@ -24,7 +24,7 @@ template <class Config> struct HostWs {
     t.m = int(one.lines), t.n = int(two.lines), t.k = int(x.k);
     t.order.batch = int(x.batch), t.order.steps = int(ceil_div(x.k, S::BK));
     t.order.tiles_m = int(ceil_div(t.m, S::BM * S::ClusterM)),
-    t.order.tiles_n = int(ceil_div(t.n, S::BN * S::ClusterN));
+    t.order.tiles_n = int(ceil_div(t.n, S::out_columns * S::ClusterN));
     t.order.group = 2048 / (S::BM * S::ClusterM);  // bands of that many rows: about as high as a round is wide
     t.every_a = one.batch_stride ? 1 : 0, t.every_b = two.batch_stride ? 1 : 0;
     t.e = x.e, t.e_stride = x.e_stride, t.e_batch_stride = x.e_batch_stride;

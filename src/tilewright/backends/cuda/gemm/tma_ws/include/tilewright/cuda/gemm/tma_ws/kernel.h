@@ -19,14 +19,34 @@ namespace tw {
 // and the branches around it read without a detour.
 TW_GPU int same_for_warp(int x) { return int(lane_at(uint32_t(x), 0)); }
 
+// The results of sums of two B, in which nothing is left to fuse.
+template <class Config> struct PlainResults : Config {
+  static constexpr auto epilogue = Epilogue::PassThrough;
+};
+template <class Config, bool Dual> struct left_to_fuse {
+  using type = Config;
+};
+template <class Config> struct left_to_fuse<Config, true> {
+  using type = PlainResults<Config>;
+};
+template <class S, class R, class Config> TW_GPU void gate(const Sums<S> &d, Sums<R> &to, float alpha) {
+#pragma unroll
+  for (int i = 0; i < S::blocks_m; ++i)
+#pragma unroll
+    for (int j = 0; j < R::BN / 2; ++j) to[i][j] = Finish<Config>::combine(alpha * d[i][j], d[i][j + R::BN / 2]);
+}
+
 // What a multiplying warpgroup does: segment after segment, every other one where they take turns.
 template <class S, class Config> TW_GPU void multiply_and_leave(const TensorMap &map_e, const TensorMap &map_d,
                                                                 const TmaWsArgs &x, const SharedMemory<S> &shared) {
   const Warpgroup me;
   const int who = same_for_warp(me.who);
+  using R = typename results_of<S, S::Dual>::type;
   Place<S> place;
+  const Place<R> place_of_results;
   Ring<S::Stages> ring;
-  Leave<S, Config> leave(map_e, map_d, x, me, shared);
+  const SharedMemory<R> shared_by_results;
+  Leave<R, typename left_to_fuse<Config, S::Dual>::type> leave(map_e, map_d, x, me, shared_by_results);
   int number = 0;
   if (S::PingPong && who == 1) named_arrive(4, 256);  // the first turn is the other's
   Work<S::Dealt> work(x.order, blockIdx.x / S::Cluster, gridDim.x / S::Cluster, blockIdx.x % S::Cluster);
@@ -42,10 +62,17 @@ template <class S, class Config> TW_GPU void multiply_and_leave(const TensorMap 
       named_barrier(4 + who, 256);
       ring.stage = same_for_warp(ring.stage);
     }
-    multiply_segment<S>(d, steps, ring, shared, place, who, [&] { leave.begin(s, place); });
+    multiply_segment<S>(d, steps, ring, shared, place, who, [&] { leave.begin(s, place_of_results); });
     if (S::PingPong) named_arrive(4 + (who ^ 1), 256);
-    if constexpr (S::ClusterK > 1) leave_together<S, Config>(d, s, x, me, shared);
-    else leave(d, s, place);
+    if constexpr (S::ClusterK > 1) {
+      leave_together<S, Config>(d, s, x, me, shared);
+    } else if constexpr (S::Dual) {
+      Sums<R> results;
+      gate<S, R, Config>(d, results, x.guests[0].scale);
+      leave(results, s, place_of_results);
+    } else {
+      leave(d, s, place_of_results);
+    }
   }
   leave.end();
 }
@@ -57,6 +84,7 @@ template <class S, class Config> TW_GPU void gemm_tma_ws(const TensorMap &map_a,
   if (threadIdx.x == 0) {  // one thread: barriers made by the lanes of a warp, one each, took half a microsecond more
     if (!S::PackedA) tma_prefetch(&map_a);
     if (!S::PackedB) tma_prefetch(&map_b);
+    if (S::Dual) tma_prefetch(&map_d);
     for (int i = 0; i < S::Stages; ++i) {
       shared.full[i].init(1);
       shared.empty[i].init((S::ClusterM + S::ClusterN - 1) * S::sharing);
@@ -76,7 +104,7 @@ template <class S, class Config> TW_GPU void gemm_tma_ws(const TensorMap &map_a,
   } else {
     if (alone && threadIdx.x < 32) named_arrive(1, heed);
     if (S::moves_registers) give_registers<S::feeding_registers>();
-    if (threadIdx.x < 32 && elect_one()) feed<S>(map_a, map_b, x, shared);
+    if (threadIdx.x < 32 && elect_one()) feed<S>(map_a, map_b, map_d, x, shared);
     if (S::ClusterK > 1) cluster_sync();  // with those that wait for the sums of the cluster
   }
   if (S::Cluster > 1) cluster_meet();  // nobody leaves whom a neighbour still reads

@@ -28,6 +28,10 @@ inline constexpr Rule nv_tma_store_address{
 inline constexpr Rule nv_cluster_k{"nv-cluster-k", TW_LIMIT,
                                    "k = {k} is too short for the {cluster_m} x {cluster_n} blocks of a cluster",
                                    "use another way to deal"};
+inline constexpr Rule nv_dual{"nv-alignment", TW_ALIGNMENT,
+                              "a stride of A or B, an address or a batch stride is not a multiple of 16 bytes, which "
+                              "kernels of two B need",
+                              "align it"};
 inline constexpr Rule nv_steps{"nv-size", TW_LIMIT, "2^31 or more steps of tiles along k", "use the loops pipeline"};
 
 // Operands the copy engine cannot read are copied; what it stores must fit.
@@ -38,6 +42,7 @@ inline const Rule *limits(const Schedule &s, const GemmProblem &p) {
   // The copy engine writes whole 16-byte pieces: a row of E that ends inside one would be written past its end.
   if (s.tma_store && (unaligned(p.c_stride, p.size_c) || unaligned(p.n, p.size_c))) return &nv_tma_store;
   if (s.tma_store && !p.aligned) return &nv_tma_store_address;
+  if (p.dual && (unaligned(p.a_stride, p.size_a) || unaligned(p.b_stride, p.size_b) || !p.aligned)) return &nv_dual;
   const int64_t steps = ceil_div(p.k, s.tile_k), blocks = sharing_k(s);
   if (steps < blocks) return &nv_cluster_k;
   const Wide all = Wide(ceil_div(p.m, s.tile_m)) * ceil_div(p.n, s.tile_n) * p.batch * steps * blocks;

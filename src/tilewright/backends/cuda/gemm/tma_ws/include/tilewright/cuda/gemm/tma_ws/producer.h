@@ -48,7 +48,7 @@ template <class S> struct FedTile {
 
   TW_GPU FedTile(const TmaWsArgs &x, const Segment &s, const Place<S> &place)
       : row((s.m * S::ClusterM + place.m) * S::BM),
-        column((s.n * S::ClusterN + place.n) * S::BN),
+        column((s.n * S::ClusterN + place.n) * S::out_columns),
         z_a(s.z * x.every_a),
         z_b(s.z * x.every_b) {
     if constexpr (S::PackedA || S::PackedB) {
@@ -60,8 +60,9 @@ template <class S> struct FedTile {
   }
 };
 
-template <class S>
-TW_GPU void feed(const TensorMap &map_a, const TensorMap &map_b, const TmaWsArgs &x, const SharedMemory<S> &shared) {
+// map_d: of a dual kernel, the second B's.
+template <class S> TW_GPU void feed(const TensorMap &map_a, const TensorMap &map_b, const TensorMap &map_d,
+                                    const TmaWsArgs &x, const SharedMemory<S> &shared) {
   Place<S> place;
   Ring<S::Stages> ring;
   Work<S::Dealt> work(x.order, blockIdx.x / S::Cluster, gridDim.x / S::Cluster, blockIdx.x % S::Cluster);
@@ -83,7 +84,11 @@ TW_GPU void feed(const TensorMap &map_a, const TensorMap &map_b, const TmaWsArgs
       if constexpr (S::PackedB)
         fetch_packed<S::BN, S::ClusterM>(t.packed + step * x.packed_block, done, b, t.lines, place.m, place.column());
       else
-        fetch<S::BN, S::ClusterM, S::MajorB>(map_b, done, b, k, t.column, t.z_b, place.m, place.column(), x.b_policy);
+        fetch<S::out_columns, S::ClusterM, S::MajorB>(map_b, done, b, k, t.column, t.z_b, place.m, place.column(),
+                                                      x.b_policy);
+      if constexpr (S::Dual)
+        fetch<S::out_columns, S::ClusterM, 0>(map_d, done, b + S::out_columns * 128, k, t.column, t.z_b, place.m,
+                                              place.column(), x.b_policy);
     }
   }
   if constexpr (S::Group > 1)  // nobody leaves while a neighbour may still write here or arrive here

@@ -1,11 +1,10 @@
 // The numbers of the tma_ws pipeline, for the host that launches and the device that runs.
 #pragma once
+#include <tilewright/cuda/gemm/tma_ws/memory.h>
 #include <tilewright/gpu/epilogue.h>
 #include <tilewright/gpu/tile_order.h>
 
 namespace tw {
-
-constexpr int shared_limit = 232448;  // bytes of shared memory a block of an sm_90 GPU can have
 
 // How C or a D tensor comes to sums whose results leave by the copy engine: as boxes the copy engine fetches, carried by
 // the threads that need it, or as a row or column of which each thread keeps a few elements.
@@ -36,9 +35,12 @@ struct TmaWsArgs {
   uint64_t a_policy, b_policy;  // of the second-level cache, for what comes
 };
 
+// `Shared`: bytes of shared memory that a block of the arch can have.
 // `Turned`: the problem is transposed, E^T = B^T A^T, so that a handful of rows of A lie along n.
+// `Dual`: there are two B; the columns of a tile are half of one and half the same of the other, so that a thread has
+// both sums of each of its results.
 template <class In_, int BM_, int BN_, int Stages_, int ClusterM_, int ClusterN_, bool PingPong_, bool Turned_,
-          bool TmaStore_, int MajorA_, int MajorB_, Deal Dealt_, bool Packed_ = false>
+          bool TmaStore_, int MajorA_, int MajorB_, Deal Dealt_, int Shared, bool Packed_ = false, bool Dual_ = false>
 struct TmaWs {
   using In = In_;
   static constexpr int BM = BM_, BN = BN_, Stages = Stages_, MajorA = MajorA_, MajorB = MajorB_;
@@ -46,11 +48,12 @@ struct TmaWs {
   static constexpr int Cluster = ClusterM_ * ClusterN_, ClusterK = Dealt_ == Deal::cluster_k ? Cluster : 1;
   static constexpr int ClusterM = ClusterK > 1 ? 1 : ClusterM_, ClusterN = ClusterK > 1 ? 1 : ClusterN_;
   static constexpr int Group = ClusterM * ClusterN;  // that fetch for each other
-  static constexpr bool PingPong = PingPong_, Turned = Turned_, TmaStore = TmaStore_;
+  static constexpr bool PingPong = PingPong_, Turned = Turned_, TmaStore = TmaStore_, Dual = Dual_;
+  static constexpr int out_columns = Dual ? BN / 2 : BN;  // results of a row of a tile
   static constexpr Deal Dealt = Dealt_;
   // The problem's B was packed beforehand: it lies along this kernel's n, or its m where turned.
   static constexpr bool PackedA = Packed_ && Turned_, PackedB = Packed_ && !Turned_;
-  static constexpr int BK = 128 / sizeof(In);  // one swizzled row
+  static constexpr int BK = tma_ws_k_bytes / sizeof(In);  // one swizzled row
   // A warpgroup feeds; two multiply, or of a tile of 192 rows that they share, three.
   static constexpr int Groups = !PingPong && BM == 192 ? 3 : 2, sharing = PingPong ? 1 : Groups;
   static constexpr int threads = 128 * (1 + Groups), together = 1;
@@ -63,25 +66,17 @@ struct TmaWs {
                        multiplying_registers = Groups == 3           ? 152
                                                : blocks_m * BN > 192 ? 232
                                                                      : 224;
-  // Lines that are contiguous are fetched 64 at a time, also where a tile has fewer of them.
-  static constexpr int a_bytes = BM * 128, b_bytes = (MajorB ? (BN + 63) / 64 * 64 : BN) * 128,
-                       stage_bytes = a_bytes + (b_bytes + 1023) / 1024 * 1024;
-  // Results leave 64 rows at a time, as wide as divides the tile: 128, 64, 32 or 16 bytes, swizzled.
-  // Each multiplying warpgroup has as many such buffers as its share of a tile needs, or where there is no room for
-  // these beside the stages, two to four; two of them serve as one sheet of sums.
-  static constexpr int chunk_columns = BN % 64 == 0 ? 64 : BN % 32 == 0 ? 32 : BN % 16 == 0 ? 16 : 8;
-  static constexpr int chunk = 64 * chunk_columns * 2, needed = blocks_m * (BN / chunk_columns);
-  static constexpr int beside = 1024 + 320;  // alignment of the stages, and the barriers
-  static constexpr int room = (shared_limit - beside - Stages * stage_bytes) / (Groups * chunk);
-  static constexpr int buffers = needed < 2 || !TmaStore || room < 2 ? 2
-                                 : needed <= room                    ? needed
-                                 : room < 4                          ? room
-                                                                     : 4;
+  static constexpr int a_bytes = BM * tma_ws_k_bytes, b_bytes = tma_ws_column_bytes(BN, MajorB),
+                       stage_bytes = tma_ws_stage_bytes(BM, BN, MajorB);
+  static constexpr int chunk_columns = tma_ws_chunk_columns(out_columns), chunk = tma_ws_chunk_bytes(out_columns);
+  static constexpr int needed = tma_ws_needed_buffers(rows, out_columns);
+  static constexpr int buffers =
+      tma_ws_buffers(needed, tma_ws_room(Shared, Stages, stage_bytes, Groups, out_columns), TmaStore);
   static constexpr int batch = buffers == needed ? needed : 1;  // chunks that leave together
   // Slots of so many buffers take turns.  Boxes of C or D come into the buffers their results leave from: each slot has
   // a barrier for them.
   static constexpr int slots = batch > 1 ? 1 : buffers;
-  static constexpr int shared_bytes = Stages * stage_bytes + Groups * buffers * chunk + beside;
+  static constexpr int shared_bytes = tma_ws_shared_bytes(Stages, stage_bytes, Groups, buffers, out_columns);
 #ifdef TW_ON_GPU
   // Where a row of the problem begins in E, in elements; negative where there is none.  A kernel whose rows lie
   // elsewhere hides this.
@@ -101,7 +96,20 @@ struct TmaWs {
   static_assert(rows % 64 == 0 && BN % 8 == 0 && BN <= 256, "tile");
   // ptxas counts an instruction's registers by what 512 threads start with, whatever they are handed: 128.
   static_assert(Groups == 2 || (Dealt == Deal::tiles && BN <= 192), "three warpgroups share whole tiles, 192 wide");
-  static_assert(!TmaStore || (BN % 16 == 0 && !Turned), "results leave 16 columns of rows at a time");
+  static_assert(!TmaStore || (out_columns % 16 == 0 && !Turned), "results leave 16 columns of rows at a time");
+  static_assert(!Dual || (!Turned && !Packed_ && MajorB == 0 && Dealt == Deal::tiles && BN % 16 == 0),
+                "two B lie along k, each with whole atoms of a tile's columns");
+};
+
+// A tile of results, as those see it who store them.
+template <class S> struct ResultsOf : S {
+  static constexpr int BN = S::out_columns;
+};
+template <class S, bool Dual> struct results_of {
+  using type = S;
+};
+template <class S> struct results_of<S, true> {
+  using type = ResultsOf<S>;
 };
 
 }  // namespace tw

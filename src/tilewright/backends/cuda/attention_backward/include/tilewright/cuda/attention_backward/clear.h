@@ -1,0 +1,61 @@
+// Memory set to zero before a kernel adds to it.
+#pragma once
+#include <stdint.h>
+#include <tilewright/gpu/device.h>
+
+namespace tw {
+
+constexpr int backward_clear_threads = 256;
+
+struct BackwardClearArgs {
+  void *sums, *turns;
+  int64_t sums_words, turns_words;  // of 16 bytes each
+};
+
+// The gradients of a bias and of slopes, which may lie anywhere; a size of 0 where there is none.
+struct BackwardAddedArgs {
+  float *dbias, *dalibi;
+  int64_t bias_sizes[4], bias_strides[4], alibi_sizes[2], alibi_strides[2];
+};
+
+}  // namespace tw
+
+#ifdef TW_ON_GPU
+#include <tilewright/cuda/primitives/device.h>
+
+namespace tw {
+
+TW_GPU void backward_clear(const BackwardClearArgs &x) {
+  const int64_t step = int64_t(gridDim.x) * backward_clear_threads;
+  const int64_t first = int64_t(blockIdx.x) * backward_clear_threads + threadIdx.x;
+  for (int64_t i = first; i < x.sums_words; i += step) static_cast<uint4 *>(x.sums)[i] = uint4{0, 0, 0, 0};
+  for (int64_t i = first; i < x.turns_words; i += step) static_cast<uint4 *>(x.turns)[i] = uint4{0, 0, 0, 0};
+}
+TW_GPU void backward_clear_added(const BackwardAddedArgs &x) {
+  const int64_t step = int64_t(gridDim.x) * backward_clear_threads;
+  const int64_t first = int64_t(blockIdx.x) * backward_clear_threads + threadIdx.x;
+  const int64_t (&n)[4] = x.bias_sizes;
+  for (int64_t i = first; i < n[0] * n[1] * n[2] * n[3]; i += step) {
+    const int64_t key = i % n[3], row = i / n[3] % n[2], z = i / n[3] / n[2];
+    x.dbias[z / n[1] * x.bias_strides[0] + z % n[1] * x.bias_strides[1] + row * x.bias_strides[2] +
+            key * x.bias_strides[3]] = 0;
+  }
+  for (int64_t i = first; i < x.alibi_sizes[0] * x.alibi_sizes[1]; i += step)
+    x.dalibi[i / x.alibi_sizes[1] * x.alibi_strides[0] + i % x.alibi_sizes[1] * x.alibi_strides[1]] = 0;
+}
+
+}  // namespace tw
+
+#define TW_DEVICE_BACKWARD_CLEAR(Symbol) \
+  extern "C" __global__ void __launch_bounds__(tw::backward_clear_threads) \
+      Symbol##_clear(const __grid_constant__ tw::BackwardClearArgs x) { \
+    tw::wait_for_kernel_before(); \
+    tw::let_next_kernel_in(); \
+    tw::backward_clear(x); \
+  }
+#define TW_DEVICE_BACKWARD_CLEAR_ADDED(Symbol) \
+  extern "C" __global__ void __launch_bounds__(tw::backward_clear_threads) \
+      Symbol##_clear(const __grid_constant__ tw::BackwardAddedArgs x) { \
+    tw::backward_clear_added(x); \
+  }
+#endif

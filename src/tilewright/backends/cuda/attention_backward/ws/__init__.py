@@ -1,0 +1,160 @@
+"""ws, of sm_90a: TMA feeds wgmma, warp-specialized; a block owns 128 keys, and the copy engine adds up dq."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tilewright.arch import Arch
+from tilewright.backends.base import Promises
+from tilewright.backends.cuda.attention_backward.shared import (
+    INPUTS,
+    WGMMA_HEADS,
+    CudaAttentionBackwardFamily,
+    taken_by_wgmma,
+)
+from tilewright.backends.cuda.pipelines import Fields, flag
+from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
+from tilewright.ops.attention_terms import MASKS
+from tilewright.ops.base import KernelSpec, Violation
+
+KEYS, LINE = 128, 128  # keys of a tile; bytes of a swizzled row
+MULTIPLIERS = 2  # warpgroups
+REGISTERS = 240  # of a multiplying thread
+# What it needs beside sums, scores and weights: places, numbers of rows, what the compiler keeps.
+BESIDE_REGISTERS, WINDOW_REGISTERS, CAP_REGISTERS = 20, 4, 16
+ORDERS = ("ahead", "tight")
+
+
+@dataclass(frozen=True, slots=True)
+class WsSchedule:
+    """Warps that feed and two warpgroups that multiply; each keeps 64 keys, with dk and dv in registers."""
+
+    pipeline: str
+    tile_m: int  # rows of a tile
+    row_stages: int = 2  # tiles of queries under way
+    out_stages: int = 2  # and of gradients of results
+    score_stages: int = 2  # of gradients of scores, in shared memory
+    order: str = "ahead"  # scores of the next tile run beside the last product of this one; tight: fewer registers
+
+    pipelines: ClassVar[tuple[str, ...]] = ("ws",)
+    serves: ClassVar[tuple[str, ...]] = ("grad",)
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines, "order": ORDERS}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+
+    def label(self) -> str:
+        stages = f"{self.row_stages}x{self.out_stages}x{self.score_stages}"
+        return f"{self.pipeline}_{self.tile_m}x{KEYS}_stages{stages}_{self.order}"
+
+
+def shared_bytes(signature: AttentionBackwardSignature, schedule: WsSchedule) -> int:
+    """cuda/attention_backward/ws/shape.h."""
+    h = schedule
+    deep, wide = (-(-one // 64) for one in (signature.head_dim, signature.head_dim_v))
+    dq_rows = h.tile_m if deep == MULTIPLIERS else h.tile_m // MULTIPLIERS
+    row_stage, out_stage = deep * h.tile_m * LINE + 8 * h.tile_m, wide * h.tile_m * LINE
+    taken = (deep + wide) * KEYS * LINE + h.row_stages * row_stage + h.out_stages * out_stage
+    taken += h.score_stages * MULTIPLIERS * h.tile_m * LINE + MULTIPLIERS * 2 * dq_rows * LINE
+    return 1024 + taken + 8 * (2 + 2 * h.row_stages + 2 * h.out_stages)
+
+
+def registers(signature: AttentionBackwardSignature, schedule: WsSchedule) -> int:
+    """What a multiplying thread holds: dk and dv, scores and their gradients, weights of two bytes."""
+    s, rows = signature, schedule.tile_m
+    scores = rows // 2 * 2 + (rows // 4 if schedule.order == "ahead" else rows // 8)
+    beside = BESIDE_REGISTERS + WINDOW_REGISTERS * MASKS.index(s.mask) + CAP_REGISTERS * s.softcap
+    return (s.head_dim + s.head_dim_v) // 2 + scores + beside
+
+
+# Rows of a tile and the order, the usual one first.
+_TILES: dict[int, tuple[tuple[int, str], ...]] = {
+    32: ((96, "ahead"), (64, "ahead"), (128, "tight")),
+    64: ((96, "ahead"), (112, "ahead"), (128, "tight"), (64, "ahead")),
+    96: ((64, "ahead"), (64, "tight")),
+    128: ((64, "ahead"), (80, "tight"), (64, "tight")),
+}
+_FEW = 2  # in `default`
+_STAGES = ((2, 2, 2), (3, 2, 2), (2, 3, 2), (2, 2, 1))
+
+
+def _violations(signature: AttentionBackwardSignature, schedule: WsSchedule, arch: Arch) -> Iterator[Violation]:
+    s, h, other = signature, schedule, "or the mma pipeline"
+    if not {"wgmma", "tma"} <= arch.features:
+        message = f"{h.pipeline} needs wgmma and TMA, which {arch.name} has not"
+        yield Violation("nv-arch", message, f"use target sm_90a, {other}")
+    if s.dtype not in INPUTS:
+        yield Violation("nv-inputs", f"{h.pipeline} of {s.dtype}", f"use {' or '.join(INPUTS)}, or the loops pipeline")
+    if s.bias != "none" or s.masked or s.dropout:
+        message = f"{h.pipeline} with a bias, a mask of bytes or dropout"
+        yield Violation("nv-features", message, "use the mma pipeline")
+    if s.accumulate != "dq":
+        message = f"{h.pipeline} leaves sums of dq behind, not of {s.accumulate}"
+        yield Violation("nv-accumulate", message, f"use accumulate dq, {other}")
+    if not {s.head_dim, s.head_dim_v} <= set(WGMMA_HEADS):
+        message = f"{h.pipeline} with heads of {s.head_dim} and {s.head_dim_v}"
+        yield Violation("nv-heads", message, f"use {', '.join(map(str, WGMMA_HEADS))}, {other}")
+        return
+    yield from _tile_rules(s, h, arch)
+
+
+def _tile_rules(s: AttentionBackwardSignature, h: WsSchedule, arch: Arch) -> Iterator[Violation]:
+    if h.tile_m % 16 or h.tile_m > 128:
+        yield Violation("nv-tile-m", f"tile_m {h.tile_m} is not whole products", "use a multiple of 16, at most 128")
+    if h.row_stages < 2 or h.score_stages > 2:
+        message = f"{h.row_stages} stages of rows and {h.score_stages} of scores"
+        yield Violation("nv-stages", message, "use two or more of rows, and one or two of scores")
+    if registers(s, h) > REGISTERS:
+        message = f"sums, scores and weights take {registers(s, h)} of {REGISTERS} registers"
+        yield Violation("nv-registers", message, "use a smaller tile_m, or order tight")
+    taken, available = shared_bytes(s, h), arch.scratch_bytes
+    if taken > available:
+        message = f"keys, rows and stages take {taken} of {available} bytes of shared memory"
+        yield Violation("nv-shared-memory", message, "use fewer stages or a smaller tile_m")
+
+
+class Ws(CudaAttentionBackwardFamily):
+    name = "ws"
+    schedules = (WsSchedule,)
+
+    def device(self, spec: KernelSpec) -> str:
+        return "TW_DEVICE_ATTENTION_BACKWARD_WS"
+
+    def host(self, spec: KernelSpec) -> str:
+        return "HostAttentionBackwardWs"
+
+    def beside(self, spec: KernelSpec) -> tuple[str, ...]:
+        return ("_clear",)
+
+    def proposals(self, pool: str, signature: AttentionBackwardSignature, arch: Arch) -> Iterator[WsSchedule]:
+        s = signature
+        if s.family != "grad" or s.accumulate != "dq" or not taken_by_wgmma(s, arch):
+            return
+        tiles = _TILES[max(s.head_dim, s.head_dim_v)]
+        made = (WsSchedule("ws", rows, *stages, order) for stages in _STAGES for rows, order in tiles)
+        legal = [one for one in made if not any(_violations(s, one, arch))]
+        yield from legal[: _FEW if pool == "default" else len(legal)]
+
+    def violations(
+        self, signature: AttentionBackwardSignature, schedule: WsSchedule, arch: Arch
+    ) -> Iterator[Violation]:
+        return _violations(signature, schedule, arch)
+
+    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
+        s, h = spec.signature, spec.schedule
+        named = ("tile_m", "row_stages", "out_stages", "score_stages")
+        fields = {name: getattr(h, name) for name in named} | {"tile_n": KEYS, "ahead": h.order == "ahead"}
+        return fields | {"head_dim": s.head_dim, "head_dim_v": s.head_dim_v, "scored": s.softcap}
+
+    def config(self, spec: KernelSpec) -> Fields:
+        h: WsSchedule = spec.schedule
+        named = ("tile_m", "row_stages", "out_stages", "score_stages")
+        return {**{name: getattr(h, name) for name in named}, "ahead": flag(h.order == "ahead")}
+
+    def promises(self, spec: KernelSpec) -> Promises:
+        from tilewright.inspect import nvidia
+
+        return Promises(nvidia.WARPGROUP, ("UTMALDG", "UTMAREDG"), shared_bytes(spec.signature, spec.schedule))
+
+
+FAMILY = Ws()

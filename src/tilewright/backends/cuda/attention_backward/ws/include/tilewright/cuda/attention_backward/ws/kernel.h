@@ -1,0 +1,90 @@
+// Attention's gradients by the ws pipeline: warps that feed and warpgroups that multiply; a block a tile of keys.
+#pragma once
+#include <tilewright/cuda/attention_backward/ws/shape.h>
+
+#ifdef TW_ON_GPU
+#include <tilewright/cuda/attention_backward/clear.h>
+#include <tilewright/cuda/attention_backward/ws/consumer.h>
+#include <tilewright/cuda/primitives/row_store.h>
+
+namespace tw {
+
+// Rows of a tile of keys: dk or dv.  Those behind a sequence's last key that memory has room for are 0, as their sums are.
+template <class S, int D> TW_GPU void leave_keys(const float (&sums)[D / 2], float factor, void *base,
+                                                 const tw_attention_strides &strides, int columns,
+                                                 const AttentionBackwardWsArgs &x, const BackwardItem &item, int who) {
+  const int room = x.x.starts_k ? item.keys : int(x.x.keys);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int key = item.tile * S::BN + who * 64 + int(threadIdx.x % 128) / 32 * 16 + int(threadIdx.x % 32) / 4 + r * 8;
+    typename S::T *to = nullptr;
+    if (key < room)
+      to = static_cast<typename S::T *>(base) + item.sequence * strides.batch +
+           (item.first_key + int64_t(key)) * strides.row + item.head * strides.head;
+    store_row<D, typename S::T>(sums, r, key < item.keys ? factor : 0.0f, to, columns);
+  }
+}
+// Rows of packed keys that no sequence has.
+template <class S> TW_GPU void clear_unused(const AttentionBackwardWsArgs &x, const BackwardItem &item) {
+  const Unused unused = unused_rows(x.x.starts_k, item.sequence, x.x.batch, item.keys, x.x.keys, x.x.total_keys);
+  for (int part = 0; part < 2; ++part) {
+    const Span span = part ? unused.behind : unused.before;
+    for (int64_t key = span.begin + int(threadIdx.x) - 128; key < span.end; key += 128 * S::W) {
+      auto *dk = static_cast<typename S::T *>(x.x.dk) + key * x.x.dk_strides.row + item.head * x.x.dk_strides.head;
+      auto *dv = static_cast<typename S::T *>(x.x.dv) + key * x.x.dv_strides.row + item.head * x.x.dv_strides.head;
+      for (int i = 0; i < int(x.x.head_qk); i += 8) *reinterpret_cast<uint4 *>(dk + i) = uint4{0, 0, 0, 0};
+      for (int i = 0; i < int(x.x.head_v); i += 8) *reinterpret_cast<uint4 *>(dv + i) = uint4{0, 0, 0, 0};
+    }
+  }
+}
+
+template <class S, class Config>
+TW_GPU void attention_backward_ws(const TensorMap &map_q, const TensorMap &map_k, const TensorMap &map_v,
+                                  const TensorMap &map_o, const TensorMap &map_dq, const AttentionBackwardWsArgs &x) {
+  const SharedBackward<S> shared;
+  if (threadIdx.x == 0) {
+    tma_prefetch(&map_q), tma_prefetch(&map_k), tma_prefetch(&map_v), tma_prefetch(&map_o), tma_prefetch(&map_dq);
+    shared.init();
+  }
+  __syncthreads();
+  wait_for_kernel_before();
+  let_next_kernel_in();
+  const BackwardItem item = item_of_block<S>(x);
+  if (threadIdx.x < 128) {
+    give_registers<S::feeding_registers>();
+    const int warp = int(lane_at(threadIdx.x / 32, 0));
+    if (warp == 0) {
+      if (threadIdx.x == 0) feed_tiles<S>(map_q, map_k, map_v, map_o, x, shared, item);
+    } else if (warp == 1) {
+      feed_numbers<S>(x, shared, item);
+    } else {
+      add_dq<S>(map_dq, x, shared, item, warp - 2);
+    }
+  } else {
+    take_registers<S::multiplying_registers>();
+    const int who = int(lane_at(threadIdx.x / 128, 0)) - 1;
+    float dk[S::D / 2], dv[S::DV / 2];
+#pragma unroll
+    for (int i = 0; i < S::D / 2; ++i) dk[i] = 0;
+#pragma unroll
+    for (int i = 0; i < S::DV / 2; ++i) dv[i] = 0;
+    BackwardMultiplier<S, Config>(x, shared, item, who).run(dk, dv);
+    leave_keys<S, S::DV>(dv, 1.0f, x.x.dv, x.x.dv_strides, int(x.x.head_v), x, item, who);
+    leave_keys<S, S::D>(dk, x.scale, x.x.dk, x.x.dk_strides, int(x.x.head_qk), x, item, who);
+    if (x.x.starts_k && item.tile == 0) clear_unused<S>(x, item);
+  }
+}
+
+}  // namespace tw
+
+#define TW_DEVICE_ATTENTION_BACKWARD_WS(Config, Symbol) \
+  TW_DEVICE_BACKWARD_CLEAR(Symbol) \
+  extern "C" __global__ void __launch_bounds__(tw::AttentionBackwardWs<Config>::threads, 1) \
+      Symbol(const __grid_constant__ tw::TensorMap q, const __grid_constant__ tw::TensorMap k, \
+             const __grid_constant__ tw::TensorMap v, const __grid_constant__ tw::TensorMap o, \
+             const __grid_constant__ tw::TensorMap dq, const __grid_constant__ tw::AttentionBackwardWsArgs x) { \
+    tw::attention_backward_ws<tw::AttentionBackwardWs<Config>, Config>(q, k, v, o, dq, x); \
+  }
+#else
+#define TW_DEVICE_ATTENTION_BACKWARD_WS(Config, Symbol)
+#endif

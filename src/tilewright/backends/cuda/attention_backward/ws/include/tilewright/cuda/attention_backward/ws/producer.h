@@ -1,0 +1,128 @@
+// What the feeding warps of attention's gradients do: one has the copy engine bring keys, values, rows and their
+// gradients; one fetches what `dot` prepared; two have the copy engine add dq to its sums, one for each warpgroup.
+#pragma once
+#include <tilewright/cuda/attention_backward/ws/shared.h>
+
+#ifdef TW_ON_GPU
+#include <tilewright/cuda/primitives/tma.h>
+
+namespace tw {
+
+// Named barriers; 0 is that of the block.
+enum : int { backward_meet = 1, backward_dq_empty = 2, backward_dq_full = 4 };
+
+template <class S> TW_GPU void bring_rows(const TensorMap &map, Barrier &full, char *to, int blocks, int lines, int row,
+                                          int head, int sequence) {
+  full.expect(uint32_t(blocks * lines * 128));
+  for (int j = 0; j < blocks; ++j) tma_load_rows(&map, &full, to + j * lines * 128, j * 64, row, head, sequence);
+}
+
+// One thread.
+template <class S> TW_GPU void feed_tiles(const TensorMap &map_q, const TensorMap &map_k, const TensorMap &map_v,
+                                          const TensorMap &map_o, const AttentionBackwardWsArgs &x,
+                                          const SharedBackward<S> &shared, const BackwardItem &item) {
+  BackwardSteps steps(item, x.group);
+  if (!steps.more()) return;
+  const int of_rows = x.x.starts_q ? 0 : item.sequence, of_keys = x.x.starts_k ? 0 : item.sequence;
+  const int key = item.first_key + item.tile * S::BN;
+  Ring<S::RowStages> rows;
+  Ring<S::OutStages> outs;
+  bring_rows<S>(map_k, shared.full_k(), shared.k(), S::blocks_d, S::BN, key, item.head, of_keys);
+#pragma unroll 1
+  for (bool first = true; steps.more(); steps.next(), first = false) {
+    const int row = item.first_row + steps.tile * S::BM;
+    shared.empty_q(rows.stage).wait(rows.phase ^ 1);
+    bring_rows<S>(map_q, shared.full_q(rows.stage), shared.q(rows.stage), S::blocks_d, S::BM, row, steps.head, of_rows);
+    rows.next();
+    if (first) bring_rows<S>(map_v, shared.full_v(), shared.v(), S::blocks_v, S::BN, key, item.head, of_keys);
+    shared.empty_o(outs.stage).wait(outs.phase ^ 1);
+    bring_rows<S>(map_o, shared.full_o(outs.stage), shared.o(outs.stage), S::blocks_v, S::BM, row, steps.head, of_rows);
+    outs.next();
+  }
+}
+
+// A warp.  Numbers are fetched before there is a place for them.
+template <class S>
+TW_GPU void feed_numbers(const AttentionBackwardWsArgs &x, const SharedBackward<S> &shared, const BackwardItem &item) {
+  constexpr int each = (S::BM + 31) / 32;
+  const int lane = int(threadIdx.x % 32), end = int(prepared_end(item.rows));
+  Ring<S::RowStages> rows;
+#pragma unroll 1
+  for (BackwardSteps steps(item, x.group); steps.more(); steps.next()) {
+    const int64_t at = prepared_at(x.x, item.sequence, steps.head);
+    float lse[each], delta[each];
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      const int row = steps.tile * S::BM + i * 32 + lane;
+      const bool there = row < end && i * 32 + lane < S::BM;
+      lse[i] = there ? static_cast<const float *>(x.x.lse_log2)[at + row] : INFINITY;
+      delta[i] = there ? static_cast<const float *>(x.x.delta)[at + row] : 0.0f;
+    }
+    shared.empty_q(rows.stage).wait(rows.phase ^ 1);
+#pragma unroll
+    for (int i = 0; i < each; ++i)
+      if (i * 32 + lane < S::BM)
+        shared.lse(rows.stage)[i * 32 + lane] = lse[i], shared.delta(rows.stage)[i * 32 + lane] = delta[i];
+    __syncwarp();
+    if (lane == 0) shared.full_q(rows.stage).arrive();
+    rows.next();
+  }
+}
+
+// Whose turn it is to add to a tile of rows: how many tiles of keys that see it come before this one.  Nobody waits for a
+// block that was launched later, which may not have begun.
+template <class S> TW_GPU unsigned turn_of(const AttentionBackwardWsArgs &x, const BackwardItem &item, int tile) {
+  if (!S::Bounded) return unsigned(item.tile);
+  // The last tile of keys that any of these rows sees comes first, tiles of sink keys before the window after all of it.
+  const int first_row = tile * S::BM, last_row = min(first_row + S::BM, item.rows) - 1;
+  int end = item.keys;
+  if (x.right < backward_unbounded) end = min(end, last_row + item.shift + x.right + 1);
+  const int last = (end - 1) / S::BN;
+  if (!S::Sinks || x.left >= backward_unbounded) return unsigned(last - item.tile);
+  const int begin = max(0, first_row + item.shift - x.left), low = begin < item.keys ? begin / S::BN : last + 1;
+  const int sinks = (min(int(x.x.sink_keys), item.keys) + S::BN - 1) / S::BN;
+  return unsigned(last - item.tile - (item.tile < low ? max(0, low - sinks) : 0));
+}
+
+// A warp, for warpgroup `who`; one lane of it works.
+template <class S> TW_GPU void add_dq(const TensorMap &map, const AttentionBackwardWsArgs &x,
+                                      const SharedBackward<S> &shared, const BackwardItem &item, int who) {
+  const int lane = int(threadIdx.x % 32), first_row = int(prepared_first(x.x.starts_q, item.sequence));
+  const int of_rows = x.x.starts_q ? 0 : item.sequence;
+  BackwardSteps steps(item, x.group);
+  if (steps.more()) named_arrive(backward_dq_empty + who, 160);
+#pragma unroll 1
+  while (steps.more()) {
+    const int tile = steps.tile, head = steps.head;
+    named_barrier(backward_dq_full + who, 160);
+    if (lane == 0) {
+      const int row = first_row + tile * S::BM + (S::blocks_d == S::W ? 0 : who * S::dq_rows);
+      const int column = S::blocks_d == S::W ? who * 64 : 0;
+      unsigned *turn = nullptr;
+      if (x.turns) {
+        const int row_tiles = int((x.x.rows + S::BM - 1) / S::BM);
+        turn = x.turns + ((int64_t(item.sequence) * x.x.heads_q + head) * row_tiles + tile) * S::W + who;
+        const unsigned mine = turn_of<S>(x, item, tile);
+        while (look_at(turn) != mine) TW_SPIN();
+      }
+#pragma unroll
+      for (int j = 0; j < 2; ++j)
+        tma_add_rows(&map, shared.dq(who) + j * S::dq_rows * 128, column + j * 32, row, head, of_rows);
+      tma_commit();
+      if (turn) {
+        tma_wait_written<0>();
+        __threadfence();
+        atomicAdd(turn, 1u);
+      } else {
+        tma_wait_read<0>();
+      }
+    }
+    __syncwarp();
+    steps.next();
+    if (steps.more()) named_arrive(backward_dq_empty + who, 160);
+  }
+  if (lane == 0) tma_wait_written<0>();
+}
+
+}  // namespace tw
+#endif

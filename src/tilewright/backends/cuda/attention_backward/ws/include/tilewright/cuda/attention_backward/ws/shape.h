@@ -1,0 +1,50 @@
+// The numbers of the ws pipeline of attention's gradients, for the host that launches and the device that runs.
+//
+// A block owns a tile of keys of one head of keys and one sequence, and meets the tiles of query rows that see it, of all
+// query heads of its group one after another: dk and dv stay in registers and are written once.  Scores are kept
+// transposed, keys along rows: each of two warpgroups has 64 keys, and weights and gradients of scores go from its
+// registers into the products for dv and dk.  Only dq is added up over blocks, in fp32, by the copy engine; for it the
+// gradients of scores lie in shared memory, where both warpgroups read them.
+#pragma once
+#include <tilewright/cuda/attention_backward/entries.h>
+
+namespace tw {
+
+struct AttentionBackwardWsArgs : BackwardCall {
+  int key_tiles;  // of the longest sequence
+  int together;   // heads of sequences whose tiles are mixed
+  int loose_rows,
+      loose_keys;   // behind the last row or key of a sequence lie other numbers than the copy engine's zeros
+  unsigned *turns;  // whose turn it is to add to a tile of dq; null where any order will do
+};
+
+// Config: what attention_backward_rules.h says, and tile_m, row_stages, out_stages, score_stages, ahead.
+template <class Config> struct AttentionBackwardWs {
+  using T = typename Config::T;
+  static constexpr int W = 2, BM = Config::tile_m, BN = 64 * W, RowStages = Config::row_stages,
+                       OutStages = Config::out_stages, ScoreStages = Config::score_stages;
+  static constexpr bool Ahead = Config::ahead;  // scores of the next tile run beside the last product of this one
+  static constexpr int D = Config::head_qk, DV = Config::head_v;
+  static constexpr bool Crowded = D + DV > 192 && BM > 64;
+  static constexpr bool Bounded = Config::mask != AttentionMask::none;       // a window hides keys
+  static constexpr bool Sinks = Config::mask == AttentionMask::generic;      // the first keys are always seen
+  static constexpr int blocks_d = (D + 63) / 64, blocks_v = (DV + 63) / 64;  // 128 bytes of each row
+  static constexpr int q_bytes = blocks_d * BM * 128, o_bytes = blocks_v * BM * 128;
+  static constexpr int k_bytes = blocks_d * BN * 128, v_bytes = blocks_v * BN * 128;
+  // Gradients of scores: rows of queries, 128 bytes of keys a warpgroup.
+  static constexpr int score_bytes = W * BM * 128;
+  // Of dq a warpgroup has 64 elements of all rows; where there are no more elements, half of the rows.
+  static constexpr int dq_rows = blocks_d == W ? BM : BM / W, dq_bytes = 2 * dq_rows * 128;  // of one warpgroup
+  static constexpr int threads = 128 * (W + 1);
+  static constexpr int feeding_registers = 24, multiplying_registers = 240;
+  static constexpr int row_numbers = 2 * BM * 4;  // what `dot` prepared
+  static constexpr int barriers = 2 + 2 * RowStages + 2 * OutStages;
+  static constexpr int shared_bytes = 1024 + k_bytes + v_bytes + RowStages * (q_bytes + row_numbers) +
+                                      OutStages * o_bytes + ScoreStages * score_bytes + W * dq_bytes + 8 * barriers;
+  static_assert(sizeof(T) == 2, "elements of two bytes");
+  static_assert(BM % 16 == 0 && dq_rows % 8 == 0, "tile");
+  static_assert(blocks_d <= W && blocks_v <= W && D % 16 == 0 && DV % 16 == 0, "heads");
+  static_assert(RowStages >= 2 && OutStages >= 1 && ScoreStages >= 1 && ScoreStages <= 2, "stages");
+};
+
+}  // namespace tw

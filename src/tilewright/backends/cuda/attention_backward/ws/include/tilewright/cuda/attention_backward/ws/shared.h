@@ -1,0 +1,92 @@
+// What a block of the ws pipeline of attention's gradients has in shared memory, and which tiles it meets.
+#pragma once
+#include <tilewright/cuda/attention_backward/ws/shape.h>
+
+#ifdef TW_ON_GPU
+#include <tilewright/cuda/primitives/barrier.h>
+#include <tilewright/cuda/primitives/shared_tiles.h>
+
+namespace tw {
+
+// Keys, values, stages of rows, of their gradients and of the gradients of scores, dq on its way; prepared numbers;
+// barriers.
+template <class S> struct SharedBackward {
+  char *base;
+  TW_GPU SharedBackward() : base(shared_tiles()) {}
+  TW_GPU char *k() const { return base; }
+  TW_GPU char *v() const { return base + S::k_bytes; }
+  TW_GPU char *q(int stage) const { return v() + S::v_bytes + stage * S::q_bytes; }
+  TW_GPU char *o(int stage) const { return q(S::RowStages) + stage * S::o_bytes; }
+  TW_GPU char *scores(int stage) const { return o(S::OutStages) + stage * S::score_bytes; }
+  TW_GPU char *dq(int who) const { return scores(S::ScoreStages) + who * S::dq_bytes; }
+  // lse of a stage's rows in powers of two, and their delta.
+  TW_GPU float *lse(int stage) const { return reinterpret_cast<float *>(dq(S::W) + stage * S::row_numbers); }
+  TW_GPU float *delta(int stage) const { return lse(stage) + S::BM; }
+  TW_GPU Barrier &full_k() const { return barrier(0); }
+  TW_GPU Barrier &full_v() const { return barrier(1); }
+  TW_GPU Barrier &full_q(int stage) const { return barrier(2 + stage); }
+  TW_GPU Barrier &empty_q(int stage) const { return barrier(2 + S::RowStages + stage); }
+  TW_GPU Barrier &full_o(int stage) const { return barrier(2 + 2 * S::RowStages + stage); }
+  TW_GPU Barrier &empty_o(int stage) const { return barrier(2 + 2 * S::RowStages + S::OutStages + stage); }
+
+  TW_GPU void init() const {
+    full_k().init(1), full_v().init(1);
+    for (int i = 0; i < S::RowStages; ++i) full_q(i).init(2), empty_q(i).init(S::W);  // the copy engine, and numbers
+    for (int i = 0; i < S::OutStages; ++i) full_o(i).init(1), empty_o(i).init(S::W);
+    fence_barriers();
+  }
+
+ private:
+  TW_GPU Barrier &barrier(int number) const { return reinterpret_cast<Barrier *>(lse(S::RowStages))[number]; }
+};
+
+// A tile of keys, and the tiles of rows that see it.
+struct BackwardItem {
+  int tile, head, sequence;  // the head is one of keys
+  int first_row, rows, first_key, keys;
+  int shift;         // of the window
+  int first, count;  // tiles of rows
+};
+
+// The order of tiles: those of some heads at a time, which the second-level cache keeps; with a window the longest first,
+// or in turns those first that nobody waits for.
+template <class S> TW_GPU BackwardItem item_of_block(const AttentionBackwardWsArgs &x) {
+  BackwardItem item;
+  const int number = int(blockIdx.x), all = int(x.x.heads_kv * x.x.batch);
+  const int chunk = number / (x.key_tiles * x.together), here = min(x.together, all - chunk * x.together);
+  const int rest = number - chunk * x.key_tiles * x.together, z = chunk * x.together + rest % here;
+  item.tile = rest / here;
+  if (S::Bounded && x.turns) item.tile = x.key_tiles - 1 - item.tile;
+  item.sequence = z / int(x.x.heads_kv), item.head = z - item.sequence * int(x.x.heads_kv);
+  const AttentionSequence s = sequence_in_rows(x.x, item.sequence);
+  item.first_row = int(s.first_row), item.rows = int(s.rows);
+  item.first_key = int(s.first_key), item.keys = int(s.keys);
+  item.shift = x.x.bottom_right ? item.keys - item.rows : 0;
+  const int key = item.tile * S::BN, end = min(key + S::BN, item.keys);
+  int low = 0, high = key < item.keys ? item.rows : 0;
+  if constexpr (S::Bounded) {
+    if (x.right < backward_unbounded) low = max(0, key - item.shift - x.right);
+    if (x.left < backward_unbounded && !(S::Sinks && key < int(x.x.sink_keys)))
+      high = min(high, end - item.shift + x.left);
+  }
+  item.first = low / S::BM;
+  item.count = max(0, (high + S::BM - 1) / S::BM - item.first);
+  if (low >= high) item.count = 0;
+  return item;
+}
+
+// The steps of a block: every tile of rows, of every query head of the group.
+struct BackwardSteps {
+  const BackwardItem &item;
+  int left, head, tile;
+  TW_GPU BackwardSteps(const BackwardItem &of, int group)
+      : item(of), left(of.count * group), head(of.head * group), tile(of.first) {}
+  TW_GPU bool more() const { return left > 0; }
+  TW_GPU void next() {
+    --left;
+    if (++tile == item.first + item.count) tile = item.first, ++head;
+  }
+};
+
+}  // namespace tw
+#endif

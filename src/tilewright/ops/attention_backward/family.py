@@ -1,0 +1,13 @@
+"""What the gradients ask of a backend's kernels beyond `ops.families.FamilySpace`, with the plain answer."""
+
+from __future__ import annotations
+
+from tilewright.arch import Arch
+from tilewright.ops.attention_backward.problem import AttentionBackwardProblem
+
+
+class AttentionBackwardSpace:
+    def accumulates(self, problem: AttentionBackwardProblem, arch: Arch) -> tuple[str, ...]:
+        """Which results `grad` leaves as sums of fp32 for `convert` (`spec.ACCUMULATES`): the first is how a problem is
+        computed, the others are worth measuring beside it."""
+        return ("none",)

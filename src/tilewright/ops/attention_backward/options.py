@@ -1,0 +1,94 @@
+"""What describes the gradients of an attention on a command line, and back.
+
+A window is written as left,right with -1 for no bound; shapes as 1x8x128x128.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from tilewright.dtypes import dtype
+from tilewright.ops.attention_backward.problem import OPERANDS, AttentionBackwardProblem
+from tilewright.ops.attention_backward.spec import normal_family
+from tilewright.ops.attention_terms import sizes, window
+from tilewright.ops.base import Option
+from tilewright.ops.encodings import element_type
+
+_NAMED = {"o": "out", "do": "dout"}
+OPTIONS = (
+    Option("batch", "Number of sequences."),
+    Option("heads_q", "Number of query heads."),
+    Option("seqlen_q", "Queries of a sequence; of the longest where they differ."),
+    Option("seqlen_k", "Keys of a sequence; of the longest where they differ."),
+    Option("head_dim", "Elements of a head of queries and keys."),
+    Option("heads_kv", "Number of heads of keys and values (0: as many as query heads).", 0),
+    Option("head_dim_v", "Elements of a head of values (0: as those of keys).", 0),
+    Option("family", "One stage by itself: dot, grad or convert; all of them by default.", "", str,
+           normal=normal_family),
+    Option("datatype", "Element type of q, k, v and their gradients: fp32, fp16 or bf16.", "fp32", str,
+           normal=element_type),
+    Option("causal", "Causal mask, aligned top_left or bottom_right: rows see keys up to their own.", "", str),
+    Option("window", "Sliding window as left,right keys around a row's own; -1 for no bound.", "", str),
+    Option("align", "Alignment of the window: top_left or bottom_right.", "", str),
+    Option("sink_tokens", "Number of first keys that the window does not hide.", 0),
+    Option("bias", "Bias added to scores: none, tensor or alibi.", "none", str),
+    Option("aux_datatype", "Element type of a bias.", "", str, normal=element_type),
+    Option("bias_shape", "Shape of a bias, such as 1x1x128x128; 1 where it repeats.", "", str),
+    Option("mask_shape", "Shape of a boolean mask, likewise; without it there is none.", "", str),
+    Option("softcap", "Scores are capped softly (c tanh(s / c)).", False, bool),
+    Option("dropout", "Entries of the softmax are dropped.", False, bool),
+    Option("varlen", "Sequences of variable length, one behind the other (cu_seqlens).", False, bool),
+    Option("total_q", "Rows of all sequences of variable length.", 0),
+    Option("total_k", "Keys of all sequences of variable length.", 0),
+    Option("seqlens_q", "Read the number of rows of each sequence from a table.", False, bool),
+    Option("seqlens_k", "Read the number of keys of each sequence from a table.", False, bool),
+    Option("dlse", "lse has a gradient too.", False, bool),
+    Option("dsink", "Compute the gradient of sink logits.", False, bool),
+    Option("dbias", "Compute the gradient of the bias.", False, bool),
+    Option("dalibi", "Compute the gradient of ALiBi's slopes.", False, bool),
+    Option("deterministic", "Add up every sum in a fixed order.", False, bool),
+    Option("accumulate", "Results that are sums of fp32 between stages: none, dq, dkv or all.", "", str),
+    *(Option(f"{one}_strides", f"Element strides of {_NAMED.get(one, one)} as sequence x row x head; dense by default.",
+             "", str) for one in OPERANDS),
+)  # fmt: skip
+# Options under another name than the field of the problem they mean.
+_NAMES = {"datatype": "dtype", "aux_datatype": "dtype_aux"}
+_SHAPES = ("bias_shape", "mask_shape", *(f"{one}_strides" for one in OPERANDS))
+_REQUIRED = ("batch", "heads_q", "seqlen_q", "seqlen_k", "head_dim")
+
+
+def problem(values: Mapping[str, Any]) -> AttentionBackwardProblem:
+    given = {one.name: values.get(one.name, one.default) for one in OPTIONS}
+    for name in _NAMES:
+        if given[name]:
+            dtype(given[name])
+    made: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in ("causal", "window", "align"):
+            made[_NAMES.get(name, name)] = sizes(name, value) if name in _SHAPES else value
+    made["family"] = normal_family(made["family"])
+    return AttentionBackwardProblem(**made, **window(given))
+
+
+def words(problem: AttentionBackwardProblem) -> list[str]:
+    """What `tilewright run attention_backward` needs to meet this problem again."""
+    p = problem
+    found = [word for name in _REQUIRED for word in (f"--{name.replace('_', '-')}", str(getattr(p, name)))]
+    names = {field: option for option, field in _NAMES.items()}
+    least = {one.name: getattr(p, one.name) for one in fields(p) if one.name in (*_REQUIRED, "dtype", "varlen", "bias")}
+    usual = AttentionBackwardProblem(**least)
+    for one in fields(p):
+        name, value = one.name, getattr(p, one.name)
+        bare = one.default if name in least else getattr(usual, name)
+        if name.endswith("_strides"):
+            bare = p.dense_strides(name.removesuffix("_strides"))
+        if name in (*_REQUIRED, "window_left", "window_right", "align", "aligned") or value == bare:
+            continue
+        flag = f"--{names.get(name, name).replace('_', '-')}"
+        text = "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        found += [flag] if isinstance(value, bool) else [flag, text]
+    if p.bounded:
+        found += [f"--window={p.window_left},{p.window_right}"]
+    return found + (["--align", p.align] if p.align != "top_left" else [])

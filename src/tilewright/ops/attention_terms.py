@@ -1,0 +1,74 @@
+"""Words and numbers that attention and its gradients share: types, heads, windows, and how people write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.errors import ProblemError
+
+Sizes = tuple[int, ...]
+FLOATS = ("fp32", "fp16", "bf16")
+MASKS = ("none", "window", "generic")  # generic: a window, and first keys that are seen from everywhere
+BIASES = ("none", "tensor", "alibi")
+ALIGNMENTS = ("top_left", "bottom_right")
+MAX_SIZE = 1 << 31  # of one dimension: places are int32 in tables
+MOST_WINDOW = 1 << 40  # beyond every key
+
+# The heads kernels are made for; those of a problem are rounded up to one of them.
+HEADS = (32, 64, 96, 128, 160, 192, 256, 512, 576)
+MOST_HEAD = HEADS[-1]
+
+
+def head_class(size: int) -> int:
+    """The heads of the kernels that hold heads of a size; the size itself where none does."""
+    return next((one for one in HEADS if one >= size), size)
+
+
+def seen_pairs(rows: int, keys: int, align: str, left: int, right: int, sinks: int) -> int:
+    """Pairs of one sequence and head, in closed form."""
+    shift = keys - rows if align == "bottom_right" else 0
+
+    def below(limit: int, cut: int) -> int:
+        """Pairs with key < row + limit and key < cut: a staircase."""
+        stairs = max(0, min(rows, cut - limit))  # rows above those that see all
+        low, high = max(limit, 0), stairs - 1 + limit
+        return (rows - stairs) * cut + ((low + high) * (high - low + 1) // 2 if high >= low else 0)
+
+    upper = below(shift + right + 1, keys) if right >= 0 else rows * keys
+    if left < 0:
+        return upper
+    return upper - below(shift - left, keys) + below(shift - left, min(sinks, keys))
+
+
+def _wrong(name: str, value: object, remedy: str) -> ProblemError:
+    return ProblemError(f"{name} is {value!r:.60}", rule="option-value", value=value, remedy=remedy)
+
+
+def sizes(name: str, text: str) -> Sizes:
+    if not text:
+        return ()
+    try:
+        return tuple(int(one) for one in str(text).lower().split("x"))
+    except ValueError:
+        raise _wrong(name, text, "write whole numbers with an x between, such as 1x8x128x128") from None
+
+
+def window(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Window and alignment of `--causal`, `--window` and `--align`."""
+    causal, text, align = given["causal"], given["window"], given["align"]
+    if causal and causal not in (*ALIGNMENTS, "true"):
+        raise _wrong("causal", causal, "use top_left or bottom_right")
+    if causal and text:
+        raise _wrong("window", text, "leave --causal out: 'left,0' is a causal window")
+    if causal and causal != "true" and align not in ("", causal):
+        raise _wrong("align", align, f"leave it out: --causal {causal} says where the window lies")
+    if causal:
+        return {"window_right": 0, "align": align or ("top_left" if causal == "true" else causal)}
+    if not text:
+        return {"align": align or "top_left"}
+    try:
+        left, right = (int(one) for one in text.split(","))
+    except ValueError:
+        raise _wrong("window", text, "write two whole numbers, such as 128,0; -1 for no bound") from None
+    return {"window_left": left, "window_right": right, "align": align or "top_left"}

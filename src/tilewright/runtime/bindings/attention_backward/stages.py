@@ -1,0 +1,282 @@
+"""The gradients of an attention as stages: arguments less pointers and scalars, and where those go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+from tilewright.ops.attention_backward.problem import AttentionBackwardProblem
+from tilewright.ops.attention_backward.spec import OP
+from tilewright.ops.attention_terms import Sizes
+from tilewright.runtime.bindings.attention.args import Strides
+from tilewright.runtime.bindings.attention.stages import dense_strides, repeated
+from tilewright.runtime.bindings.attention_backward.args import BackwardArgs, ConvertArgs, DotArgs
+from tilewright.runtime.requests import BETWEEN, Pointer, Request, Result, Scalar, Slot, StageRequest
+
+_STARTS = "numbers that never decrease, from 0"
+SLOTS = (
+    Slot("dout", optional=True),
+    Slot("q", optional=True),
+    Slot("k", optional=True),
+    Slot("v", optional=True),
+    Slot("out", optional=True),
+    Slot("lse", optional=True),
+    Slot("dlse", optional=True),
+    Slot("mask", optional=True),
+    Slot("bias", optional=True),
+    Slot("alibi_slopes", optional=True),
+    Slot("sink", optional=True),
+    Slot("cu_seqlens_q", optional=True, elements="int32",
+         holds=f"{_STARTS} to the rows of q, no sequence over max_seqlen_q"),
+    Slot("cu_seqlens_k", optional=True, elements="int32",
+         holds=f"{_STARTS} to the rows of k, no sequence over max_seqlen_k"),
+    Slot("seqlens_q", optional=True, elements="int32", holds="0 to the rows a sequence of q has room for"),
+    Slot("seqlens_k", optional=True, elements="int32", holds="0 to the keys a sequence has room for"),
+    Slot("seed", optional=True, elements="int64"),
+    Slot("given_delta", optional=True),  # what the stages hand on has slots too, for a stage that is called by itself
+    Slot("given_lse_log2", optional=True),
+    Slot("given_dq_sums", optional=True),
+    Slot("given_dk_sums", optional=True),
+    Slot("given_dv_sums", optional=True),
+    Slot("dq", written=True, optional=True),
+    Slot("dk", written=True, optional=True),
+    Slot("dv", written=True, optional=True),
+    Slot("dbias", written=True, optional=True),
+    Slot("dsink", written=True, optional=True),
+    Slot("dalibi", written=True, optional=True),
+    Slot("delta", written=True, optional=True),
+    Slot("lse_log2", written=True, optional=True),
+    Slot("dq_sums", written=True, optional=True),
+    Slot("dk_sums", written=True, optional=True),
+    Slot("dv_sums", written=True, optional=True),
+)  # fmt: skip
+NAMES = tuple(one.name for one in SLOTS)
+AT = {name: index for index, name in enumerate(NAMES)}  # the slot of a name
+SCALARS = ("scale", "softcap", "dropout", "seed_low", "seed_high", "offset_low", "offset_high")
+
+_DOT: Any = DotArgs
+_GRAD: Any = BackwardArgs
+_CONVERT: Any = ConvertArgs
+
+
+@dataclass(frozen=True, slots=True)
+class Lying:
+    """How the smaller operands lie, in elements; what is missing is dense."""
+
+    mask: Sizes = ()  # strides of sequence, head, row, key
+    bias: Sizes = ()
+    dbias: Sizes = ()
+    alibi: Sizes = (0, 1)  # strides of sequence and head
+    dalibi: Sizes = ()
+    lse: Sizes = ()  # likewise
+    dlse: Sizes = ()
+    seeded: bool = False  # seed and offset lie in memory
+    scaled: bool = True  # the scale is a number of the call; else it is 1 / sqrt(head)
+
+
+def lse_strides(problem: AttentionBackwardProblem) -> tuple[int, int]:
+    p = problem
+    return (0, max(1, p.total_q)) if p.varlen else (max(1, p.heads_q * p.seqlen_q), max(1, p.seqlen_q))
+
+
+def sums_shape(problem: AttentionBackwardProblem, name: str) -> Sizes:
+    """Of sums of fp32 between `grad` and `convert`: sequences, heads, prepared rows, elements."""
+    p = problem
+    return (*p.prepared("q" if name == "dq" else "k"), p.head_dim_v if name == "dv" else p.head_dim)
+
+
+def _between(problem: AttentionBackwardProblem) -> dict[str, int]:
+    """Where the stages hand on what, in bytes from the start of the workspace between them; its end is under ""."""
+    found, at = {}, 0
+    parts = {"delta": problem.prepared("q"), "lse_log2": problem.prepared("q")}
+    parts |= {f"{name}_sums": sums_shape(problem, name) for name in problem.converted}
+    for name, shape in parts.items():
+        found[name] = at
+        at += -(-4 * prod(shape) // 64) * 64
+    return {**found, "": at}
+
+
+@lru_cache(maxsize=256)
+def _offset(kind: Any, name: str) -> int:
+    """Of a field of a struct; `dq.to` is one inside."""
+    outer, _, inner = name.partition(".")
+    offset: int = getattr(kind, outer).offset
+    return offset + (getattr(dict(kind._fields_)[outer], inner).offset if inner else 0)
+
+
+def _pointers(kind: Any, slots: Mapping[str, str]) -> list[Pointer]:
+    """Pointers of a struct's fields to slots, both by name."""
+    return [Pointer(_offset(kind, field), AT[slot]) for field, slot in slots.items()]
+
+
+def _handed(kind: Any, fields: Mapping[str, str], between: Mapping[str, int] | None, given: bool) -> list[Pointer]:
+    """Pointers to what stages hand on: into the workspace, or slots of their own where a stage is by itself."""
+    if between is None:
+        return _pointers(kind, {field: f"given_{name}" if given else name for field, name in fields.items()})
+    return [Pointer(_offset(kind, field), BETWEEN, shift=between[name]) for field, name in fields.items()]
+
+
+def _tables(p: AttentionBackwardProblem, keys: bool) -> dict[str, str]:
+    found = {"starts_q": "cu_seqlens_q"} if p.varlen else {}
+    if p.seqlens_q:
+        found["lengths_q"] = "seqlens_q"
+    if keys and p.varlen:
+        found["starts_k"] = "cu_seqlens_k"
+    if keys and p.seqlens_k:
+        found["lengths_k"] = "seqlens_k"
+    return found
+
+
+def _prepared_strides(p: AttentionBackwardProblem) -> tuple[int, int]:
+    _, heads, rows = p.prepared("q")
+    return (0 if p.varlen else heads * rows), rows
+
+
+def dot(
+    problem: AttentionBackwardProblem, lying: Lying | None = None, between: Mapping[str, int] | None = None
+) -> StageRequest:
+    p, lying = problem, lying or Lying()
+    args = DotArgs(batch=p.batch, heads_q=p.heads_q, rows=p.seqlen_q, head_v=p.head_dim_v, total_rows=p.total_q)
+    args.out_strides, args.dout_strides = Strides(*p.o_strides), Strides(*p.do_strides)
+    args.lse_batch, args.lse_head = lying.lse or lse_strides(p)
+    args.dlse_batch, args.dlse_head = lying.dlse or lse_strides(p)
+    args.prepared_batch, args.prepared_head = _prepared_strides(p)
+    slots = {"out": "out", "dout": "dout", "lse": "lse", **_tables(p, keys=False)}
+    if p.dlse:
+        slots["dlse"] = "dlse"
+    if p.dsink:
+        slots |= {"sink": "sink", "dsink": "dsink"}
+    handed = _handed(_DOT, {"delta": "delta", "lse_log2": "lse_log2"}, between, given=False)
+    return StageRequest(p, args, (*_pointers(_DOT, slots), *handed))
+
+
+def _sums_strides(p: AttentionBackwardProblem, name: str) -> Strides:
+    _, heads, rows, size = sums_shape(p, name)
+    return Strides(0 if p.varlen else heads * rows * size, size, rows * size)
+
+
+def grad(
+    problem: AttentionBackwardProblem, lying: Lying | None = None, between: Mapping[str, int] | None = None
+) -> StageRequest:
+    p, lying = problem, lying or Lying()
+    args = BackwardArgs(
+        batch=p.batch, heads_q=p.heads_q, heads_kv=p.heads_kv, rows=p.seqlen_q, keys=p.seqlen_k, head_qk=p.head_dim,
+        head_v=p.head_dim_v, total_rows=p.total_q, total_keys=p.total_k, window_left=p.window_left,
+        window_right=p.window_right, bottom_right=int(p.align == "bottom_right"), sink_keys=p.sink_tokens,
+        dkv_heads=p.dkv_heads, deterministic=int(p.deterministic), scale=p.head_dim**-0.5,
+    )  # fmt: skip
+    for name in ("q", "k", "v"):
+        setattr(args, f"{name}_strides", Strides(*getattr(p, f"{name}_strides")))
+    args.dout_strides = Strides(*p.do_strides)
+    args.prepared_batch, args.prepared_head = _prepared_strides(p)
+    slots = {"q": "q", "k": "k", "v": "v", "dout": "dout", **_tables(p, keys=True)}
+    sums = {}
+    for name in ("dq", "dk", "dv"):
+        if name in p.converted:
+            sums[name] = f"{name}_sums"
+            setattr(args, f"{name}_strides", _sums_strides(p, name))
+        else:
+            slots[name] = name
+            setattr(args, f"{name}_strides", Strides(*getattr(p, f"{name}_strides")))
+    _scores(args, p, lying, slots)
+    handed = _handed(_GRAD, {"delta": "delta", "lse_log2": "lse_log2"}, between, given=True)
+    handed += _handed(_GRAD, sums, between, given=False)
+    return StageRequest(p, args, (*_pointers(_GRAD, slots), *handed), _scalars(p, lying))
+
+
+def _scores(args: BackwardArgs, p: AttentionBackwardProblem, lying: Lying, slots: dict[str, str]) -> None:
+    """What changes scores, and its gradients."""
+    for name, there in (("mask", p.mask_shape), ("bias", p.bias_shape)):
+        if there:
+            slots[name] = name
+            getattr(args, f"{name}_strides")[:] = getattr(lying, name) or repeated(there)
+    if p.dbias:
+        slots["dbias"] = "dbias"
+        args.dbias_strides[:] = lying.dbias or repeated(p.bias_shape)
+    if p.bias == "alibi":
+        slots["alibi"] = "alibi_slopes"
+        args.alibi_batch, args.alibi_head = lying.alibi
+    if p.dalibi:
+        slots["dalibi"] = "dalibi"
+        args.dalibi_batch, args.dalibi_head = lying.dalibi or lying.alibi
+    if p.dropout and lying.seeded:
+        slots["seed_at"] = "seed"
+
+
+def _scalars(p: AttentionBackwardProblem, lying: Lying) -> tuple[Scalar, ...]:
+    found = [Scalar(_GRAD.scale.offset, 0)] if lying.scaled else []
+    if p.softcap:
+        found.append(Scalar(_GRAD.softcap.offset, 1))
+    if p.dropout:
+        found.append(Scalar(_GRAD.dropout.offset, 2, probe=0.5))
+        if not lying.seeded:
+            places = (_GRAD.seed.offset, _GRAD.seed.offset + 8, _GRAD.offset.offset, _GRAD.offset.offset + 8)
+            found += [Scalar(at, index) for index, at in enumerate(places, 3)]
+    return tuple(found)
+
+
+def convert(
+    problem: AttentionBackwardProblem, lying: Lying | None = None, between: Mapping[str, int] | None = None
+) -> StageRequest:
+    p, lying = problem, lying or Lying()
+    args = ConvertArgs(
+        batch=p.batch, heads_q=p.heads_q, heads_kv=p.heads_kv, rows=p.seqlen_q, keys=p.seqlen_k, head_qk=p.head_dim,
+        head_v=p.head_dim_v, total_rows=p.total_q, total_keys=p.total_k, scale=p.head_dim**-0.5,
+    )  # fmt: skip
+    slots, sums = _tables(p, keys=True), {}
+    for name in p.converted:
+        one = getattr(args, name)
+        one.parts = 1 if name == "dq" else p.dkv_heads // p.heads_kv
+        one.source_strides, one.to_strides = _sums_strides(p, name), Strides(*getattr(p, f"{name}_strides"))
+        slots[f"{name}.to"], sums[f"{name}.source"] = name, f"{name}_sums"
+    handed = _handed(_CONVERT, sums, between, given=True)
+    scalars = (Scalar(_CONVERT.scale.offset, 0),) if lying.scaled else ()
+    return StageRequest(p, args, (*_pointers(_CONVERT, slots), *handed), scalars)
+
+
+_MAKERS = {"dot": dot, "grad": grad, "convert": convert}
+
+
+def _dense(name: str, shape: Sizes, dtype: str) -> Result:
+    return Result(AT[name], shape, dense_strides(shape), dtype)
+
+
+def gradients(problem: AttentionBackwardProblem, names: Sequence[str]) -> tuple[Result, ...]:
+    """Results of q's, k's and v's shapes, dense."""
+    p = problem
+    return tuple(_dense(name, p.shape(name)[1:] if p.varlen else p.shape(name), p.dtype) for name in names)
+
+
+def more_results(problem: AttentionBackwardProblem) -> tuple[Result, ...]:
+    """What else is asked for, dense; slopes a head where nobody says that they are a sequence's too."""
+    p = problem
+    found = [_dense("dbias", p.bias_shape, "fp32")] if p.dbias else []
+    found += [_dense("dsink", (p.heads_q,), "fp32")] if p.dsink else []
+    return (*found, *((_dense("dalibi", (p.heads_q,), "fp32"),) if p.dalibi else ()))
+
+
+def results(problem: AttentionBackwardProblem) -> tuple[Result, ...]:
+    """What a stage by itself makes, dense."""
+    p = problem
+    if p.family == "dot":
+        prepared = (_dense(name, p.prepared("q"), "fp32") for name in ("delta", "lse_log2"))
+        return (*more_results(p), *prepared)
+    if p.family == "convert":
+        return gradients(p, p.converted)
+    sums = (_dense(f"{name}_sums", sums_shape(p, name), "fp32") for name in p.converted)
+    return (*gradients(p, [one for one in ("dq", "dk", "dv") if one not in p.converted]), *more_results(p), *sums)
+
+
+def alone(problem: AttentionBackwardProblem) -> Request:
+    """One kernel on dense operands of exactly this problem."""
+    return Request(OP, (_MAKERS[problem.family](problem),), results(problem))
+
+
+def whole(stages: Sequence[AttentionBackwardProblem], lying: Lying, made: tuple[Result, ...]) -> Request:
+    """The stages of a call (`Op.stages`), with the workspace between them."""
+    between = _between(next(one for one in stages if one.family == "grad"))
+    made_stages = tuple(_MAKERS[one.family](one, lying, between) for one in stages)
+    return Request(OP, made_stages, made, between_bytes=between[""])

@@ -1,0 +1,114 @@
+"""How C asks PyTorch without a call of Python: functions of its C interface, and where a tensor has what they take.
+
+A tensor's object holds the address of its implementation, which is the handle those functions take, and the
+implementation holds the tensor's dispatch keys.  Where, is found by looking for the values that PyTorch itself gives
+(`_cdata`, `_dispatch_keys`) in tensors of several kinds, and used only where all of them agree.  What a thread is doing
+(modes, transforms, autocast, inference mode) is in two words of it, found by the name PyTorch's headers declare.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+_WORD = ctypes.sizeof(ctypes.c_uint64)
+_OBJECT_WORDS, _IMPL_WORDS = 4, 24  # how far is looked: less than either has
+_STATE = b"_ZN3c104impl26raw_local_dispatch_key_setE"
+_FUNCTIONS = ("aoti_torch_get_storage_size", "aoti_torch_get_storage_offset", "aoti_torch_grad_mode_is_enabled")
+
+_int, _pointer = ctypes.c_int64, ctypes.c_void_p
+
+
+class Reader(ctypes.Structure):
+    """What `call_key.h` has under this name."""
+
+    _fields_ = (
+        ("storage_size", _pointer),
+        ("storage_offset", _pointer),
+        ("records", _pointer),
+        ("impl_at", _int),
+        ("keys_at", _int),
+        ("autograd_keys", ctypes.c_uint64),
+        ("library", _pointer),
+        ("state", ctypes.c_char_p),
+    )
+
+
+@lru_cache(maxsize=4)
+def reader(torch: Any) -> Reader | None:
+    """None where this PyTorch does not have all of it, or not where it is looked for: then Python is asked."""
+    try:
+        return _found(torch)
+    except (AttributeError, OSError, RuntimeError, TypeError, ValueError):
+        return None
+
+
+def _found(torch: Any) -> Reader | None:
+    folder = Path(torch.__file__).parent / "lib"
+    core = ctypes.CDLL(str(folder / "libc10.so"))
+    functions = ctypes.CDLL(str(folder / "libtorch_cpu.so"))
+    samples = _samples(torch)
+    keys = [int(torch._C._dispatch_keys(one).raw_repr()) for one in samples]
+    impl_at = _place([id(one) for one in samples], [int(one._cdata) for one in samples], _OBJECT_WORDS)
+    keys_at = _place([int(one._cdata) for one in samples], keys, _IMPL_WORDS)
+    if impl_at is None or keys_at is None or not _state_is_there(torch, core):
+        return None
+    size, offset, records = (ctypes.cast(getattr(functions, name), _pointer).value for name in _FUNCTIONS)
+    found = Reader(size, offset, records, impl_at, keys_at, keys[0] & ~keys[1], core._handle, _STATE)
+    return found if found.autograd_keys and _agrees(functions, samples) else None
+
+
+def _samples(torch: Any) -> list[Any]:
+    """A plain tensor, one of inference mode, and others whose keys, offsets or storages differ."""
+    with torch.inference_mode(False), torch.no_grad():
+        plain = torch.zeros(3, 5, device="cpu")
+        others = [plain[1:, 2:], torch._neg_view(plain), torch.nn.Parameter(plain[2]), torch.zeros(2, device="meta")]
+    with torch.inference_mode():
+        return [plain, torch.zeros(4, device="cpu"), *others]
+
+
+def _place(starts: list[int], values: list[int], words: int) -> int | None:
+    """The one distance from all starts at which the value of each stands; None where there is none, or more."""
+    places = [
+        at * _WORD
+        for at in range(words)
+        if all(
+            ctypes.c_uint64.from_address(start + at * _WORD).value == value
+            for start, value in zip(starts, values, strict=True)
+        )
+    ]
+    return places[0] if len(places) == 1 else None
+
+
+def _agrees(functions: Any, samples: list[Any]) -> bool:
+    """Whether the functions say of storages what PyTorch's methods do."""
+    size, offset = getattr(functions, _FUNCTIONS[0]), getattr(functions, _FUNCTIONS[1])
+    for one in samples:
+        impl, answer = _pointer(one._cdata), ctypes.c_int64()
+        if size(ctypes.byref(impl), ctypes.byref(answer)) or answer.value != one.untyped_storage().nbytes():
+            return False
+        if offset(ctypes.byref(impl), ctypes.byref(answer)) or answer.value != one.storage_offset():
+            return False
+    return True
+
+
+def _state_is_there(torch: Any, core: Any) -> bool:
+    """Whether the two words of this thread follow what PyTorch says of included and excluded dispatch keys."""
+    c = torch._C
+    words = (ctypes.c_uint64 * 2).in_dll(core, _STATE.decode())
+    differences = set()
+    for mode in (contextlib.nullcontext(), torch.inference_mode(), torch.inference_mode(False), _without_autograd(c)):
+        with mode:
+            said = c._dispatch_tls_local_include_set().raw_repr(), c._dispatch_tls_local_exclude_set().raw_repr()
+            differences.add(tuple(word ^ int(now) for word, now in zip(words, said, strict=True)))
+    return len(differences) == 1
+
+
+@contextlib.contextmanager
+def _without_autograd(c: Any) -> Iterator[None]:
+    with c._AutoDispatchBelowAutograd():
+        yield

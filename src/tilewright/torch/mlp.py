@@ -1,0 +1,142 @@
+"""`fuse_mlps`: gated MLPs of a model, by whatever name, with both projections, activation and product as one call.
+
+A module counts as one if its forward, traced with its children as they are, is down(act(gate(x)) * up(x)).  It gets a
+subclass of its class with another forward, and nothing else: parameters, hooks and the state_dict are untouched.
+"""
+
+from __future__ import annotations
+
+import operator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from tilewright.api import gemm as gemm_api
+from tilewright.runtime.copies import CopyNeeded
+from tilewright.torch import nn
+from tilewright.torch.replace import Entry, Report
+from tilewright.torch.required import torch
+
+_LINEAR = (torch.nn.Linear, nn.Linear, nn.PackedLinear)
+_MULTIPLIED = (operator.mul, torch.mul, torch.multiply)
+_F = torch.nn.functional
+
+
+class Parts(NamedTuple):
+    """The names of an MLP's children, and its activation as `gated_gemm` names it."""
+
+    gate: str
+    up: str
+    down: str
+    activation: str
+    act: str = ""  # the child that is the activation, where it is a module
+
+
+class _Tracer(torch.fx.Tracer):  # type: ignore[misc]
+    def is_leaf_module(self, m: Any, module_qualified_name: str) -> bool:
+        return True
+
+
+def _activation_of(child: Any) -> str:
+    kind = type(child)
+    if kind is torch.nn.SiLU or kind.__name__ == "SiLUActivation":
+        return "silu"
+    if kind is torch.nn.GELU:
+        return "gelu" if child.approximate == "none" else "fastgelu"
+    return "fastgelu" if kind.__name__ in ("GELUTanh", "PytorchGELUTanh") else ""
+
+
+def _activation(module: Any, node: Any) -> str:
+    """What a node computes, as `gated_gemm` names it; empty where that has no such gate."""
+    if node.op == "call_module":
+        return _activation_of(module.get_submodule(node.target))
+    if node.op != "call_function":
+        return ""
+    if node.target is _F.gelu:
+        return "gelu" if node.kwargs.get("approximate", "none") == "none" else "fastgelu"
+    return "silu" if node.target is _F.silu else ""
+
+
+def _parts(module: Any) -> Parts | str:
+    """The parts of a gated MLP, or why it is none."""
+    try:
+        graph = _Tracer().trace(module)
+    except Exception as error:  # whatever a forward does with a proxy; it is no MLP that is known
+        return f"its forward cannot be traced: {type(error).__name__}"
+    nodes = list(graph.nodes)
+    inputs = [one for one in nodes if one.op == "placeholder"]
+    called = [one for one in nodes if one.op not in ("placeholder", "output")]
+    if len(inputs) != 1 or len(called) != 5:
+        return "not down(act(gate(x)) * up(x))"
+    (x,), down = inputs, nodes[-1].args[0]
+
+    def linear_of(node: Any, source: Any) -> bool:
+        return getattr(node, "op", "") == "call_module" and node.args == (source,) and not node.kwargs
+
+    if down not in called or down.op != "call_module" or len(down.args) != 1:
+        return "not down(act(gate(x)) * up(x))"
+    product = down.args[0]
+    if getattr(product, "target", None) not in _MULTIPLIED or len(product.args) != 2:
+        return "not down(act(gate(x)) * up(x))"
+    for act, up in (product.args, product.args[::-1]):
+        activation = _activation(module, act) if hasattr(act, "op") else ""
+        if activation and linear_of(up, x) and len(act.args) == 1 and linear_of(act.args[0], x):
+            child = act.target if act.op == "call_module" else ""
+            return Parts(act.args[0].target, up.target, down.target, activation, child)
+    return "not down(act(gate(x)) * up(x))"
+
+
+def _why_not(module: Any, parts: Parts) -> str:
+    for name in parts[:3]:
+        child = module.get_submodule(name)
+        if type(child) not in _LINEAR:
+            return f"{name} is a {type(child).__name__}"
+    gate, up = (module.get_submodule(name) for name in parts[:2])
+    if gate.bias is not None or up.bias is not None:
+        return f"{parts.gate} or {parts.up} has a bias"
+    if gate.weight.shape != up.weight.shape:
+        return f"{parts.gate} and {parts.up} are of different sizes"
+    act = module.get_submodule(parts.act) if parts.act else None
+    if any(child is not None and (child._forward_hooks or child._forward_pre_hooks) for child in (gate, up, act)):
+        return f"{parts.gate}, {parts.up} or the activation has hooks, which would not be called"
+    if act is not None and _activation_of(act) != parts.activation:
+        return f"{parts.act} is another activation now"
+    return ""
+
+
+@lru_cache(maxsize=256)
+def _fused(kind: Any, parts: Parts) -> Any:
+    """A subclass of a module's class whose forward multiplies by gate and up in one call."""
+
+    def forward(self: Any, x: Any) -> Any:
+        if _why_not(self, parts):  # children were exchanged, or given hooks or a bias, since
+            return kind.forward(self, x)
+        gate, up = (self.get_submodule(name).weight for name in parts[:2])
+        if x.dim() < 2 or not nn._served(x, gate):
+            return kind.forward(self, x)
+        try:
+            made = gemm_api.gated_gemm(x, gate.T, up.T, activation=parts.activation)
+        except CopyNeeded:
+            made = gemm_api.gated_gemm(x, gate.T, up.T, activation=parts.activation, copy="allow")
+        return self.get_submodule(parts.down)(made)
+
+    return type(kind.__name__, (kind,), {"forward": forward, "fused_parts": parts, "__module__": kind.__module__})
+
+
+def fuse_mlps(model: Any) -> Report:
+    """Let gated MLPs of a model (Llama's, Qwen's, Gemma's, ...) compute gate, up, activation and product in one call.
+
+    The report lists modules with three linear children or more, and why one was left; `undo()` restores them.  It goes
+    together with `replace_modules`, in either order.
+    """
+    report = Report()
+    for name, module in model.named_modules():
+        if sum(isinstance(one, torch.nn.Linear) for one in module.children()) < 3 or hasattr(module, "fused_parts"):
+            continue
+        parts = _parts(module)
+        why = parts if isinstance(parts, str) else _why_not(module, parts)
+        report.entries.append(Entry(name, type(module).__name__, why))
+        if not why and isinstance(parts, Parts):
+            report._changed.append((module, type(module)))
+            kind: Any = type(module)
+            module.__class__ = _fused(kind, parts)
+    return report

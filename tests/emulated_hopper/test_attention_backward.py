@@ -1,0 +1,117 @@
+"""Attention's gradients on the emulated GPU: every family, on problems drawn by seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.emulated_hopper.backwards import drawn, wrong
+from tests.emulated_hopper.emulator import Emulator
+from tilewright.backends.cuda.attention_backward.mma import MmaSchedule
+from tilewright.backends.cuda.attention_backward.rows import RowsSchedule
+from tilewright.backends.cuda.attention_backward.ws import WsSchedule
+from tilewright.ops.attention_backward import AttentionBackwardProblem
+from tilewright.ops.attention_backward.schedule import LoopsSchedule
+
+pytestmark = pytest.mark.sampled(0)
+
+SEED, COUNT = 2411, 6
+SMALL = (0, 1, 5, 17, 33), (0, 1, 7, 20, 40)
+
+
+def like(head_dim: int, head_dim_v: int = 0, family: str = "grad", **more: Any) -> AttentionBackwardProblem:
+    said = {"dtype": "bf16", "accumulate": "dq" if family == "grad" else "none", **more}
+    one = AttentionBackwardProblem(1, 1, 1, 1, head_dim, head_dim_v=head_dim_v or head_dim, **said)
+    return one.stage(family, said["accumulate"])
+
+
+WS = {
+    "plain": (WsSchedule("ws", 64), like(128)),
+    "causal": (WsSchedule("ws", 64), like(128, window_right=0)),
+    "tight": (WsSchedule("ws", 64, score_stages=1, order="tight"), like(128, window_right=0, dtype="fp16")),
+    "rows_of_80": (WsSchedule("ws", 80, order="tight"), like(128)),
+    "small_heads": (WsSchedule("ws", 96), like(64)),
+    "small_heads_causal": (WsSchedule("ws", 112), like(64, window_right=0)),
+    "small_heads_tight": (WsSchedule("ws", 128, order="tight"), like(64, window_right=0)),
+    "heads_of_96": (WsSchedule("ws", 64, row_stages=3), like(96, window_right=0)),
+    "heads_apart": (WsSchedule("ws", 64), like(128, 64)),
+    "packed": (WsSchedule("ws", 64), like(128, varlen=True, window_right=0)),
+    "packed_whole": (WsSchedule("ws", 96), like(64, varlen=True)),
+    "sink_keys": (WsSchedule("ws", 64), like(128, window_left=8, window_right=0, sink_tokens=4)),
+    "capped": (WsSchedule("ws", 96), like(64, softcap=True, window_right=0)),
+    "capped_tight": (WsSchedule("ws", 64, out_stages=1, order="tight"), like(128, softcap=True, window_right=0)),
+}
+
+
+@pytest.mark.parametrize("name", WS)
+def test_ws(emulator: Emulator, name: str) -> None:
+    schedule, one = WS[name]
+    rng = random.Random(f"{SEED} {name}")
+    assert wrong(emulator, schedule, *(drawn(rng, one) for _ in range(COUNT))) == []
+
+
+@pytest.mark.parametrize("name", ["plain", "causal", "packed", "sink_keys", "small_heads"])
+def test_ws_in_turns(emulator: Emulator, name: str) -> None:
+    """In a fixed order, with blocks enough that some wait for others."""
+    schedule, one = WS[name]
+    rng = random.Random(f"{SEED} turns {name}")
+    problems = [replace(drawn(rng, one), deterministic=True) for _ in range(COUNT)]
+    assert wrong(emulator, schedule, *problems, multiprocessors=3) == []
+
+
+MMA = {
+    "plain": (MmaSchedule("mma", 64, 4), like(64, accumulate="none")),
+    "causal": (MmaSchedule("mma", 32, 8), like(128, accumulate="none", window_right=0)),
+    "packed": (MmaSchedule("mma", 32, 4), like(64, accumulate="none", varlen=True, window_right=0, dtype="fp16")),
+    "large_heads": (MmaSchedule("mma", 32, 2, 2), like(256, accumulate="none", window_right=0)),
+    "heads_apart": (MmaSchedule("mma", 32, 4, 2), like(192, 128, accumulate="none")),
+    "bias": (MmaSchedule("mma", 32, 4), like(64, accumulate="none", bias="tensor", dbias=True)),
+    "bias_of_two_bytes": (MmaSchedule("mma", 32, 4), like(64, accumulate="none", bias="tensor", dtype_aux="bf16")),
+    "alibi": (MmaSchedule("mma", 32, 4), like(64, accumulate="none", bias="alibi", dalibi=True, window_right=0)),
+    "masked": (MmaSchedule("mma", 32, 4), like(64, accumulate="none", mask_shape=(1, 1, 1, 1), softcap=True)),
+    "dropout": (MmaSchedule("mma", 64, 4), like(64, accumulate="none", dropout=True, window_right=0)),
+    "sink_keys": (MmaSchedule("mma", 32, 4),
+                  like(32, accumulate="none", window_left=8, window_right=0, sink_tokens=4, dropout=True)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MMA)
+def test_mma(emulator: Emulator, name: str) -> None:
+    schedule, one = MMA[name]
+    rng = random.Random(f"{SEED} mma {name}")
+    assert wrong(emulator, schedule, *(drawn(rng, one) for _ in range(COUNT)), arch="sm_80") == []
+
+
+ROWS = {
+    "dot": like(128, family="dot"),
+    "dot_of_fp32": like(96, family="dot", dtype="fp32", dlse=True, dsink=True),
+    "dot_packed": like(64, family="dot", varlen=True, dsink=True),
+    "convert": like(128, family="convert", accumulate="dq"),
+    "convert_all": like(64, 128, family="convert", accumulate="all", dtype="fp16"),
+    "convert_packed": like(64, family="convert", accumulate="all", varlen=True),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows(emulator: Emulator, name: str) -> None:
+    rng = random.Random(f"{SEED} rows {name}")
+    assert wrong(emulator, RowsSchedule(), *(drawn(rng, ROWS[name]) for _ in range(COUNT))) == []
+
+
+LOOPS = {
+    "plain": like(32, accumulate="none", dtype="fp32"),
+    "sums": like(32, accumulate="all", varlen=True),
+    "bias": like(32, accumulate="none", bias="tensor", dbias=True, dtype="fp32", deterministic=True),
+    "alibi": like(32, accumulate="none", bias="alibi", dalibi=True, window_right=0, deterministic=True),
+    "all_else": like(32, accumulate="dq", mask_shape=(1, 1, 1, 1), softcap=True, dropout=True, window_left=3,
+                     window_right=0, sink_tokens=2, varlen=True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops(emulator: Emulator, name: str) -> None:
+    rng = random.Random(f"{SEED} loops {name}")
+    assert wrong(emulator, LoopsSchedule(), *(drawn(rng, LOOPS[name], SMALL) for _ in range(COUNT))) == []

@@ -1,0 +1,94 @@
+"""A model with our ops as a package of AOTInductor's: loaded in Python, and by a program in C++."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+pytest.importorskip("tilewright.torch")
+
+import tilewright as tw  # noqa: E402
+from tests.built import why_no_compiler  # noqa: E402
+
+pytestmark = [pytest.mark.filterwarnings("ignore::FutureWarning"), pytest.mark.filterwarnings("ignore::UserWarning")]
+ROWS = 8
+
+
+class Model(torch.nn.Module):  # type: ignore[misc]
+    """A product with an activation, a convolution and attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(32, 16))
+        self.filters = torch.nn.Parameter(torch.randn(2, 3, 3, 2))
+
+    def forward(self, x: Any) -> Any:
+        hidden = tw.gemm(x, self.weight.T, epilogue="relu")
+        image = tw.conv(hidden.reshape(1, ROWS, 16, 2), self.filters, padding=1)
+        q = image.reshape(2, 4, 2, 16)
+        return tw.attention(q, q, q, causal=True).reshape(hidden.shape)
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Any]:
+    """The package, an input, and what the model makes of it."""
+    if why_no_compiler():
+        pytest.skip("AOTInductor needs a C++ compiler")
+    torch.manual_seed(23)
+    model = Model().eval().requires_grad_(False)
+    x = torch.randn(ROWS, 16)
+    place = tmp_path_factory.mktemp("package") / "model.pt2"
+    torch._inductor.aoti_compile_and_package(torch.export.export(model, (x,)), package_path=str(place))
+    return place, x, model(x)
+
+
+def test_a_package_computes_the_same(package: tuple[Path, Any, Any]) -> None:
+    place, x, expected = package
+    loaded = torch._inductor.aoti_load_package(str(place))
+    for _ in range(3):
+        assert torch.equal(loaded(x), expected)
+    assert not torch.equal(loaded(-x), expected)
+
+
+def _libpython() -> Path | None:
+    """Pythons are built with a shared library or without; the system's may have one beside."""
+    name = f"libpython{sys.version_info[0]}.{sys.version_info[1]}.so"
+    for folder in (sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("LIBPL")):
+        if folder and Path(folder, name).exists():
+            return Path(folder, name)
+    return None
+
+
+def test_a_program_in_cpp_runs_the_package(package: tuple[Path, Any, Any], tmp_path: Path) -> None:
+    place, x, expected = package
+    python = _libpython()
+    if python is None:
+        pytest.skip("this Python has no shared library to start in a program")
+    from torch.utils import cpp_extension
+
+    program, libraries = tmp_path / "package", Path(torch.__file__).parent / "lib"
+    source = Path(__file__).parent / "cpp" / "package.cpp"
+    flags = ["-std=c++20" if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 12) else "-std=c++17", "-O1"]
+    flags += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
+    includes = [f"-I{folder}" for folder in cpp_extension.include_paths()]
+    links = [f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-Wl,--no-as-needed"]
+    links += ["-ltorch", "-ltorch_cpu", "-lc10", "-ldl"]
+    command = [os.environ.get("CXX", "c++"), *flags, *includes, str(source), "-o", str(program), *links]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert not built.returncode, built.stderr[-2000:]
+    given, made = tmp_path / "x", tmp_path / "y"
+    given.write_bytes(x.numpy().tobytes())
+    ran = subprocess.run(
+        [program, place, python, sys.executable, given, made], capture_output=True, text=True, check=False
+    )
+    assert not ran.returncode, ran.stderr[-2000:]
+    result = np.frombuffer(made.read_bytes(), np.float32).reshape(expected.shape)
+    assert np.array_equal(result, expected.numpy())
