@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from tests.build.stubs import tiny_specs
 from tilewright import settings
 from tilewright.backends.base import backend
-from tilewright.build import Builder
+from tilewright.build import Builder, inspected
 from tilewright.cli.main import build_app
 
 SPEC = tiny_specs(1)[0]
@@ -75,6 +75,16 @@ def test_machine_code_as_text() -> None:
     assert "ret" in named.stdout
     assert named.stdout.count("\n") > 20
     assert shell("inspect", str(library), "--asm").stdout == named.stdout
+
+
+def test_the_kernel_of_another_compiler_is_not_shown_instead() -> None:
+    """A store holds kernels of several compilers and flags: inspected is the one that calls load."""
+    library = Builder().build_one(SPEC).path
+    with settings.override(cxxflags="-DTILEWRIGHT_TEST_OF_INSPECT"):
+        later = Builder().build_one(SPEC).path
+        assert inspected.inspect_kernel(SPEC.name).path == str(later)
+    assert later != library
+    assert inspected.inspect_kernel(SPEC.name).path == str(library)
 
 
 def test_without_a_disassembler_that_is_said(tmp_path: Path) -> None:

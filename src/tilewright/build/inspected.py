@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tilewright.build import without_compiler
 from tilewright.build.builder import Builder
 from tilewright.build.store import MANIFEST, Store
 from tilewright.build.why import find_spec
-from tilewright.errors import InspectionError, RequestError, StoreError, TilewrightError
+from tilewright.errors import InspectionError, RequestError, StoreError, TilewrightError, ToolchainError
 from tilewright.inspect import Inspection
 from tilewright.inspect.disassembly import NoDisassembly
 from tilewright.ops import op
@@ -110,18 +111,22 @@ def _listing(owner: Backend, path: Path) -> str:
 
 
 def inspect_spec(spec: KernelSpec, builder: Builder | None = None) -> Inspection:
-    """What is inside a kernel's library: the newest in the store of today's source and headers, else one built now."""
+    """What is inside a kernel's library: the one a call would load, the newest of another compiler, or one built now."""
     path = _library(builder or Builder(), spec)
     return _inspector(backend(arch_by_name(spec.arch).backend)).inspect(path, spec)
 
 
 def _library(builder: Builder, spec: KernelSpec) -> Path:
-    return _stored(builder.store, spec) or builder.build_one(spec).path
+    return _stored(builder, spec) or builder.build_one(spec).path
 
 
-def _stored(store: Store, spec: KernelSpec) -> Path | None:
-    """The library of today's source that was built last, verified; a compiler is not needed to look at it."""
+def _stored(builder: Builder, spec: KernelSpec) -> Path | None:
+    """The library that a call would load, verified; else the last that any compiler made of today's source."""
+    store = builder.store
     try:
+        with suppress(ToolchainError):  # no compiler is needed to look at what another one made
+            if (found := builder.find(spec)) is not None:
+                return store.verify(found.key).library
         entry = without_compiler.stored(store, _source(spec), spec.arch, spec)
         return None if entry is None else store.verify(entry.key).library
     except StoreError:
