@@ -30,6 +30,7 @@ from tilewright import api
 from tilewright.dispatch.registry import Registry
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.fused import GATES
 from tilewright.runtime import fast_path, host
 from tilewright.runtime.calls import Caller
 
@@ -73,10 +74,15 @@ BARE: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def kinds_of(found: tuple[KernelSpec, ...]) -> dict[Kind, KernelSpec]:
-    """What is drawn, in an order that is the same everywhere: the simplest first."""
+    """What is drawn, in an order that is the same everywhere: the simplest first.
+
+    Not gated products, which are a call of their own (tests/api/test_gated_gemm.py): `gemm` has no word for them.
+    """
     made: dict[Kind, KernelSpec] = {}
     for spec in found:
         s = spec.signature
+        if s.epilogue in GATES:
+            continue
         d = s.dtype_d if s.num_d else s.dtype_c
         made.setdefault(Kind(s.variant, s.dtype_a, s.dtype_b, s.dtype_c, d, s.layout, s.epilogue, s.num_d), spec)
     order = ("standard", "multi_d", "preshuffle")
