@@ -16,9 +16,11 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.backends.cpu.gemm import catalog
 from tilewright import events, ops, settings
 from tilewright.arch import all_archs, best_host_arch, runnable_host_archs
 from tilewright.errors import DeviceError, IllegalSpecError, NoKernelError, RequestError, UnknownNameError
+from tilewright.native import judge, one_kernel
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.reference import verify
 
@@ -329,6 +331,19 @@ def test_a_failed_build_is_tried_again(tmp_path: Path) -> None:
         with settings.override(frozen=True), pytest.raises(NoKernelError):
             registry.run("gemm", a, a)
         np.testing.assert_array_equal(registry.run("gemm", a, a), 2)
+
+
+def test_without_a_selection_library_the_checks_of_kernels_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gemv kernel refuses a product of many rows and columns only when it is asked: the fallback serves it."""
+    monkeypatch.setattr(judge, "library", lambda kernels: None)
+    one_kernel._known.cache_clear()
+    gemv = catalog.spec("gemv", catalog.best())
+    registry = tw.Registry(specs=[gemv])
+    a, b = np.full((9, 3), 2, np.float32), np.ones((3, 9), np.float32)
+    with events.recorded() as heard:
+        np.testing.assert_array_equal(registry.run("gemm", a, b), 6)
+    assert [event.tier for event in heard if isinstance(event, events.Selected)] == ["heuristic", "fallback"]
+    np.testing.assert_array_equal(registry.run("gemm", a[:1], b), 6)  # which it takes
 
 
 def test_adding_a_kernel_makes_old_choices_stale() -> None:

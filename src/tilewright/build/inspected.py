@@ -111,7 +111,7 @@ def _listing(owner: Backend, path: Path) -> str:
 
 
 def inspect_spec(spec: KernelSpec, builder: Builder | None = None) -> Inspection:
-    """What is inside a kernel's library: the one a call would load, the newest of another compiler, or one built now."""
+    """What is inside a kernel's library: the one a call would load, else the newest of any compiler, else a new one."""
     path = _library(builder or Builder(), spec)
     return _inspector(backend(arch_by_name(spec.arch).backend)).inspect(path, spec)
 

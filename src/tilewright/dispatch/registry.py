@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -505,7 +505,28 @@ class Registry:
         return plans
 
     def plan(self, request: Request, spec: KernelSpec | None = None) -> Plan:
-        """Choose, build and load a kernel for each stage; `spec` is the one for stages of its signature."""
+        """Choose, build and load a kernel for each stage; `spec` is the one for stages of its signature.
+
+        Without a selection library kernels are tried in the order of their pool, and their own checks decide.
+        """
+        refused: dict[str, str] = {}
+        while True:
+            try:
+                return self._plan(request, spec, refused)
+            except ProblemError as error:
+                name = str(error.value)
+                if error.rule != "kernel-check" or spec is not None or name in refused or not self._unjudged(request):
+                    raise
+                refused[name] = str(error)
+
+    def _unjudged(self, request: Request) -> bool:
+        """Whether no selection library knows the kernels of a stage: what they refuse is known when they are asked."""
+        op = ops.op(request.op)
+        signatures = [op.signature_of(stage.problem) for stage in request.stages]
+        pools = [(signature, *self._candidates(op, signature)) for signature in signatures]
+        return any(self._judges.of(op, signature, specs, registered) is None for signature, specs, registered in pools)
+
+    def _plan(self, request: Request, spec: KernelSpec | None, refused: Mapping[str, str]) -> Plan:
         op = ops.op(request.op)
         if request.others is not None:
             request = split_plans.request_of(op, request, self.arch.name)
@@ -513,7 +534,8 @@ class Registry:
         chosen: list[Selection] = []
         for stage in request.stages:
             mine = spec is not None and spec.signature == op.signature_of(stage.problem)
-            one = self._as_asked(op, spec, stage) if mine else self.select_stage(stage.problem, where=stage.where)
+            where = _also_without(refused, stage.where)
+            one = self._as_asked(op, spec, stage) if mine else self.select_stage(stage.problem, where=where)
             chosen.append(one)
             stages.append(stage if one.padded is None else binding(request.op).copies(stage, one.padded))
         if spec is not None and all(one.spec != spec for one in chosen):
@@ -554,6 +576,13 @@ class Registry:
         from tilewright.dispatch.measure import measure
 
         return measure(self, problem, candidates, **options)
+
+
+def _also_without(refused: Mapping[str, str], where: Where | None) -> Where | None:
+    """A stage's own reasons to leave kernels out, and those of kernels that refused it."""
+    if not refused:
+        return where
+    return lambda spec: refused.get(spec.name) or ("" if where is None else where(spec))
 
 
 _defaults: dict[str, Registry] = {}
