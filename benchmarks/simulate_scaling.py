@@ -33,7 +33,7 @@ from tilewright.dispatch.records import machine
 from tilewright.dispatch.results import Results
 from tilewright.tune.device_worker import Outcome
 from tilewright.tune.sweep import Options, Sweep, of_list
-from tilewright.tune.worker_pool import Said
+from tilewright.tune.worker_pool import Measurement
 
 TARGET = "generic"
 BATCH = 20
@@ -87,7 +87,7 @@ def store_costs(rows: int) -> tuple[float, float]:
             problem = gemm.problem({"m": 1 + size, "n": 64, "k": 64})
             chosen = specs[turn * BATCH : (turn + 1) * BATCH]
             said = [
-                Said(
+                Measurement(
                     problem, one, Outcome(one.digest, "ok", "", draw.random(), 0.01, 0.2, 4096, 0.01), {"compiler": "x"}
                 )
                 for one in chosen

@@ -62,7 +62,7 @@ def one_sweep(asked: Sequence[Any], target: str, folder: Path, batch: int) -> di
     }  # fmt: skip
     parts["all else"] = total - sum(parts.values())
     return {
-        "problems": len(work.asked), "rows": done.done, "failed": dict(done.failed), "compiled": len(compiled),
+        "problems": len(work.all_items), "rows": done.done, "failed": dict(done.failed), "compiled": len(compiled),
         "seconds": round(total, 2), "parts": {name: round(value, 2) for name, value in parts.items()},
         "overhead": round(1 - kernels / total, 4), "own_processor_seconds": round(own, 2),
     }  # fmt: skip

@@ -225,6 +225,6 @@ def test_what_fails_in_a_package_of_others_is_no_bug_of_ours(
 def test_what_fails_in_our_own_code_stays_a_bug() -> None:
     with pytest.raises(AttributeError) as caught:
         list(plugins.members(object()))  # type: ignore[arg-type]  # in a frame of ours
-    assert plugins.told(caught.value) is None
+    assert plugins.plugin_error(caught.value) is None
     assert _verdict(caught.value)[0] == 3
     assert isinstance(plugins.fault("tilewright.ops.gemm", "x"), InternalError)

@@ -168,7 +168,7 @@ def _packages() -> dict[str, str]:
     return {point.module.partition(".")[0]: _package(point) for point in points if not _is_ours(point.module)}
 
 
-def told(error: BaseException) -> PluginError | None:
+def plugin_error(error: BaseException) -> PluginError | None:
     """The error to tell instead of one that nobody expected, where code of a plug-in raised it; else None.
 
     What the code of either side calls (the standard library, NumPy) counts as that side.

@@ -222,9 +222,9 @@ def test_what_is_known_is_told_and_not_measured_again(name: str) -> None:
     after = searched(name, BUDGET / 2, machine, known=known)
     assert after.known == len(known) > 0
     assert not set(known) & set(machine.rounds)
-    assert after.found is not None
-    assert before.found is not None
-    assert after.found <= before.found
+    assert after.fastest is not None
+    assert before.fastest is not None
+    assert after.fastest <= before.fastest
     assert behind(after, machine) <= behind(before, first)
 
 
@@ -279,7 +279,7 @@ def test_the_curve_falls_and_ends_with_what_was_found() -> None:
     trace = searched("evolve", BUDGET, Machine(0.02))
     times = [seconds for _, seconds in trace.curve]
     assert times == sorted(times, reverse=True)
-    assert times[-1] == trace.found
+    assert times[-1] == trace.fastest
 
 
 # -- regret ----------------------------------------------------------------------------------------------------------
@@ -308,11 +308,11 @@ def test_of_a_search_by_chance_the_number_of_faster_kernels_left_is_told_right_o
         machine = Machine(0.0, seed)
         trace = searched("random", 40 * WHOLE, machine, seed)
         found = searching.regret(trace, [], by_chance=True, seed=seed)
-        assert trace.found is not None
+        assert trace.fastest is not None
         told.append(found.better or 0.0)
-        real.append(int((every < trace.found).sum()))
+        real.append(int((every < trace.fastest).sum()))
         again.append(found.again or 0.0)
-        behind_.append(trace.found / BEST - 1)
+        behind_.append(trace.fastest / BEST - 1)
     assert np.mean(told) == pytest.approx(np.mean(real), rel=0.35)
     # Luck within what was seen says the order of magnitude of what was missed, and mostly less.
     assert 0.1 < np.mean(again) / np.mean(behind_) < 1.5

@@ -90,14 +90,14 @@ def _one(kind: type, value: Any) -> Any:
 
 
 def _names(value: list[Any]) -> tuple[str, ...]:
-    return tuple(_one(str, one) for one in _one(list, value))
+    return tuple(_one(str, name) for name in _one(list, value))
 
 
 def _sheets(value: Any) -> dict[str, dict[str, float]]:
-    found = {name: {word: float(_one(float, one)) for word, one in sheet.items()} for name, sheet in value.items()}
-    if any(one <= 0 for sheet in found.values() for one in sheet.values()):
+    sheets = {name: {word: float(_one(float, rate)) for word, rate in sheet.items()} for name, sheet in value.items()}
+    if any(rate <= 0 for sheet in sheets.values() for rate in sheet.values()):
         raise ValueError(f"{value!r} are not all positive")
-    return found
+    return sheets
 
 
 def _positive(value: Any) -> float:
@@ -121,10 +121,10 @@ def _pair(value: Any) -> tuple[int, int]:
 
 
 def _shapes(value: list[Any]) -> tuple[Shape, ...]:
-    found = tuple((_one(int, m), _one(int, n), _one(int, k)) for m, n, k in _one(list, value))
-    if any(min(shape) <= 0 for shape in found):
+    shapes = tuple((_one(int, m), _one(int, n), _one(int, k)) for m, n, k in _one(list, value))
+    if any(min(shape) <= 0 for shape in shapes):
         raise ValueError(f"{value!r} are not all three positive integers")
-    return found
+    return shapes
 
 
 _BY_DTYPE = ("mma", "wgmma")
@@ -142,12 +142,12 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "Mapping[str, Mapping[str, tuple[str, ...]]] | None": lambda value: {
         op: {what: _names(names) for what, names in lists.items()} for op, lists in value.items()
     },
-    "Mapping[str, tuple[Shape, ...]] | None": lambda value: {dtype: _shapes(one) for dtype, one in value.items()},
+    "Mapping[str, tuple[Shape, ...]] | None": lambda value: {dtype: _shapes(shapes) for dtype, shapes in value.items()},
 }
 _FIELDS = {field.name: _READERS[str(field.type)] for field in fields(Arch)}
 
 
-def _explained(source: _Source, name: str, entry: Any, found: Exception) -> TilewrightError:
+def _explained(source: _Source, name: str, entry: Any, mistake: Exception) -> TilewrightError:
     """The mistake of one entry in words."""
     from tilewright.files import checked
 
@@ -159,7 +159,7 @@ def _explained(source: _Source, name: str, entry: Any, found: Exception) -> Tile
     except FileError as error:
         kind = InternalError if source.path is None else FileError
         return kind(error.message, rule="arch-schema", value=error.value, remedy=f"{source.mend}: {error.remedy}")
-    return source.bad(name, str(found))
+    return source.bad(name, str(mistake))
 
 
 def parse_archs(
@@ -167,8 +167,8 @@ def parse_archs(
 ) -> dict[str, Arch]:
     """Read a whole table; the first mistake is an error that names arch and field.  `known`: archs it may build on."""
     if not isinstance(data, Mapping) or data.get("schema") != 1:
-        said = data.get("schema") if isinstance(data, Mapping) else data
-        raise source.bad("schema", f"version {said!r} is not 1", said)
+        schema = data.get("schema") if isinstance(data, Mapping) else data
+        raise source.bad("schema", f"version {schema!r} is not 1", schema)
     entries = data.get("archs", {})
     if not isinstance(entries, Mapping):
         raise source.bad("archs", "it is not an object of entries by name", entries)

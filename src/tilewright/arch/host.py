@@ -84,18 +84,18 @@ def quota_cores(root: Path = Path("/")) -> float | None:
     The tightest of its own group and the groups around it counts.  Inside a container the path of the own group may
     be that outside: then only the top, which is the container, is there to be read.
     """
-    found: list[float | None] = []
+    quotas: list[float | None] = []
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, inside = (*line.split(":", 2), "", "")[:3]
         own = Path(*(part for part in inside.split("/") if part not in ("", "..")))
         for group in (own, *own.parents):
             if not controllers:
-                found.append(_quota(_text(root / "sys/fs/cgroup" / group / "cpu.max")))
+                quotas.append(_quota(_text(root / "sys/fs/cgroup" / group / "cpu.max")))
             elif "cpu" in controllers.split(","):
                 for mount in dict.fromkeys(("cpu", controllers)):
                     place = root / "sys/fs/cgroup" / mount / group
-                    found.append(_quota(f"{_text(place / 'cpu.cfs_quota_us')} {_text(place / 'cpu.cfs_period_us')}"))
-    return min((one for one in found if one is not None), default=None)
+                    quotas.append(_quota(f"{_text(place / 'cpu.cfs_quota_us')} {_text(place / 'cpu.cfs_period_us')}"))
+    return min((quota for quota in quotas if quota is not None), default=None)
 
 
 def usable_cores(root: Path = Path("/")) -> int:
@@ -152,20 +152,20 @@ def _runnable(limit: str) -> tuple[Arch, ...]:
     fit = [arch for arch in all_archs().values() if arch.family == "cpu" and flags.issuperset(arch.requires)]
     if limit:
         most = _level(limit)
-        fit = [one for one in fit if one.name == limit or one.name in most.includes]
-    return tuple(sorted(fit, key=lambda one: len(one.includes), reverse=True))
+        fit = [level for level in fit if level.name == limit or level.name in most.includes]
+    return tuple(sorted(fit, key=lambda level: len(level.includes), reverse=True))
 
 
 def _level(name: str) -> Arch:
-    found = arch(name)
-    if found.family != "cpu":
+    level = arch(name)
+    if level.family != "cpu":
         raise RequestError(
             f"host_level is {name!r}, which is no level of a CPU",
             rule="setting-value",
             value=name,
-            remedy=f"use one of {', '.join(one.name for one in all_archs().values() if one.family == 'cpu')}",
+            remedy=f"use one of {', '.join(level.name for level in all_archs().values() if level.family == 'cpu')}",
         )
-    return found
+    return level
 
 
 def best_host_arch() -> Arch:

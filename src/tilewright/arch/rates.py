@@ -39,7 +39,7 @@ class Rates:
 class Scale:
     """What a constant is proportional to."""
 
-    of: Callable[[Arch, Rates], float]
+    rate: Callable[[Arch, Rates], float]
 
 
 def _unit(rate: Callable[[Rates], float]) -> Scale:
@@ -111,4 +111,4 @@ def _rate(law: Scale, arch: Arch) -> float:
             value=arch.name,
             remedy="give its entry in the arch table `rates` and `compute_units` (docs/adding-an-arch.md)",
         )
-    return law.of(arch, arch.rates)
+    return law.rate(arch, arch.rates)

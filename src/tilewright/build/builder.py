@@ -118,10 +118,10 @@ class Builder:
         try:
             toolchain = backend(arch_by_name(arch).backend).toolchain()
         except ToolchainError as error:
-            found = self._without_compiler(error, source, arch=arch, extra=extra_key, op=op)
-            if found is None:
+            artifact = self._without_compiler(error, source, arch=arch, extra=extra_key, op=op)
+            if artifact is None:
                 raise _frozen([Path(source.file_name).stem], arch) from error
-            return found
+            return artifact
         inputs = key_inputs(source, arch, toolchain, extra=extra_key, op=op)
         request = _Request(Path(source.file_name).stem, source, arch, toolchain, inputs, inputs.key, None, op)
         return self._build([request], 1, on_event)[request.key]
@@ -146,11 +146,11 @@ class Builder:
         return None if entry is None else Artifact(entry.key, entry.library, entry.manifest, spec)
 
     def _demand_without_compiler(self, error: ToolchainError, spec: KernelSpec, on_event: OnEvent | None) -> Artifact:
-        found = self._without_compiler(error, backend(arch_by_name(spec.arch).backend).render(spec), spec)
-        if found is None:
+        artifact = self._without_compiler(error, backend(arch_by_name(spec.arch).backend).render(spec), spec)
+        if artifact is None:
             raise _frozen([spec.name], spec.digest) from error
         _Run(self.store, None, on_event).tell(events.KernelBuilt(spec.name, spec.digest, 0.0, True))
-        return found
+        return artifact
 
     def _request(self, spec: KernelSpec) -> _Request:
         owner = backend(arch_by_name(spec.arch).backend)
@@ -166,7 +166,7 @@ class Builder:
         missing = run.take_stored(requests)
         if missing:
             if settings.current().frozen:
-                raise _frozen([one.name for one in missing], missing[0].key)
+                raise _frozen([request.name for request in missing], missing[0].key)
             for request in missing:
                 if request.spec is not None:
                     demand_legal(op(request.spec.op), request.spec)
@@ -232,13 +232,13 @@ class _Run:
     def _limit(self, missing: Sequence[_Request]) -> JobLimit:
         if not missing:
             return JobLimit(0, "nothing to build")
-        memory = max(one.toolchain.memory_per_job(one.spec) for one in missing)
+        memory = max(request.toolchain.memory_per_job(request.spec) for request in missing)
         return job_limit(len(missing), memory, setting=settings.current().jobs, max_workers=self.max_workers)
 
     def build(self, missing: Sequence[_Request]) -> None:
         """Build what nobody else is building, wait for the rest, and raise the first failure at the end."""
         self.store.prepare()
-        waiting = {one.key: one for one in missing}
+        waiting = {request.key: request for request in missing}
         patience_ends = time.monotonic() + PATIENCE_SECONDS
         while waiting:
             with ExitStack() as held:
@@ -255,7 +255,7 @@ class _Run:
                 if todo:
                     self._compile(todo, mine)
                     patience_ends = time.monotonic() + PATIENCE_SECONDS
-            waiting = {key: one for key, one in waiting.items() if not self._taken_late(one)}
+            waiting = {key: request for key, request in waiting.items() if not self._taken_late(request)}
             if waiting and not ours:
                 time.sleep(_POLL_SECONDS)
         # What is built stays built where trimming fails (someone else's entries): `cache gc` tells why.
@@ -277,13 +277,13 @@ class _Run:
         return True
 
     def _compile(self, todo: Sequence[_Request], locks: Mapping[str, FileLock]) -> None:
-        for one in todo:
-            if one.key in self.damaged:
-                self.store.discard(one.key)
+        for request in todo:
+            if request.key in self.damaged:
+                self.store.discard(request.key)
         with self.store.workspace() as work:
-            prepare([(one.toolchain, one.arch, one.op) for one in todo], self.store, work)
+            prepare([(request.toolchain, request.arch, request.op) for request in todo], self.store, work)
             try:
-                plan = [(one, self._plan(one, work, index)) for index, one in enumerate(todo)]
+                plan = [(request, self._plan(request, work, index)) for index, request in enumerate(todo)]
             except OSError as error:
                 raise store_error(error, self.store.root, "writing sources") from error
             # Closed here and now: an error must stop the compilers before their folder goes.
@@ -316,8 +316,8 @@ class _Run:
             if len(plan) == 1:
                 yield (*plan[0], run_one(plan[0][1], work, environment))
                 return
-            jobs = self._limit([one for one, _ in plan]).jobs
-            with closing(run_many([one for _, one in plan], work, environment, jobs)) as outcomes:
+            jobs = self._limit([request for request, _ in plan]).jobs
+            with closing(run_many([compile_ for _, compile_ in plan], work, environment, jobs)) as outcomes:
                 for index, outcome in outcomes:
                     yield (*plan[index], outcome)
         except OSError as error:
@@ -369,7 +369,7 @@ class _Run:
         }
         entry = self.store.publish(request.key, work, compiled.output, texts, facts)
         shutil.rmtree(compiled.output.parent, ignore_errors=True)  # a long build needs its disk space once
-        self.added_bytes += sum(int(one["bytes"]) for one in entry.manifest["files"].values())
+        self.added_bytes += sum(int(file["bytes"]) for file in entry.manifest["files"].values())
         self.done[request.key] = request.artifact(entry)
         self.tell(events.KernelBuilt(request.name, request.digest, outcome.seconds, False))
 
@@ -391,8 +391,8 @@ class _Run:
     def _first_failure(self, order: Sequence[_Request]) -> TilewrightError:
         # In the order they were asked for: which one ended first is chance.  A full disk or a compiler that is gone
         # comes before what kernels did themselves: all of them may have failed by it.
-        failed = [self.failures[one.key] for one in order if one.key in self.failures]
-        first = next((one for one in failed if stops_all(one)), failed[0])
+        failed = [self.failures[request.key] for request in order if request.key in self.failures]
+        first = next((failure for failure in failed if stops_all(failure)), failed[0])
         if len(self.failures) > 1:
             first.message += f" (and {len(self.failures) - 1} more kernel(s) failed; {len(self.done)} are built)"
         return first

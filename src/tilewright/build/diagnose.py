@@ -59,8 +59,8 @@ def _line_of(words: str, log: str) -> str:
 def says_why(outcome: Outcome) -> bool:
     """Whether a failure's words or its signal tell a reason; else its log may have been lost with the disk's space."""
     known = (*_ERROR_LINES, _KILLED, _NO_MEMORY, _NO_SPACE)
-    said = _PASSED_ON.sub("", outcome.log)
-    return any(one.search(said) for one in known) or _signal_of(outcome.code) is not None
+    log = _PASSED_ON.sub("", outcome.log)
+    return any(pattern.search(log) for pattern in known) or _signal_of(outcome.code) is not None
 
 
 def _no_room(store: Path) -> bool:
@@ -96,9 +96,9 @@ def compile_failure(
     fewer = "run fewer compilers at once (TILEWRIGHT_JOBS=1) or free some memory"
     full = _NO_SPACE.search(log) or sign == signal.SIGXFSZ
     if full or (not says_why(outcome) and _no_room(store)):
-        said = f": {_line_of(full.group(), log)}" if isinstance(full, re.Match) else ""
+        detail = f": {_line_of(full.group(), log)}" if isinstance(full, re.Match) else ""
         return StoreError(
-            f"the kernel store {store} is full, so compiling {name} failed{said}",
+            f"the kernel store {store} is full, so compiling {name} failed{detail}",
             rule="store-full",
             value=str(store),
             remedy=f"{FREE_SPACE} or set TILEWRIGHT_CACHE_DIR to another place",

@@ -49,7 +49,7 @@ def forget() -> None:
 
 def includes_of(text: str, where: str) -> tuple[str, ...]:
     """Every include of a text as `<name` or `"name`; one that needs the preprocessor is an error."""
-    found: list[str] = []
+    includes: list[str] = []
     for match in _INCLUDE.finditer(text):
         spelled = match.group(1) if match.group(1) is not None else match.group(2)
         closing = {"<": ">", '"': '"'}.get(spelled[:1])
@@ -60,8 +60,8 @@ def includes_of(text: str, where: str) -> tuple[str, ...]:
                 value=spelled.strip(),
                 remedy="include our headers by a plain name, so that their contents are part of the key",
             )
-        found.append(spelled[0] + spelled[1:].split(closing)[0].strip())
-    return tuple(dict.fromkeys(found))
+        includes.append(spelled[0] + spelled[1:].split(closing)[0].strip())
+    return tuple(dict.fromkeys(includes))
 
 
 def _stamp(place: str) -> _Stamp | None:
@@ -87,16 +87,16 @@ def _load(place: str, name: str, stamp: _Stamp) -> _Header:
 def _resolve(include: str, from_place: str | None, dirs: tuple[str, ...]) -> tuple[str, str, _Stamp] | None:
     """The place, name and stamp of an include, or None when it is not one of ours."""
     name = include[1:]
-    places = [os.path.join(one, name) for one in dirs]  # noqa: PTH118  strings are half the cost of this path
+    places = [os.path.join(folder, name) for folder in dirs]  # noqa: PTH118  strings are half the cost of this path
     if include[0] == '"' and from_place is not None:
         places.insert(0, os.path.join(os.path.dirname(from_place), name))  # noqa: PTH118, PTH120
     for place in map(os.path.normpath, places):
         stamp = _stamp(place)
         if stamp is None:
             continue
-        for one in dirs:
-            if place.startswith(one + os.sep):
-                return place, place[len(one) + 1 :].replace(os.sep, "/"), stamp
+        for folder in dirs:
+            if place.startswith(folder + os.sep):
+                return place, place[len(folder) + 1 :].replace(os.sep, "/"), stamp
         raise InternalError(
             f"the include {name!r} leaves the include folders",
             rule="include-outside",
@@ -108,23 +108,23 @@ def _resolve(include: str, from_place: str | None, dirs: tuple[str, ...]) -> tup
 
 def header_digests(text: str, include_dirs: Sequence[Path]) -> dict[str, str]:
     """Name and SHA-256 of every header of ours that `text` includes, directly or not, sorted by name."""
-    dirs = tuple(os.path.normpath(os.path.abspath(one)) for one in include_dirs)  # noqa: PTH100
+    dirs = tuple(os.path.normpath(os.path.abspath(folder)) for folder in include_dirs)  # noqa: PTH100
     roots = includes_of(text, "the source")
     known = _closures.get((dirs, roots))
     if known is not None and all(_stamp(place) == stamp for place, stamp in known[0]):
         return known[1]
     seen: dict[str, _Header] = {}
     stamps: dict[str, _Stamp] = {}
-    waiting: list[tuple[str, str | None]] = [(one, None) for one in (f"<{ABI_HEADER}", *roots)]
+    waiting: list[tuple[str, str | None]] = [(root, None) for root in (f"<{ABI_HEADER}", *roots)]
     while waiting:
         include, from_place = waiting.pop()
-        found = _resolve(include, from_place, dirs)
-        if found is None or found[0] in seen:
+        resolved = _resolve(include, from_place, dirs)
+        if resolved is None or resolved[0] in seen:
             continue
-        place, name, stamp = found
+        place, name, stamp = resolved
         header = _load(place, name, stamp)
         seen[place], stamps[place] = header, stamp
-        waiting.extend((one, place) for one in header.includes)
-    digests = {one.name: one.digest for one in sorted(seen.values(), key=lambda one: one.name)}
+        waiting.extend((included, place) for included in header.includes)
+    digests = {header.name: header.digest for header in sorted(seen.values(), key=lambda header: header.name)}
     _closures[(dirs, roots)] = (tuple(stamps.items()), digests)
     return digests

@@ -66,13 +66,13 @@ def meant(store: Store, word: str, target: str = "") -> list[KernelSpec]:
         return [find_spec(store, word, resolve_target(target, to_run=False).name if target else "")]
     remedy = "give what `tilewright specs --json` prints, a manifest, or one spec"
     try:
-        found = list(_specs_in(jsontext.loads(jsontext.read(Path(word), regular=False))))
+        specs = list(_specs_in(jsontext.loads(jsontext.read(Path(word), regular=False))))
     except (OSError, ValueError) as error:
-        said = getattr(error, "strerror", None) or error
-        raise RequestError(f"{word} cannot be read: {said}", rule="spec-file", value=word, remedy=remedy) from None
-    if not found:
+        reason = getattr(error, "strerror", None) or error
+        raise RequestError(f"{word} cannot be read: {reason}", rule="spec-file", value=word, remedy=remedy) from None
+    if not specs:
         raise RequestError(f"{word} holds no kernel spec", rule="spec-file", value=word, remedy=remedy)
-    return found
+    return specs
 
 
 def _specs_in(data: Any) -> Iterator[KernelSpec]:
@@ -85,8 +85,8 @@ def _specs_in(data: Any) -> Iterator[KernelSpec]:
         elif isinstance(data.get("op"), str) and "signature" in data:
             yield op(data["op"]).spec_from_dict(data)
     if isinstance(data, list):
-        for one in data:
-            yield from _specs_in(one)
+        for item in data:
+            yield from _specs_in(item)
 
 
 def _is_code(word: str) -> bool:
@@ -125,8 +125,8 @@ def _stored(builder: Builder, spec: KernelSpec) -> Path | None:
     store = builder.store
     try:
         with suppress(ToolchainError):  # no compiler is needed to look at what another one made
-            if (found := builder.find(spec)) is not None:
-                return store.verify(found.key).library
+            if (artifact := builder.find(spec)) is not None:
+                return store.verify(artifact.key).library
         entry = without_compiler.stored(store, _source(spec), spec.arch, spec)
         return None if entry is None else store.verify(entry.key).library
     except StoreError:
@@ -146,13 +146,13 @@ def _owner_of(path: Path, spec: KernelSpec | None) -> Backend:
     try:
         data = jsontext.read(path)
     except (OSError, ValueError) as error:
-        told = getattr(error, "strerror", None) or error
+        reason = getattr(error, "strerror", None) or error
         raise RequestError(
-            f"{path} cannot be read: {told}", rule="inspect-file", value=str(path), remedy="give a file"
+            f"{path} cannot be read: {reason}", rule="inspect-file", value=str(path), remedy="give a file"
         ) from error
-    for one in all_backends().values():
-        if hasattr(one, "recognises") and one.recognises(data):
-            return one
+    for candidate in all_backends().values():
+        if hasattr(candidate, "recognises") and candidate.recognises(data):
+            return candidate
     raise RequestError(
         f"{path.name} holds no code that can be inspected",
         rule="inspect-file",
@@ -161,15 +161,15 @@ def _owner_of(path: Path, spec: KernelSpec | None) -> Backend:
     )
 
 
-def _inspector(one: Backend) -> Backend:
-    if not hasattr(one, "inspect"):
+def _inspector(owner: Backend) -> Backend:
+    if not hasattr(owner, "inspect"):
         raise RequestError(
-            f"kernels of the {one.name} backend cannot be inspected",
+            f"kernels of the {owner.name} backend cannot be inspected",
             rule="inspect-backend",
-            value=one.name,
+            value=owner.name,
             remedy="the vendor's own tools show their code",
         )
-    return one
+    return owner
 
 
 def _spec_beside(path: Path) -> KernelSpec | None:

@@ -24,11 +24,11 @@ def _number(path: Path) -> int | None:
 
 def available_memory(root: Path = Path("/")) -> int | None:
     """Bytes this process may still use: of the machine, or of its container where that is less."""
-    found: list[int] = []
+    limits: list[int] = []
     try:
         for line in (root / "proc/meminfo").read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
-                found.append(int(line.split()[1]) << 10)
+                limits.append(int(line.split()[1]) << 10)
     except OSError:
         return None
     for limit, used in (
@@ -37,8 +37,8 @@ def available_memory(root: Path = Path("/")) -> int | None:
     ):
         most, now = _number(root / limit), _number(root / used)
         if most is not None and now is not None:
-            found.append(max(0, most - now))
-    return min(found, default=None)
+            limits.append(max(0, most - now))
+    return min(limits, default=None)
 
 
 def job_limit(

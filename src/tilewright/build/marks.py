@@ -93,6 +93,6 @@ def digests(store: Store) -> set[str]:
 def _of_manifests(store: Store) -> set[str]:
     """The same of a store without marks, which may be one that cannot be written."""
     try:
-        return {name[:_DIGEST] for one in store.manifests() if (name := _name(one))}
+        return {name[:_DIGEST] for manifest in store.manifests() if (name := _name(manifest))}
     except StoreError:  # of another version: whoever builds or loads hears of it
         return set()

@@ -22,7 +22,7 @@ SHORTEST_PREFIX = 6
 
 
 def is_digest(word: str) -> bool:
-    return len(word) >= SHORTEST_PREFIX and all(one in "0123456789abcdef" for one in word)
+    return len(word) >= SHORTEST_PREFIX and all(digit in "0123456789abcdef" for digit in word)
 
 
 def means(word: str, name: str, *digests: str) -> bool:
@@ -47,12 +47,12 @@ def pool_specs(word: str, target: str = "") -> Iterator[KernelSpec]:
 
 def _by_name(op: Op, word: str, archs: list[str]) -> Iterator[KernelSpec]:
     body, _, digest = word.rpartition("_")
-    whole = [one for one in archs if body.endswith(f"_{one}")] if len(digest) == DIGEST_LETTERS else []
+    whole = [arch for arch in archs if body.endswith(f"_{arch}")] if len(digest) == DIGEST_LETTERS else []
     # The longest label first: that of a fused kernel begins with that of the plain one.
-    signatures = sorted(op.signatures_of(word[len(op.name) + 1 :]), key=lambda one: -len(one.label()))
+    signatures = sorted(op.signatures_of(word[len(op.name) + 1 :]), key=lambda signature: -len(signature.label()))
     if not whole:
         for signature in signatures:
-            yield from (one for arch in archs for one in _small(op, signature, arch) if one.name.startswith(word))
+            yield from (spec for arch in archs for spec in _small(op, signature, arch) if spec.name.startswith(word))
         return
     kinds: dict[tuple[Any, str], set[str]] = {}  # with what labels of schedules begin
     for signature in signatures:
@@ -83,13 +83,13 @@ def _by_digest(op: Op, word: str, archs: list[str]) -> Iterator[KernelSpec]:
     """Nothing but the digest tells what it is of: what pools hold when nobody names an axis, and named sets."""
     for arch in archs:
         yield from (pool for pool in _of_pools(op, arch, {}) if pool.digest.startswith(word))
-        yield from (one for one in _of_sets(op, arch) if one.digest.startswith(word))
+        yield from (spec for spec in _of_sets(op, arch) if spec.digest.startswith(word))
 
 
 def _small(op: Op, signature: Any, arch: str) -> Iterator[KernelSpec]:
     """What small pools and named sets propose for a signature."""
     yield from _of_pools(op, arch, op.axes_of(signature))
-    yield from (one for one in _of_sets(op, arch) if one.signature == signature)
+    yield from (spec for spec in _of_sets(op, arch) if spec.signature == signature)
 
 
 def _of_pools(op: Op, arch: str, axes: dict[str, tuple[Any, ...]], *, swept: bool = False) -> Iterator[KernelSpec]:

@@ -40,27 +40,27 @@ def ninja_binary() -> str:
     try:
         import ninja
     except ImportError:
-        found = None
+        path = None
     else:
-        found = shutil.which("ninja", path=ninja.BIN_DIR)
-    found = found or shutil.which("ninja")
-    if found is None:
+        path = shutil.which("ninja", path=ninja.BIN_DIR)
+    path = path or shutil.which("ninja")
+    if path is None:
         raise ToolchainError(
             "the build tool ninja is not on this machine", rule="no-ninja", value="ninja", remedy="`pip install ninja`"
         )
-    return found
+    return path
 
 
-def run_one(one: Compile, work: Path, environment: Mapping[str, str]) -> Outcome:
+def run_one(job: Compile, work: Path, environment: Mapping[str, str]) -> Outcome:
     """Run one compiler and wait for it; with a single kernel, ninja would only add its own start."""
     started = time.perf_counter()
     try:
         # Through a pipe: on a full disk, a file would lose the very words that say so.
-        with Child(one.argv, work, child_environment(environment)) as child:
+        with Child(job.argv, work, child_environment(environment)) as child:
             log = child.words.read().decode("utf-8", errors="replace")
             code = child.wait()
     except OSError as error:
-        code, log = 127, f"{one.argv[0]}: {error.strerror}\n"
+        code, log = 127, f"{job.argv[0]}: {error.strerror}\n"
     return Outcome(code, log, time.perf_counter() - started)
 
 
@@ -82,10 +82,10 @@ def _escape_path(path: Path) -> str:
 def build_file(compiles: Sequence[Compile]) -> str:
     """The text of build.ninja: one edge for each compile, which also reports its own end."""
     lines = ["rule compile", "  command = $line", "  description = $out", ""]
-    for index, one in enumerate(compiles):
-        command = _escape(shlex.join(one.argv))
+    for index, job in enumerate(compiles):
+        command = _escape(shlex.join(job.argv))
         lines += [
-            f"build {_escape_path(one.output)}: compile {_escape_path(one.source)}",
+            f"build {_escape_path(job.output)}: compile {_escape_path(job.source)}",
             # The shell's redirections keep each compiler's words apart and note start and end.
             f"  line = : > {index}.start; {command} > {index}.log 2>&1; "
             f"code=$$?; echo {index} $$code >> ends; exit $$code",
@@ -103,11 +103,11 @@ def run_many(
     ends.touch()
     command = [ninja_binary(), "-k", "0", "-j", str(jobs), "-f", "build.ninja"]
     variables = child_environment({"NINJA_STATUS": "[%f/%t] ", **environment})
-    said = bytearray()
+    output = bytearray()
     open_indexes = set(range(len(compiles)))
     # Asked to end, ninja ends its compilers, each of which has a process group of its own.
     with Child(command, work, variables, signal.SIGTERM) as ninja, ends.open("rb") as reports:
-        for ended in _ticks(ninja, said):
+        for ended in _ticks(ninja, output):
             for index, code in _reports(reports):
                 if index in open_indexes:
                     open_indexes.discard(index)
@@ -117,11 +117,11 @@ def run_many(
         code = ninja.wait()
     for index in sorted(open_indexes):
         # Its own report is missing: ninja was killed, or the disk is full.
-        words = _text(work / f"{index}.log") + said.decode("utf-8", errors="replace")
+        words = _text(work / f"{index}.log") + output.decode("utf-8", errors="replace")
         yield index, Outcome(code or 1, words, _seconds(work, index))
 
 
-def _ticks(ninja: Child, said: bytearray) -> Iterator[bool]:
+def _ticks(ninja: Child, output: bytearray) -> Iterator[bool]:
     """A False for each time something may have ended, then one True when ninja itself has."""
     with selectors.DefaultSelector() as selector:
         selector.register(ninja.words, selectors.EVENT_READ)
@@ -132,8 +132,8 @@ def _ticks(ninja: Child, said: bytearray) -> Iterator[bool]:
                     ninja.wait()
                     yield True
                     return
-                said += data
-                del said[: -(1 << 16)]
+                output += data
+                del output[: -(1 << 16)]
             yield False
 
 

@@ -47,17 +47,17 @@ def demand_kept(spec: KernelSpec | None, library: Path) -> str:
 def _long_look(owner: Backend, spec: KernelSpec, library: Path) -> str:
     """Slower, and it has the words for an error."""
     try:
-        found = owner.inspect(library, spec)
+        inspection = owner.inspect(library, spec)
     except InspectionError as error:
         return _undecided(error.message)
-    demand_promises(found)
-    if owner.promises(spec).copies and not found.copy_promises:
+    demand_promises(inspection)
+    if owner.promises(spec).copies and not inspection.copy_promises:
         return _undecided(f"the backend {owner.name} does not look for copies")
-    if found.keeps_promises is not None:
+    if inspection.keeps_promises is not None:
         return KEPT
-    if not (found.promises or found.copy_promises):
+    if not (inspection.promises or inspection.copy_promises):
         return NOTHING
-    return _undecided("; ".join((found.doubt, *found.notes)))
+    return _undecided("; ".join((inspection.doubt, *inspection.notes)))
 
 
 def _undecided(why: str) -> str:

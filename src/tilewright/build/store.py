@@ -154,20 +154,20 @@ class Store:
         place = self.root / FORMAT
         try:
             data = jsontext.loads(jsontext.read(place))
-            found = data.get("schema") if isinstance(data, dict) else "unreadable"
+            schema = data.get("schema") if isinstance(data, dict) else "unreadable"
         except FileNotFoundError:
             return
         except PermissionError:
             raise self._unreadable(place) from None
         except (ValueError, IsADirectoryError):
-            found = "unreadable"
+            schema = "unreadable"
         except OSError as error:
             raise store_error(error, self.root, "reading it") from error
-        if found != STORE_SCHEMA:
+        if schema != STORE_SCHEMA:
             raise StoreError(
-                f"the kernel store {self.root} has format {found}, this version of tilewright writes {STORE_SCHEMA}",
+                f"the kernel store {self.root} has format {schema}, this version of tilewright writes {STORE_SCHEMA}",
                 rule="store-version",
-                value=found,
+                value=schema,
                 remedy="run `tilewright cache gc --reset` to start it afresh, or set TILEWRIGHT_CACHE_DIR",
             )
         self._format_known = True
@@ -258,12 +258,12 @@ class Store:
         if not any_format:
             self.check_format()
         try:
-            shards = sorted(one for one in self.entries.iterdir() if SHARD.fullmatch(one.name))
+            shards = sorted(shard for shard in self.entries.iterdir() if SHARD.fullmatch(shard.name))
         except (FileNotFoundError, NotADirectoryError):
             return
         for shard in shards:
             try:
-                names = sorted(one.name for one in shard.iterdir())
+                names = sorted(path.name for path in shard.iterdir())
             except (FileNotFoundError, NotADirectoryError):
                 continue  # another process took it out just now, or it is a file that someone put there
             yield from (name for name in names if _KEY.fullmatch(name))
@@ -286,8 +286,8 @@ class Store:
             return
         self.check_format()
         try:
-            for one in (self.entries, self.temporary, self.locks, self.logs):
-                one.mkdir(parents=True, exist_ok=True)
+            for folder in (self.entries, self.temporary, self.locks, self.logs):
+                folder.mkdir(parents=True, exist_ok=True)
             place = self.root / FORMAT
             if not place.exists():
                 part = self.root / f"format.{secrets.token_hex(8)}.part"
@@ -343,13 +343,13 @@ class Store:
         try:
             folder.mkdir()
             name = "kernel" + library.suffix
-            contents = {name: library.read_bytes(), **{one: text.encode() for one, text in texts.items()}}
-            for one, content in contents.items():
-                _write(folder / one, content)
+            contents = {name: library.read_bytes(), **{file: text.encode() for file, text in texts.items()}}
+            for file, content in contents.items():
+                _write(folder / file, content)
             (folder / name).chmod(0o755)
             files = {
-                one: {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
-                for one, content in contents.items()
+                file: {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+                for file, content in contents.items()
             }
             manifest = {"key": key, "library": name, "files": files, **facts}
             _write(folder / MANIFEST, json.dumps(manifest, sort_keys=True, indent=1).encode())

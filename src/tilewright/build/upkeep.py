@@ -52,7 +52,7 @@ class Cleaned:
 
 def usage(store: Store) -> list[EntryUse]:
     """Size and last use of every entry, the least recently used first."""
-    found: list[EntryUse] = []
+    uses: list[EntryUse] = []
     for key in store.all_keys():
         size, used = 0, 0.0
         try:
@@ -66,8 +66,8 @@ def usage(store: Store) -> list[EntryUse]:
             size = store.folder(key).lstat().st_size  # a file in an entry's place: it can go first
         except FileNotFoundError:
             continue  # another process removed it just now
-        found.append(EntryUse(key, size, used))
-    return sorted(found, key=lambda one: (one.used, one.key))
+        uses.append(EntryUse(key, size, used))
+    return sorted(uses, key=lambda use: (use.used, use.key))
 
 
 def trim(
@@ -131,16 +131,16 @@ def sweep(store: Store) -> int:
     count = 0
     try:
         if store.temporary.is_dir():
-            count += sum(_sweep_work(one) for one in list(store.temporary.iterdir()))
+            count += sum(_sweep_work(path) for path in list(store.temporary.iterdir()))
         if store.locks.is_dir():
-            count += sum(_sweep_lock(one) for one in list(store.locks.iterdir()))
+            count += sum(_sweep_lock(path) for path in list(store.locks.iterdir()))
         old = time.time() - LOG_SECONDS
         if store.logs.is_dir():
-            for one in list(store.logs.iterdir()):
-                if one.suffix == ".part" or one.stat().st_mtime < old:
-                    count += _remove(one)
-        for one in list(store.root.glob("format.*.part")):
-            count += _remove(one)
+            for path in list(store.logs.iterdir()):
+                if path.suffix == ".part" or path.stat().st_mtime < old:
+                    count += _remove(path)
+        for path in list(store.root.glob("format.*.part")):
+            count += _remove(path)
     except OSError as error:
         raise store_error(error, store.root, "clearing what dead processes left") from error
     return count
@@ -173,9 +173,9 @@ def after_build(store: Store, max_bytes: int, keep: Collection[str], added_bytes
 def other_versions(store: Store) -> list[Path]:
     """Stores of other versions beside this one, told by their format files; they are left alone until asked for."""
     return sorted(
-        one
-        for one in store.root.parent.glob("kernels-v*")
-        if one != store.root and _format_of(one) is not None and one.name == f"kernels-v{_format_of(one)}"
+        root
+        for root in store.root.parent.glob("kernels-v*")
+        if root != store.root and _format_of(root) is not None and root.name == f"kernels-v{_format_of(root)}"
     )
 
 
@@ -185,8 +185,8 @@ def _format_of(root: Path) -> int | None:
         data = jsontext.loads(jsontext.read(root / FORMAT))
     except (OSError, ValueError):
         return None
-    found = data.get("schema") if isinstance(data, dict) else None
-    return found if isinstance(found, int) else None
+    schema = data.get("schema") if isinstance(data, dict) else None
+    return schema if isinstance(schema, int) else None
 
 
 def reset(store: Store) -> Cleaned:
@@ -217,10 +217,10 @@ def reset(store: Store) -> Cleaned:
         for folder in (*_shards(store.entries), store.entries):
             with suppress(OSError):  # not empty: something in it is not ours
                 folder.rmdir()
-        left = sorted(one.name for one in root.iterdir() if one.name not in (FORMAT, STAMP))
+        left = sorted(path.name for path in root.iterdir() if path.name not in (FORMAT, STAMP))
         # Last, so that a reset that was interrupted can be done again.
-        for one in (root / STAMP, *root.glob("format.*.part"), root / FORMAT):
-            one.unlink(missing_ok=True)
+        for path in (root / STAMP, *root.glob("format.*.part"), root / FORMAT):
+            path.unlink(missing_ok=True)
         with suppress(OSError):
             root.rmdir()
     except OSError as error:
@@ -231,13 +231,13 @@ def reset(store: Store) -> Cleaned:
 def _size(folder: Path) -> int:
     """Bytes of the files of an entry; what cannot be looked at counts nothing."""
     try:
-        return sum(one.lstat().st_size for one in folder.iterdir())
+        return sum(path.lstat().st_size for path in folder.iterdir())
     except OSError:
         return 0
 
 
 def _shards(entries: Path) -> list[Path]:
     try:
-        return [one for one in entries.iterdir() if one.is_dir() and SHARD.fullmatch(one.name)]
+        return [shard for shard in entries.iterdir() if shard.is_dir() and SHARD.fullmatch(shard.name)]
     except OSError:
         return []

@@ -45,7 +45,7 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str | tuple[str, ..
         for key, inner in value.items():
             yield from _flat(inner, f"{name}.{key}" if name else str(key))
     elif isinstance(value, list):
-        yield name, tuple(str(one) for one in value)
+        yield name, tuple(str(item) for item in value)
     else:
         yield name, str(value)
 
@@ -53,18 +53,18 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str | tuple[str, ..
 def differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:
     """Field by field what differs between two sets of inputs (or specs)."""
     before, after = dict(_flat(stored)), dict(_flat(now))
-    found: list[Difference] = []
+    changed: list[Difference] = []
     for name in sorted(before.keys() | after.keys()):
         old, new = before.get(name, _ABSENT), after.get(name, _ABSENT)
         if old == new:
             continue
         if isinstance(old, tuple) and isinstance(new, tuple):
             # Of a list of flags only what came and went is worth reading.
-            gone = tuple(one for one in old if one not in new)
-            come = tuple(one for one in new if one not in old)
+            gone = tuple(item for item in old if item not in new)
+            come = tuple(item for item in new if item not in old)
             old, new = (gone, come) if gone or come else (old, new)
-        found.append(Difference(name, _words(old), _words(new)))
-    return found
+        changed.append(Difference(name, _words(old), _words(new)))
+    return changed
 
 
 def _words(value: str | tuple[str, ...]) -> str:
@@ -72,13 +72,13 @@ def _words(value: str | tuple[str, ...]) -> str:
 
 
 def _compare(manifest: Mapping[str, Any], inputs: Mapping[str, Any], spec: KernelSpec) -> list[Difference]:
-    found = differences(manifest["inputs"], inputs)
+    changed = differences(manifest["inputs"], inputs)
     if manifest["inputs"].get("spec") == spec.digest:
-        return found
+        return changed
     # A digest tells nobody anything: name the fields instead.  The source differs because they do.
     fields = differences(manifest.get("spec") or {}, spec.to_dict())
     named = [Difference(f"spec.{field.what}", field.stored, field.now) for field in fields]
-    return named + [one for one in found if one.what not in ("spec", "source", "arch")]
+    return named + [difference for difference in changed if difference.what not in ("spec", "source", "arch")]
 
 
 def explain(builder: Builder, spec: KernelSpec) -> KeyComparison:
@@ -89,16 +89,16 @@ def explain(builder: Builder, spec: KernelSpec) -> KeyComparison:
     for manifest in builder.store.manifests():
         if not manifest.get("spec"):
             continue  # a support library is no neighbour of a kernel
-        found = _compare(manifest, inputs.values, spec)
+        changed = _compare(manifest, inputs.values, spec)
         same = manifest["inputs"].get("spec") == spec.digest
-        rank = (not same, len(found), -float(manifest.get("built_at", 0)))
+        rank = (not same, len(changed), -float(manifest.get("built_at", 0)))
         if best is None or rank < best[0]:
-            best = (rank, manifest, found)
+            best = (rank, manifest, changed)
     if best is None:
         return KeyComparison(spec.name, key, False, "", "", ())
-    _, manifest, found = best
+    _, manifest, changed = best
     stored = manifest["key"] == key
-    return KeyComparison(spec.name, key, stored, str(manifest["key"]), str(manifest.get("name", "")), tuple(found))
+    return KeyComparison(spec.name, key, stored, str(manifest["key"]), str(manifest.get("name", "")), tuple(changed))
 
 
 def _spec_of(data: Any) -> KernelSpec:
@@ -122,7 +122,7 @@ def find_spec(store: Store, word: str, target: str = "") -> KernelSpec:
             raise RequestError(
                 f"{word} cannot be read as JSON: {error}", rule="spec-file", value=word, remedy="give a readable file"
             ) from None
-    found: dict[str, KernelSpec] = {}
+    specs: dict[str, KernelSpec] = {}
     names: list[str] = []
     unread: RequestError | None = None  # a stored kernel that is meant, and cannot be used here
     for manifest in store.manifests():
@@ -136,23 +136,23 @@ def find_spec(store: Store, word: str, target: str = "") -> KernelSpec:
             except TilewrightError as error:
                 unread = unread or _unread(name, manifest, error)
                 continue
-            found[spec.digest] = spec
-    if not found:
+            specs[spec.digest] = spec
+    if not specs:
         for spec in pool_specs(word, target):
-            found[spec.digest] = spec
+            specs[spec.digest] = spec
             if word in (spec.name, spec.digest):
                 break
-    if len(found) > 1:
-        some = ", ".join(sorted(one.name for one in found.values())[:4])
+    if len(specs) > 1:
+        some = ", ".join(sorted(spec.name for spec in specs.values())[:4])
         raise RequestError(
-            f"{word!r} means {len(found)} kernels: {some}",
+            f"{word!r} means {len(specs)} kernels: {some}",
             rule="kernel-ambiguous",
             value=word,
             remedy="give more of it",
         )
-    if not found and unread is not None:
+    if not specs and unread is not None:
         raise unread
-    if not found:
+    if not specs:
         raise UnknownNameError(
             f"{word!r} is no stored kernel and no kernel of a pool",
             rule="kernel-name",
@@ -160,7 +160,7 @@ def find_spec(store: Store, word: str, target: str = "") -> KernelSpec:
             remedy="give a spec as a JSON file (`tilewright specs --json`), or a name that `tilewright specs` prints"
             + _alike(word, names),
         )
-    return next(iter(found.values()))
+    return next(iter(specs.values()))
 
 
 def _unread(name: str, manifest: Mapping[str, Any], error: TilewrightError) -> RequestError:

@@ -30,12 +30,12 @@ def stored(
     ops = (spec.op,) if spec is not None else (op,) if op else ()
     places = backend(arch_by_name(arch).backend).object_rules(arch, ops).include_dirs
     wanted = source_inputs(source, arch, places, spec=spec, extra=extra)
-    found = [one for one in _by_source(store).get(str(wanted["source"]), ()) if _is_of(one, wanted)]
-    for one in sorted(found, key=lambda one: -float(one.get("built_at", 0))):
+    manifests = [manifest for manifest in _by_source(store).get(str(wanted["source"]), ()) if _is_of(manifest, wanted)]
+    for manifest in sorted(manifests, key=lambda manifest: -float(manifest.get("built_at", 0))):
         try:
-            entry = store.lookup(str(one["key"]))
+            entry = store.lookup(str(manifest["key"]))
         except StoreError as error:
-            if error.rule != "store-corrupt" or len(found) == 1:
+            if error.rule != "store-corrupt" or len(manifests) == 1:
                 raise
             continue
         if entry is not None:
@@ -52,16 +52,16 @@ def _by_source(store: Store) -> dict[str, list[Mapping[str, Any]]]:
     known = _read.get(store.root)
     if known is not None and known[0] == stamps:
         return known[1]
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    by_source: dict[str, list[Mapping[str, Any]]] = {}
     for manifest in store.manifests():
-        found.setdefault(str(manifest.get("inputs", {}).get("source", "")), []).append(manifest)
-    _read[store.root] = (stamps, found)
-    return found
+        by_source.setdefault(str(manifest.get("inputs", {}).get("source", "")), []).append(manifest)
+    _read[store.root] = (stamps, by_source)
+    return by_source
 
 
 def _stamps(store: Store) -> _Stamps:
     try:
-        shards = [one for one in store.entries.iterdir() if SHARD.fullmatch(one.name)]
+        shards = [shard for shard in store.entries.iterdir() if SHARD.fullmatch(shard.name)]
         return tuple(sorted((shard.name, shard.stat().st_mtime_ns) for shard in shards))
     except OSError:
         return ()

@@ -12,7 +12,7 @@ from tilewright.errors import RequestError
 if TYPE_CHECKING:
     from tilewright.cli._sweep import Told
     from tilewright.dispatch.registry import Registry
-    from tilewright.tune.searching import Found, Search
+    from tilewright.tune.searching import Search, SearchResult
     from tilewright.tune.sweep import Sweep, Work
 
 BUDGET = "120s"  # where nobody says
@@ -35,7 +35,7 @@ def asked_for(name: str, budget: str, seed: int | None) -> Search | None:
     return None
 
 
-def run(registry: Registry, works: Sequence[tuple[Sweep, Work]], search: Search, told: Told) -> list[Found]:
+def run(registry: Registry, works: Sequence[tuple[Sweep, Work]], search: Search, told: Told) -> list[SearchResult]:
     """Search every problem of every sweep; the time is for all together."""
     from dataclasses import replace
 
@@ -53,7 +53,7 @@ def run(registry: Registry, works: Sequence[tuple[Sweep, Work]], search: Search,
             told.failures.append(row)
         line(f"measured {rows}, {max(0, end - time.monotonic()):.0f} s left")
 
-    found: list[Found] = []
+    found: list[SearchResult] = []
     try:
         for index, (sweep, work) in enumerate(works):
             share = (end - time.monotonic()) / (len(works) - index)
@@ -66,14 +66,14 @@ def run(registry: Registry, works: Sequence[tuple[Sweep, Work]], search: Search,
     return found
 
 
-def tell(found: Sequence[Found], search: Search) -> None:
+def tell(found: Sequence[SearchResult], search: Search) -> None:
     """What was tried, and how far from the best it may be."""
     numbers = ("time us", "tried", "of", "known", "behind store", "luck", "left faster")
     shown = table(*numbers, "problem", fold=["problem"], right=numbers)
     for one in found:
         trace, regret = one.trace, one.regret
         shown.add_row(
-            "-" if trace.found is None else f"{trace.found * 1e6:.1f}", str(trace.tried), str(trace.size),
+            "-" if trace.fastest is None else f"{trace.fastest * 1e6:.1f}", str(trace.tried), str(trace.size),
             str(trace.known), share(regret.store), share(regret.again),
             "0" if not regret.unseen else "?" if regret.better is None else f"{regret.better:.1f}",
             one.item.problem.describe(),

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tilewright.dispatch.registry import Registry
     from tilewright.dispatch.results import Results
     from tilewright.ops.base import Op, Option
-    from tilewright.tune.searching import Found as Searched
     from tilewright.tune.searching import Search
+    from tilewright.tune.searching import SearchResult as Searched
     from tilewright.tune.sweep import Options, Progress, SpecsOf, Sweep, Work
     from tilewright.tune.worker_pool import WorkerPool
 
@@ -186,7 +186,7 @@ def sweep(
         if kept.save:
             _remember(works, found)
         if kept.table is not None:
-            rows = [row for one, work in works for item in work.asked for row in one.results(item)]
+            rows = [row for one, work in works for item in work.all_items for row in one.results(item)]
             told.rows = len(rows)
             if rows:  # where nothing was measured there is nothing to write
                 export.add(kept.table, rows)
@@ -228,7 +228,7 @@ def _tell_work(works: Sequence[tuple[Sweep, Work]], store: Results, told: Told) 
     for _, work in works:
         failed.update(work.failed)
     told.known_failures = failed.total()
-    say(f"{len(first.asked)} problems: {total} to measure, {known} are in {store.path}")
+    say(f"{len(first.all_items)} problems: {total} to measure, {known} are in {store.path}")
     if failed:
         kinds = ", ".join(f"{count} {status}" for status, count in failed.items())
         say(f"{failed.total()} of these have no time ({kinds}); --retry measures them again")
@@ -344,7 +344,7 @@ Found = list[tuple["Record", Any]]
 def _records(registry: Registry, one: Sweep, work: Work) -> Found:
     """A record for each problem of which some kernel has a time."""
     found: Found = []
-    for item in work.asked:
+    for item in work.all_items:
         record = one.record(item, registry.select(item.problem, strict=False).spec.digest)
         if record is not None:
             found.append((record, item.problem))
@@ -362,7 +362,7 @@ def _remember(works: Sequence[tuple[Sweep, Work]], found: Found) -> None:
         for each, _ in found
     ]
     here = works[0][0].store.path.absolute() == table.path.absolute()
-    rows = [] if here else [row for one, work in works for item in work.asked for row in one.results(item)]
+    rows = [] if here else [row for one, work in works for item in work.all_items for row in one.results(item)]
     table.choose(rows, choices)
 
 

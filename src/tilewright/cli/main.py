@@ -76,7 +76,7 @@ def _verdict(error: Exception) -> tuple[int, str]:
     """The exit code and the text for a person."""
     if isinstance(error, TilewrightError):
         return EXIT_CODES[error.owner], str(error)
-    theirs = plugins.told(error) if not isinstance(error, MemoryError) else None
+    theirs = plugins.plugin_error(error) if not isinstance(error, MemoryError) else None
     if theirs is not None:
         return EXIT_CODES[theirs.owner], str(theirs)
     if isinstance(error, OSError):

@@ -114,7 +114,7 @@ def choose(op: Op, given: dict[str, Any], wish: Wish) -> SpecSet:
         axes=axis_values(op, given),
     )
     for one in found.corrected:
-        say(f"corrected {one.asked.schedule.label()}: {one.taken} ({one.violations[0].rule})")
+        say(f"corrected {one.proposal.schedule.label()}: {one.taken} ({one.violations[0].rule})")
     return found
 
 
@@ -131,7 +131,7 @@ def rejection_data(rejection: Rejection) -> dict[str, Any]:
 
 def correction_data(correction: Correction) -> dict[str, Any]:
     return {
-        "asked": correction.asked.to_dict(),
+        "asked": correction.proposal.to_dict(),
         "taken": correction.taken.spec.name,
         "changes": [
             {"name": change.name, "before": change.before, "after": change.after} for change in correction.taken.changes

@@ -89,13 +89,13 @@ def cmake(layout: Layout) -> dict[str, str]:
         "# The headers of the tilewright package the kernels were generated with.",
         "if(NOT DEFINED TW_INCLUDE_DIRS)",
         "  set(TW_INCLUDE_DIRS",
-        *(f"    {_cmake(str(one))}" for one in rules.include_dirs),
+        *(f"    {_cmake(str(folder))}" for folder in rules.include_dirs),
         "  )",
         "endif()",
         f'set(TW_KERNEL_DIR "${{CMAKE_CURRENT_SOURCE_DIR}}/{_cmake(layout.kernel_dir)[1:]})',
         "",
     ]
-    for arch, one in layout.rules.items():
+    for arch, object_rules in layout.rules.items():
         target = f"kernels_{arch}"
         lines += [
             f"add_library({target} OBJECT",
@@ -103,7 +103,7 @@ def cmake(layout: Layout) -> dict[str, str]:
             ")",
             f"set_target_properties({target} PROPERTIES POSITION_INDEPENDENT_CODE ON)",
             f'target_include_directories({target} PRIVATE "${{TW_KERNEL_DIR}}" ${{TW_INCLUDE_DIRS}})',
-            f"target_compile_options({target} PRIVATE {_cmake_words(one.compile_flags)})",
+            f"target_compile_options({target} PRIVATE {_cmake_words(object_rules.compile_flags)})",
             "",
         ]
     objects = " ".join(f"$<TARGET_OBJECTS:kernels_{arch}>" for arch in layout.rules)
@@ -143,11 +143,11 @@ def ninja(layout: Layout) -> dict[str, str]:
         "",
         f"compiler = $${{{rules.variable}:-{_ninja_words(rules.compiler)}}}",
         "# The headers of the tilewright package the kernels were generated with.",
-        f"tw_includes = {_ninja_words(f'-I{one}' for one in rules.include_dirs)}",
+        f"tw_includes = {_ninja_words(f'-I{folder}' for folder in rules.include_dirs)}",
         f"kernel_dir = {_ninja_words([layout.kernel_dir])}",
         f"link_flags = {_ninja_words(layout.link_flags())}",
         f"libraries = {_ninja_words(layout.libraries())}",
-        *(f"flags_{arch} = {_ninja_words(one.compile_flags)}" for arch, one in layout.rules.items()),
+        *(f"flags_{arch} = {_ninja_words(object_rules.compile_flags)}" for arch, object_rules in layout.rules.items()),
         "",
         "rule kernel",
         "  command = $compiler $flags -I$kernel_dir $tw_includes -MD -MF $out.d -c -o $out $in",
@@ -191,11 +191,11 @@ def make(layout: Layout) -> dict[str, str]:
         f"{variable} := {_make_words(rules.compiler)}",
         "endif",
         "# The headers of the tilewright package the kernels were generated with.",
-        f"TW_INCLUDES = {_make_words(f'-I{one}' for one in rules.include_dirs)}",
+        f"TW_INCLUDES = {_make_words(f'-I{folder}' for folder in rules.include_dirs)}",
         f"KERNEL_DIR = {_make_words([layout.kernel_dir])}",
         f"LINK_FLAGS = {_make_words(layout.link_flags())}",
         f"LIBRARIES = {_make_words(layout.libraries())}",
-        *(f"FLAGS_{arch} = {_make_words(one.compile_flags)}" for arch, one in layout.rules.items()),
+        *(f"FLAGS_{arch} = {_make_words(object_rules.compile_flags)}" for arch, object_rules in layout.rules.items()),
         f"LINK = $({variable}) -shared $(LINK_FLAGS) -o {layout.library} "
         f"{_make_text(rules.response_flag)}{OBJECT_LIST} $(LIBRARIES)",
         "Q = @",
@@ -252,7 +252,7 @@ def demand_buildable(system: str, layout: Layout, folder: Path) -> None:
     banned = _UNSPEAKABLE[system]
     own = [str(folder)] if system == "cmake" else []  # the others name nothing of it but what is below
     for place in (*own, layout.kernel_dir, *map(str, layout.first.include_dirs)):
-        odd = next((one for one in place if one in banned), "")
+        odd = next((letter for letter in place if letter in banned), "")
         if odd:
             raise RequestError(
                 f"{system} cannot build in or with the folder {place}: it has the character {odd!r}",

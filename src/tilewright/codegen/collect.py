@@ -12,7 +12,7 @@ from tilewright.codegen.filter import Filter
 from tilewright.errors import RequestError, an
 from tilewright.ops import op as op_by_name
 from tilewright.ops.base import KernelSpec, Op, Violation
-from tilewright.ops.neighbours import Neighbour, neighbours, told
+from tilewright.ops.neighbours import Neighbour, as_remedy, neighbours
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Rejection:
 class Correction:
     """A proposal that broke rules, and the nearest legal kernel that was taken for it."""
 
-    asked: KernelSpec
+    proposal: KernelSpec
     violations: tuple[Violation, ...]
     taken: Neighbour
 
@@ -48,7 +48,7 @@ class SpecSet:
         counts: Counter[str] = Counter()
         examples: dict[str, Violation] = {}
         for rejection in self.rejected:
-            for rule, violation in {one.rule: one for one in rejection.violations}.items():
+            for rule, violation in {violation.rule: violation for violation in rejection.violations}.items():
                 counts[rule] += 1
                 examples.setdefault(rule, violation)
         return {rule: (count, examples[rule]) for rule, count in counts.most_common()}
@@ -75,7 +75,7 @@ def demand_some(selection: SpecSet) -> None:
 
 def nearest_legal(rejection: Rejection) -> str:
     """What to change of a refused proposal, closest first; empty where nothing helps."""
-    return told(neighbours(op_by_name(rejection.spec.op), rejection.spec))
+    return as_remedy(neighbours(op_by_name(rejection.spec.op), rejection.spec))
 
 
 def split_legal(specs: Iterable[KernelSpec]) -> Iterator[KernelSpec | Rejection]:
@@ -87,11 +87,11 @@ def split_legal(specs: Iterable[KernelSpec]) -> Iterator[KernelSpec | Rejection]
         yield Rejection(spec, tuple(violations)) if violations else spec
 
 
-def _axes(op: Op, arch: str, given: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+def _axes(op: Op, arch: str, axes: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     """The values of each axis in the op's own spelling; an axis has several, or one by itself."""
     known = {axis.name: axis for axis in op.axes}
-    found: dict[str, tuple[Any, ...]] = {}
-    for name, values in given.items():
+    normalized: dict[str, tuple[Any, ...]] = {}
+    for name, values in axes.items():
         if name not in known:
             raise RequestError(
                 f"{op.name} kernels have no axis {name!r}",
@@ -102,7 +102,7 @@ def _axes(op: Op, arch: str, given: Mapping[str, Any]) -> dict[str, tuple[Any, .
         normal = known[name].normal
         listed = (values,) if isinstance(values, (str, int)) else tuple(values)
         kind = known[name].kind
-        odd = [one for one in listed if not isinstance(one, kind) or (kind is int and isinstance(one, bool))]
+        odd = [item for item in listed if not isinstance(item, kind) or (kind is int and isinstance(item, bool))]
         if odd:
             wanted = "whole numbers" if kind is int else "names"
             example = int(odd[0]) if kind is int and str(odd[0]).isdecimal() else 2 if kind is int else str(odd[0])
@@ -112,14 +112,14 @@ def _axes(op: Op, arch: str, given: Mapping[str, Any]) -> dict[str, tuple[Any, .
                 value=odd[0],
                 remedy=f"give {wanted}, such as {name}=({example!r},)",
             )
-        found[name] = tuple(normal(one, arch_by_name(arch)) for one in listed) if normal else listed
-    return found
+        normalized[name] = tuple(normal(item, arch_by_name(arch)) for item in listed) if normal else listed
+    return normalized
 
 
 def _proposals(op: Op, arch: str, source: Mapping[str, Any], axes: Mapping[str, Any]) -> Iterator[KernelSpec]:
     """Those of the one source that was named, else of the pool `default`."""
-    given = {what: value for what, value in source.items() if value not in ("", None)}
-    named = [f"the {what} {value}" if isinstance(value, str) else an(what) for what, value in given.items()]
+    sources = {what: value for what, value in source.items() if value not in ("", None)}
+    named = [f"the {what} {value}" if isinstance(value, str) else an(what) for what, value in sources.items()]
     if len(named) > 1:
         raise RequestError(
             f"a request is for {' or for '.join(named)}, not for both",
@@ -137,23 +137,23 @@ def _proposals(op: Op, arch: str, source: Mapping[str, Any], axes: Mapping[str, 
 
 def _narrowed(op: Op, name: str, specs: list[KernelSpec], axes: Mapping[str, Any]) -> list[KernelSpec]:
     """The specs of a set that have the values asked for; a value that none of them has is a mistake."""
-    has = [{axis: [_folded(one) for one in values] for axis, values in op.axes_of(spec.signature).items()}
+    has = [{axis: [_folded(value) for value in values] for axis, values in op.axes_of(spec.signature).items()}
            for spec in specs]  # fmt: skip
     for axis, values in axes.items():
         for value in values:
-            if not any(_folded(value) in one.get(axis, ()) for one in has):
-                there = {str(one): None for spec in specs for one in op.axes_of(spec.signature).get(axis, ())}
+            if not any(_folded(value) in fields.get(axis, ()) for fields in has):
+                there = {str(known): None for spec in specs for known in op.axes_of(spec.signature).get(axis, ())}
                 raise RequestError(
                     f"no kernel of the preselected set {name} has {axis} {value}",
                     rule="preselected-axes",
                     value=value,
                     remedy=f"it has {', '.join(there) or 'no kernels'}; or use a pool",
                 )
-    wanted = {axis: {_folded(one) for one in values} for axis, values in axes.items()}
+    wanted = {axis: {_folded(value) for value in values} for axis, values in axes.items()}
     return [
         spec
-        for spec, one in zip(specs, has, strict=True)
-        if all(values & set(one.get(axis, ())) for axis, values in wanted.items())
+        for spec, fields in zip(specs, has, strict=True)
+        if all(values & set(fields.get(axis, ())) for axis, values in wanted.items())
     ]
 
 
@@ -178,9 +178,9 @@ def collect(
     A limit of 0 means all.  Illegal proposals never come out as specs; they are listed as rejected, or with `correct`
     their nearest legal neighbours come out for them.  An axis has a tuple of values, or one by itself.
     """
-    asked = op_by_name(op)
+    op_object = op_by_name(op)
     source = {"pool": pool, "preselected set": preselected, "configuration": config}
-    proposals = _proposals(asked, arch, source, _axes(asked, arch, axes or {}))
+    proposals = _proposals(op_object, arch, source, _axes(op_object, arch, axes or {}))
     passes = Filter(expression) if expression else None
     specs: dict[KernelSpec, None] = {}
     rejected: list[Rejection] = []
@@ -199,16 +199,16 @@ def collect(
                 seen.add(spec)
                 yield spec
 
-    for found in split_legal(wanted()):
-        if isinstance(found, KernelSpec):
-            specs[found] = None
+    for verdict in split_legal(wanted()):
+        if isinstance(verdict, KernelSpec):
+            specs[verdict] = None
         else:
-            near = neighbours(asked, found.spec, 1) if correct else ()
+            near = neighbours(op_object, verdict.spec, 1) if correct else ()
             if near:
-                corrected.append(Correction(found.spec, found.violations, near[0]))
+                corrected.append(Correction(verdict.spec, verdict.violations, near[0]))
                 specs[near[0].spec] = None
             else:
-                rejected.append(found)
+                rejected.append(verdict)
         if limit and len(specs) >= limit:
             break
     return SpecSet(

@@ -33,7 +33,7 @@ def _renderer(arch_name: str) -> Callable[[KernelSpec], Source]:
 def emit_one(spec: KernelSpec, folder: Path) -> Emitted:
     source = _renderer(spec.arch)(spec)
     data = source.text.encode()
-    told = {
+    fields = {
         "name": spec.name,
         "file": source.file_name,
         "language": source.language,
@@ -43,8 +43,8 @@ def emit_one(spec: KernelSpec, folder: Path) -> Emitted:
         "sha256": hashlib.sha256(data).hexdigest(),
     }
     if source.headers:
-        told["headers"] = source.headers
-    head = json.dumps(told)
+        fields["headers"] = source.headers
+    head = json.dumps(fields)
     entry = f'{head[:-1]}, "spec": {spec.to_json()}}}'
     return Emitted(spec.name, source.file_name, write_if_changed(folder / source.file_name, data), entry)
 

@@ -170,12 +170,12 @@ class Filter:
 
     def _negated(self, node: ast.UnaryOp, inner: Value) -> Value:
         def value(spec: KernelSpec) -> Any:
-            one = inner(spec)
-            if one is None:
+            operand = inner(spec)
+            if operand is None:
                 return None
-            if not isinstance(one, (int, float)):
-                self._at(node, "filter-type", f"{_shown(one)} cannot be negated", "negate numbers only")
-            return -one
+            if not isinstance(operand, (int, float)):
+                self._at(node, "filter-type", f"{_shown(operand)} cannot be negated", "negate numbers only")
+            return -operand
 
         return value
 
@@ -188,8 +188,8 @@ class Filter:
             a, b = left(spec), right(spec)
             if a is None or b is None:
                 return None  # the kernel's family has no such field
-            for one in (a, b):
-                if not isinstance(one, (int, float)):
+            for operand in (a, b):
+                if not isinstance(operand, (int, float)):
                     self._at(node, "filter-type", f"{_shown(a)} {sign} {_shown(b)}", f"{sign} is for numbers only")
             try:
                 result = apply(a, b)

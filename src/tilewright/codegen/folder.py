@@ -52,7 +52,10 @@ def output_folder(text: str | Path, option: str = "--output-dir") -> Path:
 
 def demand_printable(place: Path) -> None:
     """Build files have no way to write down a line break or another control character, nor what is no Unicode."""
-    odd = next((one for one in str(place) if ord(one) < 32 or ord(one) == 127 or 0xD800 <= ord(one) <= 0xDFFF), "")
+    odd = next(
+        (letter for letter in str(place) if ord(letter) < 32 or ord(letter) == 127 or 0xD800 <= ord(letter) <= 0xDFFF),
+        "",
+    )
     if odd:
         raise RequestError(
             f"the path {str(place)!r} has the character {odd!r}, which build files cannot hold",

@@ -53,11 +53,11 @@ def generate(
     start = time.perf_counter()
     legal: dict[KernelSpec, None] = {}
     rejected: list[Rejection] = []
-    for found in split_legal(specs):
-        if isinstance(found, Rejection):
-            rejected.append(found)
+    for verdict in split_legal(specs):
+        if isinstance(verdict, Rejection):
+            rejected.append(verdict)
         else:
-            legal[found] = None
+            legal[verdict] = None
     wanted = list(legal)
     folder = output_folder(output_dir)
     processes = processes_for(len(wanted), jobs or host_facts().cores)
@@ -68,19 +68,19 @@ def generate(
             emitted = emit_in_processes(wanted, folder, processes, on_progress)
         else:
             emitted = _emit_here(wanted, folder, on_progress)
-        emitted.sort(key=lambda one: one.name)
+        emitted.sort(key=lambda file: file.name)
         _demand_distinct(emitted)
-        files = {one.file_name for one in emitted}
+        files = {file.file_name for file in emitted}
         stale = {name: entry for name, entry in before.items() if name not in files}
-        entries = [(one.name, one.entry) for one in emitted]
+        entries = [(file.name, file.entry) for file in emitted]
         if add:
             entries.extend((str(entry["name"]), json.dumps(entry)) for entry in stale.values())
         manifest_written = write_if_changed(folder / MANIFEST, _manifest_text(entries))
         removed = () if add else _remove(folder, stale)
     return Report(
         folder=folder,
-        written=tuple(one.file_name for one in emitted if one.written),
-        unchanged=tuple(one.file_name for one in emitted if not one.written),
+        written=tuple(file.file_name for file in emitted if file.written),
+        unchanged=tuple(file.file_name for file in emitted if not file.written),
         removed=removed,
         rejected=tuple(rejected),
         manifest_written=manifest_written,
@@ -92,18 +92,18 @@ def generate(
 @contextmanager
 def _whole(folder: Path, names: Collection[str]) -> Iterator[None]:
     """Where a kernel cannot be written, those before it go again, and so do folders that were made for them."""
-    made = [one for one in (folder, *folder.parents) if not one.exists()]
-    before = {one.name for one in folder.iterdir()} if folder.is_dir() else set()
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
+    before = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     try:
         yield
     except BaseException:
         with suppress(OSError):
-            for one in list(folder.iterdir()):
-                if one.name not in before and one.stem in names:
-                    one.unlink(missing_ok=True)
-        for one in made:
+            for path in list(folder.iterdir()):
+                if path.name not in before and path.stem in names:
+                    path.unlink(missing_ok=True)
+        for path in created:
             with suppress(OSError):
-                one.rmdir()
+                path.rmdir()
         raise
 
 
@@ -117,9 +117,9 @@ def _emit_here(specs: Sequence[KernelSpec], folder: Path, on_progress: Progress 
 
 
 def _demand_distinct(emitted: Sequence[Emitted]) -> None:
-    for one, other in pairwise(emitted):
-        if one.name == other.name:
-            raise InternalError(f"two specs share the name {one.name}", rule="name-unique", value=one.name)
+    for file, other in pairwise(emitted):
+        if file.name == other.name:
+            raise InternalError(f"two specs share the name {file.name}", rule="name-unique", value=file.name)
 
 
 def _manifest_text(entries: list[tuple[str, str]]) -> bytes:

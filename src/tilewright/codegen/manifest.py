@@ -35,7 +35,7 @@ def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
         raise NotOurs(f"its schema is {schema!r}")
     if schema != MANIFEST_SCHEMA:
         raise OtherVersion(f"schema {schema!r} is not {MANIFEST_SCHEMA}")
-    return {str(one["file"]): one for one in map(_entry, range(len(data["kernels"])), data["kernels"])}
+    return {str(entry["file"]): entry for entry in map(_entry, range(len(data["kernels"])), data["kernels"])}
 
 
 def _entry(index: int, entry: Any) -> dict[str, Any]:

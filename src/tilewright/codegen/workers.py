@@ -129,17 +129,17 @@ def serve(requests: Any, answers: Any) -> None:
     """The worker's side: chunks in, results out, until the input ends."""
     while True:
         try:
-            folder, asked, chunk = pickle.load(requests)
+            folder, wanted, chunk = pickle.load(requests)
         except EOFError:
             return
         answer: list[Emitted] | TilewrightError
         try:
-            with settings.use(asked):
+            with settings.use(wanted):
                 answer = emit_many(chunk, Path(folder))
         except TilewrightError as error:
             answer = error
         except Exception as error:
-            answer = plugins.told(error) or InternalError(
+            answer = plugins.plugin_error(error) or InternalError(
                 f"rendering failed: {type(error).__name__}: {error}", rule="render"
             )
         pickle.dump(answer, answers)

@@ -75,8 +75,8 @@ def wrap(
     No pattern means every kernel.  `build_systems` are names of `BUILD_SYSTEMS`; those of earlier
     runs in the folder are written again with them.  `parallel` writes with several threads.
     """
-    asked = tuple(dict.fromkeys(build_systems))
-    for name in asked:
+    wanted = tuple(dict.fromkeys(build_systems))
+    for name in wanted:
         if name not in BUILD_SYSTEMS:
             raise UnknownNameError(
                 f"{name!r} is no build system", rule="build-system", value=name, remedy=nearest(name, [*BUILD_SYSTEMS])
@@ -92,7 +92,7 @@ def wrap(
     wrappers = {unit.wrapper: _wrapper_text(str(entry["file"])) for unit, entry in zip(units, entries, strict=True)}
     with held(folder):
         before = _read_record(folder)
-        systems = tuple(one for one in BUILD_SYSTEMS if one in asked or one in before.systems)
+        systems = tuple(system for system in BUILD_SYSTEMS if system in wanted or system in before.systems)
         layout = Layout(units, layout_rules, _way(folder, source))
         for system in systems:
             demand_buildable(system, layout, folder.resolve())
@@ -142,7 +142,7 @@ def _kernels(folder: Path, pattern: str) -> tuple[list[dict[str, Any]], _Reasons
     ignored: dict[str, str] = {name: "not in the manifest" for name in present if name not in listed}
     ignored.pop(MANIFEST, None)
     left_out: dict[str, str] = {}
-    found: list[dict[str, Any]] = []
+    kernels: list[dict[str, Any]] = []
     for name, entry in sorted(listed.items()):
         if pattern and not fnmatch.fnmatchcase(name, pattern):
             ignored[name] = f"does not match {pattern}"
@@ -151,8 +151,8 @@ def _kernels(folder: Path, pattern: str) -> tuple[list[dict[str, Any]], _Reasons
         elif name not in present:
             left_out[name] = "in the manifest, but gone"
         else:
-            found.append(entry)
-    if not found:
+            kernels.append(entry)
+    if not kernels:
         some = next((name for name in sorted(listed) if name in present), "")
         raise RequestError(
             f"{folder} has no kernel to wrap"
@@ -163,13 +163,13 @@ def _kernels(folder: Path, pattern: str) -> tuple[list[dict[str, Any]], _Reasons
             if some
             else "generate them again: tilewright generate OP --output-dir ...",
         )
-    return found, tuple(left_out.items()), tuple(sorted(ignored.items()))
+    return kernels, tuple(left_out.items()), tuple(sorted(ignored.items()))
 
 
 def _present(folder: Path) -> set[str]:
     try:
-        with os.scandir(folder) as found:
-            return {entry.name for entry in found if entry.is_file()}
+        with os.scandir(folder) as entries:
+            return {entry.name for entry in entries if entry.is_file()}
     except OSError as error:
         reason = "there is no such folder" if isinstance(error, FileNotFoundError) else error.strerror
         raise RequestError(
@@ -200,7 +200,7 @@ def _units(entries: Sequence[Mapping[str, Any]]) -> tuple[Unit, ...]:
     taken: set[str] = set()
     for entry in entries:
         stem = Path(str(entry["file"])).stem
-        plain = "".join(one if _SAFE.match(one) else f"_{ord(one):02x}" for one in stem)
+        plain = "".join(letter if _SAFE.match(letter) else f"_{ord(letter):02x}" for letter in stem)
         name = plain
         while name in taken:
             name = f"{name}_"
@@ -228,15 +228,15 @@ def _rules(entries: Sequence[Mapping[str, Any]]) -> dict[str, ObjectRules]:
 
 def _notes(entries: Sequence[Mapping[str, Any]], rules: Mapping[str, ObjectRules]) -> tuple[str, ...]:
     """What the backend has to say of its compiler, and kernels that were written for other headers than lie here."""
-    found = {rule.note: None for rule in rules.values() if rule.note}
+    notes = {rule.note: None for rule in rules.values() if rule.note}
     for entry in entries:
         written, here = str(entry.get("headers", "")), rules[str(entry["arch"])].headers
         if written and here and written != here:
-            found[
+            notes[
                 f"the kernels were written for headers of {written}, and those found here are of {here}: generate them "
                 "again with TILEWRIGHT_CK_TILE set to these headers"
             ] = None
-    return tuple(found)
+    return tuple(notes)
 
 
 def _demand_apart(source: Path, folder: Path, entries: Sequence[Mapping[str, Any]], units: Sequence[Unit]) -> None:

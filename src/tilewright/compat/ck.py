@@ -94,13 +94,13 @@ class KernelConfig:
     @property
     def layout(self) -> str:
         """rcr, as they and we write it."""
-        given = (self.layout_a, self.layout_b, self.layout_c)
-        for one in given:
-            if one not in _LETTERS and one not in _LETTERS.values():
+        layouts = (self.layout_a, self.layout_b, self.layout_c)
+        for layout in layouts:
+            if layout not in _LETTERS and layout not in _LETTERS.values():
                 raise RequestError(
-                    f"layout {one!r} is not known", rule="layout-name", value=one, remedy="use row or col"
+                    f"layout {layout!r} is not known", rule="layout-name", value=layout, remedy="use row or col"
                 )
-        return "".join(_LETTERS.get(one, one) for one in given)
+        return "".join(_LETTERS.get(layout, layout) for layout in layouts)
 
     @property
     def tile_str(self) -> str:
@@ -202,9 +202,9 @@ def _asked(config: KernelConfig) -> tuple[KernelSpec, Rejection | None]:
             value=arch.name,
             remedy="use an arch such as gfx942; for others say what you want with pools and specs",
         )
-    found = collect(OP, arch.name, config=config.to_json(), axes=_axes(config))
-    refused = None if found.specs else found.rejected[0]
-    spec = found.specs[0] if refused is None else refused.spec
+    collected = collect(OP, arch.name, config=config.to_json(), axes=_axes(config))
+    refused = None if collected.specs else collected.rejected[0]
+    spec = collected.specs[0] if refused is None else refused.spec
     if config.dtype_acc and config.dtype_acc != spec.signature.dtype_acc:
         spec = replace(spec, signature=replace(spec.signature, dtype_acc=config.dtype_acc))
         refused = Rejection(spec, tuple(op_by_name(OP).check(spec)))
@@ -235,7 +235,7 @@ class ValidationResult:
         """For people: what is wrong, and what to change."""
         fixes = [f"suggested: {name} = {value}" for name, value in self.suggested_fixes.items()]
         _tell([f"{indent}{'valid' if self.is_valid else 'not valid'}"])
-        _tell(f"{indent}  {one}" for one in (*self.errors, *fixes))
+        _tell(f"{indent}  {line}" for line in (*self.errors, *fixes))
 
     @property
     def suggested_fixes(self) -> dict[str, Any]:
@@ -270,10 +270,10 @@ def auto_correct_kernel_config(config: KernelConfig, verbose: bool = False) -> A
 
     With `verbose` the changes are printed.
     """
-    found = _corrected(config)
+    corrected = _corrected(config)
     if verbose:
-        _tell(f"  corrected: {correction}" for correction in found.corrections)
-    return found
+        _tell(f"  corrected: {correction}" for correction in corrected.corrections)
+    return corrected
 
 
 def _corrected(config: KernelConfig) -> AutoCorrection:
@@ -424,12 +424,12 @@ class Dispatcher:
 
         Sizes are those of the arrays; where they are given too, they must be the same.
         """
-        for name, given, array, axis in (("m", m, a, -2), ("n", n, b, -1), ("k", k, a, -1)):
-            if given is not None and given != array.shape[axis]:
+        for name, size, array, axis in (("m", m, a, -2), ("n", n, b, -1), ("k", k, a, -1)):
+            if size is not None and size != array.shape[axis]:
                 raise RequestError(
-                    f"{name} is given as {given}, the arrays have {array.shape[axis]}",
+                    f"{name} is given as {size}, the arrays have {array.shape[axis]}",
                     rule="ck-sizes",
-                    value=given,
+                    value=size,
                     remedy=f"leave it out, or give {array.shape[axis]}",
                 )
         return self.registry.run(OP, a, b, ds=ds, epilogue=self.config.elementwise_op, **options)
@@ -472,22 +472,22 @@ def setup_multiple_gemm_dispatchers(
 ) -> tuple[GemmSetupResult, ...]:
     """The same for several, compiled side by side; each has a registry of its own."""
     corrected = [auto_correct_kernel_config(config, verbose) for config in configs]
-    specs = [one.config.spec for one in corrected]
+    specs = [correction.config.spec for correction in corrected]
     built: Mapping[str, Any] = {}
-    for arch in dict.fromkeys(one.arch for one in specs) if auto_rebuild else ():
-        mine = Registry(arch, [one for one in specs if one.arch == arch])
+    for arch in dict.fromkeys(spec.arch for spec in specs) if auto_rebuild else ():
+        mine = Registry(arch, [spec for spec in specs if spec.arch == arch])
         built = {**built, **mine.build(max_workers=max_workers)}
     results = []
-    for one, spec in zip(corrected, specs, strict=True):
+    for correction, spec in zip(corrected, specs, strict=True):
         registry = Registry(spec.arch, [spec])
         artifact = built.get(spec.digest)
         results.append(
             GemmSetupResult(
-                one.config,
+                correction.config,
                 spec,
                 registry,
-                Dispatcher(registry, one.config),
-                one.corrections,
+                Dispatcher(registry, correction.config),
+                correction.corrections,
                 artifact.path if artifact is not None else None,
             )
         )

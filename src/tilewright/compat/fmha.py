@@ -24,9 +24,9 @@ _FAMILIES = ("fwd", "fwd_pagedkv", "fwd_splitkv", "fwd_appendkv", "batch_prefill
 _KERNELS = (*_FAMILIES[:3], "fwd_splitkv_combine", *_FAMILIES[3:5])
 # Element types of q, k and v, and of the result.
 _TYPES = {
-    **{one: (one, one) for one in ("fp32", "fp16", "bf16")},
+    **{dtype: (dtype, dtype) for dtype in ("fp32", "fp16", "bf16")},
     "fp8": ("fp8_e4m3", "bf16"),
-    **{f"fp8{one}": ("fp8_e4m3", one) for one in ("fp16", "bf16", "fp32")},
+    **{f"fp8{dtype}": ("fp8_e4m3", dtype) for dtype in ("fp16", "bf16", "fp32")},
 }
 _OLD_FP8 = ("gfx90a", "gfx942")  # whose fp8 has the other bias
 _SCALES = {"no": ("none", "none"), "pertensor": ("tensor", "tensor"), "blockscale": ("block", "block"),
@@ -92,8 +92,8 @@ class FmhaProblemBuilder:
         return self._set(sink=on)
 
     def bias_type(self, kind: str | int) -> FmhaProblemBuilder:
-        found = self._word("bias", kind)
-        return self._set(bias={"no": "none", "bias": "tensor"}.get(found, found))
+        bias = self._word("bias", kind)
+        return self._set(bias={"no": "none", "bias": "tensor"}.get(bias, bias))
 
     def logits_soft_cap(self, on: bool = True) -> FmhaProblemBuilder:
         return self._set(softcap=on)
@@ -125,10 +125,10 @@ class FmhaProblemBuilder:
         return self._set(pages="strided", page_lookup="table", seqlens_k=True) if on else self
 
     def kv_cache(self, layout: str | int, lookup: str | int, page_size: int = 1) -> FmhaProblemBuilder:
-        found = self._word("kv_memory_layout", layout), self._word("kv_lookup_table", lookup)
-        by_table = found[1] == "vllm"
+        words = self._word("kv_memory_layout", layout), self._word("kv_lookup_table", lookup)
+        by_table = words[1] == "vllm"
         return self._set(
-            pages="vectorised" if found[0] == "vectorized" else "strided",
+            pages="vectorised" if words[0] == "vectorized" else "strided",
             page_lookup="table" if by_table else "indices",
             seqlens_k=by_table, page_size=page_size,
         )  # fmt: skip
@@ -200,20 +200,20 @@ class FmhaProblemBuilder:
 
     # -- words -------------------------------------------------------------------------------------
 
-    def _set(self, **said: Any) -> FmhaProblemBuilder:
-        self._said |= said
+    def _set(self, **fields: Any) -> FmhaProblemBuilder:
+        self._said |= fields
         return self
 
-    def _no(self, what: str, asked: bool, remedy: str) -> FmhaProblemBuilder:
-        if asked:
+    def _no(self, what: str, wanted: bool, remedy: str) -> FmhaProblemBuilder:
+        if wanted:
             self._refused.append((what, remedy))
         return self
 
-    def _word(self, kind: str, given: str | int) -> str:
+    def _word(self, kind: str, word: str | int) -> str:
         known = WORDS[kind]
-        if isinstance(given, int):
-            given = known[given] if 0 <= given < len(known) else str(given)
-        return self._known(kind, canonical(kind, given), known)
+        if isinstance(word, int):
+            word = known[word] if 0 <= word < len(known) else str(word)
+        return self._known(kind, canonical(kind, word), known)
 
     def _known(self, kind: str, name: str, known: tuple[str, ...]) -> str:
         if name not in known:

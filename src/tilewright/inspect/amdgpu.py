@@ -34,13 +34,13 @@ def code_objects(data: bytes, what: str) -> Iterator[tuple[str, bytes]]:
     if data[: len(bundle.MAGIC)] == bundle.MAGIC or data[:4] == bundle.COMPRESSED:
         yield from _of_bundle(data, what)
         return
-    found = Elf(data, what)
-    if found.machine == elf.MACHINE_AMDGPU:
+    binary = Elf(data, what)
+    if binary.machine == elf.MACHINE_AMDGPU:
         yield "", data
         return
-    section = found.section(".hip_fatbin")
+    section = binary.section(".hip_fatbin")
     if section is not None:
-        yield from _of_bundle(found.bytes_of(section), what)
+        yield from _of_bundle(binary.bytes_of(section), what)
 
 
 def _of_bundle(data: bytes, what: str) -> Iterator[tuple[str, bytes]]:
@@ -70,12 +70,12 @@ def _unpacked(content: bytes, what: str) -> Mapping[str, Any]:
     import msgpack
 
     try:
-        found = msgpack.unpackb(content, strict_map_key=False, unicode_errors="replace")
+        notes = msgpack.unpackb(content, strict_map_key=False, unicode_errors="replace")
     except (ValueError, TypeError, RecursionError) as error:  # TypeError: a list or table as a key
         raise damaged(what, f"its metadata is no MessagePack: {str(error) or type(error).__name__}") from None
-    if not isinstance(found, dict):
+    if not isinstance(notes, dict):
         raise damaged(what, "its metadata is no table")
-    return found
+    return notes
 
 
 def occupancy(arch: Arch, registers: int, shared_bytes: int, threads: int) -> Occupancy | None:
@@ -100,13 +100,13 @@ def count(code: Sequence[Instruction], promised: tuple[str, ...] = (), copied: t
     matrix: Counter[str] = Counter()
     copies: Counter[str] = Counter()
     moves: dict[str, Counter[int]] = {"load": Counter(), "store": Counter()}
-    for one in code:
-        if one.mnemonic.startswith(copied):
-            copies[one.mnemonic] += 1
-        if one.mnemonic.startswith((*_MATRIX, *promised)):
-            matrix[re.sub(r"_e(?:32|64)$", "", one.mnemonic)] += 1
+    for instruction in code:
+        if instruction.mnemonic.startswith(copied):
+            copies[instruction.mnemonic] += 1
+        if instruction.mnemonic.startswith((*_MATRIX, *promised)):
+            matrix[re.sub(r"_e(?:32|64)$", "", instruction.mnemonic)] += 1
             continue
-        memory = _MEMORY.match(one.mnemonic)
+        memory = _MEMORY.match(instruction.mnemonic)
         if memory:
             # ubyte_d16_hi and the like: the half of a register it goes to does not change the width.
             kind = re.sub(r"_d16(?:_hi)?|^d16_(?:hi_)?", "", memory.group(2))
@@ -126,7 +126,7 @@ def _function(
     kernel: Mapping[str, Any],
     code: Elf,
     arch: Arch | None,
-    found: dict[str, list[Instruction]],
+    disassembled: dict[str, list[Instruction]],
     promised: tuple[str, ...],
     copied: tuple[str, ...],
 ) -> Function:
@@ -134,7 +134,7 @@ def _function(
         return int(kernel.get(key, 0))
 
     symbol = str(kernel.get(".name", kernel.get(".symbol", "?")))
-    place = next((one for one in code.symbols() if one.name == symbol and one.is_function), None)
+    place = next((entry for entry in code.symbols() if entry.name == symbol and entry.is_function), None)
     size = place.size if place is not None else 0
     agprs = number(".agpr_count")
     # Where the two kinds share one file the count of VGPRs holds both.
@@ -152,15 +152,19 @@ def _function(
     )
     use = None if arch is None else occupancy(arch, number(".vgpr_count"), resources.shared_bytes, threads)
     instructions = None
-    if symbol in found:
-        inside = [one for one in found[symbol] if place is None or one.address < place.address + size]
+    if symbol in disassembled:
+        inside = [
+            instruction
+            for instruction in disassembled[symbol]
+            if place is None or instruction.address < place.address + size
+        ]
         instructions = count(inside, promised, copied)
     return Function(symbol, size, resources, use, instructions)
 
 
-def _target(said: Mapping[str, Any], bundled: str) -> str:
+def _target(notes: Mapping[str, Any], bundled: str) -> str:
     """gfx942 of amdgcn-amd-amdhsa--gfx942:xnack-."""
-    return str(said.get("amdhsa.target") or bundled).partition(":")[0].rpartition("-")[2]
+    return str(notes.get("amdhsa.target") or bundled).partition(":")[0].rpartition("-")[2]
 
 
 def inspect(
@@ -174,8 +178,8 @@ def inspect(
     what = path.name
     notes: list[str] = []
     objects = [(Elf(raw, what), raw, target) for target, raw in _objects(path)]
-    described = [(metadata(one), one, raw, target) for one, raw, target in objects]
-    archs = sorted({_target(said, target) for said, _, _, target in described})
+    described = [(metadata(code), code, raw, target) for code, raw, target in objects]
+    archs = sorted({_target(notes, target) for notes, _, _, target in described})
     wanted = arch or (archs[0] if len(archs) == 1 else "")
     if not described or wanted not in archs:
         held = ", ".join(archs) or "no AMD device code"
@@ -190,8 +194,8 @@ def inspect(
         notes.append(f"there are no arch facts of {wanted}: no occupancy")
     functions: list[Function] = []
     size = 0
-    for said, code, raw, target in described:
-        if _target(said, target) != wanted:
+    for described_by, code, raw, target in described:
+        if _target(described_by, target) != wanted:
             continue
         size += code.code_bytes()
         try:
@@ -200,7 +204,7 @@ def inspect(
             text = {}
             if str(error) not in notes:
                 notes.append(str(error))
-        kernels = said.get("amdhsa.kernels", ())
+        kernels = described_by.get("amdhsa.kernels", ())
         functions += [_function(kernel, code, facts, text, promised, copied) for kernel in kernels]
     if any(function.resources is not None and function.resources.scratch_bytes for function in functions):
         notes.append("scratch memory is slow: a smaller tile or fewer threads a block may avoid it")

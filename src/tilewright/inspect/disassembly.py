@@ -33,13 +33,13 @@ def find_disassembler(preferred: Sequence[Path] = ()) -> str:
     chosen = settings.current().objdump
     if chosen:
         return chosen
-    for one in preferred:
-        if one.exists():
-            return str(one)
+    for candidate in preferred:
+        if candidate.exists():
+            return str(candidate)
     for name in ("llvm-objdump", "objdump"):
-        found = shutil.which(name)
-        if found:
-            return found
+        tool = shutil.which(name)
+        if tool:
+            return tool
     return ""
 
 
@@ -66,8 +66,8 @@ def listing(path: Path, tool: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoDisassembly(f"{tool} did not answer ({error}): instructions are not counted") from error
     if done.returncode:
-        said = (done.stderr.strip() or "it said nothing").splitlines()[-1]
-        raise NoDisassembly(f"{Path(tool).name} cannot read this code ({said}): instructions are not counted")
+        reason = (done.stderr.strip() or "it said nothing").splitlines()[-1]
+        raise NoDisassembly(f"{Path(tool).name} cannot read this code ({reason}): instructions are not counted")
     return done.stdout
 
 
@@ -86,17 +86,17 @@ def shows(text: str, beginnings: Sequence[str], *, ends: str = "") -> bool:
 
 def recognized(code: Iterable[Instruction]) -> tuple[str, ...] | None:
     """None where the tool named every instruction; else nothing: whatever seems missing may be what it did not know."""
-    return () if any(one.mnemonic in _UNKNOWN for one in code) else None
+    return () if any(instruction.mnemonic in _UNKNOWN for instruction in code) else None
 
 
 def disassemble(path: Path, tool: str) -> dict[str, list[Instruction]]:
     """Instructions by symbol; NoDisassembly where the tool cannot read this code."""
-    found: dict[str, list[Instruction]] = {}
-    for symbol, one in _parsed(listing(path, tool).splitlines()):
-        found.setdefault(symbol, []).append(one)
-    if not found:
+    functions: dict[str, list[Instruction]] = {}
+    for symbol, instruction in _parsed(listing(path, tool).splitlines()):
+        functions.setdefault(symbol, []).append(instruction)
+    if not functions:
         raise NoDisassembly(f"{Path(tool).name} found no code: instructions are not counted")
-    return found
+    return functions
 
 
 def _parsed(lines: Sequence[str]) -> Iterator[tuple[str, Instruction]]:

@@ -80,15 +80,15 @@ class Elf:
             self.flags = int(self._file["e_flags"])
             self.sections = tuple(map(self._section, self._file.iter_sections()))
 
-    def _section(self, one: Parsed) -> Section:
-        stored = one["sh_type"] != "SHT_NOBITS"
-        found = Section(one.name, one["sh_flags"], one["sh_offset"], one["sh_size"], stored, one)
-        if stored and found.offset + found.size > len(self.data):
-            raise damaged(self.what, f"the section {found.name} ends after the file")
-        return found
+    def _section(self, parsed: Parsed) -> Section:
+        stored = parsed["sh_type"] != "SHT_NOBITS"
+        section = Section(parsed.name, parsed["sh_flags"], parsed["sh_offset"], parsed["sh_size"], stored, parsed)
+        if stored and section.offset + section.size > len(self.data):
+            raise damaged(self.what, f"the section {section.name} ends after the file")
+        return section
 
     def section(self, name: str) -> Section | None:
-        return next((one for one in self.sections if one.name == name), None)
+        return next((section for section in self.sections if section.name == name), None)
 
     def bytes_of(self, section: Section) -> bytes:
         return self.data[section.offset : section.offset + section.size] if section.stored else b""
@@ -101,7 +101,7 @@ class Elf:
     def end(self) -> int:
         """Where the file ends: with the last of its tables and sections, whichever that is."""
         head = self._file.header
-        ends = [head[f"e_{one}off"] + head[f"e_{one}entsize"] * head[f"e_{one}num"] for one in ("sh", "ph")]
+        ends = [head[f"e_{table}off"] + head[f"e_{table}entsize"] * head[f"e_{table}num"] for table in ("sh", "ph")]
         ends += [section.offset + section.size for section in self.sections if section.stored]
         return int(max(ends))
 
@@ -110,7 +110,7 @@ class Elf:
         from elftools.elf.sections import SymbolTableSection
 
         tables = [section.parsed for section in self.sections if isinstance(section.parsed, SymbolTableSection)]
-        full = [one for one in tables if one["sh_type"] == "SHT_SYMTAB"]
+        full = [table for table in tables if table["sh_type"] == "SHT_SYMTAB"]
         with _reading(self.what, "its symbols are damaged:"):
             for table in full or tables:
                 for symbol in table.iter_symbols():

@@ -77,9 +77,9 @@ class _Reader:
 
     def _substitution(self) -> str | None:
         """What an S stands for; None where it is no substitution."""
-        found = self._next(*_STANDARD)
-        if found:
-            return _STANDARD[found]
+        code = self._next(*_STANDARD)
+        if code:
+            return _STANDARD[code]
         if not self._next("S"):
             return None
         start = self._at
@@ -127,10 +127,10 @@ class _Reader:
     def _arguments(self) -> str:
         if not self._next("I", "J"):
             raise _Unknown
-        found = []
+        arguments = []
         while not self._next("E"):
-            found.append(self._arguments()[1:-1] if self._peek() == "J" else self._argument())
-        return f"<{', '.join(one for one in found if one)}>"
+            arguments.append(self._arguments()[1:-1] if self._peek() == "J" else self._argument())
+        return f"<{', '.join(argument for argument in arguments if argument)}>"
 
     def _argument(self) -> str:
         if not self._next("L"):
@@ -157,12 +157,12 @@ class _Reader:
             self._depth -= 1
 
     def _one_type(self) -> str:
-        found = self._next(*_WIDER)
-        if found:
-            return _WIDER[found]
-        found = self._next(*_BUILTIN)
-        if found:
-            return _BUILTIN[found]
+        code = self._next(*_WIDER)
+        if code:
+            return _WIDER[code]
+        code = self._next(*_BUILTIN)
+        if code:
+            return _BUILTIN[code]
         behind = self._next(*_BEHIND)
         if behind:
             return self._remember(self._type() + _BEHIND[behind])

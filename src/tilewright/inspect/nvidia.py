@@ -90,14 +90,14 @@ def _numbers(code: Elf) -> dict[str, dict[int, int]]:
     if section is None:
         raise damaged(code.what, "it has no section .nv.info")
     names = [symbol.name for symbol in code.symbols()]
-    found: dict[str, dict[int, int]] = {}
+    numbers_of: dict[str, dict[int, int]] = {}
     for number, words in attributes(code.bytes_of(section), code.what):
         if number in (_REGISTERS, _FRAME, _STACK) and len(words) == 2:
             if words[0] >= len(names):
                 raise damaged(code.what, "it describes a function it does not name")
-            found.setdefault(names[words[0]], {})[number] = words[1]
+            numbers_of.setdefault(names[words[0]], {})[number] = words[1]
     # Subroutines of a kernel (a division of 64-bit numbers) are described too, but lie in its section.
-    return {name: numbers for name, numbers in found.items() if code.section(f".text.{name}") is not None}
+    return {name: numbers for name, numbers in numbers_of.items() if code.section(f".text.{name}") is not None}
 
 
 def occupancy(arch: Arch, registers: int, shared_bytes: int, threads: int) -> Occupancy | None:
@@ -131,16 +131,16 @@ def count(
     loads: Counter[int] = Counter()
     stores: Counter[int] = Counter()
     stack = 0
-    for one in code:
-        name = one.mnemonic.partition(".")[0]
-        if name in WARPGROUP or name in WARP or (promised and one.mnemonic.startswith(promised)):
-            matrix[one.mnemonic] += 1
+    for instruction in code:
+        name = instruction.mnemonic.partition(".")[0]
+        if name in WARPGROUP or name in WARP or (promised and instruction.mnemonic.startswith(promised)):
+            matrix[instruction.mnemonic] += 1
         if name in COPIES:
-            copies[one.mnemonic] += 1
+            copies[instruction.mnemonic] += 1
         if name in ("LDG", "LDGSTS"):
-            loads[_width(one.mnemonic)] += 1
+            loads[_width(instruction.mnemonic)] += 1
         elif name == "STG":
-            stores[_width(one.mnemonic)] += 1
+            stores[_width(instruction.mnemonic)] += 1
         elif name in ("LDL", "STL"):
             stack += 1
     return Instructions(
@@ -171,8 +171,8 @@ def listing(path: Path, tool: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoDisassembly(f"{tool} did not answer ({error})") from error
     if done.returncode:
-        said = (done.stderr.strip() or "it said nothing").splitlines()[-1]
-        raise NoDisassembly(f"{Path(tool).name} cannot read this code ({said})")
+        reason = (done.stderr.strip() or "it said nothing").splitlines()[-1]
+        raise NoDisassembly(f"{Path(tool).name} cannot read this code ({reason})")
     return done.stdout
 
 
@@ -197,17 +197,19 @@ def disassemble(raw: bytes, tool: str) -> dict[str, list[Instruction]]:
         path = Path(folder) / "code.cubin"
         path.write_bytes(raw)
         text = listing(path, tool)
-    found: dict[str, list[Instruction]] = {}
+    functions: dict[str, list[Instruction]] = {}
     symbol = ""
     for line in text.splitlines():
         label, instruction = _LABEL.match(line), _LINE.match(line)
         if label:
             symbol = label[1]
         elif instruction:
-            found.setdefault(symbol, []).append(Instruction(int(instruction[1], 16), instruction[2], instruction[3]))
-    if not found:
+            functions.setdefault(symbol, []).append(
+                Instruction(int(instruction[1], 16), instruction[2], instruction[3])
+            )
+    if not functions:
         raise NoDisassembly(f"{Path(tool).name} found no code")
-    return found
+    return functions
 
 
 def by_opcode(code: Elf) -> dict[str, list[Instruction]]:
@@ -228,10 +230,10 @@ def holds(path: Path, beginnings: Sequence[str]) -> bool:
     if not objects:
         raise damaged(path.name, "it holds no NVIDIA device code")
     wanted = tuple(beginnings)
-    every = (one for code in objects for inside in by_opcode(code).values() for one in inside)
-    if any(one.mnemonic.startswith(wanted) for one in every):
+    every = (instruction for code in objects for inside in by_opcode(code).values() for instruction in inside)
+    if any(instruction.mnemonic.startswith(wanted) for instruction in every):
         return True
-    strange = [one for one in wanted if one not in sass.MNEMONICS]
+    strange = [mnemonic for mnemonic in wanted if mnemonic not in sass.MNEMONICS]
     if strange:
         raise NoDisassembly(f"the opcodes of {', '.join(strange)} are not known here")
     return False
@@ -256,14 +258,14 @@ def _function(
     numbers: Mapping[int, int],
     code: Elf,
     arch: Arch | None,
-    found: Mapping[str, Instructions],
+    counts: Mapping[str, Instructions],
     dynamic_shared: int,
 ) -> Function:
     text, shared, own = (code.section(f"{start}.{symbol}") for start in (".text", ".nv.shared", _INFO))
     words = dict(attributes(code.bytes_of(own), code.what)) if own is not None else {}
     threads = 1
-    for one in words.get(_THREADS, (arch.max_threads if arch is not None else 1024,)):
-        threads *= one
+    for extent in words.get(_THREADS, (arch.max_threads if arch is not None else 1024,)):
+        threads *= extent
     # From Hopper on the section counts the system's part of a block's shared memory in.
     reserved = _RESERVED_SHARED if code.section(".nv.shared.reserved.0") is not None else 0
     resources = Resources(
@@ -280,7 +282,7 @@ def _function(
     use = None
     if arch is not None:
         use = occupancy(arch, resources.vgprs, resources.shared_bytes + dynamic_shared, threads)
-    return Function(symbol, text.size if text is not None else 0, resources, use, found.get(symbol))
+    return Function(symbol, text.size if text is not None else 0, resources, use, counts.get(symbol))
 
 
 def _refused(data: bytes, what: str, archs: Sequence[str], arch: str) -> InspectionError:
@@ -317,7 +319,7 @@ def inspect(
     facts = all_archs().get(wanted)
     notes = [] if facts is not None else [f"there are no arch facts of {wanted}: no occupancy"]
     functions: list[Function] = []
-    asked = dynamic_shared or {}
+    shared = dynamic_shared or {}
     size = 0
     for code, raw in objects:
         if arch_of(code, wanted) != wanted:
@@ -327,7 +329,7 @@ def inspect(
         if note and note not in notes:
             notes.append(note)
         for symbol, numbers in _numbers(code).items():
-            functions.append(_function(symbol, numbers, code, facts, counted, asked.get(symbol, 0)))
+            functions.append(_function(symbol, numbers, code, facts, counted, shared.get(symbol, 0)))
     if any(function.resources is not None and function.resources.scratch_bytes for function in functions):
         notes.append("local memory is slow: a smaller tile or a simpler epilogue may avoid it")
     return Inspection(str(path), KIND, wanted, size, tuple(functions), tuple(notes))

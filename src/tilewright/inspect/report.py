@@ -113,12 +113,12 @@ class Inspection:
     @property
     def missing(self) -> tuple[str, ...]:
         """What was promised and is certainly not in the code; of several that would do, all are named."""
-        return tuple(one for group in self._not_seen() if self._ruled_out(group) for one in group)
+        return tuple(mnemonic for group in self._not_seen() if self._ruled_out(group) for mnemonic in group)
 
     @property
     def undecided(self) -> tuple[str, ...]:
         """What was promised and not seen, by a reader that does not know every instruction."""
-        return tuple(one for group in self._not_seen() if not self._ruled_out(group) for one in group)
+        return tuple(mnemonic for group in self._not_seen() if not self._ruled_out(group) for mnemonic in group)
 
     @property
     def doubt(self) -> str:
@@ -174,9 +174,9 @@ class Inspection:
 _MATRIX, _COPIES = attrgetter("matrix"), attrgetter("copies")
 
 
-def _lines(one: Function, kind: str) -> list[str]:
+def _lines(function: Function, kind: str) -> list[str]:
     lines = []
-    had, use = one.resources, one.occupancy
+    had, use = function.resources, function.occupancy
     nvidia = kind == "nvidia"
     unit = "scheduler" if nvidia else "SIMD"
     if had is not None and nvidia:
@@ -197,8 +197,8 @@ def _lines(one: Function, kind: str) -> list[str]:
             f"occupancy   {use.warps} of {use.limit} warps a {unit} at {use.threads} threads a block, "
             f"limited by {use.limited_by}"
         )
-    code = one.instructions
-    lines.append(f"code        {one.code_bytes} bytes" + (f", {code.total} instructions" if code else ""))
+    code = function.instructions
+    lines.append(f"code        {function.code_bytes} bytes" + (f", {code.total} instructions" if code else ""))
     if code is None:
         return lines
     lines.append(f"matrix      {_counts(code.matrix)}")
@@ -228,19 +228,20 @@ def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} x{count}" for name, count in counts.items()) or "none"
 
 
-def demand_promises(found: Inspection) -> Inspection:
+def demand_promises(inspection: Inspection) -> Inspection:
     """Raise where the code lacks a matrix instruction or a copy that its spec promises; builders call this."""
-    if found.keeps_promises is False:
-        matrix = [one for one in found.missing if one in found.promises]
-        copies = [one for one in found.missing if one not in found.promises]
-        does = [f"{verb} {' or '.join(f'{one}*' for one in some)}"
+    if inspection.keeps_promises is False:
+        matrix = [mnemonic for mnemonic in inspection.missing if mnemonic in inspection.promises]
+        copies = [mnemonic for mnemonic in inspection.missing if mnemonic not in inspection.promises]
+        does = [f"{verb} {' or '.join(f'{mnemonic}*' for mnemonic in some)}"
                 for verb, some in (("multiply with", matrix), ("copy with", copies)) if some]  # fmt: skip
-        total = sum(function.instructions.total for function in found.functions if function.instructions)
+        total = sum(function.instructions.total for function in inspection.functions if function.instructions)
         raise InspectionError(
-            f"{found.name or found.path} should {' and '.join(does)} and holds none (of {total} instructions)",
+            f"{inspection.name or inspection.path} should {' and '.join(does)} and holds none "
+            f"(of {total} instructions)",
             rule="no-matrix-instruction" if matrix else "no-copy-instruction",
-            value=found.matrix_count,
+            value=inspection.matrix_count,
             remedy="the compiler fell back to plain arithmetic: look at the source with `tilewright generate`, "
             "and report the kernel with the output of `tilewright doctor`",
         )
-    return found
+    return inspection

@@ -30,12 +30,12 @@ _NEWER_COPIES = 100  # the first compute capability, times ten, that writes them
 
 def decode(code: bytes, capability: int) -> list[Instruction]:
     """Every instruction of a function; those that do not matter here are called `?`."""
-    found = []
+    instructions = []
     for number, (low, high) in enumerate(struct.iter_unpack("<QQ", code[: len(code) // _SIZE * _SIZE])):
         name = _OPERATIONS.get(low & 0x1FF, OTHER)
         if name == "LDGSTS" and capability >= _NEWER_COPIES:
             width = _COPY_WIDTHS[high >> 10 & 3]
         else:
             width = _WIDTHS[high >> 9 & 7] if name in _MEMORY else ""
-        found.append(Instruction(number * _SIZE, name + width, ""))
-    return found
+        instructions.append(Instruction(number * _SIZE, name + width, ""))
+    return instructions

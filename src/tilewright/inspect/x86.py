@@ -59,22 +59,22 @@ def count(code: Sequence[Instruction], promised: tuple[str, ...] = ()) -> Instru
     stores: Counter[int] = Counter()
     extensions: set[str] = set()
     stack = 0
-    for one in code:
-        registers = _REGISTER.findall(one.operands)
-        fused = one.mnemonic.startswith(FMA) and not one.mnemonic.endswith(_SCALAR)
-        if fused or one.mnemonic.startswith((*DOT, *(name for name in promised if not name.startswith(FMA)))):
-            matrix[one.mnemonic] += 1
+    for instruction in code:
+        registers = _REGISTER.findall(instruction.operands)
+        fused = instruction.mnemonic.startswith(FMA) and not instruction.mnemonic.endswith(_SCALAR)
+        if fused or instruction.mnemonic.startswith((*DOT, *(name for name in promised if not name.startswith(FMA)))):
+            matrix[instruction.mnemonic] += 1
         if not registers:
             continue
         bits = max(_BITS[letter] for letter in registers)
         vectors[bits] += 1
-        extensions.update(name for name, sign, where in _SIGNS if _shows(one, sign, where))
-        if not _MEMORY.search(one.operands):
+        extensions.update(name for name, sign, where in _SIGNS if _shows(instruction, sign, where))
+        if not _MEMORY.search(instruction.operands):
             continue
-        moves = _MOVE.match(one.mnemonic) is not None
-        if moves and _STACK.search(one.operands):
+        moves = _MOVE.match(instruction.mnemonic) is not None
+        if moves and _STACK.search(instruction.operands):
             stack += 1
-        elif moves and _MEMORY.search(one.operands.rpartition(",")[2] or one.operands):
+        elif moves and _MEMORY.search(instruction.operands.rpartition(",")[2] or instruction.operands):
             stores[bits // 8] += 1
         else:
             loads[bits // 8] += 1
@@ -90,8 +90,8 @@ def count(code: Sequence[Instruction], promised: tuple[str, ...] = ()) -> Instru
     )
 
 
-def _shows(one: Instruction, sign: re.Pattern[str], where: re.Pattern[str] | None) -> bool:
-    return bool(sign.match(one.mnemonic)) and (where is None or bool(where.search(one.operands)))
+def _shows(instruction: Instruction, sign: re.Pattern[str], where: re.Pattern[str] | None) -> bool:
+    return bool(sign.match(instruction.mnemonic)) and (where is None or bool(where.search(instruction.operands)))
 
 
 def inspect(path: Path, tools: Sequence[Path] = (), arch: str = "", promised: tuple[str, ...] = ()) -> Inspection:
@@ -124,8 +124,8 @@ def _hottest(code: Elf, text: dict[str, list[Instruction]], promised: tuple[str,
     counted = {symbol: count(inside, promised) for symbol, inside in text.items()}
     symbol = max(counted, key=lambda name: (counted[name].matrix_count, counted[name].total))
     inside = text[symbol]
-    unknown = [recognized for one in counted.values() if (recognized := one.recognized) is not None]
-    place = next((one for one in code.symbols() if one.name == symbol and one.size), None)
+    unknown = [recognized for counts in counted.values() if (recognized := counts.recognized) is not None]
+    place = next((entry for entry in code.symbols() if entry.name == symbol and entry.size), None)
     size = place.size if place is not None else inside[-1].address - inside[0].address
     # A function that was not read whole may be the one that multiplies.
     shown = replace(counted[symbol], recognized=unknown[0] if unknown else None)

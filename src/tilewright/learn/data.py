@@ -43,8 +43,8 @@ class Group:
     @property
     def oracle(self) -> float:
         """Seconds of the fastest of all that were measured."""
-        found = float(self.seconds.min())
-        return min(found, self.fastest) if self.fastest else found
+        fastest = float(self.seconds.min())
+        return min(fastest, self.fastest) if self.fastest else fastest
 
     @property
     def family(self) -> str:
@@ -115,8 +115,8 @@ def _plain(problem: Any) -> Any:
 
 def units_of(target: str, threads: int) -> int:
     """What the work is dealt to: threads of a CPU, multiprocessors of a GPU."""
-    found = arch_by_name(target)
-    return threads or found.compute_units or 1
+    arch = arch_by_name(target)
+    return threads or arch.compute_units or 1
 
 
 def collect(
@@ -136,7 +136,7 @@ def collect(
     def leave(why: str, count: int = 1) -> None:
         left_out[why] = left_out.get(why, 0) + count
 
-    found: dict[tuple[str, str, int], list[tuple[Result, KernelSpec]]] = {}
+    measured: dict[tuple[str, str, int], list[tuple[Result, KernelSpec]]] = {}
     devices: dict[str, dict[str, Any]] = {}
     specs: dict[str, KernelSpec | None] = {}
     for result in results:
@@ -154,12 +154,12 @@ def collect(
             continue
         fingerprint = str(result.device.get("fingerprint", ""))
         devices[fingerprint] = {name: value for name, value in result.device.items() if name != "fingerprint"}
-        found.setdefault((canonical(result.problem), fingerprint, result.threads), []).append((result, spec))
+        measured.setdefault((canonical(result.problem), fingerprint, result.threads), []).append((result, spec))
     kept = held_out(op) if held is None else held
     groups = []
     leaks: dict[str, bool] = {}
     known: dict[str, dict[str, Any]] = {}  # devices that something is learned from
-    for (text, fingerprint, threads), rows in found.items():
+    for (text, fingerprint, threads), rows in measured.items():
         problem = _problem(op, rows[0][0])
         if problem is None or (keep is not None and not keep(problem)):
             leave("not asked for" if problem is not None else "a problem of another version", len(rows))
@@ -180,26 +180,26 @@ def _digest_of(problems: Sequence[Any]) -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[: 2 * _SHORT]
 
 
-def _spec(op: Op, one: Result) -> KernelSpec | None:
+def _spec(op: Op, result: Result) -> KernelSpec | None:
     try:
-        return op.spec_from_dict(dict(one.kernel.spec))
+        return op.spec_from_dict(dict(result.kernel.spec))
     except TilewrightError:
         return None
 
 
-def _problem(op: Op, one: Result) -> Any:
+def _problem(op: Op, result: Result) -> Any:
     try:
-        return op.problem_from_dict(dict(one.problem))
+        return op.problem_from_dict(dict(result.problem))
     except TilewrightError:
         return None
 
 
 def _group(problem: Any, threads: int, rows: Sequence[tuple[Result, KernelSpec]]) -> Group:
     times: dict[str, list[float]] = {}
-    for one, spec in rows:
-        times.setdefault(spec.digest, []).append(one.seconds or 0.0)
+    for result, spec in rows:
+        times.setdefault(spec.digest, []).append(result.seconds or 0.0)
     specs = tuple({spec.digest: spec for _, spec in rows}.values())
-    seconds = np.array([np.mean(times[one.digest]) for one in specs], np.float64)
+    seconds = np.array([np.mean(times[spec.digest]) for spec in specs], np.float64)
     with speaking_of(rows[0][0].device):
         estimates = estimates_of(specs, problem, threads)
     device = str(rows[0][0].device.get("fingerprint", ""))
@@ -216,10 +216,10 @@ def estimates_of(specs: Sequence[KernelSpec], problem: Any, threads: int) -> Arr
 def demand_enough(data: Data, least: int = LEAST_PROBLEMS) -> None:
     count = len(set(data.seen))
     if count < least:
-        told = ", ".join(f"{count} {why}" for why, count in data.left_out.items())
+        reasons = ", ".join(f"{count} {why}" for why, count in data.left_out.items())
         raise RequestError(
             f"there are {count} problems to learn from, and {least} are the least"
-            + (f" (left out: {told})" if told else ""),
+            + (f" (left out: {reasons})" if reasons else ""),
             rule="too-little-data",
             value=count,
             remedy="measure more: `tilewright bench OP --problems random:SEED:COUNT`",
@@ -249,10 +249,10 @@ def rough_of(data: Data) -> tuple[float, float, float]:
     times = np.array([group.oracle for group in data.groups])
     parts = np.array([(1.0, float(group.problem.bytes), float(group.problem.flops)) for group in data.groups])
     scale = parts.max(axis=0)
-    found = np.full(3, times.min() / 3)
+    weights = np.full(3, times.min() / 3)
     for _ in range(200):  # multiplicative steps: nothing becomes negative
         weighted = (parts / scale) / times[:, None]
-        ratio = weighted @ found
-        found = found * (weighted.sum(axis=0) / (weighted * ratio[:, None]).sum(axis=0))
-    start, byte, operation = (found / scale).tolist()
+        ratio = weighted @ weights
+        weights = weights * (weighted.sum(axis=0) / (weighted * ratio[:, None]).sum(axis=0))
+    start, byte, operation = (weights / scale).tolist()
     return max(start, 1e-9), byte, operation

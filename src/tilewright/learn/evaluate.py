@@ -43,17 +43,17 @@ class Score:
     families: Mapping[str, Score]
 
     def to_dict(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             name: round(getattr(self, name), 5) for name in ("problems", "mean", "p10", "worst", "top1", "top5")
         }
         if self.families:
-            found["families"] = {name: one.to_dict() for name, one in self.families.items()}
-        return found
+            fields["families"] = {name: family.to_dict() for name, family in self.families.items()}
+        return fields
 
 
 def choices(data: Data, scores: Array) -> list[Choice]:
     """The kernel with the lowest score of each problem."""
-    found = []
+    listed = []
     first = 0
     for group in data.groups:
         order = np.argsort(scores[first : first + len(group.specs)], kind="stable")
@@ -61,7 +61,7 @@ def choices(data: Data, scores: Array) -> list[Choice]:
         chosen = int(order[0])
         fastest = np.flatnonzero(group.seconds[order] <= group.oracle)  # none, where the estimate left it out
         rank = int(fastest[0]) if len(fastest) else NOWHERE
-        found.append(
+        listed.append(
             Choice(
                 group.family,
                 group.problem,
@@ -71,56 +71,58 @@ def choices(data: Data, scores: Array) -> list[Choice]:
                 rank,
             )
         )
-    return found
+    return listed
 
 
-def again(found: Sequence[Choice], first: Data, second: Data) -> list[Choice]:
+def again(earlier: Sequence[Choice], first: Data, second: Data) -> list[Choice]:
     """The same choices by a second measurement of the near kernels.
 
     The fastest of many measured kernels is so by luck too, and everything else looks slower for it.  So the kernel that
     was the fastest of the first is the oracle, with its time of the second.  What the second did not look at stays.
     """
     times = {
-        (one.problem, one.device, one.threads, spec.digest): float(seconds)
-        for one in second.groups
-        for spec, seconds in zip(one.specs, one.seconds.tolist(), strict=True)
+        (measured.problem, measured.device, measured.threads, spec.digest): float(seconds)
+        for measured in second.groups
+        for spec, seconds in zip(measured.specs, measured.seconds.tolist(), strict=True)
     }
     judged = []
-    for one, group in zip(found, first.groups, strict=True):
+    for choice, group in zip(earlier, first.groups, strict=True):
         here = group.problem, group.device, group.threads
         oracle = times.get((*here, group.specs[int(np.argmin(group.seconds))].digest))
-        chosen = times.get((*here, one.chosen))
+        chosen = times.get((*here, choice.chosen))
         if oracle is not None and chosen is not None:
-            one = replace(one, oracle=oracle, seconds=chosen)
-        judged.append(one)
+            choice = replace(choice, oracle=oracle, seconds=chosen)
+        judged.append(choice)
     return judged
 
 
-def score(found: Sequence[Choice]) -> Score:
-    families = sorted({one.family for one in found})
-    return _score(found, {name: _score([one for one in found if one.family == name], {}) for name in families})
+def score(chosen: Sequence[Choice]) -> Score:
+    families = sorted({choice.family for choice in chosen})
+    return _score(
+        chosen, {name: _score([choice for choice in chosen if choice.family == name], {}) for name in families}
+    )
 
 
-def _score(found: Sequence[Choice], families: Mapping[str, Score]) -> Score:
-    if not found:
+def _score(chosen: Sequence[Choice], families: Mapping[str, Score]) -> Score:
+    if not chosen:
         return Score(0, 0.0, 0.0, 0.0, 0.0, 0.0, families)
-    reached = np.array([one.efficiency for one in found])
-    ranks = np.array([one.rank for one in found])
+    reached = np.array([choice.efficiency for choice in chosen])
+    ranks = np.array([choice.rank for choice in chosen])
     return Score(
-        len(found), float(reached.mean()), float(np.quantile(reached, 0.1)), float(reached.min()),
+        len(chosen), float(reached.mean()), float(np.quantile(reached, 0.1)), float(reached.min()),
         float((ranks == 0).mean()), float((ranks < 5).mean()), families,
     )  # fmt: skip
 
 
 def by_model(model: Model, data: Data) -> list[Choice]:
-    asked = near(data, model.card.far)
-    said = np.concatenate([ahead(model.card.trust, group.estimates) for group in asked.groups])
-    return choices(asked, model.forest.score(matrix(asked, model.frame)[0]) + said)
+    judged = near(data, model.card.far)
+    offsets = np.concatenate([ahead(model.card.trust, group.estimates) for group in judged.groups])
+    return choices(judged, model.forest.score(matrix(judged, model.frame)[0]) + offsets)
 
 
 def unspoken(model: Model, data: Data) -> dict[str, int]:
     """Why dispatch would not ask the model of some of the problems, and of how many; devices are not looked at."""
-    found: dict[str, int] = {}
+    reasons: dict[str, int] = {}
     known = model.card.devices[0] if model.card.devices else {}
     for group in data.groups:
         words = [word for spec in group.specs for word in model.frame.unknown_words(spec)]
@@ -130,8 +132,8 @@ def unspoken(model: Model, data: Data) -> dict[str, int]:
             outside = model.outside(Asked(group.problem, group.units, model.frame.of_problem(group.problem)))
             why = f"{outside.partition(' is ')[0]} beyond its training" if outside else ""
         if why:
-            found[why] = found.get(why, 0) + 1
-    return found
+            reasons[why] = reasons.get(why, 0) + 1
+    return reasons
 
 
 def beside(model: Model, others: Sequence[Model], data: Data, seen: Callable[[Model], Collection[str] | None]) -> Model:

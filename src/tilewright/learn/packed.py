@@ -97,7 +97,7 @@ def _unpacked(data: bytes) -> bytes:
 
 def _results(data: Mapping[str, Any]) -> Iterable[Result]:
     op = ops.op(str(data["op"]))
-    kernels = [_kernel(op, dict(one)) for one in data["kernels"]]
+    kernels = [_kernel(op, dict(spec)) for spec in data["kernels"]]
     for group in data["groups"]:
         device, method, versions = (
             dict(data[table][int(group[word])])
@@ -115,10 +115,10 @@ def _results(data: Mapping[str, Any]) -> Iterable[Result]:
 
 def _kernel(op: ops.Op, spec: dict[str, Any]) -> KernelRow:
     try:
-        found = op.spec_from_dict(spec)
+        kernel_spec = op.spec_from_dict(spec)
     except TilewrightError:  # of another version: whoever reads it says so
         return KernelRow("", "", str(spec.get("arch", "")), spec)
-    return KernelRow(found.digest, found.name, found.arch, spec)
+    return KernelRow(kernel_spec.digest, kernel_spec.name, kernel_spec.arch, spec)
 
 
 def _bad(path: Path, why: str) -> RequestError:

@@ -13,9 +13,9 @@ _SIZE, _EDGE = 640, 60
 _COLOURS = ("#1b6ca8", "#c0392b", "#27824a", "#8e44ad", "#b9770e", "#34495e", "#0e8c8c", "#a04070")
 
 
-def scatter(found: Sequence[Choice], title: str) -> str:
+def scatter(choices: Sequence[Choice], title: str) -> str:
     """SVG, both axes logarithmic: a point on the diagonal is a choice that was the fastest."""
-    times = [seconds * 1e6 for one in found for seconds in (one.oracle, one.seconds)]
+    times = [seconds * 1e6 for choice in choices for seconds in (choice.oracle, choice.seconds)]
     low, high = math.floor(math.log10(min(times))), math.ceil(math.log10(max(times)))
     high = max(high, low + 1)
 
@@ -23,7 +23,7 @@ def scatter(found: Sequence[Choice], title: str) -> str:
         share = (math.log10(seconds * 1e6) - low) / (high - low)
         return _EDGE + share * (_SIZE - 2 * _EDGE)
 
-    families = sorted({one.family for one in found})
+    families = sorted({choice.family for choice in choices})
     parts = [
         f'{MARK} viewBox="0 0 {_SIZE} {_SIZE}" font-size="12">',
         f'<rect width="{_SIZE}" height="{_SIZE}" fill="white"/>',
@@ -36,12 +36,12 @@ def scatter(found: Sequence[Choice], title: str) -> str:
             f'<text x="{place:.1f}" y="{_SIZE - _EDGE + 18}" text-anchor="middle">{10.0**power:g}</text>',
             f'<text x="{_EDGE - 6}" y="{_SIZE - place + 4:.1f}" text-anchor="end">{10.0**power:g}</text>',
         ]
-    for one in found:
-        colour = _COLOURS[families.index(one.family) % len(_COLOURS)]
-        told = escape(f"{one.problem.describe()}: {one.efficiency:.1%} of the fastest")
-        x, y = at(one.oracle), _SIZE - at(one.seconds)
+    for choice in choices:
+        colour = _COLOURS[families.index(choice.family) % len(_COLOURS)]
+        tip = escape(f"{choice.problem.describe()}: {choice.efficiency:.1%} of the fastest")
+        x, y = at(choice.oracle), _SIZE - at(choice.seconds)
         parts.append(
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}" fill-opacity="0.7"><title>{told}</title></circle>'
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}" fill-opacity="0.7"><title>{tip}</title></circle>'
         )
     for index, name in enumerate(families):
         colour = _COLOURS[index % len(_COLOURS)]

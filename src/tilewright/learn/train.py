@@ -46,12 +46,12 @@ class Settings:
 
 def lightgbm() -> Any:
     try:
-        import lightgbm as found
+        import lightgbm as module
     except ImportError:
         raise RequestError(
             "training needs LightGBM", rule="missing-extra", value="lightgbm", remedy="install tilewright[learn]"
         ) from None
-    return found
+    return module
 
 
 def train(data: Data, settings: Settings | None = None, start: Model | None = None) -> Model:
@@ -67,26 +67,26 @@ def train(data: Data, settings: Settings | None = None, start: Model | None = No
     if start is not None:
         _demand_continues(start, data)
     far = settings.far or far_of(data) if start is None else start.card.far
-    asked = near(data, far)
-    x, groups = matrix(asked, frame)
+    nearby = near(data, far)
+    x, groups = matrix(nearby, frame)
     guess = rough_of(data) if start is None else start.card.rough
     trust = settings.trust * settings.estimated if start is None else start.card.trust
-    said = np.concatenate([ahead(trust, group.estimates) for group in asked.groups])
-    y = np.concatenate([np.log(group.seconds / rough(guess, group.problem)) for group in asked.groups]) - said
+    offsets = np.concatenate([ahead(trust, group.estimates) for group in nearby.groups])
+    y = np.concatenate([np.log(group.seconds / rough(guess, group.problem)) for group in nearby.groups]) - offsets
     before = np.zeros(len(y)) if start is None else start.forest.score(x)
-    rows = _Rows(x, y - before, groups, _weights(asked, settings))
-    honest = _Honest.of(asked, start)
+    rows = _Rows(x, y - before, groups, _weights(nearby, settings))
+    honest = _Honest.of(nearby, start)
     alone = rows if honest.started else replace(rows, y=y)
     forest = _fit(rows, frame, settings)
     if settings.folds:
-        out = _by_others(alone, asked.problems, frame, settings) + (before if honest.started else 0.0)
+        out = _by_others(alone, nearby.problems, frame, settings) + (before if honest.started else 0.0)
     else:
         out = forest.score(x) + before
     if start is not None:
         forest = joined(start.forest, forest)
     judged = honest.groups[groups]
     sigma = float(np.sqrt(np.average((out - y)[judged] ** 2, weights=rows.weights[judged])))
-    card = _card(data, frame, forest, score(choices(honest.kept(asked), (out + said)[judged])), settings)
+    card = _card(data, frame, forest, score(choices(honest.kept(nearby), (out + offsets)[judged])), settings)
     metrics = {**card.metrics, "estimate": score(by_estimate(honest.kept(data))).to_dict()}
     if not settings.folds:
         del metrics["cross_validation"]
@@ -103,7 +103,7 @@ def _by_others(rows: _Rows, problems: Array, frame: Frame, settings: Settings) -
     out = np.empty(len(rows.y))
     for fold in range(settings.folds):
         test = folds[rows.groups] == fold
-        out[test] = _fit(rows.of(~test), frame, settings).score(rows.x[test])
+        out[test] = _fit(rows.select(~test), frame, settings).score(rows.x[test])
     return out
 
 
@@ -113,7 +113,7 @@ class _Honest:
 
     groups: Array  # which groups count
     started: bool  # whether the trees of the start have a say
-    told: str = ""
+    judged_by: str = ""
 
     @classmethod
     def of(cls, data: Data, start: Model | None) -> _Honest:
@@ -121,7 +121,7 @@ class _Honest:
         if start is None:
             return cls(every, started=True)
         known = seen_by(start)
-        fresh = every if known is None else np.array([one not in known for one in data.seen])
+        fresh = every if known is None else np.array([problem not in known for problem in data.seen])
         if known is not None and fresh.sum() >= LEAST_PROBLEMS:
             return cls(fresh, True, f"on {int(fresh.sum())} problems that the model it goes on from has not seen")
         why = (
@@ -130,7 +130,7 @@ class _Honest:
         return cls(every, False, f"without the trees it goes on from, whose model {why}: it may be better than this")
 
     def kept(self, data: Data) -> Data:
-        return replace(data, groups=tuple(one for one, kept in zip(data.groups, self.groups, strict=True) if kept))
+        return replace(data, groups=tuple(group for group, kept in zip(data.groups, self.groups, strict=True) if kept))
 
 
 def seen_by(model: Model) -> frozenset[str] | None:
@@ -151,7 +151,7 @@ def _continued(card: Card, start: Model, honest: _Honest) -> Card:
         devices=tuple(devices),
         signatures=tuple(sorted({*start.card.signatures, *card.signatures})),
         data=data,
-        metrics={**card.metrics, "judged": honest.told},
+        metrics={**card.metrics, "judged": honest.judged_by},
     )
 
 
@@ -170,7 +170,7 @@ class _Rows:
     groups: Array  # numbers, those of a group side by side
     weights: Array
 
-    def of(self, which: Array) -> _Rows:
+    def select(self, which: Array) -> _Rows:
         return _Rows(self.x[which], self.y[which], self.groups[which], self.weights[which])
 
     def common(self) -> tuple[Array, Array]:
@@ -181,12 +181,12 @@ class _Rows:
 
 def _weights(data: Data, settings: Settings) -> Array:
     """Kernels that could be chosen matter most, and every problem matters as much as its weight says."""
-    found = []
+    weights = []
     for group in data.groups:
         slower = group.seconds / group.seconds.min()
         weight = settings.least_weight + np.exp(-settings.sharp * (slower - 1.0))
-        found.append(group.weight * weight / weight.sum())
-    return np.concatenate(found) * data.rows / len(data.groups)
+        weights.append(group.weight * weight / weight.sum())
+    return np.concatenate(weights) * data.rows / len(data.groups)
 
 
 def _folds(problems: Array, settings: Settings) -> Array:
@@ -221,10 +221,10 @@ def packed(dump: Mapping[str, Any]) -> Forest:
     """LightGBM's trees as our arrays; children of a node become neighbours."""
     nodes: list[tuple[float, int, int, float]] = []
     roots, depths = [], []
-    for one in dump["tree_info"]:
+    for tree in dump["tree_info"]:
         roots.append(len(nodes))
         nodes.append((0.0, 0, 0, 0.0))
-        depth, todo = 0, [(len(nodes) - 1, one["tree_structure"], 0)]
+        depth, todo = 0, [(len(nodes) - 1, tree["tree_structure"], 0)]
         while todo:
             at, node, level = todo.pop()
             depth = max(depth, level)
@@ -245,12 +245,13 @@ def packed(dump: Mapping[str, Any]) -> Forest:
     return Forest(np.array(nodes, NODE), np.array(roots, np.int32), np.array(depths, np.int32), 0.0)
 
 
-def joined(one: Forest, other: Forest) -> Forest:
+def joined(forest: Forest, other: Forest) -> Forest:
     moved = other.nodes.copy()
-    moved["left"] += len(one.nodes)
+    moved["left"] += len(forest.nodes)
     return Forest(
-        np.concatenate([one.nodes, moved]), np.concatenate([one.roots, other.roots + np.int32(len(one.nodes))]),
-        np.concatenate([one.depths, other.depths]), one.base + other.base,
+        np.concatenate([forest.nodes, moved]),
+        np.concatenate([forest.roots, other.roots + np.int32(len(forest.nodes))]),
+        np.concatenate([forest.depths, other.depths]), forest.base + other.base,
     )  # fmt: skip
 
 
@@ -275,8 +276,10 @@ def _demand_continues(start: Model, data: Data) -> None:
         raise _other_start(start, f"is not for {', '.join(strange)}", "train a new model, or name a target: --target")
     for device in data.devices:
         if not any(same_device(known, device) for known in start.card.devices):
-            told = ", ".join(f"{name} {device[name]}" for name in _WORDS if name in device)
-            raise _other_start(start, f"was trained on another device than these data ({told})", "train a new model")
+            described = ", ".join(f"{name} {device[name]}" for name in _WORDS if name in device)
+            raise _other_start(
+                start, f"was trained on another device than these data ({described})", "train a new model"
+            )
     if start.card.data.get("holdout") != data.holdout:  # one that does not say may have seen anything
         raise _other_start(start, "was kept from other problems than these are", "train a new model on all the data")
     if start.outdated:
@@ -290,7 +293,7 @@ def _other_start(start: Model, why: str, remedy: str) -> RequestError:
     return RequestError(message, rule="warm-start", value=start.card.name, remedy=remedy)
 
 
-def _card(data: Data, frame: Frame, forest: Forest, found: Score, settings: Settings) -> Card:
+def _card(data: Data, frame: Frame, forest: Forest, cross_validation: Score, settings: Settings) -> Card:
     from tilewright import __version__
     from tilewright.ops.base import plain
 
@@ -310,7 +313,7 @@ def _card(data: Data, frame: Frame, forest: Forest, found: Score, settings: Sett
             "digest": data.digest, "rows": data.rows, "problems": len(data.groups), "left_out": dict(data.left_out),
             "holdout": data.holdout, "seen": " ".join(sorted(set(data.seen))),
         },
-        metrics={"cross_validation": found.to_dict(), "settings": plain(settings)},
+        metrics={"cross_validation": cross_validation.to_dict(), "settings": plain(settings)},
         probes=_probes(data) if frame.estimated else (),
         versions={"tilewright": __version__, "lightgbm": lightgbm().__version__},
     )  # fmt: skip
@@ -328,12 +331,12 @@ def _probes(data: Data) -> tuple[dict[str, Any], ...]:
             if spec.digest not in known:
                 known[spec.digest] = tuple(value for value in values(spec, columns) if isinstance(value, str))
             kinds.setdefault(known[spec.digest], []).append((group, at))
-    found = []
+    probes = []
     for _, mine in sorted(kinds.items()):
         for group, at in (mine[index * len(mine) // PROBES] for index in range(PROBES)):
-            found.append({"problem": plain(group.problem), "kernel": group.specs[at].to_dict(),
+            probes.append({"problem": plain(group.problem), "kernel": group.specs[at].to_dict(),
                           "threads": group.threads, "seconds": float(group.estimates[at])})  # fmt: skip
-    return tuple(found)
+    return tuple(probes)
 
 
 # What makes two devices the same to a model; the driver's version, say, does not.
@@ -341,5 +344,5 @@ _WORDS = ("model", "arch", "compute_units", "vendor", "l2_bytes", "flags")
 
 
 def _known_words(devices: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    found = [{name: device[name] for name in _WORDS if name in device} for device in devices]
-    return [one for index, one in enumerate(found) if one not in found[:index]]
+    known = [{name: device[name] for name in _WORDS if name in device} for device in devices]
+    return [words for index, words in enumerate(known) if words not in known[:index]]

@@ -572,9 +572,9 @@ def demand_legal(op: Op, spec: KernelSpec) -> None:
 
 def illegal(op: Op, spec: KernelSpec, violations: Sequence[Violation]) -> IllegalSpecError:
     """The error of a spec that breaks rules: all of them, and the nearest kernels that break none."""
-    from tilewright.ops.neighbours import neighbours, told
+    from tilewright.ops.neighbours import as_remedy, neighbours
 
-    near = told(neighbours(op, spec))
+    near = as_remedy(neighbours(op, spec))
     remedies = [violations[0].remedy, f"the nearest legal kernels: {near}" if near else ""]
     return IllegalSpecError(
         f"{spec.name} breaks {len(violations)} rule(s): " + "; ".join(str(one) for one in violations),

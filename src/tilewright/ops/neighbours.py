@@ -84,7 +84,7 @@ def _apart_from_each_other(walked: Iterator[Neighbour], count: int) -> list[Neig
     return found
 
 
-def told(found: Sequence[Neighbour]) -> str:
+def as_remedy(found: Sequence[Neighbour]) -> str:
     """For an error: what to change, closest first."""
     return "; or ".join(map(str, found))
 

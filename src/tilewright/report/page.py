@@ -63,12 +63,12 @@ def page(source: Source, wanted: Wanted) -> str:
         "data": in_script(data),
     }
     text = _asset("page.html")
-    before, found = "", text
+    before, rest = "", text
     for name, value in parts.items():  # one after the other, so that no value is looked into
-        head, mark, found = found.partition(f"@{name}@")
+        head, mark, rest = rest.partition(f"@{name}@")
         assert mark, f"page.html has no place for {name}, or not in this order"
         before += head + value
-    return before + found
+    return before + rest
 
 
 def _asset(name: str) -> str:
@@ -139,7 +139,7 @@ def _rows(scope: Scope, wanted: Wanted) -> dict[str, Any]:
     statuses = Numbered()
     for name in (*STATUSES, *sorted({result.status for result in scope.results})):
         statuses.number(name, name)
-    found: dict[str, Any] = {
+    rows: dict[str, Any] = {
         "statuses": statuses.values,
         "problem": packed(scope.problem_of, "u4"),
         "kernel": packed(scope.kernel_of, "u4"),
@@ -149,25 +149,25 @@ def _rows(scope: Scope, wanted: Wanted) -> dict[str, Any]:
         "reason": _reasons([result.reason for result in scope.results]),
     }
     if wanted.predictions:
-        told = predict(scope, wanted.models)
-        for name, values in (("estimate", told.estimate), ("model", told.model)):
+        predicted = predict(scope, wanted.models)
+        for name, values in (("estimate", predicted.estimate), ("model", predicted.model)):
             if not np.isnan(values).all():
-                found[name] = packed(values, "f4")
-        found["model_name"] = told.name
-        found["notes"] = [{"why": why, "rows": count} for why, count in told.notes.most_common()]
-    return found
+                rows[name] = packed(values, "f4")
+        rows["model_name"] = predicted.name
+        rows["notes"] = [{"why": why, "rows": count} for why, count in predicted.notes.most_common()]
+    return rows
 
 
-def _reasons(given: Sequence[str]) -> dict[str, Any]:
+def _reasons(reasons: Sequence[str]) -> dict[str, Any]:
     """Why rows have no time; of very many different texts the most frequent."""
     counts: dict[str, int] = {}
-    for one in given:
-        counts[one] = counts.get(one, 0) + 1
+    for reason in reasons:
+        counts[reason] = counts.get(reason, 0) + 1
     kept = counts
     if len(counts) > _MOST_REASONS:
-        kept = dict(sorted(counts.items(), key=lambda one: -one[1])[:_MOST_REASONS])
+        kept = dict(sorted(counts.items(), key=lambda item: -item[1])[:_MOST_REASONS])
     rest = "(one of many reasons: this page holds the most frequent)"
-    return _words([_cut(one) if one in kept else rest for one in given])
+    return _words([_cut(reason) if reason in kept else rest for reason in reasons])
 
 
 def _cut(text: str) -> str:
@@ -183,14 +183,14 @@ def _shown(value: Any) -> Any:
     return canonical(value)
 
 
-def _columns(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _columns(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The fields of problems, column by column: numbers where all are, words else."""
-    names = list(dict.fromkeys(name for one in found for name in one))
-    return [_column(name, [_shown(one[name]) if name in one else None for one in found]) for name in names]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return [_column(name, [_shown(row[name]) if name in row else None for row in rows]) for name in names]
 
 
 def _column(name: str, values: Sequence[Any]) -> dict[str, Any]:
     if all(value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)) for value in values):
-        numbers: Array = np.array([math.nan if one is None else one for one in values], np.float64)
+        numbers: Array = np.array([math.nan if value is None else value for value in values], np.float64)
         return {"name": name, "numbers": packed(numbers, "f8")}
-    return {"name": name, **_words(["" if one is None else str(one) for one in values])}
+    return {"name": name, **_words(["" if value is None else str(value) for value in values])}

@@ -31,26 +31,26 @@ class Predicted:
     notes: Counter[str] = field(default_factory=Counter)  # why, and of how many rows
 
 
-def predict(scope: Scope, given: Sequence[Model]) -> Predicted:
+def predict(scope: Scope, models: Sequence[Model]) -> Predicted:
     """Estimates and predictions for the rows that have a time; of very many rows, for problems drawn evenly."""
     count = len(scope.results)
-    found = Predicted(np.full(count, math.nan), np.full(count, math.nan))
+    predicted = Predicted(np.full(count, math.nan), np.full(count, math.nan))
     try:
         op = ops.op(scope.op)
     except TilewrightError:
-        found.notes[f"the op {scope.op} is not installed here"] += count
-        return found
+        predicted.notes[f"the op {scope.op} is not installed here"] += count
+        return predicted
     groups = by_problem(scope, np.flatnonzero(~np.isnan(scope.seconds)).tolist())
     specs = _Specs(op)
     done = 0
     for number in _spread(list(groups)):
         rows = groups[number]
         if done > MOST:
-            found.notes[f"more than {MOST} rows: not predicted"] += len(rows)
+            predicted.notes[f"more than {MOST} rows: not predicted"] += len(rows)
             continue
         done += len(rows)
-        _group(scope, number, rows, specs, given, found)
-    return found
+        _group(scope, number, rows, specs, models, predicted)
+    return predicted
 
 
 def _spread(numbers: list[int]) -> list[int]:
@@ -66,7 +66,7 @@ class _Specs:
         self._op = op
         self._known: dict[str, KernelSpec | None] = {}
 
-    def of(self, digest: str, spec: Any) -> KernelSpec | None:
+    def read(self, digest: str, spec: Any) -> KernelSpec | None:
         if digest not in self._known:
             try:
                 self._known[digest] = self._op.spec_from_dict(dict(spec))
@@ -75,30 +75,32 @@ class _Specs:
         return self._known[digest]
 
 
-def _group(scope: Scope, number: int, rows: list[int], specs: _Specs, given: Sequence[Model], found: Predicted) -> None:
+def _group(
+    scope: Scope, number: int, rows: list[int], specs: _Specs, known_models: Sequence[Model], predicted: Predicted
+) -> None:
     """The rows of one problem: a model is asked for all its kernels at once, as dispatch does."""
     problem = scope.facts[number].problem
-    known = [(row, specs.of(one.digest, one.spec)) for row in rows for one in [scope.results[row].kernel]]
+    known = [(row, specs.read(kernel.digest, kernel.spec)) for row in rows for kernel in [scope.results[row].kernel]]
     usable = [(row, spec) for row, spec in known if spec is not None]
     if problem is None or not usable:
-        found.notes["of another version"] += len(rows)
+        predicted.notes["of another version"] += len(rows)
         return
     if len(usable) < len(rows):
-        found.notes["of another version"] += len(rows) - len(usable)
-    at, told = [row for row, _ in usable], [spec for _, spec in usable]
+        predicted.notes["of another version"] += len(rows) - len(usable)
+    at, run_specs = [row for row, _ in usable], [spec for _, spec in usable]
     try:
-        estimates = estimates_of(told, problem, scope.threads)
+        estimates = estimates_of(run_specs, problem, scope.threads)
     except Exception as error:  # an op of others fails in ways of its own: the page says so, and has the rest
-        found.notes[f"the estimate failed: {type(error).__name__}: {error}"] += len(at)
+        predicted.notes[f"the estimate failed: {type(error).__name__}: {error}"] += len(at)
         return
-    found.estimate[at] = np.where(np.isfinite(estimates) & (estimates > 0), estimates, math.nan)
-    if not given:
+    predicted.estimate[at] = np.where(np.isfinite(estimates) & (estimates > 0), estimates, math.nan)
+    if not known_models:
         return
-    units = units_of(told[0].arch, scope.threads)
-    verdict = models.ask(given, told, problem, units, estimates.tolist(), scope.device)
+    units = units_of(run_specs[0].arch, scope.threads)
+    verdict = models.ask(known_models, run_specs, problem, units, estimates.tolist(), scope.device)
     if verdict.seconds is None:
-        found.notes[verdict.why_not or "no model is for this op"] += len(at)
+        predicted.notes[verdict.why_not or "no model is for this op"] += len(at)
         return
     # Kernels the estimate gives no hope are not asked about.
-    found.model[at] = np.where(np.isfinite(verdict.seconds), verdict.seconds, math.nan)
-    found.name = verdict.model
+    predicted.model[at] = np.where(np.isfinite(verdict.seconds), verdict.seconds, math.nan)
+    predicted.name = verdict.model

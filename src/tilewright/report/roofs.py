@@ -37,18 +37,18 @@ def roofs(scope: Scope) -> list[dict[str, Any]]:
     moved = np.array([fact.bytes for fact in facts])[scope.problem_of] / scope.seconds
     dtypes = np.array([fact.dtype for fact in facts])[scope.problem_of]
     measured_bytes = _most(moved)
-    found = []
+    lines = []
     for dtype in sorted({fact.dtype for fact in facts}):
         known = sheet.get(dtype), sheet.get(MEMORY)
         peak = known[0] or _most(flops[dtypes == dtype])
         speed = known[1] or measured_bytes
         if peak is None or speed is None:
             continue
-        found.append(
+        lines.append(
             {"dtype": dtype, "flops": peak, "bytes": speed, "flops_from": _origin(known[0], name),
              "bytes_from": _origin(known[1], name)}
         )  # fmt: skip
-    return found
+    return lines
 
 
 def _origin(known: float | None, name: str) -> str:
@@ -56,5 +56,5 @@ def _origin(known: float | None, name: str) -> str:
 
 
 def _most(values: Any) -> float | None:
-    found = values[np.isfinite(values)]
-    return float(found.max()) if found.size else None
+    finite = values[np.isfinite(values)]
+    return float(finite.max()) if finite.size else None

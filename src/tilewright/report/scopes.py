@@ -49,10 +49,10 @@ class _Texts:
     def __init__(self) -> None:
         self._known: dict[int, tuple[Mapping[str, Any], str]] = {}
 
-    def of(self, given: Mapping[str, Any]) -> str:
-        known = self._known.get(id(given))
+    def text(self, fields: Mapping[str, Any]) -> str:
+        known = self._known.get(id(fields))
         if known is None:
-            known = self._known[id(given)] = (given, canonical(given))
+            known = self._known[id(fields)] = (fields, canonical(fields))
         return known[1]
 
 
@@ -81,9 +81,9 @@ class Scope:
     _kernels: Numbered = field(default_factory=Numbered)
     _rows: list[tuple[int, int]] = field(default_factory=list)  # numbers of problem and kernel
 
-    def add(self, one: Result, text: str) -> None:
-        self.results.append(one)
-        at = self._problems.number(text, one), self._kernels.number(one.kernel.digest, one.kernel)
+    def add(self, result: Result, text: str) -> None:
+        self.results.append(result)
+        at = self._problems.number(text, result), self._kernels.number(result.kernel.digest, result.kernel)
         self._rows.append(at)
 
     @property
@@ -97,18 +97,18 @@ class Scope:
     @cached_property
     def problem_of(self) -> Array:
         """The problem's number of each row."""
-        return np.array([one for one, _ in self._rows], np.int64)
+        return np.array([problem for problem, _ in self._rows], np.int64)
 
     @cached_property
     def kernel_of(self) -> Array:
-        return np.array([one for _, one in self._rows], np.int64)
+        return np.array([kernel for _, kernel in self._rows], np.int64)
 
     @cached_property
     def seconds(self) -> Array:
         """Of each row; not a number where it has none."""
-        found = [result.seconds if result.status == OK and result.seconds and result.seconds > 0 else math.nan
+        seconds = [result.seconds if result.status == OK and result.seconds and result.seconds > 0 else math.nan
                  for result in self.results]  # fmt: skip
-        return np.array(found, np.float64)
+        return np.array(seconds, np.float64)
 
     @cached_property
     def archs(self) -> list[str]:
@@ -116,12 +116,12 @@ class Scope:
 
     def chosen(self) -> Array:
         """The number of the kernel that was saved as each problem's choice; -1 where none was."""
-        found = np.full(len(self._problems.values), -1, np.int64)
+        chosen = np.full(len(self._problems.values), -1, np.int64)
         for choice in sorted(self.choices, key=lambda each: each.date):
             problem, kernel = self._problems.find(canonical(choice.problem)), self._kernels.find(choice.digest)
             if problem is not None and kernel is not None:
-                found[problem] = kernel
-        return found
+                chosen[problem] = kernel
+        return chosen
 
     def contexts(self) -> list[tuple[int, Mapping[str, Any], Mapping[str, str]]]:
         """How it was measured and with which versions, with the number of rows, the most frequent first."""
@@ -129,40 +129,40 @@ class Scope:
         counts: Counter[tuple[str, str]] = Counter()
         seen: dict[tuple[str, str], Result] = {}
         for result in self.results:
-            key = texts.of(result.method), texts.of(result.versions)
+            key = texts.text(result.method), texts.text(result.versions)
             counts[key] += 1
             seen[key] = result
         return [(count, seen[key].method, seen[key].versions) for key, count in counts.most_common()]
 
 
-def facts_of(one: Result) -> Facts:
+def facts_of(result: Result) -> Facts:
     """What its op says of a result's problem."""
     try:
-        op = ops.op(one.op)
-        problem = op.problem_from_dict(dict(one.problem))
+        op = ops.op(result.op)
+        problem = op.problem_from_dict(dict(result.problem))
         shown = columns_of(op, problem)
         family = str(engine(op).family(problem))
     except TilewrightError:
-        return Facts(None, dict(one.problem))
+        return Facts(None, dict(result.problem))
     dtype = next((value for value in shown.values() if isinstance(value, str) and value in DTYPES), "")
     return Facts(problem, shown, family, float(problem.flops), float(problem.bytes), dtype)
 
 
 def scopes(source: Source) -> list[Scope]:
     """One an op, device and number of threads, the one with the most rows first."""
-    found: dict[tuple[str, str, int], Scope] = {}
+    by_key: dict[tuple[str, str, int], Scope] = {}
     texts = _Texts()
     for result in source.results:
         key = (result.op, _fingerprint(result.device), result.threads)
-        scope = found.get(key)
+        scope = by_key.get(key)
         if scope is None:
-            scope = found[key] = Scope(result.op, result.device, result.threads)
-        scope.add(result, texts.of(result.problem))
+            scope = by_key[key] = Scope(result.op, result.device, result.threads)
+        scope.add(result, texts.text(result.problem))
     for choice in source.choices:
-        scope = found.get((choice.op, _fingerprint(choice.device), choice.threads))
+        scope = by_key.get((choice.op, _fingerprint(choice.device), choice.threads))
         if scope is not None:
             scope.choices.append(choice)
-    return sorted(found.values(), key=lambda one: -len(one.results))
+    return sorted(by_key.values(), key=lambda scope: -len(scope.results))
 
 
 def _fingerprint(device: Mapping[str, Any]) -> str:
@@ -171,8 +171,8 @@ def _fingerprint(device: Mapping[str, Any]) -> str:
 
 def by_problem(scope: Scope, rows: Iterable[int]) -> dict[int, list[int]]:
     """Rows grouped by the number of their problem."""
-    found: dict[int, list[int]] = {}
+    rows_of: dict[int, list[int]] = {}
     numbers = scope.problem_of
     for row in rows:
-        found.setdefault(int(numbers[row]), []).append(row)
-    return found
+        rows_of.setdefault(int(numbers[row]), []).append(row)
+    return rows_of

@@ -25,14 +25,14 @@ def read(paths: Sequence[Path], *, op: str = "", arch: str = "") -> Source:
     results: list[Result] = []
     choices: list[Choice] = []
     for path in paths:
-        found, chosen = _table(path) if path.suffix in export.FORMATS else _store(path)
-        results += found
+        read, chosen = _table(path) if path.suffix in export.FORMATS else _store(path)
+        results += read
         choices += chosen
     kept = [result for result in results if (not op or result.op == op) and (not arch or result.kernel.arch == arch)]
     if not kept:
-        asked = " and ".join(f"of {word}" for word in (op, arch) if word)
+        wanted = " and ".join(f"of {word}" for word in (op, arch) if word)
         raise RequestError(
-            f"{', '.join(map(str, paths))}: there are no results{' ' + asked if asked else ''}",
+            f"{', '.join(map(str, paths))}: there are no results{' ' + wanted if wanted else ''}",
             rule="report-empty",
             value=len(results),
             remedy="measure some: `tilewright bench OP --problems validation`, or name other files",
@@ -44,12 +44,12 @@ def _newest(results: Sequence[Result], files: int) -> tuple[Result, ...]:
     """Several files may tell of the same thing: the newest counts."""
     if files == 1:
         return tuple(results)
-    found: dict[tuple[object, ...], Result] = {}
+    newest: dict[tuple[object, ...], Result] = {}
     for result in results:
         key = export.key_of(result)
-        if key not in found or found[key].date <= result.date:
-            found[key] = result
-    return tuple(found.values())
+        if key not in newest or newest[key].date <= result.date:
+            newest[key] = result
+    return tuple(newest.values())
 
 
 def _table(path: Path) -> tuple[list[Result], list[Choice]]:

@@ -86,7 +86,7 @@ def _deb822(text: str) -> Iterator[AptSource]:
 def read_sources(apt_dir: Path | None = None) -> list[AptSource]:
     """Every enabled source, in the order apt reads them; an empty list where there is no apt."""
     apt_dir = APT_DIR if apt_dir is None else apt_dir
-    found: list[AptSource] = []
+    sources: list[AptSource] = []
     parts = apt_dir / "sources.list.d"
     files = [apt_dir / "sources.list", *(sorted(parts.iterdir()) if parts.is_dir() else ())]
     for file in files:
@@ -97,8 +97,8 @@ def read_sources(apt_dir: Path | None = None) -> list[AptSource]:
             text = file.read_text(encoding="utf-8", errors="replace")
         except PermissionError:
             continue  # apt's sources may hold passwords only root may read; the others still serve
-        found.extend(reader(text))
-    return list(dict.fromkeys(found))
+        sources.extend(reader(text))
+    return list(dict.fromkeys(sources))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Archive:
 def archives(sources: list[AptSource], apt_dir: Path | None = None) -> list[Archive]:
     """The archives behind the sources, in their order.  Where no keyring is named, apt's trusted ones count."""
     trusted = (APT_DIR if apt_dir is None else apt_dir) / "trusted.gpg.d"
-    default = tuple(str(one) for one in sorted(trusted.glob("*.gpg")) + sorted(trusted.glob("*.asc")))
+    default = tuple(str(keyring) for keyring in sorted(trusted.glob("*.gpg")) + sorted(trusted.glob("*.asc")))
     by_url: dict[str, list[AptSource]] = {}
     for source in sources:
         by_url.setdefault(source.url, []).append(source)

@@ -63,8 +63,8 @@ def check_signature(data: bytes, keyrings: tuple[str, ...], what: str) -> str:
         file = Path(folder) / "InRelease"
         file.write_bytes(data)
         command = [verifier, "--homedir", folder, "--status-fd", "1"]
-        for one in known:
-            command += ["--keyring", one]
+        for keyring in known:
+            command += ["--keyring", keyring]
         answer = subprocess.run(
             [*command, str(file)],
             capture_output=True,
@@ -73,8 +73,8 @@ def check_signature(data: bytes, keyrings: tuple[str, ...], what: str) -> str:
             check=False,
             env=settings.child_environment(),
         )
-    said = [line.split() for line in answer.stdout.splitlines() if line.startswith("[GNUPG:]")]
-    words = {line[1] for line in said if len(line) > 1}
+    status = [line.split() for line in answer.stdout.splitlines() if line.startswith("[GNUPG:]")]
+    words = {line[1] for line in status if len(line) > 1}
     if "BADSIG" in words or not words & {"VALIDSIG", "NO_PUBKEY", "ERRSIG"}:
         raise ToolchainError(
             f"the signature of {what} is wrong",

@@ -42,7 +42,7 @@ class Item:
     url: str
     name: str
     sha256: str
-    size: int = 0  # 0 when nobody told
+    size: int = 0  # 0 when nobody reported
 
 
 class Unreachable(ToolchainError):
@@ -58,11 +58,11 @@ class Stopped(Exception):
 
 
 def file_digest(path: Path) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
-            found.update(chunk)
-    return found.hexdigest()
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def shown(url: str) -> str:
@@ -134,11 +134,11 @@ class Fetcher:
         stop: threading.Event | None = None,
     ) -> Path:
         """The file in `folder`, complete and verified.  `advance` hears of every byte, kept or new."""
-        told = 0  # bytes reported so far: taken back when the download starts again
+        reported = 0  # bytes reported so far: taken back when the download starts again
 
         def tell(count: int) -> None:
-            nonlocal told
-            told += count
+            nonlocal reported
+            reported += count
             if advance is not None:
                 advance(count)
 
@@ -153,7 +153,7 @@ class Fetcher:
         for attempt in range(ATTEMPTS):
             if attempt:
                 time.sleep(PAUSE_SECONDS * 2 ** (attempt - 1))
-            tell(-told)
+            tell(-reported)
             try:
                 self._continue(item, part, tell, stop)
             except Unreachable as error:
@@ -169,12 +169,12 @@ class Fetcher:
                 if urllib.parse.urlsplit(item.url).scheme == "file":
                     part.unlink()
                 continue
-            found = file_digest(part)
-            if found == item.sha256:
+            digest = file_digest(part)
+            if digest == item.sha256:
                 part.replace(final)
                 return final
             part.unlink()
-            problem = f"has the digest {found[:16]}..., not {item.sha256[:16]}..."
+            problem = f"has the digest {digest[:16]}..., not {item.sha256[:16]}..."
         raise ToolchainError(
             f"{shown(item.url)} {problem}",
             rule="download-digest" if "digest" in problem else "download-failed",
@@ -204,7 +204,7 @@ class Fetcher:
 
     def fetch_all(self, items: Sequence[Item], folder: Path, advance: Advance | None = None) -> list[Path]:
         """All files, several at once; the first failure stops the others and is the one raised."""
-        total = sum(one.size for one in items)
+        total = sum(item.size for item in items)
         done = 0
         lock, stop = threading.Lock(), threading.Event()
 
@@ -215,7 +215,7 @@ class Fetcher:
                 if advance is not None:
                     advance(done, total)
 
-        def one(item: Item) -> Path | None:
+        def fetch_item(item: Item) -> Path | None:
             if stop.is_set():
                 return None
             try:
@@ -229,7 +229,7 @@ class Fetcher:
         # The largest first: none is left to run alone at the end.
         order = sorted(items, key=lambda item: -item.size)
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            futures = [pool.submit(one, item) for item in order]
+            futures = [pool.submit(fetch_item, item) for item in order]
             try:
                 failed: BaseException | None = None
                 for future in futures:

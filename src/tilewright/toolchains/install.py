@@ -144,15 +144,19 @@ def find_sources(recipe: Recipe, downloads: Path, progress: Progress, apt_dir: P
             sysroot = _sysroot(recipe, fetcher, archive, releases, index, downloads)
             plan = make_plan(recipe, index, base, overlays, sysroot)
             if plan is None:
-                have = ", ".join(one.version for one in index.versions("hipcc")) or "none"
+                have = ", ".join(package.version for package in index.versions("hipcc")) or "none"
                 problems.append(f"{shown(archive.url)} has no ROCm {recipe.lines[-1]} in {base} (hipcc: {have})")
                 continue
             headers, version, notes = _find_headers(recipe, progress)
-            unsigned = [f"{one.suite}: signature {one.signature}" for one in releases if one.signature != "checked"]
+            unsigned = [
+                f"{release.suite}: signature {release.signature}"
+                for release in releases
+                if release.signature != "checked"
+            ]
             return Sources(
                 archive.url, tuple(releases), plan, headers, version, (*moved_on(recipe, plan), *notes, *unsigned)
             )
-    tried = ", ".join(dict.fromkeys(shown(one.url) for one in configured))
+    tried = ", ".join(dict.fromkeys(shown(archive.url) for archive in configured))
     raise ToolchainError(
         f"no archive apt is configured for has the ROCm packages: {'; '.join(problems) or tried}",
         rule="no-rocm-in-archive",
@@ -162,14 +166,14 @@ def find_sources(recipe: Recipe, downloads: Path, progress: Progress, apt_dir: P
 
 
 def _releases(fetcher: Fetcher, archive: apt_sources.Archive, base: str, overlays: tuple[str, ...]) -> list[Release]:
-    found = [read_release(fetcher, archive.url, base, archive.signed_by)]
+    releases = [read_release(fetcher, archive.url, base, archive.signed_by)]
     for suite in overlays:
         try:
-            found.append(read_release(fetcher, archive.url, suite, archive.signed_by))
+            releases.append(read_release(fetcher, archive.url, suite, archive.signed_by))
         except Unreachable as error:
             if not error.missing:
                 raise
-    return found
+    return releases
 
 
 def _sysroot(
@@ -181,7 +185,7 @@ def _sysroot(
     downloads: Path,
 ) -> list[Package]:
     """The C and C++ libraries of the first configured suite that has them, else of the newest."""
-    read = {one.suite for one in releases}
+    read = {release.suite for release in releases}
     for suite in archive.suites:
         if suite in read:
             continue
@@ -193,19 +197,19 @@ def _sysroot(
             raise
         index = Index()
         index.add(read_packages(fetcher, release, recipe.components[0], downloads), suite, archive.url)
-        found = plan_sysroot(recipe, index)
-        if found is not None:
+        sysroot = plan_sysroot(recipe, index)
+        if sysroot is not None:
             releases.append(release)
-            return found
-    found = plan_sysroot(recipe, newest)
-    if found is None:
+            return sysroot
+    sysroot = plan_sysroot(recipe, newest)
+    if sysroot is None:
         raise ToolchainError(
             f"{shown(archive.url)} has no C and C++ development packages",
             rule="no-rocm-in-archive",
             value=archive.url,
             remedy=ELSEWHERE,
         )
-    return found
+    return sysroot
 
 
 def _find_headers(recipe: Recipe, progress: Progress) -> tuple[Item, str, list[str]]:
@@ -293,14 +297,14 @@ def install_rocm(
         _install(prefix, recipe, progress, confirm, apt_dir)
     except OSError as error:
         raise installed.folder_error(error, prefix) from error
-    found = installed.read(prefix)
-    assert found is not None
-    return found, True
+    toolchain = installed.read(prefix)
+    assert toolchain is not None
+    return toolchain, True
 
 
 def check_writable(place: Path) -> None:
     """OSError unless the folder can be made, or written where it is there."""
-    there = next(one for one in (place, *place.parents) if one.exists())
+    there = next(folder for folder in (place, *place.parents) if folder.exists())
     if not there.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(there))
     if not os.access(there, os.W_OK | os.X_OK):
@@ -342,7 +346,9 @@ def _fetch(sources: Sources, downloads: Path, progress: Progress) -> Path:
 def _unpack(recipe: Recipe, sources: Sources, downloads: Path, headers: Path, work: Path, progress: Progress) -> None:
     plan = sources.plan
     # The compiler with the libraries it runs on, and apart from it what programs are linked against.
-    jobs = [(one, work / "root") for one in plan.packages] + [(one, work / "sysroot") for one in plan.sysroot]
+    jobs = [(package, work / "root") for package in plan.packages] + [
+        (package, work / "sysroot") for package in plan.sysroot
+    ]
     progress.step(f"unpacking {len(jobs)} packages")
     for root in dict.fromkeys(root for _, root in jobs):
         prepare_root(root)
@@ -409,8 +415,8 @@ def self_check(prefix: Path) -> float:
             env=settings.child_environment({"TMPDIR": folder}),
         )
         if answer.returncode != 0 or not output.exists():
-            said = [line for line in answer.stderr.splitlines() if line.strip()]
-            first = next((line for line in said if "error" in line), said[0] if said else "it said nothing")
+            lines = [line for line in answer.stderr.splitlines() if line.strip()]
+            first = next((line for line in lines if "error" in line), lines[0] if lines else "it said nothing")
             raise ToolchainError(
                 f"the new compiler does not compile a small HIP program: {first}",
                 rule="toolchain-self-check",
@@ -424,7 +430,7 @@ def self_check(prefix: Path) -> float:
 def _write_manifest(recipe: Recipe, sources: Sources, work: Path, seconds: float, probe_seconds: float) -> None:
     plan = sources.plan
     files_digest = installed.record(work)
-    size = sum(one.stat().st_size for one in work.rglob("*") if one.is_file() and not one.is_symlink())
+    size = sum(path.stat().st_size for path in work.rglob("*") if path.is_file() and not path.is_symlink())
     manifest = {
         "format": installed.FORMAT,
         "name": "rocm",

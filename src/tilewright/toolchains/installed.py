@@ -98,9 +98,9 @@ def folder_error(error: OSError, prefix: Path) -> ToolchainError:
 
 def places() -> list[Path]:
     """Where a toolchain may lie: the place the setting rocm_path names, then the cache."""
-    given = settings.current().rocm_path
-    found = [Path(given).expanduser()] if given else []
-    return [*found, *(default_prefix(name) for name in NAMES)]
+    path = settings.current().rocm_path
+    prefixes = [Path(path).expanduser()] if path else []
+    return [*prefixes, *(default_prefix(name) for name in NAMES)]
 
 
 def in_force(name: str) -> Path:
@@ -113,7 +113,7 @@ def in_force(name: str) -> Path:
 
 
 def all_installed() -> list[Installed]:
-    return [found for place in dict.fromkeys(places()) if (found := read(place)) is not None]
+    return [toolchain for place in dict.fromkeys(places()) if (toolchain := read(place)) is not None]
 
 
 def record(prefix: Path) -> str:
@@ -134,19 +134,19 @@ def _contents(prefix: Path) -> Iterator[tuple[str, str]]:
             yield name, file_digest(path)
 
 
-def verify(one: Installed, advance: Callable[[int, int], None] | None = None) -> list[str]:
+def verify(toolchain: Installed, advance: Callable[[int, int], None] | None = None) -> list[str]:
     """What is wrong with a toolchain's files; an empty list when all are as they were installed."""
     try:
-        text = (one.prefix / FILES).read_text(encoding="utf-8")
+        text = (toolchain.prefix / FILES).read_text(encoding="utf-8")
     except OSError as error:
         return [f"{FILES} cannot be read: {error}"]
-    if hashlib.sha256(text.encode()).hexdigest() != one.digest:
+    if hashlib.sha256(text.encode()).hexdigest() != toolchain.digest:
         return [f"{FILES} is not the list the manifest names"]
     lines = text.splitlines()
     problems = []
     for done, line in enumerate(lines, 1):
         expected, _, name = line.partition("  ")
-        path = one.prefix / name
+        path = toolchain.prefix / name
         if expected.startswith("link:"):
             if not path.is_symlink() or f"link:{path.readlink()}" != expected:
                 problems.append(f"{name}: the link is gone or points elsewhere")

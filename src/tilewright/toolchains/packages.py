@@ -18,7 +18,7 @@ _PARTS = re.compile(r"(\D*)(\d*)")
 _RELATION = re.compile(r"^([a-z0-9][a-z0-9+.-]*)(?::[a-z0-9-]+)?\s*(?:\(\s*(<<|<=|=|>=|>>)\s*([^\s)]+)\s*\))?")
 
 
-def _letters(one: str, other: str) -> int:
+def _letters(version: str, other: str) -> int:
     def rank(text: str, at: int) -> int:
         if at >= len(text):
             return 0
@@ -26,15 +26,15 @@ def _letters(one: str, other: str) -> int:
             return -1  # sorts even before the end: 1.0~exp1 comes before 1.0
         return ord(text[at]) + (0 if text[at].isalpha() else 256)
 
-    for at in range(max(len(one), len(other))):
-        difference = rank(one, at) - rank(other, at)
+    for at in range(max(len(version), len(other))):
+        difference = rank(version, at) - rank(other, at)
         if difference:
             return difference
     return 0
 
 
-def _compare_part(one: str, other: str) -> int:
-    left, right = _PARTS.findall(one), _PARTS.findall(other)
+def _compare_part(version: str, other: str) -> int:
+    left, right = _PARTS.findall(version), _PARTS.findall(other)
     for at in range(max(len(left), len(right))):
         letters, digits = left[at] if at < len(left) else ("", "")
         other_letters, other_digits = right[at] if at < len(right) else ("", "")
@@ -52,9 +52,9 @@ def _split(version: str) -> tuple[int, str, str]:
     return (int(epoch) if epoch.isdecimal() else 0), (upstream if dash else rest), (revision if dash else "")
 
 
-def compare(one: str, other: str) -> int:
+def compare(version: str, other: str) -> int:
     """Negative, zero or positive as `one` is older than, the same as or newer than `other` (dpkg's order)."""
-    left, right = _split(one), _split(other)
+    left, right = _split(version), _split(other)
     return left[0] - right[0] or _compare_part(left[1], right[1]) or _compare_part(left[2], right[2])
 
 
@@ -86,8 +86,8 @@ class Relation:
 def relations(text: str) -> Iterator[tuple[Relation, ...]]:
     """A dependency field: groups that must all hold, each a tuple of alternatives."""
     for group in text.split(","):
-        found = [_RELATION.match(one.strip()) for one in group.split("|")]
-        alternatives = tuple(Relation(one[1], one[2] or "", one[3] or "") for one in found if one)
+        matches = [_RELATION.match(alternative.strip()) for alternative in group.split("|")]
+        alternatives = tuple(Relation(match[1], match[2] or "", match[3] or "") for match in matches if match)
         if alternatives:
             yield alternatives
 
@@ -138,7 +138,7 @@ class Index:
 
     def versions(self, name: str) -> list[Package]:
         """Every version of a package, in the order of the suites."""
-        return [_package(*one) for one in self._paragraphs.get(name, ())]
+        return [_package(*paragraph) for paragraph in self._paragraphs.get(name, ())]
 
     def providers(self, relation: Relation) -> Iterator[Package]:
         for name in dict.fromkeys(self._providers.get(relation.name, ())):
@@ -154,7 +154,7 @@ class Index:
 def _package(paragraph: str, suite: str, base_url: str) -> Package:
     fields = next(stanzas(paragraph))
     try:
-        depends = ", ".join(one for one in (fields.get("pre-depends"), fields.get("depends")) if one)
+        depends = ", ".join(field for field in (fields.get("pre-depends"), fields.get("depends")) if field)
         return Package(
             name=fields["package"],
             version=fields["version"],
@@ -188,11 +188,11 @@ def closure(index: Index, roots: Iterable[Relation], prefer: Preference, skip: S
     todo: list[tuple[str, tuple[Relation, ...]]] = [("", (root,)) for root in roots]
     while todo:
         wanted_by, group = todo.pop(0)
-        if any(fnmatchcase(one.name, pattern) for one in group for pattern in skip):
+        if any(fnmatchcase(relation.name, pattern) for relation in group for pattern in skip):
             continue
-        if any(_satisfied(one, chosen) for one in group):
+        if any(_satisfied(relation, chosen) for relation in group):
             continue
-        taken = [chosen[one.name] for one in group if one.name in chosen]
+        taken = [chosen[relation.name] for relation in group if relation.name in chosen]
         if taken:
             raise _conflict(wanted_by, group, f"{taken[0].name} {taken[0].version} is needed elsewhere")
         package = _choose(index, group, prefer)
@@ -202,7 +202,7 @@ def closure(index: Index, roots: Iterable[Relation], prefer: Preference, skip: S
             continue
         chosen[package.name] = package
         todo += [(package.name, relation) for relation in relations(package.depends)]
-    return sorted(chosen.values(), key=lambda one: one.name)
+    return sorted(chosen.values(), key=lambda package: package.name)
 
 
 def _satisfied(relation: Relation, chosen: dict[str, Package]) -> bool:
@@ -211,24 +211,24 @@ def _satisfied(relation: Relation, chosen: dict[str, Package]) -> bool:
         return relation.allows(there.version)
     if relation.operator:
         return False
-    offers = [one.provides for one in chosen.values() if one.provides]
+    offers = [package.provides for package in chosen.values() if package.provides]
     return any(group[0].name == relation.name for text in offers for group in relations(text))
 
 
 def _choose(index: Index, group: tuple[Relation, ...], prefer: Preference) -> Package | None:
-    for one in group:
-        fitting = [version for version in index.versions(one.name) if one.allows(version.version)]
+    for relation in group:
+        fitting = [version for version in index.versions(relation.name) if relation.allows(version.version)]
         if fitting:
             return prefer(fitting)[0]
-    for one in group:
-        offers = list(index.providers(one))
+    for relation in group:
+        offers = list(index.providers(relation))
         if offers:
             return prefer(offers)[0]
     return None
 
 
 def _conflict(wanted_by: str, group: tuple[Relation, ...], why: str) -> ToolchainError:
-    wish = " | ".join(str(one) for one in group)
+    wish = " | ".join(str(relation) for relation in group)
     return ToolchainError(
         f"{wanted_by or 'the toolchain'} needs {wish}, but {why}",
         rule="archive-dependency",

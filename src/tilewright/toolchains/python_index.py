@@ -45,9 +45,9 @@ class PipConfig:
 def _pip_commands() -> Iterator[list[str]]:
     yield [sys.executable, "-m", "pip"]
     for name in ("pip", "pip3"):
-        found = shutil.which(name)
-        if found:
-            yield [found]
+        path = shutil.which(name)
+        if path:
+            yield [path]
 
 
 def _ask(command: list[str], *words: str) -> str | None:
@@ -84,7 +84,7 @@ def read_config(listing: str, help_text: str) -> PipConfig:
     default = _DEFAULT_INDEX.search(" ".join(help_text.split()))
     main = values.get("index-url") or (default[1] if default else "")
     no_index = values.get("no-index", "").lower() in ("1", "true", "yes", "on")
-    urls = [one for one in (main, *values.get("extra-index-url", "").split()) if one]
+    urls = [url for url in (main, *values.get("extra-index-url", "").split()) if url]
     indexes = () if no_index else tuple(dict.fromkeys(urls))
     links = tuple(values.get("find-links", "").split())
     return PipConfig(indexes, links, values.get("cert", ""), values.get("proxy", ""))
@@ -118,9 +118,9 @@ def _entries(data: bytes, page: str) -> Iterator[tuple[str, str, str, int]]:
     """(file name, url, sha256, size) for every file on a project page."""
     if data.lstrip()[:1] == b"{":
         listing: dict[str, Any] = json.loads(data)
-        for one in listing.get("files", ()):
-            digest = one.get("hashes", {}).get("sha256", "")
-            yield one["filename"], urllib.parse.urljoin(page, one["url"]), digest, int(one.get("size") or 0)
+        for file in listing.get("files", ()):
+            digest = file.get("hashes", {}).get("sha256", "")
+            yield file["filename"], urllib.parse.urljoin(page, file["url"]), digest, int(file.get("size") or 0)
         return
     for match in _ANCHOR.finditer(data.decode("utf-8", "replace")):
         url = urllib.parse.urljoin(page, html.unescape(match[1]))
@@ -140,14 +140,14 @@ def _version(file_name: str, project: str) -> str:
 def version_key(version: str) -> tuple[tuple[int, ...], int]:
     """Enough of PEP 440 for one line of releases: numbers, then the number of the post release."""
     numbers, _, post = version.partition(".post")
-    parts = tuple(int(one) for one in numbers.split(".") if one.isdecimal())
+    parts = tuple(int(number) for number in numbers.split(".") if number.isdecimal())
     return parts, int(post) if post.isdecimal() else -1
 
 
 def distributions(config: PipConfig, project: str) -> list[Distribution]:
     """Every source distribution of a project, over all indexes; at least one of them must answer."""
     fetcher = config.fetcher()
-    found: list[Distribution] = []
+    offers: list[Distribution] = []
     problems: list[str] = []
     for place in config.find_links:
         folder = Path(urllib.parse.unquote(place.removeprefix("file://"))).expanduser()
@@ -155,7 +155,7 @@ def distributions(config: PipConfig, project: str) -> list[Distribution]:
             version = _version(file.name, project)
             if version:
                 url = file.absolute().as_uri()
-                found.append(Distribution(version, url, file.name, "", file.stat().st_size))
+                offers.append(Distribution(version, url, file.name, "", file.stat().st_size))
     for index in config.indexes:
         page = f"{index.rstrip('/')}/{project}/"
         try:
@@ -166,9 +166,9 @@ def distributions(config: PipConfig, project: str) -> list[Distribution]:
         for name, url, digest, size in _entries(data, page):
             version = _version(name, project)
             if version:
-                found.append(Distribution(version, url, name, digest, size))
-    if not found:
-        looked = "; ".join(problems) or ", ".join(shown(one) for one in config.indexes) or "no index is configured"
+                offers.append(Distribution(version, url, name, digest, size))
+    if not offers:
+        looked = "; ".join(problems) or ", ".join(shown(index) for index in config.indexes) or "no index is configured"
         raise ToolchainError(
             f"no source distribution of {project} was found: {looked}",
             rule="no-headers",
@@ -176,7 +176,7 @@ def distributions(config: PipConfig, project: str) -> list[Distribution]:
             remedy="configure an index that has it (pip config set global.index-url URL) and run the command again, "
             "or set TILEWRIGHT_CK_TILE to a folder that holds the ck_tile headers",
         )
-    return found
+    return offers
 
 
 def _page(fetcher: Fetcher, page: str) -> bytes:
@@ -190,7 +190,7 @@ def choose(offers: list[Distribution], tested: str, line: str) -> Distribution:
     """The tested version, else the newest of its line."""
     exact = [offer for offer in offers if offer.version == tested]
     if exact:
-        return max(exact, key=lambda one: bool(one.sha256))
+        return max(exact, key=lambda offer: bool(offer.sha256))
     same = [offer for offer in offers if offer.version == line or offer.version.startswith((line + ".", line + "p"))]
     if not same:
         newest = ", ".join(sorted({offer.version for offer in offers}, key=version_key)[-5:])
@@ -200,16 +200,16 @@ def choose(offers: list[Distribution], tested: str, line: str) -> Distribution:
             value=tested,
             remedy="set TILEWRIGHT_CK_TILE to a folder that holds the ck_tile headers",
         )
-    return max(same, key=lambda one: version_key(one.version))
+    return max(same, key=lambda offer: version_key(offer.version))
 
 
-def as_item(one: Distribution, known_sha256: str) -> Item:
-    digest = one.sha256 or known_sha256
+def as_item(offer: Distribution, known_sha256: str) -> Item:
+    digest = offer.sha256 or known_sha256
     if not digest:
         raise ToolchainError(
-            f"the index gives no SHA256 digest for {one.file_name}, and none was recorded for it",
+            f"the index gives no SHA256 digest for {offer.file_name}, and none was recorded for it",
             rule="no-headers",
-            value=one.file_name,
+            value=offer.file_name,
             remedy="use an index that gives digests",
         )
-    return Item(one.url, one.file_name, digest, one.size)
+    return Item(offer.url, offer.file_name, digest, offer.size)

@@ -98,7 +98,7 @@ class Plan:
     @property
     def all_packages(self) -> tuple[Package, ...]:
         """Each once: a machine of the newest suite has some in both."""
-        return tuple({one.sha256: one for one in (*self.packages, *self.sysroot)}.values())
+        return tuple({package.sha256: package for package in (*self.packages, *self.sysroot)}.values())
 
     @property
     def download_bytes(self) -> int:
@@ -114,7 +114,7 @@ def make_plan(
 ) -> Plan | None:
     """Which versions to take; None where the archive has no ROCm of a known line."""
     hipcc = index.versions("hipcc")
-    line = next((one for one in recipe.lines if any(in_line(have.version, one) for have in hipcc)), None)
+    line = next((known for known in recipe.lines if any(in_line(have.version, known) for have in hipcc)), None)
     if line is None:
         return None
     order = {suite: rank for rank, suite in enumerate((base, *overlays))}
@@ -122,10 +122,10 @@ def make_plan(
     def prefer(versions: Sequence[Package]) -> list[Package]:
         newest = sorted(versions, key=lambda version: version_key(version.version), reverse=True)
         if newest[0].source in recipe.line_sources:
-            return sorted(newest, key=lambda one: not in_line(one.version, line))
-        return sorted(newest, key=lambda one: order.get(one.suite, len(order)))
+            return sorted(newest, key=lambda version: not in_line(version.version, line))
+        return sorted(newest, key=lambda version: order.get(version.suite, len(order)))
 
-    packages = closure(index, [Relation(one) for one in recipe.roots], prefer, recipe.skip)
+    packages = closure(index, [Relation(root) for root in recipe.roots], prefer, recipe.skip)
     root = next(package for package in packages if package.name == "hipcc")
     return Plan(
         packages=tuple(packages),
@@ -141,7 +141,7 @@ def plan_sysroot(recipe: Recipe, index: Index) -> list[Package] | None:
     """The C and C++ libraries of the suites in `index`, the newest of each; None where they are not complete."""
     roots = []
     for pattern in recipe.sysroot_roots:
-        names = sorted(index.names(pattern), key=lambda name: [int(one) for one in re.findall(r"\d+", name)])
+        names = sorted(index.names(pattern), key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
         if not names:
             return None
         roots.append(Relation(names[-1]))
@@ -156,8 +156,8 @@ def _llvm_of(package: Package) -> str:
     """LLVM's major version, which is part of package names: rocm-device-libs-22."""
     pattern = re.compile(r"rocm-device-libs-(\d+)$")
     for group in relations(package.depends):
-        for one in group:
-            match = pattern.match(one.name)
+        for relation in group:
+            match = pattern.match(relation.name)
             if match:
                 return match[1]
     raise ToolchainError(
@@ -169,7 +169,7 @@ def _llvm_of(package: Package) -> str:
 
 
 def _gcc_of(sysroot: Sequence[Package]) -> str:
-    matches = [re.match(r"libstdc\+\+-(\d+)-dev$", one.name) for one in sysroot]
+    matches = [re.match(r"libstdc\+\+-(\d+)-dev$", package.name) for package in sysroot]
     return next(match[1] for match in matches if match)
 
 

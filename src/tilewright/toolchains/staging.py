@@ -120,8 +120,8 @@ def sweep_held(*, keep_downloads: bool = False) -> int:
 def _noted(doomed: list[Path]) -> list[Path]:
     """The place the last installation was for, if it did not end; its work folder is added to what goes."""
     try:
-        told = json.loads((installed.folder() / NOTE).read_text(encoding="utf-8"))
-        work, prefix = Path(told["work"]), Path(told["prefix"])
+        note = json.loads((installed.folder() / NOTE).read_text(encoding="utf-8"))
+        work, prefix = Path(note["work"]), Path(note["prefix"])
     except (OSError, ValueError, KeyError, TypeError):
         return []
     if not work.name.startswith(f".{prefix.name}.") or work.suffix != PARTIAL:
@@ -133,13 +133,13 @@ def _noted(doomed: list[Path]) -> list[Path]:
 def _unused(folder: Path) -> bool:
     newest = 0.0
     with suppress(OSError):
-        newest = max((one.stat().st_mtime for one in (folder, *folder.iterdir())), default=0.0)
+        newest = max((path.stat().st_mtime for path in (folder, *folder.iterdir())), default=0.0)
     return newest > 0 and time.time() - newest > UNUSED_SECONDS
 
 
 def _bytes(folder: Path) -> int:
     size = 0
-    for one in folder.rglob("*"):
+    for path in folder.rglob("*"):
         with suppress(OSError):
-            size += 0 if one.is_symlink() or not one.is_file() else one.stat().st_size
+            size += 0 if path.is_symlink() or not path.is_file() else path.stat().st_size
     return size

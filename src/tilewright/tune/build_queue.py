@@ -53,28 +53,30 @@ def build_here(specs: Sequence[KernelSpec], jobs: int | None, heard: Heard | Non
     """Kernels into this machine's store; one that does not compile is known by its reason."""
     builder = Builder()
     names = {spec.name: spec.digest for spec in specs}
-    said: dict[str, str] = {}
+    reasons: dict[str, str] = {}
 
     def hear(event: events.Event) -> None:
         if isinstance(event, events.BuildFailed) and event.name in names:
-            said[names[event.name]] = event.message
+            reasons[names[event.name]] = event.message
         if heard is not None:
             heard(event)
 
     try:
         done = builder.build_many(specs, max_workers=jobs, on_event=hear)
-        return Finished({one: Built(each.spec, each.path) for one, each in done.items() if each.spec is not None}, {})
+        return Finished(
+            {digest: Built(each.spec, each.path) for digest, each in done.items() if each.spec is not None}, {}
+        )
     except TilewrightError as error:
-        if not said or stops_all(error):
+        if not reasons or stops_all(error):
             raise  # no compiler, no disk: a row would blame a kernel that may be built tomorrow
-    found: dict[str, Built] = {}
+    built: dict[str, Built] = {}
     for spec in specs:
-        artifact = None if spec.digest in said else builder.find(spec)
+        artifact = None if spec.digest in reasons else builder.find(spec)
         if artifact is not None:
-            found[spec.digest] = Built(spec, artifact.path)
+            built[spec.digest] = Built(spec, artifact.path)
         else:
-            said.setdefault(spec.digest, "it was not built")
-    return Finished(found, said)
+            reasons.setdefault(spec.digest, "it was not built")
+    return Finished(built, reasons)
 
 
 class Stopped(Exception):

@@ -166,11 +166,11 @@ class Cluster:
 
     def worker_pools(self, note: OnNote) -> list[WorkerPool]:
         """Those who can measure the target, with what is wrong with the others said to `note`."""
-        found = self.nodes(note)
+        members = self.nodes(note)
         if self.on_host:
-            workers = [RayDeviceWorker(self, one, one.facts) for one in found if self._measures(one, note)]
+            workers = [RayDeviceWorker(self, node, node.facts) for node in members if self._measures(node, note)]
         else:
-            workers = list(self._with_gpus(found, note))
+            workers = list(self._with_gpus(members, note))
         if not workers:
             raise DeviceError(
                 f"no node of the cluster at {self.address} has a device of {self.target} that is free",
@@ -181,7 +181,7 @@ class Cluster:
         groups: dict[tuple[str, int], list[RayDeviceWorker]] = {}
         for worker in workers:
             groups.setdefault((worker.facts["machine"]["fingerprint"], worker.facts["threads"]), []).append(worker)
-        return [self._worker_pool(found, group) for group in groups.values()]
+        return [self._worker_pool(members, group) for group in groups.values()]
 
     def nodes(self, note: OnNote) -> list[Node]:
         """The nodes that answer; MachineError where one has another Python or another Tilewright."""
@@ -191,21 +191,21 @@ class Cluster:
             if node["Alive"] and node["Resources"].get("CPU", 0) >= 1
         ]
         ask = self.ray.remote(max_retries=0, num_cpus=0)(_probe())
-        asked = {one.id: self.on(ask, one.id).remote(self.target, self.threads) for one in alive}
-        self.ray.wait(list(asked.values()), num_returns=max(1, len(asked)), timeout=ANSWER) if asked else None
-        told: list[tuple[Node, Mapping[str, Any]]] = []
-        for one in alive:
+        answers = {node.id: self.on(ask, node.id).remote(self.target, self.threads) for node in alive}
+        self.ray.wait(list(answers.values()), num_returns=max(1, len(answers)), timeout=ANSWER) if answers else None
+        answered: list[tuple[Node, Mapping[str, Any]]] = []
+        for node in alive:
             try:
-                told.append((one, self.ray.get(asked[one.id], timeout=0.1)))
+                answered.append((node, self.ray.get(answers[node.id], timeout=0.1)))
             except Exception as error:
-                note(f"node {one.name} is left out: {_short(error)}")
-        demand_alike(told)
-        for one, answer in told:
-            one.facts = answer["facts"]
-        return [one for one, _ in told]
+                note(f"node {node.name} is left out: {_short(error)}")
+        demand_alike(answered)
+        for node, answer in answered:
+            node.facts = answer["facts"]
+        return [node for node, _ in answered]
 
     def alive(self, node: str) -> bool:
-        return any(one["Alive"] for one in self.ray.nodes() if one["NodeID"] == node)
+        return any(entry["Alive"] for entry in self.ray.nodes() if entry["NodeID"] == node)
 
     def on(self, remote: Any, node: str, **options: Any) -> Any:
         """A task or an actor that runs on one node."""
@@ -213,17 +213,17 @@ class Cluster:
 
         return remote.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False), **options)
 
-    def _measures(self, one: Node, note: OnNote) -> bool:
-        why = one.facts["why_no_device"]
+    def _measures(self, node: Node, note: OnNote) -> bool:
+        why = node.facts["why_no_device"]
         if why:
-            note(f"node {one.name} does not measure: {why}")
+            note(f"node {node.name} does not measure: {why}")
         return not why
 
-    def _with_gpus(self, found: Sequence[Node], note: OnNote) -> Iterator[RayDeviceWorker]:
+    def _with_gpus(self, members: Sequence[Node], note: OnNote) -> Iterator[RayDeviceWorker]:
         """Workers of devices that are free; each actor has one of its own, and tells which."""
-        workers = [RayDeviceWorker(self, one, {}, place) for one in found for place in range(one.gpus)]
-        asked = [(worker, worker.ask()) for worker in workers]
-        for worker, answer in asked:
+        workers = [RayDeviceWorker(self, node, {}, place) for node in members for place in range(node.gpus)]
+        answers = [(worker, worker.ask()) for worker in workers]
+        for worker, answer in answers:
             try:
                 worker.facts = self.ray.get(answer, timeout=ANSWER)
                 why = worker.facts["why_no_device"]
@@ -235,22 +235,22 @@ class Cluster:
             else:
                 yield worker
 
-    def _worker_pool(self, found: Sequence[Node], workers: Sequence[RayDeviceWorker]) -> WorkerPool:
+    def _worker_pool(self, members: Sequence[Node], workers: Sequence[RayDeviceWorker]) -> WorkerPool:
         """Alike devices; their kernels are built by the nodes of the kin most of them are."""
-        among = [worker.node for worker in workers] if self.on_host else found
+        among = [worker.node for worker in workers] if self.on_host else members
         kins = Counter(worker.facts["kin"] for worker in workers if worker.facts["kin"])
-        kins = kins or Counter(one.facts["kin"] for one in found if one.facts["kin"])
+        kins = kins or Counter(node.facts["kin"] for node in members if node.facts["kin"])
         if not kins:
             raise MachineError(
                 f"no node of the cluster at {self.address} can build kernels of {self.target}: "
-                f"{found[0].facts['why_no_compiler']}",
+                f"{members[0].facts['why_no_compiler']}",
                 rule="cluster-compiler",
                 value=self.target,
                 remedy="install a compiler on one of them; `tilewright doctor` there says what is missing",
             )
         kin = kins.most_common(1)[0][0]
-        builders = [one for one in among if one.facts["kin"] == kin]
-        builders = builders or [one for one in found if one.facts["kin"] == kin]
+        builders = [node for node in among if node.facts["kin"] == kin]
+        builders = builders or [node for node in members if node.facts["kin"] == kin]
         for worker in workers:
             worker.builder_versions = builders[0].facts["versions"]
         facts = workers[0].facts
@@ -266,26 +266,26 @@ def _probe() -> Callable[[str, int], dict[str, Any]]:
     def probe(target: str, threads: int) -> dict[str, Any]:
         import platform
 
-        found: dict[str, Any] = {"python": platform.python_version(), "tilewright": "", "tree": "", "trouble": ""}
+        answer: dict[str, Any] = {"python": platform.python_version(), "tilewright": "", "tree": "", "trouble": ""}
         try:
             import tilewright
 
-            found["tilewright"] = tilewright.__version__
+            answer["tilewright"] = tilewright.__version__
             from tilewright.tune import node
 
-            found["tree"] = node.tree()
-            found["facts"] = node.facts(target, threads)
+            answer["tree"] = node.tree()
+            answer["facts"] = node.facts(target, threads)
         except Exception as error:
-            found["trouble"] = f"{type(error).__name__}: {error}"
-        return found
+            answer["trouble"] = f"{type(error).__name__}: {error}"
+        return answer
 
     return probe
 
 
-def demand_alike(told: Sequence[tuple[Node, Mapping[str, Any]]]) -> None:
+def demand_alike(answered: Sequence[tuple[Node, Mapping[str, Any]]]) -> None:
     """Raise where a node has another Python or another Tilewright than this process, and name it."""
     mine = {"Python": _minor(platform.python_version()), "Tilewright": __version__, "sources": nodes.tree()}
-    for one, answer in told:
+    for node, answer in answered:
         theirs = {"Python": _minor(answer["python"]), "Tilewright": answer["tilewright"], "sources": answer["tree"]}
         what = next((name for name in mine if theirs[name] != mine[name]), "")
         if not what and not answer["trouble"]:
@@ -299,9 +299,9 @@ def demand_alike(told: Sequence[tuple[Node, Mapping[str, Any]]]) -> None:
         else:
             why = f"cannot tell what it is: {answer['trouble']}"
         raise MachineError(
-            f"node {one.name} {why}",
+            f"node {node.name} {why}",
             rule="cluster-node-version",
-            value=one.name,
+            value=node.name,
             remedy="install the same Tilewright and Python on every node, and start Ray there again",
         )
 
@@ -316,7 +316,7 @@ def _short(error: BaseException) -> str:
 
 def _is(error: BaseException, *names: str) -> bool:
     """Whether an error of Ray is one of these: its classes differ a little from version to version."""
-    return any(one.__name__ in names for one in type(error).__mro__)
+    return any(kind.__name__ in names for kind in type(error).__mro__)
 
 
 # -- building ----------------------------------------------------------------------------------------------
@@ -336,17 +336,17 @@ class RayBuilds:
         free = {builder.id: min(builder.cpus, self._cluster.jobs or builder.cpus) for builder in self._builders}
         try:
             while waiting or running:
-                while waiting and (place := max(free, key=lambda one: free[one], default="")) and free[place] > 0:
+                while waiting and (place := max(free, key=lambda name: free[name], default="")) and free[place] > 0:
                     group = waiting.popleft()
                     free[place] -= 1
                     words = [spec.to_dict() for spec in group.specs]
                     running[self._cluster.on(task, place).remote(group.specs[0].op, words)] = (place, group)
                 if not running:
                     raise self._nobody(len(waiting))
-                for one in ray.wait(list(running), num_returns=1, timeout=1.0)[0]:
-                    place, group = running.pop(one)
+                for future in ray.wait(list(running), num_returns=1, timeout=1.0)[0]:
+                    place, group = running.pop(future)
                     try:
-                        answer = ray.get(one)
+                        answer = ray.get(future)
                     except Exception as error:
                         why = _demand_lost(error)
                         if not self._cluster.alive(place):
@@ -361,18 +361,18 @@ class RayBuilds:
                     if place in free:
                         free[place] += 1
         finally:
-            for one in running:
+            for future in running:
                 with suppress(Exception):
-                    ray.cancel(one, force=True)
+                    ray.cancel(future, force=True)
 
     def _finished(self, answer: Mapping[str, Any], group: Sequence[KernelSpec], heard: Heard | None) -> Finished:
         for event in answer["heard"]:
             if heard is not None:
                 heard(event)
-        specs = {one.digest: one for one in group}
+        specs = {spec.digest: spec for spec in group}
         built = {
-            digest: Sent(specs[digest], self._kin, one["key"], self._cluster.ray.put(one))
-            for digest, one in answer["built"].items()
+            digest: Sent(specs[digest], self._kin, parcel["key"], self._cluster.ray.put(parcel))
+            for digest, parcel in answer["built"].items()
         }
         return Finished(built, answer["failed"])
 
@@ -423,19 +423,19 @@ class RayDeviceWorker:
         return f"node {self.node.name}" + ("" if self._cluster.on_host else f" device {self._place}")
 
     def versions(self, spec: KernelSpec) -> Mapping[str, str]:
-        found: Mapping[str, str] = self.facts["versions"] if self.facts["kin"] else self.builder_versions
-        return found
+        versions: Mapping[str, str] = self.facts["versions"] if self.facts["kin"] else self.builder_versions
+        return versions
 
     def ask(self) -> Any:
         """Start the actor; the answer to come is what it measures on.
 
         On the host it takes all the node's processors, so that nothing else of the cluster runs beside it.
         """
-        one = self._cluster
-        takes = {"num_cpus": self.node.cpus} if one.on_host else {"num_gpus": 1, "num_cpus": 0}
-        hosted = one.ray.remote(nodes.HostedWorker)
-        made = one.on(hosted, self.node.id, max_restarts=0, max_task_retries=0, **takes)
-        self._actor = made.remote(one.target, one.threads, one.limit, one.patience)
+        cluster = self._cluster
+        takes = {"num_cpus": self.node.cpus} if cluster.on_host else {"num_gpus": 1, "num_cpus": 0}
+        hosted = cluster.ray.remote(nodes.HostedWorker)
+        actor = cluster.on(hosted, self.node.id, max_restarts=0, max_task_retries=0, **takes)
+        self._actor = actor.remote(cluster.target, cluster.threads, cluster.limit, cluster.patience)
         return self._actor.facts.remote()
 
     def prepare(self) -> None:
@@ -445,35 +445,35 @@ class RayDeviceWorker:
         self._closed = False
         if self._actor is not None:
             return  # it was asked what it is
-        found = self._get(self.ask(), ANSWER, "it did not start")
-        if found["why_no_device"]:
-            raise DeviceWorkerLost(found["why_no_device"])
-        if found["machine"]["fingerprint"] != self.facts["machine"]["fingerprint"]:
-            raise DeviceWorkerLost(f"{self.name} is another device now: {found['machine']}")
+        facts = self._get(self.ask(), ANSWER, "it did not start")
+        if facts["why_no_device"]:
+            raise DeviceWorkerLost(facts["why_no_device"])
+        if facts["machine"]["fingerprint"] != self.facts["machine"]["fingerprint"]:
+            raise DeviceWorkerLost(f"{self.name} is another device now: {facts['machine']}")
 
     def measure(self, problem: Any, kernels: Sequence[Sent], method: Method) -> Iterator[Outcome]:
         limit = 3 * START + 4 * self._cluster.limit * max(1, len(kernels))  # each may be asked alone, and twice
         again: set[str] = set()
         while True:
             sent = [kernel for kernel in kernels if kernel.kin == self.facts["kin"] or not self.facts["kin"]]
-            wanted = [one for one in sent if one.spec.digest not in self._has or one.spec.digest in again]
+            wanted = [kernel for kernel in sent if kernel.spec.digest not in self._has or kernel.spec.digest in again]
             words = [{"spec": kernel.spec.to_dict(), "kin": kernel.kin, "key": kernel.key} for kernel in kernels]
             answer = self._get(
                 self._actor.measure.remote(
-                    problem.op, plain(problem), plain(method), words, *(one.parcel for one in wanted)
+                    problem.op, plain(problem), plain(method), words, *(kernel.parcel for kernel in wanted)
                 ),
                 limit,
                 f"no answer within {limit:g} s",
             )
-            self._has |= {one.spec.digest for one in sent}
+            self._has |= {kernel.spec.digest for kernel in sent}
             if "missing" not in answer:
                 break
             if again:
                 raise DeviceWorkerLost(f"it does not keep the kernels that it is sent ({answer['missing'][0][:12]})")
             again = set(answer["missing"])
         self.spent.add(answer.get("spent") or {})
-        for one in answer["outcomes"]:
-            yield Outcome(**one)
+        for fields in answer["outcomes"]:
+            yield Outcome(**fields)
         if "lost" in answer:
             raise DeviceWorkerLost(answer["lost"])
 

@@ -37,7 +37,7 @@ def cover(problems: Sequence[Times], specs: Mapping[str, KernelSpec], loss: floa
     served = np.bincount(among.argmin(axis=1), minlength=len(chosen)) if len(problems) else np.zeros(0, int)
     losses = (among.min(axis=1) - 1).tolist() if len(problems) else []
     return Cover(
-        tuple(specs[digests[at]] for at in chosen), tuple(int(one) for one in served), tuple(map(float, losses))
+        tuple(specs[digests[at]] for at in chosen), tuple(int(count) for count in served), tuple(map(float, losses))
     )
 
 
@@ -58,8 +58,8 @@ def _greedy(ratios: Any, loss: float) -> list[int]:
 def _pruned(good: Any, chosen: list[int]) -> list[int]:
     """Without those whose problems the others serve; the ones that served least go first."""
     kept = list(chosen)
-    for one in reversed(chosen):
-        rest = [other for other in kept if other != one]
+    for kernel in reversed(chosen):
+        rest = [other for other in kept if other != kernel]
         if rest and good[:, rest].any(axis=1).all():
             kept = rest
     return kept

@@ -145,12 +145,12 @@ class _WorkerProcess:
         if line is None:
             raise self._end()
         try:
-            found: Any = json.loads(line)
+            answer: Any = json.loads(line)
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
+            answer = None
+        if not isinstance(answer, dict):
             raise _Died("crashed", f"it answered {line.strip()[:_TOLD]!r}")
-        return found
+        return answer
 
     def _end(self) -> _Died:
         """How the process ended, and its last words."""
@@ -174,10 +174,10 @@ class _WorkerProcess:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        for one in (self._process.stdin, self._process.stdout):
-            if one is not None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
                 with suppress(OSError):
-                    one.close()
+                    pipe.close()
         self._errors.close()
 
 
@@ -313,8 +313,8 @@ class DeviceWorker:
                 "threads": self.threads,
                 "method": plain(method),
                 "kernels": [
-                    {"digest": one.spec.digest, "spec": one.spec.to_dict(), "library": str(one.library)}
-                    for one in batch
+                    {"digest": built.spec.digest, "spec": built.spec.to_dict(), "library": str(built.library)}
+                    for built in batch
                 ],
             }
         )
@@ -359,5 +359,5 @@ class _Unmade(Exception):
 
 def _outcome(answer: Mapping[str, Any], noise: float | None) -> Outcome:
     known = ("reason", "seconds", "spread", "error", "non_zero")
-    told = {name: answer[name] for name in known if name in answer}
-    return Outcome(answer["digest"], answer.get("status", OK), **told, noise=noise)
+    fields = {name: answer[name] for name in known if name in answer}
+    return Outcome(answer["digest"], answer.get("status", OK), **fields, noise=noise)

@@ -32,7 +32,7 @@ def rows(results: Iterable[Result]) -> Iterator[dict[str, Any]]:
     numbers: dict[str, int] = {}
     texts = _Texts()
     for result in results:
-        text = texts.of(result.problem)
+        text = texts.text(result.problem)
         known = texts.problem(result)
         yield {
             "kernel": result.kernel.name,
@@ -49,10 +49,10 @@ def rows(results: Iterable[Result]) -> Iterator[dict[str, Any]]:
             "date": result.date,
             "op": result.op,
             "problem": text,
-            "spec": texts.of(result.kernel.spec),
-            "machine": texts.of(result.device),
-            "method": texts.of(result.method),
-            "versions": texts.of(result.versions),
+            "spec": texts.text(result.kernel.spec),
+            "machine": texts.text(result.device),
+            "method": texts.text(result.method),
+            "versions": texts.text(result.versions),
         }
 
 
@@ -63,48 +63,50 @@ class _Texts:
         self._texts: dict[int, tuple[Mapping[str, Any], str]] = {}
         self._problems: dict[int, tuple[Mapping[str, Any], Any]] = {}
 
-    def of(self, given: Mapping[str, Any]) -> str:
-        known = self._texts.get(id(given))
+    def text(self, fields: Mapping[str, Any]) -> str:
+        known = self._texts.get(id(fields))
         if known is None:
-            known = self._texts[id(given)] = (given, canonical(given))
+            known = self._texts[id(fields)] = (fields, canonical(fields))
         return known[1]
 
-    def problem(self, one: Result) -> Any:
-        known = self._problems.get(id(one.problem))
+    def problem(self, result: Result) -> Any:
+        known = self._problems.get(id(result.problem))
         if known is None:
-            known = self._problems[id(one.problem)] = (one.problem, _problem(one))
+            known = self._problems[id(result.problem)] = (result.problem, _problem(result))
         return known[1]
 
 
-def _problem(one: Result) -> Any:
+def _problem(result: Result) -> Any:
     """The problem itself; None where its op or version is not here."""
     try:
-        return ops.op(one.op).problem_from_dict(dict(one.problem))
+        return ops.op(result.op).problem_from_dict(dict(result.problem))
     except TilewrightError:
         return None
 
 
-def _fields(one: Result, known: Any) -> dict[str, Any]:
-    found = columns_of(ops.op(one.op), known) if known is not None else dict(one.problem)
-    return {name: value if isinstance(value, (int, float, str)) else canonical(value) for name, value in found.items()}
+def _fields(result: Result, known: Any) -> dict[str, Any]:
+    columns = columns_of(ops.op(result.op), known) if known is not None else dict(result.problem)
+    return {
+        name: value if isinstance(value, (int, float, str)) else canonical(value) for name, value in columns.items()
+    }
 
 
-def _measured(one: Result, known: Any) -> dict[str, Any]:
-    seconds = one.seconds if one.status == OK else None
+def _measured(result: Result, known: Any) -> dict[str, Any]:
+    seconds = result.seconds if result.status == OK else None
     return {
         "latency_ms": None if seconds is None else seconds * 1e3,
         "tflops": None if seconds is None or known is None or seconds <= 0 else known.flops / seconds / 1e12,
-        "non_zero": one.non_zero,
-        "error": one.error,
+        "non_zero": result.non_zero,
+        "error": result.error,
     }
 
 
 def to_csv(results: Iterable[Result]) -> str:
-    found = list(rows(results))
+    table = list(rows(results))
     out = io.StringIO(newline="")
-    writer = csv.DictWriter(out, _names(found), restval="")
+    writer = csv.DictWriter(out, _names(table), restval="")
     writer.writeheader()
-    writer.writerows({name: _cell(value) for name, value in row.items()} for row in found)
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in table)
     return out.getvalue()
 
 
@@ -163,12 +165,12 @@ def _of_a_kind(values: list[Any]) -> list[Any]:
 def add(path: Path, results: Iterable[Result]) -> None:
     """New results into a table, each in the place of one about the same thing; others may do so at the same time."""
     with locked(path.absolute().parent):
-        found = {key_of(one): one for one in read(path)} if path.exists() else {}
-        write(path, (found | {key_of(result): result for result in results}).values())
+        by_key = {key_of(result): result for result in read(path)} if path.exists() else {}
+        write(path, (by_key | {key_of(result): result for result in results}).values())
 
 
-def key_of(one: Result) -> tuple[Any, ...]:
-    return canonical(one.problem), str(one.device.get("fingerprint", "")), one.threads, one.kernel.digest
+def key_of(result: Result) -> tuple[Any, ...]:
+    return canonical(result.problem), str(result.device.get("fingerprint", "")), result.threads, result.kernel.digest
 
 
 def demand_writable(path: Path) -> None:
@@ -200,15 +202,15 @@ def read(path: Path) -> list[Result]:
         table = _table(path)
     except (OSError, ValueError) as error:
         raise _bad(path, f"cannot be read: {getattr(error, 'strerror', '') or error}") from None
-    found = []
+    results = []
     seen: _Seen = {}
     for index, row in enumerate(table):
         try:
-            found.append(_result(row, seen))
+            results.append(_result(row, seen))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            told = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-            raise _bad(path, f"row {index + 1}: {told}") from None
-    return found
+            reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+            raise _bad(path, f"row {index + 1}: {reason}") from None
+    return results
 
 
 def _bad(path: Path, what: str) -> RequestError:
@@ -221,10 +223,10 @@ def _table(path: Path) -> list[Mapping[str, Any]]:
     if path.suffix == ".parquet":
         arrow = _arrow()
         try:
-            found: list[Mapping[str, Any]] = arrow.parquet.read_table(path).to_pylist()
+            rows_read: list[Mapping[str, Any]] = arrow.parquet.read_table(path).to_pylist()
         except arrow.ArrowException as error:
             raise ValueError(str(error).partition("\n")[0]) from None
-        return found
+        return rows_read
     if path.suffix != ".csv":
         raise ValueError("it is neither .csv nor .parquet")
     reader = csv.DictReader(io.StringIO(jsontext.read(path).decode("utf-8-sig"), newline=""), strict=True)
@@ -280,10 +282,10 @@ def _object(name: str, text: Any, seen: _Seen) -> dict[str, Any]:
         raise ValueError(f"{name} is no JSON object")
     known = seen.get(text)
     if known is None:
-        found = jsontext.loads(text)
-        if not isinstance(found, dict):
+        data = jsontext.loads(text)
+        if not isinstance(data, dict):
             raise ValueError(f"{name} is no JSON object")
-        known = seen[text] = found
+        known = seen[text] = data
     return known
 
 
@@ -293,7 +295,7 @@ def _number(value: Any) -> float | None:
 
 def _demand(value: Any) -> float:
     """A number as measurements have them: none is negative, and each fits what stores it."""
-    found = float(value)
-    if not 0 <= found < _MOST:  # NaN is none either
+    number = float(value)
+    if not 0 <= number < _MOST:  # NaN is none either
         raise ValueError(f"{value!r} is no number of a measurement")
-    return found
+    return number

@@ -68,8 +68,8 @@ def shipped(op: Op) -> dict[str, bytes]:
     place = engine(op).configs
     if place is None or not place.is_dir():
         return {}
-    found = sorted(place.iterdir(), key=lambda one: one.name)
-    return {one.name.removesuffix(".json"): one.read_bytes() for one in found if one.name.endswith(".json")}
+    paths = sorted(place.iterdir(), key=lambda path: path.name)
+    return {path.name.removesuffix(".json"): path.read_bytes() for path in paths if path.name.endswith(".json")}
 
 
 def load(op: Op, word: str, target: str) -> Mapping[str, Any]:
@@ -78,7 +78,7 @@ def load(op: Op, word: str, target: str) -> Mapping[str, Any]:
     Without a word, the one of the target: of its arch, else of its family, else of its kind of device.
     """
     known, facts = shipped(op), arch_by_name(target)
-    word = word or next((one for one in (facts.name, facts.family) if one in known), facts.backend)
+    word = word or next((name for name in (facts.name, facts.family) if name in known), facts.backend)
     if word not in known and not _is_file(word):
         raise UnknownNameError(
             f"{word!r} is no configuration of {op.name}",
@@ -86,10 +86,10 @@ def load(op: Op, word: str, target: str) -> Mapping[str, Any]:
             value=word,
             remedy=nearest(word, [*known, "a .json file"]),
         )
-    found = dict(_mapping(word, known[word]) if word in known else _of_file(word))
-    if found.pop(OP, op.name) != op.name:
+    config = dict(_mapping(word, known[word]) if word in known else _of_file(word))
+    if config.pop(OP, op.name) != op.name:
         raise _bad(word, f"is for another op than {op.name}")
-    return found
+    return config
 
 
 def op_of(word: str) -> str:
@@ -106,13 +106,14 @@ def op_of(word: str) -> str:
                 having.append(name)
         except TilewrightError:  # names that this op does not have, or an op that is broken
             continue
-    found = having or names
-    if len(found) != 1:
+    candidates = having or names
+    if len(candidates) != 1:
         raise RequestError(
-            f"{word} may be a configuration of {' or '.join(found)}", rule="config-op", value=word,
-            remedy=f'name the op (`tilewright instances {found[0]} {word}`), or write "{OP}": "{found[0]}" into it',
+            f"{word} may be a configuration of {' or '.join(candidates)}", rule="config-op", value=word,
+            remedy=f'name the op (`tilewright instances {candidates[0]} {word}`), '
+            f'or write "{OP}": "{candidates[0]}" into it',
         )  # fmt: skip
-    return found[0]
+    return candidates[0]
 
 
 def _is_file(word: str) -> bool:
@@ -131,12 +132,12 @@ def _of_file(word: str) -> Mapping[str, Any]:
 
 def _mapping(word: str, text: bytes) -> Mapping[str, Any]:
     try:
-        found = jsontext.loads(text)
+        data = jsontext.loads(text)
     except ValueError as error:
         raise _bad(word, f"is no JSON: {error}") from None
-    if not isinstance(found, Mapping):
+    if not isinstance(data, Mapping):
         raise _bad(word, "holds no object")
-    return found
+    return data
 
 
 def _bad(word: str, what: str) -> FileError:
@@ -162,23 +163,23 @@ def read(op: Op, data: Mapping[str, Any]) -> Traits:
         ) from None
     axes = {_folded(word): axis for axis in op.axes for word in (axis.name, axis.option)}
     fields = {name: None for kind in op.schedules for name in flat_names(kind)}
-    found = Traits(config.pool, {}, {})
-    for name, given in data.items():
+    traits = Traits(config.pool, {}, {})
+    for name, values in data.items():
         if name in (POOL, TRAITS):
             continue
         if _folded(name) not in axes:
             raise unknown_name(name, [TRAITS, POOL, *(_singular(axis) for axis in op.axes)])
-        _add_axis(found.axes, axes[_folded(name)], name, given)
-    for name, given in config.trait_config.items():
+        _add_axis(traits.axes, axes[_folded(name)], name, values)
+    for name, values in config.trait_config.items():
         if name.startswith("_"):
             continue
         if _folded(name) in axes:
-            _add_axis(found.axes, axes[_folded(name)], name, given)
+            _add_axis(traits.axes, axes[_folded(name)], name, values)
         elif name in fields:
-            _add(found.fields, name, name, given)
+            _add(traits.fields, name, name, values)
         else:
             raise unknown_name(name, [*(_singular(axis) for axis in op.axes), *fields])
-    return found
+    return traits
 
 
 def _folded(name: str) -> str:
@@ -190,23 +191,23 @@ def _singular(axis: Axis) -> str:
     return axis.option.lstrip("-").replace("-", "_")
 
 
-def _add_axis(there: dict[str, tuple[Any, ...]], axis: Axis, name: str, given: Any) -> None:
+def _add_axis(there: dict[str, tuple[Any, ...]], axis: Axis, name: str, values: Any) -> None:
     """Values of an axis, of its kind; a number where words are wanted is what a command line would have of it."""
-    _add(there, axis.name, name, given)
+    _add(there, axis.name, name, values)
     words = axis.kind is str
-    values = tuple(str(one) if words and type(one) is int else one for one in there[axis.name])
-    for value in values:
+    typed = tuple(str(value) if words and type(value) is int else value for value in there[axis.name])
+    for value in typed:
         if type(value) is not axis.kind:
             raise wrong_kind(name, value, axis.kind)
-    there[axis.name] = values
+    there[axis.name] = typed
 
 
-def _add(there: dict[str, tuple[Any, ...]], key: str, name: str, given: Any) -> None:
+def _add(there: dict[str, tuple[Any, ...]], key: str, name: str, value: Any) -> None:
     if key in there:
         raise RequestError(
             f"the configuration names {key} twice", rule="config-name", value=name, remedy="leave one of them out"
         )
-    there[key] = values_of(name, given)
+    there[key] = values_of(name, value)
 
 
 # -- kernels ---------------------------------------------------------------------------------------------------
@@ -237,12 +238,12 @@ def demand_agreement(op: Op, data: Mapping[str, Any], axes: Mapping[str, Any]) -
     """Refuse options that say otherwise than the configuration: it would win, and they be passed over in silence."""
     named = read(op, data).axes if TRAITS in data and SHAPES not in data else {}
     for name, values in axes.items():
-        asked = (values,) if isinstance(values, str) else tuple(values)
-        if name in named and set(asked) != set(named[name]):
+        wanted = (values,) if isinstance(values, str) else tuple(values)
+        if name in named and set(wanted) != set(named[name]):
             raise RequestError(
                 f"the configuration says {name} {', '.join(map(str, named[name]))} itself, and an option another",
                 rule="config-or-options",
-                value=asked,
+                value=wanted,
                 remedy="leave one of them out; --filter keeps a part of what a configuration means",
             )
 
@@ -250,26 +251,26 @@ def demand_agreement(op: Op, data: Mapping[str, Any], axes: Mapping[str, Any]) -
 def _judged(proposed: Iterable[KernelSpec], expression: str) -> SpecSet:
     passes: Callable[[KernelSpec], bool] = Filter(expression) if expression else lambda _: True
     seen = list(dict.fromkeys(proposed))
-    wanted = [one for one in seen if passes(one)]
-    found = list(split_legal(wanted))
+    wanted = [spec for spec in seen if passes(spec)]
+    verdicts = list(split_legal(wanted))
     return SpecSet(
-        tuple(one for one in found if isinstance(one, KernelSpec)),
-        tuple(one for one in found if isinstance(one, Rejection)),
+        tuple(verdict for verdict in verdicts if isinstance(verdict, KernelSpec)),
+        tuple(verdict for verdict in verdicts if isinstance(verdict, Rejection)),
         len(seen) - len(wanted),
     )
 
 
 def _varied(pool: Sequence[KernelSpec], traits: Mapping[str, tuple[Any, ...]]) -> Iterator[KernelSpec]:
     """The pool's kernels that have the words asked for, each with every combination of the numbers."""
-    words = {name: values for name, values in traits.items() if any(isinstance(one, str) for one in values)}
+    words = {name: values for name, values in traits.items() if any(isinstance(value, str) for value in values)}
     numbers = {name: values for name, values in traits.items() if name not in words}
     kept = list(pool)
     for name, values in words.items():
-        kept = [one for one in kept if _place(one, name) is not None]
-        kinds = {type(_value(one, name)) for one in kept}
+        kept = [spec for spec in kept if _place(spec, name) is not None]
+        kinds = {type(_value(spec, name)) for spec in kept}
         if kinds and str not in kinds:
-            raise wrong_kind(name, next(one for one in values if isinstance(one, str)), kinds.pop())
-        there = list(dict.fromkeys(str(_value(one, name)) for one in kept))
+            raise wrong_kind(name, next(value for value in values if isinstance(value, str)), kinds.pop())
+        there = list(dict.fromkeys(str(_value(spec, name)) for spec in kept))
         for value in values:
             if str(value) not in there:
                 raise UnknownNameError(
@@ -278,12 +279,12 @@ def _varied(pool: Sequence[KernelSpec], traits: Mapping[str, tuple[Any, ...]]) -
                     value=value,
                     remedy=nearest(str(value), there) if there else "name other traits, or another pool",
                 )
-        kept = [one for one in kept if _value(one, name) in values]
+        kept = [spec for spec in kept if _value(spec, name) in values]
     for name in numbers:
-        before, kept = kept, [one for one in kept if _made_from(one, name)]
+        before, kept = kept, [spec for spec in kept if _made_from(spec, name)]
         if before and not kept:
             known = dict.fromkeys(
-                each for one in before for each in _names(type(one.schedule)) if _made_from(one, each)
+                each for spec in before for each in _names(type(spec.schedule)) if _made_from(spec, each)
             )
             raise UnknownNameError(
                 f"no kernel of the pool is made from {name}", rule="config-name", value=name,
@@ -298,7 +299,7 @@ def _varied(pool: Sequence[KernelSpec], traits: Mapping[str, tuple[Any, ...]]) -
             remedy="give fewer values, or a smaller pool",
         )
     combinations = [dict(zip(numbers, values, strict=True)) for values in product(*numbers.values())]
-    return (_with(one, each) for one in kept for each in combinations)
+    return (_with(spec, each) for spec in kept for each in combinations)
 
 
 def _place(spec: KernelSpec, name: str) -> tuple[str, int | None] | None:
@@ -339,10 +340,10 @@ def _with(spec: KernelSpec, values: Mapping[str, Any]) -> KernelSpec:
     for name, value in values.items():
         field, at = _place(spec, name) or ("", None)
         before = changes.get(field, getattr(spec.schedule, field))
-        one = before if at is None else before[at]
+        old = before if at is None else before[at]
         new = tuple(value) if isinstance(value, list) else value
-        if _kind(new) != _kind(one):
-            raise wrong_kind(name, value, type(one))
+        if _kind(new) != _kind(old):
+            raise wrong_kind(name, value, type(old))
         changes[field] = new if at is None else (*before[:at], new, *before[at + 1 :])
     return dataclasses.replace(spec, schedule=dataclasses.replace(spec.schedule, **changes)) if changes else spec
 
@@ -354,8 +355,8 @@ def of_config(op: Op, target: str, data: Mapping[str, Any]) -> Callable[[Any], S
     def specs(problem: Any) -> Sequence[KernelSpec]:
         signature = op.signature_of(problem)
         if signature not in known:
-            found = expand(op, data, target, axes=op.axes_of(signature)).specs
-            known[signature] = [one for one in found if one.signature == signature]
+            expanded = expand(op, data, target, axes=op.axes_of(signature)).specs
+            known[signature] = [spec for spec in expanded if spec.signature == signature]
         return known[signature]
 
     return specs

@@ -38,9 +38,9 @@ def tree() -> str:
     """What this installation's sources are known by: two of the same version may still differ."""
     root = Path(tilewright.__file__).parent
     text = hashlib.sha256()
-    for one in sorted(root.rglob("*")):
-        if one.suffix in (".py", ".h", ".cpp", ".jinja", ".json") and one.is_file():
-            text.update(f"{one.relative_to(root)}\n".encode() + one.read_bytes())
+    for path in sorted(root.rglob("*")):
+        if path.suffix in (".py", ".h", ".cpp", ".jinja", ".json") and path.is_file():
+            text.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
     return text.hexdigest()[:16]
 
 
@@ -69,13 +69,13 @@ def facts(target: str, threads: int) -> dict[str, Any]:
     """What this machine is to a sweep of a target; `threads` 0 means all its cores."""
     owner = arch_by_name(target).backend
     mine, why = kin(target)
-    found: dict[str, Any] = {
+    described: dict[str, Any] = {
         "kin": mine, "why_no_compiler": why, "system": system(), "tree": tree(), "cores": host_facts().cores,
         "why_no_device": "", "versions": versions_on(target),
     }  # fmt: skip
     if owner == HOST.kind:
-        found |= _device(target, threads)
-    return found
+        described |= _device(target, threads)
+    return described
 
 
 def _device(target: str, threads: int) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def build(op: str, specs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     done = build_here(known, 1, lambda event: heard.append(event) if _counts(event) else None)
     store = Store()
     return {
-        "built": {digest: parcel(store, one.library.parent.name) for digest, one in done.built.items()},
+        "built": {digest: parcel(store, built.library.parent.name) for digest, built in done.built.items()},
         "failed": dict(done.failed),
         "heard": heard,
     }
@@ -124,15 +124,15 @@ def parcel(store: Store, key: str) -> Parcel:
     }  # fmt: skip
 
 
-def unpack(store: Store, one: Parcel) -> Path:
+def unpack(store: Store, packed: Parcel) -> Path:
     """The library of a parcel, in this machine's store; StoreError where it is not what was sent."""
-    key = str(one["key"])
+    key = str(packed["key"])
     with suppress(StoreError):  # a damaged entry is replaced
         entry = store.lookup(key)
         if entry is not None:
             return entry.library
-    inputs = one["facts"].get("inputs")
-    sound = hashlib.sha256(one["library"]).hexdigest() == one["sha256"]
+    inputs = packed["facts"].get("inputs")
+    sound = hashlib.sha256(packed["library"]).hexdigest() == packed["sha256"]
     if not sound or hashlib.sha256(canonical(inputs).encode()).hexdigest() != key:
         raise StoreError(
             f"the kernel {key[:16]} arrived damaged",
@@ -141,11 +141,11 @@ def unpack(store: Store, one: Parcel) -> Path:
             remedy="give the command again; if it stays so, look at the network between the machines",
         )
     with store.workspace() as work:
-        library = work / Path(one["name"]).name
-        library.write_bytes(one["library"])
-        entry = store.publish(key, work, library, one["texts"], one["facts"])
+        library = work / Path(packed["name"]).name
+        library.write_bytes(packed["library"])
+        entry = store.publish(key, work, library, packed["texts"], packed["facts"])
     with suppress(StoreError):
-        upkeep.after_build(store, settings.current().cache_max_bytes, [key], len(one["library"]))
+        upkeep.after_build(store, settings.current().cache_max_bytes, [key], len(packed["library"]))
     return entry.library
 
 
@@ -164,14 +164,15 @@ class HostedWorker:
 
     def facts(self) -> dict[str, Any]:
         """What it measures on; it is looked at once more, since a device is this worker's alone from now on."""
-        found = {**facts(self._target, self._asked), **_device(self._target, self._asked)}
-        if not found["why_no_device"]:
+        described = {**facts(self._target, self._asked), **_device(self._target, self._asked)}
+        if not described["why_no_device"]:
             on_host = arch_by_name(self._target).backend == HOST.kind
             self._worker = DeviceWorker(
-                self._target, found["threads"] or 1, limit=self._limit, patience=self._patience if on_host else None,
-                fingerprint=found["machine"]["fingerprint"],
+                self._target, described["threads"] or 1, limit=self._limit,
+                patience=self._patience if on_host else None,
+                fingerprint=described["machine"]["fingerprint"],
             )  # fmt: skip
-        return found
+        return described
 
     def measure(
         self, op: str, problem: Mapping[str, Any], method: Mapping[str, Any], kernels: Sequence[Mapping[str, Any]],
@@ -211,22 +212,22 @@ class HostedWorker:
         self._worker.spent.clear()
         return {"outcomes": outcomes, "spent": spent}
 
-    def _library(self, spec: KernelSpec, one: Mapping[str, Any], arrived: Mapping[str, Parcel]) -> Path | None:
+    def _library(self, spec: KernelSpec, sent: Mapping[str, Any], arrived: Mapping[str, Parcel]) -> Path | None:
         """Where the kernel is on this machine; None where it must be sent."""
         known = self._libraries.get(spec.digest)
         if known is not None and known.exists():
             return known
-        found: Path | None
-        if self._kin and one["kin"] != self._kin:
-            found = Builder().build_one(spec).path  # this machine's own: others' compilers are not like its
-        elif one["key"] in arrived:
-            found = unpack(self._store, arrived[one["key"]])
+        library: Path | None
+        if self._kin and sent["kin"] != self._kin:
+            library = Builder().build_one(spec).path  # this machine's own: others' compilers are not like its
+        elif sent["key"] in arrived:
+            library = unpack(self._store, arrived[sent["key"]])
         else:
-            entry = self._store.lookup(one["key"])
-            found = None if entry is None else entry.library
-        if found is not None:
-            self._libraries[spec.digest] = found
-        return found
+            entry = self._store.lookup(sent["key"])
+            library = None if entry is None else entry.library
+        if library is not None:
+            self._libraries[spec.digest] = library
+        return library
 
     def close(self) -> None:
         if self._worker is not None:

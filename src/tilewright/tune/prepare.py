@@ -68,15 +68,16 @@ class Prepared:
 
     @property
     def compiled(self) -> int:
-        return sum(one.seconds > 0 for one in self.kernels)
+        return sum(kernel.seconds > 0 for kernel in self.kernels)
 
     def to_dict(self) -> dict[str, Any]:
         return {**plain(self), "compiled": self.compiled}
 
     def __str__(self) -> str:
-        one = len(self.kernels) == 1
+        single = len(self.kernels) == 1
         lines = [
-            f"{len(self.kernels)} kernel{'' if one else 's'} serve{'s' if one else ''} {self.problems} problems on "
+            f"{len(self.kernels)} kernel{'' if single else 's'} serve{'s' if single else ''} "
+            f"{self.problems} problems on "
             f"{self.target}, of which the best would be {self.choices}",
             f"loss      worst {self.worst:.1%}, mean {self.mean:.2%} (at most {self.loss:.1%} asked for, by estimates)",
             f"built     {self.compiled} compiled, {len(self.kernels) - self.compiled} in the store already, "
@@ -118,23 +119,23 @@ def prepare(
     with ExitStack() as scope:
         if threads:
             scope.enter_context(settings.override(threads=threads))
-        asked = _Asked(registry)
+        wanted = _Asked(registry)
         for problem in _problems(registry, what, options, problems):
-            asked.add(problem)
-        found = asked.covered(loss)
-        compiled = _build(registry, found.specs, jobs, progress) if build else {}
+            wanted.add(problem)
+        cover = wanted.covered(loss)
+        compiled = _build(registry, cover.specs, jobs, progress) if build else {}
     return Prepared(
         registry.target,
         float(loss),
-        len(asked.times),
-        asked.skipped,
+        len(wanted.times),
+        wanted.skipped,
         tuple(
             PreparedKernel(spec.name, spec.digest, count, compiled.get(spec.digest, 0.0))
-            for spec, count in zip(found.specs, found.problems, strict=True)
+            for spec, count in zip(cover.specs, cover.problems, strict=True)
         ),
-        len(asked.best),
-        max(found.losses, default=0.0),
-        sum(found.losses) / max(1, len(found.losses)),
+        len(wanted.best),
+        max(cover.losses, default=0.0),
+        sum(cover.losses) / max(1, len(cover.losses)),
         time.perf_counter() - start,
         build,
         settings.current().missing,
@@ -152,11 +153,11 @@ class _Asked:
         self.best: set[str] = set()
         self.skipped = 0
 
-    def add(self, made: Callable[[], Any]) -> None:
+    def add(self, make: Callable[[], Any]) -> None:
         """A problem; one that is none is skipped, unless all are."""
         try:
             with settings.override(missing="compile"):
-                for stage in self._registry.stages(made()):
+                for stage in self._registry.stages(make()):
                     if stage not in self.times:
                         self.times[stage] = self._asked(stage)
         except TilewrightError as error:
@@ -206,9 +207,9 @@ def _build(registry: Registry, specs: Iterable[KernelSpec], jobs: int, progress:
     return seconds
 
 
-def _warm(of: Iterable[str]) -> None:
+def _warm(op_names: Iterable[str]) -> None:
     """What else the first call of an op would wait for: its modules, and the threads of host kernels."""
-    for op in of:
+    for op in op_names:
         caller(op)
         if op in plugins.names("tilewright.api"):
             plugins.load("tilewright.api", op, "a name of the API")
@@ -237,24 +238,24 @@ def _problems(
         else:
             raise _what(what[0], "options are of one op or one problem", "leave them out")
         return
-    for one in what:
-        yield from _of_one(registry, one)
+    for item in what:
+        yield from _of_one(registry, item)
 
 
-def _of_one(registry: Registry, one: Any) -> Iterator[_Made]:
-    if isinstance(one, Ranges):
-        yield from _of_ranges(registry, one)
-    elif isinstance(one, (str, Path)):
-        yield from _of_word(registry, str(one))
-    elif hasattr(one, "describe") and hasattr(one, "op"):
-        yield lambda: one
-    elif callable(one):
-        yield from _of_run(registry, one)
-    elif isinstance(one, (list, tuple)):
-        for each in one:
+def _of_one(registry: Registry, item: Any) -> Iterator[_Made]:
+    if isinstance(item, Ranges):
+        yield from _of_ranges(registry, item)
+    elif isinstance(item, (str, Path)):
+        yield from _of_word(registry, str(item))
+    elif hasattr(item, "describe") and hasattr(item, "op"):
+        yield lambda: item
+    elif callable(item):
+        yield from _of_run(registry, item)
+    elif isinstance(item, (list, tuple)):
+        for each in item:
             yield from _of_one(registry, each)
     else:
-        raise _what(one, f"{shown(one)} says nothing of problems", "give Ranges, a problem, a file or a function")
+        raise _what(item, f"{shown(item)} says nothing of problems", "give Ranges, a problem, a file or a function")
 
 
 def _what(value: Any, why: str, remedy: str) -> RequestError:
@@ -267,14 +268,14 @@ def _of_ranges(registry: Registry, ranges: Ranges) -> Iterator[_Made]:
 
 
 def _of_set(registry: Registry, op: str, word: str, options: Mapping[str, Any]) -> Iterator[_Made]:
-    one = ops.op(op)
-    given = Ranges(op, **options).options
-    for row in problem_sets.values(one, word, registry.arch.backend):
-        named = {option.name for option in one.options}.issuperset(row)
+    known_op = ops.op(op)
+    defaults = Ranges(op, **options).options
+    for row in problem_sets.values(known_op, word, registry.arch.backend):
+        named = {option.name for option in known_op.options}.issuperset(row)
         if named:
-            yield lambda row=row: described({**given, **row}, one, registry.arch)  # type: ignore[misc]
+            yield lambda row=row: described({**defaults, **row}, known_op, registry.arch)  # type: ignore[misc]
         else:
-            yield lambda row=row: problem_sets.problem(one, row)  # type: ignore[misc]
+            yield lambda row=row: problem_sets.problem(known_op, row)  # type: ignore[misc]
 
 
 def _of_word(registry: Registry, word: str) -> Iterator[_Made]:
@@ -283,19 +284,19 @@ def _of_word(registry: Registry, word: str) -> Iterator[_Made]:
         raise _what(
             word, f"nothing is said of the problems of {word}", f'prepare("{word}", m=(1, 64), ...), or problems='
         )
-    having = [one for one in ops.op_names() if _has(word, one)]
+    having = [op for op in ops.op_names() if _has(word, op)]
     if not having:
-        known = [key for one in ops.op_names() for key in problem_sets.keys(ops.op(one))]
+        known = [key for op in ops.op_names() for key in problem_sets.keys(ops.op(op))]
         raise _what(
             word, f"{word!r} is no op, problem set or recording", f"sets: {', '.join(known)}; or name the op too"
         )
-    for one in having:
-        yield from _of_set(registry, one, word, {})
+    for op in having:
+        yield from _of_set(registry, op, word, {})
 
 
 def _has(word: str, op: str) -> bool:
-    one = ops.op(op)
-    return word in problem_sets.keys(one) or bool(problem_sets.recorded(one, word))
+    known_op = ops.op(op)
+    return word in problem_sets.keys(known_op) or bool(problem_sets.recorded(known_op, word))
 
 
 def _of_run(registry: Registry, run: Callable[[], Any]) -> Iterator[_Made]:
@@ -304,6 +305,6 @@ def _of_run(registry: Registry, run: Callable[[], Any]) -> Iterator[_Made]:
         path = Path(folder) / "recorded.json"
         with settings.override(missing="best_built"), recording.record(path):
             run()
-        found = recording.read(path)
-        for op in sorted({op for op, _ in found}):
+        recorded = recording.read(path)
+        for op in sorted({op for op, _ in recorded}):
             yield from _of_set(registry, op, str(path), {})

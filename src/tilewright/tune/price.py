@@ -45,15 +45,15 @@ class Prices:
         """Of the first one, of the first two and so on: those the kernel store lacks, several compilers at a time."""
         missing = list(accumulate(not self._is_built(spec) for spec in specs))
         each = self._compiler() if missing and missing[-1] else 0.0
-        return [math.ceil(one / self._jobs) * each for one in missing]
+        return [math.ceil(count / self._jobs) * each for count in missing]
 
     def _is_built(self, spec: KernelSpec) -> bool:
         if spec.digest not in self._built:
             try:
-                found = Builder().find(spec)
+                artifact = Builder().find(spec)
             except TilewrightError:
-                found = None  # whoever builds it tells
-            if found is None:
+                artifact = None  # whoever builds it tells
+            if artifact is None:
                 return False
             self._built.add(spec.digest)
         return True
@@ -63,9 +63,10 @@ class Prices:
         if self._each is None:
             try:
                 known = [
-                    float(one["seconds"])
-                    for one in islice(Store().manifests(), _LOOKED_AT)
-                    if one["spec"] and (one["spec"].get("op"), one["spec"].get("arch")) == (self._op, self._target)
+                    float(manifest["seconds"])
+                    for manifest in islice(Store().manifests(), _LOOKED_AT)
+                    if manifest["spec"]
+                    and (manifest["spec"].get("op"), manifest["spec"].get("arch")) == (self._op, self._target)
                 ]
             except TilewrightError:
                 known = []

@@ -42,21 +42,21 @@ def values(op: Op, word: str, device: str, make: Make | None = None) -> Sequence
         return _random(engine(op), word, device)
     if Path(word).suffix.lower() in FILES:
         return read(op, Path(word), make)
-    found = engine(op).problem_sets.get(word)
-    if found is None:
+    problem_set = engine(op).problem_sets.get(word)
+    if problem_set is None:
         known = [*keys(op), f"{RANDOM}:SEED:COUNT", "a .json, .csv or .parquet file"]
         raise UnknownNameError(
             f"{word!r} is no problem set of {op.name}", rule="problem-set", value=word, remedy=nearest(word, known)
         )
-    return found.values
+    return problem_set.values
 
 
-def problems(op: Op, word: str, device: str, given: Values | None = None) -> list[Any]:
+def problems(op: Op, word: str, device: str, defaults: Values | None = None) -> list[Any]:
     """The problems a word means, each once; `given` are values for all of them, where a set does not say its own."""
-    found: dict[Any, None] = {}
+    distinct: dict[Any, None] = {}
     for value in values(op, word, device):
-        found[problem(op, {**(given or {}), **value})] = None
-    return list(found)
+        distinct[problem(op, {**(defaults or {}), **value})] = None
+    return list(distinct)
 
 
 def problem(op: Op, data: Values) -> Any:
@@ -85,7 +85,7 @@ def _missing(op: Op, data: Values) -> list[str]:
 
 def _random(part: Engine, word: str, device: str) -> Sequence[Values]:
     parts = word.split(":")
-    if len(parts) != 3 or not all(one.isascii() and one.isdigit() for one in parts[1:]):
+    if len(parts) != 3 or not all(number.isascii() and number.isdigit() for number in parts[1:]):
         raise RequestError(
             f"{word!r} does not say what to draw",
             rule="problem-set",
@@ -97,12 +97,12 @@ def _random(part: Engine, word: str, device: str) -> Sequence[Values]:
         raise RequestError(
             f"{count} problems are more than {MOST_RANDOM}", rule="problem-set", value=count, remedy="draw fewer"
         )
-    found = part.random(seed, count, device)
-    if not found and count:
+    drawn = part.random(seed, count, device)
+    if not drawn and count:
         raise RequestError(
             f"{part.op} states no distribution to draw from", rule="problem-set", value=word, remedy="give a file"
         )
-    return found
+    return drawn
 
 
 # -- files -------------------------------------------------------------------------------------------------
@@ -120,22 +120,22 @@ def read(op: Op, path: Path, make: Make | None = None) -> list[Values]:
     if not rows:
         raise _bad(path, "holds no problems")
     options = {option.name: option for option in op.options}
-    found = []
+    typed = []
     for index, row in enumerate(rows):
         row = with_new_names(op, row)
         try:
-            found.append(_typed(options if set(options).issuperset(row) else {}, row, texts=suffix == ".csv"))
+            typed.append(_typed(options if set(options).issuperset(row) else {}, row, texts=suffix == ".csv"))
         except ValueError as error:
             raise _bad(path, f"has a problem {index + 1} that is none: {error}") from None
         try:
             if make is not None:
-                make(found[-1])
-            elif not _missing(op, found[-1]):
-                problem(op, found[-1])
+                make(typed[-1])
+            elif not _missing(op, typed[-1]):
+                problem(op, typed[-1])
         except RequestError as error:
             error.message = f"{path}, problem {index + 1}: {error.message}"
             raise
-    return found
+    return typed
 
 
 def _bad(path: Path, what: str) -> RequestError:
@@ -149,7 +149,7 @@ def _bad(path: Path, what: str) -> RequestError:
 
 def _json(path: Path, op: Op) -> list[Any]:
     data = listed(jsontext.loads(jsontext.read(path)), op)
-    if not isinstance(data, list) or not all(isinstance(one, dict) for one in data):
+    if not isinstance(data, list) or not all(isinstance(row, dict) for row in data):
         raise ValueError("it is no list of objects")
     return data
 
@@ -158,7 +158,7 @@ def listed(data: Any, op: Op) -> Any:
     """The list in a JSON file of problems: itself, under the name `problems`, or what a recording has of the op."""
     if isinstance(data, dict) and recording.MARK in data:
         # What we wrote has names as problems are stored, of which some are old ones of options: nobody is warned.
-        names = {one.old: one.name for one in op.options if one.old}
+        names = {option.old: option.name for option in op.options if option.old}
         rows = (json.loads(problem) for _, problem in _of_op(recording.rows(data), op))
         return [{names.get(name, name): value for name, value in row.items()} for row in rows]
     return data["problems"] if isinstance(data, dict) and set(data) == {"problems"} else data
@@ -167,7 +167,7 @@ def listed(data: Any, op: Op) -> Any:
 def _of_op(rows: Mapping[recording.Key, int], op: Op) -> dict[recording.Key, int]:
     mine = {key: calls for key, calls in rows.items() if key[0] == op.name}
     if rows and not mine:
-        raise ValueError(f"it has problems of {', '.join(sorted({one for one, _ in rows}))}, none of {op.name}")
+        raise ValueError(f"it has problems of {', '.join(sorted({name for name, _ in rows}))}, none of {op.name}")
     return mine
 
 
@@ -220,7 +220,7 @@ def _parquet(path: Path) -> list[Any]:
 
 def _typed(options: Mapping[str, Option], row: Mapping[str, Any], *, texts: bool) -> Values:
     """Values as the options have them; the `texts` of a CSV file are read as what they say."""
-    found: dict[str, Any] = {}
+    typed: dict[str, Any] = {}
     for name, value in row.items():
         kind = options[name].kind if name in options else None
         if texts and isinstance(value, str) and kind is not str:
@@ -231,8 +231,8 @@ def _typed(options: Mapping[str, Option], row: Mapping[str, Any], *, texts: bool
             value = str(value)  # a stride of 2 is "2", as on a command line
         if kind is not None and type(value) is not kind and not (kind is float and type(value) is int):
             raise ValueError(f"{name} is {value!r:.60}, not {_KINDS.get(kind, kind.__name__)}")
-        found[name] = value
-    return found
+        typed[name] = value
+    return typed
 
 
 _KINDS: dict[type[Any], str] = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
@@ -244,9 +244,9 @@ def _parsed(name: str, text: str, kind: type[Any] | None) -> Any:
         if text.lower() not in words:
             raise ValueError(f"{name} is {text!r:.60}, not true or false")
         return words[text.lower()]
-    for made in (int, float):
+    for number in (int, float):
         try:
-            return made(text)
+            return number(text)
         except ValueError:
             continue
     if kind is not None:

@@ -36,9 +36,11 @@ class Ranges:
 
     def __init__(self, op: str, **options: Any) -> None:
         self.op = ops.op(op)
-        known = {one.name: one for one in self.op.options}
-        given = {_ALIASES[name] if name not in known and name in _ALIASES else name: options[name] for name in options}
-        self.options: dict[str, Any] = dict(with_new_names(self.op, given))
+        known = {option.name: option for option in self.op.options}
+        renamed = {
+            _ALIASES[name] if name not in known and name in _ALIASES else name: options[name] for name in options
+        }
+        self.options: dict[str, Any] = dict(with_new_names(self.op, renamed))
         for name in self.options:
             if name not in known:
                 raise UnknownNameError(
@@ -59,46 +61,46 @@ class Ranges:
 
     def _filled(self, chosen: Sequence[int]) -> dict[str, Any]:
         left = iter(chosen)
-        found: dict[str, Any] = {}
+        filled: dict[str, Any] = {}
         for name, parts in self._parts.items():
-            given = self.options[name]
+            value = self.options[name]
             if not parts:
-                found[name] = given
-            elif len(parts) == 1 and not isinstance(given, str) and not isinstance(parts[0], str):
-                found[name] = next(left)
+                filled[name] = value
+            elif len(parts) == 1 and not isinstance(value, str) and not isinstance(parts[0], str):
+                filled[name] = next(left)
             else:
                 text = "".join(part if isinstance(part, str) else str(next(left)) for part in parts)
-                found[name] = int(text) if text.isdecimal() and _kind(self.op, name) is int else text
-        return found
+                filled[name] = int(text) if text.isdecimal() and _kind(self.op, name) is int else text
+        return filled
 
 
 def _kind(op: Op, name: str) -> type[Any]:
-    return next(one.kind for one in op.options if one.name == name)
+    return next(option.kind for option in op.options if option.name == name)
 
 
 def options_of(problem: Any) -> dict[str, Any]:
     """The values of options that describe a problem: its command-line words read back."""
     op = ops.op(problem.op)
-    known = {f"--{one.name.replace('_', '-')}": one for one in op.options}
-    words, found = list(op.words(problem)), dict[str, Any]()
+    known = {f"--{option.name.replace('_', '-')}": option for option in op.options}
+    words, options = list(op.words(problem)), dict[str, Any]()
     while words:
         word, equals, value = words.pop(0).partition("=")
         words = [value, *words] if equals else words
         off = f"--{word.removeprefix('--no-')}"
-        one = known[word] if word in known else known[off]
-        if one.kind is bool:
-            found[one.name] = word in known
+        option = known[word] if word in known else known[off]
+        if option.kind is bool:
+            options[option.name] = word in known
         else:
-            found[one.name] = one.kind(words.pop(0))
-    return found
+            options[option.name] = option.kind(words.pop(0))
+    return options
 
 
 def _parts(option: Option, value: Any) -> list[Numbers | str]:
     """What a value is put together of: numbers to choose from, and texts between them; nothing where it is as it is."""
     if option.kind is str:
         return _text_parts(option, value)
-    if isinstance(value, str) and (found := _RANGE.fullmatch(value.strip())):
-        return [_numbers(option.name, value, *found.groups())]
+    if isinstance(value, str) and (match := _RANGE.fullmatch(value.strip())):
+        return [_numbers(option.name, value, *match.groups())]
     if isinstance(value, str) and option.kind is int:
         raise _wrong(option.name, value)
     if isinstance(value, (range, list)):
@@ -118,30 +120,30 @@ def _text_parts(option: Option, value: Any) -> list[Numbers | str]:
         return [str(value)]
     if isinstance(value, (tuple, list)):
         each = [
-            [_numbers(option.name, value, *one)] if isinstance(one, (tuple, list)) and len(one) == 2 else [str(one)]
-            for one in value
+            [_numbers(option.name, value, *item)] if isinstance(item, (tuple, list)) and len(item) == 2 else [str(item)]
+            for item in value
         ]
         spaced: list[Numbers | str] = []
-        for index, one in enumerate(each):
-            spaced += ["x", *one] if index else one
+        for index, item in enumerate(each):
+            spaced += ["x", *item] if index else item
         return spaced
     if not isinstance(value, str) or not _RANGE.search(value):
         return []
     parts: list[Numbers | str] = []
     end = 0
-    for found in _RANGE.finditer(value):
-        parts += [value[end : found.start()]] if found.start() > end else []
-        parts.append(_numbers(option.name, value, *found.groups()))
-        end = found.end()
+    for match in _RANGE.finditer(value):
+        parts += [value[end : match.start()]] if match.start() > end else []
+        parts.append(_numbers(option.name, value, *match.groups()))
+        end = match.end()
     return parts + ([value[end:]] if value[end:] else [])
 
 
 def _wrong(name: str, value: Any) -> RequestError:
-    told = shown(value)
+    text = shown(value)
     return RequestError(
-        f"{name} is {told}, which is no range",
+        f"{name} is {text}, which is no range",
         rule="prepare-range",
-        value=told,
+        value=text,
         remedy="give (1, 8192) for all from 1 to 8192, range(8, 512, 8), a list of numbers, or 1..8192 as text",
     )
 
@@ -157,7 +159,7 @@ def _numbers(name: str, value: Any, low: Any, high: Any, step: Any = None) -> Nu
 
 
 def _listed(name: str, value: Sequence[Any]) -> Numbers:
-    if not len(value) or not all(type(one) is int for one in value):
+    if not len(value) or not all(type(number) is int for number in value):
         raise _wrong(name, value)
     return _dense(value) if isinstance(value, range) else sorted(set(value))
 
@@ -167,7 +169,7 @@ def _dense(among: range) -> Numbers:
     if len(among) <= _ALL:
         return list(among)
     low, high = sorted((among[0], among[-1]))  # min and max would look at every number
-    found = {low, high, low + abs(among.step), high - abs(among.step)}
+    numbers = {low, high, low + abs(among.step), high - abs(among.step)}
     count = 1 + _PER_OCTAVE * (high // max(low, 1)).bit_length()
     for index in range(count + 1):
         at = max(low, 1) * (high / max(low, 1)) ** (index / count)
@@ -175,8 +177,8 @@ def _dense(among: range) -> Numbers:
         for grain in _GRAINS:
             multiple = grain * round(at / grain)
             near |= {multiple, multiple + 1, multiple - 1} if grain == _GRAINS[0] else {multiple, multiple + 1}
-        found |= near
-    return sorted(one for one in found if one in among)
+        numbers |= near
+    return sorted(number for number in numbers if number in among)
 
 
 def _sample(axes: Sequence[Numbers]) -> Iterator[tuple[int, ...]]:
@@ -187,29 +189,29 @@ def _sample(axes: Sequence[Numbers]) -> Iterator[tuple[int, ...]]:
     if product <= MOST:
         yield from itertools.product(*axes)
         return
-    r, found = random.Random("tilewright.prepare"), dict[tuple[int, ...], None]()
+    r, points = random.Random("tilewright.prepare"), dict[tuple[int, ...], None]()
     if len(axes) <= 8:
-        found.update(dict.fromkeys(itertools.product(*((numbers[0], numbers[-1]) for numbers in axes))))
+        points.update(dict.fromkeys(itertools.product(*((numbers[0], numbers[-1]) for numbers in axes))))
     for index, numbers in enumerate(axes):
-        for one in numbers[:: 1 + len(numbers) * len(axes) // MOST]:
+        for number in numbers[:: 1 + len(numbers) * len(axes) // MOST]:
             point = [r.choice(other) for other in axes]
-            point[index] = one
-            found[tuple(point)] = None
+            point[index] = number
+            points[tuple(point)] = None
     alike = set(axes[0]).intersection(*axes[1:])  # square problems are more frequent than chance makes them
-    found.update(dict.fromkeys((one,) * len(axes) for one in sorted(alike)))
-    while len(found) < MOST:
-        found[tuple(r.choice(numbers) for numbers in axes)] = None
-    yield from found
+    points.update(dict.fromkeys((number,) * len(axes) for number in sorted(alike)))
+    while len(points) < MOST:
+        points[tuple(r.choice(numbers) for numbers in axes)] = None
+    yield from points
 
 
 def described(values: Mapping[str, Any], op: Op, arch: Arch) -> Any:
     """The problem of a point of a sample; some words mean what they do on an arch only."""
     from tilewright.tune.problem_sets import problem
 
-    known = {one.name: one for one in op.options}
-    found: dict[str, Any] = {}
+    known = {option.name: option for option in op.options}
+    normalized: dict[str, Any] = {}
     for name, value in values.items():
-        one = known[name]
-        text = str(value) if one.kind is str else value
-        found[name] = one.normal(text, arch) if one.normal is not None and text else text
-    return problem(op, found)
+        option = known[name]
+        text = str(value) if option.kind is str else value
+        normalized[name] = option.normal(text, arch) if option.normal is not None and text else text
+    return problem(op, normalized)

@@ -80,14 +80,14 @@ class Shape:
 
     def features(self) -> Array:
         """A row of numbers a kernel: logarithms of numbers, a column for each word; each column of unit spread."""
-        made: list[Array] = []
+        columns: list[Array] = []
         for index, values in enumerate(self._values):
             code = self.codes[:, index]
             if all(type(value) is int and value >= 0 for value in values):
-                made.append(np.log2(np.array([value + 1.0 for value in values]))[code])
+                columns.append(np.log2(np.array([value + 1.0 for value in values]))[code])
             else:
-                made += [(code == which).astype(float) for which in range(len(values))]
-        table = np.stack(made, axis=1) if made else np.zeros((len(self.codes), 1))
+                columns += [(code == which).astype(float) for which in range(len(values))]
+        table = np.stack(columns, axis=1) if columns else np.zeros((len(self.codes), 1))
         spread = table.std(axis=0)
         return (table - table.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
 
@@ -106,7 +106,7 @@ class _Known:
     def __init__(self, space: Space, seed: int, rounds: int) -> None:
         self.space, self.rounds = space, rounds
         self.draw = np.random.default_rng(seed)
-        self.order = [int(one) for one in self.draw.permutation(len(space))]
+        self.order = [int(place) for place in self.draw.permutation(len(space))]
         self.seconds: dict[int, float] = {}
         self.spreads: dict[int, float] = {}
 
@@ -115,13 +115,13 @@ class _Known:
         self.spreads[trial.place] = seen.spread
 
     def fastest(self, count: int) -> list[int]:
-        finite = [one for one, seconds in self.seconds.items() if math.isfinite(seconds)]
-        return sorted(finite, key=lambda one: (self.seconds[one], one))[:count]
+        finite = [place for place, seconds in self.seconds.items() if math.isfinite(seconds)]
+        return sorted(finite, key=lambda place: (self.seconds[place], place))[:count]
 
     def fresh(self, places: Iterable[int], count: int) -> list[int]:
         """The first of them that are not known, each once."""
-        found = dict.fromkeys(place for place in places if place not in self.seconds)
-        return list(found)[:count]
+        fresh = dict.fromkeys(place for place in places if place not in self.seconds)
+        return list(fresh)[:count]
 
     def trials(self, places: Iterable[int]) -> list[Trial]:
         return [Trial(place, self.rounds) for place in places]
@@ -159,7 +159,7 @@ class Evolve(_Known):
     def _child(self, shape: Shape, elite: Sequence[int], taken: Mapping[int, None]) -> int:
         kind = self.draw.random()
         if kind < STRANGE:
-            return next(one for one in self.order if one not in self.seconds and one not in taken)
+            return next(place for place in self.order if place not in self.seconds and place not in taken)
         codes = shape.codes[self._parent(elite)]
         if kind < STRANGE + CROSSED:
             other = shape.codes[self._parent(elite)]
@@ -196,7 +196,7 @@ class Model(_Known):
         if self._shape is None:
             self._prepare()
         assert self._shape is not None
-        promising = sorted(range(len(self.space)), key=lambda one: (self._expected[one], one))
+        promising = sorted(range(len(self.space)), key=lambda place: (self._expected[place], place))
         if len(self.seconds) < BATCH or not self.fastest(1):
             half = self.fresh((*self.space.start, *promising), BATCH // 2)
             return self.trials(self.fresh((*half, *self.order), BATCH))
@@ -205,17 +205,17 @@ class Model(_Known):
     def _prepare(self) -> None:
         self._shape = Shape(self.space.specs)
         self._features = self._shape.features()
-        given = np.array(self.space.expected(range(len(self.space))), float)
-        known = given[np.isfinite(given) & (given > 0)]
+        expected = np.array(self.space.expected(range(len(self.space))), float)
+        known = expected[np.isfinite(expected) & (expected > 0)]
         usual = float(np.median(known)) if len(known) else 1.0
-        self._expected = np.where(np.isfinite(given) & (given > 0), given, usual)
+        self._expected = np.where(np.isfinite(expected) & (expected > 0), expected, usual)
 
     def _asked(self, shape: Shape) -> Array:
         """The kernels to score: all that are not known, or neighbours of the fastest and some by chance."""
         fresh = self.fresh(self.order, len(self.space))
         if len(fresh) <= MOST_SCORED:
             return np.array(fresh, int)
-        far = np.minimum.reduce([shape.far(shape.codes[one]) for one in self.fastest(ELITE)])
+        far = np.minimum.reduce([shape.far(shape.codes[place]) for place in self.fastest(ELITE)])
         far[list(self.seconds)] = np.inf
         near = np.argsort(far, kind="stable")[: MOST_SCORED // 2]
         return np.array(self.fresh((*map(int, near), *self.order), MOST_SCORED), int)
@@ -230,21 +230,21 @@ class Model(_Known):
         noise = np.array([self.spreads[place] for place in places]) / 1.35
         return places, np.log(seconds / self._expected[places]), np.maximum(noise, FLOOR_NOISE) ** 2
 
-    def _best_of(self, asked: Array) -> list[int]:
+    def _best_of(self, candidates: Array) -> list[int]:
         """The most improvement expected, one after the other: each is taken for measured at its mean."""
         places, values, noise = self._data()
         process = Process(self._features[places], values, noise)
         best = math.log(min(self.seconds.values()))
-        offset = np.log(self._expected[asked])
-        features, chosen = self._features[asked], list[int]()
-        for _ in range(min(BATCH, len(asked))):
+        offset = np.log(self._expected[candidates])
+        features, chosen = self._features[candidates], list[int]()
+        for _ in range(min(BATCH, len(candidates))):
             mean, deviation = process.predict(features)
             gain = _improvement(best - (mean + offset), deviation)
             gain[chosen] = -1.0
-            pick = int(np.lexsort((asked, -gain))[0])
+            pick = int(np.lexsort((candidates, -gain))[0])
             chosen.append(pick)
             process.add(features[pick], float(mean[pick]))
-        return [int(asked[one]) for one in chosen]
+        return [int(candidates[index]) for index in chosen]
 
 
 def _improvement(ahead: Array, deviation: Array) -> Array:
@@ -275,7 +275,7 @@ class Process:
         lengths = [length * math.sqrt(points.shape[1]) for length in self._LENGTHS]
         fits = [self._fitted(length) for length in lengths]
         self._length, (self._root, self._weights, _) = max(
-            zip(lengths, fits, strict=True), key=lambda one: (one[1][2], -one[0])
+            zip(lengths, fits, strict=True), key=lambda fit: (fit[1][2], -fit[0])
         )
 
     def _fitted(self, length: float) -> tuple[Array, Array, float]:
@@ -287,8 +287,8 @@ class Process:
         return root, weights, float(-0.5 * self._values @ weights - np.log(np.diag(root)).sum())
 
     @staticmethod
-    def _kernel(one: Array, other: Array, length: float) -> Array:
-        squares = (one**2).sum(1)[:, None] + (other**2).sum(1)[None, :] - 2 * one @ other.T
+    def _kernel(points: Array, other: Array, length: float) -> Array:
+        squares = (points**2).sum(1)[:, None] + (other**2).sum(1)[None, :] - 2 * points @ other.T
         far = np.sqrt(np.maximum(squares, 0.0)) * (math.sqrt(3) / length)
         return (1 + far) * np.exp(-far)
 
@@ -320,7 +320,7 @@ class _Bracket:
 
     places: list[int]
     rounds: int
-    told: dict[int, Seen] = field(default_factory=dict)
+    seen: dict[int, Seen] = field(default_factory=dict)
 
 
 class Halving(_Known):
@@ -346,7 +346,7 @@ class Halving(_Known):
             super().tell(trial, seen)
             self._whole[trial.place] = seen
         if self._bracket is not None:
-            self._bracket.told[trial.place] = seen
+            self._bracket.seen[trial.place] = seen
 
     @property
     def _noise(self) -> float:
@@ -354,7 +354,7 @@ class Halving(_Known):
         return max(FLOOR_NOISE / 2, float(np.median(self._noises))) if self._noises else UNKNOWN_NOISE
 
     def ask(self) -> Sequence[Trial]:
-        first = [one for one in self.space.start if one not in self._whole]
+        first = [place for place in self.space.start if place not in self._whole]
         if first:  # whatever the time, there is a whole measurement to compare with
             return self.trials(first)
         while True:
@@ -364,34 +364,34 @@ class Halving(_Known):
             self._bracket = bracket
             for place in bracket.places:  # what has all its rounds needs no more
                 if place in self._whole:
-                    bracket.told.setdefault(place, self._whole[place])
-            missing = [one for one in bracket.places if one not in bracket.told]
+                    bracket.seen.setdefault(place, self._whole[place])
+            missing = [place for place in bracket.places if place not in bracket.seen]
             if missing:
-                return [Trial(one, bracket.rounds) for one in missing]
+                return [Trial(place, bracket.rounds) for place in missing]
             self._bracket = self._next(bracket)
 
     def _begun(self) -> _Bracket | None:
         fresh = [fromkey for fromkey in dict.fromkeys((*self.space.start, *self.order)) if fromkey not in self._tried]
-        fresh = [one for one in fresh if one not in self._whole][: self.SIZE]
+        fresh = [place for place in fresh if place not in self._whole][: self.SIZE]
         if not fresh:
             return None
         self._tried.update(fresh)
-        return _Bracket([*fresh, *(one for one in self.fastest(1) if one not in fresh)], self.rungs()[0])
+        return _Bracket([*fresh, *(place for place in self.fastest(1) if place not in fresh)], self.rungs()[0])
 
     def rungs(self) -> list[int]:
         """Rounds of the turns: doubled each time, the last are all."""
-        found = [self.rounds]
-        while found[0] // 2 >= FIRST_ROUNDS:
-            found.insert(0, found[0] // 2)
-        return found
+        rungs = [self.rounds]
+        while rungs[0] // 2 >= FIRST_ROUNDS:
+            rungs.insert(0, rungs[0] // 2)
+        return rungs
 
     def _next(self, bracket: _Bracket) -> _Bracket | None:
         """What is left of a bracket after a turn; nothing where it is decided."""
-        timed = {one: seen for one, seen in bracket.told.items() if seen.seconds is not None}
+        timed = {place: seen for place, seen in bracket.seen.items() if seen.seconds is not None}
         if not timed or bracket.rounds >= self.rounds:
             return None
         left = self._hopeful(timed)
-        half = sorted(left, key=lambda one: (timed[one].seconds, one))[: max(1, len(bracket.places) // 2)]
+        half = sorted(left, key=lambda place: (timed[place].seconds, place))[: max(1, len(bracket.places) // 2)]
         rounds = next(rung for rung in self.rungs() if rung > bracket.rounds)
         if len(half) == 1:
             rounds = self.rounds  # the winner has a time like any other
@@ -404,7 +404,7 @@ class Halving(_Known):
             return CERTAIN * self._noise / math.sqrt(max(1, seen.rounds))
 
         least = min((seen.seconds or 0.0) * (1 + error(seen)) for seen in timed.values())
-        return [one for one, seen in timed.items() if (seen.seconds or 0.0) * (1 - error(seen)) <= least]
+        return [place for place, seen in timed.items() if (seen.seconds or 0.0) * (1 - error(seen)) <= least]
 
 
 STRATEGIES: Mapping[str, Callable[[Space, int, int], Strategy]] = {

@@ -45,12 +45,12 @@ _UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 def seconds_of(text: str) -> float:
     """A length of time as people write it: 90, 120s, 2m, 1.5h."""
-    found = re.fullmatch(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([a-z]*)\s*", text.lower(), re.ASCII)
-    if found is None or found[2] not in _UNITS or float(found[1]) <= 0:
+    match = re.fullmatch(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([a-z]*)\s*", text.lower(), re.ASCII)
+    if match is None or match[2] not in _UNITS or float(match[1]) <= 0:
         raise RequestError(
             f"{text!r:.60} is no length of time", rule="search-budget", value=text, remedy="give 120s, 2m or 1.5h"
         )
-    return float(found[1]) * _UNITS[found[2]]
+    return float(match[1]) * _UNITS[match[2]]
 
 
 class Step(NamedTuple):
@@ -78,18 +78,18 @@ class Trace:
         return len({step.trial.place for step in self.steps})
 
     @property
-    def found(self) -> float | None:
+    def fastest(self) -> float | None:
         return min(self.times.values(), default=None)
 
     @property
     def curve(self) -> list[tuple[float, float]]:
         """When the fastest so far was known, each time it changed."""
-        best, found = math.inf, []
+        best, points = math.inf, []
         for step in self.steps:
             if step.seen.seconds is not None and step.seen.seconds < best and step.trial.place in self.times:
                 best = step.seen.seconds
-                found.append((step.at, best))
-        return found
+                points.append((step.at, best))
+        return points
 
 
 def run(
@@ -204,7 +204,7 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """What came of one problem."""
 
     item: Item
@@ -231,16 +231,18 @@ class Searching:
         self.rounds = sweep.options.method.rounds
         self.prices = Prices(sweep.op.name, sweep.target, sweep.threads, sweep.options.jobs)
 
-    def run(self, work: Work, on_row: OnRow | None = None, on_build: Any = None) -> list[Found]:
+    def run(self, work: Work, on_row: OnRow | None = None, on_build: Any = None) -> list[SearchResult]:
         """One problem after another."""
         end = time.monotonic() + self.search.budget
-        found = []
-        for index, item in enumerate(work.asked):
-            share = (end - time.monotonic()) / (len(work.asked) - index)
-            found.append(self.one(item, share, on_row, on_build))
-        return found
+        results = []
+        for index, item in enumerate(work.all_items):
+            share = (end - time.monotonic()) / (len(work.all_items) - index)
+            results.append(self.search_item(item, share, on_row, on_build))
+        return results
 
-    def one(self, item: Item, seconds: float, on_row: OnRow | None = None, on_build: Any = None) -> Found:
+    def search_item(
+        self, item: Item, seconds: float, on_row: OnRow | None = None, on_build: Any = None
+    ) -> SearchResult:
         space = self.space(item)
         way = strategy(self.search.name, space, self.search.seed, self.rounds)
         known = self._known(item, way)
@@ -249,21 +251,21 @@ class Searching:
             price=self._price(item),
         )  # fmt: skip
         chance = isinstance(way, Random) and _by_chance(trace, way)
-        return Found(item, trace, regret(trace, self._elsewhere(item), by_chance=chance, seed=self.search.seed))
+        return SearchResult(item, trace, regret(trace, self._elsewhere(item), by_chance=chance, seed=self.search.seed))
 
     def space(self, item: Item) -> Space:
         """The kernels of a problem, beginning with the one that dispatch takes now."""
         present = self.registry.select(item.problem, strict=False).stages[0].spec.digest
         start = [place for place, spec in enumerate(item.specs) if spec.digest == present]
-        return Space(item.specs, start, lambda places: self._expected(item, [item.specs[one] for one in places]))
+        return Space(item.specs, start, lambda places: self._expected(item, [item.specs[place] for place in places]))
 
     def _expected(self, item: Item, specs: Sequence[Any]) -> Sequence[float]:
         """What dispatch predicts: a learned model where one knows them, else the estimate."""
         arch, threads = self.registry.arch, self.sweep.threads or 1
         estimate = backend(arch.backend).estimate
         served = [(spec, estimate(spec, item.problem, threads)) for spec in specs]
-        told = learned.verdict(arch, item.problem, threads, served) if learned.asked() else None
-        predicted = learned.predicted(served, told)
+        verdict = learned.verdict(arch, item.problem, threads, served) if learned.asked() else None
+        predicted = learned.predicted(served, verdict)
         return [predicted.get(spec.digest, seconds) for spec, seconds in served]
 
     def _at(self, rounds: int) -> Sweep:
@@ -279,13 +281,13 @@ class Searching:
     def _known(self, item: Item, way: Strategy) -> dict[int, Seen]:
         """What the store has by this protocol, and of a halving by its smaller numbers of rounds."""
         places = {spec.digest: place for place, spec in enumerate(item.specs)}
-        found: dict[int, Seen] = {}
+        seen: dict[int, Seen] = {}
         for rounds in way.rungs() if isinstance(way, Halving) else [self.rounds]:
             for row in self._at(rounds).results(item):
                 if row.status != OK and self.sweep.options.retry:
                     continue
-                found[places[row.kernel.digest]] = _seen(row, rounds)
-        return found
+                seen[places[row.kernel.digest]] = _seen(row, rounds)
+        return seen
 
     def _evaluate(self, item: Item, on_row: OnRow | None, on_build: Any) -> Evaluate:
         def evaluate(trials: Sequence[Trial]) -> Sequence[Seen]:
@@ -320,10 +322,10 @@ class Searching:
         """Every time that the store has of the problem on this device with these threads, by whatever protocol."""
         here = self.sweep.worker_pool.machine["fingerprint"]
         return [
-            one.seconds
-            for one in self.sweep.store.of_problem(self.sweep.op.name, plain(item.problem))
-            if one.status == OK and one.seconds is not None
-            and (one.device.get("fingerprint"), one.threads) == (here, self.sweep.threads)
+            row.seconds
+            for row in self.sweep.store.of_problem(self.sweep.op.name, plain(item.problem))
+            if row.status == OK and row.seconds is not None
+            and (row.device.get("fingerprint"), row.threads) == (here, self.sweep.threads)
         ]  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from tilewright.tune.build_queue import BuildQueue, Heard
 from tilewright.tune.device_worker import BATCH, LIMIT
 from tilewright.tune.price import START, TRUST, Prices
 from tilewright.tune.spent import Spent
-from tilewright.tune.worker_pool import Batch, OnLost, Said, WorkerPool, here, measure_batches
+from tilewright.tune.worker_pool import Batch, Measurement, OnLost, WorkerPool, here, measure_batches
 
 SpecsOf = Callable[[Any], Iterable[KernelSpec]]
 
@@ -45,7 +45,7 @@ class Work:
     items: tuple[Item, ...]
     known: int  # results the store has already
     unserved: tuple[Any, ...] = ()  # problems for which there is no kernel
-    asked: tuple[Item, ...] = ()  # each problem with all its kernels, measured or not
+    all_items: tuple[Item, ...] = ()  # each problem with all its kernels, measured or not
     failed: Mapping[str, int] = field(default_factory=dict)  # of the known ones, those without a time, by status
 
     @property
@@ -125,16 +125,16 @@ class Sweep:
     def plan(self, problems: Iterable[Any], specs_of: SpecsOf) -> Work:
         """The kernels that serve each problem and have no result yet."""
         items: list[Item] = []
-        asked: list[Item] = []
+        all_items: list[Item] = []
         unserved: list[Any] = []
         known, failed = 0, Counter[str]()
         method = canonical(self._protocol)
         for stage in self._stages(problems):
-            usable = [one for one in specs_of(stage) if not self.op.supports(one, stage)]
+            usable = [spec for spec in specs_of(stage) if not self.op.supports(spec, stage)]
             if not usable:
                 unserved.append(stage)
                 continue
-            asked.append(Item(stage, tuple(usable)))
+            all_items.append(Item(stage, tuple(usable)))
             done = self.store.measured(
                 self._machine["fingerprint"], self.threads, problem_digest(self.op.name, plain(stage))
             )
@@ -143,21 +143,21 @@ class Sweep:
                 for digest, (status, protocol) in done.items()
                 if protocol == method and (status == OK or not self.options.retry)
             }
-            left = [one for one in usable if one.digest not in counts]
-            failed.update(counts[one.digest] for one in usable if counts.get(one.digest, OK) != OK)
+            left = [spec for spec in usable if spec.digest not in counts]
+            failed.update(counts[spec.digest] for spec in usable if counts.get(spec.digest, OK) != OK)
             known += len(usable) - len(left)
             if left:
                 items.append(Item(stage, tuple(left)))
-        return Work(tuple(items), known, tuple(unserved), tuple(asked), failed)
+        return Work(tuple(items), known, tuple(unserved), tuple(all_items), failed)
 
     def _stages(self, problems: Iterable[Any]) -> list[Any]:
         """Every problem that a kernel is measured on, each once."""
-        found: dict[Any, None] = {}
+        measured: dict[Any, None] = {}
         for problem in problems:
             plans = self.op.split_plans(problem, self.target).values()
             for stages in plans if self.options.split_plans else (self.op.stages(problem, self.target),):
-                found |= dict.fromkeys(map(self.op.measured_as, stages))
-        return list(found)
+                measured |= dict.fromkeys(map(self.op.measured_as, stages))
+        return list(measured)
 
     # -- doing it ----------------------------------------------------------------------------------------
 
@@ -184,16 +184,16 @@ class Sweep:
         else:
             progress.to_build = build_queue.wanted
             build_queue.start()
-        for said in measure_batches(self.worker_pool, self._batches(work), build_queue, self.options.method, on_lost):
+        for batch in measure_batches(self.worker_pool, self._batches(work), build_queue, self.options.method, on_lost):
             if not progress.done:
                 progress.started = max(progress.started, build_queue.ready_at)
-            results = [self._result(one) for one in said]
+            results = [self._result(measurement) for measurement in batch]
             self.store.put(results)
-            waits = [one.spent.get("quiet", 0.0) for one in self.worker_pool.workers]
+            waits = [worker.spent.get("quiet", 0.0) for worker in self.worker_pool.workers]
             progress.waited = sum(waits) / len(waits)
-            for one, row in zip(said, results, strict=True):
+            for measurement, row in zip(batch, results, strict=True):
                 progress.done += 1
-                progress.expected_done += prices[one.problem]
+                progress.expected_done += prices[measurement.problem]
                 if row.status != OK:
                     progress.failed[row.status] += 1
                 if on_row is not None:
@@ -209,7 +209,7 @@ class Sweep:
             self.options.method,
             len(self.worker_pool.workers),
         )
-        found = {
+        prices = {
             item.problem: (
                 price.row(item.specs[0], item.problem, method) + price.problem(item.problem) / len(item.specs)
             )
@@ -217,8 +217,8 @@ class Sweep:
             for item in work.items
         }
         progress.expected_done = START
-        progress.expected = START + sum(found[item.problem] * len(item.specs) for item in work.items)
-        return found
+        progress.expected = START + sum(prices[item.problem] * len(item.specs) for item in work.items)
+        return prices
 
     def _build_all(self, build_queue: BuildQueue) -> None:
         """With workers that get ready meanwhile."""
@@ -239,12 +239,12 @@ class Sweep:
             for first in range(0, len(item.specs), size)
         ]
 
-    def _result(self, said: Said) -> Result:
-        outcome = said.outcome
+    def _result(self, measurement: Measurement) -> Result:
+        outcome = measurement.outcome
         return Result(
-            self.op.name, self._fields(said.problem), self._machine, self.threads, self._kernel(said.spec),
-            outcome.status, outcome.seconds, outcome.spread, outcome.error, outcome.non_zero, outcome.noise,
-            outcome.reason, self._protocol, said.versions,
+            self.op.name, self._fields(measurement.problem), self._machine, self.threads,
+            self._kernel(measurement.spec), outcome.status, outcome.seconds, outcome.spread, outcome.error, outcome.non_zero,
+            outcome.noise, outcome.reason, self._protocol, measurement.versions,
         )  # fmt: skip
 
     # Rows of a batch share them, and every problem has the same kernels.
@@ -266,25 +266,25 @@ class Sweep:
         wanted = {spec.digest for spec in item.specs}
         method, here = canonical(self._protocol), self._machine["fingerprint"]
         return [
-            one
-            for one in self.store.of_problem(self.op.name, plain(item.problem))
-            if one.kernel.digest in wanted
-            and (one.device.get("fingerprint"), one.threads) == (here, self.threads)
-            and canonical(one.method) == method
+            result
+            for result in self.store.of_problem(self.op.name, plain(item.problem))
+            if result.kernel.digest in wanted
+            and (result.device.get("fingerprint"), result.threads) == (here, self.threads)
+            and canonical(result.method) == method
         ]
 
     def record(self, item: Item, incumbent: str) -> Record | None:
         """The times of a problem and its winner: the incumbent (a digest), unless it is measurably slower."""
-        found = [result for result in self.results(item) if result.status == OK and result.seconds is not None]
-        if not found:
+        timed = [result for result in self.results(item) if result.status == OK and result.seconds is not None]
+        if not timed:
             return None
         order = {spec.digest: index for index, spec in enumerate(item.specs)} | {incumbent: -1}
-        ranked = sorted(found, key=lambda one: order[one.kernel.digest])
-        best = ranked[winner([(one.seconds or 0.0, one.spread) for one in ranked])]
+        ranked = sorted(timed, key=lambda result: order[result.kernel.digest])
+        best = ranked[winner([(result.seconds or 0.0, result.spread) for result in ranked])]
         timings = tuple(
-            Timing(one.kernel.digest, one.kernel.name, one.kernel.spec, one.seconds or 0.0, one.spread,
-                   one.error or 0.0)
-            for one in found
+            Timing(result.kernel.digest, result.kernel.name, result.kernel.spec, result.seconds or 0.0, result.spread,
+                   result.error or 0.0)
+            for result in timed
         )  # fmt: skip
         return Record(
             self.op.name, plain(item.problem), self.threads, self.target, best.kernel.digest, timings, best.method,
@@ -309,7 +309,7 @@ def run_all(
     on_wait: quiet.Waiting | None = None,
 ) -> None:
     """Sweeps side by side, each on devices of its own; one that fails stops no other, and is raised at the end."""
-    works = [one for one in works if one[1].total]
+    works = [pair for pair in works if pair[1].total]
     if len(works) == 1:
         works[0][0].run(works[0][1], on_row, on_build, on_lost, on_wait)
         return
@@ -324,21 +324,21 @@ def run_all(
 
         return locked
 
-    def run(one: Sweep, work: Work) -> None:
+    def run(sweep: Sweep, work: Work) -> None:
         try:
-            one.run(work, *map(one_at_a_time, (on_row, on_build, on_lost, on_wait)))
+            sweep.run(work, *map(one_at_a_time, (on_row, on_build, on_lost, on_wait)))
         except BaseException as error:
             troubles.append(error)
 
-    team = [threading.Thread(target=copy_context().run, args=(run, *one), daemon=True) for one in works]
+    team = [threading.Thread(target=copy_context().run, args=(run, *pair), daemon=True) for pair in works]
     for each in team:
         each.start()
     try:
         for each in team:
             each.join()
     finally:  # interrupted: what the workers say now is heard by nobody
-        for one, _ in works:
-            for worker in one.worker_pool.workers:
+        for sweep, _ in works:
+            for worker in sweep.worker_pool.workers:
                 worker.close()
     if troubles:
         raise troubles[0]
@@ -357,7 +357,7 @@ def of_pool(op: Op, target: str, pool: str) -> SpecsOf:
         signature = op.signature_of(problem)
         if signature not in known:
             proposed = op.proposals(pool, target, **op.axes_of(signature))
-            known[signature] = [one for one in proposed if one.signature == signature and not op.check(one)]
+            known[signature] = [spec for spec in proposed if spec.signature == signature and not op.check(spec)]
         return known[signature]
 
     return specs

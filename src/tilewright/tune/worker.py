@@ -106,14 +106,14 @@ class _Known:
         runs.phase = spent.on
         return runs
 
-    def kernel(self, op: Op, one: Mapping[str, Any]) -> Kernel:
-        key = one["library"], one["digest"]
-        found = self._kernels.get(key)
-        if found is None:
+    def kernel(self, op: Op, entry: Mapping[str, Any]) -> Kernel:
+        key = entry["library"], entry["digest"]
+        kernel = self._kernels.get(key)
+        if kernel is None:
             if len(self._kernels) >= _MOST_LOADED:
                 self._kernels.clear()
-            found = self._kernels[key] = load_kernel(Path(one["library"]), op.spec_from_dict(one["spec"]))
-        return found
+            kernel = self._kernels[key] = load_kernel(Path(entry["library"]), op.spec_from_dict(entry["spec"]))
+        return kernel
 
 
 def _serve(request: Mapping[str, Any], answer: Answer, spent: Spent, known: _Known) -> bool:
@@ -153,12 +153,12 @@ def _serve(request: Mapping[str, Any], answer: Answer, spent: Spent, known: _Kno
 def _still_right(raced: Sequence[CheckedKernel], runs: ProblemRuns, answer: Answer) -> list[CheckedKernel]:
     """The kernels, the fastest first, without those in front that a last look finds wrong."""
 
-    def tell(one: CheckedKernel, check: Check, non_zero: int) -> None:
+    def tell(checked: CheckedKernel, check: Check, non_zero: int) -> None:
         reason = f"right at first, and wrong in later calls: {check.detail}"
-        answer({"digest": one.spec.digest, "status": "wrong", "reason": reason, "non_zero": non_zero})
+        answer({"digest": checked.spec.digest, "status": "wrong", "reason": reason, "non_zero": non_zero})
 
     wrong = len(runs.wrong_leaders(raced, tell))
-    return sorted(raced, key=lambda one: one.median)[wrong:]
+    return sorted(raced, key=lambda checked: checked.median)[wrong:]
 
 
 def _checked(
@@ -166,23 +166,23 @@ def _checked(
 ) -> tuple[list[CheckedKernel], bool]:
     """The kernels that compute the problem right, and whether the device was lost on the way."""
     right: list[CheckedKernel] = []
-    for one in request["kernels"]:
-        digest = one["digest"]
+    for entry in request["kernels"]:
+        digest = entry["digest"]
         answer({"at": digest})
         try:
             with runs.phase("load"):
-                kernel = known.kernel(ops.op(request["op"]), one)
-            made = runs.checked(kernel, request["threads"])
+                kernel = known.kernel(ops.op(request["op"]), entry)
+            checked = runs.checked(kernel, request["threads"])
         except DeviceError as error:
             answer({"digest": digest, "status": "crashed", "reason": error.message})
             return right, True
         except TilewrightError as error:
             answer({"digest": digest, "status": "refused", "reason": error.message})
             continue
-        if made.check.ok:
-            right.append(made)
+        if checked.check.ok:
+            right.append(checked)
         else:
-            answer({"digest": digest, "status": "wrong", "reason": made.check.detail, "non_zero": made.non_zero})
+            answer({"digest": digest, "status": "wrong", "reason": checked.check.detail, "non_zero": checked.non_zero})
     return right, False
 
 

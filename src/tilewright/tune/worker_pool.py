@@ -48,8 +48,8 @@ def here(target: str, *, limit: float, patience: float, jobs: int | None) -> Wor
     machine, threads = identified(device.identity), threads_of(target, thread_count())
     alike: list[int | None] = [None]
     if not on_host:
-        found = [one for one in module_of(device.place.kind).all_devices() if runs(one, target)]
-        same = [one.place.ordinal for one in found if identified(one.identity) == machine]
+        devices = [other for other in module_of(device.place.kind).all_devices() if runs(other, target)]
+        same = [other.place.ordinal for other in devices if identified(other.identity) == machine]
         alike = list(same) if len(same) > 1 else alike
     workers = tuple(
         DeviceWorker(target, threads or 1, limit=limit, patience=patience if on_host else None, index=index,
@@ -72,7 +72,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Measurement:
     """What became of a kernel on a problem, and what made the kernel."""
 
     problem: Any
@@ -98,7 +98,7 @@ class _Todo:
 
     @property
     def left(self) -> int:
-        return sum(len(one.specs) for one in self._waiting)
+        return sum(len(batch.specs) for batch in self._waiting)
 
     def take(self) -> Batch | None:
         """The next; while others are at work one may come back, so who finds none waits for them."""
@@ -126,10 +126,10 @@ class _WorkerThread:
     """One worker's thread: takes batches, waits for their kernels, passes on what the worker says of them."""
 
     def __init__(
-        self, worker: Measures, todo: _Todo, build_queue: BuildQueue, method: Method, said: SimpleQueue[Any]
+        self, worker: Measures, todo: _Todo, build_queue: BuildQueue, method: Method, answers: SimpleQueue[Any]
     ) -> None:
         self.worker = worker
-        self._todo, self._build_queue, self._method, self._said = todo, build_queue, method, said
+        self._todo, self._build_queue, self._method, self._answers = todo, build_queue, method, answers
         # It starts the worker's process, which ends with this very thread; the settings in force are the caller's.
         self.thread = threading.Thread(target=copy_context().run, args=(self._work,), daemon=True, name="device worker")
 
@@ -139,21 +139,21 @@ class _WorkerThread:
             while (batch := self._todo.take()) is not None:
                 self._one(batch)
         except DeviceWorkerLost as lost:
-            self._said.put(_Lost(self.worker.name, str(lost)))
+            self._answers.put(_Lost(self.worker.name, str(lost)))
         except Stopped:
             pass
         except BaseException as error:
-            self._said.put(error)
+            self._answers.put(error)
         finally:
             self.worker.close()
-            self._said.put(None)
+            self._answers.put(None)
 
     def _one(self, batch: Batch) -> None:
-        left = {one.digest: one for one in batch.specs}
+        left = {spec.digest: spec for spec in batch.specs}
 
         def say(outcome: Outcome) -> None:
             spec = left.pop(outcome.digest)
-            self._said.put(Said(batch.problem, spec, outcome, self.worker.versions(spec)))
+            self._answers.put(Measurement(batch.problem, spec, outcome, self.worker.versions(spec)))
 
         try:
             built, failed = self._build_queue.wait(batch.specs)
@@ -186,51 +186,51 @@ def measure_batches(
     build_queue: BuildQueue,
     method: Method,
     on_lost: OnLost | None = None,
-) -> Iterator[list[Said]]:
+) -> Iterator[list[Measurement]]:
     """What the workers say, as it comes and several together where they came so.
 
     DeviceError where something is left and no device to measure it on.
     """
     todo = _Todo(batches)
-    said: SimpleQueue[Any] = SimpleQueue()
-    team = [_WorkerThread(worker, todo, build_queue, method, said) for worker in worker_pool.workers]
+    answers: SimpleQueue[Any] = SimpleQueue()
+    team = [_WorkerThread(worker, todo, build_queue, method, answers) for worker in worker_pool.workers]
     losses: list[_Lost] = []
     try:
-        for one in team:
-            one.thread.start()
+        for member in team:
+            member.thread.start()
         working = len(team)
         while working:
-            heard = _all_of(said)
-            rows = [one for one in heard if isinstance(one, Said)]
+            heard = _all_of(answers)
+            rows = [message for message in heard if isinstance(message, Measurement)]
             if rows:
                 yield rows
-            for one in heard:
-                if isinstance(one, BaseException):
-                    raise one
-                if isinstance(one, _Lost):
-                    losses.append(one)
+            for message in heard:
+                if isinstance(message, BaseException):
+                    raise message
+                if isinstance(message, _Lost):
+                    losses.append(message)
                     if on_lost is not None:
-                        on_lost(f"{one.name} is lost: {one.why}")
-                working -= one is None
+                        on_lost(f"{message.name} is lost: {message.why}")
+                working -= message is None
     finally:
         todo.close()
         build_queue.stop()
-        for one in team:
-            one.worker.close()
-        for one in team:
-            one.thread.join(_JOIN)
+        for member in team:
+            member.worker.close()
+        for member in team:
+            member.thread.join(_JOIN)
     if todo.left:
         raise _all_lost(losses, todo.left)
 
 
-def _all_of(said: SimpleQueue[Any]) -> list[Any]:
+def _all_of(answers: SimpleQueue[Any]) -> list[Any]:
     """What is there, at least one."""
-    found = [said.get()]
+    messages = [answers.get()]
     try:
         while True:
-            found.append(said.get_nowait())
+            messages.append(answers.get_nowait())
     except Empty:
-        return found
+        return messages
 
 
 def _all_lost(losses: Sequence[_Lost], left: int) -> DeviceError:
