@@ -47,25 +47,25 @@ def _served(op: Op, arch: Arch) -> tuple[int, str]:
     from tilewright.errors import RequestError
 
     try:
-        found = collect(op.name, arch.name)
+        collected = collect(op.name, arch.name)
     except RequestError as error:  # nothing is written for its family
         return 0, error.message
-    refused = next(iter(found.rejections_by_rule().values()), None)
-    return len(found.specs), "" if found.specs or refused is None else refused[1].message
+    refused = next(iter(collected.rejections_by_rule().values()), None)
+    return len(collected.specs), "" if collected.specs or refused is None else refused[1].message
 
 
 def _data(arch: Arch, here: bool) -> dict[str, Any]:
     from tilewright.ops.base import plain
 
-    found = {
+    facts = {
         name: sorted(value)
         if isinstance(value, frozenset)
         else dict(value)
         if name == "warp_tiles" and value
         else value
-        for name, value in ((one, getattr(arch, one)) for one in arch.__slots__)
+        for name, value in ((name, getattr(arch, name)) for name in arch.__slots__)
     }
-    return {**{name: plain(value) for name, value in found.items()}, "runs_here": here}
+    return {**{name: plain(value) for name, value in facts.items()}, "runs_here": here}
 
 
 def _lines(arch: Arch, here: bool) -> list[tuple[str, str]]:

@@ -51,7 +51,7 @@ def _short(findings: list[Finding]) -> list[Finding]:
     if unset:
         kept.append(Finding("settings", f"{len(unset)} others", None, "at their defaults; --all lists them"))
     kept.append(Finding("versions", "", True, ", ".join(f"{version.what} {version.text}" for version in versions)))
-    return [one for one in kept if (one.part, one.what) != ("versions", "ziglang")]
+    return [finding for finding in kept if (finding.part, finding.what) != ("versions", "ziglang")]
 
 
 def _show(findings: list[Finding]) -> None:
@@ -79,9 +79,9 @@ def _found_by_backends() -> Iterator[Finding]:
     from tilewright.backends.base import all_backends
     from tilewright.backends.findings import findings_of
 
-    found = [one for owner in all_backends().values() for one in findings_of(owner)]
-    parts = list(dict.fromkeys(one.part for one in found))
-    yield from sorted(found, key=lambda one: parts.index(one.part))
+    findings = [finding for owner in all_backends().values() for finding in findings_of(owner)]
+    parts = list(dict.fromkeys(finding.part for finding in findings))
+    yield from sorted(findings, key=lambda finding: parts.index(finding.part))
 
 
 def _targets() -> Iterator[Finding]:
@@ -114,7 +114,7 @@ def _ops() -> Iterator[Finding]:
     from tilewright.ops.spaces import kernels_group
 
     for name in ops.op_names():
-        has = [one for one in backend_names() if name in plugins.names(kernels_group(one))]
+        has = [backend for backend in backend_names() if name in plugins.names(kernels_group(backend))]
         try:
             ops.op(name)
         except PluginError:
@@ -138,7 +138,7 @@ def _broken() -> Iterator[Finding]:
         BACKENDS: lambda name: plugins.load(BACKENDS, name, "a backend"),
         "tilewright.api": lambda name: plugins.load("tilewright.api", name, "a name of the API"),
     }
-    parts |= {kernels_group(one): partial(op_kernels, one) for one in backend_names()}
+    parts |= {kernels_group(backend): partial(op_kernels, backend) for backend in backend_names()}
     for group, load in parts.items():
         for name in plugins.names(group):
             try:
@@ -189,10 +189,10 @@ def _models() -> Iterator[Finding]:
 
     if learned.stamp(model_files.folder().parent) is None:
         return
-    for told in model_files.damaged():
-        yield Finding("models", str(model_files.folder()), False, told)
-    for told in model_files.shadowing():
-        yield Finding("models", str(model_files.folder()), None, told)
+    for problem in model_files.damaged():
+        yield Finding("models", str(model_files.folder()), False, problem)
+    for problem in model_files.shadowing():
+        yield Finding("models", str(model_files.folder()), None, problem)
 
 
 def _settings() -> Iterator[Finding]:

@@ -155,7 +155,7 @@ class OpGroup(Summaries):
 
 
 def register(
-    app: typer.Typer, name: str, help: str, body: Body, given: Parameters, *, lists: bool = False,
+    app: typer.Typer, name: str, help: str, body: Body, parameters: Parameters, *, lists: bool = False,
     op_of: Callable[[Sequence[str]], str] | None = None,
 ) -> None:  # fmt: skip
     """Add `tilewright NAME OP`: for each op the body, with an option for each parameter that `given` makes of it.
@@ -164,33 +164,35 @@ def register(
     """
 
     def make(op: Op) -> Any:
-        return op_command(op, body, given(op), WordLists if lists else OpCommand)
+        return op_command(op, body, parameters(op), WordLists if lists else OpCommand)
 
-    found = staticmethod(op_of) if op_of is not None else None
-    group = type("Group", (OpGroup,), {"make": staticmethod(make), "op_of": found})
+    resolver = staticmethod(op_of) if op_of is not None else None
+    group = type("Group", (OpGroup,), {"make": staticmethod(make), "op_of": resolver})
     app.add_typer(typer.Typer(cls=group, no_args_is_help=True, rich_markup_mode=None, help=help), name=name)
 
 
-def op_command(op: Op, body: Body, given: Sequence[inspect.Parameter], cls: type[OpCommand]) -> Any:
-    """`body(op, values, ...)` as a command; the values are those of `given`, by name."""
+def op_command(op: Op, body: Body, op_parameters: Sequence[inspect.Parameter], cls: type[OpCommand]) -> Any:
+    """`body(op, values, ...)` as a command; the values are those of `op_parameters`, by name."""
     hints = get_type_hints(body, include_extras=True)
     own = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=_yielding(hints[parameter.name], given))
+        parameter.replace(
+            kind=inspect.Parameter.KEYWORD_ONLY, annotation=_yielding(hints[parameter.name], op_parameters)
+        )
         for parameter in list(inspect.signature(body).parameters.values())[2:]
     ]
-    parameters = [*given, *own]
+    parameters = [*op_parameters, *own]
     parameters.sort(key=lambda parameter: parameter.default is not inspect.Parameter.empty)
     _demand_distinct(op, parameters)
 
     def run(**values: Any) -> None:
-        brought = {one.name.removeprefix(_GIVEN): values.pop(one.name) for one in given}
+        brought = {parameter.name.removeprefix(_GIVEN): values.pop(parameter.name) for parameter in op_parameters}
         body(op, brought, **values)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    told = f"{inspect.cleandoc(body.__doc__ or '')}\n\n{op.name}: {op.summary}."
-    app.command(op.name, cls=cls, help=told)(run)
+    help_text = f"{inspect.cleandoc(body.__doc__ or '')}\n\n{op.name}: {op.summary}."
+    app.command(op.name, cls=cls, help=help_text)(run)
     command: Any = typer.main.get_command(app)
     command.name = op.name
     flags = {name for param in command.params for name in param.opts}
@@ -205,10 +207,10 @@ def _declared(option: Any) -> list[str]:
     return [*first, *(option.param_decls or ())]
 
 
-def _yielding(annotation: Any, given: Sequence[inspect.Parameter]) -> Any:
+def _yielding(annotation: Any, op_parameters: Sequence[inspect.Parameter]) -> Any:
     """A command's option without those of its further names that the op uses for one of its own."""
     option = annotation.__metadata__[0]
-    brought = {word for one in given for word in _declared(one.annotation.__metadata__[0])}
+    brought = {word for parameter in op_parameters for word in _declared(parameter.annotation.__metadata__[0])}
     names = _declared(option)
     if not brought.intersection(names[1:]):
         return annotation
@@ -238,21 +240,21 @@ def _demand_distinct(op: Op, parameters: Sequence[inspect.Parameter]) -> None:
 
 def axis_parameters(op: Op) -> list[inspect.Parameter]:
     """One option for each axis, under its singular and its own name; several values allowed."""
-    made = []
+    parameters = []
     for axis in op.axes:
         names = dict.fromkeys((axis.option, f"--{axis.name.replace('_', '-')}"))
         option = typer.Option(*names, help=f"{axis.help}  Several allowed.", metavar="VALUE", show_default=False)
-        made.append(_parameter(axis.name, list[str] | None, option, None))
-    return made
+        parameters.append(_parameter(axis.name, list[str] | None, option, None))
+    return parameters
 
 
-def axis_values(op: Op, given: dict[str, Any]) -> dict[str, Any]:
+def axis_values(op: Op, options: dict[str, Any]) -> dict[str, Any]:
     """What was given of the axes, each value of its kind; an axis nobody gave is left to the op's default."""
-    found: dict[str, tuple[Any, ...]] = {}
+    by_axis: dict[str, tuple[Any, ...]] = {}
     for axis in op.axes:
-        values = given[axis.name]
-        found[axis.name] = numbers(axis.option, values) if axis.kind is int else words(values)
-    return {name: values for name, values in found.items() if values}
+        values = options[axis.name]
+        by_axis[axis.name] = numbers(axis.option, values) if axis.kind is int else words(values)
+    return {name: values for name, values in by_axis.items() if values}
 
 
 # -- which problem: the options of an op ---------------------------------------------------------------
@@ -270,17 +272,25 @@ def problem_parameters(op: Op) -> list[inspect.Parameter]:
     """
     from tilewright.ops.base import REQUIRED
 
-    made = []
-    for one in op.options:
-        flag = flag_of(one)
-        if one.kind is bool:
-            option = typer.Option(flag if one.default is not True else f"{flag}/--no-{flag[2:]}", help=one.help)
-            made.append(_parameter(one.name, bool, option, one.default is True))
+    parameters = []
+    for declared in op.options:
+        flag = flag_of(declared)
+        if declared.kind is bool:
+            option = typer.Option(
+                flag if declared.default is not True else f"{flag}/--no-{flag[2:]}", help=declared.help
+            )
+            parameters.append(_parameter(declared.name, bool, option, declared.default is True))
             continue
-        usual = "  [required]" if one.default is REQUIRED else f"  [default: {one.default}]" if one.default else ""
-        option = typer.Option(flag, help=one.help + usual, show_default=False)
-        made.append(_parameter(one.name, one.kind | None, option, None))
-    return made
+        usual = (
+            "  [required]"
+            if declared.default is REQUIRED
+            else f"  [default: {declared.default}]"
+            if declared.default
+            else ""
+        )
+        option = typer.Option(flag, help=declared.help + usual, show_default=False)
+        parameters.append(_parameter(declared.name, declared.kind | None, option, None))
+    return parameters
 
 
 def _parameter(name: str, kind: Any, option: Any, default: Any) -> inspect.Parameter:

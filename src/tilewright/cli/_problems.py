@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Query:
     """A problem and the scalars of its call."""
 
     problem: Any
     scalars: Mapping[str, Any] = field(default_factory=dict)
 
 
-def problem_of(op: Op, values: Mapping[str, Any], arch: Arch) -> Asked:
+def problem_of(op: Op, values: Mapping[str, Any], arch: Arch) -> Query:
     """The problem that values of the op's options describe; those that are None were not given.
 
     Some mean what they do on an arch only: fp8 has an encoding there.
@@ -34,21 +34,21 @@ def problem_of(op: Op, values: Mapping[str, Any], arch: Arch) -> Asked:
     from tilewright.ops.base import REQUIRED
 
     normal = {option.name: option.normal for option in op.options if option.normal is not None}
-    given = {
+    normalized = {
         name: normal[name](value, arch) if name in normal and value else value
         for name, value in values.items()
         if value is not None
     }
-    missing = [flag_of(option) for option in op.options if option.default is REQUIRED and option.name not in given]
+    missing = [flag_of(option) for option in op.options if option.default is REQUIRED and option.name not in normalized]
     if missing:
         raise RequestError(
             f"{an(op.name)} problem needs {', '.join(missing)}",
             rule="option-missing",
             value=missing[0],
-            remedy=f"give {' '.join(f'{one} N' for one in missing)}; `--help` says what they mean",
+            remedy=f"give {' '.join(f'{flag} N' for flag in missing)}; `--help` says what they mean",
         )
-    scalars = {option.name: given.get(option.name, option.default) for option in op.options if option.scalar}
-    return Asked(op.problem(given), scalars)
+    scalars = {option.name: normalized.get(option.name, option.default) for option in op.options if option.scalar}
+    return Query(op.problem(normalized), scalars)
 
 
 def _example(op: Op) -> dict[str, int | str]:
@@ -59,7 +59,7 @@ def _example(op: Op) -> dict[str, int | str]:
     return {option.name: 8 if option.kind is int else "8" for option in op.options[: last + 1]}
 
 
-def read_problems(op: Op, path: Path, arch: Arch) -> list[Asked]:
+def read_problems(op: Op, path: Path, arch: Arch) -> list[Query]:
     """The problems of a JSON file: a list of objects, by the names of options or by the fields of a problem."""
     from tilewright import jsontext
     from tilewright.tune import problem_sets
@@ -79,17 +79,17 @@ def read_problems(op: Op, path: Path, arch: Arch) -> list[Asked]:
         raise RequestError(f"{path} holds no problems", rule="problems-file", value=str(path), remedy=remedy)
     if not isinstance(data, list):
         raise RequestError(f"{path} holds no list of problems", rule="problems-file", value=str(path), remedy=remedy)
-    found = []
-    for index, one in enumerate(data):
+    problems = []
+    for index, entry in enumerate(data):
         try:
-            found.append(_read_problem(op, one, arch))
+            problems.append(_read_problem(op, entry, arch))
         except RequestError as error:
             error.message = f"{path}, problem {index + 1}: {error.message}"
             raise
-    return found
+    return problems
 
 
-def _read_problem(op: Op, data: Any, arch: Arch) -> Asked:
+def _read_problem(op: Op, data: Any, arch: Arch) -> Query:
     from tilewright.ops.base import with_new_names
 
     if not isinstance(data, dict):
@@ -99,7 +99,7 @@ def _read_problem(op: Op, data: Any, arch: Arch) -> Asked:
     options = {option.name: option for option in op.options}
     data = with_new_names(op, data)
     if any(name not in options for name in data):
-        return Asked(_by_fields(op, data, list(options)))
+        return Query(_by_fields(op, data, list(options)))
     return problem_of(op, {name: _typed(options[name], value) for name, value in data.items()}, arch)
 
 
@@ -177,7 +177,7 @@ def named_kernel(registry: Registry, problem: Any, word: str) -> tuple[Registry,
     op = ops.op(problem.op)
     stages = registry.stages(problem)
     known = [spec for stage in stages for spec in registry.candidates(stage)]
-    near = [one for one in known if word == one.name or (len(word) >= 6 and one.digest.startswith(word))]
+    near = [spec for spec in known if word == spec.name or (len(word) >= 6 and spec.digest.startswith(word))]
     spec = near[0] if len(near) == 1 else kernel_of(word, registry.target)
     if spec not in known and spec.arch != registry.target:
         demand_runnable(spec.arch)
@@ -189,7 +189,7 @@ def named_kernel(registry: Registry, problem: Any, word: str) -> tuple[Registry,
             f"{spec.name} does not compute {problem.describe()}: its signature is another",
             rule="kernel-signature",
             value=spec.name,
-            remedy=f"its kernels: {', '.join(one.name for one in known[:3])} ...",
+            remedy=f"its kernels: {', '.join(spec.name for spec in known[:3])} ...",
         )
     return registry, spec
 
@@ -212,12 +212,12 @@ def passing(specs: list[KernelSpec], expression: str, problem: Any) -> list[Kern
     from tilewright.codegen import Filter
 
     passes = Filter(expression)
-    found = [spec for spec in specs if passes(spec)]
-    if not found:
+    passed = [spec for spec in specs if passes(spec)]
+    if not passed:
         raise RequestError(
             f"none of {len(specs)} kernels for {problem.describe()} passes the filter",
             rule="no-specs",
             value=expression,
             remedy="widen the filter",
         )
-    return found
+    return passed

@@ -10,7 +10,7 @@ from tilewright.cli.common import say, share, show, table
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
-    from tilewright.cli._sweep import Told
+    from tilewright.cli._sweep import Summary
     from tilewright.dispatch.registry import Registry
     from tilewright.tune.searching import Search, SearchResult
     from tilewright.tune.sweep import Sweep, Work
@@ -35,7 +35,9 @@ def asked_for(name: str, budget: str, seed: int | None) -> Search | None:
     return None
 
 
-def run(registry: Registry, works: Sequence[tuple[Sweep, Work]], search: Search, told: Told) -> list[SearchResult]:
+def run(
+    registry: Registry, works: Sequence[tuple[Sweep, Work]], search: Search, summary: Summary
+) -> list[SearchResult]:
     """Search every problem of every sweep; the time is for all together."""
     from dataclasses import replace
 
@@ -50,35 +52,35 @@ def run(registry: Registry, works: Sequence[tuple[Sweep, Work]], search: Search,
         nonlocal rows
         rows += 1
         if row.status != OK:
-            told.failures.append(row)
+            summary.failures.append(row)
         line(f"measured {rows}, {max(0, end - time.monotonic()):.0f} s left")
 
-    found: list[SearchResult] = []
+    results: list[SearchResult] = []
     try:
         for index, (sweep, work) in enumerate(works):
             share = (end - time.monotonic()) / (len(works) - index)
-            found += Searching(registry, sweep, replace(search, budget=share)).run(work, on_row)
+            results += Searching(registry, sweep, replace(search, budget=share)).run(work, on_row)
     except KeyboardInterrupt:
         line.end()
         say(f"what was measured is in {works[0][0].store.path}: the same command goes on from there")
         raise
     line.end()
-    return found
+    return results
 
 
-def tell(found: Sequence[SearchResult], search: Search) -> None:
+def tell(results: Sequence[SearchResult], search: Search) -> None:
     """What was tried, and how far from the best it may be."""
     numbers = ("time us", "tried", "of", "known", "behind store", "luck", "left faster")
     shown = table(*numbers, "problem", fold=["problem"], right=numbers)
-    for one in found:
-        trace, regret = one.trace, one.regret
+    for result in results:
+        trace, regret = result.trace, result.regret
         shown.add_row(
             "-" if trace.fastest is None else f"{trace.fastest * 1e6:.1f}", str(trace.tried), str(trace.size),
             str(trace.known), share(regret.store), share(regret.again),
             "0" if not regret.unseen else "?" if regret.better is None else f"{regret.better:.1f}",
-            one.item.problem.describe(),
+            result.item.problem.describe(),
         )  # fmt: skip
-    if not found:
+    if not results:
         return
     show(shown)
     say(

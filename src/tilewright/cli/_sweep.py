@@ -56,19 +56,19 @@ class Which:
                 value=named[0],
                 remedy="leave one of them out",
             )
-        found: SpecsOf
+        specs_of: SpecsOf
         if self.config:
-            found = of_config(op, target, load(op, self.config, target))
+            specs_of = of_config(op, target, load(op, self.config, target))
         elif self.kernel:
-            found = of_list(op, [kernel_of(self.kernel, target)])
+            specs_of = of_list(op, [kernel_of(self.kernel, target)])
         elif self.pool:
-            found = of_pool(op, target, self.pool)
+            specs_of = of_pool(op, target, self.pool)
         else:
-            found = candidates(op, target)
+            specs_of = candidates(op, target)
         if not self.expression:
-            return found
+            return specs_of
         passes = Filter(self.expression)
-        return lambda problem: [one for one in found(problem) if passes(one)]
+        return lambda problem: [spec for spec in specs_of(problem) if passes(spec)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Kept:
 
 
 @dataclass(slots=True)
-class Told:
+class Summary:
     """What is said at the end."""
 
     unmeasured: list[tuple[str, str]] = field(default_factory=list)
@@ -93,34 +93,34 @@ class Told:
 # -- which problems --------------------------------------------------------------------------------------
 
 
-def problems(op: Op, word: str, given: Mapping[str, Any], arch: Arch) -> list[Any]:
+def problems(op: Op, word: str, values: Mapping[str, Any], arch: Arch) -> list[Any]:
     """Those a word means, each once; options that were given fill what a set does not say itself."""
     from tilewright.tune import problem_sets
 
     options = {option.name: option for option in op.options}
     filling = {
         name: value
-        for name, value in given.items()
+        for name, value in values.items()
         if value is not None and not (options[name].kind is bool and value == (options[name].default is True))
     }
 
-    def made(row: Mapping[str, Any]) -> Any:
+    def make(row: Mapping[str, Any]) -> Any:
         if any(name not in options for name in row):
             return op.problem_from_dict(row)  # by its own fields, which say all there is
         return problem_of(op, {**filling, **row}, arch).problem
 
-    rows = problem_sets.values(op, word, arch.backend, made)
+    rows = problem_sets.values(op, word, arch.backend, make)
     for name, value in filling.items():
-        said = {_written(options[name], row.get(name), arch) for row in rows if set(options).issuperset(row)}
+        written = {_written(options[name], row.get(name), arch) for row in rows if set(options).issuperset(row)}
         mine = _written(options[name], value, arch)
-        if None not in said and said != {mine}:  # rows by the fields of a problem say everything
+        if None not in written and written != {mine}:  # rows by the fields of a problem say everything
             raise RequestError(
                 f"every problem of {word} says {name} itself, and {flag_of(options[name])} says another ({mine})",
                 rule="problems-or-options",
                 value=flag_of(options[name]),
                 remedy="leave one of them out",
             )
-    return list(dict.fromkeys(map(made, rows)))
+    return list(dict.fromkeys(map(make, rows)))
 
 
 def _written(option: Option, value: Any, arch: Arch) -> str | None:
@@ -130,25 +130,25 @@ def _written(option: Option, value: Any, arch: Arch) -> str | None:
     return str(option.normal(str(value), arch) if option.normal is not None and value else value)
 
 
-def _servable(registry: Registry, problems: Sequence[Any], told: Told, *, here: bool) -> list[Any]:
+def _servable(registry: Registry, problems: Sequence[Any], summary: Summary, *, here: bool) -> list[Any]:
     """Those that are legal on the target and fit the machine, if it is this one; why the others are not is told."""
-    found = []
+    servable = []
     for problem in problems:
         try:
             registry.stages(problem)
             if here:
                 demand_memory(problem)
-            found.append(problem)
+            servable.append(problem)
         except TilewrightError as error:
-            told.unmeasured.append((problem.describe(), error.message.removeprefix(f"{problem.describe()}: ")))
-    return found
+            summary.unmeasured.append((problem.describe(), error.message.removeprefix(f"{problem.describe()}: ")))
+    return servable
 
 
 # -- measuring ---------------------------------------------------------------------------------------------
 
 
 def sweep(
-    registry: Registry, op: Op, asked: Sequence[Any], which: Which, how: Options, kept: Kept, *, json: bool,
+    registry: Registry, op: Op, wanted: Sequence[Any], which: Which, how: Options, kept: Kept, *, json: bool,
     cluster: str = "", search: Search | None = None,
 ) -> None:  # fmt: skip
     """Measure what the store has not, or as much of it as a search has time for; tell, and keep.
@@ -163,45 +163,47 @@ def sweep(
 
     if kept.table is not None:
         export.demand_writable(kept.table)
-    told = Told()
+    summary = Summary()
     # Looked at first: what was measured for dispatch before there was a store is taken over.
     records().refresh()
     elsewhere = "name another with --store"
     store = Results(kept.store, instead=elsewhere) if kept.store is not None else records().results
     with _readable(store), _worker_pools(cluster, registry.target, how) as worker_pools:
         specs_of = which.specs_of(op, registry.target)
-        servable = _servable(registry, asked, told, here=not cluster)
+        servable = _servable(registry, wanted, summary, here=not cluster)
         sweeps = [Sweep(op, registry.target, store, how, worker_pool) for worker_pool in worker_pools]
-        works = [(one, one.plan(servable, specs_of)) for one in sweeps]
-        _tell_work(works, store, told)
+        works = [(sweep, sweep.plan(servable, specs_of)) for sweep in sweeps]
+        _tell_work(works, store, summary)
         # Before anything is built.
         if any(work.total for _, work in works):
             store.demand_writable()
         if kept.save:
             records().demand_writable()
-        searched = [] if search is None else _search.run(registry, works, search, told)
+        searched = [] if search is None else _search.run(registry, works, search, summary)
         if search is None:
-            _run(works, told)
-        found = [each for one, work in works for each in _records(registry, one, work)]
+            _run(works, summary)
+        chosen = [each for sweep, work in works for each in _records(registry, sweep, work)]
         if kept.save:
-            _remember(works, found)
+            _remember(works, chosen)
         if kept.table is not None:
-            rows = [row for one, work in works for item in work.all_items for row in one.results(item)]
-            told.rows = len(rows)
+            rows = [row for sweep, work in works for item in work.all_items for row in sweep.results(item)]
+            summary.rows = len(rows)
             if rows:  # where nothing was measured there is nothing to write
                 export.add(kept.table, rows)
     if json:
-        print_json(_as_json(found, searched, search))
+        print_json(_as_json(chosen, searched, search))
     else:
-        _show(found)
+        _show(chosen)
         if search is not None:
             _search.tell(searched, search)
-    _tell(told, found, kept)
+    _tell(summary, chosen, kept)
 
 
-def _as_json(found: Found, searched: Sequence[Searched], search: Search | None) -> list[dict[str, Any]]:
-    searches = {} if search is None else {one.item.problem: {"search": one.to_dict(search)} for one in searched}
-    return [{**record.to_dict(), **searches.get(problem, {})} for record, problem in found]
+def _as_json(records: Chosen, searched: Sequence[Searched], search: Search | None) -> list[dict[str, Any]]:
+    searches = (
+        {} if search is None else {result.item.problem: {"search": result.to_dict(search)} for result in searched}
+    )
+    return [{**record.to_dict(), **searches.get(problem, {})} for record, problem in records]
 
 
 @contextmanager
@@ -220,14 +222,14 @@ def _worker_pools(cluster: str, target: str, how: Options) -> Iterator[Sequence[
         yield worker_pools
 
 
-def _tell_work(works: Sequence[tuple[Sweep, Work]], store: Results, told: Told) -> None:
+def _tell_work(works: Sequence[tuple[Sweep, Work]], store: Results, summary: Summary) -> None:
     first = works[0][1]  # all have the same problems
-    told.unmeasured += [(each.describe(), "no kernel that was asked for serves it") for each in first.unserved]
+    summary.unmeasured += [(each.describe(), "no kernel that was asked for serves it") for each in first.unserved]
     total, known = sum(work.total for _, work in works), sum(work.known for _, work in works)
     failed: Counter[str] = Counter()
     for _, work in works:
         failed.update(work.failed)
-    told.known_failures = failed.total()
+    summary.known_failures = failed.total()
     say(f"{len(first.all_items)} problems: {total} to measure, {known} are in {store.path}")
     if failed:
         kinds = ", ".join(f"{count} {status}" for status, count in failed.items())
@@ -249,7 +251,7 @@ def _readable(store: Results) -> Iterator[None]:
         ) from error
 
 
-def _run(works: Sequence[tuple[Sweep, Work]], told: Told) -> None:
+def _run(works: Sequence[tuple[Sweep, Work]], summary: Summary) -> None:
     from tilewright import events
     from tilewright.dispatch.results import OK
     from tilewright.tune.sweep import Progress, run_all
@@ -273,7 +275,7 @@ def _run(works: Sequence[tuple[Sweep, Work]], told: Told) -> None:
         parts[id(progress)] = progress
         if row.status != OK:
             now.failed[row.status] += 1
-            told.failures.append(row)
+            summary.failures.append(row)
         line(_progress(now, parts.values()), last=now.done == now.total)
 
     def on_lost(text: str) -> None:
@@ -338,20 +340,20 @@ class Line:
 
 # -- what came of it ---------------------------------------------------------------------------------------
 
-Found = list[tuple["Record", Any]]
+Chosen = list[tuple["Record", Any]]
 
 
-def _records(registry: Registry, one: Sweep, work: Work) -> Found:
+def _records(registry: Registry, sweep: Sweep, work: Work) -> Chosen:
     """A record for each problem of which some kernel has a time."""
-    found: Found = []
+    records: Chosen = []
     for item in work.all_items:
-        record = one.record(item, registry.select(item.problem, strict=False).spec.digest)
+        record = sweep.record(item, registry.select(item.problem, strict=False).spec.digest)
         if record is not None:
-            found.append((record, item.problem))
-    return found
+            records.append((record, item.problem))
+    return records
 
 
-def _remember(works: Sequence[tuple[Sweep, Work]], found: Found) -> None:
+def _remember(works: Sequence[tuple[Sweep, Work]], chosen: Chosen) -> None:
     """Choices where dispatch looks for them, with their results where those are in another store."""
     from tilewright.dispatch.records import records
     from tilewright.dispatch.results import Choice
@@ -359,53 +361,53 @@ def _remember(works: Sequence[tuple[Sweep, Work]], found: Found) -> None:
     table = records()
     choices = [
         Choice(each.op, each.problem, each.machine, each.threads, each.target, each.choice, each.date)
-        for each, _ in found
+        for each, _ in chosen
     ]
     here = works[0][0].store.path.absolute() == table.path.absolute()
-    rows = [] if here else [row for one, work in works for item in work.all_items for row in one.results(item)]
+    rows = [] if here else [row for sweep, work in works for item in work.all_items for row in sweep.results(item)]
     table.choose(rows, choices)
 
 
-def _show(found: Found) -> None:
+def _show(records: Chosen) -> None:
     numbers = ("time us", "GFLOP/s", "kernels", "spread")
     shown = table(*numbers, "problem", "winner", fold=["problem", "winner"], right=numbers)
-    for record, problem in found[:_SHOWN]:
+    for record, problem in records[:_SHOWN]:
         best = record.winner
         shown.add_row(
             f"{best.seconds * 1e6:.1f}", f"{problem.flops / best.seconds / 1e9:.1f}", str(len(record.timings)),
             share(best.spread), problem.describe(), best.name,
         )  # fmt: skip
-    if found:
+    if records:
         show(shown)
-    if len(found) > _SHOWN:
-        say(f"and {len(found) - _SHOWN} more problems")
-    say_noisy([record.winner.spread for record, _ in found])
+    if len(records) > _SHOWN:
+        say(f"and {len(records) - _SHOWN} more problems")
+    say_noisy([record.winner.spread for record, _ in records])
 
 
-def _tell(told: Told, found: Found, kept: Kept) -> None:
-    for name, why in told.unmeasured[:_SHOWN]:
+def _tell(summary: Summary, records: Chosen, kept: Kept) -> None:
+    for name, why in summary.unmeasured[:_SHOWN]:
         say(f"not measured: {name}: {why}")
-    if len(told.unmeasured) > _SHOWN:
-        say(f"and {len(told.unmeasured) - _SHOWN} more that were not measured")
+    if len(summary.unmeasured) > _SHOWN:
+        say(f"and {len(summary.unmeasured) - _SHOWN} more that were not measured")
     by_status: dict[str, list[Any]] = {}
-    for row in told.failures:
+    for row in summary.failures:
         by_status.setdefault(row.status, []).append(row)
     for status, rows in by_status.items():
         say(f"{len(rows)} {status}: {rows[0].kernel.name}: {rows[0].reason}" + (" ..." if len(rows) > 1 else ""))
-    if kept.table is not None and told.rows:
+    if kept.table is not None and summary.rows:
         say(f"written to {kept.table}")
-    if not found:
-        raise _nothing(told)
+    if not records:
+        raise _nothing(summary)
     say("remembered: dispatch chooses the winners from now on" if kept.save else "not remembered; use --save for that")
 
 
-def _nothing(told: Told) -> RequestError:
-    failed = len(told.failures) + told.known_failures
+def _nothing(summary: Summary) -> RequestError:
+    failed = len(summary.failures) + summary.known_failures
     fit = "give problems and kernels that fit each other; `tilewright explain` says which serve a problem"
     again = "mend what the reasons name, and give the same command with --retry; `tilewright report` shows all of them"
     return RequestError(
-        f"nothing could be measured: {told.unmeasured[0][1] if told.unmeasured else f'{failed} kernels failed'}",
+        f"nothing could be measured: {summary.unmeasured[0][1] if summary.unmeasured else f'{failed} kernels failed'}",
         rule="nothing-measured",
-        value=len(told.unmeasured) + failed,
-        remedy=again if failed and not told.unmeasured else fit,
+        value=len(summary.unmeasured) + failed,
+        remedy=again if failed and not summary.unmeasured else fit,
     )

@@ -74,7 +74,7 @@ def _stages(registry: Registry, op: Op, problem: Any, split_plans: bool) -> list
 
 def _bench(
     op: Any,
-    given: dict[str, Any],
+    values: dict[str, Any],
     problems: Problems = "",
     save: Annotated[bool, typer.Option("--save", help="Record the winners; dispatch then selects them.")] = False,
     pool: Annotated[str, typer.Option(help="Measure the kernels of this pool instead of the default ones.")] = "",
@@ -131,36 +131,36 @@ def _bench(
             "search": wanted, "rounds": rounds or ROUNDS.get(search, 5), "flush": flush, "limit": limit,
             "batch": batch_size, "patience": patience, "split_plans": split_plans, "retry": retry,
         }  # fmt: skip
-        kept = Kept(store, table or _table_of(given), save)
+        kept = Kept(store, table or _table_of(values), save)
         with registry_for(target, threads, strict, to_run=not cluster) as registry:
             _sweep(
-                registry, op, problems, given, which, {**how, "jobs": jobs}, kept, json,
+                registry, op, problems, values, which, {**how, "jobs": jobs}, kept, json,
                 cluster,
             )  # fmt: skip
         return
     _demand_set(table=table, store=store, config=config, cluster=cluster, retry=retry)
-    found: list[Record] = []
+    measured: list[Record] = []
     with registry_for(target, threads, strict) as registry:
-        problem = problem_of(op, given, registry.arch).problem
+        problem = problem_of(op, values, registry.arch).problem
         rounds = rounds or 9
         if save:
             _demand_store()
         stages = _stages(registry, op, problem, split_plans)
         how = {"rounds": rounds, "flush": flush, "save": save, "max_workers": jobs or None}
         for record, stage in _measured(registry, op, problem, stages, which, how):
-            found.append(record)
+            measured.append(record)
             if not json:
                 _show(record, stage)
     if json:
-        data = [one.to_dict() for one in found]
+        data = [record.to_dict() for record in measured]
         print_json(data[0] if len(data) == 1 else data)
-    elif found:
+    elif measured:
         say("* the winner: the first in order of preference that is no slower than the fastest, noise taken off")
         say("remembered: dispatch chooses the winners from now on" if save else "not remembered; use --save for that")
 
 
 def _sweep(
-    registry: Registry, op: Op, word: str, given: dict[str, Any], which: Any, how: dict[str, Any], kept: Any,
+    registry: Registry, op: Op, word: str, values: dict[str, Any], which: Any, how: dict[str, Any], kept: Any,
     json: bool, cluster: str,
 ) -> None:  # fmt: skip
     from tilewright.cli import _sweep as sweeps
@@ -179,18 +179,20 @@ def _sweep(
     search = how.pop("search")
     method = Method(rounds=how.pop("rounds"), flush=how.pop("flush"))
     options = Options(method=method, **{**how, "jobs": how["jobs"] or None})
-    asked = sweeps.problems(op, word, given, registry.arch) if word else [problem_of(op, given, registry.arch).problem]
-    sweeps.sweep(registry, op, asked, which, options, kept, json=json, cluster=cluster, search=search)
+    wanted = (
+        sweeps.problems(op, word, values, registry.arch) if word else [problem_of(op, values, registry.arch).problem]
+    )
+    sweeps.sweep(registry, op, wanted, which, options, kept, json=json, cluster=cluster, search=search)
 
 
-def _table_of(given: dict[str, Any]) -> Path | None:
+def _table_of(values: dict[str, Any]) -> Path | None:
     """The table that --output names where the op has an option of that name: its values never end so."""
     from tilewright.tune.export import FORMATS
 
-    value = given.get("output")
+    value = values.get("output")
     if not isinstance(value, str) or Path(value).suffix not in FORMATS:
         return None
-    given["output"] = None
+    values["output"] = None
     return Path(value)
 
 
@@ -233,9 +235,9 @@ def _measured(
         serving = [spec for spec in specs if not op.supports(spec, timed)]  # the others are not built
         with progress("build") as advance, events.recorded() as heard:
             record = registry.measure(stage, specs, on_event=_counting(advance, len(serving)), **how)
-        for one in heard:
-            if isinstance(one, events.Warned) and one.rule == "wrong-result":
-                say(f"left out, its result is wrong: {one.message}")
+        for event in heard:
+            if isinstance(event, events.Warned) and event.rule == "wrong-result":
+                say(f"left out, its result is wrong: {event.message}")
         yield record, stage
 
 

@@ -56,7 +56,7 @@ class Wanted:
 
 def _build(
     op: Any,
-    given: dict[str, Any],
+    values: dict[str, Any],
     pool: chosen.Pool = "",
     preselected: chosen.Preselected = "",
     config: chosen.Config = None,
@@ -85,28 +85,28 @@ def _build(
             remedy="give one of --pool, --preselected, --config, --problems and --lock, or none for the default pool",
         )
     if problems:
-        _demand_alone("a list of problems", given, wish)
+        _demand_alone("a list of problems", values, wish)
         wanted = _of_problems(op, problems, threads, wish)
     elif lock is not None:
-        _demand_alone("a lock file", given, wish)
+        _demand_alone("a lock file", values, wish)
         wanted = _of_lock(op, lock, wish)
     else:
-        wanted = _of_selection(op, given, wish)
+        wanted = _of_selection(op, values, wish)
     _compile(wanted, jobs, verbose=verbose, json=json)
 
 
-def _of_selection(op: Op, given: dict[str, Any], wish: chosen.Wish) -> Wanted:
+def _of_selection(op: Op, values: dict[str, Any], wish: chosen.Wish) -> Wanted:
     from tilewright.backends.base import resolve_target
     from tilewright.codegen import demand_some
 
-    selection = chosen.choose(op, given, wish)
+    selection = chosen.choose(op, values, wish)
     demand_some(selection)
     target = resolve_target(wish.target or None, to_run=False).name
     return Wanted(target, {spec.digest: spec for spec in selection.specs})
 
 
-def _demand_alone(what: str, given: dict[str, Any], wish: chosen.Wish) -> None:
-    named = {**given, "--filter": wish.expression, "--limit": wish.limit, "--correct": wish.correct}
+def _demand_alone(what: str, values: dict[str, Any], wish: chosen.Wish) -> None:
+    named = {**values, "--filter": wish.expression, "--limit": wish.limit, "--correct": wish.correct}
     extra = [name for name, value in named.items() if value]
     if extra:
         raise RequestError(
@@ -123,7 +123,7 @@ def _of_lock(op: Op, file: Path, wish: chosen.Wish) -> Wanted:
     from tilewright.dispatch import locks
 
     wanted = Wanted(resolve_target(wish.target or None, to_run=False).name)
-    pins = [one for one in locks.read(file).values() if one.op == op.name]
+    pins = [pin for pin in locks.read(file).values() if pin.op == op.name]
     mine = [pin for pin in pins if pin.target == wanted.target]
     if not mine:
         others = ", ".join(sorted({pin.target for pin in pins}))
@@ -133,18 +133,18 @@ def _of_lock(op: Op, file: Path, wish: chosen.Wish) -> Wanted:
             value=str(file),
             remedy=f"give --target: it pins kernels for {others}" if others else "lock some with `tilewright lock`",
         )
-    for one in mine:
-        spec = locks.spec_of(op, one)
+    for pin in mine:
+        spec = locks.spec_of(op, pin)
         if spec is not None:
             wanted.specs[spec.digest] = spec
             continue
         error = RequestError(
-            f"{one.kernel}: this version has no such kernel",
+            f"{pin.kernel}: this version has no such kernel",
             rule="lock-stale",
-            value=one.kernel,
+            value=pin.kernel,
             remedy="lock it anew: `tilewright lock`; `tilewright lock OP --diff` says what would change",
         )
-        wanted.refused.append((one.kernel, error))
+        wanted.refused.append((pin.kernel, error))
     return wanted
 
 
@@ -238,7 +238,7 @@ def _tell(wanted: Wanted, built: dict[str, Any], failed: dict[str, Any], verbose
         say(f"cannot be served: {name}: {error.message.removeprefix(f'{name}: ')}")
     for name, facts in failed.items():
         say(f"failed: {name}: {facts['message']}")
-    new = sum(not one["stored"] for one in built.values())
+    new = sum(not kernel["stored"] for kernel in built.values())
     typer.echo(
         f"{wanted.target}: {new} built, {len(built) - new} were in the store, {len(failed)} failed"
         + (f", {len(wanted.refused)} problems cannot be served" if wanted.refused else "")

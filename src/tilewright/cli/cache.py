@@ -178,40 +178,42 @@ def why(
     from tilewright.build.why import explain
 
     builder = Builder(_store())
-    found = [explain(builder, spec) for spec in meant(builder.store, kernel, target)]
+    comparisons = [explain(builder, spec) for spec in meant(builder.store, kernel, target)]
     if json:
-        data = [_why_data(one) for one in found]
+        data = [_why_data(comparison) for comparison in comparisons]
         print_json(data[0] if len(data) == 1 else data)
         return
-    for number, one in enumerate(found):
+    for number, comparison in enumerate(comparisons):
         if number:
             typer.echo("")
-        _tell_why(one)
+        _tell_why(comparison)
 
 
-def _why_data(found: KeyComparison) -> dict[str, Any]:
+def _why_data(comparison: KeyComparison) -> dict[str, Any]:
     return {
-        "name": found.name,
-        "key": found.key,
-        "stored": found.stored,
-        "nearest": {"key": found.nearest_key, "name": found.nearest_name},
+        "name": comparison.name,
+        "key": comparison.key,
+        "stored": comparison.stored,
+        "nearest": {"key": comparison.nearest_key, "name": comparison.nearest_name},
         "differences": [
             {"what": difference.what, "stored": difference.stored, "now": difference.now}
-            for difference in found.differences
+            for difference in comparison.differences
         ],
     }
 
 
-def _tell_why(found: KeyComparison) -> None:
-    typer.echo(f"{found.name}\nkey {found.key}")
-    if found.stored:
+def _tell_why(comparison: KeyComparison) -> None:
+    typer.echo(f"{comparison.name}\nkey {comparison.key}")
+    if comparison.stored:
         typer.echo("is in the store: nothing would be compiled")
-    elif not found.nearest_key:
+    elif not comparison.nearest_key:
         typer.echo("is not in the store, which holds no kernel to compare with")
     else:
-        typer.echo(f"is not in the store; nearest is {found.nearest_name} ({found.nearest_key[:12]}), different in:")
+        typer.echo(
+            f"is not in the store; nearest is {comparison.nearest_name} ({comparison.nearest_key[:12]}), different in:"
+        )
         shown = table("input", "stored", "now", fold=["input", "stored", "now"])
-        for difference in found.differences:
+        for difference in comparison.differences:
             shown.add_row(difference.what, _short(difference.stored), _short(difference.now))
         show(shown)
 

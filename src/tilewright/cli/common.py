@@ -28,7 +28,7 @@ Advance = Callable[[int, int], None]  # called with (done, total)
 # Options that several commands have.
 
 
-def said(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
+def not_empty(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
     """An option with nothing in it is a script's variable that nobody set, not an option that was left out."""
     source = context.get_parameter_source(option.name or "")
     if value == "" and source is not None and source.name == "COMMANDLINE":
@@ -43,18 +43,18 @@ WORDS = "tilewright.words"  # of the command line, in the context's notes
 
 def one_target(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
     """A target under several of its names, or several times, must be the same one: none of them wins in silence."""
-    words = [str(one) for one in context.meta.get(WORDS, ())]
+    words = [str(word) for word in context.meta.get(WORDS, ())]
     words = words[: words.index("--")] if "--" in words else words
-    given = [after for word, after in pairwise(words) if word in option.opts]
-    given += [word.partition("=")[2] for word in words if "=" in word and word.partition("=")[0] in option.opts]
-    if len(set(given)) > 1:
+    targets = [after for word, after in pairwise(words) if word in option.opts]
+    targets += [word.partition("=")[2] for word in words if "=" in word and word.partition("=")[0] in option.opts]
+    if len(set(targets)) > 1:
         raise RequestError(
-            f"the target is named {len(given)} times: {', '.join(dict.fromkeys(given))}",
+            f"the target is named {len(targets)} times: {', '.join(dict.fromkeys(targets))}",
             rule="target-twice",
-            value=given[-1],
+            value=targets[-1],
             remedy=f"give one of them ({', '.join(option.opts)} are the same option)",
         )
-    return said(context, option, value)
+    return not_empty(context, option, value)
 
 
 Target = Annotated[
@@ -106,12 +106,12 @@ def table(*columns: str, fold: Sequence[str] = (), right: Sequence[str] = (), ti
     """
     from rich.table import Table
 
-    made = Table(box=None, pad_edge=False, title=title or None, title_justify="left", padding=(0, 2, 0, 0))
+    shown = Table(box=None, pad_edge=False, title=title or None, title_justify="left", padding=(0, 2, 0, 0))
     for name in columns:
         folds = name in fold
         side: Literal["left", "right"] = "right" if name in right else "left"
-        made.add_column(name, overflow="fold", no_wrap=not folds, justify=side)
-    return made
+        shown.add_column(name, overflow="fold", no_wrap=not folds, justify=side)
+    return shown
 
 
 NARROW = 110  # columns; on less, a table with two long columns folds them into crumbs
@@ -165,8 +165,8 @@ def fit(text: str) -> str:
 def _folded(line: str, width: int) -> list[str]:
     if len(line) <= width:
         return [line]
-    found = _LABEL.match(line)
-    label = found.group() if found else ""
+    match = _LABEL.match(line)
+    label = match.group() if match else ""
     # A command that is copied must stay one.
     more = " \\" if label.startswith("replay ") else ""
     hang = " " * (len(label) if label.strip() else len(label) + 2)
@@ -183,7 +183,7 @@ def _folded(line: str, width: int) -> list[str]:
             lines[-1] = f"{last.rstrip()}{more}"
             start = max(lead + 2, min(len(hang), width - len(word)))
             lines.append(" " * start + word)
-    return [one.rstrip() for one in lines if one.strip()]
+    return [line.rstrip() for line in lines if line.strip()]
 
 
 class Summaries(typer.core.TyperGroup):
@@ -198,8 +198,12 @@ class Summaries(typer.core.TyperGroup):
             name for name in left if not any(name in group for group in groups.values())
         ]
         for title, names in groups.items():
-            found = [(name, self.get_command(ctx, name)) for name in names]
-            rows = [(name, one.get_short_help_str(WIDE)) for name, one in found if one is not None and not one.hidden]
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            rows = [
+                (name, command.get_short_help_str(WIDE))
+                for name, command in commands
+                if command is not None and not command.hidden
+            ]
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
@@ -213,11 +217,11 @@ def say(text: str, *, whole: bool = False) -> None:
 @contextmanager
 def plain_warnings() -> Iterator[None]:
     """Within, a warning of Python's is one line for a person, said once, without the place in the code."""
-    said: set[str] = set()
+    shown: set[str] = set()
 
     def tell(message: Warning | str, *_: Any, **__: Any) -> None:
-        if str(message) not in said:
-            said.add(str(message))
+        if str(message) not in shown:
+            shown.add(str(message))
             say(f"warning: {message}")
 
     with warnings.catch_warnings():
@@ -232,18 +236,18 @@ def print_json(data: Any) -> None:
 
 def words(values: Sequence[str] | None) -> tuple[str, ...]:
     """An option given several times, or once with commas, as one tuple without repeats."""
-    found = [word.strip() for value in values or () for word in value.split(",")]
-    return tuple(dict.fromkeys(word for word in found if word))
+    split = [word.strip() for value in values or () for word in value.split(",")]
+    return tuple(dict.fromkeys(word for word in split if word))
 
 
 def numbers(option: str, values: Sequence[str] | None) -> tuple[int, ...]:
-    found = words(values)
-    for word in found:
+    texts = words(values)
+    for word in texts:
         if not word.isdecimal():
             raise RequestError(
                 f"{option} {word!r} is not a whole number", rule="option-value", value=word, remedy=f"{option} 0,1,2"
             )
-    return tuple(int(word) for word in found)
+    return tuple(int(word) for word in texts)
 
 
 @contextmanager
@@ -263,13 +267,13 @@ def progress(label: str) -> Iterator[Advance]:
             task = bar.add_task(label, total=None)
             yield lambda done, total: bar.update(task, completed=done, total=total)
         return
-    said = 0
+    shown = 0
 
     def plain(done: int, total: int) -> None:
-        nonlocal said
+        nonlocal shown
         quarter = 4 * done // total if total else 4
-        if quarter > said:
-            said = quarter
+        if quarter > shown:
+            shown = quarter
             say(f"{label}: {done} of {total}")
 
     yield plain

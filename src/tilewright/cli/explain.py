@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 
 def _explain(
     op: Any,
-    given: dict[str, Any],
+    values: dict[str, Any],
     target: Target = "",
     threads: Threads = 0,
     strict: Strict = False,
@@ -30,8 +30,8 @@ def _explain(
 ) -> None:
     """Explain the choice for one problem; nothing is compiled or run."""
     with registry_for(target, threads, strict, to_run=False, lock=lock, frozen=frozen, rule=rule) as registry:
-        asked = problem_of(op, given, registry.arch)
-        explanation = registry.explain(asked.problem)
+        query = problem_of(op, values, registry.arch)
+        explanation = registry.explain(query.problem)
     if json:
         print_json(explanation.to_dict())
     else:

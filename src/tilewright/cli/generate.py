@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 
 def _generate(
     op: Any,
-    given: dict[str, Any],
+    values: dict[str, Any],
     output_dir: Annotated[
         str, typer.Option("--output-dir", "-o", help="Folder for sources and manifest.  [required]", show_default=False)
     ] = "",
@@ -51,7 +51,7 @@ def _generate(
         return
     folder = output_folder(output_dir)
     wish = chosen.Wish(target, pool, preselected, filter, limit, config, tile_config_json, correct)
-    selection = chosen.choose(op, given, wish)
+    selection = chosen.choose(op, values, wish)
     demand_some(selection)
     with progress("generating") as advance:
         report = write_sources(
@@ -89,7 +89,7 @@ def _data(report: Report, selection: SpecSet, why_not: bool) -> dict[str, Any]:
         "seconds": round(report.seconds, 3),
     }
     if why_not:
-        data["why_not"] = [chosen.rejection_data(one) for one in selection.rejected]
+        data["why_not"] = [chosen.rejection_data(rejection) for rejection in selection.rejected]
     if selection.corrected:
-        data["corrected"] = [chosen.correction_data(one) for one in selection.corrected]
+        data["corrected"] = [chosen.correction_data(correction) for correction in selection.corrected]
     return data

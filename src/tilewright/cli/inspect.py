@@ -46,11 +46,11 @@ def inspect(
         for text in inspected.listings(kernel, target):
             typer.echo(text.rstrip("\n"))
         return
-    found = inspected.inspect_all(kernel, target)
+    inspections = inspected.inspect_all(kernel, target)
     if json:
-        data = [one.to_dict() for one in found]
+        data = [inspection.to_dict() for inspection in inspections]
         print_json(data[0] if len(data) == 1 else data)
     else:
-        typer.echo(fit("\n\n".join(str(one) for one in found)))
-    for one in found:
-        demand_promises(one)
+        typer.echo(fit("\n\n".join(str(inspection) for inspection in inspections)))
+    for inspection in inspections:
+        demand_promises(inspection)

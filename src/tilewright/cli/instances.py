@@ -43,7 +43,7 @@ def _op_of(words: Sequence[str]) -> str:
 
 def _instances(
     op: Any,
-    given: dict[str, Any],
+    values: dict[str, Any],
     config: _Config = "",
     target: Target = "",
     filter: Expression = "",
@@ -63,23 +63,23 @@ def _instances(
 
     name = resolve_target(target or None, to_run=False).name
     data = instances.load(op, config, name)
-    axes = _ops.axis_values(op, given)
+    axes = _ops.axis_values(op, values)
     instances.demand_agreement(op, data, axes)
-    found = instances.expand(op, data, name, axes=axes, expression=filter)
+    expanded = instances.expand(op, data, name, axes=axes, expression=filter)
     if why_not:
-        chosen.print_why_not(found, verbose)
+        chosen.print_why_not(expanded, verbose)
     elif count_only:
-        typer.echo(str(len(found.specs)))
+        typer.echo(str(len(expanded.specs)))
     elif listing or export_json is None:
-        for spec in found.specs:
+        for spec in expanded.specs:
             typer.echo(spec.name)
-    demand_some(found)
+    demand_some(expanded)
     if export_json is not None:
-        _export(export_json, found)
-    say(chosen.summary(found))
+        _export(export_json, expanded)
+    say(chosen.summary(expanded))
 
 
-def _export(path: Path, found: SpecSet) -> None:
+def _export(path: Path, selection: SpecSet) -> None:
     """A new file, or one of this command's own."""
     from tilewright import jsontext
     from tilewright.codegen.folder import write_if_changed
@@ -95,6 +95,6 @@ def _export(path: Path, found: SpecSet) -> None:
             value=str(path),
             remedy="name a new file",
         )
-    rows = [{"name": spec.name, "digest": spec.digest, "spec": spec.to_dict()} for spec in found.specs]
+    rows = [{"name": spec.name, "digest": spec.digest, "spec": spec.to_dict()} for spec in selection.specs]
     write_if_changed(path, (json_text.dumps({"instances": rows}, indent=1) + "\n").encode())
     say(f"written to {path}")

@@ -58,21 +58,21 @@ def results(op: Op, sources: list[Path] | None, arch: str) -> list[Result]:
     from tilewright.learn import packed
     from tilewright.tune import export
 
-    found: list[Result] = []
+    measured: list[Result] = []
     for path in sources or [records().path]:
         if path.suffix in export.FORMATS:
-            found += export.read(path)
+            measured += export.read(path)
             continue
         if path.name.endswith(packed.ENDING):
-            found += packed.read(path)
+            measured += packed.read(path)
             continue
         if sources and not path.is_file():
             raise _unusable(path, "there is no such store")
         try:
-            found += Results(path).all(" WHERE p.op = ?", [op.name])
+            measured += Results(path).all(" WHERE p.op = ?", [op.name])
         except Unreadable as error:
             raise _unusable(path, str(error)) from None
-    return [one for one in found if one.op == op.name and (not arch or one.kernel.arch == arch)]
+    return [result for result in measured if result.op == op.name and (not arch or result.kernel.arch == arch)]
 
 
 def _unusable(path: Path, why: str) -> FileError:
@@ -112,9 +112,9 @@ def _data(op: Op, sources: list[Path] | None, arch: str, *, to_train: bool) -> D
 
 def _demand_some(data: Data) -> None:
     if not data.groups:
-        told = ", ".join(f"{count} {why}" for why, count in data.left_out.items())
+        reasons = ", ".join(f"{count} {why}" for why, count in data.left_out.items())
         raise RequestError(
-            "there is nothing to judge by" + (f" (left out: {told})" if told else ""),
+            "there is nothing to judge by" + (f" (left out: {reasons})" if reasons else ""),
             rule="too-little-data",
             value=0,
             remedy="measure: `tilewright bench OP --problems holdout`, and name its store or table with --data",
@@ -149,38 +149,39 @@ def train(
     from tilewright.learn import train as training
 
     training.lightgbm()  # told before anything is read
-    asked = ops.op(op)
+    op_object = ops.op(op)
     if output is not None:
         _demand_model_file(output)
-    found = _data(asked, data, target, to_train=True)
-    made = training.train(
-        found, training.Settings(trees=trees, leaves=leaves, seed=seed), None if start is None else model_of(start)
+    measured = _data(op_object, data, target, to_train=True)
+    model = training.train(
+        measured, training.Settings(trees=trees, leaves=leaves, seed=seed), None if start is None else model_of(start)
     )
-    path = output if output is not None else model_files.folder() / f"{made.card.name}{model_files.ENDING}"
+    path = output if output is not None else model_files.folder() / f"{model.card.name}{model_files.ENDING}"
     # One of its name is what it takes the place of.
-    others = [one for one in model_files.at_hand() if one.name != made.name]
-    made = judging.beside(made, others, found, training_problems)
-    _write(path, made)
+    others = [other for other in model_files.at_hand() if other.name != model.name]
+    model = judging.beside(model, others, measured, training_problems)
+    _write(path, model)
     if json:
-        print_json({"path": str(path), "card": card_of(made)})
+        print_json({"path": str(path), "card": card_of(model)})
         return
-    metrics = made.card.metrics
-    _show_scores({made.card.name: metrics["cross_validation"], "the estimate": metrics["estimate"],
+    metrics = model.card.metrics
+    _show_scores({model.card.name: metrics["cross_validation"], "the estimate": metrics["estimate"],
                   **metrics.get("others", {})})  # fmt: skip
-    if made.unsure:
-        say(f"dispatch will not go by it: {made.unsure}")
-    if "judged" in made.card.metrics:
-        say(f"judged {made.card.metrics['judged']}")
-    for why, count in found.left_out.items():
+    if model.unsure:
+        say(f"dispatch will not go by it: {model.unsure}")
+    if "judged" in model.card.metrics:
+        say(f"judged {model.card.metrics['judged']}")
+    for why, count in measured.left_out.items():
         say(f"left out: {count} rows, {why}")
-    say(f"{found.rows} rows of {len(found.groups)} problems; {path.stat().st_size / 1024:.0f} KiB written to {path}")
+    size = path.stat().st_size / 1024
+    say(f"{measured.rows} rows of {len(measured.groups)} problems; {size:.0f} KiB written to {path}")
 
 
-def card_of(made: Model) -> dict[str, Any]:
+def card_of(model: Model) -> dict[str, Any]:
     from tilewright.ops.base import plain
 
-    found: dict[str, Any] = plain(made.card)
-    return {**found, "devices": [dict(device) for device in made.card.devices]}
+    card: dict[str, Any] = plain(model.card)
+    return {**card, "devices": [dict(device) for device in model.card.devices]}
 
 
 def _demand_model_file(path: Path) -> None:
@@ -204,7 +205,7 @@ def _demand_model_file(path: Path) -> None:
         model_of(path)
 
 
-def _write(path: Path, made: Model) -> None:
+def _write(path: Path, model: Model) -> None:
     """The model, and its card beside it for people."""
     import json
 
@@ -216,8 +217,8 @@ def _write(path: Path, made: Model) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise output_error(path.parent, error) from None
-    model_files.write(path, made)
-    card = json.dumps(card_of(made), indent=1, sort_keys=True, default=dict) + "\n"
+    model_files.write(path, model)
+    card = json.dumps(card_of(model), indent=1, sort_keys=True, default=dict) + "\n"
     write_if_changed(path.with_suffix(".card.json"), card.encode())
 
 
@@ -243,15 +244,15 @@ def pack(
     demand_room(output)
     if output.exists():
         packed.read(output)  # a file that is none of ours is left alone
-    found = results(ops.op(op), data, target)
-    if not any(one.status == OK and one.seconds for one in found):
+    measured = results(ops.op(op), data, target)
+    if not any(result.status == OK and result.seconds for result in measured):
         raise RequestError(
             f"there are no times of {op} to pack",
             rule="too-little-data",
-            value=len(found),
+            value=len(measured),
             remedy="measure some: `tilewright bench OP --problems validation`, or name other files with --data",
         )
-    count = packed.write(output, ops.op(op).name, found)
+    count = packed.write(output, ops.op(op).name, measured)
     say(f"{count} times, {output.stat().st_size / 1024:.0f} KiB written to {output}")
 
 
@@ -276,22 +277,22 @@ def evaluate(
     from tilewright.learn import evaluate as judged
     from tilewright.learn.plot import scatter
 
-    made = _of_op(model_of(model), op)
+    trained = _of_op(model_of(model), op)
     if plot is not None:
         _demand_picture(plot)
-    found = _data(ops.op(op), data, target, to_train=False)
-    _demand_some(found)
-    choices, guesses = judged.by_model(made, found), judged.by_estimate(found)
+    measured = _data(ops.op(op), data, target, to_train=False)
+    _demand_some(measured)
+    choices, guesses = judged.by_model(trained, measured), judged.by_estimate(measured)
     if again:
         second = _data(ops.op(op), again, target, to_train=False)
-        choices, guesses = (judged.again(one, found, second) for one in (choices, guesses))
+        choices, guesses = (judged.again(chosen, measured, second) for chosen in (choices, guesses))
     scores = {"model": judged.score(choices), "estimate": judged.score(guesses)}
-    silent = judged.unspoken(made, found)
+    silent = judged.unspoken(trained, measured)
     if plot is not None:
         from tilewright.codegen.folder import write_if_changed
 
-        write_if_changed(plot, scatter(choices, made.card.name).encode())
-    _tell(scores, found, made, silent, json=json)
+        write_if_changed(plot, scatter(choices, trained.card.name).encode())
+    _tell(scores, measured, trained, silent, json=json)
 
 
 def _demand_picture(path: Path) -> None:
@@ -310,28 +311,28 @@ def _demand_picture(path: Path) -> None:
                 raise foreign(path)
 
 
-def _tell(scores: dict[str, Score], data: Data, made: Model, silent: dict[str, int], *, json: bool) -> None:
+def _tell(scores: dict[str, Score], data: Data, model: Model, silent: dict[str, int], *, json: bool) -> None:
     if json:
         print_json(
-            {**{name: one.to_dict() for name, one in scores.items()}, "rows": data.rows, "left_out": data.left_out,
-             **_known(made, data), "silent": silent}
+            {**{name: score.to_dict() for name, score in scores.items()}, "rows": data.rows, "left_out": data.left_out,
+             **_known(model, data), "silent": silent}
         )  # fmt: skip
         return
-    _show_scores({name: one.to_dict() for name, one in scores.items()})
+    _show_scores({name: score.to_dict() for name, score in scores.items()})
     for why, count in silent.items():
         say(f"{count} problems: dispatch would go by the estimate: {why}")
-    _warn_of_known(made, data, "")
+    _warn_of_known(model, data, "")
 
 
-def _known(made: Model, data: Data) -> dict[str, Any]:
+def _known(model: Model, data: Data) -> dict[str, Any]:
     """Whether a model was trained on these rows, and how many of the problems it has seen; None: it does not say."""
-    known = training_problems(made)
-    again = None if known is None else sum(one in known for one in data.seen)
-    return {"trained_on_these": data.digest == made.card.data.get("digest"), "seen_in_training": again}
+    known = training_problems(model)
+    again = None if known is None else sum(problem in known for problem in data.seen)
+    return {"trained_on_these": data.digest == model.card.data.get("digest"), "seen_in_training": again}
 
 
-def _warn_of_known(made: Model, data: Data, who: str) -> None:
-    known = _known(made, data)
+def _warn_of_known(model: Model, data: Data, who: str) -> None:
+    known = _known(model, data)
     if known["trained_on_these"]:
         say(f"{who}these are the rows it was trained on: they say nothing of other problems")
     elif known["seen_in_training"]:
@@ -339,21 +340,21 @@ def _warn_of_known(made: Model, data: Data, who: str) -> None:
         say(f"{who}it has seen {seen} of the {len(data.groups)} problems in training: of those it says nothing new")
 
 
-def training_problems(made: Model) -> frozenset[str] | None:
+def training_problems(model: Model) -> frozenset[str] | None:
     from tilewright.learn.train import seen_by
 
-    return seen_by(made)
+    return seen_by(model)
 
 
-def _of_op(made: Model, op: str) -> Model:
-    if made.card.op != op:
+def _of_op(model: Model, op: str) -> Model:
+    if model.card.op != op:
         raise RequestError(
-            f"the model {made.card.name} is for {made.card.op}",
+            f"the model {model.card.name} is for {model.card.op}",
             rule="model-op",
             value=op,
-            remedy=f"ask for {made.card.op}",
+            remedy=f"ask for {model.card.op}",
         )
-    return made
+    return model
 
 
 def compare(
@@ -367,34 +368,34 @@ def compare(
     from tilewright import ops
     from tilewright.learn import evaluate as judged
 
-    made = {str(path): _of_op(model_of(path), op) for path in models}
-    found = _data(ops.op(op), data, target, to_train=False)
-    _demand_some(found)
-    scores = {name: judged.score(judged.by_model(one, found)).to_dict() for name, one in made.items()}
-    scores["estimate"] = judged.score(judged.by_estimate(found)).to_dict()
+    by_path = {str(path): _of_op(model_of(path), op) for path in models}
+    measured = _data(ops.op(op), data, target, to_train=False)
+    _demand_some(measured)
+    scores = {name: judged.score(judged.by_model(model, measured)).to_dict() for name, model in by_path.items()}
+    scores["estimate"] = judged.score(judged.by_estimate(measured)).to_dict()
     if json:
-        known = {name: _known(one, found) for name, one in made.items()}
-        print_json({"scores": scores, "rows": found.rows, "left_out": found.left_out, "known": known})
+        known = {name: _known(model, measured) for name, model in by_path.items()}
+        print_json({"scores": scores, "rows": measured.rows, "left_out": measured.left_out, "known": known})
         return
     _show_scores(scores)
-    for name, one in made.items():
-        for why, count in judged.unspoken(one, found).items():
+    for name, model in by_path.items():
+        for why, count in judged.unspoken(model, measured).items():
             say(f"{name}: {count} problems: dispatch would go by the estimate: {why}")
-        _warn_of_known(one, found, f"{name}: ")
+        _warn_of_known(model, measured, f"{name}: ")
 
 
 def _show_scores(scores: dict[str, Any]) -> None:
     numbers = ("mean", "p10", "worst", "top1", "top5")
     shown = table("problems", *numbers, "family", "by", fold=["by"], right=["problems", *numbers])
-    for name, one in scores.items():
-        for family, each in {"all": one, **one.get("families", {})}.items():
+    for name, score in scores.items():
+        for family, each in {"all": score, **score.get("families", {})}.items():
             shown.add_row(str(each["problems"]), *(f"{each[word]:.1%}" for word in numbers), family, name)
     show(shown)
 
 
 def _predict(
     op: Any,
-    given: dict[str, Any],
+    values: dict[str, Any],
     model: Annotated[Path, typer.Option(metavar="MODEL", help="Model file written by `train`.")],
     target: Target = "",
     threads: Threads = 0,
@@ -403,12 +404,12 @@ def _predict(
     """Predict the times of the kernels that serve a problem, fastest first; nothing is compiled or run."""
     from tilewright.cli._problems import problem_of, registry_for
 
-    made = _of_op(model_of(model), op.name)
-    with registry_for(target or made.card.targets[0], threads, to_run=False) as registry:
-        stages = registry.stages(problem_of(op, given, registry.arch).problem)
-        rows = [row for stage in stages for row in _predicted(registry, op, stage, made)]
+    trained = _of_op(model_of(model), op.name)
+    with registry_for(target or trained.card.targets[0], threads, to_run=False) as registry:
+        stages = registry.stages(problem_of(op, values, registry.arch).problem)
+        rows = [row for stage in stages for row in _predicted(registry, op, stage, trained)]
     if json:
-        print_json({"sigma": made.card.sigma, "kernels": rows})
+        print_json({"sigma": trained.card.sigma, "kernels": rows})
         return
     shown = table("predicted us", "estimated us", "kernel", fold=["kernel"], right=["predicted us", "estimated us"])
     for row in rows:
@@ -419,27 +420,27 @@ def _predict(
         say("-: not asked, its estimate is too far from the lowest")
 
 
-def _predicted(registry: Registry, op: Op, stage: Any, made: Model) -> list[dict[str, Any]]:
+def _predicted(registry: Registry, op: Op, stage: Any, model: Model) -> list[dict[str, Any]]:
     from tilewright.dispatch import model as models
     from tilewright.dispatch.records import machine, threads_of
     from tilewright.learn.data import estimates_of, units_of
     from tilewright.runtime.host import thread_count
 
-    asked, target = op.measured_as(stage), registry.target
+    problem, target = op.measured_as(stage), registry.target
     specs = [candidate for candidate in registry.candidates(stage) if not op.supports(candidate, stage)]
     threads = threads_of(target, thread_count())
-    guesses = estimates_of(specs, asked, threads).tolist()
+    guesses = estimates_of(specs, problem, threads).tolist()
     # Where there is no such device, what the model would say on its own.
-    where = machine(target) or dict(made.card.devices[0])
-    told = models.ask([made], specs, asked, units_of(target, threads), guesses, where) if specs else None
-    if told is None or told.seconds is None:
+    where = machine(target) or dict(model.card.devices[0])
+    verdict = models.ask([model], specs, problem, units_of(target, threads), guesses, where) if specs else None
+    if verdict is None or verdict.seconds is None:
         raise RequestError(
-            told.why_not if told is not None else f"no kernel serves {stage.describe()} as it is",
+            verdict.why_not if verdict is not None else f"no kernel serves {stage.describe()} as it is",
             rule="model-silent",
-            value=made.card.name,
+            value=model.card.name,
             remedy="train a model for such problems on this device; dispatch goes by the estimate",
         )
-    rows = zip(told.seconds.tolist(), guesses, specs, strict=True)
+    rows = zip(verdict.seconds.tolist(), guesses, specs, strict=True)
     return [
         {"problem": stage.describe(), "kernel": spec.name, "predicted": seconds if math.isfinite(seconds) else None,
          "estimated": guess}

@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
 
 def _lock(
     op: Any,
-    given: dict[str, Any],
+    values: dict[str, Any],
     problems: Annotated[
         str, typer.Option("--problems", metavar="SET|FILE", help="Problem set or file, as for `bench`.")
     ] = "",
@@ -68,17 +68,17 @@ def _lock(
     alone = nullcontext() if diff else held(file.absolute().parent)  # two that write do not lose each other's pins
     with alone, settings.override(lock="", frozen=False), registry_for(target, threads, to_run=False) as registry:
         before = locks.read(file) if diff or file.exists() else {}
-        mine = {key: one for key, one in before.items() if (one.op, one.target) == (op.name, registry.target)}
+        mine = {key: pin for key, pin in before.items() if (pin.op, pin.target) == (op.name, registry.target)}
         if against is not None:
             old = locks.read(against)
-            old = {key: one for key, one in old.items() if (one.op, one.target) == (op.name, registry.target)}
+            old = {key: pin for key, pin in old.items() if (pin.op, pin.target) == (op.name, registry.target)}
             _tell(_changes(old, mine), f"between {against} and {file}", json=json)
             return
-        if diff and not _is_asked(op, problems, given):
+        if diff and not _is_asked(op, problems, values):
             _tell(_changes(mine, _again(registry, op, mine.values())), "now", json=json)
             return
-        found = _pins(registry, op, _asked(op, problems, given, registry), exact=exact)
-        changes = _changes(mine, mine | found)
+        pins = _pins(registry, op, _asked(op, problems, values, registry), exact=exact)
+        changes = _changes(mine, mine | pins)
         if diff:
             _tell(changes, "now", json=json)
             return
@@ -89,29 +89,29 @@ def _lock(
                 value=str(file),
                 remedy="lock without --frozen, and look at what changed",
             )
-        locks.write(file, (before | found).values())
+        locks.write(file, (before | pins).values())
     if json:
         print_json(changes)
     changed = sum(1 for change in changes if not change["family"])
-    kernels = len({one.digest for one in found.values()})
+    kernels = len({pin.digest for pin in pins.values()})
     say(
-        f"{len(found)} problems of {len(locks.families(found.values()))} families pinned to {kernels} kernels, "
+        f"{len(pins)} problems of {len(locks.families(pins.values()))} families pinned to {kernels} kernels, "
         f"{changed} of them new or changed, in {file}"
     )
 
 
-def _is_asked(op: Op, problems: str, given: dict[str, Any]) -> bool:
+def _is_asked(op: Op, problems: str, values: dict[str, Any]) -> bool:
     """Whether the options say which problems are meant."""
     plain = {option.name: option.default if option.kind is bool else None for option in op.options}
-    return bool(problems) or any(value not in (None, plain[name]) for name, value in given.items())
+    return bool(problems) or any(value not in (None, plain[name]) for name, value in values.items())
 
 
-def _asked(op: Op, word: str, given: dict[str, Any], registry: Registry) -> list[Any]:
+def _asked(op: Op, word: str, values: dict[str, Any], registry: Registry) -> list[Any]:
     from tilewright.cli._sweep import problems
 
     if word:
-        return problems(op, word, given, registry.arch)
-    return [problem_of(op, given, registry.arch).problem]
+        return problems(op, word, values, registry.arch)
+    return [problem_of(op, values, registry.arch).problem]
 
 
 def _pins(registry: Registry, op: Op, problems: Iterable[Any], *, exact: bool) -> dict[Any, Pin]:
@@ -129,14 +129,14 @@ def _again(registry: Registry, op: Op, pins: Iterable[Pin]) -> dict[Any, Pin]:
     """What would be pinned now; a problem of another version, or one that is not served any more, is left out."""
     from tilewright.dispatch.locks import ALONE
 
-    found: dict[Any, Pin] = {}
+    renewed: dict[Any, Pin] = {}
     for pin in pins:
         try:
             problem = op.problem_from_dict(dict(pin.problem))
-            found |= _pins(registry, op, [problem], exact=pin.family == ALONE)
+            renewed |= _pins(registry, op, [problem], exact=pin.family == ALONE)
         except TilewrightError:
             continue
-    return found
+    return renewed
 
 
 # -- what changed ------------------------------------------------------------------------------------------------------
@@ -148,49 +148,49 @@ def _changes(before: dict[Any, Pin], after: dict[Any, Pin]) -> list[Change]:
     from tilewright.dispatch.results import canonical
 
     old, new = locks.families(before.values()), locks.families(after.values())
-    found = []
-    for of in dict.fromkeys([*old, *new]):
-        kernels = [{one.digest: one.kernel for one in side.get(of, ())} for side in (old, new)]
+    changes = []
+    for family in dict.fromkeys([*old, *new]):
+        kernels = [{pin.digest: pin.kernel for pin in side.get(family, ())} for side in (old, new)]
         if kernels[0].keys() != kernels[1].keys():
-            named = next(iter((*old.get(of, ()), *new.get(of, ()))))
-            found.append(_change(named, *(sorted(kernel.values()) for kernel in kernels), family=True))
+            named = next(iter((*old.get(family, ()), *new.get(family, ()))))
+            changes.append(_change(named, *(sorted(kernel.values()) for kernel in kernels), family=True))
     for key in dict.fromkeys([*before, *after]):
         was, now = before.get(key), after.get(key)
         if was is not None and (now is None or (now.digest, canonical(now.spec)) != (was.digest, canonical(was.spec))):
-            found.append(_change(was, [was.kernel], [now.kernel] if now is not None else [], family=False))
+            changes.append(_change(was, [was.kernel], [now.kernel] if now is not None else [], family=False))
         elif was is None and now is not None:
-            found.append(_change(now, [], [now.kernel], family=False))
-    return found
+            changes.append(_change(now, [], [now.kernel], family=False))
+    return changes
 
 
-def _change(one: Pin, before: list[str], now: list[str], *, family: bool) -> Change:
+def _change(pin: Pin, before: list[str], now: list[str], *, family: bool) -> Change:
     return {
         "what": "new" if not before else "gone" if not now else "changed",
-        "family": one.family if family else "",
-        "problem": _family(one) if family else _told(one),
-        "target": one.target,
+        "family": pin.family if family else "",
+        "problem": _family(pin) if family else _told(pin),
+        "target": pin.target,
         "before": ", ".join(before),
         "now": ", ".join(now),
     }
 
 
-def _family(one: Pin) -> str:
+def _family(pin: Pin) -> str:
     from tilewright import ops
 
     try:
-        label = ops.op(one.op).spec_from_dict(dict(one.spec)).signature.label()
+        label = ops.op(pin.op).spec_from_dict(dict(pin.spec)).signature.label()
     except TilewrightError:
         label = "of another version"
-    return f"all {one.family} problems of {one.op} {label}"
+    return f"all {pin.family} problems of {pin.op} {label}"
 
 
-def _told(one: Pin) -> str:
+def _told(pin: Pin) -> str:
     from tilewright import ops
 
     try:
-        text: str = ops.op(one.op).problem_from_dict(dict(one.problem)).describe()
+        text: str = ops.op(pin.op).problem_from_dict(dict(pin.problem)).describe()
     except TilewrightError:
-        return f"{one.op} {dict(one.problem)}"
+        return f"{pin.op} {dict(pin.problem)}"
     return text
 
 

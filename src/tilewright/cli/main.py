@@ -39,9 +39,9 @@ class ErrorsForPeople(Summaries):
     def make_context(self, info_name: str | None, args: list[str], *more: Any, **kwargs: Any) -> Any:
         words = tuple(args)
         try:
-            made = super().make_context(info_name, args, *more, **kwargs)
-            made.meta[WORDS] = words
-            return made
+            context = super().make_context(info_name, args, *more, **kwargs)
+            context.meta[WORDS] = words
+            return context
         except Exception as error:
             raise _as_request(error) from error.__cause__
 
@@ -82,9 +82,9 @@ def _verdict(error: Exception) -> tuple[int, str]:
     if isinstance(error, OSError):
         return EXIT_CODES["machine"], f"{error}\n  remedy: mend the file or place; --debug shows the traceback"
     if isinstance(error, MemoryError):
-        said = str(error) or "the system gives no more"
+        detail = str(error) or "the system gives no more"
         return EXIT_CODES["machine"], (
-            f"[memory] this machine has not enough memory: {said}\n  remedy: take smaller sizes, or another machine"
+            f"[memory] this machine has not enough memory: {detail}\n  remedy: take smaller sizes, or another machine"
         )
     return EXIT_CODES["tilewright"], (
         f"{type(error).__name__}: {error}\n  remedy: this is a bug in Tilewright; run with --debug and report the text"
@@ -122,10 +122,10 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    for found in sorted(pkgutil.iter_modules(cli.__path__), key=lambda one: one.name):
-        if found.name in _NOT_COMMANDS or found.name.startswith("_"):
+    for module_info in sorted(pkgutil.iter_modules(cli.__path__), key=lambda info: info.name):
+        if module_info.name in _NOT_COMMANDS or module_info.name.startswith("_"):
             continue
-        module = importlib.import_module(f"{cli.__name__}.{found.name}")
+        module = importlib.import_module(f"{cli.__name__}.{module_info.name}")
         register = getattr(module, "register", None)
         if register is not None:
             register(app)

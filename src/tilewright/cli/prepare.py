@@ -40,26 +40,26 @@ def _op_of(words: Sequence[str]) -> str:
     from tilewright import ops
     from tilewright.tune import problem_sets
 
-    given = [after for word, after in itertools.pairwise(words) if word == "--problems"]
-    given += [word.partition("=")[2] for word in words if word.startswith("--problems=")]
-    found = [one for word in given for one in ops.op_names() if problem_sets.recorded(ops.op(one), word)]
-    return found[0] if found else ""
+    words_given = [after for word, after in itertools.pairwise(words) if word == "--problems"]
+    words_given += [word.partition("=")[2] for word in words if word.startswith("--problems=")]
+    having = [op for word in words_given for op in ops.op_names() if problem_sets.recorded(ops.op(op), word)]
+    return having[0] if having else ""
 
 
 def _range_parameters(op: Op) -> list[inspect.Parameter]:
     """The options of a problem, as texts where they are numbers: 4096, 1..8192, or 8..512..8 with a step."""
-    found = []
+    parameters = []
     for parameter in _ops.problem_parameters(op):
         kind, option = parameter.annotation.__origin__, parameter.annotation.__metadata__[0]
         if kind == (int | None):
             parameter = parameter.replace(annotation=Annotated[str | None, option])
-        found.append(parameter)
-    return found
+        parameters.append(parameter)
+    return parameters
 
 
 def _prepare(
     op: Any,
-    given: dict[str, Any],
+    values: dict[str, Any],
     problems: Problems = "",
     loss: Loss = 0.03,
     jobs: Jobs = 0,
@@ -75,7 +75,7 @@ def _prepare(
     """
     from tilewright.tune.prepare import prepare
 
-    options = {option.name: _value(option, given[option.name]) for option in op.options if _said(option, given)}
+    options = {option.name: _value(option, values[option.name]) for option in op.options if _said(option, values)}
     what: tuple[Any, ...] = (op.name,)
     if problems and not options and _recorded_of_several(problems):
         what, problems = (Path(problems),), ""
@@ -97,8 +97,8 @@ def _prepare(
         typer.echo(fit(str(report)))
 
 
-def _said(option: Any, given: dict[str, Any]) -> bool:
-    value = given[option.name]
+def _said(option: Any, values: dict[str, Any]) -> bool:
+    value = values[option.name]
     return value is not None and not option.scalar and not (option.kind is bool and value == (option.default is True))
 
 
@@ -106,9 +106,9 @@ def _value(option: Any, value: Any) -> Any:
     """A number as one, or a range, or a list."""
     if option.kind is not int:
         return value
-    words = [one.strip() for one in value.split(",")]
-    if all(one.lstrip("-").isdecimal() for one in words):
-        return int(words[0]) if len(words) == 1 else [int(one) for one in words]
+    words = [word.strip() for word in value.split(",")]
+    if all(word.lstrip("-").isdecimal() for word in words):
+        return int(words[0]) if len(words) == 1 else [int(word) for word in words]
     return value  # a range, or what the range says is none
 
 
@@ -116,4 +116,4 @@ def _recorded_of_several(word: str) -> bool:
     from tilewright import ops
     from tilewright.tune import problem_sets
 
-    return sum(bool(problem_sets.recorded(ops.op(one), word)) for one in ops.op_names()) > 1
+    return sum(bool(problem_sets.recorded(ops.op(op), word)) for op in ops.op_names()) > 1

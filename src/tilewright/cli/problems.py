@@ -29,21 +29,27 @@ def ls(
     from tilewright.ops.engine import engine
 
     names = [ops.op(op).name] if op else ops.op_names()
-    found = [(name, one) for name in names for one in engine(ops.op(name)).problem_sets.values()]
+    listed = [(name, problem_set) for name in names for problem_set in engine(ops.op(name)).problem_sets.values()]
     if json:
         print_json(
             [
-                {"op": name, "set": one.key, "problems": len(one), "holdout": one.holdout, "purpose": one.purpose}
-                for name, one in found
+                {
+                    "op": name,
+                    "set": problem_set.key,
+                    "problems": len(problem_set),
+                    "holdout": problem_set.holdout,
+                    "purpose": problem_set.purpose,
+                }
+                for name, problem_set in listed
             ]
         )
         return
     shown = table("op", "set", "problems", "purpose", fold=["purpose"], right=["problems"])
-    for name, one in found:
-        shown.add_row(name, one.key, str(len(one)), one.purpose)
-    if found:
+    for name, problem_set in listed:
+        shown.add_row(name, problem_set.key, str(len(problem_set)), problem_set.purpose)
+    if listed:
         show(shown)
-    say(f"{len(found)} sets; random:SEED:COUNT draws others, and .json, .csv and .parquet files hold one's own")
+    say(f"{len(listed)} sets; random:SEED:COUNT draws others, and .json, .csv and .parquet files hold one's own")
 
 
 def show_set(
@@ -60,14 +66,14 @@ def show_set(
     from tilewright.tune import problem_sets
 
     op, which = (op, which) if which else _op_of(op)
-    one = ops.op(op)
-    found = problem_sets.values(one, which, resolve_target(target or None, to_run=False).backend)
-    counted = problem_sets.recorded(one, which)
+    known_op = ops.op(op)
+    rows = problem_sets.values(known_op, which, resolve_target(target or None, to_run=False).backend)
+    counted = problem_sets.recorded(known_op, which)
     if counted:
         typer.echo(recording.text(counted), nl=False)
         say(f"{len(counted)} problems, run {sum(counted.values())} times")
     else:
-        typer.echo(lines_of([dict(each) for each in found]))
+        typer.echo(lines_of([dict(each) for each in rows]))
 
 
 def _op_of(which: str) -> tuple[str, str]:
@@ -84,7 +90,7 @@ def _op_of(which: str) -> tuple[str, str]:
             remedy=nearest("", problem_sets.keys(ops.op(which))),
         )
     having = [
-        one for one in known if which in problem_sets.keys(ops.op(one)) or problem_sets.recorded(ops.op(one), which)
+        name for name in known if which in problem_sets.keys(ops.op(name)) or problem_sets.recorded(ops.op(name), which)
     ]
     if len(having or known) == 1:
         return (having or known)[0], which

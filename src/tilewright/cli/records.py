@@ -41,9 +41,9 @@ def register(app: typer.Typer) -> None:
 def _records() -> Records:
     from tilewright.dispatch.records import records
 
-    found = records()
-    found.refresh()
-    return found
+    store = records()
+    store.refresh()
+    return store
 
 
 def id_of(record: Record) -> str:
@@ -54,9 +54,9 @@ def id_of(record: Record) -> str:
 
 
 def _named(records: Records, ids: Sequence[str]) -> Callable[[Record], bool]:
-    known = [id_of(one) for one in records.all()]
+    known = [id_of(record) for record in records.all()]
     for word in ids:
-        if len(word) < _SHORTEST or not any(one.startswith(word) for one in known):
+        if len(word) < _SHORTEST or not any(identity.startswith(word) for identity in known):
             raise UnknownNameError(
                 f"{word!r} is no record", rule="record-id", value=word, remedy="`tilewright records ls` shows their ids"
             )
@@ -85,27 +85,33 @@ def _here(record: Record) -> bool:
 def ls(json: AsJson = False) -> None:
     """List measured choices, newest first."""
     records = _records()
-    found = sorted(records.all(), key=lambda one: -one.date)
+    newest = sorted(records.all(), key=lambda record: -record.date)
     if json:
         print_json(
             {
                 "path": str(records.path),
-                "records": [{"id": id_of(one), "here": _here(one), **one.to_dict()} for one in found],
+                "records": [{"id": id_of(record), "here": _here(record), **record.to_dict()} for record in newest],
             }
         )
         return
     shown = table("id", "time us", "day", "here", "target", "problem", "winner", fold=["target", "problem", "winner"],
                   right=["time us"])  # fmt: skip
-    for one in found:
-        day = time.strftime("%Y-%m-%d", time.gmtime(one.date))
-        seconds = f"{one.winner.seconds * 1e6:.1f}"
-        where = f"{one.target} x{one.threads}" if one.threads else one.target
+    for record in newest:
+        day = time.strftime("%Y-%m-%d", time.gmtime(record.date))
+        seconds = f"{record.winner.seconds * 1e6:.1f}"
+        where = f"{record.target} x{record.threads}" if record.threads else record.target
         shown.add_row(
-            id_of(one), seconds, day, "yes" if _here(one) else "no", where, _told(one), short_name(one.winner.name)
+            id_of(record),
+            seconds,
+            day,
+            "yes" if _here(record) else "no",
+            where,
+            _told(record),
+            short_name(record.winner.name),
         )
-    if found:
+    if newest:
         show(shown)
-    say(f"{len(found)} records in {records.path}")
+    say(f"{len(newest)} records in {records.path}")
 
 
 def forget(
@@ -122,7 +128,9 @@ def forget(
         )
     records = _records()
     named = _named(records, ids or [])
-    count = records.forget(lambda one: everything or (bool(ids) and named(one)) or (elsewhere and not _here(one)))
+    count = records.forget(
+        lambda record: everything or (bool(ids) and named(record)) or (elsewhere and not _here(record))
+    )
     say(f"{count} forgotten, {len(records.all())} stay in {records.path}")
 
 
@@ -143,8 +151,8 @@ def export(
 
     records = _records()
     named = _named(records, ids or [])
-    found = [one for one in records.all() if not ids or named(one)]
-    text = "" if file.endswith(FORMATS) else _as_json(found)
+    wanted = [record for record in records.all() if not ids or named(record)]
+    text = "" if file.endswith(FORMATS) else _as_json(wanted)
     if file == "-":
         typer.echo(text, nl=False)
         return
@@ -157,19 +165,19 @@ def export(
             remedy="name a new file",
         )
     if file.endswith(FORMATS):
-        say(f"{_write_table(path, records, found if ids else None)} results written to {path}")
+        say(f"{_write_table(path, records, wanted if ids else None)} results written to {path}")
         return
     write_if_changed(path, text.encode())
-    say(f"{len(found)} records written to {path}")
+    say(f"{len(wanted)} records written to {path}")
 
 
-def _as_json(found: Sequence[Record]) -> str:
+def _as_json(listed: Sequence[Record]) -> str:
     from tilewright.dispatch.records import SCHEMA
 
-    return json_text.dumps({"schema": SCHEMA, "records": [one.to_dict() for one in found]}, indent=1) + "\n"
+    return json_text.dumps({"schema": SCHEMA, "records": [record.to_dict() for record in listed]}, indent=1) + "\n"
 
 
-def _write_table(path: Path, records: Records, found: Sequence[Record] | None) -> int:
+def _write_table(path: Path, records: Records, listed: Sequence[Record] | None) -> int:
     """All results of the store, or those about the same problems on the same devices as some records."""
     from tilewright.dispatch.results import Unreadable, canonical
     from tilewright.tune import export as tables
@@ -179,10 +187,14 @@ def _write_table(path: Path, records: Records, found: Sequence[Record] | None) -
     def about(op: str, problem: Any, device: Any, threads: int) -> tuple[Any, ...]:
         return op, canonical(problem), device.get("fingerprint"), threads
 
-    wanted = None if found is None else {about(one.op, one.problem, one.machine, one.threads) for one in found}
+    wanted = (
+        None
+        if listed is None
+        else {about(record.op, record.problem, record.machine, record.threads) for record in listed}
+    )
     try:
-        rows = [one for one in records.results.all()
-                if wanted is None or about(one.op, one.problem, one.device, one.threads) in wanted]  # fmt: skip
+        rows = [row for row in records.results.all()
+                if wanted is None or about(row.op, row.problem, row.device, row.threads) in wanted]  # fmt: skip
     except Unreadable as error:
         raise _unusable(records.path, str(error)) from None
     tables.write(path, rows)
@@ -199,14 +211,14 @@ def merge(
     if _is_store(file) or file.suffix in FORMATS:
         _merge_results(file, json=json)
         return
-    found, wrong = _read(file)
-    taken = _records().merge(found, newest=True)
+    read, wrong = _read(file)
+    taken = _records().merge(read, newest=True)
     if json:
-        print_json({"taken": taken, "older": len(found) - taken, "unreadable": wrong})
+        print_json({"taken": taken, "older": len(read) - taken, "unreadable": wrong})
     else:
         for text in wrong[:10]:
             say(f"left out, {text}")
-        say(f"{taken} taken, {len(found) - taken} were there as new or newer, {len(wrong)} cannot be read")
+        say(f"{taken} taken, {len(read) - taken} were there as new or newer, {len(wrong)} cannot be read")
     if wrong:
         raise typer.Exit(1)
 
@@ -218,22 +230,22 @@ def _merge_results(file: Path, *, json: bool) -> None:
 
     choices: list[Choice] = []
     if not _is_store(file):
-        found = tables.read(file)
+        results = tables.read(file)
     elif not file.is_file():
         raise _unusable(file, "there is no such store")
     else:
         store = Results(file)
         try:
-            found, choices = list(store.all()), store.choices()
+            results, choices = list(store.all()), store.choices()
         except Unreadable as error:
             raise _unusable(file, str(error)) from None
         finally:
             store.close()
-    taken = _records().take(found, choices)
+    taken = _records().take(results, choices)
     if json:
-        print_json({"taken": taken, "older": len(found) - taken, "unreadable": []})
+        print_json({"taken": taken, "older": len(results) - taken, "unreadable": []})
     else:
-        say(f"{taken} results taken, {len(found) - taken} were there as new or newer")
+        say(f"{taken} results taken, {len(results) - taken} were there as new or newer")
 
 
 def _is_store(file: Path) -> bool:
@@ -245,8 +257,8 @@ def _is_store(file: Path) -> bool:
     try:
         if not file.is_file():  # a pipe is read once
             return False
-        with file.open("rb") as one:
-            return one.read(len(MAGIC)) == MAGIC
+        with file.open("rb") as stream:
+            return stream.read(len(MAGIC)) == MAGIC
     except OSError:
         return False  # whoever reads it says why not
 
@@ -262,14 +274,14 @@ def _read(file: Path) -> tuple[list[Record], list[str]]:
             raise ValueError(f"it is no list of records of schema {SCHEMA}")
     except (OSError, ValueError) as error:
         raise _unusable(file, str(getattr(error, "strerror", "") or error)) from None
-    found: list[Record] = []
+    read: list[Record] = []
     wrong: list[str] = []
-    for index, one in enumerate(data["records"]):
+    for index, entry in enumerate(data["records"]):
         try:
-            found.append(read_record(one))
+            read.append(read_record(entry))
         except ValueError as error:
             wrong.append(f"record {index + 1}: {error}")
-    return found, wrong
+    return read, wrong
 
 
 def _unusable(file: Path, why: str) -> RequestError:
@@ -300,10 +312,10 @@ def _side(file: Path | None) -> _Side:
         rows = tables.read(file)
         return _Side({}, lambda: _fastest(rows), chosen=False)
     if file is not None and not _is_store(file):
-        found, wrong = _read(file)
+        listed, wrong = _read(file)
         for text in wrong[:10]:
             say(f"{file}: left out, {text}")
-        return _Side({identity_key(one): one for one in found}, lambda: _quickest(found), chosen=True)
+        return _Side({identity_key(record): record for record in listed}, lambda: _quickest(listed), chosen=True)
     if file is not None and not file.is_file():
         raise _unusable(file, "there is no such store")
     store = _records() if file is None else Records(file.parent, file.name)
@@ -318,10 +330,10 @@ def _side(file: Path | None) -> _Side:
         chosen = store.results.has_choices()
     except Unreadable as error:
         raise _unusable(store.path, str(error)) from None
-    found = list(store.all())
+    listed = list(store.all())
     if chosen and store.empty:  # damaged, which was told: nothing of it may be said to be missing
         raise _unusable(store.path, "its choices are damaged")
-    return _Side({identity_key(one): one for one in found}, fastest, chosen)
+    return _Side({identity_key(record): record for record in listed}, fastest, chosen)
 
 
 def _about(op: str, problem: Any, machine: Mapping[str, Any], threads: int) -> tuple[Any, ...]:
@@ -331,13 +343,13 @@ def _about(op: str, problem: Any, machine: Mapping[str, Any], threads: int) -> t
     return machine.get("fingerprint"), threads, op, canonical(problem)
 
 
-def _quickest(found: Iterable[Record]) -> dict[Any, Record]:
+def _quickest(listed: Iterable[Record]) -> dict[Any, Record]:
     """Records, each with the fastest of its kernels as if it were chosen."""
     return {
-        _about(one.op, one.problem, one.machine, one.threads): replace(
-            one, choice=min(one.timings, key=lambda each: (each.seconds, each.digest)).digest
+        _about(record.op, record.problem, record.machine, record.threads): replace(
+            record, choice=min(record.timings, key=lambda each: (each.seconds, each.digest)).digest
         )
-        for one in found
+        for record in listed
     }
 
 
@@ -354,17 +366,17 @@ def _fastest(rows: Iterable[Result]) -> dict[Any, Record]:
                 best[key] = row
     return {
         key: Record(
-            one.op, one.problem, one.threads, one.kernel.arch, one.kernel.digest,
-            (Timing(one.kernel.digest, one.kernel.name, one.kernel.spec, one.seconds or 0.0, one.spread,
-                    one.error or 0.0),),
-            one.method, one.versions, one.device,
+            row.op, row.problem, row.threads, row.kernel.arch, row.kernel.digest,
+            (Timing(row.kernel.digest, row.kernel.name, row.kernel.spec, row.seconds or 0.0, row.spread,
+                    row.error or 0.0),),
+            row.method, row.versions, row.device,
         )
-        for key, one in best.items()
+        for key, row in best.items()
     }  # fmt: skip
 
 
 def diff(
-    one: Annotated[
+    file: Annotated[
         Path, typer.Argument(metavar="A", help="File written by `export` (JSON or table), or a store (.db).")
     ],
     other: Annotated[
@@ -377,12 +389,12 @@ def diff(
 
     Where a side has no choices (a sweep's store, a table) the fastest kernels that were measured are compared.
     """
-    sides = _side(one), _side(other)
+    sides = _side(file), _side(other)
     if all(each.chosen for each in sides):
         first, second = (each.records for each in sides)
     else:
         first, second = (each.fastest() for each in sides)
-        lacks = [str(path or "this machine's store") for path, each in zip((one, other), sides, strict=True)
+        lacks = [str(path or "this machine's store") for path, each in zip((file, other), sides, strict=True)
                  if not each.chosen]  # fmt: skip
         say(f"nothing was chosen in {' and '.join(lacks)}: the fastest kernels that were measured are compared")
     keys = dict.fromkeys([*first, *second])
@@ -401,8 +413,8 @@ def diff(
     say(f"{len(changed)} differ, {len(rows) - len(changed)} are the same")
 
 
-def _difference(one: Record | None, other: Record | None) -> dict[str, Any]:
-    there = [each for each in (one, other) if each is not None]
+def _difference(record: Record | None, other: Record | None) -> dict[str, Any]:
+    there = [each for each in (record, other) if each is not None]
     if len(there) == 1:
         what = "only A" if other is None else "only B"
     elif there[0].choice != there[1].choice:
@@ -413,6 +425,6 @@ def _difference(one: Record | None, other: Record | None) -> dict[str, Any]:
         "id": id_of(there[0]),
         "what": what,
         "problem": _told(there[0]),
-        "winners": [each.winner.name if each is not None else "" for each in (one, other)],
-        "seconds": [each.winner.seconds if each is not None else None for each in (one, other)],
+        "winners": [each.winner.name if each is not None else "" for each in (record, other)],
+        "seconds": [each.winner.seconds if each is not None else None for each in (record, other)],
     }

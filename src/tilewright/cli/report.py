@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tilewright.cli.common import AsJson, print_json, said, say
+from tilewright.cli.common import AsJson, not_empty, print_json, say
 from tilewright.errors import RequestError
 
 OUTPUT = "tilewright-report.html"
@@ -27,11 +27,11 @@ def report(
         ),
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE.html", callback=said, help="Output file.")
+        Path, typer.Option("--output", "-o", metavar="FILE.html", callback=not_empty, help="Output file.")
     ] = Path(OUTPUT),
-    op: Annotated[str, typer.Option("--op", callback=said, help="Include only this op.")] = "",
+    op: Annotated[str, typer.Option("--op", callback=not_empty, help="Include only this op.")] = "",
     target: Annotated[
-        str, typer.Option("--target", callback=said, help="Include only this arch.")
+        str, typer.Option("--target", callback=not_empty, help="Include only this arch.")
     ] = "",
     model: Annotated[
         list[Path] | None,
@@ -53,15 +53,15 @@ def report(
     from tilewright.report import sources as reading
 
     _demand_ours(output)
-    found = reading.read(sources or [_own(records().path)], op=op, arch=target)
-    asked = tuple(map(model_of, model)) if model else model_files.at_hand() if predictions else ()
-    text = page.page(found, page.Wanted(title, asked, predictions))
+    source = reading.read(sources or [_own(records().path)], op=op, arch=target)
+    models = tuple(map(model_of, model)) if model else model_files.at_hand() if predictions else ()
+    text = page.page(source, page.Wanted(title, models, predictions))
     write_if_changed(output, text.encode())
-    told = {"path": str(output), "rows": len(found.results), "bytes": len(text)}
+    summary = {"path": str(output), "rows": len(source.results), "bytes": len(text)}
     if json:
-        print_json(told)
+        print_json(summary)
     else:
-        say(f"{told['rows']} rows, {len(text) / 1e6:.1f} MB written to {output}: open it in a browser")
+        say(f"{summary['rows']} rows, {len(text) / 1e6:.1f} MB written to {output}: open it in a browser")
 
 
 def _own(path: Path) -> Path:

@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
 
 def _run(
     op: Any,
-    given: dict[str, Any],
+    values: dict[str, Any],
     kernel: Kernel = "",
     filter: Expression = "",
     verify: Annotated[bool, typer.Option("--verify", help="Compare the result with a float64 reference.")] = False,
@@ -37,16 +37,16 @@ def _run(
     from tilewright.dispatch.problem_run import run_problem
 
     with registry_for(target, threads, strict, lock=lock, frozen=frozen) as registry:
-        asked = problem_of(op, given, registry.arch)
-        registry.stages(asked.problem)  # an illegal problem is told before its memory is counted
-        demand_memory(asked.problem)
+        query = problem_of(op, values, registry.arch)
+        registry.stages(query.problem)  # an illegal problem is told before its memory is counted
+        demand_memory(query.problem)
         if filter:
-            registry = _filtered(registry, asked.problem, filter)
+            registry = _filtered(registry, query.problem, filter)
         spec = None
         if kernel:
-            registry, spec = named_kernel(registry, asked.problem, kernel)
+            registry, spec = named_kernel(registry, query.problem, kernel)
         report = run_problem(
-            registry, asked.problem, repeat=repeat, seed=seed, verify=verify, scalars=asked.scalars, spec=spec
+            registry, query.problem, repeat=repeat, seed=seed, verify=verify, scalars=query.scalars, spec=spec
         )
     if json:
         print_json(report)
@@ -60,10 +60,10 @@ def _filtered(registry: Registry, problem: Any, expression: str) -> Registry:
     """A registry of the kernels that pass, for every stage of the problem."""
     from tilewright.dispatch.registry import Registry
 
-    made = Registry(registry.target)
+    narrowed = Registry(registry.target)
     for stage in registry.stages(problem):
-        made.add(passing(list(registry.candidates(stage)), expression, stage))
-    return made
+        narrowed.add(passing(list(registry.candidates(stage)), expression, stage))
+    return narrowed
 
 
 def _lines(report: dict[str, Any]) -> list[tuple[str, str]]:

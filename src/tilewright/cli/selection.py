@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tilewright.cli._ops import axis_values
-from tilewright.cli.common import said, say, show, table
+from tilewright.cli.common import not_empty, say, show, table
 from tilewright.errors import FileError, RequestError
 
 if TYPE_CHECKING:
@@ -18,15 +18,17 @@ if TYPE_CHECKING:
     from tilewright.ops.base import Op
 
 Pool = Annotated[
-    str, typer.Option("--pool", callback=said, help="Pool of the op.  [default: default]", show_default=False)
+    str, typer.Option("--pool", callback=not_empty, help="Pool of the op.  [default: default]", show_default=False)
 ]
-Preselected = Annotated[str, typer.Option("--preselected", callback=said, help="Preselected set instead of a pool.")]
+Preselected = Annotated[
+    str, typer.Option("--preselected", callback=not_empty, help="Preselected set instead of a pool.")
+]
 Config = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="JSON file with lists of schedule values, instead of a pool."),
 ]
 ConfigText = Annotated[
-    str, typer.Option("--tile-config-json", metavar="JSON", callback=said, help="The same as JSON text.")
+    str, typer.Option("--tile-config-json", metavar="JSON", callback=not_empty, help="The same as JSON text.")
 ]
 Correct = Annotated[
     bool, typer.Option("--correct", help="Replace an illegal configuration by the nearest legal kernel, and report it.")
@@ -97,12 +99,12 @@ def _configuration(wish: Wish) -> Mapping[str, Any] | None:
     return data
 
 
-def choose(op: Op, given: dict[str, Any], wish: Wish) -> SpecSet:
+def choose(op: Op, values: dict[str, Any], wish: Wish) -> SpecSet:
     """The specs the options mean; an axis nobody gave is left to the op's default."""
     from tilewright.backends.base import resolve_target
     from tilewright.codegen import collect
 
-    found = collect(
+    selection = collect(
         op.name,
         resolve_target(wish.target or None, to_run=False).name,
         pool=wish.pool,
@@ -111,11 +113,11 @@ def choose(op: Op, given: dict[str, Any], wish: Wish) -> SpecSet:
         correct=wish.correct,
         expression=wish.expression,
         limit=wish.limit,
-        axes=axis_values(op, given),
+        axes=axis_values(op, values),
     )
-    for one in found.corrected:
-        say(f"corrected {one.proposal.schedule.label()}: {one.taken} ({one.violations[0].rule})")
-    return found
+    for correction in selection.corrected:
+        say(f"corrected {correction.proposal.schedule.label()}: {correction.taken} ({correction.violations[0].rule})")
+    return selection
 
 
 def rejection_data(rejection: Rejection) -> dict[str, Any]:
@@ -146,8 +148,10 @@ def print_why_not(selection: SpecSet, verbose: bool) -> None:
     if not selection.rejected:
         say("no proposal was rejected")
         return
-    told = ("for example", "what would work")
-    shown = table("rejected", "rule", *told, fold=told, right=["rejected"], title=f"{len(selection.rejected)} rejected")
+    columns = ("for example", "what would work")
+    shown = table(
+        "rejected", "rule", *columns, fold=columns, right=["rejected"], title=f"{len(selection.rejected)} rejected"
+    )
     for rule, (count, example) in selection.rejections_by_rule().items():
         shown.add_row(str(count), rule, example.message, example.remedy)
     show(shown)

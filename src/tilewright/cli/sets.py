@@ -28,22 +28,22 @@ def sets(
 
     arch = resolve_target(target or None, to_run=False)
     chosen = [ops.op(op)] if op else list(ops.all_ops().values())
-    found = [row for one in chosen for row in _rows(one, arch)]
+    rows = [row for op in chosen for row in _rows(op, arch)]
     if json:
-        print_json({"target": arch.name, "sets": found})
+        print_json({"target": arch.name, "sets": rows})
         return
-    if found:
+    if rows:
         shown = table("op", "set", "kernels", "for", fold=["for"], right=["kernels"])
-        for row in found:
+        for row in rows:
             shown.add_row(row["op"], row["name"], str(row["kernels"]), row["purpose"])
         show(shown)
     others: dict[str, int] = {}
     for each in chosen:
-        for one in each.preselected_sets.values():
-            if one.family != arch.family:
-                others[one.family] = others.get(one.family, 0) + 1
+        for preselected in each.preselected_sets.values():
+            if preselected.family != arch.family:
+                others[preselected.family] = others.get(preselected.family, 0) + 1
     more = "".join(f"; {count} are for {family}{_such_as(family)}" for family, count in others.items())
-    say(f"{len(found)} sets for {arch.name}{more}")
+    say(f"{len(rows)} sets for {arch.name}{more}")
 
 
 def _rows(op: Op, arch: Arch) -> list[dict[str, Any]]:
@@ -55,10 +55,10 @@ def _rows(op: Op, arch: Arch) -> list[dict[str, Any]]:
             "op": op.name,
             "name": name,
             "kernels": len(collect(op.name, arch.name, preselected=name).specs),
-            "purpose": one.purpose,
+            "purpose": preselected.purpose,
         }
-        for name, one in op.preselected_sets.items()
-        if one.family == arch.family
+        for name, preselected in op.preselected_sets.items()
+        if preselected.family == arch.family
     ]
 
 

@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 def _specs(
     op: Any,
-    given: dict[str, Any],
+    values: dict[str, Any],
     target: Target = "",
     pool: chosen.Pool = "",
     preselected: chosen.Preselected = "",
@@ -50,7 +50,7 @@ def _specs(
         show_arch(op, target, json)
         return
     wish = chosen.Wish(target, pool, preselected, filter, limit, config, tile_config_json, correct)
-    selection = chosen.choose(op, given, wish)
+    selection = chosen.choose(op, values, wish)
     _tell(selection, count=count, why_not=why_not, verbose=verbose, json=json)
     demand_some(selection)
 
@@ -61,11 +61,13 @@ def _tell(selection: SpecSet, *, count: bool, why_not: bool, verbose: bool, json
         if count:
             data["count"] = len(selection.specs)
         else:
-            data["specs"] = [{"name": one.name, "digest": one.digest, "spec": one.to_dict()} for one in selection.specs]
+            data["specs"] = [
+                {"name": spec.name, "digest": spec.digest, "spec": spec.to_dict()} for spec in selection.specs
+            ]
         if why_not:
-            data["why_not"] = [chosen.rejection_data(one) for one in selection.rejected]
+            data["why_not"] = [chosen.rejection_data(rejection) for rejection in selection.rejected]
         if selection.corrected:
-            data["corrected"] = [chosen.correction_data(one) for one in selection.corrected]
+            data["corrected"] = [chosen.correction_data(correction) for correction in selection.corrected]
         print_json(data)
         return
     if count:

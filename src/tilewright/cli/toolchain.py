@@ -121,7 +121,7 @@ def install(
         return typer.confirm(f"{size}; go on?", default=True, err=True)
 
     try:
-        found, new = install_rocm(prefix, force=force, progress=progress, confirm=confirm)
+        toolchain, new = install_rocm(prefix, force=force, progress=progress, confirm=confirm)
     except ToolchainError as error:
         if not if_possible or error.rule not in OUTSIDE_CAUSES:
             raise
@@ -130,11 +130,11 @@ def install(
         return
     finally:
         progress.end()
-    made = f"{found.manifest['bytes'] >> 20} MiB in {found.manifest['seconds']} s"
-    say(f"installed: {made}" if new else "already installed; --force replaces it")
-    if prefix is not None and found.prefix != installed.default_prefix(name):
-        say(f"to use it: TILEWRIGHT_ROCM_PATH={found.prefix}")
-    typer.echo(str(found.prefix))
+    size = f"{toolchain.manifest['bytes'] >> 20} MiB in {toolchain.manifest['seconds']} s"
+    say(f"installed: {size}" if new else "already installed; --force replaces it")
+    if prefix is not None and toolchain.prefix != installed.default_prefix(name):
+        say(f"to use it: TILEWRIGHT_ROCM_PATH={toolchain.prefix}")
+    typer.echo(str(toolchain.prefix))
 
 
 def _swept() -> None:
@@ -146,9 +146,11 @@ def _swept() -> None:
         say(f"removed {freed >> 20} MiB that an installation left when it was killed")
 
 
-def _summary(one: Installed) -> str:
-    kind = "as tested" if one.manifest["tested"] else "newer than tested"
-    return f"ROCm {one.version}, clang {one.manifest['llvm']}, {one.manifest['bytes'] >> 20} MiB, {kind}"
+def _summary(toolchain: Installed) -> str:
+    kind = "as tested" if toolchain.manifest["tested"] else "newer than tested"
+    return (
+        f"ROCm {toolchain.version}, clang {toolchain.manifest['llvm']}, {toolchain.manifest['bytes'] >> 20} MiB, {kind}"
+    )
 
 
 def list_(json: _Json = False) -> None:
@@ -156,13 +158,15 @@ def list_(json: _Json = False) -> None:
     from tilewright.toolchains.installed import all_installed
 
     _swept()
-    found = all_installed()
+    toolchains = all_installed()
     if json:
-        print_json([{"prefix": str(one.prefix), **one.manifest} for one in found])
+        print_json([{"prefix": str(toolchain.prefix), **toolchain.manifest} for toolchain in toolchains])
         return
-    for one in found:
-        console().print(f"{one.name}  {one.prefix}  {_summary(one)}", soft_wrap=True)  # a path stays whole
-    if not found:
+    for toolchain in toolchains:
+        console().print(
+            f"{toolchain.name}  {toolchain.prefix}  {_summary(toolchain)}", soft_wrap=True
+        )  # a path stays whole
+    if not toolchains:
         say("none is installed; `tilewright toolchain install rocm` sets one up")
 
 
@@ -182,8 +186,8 @@ def verify(name: _Name = "rocm", prefix: _Prefix = None) -> None:
     _swept()
     place = _at(name, prefix) if prefix is not None else installed.in_force(name)
     _known(name)
-    found = installed.read(place)
-    if found is None:
+    toolchain = installed.read(place)
+    if toolchain is None:
         there = (place / "bin" / "hipcc").is_file()
         raise RequestError(
             f"{place} has a compiler that `tilewright toolchain install` did not set up: there is no list of its files"
@@ -197,7 +201,7 @@ def verify(name: _Name = "rocm", prefix: _Prefix = None) -> None:
         )
     progress = _Lines(verbose=False)
     progress.step("comparing the files")
-    problems = installed.verify(found, progress.advance)
+    problems = installed.verify(toolchain, progress.advance)
     progress.end()
     if problems:
         for problem in problems[:10]:
@@ -208,8 +212,8 @@ def verify(name: _Name = "rocm", prefix: _Prefix = None) -> None:
             value=str(place),
             remedy="tilewright toolchain install rocm --force",
         )
-    say(f"a small program compiles in {self_check(found.prefix):.1f} s")
-    typer.echo(f"{place}: {_summary(found)}, complete")
+    say(f"a small program compiles in {self_check(toolchain.prefix):.1f} s")
+    typer.echo(f"{place}: {_summary(toolchain)}, complete")
 
 
 def remove(name: _Name = "rocm", prefix: _Prefix = None) -> None:

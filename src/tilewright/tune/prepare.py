@@ -119,7 +119,7 @@ def prepare(
     with ExitStack() as scope:
         if threads:
             scope.enter_context(settings.override(threads=threads))
-        wanted = _Asked(registry)
+        wanted = _Wanted(registry)
         for problem in _problems(registry, what, options, problems):
             wanted.add(problem)
         cover = wanted.covered(loss)
@@ -142,7 +142,7 @@ def prepare(
     )
 
 
-class _Asked:
+class _Wanted:
     """What selection says of problems, one after another."""
 
     def __init__(self, registry: Registry) -> None:

@@ -243,8 +243,8 @@ class Sweep:
         outcome = measurement.outcome
         return Result(
             self.op.name, self._fields(measurement.problem), self._machine, self.threads,
-            self._kernel(measurement.spec), outcome.status, outcome.seconds, outcome.spread, outcome.error, outcome.non_zero,
-            outcome.noise, outcome.reason, self._protocol, measurement.versions,
+            self._kernel(measurement.spec), outcome.status, outcome.seconds, outcome.spread, outcome.error,
+            outcome.non_zero, outcome.noise, outcome.reason, self._protocol, measurement.versions,
         )  # fmt: skip
 
     # Rows of a batch share them, and every problem has the same kernels.
