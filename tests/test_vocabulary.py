@@ -31,6 +31,21 @@ OLD = {
     "quick": ("runtime/", "fast path"),
     "house_ops": ("", "plug-in examples"),
 }
+# Words that name nothing: a variable, a parameter or an attribute has the name of the thing that it holds.
+NAMELESS = {"asked", "found", "given", "made", "of", "one", "said", "told"}
+NAMED = (
+    "arch",
+    "build",
+    "cli",
+    "codegen",
+    "compat",
+    "inspect",
+    "learn",
+    "ops",
+    "report",
+    "toolchains",
+    "tune",
+)
 
 
 def names(path: Path) -> Iterator[tuple[int, str]]:
@@ -49,6 +64,21 @@ def old_words(name: str, place: str) -> list[str]:
         for word, (where, new) in OLD.items()
         if place.startswith(where) and re.search(rf"(^|_){word}($|_)", name)
     ]
+
+
+def variables(source: str) -> Iterator[tuple[int, str]]:
+    """What a module binds: variables of every kind, parameters, attributes that are set or declared."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
+            yield node.lineno, node.name
+        elif isinstance(node, ast.alias):
+            yield node.lineno, node.asname or node.name
 
 
 def test_names_of_the_package_are_the_field_s() -> None:
@@ -74,3 +104,39 @@ def test_the_guard_finds_a_word(name: str, place: str) -> None:
 
 def test_a_lane_of_a_vector_is_one() -> None:
     assert not old_words("lanes", "backends/cpu/conv/space.py")
+
+
+@pytest.mark.parametrize("folder", NAMED)
+def test_variables_have_the_name_of_the_thing(folder: str) -> None:
+    files = sorted((SOURCE / folder).rglob("*.py"))
+    assert files, "the guard looks at the wrong place"
+    nameless = [
+        f"{path.relative_to(SOURCE).as_posix()}:{line}: {name}"
+        for path in files
+        for line, name in variables(path.read_text(encoding="utf-8"))
+        if name in NAMELESS
+    ]
+    assert not nameless, "\n".join(nameless)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "one = 1",
+        "for found in (): pass",
+        "[one for one in ()]",
+        "lambda given: 0",
+        "def f(*, told): pass",
+        "class A:\n    asked: int",
+        "self.said = 1",
+        "if (made := 1): pass",
+        "with open('') as of: pass",
+        "import lightgbm as found",
+    ],
+)
+def test_the_guard_finds_a_variable(source: str) -> None:
+    assert NAMELESS & {name for _, name in variables(source)}
+
+
+def test_a_method_may_be_called_of() -> None:
+    assert not NAMELESS & {name for _, name in variables("DeviceArray.of(array)")}

@@ -75,7 +75,7 @@ def train(data: Data, settings: Settings | None = None, start: Model | None = No
     y = np.concatenate([np.log(group.seconds / rough(guess, group.problem)) for group in nearby.groups]) - offsets
     before = np.zeros(len(y)) if start is None else start.forest.score(x)
     rows = _Rows(x, y - before, groups, _weights(nearby, settings))
-    honest = _Honest.of(nearby, start)
+    honest = _Honest.judge(nearby, start)
     alone = rows if honest.started else replace(rows, y=y)
     forest = _fit(rows, frame, settings)
     if settings.folds:
@@ -116,7 +116,7 @@ class _Honest:
     judged_by: str = ""
 
     @classmethod
-    def of(cls, data: Data, start: Model | None) -> _Honest:
+    def judge(cls, data: Data, start: Model | None) -> _Honest:
         every = np.ones(len(data.groups), bool)
         if start is None:
             return cls(every, started=True)

@@ -18,16 +18,16 @@ def op_names() -> list[str]:
 
 def op(name: str) -> Op:
     """The op called `name`; an unknown name is an error with the nearest known one."""
-    found: Op = plugins.load(GROUP, name, "an op", Op)
-    return found
+    loaded: Op = plugins.load(GROUP, name, "an op", Op)
+    return loaded
 
 
 def all_ops() -> dict[str, Op]:
     """Every op that can be loaded; one that cannot is told as an event and does not keep the others from working."""
-    found = {}
+    by_name = {}
     for name in op_names():
         try:
-            found[name] = op(name)
+            by_name[name] = op(name)
         except PluginError as error:
             events.emit(events.Warned("plugin", error.message))
-    return found
+    return by_name

@@ -22,17 +22,17 @@ class Model:
 
     def values(self, batch: int, rows: int, keys: int, local: bool = False, **more: object) -> Values:
         """A causal layer as values of the op's options."""
-        found: dict[str, object] = {
+        values: dict[str, object] = {
             "batch": batch, "heads_q": self.heads_q, "heads_kv": self.heads_kv, "seqlen_q": rows, "seqlen_k": keys,
             "head_dim": self.head_dim, "head_dim_v": self.head_dim_v or self.head_dim,
             "window": f"{self.window - 1 if local else -1},0",
         }  # fmt: skip
         if rows != keys:
-            found["align"] = "bottom_right"
+            values["align"] = "bottom_right"
         for name in ("softcap", "sink"):
             if getattr(self, name):
-                found[name] = True
-        return {**found, **more}
+                values[name] = True
+        return {**values, **more}
 
 
 # Decoders, whose layers are causal.

@@ -49,7 +49,7 @@ class Cut(NamedTuple):
 def philox(counter: tuple[Array, Array, Array, Array], key: tuple[int, int]) -> tuple[Array, Array, Array, Array]:
     """Philox 4x32-10 of arrays of counters (uint64 that hold 32 bits); see include/tilewright/philox.h."""
     low = np.uint64(0xFFFFFFFF)
-    c0, c1, c2, c3 = (one.astype(np.uint64) for one in counter)
+    c0, c1, c2, c3 = (word.astype(np.uint64) for word in counter)
     k0, k1 = key
     for _ in range(10):
         a, b = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
@@ -101,28 +101,28 @@ def of_sequence(array: Any, index: int, rows: int, keys: int) -> Array | None:
     return np.asarray(mine[:, : rows if mine.shape[1] > 1 else 1, : keys if mine.shape[2] > 1 else 1])
 
 
-def row_lengths(p: Any, given: Given, index: int) -> tuple[int, int, int, int]:
+def row_lengths(p: Any, operands: Given, index: int) -> tuple[int, int, int, int]:
     """First row, rows, first key and keys of a sequence whose keys lie in no pages."""
     first_row, rows, first_key, keys = 0, p.seqlen_q, 0, p.seqlen_k
     if p.varlen:
-        first_row, first_key = int(given["cu_seqlens_q"][index]), int(given["cu_seqlens_k"][index])
-        rows = int(given["cu_seqlens_q"][index + 1]) - first_row
-        keys = int(given["cu_seqlens_k"][index + 1]) - first_key
+        first_row, first_key = int(operands["cu_seqlens_q"][index]), int(operands["cu_seqlens_k"][index])
+        rows = int(operands["cu_seqlens_q"][index + 1]) - first_row
+        keys = int(operands["cu_seqlens_k"][index + 1]) - first_key
     if p.seqlens_q:
-        rows = int(given["seqlens_q"][index])
+        rows = int(operands["seqlens_q"][index])
     if p.seqlens_k:
-        keys = int(given["seqlens_k"][index])
+        keys = int(operands["seqlens_k"][index])
     return first_row, rows, first_key, keys
 
 
-def cut_of(p: Any, given: Given, index: int, first_row: int, q: Array, k: Array, v: Array) -> Cut:
+def cut_of(p: Any, operands: Given, index: int, first_row: int, q: Array, k: Array, v: Array) -> Cut:
     """A sequence of these rows and keys, with what is added to its scores."""
-    slopes = given.get("alibi_slopes")
+    slopes = operands.get("alibi_slopes")
     if slopes is not None:
         slopes = np.broadcast_to(wide(slopes), (p.batch, p.heads_q))[index]
-    mask, bias = (of_sequence(given.get(name), index, len(q), len(k)) for name in ("mask", "bias"))
+    mask, bias = (of_sequence(operands.get(name), index, len(q), len(k)) for name in ("mask", "bias"))
     return Cut(
-        index, first_row, q, k, v, mask, bias, slopes, None if given.get("sink") is None else wide(given["sink"])
+        index, first_row, q, k, v, mask, bias, slopes, None if operands.get("sink") is None else wide(operands["sink"])
     )
 
 
@@ -130,22 +130,22 @@ def seen(problem: Any, rows: Array, all_rows: int, keys: int) -> Array:
     """Which keys some rows of a sequence see by the window alone."""
     p, middle = problem, rows[:, None] + (keys - all_rows if problem.align == "bottom_right" else 0)
     column = np.arange(keys)[None, :]
-    found = np.ones((len(rows), keys), bool)
+    visible = np.ones((len(rows), keys), bool)
     if p.window_left >= 0:
-        found &= (column >= middle - p.window_left) | (column < p.sink_tokens)
+        visible &= (column >= middle - p.window_left) | (column < p.sink_tokens)
     if p.window_right >= 0:
-        found &= column <= middle + p.window_right
-    return found
+        visible &= column <= middle + p.window_right
+    return visible
 
 
-def scores(p: Any, numbers: Numbers, one: Cut, head: int, rows: Array, narrow: float = 0.0) -> tuple[Array, Array]:
+def scores(p: Any, numbers: Numbers, cut: Cut, head: int, rows: Array, narrow: float = 0.0) -> tuple[Array, Array]:
     """Scores of some rows of a head with their errors; minus infinity where a key is not seen.
 
     `narrow`: what sums of the products lose on units that do not add in fp32.
     """
     group = p.heads_q // p.heads_kv
-    q, k = one.q[rows, head], one.k[:, head // group]
-    visible = seen(p, rows, len(one.q), len(one.k))
+    q, k = cut.q[rows, head], cut.k[:, head // group]
+    visible = seen(p, rows, len(cut.q), len(cut.k))
     with np.errstate(all="ignore"):
         score = numbers.scale * (q @ k.T)
         size = abs(numbers.scale) * (np.abs(q) @ np.abs(k).T)
@@ -154,15 +154,15 @@ def scores(p: Any, numbers: Numbers, one: Cut, head: int, rows: Array, narrow: f
             score = numbers.softcap * np.tanh(score / numbers.softcap)
             error = error + 24 * U32 * numbers.softcap
         bias: Any = 0.0
-        if one.bias is not None:
-            mine = one.bias[head if one.bias.shape[0] > 1 else 0]
+        if cut.bias is not None:
+            mine = cut.bias[head if cut.bias.shape[0] > 1 else 0]
             bias = wide(mine[rows] if mine.shape[0] > 1 else mine)
-        elif one.slopes is not None:
-            shift = len(one.k) - len(one.q) if p.align == "bottom_right" or not p.bounded else 0
-            bias = -one.slopes[head] * np.abs(rows[:, None] + shift - np.arange(len(one.k))[None, :])
+        elif cut.slopes is not None:
+            shift = len(cut.k) - len(cut.q) if p.align == "bottom_right" or not p.bounded else 0
+            bias = -cut.slopes[head] * np.abs(rows[:, None] + shift - np.arange(len(cut.k))[None, :])
         score = score + bias
         error = error + 4 * U32 * (np.abs(score) + np.abs(bias))
-        if one.mask is not None:
-            mine = one.mask[head if one.mask.shape[0] > 1 else 0]
+        if cut.mask is not None:
+            mine = cut.mask[head if cut.mask.shape[0] > 1 else 0]
             visible = visible & (mine[rows] if mine.shape[0] > 1 else mine).astype(bool)
     return np.where(visible, score, -np.inf), np.where(visible & np.isfinite(error), error, 0.0)

@@ -22,7 +22,7 @@ MOST_HEAD = HEADS[-1]
 
 def head_class(size: int) -> int:
     """The heads of the kernels that hold heads of a size; the size itself where none does."""
-    return next((one for one in HEADS if one >= size), size)
+    return next((known for known in HEADS if known >= size), size)
 
 
 def seen_pairs(rows: int, keys: int, align: str, left: int, right: int, sinks: int) -> int:
@@ -49,14 +49,14 @@ def sizes(name: str, text: str) -> Sizes:
     if not text:
         return ()
     try:
-        return tuple(int(one) for one in str(text).lower().split("x"))
+        return tuple(int(extent) for extent in str(text).lower().split("x"))
     except ValueError:
         raise _wrong(name, text, "write whole numbers with an x between, such as 1x8x128x128") from None
 
 
-def window(given: Mapping[str, Any]) -> dict[str, Any]:
+def window(options: Mapping[str, Any]) -> dict[str, Any]:
     """Window and alignment of `--causal`, `--window` and `--align`."""
-    causal, text, align = given["causal"], given["window"], given["align"]
+    causal, text, align = options["causal"], options["window"], options["align"]
     if causal and causal not in (*ALIGNMENTS, "true"):
         raise _wrong("causal", causal, "use top_left or bottom_right")
     if causal and text:
@@ -68,7 +68,7 @@ def window(given: Mapping[str, Any]) -> dict[str, Any]:
     if not text:
         return {"align": align or "top_left"}
     try:
-        left, right = (int(one) for one in text.split(","))
+        left, right = (int(bound) for bound in text.split(","))
     except ValueError:
         raise _wrong("window", text, "write two whole numbers, such as 128,0; -1 for no bound") from None
     return {"window_left": left, "window_right": right, "align": align or "top_left"}

@@ -81,9 +81,11 @@ def plain(value: object) -> Any:
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         stored = stored_names(type(value))
-        return {stored.get(one.name, one.name): plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
+        return {
+            stored.get(field.name, field.name): plain(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
     if isinstance(value, (tuple, list)):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     return value
 
 
@@ -101,7 +103,7 @@ def _kinds_of(cls: type[Any]) -> dict[str, Any]:
     known = _kinds.get(cls)
     if known is None:
         hints = get_type_hints(cls)
-        known = _kinds[cls] = {one.name: hints[one.name] for one in dataclasses.fields(cls)}
+        known = _kinds[cls] = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
     return known
 
 
@@ -119,10 +121,10 @@ def _read(value: Any, kind: Any, plain_value: Callable[[Any, Any], Any]) -> Any:
         if not isinstance(value, (tuple, list)):
             raise _Unfit
         if len(parts) == 2 and parts[1] is Ellipsis:
-            return tuple(_read(one, parts[0], plain_value) for one in value)
+            return tuple(_read(item, parts[0], plain_value) for item in value)
         if len(value) != len(parts):
             raise _Unfit
-        return tuple(_read(one, part, plain_value) for one, part in zip(value, parts, strict=True))
+        return tuple(_read(item, part, plain_value) for item, part in zip(value, parts, strict=True))
     if origin in (Union, UnionType):
         for part in parts:
             try:
@@ -131,7 +133,7 @@ def _read(value: Any, kind: Any, plain_value: Callable[[Any, Any], Any]) -> Any:
                 continue
         raise _Unfit
     if origin is Literal:
-        if not any(type(value) is type(one) and value == one for one in parts):
+        if not any(type(value) is type(allowed) and value == allowed for allowed in parts):
             raise _Unfit
         return value
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
@@ -157,10 +159,10 @@ def from_plain(cls: type[Any], what: str, data: object) -> Any:
             value=data,
             remedy="give its fields by name",
         )
-    fields = {one.name: one for one in dataclasses.fields(cls)}
+    fields = {field.name: field for field in dataclasses.fields(cls)}
     names = {stored: name for name, stored in stored_names(cls).items()}
     values: dict[str, Any] = {}
-    for written, given in data.items():
+    for written, value in data.items():
         name = names.get(written, written)
         if name in values:
             raise RequestError(
@@ -175,12 +177,12 @@ def from_plain(cls: type[Any], what: str, data: object) -> Any:
             )
         kind = _kinds_of(cls)[name]
         try:
-            values[name] = _read(given, kind, _strict)
+            values[name] = _read(value, kind, _strict)
         except _Unfit:
             raise RequestError(
-                f"field {name!r} of {what} cannot be {given!r}",
+                f"field {name!r} of {what} cannot be {value!r}",
                 rule="spec-field",
-                value=given,
+                value=value,
                 remedy=f"give a {_shown(kind)}",
             ) from None
     return cls(**_to_give(fields, what, values))
@@ -188,18 +190,18 @@ def from_plain(cls: type[Any], what: str, data: object) -> Any:
 
 def _to_give(fields: Mapping[str, Any], what: str, values: dict[str, Any]) -> dict[str, Any]:
     """What the constructor takes: all that has no default is there, and what is always the same is that."""
-    for name, one in fields.items():
-        optional = one.default is not dataclasses.MISSING or one.default_factory is not dataclasses.MISSING
-        if name not in values and not (optional and one.init):
+    for name, field in fields.items():
+        optional = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+        if name not in values and not (optional and field.init):
             raise RequestError(
                 f"{what} lacks the field {name!r}", rule="spec-field", value=name, remedy=f"give {name!r}"
             )
-        if not one.init and values.pop(name) != one.default:
+        if not field.init and values.pop(name) != field.default:
             raise RequestError(
-                f"field {name!r} of {what} is always {one.default!r}",
+                f"field {name!r} of {what} is always {field.default!r}",
                 rule="spec-field",
                 value=name,
-                remedy=f"give {one.default!r}",
+                remedy=f"give {field.default!r}",
             )
     return values
 
@@ -247,7 +249,7 @@ def settle(problem: Any) -> None:
         value = getattr(problem, name)
         if type(value) is kind:
             continue
-        if type(value) is tuple and kind == _INTEGERS and all(type(one) is int for one in value):
+        if type(value) is tuple and kind == _INTEGERS and all(type(item) is int for item in value):
             continue
         try:
             taken = _read(value, kind, _taken)
@@ -266,11 +268,11 @@ def read_spec(
 ) -> KernelSpec:
     """A spec back from `KernelSpec.to_dict`; `schedule` says by arch and fields which dataclass a schedule is of."""
     if not isinstance(data, Mapping) or data.get("schema") != SPEC_SCHEMA:
-        found = data.get("schema") if isinstance(data, Mapping) else data
+        schema = data.get("schema") if isinstance(data, Mapping) else data
         raise RequestError(
-            f"spec schema {found!r} is not {SPEC_SCHEMA}",
+            f"spec schema {schema!r} is not {SPEC_SCHEMA}",
             rule="spec-schema",
-            value=found,
+            value=schema,
             remedy="write the spec again with this version",
         )
     known = ("schema", "op", "arch", "signature", "schedule")
@@ -287,12 +289,12 @@ def read_spec(
             value=data["op"],
             remedy=f"read it with the op {data['op']!r}",
         )
-    given = data["schedule"]
-    kind = schedule(data["arch"], given if isinstance(given, Mapping) else {})
+    fields = data["schedule"]
+    kind = schedule(data["arch"], fields if isinstance(fields, Mapping) else {})
     return KernelSpec(
         op=op,
         signature=from_plain(signature, f"{an(op)} signature", data["signature"]),
-        schedule=from_plain(kind, f"{an(op)} schedule", given),
+        schedule=from_plain(kind, f"{an(op)} schedule", fields),
         arch=data["arch"],
     )
 
@@ -412,7 +414,7 @@ class Option:
 
 def with_new_names(op: Op, values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Values of options under the names that options have now; whoever gave old ones is warned."""
-    names = {one.old: one.name for one in op.options if one.old}
+    names = {option.old: option.name for option in op.options if option.old}
     if names.keys().isdisjoint(values):
         return values
     old = {name: value for name, value in values.items() if name in names}
@@ -577,8 +579,8 @@ def illegal(op: Op, spec: KernelSpec, violations: Sequence[Violation]) -> Illega
     near = as_remedy(neighbours(op, spec))
     remedies = [violations[0].remedy, f"the nearest legal kernels: {near}" if near else ""]
     return IllegalSpecError(
-        f"{spec.name} breaks {len(violations)} rule(s): " + "; ".join(str(one) for one in violations),
+        f"{spec.name} breaks {len(violations)} rule(s): " + "; ".join(str(violation) for violation in violations),
         rule=violations[0].rule,
         value=spec.to_dict(),
-        remedy="; ".join(one for one in remedies if one) or "see `tilewright specs --why-not` for what is legal",
+        remedy="; ".join(text for text in remedies if text) or "see `tilewright specs --why-not` for what is legal",
     )

@@ -49,8 +49,8 @@ class DerivedPools:
         return own
 
     def signature_rules(self, signature: Any, arch: Arch) -> Iterator[Violation]:
-        found: Iterator[Violation] = self._module.signature_rules(signature, arch)
-        return found
+        violations: Iterator[Violation] = self._module.signature_rules(signature, arch)
+        return violations
 
     def fallback_schedule(self, signature: Any, arch: Arch) -> Any:
         return fallback_schedule(self._module, signature, arch)
@@ -62,7 +62,7 @@ class DerivedPools:
             default = self._default(signature, arch)
             yield from default
             if pool == "tests":
-                yield from (one for one in self._few("tiny", signature, arch) if one not in default)
+                yield from (schedule for schedule in self._few("tiny", signature, arch) if schedule not in default)
         elif pool in SWEPT or pool in self.POOLS:
             yield from self._module.schedules(pool, signature, arch)
 
@@ -72,7 +72,7 @@ class DerivedPools:
     def _default(self, signature: Any, arch: Arch) -> list[Any]:
         fallback = self.fallback_schedule(signature, arch)
         every = list(dict.fromkeys(self._module.schedules("default", signature, arch)))
-        fast = [one for one in every if one != fallback]
+        fast = [schedule for schedule in every if schedule != fallback]
         return fast if any(map(partial(self._is_legal, signature, arch.name), fast)) else every
 
     def _find_legal(self, signature: Any, arch: str) -> tuple[Any, ...]:
@@ -81,11 +81,11 @@ class DerivedPools:
 
     def _few(self, pool: str, signature: Any, arch: Arch) -> Iterator[Any]:
         kinds: dict[Any, list[Any]] = {}
-        for one in self._legal(signature, arch.name):
-            kinds.setdefault(kind(one), []).append(one)
-        chosen = [one for each in kinds.values() for one in each[::SHARE]]
+        for schedule in self._legal(signature, arch.name):
+            kinds.setdefault(kind(schedule), []).append(schedule)
+        chosen = [schedule for each in kinds.values() for schedule in each[::SHARE]]
         if pool == "tiny":
-            chosen = list({one.pipeline: one for one in reversed(chosen)}.values())[::-1]
+            chosen = list({schedule.pipeline: schedule for schedule in reversed(chosen)}.values())[::-1]
         yield from chosen or [self.fallback_schedule(signature, arch)]  # where none is legal, its rules say why
 
 

@@ -18,4 +18,4 @@ def element_type(name: str, arch: Arch) -> str:
 
 def element_types(text: str, arch: Arch) -> str:
     """The same for `a:b`, where two operands have different types."""
-    return ":".join(element_type(one, arch) for one in text.split(":"))
+    return ":".join(element_type(name, arch) for name in text.split(":"))

@@ -33,7 +33,7 @@ class ProblemSet:
 
     @cached_property
     def values(self) -> tuple[Values, ...]:
-        return tuple(dict(one) for one in self.make())
+        return tuple(dict(row) for row in self.make())
 
     def __len__(self) -> int:
         return len(self.values)
@@ -53,7 +53,7 @@ class Engine(Protocol):
     def family(self, problem: Any) -> str:
         """Which kind of problem it is, as reports group them."""
 
-    def near(self, one: Any, other: Any) -> bool:
+    def near(self, problem: Any, other: Any) -> bool:
         """Whether knowing one problem's fastest kernel gives away the other's."""
 
     # -- what a model sees (`ops.features`); no names, no learned selection --------------------------------
@@ -97,16 +97,16 @@ class Plain:
     def family(self, problem: Any) -> str:
         return "all"
 
-    def near(self, one: Any, other: Any) -> bool:
-        return bool(one == other)
+    def near(self, problem: Any, other: Any) -> bool:
+        return bool(problem == other)
 
 
 def engine(op: Any) -> Engine:
     """What an op brings; the plain answers where it brings nothing."""
     if op.name not in plugins.names(GROUP):
         return Plain(op.name, ())
-    found: Engine = plugins.load(GROUP, op.name, "the engine part of an op", Engine)
-    return found
+    part: Engine = plugins.load(GROUP, op.name, "the engine part of an op", Engine)
+    return part
 
 
 def columns_of(op: Any, problem: Any) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def demand_schedules(family: Any) -> None:
     """Schedules of another package have what legality and names read; what is missing is its author's to add."""
     wanted = (*_OF_A_SCHEDULE, *getattr(family, "schedule_members", ()))
     for kind in family.schedules:
-        own = {one.name for one in fields(kind)} if is_dataclass(kind) else set()
+        own = {field.name for field in fields(kind)} if is_dataclass(kind) else set()
         lacks = [name for name in wanted if name not in own and not hasattr(kind, name)]
         if lacks or not own:
             wrong = f"lacks {', '.join(lacks)}" if lacks else "is not a dataclass"
@@ -79,10 +79,10 @@ def families_group(backend: str, op: str) -> str:
 def families(backend: str, op: str) -> tuple[Any, ...]:
     """The kernel families that packages bring to an op on a backend, by name; looked for once a process."""
     group = families_group(backend, op)
-    found = tuple(plugins.load(group, name, "a kernel family", FamilyRules) for name in plugins.names(group))
-    for family in found:
+    known = tuple(plugins.load(group, name, "a kernel family", FamilyRules) for name in plugins.names(group))
+    for family in known:
         demand_schedules(family)
-    return found
+    return known
 
 
 class FamilySpace:

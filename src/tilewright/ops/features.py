@@ -71,14 +71,14 @@ def _defaults(kind: Any) -> dict[str, Any]:
 
     What follows from fields, such as a shape that `axis_names` names, is left out.
     """
-    defaults = {one.name: one.default for one in fields(kind)}
-    found = {}
+    defaults = {field.name: field.default for field in fields(kind)}
+    flat = {}
     for name in kernel_columns((kind,)):
         field, place = flat_names(kind)[name]
         if field in defaults:
             whole = defaults[field]
-            found[name] = whole if place is None or whole is MISSING else whole[place] if place < len(whole) else None
-    return found
+            flat[name] = whole if place is None or whole is MISSING else whole[place] if place < len(whole) else None
+    return flat
 
 
 def problem_words(part: Engine) -> dict[str, tuple[str, ...]]:
@@ -93,12 +93,12 @@ def values(spec: KernelSpec, columns: Sequence[str]) -> list[Any]:
 
 def _values(schedule: Any, columns: Sequence[str]) -> list[Any]:
     names = flat_names(type(schedule))
-    found: list[Any] = []
+    row: list[Any] = []
     for name in columns:
         field, place = names.get(name, ("", None))
         value = getattr(schedule, field) if field else None
-        found.append(value if place is None or value is None else value[place] if place < len(value) else None)
-    return found
+        row.append(value if place is None or value is None else value[place] if place < len(value) else None)
+    return row
 
 
 def _number(value: Any, words: Sequence[str]) -> float:
@@ -111,12 +111,12 @@ def _number(value: Any, words: Sequence[str]) -> float:
 
 def vocabulary(specs: Sequence[KernelSpec], columns: Sequence[str]) -> dict[str, list[str]]:
     """The words of kernels, column by column, in an order that does not depend on theirs."""
-    found: dict[str, set[str]] = {}
+    texts: dict[str, set[str]] = {}
     for spec in specs:
         for name, value in zip(columns, values(spec, columns), strict=True):
             if isinstance(value, str):
-                found.setdefault(name, set()).add(value)
-    return {name: sorted(words) for name, words in sorted(found.items())}
+                texts.setdefault(name, set()).add(value)
+    return {name: sorted(words) for name, words in sorted(texts.items())}
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class Frame:
             pairs = list(zip(self._kernel, values(spec, self._kernel), strict=True))
             row = [_number(value, self.words.get(name, ())) for name, value in pairs]
             if self._own:
-                row += [float(one) for one in self._part.kernel_features(spec)]  # type: ignore[attr-defined]
+                row += [float(value) for value in self._part.kernel_features(spec)]  # type: ignore[attr-defined]
             new = [str(value) for name, value in pairs if value is not None and self._strange(name, value)]
             new += self._beyond(spec.schedule, dict(pairs))
             if len(self._rows) >= MOST_ROWS:
@@ -210,20 +210,20 @@ class Frame:
                 return known
         if len(self._pools) >= MOST_POOLS:
             self._pools.clear()
-        found = self._pool(list(specs), units)
-        self._pools[key] = (found, *kept)[:ALIKE]
-        return found
+        pool = self._pool(list(specs), units)
+        self._pools[key] = (pool, *kept)[:ALIKE]
+        return pool
 
     def _pool(self, specs: Sequence[KernelSpec], units: int) -> Pool:
-        found = [self._row(spec) for spec in specs]
-        block = np.array([row for row, _ in found], np.float32).reshape(len(specs), len(self.kernel_columns))
+        rows = [self._row(spec) for spec in specs]
+        block = np.array([row for row, _ in rows], np.float32).reshape(len(specs), len(self.kernel_columns))
         # Copies, in which neighbours lie side by side.
         fields: dict[str, Any] = dict(zip(self.kernel_columns, block.T.astype(np.float64), strict=True))
         terms = getattr(self._part, "kernel_terms", None)
         if terms is not None:
             fields |= terms(fields, units)
-        archs = list({one.arch: one for one in specs}.values())
-        return Pool(specs, archs, block, fields, {at: new for at, (_, new) in enumerate(found) if new})
+        archs = list({spec.arch: spec for spec in specs}.values())
+        return Pool(specs, archs, block, fields, {at: new for at, (_, new) in enumerate(rows) if new})
 
     def of_problem(self, problem: Any) -> Array:
         values = self._part.problem_features(problem)

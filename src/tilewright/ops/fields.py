@@ -40,12 +40,12 @@ def flat_names(kind: type[Any]) -> dict[str, tuple[str, int | None]]:
     """Flat name to field and place in it, for one dataclass."""
     named: Mapping[str, tuple[str, ...]] = getattr(kind, "axis_names", {})
     hints = get_type_hints(kind)
-    found: dict[str, tuple[str, int | None]] = {}
-    for field in dict.fromkeys([*(one.name for one in dataclasses.fields(kind)), *named]):
-        found[field] = (field, None)
+    places: dict[str, tuple[str, int | None]] = {}
+    for field in dict.fromkeys([*(declared.name for declared in dataclasses.fields(kind)), *named]):
+        places[field] = (field, None)
         suffixes = named.get(field) or _numbered(hints.get(field))
-        found.update({f"{field}_{suffix}": (field, place) for place, suffix in enumerate(suffixes)})
-    return found
+        places.update({f"{field}_{suffix}": (field, place) for place, suffix in enumerate(suffixes)})
+    return places
 
 
 def _numbered(hint: Any) -> tuple[str, ...]:
@@ -70,7 +70,11 @@ def fields_of(spec: KernelSpec) -> Mapping[str, Getter]:
     table = _tables.get(key)
     if table is None:
         table = {name: _absent for kind in _schedules(spec.op) for name in flat_names(kind)}
-        table |= {"op": lambda one: one.op, "arch": lambda one: one.arch, "name": lambda one: one.name}
+        table |= {
+            "op": lambda kernel: kernel.op,
+            "arch": lambda kernel: kernel.arch,
+            "name": lambda kernel: kernel.name,
+        }
         table |= _getters("signature", type(spec.signature)) | _getters("schedule", type(spec.schedule))
         _tables[key] = table
     return table

@@ -26,8 +26,8 @@ def epilogue_d_counts(epilogue: str) -> tuple[int, ...]:
 
 
 # By their lower-case names, the MultiD ones without that word too.  No cache: torch.compile warns of any in its way.
-_SPELLED = {one.lower().removeprefix("multid"): one for one in reversed(EPILOGUES)} | {
-    one.lower(): one for one in (*EPILOGUES, *GATES)
+_SPELLED = {name.lower().removeprefix("multid"): name for name in reversed(EPILOGUES)} | {
+    name.lower(): name for name in (*EPILOGUES, *GATES)
 }
 
 

@@ -18,8 +18,8 @@ Spelling = tuple[tuple[Any, ...], tuple[int, ...]]
 _Problem = TypeVar("_Problem")
 
 
-def close(one: Sequence[int], other: Sequence[int]) -> bool:
-    return all(max(a, b) <= NEAR * min(a, b) for a, b in zip(one, other, strict=True))
+def close(sizes: Sequence[int], other: Sequence[int]) -> bool:
+    return all(max(a, b) <= NEAR * min(a, b) for a, b in zip(sizes, other, strict=True))
 
 
 class HeldOut(Generic[_Problem]):
@@ -33,24 +33,24 @@ class HeldOut(Generic[_Problem]):
     ) -> None:
         self._make, self._problem_of, self._spellings = make, problem_of, spellings
 
-    def near(self, one: _Problem, other: _Problem) -> bool:
+    def near(self, problem: _Problem, other: _Problem) -> bool:
         return any(
             kind == theirs and close(sizes, others)
-            for kind, sizes in self._spellings(one) for theirs, others in self._spellings(other)
+            for kind, sizes in self._spellings(problem) for theirs, others in self._spellings(other)
         )  # fmt: skip
 
     def apart(self, make: Callable[[], Iterable[Values]]) -> Callable[[], list[Values]]:
         """A set without the held-out problems and their neighbours, each problem once."""
 
-        def made() -> list[Values]:
-            found: dict[_Problem, Values] = {}
-            for one in make():
-                problem = self._problem_of(one)
+        def outside() -> list[Values]:
+            kept: dict[_Problem, Values] = {}
+            for values in make():
+                problem = self._problem_of(values)
                 if not self._beside(problem):
-                    found.setdefault(problem, one)
-            return list(found.values())
+                    kept.setdefault(problem, values)
+            return list(kept.values())
 
-        return made
+        return outside
 
     def _beside(self, problem: _Problem) -> bool:
         held = self._held
@@ -59,8 +59,8 @@ class HeldOut(Generic[_Problem]):
     @cached_property
     def _held(self) -> dict[tuple[Any, ...], list[tuple[int, ...]]]:
         """Sizes by what neighbours have in common."""
-        found: dict[tuple[Any, ...], list[tuple[int, ...]]] = {}
-        for one in map(self._problem_of, self._make()):
-            for kind, sizes in self._spellings(one):
-                found.setdefault(kind, []).append(sizes)
-        return found
+        held: dict[tuple[Any, ...], list[tuple[int, ...]]] = {}
+        for problem in map(self._problem_of, self._make()):
+            for kind, sizes in self._spellings(problem):
+                held.setdefault(kind, []).append(sizes)
+        return held

@@ -69,24 +69,24 @@ def neighbours(op: Op, spec: KernelSpec, count: int = 3) -> tuple[Neighbour, ...
     if not proposed:  # a schedule of another family than the arch has
         return ()
     choices = _choices(spec, proposed)
-    found = _apart_from_each_other(_walked(op, spec, _mattering(op, spec, choices)), count)
-    found = found or _apart_from_each_other(_walked(op, spec, choices), count)
-    return tuple(found or _settled(op, spec, islice(_of_pools(op, spec, proposed), OF_POOLS), count))
+    nearest = _apart_from_each_other(_walked(op, spec, _mattering(op, spec, choices)), count)
+    nearest = nearest or _apart_from_each_other(_walked(op, spec, choices), count)
+    return tuple(nearest or _settled(op, spec, islice(_of_pools(op, spec, proposed), OF_POOLS), count))
 
 
 def _apart_from_each_other(walked: Iterator[Neighbour], count: int) -> list[Neighbour]:
-    found: list[Neighbour] = []
-    for one in walked:
-        if not any(set(other.changes) <= set(one.changes) for other in found):
-            found.append(one)
-        if len(found) == count:
+    chosen: list[Neighbour] = []
+    for neighbour in walked:
+        if not any(set(other.changes) <= set(neighbour.changes) for other in chosen):
+            chosen.append(neighbour)
+        if len(chosen) == count:
             break
-    return found
+    return chosen
 
 
-def as_remedy(found: Sequence[Neighbour]) -> str:
+def as_remedy(nearest: Sequence[Neighbour]) -> str:
     """For an error: what to change, closest first."""
-    return "; or ".join(map(str, found))
+    return "; or ".join(map(str, nearest))
 
 
 @lru_cache(maxsize=32)
@@ -96,21 +96,21 @@ def _proposed(op: Op, signature: Any, arch: str, kind: type[Any]) -> tuple[Any, 
     # Of the pools that turn every axis the first is enough: the next has the same values, and a hundred times more.
     swept = [name for name in op.pool_names if name in SWEPT][:1]
     pools = (*(name for name in op.pool_names if name in SMALL), *swept)
-    found = (spec.schedule for pool in pools for spec in op.proposals(pool, arch, **axes))
-    return tuple(dict.fromkeys(one for one in found if type(one) is kind))
+    schedules = (spec.schedule for pool in pools for spec in op.proposals(pool, arch, **axes))
+    return tuple(dict.fromkeys(schedule for schedule in schedules if type(schedule) is kind))
 
 
 # -- how far apart two values are ----------------------------------------------------------------------
 
 
-def _apart(one: Any, other: Any) -> float:
+def _apart(value: Any, other: Any) -> float:
     """Of two different values; without the price of the field itself."""
-    if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
-        return sum(_apart(a, b) for a, b in zip(one, other, strict=True) if a != b)
-    if isinstance(one, bool) and isinstance(other, bool):
+    if isinstance(value, tuple) and isinstance(other, tuple) and len(value) == len(other):
+        return sum(_apart(a, b) for a, b in zip(value, other, strict=True) if a != b)
+    if isinstance(value, bool) and isinstance(other, bool):
         return A_SWITCH
-    if isinstance(one, (int, float)) and isinstance(other, (int, float)):
-        steps = abs(math.log2(max(one, 0.5) / max(other, 0.5)))
+    if isinstance(value, (int, float)) and isinstance(other, (int, float)):
+        steps = abs(math.log2(max(value, 0.5) / max(other, 0.5)))
         return math.ceil(steps) + steps / 100  # 192 is as far from 256 as 128 is, and of the two the nearer
     return A_WORD
 
@@ -125,25 +125,30 @@ def price(before: Any, after: Any) -> float:
 _Choices = Mapping[str, Sequence[tuple[float, Any]]]  # price and value, what was asked for first
 
 
-def _values(asked: Any, pool: set[Any]) -> list[tuple[float, Any]]:
+def _values(value: Any, pool: set[Any]) -> list[tuple[float, Any]]:
     """What a field may become, cheapest first; what was asked for is the first."""
     known = set(pool)
-    if isinstance(asked, tuple) and asked and all(type(one) in (int, bool) for one in asked):
-        columns = [{one[place] for one in pool if len(one) == len(asked)} for place in range(len(asked))]
-        known |= set(product(*(_near(one, column) for one, column in zip(asked, columns, strict=True))))
-    elif type(asked) is int:
-        known |= set(_near(asked, pool))
-    known.discard(asked)
-    priced = sorted(((price(asked, one), one) for one in known), key=lambda pair: (pair[0], str(pair[1])))
-    return [(0.0, asked), *priced[:MOST_VALUES]]
+    if isinstance(value, tuple) and value and all(type(number) in (int, bool) for number in value):
+        columns = [
+            {known_value[place] for known_value in pool if len(known_value) == len(value)}
+            for place in range(len(value))
+        ]
+        known |= set(product(*(_near(number, column) for number, column in zip(value, columns, strict=True))))
+    elif type(value) is int:
+        known |= set(_near(value, pool))
+    known.discard(value)
+    priced = sorted(
+        ((price(value, candidate), candidate) for candidate in known), key=lambda pair: (pair[0], str(pair[1]))
+    )
+    return [(0.0, value), *priced[:MOST_VALUES]]
 
 
-def _near(asked: Any, pool: set[Any]) -> list[Any]:
+def _near(value: Any, pool: set[Any]) -> list[Any]:
     """A number, its nearest ones in the pools, its half and its double."""
-    known = {one for one in pool if type(one) is type(asked) and one != asked}
-    if type(asked) is int and asked > 0:
-        known |= {asked // 2, 2 * asked} - {0, asked}
-    return [asked, *sorted(known, key=lambda one: (_apart(asked, one), one))[:NEAR_NUMBERS]]
+    known = {candidate for candidate in pool if type(candidate) is type(value) and candidate != value}
+    if type(value) is int and value > 0:
+        known |= {value // 2, 2 * value} - {0, value}
+    return [value, *sorted(known, key=lambda candidate: (_apart(value, candidate), candidate))[:NEAR_NUMBERS]]
 
 
 def _walked(op: Op, spec: KernelSpec, choices: _Choices) -> Iterator[Neighbour]:
@@ -163,13 +168,13 @@ def _walked(op: Op, spec: KernelSpec, choices: _Choices) -> Iterator[Neighbour]:
                 more = values[index][place][0] - values[index][place - 1][0]
                 heapq.heappush(heap, (price + more, (*places[:index], place, *places[index + 1 :]), index))
         changed = {(index, place) for index, place in enumerate(places) if place}
-        if not changed or any(one <= changed for one in legal):
+        if not changed or any(smaller <= changed for smaller in legal):
             continue
-        found = _with(spec, {names[index]: values[index][place][1] for index, place in changed})
-        if not op.check(found):
+        candidate = _with(spec, {names[index]: values[index][place][1] for index, place in changed})
+        if not op.check(candidate):
             legal.append(changed)
             farthest = min(farthest, price + MUCH_FARTHER)
-            yield Neighbour(found, changes(spec, found), price)
+            yield Neighbour(candidate, changes(spec, candidate), price)
 
 
 def _with(spec: KernelSpec, values: Mapping[str, Any]) -> KernelSpec:
@@ -187,11 +192,11 @@ def _choices(spec: KernelSpec, proposed: Sequence[Any]) -> _Choices:
 
 def _mattering(op: Op, spec: KernelSpec, choices: _Choices) -> _Choices:
     """The fields of which some value changes what is said against the spec, be it only a number of it."""
-    said = set(op.check(spec))
+    violations = set(op.check(spec))
     return {
         name: values
         for name, values in choices.items()
-        if any(said - set(op.check(_with(spec, {name: value}))) for _, value in values[1:])
+        if any(violations - set(op.check(_with(spec, {name: value}))) for _, value in values[1:])
     }
 
 
@@ -199,25 +204,25 @@ def _of_pools(op: Op, spec: KernelSpec, proposed: Sequence[Any]) -> Iterator[Nei
     """Where the walk did not come so far: kernels of the pools, nearest first."""
     distances = [0.0] * len(proposed)
     for name in (field.name for field in fields(spec.schedule)):
-        asked, prices = getattr(spec.schedule, name), dict[Any, float]()  # a field has few values
-        for place, one in enumerate(proposed):
-            value = getattr(one, name)
+        wanted, prices = getattr(spec.schedule, name), dict[Any, float]()  # a field has few values
+        for place, schedule in enumerate(proposed):
+            value = getattr(schedule, name)
             if value not in prices:
-                prices[value] = price(asked, value)
+                prices[value] = price(wanted, value)
             distances[place] += prices[value]
     for place in sorted(range(len(proposed)), key=distances.__getitem__):
-        found = replace(spec, schedule=proposed[place])
-        if not op.check(found):
-            yield Neighbour(found, changes(spec, found), distances[place])
+        candidate = replace(spec, schedule=proposed[place])
+        if not op.check(candidate):
+            yield Neighbour(candidate, changes(spec, candidate), distances[place])
 
 
-def _settled(op: Op, spec: KernelSpec, found: Iterator[Neighbour], count: int) -> list[Neighbour]:
+def _settled(op: Op, spec: KernelSpec, walked: Iterator[Neighbour], count: int) -> list[Neighbour]:
     """Kernels of the pools with all that was asked for and is legal put back, nearest first."""
-    closer = {one.spec: one for one in (_put_back(op, spec, each.spec) for each in found)}
-    return _apart_from_each_other(iter(sorted(closer.values(), key=lambda one: one.distance)), count)
+    closer = {neighbour.spec: neighbour for neighbour in (_put_back(op, spec, each.spec) for each in walked)}
+    return _apart_from_each_other(iter(sorted(closer.values(), key=lambda neighbour: neighbour.distance)), count)
 
 
-def _put_back(op: Op, spec: KernelSpec, found: KernelSpec) -> Neighbour:
+def _put_back(op: Op, spec: KernelSpec, nearest: KernelSpec) -> Neighbour:
     """A legal kernel with as many values of the one asked for as legality takes, the farthest first."""
     names = [field.name for field in fields(spec.schedule) if field.init]
 
@@ -227,22 +232,22 @@ def _put_back(op: Op, spec: KernelSpec, found: KernelSpec) -> Neighbour:
     again = True
     while again:
         again = False
-        for name, cost in sorted(prices(found.schedule).items(), key=lambda pair: -pair[1]):
-            for value in _between(getattr(spec.schedule, name), getattr(found.schedule, name)) if cost else ():
-                nearer = _with(found, {name: value})
+        for name, cost in sorted(prices(nearest.schedule).items(), key=lambda pair: -pair[1]):
+            for value in _between(getattr(spec.schedule, name), getattr(nearest.schedule, name)) if cost else ():
+                nearer = _with(nearest, {name: value})
                 if not op.check(nearer):
-                    found, again = nearer, True
+                    nearest, again = nearer, True
                     break
-    return Neighbour(found, changes(spec, found), sum(prices(found.schedule).values()))
+    return Neighbour(nearest, changes(spec, nearest), sum(prices(nearest.schedule).values()))
 
 
-def _between(asked: Any, held: Any) -> Iterator[Any]:
+def _between(wanted: Any, held: Any) -> Iterator[Any]:
     """What was asked for, then the held tuple with one element of it."""
-    yield asked
-    if isinstance(asked, tuple) and isinstance(held, tuple) and len(asked) == len(held):
-        for place, (one, other) in enumerate(zip(asked, held, strict=True)):
-            if one != other:
-                yield (*held[:place], one, *held[place + 1 :])
+    yield wanted
+    if isinstance(wanted, tuple) and isinstance(held, tuple) and len(wanted) == len(held):
+        for place, (number, other) in enumerate(zip(wanted, held, strict=True)):
+            if number != other:
+                yield (*held[:place], number, *held[place + 1 :])
 
 
 # -- what differs --------------------------------------------------------------------------------------
@@ -263,16 +268,16 @@ def _names(kind: Any) -> Mapping[str, tuple[str, int | None]]:
 
 def flat(schedule: Any) -> dict[str, Any]:
     """Every value by its flat name; tuples by element, and only what is a field."""
-    held = {one.name for one in fields(schedule)}
+    held = {field.name for field in fields(schedule)}
     named = _names(type(schedule))  # type: ignore[arg-type]
     by_element = {field for field, place in named.values() if place is not None}
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, (field, place) in named.items():
         if field not in held or (place is None and field in by_element):
             continue
         value = getattr(schedule, field)
-        found[name] = value if place is None else value[place] if place < len(value) else None
-    return found
+        values[name] = value if place is None else value[place] if place < len(value) else None
+    return values
 
 
 def _shown(value: Any) -> str:

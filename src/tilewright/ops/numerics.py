@@ -51,7 +51,7 @@ def _erf_table() -> Array:
         middle = 0.25 * index + 0.125
 
         def piece(t: Any, middle: float = middle) -> Any:
-            return np.array([math.erf(middle + 0.125 * float(one)) for one in t])
+            return np.array([math.erf(middle + 0.125 * float(point)) for point in t])
 
         pieces.append(np.polynomial.chebyshev.chebinterpolate(piece, 14))
     return np.array(pieces).T
@@ -183,30 +183,30 @@ class Comparison:
         self._floor = np.maximum(bound, np.finfo(np.float64).tiny) if self._plain else bound
 
     def __call__(self, result: Any) -> Check:
-        found = np.asarray(result)
+        array = np.asarray(result)
         try:
-            value, bound = np.broadcast_to(self._value, found.shape), np.broadcast_to(self._bound, found.shape)
+            value, bound = np.broadcast_to(self._value, array.shape), np.broadcast_to(self._bound, array.shape)
         except ValueError:
-            return Check(False, math.inf, math.inf, f"result of shape {found.shape}, expected {self._value.shape}")
-        if found.size == 0:
+            return Check(False, math.inf, math.inf, f"result of shape {array.shape}, expected {self._value.shape}")
+        if array.size == 0:
             return Check(True, 0.0, 0.0)
         with np.errstate(all="ignore"):
             if self._plain:
-                most, top = _most_errors(found, value, np.broadcast_to(self._floor, found.shape))
+                most, top = _most_errors(array, value, np.broadcast_to(self._floor, array.shape))
                 if top <= 1.0 and math.isfinite(most):
-                    return Check(True, most, top, "", _rows(found))
-            given = found.astype(np.float64)
-            error, ratio = self._errors(given, value, bound)
-        return _verdict(given, value, bound, error, ratio)
+                    return Check(True, most, top, "", _rows(array))
+            values = array.astype(np.float64)
+            error, ratio = self._errors(values, value, bound)
+        return _verdict(values, value, bound, error, ratio)
 
-    def _errors(self, given: Array, value: Array, bound: Array) -> tuple[Array, Array]:
+    def _errors(self, values: Array, value: Array, bound: Array) -> tuple[Array, Array]:
         """The error of each element, and its part of the bound."""
         if self._dtype in INT_RANGE:
             low = round_to(value - bound, self._dtype).astype(np.float64)
             high = round_to(value + bound, self._dtype).astype(np.float64)
-            error = np.maximum(np.maximum(low - given, given - high), 0.0)
+            error = np.maximum(np.maximum(low - values, values - high), 0.0)
             return error, np.where(error > 0, np.inf, 0.0)
-        error, ratio = _float_errors(given, value, bound, LARGEST[self._dtype])
+        error, ratio = _float_errors(values, value, bound, LARGEST[self._dtype])
         if self._leaves:
             size = np.broadcast_to(np.asarray(self._size), value.shape)
             lost = np.isfinite(size) & (size > LARGEST["fp32"] / 4)
@@ -219,17 +219,17 @@ def compare(result: Any, value: Array, bound: Array, dtype: str, size: Array | N
     return Comparison(value, bound, dtype, size)(result)
 
 
-def _most_errors(found: Array, value: Array, floor: Array) -> tuple[float, float]:
+def _most_errors(result: Array, value: Array, floor: Array) -> tuple[float, float]:
     """The largest error and the largest part of a bound, where values and bounds are finite; NaN where a result is.
 
     A sweep asks this of every kernel: line by line, so that little of it leaves the cache.
     """
-    width = found.shape[-1] if found.ndim else 1
-    one, exact, limit = (each.reshape(-1, width) for each in (found, value, floor))
+    width = result.shape[-1] if result.ndim else 1
+    flat, exact, limit = (each.reshape(-1, width) for each in (result, value, floor))
     lines = max(1, _CHUNK // width)
     most = top = 0.0
-    for first in range(0, len(one), lines):
-        apart = one[first : first + lines].astype(np.float64)
+    for first in range(0, len(flat), lines):
+        apart = flat[first : first + lines].astype(np.float64)
         apart -= exact[first : first + lines]
         np.abs(apart, out=apart)
         here = float(apart.max())
@@ -241,43 +241,43 @@ def _most_errors(found: Array, value: Array, floor: Array) -> tuple[float, float
     return most, top
 
 
-def _rows(given: Array) -> int:
-    return int(given.shape[-2] if given.ndim > 1 else given.size)
+def _rows(result: Array) -> int:
+    return int(result.shape[-2] if result.ndim > 1 else result.size)
 
 
-def _verdict(given: Array, value: Array, bound: Array, error: Array, ratio: Array) -> Check:
+def _verdict(result: Array, value: Array, bound: Array, error: Array, ratio: Array) -> Check:
     worst = int(np.argmax(ratio))
-    place = np.unravel_index(worst, given.shape)
+    place = np.unravel_index(worst, result.shape)
     top = float(ratio.flat[worst])
     most = float(np.max(error))
     if not math.isfinite(most):
         finite = error[np.isfinite(error)]
         most = float(finite.max()) if finite.size else 0.0
     if top <= 1.0:
-        return Check(True, most, top, "", _rows(given))
+        return Check(True, most, top, "", _rows(result))
     wrong = int(np.count_nonzero(~(ratio <= 1.0)))
     detail = (
-        f"element {tuple(int(one) for one in place)} is {float(given[place])!r}, expected {float(value[place])!r} "
+        f"element {tuple(int(index) for index in place)} is {float(result[place])!r}, expected {float(value[place])!r} "
         f"within {bound[place]:.3g}; {wrong} of {ratio.size} elements are wrong"
     )
-    return Check(False, math.inf if math.isinf(top) else most, top, detail, _rows(given))
+    return Check(False, math.inf if math.isinf(top) else most, top, detail, _rows(result))
 
 
-def _float_errors(given: Array, value: Array, bound: Array, largest: float) -> tuple[Array, Array]:
+def _float_errors(result: Array, value: Array, bound: Array, largest: float) -> tuple[Array, Array]:
     """The error of each element, and its part of the bound."""
-    apart, floor = np.abs(given - value), np.maximum(bound, np.finfo(np.float64).tiny)
+    apart, floor = np.abs(result - value), np.maximum(bound, np.finfo(np.float64).tiny)
     plain = np.isfinite(value) & np.isfinite(bound)
     error = np.where(plain, apart, 0.0)
     ratio = error / floor
     # Too large for the output: infinity of the right sign, or the largest number, is what rounding gives.
     over = plain & (np.abs(value) + bound > largest)
-    right_side = (np.sign(given) == np.sign(value)) & (np.abs(given) >= largest * (1 - 2**-7))
+    right_side = (np.sign(result) == np.sign(value)) & (np.abs(result) >= largest * (1 - 2**-7))
     ratio = np.where(over & ((ratio <= 1.0) | right_side), np.minimum(ratio, 1.0), ratio)
     error = np.where(over & ~np.isfinite(error), 0.0, error)
     # Not finite: the same NaN or infinity, element for element.
-    same = (np.isnan(value) & np.isnan(given)) | (value == given)
+    same = (np.isnan(value) & np.isnan(result)) | (value == result)
     ratio = np.where(~np.isfinite(value), np.where(same, 0.0, np.inf), ratio)
-    ratio = np.where(plain & np.isnan(given), np.inf, ratio)
+    ratio = np.where(plain & np.isnan(result), np.inf, ratio)
     return error, ratio
 
 

@@ -93,16 +93,16 @@ class Pools:
 
     def family(self, arch: Arch) -> Family:
         """What speaks for an arch's family."""
-        found = self.families.get(arch.family)
-        if found is None:
-            served = [one.name for one in all_archs().values() if one.family in self.families]
+        family = self.families.get(arch.family)
+        if family is None:
+            served = [target.name for target in all_archs().values() if target.family in self.families]
             raise RequestError(
                 f"{self.op} has no kernels for {arch.name}: nothing is written for the family {arch.family} yet",
                 rule="family",
                 value=arch.name,
                 remedy=nearest(arch.name, served),
             )
-        return found
+        return family
 
     def proposals(self, pool: str, arch: str, signatures: Iterable[Any]) -> Iterator[KernelSpec]:
         """What a pool proposes for signatures, before legality; an unknown name is an error at once."""
@@ -138,7 +138,7 @@ class Pools:
         )
 
     def _wrong_family(self, chosen: PoolSet, arch: Arch) -> RequestError:
-        fitting = [one.name for one in self.sets.values() if one.family == arch.family]
+        fitting = [pool_set.name for pool_set in self.sets.values() if pool_set.family == arch.family]
         family = self.families.get(arch.family)
         rules = (
             (rule for each in chosen.signatures(arch) for rule in family.signature_rules(each, arch)) if family else ()

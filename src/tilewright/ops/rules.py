@@ -64,16 +64,16 @@ def words(signature: Any, schedule: Any, arch: Arch) -> Iterator[Violation]:
 @lru_cache(maxsize=64)
 def _numbers(kind: Any) -> tuple[tuple[str, int | None, str, int], ...]:
     """Field, place in it, name for people and least value of every number of a schedule."""
-    found: list[tuple[str, int | None, str, int]] = []
+    numbers: list[tuple[str, int | None, str, int]] = []
     hints, named = get_type_hints(kind), getattr(kind, "axis_names", {})
-    for one in fields(kind):
-        least = 0 if one.name in kind.may_be_zero else 1
-        if hints[one.name] is int:
-            found.append((one.name, None, one.name, least))
-        elif get_origin(hints[one.name]) is tuple and get_args(hints[one.name])[0] is int:
-            axes = named.get(one.name) or tuple(map(str, range(len(get_args(hints[one.name])))))
-            found.extend((one.name, place, f"{one.name}_{axis}", least) for place, axis in enumerate(axes))
-    return tuple(found)
+    for field in fields(kind):
+        least = 0 if field.name in kind.may_be_zero else 1
+        if hints[field.name] is int:
+            numbers.append((field.name, None, field.name, least))
+        elif get_origin(hints[field.name]) is tuple and get_args(hints[field.name])[0] is int:
+            axes = named.get(field.name) or tuple(map(str, range(len(get_args(hints[field.name])))))
+            numbers.extend((field.name, place, f"{field.name}_{axis}", least) for place, axis in enumerate(axes))
+    return tuple(numbers)
 
 
 def positive(signature: Any, schedule: Any, arch: Arch) -> Iterator[Violation]:
@@ -110,15 +110,15 @@ def schedule_class(op: str, arch: str, kinds: Kinds, pipeline: object) -> type[A
     for kind in kinds:
         names: tuple[str, ...] = getattr(kind, "pipelines", ())
         by_pipeline |= dict.fromkeys(names, kind)
-    found = by_pipeline.get(pipeline) if isinstance(pipeline, str) else None
-    if found is None:
+    chosen = by_pipeline.get(pipeline) if isinstance(pipeline, str) else None
+    if chosen is None:
         raise UnknownNameError(
             f"{pipeline!r} is not {an(op)} pipeline of {arch}",
             rule="pipeline-name",
             value=pipeline,
             remedy=nearest(str(pipeline), list(by_pipeline)),
         )
-    return found
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -146,22 +146,24 @@ class Legality:
             return [self._no_family(arch)]
         kinds = self.schedules(arch.family)
         if type(spec.schedule) not in kinds:
-            mine = ", ".join(one.__name__ for one in kinds)
+            mine = ", ".join(kind.__name__ for kind in kinds)
             return [Violation("schedule-family", f"{arch.name} has no {type(spec.schedule).__name__}", f"use {mine}")]
-        found = [one for rule in self.common for one in rule(spec.signature, spec.schedule, arch)]
-        if any(one.rule.endswith("-name") or one.rule == "positive" for one in found):
-            return found
-        return found + [one for rule in family.RULES for one in rule(spec.signature, spec.schedule, arch)]
+        violations = [violation for rule in self.common for violation in rule(spec.signature, spec.schedule, arch)]
+        if any(violation.rule.endswith("-name") or violation.rule == "positive" for violation in violations):
+            return violations
+        return violations + [
+            violation for rule in family.RULES for violation in rule(spec.signature, spec.schedule, arch)
+        ]
 
     def problem_check(self, problem: Any, arch: str) -> list[Violation]:
         """Why no kernel of the arch could serve the problem; empty means it is legal."""
-        asked, on = self._legal[0]
-        if problem is asked and arch == on:
+        known, on = self._legal[0]
+        if problem is known and arch == on:
             return []
-        found = self.problem_violations(problem) or list(self._signature_check(problem.signature, arch))
-        if not found:
+        violations = self.problem_violations(problem) or list(self._signature_check(problem.signature, arch))
+        if not violations:
             self._legal[0] = problem, arch
-        return found
+        return violations
 
     @cached_property
     def _signature_check(self) -> Callable[[Any, str], tuple[Violation, ...]]:

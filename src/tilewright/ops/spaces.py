@@ -52,8 +52,8 @@ class Spaces(Mapping[str, Any]):
     def schedules(self, family: str) -> tuple[type[Any], ...]:
         """The dataclasses of schedules of a family of archs; none where the op has no kernels for it."""
         space = self.get(family)
-        found: tuple[type[Any], ...] = space.SCHEDULES if space is not None else ()
-        return found
+        schedules: tuple[type[Any], ...] = space.SCHEDULES if space is not None else ()
+        return schedules
 
     def every_schedule(self) -> tuple[type[Any], ...]:
         """The dataclasses of schedules of all targets, each once, in the order of the arch table."""

@@ -27,43 +27,43 @@ MOST_LISTED = 10_000  # of which each is a proposal; of more, only those that ma
 Keep = Callable[[Mapping[str, Any]], bool]
 
 
-def values_of(name: str, given: Any) -> tuple[Any, ...]:
+def values_of(name: str, value: Any) -> tuple[Any, ...]:
     """The values that a configuration gives for a name."""
-    if isinstance(given, Mapping):
-        odd = next((one for one in given if one not in ("values", *_RANGE)), None)
+    if isinstance(value, Mapping):
+        odd = next((key for key in value if key not in ("values", *_RANGE)), None)
         if odd is not None:
-            raise _bad(name, given, f"and there is no {odd!r} in that")
-        if set(given) == {"values"} and isinstance(given["values"], list):
-            return values_of(name, given["values"])
-        if {"min", "max"} <= set(given) <= set(_RANGE):
-            return _stepped(name, given)
-        raise _bad(name, given)
-    found = tuple(given) if isinstance(given, (list, tuple)) else (given,)
-    if not found:
-        raise _bad(name, given, "which means nothing")
-    return found
+            raise _bad(name, value, f"and there is no {odd!r} in that")
+        if set(value) == {"values"} and isinstance(value["values"], list):
+            return values_of(name, value["values"])
+        if {"min", "max"} <= set(value) <= set(_RANGE):
+            return _stepped(name, value)
+        raise _bad(name, value)
+    values = tuple(value) if isinstance(value, (list, tuple)) else (value,)
+    if not values:
+        raise _bad(name, value, "which means nothing")
+    return values
 
 
 _RANGE = ("min", "max", "step", "exclude")
 
 
-def _stepped(name: str, given: Mapping[str, Any]) -> tuple[int, ...]:
-    least, most, step, without = given["min"], given["max"], given.get("step", 1), given.get("exclude", [])
-    if not all(type(one) is int for one in (least, most, step)) or not isinstance(without, list):
-        raise _bad(name, given, "and a range is of whole numbers")
+def _stepped(name: str, bounds: Mapping[str, Any]) -> tuple[int, ...]:
+    least, most, step, without = bounds["min"], bounds["max"], bounds.get("step", 1), bounds.get("exclude", [])
+    if not all(type(number) is int for number in (least, most, step)) or not isinstance(without, list):
+        raise _bad(name, bounds, "and a range is of whole numbers")
     if step < 1 or most < least:
-        raise _bad(name, given, "the step is below 1" if step < 1 else "the largest is below the least")
+        raise _bad(name, bounds, "the step is below 1" if step < 1 else "the largest is below the least")
     if (most - least) // step > MOST:
-        raise _bad(name, given, f"which are more than {MOST} values")
-    found = tuple(one for one in range(least, most + 1, step) if one not in without)
-    if not found:
-        raise _bad(name, given, "which excludes all")
-    return found
+        raise _bad(name, bounds, f"which are more than {MOST} values")
+    numbers = tuple(number for number in range(least, most + 1, step) if number not in without)
+    if not numbers:
+        raise _bad(name, bounds, "which excludes all")
+    return numbers
 
 
-def _bad(name: str, given: Any, why: str = "") -> RequestError:
+def _bad(name: str, value: Any, why: str = "") -> RequestError:
     return RequestError(
-        f"{name} of the configuration is {given!r:.80}" + (f", {why}" if why else ""),
+        f"{name} of the configuration is {value!r:.80}" + (f", {why}" if why else ""),
         rule="config-value",
         value=name,
         remedy='give a value, a list of them, {"values": [...]} or {"min": 32, "max": 128, "step": 32}',
@@ -90,7 +90,7 @@ def wrong_kind(name: str, value: Any, kind: type[Any]) -> RequestError:
 
 def swept(
     op: Op, data: Mapping[str, Any], arch: str, axes: Mapping[str, Any], keep: Keep | None = None,
-    said: Mapping[str, str] | None = None,
+    names_used: Mapping[str, str] | None = None,
 ) -> Iterator[KernelSpec]:  # fmt: skip
     """Every combination of the values, for every signature that the axes mean; what makes no spec is an error.
 
@@ -104,19 +104,19 @@ def swept(
             value=data,
             remedy='write it as docs/cli.md shows, such as {"tile_m": [64, 128], ...}',
         )
-    lists = {name: values_of(name, given) for name, given in data.items()}
+    lists = {name: values_of(name, value) for name, value in data.items()}
     # Every signature that the axes mean has a kernel in the smallest pool.
     few = list(op.proposals(op.pool_names[0], arch, **axes))
-    signatures = dict.fromkeys(one.signature for one in few)
-    here = frozenset(type(one.schedule) for one in few)
-    layouts = {_exact(one): _layout(op, lists, one, here) for one in lists.get("pipeline", (None,))}
-    reader = _Reader(op, arch, layouts, said or {})
+    signatures = dict.fromkeys(spec.signature for spec in few)
+    here = frozenset(type(spec.schedule) for spec in few)
+    layouts = {_exact(pipeline): _layout(op, lists, pipeline, here) for pipeline in lists.get("pipeline", (None,))}
+    reader = _Reader(op, arch, layouts, names_used or {})
     combinations = _combinations(lists, keep)
     return (reader.spec(signature, chosen) for signature in signatures for chosen in combinations)
 
 
 def _combinations(lists: Mapping[str, tuple[Any, ...]], keep: Keep | None) -> list[dict[str, Any]]:
-    total = prod(len(one) for one in lists.values())
+    total = prod(len(values) for values in lists.values())
     if total > (MOST_LISTED if keep is None else MOST):
         raise RequestError(
             f"the configuration means {total} combinations, over {MOST_LISTED if keep is None else MOST}",
@@ -128,7 +128,7 @@ def _combinations(lists: Mapping[str, tuple[Any, ...]], keep: Keep | None) -> li
     if total <= MOST_LISTED or keep is None:
         return list(every)
     # Where none passes, some say why.
-    return [one for one in every if keep(one)] or [
+    return [combination for combination in every if keep(combination)] or [
         dict(zip(lists, chosen, strict=True)) for chosen in islice(product(*lists.values()), MOST_LISTED)
     ]
 
@@ -150,14 +150,14 @@ def _layout(op: Op, names: Collection[str], pipeline: Any, here: frozenset[type[
 
     tables = {kind: flat_names(kind) for kind in op.schedules}
     nearest = [tables[kind] for kind in sorted(tables, key=closeness, reverse=True)]
-    found: _Layout = {}
+    layout: _Layout = {}
     for name in names:
-        table = next((one for one in nearest if name in one), None)
+        table = next((known_names for known_names in nearest if name in known_names), None)
         if table is None:
-            raise unknown_name(name, list(dict.fromkeys(known for one in tables.values() for known in one)))
+            raise unknown_name(name, list(dict.fromkeys(known for table in tables.values() for known in table)))
         field, place = table[name]
-        found[field] = name if place is None else _all_elements(field, table, names)
-    return found
+        layout[field] = name if place is None else _all_elements(field, table, names)
+    return layout
 
 
 def _all_elements(field: str, table: _Names, names: Collection[str]) -> tuple[str, ...]:
@@ -192,53 +192,55 @@ class _Reader:
     large sweep only a few are.
     """
 
-    def __init__(self, op: Op, arch: str, layouts: Mapping[str, _Layout], said: Mapping[str, str]) -> None:
-        self._op, self._arch, self._layouts, self._said = op, arch, layouts, said
+    def __init__(self, op: Op, arch: str, layouts: Mapping[str, _Layout], names_used: Mapping[str, str]) -> None:
+        self._op, self._arch, self._layouts, self._said = op, arch, layouts, names_used
         # The family that words such as the pipeline mean, and the fields its constructor takes.
         self._kinds: dict[tuple[str, ...], tuple[type[Any], frozenset[str]]] = {}
         self._known: dict[tuple[type[Any], str, Any], Any] = {}
 
     def spec(self, signature: Any, chosen: Mapping[str, Any]) -> KernelSpec:
         layout = self._layouts[_exact(chosen.get("pipeline"))]
-        given = {
+        schedule_fields = {
             field: chosen[names] if isinstance(names, str) else tuple(chosen[name] for name in names)
             for field, names in layout.items()
         }
-        words = tuple(one for one in given.values() if isinstance(one, str))
+        words = tuple(value for value in schedule_fields.values() if isinstance(value, str))
         kind, held = self._kinds.get(words, (None, frozenset()))
         if kind is not None:
             try:
-                values = {field: self._known[kind, field, _exact(one)] for field, one in given.items()}
-                made = kind(**{field: one for field, one in values.items() if field in held})
-                return KernelSpec(self._op.name, signature, made, self._arch)
+                values = {field: self._known[kind, field, _exact(value)] for field, value in schedule_fields.items()}
+                schedule = kind(**{field: value for field, value in values.items() if field in held})
+                return KernelSpec(self._op.name, signature, schedule, self._arch)
             except KeyError:
                 pass
-        return self._read(signature, given, layout)
+        return self._read(signature, schedule_fields, layout)
 
-    def _read(self, signature: Any, given: Mapping[str, Any], layout: _Layout) -> KernelSpec:
+    def _read(self, signature: Any, values: Mapping[str, Any], layout: _Layout) -> KernelSpec:
         data = {"schema": SPEC_SCHEMA, "op": self._op.name, "arch": self._arch}
         try:
-            spec = self._op.spec_from_dict({**data, "signature": plain(signature), "schedule": dict(given)})
+            spec = self._op.spec_from_dict({**data, "signature": plain(signature), "schedule": dict(values)})
         except RequestError as error:
-            blamed = self._blamed(given, layout) if error.rule == "spec-field" else None
+            blamed = self._blamed(values, layout) if error.rule == "spec-field" else None
             raise (blamed or error) from None
         kind = type(spec.schedule)
-        words = tuple(one for one in given.values() if isinstance(one, str))
-        self._kinds[words] = (kind, frozenset(one.name for one in fields(kind) if one.init))
-        for field, one in given.items():
-            self._known[kind, field, _exact(one)] = getattr(spec.schedule, field)
+        words = tuple(value for value in values.values() if isinstance(value, str))
+        self._kinds[words] = (kind, frozenset(field.name for field in fields(kind) if field.init))
+        for field, value in values.items():
+            self._known[kind, field, _exact(value)] = getattr(spec.schedule, field)
         return spec
 
-    def _blamed(self, given: Mapping[str, Any], layout: _Layout) -> RequestError | None:
+    def _blamed(self, values: Mapping[str, Any], layout: _Layout) -> RequestError | None:
         """The name of the configuration, and not of the spec, whose value no schedule of the op can have."""
-        hints = [{one.name: get_type_hints(kind)[one.name] for one in fields(kind)} for kind in self._op.schedules]
+        hints = [
+            {field.name: get_type_hints(kind)[field.name] for field in fields(kind)} for kind in self._op.schedules
+        ]
         for field, names in layout.items():
             kinds = [hint[field] for hint in hints if field in hint]
             whole = isinstance(names, str)
             for place, name in enumerate([names] if isinstance(names, str) else names):
-                value = given[field] if whole else given[field][place]
+                value = values[field] if whole else values[field][place]
                 wanted = kinds if whole else [arg for kind in kinds for arg in get_args(kind)[place : place + 1]]
-                if wanted and all(one in _KINDS for one in wanted) and type(value) not in wanted:
+                if wanted and all(kind in _KINDS for kind in wanted) and type(value) not in wanted:
                     return wrong_kind(self._said.get(name, name), value, wanted[0])
         return None
 

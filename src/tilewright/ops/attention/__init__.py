@@ -68,8 +68,8 @@ class AttentionOp(OpDefaults):
         return options.problem(values)
 
     def problem_from_dict(self, data: Mapping[str, Any]) -> AttentionProblem:
-        made: AttentionProblem = from_plain(AttentionProblem, "an attention problem", data)
-        return made
+        problem: AttentionProblem = from_plain(AttentionProblem, "an attention problem", data)
+        return problem
 
     def words(self, problem: AttentionProblem) -> list[str]:
         return options.words(problem)

@@ -67,13 +67,13 @@ FULL: Mapping[str, Entry] = {
 def problems(entry: Entry) -> Iterator[Values]:
     """The product of an entry's lists, as values of the op's options."""
     for chosen in product(*entry.values()):
-        said = dict(zip(entry, chosen, strict=True))
-        rows, (heads_q, heads_kv), (head_dim, head_dim_v) = said.pop("rows"), said.pop("heads"), said.pop("size")
+        values = dict(zip(entry, chosen, strict=True))
+        rows, (heads_q, heads_kv), (head_dim, head_dim_v) = values.pop("rows"), values.pop("heads"), values.pop("size")
         rows, keys = rows if isinstance(rows, tuple) else (rows, rows)
-        if said.get("varlen"):
-            said |= {"total_q": said["batch"] * rows * 2 // 3, "total_k": said["batch"] * keys * 2 // 3}
+        if values.get("varlen"):
+            values |= {"total_q": values["batch"] * rows * 2 // 3, "total_k": values["batch"] * keys * 2 // 3}
         yield {"heads_q": heads_q, "heads_kv": heads_kv, "seqlen_q": rows, "seqlen_k": keys, "head_dim": head_dim,
-               "head_dim_v": head_dim_v, **said}  # fmt: skip
+               "head_dim_v": head_dim_v, **values}  # fmt: skip
 
 
 def category(entries: Mapping[str, Entry]) -> Iterator[Values]:

@@ -45,31 +45,31 @@ def _one(draw: random.Random, family: str, device: str) -> Values:
     heads_kv, size = draw.choice((1, 2, 4, 8, 16) if device == "gpu" else (1, 2, 4)), draw.choice(SIZES)
     rows = _between(draw, 64, most_rows)
     keys, batch = rows, _between(draw, 1, 64)
-    said: dict[str, Any] = {"window": "-1,0"}
+    features: dict[str, Any] = {"window": "-1,0"}
     if family in ("decode", "paged"):
         rows, keys, batch = draw.choice((1, 1, 1, 2, 4, 8)), _between(draw, 256, most_keys), _between(draw, 1, 256)
-        said = {"seqlens_k": True}
+        features = {"seqlens_k": True}
     if family == "paged":
-        said |= {"pages": "strided", "page_size": draw.choice((1, 16, 64, 128, 256))}
+        features |= {"pages": "strided", "page_size": draw.choice((1, 16, 64, 128, 256))}
     if family == "chunk":  # a prompt's next piece behind what is cached
         keys = _between(draw, rows, most_keys)
-        said["align"] = "bottom_right"
+        features["align"] = "bottom_right"
     if family == "encoder":
-        said = {}
+        features = {}
     if family == "window":
-        said = {"window": f"{draw.choice((128, 512, 1024, 4096)) - 1},0"}
+        features = {"window": f"{draw.choice((128, 512, 1024, 4096)) - 1},0"}
     if family == "odd":
         rows, keys = rows | 1, max(1, _between(draw, 16, most_rows) | 1)
-        size, said = draw.choice((8, 40, 72, 104, 136)), draw.choice(({}, {"window": "-1,0"}))
+        size, features = draw.choice((8, 40, 72, 104, 136)), draw.choice(({}, {"window": "-1,0"}))
     work = heads_kv * group * rows * keys * 2 * size
     while batch > 1 and batch * work > most:
         batch = (batch + 1) // 2
     while heads_kv * group * rows * keys * 2 * size > most and max(rows, keys) > 64:
         rows, keys = (max(1, rows * 3 // 4) if rows > 8 else rows), max(64, keys * 3 // 4)
     if family == "packed":
-        said |= {"varlen": True, "total_q": max(1, batch * rows // 2), "total_k": max(1, batch * keys // 2)}
+        features |= {"varlen": True, "total_q": max(1, batch * rows // 2), "total_k": max(1, batch * keys // 2)}
     return {"batch": batch, "heads_q": heads_kv * group, "heads_kv": heads_kv, "seqlen_q": rows, "seqlen_k": keys,
-            "head_dim": size, "head_dim_v": size, **said}  # fmt: skip
+            "head_dim": size, "head_dim_v": size, **features}  # fmt: skip
 
 
 def drawn(seed: int, count: int, device: str) -> Iterator[Values]:
@@ -107,7 +107,9 @@ def _plain_window(p: AttentionProblem) -> tuple[int, int, str, str]:
     First keys that are always seen are nothing special where none is too far to the left.
     """
     first, last = (p.seqlen_q, p.seqlen_k) if p.align == "top_left" else (p.seqlen_k, p.seqlen_q)
-    left, right = (-1 if one >= most - 1 else one for one, most in ((p.window_left, first), (p.window_right, last)))
+    left, right = (
+        -1 if bound >= most - 1 else bound for bound, most in ((p.window_left, first), (p.window_right, last))
+    )
     square = p.seqlen_q == p.seqlen_k and not (p.varlen or p.seqlens_q or p.seqlens_k)
     mask = p.mask if left >= 0 else "window" if right >= 0 else "none"
     return left, right, "" if square or mask == "none" else p.align, mask
@@ -142,13 +144,13 @@ def _prefill() -> Iterator[Values]:
 def _decode(pages: bool) -> Callable[[], Iterator[Values]]:
     more: dict[str, Any] = {"seqlens_k": True, **({"pages": "strided", "page_size": 16} if pages else {})}
 
-    def made() -> Iterator[Values]:
+    def make() -> Iterator[Values]:
         for model in DECODERS.values():
             for keys in CONTEXTS:
                 for batch in BATCHES:
                     yield {**model.values(batch, 1, keys, **more), "window": ""}
 
-    return made
+    return make
 
 
 def _latent() -> Iterator[Values]:
@@ -214,7 +216,7 @@ class AttentionEngine:
     """Attention behind the contract of `tilewright.ops.engine.Engine`."""
 
     op = OP
-    problem_sets: Mapping[str, ProblemSet] = {one.key: one for one in _sets()}
+    problem_sets: Mapping[str, ProblemSet] = {problem_set.key: problem_set for problem_set in _sets()}
     columns = ("family", "batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "dtype_q",
                "dtype_kv",
                "dtype_out", "align", "window_left", "window_right", "varlen", "pages", "page_size",
@@ -242,12 +244,12 @@ class AttentionEngine:
             return "window"
         return "prefill" if p.window_right == 0 else "encoder"
 
-    def near(self, one: AttentionProblem, other: AttentionProblem) -> bool:
+    def near(self, problem: AttentionProblem, other: AttentionProblem) -> bool:
         """Whatever the types, the numbers and what else is added to scores; the stages of a problem are near it."""
-        if "combine" in (one.family, other.family):
-            sizes = [(each.batch, each.seqlen_q, each.total_q) for each in (one, other)]
-            return "append" not in (one.family, other.family) and _joins(one) == _joins(other) and close(*sizes)
-        return _HELD_OUT.near(one, other)
+        if "combine" in (problem.family, other.family):
+            sizes = [(each.batch, each.seqlen_q, each.total_q) for each in (problem, other)]
+            return "append" not in (problem.family, other.family) and _joins(problem) == _joins(other) and close(*sizes)
+        return _HELD_OUT.near(problem, other)
 
     problem_feature_names = features.PROBLEM
     problem_words = features.PROBLEM_WORDS

@@ -52,8 +52,8 @@ def problem_features(p: AttentionProblem) -> Sequence[Any]:
 
 def _field(kernels: Mapping[str, Array], name: str) -> Array | float:
     """A field of the kernels; 1 where a kernel, or every one, has no such field."""
-    found = kernels.get(name)
-    return 1.0 if found is None else np.where(found > 0, found, 1.0)
+    field = kernels.get(name)
+    return 1.0 if field is None else np.where(field > 0, field, 1.0)
 
 
 def interactions(p: AttentionProblem, kernels: Mapping[str, Array], units: int) -> Sequence[Array]:

@@ -50,11 +50,11 @@ def heads(signature: AttentionSignature, schedule: AttentionSchedule, arch: Arch
 def canonical(signature: AttentionSignature, schedule: AttentionSchedule, arch: Arch) -> Iterator[Violation]:
     """What a family does not read has its default: else equal kernels would have different names."""
     usual = settled(signature)
-    for one in fields(signature):
-        mine, expected = getattr(signature, one.name), getattr(usual, one.name)
+    for field in fields(signature):
+        mine, expected = getattr(signature, field.name), getattr(usual, field.name)
         if mine != expected:
-            message = f"{one.name} is {mine!r}, and {signature.family} kernels of these features have none"
-            yield Violation("unread", message, f"use {one.name} {expected!r}")
+            message = f"{field.name} is {mine!r}, and {signature.family} kernels of these features have none"
+            yield Violation("unread", message, f"use {field.name} {expected!r}")
 
 
 def serves(signature: AttentionSignature, schedule: AttentionSchedule, arch: Arch) -> Iterator[Violation]:
@@ -80,9 +80,9 @@ def supports(spec: KernelSpec, problem: AttentionProblem) -> list[Violation]:
     return list(family_of(spec).limits(spec, problem))
 
 
-def schedule_class(arch: str, given: Mapping[str, Any]) -> type[Any]:
+def schedule_class(arch: str, values: Mapping[str, Any]) -> type[Any]:
     """The dataclass that a pipeline of an arch belongs to."""
-    return rules.schedule_class(OP, arch, SPACES.schedules(arch_by_name(arch).family), given.get("pipeline"))
+    return rules.schedule_class(OP, arch, SPACES.schedules(arch_by_name(arch).family), values.get("pipeline"))
 
 
 def spec_from_dict(data: Mapping[str, Any]) -> KernelSpec:

@@ -64,14 +64,14 @@ OPTIONS = (
 )
 # Options under another name than the field of the problem they mean.
 _NAMES = {"datatype": "dtype_q", "kv_datatype": "dtype_kv", "output": "dtype_out", "aux_datatype": "dtype_aux"}
-_SHAPES = ("bias_shape", "mask_shape", *(f"{one}_strides" for one in OPERANDS))
+_SHAPES = ("bias_shape", "mask_shape", *(f"{operand}_strides" for operand in OPERANDS))
 
 
-def _heads_of_append(made: Mapping[str, Any]) -> int:
+def _heads_of_append(problem_fields: Mapping[str, Any]) -> int:
     """Query heads of a problem that has none to speak of."""
-    if made["family"] == "append" and made["heads_kv"] and not made["rotary_q"]:
-        return int(made["heads_kv"])
-    append = made["family"] == "append" and not made["rotary_q"]
+    if problem_fields["family"] == "append" and problem_fields["heads_kv"] and not problem_fields["rotary_q"]:
+        return int(problem_fields["heads_kv"])
+    append = problem_fields["family"] == "append" and not problem_fields["rotary_q"]
     flag = "--heads-kv" if append else "--heads-q"
     raise RequestError(
         f"an attention problem needs {flag}",
@@ -82,41 +82,43 @@ def _heads_of_append(made: Mapping[str, Any]) -> int:
 
 
 def problem(values: Mapping[str, Any]) -> AttentionProblem:
-    given = {one.name: values.get(one.name, one.default) for one in OPTIONS}
+    options = {option.name: values.get(option.name, option.default) for option in OPTIONS}
     for name in _NAMES:
-        if given[name]:
-            dtype(given[name])
-    made: dict[str, Any] = {}
-    for name, value in given.items():
+        if options[name]:
+            dtype(options[name])
+    problem_fields: dict[str, Any] = {}
+    for name, value in options.items():
         if name in ("causal", "window", "align"):
             continue
-        made[_NAMES.get(name, name)] = sizes(name, value) if name in _SHAPES else value
-    made["family"] = normal_family(made["family"])
+        problem_fields[_NAMES.get(name, name)] = sizes(name, value) if name in _SHAPES else value
+    problem_fields["family"] = normal_family(problem_fields["family"])
     if "heads_q" not in values:
-        made["heads_q"] = _heads_of_append(made)
-    made["page_lookup"] = made["page_lookup"] or ("none" if made["pages"] == "none" else "table")
-    return AttentionProblem(**made, **window(given))
+        problem_fields["heads_q"] = _heads_of_append(problem_fields)
+    problem_fields["page_lookup"] = problem_fields["page_lookup"] or (
+        "none" if problem_fields["pages"] == "none" else "table"
+    )
+    return AttentionProblem(**problem_fields, **window(options))
 
 
 def words(problem: AttentionProblem) -> list[str]:
     """What `tilewright run attention` needs to meet this problem again."""
     p = problem
     required = ("batch", "heads_q", "seqlen_q", "seqlen_k", "head_dim")
-    found = [word for name in required for word in (f"--{name.replace('_', '-')}", str(getattr(p, name)))]
+    flags = [word for name in required for word in (f"--{name.replace('_', '-')}", str(getattr(p, name)))]
     names = {field: option for option, field in _NAMES.items()}
-    least = {one.name: getattr(p, one.name) for one in fields(p) if one.name in (*required, "family", "dtype_q",
+    least = {field.name: getattr(p, field.name) for field in fields(p) if field.name in (*required, "family", "dtype_q",
              "pages", "page_lookup", "varlen", "bias", "rotary")}  # fmt: skip
     usual = AttentionProblem(**least)
-    for one in fields(p):
-        name, value = one.name, getattr(p, one.name)
-        bare = one.default if name in least else getattr(usual, name)
+    for field in fields(p):
+        name, value = field.name, getattr(p, field.name)
+        bare = field.default if name in least else getattr(usual, name)
         if name.endswith("_strides"):
             bare = p.dense_strides(name[0])
         if name in required or name in ("window_left", "window_right", "align", "aligned") or value == bare:
             continue
         flag = f"--{names.get(name, name).replace('_', '-')}"
         text = "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        found += [flag] if isinstance(value, bool) else [flag, text]
+        flags += [flag] if isinstance(value, bool) else [flag, text]
     if p.bounded:
-        found += [f"--window={p.window_left},{p.window_right}"]
-    return found + (["--align", p.align] if p.align != "top_left" else [])
+        flags += [f"--window={p.window_left},{p.window_right}"]
+    return flags + (["--align", p.align] if p.align != "top_left" else [])

@@ -41,13 +41,13 @@ POOLS = derived_pools(OP, legality.SPACES, legality.check)
 # What a kernel has beyond the plain softmax, as one word each: `causal` is a window, and so on.
 FEATURES: dict[str, dict[str, Any]] = {
     "plain": {},
-    **{one: {"mask": one} for one in MASKS[1:]},
-    **{f"{one}": {"bias": one} for one in BIASES[2:]},
+    **{mask: {"mask": mask} for mask in MASKS[1:]},
+    **{f"{bias}": {"bias": bias} for bias in BIASES[2:]},
     "bias": {"bias": "tensor"},
     **{word: {name: True} for word, name in SWITCHES.items()},
-    **{f"pages_{one}_{how}": {"pages": one, "page_lookup": how} for one in PAGES[1:] for how in LOOKUPS[1:]},
-    **{f"scales_{one}": {"scales": one} for one in SCALES[1:]},
-    **{f"rotary_{one}": {"rotary": one} for one in ROTARIES[1:]},
+    **{f"pages_{pages}_{how}": {"pages": pages, "page_lookup": how} for pages in PAGES[1:] for how in LOOKUPS[1:]},
+    **{f"scales_{scales}": {"scales": scales} for scales in SCALES[1:]},
+    **{f"rotary_{rotary}": {"rotary": rotary} for rotary in ROTARIES[1:]},
 }
 _FEATURE_ALIASES = {
     "causal": "window",
@@ -60,13 +60,15 @@ _FEATURE_ALIASES = {
 
 def normal_features(name: str, _arch: object = None) -> str:
     """Features joined by +, each under its proper name; what is not known is let be."""
-    return "+".join(_FEATURE_ALIASES.get(one, one) for one in str(name).lower().replace("-", "_").split("+"))
+    return "+".join(
+        _FEATURE_ALIASES.get(feature, feature) for feature in str(name).lower().replace("-", "_").split("+")
+    )
 
 
 def normal_heads(name: str, _arch: object = None) -> str:
     """128 is 128x128; heads of no kernel are rounded up to some."""
     try:
-        sizes = [head_class(int(one)) for one in str(name).lower().split("x")]
+        sizes = [head_class(int(size)) for size in str(name).lower().split("x")]
     except ValueError:
         return str(name)
     return f"{sizes[0]}x{sizes[-1]}"
@@ -104,24 +106,24 @@ def signatures(
     seen: set[AttentionSignature] = set()
     for family, types, size, words, aux in product(families, datatypes, heads, features, auxiliary or ("",)):
         q, kv = _types(types)
-        qk, v = (int(one) for one in size.split("x"))
+        qk, v = (int(dim) for dim in size.split("x"))
         has = {name: value for word in words.split("+") for name, value in FEATURES[word].items()}
         for output in outputs or (default_output(q),):
-            one = settled(AttentionSignature(family, q, kv, output, qk, v, dtype_aux=aux or "fp32", **has))
-            if one not in seen:
-                seen.add(one)
-                yield one
+            signature = settled(AttentionSignature(family, q, kv, output, qk, v, dtype_aux=aux or "fp32", **has))
+            if signature not in seen:
+                seen.add(signature)
+                yield signature
 
 
 def words_of(signature: AttentionSignature) -> str:
     """The word of the axis `features` that means exactly this signature's."""
     s = signature
-    found = [one for one in (s.mask, "bias" if s.bias == "tensor" else s.bias) if one != "none"]
-    found += [word for word, name in SWITCHES.items() if getattr(s, name)]
-    found += [f"pages_{s.pages}_{s.page_lookup}"] if s.pages != "none" else []
-    found += [f"scales_{s.scales}"] if s.scales != "none" else []
-    found += [f"rotary_{s.rotary}"] if s.rotary != "none" else []
-    return "+".join(found) or "plain"
+    features = [feature for feature in (s.mask, "bias" if s.bias == "tensor" else s.bias) if feature != "none"]
+    features += [word for word, name in SWITCHES.items() if getattr(s, name)]
+    features += [f"pages_{s.pages}_{s.page_lookup}"] if s.pages != "none" else []
+    features += [f"scales_{s.scales}"] if s.scales != "none" else []
+    features += [f"rotary_{s.rotary}"] if s.rotary != "none" else []
+    return "+".join(features) or "plain"
 
 
 def signatures_of(text: str) -> Iterator[AttentionSignature]:
@@ -133,21 +135,21 @@ def signatures_of(text: str) -> Iterator[AttentionSignature]:
         for qk, v in product(HEADS, HEADS):
             plain = settled(replace(some, head_dim=qk, head_dim_v=v))
             if text.startswith(plain.label()):
-                found = _with_features(plain, text[len(plain.label()) :])
-                yield from (one for one in found if text.startswith(one.label()))
+                candidates = _with_features(plain, text[len(plain.label()) :])
+                yield from (signature for signature in candidates if text.startswith(signature.label()))
 
 
 def _with_features(plain: AttentionSignature, rest: str) -> Iterator[AttentionSignature]:
     """Signatures of the words that a label's rest may begin with."""
-    found = {settled(plain)}
+    variants = {settled(plain)}
     for word, has in FEATURES.items():
         types = OUTPUTS if word == "bias" or word.startswith("rotary") else ("",)
         for aux in types:
-            said = f"_{word}_{aux}" if aux else f"_{word}"
-            if said in rest:
+            label = f"_{word}_{aux}" if aux else f"_{word}"
+            if label in rest:
                 more = {**has, **({"dtype_aux": aux} if aux else {})}
-                found |= {settled(replace(one, **more)) for one in found}
-    yield from sorted(found, key=lambda one: one.label())
+                variants |= {settled(replace(signature, **more)) for signature in variants}
+    yield from sorted(variants, key=lambda signature: signature.label())
 
 
 def axes_of(signature: AttentionSignature) -> dict[str, tuple[Any, ...]]:
@@ -183,14 +185,16 @@ def proposals(
     own: Callable[[str, Arch], Iterator[AttentionSignature]] | None = getattr(family, "pool_signatures", None)
     if own is not None and pool in getattr(family, "POOLS", ()) and not any((families, datatypes, heads, features)):
         return POOLS.proposals(pool, arch, own(pool, arch_by_name(arch)))
-    families = [normal_family(one) for one in families] or ["forward"]
+    families = [normal_family(family) for family in families] or ["forward"]
     datatypes = datatypes or (getattr(family, "USUAL", "fp32"),)
-    heads = [normal_heads(one) for one in heads] or ["128x128"]
-    features = [normal_features(one) for one in features] or ["plain", "window"]
+    heads = [normal_heads(size) for size in heads] or ["128x128"]
+    features = [normal_features(feature) for feature in features] or ["plain", "window"]
     demand_known("family-name", "family of attention", families, FAMILIES)
-    demand_known("feature-name", "feature", [word for one in features for word in one.split("+")], list(FEATURES))
+    demand_known(
+        "feature-name", "feature", [word for feature in features for word in feature.split("+")], list(FEATURES)
+    )
     known = [f"{qk}x{v}" for qk, v in product(HEADS, HEADS)]
     demand_known("kernel-heads", "size of heads that kernels are made for", heads, known)
-    for name in (*outputs, *auxiliary, *(one for both in datatypes for one in _types(both))):
+    for name in (*outputs, *auxiliary, *(element for both in datatypes for element in _types(both))):
         dtype(name)
     return POOLS.proposals(pool, arch, signatures(families, datatypes, heads, features, outputs, auxiliary))

@@ -266,12 +266,12 @@ class AttentionProblem:
     def describe(self) -> str:
         heads = str(self.heads_q) if self.heads_q == self.heads_kv else f"{self.heads_q}/{self.heads_kv}"
         size = str(self.head_dim) if self.head_dim == self.head_dim_v else f"{self.head_dim}/{self.head_dim_v}"
-        said = f"attention {self.signature.label()} b={self.batch} h={heads} s={self.seqlen_q}x{self.seqlen_k} d={size}"
+        text = f"attention {self.signature.label()} b={self.batch} h={heads} s={self.seqlen_q}x{self.seqlen_k} d={size}"
         if self.bounded:
-            said += f" window={self.window_left},{self.window_right} {self.align}"
+            text += f" window={self.window_left},{self.window_right} {self.align}"
         for name, value in (("sinks", self.sink_tokens), ("splits", self.num_splits), ("page", self.page_size)):
-            said += f" {name}={value}" if value else ""
-        return said
+            text += f" {name}={value}" if value else ""
+        return text
 
 
 @lru_cache(maxsize=4096)

@@ -63,10 +63,10 @@ def problem_violations(problem: AttentionProblem) -> list[Violation]:
 
 def every_violation(problem: AttentionProblem) -> list[Violation]:
     """The same, rule by rule."""
-    found = list(_names(problem)) or list(_sizes(problem))
-    if not found:
-        found = [*_heads(problem), *_windows(problem), *_tables(problem), *_shapes(problem)]
-    return found or [*_of_signature(problem.signature), *_spans(problem)]
+    violations = list(_names(problem)) or list(_sizes(problem))
+    if not violations:
+        violations = [*_heads(problem), *_windows(problem), *_tables(problem), *_shapes(problem)]
+    return violations or [*_of_signature(problem.signature), *_spans(problem)]
 
 
 @lru_cache(maxsize=1024)

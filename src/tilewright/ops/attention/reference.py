@@ -51,22 +51,22 @@ class Exact(NamedTuple):
 # -- sequences ---------------------------------------------------------------------------------------------------------
 
 
-def _lengths(p: AttentionProblem, given: Given, index: int) -> tuple[int, int, int, int]:
+def _lengths(p: AttentionProblem, operands: Given, index: int) -> tuple[int, int, int, int]:
     """First row, rows, first key and keys of a sequence."""
     first_row, rows, first_key, keys = 0, p.seqlen_q, 0, p.seqlen_k
     if p.varlen:
-        first_row = int(given["cu_seqlens_q"][index])
-        rows = int(given["cu_seqlens_q"][index + 1]) - first_row
+        first_row = int(operands["cu_seqlens_q"][index])
+        rows = int(operands["cu_seqlens_q"][index + 1]) - first_row
     if p.seqlens_q:
-        rows = int(given["seqlens_q"][index])
+        rows = int(operands["seqlens_q"][index])
     if p.varlen and p.pages == "none":
-        first_key = int(given["cu_seqlens_k"][index])
-        keys = int(given["cu_seqlens_k"][index + 1]) - first_key
+        first_key = int(operands["cu_seqlens_k"][index])
+        keys = int(operands["cu_seqlens_k"][index + 1]) - first_key
     if p.page_lookup == "indices":
-        pages = int(given["page_indptr"][index + 1]) - int(given["page_indptr"][index])
-        keys = (pages - 1) * p.page_size + int(given["page_last"][index]) if pages else 0
+        pages = int(operands["page_indptr"][index + 1]) - int(operands["page_indptr"][index])
+        keys = (pages - 1) * p.page_size + int(operands["page_last"][index]) if pages else 0
     elif p.seqlens_k:
-        keys = int(given["seqlens_k"][index])
+        keys = int(operands["seqlens_k"][index])
     return first_row, rows, first_key, keys
 
 
@@ -80,45 +80,49 @@ def unvectorised(p: AttentionProblem, name: str, pool: Any) -> Array:
     return np.asarray(pool).transpose(0, 2, 4, 1, 3).reshape(p.page_count, p.page_size, p.heads_kv, p.head_dim_v)
 
 
-def _keys(p: AttentionProblem, name: str, given: Given, index: int, first: int, count: int) -> Array:
+def _keys(p: AttentionProblem, name: str, operands: Given, index: int, first: int, count: int) -> Array:
     """Keys or values of a sequence: count, heads, elements."""
     if p.pages == "none":
-        return np.asarray(given[name][first : first + count] if p.varlen else given[name][index][:count])
+        return np.asarray(operands[name][first : first + count] if p.varlen else operands[name][index][:count])
     logical = np.arange(-(-count // p.page_size))
     if p.page_lookup == "indices":
-        chosen = np.asarray(given["block_table"])[int(given["page_indptr"][index]) + logical]
+        chosen = np.asarray(operands["block_table"])[int(operands["page_indptr"][index]) + logical]
     else:
-        chosen = np.asarray(given["block_table"])[index][logical]
-    found: Array = unvectorised(p, name, given[name])[chosen]
-    return np.asarray(found.reshape(-1, *found.shape[2:])[:count])
+        chosen = np.asarray(operands["block_table"])[index][logical]
+    slots: Array = unvectorised(p, name, operands[name])[chosen]
+    return np.asarray(slots.reshape(-1, *slots.shape[2:])[:count])
 
 
-def _scaled(p: AttentionProblem, name: str, given: Given, index: int, rows: Array) -> Array:
+def _scaled(p: AttentionProblem, name: str, operands: Given, index: int, rows: Array) -> Array:
     """Rows times their scales."""
-    found = wide(rows)
-    return found * _scale_of(p, name, given, index, np.arange(len(found))) if f"{name}_scale" in given else found
+    values = wide(rows)
+    return (
+        values * _scale_of(p, name, operands, index, np.arange(len(values))) if f"{name}_scale" in operands else values
+    )
 
 
-def _scale_of(p: AttentionProblem, name: str, given: Given, index: int, places: Array) -> Array:
+def _scale_of(p: AttentionProblem, name: str, operands: Given, index: int, places: Array) -> Array:
     """The scales of rows at some places: (rows, heads or 1, 1).
 
     An array of scales is (sequences, heads, blocks), 1 where it repeats.
     """
-    one = wide(given[f"{name}_scale"])
-    one = one.reshape((1,) * (3 - one.ndim) + one.shape) if one.ndim != 1 else one.reshape(1, -1, 1)
-    mine = one[index % one.shape[0]]  # heads or 1, blocks or 1
+    scale = wide(operands[f"{name}_scale"])
+    scale = scale.reshape((1,) * (3 - scale.ndim) + scale.shape) if scale.ndim != 1 else scale.reshape(1, -1, 1)
+    mine = scale[index % scale.shape[0]]  # heads or 1, blocks or 1
     block = places // max(1, p.scale_block) if mine.shape[1] > 1 else np.zeros(len(places), np.int64)
     return np.asarray(mine[:, block].T[:, :, None])
 
 
-def sequences(problem: AttentionProblem, given: Given) -> Iterator[Cut]:
+def sequences(problem: AttentionProblem, operands: Given) -> Iterator[Cut]:
     """The sequences of a forward problem, one after another."""
     p = problem
     for index in range(p.batch):
-        first_row, rows, first_key, keys = _lengths(p, given, index)
-        q = given["q"][first_row : first_row + rows] if p.varlen else given["q"][index][:rows]
-        k, v = (_scaled(p, name, given, index, _keys(p, name, given, index, first_key, keys)) for name in ("k", "v"))
-        yield cut_of(p, given, index, first_row, _scaled(p, "q", given, index, q), k, v)
+        first_row, rows, first_key, keys = _lengths(p, operands, index)
+        q = operands["q"][first_row : first_row + rows] if p.varlen else operands["q"][index][:rows]
+        k, v = (
+            _scaled(p, name, operands, index, _keys(p, name, operands, index, first_key, keys)) for name in ("k", "v")
+        )
+        yield cut_of(p, operands, index, first_row, _scaled(p, "q", operands, index, q), k, v)
 
 
 # -- one sequence ------------------------------------------------------------------------------------------------------
@@ -137,9 +141,9 @@ def _weight_rounding(p: AttentionProblem) -> tuple[float, float]:
     return DTYPES[p.dtype_kv].unit_roundoff, SMALLEST[p.dtype_kv]
 
 
-def attend(p: AttentionProblem, numbers: Numbers, one: Cut, rows: Array) -> Exact:
+def attend(p: AttentionProblem, numbers: Numbers, cut: Cut, rows: Array) -> Exact:
     """Some rows of a sequence, every head."""
-    count, group = len(one.k), p.heads_q // p.heads_kv
+    count, group = len(cut.k), p.heads_q // p.heads_kv
     o = np.zeros((len(rows), p.heads_q, p.head_dim_v))
     o_bound, lse = np.zeros_like(o), np.full((p.heads_q, len(rows)), -np.inf)
     lse_bound = np.zeros_like(lse)
@@ -147,9 +151,9 @@ def attend(p: AttentionProblem, numbers: Numbers, one: Cut, rows: Array) -> Exac
     sums = gamma(2 * count + 64)
     for head in range(p.heads_q):
         narrow = narrow_part(p.head_dim) if _narrow(p) else 0.0
-        score, error = scores(p, numbers, one, head, rows, narrow)
+        score, error = scores(p, numbers, cut, head, rows, narrow)
         with np.errstate(all="ignore"):
-            sink = -np.inf if one.sink is None else one.sink[head]
+            sink = -np.inf if cut.sink is None else cut.sink[head]
             top = np.maximum(score.max(1, initial=-np.inf), sink)
             level = np.where(np.isneginf(top), 0.0, top)[:, None]
             weight = np.exp(score - level)
@@ -160,8 +164,8 @@ def attend(p: AttentionProblem, numbers: Numbers, one: Cut, rows: Array) -> Exac
             wrong = np.where(share > 0, np.minimum(wrong, 1e30), 0.0)
             off = (share * wrong).sum(1)
             if p.dropout:
-                share = share * kept(numbers, one.number * p.heads_q + head, rows, count)
-            v, size = one.v[:, head // group], np.abs(one.v[:, head // group])
+                share = share * kept(numbers, cut.number * p.heads_q + head, rows, count)
+            v, size = cut.v[:, head // group], np.abs(cut.v[:, head // group])
             # A key that is not seen does not count, whatever its value: 0 times infinity is no number.
             plain = np.where(np.isfinite(v), v, 0.0)
             value = share @ plain
@@ -180,11 +184,11 @@ def attend(p: AttentionProblem, numbers: Numbers, one: Cut, rows: Array) -> Exac
 
 def _unsound(share: Array, v: Array) -> Array:
     """What values that are not finite bring into the rows that see them."""
-    found = np.zeros((len(share), v.shape[1]))
+    unsound = np.zeros((len(share), v.shape[1]))
     for key in np.flatnonzero(~np.isfinite(v).all(1)):
         weighed = share[:, key : key + 1] * np.where(np.isfinite(v[key]), 0.0, v[key])
-        found = found + np.where((share[:, key : key + 1] != 0) & ~np.isfinite(v[key]), weighed, 0.0)
-    return found
+        unsound = unsound + np.where((share[:, key : key + 1] != 0) & ~np.isfinite(v[key]), weighed, 0.0)
+    return unsound
 
 
 # -- judging -----------------------------------------------------------------------------------------------------------
@@ -196,44 +200,44 @@ def _chosen_rows(p: AttentionProblem, rows: int, keys: int) -> Array:
     return np.arange(rows)[sampled_rows(rows, cost, MOST_PRODUCTS, 4)]
 
 
-def forward(problem: AttentionProblem, given: Given, numbers: Numbers) -> Iterator[tuple[Cut, Array, Exact]]:
+def forward(problem: AttentionProblem, operands: Given, numbers: Numbers) -> Iterator[tuple[Cut, Array, Exact]]:
     """Every sequence with rows of it that were computed."""
-    for one in sequences(problem, given):
-        rows = _chosen_rows(problem, len(one.q), len(one.k))
-        yield one, rows, attend(problem, numbers, one, rows)
+    for cut in sequences(problem, operands):
+        rows = _chosen_rows(problem, len(cut.q), len(cut.k))
+        yield cut, rows, attend(problem, numbers, cut, rows)
 
 
-def _rows_of(p: AttentionProblem, array: Array, one: Cut, rows: Array) -> Array:
+def _rows_of(p: AttentionProblem, array: Array, cut: Cut, rows: Array) -> Array:
     """Rows of a sequence in a result of o's shape."""
-    return np.asarray(array[one.first_row + rows] if p.varlen else array[one.number][rows])
+    return np.asarray(array[cut.first_row + rows] if p.varlen else array[cut.number][rows])
 
 
-def _lse_of(p: AttentionProblem, array: Array, one: Cut, rows: Array) -> Array:
-    return np.asarray(array[:, one.first_row + rows] if p.varlen else array[one.number][:, rows])
+def _lse_of(p: AttentionProblem, array: Array, cut: Cut, rows: Array) -> Array:
+    return np.asarray(array[:, cut.first_row + rows] if p.varlen else array[cut.number][:, rows])
 
 
 def worst(checks: list[Check]) -> Check:
-    return max(checks, key=lambda one: one.bound_ratio, default=Check(True, 0.0, 0.0))
+    return max(checks, key=lambda check: check.bound_ratio, default=Check(True, 0.0, 0.0))
 
 
-def judgement(problem: AttentionProblem, given: Given, numbers: Numbers) -> Callable[[Given], Check]:
+def judgement(problem: AttentionProblem, operands: Given, numbers: Numbers) -> Callable[[Given], Check]:
     """A check of results (`out`, `lse`, or `parts` and `part_lse`) for one set of operands: computed once."""
     p = problem
-    known = list(forward(p, given, numbers))
+    known = list(forward(p, operands, numbers))
 
-    def judge(made: Given) -> Check:
+    def judge(results: Given) -> Check:
         checks = []
-        for one, rows, exact in known:
-            o, lse, extra = made.get("out"), made.get("lse"), 0.0
+        for cut, rows, exact in known:
+            o, lse, extra = results.get("out"), results.get("lse"), 0.0
             bound, lse_bound = exact.o_bound, exact.lse_bound
             if p.family == "split":
-                o, lse = together(p, made["parts"], made["part_lse"], one, rows)
+                o, lse = together(p, results["parts"], results["part_lse"], cut, rows)
                 extra = 16 * U32 * float(1 + np.max(np.abs(lse[np.isfinite(lse)]), initial=0.0))
-                bound = 2 * bound + extra * (np.abs(exact.o) + bound + np.max(np.abs(one.v), initial=0.0))
+                bound = 2 * bound + extra * (np.abs(exact.o) + bound + np.max(np.abs(cut.v), initial=0.0))
                 lse_bound = 2 * lse_bound + extra
             else:
-                o = _rows_of(p, np.asarray(o), one, rows)
-                lse = None if not p.return_lse else _lse_of(p, np.asarray(lse), one, rows)
+                o = _rows_of(p, np.asarray(o), cut, rows)
+                lse = None if not p.return_lse else _lse_of(p, np.asarray(lse), cut, rows)
             checks.append(compare(o, exact.o, after_rounding(p.dtype_out, exact.o, bound), p.dtype_out))
             if lse is not None:
                 checks.append(compare(lse, exact.lse, after_rounding("fp32", exact.lse, lse_bound), "fp32"))
@@ -255,41 +259,41 @@ def merged(parts: Array, sums: Array) -> tuple[Array, Array]:
         return value, np.where(some, level + np.log(np.where(some, total, 1.0)), -np.inf)
 
 
-def together(p: AttentionProblem, parts: Any, sums: Any, one: Cut, rows: Array) -> tuple[Array, Array]:
+def together(p: AttentionProblem, parts: Any, sums: Any, cut: Cut, rows: Array) -> tuple[Array, Array]:
     """The parts of a sequence's rows put together: o of rows, heads, elements; lse of heads, rows."""
     values, logs = wide(parts), wide(sums)
-    mine = values[:, 0, one.first_row + rows] if p.varlen else values[:, one.number][:, rows]
-    log = logs[:, :, one.first_row + rows] if p.varlen else logs[:, one.number][:, :, rows]
+    mine = values[:, 0, cut.first_row + rows] if p.varlen else values[:, cut.number][:, rows]
+    log = logs[:, :, cut.first_row + rows] if p.varlen else logs[:, cut.number][:, :, rows]
     value, lse = merged(mine, log.transpose(0, 2, 1))
     return value, lse.T
 
 
-def judge_combine(problem: AttentionProblem, given: Given) -> Callable[[Given], Check]:
+def judge_combine(problem: AttentionProblem, operands: Given) -> Callable[[Given], Check]:
     """A check of a combination: its parts are given."""
     p = problem
-    parts, sums = wide(given["given_parts"]), wide(given["given_lse"])
+    parts, sums = wide(operands["given_parts"]), wide(operands["given_lse"])
     known = []
     for index in range(p.batch):
-        first, rows, _, _ = _lengths(p, given, index)
-        one = Cut(index, first, *(np.zeros((0, 1, 1)),) * 3, None, None, None, None)
+        first, rows, _, _ = _lengths(p, operands, index)
+        cut = Cut(index, first, *(np.zeros((0, 1, 1)),) * 3, None, None, None, None)
         chosen = np.arange(rows)
-        value, lse = together(p, parts, sums, one, chosen)
-        size, _ = together(p, np.abs(parts), sums, one, chosen)
+        value, lse = together(p, parts, sums, cut, chosen)
+        size, _ = together(p, np.abs(parts), sums, cut, chosen)
         mine = sums[:, :, first : first + rows] if p.varlen else sums[:, index][:, :, :rows]
         with np.errstate(all="ignore"):
             apart = np.max(np.where(np.isfinite(mine), np.abs(mine - lse[None]), 0.0), axis=0, initial=0.0)
-        known.append((one, chosen, value, size, lse, apart))
+        known.append((cut, chosen, value, size, lse, apart))
 
-    def judge(made: Given) -> Check:
+    def judge(results: Given) -> Check:
         checks = []
-        for one, rows, value, size, lse, apart in known:
+        for cut, rows, value, size, lse, apart in known:
             part = gamma(p.num_splits + 8) + (8 + 4 * apart.T[:, :, None]) * U32
             bound = after_rounding(p.dtype_out, value, 2 * part * size)
-            checks.append(compare(_rows_of(p, np.asarray(made["out"]), one, rows), value, bound, p.dtype_out))
+            checks.append(compare(_rows_of(p, np.asarray(results["out"]), cut, rows), value, bound, p.dtype_out))
             if p.return_lse:
                 near = np.where(np.isfinite(lse), np.abs(lse), 0.0)
                 limit = after_rounding("fp32", lse, gamma(p.num_splits + 8) + 8 * U32 * (1 + near + apart))
-                checks.append(compare(_lse_of(p, np.asarray(made["lse"]), one, rows), lse, limit, "fp32"))
+                checks.append(compare(_lse_of(p, np.asarray(results["lse"]), cut, rows), lse, limit, "fp32"))
         return worst(checks)
 
     return judge
@@ -308,7 +312,7 @@ def turned(problem: AttentionProblem, rows: Any, places: Array, cos: Any, sin: A
         a, b = slice(0, half), slice(half, 2 * half)
     else:
         a, b = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
-    c, s = (wide(one)[places][:, None, :] for one in (cos, sin))
+    c, s = (wide(table)[places][:, None, :] for table in (cos, sin))
     p, q = value[:, :, a].copy(), value[:, :, b].copy()
     value[:, :, a], value[:, :, b] = p * c - q * s, q * c + p * s
     bound[:, :, a], bound[:, :, b] = (
@@ -318,28 +322,30 @@ def turned(problem: AttentionProblem, rows: Any, places: Array, cos: Any, sin: A
     return value, bound
 
 
-def judge_append(problem: AttentionProblem, given: Given) -> Callable[[Given], Check]:
+def judge_append(problem: AttentionProblem, operands: Given) -> Callable[[Given], Check]:
     """A check of an append into poisoned caches: new rows are where they belong, and nothing else changed."""
     p = problem
     kind = p.dtype_kv
 
-    def judge(made: Given) -> Check:
+    def judge(results: Given) -> Check:
         checks = []
         touched = {name: np.zeros(_slots(p), bool) for name in "kv"}
-        caches = {name: unvectorised(p, name, made[f"cache_{name}"]) for name in "kv"}
+        caches = {name: unvectorised(p, name, results[f"cache_{name}"]) for name in "kv"}
         for index in range(p.batch):
-            old = int(given["cache_seqlens"][index])
-            count = int(given["seqlens_new"][index]) if p.seqlens_q else p.seqlen_q
+            old = int(operands["cache_seqlens"][index])
+            count = int(operands["seqlens_new"][index]) if p.seqlens_q else p.seqlen_q
             places = old + np.arange(count)
-            where = _places(p, given, index, places)
+            where = _places(p, operands, index, places)
             for name in "kv":
                 touched[name][where] = True
-                value = wide(given[name][index][:count])
+                value = wide(operands[name][index][:count])
                 bound = np.zeros_like(value)
                 if name == "k":
-                    value, bound = turned(p, given["k"][index][:count], places, given.get("cos"), given.get("sin"))
+                    value, bound = turned(
+                        p, operands["k"][index][:count], places, operands.get("cos"), operands.get("sin")
+                    )
                 if p.kv_scales != "none":
-                    scale = _scale_of(p, name, given, index, places)
+                    scale = _scale_of(p, name, operands, index, places)
                     value, bound = value / scale, bound / scale
                 if p.dtype_kv != p.dtype_q:  # over a scale, or 1
                     bound = bound + U32 * np.abs(value)
@@ -347,9 +353,9 @@ def judge_append(problem: AttentionProblem, given: Given) -> Callable[[Given], C
                 limit = after_rounding(kind, value, bound) if rounded else np.zeros(())
                 checks.append(compare(caches[name][where], value, limit, kind))
             if p.rotary_q:
-                value, bound = turned(p, given["q"][index][:count], places, given.get("cos"), given.get("sin"))
+                value, bound = turned(p, operands["q"][index][:count], places, operands.get("cos"), operands.get("sin"))
                 limit = after_rounding(p.dtype_q, value, bound)
-                checks.append(compare(np.asarray(made["q_out"])[index][:count], value, limit, p.dtype_q))
+                checks.append(compare(np.asarray(results["q_out"])[index][:count], value, limit, p.dtype_q))
         checks += [_untouched(name, caches[name], touched[name]) for name in "kv"]
         return worst(checks)
 
@@ -360,10 +366,10 @@ def _slots(p: AttentionProblem) -> tuple[int, int]:
     return (p.page_count, p.page_size) if p.pages != "none" else (p.batch, p.seqlen_k)
 
 
-def _places(p: AttentionProblem, given: Given, index: int, places: Array) -> tuple[Any, Any]:
+def _places(p: AttentionProblem, operands: Given, index: int, places: Array) -> tuple[Any, Any]:
     if p.pages == "none":
         return np.full(len(places), index), places
-    return np.asarray(given["block_table"])[index][places // p.page_size], places % p.page_size
+    return np.asarray(operands["block_table"])[index][places // p.page_size], places % p.page_size
 
 
 def _untouched(name: str, cache: Array, touched: Array) -> Check:

@@ -73,17 +73,17 @@ class AttentionSignature:
     @property
     def features(self) -> tuple[str, ...]:
         """What it has beyond the plain softmax, in words."""
-        found = [] if self.mask == "none" else [self.mask]
+        words = [] if self.mask == "none" else [self.mask]
         if self.bias != "none":
-            found.append("alibi" if self.bias == "alibi" else f"bias_{self.dtype_aux}")
-        found += [word for word, name in SWITCHES.items() if getattr(self, name)]
+            words.append("alibi" if self.bias == "alibi" else f"bias_{self.dtype_aux}")
+        words += [word for word, name in SWITCHES.items() if getattr(self, name)]
         if self.pages != "none":
-            found.append(f"pages_{self.pages}_{self.page_lookup}")
+            words.append(f"pages_{self.pages}_{self.page_lookup}")
         if self.scales != "none":
-            found.append(f"scales_{self.scales}")
+            words.append(f"scales_{self.scales}")
         if self.rotary != "none":
-            found.append(f"rotary_{self.rotary}_{self.dtype_aux}")
-        return tuple(found)
+            words.append(f"rotary_{self.rotary}_{self.dtype_aux}")
+        return tuple(words)
 
     def label(self) -> str:
         types = self.dtype_q if self.dtype_kv == self.dtype_q else f"{self.dtype_q}_{self.dtype_kv}"

@@ -25,8 +25,8 @@ def counts(problem: AttentionProblem, arch: Arch) -> Sequence[int]:
         return (rule,)
     most = max(1, min(MOST_SPLITS, problem.seqlen_k // (LEAST_TILES * TILE_KEYS)))
     parts = rule if rule > 1 else walked_parts(problem, arch)
-    others = sorted({1, parts, *(round(parts * one) for one in BESIDE)} - {0, rule})
-    return (rule, *(one for one in others if one <= most))
+    others = sorted({1, parts, *(round(parts * factor) for factor in BESIDE)} - {0, rule})
+    return (rule, *(count for count in others if count <= most))
 
 
 def stages(problem: AttentionProblem, count: int) -> Sequence[AttentionProblem]:
@@ -37,10 +37,10 @@ def stages(problem: AttentionProblem, count: int) -> Sequence[AttentionProblem]:
 def split_plans(problem: AttentionProblem, arch: Arch) -> Mapping[str, Sequence[AttentionProblem]]:
     """The stages of each number of splits, by what it is called."""
     rule, *others = counts(problem, arch)
-    found = {_named(rule): stages(problem, rule)}
-    for one in others:  # one part that nobody said is not one part that was asked for
-        found[_named(one)] = stages(replace(problem, num_splits=1) if one == 1 else problem, one)
-    return found
+    plans = {_named(rule): stages(problem, rule)}
+    for count in others:  # one part that nobody said is not one part that was asked for
+        plans[_named(count)] = stages(replace(problem, num_splits=1) if count == 1 else problem, count)
+    return plans
 
 
 def _named(count: int) -> str:

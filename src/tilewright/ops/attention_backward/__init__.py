@@ -59,8 +59,8 @@ class AttentionBackwardOp(OpDefaults):
         return options.problem(values)
 
     def problem_from_dict(self, data: Mapping[str, Any]) -> AttentionBackwardProblem:
-        made: AttentionBackwardProblem = from_plain(AttentionBackwardProblem, "an attention_backward problem", data)
-        return made
+        problem: AttentionBackwardProblem = from_plain(AttentionBackwardProblem, "an attention_backward problem", data)
+        return problem
 
     def words(self, problem: AttentionBackwardProblem) -> list[str]:
         return options.words(problem)

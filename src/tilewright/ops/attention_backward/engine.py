@@ -40,24 +40,24 @@ def _one(draw: random.Random, kind: str, device: str) -> Values:
     heads_kv = draw.choice((2, 4, 8, 16) if device == "gpu" else (1, 2, 4))
     rows, batch = _between(draw, 64, most_rows), _between(draw, 1, 32)
     keys = rows
-    said: dict[str, Any] = {"window": "-1,0"}
+    features: dict[str, Any] = {"window": "-1,0"}
     if kind == "encoder":
-        said = {}
+        features = {}
         keys = draw.choice((rows, rows, _between(draw, 64, most_rows)))
     if kind == "window":
-        said = {"window": f"{draw.choice((128, 512, 1024)) - 1},0"}
+        features = {"window": f"{draw.choice((128, 512, 1024)) - 1},0"}
     if kind == "odd":
         rows, keys = rows | 1, _between(draw, 16, most_rows) | 1
-        size, said = draw.choice((8, 40, 72, 104, 136)), draw.choice(({}, {"window": "-1,0"}))
+        size, features = draw.choice((8, 40, 72, 104, 136)), draw.choice(({}, {"window": "-1,0"}))
     while batch > 1 and batch * heads_kv * group * rows * keys * 5 * size > most:
         batch = (batch + 1) // 2
     while heads_kv * group * rows * keys * 5 * size > most and max(rows, keys) > 64:
         rows, keys = max(16, rows * 3 // 4), max(16, keys * 3 // 4)
     if kind == "packed":
-        said |= {"varlen": True, "total_q": max(1, batch * rows // 2), "total_k": max(1, batch * rows // 2)}
+        features |= {"varlen": True, "total_q": max(1, batch * rows // 2), "total_k": max(1, batch * rows // 2)}
         keys = rows
     return {"batch": batch, "heads_q": heads_kv * group, "heads_kv": heads_kv, "seqlen_q": rows, "seqlen_k": keys,
-            "head_dim": size, "head_dim_v": size, **said}  # fmt: skip
+            "head_dim": size, "head_dim_v": size, **features}  # fmt: skip
 
 
 def drawn(seed: int, count: int, device: str) -> Iterator[Values]:
@@ -84,10 +84,10 @@ _HELD_OUT = HeldOut(_holdout, problem_of, _spellings)
 
 def _values(name: str, batch: int, rows: int, local: bool = False, **more: object) -> Values:
     """A layer of a decoder: its sinks have no part in grad, so they are asked for."""
-    found = dict(DECODERS[name].values(batch, rows, rows, local, **more))
-    if found.pop("sink", False):
-        found["dsink"] = True
-    return found
+    values = dict(DECODERS[name].values(batch, rows, rows, local, **more))
+    if values.pop("sink", False):
+        values["dsink"] = True
+    return values
 
 
 def _training() -> Iterator[Values]:
@@ -144,7 +144,7 @@ class AttentionBackwardEngine:
     """The gradients behind the contract of `tilewright.ops.engine.Engine`."""
 
     op = OP
-    problem_sets: Mapping[str, ProblemSet] = {one.key: one for one in _sets()}
+    problem_sets: Mapping[str, ProblemSet] = {problem_set.key: problem_set for problem_set in _sets()}
     columns = ("family", "batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "dtype",
                "align", "window_left", "window_right", "varlen", "deterministic", "accumulate")  # fmt: skip
 
@@ -166,9 +166,9 @@ class AttentionBackwardEngine:
             return "window"
         return "decoder" if p.window_right == 0 else "encoder"
 
-    def near(self, one: AttentionBackwardProblem, other: AttentionBackwardProblem) -> bool:
+    def near(self, problem: AttentionBackwardProblem, other: AttentionBackwardProblem) -> bool:
         """Whatever the types, the numbers and what else is added to scores; the stages of a problem are near it."""
-        return _HELD_OUT.near(one, other)
+        return _HELD_OUT.near(problem, other)
 
     problem_feature_names = features.PROBLEM
     problem_words = features.PROBLEM_WORDS

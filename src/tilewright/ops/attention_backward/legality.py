@@ -51,11 +51,11 @@ def heads(signature: Signature, schedule: Schedule, arch: Arch) -> Iterator[Viol
 def canonical(signature: Signature, schedule: Schedule, arch: Arch) -> Iterator[Violation]:
     """What a family does not read has its default: else equal kernels would have different names."""
     usual = settled(signature)
-    for one in fields(signature):
-        mine, expected = getattr(signature, one.name), getattr(usual, one.name)
+    for field in fields(signature):
+        mine, expected = getattr(signature, field.name), getattr(usual, field.name)
         if mine != expected:
-            message = f"{one.name} is {mine!r}, and {signature.family} kernels of these features have none"
-            yield Violation("unread", message, f"use {one.name} {expected!r}")
+            message = f"{field.name} is {mine!r}, and {signature.family} kernels of these features have none"
+            yield Violation("unread", message, f"use {field.name} {expected!r}")
 
 
 def serves(signature: Signature, schedule: Schedule, arch: Arch) -> Iterator[Violation]:
@@ -78,9 +78,9 @@ def supports(spec: KernelSpec, problem: AttentionBackwardProblem) -> list[Violat
     return list(SPACES[arch_by_name(spec.arch).family].limits(spec, problem))
 
 
-def schedule_class(arch: str, given: Mapping[str, Any]) -> type[Any]:
+def schedule_class(arch: str, values: Mapping[str, Any]) -> type[Any]:
     """The dataclass that a pipeline of an arch belongs to."""
-    return rules.schedule_class(OP, arch, SPACES.schedules(arch_by_name(arch).family), given.get("pipeline"))
+    return rules.schedule_class(OP, arch, SPACES.schedules(arch_by_name(arch).family), values.get("pipeline"))
 
 
 def spec_from_dict(data: Mapping[str, Any]) -> KernelSpec:

@@ -50,45 +50,50 @@ OPTIONS = (
     Option("dalibi", "Compute the gradient of ALiBi's slopes.", False, bool),
     Option("deterministic", "Add up every sum in a fixed order.", False, bool),
     Option("accumulate", "Results that are sums of fp32 between stages: none, dq, dkv or all.", "", str),
-    *(Option(f"{one}_strides", f"Element strides of {_NAMED.get(one, one)} as sequence x row x head; dense by default.",
-             "", str) for one in OPERANDS),
+    *(Option(f"{name}_strides",
+             f"Element strides of {_NAMED.get(name, name)} as sequence x row x head; dense by default.", "", str)
+      for name in OPERANDS),
 )  # fmt: skip
 # Options under another name than the field of the problem they mean.
 _NAMES = {"datatype": "dtype", "aux_datatype": "dtype_aux"}
-_SHAPES = ("bias_shape", "mask_shape", *(f"{one}_strides" for one in OPERANDS))
+_SHAPES = ("bias_shape", "mask_shape", *(f"{operand}_strides" for operand in OPERANDS))
 _REQUIRED = ("batch", "heads_q", "seqlen_q", "seqlen_k", "head_dim")
 
 
 def problem(values: Mapping[str, Any]) -> AttentionBackwardProblem:
-    given = {one.name: values.get(one.name, one.default) for one in OPTIONS}
+    options = {option.name: values.get(option.name, option.default) for option in OPTIONS}
     for name in _NAMES:
-        if given[name]:
-            dtype(given[name])
-    made: dict[str, Any] = {}
-    for name, value in given.items():
+        if options[name]:
+            dtype(options[name])
+    problem_fields: dict[str, Any] = {}
+    for name, value in options.items():
         if name not in ("causal", "window", "align"):
-            made[_NAMES.get(name, name)] = sizes(name, value) if name in _SHAPES else value
-    made["family"] = normal_family(made["family"])
-    return AttentionBackwardProblem(**made, **window(given))
+            problem_fields[_NAMES.get(name, name)] = sizes(name, value) if name in _SHAPES else value
+    problem_fields["family"] = normal_family(problem_fields["family"])
+    return AttentionBackwardProblem(**problem_fields, **window(options))
 
 
 def words(problem: AttentionBackwardProblem) -> list[str]:
     """What `tilewright run attention_backward` needs to meet this problem again."""
     p = problem
-    found = [word for name in _REQUIRED for word in (f"--{name.replace('_', '-')}", str(getattr(p, name)))]
+    flags = [word for name in _REQUIRED for word in (f"--{name.replace('_', '-')}", str(getattr(p, name)))]
     names = {field: option for option, field in _NAMES.items()}
-    least = {one.name: getattr(p, one.name) for one in fields(p) if one.name in (*_REQUIRED, "dtype", "varlen", "bias")}
+    least = {
+        field.name: getattr(p, field.name)
+        for field in fields(p)
+        if field.name in (*_REQUIRED, "dtype", "varlen", "bias")
+    }
     usual = AttentionBackwardProblem(**least)
-    for one in fields(p):
-        name, value = one.name, getattr(p, one.name)
-        bare = one.default if name in least else getattr(usual, name)
+    for field in fields(p):
+        name, value = field.name, getattr(p, field.name)
+        bare = field.default if name in least else getattr(usual, name)
         if name.endswith("_strides"):
             bare = p.dense_strides(name.removesuffix("_strides"))
         if name in (*_REQUIRED, "window_left", "window_right", "align", "aligned") or value == bare:
             continue
         flag = f"--{names.get(name, name).replace('_', '-')}"
         text = "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        found += [flag] if isinstance(value, bool) else [flag, text]
+        flags += [flag] if isinstance(value, bool) else [flag, text]
     if p.bounded:
-        found += [f"--window={p.window_left},{p.window_right}"]
-    return found + (["--align", p.align] if p.align != "top_left" else [])
+        flags += [f"--window={p.window_left},{p.window_right}"]
+    return flags + (["--align", p.align] if p.align != "top_left" else [])

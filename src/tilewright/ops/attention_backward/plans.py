@@ -19,8 +19,8 @@ def accumulates(problem: AttentionBackwardProblem, arch: str) -> tuple[str, ...]
         return (problem.accumulate,)
     target = arch_by_name(arch)
     space = legality.SPACES.get(target.family)
-    found: tuple[str, ...] = space.accumulates(problem, target) if space is not None else ("none",)
-    return found
+    kinds: tuple[str, ...] = space.accumulates(problem, target) if space is not None else ("none",)
+    return kinds
 
 
 def stages_of(problem: AttentionBackwardProblem, accumulate: str) -> Sequence[AttentionBackwardProblem]:
@@ -33,4 +33,4 @@ def split_plans(problem: AttentionBackwardProblem, arch: str) -> Mapping[str, Se
     if problem.family:
         return {"": (problem,)}
     ways = accumulates(problem, arch)
-    return {f"sums of {one}" if one != "none" else "no sums": stages_of(problem, one) for one in ways}
+    return {f"sums of {kind}" if kind != "none" else "no sums": stages_of(problem, kind) for kind in ways}

@@ -30,24 +30,26 @@ POOLS = derived_pools(OP, legality.SPACES, legality.check)
 # What a kernel has beyond the plain softmax, as one word each: `causal` is a window, and so on.
 FEATURES: dict[str, dict[str, Any]] = {
     "plain": {},
-    **{one: {"mask": one} for one in MASKS[1:]},
-    **{one: {"bias": one} for one in BIASES[2:]},
+    **{mask: {"mask": mask} for mask in MASKS[1:]},
+    **{bias: {"bias": bias} for bias in BIASES[2:]},
     "bias": {"bias": "tensor"},
     **{word: {name: True} for word, name in SWITCHES.items()},
-    **{f"sums_{one}": {"accumulate": one} for one in ACCUMULATES[1:]},
+    **{f"sums_{accumulate}": {"accumulate": accumulate} for accumulate in ACCUMULATES[1:]},
 }
 _FEATURE_ALIASES = {"causal": "window", "varlen": "packed", "none": "plain"}
 
 
 def normal_features(name: str, _arch: object = None) -> str:
     """Features joined by +, each under its proper name; what is not known is let be."""
-    return "+".join(_FEATURE_ALIASES.get(one, one) for one in str(name).lower().replace("-", "_").split("+"))
+    return "+".join(
+        _FEATURE_ALIASES.get(feature, feature) for feature in str(name).lower().replace("-", "_").split("+")
+    )
 
 
 def normal_heads(name: str, _arch: object = None) -> str:
     """128 is 128x128; heads of no kernel are rounded up to some."""
     try:
-        sizes = [head_class(int(one)) for one in str(name).lower().split("x")]
+        sizes = [head_class(int(size)) for size in str(name).lower().split("x")]
     except ValueError:
         return str(name)
     return f"{sizes[0]}x{sizes[-1]}"
@@ -72,21 +74,21 @@ def signatures(
     """Every signature of the given axes, each once."""
     seen: set[AttentionBackwardSignature] = set()
     for family, kind, size, words, aux in product(families, datatypes, heads, features, auxiliary or ("fp32",)):
-        qk, v = (int(one) for one in size.split("x"))
+        qk, v = (int(dim) for dim in size.split("x"))
         has = {name: value for word in words.split("+") for name, value in FEATURES[word].items()}
-        one = settled(AttentionBackwardSignature(family, kind, qk, v, dtype_aux=aux, **has))
-        if one not in seen:
-            seen.add(one)
-            yield one
+        signature = settled(AttentionBackwardSignature(family, kind, qk, v, dtype_aux=aux, **has))
+        if signature not in seen:
+            seen.add(signature)
+            yield signature
 
 
 def words_of(signature: AttentionBackwardSignature) -> str:
     """The word of the axis `features` that means exactly this signature's."""
     s = signature
-    found = [one for one in (s.mask, "bias" if s.bias == "tensor" else s.bias) if one != "none"]
-    found += [word for word, name in SWITCHES.items() if getattr(s, name)]
-    found += [f"sums_{s.accumulate}"] if s.accumulate != "none" else []
-    return "+".join(found) or "plain"
+    features = [feature for feature in (s.mask, "bias" if s.bias == "tensor" else s.bias) if feature != "none"]
+    features += [word for word, name in SWITCHES.items() if getattr(s, name)]
+    features += [f"sums_{s.accumulate}"] if s.accumulate != "none" else []
+    return "+".join(features) or "plain"
 
 
 def signatures_of(text: str) -> Iterator[AttentionBackwardSignature]:
@@ -97,19 +99,19 @@ def signatures_of(text: str) -> Iterator[AttentionBackwardSignature]:
         for qk, v in product(HEADS, HEADS):
             plain = settled(AttentionBackwardSignature(family, kind, qk, v))
             if text.startswith(plain.label()):
-                found = _with_features(plain, text[len(plain.label()) :])
-                yield from (one for one in found if text.startswith(one.label()))
+                candidates = _with_features(plain, text[len(plain.label()) :])
+                yield from (signature for signature in candidates if text.startswith(signature.label()))
 
 
 def _with_features(plain: AttentionBackwardSignature, rest: str) -> Iterator[AttentionBackwardSignature]:
     """Signatures of the words that a label's rest may begin with."""
-    found = {plain}
+    variants = {plain}
     for word, has in FEATURES.items():
         for aux in FLOATS if word == "bias" else ("",):
             if (f"_{word}_{aux}" if aux else f"_{word}") in rest:
                 more = {**has, **({"dtype_aux": aux} if aux else {})}
-                found |= {settled(replace(one, **more)) for one in found}
-    yield from sorted(found, key=lambda one: one.label())
+                variants |= {settled(replace(signature, **more)) for signature in variants}
+    yield from sorted(variants, key=lambda signature: signature.label())
 
 
 def axes_of(signature: AttentionBackwardSignature) -> dict[str, tuple[Any, ...]]:
@@ -140,12 +142,14 @@ def proposals(
     with.  Names are checked here, before the first proposal.
     """
     family = legality.SPACES.get(arch_by_name(arch).family)
-    families = [normal_family(one) for one in families] or ["dot", "grad"]
+    families = [normal_family(family) for family in families] or ["dot", "grad"]
     datatypes = datatypes or (getattr(family, "USUAL", "fp32"),)
-    heads = [normal_heads(one) for one in heads] or ["128x128"]
-    features = [normal_features(one) for one in features] or ["plain", "window"]
+    heads = [normal_heads(size) for size in heads] or ["128x128"]
+    features = [normal_features(feature) for feature in features] or ["plain", "window"]
     demand_known("family-name", "family of attention_backward", families, FAMILIES)
-    demand_known("feature-name", "feature", [word for one in features for word in one.split("+")], list(FEATURES))
+    demand_known(
+        "feature-name", "feature", [word for feature in features for word in feature.split("+")], list(FEATURES)
+    )
     known = [f"{qk}x{v}" for qk, v in product(HEADS, HEADS)]
     demand_known("kernel-heads", "size of heads that kernels are made for", heads, known)
     for name in (*datatypes, *auxiliary):

@@ -190,8 +190,8 @@ class AttentionBackwardProblem:
     @property
     def converted(self) -> tuple[str, ...]:
         """The results that are left as sums of fp32."""
-        found = {"dq": ("dq",), "dkv": ("dk", "dv"), "all": ("dq", "dk", "dv")}
-        return found.get(self.accumulate, ())
+        results = {"dq": ("dq",), "dkv": ("dk", "dv"), "all": ("dq", "dk", "dv")}
+        return results.get(self.accumulate, ())
 
     @property
     def bytes(self) -> int:
@@ -221,11 +221,11 @@ class AttentionBackwardProblem:
         heads = str(self.heads_q) if self.heads_q == self.heads_kv else f"{self.heads_q}/{self.heads_kv}"
         size = str(self.head_dim) if self.head_dim == self.head_dim_v else f"{self.head_dim}/{self.head_dim_v}"
         label = self.signature.label() if self.family else self.signature.label().removeprefix("grad_")
-        said = f"attention_backward {label} b={self.batch} h={heads} s={self.seqlen_q}x{self.seqlen_k} d={size}"
+        text = f"attention_backward {label} b={self.batch} h={heads} s={self.seqlen_q}x{self.seqlen_k} d={size}"
         if self.bounded:
-            said += f" window={self.window_left},{self.window_right} {self.align}"
-        said += f" sinks={self.sink_tokens}" if self.sink_tokens else ""
-        return said + (" deterministic" if self.deterministic else "")
+            text += f" window={self.window_left},{self.window_right} {self.align}"
+        text += f" sinks={self.sink_tokens}" if self.sink_tokens else ""
+        return text + (" deterministic" if self.deterministic else "")
 
 
 @lru_cache(maxsize=4096)

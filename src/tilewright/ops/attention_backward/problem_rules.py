@@ -19,10 +19,10 @@ WRITTEN = ("dq", "dk", "dv")
 
 def problem_violations(problem: AttentionBackwardProblem) -> list[Violation]:
     """Every rule that is broken; those on numbers only where the names are right."""
-    found = list(_names(problem)) or list(_sizes(problem))
-    if not found:
-        found = [*_heads(problem), *_shapes(problem)]
-    return found or [*signature_violations(problem.signature), *_spans(problem)]
+    violations = list(_names(problem)) or list(_sizes(problem))
+    if not violations:
+        violations = [*_heads(problem), *_shapes(problem)]
+    return violations or [*signature_violations(problem.signature), *_spans(problem)]
 
 
 def _names(p: AttentionBackwardProblem) -> Iterator[Violation]:

@@ -63,7 +63,7 @@ class Rounded:
     least: float
 
     @classmethod
-    def of(cls, dtype: str) -> Rounded:
+    def from_dtype(cls, dtype: str) -> Rounded:
         return cls(0.0, 0.0) if dtype == "fp32" else cls(DTYPES[dtype].unit_roundoff, SMALLEST[dtype])
 
 
@@ -76,47 +76,47 @@ def of_lse(p: AttentionBackwardProblem, array: Any, index: int, first: int, rows
     return wide(array[:, first : first + rows] if p.varlen else array[index][:, :rows])
 
 
-def _prepared(p: AttentionBackwardProblem, array: Any, given: Given, index: int, rows: int) -> Array:
+def _prepared(p: AttentionBackwardProblem, array: Any, operands: Given, index: int, rows: int) -> Array:
     """Heads and rows of what `dot` prepared."""
-    first = (int(given["cu_seqlens_q"][index]) // R + index) * R if p.varlen else 0
+    first = (int(operands["cu_seqlens_q"][index]) // R + index) * R if p.varlen else 0
     return wide(array[0 if p.varlen else index][:, first : first + rows])
 
 
-def sequences(p: AttentionBackwardProblem, given: Given) -> Iterator[Rows]:
+def sequences(p: AttentionBackwardProblem, operands: Given) -> Iterator[Rows]:
     """The sequences of a problem, with delta as `dot` gives it: computed, or given where the stage is by itself."""
     for index in range(p.batch):
-        first_row, rows, first_key, keys = row_lengths(p, given, index)
-        q, dout = (of_rows(p, given[name], index, first_row, rows) for name in ("q", "dout"))
-        k, v = (of_rows(p, given[name], index, first_key, keys) for name in ("k", "v"))
+        first_row, rows, first_key, keys = row_lengths(p, operands, index)
+        q, dout = (of_rows(p, operands[name], index, first_row, rows) for name in ("q", "dout"))
+        k, v = (of_rows(p, operands[name], index, first_key, keys) for name in ("k", "v"))
         if p.family == "grad":
-            delta = _prepared(p, given["given_delta"], given, index, rows)
-            lse = _prepared(p, given["given_lse_log2"], given, index, rows) / LOG2_E
+            delta = _prepared(p, operands["given_delta"], operands, index, rows)
+            lse = _prepared(p, operands["given_lse_log2"], operands, index, rows) / LOG2_E
             error = np.zeros_like(delta)
         else:
-            lse = of_lse(p, given["lse"], index, first_row, rows)
-            delta, error = deltas(p, given, index, first_row, rows)
-        yield Rows(cut_of(p, given, index, first_row, q, k, v), first_key, dout, lse, delta, error)
+            lse = of_lse(p, operands["lse"], index, first_row, rows)
+            delta, error = deltas(p, operands, index, first_row, rows)
+        yield Rows(cut_of(p, operands, index, first_row, q, k, v), first_key, dout, lse, delta, error)
 
 
-def deltas(p: AttentionBackwardProblem, given: Given, index: int, first: int, rows: int) -> tuple[Array, Array]:
+def deltas(p: AttentionBackwardProblem, operands: Given, index: int, first: int, rows: int) -> tuple[Array, Array]:
     """delta of a sequence's rows with its error: heads, rows."""
     with np.errstate(all="ignore"):
-        product = of_rows(p, given["dout"], index, first, rows) * of_rows(p, given["out"], index, first, rows)
+        product = of_rows(p, operands["dout"], index, first, rows) * of_rows(p, operands["out"], index, first, rows)
         delta, size = product.sum(-1).T, np.abs(product).sum(-1).T
-        more = of_lse(p, given["dlse"], index, first, rows) if p.dlse else np.zeros_like(delta)
-        found = delta - more
-        return found, gamma(p.head_dim_v + 4) * size + 4 * U32 * (np.abs(more) + np.abs(found))
+        more = of_lse(p, operands["dlse"], index, first, rows) if p.dlse else np.zeros_like(delta)
+        difference = delta - more
+        return difference, gamma(p.head_dim_v + 4) * size + 4 * U32 * (np.abs(more) + np.abs(difference))
 
 
-def forward(p: AttentionBackwardProblem, given: Given, numbers: Numbers) -> tuple[Array, Array]:
+def forward(p: AttentionBackwardProblem, operands: Given, numbers: Numbers) -> tuple[Array, Array]:
     """out and lse of the forward pass; rows that no sequence has are 0, and minus infinity."""
     shape, group = p.shape("o")[1:] if p.varlen else p.shape("o"), p.heads_q // p.heads_kv
     out, lse = np.zeros(shape), np.full(p.lse_shape, -np.inf)
     for index in range(p.batch):
-        first_row, count, first_key, keys = row_lengths(p, given, index)
-        q = of_rows(p, given["q"], index, first_row, count)
-        k, v = (of_rows(p, given[name], index, first_key, keys) for name in ("k", "v"))
-        cut, rows = cut_of(p, given, index, first_row, q, k, v), np.arange(count)
+        first_row, count, first_key, keys = row_lengths(p, operands, index)
+        q = of_rows(p, operands["q"], index, first_row, count)
+        k, v = (of_rows(p, operands[name], index, first_key, keys) for name in ("k", "v"))
+        cut, rows = cut_of(p, operands, index, first_row, q, k, v), np.arange(count)
         at = slice(first_row, first_row + count)
         for head in range(p.heads_q):
             score, _ = scores(p, numbers, cut, head, rows)
@@ -145,12 +145,12 @@ class Pairs(NamedTuple):
     g_error: Array
 
 
-def pairs_of(p: AttentionBackwardProblem, numbers: Numbers, one: Rows, head: int, rows: Array) -> Pairs:
+def pairs_of(p: AttentionBackwardProblem, numbers: Numbers, sequence: Rows, head: int, rows: Array) -> Pairs:
     """Softmax and the gradients of scores of some rows of a head."""
-    group, cut = p.heads_q // p.heads_kv, one.cut
+    group, cut = p.heads_q // p.heads_kv, sequence.cut
     score, error = scores(p, numbers, cut, head, rows)
-    lse, delta, off = (each[head][rows][:, None] for each in (one.lse, one.delta, one.delta_error))
-    dout, v = one.dout[rows, head], cut.v[:, head // group]
+    lse, delta, off = (each[head][rows][:, None] for each in (sequence.lse, sequence.delta, sequence.delta_error))
+    dout, v = sequence.dout[rows, head], cut.v[:, head // group]
     seen = np.isfinite(score) & np.isfinite(lse)
     with np.errstate(all="ignore"):
         z = kept(numbers, cut.number * p.heads_q + head, rows, len(cut.k)) if p.dropout else np.ones_like(score)
@@ -164,15 +164,15 @@ def pairs_of(p: AttentionBackwardProblem, numbers: Numbers, one: Rows, head: int
         t = np.where(seen, weight * t, 0.0)
         g, f = ds, t
         if p.softcap:
-            flat = _flat(p, numbers, one, head, rows)
+            flat = _flat(p, numbers, sequence, head, rows)
             g = np.where(seen, ds * flat, 0.0)
             f = np.where(seen, t * flat + np.abs(ds) * (2 * error / numbers.softcap + 8 * U32), 0.0)
     return Pairs(z * weight, z * weight * r, ds, t, g, f)
 
 
-def _flat(p: AttentionBackwardProblem, numbers: Numbers, one: Rows, head: int, rows: Array) -> Array:
+def _flat(p: AttentionBackwardProblem, numbers: Numbers, sequence: Rows, head: int, rows: Array) -> Array:
     """What a soft cap makes of a gradient: 1 - tanh^2."""
-    q, k = one.cut.q[rows, head], one.cut.k[:, head // (p.heads_q // p.heads_kv)]
+    q, k = sequence.cut.q[rows, head], sequence.cut.k[:, head // (p.heads_q // p.heads_kv)]
     tangent = np.tanh(numbers.scale * (q @ k.T) / numbers.softcap)
     return np.asarray(1.0 - tangent * tangent)
 
@@ -182,56 +182,58 @@ class _Sums:
 
     def __init__(self, p: AttentionBackwardProblem) -> None:
         self.p = p
-        self.found: Exact = {}
+        self.totals: Exact = {}
         for name in ("dq", "dk", "dv"):
             shape = p.shape(name)[1:] if p.varlen else p.shape(name)
-            self.found[name] = np.zeros(shape), np.zeros(shape)
+            self.totals[name] = np.zeros(shape), np.zeros(shape)
         more = {"dbias": p.bias_shape, "dsink": (p.heads_q,), "dalibi": (p.batch, p.heads_q)}
         for name, shape in more.items():
             if getattr(p, name):
-                self.found[name] = np.zeros(shape), np.zeros(shape)
+                self.totals[name] = np.zeros(shape), np.zeros(shape)
 
-    def put(self, name: str, one: Rows, head: int, value: Array, bound: Array, rows: Any = None) -> None:
+    def put(self, name: str, sequence: Rows, head: int, value: Array, bound: Array, rows: Any = None) -> None:
         """Adds to a head of dq's rows, or of dk's or dv's keys."""
-        first = one.cut.first_row if name == "dq" else one.first_key
+        first = sequence.cut.first_row if name == "dq" else sequence.first_key
         places = np.arange(len(value)) if rows is None else rows
-        for whole, part in zip(self.found[name], (value, bound), strict=True):
-            (whole if self.p.varlen else whole[one.cut.number])[(first if self.p.varlen else 0) + places, head] += part
+        for whole, part in zip(self.totals[name], (value, bound), strict=True):
+            (whole if self.p.varlen else whole[sequence.cut.number])[
+                (first if self.p.varlen else 0) + places, head
+            ] += part
 
-    def head(self, numbers: Numbers, one: Rows, head: int) -> None:
+    def head(self, numbers: Numbers, sequence: Rows, head: int) -> None:
         """A head's rows, some at a time; bounds of dk and dv take the rows of all heads that are added as one sum."""
         p, group = self.p, self.p.heads_q // self.p.heads_kv
-        cut, kv, lost = one.cut, head // group, Rounded.of(p.dtype)
+        cut, kv, lost = sequence.cut, head // group, Rounded.from_dtype(p.dtype)
         along_rows = 2 * gamma(len(cut.q) * group + 64)
         along_keys = 2 * gamma(len(cut.k) + 64)
         scale = abs(numbers.scale)
         k, k_size = cut.k[:, kv], np.abs(cut.k[:, kv])
         for start in range(0, len(cut.q), ROWS):
             rows = np.arange(start, min(len(cut.q), start + ROWS))
-            pair = pairs_of(p, numbers, one, head, rows)
-            q, dout = cut.q[rows, head], one.dout[rows, head]
+            pair = pairs_of(p, numbers, sequence, head, rows)
+            q, dout = cut.q[rows, head], sequence.dout[rows, head]
             used = pair.p != 0
             keep = np.where(used, lost.least, 0.0)
             with np.errstate(all="ignore"):
                 size = pair.p_error + (lost.relative + along_rows) * pair.p + keep
-                self.put("dv", one, kv, pair.p.T @ dout, size.T @ np.abs(dout))
+                self.put("dv", sequence, kv, pair.p.T @ dout, size.T @ np.abs(dout))
                 size = pair.g_error + (lost.relative + along_keys) * np.abs(pair.g) + keep
-                self.put("dq", one, head, numbers.scale * (pair.g @ k), scale * (size @ k_size), rows)
+                self.put("dq", sequence, head, numbers.scale * (pair.g @ k), scale * (size @ k_size), rows)
                 size = pair.g_error + (lost.relative + along_rows) * np.abs(pair.g) + keep
-                self.put("dk", one, kv, numbers.scale * (pair.g.T @ q), scale * (size.T @ np.abs(q)))
-            self.added(one, head, rows, pair)
-        self.sink(one, head)
+                self.put("dk", sequence, kv, numbers.scale * (pair.g.T @ q), scale * (size.T @ np.abs(q)))
+            self.added(sequence, head, rows, pair)
+        self.sink(sequence, head)
 
-    def added(self, one: Rows, head: int, rows: Array, pair: Pairs) -> None:
+    def added(self, sequence: Rows, head: int, rows: Array, pair: Pairs) -> None:
         """The gradients of what is added to scores."""
-        p, cut = self.p, one.cut
+        p, cut = self.p, sequence.cut
         if p.dbias:
             batch, heads, all_rows, keys = p.bias_shape
             terms = (p.batch // batch) * (p.heads_q // heads) * (p.seqlen_q if all_rows == 1 else 1)
             terms *= p.seqlen_k if keys == 1 else 1
             bound = pair.ds_error + 2 * gamma(terms + 64) * np.abs(pair.ds)
             at = cut.number % batch, head % heads if heads > 1 else 0
-            for whole, part in zip(self.found["dbias"], (pair.ds, bound), strict=True):
+            for whole, part in zip(self.totals["dbias"], (pair.ds, bound), strict=True):
                 part = part.sum(0, keepdims=True) if all_rows == 1 else part
                 part = part.sum(1, keepdims=True) if keys == 1 else part
                 whole[at][rows if all_rows > 1 else slice(0, 1), : part.shape[1]] += part
@@ -239,16 +241,18 @@ class _Sums:
             shift = len(cut.k) - len(cut.q) if p.align == "bottom_right" or not p.bounded else 0
             apart = np.abs(rows[:, None] + shift - np.arange(len(cut.k))[None, :])
             w = 2 * gamma(len(cut.q) * len(cut.k) * p.batch + 64)
-            value, bound = self.found["dalibi"]
+            value, bound = self.totals["dalibi"]
             value[cut.number, head] -= (pair.ds * apart).sum()
             bound[cut.number, head] += ((pair.ds_error + w * np.abs(pair.ds)) * apart).sum()
 
-    def sink(self, one: Rows, head: int) -> None:
-        if not self.p.dsink or one.cut.sink is None:
+    def sink(self, sequence: Rows, head: int) -> None:
+        if not self.p.dsink or sequence.cut.sink is None:
             return
-        value, bound = sink_of(self.p, one.cut.sink[head], one.lse[head], one.delta[head], one.delta_error[head])
-        self.found["dsink"][0][head] += value
-        self.found["dsink"][1][head] += bound
+        value, bound = sink_of(
+            self.p, sequence.cut.sink[head], sequence.lse[head], sequence.delta[head], sequence.delta_error[head]
+        )
+        self.totals["dsink"][0][head] += value
+        self.totals["dsink"][1][head] += bound
 
 
 def sink_of(p: AttentionBackwardProblem, sink: float, lse: Array, delta: Array, off: Array) -> tuple[float, float]:
@@ -271,29 +275,29 @@ def chosen_heads(p: AttentionBackwardProblem) -> list[tuple[int, int]]:
     return [every[at] for at in dict.fromkeys(np.linspace(0, len(every) - 1, most).astype(int).tolist())]
 
 
-def gradients(p: AttentionBackwardProblem, given: Given, numbers: Numbers) -> Exact:
+def gradients(p: AttentionBackwardProblem, operands: Given, numbers: Numbers) -> Exact:
     """Values and bounds of all results, before their last rounding; 0 for heads that are not looked at."""
     sums, chosen = _Sums(p), set(chosen_heads(p))
     group = p.heads_q // p.heads_kv
-    for one in sequences(p, given):
+    for sequence in sequences(p, operands):
         for head in range(p.heads_q):
-            if (one.cut.number, head // group) in chosen:
-                sums.head(numbers, one, head)
-    return sums.found
+            if (sequence.cut.number, head // group) in chosen:
+                sums.head(numbers, sequence, head)
+    return sums.totals
 
 
-def judgement(p: AttentionBackwardProblem, given: Given, numbers: Numbers) -> Callable[[Given], Check]:
+def judgement(p: AttentionBackwardProblem, operands: Given, numbers: Numbers) -> Callable[[Given], Check]:
     """A check of results for one set of operands: computed once.  Sums of fp32 are checked as what becomes of them."""
-    exact, group = gradients(p, given, numbers), p.heads_q // p.heads_kv
+    exact, group = gradients(p, operands, numbers), p.heads_q // p.heads_kv
     chosen = chosen_heads(p)
 
-    def judge(made: Given) -> Check:
+    def judge(results: Given) -> Check:
         checks: list[Check] = []
         for name, (value, bound) in exact.items():
             kind = p.dtype if name in ("dq", "dk", "dv") and name not in p.converted else "fp32"
-            got = np.asarray(made[name])
+            got = np.asarray(results[name])
             if name in p.converted:
-                got = summed(p, name, made[f"{name}_sums"], given, numbers.scale)
+                got = summed(p, name, results[f"{name}_sums"], operands, numbers.scale)
             limit = np.where(bound > 0, after_rounding(kind, value, bound), 0.0)
             if name == "dalibi" and got.ndim == 1:
                 value, limit = value.sum(0), limit.sum(0)
@@ -301,7 +305,7 @@ def judgement(p: AttentionBackwardProblem, given: Given, numbers: Numbers) -> Ca
                 checks += _of_heads(p, name, got, value, limit, kind, chosen, group)
                 continue
             checks.append(compare(got, value, limit, kind))
-        return max(checks, key=lambda one: one.bound_ratio, default=Check(True, 0.0, 0.0))
+        return max(checks, key=lambda check: check.bound_ratio, default=Check(True, 0.0, 0.0))
 
     return judge
 
@@ -322,64 +326,67 @@ def _of_heads(
 # -- the other stages --------------------------------------------------------------------------------------------------
 
 
-def prepared_places(p: AttentionBackwardProblem, given: Given, which: str, index: int) -> tuple[int, int, int]:
+def prepared_places(p: AttentionBackwardProblem, operands: Given, which: str, index: int) -> tuple[int, int, int]:
     """Where the rows ("q") or keys ("k") of a sequence are among prepared ones: sequence, first; and how many."""
-    first_row, rows, first_key, keys = row_lengths(p, given, index)
+    first_row, rows, first_key, keys = row_lengths(p, operands, index)
     count, first = (rows, first_row) if which == "q" else (keys, first_key)
     return (0, (first // R + index) * R, count) if p.varlen else (index, 0, count)
 
 
-def summed(p: AttentionBackwardProblem, name: str, sums: Any, given: Given, scale: float) -> Array:
+def summed(p: AttentionBackwardProblem, name: str, sums: Any, operands: Given, scale: float) -> Array:
     """Sums of fp32 as `convert` makes a result of them, in float64: the shape of the result."""
     which = "q" if name == "dq" else "k"
     shape = p.shape(name)[1:] if p.varlen else p.shape(name)
-    found, from_ = np.zeros(shape), wide(sums)  # sequences, heads, prepared rows, elements
+    total, from_ = np.zeros(shape), wide(sums)  # sequences, heads, prepared rows, elements
     parts = from_.shape[1] // shape[-2]
     for index in range(p.batch):
-        at, first, count = prepared_places(p, given, which, index)
-        first_row, _, first_key, _ = row_lengths(p, given, index)
+        at, first, count = prepared_places(p, operands, which, index)
+        first_row, _, first_key, _ = row_lengths(p, operands, index)
         mine = from_[at][:, first : first + count, : shape[-1]]
         mine = mine.reshape(shape[-2], parts, count, shape[-1]).sum(1).transpose(1, 0, 2)
-        to = found[first_row if which == "q" else first_key :] if p.varlen else found[index]
+        to = total[first_row if which == "q" else first_key :] if p.varlen else total[index]
         to[:count] = mine * (scale if name != "dv" else 1.0)
-    return found
+    return total
 
 
-def judge_convert(p: AttentionBackwardProblem, given: Given, numbers: Numbers) -> Callable[[Given], Check]:
+def judge_convert(p: AttentionBackwardProblem, operands: Given, numbers: Numbers) -> Callable[[Given], Check]:
     """A check of a conversion: its sums are given."""
     known = {}
     for name in p.converted:
-        sums = given[f"given_{name}_sums"]
-        value = summed(p, name, sums, given, numbers.scale)
-        size = summed(p, name, np.abs(sums), given, abs(numbers.scale))
+        sums = operands[f"given_{name}_sums"]
+        value = summed(p, name, sums, operands, numbers.scale)
+        size = summed(p, name, np.abs(sums), operands, abs(numbers.scale))
         known[name] = value, size * gamma(p.heads_q // p.heads_kv + 4)
 
-    def judge(made: Given) -> Check:
+    def judge(results: Given) -> Check:
         checks = []
         for name, (value, bound) in known.items():
             limit = np.where(bound > 0, after_rounding(p.dtype, value, bound), 0.0)
-            checks.append(compare(np.asarray(made[name]), value, limit, p.dtype))
-        return max(checks, key=lambda one: one.bound_ratio, default=Check(True, 0.0, 0.0))
+            checks.append(compare(np.asarray(results[name]), value, limit, p.dtype))
+        return max(checks, key=lambda check: check.bound_ratio, default=Check(True, 0.0, 0.0))
 
     return judge
 
 
-def judge_dot(p: AttentionBackwardProblem, given: Given) -> Callable[[Given], Check]:
+def judge_dot(p: AttentionBackwardProblem, operands: Given) -> Callable[[Given], Check]:
     """A check of what `dot` prepares, and of the gradient of sink logits."""
     known = []
     sink = np.zeros((2, p.heads_q))
     for index in range(p.batch):
-        at, first, rows = prepared_places(p, given, "q", index)
-        first_row = row_lengths(p, given, index)[0]
-        lse, (delta, off) = of_lse(p, given["lse"], index, first_row, rows), deltas(p, given, index, first_row, rows)
+        at, first, rows = prepared_places(p, operands, "q", index)
+        first_row = row_lengths(p, operands, index)[0]
+        lse, (delta, off) = (
+            of_lse(p, operands["lse"], index, first_row, rows),
+            deltas(p, operands, index, first_row, rows),
+        )
         known.append((at, first, rows, lse, delta, off))
         if p.dsink:
-            for head, logit in enumerate(wide(given["sink"])):
+            for head, logit in enumerate(wide(operands["sink"])):
                 sink[:, head] += sink_of(p, logit, lse[head], delta[head], off[head])
 
-    def judge(made: Given) -> Check:
+    def judge(results: Given) -> Check:
         checks = []
-        got, logs = np.asarray(made["delta"]), np.asarray(made["lse_log2"])
+        got, logs = np.asarray(results["delta"]), np.asarray(results["lse_log2"])
         for at, first, rows, lse, delta, off in known:
             mine = slice(first, first + rows)
             checks.append(compare(got[at][:, mine], delta, after_rounding("fp32", delta, off), "fp32"))
@@ -391,7 +398,7 @@ def judge_dot(p: AttentionBackwardProblem, given: Given) -> Callable[[Given], Ch
             checks.append(compare(got[at][:, rest], zeros, zeros, "fp32"))
             checks.append(compare(logs[at][:, rest], zeros + np.inf, zeros, "fp32"))
         if p.dsink:
-            checks.append(compare(np.asarray(made["dsink"]), sink[0], after_rounding("fp32", *sink), "fp32"))
-        return max(checks, key=lambda one: one.bound_ratio, default=Check(True, 0.0, 0.0))
+            checks.append(compare(np.asarray(results["dsink"]), sink[0], after_rounding("fp32", *sink), "fp32"))
+        return max(checks, key=lambda check: check.bound_ratio, default=Check(True, 0.0, 0.0))
 
     return judge

@@ -54,13 +54,13 @@ class AttentionBackwardSignature:
     @property
     def features(self) -> tuple[str, ...]:
         """What it has beyond the plain softmax, in words."""
-        found = [] if self.mask == "none" else [self.mask]
+        words = [] if self.mask == "none" else [self.mask]
         if self.bias != "none":
-            found.append("alibi" if self.bias == "alibi" else f"bias_{self.dtype_aux}")
-        found += [word for word, name in SWITCHES.items() if getattr(self, name)]
+            words.append("alibi" if self.bias == "alibi" else f"bias_{self.dtype_aux}")
+        words += [word for word, name in SWITCHES.items() if getattr(self, name)]
         if self.accumulate != "none":
-            found.append(f"sums_{self.accumulate}")
-        return tuple(found)
+            words.append(f"sums_{self.accumulate}")
+        return tuple(words)
 
     def label(self) -> str:
         return "_".join((self.family, self.dtype, f"h{self.head_dim}x{self.head_dim_v}", *self.features))

@@ -62,8 +62,8 @@ class ConvOp(OpDefaults):
         return options.problem(values)
 
     def problem_from_dict(self, data: Mapping[str, Any]) -> ConvProblem:
-        made: ConvProblem = from_plain(ConvProblem, "a conv problem", data)
-        return made
+        problem: ConvProblem = from_plain(ConvProblem, "a conv problem", data)
+        return problem
 
     def words(self, problem: ConvProblem) -> list[str]:
         return options.words(problem)

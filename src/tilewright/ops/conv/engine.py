@@ -66,20 +66,20 @@ def _size(draw: random.Random, low: int, high: int, odd: bool) -> int:
 
 
 def _one(draw: random.Random, family: str, device: str, rank: int) -> Values:
-    of = FAMILIES[family]
+    shapes = FAMILIES[family]
     (least, most), (small, large) = IMAGES[device, rank]
-    batch = _size(draw, least, most, of.odd)
-    groups = _size(draw, *of.groups, of.odd)
-    channels, filters = (_size(draw, *one, of.odd) for one in (of.channels, of.filters))
+    batch = _size(draw, least, most, shapes.odd)
+    groups = _size(draw, *shapes.groups, shapes.odd)
+    channels, filters = (_size(draw, *bounds, shapes.odd) for bounds in (shapes.channels, shapes.filters))
     if family == "depthwise":
         filters = draw.choice((1, 1, 1, 2))  # depth multipliers
-    window, stride, dilation = draw.choice(of.windows), draw.choice(of.strides), draw.choice(of.dilations)
+    window, stride, dilation = draw.choice(shapes.windows), draw.choice(shapes.strides), draw.choice(shapes.dilations)
     reach = (window - 1) * dilation + 1
     low = math.log(max(small, reach))
     sizes = [max(reach, round(math.exp(draw.uniform(low, max(low, math.log(large)))))) for _ in range(rank)]
-    if not of.odd and draw.random() < 0.7:
+    if not shapes.odd and draw.random() < 0.7:
         sizes[1:] = sizes[:1] * (rank - 1)
-    padding = draw.choice((0, (reach - 1) // 2)) if of.odd else (reach - 1) // 2
+    padding = draw.choice((0, (reach - 1) // 2)) if shapes.odd else (reach - 1) // 2
     work = 2 * channels * filters * groups * window**rank / stride**rank
     while batch > 1 and work * batch * math.prod(sizes) > MOST[device]:
         batch = (batch + 1) // 2
@@ -109,12 +109,12 @@ def drawn(seed: int, count: int, device: str, rank: int = 2) -> Iterator[Values]
 @lru_cache(maxsize=1)
 def _holdout() -> list[Values]:
     """Half for each kind of device; 250 of two dimensions, 50 of three."""
-    found: list[Values] = []
+    problems: list[Values] = []
     for rank, count in ((2, HOLDOUT_2D), (3, HOLDOUT_3D)):
         half = count // 2
-        found += drawn(HOLDOUT_SEED + rank, half, "cpu", rank)
-        found += drawn(HOLDOUT_SEED + 10 + rank, count - half, "gpu", rank)
-    return [{**one, "variant": "forward"} for one in found]
+        problems += drawn(HOLDOUT_SEED + rank, half, "cpu", rank)
+        problems += drawn(HOLDOUT_SEED + 10 + rank, count - half, "gpu", rank)
+    return [{**values, "variant": "forward"} for values in problems]
 
 
 def _spellings(p: ConvProblem) -> tuple[Spelling, ...]:
@@ -129,7 +129,7 @@ def _spellings(p: ConvProblem) -> tuple[Spelling, ...]:
              if (size, window, before, after) != (1, 1, 0, 0)]  # fmt: skip
     shapes = [tuple(dimension[:4] for dimension in dimensions), tuple(plain)]
     return tuple(
-        ((p.groups, *(one[1:] for one in each)), (p.batch, p.channels, p.filters, *(one[0] for one in each)))
+        ((p.groups, *(axis[1:] for axis in each)), (p.batch, p.channels, p.filters, *(axis[0] for axis in each)))
         for each in dict.fromkeys(shapes)
     )
 
@@ -143,24 +143,24 @@ def _batches(layer: Layer) -> tuple[int, ...]:
 
 
 def _network(name: str) -> Callable[[], list[Values]]:
-    return lambda: [one.values(batch) for one in NETWORKS[name] for batch in _batches(one)]
+    return lambda: [layer.values(batch) for layer in NETWORKS[name] for batch in _batches(layer)]
 
 
 def _direction(variant: str, rank: int) -> Callable[[], list[Values]]:
-    def made() -> list[Values]:
-        found = [layer.values(batch) for layer in layers(rank) for batch in _batches(layer)]
+    def make() -> list[Values]:
+        problems = [layer.values(batch) for layer in layers(rank) for batch in _batches(layer)]
         seed = 8_000 + 10 * VARIANTS.index(variant) + rank
         for device in ("cpu", "gpu"):
-            found += drawn(seed, 200 if rank == 2 else 80, device, rank)
-        return [{**one, "variant": variant} for one in found]
+            problems += drawn(seed, 200 if rank == 2 else 80, device, rank)
+        return [{**values, "variant": variant} for values in problems]
 
-    return made
+    return make
 
 
 def _validation(variant: str, rank: int) -> Callable[[], list[Values]]:
     """Quick to measure, and drawn apart from everything else."""
     seed = 8_500 + 10 * VARIANTS.index(variant) + rank
-    return lambda: [{**one, "variant": variant} for one in drawn(seed, 16, "cpu", rank)]
+    return lambda: [{**values, "variant": variant} for values in drawn(seed, 16, "cpu", rank)]
 
 
 def _sets() -> Iterator[ProblemSet]:
@@ -182,7 +182,7 @@ class ConvEngine:
     """Convolution behind the contract of `tilewright.ops.engine.Engine`."""
 
     op = OP
-    problem_sets: Mapping[str, ProblemSet] = {one.key: one for one in _sets()}
+    problem_sets: Mapping[str, ProblemSet] = {problem_set.key: problem_set for problem_set in _sets()}
     columns = ("variant", "batch", "channels", "filters", "groups", "size", "window", "stride", "dilation", "before",
                "after", "dtype", "dtype_out", "epilogue", "num_d")  # fmt: skip
 
@@ -211,9 +211,9 @@ class ConvEngine:
             return "pointwise"
         return "strided" if max(p.stride) > 1 else "window"
 
-    def near(self, one: ConvProblem, other: ConvProblem) -> bool:
+    def near(self, problem: ConvProblem, other: ConvProblem) -> bool:
         """Whatever the direction, the types and the fused work, and however it is spelled."""
-        return _HELD_OUT.near(one, other)
+        return _HELD_OUT.near(problem, other)
 
     problem_feature_names = features.PROBLEM
     problem_words = features.PROBLEM_WORDS

@@ -82,8 +82,8 @@ def signature_words(signature: ConvSignature) -> tuple[str, ...]:
 
 def _field(kernels: Mapping[str, Array], name: str) -> Array | float:
     """A field of the kernels; 1 where a kernel, or every one, has no such field."""
-    found = kernels.get(name)
-    return 1.0 if found is None else np.where(found > 0, found, 1.0)
+    field = kernels.get(name)
+    return 1.0 if field is None else np.where(field > 0, field, 1.0)
 
 
 def kernel_terms(kernels: Mapping[str, Array], units: int) -> Mapping[str, Any]:
@@ -111,8 +111,8 @@ def _sizes(p: ConvProblem, m: int, n: int, count: int) -> Array:
     """What is cut into parts, the first `count` of them: the last three are for kernels of several results at once."""
     out = p.out
     width = out[-1]
-    found = (m, n, m, n, p.group_filters, p.group_channels, width, width, *out, 1, 1)
-    return np.array(found[:count], np.float64).reshape(count, 1)
+    extents = (m, n, m, n, p.group_filters, p.group_channels, width, width, *out, 1, 1)
+    return np.array(extents[:count], np.float64).reshape(count, 1)
 
 
 def interactions(p: ConvProblem, kernels: Mapping[str, Any], units: int) -> Array:

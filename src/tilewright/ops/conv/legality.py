@@ -70,9 +70,9 @@ def supports(spec: KernelSpec, problem: ConvProblem) -> list[Violation]:
 
 def remarks(spec: KernelSpec, problem: ConvProblem) -> list[str]:
     """What people should know of a kernel on a problem that it serves."""
-    said: Callable[[ConvSchedule, ConvProblem], list[str]] | None
-    said = getattr(SPACES[arch_by_name(spec.arch).family].family_of(spec.schedule), "remarks", None)
-    return said(spec.schedule, problem) if said else []
+    describe: Callable[[ConvSchedule, ConvProblem], list[str]] | None
+    describe = getattr(SPACES[arch_by_name(spec.arch).family].family_of(spec.schedule), "remarks", None)
+    return describe(spec.schedule, problem) if describe else []
 
 
 def padded(spec: KernelSpec, problem: ConvProblem) -> ConvProblem | None:
@@ -93,9 +93,9 @@ def padded(spec: KernelSpec, problem: ConvProblem) -> ConvProblem | None:
     return larger if larger != problem and not problem_violations(larger) and not supports(spec, larger) else None
 
 
-def schedule_class(arch: str, given: Mapping[str, Any]) -> type[Any]:
+def schedule_class(arch: str, values: Mapping[str, Any]) -> type[Any]:
     """The dataclass that a pipeline of an arch belongs to."""
-    return rules.schedule_class(OP, arch, SPACES.schedules(arch_by_name(arch).family), given.get("pipeline"))
+    return rules.schedule_class(OP, arch, SPACES.schedules(arch_by_name(arch).family), values.get("pipeline"))
 
 
 def spec_from_dict(data: Mapping[str, Any]) -> KernelSpec:

@@ -26,8 +26,8 @@ class Layer:
 
     def values(self, batch: int) -> Values:
         """The layer as values of the op's options."""
-        padding = tuple(one // 2 for one in self.window) if self.padding is None else self.padding
-        found: dict[str, object] = {
+        padding = tuple(extent // 2 for extent in self.window) if self.padding is None else self.padding
+        values: dict[str, object] = {
             "batch": batch,
             "channels": self.channels,
             "filters": self.filters,
@@ -37,7 +37,7 @@ class Layer:
             "stride": _text(self.stride or (1,) * len(self.size)),
             "padding": _text(padding),
         }
-        return found
+        return values
 
 
 def _text(sizes: Sizes) -> str:
@@ -74,13 +74,13 @@ def _resnext50() -> list[Layer]:
 
 def _convnext() -> list[Layer]:
     """ConvNeXt-T: patches, 7x7 depthwise, pointwise four times as wide, 2x2 between stages."""
-    found = [Layer(3, 96, (224, 224), (4, 4), (4, 4), padding=(0, 0))]
+    layers = [Layer(3, 96, (224, 224), (4, 4), (4, 4), padding=(0, 0))]
     for stage, size in enumerate((56, 28, 14, 7)):
         width = 96 << stage
-        found += [_flat(width, width, size, 7, 1, width), _flat(width, 4 * width, size), _flat(4 * width, width, size)]
+        layers += [_flat(width, width, size, 7, 1, width), _flat(width, 4 * width, size), _flat(4 * width, width, size)]
         if stage < 3:
-            found.append(Layer(width, 2 * width, (size, size), (2, 2), (2, 2), padding=(0, 0)))
-    return found
+            layers.append(Layer(width, 2 * width, (size, size), (2, 2), (2, 2), padding=(0, 0)))
+    return layers
 
 
 # Channels in, expanded, out, size in, window, stride of the inverted residuals.
@@ -95,24 +95,24 @@ _EFFICIENTNET_B0 = ((32, 32, 16, 112, 3, 1), (16, 96, 24, 112, 3, 2), (24, 144, 
 
 
 def _inverted(blocks: Sequence[tuple[int, int, int, int, int, int]]) -> list[Layer]:
-    found = [_flat(3, 32, 224, 3, 2)]
+    layers = [_flat(3, 32, 224, 3, 2)]
     for channels, wide, out, size, window, stride in blocks:
         if wide != channels:
-            found.append(_flat(channels, wide, size))
-        found += [_flat(wide, wide, size, window, stride, wide), _flat(wide, out, size // stride)]
-    return [*found, _flat(320, 1280, 7)]
+            layers.append(_flat(channels, wide, size))
+        layers += [_flat(wide, wide, size, window, stride, wide), _flat(wide, out, size // stride)]
+    return [*layers, _flat(320, 1280, 7)]
 
 
 def _unet_2d() -> list[Layer]:
     """Two 3x3 a level, down by halves and up again over the skipped features."""
-    found, channels = [], 1
+    layers, channels = [], 1
     for level, width in enumerate((64, 128, 256, 512, 1024)):
         size = 256 >> level
-        found += [_flat(channels, width, size, 3), _flat(width, width, size, 3)]
+        layers += [_flat(channels, width, size, 3), _flat(width, width, size, 3)]
         if level < 4:
-            found.append(_flat(2 * width, width, size, 3))
+            layers.append(_flat(2 * width, width, size, 3))
         channels = width
-    return [*found, _flat(64, 2, 256)]
+    return [*layers, _flat(64, 2, 256)]
 
 
 def _cube(channels: int, filters: int, size: int, window: int = 3, stride: int = 1) -> Layer:
@@ -120,33 +120,33 @@ def _cube(channels: int, filters: int, size: int, window: int = 3, stride: int =
 
 
 def _unet_3d() -> list[Layer]:
-    found, channels = [], 1
+    layers, channels = [], 1
     for level, width in enumerate((32, 64, 128, 256)):
         size = 96 >> level
-        found += [_cube(channels, width, size), _cube(width, 2 * width, size)]
+        layers += [_cube(channels, width, size), _cube(width, 2 * width, size)]
         if level < 3:
-            found += [_cube(6 * width, 2 * width, size), _cube(2 * width, 2 * width, size)]
+            layers += [_cube(6 * width, 2 * width, size), _cube(2 * width, 2 * width, size)]
         channels = 2 * width
-    return [*found, _cube(64, 3, 96, 1)]
+    return [*layers, _cube(64, 3, 96, 1)]
 
 
 def _video() -> list[Layer]:
     """R3D-18, the factored layers of R(2+1)D, and X3D's depthwise ones."""
-    found = [Layer(3, 64, (16, 112, 112), (3, 7, 7), (1, 2, 2))]
+    layers = [Layer(3, 64, (16, 112, 112), (3, 7, 7), (1, 2, 2))]
     channels, frames, size = 64, 16, 56
     for stage in range(4):
         width, stride = 64 << stage, 1 if stage == 0 else 2
-        found.append(Layer(channels, width, (frames, size, size), (3, 3, 3), (stride,) * 3))
+        layers.append(Layer(channels, width, (frames, size, size), (3, 3, 3), (stride,) * 3))
         if stride > 1:
-            found.append(Layer(channels, width, (frames, size, size), (1, 1, 1), (stride,) * 3))
+            layers.append(Layer(channels, width, (frames, size, size), (1, 1, 1), (stride,) * 3))
         frames, size, channels = frames // stride, size // stride, width
-        found.append(Layer(width, width, (frames, size, size), (3, 3, 3)))
+        layers.append(Layer(width, width, (frames, size, size), (3, 3, 3)))
         middle = width * width * 27 // (9 * width + 3 * width)
-        found.append(Layer(width, middle, (frames, size, size), (1, 3, 3)))
-        found.append(Layer(middle, width, (frames, size, size), (3, 1, 1)))
+        layers.append(Layer(width, middle, (frames, size, size), (1, 3, 3)))
+        layers.append(Layer(middle, width, (frames, size, size), (3, 1, 1)))
         wide = 54 << stage
-        found.append(Layer(wide, wide, (16, 56 >> stage, 56 >> stage), (3, 3, 3), groups=wide))
-    return found
+        layers.append(Layer(wide, wide, (16, 56 >> stage, 56 >> stage), (3, 3, 3), groups=wide))
+    return layers
 
 
 def _diffusion() -> list[Layer]:
@@ -154,12 +154,12 @@ def _diffusion() -> list[Layer]:
     widths = {64: ((4, 320), (320, 320), (960, 320), (640, 320), (320, 4)), 32: ((320, 640), (640, 640), (1920, 640),
               (1280, 640), (960, 640)), 16: ((640, 1280), (1280, 1280), (2560, 1280), (1920, 1280)),
               8: ((1280, 1280), (2560, 1280))}  # fmt: skip
-    found = [_flat(channels, filters, size, 3) for size, pairs in widths.items() for channels, filters in pairs]
-    found += [_flat(width, width, size, 3, 2) for width, size in ((320, 64), (640, 32), (1280, 16))]
-    found += [_flat(960, 320, 64), _flat(1280, 640, 32), _flat(2560, 1280, 16)]
+    layers = [_flat(channels, filters, size, 3) for size, pairs in widths.items() for channels, filters in pairs]
+    layers += [_flat(width, width, size, 3, 2) for width, size in ((320, 64), (640, 32), (1280, 16))]
+    layers += [_flat(960, 320, 64), _flat(1280, 640, 32), _flat(2560, 1280, 16)]
     decoder = ((4, 512, 64), (512, 512, 64), (512, 512, 128), (512, 256, 256), (256, 256, 256), (256, 128, 512),
                (128, 128, 512), (128, 3, 512))  # fmt: skip
-    return found + [_flat(channels, filters, size, 3) for channels, filters, size in decoder]
+    return layers + [_flat(channels, filters, size, 3) for channels, filters, size in decoder]
 
 
 NETWORKS: dict[str, list[Layer]] = {
@@ -177,4 +177,4 @@ NETWORKS: dict[str, list[Layer]] = {
 
 def layers(rank: int) -> list[Layer]:
     """Those of all networks of so many spatial dimensions, each once."""
-    return list(dict.fromkeys(one for each in NETWORKS.values() for one in each if len(one.size) == rank))
+    return list(dict.fromkeys(layer for each in NETWORKS.values() for layer in each if len(layer.size) == rank))

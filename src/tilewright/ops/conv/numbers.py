@@ -16,7 +16,7 @@ PROBLEM = (
     "size", "size_out", "size_d", "num_d", "full_d", "plain", "aligned", "deterministic",
 )  # fmt: skip
 _VARIANTS = {"forward": 0, "backward_data": 1, "backward_weight": 2}  # `Variant` of conv.h
-_SIZES = {name: one.bytes for name, one in DTYPES.items()}
+_SIZES = {name: dtype.bytes for name, dtype in DTYPES.items()}
 
 
 def _strides(strides: Sizes, lacking: int) -> Sizes:

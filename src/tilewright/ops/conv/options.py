@@ -56,19 +56,19 @@ def _wrong(name: str, value: object, remedy: str) -> ProblemError:
 def _sizes(name: str, text: object, count: int = 0) -> Sizes:
     """56x56 as numbers; one number stands for `count` of them."""
     try:
-        found = tuple(int(one) for one in str(text).lower().split("x"))
+        sizes = tuple(int(extent) for extent in str(text).lower().split("x"))
     except ValueError:
         raise _wrong(name, text, "write whole numbers with an x between, such as 3x3") from None
-    if count and len(found) == 1:
-        return found * count
-    if count and len(found) != count:
+    if count and len(sizes) == 1:
+        return sizes * count
+    if count and len(sizes) != count:
         raise _wrong(name, text, f"give one number, or {count} with an x between")
-    return found
+    return sizes
 
 
 def _padding(text: object, count: int) -> tuple[Sizes, Sizes]:
     """Before and after."""
-    parts = [one.split(":") for one in str(text).lower().split("x")]
+    parts = [part.split(":") for part in str(text).lower().split("x")]
     try:
         pairs = [(int(part[0]), int(part[-1])) for part in parts if len(part) <= 2]
     except ValueError:
@@ -88,38 +88,39 @@ def channels_first(shape: Sizes) -> Sizes:
 
 
 def problem(values: Mapping[str, Any]) -> ConvProblem:
-    given = {option.name: values.get(option.name, option.default) for option in OPTIONS}
+    options = {option.name: values.get(option.name, option.default) for option in OPTIONS}
     for name in ("datatype", "output", "d_datatype"):
-        if given[name]:
-            dtype(given[name])
-    if given["layout"] not in LAYOUTS:
-        raise _wrong("layout", given["layout"], "use nhwc or nchw")
-    size = _sizes("size", given["size"])
+        if options[name]:
+            dtype(options[name])
+    if options["layout"] not in LAYOUTS:
+        raise _wrong("layout", options["layout"], "use nhwc or nchw")
+    size = _sizes("size", options["size"])
     count = len(size)
-    before, after = _padding(given["padding"], count)
-    made = ConvProblem(
+    before, after = _padding(options["padding"], count)
+    dense = ConvProblem(
         **{
-            name: given[name] for name in ("batch", "channels", "filters", "groups", "num_d", "full_d", "deterministic")
+            name: options[name]
+            for name in ("batch", "channels", "filters", "groups", "num_d", "full_d", "deterministic")
         },
         size=size,
-        window=_sizes("window", given["window"], count),
-        stride=_sizes("stride", given["stride"], count),
-        dilation=_sizes("dilation", given["dilation"], count),
+        window=_sizes("window", options["window"], count),
+        stride=_sizes("stride", options["stride"], count),
+        dilation=_sizes("dilation", options["dilation"], count),
         before=before,
         after=after,
-        variant=normal_variant(given["variant"]),
-        dtype=given["datatype"],
-        dtype_out=given["output"],
-        dtype_d=given["d_datatype"],
-        epilogue=normal_epilogue(given["epilogue"]),
+        variant=normal_variant(options["variant"]),
+        dtype=options["datatype"],
+        dtype_out=options["output"],
+        dtype_d=options["d_datatype"],
+        epilogue=normal_epilogue(options["epilogue"]),
     )
     strides = {}
     for name in ("x_strides", "w_strides", "y_strides"):
-        if given[name]:
-            strides[name] = _sizes(name, given[name])
-        elif given["layout"] == "nchw":
-            strides[name] = channels_first(getattr(made, name.replace("strides", "shape")))
-    return made.laid(**strides)
+        if options[name]:
+            strides[name] = _sizes(name, options[name])
+        elif options["layout"] == "nchw":
+            strides[name] = channels_first(getattr(dense, name.replace("strides", "shape")))
+    return dense.laid(**strides)
 
 
 def _text(sizes: Sequence[int]) -> str:
@@ -129,10 +130,10 @@ def _text(sizes: Sequence[int]) -> str:
 def words(problem: ConvProblem) -> list[str]:
     """What `tilewright run conv` needs to meet this problem again."""
     p = problem
-    found = ["--batch", str(p.batch), "--channels", str(p.channels), "--filters", str(p.filters)]
-    found += ["--size", "x".join(map(str, p.size)), "--window", _text(p.window)]
+    flags = ["--batch", str(p.batch), "--channels", str(p.channels), "--filters", str(p.filters)]
+    flags += ["--size", "x".join(map(str, p.size)), "--window", _text(p.window)]
     pairs = [f"{before}:{after}" for before, after in zip(p.before, p.after, strict=True)]
-    first = p.laid(**{f"{one}_strides": channels_first(getattr(p, f"{one}_shape")) for one in "xwy"})
+    first = p.laid(**{f"{operand}_strides": channels_first(getattr(p, f"{operand}_shape")) for operand in "xwy"})
     usual = first if p == first else p.dense()
     for flag, value, plain in (
         ("--groups", p.groups, 1),
@@ -147,8 +148,11 @@ def words(problem: ConvProblem) -> list[str]:
         ("--full-d", p.full_d, 0),
         ("--d-datatype", p.dtype_d, p.dtype_out),
         ("--layout", "nchw" if usual is first and p != p.dense() else "nhwc", "nhwc"),
-        *((f"--{one}-strides", getattr(p, f"{one}_strides"), getattr(usual, f"{one}_strides")) for one in "xwy"),
+        *(
+            (f"--{operand}-strides", getattr(p, f"{operand}_strides"), getattr(usual, f"{operand}_strides"))
+            for operand in "xwy"
+        ),
     ):
         if value != plain:
-            found += [flag, "x".join(map(str, value)) if isinstance(value, tuple) else str(value)]
-    return found + (["--deterministic"] if p.deterministic else [])
+            flags += [flag, "x".join(map(str, value)) if isinstance(value, tuple) else str(value)]
+    return flags + (["--deterministic"] if p.deterministic else [])

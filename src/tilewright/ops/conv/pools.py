@@ -107,6 +107,6 @@ def proposals(
     demand_known("variant-name", "variant", variants, VARIANTS)
     for name in (*outputs, *datatypes):
         dtype(name)
-    ranks = dict.fromkeys(2 if one == 1 else one for one in spatial or (2,))
+    ranks = dict.fromkeys(2 if rank == 1 else rank for rank in spatial or (2,))
     names = [normal_epilogue(epilogue) for epilogue in epilogues] or (["MultiDAdd"] if any(num_d) else [])
     return POOLS.proposals(pool, arch, signatures(variants, tuple(ranks), datatypes, names, outputs, num_d))

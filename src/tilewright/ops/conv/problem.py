@@ -185,16 +185,16 @@ class ConvProblem:
         def text(sizes: Sizes) -> str:
             return "x".join(map(str, sizes))
 
-        said = f"conv {self.signature.label()} n={self.batch} c={self.channels} k={self.filters}"
-        said += f" {text(self.size)} window={text(self.window)}"
+        description = f"conv {self.signature.label()} n={self.batch} c={self.channels} k={self.filters}"
+        description += f" {text(self.size)} window={text(self.window)}"
         for name, plain in (("stride", 1), ("dilation", 1), ("before", 0)):
-            if any(one != plain for one in getattr(self, name)):
-                said += f" {'padding' if name == 'before' else name}={text(getattr(self, name))}"
+            if any(value != plain for value in getattr(self, name)):
+                description += f" {'padding' if name == 'before' else name}={text(getattr(self, name))}"
         if self.after != self.before:
-            said += f" after={text(self.after)}"
+            description += f" after={text(self.after)}"
         if self.groups != 1:
-            said += f" groups={self.groups}"
-        return said if self.channels_last else said + " channels-first"
+            description += f" groups={self.groups}"
+        return description if self.channels_last else description + " channels-first"
 
 
 def minimal_filtering(problem: ConvProblem) -> bool:

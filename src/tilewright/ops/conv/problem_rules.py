@@ -28,14 +28,14 @@ def problem_violations(problem: ConvProblem) -> list[Violation]:
     """Every rule that is broken; those on numbers only where the numbers are there."""
     if _plain(problem):
         return []
-    found = [*_names(problem), *_ranks(problem)]
-    if not found:
-        found = list(_sizes(problem))
-    if not found:
-        found = [*_groups(problem), *_windows(problem)]
-    if not found:
-        found = list(_spans(problem))
-    return found
+    violations = [*_names(problem), *_ranks(problem)]
+    if not violations:
+        violations = list(_sizes(problem))
+    if not violations:
+        violations = [*_groups(problem), *_windows(problem)]
+    if not violations:
+        violations = list(_spans(problem))
+    return violations
 
 
 def _plain(p: ConvProblem) -> bool:

@@ -71,7 +71,7 @@ def _row_count(problem: ConvProblem) -> int:
 
 
 def _places(problem: ConvProblem) -> Iterator[tuple[int, tuple[int, ...]]]:
-    yield from enumerate(product(*(range(one) for one in problem.window)))
+    yield from enumerate(product(*(range(extent) for extent in problem.window)))
 
 
 def _taken(problem: ConvProblem, place: tuple[int, ...], pixels: Array) -> tuple[Array, Array]:
@@ -100,8 +100,8 @@ def _given(problem: ConvProblem, place: tuple[int, ...], pixels: Array) -> tuple
 
 def _gathered(table: Array, at: Array, inside: Array) -> Array:
     """Rows of (pixels, groups, channels), zeros where there is none, by group first."""
-    found = np.where(inside[:, None, None], table[at], 0.0) if len(table) else np.zeros((len(at), *table.shape[1:]))
-    return found.transpose(1, 0, 2)
+    rows = np.where(inside[:, None, None], table[at], 0.0) if len(table) else np.zeros((len(at), *table.shape[1:]))
+    return rows.transpose(1, 0, 2)
 
 
 def _by_pixels(p: ConvProblem, table: Array, w: Array, rows: Array, where: Any) -> Array:
@@ -172,7 +172,10 @@ def exact(problem: ConvProblem, arrays: Mapping[str, Any], rows: Rows = slice(No
     """
     p = problem
     with np.errstate(all="ignore"):
-        read = [np.zeros(0) if arrays[one] is None else np.asarray(arrays[one]).astype(np.float64) for one in "xwy"]
+        read = [
+            np.zeros(0) if arrays[operand] is None else np.asarray(arrays[operand]).astype(np.float64)
+            for operand in "xwy"
+        ]
         total = summed(p, read[0], read[1], read[2], rows)
         if DTYPES[p.dtype].kind == "int":
             total = ((total.astype(np.int64) + 2**31) % 2**32 - 2**31).astype(np.float64)  # int32 sums wrap
@@ -180,8 +183,8 @@ def exact(problem: ConvProblem, arrays: Mapping[str, Any], rows: Rows = slice(No
         else:
             products = summed(p, np.abs(read[0]), np.abs(read[1]), np.abs(read[2]), rows)
         size, scaled = products, np.asarray(1.0)
-        for one in arrays["ds"]:
-            d = rows_of(p, np.broadcast_to(np.asarray(one), p.y_shape), rows).astype(np.float64)
+        for tensor in arrays["ds"]:
+            d = rows_of(p, np.broadcast_to(np.asarray(tensor), p.y_shape), rows).astype(np.float64)
             if p.epilogue == "MultiDMultiply":
                 total, scaled = total * d, scaled * np.abs(d)
             else:
@@ -203,11 +206,11 @@ def _filtered(problem: ConvProblem, read: list[Array]) -> Array:
     source, weights = read[0] if p.variant == "forward" else read[2], np.abs(read[1])
     largest = np.abs(source).reshape(-1, p.groups, source.shape[-1] // p.groups).max(0, initial=0.0)
     by_group = weights.reshape(p.groups, p.group_filters, -1, p.group_channels).sum(2)
-    found: Array = np.einsum("gc,gkc->gk" if p.variant == "forward" else "gk,gkc->gc", largest, by_group)
-    return found.reshape(-1)
+    filtered: Array = np.einsum("gc,gkc->gk" if p.variant == "forward" else "gk,gkc->gc", largest, by_group)
+    return filtered.reshape(-1)
 
 
-def error_bound(problem: ConvProblem, found: Exact, largest: float = 1.0, filtering: bool = False) -> Array:
+def error_bound(problem: ConvProblem, result: Exact, largest: float = 1.0, filtering: bool = False) -> Array:
     """How far each element of a right result may be from `found.value`; `filtering`: of a kernel that `filters`.
 
     Float outputs.  With u = 2^-24, gamma_n = n u / (1 - n u) and T products summed to an element (forward: channels of
@@ -243,18 +246,18 @@ def error_bound(problem: ConvProblem, found: Exact, largest: float = 1.0, filter
     """
     p = problem
     if DTYPES[p.dtype_out].kind == "int":
-        return np.asarray(1e-12 * (1.0 + found.size))
+        return np.asarray(1e-12 * (1.0 + result.size))
     count = 1 if DTYPES[p.dtype].kind == "int" else terms(p)
     with np.errstate(all="ignore"):
-        error = gamma(count + 1) * found.products + p.num_d * U32 * found.size
+        error = gamma(count + 1) * result.products + p.num_d * U32 * result.size
         if filtering:
             deep = p.window[0] if len(p.window) == 3 else 1
             depth = p.group_filters if p.variant == "backward_data" else p.group_channels
-            error = error + FILTERING * gamma(depth * deep + 12) * found.filtered
-        error = error + TINY32 * (terms(p) * (1.0 + largest) + 1.0) * found.scaled
+            error = error + FILTERING * gamma(depth * deep + 12) * result.filtered
+        error = error + TINY32 * (terms(p) * (1.0 + largest) + 1.0) * result.scaled
         if p.epilogue in ACTIVATIONS:
-            error = after_activation(p.epilogue, found.before, error)
-        return after_rounding(p.dtype_out, found.value, error)
+            error = after_activation(p.epilogue, result.before, error)
+        return after_rounding(p.dtype_out, result.value, error)
 
 
 def reference(problem: ConvProblem, arrays: Mapping[str, Any]) -> Array:
@@ -266,18 +269,20 @@ def judgement(problem: ConvProblem, arrays: Mapping[str, Any], summed: Sums = su
     """The reference, computed now, to compare any number of results with; each with whether its kernel `filters`."""
     p = problem
     rows = sampled_rows(_row_count(p), max(1.0, float(p.flops)), FULL_CHECK_FLOPS)
-    found = exact(p, arrays, rows, summed)
+    expected = exact(p, arrays, rows, summed)
     largest = 0.0
     if p.dtype == "bf16":
         read = {"forward": "xw", "backward_data": "wy", "backward_weight": "xy"}[p.variant]
-        largest = sum(float(np.max(np.abs(np.asarray(arrays[one]).astype(np.float32)), initial=0.0)) for one in read)
+        largest = sum(
+            float(np.max(np.abs(np.asarray(arrays[operand]).astype(np.float32)), initial=0.0)) for operand in read
+        )
     largest = largest if np.isfinite(largest) else 0.0
     compared: dict[bool, Comparison] = {}
 
     def ask(result: Any, filtering: bool) -> Check:
         if filtering not in compared:
-            bound = error_bound(p, found, largest, filtering)
-            compared[filtering] = Comparison(found.value, bound, p.dtype_out, found.size)
+            bound = error_bound(p, expected, largest, filtering)
+            compared[filtering] = Comparison(expected.value, bound, p.dtype_out, expected.size)
         return compared[filtering](rows_of(p, np.asarray(result), rows))
 
     return ask

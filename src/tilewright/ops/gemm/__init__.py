@@ -59,8 +59,8 @@ class GemmOp(OpDefaults):
         return options.problem(values)
 
     def problem_from_dict(self, data: Mapping[str, Any]) -> GemmProblem:
-        made: GemmProblem = from_plain(GemmProblem, "a gemm problem", data)
-        return made
+        problem: GemmProblem = from_plain(GemmProblem, "a gemm problem", data)
+        return problem
 
     def words(self, problem: GemmProblem) -> list[str]:
         return options.words(problem)

@@ -72,27 +72,27 @@ def configured(op: Op, data: Mapping[str, Any], arch: str, axes: Mapping[str, An
     """The kernels that a configuration in their words, or in ours, means; axes that are given count first."""
     facts = arch_by_name(arch)
     theirs: Mapping[str, Any] | None = getattr(SPACES.get(facts.family), "CONFIG_DEFAULTS", None)
-    found = read(data, facts, theirs or {})
-    plain = {**found.axes, **axes}
+    config = read(data, facts, theirs or {})
+    plain = {**config.axes, **axes}
     if theirs is None:
-        return swept(op, found.fields, arch, plain, said=found.said)
+        return swept(op, config.fields, arch, plain, names_used=config.names_used)
     variants = axes.get("variants") or (("multi_d",) if axes.get("epilogues") or axes.get("num_d") else ("standard",))
     keep = _keep(facts)
-    made = [
-        _of_variant(op, variant, found, {**found.fused, **plain} if variant == "multi_d" else plain, arch, keep)
+    by_variant = [
+        _of_variant(op, variant, config, {**config.fused, **plain} if variant == "multi_d" else plain, arch, keep)
         for variant in variants
     ]
-    return (spec for one in made for spec in one)
+    return (spec for specs in by_variant for spec in specs)
 
 
 def _keep(arch: Arch) -> Keep:
     """Whether a combination may be legal: its parts divide, and the arch has such waves and instructions."""
     grids = set(arch.warp_grids)
-    tiles = {tile for one in (arch.warp_tiles or {}).values() for tile in one}
+    tiles = {tile for shapes in (arch.warp_tiles or {}).values() for tile in shapes}
 
-    def keep(one: Mapping[str, Any]) -> bool:
+    def keep(values: Mapping[str, Any]) -> bool:
         tile, grid, step = (
-            tuple(one[f"{name}_{axis}"] for axis in "mnk") for name in ("tile", "warp_grid", "warp_tile")
+            tuple(values[f"{name}_{axis}"] for axis in "mnk") for name in ("tile", "warp_grid", "warp_tile")
         )
         if any(type(size) is not int for size in (*tile, *grid, *step)):
             return True  # which is an error when it is read
@@ -104,10 +104,10 @@ def _keep(arch: Arch) -> Keep:
 
 
 def _of_variant(
-    op: Op, variant: str, found: Read, axes: Mapping[str, Any], arch: str, keep: Keep
+    op: Op, variant: str, config: Read, axes: Mapping[str, Any], arch: str, keep: Keep
 ) -> Iterator[KernelSpec]:
     """Their sweep has one set of traits for all variants, of which each takes what it has."""
-    fields, always = found.fields, dict[str, Any]()
+    fields, always = config.fields, dict[str, Any]()
     if variant == "preshuffle":
         always = {"pipeline": ("preshuffle",), "scheduler": ("default",), "store": ("cshuffle",)}
         always |= {"pad_k": (False,)} if "pad_k" in fields else {}
@@ -115,7 +115,7 @@ def _of_variant(
         always = {"store": ("cshuffle",)}
     whole = any(name in fields for name in ("tile", "warp_grid", "warp_tile"))  # our own way to name them
     named = {**axes, "variants": (variant,)}
-    return swept(op, {**fields, **always}, arch, named, None if whole else keep, found.said)
+    return swept(op, {**fields, **always}, arch, named, None if whole else keep, config.names_used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class Read:
     fields: dict[str, tuple[Any, ...]]
     axes: dict[str, tuple[Any, ...]]
     fused: dict[str, tuple[Any, ...]]
-    said: dict[str, str]  # how the user called our fields
+    names_used: dict[str, str]  # how the user called our fields
 
 
 def read(data: Mapping[str, Any], arch: Arch, defaults: Mapping[str, Any]) -> Read:
@@ -137,11 +137,11 @@ def read(data: Mapping[str, Any], arch: Arch, defaults: Mapping[str, Any]) -> Re
             value=data,
             remedy='write {"tile_config": {"tile_m": [128], ...}, "trait_config": {...}}',
         )
-    found: dict[str, tuple[Any, ...]] = {}
+    sweeps: dict[str, tuple[Any, ...]] = {}
     types: dict[str, tuple[Any, ...]] = {}
-    said: dict[str, str] = {}
-    for name, given in _flat(data):
-        values = values_of(name, given)
+    names_used: dict[str, str] = {}
+    for name, value in _flat(data):
+        values = values_of(name, value)
         if name in WITHOUT_MEANING:
             continue
         if name in (*LAYOUTS_OF, *DTYPES_OF):
@@ -149,8 +149,8 @@ def read(data: Mapping[str, Any], arch: Arch, defaults: Mapping[str, Any]) -> Re
             continue
         _demand_native(name, values)
         ours = NAMES.get(name, name)
-        said.setdefault(ours, name)
-        if ours in found:
+        names_used.setdefault(ours, name)
+        if ours in sweeps:
             raise RequestError(
                 f"the configuration gives {ours} twice, the second time as {name}",
                 rule="config-name",
@@ -158,43 +158,43 @@ def read(data: Mapping[str, Any], arch: Arch, defaults: Mapping[str, Any]) -> Re
                 remedy="leave one of them out",
             )
         words = WORDS.get(ours, {})
-        found[ours] = tuple(words.get(one, one) if isinstance(one, str) else one for one in values)
+        sweeps[ours] = tuple(words.get(word, word) if isinstance(word, str) else word for word in values)
     # A shape that is named whole needs no defaults for its elements.
-    whole = {name for name in ("tile", "warp_grid", "warp_tile", "pad") if name in found}
+    whole = {name for name in ("tile", "warp_grid", "warp_tile", "pad") if name in sweeps}
     fields = {name: (value,) for name, value in defaults.items() if name.rpartition("_")[0] not in whole}
-    return Read({**fields, **found}, _types(types, arch), _fused(data.get(FUSED_SECTION, {})), said)
+    return Read({**fields, **sweeps}, _types(types, arch), _fused(data.get(FUSED_SECTION, {})), names_used)
 
 
-def _types(given: Mapping[str, tuple[Any, ...]], arch: Arch) -> dict[str, tuple[Any, ...]]:
+def _types(types: Mapping[str, tuple[Any, ...]], arch: Arch) -> dict[str, tuple[Any, ...]]:
     """Datatypes and layouts as axes."""
     axes: dict[str, tuple[Any, ...]] = {}
-    both = given.get("datatype", ())
-    a, b = given.get("datatype_a", both), given.get("datatype_b", both)
+    both = types.get("datatype", ())
+    a, b = types.get("datatype_a", both), types.get("datatype_b", both)
     if a or b:
-        pairs = product(a or b, b or a) if a != b else ((one, one) for one in a)
+        pairs = product(a or b, b or a) if a != b else ((dtype, dtype) for dtype in a)
         axes["datatypes"] = tuple(
-            element_types(str(one) if one == other else f"{one}:{other}", arch) for one, other in pairs
+            element_types(str(dtype) if dtype == other else f"{dtype}:{other}", arch) for dtype, other in pairs
         )
-    if "datatype_c" in given:
-        axes["outputs"] = tuple(element_types(str(one), arch) for one in given["datatype_c"])
-    if any(name in given for name in LAYOUTS_OF):
-        letters = (given.get(name, (usual,)) for name, usual in zip(LAYOUTS_OF, "rcr", strict=True))
-        axes["layouts"] = tuple("".join(map(str, one)) for one in product(*letters))
+    if "datatype_c" in types:
+        axes["outputs"] = tuple(element_types(str(dtype), arch) for dtype in types["datatype_c"])
+    if any(name in types for name in LAYOUTS_OF):
+        letters = (types.get(name, (usual,)) for name, usual in zip(LAYOUTS_OF, "rcr", strict=True))
+        axes["layouts"] = tuple("".join(map(str, layout)) for layout in product(*letters))
     return axes
 
 
 def _flat(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Names and values, out of their sections; what begins with an underline is a remark of theirs."""
-    for name, given in data.items():
+    for name, value in data.items():
         if name.startswith("_") or name in (FUSED_SECTION, *OTHER_VARIANTS):
             continue
         if name not in SECTIONS:
-            yield name, given
-        elif isinstance(given, Mapping):
-            yield from ((one, value) for one, value in given.items() if not one.startswith("_"))
+            yield name, value
+        elif isinstance(value, Mapping):
+            yield from ((field, value) for field, value in value.items() if not field.startswith("_"))
         else:
             raise RequestError(
-                f"{name} of the configuration is {given!r:.60}, not an object",
+                f"{name} of the configuration is {value!r:.60}, not an object",
                 rule="config-value",
                 value=name,
                 remedy=f'write "{name}": {_LOOKS[name]}',
@@ -221,8 +221,8 @@ def _fused(section: Any) -> dict[str, tuple[Any, ...]]:
             remedy='write {"elementwise_ops": ["MultiDAdd"], "num_d_tensors": [1]}',
         )
     names = {"elementwise_ops": "epilogues", "num_d_tensors": "num_d"}
-    given = {name: value for name, value in section.items() if not name.startswith("_")}
-    for name in given:
+    values = {name: value for name, value in section.items() if not name.startswith("_")}
+    for name in values:
         if name not in names:
             raise unknown_name(name, list(names))
-    return {names[name]: values_of(name, value) for name, value in given.items()}
+    return {names[name]: values_of(name, value) for name, value in values.items()}

@@ -59,7 +59,7 @@ def _linear(m: int, n: int, k: int) -> Values:
 
 def _weights() -> list[tuple[int, int]]:
     """(out, in) of every projection, each once."""
-    found = [
+    weights = [
         pair
         for model in MODELS.values()
         for pair in (
@@ -67,7 +67,7 @@ def _weights() -> list[tuple[int, int]]:
             (model.hidden, model.ffn),
         )
     ]  # fmt: skip
-    return list(dict.fromkeys([*found, *DEEPSEEK]))
+    return list(dict.fromkeys([*weights, *DEEPSEEK]))
 
 
 def _inference() -> list[Values]:
@@ -88,15 +88,15 @@ def _heads() -> list[Values]:
 
 def _training() -> list[Values]:
     """Forward, backward by data (B by rows) and by weight (A by columns) of 4096 and 8192 tokens."""
-    found: list[Values] = []
+    problems: list[Values] = []
     for n, k in _weights():
         for m in (4096, 8192):
-            found += [
+            problems += [
                 _linear(m, n, k),
                 {"m": m, "n": k, "k": n, "layout": "rrr"},
                 {"m": n, "n": k, "k": m, "layout": "crr"},
             ]
-    return found
+    return problems
 
 
 def _square() -> list[Values]:
@@ -116,7 +116,7 @@ def _skinny() -> list[Values]:
 
 
 def _odd() -> list[Values]:
-    return [one for one in drawn(7_001, 360, GPU) if one["m"] % 2 and one["n"] % 2 and one["k"] % 2]
+    return [values for values in drawn(7_001, 360, GPU) if values["m"] % 2 and values["n"] % 2 and values["k"] % 2]
 
 
 def _validation() -> list[Values]:
@@ -194,7 +194,7 @@ class GemmEngine:
     """GEMM behind the contract of `tilewright.ops.engine.Engine`."""
 
     op = "gemm"
-    problem_sets: Mapping[str, ProblemSet] = {one.key: one for one in _SETS}
+    problem_sets: Mapping[str, ProblemSet] = {problem_set.key: problem_set for problem_set in _SETS}
     columns = ("m", "n", "k", "batch", "dtype_a", "dtype_b", "dtype_c", "layout", "epilogue", "num_d")
 
     @property
@@ -216,8 +216,8 @@ class GemmEngine:
             return "tall"
         return "mid" if problem.m <= 512 and problem.n * problem.k >= 4 * problem.m * problem.m else "large"
 
-    def near(self, one: GemmProblem, other: GemmProblem) -> bool:
-        return _HELD_OUT.near(one, other)
+    def near(self, problem: GemmProblem, other: GemmProblem) -> bool:
+        return _HELD_OUT.near(problem, other)
 
     problem_feature_names = features.PROBLEM
     kernel_feature_names = features.KERNEL

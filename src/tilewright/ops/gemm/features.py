@@ -52,7 +52,7 @@ def _aligned(stride: int, size: int) -> int:
 
 
 def problem_features(p: GemmProblem) -> Sequence[float]:
-    a, b, c = (DTYPES[one].bytes for one in (p.dtype_a, p.dtype_b, p.dtype_c))
+    a, b, c = (DTYPES[dtype].bytes for dtype in (p.dtype_a, p.dtype_b, p.dtype_c))
     return (
         _log2(p.m), _log2(p.n), _log2(p.k), _log2(p.batch), _log2(p.flops), _log2(p.flops / max(1, p.bytes)),
         _log2(p.m * p.k * a), _log2(p.k * p.n * b), _log2(p.m * p.n * c), a, b, c,
@@ -168,5 +168,5 @@ def _parts(tiles: Array, steps: Array, room: Array, kernels: Mapping[str, Any]) 
     if kernels["split"] is not None:
         wanted = np.maximum(1.0, np.floor(np.minimum(room / tiles, steps / 4)))
         shares = np.where(kernels["split"], np.ceil(steps / np.ceil(steps / wanted)), 1.0) * shares
-    found: Array = np.maximum(1.0, np.minimum(steps, shares))
-    return found
+    parts: Array = np.maximum(1.0, np.minimum(steps, shares))
+    return parts

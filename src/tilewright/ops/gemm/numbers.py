@@ -15,7 +15,7 @@ PROBLEM = (
 )  # fmt: skip
 _NAMED = ("fp32", "tf32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2", "int8", "int32")  # `Type` of gemm.h
 _TYPES = {name: _NAMED.index(name) if name in _NAMED else len(_NAMED) for name in DTYPES}
-_SIZES = {name: one.bytes for name, one in DTYPES.items()}
+_SIZES = {name: dtype.bytes for name, dtype in DTYPES.items()}
 
 
 def problem_numbers(p: GemmProblem) -> tuple[int, ...]:

@@ -40,28 +40,28 @@ OPTIONS = (
 
 
 def problem(values: Mapping[str, Any]) -> GemmProblem:
-    given = {option.name: values.get(option.name, option.default) for option in OPTIONS}
-    a, _, b = given["datatype"].partition(":")
-    for name in (a, b, given["output"], given["d_datatype"]):
+    options = {option.name: values.get(option.name, option.default) for option in OPTIONS}
+    a, _, b = options["datatype"].partition(":")
+    for name in (a, b, options["output"], options["d_datatype"]):
         if name:
             dtype(name)
     same = ("m", "n", "k", "batch", "layout", "num_d", "a_stride", "b_stride", "c_stride", "broadcast_a", "broadcast_b")
     return GemmProblem(
-        **{name: given[name] for name in same},
+        **{name: options[name] for name in same},
         dtype_a=a,
         dtype_b=b,
-        dtype_c=given["output"],
-        dtype_d=given["d_datatype"],
-        epilogue=normal_epilogue(given["epilogue"]),
-        beta=given["beta"] != 0,
-        preshuffled=given["preshuffle"],
+        dtype_c=options["output"],
+        dtype_d=options["d_datatype"],
+        epilogue=normal_epilogue(options["epilogue"]),
+        beta=options["beta"] != 0,
+        preshuffled=options["preshuffle"],
     )
 
 
 def words(problem: GemmProblem) -> list[str]:
     """What `tilewright run gemm` needs to meet this problem again."""
     p = problem
-    found = ["--m", str(p.m), "--n", str(p.n), "--k", str(p.k)]
+    flags = ["--m", str(p.m), "--n", str(p.n), "--k", str(p.k)]
     datatype = p.dtype_a if p.dtype_a == p.dtype_b else f"{p.dtype_a}:{p.dtype_b}"
     dense = p.dense()
     for flag, value, usual in (
@@ -78,12 +78,12 @@ def words(problem: GemmProblem) -> list[str]:
         ("--c-stride", p.c_stride, dense.c_stride),
     ):
         if value != usual:
-            found += [flag, str(value)]
+            flags += [flag, str(value)]
     for flag, on in (
         ("--preshuffle", p.preshuffled),
         ("--broadcast-a", p.broadcast_a),
         ("--broadcast-b", p.broadcast_b),
     ):
         if on:
-            found.append(flag)
-    return found
+            flags.append(flag)
+    return flags

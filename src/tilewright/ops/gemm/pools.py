@@ -40,7 +40,7 @@ def signatures(
     num_d: Sequence[int] = (),
 ) -> Iterator[GemmSignature]:
     """Every signature of the given axes; a datatype may name both inputs as `a:b`."""
-    names = [normal_epilogue(one) for one in epilogues]
+    names = [normal_epilogue(epilogue) for epilogue in epilogues]
     for datatype, layout, variant in product(datatypes, layouts, variants):
         a, _, b = datatype.partition(":")
         b = b or a
@@ -59,9 +59,9 @@ def signatures_of(text: str) -> Iterator[GemmSignature]:
         for epilogue in (*EPILOGUES, *GATES):
             for count in epilogue_d_counts(epilogue):
                 for variant in ("standard" if epilogue == "PassThrough" else "multi_d", "preshuffle"):
-                    one = replace(plain, variant=variant, epilogue=epilogue, num_d=count)
-                    if text.startswith(one.label()):
-                        yield one
+                    signature = replace(plain, variant=variant, epilogue=epilogue, num_d=count)
+                    if text.startswith(signature.label()):
+                        yield signature
 
 
 def axes_of(signature: GemmSignature) -> dict[str, tuple[Any, ...]]:

@@ -105,8 +105,8 @@ class GemmProblem:
         rows = max(1, a_row), max(1, b_row), max(1, self.n)
         if (self.a_stride, self.b_stride, self.c_stride) == rows and (not self.aligned or self.batch_aligned):
             return self
-        made = replace(self, a_stride=0, b_stride=0, c_stride=0)
-        return made if made.batch_aligned or not made.aligned else replace(made, aligned=False)
+        packed = replace(self, a_stride=0, b_stride=0, c_stride=0)
+        return packed if packed.batch_aligned or not packed.aligned else replace(packed, aligned=False)
 
     @property
     def batch_aligned(self) -> bool:
@@ -177,11 +177,11 @@ def problem_violations(problem: GemmProblem) -> list[Violation]:
     """Rules that hold on every target."""
     if _plainly_legal(problem):
         return []
-    found: list[Violation] = []
+    violations: list[Violation] = []
 
     def need(ok: bool, rule: str, message: str, remedy: str) -> None:
         if not ok:
-            found.append(Violation(rule, message, remedy))
+            violations.append(Violation(rule, message, remedy))
 
     for axis in ("m", "n", "k", "batch"):
         size = getattr(problem, axis)
@@ -209,7 +209,7 @@ def problem_violations(problem: GemmProblem) -> list[Violation]:
         f"layout {problem.layout!r} is not supported",
         f"use one of {', '.join(LAYOUTS)}",
     )
-    found.extend(epilogue_violations(problem.epilogue, problem.num_d, gates=True))
+    violations.extend(epilogue_violations(problem.epilogue, problem.num_d, gates=True))
     need(
         not problem.dual or not (problem.beta or problem.preshuffled),
         "dual-operands",
@@ -222,7 +222,7 @@ def problem_violations(problem: GemmProblem) -> list[Violation]:
         f"{problem.epilogue} with results of {problem.dtype_c}",
         "use fp32, fp16 or bf16 results",
     )
-    if problem.layout in LAYOUTS and not found:
+    if problem.layout in LAYOUTS and not violations:
         lengths = {"a": problem.k if problem.layout[0] == "r" else problem.m, "c": problem.n}
         if not problem.preshuffled:
             lengths["b"] = problem.n if problem.layout[1] == "r" else problem.k
@@ -234,4 +234,4 @@ def problem_violations(problem: GemmProblem) -> list[Violation]:
                 f"the leading stride of {name.upper()} is {stride}, shorter than its row of {row}",
                 f"use {row} or more",
             )
-    return found
+    return violations

@@ -65,7 +65,9 @@ def exact(problem: GemmProblem, arrays: Mapping[str, Any], rows: Array | slice =
             sizes = sizes_of(a, b)
         flushed: Array | float = abs(alpha) * (problem.k + 1.0)
         if problem.dtype_a == problem.dtype_b == "bf16":  # inputs too: x86's dot product of pairs does so
-            lost = [np.abs(one.astype(np.float32)).sum(axis, dtype=np.float64) for one, axis in ((a, -1), (b, -2))]
+            lost = [
+                np.abs(operand.astype(np.float32)).sum(axis, dtype=np.float64) for operand, axis in ((a, -1), (b, -2))
+            ]
             flushed = flushed + abs(alpha) * (lost[0][..., :, None] + lost[1][..., None, :])
         # A sweep asks this of every problem: what changes nothing is left out.
         x = total.astype(np.float64, copy=False) * alpha if alpha != 1 else total.astype(np.float64, copy=False)
@@ -77,8 +79,8 @@ def exact(problem: GemmProblem, arrays: Mapping[str, Any], rows: Array | slice =
             size = size + np.abs(beta * c)
         scaled: Array | float | None = None
         factor, factor_error = _factor(problem, arrays, rows)
-        for one in arrays["ds"] if factor is None else ():
-            d = _rows_of(np.asarray(one), rows, problem.m).astype(np.float64)
+        for tensor in arrays["ds"] if factor is None else ():
+            d = _rows_of(np.asarray(tensor), rows, problem.m).astype(np.float64)
             if problem.epilogue == "MultiDMultiply":
                 x, scaled = x * d, np.abs(d) * (1.0 if scaled is None else scaled)
             else:
@@ -99,8 +101,8 @@ def _factor(problem: GemmProblem, arrays: Mapping[str, Any], rows: Array | slice
         (d,) = arrays["ds"]
         return _rows_of(np.asarray(d), rows, problem.m).astype(np.float64), None
     up = {**arrays, "b": arrays["b_up"], "ds": (), "alpha": 1.0, "beta": 0.0}
-    found = exact(replace(problem, epilogue="PassThrough"), up, rows)
-    return found.value, _sum_error(problem, found, False)
+    result = exact(replace(problem, epilogue="PassThrough"), up, rows)
+    return result.value, _sum_error(problem, result, False)
 
 
 def _product(a: Array, b: Array, kind: Any, *, sizes: bool = False) -> Array:
@@ -132,10 +134,10 @@ def sizes_of(a: Array, b: Array) -> Array:
         if max(a.itemsize, b.itemsize) <= 4:
             short = _product(a, b, np.float32, sizes=True)
             if np.max(short, initial=0.0) <= LARGEST["fp32"] / 4:  # NaN is not
-                found = short.astype(np.float64)
-                found += k * TINY32
-                found *= 1.0 + gamma(k)
-                return found
+                sizes = short.astype(np.float64)
+                sizes += k * TINY32
+                sizes *= 1.0 + gamma(k)
+                return sizes
         return _product(a, b, np.float64, sizes=True)
 
 
@@ -144,7 +146,7 @@ def _rows_of(d: Array, rows: Array | slice, m: int) -> Array:
     return d[..., rows, :] if d.ndim > 1 and d.shape[-2] == m and m != 1 else d
 
 
-def error_bound(problem: GemmProblem, found: Exact, narrow_sums: bool = False) -> Array:
+def error_bound(problem: GemmProblem, result: Exact, narrow_sums: bool = False) -> Array:
     """How far each element of a right result may be from `found.value`.
 
     Float outputs.  With u = 2^-24 and gamma_n = n u / (1 - n u), a sum of K products in fp32, in any
@@ -181,28 +183,28 @@ def error_bound(problem: GemmProblem, found: Exact, narrow_sums: bool = False) -
     """
     p = problem
     if DTYPES[p.dtype_c].kind == "int":
-        return np.asarray(1e-12 * (1.0 + found.size))
+        return np.asarray(1e-12 * (1.0 + result.size))
     with np.errstate(all="ignore"):
-        error = _sum_error(p, found, narrow_sums)
+        error = _sum_error(p, result, narrow_sums)
         if p.epilogue in ACTIVATIONS:
-            error = after_activation(p.epilogue, found.before, error)
-        if found.factor is not None:
+            error = after_activation(p.epilogue, result.before, error)
+        if result.factor is not None:
             kind = GATES[p.epilogue]
-            error = after_activation(kind, found.before, error)
-            of_factor = 0.0 if found.factor_error is None else found.factor_error
-            gate = np.abs(activation(kind, found.before))
-            error = np.abs(found.factor) * error + (gate + error) * of_factor + U32 * np.abs(found.value)
-        return after_rounding(p.dtype_c, found.value, error)
+            error = after_activation(kind, result.before, error)
+            of_factor = 0.0 if result.factor_error is None else result.factor_error
+            gate = np.abs(activation(kind, result.before))
+            error = np.abs(result.factor) * error + (gate + error) * of_factor + U32 * np.abs(result.value)
+        return after_rounding(p.dtype_c, result.value, error)
 
 
-def _sum_error(p: GemmProblem, found: Exact, narrow_sums: bool) -> Array:
+def _sum_error(p: GemmProblem, result: Exact, narrow_sums: bool) -> Array:
     """e2 of `error_bound`: how far sums may be off before an activation."""
     terms = 4 if DTYPES[p.dtype_a].kind == "int" else p.k + 3
     part = gamma(terms) + (narrow_part(p.k) if narrow_sums else 0.0)
     if p.dtype_a == "tf32":
         part += (1 + DTYPES["tf32"].unit_roundoff) ** 2 - 1
-    error = part * found.products + (3 + p.num_d) * U32 * found.size
-    return np.asarray(error + TINY32 * found.flushed)
+    error = part * result.products + (3 + p.num_d) * U32 * result.size
+    return np.asarray(error + TINY32 * result.flushed)
 
 
 def reference(problem: GemmProblem, arrays: Mapping[str, Any]) -> Array:
@@ -213,9 +215,9 @@ def reference(problem: GemmProblem, arrays: Mapping[str, Any]) -> Array:
 def judgement(problem: GemmProblem, arrays: Mapping[str, Any], narrow_sums: bool = False) -> Callable[[Any], Check]:
     """The reference, computed now, to compare any number of results with."""
     rows = sampled_rows(problem.m, max(1.0, float(problem.flops)), FULL_CHECK_FLOPS)
-    found = exact(problem, arrays, rows)
-    bound = error_bound(problem, found, narrow_sums)
-    compared = Comparison(found.value, bound, problem.dtype_c, found.size)
+    expected = exact(problem, arrays, rows)
+    bound = error_bound(problem, expected, narrow_sums)
+    compared = Comparison(expected.value, bound, problem.dtype_c, expected.size)
     return lambda result: compared(np.asarray(result)[..., rows, :])
 
 
