@@ -82,16 +82,16 @@ def __getattr__(name: str) -> Any:
         return _public()
     if name in _HOMES:
         home = _HOMES[name]
-        found = getattr(import_module(home), name) if home else import_module(f"tilewright.{name}")
+        value = getattr(import_module(home), name) if home else import_module(f"tilewright.{name}")
     else:
         # A submodule is not asked for here: whoever imports it finds it.
         own = name.startswith("_") or find_spec(f"tilewright.{name}") is not None
         if own or name not in _of_ops().names(_GROUP):
             stale = "" if _of_ops().names("tilewright.ops") else ": no op is found; install tilewright again, with pip"
             raise AttributeError(f"module 'tilewright' has no attribute {name!r}{stale}")
-        found = _of_ops().load(_GROUP, name, "a name of the API")
-    globals()[name] = found
-    return found
+        value = _of_ops().load(_GROUP, name, "a name of the API")
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -35,8 +35,8 @@ class DType:
 
 
 DTYPES: dict[str, DType] = {
-    one.name: one
-    for one in (
+    kind.name: kind
+    for kind in (
         DType("fp32", 4, "float", 23, "float32", dlpack_code=2),
         DType("tf32", 4, "float", 10, "float32", dlpack_code=2, held=False),
         DType("fp16", 2, "float", 10, "float16", dlpack_code=2),
@@ -54,19 +54,19 @@ DTYPES: dict[str, DType] = {
 }
 
 # What an array holds, by what its library calls it.
-BY_NUMPY_NAME: dict[str, str] = {one.numpy_name: one.name for one in DTYPES.values() if one.held}
-BY_TORCH_NAME: dict[str, str] = {one.in_torch: one.name for one in DTYPES.values() if one.held}
+BY_NUMPY_NAME: dict[str, str] = {kind.numpy_name: kind.name for kind in DTYPES.values() if kind.held}
+BY_TORCH_NAME: dict[str, str] = {kind.in_torch: kind.name for kind in DTYPES.values() if kind.held}
 BY_DLPACK: dict[tuple[int, int], str] = {
-    (one.dlpack_code, 8 * one.bytes): one.name for one in DTYPES.values() if one.held
+    (kind.dlpack_code, 8 * kind.bytes): kind.name for kind in DTYPES.values() if kind.held
 }
 
 
 def dtype(name: str) -> DType:
     """The element type called `name`; an unknown name is an error with the nearest known one."""
-    found = DTYPES.get(name) if isinstance(name, str) else None
-    if found is not None:
-        return found
-    told = name if isinstance(name, str) else shown(name)
+    known = DTYPES.get(name) if isinstance(name, str) else None
+    if known is not None:
+        return known
+    text = name if isinstance(name, str) else shown(name)
     ours = BY_NUMPY_NAME.get(name) if isinstance(name, str) else None  # float32 is fp32 here
-    remedy = f"write {ours!r}" if ours is not None else nearest(told, list(DTYPES))
-    raise UnknownNameError(f"{shown(name)} is not an element type", rule="dtype-name", value=told, remedy=remedy)
+    remedy = f"write {ours!r}" if ours is not None else nearest(text, list(DTYPES))
+    raise UnknownNameError(f"{shown(name)} is not an element type", rule="dtype-name", value=text, remedy=remedy)

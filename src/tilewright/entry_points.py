@@ -28,28 +28,28 @@ class EntryPoint(NamedTuple):
 
     @property
     def module(self) -> str:
-        found = _VALUE.match(self.value)
-        return found["module"] if found is not None else self.value.partition(":")[0].strip()
+        match = _VALUE.match(self.value)
+        return match["module"] if match is not None else self.value.partition(":")[0].strip()
 
     def load(self) -> Any:
-        found = _VALUE.match(self.value)
-        if found is None:
+        match = _VALUE.match(self.value)
+        if match is None:
             raise ImportError(f"{self.value!r} is no name of a module and what is in it")
-        names = (found["attr"] or "").split(".")
-        return reduce(getattr, filter(None, names), import_module(found["module"]))
+        names = (match["attr"] or "").split(".")
+        return reduce(getattr, filter(None, names), import_module(match["module"]))
 
 
 def published(prefix: str) -> list[EntryPoint]:
     """Those of all packages whose group begins so; of a package that is on the path twice, the first one's."""
-    found, seen = [], set[str]()
+    points, seen = [], set[str]()
     for package, text in _in_folders() if _plain() else _by_metadata():
         if prefix not in text:
             continue  # most are not about us: their texts are not parsed
         name = package().replace("_", "-").casefold()
         if name not in seen:
             seen.add(name)
-            found += [one for one in parsed(text, package()) if one.group.startswith(prefix)]
-    return found
+            points += [point for point in parsed(text, package()) if point.group.startswith(prefix)]
+    return points
 
 
 def parsed(text: str, package: str) -> Iterator[EntryPoint]:
@@ -64,7 +64,7 @@ def parsed(text: str, package: str) -> Iterator[EntryPoint]:
 
 def _plain() -> bool:
     """Whether packages can lie in plain folders alone."""
-    if any(one is not PathFinder and hasattr(one, "find_distributions") for one in sys.meta_path):
+    if any(finder is not PathFinder and hasattr(finder, "find_distributions") for finder in sys.meta_path):
         return False
     return not any(place.endswith(".egg") or os.path.isfile(place) for place in sys.path)  # noqa: PTH113
 
@@ -94,14 +94,14 @@ def _in_folders() -> _Published:
 
 def _name(where: str, folder: str) -> str:
     for file in ("METADATA", "PKG-INFO"):
-        found = re.search(r"^Name:\s*(\S+)", _read(where, file), re.M | re.I)
-        if found is not None:
-            return found[1]
+        match = re.search(r"^Name:\s*(\S+)", _read(where, file), re.M | re.I)
+        if match is not None:
+            return match[1]
     return folder.rpartition(".")[0].partition("-")[0]
 
 
 def _by_metadata() -> _Published:
     from importlib.metadata import distributions
 
-    for one in distributions():
-        yield (lambda one=one: str(one.metadata["Name"] or "")), one.read_text("entry_points.txt") or ""
+    for package in distributions():
+        yield (lambda package=package: str(package.metadata["Name"] or "")), package.read_text("entry_points.txt") or ""

@@ -182,7 +182,7 @@ def nearest(name: str, known: list[str]) -> str:
     import difflib
 
     # Case does not count: of Relu and Gelu, "gelu" is nearer to the second.
-    folded = {one.casefold(): one for one in reversed(known)}
+    folded = {word.casefold(): word for word in reversed(known)}
     close = difflib.get_close_matches(str(name).casefold(), list(folded), n=1, cutoff=0.4)
     listing = ", ".join(known)
     return f"did you mean {folded[close[0]]!r}? Known: {listing}" if close else f"known: {listing or 'none yet'}"

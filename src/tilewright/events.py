@@ -129,7 +129,7 @@ def subscribe(subscriber: Callable[[Event], None]) -> Callable[[], None]:
     def unsubscribe() -> None:
         global _subscribers
         with _lock:
-            _subscribers = tuple(one for one in _subscribers if one is not subscriber)
+            _subscribers = tuple(known for known in _subscribers if known is not subscriber)
 
     return unsubscribe
 

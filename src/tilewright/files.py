@@ -82,8 +82,8 @@ def _data(path: Path, what: str) -> str:
     except PermissionError:
         why, rule, remedy = "may not be read by this user", "file-permission", "mend its permissions"
     except (OSError, ValueError, MemoryError) as error:  # ValueError: a NUL in the path
-        told = getattr(error, "strerror", None) or error or "no memory for it"
-        why, rule, remedy = f"cannot be read: {told}", "file-unreadable", f"give the path of {called}"
+        cause = getattr(error, "strerror", None) or error or "no memory for it"
+        why, rule, remedy = f"cannot be read: {cause}", "file-unreadable", f"give the path of {called}"
     else:
         if len(data) > LARGEST:
             raise _bad(str(path), what, f"it has more than {LARGEST >> 20} MiB", rule="file-large")
@@ -124,7 +124,7 @@ def _told(error: ValidationError, model: Any, source: str, what: str) -> FileErr
     )
 
 
-def _sentence(kind: str, place: Place, value: Any, said: str, model: Any) -> tuple[str, str]:
+def _sentence(kind: str, place: Place, value: Any, message: str, model: Any) -> tuple[str, str]:
     """What is wrong, and the remedy where there is a better one than to mend it."""
     if kind in _NO_SUCH_FIELD:
         name = str(place[-1])
@@ -132,13 +132,13 @@ def _sentence(kind: str, place: Place, value: Any, said: str, model: Any) -> tup
     if kind in ("missing", "missing_argument"):
         return ("it is missing", f"add {place[-1]!r}") if isinstance(place[-1], str) else ("it is missing", "")
     known = [str(choice) for choice in _choices(_kind_at(model, place))]
-    words = f" {said[6:]}" if said.startswith("Input ") else f": {said}"
+    words = f" {message[6:]}" if message.startswith("Input ") else f": {message}"
     return f"{_shown(value)}{words}", nearest(str(value), known) if known else ""
 
 
 def _where(place: Place) -> str:
     """kernels[3].spec.m; the whole file where there is no place."""
-    text = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in place)
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
     return text.removeprefix(".") or "the whole of it"
 
 
@@ -169,17 +169,17 @@ def _parts(kind: Any) -> list[Any]:
 
 def _kind_at(model: Any, place: Place) -> list[Any]:
     """The types that may stand at a place; pydantic's own marks in a place (which part of a union) are passed over."""
-    found = _parts(model)
+    kinds = _parts(model)
     for step in place:
         inner: list[Any] = []
-        for one in found:
-            members, inside = _members(one), [part for part in typing.get_args(one) if part is not Ellipsis]
+        for kind in kinds:
+            members, inside = _members(kind), [part for part in typing.get_args(kind) if part is not Ellipsis]
             if isinstance(step, str) and step in members:
                 inner += _parts(members[step])
-            elif inside and not members and typing.get_origin(one) is not typing.Literal:
+            elif inside and not members and typing.get_origin(kind) is not typing.Literal:
                 inner += _parts(inside[-1])  # of a list, a tuple of any length, or the values of a table
-        found = inner or found
-    return found
+        kinds = inner or kinds
+    return kinds
 
 
 def _names(kinds: list[Any]) -> set[str]:

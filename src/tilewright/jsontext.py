@@ -25,11 +25,11 @@ def read(path: Path, *, regular: bool = True) -> bytes:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    data = dict(pairs)
+    if len(data) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"{next(one for one in names if names.count(one) > 1)!r} is there twice")
-    return found
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
+    return data
 
 
 def loads(text: bytes | str) -> Any:
@@ -45,9 +45,9 @@ def loads(text: bytes | str) -> Any:
             raise ValueError(f"it is nested deeper than {MOST_NESTED} levels")
         level = [
             inner
-            for one in level
-            if isinstance(one, (dict, list))
-            for inner in (one.values() if isinstance(one, dict) else one)
+            for value in level
+            if isinstance(value, (dict, list))
+            for inner in (value.values() if isinstance(value, dict) else value)
             if isinstance(inner, (dict, list))
         ]
     return data

@@ -40,18 +40,18 @@ def _package(point: EntryPoint) -> str:
 @lru_cache(maxsize=1)
 def _installed() -> dict[str, list[EntryPoint]]:
     """What all packages publish for us, by group: reading their files, once, is most of what asking costs."""
-    found: dict[str, list[EntryPoint]] = {}
+    by_group: dict[str, list[EntryPoint]] = {}
     for point in published(_GROUPS):
-        found.setdefault(point.group, []).append(point)
-    return found
+        by_group.setdefault(point.group, []).append(point)
+    return by_group
 
 
 @lru_cache(maxsize=64)
 def _points(group: str) -> dict[str, EntryPoint]:
-    found: dict[str, list[EntryPoint]] = {}
-    for point in sorted(_installed().get(group, ()), key=lambda one: one.name):
-        found.setdefault(point.name, []).append(point)
-    return {name: points[0] if len(points) == 1 else _chosen(group, points) for name, points in found.items()}
+    by_name: dict[str, list[EntryPoint]] = {}
+    for point in sorted(_installed().get(group, ()), key=lambda entry: entry.name):
+        by_name.setdefault(point.name, []).append(point)
+    return {name: points[0] if len(points) == 1 else _chosen(group, points) for name, points in by_name.items()}
 
 
 def _chosen(group: str, points: list[EntryPoint]) -> EntryPoint:
@@ -90,15 +90,15 @@ def load(group: str, name: str, what: str, contract: type | None = None) -> Any:
         rule = f"{what.rpartition(' ')[2]}-name"
         raise UnknownNameError(f"{name!r} is not {what}", rule=rule, value=name, remedy=nearest(name, names(group)))
     try:
-        found = point.load()
+        loaded = point.load()
     except (Exception, SystemExit) as error:
         if _is_ours(point.module) and not isinstance(error, (ImportError, AttributeError)):
             raise  # whatever it is, it is not that something is missing here
         raise _broken(point, what, f"cannot be loaded: {said(error)}") from error
-    wrong = _misfit(found, contract) if contract is not None else ""
+    wrong = _misfit(loaded, contract) if contract is not None else ""
     if wrong:
         raise _broken(point, what, wrong)
-    return found
+    return loaded
 
 
 def _broken(point: EntryPoint, what: str, wrong: str) -> PluginError:
@@ -111,16 +111,16 @@ def _broken(point: EntryPoint, what: str, wrong: str) -> PluginError:
     )
 
 
-def _misfit(found: Any, contract: type) -> str:
+def _misfit(loaded: Any, contract: type) -> str:
     """What an object lacks of a protocol; empty where nothing."""
-    if isinstance(found, type):
-        return f"is the class {found.__name__}, where an object of it is meant"
+    if isinstance(loaded, type):
+        return f"is the class {loaded.__name__}, where an object of it is meant"
     lacks, odd = [], []
     for name, is_method in members(contract):
-        if isinstance(getattr(type(found), name, None), cached_property):
+        if isinstance(getattr(type(loaded), name, None), cached_property):
             continue  # what is worked out when it is first asked for is not asked for here
         try:
-            member = getattr(found, name)
+            member = getattr(loaded, name)
         except Exception:  # also what a property of theirs raises
             lacks.append(name)
             continue

@@ -50,12 +50,12 @@ def call_renamed(function: Callable[..., Any], names: Mapping[str, str], argumen
     owner = function.__name__
     old = arguments["old"]
     parameters = inspect.signature(function).parameters
-    given = {name: arguments[name] for name in parameters if name != "old"}
+    values = {name: arguments[name] for name in parameters if name != "old"}
     renamed = new_names(owner, names, old, skip=(owner,))
     for name in renamed:
-        if given[name] is not parameters[name].default:
+        if values[name] is not parameters[name].default:
             raise TypeError(f"{owner}() got {name!r} under its old name too")
-    return function(**{**given, **renamed})
+    return function(**{**values, **renamed})
 
 
 def renamed_fields(names: Mapping[str, str]) -> Callable[[_Class], _Class]:

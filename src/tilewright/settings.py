@@ -33,8 +33,8 @@ def _default_cache_dir() -> Path:
     import platformdirs  # here: `import tilewright` does not pay for it
 
     place = Path(platformdirs.user_cache_path("tilewright", appauthor=False))
-    given = os.environ.get("XDG_CACHE_HOME", "").strip()
-    if given and place == Path(given, "tilewright") and not place.is_absolute():
+    folder = os.environ.get("XDG_CACHE_HOME", "").strip()
+    if folder and place == Path(folder, "tilewright") and not place.is_absolute():
         # As if it were not set: the XDG specification wants relative values ignored.
         place = Path(os.path.expanduser("~/.cache/tilewright"))  # noqa: PTH111  Path's own raises without a home
     if not place.is_absolute():  # a user without a home folder: `~` stays as it is
@@ -172,7 +172,7 @@ def _check(values: Settings, names: Mapping[str, str]) -> Settings:
 def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
     """Defaults overlaid with TILEWRIGHT_* variables; an unknown variable is an error, not a typo kept."""
     environ = os.environ if environ is None else environ
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     names: dict[str, str] = {}
     for key, text in environ.items():
         if not key.startswith(PREFIX):
@@ -190,8 +190,8 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
         value = _parsed(name, text)
         if value is None:
             raise _refused(name, text, variable=key)
-        given[name], names[name] = value, key
-    return _check(Settings(**given), names)
+        values[name], names[name] = value, key
+    return _check(Settings(**values), names)
 
 
 def openmp_threads() -> int:
@@ -234,10 +234,10 @@ def _with(base: Settings, changes: Mapping[str, Any]) -> Settings:
             raise UnknownNameError(
                 f"{name!r} is not an option", rule="setting-name", value=name, remedy=nearest(name, sorted(_FIELDS))
             )
-        found = _default_of(name) if isinstance(value, str) and not value.strip() else _converted(name, value)
-        if found is None:
+        converted = _default_of(name) if isinstance(value, str) and not value.strip() else _converted(name, value)
+        if converted is None:
             raise _refused(name, value)
-        values[name] = found
+        values[name] = converted
     return _check(dataclasses.replace(base, **values), {})
 
 
@@ -285,10 +285,10 @@ def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 def environment() -> dict[str, str]:
     """The environment of a process of ours that is to run under the settings in force."""
-    found = {name: value for name, value in os.environ.items() if name.removeprefix(PREFIX).lower() not in _FIELDS}
+    variables = {name: value for name, value in os.environ.items() if name.removeprefix(PREFIX).lower() not in _FIELDS}
     now = current()
     for name, field in _FIELDS.items():
         value = getattr(now, name)
         if value != field.default:  # the cache folder has none: it is always said
-            found[PREFIX + name.upper()] = str(int(value)) if isinstance(value, bool) else str(value)
-    return found
+            variables[PREFIX + name.upper()] = str(int(value)) if isinstance(value, bool) else str(value)
+    return variables

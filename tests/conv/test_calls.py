@@ -262,7 +262,7 @@ def only_channels_last(monkeypatch: pytest.MonkeyPatch) -> None:
         up = [-(-one // 4) * 4 * problem.groups for one in (problem.group_channels, problem.group_filters)]
         return replace(problem, channels=up[0], filters=up[1], x_strides=(), w_strides=(), y_strides=())
 
-    monkeypatch.setattr(Judges, "of", lambda *_: None)  # limits are those below
+    monkeypatch.setattr(Judges, "judge_for", lambda *_: None)  # limits are those below
     monkeypatch.setattr(CpuConvFamily, "limits", limits)
     monkeypatch.setattr(CpuConvFamily, "copied", copied)
 

@@ -43,7 +43,7 @@ def questions(name: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Registry
         problem = op.measured_as(DRAWN[op.name](r, target))
         signature = op.signature_of(problem)
         candidates, registered = registry._candidates(op, signature)
-        judge = registry._judges.of(op, signature, candidates, registered)
+        judge = registry._judges.judge_for(op, signature, candidates, registered)
         if judge is None or op.measured_as(problem) is not problem:
             continue
         asking = registry._judges._asking(judge, registry.arch, 2)

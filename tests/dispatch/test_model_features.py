@@ -49,7 +49,7 @@ def questions(name: str) -> tuple[Question, ...]:
 
 def predictions(model: Model, name: str) -> list[Any]:
     units = int(model.high[-1])
-    told = [model.told(specs, p, units, estimates, model.card.devices[0]) for p, specs, estimates in questions(name)]
+    told = [model.predict(specs, p, units, estimates, model.card.devices[0]) for p, specs, estimates in questions(name)]
     assert any(not isinstance(one, str) for one in told)
     return [one if isinstance(one, str) else one.tolist() for one in told]
 
@@ -125,7 +125,9 @@ def test_a_word_that_an_op_gains_in_the_middle_shifts_no_other(tmp_path: Path, m
     again = model_files.read(file, "as before")
     assert predictions(again, name) == before
     problem, specs, estimates = questions(name)[0]
-    told = again.told(specs, replace(problem, epilogue="Sine"), int(again.high[-1]), estimates, again.card.devices[0])
+    told = again.predict(
+        specs, replace(problem, epilogue="Sine"), int(again.high[-1]), estimates, again.card.devices[0]
+    )
     assert told == "it has not seen Sine"
 
 

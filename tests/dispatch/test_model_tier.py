@@ -238,7 +238,7 @@ def test_kernels_newer_than_a_model_are_set_beside_its_choice(shelf: Path) -> No
     chosen = Registry(TARGET).select(PROBLEM)
     assert (chosen.tier, chosen.spec) == ("model", best.spec)
     first = next(at for at, one in enumerate(specs) if one.schedule.pipeline in older["pipeline"])
-    told = even.told(specs, PROBLEM, 1, estimates, even.card.devices[0])
+    told = even.predict(specs, PROBLEM, 1, estimates, even.card.devices[0])
     assert not isinstance(told, str)
     np.testing.assert_allclose(told / told[first], [
         estimates[at] / estimates[first] if one.schedule.pipeline not in older["pipeline"] else 1.0

@@ -97,7 +97,7 @@ def test_by_sets_kernels_score_as_rows_do(seed: int, count: int) -> None:
     rows[:, :2], rows[:, 2:4], rows[:, 4:6], rows[:, 6] = problem, kernel.T, both.T, units
     ranks = sets.ranks(2, kernel)
     desk = sets.desk(len(problem), ranks, len(both))
-    desk.problem[:], desk.both[:], desk.asked[: len(asked)] = problem, both, asked
+    desk.problem[:], desk.both[:], desk.kernel_places[: len(asked)] = problem, both, asked
     found = sets.ask(desk, ranks, len(asked), units)
     np.testing.assert_allclose(found, one.score(rows[asked]), rtol=1e-12)
     np.testing.assert_allclose(found, [walked(one, row) for row in rows[asked]], rtol=1e-12)
@@ -286,7 +286,7 @@ def test_a_model_may_begin_from_the_estimate(tmp_path: Path) -> None:
     assert made.card.metrics["cross_validation"] == evaluate.score(by_estimate).to_dict()
     group = max(data.groups, key=lambda one: len(one.specs))
     device = again.card.devices[0]
-    told = again.told(list(group.specs), group.problem, group.units, group.estimates, device)
+    told = again.predict(list(group.specs), group.problem, group.units, group.estimates, device)
     assert not isinstance(told, str)
     np.testing.assert_allclose(told / told.min(), group.estimates / group.estimates.min(), rtol=1e-6)
     half = train(data, Settings(**{**QUICK, "far": 1e9}, trust=0.5))

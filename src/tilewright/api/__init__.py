@@ -48,8 +48,8 @@ def target_of(array: Any, target: str | None = None) -> str:
 def registry_of(array: Any, target: str | None) -> Registry:
     """The registry of the target a call means: `target_of` for NumPy's arrays in as few steps as there are."""
     name = _current().target if target is None and type(array) is _ndarray else target_of(array, target)
-    found = _registries.get(name)
-    return found if found is not None else registry_for(name)
+    registry = _registries.get(name)
+    return registry if registry is not None else registry_for(name)
 
 
 def _target_at(place: Place) -> str:
@@ -60,22 +60,22 @@ def _target_at(place: Place) -> str:
 
 def arch_of(place: Place) -> str:
     """The arch of a device, which must be one that kernels are made for."""
-    one = device(place)
-    if one.arch not in all_archs():
+    there = device(place)
+    if there.arch not in all_archs():
         known = ", ".join(name for name, facts in all_archs().items() if facts.backend == place.kind)
         raise DeviceError(
-            f"{place} ({one.name}) is of arch {one.arch}, for which there are no kernels",
+            f"{place} ({there.name}) is of arch {there.arch}, for which there are no kernels",
             rule="arch-not-runnable",
-            value=one.arch,
+            value=there.arch,
             remedy=f"use a device of {known}, or arrays in host memory",
         )
-    return one.arch
+    return there.arch
 
 
 def registry_for(target: str) -> Registry:
     """The registry of a target; an empty name is the best of the host."""
-    found = _registries.get(target)
-    return found if found is not None else _registries.setdefault(target, default_registry(target))
+    registry = _registries.get(target)
+    return registry if registry is not None else _registries.setdefault(target, default_registry(target))
 
 
 def to_device(array: Any, target: str | None = None, index: int | None = None) -> DeviceArray:

@@ -114,9 +114,9 @@ def attention_backward(
             "attention_backward", dout, q, k, v, out, lse, **keywords, copy=copy, target=target
         )
         return differentiated
-    operands, given, attributes = calls.backward(dout, q, k, v, out, lse, **keywords, attn_mask=None)
-    made: tuple[Any, ...] = _CALLER.run_slow(registry, operands, given, attributes, copy, options)
-    return made
+    operands, scalar_values, attributes = calls.backward(dout, q, k, v, out, lse, **keywords, attn_mask=None)
+    gradients: tuple[Any, ...] = _CALLER.run_slow(registry, operands, scalar_values, attributes, copy, options)
+    return gradients
 
 
 _CALLER.front(

@@ -21,19 +21,19 @@ _CALLER = caller(BINDING.op)
 _PASS = "passthrough"
 
 
-def _run(name: str, given: Any, operands: Any, options: tuple[Any, ...], target: str | None, copy: str) -> Any:
+def _run(name: str, arrays: Any, operands: Any, options: tuple[Any, ...], target: str | None, copy: str) -> Any:
     """A call by its options as they were given, in the order of its attributes; what they mean is asked once.
 
     `name` and `given` are the function and its arrays in its own order, for PyTorch.
     """
-    array = given[0]
+    array = arrays[0]
     registry = registry_of(array, target)
     if copy is NEVER:
         done = _CALLER.attempt(registry, operands, (), options)
         if done is not None:
             return _CONV.keep(done) if name == "conv" else done
     if must_be_seen(operands):
-        return _seen(name, given, operands, options, target, copy)
+        return _seen(name, arrays, operands, options, target, copy)
     return _CALLER.run_slow(registry, operands, (), settled(options), copy, options)
 
 
@@ -42,16 +42,17 @@ def _sizes(shape: Any) -> Any:
     return shape if type(shape) is tuple or not isinstance(shape, (tuple, list)) else tuple(shape)
 
 
-def _seen(name: str, given: Any, operands: Any, options: tuple[Any, ...], target: str | None, copy: str) -> Any:
+def _seen(name: str, arrays: Any, operands: Any, options: tuple[Any, ...], target: str | None, copy: str) -> Any:
     """The call as PyTorch sees it."""
-    said = Attributes(*options)
-    more: dict[str, Any] = {"deterministic": said.deterministic}
+    attributes = Attributes(*options)
+    more: dict[str, Any] = {"deterministic": attributes.deterministic}
     if name == "conv":
         ds = tuple(operand for operand in operands[D0:OUT] if operand is not None)
-        more = {"ds": ds, "epilogue": said.epilogue}
+        more = {"ds": ds, "epilogue": attributes.epilogue}
     return seen(
-        name, *given, stride=said.stride, padding=said.padding, dilation=said.dilation, groups=said.groups,
-        layout=said.layout, out=operands[OUT], out_dtype=said.out_dtype, copy=copy, target=target, **more,
+        name, *arrays, stride=attributes.stride, padding=attributes.padding, dilation=attributes.dilation,
+        groups=attributes.groups, layout=attributes.layout, out=operands[OUT],
+        out_dtype=attributes.out_dtype, copy=copy, target=target, **more,
     )  # fmt: skip
 
 

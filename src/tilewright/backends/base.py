@@ -239,19 +239,19 @@ def backend_names() -> list[str]:
 @lru_cache(maxsize=32)
 def backend(name: str) -> Backend:
     """One backend, loaded on first use."""
-    made: Backend = plugins.load(GROUP, name, "a backend")()
-    return made
+    loaded: Backend = plugins.load(GROUP, name, "a backend")()
+    return loaded
 
 
 def all_backends() -> dict[str, Backend]:
     """Every backend that can be loaded; one that cannot is told as an event."""
-    found = {}
+    loaded = {}
     for name in backend_names():
         try:
-            found[name] = backend(name)
+            loaded[name] = backend(name)
         except PluginError as error:
             events.emit(events.Warned("plugin", error.message))
-    return found
+    return loaded
 
 
 @lru_cache(maxsize=256)
@@ -262,8 +262,8 @@ def op_kernels(name: str, op: str) -> OpKernels:
         raise UnknownNameError(
             f"the {name} backend has no kernels for op {op!r}", rule="op-kernels", value=op, remedy=nearest(op, known)
         )
-    found: OpKernels = plugins.load(kernels_group(name), op, f"a {name} kernel", OpKernels)
-    return found
+    kernels: OpKernels = plugins.load(kernels_group(name), op, f"a {name} kernel", OpKernels)
+    return kernels
 
 
 def kernels_of(name: str, spec: KernelSpec) -> OpKernels:
@@ -286,14 +286,14 @@ def op_include_dirs(name: str, ops: Sequence[str]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(folder for kernels in brought for folder in kernels.include_dirs()))
 
 
-def target_name(given: object = None) -> str:
+def target_name(target: object = None) -> str:
     """A target's name as it was given, else the setting's; empty where neither says."""
-    if isinstance(given, str) or given is None:
-        return given or settings.current().target
+    if isinstance(target, str) or target is None:
+        return target or settings.current().target
     raise UnknownNameError(
-        f"the target is {shown(given)}, which is no name of an arch or backend",
+        f"the target is {shown(target)}, which is no name of an arch or backend",
         rule="arch-name",
-        value=shown(given),
+        value=shown(target),
         remedy=nearest("cpu", [*all_archs(), *backend_names()]),
     )
 

@@ -50,8 +50,8 @@ class CommonBackend:
         return kernels_of(self.name, spec).promises(spec)
 
     def toolchain(self) -> Toolchain:
-        found: Toolchain = self._part("toolchain").find_toolchain()
-        return found
+        tools: Toolchain = self._part("toolchain").find_toolchain()
+        return tools
 
     def object_rules(self, arch: str, ops: Sequence[str] = ()) -> ObjectRules:
         rules: ObjectRules = self._part("toolchain").object_rules(arch, ops)

@@ -62,9 +62,9 @@ class _Reader:
             at = token.end()
         self.at = 0
 
-    def _error(self, found: str) -> InternalError:
-        message = f"{self.header}: {found!r} is not arithmetic that Python reads"
-        return InternalError(message, rule="constexpr", value=found)
+    def _error(self, text: str) -> InternalError:
+        message = f"{self.header}: {text!r} is not arithmetic that Python reads"
+        return InternalError(message, rule="constexpr", value=text)
 
     def _next(self, *expected: str) -> str:
         token = self.tokens[self.at] if self.at < len(self.tokens) else "the end"

@@ -158,20 +158,20 @@ def _declared(library: ctypes.CDLL, symbol: str, result: Any, kinds: tuple[Any, 
     return function
 
 
-def driver_line(said: str, module: Path) -> str:
+def driver_line(version: str, module: Path) -> str:
     """The version the library says, with that of the kernel module where the system tells it."""
     try:
         text = module.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return said
+        return version
     first = " ".join((text.splitlines() or [""])[0].split())
-    return f"{said}; {first}" if first else said
+    return f"{version}; {first}" if first else version
 
 
-def no_device(library: str, said: str, why: str, remedy: str) -> DeviceError:
+def no_device(library: str, reason: str, why: str, remedy: str) -> DeviceError:
     """The vendor's library is here and sees nothing."""
     return DeviceError(
-        f"the {library} sees no device ({said}; {why})",
+        f"the {library} sees no device ({reason}; {why})",
         rule="no-device",
         value=0,
         remedy=f"{remedy}; kernels can be generated, built and inspected here without one",
@@ -181,23 +181,23 @@ def no_device(library: str, said: str, why: str, remedy: str) -> DeviceError:
 def runnable_archs(devices: Callable[[], Sequence[DeviceFacts]]) -> list[str]:
     """Archs whose kernels run on a device of this machine, those of device 0 first."""
     try:
-        found = devices()
+        facts = devices()
     except TilewrightError:
         return []
     known = all_archs()
     names: dict[str, None] = {}
-    for one in found:
-        if one.arch in known:
-            names.update(dict.fromkeys((one.arch, *known[one.arch].includes)))
+    for device in facts:
+        if device.arch in known:
+            names.update(dict.fromkeys((device.arch, *known[device.arch].includes)))
     return list(names)
 
 
 def why_nothing_runs(devices: Callable[[], Sequence[DeviceFacts]]) -> str:
     """Empty when a device of a known arch is here, else what is missing."""
     try:
-        found = devices()
+        facts = devices()
     except TilewrightError as error:
         return f"{error.message}; {error.remedy}"
     if runnable_archs(devices):
         return ""
-    return f"this machine has {', '.join(sorted({one.arch for one in found}))}, of which there are no arch facts"
+    return f"this machine has {', '.join(sorted({device.arch for device in facts}))}, of which there are no arch facts"

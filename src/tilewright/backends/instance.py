@@ -42,9 +42,9 @@ def text_of(spec: KernelSpec, template: tuple[str, str], context: Mapping[str, A
         "h": spec.schedule,
     }
     package, path = template
-    made = _template(package, path)
+    loaded = _template(package, path)
     try:
-        return made.render(usual | dict(context))
+        return loaded.render(usual | dict(context))
     except Exception as error:
         message = f"the template {path!r} in {package!r} cannot be filled for {spec.name}: {plugins.said(error)}"
         raise plugins.fault(package, message, rule="template", value=path, remedy=plugins.REMEDY) from error

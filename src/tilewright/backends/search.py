@@ -21,26 +21,26 @@ Found = TypeVar("Found")
 
 def numbers(path: Path) -> list[int]:
     """For sorting folders by the version in their names."""
-    return [int(one) for one in re.findall(r"\d+", path.name)]
+    return [int(digits) for digits in re.findall(r"\d+", path.name)]
 
 
 def given_words(text: str, setting: str, what: str, *, rule: str, remedy: str) -> tuple[str, ...]:
     """The words of a program a setting names, its first one found on this machine or refused."""
     words = tuple(shlex.split(text))
-    found = shutil.which(words[0]) if words else None
-    if found is None:
+    path = shutil.which(words[0]) if words else None
+    if path is None:
         raise ToolchainError(
             f"{what} {text!r} of the setting {setting} is not on this machine",
             rule=rule,
             value=text,
             remedy=f"unset {settings.PREFIX}{setting.upper()} to search for one; else {remedy}",
         )
-    return (found, *words[1:])
+    return (path, *words[1:])
 
 
 def ask(driver: Sequence[str], *words: str, broken: Callable[[str], ToolchainError], expect: str = "") -> str:
     """What a program says; one that does not answer, fails or leaves out `expect` is `broken`."""
-    said = " ".join(words) or "its question for a version"
+    question = " ".join(words) or "its question for a version"
     try:
         answer = subprocess.run(
             [*driver, *words],
@@ -53,10 +53,10 @@ def ask(driver: Sequence[str], *words: str, broken: Callable[[str], ToolchainErr
             stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise broken(f"{said} failed: {error}") from error
+        raise broken(f"{question} failed: {error}") from error
     if answer.returncode != 0 or expect not in answer.stdout:
-        told = (answer.stderr or answer.stdout).strip()[:200]
-        raise broken(f"{said} exited with {answer.returncode}: {told or 'no answer'}")
+        answer_text = (answer.stderr or answer.stdout).strip()[:200]
+        raise broken(f"{question} exited with {answer.returncode}: {answer_text or 'no answer'}")
     return answer.stdout
 
 

@@ -91,17 +91,17 @@ def is_built(spec: KernelSpec) -> bool:
     if digest not in _listings[settings.current().cache_dir].digests:
         return False
     try:
-        found = Builder().find(spec) is not None  # of other flags or headers it is another kernel
+        sound = Builder().find(spec) is not None  # of other flags or headers it is another kernel
     except TilewrightError:  # damaged, or of a toolchain that is gone: whoever builds it hears of it
-        found = False
-    return _sound.setdefault(key, found)
+        sound = False
+    return _sound.setdefault(key, sound)
 
 
 def note(specs: Iterable[KernelSpec]) -> None:
     """This process has built these, or found them built."""
     global _generation
     with_these = settings.builds()
-    new = [one.digest for one in specs if _sound.get((one.digest, with_these)) is not True]
+    new = [spec.digest for spec in specs if _sound.get((spec.digest, with_these)) is not True]
     if not new:
         return
     with _lock:
@@ -129,8 +129,8 @@ def _tell(digests: Iterable[str]) -> None:
     for digest in list(digests):
         with _lock:
             who = list(_waiting.pop(digest, ()))
-        for one in who:
-            one.drop_plans_beside(digest)
+        for registry in who:
+            registry.drop_plans_beside(digest)
 
 
 def _after_fork() -> None:

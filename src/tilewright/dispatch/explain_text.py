@@ -191,5 +191,5 @@ def _candidates(explanation: Explanation) -> list[str]:
         note = ", ".join([*_times(candidate), *(["built"] if candidate.built else [])])
         lines.append(f"  {candidate.verdict:<8}  {candidate.name}" + (f"  ({note})" if note else ""))
         lines += [f"            {reason}" for reason in candidate.reasons]
-    lines += [f"model     {told}" for told in (explanation.model, *explanation.models) if told]
+    lines += [f"model     {remark}" for remark in (explanation.model, *explanation.models) if remark]
     return lines + [f"records   {record}" for record in explanation.unused_records]

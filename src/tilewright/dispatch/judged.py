@@ -48,7 +48,7 @@ class Judges:
         self._backend = owner
         self._known: dict[Any, tuple[Sequence[KernelSpec], Judge | None]] = {}
 
-    def of(self, op: Op, signature: Any, candidates: Sequence[KernelSpec], registered: bool) -> Judge | None:
+    def judge_for(self, op: Op, signature: Any, candidates: Sequence[KernelSpec], registered: bool) -> Judge | None:
         """None where the library does not know these kernels: Python is asked then."""
         key = (op.name, signature)
         known = self._known.get(key)
@@ -57,13 +57,13 @@ class Judges:
         # Of equal estimates the op's order decides; kernels that were registered have none that is theirs everywhere.
         order = list(range(len(candidates)))
         if registered:
-            ranks = {spec.digest: rank for rank, spec in enumerate(sorted(candidates, key=lambda one: one.digest))}
+            ranks = {spec.digest: rank for rank, spec in enumerate(sorted(candidates, key=lambda spec: spec.digest))}
             order = [ranks[spec.digest] for spec in candidates]
         if len(self._known) >= MOST_JUDGES:
             self._known.clear()
-        made = judge(candidates, order)
-        self._known[key] = candidates, made
-        return made
+        known_judge = judge(candidates, order)
+        self._known[key] = candidates, known_judge
+        return known_judge
 
     def estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
         """What the backend predicts; NaN would win or lose by its place in the list, so it counts as infinite."""
@@ -81,13 +81,13 @@ class Judges:
     ) -> Served:
         """The kernels that serve a problem as it is, with their estimates; `mine` is the judge of all candidates."""
         if mine is None:
-            found = [spec for spec in candidates if not op.supports(spec, problem)]
-            pairs = [(spec, self.estimate(spec, problem, threads)) for spec in found]
+            serving = [spec for spec in candidates if not op.supports(spec, problem)]
+            pairs = [(spec, self.estimate(spec, problem, threads)) for spec in serving]
         else:
             answer = mine.ask(problem, threads)
             seconds = answer.seconds.tolist()
             pairs = [(candidates[at], seconds[at]) for at in (answer.rules == 0).nonzero()[0].tolist()]
-        return pairs if where is None else [one for one in pairs if not where(one[0])]
+        return pairs if where is None else [pair for pair in pairs if not where(pair[0])]
 
     def chosen(self, mine: Judge, op: Op, problem: Any, arch: Arch, state: State) -> Selection | None:
         """The kernel a model or the estimate chooses, by the library; None where none serves the problem."""
@@ -97,19 +97,19 @@ class Judges:
         quick = asking.chooser
         # Models learned from problems as they are measured, and are asked of such.
         if quick is not None and op.measured_as(problem) is problem:
-            found = quick.choose(problem)
-            if found is not None:
-                if found.predicted:
-                    return quick.selection(found)
-                return by_estimate(mine.specs[found.best], found.seconds, found.served) if found.served else None
+            choice = quick.choose(problem)
+            if choice is not None:
+                if choice.predicted:
+                    return quick.selection(choice)
+                return by_estimate(mine.specs[choice.best], choice.seconds, choice.served) if choice.served else None
         answer = mine.ask(problem, state.threads)
         count, best = answer.served, answer.best
         if not count:
             return None
         seconds = float(answer.seconds[best])
         if count > 1 and asking.voices:
-            told = self._told(mine, op, problem, state.threads, arch, answer, asking.voices)
-            by_model = learned.selection(mine.specs, count, told)
+            verdict = self._verdict(mine, op, problem, state.threads, arch, answer, asking.voices)
+            by_model = learned.selection(mine.specs, count, verdict)
             if by_model is not None:
                 return by_model
         return by_estimate(mine.specs[best], seconds, count)
@@ -126,7 +126,7 @@ class Judges:
     def _voices(mine: Judge, arch: Arch, threads: int) -> Any:
         return learned.voices(arch, threads, mine.specs) if learned.asked() else ()
 
-    def _told(
+    def _verdict(
         self, mine: Judge, op: Op, problem: Any, threads: int, arch: Arch, answer: Answer, voices: Any
     ) -> Verdict | None:
         """What a model says of all candidates; None where none says anything.  It may write over the answer's times."""
@@ -146,15 +146,15 @@ class Judges:
         """
         if mine is None:
             served = self.served(op, problem, threads, candidates, None)
-            told = self.verdict(op, problem, threads, served, arch)
-            predicted = None if told is None or told.seconds is None else told.seconds.tolist()
+            verdict = self.verdict(op, problem, threads, served, arch)
+            predicted = None if verdict is None or verdict.seconds is None else verdict.seconds.tolist()
         else:
             answer = mine.ask(problem, threads)
             places, estimates = (answer.rules == 0).nonzero()[0].tolist(), answer.seconds.tolist()
             served = [(mine.specs[at], estimates[at]) for at in places]
             voices = self._voices(mine, arch, threads) if len(served) > 1 else ()
-            told = self._told(mine, op, problem, threads, arch, answer, voices) if voices else None
-            predicted = None if told is None or told.seconds is None else told.seconds[places].tolist()
+            verdict = self._verdict(mine, op, problem, threads, arch, answer, voices) if voices else None
+            predicted = None if verdict is None or verdict.seconds is None else verdict.seconds[places].tolist()
         if not predicted:
             return served
         ratio = min(predicted) / min(seconds for _, seconds in served)
@@ -170,19 +170,19 @@ class Judges:
         served = self.served(op, problem, threads, candidates, None)
         if not served:
             return None
-        told = self.verdict(op, problem, threads, served, arch)
-        by_model = learned.selection([spec for spec, _ in served], len(served), told)
+        verdict = self.verdict(op, problem, threads, served, arch)
+        by_model = learned.selection([spec for spec, _ in served], len(served), verdict)
         if by_model is not None:
             return by_model
         # Of equal estimates the op's order decides; kernels that were registered have none that is theirs everywhere.
-        best, seconds = min(served, key=lambda one: (one[1], one[0].digest if registered else ""))
+        best, seconds = min(served, key=lambda pair: (pair[1], pair[0].digest if registered else ""))
         return by_estimate(best, seconds, len(served))
 
     def verdict(self, op: Op, problem: Any, threads: int, served: Served, arch: Arch) -> Any:
         """What a model says; it learned from problems as they are measured, and is asked of such."""
         if not learned.asked():
             return None
-        asked = op.measured_as(problem)
-        if asked != problem:
-            served = [(spec, self.estimate(spec, asked, threads)) for spec, _ in served]
-        return learned.verdict(arch, asked, threads, served)
+        measured = op.measured_as(problem)
+        if measured != problem:
+            served = [(spec, self.estimate(spec, measured, threads)) for spec, _ in served]
+        return learned.verdict(arch, measured, threads, served)

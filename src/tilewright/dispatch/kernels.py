@@ -30,32 +30,32 @@ def _key(spec: KernelSpec) -> _Key:
 
 def adopt(kernels: Iterable[Kernel]) -> None:
     """Use these kernels for their specs from now on, whatever the store holds; the last one of a spec stays."""
-    given = {kernel.spec.digest: kernel for kernel in kernels}
+    adopted = {kernel.spec.digest: kernel for kernel in kernels}
     global _taken
     with _lock:
-        _adopted.update(given)
+        _adopted.update(adopted)
         _taken = (None, {})
-    built.adopt(given)
+    built.adopt(adopted)
 
 
 def kernel(spec: KernelSpec) -> Kernel:
     """The loaded kernel of a spec, built now if the store does not have it."""
     global _taken
     now, (seen, taken) = settings.current(), _taken
-    found = taken.get(spec.digest) if seen is now else None
-    if found is None:
-        found = _kernel(spec)
+    loaded = taken.get(spec.digest) if seen is now else None
+    if loaded is None:
+        loaded = _kernel(spec)
         if seen is not now:
             taken = {}
             _taken = (now, taken)
-        taken[spec.digest] = found
-    return found
+        taken[spec.digest] = loaded
+    return loaded
 
 
 def _kernel(spec: KernelSpec) -> Kernel:
-    given = _adopted.get(spec.digest)
-    if given is not None:
-        return given
+    adopted = _adopted.get(spec.digest)
+    if adopted is not None:
+        return adopted
     key = _key(spec)
     mine = False
     with _lock:
@@ -84,9 +84,9 @@ def kernels(
     artifacts = build(wanted, max_workers=max_workers, on_event=on_event)
     loaded = []
     for spec in wanted:
-        given = _adopted.get(spec.digest)
-        if given is not None:
-            loaded.append(given)
+        adopted = _adopted.get(spec.digest)
+        if adopted is not None:
+            loaded.append(adopted)
             continue
         key = _key(spec)
         with _lock:

@@ -38,7 +38,7 @@ def stamp(cache: Path) -> Any:
     try:
         status = os.stat(place)  # noqa: PTH116  this is on the way of selections
         with os.scandir(place) as entries:  # a file that is written over leaves its folder as it was
-            files = sorted((one.name, one.stat().st_mtime_ns, one.stat().st_size) for one in entries)
+            files = sorted((entry.name, entry.stat().st_mtime_ns, entry.stat().st_size) for entry in entries)
     except OSError:
         return None
     return status.st_mtime_ns, status.st_ino, *files
@@ -59,12 +59,12 @@ def verdict(arch: Arch, problem: Any, threads: int, served: Served) -> Verdict |
         return None
     from tilewright.dispatch import model, model_files
 
-    found = model_files.at_hand()
-    if not found:
+    models = model_files.at_hand()
+    if not models:
         return None
     units = units_of(arch, threads)
     specs, estimates = [spec for spec, _ in served], [seconds for _, seconds in served]
-    return model.ask(found, specs, problem, units, estimates, machine(arch.name))
+    return model.ask(models, specs, problem, units, estimates, machine(arch.name))
 
 
 _voices: dict[tuple[int, int, str], tuple[Any, ...]] = {}  # by the candidates, units and target
@@ -106,24 +106,24 @@ def _at_hand(place: Path, _stamp: Any, op: str, target: str) -> tuple[Any, ...]:
     return model_files.at_hand_for(op, target)
 
 
-def selection(specs: Sequence[KernelSpec], count: int, told: Verdict | None) -> Selection | None:
+def selection(specs: Sequence[KernelSpec], count: int, verdict: Verdict | None) -> Selection | None:
     """The kernel a model chooses of those that serve a problem; None where it says nothing."""
-    if told is None or told.seconds is None:
+    if verdict is None or verdict.seconds is None:
         return None
-    seconds = told.seconds
+    seconds = verdict.seconds
     best = int(seconds.argmin())
     lowest = float(seconds[best])
     seconds[best] = math.inf
     second = int(seconds.argmin())
     seconds[best] = lowest
     after, rival = float(seconds[second]), -1
-    if best in told.unseen:
+    if best in verdict.unseen:
         others = seconds.copy()
-        others[list(told.unseen)] = math.inf
+        others[list(verdict.unseen)] = math.inf
         rival = int(others.argmin())
     if not math.isfinite(after) or second == best:
         second = -1
-    return by_model(told.model, told.sigma, specs, Chosen(count, best, lowest, second, after, True, rival))
+    return by_model(verdict.model, verdict.sigma, specs, Chosen(count, best, lowest, second, after, True, rival))
 
 
 def by_model(model: str, sigma: float, specs: Sequence[KernelSpec], chosen: Chosen) -> Selection:
@@ -142,11 +142,11 @@ def by_model(model: str, sigma: float, specs: Sequence[KernelSpec], chosen: Chos
     return Selection(specs[chosen.best], "model", reason, chosen.seconds)
 
 
-def predicted(served: Served, told: Verdict | None) -> dict[str, float]:
+def predicted(served: Served, verdict: Verdict | None) -> dict[str, float]:
     """Seconds by digest, of the kernels a model says something of."""
-    if told is None or told.seconds is None:
+    if verdict is None or verdict.seconds is None:
         return {}
-    pairs = zip(served, told.seconds.tolist(), strict=True)
+    pairs = zip(served, verdict.seconds.tolist(), strict=True)
     return {spec.digest: seconds for (spec, _), seconds in pairs if math.isfinite(seconds)}
 
 
@@ -159,8 +159,8 @@ def remarks(op: str, target: str) -> tuple[str, ...]:
     return (*model_files.damaged(), *model_files.shadowing(op, target))
 
 
-def silence(told: Verdict | None) -> str:
+def silence(verdict: Verdict | None) -> str:
     """Why no model decided, where there is one that might have."""
-    if told is not None:
-        return told.why_not
+    if verdict is not None:
+        return verdict.why_not
     return "models are not asked: the setting `models` is off" if not settings.current().models and at_hand() else ""

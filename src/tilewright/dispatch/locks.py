@@ -57,7 +57,7 @@ class Pin:
         return self.op, self.target, problem_digest(self.op, self.problem)
 
     @property
-    def of(self) -> Family | None:
+    def family_key(self) -> Family | None:
         if self.family == ALONE:
             return None
         return self.op, self.target, self.family, canonical(self.spec.get("signature"))
@@ -78,11 +78,13 @@ def pin(op: Op, target: str, problem: Any, spec: KernelSpec, *, alone: bool = Fa
 
 def families(pins: Iterable[Pin]) -> dict[Family, tuple[Pin, ...]]:
     """The kernels that pins have for each family."""
-    found: dict[Family, dict[str, Pin]] = {}
+    by_family: dict[Family, dict[str, Pin]] = {}
     for pin in pins:
-        if pin.of is not None:
-            found.setdefault(pin.of, {}).setdefault(pin.digest, pin)
-    return {of: tuple(kernels[digest] for digest in sorted(kernels)) for of, kernels in sorted(found.items())}
+        if pin.family_key is not None:
+            by_family.setdefault(pin.family_key, {}).setdefault(pin.digest, pin)
+    return {
+        family: tuple(kernels[digest] for digest in sorted(kernels)) for family, kernels in sorted(by_family.items())
+    }
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
@@ -96,7 +98,7 @@ def read(path: Path) -> dict[Key, Pin]:
         if not sound or data.get("schema") != SCHEMA:
             schema = data.get("schema") if isinstance(data, dict) else None
             raise ValueError(f"it is no lock file of schema {SCHEMA}" + (f" (it has {schema})" if schema else ""))
-        found = [_pin(one, data["kernels"]) for one in data["pins"]]
+        pins = [_pin(entry, data["kernels"]) for entry in data["pins"]]
     except (OSError, ValueError, TypeError) as error:
         raise FileError(
             f"the lock file {path} cannot be used: {getattr(error, 'strerror', '') or error}",
@@ -104,7 +106,7 @@ def read(path: Path) -> dict[Key, Pin]:
             value=str(path),
             remedy="write it with `tilewright lock`, or name another or none (--lock, --file, TILEWRIGHT_LOCK)",
         ) from None
-    return {one.key: one for one in found}
+    return {pin.key: pin for pin in pins}
 
 
 def _pin(data: Any, kernels: Mapping[str, Any]) -> Pin:
@@ -113,11 +115,11 @@ def _pin(data: Any, kernels: Mapping[str, Any]) -> Pin:
         raise ValueError(f"{data!r:.60} is no pin with a kernel")
     if set(data) != _WRITTEN:
         raise ValueError(f"{data!r:.60} has other fields than a pin")
-    one = Pin(kernel=kernel.get("name", ""), spec=kernel.get("spec", {}), **data)
-    texts = all(isinstance(each, str) for each in (one.op, one.target, one.family, one.digest, one.kernel))
-    if not texts or not isinstance(one.problem, dict) or not isinstance(one.spec, dict):
+    pin = Pin(kernel=kernel.get("name", ""), spec=kernel.get("spec", {}), **data)
+    texts = all(isinstance(each, str) for each in (pin.op, pin.target, pin.family, pin.digest, pin.kernel))
+    if not texts or not isinstance(pin.problem, dict) or not isinstance(pin.spec, dict):
         raise ValueError(f"{data!r:.60} is no pin")
-    return one
+    return pin
 
 
 def write(path: Path, pins: Iterable[Pin]) -> None:
@@ -125,10 +127,10 @@ def write(path: Path, pins: Iterable[Pin]) -> None:
     from tilewright.codegen.folder import write_if_changed
 
     ordered = sorted(pins, key=lambda pin: pin.key)
-    kernels = {one.digest: {"name": one.kernel, "spec": one.spec} for one in ordered}
+    kernels = {pin.digest: {"name": pin.kernel, "spec": pin.spec} for pin in ordered}
     rows = [
-        {"op": one.op, "target": one.target, "family": one.family, "problem": one.problem, "digest": one.digest}
-        for one in ordered
+        {"op": pin.op, "target": pin.target, "family": pin.family, "problem": pin.problem, "digest": pin.digest}
+        for pin in ordered
     ]
     pinned = ",\n  ".join(json.dumps(row, sort_keys=True, default=dict) for row in rows)
     named = ",\n  ".join(
@@ -173,9 +175,9 @@ class Locked:
 
         Arrays that the kernel cannot take as they lie (`where`) are left to others too, but not in a frozen process.
         """
-        found, family = self._pins(op, problem, target)
-        if found is not None:
-            return self._pinned(op, problem, found, where)
+        pin, family = self._pins(op, problem, target)
+        if pin is not None:
+            return self._pinned(op, problem, pin, where)
         if family:
             chosen = self._of_family(op, problem, family, where)
             if chosen is not None and where is None:
@@ -194,15 +196,15 @@ class Locked:
 
     def digests(self, op: Op, problem: Any, target: str) -> frozenset[str]:
         """Of the kernels that the file names for a problem: its own, else those of its family."""
-        found, family = self._pins(op, problem, target)
-        return frozenset(one.digest for one in ((found,) if found is not None else family))
+        pin, family = self._pins(op, problem, target)
+        return frozenset(each.digest for each in ((pin,) if pin is not None else family))
 
     def _pins(self, op: Op, problem: Any, target: str) -> tuple[Pin | None, tuple[Pin, ...]]:
         """A problem's own, and those of its family."""
         lock = _read(self.path, stamp(self.path))
-        found = lock.pins.get((op.name, target, problem_digest(op.name, plain(op.measured_as(problem)))))
+        pin = lock.pins.get((op.name, target, problem_digest(op.name, plain(op.measured_as(problem)))))
         signature = canonical(plain(op.signature_of(problem)))
-        return found, lock.families.get((op.name, target, engine(op).family(problem), signature), ())
+        return pin, lock.families.get((op.name, target, engine(op).family(problem), signature), ())
 
     def _warn_if_slow(self, op: Op, problem: Any, target: str, chosen: Selection) -> None:
         """A family's kernels were chosen for other problems of it, smaller ones perhaps."""
@@ -211,7 +213,7 @@ class Locked:
             for candidate in op.candidates(op.signature_of(problem), target)
             if not op.supports(candidate, problem)
         ]
-        lowest = min((self.estimate(one, problem) for one in serving), default=chosen.seconds)
+        lowest = min((self.estimate(spec, problem) for spec in serving), default=chosen.seconds)
         if chosen.seconds > SLOW * lowest:
             events.emit(
                 events.Warned(
@@ -222,39 +224,39 @@ class Locked:
                 )
             )
 
-    def _pinned(self, op: Op, problem: Any, found: Pin, where: Where | None) -> Selection | None:
-        spec, why = spec_of(op, found), "this version has no such kernel"
+    def _pinned(self, op: Op, problem: Any, pin: Pin, where: Where | None) -> Selection | None:
+        spec, why = spec_of(op, pin), "this version has no such kernel"
         if spec is None:
-            raise self._stale(found, problem, why)
+            raise self._stale(pin, problem, why)
         unfit = where(spec) if where is not None else ""
         if unfit:
             if self.frozen:
-                raise self._stale(found, problem, unfit)
+                raise self._stale(pin, problem, unfit)
             return None
         refusals = op.supports(spec, problem)
         larger = op.padded(spec, problem) if refusals else None
         if refusals and larger is None:
-            raise self._stale(found, problem, "; ".join(map(str, refusals)))
+            raise self._stale(pin, problem, "; ".join(map(str, refusals)))
         return Selection(spec, "locked", f"pinned by {self.path}", self.estimate(spec, larger or problem), larger)
 
     def _of_family(self, op: Op, problem: Any, family: tuple[Pin, ...], where: Where | None) -> Selection | None:
         """The lowest estimate among the kernels of the family, in padded copies where none takes it as it is."""
         serving: list[tuple[bool, float, str, KernelSpec, Any]] = []
         reasons: list[str] = []
-        for one in family:
-            spec = spec_of(op, one)
+        for pin in family:
+            spec = spec_of(op, pin)
             if spec is None:
-                raise self._stale(one, problem, "this version has no such kernel")
+                raise self._stale(pin, problem, "this version has no such kernel")
             refusals = [*map(str, op.supports(spec, problem))]
             unfit = where(spec) if where is not None else ""
             larger = op.padded(spec, problem) if refusals else None
             if unfit or (refusals and larger is None):
-                reasons.append(f"{one.kernel}: {unfit or '; '.join(refusals)}")
+                reasons.append(f"{pin.kernel}: {unfit or '; '.join(refusals)}")
                 continue
             seconds = self.estimate(spec, larger or problem)
             serving.append((larger is not None, _comparable(seconds), spec.digest, spec, larger))
         if serving:
-            _, seconds, _, spec, larger = min(serving, key=lambda one: one[:3])
+            _, seconds, _, spec, larger = min(serving, key=lambda row: row[:3])
             reason = (
                 f"the lowest estimate of {len(family)} kernel(s) that {self.path} pins for {family[0].family} problems"
             )
@@ -269,11 +271,11 @@ class Locked:
             remedy="lock it too (`tilewright lock`), or do without --frozen (TILEWRIGHT_FROZEN)",
         )
 
-    def _stale(self, found: Pin, problem: Any, why: str) -> NoKernelError:
+    def _stale(self, pin: Pin, problem: Any, why: str) -> NoKernelError:
         return NoKernelError(
-            f"{self.path} pins {problem.describe()} to {found.kernel}, which cannot serve it: {why}",
+            f"{self.path} pins {problem.describe()} to {pin.kernel}, which cannot serve it: {why}",
             rule="lock-stale",
-            value=found.kernel,
+            value=pin.kernel,
             remedy="lock it anew: `tilewright lock`; `tilewright lock OP --diff` says what would change",
         )
 
@@ -283,10 +285,10 @@ def _comparable(seconds: float) -> float:
     return float(f"{seconds:.5e}")
 
 
-def spec_of(op: Op, found: Pin) -> KernelSpec | None:
+def spec_of(op: Op, pin: Pin) -> KernelSpec | None:
     """The kernel of a pin; None where this version has no such kernel."""
     try:
-        spec = op.spec_from_dict(dict(found.spec))
+        spec = op.spec_from_dict(dict(pin.spec))
     except RequestError:  # written before a field changed
         return None
-    return spec if spec.digest == found.digest and not op.check(spec) else None
+    return spec if spec.digest == pin.digest and not op.check(spec) else None

@@ -38,19 +38,19 @@ def _checked(kernels: Sequence[Kernel], runs: ProblemRuns, threads: int) -> list
     """Kernels that compute the problem right; a wrong one is reported and left out."""
     right = []
     for kernel in kernels:
-        made = runs.checked(kernel, threads)
-        if made.check.ok:
-            right.append(made)
+        checked = runs.checked(kernel, threads)
+        if checked.check.ok:
+            right.append(checked)
         else:
-            _tell_wrong(kernel, runs.problem, made.check)
+            _tell_wrong(kernel, runs.problem, checked.check)
     return _some(right, kernels, runs.problem)
 
 
 def _still_right(raced: Sequence[CheckedKernel], runs: ProblemRuns) -> list[CheckedKernel]:
     """The same, in their order, without those in front that a last look finds wrong."""
-    wrong = runs.wrong_leaders(raced, lambda one, check, _: _tell_wrong(one.kernel, runs.problem, check))
-    left = [one for one in raced if all(one is not other for other in wrong)]
-    return _some(left, [one.kernel for one in raced], runs.problem)
+    wrong = runs.wrong_leaders(raced, lambda checked, check, _: _tell_wrong(checked.kernel, runs.problem, check))
+    left = [checked for checked in raced if all(checked is not other for other in wrong)]
+    return _some(left, [checked.kernel for checked in raced], runs.problem)
 
 
 def _tell_wrong(kernel: Kernel, problem: Any, check: Check) -> None:
@@ -69,7 +69,7 @@ def _some(right: list[CheckedKernel], kernels: Sequence[Kernel], problem: Any) -
 
 
 def _winner(raced: Sequence[CheckedKernel]) -> CheckedKernel:
-    return raced[winner([(one.median, one.spread) for one in raced])]
+    return raced[winner([(checked.median, checked.spread) for checked in raced])]
 
 
 def winner(times: Sequence[tuple[float, float | None]]) -> int:
@@ -86,10 +86,10 @@ def winner(times: Sequence[tuple[float, float | None]]) -> int:
     raise AssertionError("the fastest is not slower than itself")
 
 
-def candidates_for(registry: Registry, problem: Any, given: Iterable[KernelSpec] | None) -> list[KernelSpec]:
+def candidates_for(registry: Registry, problem: Any, specs: Iterable[KernelSpec] | None) -> list[KernelSpec]:
     """Kernels that serve the problem, the present choice first."""
     op = ops.op(problem.op)
-    known = registry.candidates(problem) if given is None else list(given)
+    known = registry.candidates(problem) if specs is None else list(specs)
     usable = [spec for spec in known if not op.supports(spec, problem)]
     if not usable:
         raise NoKernelError(
@@ -108,14 +108,14 @@ def measure(registry: Registry, problem: Any, candidates: Iterable[KernelSpec] |
     Of a problem of several stages each is measured apart, as itself: then a tuple of records.  `options` are those of
     `measure_stage`.
     """
-    given = None if candidates is None else list(candidates)
+    specs = None if candidates is None else list(candidates)
     stages = registry.stages(problem)
-    found = []
+    measurements = []
     for stage in stages:
         signature = ops.op(stage.op).signature_of(stage)
-        mine = None if given is None else [spec for spec in given if len(stages) == 1 or spec.signature == signature]
-        found.append(measure_stage(registry, stage, mine or None, **options))
-    return found[0] if len(found) == 1 else tuple(found)
+        mine = None if specs is None else [spec for spec in specs if len(stages) == 1 or spec.signature == signature]
+        measurements.append(measure_stage(registry, stage, mine or None, **options))
+    return measurements[0] if len(measurements) == 1 else tuple(measurements)
 
 
 def measure_stage(
@@ -147,12 +147,21 @@ def measure_stage(
     race(right, method, device.stopwatch())
     right = _still_right(right, runs)
     best = _winner(right)
-    for one in right:
+    for checked in right:
         if events.active():
-            events.emit(events.Measured(problem.describe(), one.kernel.name, one.median, one.check.bound_ratio))
+            events.emit(
+                events.Measured(problem.describe(), checked.kernel.name, checked.median, checked.check.bound_ratio)
+            )
     timings = tuple(
-        Timing(one.spec.digest, one.kernel.name, one.spec.to_dict(), one.median, one.spread, one.check.bound_ratio)
-        for one in sorted(right, key=lambda one: one.median)
+        Timing(
+            checked.spec.digest,
+            checked.kernel.name,
+            checked.spec.to_dict(),
+            checked.median,
+            checked.spread,
+            checked.check.bound_ratio,
+        )
+        for checked in sorted(right, key=lambda checked: checked.median)
     )
     record = Record(
         op=problem.op,

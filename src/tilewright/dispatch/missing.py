@@ -42,12 +42,12 @@ def served(problem: Any, chosen: Selection, others: Others, who: built.Waiting) 
     built.wait_for(chosen.spec, who)
     if built.is_built(chosen.spec):  # built since: nobody tells us any more
         return chosen
-    times = sorted(others.times(), key=lambda one: one[1])
-    found = next(((spec, seconds) for spec, seconds in times if built.is_built(spec)), None)
-    if found is None:
+    times = sorted(others.times(), key=lambda time: time[1])
+    fastest = next(((spec, seconds) for spec, seconds in times if built.is_built(spec)), None)
+    if fastest is None:
         return _lesser(problem, chosen, others)
-    spec, seconds = found
-    best = next((time for one, time in times if one.digest == chosen.spec.digest), math.nan)
+    spec, seconds = fastest
+    best = next((time for other, time in times if other.digest == chosen.spec.digest), math.nan)
     loss = seconds / best - 1 if best > 0 and math.isfinite(seconds) else None
     more = f" (this one is estimated to take {loss:.1%} longer)" if loss else ""
     building = (
@@ -62,13 +62,13 @@ def served(problem: Any, chosen: Selection, others: Others, who: built.Waiting) 
 
 
 def _lesser(problem: Any, chosen: Selection, others: Others) -> Selection:
-    found = others.lesser(built.is_built)
-    if found is None:
+    lesser = others.lesser(built.is_built)
+    if lesser is None:
         _nothing_built(problem, chosen)
         return chosen
     building = settings.current().missing == "background" and background.build(chosen.spec)
-    reason = f"{chosen.name} is not built" + (" yet" if building else "") + f", and of those that are: {found.reason}"
-    return _told(problem, replace(found, reason=reason, wanted=chosen.spec), None, building)
+    reason = f"{chosen.name} is not built" + (" yet" if building else "") + f", and of those that are: {lesser.reason}"
+    return _told(problem, replace(lesser, reason=reason, wanted=chosen.spec), None, building)
 
 
 def _told(problem: Any, chosen: Selection, loss: float | None, building: bool) -> Selection:

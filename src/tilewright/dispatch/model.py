@@ -109,12 +109,16 @@ class Model:
         scores = self.card.metrics
         others = {"the estimate": scores.get("estimate"), **scores.get("others", {})}
         learned = scores.get("cross_validation")
-        known = {name: checked_number(one["mean"], 0.0) for name, one in others.items() if isinstance(one, Mapping)}
+        known = {
+            name: checked_number(score["mean"], 0.0) for name, score in others.items() if isinstance(score, Mapping)
+        }
         if not isinstance(learned, Mapping) or not known:
             return ""  # trained before cards told
-        mine, (best, theirs) = checked_number(learned["mean"], 0.0), max(known.items(), key=lambda one: one[1])
-        told = f"on problems it had not seen its choices reached {mine:.1%} of the fastest, {best}'s {theirs:.1%}"
-        return "" if mine >= theirs else f"{told}: train it on more"
+        mine, (best, theirs) = checked_number(learned["mean"], 0.0), max(known.items(), key=lambda score: score[1])
+        scores_text = (
+            f"on problems it had not seen its choices reached {mine:.1%} of the fastest, {best}'s {theirs:.1%}"
+        )
+        return "" if mine >= theirs else f"{scores_text}: train it on more"
 
     def _as_it_was(self, probe: Mapping[str, Any]) -> bool:
         op = ops.op(self.card.op)
@@ -147,11 +151,11 @@ class Model:
     @cached_property
     def range_places(self) -> tuple[int, int]:
         """Where C reads the range."""
-        self._range_kept = tuple(np.ascontiguousarray(one, np.float64) for one in self._range)
+        self._range_kept = tuple(np.ascontiguousarray(bound, np.float64) for bound in self._range)
         low, high = self._range_kept
         return low.ctypes.data, high.ctypes.data
 
-    def told(
+    def predict(
         self, specs: Sequence[KernelSpec], problem: Any, units: int, estimates: Array, device: Mapping[str, Any]
     ) -> Array | str:
         """The seconds it predicts; or why it says nothing."""
@@ -160,12 +164,12 @@ class Model:
             return silent
         pool = self.frame.pool(specs, units)
         # The kernels of a selection have one signature, and perhaps several archs.
-        silent = next((text for one in pool.archs[1:] if (text := self.silent(one, device))), "")
+        silent = next((text for spec in pool.archs[1:] if (text := self.silent(spec, device))), "")
         if silent:
             return silent
-        return self.told_of(pool, problem, units, estimates, None)
+        return self.predict_pool(pool, problem, units, estimates, None)
 
-    def told_of(self, pool: Pool, problem: Any, units: int, estimates: Array, served: Array | None) -> Array | str:
+    def predict_pool(self, pool: Pool, problem: Any, units: int, estimates: Array, served: Array | None) -> Array | str:
         """The same of kernels it is not silent about; where not all are `served`, estimates of others are infinite."""
         finite = estimates if served is None else estimates[served]
         if not finite.max() < np.inf:
@@ -177,13 +181,13 @@ class Model:
         if new:
             known = estimates.copy()
             known[list(new)] = np.inf
-        asked = self._asked(pool, problem, units, known)
-        if asked.desk is not None:
-            told = self._predicted(asked, asked.desk, pool)
-            return told if isinstance(told, str) else self._beside(told, list(new), estimates)
-        return self.outside(asked) or self._beside(self.seconds(asked, pool, self.near(known)), list(new), estimates)
+        query = self._query(pool, problem, units, known)
+        if query.desk is not None:
+            predicted = self._predicted(query, query.desk, pool)
+            return predicted if isinstance(predicted, str) else self._beside(predicted, list(new), estimates)
+        return self.outside(query) or self._beside(self.seconds(query, pool, self.near(known)), list(new), estimates)
 
-    def _asked(self, pool: Pool, problem: Any, units: int, estimates: Array) -> Asked:
+    def _query(self, pool: Pool, problem: Any, units: int, estimates: Array) -> Asked:
         """A question with its features, by the selection library where that knows the op's."""
         sets = self._by_sets
         native = self._filler(pool, units, sets) if sets is not None else None
@@ -212,18 +216,18 @@ class Model:
         native = self._filler(pool, units, sets) if sets is not None and not self._other_units(units) else None
         return None if sets is None or native is None else (sets, self._kept(pool, sets), native)
 
-    def _predicted(self, asked: Asked, desk: Desk, pool: Pool) -> Array | str:
+    def _predicted(self, query: Asked, desk: Desk, pool: Pool) -> Array | str:
         """`outside` and `seconds` in one question to the library."""
         sets, card, (low, high) = self._by_sets, self.card, self.range_places
         assert sets is not None
-        assert asked.estimates is not None
-        if other := self._other_units(asked.units):
+        assert query.estimates is not None
+        if other := self._other_units(query.units):
             return other
-        estimates, start = np.ascontiguousarray(asked.estimates, np.float64), rough(card.rough, asked.problem)
-        told = sets.predict(
-            desk, self._kept(pool, sets), asked.units, estimates, low, high, card.far, card.trust, start
+        estimates, start = np.ascontiguousarray(query.estimates, np.float64), rough(card.rough, query.problem)
+        predicted = sets.predict(
+            desk, self._kept(pool, sets), query.units, estimates, low, high, card.far, card.trust, start
         )
-        return self.outside(asked) if isinstance(told, int) else told
+        return self.outside(query) if isinstance(predicted, int) else predicted
 
     def _kept(self, pool: Pool, sets: BySets) -> Ranks:
         """What the forest asks of kernels alone, worked out once for them."""
@@ -247,25 +251,28 @@ class Model:
         """Why it says nothing of kernels like this one on a device; empty where it does."""
         if spec.arch not in self.card.targets:
             return f"it was trained for {', '.join(self.card.targets)}"
-        if not any(same_device(one, device) for one in self.card.devices):
-            known = "; ".join(", ".join(f"{name} {value}" for name, value in one.items()) for one in self.card.devices)
+        if not any(same_device(known_device, device) for known_device in self.card.devices):
+            known = "; ".join(
+                ", ".join(f"{name} {value}" for name, value in known_device.items())
+                for known_device in self.card.devices
+            )
             return f"this device is none it knows ({known})"
         if self.outdated or self.unsure:
             return self.outdated or self.unsure
         if (strange := self._strange.get(spec.digest)) is None:
-            new = [one for one in self.frame.signature_words(spec.signature) if one not in self._signatures]
+            new = [word for word in self.frame.signature_words(spec.signature) if word not in self._signatures]
             if len(self._strange) >= MOST_ROWS:
                 self._strange.clear()
             strange = self._strange[spec.digest] = f"it has not seen {', '.join(new)}" if new else ""
         return strange
 
-    def outside(self, asked: Asked) -> str:
+    def outside(self, query: Asked) -> str:
         """Which feature of a problem lies beyond its training; empty where none does."""
-        (low, high), first = self._range, asked.features
+        (low, high), first = self._range, query.features
         beyond = (first < low) | (first > high)
         if not beyond.any():
-            return self._other_units(asked.units)
-        if new := self.frame.unknown_problem_words(asked.problem):
+            return self._other_units(query.units)
+        if new := self.frame.unknown_problem_words(query.problem):
             return f"it has not seen {', '.join(new)}"
         at = int(np.argmax(beyond))
         range_ = f"{self.low[at]:.3g} to {self.high[at]:.3g}"
@@ -282,32 +289,32 @@ class Model:
 
     def near(self, estimates: Array) -> Array:
         """The places of the kernels it is asked about."""
-        found: Array = (estimates <= self.card.far * estimates.min()).nonzero()[0]
-        return found
+        places: Array = (estimates <= self.card.far * estimates.min()).nonzero()[0]
+        return places
 
-    def seconds(self, asked: Asked, pool: Pool, near: Array) -> Array:
+    def seconds(self, query: Asked, pool: Pool, near: Array) -> Array:
         """Of all kernels; those it was not asked about take for ever."""
-        found = np.full(len(pool.specs), np.inf)
+        seconds = np.full(len(pool.specs), np.inf)
         with np.errstate(all="ignore"):
-            scores = self._scores(asked, pool, near)
-            if self.card.trust and asked.estimates is not None:  # the lowest is among them
-                scores = scores + ahead(self.card.trust, asked.estimates[near])
-            found[near] = rough(self.card.rough, asked.problem) * np.exp(scores)
-        return found
+            scores = self._scores(query, pool, near)
+            if self.card.trust and query.estimates is not None:  # the lowest is among them
+                scores = scores + ahead(self.card.trust, query.estimates[near])
+            seconds[near] = rough(self.card.rough, query.problem) * np.exp(scores)
+        return seconds
 
-    def _scores(self, asked: Asked, pool: Pool, near: Array) -> Array:
+    def _scores(self, query: Asked, pool: Pool, near: Array) -> Array:
         sets = self._by_sets
         if sets is None:
-            guessed = None if asked.estimates is None else asked.estimates[near]  # the lowest is among them
-            specs = [pool.specs[one] for one in near]
-            return self.forest.score(self.frame.rows(specs, asked.problem, asked.units, guessed))
-        ranks, desk = self._kept(pool, sets), asked.desk
+            guessed = None if query.estimates is None else query.estimates[near]  # the lowest is among them
+            specs = [pool.specs[place] for place in near]
+            return self.forest.score(self.frame.rows(specs, query.problem, query.units, guessed))
+        ranks, desk = self._kept(pool, sets), query.desk
         if desk is None:
-            desk = sets.desk(len(asked.features), ranks, self.frame.both_count)
-            desk.problem[:] = asked.features
-            self.frame.of_both(pool, asked.problem, asked.units, asked.estimates, desk.both)
-        desk.asked[: len(near)] = near
-        return sets.ask(desk, ranks, len(near), asked.units)
+            desk = sets.desk(len(query.features), ranks, self.frame.both_count)
+            desk.problem[:] = query.features
+            self.frame.of_both(pool, query.problem, query.units, query.estimates, desk.both)
+        desk.kernel_places[: len(near)] = near
+        return sets.ask(desk, ranks, len(near), query.units)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,8 +344,8 @@ def rough(parts: Sequence[float], problem: Any) -> float:
 
 def ahead(trust: float, estimates: Array) -> Array:
     """What is said of kernels before any tree is asked, as a logarithm: so much of what the estimate says."""
-    found: Array = trust * np.log(estimates / estimates.min())
-    return found
+    logs: Array = trust * np.log(estimates / estimates.min())
+    return logs
 
 
 def same_device(known: Mapping[str, Any], device: Mapping[str, Any]) -> bool:
@@ -360,13 +367,13 @@ def ask(
     for model in models:
         if model.card.op != problem.op:
             continue
-        told = model.told(specs, problem, units, guessed, device)
-        if not isinstance(told, str):
+        predicted = model.predict(specs, problem, units, guessed, device)
+        if not isinstance(predicted, str):
             unseen = model.frame.pool(specs, units).new
-            return Verdict(told, model.card.sigma, model.name, unseen=unseen)
+            return Verdict(predicted, model.card.sigma, model.name, unseen=unseen)
         # What a model for this arch lacks says more than that another is for another.
-        mine = any(one.arch in model.card.targets for one in specs)
-        whys[mine] = whys.get(mine) or f"the model {model.name} says nothing: {told}"
+        mine = any(spec.arch in model.card.targets for spec in specs)
+        whys[mine] = whys.get(mine) or f"the model {model.name} says nothing: {predicted}"
     return Verdict(why_not=whys.get(True) or whys.get(False, ""))
 
 
@@ -375,20 +382,20 @@ Voices = tuple[tuple[Model, Pool], ...]
 
 def voices(models: Iterable[Model], specs: Sequence[KernelSpec], units: int, device: Mapping[str, Any]) -> Voices:
     """The models that are not silent about these kernels, whatever the problem, in the order they are asked."""
-    found = []
+    vocal = []
     for model in models:
         if model.card.op == specs[0].op and not model.silent(specs[0], device):
             pool = model.frame.pool(specs, units)
-            if not any(model.silent(one, device) for one in pool.archs[1:]):
-                found.append((model, pool))
-    return tuple(found)
+            if not any(model.silent(spec, device) for spec in pool.archs[1:]):
+                vocal.append((model, pool))
+    return tuple(vocal)
 
 
 def ask_voices(known: Voices, problem: Any, units: int, estimates: Array, served: Array) -> Verdict | None:
     """What the first of them says of the kernels that serve a problem; None where none says anything."""
     for model, pool in known:
-        told = model.told_of(pool, problem, units, estimates, served)
-        if not isinstance(told, str):
+        predicted = model.predict_pool(pool, problem, units, estimates, served)
+        if not isinstance(predicted, str):
             unseen = [at for at in pool.new if served[at]]
-            return Verdict(told, model.card.sigma, model.name, unseen=unseen)
+            return Verdict(predicted, model.card.sigma, model.name, unseen=unseen)
     return None

@@ -42,10 +42,10 @@ _DAMAGE = (
 
 
 def digest_of(card: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
-    found = hashlib.sha256(json.dumps(card, sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps(card, sort_keys=True).encode())
     for name in ARRAYS:
-        found.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
-    return found.hexdigest()
+        digest.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()
 
 
 def write(path: Path, model: Model) -> None:
@@ -87,7 +87,7 @@ def read(data: bytes, source: str, *, ours: bool = False) -> Model:
         if len(data) > MOST_BYTES:
             raise ValueError(f"it is larger than {MOST_BYTES >> 20} MiB")
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            if any(one.file_size > MOST_BYTES for one in archive.infolist()):
+            if any(member.file_size > MOST_BYTES for member in archive.infolist()):
                 raise ValueError("it unpacks to more than a model holds")
             head = json.loads(archive.read("card.json"))
             arrays = {name: _array(archive.read(f"{name}.npy")) for name in ARRAYS}
@@ -95,8 +95,8 @@ def read(data: bytes, source: str, *, ours: bool = False) -> Model:
     except TilewrightError:
         raise
     except _DAMAGE as error:
-        told = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-        raise _damaged(source, told) from None
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise _damaged(source, reason) from None
 
 
 def read_file(path: Path) -> Model:
@@ -108,9 +108,9 @@ def read_file(path: Path) -> Model:
     return read(data, str(path))
 
 
-def _damaged(source: str, told: str) -> ModelError:
+def _damaged(source: str, reason: str) -> ModelError:
     return ModelError(
-        f"{source} is no model that can be used: {told}",
+        f"{source} is no model that can be used: {reason}",
         rule="model-file",
         value=source,
         remedy="train it again (`tilewright learn train`), or remove it",
@@ -118,8 +118,8 @@ def _damaged(source: str, told: str) -> ModelError:
 
 
 def _array(data: bytes) -> Array:
-    found: Array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-    return found
+    array: Array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+    return array
 
 
 def _rough(parts: Any) -> tuple[float, float, float]:
@@ -150,16 +150,16 @@ def _card(data: Mapping[str, Any]) -> Card:
     )
 
 
-def _words(given: Any) -> tuple[str, ...]:
-    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
-        raise ValueError(f"{given!r:.60} are no words")
-    return tuple(given)
+def _words(words: Any) -> tuple[str, ...]:
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ValueError(f"{words!r:.60} are no words")
+    return tuple(words)
 
 
-def _objects(given: Any) -> tuple[Mapping[str, Any], ...]:
-    if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
-        raise ValueError(f"{given!r:.60} are no descriptions")
-    return tuple(given)
+def _objects(objects: Any) -> tuple[Mapping[str, Any], ...]:
+    if not isinstance(objects, list) or not all(isinstance(item, dict) for item in objects):
+        raise ValueError(f"{objects!r:.60} are no descriptions")
+    return tuple(objects)
 
 
 def _model(head: Any, arrays: Mapping[str, Array], *, ours: bool) -> Model:
@@ -196,9 +196,9 @@ def _demand_features(card: Card, op: Op) -> None:
         "has numbers for the words of": sorted(set(words) - set(card.vocabulary)),
         "has words for the numbers of": sorted(numbers & set(card.vocabulary)),
     }
-    told = [f"it {how} {', '.join(names[:4])}{' ...' * (len(names) > 4)}" for how, names in odd.items() if names]
-    if told:
-        raise ValueError(f"its features are not those of {op.name} in this version: {'; '.join(told)}")
+    differences = [f"it {how} {', '.join(names[:4])}{' ...' * (len(names) > 4)}" for how, names in odd.items() if names]
+    if differences:
+        raise ValueError(f"its features are not those of {op.name} in this version: {'; '.join(differences)}")
 
 
 def in_order(card: Card, forest: Forest, low: Array, high: Array) -> Model:
@@ -224,7 +224,7 @@ def folder() -> Path:
 def shipped_names() -> list[str]:
     """Of the models that ship, in the order they are asked."""
     place = resources.files("tilewright.dispatch").joinpath("models")
-    files = [one.name for one in place.iterdir()] if place.is_dir() else []
+    files = [file.name for file in place.iterdir()] if place.is_dir() else []
     return sorted(file.removesuffix(ENDING) for file in files if file.endswith(ENDING))
 
 
@@ -234,9 +234,9 @@ def shipped(name: str) -> Model:
     if name not in shipped_names():
         raise LookupError(name)
     file = f"{name}{ENDING}"
-    found = read(_shipped_bytes(file), file, ours=True)
-    found.name = name
-    return found
+    model = read(_shipped_bytes(file), file, ours=True)
+    model.name = name
+    return model
 
 
 def _shipped_bytes(file: str) -> bytes:
@@ -283,9 +283,9 @@ def _read_own(place: Path, stamp: tuple[tuple[str, int, int], ...]) -> _Own:
 def _own() -> _Own:
     place, stamp = folder(), []
     try:
-        for one in sorted(place.glob(f"*{ENDING}")):
-            status = one.stat()
-            stamp.append((one.name, status.st_mtime_ns, status.st_size))
+        for path in sorted(place.glob(f"*{ENDING}")):
+            status = path.stat()
+            stamp.append((path.name, status.st_mtime_ns, status.st_size))
     except OSError:
         stamp = []
     return _read_own(place, tuple(stamp))
@@ -298,23 +298,25 @@ def at_hand() -> tuple[Model, ...]:
 
 def at_hand_for(op: str, target: str) -> tuple[Model, ...]:
     """Those of them that may have something to say of an op's kernels for a target."""
-    own = (one for one in _own().models.values() if one.card.op == op)
+    own = (model for model in _own().models.values() if model.card.op == op)
     return (*own, *_shipped_of(op, target))
 
 
 def damaged() -> list[str]:
     """Files in the folder of a user's models that hold none, each with the reason: other models are asked instead."""
-    return [f"{told}; it is not asked" for told in _own().damaged.values()]
+    return [f"{reason}; it is not asked" for reason in _own().damaged.values()]
 
 
 def shadowing(op: str = "", target: str = "") -> list[str]:
     """A user's models that are asked before one that ships, of an op and for a target where these are named."""
-    found = []
-    for path, one in _own().models.items():
-        if op and one.card.op != op:
+    remarks = []
+    for path, model in _own().models.items():
+        if op and model.card.op != op:
             continue
-        mine = {target} & set(one.card.targets) if target else set(one.card.targets)
-        hidden = [other.name for other in _shipped() if other.card.op == one.card.op and mine & set(other.card.targets)]
+        mine = {target} & set(model.card.targets) if target else set(model.card.targets)
+        hidden = [
+            other.name for other in _shipped() if other.card.op == model.card.op and mine & set(other.card.targets)
+        ]
         if hidden:
-            found.append(f"{path} is asked before {', '.join(hidden)}, which ships with this version")
-    return found
+            remarks.append(f"{path} is asked before {', '.join(hidden)}, which ships with this version")
+    return remarks

@@ -37,11 +37,11 @@ class _Watched:
         return self._plans
 
     def plan(self, request: Request) -> Plan:
-        made = self._registry.plan(request, self._spec)
-        self.workspace = made.scratch_bytes + made.clear_bytes
-        self.kernels = tuple(selection.spec for selection in made.selections)
-        self.chosen = made.selections[0] if len(made.selections) == 1 else StagedSelection(made.selections)
-        return made
+        plan = self._registry.plan(request, self._spec)
+        self.workspace = plan.scratch_bytes + plan.clear_bytes
+        self.kernels = tuple(selection.spec for selection in plan.selections)
+        self.chosen = plan.selections[0] if len(plan.selections) == 1 else StagedSelection(plan.selections)
+        return plan
 
     def kernel_for(self, problem: Any) -> Kernel:
         return self._registry.kernel(self._spec) if self._spec is not None else self._registry.kernel_for(problem)
@@ -62,15 +62,15 @@ def run_problem(
     `scalars` by name are those of the call; `spec` is run instead of the kernel that would be chosen.
     """
     registry.stages(problem)  # an illegal problem is an error before memory is taken for it
-    one = caller(problem.op)
+    call = caller(problem.op)
     device = device_of(registry.target)
     watched = _Watched(registry, spec)
-    sample = _with_scalars(samples.make(one.binding, problem, seed, device, exact=True), one.binding, scalars or {})
+    sample = _with_scalars(samples.make(call.binding, problem, seed, device, exact=True), call.binding, scalars or {})
     started = clock()
-    operands = one.binding.packed_for(watched, problem, sample.operands)
+    operands = call.binding.packed_for(watched, problem, sample.operands)
 
     def run() -> None:
-        one.run(watched, operands, sample.scalars, sample.attributes)
+        call.run(watched, operands, sample.scalars, sample.attributes)
         device.synchronize()  # what is timed is the call and its work
 
     run()
@@ -93,7 +93,7 @@ def run_problem(
         "seconds": seconds,
         "gflops": problem.flops / seconds / 1e9,
     }
-    return {**report, **(_verified(watched, one.binding, problem, sample, run) if verify else {})}
+    return {**report, **(_verified(watched, call.binding, problem, sample, run) if verify else {})}
 
 
 def _verified(watched: _Watched, binding: Any, problem: Any, sample: Sample, run: Any) -> dict[str, Any]:

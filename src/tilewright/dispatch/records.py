@@ -138,7 +138,7 @@ def read_record(data: Any) -> Record:
                      if isinstance(data, Mapping) else data, _SHAPE)  # fmt: skip
     if not isinstance(values["machine"].get("fingerprint", ""), str):  # what it is known by
         raise ValueError("the record has no usable 'fingerprint'")
-    timings = tuple(Timing(**_shaped("a timing", one, _TIMING_SHAPE)) for one in values["timings"])
+    timings = tuple(Timing(**_shaped("a timing", timing, _TIMING_SHAPE)) for timing in values["timings"])
     record = Record(**{**values, "timings": timings})
     if any(timing.seconds <= 0 for timing in timings):
         raise ValueError("a timing has no time")
@@ -235,13 +235,13 @@ class Records:
         Not `whole`, with its kernel's time alone: hundreds of others may have been measured, and dispatch waits.
         """
         known = self.results.timed(choice, whole=whole)
-        mine = next((one for one in known if one.kernel.digest == choice.digest), None)
+        mine = next((result for result in known if result.kernel.digest == choice.digest), None)
         if mine is None:
             return None
         timings = tuple(
-            Timing(one.kernel.digest, one.kernel.name, one.kernel.spec, one.seconds or 0.0, one.spread,
-                   one.error or 0.0)
-            for one in known
+            Timing(result.kernel.digest, result.kernel.name, result.kernel.spec, result.seconds or 0.0, result.spread,
+                   result.error or 0.0)
+            for result in known
         )  # fmt: skip
         return Record(
             choice.op, choice.problem, choice.threads, choice.target, choice.digest, timings, mine.method,
@@ -251,11 +251,11 @@ class Records:
     def lookup(self, op: str, problem: Any, target: str, threads: int, *, whole: bool = True) -> Record | None:
         """The record of a problem on this machine's device of the target; with the winner's time alone, not `whole`."""
         try:
-            found = self._choices(op, problem, target)
-            here, threads = machine(target).get("fingerprint") if found else None, threads_of(target, threads)
-            for one in reversed(found):
-                if here and one.device.get("fingerprint") == here and one.threads == threads:
-                    return self._record(one, whole=whole)
+            choices = self._choices(op, problem, target)
+            here, threads = machine(target).get("fingerprint") if choices else None, threads_of(target, threads)
+            for choice in reversed(choices):
+                if here and choice.device.get("fingerprint") == here and choice.threads == threads:
+                    return self._record(choice, whole=whole)
         except Unreadable as error:
             self._ignore(error)
         return None
@@ -278,23 +278,23 @@ class Records:
     def unused(self, op: str, problem: Any, target: str, threads: int) -> list[str]:
         """Why each record of the problem that `lookup` passes over says nothing here."""
         try:
-            found = [self._record(choice, whole=False) for choice in self._choices(op, problem, target)]
+            known = [self._record(choice, whole=False) for choice in self._choices(op, problem, target)]
         except Unreadable as error:
             self._ignore(error)
             return []
-        if not found:
+        if not known:
             return []
         here, count = machine(target), threads_of(target, threads)
         reasons = []
-        for one in found:
-            if one is None:
+        for record in known:
+            if record is None:
                 continue
             if not here:
-                reasons.append(f"{_told(one)}: this machine has no device of {target}")
-            elif one.machine.get("fingerprint") != here["fingerprint"]:
-                reasons.append(f"{_told(one)}: {_differences(one.machine, here)}")
-            elif one.threads != count:
-                reasons.append(f"{_told(one)}: with {one.threads} thread(s), not {threads}")
+                reasons.append(f"{_told(record)}: this machine has no device of {target}")
+            elif record.machine.get("fingerprint") != here["fingerprint"]:
+                reasons.append(f"{_told(record)}: {_differences(record.machine, here)}")
+            elif record.threads != count:
+                reasons.append(f"{_told(record)}: with {record.threads} thread(s), not {threads}")
         return reasons
 
     def all(self) -> tuple[Record, ...]:
@@ -302,24 +302,24 @@ class Records:
         if self._empty:
             return ()
         try:
-            found = [self._record(choice) for choice in self.results.choices("ORDER BY h.date")]
+            known = [self._record(choice) for choice in self.results.choices("ORDER BY h.date")]
         except Unreadable as error:
             self._ignore(error)
             return ()
-        return tuple(one for one in found if one is not None)
+        return tuple(record for record in known if record is not None)
 
     def put(self, record: Record) -> None:
         """Add a record; one of the same problem, target, threads and machine is replaced."""
         self.merge([record])
 
-    def merge(self, given: Iterable[Record], *, newest: bool = False) -> int:
+    def merge(self, records: Iterable[Record], *, newest: bool = False) -> int:
         """Add records, each in the place of one of the same identity; with `newest` only in that of an older one.
 
         The answer counts those that were taken.
         """
         taken = []
-        there = {identity_key(one): one.date for one in self.all()} if newest else {}
-        for record in given:
+        there = {identity_key(known): known.date for known in self.all()} if newest else {}
+        for record in records:
             key = identity_key(record)
             if newest and there.get(key, float("-inf")) >= record.date:
                 continue
@@ -375,7 +375,7 @@ class Records:
 
     def forget(self, which: Callable[[Record], bool]) -> int:
         """Remove records; the answer counts them."""
-        gone = [one for one in self.all() if which(one)]
+        gone = [record for record in self.all() if which(record)]
         if not gone:
             return 0
         try:
@@ -401,9 +401,9 @@ class Records:
         try:
             aside = _free_name(self.path, "unreadable")
             for ending in ("", "-wal", "-shm"):
-                one = self.path.with_name(self.path.name + ending)
-                if one.exists():
-                    one.rename(aside.with_name(aside.name + ending))
+                file = self.path.with_name(self.path.name + ending)
+                if file.exists():
+                    file.rename(aside.with_name(aside.name + ending))
         finally:
             lock.release()
         self._warn(f"{self.path} could not be read ({trouble}); it is kept as {aside.name}")
@@ -415,14 +415,14 @@ class Records:
             raw = data.get("records") if isinstance(data, dict) else None
             if not isinstance(raw, list):
                 raise ValueError("it has no list of records")
-            found, wrong = [], 0
-            for one in raw:
+            taken, wrong = [], 0
+            for entry in raw:
                 try:
-                    found.append(read_record(one))
+                    taken.append(read_record(entry))
                 except ValueError:
                     wrong += 1
-            if found:
-                self._put(found, newest=True)
+            if taken:
+                self._put(taken, newest=True)
             kept = self._legacy.rename(_free_name(self._legacy, "moved"))
         except FileNotFoundError:
             return  # another process took it over
@@ -437,9 +437,9 @@ class Records:
 
 def _free_name(path: Path, word: str) -> Path:
     number = 1
-    while (found := path.with_name(f"{path.name}.{word}-{number}")).exists():
+    while (free := path.with_name(f"{path.name}.{word}-{number}")).exists():
         number += 1
-    return found
+    return free
 
 
 def _results_of(record: Record) -> list[Result]:
@@ -467,8 +467,8 @@ _known_lock = threading.Lock()
 def records() -> Records:
     """The records of the cache folder in force."""
     folder = settings.current().cache_dir
-    found = _known.get(folder)
-    if found is None:
+    known = _known.get(folder)
+    if known is None:
         with _known_lock:
-            found = _known.setdefault(folder, Records(folder))
-    return found
+            known = _known.setdefault(folder, Records(folder))
+    return known

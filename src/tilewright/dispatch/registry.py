@@ -83,10 +83,10 @@ class Registry:
     def add(self, specs: KernelSpec | Iterable[KernelSpec]) -> Registry:
         """Register specs; an illegal one, or one of an arch the target cannot run, is an error."""
         try:
-            given = [specs] if isinstance(specs, KernelSpec) else list(specs)
+            listed = [specs] if isinstance(specs, KernelSpec) else list(specs)
         except TypeError:
-            given = [cast("KernelSpec", specs)]  # it is none, as the next lines say
-        for spec in given:
+            listed = [cast("KernelSpec", specs)]  # it is none, as the next lines say
+        for spec in listed:
             if not isinstance(spec, KernelSpec):
                 raise RequestError(
                     f"{shown(spec)} is not a kernel's spec",
@@ -103,7 +103,7 @@ class Registry:
                     remedy=f"use Registry({spec.arch!r}), or specs of {', '.join(sorted(self._runs))}",
                 )
         with self._lock:
-            for spec in given:
+            for spec in listed:
                 if spec.digest in self._specs:
                     continue
                 self._specs[spec.digest] = spec
@@ -116,19 +116,19 @@ class Registry:
         """Register every legal spec a pool proposes for the target; none at all is an error that says why."""
         from tilewright.codegen import collect, demand_some
 
-        found = collect(op, self.arch.name, pool=pool, axes=axes)
-        demand_some(found)
-        return self.add(found.specs)
+        collection = collect(op, self.arch.name, pool=pool, axes=axes)
+        demand_some(collection)
+        return self.add(collection.specs)
 
     def add_library(self, path: Path | str) -> Registry:
         """Register the kernels of a library that someone built (see `tilewright wrap`): they run as they are.
 
         Kernels of archs the target does not run are left out; a library with no others is an error.
         """
-        found = load_library(path)
-        mine = [one for one in found if one.spec.arch in self._runs]
+        kernels = load_library(path)
+        mine = [kernel for kernel in kernels if kernel.spec.arch in self._runs]
         if not mine:
-            archs = ", ".join(sorted({one.spec.arch for one in found}))
+            archs = ", ".join(sorted({kernel.spec.arch for kernel in kernels}))
             raise RequestError(
                 f"{path} holds kernels of {archs} only, and {self.arch.name} runs none of them",
                 rule="spec-arch",
@@ -136,7 +136,7 @@ class Registry:
                 remedy=f"use a Registry of {archs}, or build kernels of {', '.join(sorted(self._runs))}",
             )
         loaded.adopt(mine)
-        return self.add(one.spec for one in mine)
+        return self.add(kernel.spec for kernel in mine)
 
     def specs(self) -> tuple[KernelSpec, ...]:
         return tuple(self._specs.values())
@@ -198,7 +198,7 @@ class Registry:
         broken = op.problem_violations(problem, self.arch.name)
         if broken:
             raise ProblemError(
-                f"{problem.describe()}: " + "; ".join(one.message for one in broken),
+                f"{problem.describe()}: " + "; ".join(violation.message for violation in broken),
                 rule=broken[0].rule,
                 value=problem,
                 remedy=broken[0].remedy,
@@ -247,7 +247,7 @@ class Registry:
                 return known
         chosen = self._choose(problem, state, where)
         if now.rule:
-            chosen = selection_rules.told(chosen, now.rule)
+            chosen = selection_rules.with_note(chosen, now.rule)
         if now.missing != "compile":
             others = self._others(problem, state.threads, state.strict, where)
             chosen = missing.served(problem, chosen, others, self)
@@ -260,7 +260,7 @@ class Registry:
         return chosen
 
     def _locked(self, now: settings.Settings, threads: int) -> locks.Locked:
-        return locks.Locked(now.lock, now.frozen, lambda spec, one: self._estimate(spec, one, threads))
+        return locks.Locked(now.lock, now.frozen, lambda spec, problem: self._estimate(spec, problem, threads))
 
     def _choose(self, problem: Any, state: State, where: Where | None) -> Selection:
         op, now, threads = ops.op(problem.op), state.settings, state.threads
@@ -271,7 +271,7 @@ class Registry:
                 return locked
         signature = op.signature_of(problem)
         candidates, registered = self._candidates(op, signature)
-        judge = self._judges.of(op, signature, candidates, registered)
+        judge = self._judges.judge_for(op, signature, candidates, registered)
         if where is not None:
             judge, candidates = None, tuple(spec for spec in candidates if not where(spec))
         if now.rule:
@@ -293,7 +293,7 @@ class Registry:
         """All kernels that serve a stage as it is, with the times that selection compares them by."""
         op = ops.op(problem.op)
         candidates, registered = self._candidates(op, op.signature_of(problem))
-        judge = self._judges.of(op, op.signature_of(problem), candidates, registered)
+        judge = self._judges.judge_for(op, op.signature_of(problem), candidates, registered)
         if where is not None:
             judge, candidates = None, tuple(spec for spec in candidates if not where(spec))
         return self._judges.times(judge, op, problem, threads, candidates, self.arch)
@@ -304,8 +304,8 @@ class Registry:
             signature = op.signature_of(problem)
             some = [spec for spec in self._candidates(op, signature)[0] if not (where and where(spec)) and among(spec)]
             with suppress(NoKernelError):
-                found = self._fall(op, problem, signature, threads, strict, tuple(some), where)
-                return found if among(found.spec) else None
+                lesser_choice = self._fall(op, problem, signature, threads, strict, tuple(some), where)
+                return lesser_choice if among(lesser_choice.spec) else None
             return None
 
         return missing.Others(lambda: self.times(problem, threads, where), lesser)
@@ -314,7 +314,7 @@ class Registry:
         """A kernel is built: plans that had to do without it go."""
 
         def stale(plan: Plan) -> bool:
-            return any(one.wanted is not None and one.wanted.digest == digest for one in plan.selections)
+            return any(chosen.wanted is not None and chosen.wanted.digest == digest for chosen in plan.selections)
 
         with self._lock:
             kept: LruCache[settings.Settings, Plans] = LruCache(lambda: MOST_SETTINGS)
@@ -333,9 +333,9 @@ class Registry:
         where: Where | None,
     ) -> tuple[Selection | None, list[str]]:
         """The kernel a record names, and why each record of the problem that does not decide says nothing."""
-        asked = op.measured_as(problem)
-        unused = records().unused(op.name, asked, self.arch.name, threads)
-        record = records().lookup(op.name, asked, self.arch.name, threads, whole=False)
+        measured = op.measured_as(problem)
+        unused = records().unused(op.name, measured, self.arch.name, threads)
+        record = records().lookup(op.name, measured, self.arch.name, threads, whole=False)
         if record is None:
             return None, unused
         name = record.winner.name
@@ -387,7 +387,7 @@ class Registry:
         if not padded:
             return None
         timed = [(self._estimate(spec, larger, threads), spec, larger) for spec, larger in padded]
-        seconds, spec, larger = min(timed, key=lambda one: one[0])
+        seconds, spec, larger = min(timed, key=lambda candidate: candidate[0])
         return Selection(spec, "padded", f"no kernel takes it as it is; run as {larger.describe()}", seconds, larger)
 
     def explain(
@@ -397,8 +397,8 @@ class Registry:
         count = thread_number(threads)
         strict = settings.current().strict if strict is None else strict
         if not isinstance(strict, bool):
-            told = shown(strict)
-            raise RequestError(f"strict is {told}", rule="strict", value=told, remedy="give True or False")
+            text = shown(strict)
+            raise RequestError(f"strict is {text}", rule="strict", value=text, remedy="give True or False")
         op = op_of(problem)
         stages, way = self._way(problem, count)
         parts = tuple(self._explain_stage(stage, count, strict, where) for stage in stages)
@@ -434,9 +434,9 @@ class Registry:
         if now.measure and not records().empty:
             unused = self._measured(op, problem, count, fitting, registered, where)[1]
         served = self._judges.served(op, problem, count, fitting, None)
-        told = self._judges.verdict(op, problem, count, served, self.arch)
+        verdict = self._judges.verdict(op, problem, count, served, self.arch)
         pinned = self._locked(now, count).digests(op, problem, self.arch.name) if now.lock else frozenset[str]()
-        known = Known(times, learned.predicted(served, told), pinned)
+        known = Known(times, learned.predicted(served, verdict), pinned)
         notes = [self._note(op, spec, problem, count, chosen, known, where) for spec in candidates]
         if chosen is not None and all(spec.digest != chosen.spec.digest for spec in candidates):
             notes.append(self._note(op, chosen.spec, problem, count, chosen, known, None))
@@ -455,7 +455,7 @@ class Registry:
             decided,
             tuple(op.words(problem)),
             tuple(unused),
-            model=learned.silence(told) if chosen is None or chosen.tier not in ("locked", "measured", "model") else "",
+            model="" if chosen and chosen.tier in ("locked", "measured", "model") else learned.silence(verdict),
             models=learned.remarks(op.name, self.arch.name),
         )
 
@@ -485,9 +485,9 @@ class Registry:
             order = "that of digests" if self._specs else "the op's"
             verdict, why = behind(chosen, seconds, known, spec.digest, order)
             reasons.append(why)
-        told, rules = None if unknown else seconds, tuple(refusal.rule for refusal in refusals)
+        estimate, rules = None if unknown else seconds, tuple(refusal.rule for refusal in refusals)
         return Candidate(
-            spec.name, spec.digest, verdict, tuple(reasons), told, measured, built.is_built(spec), predicted, rules
+            spec.name, spec.digest, verdict, tuple(reasons), estimate, measured, built.is_built(spec), predicted, rules
         )
 
     # -- running -----------------------------------------------------------------------------------
@@ -524,7 +524,7 @@ class Registry:
         op = ops.op(request.op)
         signatures = [op.signature_of(stage.problem) for stage in request.stages]
         pools = [(signature, *self._candidates(op, signature)) for signature in signatures]
-        return any(self._judges.of(op, signature, specs, registered) is None for signature, specs, registered in pools)
+        return any(self._judges.judge_for(op, *pool) is None for pool in pools)
 
     def _plan(self, request: Request, spec: KernelSpec | None, refused: Mapping[str, str]) -> Plan:
         op = ops.op(request.op)
@@ -535,22 +535,22 @@ class Registry:
         for stage in request.stages:
             mine = spec is not None and spec.signature == op.signature_of(stage.problem)
             where = _also_without(refused, stage.where)
-            one = self._as_asked(op, spec, stage) if mine else self.select_stage(stage.problem, where=where)
-            chosen.append(one)
-            stages.append(stage if one.padded is None else binding(request.op).copies(stage, one.padded))
-        if spec is not None and all(one.spec != spec for one in chosen):
-            asked = ", ".join(op.signature_of(one.problem).label() for one in request.stages)
+            selection = self._as_asked(op, spec, stage) if mine else self.select_stage(stage.problem, where=where)
+            chosen.append(selection)
+            stages.append(stage if selection.padded is None else binding(request.op).copies(stage, selection.padded))
+        if spec is not None and all(selection.spec != spec for selection in chosen):
+            labels = ", ".join(op.signature_of(stage.problem).label() for stage in request.stages)
             raise NoKernelError(
-                f"{spec.name} computes {spec.signature.label()}, and the call asks for {asked}",
+                f"{spec.name} computes {spec.signature.label()}, and the call asks for {labels}",
                 rule="kernel-signature",
                 value=spec.name,
                 remedy="describe a problem of its signature",
             )
-        for one in chosen:
-            demand_fits(one.spec.arch, request.place)  # before anything is built for a machine that is elsewhere
-        if any(one.padded is not None for one in chosen):
+        for selection in chosen:
+            demand_fits(selection.spec.arch, request.place)  # before anything is built for a machine that is elsewhere
+        if any(selection.padded is not None for selection in chosen):
             request = replace(request, stages=tuple(stages))
-        return Plan(request, [loaded.kernel(one.spec) for one in chosen], chosen, thread_count())
+        return Plan(request, [loaded.kernel(selection.spec) for selection in chosen], chosen, thread_count())
 
     def _as_asked(self, op: Op, spec: KernelSpec | None, stage: StageRequest) -> Selection:
         """A kernel someone named, in copies where it needs them."""
@@ -592,9 +592,9 @@ _defaults_lock = threading.Lock()
 def default_registry(target: str | None = None) -> Registry:
     """The registry behind the functions of the API: one a target, with the ops' default candidates."""
     name = target_name(target)
-    found = _defaults.get(name)
-    if found is None:
-        made = Registry(name)
+    registry = _defaults.get(name)
+    if registry is None:
+        new = Registry(name)
         with _defaults_lock:
-            found = _defaults.setdefault(name, made)
-    return found
+            registry = _defaults.setdefault(name, new)
+    return registry

@@ -113,16 +113,16 @@ class Choice:
 
 def stamp(path: Path) -> tuple[Any, ...] | None:
     """What tells one state of a store from another, without opening it; None when it is not there."""
-    found: list[Any] = []
-    for one in (path, f"{path}-wal"):
+    state: list[Any] = []
+    for file in (path, f"{path}-wal"):
         try:
-            status = os.stat(one)  # noqa: PTH116  this is on the way of every selection
+            status = os.stat(file)  # noqa: PTH116  this is on the way of every selection
         except OSError:
-            if one is path:
+            if file is path:
                 return None
             continue
-        found += [status.st_mtime_ns, status.st_size, status.st_ino]
-    return tuple(found)
+        state += [status.st_mtime_ns, status.st_size, status.st_ino]
+    return tuple(state)
 
 
 class Results:
@@ -156,10 +156,10 @@ class Results:
             self.close()
         if not write and not self.path.exists():
             return None
-        made = self._connect(write)
-        if made is not None:
-            self._open = (pid, made, write)
-        return made
+        connection = self._connect(write)
+        if connection is not None:
+            self._open = (pid, connection, write)
+        return connection
 
     def _connect(self, write: bool) -> sqlite3.Connection | None:
         import sqlite3
@@ -170,26 +170,28 @@ class Results:
             if not self.path.parent.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         for ending in ("", "-wal", "-shm", "-journal"):  # reading a pipe would never end
-            one = self.path.with_name(self.path.name + ending)
-            if one.exists() and not one.is_file():
-                raise Unreadable(f"{one.name} is no regular file", foreign=True)
+            file = self.path.with_name(self.path.name + ending)
+            if file.exists() and not file.is_file():
+                raise Unreadable(f"{file.name} is no regular file", foreign=True)
         # A folder that nobody may write cannot hold what readers share: then nobody changes the file either.
         mode = "rwc" if write else "ro" if os.access(self.path.parent, os.W_OK) else "ro&immutable=1"
         place = schema.uri(self.path, mode)
-        made = sqlite3.connect(place, uri=True, timeout=self._patience, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(
+            place, uri=True, timeout=self._patience, isolation_level=None, check_same_thread=False
+        )
         try:
             if write:
-                schema.prepare(made, self.path)
-            elif schema.of(made) == 0:  # who began to make it was ended before there were tables
-                made.close()
+                schema.prepare(connection, self.path)
+            elif schema.version_of(connection) == 0:  # who began to make it was ended before there were tables
+                connection.close()
                 return None
-            elif schema.of(made) < schema.SCHEMA:
-                made.close()
+            elif schema.version_of(connection) < schema.SCHEMA:
+                connection.close()
                 return self._connect(write=True)  # to bring it forward
         except BaseException:
-            made.close()
+            connection.close()
             raise
-        return made
+        return connection
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection | None]:
@@ -323,22 +325,24 @@ class Results:
         known = self._known(connection, table, column, value)
         if known is None:
             marks = ",".join("?" for _ in range(len(rest) + 2))
-            made = connection.execute(f"INSERT INTO {table} VALUES({marks})", (None, value, *rest))
-            known = self._ids[table, value] = int(made.lastrowid or 0)
+            cursor = connection.execute(f"INSERT INTO {table} VALUES({marks})", (None, value, *rest))
+            known = self._ids[table, value] = int(cursor.lastrowid or 0)
         return known
 
-    def _kernel(self, connection: sqlite3.Connection, op: str, one: KernelRow) -> int:
-        known = self._known(connection, "kernels", "digest", one.digest)  # asked first: a spec is a long text
+    def _kernel(self, connection: sqlite3.Connection, op: str, kernel: KernelRow) -> int:
+        known = self._known(connection, "kernels", "digest", kernel.digest)  # asked first: a spec is a long text
         if known is not None:
             return known
-        return self._row(connection, "kernels", "digest", one.digest, (op, one.arch, one.name, canonical(one.spec)))
+        return self._row(
+            connection, "kernels", "digest", kernel.digest, (op, kernel.arch, kernel.name, canonical(kernel.spec))
+        )
 
     def _problem(self, connection: sqlite3.Connection, op: str, fields: Mapping[str, Any]) -> int:
         text = canonical(fields)
         return self._row(connection, "problems", "digest", problem_digest(op, text), (op, text))
 
-    def _device(self, connection: sqlite3.Connection, one: Mapping[str, Any]) -> int:
-        return self._row(connection, "devices", "fingerprint", str(one.get("fingerprint", "")), (canonical(one),))
+    def _device(self, connection: sqlite3.Connection, device: Mapping[str, Any]) -> int:
+        return self._row(connection, "devices", "fingerprint", str(device.get("fingerprint", "")), (canonical(device),))
 
     def _context(self, connection: sqlite3.Connection, method: Mapping[str, Any], versions: Mapping[str, str]) -> int:
         texts = canonical(method), canonical(versions)
@@ -348,12 +352,12 @@ class Results:
         """Remove choices and the results of their problems on their devices; the answer counts the choices."""
         gone = 0
         with self.writing() as connection:
-            for one in which:
-                problem = self._known(connection, "problems", "digest", problem_digest(one.op, one.problem))
-                place = self._known(connection, "devices", "fingerprint", str(one.device.get("fingerprint", "")))
-                key = (problem, place, one.threads)
+            for choice in which:
+                problem = self._known(connection, "problems", "digest", problem_digest(choice.op, choice.problem))
+                place = self._known(connection, "devices", "fingerprint", str(choice.device.get("fingerprint", "")))
+                key = (problem, place, choice.threads)
                 gone += connection.execute(
-                    "DELETE FROM choices WHERE problem=? AND device=? AND threads=? AND target=?", (*key, one.target)
+                    "DELETE FROM choices WHERE problem=? AND device=? AND threads=? AND target=?", (*key, choice.target)
                 ).rowcount
                 left = connection.execute(
                     "SELECT 1 FROM choices WHERE problem=? AND device=? AND threads=?", key
@@ -450,8 +454,8 @@ class Results:
         with self.reading() as connection:
             if connection is None:
                 return []
-            found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(10)")]
-        return [] if found == ["ok"] else found
+            messages = [str(row[0]) for row in connection.execute("PRAGMA quick_check(10)")]
+        return [] if messages == ["ok"] else messages
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:
@@ -496,16 +500,16 @@ def _named(connection: sqlite3.Connection, rows: Sequence[Sequence[Any]]) -> _Na
     """What rows name by id, each read once."""
     columns = {"problems": "op, fields", "devices": "identity", "kernels": "digest, name, arch, spec",
                "contexts": "method, versions"}  # fmt: skip
-    found: _Named = {}
+    named: _Named = {}
     for index, (table, names) in enumerate(columns.items()):
-        found[table] = {}
+        named[table] = {}
         for number in {row[index] for row in rows}:
             texts = connection.execute(f"SELECT {names} FROM {table} WHERE id = ?", (number,)).fetchone()
             try:
-                found[table][number] = _READ[table](*texts)
+                named[table][number] = _READ[table](*texts)
             except (TypeError, ValueError) as error:
                 raise Unreadable(f"row {number} of {table} cannot be read: {error}") from None
-    return found
+    return named
 
 
 # -- rows as they were written ---------------------------------------------------------------------------------
@@ -513,10 +517,10 @@ def _named(connection: sqlite3.Connection, rows: Sequence[Sequence[Any]]) -> _Na
 
 
 def _object(text: Any) -> dict[str, Any]:
-    found = json.loads(text)
-    if not isinstance(found, dict):
+    data = json.loads(text)
+    if not isinstance(data, dict):
         raise ValueError(f"{str(text)[:40]!r} is no object")
-    return found
+    return data
 
 
 def _word(value: Any) -> str:
@@ -526,9 +530,9 @@ def _word(value: Any) -> str:
 
 
 def _device(text: Any) -> dict[str, Any]:
-    found = _object(text)
-    _word(found.get("fingerprint", ""))
-    return found
+    device = _object(text)
+    _word(device.get("fingerprint", ""))
+    return device
 
 
 def _kernel_row(digest: Any, name: Any, arch: Any, spec: Any) -> KernelRow:
@@ -577,7 +581,7 @@ def _choice(row: Sequence[Any]) -> Choice:
 def _assembled(row: Sequence[Any], named: _Named) -> Result:
     problem, device, kernel, context, *own = row
     if not _sound(own):
-        raise Unreadable(f"a row of results cannot be read: {', '.join(str(one)[:40] for one in own)}")
+        raise Unreadable(f"a row of results cannot be read: {', '.join(str(value)[:40] for value in own)}")
     threads, status, seconds, spread, error, non_zero, noise, reason, date = own
     op, fields = named["problems"][problem]
     (identity,), (known,) = named["devices"][device], named["kernels"][kernel]

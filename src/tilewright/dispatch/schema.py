@@ -56,7 +56,7 @@ def uri(path: Path, mode: str) -> str:
     return f"file:{quote(str(path.absolute()))}?mode={mode}"
 
 
-def of(connection: sqlite3.Connection) -> int:
+def version_of(connection: sqlite3.Connection) -> int:
     """The schema of a store: 0 of a new file; Unreadable where the file is another program's, or newer."""
     schema = int(connection.execute("PRAGMA user_version").fetchone()[0])
     owner = int(connection.execute("PRAGMA application_id").fetchone()[0])
@@ -75,18 +75,18 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
     """A store with its tables, made or brought forward by whoever comes first."""
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA synchronous = FULL")  # what is told was stored: a power cut takes nothing back
-    if of(connection) == SCHEMA:
+    if version_of(connection) == SCHEMA:
         return
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("BEGIN IMMEDIATE")
     try:
-        found = of(connection)  # others may have been faster
-        if 0 < found < SCHEMA:
-            _set_aside(path, found)
-        for text in [TABLES] if found == 0 else [STEPS[step] for step in range(found, SCHEMA)]:
+        version = version_of(connection)  # others may have been faster
+        if 0 < version < SCHEMA:
+            _set_aside(path, version)
+        for text in [TABLES] if version == 0 else [STEPS[step] for step in range(version, SCHEMA)]:
             for statement in filter(str.strip, text.split(";")):
                 connection.execute(statement)
-        if found != SCHEMA:
+        if version != SCHEMA:
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute(f"PRAGMA user_version = {SCHEMA}")
         connection.execute("COMMIT")

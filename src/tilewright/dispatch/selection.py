@@ -37,8 +37,8 @@ class Selection:
 
     def to_dict(self) -> dict[str, Any]:
         seconds = self.seconds if math.isfinite(self.seconds) else None  # JSON has no infinity
-        told = {"kernel": self.name, "digest": self.spec.digest, "tier": self.tier, "seconds": seconds}
-        return told if self.wanted is None else {**told, "wanted": self.wanted.name}
+        data = {"kernel": self.name, "digest": self.spec.digest, "tier": self.tier, "seconds": seconds}
+        return data if self.wanted is None else {**data, "wanted": self.wanted.name}
 
 
 untracked.made_of(Selection)

@@ -18,7 +18,7 @@ from tilewright.ops.base import KernelSpec, Op
 
 def known() -> list[str]:
     """Names of all rules of all ops."""
-    return sorted({name for one in ops.op_names() for name in ops.op(one).selection_rules})
+    return sorted({name for op in ops.op_names() for name in ops.op(op).selection_rules})
 
 
 def selection(op: Op, problem: Any, served: Sequence[tuple[KernelSpec, float]], name: str) -> Selection | None:
@@ -42,7 +42,7 @@ def selection(op: Op, problem: Any, served: Sequence[tuple[KernelSpec, float]], 
     )
 
 
-def told(chosen: Selection, name: str) -> Selection:
+def with_note(chosen: Selection, name: str) -> Selection:
     """A choice that the rule somebody asked for did not make says so, where the op has the rule."""
     if name not in ops.op(chosen.spec.op).selection_rules or chosen.by == name or chosen.tier == "locked":
         return chosen

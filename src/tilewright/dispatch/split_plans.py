@@ -21,13 +21,13 @@ GAIN = 0.02  # part of the heuristic's time that another plan must save
 def chosen(op: Op, problem: Any, target: str, threads: int) -> tuple[tuple[Any, ...], str]:
     """The stages to take, and what is to be said of the choice; nothing where there was none."""
     known = op.split_plans(problem, target)
-    names, plans = list(known), [tuple(one) for one in known.values()]
+    names, plans = list(known), [tuple(stages) for stages in known.values()]
     if len(plans) == 1:
         return plans[0], ""
     times = _times(op, plans, target, threads)
     best = fastest(times)
-    told = [f"{name} {seconds * 1e6:.1f} us" for name, seconds in zip(names, times, strict=True) if seconds]
-    why = f"measured: {', '.join(told)}" if told else "nobody measured others (`bench --split-plans --save`)"
+    shown = [f"{name} {seconds * 1e6:.1f} us" for name, seconds in zip(names, times, strict=True) if seconds]
+    why = f"measured: {', '.join(shown)}" if shown else "nobody measured others (`bench --split-plans --save`)"
     return plans[best], f"{names[best]} by {'measurement' if best else 'heuristic'}; {why}"
 
 
@@ -60,9 +60,9 @@ def _times(op: Op, plans: Sequence[Sequence[Any]], target: str, threads: int) ->
     table = records()
     if not settings.current().measure or table.empty:
         return [0.0] * len(plans)
-    found = []
+    times = []
     for stages in plans:
         each = [table.lookup(op.name, op.measured_as(stage), target, threads, whole=False) for stage in stages]
-        whole = [one.winner.seconds for one in each if one is not None]
-        found.append(sum(whole) if len(whole) == len(stages) else 0.0)
-    return found
+        whole = [record.winner.seconds for record in each if record is not None]
+        times.append(sum(whole) if len(whole) == len(stages) else 0.0)
+    return times

@@ -62,9 +62,9 @@ class States:
             return last
         key = (now, threads, strict, lock, ready)
         with self._lock:
-            found = self._known.get(key) or self._known.put(key, State(now, threads, strict, lock, ready))
-            self._last = found
-        return found
+            state = self._known.get(key) or self._known.put(key, State(now, threads, strict, lock, ready))
+            self._last = state
+        return state
 
     def _looked(self, now: settings.Settings) -> Any:
         """Look at the files; the stamp of the lock file."""

@@ -76,15 +76,15 @@ class Judge:
         self._ask = native.ask
         self._desks = _Desks()
 
-    def _numbers(self, what: str, kind: Any, names: Sequence[str], given: Any) -> int:
+    def _numbers(self, what: str, kind: Any, names: Sequence[str], values: Any) -> int:
         """The address of an array of numbers in the library's order."""
-        if set(names) != set(given):
+        if set(names) != set(values):
             raise InternalError(
-                f"the selection library takes {' '.join(names)} of {what}, and is told {' '.join(given)}",
+                f"the selection library takes {' '.join(names)} of {what}, and is told {' '.join(values)}",
                 rule="selection-names",
                 value=what,
             )
-        array = (kind * len(names))(*[given[name] for name in names])
+        array = (kind * len(names))(*[values[name] for name in names])
         self._keep.append(array)
         return ctypes.addressof(array)
 
@@ -179,7 +179,7 @@ class Judge:
             return "" if address else "serves"
         return str(Rule.from_address(address).name.decode())
 
-    def told(self, function: str, problem: Any) -> int:
+    def call(self, function: str, problem: Any) -> int:
         """What a function of the library's own answers of the first kernel and a problem; 0 where there is none."""
         native: Library = self._keep[0]
         mine, answer = native.function(function, _QUESTION), ctypes.c_int64(0)
@@ -220,7 +220,7 @@ def judge(specs: Sequence[KernelSpec], order: Sequence[int]) -> Judge | None:
     if kernels is None or native is None:
         return None
     described = (kernels.schedule(spec) for spec in specs)
-    if not any(one is not None and one.family in native.names.families for one in described):
+    if not any(schedule is not None and schedule.family in native.names.families for schedule in described):
         return None
     if native.names.problem != kernels.problem_names:
         raise InternalError(

@@ -19,10 +19,10 @@ _ALL = np.ones(1, bool)
 
 @lru_cache(maxsize=4096)
 def _known(spec: KernelSpec) -> Judge:
-    made = judge((spec,), (0,))
-    if made is None:
+    known = judge((spec,), (0,))
+    if known is None:
         raise LookupError(spec)  # not kept: with another compiler there may be a library
-    return made
+    return known
 
 
 def _judge(spec: KernelSpec) -> Judge | None:
@@ -54,15 +54,15 @@ def number(spec: KernelSpec, function: str, problem: Any, value: float) -> float
     """What `void function(const Problem *, double value, double *answer)` of the library answers; None without one."""
     kernels = native_kernels((spec,))
     native = library(kernels) if kernels is not None else None
-    asked = native.function(function, _NUMBER) if native is not None else None
-    if kernels is None or asked is None:
+    native_number = native.function(function, _NUMBER) if native is not None else None
+    if kernels is None or native_number is None:
         return None
     packed, answer = struct.pack(f"={len(kernels.problem_names)}q", *kernels.problem(problem)), ctypes.c_double()
-    asked(packed, value, ctypes.addressof(answer))
+    native_number(packed, value, ctypes.addressof(answer))
     return answer.value
 
 
-def told(spec: KernelSpec, problem: Any, function: str) -> int:
+def call(spec: KernelSpec, problem: Any, function: str) -> int:
     """What a function of the library's own answers of a kernel and a problem; 0 where there is no library."""
     mine = _judge(spec)
-    return 0 if mine is None else mine.told(function, problem)
+    return 0 if mine is None else mine.call(function, problem)

@@ -111,15 +111,17 @@ def number_beside(operand: Any, number: float) -> Any:
     return np.asarray(number, np.float32)
 
 
-def conversion_of(one: View, held: str, *, bytes_too: bool = True) -> str:
+def conversion_of(view: View, held: str, *, bytes_too: bool = True) -> str:
     """How elements of a view that kernels do not multiply become some they do, as its library writes that."""
-    if torch_arrays.is_tensor(one.owner):
-        spelled = f"{one.what}.to(torch.{{}})"
-    elif isinstance(one.owner, DeviceArray):
-        spelled = f"tilewright.to_device({one.what}.numpy().astype(np.{{}}), target)"
+    if torch_arrays.is_tensor(view.owner):
+        spelled = f"{view.what}.to(torch.{{}})"
+    elif isinstance(view.owner, DeviceArray):
+        spelled = f"tilewright.to_device({view.what}.numpy().astype(np.{{}}), target)"
     else:
-        spelled = f"{one.what}.astype(np.{{}})" if isinstance(one.owner, np.ndarray) else f"{one.what}.astype('{{}}')"
-    return torch_arrays.conversion(one.what, held, spelled, bytes_too=bytes_too)
+        spelled = (
+            f"{view.what}.astype(np.{{}})" if isinstance(view.owner, np.ndarray) else f"{view.what}.astype('{{}}')"
+        )
+    return torch_arrays.conversion(view.what, held, spelled, bytes_too=bytes_too)
 
 
 def output_dtype(name: object, possible: Sequence[str] = ()) -> str:
@@ -133,7 +135,7 @@ def output_dtype(name: object, possible: Sequence[str] = ()) -> str:
         return ours
     known = list(possible) or [dtype.name for dtype in DTYPES.values() if dtype.held]
     try:
-        given = np.dtype(name)  # type: ignore[call-overload]
+        dtype = np.dtype(name)  # type: ignore[call-overload]
     except Exception:  # NumPy asks objects of any class for what they mean
         if isinstance(name, str):
             raise UnknownNameError(
@@ -148,15 +150,15 @@ def output_dtype(name: object, possible: Sequence[str] = ()) -> str:
             value=shown(name),
             remedy=f"use one of {', '.join(known)}",
         ) from None
-    found = BY_NUMPY_NAME.get(given.name)
-    if found is None or not given.isnative:
+    known_name = BY_NUMPY_NAME.get(dtype.name)
+    if known_name is None or not dtype.isnative:
         raise ProblemError(
-            f"out_dtype {given.name if found is None else given.str} is an element type no kernel writes",
+            f"out_dtype {dtype.name if known_name is None else dtype.str} is an element type no kernel writes",
             rule="array-dtype",
-            value=given.str,
+            value=dtype.str,
             remedy=f"use one of {', '.join(known)}",
         )
-    return found
+    return known_name
 
 
 def _numpy_view(what: str, array: np.ndarray[Any, Any]) -> View:
@@ -188,18 +190,18 @@ def _seen(what: str, array: Any, kind: str) -> View:
     if isinstance(array, np.ndarray):
         if kind != HOST_KIND:
             raise wrong_place(what, HOST, kind)
-        found = _numpy_view(what, array)
+        view = _numpy_view(what, array)
     elif isinstance(array, DeviceArray):
         if array.place.kind != kind:
             raise wrong_place(what, array.place, kind)
-        found = View(what, array.address, array.shape, array.strides, array.dtype, True, array, array.place)
+        view = View(what, array.address, array.shape, array.strides, array.dtype, True, array, array.place)
     elif torch_arrays.is_tensor(array):
         address, shape, strides, name, place = torch_arrays.parts(what, array, kind)
-        found = View(what, address, shape, strides, name, True, array, place)
+        view = View(what, address, shape, strides, name, True, array, place)
     elif dlpack.speaks(array):
         tensor = dlpack.read(what, array, kind)
         owner = (array, tensor.capsule)
-        found = View(
+        view = View(
             what, tensor.address, tensor.shape, tensor.strides, tensor.dtype, tensor.writeable, owner, tensor.place
         )
     else:
@@ -209,24 +211,23 @@ def _seen(what: str, array: Any, kind: str) -> View:
             value=type(array).__name__,
             remedy=f"give a NumPy array (np.asarray({what}, dtype=np.float32)) or anything with DLPack",
         )
-    return found
+    return view
 
 
 def view(what: str, array: Any, kind: str = HOST_KIND) -> View:
     """Any supported array as a view for kernels of a kind of device; alignment is checked, contents are not
     touched.  Strides of 0, which some arrays without elements have, become those of a dense one."""
-    found = _seen(what, array, kind)
-    if 0 in found.shape:
-        return replace(found, strides=dlpack.dense_strides(found.shape)) if 0 in found.strides else found
-    if found.address % found.itemsize:
+    seen = _seen(what, array, kind)
+    if 0 in seen.shape:
+        return replace(seen, strides=dlpack.dense_strides(seen.shape)) if 0 in seen.strides else seen
+    if seen.address % seen.itemsize:
         raise copy_needed(
             what,
-            f"{what} starts at address {found.address:#x}, which is not a multiple of its {found.itemsize}-byte "
-            "elements",
+            f"{what} starts at address {seen.address:#x}, which is not a multiple of its {seen.itemsize}-byte elements",
             rule="array-alignment",
-            value=found.address % found.itemsize,
+            value=seen.address % seen.itemsize,
         )
-    return found
+    return seen
 
 
 def array_place(array: Any) -> Place:
@@ -249,8 +250,8 @@ def copy_of(what: str, array: Any, kind: str = HOST_KIND, by_columns: bool = Fal
         array = _seen(what, array, kind).numpy()
     if by_columns and len(array.shape) >= 2:
         turned = array.T if isinstance(array, DeviceArray) else array.swapaxes(-1, -2)
-        made = copy_of(what, turned, kind)
-        return made.T if isinstance(made, DeviceArray) else made.swapaxes(-1, -2)
+        copied = copy_of(what, turned, kind)
+        return copied.T if isinstance(copied, DeviceArray) else copied.swapaxes(-1, -2)
     try:
         if isinstance(array, np.ndarray):
             return np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
@@ -262,7 +263,7 @@ def copy_of(what: str, array: Any, kind: str = HOST_KIND, by_columns: bool = Fal
 
 
 def _copy_on_device(what: str, array: DeviceArray) -> DeviceArray:
-    made = DeviceArray.empty(array.device, array.shape, array.dtype)
+    copied = DeviceArray.empty(array.device, array.shape, array.dtype)
     size = DTYPES[array.dtype].bytes
     shape, strides = array.shape or (1,), tuple(stride * size for stride in array.strides) or (size,)
     if any(stride < 0 for stride in strides):
@@ -272,8 +273,8 @@ def _copy_on_device(what: str, array: DeviceArray) -> DeviceArray:
             value=array.strides,
             remedy="copy it with the library that made it",
         )
-    staging.carry_in(array.device, Copy(0, shape, strides, shape, size), made.address, array.address)
-    return made
+    staging.carry_in(array.device, Copy(0, shape, strides, shape, size), copied.address, array.address)
+    return copied
 
 
 def share_memory(x: View, y: View) -> bool:
@@ -287,13 +288,13 @@ def share_memory(x: View, y: View) -> bool:
         return True
 
 
-def overlaps_itself(one: View) -> bool:
+def overlaps_itself(view: View) -> bool:
     """True unless distinct indices surely name distinct elements."""
-    steps = sorted((abs(s), n) for n, s in zip(one.shape, one.strides, strict=True) if n > 1)
+    steps = sorted((abs(s), n) for n, s in zip(view.shape, view.strides, strict=True) if n > 1)
     reach = 1
     for stride, size in steps:
         if stride < reach:
-            return 0 not in one.shape
+            return 0 not in view.shape
         reach = stride * (size - 1) + reach
     return False
 
@@ -345,8 +346,8 @@ def new_result(example: Any, wanted: Result, place: Place = HOST) -> tuple[Any, 
         if place is not HOST:
             held = DeviceArray.empty(device(place), shape, name, strides)
             return held, held.address
-        made = _empty_strided(shape, strides, numpy_dtype(name))
-        return made, address_of(made)
+        array = _empty_strided(shape, strides, numpy_dtype(name))
+        return array, address_of(array)
     except (MemoryError, RuntimeError, ValueError, OverflowError) as error:  # each library has its own
         raise no_memory(f"a result of {'x'.join(map(str, shape))} {name}", error) from error
 
@@ -354,8 +355,8 @@ def new_result(example: Any, wanted: Result, place: Place = HOST) -> tuple[Any, 
 def _empty_strided(shape: tuple[int, ...], strides: tuple[int, ...], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """A new array whose elements follow each other in the order of the strides, which are dense."""
     order = sorted(range(len(shape)), key=lambda index: (-strides[index], index))
-    made = lines.empty(tuple(shape[index] for index in order), kind)
-    return made.transpose(tuple(order.index(index) for index in range(len(shape))))
+    array = lines.empty(tuple(shape[index] for index in order), kind)
+    return array.transpose(tuple(order.index(index) for index in range(len(shape))))
 
 
 def maker(example: Any, wanted: Result, place: Place = HOST) -> Maker | None:
@@ -375,19 +376,19 @@ def maker(example: Any, wanted: Result, place: Place = HOST) -> Maker | None:
     return Maker(wanted.slot, _empty_strided, (shape, strides, numpy_dtype(name)))
 
 
-def as_kind_of(example: Any, made: Any, wanted: Result) -> Any:
+def as_kind_of(example: Any, result: Any, wanted: Result) -> Any:
     """A new result as an array of the library `example` comes from, where that takes DLPack.
 
     Only when it was computed: some libraries copy what they take.
     """
     if isinstance(example, (np.ndarray, DeviceArray)) or torch_arrays.is_tensor(example):
-        return made
-    if isinstance(made, DeviceArray):
-        exporter = made.exporter()
+        return result
+    if isinstance(result, DeviceArray):
+        exporter = result.exporter()
     else:
-        exporter = dlpack.Exporter(made, address_of(made), made.shape, wanted.strides, wanted.dtype)
+        exporter = dlpack.Exporter(result, address_of(result), result.shape, wanted.strides, wanted.dtype)
     try:
         convert = dlpack.from_dlpack_of(example)
-        return made if convert is None else convert(exporter)
+        return result if convert is None else convert(exporter)
     except Exception:  # whatever a library raises that has no such element type: NumPy's array is still right
-        return made
+        return result

@@ -97,9 +97,9 @@ class Caller:
 
     def front(self, function: Callable[..., Any], **operands: str | tuple[str, ...] | None) -> fast_path.Front:
         """Let C make the calls of a public function that were made before (`fast_path.Front`)."""
-        made = fast_path.Front(function, operands)
-        self._fronts.append(made)
-        return made
+        front = fast_path.Front(function, operands)
+        self._fronts.append(front)
+        return front
 
     def run(
         self, planner: Planner, operands: Operands, scalars: Sequence[Any], attributes: Attributes, copy: str = NEVER
@@ -128,8 +128,8 @@ class Caller:
         plan: Plan = prepared.plan
         left_out = [None] * (len(self.binding.slots) - len(operands))
         views = self._views([*operands, *left_out], planner.kind, NEVER)[0]
-        addresses = [0 if one is None else one.address for one in views]
-        raise plan.failed(stage, status, addresses, [float(one) for one in scalars])
+        addresses = [0 if view is None else view.address for view in views]
+        raise plan.failed(stage, status, addresses, [float(scalar) for scalar in scalars])
 
     def run_slow(
         self,
@@ -142,9 +142,9 @@ class Caller:
     ) -> Any:
         """Every operand is looked at, every mistake has its error; `options` are those of an attempt before."""
         if not isinstance(copy, str) or copy not in COPIES:
-            told = shown(copy)
+            text = shown(copy)
             raise ProblemError(
-                f"copy is {told}", rule="copy-name", value=told, remedy="use copy='never' or copy='allow'"
+                f"copy is {text}", rule="copy-name", value=text, remedy="use copy='never' or copy='allow'"
             )
         narrower = self._autocast(operands)
         if narrower is not None:
@@ -170,9 +170,9 @@ class Caller:
         looked_at = tables.checked(plan)
         if looked_at:
             tables.demand(self.binding, plan, views)
-        made = self._results(plan, views, example)
-        addresses = [0 if one is None else one.address for one in views]
-        for slot, (_, address) in made.items():
+        results = self._results(plan, views, example)
+        addresses = [0 if view is None else view.address for view in views]
+        for slot, (_, address) in results.items():
             addresses[slot] = address
         plan.run(addresses, numbers_)
         if counter is not None:
@@ -181,12 +181,12 @@ class Caller:
         options = attributes if options is None else options if _constant(options) else None
         if copy == NEVER and not looked_at and options is not None:  # what C knows it launches without a look
             self._remember(plans, Planned(plan, counter), views, operands, options)
-        return self._answer(operands, plan, example, made)
+        return self._answer(operands, plan, example, results)
 
     def _autocast(self, operands: Operands) -> tuple[str, Operands] | None:
         """The operands as torch.autocast wants them, and its device; None where it wants nothing."""
         slots = self.binding.slots
-        if any(slot.written and one is not None for slot, one in zip(slots, operands, strict=True)):
+        if any(slot.written and operand is not None for slot, operand in zip(slots, operands, strict=True)):
             return None
         return torch_arrays.autocast(operands, [slot.cast for slot in slots])
 
@@ -194,46 +194,46 @@ class Caller:
 
     def _views(self, operands: Operands, kind: str, copy: str) -> tuple[Views, Operands]:
         """Views of the operands, and the operands: some of them copies, where that is allowed."""
-        slots, given = self.binding.slots, list(operands)
-        found: list[View | Packed | None] = []
-        for index, (slot, one) in enumerate(zip(slots, operands, strict=True)):
-            if one is None and slot.optional:
-                found.append(None)
+        slots, taken = self.binding.slots, list(operands)
+        views: list[View | Packed | None] = []
+        for index, (slot, operand) in enumerate(zip(slots, operands, strict=True)):
+            if operand is None and slot.optional:
+                views.append(None)
                 continue
-            if slot.packed is not None and isinstance(one, slot.packed):
-                found.append(one)
+            if slot.packed is not None and isinstance(operand, slot.packed):
+                views.append(operand)
                 continue
-            if slot.written and torch_arrays.is_tensor(one):
-                torch_arrays.demand_written(slot.name, one)
+            if slot.written and torch_arrays.is_tensor(operand):
+                torch_arrays.demand_written(slot.name, operand)
             try:
-                found.append(view(slot.name, one, kind))
+                views.append(view(slot.name, operand, kind))
             except CopyNeeded as error:
                 if slot.written:
                     raise error.written() from None
                 if copy != "allow":
                     raise
-                given[index] = arrays.copy_of(slot.name, one, kind)
-                found.append(view(slot.name, given[index], kind))
+                taken[index] = arrays.copy_of(slot.name, operand, kind)
+                views.append(view(slot.name, taken[index], kind))
             except ProblemError as error:
                 if error.rule == "array-dtype" and slot.elements:  # what to convert it to follows from the slot
                     error.remedy = f"give {slot.name} as {slot.elements}"
                 raise
-        return tuple(found), given
+        return tuple(views), taken
 
     def _with_copy(self, error: CopyNeeded, views: Views, operands: Operands, kind: str) -> tuple[Views, Operands]:
         """The same with a copy of the operand an error names."""
         for index, slot in enumerate(self.binding.slots):
             if slot.name == error.what and not slot.written and isinstance(views[index], View):
-                given, found = list(operands), list(views)
+                taken, seen = list(operands), list(views)
                 for by_columns in (False, True):  # rows that are contiguous, or else columns
-                    given[index] = arrays.copy_of(slot.name, operands[index], kind, by_columns)
-                    made = found[index] = view(slot.name, given[index], kind)
-                    if made.strides != views[index].strides:  # type: ignore[union-attr]
-                        return tuple(found), given
+                    taken[index] = arrays.copy_of(slot.name, operands[index], kind, by_columns)
+                    copied = seen[index] = view(slot.name, taken[index], kind)
+                    if copied.strides != views[index].strides:  # type: ignore[union-attr]
+                        return tuple(seen), taken
         raise error.refused(f"give another {error.what}: a copy does not help")
 
     def _planned(self, planner: Planner, plans: Plans, views: Views, attributes: Attributes) -> Planned:
-        key: Any = (self.binding.op, attributes, tuple(None if one is None else one.key for one in views))
+        key: Any = (self.binding.op, attributes, tuple(None if view is None else view.key for view in views))
         try:
             known = plans.known.get(key)
         except Exception:  # attributes that are no names cannot be looked up; the request says what they are
@@ -258,9 +258,11 @@ class Caller:
     def _placed(self, request: Request, views: Views) -> Request:
         """The request with where its operands are and what a call touches of them."""
         slots = self.binding.slots
-        places = [(slot.name, one.place) for slot, one in zip(slots, views, strict=True) if one is not None]
-        place = HOST if all(one is HOST for _, one in places) else common_place(places)
-        spans = [_NOTHING if one is None else _span(one, self._twin(index, views)) for index, one in enumerate(views)]
+        places = [(slot.name, view.place) for slot, view in zip(slots, views, strict=True) if view is not None]
+        place = HOST if all(place is HOST for _, place in places) else common_place(places)
+        spans = [
+            _NOTHING if view is None else _span(view, self._twin(index, views)) for index, view in enumerate(views)
+        ]
         return replace(request, place=place, spans=tuple(spans))
 
     def _twin(self, index: int, views: Views) -> int:
@@ -269,37 +271,38 @@ class Caller:
         if not name:
             return -1
         twin = next((at for at, slot in enumerate(self.binding.slots) if slot.name == name), -1)
-        one = views[index]
-        return twin if twin >= 0 and isinstance(one, View) and _alike(one, views[twin]) else -1
+        view = views[index]
+        return twin if twin >= 0 and isinstance(view, View) and _alike(view, views[twin]) else -1
 
     def _demand_writeable(self, views: Views) -> None:
-        for slot, one in zip(self.binding.slots, views, strict=True):
-            if not slot.written or not isinstance(one, View):
+        for slot, operand in zip(self.binding.slots, views, strict=True):
+            if not slot.written or not isinstance(operand, View):
                 continue
-            if not one.writeable:
+            if not operand.writeable:
                 raise ProblemError(
                     f"{slot.name} is read-only",
                     rule="out-read-only",
                     value=False,
                     remedy=f"give a writeable array, or {slot.name}.copy()",
                 )
-            if overlaps_itself(one):
+            if overlaps_itself(operand):
                 raise ProblemError(
-                    f"{slot.name} of shape {one.shape} has strides {one.strides}: different elements share memory",
+                    f"{slot.name} of shape {operand.shape} has strides {operand.strides}: "
+                    "different elements share memory",
                     rule="out-overlaps-itself",
-                    value=one.strides,
+                    value=operand.strides,
                     remedy="give an array with memory of its own",
                 )
 
     def _demand_apart(self, views: Views, plan: Plan) -> None:
         """What is written shares memory with nothing else, except that it may be exactly its twin."""
-        for index, (slot, one) in enumerate(zip(self.binding.slots, views, strict=True)):
-            if not slot.written or not isinstance(one, View):
+        for index, (slot, operand) in enumerate(zip(self.binding.slots, views, strict=True)):
+            if not slot.written or not isinstance(operand, View):
                 continue
             twin = plan.request.spans[index].twin
             for other_index, other in enumerate(views):
-                same = other_index == twin and other is not None and other.address == one.address
-                if other_index == index or same or not isinstance(other, View) or not share_memory(other, one):
+                same = other_index == twin and other is not None and other.address == operand.address
+                if other_index == index or same or not isinstance(other, View) or not share_memory(other, operand):
                     continue
                 raise _overlap(slot, other.what, self.binding.slots[other_index].written)
 
@@ -308,43 +311,45 @@ class Caller:
     def _results(self, plan: Plan, views: Views, example: Any) -> dict[int, tuple[Any, int]]:
         """New arrays, and their addresses, by slot."""
         return {
-            one.slot: arrays.new_result(example, one, plan.place) for one in plan.results if views[one.slot] is None
+            result.slot: arrays.new_result(example, result, plan.place)
+            for result in plan.results
+            if views[result.slot] is None
         }
 
-    def _answer(self, operands: Operands, plan: Plan, example: Any, made: dict[int, tuple[Any, int]]) -> Any:
-        new = {one.slot: one for one in plan.results if one.slot in made}
+    def _answer(self, operands: Operands, plan: Plan, example: Any, results: dict[int, tuple[Any, int]]) -> Any:
+        new = {result.slot: result for result in plan.results if result.slot in results}
         answers = [
-            arrays.as_kind_of(example, made[index][0], new[index]) if index in made else operands[index]
+            arrays.as_kind_of(example, results[index][0], new[index]) if index in results else operands[index]
             for index, slot in enumerate(self.binding.slots)
-            if slot.written and (index in made or operands[index] is not None)
+            if slot.written and (index in results or operands[index] is not None)
         ]
         return answers[0] if len(answers) == 1 else tuple(answers)
 
     def _tell(self, operands: Operands) -> None:
-        for slot, one in zip(self.binding.slots, operands, strict=True):
-            if slot.written and one is not None and torch_arrays.is_tensor(one):
-                torch_arrays.touched(one)
+        for slot, operand in zip(self.binding.slots, operands, strict=True):
+            if slot.written and operand is not None and torch_arrays.is_tensor(operand):
+                torch_arrays.touched(operand)
 
     # -- remembering -------------------------------------------------------------------------------
 
     def _remember(self, plans: Plans, planned: Planned, views: Views, operands: Operands, options: Attributes) -> None:
         """Prepare the call for C, where it can make it alone."""
         plan, counter = planned
-        if plan.in_copies or any(one is not None and one.place != plan.place for one in views):
+        if plan.in_copies or any(view is not None and view.place != plan.place for view in views):
             return  # elsewhere is pinned memory of the host, whose facts are those of memory a device does not read
         form = self._made_form(operands)
         key = form.key(options, *operands) if form is not None else None
         if form is None or key is None:
             return
         example = _example(operands)
-        wanted: list[Result] = [one for one in plan.results if views[one.slot] is None]
-        makers = [arrays.maker(example, one, plan.place) for one in wanted]
-        written = {one.slot for one in wanted}
+        wanted: list[Result] = [result for result in plan.results if views[result.slot] is None]
+        makers = [arrays.maker(example, result, plan.place) for result in wanted]
+        written = {result.slot for result in wanted}
         slots = enumerate(self.binding.slots)
         answer = [index for index, slot in slots if slot.written and (index in written or operands[index] is not None)]
         if None in makers:
             return
-        prepared = fast_path.prepare(plan, [one for one in makers if one is not None], answer, counter)
+        prepared = fast_path.prepare(plan, [maker for maker in makers if maker is not None], answer, counter)
         if prepared is not None:
             plans.remember_fast(key, prepared)
             if len(plans) > untracked.MANY:
@@ -354,7 +359,7 @@ class Caller:
         native = fast_path.library()
         if native is None:
             return None
-        if any(torch_arrays.is_tensor(one) for one in operands):
+        if any(torch_arrays.is_tensor(operand) for operand in operands):
             native.use_tensors(torch_arrays.kinds(), *torch_arrays.watched())
         if self._form is None:
             native.hold(DeviceArray)
@@ -372,7 +377,7 @@ def _nothing(*_given: Any) -> None:
 
 def _example(operands: Operands) -> Any:
     """The operand whose library results come from: the first."""
-    return next((one for one in operands if one is not None), None)
+    return next((operand for operand in operands if operand is not None), None)
 
 
 def _constant(option: Any) -> bool:
@@ -400,38 +405,40 @@ def _overlap(slot: Slot, other: str, written: bool) -> ProblemError:
     )
 
 
-def _misused(called: str, bind: Callable[..., Any], given: tuple[Any, ...], keywords: Any) -> RequestError | None:
+def _misused(called: str, bind: Callable[..., Any], arguments: tuple[Any, ...], keywords: Any) -> RequestError | None:
     """The error of a call whose arguments are not those `bind` has; None where they are."""
     signature = inspect.signature(bind)
-    own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    own = [
+        parameter for parameter in signature.parameters.values() if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
     try:
-        signature.replace(parameters=own).bind(*given, **keywords)
+        signature.replace(parameters=own).bind(*arguments, **keywords)
     except TypeError as error:
         copy = inspect.Parameter("copy", inspect.Parameter.KEYWORD_ONLY, default=NEVER)
-        plain = [one.replace(annotation=inspect.Parameter.empty) for one in (*own, copy)]
-        told = f"{called}{inspect.Signature(plain)}"
+        plain = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in (*own, copy)]
+        usage = f"{called}{inspect.Signature(plain)}"
         return RequestError(
             f"{called} was called with other arguments than it has: {error}",
             rule="call-arguments",
             value=str(error),
-            remedy=f"call it as {told}",
+            remedy=f"call it as {usage}",
         )
     return None
 
 
-def _alike(one: View, other: View | Packed | None) -> bool:
-    return isinstance(other, View) and (one.shape, one.strides) == (other.shape, other.strides)
+def _alike(view: View, other: View | Packed | None) -> bool:
+    return isinstance(other, View) and (view.shape, view.strides) == (other.shape, other.strides)
 
 
 _NOTHING = Span()  # of an operand that is not there
 
 
-def _span(one: View | Packed, twin: int) -> Span:
-    if not isinstance(one, View):
+def _span(view: View | Packed, twin: int) -> Span:
+    if not isinstance(view, View):
         return _NOTHING
-    low, high = extent(one.shape, one.strides, one.itemsize)
-    odd = one.address % _GRAIN and 0 not in one.shape
-    return Span(low, high, one.itemsize if 0 not in one.shape else 1, 64 + (one.itemsize if odd else 0), twin)
+    low, high = extent(view.shape, view.strides, view.itemsize)
+    odd = view.address % _GRAIN and 0 not in view.shape
+    return Span(low, high, view.itemsize if 0 not in view.shape else 1, 64 + (view.itemsize if odd else 0), twin)
 
 
 _callers: dict[str, Caller] = {}
@@ -439,18 +446,18 @@ _callers: dict[str, Caller] = {}
 
 def caller(op: str) -> Caller:
     """The calls of an op; one a process."""
-    found = _callers.get(op)
-    return found if found is not None else _callers.setdefault(op, Caller(binding(op)))
+    known = _callers.get(op)
+    return known if known is not None else _callers.setdefault(op, Caller(binding(op)))
 
 
 def run(planner: Planner, op: str, *operands: Any, copy: str = NEVER, **keywords: Any) -> Any:
     """Run an op on arrays, written as users do, with the kernels the planner chooses."""
-    one = caller(op)
+    call = caller(op)
     try:
-        given, scalars, attributes = one.binding.bind(*operands, **keywords)
+        arguments, scalars, attributes = call.binding.bind(*operands, **keywords)
     except TypeError as error:
-        raise _misused(op, one.binding.bind, operands, keywords) or error from None
-    return one.run(planner, given, scalars, attributes, copy)
+        raise _misused(op, call.binding.bind, operands, keywords) or error from None
+    return call.run(planner, arguments, scalars, attributes, copy)
 
 
 class OneKernel:
@@ -477,9 +484,9 @@ class OneKernel:
         why = stage.where(spec) if stage.where is not None else ""
         if why:
             raise ProblemError(f"{self.kernel.name} {why}", rule="packed-format", remedy="pack for this kernel")
-        asked = ops.op(spec.op).signature_of(stage.problem)
-        if asked != spec.signature:
-            raise self._other(f"it computes {spec.signature.label()}, and these arrays ask for {asked.label()}")
+        signature = ops.op(spec.op).signature_of(stage.problem)
+        if signature != spec.signature:
+            raise self._other(f"it computes {spec.signature.label()}, and these arrays ask for {signature.label()}")
         return Plan(request, [self.kernel], (), thread_count())
 
     def kernel_for(self, problem: Any) -> Kernel:
@@ -498,12 +505,12 @@ def call_kernel(kernel: Kernel, *operands: Any, copy: str = NEVER, **keywords: A
     """Run this kernel; what it computes is its own, layouts must be."""
     if kernel.planner is None:
         kernel.planner = OneKernel(kernel)
-    one = caller(kernel.spec.op)
+    call = caller(kernel.spec.op)
     try:
-        given, scalars, attributes = one.binding.bind_kernel(kernel.spec, *operands, **keywords)
+        arguments, scalars, attributes = call.binding.bind_kernel(kernel.spec, *operands, **keywords)
     except TypeError as error:
-        bind: Callable[..., Any] = partial(one.binding.bind_kernel, kernel.spec)
+        bind: Callable[..., Any] = partial(call.binding.bind_kernel, kernel.spec)
         if any(at.kind is at.VAR_POSITIONAL for at in inspect.signature(bind).parameters.values()):
-            bind = one.binding.bind  # it hands everything on
+            bind = call.binding.bind  # it hands everything on
         raise _misused("kernel", bind, operands, keywords) or error from None
-    return one.run(kernel.planner, given, scalars, attributes, copy)
+    return call.run(kernel.planner, arguments, scalars, attributes, copy)

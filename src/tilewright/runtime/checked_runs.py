@@ -78,10 +78,10 @@ class ProblemRuns:
     ) -> list[CheckedKernel]:
         """Those in front of a race that a last look finds wrong; each is told."""
 
-        def right(one: CheckedKernel) -> bool:
-            check, non_zero = self._look(one.spec, one.judged)
+        def right(checked: CheckedKernel) -> bool:
+            check, non_zero = self._look(checked.spec, checked.judged)
             if not check.ok:
-                tell(one, check, non_zero)
+                tell(checked, check, non_zero)
             return check.ok
 
         return false_leaders(raced, right)

@@ -80,13 +80,13 @@ class CudaGpu(Gpu):
     def _new_workspace(self, nbytes: int, stream: int) -> Workspace:
         with self.active(), self._capture_or_not():  # another stream of this thread may be captured
             try:
-                made = self._cleared(max(nbytes, LEAST_WORKSPACE))
+                workspace = self._cleared(max(nbytes, LEAST_WORKSPACE))
             except DeviceError as error:
                 if error.rule != "device-memory" or nbytes >= LEAST_WORKSPACE:
                     raise
-                made = self._cleared(nbytes)  # where memory is short, what is needed must do
-            self._keep_spare(min(made.nbytes, MOST_SPARE))
-        return made
+                workspace = self._cleared(nbytes)  # where memory is short, what is needed must do
+            self._keep_spare(min(workspace.nbytes, MOST_SPARE))
+        return workspace
 
     def _keep_spare(self, nbytes: int) -> None:
         """A workspace for the next stream that is captured, where memory allows it."""
@@ -102,13 +102,13 @@ class CudaGpu(Gpu):
                 raise
 
     def _cleared(self, nbytes: int, make_room: bool = True) -> Workspace:
-        made = Workspace(self._allocate(self._clear_bytes + nbytes, make_room), self._clear_bytes)
+        workspace = Workspace(self._allocate(self._clear_bytes + nbytes, make_room), self._clear_bytes)
         # On a stream of its own: the caller's may have much to do, and the graph that uses a spare is not on it.
         if self._housekeeping is None:
             self._housekeeping = Stream(self)
-        self.driver("MemsetAsync", made.memory.address, 0, made.cleared, self._housekeeping.handle)
+        self.driver("MemsetAsync", workspace.memory.address, 0, workspace.cleared, self._housekeeping.handle)
         self._housekeeping.synchronize()
-        return made
+        return workspace
 
     def _kept_for_capture(self, nbytes: int, clear_bytes: int) -> Workspace:
         spare = self._spare

@@ -56,9 +56,9 @@ class DeviceArray:
             )
         flipped = array.ndim >= 2 and array.strides[-2] < array.strides[-1] and not array.flags.c_contiguous
         source = np.asarray(array.swapaxes(-1, -2) if flipped else array, order="C")
-        made = cls.empty(device, source.shape, name)
-        made._write(source)
-        return made.T if flipped else made
+        copied = cls.empty(device, source.shape, name)
+        copied._write(source)
+        return copied.T if flipped else copied
 
     def _write(self, source: np.ndarray[Any, Any]) -> None:
         self.device.write(self.address, source.ctypes.data, source.nbytes)
@@ -80,9 +80,9 @@ class DeviceArray:
 
     def view(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> DeviceArray:
         """The same memory from the same address on, in another shape; strides in elements."""
-        made = DeviceArray(self.device, self._memory, shape, strides, self.dtype)
-        made.address = self.address  # a view may begin elsewhere than its memory
-        return made
+        view = DeviceArray(self.device, self._memory, shape, strides, self.dtype)
+        view.address = self.address  # a view may begin elsewhere than its memory
+        return view
 
     def fill(self, byte: int) -> None:
         """Every byte of the memory, in the order of the current stream."""

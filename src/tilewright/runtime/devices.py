@@ -118,11 +118,11 @@ def dlpack_types() -> dict[int, tuple[str, bool]]:
     """DLPack's device types: whose memory each is, and whether it is host memory pinned for that kind."""
     from tilewright.backends.base import all_backends
 
-    found: dict[int, tuple[str, bool]] = {}
-    for kind, one in all_backends().items():
-        found |= dict.fromkeys((one.device.dlpack, *one.device.dlpack_more), (kind, False))
-        found |= dict.fromkeys(one.device.dlpack_pinned, (kind, True))
-    return found
+    types: dict[int, tuple[str, bool]] = {}
+    for kind, backend in all_backends().items():
+        types |= dict.fromkeys((backend.device.dlpack, *backend.device.dlpack_more), (kind, False))
+        types |= dict.fromkeys(backend.device.dlpack_pinned, (kind, True))
+    return types
 
 
 def dlpack_type(place: Place) -> int:
@@ -137,9 +137,9 @@ def kind_of_torch(torch: Any, device_type: str) -> str:
 
     if device_type == HOST_KIND:
         return HOST_KIND
-    for kind, one in all_backends().items():
-        owns = getattr(module_of(kind), "owns_torch", None) if one.device.torch == device_type else None
-        if one.device.torch == device_type and (owns is None or owns(torch)):
+    for kind, backend in all_backends().items():
+        owns = getattr(module_of(kind), "owns_torch", None) if backend.device.torch == device_type else None
+        if backend.device.torch == device_type and (owns is None or owns(torch)):
             return kind
     return device_type
 
@@ -155,8 +155,8 @@ def torch_device(place: Place) -> str:
 
 def device(place: Place) -> Device:
     """The device at a place; one that is not there is an error that says what is missing."""
-    found: Device = module_of(place.kind).device(0 if place.ordinal == ANY else place.ordinal)
-    return found
+    known: Device = module_of(place.kind).device(0 if place.ordinal == ANY else place.ordinal)
+    return known
 
 
 def identified(identity: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,9 +178,9 @@ def device_of(arch: str, index: int | None = None) -> Device:
     kind = facts(arch).backend
     module = module_of(kind)
     if index is not None:
-        found: Device = module.device(index)
-        found.demand_arch(arch)
-        return found
+        device: Device = module.device(index)
+        device.demand_arch(arch)
+        return device
     candidates: Sequence[Device] = module.all_devices()
     for candidate in candidates:
         if runs(candidate, arch):
@@ -189,9 +189,9 @@ def device_of(arch: str, index: int | None = None) -> Device:
     return candidates[0]
 
 
-def runs(one: Device, arch: str) -> bool:
+def runs(device: Device, arch: str) -> bool:
     try:
-        one.demand_arch(arch)
+        device.demand_arch(arch)
     except DeviceError:
         return False
     return True

@@ -127,10 +127,10 @@ def place_of(what: str, device: tuple[int, int], kind: str) -> Place:
     code, index = int(device[0]), int(device[1])
     if kind != HOST_KIND and dlpack_types().get(code) == (kind, True):
         return Place(kind, ANY)
-    found = host_or_device(code, index)
-    if found.kind != kind:
-        raise wrong_place(what, found, kind)
-    return found
+    place = host_or_device(code, index)
+    if place.kind != kind:
+        raise wrong_place(what, place, kind)
+    return place
 
 
 def refuse_export(what: str, array: Any, why: str) -> ProblemError:
@@ -227,12 +227,12 @@ def _damaged(what: str, why: str, rule: str = "array-dlpack") -> ProblemError:
     )
 
 
-def _dtype_of(what: str, given: _DataType) -> str:
-    found = BY_DLPACK.get((given.code, given.bits)) if given.lanes == 1 else None
-    if found is not None:
-        return found
-    name = f"{_CODE_NAMES.get(given.code, f'code {given.code}')}{given.bits}" + (
-        f"x{given.lanes}" if given.lanes != 1 else ""
+def _dtype_of(what: str, dtype: _DataType) -> str:
+    known = BY_DLPACK.get((dtype.code, dtype.bits)) if dtype.lanes == 1 else None
+    if known is not None:
+        return known
+    name = f"{_CODE_NAMES.get(dtype.code, f'code {dtype.code}')}{dtype.bits}" + (
+        f"x{dtype.lanes}" if dtype.lanes != 1 else ""
     )
     raise ProblemError(
         f"{what} has elements of type {name}, which no kernel takes",
@@ -319,5 +319,5 @@ def from_dlpack_of(array: Any) -> Callable[[Any], Any] | None:
     """The `from_dlpack` of the library an array comes from, if it is easily found."""
     namespace = getattr(array, "__array_namespace__", None)
     module = namespace() if callable(namespace) else sys.modules.get(type(array).__module__.partition(".")[0])
-    found = getattr(module, "from_dlpack", None)
-    return found if callable(found) else None
+    convert = getattr(module, "from_dlpack", None)
+    return convert if callable(convert) else None

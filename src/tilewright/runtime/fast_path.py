@@ -151,7 +151,7 @@ class _Library:
         for name in ("tw_fast_abi_version", "tw_fast_sizes", "tw_fast_now"):
             getattr(library, name).restype = _int
         sizes = [library.tw_fast_sizes(_int(index)) for index in range(len(_STRUCTS))]
-        if library.tw_fast_abi_version() != _VERSION or sizes != [ctypes.sizeof(one) for one in _STRUCTS]:
+        if library.tw_fast_abi_version() != _VERSION or sizes != [ctypes.sizeof(struct) for struct in _STRUCTS]:
             raise OSError(f"{path} is of another version")
         library.tw_fast_start.argtypes = (_int, _object)
         library.tw_fast_arrays.argtypes, library.tw_fast_arrays.restype = (_object,), None
@@ -223,11 +223,18 @@ class _Library:
         except (ValueError, TypeError):
             return False
         torch = sys.modules["torch"]
-        asked, dtype = reader(torch), torch.dtype
-        at = None if asked is None else ctypes.addressof(asked)
+        tensor_reader, dtype = reader(torch), torch.dtype
+        at = None if tensor_reader is None else ctypes.addressof(tensor_reader)
         if self._library.tw_fast_tensors(kinds[0], kinds[-1], table, questions, touched, at, dtype):
             return False
-        self.tensors = (capsule, tuple(kinds), questions, touched, asked, dtype)  # kept: C has only their addresses
+        self.tensors = (
+            capsule,
+            tuple(kinds),
+            questions,
+            touched,
+            tensor_reader,
+            dtype,
+        )  # kept: C has only their addresses
         return True
 
     def put_before(self, front: Front, form: Form, parameters: Sequence[tuple[str, int, int]]) -> None:
@@ -241,7 +248,7 @@ class _Library:
         for into, (name, role, slots) in zip(array, parameters, strict=True):
             into.name, into.role, into.slots = sys.intern(name), role, slots
             into.fallback = id(defaults[name]) if name in defaults else None
-        made = _Front(
+        native_front = _Front(
             function=function,
             original=_vectorcall_of(function),
             form=form.address,
@@ -250,12 +257,12 @@ class _Library:
             positional=code.co_argcount,
             parameter=ctypes.addressof(array),
         )
-        if self._library.tw_fast_front(ctypes.byref(made)):
+        if self._library.tw_fast_front(ctypes.byref(native_front)):
             return
-        self.fronts.append((made, array, defaults, function, form))  # kept: C has only their addresses
+        self.fronts.append((native_front, array, defaults, function, form))  # kept: C has only their addresses
         _let_call(function, ctypes.cast(self._library.tw_fast_vectorcall, _pointer))
         if _RUNS_FUNCTIONS_ITSELF:
-            address = ctypes.addressof(made)
+            address = ctypes.addressof(native_front)
             front.call, front.keep = self.function("values", address), self.function("keep", address)
 
     def forget(self) -> None:
@@ -297,9 +304,9 @@ def _let_call(function: Callable[..., Any], runs: ctypes.c_void_p) -> None:
     before, word = _vectorcall_of(function), ctypes.sizeof(_pointer)
     places = [id(function) + at for at in range(0, type(function).__basicsize__, word)]
     fields = [_pointer.from_address(place) for place in places]
-    found = [field for field in fields if field.value == before]
-    if len(found) == 1:
-        found[0].value = runs.value
+    matching = [field for field in fields if field.value == before]
+    if len(matching) == 1:
+        matching[0].value = runs.value
 
 
 def _objects_are_plain() -> bool:
@@ -310,7 +317,7 @@ def _objects_are_plain() -> bool:
     word = object.__basicsize__ - ctypes.sizeof(_pointer)
     samples = (1.5, 7, None, (), np.zeros(2), object())
     return sys.implementation.name == "cpython" and all(
-        _pointer.from_address(id(one) + word).value == id(type(one)) for one in samples
+        _pointer.from_address(id(sample) + word).value == id(type(sample)) for sample in samples
     )
 
 
@@ -391,7 +398,7 @@ class Form:
     __slots__ = ("_form", "address", "call", "key")
 
     def __init__(self, native: _Library, slots: Sequence[Slot], scalars: int) -> None:
-        written = sum(1 << index for index, one in enumerate(slots) if one.written)
+        written = sum(1 << index for index, slot in enumerate(slots) if slot.written)
         self._form = _Form(id=next(_ids), slots=len(slots), scalars=scalars, written=written)
         self.address = ctypes.addressof(self._form)
         owner = Prepared(self.address)
@@ -409,9 +416,9 @@ def form(slots: Sequence[Slot], scalars: int) -> Form | None:
         limit = f"{MOST_OPERANDS} operands and {MOST_SCALARS} scalars"
         events.emit(events.Warned("fast-path", f"{has} is called from Python alone: C takes {limit}"))
         return None
-    for one in slots:
-        if one.packed is not None:
-            native.hold(one.packed)
+    for slot in slots:
+        if slot.packed is not None:
+            native.hold(slot.packed)
     return Form(native, slots, scalars)
 
 
@@ -442,10 +449,10 @@ class Front:
         code: Any = self.function.__code__
         parameters = []
         for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
-            of = self._operands.get(name, ())
-            role = _LEFT_OUT if of is None else _OPERAND if of else _OPTION
-            names = (of,) if isinstance(of, str) else of or ()
-            parameters.append((name, role, sum(places[one] for one in names)))
+            operand = self._operands.get(name, ())
+            role = _LEFT_OUT if operand is None else _OPERAND if operand else _OPTION
+            names = (operand,) if isinstance(operand, str) else operand or ()
+            parameters.append((name, role, sum(places[slot] for slot in names)))
         if len(parameters) <= MOST_PARAMETERS:
             _loaded.put_before(self, form, parameters)
 
@@ -466,17 +473,17 @@ def prepare(
     `makers` make the results that no call gives, `answer` are the slots of what a call returns, `counter` counts.
     """
     native = library()
-    if native is None or plan.in_copies or any(len(one.arguments) > MOST_MAKER_ARGUMENTS for one in makers):
+    if native is None or plan.in_copies or any(len(maker.arguments) > MOST_MAKER_ARGUMENTS for maker in makers):
         return None
-    parts = [_stage(one) for one in plan.stages]
-    if any(one is None for one in parts):
+    parts = [_stage(stage) for stage in plan.stages]
+    if any(part is None for part in parts):
         return None
-    stages = [one for one in parts if one is not None]
+    stages = [part for part in parts if part is not None]
     spans = _spans(plan.request.spans)
-    made = [_made(one) for one in makers]
+    makes = [_made(maker) for maker in makers]
     call = _Call(
         stages=len(stages),
-        mades=len(made),
+        mades=len(makes),
         answers=len(answer),
         scratch_bytes=plan.scratch_bytes,
         clear_bytes=plan.clear_bytes,
@@ -488,8 +495,8 @@ def prepare(
     keep: list[Any] = [native, tuple(stages), counter, spans]
     call.span = ctypes.addressof(spans)
     columns: tuple[tuple[str, Any, list[Any]], ...] = (
-        ("stage", _Stage, [one for one, _ in stages]),
-        ("made", _Made, made),
+        ("stage", _Stage, [part for part, _ in stages]),
+        ("made", _Made, makes),
         ("answer", _int, list(answer)),
     )
     for name, kind, values in columns:
@@ -499,7 +506,7 @@ def prepare(
     if plan.place is not HOST:
         keep.append(_on_device(call, cast("Gpu", device(plan.place))))
     prepared = Prepared(ctypes.addressof(call))
-    prepared.keep, prepared.plan, prepared.call = (*keep, tuple(made)), plan, call
+    prepared.keep, prepared.plan, prepared.call = (*keep, tuple(makes)), plan, call
     return prepared
 
 
@@ -513,9 +520,9 @@ def _spans(spans: Sequence[Span]) -> Any:
     return array
 
 
-def _stage(one: Stage) -> tuple[_Stage, tuple[Any, ...]] | None:
+def _stage(stage: Stage) -> tuple[_Stage, tuple[Any, ...]] | None:
     """A stage and what it needs to stay alive."""
-    request = one.request
+    request = stage.request
     size = ctypes.sizeof(request.args)
     if size > MOST_ARGUMENT_BYTES or len(request.loop) > MOST_LOOPS:
         return None
@@ -525,29 +532,29 @@ def _stage(one: Stage) -> tuple[_Stage, tuple[Any, ...]] | None:
         into.offset, into.slot, into.shift = pointer.offset, pointer.slot, pointer.shift
         for index, step in enumerate(pointer.steps):
             into.step[index] = step
-    scalars = (_Scalar * len(request.scalars))(*[_Scalar(one.offset, one.index) for one in request.scalars])
-    made = _Stage(
-        launch=ctypes.cast(one.kernel.launch, _pointer),
+    scalars = (_Scalar * len(request.scalars))(*[_Scalar(scalar.offset, scalar.index) for scalar in request.scalars])
+    native_stage = _Stage(
+        launch=ctypes.cast(stage.kernel.launch, _pointer),
         args=ctypes.addressof(template),
         pointer=ctypes.addressof(pointers),
         scalar=ctypes.addressof(scalars),
         bytes=size,
         pointers=len(pointers),
         scalars=len(scalars),
-        scratch=one.scratch,
-        clear_bytes=one.kernel.clear_bytes,
+        scratch=stage.scratch,
+        clear_bytes=stage.kernel.clear_bytes,
         loops=len(request.loop),
     )
     for index, count in enumerate(request.loop):
-        made.loop[index] = count
-    return made, (template, pointers, scalars)
+        native_stage.loop[index] = count
+    return native_stage, (template, pointers, scalars)
 
 
-def _made(one: Maker) -> _Made:
-    made = _Made(slot=one.slot, arguments=len(one.arguments), make=one.make)
-    for index, value in enumerate(one.arguments):
-        made.argument[index] = value
-    return made
+def _made(maker: Maker) -> _Made:
+    native = _Made(slot=maker.slot, arguments=len(maker.arguments), make=maker.make)
+    for index, value in enumerate(maker.arguments):
+        native.argument[index] = value
+    return native
 
 
 def _on_device(call: _Call, gpu: Gpu) -> Any:

@@ -354,9 +354,9 @@ class Gpu:
 
     def _new_workspace(self, nbytes: int, stream: int) -> Workspace:
         with self.active():
-            made = Workspace(self._allocate(self._clear_bytes + nbytes), self._clear_bytes)
-            self.driver("MemsetAsync", made.memory.address, 0, made.cleared, stream)
-        return made
+            workspace = Workspace(self._allocate(self._clear_bytes + nbytes), self._clear_bytes)
+            self.driver("MemsetAsync", workspace.memory.address, 0, workspace.cleared, stream)
+        return workspace
 
     def _kept_for_capture(self, nbytes: int, clear_bytes: int) -> Workspace:
         """A workspace for a stream that is captured and has none: nothing can be allocated then."""
@@ -393,7 +393,7 @@ class Gpu:
     def _drop_unpinned(self) -> bool:
         """Give back what no graph uses; True when there was anything."""
         with self._lock:
-            idle = [stream for stream, one in self._workspaces.items() if one.address not in self._pinned]
+            idle = [stream for stream, workspace in self._workspaces.items() if workspace.address not in self._pinned]
             for stream in idle:
                 self.drop_workspace(stream)
         return bool(idle)

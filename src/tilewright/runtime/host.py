@@ -124,8 +124,8 @@ def _pool() -> int:
 def openmp_library() -> str:
     """The path of the OpenMP runtime whose threads are shared; empty while none is loaded."""
     with _lock:
-        found = _team_library().tw_team_openmp()
-    return os.fsdecode(found) if found else ""
+        path = _team_library().tw_team_openmp()
+    return os.fsdecode(path) if path else ""
 
 
 def _serve_alone(error: TilewrightError) -> None:
@@ -247,7 +247,7 @@ class Host:
     def demand_arch(self, arch: str) -> None:
         from tilewright.arch import runnable_host_archs
 
-        here = [one.name for one in runnable_host_archs()]
+        here = [known.name for known in runnable_host_archs()]
         if arch not in here:
             raise DeviceError(
                 f"kernels of {arch} do not run on this CPU ({self.name})",

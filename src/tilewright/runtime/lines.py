@@ -25,6 +25,6 @@ def lined(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The array, or a copy that begins with a line where it is large and does not."""
     if array.nbytes < LARGE or array.ctypes.data % LINE == 0:
         return array
-    made = empty(array.shape, array.dtype)
-    made[...] = array
-    return made
+    copied = empty(array.shape, array.dtype)
+    copied[...] = array
+    return copied

@@ -46,8 +46,8 @@ class Kernel:
         if not (entry.check and entry.workspace and entry.launch):
             raise _untrusted(path, "table-entry", f"the table entry of {spec.name} lacks a function")
         if entry.clear_bytes < 0 or entry.clear_bytes % _WORKSPACE_ALIGNMENT:
-            said = f"{spec.name} wants {entry.clear_bytes} bytes of zeros, no multiple of {_WORKSPACE_ALIGNMENT}"
-            raise _untrusted(path, "table-entry", said)
+            message = f"{spec.name} wants {entry.clear_bytes} bytes of zeros, no multiple of {_WORKSPACE_ALIGNMENT}"
+            raise _untrusted(path, "table-entry", message)
         self.spec = spec
         self.library_path = path
         self._library = library  # keeps the code mapped
@@ -158,12 +158,12 @@ def load_library(path: Path | str, expect: KernelSpec | None = None) -> tuple[Ke
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
-        said = f"the system loader refuses it: {error}"
+        message = f"the system loader refuses it: {error}"
         needs = _OTHER.match(str(error))
         if needs is None or needs[1] in (path.name, str(path)):
-            raise _untrusted(path, "library", said) from error
+            raise _untrusted(path, "library", message) from error
         raise LoadError(
-            f"{path.name}: {said}",
+            f"{path.name}: {message}",
             rule="library-needs",
             value=needs[1],
             remedy=f"the kernel is whole, but this machine lacks {needs[1]}: install what it belongs to "
@@ -174,12 +174,12 @@ def load_library(path: Path | str, expect: KernelSpec | None = None) -> tuple[Ke
     except AttributeError as error:
         raise _untrusted(path, "exports", f"it is not a Tilewright library: {error}") from error
     version.restype, version.argtypes = ctypes.c_int64, ()
-    found = int(version())
-    if found != abi.ABI_VERSION:
+    library_version = int(version())
+    if library_version != abi.ABI_VERSION:
         raise LoadError(
-            f"{path.name} has ABI version {found}, this Tilewright speaks {abi.ABI_VERSION}",
+            f"{path.name} has ABI version {library_version}, this Tilewright speaks {abi.ABI_VERSION}",
             rule="abi-version",
-            value=found,
+            value=library_version,
             remedy="build the kernels again with this version",
         )
     table.restype, table.argtypes = ctypes.POINTER(abi.KernelEntry), (ctypes.POINTER(ctypes.c_int64),)
@@ -203,4 +203,4 @@ def load_library(path: Path | str, expect: KernelSpec | None = None) -> tuple[Ke
 
 def load_kernel(path: Path, spec: KernelSpec) -> Kernel:
     """The kernel of exactly this spec."""
-    return next(one for one in load_library(path, spec) if one.spec.digest == spec.digest)
+    return next(kernel for kernel in load_library(path, spec) if kernel.spec.digest == spec.digest)

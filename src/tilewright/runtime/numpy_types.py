@@ -18,5 +18,5 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         return np.dtype(spelled)
     import ml_dtypes
 
-    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, spelled))
-    return found
+    dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, spelled))
+    return dtype

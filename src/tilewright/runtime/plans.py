@@ -41,8 +41,8 @@ class Stage(NamedTuple):
     def filled(self, pointers: Sequence[int], scalars: Sequence[float]) -> Any:
         """The arguments of a launch."""
         args = copy_args(self.request.args)
-        for one, address in zip(self.request.pointers, pointers, strict=True):
-            _put_address(args, one.offset, address & _WORD)  # what has no elements may begin anywhere
+        for pointer, address in zip(self.request.pointers, pointers, strict=True):
+            _put_address(args, pointer.offset, address & _WORD)  # what has no elements may begin anywhere
         for scalar in self.request.scalars:
             _put_number(args, scalar.offset, scalars[scalar.index])
         return args
@@ -64,9 +64,9 @@ def _prepared(kernel: Kernel, request: StageRequest, whole: Request, threads: in
     args = copy_args(request.args)
     plain = whole.place is HOST or not whole.spans
     copied = staging.copied_pointers(request) if request.copies else ()
-    for index, one in enumerate(request.pointers):
-        shown = plain or one.slot == BETWEEN or index in copied
-        _put_address(args, one.offset, host.ALIGNMENT if shown else whole.spans[one.slot].probe)
+    for index, pointer in enumerate(request.pointers):
+        shown = plain or pointer.slot == BETWEEN or index in copied
+        _put_address(args, pointer.offset, host.ALIGNMENT if shown else whole.spans[pointer.slot].probe)
     for scalar in request.scalars:
         _put_number(args, scalar.offset, scalar.probe)
     kernel.demand(args)
@@ -123,9 +123,9 @@ class Plan:
             if stage.copies:
                 stage, nbytes = staging.lay_out(stage)
                 copies = max(copies, nbytes)
-            one = _prepared(kernel, stage, request, threads)
-            stages.append(one)
-            own, clear = max(own, one.scratch - kernel.clear_bytes), max(clear, kernel.clear_bytes)
+            prepared = _prepared(kernel, stage, request, threads)
+            stages.append(prepared)
+            own, clear = max(own, prepared.scratch - kernel.clear_bytes), max(clear, kernel.clear_bytes)
         # The workspace: what kernels use, one after another; what they hand on; copies of operands.
         between = request.between_bytes
         between_at = staging.up(own)
@@ -157,9 +157,9 @@ class Plan:
             for stage in self.stages:
                 self._launch(stage, addresses, scalars, base, self.team if self.place is HOST else stream)
 
-    def _launch(self, one: Stage, addresses: Sequence[int], scalars: Sequence[float], base: int, stream: int) -> None:
-        there, request = self._device, one.request
-        workspace = base - one.kernel.clear_bytes if one.scratch else None
+    def _launch(self, stage: Stage, addresses: Sequence[int], scalars: Sequence[float], base: int, stream: int) -> None:
+        there, request = self._device, stage.request
+        workspace = base - stage.kernel.clear_bytes if stage.scratch else None
         copies = staging.copied_pointers(request)
         for turn in _turns(request.loop):
             sources = [
@@ -170,34 +170,34 @@ class Plan:
                 pointers[index] = base + self._copies_at + copy.at
                 if copy.read:
                     staging.carry_in(there, copy, pointers[index], sources[index])
-            args = one.filled(pointers, scalars)
-            status = one.kernel.launch(ctypes.addressof(args), workspace, stream)
+            args = stage.filled(pointers, scalars)
+            status = stage.kernel.launch(ctypes.addressof(args), workspace, stream)
             if status:
-                raise self._error(one, status, args)
+                raise self._error(stage, status, args)
             for index, copy in copies.items():
                 if copy.written:
                     staging.carry_out(there, copy, pointers[index], sources[index])
 
     def failed(self, stage: int, status: int, addresses: Sequence[int], scalars: Sequence[float]) -> Exception:
         """The error of a launch that C made without us."""
-        one = self.stages[stage]
-        turn = [0] * len(one.request.loop)
-        pointers = [staging.source_of(pointer, addresses, 0, turn) for pointer in one.request.pointers]
-        return self._error(one, status, one.filled(pointers, scalars))
+        failed_stage = self.stages[stage]
+        turn = [0] * len(failed_stage.request.loop)
+        pointers = [staging.source_of(pointer, addresses, 0, turn) for pointer in failed_stage.request.pointers]
+        return self._error(failed_stage, status, failed_stage.filled(pointers, scalars))
 
-    def _error(self, one: Stage, status: int, args: ctypes.Structure) -> Exception:
+    def _error(self, stage: Stage, status: int, args: ctypes.Structure) -> Exception:
         """Of a launch that answered other than 0."""
         if status & 0xFF != abi.DATA:
-            return self._device.launch_error(one.kernel, status, ctypes.addressof(args))
+            return self._device.launch_error(stage.kernel, status, ctypes.addressof(args))
         slots, offset = binding(self.request.op).slots, status >> 8
-        found = (slots[at.slot].name for at in one.request.pointers if at.offset == offset and at.slot != BETWEEN)
-        return self.out_of_range(one, next(found, "an operand"))
+        names = (slots[at.slot].name for at in stage.request.pointers if at.offset == offset and at.slot != BETWEEN)
+        return self.out_of_range(stage, next(names, "an operand"))
 
-    def out_of_range(self, one: Stage, name: str) -> ProblemError:
+    def out_of_range(self, stage: Stage, name: str) -> ProblemError:
         """What is to be said of a table that holds what it may not."""
         holds = next((slot.holds for slot in binding(self.request.op).slots if slot.name == name), "")
         return ProblemError(
-            f"{name} holds a number that is out of range for {one.request.problem.describe()}",
+            f"{name} holds a number that is out of range for {stage.request.problem.describe()}",
             rule="operand-values",
             value=name,
             remedy=f"{name} may hold {holds or 'what the op says of it'}",
@@ -267,7 +267,7 @@ class Plans:
         A call waits for it: a look at all of thousands, and freeing a quarter of them, took ten milliseconds, a look at
         a thousand two.  So it is done often and a little at a time.
         """
-        calls = ((one.used, strange, facts) for strange, alike in self.fast.items() for facts, one in alike.items())
+        calls = ((call.used, strange, facts) for strange, alike in self.fast.items() for facts, call in alike.items())
         looked_at = sorted(itertools.islice(calls, LOOKED_AT), key=lambda call: call[0])
         drop = max(1, MOST_PLANS // 512)
         for index, (_, strange, facts) in enumerate(looked_at):

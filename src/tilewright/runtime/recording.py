@@ -96,16 +96,16 @@ class Recorder:
         """Add what is new to the file."""
         with self._lock:
             fresh = [(counter, counter.calls - counter.written) for counter in self._counters.values()]
-            fresh = [(one, calls) for one, calls in fresh if calls > 0]
+            fresh = [(counter, calls) for counter, calls in fresh if calls > 0]
             if not fresh:
                 return
             more: dict[Key, int] = {}
-            for one, calls in fresh:
-                for key, each in one.problems:
+            for counter, calls in fresh:
+                for key, each in counter.problems:
                     more[key] = more.get(key, 0) + calls * each
             _add(self.path, more)
-            for one, calls in fresh:
-                one.written += calls
+            for counter, calls in fresh:
+                counter.written += calls
 
     def settle(self) -> None:
         """The same where nobody hears an error: it is said instead."""
@@ -140,7 +140,7 @@ class Recorder:
         self._watch()
 
 
-def _at_end_of_worker(one: Recorder, *, anew: bool = False) -> None:
+def _at_end_of_worker(recorder: Recorder, *, anew: bool = False) -> None:
     """Workers of `multiprocessing` leave without what `atexit` was told, but not without what its own list was.
 
     A forked one empties that list when it starts, and asks who wants to be told then.
@@ -149,9 +149,9 @@ def _at_end_of_worker(one: Recorder, *, anew: bool = False) -> None:
     if util is None:
         return
     if anew:
-        util.register_after_fork(one, _at_end_of_worker)
+        util.register_after_fork(recorder, _at_end_of_worker)
     else:
-        util.Finalize(None, one.settle, exitpriority=0)
+        util.Finalize(None, recorder.settle, exitpriority=0)
 
 
 # -- files ---------------------------------------------------------------------------------------------------------
@@ -160,8 +160,8 @@ def _at_end_of_worker(one: Recorder, *, anew: bool = False) -> None:
 def read(path: Path) -> dict[Key, int]:
     """The problems of a recording with their counts; none where there is no file, or an empty one."""
     try:
-        given = jsontext.read(path)
-        return rows(jsontext.loads(given)) if given.strip() else {}
+        content = jsontext.read(path)
+        return rows(jsontext.loads(content)) if content.strip() else {}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
@@ -178,12 +178,12 @@ def rows(data: Any) -> dict[Key, int]:
     sound = isinstance(data, dict) and set(data) == {MARK, "problems"} and isinstance(data["problems"], list)
     if not sound or data[MARK] != SCHEMA:
         raise ValueError(f'it is no {{"{MARK}": {SCHEMA}, "problems": [...]}}')
-    found: dict[Key, int] = {}
+    counts: dict[Key, int] = {}
     for row in data["problems"]:
         op, problem, calls = _unwrapped(row)
         key = op, json.dumps(problem, sort_keys=True)
-        found[key] = found.get(key, 0) + calls
-    return found
+        counts[key] = counts.get(key, 0) + calls
+    return counts
 
 
 def _unwrapped(row: Any) -> tuple[str, Mapping[str, Any], int]:
@@ -196,17 +196,17 @@ def _unwrapped(row: Any) -> tuple[str, Mapping[str, Any], int]:
 
 def text(rows: Mapping[Key, int]) -> str:
     """The most frequent first; the same recording is the same text."""
-    ordered = sorted(rows.items(), key=lambda one: (-one[1], one[0]))
+    ordered = sorted(rows.items(), key=lambda row: (-row[1], row[0]))
     lines = (f'{{"op": {json.dumps(op)}, "calls": {calls}, "problem": {problem}}}' for (op, problem), calls in ordered)
     return f'{{"{MARK}": {SCHEMA}, "problems": [\n' + ",\n".join(lines) + "\n]}\n"
 
 
 def _add(path: Path, more: Mapping[Key, int]) -> None:
     with _held(path):
-        found = read(path)
+        counts = read(path)
         for key, calls in more.items():
-            found[key] = found.get(key, 0) + calls
-        write_if_changed(path, text(found).encode())
+            counts[key] = counts.get(key, 0) + calls
+        write_if_changed(path, text(counts).encode())
 
 
 @contextmanager
@@ -290,8 +290,8 @@ def record(path: Path | str) -> Iterator[Path]:
 
     The file is a problem set for `tilewright bench OP --problems FILE`; an existing one is extended.
     """
-    one = recorder(os.fspath(path))
-    mine = str(one.path)
+    opened = recorder(os.fspath(path))
+    mine = str(opened.path)
     with _lock:
         if not _blocks:
             _blocks.append(settings.configure().record)  # what the process has without any
@@ -299,7 +299,7 @@ def record(path: Path | str) -> Iterator[Path]:
         settings.configure(record=mine)  # threads do not follow what is set for a scope
     try:
         with settings.override(record=mine):
-            yield one.path
+            yield opened.path
     finally:
         with _lock:
             # Of blocks of several threads the one that began last counts.
@@ -307,4 +307,4 @@ def record(path: Path | str) -> Iterator[Path]:
             settings.configure(record=_blocks[-1])
             if len(_blocks) == 1:
                 _blocks.clear()
-        one.flush()
+        opened.flush()

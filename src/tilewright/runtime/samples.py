@@ -33,9 +33,9 @@ def poison(out: Array | DeviceArray) -> None:
 
 
 def poison_results(binding: Binding, sample: Sample) -> None:
-    for slot, one in zip(binding.slots, sample.operands, strict=True):
-        if slot.written and one is not None:
-            poison(one)
+    for slot, operand in zip(binding.slots, sample.operands, strict=True):
+        if slot.written and operand is not None:
+            poison(operand)
 
 
 def _there(device: Device, array: Array) -> DeviceArray:
@@ -44,9 +44,9 @@ def _there(device: Device, array: Array) -> DeviceArray:
     low, high = extent(array.shape, strides, array.itemsize)
     memory = device.allocate(high - low)
     device.write(memory.address, address_of(array) + low, high - low)
-    made = DeviceArray(device, memory, array.shape, strides, BY_NUMPY_NAME[array.dtype.name])
-    made.address = memory.address - low
-    return made
+    there = DeviceArray(device, memory, array.shape, strides, BY_NUMPY_NAME[array.dtype.name])
+    there.address = memory.address - low
+    return there
 
 
 def on_device(sample: Sample, device: Device) -> Sample:
@@ -81,22 +81,22 @@ def judge(binding: Binding, problem: Any, sample: Sample) -> Callable[[KernelSpe
     first = on_host(sample)
     ask = binding.judge(problem, first)
 
-    def asked(kernel: KernelSpec) -> tuple[Check, int]:
+    def check_results(kernel: KernelSpec) -> tuple[Check, int]:
         operands = list(first.operands)
         non_zero = 0
-        for index, (slot, one) in enumerate(zip(binding.slots, sample.operands, strict=True)):
-            if slot.written and one is not None:
-                operands[index] = result = one.numpy() if isinstance(one, DeviceArray) else one
+        for index, (slot, operand) in enumerate(zip(binding.slots, sample.operands, strict=True)):
+            if slot.written and operand is not None:
+                operands[index] = result = operand.numpy() if isinstance(operand, DeviceArray) else operand
                 non_zero += int(np.count_nonzero(result))
         return ask(replace(first, operands=tuple(operands)), (kernel,)), non_zero
 
-    return asked
+    return check_results
 
 
-def _address(one: Any) -> int:
-    if one is None:
+def _address(operand: Any) -> int:
+    if operand is None:
         return 0
-    return address_of(one) if isinstance(one, np.ndarray) else int(one.address)
+    return address_of(operand) if isinstance(operand, np.ndarray) else int(operand.address)
 
 
 def runner(

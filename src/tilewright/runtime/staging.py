@@ -50,36 +50,36 @@ def dense_steps(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     return tuple(reversed(steps))
 
 
-def carry_in(device: Device, one: Copy, target: int, source: int) -> None:
+def carry_in(device: Device, copy: Copy, target: int, source: int) -> None:
     """Fill a copy from its operand."""
     if device.place is HOST:
-        into = _strided(target, one.padded, dense_steps(one.padded, one.itemsize), one.itemsize)
-        if one.shape != one.padded:
+        into = _strided(target, copy.padded, dense_steps(copy.padded, copy.itemsize), copy.itemsize)
+        if copy.shape != copy.padded:
             into[...] = 0
-        if 0 not in one.shape:
-            into[tuple(slice(size) for size in one.shape)] = _strided(source, one.shape, one.strides, one.itemsize)
+        if 0 not in copy.shape:
+            into[tuple(slice(size) for size in copy.shape)] = _strided(source, copy.shape, copy.strides, copy.itemsize)
         return
-    if one.shape != one.padded:
-        device.fill(target, 0, one.nbytes)
-    if 0 in one.shape:
+    if copy.shape != copy.padded:
+        device.fill(target, 0, copy.nbytes)
+    if 0 in copy.shape:
         return
-    steps = dense_steps(one.padded, one.itemsize)
-    columns = one.shape[-1] if one.strides[-1] else 1
-    _copy(device, (target, steps), (source, one.strides), (*one.shape[:-1], columns), one.itemsize)
-    if columns < one.shape[-1]:  # one element a row: repeated along all rows at once, padding too
-        _repeat_columns(device, target, one)
+    steps = dense_steps(copy.padded, copy.itemsize)
+    columns = copy.shape[-1] if copy.strides[-1] else 1
+    _copy(device, (target, steps), (source, copy.strides), (*copy.shape[:-1], columns), copy.itemsize)
+    if columns < copy.shape[-1]:  # one element a row: repeated along all rows at once, padding too
+        _repeat_columns(device, target, copy)
 
 
-def carry_out(device: Device, one: Copy, source: int, target: int) -> None:
+def carry_out(device: Device, copy: Copy, source: int, target: int) -> None:
     """What was computed in a copy goes to its operand."""
-    if 0 in one.shape:
+    if 0 in copy.shape:
         return
-    steps = dense_steps(one.padded, one.itemsize)
+    steps = dense_steps(copy.padded, copy.itemsize)
     if device.place is HOST:
-        result = _strided(source, one.shape, steps, one.itemsize)
-        _strided(target, one.shape, one.strides, one.itemsize)[...] = result
+        result = _strided(source, copy.shape, steps, copy.itemsize)
+        _strided(target, copy.shape, copy.strides, copy.itemsize)[...] = result
     else:
-        _copy(device, (target, one.strides), (source, steps), one.shape, one.itemsize)
+        _copy(device, (target, copy.strides), (source, steps), copy.shape, copy.itemsize)
 
 
 def _strided(address: int, shape: Sequence[int], strides: Sequence[int], itemsize: int) -> np.ndarray[Any, Any]:
@@ -95,9 +95,9 @@ def _strided(address: int, shape: Sequence[int], strides: Sequence[int], itemsiz
 _Strided = tuple[int, Sequence[int]]  # address and byte strides
 
 
-def _copy(device: Device, to: _Strided, of: _Strided, shape: Sequence[int], itemsize: int) -> None:
+def _copy(device: Device, to: _Strided, origin: _Strided, shape: Sequence[int], itemsize: int) -> None:
     """A strided array into another; what repeats in the source is copied once and doubled, so `to` is dense there."""
-    (target, steps), (source, strides) = to, of
+    (target, steps), (source, strides) = to, origin
     shape, steps, strides = _merged(shape, steps, strides)
     if len(shape) > 2:
         count, step = (shape[0], strides[0]) if strides[0] else (1, 0)
@@ -135,15 +135,15 @@ def _merged(
     shape: Sequence[int], steps: Sequence[int], strides: Sequence[int]
 ) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
     """Neighbouring dimensions that are one in both arrays as one: each costs a call an index.  What repeats is not."""
-    sizes, to, of = [shape[0]] if shape else [], list(steps[:1]), list(strides[:1])
+    sizes, to, from_steps = [shape[0]] if shape else [], list(steps[:1]), list(strides[:1])
     for size, step, stride in zip(shape[1:], steps[1:], strides[1:], strict=True):
-        if stride and to[-1] == step * size and of[-1] == stride * size:
-            sizes[-1], to[-1], of[-1] = sizes[-1] * size, step, stride
+        if stride and to[-1] == step * size and from_steps[-1] == stride * size:
+            sizes[-1], to[-1], from_steps[-1] = sizes[-1] * size, step, stride
         else:
             sizes.append(size)
             to.append(step)
-            of.append(stride)
-    return sizes, to, of
+            from_steps.append(stride)
+    return sizes, to, from_steps
 
 
 def _double(device: Device, at: int, step: int, count: int) -> None:
@@ -155,11 +155,11 @@ def _double(device: Device, at: int, step: int, count: int) -> None:
         done += more
 
 
-def _repeat_columns(device: Device, at: int, one: Copy) -> None:
+def _repeat_columns(device: Device, at: int, copy: Copy) -> None:
     """Every row of the copy is its first element, so often as the operand is wide."""
-    size, columns = one.itemsize, one.shape[-1]
-    pitch = one.padded[-1] * size
-    rows = one.nbytes // pitch
+    size, columns = copy.itemsize, copy.shape[-1]
+    pitch = copy.padded[-1] * size
+    rows = copy.nbytes // pitch
     done = 1
     while done < columns:
         more = min(done, columns - done)

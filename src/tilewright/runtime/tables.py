@@ -32,9 +32,9 @@ def demand(op: Binding, plan: Plan, views: Sequence[Any]) -> None:
     """Raise where a table holds what the op says it may not."""
     there = device(plan.place)
     held = {
-        slot.name: one
-        for slot, one in zip(op.slots, views, strict=True)
-        if slot.holds and isinstance(one, View) and one.dtype in DTYPES
+        slot.name: view
+        for slot, view in zip(op.slots, views, strict=True)
+        if slot.holds and isinstance(view, View) and view.dtype in DTYPES
     }
     if not held:
         return
@@ -46,22 +46,22 @@ def demand(op: Binding, plan: Plan, views: Sequence[Any]) -> None:
             value=True,
             remedy="capture without the setting check_tables, after a call that had it",
         )
-    tables = {name: _on_host(there, one) for name, one in held.items()}
+    tables = {name: _on_host(there, view) for name, view in held.items()}
     for stage in plan.stages:
         wrong = op.wrong_table(stage.request, tables)
         if wrong:
             raise plan.out_of_range(stage, wrong)
 
 
-def _on_host(there: Device, one: View) -> np.ndarray[Any, Any]:
+def _on_host(there: Device, view: View) -> np.ndarray[Any, Any]:
     """A copy of what an array holds."""
-    low, high = extent(one.shape, one.strides, one.itemsize)
+    low, high = extent(view.shape, view.strides, view.itemsize)
     memory = (ctypes.c_uint8 * max(1, high - low))()
     if high > low:
-        if one.place is HOST:
-            ctypes.memmove(memory, one.address + low, high - low)
+        if view.place is HOST:
+            ctypes.memmove(memory, view.address + low, high - low)
         else:
-            there.read(ctypes.addressof(memory), one.address + low, high - low)
-    steps = tuple(step * one.itemsize for step in one.strides)
-    kind = np.dtype(DTYPES[one.dtype].numpy_name)
-    return np.ndarray(one.shape, kind, memoryview(memory), -low if high > low else 0, steps).copy()
+            there.read(ctypes.addressof(memory), view.address + low, high - low)
+    steps = tuple(step * view.itemsize for step in view.strides)
+    kind = np.dtype(DTYPES[view.dtype].numpy_name)
+    return np.ndarray(view.shape, kind, memoryview(memory), -low if high > low else 0, steps).copy()

@@ -150,8 +150,8 @@ def race(contestants: Sequence[Contestant], method: Method, watch: Stopwatch) ->
     for turn in range(method.rounds):
         # Nobody always runs after the same neighbour.
         shift = turn % len(contestants)
-        for one in (*contestants[shift:], *contestants[:shift]):
-            one.samples.append(watch.sample(one.runs, one.repeats, method.flush))
+        for contestant in (*contestants[shift:], *contestants[:shift]):
+            contestant.samples.append(watch.sample(contestant.runs, contestant.repeats, method.flush))
 
 
 def false_leaders(contestants: Sequence[_Raced], right: Callable[[_Raced], bool]) -> list[_Raced]:
@@ -161,7 +161,9 @@ def false_leaders(contestants: Sequence[_Raced], right: Callable[[_Raced], bool]
     less than it should is the fastest, so whoever leads is looked at again.
     """
     return list(
-        itertools.takewhile(lambda one: not right(one), sorted(contestants, key=lambda contestant: contestant.median))
+        itertools.takewhile(
+            lambda contestant: not right(contestant), sorted(contestants, key=lambda contestant: contestant.median)
+        )
     )
 
 

@@ -111,7 +111,7 @@ def must_be_seen(operands: Sequence[Any]) -> bool:
     otherwise transformed.  Asked only of calls that C does not know."""
     torch = sys.modules.get("torch")
     kind = getattr(torch, "Tensor", None)
-    tensors = [one for one in operands if isinstance(one, kind)] if kind is not None else []
+    tensors = [operand for operand in operands if isinstance(operand, kind)] if kind is not None else []
     if torch is None or not tensors:
         return False
     functorch = torch._C._functorch
@@ -120,11 +120,11 @@ def must_be_seen(operands: Sequence[Any]) -> bool:
     records = _records(torch)
     fake = torch._subclasses.fake_tensor.FakeTensor
     return any(
-        (records and one.requires_grad)
-        or isinstance(one, fake)
-        or functorch.is_functorch_wrapped_tensor(one)
-        or torch._is_functional_tensor(one)
-        for one in tensors
+        (records and tensor.requires_grad)
+        or isinstance(tensor, fake)
+        or functorch.is_functorch_wrapped_tensor(tensor)
+        or torch._is_functional_tensor(tensor)
+        for tensor in tensors
     )
 
 
@@ -139,8 +139,8 @@ def run_as_they_are(*functions: Any) -> None:
     if mark is None:
         return
     skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
-    for one in functions:
-        mark(one.__code__, skip)
+    for function in functions:
+        mark(function.__code__, skip)
 
 
 @lru_cache(maxsize=4)
@@ -185,14 +185,16 @@ def autocast(operands: Sequence[Any], cast: Sequence[bool]) -> tuple[str, list[A
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "get_autocast_dtype") or not questions(torch).unusual[-1]():
         return None
-    device = next((one.device.type for one in operands if is_tensor(one)), "")
+    device = next((operand.device.type for operand in operands if is_tensor(operand)), "")
     if not device or not torch.is_autocast_enabled(device):
         return None
     kind = torch.get_autocast_dtype(device)
     narrow = (torch.float32, torch.float16, torch.bfloat16)
     changed = [
-        one.to(kind) if wanted and is_tensor(one) and one.device.type == device and one.dtype in narrow else one
-        for one, wanted in zip(operands, cast, strict=True)
+        operand.to(kind)
+        if wanted and is_tensor(operand) and operand.device.type == device and operand.dtype in narrow
+        else operand
+        for operand, wanted in zip(operands, cast, strict=True)
     ]
     return device, changed
 
@@ -231,8 +233,8 @@ def _demand_untraced(what: str, tensor: Any, torch: Any) -> None:
     if keys is not None and get is not None and getattr(c, "_len_torch_dispatch_stack", _no)():
         for key in (keys.PROXY, keys.FAKE, keys.FUNCTIONAL):
             if get(key) is not None:
-                said = "is met while PyTorch traces (make_fx, compile, export), which sees no kernels of ours"
-                raise _refuse(what, tensor, said, eager, "torch-trace")
+                message = "is met while PyTorch traces (make_fx, compile, export), which sees no kernels of ours"
+                raise _refuse(what, tensor, message, eager, "torch-trace")
 
 
 def _demand_untransformed(what: str, tensor: Any, torch: Any) -> None:
@@ -299,8 +301,8 @@ def _demand_strided(what: str, tensor: Any, torch: Any) -> None:
         raise _refuse(what, tensor, f"is laid out as {tensor.layout}", f"give {what}.to_dense()", "array-type")
     for lazy, meaning, resolved in ((tensor.is_neg, "negated", "neg"), (tensor.is_conj, "conjugated", "conj")):
         if lazy():  # what is in memory is something else
-            said, how = f"{what} is {meaning} lazily", f"{what}.resolve_{resolved}()"
-            raise copy_needed(what, said, rule="array-lazy", value=type(tensor).__name__, how=how)
+            message, how = f"{what} is {meaning} lazily", f"{what}.resolve_{resolved}()"
+            raise copy_needed(what, message, rule="array-lazy", value=type(tensor).__name__, how=how)
 
 
 def _demand_storage(what: str, tensor: Any, reach: int) -> None:
@@ -421,10 +423,10 @@ def allocator(place: Place) -> Any:
     torch = sys.modules["torch"]
     guards = getattr(getattr(getattr(torch, "_C", None), "_dynamo", None), "guards", None)
     name = "_empty_strided_cpu" if place is HOST else "_empty_strided_cuda"
-    found = getattr(guards, name, None)
+    allocate = getattr(guards, name, None)
     # The device's one makes tensors on the current device; C sees where a result is not where it should be.
-    if found is not None and (place is HOST or torch.cuda.device_count() == 1):
-        return found
+    if allocate is not None and (place is HOST or torch.cuda.device_count() == 1):
+        return allocate
     where = torch.device(torch_device(place))
 
     def make(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
@@ -439,20 +441,20 @@ def empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str, place: P
     if kind is None:
         return None
     torch = sys.modules["torch"]
-    made = torch.empty_strided(shape, strides, dtype=kind, device=torch_device(place))
-    _demand_plain(torch, made)
-    return made
+    tensor = torch.empty_strided(shape, strides, dtype=kind, device=torch_device(place))
+    _demand_plain(torch, tensor)
+    return tensor
 
 
-def _demand_plain(torch: Any, made: Any) -> None:
+def _demand_plain(torch: Any, tensor: Any) -> None:
     """Inside a transform even a tensor made of nothing may be a wrapper without memory."""
     functorch = getattr(torch._C, "_functorch", None)
     wrapped = getattr(functorch, "is_functorch_wrapped_tensor", None)
     functional = getattr(torch, "_is_functional_tensor", None)
-    if (wrapped is not None and wrapped(made)) or (functional is not None and functional(made)):
+    if (wrapped is not None and wrapped(tensor)) or (functional is not None and functional(tensor)):
         raise _refuse(
             "the result",
-            made,
+            tensor,
             "would be made inside a transform (torch.func), which wraps it",
             "call it outside, or wrap it in an operator of your own (torch.library.custom_op)",
             "torch-transform",

@@ -52,14 +52,14 @@ def _found(torch: Any) -> Reader | None:
     core = ctypes.CDLL(str(folder / "libc10.so"))
     functions = ctypes.CDLL(str(folder / "libtorch_cpu.so"))
     samples = _samples(torch)
-    keys = [int(torch._C._dispatch_keys(one).raw_repr()) for one in samples]
-    impl_at = _place([id(one) for one in samples], [int(one._cdata) for one in samples], _OBJECT_WORDS)
-    keys_at = _place([int(one._cdata) for one in samples], keys, _IMPL_WORDS)
+    keys = [int(torch._C._dispatch_keys(tensor).raw_repr()) for tensor in samples]
+    impl_at = _place([id(tensor) for tensor in samples], [int(tensor._cdata) for tensor in samples], _OBJECT_WORDS)
+    keys_at = _place([int(tensor._cdata) for tensor in samples], keys, _IMPL_WORDS)
     if impl_at is None or keys_at is None or not _state_is_there(torch, core):
         return None
     size, offset, records = (ctypes.cast(getattr(functions, name), _pointer).value for name in _FUNCTIONS)
-    found = Reader(size, offset, records, impl_at, keys_at, keys[0] & ~keys[1], core._handle, _STATE)
-    return found if found.autograd_keys and _agrees(functions, samples) else None
+    reader = Reader(size, offset, records, impl_at, keys_at, keys[0] & ~keys[1], core._handle, _STATE)
+    return reader if reader.autograd_keys and _agrees(functions, samples) else None
 
 
 def _samples(torch: Any) -> list[Any]:
@@ -87,11 +87,11 @@ def _place(starts: list[int], values: list[int], words: int) -> int | None:
 def _agrees(functions: Any, samples: list[Any]) -> bool:
     """Whether the functions say of storages what PyTorch's methods do."""
     size, offset = getattr(functions, _FUNCTIONS[0]), getattr(functions, _FUNCTIONS[1])
-    for one in samples:
-        impl, answer = _pointer(one._cdata), ctypes.c_int64()
-        if size(ctypes.byref(impl), ctypes.byref(answer)) or answer.value != one.untyped_storage().nbytes():
+    for tensor in samples:
+        impl, answer = _pointer(tensor._cdata), ctypes.c_int64()
+        if size(ctypes.byref(impl), ctypes.byref(answer)) or answer.value != tensor.untyped_storage().nbytes():
             return False
-        if offset(ctypes.byref(impl), ctypes.byref(answer)) or answer.value != one.storage_offset():
+        if offset(ctypes.byref(impl), ctypes.byref(answer)) or answer.value != tensor.storage_offset():
             return False
     return True
 
@@ -103,8 +103,8 @@ def _state_is_there(torch: Any, core: Any) -> bool:
     differences = set()
     for mode in (contextlib.nullcontext(), torch.inference_mode(), torch.inference_mode(False), _without_autograd(c)):
         with mode:
-            said = c._dispatch_tls_local_include_set().raw_repr(), c._dispatch_tls_local_exclude_set().raw_repr()
-            differences.add(tuple(word ^ int(now) for word, now in zip(words, said, strict=True)))
+            sets = c._dispatch_tls_local_include_set().raw_repr(), c._dispatch_tls_local_exclude_set().raw_repr()
+            differences.add(tuple(word ^ int(now) for word, now in zip(words, sets, strict=True)))
     return len(differences) == 1
 
 

@@ -48,7 +48,7 @@ class Forest:
         """What makes this no forest over so many features; empty where nothing does."""
         nodes = self.nodes
         kinds = ((nodes, NODE), (self.roots, np.int32), (self.depths, np.int32))
-        if any(one.dtype != kind or one.ndim != 1 for one, kind in kinds) or len(self.roots) != len(self.depths):
+        if any(array.dtype != kind or array.ndim != 1 for array, kind in kinds) or len(self.roots) != len(self.depths):
             return "its arrays are of another kind"
         if not np.isfinite(self.base) or not np.isfinite(nodes["value"]).all() or np.isnan(nodes["threshold"]).any():
             return "it holds numbers that are none"
@@ -103,7 +103,7 @@ class TreeQuestion(ctypes.Structure):
 
     _fields_ = [
         ("problem", ctypes.c_void_p), ("kernel", ctypes.c_void_p), ("both", ctypes.c_void_p),
-        ("asked", ctypes.c_void_p), ("problem_count", ctypes.c_int64), ("kernel_count", ctypes.c_int64),
+        ("kernel_places", ctypes.c_void_p), ("problem_count", ctypes.c_int64), ("kernel_count", ctypes.c_int64),
         ("both_count", ctypes.c_int64), ("stride", ctypes.c_int64), ("count", ctypes.c_int64),
         ("units", ctypes.c_float),
     ]  # fmt: skip
@@ -128,7 +128,7 @@ class Choice(ctypes.Structure):
             "problem", "both", "word_at", "words", "unseen",
         )),
         *((name, ctypes.c_int64) for name in ("word_count", "unseen_count", "estimated", "units")),
-        ("asked", TreeQuestion), ("wanted", Prediction),
+        ("tree_question", TreeQuestion), ("wanted", Prediction),
         *((name, ctypes.c_int64) for name in ("decided", "first", "second")),
     ]  # fmt: skip
 
@@ -136,15 +136,15 @@ class Choice(ctypes.Structure):
 class Desk:
     """Where a question is put down: arrays whose places the library knows.  A question fills all but `out`.
 
-    `problem` are numbers, `both` has a row a feature and a column a kernel, `asked` begins with the places of the
+    `problem` are numbers, `both` has a row a feature and a column a kernel, `kernel_places` begins with those of the
     kernels that are asked about.
     """
 
     def __init__(self, problem: int, kernel: int, both: int, count: int, decisions: int) -> None:
         self.problem, self.both = np.zeros(problem, np.float32), np.zeros((both, count))
-        self.asked, self.out = np.zeros(count, np.int64), np.zeros(count)
+        self.kernel_places, self.out = np.zeros(count, np.int64), np.zeros(count)
         self._room = np.empty((decisions + 2) * _SET, np.uint8)
-        arrays = self.problem, None, self.both, self.asked
+        arrays = self.problem, None, self.both, self.kernel_places
         places = [None if array is None else array.ctypes.data for array in arrays]
         self.question = TreeQuestion(*places, problem, kernel, both, count, 0, 0.0)
         room = self._room.ctypes.data
@@ -185,22 +185,22 @@ class BySets:
     def ranks(self, feature: int, values: Array) -> Ranks:
         """Of the features from one on."""
         values = np.ascontiguousarray(values, np.float32)
-        found = np.empty(values.shape, np.uint16)
-        place = found.ctypes.data
+        numbers = np.empty(values.shape, np.uint16)
+        place = numbers.ctypes.data
         self._native.tw_trees_ranks(self._at, feature, len(values), values.ctypes.data, values.shape[1], place)
-        return Ranks(found, place)
+        return Ranks(numbers, place)
 
     def desk(self, problem: int, kernels: Ranks, both: int) -> Desk:
         """This thread's for kernels of this number: with so many features of the problem, and of both."""
         shape = (problem, *kernels.numbers.shape, both)
-        found = self._desks.kept.get(shape)
-        if found is None:
+        desk = self._desks.kept.get(shape)
+        if desk is None:
             if len(self._desks.kept) >= MOST_DESKS:
                 self._desks.kept.clear()
-            found = self._desks.kept[shape] = Desk(
+            desk = self._desks.kept[shape] = Desk(
                 problem, len(kernels.numbers), both, kernels.numbers.shape[1], self._decisions
             )
-        return found
+        return desk
 
     @property
     def choose(self) -> Any:
@@ -210,17 +210,23 @@ class BySets:
     def choice(self, desk: Desk, kernels: Ranks, units: int) -> Choice:
         """What all questions at a desk about some kernels share; the caller knows the rest."""
         _, room, out = desk.places
-        given = desk.question
-        asked = TreeQuestion(
-            given.problem, kernels.place, given.both, given.asked, given.problem_count, given.kernel_count,
-            given.both_count, given.stride, 0, units,
+        template = desk.question
+        question = TreeQuestion(
+            template.problem, kernels.place, template.both, template.kernel_places, template.problem_count,
+            template.kernel_count, template.both_count, template.stride, 0, units,
         )  # fmt: skip
         return Choice(
-            forest=self._at, room=room, out=out, problem=given.problem, both=given.both, units=units, asked=asked
+            forest=self._at,
+            room=room,
+            out=out,
+            problem=template.problem,
+            both=template.both,
+            units=units,
+            tree_question=question,
         )
 
     def ask(self, desk: Desk, kernels: Ranks, count: int, units: float) -> Array:
-        """Scores of the first `count` kernels that `desk.asked` names; good until the next question at this desk."""
+        """Scores of the first `count` of `desk.kernel_places`; good until the next question at this desk."""
         question = desk.question
         question.kernel, question.count, question.units = kernels.place, count, units
         self._native.tw_trees_ask(self._at, *desk.places)
@@ -324,28 +330,28 @@ def _built() -> ctypes.CDLL | None:
 
     text = resources.files("tilewright.runtime").joinpath("native/trees.cpp").read_text(encoding="utf-8")
     try:
-        found = ctypes.CDLL(
+        library = ctypes.CDLL(
             str(build_source(Source("tilewright_trees.cpp", text, "c++"), runnable_host_archs()[0].name).path)
         )
-        found.tw_trees_abi_version.restype = ctypes.c_int64
-        if found.tw_trees_abi_version() != _VERSION:
+        library.tw_trees_abi_version.restype = ctypes.c_int64
+        if library.tw_trees_abi_version() != _VERSION:
             raise OSError("it is of another version")
-        score, pointer, size = found.tw_trees_score, ctypes.c_void_p, ctypes.c_int64
+        score, pointer, size = library.tw_trees_score, ctypes.c_void_p, ctypes.c_int64
         score.argtypes = (pointer, pointer, pointer, size, pointer, size, size, ctypes.c_double, pointer)
         score.restype = None
-        found.tw_trees_ranks.argtypes = (pointer, size, size, pointer, size, pointer)
-        found.tw_trees_ranks.restype = None
-        found.tw_trees_ask.argtypes = (pointer, pointer, pointer, pointer)
-        found.tw_trees_ask.restype = None
-        found.tw_trees_predict.argtypes = (pointer, pointer, pointer, pointer, pointer)
-        found.tw_trees_predict.restype = None
-        found.tw_trees_choice_bytes.restype = size
-        if found.tw_trees_choice_bytes() != ctypes.sizeof(Choice):
+        library.tw_trees_ranks.argtypes = (pointer, size, size, pointer, size, pointer)
+        library.tw_trees_ranks.restype = None
+        library.tw_trees_ask.argtypes = (pointer, pointer, pointer, pointer)
+        library.tw_trees_ask.restype = None
+        library.tw_trees_predict.argtypes = (pointer, pointer, pointer, pointer, pointer)
+        library.tw_trees_predict.restype = None
+        library.tw_trees_choice_bytes.restype = size
+        if library.tw_trees_choice_bytes() != ctypes.sizeof(Choice):
             raise OSError("it is of another version")
     except (TilewrightError, OSError, AttributeError) as error:
         events.emit(events.Warned("trees", f"learned selection takes a millisecond longer: {error}"))
         return None
-    return found
+    return library
 
 
 @lru_cache(maxsize=1)

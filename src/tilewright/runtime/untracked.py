@@ -38,10 +38,10 @@ def made_of(*types: type[Any]) -> None:
     _others.difference_update(types)
 
 
-def alone(one: tuple[Any, ...]) -> None:
+def alone(key: tuple[Any, ...]) -> None:
     """A key of a cache, whose parts are settled with the plan that is made next."""
     if _function is not None:
-        _function(one)
+        _function(key)
 
 
 def settle(*roots: Any) -> None:
@@ -49,15 +49,15 @@ def settle(*roots: Any) -> None:
     if _function is None:
         return
     left, tracked, referents = list(roots), gc.is_tracked, gc.get_referents
-    for one in left:  # which grows
-        kind = type(one)
+    for item in left:  # which grows
+        kind = type(item)
         if kind in _others:
             continue
         if kind not in _ours and not _is_ours(kind):
             _others.add(kind)
-        elif tracked(one):
-            _function(one)
-            left += referents(one)
+        elif tracked(item):
+            _function(item)
+            left += referents(item)
 
 
 def _is_ours(kind: type[Any]) -> bool:

@@ -51,28 +51,28 @@ def served(device: Any) -> bool:
 
 
 def of_attention(
-    call: Callable[..., Any], tensors: Sequence[Any], made: tuple[Any, Any], gradients: tuple[Any, Any],
+    call: Callable[..., Any], tensors: Sequence[Any], results: tuple[Any, Any], gradients: tuple[Any, Any],
     needed: Sequence[bool], options: dict[str, Any],
 ) -> tuple[Any, ...]:  # fmt: skip
     """Gradients of the tensors of a call, in their order; `call` computes them."""
-    (out, lse), (dout, dlse) = made, gradients
+    (out, lse), (dout, dlse) = results, gradients
     tensors = (*tensors, *(None,) * (len(TENSORS) - len(tensors)))
     wanted = dict(zip(TENSORS, (*needed, *(False,) * len(TENSORS)), strict=False))
     demand_differentiable(tensors, out)
     if dout is None:
         dout = torch.zeros_like(out)
-    asked = {name: wanted[of] for name, of in _ASKED.items()}
+    switches = {name: wanted[operand] for name, operand in _ASKED.items()}
     kept = [tensors[_AT[name]] for name in (*TENSORS[:11], "seeds")]
     dq, dk, dv, *more = call(
-        dense(dout), None if dlse is None else dense(dlse), out, lse, *kept, **asked,
+        dense(dout), None if dlse is None else dense(dlse), out, lse, *kept, **switches,
         deterministic=torch.are_deterministic_algorithms_enabled(),
         **{name: options[name] for name in _OPTIONS if name in options},
     )  # fmt: skip
-    found: list[Any] = [dq, dk, dv, *(None,) * (len(TENSORS) - 3)]
-    for (name, of), gradient in zip(_ASKED.items(), more, strict=True):
-        if asked[name]:
-            found[_AT[of]] = gradient.to(tensors[_AT[of]].dtype)
-    return tuple(one if want else None for one, want in zip(found, (*needed,), strict=False))
+    all_gradients: list[Any] = [dq, dk, dv, *(None,) * (len(TENSORS) - 3)]
+    for (name, operand), gradient in zip(_ASKED.items(), more, strict=True):
+        if switches[name]:
+            all_gradients[_AT[operand]] = gradient.to(tensors[_AT[operand]].dtype)
+    return tuple(gradient if want else None for gradient, want in zip(all_gradients, (*needed,), strict=False))
 
 
 def demand_differentiable(tensors: Sequence[Any], out: Any) -> None:
@@ -84,8 +84,8 @@ def demand_differentiable(tensors: Sequence[Any], out: Any) -> None:
                 value=name,
                 remedy="give k and v as tensors of float32, float16 or bfloat16, or call under torch.no_grad()",
             )
-    for name, one in zip(TENSORS[:3], tensors, strict=False):
-        demand_floats(name, one)
+    for name, tensor in zip(TENSORS[:3], tensors, strict=False):
+        demand_floats(name, tensor)
     if out.dtype != tensors[0].dtype:
         held = str(out.dtype).removeprefix("torch.")
         raise ProblemError(
@@ -101,12 +101,12 @@ class Attention(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, options: dict[str, Any], *tensors: Any) -> Any:
-        made = kernels.attention_lse(*tensors, **options)
-        demand_differentiable(tensors, made[0])
-        ctx.save_for_backward(*tensors, *made)
+        results = kernels.attention_lse(*tensors, **options)
+        demand_differentiable(tensors, results[0])
+        ctx.save_for_backward(*tensors, *results)
         ctx.options = options
         ctx.set_materialize_grads(False)
-        return made
+        return results
 
     @staticmethod
     def backward(ctx: Any, dout: Any, dlse: Any) -> Any:
@@ -114,8 +114,8 @@ class Attention(torch.autograd.Function):  # type: ignore[misc]
         from tilewright.torch.library import CALLS
 
         needed, call = ctx.needs_input_grad[1:], CALLS.attention_backward
-        made = of_attention(call, tensors, (out, lse), (dout, dlse), needed, ctx.options)
-        return None, *made
+        operand_gradients = of_attention(call, tensors, (out, lse), (dout, dlse), needed, ctx.options)
+        return None, *operand_gradients
 
 
 def no_second_gradient(_ctx: Any, *_gradients: Any) -> Any:

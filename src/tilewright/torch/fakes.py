@@ -46,7 +46,7 @@ def _product(a: Any, b: Any, others: Sequence[Any], dtype: Any) -> Any:
     if k != rows:
         message = f"a is {m}x{k} and b is {rows}x{n}: the inner sizes {k} and {rows} differ"
         raise _bad("shape-k", message, (k, rows), "give b with as many rows as a has columns")
-    batches = [one.shape[:-2] for one in (a, b, *others) if one.dim() > 2]
+    batches = [tensor.shape[:-2] for tensor in (a, b, *others) if tensor.dim() > 2]
     batch = torch.broadcast_shapes(*batches) if batches else ()
     return a.new_empty((*batch, m, n), dtype=dtype)
 
@@ -92,13 +92,13 @@ def matmul(a: Any, b: Any, *, out_dtype: Any = None, math: str = "", target: str
     row, column = a.dim() == 1, b.dim() == 1
     left = a.unsqueeze(0) if row else a
     right = b.unsqueeze(1) if column else b
-    made = _product(left, right, (), _product_dtype(a, b, None, out_dtype))
-    shape = list(made.shape)
+    product = _product(left, right, (), _product_dtype(a, b, None, out_dtype))
+    shape = list(product.shape)
     if column:
         del shape[-1]
     if row:
         del shape[-1 if column else -2]
-    return made.new_empty(shape)
+    return product.new_empty(shape)
 
 
 # -- convolution -------------------------------------------------------------------------------------------------------
@@ -121,7 +121,9 @@ def _laid(shape: Sequence[Any], layout: str, read: Sequence[Any], like: Any, dty
     """  # fmt: skip
     if layout == LAST:
         return like.new_empty(shape, dtype=dtype)
-    memory = next((one for one in (_channels(tensor, layout) for tensor in read) if one), "")
+    memory = next(
+        (memory_format for memory_format in (_channels(tensor, layout) for tensor in read) if memory_format), ""
+    )
     if memory != LAST:
         return like.new_empty(shape, dtype=dtype)
     ours = in_order(shape, layout)
@@ -217,9 +219,9 @@ def attention_backward(
     alibi_slopes: Any = None, sink: Any = None, *_tables: Any, dbias: bool = False, dsink: bool = False,
     dalibi: bool = False, **_options: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
-    asked = ((dbias, bias), (dsink, sink), (dalibi, alibi_slopes))
-    more = (lse.new_empty(of.shape if wanted else (0,)) for wanted, of in asked)
-    return (*(one.new_empty(one.shape) for one in (q, k, v)), *more)
+    pairs = ((dbias, bias), (dsink, sink), (dalibi, alibi_slopes))
+    more = (lse.new_empty(operand.shape if wanted else (0,)) for wanted, operand in pairs)
+    return (*(tensor.new_empty(tensor.shape) for tensor in (q, k, v)), *more)
 
 
 def nothing(*_tensors: Any, **_options: Any) -> None:

@@ -33,9 +33,9 @@ _ops = torch.ops.tilewright
 
 
 def _demand_tensors(**operands: Any) -> None:
-    for name, one in operands.items():
-        if one is not None and not isinstance(one, torch.Tensor):
-            kind = type(one).__name__
+    for name, operand in operands.items():
+        if operand is not None and not isinstance(operand, torch.Tensor):
+            kind = type(operand).__name__
             raise ProblemError(
                 f"{name} is of type {kind}, and the call is differentiated or traced by PyTorch",
                 rule="torch-trace",
@@ -48,7 +48,7 @@ def _recorded(*operands: Any) -> bool:
     """Whether a gradient will be asked for."""
     if not torch.is_grad_enabled():
         return False
-    return any(one is not None and one.requires_grad for one in operands)
+    return any(operand is not None and operand.requires_grad for operand in operands)
 
 
 def _eager(*operands: Any) -> bool:
@@ -58,7 +58,7 @@ def _eager(*operands: Any) -> bool:
     c = torch._C
     if c._len_torch_dispatch_stack() or c._is_tracing() or c._functorch.peek_interpreter_stack() is not None:
         return False
-    return all(one is None or type(one) in (torch.Tensor, torch.nn.Parameter) for one in operands)
+    return all(operand is None or type(operand) in (torch.Tensor, torch.nn.Parameter) for operand in operands)
 
 
 def _demand_no_gradient(out: Any, *operands: Any) -> None:
@@ -128,8 +128,8 @@ class _Gemm(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, de: Any) -> Any:
         *tensors, e = ctx.saved_tensors
-        made = gradients.of_gemm(library.CALLS.gemm, de, tuple(tensors), e, ctx.needs_input_grad, ctx.options)
-        return *made, None, None
+        grads = gradients.of_gemm(library.CALLS.gemm, de, tuple(tensors), e, ctx.needs_input_grad, ctx.options)
+        return *grads, None, None
 
 
 class _Matmul(torch.autograd.Function):  # type: ignore[misc]
@@ -142,8 +142,8 @@ class _Matmul(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, de: Any) -> Any:
         a, b = ctx.saved_tensors
-        made = gradients.of_matmul(library.CALLS.gemm, de, a, b, ctx.needs_input_grad, ctx.options["math"])
-        return *made, None, None
+        grads = gradients.of_matmul(library.CALLS.gemm, de, a, b, ctx.needs_input_grad, ctx.options["math"])
+        return *grads, None, None
 
 
 class _Conv(torch.autograd.Function):  # type: ignore[misc]
@@ -157,8 +157,8 @@ class _Conv(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, dy: Any) -> Any:
         *tensors, y = ctx.saved_tensors
-        made = gradients.of_conv(library.CALLS, dy, tuple(tensors), y, ctx.needs_input_grad, ctx.options)
-        return *made, None, None
+        grads = gradients.of_conv(library.CALLS, dy, tuple(tensors), y, ctx.needs_input_grad, ctx.options)
+        return *grads, None, None
 
 
 def _two(ds: Any) -> tuple[Any, Any]:
@@ -264,8 +264,8 @@ def _list(value: Any) -> list[Any]:
     if not isinstance(value, (tuple, list)):
         return [int(value)]
     flat: list[Any] = []
-    for one in value:
-        flat.extend(_list(one))
+    for item in value:
+        flat.extend(_list(item))
     return flat
 
 
@@ -416,8 +416,8 @@ def attention_backward(
     copy: str = "never", target: str | None = None, **refused: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
     """`tilewright.attention_backward`, traceable; it has no gradient of its own."""
-    for name, one in refused.items():
-        if one is not None:
+    for name, value in refused.items():
+        if value is not None:
             raise ProblemError(
                 f"{name} is given in a call that PyTorch traces",
                 rule="torch-trace",
@@ -427,14 +427,14 @@ def attention_backward(
     mask, bias = _mask_and_bias(mask, bias, attn_mask)
     seeds, numbers = _seeds(seed)
     _demand_tensors(dout=dout, dlse=dlse, out=out, lse=lse, q=q, k=k, v=v, mask=mask, bias=bias, sink=sink)
-    asked = {"dbias": return_dbias, "dsink": return_dsink, "dalibi": return_dalibi}
-    made = _call(
+    switches = {"dbias": return_dbias, "dsink": return_dsink, "dalibi": return_dalibi}
+    results = _call(
         "attention_backward", dout, dlse, out, lse, q, k, v, mask, bias, alibi_slopes, sink, seqlens_q, seqlens_k,
         cu_seqlens_q, cu_seqlens_k, seeds, **_seen_keys(causal, window, sink_tokens), scale=scale, softcap=softcap,
         dropout_p=dropout_p, seed=numbers, max_seqlen_q=max_seqlen_q or 0, max_seqlen_k=max_seqlen_k or 0,
-        kv_layout=kv_layout or "", layout=layout, deterministic=deterministic, target=target or "", **asked,
+        kv_layout=kv_layout or "", layout=layout, deterministic=deterministic, target=target or "", **switches,
     )  # fmt: skip
-    return (*made[:3], *(one for one, wanted in zip(made[3:], asked.values(), strict=True) if wanted))
+    return (*results[:3], *(result for result, wanted in zip(results[3:], switches.values(), strict=True) if wanted))
 
 
 def append_kv(

@@ -34,10 +34,10 @@ def attention_forward(
         is_causal = getattr(module, "is_causal", True)
     # One query sees every key of the cache; with a mask, the mask says all.
     is_causal = bool(is_causal) and query.shape[2] > 1 and attention_mask is None
-    made = scaled_dot_product_attention(
+    attended = scaled_dot_product_attention(
         query, key, value, attention_mask, dropout, is_causal, scaling, enable_gqa=query.shape[1] != key.shape[1]
     )
-    return made.transpose(1, 2).contiguous(), None
+    return attended.transpose(1, 2).contiguous(), None
 
 
 def register(name: str = NAME) -> str:

@@ -98,31 +98,31 @@ def _convolution(node: Any) -> _Rewrite | str:
         return "a transposed convolution"
     ours = {"stride": list(stride), "padding": list(padding), "dilation": list(dilation), "groups": groups,
             "layout": "nchw"}  # fmt: skip
-    given = [x, w] if bias is None else [x, w, bias]
-    return _Rewrite(given, lambda call, *operands: call(library.op("conv"), *operands, **ours))
+    tensors = [x, w] if bias is None else [x, w, bias]
+    return _Rewrite(tensors, lambda call, *operands: call(library.op("conv"), *operands, **ours))
 
 
 def _attended(heads_first: bool, call: Callable[..., Any], q: Any, k: Any, v: Any, *rest: Any, **ours: Any) -> Any:
     """Attention whose result lies as that of PyTorch's kernel: heads before rows in memory, or rows before heads."""
     if heads_first:
         return call(library.op("attention"), q, k, v, *rest, layout="bhsd", **ours)
-    turned = [call(_aten.permute.default, one, [0, 2, 1, 3]) for one in (q, k, v)]
-    made = call(library.op("attention"), *turned, *rest, layout="bshd", **ours)
-    return call(_aten.permute.default, made, [0, 2, 1, 3])
+    turned = [call(_aten.permute.default, tensor, [0, 2, 1, 3]) for tensor in (q, k, v)]
+    attended = call(library.op("attention"), *turned, *rest, layout="bshd", **ours)
+    return call(_aten.permute.default, attended, [0, 2, 1, 3])
 
 
 def _sdpa(node: Any) -> _Rewrite | str:
     """`_scaled_dot_product_*attention*`: q, k and v, then what each has its own place for."""
-    names = [one.name for one in node.target._schema.arguments]
-    given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
-    if given.get("dropout_p", 0.0):
+    names = [argument.name for argument in node.target._schema.arguments]
+    arguments = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    if arguments.get("dropout_p", 0.0):
         return "dropout"
     users = list(node.users)
-    if any(one.target is not operator.getitem or one.args[1] != 0 for one in users) or not users:
+    if any(user.target is not operator.getitem or user.args[1] != 0 for user in users) or not users:
         return "more than the result is read: a gradient is recorded"
-    bias = given.get("attn_mask", given.get("attn_bias"))
-    ours = {"causal": "top_left" if given.get("is_causal") else "", "scale": given.get("scale")}
-    tensors = [given["query"], given["key"], given["value"]]
+    bias = arguments.get("attn_mask", arguments.get("attn_bias"))
+    ours = {"causal": "top_left" if arguments.get("is_causal") else "", "scale": arguments.get("scale")}
+    tensors = [arguments["query"], arguments["key"], arguments["value"]]
     if bias is not None and bias.meta["val"].dtype == torch.bool:
         return "a boolean mask"
     given_too = [] if bias is None else [bias]
@@ -174,15 +174,15 @@ def _text(value: Any) -> str:
 
 
 def _why_not(values: list[Any]) -> str:
-    if any(not isinstance(one, torch.Tensor) for one in values):
+    if any(not isinstance(value, torch.Tensor) for value in values):
         return "an operand is no tensor"
-    if any(one.dtype not in _FLOATS or one.dtype != values[0].dtype for one in values):
+    if any(value.dtype not in _FLOATS or value.dtype != values[0].dtype for value in values):
         return "operands are not all of float32, float16 or bfloat16"
-    if any(one.device.type not in ("cpu", "cuda") or one.device != values[0].device for one in values):
+    if any(value.device.type not in ("cpu", "cuda") or value.device != values[0].device for value in values):
         return "operands are not all on the CPU, or on one CUDA device"
-    if any(None in part for one in values for part in _facts(one)[1:3]):
+    if any(None in part for value in values for part in _facts(value)[1:3]):
         return "a size is not known"
-    return "" if all(one.numel() for one in values) else "an operand is empty"
+    return "" if all(value.numel() for value in values) else "an operand is empty"
 
 
 def _made_up(value: Any) -> Any:
@@ -201,7 +201,7 @@ def _seconds(calls: list[Callable[[], Any]], device: Any) -> list[float]:
     for _ in range(ROUNDS):
         for index, call in enumerate(calls):
             taken[index].append(_on_gpu(call) if device.type == "cuda" else _on_cpu(call))
-    return [statistics.median(one) for one in taken]
+    return [statistics.median(times) for times in taken]
 
 
 def _on_gpu(call: Callable[[], Any]) -> float:
@@ -254,16 +254,16 @@ class GraphPass(CustomGraphPass):  # type: ignore[misc]
         rewrite = _REWRITES[node.target](node)
         if isinstance(rewrite, str):
             return Decision(name, (), False, rewrite)
-        values = [one.meta.get("val") if hasattr(one, "meta") else one for one in rewrite.tensors]
+        values = [tensor.meta.get("val") if hasattr(tensor, "meta") else tensor for tensor in rewrite.tensors]
         why = _why_not(values)
         if why:
             return Decision(name, (), False, why)
         texts = tuple(map(_text, values))
         try:
-            made = rewrite.build(_evaluated, *values)
+            result = rewrite.build(_evaluated, *values)
         except (TilewrightError, RuntimeError, ValueError) as error:
             return Decision(name, texts, False, f"our op refuses it: {error}"[:200])
-        if _facts(made) != _facts(_result(node, rewrite)):
+        if _facts(result) != _facts(_result(node, rewrite)):
             return Decision(name, texts, False, "the result would lie otherwise in memory")
         decision = self._decided(name, texts, node, rewrite, values)
         if decision.taken:
@@ -273,7 +273,7 @@ class GraphPass(CustomGraphPass):  # type: ignore[misc]
     def _decided(self, name: str, texts: tuple[str, ...], node: Any, rewrite: _Rewrite, values: list[Any]) -> Decision:
         if self.decide == "always":
             return Decision(name, texts, True, "always asked for")
-        rest = [one for one in (*node.args, *node.kwargs.items()) if not hasattr(one, "meta")]
+        rest = [argument for argument in (*node.args, *node.kwargs.items()) if not hasattr(argument, "meta")]
         key = name, tuple(map(_facts, values)), repr(rest)
         try:
             if key not in _MEASURED:
@@ -299,14 +299,14 @@ def _measured(node: Any, rewrite: _Rewrite, values: list[Any]) -> tuple[float, f
     from torch.utils._python_dispatch import _disable_current_modes
 
     with _disable_current_modes(), torch.no_grad():
-        real = [_made_up(one) for one in values]
+        real = [_made_up(value) for value in values]
         by_node = dict(zip(rewrite.tensors, real, strict=True))
 
-        def told(one: Any) -> Any:
-            return by_node.get(one, one) if isinstance(one, torch.fx.Node) else one
+        def real_value(argument: Any) -> Any:
+            return by_node.get(argument, argument) if isinstance(argument, torch.fx.Node) else argument
 
-        args = torch.fx.map_arg(node.args, told)
-        kwargs = torch.fx.map_arg(node.kwargs, told)
+        args = torch.fx.map_arg(node.args, real_value)
+        kwargs = torch.fx.map_arg(node.kwargs, real_value)
         calls = [lambda: rewrite.build(_evaluated, *real), lambda: node.target(*args, **kwargs)]
         ours, theirs = _seconds(calls, real[0].device)
     return ours, theirs
@@ -314,19 +314,19 @@ def _measured(node: Any, rewrite: _Rewrite, values: list[Any]) -> tuple[float, f
 
 def _replace(graph: Any, node: Any, rewrite: _Rewrite) -> None:
     def call(target: Any, *args: Any, **kwargs: Any) -> Any:
-        made = graph.call_function(target, args, kwargs)
-        read = torch.fx.map_arg((args, kwargs), lambda one: one.meta["val"])
-        made.meta["val"] = target(*read[0], **read[1])
-        return made
+        new_node = graph.call_function(target, args, kwargs)
+        read = torch.fx.map_arg((args, kwargs), lambda operand: operand.meta["val"])
+        new_node.meta["val"] = target(*read[0], **read[1])
+        return new_node
 
     with graph.inserting_before(node):
-        made = rewrite.build(call, *rewrite.tensors)
+        new_node = rewrite.build(call, *rewrite.tensors)
     if not rewrite.first_of:
-        node.replace_all_uses_with(made)
+        node.replace_all_uses_with(new_node)
         graph.erase_node(node)
         return
     for user in list(node.users):
-        user.replace_all_uses_with(made)
+        user.replace_all_uses_with(new_node)
         graph.erase_node(user)
     graph.erase_node(node)
 
@@ -344,6 +344,6 @@ def enabled(decide: str = "measure") -> Iterator[GraphPass]:
     """Our pass in every graph that Inductor compiles inside of this."""
     from torch._inductor import config
 
-    made = GraphPass(decide)
-    with config.patch(post_grad_custom_pre_pass=made):
-        yield made
+    graph_pass = GraphPass(decide)
+    with config.patch(post_grad_custom_pre_pass=graph_pass):
+        yield graph_pass

@@ -43,11 +43,11 @@ def gemm(
     epilogue: str = "passthrough", out_dtype: Any = None, math: str = "", target: str = "", out: Any = None,
     copies: bool = True,
 ) -> Any:  # fmt: skip
-    made = copying(
+    result = copying(
         gemm_api.gemm, a, b, c, alpha=alpha, beta=beta, ds=added(d0, d1), epilogue=epilogue, out_dtype=out_dtype,
         math=math, target=_named(target), out=out, copies=copies,
     )  # fmt: skip
-    return made if c is None or out is not None else made.contiguous()  # a column-major C makes such a result
+    return result if c is None or out is not None else result.contiguous()  # a column-major C makes such a result
 
 
 def gated_gemm(
@@ -169,14 +169,14 @@ def attention_backward(
 ) -> tuple[Any, ...]:  # fmt: skip
     """Six gradients, empty where they are not asked for."""
     mask, bias, alibi_slopes, sink, seqlens_q, seqlens_k, cu_seqlens_q, cu_seqlens_k, seeds = _filled(tensors, 9)
-    made = copying(
+    results = copying(
         backward_api.attention_backward, dout, q, k, v, out, lse, dlse=dlse, mask=mask, bias=bias,
         alibi_slopes=alibi_slopes, sink=sink, seqlens_q=seqlens_q, seqlens_k=seqlens_k, cu_seqlens_q=cu_seqlens_q,
         cu_seqlens_k=cu_seqlens_k, return_dbias=dbias, return_dsink=dsink, return_dalibi=dalibi,
         **said_of_attention(seeds, options),
     )  # fmt: skip
-    rest = iter(made[3:])
-    return (*made[:3], *(next(rest) if asked else lse.new_empty((0,)) for asked in (dbias, dsink, dalibi)))
+    rest = iter(results[3:])
+    return (*results[:3], *(next(rest) if wanted else lse.new_empty((0,)) for wanted in (dbias, dsink, dalibi)))
 
 
 def _append(

@@ -144,7 +144,7 @@ CALLS = Calls()
 def keep(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
     """Operands and results, for the gradient."""
     results = output if isinstance(output, tuple) else (output,)
-    ctx.save_for_backward(*(one if isinstance(one, torch.Tensor) else None for one in inputs), *results)
+    ctx.save_for_backward(*(value if isinstance(value, torch.Tensor) else None for value in inputs), *results)
     ctx.options = keyword_only_inputs
     if len(results) > 1:
         ctx.set_materialize_grads(False)  # what nobody uses of several results has no gradient
@@ -214,8 +214,8 @@ def demand_no_tangents(operands: Sequence[Any]) -> None:
     forward = torch.autograd.forward_ad
     if forward._current_level < 0:
         return
-    for one in operands:
-        if isinstance(one, torch.Tensor) and forward.unpack_dual(one).tangent is not None:
+    for operand in operands:
+        if isinstance(operand, torch.Tensor) and forward.unpack_dual(operand).tangent is not None:
             raise tangent_dropped()
 
 
@@ -224,7 +224,7 @@ def _plain(operands: Sequence[Any]) -> bool:
     first = operands[0]
     if not (first.is_cpu or first.is_cuda):
         return False
-    return all(type(one) in _KINDS for one in operands if one is not None and not isinstance(one, list))
+    return all(type(operand) in _KINDS for operand in operands if operand is not None and not isinstance(operand, list))
 
 
 def _register_gradient(name: str, backward: Callable[..., Any], setup: Callable[..., Any]) -> None:
@@ -258,8 +258,8 @@ def _of_attention_lse(ctx: Any, both: Any, needed: Sequence[bool]) -> tuple[Any,
 def _of_attention(ctx: Any, dout: Any, needed: Sequence[bool]) -> tuple[Any, ...]:
     """This op gives no lse: the forward pass is made once more."""
     *tensors, _ = ctx.saved_tensors
-    made = CALLS.attention_lse(*tensors, **ctx.options)
-    return of_attention(CALLS.attention_backward, tensors, made, (dout, None), needed, ctx.options)
+    results = CALLS.attention_lse(*tensors, **ctx.options)
+    return of_attention(CALLS.attention_backward, tensors, results, (dout, None), needed, ctx.options)
 
 
 BACKWARD: dict[str, Callable[..., Any]] = {
@@ -286,8 +286,10 @@ _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 def cast(operands: Sequence[Any], count: int, dtype: Any) -> list[Any]:
     """The first operands as autocast wants them."""
     return [
-        one.to(dtype) if index < count and isinstance(one, torch.Tensor) and one.dtype in _NARROW else one
-        for index, one in enumerate(operands)
+        operand.to(dtype)
+        if index < count and isinstance(operand, torch.Tensor) and operand.dtype in _NARROW
+        else operand
+        for index, operand in enumerate(operands)
     ]
 
 

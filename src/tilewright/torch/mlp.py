@@ -63,8 +63,8 @@ def _parts(module: Any) -> Parts | str:
     except Exception as error:  # whatever a forward does with a proxy; it is no MLP that is known
         return f"its forward cannot be traced: {type(error).__name__}"
     nodes = list(graph.nodes)
-    inputs = [one for one in nodes if one.op == "placeholder"]
-    called = [one for one in nodes if one.op not in ("placeholder", "output")]
+    inputs = [node for node in nodes if node.op == "placeholder"]
+    called = [node for node in nodes if node.op not in ("placeholder", "output")]
     if len(inputs) != 1 or len(called) != 5:
         return "not down(act(gate(x)) * up(x))"
     (x,), down = inputs, nodes[-1].args[0]
@@ -114,10 +114,10 @@ def _fused(kind: Any, parts: Parts) -> Any:
         if x.dim() < 2 or not nn._served(x, gate):
             return kind.forward(self, x)
         try:
-            made = gemm_api.gated_gemm(x, gate.T, up.T, activation=parts.activation)
+            gated = gemm_api.gated_gemm(x, gate.T, up.T, activation=parts.activation)
         except CopyNeeded:
-            made = gemm_api.gated_gemm(x, gate.T, up.T, activation=parts.activation, copy="allow")
-        return self.get_submodule(parts.down)(made)
+            gated = gemm_api.gated_gemm(x, gate.T, up.T, activation=parts.activation, copy="allow")
+        return self.get_submodule(parts.down)(gated)
 
     return type(kind.__name__, (kind,), {"forward": forward, "fused_parts": parts, "__module__": kind.__module__})
 
@@ -130,7 +130,7 @@ def fuse_mlps(model: Any) -> Report:
     """
     report = Report()
     for name, module in model.named_modules():
-        if sum(isinstance(one, torch.nn.Linear) for one in module.children()) < 3 or hasattr(module, "fused_parts"):
+        if sum(isinstance(child, torch.nn.Linear) for child in module.children()) < 3 or hasattr(module, "fused_parts"):
             continue
         parts = _parts(module)
         why = parts if isinstance(parts, str) else _why_not(module, parts)

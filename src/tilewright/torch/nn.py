@@ -45,10 +45,10 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Any:
     folded = dims == 1 or (dims > 2 and (torch.is_grad_enabled() or torch.compiler.is_compiling()))
     rows = x.reshape(-1, x.shape[-1]) if folded else x
     try:
-        made = gemm_api.gemm(rows, weight.T, bias=bias)
+        result = gemm_api.gemm(rows, weight.T, bias=bias)
     except CopyNeeded:
-        made = gemm_api.gemm(rows, weight.T, bias=bias, copy="allow")
-    return made.view(*x.shape[:-1], made.shape[-1]) if folded else made
+        result = gemm_api.gemm(rows, weight.T, bias=bias, copy="allow")
+    return result.view(*x.shape[:-1], result.shape[-1]) if folded else result
 
 
 def _paddings(padding: Any, kernel: Sequence[int], dilation: Sequence[int], stride: Sequence[int]) -> Any:
@@ -81,10 +81,10 @@ def conv(
         "groups": groups, "layout": "nchw",
     }  # fmt: skip
     try:
-        made = conv_api.conv(images, weight, bias, **options)
+        result = conv_api.conv(images, weight, bias, **options)
     except CopyNeeded:
-        made = conv_api.conv(images, weight, bias, copy="allow", **options)
-    return made if x.dim() == rank + 2 else made.squeeze(0)
+        result = conv_api.conv(images, weight, bias, copy="allow", **options)
+    return result if x.dim() == rank + 2 else result.squeeze(0)
 
 
 class Linear(torch.nn.Linear):  # type: ignore[misc]

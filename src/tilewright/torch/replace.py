@@ -41,11 +41,11 @@ class Report:
 
     @property
     def replaced(self) -> list[Entry]:
-        return [one for one in self.entries if not one.why]
+        return [entry for entry in self.entries if not entry.why]
 
     @property
     def kept(self) -> list[Entry]:
-        return [one for one in self.entries if one.why]
+        return [entry for entry in self.entries if entry.why]
 
     def undo(self) -> None:
         for module, kind in self._changed:
@@ -56,7 +56,10 @@ class Report:
     def __str__(self) -> str:
         count = len(self.replaced)
         head = f"{count} module{'s' * (count != 1)} replaced, {len(self.kept)} kept"
-        rows = [f"  {one.name or '(model)'}: {one.kind}" + (f": {one.why}" if one.why else "") for one in self.entries]
+        rows = [
+            f"  {entry.name or '(model)'}: {entry.kind}" + (f": {entry.why}" if entry.why else "")
+            for entry in self.entries
+        ]
         return "\n".join([head, *rows])
 
 
@@ -65,7 +68,7 @@ def _why_not(name: str, module: Any, where: Callable[[str, Any], bool] | None) -
     if kind in _OURS:
         return "it was replaced before"
     if kind not in CLASSES:
-        near = next((one.__name__ for one in CLASSES if isinstance(module, one)), "")
+        near = next((known.__name__ for known in CLASSES if isinstance(module, known)), "")
         return f"a class of its own, derived from {near}" if near else "no kernel of ours computes it"
     weight = module.weight
     if torch.nn.parameter.is_lazy(weight):

@@ -55,13 +55,13 @@ def why_not(
     """The reason why a call is forwarded to PyTorch; empty if our kernels compute it.  Arguments are SDPA's."""
     del scale  # any serves
     tensors = [query, key, value] if attn_mask is None else [query, key, value, attn_mask]
-    if not all(_plain(one) for one in tensors):
+    if not all(_plain(tensor) for tensor in tensors):
         return "a tensor is of a class of its own"
     if query.dtype not in _FLOATS or key.dtype != query.dtype or value.dtype != query.dtype:
         return "tensors are all of float32, float16 or bfloat16"
-    if query.device.type not in _DEVICES or not all(one.device == query.device for one in tensors):
+    if query.device.type not in _DEVICES or not all(tensor.device == query.device for tensor in tensors):
         return "tensors are all on the CPU, or on one CUDA device"
-    if torch.is_grad_enabled() and any(one.requires_grad for one in tensors) and not served(query.device):
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors) and not served(query.device):
         return "a gradient is recorded, and there are no kernels for it on this device"
     if dropout_p and not 0 < dropout_p < 1:
         return "dropout_p is not below 1"

@@ -64,12 +64,16 @@ _NODES: dict[str, Any] = {}
 def call(name: str, *operands: Any, **options: Any) -> Any:
     """An op inside of a transform: a node where its gradient is recorded."""
     library.demand_no_tangents(operands)
-    recorded = torch.is_grad_enabled() and any(isinstance(one, torch.Tensor) and one.requires_grad for one in operands)
+    recorded = torch.is_grad_enabled() and any(
+        isinstance(operand, torch.Tensor) and operand.requires_grad for operand in operands
+    )
     if not recorded or not transformed():
         return library.op(name)(*operands, **options)
     if name not in _NODES:
         _NODES[name] = _node(name)
-    defaults = {one.name: one.default_value for one in library.op(name)._schema.arguments if one.kwarg_only}
+    defaults = {
+        argument.name: argument.default_value for argument in library.op(name)._schema.arguments if argument.kwarg_only
+    }
     return _NODES[name].apply(_Options({**defaults, **options}), *operands)
 
 
@@ -84,16 +88,16 @@ def _one_by_one(name: str) -> Callable[..., Any]:
     """The rule for what no batch dimension serves."""
 
     def rule(info: Any, axes: Sequence[Any], *operands: Any, **options: Any) -> Any:
-        made = []
+        results = []
         for index in range(info.batch_size):
             each = [
-                one if axis is None or not isinstance(one, torch.Tensor) else one.select(axis, index)
-                for one, axis in zip(operands, _filled(axes, operands), strict=True)
+                operand if axis is None or not isinstance(operand, torch.Tensor) else operand.select(axis, index)
+                for operand, axis in zip(operands, _filled(axes, operands), strict=True)
             ]
-            made.append(call(name, *each, **options))
-        if isinstance(made[0], tuple):
-            return tuple(torch.stack(column) for column in zip(*made, strict=True)), (0,) * len(made[0])
-        return torch.stack(made), 0
+            results.append(call(name, *each, **options))
+        if isinstance(results[0], tuple):
+            return tuple(torch.stack(column) for column in zip(*results, strict=True)), (0,) * len(results[0])
+        return torch.stack(results), 0
 
     return rule
 
@@ -107,14 +111,16 @@ def _filled(axes: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
 def _gemm(info: Any, axes: Sequence[Any], *operands: Any, **options: Any) -> Any:
     """Every batched operand gets the batch in front, and ones behind it up to the most dimensions any of them has."""
     axes = _filled(axes, operands)
-    ranks = [one.dim() - (axis is not None) for one, axis in zip(operands, axes, strict=True) if one is not None]
+    ranks = [
+        operand.dim() - (axis is not None) for operand, axis in zip(operands, axes, strict=True) if operand is not None
+    ]
     most = max(2, *ranks)
     batched = []
-    for one, axis in zip(operands, axes, strict=True):
-        if one is not None and axis is not None:
-            one = _first(one, axis)
-            one = one.reshape(one.shape[0], *(1,) * (most - one.dim() + 1), *one.shape[1:])
-        batched.append(one)
+    for operand, axis in zip(operands, axes, strict=True):
+        if operand is not None and axis is not None:
+            operand = _first(operand, axis)
+            operand = operand.reshape(operand.shape[0], *(1,) * (most - operand.dim() + 1), *operand.shape[1:])
+        batched.append(operand)
     return call("gemm", *batched, **options), 0
 
 
@@ -124,35 +130,39 @@ def _matmul(info: Any, axes: Sequence[Any], a: Any, b: Any, **options: Any) -> A
     a, b = _first(a, axes[0]), _first(b, axes[1])
     a = a.unsqueeze(-2) if row else a
     b = b.unsqueeze(-1) if column else b
-    made, axis = _gemm(info, [None if one is None else 0 for one in axes[:2]], a, b, **options)
+    product, axis = _gemm(info, [None if each is None else 0 for each in axes[:2]], a, b, **options)
     if column:
-        made = made.squeeze(-1)
+        product = product.squeeze(-1)
     if row:
-        made = made.squeeze(-1 if column else -2)
-    return made, axis
+        product = product.squeeze(-1 if column else -2)
+    return product, axis
 
 
 def _conv(info: Any, axes: Sequence[Any], x: Any, w: Any, *others: Any, **options: Any) -> Any:
     """Images of all batches with the same filters are more images."""
     axes = _filled(axes, (x, w, *others))
-    if axes[0] is None or any(axis is not None for axis in axes[1:]) or any(one is not None for one in others[1:]):
+    if (
+        axes[0] is None
+        or any(axis is not None for axis in axes[1:])
+        or any(operand is not None for operand in others[1:])
+    ):
         return _one_by_one("conv")(info, axes, x, w, *others, **options)
     x = _first(x, axes[0])
-    made = call("conv", x.flatten(0, 1), w, *others, **options)
-    return made.unflatten(0, x.shape[:2]), 0
+    result = call("conv", x.flatten(0, 1), w, *others, **options)
+    return result.unflatten(0, x.shape[:2]), 0
 
 
 def _attention(name: str) -> Callable[..., Any]:
     def rule(info: Any, axes: Sequence[Any], *operands: Any, **options: Any) -> Any:
         axes = _filled(axes, operands)
-        plain = all(one is None for one in operands[3:]) and all(axis is not None for axis in axes[:3])
+        plain = all(operand is None for operand in operands[3:]) and all(axis is not None for axis in axes[:3])
         if not plain:
             return _one_by_one(name)(info, axes, *operands, **options)
-        q, k, v = (_first(one, axis) for one, axis in zip(operands[:3], axes[:3], strict=True))
-        made = call(name, *(one.flatten(0, 1) for one in (q, k, v)), **options)
-        if isinstance(made, tuple):
-            return tuple(one.unflatten(0, q.shape[:2]) for one in made), (0,) * len(made)
-        return made.unflatten(0, q.shape[:2]), 0
+        q, k, v = (_first(operand, axis) for operand, axis in zip(operands[:3], axes[:3], strict=True))
+        result = call(name, *(tensor.flatten(0, 1) for tensor in (q, k, v)), **options)
+        if isinstance(result, tuple):
+            return tuple(part.unflatten(0, q.shape[:2]) for part in result), (0,) * len(result)
+        return result.unflatten(0, q.shape[:2]), 0
 
     return rule
 

@@ -21,11 +21,11 @@ def findings() -> Iterator[Finding]:
     used = False
     for driver in drivers:
         try:
-            found = toolchain.identify(driver)
+            compiler = toolchain.identify(driver)
         except ToolchainError as error:
             yield Finding("compilers", " ".join(driver), False, oneline(error))
             continue
-        yield Finding("compilers", " ".join(driver), True, found.identity.version + ("" if used else "; used"))
+        yield Finding("compilers", " ".join(driver), True, compiler.identity.version + ("" if used else "; used"))
         used = True
     if not drivers:
         yield Finding("compilers", "c++", False, f"none found; {toolchain.REMEDY}")

@@ -88,7 +88,7 @@ class CpuToolchain:
         _, libraries = _NO_CXX_LIBRARY[self.kind]
         flags = self.flags(arch)
         flags = flags[: len(flags) - len(libraries)]
-        places = [f"-I{one}" for one in self.include_dirs(op)]
+        places = [f"-I{folder}" for folder in self.include_dirs(op)]
         # Libraries follow the source that needs them: linkers read from left to right.
         return [*self.driver, *flags, *places, "-o", str(output), str(source), *libraries]
 
@@ -125,10 +125,10 @@ def _user_flags(text: str) -> list[str]:
 
 def _wheel_driver() -> tuple[str, ...] | None:
     """The compiler of the `ziglang` wheel; its binary is called directly, which saves a Python start."""
-    found = importlib.util.find_spec("ziglang")
-    if found is None or not found.origin:
+    package = importlib.util.find_spec("ziglang")
+    if package is None or not package.origin:
         return None
-    binary = Path(found.origin).parent / ("zig.exe" if sys.platform == "win32" else "zig")
+    binary = Path(package.origin).parent / ("zig.exe" if sys.platform == "win32" else "zig")
     return (str(binary), "c++") if binary.exists() else (sys.executable, "-m", "ziglang", "c++")
 
 
@@ -136,7 +136,7 @@ def candidates(cxx: str = "") -> list[tuple[str, ...]]:
     """Every compiler that would be tried, in order; a given `cxx` is the only one."""
     if cxx:
         return [search.given_words(cxx, "cxx", "the C++ compiler", rule="no-compiler", remedy=REMEDY)]
-    drivers = [(found,) for found in map(shutil.which, ON_PATH) if found]
+    drivers = [(path,) for path in map(shutil.which, ON_PATH) if path]
     wheel = _wheel_driver()
     return [*drivers, wheel] if wheel else list(drivers)
 
@@ -160,11 +160,11 @@ def _is_zig(driver: tuple[str, ...]) -> bool:
 
 def identify(driver: tuple[str, ...]) -> CpuToolchain:
     """Ask a compiler who it is; anything that does not answer like a compiler is an error."""
-    said = _ask(driver, "--version")
+    answer = _ask(driver, "--version")
     # Clang names its folder in --version; a place is not part of an identity.
     lines = [
         splitline.strip()
-        for splitline in said.splitlines()
+        for splitline in answer.splitlines()
         if splitline.strip() and not splitline.startswith("InstalledDir:")
     ]
     triple = _ask(driver, "-dumpmachine").strip()
@@ -172,19 +172,19 @@ def identify(driver: tuple[str, ...]) -> CpuToolchain:
         raise _broken(driver, "it does not tell its version and target")
     if _is_zig(driver):
         kind = "zig"
-        version = _ask(tuple(one for one in driver if one != "c++"), "version").strip()
+        version = _ask(tuple(word for word in driver if word != "c++"), "version").strip()
         # Zig's clang names the running kernel in its target; the C library is the part that counts.
         parts = ["zig", version, lines[0], triple]
         shown = f"zig {version} ({lines[0]})"
     else:
-        kind = "clang" if "clang" in said else "gcc"
+        kind = "clang" if "clang" in answer else "gcc"
         full = _ask(driver, "-dumpfullversion").strip() if kind == "gcc" else ""
         # The first word of the first line is the name it was called by: c++ and g++ are one compiler.
         first = lines[0].split(maxsplit=1)[-1] if kind == "gcc" else lines[0]
         parts = [kind, first, *lines[1:], full, triple]
         shown = f"{kind} {first}" if kind == "gcc" else first
     # Words a person put after the compiler's name (-m32, --target=...) change the code like flags do.
-    parts += [one for one in driver[1:] if one not in ("-m", "ziglang", "c++")]
+    parts += [word for word in driver[1:] if word not in ("-m", "ziglang", "c++")]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     return CpuToolchain(driver, kind, triple.split("-")[0], CompilerIdentity(kind, shown, digest))
 

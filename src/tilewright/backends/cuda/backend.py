@@ -33,8 +33,8 @@ class CudaBackend(CommonBackend):
             return nvidia.inspect(path, tool)
         promised = self.promises(spec)
         shared = {spec.name: promised.dynamic_shared_bytes}
-        found = nvidia.inspect(path, tool, spec.arch, shared, promised.multiply)
-        return found.of(spec, promised.multiply, promised.copies)
+        inspection = nvidia.inspect(path, tool, spec.arch, shared, promised.multiply)
+        return inspection.of(spec, promised.multiply, promised.copies)
 
     def listing(self, path: Path) -> str:
         from tilewright.backends.cuda import places

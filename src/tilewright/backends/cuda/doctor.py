@@ -18,23 +18,23 @@ def findings() -> Iterator[Finding]:
 def compilers() -> Iterator[Finding]:
     """Every nvcc and NVRTC with the place it was found in, and the disassembler."""
     try:
-        found = toolchain.candidates()
+        candidates = toolchain.candidates()
     except ToolchainError as error:
         yield Finding("compilers", "nvcc, NVRTC", False, oneline(error))
         return
-    if not found:
+    if not candidates:
         yield Finding("compilers", "nvcc, NVRTC", None, f"none found; {toolchain.REMEDY}")
     used = False
-    for one in found:
+    for candidate in candidates:
         try:
-            tools = toolchain.identify(one)
+            tools = toolchain.identify(candidate)
         except ToolchainError as error:
-            yield Finding("compilers", one.shown, False, oneline(error))
+            yield Finding("compilers", candidate.shown, False, oneline(error))
             continue
-        text = f"{tools.identity.version}; {one.where}" + ("" if used else "; used")
-        yield Finding("compilers", one.shown, True, text)
+        text = f"{tools.identity.version}; {candidate.where}" + ("" if used else "; used")
+        yield Finding("compilers", candidate.shown, True, text)
         used = True
-    if found:
+    if candidates:
         tool = places.tool("nvdisasm")
         without = "not found: `inspect` names instructions by opcode only; `pip install nvidia-cuda-nvdisasm`"
         yield Finding("compilers", "nvdisasm", None if tool is None else True, str(tool or without))
@@ -48,12 +48,12 @@ def devices() -> Iterator[Finding]:
         yield Finding("devices", "NVIDIA driver", None, oneline(error))
         return
     try:
-        found = driver.devices()
+        facts = driver.devices()
     except TilewrightError as error:
         yield Finding("devices", "NVIDIA driver", False, oneline(error))
         return
-    yield Finding("devices", "NVIDIA driver", True, f"{found[0].driver}; {library.path}")
-    for one in found:
-        known = one.arch in all_archs()
-        text = f"{one.name}, {one.arch}, {one.memory_bytes / 2**30:.0f} GiB, {one.compute_units} multiprocessors"
-        yield Finding("devices", f"NVIDIA GPU {one.index}", known, text + ("" if known else "; no kernels for it"))
+    yield Finding("devices", "NVIDIA driver", True, f"{facts[0].driver}; {library.path}")
+    for gpu in facts:
+        known = gpu.arch in all_archs()
+        text = f"{gpu.name}, {gpu.arch}, {gpu.memory_bytes / 2**30:.0f} GiB, {gpu.compute_units} multiprocessors"
+        yield Finding("devices", f"NVIDIA GPU {gpu.index}", known, text + ("" if known else "; no kernels for it"))

@@ -141,9 +141,9 @@ class CudaDriver(Driver):
 
     def _words(self, call: str) -> Callable[[int], bytes]:
         def words(status: int) -> bytes:
-            found = ctypes.c_char_p()
-            self.raw[call](status, ctypes.byref(found))
-            return found.value or b""
+            text = ctypes.c_char_p()
+            self.raw[call](status, ctypes.byref(text))
+            return text.value or b""
 
         return words
 
@@ -151,11 +151,11 @@ class CudaDriver(Driver):
         """The primary context of a device, kept from the first question on; raises where there is none."""
         known = self._contexts.get(index)
         if known is None:
-            made = ctypes.c_void_p()
-            status = self.raw["cuDevicePrimaryCtxRetain"](ctypes.byref(made), index)
+            context = ctypes.c_void_p()
+            status = self.raw["cuDevicePrimaryCtxRetain"](ctypes.byref(context), index)
             if status:
                 raise self.error("DevicePrimaryCtxRetain", status)
-            known = self._contexts[index] = made.value or 0
+            known = self._contexts[index] = context.value or 0
         return known
 
     def _set_device(self, index: int) -> int:
@@ -207,14 +207,14 @@ def _candidates() -> Iterator[str]:
 
 def _open() -> CudaDriver:
     chosen = settings.current().cuda_library
-    library, path = load_first([chosen] if chosen else _candidates(), lambda said: _missing(chosen, said))
+    library, path = load_first([chosen] if chosen else _candidates(), lambda reason: _missing(chosen, reason))
     return CudaDriver(library, path)
 
 
-def _missing(chosen: str, said: str) -> DeviceError:
+def _missing(chosen: str, reason: str) -> DeviceError:
     nowhere = f"the CUDA driver library ({NAMES[0]}) was not found by the system loader"
     return DeviceError(
-        f"the CUDA driver cannot be loaded: {said}" if said else nowhere,
+        f"the CUDA driver cannot be loaded: {reason}" if reason else nowhere,
         rule="device-library",
         value=chosen or NAMES[0],
         remedy="install NVIDIA's driver (in a container, start it with the GPU: --gpus all), "
@@ -225,11 +225,11 @@ def _missing(chosen: str, said: str) -> DeviceError:
 def driver() -> CudaDriver:
     """The library under the settings in force, loaded once."""
     key = settings.current().cuda_library
-    found = _drivers.get(key)
-    if found is None:
+    known = _drivers.get(key)
+    if known is None:
         with _lock:
-            found = _drivers.get(key) or _drivers.setdefault(key, _open())
-    return found
+            known = _drivers.get(key) or _drivers.setdefault(key, _open())
+    return known
 
 
 def arch_of(major: int, minor: int, units: int = 0) -> str:
@@ -298,21 +298,21 @@ def devices() -> tuple[DeviceFacts, ...]:
             value=_version(version.value),
             remedy="update the driver",
         )
-    found = tuple(_facts(library, index, version.value) for index in range(count.value))
-    _devices[key] = found
-    return found
+    facts = tuple(_facts(library, index, version.value) for index in range(count.value))
+    _devices[key] = facts
+    return facts
 
 
 def _version(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def _no_device(said: str) -> DeviceError:
+def _no_device(reason: str) -> DeviceError:
     if not DEVICE_FILE.exists():
         why, remedy = f"{DEVICE_FILE} is missing", "load NVIDIA's kernel driver, or use a machine with an NVIDIA GPU"
     else:
         why, remedy = "the kernel driver is there", "check `nvidia-smi`; CUDA_VISIBLE_DEVICES may hide the devices"
-    return no_device("CUDA driver", said, why, remedy)
+    return no_device("CUDA driver", reason, why, remedy)
 
 
 def forget() -> None:

@@ -67,8 +67,8 @@ def version(library: Any) -> str:
     """The lines about the compiler that head all PTX it writes: more exact than what it answers when asked."""
     program = Program(library, b"", "nothing.cu")
     program.compile(["--gpu-architecture=compute_80"])
-    said = [line.lstrip("/ ") for line in program.ptx().splitlines() if line.startswith("// ")]
-    return "\n".join(line for line in said if "Compiler" in line or "release" in line)
+    comments = [line.lstrip("/ ") for line in program.ptx().splitlines() if line.startswith("// ")]
+    return "\n".join(line for line in comments if "Compiler" in line or "release" in line)
 
 
 def main(words: Sequence[str]) -> int:

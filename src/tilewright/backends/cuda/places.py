@@ -17,16 +17,16 @@ _LIBRARY_FOLDERS = ("lib64", "lib", "targets/x86_64-linux/lib")
 def _package(name: str) -> list[Path]:
     """The folders of an installed package, which is not imported."""
     try:
-        found = importlib.util.find_spec(name)
+        spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
         return []
-    return [Path(location) for location in found.submodule_search_locations or ()] if found is not None else []
+    return [Path(location) for location in spec.submodule_search_locations or ()] if spec is not None else []
 
 
 def _wheels() -> list[Path]:
     """Wheels from CUDA 13 on share one folder of the package `nvidia`; older ones have a folder each."""
     folders = _package("nvidia")
-    shared = [one for folder in folders for one in sorted(folder.glob("cu[0-9]*"), key=numbers, reverse=True)]
+    shared = [toolkit for folder in folders for toolkit in sorted(folder.glob("cu[0-9]*"), key=numbers, reverse=True)]
     return shared + [folder / name for folder in folders for name in ("cuda_nvcc", "cuda_nvrtc")]
 
 
@@ -35,8 +35,8 @@ def roots() -> Iterator[tuple[Path, str]]:
     on_path = which("nvcc")
     if on_path:
         yield Path(on_path).parent.parent, "the path"
-    for one in (USUAL / "cuda", *sorted(USUAL.glob("cuda-*"), key=numbers, reverse=True)):
-        yield one, "the usual place"
+    for toolkit in (USUAL / "cuda", *sorted(USUAL.glob("cuda-*"), key=numbers, reverse=True)):
+        yield toolkit, "the usual place"
     for wheel in _wheels():
         yield wheel, "NVIDIA's wheels"
 
@@ -44,10 +44,10 @@ def roots() -> Iterator[tuple[Path, str]]:
 def compilers() -> list[tuple[Path, str]]:
     """Every nvcc, each once."""
     on_path = which("nvcc")
-    found = [(Path(on_path), "the path")] if on_path else []
-    found += [(root / "bin" / "nvcc", where) for root, where in roots()]
+    paths = [(Path(on_path), "the path")] if on_path else []
+    paths += [(root / "bin" / "nvcc", where) for root, where in roots()]
     unique: dict[Path, tuple[Path, str]] = {}
-    for path, where in found:
+    for path, where in paths:
         if path.is_file():
             unique.setdefault(path.resolve(), (path, where))
     return list(unique.values())
@@ -70,5 +70,5 @@ def tool(name: str) -> Path | None:
     if on_path:
         return Path(on_path)
     folders = [root / "bin" for root, _ in roots()]
-    folders += [one / "backends" / "nvidia" / "bin" for one in _package("triton")]
+    folders += [package / "backends" / "nvidia" / "bin" for package in _package("triton")]
     return next((folder / name for folder in folders if (folder / name).is_file()), None)

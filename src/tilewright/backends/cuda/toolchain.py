@@ -159,24 +159,24 @@ def _included(folders: tuple[Path, ...]) -> list[str]:
 
 
 def _nvccs() -> list[Candidate]:
-    given = settings.current().nvcc
-    if given:
-        words = search.given_words(given, "nvcc", "the CUDA compiler", rule="no-nvcc", remedy=REMEDY)
+    setting = settings.current().nvcc
+    if setting:
+        words = search.given_words(setting, "nvcc", "the CUDA compiler", rule="no-nvcc", remedy=REMEDY)
         return [Candidate("nvcc", words, "the setting nvcc")]
     return [Candidate("nvcc", (str(path),), where) for path, where in places.compilers()]
 
 
 def _nvrtcs() -> list[Candidate]:
-    given = settings.current().nvrtc
-    if given:
-        if not Path(given).expanduser().is_file():
+    setting = settings.current().nvrtc
+    if setting:
+        if not Path(setting).expanduser().is_file():
             raise ToolchainError(
-                f"the library {given!r} of the setting nvrtc is not on this machine",
+                f"the library {setting!r} of the setting nvrtc is not on this machine",
                 rule="no-nvrtc",
-                value=given,
+                value=setting,
                 remedy=f"unset TILEWRIGHT_NVRTC to search for one; else {REMEDY}",
             )
-        return [Candidate("nvrtc", (str(Path(given).expanduser()),), "the setting nvrtc")]
+        return [Candidate("nvrtc", (str(Path(setting).expanduser()),), "the setting nvrtc")]
     return [Candidate("nvrtc", (str(path),), where) for path, where in places.nvrtc_libraries()]
 
 
@@ -190,10 +190,13 @@ def candidates() -> list[Candidate]:
     return [*_nvccs(), *_nvrtcs()]
 
 
-def _broken(one: Candidate, what: str) -> ToolchainError:
-    name = "CUDA compiler" if one.kind == "nvcc" else "NVRTC"
+def _broken(candidate: Candidate, what: str) -> ToolchainError:
+    name = "CUDA compiler" if candidate.kind == "nvcc" else "NVRTC"
     return ToolchainError(
-        f"{one.shown} is no usable {name}: {what}", rule=f"broken-{one.kind}", value=one.shown, remedy=REMEDY
+        f"{candidate.shown} is no usable {name}: {what}",
+        rule=f"broken-{candidate.kind}",
+        value=candidate.shown,
+        remedy=REMEDY,
     )
 
 
@@ -203,28 +206,32 @@ def _has_host_compiler(nvcc: Candidate) -> bool:
     return "-ccbin" in nvcc.driver or shutil.which("gcc", path=path) is not None
 
 
-def identify(one: Candidate) -> CudaToolchain:
+def identify(candidate: Candidate) -> CudaToolchain:
     """Ask a compiler who it is; one too old is refused by name."""
     # The program is ours and needs no name in the identity; the words behind nvcc change its code.
-    driver = one.driver if one.kind == "nvcc" else (sys.executable, "-I", "-S", nvrtc.__file__, *one.driver)
-    words = ("--version",) if one.kind == "nvcc" else ()
-    said = search.ask(driver, *words, broken=lambda what: _broken(one, what), expect="release")
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    release = re.search(r"release (\d+)\.(\d+)", said)
+    driver = (
+        candidate.driver
+        if candidate.kind == "nvcc"
+        else (sys.executable, "-I", "-S", nvrtc.__file__, *candidate.driver)
+    )
+    words = ("--version",) if candidate.kind == "nvcc" else ()
+    answer = search.ask(driver, *words, broken=lambda what: _broken(candidate, what), expect="release")
+    lines = [line.strip() for line in answer.splitlines() if line.strip()]
+    release = re.search(r"release (\d+)\.(\d+)", answer)
     if release is None:
-        raise _broken(one, "it does not tell its release")
+        raise _broken(candidate, "it does not tell its release")
     version = (int(release[1]), int(release[2]))
     if version < OLDEST:
         raise _broken(
-            one, f"it is of CUDA {version[0]}.{version[1]}, and kernels need {OLDEST[0]}.{OLDEST[1]} or later"
+            candidate, f"it is of CUDA {version[0]}.{version[1]}, and kernels need {OLDEST[0]}.{OLDEST[1]} or later"
         )
     beside = backend("cpu").toolchain()
-    if one.kind == "nvcc" and beside.identity.kind not in _NVCC_KNOWS and not _has_host_compiler(one):
-        raise _broken(one, f"it asks gcc or clang++ about the host, and here is only {beside.identity.version}")
-    parts = [*lines, *(one.driver[1:] if one.kind == "nvcc" else ("nvrtc",)), beside.identity.digest]
+    if candidate.kind == "nvcc" and beside.identity.kind not in _NVCC_KNOWS and not _has_host_compiler(candidate):
+        raise _broken(candidate, f"it asks gcc or clang++ about the host, and here is only {beside.identity.version}")
+    parts = [*lines, *(candidate.driver[1:] if candidate.kind == "nvcc" else ("nvrtc",)), beside.identity.digest]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
-    shown = f"{one.kind} {lines[-1]}, {beside.identity.version}"
-    return CudaToolchain(driver, beside, one.where, version, CompilerIdentity(one.kind, shown, digest))
+    shown = f"{candidate.kind} {lines[-1]}, {beside.identity.version}"
+    return CudaToolchain(driver, beside, candidate.where, version, CompilerIdentity(candidate.kind, shown, digest))
 
 
 def _none() -> ToolchainError:

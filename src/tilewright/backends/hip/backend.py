@@ -23,8 +23,8 @@ class HipBackend(CommonBackend):
     def render(self, spec: KernelSpec) -> Source:
         from tilewright.backends.hip import ck_tile
 
-        made = super().render(spec)
-        return replace(made, headers=ck_tile.chosen()) if ck_tile.is_used(made.text) else made
+        source = super().render(spec)
+        return replace(source, headers=ck_tile.chosen()) if ck_tile.is_used(source.text) else source
 
     def recognises(self, data: bytes) -> bool:
         from tilewright.inspect import amdgpu
@@ -37,8 +37,8 @@ class HipBackend(CommonBackend):
         if spec is None:
             return amdgpu.inspect(path, _disassemblers())
         promised = self.promises(spec)
-        found = amdgpu.inspect(path, _disassemblers(), spec.arch, promised.multiply, promised.copies)
-        return found.of(spec, promised.multiply, promised.copies)
+        inspection = amdgpu.inspect(path, _disassemblers(), spec.arch, promised.multiply, promised.copies)
+        return inspection.of(spec, promised.multiply, promised.copies)
 
     def listing(self, path: Path) -> str:
         from tilewright.inspect import amdgpu

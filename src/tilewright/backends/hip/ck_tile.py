@@ -84,14 +84,16 @@ class Headers:
         if missing:
             return {ALL: "; ".join(missing)}
         usual = known.header_needs(DEFAULT)
-        found = {
-            one: f"not written for {self.profile}" for one in (usual.kinds if usual else ()) if one not in needs.kinds
+        lacking = {
+            kind: f"not written for {self.profile}"
+            for kind in (usual.kinds if usual else ())
+            if kind not in needs.kinds
         }
         for kind, files in needs.kinds.items():
             gone = [file for file in files if not (self.folder / file).is_file()]
             if gone:
-                found[kind] = f"no {gone[0]}"
-        return found
+                lacking[kind] = f"no {gone[0]}"
+        return lacking
 
 
 def included(text: str) -> list[str]:
@@ -108,22 +110,22 @@ def has_headers(folder: Path) -> bool:
     return (folder / _CORE).is_file()
 
 
-def folder_of(given: str) -> Path:
+def folder_of(path: str) -> Path:
     """The folder that holds `ck_tile/`: it is given itself as often as the one above it."""
-    folder = Path(given).expanduser()
+    folder = Path(path).expanduser()
     return folder.parent if folder.name == "ck_tile" and not has_headers(folder) else folder
 
 
 def _missing(folder: Path, signs: Iterable[Sign]) -> tuple[str, ...]:
     """What of the signs is not there, in words."""
-    found = []
+    lacking = []
     for file, pattern, what in signs:
         text = _text(folder / file)
         if text is None:
-            found.append(f"no {file} ({what})")
+            lacking.append(f"no {file} ({what})")
         elif pattern and not re.search(pattern, text):
-            found.append(f"{file} has no {what}")
-    return tuple(found)
+            lacking.append(f"{file} has no {what}")
+    return tuple(lacking)
 
 
 def fits(folder: Path) -> tuple[Fit, ...]:
@@ -136,7 +138,7 @@ def fits(folder: Path) -> tuple[Fit, ...]:
 
 def _too_old(folder: Path, known: Profile) -> list[str]:
     """Templates may look as in a later version before its files came."""
-    if any((folder / one).is_file() for one in known.brought):
+    if any((folder / file).is_file() for file in known.brought):
         return []
     return [f"none of the files that came with {known.name}: {', '.join(known.brought)}"]
 
@@ -150,12 +152,12 @@ def age_of(folder: Path) -> str:
     """For people: between which profiles headers lie, told by the files that came with each."""
     known = all_profiles()
     has: Mapping[str, str] = {
-        one.name: next((file for file in one.brought if (folder / file).is_file()), "") for one in known
+        version.name: next((file for file in version.brought if (folder / file).is_file()), "") for version in known
     }
     newest = next((name for name, file in has.items() if file), "")
     if not newest:
         return f"they are older than {known[-1].name}"
-    later = [one.name for one in known if one.since > profile(newest).since]
+    later = [version.name for version in known if version.since > profile(newest).since]
     before = f", and nothing that came with {later[-1]}" if later else ""
     return f"they have {has[newest]}, which came with {newest}{before}"
 
@@ -168,11 +170,11 @@ def _text(path: Path) -> str | None:
 
 
 def _tree_digest(folder: Path) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted((folder / "ck_tile").rglob("*.hpp")):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
-        found.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
-    return found.hexdigest()
+        digest.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
+    return digest.hexdigest()
 
 
 @lru_cache(maxsize=16)
@@ -200,14 +202,14 @@ def chosen() -> str:
 
 
 @lru_cache(maxsize=16)
-def _chosen(name: str, given: str) -> str:
+def _chosen(name: str, path: str) -> str:
     if name:
         return profile(name).name
-    if not given:
+    if not path:
         return DEFAULT
-    found = read_headers(folder_of(given))
-    found.require()  # sources for other headers than a person named would say nothing of it
-    return found.profile
+    headers = read_headers(folder_of(path))
+    headers.require()  # sources for other headers than a person named would say nothing of it
+    return headers.profile
 
 
 def forget() -> None:

@@ -59,7 +59,7 @@ _ALL = (
         "preshuffle", ("default",), packed_b=True, loop_step=2, least_tile=(64, 64, 32), tile_step=(32, 32, 16),
     ),
 )  # fmt: skip
-PIPELINES = {one.name: one for one in _ALL}
+PIPELINES = {pipeline.name: pipeline for pipeline in _ALL}
 
 
 def number_of(name: str) -> int:

@@ -38,7 +38,7 @@ def _multiplied(signature: Multiplied, arch: Arch) -> Iterator[Violation]:
     a, b = signature.dtype_a, signature.dtype_b
     served = arch.warp_tiles or {}
     encoding, other = ("fnuz", "") if "fp8-fnuz" in arch.features else ("", "fnuz")
-    foreign = [one for one in (a, b) if one.startswith("fp8") and one.endswith("fnuz") != bool(encoding)]
+    foreign = [dtype for dtype in (a, b) if dtype.startswith("fp8") and dtype.endswith("fnuz") != bool(encoding)]
     if foreign and {"fp8-fnuz", "fp8-ocp"} & arch.features:
         base = foreign[0].removesuffix("fnuz")
         yield Violation(
@@ -95,7 +95,7 @@ def _pairs(signature: Multiplied, schedule: Tiled, arch: Arch) -> Iterator[Viola
             f"use {' or '.join(pipeline.schedulers)}",
         )
     if schedule.persistent and not pipeline.persistent:
-        able = ", ".join(one.name for one in PIPELINES.values() if one.persistent)
+        able = ", ".join(known.name for known in PIPELINES.values() if known.persistent)
         yield Violation(
             "amd-persistent",
             f"a persistent block of {pipeline.name}: the wave that stores nothing would run ahead into the next tile",

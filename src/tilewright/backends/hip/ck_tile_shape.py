@@ -141,7 +141,7 @@ def _staged(signature: Multiplied, schedule: Tiled) -> int:
 
 def _largest(count: int, fits: Callable[[int], bool]) -> int:
     """The largest divisor of a count that fits, or 1."""
-    return next((one for one in range(count, 1, -1) if count % one == 0 and fits(one)), 1)
+    return next((divisor for divisor in range(count, 1, -1) if count % divisor == 0 and fits(divisor)), 1)
 
 
 def turn(signature: Multiplied, schedule: Tiled) -> Turn:
@@ -164,9 +164,9 @@ def lds_bytes(signature: Multiplied, schedule: Tiled) -> int:
     staged = _staged(signature, schedule)
     exchange = 0
     if schedule.store == "cshuffle":
-        one = turn(signature, schedule)
-        rows = one.m * schedule.warp_grid[0] * schedule.warp_tile[0] // one.parts
-        exchange = rows * one.n * _row_of_warps(schedule) * SUM_BYTES
+        exchanged = turn(signature, schedule)
+        rows = exchanged.m * schedule.warp_grid[0] * schedule.warp_tile[0] // exchanged.parts
+        exchange = rows * exchanged.n * _row_of_warps(schedule) * SUM_BYTES
     return max(staged, exchange) + staged * (pipeline_of(schedule).lds_buffers - 1)
 
 

@@ -17,21 +17,21 @@ def findings() -> Iterator[Finding]:
         text = f"removed {freed >> 20} MiB that a toolchain's installation left when it was killed"
         yield Finding("compilers", str(installed.folder()), None, text)
     try:
-        found = toolchain.candidates()
+        candidates = toolchain.candidates()
     except ToolchainError as error:
         yield Finding("compilers", "hipcc", False, oneline(error))
         return
-    if not found:
+    if not candidates:
         yield Finding("compilers", "hipcc", None, f"none found; {toolchain.REMEDY}")
     used = False
-    for one in found:
+    for candidate in candidates:
         try:
-            tools = toolchain.identify(one)
+            tools = toolchain.identify(candidate)
         except ToolchainError as error:
-            yield Finding("compilers", " ".join(one.driver), False, oneline(error))
+            yield Finding("compilers", " ".join(candidate.driver), False, oneline(error))
             continue
-        text = f"{tools.identity.version}; {one.where}" + ("" if used else "; used")
-        yield Finding("compilers", " ".join(one.driver), True, text)
+        text = f"{tools.identity.version}; {candidate.where}" + ("" if used else "; used")
+        yield Finding("compilers", " ".join(candidate.driver), True, text)
         if not used:
             yield from _ck_tile_headers(tools)
         used = True

@@ -72,14 +72,14 @@ def _candidates() -> Iterator[str]:
 
 def _open() -> Driver:
     chosen = settings.current().hip_library
-    library, path = load_first([chosen] if chosen else _candidates(), lambda said: _missing(chosen, said))
+    library, path = load_first([chosen] if chosen else _candidates(), lambda reason: _missing(chosen, reason))
     return Driver("hip", library, path, blocking_variable="AMD_SERIALIZE_KERNEL=3 in the environment")
 
 
-def _missing(chosen: str, said: str) -> DeviceError:
+def _missing(chosen: str, reason: str) -> DeviceError:
     nowhere = f"the HIP runtime library ({NAMES[-1]}) was not found by the system loader or in {PLACES[0]}"
     return DeviceError(
-        f"the HIP runtime cannot be loaded: {said}" if said else nowhere,
+        f"the HIP runtime cannot be loaded: {reason}" if reason else nowhere,
         rule="device-library",
         value=chosen or NAMES[-1],
         remedy="install ROCm's HIP runtime (package hip-runtime-amd, or libamdhip64 of your distribution), "
@@ -90,11 +90,11 @@ def _missing(chosen: str, said: str) -> DeviceError:
 def driver() -> Driver:
     """The library under the settings in force, loaded once."""
     key = settings.current().hip_library
-    found = _drivers.get(key)
-    if found is None:
+    known = _drivers.get(key)
+    if known is None:
         with _lock:
-            found = _drivers.get(key) or _drivers.setdefault(key, _open())
-    return found
+            known = _drivers.get(key) or _drivers.setdefault(key, _open())
+    return known
 
 
 def _facts(library: Driver, index: int) -> DeviceFacts:
@@ -111,15 +111,15 @@ def _facts(library: Driver, index: int) -> DeviceFacts:
     status = read(raw, index)
     if status:
         raise library.error("GetDeviceProperties", status)
-    said = raw.raw
+    properties = raw.raw
 
     def number(field: str) -> int:
-        return int.from_bytes(said[PROPERTY_OFFSETS[field] :][:4], "little", signed=True)
+        return int.from_bytes(properties[PROPERTY_OFFSETS[field] :][:4], "little", signed=True)
 
     def text(field: str) -> str:
-        return said[PROPERTY_OFFSETS[field] :][:256].split(b"\0", 1)[0].decode("utf-8", "replace")
+        return properties[PROPERTY_OFFSETS[field] :][:256].split(b"\0", 1)[0].decode("utf-8", "replace")
 
-    memory = int.from_bytes(said[PROPERTY_OFFSETS["totalGlobalMem"] :][:8], "little")
+    memory = int.from_bytes(properties[PROPERTY_OFFSETS["totalGlobalMem"] :][:8], "little")
     bus = f"{number('pciDomainID'):04x}:{number('pciBusID'):02x}:{number('pciDeviceID'):02x}"
     return DeviceFacts(
         index=index,
@@ -156,19 +156,19 @@ def devices() -> tuple[DeviceFacts, ...]:
     if status or count.value == 0:
         library.take_last_error()
         raise _no_device(library.describe(status) if status else "it counts 0 devices")
-    found = tuple(_facts(library, index) for index in range(count.value))
-    _devices[key] = found
-    return found
+    facts = tuple(_facts(library, index) for index in range(count.value))
+    _devices[key] = facts
+    return facts
 
 
-def _no_device(said: str) -> DeviceError:
+def _no_device(reason: str) -> DeviceError:
     if not DEVICE_FILE.exists():
         why, remedy = f"{DEVICE_FILE} is missing", "load the amdgpu kernel driver, or use a machine with an AMD GPU"
     elif not os.access(DEVICE_FILE, os.R_OK | os.W_OK):
         why, remedy = f"this user may not open {DEVICE_FILE}", "add the user to the groups `render` and `video`"
     else:
         why, remedy = "the driver is there", "check `rocminfo`; HIP_VISIBLE_DEVICES may hide the devices"
-    return no_device("HIP runtime", said, why, remedy)
+    return no_device("HIP runtime", reason, why, remedy)
 
 
 def forget() -> None:

@@ -57,23 +57,23 @@ def text(arch: str, op: str) -> str:
 
 def _stamp(path: Path) -> str:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return ""
-    return f"{found.st_size} {found.st_mtime_ns}"
+    return f"{status.st_size} {status.st_mtime_ns}"
 
 
 def _ours(text: str, places: Sequence[Path]) -> dict[Path, bytes]:
     """Our headers that a text includes, directly or not."""
-    found: dict[Path, bytes] = {}
+    headers: dict[Path, bytes] = {}
     waiting = _INCLUDE.findall(text)
     while waiting:
         name = waiting.pop()
         path = next((place / name for place in places if (place / name).is_file()), None)
-        if path is not None and path not in found:
-            found[path] = path.read_bytes()
-            waiting += _INCLUDE.findall(found[path].decode("utf-8", errors="replace"))
-    return found
+        if path is not None and path not in headers:
+            headers[path] = path.read_bytes()
+            waiting += _INCLUDE.findall(headers[path].decode("utf-8", errors="replace"))
+    return headers
 
 
 def header(driver: Sequence[str], words: Sequence[str], ours: Sequence[Path], identity: str, content: str) -> Path:
@@ -117,6 +117,6 @@ def sweep(path: Path) -> None:
     """Remove those of other compilers and versions that nobody used for long."""
     with suppress(OSError):
         for folder in path.parent.parent.iterdir():
-            newest = max((one.stat().st_mtime for one in folder.iterdir()), default=0.0)
+            newest = max((file.stat().st_mtime for file in folder.iterdir()), default=0.0)
             if folder != path.parent and time.time() - newest > UNUSED_SECONDS:
                 shutil.rmtree(folder, ignore_errors=True)

@@ -109,17 +109,17 @@ class HipToolchain:
     @contextmanager
     def _speaking(self) -> Iterator[None]:
         """Sources that are written in the body are for the headers found here, where they are of a known version."""
-        found = self.headers.profile if self.headers is not None else ""
-        asked = settings.current().ck_tile_profile
-        if found and asked and ck_tile.chosen() != found:
+        version = self.headers.profile if self.headers is not None else ""
+        setting = settings.current().ck_tile_profile
+        if version and setting and ck_tile.chosen() != version:
             assert self.headers is not None
             raise ToolchainError(
-                f"the setting ck_tile_profile is {asked}, but the headers in {self.headers.folder} are of {found}",
+                f"the setting ck_tile_profile is {setting}, but the headers in {self.headers.folder} are of {version}",
                 rule="headers-version",
-                value=asked,
-                remedy=f"leave TILEWRIGHT_CK_TILE_PROFILE out, or set TILEWRIGHT_CK_TILE to headers of {asked}",
+                value=setting,
+                remedy=f"leave TILEWRIGHT_CK_TILE_PROFILE out, or set TILEWRIGHT_CK_TILE to headers of {setting}",
             )
-        with settings.override(ck_tile_profile=found or asked):
+        with settings.override(ck_tile_profile=version or setting):
             yield
 
     def source(self, spec: KernelSpec) -> Source:
@@ -128,7 +128,7 @@ class HipToolchain:
             return backend("hip").render(spec)
 
     def _places(self, op: str = "") -> list[str]:
-        ours = [f"-I{one}" for one in self.include_dirs(op)]
+        ours = [f"-I{folder}" for folder in self.include_dirs(op)]
         # As a system folder: warnings about others' headers help nobody.
         return [*ours, *(("-isystem", str(self.headers.folder)) if self.headers is not None else ())]
 
@@ -212,7 +212,7 @@ def include_dirs(ops: Sequence[str] = ()) -> tuple[Path, ...]:
     """Our own headers, and those that ops bring; folders that a build does not have are left out."""
     package = Path(tilewright.__file__).parent
     places = (package / "include", package / "backends" / "hip" / "include", package / "backends" / "gpu" / "include")
-    return tuple(one for one in (*places, *op_include_dirs("hip", ops)) if one.is_dir())
+    return tuple(folder for folder in (*places, *op_include_dirs("hip", ops)) if folder.is_dir())
 
 
 def find_tool(name: str, root: Path | None, driver: tuple[str, ...]) -> Path:
@@ -222,9 +222,9 @@ def find_tool(name: str, root: Path | None, driver: tuple[str, ...]) -> Path:
     for folder in folders:
         if (folder / name).is_file():
             return folder / name
-    found = shutil.which(name)
-    if found:
-        return Path(found)
+    path = shutil.which(name)
+    if path:
+        return Path(path)
     raise ToolchainError(
         f"{name} is not beside {shlex.join(driver)}", rule="no-tool", value=name, remedy=f"install it, or {REMEDY}"
     )
@@ -256,32 +256,32 @@ def candidates() -> list[Candidate]:
         words = search.given_words(now.hipcc, "hipcc", "the HIP compiler", rule="no-hipcc", remedy=REMEDY)
         return [Candidate(words, Path(words[0]).resolve().parent.parent, "the setting hipcc")]
     if now.rocm_path:
-        one = _in_folder(Path(now.rocm_path).expanduser(), "the setting rocm_path")
-        if one is None:
+        candidate = _in_folder(Path(now.rocm_path).expanduser(), "the setting rocm_path")
+        if candidate is None:
             raise ToolchainError(
                 f"the folder {now.rocm_path} of the setting rocm_path has no bin/hipcc",
                 rule="no-hipcc",
                 value=now.rocm_path,
                 remedy=f"give the folder of a ROCm installation; else {REMEDY}",
             )
-        return [one]
+        return [candidate]
     found_ones = [_in_folder(installed.default_prefix("rocm"), "the installed toolchain")]
     found_ones += [_in_folder(folder, "the usual place") for folder in _rocm_folders()]
     on_path = shutil.which("hipcc")
     if on_path:
         found_ones.append(Candidate((on_path,), Path(on_path).resolve().parent.parent, "the path"))
     unique: dict[Path, Candidate] = {}
-    for one in found_ones:
-        if one is not None:
-            unique.setdefault(Path(one.driver[0]).resolve(), one)
+    for candidate in found_ones:
+        if candidate is not None:
+            unique.setdefault(Path(candidate.driver[0]).resolve(), candidate)
     return list(unique.values())
 
 
 def header_folders(root: Path | None) -> list[Path]:
     """Where CK Tile headers may lie, in order; a folder given by the setting is the only one."""
-    given = settings.current().ck_tile
-    if given:
-        return [ck_tile.folder_of(given)]
+    setting = settings.current().ck_tile
+    if setting:
+        return [ck_tile.folder_of(setting)]
     beside = [root / "include"] if root is not None else []
     places = [
         *beside,
@@ -311,8 +311,8 @@ def _broken(driver: tuple[str, ...], what: str) -> ToolchainError:
 def identify(candidate: Candidate) -> HipToolchain:
     """Ask a compiler who it is and find its headers."""
     driver = candidate.driver
-    said = search.ask(driver, "--version", broken=lambda what: _broken(driver, what), expect="clang")
-    lines = [splitline.strip() for splitline in said.splitlines() if splitline.strip()]
+    answer = search.ask(driver, "--version", broken=lambda what: _broken(driver, what), expect="clang")
+    lines = [splitline.strip() for splitline in answer.splitlines() if splitline.strip()]
     # Places are no part of an identity.
     lines = [line for line in lines if not line.startswith(("InstalledDir:", "Configuration file:"))]
     toolchain = installed.read(candidate.root) if candidate.root is not None else None

@@ -150,10 +150,10 @@ class BindingDefaults:
         return operands
 
     def judge(self, problem: Any, sample: Sample) -> Callable[[Sample, Sequence[KernelSpec]], Check]:
-        return lambda made, kernels: self.check(problem, made, kernels)
+        return lambda result, kernels: self.check(problem, result, kernels)
 
 
 def binding(op: str) -> Binding:
     """The binding of an op."""
-    found: Binding = plugins.load(GROUP, op, "an op with a binding", Binding)
-    return found
+    bound: Binding = plugins.load(GROUP, op, "an op with a binding", Binding)
+    return bound

@@ -27,8 +27,8 @@ def _cpu(name: str, datatype: str, layout: str, purpose: str, *parts: Part) -> P
 
 
 SETS: dict[str, PreselectedSet] = {
-    one.name: one
-    for one in (
+    preselected.name: preselected
+    for preselected in (
         _cpu("fp32_essential", "fp32", "rrr", "fp32 as NumPy stores it"),
         _cpu("fp16_essential", "fp16", "rcr", "fp16 with weights stored by column"),
         _cpu("bf16_essential", "bf16", "rcr", "bf16 with weights stored by column"),

@@ -97,11 +97,11 @@ _FITS: tuple[tuple[str, str, type[Any]], ...] = (
 
 
 def rates(arch: Arch) -> Mapping[str, float]:
-    found = {"trip": splits.constants(arch.name).trip}
+    numbers = {"trip": splits.constants(arch.name).trip}
     for prefix, fit, kind in _FITS:
         constants = fitted(fit, kind, arch.name)
-        found |= {f"{prefix}{name}": value for name, value in constants._asdict().items() if name != "units"}
-    return found
+        numbers |= {f"{prefix}{name}": value for name, value in constants._asdict().items() if name != "units"}
+    return numbers
 
 
 def arch_numbers(arch: Arch) -> Mapping[str, int]:

@@ -64,7 +64,7 @@ def _has_ws(signature: AttentionBackwardSignature, arch: str) -> bool:
 def _lies_in_lines(problem: AttentionBackwardProblem) -> bool:
     """Whether the copy engine reads its operands: all is in whole 16 bytes, and no stride is 0."""
     p, size = problem, DTYPES[problem.dtype].bytes
-    if not p.aligned or any(one * size % LINE_BYTES for one in (p.head_dim, p.head_dim_v)):
+    if not p.aligned or any(head * size % LINE_BYTES for head in (p.head_dim, p.head_dim_v)):
         return False
     for name in ("q", "k", "v", "do", "dk", "dv"):
         counts = p.shape(name)[:3]

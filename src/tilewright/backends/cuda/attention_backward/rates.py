@@ -32,8 +32,8 @@ class Constants(NamedTuple):
 
 
 def rates(arch: Arch) -> Mapping[str, float]:
-    found = fitted("attention_backward", Constants, arch.name)._asdict()
-    return {name: value for name, value in found.items() if name != "units"}
+    constants = fitted("attention_backward", Constants, arch.name)._asdict()
+    return {name: value for name, value in constants.items() if name != "units"}
 
 
 def arch_numbers(arch: Arch) -> Mapping[str, int]:

@@ -46,45 +46,45 @@ def _whole(count: int, piece: int) -> int:
 def padded_elements(problem: ConvProblem, asks: Needs) -> dict[str, int]:
     """Of the copies, by operand: channels of each are whole 16 bytes, in the filters of joined groups too."""
     larger, piece = padded(problem, asks), _piece(problem)
-    shapes = {one: getattr(larger, f"{one}_shape") for one in padded_copies(problem, asks)}
-    return {one: prod(shape[:-1]) * (_whole(shape[-1], piece) if one == "w" else shape[-1])
-            for one, shape in shapes.items()}  # fmt: skip
+    shapes = {operand: getattr(larger, f"{operand}_shape") for operand in padded_copies(problem, asks)}
+    return {operand: prod(shape[:-1]) * (_whole(shape[-1], piece) if operand == "w" else shape[-1])
+            for operand, shape in shapes.items()}  # fmt: skip
 
 
 def padded_copies(problem: ConvProblem, asks: Needs) -> str:
     """Which of x, w and y are copied: those of which there is more, unaligned ones, uneven pixels, channels apart.
 
     The filters of joined groups are spread or picked element by element, whatever taps and filters lie apart."""
-    p, found, data = problem, "", problem.variant == "backward_data"
+    p, copied, data = problem, "", problem.variant == "backward_data"
     larger = _larger(p, asks)
     more = {"x": larger.channels != p.channels, "y": larger.filters != p.filters}
     more["w"] = any(more.values())
     taps = dense_pixels(p.w_strides, (1, *p.w_shape[1:]))
-    for one, odd in (
+    for operand, odd in (
         ("x", data and not dense_pixels(p.x_strides, p.x_shape)),
         ("w", not taps),
         ("y", not (data or dense_pixels(p.y_strides, p.y_shape))),
     ):
-        size = DTYPES[p.dtype_out if one == p.written else p.dtype].bytes
-        *strides, channel = getattr(p, f"{one}_strides")
+        size = DTYPES[p.dtype_out if operand == p.written else p.dtype].bytes
+        *strides, channel = getattr(p, f"{operand}_strides")
         unaligned = not p.aligned or any(stride * size % LINE_BYTES for stride in strides)
-        if one == "w" and asks.any_filters:
+        if operand == "w" and asks.any_filters:
             unaligned, channel = not p.aligned, 1 if asks.whole_groups else channel
-        if one != "y" and asks.any_pixels:
-            odd, unaligned, channel = one == "w" and odd, False, 1
-        if odd or more[one] or unaligned or channel != 1:
-            found += one
-    return found
+        if operand != "y" and asks.any_pixels:
+            odd, unaligned, channel = operand == "w" and odd, False, 1
+        if odd or more[operand] or unaligned or channel != 1:
+            copied += operand
+    return copied
 
 
 def copies_told(problem: ConvProblem, asks: Needs) -> str:
     """For people: what is copied, and how much."""
     p, larger = problem, padded(problem, asks)
-    said, total = [], 0
-    for one, elements in padded_elements(p, asks).items():
-        total += elements * DTYPES[p.dtype_out if one == p.written else p.dtype].bytes
-        how = "turned to channels-last" if getattr(p, f"{one}_strides")[-1] != 1 else "aligned"
-        said.append(f"{one} ({how}{', back' if one == p.written else ''})")
+    texts, total = [], 0
+    for operand, elements in padded_elements(p, asks).items():
+        total += elements * DTYPES[p.dtype_out if operand == p.written else p.dtype].bytes
+        how = "turned to channels-last" if getattr(p, f"{operand}_strides")[-1] != 1 else "aligned"
+        texts.append(f"{operand} ({how}{', back' if operand == p.written else ''})")
     grown = [
         f"{name} from {before} to {after}"
         for name, before, after in (
@@ -94,7 +94,7 @@ def copies_told(problem: ConvProblem, asks: Needs) -> str:
         if before != after
     ]
     filled = f", {' and '.join(grown)}" if grown else ""
-    return f"copies {', '.join(said)}: {total / 1e6:.1f} MB{filled}"
+    return f"copies {', '.join(texts)}: {total / 1e6:.1f} MB{filled}"
 
 
 def _larger(p: ConvProblem, asks: Needs) -> ConvProblem:
@@ -114,5 +114,5 @@ def _larger(p: ConvProblem, asks: Needs) -> ConvProblem:
 def padded(problem: ConvProblem, asks: Needs) -> ConvProblem:
     """The convolution of aligned copies."""
     p, copied = problem, padded_copies(problem, asks)
-    x, w, y = (() if one in copied else getattr(p, f"{one}_strides") for one in "xwy")
+    x, w, y = (() if operand in copied else getattr(p, f"{operand}_strides") for operand in "xwy")
     return replace(_larger(p, asks), aligned=True, x_strides=x, w_strides=w, y_strides=y)

@@ -72,11 +72,11 @@ def product_spec(signature: ConvSignature, schedule: PointwiseSchedule, arch: st
     """The GEMM kernel that a pointwise one is."""
     s = signature
     fused = s.num_d or s.epilogue != "PassThrough"
-    made = GemmSignature(
+    product = GemmSignature(
         "multi_d" if fused else "standard", s.dtype, s.dtype, s.dtype_acc, s.dtype_out, s.dtype_d,
         layout(s.variant, schedule.planes), s.epilogue, s.num_d,
     )  # fmt: skip
-    return KernelSpec(PRODUCT, made, schedule.product, arch)
+    return KernelSpec(PRODUCT, product, schedule.product, arch)
 
 
 def _product_sizes(p: ConvProblem, planes: bool) -> dict[str, int]:
@@ -110,10 +110,10 @@ class PointwiseFamily(CudaConvFamily):
     """A family of GEMM's on windows of one pixel."""
 
     host = "HostConvPointwise"
-    of: ClassVar[str]  # the name of GEMM's family
+    gemm_family: ClassVar[str]  # the name of GEMM's family
     product: ClassVar[type[Any]]  # and its schedules
 
-    def made(self, product: Any, planes: bool) -> PointwiseSchedule | None:
+    def schedule_for(self, product: Any, planes: bool) -> PointwiseSchedule | None:
         """The schedule that stands for one of GEMM's; none of those that pixels have no use for."""
         raise NotImplementedError
 
@@ -126,9 +126,9 @@ class PointwiseFamily(CudaConvFamily):
         for planes in (False, True):
             for product in _products(signature, planes, arch.name):
                 if isinstance(product, self.product) and self.wanted(product, signature, wgmma):
-                    made = self.made(product, planes)
-                    if made is not None:
-                        yield made
+                    schedule = self.schedule_for(product, planes)
+                    if schedule is not None:
+                        yield schedule
 
     def violations(self, signature: ConvSignature, schedule: PointwiseSchedule, arch: Arch) -> Iterator[Violation]:
         """Those of the matrix product."""
@@ -157,7 +157,7 @@ class PointwiseFamily(CudaConvFamily):
 
     def device(self) -> tuple[str, str]:
         """GEMM's."""
-        return f"conv/{self.name}/kernel.h", f"TW_DEVICE_{self.of.upper()}"
+        return f"conv/{self.name}/kernel.h", f"TW_DEVICE_{self.gemm_family.upper()}"
 
     def host_header(self) -> str:
         return "conv/pointwise/host.h"

@@ -57,7 +57,7 @@ def rules(signature: ConvSignature, variant: str, schedule: Tiled, arch: Arch) -
         yield Violation("nv-arch", f"tma_ws needs wgmma and TMA, which {arch.name} has not", "use target sm_90a")
     (m, n, k), size, groups = schedule.tile, DTYPES[signature.dtype].bytes, view(schedule).groups
     if n not in WGMMA_COLUMNS:
-        nearest = min(WGMMA_COLUMNS, key=lambda one: abs(one - n))
+        nearest = min(WGMMA_COLUMNS, key=lambda columns: abs(columns - n))
         yield Violation("nv-columns", f"tile_n {n} is not one wgmma wide", f"use {nearest}")
     if k * size != K_BYTES:
         yield Violation(

@@ -66,8 +66,8 @@ class CudaGemm(OpFamilies):
 
     def residency(self, spec: KernelSpec) -> Residency:
         """How the blocks of a kernel lie on the device, as learned models see it."""
-        told = getattr(self.family_of(spec.schedule), "residency", None)
-        return Residency() if told is None else told(spec)
+        residency = getattr(self.family_of(spec.schedule), "residency", None)
+        return Residency() if residency is None else residency(spec)
 
     @cached_property
     def native(self) -> FamiliesNative:

@@ -63,10 +63,13 @@ class HipAttention(OpFamilies):
             return None
         part = attention_profile(version)
         kinds = {}
-        for name, one in part.pipelines.items():
-            ours = [part.routes[name.split()[0]], *(each for each in one["includes"] if each.startswith("tilewright/"))]
+        for name, pipeline in part.pipelines.items():
+            ours = [
+                part.routes[name.split()[0]],
+                *(each for each in pipeline["includes"] if each.startswith("tilewright/")),
+            ]
             texts = [_header(each) for each in ours]
-            theirs = [each for each in one["includes"] if each not in ours]
+            theirs = [each for each in pipeline["includes"] if each not in ours]
             kinds[name] = (*theirs, *(each for text in texts for each in included(text.read_text(encoding="utf-8"))))
         return Needs(part.told_by, kinds)
 

@@ -83,7 +83,7 @@ class TiledFamily(Family, ConvFamily):
         if schedule.special != "copied" or problem.batch == 0:
             return ""
         spec = KernelSpec(OP, problem.signature, schedule, _ANY_ARCH)
-        bits: int = import_module("tilewright.native.one_kernel").told(spec, problem, "tw_select_copies")
+        bits: int = import_module("tilewright.native.one_kernel").call(spec, problem, "tw_select_copies")
         return "".join(name for bit, name in enumerate("xwy") if bits >> bit & 1)
 
     def remarks(self, schedule: Any, problem: ConvProblem) -> list[str]:

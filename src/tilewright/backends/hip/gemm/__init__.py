@@ -76,7 +76,9 @@ class HipGemm(OpFamilies):
         if not has_part(PACKAGE, f"gemm.{version}.json"):
             return None
         part = gemm_profile(version)
-        return Needs(part.told_by, {name: of_ck_tile(one["includes"]) for name, one in part.pipelines.items()})
+        return Needs(
+            part.told_by, {name: of_ck_tile(pipeline["includes"]) for name, pipeline in part.pipelines.items()}
+        )
 
 
 def _arch_numbers(arch: Arch) -> Mapping[str, int]:

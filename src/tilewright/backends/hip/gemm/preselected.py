@@ -10,11 +10,13 @@ def _cdna(name: str, datatype: str, purpose: str, schedules: Schedules, *parts: 
     return PreselectedSet(name, "cdna", datatype, "rcr", purpose, parts or (Part(),), schedules)
 
 
-_FUSED = tuple(Part("multi_d", one, num_d) for one in ("MultiDAdd", "Relu", "Gelu", "FastGelu") for num_d in (1, 2))
+_FUSED = tuple(
+    Part("multi_d", epilogue, num_d) for epilogue in ("MultiDAdd", "Relu", "Gelu", "FastGelu") for num_d in (1, 2)
+)
 
 SETS: dict[str, PreselectedSet] = {
-    one.name: one
-    for one in (
+    preselected.name: preselected
+    for preselected in (
         _cdna("fp16_rcr_compute", "fp16", "large products", tiles.compute),
         _cdna("fp16_rcr_memory", "fp16", "few rows or columns", tiles.memory),
         _cdna("fp16_rcr_latency", "fp16", "small results at once", tiles.latency),

@@ -57,10 +57,10 @@ def _small(
             longer = 4 * step[0]
             tile = (tile[0], max(tile[1], longer), tile[2]) if along_n else (max(tile[0], longer), tile[1], tile[2])
             tile = (*tile[:2], 64) if step == NARROW else tile  # four waves share a row: enough of it for each lane
-        one = _make("mem", tile, grid, step, scheduler, store=store)
-        if one not in seen:
-            seen.add(one)
-            yield one
+        schedule = _make("mem", tile, grid, step, scheduler, store=store)
+        if schedule not in seen:
+            seen.add(schedule)
+            yield schedule
 
 
 def memory(signature: GemmSignature, arch: Arch) -> Iterator[CkTileSchedule]:

@@ -59,7 +59,7 @@ def read_part(package: str, path: str, kind: type[Part]) -> Part:
         data = json.loads(place.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InternalError(f"there is no header profile {path!r}", rule="header-profile", value=path) from None
-    known = [one.name for one in fields(kind)]  # type: ignore[arg-type]
+    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     if sorted(data) != sorted(known):
         raise InternalError(
             f"header profile {path} has the fields {sorted(data)}, not {sorted(known)}", rule="header-profile"
@@ -73,21 +73,21 @@ def has_part(package: str, path: str) -> bool:
 
 def _frozen(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _frozen(one) for key, one in value.items()}
-    return tuple(_frozen(one) for one in value) if isinstance(value, list) else value
+        return {key: _frozen(item) for key, item in value.items()}
+    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
 
 
 @lru_cache(maxsize=8)
 def all_profiles(package: str = PACKAGE) -> tuple[Profile, ...]:
     """Every profile there is a file of, the newest first; files with a dot in their names are parts of ops."""
-    names = [one.name for one in resources.files(package).iterdir() if one.name.endswith(".json")]
-    found = [read_part(package, one, Profile) for one in names if one.count(".") == 1]
-    return tuple(sorted(found, key=lambda one: one.since, reverse=True))
+    names = [file.name for file in resources.files(package).iterdir() if file.name.endswith(".json")]
+    profiles = [read_part(package, name, Profile) for name in names if name.count(".") == 1]
+    return tuple(sorted(profiles, key=lambda known: known.since, reverse=True))
 
 
 @lru_cache(maxsize=32)
 def profile(name: str = DEFAULT) -> Profile:
-    known = {one.name: one for one in all_profiles()}
+    known = {entry.name: entry for entry in all_profiles()}
     if name not in known:
         raise UnknownNameError(
             f"{name!r} is no profile of CK Tile headers",

@@ -83,7 +83,7 @@ class AttentionBinding(BindingDefaults):
 
     def judge(self, problem: AttentionProblem, sample: Sample) -> Callable[[Sample, Sequence[KernelSpec]], Check]:
         ask = samples.judge(problem, sample)
-        return lambda made, kernels: ask(made)
+        return lambda result, kernels: ask(result)
 
 
 BINDING: Binding = AttentionBinding()

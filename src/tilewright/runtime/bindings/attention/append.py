@@ -37,20 +37,20 @@ from tilewright.runtime.requests import Request, Result
 
 
 def build(call: Call) -> Request:
-    a, said = call.a, call.problem
+    a, fields = call.a, call.problem
     k, v, cache_k, cache_v = (call.view(slot) for slot in (K, V, CACHE_K, CACHE_V))
-    new = {name: rows_of(one, a.layout, False) for name, one in (("k", k), ("v", v))}
-    said |= {"family": "append", "batch": new["k"].batch, "seqlen_q": new["k"].rows,
+    new = {name: rows_of(view, a.layout, False) for name, view in (("k", k), ("v", v))}
+    fields |= {"family": "append", "batch": new["k"].batch, "seqlen_q": new["k"].rows,
              "heads_kv": new["k"].heads,
              "head_dim": new["k"].size, "head_dim_v": new["v"].size, "dtype_q": k.dtype, "dtype_kv": cache_k.dtype,
              "rotary": a.rotary, "heads_q": new["k"].heads}  # fmt: skip
     if new["k"].outer != new["v"].outer or new["k"].heads != new["v"].heads:
         message = f"v has shape {v.shape} and k {k.shape}: they differ in sequences, rows or heads"
         raise bad("shape-values", message, v.shape, "give as many values as keys")
-    for one, other in ((v, k), (cache_v, cache_k)):
-        if one.dtype != other.dtype:
-            message = f"{one.what} holds {one.dtype}, and {other.what} {other.dtype}"
-            raise bad("dtype-mix", message, one.dtype, "convert one of them")
+    for view, other in ((v, k), (cache_v, cache_k)):
+        if view.dtype != other.dtype:
+            message = f"{view.what} holds {view.dtype}, and {other.what} {other.dtype}"
+            raise bad("dtype-mix", message, view.dtype, "convert one of them")
     demand_heads(new)
     lie = _caches(call, cache_k, cache_v)
     for name, cache in lie.items():
@@ -58,41 +58,41 @@ def build(call: Call) -> Request:
         if (cache.heads, cache.size) != (mine.heads, mine.size):
             message = f"cache_{name} has {cache.heads} heads of {cache.size}, and {name} {mine.heads} of {mine.size}"
             raise bad("shape-cache", message, (cache.heads, cache.size), "give a cache for such heads")
-    table(call.view(CACHE_SEQLENS), 1, (said["batch"],))
-    said["seqlens_k"] = True
+    table(call.view(CACHE_SEQLENS), 1, (fields["batch"],))
+    fields["seqlens_k"] = True
     if call.views[SEQLENS_NEW] is not None:
-        table(call.view(SEQLENS_NEW), 1, (said["batch"],))
-        said["seqlens_q"] = True
+        table(call.view(SEQLENS_NEW), 1, (fields["batch"],))
+        fields["seqlens_q"] = True
     call.lying |= {"new_k": new["k"].strides, "new_v": new["v"].strides}
     scales_given(call)
     _rotary(call)
-    if call.views[SEQLENS_NEW] is None and said["batch"]:
+    if call.views[SEQLENS_NEW] is None and fields["batch"]:
         _demand_room(call)
-    made = _turned_q(call, lie)
-    said |= {f"{name}_strides": lies.strides for name, lies in lie.items()}
-    problem = AttentionProblem(**said)
+    results = _turned_q(call, lie)
+    fields |= {f"{name}_strides": lies.strides for name, lies in lie.items()}
+    problem = AttentionProblem(**fields)
     demand_legal(problem, call.target)
-    return Request(OP, (stages.append(problem, Lying(**call.lying)),), made)
+    return Request(OP, (stages.append(problem, Lying(**call.lying)),), results)
 
 
 def _caches(call: Call, cache_k: View, cache_v: View) -> dict[str, Rows]:
-    a, said = call.a, call.problem
+    a, fields = call.a, call.problem
     if call.views[BLOCK_TABLE] is None:
-        lie = {name: rows_of(one, a.kv_layout or a.layout, False) for name, one in (("k", cache_k), ("v", cache_v))}
-        said["seqlen_k"] = lie["k"].rows
-        if lie["k"].batch != said["batch"]:
-            message = f"the cache has {lie['k'].batch} sequences and there are rows of {said['batch']}"
-            raise bad("shape-batch", message, cache_k.shape, f"give a cache of {said['batch']} sequences")
+        lie = {name: rows_of(view, a.kv_layout or a.layout, False) for name, view in (("k", cache_k), ("v", cache_v))}
+        fields["seqlen_k"] = lie["k"].rows
+        if lie["k"].batch != fields["batch"]:
+            message = f"the cache has {lie['k'].batch} sequences and there are rows of {fields['batch']}"
+            raise bad("shape-batch", message, cache_k.shape, f"give a cache of {fields['batch']} sequences")
     else:
-        given = table(call.view(BLOCK_TABLE), 2)
-        lie = {name: page_shape(one, name, a.kv_layout) for name, one in (("k", cache_k), ("v", cache_v))}
-        said |= {"pages": "vectorised" if a.kv_layout == "vectorised" else "strided", "page_lookup": "table",
+        pages = table(call.view(BLOCK_TABLE), 2)
+        lie = {name: page_shape(view, name, a.kv_layout) for name, view in (("k", cache_k), ("v", cache_v))}
+        fields |= {"pages": "vectorised" if a.kv_layout == "vectorised" else "strided", "page_lookup": "table",
                  "page_count": lie["k"].batch, "page_size": lie["k"].rows}  # fmt: skip
-        said["seqlen_k"] = page_room(said, given.shape[1] * lie["k"].rows)
-        if given.shape[0] != said["batch"]:
-            message = f"block_table has {given.shape[0]} rows and there are {said['batch']} sequences"
-            raise bad("table-shape", message, given.shape, f"give ({said['batch']}, pages of a sequence)")
-        call.lying["table"] = given.strides[0] if given.shape[0] > 1 else max(1, given.shape[1])
+        fields["seqlen_k"] = page_room(fields, pages.shape[1] * lie["k"].rows)
+        if pages.shape[0] != fields["batch"]:
+            message = f"block_table has {pages.shape[0]} rows and there are {fields['batch']} sequences"
+            raise bad("table-shape", message, pages.shape, f"give ({fields['batch']}, pages of a sequence)")
+        call.lying["table"] = pages.strides[0] if pages.shape[0] > 1 else max(1, pages.shape[1])
     if lie["k"].outer != lie["v"].outer:
         raise bad("shape-values", f"cache_v has shape {cache_v.shape} and cache_k {cache_k.shape}", cache_v.shape,
                   "give caches with room for as many values as keys")  # fmt: skip
@@ -102,31 +102,31 @@ def _caches(call: Call, cache_k: View, cache_v: View) -> dict[str, Rows]:
 def _rotary(call: Call) -> None:
     if call.a.rotary == "none":
         return
-    cos, sin, said = call.view(COS), call.view(SIN), call.problem
+    cos, sin, fields = call.view(COS), call.view(SIN), call.problem
     if len(cos.shape) != 2 or cos.shape != sin.shape or cos.dtype != sin.dtype:
         message = f"cos is {cos.dtype} of shape {cos.shape} and sin {sin.dtype} of shape {sin.shape}"
         raise bad("rotary-tables", message, sin.shape, "give two alike: a row for each place, a column for each pair")
     if not cos.shape[1]:
         message = f"cos and sin have shape {cos.shape}: no pair is turned"
         raise bad("rotary-tables", message, cos.shape, "give a column for each pair, or leave rotary out")
-    for one in (cos, sin):
-        unit_rows(one)
+    for view in (cos, sin):
+        unit_rows(view)
     if cos.shape[0] > 1 and cos.strides[0] != sin.strides[0]:
         message = f"rows of cos lie {cos.strides[0]} apart and those of sin {sin.strides[0]}"
         loose = sin if sin.strides[0] != sin.shape[1] else cos
         raise copy_needed(loose.what, message, rule="rotary-tables", value=loose.strides)
-    if cos.dtype not in ("fp32", said["dtype_q"]):
-        message = f"cos and sin hold {cos.dtype}, and k {said['dtype_q']}"
-        raise bad("rotary-tables", message, cos.dtype, f"give {either(('fp32', said['dtype_q']))}")
-    said["rotary_dim"], said["dtype_aux"] = 2 * cos.shape[1], cos.dtype
+    if cos.dtype not in ("fp32", fields["dtype_q"]):
+        message = f"cos and sin hold {cos.dtype}, and k {fields['dtype_q']}"
+        raise bad("rotary-tables", message, cos.dtype, f"give {either(('fp32', fields['dtype_q']))}")
+    fields["rotary_dim"], fields["dtype_aux"] = 2 * cos.shape[1], cos.dtype
     call.lying["rotary"] = (cos.shape[0], cos.strides[0] if cos.shape[0] > 1 else max(1, cos.shape[1]))
 
 
 def _demand_room(call: Call) -> None:
     """All rows are new: what has no room for them has none whatever the tables say, which a GPU's are not asked."""
-    said, rows = call.problem, call.problem["seqlen_q"]
-    if rows > said["seqlen_k"]:
-        message = f"k has {rows} new rows, and the cache has room for {said['seqlen_k']} of a sequence"
+    fields, rows = call.problem, call.problem["seqlen_q"]
+    if rows > fields["seqlen_k"]:
+        message = f"k has {rows} new rows, and the cache has room for {fields['seqlen_k']} of a sequence"
         raise bad("rows-fit", message, rows, "give a larger cache or fewer rows, or seqlens_new")
     if call.a.rotary != "none" and rows > call.lying["rotary"][0]:
         message = f"k has {rows} new rows, and cos and sin {call.lying['rotary'][0]}"
@@ -134,14 +134,18 @@ def _demand_room(call: Call) -> None:
 
 
 def _turned_q(call: Call, lie: dict[str, Rows]) -> tuple[Result, ...]:
-    q, said = call.views[Q], call.problem
+    q, fields = call.views[Q], call.problem
     if q is None:
         return ()
     rows = rows_of(q, call.a.layout, False)
-    if rows.outer != (said["batch"], said["seqlen_q"]) or rows.size != said["head_dim"] or q.dtype != said["dtype_q"]:
-        message = f"q is {q.dtype} of shape {q.shape}, and k {said['dtype_q']} of {said['seqlen_q']} new rows"
+    if (
+        rows.outer != (fields["batch"], fields["seqlen_q"])
+        or rows.size != fields["head_dim"]
+        or q.dtype != fields["dtype_q"]
+    ):
+        message = f"q is {q.dtype} of shape {q.shape}, and k {fields['dtype_q']} of {fields['seqlen_q']} new rows"
         raise bad("shape-queries", message, q.shape, "give a query for each new key, with heads of its size and type")
-    said["heads_q"], said["rotary_q"] = rows.heads, True
+    fields["heads_q"], fields["rotary_q"] = rows.heads, True
     demand_heads({"q": rows})
     lie["q"] = rows
     out = call.views[Q_OUT]

@@ -32,7 +32,7 @@ RENAMED = {
 }  # fmt: skip
 APPEND_RENAMED = {"lengths": "cache_seqlens", "lengths_new": "seqlens_new", "page_table": "block_table"}
 
-_NAMES = tuple(one.name for one in SLOTS)
+_NAMES = tuple(slot.name for slot in SLOTS)
 _ALIGNED = {True: "top_left", "top_left": "top_left", "bottom_right": "bottom_right"}
 _HALF = (1 << 32) - 1
 NO_ARRAYS = (list, tuple, int, float, dict, set, str, bytes)
@@ -42,9 +42,9 @@ _MOST = 1e38  # scales and caps: they, and one over them, are numbers of fp32
 
 
 def _placed(**operands: Any) -> tuple[Any, ...]:
-    for name, one in operands.items():
-        if isinstance(one, NO_ARRAYS):
-            raise not_an_array(name, one)
+    for name, operand in operands.items():
+        if isinstance(operand, NO_ARRAYS):
+            raise not_an_array(name, operand)
     return tuple(operands.get(name) for name in _NAMES)
 
 
@@ -68,7 +68,7 @@ def window_of(causal: Any, window: Any) -> tuple[str, tuple[int, int]]:
         if not isinstance(window, (tuple, list)) or len(window) not in (2, 3):
             raise bad("window", f"window is {shown(window)}", shown(window),
                       "give (left, right), or (left, right, 'bottom_right')")  # fmt: skip
-        left, right = (-1 if one is None else whole_number("window", one) for one in window[:2])
+        left, right = (-1 if side is None else whole_number("window", side) for side in window[:2])
         if len(window) == 3:
             lies = window[2]
             if not isinstance(lies, str) or lies not in ("top_left", "bottom_right"):
@@ -116,8 +116,8 @@ def pages(block_table: Any) -> tuple[Any, Any, Any]:
             message = f"block_table is {len(block_table)} arrays"
             raise bad("page-lookup", message, len(block_table), "give a block table, or (indptr, indices, last)")
         indptr, indices, last = block_table
-        for name, one in (("indptr", indptr), ("indices", indices), ("last", last)):
-            if one is None:
+        for name, part in (("indptr", indptr), ("indices", indices), ("last", last)):
+            if part is None:
                 raise bad("page-lookup", f"{name} of block_table is None", "None", "give (indptr, indices, last)")
         return indices, indptr, last
     return block_table, None, None
@@ -188,34 +188,35 @@ def layouts(layout: Any, kv_layout: Any, block_table: Any) -> tuple[str, str]:
     return layout, known_layout(layout if isinstance(kv_layout, str) and not kv_layout else kv_layout, LAYOUTS)
 
 
-def forward(q: Any, k: Any, v: Any, **given: Any) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
+def forward(q: Any, k: Any, v: Any, **options: Any) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
     """`tw.attention`'s call."""
-    layout, kv_layout = layouts(given["layout"], given["kv_layout"], given["block_table"])
-    align, window = window_of(given["causal"], given["window"])
-    sink, first = sinks(given["sink"], given["sink_tokens"])
+    layout, kv_layout = layouts(options["layout"], options["kv_layout"], options["block_table"])
+    align, window = window_of(options["causal"], options["window"])
+    sink, first = sinks(options["sink"], options["sink_tokens"])
     sink_tokens = 0 if first is None else whole_number("sink_tokens", first)
     if sink_tokens and window[0] < 0:
         message = f"sink_tokens is {sink_tokens} and no window bounds keys on the left: nothing reads it"
         raise bad("sink", message, sink_tokens, "leave sink_tokens out, or give window=(left, right)")
-    mask, bias = mask_and_bias(given["mask"], given["bias"], given["attn_mask"])
-    scale, softcap, dropout = (given[name] is not None for name in ("scale", "softcap", "seed"))
-    seed, numbers = scalars(given["scale"], given["softcap"], given["dropout_p"], given["seed"])
-    table, indptr, last = pages(given["block_table"])
-    k_scale, v_scale = scales(k, given["kv_scales"])
+    mask, bias = mask_and_bias(options["mask"], options["bias"], options["attn_mask"])
+    scale, softcap, dropout = (options[name] is not None for name in ("scale", "softcap", "seed"))
+    seed, numbers = scalars(options["scale"], options["softcap"], options["dropout_p"], options["seed"])
+    table, indptr, last = pages(options["block_table"])
+    k_scale, v_scale = scales(k, options["kv_scales"])
     operands = _placed(
-        q=q, k=k, v=v, mask=mask, bias=bias, alibi_slopes=given["alibi_slopes"], sink=sink,
-        cu_seqlens_q=given["cu_seqlens_q"], cu_seqlens_k=given["cu_seqlens_k"], seqlens_q=given["seqlens_q"],
-        seqlens_k=given["seqlens_k"], block_table=table, page_indptr=indptr, page_last=last,
-        q_scale=scale_of("q_scale", given["q_scale"], q), k_scale=k_scale, v_scale=v_scale, seed=seed, out=given["out"],
+        q=q, k=k, v=v, mask=mask, bias=bias, alibi_slopes=options["alibi_slopes"], sink=sink,
+        cu_seqlens_q=options["cu_seqlens_q"], cu_seqlens_k=options["cu_seqlens_k"], seqlens_q=options["seqlens_q"],
+        seqlens_k=options["seqlens_k"], block_table=table, page_indptr=indptr, page_last=last,
+        q_scale=scale_of("q_scale", options["q_scale"], q), k_scale=k_scale, v_scale=v_scale, seed=seed,
+        out=options["out"],
     )  # fmt: skip
     attributes = Attributes(
         family="forward", layout=layout, kv_layout=kv_layout, align=align, window=window, sink_tokens=sink_tokens,
         scaled=scale, softcap=softcap, dropout=dropout,
-        page_size=_optional("page_size", given["page_size"]),
-        longest=(longest("max_seqlen_q", given["max_seqlen_q"]), longest("max_seqlen_k", given["max_seqlen_k"])),
-        scale_block=_optional("scale_block", given["scale_block"]),
-        num_splits=_optional("num_splits", given["num_splits"]), return_lse=switch("return_lse", given["return_lse"]),
-        out_dtype=given["out_dtype"],
+        page_size=_optional("page_size", options["page_size"]),
+        longest=(longest("max_seqlen_q", options["max_seqlen_q"]), longest("max_seqlen_k", options["max_seqlen_k"])),
+        scale_block=_optional("scale_block", options["scale_block"]),
+        num_splits=_optional("num_splits", options["num_splits"]),
+        return_lse=switch("return_lse", options["return_lse"]), out_dtype=options["out_dtype"],
     )  # fmt: skip
     return operands, numbers, tuple(attributes)
 
@@ -250,10 +251,12 @@ def scale_of(name: str, value: Any, beside: Any) -> Any:
     return number_beside(beside, scalar(name, value))
 
 
-def append(cache_k: Any, cache_v: Any, k: Any, v: Any, **given: Any) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
+def append(
+    cache_k: Any, cache_v: Any, k: Any, v: Any, **options: Any
+) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
     """`tw.append_kv`'s call."""
-    layout, kv_layout = layouts(given["layout"], given["kv_layout"], given["block_table"])
-    rotary, cos, sin = given["rotary"], None, None
+    layout, kv_layout = layouts(options["layout"], options["kv_layout"], options["block_table"])
+    rotary, cos, sin = options["rotary"], None, None
     kind = "none"
     if rotary is not None:
         three = isinstance(rotary, (tuple, list)) and len(rotary) == 3 and isinstance(rotary[2], str)
@@ -261,18 +264,18 @@ def append(cache_k: Any, cache_v: Any, k: Any, v: Any, **given: Any) -> tuple[Op
             raise bad("rotary", f"rotary is {shown(rotary)}", shown(rotary),
                       "give (cos, sin, 'interleaved') or (cos, sin, 'half')")  # fmt: skip
         cos, sin, kind = rotary
-    if isinstance(given["block_table"], (tuple, list)):
+    if isinstance(options["block_table"], (tuple, list)):
         raise bad(
             "page-lookup", "append_kv finds pages by a block table", "indptr", "give block_table as (batch, pages)"
         )
-    if given["q"] is None and given["q_out"] is not None:
+    if options["q"] is None and options["q_out"] is not None:
         raise bad("shape-queries", "q_out is given and q is not", "None", "give q too, or leave q_out out")
-    k_scale, v_scale = scales(cache_k, given["kv_scales"])
+    k_scale, v_scale = scales(cache_k, options["kv_scales"])
     operands = _placed(
-        q=given["q"], k=k, v=v, cache_seqlens=given["cache_seqlens"], seqlens_new=given["seqlens_new"],
-        block_table=given["block_table"], cos=cos, sin=sin, k_scale=k_scale, v_scale=v_scale, cache_k=cache_k,
-        cache_v=cache_v, q_out=given["q_out"],
+        q=options["q"], k=k, v=v, cache_seqlens=options["cache_seqlens"], seqlens_new=options["seqlens_new"],
+        block_table=options["block_table"], cos=cos, sin=sin, k_scale=k_scale, v_scale=v_scale, cache_k=cache_k,
+        cache_v=cache_v, q_out=options["q_out"],
     )  # fmt: skip
     attributes = Attributes(family="append", layout=layout, kv_layout=kv_layout, rotary=kind,
-                            scale_block=_optional("scale_block", given["scale_block"]))  # fmt: skip
+                            scale_block=_optional("scale_block", options["scale_block"]))  # fmt: skip
     return operands, PLAIN, tuple(attributes)

@@ -100,22 +100,22 @@ def rows_of(view: View, layout: str, packed: bool) -> Rows:
         message = f"{view.what} has {len(view.shape)} dimension(s)" + (" and rows are packed" if packed else "")
         raise bad("array-rank", message, view.shape, f"give {rank}: {order} (layout {layout!r})")
     unit_rows(view)
-    *first, one, two, size = view.shape
-    *outer, stride_one, stride_two, _ = view.strides
+    *first, rows, heads, size = view.shape
+    *outer, row_stride, head_stride, _ = view.strides
     if layout == "bhsd":
-        one, two, stride_one, stride_two = two, one, stride_two, stride_one
-    head = _plain(two, stride_two, size)
-    row = _plain(one, stride_one, head * two)
-    batch = 0 if packed else _plain(first[0], outer[0], row * max(1, one))
+        rows, heads, row_stride, head_stride = heads, rows, head_stride, row_stride
+    head = _plain(heads, head_stride, size)
+    row = _plain(rows, row_stride, head * heads)
+    batch = 0 if packed else _plain(first[0], outer[0], row * max(1, rows))
     if 0 in view.shape:
-        batch, row, head = (0 if packed else one * two * size), two * size, size
-    return Rows(1 if packed else first[0], one, two, size, (batch, row, head), packed)
+        batch, row, head = (0 if packed else rows * heads * size), heads * size, size
+    return Rows(1 if packed else first[0], rows, heads, size, (batch, row, head), packed)
 
 
 def demand_heads(lie: Mapping[str, Rows]) -> None:
     """Heads and elements there are: to a problem a size of 0 is one that nobody said."""
-    for name, one in lie.items():
-        for size, what in ((one.heads, "heads"), (one.size, "elements in a head")):
+    for name, rows in lie.items():
+        for size, what in ((rows.heads, "heads"), (rows.size, "elements in a head")):
             if size < 1:
                 raise bad("size-positive", f"{name} has {size} {what}", size, "give at least one")
 
@@ -191,7 +191,7 @@ def scale_strides(view: View, batch: int, heads: int, rows: int, block: int, bou
         message = f"{view.what} of shape {shape} has {shape[2]} block(s) of {block}, and there are {rows} rows"
         fewer = f", or {bound} where every sequence is shorter" if bound else ""
         raise bad("scales-shape", message, shape, f"give {-(-rows // block)} blocks{fewer}")
-    if all(one == 1 for one in shape):
+    if all(size == 1 for size in shape):
         return "tensor", (0, 0, 0)
     if shape == (heads,):
         return "head", (0, strides[0], 0)

@@ -89,15 +89,15 @@ class Call:
     problem: dict[str, Any] = field(default_factory=dict)
 
     def view(self, slot: int) -> View:
-        found = self.views[slot]
-        if found is None:
+        view = self.views[slot]
+        if view is None:
             raise not_an_array(stages.SLOTS[slot].name, None)
-        return found
+        return view
 
 
-def build(views: Sequence[Any], given: tuple[Any, ...], target: str) -> Request:
+def build(views: Sequence[Any], options: tuple[Any, ...], target: str) -> Request:
     """Shapes, strides and dtypes as one request, or the first contradiction as one error."""
-    a = Attributes(*given)
+    a = Attributes(*options)
     if a.problem is not None:
         return made_up(a.problem, target)
     call = Call(a, target, views)
@@ -115,16 +115,16 @@ def made_up(problem: AttentionProblem, target: str) -> Request:
     return _whole(problem, target, Lying(), stages.results(problem))
 
 
-def _whole(problem: AttentionProblem, target: str, lying: Lying, made: tuple[Result, ...]) -> Request:
+def _whole(problem: AttentionProblem, target: str, lying: Lying, results: tuple[Result, ...]) -> Request:
     """The call in the heuristic's number of parts, and how to have it in others."""
     arch = arch_by_name(target)
     first, *others = counts(problem, arch)
-    request = stages.whole(stages_of(problem, first), lying, made)
+    request = stages.whole(stages_of(problem, first), lying, results)
     if not others:
         return request
 
     def in_others() -> list[Request]:
-        return [stages.whole(each, lying, made) for each in list(split_plans(problem, arch).values())[1:]]
+        return [stages.whole(each, lying, results) for each in list(split_plans(problem, arch).values())[1:]]
 
     return replace(request, others=in_others)
 
@@ -166,18 +166,18 @@ def _forward(call: Call) -> Request:
     odd = q.place is not HOST and any(each.address % 16 for each in (q, k, v, out) if each is not None)
     problem = AttentionProblem(**call.problem, aligned=not odd)
     demand_legal(problem, call.target)
-    made = [Result(OUT, shape, dense_strides(shape), problem.dtype_out)]
+    results = [Result(OUT, shape, dense_strides(shape), problem.dtype_out)]
     if a.return_lse:
-        made.append(Result(LSE, problem.lse_shape, dense_strides(problem.lse_shape), "fp32"))
-    return _whole(problem, call.target, Lying(**call.lying), tuple(made))
+        results.append(Result(LSE, problem.lse_shape, dense_strides(problem.lse_shape), "fp32"))
+    return _whole(problem, call.target, Lying(**call.lying), tuple(results))
 
 
 def _demand_dtypes(q: View, k: View, v: View) -> None:
-    for one in (q, k, v):
-        if one.dtype not in INPUTS:
-            held = DTYPES[one.dtype].numpy_name
-            message = f"{one.what} has elements of type {held}, which attention does not take"
-            raise bad("array-dtype", message, held, conversion_of(one, held, bytes_too=False))
+    for view in (q, k, v):
+        if view.dtype not in INPUTS:
+            held = DTYPES[view.dtype].numpy_name
+            message = f"{view.what} has elements of type {held}, which attention does not take"
+            raise bad("array-dtype", message, held, conversion_of(view, held, bytes_too=False))
     if k.dtype != v.dtype:
         message = f"k holds {k.dtype} and v {v.dtype}"
         raise bad("dtype-mix", message, v.dtype, f"convert one: both have the same type, such as {k.dtype}")
@@ -185,16 +185,16 @@ def _demand_dtypes(q: View, k: View, v: View) -> None:
 
 def _sequences(call: Call, rows: Rows, packed: bool) -> None:
     """Batch, rows and the tables that cut them."""
-    a, said = call.a, call.problem
+    a, fields = call.a, call.problem
     if packed:
         starts = table(call.view(CU_SEQLENS_Q), 1)
-        said["batch"] = starts.shape[0] - 1
-        if said["batch"] < 0:
+        fields["batch"] = starts.shape[0] - 1
+        if fields["batch"] < 0:
             raise bad("table-shape", "cu_seqlens_q is empty", starts.shape, "give one start a sequence, and the end")
-        said["total_q"], said["varlen"] = rows.rows, True
-        said["seqlen_q"] = _longest(a.longest[0], rows.rows)
+        fields["total_q"], fields["varlen"] = rows.rows, True
+        fields["seqlen_q"] = _longest(a.longest[0], rows.rows)
     else:
-        said["batch"], said["seqlen_q"] = rows.batch, rows.rows
+        fields["batch"], fields["seqlen_q"] = rows.batch, rows.rows
         _demand_no_longest("max_seqlen_q", a.longest[0], "cu_seqlens_q")
         if call.views[CU_SEQLENS_K] is not None:
             raise bad(
@@ -202,13 +202,13 @@ def _sequences(call: Call, rows: Rows, packed: bool) -> None:
             )
     lengths = call.views[SEQLENS_Q]
     if lengths is not None:
-        table(lengths, 1, (said["batch"],))
-        said["seqlens_q"] = True
+        table(lengths, 1, (fields["batch"],))
+        fields["seqlens_q"] = True
 
 
 def _keys(call: Call, lie: dict[str, Rows], packed: bool) -> None:
-    a, said, k, v = call.a, call.problem, call.view(K), call.view(V)
-    said["dtype_kv"] = k.dtype
+    a, fields, k, v = call.a, call.problem, call.view(K), call.view(V)
+    fields["dtype_kv"] = k.dtype
     if call.views[BLOCK_TABLE] is not None:
         _pages(call, lie)
     elif a.page_size:
@@ -218,81 +218,81 @@ def _keys(call: Call, lie: dict[str, Rows], packed: bool) -> None:
         if call.views[CU_SEQLENS_K] is None:
             remedy = "give cu_seqlens_k, or keys in pages"
             raise bad("starts-both", "cu_seqlens_q is given and cu_seqlens_k is not", "None", remedy)
-        table(call.view(CU_SEQLENS_K), 1, (said["batch"] + 1,))
-        lie["k"], lie["v"] = (rows_of(one, a.kv_layout or a.layout, True) for one in (k, v))
-        said["total_k"] = lie["k"].rows
-        said["seqlen_k"] = _longest(a.longest[1], lie["k"].rows)
+        table(call.view(CU_SEQLENS_K), 1, (fields["batch"] + 1,))
+        lie["k"], lie["v"] = (rows_of(view, a.kv_layout or a.layout, True) for view in (k, v))
+        fields["total_k"] = lie["k"].rows
+        fields["seqlen_k"] = _longest(a.longest[1], lie["k"].rows)
     else:
-        lie["k"], lie["v"] = (rows_of(one, a.kv_layout or a.layout, False) for one in (k, v))
-        said["seqlen_k"] = lie["k"].rows
+        lie["k"], lie["v"] = (rows_of(view, a.kv_layout or a.layout, False) for view in (k, v))
+        fields["seqlen_k"] = lie["k"].rows
         _demand_no_longest("max_seqlen_k", a.longest[1], "cu_seqlens_k, or pages")
-        if lie["k"].batch != said["batch"]:
-            message = f"k has {lie['k'].batch} sequences and q {said['batch']}"
-            raise bad("shape-batch", message, k.shape, f"give keys of {said['batch']} sequences")
+        if lie["k"].batch != fields["batch"]:
+            message = f"k has {lie['k'].batch} sequences and q {fields['batch']}"
+            raise bad("shape-batch", message, k.shape, f"give keys of {fields['batch']} sequences")
     if lie["k"].outer != lie["v"].outer:
         message = f"v has shape {v.shape} and k {k.shape}: they differ in sequences or keys"
         raise bad("shape-values", message, v.shape, "give as many values as keys")
     lengths = call.views[SEQLENS_K]
-    if lengths is not None and said.get("page_lookup") != "indices":
-        table(lengths, 1, (said["batch"],))
-        said["seqlens_k"] = True
+    if lengths is not None and fields.get("page_lookup") != "indices":
+        table(lengths, 1, (fields["batch"],))
+        fields["seqlens_k"] = True
 
 
 def _pages(call: Call, lie: dict[str, Rows]) -> None:
     """Keys in pages: their layout, and how they are found."""
-    a, said = call.a, call.problem
-    k, v, given = call.view(K), call.view(V), call.view(BLOCK_TABLE)
+    a, fields = call.a, call.problem
+    k, v, table_view = call.view(K), call.view(V), call.view(BLOCK_TABLE)
     if call.views[CU_SEQLENS_K] is not None:
         raise bad(
             "page-starts", "cu_seqlens_k is given, and keys lie in pages", "cu_seqlens_k", "leave cu_seqlens_k out"
         )
-    lie["k"], lie["v"] = (page_shape(one, name, a.kv_layout) for name, one in (("k", k), ("v", v)))
-    said["pages"] = "vectorised" if a.kv_layout == "vectorised" else "strided"
-    said["page_count"], said["page_size"] = lie["k"].batch, lie["k"].rows
-    if a.page_size and a.page_size != said["page_size"]:
-        message = f"page_size is {a.page_size}, and the pages of k have {said['page_size']} slots"
+    lie["k"], lie["v"] = (page_shape(view, name, a.kv_layout) for name, view in (("k", k), ("v", v)))
+    fields["pages"] = "vectorised" if a.kv_layout == "vectorised" else "strided"
+    fields["page_count"], fields["page_size"] = lie["k"].batch, lie["k"].rows
+    if a.page_size and a.page_size != fields["page_size"]:
+        message = f"page_size is {a.page_size}, and the pages of k have {fields['page_size']} slots"
         raise bad("page-size", message, a.page_size, "give pages of that size, or leave page_size out")
     if call.views[INDPTR] is not None:
-        table(given, 1)
-        table(call.view(INDPTR), 1, (said["batch"] + 1,))
-        table(call.view(LAST), 1, (said["batch"],))
-        room = given.shape[0] * said["page_size"]
-        said["page_lookup"], said["seqlen_k"] = "indices", page_room(said, _longest(a.longest[1], room))
-        call.lying["table"] = given.shape[0]
+        table(table_view, 1)
+        table(call.view(INDPTR), 1, (fields["batch"] + 1,))
+        table(call.view(LAST), 1, (fields["batch"],))
+        room = table_view.shape[0] * fields["page_size"]
+        fields["page_lookup"], fields["seqlen_k"] = "indices", page_room(fields, _longest(a.longest[1], room))
+        call.lying["table"] = table_view.shape[0]
         if call.views[SEQLENS_K] is not None:
             remedy = "leave seqlens_k out, or give a block table"
             raise bad("page-lengths", "seqlens_k is given, and last page lengths say the same", "seqlens_k", remedy)
         return
-    table(given, 2)
-    if given.shape[0] != said["batch"]:
-        message = f"block_table has {given.shape[0]} rows and there are {said['batch']} sequences"
-        raise bad("table-shape", message, given.shape, f"give ({said['batch']}, pages of a sequence)")
+    table(table_view, 2)
+    if table_view.shape[0] != fields["batch"]:
+        message = f"block_table has {table_view.shape[0]} rows and there are {fields['batch']} sequences"
+        raise bad("table-shape", message, table_view.shape, f"give ({fields['batch']}, pages of a sequence)")
     if call.views[SEQLENS_K] is None:
         raise bad(
             "page-lengths", "block_table is given without seqlens_k", "None", "say how many keys each sequence has"
         )
-    said["page_lookup"] = "table"
-    said["seqlen_k"] = page_room(said, _longest(a.longest[1], given.shape[1] * said["page_size"]))
-    call.lying["table"] = given.strides[0] if given.shape[0] > 1 else max(1, given.shape[1])
+    fields["page_lookup"] = "table"
+    fields["seqlen_k"] = page_room(fields, _longest(a.longest[1], table_view.shape[1] * fields["page_size"]))
+    call.lying["table"] = table_view.strides[0] if table_view.shape[0] > 1 else max(1, table_view.shape[1])
 
 
-def _longest(said: int, room: int) -> int:
+def _longest(stated: int, room: int) -> int:
     """Rows of the longest of packed sequences, or keys of the longest in pages: never more than there is room for, so
     that a bound of all calls (a model's context) may be given, and a problem makes room for no more than there can be.
     """
-    return min(said, room) if said else room
+    return min(stated, room) if stated else room
 
 
-def _demand_no_longest(name: str, said: int, needs: str) -> None:
+def _demand_no_longest(name: str, stated: int, needs: str) -> None:
     """Of padded sequences the shape says how long the longest is."""
-    if said:
-        message = f"{name} is {said}, and sequences are padded: nothing reads it"
-        raise bad("longest", message, said, f"leave {name} out, or give {needs}")
+    if stated:
+        message = f"{name} is {stated}, and sequences are padded: nothing reads it"
+        raise bad("longest", message, stated, f"leave {name} out, or give {needs}")
 
 
-def page_room(said: Mapping[str, Any], keys: int) -> int:
+def page_room(fields: Mapping[str, Any], keys: int) -> int:
     """Keys that a sequence has room for: none in a pool without pages."""
-    return keys if said["page_count"] else 0
+    return keys if fields["page_count"] else 0
 
 
 def _heads(lie: dict[str, Rows]) -> None:
@@ -333,27 +333,27 @@ def _shape_words(call: Call, lie: dict[str, Rows]) -> dict[str, Any]:
 
 def _scores(call: Call) -> None:
     """Mask, bias, slopes, sinks and scales: what changes scores."""
-    said, lying = call.problem, call.lying
-    full = (said["batch"], said["heads_q"], said["seqlen_q"], said["seqlen_k"])
-    most = (*full[:2], *(given or size for given, size in zip(call.a.longest, full[2:], strict=True)))
+    fields, lying = call.problem, call.lying
+    full = (fields["batch"], fields["heads_q"], fields["seqlen_q"], fields["seqlen_k"])
+    most = (*full[:2], *(longest or size for longest, size in zip(call.a.longest, full[2:], strict=True)))
     mask, bias, slopes, sink = (call.views[slot] for slot in (MASK, BIAS, ALIBI, SINK))
     if mask is not None:
         if mask.dtype not in ("bool", "uint8"):
             message = f"mask holds {mask.dtype}, and a mask says True where a key is seen"
             raise bad("mask-dtype", message, mask.dtype, "give bool, or what is added to scores as bias=")
-        said["mask_shape"], lying["mask"] = broadcast(mask, full, most)
+        fields["mask_shape"], lying["mask"] = broadcast(mask, full, most)
     if bias is not None and slopes is not None:
         raise bad("bias-alibi", "bias and alibi_slopes are both given", "alibi_slopes", "add the slopes to the bias")
     if bias is not None:
         if bias.dtype not in FLOATS:
             raise bad("bias-dtype", f"bias holds {bias.dtype}", bias.dtype, "give fp32 or the type of q; bool as mask=")
-        said["bias"], said["dtype_aux"] = "tensor", bias.dtype
-        said["bias_shape"], lying["bias"] = broadcast(bias, full, most)
+        fields["bias"], fields["dtype_aux"] = "tensor", bias.dtype
+        fields["bias_shape"], lying["bias"] = broadcast(bias, full, most)
     if slopes is not None:
-        said["bias"], lying["alibi"] = "alibi", _slopes(slopes, full)
+        fields["bias"], lying["alibi"] = "alibi", _slopes(slopes, full)
     if sink is not None:
-        vector(sink, said["heads_q"], "one logit a query head")
-        said["sink"] = True
+        vector(sink, fields["heads_q"], "one logit a query head")
+        fields["sink"] = True
     scales_given(call)
     seed = call.views[SEED]
     if seed is not None:
@@ -365,30 +365,32 @@ def _scores(call: Call) -> None:
 
 def scales_given(call: Call) -> None:
     """Scales of q, k and v: kinds, strides, and blocks that somebody reads."""
-    said, block = call.problem, call.a.scale_block
+    fields, block = call.problem, call.a.scale_block
     apart, unread = False, set()
     for name, slot in (("q", Q_SCALE), ("k", K_SCALE), ("v", V_SCALE)):
-        one = call.views[slot]
-        if one is None:
+        view = call.views[slot]
+        if view is None:
             continue
         heads, rows = ("heads_q", "seqlen_q") if name == "q" else ("heads_kv", "seqlen_k")
-        loose = said.get("varlen") or (rows == "seqlen_k" and said.get("pages") and said.get("family") != "append")
+        loose = fields.get("varlen") or (
+            rows == "seqlen_k" and fields.get("pages") and fields.get("family") != "append"
+        )
         at = 0 if name == "q" else 1
         bound = ("max_seqlen_q", "max_seqlen_k")[at] if loose and not call.a.longest[at] else ""
-        kind, strides = scale_strides(one, said["batch"], said[heads], said[rows], block, bound)
+        kind, strides = scale_strides(view, fields["batch"], fields[heads], fields[rows], block, bound)
         field = "q_scale" if name == "q" else "kv_scales"
-        said[field] = max(said.get(field, "none"), kind, key=SCALES.index)
+        fields[field] = max(fields.get(field, "none"), kind, key=SCALES.index)
         call.lying.setdefault("scales", {})[name] = strides
-        apart = apart or len(one.shape) == 3
+        apart = apart or len(view.shape) == 3
         if kind == "none":  # of no rows: a kernel with scales of another kind would read the first
             unread.add(field)
-    said.update(dict.fromkeys(unread, "none"))
+    fields.update(dict.fromkeys(unread, "none"))
     if (call.views[K_SCALE] is None) != (call.views[V_SCALE] is None):
         raise bad("scales-both", "one of k and v has scales and the other none", "kv_scales", "give both")
     if block and not apart:
         raise bad("scale-block", f"scale_block is {shown(block)}, and there are no scales by block", shown(block),
                   "give scales of (sequences, heads, blocks), or leave scale_block out")  # fmt: skip
-    said["scale_block"] = block
+    fields["scale_block"] = block
 
 
 def vector(view: View, size: int, what: str) -> None:

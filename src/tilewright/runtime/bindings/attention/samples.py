@@ -25,7 +25,7 @@ from tilewright.runtime.samples import poison
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Generator = np.random.Generator
-NAMES = [one.name for one in SLOTS]
+NAMES = [slot.name for slot in SLOTS]
 SOFTCAP, DROPOUT = 5.0, 0.2
 _APPENDED = {"seqlens_k": "cache_seqlens", "seqlens_q": "seqlens_new"}  # the names of append's tables
 
@@ -40,9 +40,11 @@ def laid(values: Array, strides: Sizes) -> Array:
     low, high = extent(values.shape, strides, 1)
     memory = np.empty(high - low, values.dtype)
     poison(memory)
-    made = np.lib.stride_tricks.as_strided(memory[-low:], values.shape, tuple(one * values.itemsize for one in strides))
-    made[...] = values
-    return made
+    array = np.lib.stride_tricks.as_strided(
+        memory[-low:], values.shape, tuple(stride * values.itemsize for stride in strides)
+    )
+    array[...] = values
+    return array
 
 
 def _strides_of(p: AttentionProblem, name: str) -> Sizes:
@@ -62,10 +64,10 @@ def _split_total(generator: Generator, total: int, count: int, most: int) -> Arr
     total = min(total, count * most)
     lengths = np.full(count, total // max(1, count), np.int64)
     lengths[: total - int(lengths.sum())] += 1
-    for one in range(count - 1):
-        other = int(generator.integers(one + 1, count))
-        moved = int(generator.integers(0, max(0, min(lengths[one], most - lengths[other])), endpoint=True))
-        lengths[one], lengths[other] = lengths[one] - moved, lengths[other] + moved
+    for index in range(count - 1):
+        other = int(generator.integers(index + 1, count))
+        moved = int(generator.integers(0, max(0, min(lengths[index], most - lengths[other])), endpoint=True))
+        lengths[index], lengths[other] = lengths[index] - moved, lengths[other] + moved
     return lengths
 
 
@@ -75,32 +77,32 @@ def _starts(generator: Generator, total: int, count: int, most: int) -> Array:
 
 def _lengths(generator: Generator, count: int, most: int) -> Array:
     """Most sequences are full; the second is of any length, the third empty."""
-    found = np.full(count, most, np.int32)
-    found[1:2] = generator.integers(0, most, endpoint=True)
-    found[2:3] = 0
-    return found
+    lengths = np.full(count, most, np.int32)
+    lengths[1:2] = generator.integers(0, most, endpoint=True)
+    lengths[2:3] = 0
+    return lengths
 
 
 def table_samples(p: Any, generator: Generator) -> dict[str, Array]:
-    found: dict[str, Array] = {}
+    tables: dict[str, Array] = {}
     if p.varlen and p.family != "append":
-        found["cu_seqlens_q"] = _starts(generator, p.total_q, p.batch, p.seqlen_q)
+        tables["cu_seqlens_q"] = _starts(generator, p.total_q, p.batch, p.seqlen_q)
         if p.pages == "none":
-            found["cu_seqlens_k"] = _starts(generator, p.total_k, p.batch, p.seqlen_k)
+            tables["cu_seqlens_k"] = _starts(generator, p.total_k, p.batch, p.seqlen_k)
     if p.seqlens_q:
-        room = np.diff(found["cu_seqlens_q"]) if "cu_seqlens_q" in found else np.full(p.batch, p.seqlen_q)
-        found["seqlens_q"] = np.minimum(_lengths(generator, p.batch, p.seqlen_q), room).astype(np.int32)
+        room = np.diff(tables["cu_seqlens_q"]) if "cu_seqlens_q" in tables else np.full(p.batch, p.seqlen_q)
+        tables["seqlens_q"] = np.minimum(_lengths(generator, p.batch, p.seqlen_q), room).astype(np.int32)
     keys = _lengths(generator, p.batch, p.seqlen_k)
     if p.family == "append":
         keys = generator.integers(0, max(0, p.seqlen_k - p.seqlen_q), p.batch, np.int32, endpoint=True)
     elif p.page_lookup == "table" and not p.seqlens_k:
         keys = np.full(p.batch, p.seqlen_k, np.int32)  # where no table says how many, a kernel reads them all
     if p.seqlens_k or p.family == "append":
-        room = np.diff(found["cu_seqlens_k"]) if "cu_seqlens_k" in found else np.full(p.batch, p.seqlen_k)
-        found["seqlens_k"] = np.minimum(keys, room).astype(np.int32)
+        room = np.diff(tables["cu_seqlens_k"]) if "cu_seqlens_k" in tables else np.full(p.batch, p.seqlen_k)
+        tables["seqlens_k"] = np.minimum(keys, room).astype(np.int32)
     if p.pages != "none":
-        found |= _page_tables(p, generator, keys + (p.seqlen_q if p.family == "append" else 0))
-    return found
+        tables |= _page_tables(p, generator, keys + (p.seqlen_q if p.family == "append" else 0))
+    return tables
 
 
 def _page_tables(p: AttentionProblem, generator: Generator, keys: Array) -> dict[str, Array]:
@@ -166,53 +168,53 @@ def _keys(p: AttentionProblem, name: str, generator: Generator, tables: dict[str
 
 def _forward_operands(p: AttentionProblem, generator: Generator) -> dict[str, Any]:
     tables = table_samples(p, generator)
-    made: dict[str, Any] = dict(tables)
-    made["q"] = laid(random_values(generator, _shape_of(p, "q"), p.dtype_q), _strides_of(p, "q"))
-    made["k"], made["v"] = (_keys(p, name, generator, tables) for name in "kv")
+    operands: dict[str, Any] = dict(tables)
+    operands["q"] = laid(random_values(generator, _shape_of(p, "q"), p.dtype_q), _strides_of(p, "q"))
+    operands["k"], operands["v"] = (_keys(p, name, generator, tables) for name in "kv")
     if p.mask_shape:
-        made["mask"] = generator.random(p.mask_shape) < 0.8
+        operands["mask"] = generator.random(p.mask_shape) < 0.8
     if p.bias == "tensor":
-        made["bias"] = random_values(generator, p.bias_shape, p.dtype_aux)
+        operands["bias"] = random_values(generator, p.bias_shape, p.dtype_aux)
     if p.bias == "alibi":
-        made["alibi_slopes"] = (2.0 ** (-8.0 * np.arange(1, p.heads_q + 1) / p.heads_q)).astype(np.float32)
+        operands["alibi_slopes"] = (2.0 ** (-8.0 * np.arange(1, p.heads_q + 1) / p.heads_q)).astype(np.float32)
     if p.sink:
-        made["sink"] = random_values(generator, (p.heads_q,), "fp32")
-    return made | _scales(p, generator)
+        operands["sink"] = random_values(generator, (p.heads_q,), "fp32")
+    return operands | _scales(p, generator)
 
 
 def _scales(p: AttentionProblem, generator: Generator) -> dict[str, Any]:
-    made = {}
+    scales = {}
     for name, kind in (("q", p.q_scale), ("k", p.kv_scales), ("v", p.kv_scales)):
         if kind != "none":
             shape = stages.scale_shape(p, name)
-            made[f"{name}_scale"] = np.exp(0.5 * generator.standard_normal(shape)).astype(np.float32)
-    return made
+            scales[f"{name}_scale"] = np.exp(0.5 * generator.standard_normal(shape)).astype(np.float32)
+    return scales
 
 
 def _append_operands(p: AttentionProblem, generator: Generator) -> dict[str, Any]:
-    made: dict[str, Any] = {_APPENDED.get(name, name): one for name, one in table_samples(p, generator).items()}
-    made["k"] = random_values(generator, (p.batch, p.seqlen_q, p.heads_kv, p.head_dim), p.dtype_q)
-    made["v"] = random_values(generator, (p.batch, p.seqlen_q, p.heads_kv, p.head_dim_v), p.dtype_q)
+    operands: dict[str, Any] = {_APPENDED.get(name, name): table for name, table in table_samples(p, generator).items()}
+    operands["k"] = random_values(generator, (p.batch, p.seqlen_q, p.heads_kv, p.head_dim), p.dtype_q)
+    operands["v"] = random_values(generator, (p.batch, p.seqlen_q, p.heads_kv, p.head_dim_v), p.dtype_q)
     if p.rotary_q:
-        made["q"] = laid(random_values(generator, p.shape("q"), p.dtype_q), _strides_of(p, "q"))
-        made["q_out"] = _poisoned(p, "o", p.dtype_q)
+        operands["q"] = laid(random_values(generator, p.shape("q"), p.dtype_q), _strides_of(p, "q"))
+        operands["q_out"] = _poisoned(p, "o", p.dtype_q)
     if p.rotary != "none":
         angle = np.outer(np.arange(p.seqlen_k), 10000.0 ** (-np.arange(p.rotary_dim // 2) / max(1, p.rotary_dim // 2)))
         kind = numpy_dtype(p.dtype_aux)
-        made["cos"], made["sin"] = np.cos(angle).astype(kind), np.sin(angle).astype(kind)
+        operands["cos"], operands["sin"] = np.cos(angle).astype(kind), np.sin(angle).astype(kind)
     for name in "kv":
         cache = _poisoned(p, name, p.dtype_kv)
-        made[f"cache_{name}"] = _vectorised(p, name, cache) if p.pages == "vectorised" else cache
-    return made | _scales(p, generator)
+        operands[f"cache_{name}"] = _vectorised(p, name, cache) if p.pages == "vectorised" else cache
+    return operands | _scales(p, generator)
 
 
 def _poisoned(p: AttentionProblem, name: str, dtype: str) -> Array:
     strides = _strides_of(p, name)
     if p.pages == "vectorised" and name in "kv":
         strides = stages.dense_strides(_shape_of(p, name))
-    made = laid(np.zeros(_shape_of(p, name), numpy_dtype(dtype)), strides)
-    made.view(f"u{made.itemsize}")[...] = (1 << 8 * made.itemsize) - 1
-    return made
+    array = laid(np.zeros(_shape_of(p, name), numpy_dtype(dtype)), strides)
+    array.view(f"u{array.itemsize}")[...] = (1 << 8 * array.itemsize) - 1
+    return array
 
 
 def _results(p: AttentionProblem) -> dict[str, Any]:
@@ -220,15 +222,15 @@ def _results(p: AttentionProblem) -> dict[str, Any]:
     if p.family == "append":
         return {}
     if p.family == "split":
-        made = dict(
-            zip(("parts", "part_lse"), (np.empty(one, np.float32) for one in stages.part_shapes(p)), strict=True)
+        results = dict(
+            zip(("parts", "part_lse"), (np.empty(shape, np.float32) for shape in stages.part_shapes(p)), strict=True)
         )
     else:
-        made = {"lse": np.empty(p.lse_shape, np.float32)} if p.return_lse else {}
-        made["out"] = _poisoned(p, "o", p.dtype_out)
-    for one in made.values():
-        poison(one)
-    return made
+        results = {"lse": np.empty(p.lse_shape, np.float32)} if p.return_lse else {}
+        results["out"] = _poisoned(p, "o", p.dtype_out)
+    for array in results.values():
+        poison(array)
+    return results
 
 
 def sample(problem: AttentionProblem, seed: int = 0, exact: bool = False) -> Sample:
@@ -237,15 +239,15 @@ def sample(problem: AttentionProblem, seed: int = 0, exact: bool = False) -> Sam
     p, generator = problem, np.random.default_rng(seed)
     if p.family == "combine":
         parts, sums = stages.part_shapes(p)
-        made: dict[str, Any] = {"given_parts": random_values(generator, parts, "fp32")}
-        made["given_lse"] = random_values(generator, sums, "fp32")
-        made["given_lse"][:, ..., ::7] = -np.inf  # rows that see nothing in any part
-        made["given_lse"][0, ..., ::3] = -np.inf
-        made |= table_samples(p, generator)
+        arrays: dict[str, Any] = {"given_parts": random_values(generator, parts, "fp32")}
+        arrays["given_lse"] = random_values(generator, sums, "fp32")
+        arrays["given_lse"][:, ..., ::7] = -np.inf  # rows that see nothing in any part
+        arrays["given_lse"][0, ..., ::3] = -np.inf
+        arrays |= table_samples(p, generator)
     else:
-        made = (_append_operands if p.family == "append" else _forward_operands)(p, generator)
-    made |= _results(p)
-    operands = tuple(made.get(name) for name in NAMES)
+        arrays = (_append_operands if p.family == "append" else _forward_operands)(p, generator)
+    arrays |= _results(p)
+    operands = tuple(arrays.get(name) for name in NAMES)
     chosen = seed * 2654435761 % (1 << 32)
     scalars = (
         p.head_dim**-0.5,
@@ -262,19 +264,19 @@ def sample(problem: AttentionProblem, seed: int = 0, exact: bool = False) -> Sam
 def numbers_of(problem: AttentionProblem, scalars: tuple[float, ...]) -> Numbers:
     """The numbers of a call as the reference takes them."""
     scale, softcap, dropout, *halves = scalars
-    low, high, offset_low, offset_high = (int(one) for one in halves)
+    low, high, offset_low, offset_high = (int(half) for half in halves)
     return Numbers(
         scale, softcap if problem.softcap else 0.0, dropout if problem.dropout else 0.0, low | high << 32,
         offset_low | offset_high << 32,
     )  # fmt: skip
 
 
-def judge(problem: AttentionProblem, made: Sample) -> Callable[[Sample], Check]:
-    given = {name: one for name, one in zip(NAMES, made.operands, strict=True) if one is not None}
+def judge(problem: AttentionProblem, sample: Sample) -> Callable[[Sample], Check]:
+    operands = {name: array for name, array in zip(NAMES, sample.operands, strict=True) if array is not None}
     if problem.family == "combine":
-        ask = reference.judge_combine(problem, given)
+        ask = reference.judge_combine(problem, operands)
     elif problem.family == "append":
-        ask = reference.judge_append(problem, given)
+        ask = reference.judge_append(problem, operands)
     else:
-        ask = reference.judgement(problem, given, numbers_of(problem, made.scalars))
-    return lambda one: ask(dict(zip(NAMES, one.operands, strict=True)))
+        ask = reference.judgement(problem, operands, numbers_of(problem, sample.scalars))
+    return lambda result: ask(dict(zip(NAMES, result.operands, strict=True)))

@@ -134,20 +134,20 @@ def _lse_strides(problem: AttentionProblem) -> tuple[int, int]:
 def _tables(problem: AttentionProblem) -> dict[str, int]:
     """The tables a problem has, by the field that leads there."""
     p = problem
-    found = {"starts_q": CU_SEQLENS_Q} if p.varlen else {}
+    tables = {"starts_q": CU_SEQLENS_Q} if p.varlen else {}
     if p.seqlens_q:
-        found["lengths_q"] = SEQLENS_Q
+        tables["lengths_q"] = SEQLENS_Q
     if p.family == "combine":
-        return found
+        return tables
     if p.varlen and p.pages == "none":
-        found["starts_k"] = CU_SEQLENS_K
+        tables["starts_k"] = CU_SEQLENS_K
     if p.seqlens_k:
-        found["lengths_k"] = SEQLENS_K
+        tables["lengths_k"] = SEQLENS_K
     if p.pages != "none":
-        found["pages.table"] = BLOCK_TABLE
+        tables["pages.table"] = BLOCK_TABLE
     if p.page_lookup == "indices":
-        found |= {"pages.indptr": INDPTR, "pages.last": LAST}
-    return found
+        tables |= {"pages.indptr": INDPTR, "pages.last": LAST}
+    return tables
 
 
 def _page_args(args: Any, problem: AttentionProblem, lying: Lying) -> None:
@@ -218,15 +218,15 @@ def _scale_args(args: AttentionArgs | AppendArgs, p: AttentionProblem, lying: Ly
 
 
 def _scalars(p: AttentionProblem, lying: Lying) -> tuple[Scalar, ...]:
-    found = [Scalar(_ARGS.scale.offset, 0)] if lying.scaled else []
+    scalars = [Scalar(_ARGS.scale.offset, 0)] if lying.scaled else []
     if p.softcap:
-        found.append(Scalar(_ARGS.softcap.offset, 1))
+        scalars.append(Scalar(_ARGS.softcap.offset, 1))
     if p.dropout:
-        found.append(Scalar(_ARGS.dropout.offset, 2, probe=0.5))
+        scalars.append(Scalar(_ARGS.dropout.offset, 2, probe=0.5))
         if not lying.seeded:
             places = (_ARGS.seed.offset, _ARGS.seed.offset + 8, _ARGS.offset.offset, _ARGS.offset.offset + 8)
-            found += [Scalar(at, index) for index, at in enumerate(places, 3)]
-    return tuple(found)
+            scalars += [Scalar(at, index) for index, at in enumerate(places, 3)]
+    return tuple(scalars)
 
 
 def combine(problem: AttentionProblem, between: bool = False) -> StageRequest:
@@ -241,10 +241,10 @@ def combine(problem: AttentionProblem, between: bool = False) -> StageRequest:
     )  # fmt: skip
     args.part_lse_batch, args.part_lse_head = args.lse_batch, args.lse_head = _lse_strides(p)
     slots = {"o": OUT, **({"lse": LSE} if p.return_lse else {}), **_tables(p)}
-    given = [Pointer(_COMBINE.parts.offset, BETWEEN), Pointer(_COMBINE.part_lse.offset, BETWEEN, shift=_bytes(parts))]
+    sources = [Pointer(_COMBINE.parts.offset, BETWEEN), Pointer(_COMBINE.part_lse.offset, BETWEEN, shift=_bytes(parts))]
     if not between:
-        given = _pointers(_COMBINE, {"parts": GIVEN_PARTS, "part_lse": GIVEN_LSE})
-    return StageRequest(p, args, (*_pointers(_COMBINE, slots), *given))
+        sources = _pointers(_COMBINE, {"parts": GIVEN_PARTS, "part_lse": GIVEN_LSE})
+    return StageRequest(p, args, (*_pointers(_COMBINE, slots), *sources))
 
 
 def append(problem: AttentionProblem, lying: Lying | None = None) -> StageRequest:
@@ -285,10 +285,10 @@ def results(problem: AttentionProblem) -> tuple[Result, ...]:
     if p.family == "append":
         return (Result(Q_OUT, p.shape("o"), dense_strides(p.shape("o")), p.dtype_q),) if p.rotary_q else ()
     shape = p.shape("o")[1:] if p.varlen else p.shape("o")
-    made = [Result(OUT, shape, dense_strides(shape), p.dtype_out)]
+    results = [Result(OUT, shape, dense_strides(shape), p.dtype_out)]
     if p.return_lse:
-        made.append(Result(LSE, p.lse_shape, dense_strides(p.lse_shape), "fp32"))
-    return tuple(made)
+        results.append(Result(LSE, p.lse_shape, dense_strides(p.lse_shape), "fp32"))
+    return tuple(results)
 
 
 def alone(problem: AttentionProblem) -> Request:
@@ -297,11 +297,11 @@ def alone(problem: AttentionProblem) -> Request:
     return Request(OP, (maker(problem),), results(problem))
 
 
-def whole(stages: Sequence[AttentionProblem], lying: Lying, made: tuple[Result, ...]) -> Request:
+def whole(stages: Sequence[AttentionProblem], lying: Lying, results: tuple[Result, ...]) -> Request:
     """The stages of a call (`Op.stages`), with the workspace between them where there are several."""
     if len(stages) == 1:
-        return Request(OP, (forward(stages[0], lying),), made)
+        return Request(OP, (forward(stages[0], lying),), results)
     part, last = stages
     parts, sums = part_shapes(part)
     both = forward(part, lying, between=True), combine(last, between=True)
-    return Request(OP, both, made, between_bytes=_bytes(parts) + _bytes(sums))
+    return Request(OP, both, results, between_bytes=_bytes(parts) + _bytes(sums))

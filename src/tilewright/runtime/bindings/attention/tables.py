@@ -19,16 +19,16 @@ Tables = Mapping[str, Array]  # by the name of their slots
 
 def wrong_table(stage: StageRequest, tables: Tables) -> str:
     """The name of the first table that is wrong; empty where none is."""
-    found: Tables = {name: one.astype(np.int64) for name, one in tables.items()}
+    wide: Tables = {name: table.astype(np.int64) for name, table in tables.items()}
     args: Any = stage.args
     if stage.problem.family == "append":
-        return _places(args, found)
-    wrong = wrong_rows("q", found, args.batch, args.rows, args.total_rows)
+        return _places(args, wide)
+    wrong = wrong_rows("q", wide, args.batch, args.rows, args.total_rows)
     if wrong or stage.problem.family == "combine":
         return wrong
     if stage.problem.pages == "none":
-        return wrong_rows("k", found, args.batch, args.keys, args.total_keys)
-    return _pages(args, found)
+        return wrong_rows("k", wide, args.batch, args.keys, args.total_keys)
+    return _pages(args, wide)
 
 
 def wrong_rows(which: str, tables: Tables, batch: int, most: int, total: int) -> str:

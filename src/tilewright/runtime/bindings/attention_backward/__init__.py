@@ -66,8 +66,8 @@ class AttentionBackwardBinding(BindingDefaults):
         dsink: Any = None,
         dalibi: Any = None,
     ) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
-        given = ("self", "dout", "q", "k", "v", "out", "lse")
-        keywords = {name: value for name, value in locals().items() if name not in (*given, "given")}
+        positional = ("self", "dout", "q", "k", "v", "out", "lse")
+        keywords = {name: value for name, value in locals().items() if name not in (*positional, "positional")}
         return calls.backward(dout, q, k, v, out, lse, **keywords)
 
     def request(self, views: Sequence[Any], attributes: tuple[Any, ...], target: str) -> Request:
@@ -93,7 +93,7 @@ class AttentionBackwardBinding(BindingDefaults):
         self, problem: AttentionBackwardProblem, sample: Sample
     ) -> Callable[[Sample, Sequence[KernelSpec]], Check]:
         ask = samples.judge(problem, sample)
-        return lambda made, kernels: ask(made)
+        return lambda result, kernels: ask(result)
 
 
 BINDING: Binding = AttentionBackwardBinding()

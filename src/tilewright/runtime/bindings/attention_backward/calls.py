@@ -27,44 +27,47 @@ _FORWARD_ONLY = {
 }
 
 
-def asked_of(given: dict[str, Any]) -> tuple[str, ...]:
+def asked_of(options: dict[str, Any]) -> tuple[str, ...]:
     """The gradients that are wanted besides dq, dk and dv: by name, or by an array for them."""
-    return tuple(name for name in ASKED if given[name] is not None or switch(f"return_{name}", given[f"return_{name}"]))
+    return tuple(
+        name for name in ASKED if options[name] is not None or switch(f"return_{name}", options[f"return_{name}"])
+    )
 
 
-def demand_no_pages(**given: Any) -> None:
-    for name, value in given.items():
+def demand_no_pages(**options: Any) -> None:
+    for name, value in options.items():
         if value is not None:
             raise bad("backward-forward-only", f"{name} is given to attention_backward", name, _FORWARD_ONLY[name])
 
 
 def backward(
-    dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, **given: Any
+    dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, **options: Any
 ) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
     """`tw.attention_backward`'s call."""
-    demand_no_pages(**{name: given[name] for name in _FORWARD_ONLY})
-    layout, kv_layout = layouts(given["layout"], given["kv_layout"], None)
-    align, window = window_of(given["causal"], given["window"])
-    sink, first = sinks(given["sink"], given["sink_tokens"])
+    demand_no_pages(**{name: options[name] for name in _FORWARD_ONLY})
+    layout, kv_layout = layouts(options["layout"], options["kv_layout"], None)
+    align, window = window_of(options["causal"], options["window"])
+    sink, first = sinks(options["sink"], options["sink_tokens"])
     sink_tokens = 0 if first is None else whole_number("sink_tokens", first)
     if sink_tokens and window[0] < 0:
         message = f"sink_tokens is {sink_tokens} and no window bounds keys on the left: nothing reads it"
         raise bad("sink", message, sink_tokens, "leave sink_tokens out, or give window=(left, right)")
-    mask, bias = mask_and_bias(given["mask"], given["bias"], given["attn_mask"])
-    seed, numbers = scalars(given["scale"], given["softcap"], given["dropout_p"], given["seed"])
+    mask, bias = mask_and_bias(options["mask"], options["bias"], options["attn_mask"])
+    seed, numbers = scalars(options["scale"], options["softcap"], options["dropout_p"], options["seed"])
     placed = {
         "dout": dout, "q": q, "k": k, "v": v, "out": out, "lse": lse, "mask": mask, "bias": bias, "sink": sink,
         "seed": seed,
-        **{name: given[name] for name in ("dlse", "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k", "seqlens_q",
+        **{name: options[name] for name in ("dlse", "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k", "seqlens_q",
                                           "seqlens_k", "dq", "dk", "dv", *ASKED)},
     }  # fmt: skip
-    for name, one in placed.items():
-        if isinstance(one, NO_ARRAYS) or (one is None and name in ("dout", "q", "k", "v", "out", "lse")):
-            raise not_an_array(name, one)
+    for name, operand in placed.items():
+        if isinstance(operand, NO_ARRAYS) or (operand is None and name in ("dout", "q", "k", "v", "out", "lse")):
+            raise not_an_array(name, operand)
     attributes = Attributes(
         layout=layout, kv_layout=kv_layout, align=align, window=window, sink_tokens=sink_tokens,
-        scaled=given["scale"] is not None, softcap=given["softcap"] is not None, dropout=given["seed"] is not None,
-        longest=(longest("max_seqlen_q", given["max_seqlen_q"]), longest("max_seqlen_k", given["max_seqlen_k"])),
-        asked=asked_of(given), deterministic=switch("deterministic", given["deterministic"]),
+        scaled=options["scale"] is not None, softcap=options["softcap"] is not None,
+        dropout=options["seed"] is not None,
+        longest=(longest("max_seqlen_q", options["max_seqlen_q"]), longest("max_seqlen_k", options["max_seqlen_k"])),
+        more_gradients=asked_of(options), deterministic=switch("deterministic", options["deterministic"]),
     )  # fmt: skip
     return tuple(placed.get(name) for name in NAMES), numbers, tuple(attributes)

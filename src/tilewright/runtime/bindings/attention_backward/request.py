@@ -46,34 +46,34 @@ class Attributes(NamedTuple):
     softcap: bool = False
     dropout: bool = False
     longest: tuple[int, int] = (0, 0)  # rows and keys, of packed sequences
-    asked: tuple[str, ...] = ()  # of ASKED
+    more_gradients: tuple[str, ...] = ()  # of ASKED
     deterministic: bool = False
 
 
-def build(views: Sequence[Any], given: tuple[Any, ...], target: str) -> Request:
+def build(views: Sequence[Any], options: tuple[Any, ...], target: str) -> Request:
     """Shapes, strides and dtypes as one request, or the first contradiction as one error."""
-    a = Attributes(*given)
+    a = Attributes(*options)
     if a.problem is not None:
         return made_up(a.problem, target)
     by_name = dict(zip(stages.NAMES, views, strict=True))
     # As a forward call has them; its result is an operand here.
-    operands = [None if one.name in ("out", "lse") else by_name.get(one.name) for one in FORWARD_SLOTS]
+    operands = [None if slot.name in ("out", "lse") else by_name.get(slot.name) for slot in FORWARD_SLOTS]
     call = forward.Call(_forward_attributes(a), target, operands)
     _demand_floats(by_name)
-    for name in a.asked:
+    for name in a.more_gradients:
         if by_name[_NEEDS[name]] is None:
             message = f"{name} is asked for, and {_NEEDS[name]} is not given"
             raise bad("gradient-of", message, name, f"give {_NEEDS[name]}, or do not ask for {name}")
     lie = forward.described(call)
-    said = {name: call.problem[name] for name in _SHARED if name in call.problem}
+    fields = {name: call.problem[name] for name in _SHARED if name in call.problem}
     shared = ("mask", "bias", "alibi", "seeded", "scaled")
     lying: dict[str, Any] = {name: call.lying[name] for name in shared if name in call.lying}
     results = _gradients(by_name, lie, a.layout, a.kv_layout or a.layout)
     _forward_result(by_name, lie, a.layout)
-    said |= {f"{name}_strides": each.strides for name, each in lie.items()}
-    said |= {name: name in a.asked for name in ASKED}
+    fields |= {f"{name}_strides": each.strides for name, each in lie.items()}
+    fields |= {name: name in a.more_gradients for name in ASKED}
     problem = AttentionBackwardProblem(
-        **said, dtype=by_name["q"].dtype, dlse=by_name["dlse"] is not None,
+        **fields, dtype=by_name["q"].dtype, dlse=by_name["dlse"] is not None,
         deterministic=a.deterministic, aligned=not _odd(by_name),
     )  # fmt: skip
     for broken in problem_check(problem, target):
@@ -82,7 +82,7 @@ def build(views: Sequence[Any], given: tuple[Any, ...], target: str) -> Request:
     for name in ("lse", "dlse"):
         if by_name[name] is not None:
             lying[name] = _sums_of_rows(by_name[name], problem)
-    results += [_asked(name, by_name, problem, lying) for name in a.asked]
+    results += [_asked(name, by_name, problem, lying) for name in a.more_gradients]
     return _whole(problem, target, Lying(**lying), tuple(results))
 
 
@@ -97,17 +97,17 @@ def made_up(problem: AttentionBackwardProblem, target: str) -> Request:
     """The request of operands that `samples` made: dense, or as the problem says."""
     if problem.family:
         return stages.alone(problem)
-    made = (*stages.gradients(problem, ("dq", "dk", "dv")), *stages.more_results(problem))
-    return _whole(problem, target, Lying(), made)
+    results = (*stages.gradients(problem, ("dq", "dk", "dv")), *stages.more_results(problem))
+    return _whole(problem, target, Lying(), results)
 
 
-def _whole(problem: AttentionBackwardProblem, target: str, lying: Lying, made: tuple[Result, ...]) -> Request:
+def _whole(problem: AttentionBackwardProblem, target: str, lying: Lying, results: tuple[Result, ...]) -> Request:
     """The call in the stages the backend takes, and how to have it in others."""
     first, *others = split_plans(problem, target).values()
-    request = stages.whole(first, lying, made)
+    request = stages.whole(first, lying, results)
     if not others:
         return request
-    return replace(request, others=lambda: [stages.whole(each, lying, made) for each in others])
+    return replace(request, others=lambda: [stages.whole(each, lying, results) for each in others])
 
 
 # -- operands ----------------------------------------------------------------------------------------------------------
@@ -117,26 +117,28 @@ def _demand_floats(views: dict[str, View | None]) -> None:
     """All of one type, which has gradients."""
     q = views["q"]
     for name in ("q", "k", "v", "out", "dout"):
-        one = views[name]
-        if one is None or q is None:
+        view = views[name]
+        if view is None or q is None:
             raise not_an_array(name, None)
-        if one.dtype not in FLOATS:
-            remedy = conversion_of(one, one.dtype, bytes_too=False) if name != "dout" else f"give {' or '.join(FLOATS)}"
-            raise bad("array-dtype", f"{name} holds {one.dtype}, which has no gradients", one.dtype, remedy)
-        if one.dtype != q.dtype:
-            message = f"{name} holds {one.dtype} and q {q.dtype}"
-            raise bad("dtype-mix", message, one.dtype, f"give q, k, v, out and dout of one type, such as {q.dtype}")
+        if view.dtype not in FLOATS:
+            remedy = (
+                conversion_of(view, view.dtype, bytes_too=False) if name != "dout" else f"give {' or '.join(FLOATS)}"
+            )
+            raise bad("array-dtype", f"{name} holds {view.dtype}, which has no gradients", view.dtype, remedy)
+        if view.dtype != q.dtype:
+            message = f"{name} holds {view.dtype} and q {q.dtype}"
+            raise bad("dtype-mix", message, view.dtype, f"give q, k, v, out and dout of one type, such as {q.dtype}")
 
 
 def _forward_result(views: dict[str, Any], lie: dict[str, Rows], layout: str) -> None:
     """`out` and its gradient are of the shape that these operands have a result of."""
     shape = forward.as_given((*lie["q"].outer, lie["q"].heads, lie["v"].size), layout)
     for name, operand in (("o", "out"), ("do", "dout")):
-        one = views[operand]
-        if one.shape != shape:
-            message = f"{operand} has shape {one.shape}, and attention of these operands gives {shape}"
-            raise bad("forward-result", message, one.shape, "give out and lse of the call with these q, k and v")
-        lie[name] = rows_of(one, layout, lie["q"].packed)
+        view = views[operand]
+        if view.shape != shape:
+            message = f"{operand} has shape {view.shape}, and attention of these operands gives {shape}"
+            raise bad("forward-result", message, view.shape, "give out and lse of the call with these q, k and v")
+        lie[name] = rows_of(view, layout, lie["q"].packed)
 
 
 def _sums_of_rows(view: View, p: AttentionBackwardProblem) -> tuple[int, int]:
@@ -158,47 +160,49 @@ def _sums_of_rows(view: View, p: AttentionBackwardProblem) -> tuple[int, int]:
 
 def _gradients(views: dict[str, Any], lie: dict[str, Rows], layout: str, kv_layout: str) -> list[Result]:
     """dq, dk and dv: those given, or new ones."""
-    found = []
+    results = []
     for name in ("dq", "dk", "dv"):
-        like, one = lie[name[1]], views[name]
+        like, view = lie[name[1]], views[name]
         order, mine = (*like.outer, like.heads, like.size), layout if name == "dq" else kv_layout
         shape = forward.as_given(order, mine)
-        if one is None:
+        if view is None:
             lie[name] = Rows.dense(order, mine)
         else:
-            _demand_result(one, shape, views["q"].dtype)
-            lie[name] = rows_of(one, mine, like.packed)
-        found.append(Result(AT[name], shape, dense_strides(shape), views["q"].dtype))
-    return found
+            _demand_result(view, shape, views["q"].dtype)
+            lie[name] = rows_of(view, mine, like.packed)
+        results.append(Result(AT[name], shape, dense_strides(shape), views["q"].dtype))
+    return results
 
 
-def _demand_result(one: View, shape: Sizes, dtype: str) -> None:
-    if one.shape != shape:
-        raise bad("shape-out", f"{one.what} has shape {one.shape}, and the gradient has {shape}", one.shape,
+def _demand_result(view: View, shape: Sizes, dtype: str) -> None:
+    if view.shape != shape:
+        raise bad("shape-out", f"{view.what} has shape {view.shape}, and the gradient has {shape}", view.shape,
                   f"give shape {shape}")  # fmt: skip
-    if one.dtype != dtype:
-        raise bad("out-dtype", f"{one.what} holds {one.dtype}, and the gradient is {dtype}", one.dtype,
+    if view.dtype != dtype:
+        raise bad("out-dtype", f"{view.what} holds {view.dtype}, and the gradient is {dtype}", view.dtype,
                   f"give an array of {dtype}")  # fmt: skip
 
 
 def _asked(name: str, views: dict[str, Any], p: AttentionBackwardProblem, lying: dict[str, Any]) -> Result:
     """The gradient of a bias, of sink logits or of slopes."""
-    of, one = views[_NEEDS[name]], views[name]
-    if one is not None:
-        _demand_result(one, of.shape, "fp32")
-    strides = dense_strides(of.shape) if one is None else one.strides
+    source, view = views[_NEEDS[name]], views[name]
+    if view is not None:
+        _demand_result(view, source.shape, "fp32")
+    strides = dense_strides(source.shape) if view is None else view.strides
     if name == "dbias":
-        if of.shape != p.bias_shape[len(p.bias_shape) - len(of.shape) :]:
-            message = f"bias has shape {of.shape} and sequences end at {p.bias_shape}: what is beyond has no gradient"
-            raise bad("bias-shape", message, of.shape, "give a bias of the sizes of this call")
+        if source.shape != p.bias_shape[len(p.bias_shape) - len(source.shape) :]:
+            message = (
+                f"bias has shape {source.shape} and sequences end at {p.bias_shape}: what is beyond has no gradient"
+            )
+            raise bad("bias-shape", message, source.shape, "give a bias of the sizes of this call")
         four = (*(0,) * (4 - len(strides)), *strides)
         lying[name] = tuple(0 if size == 1 else step for size, step in zip(p.bias_shape, four, strict=True))
     elif name == "dalibi":
-        lying[name] = (0, strides[0]) if len(of.shape) == 1 else (strides[0], strides[1])
-    return Result(AT[name], of.shape, dense_strides(of.shape), "fp32")
+        lying[name] = (0, strides[0]) if len(source.shape) == 1 else (strides[0], strides[1])
+    return Result(AT[name], source.shape, dense_strides(source.shape), "fp32")
 
 
 def _odd(views: dict[str, Any]) -> bool:
     """Whether an operand on a device begins at no multiple of 16 bytes."""
     there = [views[name] for name in ("q", "k", "v", "out", "dout", "dq", "dk", "dv") if views[name] is not None]
-    return there[0].place is not HOST and any(one.address % 16 for one in there)
+    return there[0].place is not HOST and any(view.address % 16 for view in there)

@@ -41,12 +41,12 @@ def _strides_of(p: AttentionBackwardProblem, name: str) -> Sizes:
 def _unused(p: AttentionBackwardProblem, tables: dict[str, Array], keys: bool) -> Array:
     """Rows (or keys) of memory that no sequence has."""
     shape = p.shape("k" if keys else "q")[:2]
-    found = np.ones(shape[1:] if p.varlen else shape, bool)
+    unused = np.ones(shape[1:] if p.varlen else shape, bool)
     for index in range(p.batch):
         first_row, rows, first_key, count = row_lengths(p, tables, index)
         first, size = (first_key, count) if keys else (first_row, rows)
-        (found if p.varlen else found[index])[first : first + size] = False
-    return found
+        (unused if p.varlen else unused[index])[first : first + size] = False
+    return unused
 
 
 def _rows(p: AttentionBackwardProblem, name: str, generator: Generator, unused: Array) -> Array:
@@ -57,35 +57,35 @@ def _rows(p: AttentionBackwardProblem, name: str, generator: Generator, unused: 
 
 
 def _scores(p: AttentionBackwardProblem, generator: Generator) -> dict[str, Array]:
-    made: dict[str, Array] = {}
+    operands: dict[str, Array] = {}
     if p.mask_shape:
-        made["mask"] = generator.random(p.mask_shape) < 0.8
+        operands["mask"] = generator.random(p.mask_shape) < 0.8
     if p.bias == "tensor":
-        made["bias"] = random_values(generator, p.bias_shape, p.dtype_aux)
+        operands["bias"] = random_values(generator, p.bias_shape, p.dtype_aux)
     if p.bias == "alibi":
-        made["alibi_slopes"] = (2.0 ** (-8.0 * np.arange(1, p.heads_q + 1) / p.heads_q)).astype(np.float32)
+        operands["alibi_slopes"] = (2.0 ** (-8.0 * np.arange(1, p.heads_q + 1) / p.heads_q)).astype(np.float32)
     if p.dsink:
-        made["sink"] = random_values(generator, (p.heads_q,), "fp32")
-    return made
+        operands["sink"] = random_values(generator, (p.heads_q,), "fp32")
+    return operands
 
 
-def _forward(p: AttentionBackwardProblem, made: dict[str, Any], numbers: Numbers, generator: Generator) -> None:
+def _forward(p: AttentionBackwardProblem, operands: dict[str, Any], numbers: Numbers, generator: Generator) -> None:
     """out and lse of these operands."""
     if p.pairs * (p.head_dim + p.head_dim_v) <= MOST_FORWARD and p.family != "dot":
-        out, lse = reference.forward(p, made, numbers)
+        out, lse = reference.forward(p, operands, numbers)
     else:
         out = generator.standard_normal(_shape_of(p, "o"))
         lse = 2.0 + generator.standard_normal(p.lse_shape)
         lse[..., ::7] = -np.inf  # rows that see nothing
     kind = numpy_dtype(p.dtype)
-    made["out"] = laid(out.astype(np.float32).astype(kind), _strides_of(p, "o"))
-    made["lse"] = lse.astype(np.float32)
-    unused = _unused(p, made, keys=False)
-    made["out"][unused] = np.full(1, np.nan, np.float32).astype(kind)[0]
-    made["lse"][_lse_places(p, unused)] = np.nan
+    operands["out"] = laid(out.astype(np.float32).astype(kind), _strides_of(p, "o"))
+    operands["lse"] = lse.astype(np.float32)
+    unused = _unused(p, operands, keys=False)
+    operands["out"][unused] = np.full(1, np.nan, np.float32).astype(kind)[0]
+    operands["lse"][_lse_places(p, unused)] = np.nan
     if p.dlse:
-        made["dlse"] = random_values(generator, p.lse_shape, "fp32")
-        made["dlse"][_lse_places(p, unused)] = np.nan
+        operands["dlse"] = random_values(generator, p.lse_shape, "fp32")
+        operands["dlse"][_lse_places(p, unused)] = np.nan
 
 
 def _lse_places(p: AttentionBackwardProblem, unused: Array) -> Any:
@@ -93,31 +93,31 @@ def _lse_places(p: AttentionBackwardProblem, unused: Array) -> Any:
     return np.broadcast_to(unused[None] if p.varlen else unused[:, None], p.lse_shape)
 
 
-def _prepared(p: AttentionBackwardProblem, made: dict[str, Any]) -> None:
+def _prepared(p: AttentionBackwardProblem, operands: dict[str, Any]) -> None:
     """delta and lse as `dot` hands them on; NaN where it writes nothing."""
     delta, log = (np.full(p.prepared("q"), np.nan, np.float32) for _ in range(2))
     for index in range(p.batch):
-        at, first, rows = reference.prepared_places(p, made, "q", index)
-        first_row = row_lengths(p, made, index)[0]
+        at, first, rows = reference.prepared_places(p, operands, "q", index)
+        first_row = row_lengths(p, operands, index)[0]
         end = first + -(-rows // PREPARED_ROWS) * PREPARED_ROWS
         delta[at][:, first:end], log[at][:, first:end] = 0.0, np.inf
-        delta[at][:, first : first + rows] = reference.deltas(p, made, index, first_row, rows)[0]
-        lse = reference.of_lse(p, made["lse"], index, first_row, rows)
+        delta[at][:, first : first + rows] = reference.deltas(p, operands, index, first_row, rows)[0]
+        lse = reference.of_lse(p, operands["lse"], index, first_row, rows)
         log[at][:, first : first + rows] = np.where(np.isneginf(lse), np.inf, lse * reference.LOG2_E)
-    made["given_delta"], made["given_lse_log2"] = delta, log
+    operands["given_delta"], operands["given_lse_log2"] = delta, log
 
 
 def _results(p: AttentionBackwardProblem) -> dict[str, Array]:
     """Poisoned."""
     wanted = stages.results(p) if p.family else (*stages.gradients(p, ("dq", "dk", "dv")), *stages.more_results(p))
-    made = {}
-    for one in wanted:
-        name = NAMES[one.slot]
-        strides = _strides_of(p, name) if name in ("dq", "dk", "dv") else one.strides
-        array = laid(np.zeros(one.shape, numpy_dtype(one.dtype)), strides)
+    results = {}
+    for result in wanted:
+        name = NAMES[result.slot]
+        strides = _strides_of(p, name) if name in ("dq", "dk", "dv") else result.strides
+        array = laid(np.zeros(result.shape, numpy_dtype(result.dtype)), strides)
         poison(array)
-        made[name] = array
-    return made
+        results[name] = array
+    return results
 
 
 def sample(problem: AttentionBackwardProblem, seed: int = 0) -> Sample:
@@ -127,45 +127,45 @@ def sample(problem: AttentionBackwardProblem, seed: int = 0) -> Sample:
     scalars = (
         p.head_dim**-0.5, SOFTCAP if p.softcap else 0.0, DROPOUT if p.dropout else 0.0, float(chosen), 1.0, 7.0, 0.0
     )  # fmt: skip
-    made: dict[str, Any] = table_samples(p, generator)
-    rows = _unused(p, made, keys=False)
+    operands: dict[str, Any] = table_samples(p, generator)
+    rows = _unused(p, operands, keys=False)
     if p.family == "convert":
         for name in p.converted:
             sums = random_values(generator, stages.sums_shape(p, name), "fp32")
-            made[f"given_{name}_sums"] = sums
+            operands[f"given_{name}_sums"] = sums
     else:
-        made["dout"] = _rows(p, "do", generator, rows)
+        operands["dout"] = _rows(p, "do", generator, rows)
         if p.family != "dot":
-            keys = _unused(p, made, keys=True)
-            made["q"] = _rows(p, "q", generator, rows)
-            made["k"], made["v"] = (_rows(p, name, generator, keys) for name in "kv")
-        made |= _scores(p, generator)
-        _forward(p, made, numbers_of(p, scalars), generator)
+            keys = _unused(p, operands, keys=True)
+            operands["q"] = _rows(p, "q", generator, rows)
+            operands["k"], operands["v"] = (_rows(p, name, generator, keys) for name in "kv")
+        operands |= _scores(p, generator)
+        _forward(p, operands, numbers_of(p, scalars), generator)
         if p.family == "grad":
-            _prepared(p, made)
+            _prepared(p, operands)
             for name in ("out", "lse", "dlse", "sink"):
-                made.pop(name, None)
-    made |= _results(p)
-    return Sample(tuple(made.get(name) for name in NAMES), scalars, tuple(Attributes(problem=p)))
+                operands.pop(name, None)
+    operands |= _results(p)
+    return Sample(tuple(operands.get(name) for name in NAMES), scalars, tuple(Attributes(problem=p)))
 
 
 def numbers_of(problem: AttentionBackwardProblem, scalars: tuple[float, ...]) -> Numbers:
     """The numbers of a call as the reference takes them."""
     scale, softcap, dropout, *halves = scalars
-    low, high, offset_low, offset_high = (int(one) for one in halves)
+    low, high, offset_low, offset_high = (int(half) for half in halves)
     return Numbers(
         scale, softcap if problem.softcap else 0.0, dropout if problem.dropout else 0.0, low | high << 32,
         offset_low | offset_high << 32,
     )  # fmt: skip
 
 
-def judge(problem: AttentionBackwardProblem, made: Sample) -> Callable[[Sample], Check]:
-    given = {name: one for name, one in zip(NAMES, made.operands, strict=True) if one is not None}
-    numbers = numbers_of(problem, made.scalars)
+def judge(problem: AttentionBackwardProblem, sample: Sample) -> Callable[[Sample], Check]:
+    operands = {name: array for name, array in zip(NAMES, sample.operands, strict=True) if array is not None}
+    numbers = numbers_of(problem, sample.scalars)
     if problem.family == "dot":
-        ask = reference.judge_dot(problem, given)
+        ask = reference.judge_dot(problem, operands)
     elif problem.family == "convert":
-        ask = reference.judge_convert(problem, given, numbers)
+        ask = reference.judge_convert(problem, operands, numbers)
     else:
-        ask = reference.judgement(problem, given, numbers)
-    return lambda one: ask(dict(zip(NAMES, one.operands, strict=True)))
+        ask = reference.judgement(problem, operands, numbers)
+    return lambda result: ask(dict(zip(NAMES, result.operands, strict=True)))

@@ -53,7 +53,7 @@ SLOTS = (
     Slot("dk_sums", written=True, optional=True),
     Slot("dv_sums", written=True, optional=True),
 )  # fmt: skip
-NAMES = tuple(one.name for one in SLOTS)
+NAMES = tuple(slot.name for slot in SLOTS)
 AT = {name: index for index, name in enumerate(NAMES)}  # the slot of a name
 SCALARS = ("scale", "softcap", "dropout", "seed_low", "seed_high", "offset_low", "offset_high")
 
@@ -90,13 +90,13 @@ def sums_shape(problem: AttentionBackwardProblem, name: str) -> Sizes:
 
 def _between(problem: AttentionBackwardProblem) -> dict[str, int]:
     """Where the stages hand on what, in bytes from the start of the workspace between them; its end is under ""."""
-    found, at = {}, 0
+    places, at = {}, 0
     parts = {"delta": problem.prepared("q"), "lse_log2": problem.prepared("q")}
     parts |= {f"{name}_sums": sums_shape(problem, name) for name in problem.converted}
     for name, shape in parts.items():
-        found[name] = at
+        places[name] = at
         at += -(-4 * prod(shape) // 64) * 64
-    return {**found, "": at}
+    return {**places, "": at}
 
 
 @lru_cache(maxsize=256)
@@ -112,22 +112,22 @@ def _pointers(kind: Any, slots: Mapping[str, str]) -> list[Pointer]:
     return [Pointer(_offset(kind, field), AT[slot]) for field, slot in slots.items()]
 
 
-def _handed(kind: Any, fields: Mapping[str, str], between: Mapping[str, int] | None, given: bool) -> list[Pointer]:
+def _handed(kind: Any, fields: Mapping[str, str], between: Mapping[str, int] | None, is_input: bool) -> list[Pointer]:
     """Pointers to what stages hand on: into the workspace, or slots of their own where a stage is by itself."""
     if between is None:
-        return _pointers(kind, {field: f"given_{name}" if given else name for field, name in fields.items()})
+        return _pointers(kind, {field: f"given_{name}" if is_input else name for field, name in fields.items()})
     return [Pointer(_offset(kind, field), BETWEEN, shift=between[name]) for field, name in fields.items()]
 
 
 def _tables(p: AttentionBackwardProblem, keys: bool) -> dict[str, str]:
-    found = {"starts_q": "cu_seqlens_q"} if p.varlen else {}
+    tables = {"starts_q": "cu_seqlens_q"} if p.varlen else {}
     if p.seqlens_q:
-        found["lengths_q"] = "seqlens_q"
+        tables["lengths_q"] = "seqlens_q"
     if keys and p.varlen:
-        found["starts_k"] = "cu_seqlens_k"
+        tables["starts_k"] = "cu_seqlens_k"
     if keys and p.seqlens_k:
-        found["lengths_k"] = "seqlens_k"
-    return found
+        tables["lengths_k"] = "seqlens_k"
+    return tables
 
 
 def _prepared_strides(p: AttentionBackwardProblem) -> tuple[int, int]:
@@ -149,7 +149,7 @@ def dot(
         slots["dlse"] = "dlse"
     if p.dsink:
         slots |= {"sink": "sink", "dsink": "dsink"}
-    handed = _handed(_DOT, {"delta": "delta", "lse_log2": "lse_log2"}, between, given=False)
+    handed = _handed(_DOT, {"delta": "delta", "lse_log2": "lse_log2"}, between, is_input=False)
     return StageRequest(p, args, (*_pointers(_DOT, slots), *handed))
 
 
@@ -182,8 +182,8 @@ def grad(
             slots[name] = name
             setattr(args, f"{name}_strides", Strides(*getattr(p, f"{name}_strides")))
     _scores(args, p, lying, slots)
-    handed = _handed(_GRAD, {"delta": "delta", "lse_log2": "lse_log2"}, between, given=True)
-    handed += _handed(_GRAD, sums, between, given=False)
+    handed = _handed(_GRAD, {"delta": "delta", "lse_log2": "lse_log2"}, between, is_input=True)
+    handed += _handed(_GRAD, sums, between, is_input=False)
     return StageRequest(p, args, (*_pointers(_GRAD, slots), *handed), _scalars(p, lying))
 
 
@@ -207,15 +207,15 @@ def _scores(args: BackwardArgs, p: AttentionBackwardProblem, lying: Lying, slots
 
 
 def _scalars(p: AttentionBackwardProblem, lying: Lying) -> tuple[Scalar, ...]:
-    found = [Scalar(_GRAD.scale.offset, 0)] if lying.scaled else []
+    scalars = [Scalar(_GRAD.scale.offset, 0)] if lying.scaled else []
     if p.softcap:
-        found.append(Scalar(_GRAD.softcap.offset, 1))
+        scalars.append(Scalar(_GRAD.softcap.offset, 1))
     if p.dropout:
-        found.append(Scalar(_GRAD.dropout.offset, 2, probe=0.5))
+        scalars.append(Scalar(_GRAD.dropout.offset, 2, probe=0.5))
         if not lying.seeded:
             places = (_GRAD.seed.offset, _GRAD.seed.offset + 8, _GRAD.offset.offset, _GRAD.offset.offset + 8)
-            found += [Scalar(at, index) for index, at in enumerate(places, 3)]
-    return tuple(found)
+            scalars += [Scalar(at, index) for index, at in enumerate(places, 3)]
+    return tuple(scalars)
 
 
 def convert(
@@ -228,11 +228,11 @@ def convert(
     )  # fmt: skip
     slots, sums = _tables(p, keys=True), {}
     for name in p.converted:
-        one = getattr(args, name)
-        one.parts = 1 if name == "dq" else p.dkv_heads // p.heads_kv
-        one.source_strides, one.to_strides = _sums_strides(p, name), Strides(*getattr(p, f"{name}_strides"))
+        operand = getattr(args, name)
+        operand.parts = 1 if name == "dq" else p.dkv_heads // p.heads_kv
+        operand.source_strides, operand.to_strides = _sums_strides(p, name), Strides(*getattr(p, f"{name}_strides"))
         slots[f"{name}.to"], sums[f"{name}.source"] = name, f"{name}_sums"
-    handed = _handed(_CONVERT, sums, between, given=True)
+    handed = _handed(_CONVERT, sums, between, is_input=True)
     scalars = (Scalar(_CONVERT.scale.offset, 0),) if lying.scaled else ()
     return StageRequest(p, args, (*_pointers(_CONVERT, slots), *handed), scalars)
 
@@ -253,9 +253,9 @@ def gradients(problem: AttentionBackwardProblem, names: Sequence[str]) -> tuple[
 def more_results(problem: AttentionBackwardProblem) -> tuple[Result, ...]:
     """What else is asked for, dense; slopes a head where nobody says that they are a sequence's too."""
     p = problem
-    found = [_dense("dbias", p.bias_shape, "fp32")] if p.dbias else []
-    found += [_dense("dsink", (p.heads_q,), "fp32")] if p.dsink else []
-    return (*found, *((_dense("dalibi", (p.heads_q,), "fp32"),) if p.dalibi else ()))
+    results = [_dense("dbias", p.bias_shape, "fp32")] if p.dbias else []
+    results += [_dense("dsink", (p.heads_q,), "fp32")] if p.dsink else []
+    return (*results, *((_dense("dalibi", (p.heads_q,), "fp32"),) if p.dalibi else ()))
 
 
 def results(problem: AttentionBackwardProblem) -> tuple[Result, ...]:
@@ -267,7 +267,7 @@ def results(problem: AttentionBackwardProblem) -> tuple[Result, ...]:
     if p.family == "convert":
         return gradients(p, p.converted)
     sums = (_dense(f"{name}_sums", sums_shape(p, name), "fp32") for name in p.converted)
-    return (*gradients(p, [one for one in ("dq", "dk", "dv") if one not in p.converted]), *more_results(p), *sums)
+    return (*gradients(p, [name for name in ("dq", "dk", "dv") if name not in p.converted]), *more_results(p), *sums)
 
 
 def alone(problem: AttentionBackwardProblem) -> Request:
@@ -275,8 +275,8 @@ def alone(problem: AttentionBackwardProblem) -> Request:
     return Request(OP, (_MAKERS[problem.family](problem),), results(problem))
 
 
-def whole(stages: Sequence[AttentionBackwardProblem], lying: Lying, made: tuple[Result, ...]) -> Request:
+def whole(stages: Sequence[AttentionBackwardProblem], lying: Lying, results: tuple[Result, ...]) -> Request:
     """The stages of a call (`Op.stages`), with the workspace between them."""
-    between = _between(next(one for one in stages if one.family == "grad"))
-    made_stages = tuple(_MAKERS[one.family](one, lying, between) for one in stages)
-    return Request(OP, made_stages, made, between_bytes=between[""])
+    between = _between(next(stage for stage in stages if stage.family == "grad"))
+    made_stages = tuple(_MAKERS[stage.family](stage, lying, between) for stage in stages)
+    return Request(OP, made_stages, results, between_bytes=between[""])

@@ -26,10 +26,10 @@ def two(ds: Any) -> tuple[Any, Any]:
         raise bad("ds-type", "ds must be a tuple or list of arrays", type(ds).__name__, "write ds=(d0,)")
     if len(ds) > MAX_D:
         raise bad("epilogue-d-count", f"{len(ds)} D tensors were given", len(ds), f"give at most {MAX_D}")
-    if any(one is None for one in ds):
+    if any(d is None for d in ds):
         raise bad("array-type", "a D tensor is None", None, "leave it out of ds")
-    found = (*ds, None, None)
-    return found[0], found[1]
+    padded = (*ds, None, None)
+    return padded[0], padded[1]
 
 
 def bound(variant: str, first: Any, second: Any, bias: Any, ds: Any, out: Any) -> Operands:
@@ -45,14 +45,14 @@ def bound(variant: str, first: Any, second: Any, bias: Any, ds: Any, out: Any) -
 def settled(options: tuple[Any, ...]) -> tuple[Any, ...]:
     """The attributes of a call from its options, which may hold numbers of any library; the first that is none is an
     error."""
-    given = Attributes(*options)
-    attributes = given._replace(
-        stride=fixed("stride", given.stride),
-        padding=fixed("padding", given.padding),
-        dilation=fixed("dilation", given.dilation),
-        groups=whole_number("groups", given.groups),
-        shape=None if given.shape is None else fixed(request.SHAPES.get(given.variant, "shape"), given.shape),
-        deterministic=switch("deterministic", given.deterministic),
+    stated = Attributes(*options)
+    attributes = stated._replace(
+        stride=fixed("stride", stated.stride),
+        padding=fixed("padding", stated.padding),
+        dilation=fixed("dilation", stated.dilation),
+        groups=whole_number("groups", stated.groups),
+        shape=None if stated.shape is None else fixed(request.SHAPES.get(stated.variant, "shape"), stated.shape),
+        deterministic=switch("deterministic", stated.deterministic),
     )
     return tuple(attributes)
 

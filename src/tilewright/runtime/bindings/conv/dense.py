@@ -50,15 +50,15 @@ def stage(problem: ConvProblem, ds: Sequence[DTensor] = ()) -> StageRequest:
     for name in "xwy":
         getattr(args, f"{name}_strides")[:] = _five(getattr(p, f"{name}_shape"), getattr(p, f"{name}_strides"))
         pointers.append(Pointer(getattr(_FIELDS, name).offset, places[name]))
-    for index, one in enumerate(ds):
-        args.d_strides[index][:] = _five_of_d(one.strides)
-        pointers.append(Pointer(_FIELDS.d.offset + 8 * index, one.slot))
+    for index, d in enumerate(ds):
+        args.d_strides[index][:] = _five_of_d(d.strides)
+        pointers.append(Pointer(_FIELDS.d.offset + 8 * index, d.slot))
     return StageRequest(p, args, tuple(pointers))
 
 
 def written_shape(problem: ConvProblem) -> tuple[str, Sizes]:
     """Which of x, w and y is the result, and its shape in our order."""
-    name = next(one for one, slot in PLACES[problem.variant].items() if slot == OUT)
+    name = next(operand for operand, slot in PLACES[problem.variant].items() if slot == OUT)
     shape: Sizes = getattr(problem, f"{name}_shape")
     return name, shape
 
@@ -79,8 +79,8 @@ def dense(problem: ConvProblem) -> Request:
     result = Result(OUT, shape, dense_strides(shape), problem.dtype_out)
     sizes = dict.fromkeys(range(len(SLOTS)), 0)
     if not problem.aligned:
-        for one, slot in PLACES[problem.variant].items():
-            sizes[slot] = DTYPES[problem.dtype_out if one == name else problem.dtype].bytes
+        for operand, slot in PLACES[problem.variant].items():
+            sizes[slot] = DTYPES[problem.dtype_out if operand == name else problem.dtype].bytes
     spans = tuple(Span(probe=64 + sizes[slot]) for slot in range(len(SLOTS)))
     return Request(OP, (stage(joined_patches(problem), sampled_ds(problem)),), (result,), spans=spans)
 
@@ -124,66 +124,66 @@ def _d_copy(
     steps = (*strides[:-1], strides[-1] * problem.group_filters, strides[-1])
     padded = (*kept[:-1], larger.groups, larger.group_filters)
     new = dense_strides((*kept[:-1], larger.filters))
-    copy = Copy(pointer, shape, tuple(one * size for one in steps), padded, size)
+    copy = Copy(pointer, shape, tuple(step * size for step in steps), padded, size)
     return copy, tuple(0 if again else step for again, step in zip(repeats, new, strict=True))
 
 
 def with_ds(
-    made: StageRequest, ds: Sequence[DTensor], before: ConvProblem | None = None, *, for_gpu: bool = False
+    request: StageRequest, ds: Sequence[DTensor], before: ConvProblem | None = None, *, for_gpu: bool = False
 ) -> StageRequest:
     """A stage (made without) with its D tensors, in copies where they lie otherwise than kernels read them: where
     channels of y lie side by side, so do theirs.  `before`: the problem whose D tensors they are."""
-    p = made.problem
+    p = request.problem
     if not ds:
-        return made
+        return request
     before = before or p
-    found, laid = list(made.copies), []
-    for index, one in enumerate(ds, len(made.pointers)):
-        step = one.strides[-1]
-        otherwise = (step and step != 1) or (for_gpu and not _as_gpus_read(before.y_shape, one.strides))
+    copies, laid = list(request.copies), []
+    for index, d in enumerate(ds, len(request.pointers)):
+        step = d.strides[-1]
+        otherwise = (step and step != 1) or (for_gpu and not _as_gpus_read(before.y_shape, d.strides))
         if (otherwise and p.y_strides[-1] == 1) or (step and before.filters != p.filters):
-            copy, strides = _d_copy(before, p, index, one.strides, for_gpu)
-            found.append(copy)
-            one = DTensor(one.slot, strides)
-        laid.append(one)
-    return replace(stage(p, laid), copies=tuple(found))
+            copy, strides = _d_copy(before, p, index, d.strides, for_gpu)
+            copies.append(copy)
+            d = DTensor(d.slot, strides)
+        laid.append(d)
+    return replace(stage(p, laid), copies=tuple(copies))
 
 
 def _without_added(five: Sequence[int], rank: int) -> Sizes:
     return (five[0], *five[len(five) - rank + 1 :])
 
 
-def _ds_of(given: StageRequest) -> list[DTensor]:
+def _ds_of(request: StageRequest) -> list[DTensor]:
     """The D tensors of a stage as the user gave them, whether they are copied or not."""
-    rank, found = len(given.problem.size) + 2, []
-    for index in range(given.problem.num_d):
-        known = next((one for one in given.copies if one.pointer == len("xwy") + index), None)
-        strides = _without_added(list(given.args.d_strides[index]), rank)
+    rank, ds = len(request.problem.size) + 2, []
+    for index in range(request.problem.num_d):
+        known = next((copy for copy in request.copies if copy.pointer == len("xwy") + index), None)
+        strides = _without_added(list(request.args.d_strides[index]), rank)
         if known is not None:
             steps = (*known.strides[:-2], known.strides[-1])
             strides = tuple(0 if old == 0 else step // known.itemsize for old, step in zip(strides, steps, strict=True))
-        found.append(DTensor(given.pointers[len("xwy") + index].slot, strides))
-    return found
+        ds.append(DTensor(request.pointers[len("xwy") + index].slot, strides))
+    return ds
 
 
-def copies(given: StageRequest, larger: ConvProblem) -> StageRequest:
+def copies(request: StageRequest, larger: ConvProblem) -> StageRequest:
     """The stage on dense channels-last copies; channels and filters of a group may be more, and are then 0.
 
     What lies as the larger problem has it is not copied.
     """
-    p, q = given.problem, larger
+    p, q = request.problem, larger
     name, _ = written_shape(p)
-    found = []
-    for index, one in enumerate("xwy"):
-        shape, strides = _by_group(p, one, getattr(p, f"{one}_strides"))
-        padded, wanted = _by_group(q, one, getattr(q, f"{one}_strides"))
+    operand_copies = []
+    for index, operand in enumerate("xwy"):
+        shape, strides = _by_group(p, operand, getattr(p, f"{operand}_strides"))
+        padded, wanted = _by_group(q, operand, getattr(q, f"{operand}_strides"))
         if p.aligned and (shape, strides) == (padded, wanted):
             continue
-        written = one == name
+        written = operand == name
         size = DTYPES[p.dtype_out if written else p.dtype].bytes
         steps = tuple(step * size for step in strides)
-        found.append(Copy(index, shape, steps, padded, size, read=not written, written=written))
+        operand_copies.append(Copy(index, shape, steps, padded, size, read=not written, written=written))
     # Of a GPU's stage all of them lie as GPUs read them.
-    laid = [_without_added(list(five), len(p.y_shape)) for five in given.args.d_strides[: p.num_d]]
+    laid = [_without_added(list(five), len(p.y_shape)) for five in request.args.d_strides[: p.num_d]]
     for_gpu = all(_as_gpus_read(p.y_shape, strides) for strides in laid)
-    return with_ds(replace(stage(q), copies=tuple(found)), _ds_of(given), p, for_gpu=for_gpu)
+    return with_ds(replace(stage(q), copies=tuple(operand_copies)), _ds_of(request), p, for_gpu=for_gpu)

@@ -52,7 +52,7 @@ _AS = {"padding": f"{_INTS} or of pairs (before, after); a window of 3 keeps its
 def fixed(name: str, value: Any) -> Any:
     """A number or numbers as a key can hold them: ints, and tuples of them."""
     if isinstance(value, (tuple, list)):
-        return tuple(fixed(name, one) for one in value)
+        return tuple(fixed(name, number) for number in value)
     return whole_number(name, value, _AS.get(name, "a tuple of ints" if name.endswith("_shape") else _INTS))
 
 
@@ -62,15 +62,15 @@ def layout_of(name: Any, rank: int) -> str:
         raise bad(
             "layout-name", f"layout is {an(type(name).__name__)}, not a name", shown(name), "use 'nhwc' or 'nchw'"
         )
-    found = _NAMES.get(name.lower())
-    if found is None:
+    known = _NAMES.get(name.lower())
+    if known is None:
         raise UnknownNameError(
             f"{shown(name)} is not an order of dimensions",
             rule="layout-name",
             value=name,
             remedy=nearest(name, [*_NAMES]),
         )
-    order, only = found
+    order, only = known
     if only and only != rank:
         raise bad(
             "layout-rank",
@@ -85,18 +85,18 @@ def spatial_numbers(name: str, value: Any, rank: int) -> Sizes:
     """One number for all dimensions, or one for each."""
     if type(value) is int:
         return (value,) * rank
-    if isinstance(value, tuple) and len(value) == rank and all(type(one) is int for one in value):
+    if isinstance(value, tuple) and len(value) == rank and all(type(number) is int for number in value):
         return value
     raise bad("conv-number", f"{name} is {shown(value)}", shown(value), f"give one number, or {rank} of them")
 
 
 def paddings(value: Any, rank: int) -> tuple[Sizes, Sizes]:
     """Before and after: one number for all, one a dimension, or a pair (before, after) a dimension."""
-    if isinstance(value, tuple) and len(value) == rank and all(isinstance(one, tuple) for one in value):
-        if all(len(one) == 2 and all(type(size) is int for size in one) for one in value):
-            return tuple(one[0] for one in value), tuple(one[1] for one in value)
+    if isinstance(value, tuple) and len(value) == rank and all(isinstance(pair, tuple) for pair in value):
+        if all(len(pair) == 2 and all(type(size) is int for size in pair) for pair in value):
+            return tuple(pair[0] for pair in value), tuple(pair[1] for pair in value)
     elif type(value) is int or (
-        isinstance(value, tuple) and len(value) == rank and all(type(one) is int for one in value)
+        isinstance(value, tuple) and len(value) == rank and all(type(number) is int for number in value)
     ):
         both = spatial_numbers("padding", value, rank)
         return both, both
@@ -120,11 +120,11 @@ def plain_strides(shape: Sizes, strides: Sizes) -> Sizes:
     """The same places, where sizes of 1 have the strides that dense memory has: those of arrays may be anything."""
     if 0 in shape:
         return dense_strides(shape)
-    found: list[int] = []
+    reversed_strides: list[int] = []
     for index in range(len(shape) - 1, -1, -1):
-        inner = found[-1] * shape[index + 1] if found else 1
-        found.append(strides[index] if shape[index] > 1 else abs(inner) or 1)
-    return tuple(reversed(found))
+        inner = reversed_strides[-1] * shape[index + 1] if reversed_strides else 1
+        reversed_strides.append(strides[index] if shape[index] > 1 else abs(inner) or 1)
+    return tuple(reversed(reversed_strides))
 
 
 @dataclass(frozen=True, slots=True)

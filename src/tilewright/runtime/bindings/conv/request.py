@@ -80,9 +80,9 @@ class _Call:
         return next(name for name, slot in PLACES[self.attributes.variant].items() if slot == OUT)
 
 
-def build(views: Sequence[Any], given: tuple[Any, ...], target: str) -> Request:
+def build(views: Sequence[Any], options: tuple[Any, ...], target: str) -> Request:
     """Shapes, strides and dtypes as one request, or the first contradiction as one error."""
-    call = _Call(Attributes(*given), target, views)
+    call = _Call(Attributes(*options), target, views)
     _read(call)
     _settle_dtypes(call)
     problem = _problem(call)
@@ -91,12 +91,12 @@ def build(views: Sequence[Any], given: tuple[Any, ...], target: str) -> Request:
     _lay_out_ds(call, problem)
     problem = _laid(call, problem)
     on_host = _view(call, _READ[problem.variant][0]).place is HOST
-    ds = [dense.DTensor(one.slot, one.strides) for one in call.ds]
-    made = dense.with_ds(dense.stage(joined_patches(problem)), ds, for_gpu=not on_host)
-    for one in call.ds:
-        if min(one.strides) < 0 and not on_host:  # only the host copies such memory
-            raise copy_needed(one.what, f"{one.what} lies backwards in memory", rule="array-strides", value=one.strides)
-    return Request(OP, (made,), (_result(call, problem),))
+    ds = [dense.DTensor(d.slot, d.strides) for d in call.ds]
+    request = dense.with_ds(dense.stage(joined_patches(problem)), ds, for_gpu=not on_host)
+    for d in call.ds:
+        if min(d.strides) < 0 and not on_host:  # only the host copies such memory
+            raise copy_needed(d.what, f"{d.what} lies backwards in memory", rule="array-strides", value=d.strides)
+    return Request(OP, (request,), (_result(call, problem),))
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -139,19 +139,19 @@ def _view(call: _Call, name: str) -> View:
 @lru_cache(maxsize=64)
 def _possible(dtype: str, variant: str, target: str) -> tuple[str, ...]:
     """The element types that results can have on a target."""
-    made = (ConvProblem(1, 8, 8, (8, 8), (1, 1), variant=variant, dtype=dtype, dtype_out=name) for name in DTYPES)
-    return tuple(one.dtype_out for one in made if not problem_check(one, target))
+    problems = (ConvProblem(1, 8, 8, (8, 8), (1, 1), variant=variant, dtype=dtype, dtype_out=name) for name in DTYPES)
+    return tuple(problem.dtype_out for problem in problems if not problem_check(problem, target))
 
 
 def _settle_dtypes(call: _Call) -> None:
     """Element types of operands, result and D tensors; what is fused."""
     a = call.attributes
     first, second = (_view(call, name) for name in _READ[a.variant])
-    for one in (first, second):
-        if one.dtype not in INPUTS:
-            held = DTYPES[one.dtype].numpy_name
-            message = f"{one.what} has elements of type {held}, which no kernel convolves"
-            raise bad("array-dtype", message, held, conversion_of(one, held))
+    for view in (first, second):
+        if view.dtype not in INPUTS:
+            held = DTYPES[view.dtype].numpy_name
+            message = f"{view.what} has elements of type {held}, which no kernel convolves"
+            raise bad("array-dtype", message, held, conversion_of(view, held))
     if first.dtype != second.dtype:
         message = f"{first.what} holds {first.dtype} and {second.what} {second.dtype}"
         raise bad("dtype-mix", message, second.dtype, f"convert one: both have the same type, such as {first.dtype}")
@@ -172,19 +172,19 @@ def _settle_fused(call: _Call) -> None:
         message = f"epilogue is {an(type(epilogue).__name__)}, not a name"
         raise bad("epilogue-name", message, shown(epilogue), "give a name such as 'relu'")
     call.epilogue = normal_epilogue(epilogue)
-    given = [one for one in call.views[BIAS : D0 + MAX_D] if one is not None]
-    if len(given) > MAX_D:
-        message = f"a bias and {len(given) - 1} D tensors were given"
-        raise bad("epilogue-d-count", message, len(given), f"give at most {MAX_D} of them together")
+    fused = [view for view in call.views[BIAS : D0 + MAX_D] if view is not None]
+    if len(fused) > MAX_D:
+        message = f"a bias and {len(fused) - 1} D tensors were given"
+        raise bad("epilogue-d-count", message, len(fused), f"give at most {MAX_D} of them together")
     if call.views[BIAS] is not None and call.epilogue == "MultiDMultiply":
         message = "a bias is added, and MultiDMultiply multiplies by every tensor it is given"
         raise bad("epilogue-bias", message, call.epilogue, "leave the bias out, or give it as one of ds to multiply by")
-    if given and call.epilogue == "PassThrough":
+    if fused and call.epilogue == "PassThrough":
         call.epilogue = "MultiDAdd"
-    for one in given:
-        if one.dtype != given[0].dtype:
-            message = f"{one.what} holds {one.dtype}, {given[0].what} {given[0].dtype}"
-            raise bad("d-dtype", message, one.dtype, "give bias and ds of one dtype")
+    for view in fused:
+        if view.dtype != fused[0].dtype:
+            message = f"{view.what} holds {view.dtype}, {fused[0].what} {fused[0].dtype}"
+            raise bad("d-dtype", message, view.dtype, "give bias and ds of one dtype")
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------------
@@ -193,11 +193,11 @@ def _settle_fused(call: _Call) -> None:
 def _asked_shape(call: _Call) -> Sizes:
     """The shape of the gradient, in our order."""
     name = SHAPES[call.attributes.variant]
-    given = call.attributes.shape
-    if not isinstance(given, tuple) or len(given) != call.rank + 2 or not all(type(one) is int for one in given):
-        message = f"{name} is {shown(given)}"
-        raise bad("conv-shape", message, shown(given), f"give {call.rank + 2} sizes, in the order of the layout")
-    return in_order(given, call.layout)
+    shape = call.attributes.shape
+    if not isinstance(shape, tuple) or len(shape) != call.rank + 2 or not all(type(size) is int for size in shape):
+        message = f"{name} is {shown(shape)}"
+        raise bad("conv-shape", message, shown(shape), f"give {call.rank + 2} sizes, in the order of the layout")
+    return in_order(shape, call.layout)
 
 
 def _problem(call: _Call) -> ConvProblem:
@@ -208,7 +208,7 @@ def _problem(call: _Call) -> ConvProblem:
         shapes[call.result] = _asked_shape(call)
     x, w = shapes["x"], shapes["w"]
     before, after = paddings(a.padding, call.rank)
-    ds = [one for one in call.views[BIAS : D0 + MAX_D] if one is not None]
+    ds = [view for view in call.views[BIAS : D0 + MAX_D] if view is not None]
     problem = ConvProblem(
         batch=x[0],
         channels=x[-1],
@@ -229,7 +229,7 @@ def _problem(call: _Call) -> ConvProblem:
         deterministic=a.deterministic,
     )
     if a.groups >= 1 and w[-1] * a.groups != x[-1]:
-        names = [SHAPES.get(a.variant, "w") if call.result == one else _NAMES[one] for one in "xw"]
+        names = [SHAPES.get(a.variant, "w") if call.result == name else _NAMES[name] for name in "xw"]
         message = f"{names[1]} has {w[-1]} channels for each of {a.groups} group(s), and {names[0]} has {x[-1]} in all"
         remedy = f"give weights of {x[-1] // a.groups} channels, or an x of {w[-1] * a.groups}, or other groups"
         if x[-1] % a.groups:
@@ -249,14 +249,14 @@ def _demand_legal(problem: ConvProblem, target: str) -> None:
 
 def _demand_shapes(call: _Call, problem: ConvProblem) -> None:
     """What was given has the shapes that follow from the rest."""
-    for name, one in call.operands.items():
+    for name, operand in call.operands.items():
         expected: Sizes = getattr(problem, f"{name}_shape")
-        if one.shape == expected:
+        if operand.shape == expected:
             continue
-        shape, mine = as_given(expected, call.layout), as_given(one.shape, call.layout)
-        if one.slot == OUT:
+        shape, mine = as_given(expected, call.layout), as_given(operand.shape, call.layout)
+        if operand.slot == OUT:
             raise bad("shape-out", f"out has shape {mine}, and the result has {shape}", mine, f"give shape {shape}")
-        message = f"{one.what} has shape {mine}, and a forward convolution of these sizes gives {shape}"
+        message = f"{operand.what} has shape {mine}, and a forward convolution of these sizes gives {shape}"
         remedy = f"give dy of shape {shape}, or mend {SHAPES[problem.variant]}, stride, padding or dilation"
         raise bad("shape-backward", message, mine, remedy)
 
@@ -272,15 +272,15 @@ def _lay_out_ds(call: _Call, problem: ConvProblem) -> None:
             raise bad("shape-bias", message, bias.shape, f"give shape ({problem.filters},)")
         strides = (*(0,) * (len(shape) - 1), plain_strides(bias.shape, bias.strides)[0])
         call.ds.append(Operand("bias", BIAS, shape, strides, bias.dtype))
-    for slot, one in enumerate(call.views[D0 : D0 + MAX_D], D0):
-        if one is None:
+    for slot, view in enumerate(call.views[D0 : D0 + MAX_D], D0):
+        if view is None:
             continue
-        missing = len(shape) - len(one.shape)
-        sizes = (*(1,) * max(0, missing), *one.shape)
+        missing = len(shape) - len(view.shape)
+        sizes = (*(1,) * max(0, missing), *view.shape)
         if missing < 0 or any(mine not in (1, size) for mine, size in zip(sizes, seen, strict=True)):
-            message = f"{one.what} has shape {one.shape}, which does not broadcast to the result's {seen}"
-            raise bad("shape-d", message, one.shape, f"give shape {seen}, or sizes of 1 where it repeats")
-        wide = replace(one, shape=sizes, strides=(*(0,) * missing, *one.strides))
+            message = f"{view.what} has shape {view.shape}, which does not broadcast to the result's {seen}"
+            raise bad("shape-d", message, view.shape, f"give shape {seen}, or sizes of 1 where it repeats")
+        wide = replace(view, shape=sizes, strides=(*(0,) * missing, *view.strides))
         call.ds.append(Operand.of(slot, wide, call.layout).spread(shape))
 
 
@@ -291,24 +291,24 @@ def _new_strides(call: _Call, shape: Sizes) -> Sizes:
     """Of a new result, in our order: dense as the layout says; of nchw channels-last where the operands are."""
     if call.layout != LAST:
         lie = [call.operands[name].memory for name in _READ[call.attributes.variant]]
-        if next((one for one in lie if one), "") != LAST:
+        if next((memory for memory in lie if memory), "") != LAST:
             return plain_strides(shape, channels_first(shape))
     return dense_strides(shape)
 
 
 def _laid(call: _Call, problem: ConvProblem) -> ConvProblem:
     """The problem with the strides of the arrays, and what of the D tensors is as large as y."""
-    strides = {f"{name}_strides": one.strides for name, one in call.operands.items()}
+    strides = {f"{name}_strides": operand.strides for name, operand in call.operands.items()}
     if call.result not in call.operands:
         shape: Sizes = getattr(problem, f"{call.result}_shape")
         strides[f"{call.result}_strides"] = _new_strides(call, shape)
     on_device = _view(call, _READ[problem.variant][0]).place is not HOST
-    odd = on_device and any(one.odd for one in call.operands.values())
-    full_d = sum(any(one.strides[:-1]) for one in call.ds)
-    asked: dict[str, Any] = {**strides, "full_d": full_d, "aligned": not odd}
-    if all(getattr(problem, name) == value for name, value in asked.items()):
+    odd = on_device and any(operand.odd for operand in call.operands.values())
+    full_d = sum(any(d.strides[:-1]) for d in call.ds)
+    fields: dict[str, Any] = {**strides, "full_d": full_d, "aligned": not odd}
+    if all(getattr(problem, name) == value for name, value in fields.items()):
         return problem
-    return replace(problem, **asked)
+    return replace(problem, **fields)
 
 
 def _result(call: _Call, problem: ConvProblem) -> Result:

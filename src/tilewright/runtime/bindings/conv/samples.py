@@ -25,7 +25,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def _strided(memory: Array, start: int, shape: Sizes, strides: Sizes) -> Array:
-    steps = tuple(one * memory.itemsize for one in strides)
+    steps = tuple(stride * memory.itemsize for stride in strides)
     return np.lib.stride_tricks.as_strided(memory[start:], shape, steps)
 
 
@@ -40,9 +40,9 @@ def sample(problem: ConvProblem, seed: int = 0, exact: bool = False) -> Sample:
     p, generator = problem, np.random.default_rng(seed)
     name, _ = written_shape(p)
     operands: list[Any] = [None] * len(SLOTS)
-    for one, slot in PLACES[p.variant].items():
-        shape, strides = getattr(p, f"{one}_shape"), getattr(p, f"{one}_strides")
-        if one == name:
+    for operand, slot in PLACES[p.variant].items():
+        shape, strides = getattr(p, f"{operand}_shape"), getattr(p, f"{operand}_strides")
+        if operand == name:
             low, high = extent(shape, strides, 1)
             memory = lines.empty((high - low,), numpy_dtype(p.dtype_out))
             poison(memory)
@@ -53,23 +53,23 @@ def sample(problem: ConvProblem, seed: int = 0, exact: bool = False) -> Sample:
         shape = tuple(1 if step == 0 else size for size, step in zip(p.y_shape, d.strides, strict=True))
         operands[d.slot] = _made(generator, shape, d.strides, p.dtype_d)
     pairs = tuple(zip(p.before, p.after, strict=True))
-    asked = None if p.variant == "forward" else getattr(p, f"{name}_shape")
+    shape_option = None if p.variant == "forward" else getattr(p, f"{name}_shape")
     attributes = Attributes(
-        p.variant, p.stride, pairs, p.dilation, p.groups, LAST, asked, p.epilogue, None, p.deterministic
+        p.variant, p.stride, pairs, p.dilation, p.groups, LAST, shape_option, p.epilogue, None, p.deterministic
     )
     return Sample(tuple(operands), (), tuple(attributes))
 
 
-def named(problem: ConvProblem, made: Sample) -> dict[str, Any]:
+def named(problem: ConvProblem, sample: Sample) -> dict[str, Any]:
     """What the reference takes: x, w, y and ds."""
-    found: dict[str, Any] = {name: made.operands[slot] for name, slot in PLACES[problem.variant].items()}
-    found["ds"] = tuple(made.operands[one.slot] for one in sampled_ds(problem))
-    return found
+    arrays: dict[str, Any] = {name: sample.operands[slot] for name, slot in PLACES[problem.variant].items()}
+    arrays["ds"] = tuple(sample.operands[d.slot] for d in sampled_ds(problem))
+    return arrays
 
 
-def judge(problem: ConvProblem, made: Sample) -> Callable[[Sample, Sequence[KernelSpec]], Check]:
+def judge(problem: ConvProblem, sample: Sample) -> Callable[[Sample, Sequence[KernelSpec]], Check]:
     """What is asked of results of `kernels`: of those that filter by Winograd less than of the others."""
     name, _ = written_shape(problem)
     slot = PLACES[problem.variant][name]
-    ask = judgement(problem, {**named(problem, made), name: None})
-    return lambda one, kernels: ask(one.operands[slot], any(filters(kernel) for kernel in kernels))
+    ask = judgement(problem, {**named(problem, sample), name: None})
+    return lambda result, kernels: ask(result.operands[slot], any(filters(kernel) for kernel in kernels))

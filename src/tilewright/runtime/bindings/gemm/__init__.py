@@ -45,7 +45,7 @@ def two(ds: Any) -> tuple[Any, Any]:
         raise ProblemError(
             f"{len(ds)} D tensors were given", rule="epilogue-d-count", value=len(ds), remedy=f"give at most {MAX_D}"
         )
-    if any(one is None for one in ds):
+    if any(d is None for d in ds):
         raise ProblemError("a D tensor is None", rule="array-type", value=None, remedy="leave it out of ds")
     return two(tuple(ds))
 
@@ -156,7 +156,7 @@ class GemmBinding(BindingDefaults):
 
     def judge(self, problem: GemmProblem, sample: Sample) -> Callable[[Sample, Sequence[KernelSpec]], Check]:
         ask = samples.judge(problem, sample)
-        return lambda made, kernels: ask(made)
+        return lambda result, kernels: ask(result)
 
 
 BINDING = GemmBinding()

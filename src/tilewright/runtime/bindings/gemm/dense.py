@@ -44,7 +44,9 @@ def dense(problem: GemmProblem) -> Request:
 def _spans(problem: GemmProblem) -> tuple[Span, ...]:
     """What checks are shown: a kernel may need more workspace for operands that start at odd places."""
     p = problem
-    sizes = [DTYPES[one].bytes for one in (p.dtype_a, p.dtype_b, p.dtype_c, p.dtype_d, p.dtype_d, p.dtype_c, p.dtype_b)]
+    sizes = [
+        DTYPES[dtype].bytes for dtype in (p.dtype_a, p.dtype_b, p.dtype_c, p.dtype_d, p.dtype_d, p.dtype_c, p.dtype_b)
+    ]
     odd = [not p.aligned, not p.aligned and not p.preshuffled, False, False, False, not p.aligned, not p.aligned]
     return tuple(Span(probe=64 + (size if is_odd else 0)) for size, is_odd in zip(sizes, odd, strict=True))
 
@@ -57,15 +59,15 @@ def copies(stage: StageRequest, larger: GemmProblem) -> StageRequest:
     packed = larger.variant == "preshuffle"
     shared = packed and larger.broadcast_b
     inner = replace(larger, a_stride=0, b_stride=0, c_stride=0, broadcast_a=False, broadcast_b=shared)
-    made = dense(inner).stages[0]
+    padded_stage = dense(inner).stages[0]
     if packed:
-        made.args.b_stride, made.args.b_batch_stride = stage.args.b_stride, stage.args.b_batch_stride
+        padded_stage.args.b_stride, padded_stage.args.b_batch_stride = stage.args.b_stride, stage.args.b_batch_stride
     p, q, args = stage.problem, inner, stage.args
     of_b = (p.k, p.n, q.k, q.n)
     sizes, letters = {"a": (p.m, p.k, q.m, q.k), "b": of_b, "b_up": of_b}, {"a": 0, "b": 1, "b_up": 1}
-    found: list[Copy] = []
-    for index, one in enumerate(stage.pointers):
-        name, strides, dtype = _field_at(one.offset, args, p)
+    copied: list[Copy] = []
+    for index, pointer in enumerate(stage.pointers):
+        name, strides, dtype = _field_at(pointer.offset, args, p)
         if packed and name == "b":
             continue
         rows, columns, more_rows, more_columns = sizes.get(name, (p.m, p.n, q.m, q.n))
@@ -76,11 +78,11 @@ def copies(stage: StageRequest, larger: GemmProblem) -> StageRequest:
         size = DTYPES[dtype].bytes
         known = next((copy for copy in stage.copies if copy.pointer == index), None)
         steps = known.strides if known is not None else tuple(step * size for step in strides)
-        found.append(
+        copied.append(
             Copy(index, (p.batch, *shape), steps, (q.batch, *padded), size, read=name != "e", written=name == "e")
         )
     # The template is the larger problem's; pointers keep the order and the loops of the call.
-    return replace(stage, problem=inner, args=made.args, copies=tuple(found))
+    return replace(stage, problem=inner, args=padded_stage.args, copies=tuple(copied))
 
 
 def _field_at(offset: int, args: Any, p: GemmProblem) -> tuple[str, tuple[int, int, int], str]:

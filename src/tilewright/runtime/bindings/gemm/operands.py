@@ -53,12 +53,12 @@ class Matrix:
         (rows, columns), (down, across) = self.shape, self.strides
         if rows == 0 or columns == 0:
             return {"r": max(1, columns), "c": max(1, rows)}
-        found = {}
+        strides = {}
         if (columns == 1 or across == 1) and (rows == 1 or down >= columns):
-            found["r"] = down if rows > 1 else columns
+            strides["r"] = down if rows > 1 else columns
         if (rows == 1 or down == 1) and (columns == 1 or across >= rows):
-            found["c"] = across if columns > 1 else rows
-        return found
+            strides["c"] = across if columns > 1 else rows
+        return strides
 
     def layout(self, prefer: str = "") -> tuple[str, int]:
         """Layout and leading stride of an input.
@@ -66,12 +66,12 @@ class Matrix:
         A vector can be read both ways: then the preferred layout is taken, or else the one its strides look like, so
         that a transposed view of a row-major array stays column-major at every size.
         """
-        found = self.leading()
-        if not found:
+        leading = self.leading()
+        if not leading:
             raise self.no_layout()
         alike = prefer or ("r" if self.strides[0] >= self.strides[1] else "c")
-        letter = alike if alike in found else next(iter(found))
-        return letter, found[letter]
+        letter = alike if alike in leading else next(iter(leading))
+        return letter, leading[letter]
 
     def no_layout(self) -> CopyNeeded:
         return copy_needed(
@@ -83,31 +83,31 @@ class Matrix:
         )
 
 
-def matrix(slot: int, one: View, shape: Sequence[int]) -> Matrix:
+def matrix(slot: int, view: View, shape: Sequence[int]) -> Matrix:
     """A view as a matrix over a result's batch; `shape` is what it broadcasts to, batch dimensions first."""
-    *steps, down, across = spread(one, shape)
+    *steps, down, across = spread(view, shape)
     rows, columns = shape[-2:]
-    odd = one.address % 16 != 0 and 0 not in one.shape
-    found = Matrix(slot, one.what, one.dtype, one.itemsize, (rows, columns), (down, across), tuple(steps), odd)
-    if 0 in shape and not found.leading():  # nothing is read, so whatever its strides are will do
-        return replace(found, strides=(max(1, columns), 1))
-    return found
+    odd = view.address % 16 != 0 and 0 not in view.shape
+    laid = Matrix(slot, view.what, view.dtype, view.itemsize, (rows, columns), (down, across), tuple(steps), odd)
+    if 0 in shape and not laid.leading():  # nothing is read, so whatever its strides are will do
+        return replace(laid, strides=(max(1, columns), 1))
+    return laid
 
 
-def spread(one: View, shape: Sequence[int]) -> tuple[int, ...]:
+def spread(view: View, shape: Sequence[int]) -> tuple[int, ...]:
     """The strides with which a view has another shape: 0 where it repeats.  A shape it has not is an error."""
-    lead = len(shape) - len(one.shape)
+    lead = len(shape) - len(view.shape)
     fits = lead >= 0 and all(
-        size in (1, wanted) for size, wanted in zip(one.shape, shape[max(0, lead) :], strict=False)
+        size in (1, wanted) for size, wanted in zip(view.shape, shape[max(0, lead) :], strict=False)
     )
     if not fits:
         raise ProblemError(
-            f"{one.what} has shape {one.shape}, which does not broadcast to the result's {tuple(shape)}",
-            rule={C: "shape-c"}.get(_slot_of(one.what), "shape-d"),
-            value=one.shape,
+            f"{view.what} has shape {view.shape}, which does not broadcast to the result's {tuple(shape)}",
+            rule={C: "shape-c"}.get(_slot_of(view.what), "shape-d"),
+            value=view.shape,
             remedy=f"give shape {tuple(shape)}, or sizes of 1 where it repeats",
         )
-    mine = zip(one.shape, one.strides, shape[lead:], strict=True)
+    mine = zip(view.shape, view.strides, shape[lead:], strict=True)
     return (*(0,) * lead, *(stride if size == wanted else 0 for size, stride, wanted in mine))
 
 
@@ -121,11 +121,11 @@ def batch_of(operands: Sequence[View], packed: PackedShape | None) -> tuple[int,
     if packed is not None and packed.batch is not None:
         shapes["b"] = (packed.batch,)
     rank = max(map(len, shapes.values()), default=0)
-    found = [1] * rank
+    batch = [1] * rank
     for shape in shapes.values():
         for index, size in enumerate((1,) * (rank - len(shape)) + shape):
-            if size != 1 and found[index] not in (1, size):
-                listing = ", ".join(f"{what} {one}" for what, one in shapes.items())
+            if size != 1 and batch[index] not in (1, size):
+                listing = ", ".join(f"{what} {size_text}" for what, size_text in shapes.items())
                 raise ProblemError(
                     f"the batch sizes differ: {listing}",
                     rule="shape-batch",
@@ -133,8 +133,8 @@ def batch_of(operands: Sequence[View], packed: PackedShape | None) -> tuple[int,
                     remedy="use the same batch sizes, or 1 to repeat",
                 )
             if size != 1:
-                found[index] = size
-    return tuple(found)
+                batch[index] = size
+    return tuple(batch)
 
 
 def merged(batch: tuple[int, ...], operands: Sequence[Matrix]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
@@ -147,12 +147,12 @@ def merged(batch: tuple[int, ...], operands: Sequence[Matrix]) -> tuple[tuple[in
         if size == 1:
             continue
         here = [operand.steps[index] for operand in operands]
-        if sizes and all(of[-1] == step * size for of, step in zip(steps, here, strict=True)):
+        if sizes and all(operand_steps[-1] == step * size for operand_steps, step in zip(steps, here, strict=True)):
             sizes[-1] *= size
-            for of, step in zip(steps, here, strict=True):
-                of[-1] = step
+            for operand_steps, step in zip(steps, here, strict=True):
+                operand_steps[-1] = step
         else:
             sizes.append(size)
-            for of, step in zip(steps, here, strict=True):
-                of.append(step)
-    return tuple(sizes), [tuple(of) for of in steps]
+            for operand_steps, step in zip(steps, here, strict=True):
+                operand_steps.append(step)
+    return tuple(sizes), [tuple(operand_steps) for operand_steps in steps]

@@ -37,9 +37,9 @@ class PackedB:
         return self.shape.place
 
     def __repr__(self) -> str:
-        one = self.shape
-        batch = "" if one.batch is None else f"{one.batch}x"
-        return f"<PackedB {batch}{one.k}x{one.n} {one.dtype} for {self.dtype_a} inputs, {self.nbytes} bytes>"
+        shape = self.shape
+        batch = "" if shape.batch is None else f"{shape.batch}x"
+        return f"<PackedB {batch}{shape.k}x{shape.n} {shape.dtype} for {self.dtype_a} inputs, {self.nbytes} bytes>"
 
     def __copy__(self) -> PackedB:
         return self  # it never changes, and its bytes are at an address
@@ -66,8 +66,8 @@ class PackedB:
 
     def demand(self, a: View, math: str = "") -> None:
         """Raise where b was packed for other inputs than an `a` that is multiplied as `math` (as what it is)."""
-        asked = math or a.dtype
-        if asked == self.dtype_a:
+        dtype = math or a.dtype
+        if dtype == self.dtype_a:
             return
         other = f"convert a to {self.dtype_a}"
         if a.dtype == "fp32" and self.dtype_a == "tf32":
@@ -76,6 +76,6 @@ class PackedB:
             f"b was packed for {self.dtype_a} inputs, and a "
             + (f"is to be multiplied as {math}" if math else f"holds {a.dtype}"),
             rule="packed-dtype",
-            value=asked,
-            remedy=f"pack again with tilewright.pack(b, dtype_a={asked!r}), or {other}",
+            value=dtype,
+            remedy=f"pack again with tilewright.pack(b, dtype_a={dtype!r}), or {other}",
         )

@@ -106,9 +106,9 @@ class _Call:
         return (*self.batch, *(() if -2 in self.dropped else (m,)), *(() if -1 in self.dropped else (n,)))
 
 
-def build(views: Sequence[Any], given: tuple[Any, ...], target: str) -> Request:
+def build(views: Sequence[Any], options: tuple[Any, ...], target: str) -> Request:
     """Shapes, strides and dtypes as one request, or the first contradiction as one error."""
-    call = _read(views, Attributes(*given), target)
+    call = _read(views, Attributes(*options), target)
     _demand_inputs(call)
     _settle_shapes(call)
     _settle_dtypes(call)
@@ -135,23 +135,23 @@ def _gated(call: _Call) -> Request:
     return replace(request, stages=stages, between_bytes=max(1, math.prod(call.whole)) * size)
 
 
-def _alike(one: Matrix, other: Matrix) -> bool:
-    return (one.dtype, one.strides, one.steps) == (other.dtype, other.strides, other.steps)
+def _alike(left: Matrix, other: Matrix) -> bool:
+    return (left.dtype, left.strides, left.steps) == (other.dtype, other.strides, other.steps)
 
 
 def _sent(stage: StageRequest, slots: dict[int, int]) -> StageRequest:
     """The stage with pointers of some slots going elsewhere."""
-    return replace(stage, pointers=tuple(replace(one, slot=slots.get(one.slot, one.slot)) for one in stage.pointers))
+    return replace(stage, pointers=tuple(replace(at, slot=slots.get(at.slot, at.slot)) for at in stage.pointers))
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def _of_no_batch(one: Any) -> Any:
+def _of_no_batch(view: Any) -> Any:
     """Of a batch of 0 no matrix is read or written, however it lies."""
-    if isinstance(one, View) and 0 in one.shape[:-2]:
-        return replace(one, strides=dense_strides(one.shape))
-    return one
+    if isinstance(view, View) and 0 in view.shape[:-2]:
+        return replace(view, strides=dense_strides(view.shape))
+    return view
 
 
 def _read(views: Sequence[Any], attributes: Attributes, target: str) -> _Call:
@@ -178,7 +178,7 @@ def _read(views: Sequence[Any], attributes: Attributes, target: str) -> _Call:
     if packed is not None:
         packed.demand(a, math)
         b = replace(packed.shape, dtype=a.dtype) if math else packed.shape
-    ds = [one for one in (d0, d1) if one is not None]
+    ds = [d for d in (d0, d1) if d is not None]
     call = _Call(attributes, target, a, b, c, ds, out, packed, up, math=math)
     if not isinstance(attributes.epilogue, str):
         raise _bad(
@@ -200,12 +200,12 @@ def _read(views: Sequence[Any], attributes: Attributes, target: str) -> _Call:
     return call
 
 
-def demand_multiplied(one: View) -> None:
+def demand_multiplied(view: View) -> None:
     """Refuse elements that no kernel multiplies, whatever the target."""
-    if DTYPES[one.dtype].kind == "table" or one.dtype == "int32":
-        held = DTYPES[one.dtype].numpy_name
-        message = f"{one.what} has elements of type {held}, which no kernel multiplies"
-        raise _bad("array-dtype", message, held, conversion_of(one, held))
+    if DTYPES[view.dtype].kind == "table" or view.dtype == "int32":
+        held = DTYPES[view.dtype].numpy_name
+        message = f"{view.what} has elements of type {held}, which no kernel multiplies"
+        raise _bad("array-dtype", message, held, conversion_of(view, held))
 
 
 def _demand_alike(gate: View | PackedShape, up: View) -> None:
@@ -223,10 +223,10 @@ def _demand_alike(gate: View | PackedShape, up: View) -> None:
 
 def _demand_inputs(call: _Call) -> None:
     """Ranks, and element types that are multiplied at all."""
-    for one in (call.a, call.b, call.up):
-        if one is None or isinstance(one, PackedShape):
+    for view in (call.a, call.b, call.up):
+        if view is None or isinstance(view, PackedShape):
             continue
-        demand_multiplied(one)
+        demand_multiplied(view)
     if call.up is not None:
         _demand_alike(call.b, call.up)
     least = 1 if call.attributes.form == "matmul" else 2
@@ -257,9 +257,9 @@ def _settle_shapes(call: _Call) -> None:
             "give b with as many rows as a has columns (transpose a view with .T: no copy is made)",
         )
     packed = call.b if isinstance(call.b, PackedShape) else None
-    batched = [one for one in (call.a, call.b) if isinstance(one, View)]
+    batched = [view for view in (call.a, call.b) if isinstance(view, View)]
     if call.attributes.form != "matmul":
-        batched += [one for one in (call.c, *call.ds, call.out) if one is not None and len(one.shape) > 2]
+        batched += [view for view in (call.c, *call.ds, call.out) if view is not None and len(view.shape) > 2]
     call.batch = batch_of(batched, packed)
     if call.out is not None and call.out.shape != call.shape:
         raise _bad(
@@ -273,8 +273,8 @@ def _settle_shapes(call: _Call) -> None:
 @lru_cache(maxsize=256)
 def _possible(dtype_a: str, dtype_b: str, target: str) -> tuple[str, ...]:
     """The element types that results of inputs can have on a target."""
-    made = (GemmProblem(8, 8, 8, dtype_a, dtype_b, name) for name in DTYPES)
-    return tuple(one.dtype_c for one in made if not problem_check(one, target))
+    problems = (GemmProblem(8, 8, 8, dtype_a, dtype_b, name) for name in DTYPES)
+    return tuple(problem.dtype_c for problem in problems if not problem_check(problem, target))
 
 
 def _settle_dtypes(call: _Call) -> None:
@@ -294,12 +294,12 @@ def _settle_dtypes(call: _Call) -> None:
     call.dtype = known or (c.dtype if c is not None else default_output(call.a.dtype, call.b.dtype))
     if c is not None and c.dtype != call.dtype:
         raise _bad("c-dtype", f"c holds {c.dtype}, the result {call.dtype}", c.dtype, f"convert c to {call.dtype}")
-    for one in call.ds:
-        if one.dtype != call.ds[0].dtype:
+    for d in call.ds:
+        if d.dtype != call.ds[0].dtype:
             raise _bad(
                 "d-dtype",
-                f"{one.what} holds {one.dtype}, {call.ds[0].what} {call.ds[0].dtype}",
-                one.dtype,
+                f"{d.what} holds {d.dtype}, {call.ds[0].what} {call.ds[0].dtype}",
+                d.dtype,
                 "give D tensors of one dtype",
             )
 
@@ -349,7 +349,7 @@ def _lay_out(call: _Call) -> _Laid:
     a = matrix(A, call.a, (*call.batch, m, k))
     b = matrix(B, call.b, (*call.batch, k, n)) if isinstance(call.b, View) else None
     c = matrix(C, call.c, whole) if call.c is not None else None  # its shape must fit even where it is not read
-    ds = [matrix(D0 + index, one, whole) for index, one in enumerate(call.ds)]
+    ds = [matrix(D0 + index, d, whole) for index, d in enumerate(call.ds)]
     c = c if call.attributes.c_counts else None
     plain_c = c if c is not None and not c.repeats else None
     turned = _by_columns(call, plain_c)
@@ -366,7 +366,7 @@ def _lay_out(call: _Call) -> _Laid:
     if turned:
         assert b is not None
         old = c.turned() if c is not None else None
-        laid = _Laid(b.turned(), a.turned(), old, [one.turned() for one in ds], e.turned(), turned)
+        laid = _Laid(b.turned(), a.turned(), old, [d.turned() for d in ds], e.turned(), turned)
     return _settle_c(call, laid)
 
 
@@ -375,8 +375,8 @@ def _by_columns(call: _Call, c: Matrix | None) -> bool:
     of_c = c.leading() if c is not None else {}
     if call.out is None:
         return "r" not in of_c and "c" in of_c
-    found = _result(call, False).leading()
-    if not found:
+    leading = _result(call, False).leading()
+    if not leading:
         raise _bad(
             "array-layout",
             f"out of shape {call.out.shape} has element strides {call.out.strides}: neither its rows nor its columns "
@@ -384,9 +384,9 @@ def _by_columns(call: _Call, c: Matrix | None) -> bool:
             call.out.strides,
             "give an out whose rows follow each other, such as np.empty(shape) or torch.empty(shape)",
         )
-    if "r" in found and "c" in found:
+    if "r" in leading and "c" in leading:
         return "r" not in of_c and "c" in of_c
-    return "r" not in found
+    return "r" not in leading
 
 
 def _settle_c(call: _Call, laid: _Laid) -> _Laid:
@@ -396,7 +396,7 @@ def _settle_c(call: _Call, laid: _Laid) -> _Laid:
         return laid
     counts = epilogue_d_counts("MultiDAdd" if call.epilogue == "PassThrough" else call.epilogue)
     once = call.attributes.c_counts == 1 and call.epilogue != "MultiDMultiply"
-    fits = len(laid.ds) + 1 in counts and all(one.dtype == c.dtype for one in laid.ds)
+    fits = len(laid.ds) + 1 in counts and all(d.dtype == c.dtype for d in laid.ds)
     if once and fits and (c.strides[1] in (0, 1) or c.shape[1] == 1):
         call.epilogue = "MultiDAdd" if call.epilogue == "PassThrough" else call.epilogue
         return laid._replace(c=None, ds=[*laid.ds, c])
@@ -417,17 +417,17 @@ def _settle_c(call: _Call, laid: _Laid) -> _Laid:
 def _stage(call: _Call) -> Request:
     """The argument template, the problem and where pointers go."""
     laid = _lay_out(call)
-    among = [one for one in (laid.left, laid.right, laid.up, laid.c, *laid.ds, laid.e) if one is not None]
+    among = [operand for operand in (laid.left, laid.right, laid.up, laid.c, *laid.ds, laid.e) if operand is not None]
     copied = {copy.slot for copy in call.copies}
     sizes, steps = merged(call.batch, among)
     packed_steps = _packed_steps(call, sizes) if laid.right is None else ()
-    step_of = {id(one): of for one, of in zip(among, steps, strict=True)}
+    step_of = {id(operand): operand_steps for operand, operand_steps in zip(among, steps, strict=True)}
     loop, batch = sizes[:-1], sizes[-1] if sizes else 1
     if len(loop) > MOST_LOOPS:
         message = f"{len(sizes)} batch dimensions are not one in memory, and kernels are launched over {MOST_LOOPS}"
         raise copy_needed("a", message, rule="shape-batch", value=call.batch)
     args = GemmArgs(m=laid.e.shape[0], n=laid.e.shape[1], k=laid.left.shape[1], batch=batch)
-    inner = {id(one): (step_of[id(one)][-1] if sizes else 0) for one in among}
+    inner = {id(operand): (step_of[id(operand)][-1] if sizes else 0) for operand in among}
     letters = _inputs(call, laid, args, inner, packed_steps)
     _outputs(call, laid, args, inner, batch)
     fold = letters[0] == "r" and laid.right is not None and batch > 1 and args.b_batch_stride == 0
@@ -447,7 +447,7 @@ def _stage(call: _Call) -> Request:
 def _seen_strides(call: _Call, laid: _Laid) -> tuple[int, ...]:
     """Of a new result, as users see it."""
     strides = _new_strides(call.whole, laid.turned)
-    return tuple(one for index, one in zip(range(-len(strides), 0), strides, strict=True) if index not in call.dropped)
+    return tuple(stride for index, stride in enumerate(strides, -len(strides)) if index not in call.dropped)
 
 
 def _packed_steps(call: _Call, sizes: tuple[int, ...]) -> tuple[int, ...]:
@@ -493,20 +493,20 @@ def _outputs(call: _Call, laid: _Laid, args: GemmArgs, inner: dict[int, int], ba
         args.c_stride, args.c_batch_stride = max(1, args.n), args.m * max(1, args.n)
     elif laid.c is not None:
         args.c_stride, args.c_batch_stride = laid.c.leading()["r"], inner[id(laid.c)]
-    for index, one in enumerate(laid.ds):
-        empty = 0 in one.shape or batch == 0
-        row, column = (0 if empty or size == 1 else step for size, step in zip(one.shape, one.strides, strict=True))
+    for index, d in enumerate(laid.ds):
+        empty = 0 in d.shape or batch == 0
+        row, column = (0 if empty or size == 1 else step for size, step in zip(d.shape, d.strides, strict=True))
         if column not in (0, 1):
             raise copy_needed(
-                one.what,
-                f"{one.what} has element strides {one.strides} over {one.shape}: along the "
+                d.what,
+                f"{d.what} has element strides {d.strides} over {d.shape}: along the "
                 f"{'columns' if laid.turned else 'rows'} of the result its elements are not contiguous",
                 rule="layout-d",
-                value=one.strides,
+                value=d.strides,
             )
-        if min(row, inner[id(one)]) < 0:
-            raise one.no_layout()
-        args.d_row_stride[index], args.d_col_stride[index], args.d_batch_stride[index] = row, column, inner[id(one)]
+        if min(row, inner[id(d)]) < 0:
+            raise d.no_layout()
+        args.d_row_stride[index], args.d_col_stride[index], args.d_batch_stride[index] = row, column, inner[id(d)]
 
 
 def _problem(call: _Call, laid: _Laid, args: GemmArgs, letters: tuple[str, str]) -> GemmProblem:
@@ -541,9 +541,9 @@ def _aligned(call: _Call, laid: _Laid) -> bool:
     if call.packed is not None and call.packed.address % 16:
         return False
     return all(
-        not one.odd and not any(step * one.itemsize % 16 for step in one.steps)
-        for one in (laid.left, laid.right, laid.up, laid.e)
-        if one is not None
+        not operand.odd and not any(step * operand.itemsize % 16 for step in operand.steps)
+        for operand in (laid.left, laid.right, laid.up, laid.e)
+        if operand is not None
     )
 
 
@@ -558,17 +558,17 @@ def _pointers(
         places.append((_FIELDS.b_up.offset, laid.up))
     if laid.c is not None:
         places.append((_FIELDS.c.offset, laid.c))
-    places += [(_FIELDS.d.offset + 8 * index, one) for index, one in enumerate(laid.ds)]
+    places += [(_FIELDS.d.offset + 8 * index, d) for index, d in enumerate(laid.ds)]
     pointers: list[Pointer] = []
     copies: list[Copy] = []
-    for offset, one in places:
-        steps = tuple(step * one.itemsize for step in step_of[id(one)][:loops])
-        if one in call.copies:
-            shape = (args.batch, *one.shape)
-            inner = step_of[id(one)][-1] if step_of[id(one)] else 0
-            strides = tuple(step * one.itemsize for step in (inner, *one.strides))
-            copies.append(Copy(len(pointers), shape, strides, shape, one.itemsize))
-        pointers.append(Pointer(offset, one.slot, 0, steps))
+    for offset, operand in places:
+        steps = tuple(step * operand.itemsize for step in step_of[id(operand)][:loops])
+        if operand in call.copies:
+            shape = (args.batch, *operand.shape)
+            inner = step_of[id(operand)][-1] if step_of[id(operand)] else 0
+            strides = tuple(step * operand.itemsize for step in (inner, *operand.strides))
+            copies.append(Copy(len(pointers), shape, strides, shape, operand.itemsize))
+        pointers.append(Pointer(offset, operand.slot, 0, steps))
     if laid.right is None:
         pointers.append(Pointer(_FIELDS.b.offset, B, 0, (0,) * loops))
     return pointers, copies

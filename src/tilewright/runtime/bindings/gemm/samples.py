@@ -75,18 +75,18 @@ def sample(problem: GemmProblem, seed: int = 0, exact: bool = False) -> Sample:
     return Sample(tuple(operands), (1.0, 1.0 if p.beta else 0.0), tuple(attributes))
 
 
-def named(made: Sample) -> dict[str, Any]:
+def named(sample: Sample) -> dict[str, Any]:
     """What the reference takes: a, b, c, ds, alpha, beta."""
-    alpha, beta = made.scalars
-    a, b, c, d0, d1, _, up = made.operands
-    return {"a": a, "b": b, "c": c, "ds": tuple(one for one in (d0, d1) if one is not None), "alpha": alpha,
+    alpha, beta = sample.scalars
+    a, b, c, d0, d1, _, up = sample.operands
+    return {"a": a, "b": b, "c": c, "ds": tuple(d for d in (d0, d1) if d is not None), "alpha": alpha,
             "beta": beta, "b_up": up}  # fmt: skip
 
 
-def check(problem: GemmProblem, made: Sample) -> Check:
-    return verify(problem, named(made), made.operands[OUT])
+def check(problem: GemmProblem, sample: Sample) -> Check:
+    return verify(problem, named(sample), sample.operands[OUT])
 
 
-def judge(problem: GemmProblem, made: Sample) -> Callable[[Sample], Check]:
-    ask = judgement(problem, named(made))
-    return lambda one: ask(one.operands[OUT])
+def judge(problem: GemmProblem, sample: Sample) -> Callable[[Sample], Check]:
+    ask = judgement(problem, named(sample))
+    return lambda result: ask(result.operands[OUT])

@@ -101,8 +101,8 @@ class Tiled(CpuAttentionBackwardFamily):
 
     def config(self, schedule: CpuGradSchedule) -> Mapping[str, int]:
         shapes = ("tile", schedule.tile), ("warp_tile", schedule.warp_tile)
-        found = {f"{name}_{axis}": size for name, sizes in shapes for axis, size in zip("mn", sizes, strict=True)}
-        return {**found, "warp_vectors": schedule.vectors}
+        numbers = {f"{name}_{axis}": size for name, sizes in shapes for axis, size in zip("mn", sizes, strict=True)}
+        return {**numbers, "warp_vectors": schedule.vectors}
 
     def promises(self, spec: KernelSpec) -> Promises:
         """Multiply-add instructions of the arch."""

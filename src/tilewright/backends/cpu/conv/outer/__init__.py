@@ -57,7 +57,7 @@ class Outer(CpuConvFamily):
             return
         if pool == "default":
             blocks = default_blocks(arch)
-            for (rows, vectors), split_k in (*((one, 1) for one in blocks), (blocks[0], 8)):
+            for (rows, vectors), split_k in (*((block, 1) for block in blocks), (blocks[0], 8)):
                 shape = (about(64, rows), about(64, vectors * lanes(arch)), 256)
                 yield _schedule(arch, rows, vectors, shape, split_k)
             return

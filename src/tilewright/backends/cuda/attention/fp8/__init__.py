@@ -126,13 +126,13 @@ def _proposed(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator
     s = signature
     if s.family != "forward" or not {"wgmma", "tma"} <= arch.features:
         return
-    found = []
+    schedules = []
     for warpgroups, keys, stages in _TILES.get(max(s.head_dim, s.head_dim_v), ()):
-        made = Fp8Schedule(keys, warpgroups, 1)
-        while made.tile_n > COLUMNS[0] and registers(s, made) > allowed_registers(s, made):
-            made = replace(made, tile_n=made.tile_n - 32)
-        found.append(replace(made, stages=min(stages, most_stages(s, made, arch))))
-    legal = [one for one in dict.fromkeys(found) if not any(_violations(s, one, arch))]
+        schedule = Fp8Schedule(keys, warpgroups, 1)
+        while schedule.tile_n > COLUMNS[0] and registers(s, schedule) > allowed_registers(s, schedule):
+            schedule = replace(schedule, tile_n=schedule.tile_n - 32)
+        schedules.append(replace(schedule, stages=min(stages, most_stages(s, schedule, arch))))
+    legal = [schedule for schedule in dict.fromkeys(schedules) if not any(_violations(s, schedule, arch))]
     yield from legal if wide else legal[:_FEW]
 
 

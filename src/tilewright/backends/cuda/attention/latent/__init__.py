@@ -97,8 +97,8 @@ _FEW = 2
 def _proposed(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[LatentSchedule]:
     if signature.family not in LatentSchedule.serves:
         return
-    found = [LatentSchedule(*one) for one in _TILES]
-    legal = [one for one in found if not any(_violations(signature, one, arch))]
+    schedules = [LatentSchedule(*tile) for tile in _TILES]
+    legal = [schedule for schedule in schedules if not any(_violations(signature, schedule, arch))]
     yield from legal if wide else legal[:_FEW]
 
 

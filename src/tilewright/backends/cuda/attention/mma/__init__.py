@@ -64,8 +64,8 @@ class MmaSchedule:
         return 32 * self.warps_m * self.warps_n
 
     def label(self) -> str:
-        said = f"{self.pipeline}_{self.tile_m}x{self.tile_n}_warps{self.warps_m}x{self.warps_n}_slots{self.slots}"
-        return said + (f"_together{self.together}" if self.together > 1 else "")
+        label = f"{self.pipeline}_{self.tile_m}x{self.tile_n}_warps{self.warps_m}x{self.warps_n}_slots{self.slots}"
+        return label + (f"_together{self.together}" if self.together > 1 else "")
 
 
 def narrow(signature: AttentionSignature) -> bool:
@@ -187,22 +187,22 @@ def _made(pipeline: str, tile: _Tile, signature: AttentionSignature, arch: Arch)
     keys, rows, along, blocks, slots, together = tile
     if narrow(signature):
         keys = max(keys, 16 * along, 32)
-    made = MmaSchedule(pipeline, keys, rows, along, blocks, slots, together)
-    while made.together > 1 and registers(signature, made) > min(
-        MOST_REGISTERS, ALL_REGISTERS // (made.threads * made.together)
+    schedule = MmaSchedule(pipeline, keys, rows, along, blocks, slots, together)
+    while schedule.together > 1 and registers(signature, schedule) > min(
+        MOST_REGISTERS, ALL_REGISTERS // (schedule.threads * schedule.together)
     ):
-        made = replace(made, together=made.together - 1)
-    return replace(made, slots=min(slots, most_slots(signature, made, arch)))
+        schedule = replace(schedule, together=schedule.together - 1)
+    return replace(schedule, slots=min(slots, most_slots(signature, schedule, arch)))
 
 
-def _smaller(made: MmaSchedule, signature: AttentionSignature, arch: Arch) -> MmaSchedule:
+def _smaller(schedule: MmaSchedule, signature: AttentionSignature, arch: Arch) -> MmaSchedule:
     """With two slots, for an arch of little shared memory: fewer blocks beside each other, then fewer keys."""
-    made = replace(made, slots=2)
-    while made.together > 1 and shared_bytes(signature, made) > available_bytes(made.together, arch):
-        made = replace(made, together=made.together - 1)
-    while made.tile_n > LEAST_KEYS and shared_bytes(signature, made) > available_bytes(made.together, arch):
-        made = replace(made, tile_n=made.tile_n // 2)
-    return replace(made, slots=min(MOST_SMALLER, most_slots(signature, made, arch)))
+    schedule = replace(schedule, slots=2)
+    while schedule.together > 1 and shared_bytes(signature, schedule) > available_bytes(schedule.together, arch):
+        schedule = replace(schedule, together=schedule.together - 1)
+    while schedule.tile_n > LEAST_KEYS and shared_bytes(signature, schedule) > available_bytes(schedule.together, arch):
+        schedule = replace(schedule, tile_n=schedule.tile_n // 2)
+    return replace(schedule, slots=min(MOST_SMALLER, most_slots(signature, schedule, arch)))
 
 
 def _proposed(signature: AttentionSignature, arch: Arch, wide: bool, beside: bool) -> Iterator[MmaSchedule]:
@@ -216,11 +216,11 @@ def _proposed(signature: AttentionSignature, arch: Arch, wide: bool, beside: boo
             continue
         tiles = table.get(size, ())
         count = len(tiles) if wide else _BESIDE if beside else _FEW
-        made = dict.fromkeys(_made(pipeline, tile, s, arch) for tile in tiles)
-        legal = [each for each in made if not any(_violations(s, each, arch))]
+        schedules = dict.fromkeys(_made(pipeline, tile, s, arch) for tile in tiles)
+        legal = [each for each in schedules if not any(_violations(s, each, arch))]
         if len(legal) < min(count, _FEW):
             # One block of rows a warp comes first: alone on a multiprocessor nobody hides what two keep in memory.
-            smaller = dict.fromkeys(_smaller(each, s, arch) for each in made if each not in legal)
+            smaller = dict.fromkeys(_smaller(each, s, arch) for each in schedules if each not in legal)
             ordered = sorted(smaller, key=lambda each: each.row_blocks)
             legal += [each for each in ordered if not any(_violations(s, each, arch))]
         yield from legal[:count]

@@ -67,10 +67,10 @@ class WsSchedule:
         return self.pipeline != "ws"
 
     def label(self) -> str:
-        said = f"{self.pipeline}_{self.tile_m}x{self.tile_n}_stages{self.stages}"
-        said += f"_together{self.together}" if self.together > 1 else ""
-        said += f"_rows{self.row_stages}" if self.row_stages > 1 else ""
-        return said + ("_dynamic" if self.dealing == "dynamic" else "")
+        label = f"{self.pipeline}_{self.tile_m}x{self.tile_n}_stages{self.stages}"
+        label += f"_together{self.together}" if self.together > 1 else ""
+        label += f"_rows{self.row_stages}" if self.row_stages > 1 else ""
+        return label + ("_dynamic" if self.dealing == "dynamic" else "")
 
 
 def tile_bytes(signature: AttentionSignature, schedule: WsSchedule) -> tuple[int, int]:
@@ -134,14 +134,14 @@ def _ws(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSch
         narrow = 64 if signature.head_dim_v < 256 else 48
         tiles = ((2, narrow, 4),) if not wide else tuple((2, min(keys, narrow), most) for _, keys, most in tiles)
     if signature.pages != "none":  # beside three, whoever finds pages has too few registers
-        tiles = tuple(one for one in tiles if one[0] < 3)
+        tiles = tuple(tile for tile in tiles if tile[0] < 3)
     for warpgroups, keys, stages in tiles if wide else tiles[:_FEW]:
         small = max(signature.head_dim, signature.head_dim_v) <= _STREAMED
         for rows in (1, 2) if wide else (2,) if small else (1,):
-            made = WsSchedule("ws", keys, warpgroups, stages, row_stages=rows)
-            made = replace(made, stages=min(stages, most_stages(signature, made, arch)))
+            schedule = WsSchedule("ws", keys, warpgroups, stages, row_stages=rows)
+            schedule = replace(schedule, stages=min(stages, most_stages(signature, schedule, arch)))
             for dealing in ("striped", "dynamic") if wide else ("dynamic",) if uneven else ("striped",):
-                yield replace(made, dealing=dealing)
+                yield replace(schedule, dealing=dealing)
 
 
 def _decode(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSchedule]:
@@ -150,8 +150,8 @@ def _decode(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[W
     if feature_registers(signature):
         tiles = tuple(dict.fromkeys((min(keys, 64), together) for keys, together in tiles))
     for keys, together in tiles if wide else tiles[:_FEW]:
-        made = WsSchedule("decode", keys, 1, 2, together)
-        yield replace(made, stages=min(8, most_stages(signature, made, arch)))
+        schedule = WsSchedule("decode", keys, 1, 2, together)
+        yield replace(schedule, stages=min(8, most_stages(signature, schedule, arch)))
     if wide or signature.mask != "none":
         first = next(_ws(signature, arch, False))
         yield replace(first, pipeline="decode", row_stages=1)
@@ -159,9 +159,9 @@ def _decode(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[W
 
 def _shares(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSchedule]:
     """Those of `decode` that keep one warpgroup: the usual, or all."""
-    found = (one for one in _decode(signature, arch, wide) if one.warpgroups == 1)
-    for one in found if wide else (next(found),):
-        yield replace(one, pipeline="shares")
+    schedules = (schedule for schedule in _decode(signature, arch, wide) if schedule.warpgroups == 1)
+    for schedule in schedules if wide else (next(schedules),):
+        yield replace(schedule, pipeline="shares")
 
 
 class Ws(CudaAttentionFamily):

@@ -101,7 +101,7 @@ def _tile_rules(s: AttentionBackwardSignature, h: MmaSchedule, arch: Arch) -> It
     if h.tile % 16 or h.tile % ((8 if h.shared_by > 1 else 16) * h.shared_by):
         message = f"tile {h.tile} is not whole products of {h.shared_by} warps"
         yield Violation("nv-tile", message, f"use a multiple of {max(16, 8 * h.shared_by)}")
-    if any(one % (16 * h.shared_by) for one in (s.head_dim, s.head_dim_v)):
+    if any(columns % (16 * h.shared_by) for columns in (s.head_dim, s.head_dim_v)):
         message = f"columns of {h.shared_by} warps are not whole products of 16"
         yield Violation("nv-columns", message, "use a smaller shared_by")
     allowed = min(MOST_REGISTERS, ALL_REGISTERS // h.threads)
@@ -131,8 +131,8 @@ class Mma(CudaAttentionBackwardFamily):
         s = signature
         if s.family != "grad":
             return
-        made = (MmaSchedule("mma", *tile) for tile in _TILES.get(max(s.head_dim, s.head_dim_v), ()))
-        legal = [one for one in made if not any(_violations(s, one, arch))]
+        schedules = (MmaSchedule("mma", *tile) for tile in _TILES.get(max(s.head_dim, s.head_dim_v), ()))
+        legal = [schedule for schedule in schedules if not any(_violations(s, schedule, arch))]
         yield from legal[: _FEW if pool == "default" else len(legal)]
 
     def violations(

@@ -51,7 +51,7 @@ class WsSchedule:
 def shared_bytes(signature: AttentionBackwardSignature, schedule: WsSchedule) -> int:
     """cuda/attention_backward/ws/shape.h."""
     h = schedule
-    deep, wide = (-(-one // 64) for one in (signature.head_dim, signature.head_dim_v))
+    deep, wide = (-(-columns // 64) for columns in (signature.head_dim, signature.head_dim_v))
     dq_rows = h.tile_m if deep == MULTIPLIERS else h.tile_m // MULTIPLIERS
     row_stage, out_stage = deep * h.tile_m * LINE + 8 * h.tile_m, wide * h.tile_m * LINE
     taken = (deep + wide) * KEYS * LINE + h.row_stages * row_stage + h.out_stages * out_stage
@@ -131,8 +131,8 @@ class Ws(CudaAttentionBackwardFamily):
         if s.family != "grad" or s.accumulate != "dq" or not taken_by_wgmma(s, arch):
             return
         tiles = _TILES[max(s.head_dim, s.head_dim_v)]
-        made = (WsSchedule("ws", rows, *stages, order) for stages in _STAGES for rows, order in tiles)
-        legal = [one for one in made if not any(_violations(s, one, arch))]
+        schedules = (WsSchedule("ws", rows, *stages, order) for stages in _STAGES for rows, order in tiles)
+        legal = [schedule for schedule in schedules if not any(_violations(s, schedule, arch))]
         yield from legal[: _FEW if pool == "default" else len(legal)]
 
     def violations(

@@ -50,8 +50,8 @@ class BandSchedule:
         return (64, self.tile[1], 16)
 
     def label(self) -> str:
-        said = f"{self.pipeline}_{sizes(self.tile)}_stages{self.stages}_band{self.band}_taps{self.taps}"
-        return said + ("_merged" if self.merged else "") + (f"_slice{self.slice}x{self.sharing}" if self.slice else "")
+        label = f"{self.pipeline}_{sizes(self.tile)}_stages{self.stages}_band{self.band}_taps{self.taps}"
+        return label + ("_merged" if self.merged else "") + (f"_slice{self.slice}x{self.sharing}" if self.slice else "")
 
 
 MEMORY = Arithmetic("tilewright.backends.cuda.conv.band", "tilewright/cuda/conv/band/memory.h", TMA_WS)
@@ -75,12 +75,12 @@ def _bands(signature: ConvSignature, arch: Arch) -> Iterator[BandSchedule]:
         (128, 128, 2, 512, 4),
         (128, 128, 3, 336, 4),
     ):
-        made = BandSchedule((m, n, 64), stages, band, taps)
-        yield made
-        yield replace(made, tile=(m, n, 32))  # few channels
-        yield replace(made, merged=True)
+        schedule = BandSchedule((m, n, 64), stages, band, taps)
+        yield schedule
+        yield replace(schedule, tile=(m, n, 32))  # few channels
+        yield replace(schedule, merged=True)
         for slice_, sharing in ((16, 1), (32, 2)) if n == 64 else ((32, 1),):
-            yield replace(made, merged=True, slice=slice_, sharing=sharing)
+            yield replace(schedule, merged=True, slice=slice_, sharing=sharing)
     for m, deep in product((192, 256), (64, 32)):  # wide images, and wide windows
         yield BandSchedule((m, 64, deep), 2, 640, 4)
 
@@ -123,9 +123,9 @@ class Band(CudaConvFamily):
     copies: ClassVar[Mapping[str, int]] = {"padded_band": WHERE_APART}
 
     def proposals(self, pool: str, signature: ConvSignature, arch: Arch) -> Iterator[BandSchedule]:
-        made = list(_bands(signature, arch))
-        yield from made
-        for band in made:
+        bands = list(_bands(signature, arch))
+        yield from bands
+        for band in bands:
             if band.tile[0] != 192 and not (band.slice and signature.spatial == 3):  # slices take one band a tile
                 yield replace(band, pipeline="padded_band")
 

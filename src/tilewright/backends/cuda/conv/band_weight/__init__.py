@@ -49,7 +49,9 @@ def _bands(signature: ConvSignature, arch: Arch) -> Iterator[BandWeightSchedule]
     if not {"wgmma", "tma"} <= arch.features or signature.variant != "backward_weight":
         return
     if DTYPES[signature.dtype].bytes == 2:
-        yield from (BandWeightSchedule(*one) for one in ((128, 4, 240), (192, 3, 320), (256, 2, 512), (128, 2, 640)))
+        yield from (
+            BandWeightSchedule(*numbers) for numbers in ((128, 4, 240), (192, 3, 320), (256, 2, 512), (128, 2, 640))
+        )
 
 
 def _violations(signature: ConvSignature, schedule: BandWeightSchedule, arch: Arch) -> Iterator[Violation]:
@@ -74,9 +76,9 @@ class BandWeight(CudaConvFamily):
     copies: ClassVar[Mapping[str, int]] = {"padded_band_weight": WHERE_APART}
 
     def proposals(self, pool: str, signature: ConvSignature, arch: Arch) -> Iterator[BandWeightSchedule]:
-        made = list(_bands(signature, arch))
-        yield from made
-        yield from (replace(band, pipeline="padded_band_weight") for band in made)
+        bands = list(_bands(signature, arch))
+        yield from bands
+        yield from (replace(band, pipeline="padded_band_weight") for band in bands)
 
     def violations(self, signature: ConvSignature, schedule: BandWeightSchedule, arch: Arch) -> Iterator[Violation]:
         return _violations(signature, schedule, arch)

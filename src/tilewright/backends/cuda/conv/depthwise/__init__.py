@@ -100,11 +100,11 @@ class Depthwise(CudaConvFamily):
     copies: ClassVar[Mapping[str, int]] = {"padded_depthwise": FILLED_UP}
 
     def proposals(self, pool: str, signature: ConvSignature, arch: Arch) -> Iterator[DepthwiseSchedule]:
-        made = list(_strips(signature))
-        yield from made
+        strips = list(_strips(signature))
+        yield from strips
         if "tma" not in arch.features:
             return
-        for strip in made:
+        for strip in strips:
             if strip.window == 0 or strip.rows == 14 or (strip.pixels == 4 and not strip.rows):
                 yield replace(strip, pipeline="padded_depthwise")
 

@@ -38,8 +38,8 @@ class DepthwiseTileSchedule:
     may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     def label(self) -> str:
-        said = f"{self.pipeline}_{self.window}_step{self.step}_{self.lines}x{self.pixels}_channels{self.channels}"
-        return said + (f"_spread{self.spread}" if self.spread > 1 else "")
+        label = f"{self.pipeline}_{self.window}_step{self.step}_{self.lines}x{self.pixels}_channels{self.channels}"
+        return label + (f"_spread{self.spread}" if self.spread > 1 else "")
 
 
 def _tiles(signature: ConvSignature, arch: Arch) -> Iterator[DepthwiseTileSchedule]:
@@ -87,10 +87,10 @@ class DepthwiseTile(CudaConvFamily):
     copies: ClassVar[Mapping[str, int]] = {"padded_depthwise_tile": FILLED_UP}
 
     def proposals(self, pool: str, signature: ConvSignature, arch: Arch) -> Iterator[DepthwiseTileSchedule]:
-        made = list(_tiles(signature, arch))
-        yield from made
+        tiles = list(_tiles(signature, arch))
+        yield from tiles
         flat = signature.spatial == 2 or signature.variant != "backward_data"  # gradients of strides: one plane
-        for tile in made:
+        for tile in tiles:
             if tile.pixels < 8 and (flat or tile.step == 1):
                 yield replace(tile, pipeline="padded_depthwise_tile")
 

@@ -40,7 +40,7 @@ def _proposals(signature: ConvSignature, arch: Arch) -> Iterator[FirstWeightSche
     if not {"wgmma", "tma"} <= arch.features or signature.variant != "backward_weight":
         return
     if DTYPES[signature.dtype].bytes == 2:
-        yield from (FirstWeightSchedule(*one) for one in ((3, 2, 3), (5, 3, 3), (7, 2, 3), (7, 4, 3)))
+        yield from (FirstWeightSchedule(*numbers) for numbers in ((3, 2, 3), (5, 3, 3), (7, 2, 3), (7, 4, 3)))
 
 
 def _violations(signature: ConvSignature, schedule: FirstWeightSchedule, arch: Arch) -> Iterator[Violation]:

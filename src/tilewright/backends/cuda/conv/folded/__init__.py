@@ -65,12 +65,12 @@ def _proposals(signature: ConvSignature, arch: Arch) -> Iterator[FoldedSchedule]
     tiles = {"forward": _FOLDED, "backward_data": _FOLDED_DATA, "backward_weight": _FOLDED_WEIGHTS}[signature.variant]
     if signature.variant == "backward_data":  # sums of a forward one, as floats
         signature = replace(signature, variant="forward", dtype_out="fp32")
-    made = [
+    schedules = [
         FoldedSchedule("folded", h.tile, h.stages, h.cluster, h.grouping, h.dealing, h.store)
         for h in tiled(signature, tiles, arch)
     ]
-    yield from made
-    yield from (replace(h, pipeline="padded_folded") for h in made)
+    yield from schedules
+    yield from (replace(h, pipeline="padded_folded") for h in schedules)
 
 
 def _product(variant: str) -> str:

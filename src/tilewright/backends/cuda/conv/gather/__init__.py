@@ -169,10 +169,10 @@ def _vectors(signature: ConvSignature) -> Iterator[tuple[str, Pair]]:
         pairs: tuple[Pair, ...] = ((wide, wide), (wide, 1), (1, wide), (1, 1))
         if signature.variant == "forward":  # both have the channels of x
             pairs = pairs[::3]
-        yield from (("gather", one) for one in pairs)
+        yield from (("gather", pair) for pair in pairs)
     else:
         pairs = ((wide, wide), (wide, 1), (1, wide), (wide // 4, wide // 4), (1, 1))
-        yield from (("gather", one) for one in pairs)
+        yield from (("gather", pair) for pair in pairs)
     yield "gather_planes", (1, 1)
 
 
@@ -205,7 +205,7 @@ def _violations(signature: ConvSignature, schedule: GatherSchedule, arch: Arch) 
         return
     for what, side in zip("AB", sides(signature, schedule), strict=True):
         yield from _copies(signature, schedule, what, side)
-    held = sum(one.lines * one.deep // schedule.threads for one in sides(signature, schedule) if one.held)
+    held = sum(side.lines * side.deep // schedule.threads for side in sides(signature, schedule) if side.held)
     most = HELD_SUMS if held and signature.dtype != "fp32" else MOST_SUMS
     if schedule.sums > most or held > HELD:
         message = f"tile {sizes(schedule.tile)} keeps {schedule.sums} sums a thread and {held} elements on their way"

@@ -55,11 +55,11 @@ class PointwiseMultistageSchedule:
 
 class PointwiseMultistage(PointwiseFamily):
     name = "pointwise_multistage"
-    of = "multistage"
+    gemm_family = "multistage"
     product = MultistageSchedule
     schedules = (PointwiseMultistageSchedule,)
 
-    def made(self, product: Any, planes: bool) -> PointwiseMultistageSchedule:
+    def schedule_for(self, product: Any, planes: bool) -> PointwiseMultistageSchedule:
         h: MultistageSchedule = product
         return PointwiseMultistageSchedule(
             _PIPELINES[Kind(planes)], h.tile, h.warp_tile, h.warp_grid, h.stages, h.vector, h.dealing

@@ -54,11 +54,11 @@ class PointwiseSkinnySchedule:
 
 class PointwiseSkinny(PointwiseFamily):
     name = "pointwise_skinny"
-    of = "skinny"
+    gemm_family = "skinny"
     product = SkinnySchedule
     schedules = (PointwiseSkinnySchedule,)
 
-    def made(self, product: Any, planes: bool) -> PointwiseSkinnySchedule | None:
+    def schedule_for(self, product: Any, planes: bool) -> PointwiseSkinnySchedule | None:
         return None if planes else PointwiseSkinnySchedule(_PIPELINES[product.few], product.tile)
 
     def wanted(self, product: Any, signature: ConvSignature, wgmma: bool) -> bool:

@@ -108,12 +108,12 @@ class PointwiseTmaWsSchedule:
 
 class PointwiseTmaWs(PointwiseFamily):
     name = "pointwise_tma_ws"
-    of = "tma_ws"
+    gemm_family = "tma_ws"
     product = TmaWsSchedule
     schedules = (PointwiseTmaWsSchedule,)
     beside = ("_repack",)
 
-    def made(self, product: Any, planes: bool) -> PointwiseTmaWsSchedule:
+    def schedule_for(self, product: Any, planes: bool) -> PointwiseTmaWsSchedule:
         h: TmaWsSchedule = product
         pipeline = _PIPELINES[Kind(planes, h.turned)]
         return PointwiseTmaWsSchedule(pipeline, h.tile, h.stages, h.cluster, h.grouping, h.dealing, h.store)

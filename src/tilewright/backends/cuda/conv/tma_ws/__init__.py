@@ -131,16 +131,18 @@ def tiled(signature: ConvSignature, tiles: Tiles, arch: Arch) -> Iterator[ConvTm
     for m, n, stages, cluster, grouping, dealing in tiles:
         small = m == (64 if grouping == "pingpong" else 128) and n <= 64  # these leave from the registers
         store = "tma" if DTYPES[signature.dtype_out].bytes == 2 and n % 16 == 0 and not small else "direct"
-        made = ConvTmaWsSchedule("tma_ws", (m, n, k), stages, cluster, grouping, dealing, store)
-        yield replace(made, stages=min(stages, most_stages(signature.variant, made, arch.scratch_bytes)))
+        schedule = ConvTmaWsSchedule("tma_ws", (m, n, k), stages, cluster, grouping, dealing, store)
+        yield replace(schedule, stages=min(stages, most_stages(signature.variant, schedule, arch.scratch_bytes)))
 
 
-def _by_classes(made: Iterator[ConvTmaWsSchedule], signature: ConvSignature, arch: Arch) -> Iterator[ConvTmaWsSchedule]:
+def _by_classes(
+    schedules: Iterator[ConvTmaWsSchedule], signature: ConvSignature, arch: Arch
+) -> Iterator[ConvTmaWsSchedule]:
     """backward_data of strides over 1: rows of results lie anywhere, and tiles are whole."""
     seen = set()
-    for one in made:
-        direct = replace(one, store="direct", dealing="tiles")
-        if direct not in seen and direct != one:
+    for schedule in schedules:
+        direct = replace(schedule, store="direct", dealing="tiles")
+        if direct not in seen and direct != schedule:
             seen.add(direct)
             yield direct
 
@@ -153,20 +155,28 @@ def _proposals(signature: ConvSignature, arch: Arch) -> Iterator[ConvTmaWsSchedu
     tiles = WEIGHTS if signature.variant == "backward_weight" else _PIXELS
     if signature.variant != "backward_weight":
         tiles = (*tiles, *_FILTERS)
-    made = list(tiled(signature, tiles, arch))
+    schedules = list(tiled(signature, tiles, arch))
     if signature.variant == "backward_data":
-        made += list(_by_classes(iter(made), signature, arch))
-    yield from made
-    usual = [one for one in made if one.tile[:2] in _PADDED and one.cluster == (1, 1) and one.dealing != "stream_k"]
+        schedules += list(_by_classes(iter(schedules), signature, arch))
+    yield from schedules
+    usual = [
+        schedule
+        for schedule in schedules
+        if schedule.tile[:2] in _PADDED and schedule.cluster == (1, 1) and schedule.dealing != "stream_k"
+    ]
     if signature.dtype == "int8":
-        yield from (replace(one, pipeline="padded") for one in usual)
+        yield from (replace(schedule, pipeline="padded") for schedule in usual)
     else:
         narrow = [
-            one for one in made if one.tile[1] in (64, 128) and one.cluster == (1, 1) and one.dealing != "stream_k"
+            schedule
+            for schedule in schedules
+            if schedule.tile[1] in (64, 128) and schedule.cluster == (1, 1) and schedule.dealing != "stream_k"
         ]
-        yield from (replace(one, merged=True) for one in narrow)
-        yield from (replace(one, pipeline="padded") for one in usual)
-        yield from (replace(one, pipeline="padded", merged=True) for one in usual if one.tile[:2] == (128, 64))
+        yield from (replace(schedule, merged=True) for schedule in narrow)
+        yield from (replace(schedule, pipeline="padded") for schedule in usual)
+        yield from (
+            replace(schedule, pipeline="padded", merged=True) for schedule in usual if schedule.tile[:2] == (128, 64)
+        )
 
 
 def tma_ws_violations(

@@ -47,9 +47,9 @@ def _plain(signature: GemmSignature, arch: Arch) -> Iterator[MultistageSchedule]
         vector = 0 if signature.layout[0] == "r" else bytes_at_once, 0 if signature.layout[1] == "c" else bytes_at_once
         if bytes_at_once == 0 or any(vector):
             for m, n, warps, stages, dealing in PLAIN:
-                made = multistage(signature, m, n, 64, warps, stages, vector, dealing)
-                if dealing != "stream_k" or sums(made) <= streamed_sums(signature, made, arch):
-                    yield made
+                schedule = multistage(signature, m, n, 64, warps, stages, vector, dealing)
+                if dealing != "stream_k" or sums(schedule) <= streamed_sums(signature, schedule, arch):
+                    yield schedule
 
 
 def _wide(signature: GemmSignature) -> Iterator[MultistageSchedule]:

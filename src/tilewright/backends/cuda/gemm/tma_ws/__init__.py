@@ -47,7 +47,7 @@ def _violations(signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) -
     view = tma_view(schedule)
     field, side = ("tile_m", "tile_n") if view.turned else ("tile_n", "tile_m")
     if view.columns not in WGMMA_COLUMNS:
-        nearest = min(WGMMA_COLUMNS, key=lambda one: abs(one - view.columns))
+        nearest = min(WGMMA_COLUMNS, key=lambda columns: abs(columns - view.columns))
         yield Violation("nv-columns", f"{field} {view.columns} is not one wgmma wide", f"use {nearest}")
     if schedule.tile[2] * size != K_BYTES:
         yield Violation(

@@ -30,8 +30,8 @@ class Way(NamedTuple):
 
 # Every way, by its label.
 WAYS = {
-    one.label: one
-    for one in (
+    way.label: way
+    for way in (
         Way(grouping, turned, dealing)
         for dealing in TmaWsSchedule.words["dealing"]
         for turned in (False, True)
@@ -186,23 +186,23 @@ def fallback(signature: GemmSignature) -> TmaWsSchedule:
 
 def _default(signature: GemmSignature, arch: Arch) -> Iterator[TmaWsSchedule]:
     for m, n, stages, cluster, way in _of_two_bs() if signature.dual else _WINNERS:
-        made = tma_ws(signature, m, n, stages, cluster, way)
+        schedule = tma_ws(signature, m, n, stages, cluster, way)
         # Lines that are fetched 64 at a time take more room than there are of them.
-        yield replace(made, stages=min(stages, most_stages(signature, made, arch.scratch_bytes)))
+        yield replace(schedule, stages=min(stages, most_stages(signature, schedule, arch.scratch_bytes)))
     if DTYPES[signature.dtype_c].bytes == 2:
         for m, n, stages, cluster, way in _ANYWHERE:
-            made = tma_ws(signature, m, n, stages, cluster, way, "direct")
-            yield replace(made, stages=min(stages, most_stages(signature, made, arch.scratch_bytes)))
+            schedule = tma_ws(signature, m, n, stages, cluster, way, "direct")
+            yield replace(schedule, stages=min(stages, most_stages(signature, schedule, arch.scratch_bytes)))
 
 
 def _of_two_bs() -> Iterator[tuple[int, int, int, tuple[int, int], Way]]:
     """Those that deal whole tiles, or can: kernels of two B split no k."""
-    found = [
+    rows = [
         (m, n, stages, cluster, way._replace(dealing="tiles"))
         for m, n, stages, cluster, way in _WINNERS
         if not way.turned and way.dealing in ("tiles", "split_k")
     ]
-    return iter(dict.fromkeys(found))
+    return iter(dict.fromkeys(rows))
 
 
 def _swept(far: bool, signature: GemmSignature) -> Iterator[TmaWsSchedule]:
@@ -228,7 +228,7 @@ def proposals(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[TmaWs
         elif pool == "default":
             yield from _default(signature, arch)
         elif pool == "tests":
-            yield from (tma_ws(signature, *one) for one in _TESTS)
+            yield from (tma_ws(signature, *row) for row in _TESTS)
             yield tma_ws(signature, 128, 64, 4, (1, 1), _C, "direct")
     if pool == "tiny" and tensor_tiles(signature, arch):
         yield tma_ws(signature, 128, 128, 4, (1, 1))

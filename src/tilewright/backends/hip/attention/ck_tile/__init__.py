@@ -32,7 +32,7 @@ class CkTile(Family, AttentionFamily):
         """`default` has the blocks CK Tile's authors chose, `full` and `profiler` every block; the pools of the
         dispatcher's profiles what it enumerates."""
         if pool in POOLS:
-            if not any(one.rule == "amd-attention-arch" for one in legality.ck_tile_rules(signature, arch)):
+            if not any(violation.rule == "amd-attention-arch" for violation in legality.ck_tile_rules(signature, arch)):
                 yield from pools.profile_schedules(pool, signature, arch)
         elif next(legality.ck_tile_rules(signature, arch), None) is None:
             proposed = schedules.default if pool == "default" else schedules.full

@@ -99,7 +99,7 @@ class Instance:
         """The name a configuration goes by in Python there, also of its library and folder."""
         tile, warp = "x".join(map(str, self.tile[:6])), "x".join(map(str, self.warp[:3]))
         heads = f"h{self.hdim_q}" + (f"x{self.hdim_v}" if self.hdim_v != self.hdim_q else "")
-        pads = "".join(str(int(one)) for one in self.padding)
+        pads = "".join(str(int(padded)) for padded in self.padding)
         words = [f"fmha_{self.family}_{self.data_type}_{self.mode}_{heads}_{self.pipeline}_t{tile}_w{warp}_pad{pads}"]
         words.append(f"mask={self.mask}_bias={self.bias}")
         flags = (("lse", self.lse), ("drop", self.dropout), ("logits", self.logits), ("sink", self.sink))
@@ -122,10 +122,10 @@ class Instance:
             f"_km{_number('kv_memory_layout', self.kv_memory_layout)}"
             f"_kl{_number('kv_lookup_table', self.kv_lookup_table)}_ps{self.page_size}"
         )
-        aligned = tuple(given or self.tile[5] for given in self.alignments)
+        aligned = tuple(aligned_to or self.tile[5] for aligned_to in self.alignments)
         shapes = (
             f"t{_x(self.tile[:6])}_w0{_x(self.wave[:3])}_w1{_x(self.wave[3:6])}"
-            f"_wt0{_x(self.warp[:3])}_wt1{_x(self.warp[3:6])}_pads{''.join(str(int(one)) for one in self.padding)}"
+            f"_wt0{_x(self.warp[:3])}_wt1{_x(self.warp[3:6])}_pads{''.join(str(int(pad)) for pad in self.padding)}"
         )
         return (
             f"fmha_{self.family}_{self.data_type}_{self.mode}_v{self.vlayout}_hq{self.hdim_q}_hv{self.hdim_v}"

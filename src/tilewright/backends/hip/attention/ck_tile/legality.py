@@ -53,15 +53,15 @@ def ck_tile_rules(signature: AttentionSignature, arch: Arch) -> Iterator[Violati
 
 
 def violations(signature: AttentionSignature, schedule: CkTileAttentionSchedule, arch: Arch) -> Iterator[Violation]:
-    found = list(ck_tile_rules(signature, arch))
-    yield from found
-    if any(one.rule == "amd-attention-arch" for one in found):
+    broken = list(ck_tile_rules(signature, arch))
+    yield from broken
+    if any(violation.rule == "amd-attention-arch" for violation in broken):
         return
-    one = instance(signature, schedule, arch.name)
-    of_words = list(rules.violations(one, arch))
+    inst = instance(signature, schedule, arch.name)
+    of_words = list(rules.violations(inst, arch))
     yield from of_words
     if not any(each.rule == "amd-attention-lengths" for each in of_words):
-        yield from headers.violations(one, arch)
+        yield from headers.violations(inst, arch)
     yield from _heads(signature, schedule)
 
 

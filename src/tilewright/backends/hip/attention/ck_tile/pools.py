@@ -24,9 +24,9 @@ _HALVES = ("fp16", "bf16")
 def profile_schedules(pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[CkTileAttentionSchedule]:
     chosen = profiles.profile(pool)
     if chosen.allows(computed(signature, arch.name)):
-        for one in enumerated(signature, arch, chosen.receipt):
-            if chosen.allows(instance(signature, one, arch.name)):
-                yield one
+        for schedule in enumerated(signature, arch, chosen.receipt):
+            if chosen.allows(instance(signature, schedule, arch.name)):
+                yield schedule
 
 
 def pool_signatures(pool: str, arch: Arch) -> Iterator[AttentionSignature]:
@@ -41,10 +41,10 @@ def pool_signatures(pool: str, arch: Arch) -> Iterator[AttentionSignature]:
         sizes = dict.fromkeys((head_class(qk), head_class(v)) for qk, v in HEAD_SIZES.get(kind, ()))
         scales = ("none",) if kind in _HALVES or kind == "fp32" else ("none", "tensor")
         for (qk, v), has, scale in product(sizes if types else (), _feature_sets(), scales):
-            one = settled(AttentionSignature(**types, head_dim=qk, head_dim_v=v, scales=scale, **has))
-            if one not in seen and chosen.allows(computed(one, arch.name)):
-                seen.add(one)
-                yield one
+            signature = settled(AttentionSignature(**types, head_dim=qk, head_dim_v=v, scales=scale, **has))
+            if signature not in seen and chosen.allows(computed(signature, arch.name)):
+                seen.add(signature)
+                yield signature
 
 
 def _types(kind: str, arch: Arch) -> dict[str, Any]:

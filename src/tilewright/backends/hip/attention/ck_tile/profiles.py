@@ -26,67 +26,70 @@ class Profile:
     allows: Allows
 
 
-def _flash_fwd(one: Instance) -> bool:
+def _flash_fwd(inst: Instance) -> bool:
     return (
-        one.family in ("fwd", "fwd_splitkv", "fwd_splitkv_combine", "fwd_appendkv", "fwd_pagedkv")
-        and one.data_type in _HALVES
-        and one.vlayout == "r"
-        and one.bias in ("no", "alibi")
-        and one.qscale == "no"
-        and not one.skip_min_seqlen_q
-        and not one.sink
+        inst.family in ("fwd", "fwd_splitkv", "fwd_splitkv_combine", "fwd_appendkv", "fwd_pagedkv")
+        and inst.data_type in _HALVES
+        and inst.vlayout == "r"
+        and inst.bias in ("no", "alibi")
+        and inst.qscale == "no"
+        and not inst.skip_min_seqlen_q
+        and not inst.sink
     )
 
 
-def _pytorch(one: Instance) -> bool:
+def _pytorch(inst: Instance) -> bool:
     return (
-        one.data_type in _HALVES
-        and one.vlayout == "r"
-        and one.bias in ("no", "bias")
-        and one.qscale == "no"
-        and not (one.skip_min_seqlen_q or one.logits or one.sink)
+        inst.data_type in _HALVES
+        and inst.vlayout == "r"
+        and inst.bias in ("no", "bias")
+        and inst.qscale == "no"
+        and not (inst.skip_min_seqlen_q or inst.logits or inst.sink)
     )
 
 
-def _aiter(one: Instance) -> bool:
-    return one.data_type in _AITER and one.vlayout == "r" and (one.data_type != "fp8bf16" or one.hdim_q in (128, 192))
+def _aiter(inst: Instance) -> bool:
+    return (
+        inst.data_type in _AITER and inst.vlayout == "r" and (inst.data_type != "fp8bf16" or inst.hdim_q in (128, 192))
+    )
 
 
-def _fp32_min(one: Instance) -> bool:
-    plain = one.bias == "no" and one.qscale == "no" and not (one.lse or one.dropout)
-    return one.data_type == "fp32" and one.mode == "batch" and {one.hdim_q, one.hdim_v} <= {48, 128} and plain
+def _fp32_min(inst: Instance) -> bool:
+    plain = inst.bias == "no" and inst.qscale == "no" and not (inst.lse or inst.dropout)
+    return inst.data_type == "fp32" and inst.mode == "batch" and {inst.hdim_q, inst.hdim_v} <= {48, 128} and plain
 
 
-def _backward(one: Instance, mode: str = "") -> bool:
-    return one.family in BACKWARD and one.data_type in _HALVES and mode in ("", one.mode)
+def _backward(inst: Instance, mode: str = "") -> bool:
+    return inst.family in BACKWARD and inst.data_type in _HALVES and mode in ("", inst.mode)
 
 
 _ALL = (
-    Profile("ck_default", 0, "every element type but fp32", lambda one: one.data_type != "fp32"),
+    Profile("ck_default", 0, "every element type but fp32", lambda inst: inst.data_type != "fp32"),
     Profile("ck_extended", 1, "ck_default, and pipeline qr where it would take qr_async",
-            lambda one: one.data_type != "fp32"),
+            lambda inst: inst.data_type != "fp32"),
     Profile("flash_fwd", 2, "what flash-attn takes: fp16 and bf16, no bias or ALiBi", _flash_fwd),
     Profile("flash_bwd", 3, "backward of flash-attn", _backward),
     Profile("pytorch", 4, "what PyTorch takes: fp16 and bf16, bias or none, no soft cap", _pytorch),
-    Profile("aiter_batch", 100, "what aiter takes, padded batches", lambda one: _aiter(one) and one.mode == "batch"),
+    Profile("aiter_batch", 100, "what aiter takes, padded batches", lambda inst: _aiter(inst) and inst.mode == "batch"),
     Profile("aiter_group", 200, "what aiter takes, packed lengths",
-            lambda one: one.data_type in _AITER and one.vlayout == "r" and one.mode == "group"),
-    Profile("aiter_bwd_batch", 300, "backward of aiter, padded batches", lambda one: _backward(one, "batch")),
-    Profile("aiter_bwd_group", 400, "backward of aiter, packed lengths", lambda one: _backward(one, "group")),
+            lambda inst: inst.data_type in _AITER and inst.vlayout == "r" and inst.mode == "group"),
+    Profile("aiter_bwd_batch", 300, "backward of aiter, padded batches", lambda inst: _backward(inst, "batch")),
+    Profile("aiter_bwd_group", 400, "backward of aiter, packed lengths", lambda inst: _backward(inst, "group")),
     Profile("aiter_cpp", 600, "what aiter takes from C++", _aiter),
     Profile("fp32_all", 800, "fp32 without soft cap",
-            lambda one: one.data_type == "fp32" and not one.skip_min_seqlen_q and not one.logits),
+            lambda inst: inst.data_type == "fp32" and not inst.skip_min_seqlen_q and not inst.logits),
     Profile("fp32_min", 801, "a few of fp32", _fp32_min),
     Profile("fp8_test", 888, "fp8 inputs with bf16 or fp32 results",
-            lambda one: one.data_type in ("fp8bf16", "fp8fp32") and one.hdim_q in (128, 192) and one.vlayout == "r"),
-    Profile("all", -1, "everything", lambda one: True),
+            lambda inst: (inst.data_type in ("fp8bf16", "fp8fp32") and inst.hdim_q in (128, 192)
+                          and inst.vlayout == "r")),
+    Profile("all", -1, "everything", lambda inst: True),
 )  # fmt: skip
-PROFILES: Mapping[str, Profile] = {one.name: one for one in _ALL}
-_FORWARD = [one for one in PROFILES.values() if "bwd" not in one.name]
-POOLS = {one.name: one.summary for one in _FORWARD} | {
-    str(one.receipt): f"{one.name}, by its receipt" for one in _FORWARD if one.receipt >= 0
+PROFILES: Mapping[str, Profile] = {known.name: known for known in _ALL}
+_FORWARD = [known for known in PROFILES.values() if "bwd" not in known.name]
+POOLS = {known.name: known.summary for known in _FORWARD} | {
+    str(known.receipt): f"{known.name}, by its receipt" for known in _FORWARD if known.receipt >= 0
 }  # pools by the names of profiles
-RECEIPTS: Mapping[int, Profile] = {one.receipt: one for one in _ALL if one.receipt >= 0}
+RECEIPTS: Mapping[int, Profile] = {known.receipt: known for known in _ALL if known.receipt >= 0}
 
 
 def profile(which: str | int) -> Profile:

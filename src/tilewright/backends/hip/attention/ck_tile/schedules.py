@@ -58,7 +58,7 @@ class CkTileAttentionSchedule:
     }
 
     def label(self) -> str:
-        pads = "".join(str(int(one)) for one in self.pad)
+        pads = "".join(str(int(padded)) for padded in self.pad)
         words = [self.pipeline, "x".join(map(str, self.tile)), f"w{self.warp_grid[0]}", f"pad{pads}"]
         words.insert(3, "x".join(map(str, self.warp_tile)))
         words += [f"o{self.block_per_cu}"] if self.block_per_cu else []
@@ -106,11 +106,11 @@ def computed(signature: AttentionSignature, arch: str) -> Instance:
 
 def instance(signature: AttentionSignature, schedule: CkTileAttentionSchedule, arch: str) -> Instance:
     """A spec in the dispatcher's words.  A block holds all of V's head: its size is the tile's."""
-    one, h = computed(signature, arch), schedule
-    heads = one.hdim_v if one.family == "fwd_splitkv_combine" else max(h.tile[3], 1)
+    inst, h = computed(signature, arch), schedule
+    heads = inst.hdim_v if inst.family == "fwd_splitkv_combine" else max(h.tile[3], 1)
     return replace(
-        one,
-        hdim_v=one.hdim_v if one.family == "fwd_appendkv" else heads,
+        inst,
+        hdim_v=inst.hdim_v if inst.family == "fwd_appendkv" else heads,
         pipeline=h.pipeline,
         tile=h.tile,
         wave=(*h.warp_grid, *h.warp_grid, 1, 1, 1),
@@ -152,13 +152,13 @@ def _tuned(signature: AttentionSignature, where: str) -> CkTileAttentionSchedule
     return CkTileAttentionSchedule(pipeline, (128, 64 if qk <= 64 else 128, 32, v, 32, qk), block_per_cu=alone)
 
 
-def _fitted(one: CkTileAttentionSchedule, pipeline: str) -> CkTileAttentionSchedule:
+def _fitted(schedule: CkTileAttentionSchedule, pipeline: str) -> CkTileAttentionSchedule:
     """The block with steps that the pipeline can take: as long as the second's where K is copied past the registers."""
-    m0, n0, k0, n1, k1, k0max = one.tile
+    m0, n0, k0, n1, k1, k0max = schedule.tile
     if pipeline != "qr_async":
         k0max = {160: 256}.get(k0max, k0max)
     step = k1 if pipeline == "qr_async" else min(k0, k0max // 2)
-    return replace(one, pipeline=pipeline, tile=(m0, n0, step, n1, k1, k0max))
+    return replace(schedule, pipeline=pipeline, tile=(m0, n0, step, n1, k1, k0max))
 
 
 def _plain(signature: AttentionSignature, where: str) -> Iterator[CkTileAttentionSchedule]:
@@ -169,7 +169,7 @@ def _plain(signature: AttentionSignature, where: str) -> Iterator[CkTileAttentio
             for pad in (EVERY, (True, True, True, False)):
                 yield replace(base, max_splits_log2=log, pad=pad)
         return
-    size = next((one for one in (32, 64, 128, 256) if one >= max(signature.head_dim, signature.head_dim_v)), 256)
+    size = next((head for head in (32, 64, 128, 256) if head >= max(signature.head_dim, signature.head_dim_v)), 256)
     base = CkTileAttentionSchedule("appendkv", (APPEND_TILE, APPEND_TILE, size, size, 32, size))
     yield base
 
@@ -199,7 +199,9 @@ def default(signature: AttentionSignature, arch: Arch) -> Iterator[CkTileAttenti
                 fitted = replace(fitted, block_per_cu=2 if signature.head_dim_v <= 128 else 1)
             yield replace(fitted, pad=pad)
     if signature.page_lookup == "table":
-        yield from (replace(one, pad=pad) for one in _of_pages(base) for pad in _pads(where, one.pipeline))
+        yield from (
+            replace(schedule, pad=pad) for schedule in _of_pages(base) for pad in _pads(where, schedule.pipeline)
+        )
 
 
 def _of_pages(base: CkTileAttentionSchedule) -> Iterator[CkTileAttentionSchedule]:
@@ -235,7 +237,7 @@ def full(signature: AttentionSignature, arch: Arch) -> Iterator[CkTileAttentionS
 
 
 def _swept(pipeline: str, warp: Shape, heads: tuple[int, int], where: str) -> Iterator[CkTileAttentionSchedule]:
-    steps = [one for one in (16, 32, 64, 96, 128) if one <= heads[0]]
+    steps = [step for step in (16, 32, 64, 96, 128) if step <= heads[0]]
     pads = (EVERY,) if where == "prefill" else _SWEEP_PADS[pipeline]
     for m0 in amd_tiles.M0:
         waves = min(4, m0 // warp[0])
@@ -249,12 +251,12 @@ def _swept(pipeline: str, warp: Shape, heads: tuple[int, int], where: str) -> It
 def enumerated(signature: AttentionSignature, arch: Arch, receipt: int) -> Iterator[CkTileAttentionSchedule]:
     """What the dispatcher enumerates for what a signature computes: its tiles with its pipelines and paddings."""
     where = route(signature)
-    for one in amd_features.proposals(computed(signature, arch.name), receipt):
+    for inst in amd_features.proposals(computed(signature, arch.name), receipt):
         if where in ("combine", "append"):
-            yield from (replace(each, pad=one.padding) for each in _plain(signature, where))
+            yield from (replace(each, pad=inst.padding) for each in _plain(signature, where))
             continue
-        want = amd_tiles.Wanted(one.data_type, one.hdim_q, one.hdim_v, one.pipeline, arch.name)
-        chosen = amd_tiles.tiles(want) if one.family == "fwd" else amd_tiles.paged_tiles(want)
+        want = amd_tiles.Wanted(inst.data_type, inst.hdim_q, inst.hdim_v, inst.pipeline, arch.name)
+        chosen = amd_tiles.tiles(want) if inst.family == "fwd" else amd_tiles.paged_tiles(want)
         for each in chosen:
-            block, waves = amd_tiles.block(each, want, one.family), (amd_tiles.warps(each), 1, 1)
-            yield CkTileAttentionSchedule(one.pipeline, block, waves, each.warp, one.padding)
+            block, waves = amd_tiles.block(each, want, inst.family), (amd_tiles.warps(each), 1, 1)
+            yield CkTileAttentionSchedule(inst.pipeline, block, waves, each.warp, inst.padding)

@@ -38,7 +38,7 @@ def _category(rows: int, m0: int, largest: int) -> int:
 
 def _tiled(serving: Sequence[KernelSpec]) -> list[KernelSpec]:
     """Those of CK Tile, in order: the rules have nothing to say of loops."""
-    return sorted((one for one in serving if isinstance(one.schedule, CkTileAttentionSchedule)), key=_order)
+    return sorted((spec for spec in serving if isinstance(spec.schedule, CkTileAttentionSchedule)), key=_order)
 
 
 def first_fit(serving: Sequence[KernelSpec], problem: AttentionProblem) -> KernelSpec | None:
@@ -51,10 +51,14 @@ def seqtune(serving: Sequence[KernelSpec], problem: AttentionProblem) -> KernelS
     tiled = _tiled(serving)
     if not tiled:
         return None
-    largest = max(one.schedule.tile[0] for one in tiled)
+    largest = max(spec.schedule.tile[0] for spec in tiled)
     return min(
         tiled,
-        key=lambda one: (_category(problem.seqlen_q, one.schedule.tile[0], largest), one.schedule.tile[0], _order(one)),
+        key=lambda spec: (
+            _category(problem.seqlen_q, spec.schedule.tile[0], largest),
+            spec.schedule.tile[0],
+            _order(spec),
+        ),
     )
 
 

@@ -52,7 +52,7 @@ def example_kernel(arch: str) -> KernelSpec:
 def context(spec: KernelSpec) -> dict[str, Any]:
     version, s, h = chosen(), spec.signature, spec.schedule
     types, part, where = profile(version).types, attention_profile(version), route(s)
-    one = instance(s, h, spec.arch)
+    inst = instance(s, h, spec.arch)
     pipeline = named(part.pipelines, "pipeline", f"{where} {h.pipeline}", version)
     return {
         "family": "ck_tile",
@@ -63,8 +63,8 @@ def context(spec: KernelSpec) -> dict[str, Any]:
         "pipeline": pipeline["class"],
         "element": {"type": named(types, "type", s.dtype_q, version), "bytes": dtype(s.dtype_q).bytes},
         "out": {"type": named(types, "type", s.dtype_out, version), "bytes": dtype(s.dtype_out).bytes},
-        "fields": {**_numbers(h), **_switches(h), "threads": headers.threads(one),
-                   "lds_bytes": headers.lds_bytes(one) if one.family in headers.MULTIPLYING else 0},
+        "fields": {**_numbers(h), **_switches(h), "threads": headers.threads(inst),
+                   "lds_bytes": headers.lds_bytes(inst) if inst.family in headers.MULTIPLYING else 0},
     }  # fmt: skip
 
 
@@ -72,13 +72,18 @@ def _numbers(h: CkTileAttentionSchedule) -> dict[str, int]:
     both = {"warp_grid": h.warp_grid, "warp_tile": h.warp_tile}
     return {
         **{f"tile_{name}": h.tile[i] for i, name in enumerate(h.axis_names["tile"])},
-        **{f"{what}_{axis}{gemm}": of[i] for what, of in both.items() for gemm in "01" for i, axis in enumerate("mnk")},
+        **{
+            f"{what}_{axis}{gemm}": sizes[i]
+            for what, sizes in both.items()
+            for gemm in "01"
+            for i, axis in enumerate("mnk")
+        },
         "blocks_per_cu": h.block_per_cu or -1,
         "log_splits": h.max_splits_log2,
     }
 
 
 def _switches(h: CkTileAttentionSchedule) -> dict[str, str]:
-    found = {f"pad_{name}": h.pad[i] for i, name in enumerate(h.axis_names["pad"])}
-    found |= {"loaded": h.pipeline in headers.LOADED, "staged_q": h.pipeline == "qs"}
-    return {name: "true" if value else "false" for name, value in found.items()}
+    switches = {f"pad_{name}": h.pad[i] for i, name in enumerate(h.axis_names["pad"])}
+    switches |= {"loaded": h.pipeline in headers.LOADED, "staged_q": h.pipeline == "qs"}
+    return {name: "true" if value else "false" for name, value in switches.items()}

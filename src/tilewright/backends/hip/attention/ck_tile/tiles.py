@@ -66,8 +66,8 @@ class Wanted:
         return ELEMENT_BYTES[self.data_type]
 
 
-def _sync_lds(one: Choice, want: Wanted) -> bool:
-    return (one.m0 * one.k0 + one.n0 * one.k0) * want.bytes <= SYNC_LDS
+def _sync_lds(tile: Choice, want: Wanted) -> bool:
+    return (tile.m0 * tile.k0 + tile.n0 * tile.k0) * want.bytes <= SYNC_LDS
 
 
 def _vector(want: Wanted) -> int:
@@ -75,43 +75,43 @@ def _vector(want: Wanted) -> int:
     return (16 if want.arch == "gfx950" else 4) // want.bytes
 
 
-def async_lds(one: Choice, want: Wanted) -> int:
+def async_lds(tile: Choice, want: Wanted) -> int:
     """Bytes that three buffers of K or V take, as the dispatcher reckons."""
     row = (64 if want.arch == "gfx950" else 32) * 4 // want.bytes
     pack = 16 // want.bytes
     values = (32 // pack) * (want.hdim_v // (row // pack)) * (row + pack)
     vector = _vector(want)
-    groups = 64 // max(1, one.k0 // vector)  # 0: a row of K takes more than a wave, which it does not reckon with
-    warps = max(1, one.m0 // one.warp[0])
-    issues = one.n0 // (groups * warps) if groups else 0
+    groups = 64 // max(1, tile.k0 // vector)  # 0: a row of K takes more than a wave, which it does not reckon with
+    warps = max(1, tile.m0 // tile.warp[0])
+    issues = tile.n0 // (groups * warps) if groups else 0
     keys = issues * warps * (64 * vector + pack)
     return 3 * want.bytes * max(keys, values)
 
 
-def _dealt(one: Choice, want: Wanted) -> bool:
+def _dealt(tile: Choice, want: Wanted) -> bool:
     """T7: a tile of K is whole copies of all lanes."""
-    return one.n0 * one.k0 % ((one.m0 // one.warp[0]) * 64 * _vector(want)) == 0
+    return tile.n0 * tile.k0 % ((tile.m0 // tile.warp[0]) * 64 * _vector(want)) == 0
 
 
-def _limited(one: Choice, want: Wanted) -> bool:
+def _limited(tile: Choice, want: Wanted) -> bool:
     """T8 to T11: which blocks are measured to be any good on CDNA."""
     if want.arch not in _LIMITED or want.data_type == "fp32" or want.pipeline not in ("qr", "qr_async", "qs"):
         return True
     if (want.hdim_q, want.hdim_v) != (128, 128):
-        return one.m0 in (64, 128, 192, 256)
-    if one.n0 != 128:
+        return tile.m0 in (64, 128, 192, 256)
+    if tile.n0 != 128:
         return False
-    return one.m0 == 128 if want.pipeline == "qr_async" else one.k0 != 64
+    return tile.m0 == 128 if want.pipeline == "qr_async" else tile.k0 != 64
 
 
-def _newest(one: Choice, want: Wanted) -> bool:
+def _newest(tile: Choice, want: Wanted) -> bool:
     """T12 and T13: the pipelines of gfx950 alone."""
     if want.arch != "gfx950":
         return True
     heads = (want.hdim_q, want.hdim_v)
     if want.pipeline == "qr_async_trload":
-        return heads in ((64, 64), (128, 128)) and not (heads == (128, 128) and one.n0 == 128)
-    return want.pipeline != "qr_async_trload_v3" or one.m0 == 256
+        return heads in ((64, 64), (128, 128)) and not (heads == (128, 128) and tile.n0 == 128)
+    return want.pipeline != "qr_async_trload_v3" or tile.m0 == 256
 
 
 def _is_cdna(want: Wanted) -> bool:
@@ -119,18 +119,18 @@ def _is_cdna(want: Wanted) -> bool:
 
 
 RULES = {
-    "T1": lambda one, want: want.pipeline in ASYNC or _sync_lds(one, want),
-    "T2": lambda one, want: want.pipeline not in ASYNC or async_lds(one, want) <= ASYNC_LDS,
-    "T3": lambda one, want: one.k0 <= want.hdim_q,
-    "T4": lambda one, want: want.hdim_q % one.k0 == 0,
-    "T5": lambda one, want: one.m0 % one.warp[0] == one.n0 % one.warp[1] == one.k0 % one.warp[2] == 0,
-    "T6": lambda one, want: (
+    "T1": lambda tile, want: want.pipeline in ASYNC or _sync_lds(tile, want),
+    "T2": lambda tile, want: want.pipeline not in ASYNC or async_lds(tile, want) <= ASYNC_LDS,
+    "T3": lambda tile, want: tile.k0 <= want.hdim_q,
+    "T4": lambda tile, want: want.hdim_q % tile.k0 == 0,
+    "T5": lambda tile, want: tile.m0 % tile.warp[0] == tile.n0 % tile.warp[1] == tile.k0 % tile.warp[2] == 0,
+    "T6": lambda tile, want: (
         want.pipeline != "qr"
         or want.hdim_q != 256
         or not _is_cdna(want)
-        or (one.n0 // one.warp[1]) * (one.k0 // one.warp[2]) % 8 == 0
+        or (tile.n0 // tile.warp[1]) * (tile.k0 // tile.warp[2]) % 8 == 0
     ),
-    "T7": lambda one, want: want.pipeline != "qr_async" or not _is_cdna(want) or _dealt(one, want),
+    "T7": lambda tile, want: want.pipeline != "qr_async" or not _is_cdna(want) or _dealt(tile, want),
     "T8 to T11": _limited,
     "T12 and T13": _newest,
 }
@@ -148,9 +148,9 @@ def sweep(want: Wanted) -> Iterator[Choice]:
 
 def tiles(want: Wanted) -> Iterator[Choice]:
     """What T1 to T13 leave of the sweep, for the family fwd."""
-    for one in sweep(want):
-        if all(rule(one, want) for rule in RULES.values()):
-            yield one
+    for tile in sweep(want):
+        if all(rule(tile, want) for rule in RULES.values()):
+            yield tile
 
 
 def paged_tiles(want: Wanted) -> Iterator[Choice]:
@@ -160,27 +160,27 @@ def paged_tiles(want: Wanted) -> Iterator[Choice]:
     for m0 in M0:
         for n0 in N0:
             for k0 in K0:
-                one = Choice(m0, n0, k0, warp)
-                if all(RULES[name](one, as_sync) for name in _OF_PAGES):
-                    yield one
+                tile = Choice(m0, n0, k0, warp)
+                if all(RULES[name](tile, as_sync) for name in _OF_PAGES):
+                    yield tile
 
 
-def k1_of(one: Choice, want: Wanted, family: str = "fwd") -> int:
+def k1_of(tile: Choice, want: Wanted, family: str = "fwd") -> int:
     """Keys that the second multiplication takes at a time."""
     if want.data_type in FP8:
-        return one.k0
+        return tile.k0
     if family == "batch_prefill":
-        return 64 if (one.m0, one.n0, one.k0, want.hdim_q) == (64, 128, 64, 128) else 32
+        return 64 if (tile.m0, tile.n0, tile.k0, want.hdim_q) == (64, 128, 64, 128) else 32
     if family != "fwd":
         return 32
-    return 16 if (one.m0, one.n0, one.k0, want.hdim_q) in _SHORT_K1 else 32
+    return 16 if (tile.m0, tile.n0, tile.k0, want.hdim_q) in _SHORT_K1 else 32
 
 
-def block(one: Choice, want: Wanted, family: str = "fwd") -> tuple[int, int, int, int, int, int]:
+def block(tile: Choice, want: Wanted, family: str = "fwd") -> tuple[int, int, int, int, int, int]:
     """The six numbers of a tile."""
     k0max = SHARED_K0MAX.get(want.hdim_q, want.hdim_q)
-    return (one.m0, one.n0, one.k0, want.hdim_v, k1_of(one, want, family), k0max)
+    return (tile.m0, tile.n0, tile.k0, want.hdim_v, k1_of(tile, want, family), k0max)
 
 
-def warps(one: Choice) -> int:
-    return one.m0 // one.warp[0]
+def warps(tile: Choice) -> int:
+    return tile.m0 // tile.warp[0]

@@ -42,7 +42,7 @@ class CkTileConvSchedule:
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**SHAPES, "vectors": ("a", "b", "c")}
 
     def label(self) -> str:
-        parts = [self.pipeline, *("x".join(map(str, one)) for one in (self.tile, self.warp_grid, self.warp_tile))]
+        parts = [self.pipeline, *("x".join(map(str, shape)) for shape in (self.tile, self.warp_grid, self.warp_tile))]
         parts += [self.scheduler, self.store, "vectors" + "x".join(map(str, self.vectors))]
         if self.split_k > 1:
             parts.append(f"split_k{self.split_k}")
@@ -60,9 +60,9 @@ def example_schedule() -> CkTileConvSchedule:
 
 def _warp_tile(signature: ConvSignature, arch: Arch, width: int) -> Shape:
     """The matrix instruction of a width with the longest k up to 32 or 64 bytes a row."""
-    tiles = [one for one in square_warp_tiles(signature, arch) if one[0] == width] or [(width, width, 16)]
+    tiles = [tile for tile in square_warp_tiles(signature, arch) if tile[0] == width] or [(width, width, 16)]
     most = (32 if width == 32 else 64) // DTYPES[signature.dtype].bytes
-    return max((one for one in tiles if one[2] <= most), default=min(tiles))
+    return max((tile for tile in tiles if tile[2] <= most), default=min(tiles))
 
 
 def _stored(signature: ConvSignature) -> int:
@@ -120,9 +120,9 @@ def _default(signature: ConvSignature, arch: Arch) -> Iterator[CkTileConvSchedul
         yield _made(signature, arch, rows[3], (1, widest, stored))
         for merged, channels in MERGED:
             row = rows[3] if channels > 1 else rows[5]
-            one = _made(signature, arch, row, (widest, min(widest, channels), stored), merged=merged)
-            yield one
-            yield replace(one, special="copied")
+            schedule = _made(signature, arch, row, (widest, min(widest, channels), stored), merged=merged)
+            yield schedule
+            yield replace(schedule, special="copied")
     for row in (rows[0], rows[1], *rows[-2:]):  # copies are as wide as can be
         for split in (4, 16, 64) if weight else (1,):
             yield _made(signature, arch, row, (widest, widest, stored), special="copied", split_k=split)
@@ -130,14 +130,14 @@ def _default(signature: ConvSignature, arch: Arch) -> Iterator[CkTileConvSchedul
 
 def _narrower(widest: int) -> tuple[int, ...]:
     """Vectors below the widest: half, quarter, one."""
-    return tuple(dict.fromkeys(max(1, one) for one in (widest // 2, widest // 4, 1)))
+    return tuple(dict.fromkeys(max(1, width) for width in (widest // 2, widest // 4, 1)))
 
 
 def strategies(signature: ConvSignature) -> tuple[Shape, ...]:
     """Vectors of A, B and the result: all as wide as can be, one of them narrower, all narrower."""
     widest, stored = WIDEST // DTYPES[signature.dtype].bytes, _stored(signature)
     half, quarter = max(1, widest // 2), max(1, widest // 4)
-    found = [
+    vectors = [
         (widest, widest, stored),
         (widest, widest, 1),
         (half, half, stored),
@@ -145,7 +145,7 @@ def strategies(signature: ConvSignature) -> tuple[Shape, ...]:
         (1, widest, stored),
         (1, 1, stored),
     ]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(vectors))
 
 
 _KINDS = (("compv3", "intrawave"), ("compv4", "intrawave"), ("mem", "intrawave"), ("mem", "interwave"))
@@ -156,9 +156,9 @@ def _grids(tile: Shape, arch: Arch, far: bool) -> Iterator[Shape]:
     m, n, _ = tile
     square = (4, 1, 1) if m >= 4 * n else (1, 4, 1) if n >= 4 * m else (2, 2, 1)
     few = {(1, 1, 1), (2, 1, 1) if m >= n else (1, 2, 1)} if m * n <= 64 * 64 else set()
-    for one in arch.warp_grids:
-        if one[2] == 1 and (far or one == square or one in few):
-            yield one
+    for grid in arch.warp_grids:
+        if grid[2] == 1 and (far or grid == square or grid in few):
+            yield grid
 
 
 def _sides(tile: Shape, grid: Shape, far: bool) -> tuple[int, ...]:
@@ -171,7 +171,7 @@ def _geometries(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[tup
     """Tile, warp grid and warp tile that divide each other."""
     far, size = pool == "profiler", DTYPES[signature.dtype].bytes
     sides = (16, 32, 64, 128, 256) if far else (32, 64, 128, 256)
-    for m, n, k in product(sides, sides, (one // size for one in (64, 128))):
+    for m, n, k in product(sides, sides, (row_bytes // size for row_bytes in (64, 128))):
         for grid in _grids((m, n, k), arch, far):
             for side in _sides((m, n, k), grid, far):
                 step = _warp_tile(signature, arch, side)
@@ -186,18 +186,18 @@ def _swept(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[CkTileCo
     splits = ((1, 4, 16, 64) if far else (1, 16)) if weight else (1,)
     for (tile, grid, step), (pipeline, scheduler) in product(_geometries(pool, signature, arch), _KINDS):
         for vector, split in product(every[:1] if far else every, splits):
-            made = CkTileConvSchedule(pipeline, tile, step, grid, vector, scheduler, split_k=split)
-            yield made
+            schedule = CkTileConvSchedule(pipeline, tile, step, grid, vector, scheduler, split_k=split)
+            yield schedule
             if vector == every[0]:
-                yield replace(made, special="pointwise")
-                yield replace(made, special="copied")
+                yield replace(schedule, special="pointwise")
+                yield replace(schedule, special="copied")
                 if not weight:
-                    for one, wide in MERGED[1:]:
-                        several = replace(made, merged=one, vectors=(vector[0], min(vector[0], wide), vector[2]))
+                    for groups, wide in MERGED[1:]:
+                        several = replace(schedule, merged=groups, vectors=(vector[0], min(vector[0], wide), vector[2]))
                         yield several
                         yield replace(several, special="copied")
                 if split == 1:
-                    yield replace(made, store="direct", vectors=(*vector[:2], 1))
+                    yield replace(schedule, store="direct", vectors=(*vector[:2], 1))
 
 
 def proposals(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[CkTileConvSchedule]:

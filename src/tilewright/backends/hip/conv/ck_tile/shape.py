@@ -56,8 +56,8 @@ def as_product(signature: ConvSignature, schedule: CkTileConvSchedule) -> tuple[
     """What its pipeline, LDS, registers and way out are those of."""
     h = schedule
     narrow = h.vectors[2] if h.vectors[2] < native_store(signature, h) else 0
-    made = Instance(h.pipeline, h.tile, h.warp_tile, h.warp_grid, h.scheduler, h.store, h.split_k, narrow)
-    return multiplied(signature), made
+    instance = Instance(h.pipeline, h.tile, h.warp_tile, h.warp_grid, h.scheduler, h.store, h.split_k, narrow)
+    return multiplied(signature), instance
 
 
 def lane_vectors(signature: ConvSignature, schedule: CkTileConvSchedule) -> tuple[int, int]:

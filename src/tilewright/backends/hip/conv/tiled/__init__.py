@@ -54,7 +54,7 @@ class TiledConvSchedule:
     }
 
     def label(self) -> str:
-        parts = [self.pipeline, *("x".join(map(str, one)) for one in (self.tile, self.warp_grid))]
+        parts = [self.pipeline, *("x".join(map(str, shape)) for shape in (self.tile, self.warp_grid))]
         parts.append("vectors" + "x".join(map(str, self.vectors)))
         if self.split_k > 1:
             parts.append(f"split_k{self.split_k}")
@@ -130,7 +130,7 @@ def _tile(signature: ConvSignature, schedule: TiledConvSchedule) -> Iterator[Vio
         yield Violation("amd-tile-size", message, f"use multiples of {down} and {across}, and k of 16, 32 or 64")
         return
     widest = ACCESS_BYTES // size
-    if any(not _power(one) or one > widest for one in schedule.vectors[:2]):
+    if any(not _power(width) or width > widest for width in schedule.vectors[:2]):
         message = f"{schedule.vectors[:2]} elements are read at a time"
         yield Violation("amd-vector", message, f"use powers of two up to {widest}")
         return
@@ -173,19 +173,19 @@ def _default(signature: ConvSignature) -> Iterator[TiledConvSchedule]:
     weight = signature.variant == "backward_weight"
     rows = _WEIGHTS if weight else _PIXELS
     for tile, grid in rows:
-        made = _made(signature, tile, grid, (widest, widest, stored))
+        schedule = _made(signature, tile, grid, (widest, widest, stored))
         for split in _SPLITS if weight else (1,):
-            yield replace(made, split_k=split)
-            yield replace(made, split_k=split, special="copied")
+            yield replace(schedule, split_k=split)
+            yield replace(schedule, split_k=split, special="copied")
     middle = _made(signature, *rows[1], (widest, widest, stored))
     yield replace(middle, special="pointwise", split_k=16 if weight else 1)
     for narrow in dict.fromkeys((max(1, widest // 4), 1)):
         yield replace(middle, vectors=(narrow, narrow, stored), split_k=16 if weight else 1)
     if not weight:
         for merged, channels in MERGED:
-            made = _made(signature, *_PIXELS[3], (widest, min(widest, channels), stored))
-            yield replace(made, merged=merged)
-            yield replace(made, merged=merged, special="copied")
+            schedule = _made(signature, *_PIXELS[3], (widest, min(widest, channels), stored))
+            yield replace(schedule, merged=merged)
+            yield replace(schedule, merged=merged, special="copied")
 
 
 def _swept(pool: str, signature: ConvSignature) -> Iterator[TiledConvSchedule]:
@@ -198,13 +198,13 @@ def _swept(pool: str, signature: ConvSignature) -> Iterator[TiledConvSchedule]:
     )  # fmt: skip
     for m, n, k, grid in product(sides, sides, (32, 64) if far else (32,), grids):
         for vector, split in product(vectors, ((1, 4, 16, 64) if far else (1, 16)) if weight else (1,)):
-            made = replace(_made(signature, (m, n, k), grid, vector), split_k=split)
-            yield made
+            schedule = replace(_made(signature, (m, n, k), grid, vector), split_k=split)
+            yield schedule
             if vector == vectors[0]:
-                yield replace(made, special="pointwise")
-                yield replace(made, special="copied")
+                yield replace(schedule, special="pointwise")
+                yield replace(schedule, special="copied")
                 for merged, wide in () if weight else MERGED[1:]:
-                    several = replace(made, merged=merged, vectors=(widest, min(widest, wide), stored))
+                    several = replace(schedule, merged=merged, vectors=(widest, min(widest, wide), stored))
                     yield several
                     yield replace(several, special="copied")
 

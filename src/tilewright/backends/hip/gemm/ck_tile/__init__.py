@@ -143,7 +143,7 @@ class CkTile(HipGemmFamily):
 
     def shared_context(self, spec: KernelSpec) -> Mapping[str, Any]:
         """Of the text that is precompiled: the includes of every pipeline, and a kernel that exports nothing."""
-        every = (one for each in gemm_profile(chosen()).pipelines.values() for one in each["includes"])
+        every = (header for each in gemm_profile(chosen()).pipelines.values() for header in each["includes"])
         # An example must not meet the kernel of the same spec.
         shared = {"shared": True, "includes": list(dict.fromkeys(every)), "space": "tw_shared"}
         return {**super().context(spec), **template_words(spec), **shared}

@@ -20,9 +20,9 @@ NO_PADDING = (False, False, False)
 def warp_tile(signature: GemmSignature, arch: Arch, width: int, deep: bool = True) -> Shape:
     """The matrix instruction of a width with the longest k up to 32 bytes, or the shortest of all."""
     all_tiles = (arch.warp_tiles or {}).get(tile_key(signature)) or ((width, width, 16),)
-    tiles = [one for one in all_tiles if one[0] == one[1] == width] or [all_tiles[0]]
+    tiles = [tile for tile in all_tiles if tile[0] == tile[1] == width] or [all_tiles[0]]
     size = DTYPES[signature.dtype_a].bytes
-    fitting = sorted(one for one in tiles if one[2] * size <= (32 if width == 32 else 64)) or sorted(tiles)
+    fitting = sorted(tile for tile in tiles if tile[2] * size <= (32 if width == 32 else 64)) or sorted(tiles)
     return fitting[-1] if deep else fitting[0]
 
 
@@ -140,15 +140,17 @@ def _swept(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[CkTileSc
     far = pool == "profiler"
     size = DTYPES[signature.dtype_a].bytes
     tiles = (arch.warp_tiles or {}).get(tile_key(signature)) or ((16, 16, 16),)
-    deep = tuple(one // size for one in ((32, 64, 128, 256, 512) if far else (64, 128, 256)))
+    deep = tuple(row_bytes // size for row_bytes in ((32, 64, 128, 256, 512) if far else (64, 128, 256)))
     sides = (16, 32, 64, 128, 192, 256) if far else (64, 128, 192, 256)
     both = (NO_PADDING, (True, True, True)) if far else (NO_PADDING,)
     for pipeline, scheduler, store, persistent, split in _traits(pool, signature):
         two_waves = PIPELINES[pipeline].wave_groups > 1
         if (two_waves and signature.layout != "rcr") or (persistent and store == "direct" and not far):
             continue
-        grids = tuple(one for one in arch.warp_grids if (one == (1, 1, 2)) == two_waves and (two_waves or one[2] == 1))
-        used = tuple(one for one in tiles if far or one[0] == one[1])
+        grids = tuple(
+            grid for grid in arch.warp_grids if (grid == (1, 1, 2)) == two_waves and (two_waves or grid[2] == 1)
+        )
+        used = tuple(tile for tile in tiles if far or tile[0] == tile[1])
         for tile, grid, step in _geometries(sides, sides, deep, grids, used):
             if not far and not two_waves and tile[0] * tile[1] > 64 * 128 and grid[0] * grid[1] < 4:
                 continue

@@ -49,14 +49,14 @@ def example_kernel(arch: str) -> KernelSpec:
 
 def of_ck_tile(includes: Sequence[str]) -> tuple[str, ...]:
     """CK Tile's headers among them, and those that ours among them include."""
-    found = []
-    for one in includes:
-        if one.startswith("ck_tile/"):
-            found.append(one)
+    headers = []
+    for header in includes:
+        if header.startswith("ck_tile/"):
+            headers.append(header)
         else:
-            text = resources.files("tilewright.backends.hip").joinpath("include", one).read_text(encoding="utf-8")
-            found += included(text)
-    return tuple(found)
+            text = resources.files("tilewright.backends.hip").joinpath("include", header).read_text(encoding="utf-8")
+            headers += included(text)
+    return tuple(headers)
 
 
 def template_words(spec: KernelSpec) -> dict[str, Any]:
@@ -64,8 +64,8 @@ def template_words(spec: KernelSpec) -> dict[str, Any]:
     types, names = profile(version).types, gemm_profile(version)
     return {
         "glue": names.glue,
-        "types": {one: named(types, "type", getattr(s, f"dtype_{one}"), version) for one in _LOADED},
-        "bytes": {one: shape.bytes_of(getattr(s, f"dtype_{one}")) for one in _LOADED},
+        "types": {operand: named(types, "type", getattr(s, f"dtype_{operand}"), version) for operand in _LOADED},
+        "bytes": {operand: shape.bytes_of(getattr(s, f"dtype_{operand}")) for operand in _LOADED},
         "pipeline": named(names.pipelines, "pipeline", h.pipeline, version),
         "store": named(names.stores, "store", h.store, version),
         "scheduler": named(names.schedulers, "scheduler", h.scheduler, version),
