@@ -215,7 +215,7 @@ def test_every_error_class_is_described() -> None:
 
 def test_every_example_is_named_by_its_file() -> None:
     for page in PAGES:
-        for name in re.findall(r"examples/python/(\w+\.py)", page.read_text(encoding="utf-8")):
+        for name in re.findall(r"examples/python/([\w/]+\.py)", page.read_text(encoding="utf-8")):
             assert (ROOT / "examples" / "python" / name).exists()
 
 

@@ -24,3 +24,9 @@ def test_a_value_of_another_kind(axes: dict[str, Any], remedy: str) -> None:
         collect("conv", "gfx950", pool="default", axes=axes)
     assert caught.value.rule == "axis-value"
     assert remedy in caught.value.remedy
+
+
+def test_a_pair_where_names_are_meant_is_told_what_names_look_like() -> None:
+    with pytest.raises(RequestError) as caught:
+        collect("attention", "gfx950", pool="default", axes={"heads": ((64, 64),)})
+    assert "192x128" in caught.value.remedy

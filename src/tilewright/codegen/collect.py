@@ -106,11 +106,14 @@ def _axes(op: Op, arch: str, axes: Mapping[str, Any]) -> dict[str, tuple[Any, ..
         if odd:
             wanted = "whole numbers" if kind is int else "names"
             example = int(odd[0]) if kind is int and str(odd[0]).isdecimal() else 2 if kind is int else str(odd[0])
+            # What is neither a number nor a name says nothing about the name that was meant: the axis does.
+            known_form = isinstance(odd[0], (str, int))
+            such_as = f"such as {name}=({example!r},)" if known_form else f"each a text: {known[name].help}"
             raise RequestError(
                 f"the axis {name} of {op.name} kernels has {wanted}, not {odd[0]!r:.60}",
                 rule="axis-value",
                 value=odd[0],
-                remedy=f"give {wanted}, such as {name}=({example!r},)",
+                remedy=f"give {wanted}, {such_as}",
             )
         normalized[name] = tuple(normal(item, arch_by_name(arch)) for item in listed) if normal else listed
     return normalized
