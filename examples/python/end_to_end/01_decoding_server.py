@@ -49,13 +49,15 @@ def dense(tokens: list[int]) -> Array:
     x = embedding[tokens].astype(np.float64)
     q, k, v = (y.reshape(1, len(tokens), -1, head_dim) for y in np.split(x @ qkv.T, [width, width + kv_width], axis=1))
     c, s = (part[: len(tokens), None] for part in (cos, sin))
-    turn = [np.concatenate([a * c - b * s, b * c + a * s], -1) for a, b in (np.split(y, 2, -1) for y in (q, k))]
-    o = _exact.attention(*turn, v, visible=np.tri(len(tokens), dtype=bool)).o.reshape(len(tokens), width)
+    q, k = (np.concatenate([a * c - b * s, b * c + a * s], -1) for a, b in (np.split(y, 2, -1) for y in (q, k)))
+    o = _exact.attention(q, k, v, visible=np.tri(len(tokens), dtype=bool)).o.reshape(len(tokens), width)
     return np.asarray((x + o @ out.T) @ embedding.T)
 
 
-waiting = [(rng.integers(0, vocabulary, rng.integers(3, 20)).tolist(), int(rng.integers(2, 12))) for _ in range(6)]
-waiting, free = (waiting * given.requests)[: given.requests], list(range(given.pages))
+waiting = [
+    (rng.integers(0, vocabulary, rng.integers(3, 20)).tolist(), int(rng.integers(2, 12))) for _ in range(given.requests)
+]
+free = list(range(given.pages))
 if given.pages < most:
     sys.exit(f"a request may need {most} pages")
 running: list[tuple[list[int], int, Array, list[Array]]] = []  # tokens, how many to make, pages, logits of each
