@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")]
+PAGES = sorted([*TOP, *(ROOT / "docs").rglob("*.md")])
 RESULT = ROOT / "benchmarks" / "results" / "gemm_cpu.json"
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)

@@ -27,6 +27,7 @@ from tilewright.errors import DeviceError, LoadError, ProblemError, ToolchainErr
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm import GemmProblem
 from tilewright.runtime import cuda
+from tilewright.runtime.arrays import number_beside
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.loader import Kernel
 
@@ -406,3 +407,12 @@ def test_the_check_of_a_built_kernel_agrees_with_supports(fake: ctypes.CDLL) -> 
             args.a = 66
             refused = bool(op.supports(kernel.spec, replace(problem, aligned=False)))
             assert bool(kernel.refusal(args)) == refused, (kernel.name, problem)
+
+
+def test_a_number_beside_an_array_of_a_device_lies_there_too(fake_cuda: ctypes.CDLL) -> None:
+    """A scale given as a number: kernels read it where they read the operand."""
+    operand = DeviceArray.of(cuda.device(), np.ones((2, 3), np.float32))
+    scale = number_beside(operand, 0.5)
+    assert isinstance(scale, DeviceArray)
+    assert (scale.place, scale.shape) == (operand.place, ())
+    assert scale.numpy() == 0.5

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 
 import tilewright as tw
@@ -22,7 +23,7 @@ from _common import check, normal, options, to_device
 
 given = options(__doc__, size=512, repeats=10)
 rng = np.random.default_rng(3)
-weights = normal(rng, given.size, given.size)  # (out, in), as nn.Linear has it
+weights = normal(rng, given.size, given.size, dtype=ml_dtypes.bfloat16)  # (out, in), as nn.Linear has it
 W = to_device(weights.T)
 packed = tw.pack(W, m=64)
 print(packed)
@@ -38,10 +39,10 @@ def median_us(call: Callable[[], object]) -> float:
 
 
 for rows in (1, 64):
-    x = normal(rng, rows, given.size)
+    x = normal(rng, rows, given.size, dtype=ml_dtypes.bfloat16)
     X = to_device(x)
     out = tw.gemm(X, packed)
-    check(f"{rows} rows, packed weights", out, x.astype(np.float64) @ weights.T)
+    check(f"{rows} rows, packed weights", out, x.astype(np.float64) @ weights.T.astype(np.float64))
     plain = median_us(partial(tw.gemm, X, W, out=out))
     print(f"  a call takes {median_us(partial(tw.gemm, X, packed, out=out)):.0f} us, not packed {plain:.0f} us")
 
@@ -51,4 +52,4 @@ try:
 except tw.errors.ProblemError as error:
     print(f"refused: [{error.rule}]")
 else:
-    sys.exit("fp16 rows were accepted for weights packed for fp32")
+    sys.exit("fp16 rows were accepted for weights packed for bf16")

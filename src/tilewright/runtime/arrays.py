@@ -105,10 +105,11 @@ def dtype_name(what: str, kind: np.dtype[Any]) -> str:
 
 
 def number_beside(operand: Any, number: float) -> Any:
-    """A number as an array of fp32 without dimensions: where a tensor lies, else in host memory."""
+    """A number as an array of fp32 without dimensions: where a tensor or an array of ours lies, else in host memory."""
     if torch_arrays.is_tensor(operand):
         return torch_arrays.number_like(operand, number)
-    return np.asarray(number, np.float32)
+    array = np.asarray(number, np.float32)
+    return DeviceArray.of(operand.device, array) if isinstance(operand, DeviceArray) else array
 
 
 def conversion_of(view: View, held: str, *, bytes_too: bool = True) -> str:
