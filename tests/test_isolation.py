@@ -60,7 +60,7 @@ def test_without_a_compiler_tests_are_skipped_and_say_so(tmp_path: Path) -> None
     told = pytest_in(
         {"TILEWRIGHT_CXX": str(tmp_path / "none"), "TILEWRIGHT_CACHE_DIR": str(tmp_path)},
         *("tests/backends/cpu/gemm/test_check.py", "tests/api/test_api.py", "tests/examples", "-k"),
-        "test_every_sentence or test_the_default_output_type or wrong_kernel",
+        "test_every_sentence or test_the_default_output_type or (wrong_kernel and 01_basic)",
     )
     assert told.returncode == 0, told.stdout + told.stderr
     assert "tests are skipped: needs a C++ compiler: " in told.stdout
