@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tilewright.api import explain, to_device
     from tilewright.api.attention import append_kv, attention
     from tilewright.api.attention_backward import attention_backward
+    from tilewright.api.bundles import use_bundle
     from tilewright.api.conv import conv, conv_backward_data, conv_backward_weight
     from tilewright.api.gemm import gated_gemm, gemm, matmul, pack
     from tilewright.dispatch.registry import Registry
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         "Selection", "TilewrightError", "append_kv", "attention", "attention_backward", "conv", "conv_backward_data",
         "conv_backward_weight", "errors", "events", "explain", "gated_gemm", "gemm", "load_library", "matmul", "pack",
         "prepare", "record", "settings", "to_device",
+        "use_bundle",
     ]  # fmt: skip
 
 __version__ = "0.1.0"
@@ -61,6 +63,7 @@ _HOMES = {
     "record": "tilewright.runtime.recording",
     "settings": "",
     "to_device": "tilewright.api",
+    "use_bundle": "tilewright.api.bundles",
 }
 
 

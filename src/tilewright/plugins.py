@@ -6,6 +6,7 @@
     tilewright.kernels.B      X = all that backend B knows of the op              (backends.base.OpKernels)
     tilewright.engine         X = problem sets and the like for the tile engine   (ops.engine.Engine)
     tilewright.api            N = a function that users find as tilewright.N
+    tilewright.bundles        N = a module whose folder holds a bundle of kernels         (build.bundled)
 
 So an op may live in another package, and nothing here names one.  Nothing is loaded before it is asked for: another
 plug-in that is broken or slow to import does not matter.  What is wrong with a package that is not ours is an error of
@@ -73,6 +74,11 @@ def names(group: str) -> list[str]:
 def package_of(group: str, name: str) -> str:
     """The package that brings what is installed under a name."""
     return _package(_points(group)[name])
+
+
+def module_of(group: str, name: str) -> str:
+    """The module that an entry point names, which is not imported."""
+    return _points(group)[name].module
 
 
 def forget() -> None:

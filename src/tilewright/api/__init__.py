@@ -13,6 +13,7 @@ import numpy as np
 from tilewright import settings
 from tilewright.arch import all_archs
 from tilewright.backends.base import backend_names, resolve_target, target_name
+from tilewright.build import bundled
 from tilewright.dispatch import records
 from tilewright.dispatch.registry import Registry, default_registry
 from tilewright.dispatch.selection import Explanation
@@ -55,7 +56,7 @@ def registry_of(array: Any, target: str | None) -> Registry:
 def _target_at(place: Place) -> str:
     if place is HOST or place.kind not in backend_names():
         return ""  # the best of the host; reading the array says what is wrong with its place
-    return place.kind if place.ordinal < 0 else arch_of(place)
+    return place.kind if place.ordinal < 0 else bundled.served_target(arch_of(place))
 
 
 def arch_of(place: Place) -> str:
@@ -76,6 +77,12 @@ def registry_for(target: str) -> Registry:
     """The registry of a target; an empty name is the best of the host."""
     registry = _registries.get(target)
     return registry if registry is not None else _registries.setdefault(target, default_registry(target))
+
+
+def forget_targets() -> None:
+    """Other bundles are in force: which target an array means may have changed."""
+    _registries.clear()
+    _targets.clear()
 
 
 def to_device(array: Any, target: str | None = None, index: int | None = None) -> DeviceArray:

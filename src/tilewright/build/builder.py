@@ -18,7 +18,7 @@ from typing import Any
 from tilewright import events, settings
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Rendering, Source, Toolchain, backend
-from tilewright.build import upkeep, without_compiler
+from tilewright.build import bundled, upkeep, without_compiler
 from tilewright.build.diagnose import Outcome, compile_failure, says_why, stops_all
 from tilewright.build.headers import header_digests
 from tilewright.build.jobs import JobLimit, job_limit
@@ -42,7 +42,7 @@ OnEvent = Callable[[events.Event], None]
 class Artifact:
     """A built library in the store, verified when it was handed out."""
 
-    key: str
+    key: str  # empty of one that a bundle brought
     path: Path  # of the library
     manifest: Mapping[str, Any]
     spec: KernelSpec | None = None  # None for a support library
@@ -115,6 +115,9 @@ class Builder:
 
         `op` names the op whose headers it includes, beyond those of the backend.
         """
+        bundled_path = bundled.support(source, arch, extra_key, op)
+        if bundled_path is not None:
+            return Artifact("", bundled_path, {})
         try:
             toolchain = backend(arch_by_name(arch).backend).toolchain()
         except ToolchainError as error:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tilewright.backends.findings import Finding, oneline
 from tilewright.cli.common import print_json, show, table
-from tilewright.errors import PluginError
+from tilewright.errors import PluginError, TilewrightError
 
 _PACKAGES = ("tilewright", "numpy", "ninja", "jinja2", "ml_dtypes", "rich", "typer")
 _SET = "  (set)"  # how a setting ends that has not its default
@@ -32,6 +32,7 @@ def examine(json: bool, everything: bool = False) -> bool:
         *_ops(),
         *_cache(),
         *_models(),
+        *_bundles(),
         *_settings(),
         *_versions(),
     ]
@@ -193,6 +194,21 @@ def _models() -> Iterator[Finding]:
         yield Finding("models", str(model_files.folder()), False, problem)
     for problem in model_files.shadowing():
         yield Finding("models", str(model_files.folder()), None, problem)
+
+
+def _bundles() -> Iterator[Finding]:
+    """The bundles of installed packages."""
+    from tilewright import plugins
+    from tilewright.build import bundled
+
+    for name in plugins.names(bundled.GROUP):
+        try:
+            bundle = bundled.Bundle(bundled.installed_path(name))
+        except TilewrightError as error:
+            yield Finding("bundle", name, False, error.message)
+        else:
+            summary = f"{len(bundle.libraries)} kernels for {', '.join(bundle.targets)}, from {bundle.path}"
+            yield Finding("bundle", name, True, summary)
 
 
 def _settings() -> Iterator[Finding]:

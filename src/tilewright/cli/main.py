@@ -25,7 +25,7 @@ _NOT_COMMANDS = ("main", "common")
 # The commands by what they are for, each group in the order of the alphabet; one of no group is listed last.
 GROUPS = {
     "Run and choose": ("bench", "demo", "explain", "inspect", "run"),
-    "Build and ship": ("build", "cache", "generate", "instances", "lock", "prepare", "sets", "specs", "wrap"),
+    "Build and ship": ("build", "bundle", "cache", "generate", "instances", "lock", "prepare", "sets", "specs", "wrap"),
     "Measure and learn": ("learn", "problems", "record", "records", "report"),
     "This machine": ("doctor", "toolchain"),
 }

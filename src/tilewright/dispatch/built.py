@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tilewright import settings
-from tilewright.build import Builder, Store, marks
+from tilewright.build import Builder, Store, bundled, marks
 from tilewright.errors import TilewrightError
 from tilewright.ops.base import KernelSpec
 
@@ -81,7 +81,7 @@ def _look(place: Path) -> _Listing:
 def is_built(spec: KernelSpec) -> bool:
     """Whether a call with this kernel compiles nothing."""
     digest = spec.digest
-    if digest in _adopted:
+    if digest in _adopted or bundled.holds(digest):
         return True
     key = digest, settings.builds()
     known = _sound.get(key)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 
 from tilewright import settings
-from tilewright.build import Artifact, Builder
+from tilewright.build import Artifact, Builder, bundled
 from tilewright.dispatch import built
 from tilewright.events import Event
 from tilewright.ops.base import KernelSpec
-from tilewright.runtime.loader import Kernel, load_kernel
+from tilewright.runtime.loader import Kernel, load_kernel, load_kernel_from
 
 OnEvent = Callable[[Event], None]
 
@@ -65,7 +65,7 @@ def _kernel(spec: KernelSpec) -> Kernel:
             mine = True
     if mine:
         try:
-            future.set_result(load_kernel(Builder().build_one(spec).path, spec))
+            future.set_result(_bundled(spec) or load_kernel(Builder().build_one(spec).path, spec))
         except BaseException as error:
             # The next caller tries again: a full disk or a missing compiler may be mended by then.
             with _lock:
@@ -76,6 +76,20 @@ def _kernel(spec: KernelSpec) -> Kernel:
     return future.result()
 
 
+def _bundled(spec: KernelSpec) -> Kernel | None:
+    """The kernel that a bundle in force has."""
+    library = bundled.library(spec)
+    return None if library is None else load_kernel_from(*library, spec)
+
+
+def forget_loaded() -> None:
+    """Other bundles are in force: whoever asks for a kernel from now on gets theirs."""
+    global _taken
+    with _lock:
+        _kernels.clear()
+        _taken = (None, {})
+
+
 def kernels(
     specs: Iterable[KernelSpec], *, max_workers: int | None = None, on_event: OnEvent | None = None
 ) -> list[Kernel]:
@@ -84,9 +98,8 @@ def kernels(
     artifacts = build(wanted, max_workers=max_workers, on_event=on_event)
     loaded = []
     for spec in wanted:
-        adopted = _adopted.get(spec.digest)
-        if adopted is not None:
-            loaded.append(adopted)
+        if spec.digest not in artifacts:  # of a library that someone built, or of a bundle
+            loaded.append(kernel(spec))
             continue
         key = _key(spec)
         with _lock:
@@ -103,8 +116,8 @@ def kernels(
 def build(
     specs: Iterable[KernelSpec], *, max_workers: int | None = None, on_event: OnEvent | None = None
 ) -> dict[str, Artifact]:
-    """Build many without loading: what a target this machine cannot run needs.  Adopted ones are built already."""
-    wanted = [spec for spec in specs if spec.digest not in _adopted]
+    """Build many without loading: what a target this machine cannot run needs.  Adopted and bundled ones are built."""
+    wanted = [spec for spec in specs if spec.digest not in _adopted and not bundled.holds(spec.digest)]
     if not wanted:
         return {}
     artifacts = Builder().build_many(wanted, max_workers=max_workers, on_event=on_event)

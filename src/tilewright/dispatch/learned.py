@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright import settings
+from tilewright.build import bundled
 from tilewright.dispatch.records import machine, threads_of
 from tilewright.dispatch.selection import Chosen, Selection
 
@@ -76,7 +77,8 @@ def voices(arch: Arch, threads: int, specs: Sequence[KernelSpec]) -> Any:
     from tilewright.dispatch import model
 
     place = settings.current().cache_dir
-    models, device = _at_hand(place, stamp(place), specs[0].op, arch.name), machine(arch.name)
+    seen = stamp(place), bundled.generation
+    models, device = _at_hand(place, seen, specs[0].op, arch.name), machine(arch.name)
     units = units_of(arch, threads)
     key = (id(specs), units, arch.name)
     known = _voices.get(key)

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright import events, jsontext
-from tilewright.dispatch import looks
+from tilewright.build import bundled
+from tilewright.dispatch import bundle_parts, looks
 from tilewright.dispatch.results import canonical, problem_digest
 from tilewright.dispatch.selection import Selection
 from tilewright.errors import FileError, NoKernelError, RequestError
@@ -93,20 +94,32 @@ def families(pins: Iterable[Pin]) -> dict[Family, tuple[Pin, ...]]:
 def read(path: Path) -> dict[Key, Pin]:
     """The pins of a file; anything that is none is one clear error."""
     try:
-        data = jsontext.loads(jsontext.read(path))
+        return parsed(jsontext.read(path), path)
+    except (OSError, ValueError) as error:
+        raise _unusable(path, error) from None
+
+
+def parsed(content: bytes, path: Path) -> dict[Key, Pin]:
+    """The same of a text, which is that of `path` for people."""
+    try:
+        data = jsontext.loads(content)
         sound = isinstance(data, dict) and isinstance(data.get("pins"), list) and isinstance(data.get("kernels"), dict)
         if not sound or data.get("schema") != SCHEMA:
             schema = data.get("schema") if isinstance(data, dict) else None
             raise ValueError(f"it is no lock file of schema {SCHEMA}" + (f" (it has {schema})" if schema else ""))
         pins = [_pin(entry, data["kernels"]) for entry in data["pins"]]
-    except (OSError, ValueError, TypeError) as error:
-        raise FileError(
-            f"the lock file {path} cannot be used: {getattr(error, 'strerror', '') or error}",
-            rule="lock-file",
-            value=str(path),
-            remedy="write it with `tilewright lock`, or name another or none (--lock, --file, TILEWRIGHT_LOCK)",
-        ) from None
+    except (ValueError, TypeError) as error:
+        raise _unusable(path, error) from None
     return {pin.key: pin for pin in pins}
+
+
+def _unusable(path: Path, error: Exception) -> FileError:
+    return FileError(
+        f"the lock file {path} cannot be used: {getattr(error, 'strerror', '') or error}",
+        rule="lock-file",
+        value=str(path),
+        remedy="write it with `tilewright lock`, or name another or none (--lock, --file, TILEWRIGHT_LOCK)",
+    )
 
 
 def _pin(data: Any, kernels: Mapping[str, Any]) -> Pin:
@@ -123,9 +136,15 @@ def _pin(data: Any, kernels: Mapping[str, Any]) -> Pin:
 
 
 def write(path: Path, pins: Iterable[Pin]) -> None:
-    """The same pins are the same file; a kernel is written once, and every pin and kernel is a line."""
+    """The same pins are the same file."""
     from tilewright.codegen.folder import write_if_changed
 
+    write_if_changed(path, text(pins).encode())
+    looks.changed()
+
+
+def text(pins: Iterable[Pin]) -> str:
+    """What is in a file of these pins: a kernel is written once, and every pin and kernel is a line."""
     ordered = sorted(pins, key=lambda pin: pin.key)
     kernels = {pin.digest: {"name": pin.kernel, "spec": pin.spec} for pin in ordered}
     rows = [
@@ -137,9 +156,7 @@ def write(path: Path, pins: Iterable[Pin]) -> None:
         f"{json.dumps(digest)}: {json.dumps(kernels[digest], sort_keys=True, default=dict)}"
         for digest in sorted(kernels)
     )
-    text = f'{{"schema": {SCHEMA}, "pins": [\n  {pinned}\n], "kernels": {{\n  {named}\n}}}}\n'
-    write_if_changed(path, text.encode())
-    looks.changed()
+    return f'{{"schema": {SCHEMA}, "pins": [\n  {pinned}\n], "kernels": {{\n  {named}\n}}}}\n'
 
 
 def stamp(path: str) -> tuple[int, int] | None:
@@ -154,8 +171,9 @@ def stamp(path: str) -> tuple[int, int] | None:
 
 
 @lru_cache(maxsize=8)
-def _read(path: str, _: tuple[int, int] | None) -> Lock:
-    pins = read(Path(path))
+def _read(path: str, _: tuple[int, int] | None, __: int) -> Lock:
+    inside = bundle_parts.lock_text(path)
+    pins = read(Path(path)) if inside is None else parsed(inside, Path(path))
     return Lock(pins, families(pins.values()))
 
 
@@ -201,7 +219,7 @@ class Locked:
 
     def _pins(self, op: Op, problem: Any, target: str) -> tuple[Pin | None, tuple[Pin, ...]]:
         """A problem's own, and those of its family."""
-        lock = _read(self.path, stamp(self.path))
+        lock = _read(self.path, stamp(self.path), bundled.generation)
         pin = lock.pins.get((op.name, target, problem_digest(op.name, plain(op.measured_as(problem)))))
         signature = canonical(plain(op.signature_of(problem)))
         return pin, lock.families.get((op.name, target, engine(op).family(problem), signature), ())

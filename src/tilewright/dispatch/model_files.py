@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewright import events, jsontext, ops, settings
+from tilewright.build import bundled
+from tilewright.build.bundled import Bundle
 from tilewright.dispatch import looks
 from tilewright.dispatch.model import MOST, Array, Card, Model, checked_number
 from tilewright.errors import ModelError, TilewrightError
@@ -292,14 +294,44 @@ def _own() -> _Own:
 
 
 def at_hand() -> tuple[Model, ...]:
-    """The user's models, then those that ship."""
-    return (*_own().models.values(), *_shipped())
+    """The user's models, then those of bundles, then those that ship."""
+    return (*_own().models.values(), *_bundled(), *_shipped())
+
+
+def _bundled() -> tuple[Model, ...]:
+    return _read_bundled(bundled.in_force())
+
+
+@lru_cache(maxsize=8)
+def _read_bundled(bundles: tuple[Bundle, ...]) -> tuple[Model, ...]:
+    """Of bundles in force; one that does not fit this version is told, and the others are asked."""
+    models = []
+    for bundle in bundles:
+        for row in bundle.file.manifest.get("models", []):
+            try:
+                model = read(bundle.file.read(row["file"]), f"{bundle.path}/{row['file']}")
+            except TilewrightError as error:
+                events.emit(events.Warned("model-file", error.message))
+                continue
+            model.name = str(row.get("name", ""))
+            models.append(model)
+    return tuple(models)
 
 
 def at_hand_for(op: str, target: str) -> tuple[Model, ...]:
     """Those of them that may have something to say of an op's kernels for a target."""
-    own = (model for model in _own().models.values() if model.card.op == op)
+    own = (model for model in (*_own().models.values(), *_bundled()) if model.card.op == op)
     return (*own, *_shipped_of(op, target))
+
+
+def files_for(op: str, target: str) -> dict[str, bytes]:
+    """The files of the models of an op that know a target, by the names they are told by."""
+    own = {path: model for path, model in _own().models.items() if model.card.op == op and target in model.card.targets}
+    files = {path.name.removesuffix(ENDING): path.read_bytes() for path in own}
+    for name in shipped_names():
+        if name.startswith(f"{op}-") and target in _shipped_targets(name):
+            files.setdefault(name, _shipped_bytes(f"{name}{ENDING}"))
+    return files
 
 
 def damaged() -> list[str]:

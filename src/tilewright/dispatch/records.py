@@ -20,6 +20,7 @@ from typing import Any
 from tilewright import events, jsontext, settings
 from tilewright.arch import all_archs
 from tilewright.build.locks import FileLock
+from tilewright.dispatch import bundle_parts
 from tilewright.dispatch.results import (
     OK,
     Choice,
@@ -215,8 +216,8 @@ class Records:
 
     @property
     def empty(self) -> bool:
-        """True when nothing was chosen anywhere."""
-        return self._empty
+        """True when nothing was chosen anywhere, nor in a bundle."""
+        return self._empty and not bundle_parts.has_records()
 
     def _ignore(self, error: Unreadable) -> None:
         self._empty = True
@@ -250,15 +251,16 @@ class Records:
 
     def lookup(self, op: str, problem: Any, target: str, threads: int, *, whole: bool = True) -> Record | None:
         """The record of a problem on this machine's device of the target; with the winner's time alone, not `whole`."""
+        threads = threads_of(target, threads)
         try:
             choices = self._choices(op, problem, target)
-            here, threads = machine(target).get("fingerprint") if choices else None, threads_of(target, threads)
+            here = machine(target).get("fingerprint") if choices else None
             for choice in reversed(choices):
                 if here and choice.device.get("fingerprint") == here and choice.threads == threads:
                     return self._record(choice, whole=whole)
         except Unreadable as error:
             self._ignore(error)
-        return None
+        return _bundled_record(op, problem, target, threads)
 
     def why(self, record: Record) -> str:
         """Why a record names its kernel: the fastest of all that were timed, or one the noise cannot tell from it."""
@@ -266,6 +268,8 @@ class Records:
             count, fastest = self.results.timed_field(_choice_of(record))
         except Unreadable as error:
             self._ignore(error)
+            count = 0
+        if not count:  # of a bundle, which brings the times of its own kernels
             count, fastest = len(record.timings), min(timing.seconds for timing in record.timings)
         if record.winner.seconds <= fastest:
             return f"fastest of {count} measured on this machine"
@@ -281,7 +285,8 @@ class Records:
             known = [self._record(choice, whole=False) for choice in self._choices(op, problem, target)]
         except Unreadable as error:
             self._ignore(error)
-            return []
+            known = []
+        known += _bundled_records(op, problem, target)
         if not known:
             return []
         here, count = machine(target), threads_of(target, threads)
@@ -433,6 +438,27 @@ class Records:
             return
         if wrong:
             self._warn(f"{wrong} of {len(raw)} measurement records cannot be read; they are kept in {kept.name}")
+
+
+def _bundled_records(op: str, problem: Any, target: str) -> list[Record]:
+    """What bundles in force have of a problem, wherever it was measured."""
+    if not bundle_parts.has_records():
+        return []
+    known = []
+    for row in bundle_parts.records(op, _problem_digest(op, problem), target):
+        try:
+            known.append(read_record(row))
+        except ValueError as error:
+            events.emit(events.Warned("records-unreadable", f"a measurement of a bundle is ignored: {error}"))
+    return known
+
+
+def _bundled_record(op: str, problem: Any, target: str, threads: int) -> Record | None:
+    """The record of this machine's device that a bundle has."""
+    for record in _bundled_records(op, problem, target):
+        if record.machine.get("fingerprint") == machine(target).get("fingerprint", "") and record.threads == threads:
+            return record
+    return None
 
 
 def _free_name(path: Path, word: str) -> Path:

@@ -16,7 +16,6 @@ compiles on first use; one with specs uses those.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -25,15 +24,18 @@ from pathlib import Path
 from typing import Any, cast
 
 from tilewright import events, ops, settings
+from tilewright.arch import all_archs
 from tilewright.backends.base import backend, demand_runnable, resolve_target, target_name
-from tilewright.dispatch import built, learned, locks, missing, selection_rules, split_plans
+from tilewright.build import bundled
+from tilewright.dispatch import bundle_parts, learned, locks, missing, selection_rules, split_plans
 from tilewright.dispatch import kernels as loaded
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.inputs import op_of, setting_words, thread_number
 from tilewright.dispatch.judged import Judges
+from tilewright.dispatch.notes import Comparison, note
 from tilewright.dispatch.records import records
 from tilewright.dispatch.refused import refusal, winner_of
-from tilewright.dispatch.selection import Candidate, Explanation, Known, Selection, StagedSelection, behind
+from tilewright.dispatch.selection import Explanation, Known, Selection, StagedSelection
 from tilewright.dispatch.states import State, States
 from tilewright.errors import NoKernelError, ProblemError, RequestError, shown
 from tilewright.lru import LruCache
@@ -56,6 +58,7 @@ class Registry:
     def __init__(self, target: str | None = None, specs: Iterable[KernelSpec] = ()) -> None:
         self.arch = resolve_target(target)
         self._backend = backend(self.arch.backend)
+        self.follows_bundles = False  # whether it chooses among the kernels of bundles where these have some
         self._runs = frozenset((self.arch.name, *self.arch.includes))
         self._lock = threading.RLock()
         self._specs: dict[str, KernelSpec] = {}
@@ -184,6 +187,8 @@ class Registry:
         """The kernels to choose from, and whether they were registered (or are drawn from the op)."""
         if self._specs:
             return self._by_signature.get((op.name, signature), ()), True
+        if self.follows_bundles and (brought := bundled.candidates(op.name, self.arch.name, signature)):
+            return brought, True
         return tuple(op.candidates(signature, self.arch.name)), False
 
     def candidates(self, problem: Any) -> tuple[KernelSpec, ...]:
@@ -259,16 +264,20 @@ class Registry:
             events.emit(events.Selected(problem.describe(), chosen.name, chosen.tier, chosen.reason))
         return chosen
 
-    def _locked(self, now: settings.Settings, threads: int) -> locks.Locked:
-        return locks.Locked(now.lock, now.frozen, lambda spec, problem: self._estimate(spec, problem, threads))
+    def _locked(self, now: settings.Settings, threads: int) -> locks.Locked | None:
+        """The lock file of the settings, else that of a bundle, which leaves what it does not pin to others."""
+        path = now.lock or (bundle_parts.lock() if self.follows_bundles else "")
+        if not path:
+            return None
+        return locks.Locked(path, now.frozen and bool(now.lock), lambda spec, each: self._estimate(spec, each, threads))
 
     def _choose(self, problem: Any, state: State, where: Where | None) -> Selection:
         op, now, threads = ops.op(problem.op), state.settings, state.threads
         self._demand_legal_problem(op, problem)
-        if now.lock:
-            locked = self._locked(now, threads).selection(op, problem, self.arch.name, where)
-            if locked is not None:
-                return locked
+        lock = self._locked(now, threads)
+        locked = None if lock is None else lock.selection(op, problem, self.arch.name, where)
+        if locked is not None:
+            return locked
         signature = op.signature_of(problem)
         candidates, registered = self._candidates(op, signature)
         judge = self._judges.judge_for(op, signature, candidates, registered)
@@ -435,12 +444,17 @@ class Registry:
             unused = self._measured(op, problem, count, fitting, registered, where)[1]
         served = self._judges.served(op, problem, count, fitting, None)
         verdict = self._judges.verdict(op, problem, count, served, self.arch)
-        pinned = self._locked(now, count).digests(op, problem, self.arch.name) if now.lock else frozenset[str]()
+        lock = self._locked(now, count)
+        pinned = lock.digests(op, problem, self.arch.name) if lock is not None else frozenset[str]()
         known = Known(times, learned.predicted(served, verdict), pinned)
-        notes = [self._note(op, spec, problem, count, chosen, known, where) for spec in candidates]
+        order = "that of digests" if registered else "the op's"
+        by = Comparison(op, problem, chosen, known, order, lambda spec: self._estimate(spec, problem, count))
+        notes = [note(by, spec, where) for spec in candidates]
         if chosen is not None and all(spec.digest != chosen.spec.digest for spec in candidates):
-            notes.append(self._note(op, chosen.spec, problem, count, chosen, known, None))
-        if registered:
+            notes.append(note(by, chosen.spec, None))
+        if registered and not self._specs:
+            source = f"{len(candidates)} kernels of bundles in force have the signature"
+        elif registered:
             source = f"{len(candidates)} of {len(self._specs)} registered kernels have the signature"
         else:
             source = f"{len(candidates)} default candidates of the op, compiled on first use"
@@ -457,37 +471,6 @@ class Registry:
             tuple(unused),
             model="" if chosen and chosen.tier in ("locked", "measured", "model") else learned.silence(verdict),
             models=learned.remarks(op.name, self.arch.name),
-        )
-
-    def _note(
-        self,
-        op: Op,
-        spec: KernelSpec,
-        problem: Any,
-        threads: int,
-        chosen: Selection | None,
-        known: Known,
-        where: Where | None,
-    ) -> Candidate:
-        refusals = op.supports(spec, problem)
-        reasons = [str(refusal) for refusal in refusals]
-        if where is not None and where(spec):
-            reasons.append(where(spec))
-        seconds = None if reasons else self._estimate(spec, problem, threads)
-        unknown = seconds == math.inf
-        measured, predicted = known.measured.get(spec.digest), known.predicted.get(spec.digest)
-        if chosen is not None and spec.digest == chosen.spec.digest:
-            verdict = "chosen"
-            reasons += op.remarks(spec, chosen.padded or problem)
-        elif seconds is None or chosen is None:
-            verdict = "refused" if reasons else "slower"
-        else:
-            order = "that of digests" if self._specs else "the op's"
-            verdict, why = behind(chosen, seconds, known, spec.digest, order)
-            reasons.append(why)
-        estimate, rules = None if unknown else seconds, tuple(refusal.rule for refusal in refusals)
-        return Candidate(
-            spec.name, spec.digest, verdict, tuple(reasons), estimate, measured, built.is_built(spec), predicted, rules
         )
 
     # -- running -----------------------------------------------------------------------------------
@@ -590,11 +573,25 @@ _defaults_lock = threading.Lock()
 
 
 def default_registry(target: str | None = None) -> Registry:
-    """The registry behind the functions of the API: one a target, with the ops' default candidates."""
+    """The registry behind the functions of the API: one a target, with the kernels of bundles and those of the ops.
+
+    A target that is no arch by name (none, or a backend) is the best one that a bundle in force has kernels for.
+    """
     name = target_name(target)
     registry = _defaults.get(name)
     if registry is None:
-        new = Registry(name)
+        new = Registry(name if name in all_archs() else bundled.served_target(resolve_target(name).name))
+        new.follows_bundles = True
         with _defaults_lock:
             registry = _defaults.setdefault(name, new)
     return registry
+
+
+def forget_defaults() -> None:
+    """Other bundles are in force: default registries choose anew, and mean what they now mean."""
+    with _defaults_lock:
+        registries = list(_defaults.values())
+        _defaults.clear()
+    for registry in registries:  # calls may hold some of them
+        registry._states.forget()
+        registry._forget()

@@ -98,6 +98,12 @@ class States:
                 self._drop()
                 self._models = seen
 
+    def forget(self) -> None:
+        """What choices depend on beside settings and files has changed."""
+        with self._lock:
+            self._known = LruCache(lambda: MOST_STATES)
+            self._last = None
+
     def _drop(self) -> None:
         self._known = LruCache(lambda: MOST_STATES)
         self._last = None

@@ -6,12 +6,15 @@ import ctypes
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright import events, settings
 from tilewright.backends.native import NativeKernels
 from tilewright.errors import TilewrightError
 from tilewright.native.source import text_of
+
+if TYPE_CHECKING:
+    from tilewright.backends.base import Source
 
 _VERSION = 7  # `kVersion` of select/library.h
 
@@ -85,14 +88,19 @@ _loaded: dict[str, Library] = {}
 _failed: list[tuple[str, settings.Settings]] = []  # those under which one could not be had
 
 
+def library_source(kernels: NativeKernels) -> Source:
+    """What the library of a set is compiled from."""
+    from tilewright.backends.base import Source
+
+    return Source(f"tilewright_select_{kernels.set_name}.cpp", text_of(kernels.set_name, kernels.source()), "c++")
+
+
 def _build(kernels: NativeKernels) -> Library:
     from tilewright.arch import runnable_host_archs
-    from tilewright.backends.base import Source
     from tilewright.build import build_source
 
-    source = Source(f"tilewright_select_{kernels.set_name}.cpp", text_of(kernels.set_name, kernels.source()), "c++")
     # The plainest host arch: where products and sums are fused, estimates round another way than elsewhere.
-    return Library(str(build_source(source, runnable_host_archs()[-1].name).path))
+    return Library(str(build_source(library_source(kernels), runnable_host_archs()[-1].name).path))
 
 
 def library(kernels: NativeKernels) -> Library | None:

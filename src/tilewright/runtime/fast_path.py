@@ -25,6 +25,7 @@ from tilewright.runtime.streams import SCOPED
 from tilewright.runtime.torch_reader import Reader, reader
 
 if TYPE_CHECKING:
+    from tilewright.backends.base import Source
     from tilewright.runtime.gpu import Gpu
     from tilewright.runtime.plans import Plan, Stage
     from tilewright.runtime.recording import Counter
@@ -362,13 +363,18 @@ def source() -> str:
     return limits + resources.files("tilewright.runtime").joinpath("native/fast_path.cpp").read_text(encoding="utf-8")
 
 
+def library_source() -> Source:
+    """The same, as it is compiled."""
+    from tilewright.backends.base import Source
+
+    return Source("tilewright_fast_path.cpp", source(), "c++")
+
+
 def _build() -> _Library:
     from tilewright.arch import runnable_host_archs
-    from tilewright.backends.base import Source
     from tilewright.build import build_source
 
-    text = Source("tilewright_fast_path.cpp", source(), "c++")
-    return _Library(str(build_source(text, runnable_host_archs()[-1].name).path))
+    return _Library(str(build_source(library_source(), runnable_host_archs()[-1].name).path))
 
 
 def library() -> _Library | None:

@@ -28,6 +28,7 @@ from tilewright.runtime.abi import ABI_VERSION
 from tilewright.runtime.devices import HOST, Place
 
 if TYPE_CHECKING:
+    from tilewright.backends.base import Source
     from tilewright.runtime.loader import Kernel
     from tilewright.runtime.timing import Stopwatch
 
@@ -83,17 +84,22 @@ def load_team_library(path: Path) -> ctypes.CDLL:
     return library
 
 
+def team_source() -> Source:
+    """What the library of teams is compiled from."""
+    from tilewright.backends.base import backend
+
+    source = backend(HOST.kind).host_library_source()
+    if source is None:
+        raise LoadError("the host's backend has no thread team", rule="team-library", value=HOST.kind)
+    return source
+
+
 def build_team_library() -> Path:
     """Through the kernel store, for the plainest arch of the host: the team itself does no arithmetic."""
     from tilewright.arch import runnable_host_archs
-    from tilewright.backends.base import backend
     from tilewright.build import build_source
 
-    plainest = runnable_host_archs()[-1]
-    source = backend(plainest.backend).host_library_source()
-    if source is None:
-        raise LoadError("the host's backend has no thread team", rule="team-library", value=plainest.backend)
-    return build_source(source, plainest.name).path
+    return build_source(team_source(), runnable_host_archs()[-1].name).path
 
 
 def _team_library() -> ctypes.CDLL:

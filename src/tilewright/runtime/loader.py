@@ -13,7 +13,7 @@ from tilewright import events, ops
 from tilewright.arch import arch
 from tilewright.errors import DeviceError, InternalError, LoadError, ProblemError, TilewrightError
 from tilewright.ops.base import KernelSpec
-from tilewright.runtime import abi
+from tilewright.runtime import abi, memory_library
 
 # How the loader names a library that another one needs and that is not there.
 _OTHER = re.compile(r"([^:]+): cannot open shared object file")
@@ -151,16 +151,21 @@ def _spec_of(path: Path, manifest: bytes | None, expect: KernelSpec | None) -> K
 
 def load_library(path: Path | str, expect: KernelSpec | None = None) -> tuple[Kernel, ...]:
     """Every kernel of a library; with `expect`, one of them must be exactly that spec."""
-    started = time.perf_counter()
     path = Path(path).absolute()  # a bare name would make the system search its own folders
     if path.exists() and not path.is_file():  # the system loader would wait for a pipe to end
         raise _untrusted(path, "library", "it is no regular file")
+    return _load(str(path), path, expect)
+
+
+def _load(place: str, path: Path, expect: KernelSpec | None) -> tuple[Kernel, ...]:
+    """The kernels of the library at a place; `path` is how people know it."""
+    started = time.perf_counter()
     try:
-        library = ctypes.CDLL(str(path))
+        library = ctypes.CDLL(place)
     except OSError as error:
         message = f"the system loader refuses it: {error}"
         needs = _OTHER.match(str(error))
-        if needs is None or needs[1] in (path.name, str(path)):
+        if needs is None or needs[1] in (path.name, place):
             raise _untrusted(path, "library", message) from error
         raise LoadError(
             f"{path.name}: {message}",
@@ -204,3 +209,9 @@ def load_library(path: Path | str, expect: KernelSpec | None = None) -> tuple[Ke
 def load_kernel(path: Path, spec: KernelSpec) -> Kernel:
     """The kernel of exactly this spec."""
     return next(kernel for kernel in load_library(path, spec) if kernel.spec.digest == spec.digest)
+
+
+def load_kernel_from(data: bytes, where: str, spec: KernelSpec) -> Kernel:
+    """The same of a library in memory, from a place that only people can follow."""
+    with memory_library.loadable(data, where) as place:
+        return next(kernel for kernel in _load(place, Path(where), spec) if kernel.spec.digest == spec.digest)

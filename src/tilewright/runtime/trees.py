@@ -12,12 +12,15 @@ import threading
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright import events
 from tilewright.errors import TilewrightError
+
+if TYPE_CHECKING:
+    from tilewright.backends.base import Source
 
 Array = np.ndarray[Any, Any]
 
@@ -322,17 +325,21 @@ def _library() -> ctypes.CDLL | None:
     return _loaded[0]
 
 
+def library_source() -> Source:
+    """What the library is compiled from."""
+    from tilewright.backends.base import Source
+
+    text = resources.files("tilewright.runtime").joinpath("native/trees.cpp").read_text(encoding="utf-8")
+    return Source("tilewright_trees.cpp", text, "c++")
+
+
 def _built() -> ctypes.CDLL | None:
     """Built and loaded at the first question; None where that fails, which is said once."""
     from tilewright.arch import runnable_host_archs
-    from tilewright.backends.base import Source
     from tilewright.build import build_source
 
-    text = resources.files("tilewright.runtime").joinpath("native/trees.cpp").read_text(encoding="utf-8")
     try:
-        library = ctypes.CDLL(
-            str(build_source(Source("tilewright_trees.cpp", text, "c++"), runnable_host_archs()[0].name).path)
-        )
+        library = ctypes.CDLL(str(build_source(library_source(), runnable_host_archs()[0].name).path))
         library.tw_trees_abi_version.restype = ctypes.c_int64
         if library.tw_trees_abi_version() != _VERSION:
             raise OSError("it is of another version")

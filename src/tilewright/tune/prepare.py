@@ -119,8 +119,8 @@ def prepare(
     with ExitStack() as scope:
         if threads:
             scope.enter_context(settings.override(threads=threads))
-        wanted = _Wanted(registry)
-        for problem in _problems(registry, what, options, problems):
+        wanted = Wanted(registry)
+        for problem in problems_of(registry, what, options, problems):
             wanted.add(problem)
         cover = wanted.covered(loss)
         compiled = _build(registry, cover.specs, jobs, progress) if build else {}
@@ -142,12 +142,12 @@ def prepare(
     )
 
 
-class _Wanted:
+class Wanted:
     """What selection says of problems, one after another."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._specs: dict[str, KernelSpec] = {}
+        self.specs: dict[str, KernelSpec] = {}
         self._error: TilewrightError | None = None
         self.times: dict[Any, Times] = {}  # by stage
         self.best: set[str] = set()
@@ -157,23 +157,30 @@ class _Wanted:
         """A problem; one that is none is skipped, unless all are."""
         try:
             with settings.override(missing="compile"):
-                for stage in self._registry.stages(make()):
-                    if stage not in self.times:
-                        self.times[stage] = self._asked(stage)
+                self.stages(make())
         except TilewrightError as error:
             self._error = self._error or error
             self.skipped += 1
 
-    def _asked(self, stage: Any) -> Times:
+    def stages(self, problem: Any) -> tuple[Any, ...]:
+        """The stages of a problem, each of which was asked about."""
+        stages = self._registry.stages(problem)
+        for stage in stages:
+            if stage not in self.times:
+                self.times[stage] = self.ask(stage)
+        return stages
+
+    def ask(self, stage: Any) -> Times:
+        """The times of all kernels that serve a stage, or that of the one which nothing else has a say beside."""
         threads = thread_count()
         chosen = self._registry.select_stage(stage, threads=threads)
-        self._specs.setdefault(chosen.spec.digest, chosen.spec)
+        self.specs.setdefault(chosen.spec.digest, chosen.spec)
         self.best.add(chosen.spec.digest)
         if chosen.tier not in ("model", "heuristic") or chosen.by:
             return {chosen.spec.digest: chosen.seconds}  # no other has a say beside it
         times = self._registry.times(stage, threads)
         for spec, _ in times:
-            self._specs.setdefault(spec.digest, spec)
+            self.specs.setdefault(spec.digest, spec)
         return {spec.digest: seconds for spec, seconds in times}
 
     def covered(self, loss: float) -> Cover:
@@ -184,7 +191,7 @@ class _Wanted:
                 value=None,
                 remedy="give an op and ranges, a file of problems, or a function that runs some",
             )
-        return cover(list(self.times.values()), self._specs, loss)
+        return cover(list(self.times.values()), self.specs, loss)
 
 
 def _build(registry: Registry, specs: Iterable[KernelSpec], jobs: int, progress: OnProgress | None) -> dict[str, float]:
@@ -219,12 +226,12 @@ def _warm(op_names: Iterable[str]) -> None:
 
 # -- which problems ----------------------------------------------------------------------------------------------------
 
-_Made = Callable[[], Any]
+Made = Callable[[], Any]
 
 
-def _problems(
+def problems_of(
     registry: Registry, what: tuple[Any, ...], options: Mapping[str, Any], problems: str | Path | None
-) -> Iterator[_Made]:
+) -> Iterator[Made]:
     """Each problem as what makes it: one that cannot be made is skipped."""
     if options or problems is not None:
         if len(what) != 1 or (problems is not None and not isinstance(what[0], str)):
@@ -242,7 +249,7 @@ def _problems(
         yield from _of_one(registry, item)
 
 
-def _of_one(registry: Registry, item: Any) -> Iterator[_Made]:
+def _of_one(registry: Registry, item: Any) -> Iterator[Made]:
     if isinstance(item, Ranges):
         yield from _of_ranges(registry, item)
     elif isinstance(item, (str, Path)):
@@ -262,12 +269,12 @@ def _what(value: Any, why: str, remedy: str) -> RequestError:
     return RequestError(f"prepare: {why}", rule="prepare-what", value=shown(value), remedy=remedy)
 
 
-def _of_ranges(registry: Registry, ranges: Ranges) -> Iterator[_Made]:
+def _of_ranges(registry: Registry, ranges: Ranges) -> Iterator[Made]:
     for values in ranges.values():
         yield lambda values=values: described(values, ranges.op, registry.arch)  # type: ignore[misc]
 
 
-def _of_set(registry: Registry, op: str, word: str, options: Mapping[str, Any]) -> Iterator[_Made]:
+def _of_set(registry: Registry, op: str, word: str, options: Mapping[str, Any]) -> Iterator[Made]:
     known_op = ops.op(op)
     defaults = Ranges(op, **options).options
     for row in problem_sets.values(known_op, word, registry.arch.backend):
@@ -278,7 +285,7 @@ def _of_set(registry: Registry, op: str, word: str, options: Mapping[str, Any]) 
             yield lambda row=row: problem_sets.problem(known_op, row)  # type: ignore[misc]
 
 
-def _of_word(registry: Registry, word: str) -> Iterator[_Made]:
+def _of_word(registry: Registry, word: str) -> Iterator[Made]:
     """A file or the name of a set, of all ops that it has problems of."""
     if word in ops.op_names():
         raise _what(
@@ -299,7 +306,7 @@ def _has(word: str, op: str) -> bool:
     return word in problem_sets.keys(known_op) or bool(problem_sets.recorded(known_op, word))
 
 
-def _of_run(registry: Registry, run: Callable[[], Any]) -> Iterator[_Made]:
+def _of_run(registry: Registry, run: Callable[[], Any]) -> Iterator[Made]:
     """What a call runs; it takes what is built where it can, so that the compilers run together afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "recorded.json"

@@ -1,0 +1,46 @@
+"""What an explanation says of each kernel: whether it was chosen, and what keeps it from being."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tilewright.dispatch import built
+from tilewright.dispatch.selection import Candidate, Known, Selection, behind
+from tilewright.ops.base import KernelSpec, Op
+from tilewright.runtime.requests import Where
+
+
+class Comparison(NamedTuple):
+    """What kernels are compared by: a problem, its choice, what is known of times, and how equal ones are ordered."""
+
+    op: Op
+    problem: Any
+    chosen: Selection | None
+    known: Known
+    order: str
+    estimate: Callable[[KernelSpec], float]
+
+
+def note(by: Comparison, spec: KernelSpec, where: Where | None) -> Candidate:
+    """One kernel beside the choice."""
+    refusals = by.op.supports(spec, by.problem)
+    reasons = [str(refusal) for refusal in refusals]
+    if where is not None and where(spec):
+        reasons.append(where(spec))
+    seconds = None if reasons else by.estimate(spec)
+    measured, predicted = by.known.measured.get(spec.digest), by.known.predicted.get(spec.digest)
+    if by.chosen is not None and spec.digest == by.chosen.spec.digest:
+        verdict = "chosen"
+        reasons += by.op.remarks(spec, by.chosen.padded or by.problem)
+    elif seconds is None or by.chosen is None:
+        verdict = "refused" if reasons else "slower"
+    else:
+        verdict, why = behind(by.chosen, seconds, by.known, spec.digest, by.order)
+        reasons.append(why)
+    estimate = None if seconds == math.inf else seconds
+    rules = tuple(refusal.rule for refusal in refusals)
+    return Candidate(
+        spec.name, spec.digest, verdict, tuple(reasons), estimate, measured, built.is_built(spec), predicted, rules
+    )

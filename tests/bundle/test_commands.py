@@ -1,0 +1,138 @@
+"""`tilewright bundle ...` as a person types it."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.bundle.conftest import PROBLEMS, TARGETS
+from tilewright.bundle.build import Made
+from tilewright.cli.main import build_app
+
+
+def bundle_command(*words: object) -> Result:
+    return CliRunner().invoke(build_app(), ["bundle", *map(str, words)])
+
+
+def test_build_says_what_it_made(made: Made, problems: Path, tmp_path: Path) -> None:
+    goal = tmp_path / "model.twb"
+    done = bundle_command(
+        "build", "--problems", problems, "--targets", ",".join(TARGETS), "--threads", 2, "-o", goal, "--loss", "3%",
+        "--max-size", "20MB", "-j", 2,
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert goal.read_bytes() == made.path.read_bytes()
+    assert all(target in done.stdout for target in TARGETS)
+    assert "covered" in done.stdout
+
+
+def test_check_and_show(made: Made) -> None:
+    done = bundle_command("check", made.path)
+    assert done.exit_code == 0, done.output
+    assert "as they were written" in done.stdout
+    done = bundle_command("show", made.path)
+    assert done.exit_code == 0, done.output
+    assert all(word in done.stdout for word in ("fallback", "choice", "select/", *TARGETS))
+    assert json.loads(bundle_command("show", made.path, "--json").stdout)["format"] == "tilewright-bundle"
+
+
+def test_check_names_the_file_that_was_changed(bundle: Path) -> None:
+    data = bytearray(bundle.read_bytes())
+    data[data.index(b"\x7fELF") + 64] ^= 1
+    bundle.write_bytes(data)
+    done = bundle_command("check", bundle)
+    assert done.exit_code == 1
+    assert "kernels/" in done.output
+
+
+def test_coverage_as_a_table_and_a_page(made: Made, tmp_path: Path) -> None:
+    page = tmp_path / "coverage.html"
+    done = bundle_command("coverage", made.path, "--html", page)
+    assert done.exit_code == 0, done.output
+    assert "heuristic" in done.stdout
+    assert "gemm m=64 n=128 k=256" in done.stdout
+    text = page.read_text(encoding="utf-8")
+    assert "gemm m=64 n=128 k=256" in text
+    assert "http" not in text
+    rows = json.loads(bundle_command("coverage", made.path, "--json", "--op", "conv").stdout)
+    assert len(rows) == len(PROBLEMS["conv"]) * len(TARGETS)
+
+
+def test_a_page_shows_what_is_missing_and_escapes_it(made: Made) -> None:
+    from tilewright.build.bundle_file import BundleFile
+    from tilewright.bundle import coverage
+
+    row = {"text": "<b>", "target": "t", "threads": 1, "tier": "", "loss": None, "stages": [], "why": "a & b"}
+    with BundleFile(made.path) as bundle:
+        text = coverage.page(bundle, [row])
+    assert "0 of 1 problems covered" in text
+    assert "&lt;b&gt;" in text
+    assert "a &amp; b" in text
+    assert 'class="missing"' in text
+
+
+def test_diff(made: Made, problems: Path, tmp_path: Path) -> None:
+    same = bundle_command("diff", made.path, made.path)
+    assert same.exit_code == 0
+    assert "no difference" in same.output
+    other = tmp_path / "other.twb"
+    fewer = tmp_path / "fewer.json"
+    fewer.write_text(json.dumps({"gemm": PROBLEMS["gemm"]}), encoding="utf-8")
+    words = ("--problems", fewer, "--targets", "generic", "--threads", 2, "-o", other)
+    assert not bundle_command("build", *words).exit_code
+    found = json.loads(bundle_command("diff", other, made.path, "--json").stdout)
+    kinds = {row["what"] for row in found}
+    assert {"kernel", "problem", "file"} <= kinds
+    assert "+ problem" in bundle_command("diff", other, made.path).stdout
+
+
+def test_a_wheel_is_one_and_always_the_same(made: Made, tmp_path: Path) -> None:
+    done = bundle_command("wheel", made.path, "-o", tmp_path, "--name", "my-kernels", "--version", "1.2")
+    assert done.exit_code == 0, done.output
+    wheel = Path(done.stdout.strip())
+    assert wheel.name.startswith("my_kernels-1.2-py3-none-linux_")
+    first = wheel.read_bytes()
+    with zipfile.ZipFile(wheel) as archive:
+        assert archive.read("my_kernels/model.twb") == made.path.read_bytes()
+        assert b"[tilewright.bundles]" in archive.read("my_kernels-1.2.dist-info/entry_points.txt")
+    wheel.unlink()
+    bundle_command("wheel", made.path, "-o", tmp_path, "--name", "my-kernels", "--version", "1.2")
+    assert wheel.read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("build", "-o", "x.twb"),
+        ("build", "-o", "x.twb", "--targets", "generic", "--pool", "gemm=none-such"),
+        ("build", "-o", "x.twb", "--targets", "generic", "--pool", "gemm=tiny", "--loss", "much"),
+        ("build", "-o", "x.twb", "--targets", "generic", "--pool", "gemm=tiny", "--max-size", "-3"),
+        ("build", "-o", "x.twb", "--targets", "generic", "--pool", "gemm=tiny", "--threads", "two"),
+        ("check", "none.twb"),
+        ("coverage", "none.twb"),
+        ("diff", "none.twb", "none.twb"),
+        ("show", "none.twb"),
+        ("wheel", "none.twb"),
+    ],
+)
+def test_mistakes_are_one_error(words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = bundle_command(*words)
+    assert done.exit_code == 1, done.output
+    assert "remedy: " in done.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_wheel_with_a_name_that_is_none(made: Made, tmp_path: Path) -> None:
+    done = bundle_command("wheel", made.path, "-o", tmp_path, "--name", "../x")
+    assert done.exit_code == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_list_without_any() -> None:
+    done = bundle_command("list")
+    assert done.exit_code == 0, done.output
