@@ -6,6 +6,8 @@
 #include <fstream>
 #include <string>
 
+#include "host.hpp"
+
 namespace {
 
 std::string line_of(const std::string &path) {
@@ -46,6 +48,39 @@ int64_t cores() {
 }
 
 }  // namespace
+
+namespace tw {
+namespace runtime {
+
+int cpu_level(const std::string &arch) {
+  static const char *const levels[] = {"generic", "x86_64_v3", "x86_64_v4", "x86_64_v4_vnni", "x86_64_v4_bf16"};
+  for (int level = 0; level < 5; ++level)
+    if (arch == levels[level]) return level;
+  return -1;
+}
+
+bool cpu_runs(const std::string &arch) {
+  const int level = cpu_level(arch);
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  const auto has = [](int from) {
+    if (from == 1)
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+    if (from == 2)
+      return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    return from == 3 ? __builtin_cpu_supports("avx512vnni") != 0 : __builtin_cpu_supports("avx512bf16") != 0;
+  };
+  for (int from = 1; from <= level; ++from)
+    if (!has(from)) return false;
+  return true;
+#else
+  return level <= 0;
+#endif
+}
+
+}  // namespace runtime
+}  // namespace tw
 
 int64_t tw_l2_bytes(void) {
   static const int64_t bytes = cache_bytes(2) ? cache_bytes(2) : 512 << 10;

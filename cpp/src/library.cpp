@@ -1,10 +1,13 @@
 #include "library.hpp"
 
 #include <dlfcn.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <sstream>
 
+#include "bundle.hpp"
 #include "failure.hpp"
 
 namespace tw {
@@ -34,21 +37,47 @@ template <class Function> Function function(const SharedLibrary &file, const cha
 }  // namespace
 
 SharedLibrary::SharedLibrary(const std::string &path) : path_(path), handle_(nullptr) {
+  if (in_bundle(path)) {
+    open_bytes(Bundle(bundle_of(path)).file(file_in_bundle(path)));
+    return;
+  }
   struct stat status;
   if (stat(path.c_str(), &status) != 0)
     throw bad_machine("library", path, "there is no library " + path, "export the registry again, or correct the path");
   if (!S_ISREG(status.st_mode)) untrusted(path, "library", "it is no regular file");  // dlopen would wait for a pipe
   // A bare name would make the system search its own folders.
-  const std::string place = path.find('/') == std::string::npos ? "./" + path : path;
+  open(path.find('/') == std::string::npos ? "./" + path : path);
+}
+
+void SharedLibrary::open(const std::string &place) {
   handle_ = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!handle_) {
-    const char *said = dlerror();
-    untrusted(path, "library", std::string("the system loader refuses it: ") + (said ? said : "no reason given"));
+  if (handle_) return;
+  const char *said = dlerror();
+  untrusted(path_, "library", std::string("the system loader refuses it: ") + (said ? said : "no reason given"));
+}
+
+// From memory, for nothing need be written to any disk.
+void SharedLibrary::open_bytes(const std::string &bytes) {
+  const int file = memfd_create("tilewright", MFD_CLOEXEC);
+  size_t written = 0;
+  while (file >= 0 && written < bytes.size()) {
+    const ssize_t more = write(file, bytes.data() + written, bytes.size() - written);
+    if (more <= 0) break;
+    written += size_t(more);
   }
+  if (file < 0 || written < bytes.size()) {
+    if (file >= 0) close(file);
+    throw bad_machine("memory-file", path_, "no file in memory can be made for " + path_,
+                      "unpack the bundle, and use the folder");
+  }
+  // Kept open: the system loader knows libraries by their path, and the next file must not have the number of this one.
+  file_ = file;
+  open("/proc/self/fd/" + std::to_string(file));
 }
 
 SharedLibrary::~SharedLibrary() {
   if (handle_) dlclose(handle_);
+  if (file_ >= 0) close(file_);
 }
 
 void *SharedLibrary::symbol(const char *name) const { return dlsym(handle_, name); }

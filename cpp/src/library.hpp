@@ -23,8 +23,11 @@ class SharedLibrary {
   void *symbol(const char *name) const;  // null where there is none
 
  private:
+  void open(const std::string &place);
+  void open_bytes(const std::string &bytes);
   std::string path_;
   void *handle_;
+  int file_ = -1;  // in memory, of a library in a bundle
 };
 
 // The kernels of a library, and their specs as its manifests say.

@@ -9,7 +9,9 @@
 #include <fstream>
 #include <sstream>
 
+#include "bundle.hpp"
 #include "failure.hpp"
+#include "host.hpp"
 #include "sha256.hpp"
 
 namespace tw {
@@ -85,6 +87,7 @@ int64_t Registry::find(const std::string &digest) const {
 
 void Registry::add(const std::string &path) {
   if (is_folder(path)) add_folder(path);
+  else if (ends_with(path, ".twb")) add_bundle(placed(".", path));
   else if (ends_with(path, ".json"))
     add_json(content(path), path.find('/') == std::string::npos ? "." : path.substr(0, path.find_last_of('/')), path);
   else add_library(path);
@@ -103,6 +106,12 @@ void Registry::add_folder(const std::string &path) {
                       "give a folder that Registry.export() wrote, or one of built libraries");
   std::sort(libraries.begin(), libraries.end());
   for (const std::string &library : libraries) add_library(library);
+}
+
+void Registry::add_bundle(const std::string &path) {
+  const Bundle bundle(path);
+  const std::string name = bundle.registry(bundle.target(target_));
+  add_json(bundle.file(name), path + "!", path + ", " + name);
 }
 
 void Registry::add_library(const std::string &path) {
@@ -271,6 +280,10 @@ void Registry::adopt(const KernelLibrary &library) {
 const tw_kernel *Registry::kernel(int64_t index) {
   const Entry &wanted = entry(index);
   std::lock_guard<std::mutex> held(loading_);
+  if (!cpu_runs(wanted.arch))
+    throw bad_machine("arch-not-here", wanted.arch,
+                      wanted.name + " is for " + wanted.arch + ", which this CPU does not run",
+                      "use a registry of an arch that it runs; generic runs everywhere");
   if (wanted.kernel) return wanted.kernel;
   if (wanted.library.empty())
     throw bad_request("kernel-library", wanted.name, wanted.name + " is not built: the registry names no library of it",

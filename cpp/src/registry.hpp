@@ -52,6 +52,7 @@ class Registry {
  private:
   void add_folder(const std::string &path);
   void add_library(const std::string &path);
+  void add_bundle(const std::string &path);
   void add_set(const std::string &name, const Json &shared, const std::string &folder);
   void add_entry(const Json &json, const std::string &folder, const Json &shared);
   const int64_t *integers(const std::vector<std::string> &names, const Json &values, const std::string &what);

@@ -37,16 +37,16 @@ def runtime(*flags: str) -> Path:
     goal = folder / "libtilewright.so"
     sources = sorted(str(one) for one in (CPP / "src").glob("*.cpp"))
     script = f"-Wl,--version-script={CPP / 'src' / 'exports.map'}"
-    call(*compiler(), "-std=c++17", "-O0", "-fPIC", "-shared", "-fvisibility=hidden", script, *WARNINGS, *INCLUDES, *flags,
-         *sources, "-o", str(goal), "-ldl", "-pthread")  # fmt: skip
+    build = ("-std=c++17", "-O0", "-fPIC", "-shared", "-fvisibility=hidden", script)
+    call(*compiler(), *build, *WARNINGS, *INCLUDES, *flags, *sources, "-o", str(goal), "-ldl", "-pthread")
     return goal
 
 
 def program(source: Path, goal: Path, *flags: str) -> Path:
     """A program of one source, linked with libtilewright."""
     library = runtime(*flags)
-    call(*compiler(), "-std=c++17", "-O0", *WARNINGS, *INCLUDES, *flags, str(source), f"-L{library.parent}", "-ltilewright",
-         f"-Wl,-rpath,{library.parent}", "-pthread", "-o", str(goal))  # fmt: skip
+    link = (f"-L{library.parent}", "-ltilewright", f"-Wl,-rpath,{library.parent}", "-pthread")
+    call(*compiler(), "-std=c++17", "-O0", *WARNINGS, *INCLUDES, *flags, str(source), *link, "-o", str(goal))
     return goal
 
 
@@ -54,7 +54,7 @@ def call(*words: str, **options: Any) -> str:
     """What a command says; one that fails is a failure of the test with what it said."""
     finished = subprocess.run(words, capture_output=True, text=True, check=False, **options)
     assert finished.returncode == 0, f"{' '.join(words)}\n{finished.stdout[-4000:]}\n{finished.stderr[-4000:]}"
-    return finished.stdout
+    return str(finished.stdout)
 
 
 def registry_of(target: str, problems: Sequence[Any], pool: str = "") -> tw.Registry:

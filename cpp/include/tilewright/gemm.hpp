@@ -160,8 +160,10 @@ class GemmProblem {
 
  private:
   static int64_t one_or(int64_t size) { return size > 1 ? size : 1; }
+  // The number of selection (`Type` of select/gemm.h), which has none for the types of older AMD GPUs.
   static int64_t type(Dtype t) {
-    return t == Dtype::fp8_e4m3fnuz ? 8 : t > Dtype::fp8_e4m3fnuz ? int64_t(t) - 1 : int64_t(t);
+    if (t == Dtype::fp8_e4m3fnuz || t == Dtype::fp8_e5m2fnuz) return 8;
+    return t > Dtype::fp8_e5m2fnuz ? int64_t(t) - 2 : int64_t(t);
   }
   Dtype default_output() const {
     if (a_ == b_ && (a_ == Dtype::fp32 || a_ == Dtype::fp16 || a_ == Dtype::bf16)) return a_;

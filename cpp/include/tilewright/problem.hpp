@@ -9,19 +9,19 @@
 
 namespace tw {
 
-enum class Dtype { fp32, tf32, fp16, bf16, fp8_e4m3, fp8_e5m2, fp8_e4m3fnuz, int8, int32 };
+enum class Dtype { fp32, tf32, fp16, bf16, fp8_e4m3, fp8_e5m2, fp8_e4m3fnuz, fp8_e5m2fnuz, int8, int32 };
 
 inline const char *name_of(Dtype type) {
-  static const char *const names[] = {"fp32",     "tf32",         "fp16", "bf16", "fp8_e4m3",
-                                      "fp8_e5m2", "fp8_e4m3fnuz", "int8", "int32"};
+  static const char *const names[] = {"fp32",     "tf32",         "fp16",         "bf16", "fp8_e4m3",
+                                      "fp8_e5m2", "fp8_e4m3fnuz", "fp8_e5m2fnuz", "int8", "int32"};
   return names[int(type)];
 }
 inline int64_t bytes_of(Dtype type) {
-  static const int64_t bytes[] = {4, 4, 2, 2, 1, 1, 1, 1, 4};
+  static const int64_t bytes[] = {4, 4, 2, 2, 1, 1, 1, 1, 1, 4};
   return bytes[int(type)];
 }
 inline bool is_float(Dtype type) { return type != Dtype::int8 && type != Dtype::int32; }
-inline Dtype accumulator(Dtype type) { return is_float(type) ? Dtype::fp32 : Dtype::int32; }
+inline Dtype accumulator(Dtype type) { return type == Dtype::int8 ? Dtype::int32 : Dtype::fp32; }
 
 // What is fused behind sums.  An activation with D tensors adds them first; add and multiply take one or two.  The gates
 // multiply an activation of the sum by D0, or without one by a second product.

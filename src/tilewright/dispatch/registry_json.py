@@ -115,8 +115,12 @@ def selection_library(kernels: NativeKernels) -> str | None:
     return None if native is None else native.path
 
 
+def written(data: Mapping[str, Any]) -> str:
+    return json.dumps(data, sort_keys=True, indent=1) + "\n"
+
+
 def to_json(specs: Iterable[KernelSpec], target: str) -> str:
-    return json.dumps(to_dict(specs, target), sort_keys=True, indent=1)
+    return written(to_dict(specs, target))
 
 
 def export(specs: Iterable[KernelSpec], target: str, folder: Path | str) -> Path:
@@ -138,8 +142,7 @@ def export(specs: Iterable[KernelSpec], target: str, folder: Path | str) -> Path
         if chosen_by is not None:
             files[kernels.set_name] = f"{SELECT}/{kernels.set_name}.so"
             shutil.copyfile(chosen_by, goal / files[kernels.set_name])
-    text = json.dumps(to_dict(registered, target, files), sort_keys=True, indent=1)
-    (goal / FILE).write_text(text + "\n", encoding="utf-8")
+    (goal / FILE).write_text(written(to_dict(registered, target, files)), encoding="utf-8")
     return goal / FILE
 
 
