@@ -129,7 +129,7 @@ cuda-compilers: $(DEV)
 	  echo "NVIDIA's wheels cannot be had here: tests that compile for NVIDIA GPUs need an nvcc on the path, or are skipped"
 
 # Golden files are what the generator wrote.
-CXX_SOURCES = $(shell find src tests benchmarks examples -name golden -prune -o -type f \
+CXX_SOURCES = $(shell find src cpp tests benchmarks examples -name golden -prune -o -type f \
   \( -name '*.h' -o -name '*.hpp' -o -name '*.c' -o -name '*.cpp' -o -name '*.cu' \) -print)
 
 lint: $(DEV)

@@ -63,7 +63,9 @@ def test_the_wheel_holds_the_package_with_its_headers_and_data(tree: Path, tmp_p
         said = archive.read(metadata).decode()
         licenses = [name for name in archive.namelist() if name.endswith("/licenses/LICENSE")]
     package = {name.removeprefix("src/") for name in tracked() if name.startswith("src/")}
-    assert inside == package
+    cpp = {f"tilewright/{name}" for name in tracked() if name.startswith("cpp/") and "/tests/" not in name}
+    assert len(cpp) > 20
+    assert inside == package | cpp
     assert licenses
     assert "License-Expression: Apache-2.0\n" in said
     assert "Project-URL" not in said

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -99,10 +100,34 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _print_cmake_dir(wanted: bool) -> None:
+    """Of the installed package, or of the checkout it is run from."""
+    if not wanted:
+        return
+    package = Path(cli.__file__).parents[1]
+    places = [folder / "cpp" / "cmake" for folder in (package, package.parents[1])]
+    for place in places:
+        if (place / "tilewright-config.cmake").is_file():
+            typer.echo(place)
+            raise typer.Exit
+    message = f"[cmake-dir] the C++ front end is not at {places[0]}\n  remedy: install the package again"
+    typer.echo(message, err=True)
+    raise typer.Exit(EXIT_CODES["machine"])
+
+
 def _start(
     debug: Annotated[bool, typer.Option("--debug", help="Show the Python traceback of an error.")] = False,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_print_version)
+    ] = False,
+    cmake_dir: Annotated[
+        bool,
+        typer.Option(
+            "--cmake-dir",
+            help="Print the folder of the C++ front end's CMake package and stop.",
+            is_eager=True,
+            callback=_print_cmake_dir,
+        ),
     ] = False,
 ) -> None:
     """Generate, build, select and run tile kernels for GEMM, convolution and attention."""

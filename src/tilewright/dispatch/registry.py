@@ -27,7 +27,7 @@ from tilewright import events, ops, settings
 from tilewright.arch import all_archs
 from tilewright.backends.base import backend, demand_runnable, resolve_target, target_name
 from tilewright.build import bundled
-from tilewright.dispatch import bundle_parts, learned, locks, missing, selection_rules, split_plans
+from tilewright.dispatch import bundle_parts, learned, locks, missing, registry_json, selection_rules, split_plans
 from tilewright.dispatch import kernels as loaded
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.inputs import op_of, setting_words, thread_number
@@ -140,6 +140,19 @@ class Registry:
             )
         loaded.adopt(mine)
         return self.add(kernel.spec for kernel in mine)
+
+    def to_json(self) -> str:
+        """The registered kernels with what selection knows of them, for C++ and for `from_json`."""
+        return registry_json.to_json(self.specs(), self.target)
+
+    @classmethod
+    def from_json(cls, text: str | bytes, folder: Path | str = ".") -> Registry:
+        """A registry that `to_json` or `export` wrote; files it names are relative to `folder`."""
+        return registry_json.read(cls, text, Path(folder))
+
+    def export(self, folder: Path | str) -> Path:
+        """Build all kernels, and write them with their registry.json into a folder that C++ programs run from."""
+        return registry_json.export(self.specs(), self.target, folder)
 
     def specs(self) -> tuple[KernelSpec, ...]:
         return tuple(self._specs.values())

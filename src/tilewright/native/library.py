@@ -63,7 +63,7 @@ class Library:
         native.tw_select_names.argtypes, native.tw_select_names.restype = (_int,), ctypes.c_char_p
         native.tw_select_ask.argtypes, native.tw_select_ask.restype = (_pointer,), None
         self.ask = native.tw_select_ask
-        self._native = native
+        self._native, self.path = native, path
         self.names = self._names()
 
     def function(self, name: str, arguments: tuple[Any, ...]) -> Any:

@@ -1,0 +1,282 @@
+// Grouped convolution in one to three dimensions: y = epilogue(conv(x, w), D0, D1), and its gradients for x and for w.
+#pragma once
+#include <tilewright/conv_args.h>
+#include <tilewright/problem.hpp>
+
+#include <string>
+#include <vector>
+
+namespace tw {
+
+enum class ConvDirection { forward, backward_data, backward_weight };
+
+// Where the operands of a convolution lie.  Which of x, w and y is written follows from the direction.
+struct ConvOperands {
+  void *x_at = nullptr, *w_at = nullptr, *y_at = nullptr;
+  const void *d_at[TW_CONV_MAX_D] = {};
+  bool d_full[TW_CONV_MAX_D] = {};
+  int64_t count_d = 0;
+
+  ConvOperands &x(const void *at) { return x_at = const_cast<void *>(at), *this; }
+  ConvOperands &w(const void *at) { return w_at = const_cast<void *>(at), *this; }
+  ConvOperands &y(const void *at) { return y_at = const_cast<void *>(at), *this; }
+  // The next D tensor: one number a filter, or one as large as y and laid out as dense y is.
+  ConvOperands &bias(const void *at) { return d(at, false); }
+  ConvOperands &residual(const void *at) { return d(at, true); }
+
+ private:
+  ConvOperands &d(const void *at, bool full) {
+    if (count_d >= TW_CONV_MAX_D)
+      throw detail::request_error("epilogue-d-count", std::to_string(count_d + 1), "more D tensors than kernels take",
+                                  "give at most " + std::to_string(TW_CONV_MAX_D));
+    d_at[count_d] = at, d_full[count_d] = full;
+    return ++count_d, *this;
+  }
+};
+
+// Channels and filters are totals over all groups.  Memory is channels-last (x: image, spatial, channel; w: filter,
+// spatial, channel of a group) unless strides, in elements and in that order, say otherwise.
+class ConvProblem {
+ public:
+  using Operands = ConvOperands;
+  using Sizes = std::vector<int64_t>;
+
+  ConvProblem(int64_t batch, int64_t channels, int64_t filters, Sizes size, Sizes window)
+      : batch_(batch), channels_(channels), filters_(filters), size_(std::move(size)), window_(std::move(window)) {
+    stride_ = dilation_ = Sizes(size_.size(), 1);
+    before_ = after_ = Sizes(size_.size(), 0);
+  }
+
+  ConvProblem &direction(ConvDirection which) { return direction_ = which, *this; }
+  ConvProblem &groups(int64_t count) { return groups_ = count, *this; }
+  ConvProblem &stride(Sizes steps) { return stride_ = std::move(steps), *this; }
+  ConvProblem &dilation(Sizes steps) { return dilation_ = std::move(steps), *this; }
+  ConvProblem &padding(Sizes both) { return before_ = after_ = std::move(both), *this; }
+  ConvProblem &padding(Sizes before, Sizes after) {
+    return before_ = std::move(before), after_ = std::move(after), *this;
+  }
+  ConvProblem &dtype(Dtype type) { return dtype_ = type, *this; }
+  ConvProblem &dtype_out(Dtype type) { return out_ = type, has_out_ = true, *this; }
+  ConvProblem &dtype_d(Dtype type) { return d_ = type, has_d_ = true, *this; }
+  // `full_d` of the D tensors are as large as y; the others are one number a filter.
+  ConvProblem &epilogue(Epilogue what, int64_t num_d = 0, int64_t full_d = 0) {
+    return epilogue_ = what, num_d_ = num_d, full_d_ = full_d, *this;
+  }
+  ConvProblem &deterministic(bool same_bits = true) { return deterministic_ = same_bits, *this; }
+  ConvProblem &x_strides(Sizes elements) { return x_strides_ = std::move(elements), *this; }
+  ConvProblem &w_strides(Sizes elements) { return w_strides_ = std::move(elements), *this; }
+  ConvProblem &y_strides(Sizes elements) { return y_strides_ = std::move(elements), *this; }
+  ConvProblem &aligned(bool to_16_bytes) { return aligned_ = to_16_bytes, *this; }
+
+  int64_t batch() const { return batch_; }
+  int64_t channels() const { return channels_; }
+  int64_t filters() const { return filters_; }
+  int64_t groups() const { return groups_; }
+  int64_t group_channels() const { return channels_ / (groups_ > 1 ? groups_ : 1); }
+  int64_t group_filters() const { return filters_ / (groups_ > 1 ? groups_ : 1); }
+  ConvDirection direction() const { return direction_; }
+  Dtype dtype() const { return dtype_; }
+  Dtype dtype_out() const { return has_out_ ? out_ : dtype_ == Dtype::int8 ? Dtype::int32 : dtype_; }
+  Dtype dtype_d() const { return has_d_ ? d_ : dtype_out(); }
+  Epilogue epilogue() const { return epilogue_; }
+  int64_t num_d() const { return num_d_; }
+  const Sizes &size() const { return size_; }
+  const Sizes &window() const { return window_; }
+  const Sizes &stride() const { return stride_; }
+  const Sizes &dilation() const { return dilation_; }
+  const Sizes &before() const { return before_; }
+  const Sizes &after() const { return after_; }
+  Sizes out() const {
+    Sizes pixels;
+    for (size_t i = 0; i < size_.size(); ++i) {
+      const int64_t room = size_[i] + before_[i] + after_[i] - (window_[i] - 1) * dilation_[i] - 1;
+      pixels.push_back(room < 0 ? 0 : room / (stride_[i] > 1 ? stride_[i] : 1) + 1);
+    }
+    return pixels;
+  }
+  Sizes x_shape() const { return shape(batch_, size_, channels_); }
+  Sizes w_shape() const { return shape(filters_, window_, group_channels()); }
+  Sizes y_shape() const { return shape(batch_, out(), filters_); }
+  Sizes x_strides() const { return x_strides_.empty() ? dense(x_shape()) : x_strides_; }
+  Sizes w_strides() const { return w_strides_.empty() ? dense(w_shape()) : w_strides_; }
+  Sizes y_strides() const { return y_strides_.empty() ? dense(y_shape()) : y_strides_; }
+
+  // Throws the rule that the problem breaks.
+  void check() const {
+    constexpr int64_t kMost = int64_t(1) << 40;
+    const size_t count = size_.size();
+    if (count < 1 || count > TW_CONV_SPATIAL)
+      throw detail::request_error("spatial-rank", std::to_string(count), std::to_string(count) + " spatial dimensions",
+                                  "use 1, 2 or 3");
+    for (const Sizes *sizes : {&window_, &stride_, &dilation_, &before_, &after_})
+      if (sizes->size() != count)
+        throw detail::request_error(
+            "spatial-rank", std::to_string(sizes->size()),
+            "window, stride, dilation and padding have as many numbers as there are spatial dimensions, and one has " +
+                std::to_string(sizes->size()),
+            "give " + std::to_string(count));
+    for (const Sizes *strides : {&x_strides_, &w_strides_, &y_strides_})
+      if (!strides->empty() && strides->size() != count + 2)
+        throw detail::request_error("stride-rank", std::to_string(strides->size()),
+                                    "an operand has " + std::to_string(strides->size()) + " strides",
+                                    "give " + std::to_string(count + 2) + ", or none if dense");
+    detail::demand_size("batch", batch_, 0, kMost), detail::demand_size("channels", channels_, 1, kMost);
+    detail::demand_size("filters", filters_, 1, kMost), detail::demand_size("groups", groups_, 1, kMost);
+    for (size_t i = 0; i < count; ++i) {
+      detail::demand_size("size", size_[i], 1, kMost), detail::demand_size("window", window_[i], 1, kMost);
+      detail::demand_size("stride", stride_[i], 1, kMost), detail::demand_size("dilation", dilation_[i], 1, kMost);
+      detail::demand_size("padding", before_[i], 0, kMost), detail::demand_size("padding", after_[i], 0, kMost);
+    }
+    if (channels_ % groups_ || filters_ % groups_)
+      throw detail::request_error("groups-divide", std::to_string(groups_),
+                                  std::to_string(groups_) + " groups do not divide the channels and filters",
+                                  "use a divisor of both");
+    for (int64_t pixels : out())
+      if (pixels == 0)
+        throw detail::request_error("window-fits", "0", "the window does not fit the padded input",
+                                    "use a smaller window, or more padding");
+    detail::demand_epilogue(epilogue_, num_d_);
+    if (is_gate(epilogue_))
+      throw detail::request_error("epilogue-name", name_of(epilogue_), "convolution has no gates", "use an activation");
+    if (direction_ != ConvDirection::forward && (epilogue_ != Epilogue::none || num_d_))
+      throw detail::request_error("fused-backward", name_of(epilogue_), "only forward has fused work",
+                                  "use Epilogue::none, and do the rest apart");
+  }
+
+  Described described() const {
+    static const char *const names[] = {
+        "variant",    "dims",         "batch",    "channels", "filters",   "groups",   "size_0",   "size_1",
+        "size_2",     "window_0",     "window_1", "window_2", "stride_0",  "stride_1", "stride_2", "dilation_0",
+        "dilation_1", "dilation_2",   "before_0", "before_1", "before_2",  "after_0",  "after_1",  "after_2",
+        "out_0",      "out_1",        "out_2",    "x_image",  "x_0",       "x_1",      "x_2",      "x_channel",
+        "w_filter",   "w_0",          "w_1",      "w_2",      "w_channel", "y_image",  "y_0",      "y_1",
+        "y_2",        "y_channel",    "size",     "size_out", "size_d",    "num_d",    "full_d",   "plain",
+        "aligned",    "deterministic"};
+    const ConvProblem p = joined();
+    std::vector<int64_t> v = {
+        int64_t(p.direction_), int64_t(p.size_.size()), p.batch_, p.channels_, p.filters_, p.groups_};
+    append(v, three(p.size_, 1)), append(v, three(p.window_, 1)), append(v, three(p.stride_, 1)),
+        append(v, three(p.dilation_, 1));
+    append(v, three(p.before_, 0)), append(v, three(p.after_, 0)), append(v, three(p.out(), 1));
+    append(v, with_image(p.x_strides())), append(v, with_image(p.w_strides())), append(v, with_image(p.y_strides()));
+    append(v, {bytes_of(p.dtype_), bytes_of(p.dtype_out()), bytes_of(p.dtype_d()), p.num_d_, p.full_d_,
+               p.num_d_ == 0 && p.epilogue_ == Epilogue::none, p.aligned_, p.deterministic_});
+    return {"conv", signature(), text(), names, std::move(v)};
+  }
+
+  tw_conv_args args(const ConvOperands &o) const {
+    if (o.count_d != num_d_)
+      throw detail::request_error(
+          "epilogue-d-count", std::to_string(o.count_d),
+          std::to_string(o.count_d) + " D tensors, and the problem says " + std::to_string(num_d_),
+          "give as many as the problem's epilogue() says");
+    if (batch_ && (!o.x_at || !o.w_at || !o.y_at))
+      throw detail::request_error("operand-missing", "", "x, w or y is null", "give all three with ConvOperands");
+    const ConvProblem p = joined();
+    tw_conv_args a{};
+    a.batch = p.batch_, a.groups = p.groups_, a.channels = p.group_channels(), a.filters = p.group_filters();
+    put(a.size, three(p.size_, 1)), put(a.window, three(p.window_, 1)), put(a.out, three(p.out(), 1));
+    put(a.stride, three(p.stride_, 1)), put(a.dilation, three(p.dilation_, 1)), put(a.before, three(p.before_, 0));
+    put(a.x_strides, five(p.x_shape(), p.x_strides())), put(a.w_strides, five(p.w_shape(), p.w_strides()));
+    put(a.y_strides, five(p.y_shape(), p.y_strides()));
+    a.x = o.x_at, a.w = o.w_at, a.y = o.y_at;
+    for (int64_t i = 0; i < num_d_; ++i) {
+      a.d[i] = o.d_at[i];
+      Sizes strides(size_.size() + 2, 0);
+      strides.back() = 1;
+      if (o.d_full[i]) strides = dense(p.y_shape());
+      a.d_strides[i][0] = strides[0];
+      for (size_t at = 1; at < strides.size(); ++at)
+        a.d_strides[i][TW_CONV_SPATIAL + 2 - strides.size() + at] = strides[at];
+    }
+    return a;
+  }
+
+ private:
+  static void append(std::vector<int64_t> &to, const std::vector<int64_t> &more) {
+    to.insert(to.end(), more.begin(), more.end());
+  }
+  template <size_t N> static void put(int64_t (&into)[N], const Sizes &from) {
+    for (size_t i = 0; i < N; ++i) into[i] = from[i];
+  }
+  static Sizes shape(int64_t first, const Sizes &spatial, int64_t last) {
+    Sizes made = {first};
+    append(made, spatial), made.push_back(last);
+    return made;
+  }
+  static Sizes dense(const Sizes &shape) {
+    Sizes strides(shape.size());
+    int64_t step = 1;
+    for (size_t i = shape.size(); i-- > 0; step *= shape[i] > 1 ? shape[i] : 1) strides[i] = step;
+    return strides;
+  }
+  static Sizes three(const Sizes &sizes, int64_t missing) {
+    Sizes made(TW_CONV_SPATIAL - sizes.size(), missing);
+    append(made, sizes);
+    return made;
+  }
+  // Strides of axes that are added: for selection those of the image, for kernels what dense memory has.
+  static Sizes with_image(const Sizes &strides) {
+    Sizes made(TW_CONV_SPATIAL + 3 - strides.size(), strides[0]);
+    made.insert(made.end(), strides.begin() + 1, strides.end());
+    return made;
+  }
+  static Sizes five(const Sizes &shape, const Sizes &strides) {
+    Sizes made = {strides[0]};
+    made.resize(TW_CONV_SPATIAL + 3 - strides.size(), strides[1] * (shape[1] > 1 ? shape[1] : 1));
+    made.insert(made.end(), strides.begin() + 1, strides.end());
+    return made;
+  }
+  // Windows side by side: a row of a patch as one pixel of more channels, where that makes whole vectors.
+  ConvProblem joined() const {
+    const int64_t taps = window_.back(), element = bytes_of(dtype_);
+    const bool patches = taps > 1 && groups_ == 1 && stride_.back() == taps && dilation_.back() == 1 &&
+                         !before_.back() && !after_.back();
+    if (!patches || channels_ * element % 16 == 0 || taps * channels_ * element % 16 || size_.back() % taps)
+      return *this;
+    Sizes x = x_strides(), w = w_strides();
+    const auto side_by_side = [this](const Sizes &strides) {
+      return strides.back() == 1 && strides[strides.size() - 2] == channels_;
+    };
+    if (!side_by_side(x) || !side_by_side(w)) return *this;
+    ConvProblem p = *this;
+    p.y_strides_ = y_strides();
+    p.channels_ = taps * channels_;
+    p.size_.back() /= taps, p.window_.back() = 1, p.stride_.back() = 1;
+    x[x.size() - 2] = w[w.size() - 2] = p.channels_;
+    p.x_strides_ = std::move(x), p.w_strides_ = std::move(w);
+    return p;
+  }
+  const char *variant() const {
+    static const char *const names[] = {"forward", "backward_data", "backward_weight"};
+    return names[int(direction_)];
+  }
+  std::string signature() const {
+    return detail::Signature()
+        .text("dtype", name_of(dtype_))
+        .text("dtype_acc", name_of(accumulator(dtype_)))
+        .text("dtype_d", name_of(num_d_ ? dtype_d() : dtype_out()))
+        .text("dtype_out", name_of(dtype_out()))
+        .text("epilogue", name_of(epilogue_))
+        .number("num_d", num_d_)
+        .number("spatial", size_.size() == 3 ? 3 : 2)
+        .text("variant", variant())
+        .done();
+  }
+  std::string text() const {
+    std::string said = std::string("conv ") + variant() + " " + name_of(dtype_) + " n=" + std::to_string(batch_) +
+                       " c=" + std::to_string(channels_) + " k=" + std::to_string(filters_);
+    for (size_t i = 0; i < size_.size(); ++i) said += (i ? "x" : " ") + std::to_string(size_[i]);
+    for (size_t i = 0; i < window_.size(); ++i) said += (i ? "x" : " window=") + std::to_string(window_[i]);
+    return said;
+  }
+
+  int64_t batch_, channels_, filters_, groups_ = 1, num_d_ = 0, full_d_ = 0;
+  Sizes size_, window_, stride_, dilation_, before_, after_, x_strides_, w_strides_, y_strides_;
+  ConvDirection direction_ = ConvDirection::forward;
+  Dtype dtype_ = Dtype::fp32, out_ = Dtype::fp32, d_ = Dtype::fp32;
+  bool has_out_ = false, has_d_ = false, deterministic_ = false, aligned_ = true;
+  Epilogue epilogue_ = Epilogue::none;
+};
+
+}  // namespace tw

@@ -1,0 +1,233 @@
+// GEMM: E = epilogue(alpha * A.B + beta * C, D0, D1), batched.
+#pragma once
+#include <tilewright/gemm_args.h>
+#include <tilewright/problem.hpp>
+
+#include <string>
+
+namespace tw {
+
+// Where the operands of a GEMM lie.  Batch strides are in elements; -1: matrices follow each other.
+struct GemmOperands {
+  const void *a_at = nullptr, *b_at = nullptr, *c_at = nullptr, *b_up_at = nullptr, *d_at[TW_MAX_D] = {};
+  void *e_at = nullptr;
+  int64_t a_batch = -1, b_batch = -1, c_batch = -1, e_batch = -1, d_batch[TW_MAX_D] = {-1, -1};
+  int64_t d_row[TW_MAX_D] = {-1, -1}, d_col[TW_MAX_D] = {1, 1};
+  int64_t count_d = 0;
+  double alpha_is = 1, beta_is = 0;
+
+  GemmOperands &a(const void *at, int64_t batch_stride = -1) { return a_at = at, a_batch = batch_stride, *this; }
+  GemmOperands &b(const void *at, int64_t batch_stride = -1) { return b_at = at, b_batch = batch_stride, *this; }
+  GemmOperands &c(const void *at, int64_t batch_stride = -1) { return c_at = at, c_batch = batch_stride, *this; }
+  GemmOperands &e(void *at, int64_t batch_stride = -1) { return e_at = at, e_batch = batch_stride, *this; }
+  GemmOperands &b_up(const void *at) { return b_up_at = at, *this; }
+  GemmOperands &alpha(double value) { return alpha_is = value, *this; }
+  GemmOperands &beta(double value) { return beta_is = value, *this; }
+  // The next D tensor, with any strides; one number a column; one as large as E.
+  GemmOperands &d(const void *at, int64_t row_stride = -1, int64_t col_stride = 1, int64_t batch_stride = -1) {
+    if (count_d >= TW_MAX_D)
+      throw detail::request_error("epilogue-d-count", std::to_string(count_d + 1), "more D tensors than kernels take",
+                                  "give at most " + std::to_string(TW_MAX_D));
+    d_at[count_d] = at, d_row[count_d] = row_stride, d_col[count_d] = col_stride, d_batch[count_d] = batch_stride;
+    return ++count_d, *this;
+  }
+  GemmOperands &bias(const void *at) { return d(at, 0, 1, 0); }
+  GemmOperands &residual(const void *at) { return d(at); }
+};
+
+class GemmProblem {
+ public:
+  using Operands = GemmOperands;
+
+  GemmProblem(int64_t m, int64_t n, int64_t k) : m_(m), n_(n), k_(k) {}
+
+  GemmProblem &dtype(Dtype type) { return a_ = b_ = type, *this; }  // of A and B
+  GemmProblem &dtype_a(Dtype type) { return a_ = type, *this; }
+  GemmProblem &dtype_b(Dtype type) { return b_ = type, *this; }
+  GemmProblem &dtype_c(Dtype type) { return c_ = type, has_c_ = true, *this; }  // of C and E
+  GemmProblem &dtype_d(Dtype type) { return d_ = type, has_d_ = true, *this; }
+  GemmProblem &layout(std::string letters) { return layout_ = std::move(letters), *this; }  // A, B, E: r or c
+  GemmProblem &batch(int64_t count) { return batch_ = count, *this; }
+  GemmProblem &epilogue(Epilogue what, int64_t num_d = 0) { return epilogue_ = what, num_d_ = num_d, *this; }
+  GemmProblem &with_c(bool takes_part = true) { return beta_ = takes_part, *this; }
+  GemmProblem &preshuffled(bool packed = true) { return preshuffled_ = packed, *this; }
+  GemmProblem &a_stride(int64_t elements) { return a_stride_ = elements, *this; }
+  GemmProblem &b_stride(int64_t elements) { return b_stride_ = elements, *this; }
+  GemmProblem &c_stride(int64_t elements) { return c_stride_ = elements, *this; }
+  GemmProblem &broadcast_a(bool one = true) { return broadcast_a_ = one, *this; }  // one matrix for the whole batch
+  GemmProblem &broadcast_b(bool one = true) { return broadcast_b_ = one, *this; }
+  GemmProblem &aligned(bool to_16_bytes) { return aligned_ = to_16_bytes, *this; }
+
+  int64_t m() const { return m_; }
+  int64_t n() const { return n_; }
+  int64_t k() const { return k_; }
+  int64_t batch() const { return batch_; }
+  const std::string &layout() const { return layout_; }
+  Dtype dtype_a() const { return a_; }
+  Dtype dtype_b() const { return b_; }
+  Dtype dtype_c() const { return has_c_ ? c_ : default_output(); }
+  Dtype dtype_d() const { return has_d_ ? d_ : dtype_c(); }
+  Epilogue epilogue() const { return epilogue_; }
+  int64_t num_d() const { return num_d_; }
+  bool uses_c() const { return beta_; }
+  bool a_rows() const { return layout_[0] == 'r'; }
+  bool b_rows() const { return layout_[1] == 'r'; }
+  bool dual() const { return num_d_ == 0 && is_gate(epilogue_); }
+  int64_t a_stride() const { return a_stride_ ? a_stride_ : one_or(a_rows() ? k_ : m_); }
+  int64_t b_stride() const { return b_stride_ ? b_stride_ : one_or(b_rows() ? n_ : k_); }
+  int64_t c_stride() const { return c_stride_ ? c_stride_ : one_or(n_); }
+  double flops() const { return 2.0 * double(m_) * double(n_) * double(k_) * double(batch_) * (dual() ? 2 : 1); }
+
+  // Throws the rule that the problem breaks.
+  void check() const {
+    constexpr int64_t kMost = int64_t(1) << 40;
+    const bool known = layout_ == "rcr" || layout_ == "rrr" || layout_ == "crr" || layout_ == "ccr";
+    if (!known)
+      throw detail::request_error("layout-name", layout_, "layout '" + layout_ + "' is not supported",
+                                  "use rcr, rrr, crr or ccr");
+    detail::demand_size("m", m_, 0, kMost), detail::demand_size("n", n_, 0, kMost);
+    detail::demand_size("k", k_, 0, kMost), detail::demand_size("batch", batch_, 0, kMost);
+    detail::demand_epilogue(epilogue_, num_d_);
+    demand_stride("A", a_stride(), a_rows() ? k_ : m_), demand_stride("E", c_stride(), n_);
+    if (!preshuffled_) demand_stride("B", b_stride(), b_rows() ? n_ : k_);
+    demand_span("A", a_rows() ? m_ : k_, a_stride()), demand_span("B", b_rows() ? k_ : n_, b_stride());
+    demand_span("E", m_, c_stride());
+    if (dual() && (beta_ || preshuffled_))
+      throw detail::request_error("dual-operands", name_of(epilogue_), "a gate of two products with a packed B or a C",
+                                  "give both B unpacked and no C, or give the second product as a D tensor");
+  }
+
+  Described described() const {
+    static const char *const names[] = {"m",        "n",      "k",      "batch",       "a_stride",    "b_stride",
+                                        "c_stride", "num_d",  "beta",   "preshuffled", "broadcast_a", "broadcast_b",
+                                        "aligned",  "type_a", "type_b", "size_a",      "size_b",      "size_c",
+                                        "size_d",   "a_rows", "b_rows", "plain",       "activation",  "dual"};
+    const Epilogue e = epilogue_;
+    const bool activation = e >= Epilogue::gelu && e != Epilogue::none;
+    return {"gemm",
+            signature(),
+            text(),
+            names,
+            {m_,
+             n_,
+             k_,
+             batch_,
+             a_stride(),
+             b_stride(),
+             c_stride(),
+             num_d_,
+             beta_,
+             preshuffled_,
+             broadcast_a_,
+             broadcast_b_,
+             aligned_,
+             type(a_),
+             type(b_),
+             bytes_of(a_),
+             bytes_of(b_),
+             bytes_of(dtype_c()),
+             bytes_of(dtype_d()),
+             a_rows(),
+             b_rows(),
+             num_d_ == 0 && e == Epilogue::none,
+             activation,
+             dual()}};
+  }
+
+  tw_gemm_args args(const GemmOperands &o) const {
+    tw_gemm_args x{};
+    x.m = m_, x.n = n_, x.k = k_, x.batch = batch_;
+    x.a = o.a_at, x.b = o.b_at, x.c = o.c_at, x.e = o.e_at, x.b_up = o.b_up_at;
+    x.a_stride = a_stride(), x.b_stride = b_stride(), x.c_stride = x.e_stride = c_stride();
+    x.a_batch_stride = broadcast_a_ ? 0 : o.a_batch >= 0 ? o.a_batch : x.a_stride * (a_rows() ? m_ : k_);
+    x.b_batch_stride = broadcast_b_ ? 0 : o.b_batch >= 0 ? o.b_batch : x.b_stride * (b_rows() ? k_ : n_);
+    x.e_batch_stride = o.e_batch >= 0 ? o.e_batch : x.e_stride * m_;
+    x.c_batch_stride = o.c_batch >= 0 ? o.c_batch : x.c_stride * m_;
+    if (o.count_d != num_d_)
+      throw detail::request_error(
+          "epilogue-d-count", std::to_string(o.count_d),
+          std::to_string(o.count_d) + " D tensors, and the problem says " + std::to_string(num_d_),
+          "give as many as the problem's epilogue() says");
+    for (int64_t i = 0; i < num_d_; ++i) {
+      x.d[i] = o.d_at[i], x.d_col_stride[i] = o.d_col[i];
+      x.d_row_stride[i] = o.d_row[i] >= 0 ? o.d_row[i] : n_;
+      x.d_batch_stride[i] = o.d_batch[i] >= 0 ? o.d_batch[i] : x.d_row_stride[i] * m_;
+    }
+    x.alpha = o.alpha_is, x.beta = beta_ ? o.beta_is : 0;
+    demand_pointers(o);
+    return x;
+  }
+
+ private:
+  static int64_t one_or(int64_t size) { return size > 1 ? size : 1; }
+  // The number of selection (`Type` of select/gemm.h), which has none for the types of older AMD GPUs.
+  static int64_t type(Dtype t) {
+    if (t == Dtype::fp8_e4m3fnuz || t == Dtype::fp8_e5m2fnuz) return 8;
+    return t > Dtype::fp8_e5m2fnuz ? int64_t(t) - 2 : int64_t(t);
+  }
+  Dtype default_output() const {
+    if (a_ == b_ && (a_ == Dtype::fp32 || a_ == Dtype::fp16 || a_ == Dtype::bf16)) return a_;
+    return a_ == Dtype::int8 ? Dtype::int32 : Dtype::fp32;
+  }
+  const char *variant() const {
+    if (preshuffled_ && k_) return "preshuffle";
+    return num_d_ || epilogue_ != Epilogue::none ? "multi_d" : "standard";
+  }
+  std::string signature() const {
+    return detail::Signature()
+        .text("dtype_a", name_of(a_))
+        .text("dtype_acc", name_of(accumulator(a_)))
+        .text("dtype_b", name_of(b_))
+        .text("dtype_c", name_of(dtype_c()))
+        .text("dtype_d", name_of(num_d_ ? dtype_d() : dtype_c()))
+        .text("epilogue", name_of(epilogue_))
+        .text("layout", layout_.c_str())
+        .number("num_d", num_d_)
+        .text("variant", variant())
+        .done();
+  }
+  std::string text() const {
+    return "gemm m=" + std::to_string(m_) + " n=" + std::to_string(n_) + " k=" + std::to_string(k_) +
+           (batch_ != 1 ? " batch=" + std::to_string(batch_) : "") + " " + name_of(a_) + " " + layout_ +
+           (epilogue_ != Epilogue::none ? std::string(" ") + name_of(epilogue_) : "");
+  }
+  void demand_stride(const char *what, int64_t stride, int64_t row) const {
+    if (stride < row)
+      throw detail::request_error("stride-short", std::to_string(stride),
+                                  std::string("the leading stride of ") + what + " is " + std::to_string(stride) +
+                                      ", shorter than its row of " + std::to_string(row),
+                                  "use " + std::to_string(row) + " or more");
+  }
+  void demand_span(const char *what, int64_t rows, int64_t stride) const {
+    const long double bytes = 4.0L * static_cast<long double>(rows) * static_cast<long double>(stride) *
+                              static_cast<long double>(batch_ > 1 ? batch_ : 1);
+    if (bytes >= 4611686018427387904.0L)
+      throw detail::request_error("stride-huge", std::to_string(stride),
+                                  std::string(what) + " spans more than 62 bits of bytes",
+                                  "use a shorter stride, or split the problem");
+  }
+  void demand_pointers(const GemmOperands &o) const {
+    if (m_ == 0 || n_ == 0 || batch_ == 0) return;
+    const char *missing = !o.e_at                              ? "e"
+                          : k_ && !o.a_at                      ? "a"
+                          : k_ && !o.b_at                      ? "b"
+                          : beta_ && o.beta_is != 0 && !o.c_at ? "c"
+                          : dual() && k_ && !o.b_up_at         ? "b_up"
+                                                               : nullptr;
+    for (int64_t i = 0; i < num_d_ && !missing; ++i)
+      if (!o.d_at[i]) missing = "d";
+    if (missing)
+      throw detail::request_error("operand-missing", missing,
+                                  std::string("the problem has an operand ") + missing + ", and it is null",
+                                  std::string("give it with GemmOperands::") + missing + "()");
+  }
+
+  int64_t m_, n_, k_, batch_ = 1, num_d_ = 0, a_stride_ = 0, b_stride_ = 0, c_stride_ = 0;
+  Dtype a_ = Dtype::fp32, b_ = Dtype::fp32, c_ = Dtype::fp32, d_ = Dtype::fp32;
+  bool has_c_ = false, has_d_ = false, beta_ = false, preshuffled_ = false, broadcast_a_ = false, broadcast_b_ = false;
+  bool aligned_ = true;
+  std::string layout_ = "rrr";
+  Epilogue epilogue_ = Epilogue::none;
+};
+
+}  // namespace tw

@@ -1,0 +1,108 @@
+// What all problems share: element types, fused work, a signature as canonical JSON, numbers by name.
+#pragma once
+#include <tilewright/error.hpp>
+
+#include <cstring>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+namespace tw {
+
+enum class Dtype { fp32, tf32, fp16, bf16, fp8_e4m3, fp8_e5m2, fp8_e4m3fnuz, fp8_e5m2fnuz, int8, int32 };
+
+inline const char *name_of(Dtype type) {
+  static const char *const names[] = {"fp32",     "tf32",         "fp16",         "bf16", "fp8_e4m3",
+                                      "fp8_e5m2", "fp8_e4m3fnuz", "fp8_e5m2fnuz", "int8", "int32"};
+  return names[int(type)];
+}
+inline int64_t bytes_of(Dtype type) {
+  static const int64_t bytes[] = {4, 4, 2, 2, 1, 1, 1, 1, 1, 4};
+  return bytes[int(type)];
+}
+inline bool is_float(Dtype type) { return type != Dtype::int8 && type != Dtype::int32; }
+inline Dtype accumulator(Dtype type) { return type == Dtype::int8 ? Dtype::int32 : Dtype::fp32; }
+
+// What is fused behind sums.  An activation with D tensors adds them first; add and multiply take one or two.  The gates
+// multiply an activation of the sum by D0, or without one by a second product.
+enum class Epilogue {
+  none,
+  add,
+  multiply,
+  relu,
+  gelu,
+  fastgelu,
+  silu,
+  sigmoid,
+  tanh,
+  silu_and_mul,
+  gelu_and_mul,
+  fastgelu_and_mul
+};
+
+inline const char *name_of(Epilogue epilogue) {
+  static const char *const names[] = {"PassThrough", "MultiDAdd",  "MultiDMultiply", "Relu",
+                                      "Gelu",        "FastGelu",   "Silu",           "Sigmoid",
+                                      "Tanh",        "SiluAndMul", "GeluAndMul",     "FastGeluAndMul"};
+  return names[int(epilogue)];
+}
+inline bool is_gate(Epilogue epilogue) { return epilogue >= Epilogue::silu_and_mul; }
+
+namespace detail {
+
+// An object of JSON, written name by name; names come in the order of the alphabet.
+class Signature {
+ public:
+  Signature &text(const char *name, const char *value) {
+    return begin(name), text_ += '"', text_ += value, text_ += '"', *this;
+  }
+  Signature &number(const char *name, int64_t value) { return begin(name), text_ += std::to_string(value), *this; }
+  Signature &flag(const char *name, bool value) { return begin(name), text_ += value ? "true" : "false", *this; }
+  std::string done() { return text_ + "}"; }
+
+ private:
+  void begin(const char *name) {
+    text_ += text_.size() > 1 ? ",\"" : "\"";
+    text_ += name, text_ += "\":";
+  }
+  std::string text_ = "{";
+};
+
+inline void demand_size(const char *name, int64_t size, int64_t least, int64_t most) {
+  if (size < least)
+    throw request_error("size-negative", std::to_string(size), std::string(name) + " is " + std::to_string(size),
+                        "sizes are " + std::to_string(least) + " or more");
+  if (size > most)
+    throw request_error("size-huge", std::to_string(size),
+                        std::string(name) + " is " + std::to_string(size) + ", over " + std::to_string(most),
+                        "split the problem");
+}
+
+inline void demand_epilogue(Epilogue epilogue, int64_t num_d) {
+  const int64_t least = epilogue == Epilogue::add || epilogue == Epilogue::multiply ? 1 : 0;
+  const int64_t most = epilogue == Epilogue::none ? 0 : is_gate(epilogue) ? 1 : 2;
+  if (num_d < least || num_d > most)
+    throw request_error("epilogue-d-count", std::to_string(num_d),
+                        std::string(name_of(epilogue)) + " with " + std::to_string(num_d) + " D tensors is not defined",
+                        "give " + std::to_string(least) + " to " + std::to_string(most) +
+                            " D tensors; to add tensors use Epilogue::add");
+}
+
+}  // namespace detail
+
+// A problem as the runtime takes it.
+struct Described {
+  std::string op, signature, text;
+  const char *const *names = nullptr;
+  std::vector<int64_t> values;
+
+  tw_problem plain() const {
+    tw_problem problem{};
+    problem.size = sizeof problem;
+    problem.op = op.c_str(), problem.signature = signature.c_str(), problem.text = text.c_str();
+    problem.names = names, problem.values = values.data(), problem.count = int64_t(values.size());
+    return problem;
+  }
+};
+
+}  // namespace tw

@@ -1,0 +1,89 @@
+// The kernels at hand: libraries, folders and registries of a target, listed, found and filtered.
+#pragma once
+#include <tilewright/problem.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tw {
+
+// A kernel as a registry lists it.  Its key is op, signature and schedule (canonical JSON), and the arch; the digest
+// stands for all of them.
+struct KernelKey {
+  int64_t index = -1;  // its place in the registry
+  std::string digest, name, op, arch, signature, schedule, spec, library;
+  bool fallback = false, estimated = false;
+};
+
+class Registry {
+ public:
+  // `target` is an arch, such as "x86_64_v3"; empty: that of the first registry that is added.
+  explicit Registry(const std::string &target = "") {
+    detail::demand_runtime();
+    tw_registry *made = nullptr;
+    detail::demand(tw_registry_new(target.c_str(), &made));
+    registry_.reset(made, tw_registry_free);
+  }
+  // A registry of a folder or file that `Registry.export()` of Python wrote.
+  static Registry open(const std::string &path) { return std::move(Registry().add(path)); }
+
+  // A library of kernels, a registry's JSON file, or a folder of either.
+  Registry &add(const std::string &path) & { return detail::demand(tw_registry_add(get(), path.c_str())), *this; }
+  Registry &&add(const std::string &path) && { return std::move(static_cast<Registry &>(*this).add(path)); }
+  Registry &add_json(const std::string &text, const std::string &folder = ".") {
+    return detail::demand(tw_registry_add_json(get(), text.data(), int64_t(text.size()), folder.c_str())), *this;
+  }
+  std::string json() const {
+    const char *text = nullptr;
+    detail::demand(tw_registry_json(get(), &text));
+    return text;
+  }
+
+  std::string target() const { return tw_registry_target(get()); }
+  int64_t size() const { return tw_registry_count(get()); }
+  KernelKey kernel(int64_t index) const {
+    tw_entry entry{};
+    entry.size = sizeof entry;
+    detail::demand(tw_registry_entry(get(), index, &entry));
+    return {index,         entry.digest,        entry.name,          entry.op,
+            entry.arch,    entry.signature,     entry.schedule,      entry.spec,
+            entry.library, entry.fallback != 0, entry.estimated != 0};
+  }
+  std::vector<KernelKey> kernels() const {
+    return filter([](const KernelKey &) { return true; });
+  }
+  std::vector<KernelKey> filter(const std::function<bool(const KernelKey &)> &wanted) const {
+    std::vector<KernelKey> some;
+    for (int64_t index = 0; index < size(); ++index) {
+      KernelKey key = kernel(index);
+      if (wanted(key)) some.push_back(std::move(key));
+    }
+    return some;
+  }
+  // By the digest or at least its first eight digits; an index of -1 where there is none.
+  KernelKey find(const std::string &digest) const {
+    const int64_t index = tw_registry_find(get(), digest.c_str());
+    return index < 0 ? KernelKey{} : kernel(index);
+  }
+  // The kernels of a problem's signature.
+  template <class Problem> std::vector<KernelKey> matching(const Problem &problem) const {
+    const Described described = problem.described();
+    return filter([&](const KernelKey &key) { return key.op == described.op && key.signature == described.signature; });
+  }
+
+  // The entry points of a kernel, its library loaded now if need be.
+  const tw_kernel &load(int64_t index) const {
+    const tw_kernel *kernel = nullptr;
+    detail::demand(tw_registry_kernel(get(), index, &kernel));
+    return *kernel;
+  }
+  tw_registry *get() const { return registry_.get(); }
+
+ private:
+  std::shared_ptr<tw_registry> registry_;  // plans keep it alive
+};
+
+}  // namespace tw

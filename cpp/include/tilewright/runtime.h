@@ -1,0 +1,109 @@
+/* libtilewright: kernels at hand, and the choice among them.  Plain C; <tilewright/tilewright.hpp> is the C++ client.
+ *
+ * It knows no op: a problem comes as its signature (canonical JSON: names sorted, no blanks) and as numbers by name,
+ * which the selection library of its kernels checks.  Every struct begins with its size as the caller knows it: fields
+ * are only added at the end, and a library fills in or reads what both know.  A function that can fail answers 0, or
+ * not 0 and the reason by tw_last_error(), which is the calling thread's own.  Any number of threads may ask a registry;
+ * nobody may add to it or free it meanwhile. */
+#ifndef TILEWRIGHT_RUNTIME_H
+#define TILEWRIGHT_RUNTIME_H
+
+#include <tilewright/abi.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TW_RUNTIME_MAJOR 1 /* another one is refused */
+#define TW_RUNTIME_MINOR 0 /* a client takes its own and later ones */
+#define TW_RUNTIME_API __attribute__((visibility("default")))
+
+TW_RUNTIME_API int64_t tw_runtime_version(void); /* major << 16 | minor */
+
+typedef struct tw_error {
+  int64_t size;
+  const char *owner; /* request, machine or tilewright */
+  const char *rule, *value, *message, *remedy;
+} tw_error;
+/* Of the last call of this thread that failed. */
+TW_RUNTIME_API const tw_error *tw_last_error(void);
+
+typedef struct tw_registry tw_registry;
+/* `target`: an arch such as x86_64_v3; empty: that of the first file added. */
+TW_RUNTIME_API int tw_registry_new(const char *target, tw_registry **registry);
+TW_RUNTIME_API void tw_registry_free(tw_registry *registry);
+/* A library of kernels (.so), a registry (.json), or a folder with a registry.json or with libraries. */
+TW_RUNTIME_API int tw_registry_add(tw_registry *registry, const char *path);
+/* What Python's Registry.to_json() wrote; files it names are relative to `folder`. */
+TW_RUNTIME_API int tw_registry_add_json(tw_registry *registry, const char *text, int64_t bytes, const char *folder);
+/* The same JSON again, the registry's own until the next call of this function; file names are absolute. */
+TW_RUNTIME_API int tw_registry_json(tw_registry *registry, const char **text);
+TW_RUNTIME_API const char *tw_registry_target(const tw_registry *registry);
+
+typedef struct tw_entry {
+  int64_t size;
+  const char *digest, *name, *op, *arch;
+  const char *signature, *schedule, *spec; /* canonical JSON */
+  const char *library;                     /* a file; empty where it is not built */
+  int64_t fallback;                        /* not 0: it serves what no other kernel of its signature does */
+  int64_t estimated;                       /* not 0: the selection library knows it */
+} tw_entry;
+TW_RUNTIME_API int64_t tw_registry_count(const tw_registry *registry);
+TW_RUNTIME_API int tw_registry_entry(const tw_registry *registry, int64_t index, tw_entry *entry);
+/* The place of a kernel by its digest, or by the first digits of it where no other begins so; -1 where there is none. */
+TW_RUNTIME_API int64_t tw_registry_find(const tw_registry *registry, const char *digest);
+/* The kernel of an entry, its library loaded now if need be; valid as long as the registry. */
+TW_RUNTIME_API int tw_registry_kernel(tw_registry *registry, int64_t index, const tw_kernel **kernel);
+
+typedef struct tw_problem {
+  int64_t size;
+  const char *op, *signature, *text; /* text: the problem as people read it, for errors */
+  const char *const *names;
+  const int64_t *values;
+  int64_t count;
+} tw_problem;
+
+typedef struct tw_select_options {
+  int64_t size;
+  int64_t threads;        /* 0: tw_threads() */
+  int64_t l2_bytes;       /* 0: of this machine */
+  int64_t strict;         /* not 0: a fallback kernel is refused */
+  const uint8_t *allowed; /* a byte an entry of the registry: 0 leaves it out; null: all */
+} tw_select_options;
+
+typedef struct tw_choice {
+  int64_t size;
+  int64_t kernel; /* its place in the registry */
+  int64_t served; /* kernels that serve the problem */
+  double seconds; /* estimated */
+  int64_t tier;   /* enum tw_tier */
+} tw_choice;
+enum tw_tier { TW_TIER_HEURISTIC = 3, TW_TIER_FALLBACK = 6 }; /* by their places among Python's seven */
+
+TW_RUNTIME_API int tw_select(const tw_registry *registry, const tw_problem *problem, const tw_select_options *options,
+                             tw_choice *choice);
+
+/* What is said of each kernel of a problem's signature. */
+typedef struct tw_candidate {
+  int64_t size;
+  int64_t kernel;
+  double seconds;   /* estimated; infinite where it does not serve the problem */
+  const char *rule; /* that the problem breaks; null where the kernel serves it */
+  char why[256], remedy[256];
+} tw_candidate;
+/* Calls `tell` for each, in the registry's order. */
+TW_RUNTIME_API int tw_candidates(const tw_registry *registry, const tw_problem *problem,
+                                 const tw_select_options *options, void (*tell)(void *context, const tw_candidate *),
+                                 void *context);
+
+/* A team of threads for kernels of CPUs; the calling thread is one of them.  One run at a time: others wait. */
+TW_RUNTIME_API int tw_team_new(int64_t threads, tw_host_team **team);
+TW_RUNTIME_API void tw_team_free(tw_host_team *team);
+/* Threads that a team is made of where nobody says: OMP_NUM_THREADS, but not more than there are cores for. */
+TW_RUNTIME_API int64_t tw_threads(void);
+TW_RUNTIME_API int64_t tw_l2_bytes(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

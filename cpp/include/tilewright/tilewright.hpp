@@ -1,0 +1,10 @@
+// The C++ front end: kernels at hand (Registry), the choice among them (Dispatcher), and running them (Plan).
+#pragma once
+#include <tilewright/attention.hpp>
+#include <tilewright/conv.hpp>
+#include <tilewright/dispatcher.hpp>
+#include <tilewright/error.hpp>
+#include <tilewright/gemm.hpp>
+#include <tilewright/problem.hpp>
+#include <tilewright/registry.hpp>
+#include <tilewright/team.hpp>

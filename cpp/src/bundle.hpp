@@ -1,0 +1,36 @@
+// Bundles: one ZIP file with stored entries only, and a manifest that has the digest of every other file.
+#pragma once
+#include <map>
+#include <string>
+
+#include "json.hpp"
+
+namespace tw {
+namespace runtime {
+
+class Bundle {
+ public:
+  explicit Bundle(const std::string &path);
+  // The bytes of a file, once their digest is what the manifest says.
+  std::string file(const std::string &name) const;
+  // The target that is asked for or, of an empty one, the best that this CPU runs.
+  std::string target(const std::string &wanted) const;
+  std::string registry(const std::string &target) const;  // the name of its file
+
+ private:
+  struct Place {
+    uint64_t at, bytes;
+  };
+  std::string stored(const std::string &name) const;
+  std::string path_, data_;
+  std::map<std::string, Place> places_;
+  Json manifest_;
+};
+
+// A file of a bundle has the path BUNDLE!/FILE: these tell whether a path is such, and its parts.
+bool in_bundle(const std::string &path);
+std::string bundle_of(const std::string &path);
+std::string file_in_bundle(const std::string &path);
+
+}  // namespace runtime
+}  // namespace tw

@@ -1,0 +1,14 @@
+// What this machine is, for those that load kernels of CPUs.
+#pragma once
+#include <string>
+
+namespace tw {
+namespace runtime {
+
+// Whether this CPU has the instructions of an arch of CPUs; true of archs of other devices, whose drivers say so.
+bool cpu_runs(const std::string &arch);
+// How many instruction sets beyond the plainest an arch of CPUs asks for; -1 of other devices.
+int cpu_level(const std::string &arch);
+
+}  // namespace runtime
+}  // namespace tw

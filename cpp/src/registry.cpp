@@ -1,0 +1,311 @@
+#include "registry.hpp"
+
+#include <dirent.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "bundle.hpp"
+#include "failure.hpp"
+#include "host.hpp"
+#include "sha256.hpp"
+
+namespace tw {
+namespace runtime {
+namespace {
+
+constexpr size_t kMostBytes = size_t(256) << 20;
+
+bool is_folder(const std::string &path) {
+  struct stat status;
+  return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+bool is_file(const std::string &path) {
+  struct stat status;
+  return stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+}
+bool ends_with(const std::string &text, const std::string &end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+std::string content(const std::string &path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (!is_file(path) || !(text << file.rdbuf()) || text.str().size() > kMostBytes)
+    throw bad_request("registry-file", path, path + " cannot be read", "give a file that Registry.export() wrote");
+  return text.str();
+}
+
+// Where a file that a registry names is; a library of this process has an absolute path whatever the current folder.
+std::string placed(const std::string &folder, const std::string &file) {
+  const std::string path = file.empty() || file[0] == '/' ? file : folder + "/" + file;
+  char whole[PATH_MAX];
+  return realpath(path.c_str(), whole) ? whole : path;
+}
+
+std::string key_of(const std::string &op, const std::string &signature) { return op + '\n' + signature; }
+
+std::string all(const std::vector<std::string> &names) {
+  std::string text;
+  for (const std::string &name : names) text += (text.empty() ? "" : " ") + name;
+  return text;
+}
+
+void demand_names(const std::vector<std::string> &names, const Json &values, const std::string &what) {
+  bool same = values.members(what).size() == names.size();
+  for (const std::string &name : names) same = same && values.find(name);
+  if (same) return;
+  throw bad_request("selection-names", what,
+                    "the selection library takes " + all(names) + " of " + what + ", and is told others",
+                    "export the registry and its selection library together, with one release of Tilewright");
+}
+
+}  // namespace
+
+const Entry &Registry::entry(int64_t index) const {
+  if (index < 0 || index >= count())
+    throw bad_request("kernel-index", std::to_string(index), "the registry has " + std::to_string(count()) + " kernels",
+                      "use a place from 0 up to that");
+  return entries_[size_t(index)];
+}
+
+int64_t Registry::find(const std::string &digest) const {
+  const auto known = by_digest_.find(digest);
+  if (known != by_digest_.end()) return known->second;
+  int64_t place = -1;
+  for (int64_t at = 0; at < count() && digest.size() >= 8; ++at) {
+    if (entries_[size_t(at)].digest.compare(0, digest.size(), digest) != 0) continue;
+    if (place >= 0) return -1;
+    place = at;
+  }
+  return place;
+}
+
+void Registry::add(const std::string &path) {
+  if (is_folder(path)) add_folder(path);
+  else if (ends_with(path, ".twb")) add_bundle(placed(".", path));
+  else if (ends_with(path, ".json"))
+    add_json(content(path), path.find('/') == std::string::npos ? "." : path.substr(0, path.find_last_of('/')), path);
+  else add_library(path);
+}
+
+void Registry::add_folder(const std::string &path) {
+  if (is_file(path + "/registry.json")) return add(path + "/registry.json");
+  std::vector<std::string> libraries;
+  if (DIR *folder = opendir(path.c_str())) {
+    while (const dirent *item = readdir(folder))
+      if (ends_with(item->d_name, ".so")) libraries.push_back(path + "/" + item->d_name);
+    closedir(folder);
+  }
+  if (libraries.empty())
+    throw bad_request("registry-folder", path, path + " holds neither a registry.json nor libraries",
+                      "give a folder that Registry.export() wrote, or one of built libraries");
+  std::sort(libraries.begin(), libraries.end());
+  for (const std::string &library : libraries) add_library(library);
+}
+
+void Registry::add_bundle(const std::string &path) {
+  const Bundle bundle(path);
+  const std::string name = bundle.registry(bundle.target(target_));
+  add_json(bundle.file(name), path + "!", path + ", " + name);
+}
+
+void Registry::add_library(const std::string &path) {
+  const std::shared_ptr<KernelLibrary> library = load(placed(".", path));
+  for (const KernelLibrary::Item &item : library->kernels) {
+    Json json = Json::object(), spec = item.spec;
+    const std::string text = spec.written(), digest = sha256_hex(text);
+    const std::string op = spec.at("op", "a spec").text("its op");
+    json.set("digest", Json(digest));
+    json.set("name", Json(op + "_" + digest.substr(0, 8)));
+    json.set("op", Json(op));
+    json.set("library", Json(library->file.path()));
+    json.set("fallback", Json(false));
+    json.set("selection", Json());
+    json.set("spec", std::move(spec));
+    add_entry(json, "", Json());
+  }
+  adopt(*library);
+  settle();
+}
+
+void Registry::add_json(const std::string &text, const std::string &folder, const std::string &what) {
+  const Json whole = Json::parse(text, what);
+  const Json *format = whole.find("format");
+  if (!format || format->text("its format") != "tilewright-registry")
+    throw bad_request("registry-json", what, what + " is no registry's JSON", "give what Registry.to_json() wrote");
+  const int64_t version = whole.at("version", what).integer("its version");
+  if (version != 1)
+    throw bad_request("registry-json-version", std::to_string(version),
+                      what + " is of version " + std::to_string(version) + ", and this runtime reads 1",
+                      "write it again, or use the runtime of the release that wrote it");
+  const std::string target = whole.at("target", what).text("its target");
+  if (target_.empty()) target_ = target;
+  if (target != target_)
+    throw bad_request("registry-target", target, what + " is of " + target + ", and this registry of " + target_,
+                      "use a registry a target");
+  const Json &shared = whole.at("selection", what);
+  for (const auto &set : shared.members("selection")) add_set(set.first, set.second, folder);
+  for (const Json &entry : whole.at("kernels", what).items("kernels")) add_entry(entry, folder, shared);
+  settle();
+}
+
+void Registry::add_set(const std::string &name, const Json &shared, const std::string &folder) {
+  if (selections_.count(name)) return;
+  const Json &file = shared.at("library", name);
+  if (file.is_null()) return;  // its kernels are known, and nothing estimates them
+  const std::string path = placed(folder, file.text("a selection library"));
+  auto library = std::make_unique<SelectionLibrary>(path);
+  std::vector<std::string> told;
+  for (const Json &field : shared.at("problem", name).items("problem")) told.push_back(field.text("a name"));
+  if (told != library->problem)
+    throw bad_request("selection-names", name,
+                      "the selection library " + name + " takes problems otherwise than the registry says",
+                      "export the registry and its selection library together");
+  selections_[name] = std::move(library);
+  Json kept = Json::object();
+  for (const auto &member : shared.members(name))
+    kept.set(member.first, member.first == "library" ? Json(path) : member.second);
+  sets_[name] = std::move(kept);
+}
+
+const int64_t *Registry::integers(const std::vector<std::string> &names, const Json &values, const std::string &what) {
+  demand_names(names, values, what);
+  integers_.emplace_back();
+  for (const std::string &name : names) integers_.back().push_back(values.find(name)->integer(name));
+  return integers_.back().data();
+}
+
+const double *Registry::reals(const std::vector<std::string> &names, const Json &values, const std::string &what) {
+  demand_names(names, values, what);
+  reals_.emplace_back();
+  for (const std::string &name : names) reals_.back().push_back(values.find(name)->real(name));
+  return reals_.back().data();
+}
+
+void Registry::add_entry(const Json &json, const std::string &folder, const Json &shared) {
+  Entry entry;
+  const std::string what = "a kernel of a registry";
+  const Json &spec = json.at("spec", what);
+  entry.digest = json.at("digest", what).text("its digest");
+  entry.name = json.at("name", what).text("its name"), entry.op = json.at("op", what).text("its op");
+  entry.arch = spec.at("arch", "a spec").text("its arch"), entry.spec = spec.written();
+  entry.signature = spec.at("signature", "a spec").written(), entry.schedule = spec.at("schedule", "a spec").written();
+  if (sha256_hex(entry.spec) != entry.digest)
+    throw bad_machine("registry-digest", entry.name, entry.name + " has another digest than its entry says",
+                      "write the registry's JSON again: it was changed");
+  if (by_digest_.count(entry.digest)) return;
+  const Json *fallback = json.find("fallback"), *file = json.find("library"), *numbers = json.find("selection");
+  entry.fallback = fallback && fallback->boolean("fallback");
+  if (file && !file->is_null()) entry.library = placed(folder, file->text("library"));
+  if (numbers && !numbers->is_null()) {
+    const std::string set = numbers->at("set", entry.name).text("set"),
+                      family = numbers->at("family", entry.name).text("family");
+    const auto library = selections_.find(set);
+    if (library != selections_.end() && library->second->families.count(family)) {
+      const SelectionLibrary &native = *library->second;
+      const std::string arch = numbers->at("arch", entry.name).text("arch"), key = set + '\n' + arch;
+      if (!archs_.count(key)) {
+        const Json &facts = shared.at(set, "selection");
+        archs_[key] = {integers(native.arch, facts.at("arch", set).at(arch, set), "an arch"),
+                       reals(native.rates, facts.at("rates", set).at(arch, set), "rates")};
+      }
+      const SelectionLibrary::Family &its = native.families.at(family);
+      entry.set = set;
+      entry.candidate = {its.number, integers(its.fields, numbers->at("schedule", entry.name), family),
+                         archs_[key].first, archs_[key].second};
+    }
+  }
+  Json kept = Json::object();
+  for (const auto &member : json.members(what))
+    kept.set(member.first, member.first == "library" && !entry.library.empty() ? Json(entry.library) : member.second);
+  entry.json = std::move(kept);
+  by_digest_[entry.digest] = count();
+  entries_.push_back(std::move(entry));
+}
+
+void Registry::settle() {
+  groups_.clear();
+  for (int64_t at = 0; at < count(); ++at) {
+    Group &group = groups_[key_of(entries_[size_t(at)].op, entries_[size_t(at)].signature)];
+    (entries_[size_t(at)].fallback ? group.fallbacks : group.kernels).push_back(at);
+  }
+  for (auto &known : groups_) {
+    Group &group = known.second;
+    std::vector<int64_t> every = group.kernels;
+    every.insert(every.end(), group.fallbacks.begin(), group.fallbacks.end());
+    std::vector<int64_t> sorted = every;
+    std::sort(sorted.begin(), sorted.end(),
+              [&](int64_t a, int64_t b) { return entries_[size_t(a)].digest < entries_[size_t(b)].digest; });
+    for (int64_t at : every) {
+      const Entry &entry = entries_[size_t(at)];
+      if (!entry.set.empty()) group.library = selections_.at(entry.set).get();
+      group.candidates.push_back(entry.set.empty() ? selection::Candidate{-1, nullptr, nullptr, nullptr}
+                                                   : entry.candidate);
+      group.order.push_back(std::find(sorted.begin(), sorted.end(), at) - sorted.begin());
+    }
+  }
+}
+
+const Group &Registry::group(const tw_problem &problem) const {
+  const auto known = groups_.find(key_of(problem.op, problem.signature));
+  if (known != groups_.end()) return known->second;
+  int64_t same = 0;
+  for (const Entry &entry : entries_) same += entry.op == problem.op;
+  throw bad_request("no-kernel", problem.signature,
+                    "no kernel for " + std::string(problem.text) + ": none of the " + std::to_string(same) +
+                        " kernels of " + problem.op + " in the registry has its signature " + problem.signature,
+                    "export a registry with kernels of this signature (tilewright specs lists them)");
+}
+
+std::shared_ptr<KernelLibrary> Registry::load(const std::string &path) {
+  const auto known = libraries_.find(path);
+  if (known != libraries_.end()) return known->second;
+  auto library = std::make_shared<KernelLibrary>(path);
+  libraries_[path] = library;
+  return library;
+}
+
+void Registry::adopt(const KernelLibrary &library) {
+  for (const KernelLibrary::Item &item : library.kernels) {
+    const auto known = by_digest_.find(sha256_hex(item.spec.written()));
+    if (known != by_digest_.end()) entries_[size_t(known->second)].kernel = item.kernel;
+  }
+}
+
+const tw_kernel *Registry::kernel(int64_t index) {
+  const Entry &wanted = entry(index);
+  std::lock_guard<std::mutex> held(loading_);
+  if (!cpu_runs(wanted.arch))
+    throw bad_machine("arch-not-here", wanted.arch,
+                      wanted.name + " is for " + wanted.arch + ", which this CPU does not run",
+                      "use a registry of an arch that it runs; generic runs everywhere");
+  if (wanted.kernel) return wanted.kernel;
+  if (wanted.library.empty())
+    throw bad_request("kernel-library", wanted.name, wanted.name + " is not built: the registry names no library of it",
+                      "build it (Registry.export() in Python builds all of a registry)");
+  adopt(*load(wanted.library));
+  if (!wanted.kernel)
+    throw bad_machine("kernel-library", wanted.library, wanted.library + " does not hold " + wanted.name,
+                      "export the registry again");
+  return wanted.kernel;
+}
+
+const std::string &Registry::json() {
+  Json whole = Json::object(), kernels = Json::list(), sets = Json::object();
+  for (const Entry &entry : entries_) kernels.push(entry.json);
+  for (const auto &set : sets_) sets.set(set.first, set.second);
+  whole.set("format", Json(std::string("tilewright-registry")));
+  whole.set("version", Json(int64_t(1)));
+  whole.set("target", Json(target_));
+  whole.set("kernels", std::move(kernels));
+  whole.set("selection", std::move(sets));
+  return written_ = whole.written();
+}
+
+}  // namespace runtime
+}  // namespace tw

@@ -1,0 +1,77 @@
+// The kernels at hand and the choice among them: what is read from registries, folders and libraries.
+#pragma once
+#include <tilewright/runtime.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "library.hpp"
+
+namespace tw {
+namespace runtime {
+
+struct Entry {
+  std::string digest, name, op, arch, signature, schedule, spec, library;
+  bool fallback = false;
+  std::string set;                 // of its selection library; empty where none knows it
+  selection::Candidate candidate;  // its numbers, in the library's order
+  const tw_kernel *kernel = nullptr;
+  Json json;  // as it was read, for writing
+};
+
+// The kernels of one signature, ready to be asked about.
+struct Group {
+  std::vector<int64_t> kernels, fallbacks;  // places among the entries
+  const SelectionLibrary *library = nullptr;
+  std::vector<selection::Candidate> candidates;
+  std::vector<int64_t> order;  // of equal estimates the lower digest
+};
+
+class Registry {
+ public:
+  explicit Registry(std::string target) : target_(std::move(target)) {}
+
+  void add(const std::string &path);
+  void add_json(const std::string &text, const std::string &folder, const std::string &what);
+  const std::string &json();
+  const std::string &target() const { return target_; }
+
+  int64_t count() const { return int64_t(entries_.size()); }
+  const Entry &entry(int64_t index) const;
+  int64_t find(const std::string &digest) const;
+  const tw_kernel *kernel(int64_t index);
+
+  const Group &group(const tw_problem &problem) const;
+  void settle();  // groups anew, after something was added
+
+ private:
+  void add_folder(const std::string &path);
+  void add_library(const std::string &path);
+  void add_bundle(const std::string &path);
+  void add_set(const std::string &name, const Json &shared, const std::string &folder);
+  void add_entry(const Json &json, const std::string &folder, const Json &shared);
+  const int64_t *integers(const std::vector<std::string> &names, const Json &values, const std::string &what);
+  const double *reals(const std::vector<std::string> &names, const Json &values, const std::string &what);
+  std::shared_ptr<KernelLibrary> load(const std::string &path);
+  void adopt(const KernelLibrary &library);
+
+  std::string target_, written_;
+  std::deque<Entry> entries_;
+  std::unordered_map<std::string, int64_t> by_digest_;
+  std::unordered_map<std::string, Group> groups_;                            // by op and signature
+  std::map<std::string, std::unique_ptr<SelectionLibrary>> selections_;      // by set
+  std::map<std::string, Json> sets_;                                         // as they were read
+  std::map<std::string, std::pair<const int64_t *, const double *>> archs_;  // by set and arch
+  std::map<std::string, std::shared_ptr<KernelLibrary>> libraries_;          // by path
+  std::deque<std::vector<int64_t>> integers_;
+  std::deque<std::vector<double>> reals_;
+  std::mutex loading_;
+};
+
+}  // namespace runtime
+}  // namespace tw

@@ -1,0 +1,141 @@
+#include "selection.hpp"
+
+#include <cmath>
+#include <cstring>
+
+#include "failure.hpp"
+
+namespace tw {
+namespace runtime {
+namespace {
+
+// What a thread asks with, kept so that a question allocates nothing.
+struct Desk {
+  std::vector<selection::Candidate> candidates;
+  std::vector<int64_t> kernels, order, rules;
+  std::vector<double> seconds;
+};
+
+Desk &desk() {
+  static thread_local Desk mine;
+  return mine;
+}
+
+void demand_numbers(const Group &group, const tw_problem &problem) {
+  const std::vector<std::string> &names = group.library->problem;
+  bool same = problem.count == int64_t(names.size());
+  for (size_t at = 0; same && at < names.size(); ++at) same = names[at] == problem.names[at];
+  if (same) return;
+  throw bad_request(
+      "selection-names", problem.op,
+      "the selection library takes problems of " + std::string(problem.op) + " otherwise than this client tells them",
+      "build the program with the headers of the release that exported the registry");
+}
+
+// The kernels that are allowed, from the first to the last of a group's: asked, with the answer on the desk.
+selection::Question ask(const Group &group, size_t first, size_t last, const tw_problem &problem,
+                        const tw_select_options &options) {
+  Desk &d = desk();
+  d.candidates.clear(), d.kernels.clear(), d.order.clear();
+  for (size_t at = first; at < last; ++at) {
+    const int64_t kernel = at < group.kernels.size() ? group.kernels[at] : group.fallbacks[at - group.kernels.size()];
+    if (options.allowed && !options.allowed[kernel]) continue;
+    d.candidates.push_back(group.candidates[at]), d.order.push_back(group.order[at]), d.kernels.push_back(kernel);
+  }
+  d.rules.assign(d.kernels.size(), -1), d.seconds.assign(d.kernels.size(), HUGE_VAL);
+  selection::Question question{};
+  question.candidates = d.candidates.data(), question.order = d.order.data(), question.problem = problem.values;
+  question.rules = d.rules.data(), question.seconds = d.seconds.data(), question.count = int64_t(d.kernels.size());
+  question.host = {options.threads > 0 ? options.threads : tw_threads(),
+                   options.l2_bytes > 0 ? options.l2_bytes : tw_l2_bytes()};
+  question.best = -1;
+  if (group.library && question.count) group.library->ask(&question);
+  return question;
+}
+
+// A sentence with the numbers of the problem and the schedule filled in.
+void say(const char *sentence, const selection::Rule &rule, const Group &group, const tw_problem &problem,
+         const Entry &entry, char *into, size_t bytes) {
+  std::string problem_names, schedule_names;
+  for (const std::string &name : group.library->problem) problem_names += name + ' ';
+  for (const auto &family : group.library->families)
+    if (family.second.number == entry.candidate.family)
+      for (const std::string &name : family.second.fields) schedule_names += name + ' ';
+  const selection::Named named[] = {{problem_names.c_str(), problem.values},
+                                    {schedule_names.c_str(), static_cast<const int64_t *>(entry.candidate.schedule)}};
+  const selection::Rule told{rule.name, rule.code, sentence, ""};
+  selection::say(told, named, 2, into, bytes);
+}
+
+tw_candidate judged(const Registry &registry, const Group &group, const tw_problem &problem, size_t at) {
+  const Desk &d = desk();
+  tw_candidate candidate{};
+  candidate.size = sizeof candidate, candidate.kernel = d.kernels[at], candidate.seconds = d.seconds[at];
+  if (d.rules[at] == 0) return candidate;
+  candidate.seconds = HUGE_VAL;
+  if (d.rules[at] == -1) {
+    candidate.rule = "undecided";
+    std::strncpy(candidate.why, "no selection library knows this kernel", sizeof candidate.why - 1);
+    std::strncpy(candidate.remedy, "let first fit ask the kernel itself", sizeof candidate.remedy - 1);
+    return candidate;
+  }
+  const auto &rule = *reinterpret_cast<const selection::Rule *>(intptr_t(d.rules[at]));
+  const Entry &entry = registry.entry(candidate.kernel);
+  candidate.rule = rule.name;
+  say(rule.why, rule, group, problem, entry, candidate.why, sizeof candidate.why);
+  say(rule.remedy, rule, group, problem, entry, candidate.remedy, sizeof candidate.remedy);
+  return candidate;
+}
+
+[[noreturn]] void refuse(const Registry &registry, const Group &group, const tw_problem &problem,
+                         const tw_select_options &options, const std::string &why) {
+  ask(group, 0, group.kernels.size(), problem, options);
+  const size_t count = desk().kernels.size();
+  std::string text = "no kernel for " + std::string(problem.text) + ": " + why + "; " + std::to_string(count) +
+                     " kernel(s) of its signature refuse:";
+  for (size_t at = 0; at < count && at < 8; ++at) {
+    const tw_candidate candidate = judged(registry, group, problem, at);
+    text += "\n  " + registry.entry(candidate.kernel).name + ": [" + candidate.rule + "] " + candidate.why;
+    if (candidate.remedy[0]) text += std::string(" (") + candidate.remedy + ")";
+  }
+  if (count > 8) text += "\n  and " + std::to_string(count - 8) + " more";
+  throw bad_request("no-kernel", problem.text, text,
+                    "change the problem as one of these kernels says in its brackets, or add kernels");
+}
+
+}  // namespace
+
+void select(const Registry &registry, const tw_problem &problem, const tw_select_options &options, tw_choice &choice) {
+  const Group &group = registry.group(problem);
+  if (!group.library)
+    throw bad_request("no-estimate", problem.op,
+                      "no selection library knows the kernels of " + std::string(problem.text),
+                      "export the registry with its selection library, or choose by first fit");
+  demand_numbers(group, problem);
+  const size_t registered = group.kernels.size(), every = registered + group.fallbacks.size();
+  selection::Question question = ask(group, 0, registered, problem, options);
+  choice.tier = TW_TIER_HEURISTIC;
+  if (!question.served) {
+    if (options.strict) refuse(registry, group, problem, options, "strict mode refuses fallback kernels");
+    question = ask(group, registered, every, problem, options);
+    choice.tier = TW_TIER_FALLBACK;
+    if (!question.served)
+      refuse(registry, group, problem, options, "the registry has no fallback kernel that serves it");
+  }
+  const Desk &d = desk();
+  choice.kernel = d.kernels[size_t(question.best)], choice.served = question.served;
+  choice.seconds = d.seconds[size_t(question.best)];
+}
+
+void tell_candidates(const Registry &registry, const tw_problem &problem, const tw_select_options &options,
+                     void (*tell)(void *context, const tw_candidate *), void *context) {
+  const Group &group = registry.group(problem);
+  if (group.library) demand_numbers(group, problem);
+  ask(group, 0, group.candidates.size(), problem, options);
+  std::vector<tw_candidate> candidates;  // `tell` may ask another question
+  for (size_t at = 0; at < desk().kernels.size(); ++at) candidates.push_back(judged(registry, group, problem, at));
+  for (const tw_candidate &candidate : candidates) tell(context, &candidate);
+}
+
+}  // namespace runtime
+}  // namespace tw

@@ -1,0 +1,134 @@
+// Chooses for problems that come as lines of name=value through the typed builders, and answers a line each: digest, tier
+// and estimate, or the rule of the error.  Arguments: a registry's JSON, threads, bytes of the L2.
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <sstream>
+
+#include "check.hpp"
+
+namespace {
+
+using Fields = std::map<std::string, std::string>;
+
+int64_t number(const Fields &fields, const char *name) { return std::strtoll(fields.at(name).c_str(), nullptr, 10); }
+
+std::vector<int64_t> numbers(const Fields &fields, const char *name) {
+  std::istringstream text(fields.at(name));
+  std::vector<int64_t> found;
+  for (std::string one; std::getline(text, one, ',');) found.push_back(std::strtoll(one.c_str(), nullptr, 10));
+  return found;
+}
+
+template <class Enum> Enum named(const Fields &fields, const char *name, int last) {
+  for (int i = 0; i <= last; ++i)
+    if (fields.at(name) == tw::name_of(Enum(i))) return Enum(i);
+  throw std::runtime_error("unknown " + fields.at(name));
+}
+tw::Dtype type(const Fields &f, const char *name) { return named<tw::Dtype>(f, name, int(tw::Dtype::int32)); }
+tw::Epilogue epilogue(const Fields &f) {
+  return named<tw::Epilogue>(f, "epilogue", int(tw::Epilogue::fastgelu_and_mul));
+}
+
+tw::GemmProblem gemm(const Fields &f) {
+  return tw::GemmProblem(number(f, "m"), number(f, "n"), number(f, "k"))
+      .dtype_a(type(f, "dtype_a"))
+      .dtype_b(type(f, "dtype_b"))
+      .dtype_c(type(f, "dtype_c"))
+      .dtype_d(type(f, "dtype_d"))
+      .layout(f.at("layout"))
+      .batch(number(f, "batch"))
+      .epilogue(epilogue(f), number(f, "num_d"))
+      .with_c(number(f, "beta"))
+      .preshuffled(number(f, "preshuffled"))
+      .a_stride(number(f, "a_stride"))
+      .b_stride(number(f, "b_stride"))
+      .c_stride(number(f, "c_stride"))
+      .broadcast_a(number(f, "broadcast_a"))
+      .broadcast_b(number(f, "broadcast_b"))
+      .aligned(number(f, "aligned"));
+}
+
+tw::ConvProblem conv(const Fields &f) {
+  tw::ConvProblem p(number(f, "batch"), number(f, "channels"), number(f, "filters"), numbers(f, "size"),
+                    numbers(f, "window"));
+  const std::string variant = f.at("variant");
+  p.direction(variant == "forward"         ? tw::ConvDirection::forward
+              : variant == "backward_data" ? tw::ConvDirection::backward_data
+                                           : tw::ConvDirection::backward_weight);
+  return p.groups(number(f, "groups"))
+      .stride(numbers(f, "stride"))
+      .dilation(numbers(f, "dilation"))
+      .padding(numbers(f, "before"), numbers(f, "after"))
+      .dtype(type(f, "dtype"))
+      .dtype_out(type(f, "dtype_out"))
+      .dtype_d(type(f, "dtype_d"))
+      .epilogue(epilogue(f), number(f, "num_d"), number(f, "full_d"))
+      .deterministic(number(f, "deterministic"))
+      .x_strides(numbers(f, "x_strides"))
+      .w_strides(numbers(f, "w_strides"))
+      .y_strides(numbers(f, "y_strides"))
+      .aligned(number(f, "aligned"));
+}
+
+tw::AttentionProblem::Strides strides(const Fields &f, const char *name) {
+  const std::vector<int64_t> s = numbers(f, name);
+  return {s.at(0), s.at(1), s.at(2)};
+}
+
+tw::AttentionProblem::Shape shape(const Fields &f, const char *name) {
+  const std::vector<int64_t> s = numbers(f, name);
+  return {s.at(0), s.at(1), s.at(2), s.at(3)};
+}
+
+tw::AttentionProblem attention(const Fields &f) {
+  tw::AttentionProblem p(number(f, "batch"), number(f, "heads_q"), number(f, "seqlen_q"), number(f, "seqlen_k"),
+                         number(f, "head_dim"));
+  p.heads_kv(number(f, "heads_kv"))
+      .head_dim_v(number(f, "head_dim_v"))
+      .dtype(type(f, "dtype_q"))
+      .dtype_kv(type(f, "dtype_kv"))
+      .dtype_out(type(f, "dtype_out"))
+      .window(number(f, "window_left"), number(f, "window_right"), f.at("align") == "bottom_right")
+      .sink_tokens(number(f, "sink_tokens"))
+      .softcap(number(f, "softcap"))
+      .dropout(number(f, "dropout"))
+      .return_lse(number(f, "return_lse"))
+      .sink(number(f, "sink"))
+      .seqlens_q(number(f, "seqlens_q"))
+      .seqlens_k(number(f, "seqlens_k"))
+      .aligned(number(f, "aligned"));
+  if (f.at("bias") == "alibi") p.alibi();
+  if (f.at("bias") == "tensor") p.bias(shape(f, "bias_shape"), type(f, "dtype_aux"));
+  if (!f.at("mask_shape").empty()) p.mask(shape(f, "mask_shape"));
+  if (number(f, "varlen")) p.varlen(number(f, "total_q"), number(f, "total_k"));
+  if (f.at("pages") == "strided")
+    p.pages(number(f, "page_size"), number(f, "page_count"), f.at("page_lookup") == "indices");
+  return p.q_strides(strides(f, "q_strides"))
+      .k_strides(strides(f, "k_strides"))
+      .v_strides(strides(f, "v_strides"))
+      .o_strides(strides(f, "o_strides"));
+}
+
+}  // namespace
+
+int main(int count, char **arguments) {
+  if (count < 4) return std::puts("usage: choose REGISTRY THREADS L2_BYTES"), 2;
+  tw::SelectOptions options;
+  options.threads = std::atoll(arguments[2]), options.l2_bytes = std::atoll(arguments[3]);
+  const tw::Dispatcher dispatcher(tw::Registry::open(arguments[1]), options);
+  for (std::string line; std::getline(std::cin, line);) {
+    std::istringstream words(line);
+    std::string op;
+    words >> op;
+    Fields fields;
+    for (std::string word; words >> word;) fields[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
+    try {
+      const tw::Selection chosen = op == "gemm"   ? dispatcher.select(gemm(fields))
+                                   : op == "conv" ? dispatcher.select(conv(fields))
+                                                  : dispatcher.select(attention(fields));
+      std::printf("%s %s %.17g\n", chosen.kernel.digest.c_str(), chosen.tier.c_str(), chosen.seconds);
+    } catch (const tw::Error &error) { std::printf("refused %s 0\n", error.rule().c_str()); }
+  }
+}

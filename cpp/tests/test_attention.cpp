@@ -1,0 +1,49 @@
+// Attention, forward, on the CPU beside a float64 reference.  Argument: a folder of Registry.export().
+#include <tilewright/reference.hpp>
+
+#include "check.hpp"
+
+static int checked = 0;
+
+static void run(const tw::Dispatcher &dispatcher, const tw::AttentionProblem &p, const tw::Team &team,
+                tw::AttentionOperands operands = {}) {
+  const auto q = drawn(p.batch() * p.seqlen_q() * p.heads_q() * p.head_dim(), 1);
+  const auto k = drawn(p.batch() * p.seqlen_k() * p.heads_kv() * p.head_dim(), 2);
+  const auto v = drawn(p.batch() * p.seqlen_k() * p.heads_kv() * p.head_dim_v(), 3);
+  std::vector<float> o(size_t(p.batch() * p.seqlen_q() * p.heads_q() * p.head_dim_v()), NAN);
+  std::vector<float> lse(size_t(p.batch() * p.seqlen_q() * p.heads_q()), NAN);
+  operands.q(q.data()).k(k.data()).v(v.data()).o(o.data()).lse(lse.data());
+  const auto plan = dispatcher.plan(p);
+  plan.run(operands, team);
+  std::vector<double> expected_lse;
+  const std::vector<double> expected = tw::reference::attention(p, operands, &expected_lse);
+  const double error = tw::reference::error(o.data(), tw::Dtype::fp32, expected);
+  CHECK(error < 1e-5);
+  if (!(error < 1e-5))
+    std::printf("  %s: %g with %s\n", p.described().text.c_str(), error, plan.selection().kernel.name.c_str());
+  if (p.described().signature.find("\"lse\":true") != std::string::npos)
+    CHECK(tw::reference::error(lse.data(), tw::Dtype::fp32, expected_lse) < 1e-5);
+  ++checked;
+}
+
+int main(int count, char **arguments) {
+  if (count < 2) return std::puts("usage: test_attention FOLDER"), 2;
+  const tw::Dispatcher dispatcher(tw::Registry::open(arguments[1]));
+  const tw::Team team(2);
+  using Problem = tw::AttentionProblem;
+  run(dispatcher, Problem(2, 4, 19, 33, 32), team);
+  run(dispatcher, Problem(2, 4, 1, 70, 32).heads_kv(2), team);
+  run(dispatcher, Problem(1, 4, 40, 40, 32).heads_kv(1).causal(), team);
+  run(dispatcher, Problem(1, 2, 10, 40, 24).causal(true), team);
+  run(dispatcher, Problem(1, 2, 30, 30, 32).window(7, 3), team);
+  run(dispatcher, Problem(1, 2, 20, 30, 32).return_lse(), team);
+  const auto slopes = drawn(2, 7);
+  run(dispatcher, Problem(2, 2, 20, 30, 32).alibi(), team, tw::AttentionOperands().alibi_slopes(slopes.data()));
+
+  CHECK(rule_of([] { Problem(1, 4, 4, 4, 32).heads_kv(3).check(); }) == "heads");
+  CHECK(rule_of([] { Problem(1, 4, 4, 4, 32).window(-2, 0).check(); }) == "window");
+  CHECK(rule_of([] { Problem(1, 4, 4, 4, 600).check(); }) == "size-huge");
+  CHECK(rule_of([&] { dispatcher.plan(Problem(2, 4, 19, 33, 32)).run(tw::AttentionOperands()); }) == "operand-missing");
+  CHECK(rule_of([&] { dispatcher.plan(Problem(2, 4, 19, 33, 32).softcap()); }) == "no-kernel");
+  return done("attention", checked);
+}

@@ -1,0 +1,65 @@
+// Convolution on the CPU in all directions, beside a float64 reference.  Argument: a folder of Registry.export().
+#include <tilewright/reference.hpp>
+
+#include "check.hpp"
+
+static int checked = 0;
+
+static int64_t volume(const std::vector<int64_t> &shape) {
+  int64_t count = 1;
+  for (int64_t size : shape) count *= size;
+  return count;
+}
+
+static void run(const tw::Dispatcher &dispatcher, const tw::ConvProblem &problem, const tw::Team &team) {
+  std::vector<float> x = drawn(volume(problem.x_shape()), 1), w = drawn(volume(problem.w_shape()), 2);
+  std::vector<float> y = drawn(volume(problem.y_shape()), 3);
+  const std::vector<float> bias = drawn(problem.filters(), 4), residual = drawn(int64_t(y.size()), 5);
+  std::vector<float> &written = problem.direction() == tw::ConvDirection::forward         ? y
+                                : problem.direction() == tw::ConvDirection::backward_data ? x
+                                                                                          : w;
+  tw::ConvOperands operands;
+  operands.x(x.data()).w(w.data()).y(y.data());
+  if (problem.num_d() > 0) operands.bias(bias.data());
+  if (problem.num_d() > 1) operands.residual(residual.data());
+  const std::vector<double> expected = tw::reference::conv(problem, operands);
+  written.assign(written.size(), NAN);
+  const auto plan = dispatcher.plan(problem);
+  plan.run(operands, team);
+  const double error = tw::reference::error(written.data(), tw::Dtype::fp32, expected);
+  CHECK(error < 1e-5);
+  if (!(error < 1e-5))
+    std::printf("  %s: %g with %s\n", problem.described().text.c_str(), error, plan.selection().kernel.name.c_str());
+  ++checked;
+}
+
+int main(int count, char **arguments) {
+  if (count < 2) return std::puts("usage: test_conv FOLDER"), 2;
+  const tw::Dispatcher dispatcher(tw::Registry::open(arguments[1]));
+  const tw::Team team(2);
+  using Direction = tw::ConvDirection;
+  for (Direction direction : {Direction::forward, Direction::backward_data, Direction::backward_weight}) {
+    run(dispatcher, tw::ConvProblem(2, 5, 7, {9, 8}, {3, 3}).padding({1, 1}).direction(direction), team);
+    run(dispatcher, tw::ConvProblem(1, 8, 16, {11, 10}, {3, 2}).stride({2, 1}).dilation({1, 2}).direction(direction),
+        team);
+    run(dispatcher, tw::ConvProblem(2, 8, 12, {7, 7}, {1, 1}).groups(4).direction(direction), team);
+    run(dispatcher, tw::ConvProblem(2, 6, 4, {20}, {5}).padding({2}, {1}).direction(direction), team);
+    run(dispatcher, tw::ConvProblem(1, 3, 4, {5, 6, 7}, {2, 3, 3}).padding({0, 1, 1}).direction(direction), team);
+  }
+  run(dispatcher, tw::ConvProblem(2, 3, 8, {16, 16}, {4, 4}).stride({4, 4}), team);  // patches
+  run(dispatcher, tw::ConvProblem(2, 5, 7, {9, 8}, {3, 3}).padding({1, 1}).epilogue(tw::Epilogue::relu, 1), team);
+  run(dispatcher, tw::ConvProblem(2, 5, 7, {9, 8}, {3, 3}).epilogue(tw::Epilogue::add, 2, 1), team);
+
+  CHECK(rule_of([] { tw::ConvProblem(1, 4, 4, {8, 8}, {3}).check(); }) == "spatial-rank");
+  CHECK(rule_of([] { tw::ConvProblem(1, 4, 4, {2, 2}, {3, 3}).check(); }) == "window-fits");
+  CHECK(rule_of([] { tw::ConvProblem(1, 4, 4, {8, 8}, {3, 3}).groups(3).check(); }) == "groups-divide");
+  CHECK(rule_of([] {
+          tw::ConvProblem(1, 4, 4, {8, 8}, {3, 3})
+              .direction(Direction::backward_data)
+              .epilogue(tw::Epilogue::relu)
+              .check();
+        }) == "fused-backward");
+  CHECK(rule_of([&] { dispatcher.plan(tw::ConvProblem(1, 4, 4, {8, 8}, {3, 3})).run(tw::ConvOperands()); }) ==
+        "operand-missing");
+  return done("conv", checked);
+}

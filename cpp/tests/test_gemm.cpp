@@ -1,0 +1,86 @@
+// GEMM from end to end on the CPU: all layouts, fused work, batches, beside a float64 reference.  Argument: a folder that
+// Registry.export() wrote.
+#include <tilewright/reference.hpp>
+
+#include "check.hpp"
+
+static int checked = 0;
+
+static void run(const tw::Dispatcher &dispatcher, tw::GemmProblem problem, const tw::Team &team) {
+  const int64_t m = problem.m(), n = problem.n(), k = problem.k(), batch = problem.batch();
+  const auto a = drawn(batch * m * k, 1), b = drawn(batch * k * n, 2), c = drawn(batch * m * n, 3), bias = drawn(n, 4);
+  const auto residual = drawn(batch * m * n, 5), up = drawn(batch * k * n, 6);
+  std::vector<float> e(size_t(batch * m * n), NAN);
+  tw::GemmOperands operands;
+  operands.a(a.data()).b(b.data()).e(e.data()).alpha(0.75);
+  if (problem.uses_c()) operands.c(c.data()).beta(0.5);
+  if (problem.num_d() > 0)
+    tw::is_gate(problem.epilogue()) ? operands.residual(residual.data()) : operands.bias(bias.data());
+  if (problem.num_d() > 1) operands.residual(residual.data());
+  if (problem.dual()) operands.b_up(up.data());
+  const auto plan = dispatcher.plan(problem);
+  CHECK(plan.workspace_bytes(operands, team.threads()) >= 0);
+  plan.run(operands, team);
+  const double error = tw::reference::error(e.data(), tw::Dtype::fp32, tw::reference::gemm(problem, operands));
+  CHECK(error < 1e-5);
+  if (!(error < 1e-5))
+    std::printf("  %s: %g with %s\n", problem.described().text.c_str(), error, plan.selection().kernel.name.c_str());
+  const std::vector<float> before = e;
+  plan.run(operands);  // on one thread: the same bits
+  CHECK(before == e);
+  ++checked;
+}
+
+int main(int count, char **arguments) {
+  if (count < 2) return std::puts("usage: test_gemm FOLDER"), 2;
+  const tw::Dispatcher dispatcher(tw::Registry::open(arguments[1]));
+  const tw::Team team(2);
+  const int64_t sizes[][3] = {{1, 1, 1}, {5, 7, 3}, {33, 20, 17}, {64, 96, 80}, {130, 50, 200}, {3, 4, 0}};
+  for (const char *layout : {"rcr", "rrr", "crr", "ccr"})
+    for (const auto &s : sizes) {
+      tw::GemmProblem problem(s[0], s[1], s[2]);
+      problem.layout(layout);
+      run(dispatcher, problem, team);
+      run(dispatcher, tw::GemmProblem(problem).with_c(), team);
+      run(dispatcher, tw::GemmProblem(problem).batch(3), team);
+    }
+  run(dispatcher, tw::GemmProblem(33, 20, 17).layout("rcr").epilogue(tw::Epilogue::relu, 1), team);
+  run(dispatcher, tw::GemmProblem(33, 20, 17).layout("rcr").epilogue(tw::Epilogue::gelu), team);
+  run(dispatcher, tw::GemmProblem(33, 20, 17).layout("rcr").epilogue(tw::Epilogue::add, 2).with_c(), team);
+
+  const auto a = drawn(33 * 17, 1);
+  std::vector<float> e(33 * 20);
+  tw::GemmProblem problem(33, 20, 17);
+  problem.layout("rcr");
+  // A kernel by its digest, by first fit, and by a heuristic of one's own.
+  const auto kernels = dispatcher.registry().matching(problem);
+  CHECK(kernels.size() > 1);
+  tw::GemmOperands operands;
+  operands.a(a.data()).b(a.data()).e(e.data());
+  for (const tw::KernelKey &key : kernels) {
+    const auto plan = dispatcher.plan_with(problem, key.digest.substr(0, 12));
+    CHECK(plan.selection().kernel.digest == key.digest && plan.selection().tier == "named");
+  }
+  CHECK(dispatcher.first_fit(problem, operands).selection().tier == "first_fit");
+  tw::Dispatcher mine(dispatcher.registry());
+  mine.heuristic(
+      [](const tw::Described &, const std::vector<tw::Candidate> &serving) { return int64_t(serving.size()) - 1; });
+  CHECK(mine.select(problem).tier == "named");
+  mine.heuristic([](const tw::Described &, const std::vector<tw::Candidate> &) { return int64_t(-1); });
+  CHECK(mine.select(problem).kernel.digest == dispatcher.select(problem).kernel.digest);
+  mine.heuristic(
+      [](const tw::Described &, const std::vector<tw::Candidate> &serving) { return int64_t(serving.size()); });
+  CHECK(rule_of([&] { mine.select(problem); }) == "heuristic-place");
+  for (const tw::Candidate &candidate : dispatcher.candidates(problem))
+    CHECK(candidate.serves() == candidate.why.empty());
+  // What is wrong is said by rule.
+  CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(-1, 1, 1)); }) == "size-negative");
+  CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(1, 1, 1).layout("rcc")); }) == "layout-name");
+  CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(4, 4, 4).a_stride(2)); }) == "stride-short");
+  CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(4, 4, 4).epilogue(tw::Epilogue::add, 0)); }) ==
+        "epilogue-d-count");
+  CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(4, 4, 4).dtype(tw::Dtype::fp8_e5m2)); }) == "no-kernel");
+  CHECK(rule_of([&] { dispatcher.plan(problem).run(tw::GemmOperands().a(a.data())); }) == "operand-missing");
+  CHECK(rule_of([&] { dispatcher.plan_with(problem, "0123456789"); }) == "kernel-digest");
+  return done("gemm", checked);
+}

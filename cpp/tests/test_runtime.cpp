@@ -1,0 +1,119 @@
+// Registries and the C functions: what is listed, found, written and refused.  Arguments: a folder of Registry.export(),
+// and a folder to write into.
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+#include "check.hpp"
+
+static void write(const std::string &path, const std::string &text) { std::ofstream(path) << text; }
+
+static void structs(const tw::Registry &registry) {
+  // A client that knows less gets less, and nothing behind its own end is written.
+  char room[sizeof(tw_entry) + 8];
+  std::memset(room, 0x55, sizeof room);
+  auto *entry = reinterpret_cast<tw_entry *>(room);
+  entry->size = offsetof(tw_entry, op);
+  CHECK(tw_registry_entry(registry.get(), 0, entry) == 0);
+  CHECK(registry.kernel(0).digest == entry->digest && entry->size == int64_t(offsetof(tw_entry, op)));
+  CHECK(room[offsetof(tw_entry, op)] == 0x55 && room[sizeof room - 1] == 0x55);
+  entry->size = 0;
+  CHECK(tw_registry_entry(registry.get(), 0, entry) != 0 && !std::strcmp(tw_last_error()->rule, "struct-size"));
+  // One that knows more than this library may say so.
+  struct Later {
+    tw_select_options options;
+    int64_t more;
+  } later{};
+  later.options.size = sizeof later;
+  const tw::Described described = tw::GemmProblem(3, 4, 5).layout("rcr").described();
+  tw_problem problem = described.plain();
+  tw_choice choice{};
+  choice.size = sizeof choice;
+  CHECK(tw_select(registry.get(), &problem, &later.options, &choice) == 0);
+  problem.size = 8;
+  CHECK(tw_select(registry.get(), &problem, nullptr, &choice) != 0 &&
+        !std::strcmp(tw_last_error()->rule, "struct-size"));
+  problem.size = sizeof problem, problem.count = 3;
+  CHECK(tw_select(registry.get(), &problem, nullptr, &choice) != 0 &&
+        !std::strcmp(tw_last_error()->rule, "selection-names"));
+  CHECK(tw_select(nullptr, &problem, nullptr, &choice) != 0 && !std::strcmp(tw_last_error()->rule, "null"));
+  CHECK(tw_runtime_version() >> 16 == TW_RUNTIME_MAJOR);
+}
+
+static void teams() {
+  const tw::Team team(3);
+  std::vector<int> seen(1000, 0);
+  for (int round = 0; round < 50; ++round)
+    team.get()->run(
+        team.get(), int64_t(seen.size()),
+        [](void *context, int64_t index, int64_t) { ++static_cast<int *>(context)[index]; }, seen.data());
+  bool each = true;
+  for (int count : seen) each = each && count == 50;
+  CHECK(each);
+  CHECK(rule_of([] { tw::Team team(-1); }) == "threads");
+}
+
+// Many threads choose, load and run at once.
+static void threads(const tw::Registry &registry) {
+  const tw::Dispatcher dispatcher(registry);
+  const std::string digest = dispatcher.select(tw::GemmProblem(33, 20, 17).layout("rcr")).kernel.digest;
+  std::atomic<int> other{0};
+  std::vector<std::thread> several;
+  for (int i = 0; i < 8; ++i)
+    several.emplace_back([&] {
+      const std::vector<float> a(33 * 17, 1.0f), b(20 * 17, 2.0f);
+      std::vector<float> e(33 * 20);
+      for (int round = 0; round < 20; ++round) {
+        const auto plan = dispatcher.plan(tw::GemmProblem(33, 20, 17).layout("rcr"));
+        plan.run(tw::GemmOperands().a(a.data()).b(b.data()).e(e.data()));
+        if (plan.selection().kernel.digest != digest || e[0] != 34.0f || e[659] != 34.0f) ++other;
+      }
+    });
+  for (std::thread &one : several) one.join();
+  CHECK(other == 0);
+}
+
+int main(int count, char **arguments) {
+  if (count < 3) return std::puts("usage: test_runtime FOLDER EMPTY_FOLDER"), 2;
+  const std::string folder = arguments[1], mine = arguments[2];
+  const tw::Registry registry = tw::Registry::open(folder);
+  CHECK(registry.size() > 0 && !registry.target().empty());
+  for (const tw::KernelKey &key : registry.kernels()) {
+    CHECK(registry.find(key.digest).index == key.index && registry.find(key.digest.substr(0, 10)).name == key.name);
+    CHECK(key.estimated && !key.library.empty() && key.spec.find(key.signature) != std::string::npos);
+  }
+  CHECK(registry.find("0").index == -1);
+  CHECK(registry.filter([](const tw::KernelKey &key) { return key.op == "no such op"; }).empty());
+  // Its own JSON is a registry that says the same.
+  tw::Registry again;
+  again.add_json(registry.json());
+  CHECK(again.json() == registry.json() && again.size() == registry.size());
+  // A library alone has its kernels, and no estimates.
+  tw::Registry alone;
+  alone.add(registry.kernel(0).library);
+  CHECK(alone.size() == 1 && alone.kernel(0).digest == registry.kernel(0).digest && !alone.kernel(0).estimated);
+  CHECK(tw::Registry().add(folder + "/kernels").size() == registry.size());
+
+  CHECK(rule_of([&] { tw::Registry::open(mine + "/none.so"); }) == "library");
+  CHECK(rule_of([&] { tw::Registry::open(mine + "/none.json"); }) == "registry-file");
+  CHECK(rule_of([&] { tw::Registry::open(mine); }) == "registry-folder");
+  write(mine + "/text.so", "no library");
+  CHECK(rule_of([&] { tw::Registry::open(mine + "/text.so"); }) == "library");
+  write(mine + "/cut.json", registry.json().substr(0, 200));
+  CHECK(rule_of([&] { tw::Registry::open(mine + "/cut.json"); }) == "json");
+  write(mine + "/other.json", "{}");
+  CHECK(rule_of([&] { tw::Registry::open(mine + "/other.json"); }) == "registry-json");
+  const auto changed = [&](const std::string &from, const std::string &to) {
+    std::string text = registry.json();
+    text.replace(text.find(from), from.size(), to);
+    return rule_of([&] { tw::Registry().add_json(text); });
+  };
+  CHECK(changed("\"version\":1", "\"version\":9") == "registry-json-version");
+  CHECK(changed("\"digest\":\"", "\"digest\":\"00") == "registry-digest");
+  CHECK(changed("\"rates\":{\"", "\"rates\":{\"not-") == "json-field");
+  CHECK(rule_of([&] { tw::Registry("sm_90a").add(folder); }) == "registry-target");
+  structs(registry), teams(), threads(registry);
+  return done("runtime", int(registry.size()));
+}

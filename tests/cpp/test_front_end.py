@@ -1,0 +1,108 @@
+"""The C++ front end: its own tests, compiled and run on folders of kernels that Python exported."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from tests.cpp import programs
+from tilewright.arch import runnable_host_archs
+
+pytestmark = pytest.mark.skipif(bool(programs.why_not()), reason=programs.why_not() or "a compiler is here")
+
+TESTS = programs.CPP / "tests"
+
+
+def gemm_problems() -> list[Any]:
+    plain = [tw.GemmProblem(m=8, n=8, k=8, layout=layout) for layout in ("rcr", "rrr", "crr", "ccr")]
+    fused = (("Relu", 1), ("Gelu", 0), ("MultiDAdd", 2))
+    return plain + [tw.GemmProblem(m=8, n=8, k=8, layout="rcr", epilogue=name, num_d=count) for name, count in fused]
+
+
+def conv_problems() -> list[Any]:
+    size, window = {2: (8, 8), 3: (8, 8, 8)}, {2: (3, 3), 3: (3, 3, 3)}
+    variants = ("forward", "backward_data", "backward_weight")
+    plain = [tw.ConvProblem(1, 8, 8, size[rank], window[rank], variant=name) for rank in (2, 3) for name in variants]
+    fused = (("Relu", 1), ("MultiDAdd", 2))
+    return plain + [tw.ConvProblem(1, 8, 8, (8, 8), (3, 3), epilogue=name, num_d=count) for name, count in fused]
+
+
+def attention_problems() -> list[Any]:
+    forms: tuple[dict[str, Any], ...] = ({}, {"window_right": 0}, {"return_lse": True}, {"bias": "alibi"})
+    return [tw.AttentionProblem(1, 2, 16, 16, 32, **form) for form in forms]
+
+
+PROBLEMS: dict[str, Callable[[], list[Any]]] = {
+    "gemm": gemm_problems, "conv": conv_problems, "attention": attention_problems,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A folder of a few kernels an op, exported when it is asked for."""
+    place, known = tmp_path_factory.mktemp("kernels"), dict[str, Path]()
+
+    def folder(op: str) -> Path:
+        if op not in known:
+            arch = runnable_host_archs()[0].name
+            known[op] = programs.registry_of(arch, PROBLEMS[op](), "tiny").export(place / op).parent
+        return known[op]
+
+    return folder
+
+
+def test_json(tmp_path: Path) -> None:
+    source = programs.CPP / "src"
+    goal = tmp_path / "test_json"
+    programs.call(*programs.compiler(), "-std=c++17", *programs.WARNINGS, f"-I{source}", str(TESTS / "test_json.cpp"),
+                  str(source / "json.cpp"), str(source / "sha256.cpp"), "-o", str(goal))  # fmt: skip
+    programs.call(str(goal))
+
+
+@pytest.mark.parametrize("op", PROBLEMS)
+def test_kernels_run_beside_a_reference(op: str, folders: Callable[[str], Path], tmp_path: Path) -> None:
+    program = programs.program(TESTS / f"test_{op}.cpp", tmp_path / f"test_{op}")
+    assert " 0 failed" in programs.call(str(program), str(folders(op)))
+
+
+def test_the_runtime(folders: Callable[[str], Path], tmp_path: Path) -> None:
+    program = programs.program(TESTS / "test_runtime.cpp", tmp_path / "test_runtime")
+    (tmp_path / "empty").mkdir()
+    programs.call(str(program), str(folders("gemm")), str(tmp_path / "empty"))
+
+
+def test_a_failed_check_fails_the_program(folders: Callable[[str], Path], tmp_path: Path) -> None:
+    program = programs.program(TESTS / "test_attention.cpp", tmp_path / "test_attention")
+    finished = subprocess.run([str(program), str(folders("gemm"))], capture_output=True, text=True, check=False)
+    assert finished.returncode != 0  # an error is thrown: the folder has no kernels of attention
+
+
+def test_exported_symbols_begin_with_tw(tmp_path: Path) -> None:
+    elffile = pytest.importorskip("elftools.elf.elffile")
+    with programs.runtime().open("rb") as file:
+        symbols = elffile.ELFFile(file).get_section_by_name(".dynsym").iter_symbols()
+        names = [one.name for one in symbols if one["st_shndx"] != "SHN_UNDEF" and one.name]
+    assert len(names) > 15
+    assert [name for name in names if not name.startswith("tw_")] == []
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+def test_under_a_sanitizer(sanitizer: str, folders: Callable[[str], Path], tmp_path: Path) -> None:
+    flags = (f"-fsanitize={sanitizer}", "-g")
+    try:
+        for op in ("runtime", *PROBLEMS):
+            programs.program(TESTS / f"test_{op}.cpp", tmp_path / op, *flags)
+    except AssertionError as error:
+        if "sanit" not in str(error) and "san" not in str(error):
+            raise
+        pytest.skip(f"this compiler has no {sanitizer} sanitizer")
+    (tmp_path / "empty").mkdir()
+    programs.call(str(tmp_path / "runtime"), str(folders("gemm")), str(tmp_path / "empty"))
+    for op in PROBLEMS:
+        programs.call(str(tmp_path / op), str(folders(op)))

@@ -1,0 +1,107 @@
+"""C++ chooses as Python does: problems drawn by a seed, on CPUs and GPUs, by registries of the same kernels."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from tests.cpp import programs
+from tests.native import drawn_attention, drawn_conv, drawn_gemm
+from tilewright import ops, settings
+from tilewright.arch.host import l2_bytes
+from tilewright.dispatch import registry_json
+from tilewright.errors import NoKernelError
+from tilewright.native.judge import native_kernels
+
+pytestmark = pytest.mark.skipif(bool(programs.why_not()), reason=programs.why_not() or "a compiler is here")
+
+DRAWN: dict[str, Any] = {"gemm": drawn_gemm, "conv": drawn_conv, "attention": drawn_attention}
+TARGETS = ("generic", "x86_64_v3", "x86_64_v4", "sm_90a", "gfx942")
+SEED, THREADS = 25, 6
+QUICK, LONG = 135, 6667  # problems of an op and a target: 2,025 and 100,005 in all
+
+
+def problem(draw: random.Random, op: str, target: str) -> Any:
+    """One that the C++ builders can say: of attention, forward without scales, split keys or vectorised pages."""
+    while True:
+        drawn = DRAWN[op].problem(draw, target)
+        if op != "attention":
+            return drawn
+        plain = drawn.family == "forward" and drawn.scales == "none" and drawn.pages != "vectorised"
+        if plain and not drawn.num_splits:
+            return drawn
+
+
+def line(drawn: Any) -> str:
+    """A problem as the C++ program reads it."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, tuple):
+            return ",".join(map(str, value))
+        return str(int(value)) if isinstance(value, bool) else str(value)
+
+    fields = (f"{one.name}={text(getattr(drawn, one.name))}" for one in dataclasses.fields(drawn))
+    return f"{drawn.op} {' '.join(fields)}"
+
+
+def python_choice(registry: tw.Registry, drawn: Any) -> tuple[str, str, float]:
+    """Digest, tier and estimate; in place of padded copies, which C++ does not make, what serves it without them."""
+    op = ops.op(drawn.op)
+    stage = op.stages(drawn, registry.target)[0] if drawn.op == "conv" else drawn
+    try:
+        chosen = registry.select_stage(stage, threads=THREADS)
+    except NoKernelError:
+        return "refused", "no-kernel", 0.0
+    if chosen.tier != "padded":
+        return chosen.spec.digest, chosen.tier, chosen.seconds
+    fallback = op.fallback_spec(op.signature_of(stage), registry.target)
+    if fallback in registry.candidates(stage) or op.check(fallback) or op.supports(fallback, stage):
+        return "refused", "no-kernel", 0.0
+    return fallback.digest, "fallback", registry._estimate(fallback, stage, THREADS)
+
+
+def compare(op: str, target: str, count: int, folder: Path) -> Counter[str]:
+    """How many problems were decided by each tier; all of them alike."""
+    draw = random.Random(f"{SEED} {op} {target}")
+    problems = [problem(draw, op, target) for _ in range(count)]
+    registry = programs.registry_of(target, problems)
+    kernels = native_kernels(registry.specs()[:1])
+    assert kernels is not None
+    library = registry_json.selection_library(kernels)
+    if library is None:
+        pytest.skip("the selection library cannot be had here")
+    data = registry_json.to_dict(registry.specs(), target, {kernels.set_name: library})
+    (folder / "registry.json").write_text(registry_json.written(data))
+    with settings.override(measure=False, models=False, strict=False, missing="compile"):
+        expected = [python_choice(registry, each) for each in problems]
+    chooser = programs.program(programs.CPP / "tests" / "choose.cpp", folder / "choose")
+    words = (str(chooser), str(folder / "registry.json"), str(THREADS), str(l2_bytes()))
+    answers = programs.call(*words, input="\n".join(map(line, problems)) + "\n").splitlines()
+    assert len(answers) == count
+    for each, wanted, answer in zip(problems, expected, answers, strict=True):
+        digest, tier, seconds = answer.split()
+        assert (digest, tier) == wanted[:2], f"{each}\nPython {wanted}\nC++ {answer}"
+        same = float(seconds) == wanted[2] or (math.isinf(wanted[2]) and seconds == "inf")
+        assert same, f"{each}\nPython {wanted}\nC++ {answer}"
+    return Counter(tier for _, tier, _ in expected)
+
+
+@pytest.mark.parametrize("op", DRAWN)
+@pytest.mark.parametrize("target", TARGETS)
+def test_drawn_problems(op: str, target: str, tmp_path: Path) -> None:
+    tiers = compare(op, target, QUICK, tmp_path)
+    assert tiers["heuristic"] > QUICK // 3  # or the draw shows nothing
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("op", DRAWN)
+@pytest.mark.parametrize("target", TARGETS)
+def test_many_drawn_problems(op: str, target: str, tmp_path: Path) -> None:
+    compare(op, target, LONG, tmp_path)
