@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.dispatch.records import Record
 from tilewright.errors import NoKernelError, RequestError
 from tilewright.ops.base import KernelSpec, Op
+from tilewright.runtime.requests import Where
 
 
 def winner_of(op: Op, record: Record, candidates: tuple[KernelSpec, ...], registered: bool) -> KernelSpec | None:
@@ -40,3 +42,21 @@ def refusal(op: Op, problem: Any, candidates: tuple[KernelSpec, ...], why: str, 
         if strict
         else "change the problem as one of these kernels says in its brackets",
     )
+
+
+def other_signature(spec: KernelSpec, wanted: Sequence[Any]) -> NoKernelError:
+    """The error of a kernel that someone named and that computes something else."""
+    labels = ", ".join(signature.label() for signature in wanted)
+    return NoKernelError(
+        f"{spec.name} computes {spec.signature.label()}, and the call asks for {labels}",
+        rule="kernel-signature",
+        value=spec.name,
+        remedy="describe a problem of its signature",
+    )
+
+
+def also_without(refused: Mapping[str, str], where: Where | None) -> Where | None:
+    """A stage's own reasons to leave kernels out, and those of kernels that refused it."""
+    if not refused:
+        return where
+    return lambda spec: refused.get(spec.name) or ("" if where is None else where(spec))

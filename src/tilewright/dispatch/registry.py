@@ -34,7 +34,7 @@ from tilewright.dispatch.inputs import op_of, setting_words, thread_number
 from tilewright.dispatch.judged import Judges
 from tilewright.dispatch.notes import Comparison, note
 from tilewright.dispatch.records import records
-from tilewright.dispatch.refused import refusal, winner_of
+from tilewright.dispatch.refused import also_without, other_signature, refusal, winner_of
 from tilewright.dispatch.selection import Explanation, Known, Selection, StagedSelection
 from tilewright.dispatch.states import State, States
 from tilewright.errors import NoKernelError, ProblemError, RequestError, shown
@@ -530,18 +530,12 @@ class Registry:
         chosen: list[Selection] = []
         for stage in request.stages:
             mine = spec is not None and spec.signature == op.signature_of(stage.problem)
-            where = _also_without(refused, stage.where)
+            where = also_without(refused, stage.where)
             selection = self._as_asked(op, spec, stage) if mine else self.select_stage(stage.problem, where=where)
             chosen.append(selection)
             stages.append(stage if selection.padded is None else binding(request.op).copies(stage, selection.padded))
         if spec is not None and all(selection.spec != spec for selection in chosen):
-            labels = ", ".join(op.signature_of(stage.problem).label() for stage in request.stages)
-            raise NoKernelError(
-                f"{spec.name} computes {spec.signature.label()}, and the call asks for {labels}",
-                rule="kernel-signature",
-                value=spec.name,
-                remedy="describe a problem of its signature",
-            )
+            raise other_signature(spec, [op.signature_of(stage.problem) for stage in request.stages])
         for selection in chosen:
             demand_fits(selection.spec.arch, request.place)  # before anything is built for a machine that is elsewhere
         if any(selection.padded is not None for selection in chosen):
@@ -572,13 +566,6 @@ class Registry:
         from tilewright.dispatch.measure import measure
 
         return measure(self, problem, candidates, **options)
-
-
-def _also_without(refused: Mapping[str, str], where: Where | None) -> Where | None:
-    """A stage's own reasons to leave kernels out, and those of kernels that refused it."""
-    if not refused:
-        return where
-    return lambda spec: refused.get(spec.name) or ("" if where is None else where(spec))
 
 
 _defaults: dict[str, Registry] = {}
