@@ -101,9 +101,9 @@ class CudaGpu(Gpu):
             if memory is None and self._drop_unpinned():
                 memory = torch_memory.allocate(cuda, self.place, self._clear_bytes + wanted, stream)
             if memory is not None:
-                made = Workspace(memory, self._clear_bytes)
-                self.driver("MemsetAsync", memory.address, 0, made.cleared, stream)
-                return made
+                workspace = Workspace(memory, self._clear_bytes)
+                self.driver("MemsetAsync", memory.address, 0, workspace.cleared, stream)
+                return workspace
         raise self._out_of_memory(nbytes, OUT_OF_MEMORY)
 
     def _keep_spare(self, nbytes: int) -> None:
