@@ -220,3 +220,27 @@ def test_dlse_and_dsink_by_finite_differences(name: str) -> None:
             array[place] = kept
             difference = (above - below) / (2 * float(step))
             assert abs(difference - gradient[place]) < 2e-3 * (1 + abs(difference)), (array.shape, place)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("rows", [13, 1])
+def test_dlse_of_a_row_that_sees_nothing_goes_nowhere(rows: int, dtype: str, value: float) -> None:
+    """lse of such a row is minus infinity, and its gradient often NaN: 0 times infinity in what was computed of it."""
+    q, k, v = qkv(dtype, rows=rows)
+    mask = np.ones((2, 1, rows, 21), bool)
+    mask[0, :, rows // 2] = False
+    sink = random(4)
+    for more in ({}, {"return_dsink": True}):
+        keywords: dict[str, Any] = {"mask": mask} if not more else {"seqlens_k": np.array([0, 21], np.int32)}
+        out, lse = tw.attention(q, k, v, return_lse=True, **keywords)
+        assert np.isneginf(lse).any()
+        dout, dlse = random(2, rows, 4, 40, dtype=dtype), random(2, 4, rows)
+        asked = {**keywords, "return_dsink": True, "sink": sink} if more else keywords
+        exact = backward(dout, q, k, v, out, lse, dlse=dlse, **asked)
+        made = backward(dout, q, k, v, out, lse, dlse=np.where(np.isneginf(lse), np.float32(value), dlse), **asked)
+        for one, wanted in zip(made, exact, strict=True):
+            assert np.isfinite(one.astype(np.float32)).all()
+            assert np.array_equal(one, wanted)
+        unseen = np.isneginf(lse).transpose(0, 2, 1)
+        assert (made[0][unseen] == 0).all()

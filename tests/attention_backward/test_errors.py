@@ -49,7 +49,9 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("array-dtype", {"q": Q.astype(ml_dtypes.float8_e4m3fn)}, "has no gradients"),
     ("array-strides", {"lse": np.zeros((2, 4, 10), np.float32)[..., ::2]}, "lse"),
     ("array-strides", {"dout": np.zeros((2, 5, 4, 48), np.float32)[..., ::2]}, "dout"),
-    ("array-type", {"lse": None}, "lse is None"),
+    ("array-type", {"lse": None}, "return_lse=True"),
+    ("array-type", {"dout": None}, "dout is None, and the gradients need it"),
+    ("window", {"window": (1, 2, 3)}, "its third element says where it lies"),
     ("array-type", {"dout": [1.0]}, "dout is a list"),
     # Dropout without its seed, and a seed that nothing reads.
     ("seed", {"dropout_p": 0.1}, "there is no seed"),

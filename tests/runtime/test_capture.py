@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -242,3 +244,101 @@ def test_no_room_for_a_spare_is_no_error(fake_cuda: ctypes.CDLL, stream_k: Kerne
         with pytest.raises(DeviceError, match="captured into a graph"):
             stream_k(a, b, out=out)
         fake_cuda.fake_cuda_capture(stream.handle, 0)
+
+
+# -- CUDA: workspaces of PyTorch's allocator ---------------------------------------------------------------------------
+
+
+class FakeTorch:
+    """PyTorch's caching allocator as a list: what it gave, for which stream, and what came back."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, hip_version: str | None = None) -> None:
+        self.held: dict[int, tuple[Any, int, int]] = {}  # by address: the buffer, bytes and stream
+        self.limit, self.current = 1 << 40, 0
+        module: Any = types.ModuleType("torch")
+        module.cuda = types.SimpleNamespace(
+            OutOfMemoryError=MemoryError, is_initialized=lambda: True, caching_allocator_alloc=self.alloc,
+            caching_allocator_delete=self.delete, current_stream=lambda _: types.SimpleNamespace(cuda_stream=0),
+        )  # fmt: skip
+        module.version = types.SimpleNamespace(hip=hip_version)
+        module._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda _: self.current)
+        module.Tensor = type("Tensor", (), {})
+        module.nn = types.SimpleNamespace(Parameter=type("Parameter", (), {}))
+        monkeypatch.setitem(sys.modules, "torch", module)
+
+    def alloc(self, nbytes: int, device: int, stream: int) -> int:
+        assert device == 0
+        if sum(one[1] for one in self.held.values()) + nbytes > self.limit:
+            raise MemoryError
+        buffer = (ctypes.c_char * (nbytes + 512))()
+        ctypes.memset(buffer, 0xFF, nbytes + 512)  # somebody else's before
+        address = -(-ctypes.addressof(buffer) // 512) * 512
+        self.held[address] = buffer, nbytes, stream
+        return address
+
+    def delete(self, address: int) -> None:
+        del self.held[address]
+
+    def streams(self) -> list[int]:
+        return [one[2] for one in self.held.values()]
+
+
+def test_workspaces_come_from_pytorch_where_it_has_started(
+    fake_cuda: ctypes.CDLL, stream_k: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = FakeTorch(monkeypatch)
+    device = cuda.device()
+    a, b, out = operands(device, bfloat16, np.float32)
+    made = fake_cuda.fake_cuda_calls(b"cuMemAlloc")
+    stream_k(a, b, out=out)
+    assert torch.streams() == [0]
+    assert fake_cuda.fake_cuda_calls(b"cuMemAlloc") == made, "and there is no spare"
+    held = device.workspaces[0]
+    assert held.memory.address in torch.held
+    assert zeros_at(held.memory.address, held.cleared)
+    stream_k(a, b, out=out)
+    assert len(torch.held) == 1, "it is kept"
+    base(device, 0, 64 << 20)
+    assert [one[1] >= 64 << 20 for one in torch.held.values()] == [True], "a larger one takes its place"
+    device.drop_workspaces()
+    assert not torch.held
+    np.testing.assert_array_equal(out.numpy(), 40)
+
+
+def test_a_captured_stream_gets_its_workspace_from_pytorch(
+    fake_cuda: ctypes.CDLL, stream_k: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = FakeTorch(monkeypatch)
+    device = cuda.device()
+    a, b, out = operands(device, bfloat16, np.float32)
+    stream_k(a, b, out=out)
+    for _ in range(2):  # a spare would serve one of them
+        with device.new_stream() as stream:
+            fake_cuda.fake_cuda_capture(stream.handle, 1)
+            cleared = fake_cuda.fake_cuda_calls(b"cuMemsetD8Async")
+            stream_k(a, b, out=out)
+            assert fake_cuda.fake_cuda_calls(b"cuMemsetD8Async") == cleared + 1, "a part of the graph"
+            stream_k(a, b, out=out)
+            assert torch.streams().count(stream.handle) == 1
+            fake_cuda.fake_cuda_capture(stream.handle, 0)
+        stream.close()
+        assert torch.streams().count(stream.handle) == 1, "the graph still uses it"
+    device.drop_workspaces()
+    assert not torch.held
+
+
+def test_no_room_in_pytorch_is_one_error(
+    fake_cuda: ctypes.CDLL, stream_k: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = FakeTorch(monkeypatch)
+    device = cuda.device()
+    a, b, out = operands(device, bfloat16, np.float32)
+    torch.limit = 1 << 20
+    stream_k(a, b, out=out)  # what is needed, without room to grow
+    assert [one[1] < 1 << 20 for one in torch.held.values()] == [True]
+    torch.limit = 100
+    device.drop_workspaces()
+    with pytest.raises(DeviceError) as caught:
+        stream_k(a, b, out=out)
+    assert caught.value.rule == "device-memory"
+    assert not torch.held

@@ -154,3 +154,30 @@ def test_a_forked_child_computes_on() -> None:
     assert queue.get(timeout=120) == 4 * 6 * 5
     child.join()
     assert child.exitcode == 0
+
+
+@pytest.mark.parametrize("way", ["plain", "gradient", "compiled"])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"mask": torch.ones(8, 8, dtype=torch.bool), "attn_mask": torch.ones(8, 8, dtype=torch.bool)},
+            "attn_mask is a mask",
+        ),
+        ({"bias": torch.ones(8, 8), "attn_mask": torch.ones(8, 8)}, "attn_mask is a bias"),
+        ({"window": (1, 2, 3)}, "its third element says where it lies"),
+        ({"window": (1, 2, 3, 4)}, "give \\(left, right\\)"),
+        ({"window": 5}, "give \\(left, right\\)"),
+    ],
+    ids=["mask", "bias", "third", "four", "number"],
+)
+def test_masks_given_twice_and_odd_windows_are_one_error_everywhere(
+    options: dict[str, Any], said: str, way: str
+) -> None:
+    q = torch.randn(2, 8, 2, 16, requires_grad=way == "gradient")
+
+    def call() -> Any:
+        return tw.attention(q, q, q, **options)
+
+    with pytest.raises(ProblemError, match=said):
+        (torch.compile(call, backend="eager") if way == "compiled" else call)()

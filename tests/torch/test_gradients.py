@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import tilewright as tw
+from tilewright.errors import ProblemError
 
 torch: Any = pytest.importorskip("torch")
 pytest.importorskip("tilewright.torch", exc_type=ImportError)
@@ -228,3 +229,61 @@ def test_vmap_of_vectors_images_and_attention() -> None:
     expected, lse = tw.attention(*(q.flatten(0, 1),) * 3, return_lse=True)
     assert torch.equal(ours_too.flatten(0, 1), expected)
     assert torch.equal(sums.flatten(0, 1), lse)
+
+
+def _sdpa(*operands: Any) -> Any:
+    return F.scaled_dot_product_attention(*operands)
+
+
+VMAPPED: dict[str, tuple[Any, Any, tuple[Any, ...], list[tuple[int, ...]]]] = {
+    "gemm": (tw.gemm, torch.matmul, (0, 0), [(3, 4, 5), (3, 5, 6)]),
+    "gelu": (lambda a, b: tw.gemm(a, b, epilogue="gelu"), lambda a, b: F.gelu(a @ b), (0, 0), [(3, 4, 5), (3, 5, 6)]),
+    "one weight": (tw.gemm, torch.matmul, (0, None), [(3, 4, 5), (5, 6)]),
+    "matmul": (tw.matmul, torch.matmul, (1, 2), [(4, 3, 5), (5, 6, 3)]),
+    "gated": (
+        tw.gated_gemm, lambda a, b, c: F.silu(a @ b) * (a @ c), (0, None, 0), [(3, 4, 5), (5, 6), (3, 5, 6)]
+    ),
+    "conv": (
+        lambda x, w: tw.conv(x, w, layout="nchw"), F.conv2d, (0, None), [(3, 2, 4, 8, 8), (8, 4, 3, 3)]
+    ),
+    "filters": (
+        lambda x, w: tw.conv(x, w, layout="nchw"), F.conv2d, (0, 0), [(3, 2, 4, 8, 8), (3, 8, 4, 3, 3)]
+    ),
+    "attention": (
+        lambda q, k, v: tw.attention(q, k, v, layout="bhsd"), _sdpa, (0, 0, 0), [(3, 2, 2, 8, 16)] * 3
+    ),
+    "one cache": (
+        lambda q, k, v: tw.attention(q, k, v, layout="bhsd"), _sdpa, (0, None, None),
+        [(3, 2, 2, 8, 16), *[(2, 2, 8, 16)] * 2],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", VMAPPED)
+def test_vmap_over_tensors_that_require_grad(case: str) -> None:
+    """vmap hides what its operands require; gradients are recorded outside of it, and by a transform around it."""
+    ours, theirs, axes, shapes = VMAPPED[case]
+    operands = [torch.randn(shape, requires_grad=True) for shape in shapes]
+    batched, right = torch.vmap(ours, axes), torch.vmap(theirs, axes)
+    made, wanted = batched(*operands), right(*operands)
+    torch.testing.assert_close(made, wanted, rtol=1e-4, atol=1e-4)
+    factor = torch.randn_like(wanted)
+    for found, exact in zip(
+        torch.autograd.grad((made * factor).sum(), operands), torch.autograd.grad((wanted * factor).sum(), operands),
+        strict=True,
+    ):  # fmt: skip
+        torch.testing.assert_close(found, exact, rtol=1e-3, atol=1e-3)
+    plain, every = [one.detach() for one in operands], tuple(range(len(operands)))
+    inner = torch.func.grad(lambda *each: (batched(*each) * factor).sum(), every)(*plain)
+    outer = torch.func.grad(lambda *each: (right(*each) * factor).sum(), every)(*plain)
+    torch.testing.assert_close(inner, outer, rtol=1e-3, atol=1e-3)
+
+
+def test_an_op_that_a_transform_differentiates_names_the_call_that_can_be() -> None:
+    a, b = torch.randn(4, 5), torch.randn(5, 6)
+    with pytest.raises(ProblemError, match=r"call tilewright\.gemm"):
+        torch.func.grad(lambda x: torch.ops.tilewright.gemm(x, b).sum())(a)
+    beside = torch.func.grad(lambda x: (torch.ops.tilewright.gemm(a, b) * x).sum())(torch.ones(4, 6))
+    torch.testing.assert_close(beside, a @ b, rtol=1e-4, atol=1e-4)  # it is no part of what is differentiated
+    stacked = torch.vmap(lambda x: torch.ops.tilewright.gemm(x, b))(torch.stack([a, a]).requires_grad_())
+    assert stacked.requires_grad

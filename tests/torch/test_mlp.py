@@ -116,3 +116,51 @@ def test_children_that_change_later_are_followed(change: str) -> None:
             model.w3 = torch.nn.Sequential(torch.nn.Identity(), model.w3, torch.nn.Tanh())
     x = torch.randn(5, 16)
     torch.testing.assert_close(fused(x), plain(x))
+
+
+def _scaled(x: Any) -> Any:
+    return F.silu(x) * 2
+
+
+@pytest.mark.parametrize("other", [F.gelu, _scaled, torch.nn.GELU()], ids=["gelu", "own", "module"])
+def test_a_function_that_is_exchanged_later_is_followed(other: Any) -> None:
+    model = Mlp(F.silu)
+    assert fuse_mlps(model).replaced
+    x = torch.randn(2, 5, 16)
+    with torch.no_grad():
+        fused = model(x)
+        if isinstance(other, torch.nn.Module):
+            del model.act
+        model.act = other
+        torch.testing.assert_close(model(x), Mlp.forward(model, x))
+        if not isinstance(other, torch.nn.Module):
+            model.act = F.silu
+            torch.testing.assert_close(model(x), fused)
+
+
+def test_a_function_of_the_class_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OfClass(Mlp):
+        function = staticmethod(F.silu)
+
+        def forward(self, x: Any) -> Any:
+            return self.w2(self.function(self.w1(x)) * self.w3(x))
+
+    model = OfClass(None)
+    assert fuse_mlps(model).replaced
+    monkeypatch.setattr(OfClass, "function", staticmethod(F.gelu))
+    x = torch.randn(5, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), OfClass.forward(model, x))
+
+
+def test_a_forward_asks_for_no_child_by_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`get_submodule` splits names and walks: in every forward it costs more than the call."""
+    model = Mlp(torch.nn.SiLU())
+    fuse_mlps(model)
+
+    def walked(*_: Any) -> None:
+        raise AssertionError("get_submodule is called in forward")
+
+    monkeypatch.setattr(torch.nn.Module, "get_submodule", walked)
+    with torch.no_grad():
+        model(torch.randn(5, 16))

@@ -16,8 +16,9 @@ from typing import Any
 
 from tilewright.backends.cuda import driver as library
 from tilewright.backends.cuda.driver import CudaDriver
-from tilewright.backends.driver import DeviceFacts
+from tilewright.backends.driver import OUT_OF_MEMORY, DeviceFacts
 from tilewright.errors import DeviceError
+from tilewright.runtime import torch_memory
 from tilewright.runtime.gpu import Devices, Event, Gpu, GpuMemory, Stream, Workspace, torch_stream
 from tilewright.runtime.gpu import scoped_stream as _scoped_stream
 from tilewright.runtime.loader import Kernel
@@ -37,8 +38,9 @@ _RELAXED = 2
 class CudaGpu(Gpu):
     """One NVIDIA device.
 
-    PyTorch captures graphs on a stream of its own, where no call was made before; so beside the workspaces in
-    use a spare one is kept for the next stream that is captured.
+    PyTorch captures graphs on a stream of its own, where no call was made before.  Where PyTorch has started CUDA,
+    workspaces come from its allocator, which serves such a stream too; otherwise a spare one is kept, beside those in
+    use, for the next stream that is captured.
     """
 
     driver: CudaDriver
@@ -71,7 +73,7 @@ class CudaGpu(Gpu):
 
     def workspace(self, nbytes: int, stream: int, clear_bytes: int = 0) -> int:
         address = super().workspace(nbytes, stream, clear_bytes)
-        if self._spent and not self.capturing(stream):
+        if self._spent and torch_memory.started() is None and not self.capturing(stream):
             self._spent = False  # one attempt: where memory is short, the next workspace makes another
             with self.active(), self._capture_or_not():
                 self._keep_spare(min(max(nbytes, LEAST_WORKSPACE), MOST_SPARE))
@@ -79,6 +81,9 @@ class CudaGpu(Gpu):
 
     def _new_workspace(self, nbytes: int, stream: int) -> Workspace:
         with self.active(), self._capture_or_not():  # another stream of this thread may be captured
+            cuda = torch_memory.started()
+            if cuda is not None:
+                return self._of_torch(cuda, nbytes, stream)
             try:
                 workspace = self._cleared(max(nbytes, LEAST_WORKSPACE))
             except DeviceError as error:
@@ -87,6 +92,19 @@ class CudaGpu(Gpu):
                 workspace = self._cleared(nbytes)  # where memory is short, what is needed must do
             self._keep_spare(min(workspace.nbytes, MOST_SPARE))
         return workspace
+
+    def _of_torch(self, cuda: Any, nbytes: int, stream: int) -> Workspace:
+        """A workspace from PyTorch's allocator, cleared in the order of its stream: work that is queued there may still
+        use this memory as something else, and a graph that is captured there clears it whenever it is replayed."""
+        for wanted in dict.fromkeys((max(nbytes, LEAST_WORKSPACE), nbytes)):
+            memory = torch_memory.allocate(cuda, self.place, self._clear_bytes + wanted, stream)
+            if memory is None and self._drop_unpinned():
+                memory = torch_memory.allocate(cuda, self.place, self._clear_bytes + wanted, stream)
+            if memory is not None:
+                workspace = Workspace(memory, self._clear_bytes)
+                self.driver("MemsetAsync", memory.address, 0, workspace.cleared, stream)
+                return workspace
+        raise self._out_of_memory(nbytes, OUT_OF_MEMORY)
 
     def _keep_spare(self, nbytes: int) -> None:
         """A workspace for the next stream that is captured, where memory allows it."""
@@ -110,7 +128,11 @@ class CudaGpu(Gpu):
         self._housekeeping.synchronize()
         return workspace
 
-    def _kept_for_capture(self, nbytes: int, clear_bytes: int) -> Workspace:
+    def _kept_for_capture(self, nbytes: int, clear_bytes: int, stream: int) -> Workspace:
+        cuda = torch_memory.started()
+        if cuda is not None:
+            with self.active(), self._capture_or_not():
+                return self._of_torch(cuda, nbytes, stream)
         spare = self._spare
         if spare is None or not spare.serves(nbytes, clear_bytes):
             raise self._no_allocation(nbytes)

@@ -18,6 +18,7 @@ from tilewright.runtime import timing
 from tilewright.runtime.devices import Place
 from tilewright.runtime.loader import Kernel
 from tilewright.runtime.streams import SCOPED
+from tilewright.runtime.torch_memory import TorchMemory
 
 _NON_BLOCKING = 1  # a stream that does not wait for the default stream
 _CAPTURING = 1
@@ -53,7 +54,7 @@ class Workspace:
 
     __slots__ = ("address", "cleared", "memory", "nbytes")
 
-    def __init__(self, memory: GpuMemory, cleared: int) -> None:
+    def __init__(self, memory: GpuMemory | TorchMemory, cleared: int) -> None:
         self.memory, self.cleared = memory, cleared
         self.address, self.nbytes = memory.address + cleared, memory.nbytes - cleared
 
@@ -342,7 +343,7 @@ class Gpu:
         if known is None or not enough:
             self._clear_bytes = max(self._clear_bytes, -(-clear_bytes // _GRAIN) * _GRAIN)
             if captured:
-                known = self._kept_for_capture(nbytes, clear_bytes)
+                known = self._kept_for_capture(nbytes, clear_bytes, stream)
             else:
                 # Freeing waits for the device, so a kernel that still uses the old one ends first.
                 self.drop_workspace(stream)
@@ -358,7 +359,7 @@ class Gpu:
             self.driver("MemsetAsync", workspace.memory.address, 0, workspace.cleared, stream)
         return workspace
 
-    def _kept_for_capture(self, nbytes: int, clear_bytes: int) -> Workspace:
+    def _kept_for_capture(self, nbytes: int, clear_bytes: int, stream: int) -> Workspace:
         """A workspace for a stream that is captured and has none: nothing can be allocated then."""
         raise self._no_allocation(nbytes)
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from tilewright.errors import ProblemError
 from tilewright.ops.fused import GATES, GATES_BY_ACTIVATION, normal_epilogue, unknown_gate, with_added
+from tilewright.runtime.bindings.attention.calls import demand_one_mask, demand_window
+from tilewright.runtime.bindings.attention_backward.calls import demand_forward
 from tilewright.torch import gradients, kernels, library, transforms
 from tilewright.torch.attention_gradients import Attention
 from tilewright.torch.gradients import ACTIVATIONS, linear_epilogue, needs_input
@@ -48,6 +50,8 @@ def _recorded(*operands: Any) -> bool:
     """Whether a gradient will be asked for."""
     if not torch.is_grad_enabled():
         return False
+    if not torch.compiler.is_compiling() and transforms.transformed():
+        return any(operand is not None and transforms.requires_grad(operand) for operand in operands)
     return any(operand is not None and operand.requires_grad for operand in operands)
 
 
@@ -337,7 +341,9 @@ def _mask_and_bias(mask: Any, bias: Any, attn_mask: Any) -> tuple[Any, Any]:
     """`attn_mask` is either, by its type."""
     if attn_mask is None:
         return mask, bias
-    return (attn_mask, bias) if attn_mask.dtype == torch.bool else (mask, attn_mask)
+    is_mask = attn_mask.dtype == torch.bool
+    demand_one_mask("mask" if is_mask else "bias", mask if is_mask else bias)
+    return (attn_mask, bias) if is_mask else (mask, attn_mask)
 
 
 def _seeds(seed: Any) -> tuple[Any, list[Any]]:
@@ -349,6 +355,8 @@ def _seeds(seed: Any) -> tuple[Any, list[Any]]:
 
 def _seen_keys(causal: Any, window: Any, sink_tokens: Any) -> dict[str, Any]:
     """What rows see, as options of an op."""
+    if window is not None:
+        demand_window(window)
     left, right = (-1, -1) if window is None else window[:2]
     return {
         "causal": "top_left" if causal is True else causal or "", "window_left": -1 if left is None else left,
@@ -426,6 +434,7 @@ def attention_backward(
             )
     mask, bias = _mask_and_bias(mask, bias, attn_mask)
     seeds, numbers = _seeds(seed)
+    demand_forward(dout=dout, q=q, k=k, v=v, out=out, lse=lse)
     _demand_tensors(dout=dout, dlse=dlse, out=out, lse=lse, q=q, k=k, v=v, mask=mask, bias=bias, sink=sink)
     switches = {"dbias": return_dbias, "dsink": return_dsink, "dalibi": return_dalibi}
     results = _call(

@@ -32,6 +32,9 @@ def _library() -> Any:
 
 LIBRARY = _library()
 _KEYS = ("CPU", "CUDA")
+_PLAIN = {name: f"tilewright.{name.removesuffix('_lse')}" for name in (
+    "gemm", "gated_gemm", "matmul", "conv", "conv_backward_data", "conv_backward_weight", "attention", "attention_lse",
+    "attention_backward")}  # fmt: skip
 _KINDS = (torch.Tensor, torch.nn.Parameter)
 
 _GEMM = "Tensor a, Tensor b, Tensor? c=None, Tensor? d0=None, Tensor? d1=None, *, "
@@ -227,6 +230,19 @@ def _plain(operands: Sequence[Any]) -> bool:
     return all(type(operand) in _KINDS for operand in operands if operand is not None and not isinstance(operand, list))
 
 
+def _demand_no_transform(name: str, operands: Sequence[Any]) -> None:
+    """Refuse what `torch.func` would differentiate by the node of an op, which serves one level of autograd alone."""
+    if torch.is_grad_enabled() and any(
+        isinstance(operand, torch.Tensor) and operand.requires_grad for operand in operands
+    ):
+        raise ProblemError(
+            f"torch.ops.tilewright.{name} is differentiated by a transform of torch.func",
+            rule="torch-transform",
+            value=name,
+            remedy=f"call {_PLAIN[name]}, which torch.func can differentiate at every level",
+        )
+
+
 def _register_gradient(name: str, backward: Callable[..., Any], setup: Callable[..., Any]) -> None:
     """As torch.library.register_autograd does it, with a look at tangents before."""
     from torch._library.autograd import Info, make_autograd_impl
@@ -236,6 +252,8 @@ def _register_gradient(name: str, backward: Callable[..., Any], setup: Callable[
 
     def kernel(keys: Any, *operands: Any, **options: Any) -> Any:
         demand_no_tangents(operands)
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            _demand_no_transform(name, operands)
         if _plain(operands) and not torch_arrays.must_be_seen(operands):
             return plain(*operands, **options)  # what the dispatcher would come to, without a second walk
         return inner(keys, *operands, **options)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from functools import lru_cache
+from types import MethodType
 from typing import Any, NamedTuple
 
 from tilewright.api import gemm as gemm_api
@@ -29,6 +30,7 @@ class Parts(NamedTuple):
     down: str
     activation: str
     act: str = ""  # the child that is the activation, where it is a module
+    functions: tuple[tuple[str, Any], ...] = ()  # attributes that its forward may call, and what they were
 
 
 class _Tracer(torch.fx.Tracer):  # type: ignore[misc]
@@ -81,8 +83,20 @@ def _parts(module: Any) -> Parts | str:
         activation = _activation(module, act) if hasattr(act, "op") else ""
         if activation and linear_of(up, x) and len(act.args) == 1 and linear_of(act.args[0], x):
             child = act.target if act.op == "call_module" else ""
-            return Parts(act.args[0].target, up.target, down.target, activation, child)
+            return Parts(act.args[0].target, up.target, down.target, activation, child, _functions(module))
     return "not down(act(gate(x)) * up(x))"
+
+
+def _functions(module: Any) -> tuple[tuple[str, Any], ...]:
+    """Attributes that are called as functions: an activation among them is in a traced graph, but not its name."""
+    code = getattr(type(module).forward, "__code__", None)
+    names = {*vars(module), *(code.co_names if code is not None else ())}
+    values = {name: getattr(module, name, None) for name in sorted(names) if not name.startswith("_")}
+    return tuple(
+        (name, value)
+        for name, value in values.items()
+        if callable(value) and not isinstance(value, (torch.nn.Module, MethodType))
+    )
 
 
 def _why_not(module: Any, parts: Parts) -> str:
@@ -103,21 +117,53 @@ def _why_not(module: Any, parts: Parts) -> str:
     return ""
 
 
+def _child(module: Any, name: str) -> Any:
+    """`get_submodule` without its walk, for the children of a module itself; None where there is none any more."""
+    if "." not in name:
+        return module._modules.get(name)
+    try:
+        return module.get_submodule(name)
+    except AttributeError:
+        return None
+
+
+def _weight(linear: Any) -> Any:
+    """The weight of a projection that is still what it was: no bias, and no hooks, which nobody would call."""
+    if type(linear) not in _LINEAR or linear._forward_hooks or linear._forward_pre_hooks:
+        return None
+    parameters = linear._parameters
+    return parameters.get("weight") if parameters.get("bias") is None else None
+
+
+def _weights(module: Any, parts: Parts) -> tuple[Any, Any] | None:
+    """The weights of gate and up, or None where children or functions changed since: `_why_not` in a microsecond."""
+    gate, up = _weight(_child(module, parts.gate)), _weight(_child(module, parts.up))
+    if gate is None or up is None or gate.shape != up.shape:
+        return None
+    if parts.act:
+        act = _child(module, parts.act)
+        if act is None or act._forward_hooks or act._forward_pre_hooks or _activation_of(act) != parts.activation:
+            return None
+    for name, function in parts.functions:
+        if getattr(module, name, None) is not function:
+            return None
+    return gate, up
+
+
 @lru_cache(maxsize=256)
 def _fused(kind: Any, parts: Parts) -> Any:
     """A subclass of a module's class whose forward multiplies by gate and up in one call."""
 
     def forward(self: Any, x: Any) -> Any:
-        if _why_not(self, parts):  # children were exchanged, or given hooks or a bias, since
+        weights = _weights(self, parts)
+        if weights is None or x.dim() < 2 or not nn._served(x, weights[0]):
             return kind.forward(self, x)
-        gate, up = (self.get_submodule(name).weight for name in parts[:2])
-        if x.dim() < 2 or not nn._served(x, gate):
-            return kind.forward(self, x)
+        gate, up = weights
         try:
             gated = gemm_api.gated_gemm(x, gate.T, up.T, activation=parts.activation)
         except CopyNeeded:
             gated = gemm_api.gated_gemm(x, gate.T, up.T, activation=parts.activation, copy="allow")
-        return self.get_submodule(parts.down)(gated)
+        return _child(self, parts.down)(gated)
 
     return type(kind.__name__, (kind,), {"forward": forward, "fused_parts": parts, "__module__": kind.__module__})
 

@@ -61,13 +61,22 @@ def _node(name: str) -> Any:
 _NODES: dict[str, Any] = {}
 
 
+def requires_grad(tensor: Any) -> bool:
+    """Whether a gradient is recorded at any level: vmap hides what the tensor that it batches requires."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if tensor.requires_grad:
+            return True
+        tensor = functorch.get_unwrapped(tensor)
+    return bool(tensor.requires_grad)
+
+
 def call(name: str, *operands: Any, **options: Any) -> Any:
     """An op inside of a transform: a node where its gradient is recorded."""
     library.demand_no_tangents(operands)
-    recorded = torch.is_grad_enabled() and any(
-        isinstance(operand, torch.Tensor) and operand.requires_grad for operand in operands
-    )
-    if not recorded or not transformed():
+    if not torch.is_grad_enabled() or not transformed():
+        return library.op(name)(*operands, **options)
+    if not any(isinstance(operand, torch.Tensor) and requires_grad(operand) for operand in operands):
         return library.op(name)(*operands, **options)
     if name not in _NODES:
         _NODES[name] = _node(name)
@@ -94,7 +103,7 @@ def _one_by_one(name: str) -> Callable[..., Any]:
                 operand if axis is None or not isinstance(operand, torch.Tensor) else operand.select(axis, index)
                 for operand, axis in zip(operands, _filled(axes, operands), strict=True)
             ]
-            results.append(call(name, *each, **options))
+            results.append(library.op(name)(*each, **options))
         if isinstance(results[0], tuple):
             return tuple(torch.stack(column) for column in zip(*results, strict=True)), (0,) * len(results[0])
         return torch.stack(results), 0
@@ -121,7 +130,7 @@ def _gemm(info: Any, axes: Sequence[Any], *operands: Any, **options: Any) -> Any
             operand = _first(operand, axis)
             operand = operand.reshape(operand.shape[0], *(1,) * (most - operand.dim() + 1), *operand.shape[1:])
         batched.append(operand)
-    return call("gemm", *batched, **options), 0
+    return library.op("gemm")(*batched, **options), 0
 
 
 def _matmul(info: Any, axes: Sequence[Any], a: Any, b: Any, **options: Any) -> Any:
@@ -138,6 +147,15 @@ def _matmul(info: Any, axes: Sequence[Any], a: Any, b: Any, **options: Any) -> A
     return product, axis
 
 
+def _gated(info: Any, axes: Sequence[Any], a: Any, gate: Any, up: Any, **options: Any) -> Any:
+    """Rows of all batches with the same weights are more rows; batches of weights are taken one by one."""
+    if axes[0] is None or axes[1] is not None or axes[2] is not None:
+        return _one_by_one("gated_gemm")(info, axes, a, gate, up, **options)
+    a = _first(a, axes[0])
+    result = library.op("gated_gemm")(a.reshape(-1, a.shape[-1]), gate, up, **options)
+    return result.reshape(*a.shape[:-1], result.shape[-1]), 0
+
+
 def _conv(info: Any, axes: Sequence[Any], x: Any, w: Any, *others: Any, **options: Any) -> Any:
     """Images of all batches with the same filters are more images."""
     axes = _filled(axes, (x, w, *others))
@@ -148,7 +166,7 @@ def _conv(info: Any, axes: Sequence[Any], x: Any, w: Any, *others: Any, **option
     ):
         return _one_by_one("conv")(info, axes, x, w, *others, **options)
     x = _first(x, axes[0])
-    result = call("conv", x.flatten(0, 1), w, *others, **options)
+    result = library.op("conv")(x.flatten(0, 1), w, *others, **options)
     return result.unflatten(0, x.shape[:2]), 0
 
 
@@ -159,7 +177,7 @@ def _attention(name: str) -> Callable[..., Any]:
         if not plain:
             return _one_by_one(name)(info, axes, *operands, **options)
         q, k, v = (_first(operand, axis) for operand, axis in zip(operands[:3], axes[:3], strict=True))
-        result = call(name, *(tensor.flatten(0, 1) for tensor in (q, k, v)), **options)
+        result = library.op(name)(*(tensor.flatten(0, 1) for tensor in (q, k, v)), **options)
         if isinstance(result, tuple):
             return tuple(part.unflatten(0, q.shape[:2]) for part in result), (0,) * len(result)
         return result.unflatten(0, q.shape[:2]), 0
@@ -180,7 +198,7 @@ def demand_none() -> None:
 
 def _register() -> None:
     rules: dict[str, Callable[..., Any]] = {
-        "gemm": _gemm, "matmul": _matmul, "conv": _conv, "attention": _attention("attention"),
+        "gemm": _gemm, "gated_gemm": _gated, "matmul": _matmul, "conv": _conv, "attention": _attention("attention"),
         "attention_lse": _attention("attention_lse"), "attention_backward": _one_by_one("attention_backward"),
         "conv_backward_data": _one_by_one("conv_backward_data"),
         "conv_backward_weight": _one_by_one("conv_backward_weight"),

@@ -5,6 +5,8 @@ pass and are not computed again.  With z what dropout multiplies an entry by:
 
     p = exp(s - lse)   dp = z (dout . v)   delta = dout . out - dlse   ds = p (dp - delta)   g = ds (1 - tanh(s / c)^2)
 
+delta of a row that sees nothing (lse is minus infinity) is 0, whatever dlse holds there.
+
 One bound for every kernel, with u = 2^-24 and e the error of a score (`attention_scores`), of row i and key j:
 
     r  = expm1(e + (8 + 4 |s - lse|) u + 4 u (|s| + |lse|))     the relative error of p
@@ -105,7 +107,9 @@ def deltas(p: AttentionBackwardProblem, operands: Given, index: int, first: int,
         delta, size = product.sum(-1).T, np.abs(product).sum(-1).T
         more = of_lse(p, operands["dlse"], index, first, rows) if p.dlse else np.zeros_like(delta)
         difference = delta - more
-        return difference, gamma(p.head_dim_v + 4) * size + 4 * U32 * (np.abs(more) + np.abs(difference))
+        error = gamma(p.head_dim_v + 4) * size + 4 * U32 * (np.abs(more) + np.abs(difference))
+        sees = ~np.isneginf(of_lse(p, operands["lse"], index, first, rows))
+        return np.where(sees, difference, 0.0), np.where(sees, error, 0.0)
 
 
 def forward(p: AttentionBackwardProblem, operands: Given, numbers: Numbers) -> tuple[Array, Array]:

@@ -59,20 +59,26 @@ def _causal(value: Any) -> bool | str:
         raise bad("causal", f"causal is {shown(value)}", shown(value), remedy) from None
 
 
+def demand_window(window: Any) -> None:
+    """A window is a pair, or a pair and where it lies."""
+    if not isinstance(window, (tuple, list)) or len(window) not in (2, 3):
+        raise bad("window", f"window is {shown(window)}", shown(window),
+                  "give (left, right), or (left, right, 'bottom_right')")  # fmt: skip
+    if len(window) == 3 and not (isinstance(window[2], str) and window[2] in ("top_left", "bottom_right")):
+        raise bad("window", f"window is {shown(window)}: its third element says where it lies", shown(window[2]),
+                  "give (left, right), or (left, right, 'top_left' or 'bottom_right')")  # fmt: skip
+
+
 def window_of(causal: Any, window: Any) -> tuple[str, tuple[int, int]]:
     """Alignment and bounds of `causal` and `window`."""
     causal = _causal(causal)
     left, right = -1, -1
     align = "top_left" if causal is False else _ALIGNED[causal]
     if window is not None:
-        if not isinstance(window, (tuple, list)) or len(window) not in (2, 3):
-            raise bad("window", f"window is {shown(window)}", shown(window),
-                      "give (left, right), or (left, right, 'bottom_right')")  # fmt: skip
+        demand_window(window)
         left, right = (-1 if side is None else whole_number("window", side) for side in window[:2])
         if len(window) == 3:
             lies = window[2]
-            if not isinstance(lies, str) or lies not in ("top_left", "bottom_right"):
-                raise bad("window", f"window lies {shown(lies)}", shown(lies), "use 'top_left' or 'bottom_right'")
             if isinstance(causal, str) and causal != lies:
                 message = f"causal is {causal!r} and window lies {lies!r}"
                 raise bad("window", message, lies, "leave one of the two out, or say the same")
@@ -102,11 +108,15 @@ def mask_and_bias(mask: Any, bias: Any, attn_mask: Any) -> tuple[Any, Any]:
     if isinstance(attn_mask, NO_ARRAYS):
         raise not_an_array("attn_mask", attn_mask)
     is_mask = str(attribute_of(attn_mask, "dtype", "")).rpartition(".")[2] == "bool"
-    taken, name = (mask, "mask") if is_mask else (bias, "bias")
+    demand_one_mask("mask" if is_mask else "bias", mask if is_mask else bias)
+    return (attn_mask, bias) if is_mask else (mask, attn_mask)
+
+
+def demand_one_mask(name: str, taken: Any) -> None:
+    """Refuse what `attn_mask` is if it is given by its own name too."""
     if taken is not None:
         message = f"attn_mask is a {name}, and {name} is given too"
         raise bad("attn-mask", message, name, f"give one of the two; attn_mask may be a {_OTHER[name]} beside {name}")
-    return (attn_mask, bias) if is_mask else (mask, attn_mask)
 
 
 def pages(block_table: Any) -> tuple[Any, Any, Any]:

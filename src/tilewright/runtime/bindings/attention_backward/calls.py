@@ -40,6 +40,14 @@ def demand_no_pages(**options: Any) -> None:
             raise bad("backward-forward-only", f"{name} is given to attention_backward", name, _FORWARD_ONLY[name])
 
 
+def demand_forward(**needed: Any) -> None:
+    """Refuse a call without what every gradient is computed from."""
+    for name, value in needed.items():
+        if value is None:
+            remedy = "give what attention(..., return_lse=True) returned with out" if name == "lse" else f"give {name}"
+            raise bad("array-type", f"{name} is None, and the gradients need it", "None", remedy)
+
+
 def backward(
     dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, **options: Any
 ) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
@@ -61,8 +69,9 @@ def backward(
                                           "seqlens_k", "dq", "dk", "dv", *ASKED)},
     }  # fmt: skip
     for name, operand in placed.items():
-        if isinstance(operand, NO_ARRAYS) or (operand is None and name in ("dout", "q", "k", "v", "out", "lse")):
+        if isinstance(operand, NO_ARRAYS):
             raise not_an_array(name, operand)
+    demand_forward(dout=dout, q=q, k=k, v=v, out=out, lse=lse)
     attributes = Attributes(
         layout=layout, kv_layout=kv_layout, align=align, window=window, sink_tokens=sink_tokens,
         scaled=options["scale"] is not None, softcap=options["softcap"] is not None,

@@ -30,8 +30,9 @@ template <class Config> struct AttentionDotLoops {
       for (int64_t d = 0; d < x.head_v; ++d) sum += to_float(out[d]) * to_float(dout[d]);
       if constexpr (Config::dlse)
         sum -= static_cast<const float *>(x.dlse)[sequence * x.dlse_batch + head * x.dlse_head + s.first_row + i];
-      delta[i] = sum;
-      log[i] = lse[i] == minus_infinity ? -minus_infinity : lse[i] * log2_e;
+      const bool sees = lse[i] != minus_infinity;  // NaN in dlse of a row without keys goes nowhere
+      delta[i] = sees ? sum : 0.0f;
+      log[i] = sees ? lse[i] * log2_e : -minus_infinity;
     }
     for (int64_t i = s.rows; i < prepared_end(s.rows); ++i) delta[i] = 0.0f, log[i] = -minus_infinity;
   }

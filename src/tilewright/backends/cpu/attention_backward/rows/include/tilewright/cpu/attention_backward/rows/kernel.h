@@ -42,8 +42,9 @@ template <class Config> struct AttentionDotRows {
       float sum = product(out + i * x.out_strides.row, dout + i * x.dout_strides.row, x.head_v);
       if constexpr (Config::dlse)
         sum -= static_cast<const float *>(x.dlse)[sequence * x.dlse_batch + head * x.dlse_head + s.first_row + i];
-      delta[i] = sum;
-      log[i] = lse[i] == minus_infinity ? -minus_infinity : lse[i] * log2_e;
+      const bool sees = lse[i] != minus_infinity;  // NaN in dlse of a row without keys goes nowhere
+      delta[i] = sees ? sum : 0.0f;
+      log[i] = sees ? lse[i] * log2_e : -minus_infinity;
     }
     if (!last) return;
     for (int64_t i = s.rows; i < prepared_end(s.rows); ++i) delta[i] = 0.0f, log[i] = -minus_infinity;

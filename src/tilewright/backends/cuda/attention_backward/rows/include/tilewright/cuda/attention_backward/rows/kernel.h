@@ -65,6 +65,7 @@ template <class Config> TW_GPU void backward_dot(const BackwardDotArgs &d) {
       lse = given == -INFINITY ? INFINITY : given * 1.44269504f;
       if constexpr (Config::dlse)
         sum -= static_cast<const float *>(x.dlse)[sequence * x.dlse_batch + head * x.dlse_head + s.first_row + row];
+      if (given == -INFINITY) sum = 0.0f;  // NaN in dlse of a row without keys goes nowhere
     }
     static_cast<float *>(x.delta)[prepared + row] = sum;
     static_cast<float *>(x.lse_log2)[prepared + row] = lse;
