@@ -41,10 +41,10 @@ def prepare(spec: KernelSpec, one: Drawn) -> Call:
 
 def _fenced(name: str, array: Any, problem: AttentionBackwardProblem) -> Memory:
     """The bits of an array, as they lie, with fences around."""
-    array = array.view(np.uint8) if array.dtype == np.bool_ else array
+    array = array.view(np.int8) if array.dtype in (np.bool_, np.uint8) else array
     strides = [one // array.itemsize for one in array.strides]
     off = array.itemsize if not problem.aligned and name in ADDRESSED else 0
-    made = Memory(BY_NUMPY_NAME.get(array.dtype.name, "int8"), array.shape, strides, off)
+    made = Memory(BY_NUMPY_NAME[array.dtype.name], array.shape, strides, off)
     made.put(np.asarray(array).view(f"u{array.itemsize}"))
     return made
 
