@@ -58,10 +58,10 @@ class HipAttentionBackward(OpFamilies, AttentionBackwardSpace):
         part = backward_profile(version)
         folder = resources.files("tilewright.backends.hip.attention_backward.ck_tile").joinpath("include")
         kinds = {}
-        for name, one in part.pipelines.items():
-            ours = (DEVICE, *(each for each in one["includes"] if each.startswith("tilewright/")))
+        for name, pipeline in part.pipelines.items():
+            ours = (DEVICE, *(each for each in pipeline["includes"] if each.startswith("tilewright/")))
             texts = [folder.joinpath(each).read_text(encoding="utf-8") for each in ours]
-            theirs = (each for each in one["includes"] if each not in ours)
+            theirs = (each for each in pipeline["includes"] if each not in ours)
             kinds[f"grad {name}"] = (*theirs, *(each for text in texts for each in included(text)))
         return Needs(part.told_by, kinds)
 

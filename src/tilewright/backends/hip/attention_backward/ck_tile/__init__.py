@@ -18,7 +18,6 @@ from tilewright.backends.hip.attention_backward.ck_tile import legality
 from tilewright.backends.hip.attention_backward.ck_tile.tiles import (
     TILES,
     CkTileBackwardSchedule,
-    tile_of,
     usual_pipeline,
 )
 from tilewright.backends.hip.attention_backward.shared import HipAttentionBackwardFamily
@@ -64,17 +63,17 @@ class CkTile(HipAttentionBackwardFamily):
     def proposals(
         self, pool: str, signature: AttentionBackwardSignature, arch: Arch
     ) -> Iterator[CkTileBackwardSchedule]:
-        """`default` has the pipeline of CK Tile's authors, with atomic sums and in one order; others both pipelines,
-        every edge code and two blocks a compute unit too."""
+        """`default` has the pipeline of CK Tile's authors, with atomic sums and in one order; others both
+        pipelines and two blocks a compute unit too."""
         if signature.family != "grad" or next(legality.signature_rules(signature, arch), None) is not None:
             return
-        size = tile_of(signature.head_dim, signature.head_dim_v)
-        whole = signature.head_dim == signature.head_dim_v == size
-        for usual in _usual(size, whole, signature.bias):
-            if pool == "default":
-                yield from (usual, replace(usual, deterministic=True))
-            else:
-                yield from _varied(usual, signature.bias)
+        tile, grid = TILES[signature.head_dim]
+        usual = CkTileBackwardSchedule(usual_pipeline(signature.head_dim), tile, grid)
+        if pool == "default":
+            proposed: Iterator[CkTileBackwardSchedule] = iter((usual, replace(usual, deterministic=True)))
+        else:
+            proposed = _varied(usual)
+        yield from (schedule for schedule in proposed if next(self.violations(signature, schedule, arch), None) is None)
 
     def violations(
         self, signature: AttentionBackwardSignature, schedule: CkTileBackwardSchedule, arch: Arch
@@ -104,18 +103,8 @@ class CkTile(HipAttentionBackwardFamily):
         return COMPILE_MEMORY
 
 
-def _usual(size: int, whole: bool, bias: str) -> Iterator[CkTileBackwardSchedule]:
-    tile, grid = TILES[size]
-    if whole:
-        none = (False, False)
-        yield CkTileBackwardSchedule(usual_pipeline(size, none, bias), tile, grid, pad=none)
-    if bias != "tensor":
-        yield CkTileBackwardSchedule("kr_ktr_vr", tile, grid)
-
-
-def _varied(usual: CkTileBackwardSchedule, bias: str) -> Iterator[CkTileBackwardSchedule]:
-    pipelines = ("kr_ktr_vr",) if any(usual.pad) or bias == "tensor" else usual.pipelines
-    for pipeline in pipelines:
+def _varied(usual: CkTileBackwardSchedule) -> Iterator[CkTileBackwardSchedule]:
+    for pipeline in usual.pipelines:
         for deterministic in (False, True):
             for blocks in legality.BLOCKS_PER_CU:
                 yield replace(usual, pipeline=pipeline, deterministic=deterministic, block_per_cu=blocks)

@@ -27,7 +27,7 @@ class CkTileBackwardSchedule:
     tile: Nine
     warp_grid: Nine
     warp_tile: Six = WARP_TILE
-    pad: Pair = (True, True)  # edge code for heads of q and k, heads of v
+    pad: Pair = (False, False)  # edge code for heads of q and k, heads of v
     deterministic: bool = False  # tiles of keys leave dq in slices, which are added up in one order
     block_per_cu: int = 1  # blocks that registers are to leave room for
 
@@ -43,11 +43,10 @@ class CkTileBackwardSchedule:
     }
 
     def label(self) -> str:
-        pads = "".join("1" if one else "0" for one in self.pad)
-        said = f"{self.pipeline}_{self.tile[0]}x{self.tile[1]}x{self.tile[7]}_pad{pads}"
-        return (
-            said + ("_det" if self.deterministic else "") + (f"_o{self.block_per_cu}" if self.block_per_cu > 1 else "")
-        )
+        words = [self.pipeline, f"{self.tile[0]}x{self.tile[1]}x{self.tile[7]}"]
+        words.append("pad" + "".join("1" if padded else "0" for padded in self.pad))
+        words += ["det"] * self.deterministic + [f"o{self.block_per_cu}"] * (self.block_per_cu > 1)
+        return "_".join(words)
 
     @property
     def threads(self) -> int:
@@ -66,12 +65,6 @@ TILES: Mapping[int, tuple[Nine, Nine]] = {
 }
 
 
-def tile_of(head_dim: int, head_dim_v: int) -> int:
-    """The heads of the smallest tile that holds both; 0 where none does."""
-    return next((size for size in sorted(TILES) if size >= max(head_dim, head_dim_v)), 0)
-
-
-def usual_pipeline(size: int, pad: Pair, bias: str) -> str:
-    """Which of the two its authors took: the one without a schedule of its own where loads are of elements.  Nor is the
-    other for a bias, which lies in LDS where waves that are behind still read ds."""
-    return "kr_ktr_vr" if any(pad) or size == 128 or bias == "tensor" else "kr_ktr_vr_iglp"
+def usual_pipeline(size: int) -> str:
+    """Which of the two its authors took."""
+    return "kr_ktr_vr" if size == 128 else "kr_ktr_vr_iglp"
