@@ -58,6 +58,9 @@ def make_headers(folder: Path, *, newer: bool = False, older: bool = False) -> P
             files |= {one.removeprefix("ck_tile/"): f"// of {op}" for one in every}
         files["ops/gemm/pipeline/gemm_pipeline_problem.hpp"] = "struct UniversalGemmPipelineProblem;"
         files["ops/fmha/pipeline/tile_fmha_traits.hpp"] = FMHA_TRAITS
+        files["ops/fmha/pipeline/tile_fmha_shape.hpp"] = (
+            "template <typename Gemm4WarpTile_>\nstruct TileFmhaBwdShape {};"
+        )
     for name, text in files.items():
         path = folder / "ck_tile" / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 // Memory set to zero before a kernel adds to it.
 #pragma once
 #include <stdint.h>
-#include <tilewright/gpu/device.h>
+#include <tilewright/gpu/attention_backward_added.h>
 
 namespace tw {
 
@@ -10,12 +10,6 @@ constexpr int backward_clear_threads = 256;
 struct BackwardClearArgs {
   void *sums, *turns;
   int64_t sums_words, turns_words;  // of 16 bytes each
-};
-
-// The gradients of a bias and of slopes, which may lie anywhere; a size of 0 where there is none.
-struct BackwardAddedArgs {
-  float *dbias, *dalibi;
-  int64_t bias_sizes[4], bias_strides[4], alibi_sizes[2], alibi_strides[2];
 };
 
 }  // namespace tw

@@ -1,0 +1,75 @@
+"""All the HIP backend knows of attention's gradients: its kernel families, and what they share.
+
+ck_tile  grad: CK Tile's kernel of dq, dk and dv on gfx90a, gfx942 and gfx950
+rows     dot and convert: 16 bytes a thread
+loops    the fallback, on every GPU: the loops that CUDA has too
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from importlib import resources
+
+from tilewright.arch import Arch
+from tilewright.backends.families import OpFamilies
+from tilewright.backends.hip.attention_backward.ck_tile import DEVICE, backward_profile
+from tilewright.backends.hip.attention_backward.ck_tile import FAMILY as CK_TILE
+from tilewright.backends.hip.attention_backward.loops import FAMILY as LOOPS
+from tilewright.backends.hip.attention_backward.rates import arch_numbers, rates
+from tilewright.backends.hip.attention_backward.rows import FAMILY as ROWS
+from tilewright.backends.hip.ck_tile import included
+from tilewright.backends.hip.profiles import PACKAGE, Needs, has_part
+from tilewright.backends.native import FamiliesNative
+from tilewright.ops.attention_backward.family import AttentionBackwardSpace
+from tilewright.ops.attention_backward.numbers import PROBLEM, problem_numbers
+from tilewright.ops.attention_backward.problem import AttentionBackwardProblem
+from tilewright.ops.attention_backward.schedule import AttentionBackwardSchedule, LoopsSchedule
+from tilewright.ops.attention_backward.spec import AttentionBackwardSignature, signature_violations
+from tilewright.ops.base import KernelSpec, Violation
+
+
+class HipAttentionBackward(OpFamilies, AttentionBackwardSpace):
+    backend, op = "hip", "attention_backward"
+    own = (CK_TILE, ROWS, LOOPS)
+    USUAL = "fp16"
+
+    def signature_rules(self, signature: AttentionBackwardSignature, arch: Arch) -> Iterator[Violation]:
+        """Why the arch has no kernel for a signature, whatever its schedule."""
+        yield from signature_violations(signature)
+
+    def fallback_schedule(self, signature: AttentionBackwardSignature, arch: Arch) -> AttentionBackwardSchedule:
+        return LoopsSchedule()
+
+    def accumulates(self, problem: AttentionBackwardProblem, arch: Arch) -> tuple[str, ...]:
+        """dq is added up where CK Tile has a kernel for the problem, dk and dv too where query heads share keys or
+        sequences differ; else kernels write them themselves."""
+        for sums in ("dq", "all"):
+            stage = problem.stage("grad", sums)
+            for schedule in CK_TILE.proposals("default", stage.signature, arch):
+                spec = KernelSpec("attention_backward", stage.signature, schedule, arch.name)
+                if next(iter(self.limits(spec, stage)), None) is None:
+                    return (sums, "none")
+        return ("none",)
+
+    def header_needs(self, version: str) -> Needs | None:
+        if not has_part(PACKAGE, f"attention_backward.{version}.json"):
+            return None
+        part = backward_profile(version)
+        folder = resources.files("tilewright.backends.hip.attention_backward.ck_tile").joinpath("include")
+        kinds = {}
+        for name, pipeline in part.pipelines.items():
+            ours = (DEVICE, *(each for each in pipeline["includes"] if each.startswith("tilewright/")))
+            texts = [folder.joinpath(each).read_text(encoding="utf-8") for each in ours]
+            theirs = (each for each in pipeline["includes"] if each not in ours)
+            kinds[f"grad {name}"] = (*theirs, *(each for text in texts for each in included(text)))
+        return Needs(part.told_by, kinds)
+
+    @cached_property
+    def native(self) -> FamiliesNative:
+        return FamiliesNative(
+            self, "tw::selection::AttentionBackward", PROBLEM, problem_numbers, arch_numbers, rates
+        )  # fmt: skip
+
+
+KERNELS = HipAttentionBackward()

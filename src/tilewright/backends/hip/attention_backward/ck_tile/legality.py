@@ -1,0 +1,70 @@
+"""What CK Tile's kernel of dq, dk and dv can be made into: which signatures, and which tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.arch import Arch
+from tilewright.backends.hip.attention_backward.ck_tile.tiles import TILES, WARP_TILE, CkTileBackwardSchedule
+from tilewright.errors import either
+from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
+from tilewright.ops.base import Violation
+
+HALVES = ("fp16", "bf16")
+BLOCKS_PER_CU = (1, 2)
+_LACKING = {
+    "masked": ("a boolean mask", "give a bias that is minus infinity where it hides, or use loops"),
+    "softcap": ("a soft cap in its gradients", "use loops"),
+    "dbias": ("a bias's gradient of fp32, added where the bias repeats", "use loops"),
+    "dalibi": ("a gradient of ALiBi's slopes", "use loops"),
+}
+
+
+def signature_rules(signature: AttentionBackwardSignature, arch: Arch) -> Iterator[Violation]:
+    """Why CK Tile has no kernel for a signature, whatever its schedule."""
+    s = signature
+    if "mfma" not in arch.features or not arch.accumulator_registers or arch.ck_tile_of("attention") is None:
+        message = f"CK Tile's gradients on {arch.name}: they multiply with the matrix instructions of gfx90a and up"
+        yield Violation("amd-backward-arch", message, "use loops, or gfx90a, gfx942 or gfx950")
+        return
+    if s.dtype not in HALVES:
+        yield Violation("amd-backward-dtype", f"CK Tile headers of mid-2025 have no gradients of {s.dtype}",
+                        f"use {either(HALVES)}, or loops")  # fmt: skip
+    if s.accumulate not in ("dq", "all"):
+        message = f"accumulate {s.accumulate}: CK Tile adds dq up over blocks, in fp32"
+        yield Violation("amd-backward-sums", message, "use accumulate dq or all")
+    if s.mask == "generic":
+        yield Violation("amd-backward-mask", "CK Tile has no sink keys in its gradients", "use loops")
+    if s.bias == "tensor":  # built and executed with one, kr_ktr_vr gave wrong results in the emulator
+        yield Violation("amd-backward-bias", "CK Tile's gradients with a bias are not proven right", "use loops")
+    for name, (what, remedy) in _LACKING.items():
+        if getattr(s, name):
+            yield Violation(f"amd-backward-{name}", f"CK Tile knows no {what.removeprefix('a ')}", remedy)
+    if s.head_dim != s.head_dim_v or s.head_dim not in TILES:
+        message = f"heads of {s.head_dim} and {s.head_dim_v}: CK Tile's gradients have no such tile"
+        yield Violation("amd-backward-heads", message, f"use {either(tuple(map(str, TILES)))} of both, or loops")
+
+
+def violations(
+    signature: AttentionBackwardSignature, schedule: CkTileBackwardSchedule, arch: Arch
+) -> Iterator[Violation]:
+    s, h = signature, schedule
+    yield from signature_rules(s, arch)
+    known = dict(TILES.values())
+    if h.tile not in known or h.warp_grid != known[h.tile] or h.warp_tile != WARP_TILE:
+        message = f"tile {h.tile} with waves {h.warp_grid} of {h.warp_tile}"
+        yield Violation("amd-backward-tile", message, "use a tile of CK Tile's own table (`tilewright specs`)")
+        return
+    if h.block_per_cu not in BLOCKS_PER_CU:
+        yield Violation("amd-backward-occupancy", f"{h.block_per_cu} blocks a compute unit", "use 1 or 2")
+    if any(h.pad):  # one of heads of 128 gave wrong results in the emulator, one with a bias did not fit registers
+        message = "CK Tile's edge code of heads in its gradients is not proven right"
+        yield Violation("amd-backward-edges", message, f"use heads of {either(tuple(map(str, TILES)))}, or loops")
+    # In the emulator two of fp16 that left sums of dq alone were wrong, two of bf16 that left sums of all were right.
+    if h.pipeline == "kr_ktr_vr" and (s.dtype == "fp16" or s.accumulate != "all"):
+        message = f"kr_ktr_vr of {s.dtype} with sums of {s.accumulate} is not proven right"
+        yield Violation("amd-backward-pipeline", message, "use kr_ktr_vr_iglp, or bf16 with accumulate all")
+    for tile, head in ((h.tile[7], s.head_dim), (h.tile[8], s.head_dim_v)):
+        if tile != head:
+            message = f"a tile of {tile} elements where heads have {head}, and no edge code of heads"
+            yield Violation("amd-backward-whole-heads", message, "use a tile as large as they are")

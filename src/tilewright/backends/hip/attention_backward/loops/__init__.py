@@ -1,0 +1,39 @@
+"""loops: any size, stride, element type and feature, on every GPU; the loops that CUDA has too.  The fallback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tilewright.arch import Arch
+from tilewright.backends.hip.attention_backward.shared import HipAttentionBackwardFamily
+from tilewright.ops.attention_backward.schedule import LoopsSchedule
+from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
+from tilewright.ops.base import KernelSpec, Violation
+
+
+class Loops(HipAttentionBackwardFamily):
+    """The stages that memory decides are those of `rows`, which takes anything."""
+
+    name = "loops"
+    schedules = (LoopsSchedule,)
+
+    def host(self, spec: KernelSpec) -> str:
+        family = spec.signature.family
+        return f"AttentionBackward{'Loops' if family == 'grad' else family.capitalize()}"
+
+    def header(self, spec: KernelSpec) -> str:
+        return self.name if spec.signature.family == "grad" else "rows"
+
+    def proposals(self, pool: str, signature: AttentionBackwardSignature, arch: Arch) -> Iterator[LoopsSchedule]:
+        yield LoopsSchedule()
+
+    def violations(
+        self, signature: AttentionBackwardSignature, schedule: LoopsSchedule, arch: Arch
+    ) -> Iterator[Violation]:
+        return iter(())
+
+    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
+        return {"none": 0}
+
+
+FAMILY = Loops()

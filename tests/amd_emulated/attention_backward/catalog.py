@@ -1,0 +1,74 @@
+"""The kernels of attention's gradients that are executed: every family of them, and what they have.
+
+A case is a signature and which kernel of the default pool of a family computes it; problems are drawn for it.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from tests.amd_emulated.attention_backward.drawing import OP, Drawn, attempts
+from tilewright.arch import arch as arch_by_name
+from tilewright.backends.hip.attention_backward.ck_tile import FAMILY as CK_TILE
+from tilewright.backends.hip.attention_backward.rows import RowsSchedule
+from tilewright.ops import op
+from tilewright.ops.attention_backward.schedule import LoopsSchedule
+from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
+from tilewright.ops.base import KernelSpec
+
+Signature = AttentionBackwardSignature
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is shown by a kernel."""
+
+    shows: str
+    signature: Signature
+    arch: str = "gfx942"
+    family: str = "ck_tile"
+    pick: int = 0  # of what CK Tile's default pool has
+
+    @property
+    def label(self) -> str:
+        return f"{self.shows}, {self.arch}"
+
+    @property
+    def spec(self) -> KernelSpec:
+        own = {"loops": LoopsSchedule(), "rows": RowsSchedule()}.get(self.family)
+        if own is not None:
+            return KernelSpec(OP, self.signature, own, self.arch)
+        proposed = list(CK_TILE.proposals("default", self.signature, arch_by_name(self.arch)))
+        return KernelSpec(OP, self.signature, proposed[self.pick], self.arch)
+
+
+def drawn(case: Case, seed: int, count: int) -> list[Drawn]:
+    """Problems that the case's kernel serves, drawn by the seed."""
+    rng, spec = random.Random(f"attention_backward {seed} {case.label}"), case.spec
+    served = (one for one in attempts(rng, spec) if not op(OP).supports(spec, one.problem))
+    return [one for _, one in zip(range(count), served, strict=False)]
+
+
+def cases() -> list[Case]:
+    grad = Signature("grad", "fp16", 64, 64, accumulate="dq")
+    everything = Signature("grad", "bf16", 32, 32, "generic", "tensor", "fp32", masked=True, softcap=True,
+                           dropout=True, varlen=True, dbias=True)  # fmt: skip
+    return [
+        Case("loops with everything", everything, family="loops"),
+        Case("loops with everything", everything, "gfx1100", family="loops"),
+        Case("loops, slopes of fp32", Signature("grad", "fp32", 32, 64, "window", "alibi", dalibi=True),
+             "gfx1201", family="loops"),
+        Case("dot, with dlse and sinks", Signature("dot", "fp16", 128, 128, varlen=True, dlse=True, dsink=True),
+             family="rows"),
+        Case("dot", Signature("dot", "bf16", 64, 64), "gfx1100", family="rows"),
+        Case("convert all", Signature("convert", "bf16", 64, 128, varlen=True, accumulate="all"), "gfx90a",
+             family="rows"),
+        Case("iglp", grad),
+        Case("iglp with a window", Signature("grad", "fp16", 64, 64, mask="window", accumulate="dq")),
+        Case("packed, dropout, heads of 128", Signature("grad", "bf16", 128, 128, "window", dropout=True, varlen=True,
+                                                        accumulate="all"), "gfx90a"),
+        Case("ALiBi in one order", Signature("grad", "bf16", 64, 64, "window", "alibi", accumulate="all"), pick=1),
+        Case("heads of 256", Signature("grad", "bf16", 256, 256, accumulate="dq")),
+        Case("heads of 32", Signature("grad", "fp16", 32, 32, "window", accumulate="all"), "gfx90a"),
+    ]  # fmt: skip

@@ -1,0 +1,113 @@
+"""Attention's gradients on AMD GPUs: which kernels are legal, what each serves, and how a problem is computed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tilewright.arch import all_archs, arch
+from tilewright.backends.hip.attention_backward import KERNELS
+from tilewright.backends.hip.attention_backward.ck_tile import FAMILY as CK_TILE
+from tilewright.backends.hip.attention_backward.ck_tile.tiles import TILES
+from tilewright.ops import op
+from tilewright.ops.attention_backward import AttentionBackwardProblem
+from tilewright.ops.attention_backward.spec import AttentionBackwardSignature, settled
+from tilewright.ops.base import KernelSpec
+
+OP = op("attention_backward")
+AMD = sorted(name for name, one in all_archs().items() if one.backend == "hip")
+SIGNATURE = AttentionBackwardSignature("grad", "fp16", 64, 64, accumulate="dq")
+# What CK Tile lacks, and by which rule.
+LACKING: dict[str, dict[str, Any]] = {
+    "amd-backward-dtype": {"dtype": "fp32"},
+    "amd-backward-sums": {"accumulate": "none"},
+    "amd-backward-mask": {"mask": "generic"},
+    "amd-backward-masked": {"masked": True},
+    "amd-backward-softcap": {"softcap": True},
+    "amd-backward-bias": {"bias": "tensor", "dtype_aux": "fp16"},
+    "amd-backward-dbias": {"bias": "tensor", "dtype_aux": "fp16", "dbias": True},
+    "amd-backward-dalibi": {"bias": "alibi", "dalibi": True},
+    "amd-backward-heads": {"head_dim": 512},
+}
+
+
+def first(signature: AttentionBackwardSignature = SIGNATURE, name: str = "gfx942") -> KernelSpec:
+    return KernelSpec(OP.name, signature, next(CK_TILE.proposals("default", signature, arch(name))), name)
+
+
+def problem(**change: Any) -> AttentionBackwardProblem:
+    said: dict[str, Any] = {"dtype": "fp16", "heads_kv": 2, **change}
+    return AttentionBackwardProblem(2, 2, 100, 90, said.pop("head_dim", 64), **said)
+
+
+def refused(spec: KernelSpec, one: AttentionBackwardProblem) -> list[str]:
+    return [each.rule for each in OP.supports(spec, one)]
+
+
+@pytest.mark.parametrize("name", AMD)
+def test_ck_tile_is_where_its_matrix_instructions_are(name: str) -> None:
+    proposed = list(CK_TILE.proposals("default", SIGNATURE, arch(name)))
+    assert bool(proposed) == (name in ("gfx90a", "gfx942", "gfx950"))
+    assert all(OP.check(KernelSpec(OP.name, SIGNATURE, one, name)) == [] for one in proposed)
+
+
+@pytest.mark.parametrize("rule", LACKING)
+def test_what_ck_tile_lacks_is_said_by_name(rule: str) -> None:
+    signature = settled(replace(SIGNATURE, **LACKING[rule]))
+    assert list(CK_TILE.proposals("default", signature, arch("gfx942"))) == []
+    spec = replace(first(), signature=signature)
+    assert rule in [one.rule for one in OP.check(spec)]
+
+
+@pytest.mark.parametrize("size", TILES)
+def test_pools_are_legal_and_different(size: int) -> None:
+    signature = replace(SIGNATURE, dtype="bf16", head_dim=size, head_dim_v=size, accumulate="all")
+    for pool in ("default", "full"):
+        specs = [
+            KernelSpec(OP.name, signature, one, "gfx942") for one in KERNELS.schedules(pool, signature, arch("gfx942"))
+        ]
+        assert len({one.digest for one in specs}) == len(specs) >= 2
+        assert [one.name for one in specs if OP.check(one)] == []
+
+
+def test_a_tile_of_ones_own_is_refused() -> None:
+    spec = first()
+    odd = replace(spec.schedule, tile=(64, *spec.schedule.tile[1:]))
+    assert [one.rule for one in OP.check(replace(spec, schedule=odd))] == ["amd-backward-tile"]
+    padded = replace(spec.schedule, pad=(True, True))
+    assert [one.rule for one in OP.check(replace(spec, schedule=padded))] == ["amd-backward-edges"]
+    plain = replace(spec.schedule, pipeline="kr_ktr_vr")
+    assert [one.rule for one in OP.check(replace(spec, schedule=plain))] == ["amd-backward-pipeline"]
+
+
+def test_what_a_kernel_refuses() -> None:
+    spec = first()
+    assert refused(spec, problem().stage("grad", "dq")) == []
+    assert refused(spec, problem(deterministic=True).stage("grad", "dq")) == ["amd-backward-deterministic"]
+    assert refused(spec, problem(heads_kv=1).stage("grad", "dq")) == ["amd-backward-heads"]
+    assert refused(spec, problem(seqlens_k=True).stage("grad", "dq")) == ["amd-backward-lengths"]
+    assert refused(spec, problem(head_dim=48).stage("grad", "dq")) == ["amd-heads"]
+    assert refused(spec, replace(problem(), aligned=False).stage("grad", "dq")) == ["amd-alignment"]
+    sums = first(replace(SIGNATURE, accumulate="all"))
+    assert refused(sums, problem(heads_kv=1, seqlens_k=True).stage("grad", "all")) == []
+    far = first(replace(SIGNATURE, bias="alibi"))
+    assert refused(far, replace(problem(bias="alibi"), seqlen_q=60000, q_strides=(), do_strides=(), dq_strides=(),
+                                o_strides=(), seqlen_k=6000, k_strides=(), v_strides=(), dk_strides=(),
+                                dv_strides=()).stage("grad", "dq")) == ["amd-alibi"]  # fmt: skip
+
+
+def test_ways_to_compute_a_problem() -> None:
+    """Sums where CK Tile computes it: of dq, or of all where heads or lengths say so; else none."""
+    mi300 = arch("gfx942")
+    assert KERNELS.accumulates(problem(), mi300)[0] == "dq"
+    assert KERNELS.accumulates(problem(deterministic=True), mi300)[0] == "dq"
+    assert KERNELS.accumulates(problem(heads_kv=1), mi300)[0] == "all"
+    assert KERNELS.accumulates(problem(varlen=True), mi300)[0] == "all"
+    assert KERNELS.accumulates(problem(softcap=True), mi300) == ("none",)
+    assert KERNELS.accumulates(problem(head_dim=48), mi300) == ("none",)
+    assert KERNELS.accumulates(problem(head_dim=128), mi300) == ("none",)
+    assert KERNELS.accumulates(problem(head_dim=128, dtype="bf16"), mi300)[0] == "all"
+    assert KERNELS.accumulates(problem(dtype="fp32"), mi300) == ("none",)
+    assert KERNELS.accumulates(problem(), arch("gfx1100")) == ("none",)
