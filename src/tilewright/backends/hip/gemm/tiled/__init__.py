@@ -26,8 +26,9 @@ __all__ = ["FAMILY", "TiledSchedule"]
 COMPILE_MEMORY = 300 << 20
 MAX_THREADS = 1024
 MAX_SPLIT_K = 64
-# Registers of a lane for addresses, the loop and what the compiler moves ahead.
-BESIDE = 72
+# Registers of a lane for addresses and the loop; and what the compiler moves ahead, as a share of what was counted.  Of
+# the kernels that were compiled to see, none with up to 328 counted spilled on CDNA, and all from 396 on.
+BESIDE, AHEAD = 16, 1.5
 
 
 def matrix_rules(signature: GemmSignature, arch: Arch) -> Iterator[Violation]:
@@ -80,7 +81,7 @@ def _tile(signature: GemmSignature, schedule: TiledSchedule, arch: Arch) -> Iter
         message = f"{bytes_} bytes of LDS, and there are {arch.scratch_bytes}"
         yield Violation("amd-lds", message, "use a smaller tile, or one stage")
     most = most_registers(schedule, arch)
-    if (wanted := shape.registers(signature, schedule, arch) + BESIDE) > most:
+    if (wanted := int(shape.registers(signature, schedule, arch) * AHEAD) + BESIDE) > most:
         message = f"a lane wants {wanted} registers and has {most}: over that it spills"
         yield Violation("amd-registers", message, "use a smaller tile or more waves")
 

@@ -17,6 +17,7 @@ SIDE = 16  # sums of an instruction along m and n
 ACCESS_BYTES = 16
 SUM_BYTES = 4
 ROW_GAP = 4  # sums between rows that leave through LDS
+MOST_AT_ONCE = 64  # words of fragments, up to which all steps of a stage are written out: as `MatrixProduct::at_once`
 WIDEST_STORE = 8  # elements of E: more would only hold up registers
 
 
@@ -134,13 +135,18 @@ def operands(signature: GemmSignature, schedule: TiledSchedule, arch: Arch) -> l
 def registers(signature: GemmSignature, schedule: TiledSchedule, arch: Arch) -> int:
     """Of a lane, counted: sums, what it holds of the next stage, where it reads, fragments of this one."""
     (m, n, k), lanes = schedule.tile, threads(schedule, arch)
-    held = fragments = 0
+    kinds = multiplied(signature, arch)
+    assert kinds is not None
+    held = words = 0
     for _, dtype, as_, lines, along_k in operands(signature, schedule, arch):
         own = share(dtype, as_, lines, k, lanes, along_k)
-        held += -(-lines * k * DTYPES[dtype].bytes // lanes // 4)
+        turned = not along_k and DTYPES[as_].bytes == 1  # bytes change places in as many registers more
+        held += -(-lines * k * DTYPES[dtype].bytes // lanes // 4) * (2 if turned else 1)
         held += lines * k // lanes // max(1, own.width)  # offsets
-        fragments = max(fragments, -(-lane_bytes(as_, arch, k) // 4))
-    return m * n // lanes + held + fragments * (n // (SIDE * schedule.warp_grid[1]) + 2)
+        words = max(words, -(-lane_bytes(as_, arch, k) // 4))
+    fragments = words * (m // (SIDE * schedule.warp_grid[0]) + n // (SIDE * schedule.warp_grid[1]))
+    steps = k * DTYPES[kinds[0]].bytes // (lane_bytes(kinds[0], arch, k) * instruction(kinds[0], arch).groups)
+    return m * n // lanes + held + fragments * (steps if fragments * steps <= MOST_AT_ONCE else 1)
 
 
 def width_c(signature: GemmSignature) -> int:

@@ -55,24 +55,16 @@ template <class Config, class A, class B, bool crossed> struct MatrixProduct {
       for (int i = 0; i < repeat_m; ++i) a[i] = fragment(from_a, (i * Config::warp_grid_m + wave_m()) * side, k);
     }
   };
-  // Fragments of the next step are read while these are multiplied, where there are registers for both.
-  static constexpr int words = (repeat_m + repeat_n) * Unit::bytes / 4;
-  static constexpr bool ahead = words <= 40;
+  // Written out, the compiler reads fragments of all steps at once; it may, where there are registers for them.
+  static constexpr int steps = Config::tile_k / Unit::k, words = (repeat_m + repeat_n) * Unit::bytes / 4;
+  static constexpr bool at_once = steps * words <= 64;
   TW_GPU void multiply(const A *a, const B *b) {
-    Fragments these(a, b, 0);
+    if constexpr (at_once) {
 #pragma unroll
-    for (int k = 0; k < Config::tile_k; k += Unit::k) {
-      const bool more = k + Unit::k < Config::tile_k;
-      if (ahead) {
-        const Fragments next(a, b, more ? k + Unit::k : k);
-        multiply(these);
-        these = next;
-      } else {
-        multiply(these);
-        if (more) these = Fragments(a, b, k + Unit::k);
-      }
-      // The compiler would read all of the stage at once, and spill.
-      __builtin_amdgcn_sched_barrier(0);
+      for (int k = 0; k < Config::tile_k; k += Unit::k) multiply(Fragments(a, b, k));
+    } else {
+#pragma clang loop unroll(disable)
+      for (int k = 0; k < Config::tile_k; k += Unit::k) multiply(Fragments(a, b, k));
     }
   }
   TW_GPU void multiply(const Fragments &f) {
