@@ -15,7 +15,7 @@ from tilewright.ops.gemm.problem import accumulator
 from tilewright.ops.gemm.spec import LAYOUTS
 
 GEMM = op("gemm")
-HIP = tuple(name for name, one in all_archs().items() if one.backend == "hip")
+HIP = tuple(name for name, arch in all_archs().items() if arch.backend == "hip")
 INPUTS = ("fp32", "fp16", "bf16", "int8", "fp8_e4m3", "fp8_e5m2", "fp8_e4m3fnuz", "fp8_e5m2fnuz")
 MIXED = (("bf16", "fp16"), ("fp8_e4m3", "fp8_e5m2"), ("fp8_e4m3fnuz", "fp8_e5m2fnuz"), ("fp8_e4m3", "bf16"))
 FP16 = GemmSignature("standard", "fp16", "fp16", "fp32", "fp16", "fp16", "rcr")
@@ -30,14 +30,14 @@ def signature(a: str, b: str, layout: str = "rcr") -> GemmSignature:
 def test_the_survey_has_loops_only_where_no_matrix_instruction_is(arch: str) -> None:
     """Every type and layout: a matrix kernel, or loops and the reason."""
     facts = all_archs()[arch]
-    for (a, b), layout in product((*((one, one) for one in INPUTS), *MIXED), LAYOUTS):
+    for (a, b), layout in product((*((dtype, dtype) for dtype in INPUTS), *MIXED), LAYOUTS):
         wanted = signature(a, b, layout)
-        pipelines = {one.schedule.pipeline for one in GEMM.candidates(wanted, arch)}
+        pipelines = {spec.schedule.pipeline for spec in GEMM.candidates(wanted, arch)}
         rdna = "wmma" in facts.features
         if arch == "gfx1250" or (rdna and ((a, b) == ("bf16", "fp16") or a == "fp32")):
             assert pipelines == {"loops"}, (a, b, layout)
             refused = GEMM.check(KernelSpec("gemm", wanted, TiledSchedule((64, 64, 64), (2, 2, 1)), arch))
-            assert [one.rule for one in refused] == ["amd-matrix"]
+            assert [violation.rule for violation in refused] == ["amd-matrix"]
             assert arch in refused[0].message
         else:
             assert pipelines, (a, b, layout)
@@ -63,7 +63,7 @@ def test_elements_are_multiplied_as_a_type_that_has_their_numbers(
     assert shape.multiplied(signature(a, b), all_archs()[arch]) == as_
 
 
-@pytest.mark.parametrize("arch", [one for one in HIP if one != "gfx1250"])
+@pytest.mark.parametrize("arch", [name for name in HIP if name != "gfx1250"])
 def test_a_kernel_takes_any_size_stride_and_alignment(arch: str) -> None:
     for spec in GEMM.candidates(FP16, arch):
         if spec.schedule.pipeline != "tiled":
@@ -78,12 +78,12 @@ def test_a_kernel_takes_any_size_stride_and_alignment(arch: str) -> None:
 
 def test_what_nothing_else_takes_as_it_lies_is_served_without_copies() -> None:
     odd = GemmProblem(1000, 1000, 1001, dtype_a="fp16", layout="rcr", aligned=False)
-    serving = [one for one in GEMM.candidates(FP16, "gfx942") if not GEMM.supports(one, odd)]
-    assert "tiled" in {one.schedule.pipeline for one in serving}
+    serving = [spec for spec in GEMM.candidates(FP16, "gfx942") if not GEMM.supports(spec, odd)]
+    assert "tiled" in {spec.schedule.pipeline for spec in serving}
 
 
 def test_a_lane_reads_as_much_as_the_depth_of_a_tile_has() -> None:
-    gfx942, gfx1100, gfx1201 = (all_archs()[one] for one in ("gfx942", "gfx1100", "gfx1201"))
+    gfx942, gfx1100, gfx1201 = (all_archs()[name] for name in ("gfx942", "gfx1100", "gfx1201"))
     assert shape.lane_bytes("fp16", gfx942, 32) == 16  # two instructions of 16 deep
     assert shape.lane_bytes("fp16", gfx942, 16) == 8
     assert shape.lane_bytes("fp16", gfx1100, 32) == 32  # lanes 16 to 31 hold the same
@@ -95,8 +95,8 @@ def test_a_model_prefers_large_tiles_for_large_products_and_parts_of_k_for_long_
     def chosen(m: int, n: int, k: int) -> TiledSchedule:
         problem = GemmProblem(m, n, k, dtype_a="fp16", layout="rcr")
         wanted = replace(FP16, dtype_c=problem.dtype_c, dtype_d=problem.dtype_d)
-        specs = [one for one in GEMM.candidates(wanted, "gfx1100") if one.schedule.pipeline == "tiled"]
-        best: TiledSchedule = min(specs, key=lambda one: FAMILY.estimate(one, problem, 1)).schedule
+        specs = [spec for spec in GEMM.candidates(wanted, "gfx1100") if spec.schedule.pipeline == "tiled"]
+        best: TiledSchedule = min(specs, key=lambda spec: FAMILY.estimate(spec, problem, 1)).schedule
         return best
 
     assert chosen(8192, 8192, 8192).tile[0] >= 128

@@ -18,7 +18,8 @@ from tilewright.backends.hip.gemm.tiled import proposals, shape
 from tilewright.backends.hip.gemm.tiled.schedule import TiledSchedule
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec, Violation
-from tilewright.ops.gemm.schedule import sizes
+from tilewright.ops.gemm.problem import GemmProblem
+from tilewright.ops.gemm.schedule import Shape, sizes
 from tilewright.ops.gemm.spec import GemmSignature
 
 __all__ = ["FAMILY", "TiledSchedule"]
@@ -27,8 +28,9 @@ COMPILE_MEMORY = 300 << 20
 MAX_THREADS = 1024
 MAX_SPLIT_K = 64
 # Registers of a lane for addresses and the loop; and what the compiler moves ahead, as a share of what was counted.  Of
-# the kernels that were compiled to see, none with up to 328 counted spilled on CDNA, and all from 396 on.
-BESIDE, AHEAD = 16, 1.5
+# the kernels that were compiled to see, none with up to 328 counted spilled on CDNA, and all from 396 on; one of RDNA
+# with 152 did.
+BESIDE, AHEAD, AHEAD_RDNA = 16, 1.5, 1.75
 
 
 def matrix_rules(signature: GemmSignature, arch: Arch) -> Iterator[Violation]:
@@ -81,7 +83,8 @@ def _tile(signature: GemmSignature, schedule: TiledSchedule, arch: Arch) -> Iter
         message = f"{bytes_} bytes of LDS, and there are {arch.scratch_bytes}"
         yield Violation("amd-lds", message, "use a smaller tile, or one stage")
     most = most_registers(schedule, arch)
-    if (wanted := int(shape.registers(signature, schedule, arch) * AHEAD) + BESIDE) > most:
+    ahead = AHEAD_RDNA if "wmma" in arch.features else AHEAD
+    if (wanted := int(shape.registers(signature, schedule, arch) * ahead) + BESIDE) > most:
         message = f"a lane wants {wanted} registers and has {most}: over that it spills"
         yield Violation("amd-registers", message, "use a smaller tile or more waves")
 
@@ -110,6 +113,10 @@ class Tiled(HipGemmFamily):
         yield from broken
         if not broken:
             yield from _tile(signature, schedule, arch)
+
+    def copied_sizes(self, schedule: TiledSchedule, problem: GemmProblem) -> Shape:
+        """A k of 0 has no parts, one of 1 has."""
+        return problem.m, problem.n, max(problem.k, int(schedule.split_k > 1))
 
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
         h, arch = spec.schedule, arch_by_name(spec.arch)

@@ -49,7 +49,7 @@ def multiplied(signature: GemmSignature, arch: Arch) -> tuple[str, str] | None:
     if is_fp8(a) and is_fp8(b):
         native = f"{a}_{b}_fp32" in (arch.warp_tiles or {})
         return (a, b) if native else ("bf16", "bf16")
-    others = {one for one in (a, b) if not is_fp8(one)}
+    others = {dtype for dtype in (a, b) if not is_fp8(dtype)}
     wide = others.pop() if len(others) == 1 else "fp32"
     if wide == "fp16" and "fp8_e5m2" in (a[:8], b[:8]) and "mfma" in arch.features:
         wide = "fp32"
@@ -74,19 +74,19 @@ def instruction(dtype: str, arch: Arch) -> Instruction:
 
 def lane_bytes(dtype: str, arch: Arch, deep: int) -> int:
     """Bytes of a line that a lane reads at once: as `Matrix::bytes`."""
-    one, size = instruction(dtype, arch), DTYPES[dtype].bytes
-    if one.groups == 1:
-        return one.bytes
+    unit, size = instruction(dtype, arch), DTYPES[dtype].bytes
+    if unit.groups == 1:
+        return unit.bytes
     most = ACCESS_BYTES
-    while most > one.bytes and one.groups * most // size > deep:
+    while most > unit.bytes and unit.groups * most // size > deep:
         most //= 2
-    return max(most, one.bytes)
+    return max(most, unit.bytes)
 
 
 def least_deep(dtype: str, arch: Arch) -> int:
     """k of one instruction, or 16 bytes if that is more."""
-    one, size = instruction(dtype, arch), DTYPES[dtype].bytes
-    return max(one.groups * one.bytes, ACCESS_BYTES) // size
+    unit, size = instruction(dtype, arch), DTYPES[dtype].bytes
+    return max(unit.groups * unit.bytes, ACCESS_BYTES) // size
 
 
 def threads(schedule: TiledSchedule, arch: Arch) -> int:
