@@ -186,6 +186,32 @@ int tw_mfma(wave *w, const mfma_shape *s) {
   return OK;
 }
 
+/* RDNA 4's WMMA of 8-bit floats, for which the checkout takes 16-bit ones: waves of 32 lanes.  A lane has eight elements of
+ * row (column) l % 16 of A (of B), lanes from 16 on the upper eight; of the result column l % 16, rows 8 * (l / 16) on. */
+int tw_wmma_fp8(wave *w, const int32_t *types) {
+  enum { HALF = 32, SIDE = 16 };
+  uint64_t code = word(w, 0) | (uint64_t)word(w, 1) << 32;
+  int dst = (int)bits(code, 0, 8), src[3] = {(int)bits(code, 32, 9), (int)bits(code, 41, 9), (int)bits(code, 50, 9)};
+  float a[SIDE][SIDE], b[SIDE][SIDE];
+  uint32_t result[8][HALF];
+  if (src[0] < 256 || src[1] < 256) return BAD_OPERAND;
+  for (int lane = 0; lane < HALF; ++lane)
+    for (int j = 0; j < 8; ++j) {
+      int k = lane / SIDE * 8 + j;
+      a[lane % SIDE][k] = element(w->vgpr[(src[0] - 256 + j / 4) * HALF + lane], j % 4, types[0]);
+      b[lane % SIDE][k] = element(w->vgpr[(src[1] - 256 + j / 4) * HALF + lane], j % 4, types[1]);
+    }
+  for (int reg = 0; reg < 8; ++reg)
+    for (int lane = 0; lane < HALF; ++lane) {
+      float sum = as_float(src[2] >= 256 ? w->vgpr[(src[2] - 256 + reg) * HALF + lane] : w->sgpr[src[2]]);
+      for (int k = 0; k < SIDE; ++k) sum += a[lane / SIDE * 8 + reg][k] * b[lane % SIDE][k];
+      result[reg][lane] = as_bits(sum);
+    }
+  memcpy(w->vgpr + dst * HALF, result, sizeof result);
+  set_pc(w, pc_of(w) + 8);
+  return OK;
+}
+
 /* ---- atomic additions ---- */
 
 enum atomic { ADD_U32, ADD_F32, PK_ADD_F16, PK_ADD_BF16, SWAP, CMPSWAP };

@@ -162,8 +162,8 @@ def test_a_variant_that_a_layout_does_not_have_is_told(tmp_path: Path) -> None:
     assert not packed.success
     assert packed.error is not None
     assert "preshuffled B" in packed.error.message
-    loops, none, _ = CodegenRunner(tmp_path / "rdna", gpu_target="gfx1100").generate_all()
-    assert loops.kernel_count == 1, "the plain loops serve every GPU"
+    ours, none, _ = CodegenRunner(tmp_path / "rdna", gpu_target="gfx1100").generate_all()
+    assert ours.kernel_count > 1, "kernels of our own serve what CK Tile does not"
     assert none.error is not None
     assert "WMMA" in none.error.message
 

@@ -17,6 +17,7 @@ from tilewright.arch import all_archs
 from tilewright.backends.gpu.gemm import GpuLoopsSchedule
 from tilewright.backends.hip import ck_tile_rules, ck_tile_shape, gemm
 from tilewright.backends.hip.gemm.ck_tile import CkTileSchedule
+from tilewright.backends.hip.gemm.tiled import TiledSchedule
 from tilewright.backends.native import our_include_dir
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.fused import EPILOGUES, epilogue_d_counts
@@ -75,6 +76,12 @@ def loops(signature: GemmSignature, arch: str = "gfx942") -> KernelSpec:
     return KernelSpec("gemm", signature, GpuLoopsSchedule(), arch)
 
 
+def tiled(signature: GemmSignature = FP16, arch: str = "gfx942", **changes: Any) -> KernelSpec:
+    """A legal kernel of our own with some of its schedule changed."""
+    fields: dict[str, Any] = {"tile": (128, 128, 64), "warp_grid": (2, 2, 1), "stages": 1, **changes}
+    return KernelSpec("gemm", signature, TiledSchedule(**fields), arch)
+
+
 FP32 = signed(FP16, dtype_a="fp32", dtype_b="fp32", dtype_c="fp32", dtype_d="fp32")
 MIXED = signed(FP16, dtype_a="fp8_e4m3fnuz", dtype_b="fp8_e5m2fnuz")
 
@@ -99,7 +106,14 @@ BROKEN: dict[str, list[KernelSpec]] = {
     "dtype-output": [loops(signed(INT8, dtype_c="fp16")), make(signature=signed(FP16, dtype_c="int32"))],
     "dtype-d": [loops(signed(FUSED, dtype_d="bf16"))],
     "dual-target": [loops(signed(FP16, variant="multi_d", epilogue="SiluAndMul"))],
-    "amd-packed": [loops(PACKED)],
+    "amd-packed": [loops(PACKED), tiled(PACKED)],
+    "amd-matrix": [
+        tiled(arch="gfx1250"),
+        tiled(FP32, arch="gfx1100"),
+        tiled(signed(FP16, dtype_b="bf16"), arch="gfx1201"),
+    ],
+    "amd-warps": [tiled(warp_grid=(3, 2, 1)), tiled(warp_grid=(8, 4, 1)), tiled(warp_grid=(2, 2, 2))],
+    "amd-stages": [tiled(stages=3)],
     "amd-scheduler": [
         make(scheduler="interwave"),
         make("compv4", scheduler="interwave"),
@@ -127,15 +141,22 @@ BROKEN: dict[str, list[KernelSpec]] = {
         make("compv5", warp_grid=(2, 1, 2)),
     ],
     "amd-warp-tile": [make(warp_tile=(16, 16, 64)), make(signature=INT8, warp_tile=(32, 32, 8))],
-    "amd-tile-size": [make(tile=(8, 128, 64)), make("preshuffle", PACKED, tile=(32, 128, 64))],
+    "amd-tile-size": [
+        make(tile=(8, 128, 64)),
+        make("preshuffle", PACKED, tile=(32, 128, 64)),
+        tiled(tile=(192, 128, 64)),
+        tiled(INT8, arch="gfx950", tile=(128, 128, 32)),
+    ],
     "amd-tile-k-power": [make(tile=(128, 128, 192))],
     "amd-threads": [make(warp_grid=(8, 4, 1), tile=(256, 128, 64))],
     "amd-lds": [
+        tiled(tile=(256, 256, 64)),
         make("compv4", tile=(256, 256, 64)),
         make(tile=(256, 256, 128)),
         make("compv5", tile=(256, 128, 32)),  # A and B would fit; the sums that pass through LDS do not
     ],
     "amd-registers": [
+        tiled(arch="gfx1100", tile=(128, 256, 32), warp_grid=(2, 2, 1)),
         make("compv4", tile=(256, 256, 32)),
         make(tile=(256, 256, 32), warp_grid=(1, 2, 1)),
         make("compv5", tile=(128, 128, 32)),
@@ -163,10 +184,11 @@ BROKEN: dict[str, list[KernelSpec]] = {
         make("compv5", FP8, tile=(16, 16, 64), warp_tile=NARROW),
     ],
     "amd-tile-vector": [
+        tiled(signed(FP16, layout="crr"), tile=(16, 64, 16), warp_grid=(1, 4, 1)),
         make(signature=signed(FP16, layout="crr"), tile=(192, 128, 64), warp_tile=NARROW),
         make(signature=signed(FP16, layout="rrr"), tile=(128, 192, 64), warp_tile=NARROW),
     ],
-    "amd-split-k": [make(split_k=65), make("preshuffle", PACKED, split_k=2)],
+    "amd-split-k": [make(split_k=65), tiled(split_k=65), make("preshuffle", PACKED, split_k=2)],
     "amd-compv5-layout": [make("compv5", signed(FP16, layout="rrr"))],
     "amd-mixed-pipeline": [make(signature=MIXED), make("mem", MIXED, warp_tile=WIDE)],
     "amd-transposed-load": [
@@ -207,8 +229,12 @@ UNSERVED: dict[str, list[Unserved]] = {
         # Eight rows of 32 MB each; the k loop asks for 64.
         (make(signature=signed(FP16, layout="crr")), fp16(1 << 24, 128, 8, layout="crr")),
     ],
-    "amd-tiles": [(make(), fp16(1 << 22, 1 << 23, 64))],
-    "amd-k-loops": [(make("compv4"), fp16(128, 128, 32)), (make(), fp16(128, 128, 0, a_stride=8, b_stride=8))],
+    "amd-tiles": [(make(), fp16(1 << 22, 1 << 23, 64)), (tiled(), fp16(1 << 22, 1 << 23, 64))],
+    "amd-size": [(tiled(), fp16(1 << 31, 1, 1)), (tiled(), fp16(1, 1, 1 << 31))],
+    "amd-stride": [(tiled(), fp16(128, 128, 128, a_stride=1 << 24))],
+    "amd-k-loops": [
+        (tiled(split_k=2), fp16(128, 128, 0, a_stride=8, b_stride=8)),
+        (make("compv4"), fp16(128, 128, 32)), (make(), fp16(128, 128, 0, a_stride=8, b_stride=8))],
     "amd-preshuffle-columns": [(make("preshuffle", PACKED), fp16(128, 136, 128, preshuffled=True))],
     "no-edge-code": [
         (make(pad=(False, True, True)), fp16(100, 128, 128)),
@@ -258,14 +284,14 @@ def test_a_kernel_says_why_it_cannot_serve(rule: str, case: Unserved) -> None:
     ("gfx1100", "amd-wmma"), ("gfx1200", "amd-wmma"), ("gfx1201", "amd-wmma"), ("gfx1250", "amd-wmma"),
     ("gfx908", "amd-no-matrix-kernel"),
 ])  # fmt: skip
-def test_where_ck_tile_has_nothing_there_is_one_reason_and_the_loops_serve(arch: str, rule: str) -> None:
+def test_where_ck_tile_has_nothing_there_is_one_reason_and_others_serve(arch: str, rule: str) -> None:
     assert [one.rule for one in GEMM.check(make(arch=arch))] == [rule]
     assert GEMM.problem_violations(fp16(128, 128, 128), arch) == []
     packed = dataclasses.replace(fp16(128, 128, 128), preshuffled=True)
     assert [one.rule for one in GEMM.problem_violations(packed, arch)] == [rule]
-    (only,) = GEMM.candidates(FP16, arch)
-    assert only == loops(FP16, arch)
-    assert GEMM.fallback_spec(FP16, arch) == only
+    pipelines = {one.schedule.pipeline for one in GEMM.candidates(FP16, arch)}
+    assert pipelines == ({"loops"} if arch == "gfx1250" else {"tiled"})
+    assert GEMM.fallback_spec(FP16, arch) == loops(FP16, arch)
 
 
 @pytest.mark.parametrize("arch", [name for name, one in all_archs().items() if one.backend == "hip"])
@@ -309,13 +335,13 @@ def test_fp32_has_matrix_kernels_in_every_pool(arch: str) -> None:
         assert sides <= {(32, 32, 4), (32, 32, 8), (16, 16, 8), (16, 16, 16)}
 
 
-def test_fp32_across_k_on_gfx950_is_the_loops() -> None:
+def test_fp32_across_k_on_gfx950_is_our_own_kernels() -> None:
     """It would read LDS transposed, and has no such read of four bytes."""
     across = signed(FP32, layout="rrr")
     assert "amd-transposed-load" in {
         one.rule for one in GEMM.check(make(signature=across, arch="gfx950", warp_tile=(32, 32, 8)))
     }
-    assert GEMM.candidates(across, "gfx950") == (loops(across, "gfx950"),)
+    assert {one.schedule.pipeline for one in GEMM.candidates(across, "gfx950")} == {"tiled"}
 
 
 @pytest.mark.parametrize("spec", LEGAL, ids=lambda spec: spec.name)
@@ -398,11 +424,11 @@ def test_what_spilled_when_built_is_refused(spec: KernelSpec, spills: bool) -> N
 
 
 def swept() -> Iterator[KernelSpec]:
-    """Of every proposal of the widest pool one in a hundred, and those of `default`."""
+    """CK Tile's: of every proposal of the widest pool one in a hundred, and those of `default`."""
     axes: dict[str, Any] = {"datatypes": ("fp16", "int8"), "layouts": ("rcr",)}
     for pool, step in (("default", 1), ("profiler", 101)):
         for spec in list(GEMM.proposals(pool, "gfx942", **axes))[::step]:
-            if not GEMM.check(spec):
+            if isinstance(spec.schedule, CkTileSchedule) and not GEMM.check(spec):
                 yield spec
 
 

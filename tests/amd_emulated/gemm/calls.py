@@ -12,7 +12,7 @@ from tests.amd_emulated.fenced import Memory
 from tests.amd_emulated.gemm.drawing import Drawn, Lay, lay
 from tests.amd_emulated.number_formats import FORMATS, Array, Format, draw
 from tests.amd_emulated.proving import Call
-from tilewright.backends.hip.gemm.ck_tile import CkTileSchedule
+from tilewright.backends.gpu.gemm import GpuLoopsSchedule
 from tilewright.ops.base import KernelSpec
 from tilewright.runtime.bindings.gemm.args import GemmArgs
 
@@ -52,7 +52,7 @@ def prepare(spec: KernelSpec, one: Drawn) -> Call:
     def packed(address: int) -> None:
         args.b, args.b_stride = address, 0
 
-    multiplies = isinstance(spec.schedule, CkTileSchedule) and one.k > 0
+    multiplies = not isinstance(spec.schedule, GpuLoopsSchedule) and one.k > 0
     return Call(args, memory, ("e",), partial(_expected, spec, one, bits), multiplies, packed)
 
 

@@ -26,6 +26,7 @@ from tests.amd_emulated.number_formats import FORMATS, KINDS, LARGEST, ONE_HOT, 
 from tests.amd_emulated.proving import SIGNATURE_TRIES, Entry, by_pipeline, drawn_entry, modelled
 from tests.backends.hip.gemm import names as amd
 from tilewright.arch import all_archs
+from tilewright.backends.gpu.gemm import GpuLoopsSchedule
 from tilewright.backends.hip import ck_tile_shape as shape
 from tilewright.backends.hip.gemm.ck_tile import CkTileSchedule
 from tilewright.ops import op
@@ -103,7 +104,7 @@ def _kernel(rng: random.Random, rules: Counter[str]) -> tuple[str, KernelSpec]:
             if spec.signature.num_d and rng.random() < 0.3:  # D tensors of another type than the result
                 spec = replace(spec, signature=replace(spec.signature, dtype_d="fp32"))
             broken = [one.rule for one in gemm.check(spec)]
-            if not broken and not isinstance(spec.schedule, CkTileSchedule) and rng.random() > LOOPS:
+            if not broken and isinstance(spec.schedule, GpuLoopsSchedule) and rng.random() > LOOPS:
                 break
             if not broken:
                 return pool, spec

@@ -1,6 +1,7 @@
 """All the HIP backend knows of GEMM: its kernel families, and what they share.
 
 ck_tile  CK Tile's templates where it has them
+tiled    our own kernels, wherever there is a matrix instruction for the types
 loops    the fallback, on every GPU: the loops that CUDA has too
 """
 
@@ -21,6 +22,7 @@ from tilewright.backends.hip.gemm.ck_tile.templates import example_kernel, gemm_
 from tilewright.backends.hip.gemm.loops import FAMILY as LOOPS
 from tilewright.backends.hip.gemm.preselected import SETS
 from tilewright.backends.hip.gemm.rates import rate_numbers
+from tilewright.backends.hip.gemm.tiled import FAMILY as TILED
 from tilewright.backends.hip.profiles import PACKAGE, Needs, has_part
 from tilewright.backends.native import FamiliesNative
 from tilewright.ops.base import KernelSpec, Violation
@@ -41,7 +43,7 @@ CONFIG_DEFAULTS: Mapping[str, Any] = {
 
 class HipGemm(OpFamilies):
     backend, op = "hip", "gemm"
-    own = (CK_TILE, LOOPS)
+    own = (CK_TILE, TILED, LOOPS)
     SETS = SETS
     CONFIG_DEFAULTS = CONFIG_DEFAULTS
     USUAL = ("fp16", "rcr")  # datatype and layout where nobody says, as users of CK Tile expect

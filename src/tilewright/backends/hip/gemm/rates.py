@@ -30,12 +30,14 @@ class Constants(NamedTuple):
     share_compv5: float
     share_mem: float
     share_preshuffle: float
+    share_tiled: float
     # ...and turns of the k loop before it does.
     ramp_compv3: float
     ramp_compv4: float
     ramp_compv5: float
     ramp_mem: float
     ramp_preshuffle: float
+    ramp_tiled: float
 
 
 def rate_numbers(arch: Arch) -> Mapping[str, float]:

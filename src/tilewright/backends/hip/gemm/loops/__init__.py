@@ -8,6 +8,7 @@ from tilewright.arch import Arch
 from tilewright.backends.gpu.gemm import GpuLoopsSchedule
 from tilewright.backends.hip.ck_tile_rules import ck_tile_rules
 from tilewright.backends.hip.gemm.shared import HipGemmFamily, tile_numbers
+from tilewright.backends.hip.gemm.tiled import matrix_rules
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.gemm.spec import GemmSignature
 
@@ -20,8 +21,8 @@ class Loops(HipGemmFamily):
     template = ("tilewright.backends.hip.gemm.loops", "loops.hpp.jinja")
 
     def proposals(self, pool: str, signature: GemmSignature, arch: Arch) -> Iterator[GpuLoopsSchedule]:
-        """Where CK Tile has nothing, and in the pools that are there to try everything or little."""
-        alone = next(ck_tile_rules(signature, arch), None) is not None
+        """Where no matrix kernel is, and in the pools that are there to try everything or little."""
+        alone = all(next(rules(signature, arch), None) is not None for rules in (ck_tile_rules, matrix_rules))
         if signature.variant != "preshuffle" and (alone or pool in ("tiny", "tests")):
             yield GpuLoopsSchedule()
 

@@ -23,6 +23,7 @@
 #endif
 
 #include <tilewright/hip/gemm.h>
+#include <tilewright/hip/gemm/ck_tile/limits.h>
 #include <tilewright/hip/store.h>
 
 #if defined(__HIP_DEVICE_COMPILE__)

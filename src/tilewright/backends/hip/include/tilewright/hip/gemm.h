@@ -7,7 +7,7 @@
 
 #include <tilewright/export.h>
 #include <tilewright/gemm_rules.h>
-#include <tilewright/hip/gemm/ck_tile/limits.h>
+#include <tilewright/hip/gemm/rules.h>
 #include <tilewright/hip/packed.h>
 #include <tilewright/select/gemm_args.h>
 #include <tilewright/gpu/types.h>
@@ -119,7 +119,7 @@ template <class Config, class Limits> struct Gemm : Packing<Config, Config::pres
   using D = typename Config::D;
   static constexpr bool splits = Config::split_k > 1;
   static constexpr int width = out_width<Config>;
-  static constexpr int64_t most_threads = selection::hip_gemm::ck_tile::kMostThreads;
+  static constexpr int64_t most_threads = selection::hip_gemm::kMostThreads;
   static constexpr int64_t most_slices = int64_t(256) << 20;  // bytes of workspace, where one matrix needs no more
   static constexpr int64_t most_blocks_y = (int64_t(1) << 16) - 1;
 

@@ -11,8 +11,8 @@ namespace hip_gemm {
 // clang-format off
 #define TW_SELECT_HIP_GEMM_RATES(X) \
   X(clock) X(macs_4) X(macs_2) X(macs_1) X(loops_macs) X(memory) X(start) X(share_compv3) X(share_compv4) \
-  X(share_compv5) X(share_mem) X(share_preshuffle) X(ramp_compv3) X(ramp_compv4) X(ramp_compv5) X(ramp_mem) \
-  X(ramp_preshuffle)
+  X(share_compv5) X(share_mem) X(share_preshuffle) X(share_tiled) X(ramp_compv3) X(ramp_compv4) X(ramp_compv5) \
+  X(ramp_mem) X(ramp_preshuffle) X(ramp_tiled)
 // clang-format on
 TW_SELECT_STRUCT(Rates, real, TW_SELECT_HIP_GEMM_RATES)
 

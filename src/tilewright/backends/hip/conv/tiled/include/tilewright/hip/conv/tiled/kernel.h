@@ -6,55 +6,15 @@
 // lines.  Operands, classes of pixels, merged groups, parts of a split k and the way out are those of the CK Tile kernels.
 #pragma once
 #include <tilewright/hip/conv/maps.h>
+#include <tilewright/hip/staged.h>
 
 #if defined(__HIP_DEVICE_COMPILE__)
 namespace tw::hip {
 
-// What a wave multiplies: a lane's part of 16 lines, 16 deep, and of 16 x 16 sums.
-template <class T> struct Wmma;
-#if defined(__GFX12__)
-constexpr int wmma_halves = 1;  // of a line's 16 elements a lane has 8, the lane 16 further has the others
-#define TW_WMMA(name) __builtin_amdgcn_wmma_##name##_w32_gfx12
-#else
-constexpr int wmma_halves = 2;
-#define TW_WMMA(name) __builtin_amdgcn_wmma_##name##_w32
-#endif
-constexpr int wmma_held = 8 * wmma_halves;
-typedef float WmmaFloats __attribute__((ext_vector_type(8)));
-typedef int WmmaInts __attribute__((ext_vector_type(8)));
-
-#if defined(__GFX11__) || defined(__GFX12__)
-template <> struct Wmma<fp16> {
-  typedef _Float16 Lines __attribute__((ext_vector_type(wmma_held)));
-  using Sums = WmmaFloats;
-  static TW_GPU Sums multiply(Lines a, Lines b, Sums c) { return TW_WMMA(f32_16x16x16_f16)(a, b, c); }
-};
-template <> struct Wmma<bf16> {
-  typedef short Lines __attribute__((ext_vector_type(wmma_held)));
-  using Sums = WmmaFloats;
-  static TW_GPU Sums multiply(Lines a, Lines b, Sums c) { return TW_WMMA(f32_16x16x16_bf16)(a, b, c); }
-};
-template <> struct Wmma<int8> {
-  typedef int Lines __attribute__((ext_vector_type(wmma_held / 4)));
-  using Sums = WmmaInts;
-  static TW_GPU Sums multiply(Lines a, Lines b, Sums c) {
-    return TW_WMMA(i32_16x16x16_iu8)(true, a, true, b, c, false);
-  }
-};
-#endif
-
-// Lines of an operand in LDS.  Pieces of 16 bytes change places from eight lines to the next eight, so that lanes that
-// write a k of theirs each do not all meet in one bank.
-template <class T, int deep> struct StagedLines {
-  static constexpr int piece = 16 / int(sizeof(T)), pieces = deep / piece, row = deep + piece;
-  static_assert(deep % piece == 0 && (pieces & (pieces - 1)) == 0, "a line is not 2^n pieces of 16 bytes");
-  static TW_GPU int at(int line, int k) { return line * row + (k ^ ((line >> 3 & (pieces - 1)) * piece)); }
-};
-
 // A thread's part in bringing an operand there.  `along_k`: rows of the map are lines and columns k, else the other way.
 template <class Map, int lines, int deep, int threads, int width, bool along_k> struct StagedFetch {
   using T = typename Map::Element;
-  using Lines = StagedLines<T, deep>;
+  using Lines = StagedLines<T, deep, true>;
   static constexpr int rows = along_k ? lines : deep, pieces = (along_k ? deep : lines) / width;
   static constexpr int step = threads / pieces, count = rows / step;
   static_assert(threads % pieces == 0 && rows % step == 0, "threads do not share the tile out evenly");
@@ -103,68 +63,13 @@ template <class Map, int lines, int deep, int threads, int width, bool along_k> 
   }
 };
 
-// The product by WMMA.  A wave has every warp_grid'th 16 lines of either operand.
-template <class Config, class T, bool matrix> struct StagedProduct;
-template <class Config, class T> struct StagedProduct<Config, T, true> {
-  static constexpr int repeat_m = Config::tile_m / (Config::warp_grid_m * 16),
-                       repeat_n = Config::tile_n / (Config::warp_grid_n * 16);
-  static constexpr int turns = repeat_m, band = Config::warp_grid_m * 16;  // rows of the tile that leave together
-  static constexpr int row = Config::tile_n + 4;
-  using Lines = StagedLines<T, Config::tile_k>;
-  using Matrix = Wmma<T>;
-  typename Matrix::Sums sums[repeat_m][repeat_n] = {};
-
-  static TW_GPU int wave_m() { return int(threadIdx.x) / 32 / Config::warp_grid_n; }
-  static TW_GPU int wave_n() { return int(threadIdx.x) / 32 % Config::warp_grid_n; }
-  static TW_GPU int lane() { return int(threadIdx.x) % 32; }
-
-  static TW_GPU typename Matrix::Lines fragment(const T *from, int first, int k) {
-    constexpr int width = Lines::piece < wmma_held ? Lines::piece : wmma_held;  // of one load
-    struct alignas(width * sizeof(T)) Piece {
-      T v[width];
-    };
-    struct All {
-      Piece piece[wmma_held / width];
-    } found;
-    if (wmma_halves == 1) k += lane() / 16 * wmma_held;
-#pragma unroll
-    for (int i = 0; i < wmma_held / width; ++i)
-      found.piece[i] = *reinterpret_cast<const Piece *>(from + Lines::at(first + lane() % 16, k + i * width));
-    return __builtin_bit_cast(typename Matrix::Lines, found);
-  }
-  TW_GPU void multiply(const T *a, const T *b) {
-#pragma unroll
-    for (int k = 0; k < Config::tile_k; k += 16) {
-      typename Matrix::Lines of_b[repeat_n];
-#pragma unroll
-      for (int j = 0; j < repeat_n; ++j) of_b[j] = fragment(b, (j * Config::warp_grid_n + wave_n()) * 16, k);
-#pragma unroll
-      for (int i = 0; i < repeat_m; ++i) {
-        const auto of_a = fragment(a, (i * Config::warp_grid_m + wave_m()) * 16, k);
-#pragma unroll
-        for (int j = 0; j < repeat_n; ++j) sums[i][j] = Matrix::multiply(of_a, of_b[j], sums[i][j]);
-      }
-    }
-  }
-  // Sums of a turn, which are neighbouring rows of the tile.
-  template <int turn> TW_GPU void put(typename Config::Acc *to) const {
-#pragma unroll
-    for (int j = 0; j < repeat_n; ++j)
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int down = wmma_halves == 1 ? lane() / 16 * 8 + i : i * 2 + lane() / 16;
-        to[(wave_m() * 16 + down) * row + (j * Config::warp_grid_n + wave_n()) * 16 + lane() % 16] = sums[turn][j][i];
-      }
-  }
-};
-
 // The product by multiply-adds: a thread has every 16th line of B, and as far apart ones of A.
-template <class Config, class T> struct StagedProduct<Config, T, false> {
+template <class Config, class T> struct FmaProduct {
   using Sum = typename Config::Acc;
   static constexpr int across = 16, down = Config::threads / across;
   static constexpr int each_m = Config::tile_m / down, each_n = Config::tile_n / across;
   static constexpr int turns = each_m, band = down, row = Config::tile_n + 4;
-  using Lines = StagedLines<T, Config::tile_k>;
+  using Lines = StagedLines<T, Config::tile_k, true>;
   static constexpr int width = Lines::piece < 4 ? Lines::piece : 4;  // deep, of one step
   Sum sums[each_m][each_n] = {};
 
@@ -203,9 +108,18 @@ template <class Config, class T> struct StagedProduct<Config, T, false> {
       }
     }
   }
-  template <int turn> TW_GPU void put(Sum *to) const {
+  struct Band {
+    Sum v[each_n];
+  };
+  template <int turn> TW_GPU Band taken() const {
+    Band some;
 #pragma unroll
-    for (int j = 0; j < each_n; ++j) to[y() * row + j * across + x()] = sums[turn][j];
+    for (int j = 0; j < each_n; ++j) some.v[j] = sums[turn][j];
+    return some;
+  }
+  static TW_GPU void put(const Band &some, Sum *to) {
+#pragma unroll
+    for (int j = 0; j < each_n; ++j) to[y() * row + j * across + x()] = some.v[j];
   }
 
  private:
@@ -224,8 +138,8 @@ template <class Config> struct ConvDevice : ConvOperands<Config> {
   using typename Operands::Launched;
   using T = typename Config::A;
   using Sum = typename Config::Acc;
-  using Product = StagedProduct<Config, T, Config::matrix>;
-  using Lines = StagedLines<T, Config::tile_k>;
+  using Product = std::conditional_t<Config::matrix, MatrixProduct<Config, T, T, true>, FmaProduct<Config, T>>;
+  using Lines = StagedLines<T, Config::tile_k, true>;
   static constexpr bool weight = Config::variant == ConvVariant::backward_weight,
                         data = Config::variant == ConvVariant::backward_data;
   static constexpr int tm = Config::tile_m, tn = Config::tile_n, tk = Config::tile_k;
@@ -284,30 +198,13 @@ template <class Config> struct ConvDevice : ConvOperands<Config> {
       __syncthreads();
     }
     Sum *const sums = reinterpret_cast<Sum *>(lds);
+    const StagedTile place{at.z, at.m, at.n, at.rows};
     if constexpr (Config::split_k > 1) {
-      leave<4>(at, product, Part<Config, Launched>{at.x, at.part}, sums,
-               std::make_integer_sequence<int, Product::turns>());
+      using Out = Part<Config, Launched>;
+      StagedLeave<Config, 4, Product, Out>::all(place, product, Out{at.x, at.part}, sums);
     } else {
-      leave<Config::width_c>(at, product, ConvFinished<Config>(at.x, at.c), sums,
-                             std::make_integer_sequence<int, Product::turns>());
-    }
-  }
-  template <int width, class Out, int... turn> static TW_GPU void leave(const Tile &at, const Product &product,
-                                                                        const Out &out, Sum *sums,
-                                                                        std::integer_sequence<int, turn...>) {
-    ((product.template put<turn>(sums), __syncthreads(), away<width>(at, turn * Product::band, out, sums),
-      __syncthreads()),
-     ...);
-  }
-  template <int width, class Out> static TW_GPU void away(const Tile &at, int down, const Out &out, const Sum *sums) {
-    constexpr int pieces = tn / width;
-    for (int piece = threadIdx.x; piece < Product::band * pieces; piece += Config::threads) {
-      const int row = piece / pieces, column = piece % pieces * width;
-      if (at.m + down + row >= at.rows) continue;
-      Sum some[width];
-#pragma unroll
-      for (int i = 0; i < width; ++i) some[i] = sums[row * Product::row + column + i];
-      out(some, at.z, at.m + down + row, at.n + column);
+      using Out = ConvFinished<Config>;
+      StagedLeave<Config, Config::width_c, Product, Out>::all(place, product, Out(at.x, at.c), sums);
     }
   }
 };

@@ -1,6 +1,6 @@
 // An instance of CK Tile's templates.  What it refuses.
 #pragma once
-#include <tilewright/select/gemm.h>
+#include <tilewright/hip/gemm/rules.h>
 
 namespace tw {
 namespace selection {
@@ -16,10 +16,6 @@ namespace ck_tile {
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_HIP_GEMM_CK_TILE)
 
 enum Pipeline : int64_t { compv3, compv4, compv5, mem, preshuffle };
-
-// Offsets inside A and B are 32-bit, and those of a tile that hangs over the end must not come round.
-constexpr int64_t kMostBytes = (int64_t(1) << 31) - (1 << 16);
-constexpr int64_t kMostThreads = int64_t(1) << 32;  // of a launch along an axis
 
 inline int64_t k_loops(const Schedule &s, const GemmProblem &p) { return ceil_div(p.k, s.tile_k * s.split_k); }
 
@@ -39,9 +35,6 @@ inline constexpr Rule amd_address{"amd-alignment", TW_ALIGNMENT,
                                   "align it, or use a kernel with narrower accesses"};
 inline constexpr Rule amd_operand_size{"amd-operand-size", TW_LIMIT,
                                        "A or B spans 2 GiB or more, and offsets are 32-bit", "split the problem"};
-inline constexpr Rule amd_tiles{"amd-tiles", TW_LIMIT,
-                                "tiles of {tile_m}x{tile_n} make a launch of 2^32 threads or more",
-                                "use a kernel with a larger tile"};
 inline constexpr Rule amd_k_loops{"amd-k-loops", TW_LIMIT,
                                   "k = {k} is too short: the pipeline needs more turns of its k loop",
                                   "use a kernel with a smaller tile_k, or compv3"};
@@ -70,8 +63,7 @@ inline const Rule *limits(const Schedule &s, const GemmProblem &p) {
   if (nothing_to_do(p)) return nullptr;
   if (const Rule *rule = broken_accesses(s, p)) return rule;
   if (too_large(s, p)) return &amd_operand_size;
-  const Wide tiles = Wide(ceil_div(p.m, s.tile_m)) * ceil_div(p.n, s.tile_n);
-  if (tiles * s.split_k * s.threads >= kMostThreads) return &amd_tiles;
+  if (too_many_tiles(p, s.tile_m, s.tile_n, s.split_k, s.threads)) return &amd_tiles;
   if (k_loops(s, p) < (s.pipeline == compv4 ? 2 : 1)) return &amd_k_loops;
   if (s.pipeline == preshuffle && p.n % s.warp_tile_n) return &amd_preshuffle_columns;
   return broken_edges(p, s.grain_m, s.grain_n, s.grain_k);

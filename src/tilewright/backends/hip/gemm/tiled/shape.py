@@ -1,0 +1,153 @@
+"""What a schedule of our own kernels comes to: element types, instructions, LDS, registers.
+
+The C++ asserts the same numbers (`hip/matrix.h`, `hip/gemm/tiled`).
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+from tilewright.arch import Arch
+from tilewright.backends.hip.gemm.tiled.schedule import TiledSchedule
+from tilewright.dtypes import DTYPES
+from tilewright.ops.gemm.spec import GemmSignature
+
+SIDE = 16  # sums of an instruction along m and n
+ACCESS_BYTES = 16
+SUM_BYTES = 4
+ROW_GAP = 4  # sums between rows that leave through LDS
+MOST_AT_ONCE = 64  # words of fragments, up to which all steps of a stage are written out: as `MatrixProduct::at_once`
+WIDEST_STORE = 8  # elements of E: more would only hold up registers
+
+
+class Instruction(NamedTuple):
+    """A matrix instruction of 16 x 16 sums."""
+
+    bytes: int  # that a lane holds of a line
+    groups: int  # lanes that hold parts of the same line
+
+
+def has_matrix(arch: Arch) -> bool:
+    """Whether the kernels know the arch's matrix instructions.  gfx1250's are others, of which nothing was executed."""
+    return bool({"mfma", "wmma"} & arch.features) and "wmma-k32" not in arch.features
+
+
+def is_fp8(dtype: str) -> bool:
+    return dtype.startswith("fp8")
+
+
+def multiplied(signature: GemmSignature, arch: Arch) -> tuple[str, str] | None:
+    """As which types A and B are multiplied; None where the arch has no instruction that is exact for them.
+
+    Elements are as they are where an instruction takes them.  Else fp8 becomes bf16, which has all its numbers and none
+    of them subnormal (gfx90a takes subnormals for zeros), or fp16 beside fp16; and other mixtures become fp32.
+    """
+    a, b = signature.dtype_a, signature.dtype_b
+    if not has_matrix(arch):
+        return None
+    if is_fp8(a) and is_fp8(b):
+        native = f"{a}_{b}_fp32" in (arch.warp_tiles or {})
+        return (a, b) if native else ("bf16", "bf16")
+    others = {dtype for dtype in (a, b) if not is_fp8(dtype)}
+    wide = others.pop() if len(others) == 1 else "fp32"
+    if wide == "fp16" and "fp8_e5m2" in (a[:8], b[:8]) and "mfma" in arch.features:
+        wide = "fp32"
+    return None if wide == "fp32" and "mfma" not in arch.features else (wide, wide)
+
+
+def instruction(dtype: str, arch: Arch) -> Instruction:
+    if "mfma" in arch.features:
+        groups = 4
+        if dtype == "fp32":
+            return Instruction(4, groups)
+        if is_fp8(dtype):
+            return Instruction(8, groups)
+        if arch.name == "gfx950":
+            return Instruction(16, groups)
+        if dtype == "int8":
+            return Instruction(8 if arch.name == "gfx942" else 4, groups)
+        return Instruction(4 if dtype == "bf16" and arch.name == "gfx908" else 8, groups)
+    groups = 1 if arch.name.startswith("gfx11") else 2
+    return Instruction(SIDE * DTYPES[dtype].bytes // groups, groups)
+
+
+def lane_bytes(dtype: str, arch: Arch, deep: int) -> int:
+    """Bytes of a line that a lane reads at once: as `Matrix::bytes`."""
+    unit, size = instruction(dtype, arch), DTYPES[dtype].bytes
+    if unit.groups == 1:
+        return unit.bytes
+    most = ACCESS_BYTES
+    while most > unit.bytes and unit.groups * most // size > deep:
+        most //= 2
+    return max(most, unit.bytes)
+
+
+def least_deep(dtype: str, arch: Arch) -> int:
+    """k of one instruction, or 16 bytes if that is more."""
+    unit, size = instruction(dtype, arch), DTYPES[dtype].bytes
+    return max(unit.groups * unit.bytes, ACCESS_BYTES) // size
+
+
+def threads(schedule: TiledSchedule, arch: Arch) -> int:
+    return arch.warp_size * prod(schedule.warp_grid)
+
+
+def lds_bytes(schedule: TiledSchedule, size: int) -> int:
+    """What a block stages, or the sums that leave at once, in the same place."""
+    m, n, k = schedule.tile
+    return max(
+        schedule.stages * (m + n) * (k * size + ACCESS_BYTES), schedule.warp_grid[0] * SIDE * (n + ROW_GAP) * SUM_BYTES
+    )
+
+
+class Share(NamedTuple):
+    """A thread's part of a tile of an operand: as `TileFetch`."""
+
+    rows: int
+    width: int
+    pieces: int
+
+    def whole(self, lines: int, deep: int, lanes: int, along_k: bool) -> bool:
+        """Whether threads share the tile out evenly."""
+        if not self.width or self.pieces > lanes or lanes % self.pieces:
+            return False
+        return (lines if along_k else deep) % (lanes // self.pieces * self.rows) == 0
+
+
+def share(dtype: str, as_: str, lines: int, deep: int, lanes: int, along_k: bool) -> Share:
+    rows = 1 if along_k else 4 // DTYPES[as_].bytes
+    width = min(ACCESS_BYTES // DTYPES[dtype].bytes, lines * deep // (lanes * rows))
+    return Share(rows, width, (deep if along_k else lines) // max(1, width))
+
+
+def operands(signature: GemmSignature, schedule: TiledSchedule, arch: Arch) -> list[tuple[str, str, str, int, bool]]:
+    """Name, type in memory, type as multiplied, lines, and whether k is contiguous, of A and B."""
+    kinds = multiplied(signature, arch)
+    assert kinds is not None
+    m, n, _ = schedule.tile
+    return [
+        ("A", signature.dtype_a, kinds[0], m, signature.layout[0] == "r"),
+        ("B", signature.dtype_b, kinds[1], n, signature.layout[1] != "r"),
+    ]
+
+
+def registers(signature: GemmSignature, schedule: TiledSchedule, arch: Arch) -> int:
+    """Of a lane, counted: sums, what it holds of the next stage, where it reads, fragments of this one."""
+    (m, n, k), lanes = schedule.tile, threads(schedule, arch)
+    kinds = multiplied(signature, arch)
+    assert kinds is not None
+    held = words = 0
+    for _, dtype, as_, lines, along_k in operands(signature, schedule, arch):
+        own = share(dtype, as_, lines, k, lanes, along_k)
+        turned = not along_k and DTYPES[as_].bytes == 1  # bytes change places in as many registers more
+        held += -(-lines * k * DTYPES[dtype].bytes // lanes // 4) * (2 if turned else 1)
+        held += lines * k // lanes // max(1, own.width)  # offsets
+        words = max(words, -(-lane_bytes(as_, arch, k) // 4))
+    fragments = words * (m // (SIDE * schedule.warp_grid[0]) + n // (SIDE * schedule.warp_grid[1]))
+    steps = k * DTYPES[kinds[0]].bytes // (lane_bytes(kinds[0], arch, k) * instruction(kinds[0], arch).groups)
+    return m * n // lanes + held + fragments * (steps if fragments * steps <= MOST_AT_ONCE else 1)
+
+
+def width_c(signature: GemmSignature) -> int:
+    return min(WIDEST_STORE, ACCESS_BYTES // DTYPES[signature.dtype_c].bytes)
