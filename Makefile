@@ -108,12 +108,14 @@ test-gpu:
 
 # Needs TINYGRAD_CHECKOUT, the folder of a tinygrad checkout.  Without SEED the catalog; with one COUNT kernels of OP drawn
 # by it, JOBS at a time (a run that was stopped goes on where it was), or only the one that ONLY names.
-EMULATED := TILEWRIGHT_ROCM_PATH=$(ROCM) $(BIN)/python -m
+# The emulator compiles its own code with clang: the toolchain's, where the system has none.
+EMULATED := PATH="$$PATH:$(ROCM)/bin" TILEWRIGHT_ROCM_PATH=$(ROCM) $(BIN)/python -m
 COUNT ?= 300
 OP ?= gemm
 test-amd-emulated: $(DEV)
-	@$(BIN)/python -m tests.amd_emulated.needs
+	@$(BIN)/python -m tests.amd_emulated.needs --checkout
 	@$(INSTALL_ROCM)
+	@$(EMULATED) tests.amd_emulated.needs
 ifdef SEED
 	@$(EMULATED) tests.amd_emulated.random_run $(SEED) $(COUNT) --op $(OP) --document docs/reports/amd_random.md \
 	  $(if $(JOBS),--jobs $(JOBS)) $(addprefix --only ,$(ONLY))
