@@ -1,7 +1,7 @@
 """What executing AMD kernels needs, and what of it is missing here.
 
-`python -m tests.amd_emulated.needs` says so and ends with 1; with everything at hand it says nothing.  With `--checkout`
-it looks at the checkout only: the toolchain, which brings clang, may not be installed yet.
+`python -m tests.amd_emulated.needs` says so and ends with 1; with everything at hand it says nothing.  With
+`--checkout` it looks at the checkout only: the toolchain, which brings clang, may not be installed yet.
 """
 
 from __future__ import annotations
