@@ -242,4 +242,4 @@ def support(source: Source, arch: str, extra: str = "", op: str = "") -> Path | 
     if not in_force():
         return None
     inputs = support_inputs(source, arch, extra, op)
-    return next((Path(path) for arch in in_force() if (path := arch.support(inputs)) is not None), None)
+    return next((Path(path) for bundle in in_force() if (path := bundle.support(inputs)) is not None), None)
