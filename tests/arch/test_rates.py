@@ -146,7 +146,7 @@ def test_mistakes_in_rates_are_named(field: str, value: object, expected: str) -
 def test_no_estimate_of_a_backend_has_numbers_of_its_own() -> None:
     """What costs are counted in stands in the arch table: a file of rates declares names, and what each scales with."""
     files = sorted((Path(tilewright.__file__).parent / "backends").glob("*/*/rates.py"))
-    assert len(files) == 11, "one for each op on each backend that has kernels of it"
+    assert len(files) == 12, "one for each op on each backend that has kernels of it"
     assert _numbers("MEMORY = 3.0e12\nSHARE = {'mem': 0.4}\nUNITS = 132") == [3.0e12, 132, 0.4]
     found = {str(path): _numbers(path.read_text(encoding="utf-8")) for path in files}
     assert not {path: numbers for path, numbers in found.items() if numbers}

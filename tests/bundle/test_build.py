@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import tilewright as tw
+from tests.backends.cpu.gemm import catalog
 from tests.built import why_not_compiled
 from tests.bundle.conftest import PROBLEMS, TARGETS
 from tilewright import settings
@@ -195,9 +196,11 @@ def test_a_lock_file_comes_along(tmp_path: Path, made: Made, problems: Path) -> 
     assert [one.spec.digest for one in chosen.stages] == [other.digest]
 
 
-def test_what_is_served_in_padded_copies_is_not_covered(made: Made) -> None:
-    """Planned, not compiled: these kernels take no odd fp32 products as they are."""
-    found = plan.plan("gfx942", [tw.GemmProblem(m=7, n=5, k=3)])
+def test_what_is_served_in_padded_copies_is_not_covered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planned, not compiled: a kernel without edge code takes no odd products as they are."""
+    whole = catalog.spec("packed", "x86_64_v3", pad=(False, False, False))
+    monkeypatch.setattr(plan, "Registry", lambda target, specs=(whole,): Registry(target, specs))
+    found = plan.plan("x86_64_v3", [tw.GemmProblem(m=7, n=5, k=3)])
     (row,) = plan.coverage(found, found.chosen(0.03, fallback=True))
     assert row["tier"] == "padded"
     assert "run as" in row["why"]

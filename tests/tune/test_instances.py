@@ -92,7 +92,7 @@ def test_a_number_where_none_varies_is_told_to_be_left_out() -> None:
     """A config for CK Tile's kernels on a GPU that has plain ones only."""
     config = {"trait_config": {"data_type": {"values": ["fp16"]}, "tile_k": {"values": [32, 64]}}}
     with pytest.raises(RequestError, match="no kernel of the pool is made from tile_k") as caught:
-        instances.expand(GEMM, config, "gfx1100")
+        instances.expand(GEMM, config, "gfx1250")
     assert "leave tile_k out" in caught.value.remedy
 
 

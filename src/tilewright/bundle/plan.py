@@ -122,7 +122,7 @@ def _by_op(word: str) -> Mapping[str, list[dict[str, Any]]] | None:
             f"{word} is no file of problems: {getattr(error, 'strerror', '') or error}",
             rule="problems-file",
             value=word,
-            remedy='give a recording (`tw.record`), or {"gemm": [problems], ...} by the names of options',
+            remedy='give a recording (`tw.record`), or {"OP": [problems], ...} by the names of options',
         ) from None
     if not isinstance(data, dict) or not data or not set(data) <= set(ops.op_names()):
         return None
@@ -131,7 +131,7 @@ def _by_op(word: str) -> Mapping[str, list[dict[str, Any]]] | None:
             f"{word} has something else than lists of problems under the names of ops",
             rule="problems-file",
             value=word,
-            remedy='give {"gemm": [{"m": 8, "n": 8, "k": 8}], ...}',
+            remedy='give {"OP": [{"OPTION": value, ...}], ...} (`tilewright explain OP --help` lists them)',
         )
     return data
 

@@ -125,7 +125,7 @@ def _build(
 
 
 def _with_op(text: str) -> tuple[str, str]:
-    """`gemm=tiny` as an op and a word; a word alone has no op."""
+    """`OP=WORD` as an op and a word; a word alone has no op."""
     from tilewright import ops
 
     op, equals, word = text.partition("=")
