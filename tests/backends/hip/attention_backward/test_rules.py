@@ -30,6 +30,7 @@ LACKING: dict[str, dict[str, Any]] = {
     "amd-backward-dbias": {"bias": "tensor", "dtype_aux": "fp16", "dbias": True},
     "amd-backward-dalibi": {"bias": "alibi", "dalibi": True},
     "amd-backward-heads": {"head_dim": 512},
+    "amd-backward-packed": {"varlen": True},
 }
 
 
@@ -80,6 +81,12 @@ def test_a_tile_of_ones_own_is_refused() -> None:
     assert [one.rule for one in OP.check(replace(spec, schedule=padded))] == ["amd-backward-edges"]
     plain = replace(spec.schedule, pipeline="kr_ktr_vr")
     assert [one.rule for one in OP.check(replace(spec, schedule=plain))] == ["amd-backward-pipeline"]
+
+
+def test_heads_of_256_have_a_compute_unit_to_themselves() -> None:
+    spec = first(replace(SIGNATURE, dtype="bf16", head_dim=256, head_dim_v=256, accumulate="all"))
+    shared = replace(spec.schedule, block_per_cu=2)
+    assert [each.rule for each in OP.check(replace(spec, schedule=shared))] == ["amd-backward-registers"]
 
 
 def test_what_a_kernel_refuses() -> None:

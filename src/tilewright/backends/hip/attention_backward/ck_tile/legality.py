@@ -12,6 +12,7 @@ from tilewright.ops.base import Violation
 
 HALVES = ("fp16", "bf16")
 BLOCKS_PER_CU = (1, 2)
+LARGE_HEADS = 256  # whose gradients fill the registers of a wave
 _LACKING = {
     "masked": ("a boolean mask", "give a bias that is minus infinity where it hides, or use loops"),
     "softcap": ("a soft cap in its gradients", "use loops"),
@@ -33,6 +34,9 @@ def signature_rules(signature: AttentionBackwardSignature, arch: Arch) -> Iterat
     if s.accumulate not in ("dq", "all"):
         message = f"accumulate {s.accumulate}: CK Tile adds dq up over blocks, in fp32"
         yield Violation("amd-backward-sums", message, "use accumulate dq or all")
+    if s.varlen and s.accumulate != "all":  # keys of no block would keep what dk and dv held before
+        message = "packed rows, and dk and dv are no sums: a sequence without rows would leave them as they were"
+        yield Violation("amd-backward-packed", message, "use accumulate all")
     if s.mask == "generic":
         yield Violation("amd-backward-mask", "CK Tile has no sink keys in its gradients", "use loops")
     if s.bias == "tensor":  # built and executed with one, kr_ktr_vr gave wrong results in the emulator
@@ -57,6 +61,9 @@ def violations(
         return
     if h.block_per_cu not in BLOCKS_PER_CU:
         yield Violation("amd-backward-occupancy", f"{h.block_per_cu} blocks a compute unit", "use 1 or 2")
+    elif h.block_per_cu > 1 and s.head_dim >= LARGE_HEADS:  # 740 bytes a lane of one of bf16 on gfx950
+        message = f"{h.block_per_cu} blocks a compute unit with heads of {s.head_dim} do not fit their registers"
+        yield Violation("amd-backward-registers", message, "use 1 block a compute unit")
     if any(h.pad):  # one of heads of 128 gave wrong results in the emulator, one with a bias did not fit registers
         message = "CK Tile's edge code of heads in its gradients is not proven right"
         yield Violation("amd-backward-edges", message, f"use heads of {either(tuple(map(str, TILES)))}, or loops")
