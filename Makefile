@@ -2,7 +2,7 @@
 #   make demo    declare, generate, compile, pick, run and verify a small kernel set
 #   make test    lint, types, import directions, then the test suite without its long proofs
 #   make test-all  all of it: `make test`, then the proofs that it left out
-#   make test-proofs  only these, and what needs tools that may have come since: CUDA compilers, a browser
+#   make test-proofs  only these, and what needs tools that may have come since: CUDA compilers, a browser (WHOLE=1: in full)
 #   make test-older-cpu  the tests of the CPU, as if this machine only had x86_64_v3 (LEVEL names another)
 #   make test-amd  the tests that compile for AMD GPUs, with a toolchain it installs where it can
 #   make test-torch  the tests of PyTorch's ops, modules and threads, in an environment of their own with the PyTorch of TORCH
@@ -56,8 +56,9 @@ QUICK := -m "not proof"
 test: lint
 	$(PYTEST) $(QUICK) $(PYTEST_ARGS)
 
+# WHOLE=1: every case of those that draw thousands, which CI takes a part of.
 test-proofs: $(DEV)
-	$(PYTEST) -m "(proof or tools) and not amd" $(PYTEST_ARGS)
+	$(PYTEST) -m "(proof or tools) and not amd$(if $(WHOLE),, and not whole)" $(PYTEST_ARGS)
 
 test-all: test test-proofs
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(bool(programs.why_not()), reason=programs.why_no
 DRAWN: dict[str, Any] = {"gemm": drawn_gemm, "conv": drawn_conv, "attention": drawn_attention}
 TARGETS = ("generic", "x86_64_v3", "x86_64_v4", "sm_90a", "gfx942")
 SEED, THREADS = 25, 6
-QUICK, LONG = 135, 6667  # problems of an op and a target: 2,025 and 100,005 in all
+QUICK, LONG, WHOLE = 135, 667, 6667  # problems of an op and a target: 2,025, 10,005 and 100,005 in all
 
 
 def problem(draw: random.Random, op: str, target: str) -> Any:
@@ -101,7 +101,8 @@ def test_drawn_problems(op: str, target: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.proof
+@pytest.mark.parametrize("count", [LONG, pytest.param(WHOLE, marks=pytest.mark.whole)])
 @pytest.mark.parametrize("op", DRAWN)
 @pytest.mark.parametrize("target", TARGETS)
-def test_many_drawn_problems(op: str, target: str, tmp_path: Path) -> None:
-    compare(op, target, LONG, tmp_path)
+def test_many_drawn_problems(op: str, target: str, count: int, tmp_path: Path) -> None:
+    compare(op, target, count, tmp_path)

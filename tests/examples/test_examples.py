@@ -73,7 +73,12 @@ def test_example(name: str, tmp_path: Path) -> None:
 SPOILED = [one for one in FILES if "torch" not in one and CALLS.search((PYTHON / one).read_text(encoding="utf-8"))]
 
 
-@pytest.mark.parametrize("name", marked(SPOILED, {"gemm/01_basic.py", "attention/01_basic.py"}))
+def whole(names: list[str], quick: set[str]) -> list[object]:
+    """All but a few are the rest of a proof."""
+    return [pytest.param(name, marks=[] if name in quick else [pytest.mark.proof, pytest.mark.whole]) for name in names]
+
+
+@pytest.mark.parametrize("name", whole(SPOILED, {"gemm/01_basic.py", "attention/01_basic.py"}))
 def test_an_example_notices_a_wrong_kernel(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", WRONG, str(PYTHON / name)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
