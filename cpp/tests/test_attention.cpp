@@ -67,5 +67,16 @@ int main(int count, char **arguments) {
   const auto plan = dispatcher.plan(Problem(1, 2, 8, 8, 32).seqlens_k());
   CHECK(rule_of([&] { plan.run(operands); }) == "operand-values");
   CHECK(rule_of([&] { plan.run_on_stream(operands, o.data(), nullptr); }) == "plan-stream");
+  operands.seqlens_k(nullptr);
+  const auto plain = dispatcher.plan(Problem(1, 2, 8, 8, 32));
+  CHECK(rule_of([&] { plain.run(operands); }) == "");
+  CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).mask(rows.data())); }) == "operand-unused");
+  CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).seqlens_k(lengths)); }) == "operand-unused");
+  CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).softcap(30)); }) == "operand-unused");
+  CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).dropout(0.5, 1)); }) == "operand-unused");
+  CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).scale(NAN)); }) == "scale");
+  CHECK(rule_of([&] { Problem(1, 2, 8, 8, 32).softcap().args(operands); }) == "softcap");
+  CHECK(rule_of([&] { Problem(1, 2, 8, 8, 32).dropout().args(tw::AttentionOperands(operands).dropout(1, 1)); }) ==
+        "dropout");
   return done("attention", checked);
 }

@@ -99,7 +99,9 @@ int main(int count, char **arguments) {
   CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).c(ones.data())); }) == "operand-unused");
   CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).a(ones.data() + 32, -16)); }) == "stride-range");
   CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).b(ones.data(), INT64_MAX)); }) == "stride-range");
-  CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).e(sums.data(), 3)); }) == "stride-overlap");
+  CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).e(sums.data(), 5)); }) == "stride-overlap");
   CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).e(sums.data(), 16)); }) == "");
+  const auto woven = dispatcher.plan(tw::GemmProblem(4, 4, 4).layout("rcr").batch(3).c_stride(12));
+  CHECK(rule_of([&] { woven.run(tw::GemmOperands(small).e(sums.data(), 4)); }) == "");
   return done("gemm", checked);
 }

@@ -372,6 +372,28 @@ class AttentionProblem {
       throw detail::request_error("operand-missing", missing,
                                   std::string("the problem has an operand ") + missing + ", and it is null",
                                   std::string("give it with AttentionOperands::") + missing + "()");
+    const char *unused = nullptr;
+    const auto only = [&](bool wanted, bool there, const char *name) {
+      if (there && !wanted && !unused) unused = name;
+    };
+    only(masked_, o.mask_at, "mask"), only(bias_kind_ == 1, o.bias_at, "bias"), only(sink_, o.sink_at, "sink");
+    only(bias_kind_ == 2, o.alibi_at, "alibi"), only(varlen_, o.starts_q_at, "varlen");
+    only(lengths_q_, o.lengths_q_at, "seqlens_q"), only(lengths_k_, o.lengths_k_at, "seqlens_k");
+    only(paged_, o.table_at, "pages"), only(softcap_, o.softcap_is != 0, "softcap");
+    only(dropout_, o.dropout_is != 0, "dropout");
+    if (unused)
+      throw detail::request_error("operand-unused", unused,
+                                  std::string("an operand of ") + unused + " is set, and the problem has none",
+                                  std::string("describe it with AttentionProblem::") + unused + "(), or leave it out");
+    constexpr double kMost = 1e38;
+    demand_number("scale", o.scale_is, -kMost, kMost, "use a number between -1e38 and 1e38");
+    if (softcap_) demand_number("softcap", o.softcap_is, 1 / kMost, kMost, "use a number over 0, up to 1e38");
+    if (dropout_) demand_number("dropout", o.dropout_is, 0, 1, "use 0 or more, and less than 1");
+  }
+  static void demand_number(const char *name, double number, double least, double most, const char *remedy) {
+    if (!(number >= least && number < most))
+      throw detail::request_error(name, std::to_string(number), std::string(name) + " is " + std::to_string(number),
+                                  remedy);
   }
 
   int64_t batch_, heads_q_, heads_kv_, rows_, keys_, head_, head_v_, left_ = -1, right_ = -1, sinks_ = 0,

@@ -281,7 +281,8 @@ class ConvProblem {
   }
   const char *variant() const {
     static const char *const names[] = {"forward", "backward_data", "backward_weight"};
-    return names[int(direction_)];
+    return direction_ >= ConvDirection::forward && direction_ <= ConvDirection::backward_weight ? names[int(direction_)]
+                                                                                                : "unknown";
   }
   std::string signature() const {
     return detail::Signature()

@@ -237,11 +237,8 @@ class GemmProblem {
         throw detail::request_error("stride-range", std::to_string(step.second),
                                     std::string("a stride of ") + step.first + " is " + std::to_string(step.second),
                                     "use 0 up to 2^60, or -1 for matrices that follow each other");
-    if (batch_ > 1 && m_ && o.e_batch >= 0 && o.e_batch < n_)
-      throw detail::request_error("stride-overlap", std::to_string(o.e_batch),
-                                  "the results of a batch begin " + std::to_string(o.e_batch) +
-                                      " elements apart, and a row has " + std::to_string(n_),
-                                  "use a batch stride of e under which they share no memory");
+    const int64_t shape[] = {batch_, m_, n_}, strides[] = {o.e_batch, c_stride(), 1};
+    if (o.e_batch >= 0) detail::demand_span("e", shape, 3, strides), detail::demand_apart("e", shape, 3, strides);
   }
 
   int64_t m_, n_, k_, batch_ = 1, num_d_ = 0, a_stride_ = 0, b_stride_ = 0, c_stride_ = 0;
