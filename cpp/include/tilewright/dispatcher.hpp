@@ -92,6 +92,11 @@ template <class Problem> class Plan {
       throw detail::request_error("operand-values", table, table + " holds a number that is out of range",
                                   "hold lengths to the problem's sizes, and pages to its page count");
     }
+    if ((status & 0xff) == TW_DEVICE)
+      throw Error("machine", "device", std::to_string(status >> 8),
+                  selection_.kernel.name + " was not launched: the device's runtime answers with error " +
+                      std::to_string(status >> 8),
+                  "check that a device of this arch and its driver are here, and that stream and memory are its own");
     if (status)
       throw Error("machine", "launch", std::to_string(status),
                   selection_.kernel.name + " failed at launch with status " + std::to_string(status & 0xff),
