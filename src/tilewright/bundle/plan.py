@@ -129,7 +129,7 @@ def _by_op(word: str) -> Mapping[str, list[dict[str, Any]]] | None:
             f"{word} is a list, which does not say of which op its problems are",
             rule="problems-file",
             value=word,
-            remedy=f'give {{"gemm": [problems], ...}}, or name the op: --problems gemm={word}',
+            remedy=f'give {{"OP": [problems], ...}}, or name the op: --problems OP={word}',
         )
     if not isinstance(data, dict) or not data or "recorded" in data:
         return None
