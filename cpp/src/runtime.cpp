@@ -21,7 +21,7 @@ using tw::runtime::Failure;
 
 struct Last {
   std::string owner, rule, value, message, remedy;
-  tw_error error{};
+  tw_error error{int64_t(sizeof(tw_error)), "", "", "", "", ""};
 };
 
 Last &last() {

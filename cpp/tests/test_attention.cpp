@@ -40,10 +40,43 @@ int main(int count, char **arguments) {
   const auto slopes = drawn(2, 7);
   run(dispatcher, Problem(2, 2, 20, 30, 32).alibi(), team, tw::AttentionOperands().alibi_slopes(slopes.data()));
 
-  CHECK(rule_of([] { Problem(1, 4, 4, 4, 32).heads_kv(3).check(); }) == "heads");
+  CHECK(rule_of([] { Problem(1, 4, 4, 4, 32).heads_kv(3).check(); }) == "heads-divide");
   CHECK(rule_of([] { Problem(1, 4, 4, 4, 32).window(-2, 0).check(); }) == "window");
   CHECK(rule_of([] { Problem(1, 4, 4, 4, 600).check(); }) == "size-huge");
   CHECK(rule_of([&] { dispatcher.plan(Problem(2, 4, 19, 33, 32)).run(tw::AttentionOperands()); }) == "operand-missing");
   CHECK(rule_of([&] { dispatcher.plan(Problem(2, 4, 19, 33, 32).softcap()); }) == "no-kernel");
+  // Shapes, tables and strides that would have kernels read or write elsewhere.
+  const auto rule = [](const Problem &problem) { return rule_of([&] { problem.check(); }); };
+  CHECK(rule(Problem(2, 4, 8, 9, 32).mask({2, 1, 8, 9})) == "");
+  CHECK(rule(Problem(2, 4, 8, 9, 32).mask({3, 1, 8, 9})) == "mask-shape");
+  CHECK(rule(Problem(2, 4, 8, 9, 32).bias({1, 4, 8, -1})) == "bias-shape");
+  CHECK(rule(Problem(2, 4, 8, 9, 32).varlen(-1, 9)) == "size-negative");
+  CHECK(rule(Problem(2, 4, 8, 9, 32).varlen(16, int64_t(1) << 40)) == "size-huge");
+  CHECK(rule(Problem(2, 4, 8, 9, 32).pages(16, -4)) == "size-negative");
+  CHECK(rule(Problem(2, 4, 8, 9, 32).pages(int64_t(1) << 40, 4)) == "page-size");
+  CHECK(rule(Problem(INT32_MAX, INT32_MAX, INT32_MAX, 9, 32)) == "size-huge");
+  CHECK(rule(Problem(2, 4, 8, 9, 32).q_strides({INT64_MAX, 128, 32})) == "size-huge");
+  CHECK(rule(Problem(2, 4, 8, 9, 32).q_strides({0, -128, 32})) == "");
+  CHECK(rule(Problem(2, 4, 8, 9, 32).o_strides({32, 64, 512})) == "");  // any order of them is apart
+  CHECK(rule(Problem(2, 4, 8, 9, 32).o_strides({1024, 128, 0})) == "stride-overlap");
+  const std::vector<float> rows(8 * 64, 1.0f);
+  std::vector<float> o(8 * 64);
+  const int32_t lengths[] = {1000};
+  tw::AttentionOperands operands;
+  operands.q(rows.data()).k(rows.data()).v(rows.data()).o(o.data()).seqlens_k(lengths);
+  const auto plan = dispatcher.plan(Problem(1, 2, 8, 8, 32).seqlens_k());
+  CHECK(rule_of([&] { plan.run(operands); }) == "operand-values");
+  CHECK(rule_of([&] { plan.run_on_stream(operands, o.data(), nullptr); }) == "plan-stream");
+  operands.seqlens_k(nullptr);
+  const auto plain = dispatcher.plan(Problem(1, 2, 8, 8, 32));
+  CHECK(rule_of([&] { plain.run(operands); }) == "");
+  CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).mask(rows.data())); }) == "operand-unused");
+  CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).seqlens_k(lengths)); }) == "operand-unused");
+  CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).softcap(30)); }) == "operand-unused");
+  CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).dropout(0.5, 1)); }) == "operand-unused");
+  CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).scale(NAN)); }) == "scale");
+  CHECK(rule_of([&] { Problem(1, 2, 8, 8, 32).softcap().args(operands); }) == "softcap");
+  CHECK(rule_of([&] { Problem(1, 2, 8, 8, 32).dropout().args(tw::AttentionOperands(operands).dropout(1, 1)); }) ==
+        "dropout");
   return done("attention", checked);
 }

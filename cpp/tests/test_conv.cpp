@@ -61,5 +61,24 @@ int main(int count, char **arguments) {
         }) == "fused-backward");
   CHECK(rule_of([&] { dispatcher.plan(tw::ConvProblem(1, 4, 4, {8, 8}, {3, 3})).run(tw::ConvOperands()); }) ==
         "operand-missing");
+  // Numbers that overflow, and memory that would be read or written elsewhere.
+  using Problem = tw::ConvProblem;
+  constexpr int64_t kLarge = int64_t(1) << 40;
+  const auto rule = [](const Problem &problem) { return rule_of([&] { problem.check(); }); };
+  CHECK(rule_of([] { Problem(1, 4, 4, {8, 8}, {3, 3}).padding({1}).y_shape(); }) == "spatial-rank");
+  CHECK(rule(Problem(1, 4, 4, {8, 8}, {kLarge, 3}).dilation({kLarge >> 16, 1})) == "window-fits");
+  CHECK(rule(Problem(1, 4, 4, {kLarge, kLarge}, {3, 3})) == "size-huge");
+  CHECK(rule(Problem(1, 4, 4, {8, 8}, {3, 3}).x_strides({INT64_MAX, 32, 4, 1})) == "size-huge");
+  CHECK(rule(Problem(1, 4, 4, {8, 8}, {3, 3}).x_strides({256, -32, 4, 1})) == "");
+  CHECK(rule(Problem(1, 4, 4, {8, 8}, {3, 3}).y_strides({144, 1, 6, 36})) == "");
+  CHECK(rule(Problem(1, 4, 4, {8, 8}, {3, 3}).y_strides({144, 20, 4, 1})) == "stride-overlap");
+  CHECK(rule(Problem(1, 4, 4, {8, 8}, {3, 3}).epilogue(tw::Epilogue::relu, 1, 2)) == "full-d");
+  CHECK(rule(Problem(1, 4, 4, {8, 8}, {3, 3}).epilogue(tw::Epilogue(99))) == "epilogue-name");
+  const auto fused = dispatcher.plan(Problem(1, 4, 4, {8, 8}, {3, 3}).epilogue(tw::Epilogue::relu, 1));
+  std::vector<float> some(512);
+  tw::ConvOperands operands;
+  operands.x(some.data()).w(some.data()).y(some.data());
+  CHECK(rule_of([&] { fused.run(tw::ConvOperands(operands).bias(nullptr)); }) == "operand-missing");
+  CHECK(rule_of([&] { fused.run(tw::ConvOperands(operands).residual(some.data())); }) == "full-d");
   return done("conv", checked);
 }

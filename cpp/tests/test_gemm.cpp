@@ -82,5 +82,26 @@ int main(int count, char **arguments) {
   CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(4, 4, 4).dtype(tw::Dtype::fp8_e5m2)); }) == "no-kernel");
   CHECK(rule_of([&] { dispatcher.plan(problem).run(tw::GemmOperands().a(a.data())); }) == "operand-missing");
   CHECK(rule_of([&] { dispatcher.plan_with(problem, "0123456789"); }) == "kernel-digest");
+  CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(4, 4, 4).dtype(tw::Dtype(99))); }) == "no-kernel");
+  CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(4, 4, 4).epilogue(tw::Epilogue(-1))); }) == "epilogue-name");
+  // C is added once unless beta says otherwise, and never left out in silence.
+  const std::vector<float> ones(3 * 16, 1.0f);
+  std::vector<float> sums(3 * 16);
+  tw::GemmOperands small;
+  small.a(ones.data()).b(ones.data()).e(sums.data());
+  const auto with_c = dispatcher.plan(tw::GemmProblem(4, 4, 4).layout("rcr").with_c());
+  with_c.run(tw::GemmOperands(small).c(ones.data()));
+  CHECK(sums[0] == 5);
+  with_c.run(tw::GemmOperands(small).beta(0));
+  CHECK(sums[0] == 4);
+  CHECK(rule_of([&] { with_c.run(small); }) == "operand-missing");
+  const auto batched = dispatcher.plan(tw::GemmProblem(4, 4, 4).layout("rcr").batch(3));
+  CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).c(ones.data())); }) == "operand-unused");
+  CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).a(ones.data() + 32, -16)); }) == "stride-range");
+  CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).b(ones.data(), INT64_MAX)); }) == "stride-range");
+  CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).e(sums.data(), 5)); }) == "stride-overlap");
+  CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).e(sums.data(), 16)); }) == "");
+  const auto woven = dispatcher.plan(tw::GemmProblem(4, 4, 4).layout("rcr").batch(3).c_stride(12));
+  CHECK(rule_of([&] { woven.run(tw::GemmOperands(small).e(sums.data(), 4)); }) == "");
   return done("gemm", checked);
 }

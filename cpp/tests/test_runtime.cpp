@@ -77,6 +77,7 @@ static void threads(const tw::Registry &registry) {
 
 int main(int count, char **arguments) {
   if (count < 3) return std::puts("usage: test_runtime FOLDER EMPTY_FOLDER"), 2;
+  CHECK(!*tw_last_error()->rule && !*tw_last_error()->remedy);  // before any: texts without a letter
   const std::string folder = arguments[1], mine = arguments[2];
   const tw::Registry registry = tw::Registry::open(folder);
   CHECK(registry.size() > 0 && !registry.target().empty());

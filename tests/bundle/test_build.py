@@ -132,6 +132,18 @@ def test_what_is_refused(wish: Wish, rule: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [({"gem": [{"m": 8, "n": 8, "k": 8}]}, "'gem', which is no op"), ([{"m": 8, "n": 8, "k": 8}], "of which op")],
+)
+def test_a_file_without_the_name_of_an_op(content: object, message: str, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.json"
+    rows.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(RequestError, match=message) as caught:
+        build(tmp_path / "none.twb", Wish(("generic",), [("", str(rows))]))
+    assert "gemm" in caught.value.remedy or "--problems OP=" in caught.value.remedy
+
+
 def test_a_mistake_in_a_file_is_told_by_its_place(tmp_path: Path) -> None:
     rows = tmp_path / "wrong.json"
     rows.write_text(json.dumps({"gemm": [{"m": 8, "n": 8, "k": 8}, {"m": 8, "nn": 8, "k": 8}]}), encoding="utf-8")

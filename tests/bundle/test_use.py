@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import stat
@@ -119,6 +120,23 @@ def test_without_it_such_a_process_is_refused(tmp_path: Path) -> None:
     done = run(PROGRAM, TILEWRIGHT_CACHE_DIR=str(tmp_path / "cache"), TILEWRIGHT_FROZEN="1")
     assert done.returncode != 0
     assert "frozen" in done.stderr
+
+
+@pytest.mark.parametrize("frozen", ["0", "1"])
+def test_what_a_bundle_lacks_is_said_where_nothing_can_be_compiled(made: Made, tmp_path: Path, frozen: str) -> None:
+    if frozen == "0" and importlib.util.find_spec("ziglang"):
+        pytest.skip("there is always a compiler: the ziglang wheel")
+    program = (
+        "import sys; import numpy as np; import tilewright as tw; tw.use_bundle(sys.argv[1]); "
+        "ones = np.ones((4, 4), np.float32); tw.gemm(ones, ones, epilogue='relu')"
+    )
+    done = run(program, str(made.path), TILEWRIGHT_CACHE_DIR=str(tmp_path / "cache"), TILEWRIGHT_FROZEN=frozen)
+    assert done.returncode != 0
+    error = done.stderr[done.stderr.rindex("Error: [") :]
+    assert error.startswith("Error: [frozen]" if frozen == "1" else "Error: [no-compiler]")
+    assert "gemm_fp32_rrr_Relu" in error  # which kernel
+    assert str(made.path) in error  # and where it should have been
+    assert "bundle" in error[error.index("remedy:") :]
 
 
 A, B = np.ones((64, 256), np.float32), np.ones((128, 256), np.float32).T

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -126,16 +127,31 @@ class AttentionProblem {
     detail::demand_size("head_dim", head_, 1, 576), detail::demand_size("head_dim_v", head_v_, 1, 576);
     if (heads_q_ % heads_kv_)
       throw detail::request_error(
-          "heads", std::to_string(heads_kv_),
+          "heads-divide", std::to_string(heads_kv_),
           std::to_string(heads_q_) + " query heads and " + std::to_string(heads_kv_) + " of keys",
           "use a divisor of the query heads");
     if (left_ < -1 || right_ < -1)
       throw detail::request_error("window", std::to_string(left_ < -1 ? left_ : right_),
                                   "a window of " + std::to_string(left_) + ", " + std::to_string(right_),
                                   "use -1 for no bound, or 0 and more");
-    if (paged_ && page_size_ < 1)
+    constexpr int64_t kMostPage = 1024;
+    if (paged_ && (page_size_ < 1 || page_size_ > kMostPage))
       throw detail::request_error("page-size", std::to_string(page_size_),
-                                  "a page of " + std::to_string(page_size_) + " slots", "use 1 or more");
+                                  "a page of " + std::to_string(page_size_) + " slots",
+                                  "use 1 to " + std::to_string(kMostPage));
+    if (paged_) detail::demand_size("page_count", page_count_, 0, kMost);
+    if (varlen_) detail::demand_size("total_q", total_q_, 0, kMost);
+    if (packed_keys()) detail::demand_size("total_k", total_k_, 0, kMost);
+    if (bias_kind_ == 1) demand_repeats("bias", bias_);
+    if (masked_) demand_repeats("mask", mask_);
+    static const char *const operands[] = {"q", "k", "v", "o"};
+    for (int operand = 0; operand < 4; ++operand) {
+      const Shape full = shape(operand);
+      const Strides s = has_[operand] ? strides_[operand] : Strides{};
+      const int64_t steps[] = {s[0], s[1], s[2], 1};
+      detail::demand_span(operands[operand], full.data(), 4, has_[operand] ? steps : nullptr);
+      if (operand == 3 && has_[operand]) detail::demand_apart("o", full.data(), 4, steps);
+    }
   }
 
   Described described() const {
@@ -194,6 +210,20 @@ class AttentionProblem {
       for (int64_t stride : strides(operand)) v.push_back(stride);
     v.push_back(aligned_);
     return {"attention", signature(), text(), names, std::move(v)};
+  }
+
+  // The table whose pointer has this place in the arguments.
+  static const char *table_at(size_t place) {
+    const std::pair<size_t, const char *> tables[] = {{offsetof(tw_attention_args, starts_q), "cu_seqlens_q"},
+                                                      {offsetof(tw_attention_args, starts_k), "cu_seqlens_k"},
+                                                      {offsetof(tw_attention_args, lengths_q), "seqlens_q"},
+                                                      {offsetof(tw_attention_args, lengths_k), "seqlens_k"},
+                                                      {offsetof(tw_attention_args, pages.indptr), "page_indptr"},
+                                                      {offsetof(tw_attention_args, pages.last), "page_last"},
+                                                      {offsetof(tw_attention_args, pages.table), "block_table"}};
+    for (const auto &table : tables)
+      if (table.first == place) return table.second;
+    return "a table";
   }
 
   tw_attention_args args(const AttentionOperands &o) const {
@@ -260,13 +290,28 @@ class AttentionProblem {
       if (most >= size) return most;
     return size;
   }
-  Strides strides(int operand) const {  // q, k, v, o
-    if (has_[operand]) return strides_[operand];
+  Shape shape(int operand) const {  // q, k, v, o: sequences or pages, rows, heads, elements
     const bool keys = operand == 1 || operand == 2;
     const int64_t size = operand < 2 ? head_ : head_v_, heads = keys ? heads_kv_ : heads_q_;
-    const int64_t rows = !keys ? (varlen_ ? total_q_ : rows_) : paged_ ? page_size_ : packed_keys() ? total_k_ : keys_;
-    const bool packed = keys ? packed_keys() : varlen_;
-    return {packed ? 0 : rows * heads * size, heads * size, size};
+    if (!keys) return {varlen_ ? 1 : batch_, varlen_ ? total_q_ : rows_, heads, size};
+    if (paged_) return {page_count_, page_size_, heads, size};
+    return {packed_keys() ? 1 : batch_, packed_keys() ? total_k_ : keys_, heads, size};
+  }
+  Strides strides(int operand) const {
+    if (has_[operand]) return strides_[operand];
+    const Shape s = shape(operand);
+    const bool packed = operand == 1 || operand == 2 ? packed_keys() : varlen_;
+    return {packed ? 0 : s[1] * s[2] * s[3], s[2] * s[3], s[3]};
+  }
+  void demand_repeats(const char *name, const Shape &shape) const {
+    const Shape full = {batch_, heads_q_, rows_, keys_};
+    for (size_t i = 0; i < full.size(); ++i)
+      if (shape[i] != 1 && shape[i] != full[i])
+        throw detail::request_error(std::string(name) == "bias" ? "bias-shape" : "mask-shape", std::to_string(shape[i]),
+                                    std::string("dimension ") + std::to_string(i) + " of the " + name + " is " +
+                                        std::to_string(shape[i]) + ", and the problem has " + std::to_string(full[i]) +
+                                        " there",
+                                    "give " + std::to_string(full[i]) + ", or 1 where it repeats");
   }
   static void repeat(const Shape &shape, int64_t *strides) {
     int64_t step = 1;
@@ -327,6 +372,28 @@ class AttentionProblem {
       throw detail::request_error("operand-missing", missing,
                                   std::string("the problem has an operand ") + missing + ", and it is null",
                                   std::string("give it with AttentionOperands::") + missing + "()");
+    const char *unused = nullptr;
+    const auto only = [&](bool wanted, bool there, const char *name) {
+      if (there && !wanted && !unused) unused = name;
+    };
+    only(masked_, o.mask_at, "mask"), only(bias_kind_ == 1, o.bias_at, "bias"), only(sink_, o.sink_at, "sink");
+    only(bias_kind_ == 2, o.alibi_at, "alibi"), only(varlen_, o.starts_q_at, "varlen");
+    only(lengths_q_, o.lengths_q_at, "seqlens_q"), only(lengths_k_, o.lengths_k_at, "seqlens_k");
+    only(paged_, o.table_at, "pages"), only(softcap_, o.softcap_is != 0, "softcap");
+    only(dropout_, o.dropout_is != 0, "dropout");
+    if (unused)
+      throw detail::request_error("operand-unused", unused,
+                                  std::string("an operand of ") + unused + " is set, and the problem has none",
+                                  std::string("describe it with AttentionProblem::") + unused + "(), or leave it out");
+    constexpr double kMost = 1e38;
+    demand_number("scale", o.scale_is, -kMost, kMost, "use a number between -1e38 and 1e38");
+    if (softcap_) demand_number("softcap", o.softcap_is, 1 / kMost, kMost, "use a number over 0, up to 1e38");
+    if (dropout_) demand_number("dropout", o.dropout_is, 0, 1, "use 0 or more, and less than 1");
+  }
+  static void demand_number(const char *name, double number, double least, double most, const char *remedy) {
+    if (!(number >= least && number < most))
+      throw detail::request_error(name, std::to_string(number), std::string(name) + " is " + std::to_string(number),
+                                  remedy);
   }
 
   int64_t batch_, heads_q_, heads_kv_, rows_, keys_, head_, head_v_, left_ = -1, right_ = -1, sinks_ = 0,

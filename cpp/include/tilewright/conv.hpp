@@ -86,11 +86,14 @@ class ConvProblem {
   const Sizes &dilation() const { return dilation_; }
   const Sizes &before() const { return before_; }
   const Sizes &after() const { return after_; }
-  Sizes out() const {
+  Sizes out() const {  // 0 where the window does not fit
+    demand_ranks();
     Sizes pixels;
     for (size_t i = 0; i < size_.size(); ++i) {
-      const int64_t room = size_[i] + before_[i] + after_[i] - (window_[i] - 1) * dilation_[i] - 1;
-      pixels.push_back(room < 0 ? 0 : room / (stride_[i] > 1 ? stride_[i] : 1) + 1);
+      const int64_t padded = size_[i] + before_[i] + after_[i], dilation = dilation_[i] > 1 ? dilation_[i] : 1;
+      const bool fits = window_[i] - 1 <= (padded - 1) / dilation && padded > 0;
+      const int64_t room = fits ? padded - (window_[i] - 1) * dilation - 1 : 0;
+      pixels.push_back(fits ? room / (stride_[i] > 1 ? stride_[i] : 1) + 1 : 0);
     }
     return pixels;
   }
@@ -105,21 +108,7 @@ class ConvProblem {
   void check() const {
     constexpr int64_t kMost = int64_t(1) << 40;
     const size_t count = size_.size();
-    if (count < 1 || count > TW_CONV_SPATIAL)
-      throw detail::request_error("spatial-rank", std::to_string(count), std::to_string(count) + " spatial dimensions",
-                                  "use 1, 2 or 3");
-    for (const Sizes *sizes : {&window_, &stride_, &dilation_, &before_, &after_})
-      if (sizes->size() != count)
-        throw detail::request_error(
-            "spatial-rank", std::to_string(sizes->size()),
-            "window, stride, dilation and padding have as many numbers as there are spatial dimensions, and one has " +
-                std::to_string(sizes->size()),
-            "give " + std::to_string(count));
-    for (const Sizes *strides : {&x_strides_, &w_strides_, &y_strides_})
-      if (!strides->empty() && strides->size() != count + 2)
-        throw detail::request_error("stride-rank", std::to_string(strides->size()),
-                                    "an operand has " + std::to_string(strides->size()) + " strides",
-                                    "give " + std::to_string(count + 2) + ", or none if dense");
+    demand_ranks();
     detail::demand_size("batch", batch_, 0, kMost), detail::demand_size("channels", channels_, 1, kMost);
     detail::demand_size("filters", filters_, 1, kMost), detail::demand_size("groups", groups_, 1, kMost);
     for (size_t i = 0; i < count; ++i) {
@@ -131,7 +120,8 @@ class ConvProblem {
       throw detail::request_error("groups-divide", std::to_string(groups_),
                                   std::to_string(groups_) + " groups do not divide the channels and filters",
                                   "use a divisor of both");
-    for (int64_t pixels : out())
+    const Sizes pixels_out = out();
+    for (int64_t pixels : pixels_out)
       if (pixels == 0)
         throw detail::request_error("window-fits", "0", "the window does not fit the padded input",
                                     "use a smaller window, or more padding");
@@ -141,6 +131,15 @@ class ConvProblem {
     if (direction_ != ConvDirection::forward && (epilogue_ != Epilogue::none || num_d_))
       throw detail::request_error("fused-backward", name_of(epilogue_), "only forward has fused work",
                                   "use Epilogue::none, and do the rest apart");
+    if (full_d_ < 0 || full_d_ > num_d_)
+      throw detail::request_error(
+          "full-d", std::to_string(full_d_),
+          std::to_string(full_d_) + " of " + std::to_string(num_d_) + " D tensors are as large as y",
+          "use 0 to " + std::to_string(num_d_));
+    const auto written = [this](ConvDirection which) { return direction_ == which; };
+    demand_memory("x", x_shape(), x_strides_, written(ConvDirection::backward_data));
+    demand_memory("w", w_shape(), w_strides_, written(ConvDirection::backward_weight));
+    demand_memory("y", shape(batch_, pixels_out, filters_), y_strides_, written(ConvDirection::forward));
   }
 
   Described described() const {
@@ -164,14 +163,25 @@ class ConvProblem {
     return {"conv", signature(), text(), names, std::move(v)};
   }
 
+  static const char *table_at(size_t) { return "an operand"; }  // by its place in the arguments: there is none
+
   tw_conv_args args(const ConvOperands &o) const {
     if (o.count_d != num_d_)
       throw detail::request_error(
           "epilogue-d-count", std::to_string(o.count_d),
           std::to_string(o.count_d) + " D tensors, and the problem says " + std::to_string(num_d_),
           "give as many as the problem's epilogue() says");
-    if (batch_ && (!o.x_at || !o.w_at || !o.y_at))
-      throw detail::request_error("operand-missing", "", "x, w or y is null", "give all three with ConvOperands");
+    int64_t full = 0;
+    bool missing = !o.x_at || !o.w_at || !o.y_at;
+    for (int64_t i = 0; i < num_d_; ++i) full += o.d_full[i], missing = missing || !o.d_at[i];
+    if (full != full_d_)
+      throw detail::request_error(
+          "full-d", std::to_string(full),
+          std::to_string(full) + " residuals are given, and the problem says " + std::to_string(full_d_),
+          "name them in epilogue(what, num_d, full_d), or give others with bias()");
+    if (batch_ && missing)
+      throw detail::request_error("operand-missing", "", num_d_ ? "x, w, y or a D tensor is null" : "x, w or y is null",
+                                  "give all of them with ConvOperands");
     const ConvProblem p = joined();
     tw_conv_args a{};
     a.batch = p.batch_, a.groups = p.groups_, a.channels = p.group_channels(), a.filters = p.group_filters();
@@ -193,6 +203,28 @@ class ConvProblem {
   }
 
  private:
+  void demand_ranks() const {
+    const size_t count = size_.size();
+    if (count < 1 || count > TW_CONV_SPATIAL)
+      throw detail::request_error("spatial-rank", std::to_string(count), std::to_string(count) + " spatial dimensions",
+                                  "use 1, 2 or 3");
+    for (const Sizes *sizes : {&window_, &stride_, &dilation_, &before_, &after_})
+      if (sizes->size() != count)
+        throw detail::request_error(
+            "spatial-rank", std::to_string(sizes->size()),
+            "window, stride, dilation and padding have as many numbers as there are spatial dimensions, and one has " +
+                std::to_string(sizes->size()),
+            "give " + std::to_string(count));
+    for (const Sizes *strides : {&x_strides_, &w_strides_, &y_strides_})
+      if (!strides->empty() && strides->size() != count + 2)
+        throw detail::request_error("stride-rank", std::to_string(strides->size()),
+                                    "an operand has " + std::to_string(strides->size()) + " strides",
+                                    "give " + std::to_string(count + 2) + ", or none if dense");
+  }
+  static void demand_memory(const char *name, const Sizes &shape, const Sizes &strides, bool written) {
+    detail::demand_span(name, shape.data(), shape.size(), strides.empty() ? nullptr : strides.data());
+    if (written && !strides.empty()) detail::demand_apart(name, shape.data(), shape.size(), strides.data());
+  }
   static void append(std::vector<int64_t> &to, const std::vector<int64_t> &more) {
     to.insert(to.end(), more.begin(), more.end());
   }
@@ -249,7 +281,8 @@ class ConvProblem {
   }
   const char *variant() const {
     static const char *const names[] = {"forward", "backward_data", "backward_weight"};
-    return names[int(direction_)];
+    return direction_ >= ConvDirection::forward && direction_ <= ConvDirection::backward_weight ? names[int(direction_)]
+                                                                                                : "unknown";
   }
   std::string signature() const {
     return detail::Signature()

@@ -58,14 +58,27 @@ template <class Problem> class Plan {
   int64_t clear_bytes() const { return kernel_->clear_bytes; }
 
   // On the CPU, on the calling thread or a team's; scratch memory is the thread's own.
-  void run(const Operands &operands) const { launch(operands, nullptr, nullptr, 1); }
-  void run(const Operands &operands, const Team &team) const { launch(operands, team.get(), nullptr, team.threads()); }
+  void run(const Operands &operands) const { demand_cpu(), launch(operands, nullptr, nullptr, 1); }
+  void run(const Operands &operands, const Team &team) const {
+    demand_cpu(), launch(operands, team.get(), nullptr, team.threads());
+  }
   // On a stream of a GPU, with memory of the device for `workspace_bytes`; asynchronous.
   void run_on_stream(const Operands &operands, void *stream, void *workspace) const {
+    const std::string &arch = selection_.kernel.arch;
+    if (arch == "generic" || arch.rfind("x86_64", 0) == 0)
+      throw detail::request_error("plan-stream", arch, selection_.kernel.name + " is a kernel of CPUs, without streams",
+                                  "use run()");
     launch(operands, stream, workspace, 1);
   }
 
  private:
+  void demand_cpu() const {
+    const std::string &arch = selection_.kernel.arch;
+    if (arch.rfind("sm_", 0) == 0 || arch.rfind("gfx", 0) == 0)
+      throw detail::request_error("plan-stream", arch, selection_.kernel.name + " is a kernel of GPUs",
+                                  "use run_on_stream() with memory of the device");
+  }
+
   void launch(const Operands &operands, void *stream, void *workspace, int64_t threads) const {
     const auto args = problem_.args(operands);
     char why[512] = "";
@@ -74,6 +87,16 @@ template <class Problem> class Plan {
                                   "change what it names, or let another kernel be chosen");
     if (!workspace) workspace = scratch(kernel_->workspace(&args, threads));
     const int status = kernel_->launch(&args, workspace, stream);
+    if ((status & 0xff) == TW_DATA) {
+      const std::string table = problem_.table_at(size_t(status >> 8));
+      throw detail::request_error("operand-values", table, table + " holds a number that is out of range",
+                                  "hold lengths to the problem's sizes, and pages to its page count");
+    }
+    if ((status & 0xff) == TW_DEVICE)
+      throw Error("machine", "device", std::to_string(status >> 8),
+                  selection_.kernel.name + " was not launched: the device's runtime answers with error " +
+                      std::to_string(status >> 8),
+                  "check that a device of this arch and its driver are here, and that stream and memory are its own");
     if (status)
       throw Error("machine", "launch", std::to_string(status),
                   selection_.kernel.name + " failed at launch with status " + std::to_string(status & 0xff),

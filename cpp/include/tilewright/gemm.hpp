@@ -7,14 +7,15 @@
 
 namespace tw {
 
-// Where the operands of a GEMM lie.  Batch strides are in elements; -1: matrices follow each other.
+// Where the operands of a GEMM lie.  Batch strides are in elements; -1: matrices follow each other.  Beta is 1 unless it
+// is set; it counts where the problem is `with_c()`.
 struct GemmOperands {
   const void *a_at = nullptr, *b_at = nullptr, *c_at = nullptr, *b_up_at = nullptr, *d_at[TW_MAX_D] = {};
   void *e_at = nullptr;
   int64_t a_batch = -1, b_batch = -1, c_batch = -1, e_batch = -1, d_batch[TW_MAX_D] = {-1, -1};
   int64_t d_row[TW_MAX_D] = {-1, -1}, d_col[TW_MAX_D] = {1, 1};
   int64_t count_d = 0;
-  double alpha_is = 1, beta_is = 0;
+  double alpha_is = 1, beta_is = 1;
 
   GemmOperands &a(const void *at, int64_t batch_stride = -1) { return a_at = at, a_batch = batch_stride, *this; }
   GemmOperands &b(const void *at, int64_t batch_stride = -1) { return b_at = at, b_batch = batch_stride, *this; }
@@ -134,6 +135,8 @@ class GemmProblem {
              dual()}};
   }
 
+  static const char *table_at(size_t) { return "an operand"; }  // by its place in the arguments: there is none
+
   tw_gemm_args args(const GemmOperands &o) const {
     tw_gemm_args x{};
     x.m = m_, x.n = n_, x.k = k_, x.batch = batch_;
@@ -154,7 +157,7 @@ class GemmProblem {
       x.d_batch_stride[i] = o.d_batch[i] >= 0 ? o.d_batch[i] : x.d_row_stride[i] * m_;
     }
     x.alpha = o.alpha_is, x.beta = beta_ ? o.beta_is : 0;
-    demand_pointers(o);
+    demand_pointers(o), demand_steps(o);
     return x;
   }
 
@@ -220,6 +223,22 @@ class GemmProblem {
       throw detail::request_error("operand-missing", missing,
                                   std::string("the problem has an operand ") + missing + ", and it is null",
                                   std::string("give it with GemmOperands::") + missing + "()");
+    if (o.c_at && !beta_)
+      throw detail::request_error("operand-unused", "c", "C is given, and the problem has none",
+                                  "describe it with GemmProblem::with_c(), or leave C out");
+  }
+  // -1 stands for what dense memory has; no other stride is negative.  Results of a batch are apart.
+  void demand_steps(const GemmOperands &o) const {
+    const std::pair<const char *, int64_t> steps[] = {
+        {"a", o.a_batch},    {"b", o.b_batch},  {"c", o.c_batch},  {"e", o.e_batch},  {"d", o.d_batch[0]},
+        {"d", o.d_batch[1]}, {"d", o.d_row[0]}, {"d", o.d_row[1]}, {"d", o.d_col[0]}, {"d", o.d_col[1]}};
+    for (const auto &step : steps)
+      if (step.second < -1 || step.second >= int64_t(1) << 60)
+        throw detail::request_error("stride-range", std::to_string(step.second),
+                                    std::string("a stride of ") + step.first + " is " + std::to_string(step.second),
+                                    "use 0 up to 2^60, or -1 for matrices that follow each other");
+    const int64_t shape[] = {batch_, m_, n_}, strides[] = {o.e_batch, c_stride(), 1};
+    if (o.e_batch >= 0) detail::demand_span("e", shape, 3, strides), detail::demand_apart("e", shape, 3, strides);
   }
 
   int64_t m_, n_, k_, batch_ = 1, num_d_ = 0, a_stride_ = 0, b_stride_ = 0, c_stride_ = 0;

@@ -2,9 +2,12 @@
 #pragma once
 #include <tilewright/error.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tw {
@@ -14,11 +17,11 @@ enum class Dtype { fp32, tf32, fp16, bf16, fp8_e4m3, fp8_e5m2, fp8_e4m3fnuz, fp8
 inline const char *name_of(Dtype type) {
   static const char *const names[] = {"fp32",     "tf32",         "fp16",         "bf16", "fp8_e4m3",
                                       "fp8_e5m2", "fp8_e4m3fnuz", "fp8_e5m2fnuz", "int8", "int32"};
-  return names[int(type)];
+  return type >= Dtype::fp32 && type <= Dtype::int32 ? names[int(type)] : "unknown";
 }
 inline int64_t bytes_of(Dtype type) {
   static const int64_t bytes[] = {4, 4, 2, 2, 1, 1, 1, 1, 1, 4};
-  return bytes[int(type)];
+  return type >= Dtype::fp32 && type <= Dtype::int32 ? bytes[int(type)] : 1;
 }
 inline bool is_float(Dtype type) { return type != Dtype::int8 && type != Dtype::int32; }
 inline Dtype accumulator(Dtype type) { return type == Dtype::int8 ? Dtype::int32 : Dtype::fp32; }
@@ -44,7 +47,7 @@ inline const char *name_of(Epilogue epilogue) {
   static const char *const names[] = {"PassThrough", "MultiDAdd",  "MultiDMultiply", "Relu",
                                       "Gelu",        "FastGelu",   "Silu",           "Sigmoid",
                                       "Tanh",        "SiluAndMul", "GeluAndMul",     "FastGeluAndMul"};
-  return names[int(epilogue)];
+  return epilogue >= Epilogue::none && epilogue <= Epilogue::fastgelu_and_mul ? names[int(epilogue)] : "unknown";
 }
 inline bool is_gate(Epilogue epilogue) { return epilogue >= Epilogue::silu_and_mul; }
 
@@ -78,7 +81,45 @@ inline void demand_size(const char *name, int64_t size, int64_t least, int64_t m
                         "split the problem");
 }
 
+// That no offset of an operand leaves 60 bits; without strides the operand is dense.
+inline void demand_span(const char *name, const int64_t *shape, size_t rank, const int64_t *strides) {
+  long double elements = 1, reach = 0;
+  for (size_t i = 0; i < rank; ++i) {
+    if (shape[i] > 1) elements *= static_cast<long double>(shape[i]);
+    const long double step = strides ? std::fabs(static_cast<long double>(strides[i])) : 0;
+    reach += step * static_cast<long double>(shape[i] > 2 ? shape[i] - 1 : 1);
+  }
+  if (elements < 1152921504606846976.0L && reach < 1152921504606846976.0L) return;
+  std::string text;
+  for (size_t i = 0; i < rank; ++i) text += (i ? "x" : "") + std::to_string(shape[i]);
+  throw request_error("size-huge", text, std::string(name) + " of " + text + " spans more than 2^60 elements",
+                      strides ? "split the problem, or use shorter strides" : "split the problem");
+}
+
+// That the elements of a result share no memory; its span is known to be small enough.
+inline void demand_apart(const char *name, const int64_t *shape, size_t rank, const int64_t *strides) {
+  std::vector<std::pair<int64_t, int64_t>> axes;  // step, size
+  for (size_t i = 0; i < rank; ++i) {
+    if (shape[i] == 0) return;
+    if (shape[i] > 1) axes.emplace_back(strides[i] < 0 ? -strides[i] : strides[i], shape[i]);
+  }
+  std::sort(axes.begin(), axes.end());
+  int64_t reach = 0;
+  for (const auto &axis : axes) {
+    if (axis.first <= reach)
+      throw request_error("stride-overlap", std::to_string(axis.first),
+                          std::string(name) + " is written with a stride of " + std::to_string(axis.first) +
+                              " across " + std::to_string(reach + 1) + " elements: different elements share memory",
+                          "give strides under which elements are apart");
+    reach += axis.first * (axis.second - 1);
+  }
+}
+
 inline void demand_epilogue(Epilogue epilogue, int64_t num_d) {
+  if (epilogue < Epilogue::none || epilogue > Epilogue::fastgelu_and_mul)
+    throw request_error("epilogue-name", std::to_string(int(epilogue)),
+                        "there is no epilogue of the number " + std::to_string(int(epilogue)),
+                        "use one of tw::Epilogue");
   const int64_t least = epilogue == Epilogue::add || epilogue == Epilogue::multiply ? 1 : 0;
   const int64_t most = epilogue == Epilogue::none ? 0 : is_gate(epilogue) ? 1 : 2;
   if (num_d < least || num_d > most)

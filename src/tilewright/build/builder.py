@@ -145,7 +145,7 @@ class Builder:
             raise error
         entry = without_compiler.stored(self.store, source, spec.arch if spec is not None else arch, spec, extra, op)
         if entry is None and not frozen:
-            raise error
+            raise _not_bundled(error, spec) from None
         return None if entry is None else Artifact(entry.key, entry.library, entry.manifest, spec)
 
     def _demand_without_compiler(self, error: ToolchainError, spec: KernelSpec, on_event: OnEvent | None) -> Artifact:
@@ -177,6 +177,24 @@ class Builder:
         return run.done
 
 
+def _bundles() -> str:
+    return ", ".join(str(bundle.path) for bundle in bundled.in_force())
+
+
+def _not_bundled(error: ToolchainError, spec: KernelSpec | None) -> ToolchainError:
+    """The lack of a compiler, as it is to be told where bundles should have made up for it."""
+    bundles = _bundles()
+    if spec is None or not bundles:
+        return error
+    return ToolchainError(
+        f"{error.message}; {spec.name} has to be compiled, as it is not in the bundle {bundles}",
+        rule=error.rule,
+        value=error.value,
+        remedy=f"record the problem and make the bundle with it (`tilewright record`, `tilewright bundle build`), or "
+        f"{error.remedy}",
+    )
+
+
 def _frozen(missing: Sequence[str], value: str) -> NoKernelError:
     names = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
     waits = settings.current().missing == "compile"
@@ -187,6 +205,7 @@ def _frozen(missing: Sequence[str], value: str) -> NoKernelError:
         value=value,
         remedy="build them beforehand without TILEWRIGHT_FROZEN (`tw.prepare`, `tilewright prepare`)"
         + serve
+        + (f", or make the bundle {bundles} with this problem too" if (bundles := _bundles()) else "")
         + "; `tilewright cache why NAME` tells what differs",
     )
 

@@ -16,7 +16,7 @@ from tilewright import jsontext, ops, settings
 from tilewright.dispatch import locks
 from tilewright.dispatch.registry import Registry
 from tilewright.dispatch.selection import Selection
-from tilewright.errors import RequestError, TilewrightError, shown
+from tilewright.errors import RequestError, TilewrightError, nearest, shown
 from tilewright.ops.base import KernelSpec, plain
 from tilewright.runtime.devices import HOST
 from tilewright.runtime.host import thread_count
@@ -124,8 +124,23 @@ def _by_op(word: str) -> Mapping[str, list[dict[str, Any]]] | None:
             value=word,
             remedy='give a recording (`tw.record`), or {"OP": [problems], ...} by the names of options',
         ) from None
-    if not isinstance(data, dict) or not data or not set(data) <= set(ops.op_names()):
+    if isinstance(data, list):
+        raise RequestError(
+            f"{word} is a list, which does not say of which op its problems are",
+            rule="problems-file",
+            value=word,
+            remedy=f'give {{"OP": [problems], ...}}, or name the op: --problems OP={word}',
+        )
+    if not isinstance(data, dict) or not data or "recorded" in data:
         return None
+    unknown = [name for name in data if name not in ops.op_names()]
+    if unknown:
+        raise RequestError(
+            f"{word} has problems of {unknown[0]!r}, which is no op",
+            rule="problems-file",
+            value=unknown[0],
+            remedy=nearest(unknown[0], list(ops.op_names())),
+        )
     if not all(isinstance(rows, list) and all(isinstance(row, dict) for row in rows) for rows in data.values()):
         raise RequestError(
             f"{word} has something else than lists of problems under the names of ops",
