@@ -254,6 +254,7 @@ class FakeTorch:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, hip_version: str | None = None) -> None:
         self.held: dict[int, tuple[Any, int, int]] = {}  # by address: the buffer, bytes and stream
+        self.asked: list[int] = []  # the streams of all requests
         self.limit, self.current = 1 << 40, 0
         module: Any = types.ModuleType("torch")
         module.cuda = types.SimpleNamespace(
@@ -268,6 +269,7 @@ class FakeTorch:
 
     def alloc(self, nbytes: int, device: int, stream: int) -> int:
         assert device == 0
+        self.asked.append(stream)
         if sum(one[1] for one in self.held.values()) + nbytes > self.limit:
             raise MemoryError
         buffer = (ctypes.c_char * (nbytes + 512))()
@@ -305,26 +307,52 @@ def test_workspaces_come_from_pytorch_where_it_has_started(
     np.testing.assert_array_equal(out.numpy(), 40)
 
 
-def test_a_captured_stream_gets_its_workspace_from_pytorch(
+def test_a_call_that_pytorch_captures_takes_its_workspace_from_the_pool_and_gives_it_back(
     fake_cuda: ctypes.CDLL, stream_k: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """PyTorch's compiler refuses a graph in whose pool anything but its results is alive after the capture."""
     torch = FakeTorch(monkeypatch)
     device = cuda.device()
     a, b, out = operands(device, bfloat16, np.float32)
     stream_k(a, b, out=out)
-    for _ in range(2):  # a spare would serve one of them
-        with device.new_stream() as stream:
-            fake_cuda.fake_cuda_capture(stream.handle, 1)
-            cleared = fake_cuda.fake_cuda_calls(b"cuMemsetD8Async")
-            stream_k(a, b, out=out)
-            assert fake_cuda.fake_cuda_calls(b"cuMemsetD8Async") == cleared + 1, "a part of the graph"
-            stream_k(a, b, out=out)
-            assert torch.streams().count(stream.handle) == 1
-            fake_cuda.fake_cuda_capture(stream.handle, 0)
-        stream.close()
-        assert torch.streams().count(stream.handle) == 1, "the graph still uses it"
+    stream = device.new_stream()
+    torch.current = stream.handle
+    fake_cuda.fake_cuda_capture(stream.handle, 1)
+    for _ in range(2):
+        asked = len(torch.asked)
+        cleared = fake_cuda.fake_cuda_calls(b"cuMemsetD8Async")
+        stream_k(a, b, out=out)
+        assert torch.asked[asked:] == [stream.handle]
+        assert fake_cuda.fake_cuda_calls(b"cuMemsetD8Async") == cleared + 1, "a part of the graph"
+        assert torch.streams() == [0], "it went back"
+        assert stream.handle not in device.workspaces, "the short path in C must not find it"
+    fake_cuda.fake_cuda_capture(stream.handle, 0)
+    stream.close()
     device.drop_workspaces()
     assert not torch.held
+
+
+def test_other_streams_have_workspaces_of_the_driver_beside_pytorch(
+    fake_cuda: ctypes.CDLL, stream_k: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch's compiler warms up with the pool of a graph; such a workspace serves the capture on that stream too."""
+    torch = FakeTorch(monkeypatch)
+    device = cuda.device()
+    a, b, out = operands(device, bfloat16, np.float32)
+    stream = device.new_stream()
+    torch.current = stream.handle
+    stream_k(a, b, out=out)
+    assert not torch.held
+    held = device.workspaces[stream.handle]
+    fake_cuda.fake_cuda_capture(stream.handle, 1)
+    stream_k(a, b, out=out)
+    assert not torch.asked
+    assert device.workspaces[stream.handle] is held
+    fake_cuda.fake_cuda_capture(stream.handle, 0)
+    device.drop_workspace(stream.handle)
+    assert of(held.memory.address, fake_cuda), "the graph still uses it"
+    stream.close()
+    device.drop_workspaces()
 
 
 def test_no_room_in_pytorch_is_one_error(

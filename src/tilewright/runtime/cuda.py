@@ -19,7 +19,7 @@ from tilewright.backends.cuda.driver import CudaDriver
 from tilewright.backends.driver import OUT_OF_MEMORY, DeviceFacts
 from tilewright.errors import DeviceError
 from tilewright.runtime import torch_memory
-from tilewright.runtime.gpu import Devices, Event, Gpu, GpuMemory, Stream, Workspace, torch_stream
+from tilewright.runtime.gpu import WORKSPACE_GRAIN, Devices, Event, Gpu, GpuMemory, Stream, Workspace, torch_stream
 from tilewright.runtime.gpu import scoped_stream as _scoped_stream
 from tilewright.runtime.loader import Kernel
 
@@ -33,14 +33,15 @@ DLPACK_DEFAULT_STREAM = 1  # as DLPack calls the stream 0 of CUDA
 LEAST_WORKSPACE = 32 << 20
 MOST_SPARE = 256 << 20  # memory that may lie idle for a capture that never comes
 _RELAXED = 2
+_DEFAULT_STREAM = 0  # which is never captured
 
 
 class CudaGpu(Gpu):
     """One NVIDIA device.
 
-    PyTorch captures graphs on a stream of its own, where no call was made before.  Where PyTorch has started CUDA,
-    workspaces come from its allocator, which serves such a stream too; otherwise a spare one is kept, beside those in
-    use, for the next stream that is captured.
+    PyTorch captures graphs on a stream of its own, where no call was made before.  Where PyTorch has started CUDA, each
+    call that goes into such a graph has a workspace from the graph's pool, given back once the call is queued, as
+    PyTorch's own ops do; otherwise a spare is kept, beside those in use, for the next stream that is captured.
     """
 
     driver: CudaDriver
@@ -82,20 +83,32 @@ class CudaGpu(Gpu):
     def _new_workspace(self, nbytes: int, stream: int) -> Workspace:
         with self.active(), self._capture_or_not():  # another stream of this thread may be captured
             cuda = torch_memory.started()
-            if cuda is not None:
+            if cuda is None:
+                workspace = self._of_driver(nbytes)
+                self._keep_spare(min(workspace.nbytes, MOST_SPARE))
+                return workspace
+            if stream == _DEFAULT_STREAM:
                 return self._of_torch(cuda, nbytes, stream)
+            # Not from PyTorch's allocator: its compiler warms up on a stream of its own with the pool of the graph that
+            # it is about to capture, and refuses the graph when anything but results stays alive there.
             try:
-                workspace = self._cleared(max(nbytes, LEAST_WORKSPACE))
+                return self._of_driver(nbytes)
             except DeviceError as error:
-                if error.rule != "device-memory" or nbytes >= LEAST_WORKSPACE:
+                if error.rule != "device-memory":
                     raise
-                workspace = self._cleared(nbytes)  # where memory is short, what is needed must do
-            self._keep_spare(min(workspace.nbytes, MOST_SPARE))
-        return workspace
+                return self._of_torch(cuda, nbytes, stream)  # which may hold memory that nobody uses
+
+    def _of_driver(self, nbytes: int) -> Workspace:
+        try:
+            return self._cleared(max(nbytes, LEAST_WORKSPACE))
+        except DeviceError as error:
+            if error.rule != "device-memory" or nbytes >= LEAST_WORKSPACE:
+                raise
+            return self._cleared(nbytes)  # where memory is short, what is needed must do
 
     def _of_torch(self, cuda: Any, nbytes: int, stream: int) -> Workspace:
         """A workspace from PyTorch's allocator, cleared in the order of its stream: work that is queued there may still
-        use this memory as something else, and a graph that is captured there clears it whenever it is replayed."""
+        use this memory as something else."""
         for wanted in dict.fromkeys((max(nbytes, LEAST_WORKSPACE), nbytes)):
             memory = torch_memory.allocate(cuda, self.place, self._clear_bytes + wanted, stream)
             if memory is None and self._drop_unpinned():
@@ -128,11 +141,25 @@ class CudaGpu(Gpu):
         self._housekeeping.synchronize()
         return workspace
 
-    def _kept_for_capture(self, nbytes: int, clear_bytes: int, stream: int) -> Workspace:
+    def _for_one_call(self, nbytes: int, clear_bytes: int, stream: int) -> Workspace | None:
+        """For a call on a stream that PyTorch captures: memory of the graph's pool, which other work of the graph may
+        use before and after, so that whatever must be zero is cleared in every replay."""
+        known = self._workspaces.get(stream)
+        if (known is not None and known.serves(nbytes, clear_bytes)) or _scoped_stream() is not None:
+            return None
         cuda = torch_memory.started()
-        if cuda is not None:
-            with self.active(), self._capture_or_not():
-                return self._of_torch(cuda, nbytes, stream)
+        if cuda is None or not self.capturing(stream):
+            return None
+        cleared = -(-clear_bytes // WORKSPACE_GRAIN) * WORKSPACE_GRAIN
+        with self._capture_or_not():
+            memory = torch_memory.allocate(cuda, self.place, cleared + nbytes - clear_bytes, stream)
+        if memory is None:
+            raise self._out_of_memory(nbytes, OUT_OF_MEMORY)
+        if cleared:
+            self.driver("MemsetAsync", memory.address, 0, cleared, stream)
+        return Workspace(memory, cleared)
+
+    def _kept_for_capture(self, nbytes: int, clear_bytes: int, stream: int) -> Workspace:
         spare = self._spare
         if spare is None or not spare.serves(nbytes, clear_bytes):
             raise self._no_allocation(nbytes)

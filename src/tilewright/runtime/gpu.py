@@ -24,7 +24,7 @@ _NON_BLOCKING = 1  # a stream that does not wait for the default stream
 _CAPTURING = 1
 # More than any kernel of today wants to be zero, so that a workspace seldom has to be made anew for it.
 LEAST_CLEARED = 4096
-_GRAIN = 256  # what memory behind the zeros is aligned to
+WORKSPACE_GRAIN = 256  # what memory behind the zeros is aligned to
 
 
 def scoped_stream() -> Stream | None:
@@ -341,7 +341,7 @@ class Gpu:
             return known.at(clear_bytes)
         captured = self.capturing(stream)
         if known is None or not enough:
-            self._clear_bytes = max(self._clear_bytes, -(-clear_bytes // _GRAIN) * _GRAIN)
+            self._clear_bytes = max(self._clear_bytes, -(-clear_bytes // WORKSPACE_GRAIN) * WORKSPACE_GRAIN)
             if captured:
                 known = self._kept_for_capture(nbytes, clear_bytes, stream)
             else:
@@ -363,6 +363,10 @@ class Gpu:
         """A workspace for a stream that is captured and has none: nothing can be allocated then."""
         raise self._no_allocation(nbytes)
 
+    def _for_one_call(self, nbytes: int, clear_bytes: int, stream: int) -> Workspace | None:
+        """A workspace that is given back when the call is queued, where one is better than the stream's own."""
+        return None
+
     @contextmanager
     def scratch(self, nbytes: int, clear_bytes: int = 0) -> Iterator[tuple[int, int]]:
         """At least `nbytes` of the current stream's workspace for what the body queues, and that stream.
@@ -376,6 +380,13 @@ class Gpu:
                 yield 0, stream
                 return
             with self._lock:  # until the launch is queued, so that nobody frees the workspace before it
+                once = self._for_one_call(nbytes + clear_bytes, clear_bytes, stream)
+                if once is not None:
+                    try:
+                        yield once.address, stream
+                    finally:
+                        once.memory.free()
+                    return
                 address = self.workspace(nbytes + clear_bytes, stream, clear_bytes) + clear_bytes
                 # The short path in C asks no lock: it must not find what kernels of this call still hand on.
                 lent = self._workspaces.pop(stream)

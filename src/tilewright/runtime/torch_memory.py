@@ -1,8 +1,9 @@
 """Device memory from PyTorch's caching allocator, where PyTorch has started CUDA in this process.
 
-Workspaces that come from there are in PyTorch's statistics, go back to where its tensors are made of, and are of the
-pool of a graph that is captured.  The allocator orders memory by stream: what was given back may still be read by work
-that is queued on its stream, so whoever gets it next must use it on that stream, and clear it there too.
+The default stream's workspace and those of calls that PyTorch captures come from there: they are in its statistics, go
+back to where its tensors are made of, and belong to the pool of the graph.  The allocator orders memory by stream: what
+was given back may still be read by work that is queued on its stream, so whoever gets it next must use it on that
+stream, and clear it there too.
 """
 
 from __future__ import annotations
