@@ -5,13 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from functools import partial
+from itertools import islice, product
 from typing import Any
 
 import pytest
 
+import tilewright as tw
 from tests.emulated_hopper.backwards import drawn
 from tests.emulated_hopper.test_attention_backward import like
+from tests.gpu.together import build_together
 from tests.gpu.torch_here import torch
 from tilewright import ops
 from tilewright.dispatch import kernels
@@ -136,27 +139,47 @@ def _peers(turned: list[Any], causal: bool) -> tuple[Any, ...]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_whole_calls(seed: int) -> None:
-    """As a training step makes them: the error of no gradient is more than twice that of PyTorch's own in this type;
-    in a fixed order the bits are the same each time."""
-    import tilewright as tw
+WHOLE_CALLS = range(8)
 
+
+def _whole_call(seed: int) -> tuple[dict[str, int], list[Any], bool]:
+    """Sizes, q, k, v and the gradient of the output, and whether the mask is causal."""
     rng, size = random.Random(SEED + seed), _sizes(random.Random(SEED + seed))
     torch.manual_seed(seed)
-    made = [
+    tensors = [
         torch.randn(size["batch"], size[lines], size[heads], size["head"], device="cuda").bfloat16()
         for lines, heads in (("rows", "heads"), ("keys", "heads_kv"), ("keys", "heads_kv"), ("rows", "heads"))
     ]
-    q, k, v, do = made
-    causal = rng.random() < 0.5 and size["rows"] <= size["keys"]
+    return size, tensors, rng.random() < 0.5 and size["rows"] <= size["keys"]
+
+
+@pytest.fixture(scope="module")
+def compiled() -> None:
+    """The kernels of the whole calls, built side by side."""
+
+    def run(seed: int, deterministic: bool) -> None:
+        _, (q, k, v, do), causal = _whole_call(seed)
+        mask: dict[str, Any] = {"causal": "bottom_right" if causal else False}
+        out, lse = tw.attention(q, k, v, return_lse=True, **mask)
+        tw.attention_backward(do, q, k, v, out, lse, deterministic=deterministic, **mask)
+
+    build_together(partial(run, *both) for both in product(WHOLE_CALLS, (False, True)))
+
+
+@pytest.mark.parametrize("seed", WHOLE_CALLS)
+@pytest.mark.usefixtures("compiled")
+def test_whole_calls(seed: int) -> None:
+    """As a training step makes them: the error of no gradient is more than twice that of PyTorch's own in this type;
+    in a fixed order the bits are the same each time."""
+    size, tensors, causal = _whole_call(seed)
+    q, k, v, do = tensors
     asked: dict[str, Any] = {"causal": "bottom_right" if causal else False}
     out, lse = tw.attention(q, k, v, return_lse=True, **asked)
     got = tw.attention_backward(do, q, k, v, out, lse, **asked)
     first, *again = (
         tw.attention_backward(do, q, k, v, out, lse, deterministic=True, **asked) for _ in range(3)
     )  # fmt: skip
-    turned = [one.transpose(1, 2) for one in made]
+    turned = [one.transpose(1, 2) for one in tensors]
     for index, (right, peer) in enumerate(zip(_exact(turned, causal), _peers(turned, causal), strict=True)):
         allowed = 2 * (peer.double() - right).abs().max() + 1e-3 * right.abs().max()
         for mine in (got[index], first[index]):

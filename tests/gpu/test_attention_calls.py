@@ -160,6 +160,7 @@ def test_pages_that_do_not_exist_are_zeros(arch: str) -> None:
     problem = AttentionProblem(1, 8, 1, 256, 128, 2, dtype_q="bf16", **paged)
     tiled = [one for one in ATTENTION.candidates(problem.signature, arch) if one.schedule.pipeline != "loops"]
     assert {"ws", "decode", "shares", "mma_decode"} <= {one.schedule.pipeline for one in tiled}
+    kernels.kernels(tiled)  # built side by side
     for spec in tiled:
         out = kernels.kernel(spec)(q, k, v, block_table=table, seqlens_k=lengths, num_splits=1)
         check(out[0], q[0], keys, values)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import product
 from math import prod
@@ -15,9 +13,9 @@ import pytest
 import tilewright as tw
 from tests.gpu.conv_cases import CASES, Case, asked
 from tests.gpu.conv_questions import Question
+from tests.gpu.together import build_together
 from tests.gpu.torch_here import torch
 from tilewright.dispatch import kernels
-from tilewright.errors import TilewrightError
 from tilewright.ops.base import KernelSpec
 
 
@@ -61,14 +59,7 @@ class Calls:
 @pytest.fixture(scope="module")
 def compiled() -> None:
     """The kernels that these calls choose, built side by side: what goes wrong here is said by the test it is of."""
-    calls = [call for one in product(LAYOUTS, GROUPS) for call, _ in Calls(*one).all]
-
-    def run(call: Any) -> None:
-        with suppress(TilewrightError):
-            call()
-
-    with ThreadPoolExecutor(len(calls)) as threads:
-        list(threads.map(run, calls))
+    build_together(call for case in product(LAYOUTS, GROUPS) for call, _ in Calls(*case).all)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -80,26 +71,38 @@ def test_calls_on_memory_of_either_order(layout: str, groups: int) -> None:
         assert close(call(), exact), call
 
 
-@pytest.mark.parametrize(("channels", "filters", "groups"), [(128, 128, 32), (128, 128, 128), (192, 384, 16)])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_groups_of_few_channels_in_memory_that_is_channels_first(
-    dtype: Any, channels: int, filters: int, groups: int
-) -> None:
-    """Every direction, bias and Relu, strides, and operands that begin an element after 16 bytes."""
+FEW_CHANNELS = ((128, 128, 32), (128, 128, 128), (192, 384, 16))  # channels, filters, groups
+
+
+def calls_of_few_channels(dtype: Any, channels: int, filters: int, groups: int) -> Iterator[tuple[Any, Any]]:
+    """Every direction, bias and Relu, strides, and operands that begin an element after 16 bytes; what each gives."""
     for stride, off in ((1, 0), (2, 0), (1, 1)):
-        made = partial(random_values, dtype, off)
+        values = partial(random_values, dtype, off)
         how: Any = {"stride": stride, "padding": 1, "groups": groups, "layout": "nchw"}
-        x, w = made(3, channels, 14, 13), made(filters, channels // groups, 3, 3)
-        bias = made(filters)
-        x64, w64 = (one.double().requires_grad_() for one in (x, w))
+        x, w = values(3, channels, 14, 13), values(filters, channels // groups, 3, 3)
+        bias = values(filters)
+        x64, w64 = (tensor.double().requires_grad_() for tensor in (x, w))
         exact = torch.nn.functional.conv2d(x64, w64, stride=stride, padding=1, groups=groups)
-        y = made(*exact.shape)
+        y = values(*exact.shape)
         exact.backward(y.double())
-        positive = (exact.detach() + bias.double()[:, None, None]).relu()
-        assert close(tw.conv(x, w, **how), exact.detach())
-        assert close(tw.conv(x, w, bias, epilogue="Relu", **how), positive)
-        assert close(tw.conv_backward_data(y, w, tuple(x.shape), **how), x64.grad)
-        assert close(tw.conv_backward_weight(x, y, tuple(w.shape), **how), w64.grad)
+        yield partial(tw.conv, x, w, **how), exact.detach()
+        yield partial(tw.conv, x, w, bias, epilogue="Relu", **how), (exact + bias.double()[:, None, None]).relu()
+        yield partial(tw.conv_backward_data, y, w, tuple(x.shape), **how), x64.grad
+        yield partial(tw.conv_backward_weight, x, y, tuple(w.shape), **how), w64.grad
+
+
+@pytest.fixture(scope="module")
+def compiled_for_few_channels() -> None:
+    cases = product((torch.bfloat16, torch.float16), FEW_CHANNELS)
+    build_together(call for dtype, sizes in cases for call, _ in calls_of_few_channels(dtype, *sizes))
+
+
+@pytest.mark.parametrize("sizes", FEW_CHANNELS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.usefixtures("compiled_for_few_channels")
+def test_groups_of_few_channels_in_memory_that_is_channels_first(dtype: Any, sizes: tuple[int, int, int]) -> None:
+    for call, exact in calls_of_few_channels(dtype, *sizes):
+        assert close(call(), exact.detach()), call
 
 
 def random_values(dtype: Any, off: int, *shape: int) -> Any:

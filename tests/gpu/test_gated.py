@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import tilewright as tw
 from tests.backends.cuda.gemm import names as make
 from tests.gpu.cases import GEMM, signature
+from tests.gpu.together import build_together
 from tests.gpu.torch_here import torch
 from tilewright.backends.gpu.gemm import GpuLoopsSchedule
 from tilewright.ops.base import KernelSpec
@@ -72,7 +74,14 @@ def test_every_kernel_of_two_bs(name: str, kernel: str, arch: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_calls(dtype: Any) -> None:
     """By one kernel or by two, whatever selection takes; twice, for the fast path; in a graph."""
-    for m, n, k in ((1, 14336, 4096), (16, 1000, 1032), (64, 4096, 4096), (500, 776, 520), (33, 75, 77)):
+    sizes = ((1, 14336, 4096), (16, 1000, 1032), (64, 4096, 4096), (500, 776, 520), (33, 75, 77))
+
+    def once(m: int, n: int, k: int) -> None:
+        a, gate, up = drawn(m, n, k, dtype)
+        tw.gated_gemm(a, gate.T, up.T)
+
+    build_together(partial(once, *size) for size in sizes)
+    for m, n, k in sizes:
         a, gate, up = drawn(m, n, k, dtype)
         found = tw.gated_gemm(a, gate.T, up.T)
         close(found, right(a, gate, up, "silu"))
