@@ -1,4 +1,4 @@
-"""Kernels for older GPUs on this one: their PTX, which the driver compiles, against float64 on problems drawn by seed."""
+"""Kernels for older GPUs on this one through their PTX, against float64 on problems drawn by seed."""
 
 from __future__ import annotations
 
