@@ -116,8 +116,8 @@ def test_threads_on_streams_of_their_own() -> None:
         assert all(threads.map(run, range(STREAMS)))
 
 
-def test_a_stream_that_was_warm_is_captured_with_its_own_workspace() -> None:
-    """As vLLM and PyTorch's documentation do: warm up on a side stream, then capture on it."""
+def test_a_graph_and_eager_calls_of_the_stream_it_was_captured_on() -> None:
+    """As serving frameworks do: warm up on a side stream, then capture on it; eager calls of that stream go on."""
     step, stream = Step(6), torch.cuda.Stream()
     expected = step()
     torch.cuda.synchronize()
@@ -128,7 +128,10 @@ def test_a_stream_that_was_warm_is_captured_with_its_own_workspace() -> None:
         with torch.cuda.graph(graph, stream=stream):
             result = step()
     for _ in range(REPLAYS):
+        with torch.cuda.stream(stream):
+            beside = step()  # at the same time as the graph, which replays on the default stream
         graph.replay()
-        step()  # eager work beside it, on another stream
+        torch.cuda.synchronize()
+        assert torch.equal(beside, expected)
     torch.cuda.synchronize()
     assert torch.equal(result, expected)

@@ -335,22 +335,23 @@ def test_a_call_that_pytorch_captures_takes_its_workspace_from_the_pool_and_give
 def test_other_streams_have_workspaces_of_the_driver_beside_pytorch(
     fake_cuda: ctypes.CDLL, stream_k: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PyTorch's compiler warms up with the pool of a graph; such a workspace serves the capture on that stream too."""
+    """PyTorch's compiler warms up with the pool of a graph, where nothing may stay; the graph has memory of its own."""
     torch = FakeTorch(monkeypatch)
     device = cuda.device()
     a, b, out = operands(device, bfloat16, np.float32)
     stream = device.new_stream()
     torch.current = stream.handle
     stream_k(a, b, out=out)
-    assert not torch.held
+    assert not torch.asked
     held = device.workspaces[stream.handle]
     fake_cuda.fake_cuda_capture(stream.handle, 1)
     stream_k(a, b, out=out)
-    assert not torch.asked
-    assert device.workspaces[stream.handle] is held
+    assert torch.asked == [stream.handle]
+    assert not torch.held
     fake_cuda.fake_cuda_capture(stream.handle, 0)
+    assert device.workspaces[stream.handle] is held, "eager calls go on with theirs"
     device.drop_workspace(stream.handle)
-    assert of(held.memory.address, fake_cuda), "the graph still uses it"
+    assert not of(held.memory.address, fake_cuda), "which no graph uses"
     stream.close()
     device.drop_workspaces()
 

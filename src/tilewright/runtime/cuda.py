@@ -90,7 +90,8 @@ class CudaGpu(Gpu):
             if stream == _DEFAULT_STREAM:
                 return self._of_torch(cuda, nbytes, stream)
             # Not from PyTorch's allocator: its compiler warms up on a stream of its own with the pool of the graph that
-            # it is about to capture, and refuses the graph when anything but results stays alive there.
+            # it is about to capture, and refuses the graph when anything but results stays alive there.  (What it
+            # captures then has memory of that pool, for each call.)
             try:
                 return self._of_driver(nbytes)
             except DeviceError as error:
@@ -143,9 +144,11 @@ class CudaGpu(Gpu):
 
     def _for_one_call(self, nbytes: int, clear_bytes: int, stream: int) -> Workspace | None:
         """For a call on a stream that PyTorch captures: memory of the graph's pool, which other work of the graph may
-        use before and after, so that whatever must be zero is cleared in every replay."""
-        known = self._workspaces.get(stream)
-        if (known is not None and known.serves(nbytes, clear_bytes)) or _scoped_stream() is not None:
+        use before and after, so that whatever must be zero is cleared in every replay.
+
+        Not the stream's own, which its eager calls and other graphs use: all of them may run at the same time.
+        """
+        if stream == _DEFAULT_STREAM or _scoped_stream() is not None:
             return None
         cuda = torch_memory.started()
         if cuda is None or not self.capturing(stream):
