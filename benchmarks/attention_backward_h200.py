@@ -2,6 +2,7 @@
 
     python benchmarks/attention_backward_h200.py                 the table that peers were measured on
     python benchmarks/attention_backward_h200.py --random SEED   problems nobody tuned for
+    python benchmarks/attention_backward_h200.py --few           few heads of keys, short sequences: few blocks
     python benchmarks/attention_backward_h200.py --only 8192     shapes whose name has this
     python benchmarks/attention_backward_h200.py --wide          every kernel of the pool beside the default ones
 
@@ -21,6 +22,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,15 @@ def table() -> list[Shape]:
     return found
 
 
+def few() -> list[Shape]:
+    """Fewer tiles of keys than a device has multiprocessors, or hardly more."""
+    found = [Shape(1, 16, 2, 8192, 8192, 128, causal) for causal in (True, False)]
+    found += [Shape(1, 32, 4, 4096, 4096, 128, True), Shape(4, 16, 2, 2048, 2048, 96, True)]
+    found += [Shape(1, 8, 8, rows, rows, head, causal) for rows, head, causal in
+              ((2048, 64, True), (1024, 128, True), (777, 64, False), (512, 128, True))]  # fmt: skip
+    return [*found, Shape(2, 4, 4, 1024, 1024, 128, False), Shape(1, 64, 8, 8192, 8192, 128, True)]
+
+
 def drawn(seed: int, count: int) -> list[Shape]:
     rng = random.Random(seed)
     found: list[Shape] = []
@@ -99,13 +110,13 @@ class Operands:
         self.out, self.lse = tw.attention(self.q, self.k, self.v, return_lse=True, **self.asked)
         self.results = {name: torch.empty_like(one) for name, one in (("dq", self.q), ("dk", self.k), ("dv", self.v))}
         self.problem = s.problem()
-        self.exact = self._exact()
 
     def _made(self, lines: int, heads: int) -> Any:
         s = self.shape
         return torch.randn(s.batch, lines, heads, s.head, device="cuda", dtype=torch.float32).bfloat16()
 
-    def _exact(self) -> dict[str, Any]:
+    @cached_property
+    def exact(self) -> dict[str, Any]:
         """Of the last sequence and head of keys."""
         s, group = self.shape, self.shape.heads // self.shape.heads_kv
         k, v = (one[-1, :, -1].double() for one in (self.k, self.v))
@@ -161,8 +172,7 @@ class Operands:
 
         return run
 
-    def between(self, accumulate: str) -> dict[str, Any]:
-        p = self.problem.stage("grad", accumulate)
+    def between(self, p: AttentionBackwardProblem) -> dict[str, Any]:
         made = {name: torch.empty(p.prepared("q"), device="cuda") for name in ("delta", "lse_log2")}
         return made | {f"{n}_sums": torch.empty(stages.sums_shape(p, n), device="cuda") for n in p.converted}
 
@@ -237,14 +247,17 @@ def poisoned(one: Operands, run: Run, more: Sequence[Any] = ()) -> float:
     return one.error(**one.results)
 
 
-def stages_of(one: Operands, way: str, arch: str, wide: bool) -> tuple[dict[str, Run], dict[str, float]]:
-    """The kernels of all stages of a way, and the error of each of `grad` with the other stages around it."""
-    between, runs, errors = one.between(way), {}, {}
-    for stage in (one.problem.stage("dot"), *([one.problem.stage("convert", way)] if way != "none" else [])):
+def stages_of(
+    one: Operands, plan: Sequence[AttentionBackwardProblem], arch: str, wide: bool
+) -> tuple[dict[str, Run], dict[str, float]]:
+    """The kernels of all stages of a plan, and the error of each of `grad` with the other stages around it."""
+    dot, problem, *converts = plan
+    way = problem.accumulate + (f"/{problem.dkv_parts}" if problem.dkv_parts else "")
+    between, runs, errors = one.between(problem), {}, {}
+    for stage in (dot, *converts):
         spec = BACKWARD.candidates(stage.signature, arch)[0]
         runs[f"{stage.family}:{way}"] = one.stage(kernels.kernel(spec), stage, between)
     around = list(runs.values())
-    problem = one.problem.stage("grad", way)
     for spec in grads(problem, arch, wide):
         run = one.stage(kernels.kernel(spec), problem, between)
 
@@ -264,7 +277,7 @@ def measure(shape: Shape, arch: str, race: Race, wide: bool) -> dict[str, Any]:
     runs: dict[str, Run] = {"call": one.call(), "turns": one.call(deterministic=True)}
     errors = {name: poisoned(one, run) for name, run in runs.items()}
     for plan in BACKWARD.split_plans(one.problem, arch).values():
-        more, found = stages_of(one, plan[1].accumulate, arch, wide)
+        more, found = stages_of(one, plan, arch, wide)
         runs |= more
         errors |= found
     runs |= peers
@@ -315,6 +328,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--random", type=int, default=None, metavar="SEED")
     parser.add_argument("--count", type=int, default=12)
+    parser.add_argument("--few", action="store_true", help="shapes of few blocks instead of the table")
     parser.add_argument("--only", default="")
     parser.add_argument("--wide", action="store_true")
     parser.add_argument("--rounds", type=int, default=9)
@@ -322,7 +336,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="result file")
     options = parser.parse_args()
     torch.manual_seed(options.random or 0)
-    shapes = table() if options.random is None else drawn(options.random, options.count)
+    shapes = few() if options.few else table() if options.random is None else drawn(options.random, options.count)
     shapes = [one for one in shapes if options.only in one.name]
     arch, started = driver.available_archs()[0], time.perf_counter()
     specs = wanted(shapes, arch, options.wide)

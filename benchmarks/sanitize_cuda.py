@@ -36,7 +36,7 @@ from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm.pools import signatures
 
 GEMM = ops.op("gemm")
-OPS = ("gemm", "conv", "attention")
+OPS = ("gemm", "conv", "attention", "attention_backward")
 TOOLS = ("memcheck", "racecheck", "synccheck")
 # Several tiles and steps along k, edges along each axis, rows of whole 16 bytes; then few rows, few columns, oddness.
 SIZES = ((136, 272, 200), (8, 272, 264), (136, 8, 264), (37, 41, 43))
@@ -87,6 +87,25 @@ _ATTENTION: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 
 
+# Gradients: tiles with edges, blocks that share keys, turns, packed rows, and what is done to scores.
+_BACKWARD: tuple[dict[str, Any], ...] = (
+    {"batch": 1, "heads_q": 4, "heads_kv": 2, "seqlen_q": 150, "seqlen_k": 200, "head_dim": 128, "family": "grad",
+     "causal": "bottom_right", "accumulate": "dq"},
+    {"batch": 1, "heads_q": 4, "heads_kv": 2, "seqlen_q": 150, "seqlen_k": 200, "head_dim": 128, "family": "grad",
+     "causal": "bottom_right", "accumulate": "all", "dkv_parts": 3, "deterministic": True},
+    {"batch": 3, "heads_q": 2, "seqlen_q": 130, "seqlen_k": 130, "head_dim": 64, "family": "grad", "varlen": True,
+     "total_q": 250, "total_k": 250, "accumulate": "all", "dkv_parts": 2},
+    {"batch": 1, "heads_q": 2, "seqlen_q": 130, "seqlen_k": 150, "head_dim": 64, "family": "grad", "softcap": True,
+     "accumulate": "dq", "deterministic": True},
+    {"batch": 1, "heads_q": 2, "seqlen_q": 130, "seqlen_k": 150, "head_dim": 64, "family": "grad", "bias": "tensor",
+     "dropout": True, "accumulate": "none", "dbias": True},
+    {"batch": 2, "heads_q": 4, "seqlen_q": 150, "seqlen_k": 150, "head_dim": 128, "family": "dot", "dlse": True,
+     "dsink": True},
+    {"batch": 2, "heads_q": 4, "heads_kv": 2, "seqlen_q": 150, "seqlen_k": 200, "head_dim": 128, "family": "convert",
+     "accumulate": "all", "dkv_parts": 3},
+)  # fmt: skip
+
+
 def asked(op: str) -> Iterator[Any]:
     """The problems of an op that kernels are tried on."""
     if op == "conv":
@@ -94,7 +113,8 @@ def asked(op: str) -> Iterator[Any]:
             yield from (ops.op(op).problem({**one, "variant": variant, "datatype": "bf16"}) for one in _CONV)
         yield ops.op(op).problem({**_CONV[0], "datatype": "bf16", "epilogue": "Relu", "num_d": 1})
     else:
-        yield from (ops.op(op).problem({"datatype": "bf16", **one}) for one in _ATTENTION)
+        problems = _ATTENTION if op == "attention" else _BACKWARD
+        yield from (ops.op(op).problem({"datatype": "bf16", **one}) for one in problems)
 
 
 def ways(op: str, arch: str, only: str = "") -> list[tuple[KernelSpec, Any]]:

@@ -41,9 +41,14 @@ WS = {
     "packed": (WsSchedule("ws", 64), like(128, varlen=True, window_right=0)),
     "packed_whole": (WsSchedule("ws", 96), like(64, varlen=True)),
     "sink_keys": (WsSchedule("ws", 64), like(128, window_left=8, window_right=0, sink_tokens=4)),
+    "shared": (WsSchedule("ws", 64), like(128, window_right=0, accumulate="all")),
+    "shared_small_heads": (WsSchedule("ws", 96), like(64, accumulate="all")),
+    "shared_packed": (WsSchedule("ws", 64), like(128, 64, varlen=True, window_right=0, accumulate="all")),
+    "shared_sink_keys": (WsSchedule("ws", 64),
+                         like(128, window_left=8, window_right=0, sink_tokens=4, accumulate="all", dtype="fp16")),
     "capped": (WsSchedule("ws", 96), like(64, softcap=True, window_right=0)),
     "capped_tight": (WsSchedule("ws", 64, out_stages=1, order="tight"), like(128, softcap=True, window_right=0)),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WS)
@@ -53,7 +58,7 @@ def test_ws(emulator: Emulator, name: str) -> None:
     assert wrong(emulator, schedule, *(drawn(rng, one) for _ in range(COUNT))) == []
 
 
-@pytest.mark.parametrize("name", ["plain", "causal", "packed", "sink_keys", "small_heads"])
+@pytest.mark.parametrize("name", ["plain", "causal", "packed", "sink_keys", "small_heads", "shared", "shared_packed"])
 def test_ws_in_turns(emulator: Emulator, name: str) -> None:
     """In a fixed order, with blocks enough that some wait for others."""
     schedule, one = WS[name]
@@ -104,6 +109,7 @@ def test_rows(emulator: Emulator, name: str) -> None:
 LOOPS = {
     "plain": like(32, accumulate="none", dtype="fp32"),
     "sums": like(32, accumulate="all", varlen=True),
+    "sums_of_dkv": like(32, accumulate="dkv", window_right=0),
     "bias": like(32, accumulate="none", bias="tensor", dbias=True, dtype="fp32", deterministic=True),
     "alibi": like(32, accumulate="none", bias="alibi", dalibi=True, window_right=0, deterministic=True),
     "all_else": like(32, accumulate="dq", mask_shape=(1, 1, 1, 1), softcap=True, dropout=True, window_left=3,

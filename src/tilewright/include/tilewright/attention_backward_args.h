@@ -48,8 +48,9 @@ typedef struct tw_attention_backward_dot_args {
 
 /* Where the kernel's signature says so (`accumulate`), dq, or dk and dv, are no results but sums of fp32 for `convert`,
  * unscaled, in rows as `prepared` ones lie (of keys by starts_k), element by element of a head.  The kernel sets them to
- * zero itself.  dk and dv of sums have as many heads as `dkv_heads` says: heads_kv, or heads_q where the query heads of
- * a group are added by `convert`.
+ * zero itself.  dk and dv of sums have as many heads as `dkv_heads` says: a multiple of heads_kv, heads_q where each
+ * query head has sums of its own.  `convert` adds up those of a head of keys; how a kernel shares out what is added
+ * among them is its own affair.
  *
  * deterministic: the sums of every result are added in an order that follows from these numbers alone. */
 typedef struct tw_attention_backward_args {

@@ -90,8 +90,10 @@ template <class Config> Answer broken_backward(const tw_attention_backward_args 
   if (x.sink_keys < 0) return {TW_BAD_ARGS, "the number of sink keys is negative"};
   if (!(x.softcap >= 0) || (!Config::softcap && x.softcap != 0)) return {TW_BAD_ARGS, "the soft cap is not one of it"};
   if (!(x.dropout >= 0 && x.dropout < 1)) return {TW_BAD_ARGS, "the chance of dropout is not in 0 to 1"};
-  if (x.dkv_heads != x.heads_kv && x.dkv_heads != x.heads_q)
-    return {TW_BAD_ARGS, "dk and dv have neither the heads of keys nor those of queries"};
+  constexpr bool sums =
+      Config::accumulate == AttentionAccumulate::dkv || Config::accumulate == AttentionAccumulate::all;
+  if (sums ? x.dkv_heads < 1 || x.dkv_heads % x.heads_kv : x.dkv_heads != x.heads_kv)
+    return {TW_BAD_ARGS, "the heads of dk and dv are not those of keys, nor of sums a multiple of them"};
   return {};
 }
 template <class Config> Answer broken_backward(const tw_attention_backward_convert_args *args) {

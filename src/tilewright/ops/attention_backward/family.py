@@ -11,3 +11,7 @@ class AttentionBackwardSpace:
         """Which results `grad` leaves as sums of fp32 for `convert` (`spec.ACCUMULATES`): the first is how a problem is
         computed, the others are worth measuring beside it."""
         return ("none",)
+
+    def dkv_parts(self, problem: AttentionBackwardProblem, arch: Arch) -> tuple[int, ...]:
+        """Sums of dk and dv that a head of keys has, where they are sums (0: one a query head); the first as above."""
+        return (0,)

@@ -14,7 +14,7 @@ PROBLEM = (
     "varlen", "total_q", "total_k", "seqlens_q", "seqlens_k", "dlse", "dsink", "dbias", "dalibi", "deterministic",
     "accumulate", "q_batch", "q_row", "q_head", "k_batch", "k_row", "k_head", "v_batch", "v_row", "v_head", "o_batch",
     "o_row", "o_head", "do_batch", "do_row", "do_head", "dq_batch", "dq_row", "dq_head", "dk_batch", "dk_row",
-    "dk_head", "dv_batch", "dv_row", "dv_head", "aligned",
+    "dk_head", "dv_batch", "dv_row", "dv_head", "aligned", "dkv_parts",
 )  # fmt: skip
 _FAMILIES, _BIASES, _ACCUMULATES, _TYPES = (
     {word: number for number, word in enumerate(words)} for words in (FAMILIES, BIASES, ACCUMULATES, FLOATS)
@@ -32,5 +32,5 @@ def problem_numbers(p: AttentionBackwardProblem) -> tuple[int, ...]:
         *(p.bias_shape or _NONE), bool(p.mask_shape), *(p.mask_shape or _NONE), p.softcap, p.dropout, p.varlen,
         p.total_q, p.total_k, p.seqlens_q, p.seqlens_k, p.dlse, p.dsink, p.dbias, p.dalibi, p.deterministic,
         _ACCUMULATES[p.accumulate or "none"], *p.q_strides, *p.k_strides, *p.v_strides, *p.o_strides, *p.do_strides,
-        *p.dq_strides, *p.dk_strides, *p.dv_strides, p.aligned,
+        *p.dq_strides, *p.dk_strides, *p.dv_strides, p.aligned, p.dkv_heads // p.heads_kv,
     )  # fmt: skip

@@ -23,14 +23,35 @@ def accumulates(problem: AttentionBackwardProblem, arch: str) -> tuple[str, ...]
     return kinds
 
 
-def stages_of(problem: AttentionBackwardProblem, accumulate: str) -> Sequence[AttentionBackwardProblem]:
-    last = () if accumulate == "none" else (problem.stage("convert", accumulate),)
-    return (problem.stage("dot"), problem.stage("grad", accumulate), *last)
+def dkv_parts(problem: AttentionBackwardProblem, arch: str) -> tuple[int, ...]:
+    """In how many parts dk and dv of a head of keys are summed, where they are; what the problem says goes first."""
+    if problem.dkv_parts:
+        return (problem.dkv_parts,)
+    target = arch_by_name(arch)
+    space = legality.SPACES.get(target.family)
+    parts: tuple[int, ...] = space.dkv_parts(problem, target) if space is not None else (0,)
+    return parts
+
+
+def stages_of(
+    problem: AttentionBackwardProblem, accumulate: str, dkv_parts: int = 0
+) -> Sequence[AttentionBackwardProblem]:
+    last = () if accumulate == "none" else (problem.stage("convert", accumulate, dkv_parts),)
+    return (problem.stage("dot"), problem.stage("grad", accumulate, dkv_parts), *last)
 
 
 def split_plans(problem: AttentionBackwardProblem, arch: str) -> Mapping[str, Sequence[AttentionBackwardProblem]]:
     """The stages of each way; a stage by itself is one."""
     if problem.family:
         return {"": (problem,)}
-    ways = accumulates(problem, arch)
-    return {f"sums of {kind}" if kind != "none" else "no sums": stages_of(problem, kind) for kind in ways}
+    plans = {}
+    for kind in accumulates(problem, arch):
+        for parts in dkv_parts(problem, arch) if kind in ("dkv", "all") else (0,):
+            plans[_named(kind, parts)] = stages_of(problem, kind, parts)
+    return plans
+
+
+def _named(accumulate: str, parts: int) -> str:
+    if accumulate == "none":
+        return "no sums"
+    return f"sums of {accumulate}" + (f" in {parts} parts" if parts else "")

@@ -14,6 +14,7 @@ from tilewright.ops.base import settle
 
 OPERANDS = ("q", "k", "v", "o", "do", "dq", "dk", "dv")
 PREPARED_ROWS = 128  # TW_ATTENTION_BACKWARD_ROWS of attention_backward_args.h
+_SUMS_OF_DKV = ("dkv", "all")
 _LIKE = {"o": "o", "do": "o", "dq": "q", "dk": "k", "dv": "v"}  # a gradient has the shape of what it is of
 
 
@@ -59,6 +60,7 @@ class AttentionBackwardProblem:
     dalibi: bool = False
     deterministic: bool = False
     accumulate: str = ""  # of a stage: which results `grad` leaves to `convert`; of the whole the backend chooses
+    dkv_parts: int = 0  # of a stage: sums of dk and dv that a head of keys has; 0: one a query head
     q_strides: Sizes = ()
     k_strides: Sizes = ()
     v_strides: Sizes = ()
@@ -81,6 +83,8 @@ class AttentionBackwardProblem:
                 put(self, name, usual)
         if self.bias == "tensor" and not self.bias_shape:
             put(self, "bias_shape", (1, 1, self.seqlen_q, self.seqlen_k))
+        if self.accumulate not in _SUMS_OF_DKV or self.dkv_parts * self.heads_kv == self.heads_q:
+            put(self, "dkv_parts", min(self.dkv_parts, 0))
         if self.varlen:
             for name, size in (("total_q", self.seqlen_q), ("total_k", self.seqlen_k)):
                 if not getattr(self, name):
@@ -124,8 +128,14 @@ class AttentionBackwardProblem:
 
     @property
     def dkv_heads(self) -> int:
-        """Heads of dk and dv as `grad` writes them: sums have one a query head."""
-        return self.heads_q if self.accumulate in ("dkv", "all") else self.heads_kv
+        """Heads of dk and dv as `grad` writes them: sums have one a query head, or a number of parts a head of keys."""
+        if self.accumulate not in _SUMS_OF_DKV:
+            return self.heads_kv
+        return self.heads_kv * self.dkv_parts if self.dkv_parts else self.heads_q
+
+    def parts(self, name: str) -> int:
+        """Sums of a result that `convert` adds up."""
+        return 1 if name == "dq" else self.dkv_heads // self.heads_kv
 
     # -- what a row sees ---------------------------------------------------------------------------
 
@@ -147,11 +157,12 @@ class AttentionBackwardProblem:
 
     # -- stages ------------------------------------------------------------------------------------
 
-    def stage(self, family: str, accumulate: str = "none") -> AttentionBackwardProblem:
+    def stage(self, family: str, accumulate: str = "none", dkv_parts: int = 0) -> AttentionBackwardProblem:
         """The problem of one kernel: what it does not read has its default, so that it is measured once."""
         p = self
         if family == "grad":
-            return replace(p, family=family, accumulate=accumulate, dlse=False, dsink=False, o_strides=())
+            kind: dict[str, Any] = {"family": family, "accumulate": accumulate, "dkv_parts": dkv_parts}
+            return replace(p, **kind, dlse=False, dsink=False, o_strides=())
         unread: dict[str, Any]
         plain: dict[str, Any] = {
             "family": family, "align": "top_left", "window_left": -1, "window_right": -1, "sink_tokens": 0,
@@ -161,11 +172,12 @@ class AttentionBackwardProblem:
         if family == "convert":
             kept = {"dq": ("dq",), "dkv": ("dk", "dv"), "all": ("dq", "dk", "dv")}[accumulate]
             unread = {f"{name}_strides": () for name in OPERANDS if name not in kept}
-            return replace(p, **plain, **unread, dlse=False, dsink=False, accumulate=accumulate)
+            unread |= {"dlse": False, "dsink": False}
+            return replace(p, **plain, **unread, accumulate=accumulate, dkv_parts=dkv_parts)
         unread = {f"{name}_strides": () for name in OPERANDS if name not in ("o", "do")}
         return replace(
             p, **plain, **unread, seqlen_k=0, total_k=0, heads_kv=p.heads_q, head_dim=p.head_dim_v, seqlens_k=False,
-            accumulate="none",
+            accumulate="none", dkv_parts=0,
         )  # fmt: skip
 
     # -- the contract of a problem -----------------------------------------------------------------
@@ -200,10 +212,11 @@ class AttentionBackwardProblem:
         if self.family == "dot":
             return 2 * prod(self.shape("o")) * element + prepared + 4 * prod(self.lse_shape) * (1 + self.dlse)
         if self.family == "convert":
-            return sum(prod(self.shape(name)) * (4 + element) for name in self.converted)
+            return sum(prod(self.shape(name)) * (4 * self.parts(name) + element) for name in self.converted)
         read = sum(prod(self.shape(name)) for name in ("q", "k", "v", "do")) * element + prepared
         written = sum(
-            prod(self.shape(name)) * (4 if name in self.converted else element) for name in ("dq", "dk", "dv")
+            prod(self.shape(name)) * (4 * self.parts(name) if name in self.converted else element)
+            for name in ("dq", "dk", "dv")
         )
         more = prod(self.bias_shape) * (dtype_of(self.dtype_aux).bytes + 4 * self.dbias) if self.bias_shape else 0
         more += prod(self.mask_shape) if self.mask_shape else 0

@@ -14,6 +14,7 @@ from tilewright.ops.spans import too_far, written_apart
 
 COUNTS = ("batch", "seqlen_q", "seqlen_k", "total_q", "total_k", "sink_tokens")
 _WORDS = {"family": ("", *FAMILIES), "bias": BIASES, "align": ALIGNMENTS, "accumulate": ("", *ACCUMULATES)}
+MOST_PARTS = 1024  # sums of dk and dv a head of keys
 WRITTEN = ("dq", "dk", "dv")
 
 
@@ -43,6 +44,8 @@ def _sizes(p: AttentionBackwardProblem) -> Iterator[Violation]:
             yield Violation("size-negative", f"{name} is {size}", "use 0 or more")
         elif size >= MAX_SIZE:
             yield Violation("size-huge", f"{name} is {size}, over {MAX_SIZE - 1}", "split the problem")
+    if not 0 <= p.dkv_parts <= MOST_PARTS:
+        yield Violation("dkv-parts", f"dkv_parts is {p.dkv_parts}", f"use 1 to {MOST_PARTS}, or 0 for one a query head")
     for name in ("heads_q", "heads_kv", "head_dim", "head_dim_v"):
         if getattr(p, name) < 1:
             yield Violation("size-positive", f"{name} is {getattr(p, name)}", "use 1 or more")

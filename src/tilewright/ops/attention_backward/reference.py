@@ -360,7 +360,7 @@ def judge_convert(p: AttentionBackwardProblem, operands: Given, numbers: Numbers
         sums = operands[f"given_{name}_sums"]
         value = summed(p, name, sums, operands, numbers.scale)
         size = summed(p, name, np.abs(sums), operands, abs(numbers.scale))
-        known[name] = value, size * gamma(p.heads_q // p.heads_kv + 4)
+        known[name] = value, size * gamma(p.dkv_heads // p.heads_kv + 4)
 
     def judge(results: Given) -> Check:
         checks = []

@@ -16,6 +16,7 @@ from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.cuda.attention_backward.loops import FAMILY as LOOPS
 from tilewright.backends.cuda.attention_backward.mma import FAMILY as MMA
+from tilewright.backends.cuda.attention_backward.parts import MOST_PARTS, best_parts
 from tilewright.backends.cuda.attention_backward.rates import arch_numbers, rates
 from tilewright.backends.cuda.attention_backward.rows import FAMILY as ROWS
 from tilewright.backends.cuda.attention_backward.ws import FAMILY as WS
@@ -45,9 +46,17 @@ class CudaAttentionBackward(OpFamilies, AttentionBackwardSpace):
         return LoopsSchedule()
 
     def accumulates(self, problem: AttentionBackwardProblem, arch: Arch) -> tuple[str, ...]:
-        """dq is added up where the copy engine can do that; else kernels write it themselves."""
+        """dq is added up where the copy engine can do that; dk and dv too where blocks share tiles of keys; else
+        kernels write them themselves."""
         signature = problem.stage("grad", "dq").signature
-        return ("dq", "none") if _has_ws(signature, arch.name) and _lies_in_lines(problem) else ("none",)
+        if not (_has_ws(signature, arch.name) and _lies_in_lines(problem)):
+            return ("none",)
+        return ("dq", "all", "none") if best_parts(problem, arch) == 1 else ("all", "dq", "none")
+
+    def dkv_parts(self, problem: AttentionBackwardProblem, arch: Arch) -> tuple[int, ...]:
+        """What the cost says, and some beside it."""
+        best = max(2, best_parts(problem, arch))
+        return best, *(parts for parts in (best // 2, best * 2) if 1 < parts <= MOST_PARTS)
 
     @cached_property
     def native(self) -> FamiliesNative:

@@ -229,7 +229,7 @@ def convert(
     slots, sums = _tables(p, keys=True), {}
     for name in p.converted:
         operand = getattr(args, name)
-        operand.parts = 1 if name == "dq" else p.dkv_heads // p.heads_kv
+        operand.parts = p.parts(name)
         operand.source_strides, operand.to_strides = _sums_strides(p, name), Strides(*getattr(p, f"{name}_strides"))
         slots[f"{name}.to"], sums[f"{name}.source"] = name, f"{name}_sums"
     handed = _handed(_CONVERT, sums, between, is_input=True)

@@ -24,6 +24,7 @@ MULTIPLIERS = 2  # warpgroups
 REGISTERS = 240  # of a multiplying thread
 # What it needs beside sums, scores and weights: places, numbers of rows, what the compiler keeps.
 BESIDE_REGISTERS, WINDOW_REGISTERS, CAP_REGISTERS = 20, 4, 16
+SUMS = ("dq", "all")  # of dk and dv too where several blocks share a tile of keys
 ORDERS = ("ahead", "tight")
 
 
@@ -88,9 +89,9 @@ def _violations(signature: AttentionBackwardSignature, schedule: WsSchedule, arc
     if s.bias != "none" or s.masked or s.dropout:
         message = f"{h.pipeline} with a bias, a mask of bytes or dropout"
         yield Violation("nv-features", message, "use the mma pipeline")
-    if s.accumulate != "dq":
-        message = f"{h.pipeline} leaves sums of dq behind, not of {s.accumulate}"
-        yield Violation("nv-accumulate", message, f"use accumulate dq, {other}")
+    if s.accumulate not in SUMS:
+        message = f"{h.pipeline} leaves sums of dq behind, or of all, not of {s.accumulate}"
+        yield Violation("nv-accumulate", message, f"use accumulate {' or '.join(SUMS)}, {other}")
     if not {s.head_dim, s.head_dim_v} <= set(WGMMA_HEADS):
         message = f"{h.pipeline} with heads of {s.head_dim} and {s.head_dim_v}"
         yield Violation("nv-heads", message, f"use {', '.join(map(str, WGMMA_HEADS))}, {other}")
@@ -128,7 +129,7 @@ class Ws(CudaAttentionBackwardFamily):
 
     def proposals(self, pool: str, signature: AttentionBackwardSignature, arch: Arch) -> Iterator[WsSchedule]:
         s = signature
-        if s.family != "grad" or s.accumulate != "dq" or not taken_by_wgmma(s, arch):
+        if s.family != "grad" or s.accumulate not in SUMS or not taken_by_wgmma(s, arch):
             return
         tiles = _TILES[max(s.head_dim, s.head_dim_v)]
         schedules = (WsSchedule("ws", rows, *stages, order) for stages in _STAGES for rows, order in tiles)

@@ -29,7 +29,7 @@ template <class Config> BackwardLoopsArgs backward_loops_args(const tw_attention
   // Packed lines that no sequence has are the first one's, of a sequence without any too.
   const auto at_least = [](int64_t lines, const void *starts) { return starts && lines < 1 ? 1 : lines; };
   BackwardLoopsArgs t{backward_call<Config>(x), 0, 0, {}, {}};
-  t.keys = at_least(x.keys, x.starts_k) * x.batch * (sums_of_dkv<Config> ? x.heads_q : x.heads_kv);
+  t.keys = at_least(x.keys, x.starts_k) * x.batch * (sums_of_dkv<Config> ? x.dkv_heads : x.heads_kv);
   t.rows = at_least(x.rows, x.starts_q) * x.batch * x.heads_q;
   const BackwardAddedArgs added = added_of<Config>(x);
   for (int i = 0; i < 4; ++i) t.bias_sizes[i] = added.bias_sizes[i];
@@ -127,17 +127,19 @@ template <class Config> struct BackwardLooper {
     }
   }
 
-  // dk and dv of a key, of a head of keys or, where heads are added up later, of queries.
+  // dk and dv of a key, of a head of keys or, where heads are added up later, of a part of its query heads.
   TW_GPU void key(int64_t number) const {
     constexpr bool sums = sums_of_dkv<Config>;
-    const int64_t room = larger_of(1, a.keys), key = number % room, heads = sums ? a.heads_q : a.heads_kv;
+    const int64_t room = larger_of(1, a.keys), key = number % room, heads = sums ? a.dkv_heads : a.heads_kv;
     const int64_t head = number / room % heads, sequence = number / room / heads;
-    BackwardHead h = head_of(sequence, sums ? head : head * x.group);
+    const int64_t parts = heads / a.heads_kv, part = head % parts, begin = part * x.group / parts;
+    const int count = int((part + 1) * x.group / parts - begin);
+    BackwardHead h = head_of(sequence, head / parts * x.group + begin);
     float dk[D] = {}, dv[DV] = {};
     if (key < h.keys) {
       float k[D], v[DV], q[D], o[DV];
       read_key(k, v, h, int(key));
-      for (int i = 0; i < (sums ? 1 : x.group); ++i, ++h.head)
+      for (int i = 0; i < count; ++i, ++h.head)
         for (int row = 0; row < h.rows; ++row) {
           if (!seen(h, row, int(key))) continue;
           read_row(q, o, h, row);

@@ -32,6 +32,13 @@ inline double shared_out(double blocks, double units) {
   return waves <= 1.0 ? 1.0 / blocks : (waves + 0.3) / waves / units;
 }
 
+// The same where the longest of them is known; few blocks that are `even` fill whole waves.
+inline double shared_out(double blocks, double longest, double all, double units, bool even) {
+  const double waves = blocks / units, few = 4.0;
+  const double last = waves <= 1.0 ? 1.0 : even && waves <= few ? ceil(waves) : waves + 0.3;
+  return slower(longest, all / blocks * last);
+}
+
 }  // namespace cuda_attention_backward
 }  // namespace selection
 }  // namespace tw

@@ -15,7 +15,8 @@ constexpr int64_t kMost = int64_t(1) << 30;  // places are int32
 inline const Rule *size_limits(const AttentionBackwardProblem &p) {
   const int64_t rows = larger(p.seqlen_q, p.total_q), keys = larger(p.seqlen_k, p.total_k);
   const bool many = larger(rows, keys) >= kMost || p.sink_tokens >= kMost ||
-                    Wide(p.seqlen_q) * p.heads_q * p.batch >= kMost || Wide(p.seqlen_k) * p.heads_kv * p.batch >= kMost;
+                    Wide(p.seqlen_q) * p.heads_q * p.batch >= kMost ||
+                    Wide(p.seqlen_k) * p.heads_kv * p.batch * larger(1, p.dkv_parts) >= kMost;
   return many ? &many_rows : nullptr;
 }
 

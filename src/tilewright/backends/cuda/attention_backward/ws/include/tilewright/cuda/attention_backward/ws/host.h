@@ -29,7 +29,7 @@ template <class Config> struct HostAttentionBackwardWs {
     t.turns = static_cast<unsigned *>(turns_bytes(x) ? workspace : nullptr);
     TensorMap maps[5] = {};
     if (int error = all_maps(x, maps)) return status_of(error);
-    const int64_t blocks = int64_t(t.key_tiles) * x.heads_kv * x.batch;
+    const int64_t blocks = int64_t(t.key_tiles) * x.heads_kv * x.batch * t.parts;
     return start(place.functions[0], {unsigned(blocks)}, shape(), stream, maps[0], maps[1], maps[2], maps[3], maps[4],
                  t);
   }
@@ -60,10 +60,11 @@ template <class Config> struct HostAttentionBackwardWs {
   }
 
   static AttentionBackwardWsArgs lay(const Args &x) {
-    AttentionBackwardWsArgs t{backward_call<Config>(x), 0, 0, 0, 0, nullptr};
+    AttentionBackwardWsArgs t{backward_call<Config>(x), 0, 0, 1, 0, 0, nullptr};
     t.key_tiles = int(x.keys > 0 ? ceil_div(x.keys, S::BN) : 1);
     t.loose_rows = x.starts_q || x.lengths_q, t.loose_keys = x.starts_k || x.lengths_k;
     t.together = int(heads_together(x));
+    if (S::Shares) t.parts = int(x.dkv_heads / x.heads_kv);
     return t;
   }
   // Heads of keys whose tiles are mixed, the longest first: as many as the second-level cache keeps rows and sums of.

@@ -10,18 +10,21 @@
 namespace tw {
 
 // Rows of a tile of keys: dk or dv.  Those behind a sequence's last key that memory has room for are 0, as their sums are.
+// A part's are sums of fp32, as many heads of them as there are parts; nobody reads those behind the last key.
 template <class S, int D> TW_GPU void leave_keys(const float (&sums)[D / 2], float factor, void *base,
                                                  const tw_attention_strides &strides, int columns,
                                                  const AttentionBackwardWsArgs &x, const BackwardItem &item, int who) {
-  const int room = x.x.starts_k ? item.keys : int(x.x.keys);
+  using To = std::conditional_t<S::Shares, float, typename S::T>;
+  const int room = S::Shares || x.x.starts_k ? item.keys : int(x.x.keys);
+  const int64_t first = S::Shares ? prepared_first(x.x.starts_k, item.sequence) : item.first_key;
+  const int64_t head = S::Shares ? int64_t(item.head) * x.parts + item.part : item.head;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int key = item.tile * S::BN + who * 64 + int(threadIdx.x % 128) / 32 * 16 + int(threadIdx.x % 32) / 4 + r * 8;
-    typename S::T *to = nullptr;
+    To *to = nullptr;
     if (key < room)
-      to = static_cast<typename S::T *>(base) + item.sequence * strides.batch +
-           (item.first_key + int64_t(key)) * strides.row + item.head * strides.head;
-    store_row<D, typename S::T>(sums, r, key < item.keys ? factor : 0.0f, to, columns);
+      to = static_cast<To *>(base) + item.sequence * strides.batch + (first + key) * strides.row + head * strides.head;
+    store_row<D, To>(sums, r, key < item.keys ? (S::Shares ? 1.0f : factor) : 0.0f, to, columns);
   }
 }
 // Rows of packed keys that no sequence has.
@@ -71,7 +74,7 @@ TW_GPU void attention_backward_ws(const TensorMap &map_q, const TensorMap &map_k
     BackwardMultiplier<S, Config>(x, shared, item, who).run(dk, dv);
     leave_keys<S, S::DV>(dv, 1.0f, x.x.dv, x.x.dv_strides, int(x.x.head_v), x, item, who);
     leave_keys<S, S::D>(dk, x.scale, x.x.dk, x.x.dk_strides, int(x.x.head_qk), x, item, who);
-    if (x.x.starts_k && item.tile == 0) clear_unused<S>(x, item);
+    if (!S::Shares && x.x.starts_k && item.tile == 0) clear_unused<S>(x, item);
   }
 }
 

@@ -5,6 +5,10 @@
 // transposed, keys along rows: each of two warpgroups has 64 keys, and weights and gradients of scores go from its
 // registers into the products for dv and dk.  Only dq is added up over blocks, in fp32, by the copy engine; for it the
 // gradients of scores lie in shared memory, where both warpgroups read them.
+//
+// Where that would be fewer blocks than a device has multiprocessors, or some much longer than others, several blocks
+// share a tile of keys (`accumulate` is all): each meets a part of the rows, and leaves its sums of dk and dv in fp32
+// where no other writes, for `convert` to add up in one order.
 #pragma once
 #include <tilewright/cuda/attention_backward/entries.h>
 
@@ -13,6 +17,7 @@ namespace tw {
 struct AttentionBackwardWsArgs : BackwardCall {
   int key_tiles;  // of the longest sequence
   int together;   // heads of sequences whose tiles are mixed
+  int parts;      // blocks that share a tile of keys
   int loose_rows,
       loose_keys;   // behind the last row or key of a sequence lie other numbers than the copy engine's zeros
   unsigned *turns;  // whose turn it is to add to a tile of dq; null where any order will do
@@ -25,6 +30,7 @@ template <class Config> struct AttentionBackwardWs {
                        OutStages = Config::out_stages, ScoreStages = Config::score_stages;
   static constexpr bool Ahead = Config::ahead;  // scores of the next tile run beside the last product of this one
   static constexpr int D = Config::head_qk, DV = Config::head_v;
+  static constexpr bool Shares = Config::accumulate == AttentionAccumulate::all;  // blocks share a tile of keys
   static constexpr bool Crowded = D + DV > 192 && BM > 64;
   static constexpr bool Bounded = Config::mask != AttentionMask::none;       // a window hides keys
   static constexpr bool Sinks = Config::mask == AttentionMask::generic;      // the first keys are always seen

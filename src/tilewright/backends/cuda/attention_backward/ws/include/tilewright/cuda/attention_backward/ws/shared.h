@@ -42,10 +42,11 @@ template <class S> struct SharedBackward {
 
 // A tile of keys, and the tiles of rows that see it.
 struct BackwardItem {
-  int tile, head, sequence;  // the head is one of keys
+  int tile, head, sequence, part;  // the head is one of keys
   int first_row, rows, first_key, keys;
   int shift;         // of the window
   int first, count;  // tiles of rows
+  int begin, steps;  // of the block: of all query heads' tiles, one head's behind the other's
 };
 
 // The order of tiles: those of some heads at a time, which the second-level cache keeps; with a window the longest first,
@@ -53,9 +54,10 @@ struct BackwardItem {
 template <class S> TW_GPU BackwardItem item_of_block(const AttentionBackwardWsArgs &x) {
   BackwardItem item;
   const int number = int(blockIdx.x), all = int(x.x.heads_kv * x.x.batch);
-  const int chunk = number / (x.key_tiles * x.together), here = min(x.together, all - chunk * x.together);
-  const int rest = number - chunk * x.key_tiles * x.together, z = chunk * x.together + rest % here;
-  item.tile = rest / here;
+  const int parts = S::Shares ? x.parts : 1, a_chunk = x.key_tiles * x.together * parts;
+  const int chunk = number / a_chunk, here = min(x.together, all - chunk * x.together) * parts;
+  const int rest = number - chunk * a_chunk, z = chunk * x.together + rest % here / parts;
+  item.tile = rest / here, item.part = S::Shares ? rest % here % parts : 0;
   if (S::Bounded && x.turns) item.tile = x.key_tiles - 1 - item.tile;
   item.sequence = z / int(x.x.heads_kv), item.head = z - item.sequence * int(x.x.heads_kv);
   const AttentionSequence s = sequence_in_rows(x.x, item.sequence);
@@ -72,15 +74,22 @@ template <class S> TW_GPU BackwardItem item_of_block(const AttentionBackwardWsAr
   item.first = low / S::BM;
   item.count = max(0, (high + S::BM - 1) / S::BM - item.first);
   if (low >= high) item.count = 0;
+  const int64_t steps = int64_t(item.count) * x.group;
+  item.begin = S::Shares ? int(steps * item.part / parts) : 0;
+  item.steps = S::Shares ? int(steps * (item.part + 1) / parts) - item.begin : int(steps);
   return item;
 }
 
-// The steps of a block: every tile of rows, of every query head of the group.
+// The steps of a block: every tile of rows, of every query head of the group, or its part of them.
 struct BackwardSteps {
   const BackwardItem &item;
   int left, head, tile;
   TW_GPU BackwardSteps(const BackwardItem &of, int group)
-      : item(of), left(of.count * group), head(of.head * group), tile(of.first) {}
+      : item(of), left(of.steps), head(of.head * group), tile(of.first) {
+    if (of.begin == 0) return;
+    const int heads = of.begin / of.count;
+    head += heads, tile += of.begin - heads * of.count;
+  }
   TW_GPU bool more() const { return left > 0; }
   TW_GPU void next() {
     --left;

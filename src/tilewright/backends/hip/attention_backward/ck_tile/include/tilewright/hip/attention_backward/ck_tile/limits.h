@@ -23,6 +23,10 @@ inline constexpr Rule unordered{"amd-backward-deterministic", TW_LIMIT, "atomic 
 inline constexpr Rule added_heads{"amd-backward-heads", TW_LIMIT,
                                   "{heads_q} query heads share {heads_kv} heads of keys, and dk and dv are no sums",
                                   "use accumulate all"};
+inline constexpr Rule other_parts{
+    "amd-backward-heads", TW_LIMIT,
+    "{dkv_parts} sums of dk and dv a head of keys, and {heads_q} query heads share {heads_kv}",
+    "use dkv_parts 0: one sum a query head"};
 inline constexpr Rule loose_keys{"amd-backward-lengths", TW_LIMIT,
                                  "sequences of different lengths, or without rows, and dk and dv are no sums",
                                  "use accumulate all"};
@@ -49,6 +53,8 @@ inline const Rule *broken_features(const Schedule &s, const AttentionBackward &a
   if (p.accumulate != kAllSums) {
     if (p.heads_q != p.heads_kv) return &added_heads;
     if (p.varlen || p.seqlens_q || p.seqlens_k || !p.seqlen_q) return &loose_keys;
+  } else if (p.dkv_parts != a.group) {
+    return &other_parts;
   }
   if (p.bias == kBackwardBiasTensor && p.bias_keys != p.seqlen_k) return &repeated_bias;
   return p.bias == kBackwardAlibi && p.seqlen_q + p.seqlen_k > kMostPlaces ? &far_alibi : nullptr;

@@ -1,0 +1,81 @@
+"""In how many parts the rows that meet a tile of keys are shared among blocks of the `ws` family.
+
+A block owns a tile of keys, and meets rows of all query heads of a group.  With few heads of keys, or short sequences,
+that is fewer blocks than multiprocessors; and with a causal mask, where the first tile of keys meets every row and the
+last hardly any, a multiprocessor should have several.  Blocks that share a tile leave sums of dk and dv each, which are
+written, read and added up.  The cost weighs one against the other; cost.h counts alike.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import ceil
+from typing import NamedTuple
+
+from tilewright.arch import Arch
+from tilewright.arch import arch as arch_by_name
+from tilewright.backends.cuda.attention_backward.rates import rates
+from tilewright.ops.attention_backward.problem import AttentionBackwardProblem
+
+KEYS = 128  # of a tile
+MOST_PARTS = 64
+ROWS = {32: 96, 64: 96}  # of the usual tile, by the larger head; of larger ones 64
+GAIN = 0.03  # of the time that several parts must save
+UNEVEN, FEW_WAVES = 0.3, 4  # of a block's time that the last ones of many take longer; of few alike they are a wave
+
+
+class Work(NamedTuple):
+    """What blocks have to do, with one block a tile of keys."""
+
+    blocks: float
+    longest: float  # seconds of the longest block's steps
+    all: float  # of all
+    item: float  # to begin and to end a block
+    sums: float  # to write and to read the sums of one part
+    even: bool  # all blocks have as much to do
+
+
+def time_of(work: Work, parts: int, units: int) -> float:
+    """Seconds of so many parts."""
+    blocks, longest = work.blocks * parts, work.longest / parts + work.item
+    average, waves = work.all / blocks + work.item, max(1.0, blocks / units)
+    if waves > 1.0:
+        waves = ceil(waves) if work.even and waves <= FEW_WAVES else waves + UNEVEN
+    return max(longest, average * waves) + (work.sums * parts if parts > 1 else 0.0)
+
+
+def work_of(problem: AttentionBackwardProblem, arch: Arch) -> Work:
+    p, rate = problem, rates(arch)
+    rows = p.total_q / max(1, p.batch) if p.varlen else p.seqlen_q
+    keys = p.total_k / max(1, p.batch) if p.varlen else p.seqlen_k
+    tile_m = ROWS.get(max(p.head_dim, p.head_dim_v), 64)
+    entries = tile_m * KEYS
+    step = entries * ((3 * p.head_dim + 2 * p.head_dim_v) / rate["unit_macs"] + rate["score"]) + rate["step"]
+    tiles = max(1.0, -(-keys // KEYS))
+    heads = p.batch * p.heads_kv
+    group = p.heads_q / p.heads_kv
+    met = -(-rows // tile_m)
+    if p.window_left >= 0 and not p.sink_tokens:
+        met = min(met, -(-(KEYS + p.window_left + max(0, p.window_right)) // tile_m) + 1)
+    cut = rows * (KEYS + tile_m) / 2 * p.batch * p.heads_q if p.bounded else 0.0
+    every = (p.pairs + cut) / entries
+    sums = 2 * 4 * keys * heads * (p.head_dim + p.head_dim_v) / rate["memory"]
+    return Work(tiles * heads, group * met * step, every * step, rate["item"], sums, not (p.bounded or p.varlen))
+
+
+def best_parts(problem: AttentionBackwardProblem, arch: Arch) -> int:
+    """1 where a block should have its tile of keys for itself."""
+    return _best(problem.stage("grad", "dq"), arch.name)
+
+
+@lru_cache(maxsize=4096)
+def _best(problem: AttentionBackwardProblem, arch: str) -> int:
+    target = arch_by_name(arch)
+    units = max(1, target.compute_units)
+    work = work_of(problem, target)
+    if not work.all:
+        return 1
+    most = max(1, min(MOST_PARTS, int(work.longest / work.item * 2)))
+    times = {parts: time_of(work, parts, units) for parts in range(1, most + 1)}
+    best = min(times, key=lambda parts: times[parts])
+    return best if times[best] < (1 - GAIN) * times[1] else 1
