@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "device.hpp"
 #include "failure.hpp"
 #include "host.hpp"
 #include "sha256.hpp"
@@ -80,9 +81,21 @@ std::string Bundle::file(const std::string &name) const {
   return bytes;
 }
 
+int64_t Bundle::check() const {
+  const Json::Members &files = manifest_.at("files", "the manifest").members("files");
+  for (const auto &listed : files) file(listed.first);
+  for (const auto &place : places_)
+    if (place.first != "manifest.json" && !manifest_.at("files", "the manifest").find(place.first))
+      damaged(path_, "its manifest does not name the file " + place.first);
+  return int64_t(files.size());
+}
+
 std::string Bundle::target(const std::string &wanted) const {
   const Json &targets = manifest_.at("targets", "the manifest");
   std::string best, all;
+  if (wanted == "cuda" || wanted == "hip")
+    for (const std::string &arch : archs_run_by(Device(wanted, -1).facts().arch))
+      if (best.empty() && targets.find(arch)) best = arch;
   for (const auto &target : targets.members("targets")) {
     all += (all.empty() ? "" : ", ") + target.first;
     const bool mine = wanted.empty() ? cpu_level(target.first) >= 0 && cpu_runs(target.first) : target.first == wanted;

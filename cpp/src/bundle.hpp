@@ -1,5 +1,6 @@
 // Bundles: one ZIP file with stored entries only, and a manifest that has the digest of every other file.
 #pragma once
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -13,7 +14,9 @@ class Bundle {
   explicit Bundle(const std::string &path);
   // The bytes of a file, once their digest is what the manifest says.
   std::string file(const std::string &name) const;
-  // The target that is asked for or, of an empty one, the best that this CPU runs.
+  // Every file, its digest and that none is there of which the manifest says nothing: how many there are.
+  int64_t check() const;
+  // The target that is asked for, the best that a GPU runs (cuda or hip) or, of an empty one, that this CPU does.
   std::string target(const std::string &wanted) const;
   std::string registry(const std::string &target) const;  // the name of its file
 

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "bundle.hpp"
+#include "device.hpp"
 #include "failure.hpp"
 #include "host.hpp"
 #include "sha256.hpp"
@@ -45,6 +46,12 @@ std::string placed(const std::string &folder, const std::string &file) {
   const std::string path = file.empty() || file[0] == '/' ? file : folder + "/" + file;
   char whole[PATH_MAX];
   return realpath(path.c_str(), whole) ? whole : path;
+}
+
+bool is_backend(const std::string &target) { return target == "cuda" || target == "hip"; }
+bool run_by_a_device(const std::string &arch, const std::string &backend) {
+  const std::vector<std::string> archs = archs_run_by(Device(backend, -1).facts().arch);
+  return std::find(archs.begin(), archs.end(), arch) != archs.end();
 }
 
 std::string key_of(const std::string &op, const std::string &signature) { return op + '\n' + signature; }
@@ -110,7 +117,8 @@ void Registry::add_folder(const std::string &path) {
 
 void Registry::add_bundle(const std::string &path) {
   const Bundle bundle(path);
-  const std::string name = bundle.registry(bundle.target(target_));
+  const std::string target = bundle.target(target_), name = bundle.registry(target);
+  if (is_backend(target_)) target_ = target;
   add_json(bundle.file(name), path + "!", path + ", " + name);
 }
 
@@ -144,7 +152,7 @@ void Registry::add_json(const std::string &text, const std::string &folder, cons
                       what + " is of version " + std::to_string(version) + ", and this runtime reads 1",
                       "write it again, or use the runtime of the release that wrote it");
   const std::string target = whole.at("target", what).text("its target");
-  if (target_.empty()) target_ = target;
+  if (target_.empty() || (is_backend(target_) && run_by_a_device(target, target_))) target_ = target;
   if (target != target_)
     throw bad_request("registry-target", target, what + " is of " + target + ", and this registry of " + target_,
                       "use a registry a target");
@@ -229,6 +237,7 @@ void Registry::add_entry(const Json &json, const std::string &folder, const Json
 }
 
 void Registry::settle() {
+  ++generation_;
   groups_.clear();
   for (int64_t at = 0; at < count(); ++at) {
     Group &group = groups_[key_of(entries_[size_t(at)].op, entries_[size_t(at)].signature)];
@@ -236,7 +245,7 @@ void Registry::settle() {
   }
   for (auto &known : groups_) {
     Group &group = known.second;
-    std::vector<int64_t> every = group.kernels;
+    std::vector<int64_t> &every = group.every = group.kernels;
     every.insert(every.end(), group.fallbacks.begin(), group.fallbacks.end());
     std::vector<int64_t> sorted = every;
     std::sort(sorted.begin(), sorted.end(),

@@ -27,6 +27,7 @@ struct Entry {
 // The kernels of one signature, ready to be asked about.
 struct Group {
   std::vector<int64_t> kernels, fallbacks;  // places among the entries
+  std::vector<int64_t> every;               // both, in this order
   const SelectionLibrary *library = nullptr;
   std::vector<selection::Candidate> candidates;
   std::vector<int64_t> order;  // of equal estimates the lower digest
@@ -40,6 +41,7 @@ class Registry {
   void add_json(const std::string &text, const std::string &folder, const std::string &what);
   const std::string &json();
   const std::string &target() const { return target_; }
+  int64_t generation() const { return generation_; }
 
   int64_t count() const { return int64_t(entries_.size()); }
   const Entry &entry(int64_t index) const;
@@ -71,6 +73,7 @@ class Registry {
   std::deque<std::vector<int64_t>> integers_;
   std::deque<std::vector<double>> reals_;
   std::mutex loading_;
+  int64_t generation_ = 0;  // another one whenever something was added
 };
 
 }  // namespace runtime

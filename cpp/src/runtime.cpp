@@ -5,6 +5,8 @@
 #include <cstring>
 #include <new>
 
+#include "bundle.hpp"
+#include "device.hpp"
 #include "failure.hpp"
 #include "registry.hpp"
 #include "selection.hpp"
@@ -12,6 +14,9 @@
 
 struct tw_registry {
   tw::runtime::Registry registry;
+};
+struct tw_device {
+  tw::runtime::Device device;
 };
 
 namespace {
@@ -84,7 +89,7 @@ template <class Struct> void write(Struct *into, const char *what, const Struct 
 tw_problem problem_of(const tw_problem *given) {
   tw_problem problem = read(given, "the problem", sizeof(tw_problem));
   demand(problem.op && problem.signature && problem.names && problem.values, "a field of the problem");
-  if (!problem.text) problem.text = problem.signature;
+  if (!problem.text || !*problem.text) problem.text = problem.signature;
   return problem;
 }
 
@@ -187,3 +192,81 @@ int tw_team_new(int64_t threads, tw_host_team **team) {
 }
 
 void tw_team_free(tw_host_team *team) { tw::runtime::free_team(team); }
+
+int64_t tw_registry_generation(const tw_registry *registry) { return registry ? registry->registry.generation() : 0; }
+
+int tw_device_count(const char *backend, int64_t *count) {
+  return guarded([&] {
+    demand(backend && count, "the backend or where to put the count");
+    *count = tw::runtime::device_count(backend);
+  });
+}
+
+int tw_device_open(const char *backend, int64_t index, tw_device **device) {
+  return guarded([&] {
+    demand(backend && device, "the backend or where to put the device");
+    *device = new tw_device{{backend, index}};
+  });
+}
+
+void tw_device_free(tw_device *device) { delete device; }
+
+int tw_device_describe(const tw_device *device, tw_device_facts *facts) {
+  return guarded([&] {
+    demand(device, "the device");
+    const tw::runtime::DeviceFacts &f = device->device.facts();
+    write(facts, "the facts",
+          tw_device_facts{sizeof(tw_device_facts), f.backend.c_str(), f.arch.c_str(), f.name.c_str(), f.driver.c_str(),
+                          f.index, f.compute_units, f.l2_bytes, f.memory_bytes});
+  });
+}
+
+int tw_device_allocate(tw_device *device, int64_t bytes, void **at) {
+  return guarded([&] {
+    demand(device && at, "the device or where to put the address");
+    *at = device->device.allocate(bytes);
+  });
+}
+
+int tw_device_release(tw_device *device, void *at) {
+  return guarded([&] {
+    demand(device, "the device");
+    if (at) device->device.release(at);
+  });
+}
+
+int tw_device_copy(tw_device *device, void *to, const void *from, int64_t bytes, void *stream) {
+  return guarded([&] {
+    demand(device && (bytes <= 0 || (to && from)), "the device or an address");
+    device->device.copy(to, from, bytes, stream);
+  });
+}
+
+int tw_device_clear(tw_device *device, void *at, int64_t bytes, void *stream) {
+  return guarded([&] {
+    demand(device && (bytes <= 0 || at), "the device or an address");
+    device->device.clear(at, bytes, stream);
+  });
+}
+
+int tw_device_synchronize(tw_device *device, void *stream) {
+  return guarded([&] {
+    demand(device, "the device");
+    device->device.synchronize(stream);
+  });
+}
+
+int tw_device_workspace(tw_device *device, void *stream, int64_t bytes, int64_t clear_bytes, void **at) {
+  return guarded([&] {
+    demand(device && at, "the device or where to put the address");
+    *at = device->device.workspace(stream, bytes, clear_bytes);
+  });
+}
+
+int tw_bundle_check(const char *path, int64_t *files) {
+  return guarded([&] {
+    demand(path, "the path");
+    const int64_t checked = tw::runtime::Bundle(path).check();
+    if (files) *files = checked;
+  });
+}

@@ -12,8 +12,10 @@ namespace {
 // What a thread asks with, kept so that a question allocates nothing.
 struct Desk {
   std::vector<selection::Candidate> candidates;
-  std::vector<int64_t> kernels, order, rules;
+  std::vector<int64_t> some, order, rules;
   std::vector<double> seconds;
+  const int64_t *kernels = nullptr;  // places among the entries of those that were asked about
+  size_t count = 0;
 };
 
 Desk &desk() {
@@ -36,16 +38,23 @@ void demand_numbers(const Group &group, const tw_problem &problem) {
 selection::Question ask(const Group &group, size_t first, size_t last, const tw_problem &problem,
                         const tw_select_options &options) {
   Desk &d = desk();
-  d.candidates.clear(), d.kernels.clear(), d.order.clear();
-  for (size_t at = first; at < last; ++at) {
-    const int64_t kernel = at < group.kernels.size() ? group.kernels[at] : group.fallbacks[at - group.kernels.size()];
-    if (options.allowed && !options.allowed[kernel]) continue;
-    d.candidates.push_back(group.candidates[at]), d.order.push_back(group.order[at]), d.kernels.push_back(kernel);
-  }
-  d.rules.assign(d.kernels.size(), -1), d.seconds.assign(d.kernels.size(), HUGE_VAL);
   selection::Question question{};
-  question.candidates = d.candidates.data(), question.order = d.order.data(), question.problem = problem.values;
-  question.rules = d.rules.data(), question.seconds = d.seconds.data(), question.count = int64_t(d.kernels.size());
+  if (options.allowed) {
+    d.candidates.clear(), d.some.clear(), d.order.clear();
+    for (size_t at = first; at < last; ++at) {
+      if (!options.allowed[group.every[at]]) continue;
+      d.candidates.push_back(group.candidates[at]), d.order.push_back(group.order[at]);
+      d.some.push_back(group.every[at]);
+    }
+    d.kernels = d.some.data(), d.count = d.some.size();
+    question.candidates = d.candidates.data(), question.order = d.order.data();
+  } else {
+    d.kernels = group.every.data() + first, d.count = last - first;
+    question.candidates = group.candidates.data() + first, question.order = group.order.data() + first;
+  }
+  d.rules.assign(d.count, -1), d.seconds.assign(d.count, HUGE_VAL);
+  question.problem = problem.values, question.count = int64_t(d.count);
+  question.rules = d.rules.data(), question.seconds = d.seconds.data();
   question.host = {options.threads > 0 ? options.threads : tw_threads(),
                    options.l2_bytes > 0 ? options.l2_bytes : tw_l2_bytes()};
   question.best = -1;
@@ -90,7 +99,7 @@ tw_candidate judged(const Registry &registry, const Group &group, const tw_probl
 [[noreturn]] void refuse(const Registry &registry, const Group &group, const tw_problem &problem,
                          const tw_select_options &options, const std::string &why) {
   ask(group, 0, group.kernels.size(), problem, options);
-  const size_t count = desk().kernels.size();
+  const size_t count = desk().count;
   std::string text = "no kernel for " + std::string(problem.text) + ": " + why + "; " + std::to_string(count) +
                      " kernel(s) of its signature refuse:";
   for (size_t at = 0; at < count && at < 8; ++at) {
@@ -133,7 +142,7 @@ void tell_candidates(const Registry &registry, const tw_problem &problem, const 
   if (group.library) demand_numbers(group, problem);
   ask(group, 0, group.candidates.size(), problem, options);
   std::vector<tw_candidate> candidates;  // `tell` may ask another question
-  for (size_t at = 0; at < desk().kernels.size(); ++at) candidates.push_back(judged(registry, group, problem, at));
+  for (size_t at = 0; at < desk().count; ++at) candidates.push_back(judged(registry, group, problem, at));
   for (const tw_candidate &candidate : candidates) tell(context, &candidate);
 }
 

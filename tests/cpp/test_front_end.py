@@ -76,6 +76,18 @@ def test_the_runtime(folders: Callable[[str], Path], tmp_path: Path) -> None:
     programs.call(str(program), str(folders("gemm")), str(tmp_path / "empty"))
 
 
+def test_plans_that_are_kept(folders: Callable[[str], Path], tmp_path: Path) -> None:
+    program = programs.program(TESTS / "test_plans.cpp", tmp_path / "test_plans")
+    assert " 0 failed" in programs.call(str(program), str(folders("gemm")))
+
+
+def test_the_benchmark_of_selection(folders: Callable[[str], Path], tmp_path: Path) -> None:
+    program = programs.program(programs.CPP / "benchmarks" / "selection.cpp", tmp_path / "selection")
+    said = programs.call(str(program), str(folders("gemm")), "3")
+    assert said.startswith("gemm")
+    assert "plan kept" in said
+
+
 def test_a_failed_check_fails_the_program(folders: Callable[[str], Path], tmp_path: Path) -> None:
     program = programs.program(TESTS / "test_attention.cpp", tmp_path / "test_attention")
     finished = subprocess.run([str(program), str(folders("gemm"))], capture_output=True, text=True, check=False)
@@ -96,7 +108,7 @@ def test_exported_symbols_begin_with_tw(tmp_path: Path) -> None:
 def test_under_a_sanitizer(sanitizer: str, folders: Callable[[str], Path], tmp_path: Path) -> None:
     flags = (f"-fsanitize={sanitizer}", "-g")
     try:
-        for op in ("runtime", *PROBLEMS):
+        for op in ("runtime", "plans", *PROBLEMS):
             programs.program(TESTS / f"test_{op}.cpp", tmp_path / op, *flags)
     except AssertionError as error:
         if "sanit" not in str(error) and "san" not in str(error):
@@ -104,5 +116,6 @@ def test_under_a_sanitizer(sanitizer: str, folders: Callable[[str], Path], tmp_p
         pytest.skip(f"this compiler has no {sanitizer} sanitizer")
     (tmp_path / "empty").mkdir()
     programs.call(str(tmp_path / "runtime"), str(folders("gemm")), str(tmp_path / "empty"))
+    programs.call(str(tmp_path / "plans"), str(folders("gemm")))
     for op in PROBLEMS:
         programs.call(str(tmp_path / op), str(folders(op)))

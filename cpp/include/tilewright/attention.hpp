@@ -1,6 +1,7 @@
 // Attention, forward: o = softmax(scale * q.k + bias) v over the keys a row sees, and its lse.
 #pragma once
 #include <tilewright/attention_args.h>
+#include <tilewright/plan_key.hpp>
 #include <tilewright/problem.hpp>
 
 #include <array>
@@ -94,6 +95,8 @@ class AttentionProblem {
   AttentionProblem &pages(int64_t page_size, int64_t page_count, bool indices = false) {
     return paged_ = true, page_size_ = page_size, page_count_ = page_count, indices_ = indices, *this;
   }
+  // Keys walked in so many parts beside each other, which a second kernel puts together; 0 and 1: in one.
+  AttentionProblem &num_splits(int64_t parts) { return splits_ = parts, *this; }
   AttentionProblem &q_strides(Strides s) { return strides_[0] = s, has_[0] = true, *this; }
   AttentionProblem &k_strides(Strides s) { return strides_[1] = s, has_[1] = true, *this; }
   AttentionProblem &v_strides(Strides s) { return strides_[2] = s, has_[2] = true, *this; }
@@ -109,6 +112,7 @@ class AttentionProblem {
   int64_t head_dim_v() const { return head_v_; }
   int64_t window_left() const { return left_; }
   int64_t window_right() const { return right_; }
+  int64_t num_splits() const { return splits_; }
   bool bottom_right() const { return bottom_right_ && bounded(); }
   Dtype dtype_q() const { return q_; }
   Dtype dtype_kv() const { return kv_; }
@@ -154,7 +158,8 @@ class AttentionProblem {
     }
   }
 
-  Described described() const {
+  // `said`: with the words for people.
+  Described described(bool said = true) const {
     static const char *const names[] = {
         "family",      "batch",        "heads_q",     "heads_kv",   "seqlen_q",   "seqlen_k",   "head_dim",
         "head_dim_v",  "type_q",       "size_q",      "size_kv",    "size_out",   "size_aux",   "bottom_right",
@@ -166,7 +171,7 @@ class AttentionProblem {
         "o_batch",     "o_row",        "o_head",      "aligned"};
     const Shape none = {1, 1, 1, 1}, b = bias_kind_ == 1 ? bias_ : none, m = masked_ ? mask_ : none;
     constexpr int64_t kWide = int64_t(1) << 40;
-    std::vector<int64_t> v = {0,
+    std::vector<int64_t> v = {family_,
                               batch_,
                               heads_q_,
                               heads_kv_,
@@ -203,17 +208,49 @@ class AttentionProblem {
                               paged_ ? (indices_ ? 2 : 1) : 0,
                               paged_ ? page_size_ : 0,
                               paged_ ? page_count_ : 0,
-                              0,
+                              splits_,
                               0,
                               0};
     for (int operand = 0; operand < 4; ++operand)
       for (int64_t stride : strides(operand)) v.push_back(stride);
     v.push_back(aligned_);
-    return {"attention", signature(), text(), names, std::move(v)};
+    return {"attention", signature(), said ? text() : std::string(), names, std::move(v)};
+  }
+
+  // What a plan depends on.
+  detail::PlanKey key() const {
+    detail::PlanKey key(3);
+    key.add(batch_, heads_q_, heads_kv_, rows_, keys_, head_, head_v_, left_, right_, sinks_, bias_kind_, total_q_,
+            total_k_, page_size_, page_count_, splits_, int64_t(q_), int64_t(kv_), int64_t(dtype_out()), int64_t(aux_));
+    key.add(bottom_right_, masked_, softcap_, dropout_, lse_, sink_, varlen_, lengths_q_, lengths_k_, paged_, indices_,
+            aligned_);
+    for (const Shape *shape : {&bias_, &mask_}) key.add((*shape)[0], (*shape)[1], (*shape)[2], (*shape)[3]);
+    for (int operand = 0; operand < 4; ++operand)
+      key.add(has_[operand], strides_[operand][0], strides_[operand][1], strides_[operand][2]);
+    return key;
+  }
+  // One kernel; or one of parts and one that puts them together, with the parts between them.
+  std::vector<Described> stages() const {
+    if (splits_ <= 1) return {described(false)};
+    return {part().described(false), combined().described(false)};
+  }
+  int64_t between_bytes() const { return splits_ <= 1 ? 0 : part_bytes(part_elements()) + part_bytes(part_sums()); }
+  template <class Use> void with_args(size_t stage, const AttentionOperands &operands, char *between, Use use) const {
+    if (splits_ <= 1) {
+      const tw_attention_args arguments = args(operands);
+      use(&arguments);
+    } else if (stage == 0) {
+      const tw_attention_args arguments = part_args(operands, between);
+      use(&arguments);
+    } else {
+      const tw_attention_combine_args arguments = combine_args(operands, between);
+      use(&arguments);
+    }
   }
 
   // The table whose pointer has this place in the arguments.
-  static const char *table_at(size_t place) {
+  static const char *table_at(size_t stage, size_t place) {
+    if (stage == 1) return place == offsetof(tw_attention_combine_args, starts_q) ? "cu_seqlens_q" : "seqlens_q";
     const std::pair<size_t, const char *> tables[] = {{offsetof(tw_attention_args, starts_q), "cu_seqlens_q"},
                                                       {offsetof(tw_attention_args, starts_k), "cu_seqlens_k"},
                                                       {offsetof(tw_attention_args, lengths_q), "seqlens_q"},
@@ -226,8 +263,10 @@ class AttentionProblem {
     return "a table";
   }
 
-  tw_attention_args args(const AttentionOperands &o) const {
-    demand_operands(o);
+  tw_attention_args args(const AttentionOperands &o) const { return demand_operands(o), filled(o); }
+
+ private:
+  tw_attention_args filled(const AttentionOperands &o) const {
     tw_attention_args a{};
     a.batch = batch_, a.heads_q = heads_q_, a.heads_kv = heads_kv_, a.rows = rows_, a.keys = keys_, a.head_qk = head_,
     a.head_v = head_v_;
@@ -264,7 +303,46 @@ class AttentionProblem {
     return a;
   }
 
- private:
+  // The stage that walks parts of the keys; what it writes is dense and of fp32.
+  AttentionProblem part() const {
+    AttentionProblem p = *this;
+    p.family_ = 1, p.lse_ = false, p.has_[3] = false;
+    return p.dtype_out(Dtype::fp32);
+  }
+  // The stage that puts parts together.
+  AttentionProblem combined() const {
+    AttentionProblem p(batch_, heads_q_, rows_, 0, head_v_);
+    p.family_ = 2, p.has_[3] = has_[3], p.strides_[3] = strides_[3];
+    if (varlen_) p.varlen(total_q_, 0);
+    return p.dtype_out(dtype_out()).return_lse(lse_).seqlens_q(lengths_q_).num_splits(splits_);
+  }
+  int64_t part_elements() const { return shape(3)[0] * shape(3)[1] * heads_q_ * head_v_; }  // of one part
+  int64_t part_sums() const { return heads_q_ * (varlen_ ? total_q_ : batch_ * rows_); }
+  int64_t part_bytes(int64_t elements) const { return (splits_ * elements * 4 + 63) / 64 * 64; }
+
+  tw_attention_args part_args(const AttentionOperands &o, char *between) const {
+    demand_operands(o);
+    tw_attention_args a = part().filled(o);
+    a.o = between, a.lse = between + part_bytes(part_elements());
+    a.splits = splits_, a.o_split = part_elements(), a.lse_split = part_sums();
+    return a;
+  }
+  tw_attention_combine_args combine_args(const AttentionOperands &o, char *between) const {
+    tw_attention_combine_args a{};
+    a.batch = batch_, a.heads_q = heads_q_, a.rows = rows_, a.head_v = head_v_, a.splits = splits_;
+    a.total_rows = varlen_ ? total_q_ : 0;
+    a.parts = between, a.part_lse = between + part_bytes(part_elements());
+    a.o = o.o_at, a.lse = lse_ ? o.lse_at : nullptr;
+    const Strides from = part().strides(3), to = strides(3);
+    a.part_strides = {from[0], from[1], from[2]}, a.o_strides = {to[0], to[1], to[2]};
+    a.part_split = part_elements(), a.part_lse_split = part_sums();
+    const auto one_or = [](int64_t size) { return size > 1 ? size : 1; };
+    a.part_lse_batch = a.lse_batch = varlen_ ? 0 : one_or(heads_q_ * rows_);
+    a.part_lse_head = a.lse_head = one_or(varlen_ ? total_q_ : rows_);
+    a.starts_q = varlen_ ? o.starts_q_at : nullptr, a.lengths_q = lengths_q_ ? o.lengths_q_at : nullptr;
+    return a;
+  }
+
   bool bounded() const { return left_ >= 0 || right_ >= 0; }
   bool packed_keys() const { return varlen_ && !paged_; }
   int64_t sinks() const { return left_ < 0 ? 0 : sinks_; }
@@ -322,7 +400,8 @@ class AttentionProblem {
   }
   // Names are those that specs are stored by.
   std::string signature() const {
-    static const char *const biases[] = {"none", "tensor", "alibi"};
+    static const char *const biases[] = {"none", "tensor", "alibi"}, *const families[] = {"forward", "split",
+                                                                                          "combine"};
     return detail::Signature()
         .text("bias", biases[bias_kind_])
         .flag("dropout", dropout_)
@@ -330,7 +409,7 @@ class AttentionProblem {
         .text("dtype_kv", name_of(kv_))
         .text("dtype_out", name_of(dtype_out()))
         .text("dtype_q", name_of(q_))
-        .text("family", "forward")
+        .text("family", families[family_])
         .number("head_qk", head_class(head_))
         .number("head_v", head_class(head_v_))
         .text("lookup", !paged_    ? "none"
@@ -398,7 +477,8 @@ class AttentionProblem {
 
   int64_t batch_, heads_q_, heads_kv_, rows_, keys_, head_, head_v_, left_ = -1, right_ = -1, sinks_ = 0,
                                                                      bias_kind_ = 0;
-  int64_t total_q_ = 0, total_k_ = 0, page_size_ = 0, page_count_ = 0;
+  int64_t total_q_ = 0, total_k_ = 0, page_size_ = 0, page_count_ = 0, splits_ = 0;
+  int64_t family_ = 0;  // of a stage: 1 walks parts of the keys, 2 puts them together
   Dtype q_ = Dtype::fp32, kv_ = Dtype::fp32, out_ = Dtype::fp32, aux_ = Dtype::fp32;
   bool has_out_ = false, bottom_right_ = false, masked_ = false, softcap_ = false, dropout_ = false, lse_ = false,
        sink_ = false;

@@ -1,8 +1,11 @@
 // Grouped convolution in one to three dimensions: y = epilogue(conv(x, w), D0, D1), and its gradients for x and for w.
 #pragma once
 #include <tilewright/conv_args.h>
+#include <tilewright/plan_key.hpp>
 #include <tilewright/problem.hpp>
 
+#include <initializer_list>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -142,7 +145,8 @@ class ConvProblem {
     demand_memory("y", shape(batch_, pixels_out, filters_), y_strides_, written(ConvDirection::forward));
   }
 
-  Described described() const {
+  // `said`: with the words for people.
+  Described described(bool said = true) const {
     static const char *const names[] = {
         "variant",    "dims",         "batch",    "channels", "filters",   "groups",   "size_0",   "size_1",
         "size_2",     "window_0",     "window_1", "window_2", "stride_0",  "stride_1", "stride_2", "dilation_0",
@@ -151,19 +155,37 @@ class ConvProblem {
         "w_filter",   "w_0",          "w_1",      "w_2",      "w_channel", "y_image",  "y_0",      "y_1",
         "y_2",        "y_channel",    "size",     "size_out", "size_d",    "num_d",    "full_d",   "plain",
         "aligned",    "deterministic"};
-    const ConvProblem p = joined();
-    std::vector<int64_t> v = {
-        int64_t(p.direction_), int64_t(p.size_.size()), p.batch_, p.channels_, p.filters_, p.groups_};
-    append(v, three(p.size_, 1)), append(v, three(p.window_, 1)), append(v, three(p.stride_, 1)),
-        append(v, three(p.dilation_, 1));
-    append(v, three(p.before_, 0)), append(v, three(p.after_, 0)), append(v, three(p.out(), 1));
-    append(v, with_image(p.x_strides())), append(v, with_image(p.w_strides())), append(v, with_image(p.y_strides()));
+    std::optional<ConvProblem> other;
+    const ConvProblem &p = joined(other);
+    std::vector<int64_t> v;
+    v.reserve(sizeof names / sizeof names[0]);
+    append(v, {int64_t(p.direction_), int64_t(p.size_.size()), p.batch_, p.channels_, p.filters_, p.groups_});
+    three(v, p.size_, 1), three(v, p.window_, 1), three(v, p.stride_, 1), three(v, p.dilation_, 1);
+    three(v, p.before_, 0), three(v, p.after_, 0), three(v, p.out(), 1);
+    with_image(v, p.x_strides()), with_image(v, p.w_strides()), with_image(v, p.y_strides());
     append(v, {bytes_of(p.dtype_), bytes_of(p.dtype_out()), bytes_of(p.dtype_d()), p.num_d_, p.full_d_,
                p.num_d_ == 0 && p.epilogue_ == Epilogue::none, p.aligned_, p.deterministic_});
-    return {"conv", signature(), text(), names, std::move(v)};
+    return {"conv", signature(), said ? text() : std::string(), names, std::move(v)};
   }
 
-  static const char *table_at(size_t) { return "an operand"; }  // by its place in the arguments: there is none
+  static const char *table_at(size_t, size_t) { return "an operand"; }  // by its place in the arguments: there is none
+
+  // What a plan depends on.
+  detail::PlanKey key() const {
+    detail::PlanKey key(2);
+    key.add(batch_, channels_, filters_, groups_, num_d_, full_d_, int64_t(direction_), int64_t(dtype_),
+            int64_t(dtype_out()), int64_t(dtype_d()), int64_t(epilogue_), deterministic_, aligned_);
+    for (const Sizes *sizes : {&size_, &window_, &stride_, &dilation_, &before_, &after_}) key.add(*sizes);
+    for (const Sizes *strides : {&x_strides_, &w_strides_, &y_strides_}) key.add(*strides);
+    return key;
+  }
+  // One kernel, and nothing between stages.
+  std::vector<Described> stages() const { return {described(false)}; }
+  static int64_t between_bytes() { return 0; }
+  template <class Use> void with_args(size_t, const ConvOperands &operands, char *, Use use) const {
+    const tw_conv_args arguments = args(operands);
+    use(&arguments);
+  }
 
   tw_conv_args args(const ConvOperands &o) const {
     if (o.count_d != num_d_)
@@ -182,11 +204,12 @@ class ConvProblem {
     if (batch_ && missing)
       throw detail::request_error("operand-missing", "", num_d_ ? "x, w, y or a D tensor is null" : "x, w or y is null",
                                   "give all of them with ConvOperands");
-    const ConvProblem p = joined();
+    std::optional<ConvProblem> other;
+    const ConvProblem &p = joined(other);
     tw_conv_args a{};
     a.batch = p.batch_, a.groups = p.groups_, a.channels = p.group_channels(), a.filters = p.group_filters();
-    put(a.size, three(p.size_, 1)), put(a.window, three(p.window_, 1)), put(a.out, three(p.out(), 1));
-    put(a.stride, three(p.stride_, 1)), put(a.dilation, three(p.dilation_, 1)), put(a.before, three(p.before_, 0));
+    put(a.size, p.size_, 1), put(a.window, p.window_, 1), put(a.out, p.out(), 1);
+    put(a.stride, p.stride_, 1), put(a.dilation, p.dilation_, 1), put(a.before, p.before_, 0);
     put(a.x_strides, five(p.x_shape(), p.x_strides())), put(a.w_strides, five(p.w_shape(), p.w_strides()));
     put(a.y_strides, five(p.y_shape(), p.y_strides()));
     a.x = o.x_at, a.w = o.w_at, a.y = o.y_at;
@@ -225,11 +248,11 @@ class ConvProblem {
     detail::demand_span(name, shape.data(), shape.size(), strides.empty() ? nullptr : strides.data());
     if (written && !strides.empty()) detail::demand_apart(name, shape.data(), shape.size(), strides.data());
   }
-  static void append(std::vector<int64_t> &to, const std::vector<int64_t> &more) {
-    to.insert(to.end(), more.begin(), more.end());
-  }
-  template <size_t N> static void put(int64_t (&into)[N], const Sizes &from) {
-    for (size_t i = 0; i < N; ++i) into[i] = from[i];
+  static void append(Sizes &to, const Sizes &more) { to.insert(to.end(), more.begin(), more.end()); }
+  static void append(Sizes &to, std::initializer_list<int64_t> more) { to.insert(to.end(), more.begin(), more.end()); }
+  template <size_t N> static void put(int64_t (&into)[N], const Sizes &from, int64_t missing = 0) {
+    const size_t ahead = N - from.size();
+    for (size_t i = 0; i < N; ++i) into[i] = i < ahead ? missing : from[i - ahead];
   }
   static Sizes shape(int64_t first, const Sizes &spatial, int64_t last) {
     Sizes made = {first};
@@ -242,16 +265,14 @@ class ConvProblem {
     for (size_t i = shape.size(); i-- > 0; step *= shape[i] > 1 ? shape[i] : 1) strides[i] = step;
     return strides;
   }
-  static Sizes three(const Sizes &sizes, int64_t missing) {
-    Sizes made(TW_CONV_SPATIAL - sizes.size(), missing);
-    append(made, sizes);
-    return made;
+  static void three(Sizes &to, const Sizes &sizes, int64_t missing) {
+    to.insert(to.end(), TW_CONV_SPATIAL - sizes.size(), missing);
+    append(to, sizes);
   }
   // Strides of axes that are added: for selection those of the image, for kernels what dense memory has.
-  static Sizes with_image(const Sizes &strides) {
-    Sizes made(TW_CONV_SPATIAL + 3 - strides.size(), strides[0]);
-    made.insert(made.end(), strides.begin() + 1, strides.end());
-    return made;
+  static void with_image(Sizes &to, const Sizes &strides) {
+    to.insert(to.end(), TW_CONV_SPATIAL + 3 - strides.size(), strides[0]);
+    to.insert(to.end(), strides.begin() + 1, strides.end());
   }
   static Sizes five(const Sizes &shape, const Sizes &strides) {
     Sizes made = {strides[0]};
@@ -260,7 +281,8 @@ class ConvProblem {
     return made;
   }
   // Windows side by side: a row of a patch as one pixel of more channels, where that makes whole vectors.
-  ConvProblem joined() const {
+  // That problem is put into `other`; where nothing is joined, the answer is this one.
+  const ConvProblem &joined(std::optional<ConvProblem> &other) const {
     const int64_t taps = window_.back(), element = bytes_of(dtype_);
     const bool patches = taps > 1 && groups_ == 1 && stride_.back() == taps && dilation_.back() == 1 &&
                          !before_.back() && !after_.back();
@@ -271,7 +293,7 @@ class ConvProblem {
       return strides.back() == 1 && strides[strides.size() - 2] == channels_;
     };
     if (!side_by_side(x) || !side_by_side(w)) return *this;
-    ConvProblem p = *this;
+    ConvProblem &p = other.emplace(*this);
     p.y_strides_ = y_strides();
     p.channels_ = taps * channels_;
     p.size_.back() /= taps, p.window_.back() = 1, p.stride_.back() = 1;

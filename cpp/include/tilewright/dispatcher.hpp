@@ -1,13 +1,12 @@
 // Problem in, kernel out, run.
 #pragma once
-#include <tilewright/registry.hpp>
-#include <tilewright/team.hpp>
+#include <tilewright/plan.hpp>
+#include <tilewright/plan_key.hpp>
 
-#include <cmath>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -22,201 +21,225 @@ struct Candidate {
   bool serves() const { return rule.empty(); }
 };
 
-struct Selection {
-  KernelKey kernel;
-  std::string tier;  // "heuristic", "fallback", or "named" and "first_fit" where the caller decided
-  std::string reason;
-  double seconds = 0;  // estimated
-};
-
 struct SelectOptions {
   int64_t threads = 0, l2_bytes = 0;  // 0: of this machine
   bool strict = false;                // a fallback kernel is an error
+  int64_t plans = 1024;               // that a dispatcher keeps; 0: none
 };
 
-// A problem with its kernel, ready to run any number of times, by any number of threads.  `Problem` says how operands
-// become the arguments of its kernel.
-template <class Problem> class Plan {
+namespace detail {
+
+// Plans by problem.  When the newer half is full, the older half is given up: what is used stays.
+class PlanCache {
  public:
-  using Operands = typename Problem::Operands;
-
-  Plan(Registry registry, Problem problem, Selection selection)
-      : registry_(std::move(registry)),
-        problem_(std::move(problem)),
-        selection_(std::move(selection)),
-        kernel_(&registry_.load(selection_.kernel.index)) {}
-
-  const Selection &selection() const { return selection_; }
-  const Problem &problem() const { return problem_; }
-
-  // Bytes of scratch memory a run needs, aligned to 64.
-  int64_t workspace_bytes(const Operands &operands, int64_t threads) const {
-    const auto args = problem_.args(operands);
-    return kernel_->workspace(&args, threads);
+  std::shared_ptr<const void> find(const PlanKey &key, int64_t generation) {
+    {
+      std::shared_lock<std::shared_mutex> held(lock_);
+      if (generation != generation_) return nullptr;
+      const auto known = newer_.find(key);
+      if (known != newer_.end()) return known->second;
+      if (older_.find(key) == older_.end()) return nullptr;
+    }
+    std::unique_lock<std::shared_mutex> held(lock_);
+    const auto known = older_.find(key);
+    if (known == older_.end()) return nullptr;
+    const std::shared_ptr<const void> plan = known->second;
+    newer_.emplace(key, plan);
+    return plan;
   }
-  // At the start of a GPU's workspace: zero before a launch and after it.
-  int64_t clear_bytes() const { return kernel_->clear_bytes; }
-
-  // On the CPU, on the calling thread or a team's; scratch memory is the thread's own.
-  void run(const Operands &operands) const { demand_cpu(), launch(operands, nullptr, nullptr, 1); }
-  void run(const Operands &operands, const Team &team) const {
-    demand_cpu(), launch(operands, team.get(), nullptr, team.threads());
+  void keep(const PlanKey &key, std::shared_ptr<const void> plan, int64_t generation, int64_t most) {
+    if (most <= 0 || !key.whole()) return;
+    std::unique_lock<std::shared_mutex> held(lock_);
+    if (generation != generation_) newer_.clear(), older_.clear();
+    generation_ = generation;
+    if (int64_t(newer_.size()) >= (most + 1) / 2) older_.swap(newer_), newer_.clear();
+    newer_[key] = std::move(plan);
   }
-  // On a stream of a GPU, with memory of the device for `workspace_bytes`; asynchronous.
-  void run_on_stream(const Operands &operands, void *stream, void *workspace) const {
-    const std::string &arch = selection_.kernel.arch;
-    if (arch == "generic" || arch.rfind("x86_64", 0) == 0)
-      throw detail::request_error("plan-stream", arch, selection_.kernel.name + " is a kernel of CPUs, without streams",
-                                  "use run()");
-    launch(operands, stream, workspace, 1);
+  void forget() {
+    std::unique_lock<std::shared_mutex> held(lock_);
+    newer_.clear(), older_.clear();
+  }
+  int64_t size() const {
+    std::shared_lock<std::shared_mutex> held(lock_);
+    return int64_t(newer_.size() + older_.size());
   }
 
  private:
-  void demand_cpu() const {
-    const std::string &arch = selection_.kernel.arch;
-    if (arch.rfind("sm_", 0) == 0 || arch.rfind("gfx", 0) == 0)
-      throw detail::request_error("plan-stream", arch, selection_.kernel.name + " is a kernel of GPUs",
-                                  "use run_on_stream() with memory of the device");
-  }
-
-  void launch(const Operands &operands, void *stream, void *workspace, int64_t threads) const {
-    const auto args = problem_.args(operands);
-    char why[512] = "";
-    if (kernel_->check(&args, why, sizeof why))
-      throw detail::request_error("kernel-check", selection_.kernel.name, selection_.kernel.name + " refuses: " + why,
-                                  "change what it names, or let another kernel be chosen");
-    if (!workspace) workspace = scratch(kernel_->workspace(&args, threads));
-    const int status = kernel_->launch(&args, workspace, stream);
-    if ((status & 0xff) == TW_DATA) {
-      const std::string table = problem_.table_at(size_t(status >> 8));
-      throw detail::request_error("operand-values", table, table + " holds a number that is out of range",
-                                  "hold lengths to the problem's sizes, and pages to its page count");
-    }
-    if ((status & 0xff) == TW_DEVICE)
-      throw Error("machine", "device", std::to_string(status >> 8),
-                  selection_.kernel.name + " was not launched: the device's runtime answers with error " +
-                      std::to_string(status >> 8),
-                  "check that a device of this arch and its driver are here, and that stream and memory are its own");
-    if (status)
-      throw Error("machine", "launch", std::to_string(status),
-                  selection_.kernel.name + " failed at launch with status " + std::to_string(status & 0xff),
-                  "check the operands' memory; if it is well, this is a bug of the kernel");
-  }
-
-  static void *scratch(int64_t bytes) {
-    struct Memory {
-      void *at = nullptr;
-      int64_t bytes = 0;
-      ~Memory() { std::free(at); }
-    };
-    static thread_local Memory memory;
-    if (bytes > memory.bytes) {
-      std::free(memory.at);
-      memory.bytes = (bytes + 63) / 64 * 64;
-      memory.at = std::aligned_alloc(64, size_t(memory.bytes));
-      if (!memory.at) {
-        memory.bytes = 0;
-        throw Error("machine", "memory", std::to_string(bytes),
-                    "no memory for a workspace of " + std::to_string(bytes) + " bytes",
-                    "free some, or use fewer threads");
-      }
-    }
-    return memory.at;
-  }
-
-  Registry registry_;
-  Problem problem_;
-  Selection selection_;
-  const tw_kernel *kernel_;
+  using Plans = std::unordered_map<PlanKey, std::shared_ptr<const void>, PlanKey::Hash>;
+  mutable std::shared_mutex lock_;
+  Plans newer_, older_;
+  int64_t generation_ = -1;
 };
 
+}  // namespace detail
+
+// Copies share the plans they keep.
 class Dispatcher {
  public:
   // Of the kernels that serve a problem, by estimate: the place of the one to take, or -1 to leave it to the estimate.
   using Heuristic = std::function<int64_t(const Described &problem, const std::vector<Candidate> &serving)>;
 
   explicit Dispatcher(Registry registry, SelectOptions options = {})
-      : registry_(std::move(registry)), options_(options) {}
+      : registry_(std::move(registry)), options_(options), cache_(std::make_shared<detail::PlanCache>()) {}
 
   const Registry &registry() const { return registry_; }
-  Dispatcher &heuristic(Heuristic choose) { return choose_ = std::move(choose), *this; }
+  Dispatcher &heuristic(Heuristic choose) {
+    choose_ = std::move(choose);
+    cache_ = std::make_shared<detail::PlanCache>();
+    return *this;
+  }
 
-  // The kernel that Python's registry of the same kernels selects by its estimates.
+  // The kernel that Python's registry of the same kernels selects; of a problem of several stages, one for each.
   template <class Problem> Selection select(const Problem &problem) const {
     problem.check();
-    return select_described(problem.described());
+    const std::vector<Described> stages = problem.stages();
+    if (stages.size() == 1) return select_stage(problem, stages[0], 0);
+    Selection whole;
+    for (size_t at = 0; at < stages.size(); ++at) {
+      whole.stages.push_back(select_stage(problem, stages[at], at));
+      const Selection &one = whole.stages.back();
+      whole.seconds += one.seconds;
+      whole.reason += (at ? "; " : std::to_string(stages.size()) + " stages: ") + one.reason;
+      if (at == 0 || detail::rank_of(one.tier) > detail::rank_of(whole.tier)) whole.tier = one.tier;
+    }
+    whole.kernel = whole.stages[0].kernel;
+    return whole;
   }
-  // Every kernel of the problem's signature, with its estimate or the rule that speaks against it.
-  template <class Problem> std::vector<Candidate> candidates(const Problem &problem) const {
+  // Every kernel of the problem's signature, with its estimate or the rule that speaks against it; of a stage's.
+  template <class Problem> std::vector<Candidate> candidates(const Problem &problem, size_t stage = 0) const {
     problem.check();
-    return told(problem.described());
+    return told(problem.stages().at(stage));
   }
 
+  // A problem with its kernels; one of a problem that was planned before is the same plan.
   template <class Problem> Plan<Problem> plan(const Problem &problem) const {
-    return {registry_, problem, select(problem)};
+    const detail::PlanKey key = problem.key();
+    const int64_t generation = tw_registry_generation(registry_.get());
+    if (const std::shared_ptr<const void> known = cache_->find(key, generation))
+      return *std::static_pointer_cast<const Plan<Problem>>(known);
+    const auto made = std::make_shared<const Plan<Problem>>(registry_, problem, select(problem));
+    cache_->keep(key, made, generation, options_.plans);
+    return *made;
   }
-  // With a kernel by its digest.
+  int64_t kept_plans() const { return cache_->size(); }
+  void forget_plans() const { cache_->forget(); }
+
+  // With a kernel by its digest; of a problem of several stages one digest each.
   template <class Problem> Plan<Problem> plan_with(const Problem &problem, const std::string &digest) const {
+    return plan_with(problem, std::vector<std::string>{digest});
+  }
+  template <class Problem>
+  Plan<Problem> plan_with(const Problem &problem, const std::vector<std::string> &digests) const {
     problem.check();
-    Selection selection{registry_.find(digest), "named", "asked for by its digest", 0};
-    if (selection.kernel.index < 0)
-      throw detail::request_error("kernel-digest", digest, "no kernel of the registry has the digest " + digest,
-                                  "list them with Registry::kernels()");
-    const Described described = problem.described();
-    if (selection.kernel.op != described.op || selection.kernel.signature != described.signature)
-      throw detail::request_error("kernel-signature", selection.kernel.name,
-                                  selection.kernel.name + " computes " + selection.kernel.signature +
-                                      ", and the problem asks for " + described.signature,
-                                  "describe a problem of its signature");
-    return {registry_, problem, std::move(selection)};
+    const std::vector<Described> stages = problem.stages();
+    if (digests.size() != stages.size())
+      throw detail::request_error("stage-count", std::to_string(digests.size()),
+                                  std::to_string(digests.size()) + " kernels are named for a problem of " +
+                                      std::to_string(stages.size()) + " stages",
+                                  "name one for each stage");
+    Selection whole;
+    for (size_t at = 0; at < stages.size(); ++at) whole.stages.push_back(named(stages[at], digests[at]));
+    if (stages.size() == 1) {
+      Selection only = std::move(whole.stages[0]);
+      return {registry_, problem, std::move(only)};
+    }
+    whole.kernel = whole.stages[0].kernel, whole.tier = "named", whole.reason = "asked for by their digests";
+    return {registry_, problem, std::move(whole)};
   }
   // With the first kernel, in the registry's order, whose own check takes the operands: needs no selection library.
   template <class Problem>
   Plan<Problem> first_fit(const Problem &problem, const typename Problem::Operands &operands) const {
     problem.check();
-    const auto args = problem.args(operands);
-    std::string refusals;
-    for (bool fallback : {false, true})
-      for (KernelKey &key : registry_.matching(problem)) {
-        if (key.fallback != fallback) continue;
-        char why[512] = "";
-        if (registry_.load(key.index).check(&args, why, sizeof why) == 0)
-          return {registry_, problem, {key, "first_fit", "the first kernel that takes the operands", 0}};
-        refusals += "\n  " + key.name + ": " + why;
-      }
-    throw detail::request_error(
-        "no-kernel", problem.described().text,
-        "no kernel for " + problem.described().text + (refusals.empty() ? ": none has its signature" : ":" + refusals),
-        "add kernels of its signature");
+    const std::vector<Described> stages = problem.stages();
+    std::vector<std::string> digests;
+    for (size_t at = 0; at < stages.size(); ++at) digests.push_back(first_taker(problem, operands, stages[at], at));
+    Plan<Problem> planned = plan_with(problem, digests);
+    Selection said = planned.selection();
+    said.tier = "first_fit", said.reason = "the first kernel that takes the operands";
+    for (Selection &stage : said.stages) stage.tier = said.tier, stage.reason = said.reason;
+    return {registry_, problem, std::move(said)};
   }
 
   // The same for a problem as the runtime takes it.
   Selection select_described(const Described &described) const {
-    const tw_problem plain = described.plain();
-    tw_select_options options{};
-    options.size = sizeof options, options.threads = options_.threads, options.l2_bytes = options_.l2_bytes;
-    options.strict = options_.strict;
     if (choose_) {
       const Selection chosen = by_heuristic(described);
       if (chosen.kernel.index >= 0) return chosen;
     }
+    const tw_problem plain = described.plain();
+    const tw_select_options options = plain_options();
     tw_choice choice{};
     choice.size = sizeof choice;
     detail::demand(tw_select(registry_.get(), &plain, &options, &choice));
-    const bool fallback = choice.tier == TW_TIER_FALLBACK;
-    return {registry_.kernel(choice.kernel), fallback ? "fallback" : "heuristic",
-            fallback ? "no registered kernel serves it"
-            : choice.served == 1
-                ? "the only kernel"
-                : "lowest estimate of " + std::to_string(choice.served) + " kernels that serve the problem",
-            choice.seconds};
+    Selection selection;
+    selection.kernel = registry_.kernel(choice.kernel), selection.tier = detail::tier_name(choice.tier);
+    selection.seconds = choice.seconds;
+    selection.reason = choice.tier == TW_TIER_FALLBACK ? "no registered kernel serves it"
+                       : choice.served == 1
+                           ? "the only kernel"
+                           : "lowest estimate of " + std::to_string(choice.served) + " kernels that serve the problem";
+    return selection;
   }
 
  private:
-  std::vector<Candidate> told(const Described &described) const {
-    const tw_problem plain = described.plain();
+  tw_select_options plain_options() const {
     tw_select_options options{};
     options.size = sizeof options, options.threads = options_.threads, options.l2_bytes = options_.l2_bytes;
+    options.strict = options_.strict;
+    return options;
+  }
+
+  // Words for people are made where they are needed: of a refusal.
+  template <class Problem> Selection select_stage(const Problem &problem, const Described &described, size_t at) const {
+    try {
+      return select_described(described);
+    } catch (const Error &error) {
+      if (error.rule() != "no-kernel") throw;
+      Described said = described;
+      said.text = problem.described().text + (at ? " (stage " + std::to_string(at + 1) + ")" : "");
+      return select_described(said);
+    }
+  }
+
+  Selection named(const Described &described, const std::string &digest) const {
+    Selection selection;
+    selection.kernel = registry_.find(digest), selection.tier = "named", selection.reason = "asked for by its digest";
+    const KernelKey &kernel = selection.kernel;
+    if (kernel.index < 0)
+      throw detail::request_error("kernel-digest", digest, "no kernel of the registry has the digest " + digest,
+                                  "list them with Registry::kernels()");
+    if (kernel.op != described.op || kernel.signature != described.signature)
+      throw detail::request_error(
+          "kernel-signature", kernel.name,
+          kernel.name + " computes " + kernel.signature + ", and the problem asks for " + described.signature,
+          "describe a problem of its signature");
+    return selection;
+  }
+
+  template <class Problem> std::string first_taker(const Problem &problem, const typename Problem::Operands &operands,
+                                                   const Described &described, size_t stage) const {
+    std::string refusals, taker;
+    char *const between = reinterpret_cast<char *>(uintptr_t(1) << 20);  // only questions are asked
+    for (bool fallback : {false, true})
+      for (const KernelKey &key : registry_.matching(described)) {
+        if (key.fallback != fallback || !taker.empty()) continue;
+        problem.with_args(stage, operands, between, [&](const void *args) {
+          char why[512] = "";
+          if (registry_.load(key.index).check(args, why, sizeof why) == 0) taker = key.digest;
+          else refusals += "\n  " + key.name + ": " + why;
+        });
+      }
+    if (taker.empty())
+      throw detail::request_error("no-kernel", problem.described().text,
+                                  "no kernel for " + problem.described().text +
+                                      (refusals.empty() ? ": none has its signature" : ":" + refusals),
+                                  "add kernels of its signature");
+    return taker;
+  }
+
+  std::vector<Candidate> told(const Described &described) const {
+    const tw_problem plain = described.plain();
+    const tw_select_options options = plain_options();
     struct Context {
       const Registry &registry;
       std::vector<Candidate> candidates;
@@ -243,13 +266,16 @@ class Dispatcher {
           "heuristic-place", std::to_string(place),
           "the heuristic names kernel " + std::to_string(place) + " of " + std::to_string(serving.size()),
           "return a place in the list it is given, or -1");
-    Candidate &chosen = serving[size_t(place)];
-    return {chosen.kernel, "named", "chosen by the caller's heuristic", chosen.seconds};
+    Selection selection;
+    selection.kernel = serving[size_t(place)].kernel, selection.seconds = serving[size_t(place)].seconds;
+    selection.tier = "named", selection.reason = "chosen by the caller's heuristic";
+    return selection;
   }
 
   Registry registry_;
   SelectOptions options_;
   Heuristic choose_;
+  std::shared_ptr<detail::PlanCache> cache_;
 };
 
 }  // namespace tw

@@ -1,6 +1,7 @@
 // GEMM: E = epilogue(alpha * A.B + beta * C, D0, D1), batched.
 #pragma once
 #include <tilewright/gemm_args.h>
+#include <tilewright/plan_key.hpp>
 #include <tilewright/problem.hpp>
 
 #include <string>
@@ -98,7 +99,8 @@ class GemmProblem {
                                   "give both B unpacked and no C, or give the second product as a D tensor");
   }
 
-  Described described() const {
+  // `said`: with the words for people.
+  Described described(bool said = true) const {
     static const char *const names[] = {"m",        "n",      "k",      "batch",       "a_stride",    "b_stride",
                                         "c_stride", "num_d",  "beta",   "preshuffled", "broadcast_a", "broadcast_b",
                                         "aligned",  "type_a", "type_b", "size_a",      "size_b",      "size_c",
@@ -107,7 +109,7 @@ class GemmProblem {
     const bool activation = e >= Epilogue::gelu && e != Epilogue::none;
     return {"gemm",
             signature(),
-            text(),
+            said ? text() : std::string(),
             names,
             {m_,
              n_,
@@ -135,7 +137,22 @@ class GemmProblem {
              dual()}};
   }
 
-  static const char *table_at(size_t) { return "an operand"; }  // by its place in the arguments: there is none
+  static const char *table_at(size_t, size_t) { return "an operand"; }  // by its place in the arguments: there is none
+
+  // What a plan depends on.
+  detail::PlanKey key() const {
+    detail::PlanKey key(1);
+    key.add(m_, n_, k_, batch_, num_d_, a_stride_, b_stride_, c_stride_, int64_t(a_), int64_t(b_), int64_t(dtype_c()),
+            int64_t(dtype_d()), int64_t(epilogue_), beta_, preshuffled_, broadcast_a_, broadcast_b_, aligned_);
+    return key.add(layout_.c_str());
+  }
+  // One kernel, and nothing between stages.
+  std::vector<Described> stages() const { return {described(false)}; }
+  static int64_t between_bytes() { return 0; }
+  template <class Use> void with_args(size_t, const GemmOperands &operands, char *, Use use) const {
+    const tw_gemm_args arguments = args(operands);
+    use(&arguments);
+  }
 
   tw_gemm_args args(const GemmOperands &o) const {
     tw_gemm_args x{};

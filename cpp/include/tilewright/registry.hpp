@@ -27,8 +27,12 @@ class Registry {
     detail::demand(tw_registry_new(target.c_str(), &made));
     registry_.reset(made, tw_registry_free);
   }
-  // A registry of a folder or file that `Registry.export()` of Python wrote.
+  // A registry of a folder or file that `Registry.export()` of Python wrote, or of a bundle.
   static Registry open(const std::string &path) { return std::move(Registry().add(path)); }
+  // The same for a target: an arch, or "cuda" or "hip" for what the current device runs best.
+  static Registry open(const std::string &path, const std::string &target) {
+    return std::move(Registry(target).add(path));
+  }
 
   // A library of kernels, a registry's JSON file, or a folder of either.
   Registry &add(const std::string &path) & { return detail::demand(tw_registry_add(get(), path.c_str())), *this; }
@@ -68,9 +72,11 @@ class Registry {
     const int64_t index = tw_registry_find(get(), digest.c_str());
     return index < 0 ? KernelKey{} : kernel(index);
   }
-  // The kernels of a problem's signature.
+  // The kernels of a problem's signature; of one of several stages, those of the first.
   template <class Problem> std::vector<KernelKey> matching(const Problem &problem) const {
-    const Described described = problem.described();
+    return matching(problem.stages().at(0));
+  }
+  std::vector<KernelKey> matching(const Described &described) const {
     return filter([&](const KernelKey &key) { return key.op == described.op && key.signature == described.signature; });
   }
 

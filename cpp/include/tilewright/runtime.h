@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 #define TW_RUNTIME_MAJOR 1 /* another one is refused */
-#define TW_RUNTIME_MINOR 0 /* a client takes its own and later ones */
+#define TW_RUNTIME_MINOR 1 /* a client takes its own and later ones */
 #define TW_RUNTIME_API __attribute__((visibility("default")))
 
 TW_RUNTIME_API int64_t tw_runtime_version(void); /* major << 16 | minor */
@@ -102,6 +102,37 @@ TW_RUNTIME_API void tw_team_free(tw_host_team *team);
 /* Threads that a team is made of where nobody says: OMP_NUM_THREADS, but not more than there are cores for. */
 TW_RUNTIME_API int64_t tw_threads(void);
 TW_RUNTIME_API int64_t tw_l2_bytes(void);
+
+/* Since 1.1. */
+
+/* Another number whenever something was added that choices depend on. */
+TW_RUNTIME_API int64_t tw_registry_generation(const tw_registry *registry);
+
+/* A GPU, through its driver, which is loaded now: `backend` is cuda or hip, `index` a device, or -1 for that of the
+ * thread's current context (of none: device 0).  Memory and streams are of its primary context, the one that CUDA's
+ * runtime and PyTorch use; each call makes it current for the calling thread. */
+typedef struct tw_device tw_device;
+typedef struct tw_device_facts {
+  int64_t size;
+  const char *backend, *arch, *name, *driver; /* arch: whose kernels suit it best; driver: the library's path */
+  int64_t index, compute_units, l2_bytes, memory_bytes;
+} tw_device_facts;
+TW_RUNTIME_API int tw_device_count(const char *backend, int64_t *count);
+TW_RUNTIME_API int tw_device_open(const char *backend, int64_t index, tw_device **device);
+TW_RUNTIME_API void tw_device_free(tw_device *device);
+TW_RUNTIME_API int tw_device_describe(const tw_device *device, tw_device_facts *facts);
+TW_RUNTIME_API int tw_device_allocate(tw_device *device, int64_t bytes, void **at);
+TW_RUNTIME_API int tw_device_release(tw_device *device, void *at);
+/* Copies and fills are queued on the stream (null: the default one); the memory may be the host's or the device's. */
+TW_RUNTIME_API int tw_device_copy(tw_device *device, void *to, const void *from, int64_t bytes, void *stream);
+TW_RUNTIME_API int tw_device_clear(tw_device *device, void *at, int64_t bytes, void *stream);
+TW_RUNTIME_API int tw_device_synchronize(tw_device *device, void *stream);
+/* Scratch memory that the device keeps for a stream and makes larger when need be: `bytes`, the first `clear_bytes` of
+ * which are zero unless a kernel broke its promise to leave them so. */
+TW_RUNTIME_API int tw_device_workspace(tw_device *device, void *stream, int64_t bytes, int64_t clear_bytes, void **at);
+
+/* Reads every byte of a bundle: a file that was changed is an error that names it. */
+TW_RUNTIME_API int tw_bundle_check(const char *path, int64_t *files);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,193 @@
+// A problem with its kernels, ready to run any number of times, by any number of threads.
+#pragma once
+#include <tilewright/device.hpp>
+#include <tilewright/registry.hpp>
+#include <tilewright/team.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tw {
+
+namespace detail {
+inline const char *tier_name(int64_t tier) {
+  static const char *const names[] = {"locked", "measured", "model", "heuristic", "built", "padded", "fallback"};
+  return tier >= 0 && tier < 7 ? names[tier] : "named";
+}
+inline int64_t rank_of(const std::string &tier) {
+  for (int64_t at = 0; at < 7; ++at)
+    if (tier == tier_name(at)) return at;
+  return -1;
+}
+}  // namespace detail
+
+// What was chosen for a problem, or for one of its stages.
+struct Selection {
+  KernelKey kernel;
+  std::string tier;  // one of Python's, or "named" and "first_fit" where the caller decided
+  std::string reason;
+  double seconds = 0;             // estimated, predicted or measured; of all stages together
+  std::vector<Selection> stages;  // of a problem of several; else empty
+
+  size_t stage_count() const { return stages.empty() ? 1 : stages.size(); }
+  const Selection &stage(size_t at) const { return stages.empty() ? *this : stages.at(at); }
+};
+
+// `Problem` says how operands become the arguments of each stage's kernel.  A plan is a handle: copies share it.
+template <class Problem> class Plan {
+ public:
+  using Operands = typename Problem::Operands;
+
+  Plan(Registry registry, Problem problem, Selection selection)
+      : state_(std::make_shared<const State>(std::move(registry), std::move(problem), std::move(selection))) {}
+
+  const Selection &selection() const { return state_->selection; }
+  const Problem &problem() const { return state_->problem; }
+  size_t stage_count() const { return state_->kernels.size(); }
+
+  // Bytes of scratch memory a run needs, aligned to 64: what its kernels need, and what stages hand on to each other.
+  int64_t workspace_bytes(const Operands &operands, int64_t threads) const {
+    int64_t most = 0;
+    for (size_t stage = 0; stage < stage_count(); ++stage)
+      problem().with_args(stage, operands, nowhere(), [&](const void *args) {
+        const tw_kernel &kernel = *state_->kernels[stage];
+        most = std::max(most, kernel.workspace(args, threads) - kernel.clear_bytes);
+      });
+    return clear_bytes() + rounded(most) + problem().between_bytes();
+  }
+  // At the start of a GPU's workspace: zero before the first run, and zero again after each.
+  int64_t clear_bytes() const {
+    int64_t most = 0;
+    for (const tw_kernel *kernel : state_->kernels) most = std::max(most, kernel->clear_bytes);
+    return most;
+  }
+
+  // On the CPU, on the calling thread or a team's; scratch memory is the thread's own.
+  void run(const Operands &operands) const { demand_cpu(), launch(operands, nullptr, 1); }
+  void run(const Operands &operands, const Team &team) const {
+    demand_cpu(), launch(operands, team.get(), team.threads());
+  }
+  // On a stream of a GPU, with memory of the device for `workspace_bytes`; asynchronous.  The current context is the
+  // one that operands, workspace and stream are of.
+  void run_on_stream(const Operands &operands, void *stream, void *workspace) const {
+    demand_gpu();
+    demand_fits(operands);
+    const int64_t bytes = workspace_bytes(operands, 1);
+    if (bytes && !workspace)
+      throw detail::request_error("workspace-missing", std::to_string(bytes),
+                                  "the plan needs a workspace of " + std::to_string(bytes) + " bytes, and it is null",
+                                  "give memory of the device, whose first clear_bytes() are zero");
+    launch_stages(operands, stream, static_cast<char *>(workspace), bytes);
+  }
+  // On a device's stream, with a workspace that the device keeps for each of its streams.
+  void run(const Operands &operands, const Device &device, void *stream = nullptr) const {
+    demand_gpu();
+    demand_fits(operands);
+    const int64_t bytes = workspace_bytes(operands, 1);
+    launch_stages(operands, stream, static_cast<char *>(device.workspace(stream, bytes, clear_bytes())), bytes);
+  }
+
+ private:
+  struct State {
+    State(Registry from, Problem what, Selection chosen)
+        : registry(std::move(from)), problem(std::move(what)), selection(std::move(chosen)) {
+      for (size_t stage = 0; stage < selection.stage_count(); ++stage)
+        kernels.push_back(&registry.load(selection.stage(stage).kernel.index));
+    }
+    Registry registry;
+    Problem problem;
+    Selection selection;
+    std::vector<const tw_kernel *> kernels;
+  };
+
+  static int64_t rounded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+  bool on_gpu() const { return detail::is_gpu(selection().stage(0).kernel.arch); }
+  void demand_cpu() const {
+    if (!on_gpu()) return;
+    const KernelKey &kernel = selection().stage(0).kernel;
+    throw detail::request_error("plan-stream", kernel.arch, kernel.name + " is a kernel of GPUs",
+                                "run it on a tw::Device, or use run_on_stream(), with memory of the device");
+  }
+  void demand_gpu() const {
+    if (on_gpu()) return;
+    const KernelKey &kernel = selection().stage(0).kernel;
+    throw detail::request_error("plan-stream", kernel.arch, kernel.name + " is a kernel of CPUs, without streams",
+                                "use run(operands) or run(operands, team)");
+  }
+
+  // What every stage says of the operands, before the first writes anything.
+  void demand_fits(const Operands &operands) const {
+    for (size_t stage = 0; stage < stage_count(); ++stage)
+      problem().with_args(stage, operands, nowhere(), [&](const void *args) {
+        char why[512] = "";
+        const std::string &name = selection().stage(stage).kernel.name;
+        if (state_->kernels[stage]->check(args, why, sizeof why))
+          throw detail::request_error("kernel-check", name, name + " refuses: " + why,
+                                      "change what it names, or let another kernel be chosen");
+      });
+  }
+  // Stands for the memory between stages, as well aligned as that is, where only questions are asked.
+  static char *nowhere() { return reinterpret_cast<char *>(uintptr_t(1) << 20); }
+
+  void launch(const Operands &operands, void *stream, int64_t threads) const {
+    demand_fits(operands);
+    const int64_t bytes = workspace_bytes(operands, threads);
+    launch_stages(operands, stream, static_cast<char *>(scratch(bytes)), bytes);
+  }
+
+  // Kernels want different numbers of zeros: each gets those next to the scratch, so that nobody fills another's.
+  void launch_stages(const Operands &operands, void *stream, char *workspace, int64_t bytes) const {
+    const int64_t clear = clear_bytes(), ahead = bytes - problem().between_bytes();
+    for (size_t stage = 0; stage < stage_count(); ++stage)
+      problem().with_args(stage, operands, workspace ? workspace + ahead : nullptr, [&](const void *args) {
+        const tw_kernel &kernel = *state_->kernels[stage];
+        char *mine = workspace ? workspace + (clear - kernel.clear_bytes) : nullptr;
+        demand_launched(stage, kernel.launch(args, mine, stream));
+      });
+  }
+
+  void demand_launched(size_t stage, int status) const {
+    if (status == 0) return;
+    const std::string &name = selection().stage(stage).kernel.name;
+    if ((status & 0xff) == TW_DATA) {
+      const std::string table = problem().table_at(stage, size_t(status >> 8));
+      throw detail::request_error("operand-values", table, table + " holds a number that is out of range",
+                                  "hold lengths to the problem's sizes, and pages to its page count");
+    }
+    if ((status & 0xff) == TW_DEVICE)
+      throw Error("machine", "device", std::to_string(status >> 8),
+                  name + " was not launched: the device's driver answers with error " + std::to_string(status >> 8),
+                  "check that a device of this arch and its driver are here, and that stream and memory are its own");
+    throw Error("machine", "launch", std::to_string(status),
+                name + " failed at launch with status " + std::to_string(status & 0xff),
+                "check the operands' memory; if it is well, this is a bug of the kernel");
+  }
+
+  static void *scratch(int64_t bytes) {
+    struct Memory {
+      void *at = nullptr;
+      int64_t bytes = 0;
+      ~Memory() { std::free(at); }
+    };
+    static thread_local Memory memory;
+    if (bytes > memory.bytes) {
+      std::free(memory.at);
+      memory.bytes = rounded(bytes);
+      memory.at = std::aligned_alloc(64, size_t(memory.bytes));
+      if (!memory.at) {
+        memory.bytes = 0;
+        throw Error("machine", "memory", std::to_string(bytes),
+                    "no memory for a workspace of " + std::to_string(bytes) + " bytes",
+                    "free some, or use fewer threads");
+      }
+    }
+    return memory.at;
+  }
+
+  std::shared_ptr<const State> state_;
+};
+
+}  // namespace tw

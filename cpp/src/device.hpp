@@ -1,0 +1,68 @@
+// GPUs through their drivers, loaded when the first device is asked for.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace tw {
+namespace runtime {
+
+struct DeviceFacts {
+  std::string backend, arch, name, driver;
+  int64_t index = 0, compute_units = 0, l2_bytes = 0, memory_bytes = 0;
+};
+
+// What is asked of a driver, CUDA's or HIP's; every call answers the driver's own status, 0 is success.
+class Driver {
+ public:
+  virtual ~Driver() = default;
+  virtual int count(int *devices) = 0;
+  virtual int current(int *device) = 0;  // -1: the thread has no context
+  virtual int use(int device) = 0;       // makes its primary context the thread's
+  virtual int describe(int device, DeviceFacts &facts) = 0;
+  virtual int allocate(void **at, size_t bytes) = 0;
+  virtual int release(void *at) = 0;
+  virtual int copy(void *to, const void *from, size_t bytes, void *stream) = 0;
+  virtual int clear(void *at, size_t bytes, void *stream) = 0;
+  virtual int synchronize(void *stream) = 0;
+  virtual std::string says(int status) = 0;
+  std::string backend, path;
+};
+
+Driver &driver_of(const std::string &backend);
+// Archs whose kernels a device runs, the best first: of a compute capability, or of what HIP calls its arch.
+std::vector<std::string> archs_of_capability(int major, int minor);
+std::vector<std::string> archs_run_by(const std::string &arch);
+
+class Device {
+ public:
+  Device(const std::string &backend, int64_t index);
+  const DeviceFacts &facts() const { return facts_; }
+  void *allocate(int64_t bytes);
+  void release(void *at);
+  void copy(void *to, const void *from, int64_t bytes, void *stream);
+  void clear(void *at, int64_t bytes, void *stream);
+  void synchronize(void *stream);
+  void *workspace(void *stream, int64_t bytes, int64_t clear_bytes);
+  ~Device();
+
+ private:
+  struct Scratch {
+    void *at;
+    int64_t zeros, bytes;  // the zeros first, so many bytes behind them
+  };
+  void demand(int status, const std::string &what);
+  Driver &driver_;
+  DeviceFacts facts_;
+  std::mutex lock_;
+  std::map<void *, Scratch> workspaces_;  // by stream
+  std::vector<void *> retired_;           // work of a stream may still use them
+};
+
+int64_t device_count(const std::string &backend);
+
+}  // namespace runtime
+}  // namespace tw
