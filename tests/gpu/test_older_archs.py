@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.gpu import conv_cases, test_attention, test_attention_backward, test_kernels
+from tests.gpu import backward_cases, conv_cases, test_attention, test_kernels
+from tests.gpu.backward_proof import problem_of
 from tilewright.dispatch import kernels
 from tilewright.ops.base import KernelSpec
 from tilewright.runtime import samples
@@ -24,7 +25,7 @@ MOST = 2e8  # operations of a problem: the reference is computed on the host
 def _cases(op: str) -> list[Any]:
     if op == "conv":
         return conv_cases.CASES
-    module: Any = {"gemm": test_kernels, "attention": test_attention, "attention_backward": test_attention_backward}[op]
+    module: Any = {"gemm": test_kernels, "attention": test_attention, "attention_backward": backward_cases}[op]
     return list(module.cases())
 
 
@@ -32,6 +33,9 @@ def _problems(case: Any, spec: KernelSpec) -> Iterator[Any]:
     if isinstance(case, conv_cases.Case):
         draws = islice(case.problems(), conv_cases.DRAWS)
         return (problem for problem in draws if not conv_cases.CONV.supports(spec, problem))
+    if isinstance(case, backward_cases.Case):
+        rng = random.Random(spec.digest)
+        return (one for _ in range(PROBLEMS) if (one := problem_of(rng, case, spec, MOST)) is not None)
     found: Iterator[Any] = case.problems(spec)
     return found
 
