@@ -18,7 +18,7 @@ from tilewright.runtime.bindings import binding
 
 OLDER = "sm_80"
 OPS = ("gemm", "conv", "attention", "attention_backward")
-KERNELS, PROBLEMS = 8, 2  # of an op, and of a kernel
+KERNELS, EACH = 8, 2  # of an op, and of a kernel
 MOST = 2e8  # operations of a problem: the reference is computed on the host
 
 
@@ -35,7 +35,7 @@ def _problems(case: Any, spec: KernelSpec) -> Iterator[Any]:
         return (problem for problem in draws if not conv_cases.CONV.supports(spec, problem))
     if isinstance(case, backward_cases.Case):
         rng = random.Random(spec.digest)
-        return (one for _ in range(PROBLEMS) if (one := problem_of(rng, case, spec, MOST)) is not None)
+        return (one for _ in range(EACH) if (one := problem_of(rng, case, spec, MOST)) is not None)
     found: Iterator[Any] = case.problems(spec)
     return found
 
@@ -67,7 +67,7 @@ def test_right_through_ptx(op: str, by_op: dict[str, list[tuple[Any, KernelSpec]
     wrong, asked, device, bound = [], 0, cuda.device(), binding(op)
     for number, (case, spec) in enumerate(by_op[op]):
         kernel = kernels.kernel(spec)
-        for problem in islice((one for one in _problems(case, spec) if one.flops < MOST), PROBLEMS):
+        for problem in islice((one for one in _problems(case, spec) if one.flops < MOST), EACH):
             sample = samples.make(bound, problem, number, device)
             samples.runner(bound, kernel, problem, sample, device, 1)()
             check = samples.check(bound, problem, sample, (spec,))
