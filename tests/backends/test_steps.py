@@ -54,3 +54,20 @@ def test_a_command_that_is_not_there() -> None:
     done = run([python("pass"), ["no-such-compiler-anywhere"]])
     assert done.returncode == 127
     assert "no-such-compiler-anywhere: error:" in done.stderr
+
+
+def test_another_command_takes_the_place_of_one_that_fails() -> None:
+    """The messages of the first are nobody's then; where it works, the other never runs."""
+    bad = [sys.executable, "-c", "import sys; sys.exit('first')"]
+    good = [sys.executable, "-c", "print('second')"]
+    done = run([[*bad, steps.ELSE, *good]], [[sys.executable, "-c", "print('after')"]])
+    assert done.returncode == 0
+    assert "first" not in done.stderr + done.stdout
+    assert "second" in done.stderr + done.stdout
+    assert "after" in done.stdout
+    done = run([[*good, steps.ELSE, *bad], bad])
+    assert done.returncode == 1
+    assert (done.stderr + done.stdout).count("first") == 1
+    done = run([[*bad, steps.ELSE, *bad]])
+    assert done.returncode == 1
+    assert done.stderr.count("first") == 1

@@ -1,7 +1,8 @@
-"""Several commands as one, for toolchains that take more than one step: `steps.py A ... --beside B ... --then C ...`.
+"""Several commands as one, for toolchains that take more than one step.
 
-A and B run at the same time, C when both have ended well.  Run as a script by itself, so it must not import the
-package: a start costs a hundredth of a second.
+`steps.py A ... --else X ... --beside B ... --then C ...`: A and B run at once, X in place of A when that fails, C when
+both have ended well.  Run as a script by itself, so it must not import the package: a start costs a hundredth of
+a second.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-THEN, BESIDE = "--then", "--beside"
+THEN, BESIDE, ELSE = "--then", "--beside", "--else"
 
 
 def joined(groups: Sequence[Sequence[Sequence[str]]]) -> list[str]:
@@ -39,20 +40,31 @@ def _exit_code(code: int) -> int:
     return code if code >= 0 else 128 - code  # as a shell tells a signal
 
 
+def _start(command: Sequence[str], held: bool) -> subprocess.Popen[bytes]:
+    output = subprocess.PIPE if held else None
+    return subprocess.Popen(command, stdout=output, stderr=output and subprocess.STDOUT)
+
+
 def _run_group(commands: Sequence[Sequence[str]]) -> int:
-    """Run all at once; the messages of the later ones wait, so that compilers do not talk into each other's lines."""
-    children: list[subprocess.Popen[bytes]] = []
+    """Run all at once; the messages of the later ones wait, so that compilers do not talk into each other's lines.
+
+    Those of a command that another may take the place of wait too: they are nobody's if it fails.
+    """
+    children: list[tuple[subprocess.Popen[bytes], list[list[str]]]] = []
     code = 0
-    for command in commands:
+    for words in commands:
+        command, *others = _split(words, ELSE)
         try:
-            output = None if not children else subprocess.PIPE
-            children.append(subprocess.Popen(command, stdout=output, stderr=output and subprocess.STDOUT))
+            children.append((_start(command, held=bool(children or others)), others))
         except OSError as error:
             sys.stderr.write(f"{command[0]}: error: {error.strerror}\n")
             code = 127
             break
-    for child in children:
+    for child, others in children:
         messages, _ = child.communicate()
+        while child.returncode and others:
+            child = _start(others.pop(0), held=True)
+            messages, _ = child.communicate()
         if messages:
             sys.stderr.buffer.write(messages)
             sys.stderr.flush()

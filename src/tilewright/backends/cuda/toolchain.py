@@ -90,15 +90,17 @@ class CudaToolchain:
             )
         if self.identity.kind == "nvrtc":
             return (*_NVRTC_CODE, f"--gpu-architecture={_codes(facts.compile_flags)[0]}")
-        return (*_CODE, *facts.compile_flags)
+        return (*_CODE, f"-DTW_CUDA_RUNTIME=0x{_runtime_digest()}", *facts.compile_flags)
 
     def include_dirs(self, op: str = "") -> tuple[Path, ...]:
         ours = include_dirs((op,))
-        return (*ours, _STAND_INS) if self.identity.kind == "nvrtc" else ours
+        return (*ours, _STAND_INS if self.identity.kind == "nvrtc" else _RUNTIME)
 
     def command(self, source: Path, output: Path, arch: str, op: str = "") -> list[str]:
         cubin, assembly = output.with_suffix(".cubin"), output.with_suffix(".s")
         device = self.cubin_command(source, cubin, arch, op=op)
+        if (own := f"-I{_RUNTIME}") in device:
+            device = [*device, steps.ELSE, *(word for word in device if word != own)]  # with NVIDIA's runtime header
         host = self.host_command(source, cubin, assembly, op)
         link = [*self.host.driver, "-shared", "-o", str(output), str(assembly), *_HOST_LIBRARIES]
         # gcc needs the device code only when it assembles: a quarter of a first call's wait.  Clang needs it before.
@@ -146,6 +148,13 @@ def include_dirs(ops: Sequence[str] = ()) -> tuple[Path, ...]:
 
 
 _STAND_INS = Path(__file__).parent / "nvrtc_include"
+_RUNTIME = Path(__file__).parent / "nvcc_include"  # before NVIDIA's folders: nvcc includes `cuda_runtime.h` by itself
+
+
+@lru_cache(maxsize=1)
+def _runtime_digest() -> str:
+    """A part of every key: no source names the header that nvcc includes first."""
+    return hashlib.sha256((_RUNTIME / "cuda_runtime.h").read_bytes()).hexdigest()[:8]
 
 
 def _codes(flags: Sequence[str]) -> list[str]:
