@@ -88,7 +88,7 @@ def padded(spec: KernelSpec, problem: GemmProblem) -> GemmProblem | None:
     if not supports(spec, problem):
         return None
     if problem.variant == "preshuffle":
-        beside = replace(problem, a_stride=0, c_stride=0, broadcast_a=False, aligned=True)
+        beside = replace(problem, a_stride=0, c_stride=0, broadcast_a=False, aligned=True, unaligned="")
         return beside if not problem_violations(beside) and not supports(spec, beside) else None
     schedule: GemmSchedule = spec.schedule
     family = LEGALITY.family_of(spec)
@@ -96,7 +96,7 @@ def padded(spec: KernelSpec, problem: GemmProblem) -> GemmProblem | None:
     m, n, k = (-(-size // grain) * grain for size, grain in zip(wanted, grains, strict=True))
     larger = replace(
         problem, m=m, n=n, k=k, a_stride=0, b_stride=0, c_stride=0, broadcast_a=False, broadcast_b=False,
-        preshuffled=False, aligned=True,
+        preshuffled=False, aligned=True, unaligned="",
     )  # fmt: skip
     return larger if not problem_violations(larger) and not supports(spec, larger) else None
 
