@@ -32,6 +32,10 @@ tw::Epilogue epilogue(const Fields &f) {
 }
 
 tw::GemmProblem gemm(const Fields &f) {
+  const std::string &odd = f.at("unaligned");  // letters; with none and `aligned` off, any operand may be
+  const auto aligned = [&](char letter) {
+    return number(f, "aligned") || (!odd.empty() && odd.find(letter) == std::string::npos);
+  };
   return tw::GemmProblem(number(f, "m"), number(f, "n"), number(f, "k"))
       .dtype_a(type(f, "dtype_a"))
       .dtype_b(type(f, "dtype_b"))
@@ -47,7 +51,7 @@ tw::GemmProblem gemm(const Fields &f) {
       .c_stride(number(f, "c_stride"))
       .broadcast_a(number(f, "broadcast_a"))
       .broadcast_b(number(f, "broadcast_b"))
-      .aligned(number(f, "aligned"));
+      .aligned(aligned('a'), aligned('b'), aligned('c'));
 }
 
 tw::ConvProblem conv(const Fields &f) {

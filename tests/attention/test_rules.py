@@ -182,7 +182,7 @@ def test_what_an_axis_may_be_called() -> None:
         with pytest.raises(TilewrightError) as caught:
             list(ATTENTION.proposals("default", "generic", **axes))
         assert caught.value.rule == rule
-    assert pools.normal_features("Causal+LSE") == "window+lse"
+    assert pools.FEATURES.normal("Causal+LSE") == "window+lse"
 
 
 def test_heads_are_rounded_up_to_those_kernels_have() -> None:

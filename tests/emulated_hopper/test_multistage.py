@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -44,6 +45,16 @@ def at(offset: int) -> Allocate:
         memory = np.empty(size + 2 * FENCE + 32, np.uint8)
         start = int(memory.ctypes.data) + FENCE
         return memory, -(-start // 16) * 16 + offset - int(memory.ctypes.data)
+
+    return allocate
+
+
+def odd_only(place: int, offset: int) -> Allocate:
+    """The operand at a place (A, B, ...) begins `offset` bytes behind a multiple of 16; the others at one."""
+    order = itertools.count()
+
+    def allocate(size: int, itemsize: int) -> tuple[Array, int]:
+        return at(offset)(size, itemsize) if next(order) == place else aligned(size, itemsize)
 
     return allocate
 
@@ -162,6 +173,19 @@ def test_every_number_of_stages_and_steps(emulator: Emulator, vector: int, stage
     calls = [Call(problem(one, 32, 32, k, grain=8)) for k in (deep, 2 * deep, 3 * deep + 1, 5 * deep, 9 * deep - 8)]
     spec = kernel(one, 32, 32, vector, k_bytes=k_bytes, stages=stages, warps=(2, 1))
     assert wrong(emulator, spec, *calls) == []
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(("place", "vector"), [(0, (1, 8)), (1, (8, 1))])
+def test_one_operand_that_is_not_aligned(emulator: Emulator, place: int, vector: tuple[int, int]) -> None:
+    """The other is copied 16 bytes at a time all the same, and selection knows it."""
+    one = signature()
+    spec = kernel(one, 64, 64)
+    spec = replace(spec, schedule=replace(spec.schedule, vector=vector))
+    asked = problem(one, 67, 72, 80, grain=8, unaligned="ab"[place])
+    assert wrong(emulator, spec, Call(asked), allocate=odd_only(place, 2)) == []
+    assert GEMM.supports(kernel(one, 64, 64), asked)
+    assert GEMM.supports(spec, replace(asked, unaligned="ba"[place]))
 
 
 @pytest.mark.parametrize("vector", [16, 0])

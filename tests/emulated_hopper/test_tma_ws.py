@@ -10,6 +10,7 @@ from tests.backends.cpu.gemm.fenced_pages import Pages
 from tests.backends.cpu.gemm.harness import Call
 from tests.backends.cuda.gemm import names as make
 from tests.emulated_hopper.emulator import CHANCE, EAGER, GEMM, LATE, Emulator, judge
+from tests.emulated_hopper.test_multistage import odd_only
 from tilewright.ops import KernelSpec
 from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm.pools import signatures
@@ -83,6 +84,18 @@ def test_every_scheduler_and_cluster(emulator: Emulator, scheduler: str, cluster
     m = 64 if scheduler.startswith("pingpong") else 128
     store = "direct" if cluster in ((1, 2), (2, 1)) else "tma"
     assert wrong(emulator, tma_ws(one, m, 64, 3, cluster, scheduler, store), *edges(one)) == []
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("place", [0, 1])
+def test_an_operand_that_is_not_aligned_keeps_the_tma_store(emulator: Emulator, place: int) -> None:
+    """It is copied before; only where the result lies matters to the store."""
+    one = signature()
+    spec = tma_ws(one, 128, 64, 3, (1, 1), store="tma")
+    asked = problem(one, 136, 72, 80, unaligned="ab"[place])
+    assert GEMM.supports(spec, asked) == []
+    assert judge(emulator.kernel(spec), Call(asked), allocate=odd_only(place, 2)) == ""
+    assert [why.rule for why in GEMM.supports(spec, replace(asked, unaligned="c"))] == ["nv-alignment"]
 
 
 @pytest.mark.sampled(1)

@@ -42,11 +42,13 @@ def problem(r: random.Random, target: str) -> GemmProblem:
         if r.random() < 0.4:
             batch = r.choice((2, 3, 16, 128))
         epilogue, num_d = r.choice(FUSED)
+        aligned, odd = r.random() < 0.7, r.choice(("", "", "a", "b", "c", "ab", "ac", "bc"))  # "": which is not known
         made = GemmProblem(
             m, n, k, a, a if r.random() < 0.8 else r.choice(INPUTS), r.choice(OUTPUTS),
             layout=layout, batch=batch, epilogue=epilogue, num_d=num_d, beta=r.random() < 0.2,
             preshuffled=r.random() < 0.1, broadcast_a=batch > 1 and r.random() < 0.2,
-            broadcast_b=batch > 1 and r.random() < 0.2, aligned=r.random() < 0.8, **_strides(r, m, n, k, layout),
+            broadcast_b=batch > 1 and r.random() < 0.2, aligned=aligned,
+            unaligned="" if aligned else odd, **_strides(r, m, n, k, layout),
         )  # fmt: skip
         if not op.problem_violations(made, target):
             return made

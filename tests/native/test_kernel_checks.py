@@ -53,12 +53,14 @@ def _built(backend: str, specs: list[KernelSpec], folder: Path) -> list[Kernel]:
 
 
 def _arguments(op: str, problem: Any) -> Any:
-    request = binding(op).dense(problem).stages[0]
-    args = type(request.args).from_buffer_copy(request.args)
+    request = binding(op).dense(problem)
+    stage = request.stages[0]
+    args = type(stage.args).from_buffer_copy(stage.args)
     start = ctypes.addressof(args)
-    for pointer in request.pointers:
-        ctypes.c_void_p.from_address(start + pointer.offset).value = FAR
-    for scalar in request.scalars:
+    for pointer in stage.pointers:
+        odd = request.spans[pointer.slot].probe % 16 if request.spans else 0
+        ctypes.c_void_p.from_address(start + pointer.offset).value = FAR + odd
+    for scalar in stage.scalars:
         ctypes.c_double.from_address(start + scalar.offset).value = scalar.probe
     return args
 
@@ -74,8 +76,11 @@ def _compare(backend: str, op: str, folder: Path, signatures: int, each: int, co
     compared = refused = 0
     while compared < count:
         problem = made(r, TARGETS[backend])
-        aligned = problem.aligned and getattr(problem, "batch_aligned", True)  # which operand is off, it does not say
-        kernels = by_signature.get(ops.op(op).signature_of(problem), []) if aligned else []
+        known = problem.aligned or getattr(problem, "unaligned", "")  # which operands are off
+        known = known and getattr(problem, "batch_aligned", True)
+        if getattr(problem, "preshuffled", False) and not problem.k:
+            continue  # nothing is packed then, and kernels for B as it is are asked
+        kernels = by_signature.get(ops.op(op).signature_of(problem), []) if known else []
         args: Any = _arguments(op, problem) if kernels else None
         for kernel in kernels:
             violations = ops.op(op).supports(kernel.spec, problem)

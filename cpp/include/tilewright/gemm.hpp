@@ -58,7 +58,8 @@ class GemmProblem {
   GemmProblem &c_stride(int64_t elements) { return c_stride_ = elements, *this; }
   GemmProblem &broadcast_a(bool one = true) { return broadcast_a_ = one, *this; }  // one matrix for the whole batch
   GemmProblem &broadcast_b(bool one = true) { return broadcast_b_ = one, *this; }
-  GemmProblem &aligned(bool to_16_bytes) { return aligned_ = to_16_bytes, *this; }
+  GemmProblem &aligned(bool to_16_bytes) { return aligned(to_16_bytes, to_16_bytes, to_16_bytes); }
+  GemmProblem &aligned(bool a, bool b, bool e) { return aligned_a_ = a, aligned_b_ = b, aligned_e_ = e, *this; }
 
   int64_t m() const { return m_; }
   int64_t n() const { return n_; }
@@ -101,10 +102,11 @@ class GemmProblem {
 
   // `said`: with the words for people.
   Described described(bool said = true) const {
-    static const char *const names[] = {"m",        "n",      "k",      "batch",       "a_stride",    "b_stride",
-                                        "c_stride", "num_d",  "beta",   "preshuffled", "broadcast_a", "broadcast_b",
-                                        "aligned",  "type_a", "type_b", "size_a",      "size_b",      "size_c",
-                                        "size_d",   "a_rows", "b_rows", "plain",       "activation",  "dual"};
+    static const char *const names[] = {
+        "m",         "n",         "k",           "batch",       "a_stride",    "b_stride", "c_stride",
+        "num_d",     "beta",      "preshuffled", "broadcast_a", "broadcast_b", "aligned",  "aligned_a",
+        "aligned_b", "aligned_c", "type_a",      "type_b",      "size_a",      "size_b",   "size_c",
+        "size_d",    "a_rows",    "b_rows",      "plain",       "activation",  "dual"};
     const Epilogue e = epilogue_;
     const bool activation = e >= Epilogue::gelu && e != Epilogue::none;
     return {"gemm",
@@ -123,7 +125,10 @@ class GemmProblem {
              preshuffled_,
              broadcast_a_,
              broadcast_b_,
-             aligned_,
+             aligned_a_ && aligned_b_ && aligned_e_,
+             aligned_a_,
+             aligned_b_,
+             aligned_e_,
              type(a_),
              type(b_),
              bytes_of(a_),
@@ -143,7 +148,8 @@ class GemmProblem {
   detail::PlanKey key() const {
     detail::PlanKey key(1);
     key.add(m_, n_, k_, batch_, num_d_, a_stride_, b_stride_, c_stride_, int64_t(a_), int64_t(b_), int64_t(dtype_c()),
-            int64_t(dtype_d()), int64_t(epilogue_), beta_, preshuffled_, broadcast_a_, broadcast_b_, aligned_);
+            int64_t(dtype_d()), int64_t(epilogue_), beta_, preshuffled_, broadcast_a_, broadcast_b_, aligned_a_,
+            aligned_b_, aligned_e_);
     return key.add(layout_.c_str());
   }
   // One kernel, and nothing between stages.
@@ -261,7 +267,7 @@ class GemmProblem {
   int64_t m_, n_, k_, batch_ = 1, num_d_ = 0, a_stride_ = 0, b_stride_ = 0, c_stride_ = 0;
   Dtype a_ = Dtype::fp32, b_ = Dtype::fp32, c_ = Dtype::fp32, d_ = Dtype::fp32;
   bool has_c_ = false, has_d_ = false, beta_ = false, preshuffled_ = false, broadcast_a_ = false, broadcast_b_ = false;
-  bool aligned_ = true;
+  bool aligned_a_ = true, aligned_b_ = true, aligned_e_ = true;
   std::string layout_ = "rrr";
   Epilogue epilogue_ = Epilogue::none;
 };

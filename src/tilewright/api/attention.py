@@ -127,8 +127,7 @@ def attention(
         sink, sink_tokens = calls.sinks(sink, sink_tokens)
     registry, options = registry_of(q, target), None
     if copy is NEVER:
-        plain = scale is None and softcap is None and seed is None and type(dropout_p) is float and not dropout_p
-        seeds, numbers = (None, calls.PLAIN) if plain else calls.scalars(scale, softcap, dropout_p, seed)
+        seeds, numbers = calls.scalars(scale, softcap, dropout_p, seed)
         table, indptr, last = (block_table, None, None) if type(block_table) is not tuple else calls.pages(block_table)
         of_q = None if q_scale is None else calls.scale_of("q_scale", q_scale, q)
         k_scale, v_scale = (None, None) if kv_scales is None else calls.scales(k, kv_scales)

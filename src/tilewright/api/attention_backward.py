@@ -12,7 +12,7 @@ from typing import Any
 
 from tilewright.api import registry_of
 from tilewright.api.tensors import public, seen
-from tilewright.runtime.bindings.attention.calls import PLAIN, mask_and_bias, scalars, sinks
+from tilewright.runtime.bindings.attention.calls import mask_and_bias, scalars, sinks
 from tilewright.runtime.bindings.attention_backward import BINDING, calls
 from tilewright.runtime.calls import NEVER, caller
 from tilewright.runtime.torch_arrays import must_be_seen
@@ -87,8 +87,7 @@ def attention_backward(
     registry, options = registry_of(q, target), None
     plain_call = block_table is None and q_scale is None and kv_scales is None
     if copy is NEVER and plain_call:
-        plain = scale is None and softcap is None and seed is None and type(dropout_p) is float and not dropout_p
-        seeds, numbers = (None, PLAIN) if plain else scalars(scale, softcap, dropout_p, seed)
+        seeds, numbers = scalars(scale, softcap, dropout_p, seed)
         options = (
             causal, window, sink_tokens, scale is None, softcap is None, seed is None, max_seqlen_q, max_seqlen_k,
             kv_layout, layout, deterministic, return_dbias, return_dsink, return_dalibi,

@@ -1,12 +1,13 @@
-"""What dispatch is asked, as people give it: problems and threads."""
+"""What dispatch is asked, as people give it: problems, specs and threads."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection, Iterable
+from typing import Any, cast
 
 from tilewright import ops
 from tilewright.errors import RequestError, shown
-from tilewright.ops.base import Op
+from tilewright.ops.base import KernelSpec, Op, demand_legal
 from tilewright.runtime.host import thread_count
 from tilewright.settings import Settings
 
@@ -22,6 +23,31 @@ def op_of(problem: Any) -> Op:
             remedy=f"give a problem of an op ({', '.join(ops.op_names())}); `ops.op(NAME).problem(values)` makes one",
         )
     return ops.op(name)
+
+
+def legal_specs(specs: KernelSpec | Iterable[KernelSpec], arch: str, runs: Collection[str]) -> list[KernelSpec]:
+    """Specs as a caller gives them, one or several; an illegal one, or one of an arch that is not run, is an error."""
+    try:
+        listed = [specs] if isinstance(specs, KernelSpec) else list(specs)
+    except TypeError:
+        listed = [cast("KernelSpec", specs)]  # it is none, as the next lines say
+    for spec in listed:
+        if not isinstance(spec, KernelSpec):
+            raise RequestError(
+                f"{shown(spec)} is not a kernel's spec",
+                rule="spec-type",
+                value=shown(spec),
+                remedy="give specs, such as `registry.candidates(problem)` has, or a pool (`add_pool(op)`)",
+            )
+        demand_legal(ops.op(spec.op), spec)
+        if spec.arch not in runs:
+            raise RequestError(
+                f"{spec.name} is for {spec.arch}, which {arch} does not run",
+                rule="spec-arch",
+                value=spec.arch,
+                remedy=f"use Registry({spec.arch!r}), or specs of {', '.join(sorted(runs))}",
+            )
+    return listed
 
 
 def thread_number(threads: int | None) -> int:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tilewright.dispatch.records import Record
 from tilewright.errors import NoKernelError, RequestError
 from tilewright.ops.base import KernelSpec, Op
-from tilewright.runtime.requests import Where
 
 
 def winner_of(op: Op, record: Record, candidates: tuple[KernelSpec, ...], registered: bool) -> KernelSpec | None:
@@ -53,10 +52,3 @@ def other_signature(spec: KernelSpec, wanted: Sequence[Any]) -> NoKernelError:
         value=spec.name,
         remedy="describe a problem of its signature",
     )
-
-
-def also_without(refused: Mapping[str, str], where: Where | None) -> Where | None:
-    """A stage's own reasons to leave kernels out, and those of kernels that refused it."""
-    if not refused:
-        return where
-    return lambda spec: refused.get(spec.name) or ("" if where is None else where(spec))

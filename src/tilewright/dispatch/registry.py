@@ -17,11 +17,11 @@ compiles on first use; one with specs uses those.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from tilewright import events, ops, settings
 from tilewright.arch import all_archs
@@ -30,16 +30,17 @@ from tilewright.build import bundled
 from tilewright.dispatch import bundle_parts, learned, locks, missing, registry_json, selection_rules, split_plans
 from tilewright.dispatch import kernels as loaded
 from tilewright.dispatch import records as measured
-from tilewright.dispatch.inputs import op_of, setting_words, thread_number
+from tilewright.dispatch.inputs import legal_specs, op_of, setting_words, thread_number
 from tilewright.dispatch.judged import Judges
 from tilewright.dispatch.notes import Comparison, note
 from tilewright.dispatch.records import records
-from tilewright.dispatch.refused import also_without, other_signature, refusal, winner_of
+from tilewright.dispatch.refused import other_signature, refusal, winner_of
 from tilewright.dispatch.selection import Explanation, Known, Selection, StagedSelection
 from tilewright.dispatch.states import State, States
+from tilewright.dispatch.trials import Trials, refused_by_kernel
 from tilewright.errors import NoKernelError, ProblemError, RequestError, shown
 from tilewright.lru import LruCache
-from tilewright.ops.base import KernelSpec, Op, demand_legal
+from tilewright.ops.base import KernelSpec, Op
 from tilewright.runtime import calls, fast_path, untracked
 from tilewright.runtime.bindings import binding
 from tilewright.runtime.host import thread_count
@@ -85,26 +86,7 @@ class Registry:
 
     def add(self, specs: KernelSpec | Iterable[KernelSpec]) -> Registry:
         """Register specs; an illegal one, or one of an arch the target cannot run, is an error."""
-        try:
-            listed = [specs] if isinstance(specs, KernelSpec) else list(specs)
-        except TypeError:
-            listed = [cast("KernelSpec", specs)]  # it is none, as the next lines say
-        for spec in listed:
-            if not isinstance(spec, KernelSpec):
-                raise RequestError(
-                    f"{shown(spec)} is not a kernel's spec",
-                    rule="spec-type",
-                    value=shown(spec),
-                    remedy="give specs, such as `registry.candidates(problem)` has, or a pool (`add_pool(op)`)",
-                )
-            demand_legal(ops.op(spec.op), spec)
-            if spec.arch not in self._runs:
-                raise RequestError(
-                    f"{spec.name} is for {spec.arch}, which {self.arch.name} does not run",
-                    rule="spec-arch",
-                    value=spec.arch,
-                    remedy=f"use Registry({spec.arch!r}), or specs of {', '.join(sorted(self._runs))}",
-                )
+        listed = legal_specs(specs, self.arch.name, self._runs)
         with self._lock:
             for spec in listed:
                 if spec.digest in self._specs:
@@ -503,26 +485,30 @@ class Registry:
     def plan(self, request: Request, spec: KernelSpec | None = None) -> Plan:
         """Choose, build and load a kernel for each stage; `spec` is the one for stages of its signature.
 
-        Without a selection library kernels are tried in the order of their pool, and their own checks decide.
+        Without a selection library a few kernels are tried, and their own checks decide (`dispatch.trials`).
         """
-        refused: dict[str, str] = {}
+        trials: Trials | None = None
         while True:
             try:
-                return self._plan(request, spec, refused)
-            except ProblemError as error:
-                name = str(error.value)
-                if error.rule != "kernel-check" or spec is not None or name in refused or not self._unjudged(request):
+                return self._plan(request, spec, trials)
+            except (ProblemError, NoKernelError) as error:
+                if trials is None and refused_by_kernel(error) and spec is None:
+                    trials = self._trials(request)
+                if trials is None:
                     raise
-                refused[name] = str(error)
+                trials.after(error)
 
-    def _unjudged(self, request: Request) -> bool:
-        """Whether no selection library knows the kernels of a stage: what they refuse is known when they are asked."""
+    def _trials(self, request: Request) -> Trials | None:
+        """None where a selection library knows the kernels of every stage."""
         op = ops.op(request.op)
         signatures = [op.signature_of(stage.problem) for stage in request.stages]
         pools = [(signature, *self._candidates(op, signature)) for signature in signatures]
-        return any(self._judges.judge_for(op, *pool) is None for pool in pools)
+        if all(self._judges.judge_for(op, *pool) is not None for pool in pools):
+            return None
+        problems = [stage.problem for stage in request.stages]
+        return Trials(op, self.arch.name, problems, [spec for _, specs, _ in pools for spec in specs])
 
-    def _plan(self, request: Request, spec: KernelSpec | None, refused: Mapping[str, str]) -> Plan:
+    def _plan(self, request: Request, spec: KernelSpec | None, trials: Trials | None) -> Plan:
         op = ops.op(request.op)
         if request.others is not None:
             request = split_plans.request_of(op, request, self.arch.name)
@@ -530,7 +516,7 @@ class Registry:
         chosen: list[Selection] = []
         for stage in request.stages:
             mine = spec is not None and spec.signature == op.signature_of(stage.problem)
-            where = also_without(refused, stage.where)
+            where = stage.where if trials is None else trials.where(stage.where)
             selection = self._as_asked(op, spec, stage) if mine else self.select_stage(stage.problem, where=where)
             chosen.append(selection)
             stages.append(stage if selection.padded is None else binding(request.op).copies(stage, selection.padded))

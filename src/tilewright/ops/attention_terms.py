@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from tilewright.errors import ProblemError
+from tilewright.ops.schedules import Schedule
 
 Sizes = tuple[int, ...]
 FLOATS = ("fp32", "fp16", "bf16")
@@ -18,6 +19,12 @@ MOST_WINDOW = 1 << 40  # beyond every key
 # The heads kernels are made for; those of a problem are rounded up to one of them.
 HEADS = (32, 64, 96, 128, 160, 192, 256, 512, 576)
 MOST_HEAD = HEADS[-1]
+
+
+class AttentionSchedule(Schedule, Protocol):
+    """What the schedules of both have beyond `ops.schedules`: the families of signatures they are for."""
+
+    serves: ClassVar[tuple[str, ...]]
 
 
 def head_class(size: int) -> int:

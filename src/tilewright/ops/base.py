@@ -74,15 +74,21 @@ def stored_names(cls: type[Any]) -> Mapping[str, str]:
     return getattr(cls, "stored_names", _NO_NAMES)
 
 
+SPARSE = "sparse"  # of a field that came later
+
+
 def plain(value: object) -> Any:
     """A dataclass as JSON-ready data: dicts, lists, numbers, strings.
 
-    A class attribute `stored_names` has names that fields keep there, so that what is stored and its digests stay.
+    So that what is stored and its digests stay, a class attribute `stored_names` has names that fields keep there, and
+    a field whose metadata say `SPARSE` is left out where it has its default.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         stored = stored_names(type(value))
         return {
-            stored.get(field.name, field.name): plain(getattr(value, field.name)) for field in dataclasses.fields(value)
+            stored.get(field.name, field.name): plain(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+            if not (SPARSE in field.metadata and getattr(value, field.name) == field.default)
         }
     if isinstance(value, (tuple, list)):
         return [plain(item) for item in value]

@@ -2,7 +2,7 @@
 
 An op's `legality.py` brings what only it knows:
 
-    LEGALITY = Legality(OP, FAMILIES, SCHEDULES.__getitem__, (names, words, positive, ...), problem_violations)
+    LEGALITY = Legality(OP, SPACES, (names, words, positive, ...), problem_violations, Signature)
     check, problem_check = LEGALITY.check, LEGALITY.problem_check
 
 A rule is a function of signature, schedule and arch that yields violations, so that one spec can be told everything
@@ -23,25 +23,17 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
-from typing import Any, Protocol, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from tilewright.arch import Arch, all_archs
 from tilewright.arch import arch as arch_by_name
 from tilewright.dtypes import DTYPES
 from tilewright.errors import UnknownNameError, an, nearest
-from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.base import KernelSpec, Violation, read_spec
+from tilewright.ops.spaces import Spaces
 
 Rule = Callable[[Any, Any, Arch], Iterable[Violation]]
 Kinds = Sequence[type[Any]]  # dataclasses of schedules
-
-
-class Family(Protocol):
-    """What a module for a family of archs says of legality."""
-
-    RULES: Sequence[Rule]
-
-    def signature_rules(self, signature: Any, arch: Arch) -> Iterable[Violation]:
-        """Why the arch has no kernel for the signature, whatever its schedule."""
 
 
 def known(rule: str, what: str, value: str, among: Collection[str]) -> Iterator[Violation]:
@@ -126,10 +118,10 @@ class Legality:
     """The rules of one op: those of all families, each family's own, and what a problem must be."""
 
     op: str
-    families: Mapping[str, Family]
-    schedules: Callable[[str], Kinds]  # of a family, by its name
+    families: Spaces  # what the backends say, by the family of an arch
     common: Sequence[Rule]
     problem_violations: Callable[[Any], list[Violation]]
+    signature: type[Any]  # the dataclass of its signatures
     # The problem that last broke no rule, and its arch: on its way to a kernel one is asked about more than once.
     _legal: list[tuple[Any, str]] = dataclasses.field(
         default_factory=lambda: [(None, "")], init=False, compare=False, repr=False
@@ -144,7 +136,7 @@ class Legality:
         family = self.families.get(arch.family)
         if family is None:
             return [self._no_family(arch)]
-        kinds = self.schedules(arch.family)
+        kinds = self.families.schedules(arch.family)
         if type(spec.schedule) not in kinds:
             mine = ", ".join(kind.__name__ for kind in kinds)
             return [Violation("schedule-family", f"{arch.name} has no {type(spec.schedule).__name__}", f"use {mine}")]
@@ -154,6 +146,24 @@ class Legality:
         return violations + [
             violation for rule in family.RULES for violation in rule(spec.signature, spec.schedule, arch)
         ]
+
+    def family_of(self, spec: KernelSpec) -> Any:
+        """The kernel family of a spec; the op's `family` module says what may be asked of it."""
+        return self.families[arch_by_name(spec.arch).family].family_of(spec.schedule)
+
+    def supports(self, spec: KernelSpec, problem: Any) -> list[Violation]:
+        """Why this kernel cannot serve this problem; the C check of the built kernel agrees (tested)."""
+        return other_signature(spec, problem) or list(
+            self.families[arch_by_name(spec.arch).family].limits(spec, problem)
+        )
+
+    def schedule_class(self, arch: str, values: Mapping[str, Any]) -> type[Any]:
+        """The dataclass that a pipeline of an arch belongs to."""
+        kinds = self.families.schedules(arch_by_name(arch).family)
+        return schedule_class(self.op, arch, kinds, values.get("pipeline"))
+
+    def spec_from_dict(self, data: Mapping[str, Any]) -> KernelSpec:
+        return read_spec(data, self.op, self.signature, self.schedule_class)
 
     def problem_check(self, problem: Any, arch: str) -> list[Violation]:
         """Why no kernel of the arch could serve the problem; empty means it is legal."""

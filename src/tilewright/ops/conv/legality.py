@@ -14,13 +14,12 @@ Rules common to all targets are here and in `ops.rules`; each arch family adds i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.ops import rules
-from tilewright.ops.base import KernelSpec, Violation, read_spec
+from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.problem_rules import problem_violations
 from tilewright.ops.conv.schedule import ConvSchedule
@@ -57,21 +56,15 @@ def accumulates(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) ->
 
 
 COMMON: tuple[rules.Rule, ...] = (names, rules.words, rules.positive, spatial, fused, accumulates)
-LEGALITY = rules.Legality(OP, SPACES, SPACES.schedules, COMMON, problem_violations)
-check, problem_check = LEGALITY.check, LEGALITY.problem_check
-
-
-def supports(spec: KernelSpec, problem: ConvProblem) -> list[Violation]:
-    """Why this kernel cannot serve this problem; the C check of the built kernel agrees (tested)."""
-    if other := rules.other_signature(spec, problem):
-        return other
-    return list(SPACES[arch_by_name(spec.arch).family].limits(spec, problem))
+LEGALITY = rules.Legality(OP, SPACES, COMMON, problem_violations, ConvSignature)
+check, problem_check, supports = LEGALITY.check, LEGALITY.problem_check, LEGALITY.supports
+spec_from_dict = LEGALITY.spec_from_dict
 
 
 def remarks(spec: KernelSpec, problem: ConvProblem) -> list[str]:
     """What people should know of a kernel on a problem that it serves."""
     describe: Callable[[ConvSchedule, ConvProblem], list[str]] | None
-    describe = getattr(SPACES[arch_by_name(spec.arch).family].family_of(spec.schedule), "remarks", None)
+    describe = getattr(LEGALITY.family_of(spec), "remarks", None)
     return describe(spec.schedule, problem) if describe else []
 
 
@@ -84,19 +77,9 @@ def padded(spec: KernelSpec, problem: ConvProblem) -> ConvProblem | None:
     """
     if not supports(spec, problem) or min((*problem.x_strides, *problem.w_strides, *problem.y_strides)) < 0:
         return None
-    arch = arch_by_name(spec.arch)
-    if arch.family != "cpu" and not problem.channels_last:
+    if arch_by_name(spec.arch).family != "cpu" and not problem.channels_last:
         return None
-    family = SPACES[arch.family].family_of(spec.schedule)
-    copied: Callable[[ConvSchedule, ConvProblem], ConvProblem] | None = getattr(family, "copied", None)
+    copied: Callable[[ConvSchedule, ConvProblem], ConvProblem] | None
+    copied = getattr(LEGALITY.family_of(spec), "copied", None)
     larger = copied(spec.schedule, problem) if copied else problem.dense()
     return larger if larger != problem and not problem_violations(larger) and not supports(spec, larger) else None
-
-
-def schedule_class(arch: str, values: Mapping[str, Any]) -> type[Any]:
-    """The dataclass that a pipeline of an arch belongs to."""
-    return rules.schedule_class(OP, arch, SPACES.schedules(arch_by_name(arch).family), values.get("pipeline"))
-
-
-def spec_from_dict(data: Mapping[str, Any]) -> KernelSpec:
-    return read_spec(data, OP, ConvSignature, schedule_class)

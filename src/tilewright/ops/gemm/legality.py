@@ -5,14 +5,13 @@ Rules common to all targets are here and in `ops.rules`; each arch family adds i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
-from tilewright.arch import Arch, all_archs
+from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.ops import rules
-from tilewright.ops.base import KernelSpec, Violation, read_spec
+from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.fused import epilogue_violations
 from tilewright.ops.gemm.problem import GemmProblem, problem_violations
 from tilewright.ops.gemm.schedule import GemmSchedule
@@ -67,15 +66,9 @@ def accumulates(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) ->
 
 
 COMMON: tuple[rules.Rule, ...] = (names, rules.words, rules.positive, divisible, fused, two_bs, accumulates)
-LEGALITY = rules.Legality("gemm", SPACES, SPACES.schedules, COMMON, problem_violations)
-check, problem_check = LEGALITY.check, LEGALITY.problem_check
-
-
-def supports(spec: KernelSpec, problem: GemmProblem) -> list[Violation]:
-    """Why this kernel cannot serve this problem; the C check of the built kernel agrees (tested)."""
-    if other := rules.other_signature(spec, problem):
-        return other
-    return list(_family(spec).limits(spec, problem))
+LEGALITY = rules.Legality("gemm", SPACES, COMMON, problem_violations, GemmSignature)
+check, problem_check, supports = LEGALITY.check, LEGALITY.problem_check, LEGALITY.supports
+spec_from_dict = LEGALITY.spec_from_dict
 
 
 def has_dual_kernels(problem: GemmProblem, target: str) -> bool:
@@ -84,10 +77,6 @@ def has_dual_kernels(problem: GemmProblem, target: str) -> bool:
     return any(
         family.dual and family.serves_dual(problem, arch) for family in getattr(SPACES[arch.family], "families", ())
     )
-
-
-def _family(spec: KernelSpec) -> Any:
-    return SPACES[all_archs()[spec.arch].family].family_of(spec.schedule)
 
 
 def padded(spec: KernelSpec, problem: GemmProblem) -> GemmProblem | None:
@@ -99,15 +88,15 @@ def padded(spec: KernelSpec, problem: GemmProblem) -> GemmProblem | None:
     if not supports(spec, problem):
         return None
     if problem.variant == "preshuffle":
-        beside = replace(problem, a_stride=0, c_stride=0, broadcast_a=False, aligned=True)
+        beside = replace(problem, a_stride=0, c_stride=0, broadcast_a=False, aligned=True, unaligned="")
         return beside if not problem_violations(beside) and not supports(spec, beside) else None
     schedule: GemmSchedule = spec.schedule
-    family = _family(spec)
+    family = LEGALITY.family_of(spec)
     wanted, grains = family.copied_sizes(schedule, problem), family.grains(schedule)
     m, n, k = (-(-size // grain) * grain for size, grain in zip(wanted, grains, strict=True))
     larger = replace(
         problem, m=m, n=n, k=k, a_stride=0, b_stride=0, c_stride=0, broadcast_a=False, broadcast_b=False,
-        preshuffled=False, aligned=True,
+        preshuffled=False, aligned=True, unaligned="",
     )  # fmt: skip
     return larger if not problem_violations(larger) and not supports(spec, larger) else None
 
@@ -115,13 +104,4 @@ def padded(spec: KernelSpec, problem: GemmProblem) -> GemmProblem | None:
 def pack_format(spec: KernelSpec) -> tuple[object, ...]:
     """What the bytes of a packed B depend on; kernels of equal formats read each other's buffers."""
     s = spec.signature
-    return (spec.arch, s.dtype_a, s.dtype_b, *_family(spec).pack_format(spec.schedule))
-
-
-def schedule_class(arch: str, values: Mapping[str, Any]) -> type[Any]:
-    """The dataclass that a pipeline of an arch belongs to."""
-    return rules.schedule_class("gemm", arch, SPACES.schedules(arch_by_name(arch).family), values.get("pipeline"))
-
-
-def spec_from_dict(data: Mapping[str, Any]) -> KernelSpec:
-    return read_spec(data, "gemm", GemmSignature, schedule_class)
+    return (spec.arch, s.dtype_a, s.dtype_b, *LEGALITY.family_of(spec).pack_format(spec.schedule))

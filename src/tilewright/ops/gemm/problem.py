@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import ClassVar
 
 from tilewright.dtypes import dtype
-from tilewright.ops.base import Violation, settle
+from tilewright.ops.base import SPARSE, Violation, settle
 from tilewright.ops.fused import GATES, epilogue_violations
 from tilewright.ops.gemm.spec import LAYOUTS, GemmSignature
 from tilewright.ops.rules import accumulator as accumulator  # noqa: PLC0414  specs and problems name it
 
 # Sizes up to this bound keep every byte offset inside 63 bits.
 MAX_SIZE = 1 << 40
+OPERANDS = "abc"  # whose alignment is known apart; c is the result
 
 
 def default_output(dtype_a: str, dtype_b: str) -> str:
@@ -51,10 +52,16 @@ class GemmProblem:
     broadcast_a: bool = False
     broadcast_b: bool = False
     aligned: bool = True  # on a device: A, B, E and their batch strides are multiples of 16 bytes
+    # Which of A, B and the result are not, as letters ("a", "bc"); if `aligned` is off and none is named, any may be.
+    unaligned: str = field(default="", metadata={SPARSE: True})
 
     def __post_init__(self) -> None:
         settle(self)
         put = object.__setattr__
+        if self.unaligned:
+            letters = "".join(sorted(set(self.unaligned.lower())))
+            put(self, "unaligned", "" if letters == OPERANDS else letters)
+            put(self, "aligned", False)
         if not self.dtype_b:
             put(self, "dtype_b", self.dtype_a)
         if not self.dtype_c:
@@ -103,10 +110,16 @@ class GemmProblem:
         """The same problem with rows that follow each other, and matrices of a batch too."""
         a_row, b_row = self.k if self.layout[0] == "r" else self.m, self.n if self.layout[1] == "r" else self.k
         rows = max(1, a_row), max(1, b_row), max(1, self.n)
-        if (self.a_stride, self.b_stride, self.c_stride) == rows and (not self.aligned or self.batch_aligned):
+        unknown = not self.aligned and not self.unaligned
+        if (self.a_stride, self.b_stride, self.c_stride) == rows and (unknown or self.batch_aligned):
             return self
         packed = replace(self, a_stride=0, b_stride=0, c_stride=0)
-        return packed if packed.batch_aligned or not packed.aligned else replace(packed, aligned=False)
+        return packed if packed.batch_aligned or unknown else replace(packed, aligned=False, unaligned="")
+
+    @property
+    def odd_operands(self) -> str:
+        """The letters of the operands that are not known to be aligned to 16 bytes."""
+        return "" if self.aligned else self.unaligned or OPERANDS
 
     @property
     def batch_aligned(self) -> bool:
@@ -154,7 +167,7 @@ def _plainly_legal(p: GemmProblem) -> bool:
     """Whether a problem breaks no rule, by a few comparisons; false where that would take more."""
     if p.layout not in LAYOUTS or not 0 <= p.batch <= _SMALL_BATCH or _epilogue_violations(p.epilogue, p.num_d):
         return False
-    if p.epilogue in GATES:
+    if p.epilogue in GATES or p.unaligned:
         return False
     small = 0 <= p.m <= _SMALL and 0 <= p.n <= _SMALL and 0 <= p.k <= _SMALL
     a_row, b_row = p.k if p.layout[0] == "r" else p.m, p.n if p.layout[1] == "r" else p.k
@@ -183,6 +196,12 @@ def problem_violations(problem: GemmProblem) -> list[Violation]:
         if not ok:
             violations.append(Violation(rule, message, remedy))
 
+    need(
+        set(problem.unaligned) <= set(OPERANDS),
+        "operand-name",
+        f"unaligned is {problem.unaligned!r}",
+        "name operands by their letters: a, b, and c for the result",
+    )
     for axis in ("m", "n", "k", "batch"):
         size = getattr(problem, axis)
         need(size >= 0, "size-negative", f"{axis} is {size}", "sizes are 0 or more")

@@ -9,7 +9,9 @@ tile* one matrix instruction's shape (on the CPU: the register block).  Every sc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Protocol
+from typing import Protocol
+
+from tilewright.ops.schedules import Schedule
 
 Shape = tuple[int, int, int]
 Pair = tuple[int, int]
@@ -21,15 +23,8 @@ ONE: Shape = (1, 1, 1)
 ALL_EDGES: Edges = (True, True, True)
 
 
-class GemmSchedule(Protocol):
+class GemmSchedule(Schedule, Protocol):
     """What every schedule has."""
-
-    pipelines: ClassVar[tuple[str, ...]]
-    words: ClassVar[Mapping[str, tuple[str, ...]]]
-    may_be_zero: ClassVar[tuple[str, ...]]
-
-    @property
-    def pipeline(self) -> str: ...
 
     @property
     def tile(self) -> Shape: ...
@@ -39,8 +34,6 @@ class GemmSchedule(Protocol):
 
     @property
     def warp_grid(self) -> Shape: ...
-
-    def label(self) -> str: ...
 
 
 def sizes(value: tuple[int, ...]) -> str:

@@ -8,14 +8,19 @@ namespace selection {
 
 // Strides are those of rows (of columns, where an operand lies by columns); `type_*` are numbers of `Type`, `size_*`
 // bytes of an element.  `plain`: nothing is fused; `activation`: what is fused computes transcendental functions.  `preshuffled`: B was packed beforehand.
-// `dual`: there are two B, and a result has a sum of each.
+// `dual`: there are two B, and a result has a sum of each.  `aligned_*`: an operand's address and batch stride are known
+// to be multiples of 16 bytes (c: the result's); `aligned`: all are.
 // clang-format off
 #define TW_SELECT_GEMM_PROBLEM(X) \
   X(m) X(n) X(k) X(batch) X(a_stride) X(b_stride) X(c_stride) X(num_d) X(beta) X(preshuffled) X(broadcast_a) \
-  X(broadcast_b) X(aligned) X(type_a) X(type_b) X(size_a) X(size_b) X(size_c) X(size_d) X(a_rows) X(b_rows) \
-  X(plain) X(activation) X(dual)
+  X(broadcast_b) X(aligned) X(aligned_a) X(aligned_b) X(aligned_c) X(type_a) X(type_b) X(size_a) X(size_b) \
+  X(size_c) X(size_d) X(a_rows) X(b_rows) X(plain) X(activation) X(dual)
 // clang-format on
 TW_SELECT_STRUCT(GemmProblem, int, TW_SELECT_GEMM_PROBLEM)
+
+inline void set_aligned(GemmProblem &p, bool a, bool b, bool c) {
+  p.aligned_a = a, p.aligned_b = b, p.aligned_c = c, p.aligned = a && b && c;
+}
 
 inline const char *names_of(const GemmProblem &) { return GemmProblem_names(); }
 inline const GemmProblem &numbers_of(const GemmProblem &p) { return p; }

@@ -16,7 +16,7 @@ template <class Config> GemmProblem gemm_of(const tw_gemm_args &x, bool packed) 
   p.a_stride = x.a_stride, p.b_stride = x.b_stride, p.c_stride = x.e_stride;
   p.num_d = Config::num_d, p.beta = x.beta != 0, p.preshuffled = packed;
   p.broadcast_a = x.batch > 1 && x.a_batch_stride == 0, p.broadcast_b = x.batch > 1 && x.b_batch_stride == 0;
-  p.aligned = true;
+  set_aligned(p, true, true, true);
   p.type_a = p.type_b = other_type;
   p.size_a = sizeof(typename Config::A), p.size_b = sizeof(typename Config::B);
   p.size_c = sizeof(typename Config::C), p.size_d = sizeof(typename Config::D);
@@ -25,16 +25,16 @@ template <class Config> GemmProblem gemm_of(const tw_gemm_args &x, bool packed) 
   return p;
 }
 
-// Whether A, B, E and their batch strides are multiples of 16 bytes: `aligned` of a problem on a device.
-template <class Config> bool aligned(const tw_gemm_args &x, bool packed) {
+// Whether A, B, E and their batch strides are multiples of 16 bytes: `aligned_*` of a problem on a device.
+template <class Config> void set_aligned(GemmProblem &p, const tw_gemm_args &x, bool packed) {
   const auto whole = [&x](const void *at, int64_t batch_stride, size_t size) {
     return reinterpret_cast<uintptr_t>(at) % 16 == 0 && (x.batch <= 1 || batch_stride * int64_t(size) % 16 == 0);
   };
-  return whole(x.a, x.a_batch_stride, sizeof(typename Config::A)) &&
-         whole(x.b, packed ? 0 : x.b_batch_stride, sizeof(typename Config::B)) &&
-         (!(gates(Config::epilogue) && Config::num_d == 0) ||
-          whole(x.b_up, x.b_batch_stride, sizeof(typename Config::B))) &&
-         whole(x.e, x.e_batch_stride, sizeof(typename Config::C));
+  const bool of_b =
+      whole(x.b, packed ? 0 : x.b_batch_stride, sizeof(typename Config::B)) &&
+      (!(gates(Config::epilogue) && Config::num_d == 0) || whole(x.b_up, x.b_batch_stride, sizeof(typename Config::B)));
+  set_aligned(p, whole(x.a, x.a_batch_stride, sizeof(typename Config::A)), of_b,
+              whole(x.e, x.e_batch_stride, sizeof(typename Config::C)));
 }
 
 }  // namespace selection

@@ -7,21 +7,20 @@ from typing import Any
 
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import OP
-from tilewright.ops.base import KernelSpec
 from tilewright.ops.numerics import Check
 from tilewright.renames import call_renamed
-from tilewright.runtime.bindings import Binding, BindingDefaults
+from tilewright.runtime.bindings import Binding
 from tilewright.runtime.bindings.attention import calls, request, samples, stages
+from tilewright.runtime.bindings.attention.common import JudgedBinding
 from tilewright.runtime.bindings.attention.tables import wrong_table
 from tilewright.runtime.requests import Operands, Request, Sample, Slot, StageRequest
 
 __all__ = ["BINDING"]
 
 
-class AttentionBinding(BindingDefaults):
+class AttentionBinding(JudgedBinding):
     op = OP
     slots: tuple[Slot, ...] = stages.SLOTS
-    scalars: tuple[str, ...] = stages.SCALARS
 
     def bind(
         self,
@@ -78,12 +77,8 @@ class AttentionBinding(BindingDefaults):
     def wrong_table(self, stage: StageRequest, tables: Mapping[str, Any]) -> str:
         return wrong_table(stage, tables)
 
-    def check(self, problem: AttentionProblem, sample: Sample, kernels: Sequence[KernelSpec] = ()) -> Check:
-        return samples.judge(problem, sample)(sample)
-
-    def judge(self, problem: AttentionProblem, sample: Sample) -> Callable[[Sample, Sequence[KernelSpec]], Check]:
-        ask = samples.judge(problem, sample)
-        return lambda result, kernels: ask(result)
+    def judged(self, problem: AttentionProblem, sample: Sample) -> Callable[[Sample], Check]:
+        return samples.judge(problem, sample)
 
 
 BINDING: Binding = AttentionBinding()

@@ -7,6 +7,7 @@ from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import OP
 from tilewright.runtime.arrays import View
 from tilewright.runtime.bindings.attention import stages
+from tilewright.runtime.bindings.attention.common import dense_strides
 from tilewright.runtime.bindings.attention.operands import (
     Rows,
     bad,
@@ -30,7 +31,6 @@ from tilewright.runtime.bindings.attention.stages import (
     Lying,
     Q,
     V,
-    dense_strides,
 )  # fmt: skip
 from tilewright.runtime.copies import copy_needed
 from tilewright.runtime.requests import Request, Result

@@ -163,6 +163,8 @@ def _seed(dropout_p: float, seed: Any) -> tuple[Any, tuple[float, float, float, 
 
 def scalars(scale: Any, softcap: Any, dropout_p: Any, seed: Any) -> tuple[Any, tuple[float, ...]]:
     """An array of seed and offset where there is one, and the numbers of a call, in the order of its scalars."""
+    if scale is None and softcap is None and seed is None and type(dropout_p) is float and not dropout_p:
+        return None, PLAIN  # most calls
     if scale is None:
         scale = 1.0
     else:

@@ -17,6 +17,7 @@ from tilewright.ops.attention.split_plans import stages as stages_of
 from tilewright.ops.attention_terms import FLOATS, Sizes
 from tilewright.runtime.arrays import View, conversion_of, output_dtype
 from tilewright.runtime.bindings.attention import stages
+from tilewright.runtime.bindings.attention.common import dense_strides
 from tilewright.runtime.bindings.attention.operands import (
     Rows,
     bad,
@@ -50,7 +51,6 @@ from tilewright.runtime.bindings.attention.stages import (
     Lying,
     Q,
     V,
-    dense_strides,
 )
 from tilewright.runtime.devices import HOST
 from tilewright.runtime.requests import Request, Result

@@ -16,6 +16,7 @@ from tilewright.ops.attention_scores import Numbers
 from tilewright.ops.attention_terms import Sizes
 from tilewright.ops.numerics import Check
 from tilewright.runtime.bindings.attention import stages
+from tilewright.runtime.bindings.attention.common import dense_strides
 from tilewright.runtime.bindings.attention.request import Attributes
 from tilewright.runtime.bindings.attention.stages import SLOTS
 from tilewright.runtime.dlpack import extent
@@ -211,7 +212,7 @@ def _append_operands(p: AttentionProblem, generator: Generator) -> dict[str, Any
 def _poisoned(p: AttentionProblem, name: str, dtype: str) -> Array:
     strides = _strides_of(p, name)
     if p.pages == "vectorised" and name in "kv":
-        strides = stages.dense_strides(_shape_of(p, name))
+        strides = dense_strides(_shape_of(p, name))
     array = laid(np.zeros(_shape_of(p, name), numpy_dtype(dtype)), strides)
     array.view(f"u{array.itemsize}")[...] = (1 << 8 * array.itemsize) - 1
     return array

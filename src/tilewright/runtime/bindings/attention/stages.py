@@ -4,41 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import OP
 from tilewright.ops.attention_terms import Sizes
 from tilewright.runtime.bindings.attention.args import AppendArgs, AttentionArgs, CombineArgs, Strides
-from tilewright.runtime.requests import BETWEEN, Pointer, Request, Result, Scalar, Slot, StageRequest
+from tilewright.runtime.bindings.attention.common import (
+    SCORE_SLOTS,
+    SEED_SLOT,
+    SEQUENCE_SLOTS,
+    STARTS,
+    ScoreLying,
+    dense_strides,
+    lse_strides,
+    pointers,
+    repeated,
+    score_args,
+    score_scalars,
+)
+from tilewright.runtime.requests import BETWEEN, Pointer, Request, Result, Slot, StageRequest
 
-_STARTS = "numbers that never decrease, from 0"
 SLOTS = (
     Slot("q", optional=True, cast=True),  # a combination has none
     Slot("k", optional=True, cast=True),
     Slot("v", optional=True, cast=True),
-    Slot("mask", optional=True),
-    Slot("bias", optional=True),
-    Slot("alibi_slopes", optional=True),
-    Slot("sink", optional=True),
-    Slot("cu_seqlens_q", optional=True, elements="int32",
-         holds=f"{_STARTS} to the rows of q, no sequence over max_seqlen_q"),
-    Slot("cu_seqlens_k", optional=True, elements="int32",
-         holds=f"{_STARTS} to the rows of k, no sequence over max_seqlen_k"),
-    Slot("seqlens_q", optional=True, elements="int32", holds="0 to the rows a sequence of q has room for"),
-    Slot("seqlens_k", optional=True, elements="int32", holds="0 to the keys a sequence has room for"),
+    *SCORE_SLOTS,
+    *SEQUENCE_SLOTS,
     Slot("cache_seqlens", optional=True, elements="int32",
          holds="0 to what leaves room for the new rows, in the cache and in rotary tables"),
     Slot("seqlens_new", optional=True, elements="int32", holds="0 to the rows that are given"),
     Slot("block_table", optional=True, elements="int32",
          holds="numbers of pages there are, from 0; of new rows no two in one slot"),
-    Slot("page_indptr", optional=True, elements="int32", holds=f"{_STARTS} to the number of page indices"),
+    Slot("page_indptr", optional=True, elements="int32", holds=f"{STARTS} to the number of page indices"),
     Slot("page_last", optional=True, elements="int32", holds="1 to the slots of a page"),
     Slot("q_scale", optional=True),
     Slot("k_scale", optional=True),
     Slot("v_scale", optional=True),
-    Slot("seed", optional=True, elements="int64"),
+    SEED_SLOT,
     Slot("cos", optional=True),
     Slot("sin", optional=True),
     Slot("given_parts", optional=True),  # what the stages hand on has slots too, for a stage that is called by itself
@@ -58,7 +61,7 @@ SLOTS = (
     CACHE_V, Q_OUT,
 ) = range(len(SLOTS))  # fmt: skip
 
-SCALARS = ("scale", "softcap", "dropout", "seed_low", "seed_high", "offset_low", "offset_high")
+_AT = {slot.name: index for index, slot in enumerate(SLOTS)}
 
 _ARGS: Any = AttentionArgs
 _COMBINE: Any = CombineArgs
@@ -66,33 +69,12 @@ _APPEND: Any = AppendArgs
 
 
 @dataclass(frozen=True, slots=True)
-class Lying:
-    """How the smaller operands lie, in elements; what is missing is dense."""
-
-    mask: Sizes = ()  # strides of sequence, head, row, key
-    bias: Sizes = ()
-    alibi: Sizes = (0, 1)  # strides of sequence and head
+class Lying(ScoreLying):
     scales: Mapping[str, Sizes] = field(default_factory=dict)  # of q, k and v: strides of sequence, head, block
     table: int = 0  # entries of a row of the page table; of all, with indptr
-    seeded: bool = False  # seed and offset lie in memory
-    scaled: bool = True  # the scale is a number of the call; else it is 1 / sqrt(head)
     new_k: Sizes = ()  # of rows that are appended
     new_v: Sizes = ()
     rotary: tuple[int, int] = (0, 0)  # rows of the tables, and from one to the next
-
-
-def dense_strides(shape: Sequence[int]) -> Sizes:
-    """Strides in elements of an array whose last index runs fastest; none is under 1."""
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(1, size)
-    return tuple(reversed(strides))
-
-
-def repeated(shape: Sizes) -> Sizes:
-    """Dense strides with 0 where a size is 1: it repeats."""
-    return tuple(0 if size == 1 else step for size, step in zip(shape, dense_strides(shape), strict=True))
 
 
 def scale_shape(problem: AttentionProblem, name: str) -> Sizes:
@@ -111,24 +93,6 @@ def part_shapes(problem: AttentionProblem) -> tuple[Sizes, Sizes]:
     """Of the parts and their lse, as the stages hand them on."""
     p = problem
     return (p.num_splits, *p.shape("o")[:3], p.head_dim_v), (p.num_splits, *p.lse_shape)
-
-
-def _pointers(kind: Any, slots: Mapping[str, int]) -> list[Pointer]:
-    """Pointers of a struct's fields, by name."""
-    return [Pointer(_offset(kind, name), slot) for name, slot in slots.items()]
-
-
-@lru_cache(maxsize=256)
-def _offset(kind: Any, name: str) -> int:
-    """Of a field of a struct; `pages.table` is one inside."""
-    outer, _, inner = name.partition(".")
-    offset: int = getattr(kind, outer).offset
-    return offset + (getattr(dict(kind._fields_)[outer], inner).offset if inner else 0)
-
-
-def _lse_strides(problem: AttentionProblem) -> tuple[int, int]:
-    p = problem
-    return (0, max(1, p.total_q)) if p.varlen else (max(1, p.heads_q * p.seqlen_q), max(1, p.seqlen_q))
 
 
 def _tables(problem: AttentionProblem) -> dict[str, int]:
@@ -169,33 +133,25 @@ def forward(problem: AttentionProblem, lying: Lying | None = None, between: bool
     )  # fmt: skip
     for name in ("q", "k", "v", "o"):
         setattr(args, f"{name}_strides", Strides(*getattr(p, f"{name}_strides")))
-    args.lse_batch, args.lse_head = _lse_strides(p)
+    args.lse_batch, args.lse_head = lse_strides(p)
     slots = {"q": Q, "k": K, "v": V, **_tables(p)}
     _page_args(args, p, lying)
-    for name, slot, there in (("mask", MASK, p.mask_shape), ("bias", BIAS, p.bias_shape)):
-        if there:
-            slots[name] = slot
-            getattr(args, f"{name}_strides")[:] = getattr(lying, name) or repeated(there)
-    if p.bias == "alibi":
-        slots["alibi"] = ALIBI
-        args.alibi_batch, args.alibi_head = lying.alibi
+    slots |= {field: _AT[name] for field, name in score_args(args, p, lying).items()}
     if p.sink:
         slots["sink"] = SINK
     _scale_args(args, p, lying, slots)
-    if p.dropout and lying.seeded:
-        slots["seed_at"] = SEED
-    pointers = _pointers(_ARGS, slots)
-    return StageRequest(p, args, (*pointers, *_results_of(args, p, between)), _scalars(p, lying))
+    places = (*pointers(_ARGS, slots), *_results_of(args, p, between))
+    return StageRequest(p, args, places, score_scalars(_ARGS, p, lying))
 
 
 def _results_of(args: AttentionArgs, p: AttentionProblem, between: bool) -> list[Pointer]:
     """Where o and lse go; of parts into the workspace or slots of their own."""
     if p.family != "split":
-        return _pointers(_ARGS, {"o": OUT, **({"lse": LSE} if p.return_lse else {})})
+        return pointers(_ARGS, {"o": OUT, **({"lse": LSE} if p.return_lse else {})})
     parts, sums = part_shapes(p)
     args.o_split, args.lse_split = dense_strides(parts)[0], dense_strides(sums)[0]
     if not between:
-        return _pointers(_ARGS, {"o": PARTS, "lse": PART_LSE})
+        return pointers(_ARGS, {"o": PARTS, "lse": PART_LSE})
     return [Pointer(_ARGS.o.offset, BETWEEN), Pointer(_ARGS.lse.offset, BETWEEN, shift=_bytes(parts))]
 
 
@@ -217,18 +173,6 @@ def _scale_args(args: AttentionArgs | AppendArgs, p: AttentionProblem, lying: Ly
         scales.block_rows = p.scale_block if kind == "block" else 0
 
 
-def _scalars(p: AttentionProblem, lying: Lying) -> tuple[Scalar, ...]:
-    scalars = [Scalar(_ARGS.scale.offset, 0)] if lying.scaled else []
-    if p.softcap:
-        scalars.append(Scalar(_ARGS.softcap.offset, 1))
-    if p.dropout:
-        scalars.append(Scalar(_ARGS.dropout.offset, 2, probe=0.5))
-        if not lying.seeded:
-            places = (_ARGS.seed.offset, _ARGS.seed.offset + 8, _ARGS.offset.offset, _ARGS.offset.offset + 8)
-            scalars += [Scalar(at, index) for index, at in enumerate(places, 3)]
-    return tuple(scalars)
-
-
 def combine(problem: AttentionProblem, between: bool = False) -> StageRequest:
     p = problem
     parts, sums = part_shapes(p)
@@ -239,12 +183,12 @@ def combine(problem: AttentionProblem, between: bool = False) -> StageRequest:
         part_strides=Strides(0 if p.varlen else strides[1], strides[2], strides[3]),
         o_strides=Strides(*p.o_strides), part_split=strides[0], part_lse_split=dense_strides(sums)[0],
     )  # fmt: skip
-    args.part_lse_batch, args.part_lse_head = args.lse_batch, args.lse_head = _lse_strides(p)
+    args.part_lse_batch, args.part_lse_head = args.lse_batch, args.lse_head = lse_strides(p)
     slots = {"o": OUT, **({"lse": LSE} if p.return_lse else {}), **_tables(p)}
     sources = [Pointer(_COMBINE.parts.offset, BETWEEN), Pointer(_COMBINE.part_lse.offset, BETWEEN, shift=_bytes(parts))]
     if not between:
-        sources = _pointers(_COMBINE, {"parts": GIVEN_PARTS, "part_lse": GIVEN_LSE})
-    return StageRequest(p, args, (*_pointers(_COMBINE, slots), *sources))
+        sources = pointers(_COMBINE, {"parts": GIVEN_PARTS, "part_lse": GIVEN_LSE})
+    return StageRequest(p, args, (*pointers(_COMBINE, slots), *sources))
 
 
 def append(problem: AttentionProblem, lying: Lying | None = None) -> StageRequest:
@@ -270,7 +214,7 @@ def append(problem: AttentionProblem, lying: Lying | None = None) -> StageReques
         slots |= {"cos": COS, "sin": SIN}
         args.table_rows, args.table_stride = lying.rotary if any(lying.rotary) else (p.seqlen_k, p.rotary_dim // 2)
     _scale_args(args, p, lying, slots)
-    return StageRequest(p, args, tuple(_pointers(_APPEND, slots)))
+    return StageRequest(p, args, tuple(pointers(_APPEND, slots)))
 
 
 def results(problem: AttentionProblem) -> tuple[Result, ...]:

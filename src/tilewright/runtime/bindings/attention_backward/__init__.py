@@ -7,9 +7,9 @@ from typing import Any
 
 from tilewright.ops.attention_backward.problem import AttentionBackwardProblem
 from tilewright.ops.attention_backward.spec import OP
-from tilewright.ops.base import KernelSpec
 from tilewright.ops.numerics import Check
-from tilewright.runtime.bindings import Binding, BindingDefaults
+from tilewright.runtime.bindings import Binding
+from tilewright.runtime.bindings.attention.common import JudgedBinding
 from tilewright.runtime.bindings.attention.tables import wrong_rows
 from tilewright.runtime.bindings.attention_backward import calls, request, samples, stages
 from tilewright.runtime.requests import Operands, Request, Sample, Slot, StageRequest
@@ -17,10 +17,9 @@ from tilewright.runtime.requests import Operands, Request, Sample, Slot, StageRe
 __all__ = ["BINDING"]
 
 
-class AttentionBackwardBinding(BindingDefaults):
+class AttentionBackwardBinding(JudgedBinding):
     op = OP
     slots: tuple[Slot, ...] = stages.SLOTS
-    scalars: tuple[str, ...] = stages.SCALARS
 
     def bind(
         self,
@@ -86,14 +85,8 @@ class AttentionBackwardBinding(BindingDefaults):
             return wrong
         return wrong_rows("k", tables, args.batch, args.keys, args.total_keys)
 
-    def check(self, problem: AttentionBackwardProblem, sample: Sample, kernels: Sequence[KernelSpec] = ()) -> Check:
-        return samples.judge(problem, sample)(sample)
-
-    def judge(
-        self, problem: AttentionBackwardProblem, sample: Sample
-    ) -> Callable[[Sample, Sequence[KernelSpec]], Check]:
-        ask = samples.judge(problem, sample)
-        return lambda result, kernels: ask(result)
+    def judged(self, problem: AttentionBackwardProblem, sample: Sample) -> Callable[[Sample], Check]:
+        return samples.judge(problem, sample)
 
 
 BINDING: Binding = AttentionBackwardBinding()

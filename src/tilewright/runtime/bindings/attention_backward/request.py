@@ -17,9 +17,9 @@ from tilewright.ops.attention_backward.problem import AttentionBackwardProblem
 from tilewright.ops.attention_terms import FLOATS, Sizes
 from tilewright.runtime.arrays import View, conversion_of
 from tilewright.runtime.bindings.attention import request as forward
+from tilewright.runtime.bindings.attention.common import dense_strides, lse_strides
 from tilewright.runtime.bindings.attention.operands import Rows, bad, not_an_array, rows_of
 from tilewright.runtime.bindings.attention.stages import SLOTS as FORWARD_SLOTS
-from tilewright.runtime.bindings.attention.stages import dense_strides
 from tilewright.runtime.bindings.attention_backward import stages
 from tilewright.runtime.bindings.attention_backward.stages import AT, Lying
 from tilewright.runtime.copies import copy_needed
@@ -151,7 +151,7 @@ def _sums_of_rows(view: View, p: AttentionBackwardProblem) -> tuple[int, int]:
         message = f"the last dimension of {view.what} has a stride of {view.strides[-1]}"
         raise copy_needed(view.what, message, rule="array-strides", value=view.strides)
     if 0 in view.shape:
-        return stages.lse_strides(p)
+        return lse_strides(p)
     return (0, view.strides[0]) if p.varlen else (view.strides[0], view.strides[1])
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -12,11 +11,22 @@ from tilewright.ops.attention_backward.problem import AttentionBackwardProblem
 from tilewright.ops.attention_backward.spec import OP
 from tilewright.ops.attention_terms import Sizes
 from tilewright.runtime.bindings.attention.args import Strides
-from tilewright.runtime.bindings.attention.stages import dense_strides, repeated
+from tilewright.runtime.bindings.attention.common import (
+    SCORE_SLOTS,
+    SEED_SLOT,
+    SEQUENCE_SLOTS,
+    ScoreLying,
+    dense_strides,
+    lse_strides,
+    offset,
+    pointers,
+    repeated,
+    score_args,
+    score_scalars,
+)
 from tilewright.runtime.bindings.attention_backward.args import BackwardArgs, ConvertArgs, DotArgs
 from tilewright.runtime.requests import BETWEEN, Pointer, Request, Result, Scalar, Slot, StageRequest
 
-_STARTS = "numbers that never decrease, from 0"
 SLOTS = (
     Slot("dout", optional=True),
     Slot("q", optional=True),
@@ -25,17 +35,9 @@ SLOTS = (
     Slot("out", optional=True),
     Slot("lse", optional=True),
     Slot("dlse", optional=True),
-    Slot("mask", optional=True),
-    Slot("bias", optional=True),
-    Slot("alibi_slopes", optional=True),
-    Slot("sink", optional=True),
-    Slot("cu_seqlens_q", optional=True, elements="int32",
-         holds=f"{_STARTS} to the rows of q, no sequence over max_seqlen_q"),
-    Slot("cu_seqlens_k", optional=True, elements="int32",
-         holds=f"{_STARTS} to the rows of k, no sequence over max_seqlen_k"),
-    Slot("seqlens_q", optional=True, elements="int32", holds="0 to the rows a sequence of q has room for"),
-    Slot("seqlens_k", optional=True, elements="int32", holds="0 to the keys a sequence has room for"),
-    Slot("seed", optional=True, elements="int64"),
+    *SCORE_SLOTS,
+    *SEQUENCE_SLOTS,
+    SEED_SLOT,
     Slot("given_delta", optional=True),  # what the stages hand on has slots too, for a stage that is called by itself
     Slot("given_lse_log2", optional=True),
     Slot("given_dq_sums", optional=True),
@@ -55,7 +57,6 @@ SLOTS = (
 )  # fmt: skip
 NAMES = tuple(slot.name for slot in SLOTS)
 AT = {name: index for index, name in enumerate(NAMES)}  # the slot of a name
-SCALARS = ("scale", "softcap", "dropout", "seed_low", "seed_high", "offset_low", "offset_high")
 
 _DOT: Any = DotArgs
 _GRAD: Any = BackwardArgs
@@ -63,23 +64,11 @@ _CONVERT: Any = ConvertArgs
 
 
 @dataclass(frozen=True, slots=True)
-class Lying:
-    """How the smaller operands lie, in elements; what is missing is dense."""
-
-    mask: Sizes = ()  # strides of sequence, head, row, key
-    bias: Sizes = ()
+class Lying(ScoreLying):
     dbias: Sizes = ()
-    alibi: Sizes = (0, 1)  # strides of sequence and head
-    dalibi: Sizes = ()
-    lse: Sizes = ()  # likewise
+    dalibi: Sizes = ()  # strides of sequence and head
+    lse: Sizes = ()
     dlse: Sizes = ()
-    seeded: bool = False  # seed and offset lie in memory
-    scaled: bool = True  # the scale is a number of the call; else it is 1 / sqrt(head)
-
-
-def lse_strides(problem: AttentionBackwardProblem) -> tuple[int, int]:
-    p = problem
-    return (0, max(1, p.total_q)) if p.varlen else (max(1, p.heads_q * p.seqlen_q), max(1, p.seqlen_q))
 
 
 def sums_shape(problem: AttentionBackwardProblem, name: str) -> Sizes:
@@ -99,24 +88,16 @@ def _between(problem: AttentionBackwardProblem) -> dict[str, int]:
     return {**places, "": at}
 
 
-@lru_cache(maxsize=256)
-def _offset(kind: Any, name: str) -> int:
-    """Of a field of a struct; `dq.to` is one inside."""
-    outer, _, inner = name.partition(".")
-    offset: int = getattr(kind, outer).offset
-    return offset + (getattr(dict(kind._fields_)[outer], inner).offset if inner else 0)
-
-
 def _pointers(kind: Any, slots: Mapping[str, str]) -> list[Pointer]:
     """Pointers of a struct's fields to slots, both by name."""
-    return [Pointer(_offset(kind, field), AT[slot]) for field, slot in slots.items()]
+    return pointers(kind, {field: AT[slot] for field, slot in slots.items()})
 
 
 def _handed(kind: Any, fields: Mapping[str, str], between: Mapping[str, int] | None, is_input: bool) -> list[Pointer]:
     """Pointers to what stages hand on: into the workspace, or slots of their own where a stage is by itself."""
     if between is None:
         return _pointers(kind, {field: f"given_{name}" if is_input else name for field, name in fields.items()})
-    return [Pointer(_offset(kind, field), BETWEEN, shift=between[name]) for field, name in fields.items()]
+    return [Pointer(offset(kind, field), BETWEEN, shift=between[name]) for field, name in fields.items()]
 
 
 def _tables(p: AttentionBackwardProblem, keys: bool) -> dict[str, str]:
@@ -184,38 +165,18 @@ def grad(
     _scores(args, p, lying, slots)
     handed = _handed(_GRAD, {"delta": "delta", "lse_log2": "lse_log2"}, between, is_input=True)
     handed += _handed(_GRAD, sums, between, is_input=False)
-    return StageRequest(p, args, (*_pointers(_GRAD, slots), *handed), _scalars(p, lying))
+    return StageRequest(p, args, (*_pointers(_GRAD, slots), *handed), score_scalars(_GRAD, p, lying))
 
 
 def _scores(args: BackwardArgs, p: AttentionBackwardProblem, lying: Lying, slots: dict[str, str]) -> None:
     """What changes scores, and its gradients."""
-    for name, there in (("mask", p.mask_shape), ("bias", p.bias_shape)):
-        if there:
-            slots[name] = name
-            getattr(args, f"{name}_strides")[:] = getattr(lying, name) or repeated(there)
+    slots |= score_args(args, p, lying)
     if p.dbias:
         slots["dbias"] = "dbias"
         args.dbias_strides[:] = lying.dbias or repeated(p.bias_shape)
-    if p.bias == "alibi":
-        slots["alibi"] = "alibi_slopes"
-        args.alibi_batch, args.alibi_head = lying.alibi
     if p.dalibi:
         slots["dalibi"] = "dalibi"
         args.dalibi_batch, args.dalibi_head = lying.dalibi or lying.alibi
-    if p.dropout and lying.seeded:
-        slots["seed_at"] = "seed"
-
-
-def _scalars(p: AttentionBackwardProblem, lying: Lying) -> tuple[Scalar, ...]:
-    scalars = [Scalar(_GRAD.scale.offset, 0)] if lying.scaled else []
-    if p.softcap:
-        scalars.append(Scalar(_GRAD.softcap.offset, 1))
-    if p.dropout:
-        scalars.append(Scalar(_GRAD.dropout.offset, 2, probe=0.5))
-        if not lying.seeded:
-            places = (_GRAD.seed.offset, _GRAD.seed.offset + 8, _GRAD.offset.offset, _GRAD.offset.offset + 8)
-            scalars += [Scalar(at, index) for index, at in enumerate(places, 3)]
-    return tuple(scalars)
 
 
 def convert(
@@ -278,5 +239,5 @@ def alone(problem: AttentionBackwardProblem) -> Request:
 def whole(stages: Sequence[AttentionBackwardProblem], lying: Lying, results: tuple[Result, ...]) -> Request:
     """The stages of a call (`Op.stages`), with the workspace between them."""
     between = _between(next(stage for stage in stages if stage.family == "grad"))
-    made_stages = tuple(_MAKERS[stage.family](stage, lying, between) for stage in stages)
-    return Request(OP, made_stages, results, between_bytes=between[""])
+    requests = tuple(_MAKERS[stage.family](stage, lying, between) for stage in stages)
+    return Request(OP, requests, results, between_bytes=between[""])

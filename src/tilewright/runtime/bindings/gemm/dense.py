@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.dtypes import DTYPES
-from tilewright.ops.gemm.problem import GemmProblem
+from tilewright.ops.gemm.problem import OPERANDS, GemmProblem
 from tilewright.runtime.bindings.gemm.args import GemmArgs
 from tilewright.runtime.bindings.gemm.operands import D0, OUT, UP, A, B, C
 from tilewright.runtime.bindings.gemm.request import ALPHA, BETA
@@ -47,7 +47,8 @@ def _spans(problem: GemmProblem) -> tuple[Span, ...]:
     sizes = [
         DTYPES[dtype].bytes for dtype in (p.dtype_a, p.dtype_b, p.dtype_c, p.dtype_d, p.dtype_d, p.dtype_c, p.dtype_b)
     ]
-    odd = [not p.aligned, not p.aligned and not p.preshuffled, False, False, False, not p.aligned, not p.aligned]
+    a, b, e = (operand in p.odd_operands for operand in OPERANDS)
+    odd = [a, b and not p.preshuffled, False, False, False, e, b]
     return tuple(Span(probe=64 + (size if is_odd else 0)) for size, is_odd in zip(sizes, odd, strict=True))
 
 

@@ -531,20 +531,20 @@ def _problem(call: _Call, laid: _Laid, args: GemmArgs, letters: tuple[str, str])
         c_stride=args.e_stride,
         broadcast_a=many and args.a_batch_stride == 0,
         broadcast_b=many and args.b_batch_stride == 0,
-        aligned=not on_device or _aligned(call, laid),
+        unaligned=_unaligned(call, laid) if on_device else "",
     )
     return replace(problem, dtype_a=call.math, dtype_b=call.math) if call.math else problem
 
 
-def _aligned(call: _Call, laid: _Laid) -> bool:
-    """Whether addresses and batch strides of operands on a device are multiples of 16 bytes."""
-    if call.packed is not None and call.packed.address % 16:
-        return False
-    return all(
-        not operand.odd and not any(step * operand.itemsize % 16 for step in operand.steps)
-        for operand in (laid.left, laid.right, laid.up, laid.e)
-        if operand is not None
-    )
+def _unaligned(call: _Call, laid: _Laid) -> str:
+    """The letters of operands on a device whose address or batch strides are no multiples of 16 bytes."""
+    operands = (("a", laid.left), ("b", laid.right), ("b", laid.up), ("c", laid.e))
+    odd = [letter for letter, operand in operands if operand is not None and _is_odd(operand)]
+    return "".join(odd) + ("b" if call.packed is not None and call.packed.address % 16 else "")
+
+
+def _is_odd(operand: Matrix) -> bool:
+    return operand.odd or any(step * operand.itemsize % 16 for step in operand.steps)
 
 
 def _pointers(

@@ -135,7 +135,7 @@ template <class Config, class Limits> struct Gemm : Packing<Config, Config::pres
       common = {TW_ALIGNMENT, "the packed B does not start at a multiple of 16 bytes"};
     if (common.code) return say(common, why, bytes);
     selection::GemmProblem p = selection::gemm_of<Config>(*x, Config::preshuffle);
-    p.aligned = selection::aligned<Config>(*x, Config::preshuffle);
+    selection::set_aligned<Config>(p, *x, Config::preshuffle);
     return selection::check<Limits>(p, why, bytes);
   }
 

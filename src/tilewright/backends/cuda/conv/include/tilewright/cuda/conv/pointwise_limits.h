@@ -81,7 +81,8 @@ inline GemmProblem product(const Conv &c, bool planes, bool of_a, bool of_b, boo
   g.a_stride = a.apart ? a.apart : larger(1, g.a_rows ? g.k : g.m);
   g.b_stride = b.apart ? b.apart : larger(1, g.b_rows ? g.n : g.k);
   g.c_stride = e.apart ? e.apart : larger(1, g.n);
-  g.broadcast_a = a.batch == 0, g.aligned = p.aligned && whole, g.num_d = p.num_d, g.plain = p.plain;
+  set_aligned(g, p.aligned && whole, p.aligned && whole, p.aligned && whole);
+  g.broadcast_a = a.batch == 0, g.num_d = p.num_d, g.plain = p.plain;
   g.type_a = g.type_b = p.size == 4 ? fp32 : p.size == 1 ? int8 : bf16;
   g.size_a = g.size_b = p.size, g.size_c = p.size_out, g.size_d = p.size_d;
   return g;

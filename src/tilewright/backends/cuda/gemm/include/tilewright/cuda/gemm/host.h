@@ -40,7 +40,7 @@ template <class Config, class Limits> struct Gemm : Packing<Config, Config::pack
     if (!common.code && !empty(*x)) common = Host::broken(*x);
     if (common.code) return say(common, why, bytes);
     selection::GemmProblem p = selection::gemm_of<Config>(*x, packs);
-    p.aligned = Host::aligned(*x);
+    Host::set_aligned(p, *x);
     return selection::check<Limits>(p, why, bytes);
   }
   static int64_t workspace(const void *args, int64_t) {

@@ -31,7 +31,9 @@ template <class Config> bool odd_b(const tw_gemm_args &x) {
 
 // Copies of 16 bytes, of every operand.
 template <class Config> struct WideCopies {
-  static bool aligned(const tw_gemm_args &x) { return selection::aligned<Config>(x, Config::packed); }
+  static void set_aligned(selection::GemmProblem &p, const tw_gemm_args &x) {
+    selection::set_aligned<Config>(p, x, Config::packed);
+  }
 };
 
 }  // namespace tw::cuda

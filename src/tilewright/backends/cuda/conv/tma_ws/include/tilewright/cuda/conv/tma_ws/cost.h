@@ -28,7 +28,8 @@ inline GemmProblem product(const Schedule &s, const Conv &c, int64_t merged) {
   g.m = larger(1, m), g.n = n, g.k = larger(1, k), g.batch = groups;
   g.a_stride = round_up(p.variant == backward_weight ? g.m : g.k, 64);
   g.b_stride = round_up(p.variant == forward ? g.k : g.n, 64), g.c_stride = larger(1, n);
-  g.num_d = p.num_d, g.aligned = 1, g.type_a = g.type_b = bf16, g.plain = p.plain;
+  set_aligned(g, true, true, true);
+  g.num_d = p.num_d, g.type_a = g.type_b = bf16, g.plain = p.plain;
   g.size_a = g.size_b = p.size, g.size_c = p.size_out, g.size_d = p.size_d;
   g.a_rows = p.variant != backward_weight, g.b_rows = p.variant != forward;
   return g;

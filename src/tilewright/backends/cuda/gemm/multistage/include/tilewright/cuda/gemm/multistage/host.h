@@ -19,14 +19,14 @@ template <class Config> struct HostMultistage {
                : Answer{};
   }
   // A and B, to what is copied of each at a time; the result is stored wherever it is.
-  static bool aligned(const tw_gemm_args &x) {
+  static void set_aligned(selection::GemmProblem &p, const tw_gemm_args &x) {
     const auto whole = [&x](const void *at, int64_t batch_stride, size_t size, int64_t vector) {
       const bool parts = vector > int64_t(size);
       return !parts || (reinterpret_cast<uintptr_t>(at) % vector == 0 &&
                         (x.batch <= 1 || batch_stride * int64_t(size) % vector == 0));
     };
-    return whole(x.a, x.a_batch_stride, sizeof(typename Config::A), Config::vector_a) &&
-           whole(x.b, x.b_batch_stride, sizeof(typename Config::B), Config::vector_b);
+    selection::set_aligned(p, whole(x.a, x.a_batch_stride, sizeof(typename Config::A), Config::vector_a),
+                           whole(x.b, x.b_batch_stride, sizeof(typename Config::B), Config::vector_b), true);
   }
   static int64_t workspace(const tw_gemm_args &) { return Deals::bytes; }
   static constexpr LaunchShape shape() { return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes)}; }

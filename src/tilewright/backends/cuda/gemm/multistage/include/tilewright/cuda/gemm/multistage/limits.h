@@ -35,8 +35,8 @@ inline const Rule *limits(const Schedule &s, const GemmProblem &p) {
   if (largest_size(p) >= kMostRow) return &nv_row;
   if (Wide(ceil_div(p.m, s.tile_m)) * ceil_div(p.n, s.tile_n) * p.batch >= kMostSize) return &nv_tiles;
   // What is not aligned to 16 bytes may not be aligned to less: of addresses no more is known here.
-  if (s.vector_a > 1 && (!p.aligned || p.a_stride % s.vector_a)) return &nv_vector_a;
-  if (s.vector_b > 1 && (!p.aligned || p.b_stride % s.vector_b)) return &nv_vector_b;
+  if (s.vector_a > 1 && (!p.aligned_a || p.a_stride % s.vector_a)) return &nv_vector_a;
+  if (s.vector_b > 1 && (!p.aligned_b || p.b_stride % s.vector_b)) return &nv_vector_b;
   return nullptr;
 }
 

@@ -29,11 +29,13 @@ inline int64_t fetched_columns(const Schedule &s, const View &v, const GemmProbl
 }
 
 // An operand is copied first that the copy engine cannot read, or whose type wgmma reads along k only.
-inline bool copied(const GemmProblem &p, int64_t stride, int64_t size, bool along_k) {
-  return stride * size % 16 != 0 || !p.aligned || (size != 2 && !along_k);
+inline bool copied(bool aligned, int64_t stride, int64_t size, bool along_k) {
+  return stride * size % 16 != 0 || !aligned || (size != 2 && !along_k);
 }
-inline bool a_copied(const GemmProblem &p) { return copied(p, p.a_stride, p.size_a, p.a_rows); }
-inline bool b_copied(const GemmProblem &p) { return !p.preshuffled && copied(p, p.b_stride, p.size_b, !p.b_rows); }
+inline bool a_copied(const GemmProblem &p) { return copied(p.aligned_a, p.a_stride, p.size_a, p.a_rows); }
+inline bool b_copied(const GemmProblem &p) {
+  return !p.preshuffled && copied(p.aligned_b, p.b_stride, p.size_b, !p.b_rows);
+}
 
 // Rows of an operand start between lines of the cache; copies are made so that they do not.
 inline bool a_strays(const GemmProblem &p) { return !a_copied(p) && p.a_stride * p.size_a % 128 != 0; }
@@ -110,7 +112,7 @@ inline double way_out(const Schedule &s, const View &v, const Asked &x, const Wo
   const GemmProblem &p = x.p;
   const Rates &r = x.rate;
   const bool registers = !s.tma_store && v.rows == 64 * v.groups && v.columns <= 64 && !s.turned;
-  const bool anywhere = p.size_c == 2 && p.plain && !p.beta && !s.turned && (unaligned(p.c_stride, 2) || !p.aligned);
+  const bool anywhere = p.size_c == 2 && p.plain && !p.beta && !s.turned && (unaligned(p.c_stride, 2) || !p.aligned_c);
   const bool sheet = !s.tma_store && !registers && !anywhere;
   const double longer = 1.0 + (r.sheet - 1.0) * (sheet && p.size_c <= 2 ? 1.0 : 0.0) +
                         (r.wide_sheet - 1.0) * (sheet && p.size_c > 2 ? 1.0 : 0.0) +

@@ -23,7 +23,7 @@ inline constexpr Rule nv_tma_store{
     "align it, or use a kernel with the direct store"};
 inline constexpr Rule nv_tma_store_address{
     "nv-alignment", TW_ALIGNMENT,
-    "an operand's address or batch stride is not a multiple of 16 bytes, which the TMA store needs",
+    "the address or batch stride of E is not a multiple of 16 bytes, which the TMA store needs",
     "align it, or use a kernel with the direct store"};
 inline constexpr Rule nv_cluster_k{"nv-cluster-k", TW_LIMIT,
                                    "k = {k} is too short for the {cluster_m} x {cluster_n} blocks of a cluster",
@@ -41,7 +41,7 @@ inline const Rule *limits(const Schedule &s, const GemmProblem &p) {
   if (largest_size(p) >= kMostSize) return &nv_size;
   // The copy engine writes whole 16-byte pieces: a row of E that ends inside one would be written past its end.
   if (s.tma_store && (unaligned(p.c_stride, p.size_c) || unaligned(p.n, p.size_c))) return &nv_tma_store;
-  if (s.tma_store && !p.aligned) return &nv_tma_store_address;
+  if (s.tma_store && !p.aligned_c) return &nv_tma_store_address;
   if (p.dual && (unaligned(p.a_stride, p.size_a) || unaligned(p.b_stride, p.size_b) || !p.aligned)) return &nv_dual;
   const int64_t steps = ceil_div(p.k, s.tile_k), blocks = sharing_k(s);
   if (steps < blocks) return &nv_cluster_k;

@@ -25,7 +25,7 @@ template <class Config, class Limits> struct GemmLoops : PlainKernel {
     if (!common.code) common = broken_fused<Config>(*x);
     if (common.code) return say(common, why, bytes);
     selection::GemmProblem p = selection::gemm_of<Config>(*x, false);
-    p.aligned = selection::aligned<Config>(*x, false);
+    selection::set_aligned<Config>(p, *x, false);
     return selection::check<Limits>(p, why, bytes);
   }
   static int64_t workspace(const void *, int64_t) { return 0; }
