@@ -25,6 +25,10 @@ LEVEL ?= x86_64_v3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Compiled Python is kept, whatever the environment says: the tests start a thousand processes, each of which would compile
+# the package anew, and pytest would rewrite every test in each worker of each command.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Without a C++ compiler the ziglang wheel serves as one.  The stamp's name carries the answer, so a
 # compiler that comes or goes later is noticed.
 CXX_HERE := $(shell for one in "$${TILEWRIGHT_CXX:-c++}" c++ g++ clang++; do command -v "$$one" && break; done 2>/dev/null)
@@ -56,7 +60,7 @@ QUICK := -m "not proof"
 test: lint
 	$(PYTEST) $(QUICK) $(PYTEST_ARGS)
 
-# WHOLE=1: every case of those that draw thousands, which CI takes a part of.
+# WHOLE=1: every case of those that are compiled or drawn by the hundred, of which CI takes a part.
 test-proofs: $(DEV)
 	$(PYTEST) -m "(proof or tools) and not amd$(if $(WHOLE),, and not whole)" $(PYTEST_ARGS)
 
@@ -74,7 +78,7 @@ INSTALL_ROCM = $(if $(TILEWRIGHT_ROCM_PATH),,$(BIN)/tilewright toolchain install
 
 test-amd: $(DEV)
 	@$(INSTALL_ROCM)
-	TILEWRIGHT_ROCM_PATH=$(ROCM) $(BIN)/python -m pytest -m amd -rs $(PYTEST_ARGS)
+	TILEWRIGHT_ROCM_PATH=$(ROCM) $(PYTEST) -m amd -rs $(PYTEST_ARGS)
 
 # Before `make cuda-compilers`: what is in .venv, these machines have.
 test-machines: $(DEV)

@@ -182,7 +182,8 @@ def main() -> None:
     result = json.loads(options.result.read_text(encoding="utf-8")) if options.result.exists() else None
     old = options.page.read_text(encoding="utf-8")
     drawn = [json.loads(one.read_text(encoding="utf-8")) for one in options.random_results if one.exists()]
-    new = filled(filled(old, section(result)), random_section(drawn), RANDOM_BEGIN, RANDOM_END)
+    listed = filled(old, section(result)) if result or BEGIN in old else old  # a page without the list stays without
+    new = filled(listed, random_section(drawn), RANDOM_BEGIN, RANDOM_END)
     if options.check:
         if new != old:
             raise SystemExit("docs/reports/nvidia.md does not say what the results say: run benchmarks/nvidia_table.py")

@@ -1,4 +1,4 @@
-"""Draw docs/images/gemm_cpu.svg and gemm_h200.svg from the results of the same names.
+"""Draw docs/images/gemm_cpu.svg from the results of gemm_cpu.py, and gemm_h200.svg where gemm_h200.py has some.
 
     python benchmarks/plot.py            writes the picture of each result there is
     python benchmarks/plot.py --check    exits with 1 where a picture is not what the results say
@@ -19,7 +19,7 @@ from typing import Any
 
 from _machine import RESULTS, ROOT
 
-NAMES = ("gemm_cpu", "gemm_h200")
+PAIRS = (("gemm_cpu_random", "gemm_cpu"), ("gemm_cpu", "gemm_cpu"), ("gemm_h200", "gemm_h200"))  # result, picture
 PICTURES = ROOT / "docs" / "images"
 
 WIDTH, LEFT, RIGHT, STEP = 860, 190, 40, 15
@@ -222,13 +222,14 @@ def main() -> None:
     options = parser.parse_args()
     if (options.source is None) != (options.output is None):
         parser.error("--source and --output go together")
-    pairs = [(RESULTS / f"{name}.json", PICTURES / f"{name}.svg") for name in NAMES]
+    pairs = [(RESULTS / f"{result}.json", PICTURES / f"{name}.svg") for result, name in PAIRS]
     if options.source is not None:
         pairs = [(options.source, options.output)]
     found = [(source, output) for source, output in pairs if source.exists()]
     if not found:
         raise SystemExit(f"no {pairs[0][0].name}: run the benchmark of that name first")
-    for source, output in found:
+    newest = {output: source for source, output in found}  # a list of shapes before drawn ones
+    for output, source in newest.items():
         draw_file(source, output, options.check)
 
 

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")]
 PAGES = sorted([*TOP, *(ROOT / "docs").rglob("*.md")])
-RESULT = ROOT / "benchmarks" / "results" / "gemm_cpu.json"
+RESULT = ROOT / "benchmarks" / "results" / "gemm_cpu_random.json"
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")

@@ -24,6 +24,11 @@ def test_most_are(n): ...
 @pytest.mark.parametrize("n", range(2))
 def test_none_is(n): ...
 
+@pytest.mark.sampled(1)
+@pytest.mark.part(4)
+@pytest.mark.parametrize("n", range(8))
+def test_half_is_whole(n): ...
+
 class TestInside:
     @pytest.mark.sampled(1)
     @pytest.mark.parametrize("n", range(3))
@@ -42,7 +47,7 @@ import pytest
 from tests.proofs import mark_proofs
 
 def pytest_configure(config):
-    for line in ("proof: long", "sampled(quick): mostly long"):
+    for line in ("proof: long", "whole: longer", "sampled(quick): mostly long", "part(count): of it"):
         config.addinivalue_line("markers", line)
 
 @pytest.hookimpl(tryfirst=True)
@@ -64,11 +69,18 @@ def test_the_nearest_mark_counts(pytester: pytest.Pytester) -> None:
         "test_plain",
         *(f"test_most_are[{n}]" for n in (0, 3, 6)),
         *(f"test_none_is[{n}]" for n in (0, 1)),
+        "test_half_is_whole[0]",
         "TestInside::test_most_are[0]",
     ]
     every = chosen(pytester)
-    assert len(every) == 27
+    assert len(every) == 35
     assert set(chosen(pytester, "-m", "proof")) == set(every) - set(quick)
+
+
+def test_a_part_of_the_proofs_and_the_whole(pytester: pytest.Pytester) -> None:
+    part = chosen(pytester, "-m", "proof and not whole", "-k", "half_is_whole")
+    assert part == [f"test_half_is_whole[{n}]" for n in (2, 4, 6)]
+    assert chosen(pytester, "-m", "whole") == [f"test_half_is_whole[{n}]" for n in (1, 3, 5, 7)]
 
 
 def test_no_case_is_taken_twice() -> None:

@@ -49,6 +49,7 @@ FEATURES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(len(FEATURES) + 1)  # every feature, and every type
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
 @pytest.mark.parametrize("feature", FEATURES)
 def test_gradients_of_a_forward_call(feature: str, dtype: str) -> None:

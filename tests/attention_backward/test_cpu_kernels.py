@@ -23,7 +23,6 @@ LEVELS = ("generic", "x86_64_v3", "x86_64_v4", "x86_64_v4_bf16")
 LONGER = (*LENGTHS, 130, 200, 401)
 PROOF = 5000  # problems, over the seeds of the proof
 SEEDS = 250
-REST = sorted(set(range(SEEDS)) - set(range(0, SEEDS, 4)))  # of the whole proof
 
 
 def tiled(signature: Any, arch: str) -> KernelSpec:
@@ -38,6 +37,7 @@ def prove_tiles(arch: str, seed: int, problems: int, dtype: str, **more: Any) ->
         prove(kernel(tiled(stage.signature, arch)), stage, seed, 1 + index % 3)
 
 
+@pytest.mark.sampled(5)  # every level, and every type
 @pytest.mark.parametrize("arch", LEVELS)
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
 def test_tiles_are_right_at_every_level(arch: str, dtype: str) -> None:
@@ -47,6 +47,7 @@ def test_tiles_are_right_at_every_level(arch: str, dtype: str) -> None:
         prove_tiles(arch, seed, 5, dtype)
 
 
+@pytest.mark.sampled(5)  # every feature
 @pytest.mark.parametrize("feature", ["dropout", "dbias", "dalibi", "softcap"])
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_tiles_have_every_feature(feature: str, dtype: str) -> None:
@@ -55,6 +56,7 @@ def test_tiles_have_every_feature(feature: str, dtype: str) -> None:
     prove_tiles(best_host_arch().name, 7, 6, dtype, **more)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "size", [(64, 64), (128, 128), (96, 96), (192, 128), (256, 256), (80, 80), (160, 160), (64, 96)]
 )
@@ -86,7 +88,8 @@ def test_keys_in_parts_are_added_in_order() -> None:
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("seed", [*range(0, SEEDS, 4), *(pytest.param(n, marks=pytest.mark.whole) for n in REST)])
+@pytest.mark.part(32)
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_five_thousand_problems(seed: int) -> None:
     """Whole calls, stages and all, on this machine's best level; each seed is a kind of kernel of its own."""
     draw, registry = random.Random(f"proof {seed}"), Registry(best_host_arch().name)

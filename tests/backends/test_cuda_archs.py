@@ -18,6 +18,8 @@ from tilewright.errors import ToolchainError
 from tilewright.inspect import demand_promises
 from tilewright.ops import KernelSpec
 
+pytestmark = pytest.mark.tools  # a CUDA compiler
+
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_100", "sm_120", "gpu188")
 PIPELINES = (("gemm", "multistage"), ("conv", "gather"), ("conv", "depthwise"), ("attention", "mma"))
 AXES = {"gemm": {"datatypes": ("bf16",)}, "conv": {}, "attention": {"heads": ("128",)}}

@@ -65,6 +65,7 @@ def test_the_command_line_tells_where_the_package_is() -> None:
 
 
 @needs_cmake
+@pytest.mark.proof
 def test_find_package_of_the_python_package(kernels: Path, tmp_path: Path) -> None:
     place = programs.call(sys.executable, "-m", "tilewright", "--cmake-dir").strip()
     configured(EXAMPLES, tmp_path / "build", f"-Dtilewright_DIR={place}")

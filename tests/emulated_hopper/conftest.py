@@ -5,11 +5,12 @@ import shutil
 import pytest
 
 from tests.emulated_hopper.emulator import Emulator
+from tilewright import settings
 
 
 @pytest.fixture(scope="session")
-def emulator(tmp_path_factory: pytest.TempPathFactory) -> Emulator:
+def emulator() -> Emulator:
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("no g++, which compiles kernels over emulated instructions")
-    return Emulator(tmp_path_factory.mktemp("emulated_hopper"), compiler)
+    return Emulator(settings.current().cache_dir / "of-tests", compiler)

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import hashlib
 import os
+import shutil
 import subprocess
+import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +35,8 @@ FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-w")
 OURS = include_dirs(("gemm", "conv", "attention", "attention_backward"))
 PLACES = (HERE / "include", *OURS)
 DEFINED = ("-D__CUDACC__", "-DTW_EMULATED")
+KEPT_SECONDS = 3600.0
+SOURCES = ("hopper.cpp", "ampere.cpp", "driver.cpp")
 
 LATE, EAGER, CHANCE = 0, 1, 2  # when copies and products land: as late as waits allow, at once, at random
 
@@ -56,15 +61,39 @@ def _launch(spec: KernelSpec) -> tuple[str, str]:
     return "launch" if spec.schedule.pipeline == "tma_ws" else "launch_multistage", ""
 
 
-class Emulator:
-    """Builds kernels into a folder; what is there already is not built again."""
+def _digest(compiler: str) -> str:
+    """Of everything but a kernel's own file that its emulation is made of."""
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+    digest = hashlib.sha256("\0".join((compiler, version, *FLAGS, *DEFINED)).encode())
+    headers = sorted(each for place in PLACES for each in place.rglob("*.h"))
+    for each in (*headers, *(HERE / name for name in SOURCES), *sorted(HERE.glob("*.h")), Path(__file__)):
+        digest.update(each.read_bytes())
+    return digest.hexdigest()[:16]
 
-    def __init__(self, folder: Path, compiler: str) -> None:
-        self.folder = folder
+
+class Emulator:
+    """Builds kernels into a folder of the tests' store; what is there is not built again, by whom ever it was built."""
+
+    def __init__(self, store: Path, compiler: str) -> None:
+        self.folder = store / f"emulated-{_digest(compiler)}"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.touch()
+        for other in store.glob("emulated-*"):  # of older headers; one that another session uses now is young
+            if other.stat().st_mtime < self.folder.stat().st_mtime - KEPT_SECONDS:
+                shutil.rmtree(other, ignore_errors=True)
         self.compiler = compiler
-        self.engine = folder / "engine.o"
-        sources = [str(HERE / one) for one in ("hopper.cpp", "ampere.cpp", "driver.cpp")]
-        _compile([compiler, *FLAGS, "-O3", "-r", "-nostdlib", "-o", str(self.engine), *sources])
+        self.engine = self.folder / "engine.o"
+        sources = [str(HERE / name) for name in SOURCES]
+        self._make(self.engine, [*FLAGS, "-O3", "-r", "-nostdlib", *sources])
+
+    def _make(self, goal: Path, words: list[str]) -> None:
+        """In one step at the end: other processes may make or read the same."""
+        if goal.exists():
+            return
+        goal.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self.folder) as work:
+            _compile([self.compiler, *words, "-o", f"{work}/{goal.name}"])
+            (Path(work) / goal.name).replace(goal)
 
     def kernel(
         self,
@@ -75,41 +104,39 @@ class Emulator:
     ) -> Kernel:
         """The kernel of a spec; `edit` changes a header of its pipeline first, for tests of the emulator itself."""
         assert op(spec.op).check(spec) == []
-        name = spec.name + "".join(one if one.isalnum() else "_" for one in edited)
-        library = self.folder / f"{name}.so"
+        launch, said = _launch(spec)
+        text = f"#include <tilewright/emulated/{launch}.h>\n{said}{backend('cuda').render(spec).text}"
+        flags = [*FLAGS, *DEFINED, f"-DTW_EMULATED_ARCH={spec.arch.removeprefix('sm_').removesuffix('a')}", "-O1"]
+        changed = self._edited(edit, header) if edit is not None else ""
+        name = hashlib.sha256(f"{spec.arch} {header} {changed} {text}".encode()).hexdigest()[:16]
+        folder = self.folder / f"{name}{''.join(each if each.isalnum() else '_' for each in edited)[:40]}"
+        library = folder / f"{spec.name}.so"
         if not library.exists():
-            launch, said = _launch(spec)
-            flags = [*FLAGS, *DEFINED, f"-DTW_EMULATED_ARCH={spec.arch.removeprefix('sm_').removesuffix('a')}", "-O1"]
-            first = self._edited(edit, name, header) if edit is not None else self._headers(launch, spec.arch, flags)
-            source = self.folder / f"{name}.cpp"
-            text = backend("cuda").render(spec).text
-            source.write_text(f"#include <tilewright/emulated/{launch}.h>\n{said}{text}", encoding="utf-8")
-            _compile(
-                [self.compiler, *flags, "-shared", *(f"-I{one}" for one in (first, *PLACES)),
-                 "-o", str(library), str(source), str(self.engine), "-ldl"]
-            )  # fmt: skip
+            folder.mkdir(exist_ok=True)
+            first = folder if changed else self._headers(launch, spec.arch, flags)
+            if changed:
+                (folder / "tilewright" / header).parent.mkdir(parents=True, exist_ok=True)
+                (folder / "tilewright" / header).write_text(changed, encoding="utf-8")
+            source = folder / f"{spec.name}.cpp"
+            source.write_text(text, encoding="utf-8")
+            places = [f"-I{place}" for place in (first, *PLACES)]
+            self._make(library, [*flags, "-shared", *places, str(source), str(self.engine), "-ldl"])
         return next(one for one in load_library(library) if one.spec.digest == spec.digest)
 
     def _headers(self, launch: str, arch: str, flags: list[str]) -> Path:
         """The headers all these kernels begin with, compiled once: a fifth of each kernel's compilation."""
         relative = Path("tilewright") / "emulated" / f"{launch}.h"
         folder = self.folder / f"{launch}_{arch}"
-        made = folder / relative.with_suffix(".h.gch")
-        if not made.exists():
-            made.parent.mkdir(parents=True)
-            places = [f"-I{one}" for one in PLACES]
-            _compile([self.compiler, *flags, "-x", "c++-header", *places, "-o", str(made), str(PLACES[0] / relative)])
+        places = [f"-I{place}" for place in PLACES]
+        self._make(folder / f"{relative}.gch", [*flags, "-x", "c++-header", *places, str(PLACES[0] / relative)])
         return folder
 
-    def _edited(self, edit: Callable[[str], str], name: str, header: str) -> Path:
+    def _edited(self, edit: Callable[[str], str], header: str) -> str:
         relative = Path("tilewright") / header
         real = next(one / relative for one in OURS if (one / relative).exists()).read_text(encoding="utf-8")
         changed = edit(real)
         assert changed != real, "the edit found nothing to change"
-        folder = self.folder / f"{name}.include"
-        (folder / relative).parent.mkdir(parents=True, exist_ok=True)
-        (folder / relative).write_text(changed, encoding="utf-8")
-        return folder
+        return changed
 
 
 def aligned(size: int, itemsize: int) -> tuple[Array, int]:

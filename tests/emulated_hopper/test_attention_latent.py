@@ -16,7 +16,7 @@ from tilewright.ops import KernelSpec
 from tilewright.ops.attention import AttentionProblem
 from tilewright.runtime.requests import Sample
 
-pytestmark = pytest.mark.sampled(0)
+pytestmark = [pytest.mark.sampled(0), pytest.mark.part(8)]
 
 CASES: dict[str, tuple[LatentSchedule, AttentionProblem]] = {
     "plain": (LatentSchedule(64, 2), like(576, 512)),

@@ -15,6 +15,7 @@ from tilewright.ops import KernelSpec
 from tilewright.ops.fused import GATES
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("tiles", "datatype", "gate"), [
     ((1, 1, 4), "bf16", "SiluAndMul"), ((2, 2, 4), "fp16", "GeluAndMul"), ((4, 1, 2), "bf16", "FastGeluAndMul"),
 ])  # fmt: skip
@@ -29,6 +30,7 @@ def test_two_bs_against_few_rows(emulator: Emulator, tiles: tuple[int, int, int]
     assert wrong_of(emulator, spec, *calls) == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("tile", "way", "store"), [
     ((128, 128, 3, (1, 1)), "cooperative", "tma"), ((64, 64, 4, (1, 1)), "pingpong", "direct"),
     ((128, 256, 3, (2, 1)), "cooperative", "tma"), ((256, 128, 3, (1, 2)), "cooperative", "tma"),
@@ -50,6 +52,7 @@ def test_two_bs_through_the_copy_engine(
         assert wrong(emulator, tma_ws(one, *tile, way, store), *calls) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("store", ["tma", "direct"])
 def test_a_gate_times_a_tensor_behind_the_copy_engine(emulator: Emulator, gate: str, store: str) -> None:

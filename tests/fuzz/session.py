@@ -22,10 +22,11 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 import tilewright as tw
-from tests.backends.cpu.gemm import catalog
+from tests.backends.cpu.gemm import catalog, test_pipelines
 from tests.fuzz import attentions, calls, convolutions, memory, problems
 from tests.fuzz.drawing import Kind, examples
 from tests.fuzz.running import Runner, Wrong
+from tests.proofs import spread
 from tilewright import api
 from tilewright.dispatch.registry import Registry
 from tilewright.native.judge import judge
@@ -38,13 +39,15 @@ from tilewright.runtime.calls import Caller
 ROUND = 250  # examples of one run of hypothesis, which is seeded anew
 
 
-def specs() -> tuple[KernelSpec, ...]:
+def specs(few: bool = False) -> tuple[KernelSpec, ...]:
     """Kernels that other tests build too, as far as this machine runs them, and some that calls come to from there.
 
+    Few: those that `make test` builds anyway, where most kernels of the tests are left to the proofs.
     A B is packed by a kernel without an epilogue, and only kernels of its format read it: so all are of the floor's.
     """
     here = catalog.runnable()
-    shared = [spec for spec in catalog.of_all_tests() if spec.arch in here]
+    every = spread(test_pipelines.KERNELS, test_pipelines.QUICK) if few else catalog.of_all_tests()
+    shared = [spec for spec in every if spec.arch in here]
     plain = [spec for spec in shared if spec.signature.variant != "preshuffle"]
     drawn = [catalog.spec("preshuffle", catalog.best(), types, layout, **more) for types, layout, more in PACKED]
     packed = [op("gemm").fallback_spec(one.signature, one.arch) for one in drawn]
@@ -104,9 +107,9 @@ class LastWords:
         os.ftruncate(self._file, len(data))
 
 
-def start(told: LastWords, with_fast_path: bool) -> tuple[Runner, list[Kind]]:
+def start(told: LastWords, with_fast_path: bool, few: bool) -> tuple[Runner, list[Kind]]:
     """Build the kernels, and let the API use these."""
-    found = specs()
+    found = specs(few)
     registry = registry_of(found)
     for name in ("gemm", "conv", "attention"):  # what selects is built before anything is frozen
         judge(tuple(spec for spec in registry.specs() if spec.op == name)[:1], (0,))
@@ -230,11 +233,12 @@ def main() -> None:
     parser.add_argument("--patience", type=float, default=300, help="seconds for one example; some compile kernels")
     parser.add_argument("--without-fast-path", action="store_true", help="every call takes the slow path, in Python")
     parser.add_argument("--frozen", action="store_true", help="compile nothing but the kernels of the session")
+    parser.add_argument("--few", action="store_true", help="of the kernels of the session only the quick tests' own")
     parser.add_argument("--keep-going", action="store_true", help="tell the shortest example of each sort in the end")
     parser.add_argument("--replay", default="")
     options = parser.parse_args()
     faulthandler.enable()
-    runner, kinds = start(LastWords(options.last, options.patience), not options.without_fast_path)
+    runner, kinds = start(LastWords(options.last, options.patience), not options.without_fast_path, options.few)
     count_long_ways(runner)
     if options.frozen:
         tw.settings.configure(frozen=True)

@@ -47,7 +47,7 @@ def test_calls_are_right_or_refused(pytestconfig: pytest.Config, tmp_path: Path,
         seed = random.SystemRandom().randrange(10**6) if seed is None else seed
         words = ["--seed", str(seed), "--seconds", str(seconds)]
     else:
-        words = ["--seed", str(seed or 0), "--examples", str(examples), "--frozen"]
+        words = ["--seed", str(seed or 0), "--examples", str(examples), "--frozen"] + ["--few"] * (examples == FEW)
     code, told, counts = session(tmp_path, *words)
     assert code == 0, told
     print(" ".join(words), statistics(counts), sep="\n")
@@ -58,7 +58,7 @@ def test_calls_are_right_or_refused(pytestconfig: pytest.Config, tmp_path: Path,
 
 def test_so_they_are_without_the_fast_path(tmp_path: Path) -> None:
     code, told, counts = session(
-        tmp_path, "--seed", "1", "--examples", str(FEW // 2), "--frozen", "--without-fast-path"
+        tmp_path, "--seed", "1", "--examples", str(FEW // 2), "--frozen", "--few", "--without-fast-path"
     )
     assert code == 0, told
     assert counts["slow paths"] >= counts["checked"] > 0
@@ -67,7 +67,9 @@ def test_so_they_are_without_the_fast_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize("way", ["os.abort()", "time.sleep(99)"])
 def test_a_crash_is_told_with_its_example(tmp_path: Path, way: str) -> None:
     module = way.partition(".")[0]
-    code, told, _ = session(tmp_path, "--replay", f"__import__({module!r}){way[len(module) :]}", "--patience", "2")
+    code, told, _ = session(
+        tmp_path, "--replay", f"__import__({module!r}){way[len(module) :]}", "--patience", "2", "--few"
+    )
     assert code != 0
     assert f"__import__({module!r})" in told
     assert "most recent call first" in told  # where it was
