@@ -6,6 +6,7 @@
 #include <tilewright/cuda/attention_backward/ws/producer.h>
 
 #ifdef TW_ON_GPU
+#include <tilewright/cuda/attention_backward/ws/scored.h>
 #include <tilewright/cuda/primitives/fast_math.h>
 #include <tilewright/cuda/primitives/wgmma_registers.h>
 
@@ -107,32 +108,34 @@ template <class S, class Config> struct BackwardMultiplier {
   // Weights of a tile, dv, and the gradients of its scores: beside exponentials runs the product for these gradients, and
   // beside their sums that for dv.
   TW_GPU void weigh_ahead(BackwardScores<S> &s, BackwardWeights<S> &p, BackwardWeights<S> &ds, float (&dv)[S::DV / 2],
-                          int tile) const {
+                          int tile, int head) const {
     BackwardScores<S> dp;
+    BackwardKept<S> kept;
     wgmma_wait<0>();  // ptxas allows no reading of sums under way since the turn of the loop before
     hold(s);
     gradients(dp);
-    if constexpr (Config::softcap) weigh_capped(s, p, tile);
+    if constexpr (S::Scored) weigh_scored(s, p, kept, tile, head);
     else weigh(s, tile), round(p, s);
     values(dv, p);
     wgmma_wait<1>();
     hold(dp);
-    differentiate(dp, s);
+    differentiate(dp, s, kept, tile, head);
     round(ds, dp);
   }
   // The same with fewer registers.
   TW_GPU void weigh_tightly(BackwardScores<S> &s, BackwardWeights<S> &p, BackwardWeights<S> &ds, float (&dv)[S::DV / 2],
-                            int tile) const {
+                            int tile, int head) const {
     BackwardScores<S> dp;
+    BackwardKept<S> kept;
     gradients(dp);
     wgmma_wait<1>();
     hold(s);
-    if constexpr (Config::softcap) weigh_capped(s, p, tile);
+    if constexpr (S::Scored) weigh_scored(s, p, kept, tile, head);
     else weigh(s, tile);
     wgmma_wait<0>();
     hold(dp);
-    differentiate(dp, s);
-    if constexpr (!Config::softcap) round(p, s);
+    differentiate(dp, s, kept, tile, head);
+    if constexpr (!S::Scored) round(p, s);
     values(dv, p);
     round(ds, dp);
   }
@@ -158,13 +161,13 @@ template <class S, class Config> struct BackwardMultiplier {
   // flight over a branch behind which they may be or not.
   template <bool Last>
   TW_GPU void step(BackwardScores<S> &s, float (&dk)[S::D / 2], float (&dv)[S::DV / 2], BackwardSteps &steps) {
-    const int tile = steps.tile;
+    const int tile = steps.tile, head = steps.head;
     BackwardWeights<S> p, ds;
     if constexpr (!S::Ahead) scores(s, rows.stage, rows.phase, tile);
     shared.full_o(outs.stage).wait(outs.phase);
     clear_rows<S::blocks_v>(shared.o(outs.stage), tile);
-    if constexpr (S::Ahead) weigh_ahead(s, p, ds, dv, tile);
-    else weigh_tightly(s, p, ds, dv, tile);
+    if constexpr (S::Ahead) weigh_ahead(s, p, ds, dv, tile, head);
+    else weigh_tightly(s, p, ds, dv, tile, head);
     if (S::ScoreStages == 1) meet();  // the dq before was multiplied by everybody
     leave_scores(ds);
     hold(dk), hold(ds);
@@ -221,29 +224,6 @@ template <class S, class Config> struct BackwardMultiplier {
     }
     if (!whole) hide(s, tile);
   }
-  // Weights of capped scores, rounded; and these times the slope of the cap, in place of the scores.
-  TW_GPU void weigh_capped(BackwardScores<S> &s, BackwardWeights<S> &p, int tile) const {
-    const float *lse = shared.lse(rows.stage) + threadIdx.x % 4 * 2;
-    const Rows seen[2] = {rows_of(tile, 0), rows_of(tile, 1)};
-#pragma unroll
-    for (int i = 0; i < S::BM / 8; ++i) {
-      const float2 l = *reinterpret_cast<const float2 *>(lse + i * 8);
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        float weight[2];
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          float &one = s[i * 4 + h * 2 + e];
-          const float turned =
-              1.0f - 2.0f * reciprocal_fast(exp2_fast(one * x.scale * x.over_cap * 2.88539008f) + 1.0f);
-          const bool hidden = i * 8 + e < seen[h].begin || i * 8 + e >= seen[h].end;
-          weight[e] = hidden ? 0.0f : exp2_fast(turned * x.cap * x.fold - (e ? l.y : l.x));
-          one = weight[e] * (1.0f - turned * turned);
-        }
-        p[i / 2][i % 2 * 2 + h] = pair(T{}, weight[0], weight[1]);
-      }
-    }
-  }
   // Rows of a tile that see one of a thread's two keys, counted from the first row that the thread has.
   struct Rows {
     int begin, end;
@@ -256,6 +236,7 @@ template <class S, class Config> struct BackwardMultiplier {
       if (x.right < backward_unbounded) begin = max(begin, key - item.shift - x.right);
       if (x.left < backward_unbounded && !(S::Sinks && key < int(x.x.sink_keys))) end = key - item.shift + x.left + 1;
     }
+    if constexpr (S::Scored) end = min(end, item.rows);  // tables have no entries of rows behind the last
     return {begin - first, end - first};
   }
   TW_GPU void hide(BackwardScores<S> &s, int tile) const {
@@ -269,7 +250,17 @@ template <class S, class Config> struct BackwardMultiplier {
       }
     }
   }
-  TW_GPU void differentiate(BackwardScores<S> &dp, const BackwardScores<S> &s) const {
+  TW_GPU void weigh_scored(BackwardScores<S> &s, BackwardWeights<S> &p, BackwardKept<S> &kept, int tile,
+                           int head) const {
+    const BackwardScored<S, Config> scored(x, item, head, tile, who);
+    if constexpr (Config::dropout) scored.draw(kept);
+    const Rows seen[2] = {rows_of(tile, 0), rows_of(tile, 1)};
+    scored.weigh(s, p, shared.lse(rows.stage) + threadIdx.x % 4 * 2, seen, kept);
+  }
+  TW_GPU void differentiate(BackwardScores<S> &dp, const BackwardScores<S> &s, const BackwardKept<S> &kept, int tile,
+                            int head) const {
+    const BackwardScored<S, Config> scored(x, item, head, tile, who);
+    if constexpr (Config::dropout) scored.drop(dp, kept);
     const float *delta = shared.delta(rows.stage) + threadIdx.x % 4 * 2;
 #pragma unroll
     for (int i = 0; i < S::BM / 8; ++i) {
@@ -280,6 +271,7 @@ template <class S, class Config> struct BackwardMultiplier {
         dp[at] = s[at] * (dp[at] - d.x), dp[at + 1] = s[at + 1] * (dp[at + 1] - d.y);
       }
     }
+    if constexpr (Config::dbias) scored.leave_bias(dp);
   }
   // Turned, so that keys lie side by side.
   TW_GPU void leave_scores(const BackwardWeights<S> &ds) const {
