@@ -7,9 +7,9 @@
 
 namespace tw::cuda {
 
-template <class Config> struct HostAttentionBackwardWs {
+template <class Config, class Shape = AttentionBackwardWs<Config>> struct HostAttentionBackwardWs {
   using Args = tw_attention_backward_args;
-  using S = AttentionBackwardWs<Config>;
+  using S = Shape;
   using T = typename S::T;
   // Whose turn it is, a word for a tile of rows and a warpgroup.
   static int64_t turns_bytes(const Args &x) {

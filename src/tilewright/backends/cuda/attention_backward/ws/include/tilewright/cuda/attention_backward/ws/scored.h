@@ -11,7 +11,7 @@ namespace tw {
 
 // Which of a thread's entries dropout keeps: a bit for each, of rows that are even and odd apart.
 template <class S> struct BackwardKept {
-  static constexpr int words = (S::BM / 8 + 7) / 8;
+  static constexpr int words = (S::SN / 8 + 7) / 8;
   uint32_t bits[2][words];
   TW_GPU bool keeps(int i, int h, int e) const { return bits[e][i / 8] >> (i % 8 * 4 + h * 2) & 1; }
 };
@@ -27,8 +27,8 @@ template <class S, class Config> struct BackwardScored {
       : x(args),
         item(of),
         head(of_queries),
-        key(of.tile * S::BN + who * 64 + int(threadIdx.x % 128) / 32 * 16 + int(threadIdx.x % 32) / 4),
-        row(tile * S::BM + int(threadIdx.x % 4) * 2) {}
+        key(of.tile * S::BN + keys_before<S>(who) + int(threadIdx.x % 128) / 32 * 16 + int(threadIdx.x % 32) / 4),
+        row(tile * S::BM + rows_before<S>(who) + int(threadIdx.x % 4) * 2) {}
 
   // Draws decide two rows of four keys each: of two lanes that have neighbouring keys each draws for half of the rows.
   TW_GPU void draw(BackwardKept<S> &kept) const {
@@ -47,7 +47,7 @@ template <class S, class Config> struct BackwardScored {
       uint32_t mine = 0;
 #pragma unroll
       for (int j = 0; j < 8; ++j)
-        if (n * 8 + j < S::BM / 8) {
+        if (n * 8 + j < S::SN / 8) {
           const Philox drawn = dropout.draw(of, uint32_t(row + (n * 8 + j) * 8 + odd), uint32_t(key));
           const uint32_t two[2] = {upper ? drawn.word[2] : drawn.word[0], upper ? drawn.word[3] : drawn.word[1]};
 #pragma unroll
@@ -61,7 +61,7 @@ template <class S, class Config> struct BackwardScored {
 
   // Weights, rounded, as they multiply values; and before dropout, times the slope of a cap, in place of the scores.
   // `seen`: rows that see each of the two keys, counted from the first.
-  template <class Seen> TW_GPU void weigh(float (&s)[S::BM / 2], uint32_t (&p)[S::BM / 16][4], const float *lse,
+  template <class Seen> TW_GPU void weigh(float (&s)[S::SN / 2], uint32_t (&p)[S::SN / 16][4], const float *lse,
                                           const Seen (&seen)[2], const BackwardKept<S> &kept) const {
     float slope = 0, apart = 0;
     if constexpr (Config::bias == AttentionBias::alibi) {
@@ -70,7 +70,7 @@ template <class S, class Config> struct BackwardScored {
       apart = float(row + (ends ? item.keys - item.rows : 0) - key);
     }
 #pragma unroll
-    for (int i = 0; i < S::BM / 8; ++i) {
+    for (int i = 0; i < S::SN / 8; ++i) {
       const float2 l = *reinterpret_cast<const float2 *>(lse + i * 8);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
@@ -100,17 +100,17 @@ template <class S, class Config> struct BackwardScored {
   }
 
   // What dropout does to the gradients of weights.
-  TW_GPU void drop(float (&dp)[S::BM / 2], const BackwardKept<S> &kept) const {
+  TW_GPU void drop(float (&dp)[S::SN / 2], const BackwardKept<S> &kept) const {
 #pragma unroll
-    for (int i = 0; i < S::BM / 8; ++i)
+    for (int i = 0; i < S::SN / 8; ++i)
 #pragma unroll
       for (int j = 0; j < 4; ++j) dp[i * 4 + j] = kept.keeps(i, j / 2, j % 2) ? dp[i * 4 + j] * x.drops.keep : 0.0f;
   }
 
   // The gradients of scores are those of what was added to them.
-  TW_GPU void leave_bias(const float (&ds)[S::BM / 2]) const {
+  TW_GPU void leave_bias(const float (&ds)[S::SN / 2]) const {
 #pragma unroll
-    for (int i = 0; i < S::BM / 8; ++i)
+    for (int i = 0; i < S::SN / 8; ++i)
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const int at = i * 8 + j % 2, beside = j / 2 * 8;

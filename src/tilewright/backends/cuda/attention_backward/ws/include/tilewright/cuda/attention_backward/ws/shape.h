@@ -31,6 +31,8 @@ template <class Config> struct AttentionBackwardWs {
                        OutStages = Config::out_stages, ScoreStages = Config::score_stages;
   static constexpr bool Ahead = Config::ahead;  // scores of the next tile run beside the last product of this one
   static constexpr int D = Config::head_qk, DV = Config::head_v;
+  static constexpr bool Wide = false;  // each warpgroup has keys of its own and all rows of a tile
+  static constexpr int SN = BM;        // rows that a warpgroup scores
   static constexpr bool Shares = Config::accumulate == AttentionAccumulate::all;  // blocks share a tile of keys
   static constexpr bool Crowded = D + DV > 192 && BM > 64;
   static constexpr bool Bounded = Config::mask != AttentionMask::none;  // a window hides keys
