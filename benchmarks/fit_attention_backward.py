@@ -30,7 +30,7 @@ from fit_cuda import Constants, Seconds, Shape, fit, mean_regret, regrets, round
 from tilewright import ops
 from tilewright.arch import arch as arch_by_name
 from tilewright.arch import facts
-from tilewright.backends.cuda.attention_backward import rates
+from tilewright.backends.cuda.attention_backward.rates import rates
 from tilewright.native.judge import judge
 from tilewright.ops.attention_backward import AttentionBackwardProblem
 from tilewright.ops.base import plain
@@ -204,7 +204,7 @@ def main() -> None:
     if not shapes:
         raise SystemExit("no file has times; make one with --time")
     arch = str(shapes[0].kernels[0].arch)
-    before = dict(rates.rates(arch_by_name(arch)))
+    before = dict(rates(arch_by_name(arch)))
     parts = [(name, part, Table(part, arch)) for name, part in (("fitted to", shapes), ("others", others)) if part]
 
     def both(title: str, values: Constants) -> None:

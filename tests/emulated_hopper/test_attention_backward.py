@@ -46,6 +46,13 @@ WS = {
     "shared_packed": (WsSchedule("ws", 64), like(128, 64, varlen=True, window_right=0, accumulate="all")),
     "shared_sink_keys": (WsSchedule("ws", 64),
                          like(128, window_left=8, window_right=0, sink_tokens=4, accumulate="all", dtype="fp16")),
+    "alibi": (WsSchedule("ws", 64, order="tight"), like(64, bias="alibi", window_right=0)),
+    "bias": (WsSchedule("ws", 64, order="tight"),
+             like(64, bias="tensor", dtype_aux="bf16", mask_shape=(1, 1, 1, 1))),
+    "dbias": (WsSchedule("ws", 96, order="tight"), like(32, bias="tensor", dbias=True, window_right=0)),
+    "dropout": (WsSchedule("ws", 64, order="tight"), like(64, dropout=True, window_right=0)),
+    "dropout_shared": (WsSchedule("ws", 48, order="tight"),
+                       like(128, dropout=True, bias="alibi", accumulate="all", varlen=True)),
     "capped": (WsSchedule("ws", 96), like(64, softcap=True, window_right=0)),
     "capped_tight": (WsSchedule("ws", 64, out_stages=1, order="tight"), like(128, softcap=True, window_right=0)),
 }  # fmt: skip

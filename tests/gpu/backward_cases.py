@@ -35,6 +35,11 @@ def cases() -> list[Case]:
         found[f"mma_h{head}"] = like(head, accumulate="none", window_right=0)
     found |= {
         "h128x64": like(128, 64, window_right=0),
+        "alibi": like(128, bias="alibi", window_right=0),
+        "bias": like(64, bias="tensor", dtype_aux="bf16", mask_shape=(1, 1, 1, 1)),
+        "dbias": like(128, bias="tensor", dbias=True, window_right=0),
+        "dropout": like(128, dropout=True, window_right=0),
+        "dropout_packed": like(96, dropout=True, varlen=True, accumulate="all", bias="alibi"),
         "shared": like(128, accumulate="all", window_right=0),
         "shared_h64": like(64, accumulate="all"),
         "shared_packed": like(128, varlen=True, accumulate="all", window_right=0),

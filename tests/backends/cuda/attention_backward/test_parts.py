@@ -39,11 +39,13 @@ def test_parts_by_cost(asked: AttentionBackwardProblem, least: int, most: int) -
 
 def test_sums_weigh_against_parts() -> None:
     """Parts help while multiprocessors are idle, and no further; uneven work is shared out the better the more."""
-    work = Work(blocks=32, longest=40e-6, all=32 * 40e-6, item=0.0, sums=1e-6, even=True)
+    work = Work(blocks=32, longest=40e-6, all=32 * 40e-6, item=0.0, sums=1e-6, even=True, runs=1.0, rising=False)
     assert time_of(work, 4, 132) < time_of(work, 2, 132) < time_of(work, 1, 132)
     assert time_of(work, 8, 132) > time_of(work, 4, 132)
-    free = work._replace(sums=0.0, all=32 * 20e-6, even=False)
-    assert time_of(free, 16, 132) < time_of(free, 8, 132) < time_of(free, 4, 132)
+    uneven = work._replace(sums=0.0, longest=400e-6, all=32 * 200e-6, even=False)
+    assert time_of(uneven, 8, 132) < time_of(uneven, 4, 132) < time_of(uneven, 1, 132)
+    rising = uneven._replace(rising=True)  # the longest are the last
+    assert all(time_of(rising, parts, 132) > time_of(uneven, parts, 132) for parts in (8, 16))
 
 
 def test_the_plan_says_its_parts() -> None:

@@ -1,7 +1,7 @@
 """All the CUDA backend knows of attention's gradients: its kernel families, and what they share.
 
 ws       grad on sm_90a: TMA feeds wgmma, dk and dv stay in registers, dq is added up in fp32 by the copy engine; heads
-         of up to 128, rows of 16 bytes, windows, soft caps, packed rows
+         of up to 128, rows of 16 bytes; every feature but the gradient of slopes
 mma      grad on sm_80 and later: mma.sync and cp.async, two passes that add nothing up over blocks; every feature
 rows     dot and convert: 16 bytes a thread
 loops    the fallback: any size, stride, element type and feature
@@ -49,7 +49,7 @@ class CudaAttentionBackward(OpFamilies, AttentionBackwardSpace):
         """dq is added up where the copy engine can do that; dk and dv too where blocks share tiles of keys; else
         kernels write them themselves."""
         signature = problem.stage("grad", "dq").signature
-        if not (_has_ws(signature, arch.name) and _lies_in_lines(problem)):
+        if not (_has_ws(signature, arch.name) and _lies_in_lines(problem) and _in_order(problem)):
             return ("none",)
         return ("dq", "all", "none") if best_parts(problem, arch) == 1 else ("all", "dq", "none")
 
@@ -68,6 +68,13 @@ class CudaAttentionBackward(OpFamilies, AttentionBackwardSpace):
 @lru_cache(maxsize=1024)
 def _has_ws(signature: AttentionBackwardSignature, arch: str) -> bool:
     return any(True for _ in WS.proposals("default", signature, arch_by_name(arch)))
+
+
+def _in_order(problem: AttentionBackwardProblem) -> bool:
+    """Whether what is added up has an order, where one is asked for: entries of a bias that repeats have none."""
+    p = problem
+    repeats = p.dbias and p.bias_shape != (p.batch, p.heads_q, p.seqlen_q, p.seqlen_k)
+    return not (p.deterministic and repeats)
 
 
 def _lies_in_lines(problem: AttentionBackwardProblem) -> bool:

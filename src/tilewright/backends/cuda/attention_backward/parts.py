@@ -20,8 +20,13 @@ from tilewright.ops.attention_backward.problem import AttentionBackwardProblem
 KEYS = 128  # of a tile
 MOST_PARTS = 64
 ROWS = {32: 96, 64: 96}  # of the usual tile, by the larger head; of larger ones 64
+ITEM = 2.0  # of the time to begin and to end a tile of keys: what many short blocks take
 GAIN = 0.03  # of the time that several parts must save
 UNEVEN, FEW_WAVES = 0.3, 4  # of a block's time that the last ones of many take longer; of few alike they are a wave
+TAIL, EARLY = 0.7, 0.25  # of the longest block, where it is among the last; of a block, that others end before it
+CACHED = 32 << 20  # bytes of rows whose tiles are mixed, the longest first (ws/host.h)
+ADDING, A_PART = 3e-6, 7e-7  # what it takes longer to add up parts, however small, and each of them
+SLOWLY = 1.5  # how much longer sums take to be written and read than bytes at best
 
 
 class Work(NamedTuple):
@@ -33,6 +38,8 @@ class Work(NamedTuple):
     item: float  # to begin and to end a block
     sums: float  # to write and to read the sums of one part
     even: bool  # all blocks have as much to do
+    runs: float  # of blocks from the longest to the shortest, one behind the other
+    rising: bool  # from the shortest to the longest instead
 
 
 def time_of(work: Work, parts: int, units: int) -> float:
@@ -41,7 +48,12 @@ def time_of(work: Work, parts: int, units: int) -> float:
     average, waves = work.all / blocks + work.item, max(1.0, blocks / units)
     if waves > 1.0:
         waves = ceil(waves) if work.even and waves <= FEW_WAVES else waves + UNEVEN
-    return max(longest, average * waves) + (work.sums * parts if parts > 1 else 0.0)
+    taken = max(longest, average * waves)
+    if blocks > units and not work.even:
+        alike = average * blocks / units  # were it shared out evenly
+        last = alike * (1 - 1 / work.runs) - EARLY * average + longest
+        taken = max(taken, alike + TAIL * longest if work.rising else last)
+    return taken + (ADDING + (work.sums + A_PART) * parts if parts > 1 else 0.0)
 
 
 def work_of(problem: AttentionBackwardProblem, arch: Arch) -> Work:
@@ -59,8 +71,11 @@ def work_of(problem: AttentionBackwardProblem, arch: Arch) -> Work:
         met = min(met, -(-(KEYS + p.window_left + max(0, p.window_right)) // tile_m) + 1)
     cut = rows * (KEYS + tile_m) / 2 * p.batch * p.heads_q if p.bounded else 0.0
     every = (p.pairs + cut) / entries
-    sums = 2 * 4 * keys * heads * (p.head_dim + p.head_dim_v) / rate["memory"]
-    return Work(tiles * heads, group * met * step, every * step, rate["item"], sums, not (p.bounded or p.varlen))
+    sums = SLOWLY * 2 * 4 * keys * heads * (p.head_dim + p.head_dim_v) / rate["memory"]
+    together = CACHED / max(1.0, rows * group * (6 * p.head_dim + 2 * p.head_dim_v))
+    runs, rising = max(1.0, heads / max(1.0, together // 1)), p.bounded and p.deterministic  # in turns
+    even = not (p.bounded or p.varlen)
+    return Work(tiles * heads, group * met * step, every * step, ITEM * rate["item"], sums, even, runs, rising)
 
 
 def best_parts(problem: AttentionBackwardProblem, arch: Arch) -> int:

@@ -62,6 +62,12 @@ def early(spec: KernelSpec) -> str:
 def taken_by_wgmma(signature: AttentionBackwardSignature, arch: Arch) -> bool:
     """Whether the `ws` family has kernels of a signature, as far as its features go."""
     s = signature
-    plain = s.bias == "none" and not (s.masked or s.dropout)
     heads = s.head_dim in WGMMA_HEADS and s.head_dim_v in WGMMA_HEADS
-    return {"wgmma", "tma"} <= arch.features and s.dtype in INPUTS and plain and heads
+    served = not (s.dalibi or (s.dbias and s.softcap))
+    return {"wgmma", "tma"} <= arch.features and s.dtype in INPUTS and served and heads
+
+
+def scored(signature: AttentionBackwardSignature) -> bool:
+    """Whether more is done to scores than a softmax."""
+    s = signature
+    return s.bias != "none" or s.masked or s.softcap or s.dropout

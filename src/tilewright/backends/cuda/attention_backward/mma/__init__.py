@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from tilewright.arch import Arch
 from tilewright.backends.base import Promises
-from tilewright.backends.cuda.attention_backward.shared import BLOCK_SHARED, INPUTS, CudaAttentionBackwardFamily
+from tilewright.backends.cuda.attention_backward.shared import BLOCK_SHARED, INPUTS, CudaAttentionBackwardFamily, scored
 from tilewright.backends.cuda.pipelines import Fields
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
 from tilewright.ops.base import KernelSpec, Violation
@@ -142,10 +142,9 @@ class Mma(CudaAttentionBackwardFamily):
 
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
         s, h = spec.signature, spec.schedule
-        scored = s.bias != "none" or s.masked or s.softcap or s.dropout
         return {
             "own": LINES * h.warps, "met": h.tile, "shared_by": h.shared_by, "head_dim": s.head_dim,
-            "head_dim_v": s.head_dim_v, "scored": scored, "shared_bytes": shared_bytes(s, h),
+            "head_dim_v": s.head_dim_v, "scored": scored(s), "shared_bytes": shared_bytes(s, h),
         }  # fmt: skip
 
     def config(self, spec: KernelSpec) -> Fields:

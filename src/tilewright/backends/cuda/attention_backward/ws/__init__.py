@@ -12,6 +12,7 @@ from tilewright.backends.cuda.attention_backward.shared import (
     INPUTS,
     WGMMA_HEADS,
     CudaAttentionBackwardFamily,
+    scored,
     taken_by_wgmma,
 )
 from tilewright.backends.cuda.pipelines import Fields, flag
@@ -23,7 +24,7 @@ KEYS, LINE = 128, 128  # keys of a tile; bytes of a swizzled row
 MULTIPLIERS = 2  # warpgroups
 REGISTERS = 240  # of a multiplying thread
 # What it needs beside sums, scores and weights: places, numbers of rows, what the compiler keeps.
-BESIDE_REGISTERS, WINDOW_REGISTERS, CAP_REGISTERS = 20, 4, 16
+BESIDE_REGISTERS, WINDOW_REGISTERS, CAP_REGISTERS, TABLE_REGISTERS = 20, 4, 16, 6
 SUMS = ("dq", "all")  # of dk and dv too where several blocks share a tile of keys
 ORDERS = ("ahead", "tight")
 
@@ -65,6 +66,7 @@ def registers(signature: AttentionBackwardSignature, schedule: WsSchedule) -> in
     s, rows = signature, schedule.tile_m
     scores = rows // 2 * 2 + (rows // 4 if schedule.order == "ahead" else rows // 8)
     beside = BESIDE_REGISTERS + WINDOW_REGISTERS * MASKS.index(s.mask) + CAP_REGISTERS * s.softcap
+    beside += TABLE_REGISTERS * ((s.bias != "none") + s.masked + s.dropout) * (2 if s.softcap else 1)
     return (s.head_dim + s.head_dim_v) // 2 + scores + beside
 
 
@@ -74,6 +76,13 @@ _TILES: dict[int, tuple[tuple[int, str], ...]] = {
     64: ((96, "ahead"), (112, "ahead"), (128, "tight"), (64, "ahead")),
     96: ((64, "ahead"), (64, "tight")),
     128: ((64, "ahead"), (80, "tight"), (64, "tight")),
+}
+# Where tables or draws change scores ptxas keeps no products in flight over what reads them.
+_SCORED_TILES: dict[int, tuple[tuple[int, str], ...]] = {
+    32: ((96, "tight"), (64, "tight")),
+    64: ((96, "tight"), (64, "tight")),
+    96: ((64, "tight"), (48, "tight")),
+    128: ((64, "tight"), (48, "tight")),
 }
 _FEW = 2  # in `default`
 _STAGES = ((2, 2, 2), (3, 2, 2), (2, 3, 2), (2, 2, 1))
@@ -86,8 +95,8 @@ def _violations(signature: AttentionBackwardSignature, schedule: WsSchedule, arc
         yield Violation("nv-arch", message, f"use target sm_90a, {other}")
     if s.dtype not in INPUTS:
         yield Violation("nv-inputs", f"{h.pipeline} of {s.dtype}", f"use {' or '.join(INPUTS)}, or the loops pipeline")
-    if s.bias != "none" or s.masked or s.dropout:
-        message = f"{h.pipeline} with a bias, a mask of bytes or dropout"
+    if s.dalibi or (s.dbias and s.softcap):
+        message = f"{h.pipeline} with the gradient of {'slopes' if s.dalibi else 'a bias added to capped scores'}"
         yield Violation("nv-features", message, "use the mma pipeline")
     if s.accumulate not in SUMS:
         message = f"{h.pipeline} leaves sums of dq behind, or of all, not of {s.accumulate}"
@@ -99,7 +108,15 @@ def _violations(signature: AttentionBackwardSignature, schedule: WsSchedule, arc
     yield from _tile_rules(s, h, arch)
 
 
+def _told(signature: AttentionBackwardSignature) -> bool:
+    """Whether tables or draws change its scores."""
+    return signature.bias != "none" or signature.masked or signature.dropout
+
+
 def _tile_rules(s: AttentionBackwardSignature, h: WsSchedule, arch: Arch) -> Iterator[Violation]:
+    if _told(s) and h.order != "tight":
+        message = f"order {h.order} with a bias, a mask of bytes or dropout: products would wait for each other"
+        yield Violation("nv-order", message, "use order tight")
     if h.tile_m % 16 or h.tile_m > 128:
         yield Violation("nv-tile-m", f"tile_m {h.tile_m} is not whole products", "use a multiple of 16, at most 128")
     if h.row_stages < 2 or h.score_stages > 2:
@@ -131,7 +148,7 @@ class Ws(CudaAttentionBackwardFamily):
         s = signature
         if s.family != "grad" or s.accumulate not in SUMS or not taken_by_wgmma(s, arch):
             return
-        tiles = _TILES[max(s.head_dim, s.head_dim_v)]
+        tiles = (_SCORED_TILES if _told(s) else _TILES)[max(s.head_dim, s.head_dim_v)]
         schedules = (WsSchedule("ws", rows, *stages, order) for stages in _STAGES for rows, order in tiles)
         legal = [schedule for schedule in schedules if not any(_violations(s, schedule, arch))]
         yield from legal[: _FEW if pool == "default" else len(legal)]
@@ -145,7 +162,7 @@ class Ws(CudaAttentionBackwardFamily):
         s, h = spec.signature, spec.schedule
         named = ("tile_m", "row_stages", "out_stages", "score_stages")
         fields = {name: getattr(h, name) for name in named} | {"tile_n": KEYS, "ahead": h.order == "ahead"}
-        return fields | {"head_dim": s.head_dim, "head_dim_v": s.head_dim_v, "scored": s.softcap}
+        return fields | {"head_dim": s.head_dim, "head_dim_v": s.head_dim_v, "scored": scored(s)}
 
     def config(self, spec: KernelSpec) -> Fields:
         h: WsSchedule = spec.schedule

@@ -9,6 +9,10 @@ namespace tw {
 struct BackwardAddedArgs {
   float *dbias, *dalibi;
   int64_t bias_sizes[4], bias_strides[4], alibi_sizes[2], alibi_strides[2];
+
+  TW_BOTH int64_t entries() const {
+    return bias_sizes[0] * bias_sizes[1] * bias_sizes[2] * bias_sizes[3] + alibi_sizes[0] * alibi_sizes[1];
+  }
 };
 
 // What a bias and slopes have of each dimension, where their gradients are asked for.

@@ -18,20 +18,29 @@ template <class Config> struct BackwardRows {
   // Lanes that share a row, of a head as long as the longest.
   static constexpr int most = Config::head_v > Config::head_qk ? Config::head_v : Config::head_qk;
   static constexpr int lanes = lanes_of((most + piece - 1) / piece), rows_at_once = threads / lanes;
+  // Blocks that share a tile of prepared rows: as many as it takes for a device to be full, of a row a thread at least.
+  static int shares_of(int64_t tiles) {
+    int shares = 1;
+    while (tiles * shares < 2048 && prepared_rows / (2 * shares) >= rows_at_once) shares *= 2;
+    return shares;
+  }
 };
 
 struct BackwardDotArgs {
   tw_attention_backward_dot_args x;
-  int tiles;  // of prepared rows, of the longest sequence
-  int wide;   // rows are whole 16 bytes
-  int64_t blocks() const { return tiles * x.heads_q * x.batch; }
+  int tiles;   // of prepared rows, of the longest sequence
+  int wide;    // rows are whole 16 bytes
+  int shares;  // blocks that share a tile
+  int64_t blocks() const { return tiles * x.heads_q * x.batch * shares; }
 };
 struct BackwardConvertArgs {
   tw_attention_backward_convert_args x;
   int row_tiles, key_tiles;   // of the longest sequence, of as many rows as are prepared together
   int dq_blocks, dkv_blocks;  // that work on dq, and on dk
   int wide;
-  int64_t blocks() const { return int64_t(dq_blocks) + (x.dv.to ? 2 : 1) * int64_t(dkv_blocks); }
+  int shares;  // blocks that share a tile
+  int64_t tiles() const { return int64_t(dq_blocks) + (x.dv.to ? 2 : 1) * int64_t(dkv_blocks); }
+  int64_t blocks() const { return tiles() * shares; }
 };
 
 inline bool backward_whole(const void *at, const tw_attention_strides &s, int64_t head, int64_t bytes) {
@@ -40,7 +49,8 @@ inline bool backward_whole(const void *at, const tw_attention_strides &s, int64_
 
 template <class Config> BackwardDotArgs backward_dot_args(const tw_attention_backward_dot_args &x) {
   constexpr int64_t size = sizeof(typename Config::T);
-  BackwardDotArgs d{x, int(prepared_end(x.rows) / prepared_rows), 0};
+  BackwardDotArgs d{x, int(prepared_end(x.rows) / prepared_rows), 0, 1};
+  d.shares = BackwardRows<Config>::shares_of(d.blocks());
   d.wide = backward_whole(x.out, x.out_strides, x.head_v, size) && backward_whole(x.dout, x.dout_strides, 0, size);
   return d;
 }
@@ -54,10 +64,11 @@ template <class Config> BackwardConvertArgs backward_convert_args(const tw_atten
     return !sums.to || (backward_whole(sums.source, sums.source_strides, head, 4) &&
                         backward_whole(sums.to, sums.to_strides, head, sizeof(typename Config::T)));
   };
-  BackwardConvertArgs c{x, tiles(x.rows, x.starts_q), tiles(x.keys, x.starts_k), 0, 0, 0};
+  BackwardConvertArgs c{x, tiles(x.rows, x.starts_q), tiles(x.keys, x.starts_k), 0, 0, 0, 1};
   c.wide = whole(x.dq, x.head_qk) && whole(x.dk, x.head_qk) && whole(x.dv, x.head_v);
   c.dq_blocks = int(x.dq.to ? c.row_tiles * x.heads_q * x.batch : 0);
   c.dkv_blocks = int(x.dk.to ? c.key_tiles * x.heads_kv * x.batch : 0);
+  c.shares = BackwardRows<Config>::shares_of(c.tiles());
   return c;
 }
 
@@ -93,7 +104,8 @@ template <class Config> TW_GPU void backward_dot(const BackwardDotArgs &d) {
   using S = BackwardRows<Config>;
   using T = typename Config::T;
   const tw_attention_backward_dot_args &x = d.x;
-  const int64_t z = int64_t(blockIdx.x) / d.tiles, tile = int64_t(blockIdx.x) - z * d.tiles;
+  const int share = int(blockIdx.x) % d.shares, rows = int(prepared_rows) / d.shares;
+  const int64_t number = int64_t(blockIdx.x) / d.shares, z = number / d.tiles, tile = number - z * d.tiles;
   const int64_t sequence = z / x.heads_q, head = z - sequence * x.heads_q;
   AttentionSequence s{sequence, 0, 0, 0, 0};
   rows_of(x, s);
@@ -103,8 +115,8 @@ template <class Config> TW_GPU void backward_dot(const BackwardDotArgs &d) {
   const T *dout = static_cast<const T *>(x.dout) + sequence * x.dout_strides.batch + head * x.dout_strides.head;
   const int lane = int(threadIdx.x) % S::lanes;
 #pragma unroll 4
-  for (int i = int(threadIdx.x) / S::lanes; i < int(prepared_rows); i += S::rows_at_once) {
-    const int64_t row = tile * prepared_rows + i, at = s.first_row + row;
+  for (int i = int(threadIdx.x) / S::lanes; i < rows; i += S::rows_at_once) {
+    const int64_t row = tile * prepared_rows + share * rows + i, at = s.first_row + row;
     float sum = 0;
     if (row < s.rows)
       for (int e = lane * S::piece; e < int(x.head_v); e += S::lanes * S::piece) {
@@ -175,6 +187,7 @@ template <class Config> struct RowConverter {
 #pragma unroll
       for (int j = 0; j < S::piece; ++j) sum[j] = 0;
       if (there)
+#pragma unroll 4
         for (int64_t p = 0; p < x.parts; ++p) add(sum, sums + p * x.source_strides.head + e, columns - e);
       alignas(16) T rounded[S::piece];
 #pragma unroll
@@ -199,7 +212,7 @@ template <class Config> struct RowConverter {
 template <class Config> TW_GPU void convert_tile(const tw_attention_backward_sums &sums, const void *starts,
                                                  const void *lengths, int64_t batch, int64_t heads, int64_t room,
                                                  int64_t total, int columns, float factor, bool wide, int64_t number,
-                                                 int tiles) {
+                                                 int tiles, int share, int shares) {
   using S = BackwardRows<Config>;
   const int64_t z = number / tiles, tile = number - z * tiles, sequence = z / heads, head = z - sequence * heads;
   const int64_t first = starts ? table_entry(starts, sequence) : 0;
@@ -210,11 +223,11 @@ template <class Config> TW_GPU void convert_tile(const tw_attention_backward_sum
   const int64_t prepared = prepared_first(starts, sequence), end = starts ? rows : room;
   const int line = int(threadIdx.x) / S::lanes;
 #pragma unroll 4
-  for (int i = line; i < int(prepared_rows); i += S::rows_at_once) {
-    const int64_t row = tile * prepared_rows + i;
+  for (int i = line; i < int(prepared_rows) / shares; i += S::rows_at_once) {
+    const int64_t row = tile * prepared_rows + share * (int(prepared_rows) / shares) + i;
     if (row < end) converter.row(prepared + row, first + row, row < rows);
   }
-  if (!starts || tile != 0) return;
+  if (!starts || tile != 0 || share != 0) return;
   const Unused unused = unused_rows(starts, sequence, batch, rows, room, total);
   for (int part = 0; part < 2; ++part) {
     const Span span = part ? unused.behind : unused.before;
@@ -224,17 +237,18 @@ template <class Config> TW_GPU void convert_tile(const tw_attention_backward_sum
 
 template <class Config> TW_GPU void backward_convert(const BackwardConvertArgs &c) {
   const tw_attention_backward_convert_args &x = c.x;
-  int64_t number = blockIdx.x;
+  const int share = int(blockIdx.x) % c.shares;
+  int64_t number = int64_t(blockIdx.x) / c.shares;
   if (number < c.dq_blocks) {
     convert_tile<Config>(x.dq, x.starts_q, x.lengths_q, x.batch, x.heads_q, x.rows, x.total_rows, int(x.head_qk),
-                         float(x.scale), c.wide, number, c.row_tiles);
+                         float(x.scale), c.wide, number, c.row_tiles, share, c.shares);
     return;
   }
   number -= c.dq_blocks;
   const bool values = number >= c.dkv_blocks;
   convert_tile<Config>(values ? x.dv : x.dk, x.starts_k, x.lengths_k, x.batch, x.heads_kv, x.keys, x.total_keys,
                        int(values ? x.head_v : x.head_qk), values ? 1.0f : float(x.scale), c.wide,
-                       values ? number - c.dkv_blocks : number, c.key_tiles);
+                       values ? number - c.dkv_blocks : number, c.key_tiles, share, c.shares);
 }
 
 }  // namespace tw

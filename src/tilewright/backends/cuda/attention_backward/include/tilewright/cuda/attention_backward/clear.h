@@ -10,6 +10,7 @@ constexpr int backward_clear_threads = 256;
 struct BackwardClearArgs {
   void *sums, *turns;
   int64_t sums_words, turns_words;  // of 16 bytes each
+  BackwardAddedArgs added;
 };
 
 }  // namespace tw
@@ -19,12 +20,6 @@ struct BackwardClearArgs {
 
 namespace tw {
 
-TW_GPU void backward_clear(const BackwardClearArgs &x) {
-  const int64_t step = int64_t(gridDim.x) * backward_clear_threads;
-  const int64_t first = int64_t(blockIdx.x) * backward_clear_threads + threadIdx.x;
-  for (int64_t i = first; i < x.sums_words; i += step) static_cast<uint4 *>(x.sums)[i] = uint4{0, 0, 0, 0};
-  for (int64_t i = first; i < x.turns_words; i += step) static_cast<uint4 *>(x.turns)[i] = uint4{0, 0, 0, 0};
-}
 TW_GPU void backward_clear_added(const BackwardAddedArgs &x) {
   const int64_t step = int64_t(gridDim.x) * backward_clear_threads;
   const int64_t first = int64_t(blockIdx.x) * backward_clear_threads + threadIdx.x;
@@ -36,6 +31,14 @@ TW_GPU void backward_clear_added(const BackwardAddedArgs &x) {
   }
   for (int64_t i = first; i < x.alibi_sizes[0] * x.alibi_sizes[1]; i += step)
     x.dalibi[i / x.alibi_sizes[1] * x.alibi_strides[0] + i % x.alibi_sizes[1] * x.alibi_strides[1]] = 0;
+}
+
+TW_GPU void backward_clear(const BackwardClearArgs &x) {
+  const int64_t step = int64_t(gridDim.x) * backward_clear_threads;
+  const int64_t first = int64_t(blockIdx.x) * backward_clear_threads + threadIdx.x;
+  for (int64_t i = first; i < x.sums_words; i += step) static_cast<uint4 *>(x.sums)[i] = uint4{0, 0, 0, 0};
+  for (int64_t i = first; i < x.turns_words; i += step) static_cast<uint4 *>(x.turns)[i] = uint4{0, 0, 0, 0};
+  backward_clear_added(x.added);
 }
 
 }  // namespace tw

@@ -6,13 +6,14 @@
 #include <tilewright/cuda/attention_backward/ws/producer.h>
 
 #ifdef TW_ON_GPU
+#include <tilewright/cuda/attention_backward/ws/scored.h>
 #include <tilewright/cuda/primitives/fast_math.h>
 #include <tilewright/cuda/primitives/wgmma_registers.h>
 
 namespace tw {
 
-template <class S> using BackwardScores = float[S::BM / 2];
-template <class S> using BackwardWeights = uint32_t[S::BM / 16][4];  // of 16 rows each
+template <class S> using BackwardScores = float[S::SN / 2];
+template <class S> using BackwardWeights = uint32_t[S::SN / 16][4];  // of 16 rows each
 template <class S> using BackwardDq = float[S::dq_rows / 2];
 
 // 64 keys (or values) times a tile of rows: sums over D elements of a head.
@@ -20,7 +21,7 @@ template <class S, int D> TW_GPU void multiply_rows(BackwardScores<S> &s, const 
   const uint64_t at_k = operand(keys), at_r = operand(rows);
 #pragma unroll
   for (int i = 0; i < D / 16; ++i)
-    Wgmma<S::BM, typename S::T, 0, 0>::run(s, at_k + i / 4 * (S::BN * 128 / 16) + i % 4 * 2,
+    Wgmma<S::SN, typename S::T, 0, 0>::run(s, at_k + i / 4 * (S::BN * 128 / 16) + i % 4 * 2,
                                            at_r + i / 4 * (S::BM * 128 / 16) + i % 4 * 2, i > 0);
 }
 // Weights of 64 keys, rows along k, times these rows: on top of what was there.
@@ -67,7 +68,7 @@ template <class S, class Config> struct BackwardMultiplier {
     if constexpr (S::Ahead) step<true>(s, dk, dv, steps);
   }
 
- private:
+ protected:
   TW_GPU void meet() const { named_barrier(backward_meet, 128 * S::W); }
   TW_GPU void give_back(Barrier &empty) const {
     if (threadIdx.x % 128 == 0) empty.arrive();
@@ -100,45 +101,48 @@ template <class S, class Config> struct BackwardMultiplier {
     shared.full_q(stage).wait(phase);
     clear_rows<S::blocks_d>(shared.q(stage), tile);
     wgmma_fence();
-    multiply_rows<S, S::D>(s, shared.k() + who * 64 * 128, shared.q(stage));
+    multiply_rows<S, S::D>(s, shared.k() + keys_before<S>(who) * 128, shared.q(stage) + rows_before<S>(who) * 128);
     wgmma_commit();
   }
 
   // Weights of a tile, dv, and the gradients of its scores: beside exponentials runs the product for these gradients, and
   // beside their sums that for dv.
   TW_GPU void weigh_ahead(BackwardScores<S> &s, BackwardWeights<S> &p, BackwardWeights<S> &ds, float (&dv)[S::DV / 2],
-                          int tile) const {
+                          int tile, int head) const {
     BackwardScores<S> dp;
+    BackwardKept<S> kept;
     wgmma_wait<0>();  // ptxas allows no reading of sums under way since the turn of the loop before
     hold(s);
     gradients(dp);
-    if constexpr (Config::softcap) weigh_capped(s, p, tile);
+    if constexpr (S::Scored) weigh_scored(s, p, kept, tile, head);
     else weigh(s, tile), round(p, s);
     values(dv, p);
     wgmma_wait<1>();
     hold(dp);
-    differentiate(dp, s);
+    differentiate(dp, s, kept, tile, head);
     round(ds, dp);
   }
   // The same with fewer registers.
   TW_GPU void weigh_tightly(BackwardScores<S> &s, BackwardWeights<S> &p, BackwardWeights<S> &ds, float (&dv)[S::DV / 2],
-                            int tile) const {
+                            int tile, int head) const {
     BackwardScores<S> dp;
+    BackwardKept<S> kept;
     gradients(dp);
     wgmma_wait<1>();
     hold(s);
-    if constexpr (Config::softcap) weigh_capped(s, p, tile);
+    if constexpr (S::Scored) weigh_scored(s, p, kept, tile, head);
     else weigh(s, tile);
     wgmma_wait<0>();
     hold(dp);
-    differentiate(dp, s);
-    if constexpr (!Config::softcap) round(p, s);
+    differentiate(dp, s, kept, tile, head);
+    if constexpr (!S::Scored) round(p, s);
     values(dv, p);
     round(ds, dp);
   }
   TW_GPU void gradients(BackwardScores<S> &dp) const {
     wgmma_fence();
-    multiply_rows<S, S::DV>(dp, shared.v() + who * 64 * 128, shared.o(outs.stage));
+    multiply_rows<S, S::DV>(dp, shared.v() + keys_before<S>(who) * 128,
+                            shared.o(outs.stage) + rows_before<S>(who) * 128);
     wgmma_commit();
   }
   TW_GPU void values(float (&dv)[S::DV / 2], BackwardWeights<S> &p) const {
@@ -149,7 +153,7 @@ template <class S, class Config> struct BackwardMultiplier {
   }
   TW_GPU void round(BackwardWeights<S> &p, const BackwardScores<S> &s) const {
 #pragma unroll
-    for (int i = 0; i < S::BM / 16; ++i)
+    for (int i = 0; i < S::SN / 16; ++i)
 #pragma unroll
       for (int j = 0; j < 4; ++j) p[i][j] = pair(T{}, s[i * 8 + j * 2], s[i * 8 + j * 2 + 1]);
   }
@@ -158,15 +162,15 @@ template <class S, class Config> struct BackwardMultiplier {
   // flight over a branch behind which they may be or not.
   template <bool Last>
   TW_GPU void step(BackwardScores<S> &s, float (&dk)[S::D / 2], float (&dv)[S::DV / 2], BackwardSteps &steps) {
-    const int tile = steps.tile;
+    const int tile = steps.tile, head = steps.head;
     BackwardWeights<S> p, ds;
     if constexpr (!S::Ahead) scores(s, rows.stage, rows.phase, tile);
     shared.full_o(outs.stage).wait(outs.phase);
     clear_rows<S::blocks_v>(shared.o(outs.stage), tile);
-    if constexpr (S::Ahead) weigh_ahead(s, p, ds, dv, tile);
-    else weigh_tightly(s, p, ds, dv, tile);
+    if constexpr (S::Ahead) weigh_ahead(s, p, ds, dv, tile, head);
+    else weigh_tightly(s, p, ds, dv, tile, head);
     if (S::ScoreStages == 1) meet();  // the dq before was multiplied by everybody
-    leave_scores(ds);
+    leave_scores(shared.scores(parity), ds);
     hold(dk), hold(ds);
     wgmma_fence();
     add_rows<S, S::D>(dk, ds, shared.q(rows.stage));
@@ -203,15 +207,15 @@ template <class S, class Config> struct BackwardMultiplier {
 
   // Scores become weights.
   TW_GPU void weigh(BackwardScores<S> &s, int tile) const {
-    const float *lse = shared.lse(rows.stage) + threadIdx.x % 4 * 2;
-    const int key = item.tile * S::BN + who * 64, row = tile * S::BM;
+    const float *lse = shared.lse(rows.stage) + rows_before<S>(who) + threadIdx.x % 4 * 2;
+    const int key = item.tile * S::BN + keys_before<S>(who), row = tile * S::BM + rows_before<S>(who);
     bool whole = key + 64 <= item.keys;
     if constexpr (S::Bounded) {
       if (x.right < backward_unbounded) whole = whole && key + 63 <= row + item.shift + x.right;
-      if (x.left < backward_unbounded) whole = whole && key >= row + S::BM - 1 + item.shift - x.left;
+      if (x.left < backward_unbounded) whole = whole && key >= row + S::SN - 1 + item.shift - x.left;
     }
 #pragma unroll
-    for (int i = 0; i < S::BM / 8; ++i) {
+    for (int i = 0; i < S::SN / 8; ++i) {
       const float2 l = *reinterpret_cast<const float2 *>(lse + i * 8);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
@@ -221,41 +225,20 @@ template <class S, class Config> struct BackwardMultiplier {
     }
     if (!whole) hide(s, tile);
   }
-  // Weights of capped scores, rounded; and these times the slope of the cap, in place of the scores.
-  TW_GPU void weigh_capped(BackwardScores<S> &s, BackwardWeights<S> &p, int tile) const {
-    const float *lse = shared.lse(rows.stage) + threadIdx.x % 4 * 2;
-    const Rows seen[2] = {rows_of(tile, 0), rows_of(tile, 1)};
-#pragma unroll
-    for (int i = 0; i < S::BM / 8; ++i) {
-      const float2 l = *reinterpret_cast<const float2 *>(lse + i * 8);
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        float weight[2];
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          float &one = s[i * 4 + h * 2 + e];
-          const float turned =
-              1.0f - 2.0f * reciprocal_fast(exp2_fast(one * x.scale * x.over_cap * 2.88539008f) + 1.0f);
-          const bool hidden = i * 8 + e < seen[h].begin || i * 8 + e >= seen[h].end;
-          weight[e] = hidden ? 0.0f : exp2_fast(turned * x.cap * x.fold - (e ? l.y : l.x));
-          one = weight[e] * (1.0f - turned * turned);
-        }
-        p[i / 2][i % 2 * 2 + h] = pair(T{}, weight[0], weight[1]);
-      }
-    }
-  }
   // Rows of a tile that see one of a thread's two keys, counted from the first row that the thread has.
   struct Rows {
     int begin, end;
   };
   TW_GPU Rows rows_of(int tile, int h) const {
-    const int first = tile * S::BM + int(threadIdx.x % 4) * 2;
-    const int key = item.tile * S::BN + who * 64 + int(threadIdx.x % 128) / 32 * 16 + int(threadIdx.x % 32) / 4 + h * 8;
+    const int first = tile * S::BM + rows_before<S>(who) + int(threadIdx.x % 4) * 2;
+    const int key =
+        item.tile * S::BN + keys_before<S>(who) + int(threadIdx.x % 128) / 32 * 16 + int(threadIdx.x % 32) / 4 + h * 8;
     int begin = key < item.keys ? 0 : backward_unbounded, end = backward_unbounded;
     if constexpr (S::Bounded) {
       if (x.right < backward_unbounded) begin = max(begin, key - item.shift - x.right);
       if (x.left < backward_unbounded && !(S::Sinks && key < int(x.x.sink_keys))) end = key - item.shift + x.left + 1;
     }
+    if constexpr (S::Scored) end = min(end, item.rows);  // tables have no entries of rows behind the last
     return {begin - first, end - first};
   }
   TW_GPU void hide(BackwardScores<S> &s, int tile) const {
@@ -263,16 +246,26 @@ template <class S, class Config> struct BackwardMultiplier {
     for (int h = 0; h < 2; ++h) {
       const auto [begin, end] = rows_of(tile, h);
 #pragma unroll
-      for (int i = 0; i < S::BM / 4; ++i) {
+      for (int i = 0; i < S::SN / 4; ++i) {
         const int at = i / 2 * 8 + i % 2;
         if (at < begin || at >= end) s[i / 2 * 4 + h * 2 + i % 2] = 0;
       }
     }
   }
-  TW_GPU void differentiate(BackwardScores<S> &dp, const BackwardScores<S> &s) const {
-    const float *delta = shared.delta(rows.stage) + threadIdx.x % 4 * 2;
+  TW_GPU void weigh_scored(BackwardScores<S> &s, BackwardWeights<S> &p, BackwardKept<S> &kept, int tile,
+                           int head) const {
+    const BackwardScored<S, Config> scored(x, item, head, tile, who);
+    if constexpr (Config::dropout) scored.draw(kept);
+    const Rows seen[2] = {rows_of(tile, 0), rows_of(tile, 1)};
+    scored.weigh(s, p, shared.lse(rows.stage) + rows_before<S>(who) + threadIdx.x % 4 * 2, seen, kept);
+  }
+  TW_GPU void differentiate(BackwardScores<S> &dp, const BackwardScores<S> &s, const BackwardKept<S> &kept, int tile,
+                            int head) const {
+    const BackwardScored<S, Config> scored(x, item, head, tile, who);
+    if constexpr (Config::dropout) scored.drop(dp, kept);
+    const float *delta = shared.delta(rows.stage) + rows_before<S>(who) + threadIdx.x % 4 * 2;
 #pragma unroll
-    for (int i = 0; i < S::BM / 8; ++i) {
+    for (int i = 0; i < S::SN / 8; ++i) {
       const float2 d = *reinterpret_cast<const float2 *>(delta + i * 8);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
@@ -280,14 +273,15 @@ template <class S, class Config> struct BackwardMultiplier {
         dp[at] = s[at] * (dp[at] - d.x), dp[at + 1] = s[at + 1] * (dp[at + 1] - d.y);
       }
     }
+    if constexpr (Config::dbias) scored.leave_bias(dp);
   }
   // Turned, so that keys lie side by side.
-  TW_GPU void leave_scores(const BackwardWeights<S> &ds) const {
+  TW_GPU void leave_scores(char *scores, const BackwardWeights<S> &ds) const {
     const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x % 128) / 32;
     const int line = lane / 16 * 8 + lane % 8, piece = warp * 2 + lane / 8 % 2;
-    char *to = shared.scores(parity) + who * S::BM * 128 + line * 128 + ((piece ^ line) % 8) * 16;
+    char *to = scores + who * S::SN * 128 + line * 128 + ((piece ^ line) % 8) * 16;
 #pragma unroll
-    for (int i = 0; i < S::BM / 16; ++i)
+    for (int i = 0; i < S::SN / 16; ++i)
       store_matrices_turned(to + i * 16 * 128, ds[i][0], ds[i][1], ds[i][2], ds[i][3]);
   }
   // Into boxes of 32 elements of all rows, as the copy engine swizzles them.

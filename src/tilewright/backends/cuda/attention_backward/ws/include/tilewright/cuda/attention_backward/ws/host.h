@@ -7,9 +7,9 @@
 
 namespace tw::cuda {
 
-template <class Config> struct HostAttentionBackwardWs {
+template <class Config, class Shape = AttentionBackwardWs<Config>> struct HostAttentionBackwardWs {
   using Args = tw_attention_backward_args;
-  using S = AttentionBackwardWs<Config>;
+  using S = Shape;
   using T = typename S::T;
   // Whose turn it is, a word for a tile of rows and a warpgroup.
   static int64_t turns_bytes(const Args &x) {
@@ -52,18 +52,20 @@ template <class Config> struct HostAttentionBackwardWs {
   static int clear(const Args &x, const Loaded::Place &place, void *workspace, void *stream) {
     const int64_t rows = sums_rows(x), outer = x.starts_q ? 1 : x.batch;
     const int64_t floats = outer * x.heads_q * rows * x.head_qk;  // there are no gaps between sums
-    BackwardClearArgs c{x.dq, workspace, floats / 4, turns_bytes(x) / 16};
-    if (c.sums_words == 0) return TW_OK;
-    const int64_t most = int64_t(place.multiprocessors) * 8, wanted = ceil_div(c.sums_words, backward_clear_threads);
+    BackwardClearArgs c{x.dq, workspace, floats / 4, turns_bytes(x) / 16, added_of<Config>(x)};
+    const int64_t words = c.sums_words + c.added.entries();
+    if (words == 0) return TW_OK;
+    const int64_t most = int64_t(place.multiprocessors) * 8, wanted = ceil_div(words, backward_clear_threads);
     const LaunchShape like{unsigned(backward_clear_threads), 0, 1, false, true};
     return start(place.functions[1], {unsigned(wanted < most ? wanted : most)}, like, stream, c);
   }
 
   static AttentionBackwardWsArgs lay(const Args &x) {
-    AttentionBackwardWsArgs t{backward_call<Config>(x), 0, 0, 1, 0, 0, nullptr};
+    AttentionBackwardWsArgs t{backward_call<Config>(x), 0, 0, 1, 0, 0, {}, nullptr};
     t.key_tiles = int(x.keys > 0 ? ceil_div(x.keys, S::BN) : 1);
     t.loose_rows = x.starts_q || x.lengths_q, t.loose_keys = x.starts_k || x.lengths_k;
     t.together = int(heads_together(x));
+    if (Config::dropout) t.drops = Dropout::of(x.dropout, whole_of(x.seed), whole_of(x.offset));
     if (S::Shares) t.parts = int(x.dkv_heads / x.heads_kv);
     return t;
   }

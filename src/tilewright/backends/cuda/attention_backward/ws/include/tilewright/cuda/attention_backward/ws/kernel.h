@@ -10,21 +10,25 @@
 namespace tw {
 
 // Rows of a tile of keys: dk or dv.  Those behind a sequence's last key that memory has room for are 0, as their sums are.
-// A part's are sums of fp32, as many heads of them as there are parts; nobody reads those behind the last key.
+// A part's are sums of fp32, as many heads of them as there are parts; nobody reads those behind the last key.  `before`:
+// columns of the head that are left elsewhere.
 template <class S, int D> TW_GPU void leave_keys(const float (&sums)[D / 2], float factor, void *base,
                                                  const tw_attention_strides &strides, int columns,
-                                                 const AttentionBackwardWsArgs &x, const BackwardItem &item, int who) {
+                                                 const AttentionBackwardWsArgs &x, const BackwardItem &item, int who,
+                                                 int before = 0) {
   using To = std::conditional_t<S::Shares, float, typename S::T>;
   const int room = S::Shares || x.x.starts_k ? item.keys : int(x.x.keys);
   const int64_t first = S::Shares ? prepared_first(x.x.starts_k, item.sequence) : item.first_key;
   const int64_t head = S::Shares ? int64_t(item.head) * x.parts + item.part : item.head;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int key = item.tile * S::BN + who * 64 + int(threadIdx.x % 128) / 32 * 16 + int(threadIdx.x % 32) / 4 + r * 8;
+    const int key =
+        item.tile * S::BN + keys_before<S>(who) + int(threadIdx.x % 128) / 32 * 16 + int(threadIdx.x % 32) / 4 + r * 8;
     To *to = nullptr;
     if (key < room)
-      to = static_cast<To *>(base) + item.sequence * strides.batch + (first + key) * strides.row + head * strides.head;
-    store_row<D, To>(sums, r, key < item.keys ? (S::Shares ? 1.0f : factor) : 0.0f, to, columns);
+      to = static_cast<To *>(base) + item.sequence * strides.batch + (first + key) * strides.row + head * strides.head +
+           before;
+    store_row<D, To>(sums, r, key < item.keys ? (S::Shares ? 1.0f : factor) : 0.0f, to, columns - before);
   }
 }
 // Rows of packed keys that no sequence has.

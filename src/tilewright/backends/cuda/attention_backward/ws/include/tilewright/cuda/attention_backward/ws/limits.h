@@ -13,6 +13,8 @@ namespace ws {
 // clang-format on
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_ATTENTION_BACKWARD_WS)
 
+inline constexpr Rule any_order{"nv-deterministic", TW_LIMIT, "gradients of a bias that repeats are added in any order",
+                                TW_OTHER_BACKWARD};
 inline constexpr Rule odd_elements{"nv-alignment", TW_ALIGNMENT,
                                    "{head_dim} or {head_dim_v} elements of a head are no whole 16 bytes",
                                    TW_OTHER_BACKWARD};
@@ -32,6 +34,9 @@ inline bool readable(int64_t outer, int64_t rows, int64_t heads, int64_t batch, 
 inline const Rule *limits(const Schedule &, const AttentionBackward &a) {
   const AttentionBackwardProblem &p = a.p;
   if (const Rule *large = size_limits(p)) return large;
+  const bool repeats = p.dbias && (p.bias_batch < p.batch || p.bias_heads < p.heads_q || p.bias_rows < p.seqlen_q ||
+                                   p.bias_keys < p.seqlen_k);
+  if (p.deterministic && repeats) return &any_order;
   if (p.head_dim * p.size % kLineBytes || p.head_dim_v * p.size % kLineBytes) return &odd_elements;
   const int64_t outer = p.varlen ? 1 : p.batch, rows = p.varlen ? p.total_q : p.seqlen_q,
                 keys = p.varlen ? p.total_k : p.seqlen_k;

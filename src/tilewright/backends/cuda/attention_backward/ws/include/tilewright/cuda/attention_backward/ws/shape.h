@@ -20,6 +20,7 @@ struct AttentionBackwardWsArgs : BackwardCall {
   int parts;      // blocks that share a tile of keys
   int loose_rows,
       loose_keys;   // behind the last row or key of a sequence lie other numbers than the copy engine's zeros
+  Dropout drops;    // its seed lies in memory where the call says so
   unsigned *turns;  // whose turn it is to add to a tile of dq; null where any order will do
 };
 
@@ -30,9 +31,13 @@ template <class Config> struct AttentionBackwardWs {
                        OutStages = Config::out_stages, ScoreStages = Config::score_stages;
   static constexpr bool Ahead = Config::ahead;  // scores of the next tile run beside the last product of this one
   static constexpr int D = Config::head_qk, DV = Config::head_v;
+  static constexpr bool Wide = false;  // each warpgroup has keys of its own and all rows of a tile
+  static constexpr int SN = BM;        // rows that a warpgroup scores
   static constexpr bool Shares = Config::accumulate == AttentionAccumulate::all;  // blocks share a tile of keys
   static constexpr bool Crowded = D + DV > 192 && BM > 64;
-  static constexpr bool Bounded = Config::mask != AttentionMask::none;       // a window hides keys
+  static constexpr bool Bounded = Config::mask != AttentionMask::none;  // a window hides keys
+  // More is done to scores than a softmax, of entries whose rows must be told from those behind the last.
+  static constexpr bool Scored = backward_scored<Config> || Config::masked || Config::dropout;
   static constexpr bool Sinks = Config::mask == AttentionMask::generic;      // the first keys are always seen
   static constexpr int blocks_d = (D + 63) / 64, blocks_v = (DV + 63) / 64;  // 128 bytes of each row
   static constexpr int q_bytes = blocks_d * BM * 128, o_bytes = blocks_v * BM * 128;

@@ -40,6 +40,10 @@ template <class S> struct SharedBackward {
   TW_GPU Barrier &barrier(int number) const { return reinterpret_cast<Barrier *>(lse(S::RowStages))[number]; }
 };
 
+// What comes before the keys, or the rows, of a tile that a warpgroup scores.
+template <class S> TW_GPU int keys_before(int who) { return S::Wide ? 0 : who * 64; }
+template <class S> TW_GPU int rows_before(int who) { return S::Wide ? who * S::SN : 0; }
+
 // A tile of keys, and the tiles of rows that see it.
 struct BackwardItem {
   int tile, head, sequence, part;  // the head is one of keys
@@ -48,6 +52,14 @@ struct BackwardItem {
   int first, count;  // tiles of rows
   int begin, steps;  // of the block: of all query heads' tiles, one head's behind the other's
 };
+
+// Steps of a tile of keys that the blocks before a part have.  In turns a tile of rows belongs to the same part whatever
+// keys it meets: else parts would wait for each other's ends.
+template <class S> TW_GPU int steps_before(const AttentionBackwardWsArgs &x, const BackwardItem &item, int part) {
+  if (!x.turns) return int(int64_t(item.count) * x.group * part / x.parts);
+  const int64_t tiles = max(1, (item.rows + S::BM - 1) / S::BM), before = tiles * x.group * part / x.parts;
+  return int(before / tiles) * item.count + min(max(int(before % tiles) - item.first, 0), item.count);
+}
 
 // The order of tiles: those of some heads at a time, which the second-level cache keeps; with a window the longest first,
 // or in turns those first that nobody waits for.
@@ -74,9 +86,8 @@ template <class S> TW_GPU BackwardItem item_of_block(const AttentionBackwardWsAr
   item.first = low / S::BM;
   item.count = max(0, (high + S::BM - 1) / S::BM - item.first);
   if (low >= high) item.count = 0;
-  const int64_t steps = int64_t(item.count) * x.group;
-  item.begin = S::Shares ? int(steps * item.part / parts) : 0;
-  item.steps = S::Shares ? int(steps * (item.part + 1) / parts) - item.begin : int(steps);
+  item.begin = S::Shares ? steps_before<S>(x, item, item.part) : 0;
+  item.steps = S::Shares ? steps_before<S>(x, item, item.part + 1) - item.begin : item.count * x.group;
   return item;
 }
 
