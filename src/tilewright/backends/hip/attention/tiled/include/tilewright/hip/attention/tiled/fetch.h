@@ -33,6 +33,11 @@ template <class T> TW_GPU FetchedWords fetched(const T *at) {
 template <class T> struct FetchedElements {
   T v[16 / sizeof(T)];
 };
+// Bytes are taken out of words where they are converted and not before: each would have a register of its own.
+template <class T> TW_GPU FetchedElements<T> elements_of(FetchedWords words) {
+  if constexpr (sizeof(T) == 1) asm volatile("" : "+v"(words));
+  return __builtin_bit_cast(FetchedElements<T>, words);
+}
 
 // Lines of LDS lie 16 bytes apart, so that 16 of them that are read at one place meet in no bank.
 template <class M, int deep> struct HeadLines {
@@ -69,13 +74,14 @@ template <class T, class M, int lines, int deep, int threads> struct RowFetch {
     for (int i = 0; i < count; ++i) {
       const int line = index(i) / pieces, d = index(i) % pieces * width;
       if (own(i) && (d >= head || d + width <= head)) put_piece(to + Lines::at(line, d), held[i]);
+      if constexpr (!std::is_same_v<M, T>) __builtin_amdgcn_sched_barrier(0);  // one after the other: registers are few
     }
     if (head % width) ends(to, at, head);
   }
 
  private:
   static TW_GPU void put_piece(M *to, FetchedWords words) {
-    const auto some = __builtin_bit_cast(FetchedElements<T>, words);
+    const auto some = elements_of<T>(words);
     struct alignas(16) Piece {
       M v[Lines::piece];
     };
@@ -127,8 +133,10 @@ template <class T, class M, int keys, int deep, int threads, class Order> struct
   }
   template <class At> TW_GPU void put(M *to, const At &at, int head) const {
 #pragma unroll
-    for (int i = 0; i < count; ++i)
+    for (int i = 0; i < count; ++i) {
       if (own(i) && element_of(i) + width <= head) put_words(to, Order::place(key_of(i)), element_of(i), held[i]);
+      if constexpr (!std::is_same_v<M, T>) __builtin_amdgcn_sched_barrier(0);
+    }
     if (head % width) ends(to, at, head);
   }
 
@@ -136,7 +144,7 @@ template <class T, class M, int keys, int deep, int threads, class Order> struct
   static TW_GPU void put_words(M *to, int place, int line, const FetchedWords (&words)[rows]) {
     FetchedElements<T> some[rows];
 #pragma unroll
-    for (int r = 0; r < rows; ++r) some[r] = __builtin_bit_cast(FetchedElements<T>, words[r]);
+    for (int r = 0; r < rows; ++r) some[r] = elements_of<T>(words[r]);
     struct alignas(4) Neighbours {
       M v[rows];
     };
@@ -154,6 +162,46 @@ template <class T, class M, int keys, int deep, int threads, class Order> struct
     for (int i = threadIdx.x; i < keys * width; i += threads) {
       const int key = i / width, d = first + i % width;
       if (d < head) to[Lines::at(d, Order::place(key))] = multiplied<M>(*at(key, d));
+    }
+  }
+};
+
+// Rows of v in vectorised pages, where some keys of an element of the heads lie side by side, as they do in LDS.  What lies
+// behind the last key may be anything, and becomes zero.
+template <class T, class M, int keys, int deep, int threads, class Order> struct VectorFetch {
+  using Lines = HeadLines<M, keys>;
+  static constexpr int width = 16 / int(sizeof(T)), all = keys / width * deep, count = (all + threads - 1) / threads;
+  static constexpr int together = 4;  // keys that lie side by side in any order
+  static_assert(keys % width == 0 && width % together == 0, "a tile is whole vectors");
+  FetchedWords held[count];
+
+  static TW_GPU int index(int i) { return int(threadIdx.x) + i * threads; }
+  static TW_GPU bool own(int i, int head) { return (all % threads == 0 || index(i) < all) && index(i) % deep < head; }
+  static TW_GPU int key_of(int i) { return index(i) / deep * width; }
+
+  template <class At> TW_GPU void load(const At &at, int head) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      const int d = index(i) % deep, key = key_of(i) < at.count() ? key_of(i) : (at.count() - 1) / width * width;
+      held[i] = fetched(at(key, d < head ? d : 0));
+    }
+  }
+  template <class At> TW_GPU void put(M *to, const At &at, int head) const {
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      if (!own(i, head)) continue;
+      const auto some = elements_of<T>(held[i]);
+      struct alignas(together * sizeof(M)) Piece {
+        M v[together];
+      };
+#pragma unroll
+      for (int j = 0; j < width; j += together) {
+        Piece piece;
+#pragma unroll
+        for (int e = 0; e < together; ++e)
+          piece.v[e] = key_of(i) + j + e < at.count() ? multiplied<M>(some.v[j + e]) : M{};
+        *reinterpret_cast<Piece *>(to + Lines::at(index(i) % deep, Order::place(key_of(i) + j))) = piece;
+      }
     }
   }
 };

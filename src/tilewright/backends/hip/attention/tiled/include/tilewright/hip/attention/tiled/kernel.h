@@ -36,7 +36,9 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
   static_assert(wave_rows * (threads / Unit::wave) == tile_m, "waves of another size");
   using FetchQ = RowFetch<Q, M, tile_m, Config::head_qk, threads>;
   using FetchK = RowFetch<KV, M, tile_n, Config::head_qk, threads>;
-  using FetchV = TurnedFetch<KV, M, tile_n, Config::head_v, threads, typename Weights::Order>;
+  using FetchV = std::conditional_t<Config::pages == AttentionPages::vectorised,
+                                    VectorFetch<KV, M, tile_n, Config::head_v, threads, typename Weights::Order>,
+                                    TurnedFetch<KV, M, tile_n, Config::head_v, threads, typename Weights::Order>>;
   using KLines = typename FetchK::Lines;
   using VLines = typename FetchV::Lines;
   static constexpr int q_bytes = tile_m * KLines::row * int(sizeof(M)), k_bytes = tile_n * KLines::row * int(sizeof(M)),
@@ -78,6 +80,7 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
     const AttentionTiled &t;
     int first;
     TW_GPU int64_t key(int line) const { return first + line < t.s.keys ? first + line : t.s.keys - 1; }
+    TW_GPU int count() const { return int(t.s.keys) - first; }  // that there are, from the first on
   };
   struct KPlace : KeyAt {
     TW_GPU const KV *operator()(int line, int d) const {
@@ -161,7 +164,7 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
 
   // Fragments are read of LDS so many registers ahead, and no more: all that are written out, the compiler would read at
   // once, and spill.
-  static constexpr int most_ahead = 48;
+  static constexpr int most_ahead = stays ? 32 : 48;
   template <int words> static TW_GPU void pace(int step) {
     constexpr int steps_ahead = words < most_ahead ? most_ahead / words : 1;
     if (step % steps_ahead == steps_ahead - 1) __builtin_amdgcn_sched_barrier(0);
@@ -225,7 +228,7 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
       }
       if constexpr (Config::dropout) tile.drop(r, dropout, uint32_t(s.index * x.heads_q + own[r].head), own[r], first);
       if constexpr (Config::scales == AttentionScales::block)
-        tile.each(r, [&](float &one, int key) {
+        tile.template each<true>(r, [&](float &one, int key) {
           const int64_t at = first + key < s.keys ? first + key : s.keys - 1;
           one *= scale_at(x.v_scales, s.index, head_kv, at);
         });

@@ -35,15 +35,18 @@ template <class Config> struct ScoreTile {
 
   static TW_GPU int lane() { return int(threadIdx.x) % Unit::wave; }
   static TW_GPU int key(int j, int i) { return j * 16 + Unit::row(lane(), i); }
-  template <class Body> TW_GPU void each(int r, const Body &body) {
+  // Paced: one block of keys after the other, where the body takes registers.
+  template <bool paced = false, class Body> TW_GPU void each(int r, const Body &body) {
 #pragma unroll
-    for (int j = 0; j < key_blocks; ++j)
+    for (int j = 0; j < key_blocks; ++j) {
 #pragma unroll
       for (int i = 0; i < sums; ++i) {
         float one = v[r][j][i];
         body(one, key(j, i));
         v[r][j][i] = one;
       }
+      if constexpr (paced) __builtin_amdgcn_sched_barrier(0);
+    }
   }
 
   // Scores of products: `first` is the tile's first key, `last` the last that there is, `k_factor` that of all keys.
@@ -53,7 +56,7 @@ template <class Config> struct ScoreTile {
 #pragma unroll
     for (int r = 0; r < row_blocks; ++r) {
       const Row &row = rows[r];
-      each(r, [&](float &one, int key) {
+      each<true>(r, [&](float &one, int key) {
         const int at = first + key < last ? first + key : last;
         if constexpr (Config::scales == AttentionScales::block) one *= scale_at(x.k_scales, s.index, head_kv, at);
         if constexpr (Config::scales != AttentionScales::none) one *= row.factor;
@@ -116,6 +119,7 @@ template <class Config> struct ScoreTile {
             const uint32_t word = column & 16 ? high : low;
             if ((word >> (column % 2 * 16) & 0xffffu) < dropout.threshold) v[r][j + b][i] = 0;
           }
+        __builtin_amdgcn_sched_barrier(0);  // one draw after the other: registers are few
       }
   }
 };
