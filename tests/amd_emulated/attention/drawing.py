@@ -2,10 +2,10 @@
 
 Kernels: the arch evenly among those the emulator models, the pool evenly among default, full and those of CK Tile's
 profiles; family, element type, head sizes, window, bias, soft cap, dropout, LSE, packed rows and pages evenly or as the
-weights below say; of what the pool proposes for them a pipeline, then a legal schedule evenly.  Four in ten have something
-that CK Tile has not: boolean masks, sinks and first keys that are always seen, a bias of fp32, fp32, fp8 keys beside wider
-queries, vectorised pages, dropout anywhere.  The plain loops are kept where a pool has nothing else, and one time in ten
-beside others.
+weights below say; of what the pool proposes for them a pipeline, then a legal schedule evenly.  Four in ten have
+something that CK Tile has not: boolean masks, sinks and first keys that are always seen, a bias of fp32, fp32, fp8 keys
+beside wider queries, vectorised pages, dropout anywhere.  The plain loops are kept where a pool has nothing else, and
+one time in ten beside others.
 
 Problems: batches of one to three, one to four query heads a head of keys, heads of any size the kernel holds (most of
 them in whole loads), rows and keys from one to three blocks and a bit, whole blocks, none at all; windows of either
