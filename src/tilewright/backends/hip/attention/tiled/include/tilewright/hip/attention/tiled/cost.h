@@ -21,7 +21,8 @@ inline double compute_seconds(const Schedule &s, const Asked &x) {
   const AttentionProblem &p = x.a.p;
   const Rates &r = x.rate;
   const int64_t heads_rows = larger(1, p.seqlen_q * x.a.group), tiles = ceil_div(heads_rows, s.tile_m);
-  const double rows = double(tiles * s.tile_m) / double(heads_rows);
+  // A wave without rows multiplies nothing.
+  const double rows = double(round_up(heads_rows, s.tile_m * s.wave / s.threads)) / double(heads_rows);
   const double filled = rows * double(round_up(p.seqlen_k, s.tile_n)) / double(larger(1, p.seqlen_k));
   const Wide blocks = Wide(p.batch) * p.heads_kv * tiles * larger(1, p.num_splits);
   const int64_t units = x.arch.compute_units;

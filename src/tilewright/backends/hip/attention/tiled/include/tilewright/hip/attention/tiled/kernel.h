@@ -132,6 +132,7 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
   TW_GPU void take_rows() {
     const int low = this->at_most_last(this->first + wave_row());
     seen = this->seen_by(low, this->at_most_last(this->first + wave_row() + wave_rows - 1));
+    if (this->first + wave_row() >= rows) seen = {0, 0, 0, 0};  // a wave without rows only fetches
     fold = Tile::scored || !(x.scale > 0) ? attention_log2e : float(x.scale) * attention_log2e;
 #pragma unroll
     for (int r = 0; r < row_blocks; ++r) {
