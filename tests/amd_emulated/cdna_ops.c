@@ -186,25 +186,34 @@ int tw_mfma(wave *w, const mfma_shape *s) {
   return OK;
 }
 
-/* RDNA 4's WMMA of 8-bit floats, for which the checkout takes 16-bit ones: waves of 32 lanes.  A lane has eight elements of
- * row (column) l % 16 of A (of B), lanes from 16 on the upper eight; of the result column l % 16, rows 8 * (l / 16) on. */
-int tw_wmma_fp8(wave *w, const int32_t *types) {
+/* WMMA of floats: waves of 32 lanes.  The checkout takes 16-bit elements for those of 8 bits, and registers for constants as
+ * C.  A lane has elements of row (column) l % 16 of A (of B).  RDNA 4: eight, lanes from 16 on the upper eight; of the result
+ * column l % 16, rows 8 * (l / 16) on.  RDNA 3: all sixteen, in either half of the wave; rows l / 16, and every second. */
+typedef struct {
+  int32_t type_a, type_b, halves; /* halves: a wave has a line twice */
+} wmma_shape;
+
+int tw_wmma(wave *w, const wmma_shape *s) {
   enum { HALF = 32, SIDE = 16 };
   uint64_t code = word(w, 0) | (uint64_t)word(w, 1) << 32;
   int dst = (int)bits(code, 0, 8), src[3] = {(int)bits(code, 32, 9), (int)bits(code, 41, 9), (int)bits(code, 50, 9)};
-  float a[SIDE][SIDE], b[SIDE][SIDE];
+  int per_word = s->type_a <= BF16 ? 2 : 4, held = s->halves ? SIDE : SIDE / 2;
+  float a[2][SIDE][SIDE], b[2][SIDE][SIDE]; /* as either half of the wave reads them */
   uint32_t result[8][HALF];
   if (src[0] < 256 || src[1] < 256) return BAD_OPERAND;
   for (int lane = 0; lane < HALF; ++lane)
-    for (int j = 0; j < 8; ++j) {
-      int k = lane / SIDE * 8 + j;
-      a[lane % SIDE][k] = element(w->vgpr[(src[0] - 256 + j / 4) * HALF + lane], j % 4, types[0]);
-      b[lane % SIDE][k] = element(w->vgpr[(src[1] - 256 + j / 4) * HALF + lane], j % 4, types[1]);
+    for (int j = 0; j < held; ++j) {
+      int half = lane / SIDE, k = s->halves ? j : half * held + j;
+      float x = element(w->vgpr[(src[0] - 256 + j / per_word) * HALF + lane], j % per_word, s->type_a);
+      float y = element(w->vgpr[(src[1] - 256 + j / per_word) * HALF + lane], j % per_word, s->type_b);
+      for (int reader = 0; reader < 2; ++reader)
+        if (!s->halves || reader == half) a[reader][lane % SIDE][k] = x, b[reader][lane % SIDE][k] = y;
     }
   for (int reg = 0; reg < 8; ++reg)
     for (int lane = 0; lane < HALF; ++lane) {
+      int half = lane / SIDE, row = s->halves ? 2 * reg + half : 8 * half + reg;
       float sum = as_float(src[2] >= 256 ? w->vgpr[(src[2] - 256 + reg) * HALF + lane] : w->sgpr[src[2]]);
-      for (int k = 0; k < SIDE; ++k) sum += a[lane / SIDE * 8 + reg][k] * b[lane % SIDE][k];
+      for (int k = 0; k < SIDE; ++k) sum += a[half][row][k] * b[half][lane % SIDE][k];
       result[reg][lane] = as_bits(sum);
     }
   memcpy(w->vgpr + dst * HALF, result, sizeof result);

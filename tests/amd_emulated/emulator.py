@@ -119,8 +119,9 @@ GFX90A_MFMA = {0x66: (32, 32, 8, 1, "BF16"), 0x67: (16, 16, 16, 1, "BF16"), 0x63
                0x54: (32, 32, 8, 1, "I8"), 0x55: (16, 16, 16, 1, "I8")}  # fmt: skip
 ONLY_GFX950 = ("F8F6F4", "16X16X32_BF16", "16X16X32_F16", "32X32X16_BF16", "32X32X16_F16", "16X16X64_I8", "32X32X32_I8")
 MFMA_CODES = range(0x2D, 0x80)
-# v_wmma_f32_16x16x16_fp8_fp8, _fp8_bf8, _bf8_fp8, _bf8_bf8 of RDNA 4, by number, and the types of A and B
-WMMA_FP8 = {70: (4, 4), 71: (4, 5), 72: (5, 4), 73: (5, 5)}
+# v_wmma_f32_16x16x16_f16 and _bf16, of RDNA 4 also _fp8_fp8, _fp8_bf8, _bf8_fp8, _bf8_bf8: by number, the types of A, B
+WMMA = {"rdna3": {64: (0, 0), 65: (1, 1)},
+        "rdna4": {64: (0, 0), 65: (1, 1), 70: (4, 4), 71: (4, 5), 72: (5, 4), 73: (5, 5)}}  # fmt: skip
 RDNA3_INVALIDATE = (0x38 << 8 | 43, 0x38 << 8 | 44)  # buffer_gl0_inv, buffer_gl1_inv
 RDNA4_INVALIDATE = (0xEE << 10 | 43, 0xEE << 10 | 44, 0xEE << 10 | 79)  # global_inv, global_wb, global_wbinv
 SCALED_PREFIX = b"\xac\xd3"  # of a matrix instruction with scales, the only one of 16 bytes
@@ -256,8 +257,8 @@ class Checkout:
             local = rdna_local(code)
             if local is not None:  # the checkout looks where lanes point that take no part
                 return "tw_local", local
-            if family == "rdna4" and code >> 24 == 0xCC and (code >> 16 & 0x7F) in WMMA_FP8:
-                return "tw_wmma_fp8", (ctypes.c_int32 * 2)(*WMMA_FP8[code >> 16 & 0x7F])
+            if code >> 24 == 0xCC and (types := WMMA[family].get(code >> 16 & 0x7F)):
+                return "tw_wmma", (ctypes.c_int32 * 3)(*types, family == "rdna3")
             old = code >> 18 in RDNA3_INVALIDATE if family == "rdna3" else code >> 14 in RDNA4_INVALIDATE
             return ("tw_skip", ctypes.c_int32(8 if family == "rdna3" else 12)) if old else None
         if code >> 23 == 0x1A7 and (code >> 16 & 0x7F) in MFMA_CODES:
@@ -364,7 +365,7 @@ class Checkout:
         return Access(moved, inst.size(), lanes, addr, data, saddr, offset, raw.get("acc", 0))
 
     def _native_name(self, code: int, function: str) -> str:
-        if function in ("tw_mfma", "tw_wmma_fp8"):
+        if function in ("tw_mfma", "tw_wmma"):
             return f"V_{function[3:7].upper()}_{code >> 16 & 0x7F:02X}"
         return function
 

@@ -34,11 +34,14 @@ def test_draws_are_legal_served_and_the_same_again() -> None:
         s = entry.spec.signature
         seen[f"{route(s)} {entry.spec.schedule.pipeline}"] += 1
         words = (s.bias, s.mask, "softcap" * s.softcap, "packed" * s.varlen, s.dtype_q, entry.pool, entry.spec.arch)
-        kinds.update((*words, f"heads of {s.head_dim}", s.page_lookup, s.rotary))
+        kinds.update((*words, f"heads of {s.head_dim}", s.page_lookup, s.rotary, s.pages, "dropout" * s.dropout))
+        kinds.update(("masked" * s.masked, "sink" * s.sink, "mixed" * (s.dtype_q != s.dtype_kv)))
     assert {f"{one} qr" for one in ("forward", "split")} <= set(seen)
     assert {"paged qr_pagedkv", "prefill qr_async", "combine splitkv_combine", "append appendkv"} <= set(seen)
     wanted = ("alibi", "tensor", "window", "softcap", "packed", "fp16", "bf16", "table", "indices", "half", "full")
-    assert all(kinds[one] for one in (*wanted, "gfx90a", "gfx942", "gfx950", "gfx1100"))
+    assert {"forward tiled", "split tiled", "paged tiled"} <= set(seen)
+    wanted += ("masked", "sink", "generic", "vectorised", "dropout", "fp32", "mixed")
+    assert all(kinds[one] for one in (*wanted, "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"))
     assert all(kinds[f"heads of {one}"] for one in (32, 64, 96, 128, 160, 192, 256))
 
 

@@ -129,6 +129,7 @@ HEADERS: list[tuple[str, Instance, dict[str, Any]]] = [
     ("amd-attention-n1", QR, {"tile": (128, 128, 32, 64, 32, 128)}),
     ("amd-attention-async-steps", ASYNC, {"tile": (128, 128, 64, 128, 32, 128)}),
     ("amd-attention-async-steps", ASYNC, {"tile": (128, 32, 32, 128, 32, 128)}),  # executed, it was wrong
+    ("amd-attention-async-loads", ASYNC, {"tile": (16, 256, 32, 128, 32, 128), "wave": (1, 1, 1, 1, 1, 1, 1, 1, 1)}),
     ("amd-attention-async-pads", ASYNC, {"padding": (False, True, True, True)}),
     ("amd-attention-dealt", ASYNC, {"tile": (128, 32, 16, 128, 16, 128), "warp": (16,) * 9,
                                     "wave": (8, 1, 1, 8, 1, 1, 1, 1, 1)}),

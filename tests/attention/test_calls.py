@@ -93,7 +93,7 @@ def test_masks_and_biases_broadcast(shape: tuple[int, ...]) -> None:
 
 
 def test_a_cap_goes_with_a_bias() -> None:
-    """CK Tile's kernels cannot: there the loops serve, and every target has the same meaning."""
+    """CK Tile's kernels cannot: there our own serve, and every target has the same meaning."""
     q, k, v = arrays()
     bias = np.random.default_rng(5).standard_normal((B, HQ, SQ, SK)).astype(np.float32)
     found = tw.attention(q, k, v, bias=bias, softcap=0.7)
@@ -102,7 +102,7 @@ def test_a_cap_goes_with_a_bias() -> None:
     op = ops.op("attention")
     assert not op.problem_violations(one, "gfx942")
     served = [spec for spec in op.candidates(one.signature, "gfx942") if not op.supports(spec, one)]
-    assert {spec.schedule.pipeline for spec in served} == {"loops"}
+    assert {spec.schedule.pipeline for spec in served} == {"tiled"}
 
 
 @pytest.mark.parametrize("window", [(0, 0, "bottom_right"), (-1, 0, "bottom_right")])

@@ -55,7 +55,8 @@ def _fenced(name: str, array: Any, problem: AttentionProblem) -> Memory:
     """The bits of an array, as they lie, with fences around."""
     strides = [one // array.itemsize for one in array.strides]
     off = array.itemsize if not problem.aligned and name in ADDRESSED else 0
-    made = Memory(BY_NUMPY_NAME[array.dtype.name], array.shape, strides, off)
+    kind = "int8" if array.dtype == np.bool_ else BY_NUMPY_NAME[array.dtype.name]
+    made = Memory(kind, array.shape, strides, off)
     made.put(array.view(f"u{array.itemsize}"))
     return made
 

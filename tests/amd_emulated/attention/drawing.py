@@ -1,9 +1,11 @@
 """Attentions drawn by seed: kernels from the pools as users have them, problems of every kind there is.
 
-Kernels: the arch evenly among those the emulator models (RDNA a quarter as often), the pool evenly among default, full
-and those of CK Tile's profiles; family, element type, head sizes, window, bias, soft cap, dropout, LSE, packed rows and
-pages evenly or as the weights below say; of what the pool proposes for them a pipeline, then a legal schedule evenly.
-The plain loops are kept where a pool has nothing else, and one time in ten beside others.
+Kernels: the arch evenly among those the emulator models, the pool evenly among default, full and those of CK Tile's
+profiles; family, element type, head sizes, window, bias, soft cap, dropout, LSE, packed rows and pages evenly or as the
+weights below say; of what the pool proposes for them a pipeline, then a legal schedule evenly.  Four in ten have
+something that CK Tile has not: boolean masks, sinks and first keys that are always seen, a bias of fp32, fp32, fp8 keys
+beside wider queries, vectorised pages, dropout anywhere.  The plain loops are kept where a pool has nothing else, and
+one time in ten beside others.
 
 Problems: batches of one to three, one to four query heads a head of keys, heads of any size the kernel holds (most of
 them in whole loads), rows and keys from one to three blocks and a bit, whole blocks, none at all; windows of either
@@ -37,6 +39,8 @@ ROUTES = ("forward",) * 5 + ("paged",) * 2 + ("prefill",) * 2 + ("split",) * 2 +
 SIZES = ((64, 64),) * 3 + ((128, 128),) * 4 + ((32, 32),) * 2 + ((256, 256),) * 2 + ((96, 96), (192, 128), (160, 160),
                                                                                     (192, 192))  # fmt: skip
 DROPPED, NARROW = 0.15, 0.15  # of forward kernels without pages
+OWN = 0.4  # of kernels that multiply: with something that only our own have
+EXTRAS = ("masked", "sink", "generic", "bias fp32", "fp32", "fp8 keys", "vectorised", "dropout", "block scales")
 FP8 = {"gfx942": "fp8_e4m3fnuz", "gfx950": "fp8_e4m3"}  # which each multiplies
 NARROW_SIZES = ((64, 64), (128, 128), (192, 128), (256, 256))
 # ordinary   as normal numbers        rising   scores grow along the keys, so that every step has a new maximum
@@ -77,7 +81,7 @@ def draw(seed: int, index: int) -> Entry:
 
 def _kernel(rng: random.Random, rules: Counter[str]) -> tuple[str, KernelSpec]:
     def propose() -> tuple[str, Iterable[KernelSpec]]:
-        arch, pool = rng.choice(modelled()), rng.choice(POOLS)
+        arch, pool = rng.choice(modelled(rdna=4)), rng.choice(POOLS)
         signature = draw_signature(rng, arch)
         proposed = AMD.schedules(pool, signature, arch_by_name(arch))
         return pool, (KernelSpec("attention", signature, one, arch) for one in proposed)
@@ -104,9 +108,33 @@ def draw_signature(rng: random.Random, arch: str) -> AttentionSignature:
         has |= {"pages": "strided", "page_lookup": "indices" if paged == "prefill" else "table"}
     if family == "append":
         has["rotary"] = rng.choice(("none", "interleaved", "half"))
+    if family in ("forward", "split") and rng.random() < OWN:
+        return _of_our_own(rng, arch, AttentionSignature(family, kind, kind, kind, qk, v, dtype_aux=kind, **has))
     if family == "forward" and not paged and has.get("bias") != "tensor" and arch in FP8 and rng.random() < NARROW:
         return _of_fp8(rng, FP8[arch], kind, (qk, v), {**has, "dropout": False})
     return settled(AttentionSignature(family, kind, kind, kind, qk, v, dtype_aux=kind, **has))
+
+
+def _of_our_own(rng: random.Random, arch: str, plain: AttentionSignature) -> AttentionSignature:
+    """One or two things more."""
+    s = plain
+    narrow = FP8.get(arch, "fp8_e4m3fnuz" if arch == "gfx90a" else "fp8_e4m3")
+    for extra in rng.sample(EXTRAS, rng.choice((1, 1, 2))):
+        if extra in ("masked", "sink", "dropout"):
+            s = replace(s, **{extra: True})
+        elif extra == "generic":
+            s = replace(s, mask="generic")
+        elif extra == "bias fp32":
+            s = replace(s, bias="tensor", dtype_aux="fp32")
+        elif extra == "fp32" and "mfma" in arch_by_name(arch).features and s.dtype_kv != narrow:
+            s = replace(s, dtype_q="fp32", dtype_kv="fp32", dtype_out="fp32", dtype_aux="fp32")
+        elif extra == "fp8 keys" and s.dtype_q != "fp32":
+            s = replace(s, dtype_kv=narrow, scales=rng.choice(("none", "tensor", "head")))
+        elif extra == "vectorised":
+            s = replace(s, pages="vectorised", page_lookup=rng.choice(("table", "indices")))
+        elif extra == "block scales" and s.dtype_q != "fp32":
+            s = replace(s, dtype_q=narrow, dtype_kv=narrow, dtype_out="bf16", scales="block", dtype_aux="fp32")
+    return settled(s if s.pages == "none" or s.page_lookup == "table" else replace(s, varlen=True))
 
 
 def _of_fp8(rng: random.Random, kind: str, out: str, heads: tuple[int, int], has: dict[str, Any]) -> AttentionSignature:
@@ -157,6 +185,8 @@ def _block(spec: KernelSpec) -> tuple[int, int]:
 
 def _page(spec: KernelSpec) -> int:
     """Slots of a page that the kernel takes."""
+    if spec.signature.pages == "vectorised":
+        return 48
     if spec.signature.page_lookup == "indices":
         return 1
     return max(_block(spec)[1], 64) if spec.signature.pages != "none" else 0
@@ -170,9 +200,15 @@ def _made(spec: KernelSpec, change: dict[str, Any]) -> AttentionProblem:
                            "dtype_aux", "softcap", "dropout", "return_lse", "varlen", "pages", "page_lookup",
                            "rotary")}  # fmt: skip
     if s.scales != "none":
-        has |= {"q_scale": s.scales, "kv_scales": s.scales}
-    if s.mask == "window":
+        has |= {"q_scale": s.scales if s.dtype_q == s.dtype_kv else "none", "kv_scales": s.scales}
+        has["scale_block"] = 24 if s.scales == "block" else 0
+    has["sink"] = s.sink
+    if s.mask != "none":
         has["window_right"] = 0
+    if s.mask == "generic":
+        has |= {"window_left": 20, "sink_tokens": 3}
+    if s.masked and "mask_shape" not in change:
+        has["mask_shape"] = (1, 1, change["seqlen_q"], change["seqlen_k"])
     if s.family in ("split", "combine"):
         has["num_splits"] = 3
     if s.family == "combine":
@@ -225,10 +261,15 @@ def _head(rng: random.Random, size: int) -> int:
 
 def _features(rng: random.Random, spec: KernelSpec, change: dict[str, Any]) -> dict[str, Any]:
     s, found = spec.signature, dict[str, Any]()
-    if s.mask == "window":
+    if s.mask != "none":
         found["align"] = rng.choice(("top_left", "bottom_right"))
         found["window_left"] = rng.choice((-1, -1, 0, rng.randint(0, 150)))
         found["window_right"] = rng.choice((0, 0, rng.randint(0, 100)))
+    if s.mask == "generic":
+        found["window_left"], found["sink_tokens"] = rng.randint(0, 60), rng.randint(1, 40)
+    if s.masked:
+        full = (("batch", 0.6), ("heads_q", 0.6), ("seqlen_q", 0.7), ("seqlen_k", 0.9))
+        found["mask_shape"] = tuple(change[name] if rng.random() < often else 1 for name, often in full)
     if s.bias == "tensor":
         full = (("batch", 0.6), ("heads_q", 0.6), ("seqlen_q", 0.6), ("seqlen_k", 0.9))
         found["bias_shape"] = tuple(change[name] if rng.random() < often else 1 for name, often in full)
@@ -238,6 +279,8 @@ def _features(rng: random.Random, spec: KernelSpec, change: dict[str, Any]) -> d
         step = _block(spec)[1]
         few, many = (1, 1, 1, 16), (16, 24, 64, 128, step, step, 2 * step)
         found["page_size"] = rng.choice(few if s.page_lookup == "indices" else many)
+        if hasattr(spec.schedule, "lean") or s.pages == "vectorised":  # of any size, but whole vectors
+            found["page_size"] = rng.choice((16, 48, 64) if s.pages == "vectorised" else (1, 3, 16, 24, step))
     if s.rotary != "none":
         found["rotary_dim"] = min(change.get("head_dim", s.head_dim) // 2 * 2, rng.choice((16, 32, 48, 64, 22, 128)))
     if rng.random() < 0.06 and s.family != "append":

@@ -1,6 +1,7 @@
 """All the HIP backend knows of attention: its kernel families, and what they share.
 
 ck_tile  CK Tile's kernels where it has them.  Pools beside the usual ones go by the names of its dispatcher's profiles
+tiled    our own, wherever there is a matrix instruction: any stride, size and feature
 loops    the fallback, on every GPU: the loops that CUDA has too
 """
 
@@ -21,6 +22,7 @@ from tilewright.backends.hip.attention.ck_tile.profiles import POOLS
 from tilewright.backends.hip.attention.ck_tile.templates import attention_profile, example_kernel
 from tilewright.backends.hip.attention.loops import FAMILY as LOOPS
 from tilewright.backends.hip.attention.rates import arch_numbers, rates
+from tilewright.backends.hip.attention.tiled import FAMILY as TILED
 from tilewright.backends.hip.ck_tile import included
 from tilewright.backends.hip.profiles import PACKAGE, Needs, has_part
 from tilewright.backends.native import FamiliesNative
@@ -32,7 +34,7 @@ from tilewright.ops.base import KernelSpec, Violation
 
 class HipAttention(OpFamilies):
     backend, op = "hip", "attention"
-    own = (CK_TILE, LOOPS)
+    own = (CK_TILE, TILED, LOOPS)
     USUAL = "fp16"
     POOLS = POOLS
     SELECTION_RULES = select.RULES

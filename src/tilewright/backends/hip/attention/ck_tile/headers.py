@@ -27,6 +27,7 @@ BESIDE = 66  # registers for addresses, fragments and the like: kernels that had
 # wanted 271 registers, the forward one 195; splits with 128 beside their windows fit into 256, those with 154 spilled.
 WINDOWS = 20
 SMALL_WARP = 16
+COPIED_BYTES, MOST_WAITED = 4, 63  # of a lane's load past the registers; loads under way that a wait can tell apart
 DRAWN, DRAWN_KEYS = 16, 32  # registers of random numbers, and neighbours that are drawn for together
 _AGE = "CK Tile headers of mid-2025"
 
@@ -264,6 +265,13 @@ def _steps(inst: Instance, arch: Arch) -> Iterator[Violation]:
                 "amd-attention-async-steps",
                 f"{inst.pipeline} with tile_k0 {k0} and tile_k1 {k1}: K is copied in steps of tile_k1",
                 f"use {k1} for both",
+            )
+        copies = n0 * k1 * inst.bytes // (COPIED_BYTES * threads(inst))
+        if copies > MOST_WAITED:
+            yield Violation(
+                "amd-attention-async-loads",
+                f"{inst.pipeline} with {copies} loads of a lane in a step of {n0} keys: a wait counts up to {MOST_WAITED}",
+                "use more waves, or fewer keys a step",
             )
         if not (inst.padding[0] and inst.padding[2] and inst.padding[3]):
             yield Violation(

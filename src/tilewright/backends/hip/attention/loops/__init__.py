@@ -8,6 +8,7 @@ from typing import Any
 from tilewright.arch import Arch
 from tilewright.backends.families import Family
 from tilewright.backends.hip.attention.ck_tile.profiles import POOLS
+from tilewright.backends.hip.attention.tiled import matrix_rules
 from tilewright.ops.attention.family import AttentionFamily
 from tilewright.ops.attention.schedule import LoopsSchedule
 from tilewright.ops.attention.spec import AttentionSignature
@@ -20,8 +21,10 @@ class Loops(Family, AttentionFamily):
     template = ("tilewright.backends.hip.attention", "attention.hpp.jinja")
 
     def proposals(self, pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[LoopsSchedule]:
-        """In every pool but those of CK Tile's dispatcher."""
-        if pool not in POOLS:
+        """Where nothing multiplies by matrix instructions, but in the pools of CK Tile's dispatcher; and in those that
+        are there to try everything or little."""
+        alone = next(matrix_rules(signature, arch), None) is not None
+        if pool not in POOLS and (alone or pool in ("tiny", "tests")):
             yield LoopsSchedule()
 
     def violations(self, signature: AttentionSignature, schedule: LoopsSchedule, arch: Arch) -> Iterator[Violation]:

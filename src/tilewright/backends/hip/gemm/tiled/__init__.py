@@ -16,6 +16,7 @@ from tilewright.backends.base import Promises
 from tilewright.backends.hip.gemm.shared import HipGemmFamily, tile_numbers
 from tilewright.backends.hip.gemm.tiled import proposals, shape
 from tilewright.backends.hip.gemm.tiled.schedule import TiledSchedule
+from tilewright.backends.hip.matrix import has_matrix
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.gemm.problem import GemmProblem
@@ -37,7 +38,7 @@ def matrix_rules(signature: GemmSignature, arch: Arch) -> Iterator[Violation]:
     """Which products these kernels have on the arch."""
     if signature.variant == "preshuffle":
         yield Violation("amd-packed", "the kernels read B as it is, not packed", "give b unpacked")
-    if not shape.has_matrix(arch):
+    if not has_matrix(arch):
         message = f"{arch.name}'s matrix instructions are not those of RDNA 3, RDNA 4 or CDNA, which the kernels know"
         yield Violation("amd-matrix", message, "use the loops")
     elif shape.multiplied(signature, arch) is None:

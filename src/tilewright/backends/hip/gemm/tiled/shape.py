@@ -10,31 +10,15 @@ from typing import NamedTuple
 
 from tilewright.arch import Arch
 from tilewright.backends.hip.gemm.tiled.schedule import TiledSchedule
+from tilewright.backends.hip.matrix import SIDE, has_matrix, instruction, is_fp8
 from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm.spec import GemmSignature
 
-SIDE = 16  # sums of an instruction along m and n
 ACCESS_BYTES = 16
 SUM_BYTES = 4
 ROW_GAP = 4  # sums between rows that leave through LDS
 MOST_AT_ONCE = 64  # words of fragments, up to which all steps of a stage are written out: as `MatrixProduct::at_once`
 WIDEST_STORE = 8  # elements of E: more would only hold up registers
-
-
-class Instruction(NamedTuple):
-    """A matrix instruction of 16 x 16 sums."""
-
-    bytes: int  # that a lane holds of a line
-    groups: int  # lanes that hold parts of the same line
-
-
-def has_matrix(arch: Arch) -> bool:
-    """Whether the kernels know the arch's matrix instructions.  gfx1250's are others, of which nothing was executed."""
-    return bool({"mfma", "wmma"} & arch.features) and "wmma-k32" not in arch.features
-
-
-def is_fp8(dtype: str) -> bool:
-    return dtype.startswith("fp8")
 
 
 def multiplied(signature: GemmSignature, arch: Arch) -> tuple[str, str] | None:
@@ -54,22 +38,6 @@ def multiplied(signature: GemmSignature, arch: Arch) -> tuple[str, str] | None:
     if wide == "fp16" and "fp8_e5m2" in (a[:8], b[:8]) and "mfma" in arch.features:
         wide = "fp32"
     return None if wide == "fp32" and "mfma" not in arch.features else (wide, wide)
-
-
-def instruction(dtype: str, arch: Arch) -> Instruction:
-    if "mfma" in arch.features:
-        groups = 4
-        if dtype == "fp32":
-            return Instruction(4, groups)
-        if is_fp8(dtype):
-            return Instruction(8, groups)
-        if arch.name == "gfx950":
-            return Instruction(16, groups)
-        if dtype == "int8":
-            return Instruction(8 if arch.name == "gfx942" else 4, groups)
-        return Instruction(4 if dtype == "bf16" and arch.name == "gfx908" else 8, groups)
-    groups = 1 if arch.name.startswith("gfx11") else 2
-    return Instruction(SIDE * DTYPES[dtype].bytes // groups, groups)
 
 
 def lane_bytes(dtype: str, arch: Arch, deep: int) -> int:

@@ -2,9 +2,8 @@
 // part) at a time and walks its keys a chunk after the other with a running softmax: a thread scores a key, then all add
 // up elements of the values.  Plain on purpose: it is the floor under every problem the others do not take.
 #pragma once
-#include <tilewright/attention_rules.h>
 #include <tilewright/fp8.h>
-#include <tilewright/gpu/activation.h>
+#include <tilewright/gpu/attention_score.h>
 
 namespace tw {
 
@@ -29,9 +28,6 @@ struct AttentionLoopsShape {
 
 #ifdef TW_ON_GPU
 
-constexpr float attention_log2e = 1.4426950408889634f;
-TW_GPU float minus_infinity() { return __uint_as_float(0xff800000u); }
-
 template <class Config> struct AttentionLoops {
   using Q = typename Config::Q;
   using KV = typename Config::KV;
@@ -43,6 +39,7 @@ template <class Config> struct AttentionLoops {
   AttentionSequence s;
   int64_t row, head, head_kv, part;
   Span seen;
+  AttentionScore<Config> becomes;
   Dropout dropout;
 
   TW_GPU AttentionLoops(const tw_attention_args &args, int64_t unit) : x(args), dropout{} {
@@ -52,15 +49,13 @@ template <class Config> struct AttentionLoops {
     s = sequence_of(x, unit / x.heads_q);
     head_kv = head / (x.heads_q / x.heads_kv);
     seen = window_of(x, s, row);
+    becomes = AttentionScore<Config>(x, s, head, row);
     if constexpr (Config::dropout) dropout = dropout_of(x);
   }
 
   TW_GPU bool sees(int64_t key) const {
     if (key >= seen.end || (key < seen.begin && key >= x.sink_keys)) return false;
-    if constexpr (Config::masked)
-      return static_cast<const uint8_t *>(x.mask)[s.index * x.mask_strides[0] + head * x.mask_strides[1] +
-                                                  row * x.mask_strides[2] + key * x.mask_strides[3]] != 0;
-    else return true;
+    return becomes.shown(key);
   }
 
   TW_GPU float score(const float *q, int64_t key) const {
@@ -69,19 +64,7 @@ template <class Config> struct AttentionLoops {
     for (int64_t d = 0; d < x.head_qk; ++d)
       value += q[d] * to_float(static_cast<const KV *>(x.k)[k_element<Config::pages, bytes>(place, x.pages.size, d)]);
     if constexpr (Config::scales != AttentionScales::none) value *= scale_at(x.k_scales, s.index, head_kv, key);
-    value *= float(x.scale);
-    if constexpr (Config::softcap)
-      if (x.softcap > 0) value = float(x.softcap) * tangent(value / float(x.softcap));
-    if constexpr (Config::bias == AttentionBias::tensor)
-      value += to_float(
-          static_cast<const typename Config::Aux *>(x.bias)[s.index * x.bias_strides[0] + head * x.bias_strides[1] +
-                                                            row * x.bias_strides[2] + key * x.bias_strides[3]]);
-    if constexpr (Config::bias == AttentionBias::alibi) {
-      const int64_t apart = row + alibi_shift(x, s) - key;
-      const float slope = static_cast<const float *>(x.alibi)[s.index * x.alibi_batch + head * x.alibi_head];
-      value -= slope * float(apart < 0 ? -apart : apart);
-    }
-    return value;
+    return becomes.of(value, key);
   }
 
   // All threads of the block; q and weights are shared.

@@ -1,0 +1,143 @@
+"""tiled: our own kernels, wherever an AMD GPU has a matrix instruction for the types: MFMA of CDNA, WMMA of RDNA.
+
+Any stride, size and alignment, and every feature: windows and first keys that are always seen, boolean masks, bias,
+ALiBi, soft cap, sinks, lengths, packed rows, pages of any size, dropout, fp8 with its scales.  One header
+(`hip/attention/tiled/kernel.h`) over the atoms of `hip/matrix.h`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tilewright.arch import Arch
+from tilewright.arch import arch as arch_by_name
+from tilewright.backends.base import Promises
+from tilewright.backends.families import Family
+from tilewright.backends.hip.attention.ck_tile.profiles import POOLS
+from tilewright.backends.hip.attention.tiled import proposals, shape
+from tilewright.backends.hip.attention.tiled.schedule import TiledAttentionSchedule
+from tilewright.backends.hip.matrix import has_matrix
+from tilewright.dtypes import DTYPES
+from tilewright.ops.attention.family import AttentionFamily
+from tilewright.ops.attention.spec import AttentionSignature
+from tilewright.ops.base import KernelSpec, Violation
+
+__all__ = ["FAMILY", "TiledAttentionSchedule"]
+
+COMPILE_MEMORY = 300 << 20
+MAX_THREADS = 1024
+FEW = 4  # schedules in `default`
+# Registers of a lane for addresses and the loop, and again for each of its rows; of what is done to scores; what the
+# compiler moves ahead, as a share of what was counted.
+BESIDE, SCORED, AHEAD, AHEAD_RDNA = 20, 16, 1.35, 1.3
+
+
+def is_scored(signature: AttentionSignature) -> bool:
+    """Whether something is done to scores beyond their scale."""
+    s = signature
+    return s.softcap or s.masked or s.sink or s.bias != "none" or s.scales != "none"
+
+
+def matrix_rules(signature: AttentionSignature, arch: Arch) -> Iterator[Violation]:
+    """Which attentions these kernels have on the arch."""
+    s = signature
+    if s.family not in TiledAttentionSchedule.serves:
+        message = f"{s.family} multiplies no rows with keys"
+        yield Violation("amd-attention-family", message, "use another pipeline")
+    elif not has_matrix(arch):
+        message = f"{arch.name}'s matrix instructions are not those of RDNA 3, RDNA 4 or CDNA, which the kernels know"
+        yield Violation("amd-matrix", message, "use the loops")
+    elif shape.multiplied(s, arch) is None:
+        message = f"{arch.name} has no matrix instruction for {s.dtype_q}"
+        yield Violation("amd-matrix", message, "use the loops")
+    elif (s.dtype_q, s.scales) == ("fp16", "block"):
+        message = "weights under scales of blocks are multiplied as bf16, which fp16 queries do not fit"
+        yield Violation("amd-scales", message, "use bf16 queries, other scales, or the loops")
+
+
+def most_registers(schedule: TiledAttentionSchedule, arch: Arch) -> int:
+    """Of a lane, with sums in accumulation registers where there are such."""
+    waves = -(-schedule.waves // max(1, arch.simds))
+    return min(arch.vector_registers + arch.accumulator_registers, arch.simd_registers // waves)
+
+
+def wanted_registers(signature: AttentionSignature, schedule: TiledAttentionSchedule, arch: Arch) -> int:
+    ahead = AHEAD if "mfma" in arch.features else AHEAD_RDNA
+    beside = BESIDE * (1 + schedule.row_blocks) + SCORED * (is_scored(signature) or signature.dropout)
+    return int(shape.registers(signature, schedule, arch) * ahead) + beside
+
+
+def _tile_rules(signature: AttentionSignature, schedule: TiledAttentionSchedule, arch: Arch) -> Iterator[Violation]:
+    s, h, dtype = signature, schedule, shape.multiplied(signature, arch)
+    assert dtype is not None
+    if (lanes := shape.threads(h, arch)) > MAX_THREADS:
+        yield Violation("amd-warps", f"{lanes} threads of {h.waves} waves", f"use at most {MAX_THREADS} threads")
+    least = shape.least_keys(dtype, arch)
+    if h.tile_n % least:
+        message = f"tile_n {h.tile_n}: an instruction of {dtype} takes {least} keys"
+        yield Violation("amd-tile-size", message, f"use a multiple of {least}")
+        return
+    if (bytes_ := shape.lds_bytes(s, h, DTYPES[dtype].bytes)) > arch.scratch_bytes:
+        message = f"{bytes_} bytes of LDS, and there are {arch.scratch_bytes}"
+        yield Violation("amd-lds", message, "use a smaller tile_n, or fewer waves where it is lean")
+    if (wanted := wanted_registers(s, h, arch)) > (most := most_registers(h, arch)):
+        message = f"a lane wants {wanted} registers and has {most}: over that it spills"
+        yield Violation("amd-registers", message, "use a smaller tile_n, fewer row_blocks, or lean")
+
+
+class Tiled(Family, AttentionFamily):
+    name = "tiled"
+    schedules = (TiledAttentionSchedule,)
+    template = ("tilewright.backends.hip.attention", "attention.hpp.jinja")
+
+    def proposals(self, pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[TiledAttentionSchedule]:
+        """In every pool but those of CK Tile's dispatcher."""
+        if pool in POOLS or next(matrix_rules(signature, arch), None) is not None:
+            return
+        wide, chosen = pool in ("full", "profiler"), list[TiledAttentionSchedule]()
+        for schedule in proposals.of_pool(pool, signature, arch):
+            if not wide and (len(chosen) == FEW or next(self.violations(signature, schedule, arch), None) is not None):
+                continue
+            if not wide and any(schedule.tile == other.tile and schedule.waves == other.waves for other in chosen):
+                continue  # lean only where it must be
+            chosen.append(schedule)
+            yield schedule
+
+    def violations(
+        self, signature: AttentionSignature, schedule: TiledAttentionSchedule, arch: Arch
+    ) -> Iterator[Violation]:
+        missing = list(matrix_rules(signature, arch))
+        yield from missing
+        if not missing:
+            yield from _tile_rules(signature, schedule, arch)
+
+    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
+        s, h, arch = spec.signature, spec.schedule, arch_by_name(spec.arch)
+        dtype = shape.multiplied(s, arch) or "fp16"
+        return {
+            "tile_m": h.tile_m, "tile_n": h.tile_n, "threads": shape.threads(h, arch), "wave": arch.warp_size,
+            "size": DTYPES[dtype].bytes, "narrow": int(dtype != s.dtype_kv), "scored": int(is_scored(s) or s.dropout),
+            "lean": int(h.lean),
+        }  # fmt: skip
+
+    def context(self, spec: KernelSpec) -> Mapping[str, Any]:
+        s, h, arch = spec.signature, spec.schedule, arch_by_name(spec.arch)
+        dtype = shape.multiplied(s, arch)
+        assert dtype is not None
+        fields: dict[str, Any] = {name: getattr(h, name) for name in ("tile_m", "tile_n", "row_blocks")}
+        fields |= {"lean": str(h.lean).lower(), "threads": shape.threads(h, arch),
+                   "lds_bytes": shape.lds_bytes(s, h, DTYPES[dtype].bytes)}  # fmt: skip
+        return {
+            "family": self.name, "kernel": "AttentionTiledKernel", "fields": fields, "route": "", "pipeline": "",
+            "multiplied": dtype, "shared": False, "limits": self.numbers(spec),
+        }  # fmt: skip
+
+    def promises(self, spec: KernelSpec) -> Promises:
+        return Promises(("v_wmma_",) if "wmma" in arch_by_name(spec.arch).features else ("v_mfma_",))
+
+    def compile_memory(self, spec: KernelSpec, compiler: str) -> int:
+        return COMPILE_MEMORY
+
+
+FAMILY = Tiled()

@@ -1,0 +1,202 @@
+// Scores of a wave in registers: what is hidden, what is added, their exponentials, and these as an operand.
+//
+// A lane's scores are of row lane % 16 of each block of 16 rows; of a block of 16 keys it has `Unit::sums`, and which `key`
+// says.
+#pragma once
+#include <tilewright/gpu/attention_score.h>
+#include <tilewright/hip/fast_math.h>
+#include <tilewright/hip/matrix.h>
+
+#if defined(__HIP_DEVICE_COMPILE__)
+namespace tw::hip {
+
+// One row of a lane.
+template <class Config> struct LaneRow {
+  int position, head;  // in its sequence; the query head
+  int begin, end;      // of its window
+  bool there;          // else a copy of the last row, that is not stored
+  float factor;        // what products are multiplied by beside the scale: those of fp8
+  AttentionScore<Config> score;
+  float top, sum;  // what exponentials are taken from, and this lane's part of their sum
+};
+
+template <class Config> struct ScoreTile {
+  using M = typename Config::Multiplied;
+  using Unit = Matrix<M, M, Config::head_qk>;
+  using Row = LaneRow<Config>;
+  static constexpr int row_blocks = Config::row_blocks, key_blocks = Config::tile_n / 16, sums = Unit::sums;
+  // Something is done to scores: they are in natural units then.  Else the scale is left to the exponentials.
+  static constexpr bool scored = Config::softcap || Config::masked || Config::sink ||
+                                 Config::bias != AttentionBias::none || Config::scales != AttentionScales::none;
+  // Exponentials are taken from the largest score, or one not far below: results are scaled only where a score is 2^far
+  // times larger.  Those of fp16 are 2^raised times as large as they are: gfx90a takes what is subnormal for zero.
+  static constexpr float far = 8, raised = std::is_same_v<M, fp16> ? 7 : 0;
+  typename Unit::Sums v[row_blocks][key_blocks];
+
+  static TW_GPU int lane() { return int(threadIdx.x) % Unit::wave; }
+  static TW_GPU int key(int j, int i) { return j * 16 + Unit::row(lane(), i); }
+  // Paced: one block of keys after the other, where the body takes registers.
+  template <bool paced = false, class Body> TW_GPU void each(int r, const Body &body) {
+#pragma unroll
+    for (int j = 0; j < key_blocks; ++j) {
+#pragma unroll
+      for (int i = 0; i < sums; ++i) {
+        float one = v[r][j][i];
+        body(one, key(j, i));
+        v[r][j][i] = one;
+      }
+      if constexpr (paced) __builtin_amdgcn_sched_barrier(0);
+    }
+  }
+
+  // Scores of products: `first` is the tile's first key, `last` the last that there is, `k_factor` that of all keys.
+  TW_GPU void become(const tw_attention_args &x, const AttentionSequence &s, const Row (&rows)[row_blocks], int head_kv,
+                     int first) {
+    const int last = int(s.keys) - 1;
+#pragma unroll
+    for (int r = 0; r < row_blocks; ++r) {
+      const Row &row = rows[r];
+      each<true>(r, [&](float &one, int key) {
+        const int at = first + key < last ? first + key : last;
+        if constexpr (Config::scales == AttentionScales::block) one *= scale_at(x.k_scales, s.index, head_kv, at);
+        if constexpr (Config::scales != AttentionScales::none) one *= row.factor;
+        one = row.score.of(one, at);
+        if constexpr (Config::masked) one = row.score.shown(at) ? one : minus_infinity();
+      });
+    }
+  }
+  TW_GPU void times(float factor) {
+#pragma unroll
+    for (int r = 0; r < row_blocks; ++r) each(r, [&](float &one, int) { one *= factor; });
+  }
+  TW_GPU void hide(const Row (&rows)[row_blocks], int first, int sinks) {
+#pragma unroll
+    for (int r = 0; r < row_blocks; ++r) {
+      const int begin = rows[r].begin - first, end = rows[r].end - first;
+      each(r, [&](float &one, int key) {
+        bool hidden = key >= end;
+        if constexpr (Config::mask == AttentionMask::window) hidden = hidden || key < begin;
+        if constexpr (Config::mask == AttentionMask::generic) hidden = hidden || (key < begin && key >= sinks - first);
+        one = hidden ? minus_infinity() : one;
+      });
+    }
+  }
+  // Scores become exponentials; what the row had before must be multiplied by what comes back.
+  TW_GPU float weigh(int r, float fold, Row &row) {
+    float top = row.top;
+    each(r, [&](float &one, int) { top = fmaxf(top, one); });
+#pragma unroll
+    for (int bits = 16; bits < Unit::wave; bits *= 2) top = fmaxf(top, lane_xor(top, bits));
+    const bool higher = (top - row.top) * fold > far;
+    if (!higher) top = row.top;
+    const float base = top == minus_infinity() ? 0.0f : top * fold;
+    const float factor = higher ? exp2_fast(row.top * fold - base) : 1.0f;
+    float sum = row.sum * factor;
+    each(r, [&](float &one, int) {
+      one = exp2_fast(one * fold - (base - raised));
+      sum += one;
+    });
+    row.top = top, row.sum = sum;
+    return factor;
+  }
+  // What dropout drops is 0; what it keeps is scaled with the results.  A draw decides eight columns of 32.
+  TW_GPU void drop(int r, const Dropout &dropout, uint32_t sequence_head, const Row &row, int first) {
+    constexpr int near = key_blocks < 2 ? 1 : 2, draws = sums < 8 ? 2 : 4;
+#pragma unroll
+    for (int j = 0; j < key_blocks; j += near)
+#pragma unroll
+      for (int d = 0; d < draws; ++d) {
+        const int some = matrix_groups == 1 ? d : d * 2;
+        const Philox drawn = dropout.draw(sequence_head, uint32_t(row.position), uint32_t(first + key(j, some)));
+#pragma unroll
+        for (int b = 0; b < near; ++b)
+#pragma unroll
+          for (int i = 0; i < sums; ++i) {
+            if ((matrix_groups == 1 ? i % 4 : i / 2) != d) continue;
+            const uint32_t column = uint32_t(first + key(j + b, i));
+            const uint32_t low = column & 8 ? drawn.word[1] : drawn.word[0];
+            const uint32_t high = column & 8 ? drawn.word[3] : drawn.word[2];
+            const uint32_t word = column & 16 ? high : low;
+            if ((word >> (column % 2 * 16) & 0xffffu) < dropout.threshold) v[r][j + b][i] = 0;
+          }
+        __builtin_amdgcn_sched_barrier(0);  // one draw after the other: registers are few
+      }
+  }
+};
+
+// Weights as an operand of values times weights: what a lane has of its row, which is what an instruction takes, because
+// values lie in the order of `Order`.  RDNA 3 takes all keys of a block in every lane, so that halves of a wave exchange.
+template <class Config> struct WeightOperand {
+  using Tile = ScoreTile<Config>;
+  using Unit = typename Tile::Unit;
+  using M = typename Tile::M;
+  using Atom = typename Unit::Atom;
+  static constexpr bool halves = matrix_groups == 1;
+  // Blocks of 16 keys of a step, so that a lane reads 16 bytes of a line of values at once where it can.
+  static constexpr int blocks = matrix_groups == 4 && sizeof(M) == 2 && Config::tile_n % 32 == 0 ? 2 : 1;
+  static constexpr int held = blocks * Unit::sums * (halves ? 2 : 1), steps = Config::tile_n / (16 * blocks);
+  static constexpr int atoms = held * int(sizeof(M)) / Unit::atom;
+  static_assert(atoms > 0 && atoms * Unit::atom == held * int(sizeof(M)), "tile_n is no whole instructions");
+  struct Fragment {
+    typename Atom::Lines v[atoms];
+  };
+  struct Elements {
+    M v[held];
+  };
+  static_assert(sizeof(Elements) == sizeof(Fragment), "a fragment is what a lane holds");
+
+  struct Order {
+    static TW_GPU int place(int key) {
+      return blocks == 2 ? key / 32 * 32 + key % 16 / 4 * 8 + key % 32 / 16 * 4 + key % 4 : key;
+    }
+  };
+  // The first place of a step that a lane reads of a line of values.
+  static TW_GPU int first(int step) { return step * 16 * blocks + (halves ? 0 : Tile::lane() / 16 * held); }
+
+  static TW_GPU M weight(float x) {
+    if constexpr (std::is_same_v<M, bf16>) {
+      const uint32_t bits = __float_as_uint(x);  // a NaN is in the sum too, and comes out by it
+      return bf16{uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
+    } else {
+      M y;
+      round_to(x, y);
+      return y;
+    }
+  }
+  static TW_GPU Fragment of(const Tile &tile, int r, int step) {
+    Elements some;
+    if constexpr (halves) exchanged(tile.v[r][step], some);
+    else {
+#pragma unroll
+      for (int b = 0; b < blocks; ++b)
+#pragma unroll
+        for (int i = 0; i < Unit::sums; ++i) some.v[b * Unit::sums + i] = weight(tile.v[r][step * blocks + b][i]);
+    }
+    return __builtin_bit_cast(Fragment, some);
+  }
+  static TW_GPU void multiply(const Fragment &values, const Fragment &weights, typename Unit::Sums &sum) {
+#pragma unroll
+    for (int i = 0; i < atoms; ++i) sum = Atom::multiply(values.v[i], weights.v[i], sum);
+  }
+
+ private:
+  // Lanes below 16 have the even keys of a block, the others the odd ones.
+  static TW_GPU void exchanged(const typename Unit::Sums &sums, Elements &some) {
+    struct Two {
+      M v[2];
+    };
+#pragma unroll
+    for (int w = 0; w < Unit::sums / 2; ++w) {
+      const uint32_t own = __builtin_bit_cast(uint32_t, Two{{weight(sums[2 * w]), weight(sums[2 * w + 1])}});
+      const uint32_t other = lane_at(own, Tile::lane() ^ 16);
+      const uint32_t even = Tile::lane() < 16 ? own : other, odd = Tile::lane() < 16 ? other : own;
+      const Two first = __builtin_bit_cast(Two, (even & 0xffffu) | odd << 16),
+                second = __builtin_bit_cast(Two, even >> 16 | (odd & 0xffff0000u));
+      some.v[4 * w] = first.v[0], some.v[4 * w + 1] = first.v[1];
+      some.v[4 * w + 2] = second.v[0], some.v[4 * w + 3] = second.v[1];
+    }
+  }
+};
+
+}  // namespace tw::hip
+#endif
