@@ -32,6 +32,7 @@ class Source:
     text: str
     language: str  # "c++", "cuda", "hip"
     headers: str = ""  # version of others' headers it is written for, where it includes any that come in versions
+    cxx_library: bool = False  # host code that needs the C++ library and exceptions, which kernels do without
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,13 @@ class Rendering(Protocol):
 
     def source(self, spec: KernelSpec) -> Source:
         """The source to compile here; a kernel these headers do not have is an error."""
+
+
+@runtime_checkable
+class WithCxxLibrary(Protocol):
+    """A toolchain that can also compile what uses the C++ library and exceptions (`Source.cxx_library`)."""
+
+    def with_cxx_library(self) -> Toolchain: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import Any
 
 from tilewright import events, settings
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.base import Rendering, Source, Toolchain, backend
+from tilewright.backends.base import Rendering, Source, Toolchain, WithCxxLibrary, backend
 from tilewright.build import bundled, upkeep, without_compiler
 from tilewright.build.diagnose import Outcome, compile_failure, says_why, stops_all
 from tilewright.build.headers import header_digests
@@ -120,6 +120,8 @@ class Builder:
             return Artifact("", bundled_path, {})
         try:
             toolchain = backend(arch_by_name(arch).backend).toolchain()
+            if source.cxx_library and isinstance(toolchain, WithCxxLibrary):
+                toolchain = toolchain.with_cxx_library()
         except ToolchainError as error:
             artifact = self._without_compiler(error, source, arch=arch, extra=extra_key, op=op)
             if artifact is None:

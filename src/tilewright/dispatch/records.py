@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tilewright import events, jsontext, settings
+from tilewright import events, jsontext, notices, settings
 from tilewright.arch import all_archs
 from tilewright.build.locks import FileLock
 from tilewright.dispatch import bundle_parts
@@ -208,6 +208,7 @@ class Records:
             self._seen = stamp(self.path)
         global epoch
         epoch += 1
+        notices.tell(notices.changed)
 
     @staticmethod
     def _warn(message: str) -> None:

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import inspect
 import numbers
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -79,6 +81,40 @@ def _is_number(value: Any) -> bool:
         return not isinstance(value, bool)
     shape, kind = attribute_of(value, "shape"), str(attribute_of(value, "dtype"))
     return isinstance(shape, tuple) and shape == () and "bool" not in kind and "complex" not in kind
+
+
+class Note(NamedTuple):
+    """A call that the slow path made: what making it again without Python takes."""
+
+    plan: Plan
+    counter: Any  # what counts such calls; None: nobody does
+    operands: Operands
+    scalars: tuple[float, ...]
+    results: dict[int, tuple[Any, int]]  # new arrays and their addresses, by slot
+    looked_at: bool  # values were checked, which must be done in every call
+
+
+class _Watched(threading.local):
+    notes: list[Note] | None = None
+
+
+_watched = _Watched()
+
+
+def watching() -> bool:
+    """Whether somebody wants to know of the calls of this thread: they must take the slow path then."""
+    return _watched.notes is not None
+
+
+@contextmanager
+def watched() -> Iterator[list[Note]]:
+    """Note the calls of this thread; a watch inside of another has its own."""
+    before, notes = _watched.notes, list[Note]()
+    _watched.notes = notes
+    try:
+        yield notes
+    finally:
+        _watched.notes = before
 
 
 untracked.made_of(Plan, Planned, PlanStage, Pointer, Request, Result, Scalar, Span, StageRequest, fast_path.Prepared)
@@ -178,6 +214,8 @@ class Caller:
         if counter is not None:
             counter.add()
         self._tell(operands)
+        if _watched.notes is not None:
+            _watched.notes.append(Note(plan, counter, tuple(operands), tuple(numbers_), results, looked_at))
         options = attributes if options is None else options if _constant(options) else None
         if copy == NEVER and not looked_at and options is not None:  # what C knows it launches without a look
             self._remember(plans, Planned(plan, counter), views, operands, options)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from tilewright import events, settings
+from tilewright import events, notices, settings
 from tilewright.errors import TilewrightError
 from tilewright.runtime.devices import HOST, device
 from tilewright.runtime.requests import Slot, Span
@@ -347,6 +347,7 @@ def watch(names: dict[str, Any], name: str) -> None:
 
 def forget() -> None:
     """Plans have changed: what fronts remember of them goes."""
+    notices.tell(notices.changed)
     if _loaded is not None:
         _loaded.forget()
 
@@ -357,10 +358,10 @@ _failed: list[settings.Settings] = []  # those under which it could not be had
 _ids = itertools.count(1)
 
 
-def source() -> str:
-    """The text of the library: the limits it shares with Python, and fast_path.cpp."""
+def source(name: str = "fast_path.cpp") -> str:
+    """The text of a library: the limits it shares with Python, and a file of `native`."""
     limits = "".join(f"#define TW_{name} {globals()[name]}\n" for name in _LIMITS)
-    return limits + resources.files("tilewright.runtime").joinpath("native/fast_path.cpp").read_text(encoding="utf-8")
+    return limits + resources.files("tilewright.runtime").joinpath("native", name).read_text(encoding="utf-8")
 
 
 def library_source() -> Source:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
-from tilewright import events
+from tilewright import events, notices
 from tilewright.arch import all_archs
 from tilewright.backends.driver import ANY_TO_ANY, DEVICE_TO_HOST, HOST_TO_DEVICE, OUT_OF_MEMORY, DeviceFacts, Driver
 from tilewright.errors import DeviceError, RequestError, an
@@ -89,6 +89,7 @@ class Stream:
         self._release = weakref.finalize(self, _destroy, device, "StreamDestroy", self.handle)
 
     def __enter__(self) -> Stream:
+        notices.tell(notices.scoped)
         self._tokens.append(SCOPED.set(self))
         return self
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 _WORD = ctypes.sizeof(ctypes.c_uint64)
+_PAGE = 4096  # no address is less
 _OBJECT_WORDS, _IMPL_WORDS = 4, 24  # how far is looked: less than either has
 _STATE = b"_ZN3c104impl26raw_local_dispatch_key_setE"
 _FUNCTIONS = ("aoti_torch_get_storage_size", "aoti_torch_get_storage_offset", "aoti_torch_grad_mode_is_enabled")
@@ -82,6 +83,24 @@ def _place(starts: list[int], values: list[int], words: int) -> int | None:
         )
     ]
     return places[0] if len(places) == 1 else None
+
+
+def autograd_at(torch: Any) -> int:
+    """Where an implementation has the address of what autograd knows of a tensor, null where that is nothing; -1 where
+    no place is known to be it."""
+    with torch.inference_mode(False), torch.enable_grad():
+        plain = [torch.zeros(3, 5, device="cpu"), torch.ones(2, device="cpu"), torch.zeros(0, device="meta")]
+        known = [torch.zeros(2, device="cpu", requires_grad=True), torch.nn.Parameter(torch.zeros(3)), plain[0][1:]]
+        known.append(known[0] * 2)
+    with torch.inference_mode():
+        plain.append(torch.zeros(4, device="cpu"))
+    places = [
+        at * _WORD
+        for at in range(_IMPL_WORDS)
+        if not any(ctypes.c_uint64.from_address(int(tensor._cdata) + at * _WORD).value for tensor in plain)
+        and all(ctypes.c_uint64.from_address(int(tensor._cdata) + at * _WORD).value > _PAGE for tensor in known)
+    ]
+    return places[0] if len(places) == 1 else -1
 
 
 def _agrees(functions: Any, samples: list[Any]) -> bool:

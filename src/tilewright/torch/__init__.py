@@ -19,12 +19,13 @@ from tilewright.torch.functional import (
     matmul,
 )
 from tilewright.torch.mlp import fuse_mlps
+from tilewright.torch.native import registration
 from tilewright.torch.replace import replace_modules
 from tilewright.torch.required import PyTorchError
 from tilewright.torch.sdpa import scaled_dot_product_attention
 
 __all__ = [
     "PyTorchError", "append_kv", "attention", "attention_backward", "conv", "conv_backward_data",
-    "conv_backward_weight", "fuse_mlps", "gated_gemm", "gemm", "matmul", "nn", "replace_modules",
+    "conv_backward_weight", "fuse_mlps", "gated_gemm", "gemm", "matmul", "nn", "registration", "replace_modules",
     "scaled_dot_product_attention",
 ]  # fmt: skip

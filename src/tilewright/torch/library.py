@@ -8,11 +8,12 @@ has one number, one a dimension, or before and after for each; `seed` one or two
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tilewright.errors import ProblemError
 from tilewright.runtime import torch_arrays
-from tilewright.torch import attention_gradients, fakes, gradients, kernels
+from tilewright.torch import attention_gradients, fakes, gradients, kernels, native
 from tilewright.torch.attention_gradients import of_attention
 from tilewright.torch.required import PyTorchError, torch
 
@@ -247,18 +248,27 @@ def _register_gradient(name: str, backward: Callable[..., Any], setup: Callable[
     """As torch.library.register_autograd does it, with a look at tangents before."""
     from torch._library.autograd import Info, make_autograd_impl
 
-    inner = make_autograd_impl(op(name), Info(backward, setup))
+    rule = Info(backward, setup)
+    inner = make_autograd_impl(op(name), rule)
+    below = make_autograd_impl(native.BelowAutograd(op(name)), rule)
     plain: Callable[..., Any] = getattr(kernels, name)
 
     def kernel(keys: Any, *operands: Any, **options: Any) -> Any:
+        return call(partial(inner, keys), operands, options)
+
+    def without_keys(*operands: Any, **options: Any) -> Any:
+        return call(partial(below, torch._C._after_autograd_keyset), operands, options)
+
+    def call(recorded: Callable[..., Any], operands: Sequence[Any], options: dict[str, Any]) -> Any:
         demand_no_tangents(operands)
         if torch._C._functorch.peek_interpreter_stack() is not None:
             _demand_no_transform(name, operands)
         if _plain(operands) and not torch_arrays.must_be_seen(operands):
             return plain(*operands, **options)  # what the dispatcher would come to, without a second walk
-        return inner(keys, *operands, **options)
+        return recorded(*operands, **options)
 
-    LIBRARY.impl(name, kernel, "Autograd", with_keyset=True)
+    if not native.serve_autograd(name, op(name), without_keys):
+        LIBRARY.impl(name, kernel, "Autograd", with_keyset=True)
 
 
 def _by_needs(backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -330,8 +340,9 @@ def _register() -> None:
     for name, schema in SCHEMAS.items():
         LIBRARY.define(name + schema, tags=tags)
         kernel = kernel_of(name)
-        for key in _KEYS:
-            LIBRARY.impl(name, kernel, key)
+        if not native.serve(name, op(name), _KEYS, kernel):
+            for key in _KEYS:
+                LIBRARY.impl(name, kernel, key)
         base, _, overload = name.partition(".")
         fake = fakes.nothing if overload or base == "append_kv" else getattr(fakes, base)
         torch.library.register_fake(f"tilewright::{name}", fake, lib=LIBRARY)

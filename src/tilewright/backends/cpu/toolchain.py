@@ -13,7 +13,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -43,6 +43,8 @@ _NO_CXX_LIBRARY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "zig": (("-nostdlib++", "-Wno-unused-const-variable", "-mcpu=baseline", "-fno-sanitize=undefined"), ("-lm",)),
 }
 
+_NO_EXCEPTIONS = ("-fno-exceptions", "-fno-rtti")
+
 _LIBRARY_SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
 
 # Peak resident size of a compile that is no kernel's, rounded up.
@@ -57,6 +59,18 @@ class CpuToolchain:
     kind: str  # gcc, clang or zig
     machine: str  # CPU part of the target triple
     identity: CompilerIdentity
+    cxx_library: bool = False  # of code that uses the C++ library and exceptions
+
+    def with_cxx_library(self) -> CpuToolchain:
+        """The same for code that uses the C++ library, which must be the one that the libraries around it use."""
+        if self.kind == "zig":
+            raise ToolchainError(
+                "Zig brings a C++ library of its own, whose exceptions the libraries of this process do not catch",
+                rule="cxx-library",
+                value=self.driver[0],
+                remedy="install g++ or clang++, or name one by TILEWRIGHT_CXX",
+            )
+        return replace(self, cxx_library=True)
 
     @property
     def library_suffix(self) -> str:
@@ -78,14 +92,19 @@ class CpuToolchain:
                 value=arch,
                 remedy="use the target `generic`, or set TILEWRIGHT_CXX to a compiler for that machine",
             )
-        before, after = _NO_CXX_LIBRARY[self.kind]
-        return (*_COMMON_FLAGS, *before, *facts.compile_flags, *_user_flags(settings.current().cxxflags), *after)
+        before, after = self._around()
+        common = [flag for flag in _COMMON_FLAGS if not (self.cxx_library and flag in _NO_EXCEPTIONS)]
+        return (*common, *before, *facts.compile_flags, *_user_flags(settings.current().cxxflags), *after)
+
+    def _around(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The flags that keep the C++ library out, and the libraries that are named instead."""
+        return ((), ()) if self.cxx_library else _NO_CXX_LIBRARY[self.kind]
 
     def include_dirs(self, op: str = "") -> tuple[Path, ...]:
         return include_dirs((op,))
 
     def command(self, source: Path, output: Path, arch: str, op: str = "") -> list[str]:
-        _, libraries = _NO_CXX_LIBRARY[self.kind]
+        _, libraries = self._around()
         flags = self.flags(arch)
         flags = flags[: len(flags) - len(libraries)]
         places = [f"-I{folder}" for folder in self.include_dirs(op)]

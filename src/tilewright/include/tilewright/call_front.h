@@ -112,17 +112,6 @@ struct Memo {
 Memo *memos[memo_places];
 unsigned memo_count;
 
-uint64_t hash_of(const char *bytes, ptrdiff_t size) {
-  uint64_t mixed = 0x9e3779b97f4a7c15 ^ uint64_t(size), word = 0;
-  for (; size >= 8; bytes += 8, size -= 8) {
-    memcpy(&word, bytes, 8);
-    mixed = (mixed ^ word) * 0xff51afd7ed558ccd, mixed ^= mixed >> 32;
-  }
-  word = 0;
-  memcpy(&word, bytes, size_t(size));
-  mixed = (mixed ^ word) * 0xc4ceb9fe1a85ec53;
-  return mixed ^ mixed >> 29;
-}
 // Where a key is, or would go.
 Memo *&memo_place(uint64_t hash, const Key &key) {
   unsigned at = unsigned(hash) % memo_places;

@@ -15,9 +15,8 @@
 namespace {
 
 // The limits that Python must know too are defined in fast_path.py, which writes them in front of this text.
-constexpr int most_operands = TW_MOST_OPERANDS, most_scalars = TW_MOST_SCALARS, most_loops = TW_MOST_LOOPS,
+constexpr int most_operands = TW_MOST_OPERANDS, most_scalars = TW_MOST_SCALARS,
               most_maker_arguments = TW_MOST_MAKER_ARGUMENTS, most_parameters = TW_MOST_PARAMETERS;
-constexpr int64_t most_bytes = TW_MOST_ARGUMENT_BYTES;  // of one kernel's arguments
 constexpr int most_dimensions = 6, most_held = 8, most_facts = 128, most_questions = 4, most_strange = 8,
               most_depth = 4;
 constexpr ptrdiff_t most_option_bytes = 1024;

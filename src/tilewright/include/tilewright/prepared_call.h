@@ -5,30 +5,12 @@
 #include <time.h>
 
 #include <tilewright/call_key.h>
+#include <tilewright/stages.h>
 
 namespace {
 
 // -- a prepared call -------------------------------------------------------------------------------------------------
 
-// Where an address goes in the arguments: that of a slot, or (slot -1) of the workspace between stages.
-struct Pointer {
-  int64_t offset, slot, shift, step[most_loops];
-};
-struct Scalar {
-  int64_t offset, index;
-};
-struct Stage {
-  int (*launch)(const void *args, void *workspace, void *stream);
-  const void *args;
-  const Pointer *pointer;
-  const Scalar *scalar;
-  int64_t bytes, pointers, scalars, scratch, clear_bytes, loops, loop[most_loops];
-};
-// The bytes around an operand's address that are touched, what the address is a multiple of, and the slot that a
-// written one may be identical with (-1: none).
-struct Span {
-  int64_t low, high, grain, twin;
-};
 // A result that is made in each call: of which slot, and the function that makes it.
 struct Made {
   int64_t slot, arguments;
@@ -89,28 +71,6 @@ char *scratch_of(int64_t bytes) {
 void forget_scratch(void *memory) {
   free(memory);
   scratch = nullptr, scratch_held = 0;
-}
-
-// Launch one stage once for each index of its loops.
-int launch(const Stage &stage, const uintptr_t *at, const double *scalars, uintptr_t between, void *workspace,
-           void *stream) {
-  alignas(16) char args[most_bytes];
-  memcpy(args, stage.args, size_t(stage.bytes));
-  for (int64_t i = 0; i < stage.scalars; ++i)
-    memcpy(args + stage.scalar[i].offset, scalars + stage.scalar[i].index, sizeof(double));
-  int64_t index[most_loops] = {};
-  for (;;) {
-    for (int64_t i = 0; i < stage.pointers; ++i) {
-      const Pointer &one = stage.pointer[i];
-      uintptr_t address = (one.slot < 0 ? between : at[one.slot]) + uintptr_t(one.shift);
-      for (int64_t d = 0; d < stage.loops; ++d) address += uintptr_t(index[d] * one.step[d]);
-      memcpy(args + one.offset, &address, sizeof address);
-    }
-    if (int status = stage.launch(args, workspace, stream)) return status;
-    int64_t d = stage.loops - 1;
-    while (d >= 0 && ++index[d] == stage.loop[d]) index[d--] = 0;
-    if (d < 0) return 0;
-  }
 }
 
 int launch_all(const Call &call, const Places &places, const double *scalars, char *workspace, void *stream,
