@@ -221,6 +221,13 @@ int tw_device_describe(const tw_device *device, tw_device_facts *facts) {
   });
 }
 
+int64_t tw_device_runs(const tw_device *device, const char *arch) {
+  if (!device || !arch) return 0;
+  for (const std::string &known : tw::runtime::archs_run_by(device->device.facts().arch))
+    if (known == arch) return 1;
+  return 0;
+}
+
 int tw_device_allocate(tw_device *device, int64_t bytes, void **at) {
   return guarded([&] {
     demand(device && at, "the device or where to put the address");

@@ -121,6 +121,8 @@ TW_RUNTIME_API int tw_device_count(const char *backend, int64_t *count);
 TW_RUNTIME_API int tw_device_open(const char *backend, int64_t index, tw_device **device);
 TW_RUNTIME_API void tw_device_free(tw_device *device);
 TW_RUNTIME_API int tw_device_describe(const tw_device *device, tw_device_facts *facts);
+/* Not 0 where kernels of an arch run on it. */
+TW_RUNTIME_API int64_t tw_device_runs(const tw_device *device, const char *arch);
 TW_RUNTIME_API int tw_device_allocate(tw_device *device, int64_t bytes, void **at);
 TW_RUNTIME_API int tw_device_release(tw_device *device, void *at);
 /* Copies and fills are queued on the stream (null: the default one); the memory may be the host's or the device's. */
