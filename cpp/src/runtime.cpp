@@ -2,6 +2,7 @@
 // sides know them.
 #include <tilewright/runtime.h>
 
+#include <cstddef>
 #include <cstring>
 #include <new>
 
@@ -87,7 +88,7 @@ template <class Struct> void write(Struct *into, const char *what, const Struct 
 }
 
 tw_problem problem_of(const tw_problem *given) {
-  tw_problem problem = read(given, "the problem", sizeof(tw_problem));
+  tw_problem problem = read(given, "the problem", offsetof(tw_problem, measured));  // what 1.0 had
   demand(problem.op && problem.signature && problem.names && problem.values, "a field of the problem");
   if (!problem.text || !*problem.text) problem.text = problem.signature;
   return problem;
@@ -192,6 +193,8 @@ int tw_team_new(int64_t threads, tw_host_team **team) {
 }
 
 void tw_team_free(tw_host_team *team) { tw::runtime::free_team(team); }
+
+int64_t tw_registry_choices(const tw_registry *registry) { return registry ? registry->registry.choices() : 0; }
 
 int64_t tw_registry_generation(const tw_registry *registry) { return registry ? registry->registry.generation() : 0; }
 

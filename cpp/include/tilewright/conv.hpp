@@ -180,6 +180,15 @@ class ConvProblem {
   }
   // One kernel, and nothing between stages.
   std::vector<Described> stages() const { return {described(false)}; }
+  // The problem whose pins and measurements this one shares: dense, where channels lie side by side.
+  std::vector<int64_t> measured(size_t) const {
+    std::optional<ConvProblem> other;
+    ConvProblem p = joined(other);
+    const auto last = [](const Sizes &strides) { return strides.back() == 1; };
+    if (last(p.x_strides()) && last(p.w_strides()) && last(p.y_strides()))
+      p.x_strides_.clear(), p.w_strides_.clear(), p.y_strides_.clear(), p.aligned_ = true;
+    return p.described(false).values;
+  }
   static int64_t between_bytes() { return 0; }
   template <class Use> void with_args(size_t, const ConvOperands &operands, char *, Use use) const {
     const tw_conv_args arguments = args(operands);

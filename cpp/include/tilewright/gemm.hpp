@@ -154,6 +154,17 @@ class GemmProblem {
   }
   // One kernel, and nothing between stages.
   std::vector<Described> stages() const { return {described(false)}; }
+  // The problem whose pins and measurements this one shares: rows and matrices that follow each other.
+  std::vector<int64_t> measured(size_t) const {
+    GemmProblem p = *this;
+    p.a_stride_ = p.b_stride_ = p.c_stride_ = 0;
+    const auto odd = [](int64_t elements, Dtype type) { return elements * bytes_of(type) % 16 != 0; };
+    const bool apart = batch_ > 1 && (odd(p.c_stride() * m_, dtype_c()) ||
+                                      (!broadcast_a_ && odd(p.a_stride() * (a_rows() ? m_ : k_), a_)) ||
+                                      (!broadcast_b_ && !preshuffled_ && odd(p.b_stride() * (b_rows() ? k_ : n_), b_)));
+    if (apart) p.aligned_ = false;
+    return p.described(false).values;
+  }
   static int64_t between_bytes() { return 0; }
   template <class Use> void with_args(size_t, const GemmOperands &operands, char *, Use use) const {
     const tw_gemm_args arguments = args(operands);

@@ -154,12 +154,14 @@ struct Described {
   std::string op, signature, text;
   const char *const *names = nullptr;
   std::vector<int64_t> values;
+  std::vector<int64_t> measured = {};  // of the measured form, where a registry has choices that are known by it
 
   tw_problem plain() const {
     tw_problem problem{};
     problem.size = sizeof problem;
     problem.op = op.c_str(), problem.signature = signature.c_str(), problem.text = text.c_str();
     problem.names = names, problem.values = values.data(), problem.count = int64_t(values.size());
+    problem.measured = measured.empty() ? nullptr : measured.data();
     return problem;
   }
 };
