@@ -114,6 +114,37 @@ tw::AttentionProblem attention(const Fields &f) {
       .o_strides(strides(f, "o_strides"));
 }
 
+tw::AttentionBackwardProblem backward(const Fields &f) {
+  using Problem = tw::AttentionBackwardProblem;
+  Problem p(number(f, "batch"), number(f, "heads_q"), number(f, "seqlen_q"), number(f, "seqlen_k"),
+            number(f, "head_dim"));
+  p.heads_kv(number(f, "heads_kv"))
+      .head_dim_v(number(f, "head_dim_v"))
+      .dtype(type(f, "dtype"))
+      .window(number(f, "window_left"), number(f, "window_right"), f.at("align") == "bottom_right")
+      .sink_tokens(number(f, "sink_tokens"))
+      .softcap(number(f, "softcap"))
+      .dropout(number(f, "dropout"))
+      .seqlens_q(number(f, "seqlens_q"))
+      .seqlens_k(number(f, "seqlens_k"))
+      .dlse(number(f, "dlse"))
+      .dsink(number(f, "dsink"))
+      .deterministic(number(f, "deterministic"))
+      .aligned(number(f, "aligned"));
+  if (f.at("bias") == "alibi") p.alibi();
+  if (f.at("bias") == "tensor") p.bias(shape(f, "bias_shape"), type(f, "dtype_aux"));
+  p.dbias(number(f, "dbias")).dalibi(number(f, "dalibi"));
+  if (!f.at("mask_shape").empty()) p.mask(shape(f, "mask_shape"));
+  if (number(f, "varlen")) p.varlen(number(f, "total_q"), number(f, "total_k"));
+  static const char *const sums[] = {"none", "dq", "dkv", "all"};
+  for (int i = 0; i < 4; ++i)
+    if (f.at("accumulate") == sums[i]) p.sums(tw::Sums(i));
+  static const char *const names[] = {"q", "k", "v", "o", "do", "dq", "dk", "dv"};
+  for (int which = 0; which < 8; ++which)
+    p.strides(Problem::Operand(which), strides(f, (std::string(names[which]) + "_strides").c_str()));
+  return p;
+}
+
 }  // namespace
 
 static void answer(const tw::Selection &chosen) {
@@ -142,6 +173,7 @@ int main(int count, char **arguments) {
     try {
       if (op == "gemm") ask(gemm(fields));
       else if (op == "conv") ask(conv(fields));
+      else if (op == "attention_backward") ask(backward(fields));
       else ask(attention(fields));
     } catch (const tw::Error &error) { std::printf("refused %s 0\n", error.rule().c_str()); }
   }

@@ -87,8 +87,7 @@ void run_all(Session &session) {
 int main(int count, char **arguments) {
   if (count < 3) return std::puts("usage: gpu_bundle BUNDLE FOLDER [TARGET]"), 2;
   try {
-    int64_t files = 0;
-    tw::detail::demand(tw_bundle_check(arguments[1], &files));
+    const int64_t files = tw::check_bundle(arguments[1]);
     const auto start = Clock::now();
     const tw::Device device("cuda");
     const double opened = milliseconds(start);

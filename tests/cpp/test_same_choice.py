@@ -13,7 +13,7 @@ import pytest
 
 import tilewright as tw
 from tests.cpp import programs
-from tests.native import drawn_attention, drawn_conv, drawn_gemm
+from tests.native import drawn_attention, drawn_attention_backward, drawn_conv, drawn_gemm
 from tilewright import ops, settings
 from tilewright.arch.host import l2_bytes
 from tilewright.dispatch import registry_json
@@ -23,10 +23,13 @@ from tilewright.native.judge import native_kernels
 
 pytestmark = pytest.mark.skipif(bool(programs.why_not()), reason=programs.why_not() or "a compiler is here")
 
-DRAWN: dict[str, Any] = {"gemm": drawn_gemm, "conv": drawn_conv, "attention": drawn_attention}
+DRAWN: dict[str, Any] = {
+    "gemm": drawn_gemm, "conv": drawn_conv, "attention": drawn_attention,
+    "attention_backward": drawn_attention_backward,
+}  # fmt: skip
 TARGETS = ("generic", "x86_64_v3", "x86_64_v4", "sm_90a", "gfx942")
 SEED, THREADS = 25, 6
-QUICK, LONG, WHOLE = 135, 667, 6667  # problems of an op and a target: 2,025, 10,005 and 100,005 in all
+QUICK, LONG, WHOLE = 100, 500, 5000  # problems of an op and a target: 2,000, 10,000 and 100,000 in all
 
 
 def problem(draw: random.Random, op: str, target: str) -> Any:
@@ -42,7 +45,7 @@ def problem(draw: random.Random, op: str, target: str) -> Any:
 
 def stages_of(drawn: Any, target: str) -> tuple[Any, ...]:
     """As C++ computes it: keys in parts where the problem says so, and joined windows."""
-    if drawn.op == "conv" or getattr(drawn, "num_splits", 0) > 1:
+    if drawn.op in ("conv", "attention_backward") or getattr(drawn, "num_splits", 0) > 1:
         return tuple(ops.op(drawn.op).stages(drawn, target))
     return (drawn,)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cpp import programs
-from tests.cpp.test_same_choice import DRAWN, line, problem
+from tests.cpp.test_same_choice import line, problem
 from tilewright import ops
 
 pytestmark = pytest.mark.skipif(bool(programs.why_not()), reason=programs.why_not() or "a compiler is here")
@@ -106,7 +106,7 @@ def bad_problems(op: str) -> list[Any]:
     return problems
 
 
-@pytest.mark.parametrize("op", DRAWN)
+@pytest.mark.parametrize("op", CHANGES)
 def test_the_same_rule(op: str, tmp_path: Path) -> None:
     problems = bad_problems(op)
     chooser = programs.program(programs.CPP / "tests" / "choose.cpp", tmp_path / "choose")

@@ -41,7 +41,6 @@ _AXES = {
     "conv": {"dtype": "datatypes", "direction": "variants", "dims": "spatial", "elementwise": "epilogues",
              "num_d": "num_d"},
 }  # fmt: skip
-_FLAGS = ("lse", "dropout", "softcap", "sink")
 _SCHEDULE = {"tile": "tile", "wave": "warp_grid", "warp": "warp_tile", "pad": "pad", "pipeline": "pipeline",
              "scheduler": "scheduler", "epilogue": "store", "block_per_cu": "block_per_cu",
              "max_splits_log2": "max_splits_log2"}  # fmt: skip
@@ -138,11 +137,11 @@ def _attention_axes(declared: Declared) -> dict[str, Any]:
     said = {name: _value(value) for name, value in declared.signature.items() if value != ANY}
     dtype, heads = said.get("dtype", "fp16"), declared.signature.get("hdim", [128, 128])
     bias = {"bias": "tensor"}.get(said.get("bias", "none"), said.get("bias", "none"))
+    flags = {name: bool(said.get(name, False)) for name in ("lse", "dropout", "softcap", "sink")}
     signature = AttentionSignature(
         said.get("family", "forward"), dtype, dtype, default_output(dtype), heads[0], heads[1],
-        mask=said.get("mask", "none"), bias=bias, varlen=said.get("mode") == "group",
-        return_lse=bool(said.get("lse", False)),
-        **{name: bool(said.get(name, False)) for name in _FLAGS if name != "lse"},
+        mask=said.get("mask", "none"), bias=bias, varlen=said.get("mode") == "group", return_lse=flags["lse"],
+        dropout=flags["dropout"], softcap=flags["softcap"], sink=flags["sink"],
     )  # fmt: skip
     return dict(op_by_name("attention").axes_of(settled(signature)))
 
