@@ -59,6 +59,22 @@ int cpu_level(const std::string &arch) {
   return -1;
 }
 
+const std::string &cpu_model() {
+  static const std::string model = [] {
+    std::ifstream file("/proc/cpuinfo");
+    for (std::string line; std::getline(file, line);) {
+      const size_t colon = line.find(':');
+      if (line.compare(0, 10, "model name") != 0 || colon == std::string::npos) continue;
+      const size_t first = line.find_first_not_of(" \t", colon + 1), last = line.find_last_not_of(" \t");
+      return first == std::string::npos ? std::string() : line.substr(first, last - first + 1);
+    }
+    return std::string();
+  }();
+  return model;
+}
+
+long long cpu_cores() { return cores(); }
+
 bool cpu_runs(const std::string &arch) {
   const int level = cpu_level(arch);
 #if defined(__x86_64__)

@@ -9,6 +9,9 @@ namespace runtime {
 bool cpu_runs(const std::string &arch);
 // How many instruction sets beyond the plainest an arch of CPUs asks for; -1 of other devices.
 int cpu_level(const std::string &arch);
+// The model as /proc/cpuinfo says it, and the cores that this process may use.
+const std::string &cpu_model();
+long long cpu_cores();
 
 }  // namespace runtime
 }  // namespace tw

@@ -54,6 +54,18 @@ bool run_by_a_device(const std::string &arch, const std::string &backend) {
   return std::find(archs.begin(), archs.end(), arch) != archs.end();
 }
 
+// Whether a measurement was made on a machine like this: a CPU of this model, with as many cores and such a cache.
+bool same_machine(const Json &machine, const std::string &arch) {
+  const auto text = [&](const char *name) {
+    const Json *value = machine.find(name);
+    return value && value->kind() == Json::Kind::text ? value->text(name) : std::string();
+  };
+  if (cpu_level(arch) < 0) return false;  // Python asks the driver; here it would have to be loaded
+  const Json *cores = machine.find("cores"), *l2 = machine.find("l2_bytes");
+  return cores && l2 && text("model") == cpu_model() && cores->integer("cores") == cpu_cores() &&
+         l2->integer("l2_bytes") == tw_l2_bytes();
+}
+
 std::string key_of(const std::string &op, const std::string &signature) { return op + '\n' + signature; }
 
 std::string all(const std::vector<std::string> &names) {
@@ -159,6 +171,8 @@ void Registry::add_json(const std::string &text, const std::string &folder, cons
   const Json &shared = whole.at("selection", what);
   for (const auto &set : shared.members("selection")) add_set(set.first, set.second, folder);
   for (const Json &entry : whole.at("kernels", what).items("kernels")) add_entry(entry, folder, shared);
+  if (const Json *rows = whole.find("choices"))
+    for (const Json &row : rows->items("choices")) pinned_.push_back(row);
   settle();
 }
 
@@ -258,6 +272,33 @@ void Registry::settle() {
       group.order.push_back(std::find(sorted.begin(), sorted.end(), at) - sorted.begin());
     }
   }
+  settle_choices();
+}
+
+std::string choice_key(const int64_t *numbers, size_t count, int64_t threads) {
+  std::string key(reinterpret_cast<const char *>(&threads), sizeof threads);
+  return key.append(reinterpret_cast<const char *>(numbers), count * sizeof *numbers);
+}
+
+// Pins, and measurements of a machine like this one.
+void Registry::settle_choices() {
+  choices_ = 0;
+  for (const Json &row : pinned_) {
+    const std::string what = "a choice", tier = row.at("tier", what).text("its tier");
+    const auto kernel = by_digest_.find(row.at("digest", what).text("its digest"));
+    const auto group = groups_.find(key_of(row.at("op", what).text("its op"), row.at("signature", what).written()));
+    if (kernel == by_digest_.end() || group == groups_.end()) continue;
+    const bool locked = tier == "locked";
+    if (!locked &&
+        (tier != "measured" || !same_machine(row.at("machine", what), entries_[size_t(kernel->second)].arch)))
+      continue;
+    std::vector<int64_t> numbers;
+    for (const Json &number : row.at("numbers", what).items("numbers")) numbers.push_back(number.integer("a number"));
+    const int64_t threads = locked ? -1 : row.at("threads", what).integer("threads");
+    group->second.choices[choice_key(numbers.data(), numbers.size(), threads)] = {
+        kernel->second, locked ? TW_TIER_LOCKED : TW_TIER_MEASURED, row.at("seconds", what).real("seconds")};
+    ++choices_;
+  }
 }
 
 const Group &Registry::group(const tw_problem &problem) const {
@@ -313,6 +354,11 @@ const std::string &Registry::json() {
   whole.set("target", Json(target_));
   whole.set("kernels", std::move(kernels));
   whole.set("selection", std::move(sets));
+  if (!pinned_.empty()) {
+    Json rows = Json::list();
+    for (const Json &row : pinned_) rows.push(row);
+    whole.set("choices", std::move(rows));
+  }
   return written_ = whole.written();
 }
 

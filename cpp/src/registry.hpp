@@ -24,14 +24,25 @@ struct Entry {
   Json json;  // as it was read, for writing
 };
 
+// A kernel that was pinned or measured for a problem.
+struct Choice {
+  int64_t kernel;  // its place among the entries
+  int64_t tier;    // enum tw_tier
+  double seconds;  // measured
+};
+
 // The kernels of one signature, ready to be asked about.
 struct Group {
   std::vector<int64_t> kernels, fallbacks;  // places among the entries
   std::vector<int64_t> every;               // both, in this order
   const SelectionLibrary *library = nullptr;
   std::vector<selection::Candidate> candidates;
-  std::vector<int64_t> order;  // of equal estimates the lower digest
+  std::vector<int64_t> order;                       // of equal estimates the lower digest
+  std::unordered_map<std::string, Choice> choices;  // by `choice_key`
 };
+
+// A problem's numbers and a number of threads as the key of a choice; threads: -1 of pins, 0 of GPUs.
+std::string choice_key(const int64_t *numbers, size_t count, int64_t threads);
 
 class Registry {
  public:
@@ -42,6 +53,7 @@ class Registry {
   const std::string &json();
   const std::string &target() const { return target_; }
   int64_t generation() const { return generation_; }
+  int64_t choices() const { return choices_; }
 
   int64_t count() const { return int64_t(entries_.size()); }
   const Entry &entry(int64_t index) const;
@@ -52,6 +64,7 @@ class Registry {
   void settle();  // groups anew, after something was added
 
  private:
+  void settle_choices();
   void add_folder(const std::string &path);
   void add_library(const std::string &path);
   void add_bundle(const std::string &path);
@@ -73,7 +86,9 @@ class Registry {
   std::deque<std::vector<int64_t>> integers_;
   std::deque<std::vector<double>> reals_;
   std::mutex loading_;
-  int64_t generation_ = 0;  // another one whenever something was added
+  std::vector<Json> pinned_;  // choices as they were read
+  int64_t choices_ = 0;       // of them that count here
+  int64_t generation_ = 0;    // another one whenever something was added
 };
 
 }  // namespace runtime

@@ -2,6 +2,7 @@
 // sides know them.
 #include <tilewright/runtime.h>
 
+#include <cstddef>
 #include <cstring>
 #include <new>
 
@@ -87,7 +88,7 @@ template <class Struct> void write(Struct *into, const char *what, const Struct 
 }
 
 tw_problem problem_of(const tw_problem *given) {
-  tw_problem problem = read(given, "the problem", sizeof(tw_problem));
+  tw_problem problem = read(given, "the problem", offsetof(tw_problem, measured));  // what 1.0 had
   demand(problem.op && problem.signature && problem.names && problem.values, "a field of the problem");
   if (!problem.text || !*problem.text) problem.text = problem.signature;
   return problem;
@@ -193,6 +194,8 @@ int tw_team_new(int64_t threads, tw_host_team **team) {
 
 void tw_team_free(tw_host_team *team) { tw::runtime::free_team(team); }
 
+int64_t tw_registry_choices(const tw_registry *registry) { return registry ? registry->registry.choices() : 0; }
+
 int64_t tw_registry_generation(const tw_registry *registry) { return registry ? registry->registry.generation() : 0; }
 
 int tw_device_count(const char *backend, int64_t *count) {
@@ -219,6 +222,13 @@ int tw_device_describe(const tw_device *device, tw_device_facts *facts) {
           tw_device_facts{sizeof(tw_device_facts), f.backend.c_str(), f.arch.c_str(), f.name.c_str(), f.driver.c_str(),
                           f.index, f.compute_units, f.l2_bytes, f.memory_bytes});
   });
+}
+
+int64_t tw_device_runs(const tw_device *device, const char *arch) {
+  if (!device || !arch) return 0;
+  for (const std::string &known : tw::runtime::archs_run_by(device->device.facts().arch))
+    if (known == arch) return 1;
+  return 0;
 }
 
 int tw_device_allocate(tw_device *device, int64_t bytes, void **at) {

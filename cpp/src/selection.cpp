@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "failure.hpp"
+#include "host.hpp"
 
 namespace tw {
 namespace runtime {
@@ -112,6 +113,36 @@ tw_candidate judged(const Registry &registry, const Group &group, const tw_probl
                     "change the problem as one of these kernels says in its brackets, or add kernels");
 }
 
+// The kernel that was pinned for the problem or won its measurement: a pin that cannot be kept is an error, a winner that
+// refuses is passed over.
+bool by_choice(const Registry &registry, const Group &group, const tw_problem &problem, tw_select_options options,
+               tw_choice &choice) {
+  const int64_t *numbers = problem.measured ? problem.measured : problem.values;
+  const int64_t count = options.threads > 0 ? options.threads : tw_threads();
+  const bool host = cpu_level(registry.target()) >= 0;
+  for (int64_t threads : {int64_t(-1), host ? count : int64_t(0)}) {
+    const auto known = group.choices.find(choice_key(numbers, size_t(problem.count), threads));
+    if (known == group.choices.end()) continue;
+    if (options.allowed && !options.allowed[known->second.kernel]) continue;
+    std::vector<uint8_t> alone(size_t(registry.count()), 0);
+    alone[size_t(known->second.kernel)] = 1;
+    options.allowed = alone.data();
+    const selection::Question question = ask(group, 0, group.every.size(), problem, options);
+    if (question.served) {
+      choice.kernel = known->second.kernel, choice.served = 1, choice.tier = known->second.tier;
+      choice.seconds = choice.tier == TW_TIER_MEASURED ? known->second.seconds : desk().seconds[0];
+      return true;
+    }
+    if (known->second.tier == TW_TIER_LOCKED)
+      throw bad_request("lock-stale", registry.entry(known->second.kernel).name,
+                        std::string(problem.text) + " is pinned to " + registry.entry(known->second.kernel).name +
+                            ", which cannot serve it: " + judged(registry, group, problem, 0).why,
+                        "lock it anew with `tilewright lock`, and export again");
+    options.allowed = nullptr;
+  }
+  return false;
+}
+
 }  // namespace
 
 void select(const Registry &registry, const tw_problem &problem, const tw_select_options &options, tw_choice &choice) {
@@ -121,6 +152,7 @@ void select(const Registry &registry, const tw_problem &problem, const tw_select
                       "no selection library knows the kernels of " + std::string(problem.text),
                       "export the registry with its selection library, or choose by first fit");
   demand_numbers(group, problem);
+  if (!group.choices.empty() && by_choice(registry, group, problem, options, choice)) return;
   const size_t registered = group.kernels.size(), every = registered + group.fallbacks.size();
   selection::Question question = ask(group, 0, registered, problem, options);
   choice.tier = TW_TIER_HEURISTIC;

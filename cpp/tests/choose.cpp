@@ -1,6 +1,8 @@
 // Chooses for problems that come as lines of name=value through the typed builders, and answers a line each: digest, tier
-// and estimate, or the rule of the error.  Arguments: a registry's JSON, threads, bytes of the L2.
+// and estimate (of several stages their digests with a + between), or the rule of the error.  Arguments: a registry's JSON,
+// threads, bytes of the L2; or `check` alone, where problems are only held to the rules, and "fine" is the answer.
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <map>
@@ -102,6 +104,7 @@ tw::AttentionProblem attention(const Fields &f) {
       .sink(number(f, "sink"))
       .seqlens_q(number(f, "seqlens_q"))
       .seqlens_k(number(f, "seqlens_k"))
+      .num_splits(number(f, "num_splits"))
       .aligned(number(f, "aligned"));
   if (f.at("bias") == "alibi") p.alibi();
   if (f.at("bias") == "tensor") p.bias(shape(f, "bias_shape"), type(f, "dtype_aux"));
@@ -115,13 +118,56 @@ tw::AttentionProblem attention(const Fields &f) {
       .o_strides(strides(f, "o_strides"));
 }
 
+tw::AttentionBackwardProblem backward(const Fields &f) {
+  using Problem = tw::AttentionBackwardProblem;
+  Problem p(number(f, "batch"), number(f, "heads_q"), number(f, "seqlen_q"), number(f, "seqlen_k"),
+            number(f, "head_dim"));
+  p.heads_kv(number(f, "heads_kv"))
+      .head_dim_v(number(f, "head_dim_v"))
+      .dtype(type(f, "dtype"))
+      .window(number(f, "window_left"), number(f, "window_right"), f.at("align") == "bottom_right")
+      .sink_tokens(number(f, "sink_tokens"))
+      .softcap(number(f, "softcap"))
+      .dropout(number(f, "dropout"))
+      .seqlens_q(number(f, "seqlens_q"))
+      .seqlens_k(number(f, "seqlens_k"))
+      .dlse(number(f, "dlse"))
+      .dsink(number(f, "dsink"))
+      .deterministic(number(f, "deterministic"))
+      .aligned(number(f, "aligned"));
+  if (f.at("bias") == "alibi") p.alibi();
+  if (f.at("bias") == "tensor") p.bias(shape(f, "bias_shape"), type(f, "dtype_aux"));
+  p.dbias(number(f, "dbias")).dalibi(number(f, "dalibi"));
+  if (!f.at("mask_shape").empty()) p.mask(shape(f, "mask_shape"));
+  if (number(f, "varlen")) p.varlen(number(f, "total_q"), number(f, "total_k"));
+  static const char *const sums[] = {"none", "dq", "dkv", "all"};
+  for (int i = 0; i < 4; ++i)
+    if (f.at("accumulate") == sums[i]) p.sums(tw::Sums(i));
+  static const char *const names[] = {"q", "k", "v", "o", "do", "dq", "dk", "dv"};
+  for (int which = 0; which < 8; ++which)
+    p.strides(Problem::Operand(which), strides(f, (std::string(names[which]) + "_strides").c_str()));
+  return p;
+}
+
 }  // namespace
 
+static void answer(const tw::Selection &chosen) {
+  for (size_t at = 0; at < chosen.stage_count(); ++at)
+    std::printf("%s%s", at ? "+" : "", chosen.stage(at).kernel.digest.c_str());
+  std::printf(" %s %.17g\n", chosen.tier.c_str(), chosen.seconds);
+}
+
 int main(int count, char **arguments) {
-  if (count < 4) return std::puts("usage: choose REGISTRY THREADS L2_BYTES"), 2;
+  const bool only_rules = count == 2 && !std::strcmp(arguments[1], "check");
+  if (count < 4 && !only_rules) return std::puts("usage: choose REGISTRY THREADS L2_BYTES, or choose check"), 2;
   tw::SelectOptions options;
-  options.threads = std::atoll(arguments[2]), options.l2_bytes = std::atoll(arguments[3]);
-  const tw::Dispatcher dispatcher(tw::Registry::open(arguments[1]), options);
+  if (!only_rules) options.threads = std::atoll(arguments[2]), options.l2_bytes = std::atoll(arguments[3]);
+  const tw::Dispatcher dispatcher(only_rules ? tw::Registry() : tw::Registry::open(arguments[1]), options);
+  const auto ask = [&](const auto &problem) {
+    problem.check();
+    if (only_rules) std::puts("fine");
+    else answer(dispatcher.select(problem));
+  };
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);
     std::string op;
@@ -129,10 +175,10 @@ int main(int count, char **arguments) {
     Fields fields;
     for (std::string word; words >> word;) fields[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
     try {
-      const tw::Selection chosen = op == "gemm"   ? dispatcher.select(gemm(fields))
-                                   : op == "conv" ? dispatcher.select(conv(fields))
-                                                  : dispatcher.select(attention(fields));
-      std::printf("%s %s %.17g\n", chosen.kernel.digest.c_str(), chosen.tier.c_str(), chosen.seconds);
+      if (op == "gemm") ask(gemm(fields));
+      else if (op == "conv") ask(conv(fields));
+      else if (op == "attention_backward") ask(backward(fields));
+      else ask(attention(fields));
     } catch (const tw::Error &error) { std::printf("refused %s 0\n", error.rule().c_str()); }
   }
 }

@@ -40,9 +40,14 @@ int main(int count, char **arguments) {
   const auto slopes = drawn(2, 7);
   run(dispatcher, Problem(2, 2, 20, 30, 32).alibi(), team, tw::AttentionOperands().alibi_slopes(slopes.data()));
 
+  // Keys in parts that a second kernel puts together.
+  run(dispatcher, Problem(2, 4, 3, 200, 32).heads_kv(2).num_splits(3), team);
+  run(dispatcher, Problem(1, 2, 20, 90, 32).num_splits(2).return_lse(), team);
+  CHECK(dispatcher.plan(Problem(2, 4, 3, 200, 32).num_splits(3)).stage_count() == 2);
+  CHECK(rule_of([] { Problem(1, 4, 4, 4, 32).num_splits(129).check(); }) == "splits");
   CHECK(rule_of([] { Problem(1, 4, 4, 4, 32).heads_kv(3).check(); }) == "heads-divide");
   CHECK(rule_of([] { Problem(1, 4, 4, 4, 32).window(-2, 0).check(); }) == "window");
-  CHECK(rule_of([] { Problem(1, 4, 4, 4, 600).check(); }) == "size-huge");
+  CHECK(rule_of([] { Problem(1, 4, 4, 4, 600).check(); }) == "head-size");
   CHECK(rule_of([&] { dispatcher.plan(Problem(2, 4, 19, 33, 32)).run(tw::AttentionOperands()); }) == "operand-missing");
   CHECK(rule_of([&] { dispatcher.plan(Problem(2, 4, 19, 33, 32).softcap()); }) == "no-kernel");
   // Shapes, tables and strides that would have kernels read or write elsewhere.

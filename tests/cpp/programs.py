@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import shutil
 import subprocess
 import tempfile
@@ -18,6 +19,7 @@ from tilewright.backends.cpu.toolchain import find_toolchain
 ROOT = Path(__file__).parents[2]
 CPP = ROOT / "cpp"
 INCLUDES = (f"-I{CPP / 'include'}", f"-I{ROOT / 'src/tilewright/include'}")
+KEPT = ROOT / ".pytest_cache" / "tilewright-cpp"  # what was compiled before, beside the store of kernels
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
 
 
@@ -30,23 +32,65 @@ def compiler() -> tuple[str, ...]:
     return tuple(find_toolchain().driver)
 
 
-@functools.lru_cache(maxsize=4)
-def runtime(*flags: str) -> Path:
-    """libtilewright, compiled once a session (and once more for each set of flags)."""
-    folder = Path(tempfile.mkdtemp(prefix="libtilewright"))
-    goal = folder / "libtilewright.so"
-    sources = sorted(str(one) for one in (CPP / "src").glob("*.cpp"))
-    script = f"-Wl,--version-script={CPP / 'src' / 'exports.map'}"
-    build = ("-std=c++17", "-O0", "-fPIC", "-shared", "-fvisibility=hidden", script)
-    call(*compiler(), *build, *WARNINGS, *INCLUDES, *flags, *sources, "-o", str(goal), "-ldl", "-pthread")
+@functools.lru_cache(maxsize=1)
+def _headers() -> bytes:
+    """What every program includes, as one digest."""
+    folders = (CPP / "include" / "tilewright", ROOT / "src/tilewright/include/tilewright", CPP / "tests", CPP / "src")
+    files = sorted(file for folder in folders for file in folder.rglob("*.h*"))
+    return hashlib.sha256(b"".join(str(file.name).encode() + file.read_bytes() for file in files)).digest()
+
+
+def compiled(sources: Sequence[Path], words: Sequence[str], name: str, *after: str) -> Path:
+    """What the compiler makes of sources, kept between sessions by everything it is made of."""
+    key = hashlib.sha256(_headers())
+    for part in (*compiler(), *words, *after, name, *(source.read_text() for source in sources)):
+        key.update(part.encode() + b"\0")
+    goal = KEPT / key.hexdigest()[:24] / name
+    if not goal.exists():
+        goal.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=goal.parent) as work:  # another process may do the same
+            call(*compiler(), *words, *map(str, sources), *after, "-o", str(Path(work) / name))
+            (Path(work) / name).replace(goal)
     return goal
+
+
+def runtime(*flags: str) -> Path:
+    """libtilewright, compiled once for each set of flags."""
+    script = CPP / "src" / "exports.map"
+    build = ("-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", f"-Wl,--version-script={script}")
+    sources = sorted((CPP / "src").glob("*.cpp"))
+    return compiled(sources, (*build, *WARNINGS, *INCLUDES, *flags), "libtilewright.so", "-ldl", "-pthread")
 
 
 def program(source: Path, goal: Path, *flags: str) -> Path:
     """A program of one source, linked with libtilewright."""
     library = runtime(*flags)
     link = (f"-L{library.parent}", "-ltilewright", f"-Wl,-rpath,{library.parent}", "-pthread")
-    call(*compiler(), "-std=c++17", "-O0", *WARNINGS, *INCLUDES, *flags, str(source), *link, "-o", str(goal))
+    made = compiled([source], ("-std=c++17", "-O0", *WARNINGS, *INCLUDES, *flags), source.stem, *link)
+    goal.unlink(missing_ok=True)
+    goal.symlink_to(made)
+    return goal
+
+
+def with_header(source: Path, goal: Path) -> Path:
+    """A program of one source; where the compiler is GCC, the front end's headers are compiled once for all of them."""
+    flags = ("-std=c++17", "-O1", *WARNINGS, *INCLUDES)
+    before: tuple[str, ...] = ()
+    if find_toolchain().identity.kind == "gcc":
+        header = KEPT / "front_end.hpp"
+        header.parent.mkdir(parents=True, exist_ok=True)
+        text = "#include <tilewright/kernel_set.hpp>\n#include <tilewright/reference.hpp>\n"
+        if not header.exists() or header.read_text() != text:
+            header.write_text(text)
+        made = compiled([header], (*flags, "-x", "c++-header"), "front_end.hpp.gch")
+        before = ("-include", str(made.with_suffix("")))  # GCC looks for it with .gch behind
+    library = runtime()
+    link = (f"-L{library.parent}", "-ltilewright", f"-Wl,-rpath,{library.parent}", "-pthread")
+    beside = sorted((*source.parent.glob("*.hpp"), *source.parent.parent.glob("*.hpp")))
+    shared = hashlib.sha256(b"".join(file.read_bytes() for file in beside)).hexdigest()[:8]  # a change is one of it
+    built = compiled([source], (*flags, *before, f"-DBESIDE_{shared}"), f"{source.parent.name}_{source.stem}", *link)
+    goal.unlink(missing_ok=True)
+    goal.symlink_to(built)
     return goal
 
 

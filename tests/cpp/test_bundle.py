@@ -38,7 +38,7 @@ def test_kernels_of_a_bundle(tmp_path: Path) -> None:
     program = programs.program(programs.CPP / "tests" / "test_gemm.cpp", tmp_path / "test_gemm")
     assert " 0 failed" in programs.call(str(program), str(path))
 
-    example = programs.program(programs.ROOT / "examples/cpp/01_gemm.cpp", tmp_path / "01_gemm")
+    example = programs.program(programs.ROOT / "examples/cpp/gemm/01_basic.cpp", tmp_path / "01_basic")
 
     def refusal(file: Path) -> str:
         finished = subprocess.run([str(example), str(file)], capture_output=True, text=True, check=False)
@@ -51,6 +51,16 @@ def test_kernels_of_a_bundle(tmp_path: Path) -> None:
     broken = tmp_path / "broken.twb"
     broken.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
     assert refusal(broken) == "bundle-digest"
+    # All of it is read only where that is asked for: a library that nobody loads may be the damaged one.
+    checker = programs.program(programs.CPP / "tests" / "test_bundle.cpp", tmp_path / "checker")
+    files = len(list(folder.rglob("*.so"))) + 1
+    assert programs.call(str(checker), str(path)) == f"{files} files\n"
+    kernel = sorted((folder / "kernels").glob("*.so"))[-1]
+    place = data.index(kernel.read_bytes()) + 500
+    broken.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+    told = subprocess.run([str(checker), str(broken)], capture_output=True, text=True, check=False)
+    assert told.returncode == 1
+    assert told.stderr.startswith(f"[bundle-digest] kernels/{kernel.name}")
     for end in (0, 10, len(data) // 2, len(data) - 1):
         broken.write_bytes(data[:end])
         assert refusal(broken) == "bundle-damaged"

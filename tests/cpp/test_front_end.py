@@ -11,6 +11,7 @@ import pytest
 
 import tilewright as tw
 from tests.cpp import programs
+from tilewright import ops
 from tilewright.arch import runnable_host_archs
 
 pytestmark = pytest.mark.skipif(bool(programs.why_not()), reason=programs.why_not() or "a compiler is here")
@@ -34,11 +35,24 @@ def conv_problems() -> list[Any]:
 
 def attention_problems() -> list[Any]:
     forms: tuple[dict[str, Any], ...] = ({}, {"window_right": 0}, {"return_lse": True}, {"bias": "alibi"})
-    return [tw.AttentionProblem(1, 2, 16, 16, 32, **form) for form in forms]
+    plain = [tw.AttentionProblem(1, 2, 16, 16, 32, **form) for form in forms]
+    split = [tw.AttentionProblem(1, 2, 16, 16, 32, num_splits=2, return_lse=lse) for lse in (False, True)]
+    return plain + [stage for one in split for stage in ops.op("attention").stages(one, host())]
+
+
+def backward_problems() -> list[Any]:
+    forms: tuple[dict[str, Any], ...] = ({}, {"window_right": 0}, {"dropout": True})
+    whole = [tw.AttentionBackwardProblem(1, 2, 16, 16, 32, **form) for form in forms]
+    return [stage for one in whole for stage in ops.op("attention_backward").stages(one, host())]
+
+
+def host() -> str:
+    return runnable_host_archs()[0].name
 
 
 PROBLEMS: dict[str, Callable[[], list[Any]]] = {
     "gemm": gemm_problems, "conv": conv_problems, "attention": attention_problems,
+    "attention_backward": backward_problems,
 }  # fmt: skip
 
 
@@ -49,8 +63,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
     def folder(op: str) -> Path:
         if op not in known:
-            arch = runnable_host_archs()[0].name
-            known[op] = programs.registry_of(arch, PROBLEMS[op](), "tiny").export(place / op).parent
+            known[op] = programs.registry_of(host(), PROBLEMS[op](), "tiny").export(place / op).parent
         return known[op]
 
     return folder

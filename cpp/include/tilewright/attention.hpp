@@ -124,11 +124,24 @@ class AttentionProblem {
 
   // Throws the rule that the problem breaks.
   void check() const {
-    constexpr int64_t kMost = (int64_t(1) << 31) - 1;
-    detail::demand_size("batch", batch_, 0, kMost), detail::demand_size("heads_q", heads_q_, 1, kMost);
-    detail::demand_size("seqlen_q", rows_, 0, kMost), detail::demand_size("seqlen_k", keys_, 0, kMost);
-    detail::demand_size("heads_kv", heads_kv_, 1, kMost), detail::demand_size("sink_tokens", sinks_, 0, kMost);
-    detail::demand_size("head_dim", head_, 1, 576), detail::demand_size("head_dim_v", head_v_, 1, 576);
+    constexpr int64_t kMost = (int64_t(1) << 31) - 1, kMostHead = 576, kMostSplits = 128;
+    detail::demand_size("batch", batch_, 0, kMost), detail::demand_size("seqlen_q", rows_, 0, kMost);
+    detail::demand_size("seqlen_k", keys_, 0, kMost), detail::demand_size("sink_tokens", sinks_, 0, kMost);
+    detail::demand_size("num_splits", splits_, 0, kMost);
+    if (paged_) detail::demand_size("page_count", page_count_, 0, kMost);
+    if (varlen_) detail::demand_size("total_q", total_q_, 0, kMost);
+    if (packed_keys()) detail::demand_size("total_k", total_k_, 0, kMost);
+    detail::demand_size("heads_q", heads_q_, 1, kMost), detail::demand_size("heads_kv", heads_kv_, 1, kMost);
+    detail::demand_size("head_dim", head_, 1, kMost), detail::demand_size("head_dim_v", head_v_, 1, kMost);
+    if (splits_ > kMostSplits)
+      throw detail::request_error(
+          "splits", std::to_string(splits_),
+          std::to_string(splits_) + " splits, and parts are put together of at most " + std::to_string(kMostSplits),
+          "use 1 to " + std::to_string(kMostSplits) + ", or leave it out");
+    if (head_ > kMostHead || head_v_ > kMostHead)
+      throw detail::request_error("head-size", std::to_string(head_ > kMostHead ? head_ : head_v_),
+                                  "heads have at most " + std::to_string(kMostHead) + " elements",
+                                  "use 1 to " + std::to_string(kMostHead));
     if (heads_q_ % heads_kv_)
       throw detail::request_error(
           "heads-divide", std::to_string(heads_kv_),
@@ -143,11 +156,9 @@ class AttentionProblem {
       throw detail::request_error("page-size", std::to_string(page_size_),
                                   "a page of " + std::to_string(page_size_) + " slots",
                                   "use 1 to " + std::to_string(kMostPage));
-    if (paged_) detail::demand_size("page_count", page_count_, 0, kMost);
-    if (varlen_) detail::demand_size("total_q", total_q_, 0, kMost);
-    if (packed_keys()) detail::demand_size("total_k", total_k_, 0, kMost);
     if (bias_kind_ == 1) demand_repeats("bias", bias_);
     if (masked_) demand_repeats("mask", mask_);
+    demand_types();
     static const char *const operands[] = {"q", "k", "v", "o"};
     for (int operand = 0; operand < 4; ++operand) {
       const Shape full = shape(operand);
@@ -233,6 +244,20 @@ class AttentionProblem {
   std::vector<Described> stages() const {
     if (splits_ <= 1) return {described(false)};
     return {part().described(false), combined().described(false)};
+  }
+  // The problem whose pins and measurements this one shares: dense, where heads lie inside of rows.
+  std::vector<int64_t> measured(size_t stage) const {
+    AttentionProblem p = splits_ <= 1 ? *this : stage == 0 ? part() : combined();
+    bool usual = true;
+    for (int operand = 0; operand < 3; ++operand) {
+      const Strides s = p.strides(operand);
+      usual = usual && (s[1] > s[2] || !s[1]);
+    }
+    if (usual) {
+      for (bool &has : p.has_) has = false;
+      p.aligned_ = true;
+    }
+    return p.described(false).values;
   }
   int64_t between_bytes() const { return splits_ <= 1 ? 0 : part_bytes(part_elements()) + part_bytes(part_sums()); }
   template <class Use> void with_args(size_t stage, const AttentionOperands &operands, char *between, Use use) const {
@@ -341,6 +366,27 @@ class AttentionProblem {
     a.part_lse_head = a.lse_head = one_or(varlen_ ? total_q_ : rows_);
     a.starts_q = varlen_ ? o.starts_q_at : nullptr, a.lengths_q = lengths_q_ ? o.lengths_q_at : nullptr;
     return a;
+  }
+
+  // Which types go together, on every target.
+  void demand_types() const {
+    const auto wide = [](Dtype t) { return t == Dtype::fp32 || t == Dtype::fp16 || t == Dtype::bf16; };
+    const auto narrow = [](Dtype t) { return t == Dtype::fp8_e4m3 || t == Dtype::fp8_e4m3fnuz; };
+    const auto refuse = [](const char *rule, Dtype value, const std::string &why, const char *remedy) {
+      throw detail::request_error(rule, name_of(value), why, remedy);
+    };
+    if (!wide(q_) && !narrow(q_))
+      refuse("dtype-input", q_, std::string(name_of(q_)) + " is not a type of q",
+             "use fp32, fp16, bf16, fp8_e4m3 or fp8_e4m3fnuz");
+    if (kv_ != q_ && !(narrow(kv_) && (q_ == Dtype::fp16 || q_ == Dtype::bf16)))
+      refuse("dtype-mix", kv_, std::string("keys of ") + name_of(kv_) + " do not go with queries of " + name_of(q_),
+             "use the type of the queries, or fp8 with queries of fp16 or bf16");
+    if (!wide(dtype_out()))
+      refuse("dtype-output", dtype_out(), std::string("attention cannot give ") + name_of(dtype_out()),
+             "use fp32, fp16 or bf16");
+    if (bias_kind_ == 1 && aux_ != Dtype::fp32 && (aux_ != q_ || !wide(q_)))
+      refuse("dtype-bias", aux_, std::string("a bias of ") + name_of(aux_) + " with queries of " + name_of(q_),
+             "use fp32, or the type of the queries");
   }
 
   bool bounded() const { return left_ >= 0 || right_ >= 0; }

@@ -111,13 +111,19 @@ class ConvProblem {
   void check() const {
     constexpr int64_t kMost = int64_t(1) << 40;
     const size_t count = size_.size();
+    demand_types();
     demand_ranks();
     detail::demand_size("batch", batch_, 0, kMost), detail::demand_size("channels", channels_, 1, kMost);
     detail::demand_size("filters", filters_, 1, kMost), detail::demand_size("groups", groups_, 1, kMost);
     for (size_t i = 0; i < count; ++i) {
       detail::demand_size("size", size_[i], 1, kMost), detail::demand_size("window", window_[i], 1, kMost);
       detail::demand_size("stride", stride_[i], 1, kMost), detail::demand_size("dilation", dilation_[i], 1, kMost);
-      detail::demand_size("padding", before_[i], 0, kMost), detail::demand_size("padding", after_[i], 0, kMost);
+      for (int64_t padding : {before_[i], after_[i]}) {
+        if (padding < 0)
+          throw detail::request_error("padding-negative", std::to_string(padding),
+                                      "a padding is " + std::to_string(padding), "use 0 or more, and cut x");
+        detail::demand_size("padding", padding, 0, kMost);
+      }
     }
     if (channels_ % groups_ || filters_ % groups_)
       throw detail::request_error("groups-divide", std::to_string(groups_),
@@ -128,21 +134,14 @@ class ConvProblem {
       if (pixels == 0)
         throw detail::request_error("window-fits", "0", "the window does not fit the padded input",
                                     "use a smaller window, or more padding");
-    detail::demand_epilogue(epilogue_, num_d_);
-    if (is_gate(epilogue_))
-      throw detail::request_error("epilogue-name", name_of(epilogue_), "convolution has no gates", "use an activation");
-    if (direction_ != ConvDirection::forward && (epilogue_ != Epilogue::none || num_d_))
-      throw detail::request_error("fused-backward", name_of(epilogue_), "only forward has fused work",
-                                  "use Epilogue::none, and do the rest apart");
-    if (full_d_ < 0 || full_d_ > num_d_)
-      throw detail::request_error(
-          "full-d", std::to_string(full_d_),
-          std::to_string(full_d_) + " of " + std::to_string(num_d_) + " D tensors are as large as y",
-          "use 0 to " + std::to_string(num_d_));
     const auto written = [this](ConvDirection which) { return direction_ == which; };
     demand_memory("x", x_shape(), x_strides_, written(ConvDirection::backward_data));
     demand_memory("w", w_shape(), w_strides_, written(ConvDirection::backward_weight));
     demand_memory("y", shape(batch_, pixels_out, filters_), y_strides_, written(ConvDirection::forward));
+    if (dtype_ == Dtype::int8 && direction_ != ConvDirection::forward)
+      throw detail::request_error("dtype-input", "int8", std::string("int8 has no ") + variant(),
+                                  "use forward, or fp32, fp16 or bf16");
+    detail::demand_results(dtype_, dtype_out(), num_d_, dtype_d());
   }
 
   // `said`: with the words for people.
@@ -181,6 +180,15 @@ class ConvProblem {
   }
   // One kernel, and nothing between stages.
   std::vector<Described> stages() const { return {described(false)}; }
+  // The problem whose pins and measurements this one shares: dense, where channels lie side by side.
+  std::vector<int64_t> measured(size_t) const {
+    std::optional<ConvProblem> other;
+    ConvProblem p = joined(other);
+    const auto last = [](const Sizes &strides) { return strides.back() == 1; };
+    if (last(p.x_strides()) && last(p.w_strides()) && last(p.y_strides()))
+      p.x_strides_.clear(), p.w_strides_.clear(), p.y_strides_.clear(), p.aligned_ = true;
+    return p.described(false).values;
+  }
   static int64_t between_bytes() { return 0; }
   template <class Use> void with_args(size_t, const ConvOperands &operands, char *, Use use) const {
     const tw_conv_args arguments = args(operands);
@@ -226,6 +234,22 @@ class ConvProblem {
   }
 
  private:
+  void demand_types() const {
+    const bool known = dtype_ == Dtype::fp32 || dtype_ == Dtype::fp16 || dtype_ == Dtype::bf16 || dtype_ == Dtype::int8;
+    if (!known)
+      throw detail::request_error("dtype-input", name_of(dtype_),
+                                  std::string(name_of(dtype_)) + " is not an input type",
+                                  "use fp32, fp16, bf16 or int8");
+    detail::demand_epilogue(epilogue_, num_d_, false);
+    if (direction_ != ConvDirection::forward && (epilogue_ != Epilogue::none || num_d_))
+      throw detail::request_error("fused-backward", name_of(epilogue_), "only forward has fused work",
+                                  "use Epilogue::none, and do the rest apart");
+    if (full_d_ < 0 || full_d_ > num_d_)
+      throw detail::request_error(
+          "full-d", std::to_string(full_d_),
+          std::to_string(full_d_) + " of " + std::to_string(num_d_) + " D tensors are as large as y",
+          "use 0 to " + std::to_string(num_d_));
+  }
   void demand_ranks() const {
     const size_t count = size_.size();
     if (count < 1 || count > TW_CONV_SPATIAL)

@@ -92,7 +92,9 @@ class Dispatcher {
   // The kernel that Python's registry of the same kernels selects; of a problem of several stages, one for each.
   template <class Problem> Selection select(const Problem &problem) const {
     problem.check();
-    const std::vector<Described> stages = problem.stages();
+    std::vector<Described> stages = problem.stages();
+    if (tw_registry_choices(registry_.get()))
+      for (size_t at = 0; at < stages.size(); ++at) stages[at].measured = problem.measured(at);
     if (stages.size() == 1) return select_stage(problem, stages[0], 0);
     Selection whole;
     for (size_t at = 0; at < stages.size(); ++at) {
@@ -174,7 +176,9 @@ class Dispatcher {
     Selection selection;
     selection.kernel = registry_.kernel(choice.kernel), selection.tier = detail::tier_name(choice.tier);
     selection.seconds = choice.seconds;
-    selection.reason = choice.tier == TW_TIER_FALLBACK ? "no registered kernel serves it"
+    selection.reason = choice.tier == TW_TIER_LOCKED     ? "pinned by the lock file that was exported"
+                       : choice.tier == TW_TIER_MEASURED ? "the winner of a measurement on such a machine"
+                       : choice.tier == TW_TIER_FALLBACK ? "no registered kernel serves it"
                        : choice.served == 1
                            ? "the only kernel"
                            : "lowest estimate of " + std::to_string(choice.served) + " kernels that serve the problem";

@@ -84,20 +84,26 @@ class GemmProblem {
   // Throws the rule that the problem breaks.
   void check() const {
     constexpr int64_t kMost = int64_t(1) << 40;
+    detail::demand_size("m", m_, 0, kMost), detail::demand_size("n", n_, 0, kMost);
+    detail::demand_size("k", k_, 0, kMost), detail::demand_size("batch", batch_, 0, kMost);
+    demand_span("size-huge", "A", m_, k_), demand_span("size-huge", "B", k_, n_), demand_span("size-huge", "E", m_, n_);
     const bool known = layout_ == "rcr" || layout_ == "rrr" || layout_ == "crr" || layout_ == "ccr";
     if (!known)
       throw detail::request_error("layout-name", layout_, "layout '" + layout_ + "' is not supported",
                                   "use rcr, rrr, crr or ccr");
-    detail::demand_size("m", m_, 0, kMost), detail::demand_size("n", n_, 0, kMost);
-    detail::demand_size("k", k_, 0, kMost), detail::demand_size("batch", batch_, 0, kMost);
-    detail::demand_epilogue(epilogue_, num_d_);
-    demand_stride("A", a_stride(), a_rows() ? k_ : m_), demand_stride("E", c_stride(), n_);
-    if (!preshuffled_) demand_stride("B", b_stride(), b_rows() ? n_ : k_);
-    demand_span("A", a_rows() ? m_ : k_, a_stride()), demand_span("B", b_rows() ? k_ : n_, b_stride());
-    demand_span("E", m_, c_stride());
+    demand_span("stride-huge", "A", a_rows() ? m_ : k_, a_stride());
+    demand_span("stride-huge", "B", b_rows() ? k_ : n_, b_stride()), demand_span("stride-huge", "E", m_, c_stride());
+    detail::demand_epilogue(epilogue_, num_d_, true);
     if (dual() && (beta_ || preshuffled_))
       throw detail::request_error("dual-operands", name_of(epilogue_), "a gate of two products with a packed B or a C",
                                   "give both B unpacked and no C, or give the second product as a D tensor");
+    if (is_gate(epilogue_) && !is_float(dtype_c()))
+      throw detail::request_error("gate-dtype", name_of(dtype_c()),
+                                  std::string(name_of(epilogue_)) + " with results of " + name_of(dtype_c()),
+                                  "use fp32, fp16 or bf16 results");
+    demand_stride("A", a_stride(), a_rows() ? k_ : m_), demand_stride("E", c_stride(), n_);
+    if (!preshuffled_) demand_stride("B", b_stride(), b_rows() ? n_ : k_);
+    demand_types();
   }
 
   // `said`: with the words for people.
@@ -154,6 +160,17 @@ class GemmProblem {
   }
   // One kernel, and nothing between stages.
   std::vector<Described> stages() const { return {described(false)}; }
+  // The problem whose pins and measurements this one shares: rows and matrices that follow each other.
+  std::vector<int64_t> measured(size_t) const {
+    GemmProblem p = *this;
+    p.a_stride_ = p.b_stride_ = p.c_stride_ = 0;
+    const auto odd = [](int64_t elements, Dtype type) { return elements * bytes_of(type) % 16 != 0; };
+    const bool apart = batch_ > 1 && (odd(p.c_stride() * m_, dtype_c()) ||
+                                      (!broadcast_a_ && odd(p.a_stride() * (a_rows() ? m_ : k_), a_)) ||
+                                      (!broadcast_b_ && !preshuffled_ && odd(p.b_stride() * (b_rows() ? k_ : n_), b_)));
+    if (apart) p.aligned_ = false;
+    return p.described(false).values;
+  }
   static int64_t between_bytes() { return 0; }
   template <class Use> void with_args(size_t, const GemmOperands &operands, char *, Use use) const {
     const tw_gemm_args arguments = args(operands);
@@ -224,13 +241,22 @@ class GemmProblem {
                                       ", shorter than its row of " + std::to_string(row),
                                   "use " + std::to_string(row) + " or more");
   }
-  void demand_span(const char *what, int64_t rows, int64_t stride) const {
+  void demand_span(const char *rule, const char *what, int64_t rows, int64_t stride) const {
     const long double bytes = 4.0L * static_cast<long double>(rows) * static_cast<long double>(stride) *
                               static_cast<long double>(batch_ > 1 ? batch_ : 1);
     if (bytes >= 4611686018427387904.0L)
-      throw detail::request_error("stride-huge", std::to_string(stride),
-                                  std::string(what) + " spans more than 62 bits of bytes",
+      throw detail::request_error(rule, std::to_string(stride), std::string(what) + " spans more than 62 bits of bytes",
                                   "use a shorter stride, or split the problem");
+  }
+  // What no target computes; which types a target has kernels for, its registry says.
+  void demand_types() const {
+    const bool whole = a_ == Dtype::int8 || b_ == Dtype::int8;
+    const bool tf32 = a_ == Dtype::tf32 || b_ == Dtype::tf32;
+    if (whole || tf32 ? a_ != b_ : a_ == Dtype::int32 || b_ == Dtype::int32)
+      throw detail::request_error("dtype-mix", name_of(b_),
+                                  std::string(name_of(a_)) + " times " + name_of(b_) + " is not supported",
+                                  "int8 goes with int8 only, tf32 with tf32, other floats with each other");
+    detail::demand_results(whole ? Dtype::int8 : a_, dtype_c(), num_d_, dtype_d());
   }
   void demand_pointers(const GemmOperands &o) const {
     if (m_ == 0 || n_ == 0 || batch_ == 0) return;

@@ -73,8 +73,8 @@ class Signature {
 
 inline void demand_size(const char *name, int64_t size, int64_t least, int64_t most) {
   if (size < least)
-    throw request_error("size-negative", std::to_string(size), std::string(name) + " is " + std::to_string(size),
-                        "sizes are " + std::to_string(least) + " or more");
+    throw request_error(least ? "size-positive" : "size-negative", std::to_string(size),
+                        std::string(name) + " is " + std::to_string(size), "use " + std::to_string(least) + " or more");
   if (size > most)
     throw request_error("size-huge", std::to_string(size),
                         std::string(name) + " is " + std::to_string(size) + ", over " + std::to_string(most),
@@ -83,12 +83,14 @@ inline void demand_size(const char *name, int64_t size, int64_t least, int64_t m
 
 // That no offset of an operand leaves 60 bits; without strides the operand is dense.
 inline void demand_span(const char *name, const int64_t *shape, size_t rank, const int64_t *strides) {
-  long double elements = 1, reach = 0;
+  long double elements = 1, reach = 0, longest = 0;
   for (size_t i = 0; i < rank; ++i) {
-    if (shape[i] > 1) elements *= static_cast<long double>(shape[i]);
     const long double step = strides ? std::fabs(static_cast<long double>(strides[i])) : 0;
-    reach += step * static_cast<long double>(shape[i] > 2 ? shape[i] - 1 : 1);
+    if (shape[i] > 1) elements *= static_cast<long double>(shape[i]);
+    if (shape[i] > 1) reach += step * static_cast<long double>(shape[i] - 1);
+    if (step > longest) longest = step;  // structs hold it in 64 bits, even of a dimension of one element
   }
+  if (longest > reach) reach = longest;
   if (elements < 1152921504606846976.0L && reach < 1152921504606846976.0L) return;
   std::string text;
   for (size_t i = 0; i < rank; ++i) text += (i ? "x" : "") + std::to_string(shape[i]);
@@ -115,11 +117,13 @@ inline void demand_apart(const char *name, const int64_t *shape, size_t rank, co
   }
 }
 
-inline void demand_epilogue(Epilogue epilogue, int64_t num_d) {
-  if (epilogue < Epilogue::none || epilogue > Epilogue::fastgelu_and_mul)
-    throw request_error("epilogue-name", std::to_string(int(epilogue)),
-                        "there is no epilogue of the number " + std::to_string(int(epilogue)),
-                        "use one of tw::Epilogue");
+// `gates`: the op has those too.
+inline void demand_epilogue(Epilogue epilogue, int64_t num_d, bool gates) {
+  if (epilogue < Epilogue::none || epilogue > Epilogue::fastgelu_and_mul || (is_gate(epilogue) && !gates))
+    throw request_error(
+        "epilogue-name", std::to_string(int(epilogue)),
+        "the op has no epilogue " + std::string(name_of(epilogue)) + " of the number " + std::to_string(int(epilogue)),
+        "use one of tw::Epilogue; gates are of GEMM only");
   const int64_t least = epilogue == Epilogue::add || epilogue == Epilogue::multiply ? 1 : 0;
   const int64_t most = epilogue == Epilogue::none ? 0 : is_gate(epilogue) ? 1 : 2;
   if (num_d < least || num_d > most)
@@ -129,6 +133,20 @@ inline void demand_epilogue(Epilogue epilogue, int64_t num_d) {
                             " D tensors; to add tensors use Epilogue::add");
 }
 
+// Which types of results and of D tensors there are of inputs of a type, on every target.
+inline void demand_results(Dtype input, Dtype result, int64_t num_d, Dtype d) {
+  const bool wide = result == Dtype::fp32 || result == Dtype::fp16 || result == Dtype::bf16;
+  const bool whole = result == Dtype::int32 || result == Dtype::int8 || result == Dtype::fp32;
+  if (input == Dtype::int8 ? !whole : !wide)
+    throw request_error("dtype-output", name_of(result),
+                        std::string(name_of(input)) + " cannot give " + name_of(result),
+                        input == Dtype::int8 ? "use int32, int8 or fp32" : "use fp32, fp16 or bf16");
+  if (num_d && d != result && (whole || d != Dtype::fp32))
+    throw request_error("dtype-d", name_of(d),
+                        std::string("D tensors of ") + name_of(d) + " do not go with an output of " + name_of(result),
+                        whole ? "use the type of the result" : "use the type of the result, or fp32");
+}
+
 }  // namespace detail
 
 // A problem as the runtime takes it.
@@ -136,12 +154,14 @@ struct Described {
   std::string op, signature, text;
   const char *const *names = nullptr;
   std::vector<int64_t> values;
+  std::vector<int64_t> measured = {};  // of the measured form, where a registry has choices that are known by it
 
   tw_problem plain() const {
     tw_problem problem{};
     problem.size = sizeof problem;
     problem.op = op.c_str(), problem.signature = signature.c_str(), problem.text = text.c_str();
     problem.names = names, problem.values = values.data(), problem.count = int64_t(values.size());
+    problem.measured = measured.empty() ? nullptr : measured.data();
     return problem;
   }
 };

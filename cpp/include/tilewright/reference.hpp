@@ -1,5 +1,6 @@
 // References in float64 for checks: plain loops over the operands as a problem lays them out.
 #pragma once
+#include <tilewright/reference_attention.hpp>
 #include <tilewright/tilewright.hpp>
 
 #include <cmath>
@@ -157,62 +158,6 @@ inline std::vector<double> conv(const ConvProblem &p, const ConvOperands &o) {
         for (int64_t n = 0; n < p.num_d(); ++n)
           d[n] = element(c.d[n], p.dtype_d(), at(c.d_strides[n], image, where, filter));
         result[index] = fused(p.epilogue(), result[index], d, p.num_d());
-      }
-  return result;
-}
-
-// o of attention, dense (batch, row, head, element), of sequences of equal length in memory without pages, without
-// dropout; `lse` (batch, head, row) where given.
-inline std::vector<double> attention(const AttentionProblem &p, const AttentionOperands &o,
-                                     std::vector<double> *lse = nullptr) {
-  const tw_attention_args a = p.args(o);
-  if (a.starts_q || a.pages.table || a.lengths_q || a.lengths_k || a.dropout > 0)
-    throw detail::request_error("reference-attention", "",
-                                "the reference has no packed or paged sequences and no dropout",
-                                "compare sequence by sequence");
-  const auto at = [](const tw_attention_strides &s, int64_t b, int64_t row, int64_t head, int64_t d) {
-    return b * s.batch + row * s.row + head * s.head + d;
-  };
-  std::vector<double> result(size_t(a.batch * a.rows * a.heads_q * a.head_v)), score(size_t(a.keys) + 1);
-  if (lse) lse->assign(size_t(a.batch * a.heads_q * a.rows), -HUGE_VAL);
-  const bool bounded = a.window_left >= 0 || a.window_right >= 0;
-  const int64_t delta = a.bottom_right ? a.keys - a.rows : 0, alibi_delta = bounded ? delta : a.keys - a.rows;
-  for (int64_t b = 0; b < a.batch; ++b)
-    for (int64_t h = 0; h < a.heads_q; ++h)
-      for (int64_t i = 0; i < a.rows; ++i) {
-        const int64_t kv = h / (a.heads_q / a.heads_kv);
-        double most = a.sink ? element(a.sink, Dtype::fp32, h) : -HUGE_VAL;
-        for (int64_t j = 0; j < a.keys; ++j) {
-          double s = -HUGE_VAL;
-          const bool left = a.window_left < 0 || j >= i + delta - a.window_left || j < a.sink_keys;
-          const bool right = a.window_right < 0 || j <= i + delta + a.window_right;
-          const auto four = [&](const int64_t *t) { return b * t[0] + h * t[1] + i * t[2] + j * t[3]; };
-          if (left && right && (!a.mask || static_cast<const uint8_t *>(a.mask)[four(a.mask_strides)])) {
-            s = 0;
-            for (int64_t d = 0; d < a.head_qk; ++d)
-              s += element(a.q, p.dtype_q(), at(a.q_strides, b, i, h, d)) *
-                   element(a.k, p.dtype_kv(), at(a.k_strides, b, j, kv, d));
-            s *= a.scale;
-            if (a.softcap > 0) s = a.softcap * std::tanh(s / a.softcap);
-            if (a.bias) s += element(a.bias, p.dtype_bias(), four(a.bias_strides));
-            if (a.alibi)
-              s -= element(a.alibi, Dtype::fp32, b * a.alibi_batch + h * a.alibi_head) *
-                   std::fabs(double(i + alibi_delta - j));
-          }
-          score[size_t(j)] = s, most = s > most ? s : most;
-        }
-        if (most == -HUGE_VAL) continue;
-        double sum = a.sink ? std::exp(element(a.sink, Dtype::fp32, h) - most) : 0;
-        double *row = &result[size_t(((b * a.rows + i) * a.heads_q + h) * a.head_v)];
-        for (int64_t j = 0; j < a.keys; ++j) {
-          const double weight = std::exp(score[size_t(j)] - most);
-          sum += weight;
-          if (weight == 0) continue;
-          for (int64_t d = 0; d < a.head_v; ++d)
-            row[d] += weight * element(a.v, p.dtype_kv(), at(a.v_strides, b, j, kv, d));
-        }
-        for (int64_t d = 0; d < a.head_v; ++d) row[d] /= sum;
-        if (lse) (*lse)[size_t((b * a.heads_q + h) * a.rows + i)] = most + std::log(sum);
       }
   return result;
 }

@@ -92,4 +92,12 @@ class Registry {
   std::shared_ptr<tw_registry> registry_;  // plans keep it alive
 };
 
+// Reads every byte of a bundle, as `tilewright bundle check` does: how many files there are, or an error that names the
+// one that was changed.
+inline int64_t check_bundle(const std::string &path) {
+  int64_t files = 0;
+  detail::demand(tw_bundle_check(path.c_str(), &files));
+  return files;
+}
+
 }  // namespace tw

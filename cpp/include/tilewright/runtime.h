@@ -61,6 +61,7 @@ typedef struct tw_problem {
   const char *const *names;
   const int64_t *values;
   int64_t count;
+  const int64_t *measured; /* since 1.1: its measured form, which pins and measurements know it by; null: the values */
 } tw_problem;
 
 typedef struct tw_select_options {
@@ -78,7 +79,8 @@ typedef struct tw_choice {
   double seconds; /* estimated */
   int64_t tier;   /* enum tw_tier */
 } tw_choice;
-enum tw_tier { TW_TIER_HEURISTIC = 3, TW_TIER_FALLBACK = 6 }; /* by their places among Python's seven */
+/* By their places among Python's seven. */
+enum tw_tier { TW_TIER_LOCKED = 0, TW_TIER_MEASURED = 1, TW_TIER_HEURISTIC = 3, TW_TIER_FALLBACK = 6 };
 
 TW_RUNTIME_API int tw_select(const tw_registry *registry, const tw_problem *problem, const tw_select_options *options,
                              tw_choice *choice);
@@ -105,6 +107,9 @@ TW_RUNTIME_API int64_t tw_l2_bytes(void);
 
 /* Since 1.1. */
 
+/* Choices that the registry brings along: pins of a lock file and measurements.  Those of other machines do not count. */
+TW_RUNTIME_API int64_t tw_registry_choices(const tw_registry *registry);
+
 /* Another number whenever something was added that choices depend on. */
 TW_RUNTIME_API int64_t tw_registry_generation(const tw_registry *registry);
 
@@ -121,6 +126,8 @@ TW_RUNTIME_API int tw_device_count(const char *backend, int64_t *count);
 TW_RUNTIME_API int tw_device_open(const char *backend, int64_t index, tw_device **device);
 TW_RUNTIME_API void tw_device_free(tw_device *device);
 TW_RUNTIME_API int tw_device_describe(const tw_device *device, tw_device_facts *facts);
+/* Not 0 where kernels of an arch run on it. */
+TW_RUNTIME_API int64_t tw_device_runs(const tw_device *device, const char *arch);
 TW_RUNTIME_API int tw_device_allocate(tw_device *device, int64_t bytes, void **at);
 TW_RUNTIME_API int tw_device_release(tw_device *device, void *at);
 /* Copies and fills are queued on the stream (null: the default one); the memory may be the host's or the device's. */

@@ -132,9 +132,9 @@ class Registry:
         """A registry that `to_json` or `export` wrote; files it names are relative to `folder`."""
         return registry_json.read(cls, text, Path(folder))
 
-    def export(self, folder: Path | str) -> Path:
-        """Build all kernels, and write them with their registry.json into a folder that C++ programs run from."""
-        return registry_json.export(self.specs(), self.target, folder)
+    def export(self, folder: Path | str, lock: Path | str | None = None, measured: bool = False) -> Path:
+        """Build all kernels into a folder that C++ runs from; with a lock file's pins, and measurements made here."""
+        return registry_json.export(self.specs(), self.target, folder, lock, measured)
 
     def specs(self) -> tuple[KernelSpec, ...]:
         return tuple(self._specs.values())

@@ -7,7 +7,8 @@ alike.  Numbers that many kernels share (facts and rates of an arch) stand once,
      "kernels": [{"digest", "name", "op", "spec", "library": file or null, "fallback": bool,
                   "selection": {"set", "family", "schedule": {field: number}, "arch", "rates"} or null}],
      "selection": {set: {"library": file or null, "problem": [names], "arch": {arch: {name: number}},
-                         "rates": {arch: {name: number}}}}}
+                         "rates": {arch: {name: number}}}},
+     "choices": what `exported_choices` takes along, where there is something}
 
 `fallback`: the kernel was not registered, and serves what none of its signature does.
 """
@@ -25,6 +26,7 @@ from tilewright import jsontext, ops
 from tilewright.arch import all_archs
 from tilewright.backends.native import NativeKernels
 from tilewright.build import Builder, build_many
+from tilewright.dispatch import exported_choices
 from tilewright.dispatch.kernels import adopt
 from tilewright.errors import FileError, InternalError, LoadError, TilewrightError
 from tilewright.native.judge import native_kernels
@@ -53,7 +55,12 @@ def fallbacks(specs: Iterable[KernelSpec], target: str) -> tuple[KernelSpec, ...
     return tuple(missing.values())
 
 
-def to_dict(specs: Iterable[KernelSpec], target: str, libraries: Mapping[str, str] | None = None) -> dict[str, Any]:
+def to_dict(
+    specs: Iterable[KernelSpec],
+    target: str,
+    libraries: Mapping[str, str] | None = None,
+    choices: list[dict[str, Any]] | None = None,
+) -> dict[str, Any]:
     """Registered specs and their fallback kernels; `libraries` are files by digest, or by a set's name."""
     registered = tuple(specs)
     sets: dict[str, dict[str, Any]] = {}
@@ -67,7 +74,8 @@ def to_dict(specs: Iterable[KernelSpec], target: str, libraries: Mapping[str, st
                     "fallback": fallback, "selection": _selection(spec, sets, libraries),
                 }
             )  # fmt: skip
-    return {"format": FORMAT, "version": VERSION, "target": target, "kernels": entries, "selection": sets}
+    whole = {"format": FORMAT, "version": VERSION, "target": target, "kernels": entries, "selection": sets}
+    return {**whole, "choices": choices} if choices else whole
 
 
 def _library_of(spec: KernelSpec) -> str | None:
@@ -123,7 +131,13 @@ def to_json(specs: Iterable[KernelSpec], target: str) -> str:
     return written(to_dict(specs, target))
 
 
-def export(specs: Iterable[KernelSpec], target: str, folder: Path | str) -> Path:
+def export(
+    specs: Iterable[KernelSpec],
+    target: str,
+    folder: Path | str,
+    lock: Path | str | None = None,
+    measured: bool = False,
+) -> Path:
     """A folder that C++ runs from: registry.json, the libraries of all kernels (built now) and of selection."""
     goal = Path(folder)
     registered = tuple(specs)
@@ -142,7 +156,8 @@ def export(specs: Iterable[KernelSpec], target: str, folder: Path | str) -> Path
         if chosen_by is not None:
             files[kernels.set_name] = f"{SELECT}/{kernels.set_name}.so"
             shutil.copyfile(chosen_by, goal / files[kernels.set_name])
-    (goal / FILE).write_text(written(to_dict(registered, target, files)), encoding="utf-8")
+    rows = exported_choices.choices(registered, target, lock, measured)
+    (goal / FILE).write_text(written(to_dict(registered, target, files, rows)), encoding="utf-8")
     return goal / FILE
 
 

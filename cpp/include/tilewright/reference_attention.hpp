@@ -1,0 +1,207 @@
+// References in float64 of attention and its gradients: plain loops over the operands as a problem lays them out, packed
+// sequences, pages and dropout included.
+#pragma once
+#include <tilewright/philox.h>
+#include <tilewright/tilewright.hpp>
+
+#include <cmath>
+#include <vector>
+
+namespace tw {
+namespace reference {
+
+inline double element(const void *array, Dtype type, int64_t index);
+
+namespace walk {
+
+// One sequence: where its rows and keys begin and how many there are.
+struct Sequence {
+  int64_t first_row, rows, first_key, keys;
+};
+
+inline int64_t entry(const void *table, int64_t at) { return static_cast<const int32_t *>(table)[at]; }
+
+template <class Args> Sequence sequence(const Args &a, int64_t b) {
+  Sequence s{0, a.rows, 0, a.keys};
+  if (a.starts_q) s.first_row = entry(a.starts_q, b), s.rows = entry(a.starts_q, b + 1) - s.first_row;
+  if (a.starts_k) s.first_key = entry(a.starts_k, b), s.keys = entry(a.starts_k, b + 1) - s.first_key;
+  if (a.lengths_q) s.rows = entry(a.lengths_q, b);
+  if (a.lengths_k) s.keys = entry(a.lengths_k, b);
+  return s;
+}
+
+// What a row sees, and its scores: window, mask, soft cap, bias and slopes.
+template <class Args> struct Scores {
+  const Args &a;
+  Dtype bias_type;
+  Sequence s;
+  int64_t b, h;
+
+  int64_t delta() const { return a.bottom_right ? s.keys - s.rows : 0; }
+  int64_t four(const int64_t *t, int64_t i, int64_t j) const { return b * t[0] + h * t[1] + i * t[2] + j * t[3]; }
+  bool sees(int64_t i, int64_t j) const {
+    const bool left = a.window_left < 0 || j >= i + delta() - a.window_left || j < a.sink_keys;
+    const bool right = a.window_right < 0 || j <= i + delta() + a.window_right;
+    return left && right && (!a.mask || static_cast<const uint8_t *>(a.mask)[four(a.mask_strides, i, j)]);
+  }
+  double distance(int64_t i, int64_t j) const {
+    const bool bounded = a.window_left >= 0 || a.window_right >= 0;
+    return std::fabs(double(i + (bounded ? delta() : s.keys - s.rows) - j));
+  }
+  double capped(double product) const {
+    return a.softcap > 0 ? a.softcap * std::tanh(a.scale * product / a.softcap) : a.scale * product;
+  }
+  double added(int64_t i, int64_t j) const {
+    double sum = 0;
+    if (a.bias) sum += element(a.bias, bias_type, four(a.bias_strides, i, j));
+    if (a.alibi) sum -= element(a.alibi, Dtype::fp32, b * a.alibi_batch + h * a.alibi_head) * distance(i, j);
+    return sum;
+  }
+  // What dropout multiplies an entry of the softmax by.
+  double kept(int64_t i, int64_t j) const {
+    if (a.dropout <= 0) return 1;
+    const auto whole = [](const double *halves) { return uint64_t(halves[0]) | uint64_t(halves[1]) << 32; };
+    const Dropout dropout = Dropout::of(a.dropout, whole(a.seed), whole(a.offset));
+    const bool keeps = dropout.keeps(uint32_t(b * a.heads_q + h), uint32_t(i), uint32_t(j));
+    return keeps ? 65536.0 / (65536.0 - double(dropout.threshold)) : 0;
+  }
+};
+
+inline int64_t place(const tw_attention_strides &s, int64_t b, int64_t row, int64_t head, int64_t d) {
+  return b * s.batch + row * s.row + head * s.head + d;
+}
+
+}  // namespace walk
+
+// o of attention, dense (batch, row, head, element; of packed rows one behind the other); `lse` (batch, head, row)
+// where given.  Rows that no sequence has are 0.
+inline std::vector<double> attention(const AttentionProblem &p, const AttentionOperands &o,
+                                     std::vector<double> *lse = nullptr) {
+  const tw_attention_args a = p.args(o);
+  const int64_t lines = a.starts_q ? a.total_rows : a.batch * a.rows;
+  std::vector<double> result(size_t(lines * a.heads_q * a.head_v)), score;
+  if (lse) lse->assign(size_t(a.heads_q * lines), -HUGE_VAL);
+  for (int64_t b = 0; b < a.batch; ++b) {
+    walk::Sequence s = walk::sequence(a, b);
+    if (a.pages.indptr) {
+      const int64_t pages = walk::entry(a.pages.indptr, b + 1) - walk::entry(a.pages.indptr, b);
+      s.keys = pages ? (pages - 1) * a.pages.size + walk::entry(a.pages.last, b) : 0;
+    }
+    const auto key = [&](const tw_attention_strides &t, int64_t j, int64_t head, int64_t d) {
+      if (!a.pages.table) return walk::place(t, b, s.first_key + j, head, d);
+      const int64_t first = a.pages.indptr ? walk::entry(a.pages.indptr, b) : b * a.pages.stride;
+      return walk::place(t, walk::entry(a.pages.table, first + j / a.pages.size), j % a.pages.size, head, d);
+    };
+    for (int64_t h = 0; h < a.heads_q; ++h)
+      for (int64_t i = 0; i < s.rows; ++i) {
+        const walk::Scores<tw_attention_args> scores{a, p.dtype_bias(), s, b, h};
+        const int64_t kv = h / (a.heads_q / a.heads_kv), line = (a.starts_q ? s.first_row : b * a.rows) + i;
+        double most = a.sink ? element(a.sink, Dtype::fp32, h) : -HUGE_VAL;
+        score.assign(size_t(s.keys), -HUGE_VAL);
+        for (int64_t j = 0; j < s.keys; ++j) {
+          if (!scores.sees(i, j)) continue;
+          double product = 0;
+          for (int64_t d = 0; d < a.head_qk; ++d)
+            product += element(a.q, p.dtype_q(), walk::place(a.q_strides, b, s.first_row + i, h, d)) *
+                       element(a.k, p.dtype_kv(), key(a.k_strides, j, kv, d));
+          score[size_t(j)] = scores.capped(product) + scores.added(i, j);
+          most = score[size_t(j)] > most ? score[size_t(j)] : most;
+        }
+        if (most == -HUGE_VAL) continue;
+        double sum = a.sink ? std::exp(element(a.sink, Dtype::fp32, h) - most) : 0;
+        double *row = &result[size_t((line * a.heads_q + h) * a.head_v)];
+        for (int64_t j = 0; j < s.keys; ++j) {
+          const double weight = std::exp(score[size_t(j)] - most), kept = weight * scores.kept(i, j);
+          sum += weight;
+          if (kept == 0) continue;
+          for (int64_t d = 0; d < a.head_v; ++d)
+            row[d] += kept * element(a.v, p.dtype_kv(), key(a.v_strides, j, kv, d));
+        }
+        for (int64_t d = 0; d < a.head_v; ++d) row[d] /= sum;
+        if (lse)
+          (*lse)[size_t(a.starts_q ? h * a.total_rows + line : (b * a.heads_q + h) * a.rows + i)] =
+              most + std::log(sum);
+      }
+  }
+  return result;
+}
+
+// Gradients of attention, dense as q, k and v are.
+struct Gradients {
+  std::vector<double> dq, dk, dv, dbias, dalibi;
+};
+
+inline Gradients attention_backward(const AttentionBackwardProblem &p, const AttentionBackwardOperands &o) {
+  char between[1];
+  Gradients g;
+  p.with_args(1, o, between, [&](const void *args) {
+    const tw_attention_backward_args &a = *static_cast<const tw_attention_backward_args *>(args);
+    const int64_t lines = a.starts_q ? a.total_rows : a.batch * a.rows,
+                  keys = a.starts_k ? a.total_keys : a.batch * a.keys;
+    g.dq.assign(size_t(lines * a.heads_q * a.head_qk), 0), g.dk.assign(size_t(keys * a.heads_kv * a.head_qk), 0);
+    g.dv.assign(size_t(keys * a.heads_kv * a.head_v), 0), g.dalibi.assign(size_t(a.heads_q), 0);
+    int64_t bias_elements = 0;
+    for (int64_t i = 0; i < 4; ++i) {
+      const int64_t sizes[] = {a.batch, a.heads_q, a.rows, a.keys};
+      if (a.dbias) bias_elements = std::max(bias_elements, a.dbias_strides[i] * sizes[i]);
+    }
+    g.dbias.assign(size_t(a.dbias ? std::max<int64_t>(1, bias_elements) : 0), 0);
+    for (int64_t b = 0; b < a.batch; ++b)
+      for (int64_t h = 0; h < a.heads_q; ++h) {
+        const walk::Sequence s = walk::sequence(a, b);
+        const walk::Scores<tw_attention_backward_args> scores{a, p.dtype_bias(), s, b, h};
+        const int64_t kv = h / (a.heads_q / a.heads_kv);
+        for (int64_t i = 0; i < s.rows; ++i) {
+          const int64_t line = (a.starts_q ? s.first_row : b * a.rows) + i;
+          const auto q = [&](int64_t d) {
+            return element(a.q, p.dtype(), walk::place(a.q_strides, b, s.first_row + i, h, d));
+          };
+          const auto dout = [&](int64_t d) {
+            return element(a.dout, p.dtype(), walk::place(a.dout_strides, b, s.first_row + i, h, d));
+          };
+          const auto k = [&](int64_t j, int64_t d) {
+            return element(a.k, p.dtype(), walk::place(a.k_strides, b, s.first_key + j, kv, d));
+          };
+          const auto v = [&](int64_t j, int64_t d) {
+            return element(a.v, p.dtype(), walk::place(a.v_strides, b, s.first_key + j, kv, d));
+          };
+          // The softmax of the row, then delta = sum of p z (dout . v).
+          std::vector<double> weight(size_t(s.keys), 0), product(size_t(s.keys), 0), along(size_t(s.keys), 0);
+          double most = -HUGE_VAL, sum = 0, delta = 0;
+          for (int64_t j = 0; j < s.keys; ++j) {
+            weight[size_t(j)] = -HUGE_VAL;
+            if (!scores.sees(i, j)) continue;
+            for (int64_t d = 0; d < a.head_qk; ++d) product[size_t(j)] += q(d) * k(j, d);
+            for (int64_t d = 0; d < a.head_v; ++d) along[size_t(j)] += dout(d) * v(j, d);
+            weight[size_t(j)] = scores.capped(product[size_t(j)]) + scores.added(i, j);
+            most = std::max(most, weight[size_t(j)]);
+          }
+          if (most == -HUGE_VAL) continue;
+          for (double &w : weight) w = std::exp(w - most), sum += w;
+          for (int64_t j = 0; j < s.keys; ++j) {
+            weight[size_t(j)] /= sum;
+            delta += weight[size_t(j)] * scores.kept(i, j) * along[size_t(j)];
+          }
+          for (int64_t j = 0; j < s.keys; ++j) {
+            const double share = weight[size_t(j)], kept = scores.kept(i, j);
+            if (share == 0) continue;
+            const double ds = share * (kept * along[size_t(j)] - delta), cap = scores.capped(product[size_t(j)]);
+            const double slope = a.softcap > 0 ? ds * (1 - cap * cap / (a.softcap * a.softcap)) : ds;
+            const int64_t column = (a.starts_k ? s.first_key : b * a.keys) + j;
+            for (int64_t d = 0; d < a.head_qk; ++d) {
+              g.dq[size_t((line * a.heads_q + h) * a.head_qk + d)] += a.scale * slope * k(j, d);
+              g.dk[size_t((column * a.heads_kv + kv) * a.head_qk + d)] += a.scale * slope * q(d);
+            }
+            for (int64_t d = 0; d < a.head_v; ++d)
+              g.dv[size_t((column * a.heads_kv + kv) * a.head_v + d)] += share * kept * dout(d);
+            if (a.dbias) g.dbias[size_t(scores.four(a.dbias_strides, i, j))] += ds;
+            g.dalibi[size_t(h)] -= ds * scores.distance(i, j);
+          }
+        }
+      }
+  });
+  return g;
+}
+
+}  // namespace reference
+}  // namespace tw

@@ -1,0 +1,80 @@
+// A driver without a device behind it: memory of the device is memory of the host, and work is done when it is queued.
+// Compiled twice: as libcuda.so.1, and with -DSTUB_HIP as libamdhip64.so.7.  STUB_DEVICES and STUB_CAPABILITY or
+// STUB_ARCH say what it counts; -1 devices: it does not start.
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#define STUB extern "C" __attribute__((visibility("default")))
+
+static int devices() {
+  const char *count = std::getenv("STUB_DEVICES");
+  return count ? std::atoi(count) : 1;
+}
+static thread_local int current_device = -1;
+
+#ifdef STUB_HIP
+
+STUB int hipGetDeviceCount(int *count) { return *count = devices(), 0; }
+STUB int hipGetDevice(int *device) { return *device = current_device < 0 ? 0 : current_device, 0; }
+STUB int hipSetDevice(int device) { return current_device = device, 0; }
+STUB int hipGetDevicePropertiesR0600(void *into, int) {
+  char *raw = static_cast<char *>(into);
+  const uint64_t memory = 1 << 20;
+  const int32_t units = 304, cache = 4 << 20;
+  const char *arch = std::getenv("STUB_ARCH");
+  std::memset(raw, 0, 1472);
+  std::strcpy(raw, "a stub of HIP");
+  std::strcpy(raw + 1160, arch ? arch : "gfx942:sramecc+:xnack-");
+  std::memcpy(raw + 288, &memory, sizeof memory);
+  std::memcpy(raw + 388, &units, sizeof units);
+  std::memcpy(raw + 616, &cache, sizeof cache);
+  return 0;
+}
+STUB int hipMalloc(void **at, size_t bytes) { return *at = std::aligned_alloc(256, (bytes + 255) / 256 * 256), !*at; }
+STUB int hipFree(void *at) { return std::free(at), 0; }
+STUB int hipMemcpyAsync(void *to, const void *from, size_t bytes, int, void *) {
+  return std::memcpy(to, from, bytes), 0;
+}
+STUB int hipMemsetAsync(void *at, int value, size_t bytes, void *) { return std::memset(at, value, bytes), 0; }
+STUB int hipStreamSynchronize(void *) { return 0; }
+STUB const char *hipGetErrorString(int) { return "an error of the stub"; }
+
+#else
+
+static void *context_of(int device) { return reinterpret_cast<void *>(intptr_t(0x1000 + device)); }
+
+STUB int cuInit(unsigned) { return devices() < 0 ? 100 : 0; }
+STUB int cuDeviceGetCount(int *count) { return *count = devices(), 0; }
+STUB int cuCtxGetCurrent(void **context) {
+  return *context = current_device < 0 ? nullptr : context_of(current_device), 0;
+}
+STUB int cuCtxSetCurrent(void *context) {
+  return current_device = int(reinterpret_cast<intptr_t>(context)) - 0x1000, 0;
+}
+STUB int cuCtxGetDevice(int *device) { return *device = current_device, current_device < 0 ? 201 : 0; }
+STUB int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = context_of(device), 0; }
+STUB int cuDeviceGetAttribute(int *value, int attribute, int) {
+  int major = 9, minor = 0;
+  if (const char *told = std::getenv("STUB_CAPABILITY")) std::sscanf(told, "%d.%d", &major, &minor);
+  *value = attribute == 16 ? 132 : attribute == 38 ? 50 << 20 : attribute == 75 ? major : attribute == 76 ? minor : 0;
+  return 0;
+}
+STUB int cuDeviceGetName(char *name, int bytes, int) { return std::snprintf(name, size_t(bytes), "a stub of CUDA"), 0; }
+STUB int cuDeviceTotalMem_v2(size_t *bytes, int) { return *bytes = 1 << 20, 0; }
+STUB int cuMemAlloc_v2(void **at, size_t bytes) {
+  if (current_device < 0 || bytes > size_t(1) << 30) return current_device < 0 ? 201 : 2;
+  *at = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  std::memset(*at, 0xab, bytes);  // what nobody cleared is not zero
+  return 0;
+}
+STUB int cuMemFree_v2(void *at) { return std::free(at), 0; }
+STUB int cuMemcpyAsync(void *to, const void *from, size_t bytes, void *) { return std::memcpy(to, from, bytes), 0; }
+STUB int cuMemsetD8Async(void *at, unsigned char value, size_t bytes, void *) {
+  return std::memset(at, value, bytes), 0;
+}
+STUB int cuStreamSynchronize(void *) { return 0; }
+STUB int cuGetErrorString(int, const char **text) { return *text = "an error of the stub", 0; }
+
+#endif

@@ -1,0 +1,36 @@
+// A registry as JSON and back: the same JSON that Python's Registry.to_json() writes and reads.
+#include "../example.hpp"
+
+EXAMPLE(json_export) {
+  const tw::Registry &registry = example.dispatcher.registry();
+  const std::string text = registry.json();
+  std::printf("%lld kernels of %s, %zu bytes of JSON\n", static_cast<long long>(registry.size()),
+              registry.target().c_str(), text.size());
+
+  tw::Registry again;
+  again.add_json(text);
+  example.expect("the same JSON again", again.json() == text && again.size() == registry.size());
+
+  // Listed, filtered, found by digest (or the first digits of it).
+  const auto gemms = again.filter([](const tw::KernelKey &key) { return key.op == "gemm" && !key.fallback; });
+  example.expect("kernels of GEMM", !gemms.empty());
+  for (const tw::KernelKey &key : gemms) std::printf("%.8s  %s\n", key.digest.c_str(), key.name.c_str());
+  example.expect("found by eight digits", again.find(gemms[0].digest.substr(0, 8)).digest == gemms[0].digest);
+
+  // What was read chooses and runs as the first did.
+  const auto problem = tw::GemmProblem(50, 60, 70).layout("rcr");
+  const tw::Dispatcher from_text(again);
+  example.expect("the same choice",
+                 from_text.select(problem).kernel.digest == example.dispatcher.select(problem).kernel.digest);
+  Array<float> a = drawn(50 * 70, 1), b = drawn(60 * 70, 2), e = blank(50 * 60);
+  const auto operands = [&](auto at) { return tw::GemmOperands().a(at(a)).b(at(b)).e(at(e)); };
+  example.run(from_text.plan(problem), operands);
+  example.check("e", e, tw::reference::gemm(problem, operands(on_host)));
+
+  try {
+    tw::Registry().add_json(text.substr(0, text.size() / 2));
+    example.expect("half a text is refused", false);
+  } catch (const tw::Error &error) {
+    std::printf("half of it: [%s] %s\n", error.rule().c_str(), error.message().c_str());
+  }
+}

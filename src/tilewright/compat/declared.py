@@ -1,0 +1,212 @@
+"""Kernels that C++ sources declare (`TW_KERNEL_SET`), read from their object files and built: what CMake's
+`tilewright_add_kernels` runs.
+
+    python -m tilewright.compat.declared OBJECT... --archs x86_64_v3,sm_90a --output FOLDER
+
+For every arch FOLDER/ARCH gets what `Registry.export` writes.  What the store has already is not compiled again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import struct
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright import jsontext
+from tilewright.arch import arch as arch_by_name
+from tilewright.codegen import collect
+from tilewright.dispatch.registry import Registry
+from tilewright.errors import FileError, RequestError, TilewrightError
+from tilewright.ops import op as op_by_name
+from tilewright.ops.attention.spec import AttentionSignature, default_output, settled
+from tilewright.ops.base import KernelSpec
+
+SECTION, MARK = b"tw_kernel_sets", b"tw-set-1"
+ANY, ANY_NUMBER = "*", -1
+POOL = "default"
+# Their words for values of ours.
+_WORDS = {"fwd": "forward", "bwd_data": "backward_data", "bwd_weight": "backward_weight", "no": "none",
+          "causal": "window", "fwd_splitkv": "split", "fwd_splitkv_combine": "combine", "default": "direct",
+          "fp8": "fp8_e4m3", "bf8": "fp8_e5m2"}  # fmt: skip
+# Fields of a signature, and the axes of pools that they are values of.
+_AXES = {
+    "gemm": {"dtype": "datatypes", "layout": "layouts", "elementwise": "epilogues", "num_d": "num_d",
+             "dtype_c": "outputs"},
+    "conv": {"dtype": "datatypes", "direction": "variants", "dims": "spatial", "elementwise": "epilogues",
+             "num_d": "num_d"},
+}  # fmt: skip
+_SCHEDULE = {"tile": "tile", "wave": "warp_grid", "warp": "warp_tile", "pad": "pad", "pipeline": "pipeline",
+             "scheduler": "scheduler", "epilogue": "store", "block_per_cu": "block_per_cu",
+             "max_splits_log2": "max_splits_log2"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One declaration of a set; numbers of -1 and the word * are any."""
+
+    set_name: str
+    op: str
+    arch: str
+    signature: Mapping[str, Any]
+    algorithm: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        words = json.dumps({**self.signature, **self.algorithm})
+        return f"{self.set_name}: {self.op} {words} for {'any arch' if self.arch == ANY else self.arch}"
+
+
+# -- object files ----------------------------------------------------------------------------------------------------
+
+
+def sets_of(path: Path) -> Iterator[Declared]:
+    """What an object file declares."""
+    for text in _records(_section(path)):
+        data = jsontext.loads(text)
+        for kernel in data["kernels"]:
+            yield Declared(data["set"], kernel["op"], kernel["arch"], kernel["signature"], kernel["algorithm"])
+
+
+def _records(section: bytes) -> Iterator[bytes]:
+    at = section.find(MARK)
+    while at >= 0:
+        (size,) = struct.unpack_from("<q", section, at + len(MARK))
+        start = at + len(MARK) + 8
+        yield section[start : start + size]
+        at = section.find(MARK, start + size)
+
+
+def _section(path: Path) -> bytes:
+    """The bytes of the section; empty where an object declares nothing."""
+    try:
+        data = path.read_bytes()
+        if data[:6] != b"\x7fELF\x02\x01":
+            raise ValueError("it is no ELF object of 64 bits")
+        (table,) = struct.unpack_from("<Q", data, 0x28)
+        size, count, names = struct.unpack_from("<HHH", data, 0x3A)
+        headers = [struct.unpack_from("<IIQQQQIIQQ", data, table + size * at) for at in range(count)]
+        text = headers[names][4]
+        return b"".join(
+            data[header[4] : header[4] + header[5]]
+            for header in headers
+            if data[text + header[0] :].split(b"\0", 1)[0] == SECTION
+        )
+    except (OSError, ValueError, struct.error, IndexError) as error:
+        raise FileError(f"{path} cannot be read: {error}", rule="object-file", value=str(path),
+                        remedy="give object files of sources that declare kernels") from error  # fmt: skip
+
+
+# -- declarations to specs -------------------------------------------------------------------------------------------
+
+
+def specs_of(declared: Declared, arch: str) -> tuple[KernelSpec, ...]:
+    """The kernels of an arch that a declaration means: all that fit, or with auto_correct the nearest."""
+    if declared.op not in (*_AXES, "attention"):
+        raise RequestError(f"{declared}: no such op", rule="declared-op", value=declared.op,
+                           remedy="declare a GEMM, a convolution or an attention")  # fmt: skip
+    collected = collect(declared.op, arch, pool=POOL, axes=_axes(declared))
+    fitting = [spec for spec in collected.specs if _distance(declared, spec) == 0]
+    if fitting:
+        return tuple(fitting)
+    nearest = sorted(collected.specs, key=lambda spec: (_distance(declared, spec), spec.digest))
+    if nearest and declared.algorithm.get("auto_correct") == [1]:
+        least = _distance(declared, nearest[0])
+        return tuple(spec for spec in nearest if _distance(declared, spec) == least)
+    offers = "; ".join(spec.name for spec in nearest[:3]) or "none of this signature at all"
+    raise RequestError(
+        f"{declared}: {arch} has no such kernel", rule="declared-kernel", value=str(declared),
+        remedy=f"use auto_correct(), or one of what there is: {offers}",
+    )  # fmt: skip
+
+
+def _axes(declared: Declared) -> dict[str, Any]:
+    """What the pool is asked for; what is not said, or any, is left to it."""
+    if declared.op == "attention":
+        return _attention_axes(declared)
+    names = _AXES[declared.op]
+    said = {names[name]: _value(value) for name, value in declared.signature.items() if name in names}
+    return {name: value for name, value in said.items() if value != ANY}
+
+
+def _attention_axes(declared: Declared) -> dict[str, Any]:
+    said = {name: _value(value) for name, value in declared.signature.items() if value != ANY}
+    dtype, heads = said.get("dtype", "fp16"), declared.signature.get("hdim", [128, 128])
+    bias = {"bias": "tensor"}.get(said.get("bias", "none"), said.get("bias", "none"))
+    flags = {name: bool(said.get(name, False)) for name in ("lse", "dropout", "softcap", "sink")}
+    signature = AttentionSignature(
+        said.get("family", "forward"), dtype, dtype, default_output(dtype), heads[0], heads[1],
+        mask=said.get("mask", "none"), bias=bias, varlen=said.get("mode") == "group", return_lse=flags["lse"],
+        dropout=flags["dropout"], softcap=flags["softcap"], sink=flags["sink"],
+    )  # fmt: skip
+    return dict(op_by_name("attention").axes_of(settled(signature)))
+
+
+def _value(value: Any) -> Any:
+    """A field's value in our words."""
+    return _WORDS.get(value, value) if isinstance(value, str) else value[0]
+
+
+def _distance(declared: Declared, spec: KernelSpec) -> float:
+    """How far a kernel is from a declaration: 0 where it meets all that is said; sizes count by their ratio."""
+    schedule = spec.to_dict()["schedule"]
+    far = 0.0
+    for name, wanted in declared.algorithm.items():
+        if name == "auto_correct" or wanted == ANY:
+            continue
+        mine = schedule.get(_SCHEDULE.get(name, name))
+        if isinstance(wanted, str):
+            far += 0.0 if mine == _WORDS.get(wanted, wanted) or mine == wanted else 4.0
+            continue
+        numbers = list(mine) if isinstance(mine, (list, tuple)) else [mine]
+        for at, number in enumerate(wanted):
+            if number == ANY_NUMBER or (name == "wave" and at == 2 and at >= len(numbers)):
+                continue
+            there = numbers[at] if at < len(numbers) and numbers[at] is not None else 0
+            if int(there) != number:
+                far += 1.0 + abs(math.log2(max(1, int(there)) / max(1, number)))
+    return far
+
+
+# -- building --------------------------------------------------------------------------------------------------------
+
+
+def build(objects: Iterable[Path], archs: Sequence[str], output: Path) -> list[Path]:
+    """A folder for each arch with the kernels that the objects declare for it."""
+    declared = [one for path in objects for one in sets_of(path)]
+    if not declared:
+        raise RequestError("the sources declare no kernels", rule="declared-none", value="",
+                           remedy="use TW_KERNEL_SET of <tilewright/kernel_set.hpp>")  # fmt: skip
+    folders = []
+    for arch in archs:
+        name = arch_by_name(arch).name
+        mine = [one for one in declared if one.arch in (ANY, name)]
+        specs = dict.fromkeys(spec for one in mine for spec in specs_of(one, name))
+        if specs:
+            folders.append(Registry(name, tuple(specs)).export(output / name).parent)
+    if not folders:
+        raise RequestError(f"no set is for {', '.join(archs)}", rule="declared-arch", value=",".join(archs),
+                           remedy="declare kernels of these archs, or of any")  # fmt: skip
+    return folders
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Build the kernels that C++ object files declare.")
+    parser.add_argument("objects", nargs="+", type=Path)
+    parser.add_argument("--archs", required=True, help="with a comma between")
+    parser.add_argument("--output", required=True, type=Path)
+    options = parser.parse_args(words)
+    try:
+        build(options.objects, options.archs.split(","), options.output)
+    except TilewrightError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

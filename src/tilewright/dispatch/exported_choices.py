@@ -1,0 +1,58 @@
+"""Choices that a registry's JSON takes along for C++: pins of a lock file, and winners of measurements.
+
+A problem is known by the numbers that the selection library takes of its measured form (`Op.measured_as`), which C++
+makes too.  A measurement names the machine it was made on, and counts on such a one only.
+
+    {"op", "signature", "numbers": [...], "digest", "tier": "locked" or "measured", "threads", "seconds", "machine"}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tilewright import ops
+from tilewright.dispatch import locks
+from tilewright.dispatch.records import machine, records, threads_of
+from tilewright.native.judge import native_kernels
+from tilewright.ops.base import KernelSpec
+
+MACHINE = ("model", "cores", "l2_bytes")  # what C++ compares
+
+
+def choices(
+    specs: Iterable[KernelSpec], target: str, lock: Path | str | None = None, measured: bool = False
+) -> list[dict[str, Any]]:
+    """Of these kernels alone: a pin to another is left to Python."""
+    known = {spec.digest: spec for spec in specs}
+    rows = list(_of_lock(Path(lock), known, target)) if lock is not None else []
+    return rows + (list(_of_records(known, target)) if measured else [])
+
+
+def _of_lock(path: Path, known: Mapping[str, KernelSpec], target: str) -> Iterator[dict[str, Any]]:
+    for pin in locks.read(path).values():
+        if pin.target == target and pin.digest in known:
+            row = _row(known[pin.digest], pin.problem)
+            if row is not None:
+                yield {**row, "tier": "locked", "threads": 0, "seconds": 0.0, "machine": {}}
+
+
+def _of_records(known: Mapping[str, KernelSpec], target: str) -> Iterator[dict[str, Any]]:
+    here = machine(target)
+    for record in records().all():
+        mine = here and record.machine.get("fingerprint") == here.get("fingerprint")
+        if mine and record.target == target and record.choice in known:
+            row = _row(known[record.choice], record.problem)
+            if row is not None:
+                yield {**row, "tier": "measured", "threads": threads_of(target, record.threads),
+                       "seconds": record.winner.seconds,
+                       "machine": {name: here[name] for name in MACHINE if name in here}}  # fmt: skip
+
+
+def _row(spec: KernelSpec, problem: Mapping[str, Any]) -> dict[str, Any] | None:
+    kernels = native_kernels((spec,))
+    if kernels is None:
+        return None
+    numbers = [int(number) for number in kernels.problem(ops.op(spec.op).problem_from_dict(problem))]
+    return {"op": spec.op, "signature": spec.to_dict()["signature"], "numbers": numbers, "digest": spec.digest}

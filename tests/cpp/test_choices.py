@@ -1,0 +1,127 @@
+"""Pins of a lock file and measurements go along to C++: the same kernel, by the same tier, as in Python."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from tests.cpp import programs
+from tests.cpp.test_same_choice import line
+from tilewright import ops, settings
+from tilewright.arch.host import l2_bytes
+from tilewright.dispatch import exported_choices, locks, registry_json
+from tilewright.dispatch.records import Record, Timing, records
+from tilewright.errors import NoKernelError
+from tilewright.native.judge import native_kernels
+from tilewright.ops.base import plain
+
+pytestmark = pytest.mark.skipif(bool(programs.why_not()), reason=programs.why_not() or "a compiler is here")
+
+THREADS = 3
+TARGET = "generic"
+
+
+def chosen(folder: Path, data: dict[str, Any], problems: list[Any]) -> list[list[str]]:
+    """What C++ says: digest, tier and seconds."""
+    (folder / "registry.json").write_text(registry_json.written(data))
+    chooser = programs.program(programs.CPP / "tests" / "choose.cpp", folder / "choose")
+    words = (str(chooser), str(folder / "registry.json"), str(THREADS), str(l2_bytes()))
+    return [row.split() for row in programs.call(*words, input="\n".join(map(line, problems)) + "\n").splitlines()]
+
+
+def problems() -> list[Any]:
+    return [
+        tw.GemmProblem(m=33, n=65, k=70, layout="rcr"),
+        tw.ConvProblem(2, 8, 16, (14, 14), (3, 3)),
+        tw.AttentionProblem(1, 4, 40, 50, 64),
+    ]
+
+
+def others(problem: Any) -> tuple[Any, Any]:
+    """The same problem with gaps between rows, which shares its choice, and another size, which does not."""
+    if problem.op == "gemm":
+        return replace(problem, a_stride=80, c_stride=72), replace(problem, m=34, a_stride=0, b_stride=0, c_stride=0)
+    if problem.op == "conv":
+        wider = (14 * 14 * 9, 14 * 9, 9, 1)
+        return replace(problem, x_strides=wider), tw.ConvProblem(3, 8, 16, (14, 14), (3, 3))
+    return replace(problem, q_strides=(40 * 300, 300, 64)), tw.AttentionProblem(1, 4, 41, 50, 64)
+
+
+def registry_data(registry: tw.Registry, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    libraries = {}
+    for spec in registry.specs():
+        kernels = native_kernels((spec,))
+        assert kernels is not None
+        library = registry_json.selection_library(kernels)
+        if library is None:
+            pytest.skip("the selection library cannot be had here")
+        libraries[kernels.set_name] = library
+    return registry_json.to_dict(registry.specs(), registry.target, libraries, rows)
+
+
+def slowest(registry: tw.Registry, problem: Any) -> Any:
+    """A kernel that serves a problem and that estimates would not take."""
+    times = registry.times(problem, THREADS)
+    return max(times, key=lambda pair: (pair[1], pair[0].digest))[0]
+
+
+def test_pins_of_a_lock_file(tmp_path: Path) -> None:
+    registry = programs.registry_of(TARGET, problems())
+    specs = [slowest(registry, problem) for problem in problems()]
+    pins = [locks.pin(ops.op(one.op), TARGET, one, spec) for one, spec in zip(problems(), specs, strict=True)]
+    locks.write(tmp_path / "lock.json", pins)
+    rows = exported_choices.choices(registry.specs(), TARGET, tmp_path / "lock.json")
+    assert len(rows) == 3
+    asked = [each for problem in problems() for each in (problem, *others(problem))]
+    answers = chosen(tmp_path, registry_data(registry, rows), asked)
+    with settings.override(lock=str(tmp_path / "lock.json"), measure=False, models=False):
+        for at, problem in enumerate(problems()):
+            mine = registry.select_stage(problem, threads=THREADS)
+            exact, with_gaps, other = answers[3 * at : 3 * at + 3]
+            assert [mine.spec.digest, mine.tier] == exact[:2] == with_gaps[:2] == [specs[at].digest, "locked"]
+            assert float(exact[2]) == mine.seconds
+            assert other[1] == "heuristic"
+
+
+def test_measurements_of_this_machine(tmp_path: Path) -> None:
+    registry = programs.registry_of(TARGET, problems())
+    with settings.override(cache_dir=tmp_path / "store", models=False, measure=True):
+        for problem in problems():
+            spec = slowest(registry, problem)
+            timing = Timing(spec.digest, spec.name, spec.to_dict(), 1.25e-5, 0.0, 0.1)
+            form = plain(ops.op(problem.op).measured_as(problem))
+            records().put(Record(problem.op, form, THREADS, TARGET, spec.digest, (timing,), {}, {}))
+        rows = exported_choices.choices(registry.specs(), TARGET, measured=True)
+        expected = [registry.select_stage(problem, threads=THREADS) for problem in problems()]
+    assert [row["tier"] for row in rows] == ["measured"] * 3
+    assert [one.tier for one in expected] == ["measured"] * 3
+    data = registry_data(registry, rows)
+    answers = chosen(tmp_path, data, problems())
+    assert [(row[0], row[1], float(row[2])) for row in answers] == [
+        (one.spec.digest, "measured", 1.25e-5) for one in expected
+    ]
+    # On another machine they say nothing.
+    elsewhere = json.loads(json.dumps(data).replace(json.dumps(rows[0]["machine"]["model"]), '"another CPU"'))
+    assert [row[1] for row in chosen(tmp_path, elsewhere, problems())] == ["heuristic"] * 3
+
+
+def test_a_pin_that_cannot_be_kept_is_an_error(tmp_path: Path) -> None:
+    target = "x86_64_v3"  # of whose kernels some are for a few rows; nothing is run
+    large = tw.GemmProblem(m=500, n=65, k=70, layout="rcr")
+    registry = programs.registry_of(target, [large])
+    refusing = [spec for spec in registry.candidates(large) if ops.op("gemm").supports(spec, large)]
+    assert refusing
+    pin = locks.pin(ops.op("gemm"), target, large, refusing[0])
+    locks.write(tmp_path / "lock.json", [pin])
+    rows = exported_choices.choices(registry.specs(), target, tmp_path / "lock.json")
+    data = registry_data(registry, rows)
+    assert chosen(tmp_path, data, [large])[0][1] == "lock-stale"
+    pinned = settings.override(lock=str(tmp_path / "lock.json"), measure=False, models=False)
+    with pinned, pytest.raises(NoKernelError) as refused:
+        registry.select_stage(large, threads=THREADS)
+    assert refused.value.rule == "lock-stale"

@@ -1,0 +1,68 @@
+"""The C++ examples: each compiled, run on the CPU, and right; three of them in `make test`, all among the proofs."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cpp import programs
+
+pytestmark = pytest.mark.skipif(bool(programs.why_not()), reason=programs.why_not() or "a compiler is here")
+
+EXAMPLES = programs.ROOT / "examples" / "cpp"
+EXPORT = runpy.run_path(str(EXAMPLES / "export_kernels.py"))
+NAMES: list[str] = EXPORT["examples"]()
+QUICK = ("gemm/01_basic", "conv/01_basic", "attention/01_basic")
+COUNTS = {"gemm": 7, "conv": 7, "attention": 27}
+
+
+def kernels(folder: Path, *names: str) -> Path:
+    programs.call(sys.executable, str(EXAMPLES / "export_kernels.py"), str(folder), "--examples", *names)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def of_all(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return kernels(tmp_path_factory.mktemp("examples") / "kernels")
+
+
+def run(name: str, folder: Path, work: Path) -> None:
+    program = programs.with_header(EXAMPLES / f"{name}.cpp", work / "example")
+    said = programs.call(str(program), str(folder))
+    assert said.endswith("all right\n"), said
+
+
+def test_there_are_as_many_as_in_the_lists() -> None:
+    counts = {op: sum(name.startswith(f"{op}/") for name in NAMES) for op in COUNTS}
+    assert counts == COUNTS
+    assert [name for name in EXPORT["MORE"] if name not in NAMES] == []
+    index = (programs.ROOT / "examples" / "README.md").read_text()
+    assert [name for name in NAMES if f"cpp/{name}.cpp" not in index] == []
+
+
+def test_they_are_short() -> None:
+    lines = {name: len((EXAMPLES / f"{name}.cpp").read_text().splitlines()) for name in NAMES}
+    assert {name: count for name, count in lines.items() if count > 80} == {}
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_the_first_of_each_op(name: str, tmp_path: Path) -> None:
+    run(name, kernels(tmp_path / "kernels", name), tmp_path)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in QUICK])
+def test_every_example(name: str, of_all: Path, tmp_path: Path) -> None:
+    run(name, of_all, tmp_path)
+
+
+def test_wrong_numbers_fail_an_example(tmp_path: Path) -> None:
+    source = (EXAMPLES / "gemm" / "01_basic.cpp").read_text().replace('check("y", y,', 'check("y", x,')
+    (tmp_path / "gemm").mkdir()
+    (tmp_path / "gemm" / "wrong.cpp").write_text(source.replace("../example.hpp", str(EXAMPLES / "example.hpp")))
+    program = programs.program(tmp_path / "gemm" / "wrong.cpp", tmp_path / "wrong")
+    with pytest.raises(AssertionError, match="WRONG"):
+        programs.call(str(program), str(kernels(tmp_path / "kernels", "gemm/01_basic")))

@@ -1,0 +1,123 @@
+"""Kernels declared in C++: checked by the compiler, read from objects, built for archs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cpp import programs
+from tilewright.compat import declared
+from tilewright.errors import FileError, RequestError
+
+pytestmark = pytest.mark.skipif(bool(programs.why_not()), reason=programs.why_not() or "a compiler is here")
+
+SOURCE = """
+#include <tilewright/kernel_set.hpp>
+TW_KERNEL_SET(plain, .add(Signature().dtype("fp32").layout("rcr"), Algorithm().tile(72, ANY_INT, 256))
+                     .add(Signature().dtype("fp16").layout("rcr").elementwise("Relu", 1),
+                          Algorithm().tile(128, 128, 32).wave(2, 2).warp(32, 32, 16).pipeline("compv4"), "gfx942"));
+DECL_KERNEL_SET(named, .add(Signature().dtype("fp32"), Algorithm().tile_m(70).tile_n(500).auto_correct()));
+DECL_GROUPED_CONV_KERNEL_SET(convs, .add(GroupedConvSignature().dtype("fp32").direction("fwd").dims(2),
+                                         GroupedConvAlgorithm().pipeline(ANY).auto_fill()));
+DECL_FMHA_KERNEL_SET(attentions, .add(FmhaSignature().family("fwd").dtype("fp32").hdim(64).mask("causal").lse(),
+                                      FmhaAlgorithm().tile_m0(192)));
+static_assert(plain.size() == 2 && plain[1].algorithm_size == 4, "data, not text");
+"""
+
+
+def compiled(source: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    (folder / "sets.cpp").write_text(source)
+    words = [*programs.compiler(), "-std=c++17", *programs.WARNINGS, *programs.INCLUDES, "-c", str(folder / "sets.cpp")]
+    return subprocess.run([*words, "-o", str(folder / "sets.o")], capture_output=True, text=True, check=False)
+
+
+def test_sets_are_read_from_the_object_and_become_kernels(tmp_path: Path) -> None:
+    finished = compiled(SOURCE, tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    rows = list(declared.sets_of(tmp_path / "sets.o"))
+    assert [(row.set_name, row.op, row.arch) for row in rows] == [
+        ("plain", "gemm", "*"), ("plain", "gemm", "gfx942"), ("named", "gemm", "*"), ("convs", "conv", "*"),
+        ("attentions", "attention", "*"),
+    ]  # fmt: skip
+    first, ck, named, conv, attention = rows
+    tiles = [spec.to_dict()["schedule"]["tile"] for spec in declared.specs_of(first, "x86_64_v3")]
+    assert tiles
+    assert all(tile[0] == 72 and tile[2] == 256 for tile in tiles)
+    (spec,) = declared.specs_of(ck, "gfx942")
+    assert "Relu" in spec.name
+    assert "compv4_128x128x32_2x2x1_32x32x16" in spec.name
+    assert {spec.to_dict()["schedule"]["tile"][0] for spec in declared.specs_of(named, "x86_64_v3")} == {72}  # nearest
+    assert len(declared.specs_of(conv, "x86_64_v3")) > 2  # all there are
+    (spec,) = declared.specs_of(attention, "x86_64_v3")
+    assert (spec.signature.mask, spec.signature.return_lse) == ("window", True)
+    with pytest.raises(RequestError) as refused:
+        declared.specs_of(first, "gfx942")
+    assert refused.value.rule == "declared-kernel"
+
+
+@pytest.mark.parametrize(
+    ("add", "said"),
+    [
+        ('Signature().dtype("fp99"), Algorithm()', "no such type"),
+        ('Signature().layout("rxr"), Algorithm()', "use rcr"),
+        ("Signature(), Algorithm().tile(0, 1)", "a size is 1 or more"),
+        ("Signature(), Algorithm().tile(100, 128, 32).wave(2, 2).warp(32, 32)", "no whole number of waves"),
+        ('FmhaSignature().mask("odd"), FmhaAlgorithm()', "use no, causal"),
+        ("GroupedConvSignature().dims(4), Algorithm()", "2 or 3"),
+        ('Signature().elementwise("Relu", 3), Algorithm()', "0, 1 or 2"),
+    ],
+)
+@pytest.mark.sampled(3)
+def test_the_compiler_refuses(add: str, said: str, tmp_path: Path) -> None:
+    source = f"#include <tilewright/kernel_set.hpp>\nTW_KERNEL_SET(bad, .add({add}));\n"
+    finished = compiled(source, tmp_path)
+    assert finished.returncode != 0
+    assert said in finished.stderr
+    assert "error" in finished.stderr
+
+
+def test_files_that_declare_nothing(tmp_path: Path) -> None:
+    assert compiled("int number = 1;\n", tmp_path).returncode == 0
+    assert list(declared.sets_of(tmp_path / "sets.o")) == []
+    with pytest.raises(RequestError) as refused:
+        declared.build([tmp_path / "sets.o"], ["x86_64_v3"], tmp_path / "out")
+    assert refused.value.rule == "declared-none"
+    with pytest.raises(FileError):
+        list(declared.sets_of(tmp_path / "sets.cpp"))
+    assert declared.main([str(tmp_path / "none.o"), "--archs", "generic", "--output", str(tmp_path / "out")]) == 1
+
+
+def test_kernels_are_built_for_archs(tmp_path: Path) -> None:
+    text = '#include <tilewright/kernel_set.hpp>\nTW_KERNEL_SET(one, .add(Signature().dtype("fp32").layout("rcr"), '
+    assert compiled(text + 'Algorithm().pipeline("loops").auto_correct(), "generic"));\n', tmp_path).returncode == 0
+    assert declared.main([str(tmp_path / "sets.o"), "--archs", "generic", "--output", str(tmp_path / "out")]) == 0
+    data = json.loads((tmp_path / "out" / "generic" / "registry.json").read_text())
+    assert data["target"] == "generic"
+    assert len(data["kernels"]) >= 1
+
+
+@pytest.mark.proof
+@pytest.mark.skipif(not programs.cmake(), reason="needs cmake")
+def test_cmake_builds_what_is_declared(tmp_path: Path) -> None:
+    place = programs.call(sys.executable, "-m", "tilewright", "--cmake-dir").strip()
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.16)\nproject(mine CXX)\nfind_package(tilewright CONFIG REQUIRED)\n"
+        "add_executable(mine main.cpp)\ntarget_link_libraries(mine PRIVATE tilewright::tilewright)\n"
+        "tilewright_add_kernels(mine SOURCES main.cpp ARCHS generic)\n"
+    )
+    (tmp_path / "main.cpp").write_text(
+        "#include <tilewright/kernel_set.hpp>\n#include <tilewright/tilewright.hpp>\n"
+        'TW_KERNEL_SET(mine, .add(Signature().dtype("fp32").layout("rcr"), Algorithm().auto_correct()));\n'
+        'int main() { return tw::Registry::open(TILEWRIGHT_KERNELS "/generic").size() ? 0 : 1; }\n'
+    )
+    ninja = ("-G", "Ninja") if shutil.which("ninja") else ()
+    words = ("-S", str(tmp_path), "-B", str(tmp_path / "build"), f"-Dtilewright_DIR={place}")
+    programs.call("cmake", *ninja, *words, f"-DTILEWRIGHT_PYTHON={sys.executable}")
+    programs.call("cmake", "--build", str(tmp_path / "build"))
+    programs.call(str(tmp_path / "build" / "mine"))
+    assert "Building" not in programs.call("cmake", "--build", str(tmp_path / "build"))  # only what changed

@@ -1,0 +1,136 @@
+"""A bundle on a GPU from Python and from C++, without nvcc: the same choices and bits, and the time of first calls.
+
+    python tests/gpu/bundle_from_cpp.py build WORK     # with nvcc; a GPU is not needed
+    python tests/gpu/bundle_from_cpp.py run WORK       # with a GPU; nvcc is taken off the path
+
+Exits with 1 where a choice or a bit differs.  First calls are printed, and those over 60 ms are marked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[2]
+TARGET = "sm_90a"
+MOST_MS = 60.0
+SHAPES = {
+    "gemm_a": (512, 768), "gemm_b": (768, 1024),
+    "conv_x": (4, 28, 28, 64), "conv_w": (128, 3, 3, 64),
+    "attention_q": (2, 512, 8, 64), "attention_k": (2, 512, 2, 64), "attention_v": (2, 512, 2, 64),
+    "decode_q": (2, 1, 8, 64), "decode_k": (2, 4096, 2, 64), "decode_v": (2, 4096, 2, 64),
+}  # fmt: skip
+
+
+def problems() -> dict[str, Any]:
+    import tilewright as tw
+
+    half = {"dtype_q": "fp16"}
+    return {
+        "gemm": tw.GemmProblem(m=512, n=1024, k=768, dtype_a="fp16", dtype_b="fp16"),
+        "conv": tw.ConvProblem(4, 64, 128, (28, 28), (3, 3), before=(1, 1), after=(1, 1), dtype="fp16"),
+        "attention": tw.AttentionProblem(2, 8, 512, 512, 64, heads_kv=2, window_right=0, **half),
+        "decode": tw.AttentionProblem(2, 8, 1, 4096, 64, heads_kv=2, num_splits=4, **half),
+    }
+
+
+def compiler() -> list[str]:
+    from tilewright.backends.cpu.toolchain import find_toolchain
+
+    return list(find_toolchain().driver)
+
+
+def build(work: Path) -> None:
+    from tilewright.bundle.build import Wish
+    from tilewright.bundle.build import build as build_bundle
+
+    work.mkdir(parents=True, exist_ok=True)
+    print(build_bundle(work / "model.twb", Wish([TARGET], list(problems().values()))))
+    draw = np.random.default_rng(25)
+    for name, shape in SHAPES.items():
+        draw.standard_normal(shape, np.float32).astype(np.float16).tofile(work / f"{name}.bin")
+    cpp = ROOT / "cpp"
+    includes = [f"-I{cpp / 'include'}", f"-I{ROOT / 'src/tilewright/include'}"]
+    sources = [*map(str, sorted((cpp / "src").glob("*.cpp"))), str(cpp / "tests/gpu_bundle.cpp")]
+    words = [*compiler(), "-std=c++17", "-O2", *includes, *sources, "-o", str(work / "gpu_bundle"), "-ldl", "-pthread"]
+    subprocess.run(words, check=True)
+
+
+def without_nvcc() -> dict[str, str]:
+    """The environment without any folder that has an nvcc, a store of its own, and nothing that is compiled."""
+    places = [place for place in os.environ.get("PATH", "").split(os.pathsep) if not (Path(place) / "nvcc").exists()]
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("CUDA_HOME", "CUDA_PATH"))}
+    return {**env, "PATH": os.pathsep.join(places), "TILEWRIGHT_FROZEN": "1", "PYTHONPATH": str(ROOT / "src")}
+
+
+def from_python(work: Path, *, tiers: bool) -> None:
+    """In a process of its own: prints a line of JSON for each problem."""
+    import tilewright as tw
+
+    assert shutil.which("nvcc") is None
+    operands = {
+        name: tw.to_device(np.fromfile(work / f"{name}.bin", np.float16).reshape(shape), "cuda")
+        for name, shape in SHAPES.items()
+    }
+    calls = {
+        "gemm": lambda: tw.gemm(operands["gemm_a"], operands["gemm_b"]),
+        "conv": lambda: tw.conv(operands["conv_x"], operands["conv_w"], padding=1),
+        "attention": lambda: tw.attention(*(operands[f"attention_{one}"] for one in "qkv"), causal=True),
+        "decode": lambda: tw.attention(*(operands[f"decode_{one}"] for one in "qkv"), num_splits=4),
+    }
+    with tw.use_bundle(work / "model.twb"), tw.settings.override(models=tiers, measure=tiers):
+        for name, problem in problems().items():
+            start = time.perf_counter()
+            result = calls[name]().numpy()
+            first = 1e3 * (time.perf_counter() - start)
+            chosen = tw.explain(problem, target=TARGET).selection
+            assert chosen is not None
+            print(json.dumps({
+                "name": name, "digest": "+".join(stage.spec.digest for stage in chosen.stages), "tier": chosen.tier,
+                "ms": first, "bits": hashlib.sha256(np.ascontiguousarray(result).tobytes()).hexdigest(),
+            }))  # fmt: skip
+
+
+def run(work: Path) -> int:
+    env = without_nvcc() | {"TILEWRIGHT_CACHE_DIR": str(work / "store")}
+    words = [sys.executable, __file__, "python", str(work)]
+    said = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    if said.returncode:
+        print(said.stdout, said.stderr)
+        return 1
+    python = {row["name"]: row for row in map(json.loads, said.stdout.splitlines())}
+    said = subprocess.run([work / "gpu_bundle", work / "model.twb", work], env=env, capture_output=True, text=True,
+                          check=False)  # fmt: skip
+    print(said.stdout, said.stderr)
+    if said.returncode:
+        return 1
+    wrong = 0
+    for line in said.stdout.splitlines()[1:]:
+        name, digest, tier, first = line.split()
+        bits = hashlib.sha256((work / f"{name}.cpp.bin").read_bytes()).hexdigest()
+        mine = python[name]
+        same = {"choice": mine["digest"] == digest, "tier": mine["tier"] == tier, "bits": mine["bits"] == bits}
+        late = "" if float(first) < MOST_MS else f"  over {MOST_MS:.0f} ms"
+        print(
+            f"{name}: {same}; first call C++ {float(first):.1f} ms{late}, Python {mine['ms']:.1f} ms ({mine['tier']})"
+        )
+        wrong += not all(same.values())
+    print("the same choices and bits" if not wrong and len(python) == len(SHAPES) - 6 else f"{wrong} differ")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    what, folder = sys.argv[1], Path(sys.argv[2]).absolute()
+    if what == "python":
+        from_python(folder, tiers=False)
+    else:
+        sys.exit(build(folder) if what == "build" else run(folder))
