@@ -364,6 +364,25 @@ def test_the_thread_team_builds_and_loads(store: Store) -> None:
     assert b"libstdc++" not in artifact.path.read_bytes()
 
 
+THROWS = """
+#include <stdexcept>
+extern "C" __attribute__((visibility("default"))) int tw_throws(int x) {
+  try {
+    if (x) throw std::runtime_error("thrown");
+  } catch (const std::exception &) { return 2 * x; }
+  return 0;
+}
+"""
+
+
+def test_a_source_may_ask_for_the_cxx_library(store: Store) -> None:
+    with pytest.raises(CompileError, match="exception"):
+        build_source(Source("throws.cpp", THROWS, "c++"), "generic")
+    artifact = build_source(Source("throws.cpp", THROWS, "c++", cxx_library=True), "generic")
+    assert ctypes.CDLL(str(artifact.path)).tw_throws(21) == 42
+    assert "-fno-exceptions" not in artifact.manifest["inputs"]["flags"]
+
+
 def test_a_real_error_of_the_real_compiler_is_read(store: Store) -> None:
     source = Source("wrong.cpp", "int unused() { int x = 1; return 0; }\nint f() { return nonsense; }\n", "c++")
     with pytest.raises(CompileError, match="nonsense") as caught:

@@ -210,8 +210,10 @@ def test_the_largest_form_is_read_and_a_larger_one_is_refused_aloud() -> None:
 
 def test_limits_are_defined_once() -> None:
     """C has no number of its own for what Python checks before it hands a call on."""
-    header = resources.files("tilewright").joinpath("include/tilewright/call_key.h").read_text(encoding="utf-8")
-    text = fast_path.source() + header
+    headers = resources.files("tilewright").joinpath("include", "tilewright")
+    text = fast_path.source() + "".join(
+        headers.joinpath(name).read_text(encoding="utf-8") for name in ("call_key.h", "stages.h")
+    )
     for name in fast_path._LIMITS:
         assert text.count(f"#define TW_{name} ") == 1
         assert text.count(f"= TW_{name}") == 1

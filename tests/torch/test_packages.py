@@ -67,15 +67,12 @@ def _libpython() -> Path | None:
     return None
 
 
-def test_a_program_in_cpp_runs_the_package(package: tuple[Path, Any, Any], tmp_path: Path) -> None:
-    place, x, expected = package
-    python = _libpython()
-    if python is None:
-        pytest.skip("this Python has no shared library to start in a program")
+def compiled(name: str, place: Path) -> Path:
+    """A program of ours, linked with PyTorch's libraries."""
     from torch.utils import cpp_extension
 
-    program, libraries = tmp_path / "package", Path(torch.__file__).parent / "lib"
-    source = Path(__file__).parent / "cpp" / "package.cpp"
+    program, libraries = place / name, Path(torch.__file__).parent / "lib"
+    source = Path(__file__).parent / "cpp" / f"{name}.cpp"
     flags = ["-std=c++20" if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 12) else "-std=c++17", "-O1"]
     flags += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
     includes = [f"-I{folder}" for folder in cpp_extension.include_paths()]
@@ -84,6 +81,15 @@ def test_a_program_in_cpp_runs_the_package(package: tuple[Path, Any, Any], tmp_p
     command = [os.environ.get("CXX", "c++"), *flags, *includes, str(source), "-o", str(program), *links]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     assert not built.returncode, built.stderr[-2000:]
+    return program
+
+
+def test_a_program_in_cpp_runs_the_package(package: tuple[Path, Any, Any], tmp_path: Path) -> None:
+    place, x, expected = package
+    python = _libpython()
+    if python is None:
+        pytest.skip("this Python has no shared library to start in a program")
+    program = compiled("package", tmp_path)
     given, made = tmp_path / "x", tmp_path / "y"
     given.write_bytes(x.numpy().tobytes())
     ran = subprocess.run(
@@ -92,3 +98,58 @@ def test_a_program_in_cpp_runs_the_package(package: tuple[Path, Any, Any], tmp_p
     assert not ran.returncode, ran.stderr[-2000:]
     result = np.frombuffer(made.read_bytes(), np.float32).reshape(expected.shape)
     assert np.array_equal(result, expected.numpy())
+
+
+def test_a_program_without_python_runs_the_package(package: tuple[Path, Any, Any], tmp_path: Path) -> None:
+    import tilewright.torch
+
+    place, x, expected = package
+    folder, given, made = tmp_path / "folder", tmp_path / "x", tmp_path / "y"
+    loaded = torch._inductor.aoti_load_package(str(place))
+    with tilewright.torch.plans(folder) as written:
+        assert torch.equal(loaded(x), expected)
+    assert {op for op, _ in written.calls} == {"gemm", "conv", "attention"}
+    assert not written.left_out
+    program = compiled("plans", tmp_path)
+    given.write_bytes(x.numpy().tobytes())
+    ran = subprocess.run([program, place, folder, given, made], capture_output=True, text=True, check=False)
+    assert not ran.returncode, ran.stderr[-2000:]
+    result = np.frombuffer(made.read_bytes(), np.float32).reshape(expected.shape)
+    assert np.array_equal(result, expected.numpy())
+    _refused(program, place, folder, given, made)
+
+
+def _refused(program: Path, place: Path, folder: Path, given: Path, made: Path) -> None:
+    """Folders that are not for this process, and plans that are not there, have one clear error."""
+
+    def run() -> Any:
+        return subprocess.run([program, place, folder, given, made], capture_output=True, text=True, check=False)
+
+    plans = folder / "plans.bin"
+    whole = plans.read_bytes()
+    plans.write_bytes(whole[: len(whole) // 2])
+    assert "cut off or damaged" in run().stderr
+    plans.write_bytes(whole[:8] + b"\x63" + whole[9:])
+    assert "another version" in run().stderr
+    length = int.from_bytes(whole[16:24], "little")
+    plans.write_bytes(whole[:16] + (7).to_bytes(8, "little") + b"no_such" + whole[24 + length :])
+    assert "this CPU has no no_such" in run().stderr
+    key = whole.index(b"relu")
+    plans.write_bytes(whole[:key] + b"reLU" + whole[key + 4 :])  # no plan for the call any more
+    ran = run()
+    assert ran.returncode == 4
+    assert "no stored plan is for" in ran.stderr
+
+
+def test_plans_that_need_python_are_an_error(tmp_path: Path) -> None:
+    import tilewright.torch
+
+    a, b = torch.randn(4, 32)[:, ::4], torch.randn(8, 4)
+    with (
+        pytest.raises(tw.TilewrightError, match="cannot be made without Python: gemm"),
+        tilewright.torch.plans(tmp_path / "plans"),
+    ):
+        torch.ops.tilewright.gemm(a, b)
+    with pytest.raises(tw.TilewrightError, match="no call of"), tilewright.torch.plans(tmp_path / "plans"):
+        pass
+    assert not (tmp_path / "plans").exists()

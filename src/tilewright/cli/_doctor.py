@@ -30,6 +30,7 @@ def examine(json: bool, everything: bool = False) -> bool:
         *_found_by_backends(),
         *_broken(),
         *_ops(),
+        *_pytorch(),
         *_cache(),
         *_models(),
         *_bundles(),
@@ -122,6 +123,22 @@ def _ops() -> Iterator[Finding]:
             continue  # told among the plug-ins
         kernels = f"kernels for {', '.join(has)}" if has else "no backend has kernels for it"
         yield Finding("ops", name, bool(has), f"{kernels} (of the package {plugins.package_of(ops.GROUP, name)})")
+
+
+def _pytorch() -> Iterator[Finding]:
+    """Who serves PyTorch's ops, where PyTorch is installed; it is not imported, which takes seconds."""
+    from importlib.util import find_spec
+
+    from tilewright.errors import TilewrightError
+    from tilewright.runtime import torch_ops
+
+    if find_spec("torch") is None:
+        return
+    try:
+        torch_ops.build()
+        yield Finding("ops", "torch.ops.tilewright", True, "served by C++: calls made before need no Python")
+    except (TilewrightError, OSError) as error:
+        yield Finding("ops", "torch.ops.tilewright", None, f"served by Python: {oneline(error)}")
 
 
 def _broken() -> Iterator[Finding]:

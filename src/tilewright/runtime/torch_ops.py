@@ -10,7 +10,8 @@ from __future__ import annotations
 import ctypes
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,7 +20,7 @@ from tilewright.errors import LoadError
 from tilewright.runtime import fast_path
 from tilewright.runtime.calls import Note, watched
 from tilewright.runtime.devices import HOST
-from tilewright.runtime.plans import MOST_PLANS
+from tilewright.runtime.plans import MOST_PLANS, Plan
 from tilewright.runtime.streams import SCOPED
 from tilewright.runtime.torch_arrays import questions
 from tilewright.runtime.torch_reader import autograd_at, reader
@@ -27,8 +28,9 @@ from tilewright.runtime.torch_reader import autograd_at, reader
 if TYPE_CHECKING:
     from tilewright.backends.base import Source
 
-_VERSION = 1
+VERSION = 1
 _MOST_DIMENSIONS = 8
+_MOST_KEY_BYTES = 8192
 _SERVED = (HOST.kind, "cuda")  # kinds of devices whose streams PyTorch's C interface tells
 _int, _pointer, _object = ctypes.c_int64, ctypes.c_void_p, ctypes.py_object
 
@@ -36,6 +38,7 @@ _int, _pointer, _object = ctypes.c_int64, ctypes.c_void_p, ctypes.py_object
 KINDS = {
     "Tensor": "t", "Optional[Tensor]": "T", "float": "f", "Optional[float]": "F", "str": "s",
     "Optional[ScalarType]": "D", "int": "i", "SymInt": "i", "bool": "b", "List[int]": "l", "List[SymInt]": "l",
+    "Optional[List[int]]": "L",
 }  # fmt: skip
 
 
@@ -81,12 +84,40 @@ class _Dispatch(ctypes.Structure):
 class Served(NamedTuple):
     """An op at a dispatch key, as Python makes its calls."""
 
+    op: str
     run: Callable[..., Any]
     operands: int  # so many arguments are given by place, all others by these names
     names: tuple[str, ...]
     tensors: tuple[int, ...]  # which arguments are tensors, and which types of elements
     dtypes: tuple[int, ...]
     autograd: bool = False  # it is served where autograd begins, and a tensor may be anything
+
+
+class Described(NamedTuple):
+    """A plan as C has it, and what keeps that alive."""
+
+    plan: _Plan
+    keep: tuple[Any, ...]
+
+    def stages(self) -> list[Any]:
+        array = ctypes.cast(self.plan.stage, ctypes.POINTER(fast_path._Stage))
+        return [array[index] for index in range(self.plan.stages)]
+
+
+Recorder = Callable[[str, bytes, "Plan | None", "Described | None"], None]
+
+
+class Sizes(NamedTuple):
+    """Bytes of the structs a plan is made of."""
+
+    span: int
+    result: int
+    stage: int
+    pointer: int
+    scalar: int
+
+
+SIZES = Sizes(*map(ctypes.sizeof, (fast_path._Span, _Made, fast_path._Stage, fast_path._Pointer, fast_path._Scalar)))
 
 
 class Counts(NamedTuple):
@@ -124,13 +155,14 @@ class Library:
         self._declare()
         structs = (_Made, _Plan, _Python, _Dispatch, fast_path._Stage, fast_path._Span)
         sizes = [self._native.tw_torch_sizes(_int(index)) for index in range(len(structs))]
-        if self._native.tw_torch_abi_version() != _VERSION or sizes != [ctypes.sizeof(struct) for struct in structs]:
+        if self._native.tw_torch_abi_version() != VERSION or sizes != [ctypes.sizeof(struct) for struct in structs]:
             raise LoadError(f"{path.name} is of another version", rule="torch-library", value=str(path))
         if self._native.tw_torch_start():
             raise self._error()
         self._steal = torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs
         self._lend = torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors
         self._served: dict[int, Served] = {}
+        self._recorder: Recorder | None = None
         self._libraries: dict[str, ctypes.c_void_p] = {}
         self._dtypes = self._all_dtypes()
         self._keep = self._python()
@@ -144,10 +176,10 @@ class Library:
         """Whether it can tell plain tensors from others where autograd begins."""
         return self._keep[1] is not None
 
-    def serve(self, key: str, name: str, kinds: str, results: int, served: Served) -> None:
+    def serve(self, key: str, kinds: str, results: int, served: Served) -> None:
         """Let the calls of an op at a dispatch key come here; those it does not know, `served` makes."""
         place = self._libraries.setdefault(key, ctypes.c_void_p())
-        texts = (text.encode() for text in ("tilewright", key, name, kinds))
+        texts = (text.encode() for text in ("tilewright", key, served.op, kinds))
         number = self._native.tw_torch_serve(*texts, _int(results), _int(served.autograd), ctypes.byref(place))
         if number < 0:
             raise self._error()
@@ -175,6 +207,7 @@ class Library:
     def _declare(self) -> None:
         native = self._native
         native.tw_torch_abi_version.restype = native.tw_torch_sizes.restype = native.tw_torch_serve.restype = _int
+        native.tw_torch_key.restype = _int
         native.tw_torch_problem.restype = ctypes.c_char_p
         native.tw_torch_python.restype = native.tw_torch_forget.restype = native.tw_torch_scopes.restype = None
         native.tw_torch_counts.restype = native.tw_torch_most.restype = None
@@ -208,7 +241,7 @@ class Library:
             answer = served.run(*objects[: served.operands], **options)
         answers = list(answer) if isinstance(answer, (tuple, list)) else [answer]
         if pending and not (served.autograd and self._unusual()):
-            self._remember(pending, notes, objects, answers)
+            self._remember(served, pending, notes, objects, answers)
         return tuple(self._lend(answers))
 
     def _unusual(self) -> bool:
@@ -217,13 +250,32 @@ class Library:
 
     # -- remembering -----------------------------------------------------------------------------
 
-    def _remember(self, pending: int, notes: Sequence[Note], values: Sequence[Any], answers: Sequence[Any]) -> None:
+    def _remember(
+        self, served: Served, pending: int, notes: Sequence[Note], values: Sequence[Any], answers: Sequence[Any]
+    ) -> None:
         """Tell C how to make such a call, or that it is Python's."""
-        described = self._plan(notes[0], values, answers) if len(notes) == 1 else None
-        plan = None if described is None else ctypes.byref(described[0])
-        self._native.tw_torch_remember(_pointer(pending), plan)
+        described = self._describe(notes[0], values, answers) if len(notes) == 1 else None
+        self._native.tw_torch_remember(_pointer(pending), None if described is None else ctypes.byref(described.plan))
+        if self._recorder is not None:
+            key = ctypes.create_string_buffer(_MOST_KEY_BYTES)
+            length = self._native.tw_torch_key(_pointer(pending), key, _int(_MOST_KEY_BYTES))
+            self._recorder(served.op, key.raw[:length], notes[0].plan if len(notes) == 1 else None, described)
 
-    def _plan(self, note: Note, values: Sequence[Any], answers: Sequence[Any]) -> tuple[_Plan, tuple[Any, ...]] | None:
+    @contextmanager
+    def recorded(self, recorder: Recorder) -> Iterator[None]:
+        """Tell of every call in the body by its op, its key, its plan and how C makes it; None where it cannot."""
+        self._recorder = recorder
+        self.forget()
+        try:
+            yield
+        finally:
+            self._recorder = None
+
+    def names(self) -> set[str]:
+        """The ops that are served."""
+        return {served.op for served in self._served.values()}
+
+    def _describe(self, note: Note, values: Sequence[Any], answers: Sequence[Any]) -> Described | None:
         """A call as C makes it, and what that needs; None where it cannot: there every operand is an argument and every
         answer a new result."""
         plan = note.plan
@@ -249,7 +301,7 @@ class Library:
             clear_bytes=native.clear_bytes, between=native.between, team=native.team, current=native.current,
             capturing=native.capturing, expected=native.expected,
         )  # fmt: skip
-        return described, (prepared, mades, arguments, scalars)
+        return Described(described, (prepared, mades, arguments, scalars))
 
     def _made(self, slot: int, tensor: Any) -> _Made:
         result = _Made(slot=slot, rank=tensor.dim(), dtype=self._number("dtype", tensor))

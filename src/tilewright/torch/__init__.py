@@ -23,9 +23,10 @@ from tilewright.torch.native import registration
 from tilewright.torch.replace import replace_modules
 from tilewright.torch.required import PyTorchError
 from tilewright.torch.sdpa import scaled_dot_product_attention
+from tilewright.torch.stored_plans import plans
 
 __all__ = [
     "PyTorchError", "append_kv", "attention", "attention_backward", "conv", "conv_backward_data",
-    "conv_backward_weight", "fuse_mlps", "gated_gemm", "gemm", "matmul", "nn", "registration", "replace_modules",
-    "scaled_dot_product_attention",
+    "conv_backward_weight", "fuse_mlps", "gated_gemm", "gemm", "matmul", "nn", "plans", "registration",
+    "replace_modules", "scaled_dot_product_attention",
 ]  # fmt: skip

@@ -28,7 +28,7 @@ SCHEMA = (
     "Tensor? bias=None, Tensor? alibi_slopes=None, Tensor? sink=None, Tensor? seqlens_q=None, Tensor? seqlens_k=None, "
     "Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None, Tensor? seeds=None, *, "
     'str causal="", int window_left=-1, int window_right=-1, str window_from="", int sink_tokens=0, float? scale=None, '
-    "float? softcap=None, float dropout_p=0.0, int[] seed=[], SymInt max_seqlen_q=0, SymInt max_seqlen_k=0, "
+    "float? softcap=None, float dropout_p=0.0, int[]? seed=None, SymInt max_seqlen_q=0, SymInt max_seqlen_k=0, "
     'str kv_layout="", str layout="bshd", bool deterministic=False, bool dbias=False, bool dsink=False, '
     'bool dalibi=False, str target="") -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)'
 )

@@ -136,7 +136,7 @@ def _said(options: dict[str, Any]) -> dict[str, Any]:
 
 def said_of_attention(seeds: Any, options: dict[str, Any]) -> dict[str, Any]:
     """Options of attention's schemas as plain calls have them."""
-    numbers = options.pop("seed", ()) or ()  # AOTInductor gives None for an empty list
+    numbers = options.pop("seed", ()) or ()
     window: tuple[Any, ...] = options.pop("window_left", -1), options.pop("window_right", -1)
     aligned = options.pop("window_from", "")
     if aligned:

@@ -2,7 +2,8 @@
 
 An op that makes its result is functional; its overload `out` writes into a tensor and returns nothing, which is what
 PyTorch can functionalize.  Results never share memory with operands.  Tensors come first, options by keyword: `padding`
-has one number, one a dimension, or before and after for each; `seed` one or two numbers.
+has one number, one a dimension, or before and after for each; `seed` one or two numbers
+(it is optional, because AOTInductor gives an op None for an empty list).
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _ATTENTION = (
 )
 _ATTENTION_OPTIONS = (
     'str causal="", int window_left=-1, int window_right=-1, str window_from="", int sink_tokens=0, float? scale=None, '
-    "float? softcap=None, float dropout_p=0.0, int[] seed=[], SymInt max_seqlen_q=0, SymInt max_seqlen_k=0, "
+    "float? softcap=None, float dropout_p=0.0, int[]? seed=None, SymInt max_seqlen_q=0, SymInt max_seqlen_k=0, "
     'int page_size=0, str kv_layout="", int scale_block=0, int num_splits=0, str layout="bshd", '
     'ScalarType? out_dtype=None, str target=""'
 )

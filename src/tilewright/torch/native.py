@@ -29,8 +29,8 @@ def library() -> Library | None:
         _why_not = ""
         atexit.register(_library.close)
     except (TilewrightError, OSError, AttributeError) as error:
-        _why_not = str(error)
-        events.emit(events.Warned("torch-library", f"calls of torch.ops.tilewright take longer: {error}"))
+        _why_not = f"[{error.rule}] {error.message}" if isinstance(error, TilewrightError) else str(error)
+        events.emit(events.Warned("torch-library", f"calls of torch.ops.tilewright take longer: {_why_not}"))
     return _library
 
 
@@ -44,7 +44,7 @@ def counts() -> Counts:
     return _library.counts() if _library is not None else Counts(0, 0, 0)
 
 
-def _kinds(schema: Any) -> str | None:
+def kinds(schema: Any) -> str | None:
     """The letters of an op's arguments; None where the library does not know one, or an argument is written."""
     if any(argument.is_write for argument in schema.arguments):
         return None
@@ -56,21 +56,21 @@ def _kinds(schema: Any) -> str | None:
 
 def serve(name: str, overload: Any, keys: Sequence[str], run: Callable[..., Any]) -> bool:
     """Let the library serve an op at dispatch keys, with `run` for calls it does not know; False where it cannot."""
-    kinds, native = _kinds(overload._schema), library()
-    if native is None or kinds is None:
+    letters, native = kinds(overload._schema), library()
+    if native is None or letters is None:
         return False
     for key in keys:
-        native.serve(key, name, kinds, len(overload._schema.returns), _served(overload, run))
+        native.serve(key, letters, len(overload._schema.returns), _served(name, overload, run))
     return True
 
 
 def serve_autograd(name: str, overload: Any, run: Callable[..., Any]) -> bool:
     """The same where autograd begins.  There a traced call has symbolic sizes, which the library would make numbers."""
-    kinds, native = _kinds(overload._schema), library()
+    letters, native = kinds(overload._schema), library()
     symbolic = "SymInt" in str(overload._schema)
-    if native is None or kinds is None or symbolic or not native.serves_autograd:
+    if native is None or letters is None or symbolic or not native.serves_autograd:
         return False
-    native.serve("Autograd", name, kinds, len(overload._schema.returns), _served(overload, run, autograd=True))
+    native.serve("Autograd", letters, len(overload._schema.returns), _served(name, overload, run, autograd=True))
     return True
 
 
@@ -90,10 +90,10 @@ class BelowAutograd:
         return self._overload(*operands, **options)
 
 
-def _served(overload: Any, run: Callable[..., Any], *, autograd: bool = False) -> Served:
+def _served(name: str, overload: Any, run: Callable[..., Any], *, autograd: bool = False) -> Served:
     arguments = overload._schema.arguments
     letters = [torch_ops.KINDS[str(argument.real_type)] for argument in arguments]
     names = tuple(argument.name for argument in arguments if argument.kwarg_only)
     tensors = tuple(at for at, letter in enumerate(letters) if letter in "tT")
     dtypes = tuple(at for at, letter in enumerate(letters) if letter == "D")
-    return Served(run, len(arguments) - len(names), names, tensors, dtypes, autograd)
+    return Served(name, run, len(arguments) - len(names), names, tensors, dtypes, autograd)

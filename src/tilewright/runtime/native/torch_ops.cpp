@@ -3,6 +3,7 @@
 // letters of its arguments (`Kind`).  PyTorch is called through its stable C interface alone.
 #include <tilewright/torch/calls.h>
 #include <tilewright/torch/python_calls.h>
+#include <tilewright/torch/stored_plans.h>
 
 #define SHOWN extern "C" __attribute__((visibility("default")))
 
@@ -153,7 +154,50 @@ SHOWN int tw_torch_remember(const Pending *call, const Plan *plan) {
     note_plain(*call->arguments);
   }
   Key key;
-  return key.read(call->op, op.autograd, *call->arguments) && cache().remember(key, call->generation, *plan) ? 0 : 1;
+  if (!key.read(call->op, op.autograd, *call->arguments)) return 1;
+  return cache().remember(key.text(), call->generation, std::make_shared<const Prepared>(*plan)) ? 0 : 1;
+}
+// What such a call is known by in a folder of plans: below autograd, and whatever number its op has.  The bytes that were
+// written, or 0 where there is no room for them.
+SHOWN int64_t tw_torch_key(const Pending *call, char *into, int64_t room) {
+  Key key;
+  if (!key.read(0, false, *call->arguments) || key.size > room) return 0;
+  memcpy(into, key.bytes, size_t(key.size));
+  return key.size;
+}
+
+// Of a process without Python: define the ops and take the plans of a folder that `tilewright.torch.plans` wrote; 0, or not 0
+// and tw_torch_problem() tells why.
+SHOWN int tw_torch_load(const char *folder) {
+  static void *library, *kernels;
+  if (python.load() || library) {
+    problem = "torch.ops.tilewright is defined in this process: load one folder, and none where Python defines them";
+    return 1;
+  }
+  if (tw_torch_start()) return 1;
+  try {
+    const Stored stored(folder, tw_torch_abi_version());
+    if (shim.aoti_torch_library_init_def("tilewright", "torch_ops.cpp", 1, &library))
+      throw std::runtime_error("torch.ops.tilewright is defined in this process already");
+    std::vector<int64_t> numbers;
+    for (const StoredOp &op : stored.ops) {
+      if (shim.aoti_torch_library_def(library, (op.name + op.schema).c_str()))
+        throw std::runtime_error("PyTorch does not take the schema of " + op.name);
+      numbers.push_back(
+          tw_torch_serve("tilewright", "CPU", op.name.c_str(), op.kinds.c_str(), op.results, 0, &kernels));
+      if (numbers.back() < 0) return 1;
+    }
+    cache().most = std::max(cache().most, stored.plans.size());
+    for (const StoredPlan &plan : stored.plans) {
+      std::string key = plan.key;
+      memcpy(&key[0], &numbers[size_t(plan.op)], sizeof(int64_t));
+      cache().remember(key, cache().generation.load(), plan.prepared);
+    }
+    return 0;
+  } catch (const std::exception &error) {
+    problem = std::string(folder) + ": " + error.what();
+    return 1;
+  }
 }
 
 SHOWN void tw_torch_forget() { cache().forget(); }

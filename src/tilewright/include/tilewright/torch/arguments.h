@@ -24,8 +24,12 @@ enum Kind : int64_t {
   maybe_dtype = 'D',
   is_int = 'i',
   is_bool = 'b',
-  is_list = 'l'
+  is_list = 'l',
+  maybe_list = 'L'
 };
+constexpr bool is_optional(Kind kind) {
+  return kind == maybe_tensor || kind == maybe_float || kind == maybe_dtype || kind == maybe_list;
+}
 struct Argument {
   int64_t kind, given;
   int64_t number;  // an int, a truth value, a dtype, or the length of a text or list
@@ -78,7 +82,7 @@ struct Arguments {
   }
   void take_one(Argument &x, Value value, const char *&wrong) {
     const Kind kind = Kind(x.kind);
-    if ((kind == maybe_tensor || kind == maybe_float || kind == maybe_dtype) && !unwrap(x, value)) return;
+    if (is_optional(kind) && !unwrap(x, value)) return;
     switch (kind) {
       case is_tensor:
       case maybe_tensor:
@@ -100,6 +104,7 @@ struct Arguments {
       case is_text:
         return take_text(x, reinterpret_cast<void *>(value), wrong);
       case is_list:
+      case maybe_list:
         return take_list(x, reinterpret_cast<void *>(value), wrong);
     }
     wrong = "an op of tilewright has an argument of a kind that its kernel does not know";
@@ -190,6 +195,7 @@ struct Key {
   char bytes[most_key_bytes];
   ptrdiff_t size = 0;
 
+  std::string text() const { return std::string(bytes, size_t(size)); }
   bool write(const void *value, ptrdiff_t count) {
     if (size + count > most_key_bytes) return false;
     memcpy(bytes + size, value, size_t(count));
@@ -221,6 +227,7 @@ struct Key {
       case is_text:
         return write(&x.number, sizeof x.number) && write(x.text, x.number);
       case is_list:
+      case maybe_list:
         return write(&x.number, sizeof x.number) && write(x.items, x.number * 8);
       case is_int:
       case is_bool:

@@ -90,12 +90,11 @@ struct Cache {
     return known->second;
   }
   // Unless what it was planned under has changed meanwhile.
-  bool remember(const Key &key, int64_t of_generation, const Plan &plan) {
-    auto prepared = std::make_shared<const Prepared>(plan);
+  bool remember(const std::string &key, int64_t of_generation, std::shared_ptr<const Prepared> prepared) {
     prepared->used.store(++clock);
     std::unique_lock<std::shared_mutex> writing(lock);
     if (of_generation != generation) return false;
-    calls[std::string(key.bytes, size_t(key.size))] = prepared;
+    calls[key] = std::move(prepared);
     if (calls.size() > most) drop_oldest();
     return true;
   }

@@ -116,6 +116,7 @@ Object object_of(const Python &by, const Argument &x) {
     case is_text:
       return by.PyUnicode_FromStringAndSize(x.text, ptrdiff_t(x.number));
     case is_list:
+    case maybe_list:
       return list_of(by, x);
     case is_bool:
       return by.PyBool_FromLong(long(x.number));
