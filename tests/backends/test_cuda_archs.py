@@ -57,6 +57,7 @@ def compiled(spec: KernelSpec, folder: Path) -> Path:
     return output
 
 
+@pytest.mark.sampled(7)  # every arch, and every pipeline
 @pytest.mark.parametrize("target", ARCHS)
 @pytest.mark.parametrize(("op", "pipeline"), PIPELINES)
 def test_kernels_compile_without_spills(op: str, pipeline: str, target: str, tmp_path: Path) -> None:
