@@ -1,7 +1,7 @@
 # tilewright_add_kernels(program SOURCES kernels.cpp ARCHS x86_64_v3 sm_90a [OUTPUT folder])
 #
 # Builds the kernels that sources declare with TW_KERNEL_SET into folder/ARCH (folder: program-kernels in the build
-# folder), before `program`, which has the folder as TILEWRIGHT_KERNELS.  The declarations are read from the compiled
+# folder), before `program`, which has the folder as TW_KERNELS.  The declarations are read from the compiled
 # objects, not from text.  Only kernels that changed are compiled: Tilewright's store has the others.  Needs the Python
 # package; TILEWRIGHT_PYTHON names the interpreter that has it.
 function(tilewright_add_kernels target)
@@ -19,7 +19,7 @@ function(tilewright_add_kernels target)
   add_library(${target}-declared OBJECT ${arg_SOURCES})
   target_link_libraries(${target}-declared PRIVATE tilewright::tilewright)
   foreach(each ${target} ${target}-declared)
-    target_compile_definitions(${each} PRIVATE TILEWRIGHT_KERNELS="${arg_OUTPUT}")
+    target_compile_definitions(${each} PRIVATE TW_KERNELS="${arg_OUTPUT}")
   endforeach()
   string(REPLACE ";" "," archs "${arg_ARCHS}")
   set(stamp ${arg_OUTPUT}/built)

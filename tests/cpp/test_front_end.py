@@ -95,7 +95,7 @@ def test_plans_that_are_kept(folders: Callable[[str], Path], tmp_path: Path) -> 
 
 
 def test_the_benchmark_of_selection(folders: Callable[[str], Path], tmp_path: Path) -> None:
-    program = programs.program(programs.CPP / "benchmarks" / "selection.cpp", tmp_path / "selection")
+    program = programs.program(programs.ROOT / "benchmarks" / "cpp_selection.cpp", tmp_path / "cpp_selection")
     said = programs.call(str(program), str(folders("gemm")), "3")
     assert said.startswith("gemm")
     assert "plan kept" in said

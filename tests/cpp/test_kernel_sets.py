@@ -113,7 +113,7 @@ def test_cmake_builds_what_is_declared(tmp_path: Path) -> None:
     (tmp_path / "main.cpp").write_text(
         "#include <tilewright/kernel_set.hpp>\n#include <tilewright/tilewright.hpp>\n"
         'TW_KERNEL_SET(mine, .add(Signature().dtype("fp32").layout("rcr"), Algorithm().auto_correct()));\n'
-        'int main() { return tw::Registry::open(TILEWRIGHT_KERNELS "/generic").size() ? 0 : 1; }\n'
+        'int main() { return tw::Registry::open(TW_KERNELS "/generic").size() ? 0 : 1; }\n'
     )
     ninja = ("-G", "Ninja") if shutil.which("ninja") else ()
     words = ("-S", str(tmp_path), "-B", str(tmp_path / "build"), f"-Dtilewright_DIR={place}")

@@ -168,7 +168,7 @@ class GemmProblem {
     const bool apart = batch_ > 1 && (odd(p.c_stride() * m_, dtype_c()) ||
                                       (!broadcast_a_ && odd(p.a_stride() * (a_rows() ? m_ : k_), a_)) ||
                                       (!broadcast_b_ && !preshuffled_ && odd(p.b_stride() * (b_rows() ? k_ : n_), b_)));
-    if (apart) p.aligned(false, false, false);
+    if (apart) p.aligned(false);
     return p.described(false).values;
   }
   static int64_t between_bytes() { return 0; }

@@ -129,18 +129,18 @@ def _axes(declared: Declared) -> dict[str, Any]:
     if declared.op == "attention":
         return _attention_axes(declared)
     names = _AXES[declared.op]
-    said = {names[name]: _value(value) for name, value in declared.signature.items() if name in names}
-    return {name: value for name, value in said.items() if value != ANY}
+    fields = {names[name]: _value(value) for name, value in declared.signature.items() if name in names}
+    return {name: value for name, value in fields.items() if value != ANY}
 
 
 def _attention_axes(declared: Declared) -> dict[str, Any]:
-    said = {name: _value(value) for name, value in declared.signature.items() if value != ANY}
-    dtype, heads = said.get("dtype", "fp16"), declared.signature.get("hdim", [128, 128])
-    bias = {"bias": "tensor"}.get(said.get("bias", "none"), said.get("bias", "none"))
-    flags = {name: bool(said.get(name, False)) for name in ("lse", "dropout", "softcap", "sink")}
+    fields = {name: _value(value) for name, value in declared.signature.items() if value != ANY}
+    dtype, heads = fields.get("dtype", "fp16"), declared.signature.get("hdim", [128, 128])
+    bias = {"bias": "tensor"}.get(fields.get("bias", "none"), fields.get("bias", "none"))
+    flags = {name: bool(fields.get(name, False)) for name in ("lse", "dropout", "softcap", "sink")}
     signature = AttentionSignature(
-        said.get("family", "forward"), dtype, dtype, default_output(dtype), heads[0], heads[1],
-        mask=said.get("mask", "none"), bias=bias, varlen=said.get("mode") == "group", return_lse=flags["lse"],
+        fields.get("family", "forward"), dtype, dtype, default_output(dtype), heads[0], heads[1],
+        mask=fields.get("mask", "none"), bias=bias, varlen=fields.get("mode") == "group", return_lse=flags["lse"],
         dropout=flags["dropout"], softcap=flags["softcap"], sink=flags["sink"],
     )  # fmt: skip
     return dict(op_by_name("attention").axes_of(settled(signature)))
@@ -177,15 +177,15 @@ def _distance(declared: Declared, spec: KernelSpec) -> float:
 
 def build(objects: Iterable[Path], archs: Sequence[str], output: Path) -> list[Path]:
     """A folder for each arch with the kernels that the objects declare for it."""
-    declared = [one for path in objects for one in sets_of(path)]
+    declared = [kernel for path in objects for kernel in sets_of(path)]
     if not declared:
         raise RequestError("the sources declare no kernels", rule="declared-none", value="",
                            remedy="use TW_KERNEL_SET of <tilewright/kernel_set.hpp>")  # fmt: skip
     folders = []
     for arch in archs:
         name = arch_by_name(arch).name
-        mine = [one for one in declared if one.arch in (ANY, name)]
-        specs = dict.fromkeys(spec for one in mine for spec in specs_of(one, name))
+        mine = [kernel for kernel in declared if kernel.arch in (ANY, name)]
+        specs = dict.fromkeys(spec for kernel in mine for spec in specs_of(kernel, name))
         if specs:
             folders.append(Registry(name, tuple(specs)).export(output / name).parent)
     if not folders:

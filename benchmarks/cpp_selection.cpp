@@ -1,6 +1,6 @@
 // What it takes to choose a kernel for a problem (warm, no plan kept) and to find the plan of one that was planned
 // before, in microseconds of CPU time of this thread; and, for comparison, on the clock of the wall.
-//   selection FOLDER [REPEATS]     (FOLDER: what Registry.export() wrote; kernels of fp32 of one op or of several)
+//   cpp_selection FOLDER [REPEATS]     (FOLDER: what Registry.export() wrote; kernels of fp32 of one op or of several)
 #include <tilewright/tilewright.hpp>
 
 #include <time.h>
@@ -55,7 +55,7 @@ template <class Make> void report(const char *name, const tw::Dispatcher &dispat
 }  // namespace
 
 int main(int count, char **arguments) {
-  if (count < 2) return std::puts("usage: selection FOLDER [REPEATS]"), 2;
+  if (count < 2) return std::puts("usage: cpp_selection FOLDER [REPEATS]"), 2;
   try {
     const int64_t repeats = count > 2 ? std::atoll(arguments[2]) : 2000;
     const tw::Dispatcher dispatcher(tw::Registry::open(arguments[1]));
