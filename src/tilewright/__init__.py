@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tilewright.api.bundles import use_bundle
     from tilewright.api.conv import conv, conv_backward_data, conv_backward_weight
     from tilewright.api.gemm import gated_gemm, gemm, matmul, pack
+    from tilewright.api.selecting import use_heuristic, use_locks
     from tilewright.dispatch.registry import Registry
     from tilewright.dispatch.selection import Explanation, Selection
     from tilewright.errors import TilewrightError
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
         "Selection", "TilewrightError", "append_kv", "attention", "attention_backward", "conv", "conv_backward_data",
         "conv_backward_weight", "errors", "events", "explain", "gated_gemm", "gemm", "load_library", "matmul", "pack",
         "prepare", "record", "settings", "to_device",
-        "use_bundle",
+        "use_bundle", "use_heuristic", "use_locks",
     ]  # fmt: skip
 
 __version__ = "0.1.0"
@@ -64,6 +65,8 @@ _HOMES = {
     "settings": "",
     "to_device": "tilewright.api",
     "use_bundle": "tilewright.api.bundles",
+    "use_heuristic": "tilewright.api.selecting",
+    "use_locks": "tilewright.api.selecting",
 }
 
 

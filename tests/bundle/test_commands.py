@@ -10,6 +10,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.bundle.conftest import PROBLEMS, TARGETS
+from tilewright.build.bundle_file import BundleFile
+from tilewright.bundle import coverage
 from tilewright.bundle.build import Made
 from tilewright.cli.main import build_app
 
@@ -56,16 +58,23 @@ def test_coverage_as_a_table_and_a_page(made: Made, tmp_path: Path) -> None:
     assert "heuristic" in done.stdout
     assert "gemm m=64 n=128 k=256" in done.stdout
     text = page.read_text(encoding="utf-8")
+    with BundleFile(made.path) as opened:  # sizes as `bundle build` told them
+        assert coverage.target_sizes(opened.manifest) == {name: made.sizes[name] for name in made.kernels}
     assert "gemm m=64 n=128 k=256" in text
     assert "http" not in text
     rows = json.loads(bundle_command("coverage", made.path, "--json", "--op", "conv").stdout)
     assert len(rows) == len(PROBLEMS["conv"]) * len(TARGETS)
 
 
-def test_a_page_shows_what_is_missing_and_escapes_it(made: Made) -> None:
-    from tilewright.build.bundle_file import BundleFile
-    from tilewright.bundle import coverage
+def test_no_threads_are_refused(tmp_path: Path) -> None:
+    words = ("--targets", "generic", "--pool", "gemm:tiny", "--threads", "0,2")
+    done = bundle_command("build", "-o", tmp_path / "a.twb", *words)
+    assert done.exit_code == 1
+    assert "--threads 0" in done.output
+    assert not (tmp_path / "a.twb").exists()
 
+
+def test_a_page_shows_what_is_missing_and_escapes_it(made: Made) -> None:
     row = {"text": "<b>", "target": "t", "threads": 1, "tier": "", "loss": None, "stages": [], "why": "a & b"}
     with BundleFile(made.path) as bundle:
         text = coverage.page(bundle, [row])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tilewright import Registry, events, ops, settings
+from tilewright import Registry, events, ops, settings, use_locks
 from tilewright.cli.main import build_app
 from tilewright.dispatch import locks
 from tilewright.dispatch.judged import Judges
@@ -336,3 +336,24 @@ def test_a_family_s_kernel_that_suits_a_problem_badly_is_warned_of(file: Path, m
         warnings = [one.message for one in heard if isinstance(one, events.Warned) and one.rule == "lock-family"]
         assert len(warnings) == (much == 3.0)
         assert all(larger.describe() in one and "3.0 times as long" in one for one in warnings)
+
+
+def test_a_lock_file_is_used_from_python(file: Path) -> None:
+    chosen = Registry(TARGET).select_stage(PROBLEM)
+    lock(file, *SIZES)
+    before = settings.current().lock
+    with pytest.raises(RequestError), settings.override(lock=""):
+        use_locks(file.with_suffix(".missing"))
+    configured = use_locks(file)
+    try:
+        assert settings._process is not None
+        assert settings._process.lock == str(file)
+        with settings.override(lock=settings._process.lock):
+            locked = Registry(TARGET).select_stage(PROBLEM)
+        assert (locked.tier, locked.spec) == ("locked", chosen.spec)
+    finally:
+        configured.close()
+        configured.close()
+    assert settings._process.lock == before
+    with pytest.raises(RequestError, match="a lock file is 3"):
+        use_locks(3)  # type: ignore[arg-type]

@@ -82,7 +82,7 @@ def stage_choice(registry: tw.Registry, stage: Any) -> tuple[str, str, float]:
     if chosen.tier != "padded":
         return chosen.spec.digest, chosen.tier, chosen.seconds
     fallback = op.fallback_spec(op.signature_of(stage), registry.target)
-    if fallback in registry.candidates(stage) or op.check(fallback) or op.supports(fallback, stage):
+    if fallback in registry.candidates(stage, serving=False) or op.check(fallback) or op.supports(fallback, stage):
         return "refused", "no-kernel", 0.0
     return fallback.digest, "fallback", registry._estimate(fallback, stage, THREADS)
 

@@ -62,12 +62,25 @@ tr.uncovered td { background: #fff1e5 } tr.missing td { background: #ffebe9 }
 """
 
 
+def target_sizes(manifest: Mapping[str, Any]) -> dict[str, int]:
+    """Bytes by target, as `bundle build` tells them: kernels and registry, each file once."""
+    files = {
+        name: target
+        for target, part in manifest["targets"].items()
+        for name in (part["registry"], *(kernel["file"] for kernel in part["kernels"]))
+    }
+    sizes = dict.fromkeys(manifest["targets"], 0)
+    for name, target in files.items():
+        sizes[target] += int(manifest["files"][name]["bytes"])
+    return sizes
+
+
 def page(bundle: BundleFile, rows: Sequence[Row]) -> str:
     """The page: sizes by target, then every problem; what is not covered stands out."""
-    served = sum(map(covered, rows))
+    served, by_target = sum(map(covered, rows)), target_sizes(bundle.manifest)
     sizes = "".join(
         f"<tr><td>{escape(target)}</td><td class=number>{len(part['kernels'])}</td>"
-        f"<td class=number>{size_text(sum(int(kernel['bytes']) for kernel in part['kernels']))}</td></tr>"
+        f"<td class=number>{size_text(by_target[target])}</td></tr>"
         for target, part in bundle.manifest["targets"].items()
     )
     table = "".join(_table_row(row) for row in sorted(rows, key=lambda row: (covered(row), cells(row))))

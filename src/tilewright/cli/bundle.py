@@ -109,7 +109,7 @@ def _build(
         pools=[_with_op(word) for word in pool or ()],
         expression=filter,
         limit=limit,
-        threads=[count for count in numbers("--threads", threads) if count],
+        threads=_thread_counts(threads),
         loss=_share(loss) if loss else None,
         max_bytes=_size(max_size) if max_size else 0,
         lock=lock,
@@ -139,6 +139,18 @@ def _share(text: str) -> float:
     if match is None:
         raise RequestError(f"--loss {text!r} is no share", rule="bundle-loss", value=text, remedy="give 3% or 0.03")
     return float(match[1]) / (100 if match[2] else 1)
+
+
+def _thread_counts(texts: Sequence[str] | None) -> tuple[int, ...]:
+    counts = numbers("--threads", texts)
+    if 0 in counts:
+        raise RequestError(
+            "--threads 0: kernels are chosen for a number of threads",
+            rule="option-value",
+            value=0,
+            remedy="give 1 or more, or leave --threads out for this CPU's",
+        )
+    return counts
 
 
 def _size(text: str) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, cast
 
 from tilewright import ops
-from tilewright.errors import RequestError, shown
+from tilewright.errors import ProblemError, RequestError, shown
 from tilewright.ops.base import KernelSpec, Op, demand_legal
 from tilewright.runtime.host import thread_count
 from tilewright.settings import Settings
@@ -48,6 +48,25 @@ def legal_specs(specs: KernelSpec | Iterable[KernelSpec], arch: str, runs: Colle
                 remedy=f"use Registry({spec.arch!r}), or specs of {', '.join(sorted(runs))}",
             )
     return listed
+
+
+def demand_legal_problem(op: Op, problem: Any, arch: str) -> None:
+    """Refuse a problem that no kernel of the arch could serve."""
+    broken = op.problem_violations(problem, arch)
+    if broken:
+        raise ProblemError(
+            f"{problem.describe()}: " + "; ".join(violation.message for violation in broken),
+            rule=broken[0].rule,
+            value=problem,
+            remedy=broken[0].remedy,
+        )
+
+
+def strictness(strict: Any) -> bool:
+    if not isinstance(strict, bool):
+        text = shown(strict)
+        raise RequestError(f"strict is {text}", rule="strict", value=text, remedy="give True or False")
+    return strict
 
 
 def thread_number(threads: int | None) -> int:

@@ -5,8 +5,8 @@ Dispatch is total: every legal problem gets a kernel.  The tiers, best first:
     locked     the lock file in force pins it (`dispatch.locks`)
     measured   a record of this problem on this machine names the kernel
     model      a learned model that knows the device, the kernels and such problems predicts it the fastest
-    heuristic  the backend's estimate orders the kernels that serve the problem, or a rule of the op that the user
-               named, which then stands before the two above
+    heuristic  the backend's estimate orders the kernels that serve the problem; or a function of the user
+               (`dispatch.heuristics`) or a rule of the op that the user named, which then stand before the two above
     padded     operands are copied into zero-padded, aligned buffers: what is missing is edge code or alignment
     fallback   the kernel that serves everything of the signature
 
@@ -27,10 +27,20 @@ from tilewright import events, ops, settings
 from tilewright.arch import all_archs
 from tilewright.backends.base import backend, demand_runnable, resolve_target, target_name
 from tilewright.build import bundled
-from tilewright.dispatch import bundle_parts, learned, locks, missing, registry_json, selection_rules, split_plans
+from tilewright.dispatch import (
+    bundle_parts,
+    heuristics,
+    inputs,
+    learned,
+    locks,
+    missing,
+    registry_json,
+    selection_rules,
+    split_plans,
+)
 from tilewright.dispatch import kernels as loaded
 from tilewright.dispatch import records as measured
-from tilewright.dispatch.inputs import legal_specs, op_of, setting_words, thread_number
+from tilewright.dispatch.inputs import op_of, setting_words, thread_number
 from tilewright.dispatch.judged import Judges
 from tilewright.dispatch.notes import Comparison, note
 from tilewright.dispatch.records import records
@@ -38,9 +48,9 @@ from tilewright.dispatch.refused import other_signature, refusal, winner_of
 from tilewright.dispatch.selection import Explanation, Known, Selection, StagedSelection
 from tilewright.dispatch.states import State, States
 from tilewright.dispatch.trials import Trials, refused_by_kernel
-from tilewright.errors import NoKernelError, ProblemError, RequestError, shown
+from tilewright.errors import NoKernelError, ProblemError, RequestError
 from tilewright.lru import LruCache
-from tilewright.ops.base import KernelSpec, Op
+from tilewright.ops.base import KernelSpec, Op, SelectionRule
 from tilewright.runtime import calls, fast_path, untracked
 from tilewright.runtime.bindings import binding
 from tilewright.runtime.host import thread_count
@@ -56,7 +66,13 @@ MOST_SETTINGS = 64  # that plans are kept of: settings made anew for each call m
 class Registry:
     """The kernels available on one target, and selection among them.  Safe to share between threads."""
 
-    def __init__(self, target: str | None = None, specs: Iterable[KernelSpec] = ()) -> None:
+    def __init__(
+        self,
+        target: str | None = None,
+        specs: Iterable[KernelSpec] = (),
+        heuristic: SelectionRule | None = None,
+    ) -> None:
+        """`heuristic` names, of the kernels that serve a problem, the one to take, or None (`dispatch.heuristics`)."""
         self.arch = resolve_target(target)
         self._backend = backend(self.arch.backend)
         self.follows_bundles = False  # whether it chooses among the kernels of bundles where these have some
@@ -68,6 +84,8 @@ class Registry:
         self._judges = Judges(self._backend)
         self._legal: Any = None  # the problem that last broke no rule: a selection asks more than once
         self._states = States(self._forget)
+        self._heuristic = heuristics.checked(heuristic)
+        heuristics.watch(self)
         self._plans: LruCache[settings.Settings, Plans] = LruCache(lambda: MOST_SETTINGS)
         # The settings last seen, the epoch of the records and the plans under them, read and replaced as one.
         self._active: tuple[settings.Settings | None, int, Plans] = (None, -1, Plans())
@@ -86,7 +104,7 @@ class Registry:
 
     def add(self, specs: KernelSpec | Iterable[KernelSpec]) -> Registry:
         """Register specs; an illegal one, or one of an arch the target cannot run, is an error."""
-        listed = legal_specs(specs, self.arch.name, self._runs)
+        listed = inputs.legal_specs(specs, self.arch.name, self._runs)
         with self._lock:
             for spec in listed:
                 if spec.digest in self._specs:
@@ -186,24 +204,21 @@ class Registry:
             return brought, True
         return tuple(op.candidates(signature, self.arch.name)), False
 
-    def candidates(self, problem: Any) -> tuple[KernelSpec, ...]:
-        """The kernels of a stage's signature, whether or not they serve its sizes."""
+    def candidates(self, problem: Any, *, serving: bool = True) -> tuple[KernelSpec, ...]:
+        """The kernels of a stage's signature that serve it; with `serving` off those that refuse its sizes too."""
         op = op_of(problem)
         self._demand_legal_problem(op, problem)
-        return self._candidates(op, op.signature_of(problem))[0]
+        signature = op.signature_of(problem)
+        specs, registered = self._candidates(op, signature)
+        if not serving:
+            return specs
+        judge = self._judges.judge_for(op, signature, specs, registered)
+        return tuple(spec for spec, _ in self._judges.served(op, problem, thread_count(), specs, judge))
 
     def _demand_legal_problem(self, op: Op, problem: Any) -> None:
-        if problem is self._legal:
-            return
-        broken = op.problem_violations(problem, self.arch.name)
-        if broken:
-            raise ProblemError(
-                f"{problem.describe()}: " + "; ".join(violation.message for violation in broken),
-                rule=broken[0].rule,
-                value=problem,
-                remedy=broken[0].remedy,
-            )
-        self._legal = problem
+        if problem is not self._legal:
+            inputs.demand_legal_problem(op, problem, self.arch.name)
+            self._legal = problem
 
     def stages(self, problem: Any) -> tuple[Any, ...]:
         """The problems of the kernels a problem needs on this target, one after another."""
@@ -278,11 +293,13 @@ class Registry:
         judge = self._judges.judge_for(op, signature, candidates, registered)
         if where is not None:
             judge, candidates = None, tuple(spec for spec in candidates if not where(spec))
-        if now.rule:
+        heuristic = self._heuristic or heuristics.current()
+        if heuristic is not None or now.rule:
             served = self._judges.served(op, problem, threads, candidates, judge)
-            by_rule = selection_rules.selection(op, problem, served, now.rule)
-            if by_rule is not None:
-                return by_rule
+            by_user = heuristics.selection(heuristic, problem, served)
+            by_user = by_user or selection_rules.selection(op, problem, served, now.rule)
+            if by_user is not None:
+                return by_user
         if now.measure and not records().empty:
             chosen, _ = self._measured(op, problem, threads, candidates, registered, where)
             if chosen is not None:
@@ -399,10 +416,7 @@ class Registry:
     ) -> Explanation:
         """Every candidate with its reasons, and what decided; nothing is compiled."""
         count = thread_number(threads)
-        strict = settings.current().strict if strict is None else strict
-        if not isinstance(strict, bool):
-            text = shown(strict)
-            raise RequestError(f"strict is {text}", rule="strict", value=text, remedy="give True or False")
+        strict = inputs.strictness(settings.current().strict if strict is None else strict)
         op = op_of(problem)
         stages, way = self._way(problem, count)
         parts = tuple(self._explain_stage(stage, count, strict, where) for stage in stages)

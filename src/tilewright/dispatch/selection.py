@@ -24,7 +24,7 @@ class Selection:
     reason: str
     seconds: float  # measured, predicted or estimated
     padded: Any = None  # the problem that is run instead, in zero-padded copies
-    by: str = ""  # the name of the op's rule that chose, where one did
+    by: str = ""  # the name of the op's rule, or of the user's heuristic, that chose, where one did
     wanted: KernelSpec | None = None  # the one that would have been chosen, and is not built (the setting `missing`)
 
     @property

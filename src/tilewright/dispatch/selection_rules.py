@@ -22,7 +22,10 @@ def known() -> list[str]:
 
 
 def selection(op: Op, problem: Any, served: Sequence[tuple[KernelSpec, float]], name: str) -> Selection | None:
-    """What a rule chooses of the kernels that serve a problem, with their estimates; None where it has none."""
+    """What a rule chooses of the kernels that serve a problem, with their estimates; None where it has none, or no rule
+    is named."""
+    if not name:
+        return None
     rule = op.selection_rules.get(name)
     if rule is None:
         if name not in known():

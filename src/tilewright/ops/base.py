@@ -189,7 +189,7 @@ def from_plain(cls: type[Any], what: str, data: object) -> Any:
                 f"field {name!r} of {what} cannot be {value!r}",
                 rule="spec-field",
                 value=value,
-                remedy=f"give a {_shown(kind)}",
+                remedy=f"give {an(_shown(kind))}",
             ) from None
     return cls(**_to_give(fields, what, values))
 
@@ -264,7 +264,7 @@ def settle(problem: Any) -> None:
                 f"{name} of a {problem.op} problem cannot be {value!r} ({type(value).__name__})",
                 rule="problem-field",
                 value=value,
-                remedy=f"give a {_shown(kind)}",
+                remedy=f"give {an(_shown(kind))}",
             ) from None
         object.__setattr__(problem, name, taken)
 

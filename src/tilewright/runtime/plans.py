@@ -193,14 +193,17 @@ class Plan:
         names = (slots[at.slot].name for at in stage.request.pointers if at.offset == offset and at.slot != BETWEEN)
         return self.out_of_range(stage, next(names, "an operand"))
 
-    def out_of_range(self, stage: Stage, name: str) -> ProblemError:
-        """What is to be said of a table that holds what it may not."""
+    def out_of_range(self, stage: Stage, wrong: str) -> ProblemError:
+        """What is to be said of a table that holds what it may not; `wrong` names it, and the entry if it is known."""
+        name, _, rest = wrong.partition("[")
         holds = next((slot.holds for slot in binding(self.request.op).slots if slot.name == name), "")
         return ProblemError(
-            f"{name} holds a number that is out of range for {stage.request.problem.describe()}",
+            f"{name} holds a number that is out of range for {stage.request.problem.describe()}"
+            + (f": {wrong}" if rest else ""),
             rule="operand-values",
             value=name,
-            remedy=f"{name} may hold {holds or 'what the op says of it'}",
+            remedy=f"{name} may hold {holds or 'what the op says of it'}"
+            + ("" if rest else "; with the setting check_tables the error names the entry"),
         )
 
 

@@ -100,7 +100,10 @@ class Binding(Protocol):
         """A sample's operands as kernels take them: packed, by the planner's kernel, where the problem says so."""
 
     def wrong_table(self, stage: StageRequest, tables: Mapping[str, Any]) -> str:
-        """The slot of the first table that holds what it may not (`Slot.holds`), of copies on the host; empty: none."""
+        """The first table that holds what it may not (`Slot.holds`), of copies on the host; empty: none.
+
+        Its slot's name, and the entry where one alone is to blame: `block_table[1, 3] = 99`.
+        """
 
     def check(self, problem: Any, sample: Sample, kernels: Sequence[KernelSpec] = ()) -> Check:
         """Compare the results in a sample on the host with the reference.

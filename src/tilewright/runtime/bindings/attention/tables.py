@@ -18,7 +18,7 @@ Tables = Mapping[str, Array]  # by the name of their slots
 
 
 def wrong_table(stage: StageRequest, tables: Tables) -> str:
-    """The name of the first table that is wrong; empty where none is."""
+    """The first table that is wrong, with the entry where one alone is to blame; empty where none is."""
     wide: Tables = {name: table.astype(np.int64) for name, table in tables.items()}
     args: Any = stage.args
     if stage.problem.family == "append":
@@ -39,9 +39,9 @@ def wrong_rows(which: str, tables: Tables, batch: int, most: int, total: int) ->
             first, after = int(starts[b]), int(starts[b + 1])
             there = after - first
             if first < 0 or after < first or after > total or there > most:
-                return f"cu_seqlens_{which}"
+                return entry(f"cu_seqlens_{which}", b + (0 if first < 0 else 1), starts[b + (0 if first < 0 else 1)])
         if lengths is not None and not 0 <= lengths[b] <= there:
-            return f"seqlens_{which}"
+            return entry(f"seqlens_{which}", b, lengths[b])
     return ""
 
 
@@ -54,14 +54,16 @@ def _pages(args: Any, tables: Tables) -> str:
         else:
             first, after, last = int(indptr[b]), int(indptr[b + 1]), int(tables["page_last"][b])
             if first < 0 or after < first or after > pages.stride:
-                return "page_indptr"
+                return entry("page_indptr", b + 1, after)
             if after > first and not 1 <= last <= pages.size:
-                return "page_last"
+                return entry("page_last", b, last)
             keys, mine = ((after - first - 1) * pages.size + last if after > first else 0), table[first:after]
         if not 0 <= keys <= args.keys:
-            return "seqlens_k" if indptr is None else "page_indptr"
-        if _beyond(mine[: -(-keys // pages.size)], pages.count):
-            return "block_table"
+            return entry("seqlens_k", b, keys) if indptr is None else entry("page_indptr", b + 1, indptr[b + 1])
+        wrong = _beyond(mine[: -(-keys // pages.size)], pages.count)
+        if wrong is not None:
+            at = f"{b}, {wrong}" if indptr is None else first + wrong
+            return entry("block_table", at, mine[wrong])
     return ""
 
 
@@ -71,20 +73,28 @@ def _places(args: Any, tables: Tables) -> str:
     for b in range(args.batch):
         old, more = int(tables["cache_seqlens"][b]), args.rows if new is None else int(new[b])
         if not 0 <= more <= args.rows:
-            return "seqlens_new"
+            return entry("seqlens_new", b, more)
         if old < 0 or old + more > args.keys or (args.rotary and old + more > args.table_rows):
-            return "cache_seqlens"
+            return entry("cache_seqlens", b, old)
         if "block_table" in tables and more:
             mine = tables["block_table"][b, old // size : -(-(old + more) // size)]
-            if _beyond(mine, args.pages.count):
-                return "block_table"
+            wrong = _beyond(mine, args.pages.count)
+            if wrong is not None:
+                return entry("block_table", f"{b}, {old // size + wrong}", mine[wrong])
             for logical, page in enumerate(mine.tolist(), old // size):
                 low, high = max(old - logical * size, 0), min(old + more - logical * size, size)
                 if any(low < end and begin < high for begin, end in written.setdefault(page, [])):
-                    return "block_table"
+                    return entry("block_table", f"{b}, {logical}", page)
                 written[page].append((low, high))
     return ""
 
 
-def _beyond(pages: Array, count: int) -> bool:
-    return bool(((pages < 0) | (pages >= count)).any())
+def _beyond(pages: Array, count: int) -> int | None:
+    """Where the first number is that is no page's."""
+    wrong = ((pages < 0) | (pages >= count)).nonzero()[0]
+    return int(wrong[0]) if len(wrong) else None
+
+
+def entry(name: str, at: int | str, number: Any) -> str:
+    """A table with the entry of it that is wrong: block_table[1, 3] = 99."""
+    return f"{name}[{at}] = {int(number)}"
