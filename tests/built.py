@@ -51,20 +51,20 @@ class Built:
     """Kernels by their spec; the first one asked for has all of its backend built, which were announced."""
 
     def __init__(self, announced: Iterable[KernelSpec]) -> None:
-        self._made: dict[KernelSpec, Artifact] = {}
+        self._artifacts: dict[KernelSpec, Artifact] = {}
         self._waiting: dict[str, list[KernelSpec]] = {}
         for spec in dict.fromkeys(announced):
             self._waiting.setdefault(facts_of(spec.arch).backend, []).append(spec)
 
     def artifact(self, spec: KernelSpec) -> Artifact:
         """Compiled; a machine without a compiler for it skips the test, and a kernel that fails fails its own test."""
-        if spec not in self._made:
+        if spec not in self._artifacts:
             why = why_not_compiled(spec.arch)
             if why:
                 pytest.skip(why)
             self.together(self._waiting.pop(facts_of(spec.arch).backend, []))
-            self._made[spec] = Builder().build_one(spec)
-        return self._made[spec]
+            self._artifacts[spec] = Builder().build_one(spec)
+        return self._artifacts[spec]
 
     def together(self, specs: Iterable[KernelSpec]) -> None:
         """Build what can be built; errors are left to those who ask for the kernel."""

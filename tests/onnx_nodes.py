@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 @lru_cache(maxsize=16)
-def _of(op: str) -> tuple[Any, ...]:
+def _tests_of(op: str) -> tuple[Any, ...]:
     """The tests of an op: making those of all nodes takes long, and every process of a run would."""
     from onnx.backend.test import loader
 
@@ -39,7 +39,7 @@ def cases(word: str, *ops: str) -> list[tuple[Any, Any]]:
     The same nodes written out as graphs of others are none.
     """
     found = []
-    for case in {one.name: one for op in ops for one in _of(op)}.values():
+    for case in {one.name: one for op in ops for one in _tests_of(op)}.values():
         if word not in case.name:
             continue
         model = case.model if case.model is not None else onnx.load(str(Path(case.model_dir) / "model.onnx"))

@@ -68,6 +68,17 @@ def variables(source: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.asname or node.name
 
 
+def private_names(source: str) -> Iterator[tuple[int, str]]:
+    """Variables, functions and classes whose names begin with an underscore."""
+    defined = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    functions = ((node.lineno, node.name) for node in ast.walk(ast.parse(source)) if isinstance(node, defined))
+    yield from ((line, name) for line, name in (*variables(source), *functions) if name.startswith("_"))
+
+
+def is_nameless(name: str) -> bool:
+    return name.strip("_").lower() in NAMELESS
+
+
 def test_names_of_the_package_are_the_field_s() -> None:
     files = [path for path in SOURCE.rglob("*.py") if "__pycache__" not in path.parts]
     assert len(files) > 300, "the guard looks at the wrong place"
@@ -101,6 +112,26 @@ def test_variables_have_the_name_of_the_thing() -> None:
         if name in NAMELESS
     ]
     assert not nameless, "\n".join(nameless)
+
+
+def test_private_names_say_something_too() -> None:
+    """In the package and in its tests."""
+    nameless = [
+        f"{path.relative_to(root.parent).as_posix()}:{line}: {name}"
+        for root in (SOURCE, Path(__file__).parent)
+        for path in sorted(root.rglob("*.py"))
+        for line, name in private_names(path.read_text(encoding="utf-8"))
+        if is_nameless(name)
+    ]
+    assert not nameless, "\n".join(nameless)
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["_told = 1", "def _made(): pass", "class _Made: pass", "self._asked = 0", "_GIVEN = 1", "lambda *_one: 0"],
+)
+def test_the_guard_finds_a_private_name(source: str) -> None:
+    assert any(is_nameless(name) for _, name in private_names(source))
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def checked(
     try:
         return TypeAdapter(model).validate_json(data, strict=True, extra=unknown)
     except ValidationError as error:
-        raise _told(error, model, source, what) from None
+        raise _file_error(error, model, source, what) from None
 
 
 def _data(path: Path, what: str) -> str:
@@ -106,7 +106,7 @@ def _bad(source: str, what: str, why: str, *, rule: str = "file-json") -> FileEr
 _NO_SUCH_FIELD = ("extra_forbidden", "unexpected_keyword_argument")
 
 
-def _told(error: ValidationError, model: Any, source: str, what: str) -> FileError:
+def _file_error(error: ValidationError, model: Any, source: str, what: str) -> FileError:
     """One mistake in words, and how many there are."""
     mistakes = error.errors(include_url=False)
     # A name that is mistyped is two mistakes, the one there is and the one that is missing: the first tells more.

@@ -142,7 +142,7 @@ def test_the_second_call_goes_the_short_way_into_given_arrays(monkeypatch: pytes
     first = backward(out, q, k, v, out, lse, causal=True)
     backward(out, q, k, v, out, lse, causal=True, **given, **sink)
 
-    def long_way(*_given: Any) -> Any:
+    def long_way(*_arguments: Any) -> Any:
         raise AssertionError("the long way")
 
     monkeypatch.setattr(calls.Caller, "run_slow", long_way)

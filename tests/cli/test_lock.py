@@ -160,7 +160,7 @@ class SameForAll:
     def __init__(self, real: Any) -> None:
         self._real = real
 
-    def estimate(self, *_given: Any) -> float:
+    def estimate(self, *_arguments: Any) -> float:
         return 1.0
 
     def __getattr__(self, name: str) -> Any:

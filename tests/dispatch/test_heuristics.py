@@ -22,7 +22,7 @@ def last_of_all(kernels: Sequence[KernelSpec], problem: Any) -> KernelSpec | Non
 
 def test_it_chooses_of_the_kernels_that_serve_and_explain_names_it() -> None:
     registry = tw.Registry(heuristic=last_of_all)
-    chosen = registry.select(PROBLEM)
+    chosen = registry.select_stage(PROBLEM)
     assert chosen.spec == max(registry.candidates(PROBLEM), key=lambda spec: spec.digest)
     assert (chosen.tier, chosen.by) == ("heuristic", "last_of_all")
     assert "the heuristic last_of_all chose it" in registry.explain(PROBLEM).full()

@@ -150,7 +150,7 @@ def _twisted(draw: Any, call: AttentionCall) -> AttentionCall:
 _TABLES = ("seqlens_q", "seqlens_k", "cu_seqlens_q", "cu_seqlens_k", "block_table")
 
 
-def _made(runner: Runner, call: ConvCall, lives: dict[str, Live]) -> Any:
+def _called(runner: Runner, call: ConvCall, lives: dict[str, Live]) -> Any:
     things = {name: live.thing for name, live in lives.items()}
     numbers = dict(call.numbers)
     for name in _TABLES:
@@ -178,7 +178,7 @@ def _once(runner: Runner, call: AttentionCall) -> None:
     runner.counts["calls"] += 1
     try:
         try:
-            result = _made(runner, call, lives)
+            result = _called(runner, call, lives)
         except Exception as error:  # whatever it is, it is judged
             convolutions._demand_error(runner, call, error)
         else:

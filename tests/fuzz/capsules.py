@@ -205,7 +205,7 @@ class Producer:
 
     def __init__(self, recipe: Array, address: int, memory: Any) -> None:
         self._recipe, self._address, self._memory, self._kind = recipe, address, memory, recipe.kind
-        self._given: Any = None
+        self._handed_out: Any = None
 
     def __dlpack_device__(self) -> Any:
         answers: dict[str, Any] = {
@@ -232,12 +232,12 @@ class Producer:
         answers = {"gives None": None, "gives 42": 42, "gives bytes": b"dltensor"}
         if kind in answers:
             return answers[kind]
-        if kind == "twice" and self._given is not None:
-            return self._given
-        self._given = None
+        if kind == "twice" and self._handed_out is not None:
+            return self._handed_out
+        self._handed_out = None
         found = self._capsule(versioned=bool(versions) and kind not in ("old", "stubborn", "dense"))
         if kind == "twice":
-            self._given = found
+            self._handed_out = found
         return found
 
     def _capsule(self, versioned: bool) -> Any:

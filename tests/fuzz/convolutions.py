@@ -233,7 +233,7 @@ def _lives(call: ConvCall) -> dict[str, Live]:
     return lives
 
 
-def _made(runner: Runner, call: ConvCall, lives: dict[str, Live]) -> Any:
+def _called(runner: Runner, call: ConvCall, lives: dict[str, Live]) -> Any:
     things = {name: live.thing for name, live in lives.items()}
     numbers = dict(call.numbers)
     if "out" in things:
@@ -266,7 +266,7 @@ def _once(runner: Runner, call: ConvCall) -> None:
     runner.counts["calls"] += 1
     try:
         try:
-            result = _made(runner, call, lives)
+            result = _called(runner, call, lives)
         except Exception as error:  # whatever it is, it is judged
             _demand_error(runner, call, error)
             _demand_untouched(lives, None)

@@ -435,12 +435,12 @@ def _expected(sides: _Sides, whole: tuple[int, ...], seen: tuple[int, ...], dtyp
     assert b is not None
     in_torch = a.library == "dlpack" and a.live is not None and getattr(a.live.recipe, "kind", "") == capsules.IN_TORCH
     library = "torch" if in_torch or a.library == "torch" else "numpy"
-    of_a, of_b = _of(a), _of(b)
+    of_a, of_b = _values(a), _values(b)
     terms = Terms(
         a=of_a[None] if of_a.ndim == 1 else of_a,
         b=of_b[:, None] if of_b.ndim == 1 else of_b,
-        c=None if sides.c is None else _of(sides.c),
-        ds=[_of(one) for one in sides.ds if one is not None],
+        c=None if sides.c is None else _values(sides.c),
+        ds=[_values(one) for one in sides.ds if one is not None],
         alpha=sides.alpha,
         beta=sides.beta,
         epilogue=sides.epilogue,
@@ -453,6 +453,6 @@ def _expected(sides: _Sides, whole: tuple[int, ...], seen: tuple[int, ...], dtyp
     return Expected(seen, dtype, library, Numbers(*parts))
 
 
-def _of(one: Facts) -> Floats:
+def _values(one: Facts) -> Floats:
     assert one.values is not None
     return one.values

@@ -81,7 +81,7 @@ class Runner:
         else:
             for call in example.calls:
                 for turn in range(2):
-                    self._one(_turned(call, turn))
+                    self._run_call(_turned(call, turn))
         if capsules.unsettled():
             gc.collect()
             wrong = capsules.settled()
@@ -100,7 +100,7 @@ class Runner:
         kernel = self.kernels[call.kernel].spec.signature if call.function == "kernel" else None
         return made, oracle.judge(made, kernel)
 
-    def _one(self, call: Call) -> None:
+    def _run_call(self, call: Call) -> None:
         prepared = self._prepared(call)
         if prepared is not None:
             self._demand(*prepared, self._answer(prepared[0]))

@@ -160,7 +160,7 @@ def test_the_second_call_goes_the_short_way(monkeypatch: pytest.MonkeyPatch) -> 
     tw.regionstats(random(shape), lengths, weight=weight)
     tw.regionstats(random(shape), lengths)
 
-    def long_way(*_given: Any) -> Any:
+    def long_way(*_arguments: Any) -> Any:
         raise AssertionError("the long way")
 
     monkeypatch.setattr(calls.Caller, "run_slow", long_way)

@@ -74,7 +74,7 @@ def test_the_second_call_goes_the_short_way(monkeypatch: pytest.MonkeyPatch) -> 
     out = np.empty((8, 50), np.float32)
     tw.rowscale(random((8, 50)), random((8,)), out=out)
 
-    def long_way(*_given: Any) -> Any:
+    def long_way(*_arguments: Any) -> Any:
         raise AssertionError("the long way")
 
     monkeypatch.setattr(calls.Caller, "run_slow", long_way)

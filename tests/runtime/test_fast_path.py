@@ -151,7 +151,7 @@ def served_by_c(call: Call, operands: Any, keywords: Any, monkeypatch: pytest.Mo
     expected = converted(call(*operands, **keywords, copy="allow"), lambda one: one.copy())
     call(*operands, **keywords)
 
-    def long_way(*_given: Any) -> Any:
+    def long_way(*_arguments: Any) -> Any:
         raise AssertionError("Python made the call")
 
     with monkeypatch.context() as patch:

@@ -108,7 +108,7 @@ def test_known_calls_are_made_by_c(registry: tw.Registry, monkeypatch: pytest.Mo
     if fast_path.library() is None:
         pytest.skip("no compiler: Python makes every call")
 
-    def never(*_given: Any) -> Any:
+    def never(*_arguments: Any) -> Any:
         raise AssertionError("this call was made before")
 
     monkeypatch.setattr(calls.Caller, "run_slow", never)

@@ -83,25 +83,27 @@ class _Source:
 _SHIPPED = _Source()
 
 
-def _one(kind: type, value: Any) -> Any:
+def _of_kind(kind: type, value: Any) -> Any:
     if type(value) is not kind:  # True is no number here
         raise TypeError(f"{value!r} is not {kind.__name__}")
     return value
 
 
 def _names(value: list[Any]) -> tuple[str, ...]:
-    return tuple(_one(str, name) for name in _one(list, value))
+    return tuple(_of_kind(str, name) for name in _of_kind(list, value))
 
 
 def _sheets(value: Any) -> dict[str, dict[str, float]]:
-    sheets = {name: {word: float(_one(float, rate)) for word, rate in sheet.items()} for name, sheet in value.items()}
+    sheets = {
+        name: {word: float(_of_kind(float, rate)) for word, rate in sheet.items()} for name, sheet in value.items()
+    }
     if any(rate <= 0 for sheet in sheets.values() for rate in sheet.values()):
         raise ValueError(f"{value!r} are not all positive")
     return sheets
 
 
 def _positive(value: Any) -> float:
-    number = float(_one(float, value))
+    number = float(_of_kind(float, value))
     if not 0.0 < number < float("inf"):
         raise ValueError(f"{value!r} is not a positive number")
     return number
@@ -116,12 +118,12 @@ def _rates(value: Any) -> Rates:
 
 
 def _pair(value: Any) -> tuple[int, int]:
-    first, second = _one(list, value)
-    return _one(int, first), _one(int, second)
+    first, second = _of_kind(list, value)
+    return _of_kind(int, first), _of_kind(int, second)
 
 
 def _shapes(value: list[Any]) -> tuple[Shape, ...]:
-    shapes = tuple((_one(int, m), _one(int, n), _one(int, k)) for m, n, k in _one(list, value))
+    shapes = tuple((_of_kind(int, m), _of_kind(int, n), _of_kind(int, k)) for m, n, k in _of_kind(list, value))
     if any(min(shape) <= 0 for shape in shapes):
         raise ValueError(f"{value!r} are not all three positive integers")
     return shapes
@@ -131,8 +133,8 @@ _BY_DTYPE = ("mma", "wgmma")
 
 # How the JSON value of a field becomes what the dataclass holds, by the field's annotation.
 _READERS: dict[str, Callable[[Any], Any]] = {
-    "str": lambda value: _one(str, value),
-    "int": lambda value: _one(int, value),
+    "str": lambda value: _of_kind(str, value),
+    "int": lambda value: _of_kind(int, value),
     "tuple[str, ...]": _names,
     "frozenset[str]": lambda value: frozenset(_names(value)),
     "tuple[Shape, ...]": _shapes,

@@ -37,7 +37,7 @@ MOST_MANIFEST = 256 << 20
 
 _LOCAL, _CENTRAL, _END = struct.Struct("<4s5H3L2H"), struct.Struct("<4s6H3L5H2L"), struct.Struct("<4s4H2LH")
 _LOCAL_MARK, _CENTRAL_MARK, _END_MARK = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"
-_NEEDS, _MADE = 20, 20 | 3 << 8  # version 2.0 of the format; made on Unix
+_NEEDS, _CREATED_BY = 20, 20 | 3 << 8  # version 2.0 of the format; made on Unix
 _DATE = 1 << 5 | 1  # 1980-01-01, the first day that there is
 _MODE = (stat.S_IFREG | 0o644) << 16
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*")
@@ -286,7 +286,7 @@ def archive(files: Mapping[str, bytes]) -> Iterator[bytes]:
             yield content[start : start + _CHUNK]
         central.append(
             _CENTRAL.pack(
-                _CENTRAL_MARK, _MADE, _NEEDS, 0, 0, 0, _DATE, crc, size, size, len(text), 0, 0, 0, 0, _MODE, at
+                _CENTRAL_MARK, _CREATED_BY, _NEEDS, 0, 0, 0, _DATE, crc, size, size, len(text), 0, 0, 0, 0, _MODE, at
             )
             + text
         )

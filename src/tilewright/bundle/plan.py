@@ -162,7 +162,7 @@ def plan(target: str, what: Sequence[Any], threads: Sequence[int] = ()) -> Plan:
                 scope.enter_context(settings.override(threads=count))
             wanted = Wanted(registry)
             for words, make in problems(registry, what):
-                planned.askings.append(_asked(wanted, make, count, words))
+                planned.askings.append(_asking(wanted, make, count, words))
             planned.times.update({(count, stage): times for stage, times in wanted.times.items()})
             planned.specs.update(wanted.specs)
     by_problem = {(asking.op, asking.problem, asking.threads, asking.why): asking for asking in planned.askings}
@@ -170,7 +170,7 @@ def plan(target: str, what: Sequence[Any], threads: Sequence[int] = ()) -> Plan:
     return planned
 
 
-def _asked(wanted: Wanted, make: Made, threads: int, words: str) -> Asking:
+def _asking(wanted: Wanted, make: Made, threads: int, words: str) -> Asking:
     problem: Any = None
     try:
         problem = make()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Body = Callable[..., None]
 Parameters = Callable[["Op"], list[inspect.Parameter]]
 _RENAMED = {"--ways": "--split-plans"}  # old flags of commands to new ones; those of ops stand with their options
-_GIVEN = "given_"  # before the names that an op brings, which may be those of a command's own parameters
+_OF_OP = "given_"  # before the names that an op brings, which may be those of a command's own parameters
 
 
 class OpCommand(typer.core.TyperCommand):
@@ -76,7 +76,7 @@ class Broken(typer.core.TyperCommand):
         raise self.error
 
 
-def _made(op: Op, make: Callable[[Op], Any]) -> Any:
+def _command(op: Op, make: Callable[[Op], Any]) -> Any:
     """The command of an op; where what a plug-in says of its axes and options makes none, that is its error."""
     try:
         return make(op)
@@ -93,33 +93,33 @@ class _OpCommands(MutableMapping[str, Any]):
 
     def __init__(self, make: Callable[[Op], Any]) -> None:
         self._make = make
-        self._made: dict[str, Any] = {}
+        self._command: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
         from tilewright import ops
 
-        if name not in self._made:
+        if name not in self._command:
             if name not in ops.op_names():
                 raise KeyError(name)
             try:
-                self._made[name] = _made(ops.op(name), self._make)
+                self._command[name] = _command(ops.op(name), self._make)
             except PluginError as error:
-                self._made[name] = Broken(name, error)
-        return self._made[name]
+                self._command[name] = Broken(name, error)
+        return self._command[name]
 
     def __iter__(self) -> Iterator[str]:
         from tilewright import ops
 
-        return iter(dict.fromkeys([*ops.op_names(), *self._made]))
+        return iter(dict.fromkeys([*ops.op_names(), *self._command]))
 
     def __len__(self) -> int:
         return len(list(iter(self)))
 
     def __setitem__(self, name: str, command: Any) -> None:
-        self._made[name] = command
+        self._command[name] = command
 
     def __delitem__(self, name: str) -> None:
-        del self._made[name]
+        del self._command[name]
 
 
 class OpGroup(Summaries):
@@ -185,7 +185,7 @@ def op_command(op: Op, body: Body, op_parameters: Sequence[inspect.Parameter], c
     _demand_distinct(op, parameters)
 
     def run(**values: Any) -> None:
-        brought = {parameter.name.removeprefix(_GIVEN): values.pop(parameter.name) for parameter in op_parameters}
+        brought = {parameter.name.removeprefix(_OF_OP): values.pop(parameter.name) for parameter in op_parameters}
         body(op, brought, **values)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -295,4 +295,4 @@ def problem_parameters(op: Op) -> list[inspect.Parameter]:
 
 def _parameter(name: str, kind: Any, option: Any, default: Any) -> inspect.Parameter:
     annotation = Annotated[kind, option]
-    return inspect.Parameter(_GIVEN + name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    return inspect.Parameter(_OF_OP + name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

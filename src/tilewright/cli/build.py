@@ -148,7 +148,7 @@ def _of_lock(op: Op, file: Path, wish: chosen.Wish) -> Wanted:
     return wanted
 
 
-def _asked(op: Op, word: str, arch: Arch) -> list[Any]:
+def _problems_of(op: Op, word: str, arch: Arch) -> list[Any]:
     """Problems as `bench` takes them; a file of JSON by any name, a pipe too."""
     from tilewright.cli._sweep import problems
     from tilewright.tune.problem_sets import RANDOM, keys
@@ -165,7 +165,7 @@ def _of_problems(op: Op, word: str, threads: int, wish: chosen.Wish) -> Wanted:
     """The chosen kernel of every stage of every problem."""
     with registry_for(wish.target, threads, to_run=False) as registry:
         wanted = Wanted(registry.target)
-        for problem in _asked(op, word, registry.arch):
+        for problem in _problems_of(op, word, registry.arch):
             name = problem.describe()
             try:
                 picked = [registry.select(stage) for stage in registry.stages(problem)]

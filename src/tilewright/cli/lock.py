@@ -77,7 +77,7 @@ def _lock(
         if diff and not _is_asked(op, problems, values):
             _tell(_changes(mine, _again(registry, op, mine.values())), "now", json=json)
             return
-        pins = _pins(registry, op, _asked(op, problems, values, registry), exact=exact)
+        pins = _pins(registry, op, _problems_of(op, problems, values, registry), exact=exact)
         changes = _changes(mine, mine | pins)
         if diff:
             _tell(changes, "now", json=json)
@@ -106,7 +106,7 @@ def _is_asked(op: Op, problems: str, values: dict[str, Any]) -> bool:
     return bool(problems) or any(value not in (None, plain[name]) for name, value in values.items())
 
 
-def _asked(op: Op, word: str, values: dict[str, Any], registry: Registry) -> list[Any]:
+def _problems_of(op: Op, word: str, values: dict[str, Any], registry: Registry) -> list[Any]:
     from tilewright.cli._sweep import problems
 
     if word:
@@ -167,7 +167,7 @@ def _change(pin: Pin, before: list[str], now: list[str], *, family: bool) -> Cha
     return {
         "what": "new" if not before else "gone" if not now else "changed",
         "family": pin.family if family else "",
-        "problem": _family(pin) if family else _told(pin),
+        "problem": _family(pin) if family else _description(pin),
         "target": pin.target,
         "before": ", ".join(before),
         "now": ", ".join(now),
@@ -184,7 +184,7 @@ def _family(pin: Pin) -> str:
     return f"all {pin.family} problems of {pin.op} {label}"
 
 
-def _told(pin: Pin) -> str:
+def _description(pin: Pin) -> str:
     from tilewright import ops
 
     try:

@@ -75,7 +75,7 @@ def _prepare(
     """
     from tilewright.tune.prepare import prepare
 
-    options = {option.name: _value(option, values[option.name]) for option in op.options if _said(option, values)}
+    options = {option.name: _value(option, values[option.name]) for option in op.options if _is_set(option, values)}
     what: tuple[Any, ...] = (op.name,)
     if problems and not options and _recorded_of_several(problems):
         what, problems = (Path(problems),), ""
@@ -97,7 +97,7 @@ def _prepare(
         typer.echo(fit(str(report)))
 
 
-def _said(option: Any, values: dict[str, Any]) -> bool:
+def _is_set(option: Any, values: dict[str, Any]) -> bool:
     value = values[option.name]
     return value is not None and not option.scalar and not (option.kind is bool and value == (option.default is True))
 

@@ -63,7 +63,7 @@ def _named(records: Records, ids: Sequence[str]) -> Callable[[Record], bool]:
     return lambda record: id_of(record).startswith(tuple(ids))
 
 
-def _told(record: Record) -> str:
+def _description(record: Record) -> str:
     """The problem in words where its op can be asked."""
     from tilewright import ops
     from tilewright.errors import TilewrightError
@@ -106,7 +106,7 @@ def ls(json: AsJson = False) -> None:
             day,
             "yes" if _here(record) else "no",
             where,
-            _told(record),
+            _description(record),
             short_name(record.winner.name),
         )
     if newest:
@@ -424,7 +424,7 @@ def _difference(record: Record | None, other: Record | None) -> dict[str, Any]:
     return {
         "id": id_of(there[0]),
         "what": what,
-        "problem": _told(there[0]),
+        "problem": _description(there[0]),
         "winners": [each.winner.name if each is not None else "" for each in (record, other)],
         "seconds": [each.winner.seconds if each is not None else None for each in (record, other)],
     }

@@ -42,23 +42,23 @@ class _Lines:
         self._verbose = verbose
         self._live = sys.stderr.isatty()
         self._title = ""
-        self._told = -1
+        self._shown_percent = -1
         self._notes: list[str] = []
 
     def step(self, title: str) -> None:
         self.end()
-        self._title, self._told = title, -1
+        self._title, self._shown_percent = title, -1
         typer.echo(title, err=True, nl=not self._live)
 
     def advance(self, done: int, total: int) -> None:
         percent = 100 * done // total if total else 100
-        if percent == self._told:
+        if percent == self._shown_percent:
             return
         if self._live:
-            self._told = percent
+            self._shown_percent = percent
             typer.echo(f"\r{self._title}  {percent} %", err=True, nl=False)
-        elif percent // 25 > self._told // 25:
-            self._told = percent
+        elif percent // 25 > self._shown_percent // 25:
+            self._shown_percent = percent
             say(f"  {percent} %")
 
     def note(self, text: str) -> None:

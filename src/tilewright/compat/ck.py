@@ -109,7 +109,7 @@ class KernelConfig:
     @property
     def spec(self) -> KernelSpec:
         """The kernel in our words, legal or not; a name that nobody knows is an error."""
-        return _asked(self)[0]
+        return _spec_of(self)[0]
 
     @property
     def name(self) -> str:
@@ -117,9 +117,9 @@ class KernelConfig:
 
     def print_config(self, indent: str = "  ") -> None:
         """A few lines for people."""
-        _tell(f"{indent}{name}: {value}" for name, value in self._told().items())
+        _tell(f"{indent}{name}: {value}" for name, value in self._facts().items())
 
-    def _told(self) -> dict[str, str]:
+    def _facts(self) -> dict[str, str]:
         shapes = {"Tile": "tile", "Wave": "wave", "Warp": "warp", "Padding": "pad"}
         return {
             "Data types": f"{self.dtype_a} x {self.dtype_b or self.dtype_a} -> {self.dtype_c or self.dtype_a}",
@@ -185,7 +185,7 @@ def _axes(config: KernelConfig) -> dict[str, Any]:
     return {**axes, "epilogues": config.elementwise_op, "num_d": config.num_d_tensors} if fused else axes
 
 
-def _asked(config: KernelConfig) -> tuple[KernelSpec, Rejection | None]:
+def _spec_of(config: KernelConfig) -> tuple[KernelSpec, Rejection | None]:
     """The spec of a configuration, and why it is not legal where it is not."""
     if not isinstance(config, KernelConfig):
         raise RequestError(
@@ -250,7 +250,7 @@ def _differences(before: KernelConfig, after: KernelConfig) -> dict[str, Any]:
 
 def validate_kernel_config(config: KernelConfig) -> ValidationResult:
     """Ask legality; nothing is raised for what is merely illegal."""
-    spec, refused = _asked(config)
+    spec, refused = _spec_of(config)
     if refused is None:
         return ValidationResult(config)
     near = tuple(config.corrected(neighbour.spec) for neighbour in neighbours(op_by_name(OP), spec))
@@ -277,7 +277,7 @@ def auto_correct_kernel_config(config: KernelConfig, verbose: bool = False) -> A
 
 
 def _corrected(config: KernelConfig) -> AutoCorrection:
-    spec, refused = _asked(config)
+    spec, refused = _spec_of(config)
     if refused is None:
         return AutoCorrection(config, False, ())
     near = neighbours(op_by_name(OP), spec, 1)
@@ -291,7 +291,7 @@ def _corrected(config: KernelConfig) -> AutoCorrection:
 
 
 def _legal(config: KernelConfig) -> KernelSpec:
-    spec, refused = _asked(config)
+    spec, refused = _spec_of(config)
     if refused is not None:
         raise illegal(op_by_name(OP), spec, refused.violations)
     return spec

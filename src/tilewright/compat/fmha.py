@@ -44,7 +44,7 @@ class FmhaProblemBuilder:
 
     def __init__(self) -> None:
         self._api, self._arch, self._type = "fwd", "gfx942", "fp16"
-        self._said: dict[str, Any] = {}
+        self._fields: dict[str, Any] = {}
         self._mask, self._group, self._longest = "no", False, (0, 0)
         self._window: tuple[int, int] | None = None
         self._refused: list[tuple[str, str]] = []
@@ -156,12 +156,12 @@ class FmhaProblemBuilder:
             raise _bad("fmha-feature", f"{what}: there is no kernel for it", what, remedy)
         if self._api == "bwd":
             raise _bad("fmha-feature", "backward: there is no kernel for it", "bwd", "build a forward problem")
-        missing = [name for name in ("batch", "head_dim", "heads_q") if self._said.get(name, 0) < 1]
+        missing = [name for name in ("batch", "head_dim", "heads_q") if self._fields.get(name, 0) < 1]
         if missing:
             raise _bad("fmha-sizes", f"{', '.join(missing)} must be over 0", missing, "call dims and nheads")
         if self._group and self._longest[0] < 1:
             raise _bad("fmha-group", "group mode without the longest sequence", self._longest, "call max_seqlen(q, k)")
-        problem = AttentionProblem(**{**self._said, **self._typed(), **self._masked(), **self._laid()})
+        problem = AttentionProblem(**{**self._fields, **self._typed(), **self._masked(), **self._laid()})
         for broken in op_by_name("attention").problem_violations(problem, self._arch):
             raise _bad(broken.rule, f"{problem.describe()}: {broken.message}", problem, broken.remedy)
         return problem
@@ -189,19 +189,19 @@ class FmhaProblemBuilder:
         return {"window_left": left, "window_right": right, "align": align}
 
     def _laid(self) -> dict[str, Any]:
-        if self._api in ("fwd_pagedkv", "batch_prefill") and self._said.get("pages", "none") == "none":
+        if self._api in ("fwd_pagedkv", "batch_prefill") and self._fields.get("pages", "none") == "none":
             raise _bad("fmha-pages", f"{self._api} without pages", self._api, "call paged_kv() or kv_cache(...)")
         if not self._group:
             return {}
-        batch = self._said["batch"]
-        rows, keys = self._said["seqlen_q"], self._said["seqlen_k"]
-        return {"varlen": True, "total_q": batch * rows, "total_k": 0 if "pages" in self._said else batch * keys,
+        batch = self._fields["batch"]
+        rows, keys = self._fields["seqlen_q"], self._fields["seqlen_k"]
+        return {"varlen": True, "total_q": batch * rows, "total_k": 0 if "pages" in self._fields else batch * keys,
                 "seqlen_q": self._longest[0], "seqlen_k": self._longest[1] or keys}  # fmt: skip
 
     # -- words -------------------------------------------------------------------------------------
 
     def _set(self, **fields: Any) -> FmhaProblemBuilder:
-        self._said |= fields
+        self._fields |= fields
         return self
 
     def _no(self, what: str, wanted: bool, remedy: str) -> FmhaProblemBuilder:

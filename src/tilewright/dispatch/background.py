@@ -21,7 +21,7 @@ from tilewright.ops.base import KernelSpec
 _Order = tuple[KernelSpec, settings.Settings]
 
 _lock = threading.Lock()
-_asked: set[tuple[str, tuple[Any, ...]]] = set()  # never twice: one that failed would fail again
+_ordered: set[tuple[str, tuple[Any, ...]]] = set()  # never twice: one that failed would fail again
 _orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
 _thread: threading.Thread | None = None
 _open = 0  # asked for, and neither built nor failed
@@ -36,9 +36,9 @@ def build(spec: KernelSpec) -> bool:
         return False
     key = spec.digest, settings.builds()
     with _lock:
-        if key in _asked:
+        if key in _ordered:
             return True
-        _asked.add(key)
+        _ordered.add(key)
         _open += 1
         _orders.put((spec, now))
         if _thread is None:
@@ -85,7 +85,7 @@ def _after_fork() -> None:
     _lock = threading.Lock()
     _settled = threading.Condition(_lock)
     _orders, _thread, _open = queue.SimpleQueue(), None, 0
-    _asked.clear()
+    _ordered.clear()
 
 
 if hasattr(os, "register_at_fork"):

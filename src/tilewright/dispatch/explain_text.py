@@ -31,7 +31,7 @@ def short(explanation: Explanation, rows: Callable[[str], int] = lambda line: 1)
 
     `rows` says how many rows of a screen a line takes: what there is no room for is left to the long form.
     """
-    head = [*_answer(explanation), *_asked(explanation)]
+    head = [*_answer(explanation), *_question(explanation)]
     tail = [f"replay    {explanation.replay}", "more      every candidate: --all, or print(explanation.full())"]
     room = MOST_LINES - sum(map(rows, [*head, *tail]))
     rest = []
@@ -45,14 +45,14 @@ def short(explanation: Explanation, rows: Callable[[str], int] = lambda line: 1)
 
 def whole(explanation: Explanation) -> str:
     """The answer, then every candidate."""
-    lines = [*_answer(explanation), *_asked(explanation)]
+    lines = [*_answer(explanation), *_question(explanation)]
     for number, stage in enumerate(explanation.stages, 1):
         lines += [f"stage {number}   {stage.problem.describe()}", *_candidates(stage)]
     lines += [] if explanation.stages else _candidates(explanation)
     return "\n".join([*lines, f"replay    {explanation.replay}"])
 
 
-def _asked(explanation: Explanation) -> list[str]:
+def _question(explanation: Explanation) -> list[str]:
     strict = ", strict" if explanation.strict else ""
     known = all_archs().get(explanation.target)
     on_host = known is None or known.backend == HOST.kind

@@ -58,7 +58,7 @@ def served(problem: Any, chosen: Selection, others: Others, who: built.Waiting) 
         + (" and is built meanwhile" if building else "")
         + f"; it was the choice of the tier {chosen.tier}"
     )
-    return _told(problem, Selection(spec, "built", reason, seconds, wanted=chosen.spec), loss, building)
+    return _announced(problem, Selection(spec, "built", reason, seconds, wanted=chosen.spec), loss, building)
 
 
 def _lesser(problem: Any, chosen: Selection, others: Others) -> Selection:
@@ -68,10 +68,10 @@ def _lesser(problem: Any, chosen: Selection, others: Others) -> Selection:
         return chosen
     building = settings.current().missing == "background" and background.build(chosen.spec)
     reason = f"{chosen.name} is not built" + (" yet" if building else "") + f", and of those that are: {lesser.reason}"
-    return _told(problem, replace(lesser, reason=reason, wanted=chosen.spec), None, building)
+    return _announced(problem, replace(lesser, reason=reason, wanted=chosen.spec), None, building)
 
 
-def _told(problem: Any, chosen: Selection, loss: float | None, building: bool) -> Selection:
+def _announced(problem: Any, chosen: Selection, loss: float | None, building: bool) -> Selection:
     if events.active() and chosen.wanted is not None:
         wanted = chosen.wanted.name
         events.emit(events.Substituted(problem.describe(), chosen.name, wanted, loss, building))

@@ -164,7 +164,7 @@ def identity_key(record: Record) -> tuple[Any, ...]:
     return (record.machine.get("fingerprint"), threads, record.op, record.target, canonical(record.problem))
 
 
-def _told(record: Record) -> str:
+def _not_used(record: Record) -> str:
     day = time.strftime("%Y-%m-%d", time.gmtime(record.date))
     return f"the measurement of {day}, which {record.winner.name} won, is not used"
 
@@ -189,7 +189,7 @@ class Records:
         self._legacy_name = str(self._legacy)
         self._lock = threading.Lock()
         self._seen: Any = ()
-        self._told = ""  # what was last said of the legacy file
+        self._last_warning = ""  # what was last said of the legacy file
         self._empty = True
 
     def refresh(self) -> None:
@@ -296,11 +296,11 @@ class Records:
             if record is None:
                 continue
             if not here:
-                reasons.append(f"{_told(record)}: this machine has no device of {target}")
+                reasons.append(f"{_not_used(record)}: this machine has no device of {target}")
             elif record.machine.get("fingerprint") != here["fingerprint"]:
-                reasons.append(f"{_told(record)}: {_differences(record.machine, here)}")
+                reasons.append(f"{_not_used(record)}: {_differences(record.machine, here)}")
             elif record.threads != count:
-                reasons.append(f"{_told(record)}: with {record.threads} thread(s), not {threads}")
+                reasons.append(f"{_not_used(record)}: with {record.threads} thread(s), not {threads}")
         return reasons
 
     def all(self) -> tuple[Record, ...]:
@@ -433,8 +433,8 @@ class Records:
         except FileNotFoundError:
             return  # another process took it over
         except (OSError, ValueError, StoreError) as error:
-            if self._told != str(error):
-                self._told = str(error)
+            if self._last_warning != str(error):
+                self._last_warning = str(error)
                 self._warn(f"the measurement records {self._legacy} are ignored: {error}")
             return
         if wrong:

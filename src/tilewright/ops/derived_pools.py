@@ -94,12 +94,12 @@ class DerivedPoolsByFamily(Mapping[str, DerivedPools]):
 
     def __init__(self, op: str, spaces: Mapping[str, Any], check: Check) -> None:
         self._op, self._spaces, self._check = op, spaces, check
-        self._made: dict[str, DerivedPools] = {}
+        self._known: dict[str, DerivedPools] = {}
 
     def __getitem__(self, family: str) -> DerivedPools:
-        known = self._made.get(family)
+        known = self._known.get(family)
         if known is None:
-            known = self._made[family] = DerivedPools(self._op, self._spaces[family], self._check)
+            known = self._known[family] = DerivedPools(self._op, self._spaces[family], self._check)
         return known
 
     def __iter__(self) -> Iterator[str]:

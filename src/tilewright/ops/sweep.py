@@ -193,7 +193,7 @@ class _Reader:
     """
 
     def __init__(self, op: Op, arch: str, layouts: Mapping[str, _Layout], names_used: Mapping[str, str]) -> None:
-        self._op, self._arch, self._layouts, self._said = op, arch, layouts, names_used
+        self._op, self._arch, self._layouts, self._names_used = op, arch, layouts, names_used
         # The family that words such as the pipeline mean, and the fields its constructor takes.
         self._kinds: dict[tuple[str, ...], tuple[type[Any], frozenset[str]]] = {}
         self._known: dict[tuple[type[Any], str, Any], Any] = {}
@@ -241,7 +241,7 @@ class _Reader:
                 value = values[field] if whole else values[field][place]
                 wanted = kinds if whole else [arg for kind in kinds for arg in get_args(kind)[place : place + 1]]
                 if wanted and all(kind in _KINDS for kind in wanted) and type(value) not in wanted:
-                    return wrong_kind(self._said.get(name, name), value, wanted[0])
+                    return wrong_kind(self._names_used.get(name, name), value, wanted[0])
         return None
 
 

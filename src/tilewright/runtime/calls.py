@@ -409,7 +409,7 @@ class Caller:
         return self._form
 
 
-def _nothing(*_given: Any) -> None:
+def _nothing(*_arguments: Any) -> None:
     """Before there is a plan C knows no call."""
 
 

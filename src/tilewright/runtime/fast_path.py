@@ -80,7 +80,7 @@ class _Span(ctypes.Structure):
     _fields_ = tuple((name, _int) for name in ("low", "high", "grain", "twin"))
 
 
-class _Made(ctypes.Structure):
+class _NativeMaker(ctypes.Structure):
     _fields_ = (("slot", _int), ("arguments", _int), ("make", _object), ("argument", _object * MOST_MAKER_ARGUMENTS))
 
 
@@ -111,7 +111,7 @@ class _Front(ctypes.Structure):
     )
 
 
-_STRUCTS = (_Form, _Pointer, _Scalar, _Stage, _Span, _Made, _Call, Reader, _Parameter, _Front)
+_STRUCTS = (_Form, _Pointer, _Scalar, _Stage, _Span, _NativeMaker, _Call, Reader, _Parameter, _Front)
 _OPTION, _OPERAND, _LEFT_OUT = range(3)  # what a parameter is
 _RUNS_FUNCTIONS_ITSELF = sys.version_info[:2] == (3, 11)
 STEPS = ("parse", "read", "look up", "allocate", "launch")  # between the times C notes for a benchmark
@@ -487,7 +487,7 @@ def prepare(
         return None
     stages = [part for part in parts if part is not None]
     spans = _spans(plan.request.spans)
-    makes = [_made(maker) for maker in makers]
+    makes = [_native_maker(maker) for maker in makers]
     call = _Call(
         stages=len(stages),
         mades=len(makes),
@@ -503,7 +503,7 @@ def prepare(
     call.span = ctypes.addressof(spans)
     columns: tuple[tuple[str, Any, list[Any]], ...] = (
         ("stage", _Stage, [part for part, _ in stages]),
-        ("made", _Made, makes),
+        ("made", _NativeMaker, makes),
         ("answer", _int, list(answer)),
     )
     for name, kind, values in columns:
@@ -557,8 +557,8 @@ def _stage(stage: Stage) -> tuple[_Stage, tuple[Any, ...]] | None:
     return native_stage, (template, pointers, scalars)
 
 
-def _made(maker: Maker) -> _Made:
-    native = _Made(slot=maker.slot, arguments=len(maker.arguments), make=maker.make)
+def _native_maker(maker: Maker) -> _NativeMaker:
+    native = _NativeMaker(slot=maker.slot, arguments=len(maker.arguments), make=maker.make)
     for index, value in enumerate(maker.arguments):
         native.argument[index] = value
     return native

@@ -43,12 +43,12 @@ class Reader(ctypes.Structure):
 def reader(torch: Any) -> Reader | None:
     """None where this PyTorch does not have all of it, or not where it is looked for: then Python is asked."""
     try:
-        return _found(torch)
+        return _reader_of(torch)
     except (AttributeError, OSError, RuntimeError, TypeError, ValueError):
         return None
 
 
-def _found(torch: Any) -> Reader | None:
+def _reader_of(torch: Any) -> Reader | None:
     folder = Path(torch.__file__).parent / "lib"
     core = ctypes.CDLL(str(folder / "libc10.so"))
     functions = ctypes.CDLL(str(folder / "libtorch_cpu.so"))

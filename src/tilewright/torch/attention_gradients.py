@@ -19,7 +19,7 @@ TENSORS = ("q", "k", "v", "mask", "bias", "alibi_slopes", "sink", "seqlens_q", "
            "cu_seqlens_k", "block_table", "page_indptr", "page_last", "q_scale", "k_scale", "v_scale",
            "seeds")  # fmt: skip
 _AT = {name: index for index, name in enumerate(TENSORS)}
-_ASKED = {"dbias": "bias", "dsink": "sink", "dalibi": "alibi_slopes"}
+_SOURCES = {"dbias": "bias", "dsink": "sink", "dalibi": "alibi_slopes"}
 _OPTIONS = ("causal", "window_left", "window_right", "window_from", "sink_tokens", "scale", "softcap", "dropout_p",
             "seed", "max_seqlen_q", "max_seqlen_k", "kv_layout", "layout", "target")  # fmt: skip
 
@@ -61,7 +61,7 @@ def of_attention(
     demand_differentiable(tensors, out)
     if dout is None:
         dout = torch.zeros_like(out)
-    switches = {name: wanted[operand] for name, operand in _ASKED.items()}
+    switches = {name: wanted[operand] for name, operand in _SOURCES.items()}
     kept = [tensors[_AT[name]] for name in (*TENSORS[:11], "seeds")]
     dq, dk, dv, *more = call(
         dense(dout), None if dlse is None else dense(dlse), out, lse, *kept, **switches,
@@ -69,7 +69,7 @@ def of_attention(
         **{name: options[name] for name in _OPTIONS if name in options},
     )  # fmt: skip
     all_gradients: list[Any] = [dq, dk, dv, *(None,) * (len(TENSORS) - 3)]
-    for (name, operand), gradient in zip(_ASKED.items(), more, strict=True):
+    for (name, operand), gradient in zip(_SOURCES.items(), more, strict=True):
         if switches[name]:
             all_gradients[_AT[operand]] = gradient.to(tensors[_AT[operand]].dtype)
     return tuple(gradient if want else None for gradient, want in zip(all_gradients, (*needed,), strict=False))

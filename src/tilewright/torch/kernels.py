@@ -129,7 +129,7 @@ def _filled(tensors: Sequence[Any], count: int) -> list[Any]:
     return [*tensors, *[None] * (count - len(tensors))]
 
 
-def _said(options: dict[str, Any]) -> dict[str, Any]:
+def _nonempty(options: dict[str, Any]) -> dict[str, Any]:
     """Options that say something: schemas have numbers and names for what plain calls leave out."""
     return {name: value for name, value in options.items() if value or (name in _NUMBERS and value is not None)}
 
@@ -142,7 +142,7 @@ def said_of_attention(seeds: Any, options: dict[str, Any]) -> dict[str, Any]:
     if aligned:
         window = (*window, aligned)
     seed = seeds if seeds is not None else tuple(numbers) if len(numbers) == 2 else numbers[0] if numbers else None
-    return {"window": None if window == (-1, -1) else window, "seed": seed, **_said(options)}
+    return {"window": None if window == (-1, -1) else window, "seed": seed, **_nonempty(options)}
 
 
 def _attention(return_lse: bool, q: Any, k: Any, v: Any, *tensors: Any, out: Any = None, **options: Any) -> Any:
@@ -190,7 +190,7 @@ def _append(
     return copying(
         attention_api.append_kv, cache_k, cache_v, k, v, cache_seqlens=cache_seqlens, seqlens_new=seqlens_new,
         block_table=block_table, rotary=None if cos is None else (cos, sin, order), q=q, q_out=q_out,
-        kv_scales=None if k_scale is None else (k_scale, v_scale), **_said(options),
+        kv_scales=None if k_scale is None else (k_scale, v_scale), **_nonempty(options),
     )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from tilewright.tune.spent import Spent
 BATCH = 20  # kernels a worker gets at a time
 LIMIT = 30.0  # seconds of one kernel
 START = 60.0  # seconds a worker has to start, and to make the operands of a problem
-_TOLD = 300  # characters of what a worker said before it died
+_MOST_SHOWN = 300  # characters of what a worker said before it died
 # A worker that someone else ended (an operator, a system short of memory) says nothing about the kernel it was at:
 # it is asked again, but not for ever.
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM)
@@ -149,7 +149,7 @@ class _WorkerProcess:
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
-            raise _Died("crashed", f"it answered {line.strip()[:_TOLD]!r}")
+            raise _Died("crashed", f"it answered {line.strip()[:_MOST_SHOWN]!r}")
         return answer
 
     def _end(self) -> _Died:
@@ -168,7 +168,7 @@ class _WorkerProcess:
         self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, self._errors.tell() - 4096))
         lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
-        return [f"({lines[-1][:_TOLD]})"] if lines else []
+        return [f"({lines[-1][:_MOST_SHOWN]})"] if lines else []
 
     def close(self) -> None:
         with suppress(ProcessLookupError, PermissionError):

@@ -21,7 +21,7 @@ from tilewright.errors import RequestError, TilewrightError
 from tilewright.ops.engine import columns_of
 
 _NUMBERS = ("latency_ms", "tflops", "non_zero", "error")
-_TOLD = ("status", "reason", "spread", "noise", "threads", "digest", "device", "date")
+_COLUMNS = ("status", "reason", "spread", "noise", "threads", "digest", "device", "date")
 _WHOLE = ("op", "problem", "spec", "machine", "method", "versions")
 FORMATS = (".csv", ".parquet")
 _MOST = float(1 << 62)  # what a whole number of the store holds, and more
@@ -113,7 +113,7 @@ def to_csv(results: Iterable[Result]) -> str:
 def _names(table: Sequence[Mapping[str, Any]]) -> list[str]:
     """The columns of a table: the problems of several ops have different fields."""
     return list(dict.fromkeys(name for row in table for name in row)) or [
-        "kernel", "problem_idx", *_NUMBERS, *_TOLD, *_WHOLE,
+        "kernel", "problem_idx", *_NUMBERS, *_COLUMNS, *_WHOLE,
     ]  # fmt: skip
 
 
@@ -231,7 +231,7 @@ def _table(path: Path) -> list[Mapping[str, Any]]:
         raise ValueError("it is neither .csv nor .parquet")
     reader = csv.DictReader(io.StringIO(jsontext.read(path).decode("utf-8-sig"), newline=""), strict=True)
     try:
-        missing = [name for name in ("kernel", *_NUMBERS, *_TOLD, *_WHOLE) if name not in (reader.fieldnames or ())]
+        missing = [name for name in ("kernel", *_NUMBERS, *_COLUMNS, *_WHOLE) if name not in (reader.fieldnames or ())]
         if missing:
             raise ValueError(f"it has no column {missing[0]}")
         return list(reader)

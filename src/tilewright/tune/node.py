@@ -156,7 +156,7 @@ class HostedWorker:
     """A worker on this machine for a sweep elsewhere."""
 
     def __init__(self, target: str, threads: int, limit: float, patience: float) -> None:
-        self._target, self._limit, self._patience, self._asked = target, limit, patience, threads
+        self._target, self._limit, self._patience, self._threads = target, limit, patience, threads
         self._kin, _ = kin(target)
         self._worker: DeviceWorker | None = None
         self._store = Store()
@@ -164,7 +164,7 @@ class HostedWorker:
 
     def facts(self) -> dict[str, Any]:
         """What it measures on; it is looked at once more, since a device is this worker's alone from now on."""
-        described = {**facts(self._target, self._asked), **_device(self._target, self._asked)}
+        described = {**facts(self._target, self._threads), **_device(self._target, self._threads)}
         if not described["why_no_device"]:
             on_host = arch_by_name(self._target).backend == HOST.kind
             self._worker = DeviceWorker(

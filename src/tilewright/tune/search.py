@@ -200,7 +200,7 @@ class Model(_Known):
         if len(self.seconds) < BATCH or not self.fastest(1):
             half = self.fresh((*self.space.start, *promising), BATCH // 2)
             return self.trials(self.fresh((*half, *self.order), BATCH))
-        return self.trials(self._best_of(self._asked(self._shape)))
+        return self.trials(self._best_of(self._to_score(self._shape)))
 
     def _prepare(self) -> None:
         self._shape = Shape(self.space.specs)
@@ -210,7 +210,7 @@ class Model(_Known):
         usual = float(np.median(known)) if len(known) else 1.0
         self._expected = np.where(np.isfinite(expected) & (expected > 0), expected, usual)
 
-    def _asked(self, shape: Shape) -> Array:
+    def _to_score(self, shape: Shape) -> Array:
         """The kernels to score: all that are not known, or neighbours of the fastest and some by chance."""
         fresh = self.fresh(self.order, len(self.space))
         if len(fresh) <= MOST_SCORED:

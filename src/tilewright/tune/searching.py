@@ -134,17 +134,17 @@ class _Costs:
     def __init__(self, price: Price | None) -> None:
         self._price: Price = price or (lambda trials: range(1, len(trials) + 1))
         self._scale = 1.0 if price is not None else 0.0
-        self._asked = 0.0  # the price of the batch that was begun
+        self._begun_price = 0.0  # the price of the batch that was begun
 
     def within(self, trials: Sequence[Trial], left: float, least: int) -> list[Trial]:
         """The first ones that are expected to end in time, `least` of them in any case."""
         prices = list(self._price(trials))
         kept = list(trials[: max(least, sum(self._scale * price <= left for price in prices))])
-        self._asked = max(1e-9, float(prices[len(kept) - 1])) if kept else 0.0
+        self._begun_price = max(1e-9, float(prices[len(kept) - 1])) if kept else 0.0
         return kept
 
     def took(self, seconds: float) -> None:
-        self._scale = max(1e-9, seconds) / self._asked
+        self._scale = max(1e-9, seconds) / self._begun_price
 
 
 # -- how far from the best ---------------------------------------------------------------------------------------------

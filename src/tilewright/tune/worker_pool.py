@@ -137,7 +137,7 @@ class _WorkerThread:
         try:
             self.worker.open()
             while (batch := self._todo.take()) is not None:
-                self._one(batch)
+                self._run_batch(batch)
         except DeviceWorkerLost as lost:
             self._answers.put(_Lost(self.worker.name, str(lost)))
         except Stopped:
@@ -148,7 +148,7 @@ class _WorkerThread:
             self.worker.close()
             self._answers.put(None)
 
-    def _one(self, batch: Batch) -> None:
+    def _run_batch(self, batch: Batch) -> None:
         left = {spec.digest: spec for spec in batch.specs}
 
         def say(outcome: Outcome) -> None:

@@ -84,7 +84,7 @@ def _neighbour(p: AttentionProblem, dice: random.Random) -> AttentionProblem:
     return replace(p, **{**loose, **change, "page_count": 0})
 
 
-def _of(dtype: str, batch: int, heads: int, rows: int, keys: int, size: int, **more: Any) -> AttentionProblem:
+def _problem(dtype: str, batch: int, heads: int, rows: int, keys: int, size: int, **more: Any) -> AttentionProblem:
     if more.get("bias") == "tensor" or "rotary" in more:
         more["dtype_aux"] = dtype
     return AttentionProblem(batch, heads, rows, keys, size, dtype_q=dtype, **more)
@@ -95,46 +95,46 @@ def cases() -> list[Case]:
 
 
 def _forward() -> list[Case]:
-    causal = _of("fp16", 1, 2, 70, 130, 64, heads_kv=1, **CAUSAL)
+    causal = _problem("fp16", 1, 2, 70, 130, 64, heads_kv=1, **CAUSAL)
     windows = (
-        _of("fp16", 1, 2, 70, 130, 64, heads_kv=1, **LAST),
-        _of("fp16", 1, 2, 130, 70, 64, heads_kv=1, **{**LAST, "window_left": 20, "window_right": 5}),
-        _of("fp16", 1, 2, 130, 70, 64, heads_kv=1, **LAST),  # rows that see nothing
-        _of("fp16", 2, 3, 1, 1, 64, heads_kv=3, **CAUSAL),
+        _problem("fp16", 1, 2, 70, 130, 64, heads_kv=1, **LAST),
+        _problem("fp16", 1, 2, 130, 70, 64, heads_kv=1, **{**LAST, "window_left": 20, "window_right": 5}),
+        _problem("fp16", 1, 2, 130, 70, 64, heads_kv=1, **LAST),  # rows that see nothing
+        _problem("fp16", 2, 3, 1, 1, 64, heads_kv=3, **CAUSAL),
     )
-    packed = _of("fp16", 3, 2, 50, 90, 64, heads_kv=1, varlen=True, total_q=100, total_k=150, **CAUSAL)
-    biased = _of("fp16", 1, 2, 100, 90, 64, heads_kv=1, bias="tensor", return_lse=True)
+    packed = _problem("fp16", 3, 2, 50, 90, 64, heads_kv=1, varlen=True, total_q=100, total_k=150, **CAUSAL)
+    biased = _problem("fp16", 1, 2, 100, 90, 64, heads_kv=1, bias="tensor", return_lse=True)
     return [
-        Case("forward qr_async fp16", _of("fp16", 1, 2, 100, 90, 64, heads_kv=1)),
+        Case("forward qr_async fp16", _problem("fp16", 1, 2, 100, 90, 64, heads_kv=1)),
         Case("masks, LSE", causal, more=windows),
         Case("packed lengths", packed),
         Case("bias", biased),
         Case("bias, qr", biased, pick=2),
-        Case("ALiBi with a window, bf16", _of("bf16", 1, 2, 100, 90, 64, heads_kv=1, bias="alibi", **CAUSAL)),
-        Case("ALiBi", _of("fp16", 1, 2, 100, 130, 64, heads_kv=1, bias="alibi", return_lse=True)),
-        Case("soft cap, bf16", _of("bf16", 1, 2, 100, 90, 64, heads_kv=1, softcap=True, return_lse=True)),
-        Case("heads of no whole load, qr", _of("fp16", 1, 2, 70, 130, 40, heads_kv=1, head_dim_v=33)),
-        Case("heads of 128, bf16", _of("bf16", 1, 2, 130, 140, 128, heads_kv=1, **CAUSAL)),
-        Case("heads of 32", _of("fp16", 1, 2, 100, 90, 32, heads_kv=1)),
-        Case("heads of 96", _of("fp16", 1, 1, 100, 90, 96, return_lse=True)),
-        Case("heads of 192 and 128, bf16", _of("bf16", 1, 1, 100, 140, 192, head_dim_v=128)),
-        Case("heads of 256", _of("fp16", 1, 1, 100, 140, 256)),
+        Case("ALiBi with a window, bf16", _problem("bf16", 1, 2, 100, 90, 64, heads_kv=1, bias="alibi", **CAUSAL)),
+        Case("ALiBi", _problem("fp16", 1, 2, 100, 130, 64, heads_kv=1, bias="alibi", return_lse=True)),
+        Case("soft cap, bf16", _problem("bf16", 1, 2, 100, 90, 64, heads_kv=1, softcap=True, return_lse=True)),
+        Case("heads of no whole load, qr", _problem("fp16", 1, 2, 70, 130, 40, heads_kv=1, head_dim_v=33)),
+        Case("heads of 128, bf16", _problem("bf16", 1, 2, 130, 140, 128, heads_kv=1, **CAUSAL)),
+        Case("heads of 32", _problem("fp16", 1, 2, 100, 90, 32, heads_kv=1)),
+        Case("heads of 96", _problem("fp16", 1, 1, 100, 90, 96, return_lse=True)),
+        Case("heads of 192 and 128, bf16", _problem("bf16", 1, 1, 100, 140, 192, head_dim_v=128)),
+        Case("heads of 256", _problem("fp16", 1, 1, 100, 140, 256)),
     ]
 
 
 def _rarer() -> list[Case]:
     """Q through LDS, dropout, fp8."""
     staged = CkTileAttentionSchedule("qs", (64, 64, 32, 64, 32, 64), (4, 1, 1), (16, 16, 16))
-    dropping = _of("fp16", 1, 2, 70, 130, 64, heads_kv=1, dropout=True, **CAUSAL)
-    packed = _of("bf16", 3, 2, 50, 90, 64, heads_kv=1, varlen=True, total_q=100, total_k=150, dropout=True)
+    dropping = _problem("fp16", 1, 2, 70, 130, 64, heads_kv=1, dropout=True, **CAUSAL)
+    packed = _problem("bf16", 3, 2, 50, 90, 64, heads_kv=1, varlen=True, total_q=100, total_k=150, dropout=True)
     narrow: dict[str, Any] = {"dtype_out": "bf16", "q_scale": "tensor", "kv_scales": "tensor", **CAUSAL}
     by_head: dict[str, Any] = {"dtype_out": "fp32", "q_scale": "head", "kv_scales": "head"}
     return [
-        Case("Q through LDS, qs", _of("fp16", 1, 2, 70, 130, 64, heads_kv=1, **CAUSAL), schedule=staged),
+        Case("Q through LDS, qs", _problem("fp16", 1, 2, 70, 130, 64, heads_kv=1, **CAUSAL), schedule=staged),
         Case("dropout", dropping),
         Case("dropout, packed, qr, bf16", packed, pick=2),
-        Case("fp8, scales of tensors", _of("fp8_e4m3fnuz", 1, 2, 70, 130, 64, heads_kv=1, **narrow)),
-        Case("fp8, scales of heads", _of("fp8_e4m3", 2, 4, 70, 130, 128, heads_kv=2, **by_head), "gfx950"),
+        Case("fp8, scales of tensors", _problem("fp8_e4m3fnuz", 1, 2, 70, 130, 64, heads_kv=1, **narrow)),
+        Case("fp8, scales of heads", _problem("fp8_e4m3", 2, 4, 70, 130, 128, heads_kv=2, **by_head), "gfx950"),
     ]
 
 
@@ -144,28 +144,28 @@ def _others() -> list[Case]:
     after: dict[str, Any] = {**plain, "dtype_out": "bf16"}
     append: dict[str, Any] = {"family": "append", "rotary_q": True, "seqlens_k": True, "heads_kv": 2}
     return [
-        Case("split keys", _of("fp16", 2, 4, 37, 200, 64, heads_kv=2, **split, window_right=0)),
-        Case("split keys in pages", _of("fp16", 3, 4, 5, 300, 64, heads_kv=2, page_size=64, **TABLE, **split)),
-        Case("split keys, bf16", _of("bf16", 2, 4, 1, 300, 64, heads_kv=1, seqlens_k=True, **split)),
+        Case("split keys", _problem("fp16", 2, 4, 37, 200, 64, heads_kv=2, **split, window_right=0)),
+        Case("split keys in pages", _problem("fp16", 3, 4, 5, 300, 64, heads_kv=2, page_size=64, **TABLE, **split)),
+        Case("split keys, bf16", _problem("bf16", 2, 4, 1, 300, 64, heads_kv=1, seqlens_k=True, **split)),
         Case("combine", AttentionProblem(2, 4, 37, 0, 64, num_splits=3, return_lse=True, **plain)),
         Case("combine, packed", AttentionProblem(2, 4, 37, 0, 64, num_splits=7, return_lse=True, varlen=True,
                                                  total_q=50, **plain), pick=1),
         Case("combine, bf16", AttentionProblem(1, 4, 20, 0, 40, num_splits=20, **after)),
-        Case("paged", _of("fp16", 3, 4, 5, 300, 64, heads_kv=2, page_size=128, return_lse=True, **TABLE)),
-        Case("paged, packed rows, bf16", _of("bf16", 3, 4, 70, 300, 64, heads_kv=2, page_size=64, varlen=True,
+        Case("paged", _problem("fp16", 3, 4, 5, 300, 64, heads_kv=2, page_size=128, return_lse=True, **TABLE)),
+        Case("paged, packed rows, bf16", _problem("bf16", 3, 4, 70, 300, 64, heads_kv=2, page_size=64, varlen=True,
                                              total_q=100, **TABLE, **LAST)),
-        Case("pages of 16", _of("fp16", 3, 4, 20, 100, 64, heads_kv=2, page_size=16, **TABLE)),
-        Case("split keys in pages of 16", _of("bf16", 3, 4, 1, 100, 64, heads_kv=2, page_size=16, **TABLE,
+        Case("pages of 16", _problem("fp16", 3, 4, 20, 100, 64, heads_kv=2, page_size=16, **TABLE)),
+        Case("split keys in pages of 16", _problem("bf16", 3, 4, 1, 100, 64, heads_kv=2, page_size=16, **TABLE,
                                               **split)),
-        Case("append, halves", _of("fp16", 2, 4, 5, 70, 64, rotary="half", **append)),
-        Case("append to pages, interleaved, bf16", _of("bf16", 2, 4, 70, 200, 64, rotary="interleaved", rotary_dim=32,
-                                                       page_size=64, **{**TABLE, **append})),
-        Case("append", _of("fp16", 2, 4, 5, 70, 64, heads_kv=2, family="append", seqlens_k=True)),
-        Case("prefill from a pool", _of("fp16", 3, 4, 40, 150, 64, heads_kv=2, total_q=80, **POOL, **LAST)),
-        Case("prefill from a pool, bf16", _of("bf16", 2, 4, 40, 150, 64, heads_kv=1, total_q=60, **POOL)),
+        Case("append, halves", _problem("fp16", 2, 4, 5, 70, 64, rotary="half", **append)),
+        Case("append to pages, interleaved, bf16", _problem("bf16", 2, 4, 70, 200, 64, rotary="interleaved",
+                                                            rotary_dim=32, page_size=64, **{**TABLE, **append})),
+        Case("append", _problem("fp16", 2, 4, 5, 70, 64, heads_kv=2, family="append", seqlens_k=True)),
+        Case("prefill from a pool", _problem("fp16", 3, 4, 40, 150, 64, heads_kv=2, total_q=80, **POOL, **LAST)),
+        Case("prefill from a pool, bf16", _problem("bf16", 2, 4, 40, 150, 64, heads_kv=1, total_q=60, **POOL)),
     ]  # fmt: skip
 
 
 def _archs() -> list[Case]:
-    problem = _of("fp16", 1, 2, 70, 130, 64, heads_kv=1, **CAUSAL)
+    problem = _problem("fp16", 1, 2, 70, 130, 64, heads_kv=1, **CAUSAL)
     return [Case("forward qr_async", problem, "gfx90a"), Case("forward qr_async", problem, "gfx950")]

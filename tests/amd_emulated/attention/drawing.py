@@ -161,7 +161,7 @@ def _attempts(rng: random.Random, spec: KernelSpec) -> Iterator[Drawn]:
     yield plain_problem(spec, rng.randrange(1 << 31))
     most = MOST_WORK if hasattr(spec.schedule, "tile") else MOST_LOOPED
     for _ in range(TRIES):
-        p = _one(rng, spec)
+        p = _drawn(rng, spec)
         work = p.batch * p.heads_q * p.seqlen_q * max(1, p.seqlen_k) * (p.head_dim + p.head_dim_v)
         if work <= most and p.signature == spec.signature and not op("attention").problem_violations(p, spec.arch):
             yield Drawn(p, rng.choice(VALUES), rng.randrange(1 << 31))
@@ -175,7 +175,7 @@ def plain_problem(spec: KernelSpec, seed: int = 0) -> Drawn:
     rows = rows if not padded[0] else rows + 3
     keys = 2 * keys if not padded[1] else 2 * keys - 3
     change = {"seqlen_q": rows, "seqlen_k": keys, "batch": 1, "heads_q": 2, "heads_kv": 1}
-    return Drawn(_made(spec, {**change, "page_size": _page(spec)}), "ordinary", seed)
+    return Drawn(_problem(spec, {**change, "page_size": _page(spec)}), "ordinary", seed)
 
 
 def _block(spec: KernelSpec) -> tuple[int, int]:
@@ -192,7 +192,7 @@ def _page(spec: KernelSpec) -> int:
     return max(_block(spec)[1], 64) if spec.signature.pages != "none" else 0
 
 
-def _made(spec: KernelSpec, change: dict[str, Any]) -> AttentionProblem:
+def _problem(spec: KernelSpec, change: dict[str, Any]) -> AttentionProblem:
     """A problem of the kernel's signature."""
     s = spec.signature
     sizes: dict[str, Any] = {"head_dim": s.head_dim, "head_dim_v": s.head_dim_v}
@@ -222,7 +222,7 @@ def _made(spec: KernelSpec, change: dict[str, Any]) -> AttentionProblem:
     return AttentionProblem(**{**sizes, **has, **change})
 
 
-def _one(rng: random.Random, spec: KernelSpec) -> AttentionProblem:
+def _drawn(rng: random.Random, spec: KernelSpec) -> AttentionProblem:
     s = spec.signature
     block_rows, block_keys = _block(spec)
     group, heads = rng.choice((1, 1, 2, 3, 4)), rng.choice((1, 1, 2))
@@ -240,7 +240,7 @@ def _one(rng: random.Random, spec: KernelSpec) -> AttentionProblem:
         if s.pages == "none" and s.family != "combine":
             most = change["batch"] * change["seqlen_k"]
             change["total_k"] = rng.randint(min(1, most), most)
-    made = _made(spec, change)
+    made = _problem(spec, change)
     return _laid(rng, made) if rng.random() < 0.5 else made
 
 

@@ -107,7 +107,7 @@ def attempts(rng: random.Random, spec: KernelSpec) -> Iterator[Drawn]:
     yield plain_problem(spec, rng.randrange(1 << 31))
     most = MOST_WORK if hasattr(spec.schedule, "tile") else MOST_LOOPED
     for _ in range(TRIES):
-        p = _one(rng, spec)
+        p = _drawn(rng, spec)
         work = p.batch * p.heads_q * p.seqlen_q * max(1, p.seqlen_k) * (p.head_dim + p.head_dim_v)
         if work <= most and p.signature == spec.signature and not op(OP).problem_violations(p, spec.arch):
             yield Drawn(p, rng.randrange(1 << 31))
@@ -124,10 +124,10 @@ def plain_problem(spec: KernelSpec, seed: int = 0) -> Drawn:
     group = 2 if spec.signature.accumulate == "all" else 1
     deterministic = bool(getattr(spec.schedule, "deterministic", False))
     change = {"seqlen_q": rows + 3, "seqlen_k": keys + 5, "batch": 1, "heads_q": 2, "heads_kv": 2 // group}
-    return Drawn(_made(spec, {**change, "deterministic": deterministic}), seed)
+    return Drawn(_problem(spec, {**change, "deterministic": deterministic}), seed)
 
 
-def _made(spec: KernelSpec, change: dict[str, Any]) -> AttentionBackwardProblem:
+def _problem(spec: KernelSpec, change: dict[str, Any]) -> AttentionBackwardProblem:
     """A problem of the kernel's signature."""
     s = spec.signature
     names = ("dtype", "bias", "dtype_aux", "softcap", "dropout", "varlen", "dlse", "dsink", "dbias", "dalibi")
@@ -142,7 +142,7 @@ def _made(spec: KernelSpec, change: dict[str, Any]) -> AttentionBackwardProblem:
     return AttentionBackwardProblem(**{**sizes, **has, **change}).stage(s.family, s.accumulate)
 
 
-def _one(rng: random.Random, spec: KernelSpec) -> AttentionBackwardProblem:
+def _drawn(rng: random.Random, spec: KernelSpec) -> AttentionBackwardProblem:
     s = spec.signature
     block_rows, block_keys = _block(spec)
     group, heads = rng.choice((1, 1, 2, 3)), rng.choice((1, 1, 2))
@@ -157,7 +157,7 @@ def _one(rng: random.Random, spec: KernelSpec) -> AttentionBackwardProblem:
         for name in "qk":
             most = change["batch"] * change[f"seqlen_{name}"]
             change[f"total_{name}"] = rng.randint(min(1, most), most)
-    made = _made(spec, change)
+    made = _problem(spec, change)
     return _laid(rng, made) if rng.random() < 0.4 else made
 
 

@@ -204,7 +204,7 @@ def _attempts(rng: random.Random, spec: KernelSpec) -> Iterator[Drawn]:
     yield plain(spec, rng.randrange(1 << 31))
     most = MOST_WORK if hasattr(spec.schedule, "tile") else MOST_LOOPED
     for _ in range(TRIES):
-        one = _one(rng, spec)
+        one = _drawn(rng, spec)
         s, g = spec.signature, one.geometry
         if prod(g.shapes[WRITTEN[s.variant]]) * count(g, s.variant) <= most:
             yield one
@@ -238,7 +238,7 @@ def _size(rng: random.Random, step: int, times: int, fine: int) -> int:
     return fine * rng.randint(1, 3)
 
 
-def _one(rng: random.Random, spec: KernelSpec) -> Drawn:
+def _drawn(rng: random.Random, spec: KernelSpec) -> Drawn:
     s = spec.signature
     tile = getattr(spec.schedule, "tile", SMALL_TILE)
     fine = rng.choice((1, 2, 4, 8, 8, 16, 16, 32))

@@ -154,7 +154,7 @@ def _problems(rng: random.Random, spec: KernelSpec) -> tuple[list[Drawn], list[D
 def _attempts(rng: random.Random, spec: KernelSpec) -> Iterator[Drawn]:
     yield plain(spec, rng.randrange(1 << 31))
     for _ in range(TRIES):
-        one = _one(rng, spec)
+        one = _drawn(rng, spec)
         if one.m * one.n * one.k * one.batch <= MOST_WORK:
             yield one
 
@@ -167,7 +167,7 @@ def plain(spec: KernelSpec, seed: int = 0) -> Drawn:
     return Drawn(m, n, 2 * k * getattr(h, "split_k", 1), d_kinds=("full",) * s.num_d, values=kinds, seed=seed)
 
 
-def _one(rng: random.Random, spec: KernelSpec) -> Drawn:
+def _drawn(rng: random.Random, spec: KernelSpec) -> Drawn:
     s, h = spec.signature, spec.schedule
     fine = rng.choice((1, 2, 4, 8, 8, 16, 16, 32))  # most accesses are 8 or 16 elements wide
     stages = shape.prefetch_stages(s, h) if isinstance(h, CkTileSchedule) else 1

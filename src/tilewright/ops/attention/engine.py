@@ -39,7 +39,7 @@ def _between(draw: random.Random, low: int, high: int) -> int:
     return round(math.exp(draw.uniform(math.log(low), math.log(high))))
 
 
-def _one(draw: random.Random, family: str, device: str) -> Values:
+def _drawn(draw: random.Random, family: str, device: str) -> Values:
     most_rows, most_keys, most = LIMITS[device]
     group = draw.choice(HEADS)[0]
     heads_kv, size = draw.choice((1, 2, 4, 8, 16) if device == "gpu" else (1, 2, 4)), draw.choice(SIZES)
@@ -76,7 +76,7 @@ def drawn(seed: int, count: int, device: str) -> Iterator[Values]:
     """Families in turn."""
     draw = random.Random(seed)
     for index in range(count):
-        yield _one(draw, FAMILIES[index % len(FAMILIES)], device)
+        yield _drawn(draw, FAMILIES[index % len(FAMILIES)], device)
 
 
 # -- sets ----------------------------------------------------------------------------------------------------------

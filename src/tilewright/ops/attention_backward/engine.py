@@ -34,7 +34,7 @@ def _between(draw: random.Random, low: int, high: int) -> int:
     return round(math.exp(draw.uniform(math.log(low), math.log(high))))
 
 
-def _one(draw: random.Random, kind: str, device: str) -> Values:
+def _drawn(draw: random.Random, kind: str, device: str) -> Values:
     most_rows, most = LIMITS[device]
     group, size = draw.choice((1, 1, 2, 4, 8)), draw.choice(SIZES)
     heads_kv = draw.choice((2, 4, 8, 16) if device == "gpu" else (1, 2, 4))
@@ -64,7 +64,7 @@ def drawn(seed: int, count: int, device: str) -> Iterator[Values]:
     """Kinds in turn."""
     draw = random.Random(seed)
     for index in range(count):
-        yield _one(draw, KINDS[index % len(KINDS)], device)
+        yield _drawn(draw, KINDS[index % len(KINDS)], device)
 
 
 @lru_cache(maxsize=1)

@@ -65,7 +65,7 @@ def _size(draw: random.Random, low: int, high: int, odd: bool) -> int:
     return max(low, size // 8 * 8) if size > 16 else size
 
 
-def _one(draw: random.Random, family: str, device: str, rank: int) -> Values:
+def _drawn(draw: random.Random, family: str, device: str, rank: int) -> Values:
     shapes = FAMILIES[family]
     (least, most), (small, large) = IMAGES[device, rank]
     batch = _size(draw, least, most, shapes.odd)
@@ -100,7 +100,7 @@ def drawn(seed: int, count: int, device: str, rank: int = 2) -> Iterator[Values]
     """Families in turn; the direction is not said."""
     draw = random.Random(seed)
     for index in range(count):
-        yield _one(draw, list(FAMILIES)[index % len(FAMILIES)], device, rank)
+        yield _drawn(draw, list(FAMILIES)[index % len(FAMILIES)], device, rank)
 
 
 # -- sets ----------------------------------------------------------------------------------------------------------

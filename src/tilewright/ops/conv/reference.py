@@ -86,7 +86,7 @@ def _taken(problem: ConvProblem, place: tuple[int, ...], pixels: Array) -> tuple
     return at, inside
 
 
-def _given(problem: ConvProblem, place: tuple[int, ...], pixels: Array) -> tuple[Array, Array]:
+def _rows_of_y(problem: ConvProblem, place: tuple[int, ...], pixels: Array) -> tuple[Array, Array]:
     """Rows of y that read rows of x (by number) at a place of the window, and whether there is such a pixel."""
     p = problem
     image, rest = np.divmod(pixels, prod(p.size))
@@ -142,7 +142,7 @@ def sums(problem: ConvProblem, x: Array, w: Array, y: Array, rows: Rows = slice(
         table = x.reshape(-1, p.groups, p.group_channels)
         return _by_pixels(p, table, by_place.transpose(2, 0, 3, 1), chosen, _taken).reshape(len(chosen), p.filters)
     table = y.reshape(-1, p.groups, p.group_filters)
-    return _by_pixels(p, table, by_place.transpose(2, 0, 1, 3), chosen, _given).reshape(len(chosen), p.channels)
+    return _by_pixels(p, table, by_place.transpose(2, 0, 1, 3), chosen, _rows_of_y).reshape(len(chosen), p.channels)
 
 
 def rows_of(problem: ConvProblem, result: Array, rows: Rows = slice(None)) -> Array:

@@ -82,7 +82,7 @@ def build(views: Sequence[Any], options: tuple[Any, ...], target: str) -> Reques
     for name in ("lse", "dlse"):
         if by_name[name] is not None:
             lying[name] = _sums_of_rows(by_name[name], problem)
-    results += [_asked(name, by_name, problem, lying) for name in a.more_gradients]
+    results += [_more_gradient(name, by_name, problem, lying) for name in a.more_gradients]
     return _whole(problem, target, Lying(**lying), tuple(results))
 
 
@@ -183,7 +183,7 @@ def _demand_result(view: View, shape: Sizes, dtype: str) -> None:
                   f"give an array of {dtype}")  # fmt: skip
 
 
-def _asked(name: str, views: dict[str, Any], p: AttentionBackwardProblem, lying: dict[str, Any]) -> Result:
+def _more_gradient(name: str, views: dict[str, Any], p: AttentionBackwardProblem, lying: dict[str, Any]) -> Result:
     """The gradient of a bias, of sink logits or of slopes."""
     source, view = views[_NEEDS[name]], views[name]
     if view is not None:

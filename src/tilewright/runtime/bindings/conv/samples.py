@@ -29,7 +29,7 @@ def _strided(memory: Array, start: int, shape: Sizes, strides: Sizes) -> Array:
     return np.lib.stride_tricks.as_strided(memory[start:], shape, steps)
 
 
-def _made(generator: np.random.Generator, shape: Sizes, strides: Sizes, dtype: str) -> Array:
+def _random_operand(generator: np.random.Generator, shape: Sizes, strides: Sizes, dtype: str) -> Array:
     low, high = extent(shape, strides, 1)
     return _strided(lines.lined(random_values(generator, high - low, dtype)), -low, shape, strides)
 
@@ -48,10 +48,10 @@ def sample(problem: ConvProblem, seed: int = 0, exact: bool = False) -> Sample:
             poison(memory)
             operands[slot] = _strided(memory, -low, shape, strides)
         else:
-            operands[slot] = _made(generator, shape, strides, p.dtype)
+            operands[slot] = _random_operand(generator, shape, strides, p.dtype)
     for d in sampled_ds(p):
         shape = tuple(1 if step == 0 else size for size, step in zip(p.y_shape, d.strides, strict=True))
-        operands[d.slot] = _made(generator, shape, d.strides, p.dtype_d)
+        operands[d.slot] = _random_operand(generator, shape, d.strides, p.dtype_d)
     pairs = tuple(zip(p.before, p.after, strict=True))
     shape_option = None if p.variant == "forward" else getattr(p, f"{name}_shape")
     attributes = Attributes(

@@ -182,7 +182,7 @@ LEAST_KEYS, MOST_SMALLER = 32, 4  # keys of a tile, and slots, where shared memo
 _BESIDE = 1  # of a signature that sm_90a's own pipelines take
 
 
-def _made(pipeline: str, tile: _Tile, signature: AttentionSignature, arch: Arch) -> MmaSchedule:
+def _schedule(pipeline: str, tile: _Tile, signature: AttentionSignature, arch: Arch) -> MmaSchedule:
     """The tile with as many slots as fit, and what fp8 and features of scores ask for."""
     keys, rows, along, blocks, slots, together = tile
     if narrow(signature):
@@ -216,7 +216,7 @@ def _proposed(signature: AttentionSignature, arch: Arch, wide: bool, beside: boo
             continue
         tiles = table.get(size, ())
         count = len(tiles) if wide else _BESIDE if beside else _FEW
-        schedules = dict.fromkeys(_made(pipeline, tile, s, arch) for tile in tiles)
+        schedules = dict.fromkeys(_schedule(pipeline, tile, s, arch) for tile in tiles)
         legal = [each for each in schedules if not any(_violations(s, each, arch))]
         if len(legal) < min(count, _FEW):
             # One block of rows a warp comes first: alone on a multiprocessor nobody hides what two keep in memory.

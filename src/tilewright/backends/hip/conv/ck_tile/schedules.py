@@ -88,7 +88,7 @@ _WEIGHTS: tuple[Row, ...] = (
 _SPLITS = (1, 4, 16, 64)
 
 
-def _made(signature: ConvSignature, arch: Arch, row: Row, vector: Shape, **more: object) -> CkTileConvSchedule:
+def _schedule(signature: ConvSignature, arch: Arch, row: Row, vector: Shape, **more: object) -> CkTileConvSchedule:
     tile, grid, side, pipeline, scheduler = row
     deep = tile[2] * 2 // DTYPES[signature.dtype].bytes
     step = _warp_tile(signature, arch, side)
@@ -110,22 +110,24 @@ def _default(signature: ConvSignature, arch: Arch) -> Iterator[CkTileConvSchedul
     rows = _WEIGHTS if weight else _PIXELS
     for row in rows:
         for split in _SPLITS if weight else (1,):
-            yield _made(signature, arch, row, (widest, widest, stored), split_k=split)
+            yield _schedule(signature, arch, row, (widest, widest, stored), split_k=split)
     for row in rows[1:3]:
-        yield _made(signature, arch, row, (widest, widest, stored), special="pointwise", split_k=16 if weight else 1)
+        yield _schedule(
+            signature, arch, row, (widest, widest, stored), special="pointwise", split_k=16 if weight else 1
+        )
     for vector in _narrower(widest):
         for row in (rows[1], rows[-2]):
-            yield _made(signature, arch, row, (vector, vector, stored), split_k=16 if weight else 1)
+            yield _schedule(signature, arch, row, (vector, vector, stored), split_k=16 if weight else 1)
     if signature.variant != "backward_weight":  # few channels: a filter is read in wider loads than pixels
-        yield _made(signature, arch, rows[3], (1, widest, stored))
+        yield _schedule(signature, arch, rows[3], (1, widest, stored))
         for merged, channels in MERGED:
             row = rows[3] if channels > 1 else rows[5]
-            schedule = _made(signature, arch, row, (widest, min(widest, channels), stored), merged=merged)
+            schedule = _schedule(signature, arch, row, (widest, min(widest, channels), stored), merged=merged)
             yield schedule
             yield replace(schedule, special="copied")
     for row in (rows[0], rows[1], *rows[-2:]):  # copies are as wide as can be
         for split in (4, 16, 64) if weight else (1,):
-            yield _made(signature, arch, row, (widest, widest, stored), special="copied", split_k=split)
+            yield _schedule(signature, arch, row, (widest, widest, stored), special="copied", split_k=split)
 
 
 def _narrower(widest: int) -> tuple[int, ...]:

@@ -158,7 +158,7 @@ _WEIGHTS = (((128, 128, 32), (4, 2, 1)), ((64, 64, 32), (2, 2, 1)))
 _SPLITS = (1, 4, 16, 64)
 
 
-def _made(signature: ConvSignature, tile: Shape, grid: Shape, vectors: Shape) -> TiledConvSchedule:
+def _schedule(signature: ConvSignature, tile: Shape, grid: Shape, vectors: Shape) -> TiledConvSchedule:
     deep = tile[2] * 2 // DTYPES[signature.dtype].bytes
     return TiledConvSchedule("wmma", (tile[0], tile[1], deep), grid, vectors)
 
@@ -173,17 +173,17 @@ def _default(signature: ConvSignature) -> Iterator[TiledConvSchedule]:
     weight = signature.variant == "backward_weight"
     rows = _WEIGHTS if weight else _PIXELS
     for tile, grid in rows:
-        schedule = _made(signature, tile, grid, (widest, widest, stored))
+        schedule = _schedule(signature, tile, grid, (widest, widest, stored))
         for split in _SPLITS if weight else (1,):
             yield replace(schedule, split_k=split)
             yield replace(schedule, split_k=split, special="copied")
-    middle = _made(signature, *rows[1], (widest, widest, stored))
+    middle = _schedule(signature, *rows[1], (widest, widest, stored))
     yield replace(middle, special="pointwise", split_k=16 if weight else 1)
     for narrow in dict.fromkeys((max(1, widest // 4), 1)):
         yield replace(middle, vectors=(narrow, narrow, stored), split_k=16 if weight else 1)
     if not weight:
         for merged, channels in MERGED:
-            schedule = _made(signature, *_PIXELS[3], (widest, min(widest, channels), stored))
+            schedule = _schedule(signature, *_PIXELS[3], (widest, min(widest, channels), stored))
             yield replace(schedule, merged=merged)
             yield replace(schedule, merged=merged, special="copied")
 
@@ -198,7 +198,7 @@ def _swept(pool: str, signature: ConvSignature) -> Iterator[TiledConvSchedule]:
     )  # fmt: skip
     for m, n, k, grid in product(sides, sides, (32, 64) if far else (32,), grids):
         for vector, split in product(vectors, ((1, 4, 16, 64) if far else (1, 16)) if weight else (1,)):
-            schedule = replace(_made(signature, (m, n, k), grid, vector), split_k=split)
+            schedule = replace(_schedule(signature, (m, n, k), grid, vector), split_k=split)
             yield schedule
             if vector == vectors[0]:
                 yield replace(schedule, special="pointwise")

@@ -26,7 +26,7 @@ def warp_tile(signature: GemmSignature, arch: Arch, width: int, deep: bool = Tru
     return fitting[-1] if deep else fitting[0]
 
 
-def _one(
+def _schedule(
     signature: GemmSignature,
     arch: Arch,
     pipeline: str,
@@ -67,10 +67,10 @@ def narrow_schedule(signature: GemmSignature, arch: Arch) -> CkTileSchedule:
 
 
 def _preshuffle(signature: GemmSignature, arch: Arch) -> Iterator[CkTileSchedule]:
-    yield _one(signature, arch, "preshuffle", (128, 128, 64), (1, 4, 1), 16)
-    yield _one(signature, arch, "preshuffle", (64, 128, 64), (1, 4, 1), 16)
-    yield _one(signature, arch, "preshuffle", (128, 256, 64), (1, 4, 1), 32)
-    yield _one(signature, arch, "preshuffle", (128, 128, 64), (1, 4, 1), 16, persistent=True)
+    yield _schedule(signature, arch, "preshuffle", (128, 128, 64), (1, 4, 1), 16)
+    yield _schedule(signature, arch, "preshuffle", (64, 128, 64), (1, 4, 1), 16)
+    yield _schedule(signature, arch, "preshuffle", (128, 256, 64), (1, 4, 1), 32)
+    yield _schedule(signature, arch, "preshuffle", (128, 128, 64), (1, 4, 1), 16, persistent=True)
 
 
 def _default(signature: GemmSignature, arch: Arch) -> Iterator[CkTileSchedule]:
@@ -80,7 +80,7 @@ def _default(signature: GemmSignature, arch: Arch) -> Iterator[CkTileSchedule]:
         return
 
     def make(pipeline: str, tile: Shape, grid: Shape, width: int, **more: object) -> CkTileSchedule:
-        return _one(signature, arch, pipeline, tile, grid, width, **more)
+        return _schedule(signature, arch, pipeline, tile, grid, width, **more)
 
     yield make("compv4", (128, 128, 32), (2, 2, 1), 32)
     yield make("compv3", (256, 256, 32), (2, 2, 1), 32)
@@ -169,10 +169,10 @@ def proposals(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[CkTil
     yield from _default(signature, arch)
     if pool == "tests" and signature.variant != "preshuffle":
         # Without edge code, the other warp tiles and small tiles: what default does not exercise.
-        yield _one(signature, arch, "compv3", (64, 64, 64), (2, 2, 1), 32, pad=NO_PADDING)
-        yield _one(signature, arch, "compv3", (64, 64, 32), (2, 2, 1), 16, pad=NO_PADDING)
-        yield _one(signature, arch, "compv4", (64, 64, 64), (2, 2, 1), 16, pad=NO_PADDING)
-        yield _one(signature, arch, "mem", (64, 64, 32), (2, 2, 1), 32, scheduler="interwave", pad=NO_PADDING)
+        yield _schedule(signature, arch, "compv3", (64, 64, 64), (2, 2, 1), 32, pad=NO_PADDING)
+        yield _schedule(signature, arch, "compv3", (64, 64, 32), (2, 2, 1), 16, pad=NO_PADDING)
+        yield _schedule(signature, arch, "compv4", (64, 64, 64), (2, 2, 1), 16, pad=NO_PADDING)
+        yield _schedule(signature, arch, "mem", (64, 64, 32), (2, 2, 1), 32, scheduler="interwave", pad=NO_PADDING)
         if signature.variant == "standard":
-            yield _one(signature, arch, "mem", (64, 64, 64), (2, 2, 1), 16, store="direct", pad=NO_PADDING)
-            yield _one(signature, arch, "compv4", (64, 64, 64), (2, 2, 1), 32, store="direct", pad=NO_PADDING)
+            yield _schedule(signature, arch, "mem", (64, 64, 64), (2, 2, 1), 16, store="direct", pad=NO_PADDING)
+            yield _schedule(signature, arch, "compv4", (64, 64, 64), (2, 2, 1), 32, store="direct", pad=NO_PADDING)

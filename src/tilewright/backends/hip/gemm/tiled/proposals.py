@@ -32,7 +32,9 @@ _RDNA_MORE: tuple[tuple[int, int, int, Shape], ...] = ((128, 256, 64, (2, 4, 1))
 _SPLITS = ((0, 4), (1, 8))  # of the tiles above, and parts
 
 
-def _made(size: int, m: int, n: int, deep_bytes: int, grid: Shape, split_k: int = 1, stages: int = 2) -> TiledSchedule:
+def _schedule(
+    size: int, m: int, n: int, deep_bytes: int, grid: Shape, split_k: int = 1, stages: int = 2
+) -> TiledSchedule:
     return TiledSchedule((m, n, deep_bytes // size), grid, stages, split_k)
 
 
@@ -40,12 +42,12 @@ def _default(size: int, arch: Arch, alone: bool) -> Iterator[TiledSchedule]:
     cdna = "mfma" in arch.features
     tiles = _CDNA if cdna else _RDNA
     for tile in tiles:
-        yield _made(size, *tile)
+        yield _schedule(size, *tile)
     if alone:
         for tile in _CDNA_MORE if cdna else _RDNA_MORE:
-            yield _made(size, *tile)
+            yield _schedule(size, *tile)
     for index, parts in _SPLITS:
-        yield _made(size, *tiles[index], split_k=parts)
+        yield _schedule(size, *tiles[index], split_k=parts)
 
 
 def _swept(pool: str, size: int, arch: Arch) -> Iterator[TiledSchedule]:
@@ -58,7 +60,7 @@ def _swept(pool: str, size: int, arch: Arch) -> Iterator[TiledSchedule]:
         if m % (grid[0] * 16) or n % (grid[1] * 16):
             continue
         for stages, parts in product((1, 2), splits):
-            yield _made(size, m, n, k, grid, parts, stages)
+            yield _schedule(size, m, n, k, grid, parts, stages)
 
 
 def proposals(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[TiledSchedule]:
@@ -71,4 +73,4 @@ def proposals(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[Tiled
     elif pool != "tiny":
         yield from _default(size, arch, alone)
     elif alone:
-        yield _made(size, *(_CDNA if "mfma" in arch.features else _RDNA)[1])
+        yield _schedule(size, *(_CDNA if "mfma" in arch.features else _RDNA)[1])
