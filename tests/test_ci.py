@@ -49,3 +49,11 @@ def test_all_is_what_make_test_leaves_out_and_the_rest() -> None:
     assert "$(QUICK)" in recipe("test")
     part = "$(if $(WHOLE),, and not whole)"  # of proofs that draw thousands, unless all of them are asked for
     assert f'-m "(proof or tools) and not amd{part}"' in recipe("test-proofs")
+
+
+def test_its_long_steps_use_every_core_and_keep_compiled_python() -> None:
+    for target in ("test", "test-proofs", "test-older-cpu", "test-amd"):
+        assert "$(PYTEST) " in recipe(target)
+    make = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "\nPYTEST := $(BIN)/python -m pytest -n auto " in make
+    assert "\nunexport PYTHONDONTWRITEBYTECODE\n" in make

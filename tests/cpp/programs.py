@@ -74,7 +74,7 @@ def program(source: Path, goal: Path, *flags: str) -> Path:
 
 def with_header(source: Path, goal: Path) -> Path:
     """A program of one source; where the compiler is GCC, the front end's headers are compiled once for all of them."""
-    flags = ("-std=c++17", "-O1", *WARNINGS, *INCLUDES)
+    flags = ("-std=c++17", "-O1", "-pthread", *WARNINGS, *INCLUDES)  # a header is used with its own flags only
     before: tuple[str, ...] = ()
     if find_toolchain().identity.kind == "gcc":
         header = KEPT / "front_end.hpp"

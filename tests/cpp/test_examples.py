@@ -24,11 +24,6 @@ def kernels(folder: Path, *names: str) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def of_all(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return kernels(tmp_path_factory.mktemp("examples") / "kernels")
-
-
 def run(name: str, folder: Path, work: Path) -> None:
     program = programs.with_header(EXAMPLES / f"{name}.cpp", work / "example")
     said = programs.call(str(program), str(folder))
@@ -54,9 +49,10 @@ def test_the_first_of_each_op(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.proof
+@pytest.mark.part(16)
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in QUICK])
-def test_every_example(name: str, of_all: Path, tmp_path: Path) -> None:
-    run(name, of_all, tmp_path)
+def test_every_example(name: str, tmp_path: Path) -> None:
+    run(name, kernels(tmp_path / "kernels", name), tmp_path)
 
 
 def test_wrong_numbers_fail_an_example(tmp_path: Path) -> None:

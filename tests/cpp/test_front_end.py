@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import tilewright as tw
+from tests.conv.conftest import CONV
+from tests.conv.test_kernels import KERNELS
 from tests.cpp import programs
 from tilewright import ops
 from tilewright.arch import runnable_host_archs
@@ -50,6 +52,12 @@ def host() -> str:
     return runnable_host_archs()[0].name
 
 
+def conv_kernels() -> tw.Registry:
+    """Those of tests/conv/test_kernels.py, which are compiled for it anyway, and fallbacks of what is fused here."""
+    fused = [one.signature for one in conv_problems() if one.num_d]
+    return tw.Registry(KERNELS[0].arch, specs=[*KERNELS, *(CONV.fallback_spec(one, KERNELS[0].arch) for one in fused)])
+
+
 PROBLEMS: dict[str, Callable[[], list[Any]]] = {
     "gemm": gemm_problems, "conv": conv_problems, "attention": attention_problems,
     "attention_backward": backward_problems,
@@ -63,7 +71,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
     def folder(op: str) -> Path:
         if op not in known:
-            known[op] = programs.registry_of(host(), PROBLEMS[op](), "tiny").export(place / op).parent
+            registry = conv_kernels() if op == "conv" else programs.registry_of(host(), PROBLEMS[op](), "tiny")
+            known[op] = registry.export(place / op).parent
         return known[op]
 
     return folder
