@@ -47,7 +47,8 @@ def drawn(seed: int, count: int) -> list[Any]:
     """Shapes of any size, few blocks as often as many."""
     from attention_backward_h200 import Shape as Sizes
 
-    rng, found = random.Random(seed), []
+    rng = random.Random(seed)
+    found: list[Any] = []
     while len(found) < count:
         rows = round(math.exp(rng.uniform(math.log(128), math.log(8192))))
         head, group, heads_kv = rng.choice((64, 128, 128, 96)), rng.choice((1, 1, 4, 8)), rng.choice((1, 2, 4, 8, 16))
@@ -85,7 +86,8 @@ def measured(seed: int, count: int, rounds: int, seconds: float) -> dict[str, An
              for shape in shapes]  # fmt: skip
     kernels.build([spec for plans in known for _, stages in plans for specs in stages for spec in specs])
     print(f"built in {time.perf_counter() - began:.0f} s", flush=True)
-    race, rows, begun = Race(rounds), [], time.perf_counter()
+    race, begun = Race(rounds), time.perf_counter()
+    rows: list[dict[str, Any]] = []
     for shape, plans in zip(shapes, known, strict=True):
         if time.perf_counter() - begun > seconds:
             print(f"{len(shapes) - len(rows)} shapes left out")

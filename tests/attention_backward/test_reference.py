@@ -9,6 +9,7 @@ import pytest
 
 from tilewright.ops.attention_backward import AttentionBackwardProblem, reference
 from tilewright.ops.attention_scores import Numbers
+from tilewright.runtime.bindings.attention_backward import samples
 
 STEP = 1e-5
 CASES: tuple[dict[str, Any], ...] = (
@@ -92,3 +93,22 @@ def test_of_a_large_problem_some_heads_are_looked_at() -> None:
     assert chosen[0] == (0, 0)
     assert chosen[-1] == (3, 7)
     assert len(reference.chosen_heads(AttentionBackwardProblem(4, 32, 64, 64, 128, 8))) == 32
+
+
+def test_subnormal_weights_may_be_flushed() -> None:
+    """Kernels take exp2 without subnormal numbers: gradients of weights below 2^-126 may be 0, and no larger one."""
+    problem = AttentionBackwardProblem(1, 1, 1, 400, 8, dtype="bf16", bias="alibi").stage("grad", "none")
+    sample = samples.sample(problem, 5)
+    operands = dict(zip(samples.NAMES, sample.operands, strict=True))
+    given = {name: array for name, array in operands.items() if array is not None}
+    given["alibi_slopes"] = np.full(1, 0.25, np.float32)  # the first keys weigh exp(-100)
+    numbers = samples.numbers_of(problem, sample.scalars)
+    exact = reference.gradients(problem, given, numbers)
+    value = exact["dv"][0]
+    flushed = {name: np.where(np.abs(each[0]) < 2.0**-126, 0.0, each[0]) for name, each in exact.items()}
+    assert ((value != 0) & (np.abs(value) < 2.0**-126)).any()
+    judge = reference.judgement(problem, given, numbers)
+    kind = operands["dv"].dtype
+    assert judge({name: each.astype(np.float32).astype(kind) for name, each in flushed.items()}).ok
+    larger = {name: np.where(np.abs(each[0]) < 2.0**-100, 0.0, each[0]) for name, each in exact.items()}
+    assert not judge({name: each.astype(np.float32).astype(kind) for name, each in larger.items()}).ok

@@ -53,6 +53,10 @@ WS = {
     "dropout": (WsSchedule("ws", 64, order="tight"), like(64, dropout=True, window_right=0)),
     "dropout_shared": (WsSchedule("ws", 48, order="tight"),
                        like(128, dropout=True, bias="alibi", accumulate="all", varlen=True)),
+    "wide": (WsSchedule("ws", 64, out_stages=1, order="tight"), like(256, window_right=0)),
+    "wide_latent": (WsSchedule("ws", 64), like(192, 128, window_right=0)),
+    "wide_shared": (WsSchedule("ws", 64, order="tight"), like(160, 192, accumulate="all", varlen=True, dtype="fp16")),
+    "wide_values": (WsSchedule("ws", 64, out_stages=1, order="tight"), like(64, 256, dropout=True, bias="alibi")),
     "capped": (WsSchedule("ws", 96), like(64, softcap=True, window_right=0)),
     "capped_tight": (WsSchedule("ws", 64, out_stages=1, order="tight"), like(128, softcap=True, window_right=0)),
 }  # fmt: skip
@@ -65,7 +69,9 @@ def test_ws(emulator: Emulator, name: str) -> None:
     assert wrong(emulator, schedule, *(drawn(rng, one) for _ in range(COUNT))) == []
 
 
-@pytest.mark.parametrize("name", ["plain", "causal", "packed", "sink_keys", "small_heads", "shared", "shared_packed"])
+@pytest.mark.parametrize(
+    "name", ["plain", "causal", "packed", "sink_keys", "small_heads", "shared", "shared_packed", "wide_latent"]
+)
 def test_ws_in_turns(emulator: Emulator, name: str) -> None:
     """In a fixed order, with blocks enough that some wait for others."""
     schedule, one = WS[name]

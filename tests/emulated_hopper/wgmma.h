@@ -30,6 +30,10 @@ static void issue(Element kind, int columns, int major_a, int major_b, void *sum
     t.accumulators.push_back(Accumulator{sums, std::vector<uint32_t>(size_t(columns / 2)), 0});
     held = &t.accumulators.back();
   }
+  // The compiler may give sums of another product the place of those that nobody needs any more.
+  if (held->in_flight == 0) held->values.resize(size_t(columns / 2));
+  else if (held->values.size() != size_t(columns / 2))
+    fault("sums of a product in flight become those of another size");
   if (held->in_flight++ == 0) {
     memcpy(held->values.data(), sums, held->values.size() * 4);
     memset(sums, poison, held->values.size() * 4);

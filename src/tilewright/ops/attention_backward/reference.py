@@ -12,17 +12,20 @@ One bound for every kernel, with u = 2^-24 and e the error of a score (`attentio
     r  = expm1(e + (8 + 4 |s - lse|) u + 4 u (|s| + |lse|))     the relative error of p
     a  = gamma(dv + 4) z |dout|.|v|                             of dp, a sum of dv products in fp32
     b  = gamma(dv + 4) |dout|.|out| + 4 u (|dlse| + |delta|)    of delta
-    t  = p (r |dp - delta| + (1 + r) (a + b + 2 u (|dp| + |delta|)))      of ds
+    t  = p (r |dp - delta| + (1 + r) (a + b + 2 u (|dp| + |delta|))) + y (1 + |dp - delta|)     of ds
     f  = t c' + |ds| (2 e / c + 8 u),  c' = 1 - tanh^2          of g; t where there is no cap
+
+y = 2^-126: a p, or what is multiplied by it, that is smaller may be 0 (subnormal numbers are flushed); z p has it too.
 
 p and g are rounded to the element type on their way into the second products (u_p, and s_p its smallest number; fp32 is
 not rounded), whose sums of n terms are in fp32, in any order and scaled once: w = 2 gamma(n + 64).
 
-    dv   sum of z p (r + u_p + w) |dout| + z s_p |dout|         over the rows of all query heads of a group
+    dv   sum of z p (r + u_p + w) |dout| + z (s_p + y) |dout|         over the rows of all query heads of a group
     dq   scale times the sum of (f + (u_p + w) |g| + s_p) |k|   over keys;  dk likewise over rows with |q|
     dbias, dalibi, dsink   sums of t, of t times the distance, of exp(sink - lse) (r' |delta| + b); and w times sizes
 
-then rounded to the type of the result.  What no row sees, and rows that see nothing, are 0 exactly.
+then, with y for sums that are flushed, rounded to the type of the result.  What no row sees, and rows that see nothing,
+are 0 exactly.
 """
 
 from __future__ import annotations
@@ -55,6 +58,9 @@ class Rows(NamedTuple):
     lse: Array
     delta: Array
     delta_error: Array
+
+
+SMALLEST_NORMAL = 2.0**-126  # of fp32
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +171,14 @@ def pairs_of(p: AttentionBackwardProblem, numbers: Numbers, sequence: Rows, head
         apart = np.abs(dp - delta)
         ds = np.where(seen, weight * (dp - delta), 0.0)
         t = r * apart + (1 + r) * (gamma(p.head_dim_v + 4) * dp_size + off + 2 * U32 * (np.abs(dp) + np.abs(delta)))
-        t = np.where(seen, weight * t, 0.0)
+        lost = np.where(weight > 0, SMALLEST_NORMAL, 0.0)
+        t = np.where(seen, weight * t + lost * (1 + apart), 0.0)
         g, f = ds, t
         if p.softcap:
             flat = _flat(p, numbers, sequence, head, rows)
             g = np.where(seen, ds * flat, 0.0)
             f = np.where(seen, t * flat + np.abs(ds) * (2 * error / numbers.softcap + 8 * U32), 0.0)
-    return Pairs(z * weight, z * weight * r, ds, t, g, f)
+    return Pairs(z * weight, z * (weight * r + lost), ds, t, g, f)
 
 
 def _flat(p: AttentionBackwardProblem, numbers: Numbers, sequence: Rows, head: int, rows: Array) -> Array:
@@ -302,7 +309,7 @@ def judgement(p: AttentionBackwardProblem, operands: Given, numbers: Numbers) ->
             got = np.asarray(results[name])
             if name in p.converted:
                 got = summed(p, name, results[f"{name}_sums"], operands, numbers.scale)
-            limit = np.where(bound > 0, after_rounding(kind, value, bound), 0.0)
+            limit = np.where(bound > 0, after_rounding(kind, value, bound + SMALLEST_NORMAL), 0.0)
             if name == "dalibi" and got.ndim == 1:
                 value, limit = value.sum(0), limit.sum(0)
             elif name in ("dq", "dk", "dv") and len(chosen) < p.batch * p.heads_kv:

@@ -1,7 +1,7 @@
 """All the CUDA backend knows of attention's gradients: its kernel families, and what they share.
 
 ws       grad on sm_90a: TMA feeds wgmma, dk and dv stay in registers, dq is added up in fp32 by the copy engine; heads
-         of up to 128, rows of 16 bytes; every feature but the gradient of slopes
+         of up to 256, rows of 16 bytes; every feature but the gradient of slopes
 mma      grad on sm_80 and later: mma.sync and cp.async, two passes that add nothing up over blocks; every feature
 rows     dot and convert: 16 bytes a thread
 loops    the fallback: any size, stride, element type and feature

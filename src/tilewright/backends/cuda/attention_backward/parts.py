@@ -15,9 +15,9 @@ from typing import NamedTuple
 from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.cuda.attention_backward.rates import rates
+from tilewright.backends.cuda.attention_backward.ws import keys_of
 from tilewright.ops.attention_backward.problem import AttentionBackwardProblem
 
-KEYS = 128  # of a tile
 MOST_PARTS = 64
 ROWS = {32: 96, 64: 96}  # of the usual tile, by the larger head; of larger ones 64
 ITEM = 2.0  # of the time to begin and to end a tile of keys: what many short blocks take
@@ -60,16 +60,16 @@ def work_of(problem: AttentionBackwardProblem, arch: Arch) -> Work:
     p, rate = problem, rates(arch)
     rows = p.total_q / max(1, p.batch) if p.varlen else p.seqlen_q
     keys = p.total_k / max(1, p.batch) if p.varlen else p.seqlen_k
-    tile_m = ROWS.get(max(p.head_dim, p.head_dim_v), 64)
-    entries = tile_m * KEYS
+    tile_m, tile_n = ROWS.get(max(p.head_dim, p.head_dim_v), 64), keys_of(p.signature)
+    entries = tile_m * tile_n
     step = entries * ((3 * p.head_dim + 2 * p.head_dim_v) / rate["unit_macs"] + rate["score"]) + rate["step"]
-    tiles = max(1.0, -(-keys // KEYS))
+    tiles = max(1.0, -(-keys // tile_n))
     heads = p.batch * p.heads_kv
     group = p.heads_q / p.heads_kv
     met = -(-rows // tile_m)
     if p.window_left >= 0 and not p.sink_tokens:
-        met = min(met, -(-(KEYS + p.window_left + max(0, p.window_right)) // tile_m) + 1)
-    cut = rows * (KEYS + tile_m) / 2 * p.batch * p.heads_q if p.bounded else 0.0
+        met = min(met, -(-(tile_n + p.window_left + max(0, p.window_right)) // tile_m) + 1)
+    cut = rows * (tile_n + tile_m) / 2 * p.batch * p.heads_q if p.bounded else 0.0
     every = (p.pairs + cut) / entries
     sums = SLOWLY * 2 * 4 * keys * heads * (p.head_dim + p.head_dim_v) / rate["memory"]
     together = CACHED / max(1.0, rows * group * (6 * p.head_dim + 2 * p.head_dim_v))

@@ -14,7 +14,8 @@ from tilewright.ops.base import KernelSpec
 
 INPUTS = ("bf16", "fp16")
 BLOCK_SHARED = 1024  # bytes of shared memory that a block takes itself
-WGMMA_HEADS = (32, 64, 96, 128)  # whose dk and dv a warpgroup keeps in registers
+WGMMA_HEADS = (32, 64, 96, 128)  # whose dk and dv of 64 keys a warpgroup keeps in registers
+MOST_WGMMA_HEAD = 256  # with columns shared out among warpgroups
 
 
 class CudaAttentionBackwardFamily(Family):
@@ -62,7 +63,7 @@ def early(spec: KernelSpec) -> str:
 def taken_by_wgmma(signature: AttentionBackwardSignature, arch: Arch) -> bool:
     """Whether the `ws` family has kernels of a signature, as far as its features go."""
     s = signature
-    heads = s.head_dim in WGMMA_HEADS and s.head_dim_v in WGMMA_HEADS
+    heads = max(s.head_dim, s.head_dim_v) <= MOST_WGMMA_HEAD
     served = not (s.dalibi or (s.dbias and s.softcap))
     return {"wgmma", "tma"} <= arch.features and s.dtype in INPUTS and served and heads
 

@@ -7,10 +7,12 @@
 #include <tilewright/cuda/attention_backward/mma/kernel.h>
 #include <tilewright/cuda/attention_backward/rows/kernel.h>
 #include <tilewright/cuda/attention_backward/ws/kernel.h>
+#include <tilewright/cuda/attention_backward/ws/wide/kernel.h>
 #include <tilewright/cuda/attention_backward/loops/host.h>
 #include <tilewright/cuda/attention_backward/mma/host.h>
 #include <tilewright/cuda/attention_backward/rows/host.h>
 #include <tilewright/cuda/attention_backward/ws/host.h>
+#include <tilewright/cuda/attention_backward/ws/wide/host.h>
 
 #undef TW_IMAGE
 #define TW_IMAGE(Symbol) \

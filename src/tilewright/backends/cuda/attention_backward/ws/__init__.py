@@ -10,6 +10,7 @@ from tilewright.arch import Arch
 from tilewright.backends.base import Promises
 from tilewright.backends.cuda.attention_backward.shared import (
     INPUTS,
+    MOST_WGMMA_HEAD,
     WGMMA_HEADS,
     CudaAttentionBackwardFamily,
     scored,
@@ -21,6 +22,7 @@ from tilewright.ops.attention_terms import MASKS
 from tilewright.ops.base import KernelSpec, Violation
 
 KEYS, LINE = 128, 128  # keys of a tile; bytes of a swizzled row
+WIDE_KEYS = 64  # of a tile that warpgroups share
 MULTIPLIERS = 2  # warpgroups
 REGISTERS = 240  # of a multiplying thread
 # What it needs beside sums, scores and weights: places, numbers of rows, what the compiler keeps.
@@ -50,20 +52,45 @@ class WsSchedule:
         return f"{self.pipeline}_{self.tile_m}x{KEYS}_stages{stages}_{self.order}"
 
 
+def is_wide(signature: AttentionBackwardSignature) -> bool:
+    """Whether both warpgroups have the same keys, and columns of their own (ws/wide/shape.h)."""
+    return not {signature.head_dim, signature.head_dim_v} <= set(WGMMA_HEADS)
+
+
+def keys_of(signature: AttentionBackwardSignature) -> int:
+    return WIDE_KEYS if is_wide(signature) else KEYS
+
+
+def _blocks(signature: AttentionBackwardSignature) -> tuple[int, int]:
+    """64 columns each."""
+    return -(-signature.head_dim // 64), -(-signature.head_dim_v // 64)
+
+
+def _barriers(schedule: WsSchedule) -> int:
+    return 8 * (2 + 2 * schedule.row_stages + 2 * schedule.out_stages)
+
+
 def shared_bytes(signature: AttentionBackwardSignature, schedule: WsSchedule) -> int:
-    """cuda/attention_backward/ws/shape.h."""
+    """cuda/attention_backward/ws/shape.h, and that of wide."""
     h = schedule
-    deep, wide = (-(-columns // 64) for columns in (signature.head_dim, signature.head_dim_v))
+    deep, wide = _blocks(signature)
+    if is_wide(signature):
+        row_stage, out_stage = deep * h.tile_m * LINE + 8 * h.tile_m, wide * h.tile_m * LINE
+        taken = (deep + wide) * WIDE_KEYS * LINE + h.row_stages * row_stage + h.out_stages * out_stage
+        return 1024 + taken + (2 * h.score_stages + 2 * MULTIPLIERS) * h.tile_m * LINE + _barriers(h)
     dq_rows = h.tile_m if deep == MULTIPLIERS else h.tile_m // MULTIPLIERS
     row_stage, out_stage = deep * h.tile_m * LINE + 8 * h.tile_m, wide * h.tile_m * LINE
     taken = (deep + wide) * KEYS * LINE + h.row_stages * row_stage + h.out_stages * out_stage
     taken += h.score_stages * MULTIPLIERS * h.tile_m * LINE + MULTIPLIERS * 2 * dq_rows * LINE
-    return 1024 + taken + 8 * (2 + 2 * h.row_stages + 2 * h.out_stages)
+    return 1024 + taken + _barriers(h)
 
 
 def registers(signature: AttentionBackwardSignature, schedule: WsSchedule) -> int:
     """What a multiplying thread holds: dk and dv, scores and their gradients, weights of two bytes."""
     s, rows = signature, schedule.tile_m
+    if is_wide(s):
+        sums = sum(-(-blocks // MULTIPLIERS) * 32 for blocks in _blocks(s))
+        return sums + rows // 2 * 2 + rows // 8 + 2 * BESIDE_REGISTERS + (rows // 2 if schedule.order == "ahead" else 0)
     scores = rows // 2 * 2 + (rows // 4 if schedule.order == "ahead" else rows // 8)
     beside = BESIDE_REGISTERS + WINDOW_REGISTERS * MASKS.index(s.mask) + CAP_REGISTERS * s.softcap
     beside += TABLE_REGISTERS * ((s.bias != "none") + s.masked + s.dropout) * (2 if s.softcap else 1)
@@ -84,8 +111,10 @@ _SCORED_TILES: dict[int, tuple[tuple[int, str], ...]] = {
     96: ((64, "tight"), (48, "tight")),
     128: ((64, "tight"), (48, "tight")),
 }
+_WIDE_TILES: tuple[tuple[int, str], ...] = ((64, "ahead"), (64, "tight"))
 _FEW = 2  # in `default`
 _STAGES = ((2, 2, 2), (3, 2, 2), (2, 3, 2), (2, 2, 1))
+_WIDE_STAGES: tuple[tuple[int, int, int], ...] = ((2, 2, 2), (2, 1, 2))
 
 
 def _violations(signature: AttentionBackwardSignature, schedule: WsSchedule, arch: Arch) -> Iterator[Violation]:
@@ -101,9 +130,9 @@ def _violations(signature: AttentionBackwardSignature, schedule: WsSchedule, arc
     if s.accumulate not in SUMS:
         message = f"{h.pipeline} leaves sums of dq behind, or of all, not of {s.accumulate}"
         yield Violation("nv-accumulate", message, f"use accumulate {' or '.join(SUMS)}, {other}")
-    if not {s.head_dim, s.head_dim_v} <= set(WGMMA_HEADS):
+    if max(s.head_dim, s.head_dim_v) > MOST_WGMMA_HEAD:
         message = f"{h.pipeline} with heads of {s.head_dim} and {s.head_dim_v}"
-        yield Violation("nv-heads", message, f"use {', '.join(map(str, WGMMA_HEADS))}, {other}")
+        yield Violation("nv-heads", message, f"use at most {MOST_WGMMA_HEAD}, {other}")
         return
     yield from _tile_rules(s, h, arch)
 
@@ -122,6 +151,9 @@ def _tile_rules(s: AttentionBackwardSignature, h: WsSchedule, arch: Arch) -> Ite
     if h.row_stages < 2 or h.score_stages > 2:
         message = f"{h.row_stages} stages of rows and {h.score_stages} of scores"
         yield Violation("nv-stages", message, "use two or more of rows, and one or two of scores")
+    if is_wide(s) and (h.tile_m % 32 or h.score_stages != 2):
+        message = f"tile_m {h.tile_m} and {h.score_stages} stages of scores with heads over {WGMMA_HEADS[-1]}"
+        yield Violation("nv-wide", message, "use a multiple of 32, and two stages of scores")
     if registers(s, h) > REGISTERS:
         message = f"sums, scores and weights take {registers(s, h)} of {REGISTERS} registers"
         yield Violation("nv-registers", message, "use a smaller tile_m, or order tight")
@@ -136,10 +168,13 @@ class Ws(CudaAttentionBackwardFamily):
     schedules = (WsSchedule,)
 
     def device(self, spec: KernelSpec) -> str:
-        return "TW_DEVICE_ATTENTION_BACKWARD_WS"
+        return f"TW_DEVICE_ATTENTION_BACKWARD_{'WIDE' if is_wide(spec.signature) else 'WS'}"
 
     def host(self, spec: KernelSpec) -> str:
-        return "HostAttentionBackwardWs"
+        return f"HostAttentionBackward{'Wide' if is_wide(spec.signature) else 'Ws'}"
+
+    def headers(self, spec: KernelSpec) -> str:
+        return "ws/wide" if is_wide(spec.signature) else "ws"
 
     def beside(self, spec: KernelSpec) -> tuple[str, ...]:
         return ("_clear",)
@@ -148,8 +183,10 @@ class Ws(CudaAttentionBackwardFamily):
         s = signature
         if s.family != "grad" or s.accumulate not in SUMS or not taken_by_wgmma(s, arch):
             return
-        tiles = (_SCORED_TILES if _told(s) else _TILES)[max(s.head_dim, s.head_dim_v)]
-        schedules = (WsSchedule("ws", rows, *stages, order) for stages in _STAGES for rows, order in tiles)
+        tiles, depths = _WIDE_TILES, _WIDE_STAGES
+        if not is_wide(s):
+            tiles, depths = (_SCORED_TILES if _told(s) else _TILES)[max(s.head_dim, s.head_dim_v)], _STAGES
+        schedules = (WsSchedule("ws", rows, *stages, order) for stages in depths for rows, order in tiles)
         legal = [schedule for schedule in schedules if not any(_violations(s, schedule, arch))]
         yield from legal[: _FEW if pool == "default" else len(legal)]
 
@@ -161,7 +198,7 @@ class Ws(CudaAttentionBackwardFamily):
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
         s, h = spec.signature, spec.schedule
         named = ("tile_m", "row_stages", "out_stages", "score_stages")
-        fields = {name: getattr(h, name) for name in named} | {"tile_n": KEYS, "ahead": h.order == "ahead"}
+        fields = {name: getattr(h, name) for name in named} | {"tile_n": keys_of(s), "ahead": h.order == "ahead"}
         return fields | {"head_dim": s.head_dim, "head_dim_v": s.head_dim_v, "scored": scored(s)}
 
     def config(self, spec: KernelSpec) -> Fields:
