@@ -120,8 +120,12 @@ def _of_our_own(rng: random.Random, arch: str, plain: AttentionSignature) -> Att
     s = plain
     narrow = FP8.get(arch, "fp8_e4m3fnuz" if arch == "gfx90a" else "fp8_e4m3")
     for extra in rng.sample(EXTRAS, rng.choice((1, 1, 2))):
-        if extra in ("masked", "sink", "dropout"):
-            s = replace(s, **{extra: True})
+        if extra == "masked":
+            s = replace(s, masked=True)
+        elif extra == "sink":
+            s = replace(s, sink=True)
+        elif extra == "dropout":
+            s = replace(s, dropout=True)
         elif extra == "generic":
             s = replace(s, mask="generic")
         elif extra == "bias fp32":
@@ -303,6 +307,6 @@ def _laid(rng: random.Random, p: AttentionProblem) -> AttentionProblem:
         row, head = (inner, rows * inner + more) if heads_first else (heads * inner + more, inner)
         apart = max(row * rows, head * heads)
         none = p.dense_strides(name)[0] == 0
-        if (p.family, name) != ("split", "o"):  # parts are dense
+        if (p.family, name) != ("split", "o") and not (name in "kv" and p.pages == "vectorised"):  # these are dense
             change[f"{name}_strides"] = (0 if none else apart, row, head)
     return replace(p, **change)

@@ -63,7 +63,7 @@ def draw(seed: int, index: int) -> Entry:
 
 def _kernel(rng: random.Random, rules: Counter[str]) -> tuple[str, KernelSpec]:
     def propose() -> tuple[str, Iterable[KernelSpec]]:
-        arch, pool = rng.choice(modelled()), rng.choice(POOLS)
+        arch, pool = rng.choice(modelled(rdna=4)), rng.choice(POOLS)
         signature = draw_signature(rng)
         proposed = AMD.schedules(pool, signature, arch_by_name(arch))
         return pool, (KernelSpec(OP, signature, one, arch) for one in proposed)
@@ -72,7 +72,7 @@ def _kernel(rng: random.Random, rules: Counter[str]) -> tuple[str, KernelSpec]:
 
 
 def draw_signature(rng: random.Random) -> AttentionBackwardSignature:
-    """What the kernel computes: two of three as CK Tile has them, the others with anything."""
+    """What the kernel computes: two of three in types and features that CK Tile has, the others with anything."""
     family, (qk, v) = rng.choice(FAMILIES), rng.choice(SIZES)
     anything = rng.random() < 0.33
     kind = rng.choice(("fp16", "bf16", "fp32")) if anything else rng.choice(("fp16", "bf16"))
@@ -81,7 +81,7 @@ def draw_signature(rng: random.Random) -> AttentionBackwardSignature:
     has["bias"] = rng.choice(("none", "none", "none", "alibi", "tensor"))
     has["dtype_aux"] = rng.choice((kind, "fp32")) if anything else kind
     has["dropout"] = rng.random() < 0.2
-    has["accumulate"] = rng.choice(("none", "dq", "all") if anything else ("dq", "all"))
+    has["accumulate"] = rng.choice(("none", "none", "dq", "all"))
     if family == "convert" and has["accumulate"] == "none":
         has["accumulate"] = "dkv"
     if anything or family == "dot":

@@ -1,6 +1,7 @@
 """All the HIP backend knows of attention's gradients: its kernel families, and what they share.
 
 ck_tile  grad: CK Tile's kernel of dq, dk and dv on gfx90a, gfx942 and gfx950
+tiled    grad: our own, wherever there is a matrix instruction: any stride, size and feature
 rows     dot and convert: 16 bytes a thread
 loops    the fallback, on every GPU: the loops that CUDA has too
 """
@@ -18,6 +19,7 @@ from tilewright.backends.hip.attention_backward.ck_tile import FAMILY as CK_TILE
 from tilewright.backends.hip.attention_backward.loops import FAMILY as LOOPS
 from tilewright.backends.hip.attention_backward.rates import arch_numbers, rates
 from tilewright.backends.hip.attention_backward.rows import FAMILY as ROWS
+from tilewright.backends.hip.attention_backward.tiled import FAMILY as TILED
 from tilewright.backends.hip.ck_tile import included
 from tilewright.backends.hip.profiles import PACKAGE, Needs, has_part
 from tilewright.backends.native import FamiliesNative
@@ -31,7 +33,7 @@ from tilewright.ops.base import KernelSpec, Violation
 
 class HipAttentionBackward(OpFamilies, AttentionBackwardSpace):
     backend, op = "hip", "attention_backward"
-    own = (CK_TILE, ROWS, LOOPS)
+    own = (CK_TILE, TILED, ROWS, LOOPS)
     USUAL = "fp16"
 
     def signature_rules(self, signature: AttentionBackwardSignature, arch: Arch) -> Iterator[Violation]:

@@ -270,7 +270,7 @@ def _steps(inst: Instance, arch: Arch) -> Iterator[Violation]:
         if copies > MOST_WAITED:
             yield Violation(
                 "amd-attention-async-loads",
-                f"{inst.pipeline} with {copies} loads of a lane in a step of {n0} keys: a wait counts up to {MOST_WAITED}",
+                f"{inst.pipeline} with {copies} loads of a lane for {n0} keys: a wait counts up to {MOST_WAITED}",
                 "use more waves, or fewer keys a step",
             )
         if not (inst.padding[0] and inst.padding[2] and inst.padding[3]):

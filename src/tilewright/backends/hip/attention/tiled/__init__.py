@@ -84,6 +84,9 @@ def _tile_rules(signature: AttentionSignature, schedule: TiledAttentionSchedule,
     if (wanted := wanted_registers(s, h, arch)) > (most := most_registers(h, arch)):
         message = f"a lane wants {wanted} registers and has {most}: over that it spills"
         yield Violation("amd-registers", message, "use a smaller tile_n, fewer row_blocks, or lean")
+    elif (computed := wanted - shape.results(s, h, arch)) > arch.vector_registers:
+        message = f"a lane computes in {computed} registers and has {arch.vector_registers} that are not for sums alone"
+        yield Violation("amd-registers", message, "use a smaller tile_n, more waves, or fewer row_blocks")
 
 
 class Tiled(Family, AttentionFamily):

@@ -49,6 +49,11 @@ def lds_bytes(signature: AttentionSignature, schedule: TiledAttentionSchedule, s
     return queries + keys if h.lean else max(queries, keys)
 
 
+def results(signature: AttentionSignature, schedule: TiledAttentionSchedule, arch: Arch) -> int:
+    """Registers of a lane that hold sums of results: accumulation registers do."""
+    return SIDE * schedule.row_blocks * signature.head_dim_v // arch.warp_size
+
+
 def registers(signature: AttentionSignature, schedule: TiledAttentionSchedule, arch: Arch) -> int:
     """Of a lane, counted: results, scores, queries, what it holds of the next tile (lean: of this one)."""
     s, h, dtype = signature, schedule, multiplied(signature, arch)
@@ -60,4 +65,4 @@ def registers(signature: AttentionSignature, schedule: TiledAttentionSchedule, a
     pieces = [-(-h.tile_n * head * narrow // ACCESS_BYTES // threads(h, arch)) for head in (s.head_dim, s.head_dim_v)]
     scores, words = rows * h.tile_n // lanes, ACCESS_BYTES // WORD
     fetching = max(max(pieces) * (words + ADDRESS), scores) if h.lean else sum(pieces) * words + scores
-    return rows * s.head_dim_v // lanes + queries + fetching
+    return results(s, h, arch) + queries + fetching

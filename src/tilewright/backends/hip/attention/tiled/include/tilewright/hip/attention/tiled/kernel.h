@@ -10,9 +10,9 @@
 #include <hip/hip_runtime.h>
 
 #include <tilewright/export.h>
-#include <tilewright/hip/attention/tiled/fetch.h>
 #include <tilewright/hip/attention/tiled/softmax.h>
 #include <tilewright/hip/attention/tiled/walk.h>
+#include <tilewright/hip/head_fetch.h>
 #include <tilewright/select/attention_args.h>
 
 namespace tw::hip {
@@ -28,7 +28,7 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
   using M = typename Config::Multiplied;
   using Tile = ScoreTile<Config>;
   using Unit = typename Tile::Unit;
-  using Weights = WeightOperand<Config>;
+  using Weights = ScoreOperand<Unit, M, Config::tile_n>;
   using Row = LaneRow<Config>;
   static constexpr int row_blocks = Config::row_blocks, tile_m = Config::tile_m, tile_n = Config::tile_n,
                        threads = Config::threads;
@@ -97,19 +97,6 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
     }
   };
 
-  // What a lane holds of a line in LDS, in one access or more.
-  template <class Fragment> static TW_GPU Fragment fragment(const M *at) {
-    constexpr int width = sizeof(Fragment) < 16 ? int(sizeof(Fragment)) : 16;
-    struct alignas(width) Piece {
-      char bytes[width];
-    };
-    struct All {
-      Piece piece[sizeof(Fragment) / width];
-    } all;
-#pragma unroll
-    for (int i = 0; i < int(sizeof(Fragment)) / width; ++i) all.piece[i] = reinterpret_cast<const Piece *>(at)[i];
-    return __builtin_bit_cast(Fragment, all);
-  }
   TW_GPU typename Unit::Lines query(int r, int step) const {
     return fragment<typename Unit::Lines>(
         queries + KLines::at(wave_row() + r * 16 + Unit::line(lane()), step * Unit::k + Unit::first(lane())));
@@ -201,7 +188,7 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
     for (int step = 0; step < Weights::steps; ++step) {
       Fragment weights[row_blocks];
 #pragma unroll
-      for (int r = 0; r < row_blocks; ++r) weights[r] = Weights::of(tile, r, step);
+      for (int r = 0; r < row_blocks; ++r) weights[r] = Weights::of(tile.v[r], step);
 #pragma unroll
       for (int c = 0; c < columns; ++c) {
         const auto some = fragment<Fragment>(values + VLines::at(c * 16 + Unit::line(lane()), Weights::first(step)));

@@ -5,7 +5,7 @@
 #pragma once
 #include <tilewright/gpu/attention_score.h>
 #include <tilewright/hip/fast_math.h>
-#include <tilewright/hip/matrix.h>
+#include <tilewright/hip/score_operand.h>
 
 #if defined(__HIP_DEVICE_COMPILE__)
 namespace tw::hip {
@@ -121,80 +121,6 @@ template <class Config> struct ScoreTile {
           }
         __builtin_amdgcn_sched_barrier(0);  // one draw after the other: registers are few
       }
-  }
-};
-
-// Weights as an operand of values times weights: what a lane has of its row, which is what an instruction takes, because
-// values lie in the order of `Order`.  RDNA 3 takes all keys of a block in every lane, so that halves of a wave exchange.
-template <class Config> struct WeightOperand {
-  using Tile = ScoreTile<Config>;
-  using Unit = typename Tile::Unit;
-  using M = typename Tile::M;
-  using Atom = typename Unit::Atom;
-  static constexpr bool halves = matrix_groups == 1;
-  // Blocks of 16 keys of a step, so that a lane reads 16 bytes of a line of values at once where it can.
-  static constexpr int blocks = matrix_groups == 4 && sizeof(M) == 2 && Config::tile_n % 32 == 0 ? 2 : 1;
-  static constexpr int held = blocks * Unit::sums * (halves ? 2 : 1), steps = Config::tile_n / (16 * blocks);
-  static constexpr int atoms = held * int(sizeof(M)) / Unit::atom;
-  static_assert(atoms > 0 && atoms * Unit::atom == held * int(sizeof(M)), "tile_n is no whole instructions");
-  struct Fragment {
-    typename Atom::Lines v[atoms];
-  };
-  struct Elements {
-    M v[held];
-  };
-  static_assert(sizeof(Elements) == sizeof(Fragment), "a fragment is what a lane holds");
-
-  struct Order {
-    static TW_GPU int place(int key) {
-      return blocks == 2 ? key / 32 * 32 + key % 16 / 4 * 8 + key % 32 / 16 * 4 + key % 4 : key;
-    }
-  };
-  // The first place of a step that a lane reads of a line of values.
-  static TW_GPU int first(int step) { return step * 16 * blocks + (halves ? 0 : Tile::lane() / 16 * held); }
-
-  static TW_GPU M weight(float x) {
-    if constexpr (std::is_same_v<M, bf16>) {
-      const uint32_t bits = __float_as_uint(x);  // a NaN is in the sum too, and comes out by it
-      return bf16{uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
-    } else {
-      M y;
-      round_to(x, y);
-      return y;
-    }
-  }
-  static TW_GPU Fragment of(const Tile &tile, int r, int step) {
-    Elements some;
-    if constexpr (halves) exchanged(tile.v[r][step], some);
-    else {
-#pragma unroll
-      for (int b = 0; b < blocks; ++b)
-#pragma unroll
-        for (int i = 0; i < Unit::sums; ++i) some.v[b * Unit::sums + i] = weight(tile.v[r][step * blocks + b][i]);
-    }
-    return __builtin_bit_cast(Fragment, some);
-  }
-  static TW_GPU void multiply(const Fragment &values, const Fragment &weights, typename Unit::Sums &sum) {
-#pragma unroll
-    for (int i = 0; i < atoms; ++i) sum = Atom::multiply(values.v[i], weights.v[i], sum);
-  }
-
- private:
-  // Lanes below 16 have the even keys of a block, the others the odd ones.
-  static TW_GPU void exchanged(const typename Unit::Sums &sums, Elements &some) {
-    struct Two {
-      M v[2];
-    };
-#pragma unroll
-    for (int w = 0; w < Unit::sums / 2; ++w) {
-      const uint32_t own = __builtin_bit_cast(uint32_t, Two{{weight(sums[2 * w]), weight(sums[2 * w + 1])}});
-      const uint32_t other = lane_at(own, Tile::lane() ^ 16);
-      const uint32_t even = Tile::lane() < 16 ? own : other, odd = Tile::lane() < 16 ? other : own;
-      const Two first = __builtin_bit_cast(Two, (even & 0xffffu) | odd << 16),
-                second = __builtin_bit_cast(Two, even >> 16 | (odd & 0xffff0000u));
-      some.v[4 * w] = first.v[0], some.v[4 * w + 1] = first.v[1];
-      some.v[4 * w + 2] = second.v[0], some.v[4 * w + 3] = second.v[1];
-    }
   }
 };
 

@@ -4,6 +4,8 @@
 // accesses ends with a few elements that are read one by one.  Elements are converted on their way from registers to LDS
 // where no instruction multiplies them as they are.
 //
+// `me` is the thread: whoever hides its number from the compiler keeps it from holding places between two fetches.
+//
 // Places are asked for by `at(line, d)`: where elements of a row from d on lie, for lines that may be beyond the last.
 #pragma once
 #include <tilewright/gpu/types.h>
@@ -46,6 +48,20 @@ template <class M, int deep> struct HeadLines {
   static TW_GPU int at(int line, int k) { return line * row + k; }
 };
 
+// What a lane holds of a line in LDS, in one access or more.
+template <class Fragment, class M> TW_GPU Fragment fragment(const M *at) {
+  constexpr int width = sizeof(Fragment) < 16 ? int(sizeof(Fragment)) : 16;
+  struct alignas(width) Piece {
+    char bytes[width];
+  };
+  struct All {
+    Piece piece[sizeof(Fragment) / width];
+  } all;
+#pragma unroll
+  for (int i = 0; i < int(sizeof(Fragment)) / width; ++i) all.piece[i] = reinterpret_cast<const Piece *>(at)[i];
+  return __builtin_bit_cast(Fragment, all);
+}
+
 // Rows of q or k: a line of LDS is a row's head, zeros behind its last element.
 template <class T, class M, int lines, int deep, int threads> struct RowFetch {
   using Lines = HeadLines<M, deep>;
@@ -53,9 +69,10 @@ template <class T, class M, int lines, int deep, int threads> struct RowFetch {
   static constexpr int count = (all + threads - 1) / threads;
   static_assert(deep % width == 0, "a head is whole accesses");
   FetchedWords held[count];
+  int me = int(threadIdx.x);
 
-  static TW_GPU int index(int i) { return int(threadIdx.x) + i * threads; }
-  static TW_GPU bool own(int i) { return all % threads == 0 || index(i) < all; }
+  TW_GPU int index(int i) const { return me + i * threads; }
+  TW_GPU bool own(int i) const { return all % threads == 0 || index(i) < all; }
 
   template <class At> TW_GPU void load(const At &at, int head) {
 #pragma unroll
@@ -116,11 +133,12 @@ template <class T, class M, int keys, int deep, int threads, class Order> struct
   static constexpr int near = pieces % 4 == 0 ? 4 : pieces % 2 == 0 ? 2 : 1;
   static_assert(deep % width == 0 && keys % rows == 0, "a head is whole accesses");
   FetchedWords held[count][rows];
+  int me = int(threadIdx.x);
 
-  static TW_GPU int index(int i) { return int(threadIdx.x) + i * threads; }
-  static TW_GPU bool own(int i) { return all % threads == 0 || index(i) < all; }
-  static TW_GPU int key_of(int i) { return index(i) / near % runs * rows; }
-  static TW_GPU int element_of(int i) { return (index(i) % near + index(i) / (near * runs) * near) * width; }
+  TW_GPU int index(int i) const { return me + i * threads; }
+  TW_GPU bool own(int i) const { return all % threads == 0 || index(i) < all; }
+  TW_GPU int key_of(int i) const { return index(i) / near % runs * rows; }
+  TW_GPU int element_of(int i) const { return (index(i) % near + index(i) / (near * runs) * near) * width; }
 
   template <class At> TW_GPU void load(const At &at, int head) {
     if (head < width) return;
@@ -174,10 +192,11 @@ template <class T, class M, int keys, int deep, int threads, class Order> struct
   static constexpr int together = 4;  // keys that lie side by side in any order
   static_assert(keys % width == 0 && width % together == 0, "a tile is whole vectors");
   FetchedWords held[count];
+  int me = int(threadIdx.x);
 
-  static TW_GPU int index(int i) { return int(threadIdx.x) + i * threads; }
-  static TW_GPU bool own(int i, int head) { return (all % threads == 0 || index(i) < all) && index(i) % deep < head; }
-  static TW_GPU int key_of(int i) { return index(i) / deep * width; }
+  TW_GPU int index(int i) const { return me + i * threads; }
+  TW_GPU bool own(int i, int head) const { return (all % threads == 0 || index(i) < all) && index(i) % deep < head; }
+  TW_GPU int key_of(int i) const { return index(i) / deep * width; }
 
   template <class At> TW_GPU void load(const At &at, int head) {
 #pragma unroll

@@ -1,0 +1,172 @@
+"""tiled: dq, dk and dv by matrix instructions, in kernels of our own: MFMA of CDNA, WMMA of RDNA.
+
+Any stride, size, alignment and feature but the gradients of a bias and of slopes.  Every sum is one wave's, so that the
+results are the same bits in every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, ClassVar
+
+from tilewright.arch import Arch
+from tilewright.arch import arch as arch_by_name
+from tilewright.backends.base import Promises
+from tilewright.backends.hip.attention_backward.shared import HipAttentionBackwardFamily
+from tilewright.backends.hip.matrix import SIDE, has_matrix, instruction
+from tilewright.dtypes import DTYPES
+from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
+from tilewright.ops.base import KernelSpec, Violation
+
+COMPILE_MEMORY = 512 << 20
+MAX_THREADS = 1024
+MOST_LINES = 128  # of a block: as many as are prepared together
+ACCESS_BYTES = 16
+# Registers of a lane for fragments, addresses and entries, more where something is done to scores; and what the
+# compiler moves ahead, as a share of sums.  Of what was compiled to see, one of gfx1201 with 268 counted spilled, and
+# none with 244.  RDNA 3's fragments are twice as long: 64 x 64 fits with one feature and four waves; with two features
+# (3 registers), with one wave (14) and with 96 x 64 (57) it spilled.
+BESIDE, SCORED, AHEAD = 72, 24, 1.2
+BESIDE_TWICE, FEATURE_TWICE, PIECE_TWICE, AHEAD_TWICE = 88, 8, 5, 1.9
+# Lines of a tile that is walked, and waves of 16 lines of their own; the usual first.
+_TILES = ((32, 4), (32, 2), (16, 4), (32, 1), (16, 2), (16, 1))
+_FEW = 2  # in `default`
+
+
+@dataclass(frozen=True, slots=True)
+class TiledBackwardSchedule:
+    """A block of waves with 16 lines of their own each: rows of queries for dq, keys for dk and dv."""
+
+    pipeline: str = field(default="tiled", init=False)
+    tile_n: int  # lines of a tile of the other side
+    waves: int
+
+    pipelines: ClassVar[tuple[str, ...]] = ("tiled",)
+    serves: ClassVar[tuple[str, ...]] = ("grad",)
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def tile_m(self) -> int:
+        return SIDE * self.waves
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Lines of a block, and of a tile that it walks."""
+        return self.tile_m, self.tile_n
+
+    def label(self) -> str:
+        return f"{self.pipeline}_{self.tile_m}x{self.tile_n}"
+
+
+def matrix_rules(signature: AttentionBackwardSignature, arch: Arch) -> Iterator[Violation]:
+    """Which gradients these kernels have on the arch."""
+    s = signature
+    if s.family != "grad":
+        yield Violation("amd-backward-family", f"{s.family} multiplies nothing", "use another pipeline")
+        return
+    if not has_matrix(arch) or (s.dtype == "fp32" and "mfma" not in arch.features):
+        message = f"{arch.name} has no matrix instruction for {s.dtype} that the kernels know"
+        yield Violation("amd-matrix", message, "use loops")
+    if s.accumulate != "none":
+        message = f"accumulate {s.accumulate}: the kernels add every result up themselves"
+        yield Violation("amd-backward-sums", message, "use accumulate none")
+    for name in ("dbias", "dalibi"):
+        if getattr(s, name):
+            message = f"the kernels give no {name}, which is added up over rows and heads"
+            yield Violation(f"amd-backward-{name}", message, "use loops")
+
+
+def lds_bytes(signature: AttentionBackwardSignature, schedule: TiledBackwardSchedule) -> int:
+    s, h, size = signature, schedule, DTYPES[signature.dtype].bytes
+    heads = s.head_dim + s.head_dim_v
+    lines = heads * size + 2 * ACCESS_BYTES
+    return (h.tile_m + h.tile_n) * lines + heads * (h.tile_n * size + ACCESS_BYTES)
+
+
+def wanted_registers(signature: AttentionBackwardSignature, schedule: TiledBackwardSchedule, arch: Arch) -> int:
+    """Of a lane: sums of dk and dv, scores and their gradients, and the rest."""
+    s, h = signature, schedule
+    sums = SIDE * (s.head_dim + s.head_dim_v) // arch.warp_size
+    scores = 2 * SIDE * h.tile_n // arch.warp_size
+    features = s.softcap + s.dropout + s.masked + (s.bias != "none")
+    if instruction(s.dtype, arch).groups == 1:
+        most = max(s.head_dim, s.head_dim_v) * DTYPES[s.dtype].bytes // ACCESS_BYTES
+        pieces = -(-h.tile_n * most // _threads(h, arch))
+        beside = BESIDE_TWICE + FEATURE_TWICE * features + PIECE_TWICE * pieces
+        return int((sums + scores) * AHEAD_TWICE) + beside
+    return int((sums + scores) * AHEAD) + BESIDE + SCORED * (features > 0)
+
+
+class Tiled(HipAttentionBackwardFamily):
+    name = "tiled"
+    schedules = (TiledBackwardSchedule,)
+
+    def host(self, spec: KernelSpec) -> str:
+        return "AttentionBackwardTiled"
+
+    def proposals(
+        self, pool: str, signature: AttentionBackwardSignature, arch: Arch
+    ) -> Iterator[TiledBackwardSchedule]:
+        if next(matrix_rules(signature, arch), None) is not None:
+            return
+        if pool in ("full", "profiler"):
+            yield from (TiledBackwardSchedule(lines, waves) for lines, waves in product((16, 32, 64), (1, 2, 4, 8)))
+            return
+        schedules = (TiledBackwardSchedule(*tile) for tile in _TILES)
+        legal = (each for each in schedules if next(self.violations(signature, each, arch), None) is None)
+        yield from (each for each, _ in zip(legal, range(_FEW), strict=False))
+
+    def violations(
+        self, signature: AttentionBackwardSignature, schedule: TiledBackwardSchedule, arch: Arch
+    ) -> Iterator[Violation]:
+        missing = list(matrix_rules(signature, arch))
+        yield from missing
+        if not missing:
+            yield from _tile_rules(signature, schedule, arch)
+
+    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
+        h = spec.schedule
+        return {"tile_m": h.tile_m, "tile_n": h.tile_n, "threads": _threads(h, arch_by_name(spec.arch))}
+
+    def context(self, spec: KernelSpec) -> Mapping[str, Any]:
+        fields = {**self.numbers(spec), "lds_bytes": lds_bytes(spec.signature, spec.schedule)}
+        return {**super().context(spec), "fields": fields}
+
+    def promises(self, spec: KernelSpec) -> Promises:
+        return Promises(("v_wmma_",) if "wmma" in arch_by_name(spec.arch).features else ("v_mfma_",))
+
+    def compile_memory(self, spec: KernelSpec, compiler: str) -> int:
+        return COMPILE_MEMORY
+
+
+def _threads(schedule: TiledBackwardSchedule, arch: Arch) -> int:
+    return schedule.waves * arch.warp_size
+
+
+def _tile_rules(
+    signature: AttentionBackwardSignature, schedule: TiledBackwardSchedule, arch: Arch
+) -> Iterator[Violation]:
+    s, h = signature, schedule
+    unit = instruction(s.dtype, arch)
+    least = max(SIDE, unit.groups * unit.bytes // DTYPES[s.dtype].bytes)
+    if h.tile_n % least or MOST_LINES % h.tile_n:
+        message = f"tile_n {h.tile_n}: an instruction of {s.dtype} takes {least}, and {MOST_LINES} are whole tiles"
+        yield Violation("amd-tile-size", message, f"use {least} to {MOST_LINES}, a power of two")
+        return
+    if MOST_LINES % h.tile_m or _threads(h, arch) > MAX_THREADS:
+        yield Violation("amd-warps", f"{h.waves} waves of 16 lines", f"use 2^n waves, of {MOST_LINES} lines at most")
+        return
+    if (bytes_ := lds_bytes(s, h)) > arch.scratch_bytes:
+        message = f"{bytes_} bytes of LDS, and there are {arch.scratch_bytes}"
+        yield Violation("amd-lds", message, "use a smaller tile_n, or fewer waves")
+    waves = -(-h.waves // max(1, arch.simds))
+    most = min(arch.vector_registers + arch.accumulator_registers, arch.simd_registers // waves)
+    if (wanted := wanted_registers(s, h, arch)) > most:
+        message = f"a lane wants {wanted} registers and has {most}: over that it spills"
+        yield Violation("amd-registers", message, "use a smaller tile_n, or loops")
+
+
+FAMILY = Tiled()

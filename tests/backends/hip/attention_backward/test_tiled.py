@@ -1,0 +1,85 @@
+"""Our own kernels of attention's gradients on AMD GPUs: where they are, what they take, and where loops are left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+from tilewright.arch import all_archs
+from tilewright.backends.hip.attention_backward import KERNELS as AMD
+from tilewright.backends.hip.attention_backward.tiled import FAMILY, TiledBackwardSchedule
+from tilewright.ops import KernelSpec, op
+from tilewright.ops.attention_backward import AttentionBackwardProblem
+from tilewright.ops.attention_backward.spec import AttentionBackwardSignature, settled
+
+OP = "attention_backward"
+HIP = tuple(name for name, arch in all_archs().items() if arch.backend == "hip")
+MATRIX = tuple(name for name in HIP if name != "gfx1250")
+PLAIN = AttentionBackwardSignature("grad", "fp16")
+HEADS = ((32, 32), (64, 64), (96, 96), (64, 128), (128, 128))
+FEATURES: tuple[dict[str, Any], ...] = (
+    {},
+    {"mask": "window", "varlen": True},
+    {"mask": "generic", "dropout": True},
+    {"masked": True, "softcap": True},
+    {"bias": "tensor", "dtype_aux": "fp32"},
+    {"bias": "alibi"},
+)
+SCHEDULE = TiledBackwardSchedule(32, 2)
+
+
+@pytest.mark.parametrize("arch", HIP)
+def test_there_is_a_matrix_kernel_wherever_the_arch_has_an_instruction(arch: str) -> None:
+    facts = all_archs()[arch]
+    # Sums and fragments fill the registers of RDNA's waves of 32 lanes sooner, RDNA 3's most of all.
+    fitting = HEADS if "mfma" in facts.features else HEADS[:1] if arch.startswith("gfx11") else HEADS[:4]
+    for (qk, v), features in product(fitting, FEATURES):
+        wanted = settled(replace(PLAIN, head_dim=qk, head_dim_v=v, **features))
+        proposed = [one for one in AMD.schedules("default", wanted, facts) if one.pipeline == "tiled"]
+        assert bool(proposed) == (arch != "gfx1250"), (qk, v, features)
+        for schedule in proposed:
+            assert not list(FAMILY.violations(wanted, schedule, facts))
+
+
+@pytest.mark.parametrize(("rule", "arch", "has", "schedule"), [
+    ("amd-backward-family", "gfx942", {"family": "dot"}, SCHEDULE),
+    ("amd-matrix", "gfx1250", {}, SCHEDULE),
+    ("amd-matrix", "gfx1100", {"dtype": "fp32"}, SCHEDULE),
+    ("amd-backward-sums", "gfx942", {"accumulate": "dq"}, SCHEDULE),
+    ("amd-backward-dbias", "gfx942", {"bias": "tensor", "dbias": True}, SCHEDULE),
+    ("amd-backward-dalibi", "gfx942", {"bias": "alibi", "dalibi": True}, SCHEDULE),
+    ("amd-tile-size", "gfx950", {}, TiledBackwardSchedule(16, 2)),
+    ("amd-tile-size", "gfx90a", {}, TiledBackwardSchedule(48, 2)),
+    ("amd-warps", "gfx90a", {}, TiledBackwardSchedule(32, 3)),
+    ("amd-lds", "gfx90a", {"head_dim": 256, "head_dim_v": 256}, TiledBackwardSchedule(32, 4)),
+    ("amd-registers", "gfx1100", {"head_dim": 256, "head_dim_v": 256}, TiledBackwardSchedule(16, 1)),
+])  # fmt: skip
+def test_every_rule_is_met(rule: str, arch: str, has: dict[str, Any], schedule: TiledBackwardSchedule) -> None:
+    refused = op(OP).check(KernelSpec(OP, settled(replace(PLAIN, **has)), schedule, arch))
+    assert rule in [one.rule for one in refused]
+    assert all(one.remedy for one in refused)
+
+
+@pytest.mark.parametrize("arch", MATRIX)
+def test_a_kernel_takes_any_size_stride_and_order(arch: str) -> None:
+    for rows, keys, head in ((1, 1, 1), (37, 41, 53), (0, 5, 64)):
+        odd = AttentionBackwardProblem(
+            3, 6, rows, keys, head, heads_kv=2, dtype="fp16", seqlens_q=True, seqlens_k=True, aligned=False,
+            deterministic=True,
+        ).stage("grad", "none")  # fmt: skip
+        tiled = [one for one in AMD.schedules("default", odd.signature, all_archs()[arch]) if one.pipeline == "tiled"]
+        assert tiled
+        for schedule in tiled:
+            assert op(OP).supports(KernelSpec(OP, odd.signature, schedule, arch), odd) == []
+
+
+def test_it_is_chosen_before_the_loops() -> None:
+    problem = AttentionBackwardProblem(2, 16, 1024, 1024, 128, heads_kv=4, dtype="bf16", window_right=0)
+    stage, arch = problem.stage("grad", "none"), "gfx1201"
+    schedules = AMD.schedules("default", stage.signature, all_archs()[arch])
+    specs = [KernelSpec(OP, stage.signature, one, arch) for one in schedules]
+    assert {spec.schedule.pipeline for spec in specs} == {"tiled", "loops"}
+    assert min(specs, key=lambda spec: AMD.estimate(spec, stage, 1)).schedule.pipeline == "tiled"
