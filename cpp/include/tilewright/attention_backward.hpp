@@ -124,7 +124,8 @@ class AttentionBackwardProblem {
     for (const auto &count : counts) detail::demand_size(count.first, count.second, 0, kMost);
     detail::demand_size("heads_q", heads_q_, 1, kMost), detail::demand_size("heads_kv", heads_kv_, 1, kMost);
     detail::demand_size("head_dim", head_, 1, kMost), detail::demand_size("head_dim_v", head_v_, 1, kMost);
-    detail::demand_size("dkv_parts", parts_, 0, kMost);
+    refuse_if(parts_ < 0 || parts_ > 1024, "dkv-parts", parts_, "parts of sums of dk and dv",
+              "use 1 to 1024, or 0 for one a query head");
     refuse_if(heads_q_ % heads_kv_ != 0, "heads-divide", heads_kv_, "query heads do not share heads of keys evenly",
               "use a divisor of the query heads");
     refuse_if(head_ > kMostHead || head_v_ > kMostHead, "head-size", head_ > head_v_ ? head_ : head_v_,
