@@ -142,7 +142,7 @@ tw::AttentionBackwardProblem backward(const Fields &f) {
   if (number(f, "varlen")) p.varlen(number(f, "total_q"), number(f, "total_k"));
   static const char *const sums[] = {"none", "dq", "dkv", "all"};
   for (int i = 0; i < 4; ++i)
-    if (f.at("accumulate") == sums[i]) p.sums(tw::Sums(i));
+    if (f.at("accumulate") == sums[i]) p.sums(tw::Sums(i), number(f, "dkv_parts"));
   static const char *const names[] = {"q", "k", "v", "o", "do", "dq", "dk", "dv"};
   for (int which = 0; which < 8; ++which)
     p.strides(Problem::Operand(which), strides(f, (std::string(names[which]) + "_strides").c_str()));

@@ -20,6 +20,7 @@ from tilewright.dispatch import registry_json
 from tilewright.dispatch.selection import TIERS
 from tilewright.errors import NoKernelError
 from tilewright.native.judge import native_kernels
+from tilewright.ops.attention_backward import plans as backward_plans
 
 pytestmark = pytest.mark.skipif(bool(programs.why_not()), reason=programs.why_not() or "a compiler is here")
 
@@ -45,7 +46,9 @@ def problem(draw: random.Random, op: str, target: str) -> Any:
 
 def stages_of(drawn: Any, target: str) -> tuple[Any, ...]:
     """As C++ computes it: keys in parts where the problem says so, and joined windows."""
-    if drawn.op in ("conv", "attention_backward") or getattr(drawn, "num_splits", 0) > 1:
+    if drawn.op == "attention_backward":  # in the sums and parts that it says itself, 0 parts too
+        return tuple(backward_plans.stages_of(drawn, drawn.accumulate, drawn.dkv_parts))
+    if drawn.op == "conv" or getattr(drawn, "num_splits", 0) > 1:
         return tuple(ops.op(drawn.op).stages(drawn, target))
     return (drawn,)
 

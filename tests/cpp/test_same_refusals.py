@@ -97,7 +97,7 @@ CHANGES = {"gemm": gemm_change, "conv": conv_change, "attention": attention_chan
 
 
 def bad_problems(op: str) -> list[Any]:
-    draw, problems = random.Random(f"{SEED} {op}"), []
+    draw, problems = random.Random(f"{SEED} {op}"), list[Any]()
     while len(problems) < COUNT:
         one = problem(draw, op, TARGET)
         for _ in range(draw.choice((1, 1, 2))):

@@ -34,12 +34,11 @@ SHAPES = {
 def problems() -> dict[str, Any]:
     import tilewright as tw
 
-    half = {"dtype_q": "fp16"}
     return {
         "gemm": tw.GemmProblem(m=512, n=1024, k=768, dtype_a="fp16", dtype_b="fp16"),
         "conv": tw.ConvProblem(4, 64, 128, (28, 28), (3, 3), before=(1, 1), after=(1, 1), dtype="fp16"),
-        "attention": tw.AttentionProblem(2, 8, 512, 512, 64, heads_kv=2, window_right=0, **half),
-        "decode": tw.AttentionProblem(2, 8, 1, 4096, 64, heads_kv=2, num_splits=4, **half),
+        "attention": tw.AttentionProblem(2, 8, 512, 512, 64, heads_kv=2, window_right=0, dtype_q="fp16"),
+        "decode": tw.AttentionProblem(2, 8, 1, 4096, 64, heads_kv=2, num_splits=4, dtype_q="fp16"),
     }
 
 
@@ -132,5 +131,7 @@ if __name__ == "__main__":
     what, folder = sys.argv[1], Path(sys.argv[2]).absolute()
     if what == "python":
         from_python(folder, tiers=False)
+    elif what == "build":
+        build(folder)
     else:
-        sys.exit(build(folder) if what == "build" else run(folder))
+        sys.exit(run(folder))

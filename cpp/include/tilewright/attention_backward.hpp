@@ -97,7 +97,8 @@ class AttentionBackwardProblem {
   Self &dbias(bool with = true) { return dbias_ = with, *this; }
   Self &dalibi(bool with = true) { return dalibi_ = with, *this; }
   Self &deterministic(bool same_bits = true) { return deterministic_ = same_bits, *this; }
-  Self &sums(Sums left) { return sums_ = left, *this; }
+  // `dkv_parts`: sums of dk and dv that a head of keys has, where they are left; 0: one a query head.
+  Self &sums(Sums left, int64_t dkv_parts = 0) { return sums_ = left, parts_ = dkv_parts, *this; }
   Self &strides(Operand which, Strides s) { return strides_[which] = s, has_[which] = true, *this; }
   Self &aligned(bool to_16_bytes) { return aligned_ = to_16_bytes, *this; }
 
@@ -123,6 +124,8 @@ class AttentionBackwardProblem {
     for (const auto &count : counts) detail::demand_size(count.first, count.second, 0, kMost);
     detail::demand_size("heads_q", heads_q_, 1, kMost), detail::demand_size("heads_kv", heads_kv_, 1, kMost);
     detail::demand_size("head_dim", head_, 1, kMost), detail::demand_size("head_dim_v", head_v_, 1, kMost);
+    refuse_if(parts_ < 0 || parts_ > 1024, "dkv-parts", parts_, "parts of sums of dk and dv",
+              "use 1 to 1024, or 0 for one a query head");
     refuse_if(heads_q_ % heads_kv_ != 0, "heads-divide", heads_kv_, "query heads do not share heads of keys evenly",
               "use a divisor of the query heads");
     refuse_if(head_ > kMostHead || head_v_ > kMostHead, "head-size", head_ > head_v_ ? head_ : head_v_,
@@ -154,7 +157,7 @@ class AttentionBackwardProblem {
   detail::PlanKey key() const {
     detail::PlanKey key(4);
     key.add(batch_, heads_q_, heads_kv_, rows_, keys_, head_, head_v_, left_, right_, sinks_, bias_kind_, total_q_,
-            total_k_, int64_t(type_), int64_t(aux_), int64_t(sums_));
+            total_k_, int64_t(type_), int64_t(aux_), int64_t(sums_), parts_);
     key.add(bottom_right_, masked_, softcap_, dropout_, varlen_, lengths_q_, lengths_k_, dlse_, dsink_, dbias_, dalibi_,
             deterministic_, aligned_);
     for (const Shape *shape : {&bias_, &mask_}) key.add((*shape)[0], (*shape)[1], (*shape)[2], (*shape)[3]);
@@ -217,7 +220,7 @@ class AttentionBackwardProblem {
   bool bottom_right() const { return bottom_right_ && bounded(); }
   bool sums_dq() const { return sums_ == Sums::dq || sums_ == Sums::all; }
   bool sums_dkv() const { return sums_ == Sums::dkv || sums_ == Sums::all; }
-  int64_t dkv_heads() const { return sums_dkv() ? heads_q_ : heads_kv_; }
+  int64_t dkv_heads() const { return !sums_dkv() ? heads_kv_ : parts_ > 0 ? heads_kv_ * parts_ : heads_q_; }
 
   Shape shape(int which) const {  // sequences, rows, heads, elements
     const bool keys = which == k || which == v || which == dk || which == dv;
@@ -247,8 +250,8 @@ class AttentionBackwardProblem {
   int64_t sums_at(int which) const {
     int64_t at = 2 * lines(sequences() * heads_q_ * prepared_rows(false));
     if (which > 0 && sums_dq()) at += lines(sequences() * heads_q_ * prepared_rows(false) * head_);
-    if (which > 1 && sums_dkv()) at += lines(sequences() * heads_q_ * prepared_rows(true) * head_);
-    if (which > 2 && sums_dkv()) at += lines(sequences() * heads_q_ * prepared_rows(true) * head_v_);
+    if (which > 1 && sums_dkv()) at += lines(sequences() * dkv_heads() * prepared_rows(true) * head_);
+    if (which > 2 && sums_dkv()) at += lines(sequences() * dkv_heads() * prepared_rows(true) * head_v_);
     return at;
   }
   tw_attention_strides sums_strides(int which) const {  // 0: dq, 1: dk, 2: dv
@@ -380,7 +383,8 @@ class AttentionBackwardProblem {
       return p;
     }
     for (int which : {q, k, v, dq, dk, dv}) p.has_[which] = false;
-    p.keys_ = p.total_k_ = 0, p.heads_kv_ = heads_q_, p.head_ = head_v_, p.lengths_k_ = false, p.sums_ = Sums::none;
+    p.keys_ = p.total_k_ = 0, p.heads_kv_ = heads_q_, p.head_ = head_v_, p.lengths_k_ = false, p.sums_ = Sums::none,
+    p.parts_ = 0;
     return p;
   }
 
@@ -394,7 +398,8 @@ class AttentionBackwardProblem {
         "dalibi",      "deterministic", "accumulate", "q_batch",    "q_row",        "q_head",      "k_batch",
         "k_row",       "k_head",        "v_batch",    "v_row",      "v_head",       "o_batch",     "o_row",
         "o_head",      "do_batch",      "do_row",     "do_head",    "dq_batch",     "dq_row",      "dq_head",
-        "dk_batch",    "dk_row",        "dk_head",    "dv_batch",   "dv_row",       "dv_head",     "aligned"};
+        "dk_batch",    "dk_row",        "dk_head",    "dv_batch",   "dv_row",       "dv_head",     "aligned",
+        "dkv_parts"};
     const Shape none = {1, 1, 1, 1}, b = bias_kind_ == 1 ? bias_ : none, m = masked_ ? mask_ : none;
     constexpr int64_t kWide = int64_t(1) << 40;
     const int64_t type = type_ == Dtype::fp32 ? 0 : type_ == Dtype::fp16 ? 1 : type_ == Dtype::bf16 ? 2 : -1;
@@ -438,7 +443,7 @@ class AttentionBackwardProblem {
                                    int64_t(sums_)};
     for (int which = q; which <= dv; ++which)
       for (int64_t stride : strides(which)) values.push_back(stride);
-    values.push_back(aligned_);
+    values.push_back(aligned_), values.push_back(dkv_heads() / (heads_kv_ > 1 ? heads_kv_ : 1));
     return {"attention_backward", signature(family), said ? text() : std::string(), names, std::move(values)};
   }
 
@@ -477,8 +482,8 @@ class AttentionBackwardProblem {
            std::to_string(keys_) + " d=" + std::to_string(head_) + "/" + std::to_string(head_v_);
   }
 
-  int64_t batch_, heads_q_, heads_kv_, rows_, keys_, head_, head_v_, left_ = -1, right_ = -1, sinks_ = 0,
-                                                                     bias_kind_ = 0, total_q_ = 0, total_k_ = 0;
+  int64_t batch_, heads_q_, heads_kv_, rows_, keys_, head_, head_v_,
+      left_ = -1, right_ = -1, sinks_ = 0, bias_kind_ = 0, total_q_ = 0, total_k_ = 0, parts_ = 0;
   Dtype type_ = Dtype::fp32, aux_ = Dtype::fp32;
   Sums sums_ = Sums::none;
   bool bottom_right_ = false, masked_ = false, softcap_ = false, dropout_ = false, varlen_ = false, lengths_q_ = false,
