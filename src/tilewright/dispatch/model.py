@@ -14,7 +14,6 @@ others, by what the estimate says of both.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -24,6 +23,7 @@ from tilewright import ops
 from tilewright.arch import arch as arch_by_name
 from tilewright.arch.host import speaking_of
 from tilewright.backends.base import backend
+from tilewright.dataclass import dataclass
 from tilewright.errors import TilewrightError
 from tilewright.native.features import Features, features
 from tilewright.ops.base import KernelSpec

@@ -9,11 +9,12 @@ import ctypes
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import BY_NUMPY_NAME, DTYPES
 from tilewright.errors import ProblemError, UnknownNameError, an, nearest, no_memory, shown
 from tilewright.runtime import dlpack, lines, staging, torch_arrays

@@ -12,12 +12,11 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from tilewright import events, notices, settings
+from tilewright import events, notices, packaged, settings
 from tilewright.errors import TilewrightError
 from tilewright.runtime.devices import HOST, device
 from tilewright.runtime.requests import Slot, Span
@@ -361,7 +360,7 @@ _ids = itertools.count(1)
 def source(name: str = "fast_path.cpp") -> str:
     """The text of a library: the limits it shares with Python, and a file of `native`."""
     limits = "".join(f"#define TW_{name} {globals()[name]}\n" for name in _LIMITS)
-    return limits + resources.files("tilewright.runtime").joinpath("native", name).read_text(encoding="utf-8")
+    return limits + packaged.read_text("tilewright.runtime", f"native/{name}")
 
 
 def library_source() -> Source:

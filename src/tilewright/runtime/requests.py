@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tilewright.dataclass import dataclass
 from tilewright.runtime.devices import HOST, Place
 
 if TYPE_CHECKING:
