@@ -242,7 +242,7 @@ def shipped(name: str) -> Model:
         raise LookupError(name)
     file = f"{name}{ENDING}"
     model = read(_shipped_bytes(file), file, ours=True)
-    model.name = name
+    model.name, model.ships = name, True
     return model
 
 
