@@ -7,8 +7,9 @@ Of each op: how many kernels cover the range and within which loss; then calls o
 from the range, with `missing="best_built"`.  Counted: kernels that a compiler made (must be none), the time of a call
 less that in which its kernels run (`new`, the first call of a size; `new_cpu` counts only when the calling thread had a
 processor, which is what a busy machine can tell), the whole of a later call (`again`), and the
-process's memory after each tenth of the calls.  `cold`: processes of their own with the store filled, NumPy imported
-beforehand: the time of `import tilewright`, and that of the first call, which imports the op.
+process's memory after each tenth of the calls.  `cold`: processes of their own with the store filled: the time of
+NumPy's import, of `import tilewright`, and of the first call, which imports all the rest; beside it what processors
+spent on that call (`cpu`; the compiler, which is asked who it is, is another process).
 """
 
 from __future__ import annotations
@@ -165,33 +166,35 @@ def measure(op: str, seed: int, count: int) -> dict[str, Any]:
 
 _COLD = """
 import sys, time
+began = time.perf_counter()
 import numpy as np
-sizes = {sizes!r}
 start = time.perf_counter()
 import tilewright as tw
 imported = time.perf_counter()
-sys.path.insert(0, {here!r})
-from prepared import STREAMS
-call, operands, keywords = STREAMS[{op!r}].call(*sizes)
-ready = time.perf_counter()
-call(*operands, **keywords)
-sys.stdout.write(f"{{imported - start}} {{time.perf_counter() - ready}}")
+operands = [np.ones(shape, np.float32) for shape in {shapes!r}]
+ready, spent = time.perf_counter(), time.process_time()
+tw.{op}(*operands, **{keywords!r})
+done = time.perf_counter() - ready, time.process_time() - spent
+print(start - began, imported - start, *done)
 """
 
 
 def cold(op: str, seed: int, rounds: int) -> dict[str, Any]:
     """First calls in processes of their own."""
-    sizes = STREAMS[op].draw(random.Random(seed))
-    code = _COLD.format(sizes=sizes, here=str(Path(__file__).parent), op=op)
+    _, operands, keywords = STREAMS[op].call(*STREAMS[op].draw(random.Random(seed)))
+    # Nothing else is imported there: what this module imports would be a part of the first call.
+    code = _COLD.format(op=op, shapes=[operand.shape for operand in operands], keywords=keywords)
     environment = {**settings.environment(), "TILEWRIGHT_MISSING": "best_built"}
     found = []
     for _ in range(rounds):
         done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
         found.append([1e3 * float(one) for one in done.stdout.split()])
-    imports, calls = zip(*found, strict=True)
+    numpy_imports, imports, calls, cpu = zip(*found, strict=True)
     return {
+        "numpy_import_ms": {"least": min(numpy_imports), "median": statistics.median(numpy_imports)},
         "import_ms": {"least": min(imports), "median": statistics.median(imports)},
         "first_call_ms": {"least": min(calls), "median": statistics.median(calls)},
+        "first_call_cpu_ms": {"least": min(cpu), "median": statistics.median(cpu)},
         "rounds": rounds,
     }
 
@@ -220,11 +223,11 @@ def main() -> None:
             f"{row['plans']} plans"
         )
         if row["cold"]:
-            first, imported = row["cold"]["first_call_ms"], row["cold"]["import_ms"]
-            print(
-                f"{'':10} cold process: import {imported['least']:.1f} ms (median {imported['median']:.1f}), first "
-                f"call {first['least']:.1f} ms (median {first['median']:.1f})"
-            )
+            named = {
+                name: row["cold"][f"{name}_ms"] for name in ("numpy_import", "import", "first_call", "first_call_cpu")
+            }
+            parts = [f"{name} {one['least']:.1f} ms (median {one['median']:.1f})" for name, one in named.items()]
+            print(f"{'':10} cold process: {', '.join(parts)}")
     if given.output:
         text = json.dumps({**provenance(command_line()), "seed": given.seed, "rows": rows}, indent=1)
         Path(given.output).write_text(text + "\n", encoding="utf-8")

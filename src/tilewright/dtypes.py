@@ -9,8 +9,7 @@ Error bounds are derived from `unit_roundoff`, the largest relative error of rou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tilewright.dataclass import dataclass
 from tilewright.errors import UnknownNameError, nearest, shown
 
 

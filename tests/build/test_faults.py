@@ -17,7 +17,7 @@ import pytest
 
 from tests.build.stubs import COPY, SLOW_COPY, Stub, in_child, tiny_specs, wait_code
 from tilewright import settings
-from tilewright.build import Builder, Store, builder, upkeep
+from tilewright.build import Builder, Store, compile_run, upkeep
 from tilewright.errors import CompileError
 
 UseStub = Callable[..., Stub]
@@ -213,7 +213,7 @@ def test_a_process_that_hangs_with_a_lock_does_not_stop_the_others(
     store.prepare()
     lock = store.lock(Builder().key_of(SPECS[0]).key)
     assert lock.acquire()
-    monkeypatch.setattr(builder, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(compile_run, "PATIENCE_SECONDS", 0.1)
     try:
         assert Builder().build_one(SPECS[0]).path.exists()
     finally:

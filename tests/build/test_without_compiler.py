@@ -181,7 +181,7 @@ def test_what_is_looked_into_is_of_today_s_headers(
     def changed(*args: Any) -> dict[str, str]:
         return {**header_digests(*args), "tilewright/abi.h": "another"}
 
-    for place in ("key", "builder"):
+    for place in ("key", "compile_run"):
         monkeypatch.setattr(f"tilewright.build.{place}.header_digests", changed)
     second = inspected._library(Builder(), spec)
     assert second != first, "a build of other headers says nothing of the kernel as it is now"

@@ -87,7 +87,7 @@ def test_others_are_looked_for_when_a_look_is_due_and_not_before(place: Path, cl
 def test_a_stream_of_new_sizes_looks_once(place: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[str] = []
     monkeypatch.setattr(records.Records, "refresh", lambda _: looked.append("records"))
-    monkeypatch.setattr(locks, "stamp", lambda _: looked.append("lock"))
+    monkeypatch.setattr(states, "_lock_stamp", lambda _: looked.append("lock"))
     registry = Registry(TARGET)
     for size in range(1, 30):
         registry.select(GEMM.problem({"m": size, "n": 40, "k": 40}))

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tilewright import plugins, settings
+from tilewright import packaged, plugins, settings
 from tilewright.arch.rates import Constants, Rates, scaled
+from tilewright.dataclass import dataclass
 from tilewright.errors import FileError, InternalError, TilewrightError, UnknownNameError, nearest, shown
 from tilewright.files import read_json
 
@@ -204,7 +204,7 @@ class _Tables(NamedTuple):
 
 
 def _packaged(name: str) -> Any:
-    return json.loads(resources.files("tilewright.arch").joinpath(name).read_text(encoding="utf-8"))
+    return json.loads(packaged.read_text("tilewright.arch", name))
 
 
 @lru_cache(maxsize=1)

@@ -7,13 +7,13 @@ import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tilewright import settings
 from tilewright.arch.facts import Arch, all_archs, arch
+from tilewright.dataclass import dataclass
 from tilewright.errors import RequestError
 
 

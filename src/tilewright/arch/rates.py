@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+from tilewright.dataclass import dataclass
 from tilewright.errors import InternalError
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ of that op, found by the group `tilewright.kernels.<backend>`: a backend itself 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from tilewright import events, plugins, settings
 from tilewright.arch import Arch, all_archs, best_host_arch
 from tilewright.arch import arch as arch_by_name
+from tilewright.dataclass import dataclass
 from tilewright.errors import DeviceError, PluginError, UnknownNameError, nearest, shown
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.families import FamilyRules, families

@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from importlib import resources
 from typing import NamedTuple
 
+from tilewright import packaged
 from tilewright.errors import InternalError
 
 _TOKEN = re.compile(r"\s*(\d+|\w+|<=|>=|==|!=|&&|\|\||[-+*/%<>!?:=(){},;])")
@@ -163,7 +163,7 @@ class Arithmetic:
 
     @cached_property
     def functions(self) -> Mapping[str, Function]:
-        text = resources.files(self.package).joinpath("include", *self.header.split("/")).read_text(encoding="utf-8")
+        text = packaged.read_text(self.package, f"include/{self.header}")
         known = {name: function for other in self.included for name, function in other.functions.items()}
         return _Reader(self.header, text, known).read()
 

@@ -7,12 +7,13 @@ of a family that has none is asked about in Python.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import tilewright
 from tilewright.arch import Arch
+from tilewright.dataclass import dataclass
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.native import NativeFeatures
 

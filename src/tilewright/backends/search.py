@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,26 +38,63 @@ def given_words(text: str, setting: str, what: str, *, rule: str, remedy: str) -
     return (path, *words[1:])
 
 
-def ask(driver: Sequence[str], *words: str, broken: Callable[[str], ToolchainError], expect: str = "") -> str:
+Broken = Callable[[str], ToolchainError]
+
+
+def ask(driver: Sequence[str], *words: str, broken: Broken, expect: str = "") -> str:
     """What a program says; one that does not answer, fails or leaves out `expect` is `broken`."""
-    question = " ".join(words) or "its question for a version"
-    try:
-        answer = subprocess.run(
-            [*driver, *words],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=ANSWER_SECONDS,
-            check=False,
-            env=settings.child_environment(),
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise broken(f"{question} failed: {error}") from error
-    if answer.returncode != 0 or expect not in answer.stdout:
-        answer_text = (answer.stderr or answer.stdout).strip()[:200]
-        raise broken(f"{question} exited with {answer.returncode}: {answer_text or 'no answer'}")
-    return answer.stdout
+    answer = ask_together(driver, [words], broken=broken, expect=expect)[0]
+    if isinstance(answer, ToolchainError):
+        raise answer
+    return answer
+
+
+def ask_together(
+    driver: Sequence[str], questions: Sequence[Sequence[str]], *, broken: Broken, expect: str = ""
+) -> list[str | ToolchainError]:
+    """What a program says to each question, or what is wrong with that answer.
+
+    Every process that meets a store asks its compiler who it is: asked at once, all answers take the time of one.
+    """
+    import subprocess
+
+    answers: list[str | ToolchainError] = []
+    with ExitStack() as running:
+        started: list[subprocess.Popen[str] | OSError] = []
+        for words in questions:
+            try:
+                process = subprocess.Popen(
+                    [*driver, *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    errors="replace",
+                    env=settings.child_environment(),
+                )
+            except OSError as error:
+                started.append(error)
+                continue
+            running.enter_context(process)
+            running.callback(process.kill)  # before it is waited for: one that answers is gone by then
+            started.append(process)
+        for words, process_or_error in zip(questions, started, strict=True):
+            question = " ".join(words) or "its question for a version"
+            if isinstance(process_or_error, OSError):
+                answers.append(broken(f"{question} failed: {process_or_error}"))
+                continue
+            try:
+                output, complaint = process_or_error.communicate(timeout=ANSWER_SECONDS)
+            except (OSError, subprocess.TimeoutExpired) as error:
+                answers.append(broken(f"{question} failed: {error}"))
+                continue
+            code = process_or_error.returncode
+            if code != 0 or expect not in output:
+                answer_text = (complaint or output).strip()[:200]
+                answers.append(broken(f"{question} exited with {code}: {answer_text or 'no answer'}"))
+            else:
+                answers.append(output)
+    return answers
 
 
 def first_usable(

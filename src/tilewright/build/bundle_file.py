@@ -21,11 +21,11 @@ import stat
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tilewright import jsontext
+from tilewright.dataclass import dataclass
 from tilewright.errors import FileError
 
 FORMAT, VERSION = "tilewright-bundle", 1

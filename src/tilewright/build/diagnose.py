@@ -9,10 +9,10 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.build.store import FREE_SPACE
+from tilewright.dataclass import dataclass
 from tilewright.errors import CompileError, StoreError, TilewrightError, ToolchainError
 
 # What a line that reports a real error looks like, best first.  Messages are in English because

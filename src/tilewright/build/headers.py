@@ -11,9 +11,9 @@ import hashlib
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright.dataclass import dataclass
 from tilewright.errors import InternalError
 
 # Both forms, also inside __has_include: where such a test succeeds, the header's content counts.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.arch import host_facts
+from tilewright.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tilewright.backends.base import Source, Toolchain
 from tilewright.build.headers import header_digests
+from tilewright.dataclass import dataclass
 from tilewright.ops.base import KernelSpec
 
 # Raised when the layout of an entry or the meaning of an input changes.

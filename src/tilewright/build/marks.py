@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -49,6 +48,8 @@ def ensure(store: Store) -> None:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another process was first
                 raise store_error(error, store.root, "marking its kernels") from error
+            import shutil
+
             shutil.rmtree(part, ignore_errors=True)
 
 

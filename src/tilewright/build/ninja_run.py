@@ -13,12 +13,12 @@ import shutil
 import signal
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from tilewright.build.children import Child
 from tilewright.build.diagnose import Outcome
+from tilewright.dataclass import dataclass
 from tilewright.errors import ToolchainError
 from tilewright.settings import child_environment
 

@@ -20,12 +20,9 @@ import hashlib
 import json
 import os
 import re
-import secrets
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +30,7 @@ from tilewright import jsontext, settings
 from tilewright.build import marks
 from tilewright.build.key import STORE_SCHEMA, canonical
 from tilewright.build.locks import FileLock
+from tilewright.dataclass import dataclass
 from tilewright.errors import StoreError
 
 MANIFEST = "manifest.json"
@@ -105,12 +103,20 @@ def remove_tree(path: Path) -> None:
     if not path.is_dir() or path.is_symlink():
         path.unlink(missing_ok=True)
         return
+    import shutil  # a process that only reads does without it
+
     for _ in range(20):
         shutil.rmtree(path, ignore_errors=True)
         if not path.exists():
             return
         time.sleep(0.01)
     shutil.rmtree(path)
+
+
+def _drop(path: Path) -> None:
+    import shutil
+
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _is_manifest(data: Any) -> bool:
@@ -290,7 +296,7 @@ class Store:
                 folder.mkdir(parents=True, exist_ok=True)
             place = self.root / FORMAT
             if not place.exists():
-                part = self.root / f"format.{secrets.token_hex(8)}.part"
+                part = self.root / f"format.{os.urandom(8).hex()}.part"
                 try:
                     _write(part, canonical({"schema": STORE_SCHEMA}).encode())
                     part.replace(place)
@@ -319,7 +325,7 @@ class Store:
 
     def _owned_folder(self) -> tuple[Path, FileLock]:
         while True:
-            folder = self.temporary / f"{os.getpid()}-{secrets.token_hex(8)}"
+            folder = self.temporary / f"{os.getpid()}-{os.urandom(8).hex()}"
             owner = FileLock(folder / OWNER_LOCK)
             try:
                 folder.mkdir()
@@ -330,7 +336,7 @@ class Store:
                 self._ready = False
                 self.prepare()
             except OSError as error:
-                shutil.rmtree(folder, ignore_errors=True)
+                _drop(folder)
                 raise store_error(error, self.root, "making a work folder") from error
 
     def lock(self, key: str) -> FileLock:
@@ -339,7 +345,7 @@ class Store:
 
     def publish(self, key: str, work: Path, library: Path, texts: Mapping[str, str], facts: Mapping[str, Any]) -> Entry:
         """Put a built library into the store with its texts and a manifest; a race lost is a hit."""
-        folder = work / f"entry-{key[:16]}-{secrets.token_hex(4)}"
+        folder = work / f"entry-{key[:16]}-{os.urandom(4).hex()}"
         try:
             folder.mkdir()
             name = "kernel" + library.suffix
@@ -362,7 +368,7 @@ class Store:
         except OSError as error:
             raise store_error(error, self.root, f"publishing {key[:16]}") from error
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            _drop(folder)
         entry = self.lookup(key)
         if entry is None:
             raise StoreError(
@@ -403,7 +409,7 @@ class Store:
     def discard(self, key: str) -> None:
         """Take an entry out: renamed away first, so that nobody sees half of it."""
         self.prepare()
-        trash = self.temporary / f"trash-{os.getpid()}-{secrets.token_hex(8)}"
+        trash = self.temporary / f"trash-{os.getpid()}-{os.urandom(8).hex()}"
         marks.remove(self, key)
         try:
             self.folder(key).rename(trash)
@@ -416,7 +422,7 @@ class Store:
     def save_log(self, key: str, suffix: str, text: str) -> Path | None:
         """Keep what the compiler said; a store that cannot is no reason to hide the error itself."""
         place = self.logs / f"{key}{suffix}"
-        part = self.logs / f"{key}{suffix}.{secrets.token_hex(4)}.part"
+        part = self.logs / f"{key}{suffix}.{os.urandom(4).hex()}.part"
         try:
             part.write_text(text, encoding="utf-8", errors="replace")
             part.replace(place)

@@ -6,12 +6,13 @@ import os
 import time
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from tilewright import jsontext
 from tilewright.build.locks import FileLock
 from tilewright.build.store import FORMAT, MANIFEST, OWNER_LOCK, SHARD, Store, remove_tree, store_error
+from tilewright.dataclass import dataclass
 from tilewright.errors import StoreError
 
 # An entry used this recently may be about to be loaded by another process.

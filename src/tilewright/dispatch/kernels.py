@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 
 from tilewright import settings
 from tilewright.build import Artifact, Builder, bundled
@@ -16,8 +15,36 @@ from tilewright.runtime.loader import Kernel, load_kernel, load_kernel_from
 OnEvent = Callable[[Event], None]
 
 _Key = tuple[str, tuple[object, ...]]
+
+
+class _Loading:
+    """A kernel that one thread builds and loads, and that others wait for."""
+
+    __slots__ = ("_done", "_error", "_kernel")
+
+    def __init__(self) -> None:
+        self._done = threading.Event()
+        self._kernel: Kernel | None = None
+        self._error: BaseException | None = None
+
+    def loaded(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._done.set()
+
+    def failed(self, error: BaseException) -> None:
+        self._error = error
+        self._done.set()
+
+    def result(self) -> Kernel:
+        self._done.wait()
+        if self._kernel is None:
+            assert self._error is not None
+            raise self._error
+        return self._kernel
+
+
 _lock = threading.Lock()
-_kernels: dict[_Key, Future[Kernel]] = {}
+_kernels: dict[_Key, _Loading] = {}
 _adopted: dict[str, Kernel] = {}  # by digest: from libraries a person built; asked before the store
 # The settings last seen and the kernels that were taken under them, by digest; read and replaced as one.
 _taken: tuple[settings.Settings | None, dict[str, Kernel]] = (None, {})
@@ -59,21 +86,21 @@ def _kernel(spec: KernelSpec) -> Kernel:
     key = _key(spec)
     mine = False
     with _lock:
-        future = _kernels.get(key)
-        if future is None:
-            future = _kernels[key] = Future()
+        loading = _kernels.get(key)
+        if loading is None:
+            loading = _kernels[key] = _Loading()
             mine = True
     if mine:
         try:
-            future.set_result(_bundled(spec) or load_kernel(Builder().build_one(spec).path, spec))
+            loading.loaded(_bundled(spec) or load_kernel(Builder().build_one(spec).path, spec))
         except BaseException as error:
             # The next caller tries again: a full disk or a missing compiler may be mended by then.
             with _lock:
                 _kernels.pop(key, None)
-            future.set_exception(error)
+            loading.failed(error)
             raise
         built.note([spec])
-    return future.result()
+    return loading.result()
 
 
 def _bundled(spec: KernelSpec) -> Kernel | None:
@@ -103,13 +130,13 @@ def kernels(
             continue
         key = _key(spec)
         with _lock:
-            future = _kernels.get(key)
-        if future is None:
-            future = Future()
-            future.set_result(load_kernel(artifacts[spec.digest].path, spec))
+            loading = _kernels.get(key)
+        if loading is None:
+            loading = _Loading()
+            loading.loaded(load_kernel(artifacts[spec.digest].path, spec))
             with _lock:
-                future = _kernels.setdefault(key, future)
-        loaded.append(future.result())
+                loading = _kernels.setdefault(key, loading)
+        loaded.append(loading.result())
     return loaded
 
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright import events, jsontext
 from tilewright.build import bundled
+from tilewright.dataclass import dataclass
 from tilewright.dispatch import bundle_parts, looks
 from tilewright.dispatch.results import canonical, problem_digest
 from tilewright.dispatch.selection import Selection

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tilewright import events, settings
-from tilewright.dispatch import background, built
+from tilewright.dataclass import dataclass
+from tilewright.dispatch import built
 from tilewright.dispatch.selection import Selection
 from tilewright.errors import NoKernelError
 from tilewright.ops.base import KernelSpec
@@ -50,9 +51,7 @@ def served(problem: Any, chosen: Selection, others: Others, who: built.Waiting) 
     best = next((time for other, time in times if other.digest == chosen.spec.digest), math.nan)
     loss = seconds / best - 1 if best > 0 and math.isfinite(seconds) else None
     more = f" (this one is estimated to take {loss:.1%} longer)" if loss else ""
-    building = (
-        (loss is None or loss > LOSS) and settings.current().missing == "background" and background.build(chosen.spec)
-    )
+    building = (loss is None or loss > LOSS) and _building(chosen.spec)
     reason = (
         f"the best kernel that is built{more}: {chosen.name} is not"
         + (" and is built meanwhile" if building else "")
@@ -66,9 +65,18 @@ def _lesser(problem: Any, chosen: Selection, others: Others) -> Selection:
     if lesser is None:
         _nothing_built(problem, chosen)
         return chosen
-    building = settings.current().missing == "background" and background.build(chosen.spec)
+    building = _building(chosen.spec)
     reason = f"{chosen.name} is not built" + (" yet" if building else "") + f", and of those that are: {lesser.reason}"
     return _announced(problem, replace(lesser, reason=reason, wanted=chosen.spec), None, building)
+
+
+def _building(spec: KernelSpec) -> bool:
+    """Whether a kernel is built meanwhile, as the setting may ask."""
+    if settings.current().missing != "background":
+        return False
+    from tilewright.dispatch import background
+
+    return background.build(spec)
 
 
 def _announced(problem: Any, chosen: Selection, loss: float | None, building: bool) -> Selection:

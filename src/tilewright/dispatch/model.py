@@ -14,7 +14,6 @@ others, by what the estimate says of both.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -24,6 +23,7 @@ from tilewright import ops
 from tilewright.arch import arch as arch_by_name
 from tilewright.arch.host import speaking_of
 from tilewright.backends.base import backend
+from tilewright.dataclass import dataclass
 from tilewright.errors import TilewrightError
 from tilewright.native.features import Features, features
 from tilewright.ops.base import KernelSpec
@@ -81,6 +81,7 @@ class Model:
     def __init__(self, card: Card, forest: Forest, low: Array, high: Array) -> None:
         self.card, self.forest, self.low, self.high = card, forest, low, high
         self.name = card.name  # what it is told by; one that ships: what `learn` finds it by
+        self.ships = False  # with this version, whose estimate it was trained on: a test asks its probes
         self._ranks: dict[int, tuple[Pool, Ranks]] = {}  # of kernels' own features, as the forest asks for them
         self._native: dict[int, Features | None] = {}  # what fills in features of those kernels with a problem
         self._strange: dict[str, str] = {}  # by a kernel's digest: words of its signature that were not seen
@@ -257,8 +258,9 @@ class Model:
                 for known_device in self.card.devices
             )
             return f"this device is none it knows ({known})"
-        if self.outdated or self.unsure:
-            return self.outdated or self.unsure
+        why = self.unsure if self.ships else self.outdated or self.unsure
+        if why:
+            return why
         if (strange := self._strange.get(spec.digest)) is None:
             new = [word for word in self.frame.signature_words(spec.signature) if word not in self._signatures]
             if len(self._strange) >= MOST_ROWS:

@@ -10,27 +10,29 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tilewright import events, jsontext, ops, settings
+from tilewright import events, jsontext, ops, packaged, settings
 from tilewright.build import bundled
 from tilewright.build.bundled import Bundle
 from tilewright.dispatch import looks
 from tilewright.dispatch.model import MOST, Array, Card, Model, checked_number
+from tilewright.dispatch.model_archive import Archive
 from tilewright.errors import ModelError, TilewrightError
 from tilewright.ops.base import Op, plain
 from tilewright.ops.engine import engine
 from tilewright.ops.features import ESTIMATE, UNITS, kernel_columns, problem_words
 from tilewright.runtime.trees import Forest
+
+if TYPE_CHECKING:
+    import zipfile
 
 FORMAT = 2
 ENDING = ".twmodel"
@@ -39,7 +41,7 @@ ARRAYS = ("nodes", "roots", "depths", "low", "high")
 # What reading a file that is none of ours, or was damaged, may end in.
 _DAMAGE = (
     ValueError, LookupError, TypeError, AttributeError, EOFError, OverflowError, MemoryError, RuntimeError,
-    zipfile.BadZipFile, zlib.error,
+    zlib.error,
 )  # fmt: skip
 
 
@@ -63,6 +65,8 @@ def write(path: Path, model: Model) -> None:
               "high": model.high}  # fmt: skip
     head = {"format": FORMAT, "digest": digest_of(card, arrays), "card": card}
     out = io.BytesIO()
+    import zipfile  # those who only read do without it
+
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         _add(archive, "card.json", json.dumps(head, indent=1, sort_keys=True).encode())
         for name in ARRAYS:
@@ -74,6 +78,8 @@ def write(path: Path, model: Model) -> None:
 
 
 def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+    import zipfile
+
     entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))  # the same model is the same file
     entry.compress_type = zipfile.ZIP_DEFLATED
     archive.writestr(entry, data)
@@ -88,11 +94,11 @@ def read(data: bytes, source: str, *, ours: bool = False) -> Model:
     try:
         if len(data) > MOST_BYTES:
             raise ValueError(f"it is larger than {MOST_BYTES >> 20} MiB")
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            if any(member.file_size > MOST_BYTES for member in archive.infolist()):
-                raise ValueError("it unpacks to more than a model holds")
-            head = json.loads(archive.read("card.json"))
-            arrays = {name: _array(archive.read(f"{name}.npy")) for name in ARRAYS}
+        archive = Archive(data)
+        if any(size > MOST_BYTES for size in archive.sizes.values()):
+            raise ValueError("it unpacks to more than a model holds")
+        head = json.loads(archive.read("card.json"))
+        arrays = {name: _array(archive.read(f"{name}.npy")) for name in ARRAYS}
         return _model(head, arrays, ours=ours)
     except TilewrightError:
         raise
@@ -225,8 +231,7 @@ def folder() -> Path:
 
 def shipped_names() -> list[str]:
     """Of the models that ship, in the order they are asked."""
-    place = resources.files("tilewright.dispatch").joinpath("models")
-    files = [file.name for file in place.iterdir()] if place.is_dir() else []
+    files = packaged.names("tilewright.dispatch", "models")
     return sorted(file.removesuffix(ENDING) for file in files if file.endswith(ENDING))
 
 
@@ -237,12 +242,12 @@ def shipped(name: str) -> Model:
         raise LookupError(name)
     file = f"{name}{ENDING}"
     model = read(_shipped_bytes(file), file, ours=True)
-    model.name = name
+    model.name, model.ships = name, True
     return model
 
 
 def _shipped_bytes(file: str) -> bytes:
-    return resources.files("tilewright.dispatch").joinpath("models", file).read_bytes()
+    return packaged.read_bytes("tilewright.dispatch", f"models/{file}")
 
 
 def _shipped_of(op: str, target: str) -> list[Model]:
@@ -254,8 +259,8 @@ def _shipped_of(op: str, target: str) -> list[Model]:
 @lru_cache(maxsize=32)
 def _shipped_targets(name: str) -> tuple[str, ...]:
     """By the card alone, which is a small part of the file."""
-    with zipfile.ZipFile(io.BytesIO(_shipped_bytes(f"{name}{ENDING}"))) as archive:
-        return tuple(json.loads(archive.read("card.json"))["card"]["targets"])
+    card = Archive(_shipped_bytes(f"{name}{ENDING}")).read("card.json")
+    return tuple(json.loads(card)["card"]["targets"])
 
 
 @lru_cache(maxsize=1)

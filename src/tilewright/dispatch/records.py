@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 from tilewright import events, jsontext, notices, settings
 from tilewright.arch import all_archs
 from tilewright.build.locks import FileLock
+from tilewright.dataclass import dataclass
 from tilewright.dispatch import bundle_parts
 from tilewright.dispatch.results import (
     OK,

@@ -32,7 +32,6 @@ from tilewright.dispatch import (
     heuristics,
     inputs,
     learned,
-    locks,
     missing,
     registry_json,
     selection_rules,
@@ -274,18 +273,20 @@ class Registry:
             events.emit(events.Selected(problem.describe(), chosen.name, chosen.tier, chosen.reason))
         return chosen
 
-    def _locked(self, now: settings.Settings, threads: int) -> locks.Locked | None:
+    def _locked(self, now: settings.Settings, threads: int) -> Any:
         """The lock file of the settings, else that of a bundle, which leaves what it does not pin to others."""
         path = now.lock or (bundle_parts.lock() if self.follows_bundles else "")
         if not path:
             return None
+        from tilewright.dispatch import locks
+
         return locks.Locked(path, now.frozen and bool(now.lock), lambda spec, each: self._estimate(spec, each, threads))
 
     def _choose(self, problem: Any, state: State, where: Where | None) -> Selection:
         op, now, threads = ops.op(problem.op), state.settings, state.threads
         self._demand_legal_problem(op, problem)
         lock = self._locked(now, threads)
-        locked = None if lock is None else lock.selection(op, problem, self.arch.name, where)
+        locked: Selection | None = None if lock is None else lock.selection(op, problem, self.arch.name, where)
         if locked is not None:
             return locked
         signature = op.signature_of(problem)

@@ -20,10 +20,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.dataclass import dataclass
 from tilewright.dispatch import schema
 from tilewright.dispatch.schema import Unreadable as Unreadable  # noqa: PLC0414  whoever reads results meets it
 from tilewright.errors import StoreError

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
+from tilewright.dataclass import dataclass
 from tilewright.errors import RequestError
 from tilewright.ops.base import KernelSpec, plain
 from tilewright.runtime import untracked

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright import settings
-from tilewright.dispatch import built, learned, locks, looks
+from tilewright.dispatch import built, learned, looks
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.records import records
 from tilewright.lru import LruCache
@@ -71,7 +71,7 @@ class States:
         generation, until = looks.generation, _clock() + looks.SECONDS
         self.follow_records(now)
         self._follow_models(now)
-        lock = locks.stamp(now.lock)
+        lock = _lock_stamp(now.lock)
         self._look = (now, measured.epoch, generation, lock, until)
         return lock
 
@@ -108,3 +108,12 @@ class States:
         self._known = LruCache(lambda: MOST_STATES)
         self._last = None
         self._forget()
+
+
+def _lock_stamp(path: str) -> Any:
+    """What tells one state of the lock file from another; without one, what reads such files is not loaded."""
+    if not path:
+        return None
+    from tilewright.dispatch import locks
+
+    return locks.stamp(path)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright import events, settings
 from tilewright.backends.native import NativeKernels
+from tilewright.dataclass import dataclass
 from tilewright.errors import TilewrightError
 from tilewright.native.source import text_of
 

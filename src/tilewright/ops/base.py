@@ -11,7 +11,6 @@ import hashlib
 import json
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType, UnionType
 from typing import (
@@ -28,6 +27,7 @@ from typing import (
 )
 
 from tilewright.arch import Arch
+from tilewright.dataclass import dataclass
 from tilewright.errors import IllegalSpecError, ProblemError, RequestError, UnknownNameError, an, nearest
 from tilewright.renames import new_names, renamed_methods
 

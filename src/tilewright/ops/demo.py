@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from tilewright.dataclass import dataclass
 
 # A call of another library that computes the same, of a problem and the kind of device; None where it has none.
 PeerCall = Callable[[Any, str], Callable[[], object] | None]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright import plugins
+from tilewright.dataclass import dataclass
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable

@@ -21,12 +21,13 @@ them does not matter.  A word the vocabulary lacks is -1.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from tilewright.dataclass import dataclass
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.engine import Engine
 from tilewright.ops.fields import flat_names as _flat_names

@@ -21,12 +21,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property, lru_cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 from tilewright.arch import Arch, all_archs
 from tilewright.arch import arch as arch_by_name
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.errors import UnknownNameError, an, nearest
 from tilewright.ops.base import KernelSpec, Violation, read_spec

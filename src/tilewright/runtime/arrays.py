@@ -9,11 +9,12 @@ import ctypes
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import BY_NUMPY_NAME, DTYPES
 from tilewright.errors import ProblemError, UnknownNameError, an, nearest, no_memory, shown
 from tilewright.runtime import dlpack, lines, staging, torch_arrays
@@ -83,10 +84,17 @@ def _same_strides(view: View, array: np.ndarray[Any, Any]) -> bool:
     return array.strides == tuple(stride * view.itemsize for stride in view.strides)
 
 
+_names: dict[np.dtype[Any], str] = {}  # those that were met: NumPy works out a dtype's name anew whenever it is asked
+
+
 def dtype_name(what: str, kind: np.dtype[Any]) -> str:
     """Our name of a NumPy dtype, or one clear error."""
+    known = _names.get(kind)
+    if known is not None:
+        return known
     name = BY_NUMPY_NAME.get(kind.name)
     if name is not None and kind.isnative:
+        _names[kind] = name
         return name
     if name is not None:
         raise copy_needed(
@@ -347,7 +355,9 @@ def new_result(example: Any, wanted: Result, place: Place = HOST) -> tuple[Any, 
         if place is not HOST:
             held = DeviceArray.empty(device(place), shape, name, strides)
             return held, held.address
-        array = _empty_strided(shape, strides, numpy_dtype(name))
+        kind = numpy_dtype(name)
+        dense = strides == dlpack.dense_strides(shape)
+        array = lines.empty(shape, kind) if dense else _empty_strided(shape, strides, kind)
         return array, address_of(array)
     except (MemoryError, RuntimeError, ValueError, OverflowError) as error:  # each library has its own
         raise no_memory(f"a result of {'x'.join(map(str, shape))} {name}", error) from error

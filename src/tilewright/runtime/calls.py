@@ -14,7 +14,6 @@ import numbers
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -34,6 +33,7 @@ from tilewright.runtime.loader import Kernel
 from tilewright.runtime.plans import Plan, Planned, Plans
 from tilewright.runtime.plans import Stage as PlanStage
 from tilewright.runtime.requests import (
+    NO_SPAN,
     Attributes,
     Operands,
     Packed,
@@ -123,10 +123,14 @@ untracked.made_of(Plan, Planned, PlanStage, Pointer, Request, Result, Scalar, Sp
 class Caller:
     """Calls of one op.  `fast(calls, options, *scalars, *operands)` is C's, once there is a plan."""
 
-    __slots__ = ("_form", "_fronts", "binding", "fast")
+    __slots__ = ("_cast", "_form", "_fronts", "_optional", "_written", "binding", "fast")
 
     def __init__(self, op: Binding) -> None:
         self.binding = op
+        # Slots are many and operands few: a new shape looks at the ones that count.
+        self._written = tuple((index, slot) for index, slot in enumerate(op.slots) if slot.written)
+        self._optional = tuple(slot.optional for slot in op.slots)
+        self._cast = [slot.cast for slot in op.slots]
         self._form: fast_path.Form | None = None
         self.fast: Callable[..., Any] = _nothing
         self._fronts: list[fast_path.Front] = []
@@ -188,7 +192,9 @@ class Caller:
             with torch_arrays.without_autocast(device):
                 return self.run(planner, operands, scalars, attributes, copy)
         names = self.binding.scalars
-        numbers_ = [scalar(name, value) for name, value in zip(names, scalars, strict=True)]
+        numbers_ = [
+            value if type(value) is float else scalar(name, value) for name, value in zip(names, scalars, strict=True)
+        ]
         plans = planner.plans()
         example = _example(operands)
         views, operands = self._views(operands, planner.kind, copy)
@@ -223,10 +229,9 @@ class Caller:
 
     def _autocast(self, operands: Operands) -> tuple[str, Operands] | None:
         """The operands as torch.autocast wants them, and its device; None where it wants nothing."""
-        slots = self.binding.slots
-        if any(slot.written and operand is not None for slot, operand in zip(slots, operands, strict=True)):
+        if not torch_arrays.loaded() or any(operands[index] is not None for index, _ in self._written):
             return None
-        return torch_arrays.autocast(operands, [slot.cast for slot in slots])
+        return torch_arrays.autocast(operands, self._cast)
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -234,10 +239,11 @@ class Caller:
         """Views of the operands, and the operands: some of them copies, where that is allowed."""
         slots, taken = self.binding.slots, list(operands)
         views: list[View | Packed | None] = []
-        for index, (slot, operand) in enumerate(zip(slots, operands, strict=True)):
-            if operand is None and slot.optional:
+        for index, operand in enumerate(operands):
+            if operand is None and self._optional[index]:
                 views.append(None)
                 continue
+            slot = slots[index]
             if slot.packed is not None and isinstance(operand, slot.packed):
                 views.append(operand)
                 continue
@@ -271,7 +277,7 @@ class Caller:
         raise error.refused(f"give another {error.what}: a copy does not help")
 
     def _planned(self, planner: Planner, plans: Plans, views: Views, attributes: Attributes) -> Planned:
-        key: Any = (self.binding.op, attributes, tuple(None if view is None else view.key for view in views))
+        key: Any = (self.binding.op, attributes, tuple([None if view is None else view.key for view in views]))
         try:
             known = plans.known.get(key)
         except Exception:  # attributes that are no names cannot be looked up; the request says what they are
@@ -295,13 +301,14 @@ class Caller:
 
     def _placed(self, request: Request, views: Views) -> Request:
         """The request with where its operands are and what a call touches of them."""
-        slots = self.binding.slots
-        places = [(slot.name, view.place) for slot, view in zip(slots, views, strict=True) if view is not None]
-        place = HOST if all(place is HOST for _, place in places) else common_place(places)
-        spans = [
-            _NOTHING if view is None else _span(view, self._twin(index, views)) for index, view in enumerate(views)
-        ]
-        return replace(request, place=place, spans=tuple(spans))
+        place = HOST
+        if any(view is not None and view.place is not HOST for view in views):
+            slots = self.binding.slots
+            place = common_place(
+                [(slot.name, view.place) for slot, view in zip(slots, views, strict=True) if view is not None]
+            )
+        spans = [NO_SPAN if view is None else _span(view, self._twin(index, views)) for index, view in enumerate(views)]
+        return request.placed(place, tuple(spans))
 
     def _twin(self, index: int, views: Views) -> int:
         """The slot that an operand may be the very memory of; -1 where there is none, or it has another shape."""
@@ -313,8 +320,9 @@ class Caller:
         return twin if twin >= 0 and isinstance(view, View) and _alike(view, views[twin]) else -1
 
     def _demand_writeable(self, views: Views) -> None:
-        for slot, operand in zip(self.binding.slots, views, strict=True):
-            if not slot.written or not isinstance(operand, View):
+        for index, slot in self._written:
+            operand = views[index]
+            if not isinstance(operand, View):
                 continue
             if not operand.writeable:
                 raise ProblemError(
@@ -334,8 +342,9 @@ class Caller:
 
     def _demand_apart(self, views: Views, plan: Plan) -> None:
         """What is written shares memory with nothing else, except that it may be exactly its twin."""
-        for index, (slot, operand) in enumerate(zip(self.binding.slots, views, strict=True)):
-            if not slot.written or not isinstance(operand, View):
+        for index, slot in self._written:
+            operand = views[index]
+            if not isinstance(operand, View):
                 continue
             twin = plan.request.spans[index].twin
             for other_index, other in enumerate(views):
@@ -358,14 +367,15 @@ class Caller:
         new = {result.slot: result for result in plan.results if result.slot in results}
         answers = [
             arrays.as_kind_of(example, results[index][0], new[index]) if index in results else operands[index]
-            for index, slot in enumerate(self.binding.slots)
-            if slot.written and (index in results or operands[index] is not None)
+            for index, _ in self._written
+            if index in results or operands[index] is not None
         ]
         return answers[0] if len(answers) == 1 else tuple(answers)
 
     def _tell(self, operands: Operands) -> None:
-        for slot, operand in zip(self.binding.slots, operands, strict=True):
-            if slot.written and operand is not None and torch_arrays.is_tensor(operand):
+        for index, _ in self._written:
+            operand = operands[index]
+            if operand is not None and torch_arrays.is_tensor(operand):
                 torch_arrays.touched(operand)
 
     # -- remembering -------------------------------------------------------------------------------
@@ -373,7 +383,8 @@ class Caller:
     def _remember(self, plans: Plans, planned: Planned, views: Views, operands: Operands, options: Attributes) -> None:
         """Prepare the call for C, where it can make it alone."""
         plan, counter = planned
-        if plan.in_copies or any(view is not None and view.place != plan.place for view in views):
+        place = plan.place
+        if plan.in_copies or any(view is not None and view.place != place for view in views):
             return  # elsewhere is pinned memory of the host, whose facts are those of memory a device does not read
         form = self._made_form(operands)
         key = form.key(options, *operands) if form is not None else None
@@ -383,8 +394,7 @@ class Caller:
         wanted: list[Result] = [result for result in plan.results if views[result.slot] is None]
         makers = [arrays.maker(example, result, plan.place) for result in wanted]
         written = {result.slot for result in wanted}
-        slots = enumerate(self.binding.slots)
-        answer = [index for index, slot in slots if slot.written and (index in written or operands[index] is not None)]
+        answer = [index for index, _ in self._written if index in written or operands[index] is not None]
         if None in makers:
             return
         prepared = fast_path.prepare(plan, [maker for maker in makers if maker is not None], answer, counter)
@@ -397,7 +407,7 @@ class Caller:
         native = fast_path.library()
         if native is None:
             return None
-        if any(torch_arrays.is_tensor(operand) for operand in operands):
+        if torch_arrays.loaded() and any(map(torch_arrays.is_tensor, operands)):
             native.use_tensors(torch_arrays.kinds(), *torch_arrays.watched())
         if self._form is None:
             native.hold(DeviceArray)
@@ -468,12 +478,9 @@ def _alike(view: View, other: View | Packed | None) -> bool:
     return isinstance(other, View) and (view.shape, view.strides) == (other.shape, other.strides)
 
 
-_NOTHING = Span()  # of an operand that is not there
-
-
 def _span(view: View | Packed, twin: int) -> Span:
     if not isinstance(view, View):
-        return _NOTHING
+        return NO_SPAN
     low, high = extent(view.shape, view.strides, view.itemsize)
     odd = view.address % _GRAIN and 0 not in view.shape
     return Span(low, high, view.itemsize if 0 not in view.shape else 1, 64 + (view.itemsize if odd else 0), twin)

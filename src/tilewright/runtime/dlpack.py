@@ -9,9 +9,9 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import BY_DLPACK, DTYPES
 from tilewright.errors import ProblemError
 from tilewright.runtime.devices import ANY, HOST, HOST_KIND, Place, dlpack_type, dlpack_types, module_of, wrong_place

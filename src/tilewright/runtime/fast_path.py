@@ -12,15 +12,15 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from tilewright import events, notices, settings
+from tilewright import events, notices, packaged, settings
 from tilewright.errors import TilewrightError
 from tilewright.runtime.devices import HOST, device
-from tilewright.runtime.requests import Slot, Span
+from tilewright.runtime.requests import NO_SPAN, Slot, Span
 from tilewright.runtime.streams import SCOPED
 from tilewright.runtime.torch_reader import Reader, reader
 
@@ -361,7 +361,7 @@ _ids = itertools.count(1)
 def source(name: str = "fast_path.cpp") -> str:
     """The text of a library: the limits it shares with Python, and a file of `native`."""
     limits = "".join(f"#define TW_{name} {globals()[name]}\n" for name in _LIMITS)
-    return limits + resources.files("tilewright.runtime").joinpath("native", name).read_text(encoding="utf-8")
+    return limits + packaged.read_text("tilewright.runtime", f"native/{name}")
 
 
 def library_source() -> Source:
@@ -519,12 +519,21 @@ def prepare(
 
 def _spans(spans: Sequence[Span]) -> Any:
     """As C has them, one a slot."""
-    array = (_Span * len(spans))()
-    for into, span in zip(array, spans, strict=True):
-        into.grain, into.twin = span.grain, span.twin
-        if span.low or span.high:
-            into.low, into.high = span.low, span.high
+    array = (_Span * len(spans)).from_buffer_copy(_no_spans(len(spans)))
+    for index, span in enumerate(spans):
+        if span is not NO_SPAN:
+            into = array[index]
+            into.low, into.high, into.grain, into.twin = span.low, span.high, span.grain, span.twin
     return array
+
+
+@lru_cache(maxsize=64)
+def _no_spans(count: int) -> bytes:
+    """Those of slots without operands, which most are."""
+    array = (_Span * count)()
+    for into in array:
+        into.grain, into.twin = NO_SPAN.grain, NO_SPAN.twin
+    return bytes(array)
 
 
 def _stage(stage: Stage) -> tuple[_Stage, tuple[Any, ...]] | None:

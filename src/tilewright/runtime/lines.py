@@ -17,7 +17,7 @@ def empty(shape: tuple[int, ...], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
     if size < LARGE:
         return np.empty(shape, kind)
     room = np.empty(size + LINE, np.uint8)
-    first = -room.ctypes.data % LINE
+    first = -room.__array_interface__["data"][0] % LINE  # `ctypes.data` makes an object first
     return room[first : first + size].view(kind).reshape(shape)
 
 

@@ -6,12 +6,9 @@ system has none, or forbids to run code from there, a private temporary file sta
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import itertools
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -32,6 +29,10 @@ def kept(data: bytes, name: str) -> str:
     descriptor = _in_memory(data, name)
     if descriptor is not None:
         return path_of(descriptor)
+    import atexit
+    import shutil
+    import tempfile
+
     folder = tempfile.mkdtemp(prefix="tilewright-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return _written(folder, data, name)
@@ -47,6 +48,8 @@ def loadable(data: bytes, name: str) -> Iterator[str]:
         finally:
             os.close(descriptor)
         return
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         yield _written(folder, data, name)
 

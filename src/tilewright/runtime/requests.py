@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tilewright.dataclass import dataclass
 from tilewright.runtime.devices import HOST, Place
 
 if TYPE_CHECKING:
@@ -136,6 +137,9 @@ class Span:
     twin: int = -1  # the slot that may be the very same memory, in the same shape and strides
 
 
+NO_SPAN = Span()  # of an operand that is not there
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """Everything of a call but pointers and scalars."""
@@ -147,6 +151,10 @@ class Request:
     between_bytes: int = 0  # that the stages hand on to each other
     spans: tuple[Span, ...] = ()  # one a slot; `calls` knows them from the arrays
     others: Callable[[], Sequence[Request]] | None = field(default=None, compare=False)  # the same call in other stages
+
+    def placed(self, place: Place, spans: tuple[Span, ...]) -> Request:
+        """The same with where its operands are and what a call touches of them."""
+        return Request(self.op, self.stages, self.results, place, self.between_bytes, spans, self.others)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,11 @@ def _tables() -> tuple[dict[Any, str], dict[str, Any]]:
     return _tables_of(sys.modules["torch"])
 
 
+def loaded() -> bool:
+    """Whether there can be tensors at all."""
+    return sys.modules.get("torch") is not None
+
+
 def is_tensor(array: Any) -> bool:
     torch = sys.modules.get("torch")
     kind = getattr(torch, "Tensor", None)

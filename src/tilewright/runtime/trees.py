@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright import events
+from tilewright import events, packaged
+from tilewright.dataclass import dataclass
 from tilewright.errors import TilewrightError
 
 if TYPE_CHECKING:
@@ -329,7 +329,7 @@ def library_source() -> Source:
     """What the library is compiled from."""
     from tilewright.backends.base import Source
 
-    text = resources.files("tilewright.runtime").joinpath("native/trees.cpp").read_text(encoding="utf-8")
+    text = packaged.read_text("tilewright.runtime", "native/trees.cpp")
     return Source("tilewright_trees.cpp", text, "c++")
 
 

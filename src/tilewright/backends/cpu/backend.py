@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilewright import settings
+from tilewright import packaged, settings
 from tilewright.arch import runnable_host_archs
 from tilewright.backends.base import DeviceKind, Promises, Source
 from tilewright.backends.common import CommonBackend
@@ -59,5 +58,5 @@ class CpuBackend(CommonBackend):
         return x86.holds(path, beginnings)
 
     def host_library_source(self) -> Source | None:
-        text = resources.files("tilewright.backends.cpu").joinpath("host/team.cpp").read_text(encoding="utf-8")
+        text = packaged.read_text("tilewright.backends.cpu", "host/team.cpp")
         return Source("tilewright_team.cpp", text, "c++")

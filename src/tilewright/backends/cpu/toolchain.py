@@ -164,6 +164,12 @@ def _ask(driver: tuple[str, ...], *words: str) -> str:
     return search.ask(driver, *words, broken=lambda what: _broken(driver, what))
 
 
+def _said(answer: str | ToolchainError) -> str:
+    if isinstance(answer, ToolchainError):
+        raise answer
+    return answer
+
+
 def _broken(driver: tuple[str, ...], what: str) -> ToolchainError:
     return ToolchainError(
         f"{shlex.join(driver)} is no usable C++ compiler: {what}",
@@ -179,17 +185,20 @@ def _is_zig(driver: tuple[str, ...]) -> bool:
 
 def identify(driver: tuple[str, ...]) -> CpuToolchain:
     """Ask a compiler who it is; anything that does not answer like a compiler is an error."""
-    answer = _ask(driver, "--version")
+    zig = _is_zig(driver)
+    questions = [("--version",), ("-dumpmachine",), *([] if zig else [("-dumpfullversion",)])]
+    answers = search.ask_together(driver, questions, broken=lambda what: _broken(driver, what))
+    answer, triple = (_said(each) for each in answers[:2])
     # Clang names its folder in --version; a place is not part of an identity.
     lines = [
         splitline.strip()
         for splitline in answer.splitlines()
         if splitline.strip() and not splitline.startswith("InstalledDir:")
     ]
-    triple = _ask(driver, "-dumpmachine").strip()
+    triple = triple.strip()
     if not lines or not triple:
         raise _broken(driver, "it does not tell its version and target")
-    if _is_zig(driver):
+    if zig:
         kind = "zig"
         version = _ask(tuple(word for word in driver if word != "c++"), "version").strip()
         # Zig's clang names the running kernel in its target; the C library is the part that counts.
@@ -197,7 +206,7 @@ def identify(driver: tuple[str, ...]) -> CpuToolchain:
         shown = f"zig {version} ({lines[0]})"
     else:
         kind = "clang" if "clang" in answer else "gcc"
-        full = _ask(driver, "-dumpfullversion").strip() if kind == "gcc" else ""
+        full = _said(answers[2]).strip() if kind == "gcc" else ""  # others do not know the word
         # The first word of the first line is the name it was called by: c++ and g++ are one compiler.
         first = lines[0].split(maxsplit=1)[-1] if kind == "gcc" else lines[0]
         parts = [kind, first, *lines[1:], full, triple]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from tilewright.arch import arch as arch_by_name
 from tilewright.ops.attention import legality, options, pools, split_plans
-from tilewright.ops.attention.demo import DEMO
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import OP, AttentionSignature
 from tilewright.ops.attention.splits import splits_of
 from tilewright.ops.modular import ModularOp
+
+if TYPE_CHECKING:
+    from tilewright.ops.demo import Demo
 
 __all__ = ["ATTENTION", "AttentionProblem", "AttentionSignature"]
 
@@ -21,7 +25,12 @@ class AttentionOp(ModularOp):
     name = OP
     summary = "o = softmax(cap(scale q.k) + bias) v of the keys a row sees; keys appended to a cache"
     problem_class = AttentionProblem
-    demo = DEMO
+
+    @cached_property
+    def demo(self) -> Demo:
+        from tilewright.ops.attention.demo import DEMO
+
+        return DEMO
 
     def measured_as(self, problem: AttentionProblem) -> AttentionProblem:
         """Gaps between rows hardly matter; which of heads and rows is the outer does."""

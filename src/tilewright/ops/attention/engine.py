@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from importlib import resources
+from functools import cached_property, lru_cache
 from typing import Any
 
 from tilewright.ops.attention import features
@@ -222,8 +221,10 @@ class AttentionEngine:
                "dtype_out", "align", "window_left", "window_right", "varlen", "pages", "page_size",
                "num_splits")  # fmt: skip
 
-    @property
+    @cached_property
     def configs(self) -> Any:
+        from importlib import resources
+
         return resources.files(__package__).joinpath("configs")
 
     def random(self, seed: int, count: int, device: str) -> Sequence[Values]:

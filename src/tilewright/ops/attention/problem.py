@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import Any, ClassVar
 
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import dtype
 from tilewright.ops.attention.spec import OP, SCALES, AttentionSignature, default_output, settled
 from tilewright.ops.attention.spec import RENAMED as RENAMED_IN_SIGNATURES

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from importlib import resources
+from functools import cached_property, lru_cache
 from typing import Any
 
 from tilewright.ops.attention_backward import features
@@ -148,8 +147,10 @@ class AttentionBackwardEngine:
     columns = ("family", "batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "dtype",
                "align", "window_left", "window_right", "varlen", "deterministic", "accumulate")  # fmt: skip
 
-    @property
+    @cached_property
     def configs(self) -> Any:
+        from importlib import resources
+
         return resources.files(__package__).joinpath("configs")
 
     def random(self, seed: int, count: int, device: str) -> Sequence[Values]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv import legality, options, pools
-from tilewright.ops.conv.demo import DEMO
 from tilewright.ops.conv.patches import joined_patches
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.spec import OP, ConvSignature
 from tilewright.ops.modular import ModularOp
+
+if TYPE_CHECKING:
+    from tilewright.ops.demo import Demo
 
 __all__ = ["CONV", "ConvProblem", "ConvSignature"]
 
@@ -21,7 +25,12 @@ class ConvOp(ModularOp):
     name = OP
     summary = "y = epilogue(conv(x, w), D0, D1) in groups, and its gradients for x and for w"
     problem_class = ConvProblem
-    demo = DEMO
+
+    @cached_property
+    def demo(self) -> Demo:
+        from tilewright.ops.conv.demo import DEMO
+
+        return DEMO
 
     def padded(self, spec: KernelSpec, problem: ConvProblem) -> ConvProblem | None:
         return legality.padded(spec, problem)

@@ -6,8 +6,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib import resources
+from functools import cached_property, lru_cache
 from typing import Any
 
 from tilewright.ops.conv import features
@@ -186,8 +185,10 @@ class ConvEngine:
     columns = ("variant", "batch", "channels", "filters", "groups", "size", "window", "stride", "dilation", "before",
                "after", "dtype", "dtype_out", "epilogue", "num_d")  # fmt: skip
 
-    @property
+    @cached_property
     def configs(self) -> Any:
+        from importlib import resources
+
         return resources.files(__package__).joinpath("configs")
 
     def random(self, seed: int, count: int, device: str) -> Sequence[Values]:

@@ -7,8 +7,8 @@ window), unless it says otherwise.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from tilewright.dataclass import dataclass
 from tilewright.ops.engine import Values
 
 Sizes = tuple[int, ...]

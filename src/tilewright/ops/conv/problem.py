@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import Any, ClassVar
 
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import dtype
 from tilewright.ops.base import settle
 from tilewright.ops.conv.spec import OP, ConvSignature, accumulator, default_output

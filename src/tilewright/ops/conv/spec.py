@@ -8,9 +8,9 @@ backward_weight  dw from x and dy
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tilewright.arch import Arch
+from tilewright.dataclass import dataclass
 from tilewright.ops.base import Violation
 from tilewright.ops.rules import accumulator as accumulator  # noqa: PLC0414  specs and problems name it
 

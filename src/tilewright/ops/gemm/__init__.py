@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ops.base import KernelSpec, NamedSet
-from tilewright.ops.gemm import ck_words, legality, options, pools
-from tilewright.ops.gemm.demo import DEMO
+from tilewright.ops.gemm import legality, options, pools
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import GemmSchedule
 from tilewright.ops.gemm.spec import GemmSignature
 from tilewright.ops.modular import ModularOp
+
+if TYPE_CHECKING:
+    from tilewright.ops.demo import Demo
 
 __all__ = ["GEMM", "GemmProblem", "GemmSchedule", "GemmSignature"]
 
@@ -23,7 +25,12 @@ class GemmOp(ModularOp):
     name = "gemm"
     summary = "E = epilogue(alpha * A.B + beta * C, D0, D1), batched"
     problem_class = GemmProblem
-    demo = DEMO
+
+    @cached_property
+    def demo(self) -> Demo:
+        from tilewright.ops.gemm.demo import DEMO
+
+        return DEMO
 
     @cached_property
     def preselected_sets(self) -> Mapping[str, NamedSet]:
@@ -39,6 +46,8 @@ class GemmOp(ModularOp):
         return pools.POOLS.preselected(name, arch)
 
     def configured(self, data: Mapping[str, Any], arch: str, **axes: Any) -> Iterator[KernelSpec]:
+        from tilewright.ops.gemm import ck_words  # which reads configurations of sweeps: calls do without it
+
         return ck_words.configured(self, data, arch, axes)
 
 

@@ -15,17 +15,16 @@ from other values (`block_size`) and the order of a packed B (`permute_n`), whic
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
+from tilewright.dataclass import dataclass
 from tilewright.errors import RequestError
 from tilewright.ops.base import KernelSpec, Op
 from tilewright.ops.encodings import element_types
 from tilewright.ops.gemm.legality import SPACES
-from tilewright.ops.gemm.spec import LAYOUTS
 from tilewright.ops.sweep import Keep, swept, unknown_name, values_of
 
 _LOOKS = {
@@ -52,20 +51,6 @@ WITHOUT_MEANING = ("block_size", "k_block_per_cu", "num_wave_groups", "permute_n
 NATIVE_ONLY = ("vector_size_a", "vector_size_b")  # these kernels load as wide as they can, which there is 0
 LAYOUTS_OF = ("layout_a", "layout_b", "layout_c")
 DTYPES_OF = ("datatype", "datatype_a", "datatype_b", "datatype_c")
-
-
-def normal_layout(text: str, arch: Arch) -> str:
-    """A layout of four letters says how D lies too, which is as C does."""
-    if len(text) != 4 or text[:3] not in LAYOUTS or text[3] not in "rc":
-        return text
-    if text[3] != text[2]:
-        raise RequestError(
-            f"layout {text} has D column-major: D tensors lie as C does",
-            rule="layout-d",
-            value=text,
-            remedy=f"use {text[:3]}{text[2]} (or {text[:3]}, which is the same)",
-        )
-    return text[:3]
 
 
 def configured(op: Op, data: Mapping[str, Any], arch: str, axes: Mapping[str, Any]) -> Iterator[KernelSpec]:

@@ -6,8 +6,7 @@ import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib import resources
+from functools import cached_property, lru_cache
 from typing import Any
 
 from tilewright.ops.base import KernelSpec
@@ -197,8 +196,10 @@ class GemmEngine:
     problem_sets: Mapping[str, ProblemSet] = {problem_set.key: problem_set for problem_set in _SETS}
     columns = ("m", "n", "k", "batch", "dtype_a", "dtype_b", "dtype_c", "layout", "epilogue", "num_d")
 
-    @property
+    @cached_property
     def configs(self) -> Any:
+        from importlib import resources
+
         return resources.files(__package__).joinpath("configs")
 
     def random(self, seed: int, count: int, device: str) -> Sequence[Values]:

@@ -9,7 +9,7 @@ from tilewright.dtypes import dtype
 from tilewright.ops.base import Option
 from tilewright.ops.encodings import element_type, element_types
 from tilewright.ops.fused import normal_epilogue
-from tilewright.ops.gemm.ck_words import normal_layout
+from tilewright.ops.gemm.layouts import normal_layout
 from tilewright.ops.gemm.problem import GemmProblem, default_output
 
 OPTIONS = (

@@ -13,7 +13,7 @@ from tilewright.ops.base import Axis, KernelSpec
 from tilewright.ops.encodings import element_type, element_types
 from tilewright.ops.fused import EPILOGUES, GATES, epilogue_d_counts, normal_epilogue
 from tilewright.ops.gemm import legality
-from tilewright.ops.gemm.ck_words import normal_layout
+from tilewright.ops.gemm.layouts import normal_layout
 from tilewright.ops.gemm.problem import accumulator, default_output
 from tilewright.ops.gemm.spec import LAYOUTS, VARIANTS, GemmSignature
 from tilewright.ops.pooling import Pools, demand_known

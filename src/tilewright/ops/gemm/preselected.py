@@ -8,9 +8,9 @@ they follow from the arch's vectors (the CPU).  Legality is asked as for any poo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from tilewright.arch import Arch
+from tilewright.dataclass import dataclass
 from tilewright.ops.encodings import element_type
 from tilewright.ops.gemm.problem import accumulator, default_output
 from tilewright.ops.gemm.schedule import GemmSchedule

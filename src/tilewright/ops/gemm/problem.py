@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import ClassVar
 
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import dtype
 from tilewright.ops.base import SPARSE, Violation, settle
 from tilewright.ops.fused import GATES, epilogue_violations

@@ -7,11 +7,12 @@ command line all judge results by `verify`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.ops.fused import ACTIVATIONS, GATES
 from tilewright.ops.gemm.problem import GemmProblem

@@ -5,8 +5,7 @@ E = epilogue(alpha * A.B + beta * C, D0, D1), or of a dual kernel E = activation
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tilewright.dataclass import dataclass
 from tilewright.ops.fused import GATES
 
 VARIANTS = ("standard", "preshuffle", "multi_d")

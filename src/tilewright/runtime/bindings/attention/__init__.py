@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import OP
-from tilewright.ops.numerics import Check
 from tilewright.renames import call_renamed
 from tilewright.runtime.bindings import Binding
-from tilewright.runtime.bindings.attention import calls, request, samples, stages
+from tilewright.runtime.bindings.attention import calls, request, stages
 from tilewright.runtime.bindings.attention.common import JudgedBinding
 from tilewright.runtime.bindings.attention.tables import wrong_table
 from tilewright.runtime.requests import Operands, Request, Sample, Slot, StageRequest
+
+if TYPE_CHECKING:
+    from tilewright.ops.numerics import Check
 
 __all__ = ["BINDING"]
 
@@ -69,6 +71,8 @@ class AttentionBinding(JudgedBinding):
         return request.build(views, attributes, target)
 
     def sample(self, problem: AttentionProblem, seed: int = 0, exact: bool = False) -> Sample:
+        from tilewright.runtime.bindings.attention import samples
+
         return samples.sample(problem, seed, exact)
 
     def dense(self, problem: AttentionProblem) -> Request:
@@ -78,6 +82,8 @@ class AttentionBinding(JudgedBinding):
         return wrong_table(stage, tables)
 
     def judged(self, problem: AttentionProblem, sample: Sample) -> Callable[[Sample], Check]:
+        from tilewright.runtime.bindings.attention import samples
+
         return samples.judge(problem, sample)
 
 

@@ -43,9 +43,9 @@ _MOST = 1e38  # scales and caps: they, and one over them, are numbers of fp32
 
 def _placed(**operands: Any) -> tuple[Any, ...]:
     for name, operand in operands.items():
-        if isinstance(operand, NO_ARRAYS):
+        if operand is not None and isinstance(operand, NO_ARRAYS):
             raise not_an_array(name, operand)
-    return tuple(operands.get(name) for name in _NAMES)
+    return tuple(map(operands.get, _NAMES))
 
 
 def _causal(value: Any) -> bool | str:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tilewright.dataclass import dataclass
 from tilewright.ops.attention_terms import Sizes
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.numerics import Check
 from tilewright.runtime.bindings import BindingDefaults
 from tilewright.runtime.requests import Pointer, Sample, Scalar, Slot
+
+if TYPE_CHECKING:
+    from tilewright.ops.numerics import Check
 
 STARTS = "numbers that never decrease, from 0"
 SCORE_SLOTS = (

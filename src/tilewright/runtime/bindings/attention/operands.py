@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tilewright.dataclass import dataclass
 from tilewright.errors import ProblemError, UnknownNameError, an, nearest, shown
 from tilewright.ops.attention_terms import Sizes
 from tilewright.runtime.arrays import View

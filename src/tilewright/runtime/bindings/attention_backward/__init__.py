@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ops.attention_backward.problem import AttentionBackwardProblem
 from tilewright.ops.attention_backward.spec import OP
-from tilewright.ops.numerics import Check
 from tilewright.runtime.bindings import Binding
 from tilewright.runtime.bindings.attention.common import JudgedBinding
 from tilewright.runtime.bindings.attention.tables import wrong_rows
-from tilewright.runtime.bindings.attention_backward import calls, request, samples, stages
+from tilewright.runtime.bindings.attention_backward import calls, request, stages
 from tilewright.runtime.requests import Operands, Request, Sample, Slot, StageRequest
+
+if TYPE_CHECKING:
+    from tilewright.ops.numerics import Check
 
 __all__ = ["BINDING"]
 
@@ -73,6 +75,8 @@ class AttentionBackwardBinding(JudgedBinding):
         return request.build(views, attributes, target)
 
     def sample(self, problem: AttentionBackwardProblem, seed: int = 0, exact: bool = False) -> Sample:
+        from tilewright.runtime.bindings.attention_backward import samples
+
         return samples.sample(problem, seed)
 
     def dense(self, problem: AttentionBackwardProblem) -> Request:
@@ -86,6 +90,8 @@ class AttentionBackwardBinding(JudgedBinding):
         return wrong_rows("k", tables, args.batch, args.keys, args.total_keys)
 
     def judged(self, problem: AttentionBackwardProblem, sample: Sample) -> Callable[[Sample], Check]:
+        from tilewright.runtime.bindings.attention_backward import samples
+
         return samples.judge(problem, sample)
 
 

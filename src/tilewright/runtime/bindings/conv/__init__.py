@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import ProblemError
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.spec import MAX_D, OP
 from tilewright.ops.fused import with_added
-from tilewright.ops.numerics import Check
 from tilewright.runtime.bindings import Binding, BindingDefaults
-from tilewright.runtime.bindings.conv import dense, request, samples
+from tilewright.runtime.bindings.conv import dense, request
 from tilewright.runtime.bindings.conv.operands import SLOTS, bad, fixed, switch, whole_number
 from tilewright.runtime.bindings.conv.request import Attributes
 from tilewright.runtime.requests import Operands, Request, Sample, Slot, StageRequest
+
+if TYPE_CHECKING:
+    from tilewright.ops.numerics import Check
 
 __all__ = ["BINDING", "Attributes", "bound", "settled", "two"]
 
@@ -124,15 +126,21 @@ class ConvBinding(BindingDefaults):
         return dense.copies(stage, larger)
 
     def sample(self, problem: ConvProblem, seed: int = 0, exact: bool = False) -> Sample:
+        from tilewright.runtime.bindings.conv import samples
+
         return samples.sample(problem, seed, exact)
 
     def dense(self, problem: ConvProblem) -> Request:
         return dense.dense(problem)
 
     def check(self, problem: ConvProblem, sample: Sample, kernels: Sequence[KernelSpec] = ()) -> Check:
+        from tilewright.runtime.bindings.conv import samples
+
         return samples.judge(problem, sample)(sample, kernels)
 
     def judge(self, problem: ConvProblem, sample: Sample) -> Callable[[Sample, Sequence[KernelSpec]], Check]:
+        from tilewright.runtime.bindings.conv import samples
+
         return samples.judge(problem, sample)
 
 

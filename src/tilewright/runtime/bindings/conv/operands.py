@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from tilewright.dataclass import dataclass
 from tilewright.errors import ProblemError, UnknownNameError, an, nearest, shown
 from tilewright.ops.conv.problem import Sizes, dense_strides
 from tilewright.runtime.arrays import View

@@ -7,10 +7,11 @@ that repeats everywhere but along the channels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.errors import ProblemError, an, shown
 from tilewright.ops.conv.legality import problem_check

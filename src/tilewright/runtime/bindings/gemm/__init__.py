@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import ProblemError
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.fused import with_added
 from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.numerics import Check
 from tilewright.runtime.arrays import view
 from tilewright.runtime.bindings import BindingDefaults, Planner
-from tilewright.runtime.bindings.gemm import dense, request, samples
+from tilewright.runtime.bindings.gemm import dense, request
 from tilewright.runtime.bindings.gemm.args import MAX_D
 from tilewright.runtime.bindings.gemm.operands import B
 from tilewright.runtime.bindings.gemm.packed import PackedB
@@ -21,6 +20,9 @@ from tilewright.runtime.bindings.gemm.request import MATHS, Attributes
 from tilewright.runtime.calls import scalar
 from tilewright.runtime.host import thread_count
 from tilewright.runtime.requests import Operands, Request, Sample, Slot, StageRequest
+
+if TYPE_CHECKING:
+    from tilewright.ops.numerics import Check
 
 __all__ = ["BINDING", "Attributes", "PackedB"]
 
@@ -131,9 +133,13 @@ class GemmBinding(BindingDefaults):
         return dense.copies(stage, larger)
 
     def sample(self, problem: GemmProblem, seed: int = 0, exact: bool = False) -> Sample:
+        from tilewright.runtime.bindings.gemm import samples
+
         return samples.sample(problem, seed, exact)
 
     def checks_apart(self, problem: GemmProblem) -> bool:
+        from tilewright.runtime.bindings.gemm import samples
+
         return samples.may_be_narrow(problem)
 
     def dense(self, problem: GemmProblem) -> Request:
@@ -152,9 +158,13 @@ class GemmBinding(BindingDefaults):
         return tuple(packed if index == B else operand for index, operand in enumerate(operands))
 
     def check(self, problem: GemmProblem, sample: Sample, kernels: Sequence[KernelSpec] = ()) -> Check:
+        from tilewright.runtime.bindings.gemm import samples
+
         return samples.check(problem, sample)
 
     def judge(self, problem: GemmProblem, sample: Sample) -> Callable[[Sample, Sequence[KernelSpec]], Check]:
+        from tilewright.runtime.bindings.gemm import samples
+
         ask = samples.judge(problem, sample)
         return lambda result, kernels: ask(result)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tilewright.dataclass import dataclass
 from tilewright.errors import ProblemError
 from tilewright.runtime.arrays import View
 from tilewright.runtime.copies import CopyNeeded, copy_needed

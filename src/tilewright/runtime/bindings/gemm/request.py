@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.errors import ProblemError, UnknownNameError, an, shown
 from tilewright.ops.fused import GATES, epilogue_d_counts, normal_epilogue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from tilewright.arch import Arch
@@ -17,6 +17,7 @@ from tilewright.backends.cpu.attention.shared import (
     left_to_loops,
 )
 from tilewright.backends.cpu.vectors import lanes
+from tilewright.dataclass import dataclass
 from tilewright.ops.attention.spec import AttentionSignature
 from tilewright.ops.base import KernelSpec, Violation
 

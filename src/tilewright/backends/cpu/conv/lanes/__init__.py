@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from tilewright.arch import Arch
 from tilewright.backends.cpu.conv.shared import PIXELS, OfOneThread, Shape, sizes
 from tilewright.backends.cpu.conv.strips import StripFamily
 from tilewright.backends.cpu.vectors import lanes
+from tilewright.dataclass import dataclass
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.spec import ConvSignature
 

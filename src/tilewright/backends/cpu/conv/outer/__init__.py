@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from tilewright.arch import Arch
@@ -21,6 +21,7 @@ from tilewright.backends.cpu.conv.shared import (
     tiled_config,
 )
 from tilewright.backends.cpu.vectors import lanes
+from tilewright.dataclass import dataclass
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.spec import ConvSignature
 

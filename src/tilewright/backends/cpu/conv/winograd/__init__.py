@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import product
 from typing import ClassVar
 
@@ -22,6 +22,7 @@ from tilewright.backends.cpu.conv.shared import (
     tiled_config,
 )
 from tilewright.backends.cpu.vectors import lanes
+from tilewright.dataclass import dataclass
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.schedule import SHAPES
 from tilewright.ops.conv.spec import ConvSignature

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from tilewright.arch import Arch
 from tilewright.backends.base import Promises
 from tilewright.backends.cpu.gemm.shared import CpuGemmFamily, preshuffled_alone
+from tilewright.dataclass import dataclass
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.gemm.schedule import ONE, SHAPES, Shape
 from tilewright.ops.gemm.spec import GemmSignature

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from tilewright.arch import Arch
 from tilewright.backends.cpu.gemm.shared import BLOCKS, CpuGemmFamily, dot_step
 from tilewright.backends.cpu.vectors import block_rules, lanes
+from tilewright.dataclass import dataclass
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.gemm.schedule import ALL_EDGES, MNK, ONE, SHAPES, Edges, Shape, edges, joined, sizes
 from tilewright.ops.gemm.spec import GemmSignature

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.arch import Arch
 from tilewright.backends.cpu.gemm.shared import CpuGemmFamily, dot_step, preshuffled_alone
 from tilewright.backends.cpu.vectors import lanes
+from tilewright.dataclass import dataclass
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.gemm.schedule import ONE, SHAPES, Shape, joined, sizes
 from tilewright.ops.gemm.spec import GemmSignature

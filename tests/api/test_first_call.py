@@ -1,0 +1,85 @@
+"""What the first call of a process loads when the store has its kernels: what compiles and measures stays away."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+CALL = """
+import json, sys
+import numpy as np
+before = set(sys.modules)
+import tilewright as tw
+ones = lambda *shape: np.ones(shape, np.float32)
+{call}
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+CALLS = {
+    "gemm": "tw.gemm(ones(24, 40), ones(40, 32))",
+    "conv": "tw.conv(ones(1, 9, 9, 16), ones(16, 3, 3, 16), padding=1)",
+    "attention": "tw.attention(ones(1, 5, 2, 64), ones(1, 20, 2, 64), ones(1, 20, 2, 64), causal='bottom_right')",
+}
+# Packages and modules that took a third of a first call, each with the question it was loaded for.
+AWAY = {
+    "jinja2": "sources are rendered for their keys (backends.plain_templates)",
+    "pydantic": "files that people write are read by it",
+    "typer": "the command line",
+    "rich": "the command line",
+    "concurrent.futures": "a kernel is loaded once however many threads ask (dispatch.kernels)",
+    "logging": "concurrent.futures brings it",
+    "queue": "kernels built in the background",
+    "zipfile": "files of packages and models (packaged, dispatch.model_archive)",
+    "importlib.resources": "files of packages (packaged)",
+    "importlib.metadata": "what packages publish (entry_points)",
+    "tempfile": "libraries in memory (runtime.memory_library)",
+    "numpy.random": "samples (runtime.bindings.X.samples)",
+    "secrets": "names of work folders (build.store), numpy.random",
+    "difflib": "names that are not known",
+    "sqlite3": "measurements",
+    "tilewright.build.compile_run": "what the store lacks",
+    "tilewright.build.diagnose": "compiles that fail",
+    "tilewright.build.ninja_run": "compiles",
+    "tilewright.build.upkeep": "a store that has grown",
+    "tilewright.build.without_compiler": "machines without a compiler",
+    "tilewright.dispatch.background": "kernels built in the background",
+    "tilewright.dispatch.locks": "lock files",
+    "tilewright.ops.numerics": "results that are checked",
+    "tilewright.ops.demo": "`tilewright demo`",
+    "tilewright.ops.sweep": "configurations of sweeps",
+    "tilewright.cli": "the command line",
+    "tilewright.codegen": "folders of sources",
+    "tilewright.tune": "measuring",
+}
+
+
+def loaded(op: str, models: str) -> list[str]:
+    # The default of the tests is no models: what they are on a user's machine is asked too.
+    environment = {**os.environ, "TILEWRIGHT_MODELS": models}
+    code = CALL.format(call=CALLS[op])
+    for _ in range(2):  # the first one fills the store
+        answer = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+        )
+        assert answer.returncode == 0, answer.stderr
+    names: list[str] = json.loads(answer.stdout)
+    return names
+
+
+@pytest.mark.parametrize("models", ["0", "1"], ids=["estimates", "models"])
+@pytest.mark.parametrize("op", CALLS)
+def test_a_first_call_loads_what_it_needs(op: str, models: str) -> None:
+    names = loaded(op, models)
+    assert f"tilewright.runtime.bindings.{op}" in names  # it was a call
+    odd = {
+        name: why for name, why in AWAY.items() if any(each == name or each.startswith(f"{name}.") for each in names)
+    }
+    assert not odd, f"{op} loads {odd}"
+    others = [name for name in ("gemm", "conv", "attention", "attention_backward") if name != op]
+    of_others = [
+        each for each in names for other in others if f".{other}." in f"{each}." and each.startswith("tilewright")
+    ]
+    assert not of_others

@@ -1,0 +1,212 @@
+"""Our `dataclass` makes what the standard library's makes: every case is one class made by both."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import importlib
+import inspect
+import pickle
+import pkgutil
+import sys
+from collections.abc import Callable
+from dataclasses import field
+from functools import cached_property
+from typing import Any, ClassVar
+
+import pytest
+
+import tilewright
+from tilewright.dataclass import dataclass
+
+Decorator = Callable[..., Any]
+BOTH = pytest.mark.parametrize("made", [dataclass, dataclasses.dataclass], ids=["ours", "standard"])
+HOW = pytest.mark.parametrize(("frozen", "slots"), [(True, True), (True, False), (False, True), (False, False)])
+
+
+def point(made: Decorator, **how: bool) -> type[Any]:
+    class Point:
+        """A class with all kinds of fields that are given in their order."""
+
+        kind: ClassVar[str] = "point"
+        x: int
+        y: tuple[int, ...] = ()
+        names: list[str] = field(default_factory=list)
+        note: str = field(default="", compare=False)
+        secret: int = field(default=0, repr=False)
+        weight: int = field(default=0, hash=False)
+
+        def __post_init__(self) -> None:
+            object.__setattr__(self, "x", int(self.x))
+
+    return made(Point, **how)  # type: ignore[no-any-return]
+
+
+@HOW
+def test_what_both_have(frozen: bool, slots: bool) -> None:
+    ours, standard = (point(made, frozen=frozen, slots=slots) for made in (dataclass, dataclasses.dataclass))
+    assert [each.name for each in dataclasses.fields(ours)] == [each.name for each in dataclasses.fields(standard)]
+    assert ours.__match_args__ == standard.__match_args__
+    assert ours.__doc__ == standard.__doc__
+    assert repr(ours.__dataclass_params__) == repr(standard.__dataclass_params__)
+    assert str(inspect.signature(ours)) == str(inspect.signature(standard))
+    assert hasattr(ours(1), "__dict__") == hasattr(standard(1), "__dict__")
+    assert (ours.__hash__ is None) == (standard.__hash__ is None)
+    assert set(vars(ours)) == set(vars(standard))
+
+
+@BOTH
+@HOW
+def test_objects(made: Decorator, frozen: bool, slots: bool) -> None:
+    cls = point(made, frozen=frozen, slots=slots)
+    one, same = cls("3", (1,)), cls(3, y=(1,), note="is not compared")
+    assert one.x == 3
+    assert one == same
+    assert one != cls(3, (2,))
+    assert one != (3, (1,))
+    assert cls(1).names is not cls(1).names
+    assert repr(one).endswith("Point(x=3, y=(1,), names=[], note='', weight=0)")
+    assert dataclasses.replace(one, x=5).x == 5
+    assert dataclasses.astuple(one) == (3, (1,), [], "", 0, 0)
+    assert copy.copy(one) == copy.deepcopy(one) == one
+    with pytest.raises(TypeError):
+        cls()
+    with pytest.raises(TypeError):
+        cls(1, other=2)
+
+
+@BOTH
+def test_frozen_objects_are_hashed_by_their_fields_and_stay_as_they_are(made: Decorator) -> None:
+    class Pair:
+        """Two."""
+
+        a: int
+        b: int = field(default=0, hash=False)
+
+    cls = made(Pair, frozen=True)
+    assert hash(cls(1, 2)) == hash(cls(1, 3)) == hash((1,))
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'a'"):
+        cls(1).a = 2
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot delete field 'a'"):
+        del cls(1).a
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        cls(1).other = 2
+
+
+@BOTH
+def test_children_of_a_frozen_class_have_attributes_of_their_own(made: Decorator) -> None:
+    class Single:
+        """One."""
+
+        a: int
+
+    cls = made(Single, frozen=True)
+
+    class Child(cls):  # type: ignore[misc,valid-type]
+        """No dataclass."""
+
+    child = Child(1)
+    child.other = 2
+    assert child.other == 2
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        child.a = 2
+
+
+@BOTH
+@pytest.mark.parametrize("derived", [dataclass, dataclasses.dataclass], ids=["ours", "standard"])
+@HOW
+def test_derived_classes(made: Decorator, derived: Decorator, frozen: bool, slots: bool) -> None:
+    class Base:
+        """One field."""
+
+        a: int
+
+    base = made(Base, frozen=frozen, slots=slots)
+
+    class More(base):  # type: ignore[misc,valid-type]
+        """One more."""
+
+        b: int = 2
+
+    more = derived(More, frozen=frozen, slots=slots)
+    assert dataclasses.astuple(more(1)) == (1, 2)
+    assert more(1) == more(1, 2)
+    assert more(1) != base(1)
+    with pytest.raises(TypeError, match="frozen"):
+        derived(type("Other", (base,), {"__doc__": "x"}), frozen=not frozen, slots=slots)
+
+
+@BOTH
+def test_what_is_worked_out_once(made: Decorator) -> None:
+    class Sized:
+        """With a property that is kept."""
+
+        a: int
+
+        @cached_property
+        def twice(self) -> int:
+            return 2 * self.a
+
+    assert made(Sized, frozen=True)(4).twice == 8
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """At the top of a module, so that it can be pickled."""
+
+    text: str
+    inner: Told | None = None
+
+
+def test_pickles() -> None:
+    told = Told("a", Told("b"))
+    assert pickle.loads(pickle.dumps(told)) == told
+
+
+@BOTH
+def test_what_else_a_class_asks_for_is_made_by_the_standard_one(made: Decorator) -> None:
+    class Odd:
+        """A field that is not given, one given by name alone, and a text of its own."""
+
+        a: int
+        b: int = field(default=3, init=False)
+        c: int = field(default=4, kw_only=True)
+
+        def __repr__(self) -> str:
+            return "odd"
+
+    cls = made(Odd, frozen=True, slots=True)
+    assert (repr(cls(1)), cls(1).b, cls(1, c=5).c) == ("odd", 3, 5)
+    ordered = made(order=True)(type("Ordered", (), {"__doc__": "x", "__annotations__": {"a": "int"}}))
+    assert ordered(1) < ordered(2)
+    assert made(type("Untold", (), {"__annotations__": {"a": "int"}})).__doc__ == "Untold(a: 'int')"
+
+
+def ours() -> list[type[Any]]:
+    """Every dataclass of the package."""
+    classes = {}
+    for module in pkgutil.walk_packages(tilewright.__path__, "tilewright."):
+        if module.name.endswith("__main__") or module.name.split(".")[1] in ("torch", "cli", "learn"):
+            continue  # which need what may not be installed
+        for each in vars(importlib.import_module(module.name)).values():
+            if isinstance(each, type) and dataclasses.is_dataclass(each) and each.__module__.startswith("tilewright"):
+                classes[f"{each.__module__}.{each.__qualname__}"] = each
+    return list(classes.values())
+
+
+def test_classes_of_the_package_know_their_fields() -> None:
+    """A method that was written for other fields than a class has would be the worst mistake here."""
+    looked = 0
+    for cls in ours():
+        assert {*inspect.signature(cls).parameters} == {each.name for each in dataclasses.fields(cls) if each.init}, cls
+        if cls.__eq__.__qualname__ != f"{cls.__qualname__}.__eq__":
+            continue
+        names = set(cls.__eq__.__code__.co_names) - {"__class__", "NotImplemented"}
+        assert names == {each.name for each in dataclasses.fields(cls) if each.compare}, cls
+        looked += 1
+    assert looked > 100
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="the standard one is slow before Python 3.13")
+def test_new_pythons_make_them_all() -> None:
+    assert dataclass is dataclasses.dataclass
