@@ -47,6 +47,7 @@ AWAY = {
     "tilewright.build.without_compiler": "machines without a compiler",
     "tilewright.dispatch.background": "kernels built in the background",
     "tilewright.dispatch.locks": "lock files",
+    "tilewright.dispatch.registry_json": "registries for C++",
     "tilewright.ops.numerics": "results that are checked",
     "tilewright.ops.demo": "`tilewright demo`",
     "tilewright.ops.sweep": "configurations of sweeps",

@@ -27,16 +27,7 @@ from tilewright import events, ops, settings
 from tilewright.arch import all_archs
 from tilewright.backends.base import backend, demand_runnable, resolve_target, target_name
 from tilewright.build import bundled
-from tilewright.dispatch import (
-    bundle_parts,
-    heuristics,
-    inputs,
-    learned,
-    missing,
-    registry_json,
-    selection_rules,
-    split_plans,
-)
+from tilewright.dispatch import bundle_parts, heuristics, inputs, learned, missing, selection_rules, split_plans
 from tilewright.dispatch import kernels as loaded
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.inputs import op_of, setting_words, thread_number
@@ -142,15 +133,21 @@ class Registry:
 
     def to_json(self) -> str:
         """The registered kernels with what selection knows of them, for C++ and for `from_json`."""
+        from tilewright.dispatch import registry_json
+
         return registry_json.to_json(self.specs(), self.target)
 
     @classmethod
     def from_json(cls, text: str | bytes, folder: Path | str = ".") -> Registry:
         """A registry that `to_json` or `export` wrote; files it names are relative to `folder`."""
+        from tilewright.dispatch import registry_json
+
         return registry_json.read(cls, text, Path(folder))
 
     def export(self, folder: Path | str, lock: Path | str | None = None, measured: bool = False) -> Path:
         """Build all kernels into a folder that C++ runs from; with a lock file's pins, and measurements made here."""
+        from tilewright.dispatch import registry_json
+
         return registry_json.export(self.specs(), self.target, folder, lock, measured)
 
     def specs(self) -> tuple[KernelSpec, ...]:
