@@ -10,6 +10,7 @@ import pytest
 from tilewright.ops.attention_backward import AttentionBackwardProblem, reference
 from tilewright.ops.attention_scores import Numbers
 from tilewright.runtime.bindings.attention_backward import samples
+from tilewright.runtime.bindings.attention_backward.stages import NAMES
 
 STEP = 1e-5
 CASES: tuple[dict[str, Any], ...] = (
@@ -99,7 +100,7 @@ def test_subnormal_weights_may_be_flushed() -> None:
     """Kernels take exp2 without subnormal numbers: gradients of weights below 2^-126 may be 0, and no larger one."""
     problem = AttentionBackwardProblem(1, 1, 1, 400, 8, dtype="bf16", bias="alibi").stage("grad", "none")
     sample = samples.sample(problem, 5)
-    operands = dict(zip(samples.NAMES, sample.operands, strict=True))
+    operands = dict(zip(NAMES, sample.operands, strict=True))
     given = {name: array for name, array in operands.items() if array is not None}
     given["alibi_slopes"] = np.full(1, 0.25, np.float32)  # the first keys weigh exp(-100)
     numbers = samples.numbers_of(problem, sample.scalars)
