@@ -14,6 +14,7 @@ from tilewright.ops.attention.spec import AttentionSignature
 ACCESS_BYTES = 16
 WORD = 4
 ADDRESS = 2  # registers of one
+FEW_PIECES, PLACE = 8, 3  # accesses of a lane beyond which places of each are held, too; and registers of these
 
 
 def multiplied(signature: AttentionSignature, arch: Arch) -> str | None:
@@ -64,5 +65,8 @@ def registers(signature: AttentionSignature, schedule: TiledAttentionSchedule, a
     queries = 0 if h.lean else rows * s.head_dim * size * copies // (lanes * WORD)
     pieces = [-(-h.tile_n * head * narrow // ACCESS_BYTES // threads(h, arch)) for head in (s.head_dim, s.head_dim_v)]
     scores, words = rows * h.tile_n // lanes, ACCESS_BYTES // WORD
-    fetching = max(max(pieces) * (words + ADDRESS), scores) if h.lean else sum(pieces) * words + scores
+    many = (
+        max(0, max(pieces) - FEW_PIECES) * PLACE
+    )  # one of 16 pieces, counted without, spilled 20 registers on gfx1201
+    fetching = max(max(pieces) * (words + ADDRESS) + many, scores) if h.lean else sum(pieces) * words + scores
     return results(s, h, arch) + queries + fetching
