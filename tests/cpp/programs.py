@@ -40,10 +40,10 @@ def _headers() -> bytes:
     return hashlib.sha256(b"".join(str(file.name).encode() + file.read_bytes() for file in files)).digest()
 
 
-def compiled(sources: Sequence[Path], words: Sequence[str], name: str, *after: str) -> Path:
-    """What the compiler makes of sources, kept between sessions by everything it is made of."""
+def compiled(sources: Sequence[Path], words: Sequence[str], name: str, *after: str, beside: str = "") -> Path:
+    """What the compiler makes of sources, kept between sessions by everything it is made of (`beside`: what else)."""
     key = hashlib.sha256(_headers())
-    for part in (*compiler(), *words, *after, name, *(source.read_text() for source in sources)):
+    for part in (*compiler(), *words, *after, name, beside, *(source.read_text() for source in sources)):
         key.update(part.encode() + b"\0")
     goal = KEPT / key.hexdigest()[:24] / name
     if not goal.exists():
@@ -83,12 +83,16 @@ def with_header(source: Path, goal: Path) -> Path:
         if not header.exists() or header.read_text() != text:
             header.write_text(text)
         made = compiled([header], (*flags, "-x", "c++-header"), "front_end.hpp.gch")
-        before = ("-include", str(made.with_suffix("")))  # GCC looks for it with .gch behind
+        itself = made.with_suffix("")  # GCC looks for it with .gch behind, and takes it where that one does not fit
+        if not itself.exists():
+            itself.write_text(text)
+        before = ("-include", str(itself))
     library = runtime()
-    link = (f"-L{library.parent}", "-ltilewright", f"-Wl,-rpath,{library.parent}", "-pthread")
-    beside = sorted((*source.parent.glob("*.hpp"), *source.parent.parent.glob("*.hpp")))
-    shared = hashlib.sha256(b"".join(file.read_bytes() for file in beside)).hexdigest()[:8]  # a change is one of it
-    built = compiled([source], (*flags, *before, f"-DBESIDE_{shared}"), f"{source.parent.name}_{source.stem}", *link)
+    link = (f"-L{library.parent}", "-ltilewright", f"-Wl,-rpath,{library.parent}")
+    shared = sorted((*source.parent.glob("*.hpp"), *source.parent.parent.glob("*.hpp")))
+    beside = hashlib.sha256(b"".join(file.read_bytes() for file in shared)).hexdigest()
+    name = f"{source.parent.name}_{source.stem}"
+    built = compiled([source], (*flags, *before), name, *link, beside=beside)
     goal.unlink(missing_ok=True)
     goal.symlink_to(built)
     return goal
