@@ -24,8 +24,8 @@ else:
     def dataclass(cls=None, /, **options):
         """As the standard library has it."""
         if cls is None:
-            return lambda each: _made(each, **options)
-        return _made(cls, **options)
+            return lambda each: _fast_dataclass(each, **options)
+        return _fast_dataclass(cls, **options)
 
 
 _OWN = ("__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__", "__getstate__", "__setstate__")
@@ -42,7 +42,7 @@ class _Factory:
 _FACTORY = _Factory()
 
 
-def _made(cls: type[Any], *, frozen: bool = False, slots: bool = False, **options: Any) -> type[Any]:
+def _fast_dataclass(cls: type[Any], *, frozen: bool = False, slots: bool = False, **options: Any) -> type[Any]:
     if options or not _usual(cls):
         whole: type[Any] = dataclasses.dataclass(frozen=frozen, slots=slots, **options)(cls)
         return whole

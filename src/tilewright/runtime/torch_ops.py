@@ -42,7 +42,7 @@ KINDS = {
 }  # fmt: skip
 
 
-class _Made(ctypes.Structure):
+class _Result(ctypes.Structure):
     _fields_ = (
         *((name, _int) for name in ("slot", "dtype", "device_type", "device_index", "rank")),
         ("sizes", _int * _MOST_DIMENSIONS),
@@ -117,7 +117,7 @@ class Sizes(NamedTuple):
     scalar: int
 
 
-SIZES = Sizes(*map(ctypes.sizeof, (fast_path._Span, _Made, fast_path._Stage, fast_path._Pointer, fast_path._Scalar)))
+SIZES = Sizes(*map(ctypes.sizeof, (fast_path._Span, _Result, fast_path._Stage, fast_path._Pointer, fast_path._Scalar)))
 
 
 class Counts(NamedTuple):
@@ -153,7 +153,7 @@ class Library:
         except OSError as error:
             raise LoadError(f"{path.name}: {error}", rule="torch-library", value=str(path)) from error
         self._declare()
-        structs = (_Made, _Plan, _Python, _Dispatch, fast_path._Stage, fast_path._Span)
+        structs = (_Result, _Plan, _Python, _Dispatch, fast_path._Stage, fast_path._Span)
         sizes = [self._native.tw_torch_sizes(_int(index)) for index in range(len(structs))]
         if self._native.tw_torch_abi_version() != VERSION or sizes != [ctypes.sizeof(struct) for struct in structs]:
             raise LoadError(f"{path.name} is of another version", rule="torch-library", value=str(path))
@@ -291,7 +291,7 @@ class Library:
         prepared = fast_path.prepare(plan, (), ())
         if prepared is None:
             return None
-        mades = (_Made * len(answers))(*[self._made(made_at[id(answer)], answer) for answer in answers])
+        mades = (_Result * len(answers))(*[self._result(made_at[id(answer)], answer) for answer in answers])
         arguments, scalars = (_int * len(slots))(*slots), (ctypes.c_double * len(note.scalars))(*note.scalars)
         native = prepared.call
         described = _Plan(
@@ -303,8 +303,8 @@ class Library:
         )  # fmt: skip
         return Described(described, (prepared, mades, arguments, scalars))
 
-    def _made(self, slot: int, tensor: Any) -> _Made:
-        result = _Made(slot=slot, rank=tensor.dim(), dtype=self._number("dtype", tensor))
+    def _result(self, slot: int, tensor: Any) -> _Result:
+        result = _Result(slot=slot, rank=tensor.dim(), dtype=self._number("dtype", tensor))
         result.device_type = self._number("device_type", tensor)
         result.device_index = self._number("device_index", tensor)
         for index, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):

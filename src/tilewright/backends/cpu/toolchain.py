@@ -164,7 +164,7 @@ def _ask(driver: tuple[str, ...], *words: str) -> str:
     return search.ask(driver, *words, broken=lambda what: _broken(driver, what))
 
 
-def _said(answer: str | ToolchainError) -> str:
+def _text_or_raise(answer: str | ToolchainError) -> str:
     if isinstance(answer, ToolchainError):
         raise answer
     return answer
@@ -188,7 +188,7 @@ def identify(driver: tuple[str, ...]) -> CpuToolchain:
     zig = _is_zig(driver)
     questions = [("--version",), ("-dumpmachine",), *([] if zig else [("-dumpfullversion",)])]
     answers = search.ask_together(driver, questions, broken=lambda what: _broken(driver, what))
-    answer, triple = (_said(each) for each in answers[:2])
+    answer, triple = (_text_or_raise(each) for each in answers[:2])
     # Clang names its folder in --version; a place is not part of an identity.
     lines = [
         splitline.strip()
@@ -206,7 +206,7 @@ def identify(driver: tuple[str, ...]) -> CpuToolchain:
         shown = f"zig {version} ({lines[0]})"
     else:
         kind = "clang" if "clang" in answer else "gcc"
-        full = _said(answers[2]).strip() if kind == "gcc" else ""  # others do not know the word
+        full = _text_or_raise(answers[2]).strip() if kind == "gcc" else ""  # others do not know the word
         # The first word of the first line is the name it was called by: c++ and g++ are one compiler.
         first = lines[0].split(maxsplit=1)[-1] if kind == "gcc" else lines[0]
         parts = [kind, first, *lines[1:], full, triple]

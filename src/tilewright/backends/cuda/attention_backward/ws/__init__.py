@@ -137,13 +137,13 @@ def _violations(signature: AttentionBackwardSignature, schedule: WsSchedule, arc
     yield from _tile_rules(s, h, arch)
 
 
-def _told(signature: AttentionBackwardSignature) -> bool:
+def _changes_scores(signature: AttentionBackwardSignature) -> bool:
     """Whether tables or draws change its scores."""
     return signature.bias != "none" or signature.masked or signature.dropout
 
 
 def _tile_rules(s: AttentionBackwardSignature, h: WsSchedule, arch: Arch) -> Iterator[Violation]:
-    if _told(s) and h.order != "tight":
+    if _changes_scores(s) and h.order != "tight":
         message = f"order {h.order} with a bias, a mask of bytes or dropout: products would wait for each other"
         yield Violation("nv-order", message, "use order tight")
     if h.tile_m % 16 or h.tile_m > 128:
@@ -185,7 +185,7 @@ class Ws(CudaAttentionBackwardFamily):
             return
         tiles, depths = _WIDE_TILES, _WIDE_STAGES
         if not is_wide(s):
-            tiles, depths = (_SCORED_TILES if _told(s) else _TILES)[max(s.head_dim, s.head_dim_v)], _STAGES
+            tiles, depths = (_SCORED_TILES if _changes_scores(s) else _TILES)[max(s.head_dim, s.head_dim_v)], _STAGES
         schedules = (WsSchedule("ws", rows, *stages, order) for stages in depths for rows, order in tiles)
         legal = [schedule for schedule in schedules if not any(_violations(s, schedule, arch))]
         yield from legal[: _FEW if pool == "default" else len(legal)]
