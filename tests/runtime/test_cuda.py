@@ -405,7 +405,7 @@ def test_the_check_of_a_built_kernel_agrees_with_supports(fake: ctypes.CDLL) -> 
             agreed = bool(kernel.refusal(args)) == bool(op.supports(kernel.spec, problem))
             assert agreed, (kernel.name, problem, kernel.refusal(args), op.supports(kernel.spec, problem))
             args.a = 66
-            refused = bool(op.supports(kernel.spec, replace(problem, aligned=False)))
+            refused = bool(op.supports(kernel.spec, replace(problem, unaligned="a")))
             assert bool(kernel.refusal(args)) == refused, (kernel.name, problem)
 
 
