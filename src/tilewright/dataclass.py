@@ -49,20 +49,20 @@ def _fast_dataclass(cls: type[Any], *, frozen: bool = False, slots: bool = False
     # Whether a derived class may be frozen is for the standard one to judge; what that makes is the same as ours.
     derived = any(hasattr(base, "__dataclass_params__") for base in cls.__mro__[1:])
     plain = dataclasses.dataclass(init=False, repr=False, eq=False, frozen=frozen and derived, slots=slots)
-    made: type[Any] = plain(cls)
-    fields = dataclasses.fields(made)
-    params = made.__dataclass_params__
+    result: type[Any] = plain(cls)
+    fields = dataclasses.fields(result)
+    params = result.__dataclass_params__
     params.init = params.repr = params.eq = True
     params.frozen = frozen
-    _write_methods(made, fields, frozen)
-    made.__repr__ = _repr  # type: ignore[assignment]
+    _write_methods(result, fields, frozen)
+    result.__repr__ = _repr  # type: ignore[assignment]
     if frozen:
-        made.__setattr__, made.__delattr__ = _refuse_to_set, _refuse_to_delete  # type: ignore[assignment]
+        result.__setattr__, result.__delattr__ = _refuse_to_set, _refuse_to_delete  # type: ignore[assignment]
         if slots:
-            made.__getstate__, made.__setstate__ = _state, _set_state  # type: ignore[assignment]
+            result.__getstate__, result.__setstate__ = _state, _set_state  # type: ignore[assignment]
     else:
-        made.__hash__ = None  # type: ignore[assignment]
-    return made
+        result.__hash__ = None  # type: ignore[assignment]
+    return result
 
 
 def _usual(cls: type[Any]) -> bool:
@@ -79,25 +79,25 @@ def _usual(cls: type[Any]) -> bool:
 
 def _write_methods(cls: type[Any], fields: Sequence[dataclasses.Field[Any]], frozen: bool) -> None:
     values: dict[str, Any] = {"_write": _WRITE, "_FACTORY": _FACTORY}
-    given, body = [], []
+    parameters, body = [], []
     for field in fields:
         name, value = field.name, field.name
         if field.default is not dataclasses.MISSING:
             values[f"_default_{name}"] = field.default
-            given.append(f"{name}=_default_{name}")
+            parameters.append(f"{name}=_default_{name}")
         elif field.default_factory is not dataclasses.MISSING:
             values[f"_factory_{name}"] = field.default_factory
-            given.append(f"{name}=_FACTORY")
+            parameters.append(f"{name}=_FACTORY")
             value = f"_factory_{name}() if {name} is _FACTORY else {name}"
         else:
-            given.append(name)
+            parameters.append(name)
         body.append(f"_write(_self, {name!r}, {value})" if frozen else f"_self.{name} = {value}")
     if hasattr(cls, "__post_init__"):
         body.append("_self.__post_init__()")
     compared = [field.name for field in fields if field.compare]
     hashed = [field.name for field in fields if (field.compare if field.hash is None else field.hash)]
     text = [
-        f"def __init__({', '.join(['_self', *given])}):",
+        f"def __init__({', '.join(['_self', *parameters])}):",
         *(f" {line}" for line in body or ["pass"]),
         "def __eq__(self, other):",
         " if other.__class__ is self.__class__:",
