@@ -174,6 +174,29 @@ def test_bands_of_strides(emulator: Emulator, spatial: int, schedule: BandSchedu
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.parametrize("variant", VARIANTS[:2])
+def test_slices_of_tiles_over_64_columns(emulator: Emulator, variant: str) -> None:
+    """Columns that lie side by side come in pieces of 64: the third slice begins another.  Found by chance on a GPU."""
+    wide, deep = (128, 64) if variant == "backward_data" else (64, 128)
+    problems = (
+        flat(2, wide, deep, (5, 9), (3, 3), before=(1, 2), dilation=(1, 2), after=(1, 2), groups=4, variant=variant),
+        flat(1, 2 * wide, 2 * deep, (6, 5), (2, 3), before=(1, 1), groups=8, variant=variant),
+    )
+    schedule = BandSchedule((128, 128, 64), 2, 192, 4, True, 32, 1)
+    assert all(not CONV.supports(spec_of(one, schedule), one) for one in problems)
+    assert proven(emulator, schedule, problems) == []
+
+
+@pytest.mark.sampled(1)
+def test_slices_of_gradients_end_with_the_pieces_of_columns() -> None:
+    one = flat(1, 192, 64, (5, 6), (3, 3), before=(1, 1), groups=4, variant="backward_data")
+    schedule = BandSchedule((64, 192, 64), 2, 128, 3, True, 48, 1)
+    assert "nv-slice" in [said.rule for said in CONV.check(spec_of(one, schedule))]
+    forward = replace(one, variant="forward", channels=64, filters=192, x_strides=(), w_strides=(), y_strides=())
+    assert "nv-slice" not in [said.rule for said in CONV.check(spec_of(forward, schedule))]
+
+
+@pytest.mark.sampled(1)
 def test_slices_take_one_band_a_tile() -> None:
     """Warpgroups take no turns there: one would wait for a phase that an earlier band of the other's ends."""
     schedule = BandSchedule((64, 64, 64), 2, 128, 9, True, 32, 2)

@@ -162,8 +162,9 @@ bool clear(Handle tensor, int64_t bytes) {
          !shim.aoti_torch_zero_(part.handle);
 }
 
-// Memory that begins with zeros and is left so by kernels: one a stream, lent to one call at a time until its kernels are
-// queued.  A call that is captured has its own, which is cleared in every replay.
+// Memory that begins with zeros and is left so by kernels: that of the default stream, lent to one call at a time until its
+// kernels are queued.  A call on another stream has its own, cleared each time: the stream may be captured, or PyTorch's
+// compiler may warm up there with the pool of a graph, in which nothing but results may stay alive.
 struct Zeros {
   struct Place {
     int64_t device = 0, bytes = 0, cleared = 0;
@@ -222,7 +223,7 @@ bool run_on_device(const Plan &plan, const uintptr_t *at, const Made &like) {
     return launch_all(plan, at, workspace, stream);
   }
   if (plan.capturing(stream, &captured)) return false;
-  if (captured) {
+  if (captured || stream) {
     Owned memory;
     char *begin = nullptr;
     if (!device_bytes(plan.clear_bytes + plan.scratch_bytes, like, memory, begin)) return false;

@@ -108,6 +108,9 @@ def _violations(signature: ConvSignature, schedule: BandSchedule, arch: Arch) ->
     ):
         message = f"slices of {schedule.slice} columns, {schedule.sharing} the same, in {n}"
         yield Violation("nv-slice", message, "use merged groups, and slices that four 16s of k fill the tile with")
+    elif schedule.slice and signature.variant == "backward_data" and 64 % schedule.slice and schedule.slice % 64:
+        message = f"slices of {schedule.slice} columns begin and end within 64 that lie side by side"
+        yield Violation("nv-slice", message, "use slices of 16, 32 or whole 64s of columns")
     if 16 * (schedule.stages + schedule.taps) > MEMORY("band_barriers"):
         yield Violation("nv-stages", f"{schedule.stages} bands and {schedule.taps} taps", "use at most 40 together")
     shared = band_shared_bytes(signature, schedule)

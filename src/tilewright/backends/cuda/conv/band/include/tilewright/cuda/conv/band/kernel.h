@@ -94,7 +94,9 @@ template <class S, bool First> TW_GPU void multiply_tap(Sums<S> &d, uint64_t at_
   hold_all<S>(d);
   wgmma_fence();
   const uint64_t at_b = S::MajorB ? operand(b, 1024, 8192) : operand(b);
-  constexpr int b_next = S::MajorB ? 16 * 128 / 16 : 2, b_along = S::MajorB ? 2 : 128;
+  constexpr int b_next = S::MajorB ? 16 * 128 / 16 : 2;
+  // Bytes from the first column: of columns side by side, 64 lie in a row of shared memory, and the next 64 behind them.
+  const auto along = [](int column) { return S::MajorB ? column / 64 * 8192 + column % 64 * 2 : column * 128; };
 #pragma unroll
   for (int kk = 0; kk < S::Steps; ++kk)
 #pragma unroll
@@ -102,7 +104,7 @@ template <class S, bool First> TW_GPU void multiply_tap(Sums<S> &d, uint64_t at_
       const int column = kk / S::Sharing * S::Slice;
       Wgmma<S::Slice, typename S::In, 0, S::MajorB>::run(
           *reinterpret_cast<float (*)[S::Slice / 2]>(&d[i][column / 2]), at_a + i * 8192 / 16 + kk * 2,
-          at_b + kk * b_next + column * b_along / 16, !First || kk % S::Sharing > 0);
+          at_b + kk * b_next + along(column) / 16, !First || kk % S::Sharing > 0);
     }
   wgmma_commit();
   hold_all<S>(d);

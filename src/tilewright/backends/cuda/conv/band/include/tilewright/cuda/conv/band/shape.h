@@ -52,6 +52,7 @@ template <class Config> struct ConvBand {
   static_assert(sizeof(In) == 2 && sizeof(typename Config::C) == 2 && variant != ConvVariant::backward_weight, "types");
   static_assert(BM % 64 == 0 && BN % 16 == 0 && tap_bytes % 1024 == 0 && band_bytes % 1024 == 0, "tile");
   static_assert(16 * (Bands + Taps) <= band_barriers, "barriers");
+  static_assert(!MajorB || 64 % Slice == 0 || Slice % 64 == 0, "a slice lies within 64 columns, or is whole 64s");
   static_assert(Steps == 4 || (Steps == 2 && !Config::merged), "all of a stage, or half of it");
 
 #ifdef TW_ON_GPU
