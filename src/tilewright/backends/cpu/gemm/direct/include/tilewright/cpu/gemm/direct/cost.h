@@ -33,7 +33,8 @@ inline int64_t common_divisor(int64_t a, int64_t b) {
 // not stay, however small.
 inline double cache_fills(const Asked &x, double bytes) {
   const double full = bytes / double(larger(1, x.host.l2_bytes));
-  const int64_t sets = larger(1, x.host.l2_bytes / (64 * int64_t(x.rate.ways)));
+  const bool counted = x.rate.ways >= 1 && x.rate.ways <= 1024;  // a file may say anything
+  const int64_t sets = larger(1, x.host.l2_bytes / (counted ? 64 * int64_t(x.rate.ways) : 64));
   const int64_t pitch = x.p.b_stride * x.p.size_b;
   const bool shared =
       pitch % 64 == 0 && double(Wide(x.p.k) * common_divisor(pitch / 64, sets)) > 0.75 * x.rate.ways * double(sets);
