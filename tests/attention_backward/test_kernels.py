@@ -66,7 +66,7 @@ def test_the_check_in_c_refuses_what_the_kernel_has_not() -> None:
     for field, value, said in (
         ("head_qk", 40, "larger than those"),
         ("heads_kv", 3, "no multiple"),
-        ("dkv_heads", 5, "neither the heads"),
+        ("dkv_heads", 5, "not those of keys"),
         ("window_right", 0, "window"),
         ("softcap", 1.0, "soft cap"),
         ("rows", -1, "negative"),

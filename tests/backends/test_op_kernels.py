@@ -115,7 +115,8 @@ def test_a_template_that_is_not_there_is_the_packages_fault(elsewhere: Path) -> 
     (elsewhere / "texts" / "double.cpp.jinja").rename(elsewhere / "texts" / "other")
     from tilewright.backends import instance
 
-    instance._template.cache_clear()
+    for kept in (instance._text, instance._plain, instance._template):
+        kept.cache_clear()
     with pytest.raises(PluginError, match=r"double\.cpp\.jinja.*package elsewhere"):
         backend("cpu").render(SPEC)
 

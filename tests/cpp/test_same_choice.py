@@ -82,6 +82,8 @@ def stage_choice(registry: tw.Registry, stage: Any) -> tuple[str, str, float]:
         chosen = registry.select_stage(stage, threads=THREADS)
     except NoKernelError:
         return "refused", "no-kernel", 0.0
+    if chosen.tier == "fallback" and not registry.candidates(stage, serving=False):
+        return "refused", "no-kernel", 0.0  # a registry travels with the fallback kernels of what it has kernels for
     if chosen.tier != "padded":
         return chosen.spec.digest, chosen.tier, chosen.seconds
     fallback = op.fallback_spec(op.signature_of(stage), registry.target)

@@ -158,5 +158,8 @@ def _same_features(op_name: str, draw: Callable[[random.Random, str], Any], targ
         made.fill(problem, of_problem.ctypes.data, of_both.ctypes.data)
         frame.put_words(problem, of_problem)
         np.testing.assert_array_equal(of_problem, frame.of_problem(problem), str(problem))
-        np.testing.assert_array_equal(of_both, part.interactions(problem, pool.fields, units), str(problem))
+        # Logarithms of C's library and of NumPy's differ in the last bit of a few.
+        exact = part.interactions(problem, pool.fields, units)
+        assert np.array_equal(np.isnan(of_both), np.isnan(exact)), problem
+        np.testing.assert_array_max_ulp(np.nan_to_num(of_both), np.nan_to_num(exact), 2)
         compared += 1

@@ -142,6 +142,7 @@ PROBLEMS: dict[str, list[GemmProblem]] = {
     "dtype-mix": [GemmProblem(1, 1, 1, dtype_a="int8", dtype_b="fp32")],
     "dtype-output": [GemmProblem(1, 1, 1, dtype_c="int8")],
     "dual-operands": [GemmProblem(1, 1, 1, epilogue="SiluAndMul", beta=True)],
+    "operand-name": [GemmProblem(1, 1, 1, unaligned="x")],
     "gate-dtype": [GemmProblem(1, 1, 1, dtype_a="int8", epilogue="SiluAndMul", num_d=1)],
 }
 

@@ -1,10 +1,10 @@
 """A user's own heuristic: a function that names the kernel for a problem, of those that serve it.
 
     def short_k_last(kernels, problem):
-        return min(kernels, key=lambda spec: spec.schedule.tile[2]) if problem.op == "gemm" else None
+        return min(kernels, key=lambda spec: spec.schedule.tile[2]) if problem.op == OP else None
 
     tw.Registry(heuristic=short_k_last)   # of one registry
-    tw.use_heuristic(short_k_last)        # of all that have none of their own: those behind tw.gemm, tw.conv, ...
+    tw.use_heuristic(short_k_last)        # of all that have none of their own: those behind the public calls
 
 It stands before rules, records, models and estimates, and behind a lock file; where it answers None they decide.  It is
 asked once for a problem under given settings: the answer is kept.
