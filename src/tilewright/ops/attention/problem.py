@@ -113,8 +113,8 @@ class AttentionProblem:
         if not self.varlen:
             if self.total_q > 0:
                 put(self, "total_q", 0)
-            if self.total_k > 0:
-                put(self, "total_k", 0)
+        if self.total_k > 0 and (not self.varlen or self.pages != "none"):
+            put(self, "total_k", 0)  # keys in pages are not packed
         if self.scale_block > 0 and self.q_scale != "block" and self.kv_scales != "block":
             put(self, "scale_block", 0)
         if self.rotary_dim > 0 and (self.family != "append" or self.rotary == "none"):
