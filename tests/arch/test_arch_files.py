@@ -94,6 +94,30 @@ def test_every_op_has_kernels_within_its_shared_memory(write: Write, op: str) ->
         assert "processors = 188;" in text
 
 
+@pytest.mark.parametrize("layout", ["rcr", "rrr", "crr", "ccr"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp8_e4m3", "int8", "tf32"])
+def test_a_small_shared_memory_has_matrix_kernels_for_any_alignment(write: Write, dtype: str, layout: str) -> None:
+    """Tiles of the pool for 48 KB, which larger shared memories do not get."""
+    with settings.override(arch_files=str(write(gpu48=invented(includes=[], scratch_bytes=49152)))):
+        axes = {"datatypes": (dtype,), "layouts": (layout,)}
+        legal = [
+            spec for spec in ops.op("gemm").proposals("default", "gpu48", **axes) if not ops.op("gemm").check(spec)
+        ]
+        multistage = [spec.schedule for spec in legal if spec.schedule.pipeline == "multistage"]
+        assert any(min(schedule.vector) == 1 for schedule in multistage)
+        assert any(min(schedule.vector) > 1 for schedule in multistage)
+
+
+@pytest.mark.parametrize(
+    ("heads", "pipeline"), [("64", "mma"), ("96", "mma"), ("128", "mma"), ("160", "mma"), ("256", "loops")]
+)
+def test_a_small_shared_memory_has_gradients_of_attention(write: Write, heads: str, pipeline: str) -> None:
+    with settings.override(arch_files=str(write(gpu48=invented(includes=[], scratch_bytes=49152)))):
+        op = ops.op("attention_backward")
+        proposed = op.proposals("default", "gpu48", families=("grad",), datatypes=("bf16",), heads=(heads,))
+        assert {spec.schedule.pipeline for spec in proposed if not op.check(spec)} == {pipeline}
+
+
 def test_estimates_are_of_its_own_rates(write: Write) -> None:
     with settings.override(arch_files=str(write(gpu188=invented()))):
         own, hopper = conv_rates.constants("gpu188"), conv_rates.constants("sm_90a")
