@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tilewright.codegen import collect
+
 ROOT = Path(__file__).parent.parent
 TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")]
 PAGES = sorted([*TOP, *(ROOT / "docs").rglob("*.md")])
@@ -44,6 +46,24 @@ def test_the_pages_are_there() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+_OP_ROWS = {
+    "gemm": "GEMM",
+    "conv": "convolution: forward",
+    "attention": "attention, forward",
+    "attention_backward": "attention, backward",
+}
+
+
+@pytest.mark.parametrize("op", _OP_ROWS)
+def test_the_readme_names_wmma_where_rdna_has_such_kernels(op: str) -> None:
+    """The table of targets, in its last column, beside what a pool has for an RDNA GPU."""
+    rows = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    (row,) = [line for line in rows if line.startswith(f"| {_OP_ROWS[op]}")]
+    specs = collect(op, "gfx1201").specs
+    tiled = any(re.search(r"_(tiled|wmma)_", spec.name) for spec in specs)
+    assert tiled == ("WMMA" in row.split("|")[-2])
 
 
 # Others run the Python of these pages.

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tilewright import ops, settings
+from tilewright import ops, packaged, settings
 from tilewright.arch import all_archs, arch, fitted
 from tilewright.arch.rates import Memory
 from tilewright.backends.base import backend, resolve_target
@@ -94,6 +94,30 @@ def test_every_op_has_kernels_within_its_shared_memory(write: Write, op: str) ->
         assert "processors = 188;" in text
 
 
+@pytest.mark.parametrize("layout", ["rcr", "rrr", "crr", "ccr"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp8_e4m3", "int8", "tf32"])
+def test_a_small_shared_memory_has_matrix_kernels_for_any_alignment(write: Write, dtype: str, layout: str) -> None:
+    """Tiles of the pool for 48 KB, which larger shared memories do not get."""
+    with settings.override(arch_files=str(write(gpu48=invented(includes=[], scratch_bytes=49152)))):
+        axes = {"datatypes": (dtype,), "layouts": (layout,)}
+        legal = [
+            spec for spec in ops.op("gemm").proposals("default", "gpu48", **axes) if not ops.op("gemm").check(spec)
+        ]
+        multistage = [spec.schedule for spec in legal if spec.schedule.pipeline == "multistage"]
+        assert any(min(schedule.vector) == 1 for schedule in multistage)
+        assert any(min(schedule.vector) > 1 for schedule in multistage)
+
+
+@pytest.mark.parametrize(
+    ("heads", "pipeline"), [("64", "mma"), ("96", "mma"), ("128", "mma"), ("160", "mma"), ("256", "loops")]
+)
+def test_a_small_shared_memory_has_gradients_of_attention(write: Write, heads: str, pipeline: str) -> None:
+    with settings.override(arch_files=str(write(gpu48=invented(includes=[], scratch_bytes=49152)))):
+        op = ops.op("attention_backward")
+        proposed = op.proposals("default", "gpu48", families=("grad",), datatypes=("bf16",), heads=(heads,))
+        assert {spec.schedule.pipeline for spec in proposed if not op.check(spec)} == {pipeline}
+
+
 def test_estimates_are_of_its_own_rates(write: Write) -> None:
     with settings.override(arch_files=str(write(gpu188=invented()))):
         own, hopper = conv_rates.constants("gpu188"), conv_rates.constants("sm_90a")
@@ -130,6 +154,17 @@ def test_of_archs_of_a_capability_a_device_is_the_one_of_its_size(write: Write) 
         ({"capability": [12]}, "gpu0, capability[1]: it is missing"),
         ({"rates": None}, "gpu0, rates"),
         ({"compute_units": 0}, "needs compute_units, scratch_bytes and rates"),
+        ({"compute_units": -3}, "gpu0: compute_units: -3 is negative"),
+        ({"family": "intel"}, "gpu0: family 'intel' is not one of backend 'cuda': nvidia"),
+        ({"family": "rdna"}, "gpu0: family 'rdna' is not one of backend 'cuda': nvidia"),
+        ({"features": ["mmaa"]}, "gpu0: features: 'mmaa' is unknown, did you mean 'mma'?"),
+        ({"features": ["mma", "CP-Async"]}, "'CP-Async' is unknown, did you mean 'cp-async'?"),
+        ({"features": ["fp8"]}, "'fp8' is unknown, did you mean 'fp8-ocp'?"),
+        ({"features": ["mfma"]}, "'mfma' is unknown, did you mean 'mma'?"),
+        ({"includes": ["sm_80"]}, "they may take 166912 bytes of shared memory (scratch_bytes), and this has 101376"),
+        ({"includes": ["sm_90a"], "scratch_bytes": 232448}, "kernels of 'sm_90a' do not run here, they have no PTX"),
+        ({"includes": ["sm_120"], "capability": [8, 9]}, "its capability [12, 0] is newer than [8, 9]"),
+        ({"includes": ["gfx942"]}, "it is of family 'cdna' and backend 'hip'"),
     ],
 )
 def test_mistakes_are_told_with_the_file(write: Write, changes: dict[str, Any], told: str) -> None:
@@ -142,6 +177,22 @@ def test_mistakes_are_told_with_the_file(write: Write, changes: dict[str, Any], 
     assert told in str(caught.value)
     assert str(path) in caught.value.message
     assert "adding-an-arch.md" in caught.value.remedy
+
+
+def test_a_feature_like_no_other_may_be_of_a_kernel_family_of_ones_own(write: Write) -> None:
+    with settings.override(arch_files=str(write(gpu_own=invented(features=["mma", "avx10", "stochastic"])))):
+        assert "stochastic" in arch("gpu_own").features
+
+
+def test_the_archs_of_the_package_pass_as_a_file_of_ones_own(write: Write) -> None:
+    """Under other names: what is refused in a file does not stand in the table either."""
+    table = json.loads(packaged.read_text("tilewright.arch", "specs.json"))["archs"]
+    renamed = {
+        f"own_{name}": entry | {"includes": [f"own_{other}" for other in entry["includes"]]}
+        for name, entry in table.items()
+    }
+    with settings.override(arch_files=str(write(**renamed))):
+        assert all_archs().keys() >= renamed.keys()
 
 
 def test_names_are_taken_once(write: Write) -> None:

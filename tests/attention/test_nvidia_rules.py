@@ -14,6 +14,7 @@ from tilewright.backends.cuda.attention.fp8 import Fp8Schedule
 from tilewright.backends.cuda.attention.latent import LatentSchedule
 from tilewright.backends.cuda.attention.mma import MmaSchedule
 from tilewright.backends.cuda.attention.ws import WsSchedule
+from tilewright.dispatch import default_registry
 from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.attention_terms import HEADS
 from tilewright.ops.base import KernelSpec
@@ -114,3 +115,23 @@ def test_a_kernel_says_so_where_places_are_too_many() -> None:
         assert ATTENTION.supports(spec, kind) == []
         for more in ({"seqlen_k": 1 << 30}, {"batch": 1 << 26}):
             assert {one.rule for one in ATTENTION.supports(spec, of(kind, **more))} == {"nv-size"}
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_86", "sm_89", "sm_100", "sm_120"])
+def test_long_prefill_has_tiles_of_many_rows(target: str) -> None:
+    """Blocks of 16 rows would fetch every key 128 times a head."""
+    for problem in (
+        AttentionProblem(2, 32, 2048, 2048, 128, 8, dtype_q="bf16", window_right=0, align="bottom_right"),
+        AttentionProblem(4, 32, 4096, 4096, 128, 8, dtype_q="bf16"),
+        AttentionProblem(4, 16, 4096, 4096, 64, dtype_q="fp16", window_right=0),
+    ):
+        chosen = default_registry(target).select(problem).spec
+        assert chosen.schedule.pipeline in ("mma", "mma_decode")
+        assert chosen.schedule.tile_m >= 64, chosen.name
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_120"])  # on others memory alone decides
+def test_few_rows_have_tiles_of_few(target: str) -> None:
+    problem = AttentionProblem(32, 32, 1, 2048, 128, 8, dtype_q="bf16", num_splits=1)
+    chosen = default_registry(target).select(problem).spec
+    assert chosen.schedule.tile_m == 16, chosen.name

@@ -22,13 +22,20 @@ pytestmark = pytest.mark.tools  # a CUDA compiler
 
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_100", "sm_120", "gpu188")
 PIPELINES = (("gemm", "multistage"), ("conv", "gather"), ("conv", "depthwise"), ("attention", "mma"))
-AXES = {"gemm": {"datatypes": ("bf16",)}, "conv": {}, "attention": {"heads": ("128",)}}
+AXES = {
+    "gemm": {"datatypes": ("bf16",)},
+    "conv": {},
+    "attention": {"heads": ("128",)},
+    "attention_backward": {"heads": ("128",)},
+}
+
+SMALL = invented(includes=[], scratch_bytes=49152)
 
 
 @pytest.fixture(autouse=True)
 def invented_arch(tmp_path: Path) -> Iterator[None]:
     path = tmp_path / "archs.json"
-    path.write_text(json.dumps({"schema": 1, "archs": {"gpu188": invented()}}), encoding="utf-8")
+    path.write_text(json.dumps({"schema": 1, "archs": {"gpu188": invented(), "gpu48": SMALL}}), encoding="utf-8")
     with settings.override(arch_files=str(path)):
         yield
 
@@ -70,6 +77,11 @@ def test_the_largest_kernels_of_an_invented_arch_fit_it(op: str, pipeline: str, 
     most = max(backend("cuda").promises(spec).dynamic_shared_bytes for spec in every)
     assert arch("gpu188").scratch_bytes * 3 // 8 < most <= arch("gpu188").scratch_bytes
     demand_fit(every[-1], "gpu188", tmp_path)
+
+
+@pytest.mark.parametrize(("op", "pipeline"), [("gemm", "multistage"), ("attention_backward", "mma")])
+def test_the_largest_kernels_for_48_kb_fit_it(op: str, pipeline: str, tmp_path: Path) -> None:
+    demand_fit(kernels(op, pipeline, "gpu48")[-1], "gpu48", tmp_path)
 
 
 def demand_fit(spec: KernelSpec, target: str, tmp_path: Path) -> None:

@@ -86,6 +86,8 @@ MMA = {
     "packed": (MmaSchedule("mma", 32, 4), like(64, accumulate="none", varlen=True, window_right=0, dtype="fp16")),
     "large_heads": (MmaSchedule("mma", 32, 2, 2), like(256, accumulate="none", window_right=0)),
     "heads_apart": (MmaSchedule("mma", 32, 4, 2), like(192, 128, accumulate="none")),
+    "of_48_kb": (MmaSchedule("mma", 16, 2), like(128, accumulate="none", window_right=0)),
+    "of_48_kb_small_heads": (MmaSchedule("mma", 16, 4), like(96, accumulate="none", dtype="fp16")),
     "bias": (MmaSchedule("mma", 32, 4), like(64, accumulate="none", bias="tensor", dbias=True)),
     "bias_of_two_bytes": (MmaSchedule("mma", 32, 4), like(64, accumulate="none", bias="tensor", dtype_aux="bf16")),
     "alibi": (MmaSchedule("mma", 32, 4), like(64, accumulate="none", bias="alibi", dalibi=True, window_right=0)),

@@ -197,7 +197,8 @@ def test_no_k_at_all(emulator: Emulator, vector: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("m", "n", "warps"), [(128, 256, (2, 4)), (128, 128, (2, 2)), (64, 32, (2, 1)), (32, 128, (1, 4)), (96, 48, (2, 1))]
+    ("m", "n", "warps"),
+    [(128, 256, (2, 4)), (128, 128, (2, 2)), (64, 32, (2, 1)), (32, 128, (1, 4)), (96, 48, (2, 1)), (128, 64, (4, 1))],
 )
 def test_every_warp_grid(emulator: Emulator, m: int, n: int, warps: tuple[int, int]) -> None:
     one = signature()

@@ -147,6 +147,8 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "Mapping[str, tuple[Shape, ...]] | None": lambda value: {dtype: _shapes(shapes) for dtype, shapes in value.items()},
 }
 _FIELDS = {field.name: _READERS[str(field.type)] for field in fields(Arch)}
+_COUNTS = tuple(field.name for field in fields(Arch) if str(field.type) == "int")
+_SLIP = 0.8  # of difflib's ratio: `mmaa` is a slip of `mma`, `avx10` is none of `avx512`
 
 
 def _explained(source: _Source, name: str, entry: Any, mistake: Exception) -> TilewrightError:
@@ -188,14 +190,60 @@ def parse_archs(
 
 
 def _demand_whole(source: _Source, entry: Arch, table: Mapping[str, Arch]) -> None:
+    for number in _COUNTS:
+        if getattr(entry, number) < 0:
+            raise source.bad(entry.name, f"{number}: {getattr(entry, number)} is negative", getattr(entry, number))
+    if source.path is not None:
+        _demand_known_words(source, entry)
     for other in entry.includes:
         if other not in table:
             raise source.bad(entry.name, f"includes unknown arch {other!r}", other)
-    if source.path is not None and entry.backend not in (known := plugins.names("tilewright.backends")):
-        raise source.bad(entry.name, f"backend {entry.backend!r} is not one of {', '.join(known)}", entry.backend)
+        if why_not := _not_included(entry, table[other]):
+            raise source.bad(entry.name, f"includes: kernels of {other!r} do not run here, {why_not}", other)
     if entry.capability and not (entry.rates and entry.compute_units and entry.scratch_bytes):
         message = "an NVIDIA arch needs compute_units, scratch_bytes and rates: estimates are made of them"
         raise source.bad(entry.name, message, entry.name)
+
+
+def _not_included(entry: Arch, other: Arch) -> str:
+    """Why kernels of another arch do not run on this one; empty if nothing speaks against it."""
+    if (other.family, other.backend) != (entry.family, entry.backend):
+        return f"it is of family {other.family!r} and backend {other.backend!r}"
+    if other.scratch_bytes > entry.scratch_bytes:
+        most, here = other.scratch_bytes, entry.scratch_bytes
+        return f"they may take {most} bytes of shared memory (scratch_bytes), and this has {here}"
+    if other.capability and "ptx" not in other.features:
+        return "they have no PTX that the driver could compile (feature 'ptx')"
+    if other.capability and entry.capability and other.capability > entry.capability:
+        return f"its capability {list(other.capability)} is newer than {list(entry.capability)}"
+    return ""
+
+
+def _demand_known_words(source: _Source, entry: Arch) -> None:
+    """A backend that is installed; of the package's own backends, their families and features.
+
+    A feature that resembles none of ours may be one that a kernel family of another package asks for.
+    """
+    if entry.backend not in (backends := plugins.names("tilewright.backends")):
+        raise source.bad(entry.name, f"backend {entry.backend!r} is not one of {', '.join(backends)}", entry.backend)
+    ours = [each for each in _shipped_archs().values() if each.backend == entry.backend]
+    families = sorted({each.family for each in ours})
+    if ours and entry.family not in families:
+        message = f"family {entry.family!r} is not one of backend {entry.backend!r}: {', '.join(families)}"
+        raise source.bad(entry.name, message, entry.family)
+    features = frozenset[str]().union(*(each.features for each in ours))
+    for feature in sorted(entry.features - features):
+        if near := _resembled(feature, features):
+            message = f"features: {feature!r} is unknown, did you mean {near!r}? Known: {', '.join(sorted(features))}"
+            raise source.bad(entry.name, message, feature)
+
+
+def _resembled(word: str, known: frozenset[str]) -> str:
+    """The known word that another is a slip of, or the beginning of; else empty."""
+    import difflib
+
+    begun = [each for each in sorted(known) if each.startswith(word.casefold())]
+    return next(iter(difflib.get_close_matches(word.casefold(), sorted(known), n=1, cutoff=_SLIP) or begun), "")
 
 
 class _Tables(NamedTuple):

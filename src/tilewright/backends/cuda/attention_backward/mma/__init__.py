@@ -67,7 +67,8 @@ def registers(signature: AttentionBackwardSignature, schedule: MmaSchedule) -> i
 
 
 # Lines that are met, warps, and warps that share lines, by the larger head; the usual one first.
-_TILES: dict[int, tuple[tuple[int, int, int], ...]] = {
+_Tile = tuple[int, int, int]
+_TILES: dict[int, tuple[_Tile, ...]] = {
     32: ((64, 8, 1), (64, 4, 1)),
     64: ((64, 8, 1), (64, 4, 1), (32, 4, 1)),
     96: ((64, 8, 1), (32, 8, 1), (32, 4, 1), (32, 4, 2)),
@@ -76,6 +77,7 @@ _TILES: dict[int, tuple[tuple[int, int, int], ...]] = {
     192: ((32, 4, 2), (32, 2, 2)),
     256: ((32, 4, 2), (32, 2, 2), (32, 2, 4), (16, 2, 2)),
 }
+_LITTLE = ((16, 4, 1), (16, 2, 1), (16, 2, 2))  # where shared memory (48 KB, say) holds none of these
 _FEW = 1
 
 
@@ -114,6 +116,11 @@ def _tile_rules(s: AttentionBackwardSignature, h: MmaSchedule, arch: Arch) -> It
         yield Violation("nv-shared-memory", message, "use fewer warps or a smaller tile")
 
 
+def _legal(tiles: tuple[_Tile, ...], signature: AttentionBackwardSignature, arch: Arch) -> list[MmaSchedule]:
+    schedules = (MmaSchedule("mma", *tile) for tile in tiles)
+    return [schedule for schedule in schedules if not any(_violations(signature, schedule, arch))]
+
+
 class Mma(CudaAttentionBackwardFamily):
     name = "mma"
     schedules = (MmaSchedule,)
@@ -131,8 +138,8 @@ class Mma(CudaAttentionBackwardFamily):
         s = signature
         if s.family != "grad":
             return
-        schedules = (MmaSchedule("mma", *tile) for tile in _TILES.get(max(s.head_dim, s.head_dim_v), ()))
-        legal = [schedule for schedule in schedules if not any(_violations(s, schedule, arch))]
+        tiles = _TILES.get(max(s.head_dim, s.head_dim_v), ())
+        legal = _legal(tiles, s, arch) or _legal(_LITTLE if tiles else (), s, arch)
         yield from legal[: _FEW if pool == "default" else len(legal)]
 
     def violations(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 from tilewright.arch import Arch
@@ -11,6 +12,7 @@ from tilewright.backends.cuda.gemm.multistage.shape import (
     k_bytes,
     most_sums,
     multistage,
+    shared_bytes,
     streamed_sums,
     sums,
     turned,
@@ -88,6 +90,24 @@ def _default(signature: GemmSignature, arch: Arch) -> Iterator[MultistageSchedul
         yield multistage(signature, 128, 256, 64, (2, 4), stages, (0, 16))
 
 
+def _fitting(signature: GemmSignature, arch: Arch) -> Iterator[MultistageSchedule]:
+    """The usual ones; and for alignments none of whose tiles fits into shared memory (48 KB, say), smaller tiles."""
+    usual = list(_default(signature, arch))
+    yield from usual
+    fit = {each.vector for each in usual if shared_bytes(signature, each) <= arch.scratch_bytes}
+    lacking = dict.fromkeys(each.vector for each in usual if each.vector not in fit)
+    if all(a != b for a, b in lacking):
+        return  # tiles for any alignment serve what is aligned on one side only
+    for vector in lacking:
+        few_sums = most_sums(signature, min(vector)) < 64
+        for m, warps, dealing in (
+            (128, (4, 2) if few_sums else (4, 1), "tiles"),
+            (64, (2, 2), "tiles"),
+            (64, (2, 2), "split_k"),
+        ):
+            yield replace(multistage(signature, m, 64, 64, warps, 3, dealing=dealing), vector=vector)
+
+
 def _tests(signature: GemmSignature) -> Iterator[MultistageSchedule]:
     """One of everything the headers can do."""
     most, other = most_sums(signature, 16), 32 if signature.dtype_a == "fp32" else 128
@@ -113,6 +133,6 @@ def proposals(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[Multi
     if pool in ("full", "profiler"):
         yield from _swept(pool == "profiler", signature)
     elif pool == "default":
-        yield from _default(signature, arch)
+        yield from _fitting(signature, arch)
     elif pool == "tests":
         yield from _tests(signature)
