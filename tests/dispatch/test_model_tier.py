@@ -292,6 +292,20 @@ def test_a_damaged_model_and_one_of_an_absent_op_change_nothing(shelf: Path) -> 
     assert "absent" in " ".join(one.message for one in heard if isinstance(one, events.Warned))
 
 
+def test_a_folder_and_a_link_to_nothing_are_named_and_the_others_are_asked(shelf: Path) -> None:
+    put(shelf, model(other_pipeline()))
+    (shelf / f"a-folder{model_files.ENDING}").mkdir()
+    (shelf / f"a-link{model_files.ENDING}").symlink_to("nowhere")
+    registry = Registry(TARGET)
+    assert registry.select(PROBLEM).tier == "model"
+    remarks = "\n".join(registry.explain(PROBLEM).models)
+    assert f"a-folder{model_files.ENDING} is a folder" in remarks
+    assert f"a-link{model_files.ENDING} is a link to nowhere, which is not there" in remarks
+    assert "Errno" not in remarks
+    said = " ".join(CliRunner().invoke(build_app(), ["doctor", "--json"]).output.split())
+    assert "is a link to nowhere" in said
+
+
 def test_a_damaged_model_is_named_by_explain_and_doctor(shelf: Path) -> None:
     file = put(shelf, model(other_pipeline()))
     assert Registry(TARGET).explain(PROBLEM).models == ()

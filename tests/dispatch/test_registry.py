@@ -20,7 +20,7 @@ from tests.backends.cpu.gemm import catalog
 from tilewright import events, ops, settings
 from tilewright.arch import all_archs, best_host_arch, runnable_host_archs
 from tilewright.errors import DeviceError, IllegalSpecError, NoKernelError, RequestError, UnknownNameError
-from tilewright.native import judge, one_kernel
+from tilewright.native import judge, library, one_kernel
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.reference import verify
 
@@ -448,3 +448,12 @@ def test_strict_mode_takes_loops_that_only_combine_parts() -> None:
     assert [stage.tier for stage in stages] == ["heuristic"] * 2
     assert "combine" in stages[1].name
     assert "loops" in stages[1].name
+
+
+def test_a_cache_that_cannot_be_is_named_in_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "file"
+    file.write_text("a file")
+    monkeypatch.setattr(library, "_loaded", {})
+    with settings.override(cache_dir=file):
+        chosen = tw.Registry("generic").select(tw.GemmProblem(m=64, n=64, k=64))
+    assert f"{file} is not a folder" in chosen.reason

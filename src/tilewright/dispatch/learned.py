@@ -39,10 +39,19 @@ def stamp(cache: Path) -> Any:
     try:
         status = os.stat(place)  # noqa: PTH116  this is on the way of selections
         with os.scandir(place) as entries:  # a file that is written over leaves its folder as it was
-            files = sorted((entry.name, entry.stat().st_mtime_ns, entry.stat().st_size) for entry in entries)
+            files = sorted((entry.name, *written_when(entry)) for entry in entries)
     except OSError:
         return None
     return status.st_mtime_ns, status.st_ino, *files
+
+
+def written_when(file: Path | os.DirEntry[str]) -> tuple[int, int]:
+    """When a file was written, and its size; zeros of a link to nothing, which is told where it is read."""
+    try:
+        status = file.stat()
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_size
 
 
 def at_hand() -> bool:
