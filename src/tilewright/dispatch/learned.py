@@ -159,8 +159,8 @@ def predicted(served: Served, verdict: Verdict | None) -> dict[str, float]:
     """Seconds by digest, of the kernels a model says something of."""
     if verdict is None or verdict.seconds is None:
         return {}
-    told = [at for at, seconds in enumerate(verdict.seconds.tolist()) if math.isfinite(seconds)]
-    return {served[at][0].digest: float(verdict.seconds[at]) for at in told if at not in verdict.unseen}
+    places = [at for at, seconds in enumerate(verdict.seconds.tolist()) if math.isfinite(seconds)]
+    return {served[at][0].digest: float(verdict.seconds[at]) for at in places if at not in verdict.unseen}
 
 
 def remarks(op: str, target: str) -> tuple[str, ...]:
