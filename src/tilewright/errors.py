@@ -58,6 +58,10 @@ class RequestError(TilewrightError):
     owner = "request"
 
 
+class ArgumentError(RequestError, TypeError):
+    """A function was given arguments that exclude each other, as Python's own TypeError says it."""
+
+
 class ProblemError(RequestError):
     """Shapes, strides, dtypes or arrays of a problem contradict each other."""
 

@@ -20,6 +20,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
+from tilewright.errors import ArgumentError
+
 GONE_IN = "0.3"  # the version that does not know the old names any more
 
 _Class = TypeVar("_Class", bound=type[Any])
@@ -45,6 +47,10 @@ def new_names(owner: str, names: Mapping[str, str], old: Mapping[str, Any], *, s
     return renamed
 
 
+def given_twice(what: str, old: str, new: str) -> ArgumentError:
+    return ArgumentError(f"{what} under its old name too, {old}", rule="renamed", value=old, remedy=f"give {new} alone")
+
+
 def call_renamed(function: Callable[..., Any], names: Mapping[str, str], arguments: dict[str, Any]) -> Any:
     """Call a function once more, with `locals()` of the call whose `old` has keywords under their old names."""
     owner = function.__name__
@@ -52,9 +58,9 @@ def call_renamed(function: Callable[..., Any], names: Mapping[str, str], argumen
     parameters = inspect.signature(function).parameters
     values = {name: arguments[name] for name in parameters if name != "old"}
     renamed = new_names(owner, names, old, skip=(owner,))
-    for name in renamed:
-        if values[name] is not parameters[name].default:
-            raise TypeError(f"{owner}() got {name!r} under its old name too")
+    for former in old:
+        if values[names[former]] is not parameters[names[former]].default:
+            raise given_twice(f"{owner}() got {names[former]!r}", former, names[former])
     return function(**{**values, **renamed})
 
 

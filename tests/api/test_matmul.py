@@ -263,3 +263,21 @@ def test_pack_takes_what_it_says() -> None:
         np.testing.assert_array_equal(tw.gemm(make(4, 6), packed, math="tf32"), make(4, 6) @ make(6, 5))
         np.testing.assert_array_equal(tw.matmul(make(2, 3, 4, 6), packed), make(2, 3, 4, 6) @ make(6, 5))
         np.testing.assert_array_equal(tw.matmul(make(6), packed), make(6) @ make(6, 5))
+
+
+def test_errors_call_bias_and_residual_by_their_names() -> None:
+    a, b, good = np.ones((4, 8), np.float32), np.ones((8, 6), np.float32), np.ones(6, np.float32)
+    short = np.ones(5, np.float32)
+    assert "bias has shape (5,)" in str(refused("shape-d", lambda: tw.gemm(a, b, bias=short)))
+    assert "residual has shape (5,)" in str(refused("shape-d", lambda: tw.gemm(a, b, bias=good, residual=short)))
+    assert "ds[0] has shape (5,)" in str(refused("shape-d", lambda: tw.gemm(a, b, bias=good, ds=(short,))))
+    assert "(bias) of int8" in str(refused("dtype-d", lambda: tw.gemm(a, b, bias=good.astype(np.int8))))
+    assert "bias has elements" in str(refused("array-dtype", lambda: tw.gemm(a, b, bias=good.astype(np.int16))))
+
+
+def test_an_output_of_a_type_that_no_kernel_writes_is_not_to_be_converted() -> None:
+    a, b = np.ones((4, 8), np.float32), np.ones((8, 6), np.float32)
+    remedy = refused("array-dtype", lambda: tw.gemm(a, b, out=np.empty((4, 6), np.int16))).remedy
+    assert "allocate out" in remedy
+    assert "fp32" in remedy
+    assert "astype" not in remedy

@@ -81,9 +81,11 @@ def test_a_name_that_never_was_is_pythons_own_error() -> None:
         tw.attention(Q, K, K, sliding=3)  # type: ignore[call-arg]
     with (
         pytest.warns(DeprecationWarning, match="splits"),
-        pytest.raises(TypeError, match="'num_splits' under its old name too"),
+        pytest.raises(TypeError, match="'num_splits' under its old name too, splits") as caught,
     ):
         tw.attention(Q, K, K, splits=2, num_splits=3)
+    assert isinstance(caught.value, tw.TilewrightError)
+    assert (caught.value.rule, caught.value.remedy) == ("renamed", "give num_splits alone")
 
 
 def test_type_checkers_know_the_old_keywords_there_are() -> None:
@@ -206,6 +208,14 @@ def test_options_under_their_old_names_warn_and_are_in_no_help() -> None:
     for flag, name in (("rows", "seqlen-q"), ("head-qk", "head-dim"), ("packed", "varlen")):
         assert f"--{flag} is now called --{name}" in " ".join(old.stderr.split())
     assert "--rows" not in shell("explain", "attention", "--help").stdout
+
+
+@pytest.mark.parametrize("old", [("--rows", "5"), ("--rows=5",)])
+def test_an_option_under_both_names_is_an_error(old: tuple[str, ...]) -> None:
+    words = ("explain", "attention", "--batch", "1", "--heads-q", "2", "--target", "generic", "--seqlen-k", "5")
+    done = shell(*words, "--head-dim", "8", "--seqlen-q", "4", *old)
+    assert done.exit_code != 0
+    assert "[renamed] --seqlen-q is given under its old name too, --rows" in f"{done.stderr}{done.exception}"
 
 
 def test_values_of_options_under_their_old_names() -> None:

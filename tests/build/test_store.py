@@ -171,6 +171,17 @@ def test_a_cache_place_that_is_a_file_is_one_error(tmp_path: Path, use_stub: Use
     assert caught.value.rule == "store-place"
 
 
+@pytest.mark.parametrize("part", ["entries", "locks"])
+def test_a_part_of_the_store_that_is_a_file_is_named(tmp_path: Path, part: str) -> None:
+    store = Store(tmp_path / "store")
+    store.root.mkdir(parents=True)
+    (store.root / part).write_text("a file")
+    with pytest.raises(StoreError, match="is not a folder") as caught:
+        store.prepare()
+    assert str(store.root / part) in caught.value.message
+    assert "remove that file" in caught.value.remedy
+
+
 @pytest.mark.parametrize(
     ("number", "rule"),
     [

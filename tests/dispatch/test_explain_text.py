@@ -81,6 +81,25 @@ def test_a_long_list_leaves_room_for_the_answer() -> None:
     assert text.splitlines()[-2].startswith("replay    ")
 
 
+def test_ratios_stand_in_one_column() -> None:
+    spec = Registry("generic").select(GEMM).spec
+    chosen = Candidate(spec.name, spec.digest, "chosen", (), 1e-6, None, False)
+    others = tuple(
+        Candidate(f"kernel{i}", str(i), "slower", (), 1e-6 * ratio, None, False)
+        for i, ratio in enumerate((1.5, 99.0, 4568.61))
+    )
+    selection = Selection(spec, "heuristic", "by hand", 1e-6)
+    text = str(Explanation(GEMM, "generic", 1, False, "by hand", (chosen, *others), selection, "rule"))
+    behind = [line for line in text.splitlines() if "kernel0" in line or "kernel1" in line or "kernel2" in line]
+    assert [line.split()[0] for line in behind] == ["1.50x", "99.00x", "4569x"]
+    assert len({line.index("kernel") for line in behind}) == 1
+
+
+@pytest.mark.parametrize(("target", "told"), [("generic", True), ("sm_90a", False), ("gfx942", False)])
+def test_the_command_to_repeat_names_threads_where_they_count(target: str, told: bool) -> None:
+    assert ("--threads" in Registry(target).explain(GEMM).replay) is told
+
+
 def timing(spec: KernelSpec, seconds: float) -> Timing:
     return Timing(spec.digest, spec.name, plain(spec), seconds, 0.05, 0.1)
 

@@ -205,8 +205,8 @@ def test_what_was_measured_comes_first(shelf: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"devices": ({"model": "another"},)}, "this device is none it knows (model another)"),
-        ({"devices": ({},)}, "this device is none it knows ()"),  # results of nowhere are of no device
+        ({"devices": ({"model": "another"},)}, "it was trained on model another; this device is model "),
+        ({"devices": ({},)}, "it was trained on no device;"),  # results of nowhere are of no device
         ({"targets": ("x86_64_v3",)}, "it was trained for x86_64_v3"),
         ({"signatures": ("layout rrr",)}, "it has not seen fp32 x fp32, results in fp32"),
     ],
@@ -236,7 +236,7 @@ def test_kernels_newer_than_a_model_are_set_beside_its_choice(shelf: Path) -> No
     even = models.Model(replace(made.card, vocabulary=older), stump(0, 1e30, 0.0, 0.0), made.low, made.high)
     put(shelf, even)
     chosen = Registry(TARGET).select(PROBLEM)
-    assert (chosen.tier, chosen.spec) == ("model", best.spec)
+    assert (chosen.tier, chosen.spec) == ("heuristic", best.spec)  # by its estimate: the model does not know it
     first = next(at for at, one in enumerate(specs) if one.schedule.pipeline in older["pipeline"])
     told = even.predict(specs, PROBLEM, 1, estimates, even.card.devices[0])
     assert not isinstance(told, str)
@@ -245,6 +245,10 @@ def test_kernels_newer_than_a_model_are_set_beside_its_choice(shelf: Path) -> No
         for at, one in enumerate(specs)
     ])  # fmt: skip
     assert f"newer than the model gemm-{TARGET}, of whose choice {specs[first].name}" in chosen.reason
+    said = {each.name: each for each in Registry(TARGET).explain(PROBLEM).candidates}
+    assert said[best.name].predicted_seconds is None
+    assert said[specs[first].name].predicted_seconds is not None
+    assert f"{estimates[first] / estimates.min():.2f} times" in said[specs[first].name].reasons[0]
     put(shelf, models.Model(replace(made.card, vocabulary={**older, "pipeline": ()}), even.forest, made.low, made.high))
     assert Registry(TARGET).select(PROBLEM).tier == "heuristic"
     assert "it has not seen" in Registry(TARGET).explain(PROBLEM).model
@@ -286,6 +290,20 @@ def test_a_damaged_model_and_one_of_an_absent_op_change_nothing(shelf: Path) -> 
     with events.recorded() as heard:
         assert Registry(TARGET).select(PROBLEM).tier == "heuristic"
     assert "absent" in " ".join(one.message for one in heard if isinstance(one, events.Warned))
+
+
+def test_a_folder_and_a_link_to_nothing_are_named_and_the_others_are_asked(shelf: Path) -> None:
+    put(shelf, model(other_pipeline()))
+    (shelf / f"a-folder{model_files.ENDING}").mkdir()
+    (shelf / f"a-link{model_files.ENDING}").symlink_to("nowhere")
+    registry = Registry(TARGET)
+    assert registry.select(PROBLEM).tier == "model"
+    remarks = "\n".join(registry.explain(PROBLEM).models)
+    assert f"a-folder{model_files.ENDING} is a folder" in remarks
+    assert f"a-link{model_files.ENDING} is a link to nowhere, which is not there" in remarks
+    assert "Errno" not in remarks
+    said = " ".join(CliRunner().invoke(build_app(), ["doctor", "--json"]).output.split())
+    assert "is a link to nowhere" in said
 
 
 def test_a_damaged_model_is_named_by_explain_and_doctor(shelf: Path) -> None:

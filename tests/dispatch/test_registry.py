@@ -20,7 +20,7 @@ from tests.backends.cpu.gemm import catalog
 from tilewright import events, ops, settings
 from tilewright.arch import all_archs, best_host_arch, runnable_host_archs
 from tilewright.errors import DeviceError, IllegalSpecError, NoKernelError, RequestError, UnknownNameError
-from tilewright.native import judge, one_kernel
+from tilewright.native import judge, library, one_kernel
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.reference import verify
 
@@ -416,3 +416,44 @@ def test_the_replay_line_explains_the_same_choice(problem: tw.GemmProblem) -> No
     assert again["problem"] == json.loads(json.dumps(explanation.to_dict()))["problem"]
     assert again["chosen"] == json.loads(json.dumps(explanation.to_dict()))["chosen"]
     assert again["replay"] == explanation.replay
+
+
+ONLY_LOOPS = (
+    (tw.GemmProblem(m=64, n=64, k=64, dtype_a="bf16", layout="rcr"), "gfx1250"),
+    (tw.AttentionProblem(batch=1, heads_q=2, seqlen_q=64, seqlen_k=64, head_dim=64), "gfx1201"),
+    (tw.AttentionBackwardProblem(batch=1, heads_q=2, seqlen_q=64, seqlen_k=64, head_dim=64), "gfx1201"),
+)
+
+
+@pytest.mark.parametrize(("problem", "target"), ONLY_LOOPS, ids=lambda each: getattr(each, "op", each))
+def test_the_only_kernel_of_an_op_is_of_the_last_tier_where_it_is_the_fallback(problem: Any, target: str) -> None:
+    registry = tw.Registry(target=target)
+    chosen = registry.select(problem)
+    assert "loops" in chosen.name
+    assert chosen.tier == "fallback"
+    assert "no other kernel" in chosen.reason
+    with pytest.raises(NoKernelError, match="only the fallback kernel") as caught:
+        registry.select(problem, strict=True)
+    assert caught.value.remedy
+    explanation = registry.explain(problem, strict=True)
+    assert explanation.selection is None
+    # who registered it by hand asked for it
+    mine = tw.Registry(target=target, specs=[stage.spec for stage in chosen.stages])
+    assert mine.select(problem, strict=True).tier == "heuristic"
+
+
+def test_strict_mode_takes_loops_that_only_combine_parts() -> None:
+    problem = tw.AttentionProblem(batch=1, heads_q=8, seqlen_q=1, seqlen_k=32768, head_dim=128, dtype_q="bf16")
+    stages = tw.Registry(target="gfx1201").select(problem, strict=True).stages
+    assert [stage.tier for stage in stages] == ["heuristic"] * 2
+    assert "combine" in stages[1].name
+    assert "loops" in stages[1].name
+
+
+def test_a_cache_that_cannot_be_is_named_in_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "file"
+    file.write_text("a file")
+    monkeypatch.setattr(library, "_loaded", {})
+    with settings.override(cache_dir=file):
+        chosen = tw.Registry("generic").select(tw.GemmProblem(m=64, n=64, k=64))
+    assert f"{file} is not a folder" in chosen.reason

@@ -15,7 +15,8 @@ import numpy as np
 
 from tilewright.api import registry_of
 from tilewright.api.tensors import public, seen, unseen
-from tilewright.ops.fused import GATES_BY_ACTIVATION, unknown_gate, with_added
+from tilewright.errors import ProblemError
+from tilewright.ops.fused import GATES_BY_ACTIVATION, called_as_given, unknown_gate, with_added
 from tilewright.runtime.bindings.gemm import BINDING, counted, two
 from tilewright.runtime.bindings.gemm.packed import PackedB
 from tilewright.runtime.bindings.gemm.packing import pack_with
@@ -95,7 +96,10 @@ def gemm(
             "gemm", a, b, c, alpha=alpha, beta=beta, ds=ds, epilogue=epilogue, out=out, out_dtype=out_dtype, math=math,
             copy=copy, target=target,
         )  # fmt: skip
-    return _CALLER.run_slow(registry, operands, (alpha, beta), attributes, copy)
+    try:
+        return _CALLER.run_slow(registry, operands, (alpha, beta), attributes, copy)
+    except ProblemError as error:
+        raise called_as_given(error, bias=bias, residual=residual) from None
 
 
 def gated_gemm(

@@ -22,7 +22,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,16 @@ class Entry:
     manifest: Mapping[str, Any]
 
 
+def _not_a_folder(error: OSError, place: Path) -> Path:
+    """The path of an error that is a file where a folder should be."""
+    path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else place
+    for each in (path, *path.parents):
+        with suppress(OSError):
+            if (each.exists() or each.is_symlink()) and not each.is_dir():
+                return each
+    return place
+
+
 def store_error(error: OSError, place: Path, what: str) -> StoreError:
     """An operating system's error on the store, as one sentence a person can act on."""
     elsewhere = "set TILEWRIGHT_CACHE_DIR to another place"
@@ -72,7 +82,12 @@ def store_error(error: OSError, place: Path, what: str) -> StoreError:
         rule, why = "store-unwritable", "may not be written by this user"
         remedy = f"mend its permissions or {elsewhere}"
     elif error.errno in (errno.ENOTDIR, errno.EEXIST):
+        wrong = _not_a_folder(error, place)
         rule, why, remedy = "store-place", "is not a folder", elsewhere
+        if wrong.is_relative_to(place) and wrong != place:
+            why, remedy = f"cannot be used: {wrong} in it is not a folder", f"remove that file, or {elsewhere}"
+        elif wrong != place:
+            why = f"cannot be made: {wrong} is not a folder"
     else:
         rule, why, remedy = "store-io", f"reports {error.strerror or error}", f"check the disk or {elsewhere}"
     return StoreError(f"the kernel store {place} {why}, so {what} failed", rule=rule, value=str(place), remedy=remedy)

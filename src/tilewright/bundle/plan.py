@@ -64,10 +64,7 @@ class Plan:
 
     def _is_fallback(self, spec: KernelSpec) -> bool:
         """Whether only the last tier takes it: as a candidate it would pass for a kernel that is made for a problem."""
-        op = ops.op(spec.op)
-        if op.fallback_spec(spec.signature, self.target).digest != spec.digest:
-            return False
-        return all(candidate.digest != spec.digest for candidate in op.candidates(spec.signature, self.target))
+        return ops.op(spec.op).fallback_spec(spec.signature, self.target).digest == spec.digest
 
     def _fallbacks(self, chosen: Iterable[str]) -> list[str]:
         """One for each signature, so that sizes nobody thought of are served too."""

@@ -18,7 +18,7 @@ import typer.main
 from tilewright import plugins
 from tilewright.cli.common import Summaries, numbers, words
 from tilewright.errors import PluginError, TilewrightError
-from tilewright.renames import warn_renamed
+from tilewright.renames import given_twice, warn_renamed
 
 if TYPE_CHECKING:
     from tilewright.ops.base import Op, Option
@@ -37,6 +37,10 @@ class OpCommand(typer.core.TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
+        flags = {word.partition("=")[0] for word in args[:end]}
+        for old, new in self.renamed.items():
+            if old in flags and new in flags:
+                raise given_twice(f"{new} is given", old, new)
         return super().parse_args(ctx, [*map(self._with_new_name, args[:end]), *args[end:]])
 
     def _with_new_name(self, word: str) -> str:

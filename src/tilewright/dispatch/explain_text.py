@@ -11,9 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from tilewright.arch import all_archs
 from tilewright.dispatch.selection import StagedSelection
-from tilewright.runtime.devices import HOST
 
 if TYPE_CHECKING:
     from tilewright.dispatch.selection import Candidate, Explanation
@@ -54,9 +52,7 @@ def whole(explanation: Explanation) -> str:
 
 def _question(explanation: Explanation) -> list[str]:
     strict = ", strict" if explanation.strict else ""
-    known = all_archs().get(explanation.target)
-    on_host = known is None or known.backend == HOST.kind
-    threads = f", {_count(explanation.threads, 'thread')}" if on_host else ""
+    threads = f", {_count(explanation.threads, 'thread')}" if explanation.on_host else ""
     lines = [f"problem   {explanation.problem.describe()}", f"target    {explanation.target}{threads}{strict}"]
     return [*lines, f"stages    {explanation.way}"] if explanation.way else lines
 
@@ -98,7 +94,9 @@ def _alternatives(explanation: Explanation) -> list[str]:
     lines = [f"kernels   {explanation.source}"]
     if serving:
         lines.append(f"behind    {_count(len(serving), 'kernel')} that would serve it too")
-        lines += [_runner_up(each, winner) for each in serving[:MOST_RUNNER_UPS]]
+        ratios = [(_ratio(each, winner), each) for each in serving[:MOST_RUNNER_UPS]]
+        width = max(6, *(len(ratio) for ratio, _ in ratios))
+        lines += [f"  {ratio:>{width}}  {_named(each)}" for ratio, each in ratios]
     if explanation.model:
         lines.append(f"model     {explanation.model}")
     lines += _few([f"model     {remark}" for remark in explanation.models], "remark")
@@ -128,13 +126,17 @@ def ranked(candidates: Iterable[Candidate]) -> list[Candidate]:
     return sorted(serving, key=order)
 
 
-def _runner_up(candidate: Candidate, winner: Candidate | None) -> str:
-    """Its time as a multiple of the chosen kernel's, known in the same way, and its name."""
+def _ratio(candidate: Candidate, winner: Candidate | None) -> str:
+    """Its time as a multiple of the chosen kernel's, known in the same way."""
     pairs = zip(_seconds(candidate), _seconds(winner), strict=True) if winner is not None else ()
     ratios = [mine / best for mine, best in pairs if mine is not None and best]
-    ratio = f"{ratios[0]:.2f}x" if ratios else "?"
-    tied = "  (within the noise)" if candidate.verdict == "tied" else ""
-    return f"  {ratio:>6}  {candidate.name}{tied}"
+    if not ratios:
+        return "?"
+    return f"{ratios[0]:.2f}x" if ratios[0] < 100 else f"{ratios[0]:.0f}x"
+
+
+def _named(candidate: Candidate) -> str:
+    return candidate.name + ("  (within the noise)" if candidate.verdict == "tied" else "")
 
 
 def _rules(candidates: Iterable[Candidate]) -> Counter[str]:

@@ -12,6 +12,7 @@ from tilewright.dispatch import learned
 from tilewright.dispatch.selection import Selection
 from tilewright.dispatch.states import State
 from tilewright.native.judge import Answer, Judge, judge
+from tilewright.native.library import why_missing
 from tilewright.ops.base import KernelSpec, Op
 from tilewright.runtime.requests import Where
 
@@ -27,7 +28,8 @@ MOST_JUDGES = 1024  # kept; one a signature
 def by_estimate(spec: KernelSpec, seconds: float, count: int) -> Selection:
     """The choice by the estimate, of so many kernels that serve a problem."""
     if math.isinf(seconds):
-        reason = "first of its pool: no estimate, because the selection library was not built (see TILEWRIGHT_EVENTS)"
+        why = why_missing() or "see TILEWRIGHT_EVENTS"
+        reason = f"first of its pool: no estimate, because the selection library was not built ({why})"
         return Selection(spec, "heuristic", reason, seconds)
     reason = f"lowest estimate of {count} kernel(s) that serve the problem" if count > 1 else "the only kernel"
     return Selection(spec, "heuristic", reason, seconds)

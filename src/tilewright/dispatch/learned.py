@@ -39,10 +39,19 @@ def stamp(cache: Path) -> Any:
     try:
         status = os.stat(place)  # noqa: PTH116  this is on the way of selections
         with os.scandir(place) as entries:  # a file that is written over leaves its folder as it was
-            files = sorted((entry.name, entry.stat().st_mtime_ns, entry.stat().st_size) for entry in entries)
+            files = sorted((entry.name, *written_when(entry)) for entry in entries)
     except OSError:
         return None
     return status.st_mtime_ns, status.st_ino, *files
+
+
+def written_when(file: Path | os.DirEntry[str]) -> tuple[int, int]:
+    """When a file was written, and its size; zeros of a link to nothing, which is told where it is read."""
+    try:
+        status = file.stat()
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_size
 
 
 def at_hand() -> bool:
@@ -135,21 +144,23 @@ def by_model(model: str, sigma: float, specs: Sequence[KernelSpec], chosen: Chos
         reason = f"the model {model} predicts it the fastest of {chosen.served} kernels, give or take {sure:.0%}"
     else:
         rival = specs[chosen.rival].name
-        reason = f"newer than the model {model}, of whose choice {rival} the estimate says that it takes longer"
+        reason = (
+            f"by its estimate, newer than the model {model}, of whose choice {rival} the estimate says it takes longer"
+        )
     if chosen.second >= 0 and chosen.seconds > 0:
         slower = chosen.second_seconds / chosen.seconds
         reason += f"; the runner-up {specs[chosen.second].name} would take {slower:.2f} times as long"
     else:
         reason += "; the estimate gives no other a hope"
-    return Selection(specs[chosen.best], "model", reason, chosen.seconds)
+    return Selection(specs[chosen.best], "model" if chosen.rival < 0 else "heuristic", reason, chosen.seconds)
 
 
 def predicted(served: Served, verdict: Verdict | None) -> dict[str, float]:
     """Seconds by digest, of the kernels a model says something of."""
     if verdict is None or verdict.seconds is None:
         return {}
-    pairs = zip(served, verdict.seconds.tolist(), strict=True)
-    return {spec.digest: seconds for (spec, _), seconds in pairs if math.isfinite(seconds)}
+    places = [at for at, seconds in enumerate(verdict.seconds.tolist()) if math.isfinite(seconds)]
+    return {served[at][0].digest: float(verdict.seconds[at]) for at in places if at not in verdict.unseen}
 
 
 def remarks(op: str, target: str) -> tuple[str, ...]:

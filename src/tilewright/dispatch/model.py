@@ -253,11 +253,13 @@ class Model:
         if spec.arch not in self.card.targets:
             return f"it was trained for {', '.join(self.card.targets)}"
         if not any(same_device(known_device, device) for known_device in self.card.devices):
-            known = "; ".join(
-                ", ".join(f"{name} {value}" for name, value in known_device.items())
-                for known_device in self.card.devices
+            known = "; ".join(map(_device_words, self.card.devices)) or "no device"
+            names = dict.fromkeys(name for each in self.card.devices for name in each)
+            here = (
+                _device_words({name: device[name] for name in names if name in device})
+                or "another, of which nothing is known"
             )
-            return f"this device is none it knows ({known})"
+            return f"it was trained on {known}; this device is {here}"
         why = self.unsure if self.ships else self.outdated or self.unsure
         if why:
             return why
@@ -348,6 +350,10 @@ def ahead(trust: float, estimates: Array) -> Array:
     """What is said of kernels before any tree is asked, as a logarithm: so much of what the estimate says."""
     logs: Array = trust * np.log(estimates / estimates.min())
     return logs
+
+
+def _device_words(device: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in device.items())
 
 
 def same_device(known: Mapping[str, Any], device: Mapping[str, Any]) -> bool:

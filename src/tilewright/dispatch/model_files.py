@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,6 +24,7 @@ from tilewright import events, jsontext, ops, packaged, settings
 from tilewright.build import bundled
 from tilewright.build.bundled import Bundle
 from tilewright.dispatch import looks
+from tilewright.dispatch.learned import written_when
 from tilewright.dispatch.model import MOST, Array, Card, Model, checked_number
 from tilewright.dispatch.model_archive import Archive
 from tilewright.errors import ModelError, TilewrightError
@@ -283,19 +285,28 @@ def _read_own(place: Path, stamp: tuple[tuple[str, int, int], ...]) -> _Own:
             models[place / name] = read_file(place / name)
         except (TilewrightError, OSError) as error:  # of an op that is not installed, too
             events.emit(events.Warned("model-file", str(error)))
-            damaged[place / name] = error.message if isinstance(error, TilewrightError) else str(error)
+            damaged[place / name] = (
+                error.message if isinstance(error, TilewrightError) else _unread(place / name, error)
+            )
     return _Own(models, damaged)
 
 
 def _own() -> _Own:
-    place, stamp = folder(), []
+    place = folder()
     try:
-        for path in sorted(place.glob(f"*{ENDING}")):
-            status = path.stat()
-            stamp.append((path.name, status.st_mtime_ns, status.st_size))
+        paths = sorted(place.glob(f"*{ENDING}"))
     except OSError:
-        stamp = []
-    return _read_own(place, tuple(stamp))
+        paths = []
+    return _read_own(place, tuple((path.name, *written_when(path)) for path in paths))
+
+
+def _unread(path: Path, error: OSError) -> str:
+    """Why a model's file cannot be read, without the words of an operating system where there are better ones."""
+    if path.is_dir():
+        return f"{path} is a folder, not the file of a model"
+    if path.is_symlink() and not path.exists():
+        return f"{path} is a link to {os.readlink(path)}, which is not there"  # noqa: PTH115  as it is written
+    return f"{path} cannot be read: {error.strerror or error}"
 
 
 def at_hand() -> tuple[Model, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tilewright.dispatch import built
@@ -37,7 +38,10 @@ def note(by: Comparison, spec: KernelSpec, where: Where | None) -> Candidate:
     elif seconds is None or by.chosen is None:
         verdict = "refused" if reasons else "slower"
     else:
-        verdict, why = behind(by.chosen, seconds, by.known, spec.digest, by.order)
+        winner = by.chosen
+        if winner.tier == "heuristic" and by.known.predicted:  # newer than the model: its time was put beside others'
+            winner = replace(winner, seconds=by.estimate(winner.spec))
+        verdict, why = behind(winner, seconds, by.known, spec.digest, by.order)
         reasons.append(why)
     estimate = None if seconds == math.inf else seconds
     rules = tuple(refusal.rule for refusal in refusals)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tilewright.dispatch.records import Record
+from tilewright.dispatch.selection import Selection
 from tilewright.errors import NoKernelError, RequestError
 from tilewright.ops.base import KernelSpec, Op
+
+STRICT = "strict mode refuses the padded and fallback tiers"
 
 
 def winner_of(op: Op, record: Record, candidates: tuple[KernelSpec, ...], registered: bool) -> KernelSpec | None:
@@ -41,6 +45,28 @@ def refusal(op: Op, problem: Any, candidates: tuple[KernelSpec, ...], why: str, 
         if strict
         else "change the problem as one of these kernels says in its brackets",
     )
+
+
+def as_fallback(op: Op, problem: Any, chosen: Selection, strict: bool) -> Selection:
+    """The choice where an op has one kernel of a signature: of the last tier if that is the fallback kernel.
+
+    Not so of stages that only move or join what others compute (`auxiliary` of their signature): strict mode would
+    refuse a problem in parts whose work is done by fast kernels.
+    """
+    if getattr(chosen.spec.signature, "auxiliary", False):
+        return chosen
+    if chosen.spec.digest != op.fallback_spec(chosen.spec.signature, chosen.spec.arch).digest:
+        return chosen
+    what = f"{chosen.spec.signature.label()} on {chosen.spec.arch}"
+    if strict:
+        raise NoKernelError(
+            f"no kernel for {problem.describe()}: {STRICT}; the op has only the fallback kernel for {what}",
+            rule="no-kernel",
+            value=chosen.name,
+            remedy="register a kernel for it (Registry.add), ask for another dtype, layout or target, "
+            "or allow fallbacks (strict=False)",
+        )
+    return replace(chosen, tier="fallback", reason=f"the op has no other kernel for {what}")
 
 
 def other_signature(spec: KernelSpec, wanted: Sequence[Any]) -> NoKernelError:

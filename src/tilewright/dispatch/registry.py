@@ -8,7 +8,7 @@ Dispatch is total: every legal problem gets a kernel.  The tiers, best first:
     heuristic  the backend's estimate orders the kernels that serve the problem; or a function of the user
                (`dispatch.heuristics`) or a rule of the op that the user named, which then stand before the two above
     padded     operands are copied into zero-padded, aligned buffers: what is missing is edge code or alignment
-    fallback   the kernel that serves everything of the signature
+    fallback   the kernel that serves everything of the signature; also where the op has no other on the target
 
 Strict mode refuses the last two.  A registry without specs draws its candidates from the op and
 compiles on first use; one with specs uses those.
@@ -34,7 +34,7 @@ from tilewright.dispatch.inputs import op_of, setting_words, thread_number
 from tilewright.dispatch.judged import Judges
 from tilewright.dispatch.notes import Comparison, note
 from tilewright.dispatch.records import records
-from tilewright.dispatch.refused import other_signature, refusal, winner_of
+from tilewright.dispatch.refused import STRICT, as_fallback, other_signature, refusal, winner_of
 from tilewright.dispatch.selection import Explanation, Known, Selection, StagedSelection
 from tilewright.dispatch.states import State, States
 from tilewright.dispatch.trials import Trials, refused_by_kernel
@@ -306,6 +306,8 @@ class Registry:
             best = self._judges.chosen(judge, op, problem, self.arch, state)
         else:
             best = self._judges.in_python(op, problem, threads, candidates, registered, self.arch)
+        if best is not None and len(candidates) == 1 and not self._specs:
+            best = as_fallback(op, problem, best, state.strict)
         return best or self._fall(op, problem, signature, threads, state.strict, candidates, where)
 
     def times(self, problem: Any, threads: int, where: Where | None = None) -> list[tuple[KernelSpec, float]]:
@@ -383,7 +385,7 @@ class Registry:
     ) -> Selection:
         """The last two tiers, or in strict mode the error that lists why."""
         if strict:
-            raise refusal(op, problem, candidates, "strict mode refuses the padded and fallback tiers", strict)
+            raise refusal(op, problem, candidates, STRICT, strict)
         copied = self._copied(op, problem, candidates, threads)
         if copied is not None:
             return copied

@@ -177,10 +177,21 @@ class Explanation:
     way: str = ""  # in which stages, of several that would do, and why
 
     @property
+    def on_host(self) -> bool:
+        """Whether threads have a say: a GPU's kernels take none."""
+        from tilewright.arch import all_archs
+        from tilewright.runtime.devices import HOST
+
+        known = all_archs().get(self.target)
+        return known is None or known.backend == HOST.kind
+
+    @property
     def replay(self) -> str:
         """A command that explains the same choice again."""
         words = ["tilewright", "explain", self.problem.op, *self.arguments]
-        words += ["--target", self.target, "--threads", str(self.threads)]
+        words += ["--target", self.target]
+        if self.on_host:
+            words += ["--threads", str(self.threads)]
         return shlex.join(words + (["--strict"] if self.strict else []))
 
     def to_dict(self) -> dict[str, Any]:

@@ -86,6 +86,7 @@ class Library:
 _lock = threading.Lock()
 _loaded: dict[str, Library] = {}
 _failed: list[tuple[str, settings.Settings]] = []  # those under which one could not be had
+_reason = ""  # of the last that could not
 
 
 def library_source(kernels: NativeKernels) -> Source:
@@ -105,6 +106,7 @@ def _build(kernels: NativeKernels) -> Library:
 
 def library(kernels: NativeKernels) -> Library | None:
     """None where it cannot be had, which is said once: kernels are then taken in the order of their pool."""
+    global _reason
     known = _loaded.get(kernels.set_name)
     if known is not None:
         return known
@@ -116,7 +118,13 @@ def library(kernels: NativeKernels) -> Library | None:
                 _loaded[name] = _build(kernels)
             except (TilewrightError, OSError, AttributeError) as error:
                 _failed.append((name, current))
+                _reason = error.message if isinstance(error, TilewrightError) else str(error)
                 events.emit(
                     events.Warned("selection", f"kernels of {name} are taken as their pool lists them: {error}")
                 )
         return _loaded.get(name)
+
+
+def why_missing() -> str:
+    """Why a library could not be had, in one line; empty where none failed."""
+    return _reason.partition("\n")[0]

@@ -73,7 +73,8 @@ class DerivedPools:
         fallback = self.fallback_schedule(signature, arch)
         every = list(dict.fromkeys(self._module.schedules("default", signature, arch)))
         fast = [schedule for schedule in every if schedule != fallback]
-        return fast if any(map(partial(self._is_legal, signature, arch.name), fast)) else every
+        # What proposes kernels may leave the fallback out beside some that turn out not to be legal.
+        return fast if any(map(partial(self._is_legal, signature, arch.name), fast)) else [*fast, fallback]
 
     def _find_legal(self, signature: Any, arch: str) -> tuple[Any, ...]:
         proposed = dict.fromkeys(self._module.schedules("full", signature, arch_by_name(arch)))

@@ -82,6 +82,19 @@ def with_added(epilogue: Any, ds: Any, **added: Any) -> tuple[Any, Any]:
     return "MultiDAdd" if kind == "PassThrough" else epilogue, (*named.values(), *ds)
 
 
+def called_as_given(error: ProblemError, **added: Any) -> ProblemError:
+    """The error of a call, in which `bias=` and `residual=` have their names and not their places before `ds`."""
+    names = [name for name, array in added.items() if array is not None]
+    for place in range(len(names) + 1):
+        name = names[place] if place < len(names) else f"ds[{place - len(names)}]"
+        error.message = error.message.replace(f"ds[{place}]", name)
+        error.remedy = error.remedy.replace(f"ds[{place}]", name)
+    if names and error.rule == "dtype-d":
+        error.message = error.message.replace("D tensors of", f"D tensors ({', '.join(names)}) of")
+    error.args = (error.message,)
+    return error
+
+
 def epilogue_violations(epilogue: str, num_d: int, gates: bool = False) -> Iterator[Violation]:
     """Whether there is such an epilogue, and whether it takes so many D tensors; `gates`: the op has those too."""
     if epilogue not in EPILOGUES and not (gates and epilogue in GATES):

@@ -169,7 +169,8 @@ class Caller:
         left_out = [None] * (len(self.binding.slots) - len(operands))
         views = self._views([*operands, *left_out], planner.kind, NEVER)[0]
         addresses = [0 if view is None else view.address for view in views]
-        raise plan.failed(stage, status, addresses, [float(scalar) for scalar in scalars])
+        error = plan.failed(stage, status, addresses, [float(scalar) for scalar in scalars])
+        raise tables.with_entry(self.binding, plan, views, error)
 
     def run_slow(
         self,
@@ -216,7 +217,10 @@ class Caller:
         addresses = [0 if view is None else view.address for view in views]
         for slot, (_, address) in results.items():
             addresses[slot] = address
-        plan.run(addresses, numbers_)
+        try:
+            plan.run(addresses, numbers_)
+        except ProblemError as error:
+            raise tables.with_entry(self.binding, plan, views, error) from None
         if counter is not None:
             counter.add()
         self._tell(operands)
@@ -261,6 +265,9 @@ class Caller:
             except ProblemError as error:
                 if error.rule == "array-dtype" and slot.elements:  # what to convert it to follows from the slot
                     error.remedy = f"give {slot.name} as {slot.elements}"
+                elif error.rule == "array-dtype" and slot.written:  # what it holds is written over: nothing to convert
+                    first = next((each.dtype for each in views if isinstance(each, View)), "fp32")
+                    error.remedy = f"allocate {slot.name} with a dtype that results have, for example {first}"
                 raise
         return tuple(views), taken
 

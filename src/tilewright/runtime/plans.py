@@ -203,7 +203,7 @@ class Plan:
             rule="operand-values",
             value=name,
             remedy=f"{name} may hold {holds or 'what the op says of it'}"
-            + ("" if rest else "; with the setting check_tables the error names the entry"),
+            + ("" if rest or self.place is HOST else "; with the setting check_tables the error names the entry"),
         )
 
 

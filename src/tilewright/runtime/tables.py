@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright import settings
 from tilewright.dtypes import DTYPES
-from tilewright.errors import DeviceError
+from tilewright.errors import DeviceError, ProblemError
 from tilewright.runtime.arrays import View
 from tilewright.runtime.bindings import Binding
 from tilewright.runtime.devices import HOST, Device, device
@@ -53,12 +53,29 @@ def demand(op: Binding, plan: Plan, views: Sequence[Any]) -> None:
             raise plan.out_of_range(stage, wrong)
 
 
-def _on_host(there: Device, view: View) -> np.ndarray[Any, Any]:
+def with_entry(op: Binding, plan: Plan, views: Sequence[Any], error: Exception) -> Exception:
+    """What a kernel of the host found wrong with a table, with the entry, which it does not tell: we look for it."""
+    if plan.place is not HOST or not isinstance(error, ProblemError) or error.rule != "operand-values":
+        return error
+    named = zip(op.slots, views, strict=True)
+    held = {
+        slot.name: _on_host(None, view)
+        for slot, view in named
+        if slot.holds and isinstance(view, View) and view.dtype in DTYPES and view.place is HOST
+    }
+    for stage in plan.stages:
+        wrong = op.wrong_table(stage.request, held)
+        if "[" in wrong:
+            return plan.out_of_range(stage, wrong)
+    return error
+
+
+def _on_host(there: Device | None, view: View) -> np.ndarray[Any, Any]:
     """A copy of what an array holds."""
     low, high = extent(view.shape, view.strides, view.itemsize)
     memory = (ctypes.c_uint8 * max(1, high - low))()
     if high > low:
-        if view.place is HOST:
+        if there is None or view.place is HOST:
             ctypes.memmove(memory, view.address + low, high - low)
         else:
             there.read(ctypes.addressof(memory), view.address + low, high - low)

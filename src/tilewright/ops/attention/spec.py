@@ -72,6 +72,11 @@ class AttentionSignature:
     rotary: str = "none"
 
     @property
+    def auxiliary(self) -> bool:
+        """Whether it only moves or joins what others compute: plain loops are then a kernel like any other."""
+        return self.family in ("append", "combine")
+
+    @property
     def features(self) -> tuple[str, ...]:
         """What it has beyond the plain softmax, in words."""
         words = [] if self.mask == "none" else [self.mask]

@@ -19,7 +19,7 @@ inline constexpr Rule amd_channels_last{"amd-channels-last", TW_ALIGNMENT, "chan
 inline constexpr Rule amd_strides{"amd-strides", TW_LIMIT, "an operand is laid out backwards",
                                   "use another kernel of the pool"};
 inline constexpr Rule amd_merged{"amd-merged", TW_DIVISIBILITY,
-                                 "{groups} groups are no multiple of the {merged} that are merged",
+                                 "the number of groups, {groups}, is no multiple of the {merged} that are merged",
                                  "use another kernel of the pool"};
 inline constexpr Rule amd_dense{
     "amd-dense", TW_LIMIT, "taps of a filter do not lie side by side, or pixels that are read not at equal distances",
