@@ -110,9 +110,8 @@ class AttentionProblem:
                 put(self, "page_size", 0)
             if self.page_count > 0:
                 put(self, "page_count", 0)
-        if not self.varlen:
-            if self.total_q > 0:
-                put(self, "total_q", 0)
+        if self.total_q > 0 and not self.varlen:
+            put(self, "total_q", 0)
         if self.total_k > 0 and (not self.varlen or self.pages != "none"):
             put(self, "total_k", 0)  # keys in pages are not packed
         if self.scale_block > 0 and self.q_scale != "block" and self.kv_scales != "block":
