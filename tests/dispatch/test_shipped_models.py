@@ -116,4 +116,4 @@ def test_each_decides_on_its_device_and_nowhere_else(
             chosen = registry.select(problem, threads=2)
             assert chosen.tier == tier
             if tier == "heuristic":
-                assert "this device is none it knows" in registry.explain(problem, threads=2).model
+                assert "; this device is " in registry.explain(problem, threads=2).model
