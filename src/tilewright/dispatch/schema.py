@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 SCHEMA = 1
+PATIENCE = 5.0  # seconds for another process that makes the same file
 # Statements that bring a schema to the next one, by its number.
 STEPS: Mapping[int, str] = {}
 
@@ -77,7 +79,7 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA synchronous = FULL")  # what is told was stored: a power cut takes nothing back
     if version_of(connection) == SCHEMA:
         return
-    connection.execute("PRAGMA journal_mode = WAL")
+    _write_ahead(connection)
     connection.execute("BEGIN IMMEDIATE")
     try:
         version = version_of(connection)  # others may have been faster
@@ -94,6 +96,21 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
         if connection.in_transaction:  # a full disk has ended it already
             connection.execute("ROLLBACK")
         raise
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Log changes ahead.  SQLite does not wait for whoever switches the same new file at this moment: we do."""
+    import sqlite3
+
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > end:
+                raise
+        time.sleep(0.01)
 
 
 def _set_aside(path: Path, schema: int) -> None:
