@@ -58,7 +58,7 @@ AWAY = {
 
 
 def loaded(op: str, models: str) -> list[str]:
-    # The default of the tests is no models: what they are on a user's machine is asked too.  Nothing was measured there.
+    # The default of the tests is no models: what they are on a user's machine is asked too.  Nothing was measured.
     environment = {**os.environ, "TILEWRIGHT_MODELS": models, "TILEWRIGHT_MEASURE": "0"}
     code = CALL.format(call=CALLS[op])
     for _ in range(2):  # the first one fills the store

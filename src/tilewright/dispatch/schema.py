@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 SCHEMA = 1
-PATIENCE = 5.0  # seconds for another process that makes the same file
+PATIENCE = 30.0  # seconds for another process that makes the same file
 # Statements that bring a schema to the next one, by its number.
 STEPS: Mapping[int, str] = {}
 
