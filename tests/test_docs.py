@@ -266,7 +266,10 @@ def test_the_pictures_are_drawn_from_the_stored_results(tmp_path: Path) -> None:
         done = script(name, "--check")
         assert done.returncode == 0, done.stderr
     other = tmp_path / "results.svg"
-    other.write_text((ROOT / "docs" / "images" / "results.svg").read_text(encoding="utf-8").replace("1.14x", "2.14x"))
+    drawn = (ROOT / "docs" / "images" / "results.svg").read_text(encoding="utf-8")
+    changed, count = re.subn(r"\d\.\d\dx", "9.99x", drawn, count=1)
+    assert count == 1
+    other.write_text(changed, encoding="utf-8")
     assert script("plot_overview.py", "--check", "--output", str(other)).returncode == 1
 
 
