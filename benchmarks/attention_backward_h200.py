@@ -2,14 +2,16 @@
 
     python benchmarks/attention_backward_h200.py                 the table that peers were measured on
     python benchmarks/attention_backward_h200.py --random SEED   problems nobody tuned for
+    python benchmarks/attention_backward_h200.py --goals SEED    those, the shapes that have a goal, and packed lengths
     python benchmarks/attention_backward_h200.py --few           few heads of keys, short sequences: few blocks
     python benchmarks/attention_backward_h200.py --only 8192     shapes whose name has this
     python benchmarks/attention_backward_h200.py --wide          every kernel of the pool beside the default ones
 
 bf16, the cache cold.  TFLOP/s count five products of the pairs that see each other.  `call` is all of
 `tw.attention_backward`, `turns` the same with deterministic=True, `grad` the fastest kernel of that stage; behind are
-all stages and kernels apart.  Each kernel is held against float64 on one head before it is timed, and so are PyTorch's:
-`error` is the largest of dq, dk and dv beside the largest gradient of its kind.
+all stages and kernels apart, with --goals those of the plan that a call takes.  Each kernel is held against float64 on
+one head before it is timed, and so are PyTorch's: `error` is the largest of dq, dk and dv beside the largest gradient
+of its kind.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _attention_backward_packed import PackedOperands, PackedShape, drawn_packed
 from _machine import command_line, provenance
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -43,6 +46,8 @@ BACKWARD = op("attention_backward")
 RESULT = Path(__file__).parent / "results" / "attention_backward_h200.json"
 SLEEP = 400_000  # cycles that hide what the host needs to queue a call
 WIDEST = 2.0**-6  # of a gradient, beside the largest of its kind
+PEERS = ("cudnn", "flash")
+PACKED_GOAL, IN_TURNS_GOAL = 1.3, 1.2  # of padded SDPA; of the time of a call in any order
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,13 @@ def drawn(seed: int, count: int) -> list[Shape]:
         batch = max(1, min(16, 32768 // rows // rng.choice((1, 2, 4))))
         found.append(Shape(batch, heads_kv * group, heads_kv, rows, rows, head, rng.random() < 0.6))
     return found
+
+
+def named() -> dict[Shape, float]:
+    """Shapes that have a goal, in TFLOP/s of a whole call."""
+    goals = {Shape(2, 16, 16, 8192, 8192, 128, False): 600.0, Shape(2, 16, 16, 8192, 8192, 128, True): 560.0}
+    goals |= {Shape(2, 32, 32, 8192, 8192, 64, False): 480.0, Shape(2, 32, 32, 8192, 8192, 64, True): 450.0}
+    return {**goals, Shape(1, 32, 8, 4096, 4096, 128, True): 480.0}
 
 
 class Operands:
@@ -270,13 +282,15 @@ def stages_of(
     return runs, errors
 
 
-def measure(shape: Shape, arch: str, race: Race, wide: bool) -> dict[str, Any]:
+def measure(shape: Shape, arch: str, race: Race, wide: bool, first: bool = False) -> dict[str, Any]:
+    """With `first` only kernels of the first plan are timed, which is that of a call."""
     one = Operands(shape)
     row: dict[str, Any] = {"shape": asdict(shape), "name": shape.name, "flops": one.problem.flops}
     peers, floor = peers_of(one, row)
     runs: dict[str, Run] = {"call": one.call(), "turns": one.call(deterministic=True)}
     errors = {name: poisoned(one, run) for name, run in runs.items()}
-    for plan in BACKWARD.split_plans(one.problem, arch).values():
+    plans = list(BACKWARD.split_plans(one.problem, arch).values())
+    for plan in plans[:1] if first else plans:
         more, found = stages_of(one, plan, arch, wide)
         runs |= more
         errors |= found
@@ -286,11 +300,42 @@ def measure(shape: Shape, arch: str, race: Race, wide: bool) -> dict[str, Any]:
     return row | {"error": errors, "wrong": wrong, "peer_error": floor, "seconds": seconds, "peers": list(peers)}
 
 
-def wanted(shapes: Sequence[Shape], arch: str, wide: bool) -> list[KernelSpec]:
-    """Every kernel that is timed."""
+def measure_packed(shape: PackedShape, race: Race) -> dict[str, Any]:
+    operands = PackedOperands(shape)
+    row: dict[str, Any] = {"shape": asdict(shape), "name": shape.name, "flops": shape.flops}
+    runs: dict[str, Run] = {"call": operands.call(), "turns": operands.call(deterministic=True)}
+    errors = {}
+    for name, run in runs.items():
+        for result in operands.results.values():
+            result.fill_(float("nan"))
+        run()
+        errors[name] = operands.error()
+    for backend in (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION):
+        name = backend.name.split("_")[0].lower()
+        try:
+            runs[name] = operands.peer(backend)
+            runs[name]()
+        except RuntimeError as error:
+            runs.pop(name, None)
+            row[f"{name}_refused"] = str(error).splitlines()[0][:80]
+    wrong = [f"{name} {error:.4f}" for name, error in errors.items() if not error <= WIDEST]
+    seconds = dict(zip(runs, race.seconds(list(runs.values())), strict=True))
+    return row | {
+        "error": errors,
+        "wrong": wrong,
+        "seconds": seconds,
+        "peers": [name for name in runs if name in PEERS],
+    }
+
+
+def wanted(shapes: Sequence[Shape | PackedShape], arch: str, wide: bool, first: bool = False) -> list[KernelSpec]:
+    """Every kernel that is timed; with `first` those of the first plan, in turns or not."""
     found: dict[str, KernelSpec] = {}
     for shape in shapes:
-        for plan in BACKWARD.split_plans(shape.problem(), arch).values():
+        plans = list(BACKWARD.split_plans(shape.problem(), arch).values())
+        if first:
+            plans = [plans[0], next(iter(BACKWARD.split_plans(shape.problem(deterministic=True), arch).values()))]
+        for plan in plans:
             for stage in plan:
                 known = BACKWARD.candidates(stage.signature, arch)
                 specs = grads(stage, arch, wide) if stage.family == "grad" else known
@@ -324,9 +369,82 @@ def report(rows: Sequence[dict[str, Any]]) -> None:
         print(f"\ngeometric mean of ours over the best peer: {mean:.3f}, least {min(ratios):.3f}")
 
 
+def ratio(row: dict[str, Any]) -> float:
+    """How much faster a whole call is than the best of PyTorch's."""
+    seconds = row["seconds"]
+    return float(min(seconds[name] for name in row["peers"]) / seconds["call"])
+
+
+def verdict(text: str, value: float, goal: float, least: bool = True) -> str:
+    met = value >= goal if least else value <= goal
+    return f"{text:56} {value:8.3f}  goal {goal:7.3f}  {'met' if met else 'MISSED'}"
+
+
+def report_goals(rows: Sequence[dict[str, Any]], packed: Sequence[dict[str, Any]]) -> list[str]:
+    """What was asked for, and what was measured: whole calls, and the slower grad kernels beside them."""
+    goals = {shape.name: goal for shape, goal in named().items()}
+    lines = []
+    drawn_rows = [row for row in rows if row["name"] not in goals and row["peers"]]
+    if drawn_rows:
+        ratios = [ratio(row) for row in drawn_rows]
+        lines.append(
+            verdict(f"{len(ratios)} drawn over the best of SDPA: mean", statistics.geometric_mean(ratios), 1.05)
+        )
+        lines.append(verdict("    least", min(ratios), 0.92))
+        kernel = [min(row["seconds"][name] for name in row["peers"]) / grad_seconds(row) for row in drawn_rows]
+        lines.append(f"    kernels of grad alone beside its whole call: mean {statistics.geometric_mean(kernel):.3f}")
+    for row in rows:
+        if row["name"] in goals:
+            rates = [row["flops"] / seconds / 1e12 for seconds in (row["seconds"]["call"], grad_seconds(row))]
+            lines.append(verdict(row["name"] + " TFLOP/s", rates[0], goals[row["name"]]) + f", grad {rates[1]:.0f}")
+    lines += [verdict(row["name"] + " over padded", ratio(row), PACKED_GOAL) for row in packed if row["peers"]]
+    slower = [row["seconds"]["turns"] / row["seconds"]["call"] for row in (*rows, *packed)]
+    if slower:
+        lines.append(verdict("deterministic, time of the ordinary call: mean", statistics.geometric_mean(slower),
+                             IN_TURNS_GOAL, least=False))  # fmt: skip
+        lines.append(f"    most {max(slower):.3f}, least {min(slower):.3f}")
+    return lines
+
+
+def grad_seconds(row: dict[str, Any]) -> float:
+    """Of the fastest kernel."""
+    return float(min(seconds for name, seconds in row["seconds"].items() if name.startswith("grad:")))
+
+
+def run_goals(options: argparse.Namespace) -> None:
+    seed: int = options.goals
+    torch.manual_seed(seed)
+    shapes, packed = [*named(), *drawn(seed, options.count)], drawn_packed(seed)
+    arch, started = driver.available_archs()[0], time.perf_counter()
+    kernels.build(wanted([*shapes, *packed], arch, False, first=True))
+    print(f"kernels built in {time.perf_counter() - started:.1f} s", flush=True)
+    race, rows, begun = Race(options.rounds), [], time.perf_counter()
+    packed_rows = [measure_packed(shape, race) for shape in packed]
+    for shape in shapes:
+        if time.perf_counter() - begun > options.seconds:
+            print(f"left out: {shape.name}")
+            continue
+        rows.append(measure(shape, arch, race, False, first=True))
+        torch.cuda.empty_cache()
+    report(rows)
+    for row in packed_rows:
+        print(
+            row["name"],
+            {name: round(row["flops"] / taken / 1e12) for name, taken in row["seconds"].items()},
+            *row["wrong"],
+        )
+    lines = report_goals(rows, packed_rows)
+    print(f"\ngoals, seed {seed}, {time.perf_counter() - started:.0f} s\n" + "\n".join(lines))
+    if options.output:
+        result = {**provenance(command_line()), "gpu": torch.cuda.get_device_name(), "seed": seed, "goals": lines}
+        text = json.dumps({**result, "rows": rows, "packed": packed_rows}, indent=1)
+        options.output.write_text(text + "\n", encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--random", type=int, default=None, metavar="SEED")
+    parser.add_argument("--goals", type=int, default=None, metavar="SEED")
     parser.add_argument("--count", type=int, default=12)
     parser.add_argument("--few", action="store_true", help="shapes of few blocks instead of the table")
     parser.add_argument("--only", default="")
@@ -335,6 +453,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=110.0, help="no shape is begun after so many")
     parser.add_argument("--output", type=Path, help="result file")
     options = parser.parse_args()
+    if options.goals is not None:
+        run_goals(options)
+        return
     torch.manual_seed(options.random or 0)
     shapes = few() if options.few else table() if options.random is None else drawn(options.random, options.count)
     shapes = [one for one in shapes if options.only in one.name]

@@ -39,13 +39,21 @@ def test_parts_by_cost(asked: AttentionBackwardProblem, least: int, most: int) -
 
 def test_sums_weigh_against_parts() -> None:
     """Parts help while multiprocessors are idle, and no further; uneven work is shared out the better the more."""
-    work = Work(blocks=32, longest=40e-6, all=32 * 40e-6, item=0.0, sums=1e-6, even=True, runs=1.0, rising=False)
+    work = Work(blocks=32, longest=40e-6, all=32 * 40e-6, item=0.0, sums=1e-6, even=True, runs=1.0)
     assert time_of(work, 4, 132) < time_of(work, 2, 132) < time_of(work, 1, 132)
     assert time_of(work, 8, 132) > time_of(work, 4, 132)
     uneven = work._replace(sums=0.0, longest=400e-6, all=32 * 200e-6, even=False)
     assert time_of(uneven, 8, 132) < time_of(uneven, 4, 132) < time_of(uneven, 1, 132)
-    rising = uneven._replace(rising=True)  # the longest are the last
-    assert all(time_of(rising, parts, 132) > time_of(uneven, parts, 132) for parts in (8, 16))
+    alone = uneven._replace(blocks=2048, longest=900e-6, all=2048 * 200e-6, runs=64.0)  # the last are as long
+    assert time_of(alone, 1, 132) > time_of(alone._replace(runs=1.0), 1, 132)
+
+
+def test_blocks_in_turns_wait_for_each_other() -> None:
+    """As long however few rows each has: in turns fewer parts are worth it."""
+    work = Work(blocks=32, longest=40e-6, all=32 * 40e-6, item=0.0, sums=0.0, even=True, runs=1.0)
+    turns = work._replace(followers=8)
+    assert all(time_of(turns, parts, 132) > time_of(work, parts, 132) for parts in (1, 2, 4))
+    assert time_of(turns, 1, 132) / time_of(turns, 4, 132) < time_of(work, 1, 132) / time_of(work, 4, 132)
 
 
 def test_the_plan_says_its_parts() -> None:

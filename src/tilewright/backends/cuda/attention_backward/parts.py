@@ -23,8 +23,10 @@ ROWS = {32: 96, 64: 96}  # of the usual tile, by the larger head; of larger ones
 ITEM = 2.0  # of the time to begin and to end a tile of keys: what many short blocks take
 GAIN = 0.03  # of the time that several parts must save
 UNEVEN, FEW_WAVES = 0.3, 4  # of a block's time that the last ones of many take longer; of few alike they are a wave
-TAIL, EARLY = 0.7, 0.25  # of the longest block, where it is among the last; of a block, that others end before it
+EARLY = 0.25  # of a block, that others end before it
 CACHED = 32 << 20  # bytes of rows whose tiles are mixed, the longest first (ws/host.h)
+LAST_WAVES = 2  # blocks a multiprocessor that are mixed whatever the cache keeps: the last ones (ws/host.h)
+FOLLOW = 1.4e-6  # seconds between one block's add to a tile of dq and the next one's, in turns
 ADDING, A_PART = 3e-6, 7e-7  # what it takes longer to add up parts, however small, and each of them
 SLOWLY = 1.5  # how much longer sums take to be written and read than bytes at best
 
@@ -39,7 +41,7 @@ class Work(NamedTuple):
     sums: float  # to write and to read the sums of one part
     even: bool  # all blocks have as much to do
     runs: float  # of blocks from the longest to the shortest, one behind the other
-    rising: bool  # from the shortest to the longest instead
+    followers: float = 0.0  # blocks of one head that add to the same rows in turns, all as long
 
 
 def time_of(work: Work, parts: int, units: int) -> float:
@@ -51,8 +53,10 @@ def time_of(work: Work, parts: int, units: int) -> float:
     taken = max(longest, average * waves)
     if blocks > units and not work.even:
         alike = average * blocks / units  # were it shared out evenly
-        last = alike * (1 - 1 / work.runs) - EARLY * average + longest
-        taken = max(taken, alike + TAIL * longest if work.rising else last)
+        last_run = min(1.0, max(1 / work.runs, LAST_WAVES * units / blocks))
+        taken = max(taken, alike * (1 - last_run) - EARLY * average + longest)
+    if work.followers:  # those that begin together wait for each other once
+        taken += FOLLOW * (work.followers * min(1.0, units / blocks) - 1)
     return taken + (ADDING + (work.sums + A_PART) * parts if parts > 1 else 0.0)
 
 
@@ -73,9 +77,9 @@ def work_of(problem: AttentionBackwardProblem, arch: Arch) -> Work:
     every = (p.pairs + cut) / entries
     sums = SLOWLY * 2 * 4 * keys * heads * (p.head_dim + p.head_dim_v) / rate["memory"]
     together = CACHED / max(1.0, rows * group * (6 * p.head_dim + 2 * p.head_dim_v))
-    runs, rising = max(1.0, heads / max(1.0, together // 1)), p.bounded and p.deterministic  # in turns
-    even = not (p.bounded or p.varlen)
-    return Work(tiles * heads, group * met * step, every * step, ITEM * rate["item"], sums, even, runs, rising)
+    runs, even = max(1.0, heads / max(1.0, together // 1)), not (p.bounded or p.varlen)
+    followers = tiles if p.deterministic and not p.bounded else 0.0
+    return Work(tiles * heads, group * met * step, every * step, ITEM * rate["item"], sums, even, runs, followers)
 
 
 def best_parts(problem: AttentionBackwardProblem, arch: Arch) -> int:

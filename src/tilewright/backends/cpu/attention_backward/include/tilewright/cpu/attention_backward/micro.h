@@ -7,6 +7,7 @@ namespace tw {
 
 // out[i * ld + c] (+)= the sum over groups g of a[i * Row + g * Group] times b[g * width + c].  Strides of `a` are known
 // to the compiler, so that every row is one pointer and an offset: of words in rows Group is 1, of words in columns Row is.
+// What was there is added last: sums over thousands of rows are rounded once a tile at their size, not once a row.
 template <class Dot, int M, int Vectors, int Row, int Group, bool Accumulate>
 __attribute__((noinline)) void gradient_block(int64_t groups, const uint32_t *__restrict a,
                                               const uint32_t *__restrict b, float *__restrict out, int64_t ld) {
@@ -15,7 +16,7 @@ __attribute__((noinline)) void gradient_block(int64_t groups, const uint32_t *__
 #pragma GCC unroll 16
   for (int i = 0; i < M; ++i)
 #pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) sums[i][v] = Accumulate ? load_f(out + i * ld + v * lanes) : vf{};
+    for (int v = 0; v < Vectors; ++v) sums[i][v] = vf{};
 #pragma GCC unroll 1
   for (int64_t g = 0; g < groups; ++g, a += Group, b += width) {
     vu columns[Vectors];
@@ -31,7 +32,10 @@ __attribute__((noinline)) void gradient_block(int64_t groups, const uint32_t *__
 #pragma GCC unroll 16
   for (int i = 0; i < M; ++i)
 #pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) store_f(out + i * ld + v * lanes, sums[i][v]);
+    for (int v = 0; v < Vectors; ++v) {
+      float *to = out + i * ld + v * lanes;
+      store_f(to, Accumulate ? load_f(to) + sums[i][v] : sums[i][v]);
+    }
 }
 
 // The same for `rows` rows, M at a time, and a block of Rest where M does not divide them; with Rest 0 rows are filled up

@@ -25,7 +25,7 @@ template <class Config, class Shape = AttentionBackwardWs<Config>> struct HostAt
     if (int status = clear(x, place, workspace, stream)) return status;
     const int64_t keys = x.starts_k ? x.total_keys : x.keys;
     if (keys == 0 || x.batch == 0) return TW_OK;
-    AttentionBackwardWsArgs t = lay(x);
+    AttentionBackwardWsArgs t = lay(x, place.multiprocessors);
     t.turns = static_cast<unsigned *>(turns_bytes(x) ? workspace : nullptr);
     TensorMap maps[5] = {};
     if (int error = all_maps(x, maps)) return status_of(error);
@@ -60,23 +60,29 @@ template <class Config, class Shape = AttentionBackwardWs<Config>> struct HostAt
     return start(place.functions[1], {unsigned(wanted < most ? wanted : most)}, like, stream, c);
   }
 
-  static AttentionBackwardWsArgs lay(const Args &x) {
-    AttentionBackwardWsArgs t{backward_call<Config>(x), 0, 0, 1, 0, 0, {}, nullptr};
+  static AttentionBackwardWsArgs lay(const Args &x, int multiprocessors) {
+    AttentionBackwardWsArgs t{backward_call<Config>(x), 0, 0, 1, 1, 0, 0, {}, nullptr};
     t.key_tiles = int(x.keys > 0 ? ceil_div(x.keys, S::BN) : 1);
     t.loose_rows = x.starts_q || x.lengths_q, t.loose_keys = x.starts_k || x.lengths_k;
-    t.together = int(heads_together(x));
     if (Config::dropout) t.drops = Dropout::of(x.dropout, whole_of(x.seed), whole_of(x.offset));
     if (S::Shares) t.parts = int(x.dkv_heads / x.heads_kv);
+    const int64_t all = x.heads_kv * x.batch, here = heads_together(x, multiprocessors);
+    const int64_t last = S::Bounded ? ceil_div(last_waves * multiprocessors, int64_t(t.key_tiles) * t.parts) : 1;
+    t.together = int(here), t.chunks = int(last < all ? 1 + (all - (last > here ? last : here)) / here : 1);
     return t;
   }
+  // Blocks that end last should be short: the longest first of so many for each multiprocessor.
+  static constexpr int64_t last_waves = 2;
+  // Of one head that many blocks at most begin together where they add in turns: each waits for the one before it.
+  static constexpr int64_t most_in_turns = 8;
   // Heads of keys whose tiles are mixed, the longest first: as many as the second-level cache keeps rows and sums of.
-  static int64_t heads_together(const Args &x) {
-    if (!S::Bounded) return 1;
-    const int64_t group = x.heads_q / x.heads_kv;
+  static int64_t heads_together(const Args &x, int multiprocessors) {
+    const int64_t group = x.heads_q / x.heads_kv, all = x.heads_kv * x.batch;
     const int64_t of_a_head = x.rows * group * (x.head_qk * int64_t(sizeof(T) + 4) + x.head_v * int64_t(sizeof(T)));
-    const int64_t kept = (int64_t(32) << 20) / (of_a_head > 0 ? of_a_head : 1);
-    const int64_t all = x.heads_kv * x.batch;
-    return kept < 1 ? 1 : kept > all ? all : kept;
+    const int64_t kept = S::Bounded ? (int64_t(32) << 20) / (of_a_head > 0 ? of_a_head : 1) : 1;
+    const int64_t least = x.deterministic ? ceil_div(multiprocessors, most_in_turns) : 1;
+    const int64_t wanted = kept > least ? kept : least;
+    return wanted < all ? wanted : all;
   }
 
   static int all_maps(const Args &x, TensorMap (&maps)[5]) {

@@ -72,19 +72,37 @@ TW_GPU void feed_numbers(const AttentionBackwardWsArgs &x, const SharedBackward<
 // Whose turn it is to add to a tile of rows: how many tiles of keys that see it come before this one.  Nobody waits for a
 // block that was launched later, which may not have begun.
 template <class S> TW_GPU unsigned turn_of(const AttentionBackwardWsArgs &x, const BackwardItem &item, int tile) {
-  if (!S::Bounded) return unsigned(item.tile);
+  if (!S::Bounded || item.down) return unsigned(item.tile);
   // The last tile of keys that any of these rows sees comes first, tiles of sink keys before the window after all of it.
   const int first_row = tile * S::BM, last_row = min(first_row + S::BM, item.rows) - 1;
   int end = item.keys;
   if (x.right < backward_unbounded) end = min(end, last_row + item.shift + x.right + 1);
   const int last = (end - 1) / S::BN;
-  if (!S::Sinks || x.left >= backward_unbounded) return unsigned(last - item.tile);
+  if (!S::Sinks) return unsigned(last - item.tile);
   const int begin = max(0, first_row + item.shift - x.left), low = begin < item.keys ? begin / S::BN : last + 1;
   const int sinks = (min(int(x.x.sink_keys), item.keys) + S::BN - 1) / S::BN;
   return unsigned(last - item.tile - (item.tile < low ? max(0, low - sinks) : 0));
 }
 
-// A warp, for warpgroup `who`; one lane of it works.
+// One thread: waits until it may add to a tile of rows.  The word that says so, or null where any order will do.
+template <class S>
+TW_GPU unsigned *await_turn(const AttentionBackwardWsArgs &x, const BackwardItem &item, int tile, int head, int who) {
+  if (!x.turns) return nullptr;
+  const int row_tiles = int((x.x.rows + S::BM - 1) / S::BM);
+  unsigned *turn = x.turns + ((int64_t(item.sequence) * x.x.heads_q + head) * row_tiles + tile) * S::W + who;
+  const unsigned mine = turn_of<S>(x, item, tile);
+  while (look_at(turn) != mine) TW_SPIN();
+  return turn;
+}
+// The next may add, where all is added.
+TW_GPU void pass_turn(unsigned *turn) {
+  tma_wait_written<0>();
+  __threadfence();
+  atomicAdd(turn, 1u);
+}
+
+// A warp, for warpgroup `who`; one lane of it works.  It waits for its turn while the tile is multiplied, and gives the
+// place of dq back before the sums are written.
 template <class S> TW_GPU void add_dq(const TensorMap &map, const AttentionBackwardWsArgs &x,
                                       const SharedBackward<S> &shared, const BackwardItem &item, int who) {
   const int lane = int(threadIdx.x % 32), first_row = int(prepared_first(x.x.starts_q, item.sequence));
@@ -94,32 +112,23 @@ template <class S> TW_GPU void add_dq(const TensorMap &map, const AttentionBackw
 #pragma unroll 1
   while (steps.more()) {
     const int tile = steps.tile, head = steps.head;
+    unsigned *turn = nullptr;
+    if (lane == 0) turn = await_turn<S>(x, item, tile, head, who);
+    __syncwarp();
     named_barrier(backward_dq_full + who, 160);
     if (lane == 0) {
       const int row = first_row + tile * S::BM + (S::blocks_d == S::W ? 0 : who * S::dq_rows);
       const int column = S::blocks_d == S::W ? who * 64 : 0;
-      unsigned *turn = nullptr;
-      if (x.turns) {
-        const int row_tiles = int((x.x.rows + S::BM - 1) / S::BM);
-        turn = x.turns + ((int64_t(item.sequence) * x.x.heads_q + head) * row_tiles + tile) * S::W + who;
-        const unsigned mine = turn_of<S>(x, item, tile);
-        while (look_at(turn) != mine) TW_SPIN();
-      }
 #pragma unroll
       for (int j = 0; j < 2; ++j)
         tma_add_rows(&map, shared.dq(who) + j * S::dq_rows * 128, column + j * 32, row, head, of_rows);
       tma_commit();
-      if (turn) {
-        tma_wait_written<0>();
-        __threadfence();
-        atomicAdd(turn, 1u);
-      } else {
-        tma_wait_read<0>();
-      }
+      tma_wait_read<0>();
     }
     __syncwarp();
     steps.next();
     if (steps.more()) named_arrive(backward_dq_empty + who, 160);
+    if (turn) pass_turn(turn);
   }
   if (lane == 0) tma_wait_written<0>();
 }

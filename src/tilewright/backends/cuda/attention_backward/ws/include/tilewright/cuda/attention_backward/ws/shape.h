@@ -16,7 +16,8 @@ namespace tw {
 
 struct AttentionBackwardWsArgs : BackwardCall {
   int key_tiles;  // of the longest sequence
-  int together;   // heads of sequences whose tiles are mixed
+  int together;   // heads of sequences whose tiles are mixed, a chunk
+  int chunks;     // the last has all heads that are left
   int parts;      // blocks that share a tile of keys
   int loose_rows,
       loose_keys;   // behind the last row or key of a sequence lie other numbers than the copy engine's zeros

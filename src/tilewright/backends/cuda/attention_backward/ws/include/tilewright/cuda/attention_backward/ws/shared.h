@@ -51,6 +51,7 @@ struct BackwardItem {
   int shift;         // of the window
   int first, count;  // tiles of rows
   int begin, steps;  // of the block: of all query heads' tiles, one head's behind the other's
+  bool down;         // from the last tile to the first instead, of each the heads of the group
 };
 
 // Steps of a tile of keys that the blocks before a part have.  In turns a tile of rows belongs to the same part whatever
@@ -58,19 +59,25 @@ struct BackwardItem {
 template <class S> TW_GPU int steps_before(const AttentionBackwardWsArgs &x, const BackwardItem &item, int part) {
   if (!x.turns) return int(int64_t(item.count) * x.group * part / x.parts);
   const int64_t tiles = max(1, (item.rows + S::BM - 1) / S::BM), before = tiles * x.group * part / x.parts;
+  if (item.down) return int(min(before, int64_t(item.count) * x.group));
   return int(before / tiles) * item.count + min(max(int(before % tiles) - item.first, 0), item.count);
 }
 
-// The order of tiles: those of some heads at a time, which the second-level cache keeps; with a window the longest first,
-// or in turns those first that nobody waits for.
+// The order of tiles: those of some heads at a time, which the second-level cache keeps; with a window the longest first.
+// Nobody waits for a block behind his: in turns those keys come first that are added first.  Where each row sees all keys
+// before its last, these are the first keys too, and all blocks begin with the last rows, which all of them meet; so they
+// follow each other through the rows.  Where a window ends on both sides the last keys come first, and each block begins
+// with rows that those before it have left behind.
 template <class S> TW_GPU BackwardItem item_of_block(const AttentionBackwardWsArgs &x) {
   BackwardItem item;
   const int number = int(blockIdx.x), all = int(x.x.heads_kv * x.x.batch);
   const int parts = S::Shares ? x.parts : 1, a_chunk = x.key_tiles * x.together * parts;
-  const int chunk = number / a_chunk, here = min(x.together, all - chunk * x.together) * parts;
+  const int chunk = min(number / a_chunk, x.chunks - 1);
+  const int here = (chunk + 1 < x.chunks ? x.together : all - chunk * x.together) * parts;
   const int rest = number - chunk * a_chunk, z = chunk * x.together + rest % here / parts;
   item.tile = rest / here, item.part = S::Shares ? rest % here % parts : 0;
-  if (S::Bounded && x.turns) item.tile = x.key_tiles - 1 - item.tile;
+  item.down = S::Bounded && x.turns && x.left >= backward_unbounded;
+  if (S::Bounded && x.turns && !item.down) item.tile = x.key_tiles - 1 - item.tile;
   item.sequence = z / int(x.x.heads_kv), item.head = z - item.sequence * int(x.x.heads_kv);
   const AttentionSequence s = sequence_in_rows(x.x, item.sequence);
   item.first_row = int(s.first_row), item.rows = int(s.rows);
@@ -94,17 +101,26 @@ template <class S> TW_GPU BackwardItem item_of_block(const AttentionBackwardWsAr
 // The steps of a block: every tile of rows, of every query head of the group, or its part of them.
 struct BackwardSteps {
   const BackwardItem &item;
+  const int group;
   int left, head, tile;
-  TW_GPU BackwardSteps(const BackwardItem &of, int group)
-      : item(of), left(of.steps), head(of.head * group), tile(of.first) {
-    if (of.begin == 0) return;
-    const int heads = of.begin / of.count;
-    head += heads, tile += of.begin - heads * of.count;
+  TW_GPU BackwardSteps(const BackwardItem &of, int heads)
+      : item(of), group(heads), left(of.steps), head(of.head * heads), tile(of.first) {
+    if (of.down) {
+      const int tiles = of.begin / group;
+      tile += of.count - 1 - tiles, head += of.begin - tiles * group;
+    } else if (of.begin > 0) {
+      const int before = of.begin / of.count;
+      head += before, tile += of.begin - before * of.count;
+    }
   }
   TW_GPU bool more() const { return left > 0; }
   TW_GPU void next() {
     --left;
-    if (++tile == item.first + item.count) tile = item.first, ++head;
+    if (item.down) {
+      if (++head == (item.head + 1) * group) head -= group, --tile;
+    } else if (++tile == item.first + item.count) {
+      tile = item.first, ++head;
+    }
   }
 };
 

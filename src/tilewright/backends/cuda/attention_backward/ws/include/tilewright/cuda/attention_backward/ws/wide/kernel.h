@@ -19,18 +19,14 @@ template <class S> TW_GPU void add_pieces(const TensorMap &map, const AttentionB
   while (steps.more()) {
     const int tile = steps.tile, head = steps.head, row = first_row + tile * S::BM;
     steps.next();
+    unsigned *turn = nullptr;
+    if (lane == 0) turn = await_turn<S>(x, item, tile, head, who);
+    __syncwarp();
 #pragma unroll 1
     for (int piece = 0; piece < S::pieces; ++piece) {
       const bool last = piece + 1 == S::pieces, half = piece == S::whole_d;
       named_barrier(backward_dq_full + who, 160);
       if (lane == 0) {
-        unsigned *turn = nullptr;
-        if (x.turns) {
-          const int row_tiles = int((x.x.rows + S::BM - 1) / S::BM);
-          turn = x.turns + ((int64_t(item.sequence) * x.x.heads_q + head) * row_tiles + tile) * S::W + who;
-          const unsigned mine = turn_of<S>(x, item, tile);
-          while (look_at(turn) != mine) TW_SPIN();
-        }
         const int column = (half ? S::blocks_d - 1 : who * S::whole_d + piece) * 64;
 #pragma unroll
         for (int j = 0; j < 4; ++j)
@@ -38,17 +34,12 @@ template <class S> TW_GPU void add_pieces(const TensorMap &map, const AttentionB
             tma_add_rows(&map, shared.dq(who) + j * S::box_bytes, column + j % 2 * 32,
                          row + (half ? who : j / 2) * S::dq_rows, head, of_rows);
         tma_commit();
-        if (turn && last) {
-          tma_wait_written<0>();
-          __threadfence();
-          atomicAdd(turn, 1u);
-        } else {
-          tma_wait_read<0>();
-        }
+        tma_wait_read<0>();
       }
       __syncwarp();
       if (!last || steps.more()) named_arrive(backward_dq_empty + who, 160);
     }
+    if (turn) pass_turn(turn);
   }
   if (lane == 0) tma_wait_written<0>();
 }
