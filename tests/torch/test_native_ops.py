@@ -153,6 +153,22 @@ def test_other_strides_offsets_and_types_are_other_calls() -> None:
                         torch.testing.assert_close(ops.gemm(a, other), expected, atol=5e-2, rtol=2e-2)
 
 
+def test_an_operand_given_twice_is_not_taken_for_both_later() -> None:
+    torch.manual_seed(5)
+    a, b = torch.randn(8, 8), torch.randn(8, 8)
+    q, k, v = (torch.randn(1, 6, 2, 16) for _ in range(3))
+    with torch.inference_mode():
+        often(lambda: ops.gemm(a, a))
+        assert made_without_python(lambda: ops.gemm(a, b))
+        assert torch.allclose(ops.gemm(a, b), a @ b, atol=1e-4)
+        assert torch.allclose(ops.gemm(b, a), b @ a, atol=1e-4)
+        often(lambda: ops.attention(q, q, q))
+        assert torch.equal(ops.attention(q, k, v), tw.attention(q, k, v))
+    with torch.no_grad():
+        often(lambda: ops.gemm(b, b))
+        assert torch.allclose(ops.gemm(a, b), a @ b, atol=1e-4)
+
+
 def test_options_are_a_part_of_what_a_call_is_known_by() -> None:
     a, b = torch.randn(4, 8), torch.randn(8, 4)
     with torch.inference_mode():

@@ -120,6 +120,15 @@ class Sizes(NamedTuple):
 SIZES = Sizes(*map(ctypes.sizeof, (fast_path._Span, _Result, fast_path._Stage, fast_path._Pointer, fast_path._Scalar)))
 
 
+def _part(objects: list[Any], tensors: Sequence[int]) -> None:
+    """Let a tensor that is given twice be two objects: what is remembered says of every operand which argument it is."""
+    seen: set[int] = set()
+    for at in tensors:
+        if objects[at] is not None and id(objects[at]) in seen:
+            objects[at] = objects[at].detach()
+        seen.add(id(objects[at]))
+
+
 class Counts(NamedTuple):
     """Of calls through the library: those it made alone, those Python made, and how many it knows."""
 
@@ -230,6 +239,10 @@ class Library:
         tensors = [(at, values[at]) for at in served.tensors if values[at] is not None]
         for (at, _), tensor in zip(tensors, self._steal([capsule for _, capsule in tensors]), strict=True):
             objects[at] = tensor
+        if pending and served.autograd and self._unusual():
+            pending = 0
+        if pending:
+            _part(objects, served.tensors)
         for at in served.dtypes:
             objects[at] = None if values[at] is None else self._dtypes[values[at]]
         options = dict(zip(served.names, objects[served.operands :], strict=True))
@@ -240,7 +253,7 @@ class Library:
         else:
             answer = served.run(*objects[: served.operands], **options)
         answers = list(answer) if isinstance(answer, (tuple, list)) else [answer]
-        if pending and not (served.autograd and self._unusual()):
+        if pending:
             self._remember(served, pending, notes, objects, answers)
         return tuple(self._lend(answers))
 
