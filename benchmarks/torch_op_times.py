@@ -33,6 +33,13 @@ def cases(device: str) -> dict[str, dict[str, Callable[[], Any]]]:
     x, w = random(1, 8, 8, 32), random(32, 3, 3, 32)
     last = x.permute(0, 3, 1, 2), w.permute(0, 3, 1, 2)
     q, heads = random(1, 16, 4, 64), random(1, 4, 16, 64)
+    product, seen, row = random(16, 64), random(1, 16, 4, 64), random(1, 1, 4, 64)
+    caches, lengths = [random(1, 32, 4, 64) for _ in range(2)], torch.full((1,), 5, dtype=torch.int32, device=device)
+
+    def assigned() -> None:
+        for cache in caches:
+            cache[:, 5:6] = row
+
     return {
         "gemm": {"op": lambda: ops.gemm(a, b), "tw": lambda: tw.gemm(a, b), "torch": lambda: torch.mm(a, b)},
         "gemm, bias and relu": {
@@ -49,6 +56,21 @@ def cases(device: str) -> dict[str, dict[str, Callable[[], Any]]]:
             "op": lambda: ops.attention(q, q, q),
             "tw": lambda: tw.attention(q, q, q),
             "torch": lambda: functional.scaled_dot_product_attention(heads, heads, heads),
+        },
+        "gemm, out": {
+            "op": lambda: ops.gemm.out(a, b, out=product),
+            "tw": lambda: tw.gemm(a, b, out=product),
+            "torch": lambda: torch.mm(a, b, out=product),
+        },
+        "attention, out": {
+            "op": lambda: ops.attention.out(q, q, q, out=seen),
+            "tw": lambda: tw.attention(q, q, q, out=seen),
+            "torch": lambda: functional.scaled_dot_product_attention(heads, heads, heads),
+        },
+        "append_kv": {
+            "op": lambda: ops.append_kv(*caches, row, row, lengths),
+            "tw": lambda: tw.append_kv(caches[0], caches[1], row, row, cache_seqlens=lengths),
+            "torch": assigned,
         },
     }
 

@@ -83,6 +83,67 @@ def test_convolution_and_attention_need_no_python() -> None:
         close(out, exact.transpose(1, 2))
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad])
+def test_attention_needs_no_python_outside_of_inference_mode(mode: Any) -> None:
+    q, k = random(2, 128, 8, 64), random(2, 200, 2, 64)
+    with mode():
+        assert torch.equal(known(lambda: ops.attention(q, k, k)), tw.attention(q, k, k))
+        assert torch.equal(known(lambda: ops.attention_lse(q, k, k))[1], tw.attention(q, k, k, return_lse=True)[1])
+
+
+def test_an_operand_given_twice_is_not_taken_for_both_later() -> None:
+    a, b = random(256, 256), random(256, 256)
+    with torch.inference_mode():
+        known(lambda: ops.gemm(a, a))
+        close(ops.gemm(a, b), a.float() @ b.float())
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+def test_calls_that_write_need_no_python(mode: Any) -> None:
+    q, k, x, w = random(2, 128, 8, 64), random(2, 200, 2, 64), random(2, 14, 14, 32), random(64, 3, 3, 32)
+    caches, new = [torch.zeros_like(k) for _ in range(2)], random(2, 3, 2, 64)
+    lengths = torch.tensor([5, 17], device="cuda", dtype=torch.int32)
+    pairs = [random(m, k) for m, _, k in SIZES], [random(k, n) for _, n, k in SIZES]
+    with mode():
+        for a, b in zip(*pairs, strict=True):
+            out = torch.empty(len(a), b.shape[1], device="cuda", dtype=torch.bfloat16)
+            known(lambda: ops.gemm.out(a, b, out=out))  # noqa: B023
+            assert torch.equal(out, ops.gemm(a, b))
+        image, seen = torch.empty(2, 14, 14, 64, device="cuda").bfloat16(), torch.empty_like(q)
+        known(lambda: ops.conv.out(x, w, padding=[1], out=image))
+        assert torch.equal(image, ops.conv(x, w, padding=[1]))
+        known(lambda: ops.attention.out(q, k, k, out=seen))
+        assert torch.equal(seen, ops.attention(q, k, k))
+        known(lambda: ops.append_kv(*caches, new, new, lengths))
+        for cache in caches:
+            assert torch.equal(cache[0, 5:8], new[0])
+            assert torch.equal(cache[1, 17:20], new[1])
+            assert int(cache.count_nonzero()) <= new.numel()
+
+
+def test_a_graph_of_calls_that_write() -> None:
+    q, cache, new = random(2, 1, 8, 64), random(2, 4096, 2, 64), random(2, 1, 2, 64)
+    lengths = torch.tensor([100, 3000], device="cuda", dtype=torch.int32)
+    out = torch.empty_like(q)
+
+    def step() -> None:
+        ops.append_kv(cache, cache.clone(), new, new, lengths)
+        ops.attention.out(q, cache, cache, None, None, None, None, None, lengths + 1, out=out)
+
+    with torch.inference_mode():
+        known(step)
+        expected = out.clone()
+        graph = torch.cuda.CUDAGraph()
+        before = native.counts().by_python
+        with torch.cuda.graph(graph):
+            step()
+        assert native.counts().by_python == before
+        for _ in range(100):
+            out.zero_()
+            graph.replay()
+            assert torch.equal(out, expected)
+
+
 @pytest.mark.parametrize("size", SIZES[1:3])
 def test_calls_are_on_the_current_stream(size: tuple[int, int, int]) -> None:
     m, n, k = size

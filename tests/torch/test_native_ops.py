@@ -107,10 +107,113 @@ def test_a_call_made_before_needs_no_python(name: str) -> None:
 
 
 def test_no_grad_and_plain_tensors_need_no_python_either() -> None:
-    a, b = torch.randn(5, 16), torch.randn(16, 8)
+    a, b, q = torch.randn(5, 16), torch.randn(16, 8), torch.randn(2, 9, 4, 16)
+    expected = tw.attention(q, q, q, causal=True)
+    for mode in (torch.no_grad, torch.enable_grad):
+        with mode():
+            assert torch.allclose(often(lambda: ops.gemm(a, b)), a @ b, atol=1e-4)
+            assert torch.equal(often(lambda: ops.attention(q, q, q, causal="top_left")), expected)
+            assert torch.equal(often(lambda: ops.attention_lse(q, q, q, causal="top_left"))[0], expected)
+
+
+WRITING: dict[str, Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any], str, tuple[int, ...]]]] = {
+    "gemm": lambda: (*CALLS["gemm"](), "out", (5, 8)),
+    "gemm fused": lambda: (*CALLS["gemm fused"](), "out", (3, 5, 8)),
+    "gated": lambda: (*CALLS["gated"](), "out", (5, 8)),
+    "matmul": lambda: (*CALLS["matmul"](), "out", (2, 3, 4, 5)),
+    "conv": lambda: (*CALLS["conv"](), "out", (2, 6, 4, 7)),
+    "conv data": lambda: (*CALLS["conv data"](), "out", (2, 7, 9, 4)),
+    "conv weight": lambda: (*CALLS["conv weight"](), "out", (6, 3, 3, 4)),
+    "attention": lambda: (*CALLS["attention"](), "out", (2, 9, 4, 16)),
+}
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+@pytest.mark.parametrize("name", WRITING)
+def test_a_call_that_writes_needs_no_python_either(name: str, mode: Any) -> None:
+    torch.manual_seed(9)
+    op, operands, options, overload, shape = WRITING[name]()
+    # Of a view, autograd knows something: whether it requires grad is asked in Python.
+    operands = tuple(one.clone() if isinstance(one, torch.Tensor) else one for one in operands)
+    expected, out = op(*operands, **options), torch.zeros(shape)
+    call = getattr(op, overload)
+    with mode():
+        often(lambda: call(*operands, out=out, **options))
+        for _ in range(2):
+            out.fill_(7.0)
+            before = out._version
+            assert made_without_python(lambda: call(*operands, out=out, **options))
+            assert torch.equal(out, expected)
+            assert out._version == before + 1
+
+
+def rotated() -> tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any]]:
+    """Caches, what is appended to them and rotated, and the options."""
+    torch.manual_seed(13)
+    caches = torch.zeros(2, 9, 2, 16), torch.zeros(2, 9, 2, 16)
+    angles, lengths = torch.rand(9, 8), torch.tensor([1, 4], dtype=torch.int32)
+    new = torch.randn(2, 3, 2, 16), torch.randn(2, 3, 2, 16), torch.randn(2, 3, 4, 16)
+    return caches, (*new, lengths, None, None, angles.cos(), angles.sin()), {"rotary": "half"}
+
+
+def test_appending_to_caches_needs_no_python() -> None:
+    caches, (k, v, q, lengths, *tables), options = rotated()
+    rotary = (tables[2], tables[3], "half")
+    copies = [cache.clone() for cache in caches]
+    right = tw.append_kv(copies[0], copies[1], k, v, cache_seqlens=lengths, q=q, rotary=rotary)
+    q_out = torch.zeros_like(q)
     with torch.no_grad():
-        assert torch.allclose(often(lambda: ops.gemm(a, b)), a @ b, atol=1e-4)
-    assert torch.allclose(often(lambda: ops.gemm(a, b)), a @ b, atol=1e-4)
+        often(lambda: ops.append_kv(*caches, k, v, lengths))
+        assert torch.equal(caches[1], right.cache_v)
+        caches[0].zero_()
+        assert torch.equal(often(lambda: ops.append_kv_q(*caches, k, v, q, lengths, *tables, **options)), right.q)
+        caches[0].zero_()
+        versions = [tensor._version for tensor in (*caches, q_out)]
+        often(lambda: ops.append_kv_q.out(*caches, k, v, q, lengths, *tables, **options, q_out=q_out))
+        assert all(tensor._version > before for tensor, before in zip((*caches, q_out), versions, strict=True))
+    for made, expected in zip((*caches, q_out), right, strict=True):
+        assert torch.equal(made, expected)
+    with pytest.raises(ProblemError, match="cache_seqlens\\[1\\] = 8"):
+        ops.append_kv(*caches, k, v, torch.tensor([1, 8], dtype=torch.int32))
+
+
+def test_what_is_written_is_looked_at_in_every_call() -> None:
+    """Where it lies, whether autograd must know, and in which mode it was made: of a call whose like is remembered."""
+    a, b, square = torch.randn(8, 8), torch.randn(8, 8), torch.zeros(8, 8)
+    with torch.no_grad():
+        often(lambda: ops.gemm.out(a, b, out=square))
+    often(lambda: ops.gemm.out(a, b, out=square))
+    for _ in range(2):
+        with pytest.raises(ProblemError, match="out"):
+            ops.gemm.out(a, b, out=a)
+        wanted = a.clone().requires_grad_()
+        with pytest.raises(ProblemError) as caught:
+            ops.gemm.out(wanted, b, out=square)
+        assert caught.value.rule == "array-grad"
+        with torch.inference_mode():
+            made = torch.zeros(8, 8)
+            often(lambda: ops.gemm.out(a, b, out=made))  # noqa: B023
+        with pytest.raises(ProblemError) as caught:
+            ops.gemm.out(a, b, out=made)
+        assert caught.value.rule == "torch-inference"
+    saved = torch.ones(8, 8, requires_grad=True)
+    product = saved * square
+    ops.gemm.out(a, b, out=square)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.sum().backward()
+
+
+def test_c_may_be_what_is_written() -> None:
+    a, b, c = torch.randn(5, 16), torch.randn(16, 8), torch.randn(5, 8)
+    expected = a @ b + 0.5 * c
+    with torch.no_grad():
+        often(lambda: ops.gemm.out(a, b, c, beta=0.0, out=c))
+        c.copy_((expected - a @ b) / 0.5)
+        once = c.clone()
+        for _ in range(3):
+            c.copy_(once)
+            ops.gemm.out(a, b, c, beta=0.5, out=c)
+            assert torch.allclose(c, expected, atol=1e-4)
 
 
 def test_a_gradient_is_recorded_beside_calls_that_are_remembered() -> None:
@@ -151,6 +254,22 @@ def test_other_strides_offsets_and_types_are_other_calls() -> None:
                     for _ in range(2):
                         expected = (a.double() @ other.double()).to(a.dtype)
                         torch.testing.assert_close(ops.gemm(a, other), expected, atol=5e-2, rtol=2e-2)
+
+
+def test_an_operand_given_twice_is_not_taken_for_both_later() -> None:
+    torch.manual_seed(5)
+    a, b = torch.randn(8, 8), torch.randn(8, 8)
+    q, k, v = (torch.randn(1, 6, 2, 16) for _ in range(3))
+    with torch.inference_mode():
+        often(lambda: ops.gemm(a, a))
+        assert made_without_python(lambda: ops.gemm(a, b))
+        assert torch.allclose(ops.gemm(a, b), a @ b, atol=1e-4)
+        assert torch.allclose(ops.gemm(b, a), b @ a, atol=1e-4)
+        often(lambda: ops.attention(q, q, q))
+        assert torch.equal(ops.attention(q, k, v), tw.attention(q, k, v))
+    with torch.no_grad():
+        often(lambda: ops.gemm(b, b))
+        assert torch.allclose(ops.gemm(a, b), a @ b, atol=1e-4)
 
 
 def test_options_are_a_part_of_what_a_call_is_known_by() -> None:

@@ -31,6 +31,10 @@ class Maker:
             made = made.contiguous(memory_format=torch.channels_last)
         return made.requires_grad_(self.grad)
 
+    def rows(self, *shape: int) -> Any:
+        """Rows whose elements lie one after another: what is written is not copied, and not all kernels take others."""
+        return torch.randn(*shape, generator=self.generator).to(self.dtype)
+
 
 def gemm(make: Maker) -> Case:
     return "gemm", (make(4, 6), make(6, 5)), {}
@@ -119,6 +123,42 @@ def attention_backward(make: Maker) -> Case:
     return "attention_backward", operands, {"causal": "top_left"}
 
 
+def attention_of_packed_rows(make: Maker) -> Case:
+    starts = torch.tensor([0, 3, 8], dtype=torch.int32)
+    tables = (*(None,) * 6, starts, starts)
+    operands = (make(8, 4, 16), make(8, 2, 16), make(8, 2, 8), *tables)
+    return "attention_dynamic", operands, {"max_seqlen_q": 5, "max_seqlen_k": 5, "causal": "top_left"}
+
+
+def attention_lse_of_packed_rows(make: Maker) -> Case:
+    _, operands, options = attention_of_packed_rows(make)
+    return "attention_lse_dynamic", operands, options
+
+
+def gemm_fused_out(make: Maker) -> Case:
+    _, operands, options = gemm_fused(make)
+    return "gemm.out", operands, {**options, "out": make(3, 4, 5)}
+
+
+def matmul_out(make: Maker) -> Case:
+    return "matmul.out", (make(2, 1, 4, 6), make(3, 6, 5)), {"out": make.rows(2, 3, 4, 5)}
+
+
+def conv_backward_data_out(make: Maker) -> Case:
+    _, operands, options = conv_backward_data(make)
+    return "conv_backward_data.out", operands, {**options, "out": make(2, 4, 7, 9)}
+
+
+def conv_backward_weight_out(make: Maker) -> Case:
+    _, operands, options = conv_backward_weight(make)
+    return "conv_backward_weight.out", operands, {**options, "out": make(6, 4, 3, 3)}
+
+
+def append_kv_q_out(make: Maker) -> Case:
+    _, operands, options = append_kv_q(make)
+    return "append_kv_q.out", operands, {**options, "q_out": make.rows(2, 1, 4, 16)}
+
+
 def gemm_out(make: Maker) -> Case:
     return "gemm.out", (make(4, 6), make(6, 5)), {"out": make(4, 5)}
 
@@ -132,12 +172,16 @@ def conv_out(make: Maker) -> Case:
 
 
 def attention_out(make: Maker) -> Case:
-    return "attention.out", (make(2, 5, 4, 16), make(2, 7, 2, 16), make(2, 7, 2, 8)), {"out": make(2, 5, 4, 8)}
+    return "attention.out", (make(2, 5, 4, 16), make(2, 7, 2, 16), make(2, 7, 2, 8)), {"out": make.rows(2, 5, 4, 8)}
 
 
 def append_kv(make: Maker) -> Case:
     lengths = torch.tensor([1, 3], dtype=torch.int32)
-    return "append_kv", (make(2, 9, 2, 16), make(2, 9, 2, 8), make(2, 1, 2, 16), make(2, 1, 2, 8), lengths), {}
+    return (
+        "append_kv",
+        (make.rows(2, 9, 2, 16), make.rows(2, 9, 2, 8), make(2, 1, 2, 16), make(2, 1, 2, 8), lengths),
+        {},
+    )
 
 
 def append_kv_q(make: Maker) -> Case:
@@ -145,20 +189,16 @@ def append_kv_q(make: Maker) -> Case:
     angles = torch.rand(9, 8)
     new = (make(2, 1, 2, 16), make(2, 1, 2, 8), make(2, 1, 4, 16))
     tables = (lengths, None, None, angles.cos(), angles.sin())
-    return "append_kv_q", (make(2, 9, 2, 16), make(2, 9, 2, 8), *new, *tables), {"rotary": "half"}
+    return "append_kv_q", (make.rows(2, 9, 2, 16), make.rows(2, 9, 2, 8), *new, *tables), {"rotary": "half"}
 
 
-OTHERS = (
-    attention,
-    attention_lse,
-    attention_backward,
-    gated_out,
-    gemm_out,
-    conv_out,
-    attention_out,
-    append_kv,
-    append_kv_q,
-)
+ATTENTION = (
+    attention, attention_lse, attention_of_packed_rows, attention_lse_of_packed_rows, attention_backward,
+)  # fmt: skip
+WRITING = (
+    gemm_out, gemm_fused_out, gated_out, matmul_out, conv_out, conv_backward_data_out, conv_backward_weight_out,
+    attention_out, append_kv, append_kv_q, append_kv_q_out,
+)  # fmt: skip
 
 
 def check(case: Callable[[Maker], Case], dtype: str, memory: str, grad: bool) -> None:
@@ -179,18 +219,31 @@ def test_pytorch_finds_nothing_wrong(case: Callable[[Maker], Case], dtype: str, 
 
 
 @pytest.mark.sampled(7)
+@pytest.mark.parametrize("grad", [False, True], ids=["plain", "grad"])
+@pytest.mark.parametrize("memory", ["dense", "transposed"])
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("case", OTHERS, ids=lambda one: one.__name__)
-def test_pytorch_finds_nothing_wrong_where_nothing_is_differentiated(case: Callable[[Maker], Case], dtype: str) -> None:
-    check(case, dtype, "dense", False)
+@pytest.mark.parametrize("case", ATTENTION, ids=lambda one: one.__name__)
+def test_pytorch_finds_nothing_wrong_with_attention(
+    case: Callable[[Maker], Case], dtype: str, memory: str, grad: bool
+) -> None:
+    check(case, dtype, memory, grad and case is not attention_backward)  # which has no gradient of its own
+
+
+@pytest.mark.sampled(7)
+@pytest.mark.parametrize("memory", ["dense", "transposed", "channels_last"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", WRITING, ids=lambda one: one.__name__)
+def test_pytorch_finds_nothing_wrong_where_something_is_written(
+    case: Callable[[Maker], Case], dtype: str, memory: str
+) -> None:
+    check(case, dtype, memory, False)
 
 
 def test_every_op_is_checked() -> None:
     from tilewright.torch.library import SCHEMAS
 
-    checked = {case(Maker("float32", "dense", False))[0] for case in (*DIFFERENTIABLE, *OTHERS)}
-    same = {"matmul.out", "conv_backward_data.out", "conv_backward_weight.out", "append_kv_q.out"}  # as the others' are
-    assert set(SCHEMAS) - checked == same
+    cases = (*DIFFERENTIABLE, *ATTENTION, *WRITING)
+    assert set(SCHEMAS) == {case(Maker("float32", "dense", False))[0] for case in cases}
 
 
 def test_ops_compute_what_plain_calls_do() -> None:

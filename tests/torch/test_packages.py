@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -17,6 +15,7 @@ pytest.importorskip("tilewright.torch")
 
 import tilewright as tw  # noqa: E402
 from tests.built import why_no_compiler  # noqa: E402
+from tests.torch.programs import compiled, run  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore::FutureWarning"), pytest.mark.filterwarnings("ignore::UserWarning")]
 ROWS = 8
@@ -67,23 +66,6 @@ def _libpython() -> Path | None:
     return None
 
 
-def compiled(name: str, place: Path) -> Path:
-    """A program of ours, linked with PyTorch's libraries."""
-    from torch.utils import cpp_extension
-
-    program, libraries = place / name, Path(torch.__file__).parent / "lib"
-    source = Path(__file__).parent / "cpp" / f"{name}.cpp"
-    flags = ["-std=c++20" if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 12) else "-std=c++17", "-O1"]
-    flags += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
-    includes = [f"-I{folder}" for folder in cpp_extension.include_paths()]
-    links = [f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-Wl,--no-as-needed"]
-    links += ["-ltorch", "-ltorch_cpu", "-lc10", "-ldl"]
-    command = [os.environ.get("CXX", "c++"), *flags, *includes, str(source), "-o", str(program), *links]
-    built = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert not built.returncode, built.stderr[-2000:]
-    return program
-
-
 def test_a_program_in_cpp_runs_the_package(package: tuple[Path, Any, Any], tmp_path: Path) -> None:
     place, x, expected = package
     python = _libpython()
@@ -92,9 +74,7 @@ def test_a_program_in_cpp_runs_the_package(package: tuple[Path, Any, Any], tmp_p
     program = compiled("package", tmp_path)
     given, made = tmp_path / "x", tmp_path / "y"
     given.write_bytes(x.numpy().tobytes())
-    ran = subprocess.run(
-        [program, place, python, sys.executable, given, made], capture_output=True, text=True, check=False
-    )
+    ran = run(program, place, python, sys.executable, given, made)
     assert not ran.returncode, ran.stderr[-2000:]
     result = np.frombuffer(made.read_bytes(), np.float32).reshape(expected.shape)
     assert np.array_equal(result, expected.numpy())
@@ -112,7 +92,7 @@ def test_a_program_without_python_runs_the_package(package: tuple[Path, Any, Any
     assert not written.left_out
     program = compiled("plans", tmp_path)
     given.write_bytes(x.numpy().tobytes())
-    ran = subprocess.run([program, place, folder, given, made], capture_output=True, text=True, check=False)
+    ran = run(program, place, folder, given, made, 16, "cpu")
     assert not ran.returncode, ran.stderr[-2000:]
     result = np.frombuffer(made.read_bytes(), np.float32).reshape(expected.shape)
     assert np.array_equal(result, expected.numpy())
@@ -122,21 +102,21 @@ def test_a_program_without_python_runs_the_package(package: tuple[Path, Any, Any
 def _refused(program: Path, place: Path, folder: Path, given: Path, made: Path) -> None:
     """Folders that are not for this process, and plans that are not there, have one clear error."""
 
-    def run() -> Any:
-        return subprocess.run([program, place, folder, given, made], capture_output=True, text=True, check=False)
+    def again() -> Any:
+        return run(program, place, folder, given, made, 16, "cpu")
 
     plans = folder / "plans.bin"
     whole = plans.read_bytes()
     plans.write_bytes(whole[: len(whole) // 2])
-    assert "cut off or damaged" in run().stderr
+    assert "cut off or damaged" in again().stderr
     plans.write_bytes(whole[:8] + b"\x63" + whole[9:])
-    assert "another version" in run().stderr
+    assert "another version" in again().stderr
     length = int.from_bytes(whole[16:24], "little")
     plans.write_bytes(whole[:16] + (7).to_bytes(8, "little") + b"no_such" + whole[24 + length :])
-    assert "this CPU has no no_such" in run().stderr
+    assert "this CPU has no no_such" in again().stderr
     key = whole.index(b"relu")
     plans.write_bytes(whole[:key] + b"reLU" + whole[key + 4 :])  # no plan for the call any more
-    ran = run()
+    ran = again()
     assert ran.returncode == 4
     assert "no stored plan is for" in ran.stderr
 

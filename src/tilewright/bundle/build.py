@@ -18,7 +18,7 @@ from typing import Any
 import tilewright
 from tilewright import events, ops, settings
 from tilewright.arch import all_archs, runnable_host_archs
-from tilewright.backends.base import backend, resolve_target
+from tilewright.backends.base import Source, backend, resolve_target
 from tilewright.build import Builder
 from tilewright.build.bundle_file import FORMAT, MANIFEST, VERSION, archive
 from tilewright.build.bundled import ABI, support_inputs
@@ -281,7 +281,8 @@ def _content(
             "backend": planned.registry.kind, "registry": listed["file"], "registry_sha256": listed["sha256"],
             "kernels": kernels,
         }  # fmt: skip
-    manifest["support"] = [_support(content, source) for source in support_sources()]
+    rows_of_support = [_support(content, source) for source in support_sources()]
+    manifest["support"] = [row for row in rows_of_support if row is not None]
     pairs = sorted({(spec.op, spec.arch) for spec in specs.values()})
     manifest["models"] = _models(content, pairs) if settings.current().models else []
     manifest["locks"] = [content.add("locks/lock.json", locks.text(pinned).encode(), "locks")] if pinned else []
@@ -348,9 +349,16 @@ def _selection(content: Content, specs: Iterable[KernelSpec]) -> dict[str, Any]:
     return dict(sorted(sets.items()))
 
 
-def _support(content: Content, source: Any) -> dict[str, Any]:
+def _support(content: Content, source: Source) -> dict[str, Any] | None:
+    """What calls need beside kernels; None where it takes a C++ standard library and this compiler has none."""
     arch, name = _plainest(), Path(source.file_name).stem
-    facts = content.add(f"support/{name}.so", Builder().build_source(source, arch).path.read_bytes(), "support")
+    try:
+        data = Builder().build_source(source, arch).path.read_bytes()
+    except ToolchainError:
+        if not source.cxx_library:
+            raise
+        return None
+    facts = content.add(f"support/{name}.so", data, "support")
     return {"name": name, **facts, "arch": arch, "inputs": support_inputs(source, arch)}
 
 

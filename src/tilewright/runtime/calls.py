@@ -92,6 +92,7 @@ class Note(NamedTuple):
     scalars: tuple[float, ...]
     results: dict[int, tuple[Any, int]]  # new arrays and their addresses, by slot
     looked_at: bool  # values were checked, which must be done in every call
+    written: tuple[int, ...]  # the slots of operands that were given and written
 
 
 class _Watched(threading.local):
@@ -225,7 +226,9 @@ class Caller:
             counter.add()
         self._tell(operands)
         if _watched.notes is not None:
-            _watched.notes.append(Note(plan, counter, tuple(operands), tuple(numbers_), results, looked_at))
+            written = tuple(index for index, _ in self._written if operands[index] is not None)
+            note = Note(plan, counter, tuple(operands), tuple(numbers_), results, looked_at, written)
+            _watched.notes.append(note)
         options = attributes if options is None else options if _constant(options) else None
         if copy == NEVER and not looked_at and options is not None:  # what C knows it launches without a look
             self._remember(plans, Planned(plan, counter), views, operands, options)

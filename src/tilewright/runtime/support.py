@@ -23,5 +23,5 @@ def build_support() -> None:
 
 
 def support_sources() -> list[Source]:
-    """What they are compiled from, and the library that asks learned models."""
-    return [host.team_source(), fast_path.library_source(), trees.library_source()]
+    """What they are compiled from, and the library that asks learned models; PyTorch's needs nothing of PyTorch."""
+    return [host.team_source(), fast_path.library_source(), torch_ops.library_source(), trees.library_source()]

@@ -28,7 +28,7 @@ from tilewright.runtime.torch_reader import autograd_at, reader
 if TYPE_CHECKING:
     from tilewright.backends.base import Source
 
-VERSION = 1
+VERSION = 2
 _MOST_DIMENSIONS = 8
 _MOST_KEY_BYTES = 8192
 _SERVED = (HOST.kind, "cuda")  # kinds of devices whose streams PyTorch's C interface tells
@@ -54,7 +54,9 @@ class _Plan(ctypes.Structure):
     _fields_ = (
         *((name, _pointer) for name in ("stage", "span", "argument", "scalar", "made")),
         *((name, _int) for name in ("stages", "slots", "scalars", "mades", "scratch_bytes", "clear_bytes", "between")),
-        *((name, _pointer) for name in ("team", "current", "capturing")),
+        *((name, _int) for name in ("device_type", "device_index")),
+        ("written", ctypes.c_uint64),
+        *((name, _pointer) for name in ("team", "current")),
         ("expected", ctypes.c_uint64),
     )
 
@@ -78,7 +80,13 @@ class _Python(ctypes.Structure):
 
 
 class _Dispatch(ctypes.Structure):
-    _fields_ = (("keys_at", _int), ("meta_at", _int), ("library", _pointer), ("state", ctypes.c_char_p))
+    _fields_ = (
+        ("keys_at", _int),
+        ("meta_at", _int),
+        ("autograd_keys", ctypes.c_uint64),
+        ("library", _pointer),
+        ("state", ctypes.c_char_p),
+    )
 
 
 class Served(NamedTuple):
@@ -90,6 +98,7 @@ class Served(NamedTuple):
     names: tuple[str, ...]
     tensors: tuple[int, ...]  # which arguments are tensors, and which types of elements
     dtypes: tuple[int, ...]
+    writes: bool = False  # some of the tensors
     autograd: bool = False  # it is served where autograd begins, and a tensor may be anything
 
 
@@ -118,6 +127,15 @@ class Sizes(NamedTuple):
 
 
 SIZES = Sizes(*map(ctypes.sizeof, (fast_path._Span, _Result, fast_path._Stage, fast_path._Pointer, fast_path._Scalar)))
+
+
+def _part(objects: list[Any], tensors: Sequence[int]) -> None:
+    """Let a tensor that is given twice be two objects: what is remembered says which argument every operand is."""
+    seen: set[int] = set()
+    for at in tensors:
+        if objects[at] is not None and id(objects[at]) in seen:
+            objects[at] = objects[at].detach()
+        seen.add(id(objects[at]))
 
 
 class Counts(NamedTuple):
@@ -180,7 +198,8 @@ class Library:
         """Let the calls of an op at a dispatch key come here; those it does not know, `served` makes."""
         place = self._libraries.setdefault(key, ctypes.c_void_p())
         texts = (text.encode() for text in ("tilewright", key, served.op, kinds))
-        number = self._native.tw_torch_serve(*texts, _int(results), _int(served.autograd), ctypes.byref(place))
+        switches = _int(served.autograd), _int(served.writes)
+        number = self._native.tw_torch_serve(*texts, _int(results), *switches, ctypes.byref(place))
         if number < 0:
             raise self._error()
         self._served[number] = served
@@ -221,7 +240,7 @@ class Library:
         read = reader(self._torch)
         dispatch = None
         if read is not None:
-            dispatch = _Dispatch(read.keys_at, autograd_at(self._torch), read.library, read.state)
+            dispatch = _Dispatch(read.keys_at, autograd_at(self._torch), read.autograd_keys, read.library, read.state)
         return python, dispatch, (forward, level, call, read)
 
     def _call(self, op: int, pending: int, *values: Any) -> tuple[Any, ...]:
@@ -230,6 +249,10 @@ class Library:
         tensors = [(at, values[at]) for at in served.tensors if values[at] is not None]
         for (at, _), tensor in zip(tensors, self._steal([capsule for _, capsule in tensors]), strict=True):
             objects[at] = tensor
+        if pending and served.autograd and self._unusual():
+            pending = 0
+        if pending:
+            _part(objects, served.tensors)
         for at in served.dtypes:
             objects[at] = None if values[at] is None else self._dtypes[values[at]]
         options = dict(zip(served.names, objects[served.operands :], strict=True))
@@ -239,8 +262,8 @@ class Library:
                 answer = served.run(*objects[: served.operands], **options)
         else:
             answer = served.run(*objects[: served.operands], **options)
-        answers = list(answer) if isinstance(answer, (tuple, list)) else [answer]
-        if pending and not (served.autograd and self._unusual()):
+        answers = list(answer) if isinstance(answer, (tuple, list)) else [] if answer is None else [answer]
+        if pending:
             self._remember(served, pending, notes, objects, answers)
         return tuple(self._lend(answers))
 
@@ -276,13 +299,16 @@ class Library:
         return {served.op for served in self._served.values()}
 
     def _describe(self, note: Note, values: Sequence[Any], answers: Sequence[Any]) -> Described | None:
-        """A call as C makes it, and what that needs; None where it cannot: there every operand is an argument and every
-        answer a new result."""
+        """A call as C makes it, and what that needs; None where it cannot: there every operand is an argument, and
+        every result that is no operand is an answer."""
         plan = note.plan
         if note.counter is not None or note.looked_at or plan.in_copies or plan.place.kind not in _SERVED:
             return None
         objects = {id(value): index for index, value in enumerate(values) if value is not None}
         slots = [-1 if operand is None else objects.get(id(operand), -2) for operand in note.operands]
+        example, *others = [operand for operand in note.operands if operand is not None]
+        if any(other.device != example.device for other in others):
+            return None  # pinned memory of the host, whose facts are those of memory that a device does not read
         made_at = {id(result): slot for slot, (result, _) in note.results.items()}
         if -2 in slots or len(made_at) != len(answers) or any(id(answer) not in made_at for answer in answers):
             return None
@@ -298,8 +324,9 @@ class Library:
             stage=native.stage, span=native.span, argument=ctypes.addressof(arguments),
             scalar=ctypes.addressof(scalars), made=ctypes.addressof(mades), stages=native.stages, slots=len(slots),
             scalars=len(scalars), mades=len(mades), scratch_bytes=native.scratch_bytes,
-            clear_bytes=native.clear_bytes, between=native.between, team=native.team, current=native.current,
-            capturing=native.capturing, expected=native.expected,
+            clear_bytes=native.clear_bytes, between=native.between, device_type=self._number("device_type", example),
+            device_index=self._number("device_index", example), team=native.team,
+            written=sum(1 << slot for slot in note.written), current=native.current, expected=native.expected,
         )  # fmt: skip
         return Described(described, (prepared, mades, arguments, scalars))
 

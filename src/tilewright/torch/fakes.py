@@ -214,6 +214,9 @@ def attention_lse(q: Any, k: Any, v: Any, *tensors: Any, **options: Any) -> tupl
     return attention(q, k, v, *tensors, **options), q.new_empty((*outer, heads, rows), dtype=torch.float32)
 
 
+attention_dynamic, attention_lse_dynamic = attention, attention_lse
+
+
 def attention_backward(
     dout: Any, dlse: Any, out: Any, lse: Any, q: Any, k: Any, v: Any, mask: Any = None, bias: Any = None,
     alibi_slopes: Any = None, sink: Any = None, *_tables: Any, dbias: bool = False, dsink: bool = False,

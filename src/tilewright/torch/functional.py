@@ -396,7 +396,7 @@ def attention(
         if _eager(*tensors):
             both = Attention.apply(options, *_cast(3, tensors))
         else:
-            both = _call("attention_lse", *tensors, **options)
+            both = _call(library.traced_attention("attention_lse", options), *tensors, **options)
         return both if return_lse else both[0]
     if return_lse:
         if out is not None:
@@ -406,12 +406,12 @@ def attention(
                 value="return_lse",
                 remedy="leave out out=, and copy the result where you want it",
             )
-        return _ops.attention_lse.default(*tensors, **options)
+        return library.op(library.traced_attention("attention_lse", options))(*tensors, **options)
     if out is not None:
         _demand_no_gradient(out, *tensors)
         _ops.attention.out(*tensors, out=out, **options)
         return out
-    return _ops.attention.default(*tensors, **options)
+    return library.op(library.traced_attention("attention", options))(*tensors, **options)
 
 
 def attention_backward(

@@ -166,6 +166,9 @@ def attention_lse(q: Any, k: Any, v: Any, *tensors: Any, **options: Any) -> Any:
     return _attention(True, q, k, v, *tensors, **options)
 
 
+attention_dynamic, attention_lse_dynamic = attention, attention_lse
+
+
 def attention_backward(
     dout: Any, dlse: Any, out: Any, lse: Any, q: Any, k: Any, v: Any, *tensors: Any, dbias: bool = False,
     dsink: bool = False, dalibi: bool = False, **options: Any,

@@ -34,9 +34,6 @@ def _library() -> Any:
 
 LIBRARY = _library()
 _KEYS = ("CPU", "CUDA")
-_PLAIN = {name: f"tilewright.{name.removesuffix('_lse')}" for name in (
-    "gemm", "gated_gemm", "matmul", "conv", "conv_backward_data", "conv_backward_weight", "attention", "attention_lse",
-    "attention_backward")}  # fmt: skip
 _KINDS = (torch.Tensor, torch.nn.Parameter)
 
 _GEMM = "Tensor a, Tensor b, Tensor? c=None, Tensor? d0=None, Tensor? d1=None, *, "
@@ -59,10 +56,13 @@ _ATTENTION = (
 )
 _ATTENTION_OPTIONS = (
     'str causal="", int window_left=-1, int window_right=-1, str window_from="", int sink_tokens=0, float? scale=None, '
-    "float? softcap=None, float dropout_p=0.0, int[]? seed=None, SymInt max_seqlen_q=0, SymInt max_seqlen_k=0, "
+    "float? softcap=None, float dropout_p=0.0, int[]? seed=None, int max_seqlen_q=0, int max_seqlen_k=0, "
     'int page_size=0, str kv_layout="", int scale_block=0, int num_splits=0, str layout="bshd", '
     'ScalarType? out_dtype=None, str target=""'
 )
+# Where a call is traced, lengths may be symbols, and C++ would make numbers of them where autograd begins: so those
+# calls are ops of their own.  (Not overloads: PyTorch takes two that differ in this alone for one at the end.)
+_ATTENTION_SYMBOLS = _ATTENTION_OPTIONS.replace("int max_seqlen", "SymInt max_seqlen")
 _APPEND = "Tensor(a!) cache_k, Tensor(b!) cache_v, Tensor k, Tensor v, "
 _APPEND_TABLES = (
     "Tensor? cache_seqlens=None, Tensor? seqlens_new=None, Tensor? block_table=None, Tensor? cos=None, "
@@ -85,8 +85,10 @@ SCHEMAS = {
     "conv_backward_weight": f"(Tensor x, Tensor dy, SymInt[] weight_shape, *, {_BACKWARD_OPTIONS}) -> Tensor",
     "conv_backward_weight.out": f"(Tensor x, Tensor dy, SymInt[] weight_shape, *, {_BACKWARD_OPTIONS}{_OUT}",
     "attention": f"({_ATTENTION}{_ATTENTION_OPTIONS}) -> Tensor",
-    "attention.out": f"({_ATTENTION}{_ATTENTION_OPTIONS}{_OUT}",
+    "attention_dynamic": f"({_ATTENTION}{_ATTENTION_SYMBOLS}) -> Tensor",
+    "attention.out": f"({_ATTENTION}{_ATTENTION_SYMBOLS}{_OUT}",
     "attention_lse": f"({_ATTENTION}{_ATTENTION_OPTIONS}) -> (Tensor, Tensor)",
+    "attention_lse_dynamic": f"({_ATTENTION}{_ATTENTION_SYMBOLS}) -> (Tensor, Tensor)",
     "attention_backward": attention_gradients.SCHEMA,
     "append_kv": f"({_APPEND}{_APPEND_TABLES}{_APPEND_OPTIONS}) -> ()",
     "append_kv_q": f"({_APPEND}Tensor q, {_APPEND_TABLES}{_APPEND_OPTIONS}) -> Tensor",
@@ -98,6 +100,11 @@ def op(name: str) -> Any:
     """The overload of a name of SCHEMAS."""
     base, _, overload = name.partition(".")
     return getattr(getattr(torch.ops.tilewright, base), overload or "default")
+
+
+def traced_attention(name: str, options: dict[str, Any]) -> str:
+    """The op for a call whose longest lengths may be symbols; zeros, which are none, do not matter."""
+    return f"{name}_dynamic" if options.get("max_seqlen_q") or options.get("max_seqlen_k") else name
 
 
 def kernel_of(name: str) -> Callable[..., Any]:
@@ -115,16 +122,17 @@ def kernel_of(name: str) -> Callable[..., Any]:
 
 def dispatched(name: str) -> Callable[..., Any]:
     """An op called through the dispatcher only where PyTorch must see the call: eager gradients need no second walk."""
-    kernel, through = getattr(kernels, name), op(name)
+    kernel = getattr(kernels, name)
 
     def call(*operands: Any, **options: Any) -> Any:
         if not torch_arrays.must_be_seen(operands):
             return kernel(*operands, **options)
+        seen = traced_attention(name, options) if name == "attention_lse" else name
         if torch._C._functorch.peek_interpreter_stack() is None:
-            return through(*operands, **options)
+            return op(seen)(*operands, **options)
         from tilewright.torch import transforms
 
-        return transforms.call(name, *operands, **options)
+        return transforms.call(seen, *operands, **options)
 
     return call
 
@@ -237,11 +245,12 @@ def _demand_no_transform(name: str, operands: Sequence[Any]) -> None:
     if torch.is_grad_enabled() and any(
         isinstance(operand, torch.Tensor) and operand.requires_grad for operand in operands
     ):
+        plain = name.removesuffix("_dynamic").removesuffix("_lse")
         raise ProblemError(
             f"torch.ops.tilewright.{name} is differentiated by a transform of torch.func",
             rule="torch-transform",
             value=name,
-            remedy=f"call {_PLAIN[name]}, which torch.func can differentiate at every level",
+            remedy=f"call tilewright.{plain}, which torch.func can differentiate at every level",
         )
 
 
@@ -299,7 +308,9 @@ BACKWARD: dict[str, Callable[..., Any]] = {
     "conv_backward_data": _of_backward_data,
     "conv_backward_weight": _of_backward_weight,
     "attention": _of_attention,
+    "attention_dynamic": _of_attention,
     "attention_lse": _of_attention_lse,
+    "attention_lse_dynamic": _of_attention_lse,
     "attention_backward": attention_gradients.no_second_gradient,
 }
 
@@ -307,8 +318,8 @@ BACKWARD: dict[str, Callable[..., Any]] = {
 # -- autocast ----------------------------------------------------------------------------------------------------------
 
 # How many tensors of an op, from the first on, are factors or are added to products: autocast converts those.
-_CAST = {"gemm": 5, "gated_gemm": 3, "matmul": 2, "conv": 5, "conv_backward_data": 2, "conv_backward_weight": 2, 
-         "attention": 3, "attention_lse": 3}  # fmt: skip
+_CAST = {"gemm": 5, "gated_gemm": 3, "matmul": 2, "conv": 5, "conv_backward_data": 2, "conv_backward_weight": 2,
+         "attention": 3, "attention_dynamic": 3, "attention_lse": 3, "attention_lse_dynamic": 3}  # fmt: skip
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 

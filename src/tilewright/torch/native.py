@@ -45,9 +45,7 @@ def counts() -> Counts:
 
 
 def kinds(schema: Any) -> str | None:
-    """The letters of an op's arguments; None where the library does not know one, or an argument is written."""
-    if any(argument.is_write for argument in schema.arguments):
-        return None
+    """The letters of an op's arguments; None where the library does not know one."""
     if any(str(result.type) != "Tensor" for result in schema.returns):
         return None
     letters = [torch_ops.KINDS.get(str(argument.real_type)) for argument in schema.arguments]
@@ -96,4 +94,5 @@ def _served(name: str, overload: Any, run: Callable[..., Any], *, autograd: bool
     names = tuple(argument.name for argument in arguments if argument.kwarg_only)
     tensors = tuple(at for at, letter in enumerate(letters) if letter in "tT")
     dtypes = tuple(at for at, letter in enumerate(letters) if letter == "D")
-    return Served(name, run, len(arguments) - len(names), names, tensors, dtypes, autograd)
+    writes = any(argument.is_write for argument in arguments)
+    return Served(name, run, len(arguments) - len(names), names, tensors, dtypes, writes, autograd)

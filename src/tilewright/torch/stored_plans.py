@@ -15,18 +15,21 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tilewright.arch import arch
 from tilewright.errors import MachineError, ProblemError
 from tilewright.runtime import abi, host, torch_ops
-from tilewright.runtime.devices import HOST
+from tilewright.runtime.devices import HOST, device
 from tilewright.runtime.loader import Kernel
 from tilewright.runtime.plans import Plan
 from tilewright.runtime.torch_ops import Described, Library
 from tilewright.torch import library as registered
 from tilewright.torch import native
 from tilewright.torch.required import torch
+
+if TYPE_CHECKING:
+    from tilewright.runtime.gpu import Gpu
 
 _MAGIC = b"twplans1"
 TEAM, OPS, PLANS = "libtilewright_team.so", "libtilewright_torch.so", "plans.bin"
@@ -47,7 +50,7 @@ class Plans:
         self.left_out: list[str] = []
 
     def note(self, op: str, key: bytes, plan: Plan | None, described: Described | None) -> None:
-        if plan is None or described is None or not key or plan.place is not HOST:
+        if plan is None or described is None or not key:
             self.left_out.append(op)
         else:
             self.calls[op, key] = _Call(op, key, plan, described)
@@ -58,7 +61,7 @@ class Plans:
 
 @contextmanager
 def plans(folder: Path | str) -> Iterator[Plans]:
-    """Write the plans of all calls of `torch.ops.tilewright.*` in the body, on CPU tensors, into a folder.
+    """Write the plans of all calls of `torch.ops.tilewright.*` in the body, on CPU or CUDA tensors, into a folder.
 
     The body runs in inference mode, as the program will.
     """
@@ -83,7 +86,7 @@ def _demand_calls(noted: Plans) -> None:
             f"{len(noted.left_out)} call(s) cannot be made without Python: {', '.join(sorted(set(noted.left_out)))}",
             rule="torch-plans",
             value=noted.left_out[0],
-            remedy="give CPU tensors that kernels read in place (contiguous rows or columns), without checked tables, "
+            remedy="give tensors that kernels read in place (contiguous rows or columns), without checked tables, "
             "recording and padded copies; `tilewright.explain` shows which kernel a problem has",
         )
     if not noted.calls:
@@ -151,7 +154,13 @@ def _team_of(handle: int) -> tuple[int, int]:
 def _plan(call: _Call, ops: list[str], libraries: _Libraries) -> bytes:
     native_plan, sizes = call.described.plan, torch_ops.SIZES
     parts = [_number(ops.index(call.op)), _text(call.key), *map(_number, _team_of(call.plan.team))]
-    parts += [_number(native_plan.scratch_bytes), _number(native_plan.between)]
+    parts += [
+        _number(value)
+        for value in (
+            native_plan.scratch_bytes, native_plan.clear_bytes, native_plan.between, native_plan.written,
+            native_plan.device_type, native_plan.device_index, call.plan.place is not HOST,
+        )
+    ]  # fmt: skip
     parts += [
         _structs(native_plan.span, native_plan.slots, sizes.span),
         _structs(native_plan.argument, native_plan.slots, 8),
@@ -171,8 +180,23 @@ def _plan(call: _Call, ops: list[str], libraries: _Libraries) -> bytes:
 
 def _flags(calls: list[_Call]) -> str:
     """What a CPU must have, by the names Linux has for it."""
-    archs = {stage.kernel.spec.arch for call in calls for stage in call.plan.stages}
+    archs = {stage.kernel.spec.arch for call in calls if call.plan.place is HOST for stage in call.plan.stages}
     return " ".join(sorted({flag for name in archs for flag in arch(name).requires}))
+
+
+def _gpu_of(calls: list[_Call]) -> tuple[int, int]:
+    """Architecture (90 is 9.0) and multiprocessors of the one kind of GPU that calls were made on; zeros: of none."""
+    places = {call.plan.place for call in calls if call.plan.place is not HOST}
+    facts = [cast("Gpu", device(place)).facts for place in places]
+    kinds = {(int(fact.arch.removeprefix("sm_")), fact.compute_units) for fact in facts}
+    if len(kinds) > 1:
+        raise ProblemError(
+            f"calls were made on GPUs of {len(kinds)} kinds: {', '.join(sorted({fact.name for fact in facts}))}",
+            rule="torch-plans",
+            value=len(kinds),
+            remedy="write one folder for each kind",
+        )
+    return kinds.pop() if kinds else (0, 0)
 
 
 def _ops_of(served: Library) -> dict[str, Any]:
@@ -183,12 +207,14 @@ def _ops_of(served: Library) -> dict[str, Any]:
 def _write(folder: Path, served: Library, calls: list[_Call]) -> None:
     ops, libraries = _ops_of(served), _Libraries()
     bodies = [_plan(call, list(ops), libraries) for call in calls]
-    parts = [_MAGIC, _number(torch_ops.VERSION), _text(_flags(calls)), _number(len(libraries.paths))]
+    parts = [_MAGIC, _number(torch_ops.VERSION), _text(_flags(calls)), *map(_number, _gpu_of(calls))]
+    parts.append(_number(len(libraries.paths)))
     parts += [_text(libraries.name(place)) for place in range(len(libraries.paths))]
     parts.append(_number(len(ops)))
     for name, schema in ops.items():
         parts += [_text(name), _text(registered.SCHEMAS[name]), _text(native.kinds(schema) or "")]
         parts.append(_number(len(schema.returns)))
+        parts.append(_number(any(argument.is_write for argument in schema.arguments)))
     parts += [_number(len(bodies)), *bodies]
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(served.path, folder / OPS)

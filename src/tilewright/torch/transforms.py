@@ -202,6 +202,7 @@ def _register() -> None:
         "attention_lse": _attention("attention_lse"), "attention_backward": _one_by_one("attention_backward"),
         "conv_backward_data": _one_by_one("conv_backward_data"),
         "conv_backward_weight": _one_by_one("conv_backward_weight"),
+        **{name: _attention(name) for name in ("attention_dynamic", "attention_lse_dynamic")},
     }  # fmt: skip
     for name, rule in rules.items():
         torch.library.register_vmap(f"tilewright::{name}", rule, lib=library.LIBRARY)

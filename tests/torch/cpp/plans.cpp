@@ -1,5 +1,5 @@
 // Runs an AOTInductor package whose graph has ops of Tilewright, in a process without Python: plans PACKAGE FOLDER INPUT
-// OUTPUT, with floats as they lie in memory.  FOLDER is what `tilewright.torch.plans` wrote.
+// OUTPUT COLUMNS DEVICE, with floats as they lie in memory.  FOLDER is what `tilewright.torch.plans` wrote.
 #include <ATen/ops/from_blob.h>
 #include <dlfcn.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
@@ -26,17 +26,19 @@ bool load_plans(const std::string &folder) {
 }  // namespace
 
 int main(int count, char **given) {
-  if (count != 5 || !load_plans(given[2])) return 2;
+  if (count != 7 || !load_plans(given[2])) return 2;
   if (dlsym(RTLD_DEFAULT, "Py_InitializeEx")) return std::fprintf(stderr, "this process has a Python\n"), 3;
   std::ifstream file(given[3], std::ios::binary);
   const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   std::vector<float> values(bytes.size() / sizeof(float));
   std::memcpy(values.data(), bytes.data(), bytes.size());
-  const at::Tensor x = at::from_blob(values.data(), {int64_t(values.size()) / 16, 16}).clone();
+  const int64_t columns = std::stoll(given[5]);
   try {
+    const at::Tensor x =
+        at::from_blob(values.data(), {int64_t(values.size()) / columns, columns}).clone().to(c10::Device(given[6]));
     torch::inductor::AOTIModelPackageLoader loader(given[1]);
     at::Tensor y;
-    for (int turn = 0; turn < 3; ++turn) y = loader.run({x}).at(0).contiguous();
+    for (int turn = 0; turn < 3; ++turn) y = loader.run({x}).at(0).cpu().contiguous();
     std::ofstream(given[4], std::ios::binary)
         .write(static_cast<const char *>(y.const_data_ptr()), std::streamsize(y.nbytes()));
   } catch (const std::exception &error) { return std::fprintf(stderr, "%s\n", error.what()), 4; }

@@ -37,23 +37,6 @@ int64_t now;  // counts calls
 
 enum { not_apart = -1, elsewhere = -2, captured = -3, no_memory = -4 };
 
-// Whether every address is a multiple of what it must be and what is written overlaps nothing else.
-bool sound(const Call &call, const Form &form, const Places &places) {
-  for (int64_t i = 0; i < form.slots; ++i)
-    if (places.given >> i & 1 && places.at[i] & uintptr_t(call.span[i].grain - 1)) return false;
-  for (int64_t w = 0; w < form.slots; ++w) {
-    if (!(form.written >> w & places.given >> w & 1)) continue;
-    const Span &of = call.span[w];
-    const int64_t low = int64_t(places.at[w]) + of.low, high = int64_t(places.at[w]) + of.high;
-    for (int64_t i = 0; i < form.slots; ++i) {
-      if (i == w || !(places.given >> i & 1) || (i == of.twin && places.at[i] == places.at[w])) continue;
-      const Span &other = call.span[i];
-      if (int64_t(places.at[i]) + other.low < high && low < int64_t(places.at[i]) + other.high) return false;
-    }
-  }
-  return true;
-}
-
 // Scratch of host kernels: one buffer a thread, which grows and goes with the thread.
 pthread_key_t scratch_key;
 __thread char *scratch;
@@ -234,8 +217,8 @@ PyObject *make_call(const Form &form, Call &call, PyObject *const *operands, Pla
                     int &status, int &failed) {
   Results results;
   status = not_apart, failed = 0;
-  if (sound(call, form, places) && (!(places.tensors & form.written) || touch(form, places, operands)) &&
-      results.make(call, operands, places)) {
+  if (sound(call.span, form.slots, places.given, form.written, places.at) &&
+      (!(places.tensors & form.written) || touch(form, places, operands)) && results.make(call, operands, places)) {
     step(made_results);
     status = call.current ? run_on_device(call, places, scalars, &failed) : run_on_host(call, places, scalars, &failed);
     step(launched);

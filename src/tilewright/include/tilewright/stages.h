@@ -29,6 +29,21 @@ struct Stage {
 struct Span {
   int64_t low, high, grain, twin;
 };
+// Whether every address is a multiple of what it must be and what is written overlaps nothing else; `given` and `written`
+// have a bit for each slot.
+bool sound(const Span *span, int64_t slots, uint64_t given, uint64_t written, const uintptr_t *at) {
+  for (int64_t i = 0; i < slots; ++i)
+    if (given >> i & 1 && at[i] & uintptr_t(span[i].grain - 1)) return false;
+  for (int64_t w = 0; w < slots; ++w) {
+    if (!(written >> w & given >> w & 1)) continue;
+    const int64_t low = int64_t(at[w]) + span[w].low, high = int64_t(at[w]) + span[w].high;
+    for (int64_t i = 0; i < slots; ++i) {
+      if (i == w || !(given >> i & 1) || (i == span[w].twin && at[i] == at[w])) continue;
+      if (int64_t(at[i]) + span[i].low < high && low < int64_t(at[i]) + span[i].high) return false;
+    }
+  }
+  return true;
+}
 // Launch one stage once for each index of its loops.
 int launch(const Stage &stage, const uintptr_t *at, const double *scalars, uintptr_t between, void *workspace,
            void *stream) {

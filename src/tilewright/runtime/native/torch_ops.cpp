@@ -14,7 +14,10 @@ std::atomic<bool> scopes_used{false};
 struct Op {
   std::string name, kinds;
   int64_t results = 0;
-  bool autograd = false;
+  bool autograd = false;  // it is served where autograd begins
+  bool writes = false;    // arguments: autograd is not to be passed by then, and in which mode they are written counts
+  // Whether calls are also known by the dispatch keys of their tensors and of the thread.
+  bool by_keys() const { return autograd || (writes && dispatch); }
 };
 constexpr int most_ops = 64;
 Op ops[most_ops];
@@ -49,7 +52,7 @@ bool unusual(const Op &op, const Python &by) {
 // Whether a call can be remembered, and made again by what is remembered.  The stable interface does not tell whether a
 // tensor requires grad: where gradients are recorded, one that may is Python's.
 bool usual(const Op &op, const Arguments &arguments, const Python *by) {
-  if (op.autograd && shim.aoti_torch_grad_mode_is_enabled())
+  if ((op.autograd || (op.writes && by)) && shim.aoti_torch_grad_mode_is_enabled())
     for (int64_t i = 0; i < arguments.count; ++i)
       if (arguments.argument[i].tensor && may_require_grad(arguments.argument[i].tensor)) return false;
   return !(by && unusual(op, *by));
@@ -73,7 +76,7 @@ void serve(int64_t index, Value *stack, uint64_t count, uint64_t results) {
   bool plain = usual(op, arguments, by);
   if (plain && (!op.autograd || known_plain(arguments))) {
     Key key;
-    if (key.read(index, op.autograd, arguments))
+    if (key.read(index, op.by_keys(), arguments))
       if (auto known = cache().find(key)) {
         plain = known->stages != 0;
         done = plain && run(*known, arguments, made);
@@ -101,7 +104,7 @@ std::string problem;  // of the last function below that failed
 
 }  // namespace
 
-SHOWN int64_t tw_torch_abi_version() { return 1; }
+SHOWN int64_t tw_torch_abi_version() { return 2; }
 SHOWN int64_t tw_torch_sizes(int64_t which) {
   const int64_t sizes[] = {sizeof(Made), sizeof(Plan), sizeof(Python), sizeof(Dispatch), sizeof(Stage), sizeof(Span)};
   return which < 6 ? sizes[which] : 0;
@@ -124,7 +127,7 @@ SHOWN void tw_torch_python(const Python *called, const Dispatch *asked) { python
 
 // Serve an op at a dispatch key: the number it is known by, or -1.  `library` is that of an earlier answer for the key.
 SHOWN int64_t tw_torch_serve(const char *space, const char *key, const char *name, const char *kinds, int64_t results,
-                             int64_t autograd, void **library) {
+                             int64_t autograd, int64_t writes, void **library) {
   if (op_count == most_ops || results > most_arguments || strlen(kinds) > size_t(most_arguments)) {
     problem = "there are more ops, arguments or results than this library was made for";
     return -1;
@@ -133,7 +136,7 @@ SHOWN int64_t tw_torch_serve(const char *space, const char *key, const char *nam
     problem = "PyTorch makes no library for " + std::string(key);
     return -1;
   }
-  ops[op_count] = Op{name, kinds, results, autograd != 0};
+  ops[op_count] = Op{name, kinds, results, autograd != 0, writes != 0};
   if (shim.torch_library_impl(*library, name, Counted<most_ops>::kernel[op_count], built_for)) {
     problem = "PyTorch does not take a kernel of " + std::string(name) + " for " + key;
     return -1;
@@ -154,7 +157,7 @@ SHOWN int tw_torch_remember(const Pending *call, const Plan *plan) {
     note_plain(*call->arguments);
   }
   Key key;
-  if (!key.read(call->op, op.autograd, *call->arguments)) return 1;
+  if (!key.read(call->op, op.by_keys(), *call->arguments)) return 1;
   return cache().remember(key.text(), call->generation, std::make_shared<const Prepared>(*plan)) ? 0 : 1;
 }
 // What such a call is known by in a folder of plans: below autograd, and whatever number its op has.  The bytes that were
@@ -169,7 +172,8 @@ SHOWN int64_t tw_torch_key(const Pending *call, char *into, int64_t room) {
 // Of a process without Python: define the ops and take the plans of a folder that `tilewright.torch.plans` wrote; 0, or not 0
 // and tw_torch_problem() tells why.
 SHOWN int tw_torch_load(const char *folder) {
-  static void *library, *kernels;
+  static void *library, *kernels[2];  // of the dispatch keys below
+  static const char *const keys[] = {"CPU", "CUDA"};
   if (python.load() || library) {
     problem = "torch.ops.tilewright is defined in this process: load one folder, and none where Python defines them";
     return 1;
@@ -179,18 +183,20 @@ SHOWN int tw_torch_load(const char *folder) {
     const Stored stored(folder, tw_torch_abi_version());
     if (shim.aoti_torch_library_init_def("tilewright", "torch_ops.cpp", 1, &library))
       throw std::runtime_error("torch.ops.tilewright is defined in this process already");
-    std::vector<int64_t> numbers;
+    std::vector<int64_t> numbers[2];
     for (const StoredOp &op : stored.ops) {
       if (shim.aoti_torch_library_def(library, (op.name + op.schema).c_str()))
         throw std::runtime_error("PyTorch does not take the schema of " + op.name);
-      numbers.push_back(
-          tw_torch_serve("tilewright", "CPU", op.name.c_str(), op.kinds.c_str(), op.results, 0, &kernels));
-      if (numbers.back() < 0) return 1;
+      for (int at = 0; at < 2; ++at) {
+        numbers[at].push_back(tw_torch_serve("tilewright", keys[at], op.name.c_str(), op.kinds.c_str(), op.results, 0,
+                                             op.writes, &kernels[at]));
+        if (numbers[at].back() < 0) return 1;
+      }
     }
     cache().most = std::max(cache().most, stored.plans.size());
     for (const StoredPlan &plan : stored.plans) {
       std::string key = plan.key;
-      memcpy(&key[0], &numbers[size_t(plan.op)], sizeof(int64_t));
+      memcpy(&key[0], &numbers[plan.on_gpu][size_t(plan.op)], sizeof(int64_t));
       cache().remember(key, cache().generation.load(), plan.prepared);
     }
     return 0;

@@ -133,10 +133,11 @@ struct Arguments {
 // What is asked of a tensor at the dispatcher's level of autograd, where it may be anything: its dispatch keys and what the
 // thread is doing, as `runtime/torch_reader.py` found them.  Below, PyTorch has dealt with all of that.
 struct Dispatch {
-  int64_t keys_at;    // in a tensor's implementation
-  int64_t meta_at;    // of what autograd has of a tensor, null where that is nothing; -1: nobody knows
-  void *library;      // the one that has `state`
-  const char *state;  // two words of each thread
+  int64_t keys_at;         // in a tensor's implementation
+  int64_t meta_at;         // of what autograd has of a tensor, null where that is nothing; -1: nobody knows
+  uint64_t autograd_keys;  // that a tensor has where autograd follows it
+  void *library;           // the one that has `state`
+  const char *state;       // two words of each thread
 };
 const Dispatch *dispatch;  // null: autograd is Python's
 

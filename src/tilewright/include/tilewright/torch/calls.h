@@ -29,9 +29,10 @@ struct Plan {
   const double *scalar;
   const Made *made;  // the answer, in order
   int64_t stages, slots, scalars, mades, scratch_bytes, clear_bytes, between;
+  int64_t device_type, device_index;
+  uint64_t written;              // the slots of arguments that are written, a bit each
   void *team;                    // the stream of host kernels
   int (*current)(void *answer);  // the device that is current in this thread; null: the host
-  int (*capturing)(void *stream, int *answer);
   uint64_t expected;
 };
 
@@ -144,12 +145,12 @@ struct Scratch {
 };
 thread_local Scratch scratch;
 
-// Bytes of PyTorch's allocator on a device, for the stream that is current there.
-bool device_bytes(int64_t bytes, const Made &like, Owned &made, char *&at) {
+// Bytes of PyTorch's allocator on the device of a plan, for the stream that is current there.
+bool device_bytes(int64_t bytes, const Plan &plan, Owned &made, char *&at) {
   const int64_t stride = 1;
   const void *address = nullptr;
-  if (shim.aoti_torch_empty_strided(1, &bytes, &stride, shim.aoti_torch_dtype_uint8(), int32_t(like.device_type),
-                                    int32_t(like.device_index), &made.handle) ||
+  if (shim.aoti_torch_empty_strided(1, &bytes, &stride, shim.aoti_torch_dtype_uint8(), int32_t(plan.device_type),
+                                    int32_t(plan.device_index), &made.handle) ||
       shim.torch_get_const_data_ptr(made.handle, &address))
     return false;
   at = static_cast<char *>(const_cast<void *>(address));
@@ -162,31 +163,30 @@ bool clear(Handle tensor, int64_t bytes) {
          !shim.aoti_torch_zero_(part.handle);
 }
 
-// Memory that begins with zeros and is left so by kernels: that of the default stream, lent to one call at a time until its
-// kernels are queued.  A call on another stream has its own, cleared each time: the stream may be captured, or PyTorch's
-// compiler may warm up there with the pool of a graph, in which nothing but results may stay alive.
+// Memory that begins with zeros and is left so by kernels: that of a device's default stream, lent to one call at a time until
+// its kernels are queued.  A call on any other stream has its own, cleared each time.  So whether the stream is captured is
+// nobody's question here: the default stream never is, and memory for one call is of the pool of the graph, in which nothing
+// but results may stay alive (PyTorch's compiler warms up with that pool before it captures).
 struct Zeros {
   struct Place {
     int64_t device = 0, bytes = 0, cleared = 0;
-    void *stream = nullptr;
     Owned memory;
     char *at = nullptr;
   };
   std::mutex lock;
   std::vector<std::unique_ptr<Place>> places;
 
-  Place *of(const Plan &plan, const Made &like, void *stream) {
-    auto held = std::find_if(places.begin(), places.end(), [&](const std::unique_ptr<Place> &place) {
-      return place->stream == stream && place->device == like.device_index;
-    });
+  Place *of(const Plan &plan) {
+    auto held = std::find_if(places.begin(), places.end(),
+                             [&](const std::unique_ptr<Place> &place) { return place->device == plan.device_index; });
     const int64_t before = held == places.end() ? 0 : (*held)->bytes - (*held)->cleared;
     const int64_t cleared = std::max(plan.clear_bytes, held == places.end() ? 0 : (*held)->cleared);
     if (held != places.end() && before >= plan.scratch_bytes && (*held)->cleared >= plan.clear_bytes)
       return held->get();
     auto place = std::make_unique<Place>();
-    place->device = like.device_index, place->stream = stream, place->cleared = cleared;
+    place->device = plan.device_index, place->cleared = cleared;
     place->bytes = cleared + std::max(plan.scratch_bytes, before);
-    if (!device_bytes(place->bytes, like, place->memory, place->at) || !clear(place->memory.handle, cleared))
+    if (!device_bytes(place->bytes, plan, place->memory, place->at) || !clear(place->memory.handle, cleared))
       return nullptr;
     if (held == places.end()) held = places.insert(places.end(), nullptr);
     *held = std::move(place);
@@ -210,39 +210,44 @@ bool launch_all(const Plan &plan, const uintptr_t *at, char *workspace, void *st
   return true;
 }
 
-bool run_on_device(const Plan &plan, const uintptr_t *at, const Made &like) {
+bool run_on_device(const Plan &plan, const uintptr_t *at) {
   void *stream = nullptr;
   uint64_t now = 0;
-  int captured = 0;
   if (!shim.aoti_torch_get_current_cuda_stream || plan.current(&now) || now != plan.expected) return false;
-  if (shim.aoti_torch_get_current_cuda_stream(int32_t(like.device_index), &stream)) return false;
-  if (!plan.clear_bytes) {
-    Owned memory;
-    char *workspace = nullptr;
-    if (plan.scratch_bytes && !device_bytes(plan.scratch_bytes, like, memory, workspace)) return false;
-    return launch_all(plan, at, workspace, stream);
+  if (shim.aoti_torch_get_current_cuda_stream(int32_t(plan.device_index), &stream)) return false;
+  if (plan.clear_bytes && !stream) {
+    std::lock_guard<std::mutex> lent(zeros().lock);
+    const Zeros::Place *place = zeros().of(plan);
+    return place && launch_all(plan, at, place->at + place->cleared, stream);
   }
-  if (plan.capturing(stream, &captured)) return false;
-  if (captured || stream) {
-    Owned memory;
-    char *begin = nullptr;
-    if (!device_bytes(plan.clear_bytes + plan.scratch_bytes, like, memory, begin)) return false;
-    return clear(memory.handle, plan.clear_bytes) && launch_all(plan, at, begin + plan.clear_bytes, stream);
-  }
-  std::lock_guard<std::mutex> lent(zeros().lock);
-  const Zeros::Place *place = zeros().of(plan, like, stream);
-  return place && launch_all(plan, at, place->at + place->cleared, stream);
+  Owned memory;
+  char *begin = nullptr;
+  const int64_t bytes = plan.clear_bytes + plan.scratch_bytes;
+  if (bytes && !device_bytes(bytes, plan, memory, begin)) return false;
+  if (plan.clear_bytes && !clear(memory.handle, plan.clear_bytes)) return false;
+  return launch_all(plan, at, begin + plan.clear_bytes, stream);
+}
+
+// Tell autograd that a tensor is written: a copy of it into itself moves nothing and raises its version.  One of inference
+// mode has none, and may be written in that mode alone; the mode is in the key.
+bool touch(Handle tensor) {
+  if (dispatch && !(keys_of(tensor) & dispatch->autograd_keys)) return true;
+  return !shim.aoti_torch_copy_(tensor, tensor, 0);
 }
 
 // Make a prepared call: its results on the stack, or false and nothing but time is lost.
 bool run(const Plan &plan, const Arguments &arguments, Handle *results) {
   uintptr_t at[most_slots];
+  uint64_t given = 0;
   Owned made[most_arguments];
   for (int64_t slot = 0; slot < plan.slots; ++slot) {
     const int64_t from = plan.argument[slot];
     at[slot] = from < 0 ? 0 : arguments.argument[from].at;
-    if (from >= 0 && at[slot] & uintptr_t(plan.span[slot].grain - 1)) return false;
+    given |= uint64_t(from >= 0) << slot;
   }
+  if (!sound(plan.span, plan.slots, given, plan.written, at)) return false;
+  for (int64_t slot = 0; slot < plan.slots; ++slot)
+    if (plan.written >> slot & 1 && !touch(arguments.argument[plan.argument[slot]].tensor)) return false;
   for (int64_t i = 0; i < plan.mades; ++i) {
     const Made &one = plan.made[i];
     const void *address = nullptr;
@@ -253,7 +258,7 @@ bool run(const Plan &plan, const Arguments &arguments, Handle *results) {
     at[one.slot] = reinterpret_cast<uintptr_t>(address);
   }
   if (plan.current) {
-    if (!run_on_device(plan, at, plan.made[0])) return false;
+    if (!run_on_device(plan, at)) return false;
   } else {
     char *workspace = plan.scratch_bytes ? scratch.of(plan.scratch_bytes) : nullptr;
     if ((plan.scratch_bytes && !workspace) || !launch_all(plan, at, workspace, plan.team)) return false;

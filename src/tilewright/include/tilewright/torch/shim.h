@@ -40,6 +40,7 @@ struct Shim {
   int (*aoti_torch__reinterpret_tensor)(Handle of, int64_t rank, const int64_t *sizes, const int64_t *strides,
                                         int64_t offset, Handle *made);
   int (*aoti_torch_zero_)(Handle tensor);
+  int (*aoti_torch_copy_)(Handle to, Handle from, int32_t non_blocking);
   bool (*aoti_torch_grad_mode_is_enabled)();
   int (*torch_list_size)(void *list, size_t *count);
   int (*torch_list_get_item)(void *list, size_t index, Value *item);
@@ -79,6 +80,7 @@ struct Shim {
     TW_FIND(aoti_torch_empty_strided)
     TW_FIND(aoti_torch__reinterpret_tensor)
     TW_FIND(aoti_torch_zero_)
+    TW_FIND(aoti_torch_copy_)
     TW_FIND(aoti_torch_grad_mode_is_enabled)
     TW_FIND(torch_list_size)
     TW_FIND(torch_list_get_item)

@@ -11,10 +11,11 @@ namespace {
 
 struct StoredOp {
   std::string name, schema, kinds;
-  int64_t results;
+  int64_t results, writes;
 };
 struct StoredPlan {
   int64_t op;
+  bool on_gpu;
   std::string key;  // with the number of the op left zero
   std::shared_ptr<const Prepared> prepared;
 };
@@ -84,6 +85,46 @@ const tw_kernel &kernel_in(void *library, int64_t index) {
   return kernels[index];
 }
 
+// The NVIDIA driver, as far as plans for GPUs need it, and the one kind of GPU that they are for: kernels were compiled for its
+// architecture, and the grids of some for its number of multiprocessors.
+class StoredGpu {
+ public:
+  int64_t architecture = 0, multiprocessors = 0;  // 90 is 9.0; 0: no plan is for a GPU
+
+  // What is current in a thread that works on a device of PyTorch's; throws where that is not such a GPU.
+  uint64_t context(int64_t index) {
+    if (!library_ && !(library_ = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)))
+      throw std::runtime_error("plans of the folder are for a GPU, and this machine has no NVIDIA driver");
+    auto start = function<int (*)(unsigned)>("cuInit");
+    auto device_of = function<int (*)(int *, int)>("cuDeviceGet");
+    auto attribute = function<int (*)(int *, int, int)>("cuDeviceGetAttribute");
+    auto retain = function<int (*)(void **, int)>("cuDevicePrimaryCtxRetain");
+    current = function<int (*)(void *)>("cuCtxGetCurrent");
+    int device = 0, major = 0, minor = 0, count = 0;
+    void *primary = nullptr;
+    if (start(0) || device_of(&device, int(index)) || attribute(&major, 75, device) || attribute(&minor, 76, device) ||
+        attribute(&count, 16, device))
+      throw std::runtime_error("plans of the folder are for GPU " + std::to_string(index) +
+                               ", which the driver does not have");
+    if (major * 10 + minor != architecture || count != multiprocessors)
+      throw std::runtime_error("plans of the folder are for a GPU of architecture " + std::to_string(architecture) +
+                               " with " + std::to_string(multiprocessors) + " multiprocessors, and GPU " +
+                               std::to_string(index) + " has architecture " + std::to_string(major * 10 + minor) +
+                               " and " + std::to_string(count) + ": write the folder on such a GPU");
+    if (retain(&primary, device)) throw std::runtime_error("the driver gives no context of the GPU");
+    return uint64_t(reinterpret_cast<uintptr_t>(primary));
+  }
+  int (*current)(void *answer) = nullptr;
+
+ private:
+  void *library_ = nullptr;
+
+  template <class Function> Function function(const char *name) {
+    if (void *at = dlsym(library_, name)) return reinterpret_cast<Function>(at);
+    throw std::runtime_error(std::string("the NVIDIA driver lacks ") + name);
+  }
+};
+
 // Everything in a folder; throws where it is not whole, or not for this machine.
 class Stored {
  public:
@@ -97,10 +138,12 @@ class Stored {
     if (!flag.empty())
       throw std::runtime_error("this CPU has no " + flag +
                                ", which kernels of the folder need: write it on such a CPU");
+    gpu_.architecture = file_.number(), gpu_.multiprocessors = file_.number();
     for (int64_t count = file_.number(); count > 0; --count) libraries_.push_back(opened(folder + "/" + file_.text()));
     for (int64_t count = file_.number(); count > 0; --count) {
       StoredOp op;
       op.name = file_.text(), op.schema = file_.text(), op.kinds = file_.text(), op.results = file_.number();
+      op.writes = file_.number();
       ops.push_back(op);
     }
     for (int64_t count = file_.number(); count > 0; --count) plans.push_back(read_plan());
@@ -111,6 +154,7 @@ class Stored {
   std::string folder_;
   std::vector<void *> libraries_;
   void *teams_ = nullptr;
+  StoredGpu gpu_;
 
   void *team(int64_t threads, int64_t pool) {
     if (!threads) return nullptr;
@@ -129,7 +173,11 @@ class Stored {
     Plan plan{};
     const int64_t threads = file_.number(), pool = file_.number();
     plan.team = team(threads, pool);
-    plan.scratch_bytes = file_.number(), plan.between = file_.number();
+    plan.scratch_bytes = file_.number(), plan.clear_bytes = file_.number(), plan.between = file_.number();
+    plan.written = uint64_t(file_.number());
+    plan.device_type = file_.number(), plan.device_index = file_.number();
+    stored.on_gpu = file_.number() != 0;
+    if (stored.on_gpu) plan.expected = gpu_.context(plan.device_index), plan.current = gpu_.current;
     const auto spans = file_.structs<Span>();
     const auto arguments = file_.structs<int64_t>();
     const auto scalars = file_.structs<double>();
@@ -148,7 +196,11 @@ class Stored {
       stage.launch = kernel_in(libraries_[size_t(library)], index).launch;
       stage.args = args[i].data(), stage.pointer = pointers[i].data(), stage.scalar = places[i].data();
     }
-    if (arguments.size() != spans.size() || int64_t(mades.size()) != ops[size_t(stored.op)].results)
+    bool whole = arguments.size() == spans.size() && arguments.size() <= size_t(most_slots);
+    for (size_t slot = 0; whole && slot < arguments.size(); ++slot)
+      whole = arguments[slot] < int64_t(ops[size_t(stored.op)].kinds.size()) &&
+              (arguments[slot] >= 0 || !(plan.written >> slot & 1));
+    if (!whole || int64_t(mades.size()) != ops[size_t(stored.op)].results)
       throw std::runtime_error("plans.bin is damaged");
     plan.stage = stages.data(), plan.span = spans.data(), plan.argument = arguments.data();
     plan.scalar = scalars.data(), plan.made = mades.data();
