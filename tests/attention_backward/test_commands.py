@@ -32,6 +32,32 @@ def test_specs_generate_and_wrap(shell: Shell, tmp_path: Path) -> None:
     assert "family-name" in shell("specs", "attention_backward", "--family", "sideways", status=1).stderr
 
 
+def test_pools_of_ck_tiles_profiles(shell: Shell, tmp_path: Path) -> None:
+    axes = ("--heads", "64", "--features", "packed+sums_all", "--target", "gfx942")
+    shell("generate", "attention_backward", *axes, "--pool", "400", "--output-dir", "made")
+    manifest = json.loads((tmp_path / "made" / "manifest.json").read_text())
+    made = {
+        each["spec"]["signature"]["family"] + " " + each["spec"]["schedule"]["pipeline"] for each in manifest["kernels"]
+    }
+    assert made == {"dot dot_do_o", "grad kr_ktr_vr_iglp"}
+    shell("wrap", "--kernel-dir", "made", "--output-dir", "lib", "--generate-ninja")
+    empty = shell("specs", "attention_backward", "--target", "gfx942", "--pool", "2", status=1).stderr
+    assert "pool-empty" in empty
+    assert "flash_fwd (receipt 2) is for kernels of the forward pass" in empty
+    other = shell("specs", "attention_backward", "--target", "sm_90a", "--pool", "flash_bwd", status=1).stderr
+    assert "pool-family" in other
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_80", "gfx942", "gfx1100"])
+def test_every_stage_of_a_gpus_plan_is_generated_and_explained(shell: Shell, tmp_path: Path, target: str) -> None:
+    half = ("--datatype", "bf16", "--target", target)
+    plan = json.loads(shell("explain", "attention_backward", *LAYER, *half, "--json").stdout)
+    kernels = [stage["chosen"]["kernel"] for stage in plan["stages"]]
+    assert [name.split("_")[2] for name in kernels] == ["dot", "grad", "convert"][: len(kernels)]
+    for name in kernels:
+        assert "Written by tilewright" in shell("inspect", name, "--source", "--target", target).stdout
+
+
 @pytest.mark.usefixtures("needs_compiler")
 def test_run_explain_bench_and_inspect(shell: Shell) -> None:
     report: Any = json.loads(shell("run", "attention_backward", *LAYER, "--dlse", "--verify", "--json").stdout)
@@ -45,6 +71,9 @@ def test_run_explain_bench_and_inspect(shell: Shell) -> None:
     assert json.loads(shell(*whole["replay"].split()[1:], "--json").stdout) == whole
     alone = json.loads(shell("run", "attention_backward", *LAYER, "--family", "dot", "--verify", "--json").stdout)
     assert alone["ok"] is True
+    for stage in ("dot", "grad", "convert --accumulate dq"):
+        report = json.loads(shell("run", "attention_backward", *LAYER, "--family", *stage.split(), "--json").stdout)
+        assert ("window" in report["problem"]) == (stage == "grad"), "a stage has what it reads"
     assert json.loads(shell("bench", "attention_backward", *LAYER, "--json").stdout)
     wrong = shell("run", "attention_backward", *LAYER, "--heads-kv", "3", status=1).stderr
     assert "heads-divide" in wrong

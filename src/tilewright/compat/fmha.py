@@ -6,22 +6,29 @@
                .mask_type("top_left").lse(True).build())
 
 Setters, their words, numbers and aliases are theirs.  A causal mask without a window is causal (theirs masks nothing
-then).  What there is no forward kernel for is an error of `build`, with what would work.
+then).  The family bwd builds the problem of gradients, whose stages `tilewright.ops` has; a kernel family of it builds
+one stage.  What there is no kernel for is an error of `build`, with what would work.
 """
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from tilewright.backends.hip.attention.ck_tile.instance import WORDS, canonical
 from tilewright.errors import ProblemError, nearest
 from tilewright.ops import op as op_by_name
 from tilewright.ops.attention import AttentionProblem
+from tilewright.ops.attention_backward import AttentionBackwardProblem
 
 __all__ = ["FmhaProblemBuilder"]
 
 _FAMILIES = ("fwd", "fwd_pagedkv", "fwd_splitkv", "fwd_appendkv", "batch_prefill", "bwd")
-_KERNELS = (*_FAMILIES[:3], "fwd_splitkv_combine", *_FAMILIES[3:5])
+_STAGES = {"bwd_dot_do_o": "dot", "bwd_dq_dk_dv": "grad", "bwd_convert_dq": "convert"}
+_KERNELS = (*_FAMILIES[:3], "fwd_splitkv_combine", *_FAMILIES[3:5], *_STAGES)
+# Setters that only forward passes have a meaning for, by a field each sets, and what it is called.
+_FORWARD_ONLY = {"pages": "pages of a cache", "rotary": "rotary embedding", "q_scale": "scales of q, k and v",
+                 "num_splits": "splits of keys"}  # fmt: skip
 # Element types of q, k and v, and of the result.
 _TYPES = {
     **{dtype: (dtype, dtype) for dtype in ("fp32", "fp16", "bf16")},
@@ -32,6 +39,7 @@ _OLD_FP8 = ("gfx90a", "gfx942")  # whose fp8 has the other bias
 _SCALES = {"no": ("none", "none"), "pertensor": ("tensor", "tensor"), "blockscale": ("block", "block"),
            "kv_blockscale": ("none", "block")}  # fmt: skip
 _ROTARY = {"none": "none", "inter": "interleaved", "half": "half"}
+_BACKWARD = {field.name for field in fields(AttentionBackwardProblem)}
 SCALE_BLOCK = 128  # rows of a block of theirs
 
 
@@ -47,6 +55,7 @@ class FmhaProblemBuilder:
         self._fields: dict[str, Any] = {}
         self._mask, self._group, self._longest = "no", False, (0, 0)
         self._window: tuple[int, int] | None = None
+        self._bwd = {"dbias": False, "deterministic": False}
         self._refused: list[tuple[str, str]] = []
 
     # -- what it is --------------------------------------------------------------------------------
@@ -147,24 +156,49 @@ class FmhaProblemBuilder:
         return self._no("sequences that are skipped", on, "leave them out of the tables")
 
     def bwd_flags(self, dbias: bool, store_randval: bool, deterministic: bool) -> FmhaProblemBuilder:
-        return self._no("backward", dbias or store_randval or deterministic, "build a forward problem")
+        self._bwd = {"dbias": dbias, "deterministic": deterministic}
+        return self._no("random numbers that are stored", store_randval, "leave them out: they follow from the seed")
 
     # -- the problem -------------------------------------------------------------------------------
 
-    def build(self) -> AttentionProblem:
+    def build(self) -> AttentionProblem | AttentionBackwardProblem:
         for what, remedy in self._refused:
             raise _bad("fmha-feature", f"{what}: there is no kernel for it", what, remedy)
-        if self._api == "bwd":
-            raise _bad("fmha-feature", "backward: there is no kernel for it", "bwd", "build a forward problem")
         missing = [name for name in ("batch", "head_dim", "heads_q") if self._fields.get(name, 0) < 1]
         if missing:
             raise _bad("fmha-sizes", f"{', '.join(missing)} must be over 0", missing, "call dims and nheads")
         if self._group and self._longest[0] < 1:
             raise _bad("fmha-group", "group mode without the longest sequence", self._longest, "call max_seqlen(q, k)")
-        problem = AttentionProblem(**{**self._fields, **self._typed(), **self._masked(), **self._laid()})
-        for broken in op_by_name("attention").problem_violations(problem, self._arch):
+        problem = self._backward() if self._api in ("bwd", *_STAGES) else self._forward()
+        for broken in op_by_name(problem.op).problem_violations(problem, self._arch):
             raise _bad(broken.rule, f"{problem.describe()}: {broken.message}", problem, broken.remedy)
         return problem
+
+    def _forward(self) -> AttentionProblem:
+        for name, asked in self._bwd.items():
+            if asked:
+                raise _bad("fmha-feature", f"{name} of a forward pass", name, 'call api_family("bwd")')
+        return AttentionProblem(**{**self._fields, **self._typed(), **self._masked(), **self._laid()})
+
+    def _backward(self) -> AttentionBackwardProblem:
+        """The whole, or one of its kernels: with sums of dq where there is no other work for `convert`."""
+        asked = dict(self._fields)
+        for name, what in _FORWARD_ONLY.items():
+            if asked.get(name, "none") not in ("none", 0):
+                raise _bad("fmha-feature", f"gradients with {what}", name, "build a forward problem")
+        if not asked.pop("return_lse", False):
+            raise _bad("fmha-lse", "gradients without the lse of the forward pass", "lse", "call lse()")
+        if self._type not in ("fp32", "fp16", "bf16"):
+            raise _bad("fmha-data-type", f"gradients of {self._type}", self._type, "use fp32, fp16 or bf16")
+        has = {name: value for name, value in asked.items() if name in _BACKWARD}
+        laid = {**self._masked(), **self._laid(), **self._bwd, "dtype": self._type, "dsink": asked.get("sink", False)}
+        whole = AttentionBackwardProblem(**{**has, **laid})
+        if self._api == "bwd":
+            return whole
+        stages = op_by_name(whole.op).stages(whole, self._arch)
+        wanted = _STAGES[self._api]
+        stage = next((stage for stage in stages if stage.family == wanted), None)
+        return whole.stage(wanted, "dq") if stage is None else stage
 
     def _typed(self) -> dict[str, Any]:
         inputs, output = _TYPES[self._type]

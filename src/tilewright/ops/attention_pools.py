@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, TypeVar
 
+from tilewright.arch import Arch
+from tilewright.errors import RequestError
 from tilewright.ops.attention_terms import BIASES, HEADS, MASKS, head_class
 from tilewright.ops.pooling import demand_known
 
@@ -37,6 +39,23 @@ def distinct(signatures: Iterable[S]) -> Iterator[S]:
         if signature not in seen:
             seen.add(signature)
             yield signature
+
+
+def of_own_pool(family: Any, pool: str, arch: Arch, signatures: Iterable[S]) -> Iterator[S]:
+    """The signatures that a pool of an arch family's own has kernels of; none at all is an error that says why.
+
+    `pool_rules` of the family's module yields what speaks against a signature in a pool.
+    """
+    kept = reason = None
+    for signature in signatures:
+        broken = next(iter(family.pool_rules(pool, signature, arch)), None)
+        if broken is None:
+            kept = signature
+            yield signature
+        reason = reason or broken
+    if kept is None and reason is not None:
+        raise RequestError(f"the pool {pool} has no such kernel: {reason.message}", rule="pool-empty", value=pool,
+                           remedy=reason.remedy)  # fmt: skip
 
 
 def common_features(switches: Mapping[str, str]) -> dict[str, dict[str, Any]]:

@@ -110,10 +110,21 @@ class Pools:
             demand_known("pool-name", "pool", [pool], self.names)
         facts = arch_by_name(arch)
         family = self.family(facts)
+        if pool not in self._names and pool not in getattr(family, "POOLS", ()):
+            raise self._pool_of_others(pool, facts)
         return (
             KernelSpec(self.op, signature, schedule, arch)
             for signature in signatures
             for schedule in family.schedules(pool, signature, facts)
+        )
+
+    def _pool_of_others(self, pool: str, arch: Arch) -> RequestError:
+        owners = [name for name, family in self.families.items() if pool in getattr(family, "POOLS", ())]
+        return RequestError(
+            f"the pool {pool} is for {' and '.join(owners)} archs, {arch.name} is of family {arch.family}",
+            rule="pool-family",
+            value=arch.name,
+            remedy=f"use {', '.join(self._names)}, or such an arch",
         )
 
     def fallback_spec(self, signature: Any, arch: str) -> KernelSpec:

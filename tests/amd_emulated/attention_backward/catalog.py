@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import Any
 
 from tests.amd_emulated.attention_backward.drawing import OP, Drawn, attempts
 from tilewright.arch import arch as arch_by_name
+from tilewright.backends.hip.attention_backward.ck_rows import FAMILY as CK_ROWS
 from tilewright.backends.hip.attention_backward.ck_tile import FAMILY as CK_TILE
 from tilewright.backends.hip.attention_backward.rows import RowsSchedule
 from tilewright.ops import op
@@ -28,7 +30,7 @@ class Case:
     signature: Signature
     arch: str = "gfx942"
     family: str = "ck_tile"
-    pick: int = 0  # of what CK Tile's default pool has
+    pick: int = 0  # of what CK Tile's default pool has, or the full one where it has none there
 
     @property
     def label(self) -> str:
@@ -39,7 +41,8 @@ class Case:
         own = {"loops": LoopsSchedule(), "rows": RowsSchedule()}.get(self.family)
         if own is not None:
             return KernelSpec(OP, self.signature, own, self.arch)
-        proposed = list(CK_TILE.proposals("default", self.signature, arch_by_name(self.arch)))
+        family, pool = (CK_ROWS, "full") if self.family == "ck_rows" else (CK_TILE, "default")
+        proposed: list[Any] = list(family.proposals(pool, self.signature, arch_by_name(self.arch)))
         return KernelSpec(OP, self.signature, proposed[self.pick], self.arch)
 
 
@@ -64,6 +67,11 @@ def cases() -> list[Case]:
         Case("dot", Signature("dot", "bf16", 64, 64), "gfx1100", family="rows"),
         Case("convert all", Signature("convert", "bf16", 64, 128, varlen=True, accumulate="all"), "gfx90a",
              family="rows"),
+        Case("dot_do_o, packed, with dlse and sinks", Signature("dot", "bf16", 64, 64, varlen=True, dlse=True,
+                                                                 dsink=True), family="ck_rows"),
+        Case("dot_do_o, edge code of heads", Signature("dot", "fp16", 128, 128), "gfx90a", family="ck_rows", pick=1),
+        Case("convert_dq in parts", Signature("convert", "bf16", 64, 64, accumulate="all"), family="ck_rows", pick=1),
+        Case("convert_dq", Signature("convert", "fp16", 128, 128, accumulate="dq"), family="ck_rows"),
         Case("iglp", grad),
         Case("iglp with a window", Signature("grad", "fp16", 64, 64, mask="window", accumulate="dq")),
         Case("packed, dropout, heads of 128", Signature("grad", "bf16", 128, 128, "window", dropout=True, varlen=True,

@@ -19,6 +19,7 @@ from typing import Any
 from tests.amd_emulated.proving import Entry, drawn_entry, drawn_kernel, modelled
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.hip.attention_backward import KERNELS as AMD
+from tilewright.backends.hip.attention_backward.ck_tile.tiles import CkRowsSchedule
 from tilewright.ops import op
 from tilewright.ops.attention_backward import AttentionBackwardProblem
 from tilewright.ops.attention_backward.problem import OPERANDS
@@ -114,7 +115,7 @@ def attempts(rng: random.Random, spec: KernelSpec) -> Iterator[Drawn]:
 
 
 def _block(spec: KernelSpec) -> tuple[int, int]:
-    tile = getattr(spec.schedule, "tile", (9, 12))
+    tile = getattr(spec.schedule, "tile", (64, 64) if isinstance(spec.schedule, CkRowsSchedule) else (9, 12))
     return (tile[0], tile[1]) if len(tile) > 1 else (tile[0], 12)
 
 

@@ -31,7 +31,7 @@ from tilewright.ops.attention.spec import (
     normal_family,
     settled,
 )
-from tilewright.ops.attention_pools import Features, common_features, dims, distinct, normal_heads
+from tilewright.ops.attention_pools import Features, common_features, dims, distinct, normal_heads, of_own_pool
 from tilewright.ops.base import Axis, KernelSpec
 from tilewright.ops.derived_pools import derived_pools
 from tilewright.ops.encodings import element_type, element_types
@@ -135,7 +135,8 @@ def proposals(
     """
     family = legality.SPACES.get(arch_by_name(arch).family)
     own: Callable[[str, Arch], Iterator[AttentionSignature]] | None = getattr(family, "pool_signatures", None)
-    if own is not None and pool in getattr(family, "POOLS", ()) and not any((families, datatypes, heads, features)):
+    of_profile = own is not None and pool in getattr(family, "POOLS", ())
+    if own is not None and of_profile and not any((families, datatypes, heads, features)):
         return POOLS.proposals(pool, arch, own(pool, arch_by_name(arch)))
     families = [normal_family(family) for family in families] or ["forward"]
     datatypes = datatypes or (getattr(family, "USUAL", "fp32"),)
@@ -145,4 +146,7 @@ def proposals(
     FEATURES.demand_known(heads, features)
     for name in (*outputs, *auxiliary, *(element for both in datatypes for element in _types(both))):
         dtype(name)
-    return POOLS.proposals(pool, arch, signatures(families, datatypes, heads, features, outputs, auxiliary))
+    chosen = signatures(families, datatypes, heads, features, outputs, auxiliary)
+    if of_profile:
+        chosen = of_own_pool(family, pool, arch_by_name(arch), chosen)
+    return POOLS.proposals(pool, arch, chosen)

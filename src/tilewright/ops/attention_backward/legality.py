@@ -10,6 +10,9 @@ module, which has
     schedules            what a pool proposes for a signature
     fallback_schedule    the fallback's
     accumulates          which results are sums of fp32 between two stages (`family.py`)
+    POOLS                optional: pools of its own, each with a sentence; then there are
+    pool_signatures      what such a pool is for where nothing is named
+    pool_rules           why it has nothing of a signature
     USUAL                optional: the element type that pools are meant for where none is named; fp32 where missing
 """
 

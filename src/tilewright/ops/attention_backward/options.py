@@ -11,6 +11,7 @@ from typing import Any
 
 from tilewright.dtypes import dtype
 from tilewright.ops.attention_backward.problem import OPERANDS, AttentionBackwardProblem
+from tilewright.ops.attention_backward.problem_rules import problem_violations
 from tilewright.ops.attention_backward.spec import normal_family
 from tilewright.ops.attention_terms import sizes, window
 from tilewright.ops.base import Option
@@ -62,6 +63,7 @@ _REQUIRED = ("batch", "heads_q", "seqlen_q", "seqlen_k", "head_dim")
 
 
 def problem(values: Mapping[str, Any]) -> AttentionBackwardProblem:
+    """A stage by itself has only what it reads, so that it is the one that was measured with others."""
     options = {option.name: values.get(option.name, option.default) for option in OPTIONS}
     for name in _NAMES:
         if options[name]:
@@ -71,7 +73,10 @@ def problem(values: Mapping[str, Any]) -> AttentionBackwardProblem:
         if name not in ("causal", "window", "align"):
             problem_fields[_NAMES.get(name, name)] = sizes(name, value) if name in _SHAPES else value
     problem_fields["family"] = normal_family(problem_fields["family"])
-    return AttentionBackwardProblem(**problem_fields, **window(options))
+    whole = AttentionBackwardProblem(**problem_fields, **window(options))
+    if not whole.family or problem_violations(whole):
+        return whole
+    return whole.stage(whole.family, whole.accumulate or "none", whole.dkv_parts)
 
 
 def words(problem: AttentionBackwardProblem) -> list[str]:

@@ -1,4 +1,8 @@
-"""Named generators of specs of attention's gradients: which signatures an axis means; the pools are derived ones."""
+"""Named generators of specs of attention's gradients: which signatures an axis means, and the pools of arch families.
+
+Most pools are derived (`ops.derived_pools`).  A family may have some of its own beside the usual ones, with signatures
+of their own (`legality.py` says how).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from tilewright.ops.attention_backward.spec import (
     normal_family,
     settled,
 )
-from tilewright.ops.attention_pools import Features, common_features, dims, distinct, normal_heads
+from tilewright.ops.attention_pools import Features, common_features, dims, distinct, normal_heads, of_own_pool
 from tilewright.ops.attention_terms import FLOATS
 from tilewright.ops.base import Axis, KernelSpec
 from tilewright.ops.derived_pools import derived_pools
@@ -97,9 +101,15 @@ def proposals(
     """What a pool proposes for an arch, before legality.
 
     With nothing given: dot and grad, heads of 128, plain and causal, of the type the arch's family usually computes
-    with.  Names are checked here, before the first proposal.
+    with; or what the pool is for, where it has signatures of its own.  Names are checked here, before the first
+    proposal.
     """
     family = legality.SPACES.get(arch_by_name(arch).family)
+    own = pool in getattr(family, "POOLS", ())
+    if own and not any((families, datatypes, heads, features, auxiliary)):
+        facts = arch_by_name(arch)
+        every = legality.SPACES[facts.family].pool_signatures(pool, facts)
+        return POOLS.proposals(pool, arch, of_own_pool(family, pool, facts, every))
     families = [normal_family(family) for family in families] or ["dot", "grad"]
     datatypes = datatypes or (getattr(family, "USUAL", "fp32"),)
     heads = [normal_heads(size) for size in heads] or ["128x128"]
@@ -108,4 +118,7 @@ def proposals(
     FEATURES.demand_known(heads, features)
     for name in (*datatypes, *auxiliary):
         dtype(name)
-    return POOLS.proposals(pool, arch, signatures(families, datatypes, heads, features, auxiliary))
+    chosen = signatures(families, datatypes, heads, features, auxiliary)
+    if own:
+        chosen = of_own_pool(family, pool, arch_by_name(arch), chosen)
+    return POOLS.proposals(pool, arch, chosen)

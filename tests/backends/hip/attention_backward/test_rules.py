@@ -77,8 +77,12 @@ def test_a_tile_of_ones_own_is_refused() -> None:
     spec = first()
     odd = replace(spec.schedule, tile=(64, *spec.schedule.tile[1:]))
     assert [one.rule for one in OP.check(replace(spec, schedule=odd))] == ["amd-backward-tile"]
-    padded = replace(spec.schedule, pad=(True, True))
+    padded = replace(spec.schedule, pad=(True, True, True, True))
     assert [one.rule for one in OP.check(replace(spec, schedule=padded))] == ["amd-backward-edges"]
+    bare = replace(spec.schedule, pad=(False, True, False, False))
+    assert [one.rule for one in OP.check(replace(spec, schedule=bare))] == ["amd-backward-rows"]
+    stored = replace(spec.schedule, store_randval=True)
+    assert [one.rule for one in OP.check(replace(spec, schedule=stored))] == ["amd-backward-randval"]
     plain = replace(spec.schedule, pipeline="kr_ktr_vr")
     assert [one.rule for one in OP.check(replace(spec, schedule=plain))] == ["amd-backward-pipeline"]
 

@@ -49,6 +49,10 @@ class HipAttention(OpFamilies):
     def pool_signatures(self, pool: str, arch: Arch) -> Iterator[AttentionSignature]:
         return pools.pool_signatures(pool, arch)
 
+    def pool_rules(self, pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[Violation]:
+        """Why a pool of the dispatcher's profiles has nothing of a signature."""
+        return pools.profile_violations(pool, signature, arch)
+
     @cached_property
     def native(self) -> FamiliesNative:
         return FamiliesNative(self, "tw::selection::Attention", PROBLEM, problem_numbers, arch_numbers, rates)

@@ -3,7 +3,10 @@
 ck_tile  grad: CK Tile's kernel of dq, dk and dv on gfx90a, gfx942 and gfx950
 tiled    grad: our own, wherever there is a matrix instruction: any stride, size and feature
 rows     dot and convert: 16 bytes a thread
+ck_rows  dot and convert: CK Tile's dot_do_o and convert_dq, in pools beside `default`
 loops    the fallback, on every GPU: the loops that CUDA has too
+
+Pools beside the usual ones go by the names of CK Tile's profiles: what its generator of mid-2025 writes for them.
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ from importlib import resources
 
 from tilewright.arch import Arch
 from tilewright.backends.families import OpFamilies
-from tilewright.backends.hip.attention_backward.ck_tile import DEVICE, backward_profile
+from tilewright.backends.hip.attention.ck_tile.profiles import BACKWARD_POOLS
+from tilewright.backends.hip.attention_backward import ck_rows
+from tilewright.backends.hip.attention_backward.ck_tile import DEVICE, backward_profile, dispatcher, legality
 from tilewright.backends.hip.attention_backward.ck_tile import FAMILY as CK_TILE
 from tilewright.backends.hip.attention_backward.loops import FAMILY as LOOPS
 from tilewright.backends.hip.attention_backward.rates import arch_numbers, rates
@@ -33,8 +38,9 @@ from tilewright.ops.base import KernelSpec, Violation
 
 class HipAttentionBackward(OpFamilies, AttentionBackwardSpace):
     backend, op = "hip", "attention_backward"
-    own = (CK_TILE, TILED, ROWS, LOOPS)
+    own = (CK_TILE, TILED, ROWS, ck_rows.FAMILY, LOOPS)
     USUAL = "fp16"
+    POOLS = BACKWARD_POOLS
 
     def signature_rules(self, signature: AttentionBackwardSignature, arch: Arch) -> Iterator[Violation]:
         """Why the arch has no kernel for a signature, whatever its schedule."""
@@ -42,6 +48,17 @@ class HipAttentionBackward(OpFamilies, AttentionBackwardSpace):
 
     def fallback_schedule(self, signature: AttentionBackwardSignature, arch: Arch) -> AttentionBackwardSchedule:
         return LoopsSchedule()
+
+    def pool_signatures(self, pool: str, arch: Arch) -> Iterator[AttentionBackwardSignature]:
+        return dispatcher.pool_signatures()
+
+    def pool_rules(self, pool: str, signature: AttentionBackwardSignature, arch: Arch) -> Iterator[Violation]:
+        """Why a pool of CK Tile's profiles has nothing of a signature."""
+        yield from legality.arch_rules(arch)
+        yield from dispatcher.profile_violations(pool, signature, arch)
+        if next(iter(dispatcher.generated(signature)), None) is None:
+            owner = CK_TILE if signature.family == "grad" else ck_rows.FAMILY
+            yield from owner.signature_rules(signature, arch)
 
     def accumulates(self, problem: AttentionBackwardProblem, arch: Arch) -> tuple[str, ...]:
         """dq is added up where CK Tile has a kernel for the problem, dk and dv too where query heads share keys or
@@ -59,7 +76,9 @@ class HipAttentionBackward(OpFamilies, AttentionBackwardSpace):
             return None
         part = backward_profile(version)
         folder = resources.files("tilewright.backends.hip.attention_backward.ck_tile").joinpath("include")
-        kinds = {}
+        of_rows = resources.files("tilewright.backends.hip.attention_backward.ck_rows").joinpath("include")
+        needed = tuple(included(of_rows.joinpath(ck_rows.DEVICE).read_text(encoding="utf-8")))
+        kinds = {"dot dot_do_o": needed, "convert convert_dq": needed}
         for name, pipeline in part.pipelines.items():
             ours = (DEVICE, *(each for each in pipeline["includes"] if each.startswith("tilewright/")))
             texts = [folder.joinpath(each).read_text(encoding="utf-8") for each in ours]

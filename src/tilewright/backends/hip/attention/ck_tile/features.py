@@ -1,7 +1,7 @@
 """Which pipelines and paddings CK Tile's dispatcher proposes for what a kernel computes: its rules F1 to F14.
 
 F1 (soft cap needs no bias), F2 (packed lengths need padding of rows and keys) hold for every proposal.  F15 is about
-backward kernels, of which there are none yet.
+gradients (`hip.attention_backward.ck_tile.enumerated`).
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from tilewright.backends.hip.attention.ck_tile.schedules import (
 from tilewright.backends.hip.attention.ck_tile.tiles import HEAD_SIZES
 from tilewright.ops.attention.spec import AttentionSignature, settled
 from tilewright.ops.attention_terms import head_class
+from tilewright.ops.base import Violation
 
 _HALVES = ("fp16", "bf16")
 
@@ -27,6 +28,13 @@ def profile_schedules(pool: str, signature: AttentionSignature, arch: Arch) -> I
         for schedule in enumerated(signature, arch, chosen.receipt):
             if chosen.allows(instance(signature, schedule, arch.name)):
                 yield schedule
+
+
+def profile_violations(pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[Violation]:
+    chosen = profiles.profile(pool)
+    inst = computed(signature, arch.name)
+    if not chosen.allows(inst):
+        yield profiles.violation("amd-attention-profile", chosen, signature.label(), inst)
 
 
 def pool_signatures(pool: str, arch: Arch) -> Iterator[AttentionSignature]:

@@ -252,11 +252,13 @@ def enumerated(signature: AttentionSignature, arch: Arch, receipt: int) -> Itera
     """What the dispatcher enumerates for what a signature computes: its tiles with its pipelines and paddings."""
     where = route(signature)
     for inst in amd_features.proposals(computed(signature, arch.name), receipt):
+        rows, keys, qk, v = map(bool, inst.padding)
+        pad = (rows, keys, qk, v)
         if where in ("combine", "append"):
-            yield from (replace(each, pad=inst.padding) for each in _plain(signature, where))
+            yield from (replace(each, pad=pad) for each in _plain(signature, where))
             continue
         want = amd_tiles.Wanted(inst.data_type, inst.hdim_q, inst.hdim_v, inst.pipeline, arch.name)
         chosen = amd_tiles.tiles(want) if inst.family == "fwd" else amd_tiles.paged_tiles(want)
         for each in chosen:
             block, waves = amd_tiles.block(each, want, inst.family), (amd_tiles.warps(each), 1, 1)
-            yield CkTileAttentionSchedule(inst.pipeline, block, waves, each.warp, inst.padding)
+            yield CkTileAttentionSchedule(inst.pipeline, block, waves, each.warp, pad)

@@ -14,7 +14,8 @@ from typing import Any
 
 from tilewright.arch import Arch
 from tilewright.backends.base import Promises
-from tilewright.backends.hip.attention_backward.ck_tile import legality
+from tilewright.backends.hip.attention.ck_tile.profiles import BACKWARD_POOLS
+from tilewright.backends.hip.attention_backward.ck_tile import dispatcher, legality
 from tilewright.backends.hip.attention_backward.ck_tile.tiles import (
     TILES,
     CkTileBackwardSchedule,
@@ -63,9 +64,17 @@ class CkTile(HipAttentionBackwardFamily):
     def proposals(
         self, pool: str, signature: AttentionBackwardSignature, arch: Arch
     ) -> Iterator[CkTileBackwardSchedule]:
-        """`default` has the pipeline of CK Tile's authors, with atomic sums and in one order; others both
-        pipelines and two blocks a compute unit too."""
-        if signature.family != "grad" or next(legality.signature_rules(signature, arch), None) is not None:
+        """`default` has the pipeline of CK Tile's authors, with atomic sums and in one order; `full` and `profiler`
+        both pipelines and two blocks a compute unit too; the pools of the dispatcher's profiles what it generates."""
+        if signature.family != "grad":
+            return
+        if pool in BACKWARD_POOLS:
+            if next(legality.arch_rules(arch), None) is None:
+                for each in dispatcher.profile_schedules(pool, signature, arch):
+                    if isinstance(each, CkTileBackwardSchedule):
+                        yield each
+            return
+        if next(legality.signature_rules(signature, arch), None) is not None:
             return
         tile, grid = TILES[signature.head_dim]
         usual = CkTileBackwardSchedule(usual_pipeline(signature.head_dim), tile, grid)
@@ -74,6 +83,9 @@ class CkTile(HipAttentionBackwardFamily):
         else:
             proposed = _varied(usual)
         yield from (schedule for schedule in proposed if next(self.violations(signature, schedule, arch), None) is None)
+
+    def signature_rules(self, signature: AttentionBackwardSignature, arch: Arch) -> Iterator[Violation]:
+        return legality.signature_rules(signature, arch)
 
     def violations(
         self, signature: AttentionBackwardSignature, schedule: CkTileBackwardSchedule, arch: Arch
@@ -84,7 +96,7 @@ class CkTile(HipAttentionBackwardFamily):
         h: CkTileBackwardSchedule = spec.schedule
         return {
             "tile_m0": h.tile[0], "tile_n0": h.tile[1], "tile_head": h.tile[7], "tile_head_v": h.tile[8],
-            "pad_head": int(h.pad[0]), "pad_head_v": int(h.pad[1]), "ordered": int(h.deterministic),
+            "pad_head": int(h.pad[2]), "pad_head_v": int(h.pad[3]), "ordered": int(h.deterministic),
         }  # fmt: skip
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
@@ -111,7 +123,7 @@ def _varied(usual: CkTileBackwardSchedule) -> Iterator[CkTileBackwardSchedule]:
 
 
 def _fields(h: CkTileBackwardSchedule) -> dict[str, int | str]:
-    switches = {"pad_head_qk": h.pad[0], "pad_head_v": h.pad[1], "deterministic": h.deterministic}
+    switches = {"pad_head_qk": h.pad[2], "pad_head_v": h.pad[3], "deterministic": h.deterministic}
     return {
         **{f"{what}_{name}": getattr(h, what)[i] for what in ("tile", "warp_grid", "warp_tile")
            for i, name in enumerate(h.axis_names[what])},

@@ -21,16 +21,30 @@ _LACKING = {
 }
 
 
-def signature_rules(signature: AttentionBackwardSignature, arch: Arch) -> Iterator[Violation]:
-    """Why CK Tile has no kernel for a signature, whatever its schedule."""
-    s = signature
+def arch_rules(arch: Arch) -> Iterator[Violation]:
     if "mfma" not in arch.features or not arch.accumulator_registers or arch.ck_tile_of("attention") is None:
         message = f"CK Tile's gradients on {arch.name}: they multiply with the matrix instructions of gfx90a and up"
         yield Violation("amd-backward-arch", message, "use loops, or gfx90a, gfx942 or gfx950")
-        return
+
+
+def common_rules(signature: AttentionBackwardSignature) -> Iterator[Violation]:
+    """Of what CK Tile has no gradients, whichever of its three kernels."""
+    s = signature
     if s.dtype not in HALVES:
         yield Violation("amd-backward-dtype", f"CK Tile headers of mid-2025 have no gradients of {s.dtype}",
                         f"use {either(HALVES)}, or loops")  # fmt: skip
+    if s.head_dim != s.head_dim_v or s.head_dim not in TILES:
+        message = f"heads of {s.head_dim} and {s.head_dim_v}: CK Tile's gradients have no such tile"
+        yield Violation("amd-backward-heads", message, f"use {either(tuple(map(str, TILES)))} of both, or loops")
+
+
+def signature_rules(signature: AttentionBackwardSignature, arch: Arch) -> Iterator[Violation]:
+    """Why CK Tile has no kernel for a signature, whatever its schedule."""
+    s = signature
+    if absent := list(arch_rules(arch)):
+        yield from absent
+        return
+    yield from common_rules(s)
     if s.accumulate not in ("dq", "all"):
         message = f"accumulate {s.accumulate}: CK Tile adds dq up over blocks, in fp32"
         yield Violation("amd-backward-sums", message, "use accumulate dq or all")
@@ -44,9 +58,6 @@ def signature_rules(signature: AttentionBackwardSignature, arch: Arch) -> Iterat
     for name, (what, remedy) in _LACKING.items():
         if getattr(s, name):
             yield Violation(f"amd-backward-{name}", f"CK Tile knows no {what.removeprefix('a ')}", remedy)
-    if s.head_dim != s.head_dim_v or s.head_dim not in TILES:
-        message = f"heads of {s.head_dim} and {s.head_dim_v}: CK Tile's gradients have no such tile"
-        yield Violation("amd-backward-heads", message, f"use {either(tuple(map(str, TILES)))} of both, or loops")
 
 
 def violations(
@@ -64,7 +75,13 @@ def violations(
     elif h.block_per_cu > 1 and s.head_dim >= LARGE_HEADS:  # 740 bytes a lane of one of bf16 on gfx950
         message = f"{h.block_per_cu} blocks a compute unit with heads of {s.head_dim} do not fit their registers"
         yield Violation("amd-backward-registers", message, "use 1 block a compute unit")
-    if any(h.pad):  # one of heads of 128 gave wrong results in the emulator, one with a bias did not fit registers
+    if not all(h.pad[:2]):
+        message = "CK Tile's gradients without edge code of rows or keys are not proven right"
+        yield Violation("amd-backward-rows", message, "pad rows and keys")
+    if h.store_randval:
+        message = "CK Tile's dropout stores its random bytes, which no call asks for: they follow from the seed"
+        yield Violation("amd-backward-randval", message, "leave store_randval out")
+    if any(h.pad[2:]):  # one of heads of 128 gave wrong results in the emulator, one with a bias did not fit registers
         message = "CK Tile's edge code of heads in its gradients is not proven right"
         yield Violation("amd-backward-edges", message, f"use heads of {either(tuple(map(str, TILES)))}, or loops")
     # In the emulator two of fp16 that left sums of dq alone were wrong, two of bf16 that left sums of all were right.

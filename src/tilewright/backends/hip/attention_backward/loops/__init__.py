@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tilewright.arch import Arch
+from tilewright.backends.hip.attention.ck_tile.profiles import BACKWARD_POOLS
 from tilewright.backends.hip.attention_backward.shared import HipAttentionBackwardFamily
 from tilewright.ops.attention_backward.schedule import LoopsSchedule
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
@@ -25,7 +26,9 @@ class Loops(HipAttentionBackwardFamily):
         return self.name if spec.signature.family == "grad" else "rows"
 
     def proposals(self, pool: str, signature: AttentionBackwardSignature, arch: Arch) -> Iterator[LoopsSchedule]:
-        yield LoopsSchedule()
+        """In every pool but those of CK Tile's dispatcher."""
+        if pool not in BACKWARD_POOLS:
+            yield LoopsSchedule()
 
     def violations(
         self, signature: AttentionBackwardSignature, schedule: LoopsSchedule, arch: Arch

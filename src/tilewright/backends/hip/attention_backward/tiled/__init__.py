@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Promises
+from tilewright.backends.hip.attention.ck_tile.profiles import BACKWARD_POOLS
 from tilewright.backends.hip.attention_backward.shared import HipAttentionBackwardFamily
 from tilewright.backends.hip.matrix import SIDE, has_matrix, instruction
 from tilewright.dtypes import DTYPES
@@ -110,7 +111,8 @@ class Tiled(HipAttentionBackwardFamily):
     def proposals(
         self, pool: str, signature: AttentionBackwardSignature, arch: Arch
     ) -> Iterator[TiledBackwardSchedule]:
-        if next(matrix_rules(signature, arch), None) is not None:
+        """In every pool but those of CK Tile's dispatcher."""
+        if pool in BACKWARD_POOLS or next(matrix_rules(signature, arch), None) is not None:
             return
         if pool in ("full", "profiler"):
             yield from (TiledBackwardSchedule(lines, waves) for lines, waves in product((16, 32, 64), (1, 2, 4, 8)))

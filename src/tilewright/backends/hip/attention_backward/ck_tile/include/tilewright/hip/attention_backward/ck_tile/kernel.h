@@ -5,22 +5,11 @@
 //   deterministic        tiles of keys leave dq in slices, which are added up in one order
 #pragma once
 #include <tilewright/hip/attention_backward/kernel.h>
+#include <tilewright/hip/attention_backward/ck_tile/element.h>
 #include <tilewright/hip/attention_backward/ck_tile/launch.h>
-
-// The C++ type of an element to the device, its size to the host.
-#ifndef TW_ELEMENT
-#if defined(__HIP_DEVICE_COMPILE__)
-#define TW_ELEMENT(Type, bytes) Type
-#else
-#define TW_ELEMENT(Type, bytes) tw::hip::BackwardElement<bytes>
-#endif
-#endif
 
 namespace tw::hip {
 
-template <int bytes> struct BackwardElement {
-  char at[bytes];
-};
 #if defined(__HIP_DEVICE_COMPILE__)
 template <class Config> struct AttentionBackwardDevice;
 #endif
