@@ -115,6 +115,7 @@ SelectionLibrary::SelectionLibrary(const std::string &path) : file(path) {
   for (int64_t number = 0; const char *name = names(3 + 2 * number); ++number)
     families[name] = {number, words(names(4 + 2 * number))};
   ask = function<void (*)(selection::Question *)>(file, "tw_select_ask");
+  features = file.symbol("tw_select_features");
 }
 
 }  // namespace runtime
