@@ -38,7 +38,7 @@ template <class Function> Function function(const SharedLibrary &file, const cha
 
 SharedLibrary::SharedLibrary(const std::string &path) : path_(path), handle_(nullptr) {
   if (in_bundle(path)) {
-    open_bytes(Bundle(bundle_of(path)).file(file_in_bundle(path)));
+    open_bytes(Bundle::open(bundle_of(path))->file(file_in_bundle(path)));
     return;
   }
   struct stat status;

@@ -63,7 +63,7 @@ bool same_machine(const Json &machine, const std::string &arch) {
 
 // A file that a registry names, of a folder or of a bundle.
 std::string file_bytes(const std::string &path) {
-  return in_bundle(path) ? Bundle(bundle_of(path)).file(file_in_bundle(path)) : content(path);
+  return in_bundle(path) ? Bundle::open(bundle_of(path))->file(file_in_bundle(path)) : content(path);
 }
 
 std::string key_of(const std::string &op, const std::string &signature) { return op + '\n' + signature; }
@@ -128,7 +128,8 @@ void Registry::add_folder(const std::string &path) {
 }
 
 void Registry::add_bundle(const std::string &path) {
-  const Bundle bundle(path);
+  bundles_.push_back(Bundle::open(path));
+  const Bundle &bundle = *bundles_.back();
   const std::string target = bundle.target(target_), name = bundle.registry(target);
   if (is_backend(target_)) target_ = target;
   add_json(bundle.file(name), path + "!", path + ", " + name);

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "bundle.hpp"
 #include "library.hpp"
 #include "models.hpp"
 
@@ -90,6 +91,7 @@ class Registry {
   std::map<std::string, std::shared_ptr<KernelLibrary>> libraries_;          // by path
   std::deque<std::vector<int64_t>> integers_;
   std::deque<std::vector<double>> reals_;
+  std::vector<std::shared_ptr<const Bundle>> bundles_;  // whose files are read when they are needed
   std::mutex loading_;
   std::vector<Json> pinned_;  // choices as they were read
   int64_t choices_ = 0;       // of them, and of models, that count here

@@ -30,17 +30,15 @@ DRAWN: dict[str, Any] = {
 }  # fmt: skip
 TARGETS = ("generic", "x86_64_v3", "x86_64_v4", "sm_90a", "gfx942")
 SEED, THREADS = 25, 6
+FAMILIES = ("forward", "append")
 QUICK, LONG, WHOLE = 100, 500, 5000  # problems of an op and a target: 2,000, 10,000 and 100,000 in all
 
 
 def problem(draw: random.Random, op: str, target: str) -> Any:
-    """One that the C++ builders can say: of attention, forward without scales or vectorised pages."""
+    """One that a user has: of attention, no stage of another."""
     while True:
         drawn = DRAWN[op].problem(draw, target)
-        if op != "attention":
-            return drawn
-        plain = drawn.family == "forward" and drawn.scales == "none" and drawn.pages != "vectorised"
-        if plain:
+        if op != "attention" or drawn.family in FAMILIES:
             return drawn
 
 

@@ -114,7 +114,7 @@ def _group(model: Model, target: str, specs: list[KernelSpec]) -> dict[str, Any]
         return None
     signature = specs[0].signature
     words = [
-        [at, numbers.get(getattr(signature, name, None), ABSENT)] for at, name, numbers in model.frame.problem_words
+        [at, numbers.get(str(getattr(signature, name, "")), ABSENT)] for at, name, numbers in model.frame.problem_words
     ]
     return {
         "signature": specs[0].to_dict()["signature"], "kernels": [spec.digest for spec in specs],
