@@ -84,6 +84,7 @@ class AttentionAppendProblem : private AttentionTerms<AttentionAppendProblem, 4>
   Dtype dtype_cache() const { return kv_; }
   Dtype dtype_rotary() const { return aux_; }
   Rotary rotary() const { return rotary_; }
+  bool vectorised() const { return paged_ && pages_.vectorised; }
 
   // Throws the rule that the problem breaks.
   void check() const {
@@ -160,7 +161,6 @@ class AttentionAppendProblem : private AttentionTerms<AttentionAppendProblem, 4>
   }
 
  private:
-  bool vectorised() const { return paged_ && pages_.vectorised; }
   int64_t turned() const { return rotary_ == Rotary::none ? 0 : turned_ ? turned_ : head_; }
   Shape shape(int operand) const {  // q, cache_k, cache_v, q_out
     const bool cache = operand == 1 || operand == 2;
