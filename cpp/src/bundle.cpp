@@ -1,8 +1,11 @@
 #include "bundle.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cstdint>
-#include <fstream>
-#include <iterator>
+#include <mutex>
 
 #include "device.hpp"
 #include "failure.hpp"
@@ -31,45 +34,84 @@ bool in_bundle(const std::string &path) { return path.find(kMark) != std::string
 std::string bundle_of(const std::string &path) { return path.substr(0, path.find(kMark) + 4); }
 std::string file_in_bundle(const std::string &path) { return path.substr(path.find(kMark) + sizeof kMark - 1); }
 
-Bundle::Bundle(const std::string &path) : path_(path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file)
+std::shared_ptr<const Bundle> Bundle::open(const std::string &path) {
+  static std::mutex lock;
+  static std::map<std::string, std::weak_ptr<const Bundle>> known;
+  std::lock_guard<std::mutex> held(lock);
+  if (const std::shared_ptr<const Bundle> bundle = known[path].lock()) return bundle;
+  const auto bundle = std::make_shared<const Bundle>(path);
+  known[path] = bundle;
+  return bundle;
+}
+
+Bundle::Bundle(const std::string &path) : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+  struct stat status{};
+  if (file_ < 0 || fstat(file_, &status) != 0 || !S_ISREG(status.st_mode)) {
+    if (file_ >= 0) close(file_);
     throw bad_request("bundle-file", path, path + " cannot be read",
                       "give a file that `tilewright bundle build` wrote");
-  data_.assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  }
+  size_ = uint64_t(status.st_size);
+  try {
+    read_directory();
+  } catch (...) {
+    close(file_);
+    throw;
+  }
+}
+
+Bundle::~Bundle() { close(file_); }
+
+std::string Bundle::bytes_at(uint64_t at, uint64_t bytes) const {
+  if (at > size_ || bytes > size_ - at) damaged(path_, "an entry is cut off");
+  std::string data(size_t(bytes), '\0');
+  for (size_t done = 0; done < data.size();) {
+    const ssize_t more = pread(file_, &data[done], data.size() - done, off_t(at + done));
+    if (more <= 0) damaged(path_, "it cannot be read whole");
+    done += size_t(more);
+  }
+  return data;
+}
+
+void Bundle::read_directory() {
   // The end of the central directory is the last record; our bundles have no comment behind it.
-  constexpr size_t kEnd = 22, kEntry = 46;
-  if (data_.size() < kEnd || little(data_, data_.size() - kEnd, 4) != 0x06054b50)
-    damaged(path, "it does not end as a ZIP file does");
-  const size_t end = data_.size() - kEnd;
-  const uint64_t count = little(data_, end + 10, 2);
-  uint64_t at = little(data_, end + 16, 4);
+  constexpr uint64_t kEnd = 22, kEntry = 46, kLocal = 30;
+  if (size_ < kEnd) damaged(path_, "it does not end as a ZIP file does");
+  const uint64_t end = size_ - kEnd;
+  const std::string last = bytes_at(end, kEnd);
+  if (little(last, 0, 4) != 0x06054b50) damaged(path_, "it does not end as a ZIP file does");
+  const uint64_t count = little(last, 10, 2), start = little(last, 16, 4);
+  if (start > end) damaged(path_, "its directory is broken");
+  const std::string directory = bytes_at(start, end - start);
+  size_t at = 0;
   for (uint64_t i = 0; i < count; ++i) {
-    if (at + kEntry > end || little(data_, at, 4) != 0x02014b50) damaged(path, "its directory is broken");
-    const uint64_t method = little(data_, at + 10, 2), bytes = little(data_, at + 24, 4),
-                   name = little(data_, at + 28, 2);
-    const uint64_t more = little(data_, at + 30, 2) + little(data_, at + 32, 2), local = little(data_, at + 42, 4);
-    if (at + kEntry + name > end || local + 30 > end) damaged(path, "its directory is broken");
-    if (method != 0 || little(data_, at + 20, 4) != bytes) damaged(path, "an entry is compressed");
-    const uint64_t start = local + 30 + little(data_, local + 26, 2) + little(data_, local + 28, 2);
-    if (start > end || bytes > end - start) damaged(path, "an entry is cut off");
-    places_[data_.substr(at + kEntry, name)] = {start, bytes};
+    if (at + kEntry > directory.size() || little(directory, at, 4) != 0x02014b50)
+      damaged(path_, "its directory is broken");
+    const uint64_t method = little(directory, at + 10, 2), bytes = little(directory, at + 24, 4),
+                   name = little(directory, at + 28, 2), local = little(directory, at + 42, 4);
+    const uint64_t more = little(directory, at + 30, 2) + little(directory, at + 32, 2);
+    if (at + kEntry + name > directory.size() || local + kLocal > end) damaged(path_, "its directory is broken");
+    if (method != 0 || little(directory, at + 20, 4) != bytes) damaged(path_, "an entry is compressed");
+    const std::string head = bytes_at(local, kLocal);
+    const uint64_t first = local + kLocal + little(head, 26, 2) + little(head, 28, 2);
+    if (first > end || bytes > end - first) damaged(path_, "an entry is cut off");
+    places_[directory.substr(at + kEntry, name)] = {first, bytes};
     at += kEntry + name + more;
   }
-  manifest_ = Json::parse(stored("manifest.json"), path + ", manifest.json");
+  manifest_ = Json::parse(stored("manifest.json"), path_ + ", manifest.json");
   const Json *format = manifest_.find("format");
-  if (!format || format->text("its format") != "tilewright-bundle") damaged(path, "it is no bundle");
-  const int64_t version = manifest_.at("version", path).integer("its version");
+  if (!format || format->text("its format") != "tilewright-bundle") damaged(path_, "it is no bundle");
+  const int64_t version = manifest_.at("version", path_).integer("its version");
   if (version != 1)
     throw bad_request("bundle-version", std::to_string(version),
-                      path + " is of version " + std::to_string(version) + ", and this runtime reads 1",
+                      path_ + " is of version " + std::to_string(version) + ", and this runtime reads 1",
                       "build it again, or use the runtime of the release that built it");
 }
 
 std::string Bundle::stored(const std::string &name) const {
   const auto place = places_.find(name);
   if (place == places_.end()) damaged(path_, "it has no file " + name);
-  return data_.substr(place->second.at, place->second.bytes);
+  return bytes_at(place->second.at, place->second.bytes);
 }
 
 std::string Bundle::file(const std::string &name) const {

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "json.hpp"
@@ -9,9 +10,15 @@
 namespace tw {
 namespace runtime {
 
+// Only what is asked for is read.  The file stays open, so that one put in its place later changes nothing.
 class Bundle {
  public:
   explicit Bundle(const std::string &path);
+  ~Bundle();
+  Bundle(const Bundle &) = delete;
+  Bundle &operator=(const Bundle &) = delete;
+  // One that somebody still holds, or else opened now.
+  static std::shared_ptr<const Bundle> open(const std::string &path);
   // The bytes of a file, once their digest is what the manifest says.
   std::string file(const std::string &name) const;
   // Every file, its digest and that none is there of which the manifest says nothing: how many there are.
@@ -25,7 +32,11 @@ class Bundle {
     uint64_t at, bytes;
   };
   std::string stored(const std::string &name) const;
-  std::string path_, data_;
+  std::string bytes_at(uint64_t at, uint64_t bytes) const;
+  void read_directory();
+  std::string path_;
+  int file_;
+  uint64_t size_ = 0;
   std::map<std::string, Place> places_;
   Json manifest_;
 };

@@ -1,12 +1,19 @@
 // What this machine is: its caches and the threads a team is made of.
+#include "host.hpp"
+
 #include <sched.h>
+#include <sys/utsname.h>
 #include <tilewright/runtime.h>
 
 #include <cstdlib>
 #include <fstream>
+#include <set>
+#include <sstream>
 #include <string>
 
-#include "host.hpp"
+#include "device.hpp"
+#include "failure.hpp"
+#include "sha256.hpp"
 
 namespace {
 
@@ -47,6 +54,35 @@ int64_t cores() {
   return count < 1 ? 1 : count;
 }
 
+// What /proc/cpuinfo says of the first core behind one of these names.
+std::string cpu_line(const char *name, const char *other) {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(':'), end = line.find_last_not_of(" \t", colon == 0 ? 0 : colon - 1);
+    if (colon == std::string::npos || colon == 0 || end == std::string::npos) continue;
+    const std::string key = line.substr(0, end + 1);
+    if (key != name && key != other) continue;
+    const size_t first = line.find_first_not_of(" \t", colon + 1), last = line.find_last_not_of(" \t");
+    return first == std::string::npos ? std::string() : line.substr(first, last - first + 1);
+  }
+  return {};
+}
+
+// The instructions that the system names, as Python's digest of them.
+std::string flags_digest() {
+  std::istringstream listed(cpu_line("flags", "Features"));
+  std::set<std::string> flags;
+  for (std::string flag; listed >> flag;) flags.insert(flag);
+  std::string text;
+  for (const std::string &flag : flags) text += (text.empty() ? "" : " ") + flag;
+  return tw::runtime::sha256_hex(text).substr(0, 16);
+}
+
+std::string machine_name() {
+  utsname told{};
+  return uname(&told) == 0 ? told.machine : "";
+}
+
 }  // namespace
 
 namespace tw {
@@ -61,16 +97,27 @@ int cpu_level(const std::string &arch) {
 
 const std::string &cpu_model() {
   static const std::string model = [] {
-    std::ifstream file("/proc/cpuinfo");
-    for (std::string line; std::getline(file, line);) {
-      const size_t colon = line.find(':');
-      if (line.compare(0, 10, "model name") != 0 || colon == std::string::npos) continue;
-      const size_t first = line.find_first_not_of(" \t", colon + 1), last = line.find_last_not_of(" \t");
-      return first == std::string::npos ? std::string() : line.substr(first, last - first + 1);
-    }
-    return std::string();
+    const std::string told = cpu_line("model name", "model name");
+    return told.empty() ? machine_name() : told;
   }();
   return model;
+}
+
+std::map<std::string, Json> identity_of(const std::string &arch) {
+  std::map<std::string, Json> words;
+  if (cpu_level(arch) >= 0) {
+    words["model"] = Json(cpu_model()), words["machine"] = Json(machine_name()), words["flags"] = Json(flags_digest());
+    words["cores"] = Json(int64_t(cores())), words["l2_bytes"] = Json(tw_l2_bytes());
+    words["l3_bytes"] = Json(cache_bytes(3));
+    return words;
+  }
+  try {
+    const DeviceFacts facts = Device(arch.compare(0, 3, "gfx") == 0 ? "hip" : "cuda", -1).facts();
+    words["model"] = Json(facts.name), words["arch"] = Json(facts.arch);
+    words["compute_units"] = Json(facts.compute_units), words["memory_bytes"] = Json(facts.memory_bytes);
+  } catch (const Failure &) {  // no driver, or no device
+  }
+  return words;
 }
 
 long long cpu_cores() { return cores(); }

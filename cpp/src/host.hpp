@@ -1,6 +1,9 @@
 // What this machine is, for those that load kernels of CPUs.
 #pragma once
+#include <map>
 #include <string>
+
+#include "json.hpp"
 
 namespace tw {
 namespace runtime {
@@ -12,6 +15,9 @@ int cpu_level(const std::string &arch);
 // The model as /proc/cpuinfo says it, and the cores that this process may use.
 const std::string &cpu_model();
 long long cpu_cores();
+// What makes two measurements of an arch comparable, by Python's words: of this CPU, or of the GPU at hand; none where
+// no device of the arch's kind is here.
+std::map<std::string, Json> identity_of(const std::string &arch);
 
 }  // namespace runtime
 }  // namespace tw

@@ -38,7 +38,7 @@ template <class Function> Function function(const SharedLibrary &file, const cha
 
 SharedLibrary::SharedLibrary(const std::string &path) : path_(path), handle_(nullptr) {
   if (in_bundle(path)) {
-    open_bytes(Bundle(bundle_of(path)).file(file_in_bundle(path)));
+    open_bytes(Bundle::open(bundle_of(path))->file(file_in_bundle(path)));
     return;
   }
   struct stat status;
@@ -115,6 +115,7 @@ SelectionLibrary::SelectionLibrary(const std::string &path) : file(path) {
   for (int64_t number = 0; const char *name = names(3 + 2 * number); ++number)
     families[name] = {number, words(names(4 + 2 * number))};
   ask = function<void (*)(selection::Question *)>(file, "tw_select_ask");
+  features = file.symbol("tw_select_features");
 }
 
 }  // namespace runtime

@@ -52,6 +52,7 @@ struct SelectionLibrary {
   std::vector<std::string> problem, arch, rates;
   std::map<std::string, Family> families;
   void (*ask)(selection::Question *question);
+  void *features = nullptr;  // what learned models see of a problem; null of ops that have none
 };
 
 }  // namespace runtime

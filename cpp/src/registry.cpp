@@ -54,16 +54,16 @@ bool run_by_a_device(const std::string &arch, const std::string &backend) {
   return std::find(archs.begin(), archs.end(), arch) != archs.end();
 }
 
-// Whether a measurement was made on a machine like this: a CPU of this model, with as many cores and such a cache.
+// Whether a measurement was made on a machine like this, in the words that it has.
 bool same_machine(const Json &machine, const std::string &arch) {
-  const auto text = [&](const char *name) {
-    const Json *value = machine.find(name);
-    return value && value->kind() == Json::Kind::text ? value->text(name) : std::string();
-  };
-  if (cpu_level(arch) < 0) return false;  // Python asks the driver; here it would have to be loaded
-  const Json *cores = machine.find("cores"), *l2 = machine.find("l2_bytes");
-  return cores && l2 && text("model") == cpu_model() && cores->integer("cores") == cpu_cores() &&
-         l2->integer("l2_bytes") == tw_l2_bytes();
+  Json devices = Json::list();
+  devices.push(machine);
+  return knows_device(devices, arch);
+}
+
+// A file that a registry names, of a folder or of a bundle.
+std::string file_bytes(const std::string &path) {
+  return in_bundle(path) ? Bundle::open(bundle_of(path))->file(file_in_bundle(path)) : content(path);
 }
 
 std::string key_of(const std::string &op, const std::string &signature) { return op + '\n' + signature; }
@@ -128,7 +128,8 @@ void Registry::add_folder(const std::string &path) {
 }
 
 void Registry::add_bundle(const std::string &path) {
-  const Bundle bundle(path);
+  bundles_.push_back(Bundle::open(path));
+  const Bundle &bundle = *bundles_.back();
   const std::string target = bundle.target(target_), name = bundle.registry(target);
   if (is_backend(target_)) target_ = target;
   add_json(bundle.file(name), path + "!", path + ", " + name);
@@ -173,7 +174,41 @@ void Registry::add_json(const std::string &text, const std::string &folder, cons
   for (const Json &entry : whole.at("kernels", what).items("kernels")) add_entry(entry, folder, shared);
   if (const Json *rows = whole.find("choices"))
     for (const Json &row : rows->items("choices")) pinned_.push_back(row);
+  if (const Json *rows = whole.find("models")) add_models(*rows, folder);
+  if (const Json *units = whole.find("compute_units")) units_ = units->integer("compute_units");
   settle();
+}
+
+// Models of other devices are kept for writing, and not read.
+void Registry::add_models(const Json &rows, const std::string &folder) {
+  for (const Json &row : rows.items("models")) {
+    const std::string path = placed(folder, row.at("file", "a model").text("its file"));
+    const bool known = knows_device(row.at("devices", "a model"), target_);
+    at_hand_.push_back(known ? read_model(row, file_bytes(path)) : nullptr);
+    Json kept = Json::object();
+    for (const auto &member : row.members("a model"))
+      kept.set(member.first, member.first == "file" ? Json(path) : member.second);
+    models_.push_back(std::move(kept));
+  }
+}
+
+// The models that know the kernels of a signature: these, in this order, and no others.
+void Registry::settle_models() {
+  for (size_t at = 0; at < models_.size(); ++at) {
+    if (!at_hand_[at]) continue;
+    const std::string op = models_[at].at("op", "a model").text("its op");
+    for (const Json &listed : models_[at].at("groups", "a model").items("groups")) {
+      const auto known = groups_.find(key_of(op, listed.at("signature", "a model").written()));
+      if (known == groups_.end() || !known->second.library || !known->second.library->features) continue;
+      const std::vector<Json> &digests = listed.at("kernels", "a model").items("kernels");
+      bool same = digests.size() == known->second.kernels.size();
+      for (size_t i = 0; same && i < digests.size(); ++i)
+        same = digests[i].text("a digest") == entries_[size_t(known->second.kernels[i])].digest;
+      if (!same) continue;
+      known->second.voices.push_back(read_voice(*at_hand_[at], listed));
+      ++choices_;
+    }
+  }
 }
 
 void Registry::add_set(const std::string &name, const Json &shared, const std::string &folder) {
@@ -273,6 +308,7 @@ void Registry::settle() {
     }
   }
   settle_choices();
+  settle_models();
 }
 
 std::string choice_key(const int64_t *numbers, size_t count, int64_t threads) {
@@ -358,6 +394,12 @@ const std::string &Registry::json() {
     Json rows = Json::list();
     for (const Json &row : pinned_) rows.push(row);
     whole.set("choices", std::move(rows));
+  }
+  if (!models_.empty()) {
+    Json rows = Json::list();
+    for (const Json &row : models_) rows.push(row);
+    whole.set("models", std::move(rows));
+    if (units_) whole.set("compute_units", Json(units_));
   }
   return written_ = whole.written();
 }

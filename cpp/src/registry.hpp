@@ -10,7 +10,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "bundle.hpp"
 #include "library.hpp"
+#include "models.hpp"
 
 namespace tw {
 namespace runtime {
@@ -39,6 +41,7 @@ struct Group {
   std::vector<selection::Candidate> candidates;
   std::vector<int64_t> order;                       // of equal estimates the lower digest
   std::unordered_map<std::string, Choice> choices;  // by `choice_key`
+  std::vector<Voice> voices;                        // models that know these kernels, in the order they are asked
 };
 
 // A problem's numbers and a number of threads as the key of a choice; threads: -1 of pins, 0 of GPUs.
@@ -54,6 +57,7 @@ class Registry {
   const std::string &target() const { return target_; }
   int64_t generation() const { return generation_; }
   int64_t choices() const { return choices_; }
+  int64_t units() const { return units_; }
 
   int64_t count() const { return int64_t(entries_.size()); }
   const Entry &entry(int64_t index) const;
@@ -65,9 +69,11 @@ class Registry {
 
  private:
   void settle_choices();
+  void settle_models();
   void add_folder(const std::string &path);
   void add_library(const std::string &path);
   void add_bundle(const std::string &path);
+  void add_models(const Json &rows, const std::string &folder);
   void add_set(const std::string &name, const Json &shared, const std::string &folder);
   void add_entry(const Json &json, const std::string &folder, const Json &shared);
   const int64_t *integers(const std::vector<std::string> &names, const Json &values, const std::string &what);
@@ -85,10 +91,14 @@ class Registry {
   std::map<std::string, std::shared_ptr<KernelLibrary>> libraries_;          // by path
   std::deque<std::vector<int64_t>> integers_;
   std::deque<std::vector<double>> reals_;
+  std::vector<std::shared_ptr<const Bundle>> bundles_;  // whose files are read when they are needed
   std::mutex loading_;
   std::vector<Json> pinned_;  // choices as they were read
-  int64_t choices_ = 0;       // of them that count here
-  int64_t generation_ = 0;    // another one whenever something was added
+  int64_t choices_ = 0;       // of them, and of models, that count here
+  int64_t units_ = 0;         // that work is dealt to on a GPU; 0 on CPUs, where they are the threads
+  std::vector<Json> models_;  // as they were read
+  std::vector<std::unique_ptr<Model>> at_hand_;  // those that know this machine; null for the others
+  int64_t generation_ = 0;                       // another one whenever something was added
 };
 
 }  // namespace runtime

@@ -15,6 +15,7 @@ struct Desk {
   std::vector<selection::Candidate> candidates;
   std::vector<int64_t> some, order, rules;
   std::vector<double> seconds;
+  std::vector<double> measured;      // estimates of the measured form, of all kernels of a signature
   const int64_t *kernels = nullptr;  // places among the entries of those that were asked about
   size_t count = 0;
 };
@@ -37,7 +38,7 @@ void demand_numbers(const Group &group, const tw_problem &problem) {
 
 // The kernels that are allowed, from the first to the last of a group's: asked, with the answer on the desk.
 selection::Question ask(const Group &group, size_t first, size_t last, const tw_problem &problem,
-                        const tw_select_options &options) {
+                        const tw_select_options &options, bool estimates_only = false) {
   Desk &d = desk();
   selection::Question question{};
   if (options.allowed) {
@@ -58,7 +59,7 @@ selection::Question ask(const Group &group, size_t first, size_t last, const tw_
   question.rules = d.rules.data(), question.seconds = d.seconds.data();
   question.host = {options.threads > 0 ? options.threads : tw_threads(),
                    options.l2_bytes > 0 ? options.l2_bytes : tw_l2_bytes()};
-  question.best = -1;
+  question.best = -1, question.estimates_only = estimates_only;
   if (group.library && question.count) group.library->ask(&question);
   return question;
 }
@@ -143,6 +144,45 @@ bool by_choice(const Registry &registry, const Group &group, const tw_problem &p
   return false;
 }
 
+// What the first model says that knows such problems; false where none does.  The answer of the question lies on the desk.
+bool by_model(const Registry &registry, const Group &group, const tw_problem &problem, const tw_select_options &options,
+              tw_choice &choice) {
+  Desk &d = desk();
+  const size_t count = group.kernels.size();
+  std::vector<double> &estimates = d.measured;
+  estimates.assign(count, HUGE_VAL);
+  for (size_t at = 0, place = 0; at < d.count; ++at, ++place) {
+    while (group.every[place] != d.kernels[at]) ++place;  // those that are not allowed lie between
+    if (d.rules[at]) continue;
+    if (!(d.seconds[at] < HUGE_VAL)) return false;  // an estimate is no number
+    estimates[place] = d.seconds[at];
+  }
+  const int64_t *numbers = problem.measured ? problem.measured : problem.values;
+  if (problem.measured && std::memcmp(numbers, problem.values, size_t(problem.count) * sizeof *numbers) != 0) {
+    // Models learned from problems as they are measured, and are asked of such.
+    tw_problem dense = problem;
+    dense.values = problem.measured;
+    tw_select_options all = options;
+    all.allowed = nullptr;
+    ask(group, 0, count, dense, all, true);
+    for (size_t at = 0; at < count; ++at) {
+      if (estimates[at] < HUGE_VAL && !(d.seconds[at] < HUGE_VAL)) return false;
+      if (estimates[at] < HUGE_VAL) estimates[at] = d.seconds[at];
+    }
+  }
+  const int64_t threads = options.threads > 0 ? options.threads : tw_threads();
+  const Asked asked{numbers,          problem.bytes,  problem.flops,
+                    estimates.data(), int64_t(count), registry.units() ? registry.units() : threads};
+  for (const Voice &voice : group.voices) {
+    Predicted told;
+    if (!predict(voice, reinterpret_cast<Features>(group.library->features), asked, told)) continue;
+    choice.kernel = group.kernels[size_t(told.best)], choice.seconds = told.seconds;
+    choice.tier = told.seen ? TW_TIER_MODEL : TW_TIER_HEURISTIC, choice.model = voice.model->name.c_str();
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 void select(const Registry &registry, const tw_problem &problem, const tw_select_options &options, tw_choice &choice) {
@@ -166,6 +206,8 @@ void select(const Registry &registry, const tw_problem &problem, const tw_select
   const Desk &d = desk();
   choice.kernel = d.kernels[size_t(question.best)], choice.served = question.served;
   choice.seconds = d.seconds[size_t(question.best)];
+  if (choice.tier == TW_TIER_HEURISTIC && question.served > 1 && !group.voices.empty())
+    by_model(registry, group, problem, options, choice);
 }
 
 void tell_candidates(const Registry &registry, const tw_problem &problem, const tw_select_options &options,

@@ -88,58 +88,67 @@ tw::AttentionProblem::Shape shape(const Fields &f, const char *name) {
   return {s.at(0), s.at(1), s.at(2), s.at(3)};
 }
 
-tw::AttentionProblem attention(const Fields &f) {
-  tw::AttentionProblem p(number(f, "batch"), number(f, "heads_q"), number(f, "seqlen_q"), number(f, "seqlen_k"),
-                         number(f, "head_dim"));
+// What attention and its gradients share.
+template <class Problem> Problem terms(const Fields &f) {
+  Problem p(number(f, "batch"), number(f, "heads_q"), number(f, "seqlen_q"), number(f, "seqlen_k"),
+            number(f, "head_dim"));
   p.heads_kv(number(f, "heads_kv"))
       .head_dim_v(number(f, "head_dim_v"))
-      .dtype(type(f, "dtype_q"))
-      .dtype_kv(type(f, "dtype_kv"))
-      .dtype_out(type(f, "dtype_out"))
       .window(number(f, "window_left"), number(f, "window_right"), f.at("align") == "bottom_right")
       .sink_tokens(number(f, "sink_tokens"))
       .softcap(number(f, "softcap"))
       .dropout(number(f, "dropout"))
-      .return_lse(number(f, "return_lse"))
-      .sink(number(f, "sink"))
       .seqlens_q(number(f, "seqlens_q"))
       .seqlens_k(number(f, "seqlens_k"))
-      .num_splits(number(f, "num_splits"))
       .aligned(number(f, "aligned"));
   if (f.at("bias") == "alibi") p.alibi();
   if (f.at("bias") == "tensor") p.bias(shape(f, "bias_shape"), type(f, "dtype_aux"));
   if (!f.at("mask_shape").empty()) p.mask(shape(f, "mask_shape"));
   if (number(f, "varlen")) p.varlen(number(f, "total_q"), number(f, "total_k"));
-  if (f.at("pages") == "strided")
-    p.pages(number(f, "page_size"), number(f, "page_count"), f.at("page_lookup") == "indices");
+  return p;
+}
+
+tw::AttentionProblem attention(const Fields &f) {
+  tw::AttentionProblem p = terms<tw::AttentionProblem>(f);
+  p.dtype(type(f, "dtype_q"))
+      .dtype_kv(type(f, "dtype_kv"))
+      .dtype_out(type(f, "dtype_out"))
+      .return_lse(number(f, "return_lse"))
+      .sink(number(f, "sink"))
+      .q_scale(named<tw::Scales>(f, "q_scale", int(tw::Scales::block)))
+      .kv_scales(named<tw::Scales>(f, "kv_scales", int(tw::Scales::block)))
+      .scale_block(number(f, "scale_block"))
+      .num_splits(number(f, "num_splits"));
+  if (f.at("pages") != "none")
+    p.pages(number(f, "page_size"), number(f, "page_count"), f.at("page_lookup") == "indices",
+            f.at("pages") == "vectorised");
   return p.q_strides(strides(f, "q_strides"))
       .k_strides(strides(f, "k_strides"))
       .v_strides(strides(f, "v_strides"))
       .o_strides(strides(f, "o_strides"));
 }
 
+tw::AttentionAppendProblem append(const Fields &f) {
+  tw::AttentionAppendProblem p(number(f, "batch"), number(f, "heads_kv"), number(f, "seqlen_q"), number(f, "seqlen_k"),
+                               number(f, "head_dim"));
+  p.heads_q(number(f, "heads_q")).dtype(type(f, "dtype_q")).dtype_cache(type(f, "dtype_kv"));
+  p.head_dim_v(number(f, "head_dim_v")).seqlens_k(number(f, "seqlens_k")).seqlens_new(number(f, "seqlens_q"));
+  p.rotary(named<tw::Rotary>(f, "rotary", int(tw::Rotary::half)), number(f, "rotary_dim"), 0, type(f, "dtype_aux"));
+  p.rotary_q(number(f, "rotary_q"));
+  p.kv_scales(named<tw::Scales>(f, "kv_scales", int(tw::Scales::block)), number(f, "scale_block"));
+  if (f.at("pages") != "none") p.pages(number(f, "page_size"), number(f, "page_count"), f.at("pages") == "vectorised");
+  p.aligned(number(f, "aligned"));
+  return p.q_strides(strides(f, "q_strides"))
+      .cache_k_strides(strides(f, "k_strides"))
+      .cache_v_strides(strides(f, "v_strides"))
+      .q_out_strides(strides(f, "o_strides"));
+}
+
 tw::AttentionBackwardProblem backward(const Fields &f) {
   using Problem = tw::AttentionBackwardProblem;
-  Problem p(number(f, "batch"), number(f, "heads_q"), number(f, "seqlen_q"), number(f, "seqlen_k"),
-            number(f, "head_dim"));
-  p.heads_kv(number(f, "heads_kv"))
-      .head_dim_v(number(f, "head_dim_v"))
-      .dtype(type(f, "dtype"))
-      .window(number(f, "window_left"), number(f, "window_right"), f.at("align") == "bottom_right")
-      .sink_tokens(number(f, "sink_tokens"))
-      .softcap(number(f, "softcap"))
-      .dropout(number(f, "dropout"))
-      .seqlens_q(number(f, "seqlens_q"))
-      .seqlens_k(number(f, "seqlens_k"))
-      .dlse(number(f, "dlse"))
-      .dsink(number(f, "dsink"))
-      .deterministic(number(f, "deterministic"))
-      .aligned(number(f, "aligned"));
-  if (f.at("bias") == "alibi") p.alibi();
-  if (f.at("bias") == "tensor") p.bias(shape(f, "bias_shape"), type(f, "dtype_aux"));
+  Problem p = terms<Problem>(f);
+  p.dtype(type(f, "dtype")).dlse(number(f, "dlse")).dsink(number(f, "dsink")).deterministic(number(f, "deterministic"));
   p.dbias(number(f, "dbias")).dalibi(number(f, "dalibi"));
-  if (!f.at("mask_shape").empty()) p.mask(shape(f, "mask_shape"));
-  if (number(f, "varlen")) p.varlen(number(f, "total_q"), number(f, "total_k"));
   static const char *const sums[] = {"none", "dq", "dkv", "all"};
   for (int i = 0; i < 4; ++i)
     if (f.at("accumulate") == sums[i]) p.sums(tw::Sums(i), number(f, "dkv_parts"));
@@ -178,6 +187,7 @@ int main(int count, char **arguments) {
       if (op == "gemm") ask(gemm(fields));
       else if (op == "conv") ask(conv(fields));
       else if (op == "attention_backward") ask(backward(fields));
+      else if (fields.at("family") == "append") ask(append(fields));
       else ask(attention(fields));
     } catch (const tw::Error &error) { std::printf("refused %s 0\n", error.rule().c_str()); }
   }

@@ -1,6 +1,6 @@
 // A driver without a device behind it: memory of the device is memory of the host, and work is done when it is queued.
 // Compiled twice: as libcuda.so.1, and with -DSTUB_HIP as libamdhip64.so.7.  STUB_DEVICES and STUB_CAPABILITY or
-// STUB_ARCH say what it counts; -1 devices: it does not start.
+// STUB_ARCH and STUB_NAME say what it counts; -1 devices: it does not start.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -61,7 +61,10 @@ STUB int cuDeviceGetAttribute(int *value, int attribute, int) {
   *value = attribute == 16 ? 132 : attribute == 38 ? 50 << 20 : attribute == 75 ? major : attribute == 76 ? minor : 0;
   return 0;
 }
-STUB int cuDeviceGetName(char *name, int bytes, int) { return std::snprintf(name, size_t(bytes), "a stub of CUDA"), 0; }
+STUB int cuDeviceGetName(char *name, int bytes, int) {
+  const char *told = std::getenv("STUB_NAME");
+  return std::snprintf(name, size_t(bytes), "%s", told ? told : "a stub of CUDA"), 0;
+}
 STUB int cuDeviceTotalMem_v2(size_t *bytes, int) { return *bytes = 1 << 20, 0; }
 STUB int cuMemAlloc_v2(void **at, size_t bytes) {
   if (current_device < 0 || bytes > size_t(1) << 30) return current_device < 0 ? 201 : 2;

@@ -42,6 +42,21 @@ def attention_problems() -> list[Any]:
     return plain + [stage for one in split for stage in ops.op("attention").stages(one, host())]
 
 
+def cache_problems() -> list[Any]:
+    pages: dict[str, Any] = {"page_size": 16, "page_count": 8, "page_lookup": "table"}
+    fp8: dict[str, Any] = {"dtype_q": "fp8_e4m3", "dtype_out": "fp32", "q_scale": "head"}
+    appends: tuple[dict[str, Any], ...] = (
+        {}, {"pages": "strided", **pages}, {"rotary": "half", "rotary_dim": 16, "rotary_q": True},
+        {"dtype_kv": "fp8_e4m3", "kv_scales": "tensor"},
+    )  # fmt: skip
+    forms: tuple[dict[str, Any], ...] = (
+        {"seqlens_k": True, "pages": "vectorised", **pages}, {**fp8, "kv_scales": "head"},
+        {**fp8, "kv_scales": "block", "scale_block": 16},
+    )  # fmt: skip
+    appended = [tw.AttentionProblem(2, 2, 3, 48, 32, family="append", **form) for form in appends]
+    return appended + [tw.AttentionProblem(2, 4, 5, 48, 32, heads_kv=2, **form) for form in forms]
+
+
 def backward_problems() -> list[Any]:
     forms: tuple[dict[str, Any], ...] = ({}, {"window_right": 0}, {"dropout": True})
     whole = [tw.AttentionBackwardProblem(1, 2, 16, 16, 32, **form) for form in forms]
@@ -60,7 +75,7 @@ def conv_kernels() -> tw.Registry:
 
 PROBLEMS: dict[str, Callable[[], list[Any]]] = {
     "gemm": gemm_problems, "conv": conv_problems, "attention": attention_problems,
-    "attention_backward": backward_problems,
+    "attention_cache": cache_problems, "attention_backward": backward_problems,
 }  # fmt: skip
 
 

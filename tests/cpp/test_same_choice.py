@@ -30,17 +30,15 @@ DRAWN: dict[str, Any] = {
 }  # fmt: skip
 TARGETS = ("generic", "x86_64_v3", "x86_64_v4", "sm_90a", "gfx942")
 SEED, THREADS = 25, 6
+FAMILIES = ("forward", "append")
 QUICK, LONG, WHOLE = 100, 500, 5000  # problems of an op and a target: 2,000, 10,000 and 100,000 in all
 
 
 def problem(draw: random.Random, op: str, target: str) -> Any:
-    """One that the C++ builders can say: of attention, forward without scales or vectorised pages."""
+    """One that a user has: of attention, no stage of another."""
     while True:
         drawn = DRAWN[op].problem(draw, target)
-        if op != "attention":
-            return drawn
-        plain = drawn.family == "forward" and drawn.scales == "none" and drawn.pages != "vectorised"
-        if plain:
+        if op != "attention" or drawn.family in FAMILIES:
             return drawn
 
 
@@ -75,11 +73,11 @@ def python_choice(registry: tw.Registry, drawn: Any) -> tuple[str, str, float]:
     return "+".join(digest for digest, _, _ in each), tier, sum(seconds for _, _, seconds in each)
 
 
-def stage_choice(registry: tw.Registry, stage: Any) -> tuple[str, str, float]:
+def stage_choice(registry: tw.Registry, stage: Any, threads: int = THREADS) -> tuple[str, str, float]:
     """In place of padded copies, which C++ does not make, what serves it without them."""
     op = ops.op(stage.op)
     try:
-        chosen = registry.select_stage(stage, threads=THREADS)
+        chosen = registry.select_stage(stage, threads=threads)
     except NoKernelError:
         return "refused", "no-kernel", 0.0
     if chosen.tier == "fallback" and not registry.candidates(stage, serving=False):
@@ -89,7 +87,7 @@ def stage_choice(registry: tw.Registry, stage: Any) -> tuple[str, str, float]:
     fallback = op.fallback_spec(op.signature_of(stage), registry.target)
     if fallback in registry.candidates(stage, serving=False) or op.check(fallback) or op.supports(fallback, stage):
         return "refused", "no-kernel", 0.0
-    return fallback.digest, "fallback", registry._estimate(fallback, stage, THREADS)
+    return fallback.digest, "fallback", registry._estimate(fallback, stage, threads)
 
 
 def compare(op: str, target: str, count: int, folder: Path) -> Counter[str]:

@@ -71,8 +71,8 @@ def without_nvcc() -> dict[str, str]:
     return {**env, "PATH": os.pathsep.join(places), "TILEWRIGHT_FROZEN": "1", "PYTHONPATH": str(ROOT / "src")}
 
 
-def from_python(work: Path, *, tiers: bool) -> None:
-    """In a process of its own: prints a line of JSON for each problem."""
+def from_python(work: Path) -> None:
+    """In a process of its own: prints a line of JSON for each problem.  Learned models choose, as in C++."""
     import tilewright as tw
 
     assert shutil.which("nvcc") is None
@@ -86,7 +86,7 @@ def from_python(work: Path, *, tiers: bool) -> None:
         "attention": lambda: tw.attention(*(operands[f"attention_{one}"] for one in "qkv"), causal=True),
         "decode": lambda: tw.attention(*(operands[f"decode_{one}"] for one in "qkv"), num_splits=4),
     }
-    with tw.use_bundle(work / "model.twb"), tw.settings.override(models=tiers, measure=tiers):
+    with tw.use_bundle(work / "model.twb"), tw.settings.override(measure=False):
         for name, problem in problems().items():
             start = time.perf_counter()
             result = calls[name]().numpy()
@@ -130,7 +130,7 @@ def run(work: Path) -> int:
 if __name__ == "__main__":
     what, folder = sys.argv[1], Path(sys.argv[2]).absolute()
     if what == "python":
-        from_python(folder, tiers=False)
+        from_python(folder)
     elif what == "build":
         build(folder)
     else:

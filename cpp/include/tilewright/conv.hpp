@@ -102,6 +102,22 @@ class ConvProblem {
   }
   Sizes x_shape() const { return shape(batch_, size_, channels_); }
   Sizes w_shape() const { return shape(filters_, window_, group_channels()); }
+  double flops() const {  // of every direction
+    return 2.0 * double(batch_) * double(product(out())) * double(filters_) * double(group_channels()) *
+           double(product(window_));
+  }
+  // Each operand read once, the result written once.
+  double bytes() const {
+    using Real = long double;
+    const Real x = Real(batch_) * Real(channels_) * product(size_), y = Real(batch_) * Real(filters_) * product(out()),
+               w = Real(filters_) * Real(group_channels()) * product(window_);
+    const Real written = direction_ == ConvDirection::backward_data     ? x
+                         : direction_ == ConvDirection::backward_weight ? w
+                                                                        : y;
+    const Real d = Real(full_d_) * y + Real(num_d_ - full_d_) * Real(filters_);
+    return double((x + w + y - written) * Real(bytes_of(dtype_)) + written * Real(bytes_of(dtype_out())) +
+                  d * Real(bytes_of(dtype_d())));
+  }
   Sizes y_shape() const { return shape(batch_, out(), filters_); }
   Sizes x_strides() const { return x_strides_.empty() ? dense(x_shape()) : x_strides_; }
   Sizes w_strides() const { return w_strides_.empty() ? dense(w_shape()) : w_strides_; }
@@ -164,7 +180,7 @@ class ConvProblem {
     with_image(v, p.x_strides()), with_image(v, p.w_strides()), with_image(v, p.y_strides());
     append(v, {bytes_of(p.dtype_), bytes_of(p.dtype_out()), bytes_of(p.dtype_d()), p.num_d_, p.full_d_,
                p.num_d_ == 0 && p.epilogue_ == Epilogue::none, p.aligned_, p.deterministic_});
-    return {"conv", signature(), said ? text() : std::string(), names, std::move(v)};
+    return {"conv", signature(), said ? text() : std::string(), names, std::move(v), p.bytes(), p.flops()};
   }
 
   static const char *table_at(size_t, size_t) { return "an operand"; }  // by its place in the arguments: there is none
@@ -234,6 +250,11 @@ class ConvProblem {
   }
 
  private:
+  static long double product(const Sizes &sizes) {
+    long double elements = 1;
+    for (int64_t size : sizes) elements *= static_cast<long double>(size);
+    return elements;
+  }
   void demand_types() const {
     const bool known = dtype_ == Dtype::fp32 || dtype_ == Dtype::fp16 || dtype_ == Dtype::bf16 || dtype_ == Dtype::int8;
     if (!known)

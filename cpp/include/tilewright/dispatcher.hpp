@@ -176,7 +176,8 @@ class Dispatcher {
     Selection selection;
     selection.kernel = registry_.kernel(choice.kernel), selection.tier = detail::tier_name(choice.tier);
     selection.seconds = choice.seconds;
-    selection.reason = choice.tier == TW_TIER_LOCKED     ? "pinned by the lock file that was exported"
+    selection.reason = choice.model                      ? by_model(choice)
+                       : choice.tier == TW_TIER_LOCKED   ? "pinned by the lock file that was exported"
                        : choice.tier == TW_TIER_MEASURED ? "the winner of a measurement on such a machine"
                        : choice.tier == TW_TIER_FALLBACK ? "no registered kernel serves it"
                        : choice.served == 1
@@ -186,6 +187,11 @@ class Dispatcher {
   }
 
  private:
+  static std::string by_model(const tw_choice &choice) {
+    const std::string model = choice.model;
+    if (choice.tier != TW_TIER_MODEL) return "by its estimate, newer than the model " + model;
+    return "the model " + model + " predicts it the fastest of " + std::to_string(choice.served) + " kernels";
+  }
   tw_select_options plain_options() const {
     tw_select_options options{};
     options.size = sizeof options, options.threads = options_.threads, options.l2_bytes = options_.l2_bytes;

@@ -80,6 +80,14 @@ class GemmProblem {
   int64_t b_stride() const { return b_stride_ ? b_stride_ : one_or(b_rows() ? n_ : k_); }
   int64_t c_stride() const { return c_stride_ ? c_stride_ : one_or(n_); }
   double flops() const { return 2.0 * double(m_) * double(n_) * double(k_) * double(batch_) * (dual() ? 2 : 1); }
+  // Each operand read once, the result written once.
+  double bytes() const {
+    using Real = long double;
+    const Real a = Real(m_) * Real(k_) * Real(bytes_of(a_) * (broadcast_a_ ? 1 : batch_));
+    const Real b = Real(k_) * Real(n_) * Real(bytes_of(b_) * (broadcast_b_ ? 1 : batch_)) * (dual() ? 2 : 1);
+    const Real e = Real(m_) * Real(n_) * Real(batch_), d = e * Real(num_d_ * bytes_of(dtype_d()));
+    return double(a + b + d + e * Real(bytes_of(dtype_c())) * (beta_ ? 2 : 1));
+  }
 
   // Throws the rule that the problem breaks.
   void check() const {
@@ -145,7 +153,9 @@ class GemmProblem {
              b_rows(),
              num_d_ == 0 && e == Epilogue::none,
              activation,
-             dual()}};
+             dual()},
+            bytes(),
+            flops()};
   }
 
   static const char *table_at(size_t, size_t) { return "an operand"; }  // by its place in the arguments: there is none

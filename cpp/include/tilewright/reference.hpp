@@ -12,15 +12,26 @@
 namespace tw {
 namespace reference {
 
-// An element of an array of fp32, fp16, bf16, int8 or int32.
+// A number of fp8 by its bits; of the fnuz types, the one with a sign and nothing else is NaN, and there is no infinity.
+inline double fp8(Dtype type, int bits) {
+  const bool fnuz = type == Dtype::fp8_e4m3fnuz || type == Dtype::fp8_e5m2fnuz;
+  const int fraction_bits = type == Dtype::fp8_e4m3 || type == Dtype::fp8_e4m3fnuz ? 3 : 2;
+  const int low = bits & ((1 << fraction_bits) - 1), exponent = (bits & 127) >> fraction_bits;
+  const int bias = (1 << (6 - fraction_bits)) - (fnuz ? 0 : 1), most = (1 << (7 - fraction_bits)) - 1;
+  const double sign = bits & 128 ? -1 : 1, nan = std::numeric_limits<double>::quiet_NaN();
+  if (fnuz && bits == 128) return nan;
+  if (type == Dtype::fp8_e4m3 && (bits & 127) == 127) return nan;
+  if (type == Dtype::fp8_e5m2 && exponent == most) return low ? nan : sign * HUGE_VAL;
+  const double fraction = double(low) / double(1 << fraction_bits);
+  return sign * std::ldexp(exponent ? 1 + fraction : fraction, (exponent ? exponent : 1) - bias);
+}
+
+// An element of an array of any type.
 inline double element(const void *array, Dtype type, int64_t index) {
   if (type == Dtype::fp32 || type == Dtype::tf32) return static_cast<const float *>(array)[index];
   if (type == Dtype::int8) return static_cast<const int8_t *>(array)[index];
   if (type == Dtype::int32) return static_cast<const int32_t *>(array)[index];
-  if (type != Dtype::fp16 && type != Dtype::bf16)
-    throw detail::request_error("reference-dtype", name_of(type),
-                                std::string("the reference does not read ") + name_of(type),
-                                "compare with fp32, fp16, bf16, int8 or int32");
+  if (type != Dtype::fp16 && type != Dtype::bf16) return fp8(type, static_cast<const uint8_t *>(array)[index]);
   const uint32_t bits = static_cast<const uint16_t *>(array)[index];
   if (type == Dtype::bf16) {
     const uint32_t whole = bits << 16;

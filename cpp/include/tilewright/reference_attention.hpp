@@ -71,6 +71,25 @@ inline int64_t place(const tw_attention_strides &s, int64_t b, int64_t row, int6
   return b * s.batch + row * s.row + head * s.head + d;
 }
 
+// Where an element of a cache lies: `vector` elements side by side of vectorised pages (k by elements, v by slots), 0 of
+// others.
+inline int64_t cached(const tw_attention_pages &pages, const tw_attention_strides &t, int64_t b, int64_t j,
+                      int64_t head, int64_t d, int64_t size, int64_t vector, bool values) {
+  if (!pages.table) return place(t, b, j, head, d);
+  const int64_t first = pages.indptr ? entry(pages.indptr, b) : b * pages.stride;
+  const int64_t page = entry(pages.table, first + j / pages.size), slot = j % pages.size;
+  if (!vector) return place(t, page, slot, head, d);
+  const int64_t start = page * t.batch + head * t.head;
+  if (values) return start + (slot / vector * size + d) * vector + slot % vector;
+  return start + (d / vector * pages.size + slot) * vector + d % vector;
+}
+
+inline double scale_at(const tw_attention_scales &s, int64_t b, int64_t head, int64_t row) {
+  if (!s.at) return 1;
+  const int64_t block = s.block_rows ? row / s.block_rows : 0;
+  return element(s.at, Dtype::fp32, b * s.batch + head * s.head + block * s.block);
+}
+
 }  // namespace walk
 
 // o of attention, dense (batch, row, head, element; of packed rows one behind the other); `lse` (batch, head, row)
@@ -87,10 +106,14 @@ inline std::vector<double> attention(const AttentionProblem &p, const AttentionO
       const int64_t pages = walk::entry(a.pages.indptr, b + 1) - walk::entry(a.pages.indptr, b);
       s.keys = pages ? (pages - 1) * a.pages.size + walk::entry(a.pages.last, b) : 0;
     }
-    const auto key = [&](const tw_attention_strides &t, int64_t j, int64_t head, int64_t d) {
-      if (!a.pages.table) return walk::place(t, b, s.first_key + j, head, d);
-      const int64_t first = a.pages.indptr ? walk::entry(a.pages.indptr, b) : b * a.pages.stride;
-      return walk::place(t, walk::entry(a.pages.table, first + j / a.pages.size), j % a.pages.size, head, d);
+    const int64_t vector = p.vectorised() ? 16 / bytes_of(p.dtype_kv()) : 0;
+    const auto key = [&](int64_t j, int64_t head, int64_t d) {
+      const int64_t at = walk::cached(a.pages, a.k_strides, b, s.first_key + j, head, d, a.head_qk, vector, false);
+      return element(a.k, p.dtype_kv(), at) * walk::scale_at(a.k_scales, b, head, j);
+    };
+    const auto value = [&](int64_t j, int64_t head, int64_t d) {
+      const int64_t at = walk::cached(a.pages, a.v_strides, b, s.first_key + j, head, d, a.head_v, vector, true);
+      return element(a.v, p.dtype_kv(), at) * walk::scale_at(a.v_scales, b, head, j);
     };
     for (int64_t h = 0; h < a.heads_q; ++h)
       for (int64_t i = 0; i < s.rows; ++i) {
@@ -103,7 +126,7 @@ inline std::vector<double> attention(const AttentionProblem &p, const AttentionO
           double product = 0;
           for (int64_t d = 0; d < a.head_qk; ++d)
             product += element(a.q, p.dtype_q(), walk::place(a.q_strides, b, s.first_row + i, h, d)) *
-                       element(a.k, p.dtype_kv(), key(a.k_strides, j, kv, d));
+                       walk::scale_at(a.q_scales, b, h, i) * key(j, kv, d);
           score[size_t(j)] = scores.capped(product) + scores.added(i, j);
           most = score[size_t(j)] > most ? score[size_t(j)] : most;
         }
@@ -114,8 +137,7 @@ inline std::vector<double> attention(const AttentionProblem &p, const AttentionO
           const double weight = std::exp(score[size_t(j)] - most), kept = weight * scores.kept(i, j);
           sum += weight;
           if (kept == 0) continue;
-          for (int64_t d = 0; d < a.head_v; ++d)
-            row[d] += kept * element(a.v, p.dtype_kv(), key(a.v_strides, j, kv, d));
+          for (int64_t d = 0; d < a.head_v; ++d) row[d] += kept * value(j, kv, d);
         }
         for (int64_t d = 0; d < a.head_v; ++d) row[d] /= sum;
         if (lse)
@@ -124,6 +146,59 @@ inline std::vector<double> attention(const AttentionProblem &p, const AttentionO
       }
   }
   return result;
+}
+
+// What an append is to leave of its new rows, dense (batch, row, head, element): in the caches, before these round it,
+// and of queries that are turned too.
+struct Appended {
+  std::vector<double> k, v, q;
+};
+
+inline Appended append(const AttentionAppendProblem &p, const AttentionAppendOperands &o) {
+  const tw_attention_append_args a = p.args(o);
+  Appended told;
+  const auto turned = [&](const void *rows, const tw_attention_strides &t, int64_t b, int64_t i, int64_t h, int64_t d) {
+    const auto at = [&](int64_t e) { return element(rows, p.dtype(), walk::place(t, b, i, h, e)); };
+    const int64_t half = a.rotary / 2, where = walk::entry(a.lengths, b) + i;
+    if (d >= a.rotary) return at(d);
+    const bool halves = p.rotary() == Rotary::half, first = halves ? d < half : d % 2 == 0;
+    const int64_t pair = halves ? d % half : d / 2, other = halves ? (first ? d + half : d - half) : d ^ 1;
+    const double c = element(a.cos, p.dtype_rotary(), where * a.table_stride + pair),
+                 s = element(a.sin, p.dtype_rotary(), where * a.table_stride + pair);
+    return first ? at(d) * c - at(other) * s : at(d) * c + at(other) * s;
+  };
+  for (int64_t b = 0; b < a.batch; ++b)
+    for (int64_t i = 0; i < a.rows; ++i) {
+      const int64_t where = walk::entry(a.lengths, b) + i;
+      for (int64_t h = 0; h < a.heads_kv; ++h) {
+        for (int64_t d = 0; d < a.head_qk; ++d)
+          told.k.push_back(turned(a.k, a.k_strides, b, i, h, d) / walk::scale_at(a.k_scales, b, h, where));
+        for (int64_t d = 0; d < a.head_v; ++d)
+          told.v.push_back(element(a.v, p.dtype(), walk::place(a.v_strides, b, i, h, d)) /
+                           walk::scale_at(a.v_scales, b, h, where));
+      }
+      for (int64_t h = 0; a.q && h < a.heads_q; ++h)
+        for (int64_t d = 0; d < a.head_qk; ++d) told.q.push_back(turned(a.q, a.q_strides, b, i, h, d));
+    }
+  return told;
+}
+
+// What the caches hold of these rows, in the same order.
+inline Appended appended(const AttentionAppendProblem &p, const AttentionAppendOperands &o) {
+  const tw_attention_append_args a = p.args(o);
+  const int64_t vector = p.vectorised() ? 16 / bytes_of(p.dtype_cache()) : 0;
+  Appended held;
+  for (int64_t b = 0; b < a.batch; ++b)
+    for (int64_t i = 0; i < a.rows; ++i)
+      for (int64_t h = 0; h < a.heads_kv; ++h) {
+        const int64_t j = walk::entry(a.lengths, b) + i;
+        const auto of = [&](const void *cache, const tw_attention_strides &t, int64_t d, int64_t size, bool values) {
+          return element(cache, p.dtype_cache(), walk::cached(a.pages, t, b, j, h, d, size, vector, values));
+        };
+        for (int64_t d = 0; d < a.head_qk; ++d) held.k.push_back(of(a.cache_k, a.cache_k_strides, d, a.head_qk, false));
+        for (int64_t d = 0; d < a.head_v; ++d) held.v.push_back(of(a.cache_v, a.cache_v_strides, d, a.head_v, true));
+      }
+  return held;
 }
 
 // Gradients of attention, dense as q, k and v are.

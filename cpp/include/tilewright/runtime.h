@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 #define TW_RUNTIME_MAJOR 1 /* another one is refused */
-#define TW_RUNTIME_MINOR 1 /* a client takes its own and later ones */
+#define TW_RUNTIME_MINOR 2 /* a client takes its own and later ones */
 #define TW_RUNTIME_API __attribute__((visibility("default")))
 
 TW_RUNTIME_API int64_t tw_runtime_version(void); /* major << 16 | minor */
@@ -62,6 +62,7 @@ typedef struct tw_problem {
   const int64_t *values;
   int64_t count;
   const int64_t *measured; /* since 1.1: its measured form, which pins and measurements know it by; null: the values */
+  double bytes, flops;     /* since 1.2: of the measured form; learned models look at them */
 } tw_problem;
 
 typedef struct tw_select_options {
@@ -74,13 +75,20 @@ typedef struct tw_select_options {
 
 typedef struct tw_choice {
   int64_t size;
-  int64_t kernel; /* its place in the registry */
-  int64_t served; /* kernels that serve the problem */
-  double seconds; /* estimated */
-  int64_t tier;   /* enum tw_tier */
+  int64_t kernel;    /* its place in the registry */
+  int64_t served;    /* kernels that serve the problem */
+  double seconds;    /* estimated, predicted or measured */
+  int64_t tier;      /* enum tw_tier */
+  const char *model; /* since 1.2: that chose; null where none did; valid as long as the registry */
 } tw_choice;
 /* By their places among Python's seven. */
-enum tw_tier { TW_TIER_LOCKED = 0, TW_TIER_MEASURED = 1, TW_TIER_HEURISTIC = 3, TW_TIER_FALLBACK = 6 };
+enum tw_tier {
+  TW_TIER_LOCKED = 0,
+  TW_TIER_MEASURED = 1,
+  TW_TIER_MODEL = 2,
+  TW_TIER_HEURISTIC = 3,
+  TW_TIER_FALLBACK = 6
+};
 
 TW_RUNTIME_API int tw_select(const tw_registry *registry, const tw_problem *problem, const tw_select_options *options,
                              tw_choice *choice);
@@ -107,7 +115,8 @@ TW_RUNTIME_API int64_t tw_l2_bytes(void);
 
 /* Since 1.1. */
 
-/* Choices that the registry brings along: pins of a lock file and measurements.  Those of other machines do not count. */
+/* Choices that the registry brings along: pins of a lock file, measurements, and models a signature.  Those of other
+ * machines do not count. */
 TW_RUNTIME_API int64_t tw_registry_choices(const tw_registry *registry);
 
 /* Another number whenever something was added that choices depend on. */

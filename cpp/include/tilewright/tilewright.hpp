@@ -1,6 +1,7 @@
 // The C++ front end: kernels at hand (Registry), the choice among them (Dispatcher), and running them (Plan).
 #pragma once
 #include <tilewright/attention.hpp>
+#include <tilewright/attention_append.hpp>
 #include <tilewright/attention_backward.hpp>
 #include <tilewright/conv.hpp>
 #include <tilewright/device.hpp>

@@ -10,8 +10,6 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +22,9 @@ from tilewright.build.bundle_file import FORMAT, MANIFEST, VERSION, archive
 from tilewright.build.bundled import ABI, support_inputs
 from tilewright.bundle.plan import FALLBACK, Plan, add_lock, add_pool, coverage, covered, plan
 from tilewright.codegen.folder import demand_room, output_error
-from tilewright.dispatch import locks, model_files
+from tilewright.dispatch import exported_choices, exported_models, locks, model_files, registry_json
 from tilewright.dispatch.missing import LOSS
-from tilewright.dispatch.records import records
+from tilewright.dispatch.records import Record, records
 from tilewright.dispatch.results import problem_digest
 from tilewright.errors import NoKernelError, RequestError, ToolchainError
 from tilewright.native.judge import native_kernels
@@ -268,6 +266,7 @@ def _content(
         "targets": {},
         "selection": _selection(content, specs.values()),
     }
+    measured = _measurements(plans, specs) if settings.current().measure else {plan.target: [] for plan in plans}
     for planned, digests in zip(plans, chosen, strict=True):
         kernels = []
         for digest, role in digests.items():
@@ -276,7 +275,8 @@ def _content(
             kernels.append(
                 {"digest": digest, "name": spec.name, "op": spec.op, "role": role, "compiler": compiler, **facts}
             )
-        listed = content.add(f"registry/{planned.target}.json", _registry(planned, digests), planned.target)
+        data = _registry(content, planned, digests, pinned, measured[planned.target])
+        listed = content.add(f"registry/{planned.target}.json", data, planned.target)
         manifest["targets"][planned.target] = {
             "backend": planned.registry.kind, "registry": listed["file"], "registry_sha256": listed["sha256"],
             "kernels": kernels,
@@ -286,7 +286,7 @@ def _content(
     pairs = sorted({(spec.op, spec.arch) for spec in specs.values()})
     manifest["models"] = _models(content, pairs) if settings.current().models else []
     manifest["locks"] = [content.add("locks/lock.json", locks.text(pinned).encode(), "locks")] if pinned else []
-    manifest["records"] = _records(content, plans, specs) if settings.current().measure else []
+    manifest["records"] = _records(content, measured, specs)
     manifest["coverage"] = list(rows)
     manifest["files"] = content.facts()
     content.add(MANIFEST, json.dumps(manifest, sort_keys=True, indent=1).encode(), "manifest")
@@ -308,28 +308,19 @@ def _compiled(specs: Iterable[KernelSpec], jobs: int, progress: OnProgress | Non
     }
 
 
-def _registry(planned: Plan, digests: Mapping[str, str]) -> bytes:
-    """The registry of a target as JSON.
-
-    `dispatch.registry_json` writes it, with what C++ needs to choose; a version without it says what Python needs.
-    """
+def _registry(
+    content: Content, planned: Plan, digests: Mapping[str, str], pinned: Sequence[locks.Pin], measured: list[Record]
+) -> bytes:
+    """The registry of a target as JSON, with all that C++ chooses by: pins, measurements and models too."""
     files = {digest: f"kernels/{digest}.so" for digest in digests}
     chosen = [planned.specs[digest] for digest, role in digests.items() if role != FALLBACK]
-    if find_spec("tilewright.dispatch.registry_json") is not None:
-        sets = {
-            native.set_name: f"select/{native.set_name}.so" for spec in chosen if (native := native_kernels((spec,)))
-        }
-        data = import_module("tilewright.dispatch.registry_json").to_dict(chosen, planned.target, {**files, **sets})
-    else:
-        kernels = [
-            {"digest": digest, "name": planned.specs[digest].name, "op": planned.specs[digest].op,
-             "spec": planned.specs[digest].to_dict(), "library": files[digest], "fallback": role == FALLBACK,
-             "selection": None}
-            for digest, role in digests.items()
-        ]  # fmt: skip
-        data = {"format": "tilewright-registry", "version": 1, "target": planned.target, "kernels": kernels,
-                "selection": {}}  # fmt: skip
-    return json.dumps(data, sort_keys=True, indent=1).encode()
+    sets = {native.set_name: f"select/{native.set_name}.so" for spec in chosen if (native := native_kernels((spec,)))}
+    choices = exported_choices.of(chosen, planned.target, pinned, measured)
+    learned = exported_models.models(chosen, planned.target)
+    for name, data in learned.files.items():
+        content.add(name, data, "models")
+    whole = registry_json.to_dict(chosen, planned.target, {**files, **sets}, choices, learned.rows)
+    return json.dumps(whole, sort_keys=True, indent=1).encode()
 
 
 def _plainest() -> str:
@@ -374,26 +365,37 @@ def _models(content: Content, pairs: Iterable[tuple[str, str]]) -> list[dict[str
     return [models[name] for name in sorted(models)]
 
 
-def _records(content: Content, plans: Sequence[Plan], specs: Mapping[str, KernelSpec]) -> list[dict[str, Any]]:
-    """What was measured of these problems, with the times of the bundle's own kernels."""
-    listed = []
+def _measurements(plans: Sequence[Plan], specs: Mapping[str, KernelSpec]) -> dict[str, list[Record]]:
+    """What was measured of these problems and won by a kernel of the bundle, by target."""
+    measured: dict[str, list[Record]] = {}
     for planned in plans:
         stages = {
             (stage.op, problem_digest(stage.op, plain(ops.op(stage.op).measured_as(stage))))
             for _, stage in planned.times
         }
-        rows = []
-        for record in records().all():
-            if record.target != planned.target or record.choice not in specs:
-                continue
-            if (record.op, problem_digest(record.op, record.problem)) in stages:
-                row = record.to_dict()
-                row["timings"] = [timing for timing in row["timings"] if timing["digest"] in specs]
-                rows.append(row)
+        mine = [
+            record
+            for record in records().all()
+            if record.target == planned.target
+            and record.choice in specs
+            and (record.op, problem_digest(record.op, record.problem)) in stages
+        ]
+        measured[planned.target] = sorted(mine, key=lambda record: json.dumps(record.to_dict(), sort_keys=True))
+    return measured
+
+
+def _records(
+    content: Content, measured: Mapping[str, Sequence[Record]], specs: Mapping[str, KernelSpec]
+) -> list[dict[str, Any]]:
+    """The files of measurements, with the times of the bundle's own kernels."""
+    listed = []
+    for target, mine in measured.items():
+        rows = [record.to_dict() for record in mine]
+        for row in rows:
+            row["timings"] = [timing for timing in row["timings"] if timing["digest"] in specs]
         if rows:
-            rows.sort(key=lambda row: json.dumps(row, sort_keys=True))
             data = json.dumps(rows, sort_keys=True, indent=1).encode()
-            listed.append({"target": planned.target, **content.add(f"records/{planned.target}.json", data, "records")})
+            listed.append({"target": target, **content.add(f"records/{target}.json", data, "records")})
     return listed
 
 

@@ -149,6 +149,11 @@ class Model:
         low, high = self.low[: len(names)] - 1e-6, self.high[: len(names)] + 1e-6
         return np.where(free, -np.inf, low), np.where(free, np.inf, high)
 
+    @property
+    def range_of_problem(self) -> tuple[Array, Array]:
+        """The least and the most of each of a problem's features; infinite where it does not matter."""
+        return self._range
+
     @cached_property
     def range_places(self) -> tuple[int, int]:
         """Where C reads the range."""

@@ -144,11 +144,13 @@ class Registry:
 
         return registry_json.read(cls, text, Path(folder))
 
-    def export(self, folder: Path | str, lock: Path | str | None = None, measured: bool = False) -> Path:
-        """Build all kernels into a folder that C++ runs from; with a lock file's pins, and measurements made here."""
+    def export(
+        self, folder: Path | str, lock: Path | str | None = None, measured: bool = False, models: bool = True
+    ) -> Path:
+        """Build all kernels into a folder that C++ runs from; pins, measurements made here and models go along."""
         from tilewright.dispatch import registry_json
 
-        return registry_json.export(self.specs(), self.target, folder, lock, measured)
+        return registry_json.export(self.specs(), self.target, folder, lock, measured, models)
 
     def specs(self) -> tuple[KernelSpec, ...]:
         return tuple(self._specs.values())

@@ -8,7 +8,8 @@ alike.  Numbers that many kernels share (facts and rates of an arch) stand once,
                   "selection": {"set", "family", "schedule": {field: number}, "arch", "rates"} or null}],
      "selection": {set: {"library": file or null, "problem": [names], "arch": {arch: {name: number}},
                          "rates": {arch: {name: number}}}},
-     "choices": what `exported_choices` takes along, where there is something}
+     "choices", "models": what `exported_choices` and `exported_models` take along, where there is something,
+     "compute_units": of a GPU, where there are models}
 
 `fallback`: the kernel was not registered, and serves what none of its signature does.
 """
@@ -26,7 +27,7 @@ from tilewright import jsontext, ops
 from tilewright.arch import all_archs
 from tilewright.backends.native import NativeKernels
 from tilewright.build import Builder, build_many
-from tilewright.dispatch import exported_choices
+from tilewright.dispatch import exported_choices, exported_models
 from tilewright.dispatch.kernels import adopt
 from tilewright.errors import FileError, InternalError, LoadError, TilewrightError
 from tilewright.native.judge import native_kernels
@@ -60,6 +61,7 @@ def to_dict(
     target: str,
     libraries: Mapping[str, str] | None = None,
     choices: list[dict[str, Any]] | None = None,
+    models: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Registered specs and their fallback kernels; `libraries` are files by digest, or by a set's name."""
     registered = tuple(specs)
@@ -75,7 +77,13 @@ def to_dict(
                 }
             )  # fmt: skip
     whole = {"format": FORMAT, "version": VERSION, "target": target, "kernels": entries, "selection": sets}
-    return {**whole, "choices": choices} if choices else whole
+    if choices:
+        whole["choices"] = choices
+    if models:
+        whole["models"] = models
+        units = all_archs()[target].compute_units if all_archs()[target].backend != "cpu" else 0
+        whole |= {"compute_units": units} if units else {}
+    return whole
 
 
 def _library_of(spec: KernelSpec) -> str | None:
@@ -137,6 +145,7 @@ def export(
     folder: Path | str,
     lock: Path | str | None = None,
     measured: bool = False,
+    models: bool = True,
 ) -> Path:
     """A folder that C++ runs from: registry.json, the libraries of all kernels (built now) and of selection."""
     goal = Path(folder)
@@ -157,7 +166,11 @@ def export(
             files[kernels.set_name] = f"{SELECT}/{kernels.set_name}.so"
             shutil.copyfile(chosen_by, goal / files[kernels.set_name])
     rows = exported_choices.choices(registered, target, lock, measured)
-    (goal / FILE).write_text(written(to_dict(registered, target, files, rows)), encoding="utf-8")
+    learned = exported_models.models(registered, target) if models else exported_models.Exported()
+    for name, data in learned.files.items():
+        (goal / name).parent.mkdir(parents=True, exist_ok=True)
+        (goal / name).write_bytes(data)
+    (goal / FILE).write_text(written(to_dict(registered, target, files, rows, learned.rows)), encoding="utf-8")
     return goal / FILE
 
 

@@ -1,0 +1,237 @@
+#include "models.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "device.hpp"
+#include "failure.hpp"
+#include "host.hpp"
+
+namespace tw {
+namespace runtime {
+namespace {
+
+constexpr char kMark[] = "TWTREES1";
+constexpr size_t kMarkBytes = sizeof kMark - 1;
+
+[[noreturn]] void damaged(const std::string &what, const std::string &why) {
+  throw bad_machine("model-file", what, what + " is no model that can be used: " + why, "export the registry again");
+}
+
+std::vector<double> reals(const Json &list, const std::string &what) {
+  std::vector<double> numbers;
+  for (const Json &number : list.items(what)) numbers.push_back(number.real(what));
+  return numbers;
+}
+
+// What a thread asks with, kept so that a question seldom allocates.
+struct Desk {
+  std::vector<float> problem, rows;
+  std::vector<double> both, known, scores, seconds;
+  std::vector<int64_t> near;
+};
+Desk &desk() {
+  static thread_local Desk mine;
+  return mine;
+}
+
+}  // namespace
+
+Forest::Forest(const std::string &bytes, const std::string &what, double base, int64_t of_problem, int64_t width)
+    : base_(base) {
+  int64_t counts[2] = {-1, -1};
+  constexpr size_t kHead = kMarkBytes + sizeof counts;
+  if (bytes.size() < kHead || bytes.compare(0, kMarkBytes, kMark) != 0) damaged(what, "it begins otherwise");
+  std::memcpy(counts, bytes.data() + kMarkBytes, sizeof counts);
+  constexpr int64_t kMost = int64_t(1) << 30;
+  if (counts[0] < 0 || counts[1] < 0 || counts[0] > kMost || counts[1] > counts[0] ||
+      bytes.size() != kHead + size_t(counts[0]) * sizeof(Node) + size_t(counts[1]) * sizeof(int32_t))
+    damaged(what, "its size is another");
+  nodes_.resize(size_t(counts[0]));
+  std::vector<int32_t> roots(size_t(counts[1]) + 1, int32_t(counts[0]));
+  if (counts[0]) std::memcpy(nodes_.data(), bytes.data() + kHead, nodes_.size() * sizeof(Node));
+  if (counts[1])
+    std::memcpy(roots.data(), bytes.data() + kHead + nodes_.size() * sizeof(Node),
+                (roots.size() - 1) * sizeof(int32_t));
+  for (size_t at = 0; at < nodes_.size(); ++at) {
+    const Node &node = nodes_[at];
+    const bool leaf = node.left == int32_t(at), inside = node.left > int32_t(at) && node.left + 1 < counts[0];
+    if (node.feature < 0 || node.feature >= width || (!leaf && !inside)) damaged(what, "a node leads back, or outside");
+  }
+  for (size_t tree = 0; tree + 1 < roots.size(); ++tree) {
+    if (roots[tree] < 0 || roots[tree] >= roots[tree + 1]) damaged(what, "its trees do not follow each other");
+    bool alike = true;
+    for (int32_t at = roots[tree]; at < roots[tree + 1]; ++at)
+      alike = alike && (nodes_[size_t(at)].left == at || nodes_[size_t(at)].feature < of_problem);
+    (alike ? alike_ : others_).push_back(roots[tree]);
+  }
+}
+
+double Forest::common(const float *problem) const {
+  double sum = base_;
+  for (int32_t at : alike_) {
+    for (const Node *node = &nodes_[size_t(at)]; node->left != at; node = &nodes_[size_t(at)])
+      at = node->left + (problem[node->feature] > node->threshold);
+    sum += double(nodes_[size_t(at)].value);
+  }
+  return sum;
+}
+
+void Forest::score(const float *rows, int64_t count, int64_t width, double *scores) const {
+  for (const int32_t root : others_)  // tree by tree: one fits into a near cache, where all rows find it
+    for (int64_t row = 0; row < count; ++row) {
+      const float *features = rows + row * width;
+      int32_t at = root;
+      for (const Node *node = &nodes_[size_t(at)]; node->left != at; node = &nodes_[size_t(at)])
+        at = node->left + (features[node->feature] > node->threshold);
+      scores[row] += double(nodes_[size_t(at)].value);
+    }
+}
+
+std::unique_ptr<Model> read_model(const Json &row, const std::string &bytes) {
+  auto model = std::make_unique<Model>();
+  const std::string what = "a model of a registry";
+  model->name = row.at("name", what).text("its name");
+  const std::vector<Json> &units = row.at("units", what).items("units");
+  const std::vector<double> rough = reals(row.at("rough", what), "rough");
+  model->low = reals(row.at("low", what), "low"), model->high = reals(row.at("high", what), "high");
+  if (units.size() != 2 || rough.size() != 3 || model->low.size() != model->high.size())
+    damaged(model->name, "its ranges do not fit its features");
+  model->least_units = units[0].integer("units"), model->most_units = units[1].integer("units");
+  for (size_t i = 0; i < 3; ++i) model->rough[i] = rough[i];
+  model->both = row.at("both", what).integer("both"), model->estimated = row.at("estimated", what).boolean("estimated");
+  model->far = row.at("far", what).real("far"), model->trust = row.at("trust", what).real("trust");
+  const int64_t of_kernel = row.at("own", what).integer("own"), of_problem = int64_t(model->low.size());
+  if (model->both < 0 || model->both > 4096 || of_kernel < 0 || of_kernel > 4096)
+    damaged(model->name, "its features are too many");
+  model->forest = std::make_unique<Forest>(bytes, model->name, row.at("base", what).real("base"), of_problem,
+                                           of_problem + of_kernel + model->both + 1);
+  return model;
+}
+
+Voice read_voice(const Model &model, const Json &group) {
+  Voice voice;
+  voice.model = &model;
+  const std::string what = "the kernels of a model";
+  const std::vector<Json> &kernels = group.at("kernels", what).items("kernels"),
+                          &rows = group.at("rows", what).items("rows");
+  if (rows.size() != kernels.size() || rows.empty()) damaged(model.name, "it has other kernels than features");
+  voice.width = int64_t(rows[0].items("a row").size());
+  for (const Json &row : rows) {
+    if (int64_t(row.items("a row").size()) != voice.width) damaged(model.name, "its kernels differ in their features");
+    for (double number : reals(row, "a feature")) voice.rows.push_back(float(number));
+  }
+  for (const Json &place : group.at("unseen", what).items("unseen")) {
+    voice.unseen.push_back(place.integer("a place"));
+    if (voice.unseen.back() < 0 || voice.unseen.back() >= int64_t(kernels.size()))
+      damaged(model.name, "a kernel is not there");
+  }
+  for (const Json &word : group.at("words", what).items("words")) {
+    const std::vector<Json> &pair = word.items("a word");
+    if (pair.size() != 2 || pair[0].integer("a place") < 0 || pair[0].integer("a place") >= int64_t(model.low.size()))
+      damaged(model.name, "a word has no place");
+    voice.words.emplace_back(pair[0].integer("a place"), float(pair[1].real("a word")));
+  }
+  const size_t real_terms = size_t(group.at("real_terms", what).integer("real_terms"));
+  for (const auto &member : group.at("terms", what).members("terms")) {
+    auto terms = std::make_unique<Voice::Terms>();
+    const std::vector<Json> &listed = member.second.items("terms");
+    terms->real.reserve(listed.size()), terms->switches.reserve(listed.size());
+    for (size_t at = 0; at < listed.size(); ++at) {
+      if (listed[at].is_null()) {
+        terms->places.push_back(nullptr);
+        continue;
+      }
+      std::vector<double> numbers = reals(listed[at], "a term");
+      if (numbers.size() % kernels.size()) damaged(model.name, "a term is not of its kernels");
+      if (at < real_terms) {
+        terms->real.push_back(std::move(numbers));
+        terms->places.push_back(terms->real.back().data());
+      } else {
+        terms->switches.emplace_back(numbers.begin(), numbers.end());
+        terms->places.push_back(terms->switches.back().data());
+      }
+    }
+    voice.terms[std::stoll(member.first)] = std::move(terms);
+  }
+  if (voice.terms.empty()) damaged(model.name, "it has no terms");
+  return voice;
+}
+
+bool knows_device(const Json &devices, const std::string &arch) {
+  const std::map<std::string, Json> here = identity_of(arch);
+  for (const Json &device : devices.items("devices")) {
+    bool same = !device.members("a device").empty();
+    for (const auto &word : device.members("a device")) {
+      const auto mine = here.find(word.first);
+      same = same && mine != here.end() && mine->second.written() == word.second.written();
+    }
+    if (same) return true;
+  }
+  return false;
+}
+
+bool predict(const Voice &voice, Features features, const Asked &asked, Predicted &told) {
+  const Model &model = *voice.model;
+  const int64_t count = asked.count, of_problem = int64_t(model.low.size());
+  if (asked.units < model.least_units || asked.units > model.most_units) return false;
+  auto terms = voice.terms.upper_bound(asked.units);
+  if (terms == voice.terms.begin()) return false;
+  --terms;
+  Desk &d = desk();
+  d.known.assign(asked.estimates, asked.estimates + count);
+  for (int64_t at : voice.unseen) d.known[size_t(at)] = HUGE_VAL;
+  double least = HUGE_VAL;
+  for (double seconds : d.known) least = seconds < least ? seconds : least;
+  if (!(least < HUGE_VAL)) return false;  // it has seen none of them
+  d.problem.assign(size_t(of_problem), 0), d.both.assign(size_t(model.both * count), 0);
+  features(asked.numbers, terms->second->places.data(), count, asked.units, d.problem.data(), d.both.data());
+  for (const auto &word : voice.words) d.problem[size_t(word.first)] = word.second;
+  for (int64_t at = 0; at < of_problem; ++at)
+    if (double(d.problem[size_t(at)]) < model.low[size_t(at)] || double(d.problem[size_t(at)]) > model.high[size_t(at)])
+      return false;
+  double *ratios = d.both.data() + (model.both - 1) * count;
+  for (int64_t at = 0; model.estimated && at < count; ++at) ratios[at] = d.known[size_t(at)] / least;
+  d.near.clear();
+  for (int64_t at = 0; at < count; ++at)
+    if (d.known[size_t(at)] <= model.far * least) d.near.push_back(at);
+  const int64_t width = of_problem + voice.width + model.both + 1, near = int64_t(d.near.size());
+  d.rows.resize(size_t(near * width));
+  for (int64_t row = 0; row < near; ++row) {
+    const int64_t at = d.near[size_t(row)];
+    float *to = d.rows.data() + row * width;
+    to = std::copy(d.problem.begin(), d.problem.end(), to);
+    to = std::copy_n(voice.rows.data() + at * voice.width, voice.width, to);
+    for (int64_t f = 0; f < model.both; ++f) *to++ = float(d.both[size_t(f * count + at)]);
+    *to = float(asked.units);
+  }
+  d.scores.assign(size_t(near), model.forest->common(d.problem.data()));
+  model.forest->score(d.rows.data(), near, width, d.scores.data());
+  const double rough = model.rough[0] + model.rough[1] * asked.bytes + model.rough[2] * asked.flops;
+  d.seconds.assign(size_t(count), HUGE_VAL);
+  for (int64_t row = 0; row < near; ++row) {
+    const size_t at = size_t(d.near[size_t(row)]);
+    const double ahead = model.trust != 0 ? model.trust * std::log(d.known[at] / least) : 0.0;
+    d.seconds[at] = rough * std::exp(d.scores[size_t(row)] + ahead);
+    if (std::isnan(d.seconds[at])) return false;
+  }
+  const auto lowest = [&] {
+    int64_t best = -1;
+    for (int64_t at = 0; at < count; ++at)
+      if (d.seconds[size_t(at)] < HUGE_VAL && (best < 0 || d.seconds[size_t(at)] < d.seconds[size_t(best)])) best = at;
+    return best;
+  };
+  told.best = lowest();
+  if (told.best < 0) return false;
+  // Kernels newer than the model: so much of the time of the one it would choose as of its estimate.
+  const double chosen = d.seconds[size_t(told.best)], estimate = asked.estimates[told.best];
+  for (int64_t at : voice.unseen)
+    d.seconds[size_t(at)] = asked.estimates[at] < HUGE_VAL ? chosen * asked.estimates[at] / estimate : HUGE_VAL;
+  told.best = lowest(), told.seconds = d.seconds[size_t(told.best)], told.seen = true;
+  for (int64_t at : voice.unseen) told.seen = told.seen && at != told.best;
+  return true;
+}
+
+}  // namespace runtime
+}  // namespace tw
