@@ -73,10 +73,10 @@ class RandomBench(Kernels):
         return list({one.digest: one for one in (*known, *hopeful)}.values())
 
     def _further(self, signature: GemmSignature) -> list[KernelSpec]:
-        """tma_ws kernels of --also that are legal; 0 stages are as many as fit."""
+        """tma_ws kernels of --also that are legal; 0 stages are as many as fit; the store may be named last."""
         found = []
-        for m, n, stages, cluster, label in self.also:
-            schedule = tma_ws(signature, m, n, stages or 2, tuple(cluster), WAYS[label])
+        for m, n, stages, cluster, label, *store in self.also:
+            schedule = tma_ws(signature, m, n, stages or 2, tuple(cluster), WAYS[label], *store)
             fit = min(16, most_stages(signature, schedule, self.registry.arch.scratch_bytes))
             spec = KernelSpec("gemm", signature, replace(schedule, stages=stages or fit), self.registry.target)
             if not GEMM.check(spec):

@@ -119,3 +119,33 @@ def test_mistakes_of_collecting_show(emulator: Emulator, mistake: str) -> None:
     kernel = emulator.kernel(spec, edit, mistake, "cuda/gemm/tma_ws/split_k_reduce.h")
     call = Call(problem(one, 60, 40, 1100))  # one tile, shared by four blocks
     assert any(judge(kernel, call, mode, 1) for mode in (LATE, EAGER, CHANCE))
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("layout", ["rcr", "rrr"])
+@pytest.mark.parametrize(
+    ("m", "n", "stages", "cluster", "scheduler"),
+    [
+        (104, 128, 3, (1, 1), "cooperative_turned"),  # boxes of eight rows, all of a tile at once
+        (72, 256, 4, (2, 1), "cooperative_turned"),
+        (152, 192, 4, (2, 1), "cooperative_turned"),  # eight buffers, four of which leave together
+        (104, 64, 6, (1, 2), "pingpong_turned_split_k"),  # whose blocks take turns to fetch A
+        (104, 192, 4, (1, 2), "cooperative_turned"),
+        (128, 128, 3, (1, 2), "pingpong_turned"),
+        (96, 256, 3, (1, 1), "cooperative_turned_stream_k"),
+        (16, 128, 4, (1, 1), "cooperative_turned_split_k"),
+        (160, 256, 3, (1, 1), "cooperative_turned_split_k"),
+    ],
+)
+def test_turned_results_leave_by_the_copy_engine(
+    emulator: Emulator, layout: str, m: int, n: int, stages: int, cluster: tuple[int, int], scheduler: str
+) -> None:
+    one = signature(layout=layout)
+    if layout == "rcr" and cluster[0] == 2 and n == 192:
+        one = signature(layout=layout, epilogue="Relu")
+    calls = [
+        Call(problem(one, *sizes), alpha=alpha)
+        for *sizes, alpha in ((1, 200, 300, 1.0), (m + 9, n + 40, 264, 0.5), (3 * m - 8, 2 * n, 72, -1.0))
+    ]
+    calls += [Call(problem(one, m + 1, n + 8, 200, batch=3))]
+    assert wrong(emulator, tma_ws(one, m, n, stages, cluster, scheduler, "tma"), *calls, multiprocessors=7) == []

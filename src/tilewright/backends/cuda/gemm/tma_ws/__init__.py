@@ -27,7 +27,7 @@ from tilewright.ops.gemm.spec import GemmSignature
 __all__ = ["FAMILY", "TmaWsSchedule"]
 
 # Columns of the wgmma shapes the headers spell out.
-WGMMA_COLUMNS = (8, 16, 24, 32, *range(48, 257, 16))
+WGMMA_COLUMNS = (8, 16, 24, 32, 48, *range(64, 208, 8), *range(208, 257, 16))
 MAX_ACCUMULATORS = {1: 168, 2: 168, 3: 96}  # of the 232 registers a multiplying thread has; of three that share, 152
 MAX_STAGES = 16  # each has two barriers of 8 bytes in 256
 MAX_CLUSTER = 8  # what every Hopper GPU can place
@@ -64,11 +64,16 @@ def _violations(signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) -
     if signature.dual:
         yield from _dual(signature, schedule)
     out_columns = view.columns // 2 if signature.dual else view.columns
-    if schedule.store == "tma" and (out_columns % 16 or view.turned or DTYPES[signature.dtype_c].bytes != 2):
+    if schedule.store == "tma" and ((not view.turned and out_columns % 16) or DTYPES[signature.dtype_c].bytes != 2):
         yield Violation(
             "nv-tma-store",
-            f"the copy engine stores 16 columns of two-byte results, not {field} {view.columns} of {signature.dtype_c}"
-            + (" turned" if view.turned else ""),
+            f"the copy engine stores 16 columns of two-byte results, not {field} {view.columns} of {signature.dtype_c}",
+            "use the direct store",
+        )
+    if schedule.store == "tma" and view.turned and (signature.num_d or schedule.dealing == "cluster_k"):
+        yield Violation(
+            "nv-tma-store",
+            f"turned tiles leave by the copy engine alone, not with {signature.num_d} D tensors or {schedule.dealing}",
             "use the direct store",
         )
     yield from _cluster(signature, schedule)
@@ -104,16 +109,19 @@ def _cluster(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Viol
         return
     if schedule.dealing == "cluster_k":  # they share no operand
         along_m = along_n = 1
-    for what, line, parts, contiguous in (
+    packed = signature.variant == "preshuffle"
+    for what, line, parts, along_k in (
         ("A", schedule.tile[0], along_n, turned or signature.layout[0] == "r"),
         (
             "B",
             schedule.tile[1] // (2 if signature.dual else 1),
             along_m,
-            turned or signature.layout[1] == "c" or signature.variant == "preshuffle",
+            turned or signature.layout[1] == "c" or packed,
         ),
     ):
-        length, unit = (line, "lines") if contiguous else (LINES, "k")  # of which each block fetches a part
+        if along_k and not (packed and what == "B") and line // parts >= PART_GRAIN:
+            continue  # where parts are no whole atoms, blocks take turns
+        length, unit = (line, "lines") if along_k else (LINES, "k")  # of which each block fetches a part
         if length % parts or length // parts % PART_GRAIN:
             yield Violation(
                 "nv-cluster-part",

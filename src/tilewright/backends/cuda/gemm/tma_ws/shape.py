@@ -50,7 +50,7 @@ class TmaView:
         stage, columns = self.stage_bytes(by_lines), self.out_columns
         needed = MEMORY("tma_ws_needed_buffers", self.rows // self.groups, columns)
         room = MEMORY("tma_ws_room", available, stages, stage, self.warpgroups, columns)
-        buffers = MEMORY("tma_ws_buffers", needed, room, tma_store)
+        buffers = MEMORY("tma_ws_buffers", needed, room, tma_store, columns)
         return MEMORY("tma_ws_shared_bytes", stages, stage, self.warpgroups, buffers, columns)
 
     def most_stages(self, by_lines: bool, available: int) -> int:

@@ -8,12 +8,15 @@
 
 namespace tw {
 
-// Through buffers the copy engine empties, `batch` of them at a time.
+// Through buffers the copy engine empties, `batch` of them at a time.  Turned, a buffer has 64 columns of some rows of E;
+// then nothing comes to the sums but alpha and an activation.
 template <class S, class Config> struct LeaveByCopies {
   using Out = typename Config::C;
   static constexpr int across = S::BN / S::chunk_columns;
   // Slots the last round of a tile filled: they are the newest when the next tile begins.
-  static constexpr int rest = S::needed / S::batch % S::slots, left = rest ? rest - 1 : 0;
+  static constexpr int rounds = (S::needed + S::batch - 1) / S::batch;
+  static constexpr int rest = rounds % S::slots, left = rest ? rest - 1 : 0;
+  static_assert(!S::Turned || Config::num_d == 0, "tensors that are fused come as rows lie");
 
   const TensorMap &map_e, &map_d;
   const TmaWsArgs &x;
@@ -35,6 +38,7 @@ template <class S, class Config> struct LeaveByCopies {
 
   // While a tile is multiplied: what is fused with it comes.
   TW_GPU void begin(const Part<Out> &p) {
+    if (S::Turned) return;
     fuse.begin(p);
     if (!x.boxes || me.thread != 0) return;
     tma_wait_read<0>();  // of what the buffers held before
@@ -46,7 +50,8 @@ template <class S, class Config> struct LeaveByCopies {
   TW_GPU void operator()(Sums<S> &d, const Part<Out> &p) {
     // Sums to which nothing comes but a bias have code of their own, and in this order it comes first in memory: what
     // they would jump over has to be fetched too.
-    if (__builtin_expect(!fuse.simple(), 0)) return leave<false>(d, p);
+    if constexpr (!S::Turned)
+      if (__builtin_expect(!fuse.simple(), 0)) return leave<false>(d, p);
     leave<Fuse<S, Config>::has_simple>(d, p);
   }
 
@@ -69,7 +74,7 @@ template <class S, class Config> struct LeaveByCopies {
         phases ^= 1u << slot;
       }
 #pragma unroll
-      for (int g = 0; g < S::batch; ++g) {
+      for (int g = 0; g < S::batch && first + g < S::needed; ++g) {
         float (&sums)[S::BN / 2] = d[(first + g) / across];
         const int c = (first + g) % across * S::chunk_columns;
         if constexpr (Simple) fuse.simply(sums, c);
@@ -80,9 +85,13 @@ template <class S, class Config> struct LeaveByCopies {
       me.meet();
       if (me.thread == 0) {
 #pragma unroll
-        for (int g = 0; g < S::batch; ++g) {
-          const auto corner = S::corner(x, column(p, first + g), p.z);
-          tma_store(&map_e, here + g * S::chunk, corner.column, row(p, first + g), corner.z);
+        for (int g = 0; g < S::batch && first + g < S::needed; ++g) {
+          if constexpr (S::Turned) {
+            tma_store(&map_e, here + g * S::chunk, row(p, first + g), column(p, first + g), p.z);
+          } else {
+            const auto corner = S::corner(x, column(p, first + g), p.z);
+            tma_store(&map_e, here + g * S::chunk, corner.column, row(p, first + g), corner.z);
+          }
         }
         tma_commit();
         if (first + S::slots * S::batch < S::needed && boxes_come) {
@@ -106,11 +115,28 @@ template <class S, class Config> struct LeaveByCopies {
   }
   // A buffer with the results of 64 rows from `column` on.
   TW_GPU void fill(char *buffer, const float (&d)[S::BN / 2], int column) const {
+    if constexpr (S::Turned) {
+      fill_turned(buffer, d, column);
+    } else {
 #pragma unroll
-    for (int j = 0; j < S::chunk_columns / 8; j += 2) {
-      const float *v = &d[(column / 8 + j) * 4];
-      store_matrices(Buffer<S>::at(buffer, me, j), results<Config>(v[0], v[1]), results<Config>(v[2], v[3]),
-                     results<Config>(v[4], v[5]), results<Config>(v[6], v[7]));
+      for (int j = 0; j < S::chunk_columns / 8; j += 2) {
+        const float *v = &d[(column / 8 + j) * 4];
+        store_matrices(Buffer<S>::at(buffer, me, j), results<Config>(v[0], v[1]), results<Config>(v[2], v[3]),
+                       results<Config>(v[4], v[5]), results<Config>(v[6], v[7]));
+      }
+    }
+  }
+  // The same, a row of the buffer for each column: 128 bytes, their 16-byte pieces swizzled.  Lanes 8i to 8i + 7 say where
+  // the columns of matrix i go: upper and lower eight rows of eight columns, then of the next eight, or of the same again.
+  TW_GPU void fill_turned(char *buffer, const float (&d)[S::BN / 2], int column) const {
+    constexpr int step = S::chunk_columns == 8 ? 1 : 2;
+    const int line = me.lane % 8 + (step == 2 ? me.lane / 16 * 8 : 0), piece = me.warp * 2 + me.lane / 8 % 2;
+    char *to = buffer + line * 128 + ((piece ^ line % 8) << 4);
+#pragma unroll
+    for (int j = 0; j < S::chunk_columns / 8; j += step) {
+      const float *v = &d[(column / 8 + j) * 4], *next = v + (step - 1) * 4;
+      store_matrices_turned(to + j * 1024, results<Config>(v[0], v[1]), results<Config>(v[2], v[3]),
+                            results<Config>(next[0], next[1]), results<Config>(next[2], next[3]));
     }
   }
 };

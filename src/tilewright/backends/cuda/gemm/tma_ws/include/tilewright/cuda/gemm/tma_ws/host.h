@@ -63,7 +63,8 @@ template <class Config, bool makes_room = true> struct HostTmaWs : WideCopies<Co
         o.at,          lines_first ? o.lines : x.k, lines_first ? x.k : o.lines, o.batch_stride ? x.batch : 1, o.stride,
         o.batch_stride};
   }
-  using MapB = MapCache<B, S::MajorB ? 64 : S::BK, (S::MajorB ? 64 : S::out_columns) / S::ClusterM, 3>;
+  using MapB =
+      MapCache<B, S::MajorB ? 64 : S::BK, S::MajorB ? 64 / S::ClusterM : tma_ws_part(S::out_columns, S::ClusterM), 3>;
   // Of the second B; 0, or the driver's error.
   static int map_up(const tw_gemm_args &x, TensorMap &up) {
     static MapB maps;
@@ -74,8 +75,12 @@ template <class Config, bool makes_room = true> struct HostTmaWs : WideCopies<Co
   // 0, or the driver's error.
   static int maps(const tw_gemm_args &x, TensorMap &a, TensorMap &b, TensorMap &e) {
     // k-contiguous: rows of 128 bytes; else 64 lines of some k.
-    using MapA = MapCache<A, S::MajorA ? 64 : S::BK, (S::MajorA ? 64 : S::BM) / S::ClusterN, 3>;
-    using MapE = MapCache<C, S::chunk_columns, 64, S::chunk_columns == 64 ? 3 : S::chunk_columns == 32 ? 2 : 1>;
+    using MapA = MapCache<A, S::MajorA ? 64 : S::BK, S::MajorA ? 64 / S::ClusterN : tma_ws_part(S::BM, S::ClusterN), 3>;
+    // Results leave as 64 rows of some columns, or where the problem is turned, as 64 columns of some rows.
+    using MapE = MapCache<C, S::Turned ? 64 : S::chunk_columns, S::Turned ? S::chunk_columns : 64,
+                          S::Turned || S::chunk_columns == 64 ? 3
+                          : S::chunk_columns == 32            ? 2
+                                                              : 1>;
     static MapA maps_a;
     static MapB maps_b;
     int error = 0;

@@ -25,6 +25,9 @@ inline constexpr Rule nv_tma_store_address{
     "nv-alignment", TW_ALIGNMENT,
     "the address or batch stride of E is not a multiple of 16 bytes, which the TMA store needs",
     "align it, or use a kernel with the direct store"};
+inline constexpr Rule nv_tma_store_beta{"nv-beta", TW_LIMIT,
+                                        "beta is not 0, and turned tiles that leave by the TMA store read no C",
+                                        "use a kernel with the direct store, or one that is not turned"};
 inline constexpr Rule nv_cluster_k{"nv-cluster-k", TW_LIMIT,
                                    "k = {k} is too short for the {cluster_m} x {cluster_n} blocks of a cluster",
                                    "use another way to deal"};
@@ -42,6 +45,7 @@ inline const Rule *limits(const Schedule &s, const GemmProblem &p) {
   // The copy engine writes whole 16-byte pieces: a row of E that ends inside one would be written past its end.
   if (s.tma_store && (unaligned(p.c_stride, p.size_c) || unaligned(p.n, p.size_c))) return &nv_tma_store;
   if (s.tma_store && !p.aligned_c) return &nv_tma_store_address;
+  if (s.tma_store && s.turned && p.beta) return &nv_tma_store_beta;
   if (p.dual && (unaligned(p.a_stride, p.size_a) || unaligned(p.b_stride, p.size_b) || !p.aligned)) return &nv_dual;
   const int64_t steps = ceil_div(p.k, s.tile_k), blocks = sharing_k(s);
   if (steps < blocks) return &nv_cluster_k;

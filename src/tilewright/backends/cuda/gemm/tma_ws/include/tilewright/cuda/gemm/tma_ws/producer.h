@@ -1,20 +1,27 @@
 // What the feeding thread of a tma_ws kernel does: it has the copy engine fill stage after stage, as they come free.
 #pragma once
 #include <tilewright/cuda/primitives/tma.h>
+#include <tilewright/cuda/gemm/tma_ws/memory.h>
 #include <tilewright/cuda/gemm/tma_ws/splits.h>
 
 namespace tw {
 
+template <int Whole, int Parts> struct PartOf {
+  static constexpr int lines = tma_ws_part(Whole, Parts);
+};
+
 // `Whole` rows or columns of an operand, of which this block fetches one of `Parts` for all in `mask`: some of them, or
-// where these are contiguous, all of them for some k.
-template <int Whole, int Parts, int Major> TW_GPU void fetch(const TensorMap &map, Barrier *done, char *to, int k,
-                                                             int at, int z, int part, uint16_t mask,
-                                                             uint64_t policy = cached) {
+// where these are contiguous, all of them for some k.  Where parts are no whole atoms, the blocks fetch all in turns of
+// so many k.
+template <int Whole, int Parts, int Major, int Turn = 64> TW_GPU void fetch(const TensorMap &map, Barrier *done,
+                                                                            char *to, int k, int at, int z, int part,
+                                                                            uint16_t mask, uint64_t policy = cached) {
   if constexpr (Major == 0) {
-    constexpr int here = Whole / Parts;
+    constexpr int here = PartOf<Whole, Parts>::lines;
     char *place = to + part * here * 128;
     if constexpr (Parts == 1) tma_load(&map, done, place, k, at, z, policy);
-    else tma_load_multicast(&map, done, place, k, at + part * here, z, mask, policy);
+    else if constexpr (here < Whole) tma_load_multicast(&map, done, place, k, at + part * here, z, mask, policy);
+    else if (k / Turn % Parts == part) tma_load_multicast(&map, done, to, k, at, z, mask, policy);
   } else {
     constexpr int here = 64 / Parts;
     static_assert(here % 8 == 0, "parts along k are whole atoms");
@@ -79,16 +86,17 @@ template <class S> TW_GPU void feed(const TensorMap &map_a, const TensorMap &map
       done->expect(t.bytes);
       if constexpr (S::PackedA)
         fetch_packed<S::BM, S::ClusterN>(t.packed + step * x.packed_block, done, a, t.lines, place.n, place.row());
-      else fetch<S::BM, S::ClusterN, S::MajorA>(map_a, done, a, k, t.row, t.z_a, place.n, place.row(), x.a_policy);
+      else
+        fetch<S::BM, S::ClusterN, S::MajorA, S::BK>(map_a, done, a, k, t.row, t.z_a, place.n, place.row(), x.a_policy);
       char *b = a + S::a_bytes;
       if constexpr (S::PackedB)
         fetch_packed<S::BN, S::ClusterM>(t.packed + step * x.packed_block, done, b, t.lines, place.m, place.column());
       else
-        fetch<S::out_columns, S::ClusterM, S::MajorB>(map_b, done, b, k, t.column, t.z_b, place.m, place.column(),
-                                                      x.b_policy);
+        fetch<S::out_columns, S::ClusterM, S::MajorB, S::BK>(map_b, done, b, k, t.column, t.z_b, place.m,
+                                                             place.column(), x.b_policy);
       if constexpr (S::Dual)
-        fetch<S::out_columns, S::ClusterM, 0>(map_d, done, b + S::out_columns * 128, k, t.column, t.z_b, place.m,
-                                              place.column(), x.b_policy);
+        fetch<S::out_columns, S::ClusterM, 0, S::BK>(map_d, done, b + S::out_columns * 128, k, t.column, t.z_b, place.m,
+                                                     place.column(), x.b_policy);
     }
   }
   if constexpr (S::Group > 1)  // nobody leaves while a neighbour may still write here or arrive here

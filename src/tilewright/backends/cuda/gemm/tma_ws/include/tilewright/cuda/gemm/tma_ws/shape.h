@@ -71,11 +71,13 @@ struct TmaWs {
   static constexpr int chunk_columns = tma_ws_chunk_columns(out_columns), chunk = tma_ws_chunk_bytes(out_columns);
   static constexpr int needed = tma_ws_needed_buffers(rows, out_columns);
   static constexpr int buffers =
-      tma_ws_buffers(needed, tma_ws_room(Shared, Stages, stage_bytes, Groups, out_columns), TmaStore);
-  static constexpr int batch = buffers == needed ? needed : 1;  // chunks that leave together
+      tma_ws_buffers(needed, tma_ws_room(Shared, Stages, stage_bytes, Groups, out_columns), TmaStore, out_columns);
+  static constexpr int batch = buffers == needed                 ? needed  // chunks that leave together
+                               : buffers == tma_ws_small_buffers ? tma_ws_small_buffers / 2
+                                                                 : 1;
   // Slots of so many buffers take turns.  Boxes of C or D come into the buffers their results leave from: each slot has
   // a barrier for them.
-  static constexpr int slots = batch > 1 ? 1 : buffers;
+  static constexpr int slots = buffers / batch;
   static constexpr int shared_bytes = tma_ws_shared_bytes(Stages, stage_bytes, Groups, buffers, out_columns);
 #ifdef TW_ON_GPU
   // Where a row of the problem begins in E, in elements; negative where there is none.  A kernel whose rows lie
@@ -96,7 +98,7 @@ struct TmaWs {
   static_assert(rows % 64 == 0 && BN % 8 == 0 && BN <= 256, "tile");
   // ptxas counts an instruction's registers by what 512 threads start with, whatever they are handed: 128.
   static_assert(Groups == 2 || (Dealt == Deal::tiles && BN <= 192), "three warpgroups share whole tiles, 192 wide");
-  static_assert(!TmaStore || (out_columns % 16 == 0 && !Turned), "results leave 16 columns of rows at a time");
+  static_assert(!TmaStore || Turned || out_columns % 16 == 0, "results leave 16 columns of rows at a time");
   static_assert(!Dual || (!Turned && !Packed_ && MajorB == 0 && Dealt == Deal::tiles && BN % 16 == 0),
                 "two B lie along k, each with whole atoms of a tile's columns");
 };
