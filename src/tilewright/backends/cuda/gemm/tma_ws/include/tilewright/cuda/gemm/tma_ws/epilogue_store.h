@@ -120,11 +120,11 @@ template <class S, class Config> struct LeaveByStores {
   using Out = typename Config::C;
   using Sum = SumOf<S>;
   // Such tiles go straight from the registers: a sheet's barriers take longer.
-  static constexpr bool small = S::blocks_m == 1 && S::BN <= 64 && !S::Turned;
+  static constexpr bool small = S::blocks_m == 1 && S::BN <= 64 && !S::SwapAB;
   // Plain results of two bytes have ways of few instructions: a short problem waits for each to come from memory.
-  static constexpr bool short_ways = !Finish<Config>::fused && sizeof(Out) == 2 && !S::Turned;
+  static constexpr bool short_ways = !Finish<Config>::fused && sizeof(Out) == 2 && !S::SwapAB;
   // Neighbours of a row of E that a thread takes from the sheet at a time.
-  static constexpr int width = sizeof(Out) == 4 || S::Turned ? 4 : 8;
+  static constexpr int width = sizeof(Out) == 4 || S::SwapAB ? 4 : 8;
 
   const TmaWsArgs &x;
   const Warpgroup &me;
@@ -166,7 +166,7 @@ template <class S, class Config> struct LeaveByStores {
   }
   // Neighbours of a row of the problem, from (row, column) of the kernel on.
   template <int Count> TW_GPU void store(const Sum (&sums)[Count], const Part<Out> &p, int row, int column) const {
-    const int r = S::Turned ? column : row, c = S::Turned ? row : column, there = (S::Turned ? x.m : x.n) - c;
+    const int r = S::SwapAB ? column : row, c = S::SwapAB ? row : column, there = (S::SwapAB ? x.m : x.n) - c;
     const long long at = S::row_at(x, p.z, r), along = S::ragged ? S::column_at(x, c) : c;
     if (at >= 0 && there > 0 && (!S::ragged || along >= 0)) finish.store(sums, there, p.z, r, c, p.e + at + along);
   }
@@ -241,11 +241,11 @@ template <class S, class Config> struct LeaveByStores {
         else take_between<4>(p, p.row + i * 64, p.column + c);
       }
   }
-  static constexpr int length = S::Turned ? 64 : S::chunk_columns, lines = 64 * S::chunk_columns / length;  // of E
+  static constexpr int length = S::SwapAB ? 64 : S::chunk_columns, lines = 64 * S::chunk_columns / length;  // of E
   // Where the sum of an element of E lies: eight of a line stay together, and the lanes that write, and those that
   // read, meet in few banks.
   static TW_GPU int place(int line, int at) {
-    return line * length + (at ^ (S::Turned ? line / 2 % 4 * 8 : line * 8 % length));
+    return line * length + (at ^ (S::SwapAB ? line / 2 % 4 * 8 : line * 8 % length));
   }
   // What is in the sheet, Count neighbours of a row of E a thread: its threads' words lie side by side.
   template <int Count> TW_GPU void take(const Part<Out> &p, int row, int column) const {
@@ -269,7 +269,7 @@ template <class S, class Config> struct LeaveByStores {
 #pragma unroll 1
     for (int at = me.thread; at < lines * along; at += 128) {
       const int line = at / along;
-      const Out *to = p.e + S::row_at(x, p.z, (S::Turned ? column : row) + line) + (S::Turned ? row : column);
+      const Out *to = p.e + S::row_at(x, p.z, (S::SwapAB ? column : row) + line) + (S::SwapAB ? row : column);
       const int first = at % along * Count - int(reinterpret_cast<uintptr_t>(to) / sizeof(Out) % Count);
       if (first >= 0 && first + Count <= length) {
         Sum sums[Count];
@@ -288,7 +288,7 @@ template <class S, class Config> struct LeaveByStores {
   // Neighbours of a line of the sheet that begins at (row, column) of the kernel.
   template <int Count>
   TW_GPU void put(const Sum (&sums)[Count], const Part<Out> &p, int row, int column, int line, int at) const {
-    if constexpr (S::Turned) store(sums, p, row + at, column + line);
+    if constexpr (S::SwapAB) store(sums, p, row + at, column + line);
     else store(sums, p, row + line, column + at);
   }
   struct alignas(8) Pair {
@@ -301,7 +301,7 @@ template <class S, class Config> struct LeaveByStores {
       for (int up = 0; up < 2; ++up) {
         const Sum *v = &d[(column / 8 + j) * 4 + up * 2];
         const int r = me.warp * 16 + up * 8 + me.lane / 4, q = j * 8 + me.lane % 4 * 2;
-        if constexpr (S::Turned) sheet[place(q, r)] = v[0], sheet[place(q + 1, r)] = v[1];
+        if constexpr (S::SwapAB) sheet[place(q, r)] = v[0], sheet[place(q + 1, r)] = v[1];
         else *reinterpret_cast<Pair *>(sheet + place(r, q)) = Pair{v[0], v[1]};
       }
   }
@@ -330,13 +330,13 @@ template <class S, class Config> struct Leave {
 
   // While the first stage of a segment is multiplied.
   TW_GPU void begin(const Segment &s, const Place<S> &place) {
-    if (S::Dealt == Deal::split_k && x.order.parts > 1) return;
-    if (S::Dealt == Deal::stream_k && s.k0 > 0) return;
+    if (S::Scheduler == TileScheduler::split_k && x.order.parts > 1) return;
+    if (S::Scheduler == TileScheduler::stream_k && s.k0 > 0) return;
     out.begin(part(s, place));
   }
   TW_GPU void operator()(Sums<S> &d, const Segment &s, const Place<S> &place) {
     const Part<Out> p = part(s, place);
-    if constexpr (S::Dealt != Deal::tiles) {
+    if constexpr (S::Scheduler != TileScheduler::data_parallel) {
       if (collected(d, s, p)) return;
     }
     out(d, p);
@@ -353,7 +353,7 @@ template <class S, class Config> struct Leave {
   }
   TW_GPU bool collected(Sums<S> &d, const Segment &s, const Part<Out> &p) const {
     const Collect<S> collect(x, me);
-    if constexpr (S::Dealt == Deal::stream_k) return collect.stream_k(d, s);
+    if constexpr (S::Scheduler == TileScheduler::stream_k) return collect.stream_k(d, s);
     else
       return collect.split_k(d, s, [&](int index, const float4 &v) {
         // Where a float4 of a thread's sums belongs: two columns of two rows, eight apart.
@@ -362,8 +362,8 @@ template <class S, class Config> struct Leave {
                   c = p.column + unit % (S::BN / 8) * 8 + owner % 4 * 2;
         const Sum sums[4] = {from_word<Sum>(v.x), from_word<Sum>(v.y), from_word<Sum>(v.z), from_word<Sum>(v.w)};
 #pragma unroll
-        for (int q = 0; q < 4; q += S::Turned ? 1 : 2)
-          if constexpr (S::Turned) stores.store({sums[q]}, p, r + q / 2 * 8, c + q % 2);
+        for (int q = 0; q < 4; q += S::SwapAB ? 1 : 2)
+          if constexpr (S::SwapAB) stores.store({sums[q]}, p, r + q / 2 * 8, c + q % 2);
           else stores.store({sums[q], sums[q + 1]}, p, r + q / 2 * 8, c);
       });
   }

@@ -9,12 +9,12 @@ namespace tma_ws {
 
 // clang-format off
 #define TW_SELECT_CUDA_GEMM_TMA_WS(X) \
-  X(tile_m) X(tile_n) X(tile_k) X(cluster_m) X(cluster_n) X(pingpong) X(turned) X(dealing) X(tma_store)
+  X(tile_m) X(tile_n) X(tile_k) X(cluster_m) X(cluster_n) X(pingpong) X(swap_ab) X(tile_scheduler) X(tma_store)
 // clang-format on
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_GEMM_TMA_WS)
 
 // Blocks of a cluster that share the k of a tile.
-inline int64_t sharing_k(const Schedule &s) { return s.dealing == cluster_k ? s.cluster_m * s.cluster_n : 1; }
+inline int64_t sharing_k(const Schedule &s) { return s.tile_scheduler == cluster_k ? s.cluster_m * s.cluster_n : 1; }
 
 inline constexpr Rule nv_tma_store{
     "nv-alignment", TW_ALIGNMENT,
@@ -27,7 +27,7 @@ inline constexpr Rule nv_tma_store_address{
     "align it, or use a kernel with the direct store"};
 inline constexpr Rule nv_cluster_k{"nv-cluster-k", TW_LIMIT,
                                    "k = {k} is too short for the {cluster_m} x {cluster_n} blocks of a cluster",
-                                   "use another way to deal"};
+                                   "use another tile scheduler"};
 inline constexpr Rule nv_dual{"nv-alignment", TW_ALIGNMENT,
                               "a stride of A or B, an address or a batch stride is not a multiple of 16 bytes, which "
                               "kernels of two B need",
