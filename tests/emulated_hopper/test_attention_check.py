@@ -13,7 +13,7 @@ from tests.emulated_hopper.attentions import ATTENTION, drawn
 from tests.emulated_hopper.emulator import Emulator
 from tests.emulated_hopper.test_attention import like
 from tilewright.backends.cuda.attention import fp8 as nvidia_fp8
-from tilewright.backends.cuda.attention import latent as nvidia_latent
+from tilewright.backends.cuda.attention import mla as nvidia_mla
 from tilewright.backends.cuda.attention import mma as nvidia_mma
 from tilewright.backends.cuda.attention.fp8 import Fp8Schedule
 from tilewright.backends.cuda.attention.mla import MlaSchedule
@@ -114,7 +114,7 @@ def test_shared_memory_of_the_others_is_what_their_headers_say(
     emulator: Emulator, schedule: Any, first: AttentionProblem, header: str
 ) -> None:
     spec = KernelSpec("attention", first.signature, schedule, "sm_90a")
-    modules: dict[type, Any] = {MmaSchedule: nvidia_mma, Fp8Schedule: nvidia_fp8, MlaSchedule: nvidia_latent}
+    modules: dict[type, Any] = {MmaSchedule: nvidia_mma, Fp8Schedule: nvidia_fp8, MlaSchedule: nvidia_mla}
     expected = modules[type(schedule)].shared_bytes(spec.signature, schedule)
 
     def told(text: str) -> str:

@@ -306,7 +306,7 @@ def test_few_channels_are_folded(emulator: Emulator, variant: str, n: int) -> No
 def test_gradients_of_first_layers(emulator: Emulator, schedule: SmallChannelWgradSchedule) -> None:
     """Lines of one and of several phases, both widths of a pixel, windows over every edge, filters inside 64."""
     also: Any = {"variant": "backward_weight"}
-    k = schedule.window
+    k = schedule.filter_rows
     problems: tuple[ConvProblem, ...] = (
         flat(2, 3, 24, (9, 37), (k, k), stride=(2, 2), before=(k // 2,) * 2, **also),
         flat(2, 3, 24, (9, 38), (k, k), stride=(2, 2), before=(k // 2,) * 2, after=(1, 4), **also),
@@ -408,7 +408,7 @@ def test_depthwise(emulator: Emulator, variant: str, schedule: DepthwiseSchedule
 )
 def test_depthwise_over_tiles(emulator: Emulator, variant: str, schedule: DepthwiseTileSchedule) -> None:
     """Units over every edge, channels that end inside a tile, several tiles of a block."""
-    also: Any = {"stride": (schedule.step,) * 2, "dilation": (schedule.spread,) * 2, "variant": variant}
+    also: Any = {"stride": (schedule.stride,) * 2, "dilation": (schedule.dilation,) * 2, "variant": variant}
     problems = (
         flat(3, 24, 24, (6, 9), (3, 3), groups=24, before=(1, 1), **also),
         flat(2, 72, 72, (11, 20), (3, 3), groups=72, before=(0, 2), after=(2, 1), **also),
