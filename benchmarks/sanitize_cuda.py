@@ -132,7 +132,7 @@ def ways(op: str, arch: str, only: str = "") -> list[tuple[KernelSpec, Any]]:
             fields = asdict(spec.schedule)
             way = [fields[name] for name in sorted(fields) if isinstance(fields[name], (str, bool))]
             key = (problem.signature, *way, bool(fields.get("slice")), bool(fields.get("rows")))
-            if fields["pipeline"] == "band":  # a band for each residue of the taps, or half a stage
+            if fields["pipeline"] == "halo":  # a band for each residue of the taps, or half a stage
                 key = (*key, max(problem.stride) > 1, fields["tile"][2])
             if getattr(problem, "num_d", 0) or getattr(problem.signature, "spatial", 2) == 3:
                 key = (problem.signature, fields["pipeline"])
@@ -167,11 +167,17 @@ def sample(arch: str, only: str = "") -> list[tuple[KernelSpec, GemmProblem]]:
 def _way(schedule: Any) -> tuple[str, ...]:
     match schedule:
         case TmaWsSchedule():
-            return (schedule.grouping, str(schedule.groups), str(schedule.turned), schedule.dealing, schedule.store)
+            return (
+                schedule.grouping,
+                str(schedule.groups),
+                str(schedule.swap_ab),
+                schedule.tile_scheduler,
+                schedule.store,
+            )
         case MultistageSchedule():
-            return (schedule.dealing,)
+            return (schedule.tile_scheduler,)
         case SkinnySchedule():
-            return (schedule.few,)
+            return (schedule.skinny_dim,)
     return ()
 
 

@@ -318,7 +318,7 @@ def test_the_sample_has_every_pipeline_and_scheduler_of_the_pool(sanitize_cuda: 
     assert {one.schedule.pipeline for one in specs} == set(nvidia.PIPELINES)
     assert any(one.signature.dtype_a == "fp8_e4m3" for one in specs)
     wide = [one.schedule for one in specs if one.signature.dtype_a == "tf32"]
-    assert {one.tile[:2] for one in wide if one.dealing == "split_k"} == {(m, n) for m, n, *_ in WIDE}
+    assert {one.tile[:2] for one in wide if one.tile_scheduler == "split_k"} == {(m, n) for m, n, *_ in WIDE}
     assert len({one.digest for one in specs}) == len(specs) <= 50
 
 
@@ -332,9 +332,9 @@ def test_the_sample_of_other_ops_has_every_pipeline_too(sanitize_cuda: ModuleTyp
     assert read == [one for _, one in taken]
     if op == "conv":
         found = {(one.signature.variant, one.schedule.pipeline) for one in specs}
-        for pipeline in ("tma_ws", "folded", "padded", "depthwise", "depthwise_tile"):
+        for pipeline in ("tma_ws", "width_folded", "padded", "depthwise", "depthwise_tile"):
             assert {variant for variant, each in found if each == pipeline} == set(VARIANTS), pipeline
-        assert {variant for variant, each in found if each == "band"} == {"forward", "backward_data"}
+        assert {variant for variant, each in found if each == "halo"} == {"forward", "backward_data"}
 
 
 def test_kernels_after_one_that_ended_the_process_are_run(

@@ -101,7 +101,7 @@ def test_a_rehearsal_tells_every_family_and_leaves_a_sweep(tmp_path: Path) -> No
     pytest.importorskip("torch")
     result, sweep = tmp_path / "random.json", tmp_path / "sweep.json.gz"
     also = tmp_path / "also.json"
-    also.write_text('[[144, 128, 0, [1, 1], "cooperative_turned"]]', encoding="utf-8")
+    also.write_text('[[144, 128, 0, [1, 1], "cooperative_swap_ab"]]', encoding="utf-8")
     command = [sys.executable, str(BENCHMARKS / "gemm_h200.py"), "--dry-run", "--random", "11", "--count", "12"]
     command += ["--rounds", "2", "--dtypes", "bf16", "int8", "--output", str(result), "--sweep", str(sweep)]
     done = subprocess.run([*command, "--also", str(also)], capture_output=True, text=True, check=False, timeout=300)

@@ -145,10 +145,10 @@ def test_nothing_is_left_out() -> None:
     specs = [spec for case in cases() for spec in case.specs(ARCH)]
     of_tma = [spec.schedule for spec in specs if spec.schedule.pipeline == "tma_ws"]
     assert {spec.schedule.pipeline for spec in specs} == set(nvidia.PIPELINES)
-    assert {(one.grouping, one.turned, one.dealing) for one in of_tma} == set(make.WAYS.values())
-    assert {one.schedule.few for one in specs if one.schedule.pipeline == "skinny"} == {"rows", "columns"}
-    dealt = {one.schedule.dealing for one in specs if one.schedule.pipeline == "multistage"}
-    assert dealt == {"tiles", "stream_k", "split_k"}
+    assert {(one.grouping, one.swap_ab, one.tile_scheduler) for one in of_tma} == set(make.WAYS.values())
+    assert {one.schedule.skinny_dim for one in specs if one.schedule.pipeline == "skinny"} == {"m", "n"}
+    dealt = {one.schedule.tile_scheduler for one in specs if one.schedule.pipeline == "multistage"}
+    assert dealt == {"data_parallel", "stream_k", "split_k"}
     assert {one.store for one in of_tma} == {"tma", "direct"}
     assert {one.cluster for one in of_tma} >= {(1, 1), (2, 1), (1, 2), (2, 2), (1, 4), (4, 1)}
     asked = {(one.signature.dtype_a, one.signature.dtype_c, one.signature.layout) for one in specs}

@@ -2,7 +2,8 @@
 
 A function takes old keywords as `**old` and hands a call that has some to `call_renamed`; one that has none pays for an
 empty dict and nothing else.  A dataclass is decorated with `renamed_fields`: old keywords of its constructor, old
-attributes and old names in JSON.  Which names those are stands beside the function or class that had them.
+attributes, old values of fields and old names in JSON.  Which names those are stands beside the function or class that
+had them.
 
     RENAMED = {"starts_q": "cu_seqlens_q"}
 
@@ -18,6 +19,7 @@ import sys
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from tilewright.errors import ArgumentError
@@ -64,30 +66,65 @@ def call_renamed(function: Callable[..., Any], names: Mapping[str, str], argumen
     return function(**{**values, **renamed})
 
 
-def renamed_fields(names: Mapping[str, str]) -> Callable[[_Class], _Class]:
-    """A dataclass that takes fields under their old names too, in its constructor and as attributes.
+Values = Mapping[str, Mapping[str, str]]  # of a field: its old values and what they are called now
+_NO_NAMES: Mapping[str, str] = MappingProxyType({})
+_NO_VALUES: Values = MappingProxyType({})
 
-    JSON keeps the names it has (`stored_names`): digests, stored results and lock files stay what they are.  Given both
-    ways, the old name counts: `dataclasses.replace` gives every field under its new name beside what it changes.
+
+def stored_names(cls: type[Any]) -> Mapping[str, str]:
+    """The names in JSON of those fields of a dataclass that have others in Python (`renamed_fields`)."""
+    return getattr(cls, "stored_names", _NO_NAMES)
+
+
+def stored_values(cls: type[Any]) -> Values:
+    """Of fields of a dataclass, by their names in Python: the values that are called otherwise in JSON."""
+    return getattr(cls, "stored_values", _NO_VALUES)
+
+
+def new_values(cls: type[Any]) -> Values:
+    """Of fields of a dataclass, by their names in Python: what the values in JSON are called now."""
+    return {field: {old: new for new, old in values.items()} for field, values in stored_values(cls).items()}
+
+
+def renamed_value(renamed: Mapping[str, str] | None, value: Any) -> Any:
+    """A value, or what a table calls it."""
+    return renamed.get(value, value) if renamed and isinstance(value, str) else value
+
+
+def renamed_fields(names: Mapping[str, str], values: Values = _NO_VALUES) -> Callable[[_Class], _Class]:
+    """A dataclass that takes fields and values under their old names too, in its constructor and as attributes.
+
+    JSON keeps the names it has (`stored_names`, `stored_values`): digests, stored results, lock files and models stay
+    what they are.  Given both ways, the old name counts: `dataclasses.replace` gives every field under its new name
+    beside what it changes.  `values` are those of fields by their new names.  A class inherits what its base renamed.
     """
 
     def decorate(cls: _Class) -> _Class:
-        init, owner = cls.__init__, cls.__name__
+        init, owner, skip = cls.__init__, cls.__name__, ("__init__", "replace")
+        all_names = {**{old: new for new, old in stored_names(cls).items()}, **names}
+        all_values = {**new_values(cls), **values}
 
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             try:
                 init(self, *args, **kwargs)
             except TypeError:
-                if names.keys().isdisjoint(kwargs):
+                if all_names.keys().isdisjoint(kwargs):
                     raise
-                old = {name: kwargs.pop(name) for name in names if name in kwargs}
-                init(self, *args, **{**kwargs, **new_names(owner, names, old, skip=("__init__", "replace"))})
+                old = {name: kwargs.pop(name) for name in all_names if name in kwargs}
+                init(self, *args, **{**kwargs, **new_names(owner, all_names, old, skip=skip)})
+            for field, renamed in all_values.items():
+                value = getattr(self, field)
+                if isinstance(value, str) and value in renamed:
+                    warn_renamed(owner, f"{field} {value!r}", repr(renamed[value]), skip=skip)
+                    object.__setattr__(self, field, renamed[value])
 
         setattr(__init__, "__wrapped__", init)  # noqa: B010  so that its signature is shown
         cls.__init__ = __init__
         for old, new in names.items():
             setattr(cls, old, property(_reader(owner, old, new)))
-        cls.stored_names = {new: old for old, new in names.items() if any(field.name == new for field in fields(cls))}
+        own = {new: old for old, new in names.items() if any(field.name == new for field in fields(cls))}
+        cls.stored_names = {**getattr(cls, "stored_names", {}), **own}
+        cls.stored_values = {field: {new: old for old, new in renamed.items()} for field, renamed in all_values.items()}
         return cls
 
     return decorate

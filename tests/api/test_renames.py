@@ -20,9 +20,9 @@ from tilewright.api import attention as api
 from tilewright.arch import arch
 from tilewright.cli.main import build_app
 from tilewright.ops.attention import AttentionProblem, AttentionSignature
-from tilewright.ops.base import OpDefaults, from_plain, plain, stored_names, with_new_names
+from tilewright.ops.base import OpDefaults, from_plain, plain, with_new_names
 from tilewright.ops.pooling import fallback_schedule
-from tilewright.renames import GONE_IN, call_renamed, renamed_fields
+from tilewright.renames import GONE_IN, call_renamed, renamed_fields, stored_names
 from tilewright.runtime.bindings.attention import calls
 
 INT32 = np.int32

@@ -11,7 +11,7 @@ from tests.attention.drawing import ATTENTION
 from tilewright.arch import arch
 from tilewright.backends.cuda.attention import KERNELS
 from tilewright.backends.cuda.attention.fp8 import Fp8Schedule
-from tilewright.backends.cuda.attention.latent import LatentSchedule
+from tilewright.backends.cuda.attention.mla import MlaSchedule
 from tilewright.backends.cuda.attention.mma import MmaSchedule
 from tilewright.backends.cuda.attention.ws import WsSchedule
 from tilewright.dispatch import default_registry
@@ -20,9 +20,9 @@ from tilewright.ops.attention_terms import HEADS
 from tilewright.ops.base import KernelSpec
 
 MMA = MmaSchedule("mma", 64, 4, 1, 1, 2)
-SHARES = WsSchedule("shares", 64, 1, 2, 2)
+SHARES = WsSchedule("decode_stream_k", 64, 1, 2, 2)
 FP8 = Fp8Schedule(96, 2, 2)
-LATENT = LatentSchedule(64, 2)
+LATENT = MlaSchedule(64, 2)
 PLAIN = AttentionProblem(1, 4, 8, 8, 128, dtype_q="bf16")
 LARGE = AttentionProblem(1, 4, 8, 8, 576, 1, 512, dtype_q="bf16")
 BYTES = AttentionProblem(1, 4, 8, 8, 128, dtype_q="fp8_e4m3")
@@ -44,13 +44,13 @@ def of(problem: AttentionProblem, **more: Any) -> AttentionProblem:
         (PLAIN, replace(MMA, tile_n=72), "nv-tile-n"),
         (BYTES, replace(MMA, tile_n=48), "nv-tile-n"),
         (of(PLAIN, head_dim_v=96), replace(MMA, warps_m=1, warps_n=4), "nv-columns"),
-        (PLAIN, replace(MMA, slots=1), "nv-slots"),
+        (PLAIN, replace(MMA, kv_stages=1), "nv-stages"),
         (of(PLAIN, head_dim=256, head_dim_v=256), replace(MMA, row_blocks=2), "nv-registers"),
-        (of(PLAIN, head_dim=256, head_dim_v=256), replace(MMA, slots=9), "nv-shared-memory"),
+        (of(PLAIN, head_dim=256, head_dim_v=256), replace(MMA, kv_stages=9), "nv-shared-memory"),
         (of(PLAIN, dtype_q="fp16", dtype_kv="fp8_e4m3", kv_scales="block", scale_block=8), MMA, "nv-scales"),
-        (of(PLAIN, family="split", num_splits=2), SHARES, "nv-shares"),
-        (PLAIN, replace(SHARES, dealing="dynamic"), "nv-shares"),
-        (PLAIN, replace(SHARES, warpgroups=2, together=1), "nv-shares"),
+        (of(PLAIN, family="split", num_splits=2), SHARES, "nv-stream-k"),
+        (PLAIN, replace(SHARES, tile_scheduler="dynamic"), "nv-stream-k"),
+        (PLAIN, replace(SHARES, warpgroups=2, ctas_per_sm=1), "nv-stream-k"),
         (PLAIN, FP8, "nv-inputs"),
         (of(BYTES, pages="vectorised", page_lookup="table", page_size=16), FP8, "nv-pages"),
         (of(BYTES, kv_scales="block", scale_block=64), FP8, "nv-scales"),

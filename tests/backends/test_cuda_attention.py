@@ -30,14 +30,20 @@ pytestmark = pytest.mark.tools  # a CUDA compiler
 ATTENTION = op("attention")
 # The tiles that hold the most registers, of each number of warpgroups.
 CASES: dict[str, tuple[AttentionProblem, WsSchedule | CombineSchedule]] = {
-    "three_warpgroups": (like(64, return_lse=False, window_right=0), WsSchedule("ws", 128, 3, 4, dealing="dynamic")),
+    "three_warpgroups": (
+        like(64, return_lse=False, window_right=0),
+        WsSchedule("ws", 128, 3, 4, tile_scheduler="dynamic"),
+    ),
     "wide": (like(128, return_lse=False), WsSchedule("ws", 176, 2, 2)),
     "streamed": (like(128, return_lse=False, window_right=0), WsSchedule("ws", 128, 2, 2, 1, "dynamic", 2)),
     "decode_pages": (
         like(128, family="split", num_splits=2, pages="strided", page_lookup="table", seqlens_k=True),
         WsSchedule("decode", 64, 1, 2, 2),
     ),
-    "shares": (like(128, pages="strided", page_lookup="table", seqlens_k=True), WsSchedule("shares", 64, 1, 2, 2)),
+    "shares": (
+        like(128, pages="strided", page_lookup="table", seqlens_k=True),
+        WsSchedule("decode_stream_k", 64, 1, 2, 2),
+    ),
     "combine": (like(128, family="combine", num_splits=2, dtype_out="bf16"), CombineSchedule(4)),
 }
 
@@ -89,10 +95,10 @@ def test_products_do_not_wait_for_each_other(built: Built, name: str) -> None:
         ("nv-tile-n", WsSchedule("ws", 40, 2, 2)),
         ("nv-warpgroups", WsSchedule("ws", 64, 4, 2)),
         ("nv-registers", WsSchedule("ws", 256, 3, 2)),
-        ("nv-row-stages", WsSchedule("ws", 64, 2, 2, row_stages=3)),
-        ("nv-row-stages", WsSchedule("decode", 64, 1, 2, row_stages=2)),
+        ("nv-q-stages", WsSchedule("ws", 64, 2, 2, q_stages=3)),
+        ("nv-q-stages", WsSchedule("decode", 64, 1, 2, q_stages=2)),
         ("nv-stages", WsSchedule("ws", 16, 1, 17)),
-        ("nv-shared-memory", WsSchedule("ws", 128, 2, 3, row_stages=2)),
+        ("nv-shared-memory", WsSchedule("ws", 128, 2, 3, q_stages=2)),
     ],
 )
 def test_what_no_kernel_is_made_for(rule: str, schedule: WsSchedule) -> None:

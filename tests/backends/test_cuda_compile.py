@@ -110,7 +110,7 @@ def widest() -> Iterator[KernelSpec]:
 PACKED = next(iter(signatures(["bf16"], ["rrr"], ["preshuffle"])))
 PACKED_SPECS = tuple(
     spec_of(PACKED, make.tma_ws(PACKED, 128, 128, 4, cluster, make.WAYS[way]))
-    for cluster, way in (((2, 1), "cooperative"), ((1, 1), "pingpong_turned_split_k"))
+    for cluster, way in (((2, 1), "cooperative"), ((1, 1), "pingpong_swap_ab_split_k"))
 )
 WIDEST = tuple(widest())
 KERNELS = (*classes(), *WIDEST, *PACKED_SPECS)
@@ -177,7 +177,7 @@ def test_the_classes_cover_what_they_should() -> None:
     wide = [spec for spec in here if spec.schedule.pipeline == "tma_ws"]
     assert {spec.signature.layout for spec in wide} == set(LAYOUTS)
     assert {spec.signature.dtype_a for spec in wide} >= {"bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "tf32"}
-    assert len({(spec.schedule.grouping, spec.schedule.turned, spec.schedule.dealing) for spec in wide}) >= 5
+    assert len({(spec.schedule.grouping, spec.schedule.swap_ab, spec.schedule.tile_scheduler) for spec in wide}) >= 5
     assert {spec.schedule.store for spec in wide} == {"tma", "direct"}
 
 

@@ -12,18 +12,18 @@ import pytest
 from tests.built import Built
 from tilewright.backends.base import backend
 from tilewright.backends.cuda.conv import KERNELS
-from tilewright.backends.cuda.conv.band import BandSchedule
-from tilewright.backends.cuda.conv.band_weight import BandWeightSchedule
 from tilewright.backends.cuda.conv.depthwise import DepthwiseSchedule
 from tilewright.backends.cuda.conv.depthwise_mma import DepthwiseMmaSchedule
 from tilewright.backends.cuda.conv.depthwise_tile import DepthwiseTileSchedule
-from tilewright.backends.cuda.conv.first_weight import FirstWeightSchedule
-from tilewright.backends.cuda.conv.folded import FoldedSchedule
 from tilewright.backends.cuda.conv.gather import GatherSchedule
+from tilewright.backends.cuda.conv.halo import HaloSchedule
+from tilewright.backends.cuda.conv.halo_wgrad import HaloWgradSchedule
 from tilewright.backends.cuda.conv.pointwise_multistage import PointwiseMultistageSchedule
 from tilewright.backends.cuda.conv.pointwise_skinny import PointwiseSkinnySchedule
 from tilewright.backends.cuda.conv.pointwise_tma_ws import PointwiseTmaWsSchedule
+from tilewright.backends.cuda.conv.small_channel_wgrad import SmallChannelWgradSchedule
 from tilewright.backends.cuda.conv.tma_ws import ConvTmaWsSchedule
+from tilewright.backends.cuda.conv.width_folded import WidthFoldedSchedule
 from tilewright.inspect import demand_promises
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.conv import ConvProblem
@@ -36,41 +36,41 @@ TMA = ConvTmaWsSchedule("tma_ws", (128, 64, 64), 4)
 CASES: dict[str, tuple[str, Any]] = {
     "tma_ws": ("backward_data", TMA),
     "padded": ("forward", ConvTmaWsSchedule("padded", (128, 64, 64), 4, store="tma")),
-    "folded": ("forward", FoldedSchedule("folded", (128, 64, 64), 4, store="tma")),
-    "band": ("backward_data", BandSchedule((128, 64, 64), 3, 320, 9, merged=True)),
-    "band_weight": ("backward_weight", BandWeightSchedule(192, 3, 320)),
-    "first_weight": ("backward_weight", FirstWeightSchedule(7, 4, 3)),
+    "width_folded": ("forward", WidthFoldedSchedule("width_folded", (128, 64, 64), 4, store="tma")),
+    "halo": ("backward_data", HaloSchedule((128, 64, 64), 3, 320, 9, merged=True)),
+    "halo_wgrad": ("backward_weight", HaloWgradSchedule(192, 3, 320)),
+    "small_channel_wgrad": ("backward_weight", SmallChannelWgradSchedule(7, 4, 3)),
     "depthwise_mma": ("backward_weight", DepthwiseMmaSchedule(2)),
     "depthwise_tile": ("backward_weight", DepthwiseTileSchedule(3, 2, 8, 2, 32)),
     "depthwise": ("forward", DepthwiseSchedule(3, 1, 7)),
-    "padded_folded": ("backward_data", FoldedSchedule("padded_folded", (128, 16, 64), 4)),
-    "padded_band": ("forward", BandSchedule((128, 64, 64), 3, 320, 9, pipeline="padded_band")),
-    "padded_band_weight": ("backward_weight", BandWeightSchedule(192, 3, 320, pipeline="padded_band_weight")),
+    "padded_width_folded": ("backward_data", WidthFoldedSchedule("padded_width_folded", (128, 16, 64), 4)),
+    "padded_halo": ("forward", HaloSchedule((128, 64, 64), 3, 320, 9, pipeline="padded_halo")),
+    "padded_halo_wgrad": ("backward_weight", HaloWgradSchedule(192, 3, 320, pipeline="padded_halo_wgrad")),
     "padded_depthwise_tile": ("forward", DepthwiseTileSchedule(3, 1, 7, 2, pipeline="padded_depthwise_tile")),
     "padded_depthwise": ("backward_weight", DepthwiseSchedule(3, 1, 4, pipeline="padded_depthwise")),
     "gather": ("backward_data", GatherSchedule("gather", (64, 64, 32), (2, 2, 1), 4, (1, 8))),
     "gather_planes": ("backward_weight", GatherSchedule("gather_planes", (64, 64, 32), (2, 2, 1), 4)),
     "loops": ("backward_weight", LoopsSchedule()),
     "pointwise_tma_ws": ("forward", PointwiseTmaWsSchedule("pointwise_tma_ws", (128, 64, 64), 4, store="tma")),
-    "pointwise_turned": (
+    "pointwise_swap_ab": (
         "backward_data",
-        PointwiseTmaWsSchedule("pointwise_turned", (32, 64, 64), 8, grouping="pingpong", dealing="split_k"),
+        PointwiseTmaWsSchedule("pointwise_swap_ab", (32, 64, 64), 8, grouping="pingpong", tile_scheduler="split_k"),
     ),
     "pointwise_multistage": (
         "backward_weight",
         PointwiseMultistageSchedule("pointwise_multistage", (64, 64, 64), (16, 8, 16), (2, 2, 1), 4, (8, 8), "split_k"),
     ),
     "planes_tma_ws": ("backward_data", PointwiseTmaWsSchedule("planes_tma_ws", (128, 64, 64), 4, store="tma")),
-    "planes_turned": (
+    "planes_swap_ab": (
         "forward",
-        PointwiseTmaWsSchedule("planes_turned", (32, 64, 64), 8, grouping="pingpong", dealing="split_k"),
+        PointwiseTmaWsSchedule("planes_swap_ab", (32, 64, 64), 8, grouping="pingpong", tile_scheduler="split_k"),
     ),
     "planes_multistage": (
         "backward_data",
         PointwiseMultistageSchedule("planes_multistage", (64, 64, 64), (16, 8, 16), (2, 2, 1), 4, (1, 1)),
     ),
-    "pointwise_few_rows": ("forward", PointwiseSkinnySchedule("pointwise_few_rows", (16, 32, 512))),
-    "pointwise_few_columns": ("backward_data", PointwiseSkinnySchedule("pointwise_few_columns", (16, 8, 512))),
+    "pointwise_skinny_m": ("forward", PointwiseSkinnySchedule("pointwise_skinny_m", (16, 32, 512))),
+    "pointwise_skinny_n": ("backward_data", PointwiseSkinnySchedule("pointwise_skinny_n", (16, 8, 512))),
 }
 
 

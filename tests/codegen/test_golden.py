@@ -60,16 +60,16 @@ SPECS = {
         TmaWsSchedule((128, 256, 64), stages=4, cluster=(2, 1), store="tma"),
         "sm_90a",
     ),
-    "gemm_cuda_turned": KernelSpec(
+    "gemm_cuda_swap_ab": KernelSpec(
         "gemm",
         GemmSignature("preshuffle", "bf16", "bf16", "fp32", "bf16", "bf16", "rcr"),
-        TmaWsSchedule((16, 64, 64), stages=8, grouping="pingpong", turned=True, dealing="split_k"),
+        TmaWsSchedule((16, 64, 64), stages=8, grouping="pingpong", swap_ab=True, tile_scheduler="split_k"),
         "sm_90a",
     ),
     "gemm_cuda_multistage": KernelSpec(
         "gemm",
         GemmSignature("standard", "bf16", "bf16", "fp32", "bf16", "bf16", "rcr"),
-        MultistageSchedule((128, 256, 32), (16, 8, 16), (2, 4, 1), stages=4, vector=(1, 8), dealing="split_k"),
+        MultistageSchedule((128, 256, 32), (16, 8, 16), (2, 4, 1), stages=4, vector=(1, 8), tile_scheduler="split_k"),
         "sm_80",
     ),
     "gemm_cuda_skinny": KernelSpec(

@@ -21,10 +21,10 @@ from tests.conv.harness import prove
 from tests.proofs import spread
 from tilewright import settings
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.cpu.conv.direct_weight import CpuDirectWeightSchedule
+from tilewright.backends.cpu.conv.direct_wgrad import CpuDirectWgradSchedule
 from tilewright.backends.cpu.conv.implicit import CpuImplicitSchedule
 from tilewright.backends.cpu.conv.lanes import CpuLanesSchedule
-from tilewright.backends.cpu.conv.lanes_weight import CpuLanesWeightSchedule
+from tilewright.backends.cpu.conv.lanes_wgrad import CpuLanesWgradSchedule
 from tilewright.backends.cpu.conv.outer import CpuOuterSchedule
 from tilewright.backends.cpu.conv.planar import CpuPlanarSchedule
 from tilewright.backends.cpu.conv.shared import dot_step
@@ -62,9 +62,9 @@ def schedule(pipeline: str, made: ConvSignature, arch_name: str) -> Any:
         return CpuOuterSchedule((8, 2 * width, 9), (4, width, 1), 3 if pipeline.endswith("split") else 1)
     if pipeline == "planar":
         return CpuPlanarSchedule(512, (4 if wide else 3, 2 * width, 1))
-    if pipeline == "direct_weight":
-        return CpuDirectWeightSchedule((2 * width, 9), (5, 2 * width if wide else width, 1))
-    by_lanes = CpuLanesWeightSchedule if pipeline == "lanes_weight" else CpuLanesSchedule
+    if pipeline == "direct_wgrad":
+        return CpuDirectWgradSchedule((2 * width, 9), (5, 2 * width if wide else width, 1))
+    by_lanes = CpuLanesWgradSchedule if pipeline == "lanes_wgrad" else CpuLanesSchedule
     return by_lanes((7 if wide else 6, width, 1))
 
 
@@ -99,13 +99,13 @@ CASES = (
     ("lanes", "x86_64_v3", signature(DATA, "fp16")),
     ("lanes", "generic", signature(FORWARD, "bf16", "fp32")),
     ("lanes", "generic", signature(FORWARD, "int8")),
-    ("direct_weight", "x86_64_v4", signature(WEIGHT)),
-    ("direct_weight", "x86_64_v3", signature(WEIGHT, "bf16", "fp32")),
-    ("direct_weight", "x86_64_v4", signature(WEIGHT, "fp16", "fp16", spatial=3)),
-    ("direct_weight", "generic", signature(WEIGHT)),
-    ("lanes_weight", "x86_64_v4", signature(WEIGHT)),
-    ("lanes_weight", "x86_64_v3", signature(WEIGHT, "bf16", "fp32")),
-    ("lanes_weight", "generic", signature(WEIGHT)),
+    ("direct_wgrad", "x86_64_v4", signature(WEIGHT)),
+    ("direct_wgrad", "x86_64_v3", signature(WEIGHT, "bf16", "fp32")),
+    ("direct_wgrad", "x86_64_v4", signature(WEIGHT, "fp16", "fp16", spatial=3)),
+    ("direct_wgrad", "generic", signature(WEIGHT)),
+    ("lanes_wgrad", "x86_64_v4", signature(WEIGHT)),
+    ("lanes_wgrad", "x86_64_v3", signature(WEIGHT, "bf16", "fp32")),
+    ("lanes_wgrad", "generic", signature(WEIGHT)),
 )
 SPECS = [KernelSpec("conv", made, schedule(pipeline, made, arch), arch) for pipeline, arch, made in CASES]
 KERNELS = tuple(SPECS)  # built together
@@ -272,7 +272,7 @@ TURNED = [
     one
     for one in SPECS
     if one.arch == "x86_64_v4" and one.signature.dtype == "fp32" and one.schedule.pipeline in (
-        "implicit", "planar", "lanes", "lanes_weight", "outer")
+        "implicit", "planar", "lanes", "lanes_wgrad", "outer")
 ]  # fmt: skip
 
 
@@ -304,7 +304,7 @@ def test_what_is_turned_goes_image_by_image_and_group_by_group(spec: KernelSpec,
         assert verdict, f"{threads} thread(s): {verdict.detail}"
 
 
-BANDED = [one for one in SPECS if one.schedule.pipeline == "direct_weight"]
+BANDED = [one for one in SPECS if one.schedule.pipeline == "direct_wgrad"]
 
 
 @pytest.mark.parametrize("spec", BANDED, ids=lambda spec: f"{spec.arch}-{spec.signature.label()}")

@@ -8,10 +8,10 @@ import pytest
 
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.cpu.conv import KERNELS
-from tilewright.backends.cpu.conv.direct_weight import CpuDirectWeightSchedule
+from tilewright.backends.cpu.conv.direct_wgrad import CpuDirectWgradSchedule
 from tilewright.backends.cpu.conv.implicit import CpuImplicitSchedule
 from tilewright.backends.cpu.conv.lanes import CpuLanesSchedule
-from tilewright.backends.cpu.conv.lanes_weight import CpuLanesWeightSchedule
+from tilewright.backends.cpu.conv.lanes_wgrad import CpuLanesWgradSchedule
 from tilewright.backends.cpu.conv.outer import CpuOuterSchedule
 from tilewright.backends.cpu.conv.planar import CpuPlanarSchedule
 from tilewright.backends.cpu.conv.winograd import CpuWinogradSchedule
@@ -38,10 +38,10 @@ BROKEN: tuple[tuple[str, ConvSignature, Any], ...] = (
     ("cpu-dot-step", signature(), CpuImplicitSchedule((12, 32, 64), (6, 32, 2))),
     ("cpu-registers", signature(), CpuImplicitSchedule((32, 32, 64), (16, 32, 1))),
     ("cpu-registers", signature(), CpuLanesSchedule((31, 16, 1))),
-    ("cpu-taps", signature("backward_weight"), CpuLanesWeightSchedule((13, 16, 1))),
+    ("cpu-taps", signature("backward_weight"), CpuLanesWgradSchedule((13, 16, 1))),
     ("cpu-tile", signature(), CpuImplicitSchedule((13, 32, 64), (6, 32, 1))),
     ("cpu-tile", signature(), CpuWinogradSchedule(2, (12, 48), (6, 32, 1))),
-    ("cpu-tile", signature("backward_weight"), CpuDirectWeightSchedule((48, 64), (6, 32, 1))),
+    ("cpu-tile", signature("backward_weight"), CpuDirectWgradSchedule((48, 64), (6, 32, 1))),
     ("cpu-cache-block", signature(), CpuImplicitSchedule((6000, 3200, 64), (6, 32, 1))),
     ("cpu-split-k", signature("backward_weight"), CpuOuterSchedule((4, 16, 64), (4, 16, 1), 65)),
     ("cpu-cache-block", signature(), CpuPlanarSchedule(1 << 23, (6, 32, 1))),
@@ -61,7 +61,7 @@ def test_a_rule_is_broken_alone(rule: str, made: ConvSignature, schedule: Any) -
 LIMITS: tuple[tuple[str, ConvProblem, Any], ...] = (
     ("cpu-window", ConvProblem(1, 32, 32, (8, 8), (3, 5)), CpuWinogradSchedule(2, (12, 32), (6, 32, 1))),
     ("cpu-window", ConvProblem(1, 32, 32, (8, 8), (3, 3), stride=(1, 2)), CpuWinogradSchedule(2, (12, 32), (6, 32, 1))),
-    ("cpu-lines", ConvProblem(1, 257, 4, (8, 8), (3, 3)), CpuDirectWeightSchedule((32, 64), (6, 32, 1))),
+    ("cpu-lines", ConvProblem(1, 257, 4, (8, 8), (3, 3)), CpuDirectWgradSchedule((32, 64), (6, 32, 1))),
     ("cpu-planes", ConvProblem(1, 513, 4, (8, 8), (3, 3)), CpuPlanarSchedule(512, (6, 32, 1))),
     ("cpu-parts", ConvProblem(1, 4, 4, (40, 40), (3, 3), stride=(9, 8)), CpuPlanarSchedule(512, (6, 32, 1))),
     ("cpu-beyond", ConvProblem(1, 4, 4, (8, 8), (3, 3), before=(73, 0), stride=(72, 1)), IMPLICIT),

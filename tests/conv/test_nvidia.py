@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from tilewright.backends.cuda.conv import KERNELS, copies
-from tilewright.backends.cuda.conv.band import BandSchedule
 from tilewright.backends.cuda.conv.depthwise import DepthwiseSchedule
 from tilewright.backends.cuda.conv.depthwise_tile import DepthwiseTileSchedule
-from tilewright.backends.cuda.conv.folded import FoldedSchedule
 from tilewright.backends.cuda.conv.gather import GatherSchedule
+from tilewright.backends.cuda.conv.halo import HaloSchedule
 from tilewright.backends.cuda.conv.pointwise_tma_ws import PointwiseTmaWsSchedule
 from tilewright.backends.cuda.conv.tma_ws import ConvTmaWsSchedule
+from tilewright.backends.cuda.conv.width_folded import WidthFoldedSchedule
 from tilewright.dispatch.registry import Registry
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.base import Violation
@@ -83,12 +83,12 @@ def test_groups_of_one_channel_are_filled_up_to_whole_8s() -> None:
 
 
 def test_few_channels_are_folded_from_wherever_they_lie() -> None:
-    schedule = FoldedSchedule("padded_folded", (128, 64, 64), 4, store="tma")
+    schedule = WidthFoldedSchedule("padded_width_folded", (128, 64, 64), 4, store="tma")
     one = ConvProblem(2, 3, 64, (30, 40), (7, 7), 1, (2, 2), before=(3, 3), dtype="bf16")
     first = one.laid(**{f"{name}_strides": channels_first(getattr(one, f"{name}_shape")) for name in "xwy"})
     assert (padded_copies(first, schedule), list(limits(schedule, first))) == ("y", [])
     apart = first.laid(y_strides=one.y_strides)  # nothing but its own copy of pixels
-    assert list(limits(replace(schedule, pipeline="folded"), apart)) == []
+    assert list(limits(replace(schedule, pipeline="width_folded"), apart)) == []
     assert [broken.rule for broken in limits(schedule, apart)] == ["nv-padded"]
 
 
@@ -112,7 +112,7 @@ def test_which_copies_are_made_is_told() -> None:
 
 def test_groups_begin_at_whole_16_bytes_of_channels() -> None:
     """Backward-weight of 200 groups of one channel ended an H200's run with an illegal instruction."""
-    schedule = ConvTmaWsSchedule("tma_ws", (64, 64, 64), 4, grouping="pingpong", dealing="split_k")
+    schedule = ConvTmaWsSchedule("tma_ws", (64, 64, 64), 4, grouping="pingpong", tile_scheduler="split_k")
     one = ConvProblem(102, 200, 200, (134, 54), (3, 3), 200, (2, 2), (2, 2), dtype="bf16", variant="backward_weight")
     assert "nv-groups" in [broken.rule for broken in limits(schedule, one)]
     assert (
@@ -123,14 +123,14 @@ def test_groups_begin_at_whole_16_bytes_of_channels() -> None:
 @pytest.mark.parametrize(
     ("schedule", "rule"),
     [
-        (BandSchedule((128, 64, 64), 2, 320, 9), "nv-band"),
+        (HaloSchedule((128, 64, 64), 2, 320, 9), "nv-halo"),
         (DepthwiseSchedule(3, 1, 4), "nv-groups"),
-        (FoldedSchedule("folded", (128, 64, 64), 4), "nv-folded"),
+        (WidthFoldedSchedule("width_folded", (128, 64, 64), 4), "nv-width-folded"),
         (ConvTmaWsSchedule("tma_ws", (128, 64, 64), 4, store="tma"), "nv-walk"),
     ],
 )
 def test_what_a_kernel_was_not_made_for_is_said(schedule: object, rule: str) -> None:
-    variant = "backward_data" if rule in ("nv-walk", "nv-folded", "nv-band") else "forward"
+    variant = "backward_data" if rule in ("nv-walk", "nv-width-folded", "nv-halo") else "forward"
     one = ConvProblem(1, 64, 64, (9, 9), (3, 3), stride=(2, 2), dtype="bf16", variant=variant)
     assert not CONV.check(KernelSpec("conv", one.signature, schedule, ARCH))
     assert rule in [broken.rule for broken in limits(schedule, one)]
@@ -283,8 +283,8 @@ def test_gradients_of_joined_groups_with_few_channels_do_not_go_through_copies(f
     dense = ConvProblem(2, 128, filters, (65, 109), (3, 3), 32, before=(1, 1), variant="backward_data", dtype="bf16")
     problem = dense.laid(**{f"{name}_strides": channels_first(getattr(dense, f"{name}_shape")) for name in "xwy"})
     conv = op("conv")
-    asked = [spec for spec in conv.candidates(conv.signature_of(problem), "sm_90a") if "padded_band" in spec.name]
+    asked = [spec for spec in conv.candidates(conv.signature_of(problem), "sm_90a") if "padded_halo" in spec.name]
     merged = [spec for spec in asked if "merged" in spec.name]
     assert merged
     assert all("nv-groups" in {refusal.rule for refusal in conv.supports(spec, problem)} for spec in merged)
-    assert "padded_band" not in Registry("sm_90a").select(problem).stages[0].spec.name
+    assert "padded_halo" not in Registry("sm_90a").select(problem).stages[0].spec.name

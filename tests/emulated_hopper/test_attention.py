@@ -32,13 +32,15 @@ def like(head_dim: int, head_dim_v: int = 0, **more: Any) -> AttentionProblem:
 CASES = {
     "plain": (WsSchedule("ws", 64, 2, 2), like(64)),
     "wide_tiles": (WsSchedule("ws", 176, 2, 2), like(128, window_right=0)),
-    "three_warpgroups": (WsSchedule("ws", 48, 3, 3, dealing="dynamic"), like(96, dtype_q="fp16", window_right=0)),
+    "three_warpgroups": (
+        WsSchedule("ws", 48, 3, 3, tile_scheduler="dynamic"), like(96, dtype_q="fp16", window_right=0),
+    ),
     "heads_apart": (WsSchedule("ws", 96, 2, 2), like(192, 128, window_right=0, dtype_out="fp32")),
     "large_heads": (WsSchedule("ws", 48, 2, 2), like(256)),
-    "varlen": (WsSchedule("ws", 64, 2, 2, dealing="dynamic"), like(64, varlen=True, window_right=0)),
+    "varlen": (WsSchedule("ws", 64, 2, 2, tile_scheduler="dynamic"), like(64, varlen=True, window_right=0)),
     "sink_tokens": (WsSchedule("ws", 32, 2, 2), like(64, window_left=8, window_right=0, sink_tokens=4, sink=True)),
     "one_warpgroup": (WsSchedule("ws", 64, 1, 2), like(32, return_lse=False)),
-    "streamed": (WsSchedule("ws", 48, 2, 2, row_stages=2), like(64)),
+    "streamed": (WsSchedule("ws", 48, 2, 2, q_stages=2), like(64)),
     "streamed_packed": (WsSchedule("ws", 32, 3, 3, 1, "dynamic", 2), like(64, varlen=True, window_right=0, sink=True)),
     "streamed_scores": (
         WsSchedule("ws", 32, 2, 2, 1, "dynamic", 2),
@@ -49,17 +51,20 @@ CASES = {
     "dropout": (WsSchedule("ws", 48, 2, 2), like(64, dropout=True)),
     "decode": (WsSchedule("decode", 64, 1, 2, 2), like(128, window_right=0, align="bottom_right")),
     "decode_packed": (WsSchedule("decode", 64, 1, 2), like(64, varlen=True, dropout=True, window_right=0)),
-    "split": (WsSchedule("decode", 32, 1, 2, dealing="dynamic"), like(64, family="split", num_splits=2, sink=True)),
+    "split": (
+        WsSchedule("decode", 32, 1, 2, tile_scheduler="dynamic"), like(64, family="split", num_splits=2, sink=True),
+    ),
     "combine": (CombineSchedule(4), like(128, family="combine", num_splits=2, dtype_out="bf16")),
     "combine_alone": (CombineSchedule(1), like(64, family="combine", num_splits=2, dtype_out="bf16")),
     "combine_packed": (CombineSchedule(2), like(192, family="combine", num_splits=2, varlen=True)),
-    "shares": (WsSchedule("shares", 32, 1, 2, 2), like(64, sink=True)),
+    "shares": (WsSchedule("decode_stream_k", 32, 1, 2, 2), like(64, sink=True)),
     "shares_of_windows": (
-        WsSchedule("shares", 32, 1, 2), like(128, window_left=70, window_right=0, sink_tokens=4, dtype_out="fp32"),
+        WsSchedule("decode_stream_k", 32, 1, 2),
+        like(128, window_left=70, window_right=0, sink_tokens=4, dtype_out="fp32"),
     ),
-    "shares_packed": (WsSchedule("shares", 16, 1, 2), like(64, varlen=True, dropout=True, window_right=0)),
+    "shares_packed": (WsSchedule("decode_stream_k", 16, 1, 2), like(64, varlen=True, dropout=True, window_right=0)),
     "shares_of_pages": (
-        WsSchedule("shares", 16, 1, 2, 2), like(64, pages="strided", page_lookup="table", seqlens_k=True,
+        WsSchedule("decode_stream_k", 16, 1, 2, 2), like(64, pages="strided", page_lookup="table", seqlens_k=True,
                                                 return_lse=False),
     ),
     "pages": (WsSchedule("decode", 64, 1, 2), like(64, pages="strided", page_lookup="table", seqlens_k=True)),
@@ -97,7 +102,9 @@ def test_strides_of_every_kind(emulator: Emulator) -> None:
     assert wrong(emulator, WsSchedule("ws", 64, 2, 2), outer, gaps) == []
 
 
-@pytest.mark.parametrize("schedule", [WsSchedule("ws", 32, 2, 2, dealing="dynamic"), WsSchedule("decode", 32, 1, 2)])
+@pytest.mark.parametrize(
+    "schedule", [WsSchedule("ws", 32, 2, 2, tile_scheduler="dynamic"), WsSchedule("decode", 32, 1, 2)]
+)
 def test_many_sequences_that_differ(emulator: Emulator, schedule: WsSchedule) -> None:
     """More than a warp has lanes, in no order of length; some have no rows, some no keys, none is forgotten."""
     made = replace(
@@ -117,7 +124,7 @@ def test_shares_of_many_sequences_that_differ(emulator: Emulator) -> None:
     padded = replace(
         like(32), batch=37, heads_q=3, heads_kv=1, seqlen_q=2, seqlen_k=300, seqlens_k=True, seqlens_q=True, **dense
     )
-    schedule = WsSchedule("shares", 16, 1, 2, 2)
+    schedule = WsSchedule("decode_stream_k", 16, 1, 2, 2)
     assert wrong(emulator, schedule, made, replace(made, batch=33, total_q=400), multiprocessors=7) == []
     assert wrong(emulator, schedule, padded, replace(padded, batch=1, seqlen_k=900), multiprocessors=21) == []
 
@@ -138,7 +145,7 @@ def test_pieces_put_together_before_all_are_there_are_found(emulator: Emulator) 
         v_strides=(),
         o_strides=(),
     )
-    spec = KernelSpec("attention", one.signature, WsSchedule("shares", 32, 1, 2), "sm_90a")
+    spec = KernelSpec("attention", one.signature, WsSchedule("decode_stream_k", 32, 1, 2), "sm_90a")
     assert ATTENTION.supports(spec, one) == []
     turned = ("if (pieces.last())", "if (!pieces.last())")
     early = emulator.kernel(spec, lambda text: text.replace(*turned), "early", "cuda/attention/ws/kernel.h")

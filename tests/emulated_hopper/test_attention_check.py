@@ -13,10 +13,10 @@ from tests.emulated_hopper.attentions import ATTENTION, drawn
 from tests.emulated_hopper.emulator import Emulator
 from tests.emulated_hopper.test_attention import like
 from tilewright.backends.cuda.attention import fp8 as nvidia_fp8
-from tilewright.backends.cuda.attention import latent as nvidia_latent
+from tilewright.backends.cuda.attention import mla as nvidia_mla
 from tilewright.backends.cuda.attention import mma as nvidia_mma
 from tilewright.backends.cuda.attention.fp8 import Fp8Schedule
-from tilewright.backends.cuda.attention.latent import LatentSchedule
+from tilewright.backends.cuda.attention.mla import MlaSchedule
 from tilewright.backends.cuda.attention.mma import MmaSchedule
 from tilewright.backends.cuda.attention.ws import WsSchedule, allowed_registers, shared_bytes
 from tilewright.ops import KernelSpec
@@ -49,10 +49,10 @@ def odd(rng: random.Random, one: AttentionProblem) -> AttentionProblem:
     [
         (WsSchedule("ws", 64, 2, 2), like(64)),
         (WsSchedule("decode", 64, 1, 2), like(64, dtype_out="fp32")),
-        (WsSchedule("ws", 64, 2, 2, dealing="dynamic"), like(64, varlen=True, window_right=0)),
+        (WsSchedule("ws", 64, 2, 2, tile_scheduler="dynamic"), like(64, varlen=True, window_right=0)),
         (WsSchedule("decode", 64, 1, 2), like(64, pages="strided", page_lookup="table", seqlens_k=True)),
         (Fp8Schedule(64, 2, 2), like(64, dtype_q="fp8_e4m3", dtype_out="bf16")),
-        (LatentSchedule(32, 2), like(576, 512)),
+        (MlaSchedule(32, 2), like(576, 512)),
         (MmaSchedule("mma", 32, 2, 1, 1, 2), like(64)),
     ],
 )
@@ -80,7 +80,7 @@ def test_shared_memory_and_registers_are_what_the_header_says(emulator: Emulator
     for schedule, first in (
         (WsSchedule("ws", 176, 2, 2), like(128)),
         (WsSchedule("ws", 176, 2, 2), like(128, **paged)),
-        (WsSchedule("ws", 64, 2, 3, row_stages=2), like(64)),
+        (WsSchedule("ws", 64, 2, 3, q_stages=2), like(64)),
         (WsSchedule("ws", 64, 3, 3), like(64)),
         (WsSchedule("decode", 32, 1, 5), like(96)),
         (WsSchedule("decode", 64, 1, 2, 2), like(128, **paged)),
@@ -107,14 +107,14 @@ def test_shared_memory_and_registers_are_what_the_header_says(emulator: Emulator
         (MmaSchedule("mma", 32, 2, 1, 2, 4), like(64, pages="vectorised", page_lookup="table", seqlens_k=True),
          "cuda/attention/mma/shape.h"),
         (Fp8Schedule(96, 2, 2), like(96, 64, dtype_q="fp8_e4m3", dtype_out="bf16"), "cuda/attention/fp8/shape.h"),
-        (LatentSchedule(48, 2), like(576, 512), "cuda/attention/latent/shape.h"),
+        (MlaSchedule(48, 2), like(576, 512), "cuda/attention/mla/shape.h"),
     ],
 )  # fmt: skip
 def test_shared_memory_of_the_others_is_what_their_headers_say(
     emulator: Emulator, schedule: Any, first: AttentionProblem, header: str
 ) -> None:
     spec = KernelSpec("attention", first.signature, schedule, "sm_90a")
-    modules: dict[type, Any] = {MmaSchedule: nvidia_mma, Fp8Schedule: nvidia_fp8, LatentSchedule: nvidia_latent}
+    modules: dict[type, Any] = {MmaSchedule: nvidia_mma, Fp8Schedule: nvidia_fp8, MlaSchedule: nvidia_mla}
     expected = modules[type(schedule)].shared_bytes(spec.signature, schedule)
 
     def told(text: str) -> str:

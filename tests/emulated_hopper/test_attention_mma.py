@@ -48,7 +48,7 @@ CASES: dict[str, tuple[MmaSchedule, AttentionProblem, str]] = {
     "decode": (decode(64, 1, 4), like(128, window_right=0, align="bottom_right"), "sm_80"),
     "decode_packed": (decode(32, 1, 2), like(64, varlen=True, dropout=True, window_right=0), "sm_80"),
     "split": (decode(32, 1, 2), like(96, family="split", num_splits=2, sink=True), "sm_80"),
-    "latent": (decode(32, 1, 4), like(576, 512, return_lse=False), "sm_90a"),
+    "mla": (decode(32, 1, 4), like(576, 512, return_lse=False), "sm_90a"),
     "pages": (decode(64, 1, 4), like(64, pages="strided", page_lookup="table", seqlens_k=True), "sm_80"),
     "prefill_from_pages": (
         mma(64, 2, 1), like(64, pages="strided", page_lookup="indices", varlen=True, window_right=0), "sm_80",

@@ -9,14 +9,14 @@ import pytest
 
 from tests.emulated_hopper.convolutions import CONV, wrong
 from tests.emulated_hopper.emulator import Emulator
-from tilewright.backends.cuda.conv.band import BandSchedule
-from tilewright.backends.cuda.conv.band_weight import BandWeightSchedule
 from tilewright.backends.cuda.conv.depthwise import DepthwiseSchedule
 from tilewright.backends.cuda.conv.depthwise_mma import DepthwiseMmaSchedule
 from tilewright.backends.cuda.conv.depthwise_tile import DepthwiseTileSchedule
-from tilewright.backends.cuda.conv.first_weight import FirstWeightSchedule
-from tilewright.backends.cuda.conv.folded import FoldedSchedule
+from tilewright.backends.cuda.conv.halo import HaloSchedule
+from tilewright.backends.cuda.conv.halo_wgrad import HaloWgradSchedule
+from tilewright.backends.cuda.conv.small_channel_wgrad import SmallChannelWgradSchedule
 from tilewright.backends.cuda.conv.tma_ws import ConvTmaWsSchedule
+from tilewright.backends.cuda.conv.width_folded import WidthFoldedSchedule
 from tilewright.ops import KernelSpec
 from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.options import channels_first
@@ -62,11 +62,14 @@ def proven(emulator: Emulator, schedule: Any, problems: tuple[ConvProblem, ...])
     ("variant", "schedule"),
     [
         ("forward", tma_ws("forward", 128, 64, store="tma")),
-        ("forward", tma_ws("forward", 64, 64, grouping="pingpong", cluster=(1, 2), dealing="stream_k")),
+        ("forward", tma_ws("forward", 64, 64, grouping="pingpong", cluster=(1, 2), tile_scheduler="stream_k")),
         ("backward_data", tma_ws("backward_data", 128, 64)),
         ("backward_data", tma_ws("backward_data", 64, 128, grouping="pingpong", cluster=(2, 1), store="tma")),
-        ("backward_weight", tma_ws("backward_weight", 128, 128, dealing="split_k", cluster=(2, 1))),
-        ("backward_weight", tma_ws("backward_weight", 64, 192, grouping="pingpong", dealing="stream_k", store="tma")),
+        ("backward_weight", tma_ws("backward_weight", 128, 128, tile_scheduler="split_k", cluster=(2, 1))),
+        (
+            "backward_weight",
+            tma_ws("backward_weight", 64, 192, grouping="pingpong", tile_scheduler="stream_k", store="tma"),
+        ),
     ],
 )
 def test_walks_over_pixels(emulator: Emulator, variant: str, schedule: ConvTmaWsSchedule) -> None:
@@ -79,8 +82,8 @@ def test_three_dimensions(emulator: Emulator, variant: str) -> None:
         flat(1, 64, 64, (3, 4, 5), (3, 2, 3), before=(1, 0, 1), variant=variant),
         flat(2, 32, 64, (3, 4, 3), (3, 3, 1), stride=(2, 1, 2), before=(1, 1, 0), variant=variant),
     )
-    dealing = "split_k" if variant == "backward_weight" else "tiles"
-    assert proven(emulator, tma_ws(variant, 128, 64, dealing=dealing), problems) == []
+    tile_scheduler = "split_k" if variant == "backward_weight" else "data_parallel"
+    assert proven(emulator, tma_ws(variant, 128, 64, tile_scheduler=tile_scheduler), problems) == []
 
 
 @pytest.mark.sampled(1)
@@ -88,15 +91,15 @@ def test_three_dimensions(emulator: Emulator, variant: str) -> None:
 @pytest.mark.parametrize(
     ("spatial", "schedule"),
     [
-        (2, BandSchedule((64, 64, 64), 2, 128, 9)),
-        (2, BandSchedule((64, 64, 64), 2, 128, 9, merged=True)),
-        (2, BandSchedule((64, 64, 64), 2, 128, 9, True, 16, 1)),
-        (2, BandSchedule((128, 64, 64), 2, 192, 9, True, 32, 2)),
-        (2, BandSchedule((128, 128, 64), 3, 192, 4)),
-        (3, BandSchedule((64, 64, 64), 2, 128, 5)),
+        (2, HaloSchedule((64, 64, 64), 2, 128, 9)),
+        (2, HaloSchedule((64, 64, 64), 2, 128, 9, merged=True)),
+        (2, HaloSchedule((64, 64, 64), 2, 128, 9, True, 16, 1)),
+        (2, HaloSchedule((128, 64, 64), 2, 192, 9, True, 32, 2)),
+        (2, HaloSchedule((128, 128, 64), 3, 192, 4)),
+        (3, HaloSchedule((64, 64, 64), 2, 128, 5)),
     ],
 )
-def test_bands(emulator: Emulator, variant: str, spatial: int, schedule: BandSchedule) -> None:
+def test_bands(emulator: Emulator, variant: str, spatial: int, schedule: HaloSchedule) -> None:
     """Weights that stay and weights in a ring, windows that reach over edges, several blocks of channels."""
     few = {"groups": 32} if schedule.merged else {}
     problems: tuple[ConvProblem, ...] = (
@@ -122,7 +125,7 @@ def test_bands_of_few_channels(emulator: Emulator, variant: str, spatial: int) -
     )
     if spatial == 3:
         problems = (flat(1, 16, 16, (3, 4, 5), (3, 2, 3), before=(1, 0, 1), **more),)
-    schedule = BandSchedule((64, 64, 32), 2, 128, 5)
+    schedule = HaloSchedule((64, 64, 32), 2, 128, 5)
     assert all(not CONV.supports(spec_of(one, schedule), one) for one in problems)
     assert CONV.supports(spec_of(problems[0], schedule), flat(1, 40, 40, (5, 12), (3, 3), **more))
     assert proven(emulator, schedule, problems) == []
@@ -137,7 +140,7 @@ def test_long_bands(emulator: Emulator, variant: str, deep: int) -> None:
         flat(1, few, few, (4, 181), (3, 3), before=(1, 1), variant=variant),
         flat(1, few, few, (7, 84), (5, 5), before=(2, 2), variant=variant),
     )
-    schedule = BandSchedule((256, 64, deep), 2, 640, 4)
+    schedule = HaloSchedule((256, 64, deep), 2, 640, 4)
     assert all(not CONV.supports(spec_of(one, schedule), one) for one in problems)
     assert proven(emulator, schedule, problems) == []
 
@@ -145,13 +148,13 @@ def test_long_bands(emulator: Emulator, variant: str, deep: int) -> None:
 @pytest.mark.parametrize(
     ("spatial", "schedule"),
     [
-        (2, BandSchedule((64, 64, 64), 2, 128, 9)),
-        (2, BandSchedule((64, 64, 64), 2, 128, 9, True)),
-        (2, BandSchedule((128, 128, 64), 3, 192, 4)),
-        (3, BandSchedule((64, 64, 64), 2, 128, 5)),
+        (2, HaloSchedule((64, 64, 64), 2, 128, 9)),
+        (2, HaloSchedule((64, 64, 64), 2, 128, 9, True)),
+        (2, HaloSchedule((128, 128, 64), 3, 192, 4)),
+        (3, HaloSchedule((64, 64, 64), 2, 128, 5)),
     ],
 )
-def test_bands_of_strides(emulator: Emulator, spatial: int, schedule: BandSchedule) -> None:
+def test_bands_of_strides(emulator: Emulator, spatial: int, schedule: HaloSchedule) -> None:
     """A kind of band for each residue of taps: of one tap and of several, strides that differ, edges that end early."""
     groups = {"groups": 4} if schedule.merged else {}
     problems: tuple[ConvProblem, ...] = (
@@ -182,7 +185,7 @@ def test_slices_of_tiles_over_64_columns(emulator: Emulator, variant: str) -> No
         flat(2, wide, deep, (5, 9), (3, 3), before=(1, 2), dilation=(1, 2), after=(1, 2), groups=4, variant=variant),
         flat(1, 2 * wide, 2 * deep, (6, 5), (2, 3), before=(1, 1), groups=8, variant=variant),
     )
-    schedule = BandSchedule((128, 128, 64), 2, 192, 4, True, 32, 1)
+    schedule = HaloSchedule((128, 128, 64), 2, 192, 4, True, 32, 1)
     assert all(not CONV.supports(spec_of(one, schedule), one) for one in problems)
     assert proven(emulator, schedule, problems) == []
 
@@ -190,7 +193,7 @@ def test_slices_of_tiles_over_64_columns(emulator: Emulator, variant: str) -> No
 @pytest.mark.sampled(1)
 def test_slices_of_gradients_end_with_the_pieces_of_columns() -> None:
     one = flat(1, 192, 64, (5, 6), (3, 3), before=(1, 1), groups=4, variant="backward_data")
-    schedule = BandSchedule((64, 192, 64), 2, 128, 3, True, 48, 1)
+    schedule = HaloSchedule((64, 192, 64), 2, 128, 3, True, 48, 1)
     assert "nv-slice" in [said.rule for said in CONV.check(spec_of(one, schedule))]
     forward = replace(one, variant="forward", channels=64, filters=192, x_strides=(), w_strides=(), y_strides=())
     assert "nv-slice" not in [said.rule for said in CONV.check(spec_of(forward, schedule))]
@@ -199,7 +202,7 @@ def test_slices_of_gradients_end_with_the_pieces_of_columns() -> None:
 @pytest.mark.sampled(1)
 def test_slices_take_one_band_a_tile() -> None:
     """Warpgroups take no turns there: one would wait for a phase that an earlier band of the other's ends."""
-    schedule = BandSchedule((64, 64, 64), 2, 128, 9, True, 32, 2)
+    schedule = HaloSchedule((64, 64, 64), 2, 128, 9, True, 32, 2)
     strided = flat(2, 256, 256, (27, 15), (3, 3), before=(1, 1), stride=(2, 2), groups=8)
     volume = flat(1, 64, 64, (4, 5, 6), (3, 3, 3), before=(1, 1, 1), groups=2)
     for one in (strided, volume):
@@ -209,9 +212,9 @@ def test_slices_take_one_band_a_tile() -> None:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
-    ("spatial", "schedule"), [(2, BandWeightSchedule(64, 2, 128)), (3, BandWeightSchedule(128, 3, 192))]
+    ("spatial", "schedule"), [(2, HaloWgradSchedule(64, 2, 128)), (3, HaloWgradSchedule(128, 3, 192))]
 )
-def test_bands_of_gradients_of_weights(emulator: Emulator, spatial: int, schedule: BandWeightSchedule) -> None:
+def test_bands_of_gradients_of_weights(emulator: Emulator, spatial: int, schedule: HaloWgradSchedule) -> None:
     """Several parts and blocks, groups side by side and groups that fill blocks, windows over edges."""
     also: Any = {"variant": "backward_weight"}
     problems: tuple[ConvProblem, ...] = (
@@ -232,10 +235,10 @@ def test_bands_of_gradients_of_weights(emulator: Emulator, spatial: int, schedul
 @pytest.mark.parametrize(
     "schedule",
     [
-        tma_ws("backward_weight", 64, 64, grouping="pingpong", dealing="split_k"),
+        tma_ws("backward_weight", 64, 64, grouping="pingpong", tile_scheduler="split_k"),
         tma_ws("backward_weight", 128, 128, store="tma"),
-        tma_ws("backward_weight", 128, 192, dealing="stream_k", store="tma"),
-        tma_ws("backward_weight", 128, 128, dealing="split_k", cluster=(2, 1), store="tma"),
+        tma_ws("backward_weight", 128, 192, tile_scheduler="stream_k", store="tma"),
+        tma_ws("backward_weight", 128, 128, tile_scheduler="split_k", cluster=(2, 1), store="tma"),
     ],
 )
 @pytest.mark.parametrize("dtype_out", ["bf16", "fp32"])
@@ -263,8 +266,8 @@ def test_groups_of_few_channels_are_merged(emulator: Emulator, variant: str) -> 
         flat(1, 128, 128, (4, 5), (3, 3), groups=32, before=(1, 1), variant=variant),
         flat(1, 64, 128, (5, 4), (2, 3), groups=4, stride=(2, 2), before=(1, 1), variant=variant),
     )
-    dealing = "split_k" if variant == "backward_weight" else "tiles"
-    assert proven(emulator, tma_ws(variant, 128, 64, dealing=dealing, merged=True), problems) == []
+    tile_scheduler = "split_k" if variant == "backward_weight" else "data_parallel"
+    assert proven(emulator, tma_ws(variant, 128, 64, tile_scheduler=tile_scheduler, merged=True), problems) == []
 
 
 @pytest.mark.sampled(1)
@@ -282,9 +285,11 @@ def test_few_channels_are_folded(emulator: Emulator, variant: str, n: int) -> No
             flat(1, 3, 56, (9, 13), (7, 7), before=(3, 3), after=(3, 3), variant=variant),
             flat(1, 1, 96, (11, 8), (5, 5), stride=(2, 2), before=(2, 2), after=(2, 2), variant=variant),
         )
-    dealing = "split_k" if variant == "backward_weight" else "tiles"
+    tile_scheduler = "split_k" if variant == "backward_weight" else "data_parallel"
     store = "direct" if variant == "backward_data" else "tma"
-    schedule = tma_ws(variant, 128, n, kind=FoldedSchedule, pipeline="folded", dealing=dealing, store=store)
+    schedule = tma_ws(
+        variant, 128, n, kind=WidthFoldedSchedule, pipeline="width_folded", tile_scheduler=tile_scheduler, store=store
+    )
     assert proven(emulator, schedule, problems) == []
 
 
@@ -292,16 +297,16 @@ def test_few_channels_are_folded(emulator: Emulator, variant: str, n: int) -> No
 @pytest.mark.parametrize(
     "schedule",
     [
-        FirstWeightSchedule(7, 2, 3),
-        FirstWeightSchedule(7, 4, 2),
-        FirstWeightSchedule(3, 2, 4),
-        FirstWeightSchedule(5, 3, 3),
+        SmallChannelWgradSchedule(7, 2, 3),
+        SmallChannelWgradSchedule(7, 4, 2),
+        SmallChannelWgradSchedule(3, 2, 4),
+        SmallChannelWgradSchedule(5, 3, 3),
     ],
 )
-def test_gradients_of_first_layers(emulator: Emulator, schedule: FirstWeightSchedule) -> None:
+def test_gradients_of_first_layers(emulator: Emulator, schedule: SmallChannelWgradSchedule) -> None:
     """Lines of one and of several phases, both widths of a pixel, windows over every edge, filters inside 64."""
     also: Any = {"variant": "backward_weight"}
-    k = schedule.window
+    k = schedule.filter_rows
     problems: tuple[ConvProblem, ...] = (
         flat(2, 3, 24, (9, 37), (k, k), stride=(2, 2), before=(k // 2,) * 2, **also),
         flat(2, 3, 24, (9, 38), (k, k), stride=(2, 2), before=(k // 2,) * 2, after=(1, 4), **also),
@@ -323,7 +328,7 @@ def test_gradients_of_first_layers_of_three_dimensions(emulator: Emulator) -> No
         flat(2, 3, 24, (5, 9, 19), (3, 3, 3), stride=(2, 2, 2), before=(1, 1, 1), after=(1, 1, 1), **more),
         flat(1, 6, 72, (4, 5, 7), (2, 3, 3), dilation=(2, 1, 1), before=(1, 1, 0), **more),
     )
-    assert proven(emulator, FirstWeightSchedule(3, 2, 3), problems) == []
+    assert proven(emulator, SmallChannelWgradSchedule(3, 2, 3), problems) == []
 
 
 def first(one: ConvProblem, names: str = "xwy") -> ConvProblem:
@@ -352,9 +357,9 @@ def test_odd_channels_are_padded_and_channels_that_lie_apart_turned(emulator: Em
         uneven(flat(2, 16, 24, (5, 6), (3, 2), before=(1, 1), variant=variant)),
         first(flat(1, 128, 64, (3, 5), (1, 1), groups=2, variant=variant), "y"),
     )
-    dealing = "split_k" if variant == "backward_weight" else "tiles"
+    tile_scheduler = "split_k" if variant == "backward_weight" else "data_parallel"
     store = "direct" if variant == "backward_data" else "tma"
-    schedule = tma_ws(variant, 128, 64, pipeline="padded", dealing=dealing, store=store)
+    schedule = tma_ws(variant, 128, 64, pipeline="padded", tile_scheduler=tile_scheduler, store=store)
     spec = spec_of(problems[0], schedule)
     assert [CONV.supports(spec, one) for one in problems[:5]] == [[]] * 5
     assert proven(emulator, schedule, problems) == []
@@ -403,7 +408,7 @@ def test_depthwise(emulator: Emulator, variant: str, schedule: DepthwiseSchedule
 )
 def test_depthwise_over_tiles(emulator: Emulator, variant: str, schedule: DepthwiseTileSchedule) -> None:
     """Units over every edge, channels that end inside a tile, several tiles of a block."""
-    also: Any = {"stride": (schedule.step,) * 2, "dilation": (schedule.spread,) * 2, "variant": variant}
+    also: Any = {"stride": (schedule.stride,) * 2, "dilation": (schedule.dilation,) * 2, "variant": variant}
     problems = (
         flat(3, 24, 24, (6, 9), (3, 3), groups=24, before=(1, 1), **also),
         flat(2, 72, 72, (11, 20), (3, 3), groups=72, before=(0, 2), after=(2, 1), **also),
@@ -472,14 +477,14 @@ def test_depthwise_in_three_dimensions(emulator: Emulator, variant: str, rows: i
     "schedule",
     [
         tma_ws("forward", 256, 64, store="tma"),
-        BandSchedule((64, 64, 64), 2, 128, 9),
+        HaloSchedule((64, 64, 64), 2, 128, 9),
         DepthwiseSchedule(3, 1, 4),
         DepthwiseTileSchedule(3, 1, 7, 2),
     ],
 )
 def test_what_is_fused(emulator: Emulator, schedule: Any) -> None:
     groups = 64 if isinstance(schedule, (DepthwiseSchedule, DepthwiseTileSchedule)) else 1
-    full = 0 if isinstance(schedule, BandSchedule) else 1
+    full = 0 if isinstance(schedule, HaloSchedule) else 1
     one = flat(2, 64, 64, (5, 6), (3, 3), before=(1, 1), groups=groups, epilogue="Silu", num_d=2, full_d=full)
     assert proven(emulator, schedule, (one,)) == []
 
@@ -488,7 +493,7 @@ def test_what_is_fused(emulator: Emulator, schedule: Any) -> None:
     "schedule",
     [
         tma_ws("forward", 128, 64, store="tma"),
-        BandSchedule((64, 64, 64), 2, 128, 9),
+        HaloSchedule((64, 64, 64), 2, 128, 9),
         DepthwiseTileSchedule(3, 1, 7, 2),
     ],
 )

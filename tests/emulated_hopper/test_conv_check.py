@@ -10,14 +10,14 @@ import pytest
 
 from tests.emulated_hopper.convolutions import CONV, disagreement
 from tests.emulated_hopper.emulator import Emulator
-from tilewright.backends.cuda.conv.band import BandSchedule
-from tilewright.backends.cuda.conv.band_weight import BandWeightSchedule
 from tilewright.backends.cuda.conv.depthwise import DepthwiseSchedule
 from tilewright.backends.cuda.conv.depthwise_mma import DepthwiseMmaSchedule
 from tilewright.backends.cuda.conv.depthwise_tile import DepthwiseTileSchedule
-from tilewright.backends.cuda.conv.first_weight import FirstWeightSchedule
-from tilewright.backends.cuda.conv.folded import FoldedSchedule
+from tilewright.backends.cuda.conv.halo import HaloSchedule
+from tilewright.backends.cuda.conv.halo_wgrad import HaloWgradSchedule
+from tilewright.backends.cuda.conv.small_channel_wgrad import SmallChannelWgradSchedule
 from tilewright.backends.cuda.conv.tma_ws import ConvTmaWsSchedule
+from tilewright.backends.cuda.conv.width_folded import WidthFoldedSchedule
 from tilewright.ops import KernelSpec
 from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.options import channels_first
@@ -60,25 +60,25 @@ def drawn(rng: random.Random, rank: int, variant: str) -> ConvProblem:
 
 def schedules(variant: str) -> list[Any]:
     tma = ConvTmaWsSchedule("tma_ws", (128, 64, 64), 3)
-    deal: Any = {"dealing": "split_k"} if variant == "backward_weight" else {}
+    deal: Any = {"tile_scheduler": "split_k"} if variant == "backward_weight" else {}
     made: list[Any] = [replace(tma, **deal), replace(tma, store="tma", **deal), replace(tma, merged=True, **deal)]
     store = "direct" if variant == "backward_data" else "tma"
-    made += [FoldedSchedule("folded", tma.tile, tma.stages, store=store, **deal), DepthwiseSchedule(3, 1, 4)]
+    made += [WidthFoldedSchedule("width_folded", tma.tile, tma.stages, store=store, **deal), DepthwiseSchedule(3, 1, 4)]
     made += [DepthwiseSchedule(3, 1, 4, 7), replace(tma, pipeline="padded", **deal)]
     made += [DepthwiseTileSchedule(3, 1, 7, 2), DepthwiseTileSchedule(3, 1, 8, 2, 32)]
     made += [DepthwiseTileSchedule(3, 2, 7, 1)] * 2
     made += [replace(tma, pipeline="padded", merged=True, **deal)] * 2
-    made += [FoldedSchedule("padded_folded", tma.tile, tma.stages, store=store, **deal)] * 2
+    made += [WidthFoldedSchedule("padded_width_folded", tma.tile, tma.stages, store=store, **deal)] * 2
     made += [DepthwiseTileSchedule(3, 1, 7, 2, pipeline="padded_depthwise_tile")] * 2
     made += [DepthwiseSchedule(3, 1, 4, pipeline="padded_depthwise")] * 2
     if variant == "backward_weight":
-        made += [BandWeightSchedule(128, 2, 192)] * 2
-        made += [FirstWeightSchedule(3, 2, 3)] * 2 + [DepthwiseMmaSchedule(2)] * 2
-        made += [BandWeightSchedule(128, 2, 192, pipeline="padded_band_weight")] * 2
+        made += [HaloWgradSchedule(128, 2, 192)] * 2
+        made += [SmallChannelWgradSchedule(3, 2, 3)] * 2 + [DepthwiseMmaSchedule(2)] * 2
+        made += [HaloWgradSchedule(128, 2, 192, pipeline="padded_halo_wgrad")] * 2
     if variant != "backward_weight":
-        made += [BandSchedule((128, 64, 64), 2, 192, 9, merged) for merged in (False, True)]
+        made += [HaloSchedule((128, 64, 64), 2, 192, 9, merged) for merged in (False, True)]
         made += [
-            BandSchedule((128, 64, 64), 2, 192, 9, merged, pipeline="padded_band")
+            HaloSchedule((128, 64, 64), 2, 192, 9, merged, pipeline="padded_halo")
             for merged in (False, False, True, True)
         ]
         made.append(DepthwiseSchedule(0, 1, 2))

@@ -13,13 +13,13 @@ import pytest
 from tests.emulated_hopper.convolutions import CONV, disagreement, prove, wrong
 from tests.emulated_hopper.emulator import EAGER, LATE, Emulator, apart
 from tilewright.backends.cuda.conv import KERNELS
-from tilewright.backends.cuda.conv.band import BandSchedule
-from tilewright.backends.cuda.conv.band_weight import BandWeightSchedule
 from tilewright.backends.cuda.conv.copies import padded_copies
 from tilewright.backends.cuda.conv.depthwise import DepthwiseSchedule
 from tilewright.backends.cuda.conv.depthwise_tile import DepthwiseTileSchedule
-from tilewright.backends.cuda.conv.folded import FoldedSchedule
+from tilewright.backends.cuda.conv.halo import HaloSchedule
+from tilewright.backends.cuda.conv.halo_wgrad import HaloWgradSchedule
 from tilewright.backends.cuda.conv.tma_ws import ConvTmaWsSchedule
+from tilewright.backends.cuda.conv.width_folded import WidthFoldedSchedule
 from tilewright.ops import KernelSpec
 from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.options import channels_first
@@ -29,11 +29,11 @@ pytestmark = [pytest.mark.sampled(0), pytest.mark.part(8)]
 
 SEED, COUNT = 20261117, 7
 TMA = ConvTmaWsSchedule("padded", (128, 64, 64), 3)
-FOLDED = FoldedSchedule("padded_folded", TMA.tile, TMA.stages)
-WEIGHT: Any = {"dealing": "split_k"}
+FOLDED = WidthFoldedSchedule("padded_width_folded", TMA.tile, TMA.stages)
+WEIGHT: Any = {"tile_scheduler": "split_k"}
 TILE: Any = {"pipeline": "padded_depthwise_tile"}
 STRIP: Any = {"pipeline": "padded_depthwise"}
-BAND: Any = {"pipeline": "padded_band"}
+BAND: Any = {"pipeline": "padded_halo"}
 BIAS: Any = {"epilogue": "Relu", "num_d": 1}
 FULL: Any = {"epilogue": "MultiDAdd", "num_d": 2, "full_d": 1}
 CASES: list[tuple[str, str, int, Any, Any]] = [
@@ -43,10 +43,10 @@ CASES: list[tuple[str, str, int, Any, Any]] = [
     ("depthwise", "forward", 2, DepthwiseSchedule(0, 1, 2, **STRIP), {"dtype": "fp32", **BIAS}),
     ("depthwise", "backward_data", 2, DepthwiseSchedule(0, 1, 2, **STRIP), {"dtype": "bf16", "dtype_out": "fp32"}),
     ("depthwise", "backward_weight", 3, DepthwiseSchedule(3, 1, 4, **STRIP), {"dtype": "fp16"}),
-    ("dense", "forward", 2, BandSchedule((64, 64, 64), 2, 128, 9, **BAND), {"dtype": "bf16", **BIAS}),
-    ("dense", "backward_data", 3, BandSchedule((64, 64, 32), 2, 128, 9, **BAND), {"dtype": "bf16"}),
-    ("grouped", "backward_data", 2, BandSchedule((64, 64, 64), 2, 128, 9, True, **BAND), {"dtype": "fp16"}),
-    ("grouped", "backward_weight", 2, BandWeightSchedule(64, 2, 128, pipeline="padded_band_weight"), {"dtype": "bf16"}),
+    ("dense", "forward", 2, HaloSchedule((64, 64, 64), 2, 128, 9, **BAND), {"dtype": "bf16", **BIAS}),
+    ("dense", "backward_data", 3, HaloSchedule((64, 64, 32), 2, 128, 9, **BAND), {"dtype": "bf16"}),
+    ("grouped", "backward_data", 2, HaloSchedule((64, 64, 64), 2, 128, 9, True, **BAND), {"dtype": "fp16"}),
+    ("grouped", "backward_weight", 2, HaloWgradSchedule(64, 2, 128, pipeline="padded_halo_wgrad"), {"dtype": "bf16"}),
     ("few", "forward", 2, replace(FOLDED, store="tma"), {"dtype": "bf16", **FULL}),
     ("few", "backward_data", 2, FOLDED, {"dtype": "fp16"}),
     ("few", "backward_weight", 3, replace(FOLDED, store="tma", **WEIGHT), {"dtype": "bf16"}),

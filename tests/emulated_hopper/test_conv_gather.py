@@ -155,7 +155,7 @@ def test_depthwise_windows_of_an_odd_number_of_channels(emulator: Emulator, vari
         ConvProblem(1, 7, 7, (5, 11), (2, 5), 7, (1, 3), (2, 2), (1, 4), **made),
     ]
     for schedule, serves in ((square, asked[:3]), (any_window, asked)):
-        if schedule.window or variant != "backward_weight":
+        if schedule.filter_size or variant != "backward_weight":
             spec = KernelSpec("conv", asked[0].signature, schedule, "sm_90a")
             assert CONV.check(spec) == []
             assert wrong(emulator, spec, *serves) == []

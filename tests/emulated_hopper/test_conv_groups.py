@@ -28,8 +28,8 @@ CASES: list[tuple[str, int, ConvTmaWsSchedule, Any]] = [
     ("forward", 3, PINGPONG, FUSED),
     ("backward_data", 2, PINGPONG, {"dtype": "fp16"}),
     ("backward_data", 3, replace(PINGPONG, store="tma"), {"dtype": "bf16"}),
-    ("backward_weight", 2, replace(PINGPONG, grouping="cooperative", dealing="split_k"), {"dtype": "bf16"}),
-    ("backward_weight", 3, replace(PINGPONG, grouping="cooperative", dealing="split_k"), {"dtype": "fp16"}),
+    ("backward_weight", 2, replace(PINGPONG, grouping="cooperative", tile_scheduler="split_k"), {"dtype": "bf16"}),
+    ("backward_weight", 3, replace(PINGPONG, grouping="cooperative", tile_scheduler="split_k"), {"dtype": "fp16"}),
 ]
 
 

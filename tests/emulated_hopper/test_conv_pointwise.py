@@ -22,9 +22,9 @@ pytestmark = [pytest.mark.sampled(0), pytest.mark.part(8)]
 
 VARIANTS = ("forward", "backward_data", "backward_weight")
 TMA = PointwiseTmaWsSchedule("pointwise_tma_ws", (128, 64, 64), 3)
-TURNED = PointwiseTmaWsSchedule("pointwise_turned", (32, 64, 64), 4, grouping="pingpong", dealing="split_k")
+TURNED = PointwiseTmaWsSchedule("pointwise_swap_ab", (32, 64, 64), 4, grouping="pingpong", tile_scheduler="split_k")
 STAGES = PointwiseMultistageSchedule("pointwise_multistage", (64, 64, 32), (16, 8, 16), (2, 2, 1), 3, (8, 8), "split_k")
-FEW = PointwiseSkinnySchedule("pointwise_few_rows", (32, 32, 256))
+FEW = PointwiseSkinnySchedule("pointwise_skinny_m", (32, 32, 256))
 PLAIN = PointwiseMultistageSchedule("pointwise_multistage", (64, 64, 16), (16, 32, 1), (2, 2, 1), 3, (1, 1))
 BYTES = PointwiseMultistageSchedule("pointwise_multistage", (64, 64, 64), (16, 8, 32), (2, 2, 1), 3, (16, 16))
 
@@ -69,10 +69,10 @@ def proven(emulator: Emulator, schedule: Any, problems: tuple[ConvProblem, ...],
     ("schedule", "least"),
     [
         (replace(TMA, store="tma"), 5),
-        (replace(TMA, tile=(64, 96, 64), grouping="pingpong", dealing="stream_k", cluster=(1, 2)), 8),
+        (replace(TMA, tile=(64, 96, 64), grouping="pingpong", tile_scheduler="stream_k", cluster=(1, 2)), 8),
         (TURNED, 8),
         (STAGES, 4),
-        (replace(STAGES, vectors=(1, 1), dealing="tiles"), 8),
+        (replace(STAGES, vectors=(1, 1), tile_scheduler="data_parallel"), 8),
     ],
 )
 def test_pixels_are_rows(emulator: Emulator, variant: str, schedule: Any, least: int) -> None:
@@ -114,7 +114,7 @@ PLANES = (
     [
         (replace(TMA, pipeline="planes_tma_ws", store="tma"), 1),
         (replace(TMA, pipeline="planes_tma_ws", tile=(64, 96, 64), grouping="pingpong", cluster=(1, 2)), 3),
-        (replace(TURNED, pipeline="planes_turned"), 3),
+        (replace(TURNED, pipeline="planes_swap_ab"), 3),
         (replace(STAGES, pipeline="planes_multistage", vectors=(1, 1)), 3),
     ],
 )
@@ -156,7 +156,7 @@ def test_few_pixels_and_few_channels(emulator: Emulator, variant: str, few: str)
 
 
 def test_blocks_of_a_cluster_share_k(emulator: Emulator) -> None:
-    schedule = replace(TMA, cluster=(2, 1), dealing="cluster_k", stages=4)
+    schedule = replace(TMA, cluster=(2, 1), tile_scheduler="cluster_k", stages=4)
     problems = (one_pixel(2, 136, 72, 9, 10), one_pixel(1, 200, 64, 5, 8))
     assert proven(emulator, schedule, problems, 2) == []
 

@@ -190,10 +190,10 @@ def test_one_operand_that_is_not_aligned(emulator: Emulator, place: int, vector:
 
 @pytest.mark.parametrize("vector", [16, 0])
 def test_no_k_at_all(emulator: Emulator, vector: int) -> None:
-    for dealing in ("tiles", "split_k"):
+    for tile_scheduler in ("data_parallel", "split_k"):
         one = signature("bf16", "rcr", "fp32", "MultiDAdd", 1)
         calls = [Call(problem(one, 20, 33, 0, grain=8, beta=True), beta=2.0, d_kinds=("full",))]
-        assert wrong(emulator, kernel(one, 32, 32, vector, dealing=dealing), *calls) == []
+        assert wrong(emulator, kernel(one, 32, 32, vector, tile_scheduler=tile_scheduler), *calls) == []
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_epilogues(emulator: Emulator, datatype: str, epilogue: str, count: int,
 @pytest.mark.parametrize("multiprocessors", [4, 7])
 def test_split_k(emulator: Emulator, datatype: str, vector: int, multiprocessors: int) -> None:
     one = signature(datatype, "rcr", "fp32", "MultiDAdd", 1)
-    built = emulator.kernel(kernel(one, 64, 64 if datatype == "fp32" else 32, vector, dealing="split_k"))
+    built = emulator.kernel(kernel(one, 64, 64 if datatype == "fp32" else 32, vector, tile_scheduler="split_k"))
     for number, (m, n, k) in enumerate(((32, 32, 1000), (30, 61, 520), (200, 40, 100), (20, 20, 7))):
         call = Call(problem(one, m, n, k, grain=16), d_kinds=("row",), seed=number)
         text = judge(built, call, (LATE, CHANCE, EAGER)[number % 3], number, multiprocessors, allocate=aligned)
@@ -261,7 +261,7 @@ def test_tf32_that_does_not_lie_along_k(
     """Tiles from 16 rows on; two blocks share a multiprocessor, so that k is cut even where each has a tile."""
     m, n, k_bytes, warps = tile
     one = signature("tf32", ("rrr", "crr", "ccr")[number % 3], "fp32", "MultiDAdd", 1)
-    built = emulator.kernel(kernel(one, m, n, k_bytes=k_bytes, warps=warps, stages=4, dealing="split_k"))
+    built = emulator.kernel(kernel(one, m, n, k_bytes=k_bytes, warps=warps, stages=4, tile_scheduler="split_k"))
     for seed, size in enumerate(((4, 136, 1000), (m + 4, 4 * n - 8, 400), (m - 4, n, 36))):
         call = Call(problem(one, *size, grain=4), d_kinds=("row",), seed=seed)
         text = judge(built, call, (LATE, CHANCE, EAGER)[seed], number, 4 if seed < 2 else 1, allocate=aligned)
@@ -275,7 +275,7 @@ def test_stream_k_of_plain_floats(
 ) -> None:
     """Two blocks share each multiprocessor, and hand over what they have of a tile."""
     one = signature("fp32", "rrr", "fp32", "MultiDAdd", 1)
-    built = emulator.kernel(kernel(one, m, n, dealing="stream_k", warps=warps))
+    built = emulator.kernel(kernel(one, m, n, tile_scheduler="stream_k", warps=warps))
     for number, size in enumerate(((64, 64, 1000), (130, 190, 200), (300, 200, 68), (20, 20, 8))):
         call = Call(problem(one, *size, grain=4, batch=1 + number % 2), d_kinds=("row",), seed=number)
         text = judge(built, call, (LATE, CHANCE, EAGER)[number % 3], number, multiprocessors, allocate=aligned)

@@ -58,9 +58,9 @@ def test_every_layout_and_cluster(
 @pytest.mark.parametrize(
     ("m", "n", "cluster", "scheduler"),
     [
-        (8, 64, (1, 1), "pingpong_turned_split_k"),
-        (16, 128, (1, 2), "cooperative_turned"),
-        (32, 128, (2, 1), "cooperative_turned"),
+        (8, 64, (1, 1), "pingpong_swap_ab_split_k"),
+        (16, 128, (1, 2), "cooperative_swap_ab"),
+        (32, 128, (2, 1), "cooperative_swap_ab"),
     ],
 )
 def test_turned(emulator: Emulator, m: int, n: int, cluster: tuple[int, int], scheduler: str) -> None:

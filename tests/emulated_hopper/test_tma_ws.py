@@ -116,9 +116,9 @@ def test_every_layout(emulator: Emulator, layout: str, scheduler: str) -> None:
         (64, 96, 8, (1, 1), "pingpong"),  # 32 at a time
         (64, 24, 8, (1, 1), "pingpong_stream_k"),  # and 8, by ordinary stores
         (192, 112, 5, (1, 1), "pingpong"),  # three rows of wgmma
-        (144, 128, 4, (1, 2), "cooperative_turned"),  # more columns than lines
+        (144, 128, 4, (1, 2), "cooperative_swap_ab"),  # more columns than lines
         (192, 192, 3, (2, 1), "cooperative"),  # three warpgroups share the tile
-        (48, 192, 4, (1, 1), "cooperative_turned"),
+        (48, 192, 4, (1, 1), "cooperative_swap_ab"),
     ],
 )
 def test_every_width_of_results(
@@ -136,8 +136,8 @@ def test_every_width_of_results(
         ("rrr", 128, 16, 4, (1, 1), "pingpong"),
         ("crr", 256, 144, 3, (1, 2), "cooperative"),
         ("crr", 192, 176, 3, (1, 2), "cooperative"),
-        ("crr", 16, 64, 4, (1, 1), "pingpong_turned_split_k"),
-        ("ccr", 80, 128, 4, (1, 1), "cooperative_turned"),
+        ("crr", 16, 64, 4, (1, 1), "pingpong_swap_ab_split_k"),
+        ("ccr", 80, 128, 4, (1, 1), "cooperative_swap_ab"),
     ],
 )
 def test_lines_that_are_fetched_further_than_the_tile(
@@ -178,7 +178,7 @@ def test_other_inputs_and_outputs(emulator: Emulator, datatype: str, output: str
     assert wrong(emulator, tma_ws(one, 128, 64, 3, (1, 1)), *calls) == []
 
 
-@pytest.mark.parametrize(("scheduler", "cluster"), [("cooperative", (2, 1)), ("pingpong_turned_split_k", (1, 1))])
+@pytest.mark.parametrize(("scheduler", "cluster"), [("cooperative", (2, 1)), ("pingpong_swap_ab_split_k", (1, 1))])
 def test_tf32(emulator: Emulator, scheduler: str, cluster: tuple[int, int]) -> None:
     """Rounded to 11 bits by the copy engine; wgmma itself would cut, which is outside the bound."""
     one = signature("tf32", output="fp32")
@@ -191,7 +191,7 @@ def test_tf32(emulator: Emulator, scheduler: str, cluster: tuple[int, int]) -> N
     [
         ("tf32", "fp32", "crr", "cooperative", (2, 1)),
         ("tf32", "fp32", "rrr", "cooperative_split_k", (1, 1)),
-        ("int8", "int32", "crr", "pingpong_turned_split_k", (1, 1)),
+        ("int8", "int32", "crr", "pingpong_swap_ab_split_k", (1, 1)),
         ("int8", "int32", "ccr", "pingpong", (1, 1)),
         ("fp8_e4m3", "bf16", "ccr", "pingpong", (1, 2)),
     ],
@@ -217,7 +217,7 @@ def test_operands_that_are_turned_first(
         ("int32", "", 0, "cooperative"),
         ("int32", "", 0, "pingpong_stream_k"),
         ("int8", "Relu", 1, "cooperative_split_k"),
-        ("fp32", "", 0, "pingpong_turned_split_k"),
+        ("fp32", "", 0, "pingpong_swap_ab_split_k"),
     ],
 )
 def test_whole_numbers(emulator: Emulator, output: str, epilogue: str, count: int, scheduler: str) -> None:
@@ -288,8 +288,8 @@ def test_nothing_is_touched_outside(emulator: Emulator, at_end: bool) -> None:
         (128, 128, 4, (4, 1), "cooperative_cluster_k", "fp32"),
         (128, 176, 5, (1, 2), "cooperative_cluster_k", "bf16"),
         (256, 64, 3, (2, 2), "cooperative_cluster_k", "bf16"),
-        (48, 128, 4, (2, 1), "cooperative_turned_cluster_k", "bf16"),
-        (24, 128, 4, (4, 1), "cooperative_turned_cluster_k", "fp32"),
+        (48, 128, 4, (2, 1), "cooperative_swap_ab_cluster_k", "bf16"),
+        (24, 128, 4, (4, 1), "cooperative_swap_ab_cluster_k", "fp32"),
     ],
 )
 def test_a_cluster_shares_the_k_of_a_tile(

@@ -38,13 +38,13 @@ struct Config {
   static constexpr auto along_b = false;
   static constexpr auto vector_a = 2;
   static constexpr auto vector_b = 16;
-  static constexpr auto together = 2;
+  static constexpr auto ctas_per_sm = 2;
 #ifndef __CUDA_ARCH__
   using Host = tw::cuda::HostConvGather<Config>;
 #endif
 };
 #ifndef __CUDA_ARCH__
-TW_LIMITS(Limits, tw::selection::cuda_conv::gather, s.tile_m = 64; s.tile_n = 64; s.tile_k = 32; s.vector_a = 1; s.vector_b = 8; s.along_a = 0; s.along_b = 0; s.together = 2; )
+TW_LIMITS(Limits, tw::selection::cuda_conv::gather, s.tile_m = 64; s.tile_n = 64; s.tile_k = 32; s.vector_a = 1; s.vector_b = 8; s.along_a = 0; s.along_b = 0; s.ctas_per_sm = 2; )
 #endif
 }  // namespace
 

@@ -38,15 +38,15 @@ struct Config {
   static constexpr auto cluster_m = 2;
   static constexpr auto cluster_n = 1;
   static constexpr auto pingpong = true;
-  static constexpr auto turned = false;
+  static constexpr auto swap_ab = false;
   static constexpr auto tma_store = true;
-  static constexpr auto deal = tw::Deal::tiles;
+  static constexpr auto tile_scheduler = tw::TileScheduler::data_parallel;
 #ifndef __CUDA_ARCH__
   using Host = tw::cuda::HostConvPointwise<Config>;
 #endif
 };
 #ifndef __CUDA_ARCH__
-TW_LIMITS(Limits, tw::selection::cuda_conv::pointwise_tma_ws, s.product.tile_m = 128; s.product.tile_n = 160; s.product.tile_k = 64; s.product.cluster_m = 2; s.product.cluster_n = 1; s.product.pingpong = 1; s.product.turned = 0; s.product.dealing = 0; s.product.tma_store = 1; s.planes = 1; )
+TW_LIMITS(Limits, tw::selection::cuda_conv::pointwise_tma_ws, s.product.tile_m = 128; s.product.tile_n = 160; s.product.tile_k = 64; s.product.cluster_m = 2; s.product.cluster_n = 1; s.product.pingpong = 1; s.product.swap_ab = 0; s.product.tile_scheduler = 0; s.product.tma_store = 1; s.planes = 1; )
 #endif
 }  // namespace
 

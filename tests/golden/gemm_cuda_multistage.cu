@@ -39,10 +39,10 @@ struct Config {
   static constexpr auto stages = 4;
   static constexpr auto vector_a = 2;
   static constexpr auto vector_b = 16;
-  static constexpr auto deal = tw::Deal::split_k;
+  static constexpr auto tile_scheduler = tw::TileScheduler::split_k;
 };
 #ifndef __CUDA_ARCH__
-TW_LIMITS(Limits, tw::selection::cuda_gemm::multistage, s.tile_m = 128; s.tile_n = 256; s.tile_k = 32; s.warps_m = 2; s.warps_n = 4; s.vector_a = 1; s.vector_b = 8; s.dealing = 2; s.shared_bytes = 122880; )
+TW_LIMITS(Limits, tw::selection::cuda_gemm::multistage, s.tile_m = 128; s.tile_n = 256; s.tile_k = 32; s.warps_m = 2; s.warps_n = 4; s.vector_a = 1; s.vector_b = 8; s.tile_scheduler = 2; s.shared_bytes = 122880; )
 #endif
 }  // namespace
 

@@ -1,4 +1,4 @@
-// gemm_fp16_rcr_Silu_d1_skinny_8x16x512_rows_sm_80_a0db0b6d
+// gemm_fp16_rcr_Silu_d1_skinny_8x16x512_m_sm_80_a0db0b6d
 // Written by tilewright from the spec in the manifest below; edit the spec, not this file.
 #include <tilewright/cuda/gemm/gemm.h>
 #ifdef __CUDACC__
@@ -40,5 +40,5 @@ TW_LIMITS(Limits, tw::selection::cuda_gemm::skinny, s.tile_m = 8; s.tile_n = 16;
 #endif
 }  // namespace
 
-TW_DEVICE_SKINNY(Config, gemm_fp16_rcr_Silu_d1_skinny_8x16x512_rows_sm_80_a0db0b6d)
-TW_EXPORT_GEMM(Config, Limits, gemm_fp16_rcr_Silu_d1_skinny_8x16x512_rows_sm_80_a0db0b6d, R"json({"arch":"sm_80","op":"gemm","schedule":{"few":"rows","pipeline":"skinny","tile":[8,16,512]},"schema":2,"signature":{"dtype_a":"fp16","dtype_acc":"fp32","dtype_b":"fp16","dtype_c":"fp16","dtype_d":"fp16","epilogue":"Silu","layout":"rcr","num_d":1,"variant":"multi_d"}})json")
+TW_DEVICE_SKINNY(Config, gemm_fp16_rcr_Silu_d1_skinny_8x16x512_m_sm_80_a0db0b6d)
+TW_EXPORT_GEMM(Config, Limits, gemm_fp16_rcr_Silu_d1_skinny_8x16x512_m_sm_80_a0db0b6d, R"json({"arch":"sm_80","op":"gemm","schedule":{"few":"rows","pipeline":"skinny","tile":[8,16,512]},"schema":2,"signature":{"dtype_a":"fp16","dtype_acc":"fp32","dtype_b":"fp16","dtype_c":"fp16","dtype_d":"fp16","epilogue":"Silu","layout":"rcr","num_d":1,"variant":"multi_d"}})json")

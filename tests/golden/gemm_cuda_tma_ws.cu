@@ -36,12 +36,12 @@ struct Config {
   static constexpr auto cluster_m = 2;
   static constexpr auto cluster_n = 1;
   static constexpr auto pingpong = false;
-  static constexpr auto turned = false;
-  static constexpr auto deal = tw::Deal::tiles;
+  static constexpr auto swap_ab = false;
+  static constexpr auto tile_scheduler = tw::TileScheduler::data_parallel;
   static constexpr auto tma_store = true;
 };
 #ifndef __CUDA_ARCH__
-TW_LIMITS(Limits, tw::selection::cuda_gemm::tma_ws, s.tile_m = 128; s.tile_n = 256; s.tile_k = 64; s.cluster_m = 2; s.cluster_n = 1; s.pingpong = 0; s.turned = 0; s.dealing = 0; s.tma_store = 1; )
+TW_LIMITS(Limits, tw::selection::cuda_gemm::tma_ws, s.tile_m = 128; s.tile_n = 256; s.tile_k = 64; s.cluster_m = 2; s.cluster_n = 1; s.pingpong = 0; s.swap_ab = 0; s.tile_scheduler = 0; s.tma_store = 1; )
 #endif
 }  // namespace
 

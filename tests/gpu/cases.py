@@ -138,7 +138,7 @@ def _corners(of: GemmSignature, arch: str) -> Iterator[NvidiaSchedule]:
         yield make.tma_ws(of, 128, 128, 4, (4, 1), make.WAYS["cooperative"])
         yield make.tma_ws(of, 64, 128, 5, (2, 2), make.WAYS["pingpong_stream_k"])
         for way in make.WAYS.values():
-            yield make.tma_ws(of, 128, 128, 4, (2 if way.dealing == "cluster_k" else 1, 1), way)
+            yield make.tma_ws(of, 128, 128, 4, (2 if way.tile_scheduler == "cluster_k" else 1, 1), way)
 
 
 def _legal(of: GemmSignature, arch: str, schedules: Sequence[NvidiaSchedule]) -> list[KernelSpec]:

@@ -84,7 +84,9 @@ def test_shares_find_their_counters_zero_again(arch: str) -> None:
     lengths = numbers(1, 1, 1, 1, 1)
     paged: dict[str, Any] = {"pages": "strided", "page_lookup": "table", "page_size": size, "seqlens_k": True}
     problem = AttentionProblem(batch, heads, 2, each * size, head, heads_kv, dtype_q="bf16", **paged)
-    (spec,) = (one for one in ATTENTION.candidates(problem.signature, arch) if one.schedule.pipeline == "shares")
+    (spec,) = (
+        one for one in ATTENTION.candidates(problem.signature, arch) if one.schedule.pipeline == "decode_stream_k"
+    )
     kernel = kernels.kernel(spec)
     graph = captured(lambda: kernel(q, pool_k, pool_v, block_table=table, seqlens_k=lengths, num_splits=1, out=out))
     for tokens in (
@@ -159,7 +161,7 @@ def test_pages_that_do_not_exist_are_zeros(arch: str) -> None:
     paged: dict[str, Any] = {"pages": "strided", "page_lookup": "table", "page_size": 64, "seqlens_k": True}
     problem = AttentionProblem(1, 8, 1, 256, 128, 2, dtype_q="bf16", **paged)
     tiled = [one for one in ATTENTION.candidates(problem.signature, arch) if one.schedule.pipeline != "loops"]
-    assert {"ws", "decode", "shares", "mma_decode"} <= {one.schedule.pipeline for one in tiled}
+    assert {"ws", "decode", "decode_stream_k", "mma_decode"} <= {one.schedule.pipeline for one in tiled}
     kernels.kernels(tiled)  # built side by side
     for spec in tiled:
         out = kernels.kernel(spec)(q, k, v, block_table=table, seqlens_k=lengths, num_splits=1)

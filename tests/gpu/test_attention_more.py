@@ -13,7 +13,7 @@ from tests.emulated_hopper.test_attention import like
 from tests.emulated_hopper.test_attention_mma import fp8, problems
 from tests.gpu.test_attention import answer
 from tilewright.backends.cuda.attention.fp8 import Fp8Schedule
-from tilewright.backends.cuda.attention.latent import LatentSchedule
+from tilewright.backends.cuda.attention.mla import MlaSchedule
 from tilewright.backends.cuda.attention.mma import MmaSchedule
 from tilewright.dispatch import kernels
 from tilewright.ops.attention import AttentionProblem
@@ -34,7 +34,7 @@ CASES: dict[str, AttentionProblem] = {
     "dropout": like(128, dropout=True, window_right=0),
     "split": like(128, family="split", num_splits=2),
     "split_pages": like(128, family="split", num_splits=2, **PAGES),
-    "latent": like(576, 512),
+    "mla": like(576, 512),
     "latent_causal": like(576, 512, window_right=0, align="bottom_right", dtype_q="fp16"),
     "latent_scores": like(576, 512, softcap=True, bias="alibi", dropout=True),
     "latent_split_pages": like(576, 512, family="split", num_splits=2, **PAGES),
@@ -67,7 +67,7 @@ class Case:
     def specs(self, arch: str) -> list[KernelSpec]:
         """The default kernels of these pipelines."""
         found = ATTENTION.candidates(self.first.signature, arch)
-        kinds = (MmaSchedule, Fp8Schedule, LatentSchedule)
+        kinds = (MmaSchedule, Fp8Schedule, MlaSchedule)
         return [one for one in found if isinstance(one.schedule, kinds) and not ATTENTION.check(one)]
 
 
@@ -99,7 +99,7 @@ def test_a_latent_is_read_once(heads: int, arch: str) -> None:
     k[1, 1:], k[2, 777:] = float("nan"), float("nan")
     problem = AttentionProblem(3, heads, 2, 1500, 576, 1, 512, dtype_q="bf16", seqlens_k=True)
     specs = [one for one in ATTENTION.candidates(problem.signature, arch) if not ATTENTION.check(one)]
-    assert any(isinstance(one.schedule, LatentSchedule) for one in specs)
+    assert any(isinstance(one.schedule, MlaSchedule) for one in specs)
     kernels.kernels(specs)  # built side by side
     for spec in specs:
         out = torch.full((3, 2, heads, 512), float("nan"), device="cuda", dtype=torch.bfloat16)

@@ -23,7 +23,7 @@ WAYS: dict[str, tuple[Any, ...]] = {
     "split": (128, 96, 6, (1, 1), make.WAYS["cooperative_split_k"]),
     "direct": (128, 128, 4, (1, 1), make.WAYS["cooperative"], "direct"),
     "small": (64, 64, 8, (1, 1), make.WAYS["pingpong"]),
-    "turned": (64, 64, 8, (1, 1), make.WAYS["pingpong_turned_split_k"]),
+    "turned": (64, 64, 8, (1, 1), make.WAYS["pingpong_swap_ab_split_k"]),
 }
 
 

@@ -90,7 +90,7 @@ def test_few_rows_that_do_not_lie_along_k_are_cut_into_parts(layout: str, m: int
     problem = GemmProblem(m, n, k, "tf32", dtype_c="fp32", layout=layout)
     with settings.override(measure=False):
         chosen = Registry("sm_90a").select(problem).spec
-    assert (chosen.schedule.pipeline, chosen.schedule.dealing) == ("multistage", "split_k")
+    assert (chosen.schedule.pipeline, chosen.schedule.tile_scheduler) == ("multistage", "split_k")
     tiles, steps = -(-m // chosen.schedule.tile[0]) * -(-n // chosen.schedule.tile[1]), -(-k // chosen.schedule.tile[2])
     assert parts_of_tf32(chosen, tiles, steps, held=3) > 1
 

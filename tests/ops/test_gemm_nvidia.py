@@ -65,7 +65,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
     "nv-arch": [tma(arch="sm_80")],
     "nv-split-sums": [
         multistage(signed(dtype_a="int8", dtype_b="int8", dtype_acc="int32", dtype_c="int32", dtype_d="int32"),
-                   dealing="split_k"),
+                   tile_scheduler="split_k"),
     ],
     "nv-warps": [multistage(warp_grid=(4, 8, 1))],
     "nv-warp-part": [multistage(tile=(128, 24, 32)), multistage(tile=(48, 128, 32))],
@@ -78,12 +78,12 @@ BROKEN: dict[str, list[KernelSpec]] = {
         multistage(signed(dtype_b="fp16")), skinny(FP8),
         tma(signed(dtype_b="fp16")), tma(signed(dtype_a="fp32", dtype_b="fp32")),
     ],
-    "nv-stream": [multistage(dealing="stream_k")],
+    "nv-stream": [multistage(tile_scheduler="stream_k")],
     "nv-columns": [tma(tile=(128, 40, 64)), tma(tile=(128, 512, 64))],
     "nv-cluster-k": [
-        tma(dealing="cluster_k", cluster=(2, 1), grouping="pingpong"),
-        tma(dealing="cluster_k", cluster=(2, 1), store="tma"),
-        tma(dealing="cluster_k", cluster=(2, 1), tile=(256, 128, 64), stages=2),
+        tma(tile_scheduler="cluster_k", cluster=(2, 1), grouping="pingpong"),
+        tma(tile_scheduler="cluster_k", cluster=(2, 1), store="tma"),
+        tma(tile_scheduler="cluster_k", cluster=(2, 1), tile=(256, 128, 64), stages=2),
     ],
     "nv-warp": [
         multistage(warp_tile=(8, 16, 16)), multistage(warp_grid=(2, 1, 2)),
@@ -92,12 +92,12 @@ BROKEN: dict[str, list[KernelSpec]] = {
         multistage(tile=(128, 128, 96)), tma(tile=(128, 128, 128)), skinny(tile=(8, 16, 192)), skinny(tile=(8, 16, 96)),
     ],
     "nv-tile-m": [tma(tile=(384, 128, 64)), tma(tile=(64, 128, 64))],
-    "nv-groups": [tma(tile=(192, 128, 64), dealing=one) for one in ("stream_k", "split_k")],
+    "nv-groups": [tma(tile=(192, 128, 64), tile_scheduler=one) for one in ("stream_k", "split_k")],
     "nv-tma-store": [
         tma(signed(dtype_c="fp32"), store="tma"),
         tma(tile=(128, 24, 64), store="tma"),
     ],
-    "nv-cluster": [tma(cluster=(4, 4)), tma(dealing="cluster_k", store="direct")],
+    "nv-cluster": [tma(cluster=(4, 4)), tma(tile_scheduler="cluster_k", store="direct")],
     "nv-cluster-part": [
         tma(signed(layout="rrr"), cluster=(3, 1)),
         tma(signed(layout="crr"), cluster=(1, 3)),
@@ -114,7 +114,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
     ],
     "nv-skinny-layout": [skinny(signed(layout="rrr"))],
     "nv-dual": [
-        tma(signed(variant="multi_d", epilogue="SiluAndMul"), dealing="split_k"),
+        tma(signed(variant="multi_d", epilogue="SiluAndMul"), tile_scheduler="split_k"),
         tma(signed(variant="multi_d", epilogue="SiluAndMul", layout="rrr")),
         tma(signed(variant="multi_d", epilogue="SiluAndMul"), tile=(128, 24, 64), store="direct"),
     ],

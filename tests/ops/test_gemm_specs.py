@@ -120,9 +120,9 @@ def test_a_schedule_of_one_family_has_no_field_of_another() -> None:
 
 
 def test_a_name_tells_what_a_kernel_is() -> None:
-    schedule = TmaWsSchedule((16, 64, 64), 16, grouping="pingpong", turned=True, dealing="split_k")
+    schedule = TmaWsSchedule((16, 64, 64), 16, grouping="pingpong", swap_ab=True, tile_scheduler="split_k")
     name = dataclasses.replace(ONE, schedule=schedule, arch="sm_90a").name
-    assert "tma_ws_16x64x64_pingpong_turned_split_k_stages16" in name
+    assert "tma_ws_16x64x64_pingpong_swap_ab_split_k_stages16" in name
     assert "split_k4" in dataclasses.replace(ONE, schedule=dataclasses.replace(ONE.schedule, split_k=4)).name
 
 

@@ -193,7 +193,7 @@ def test_split_k_of_tf32_counts_the_blocks_a_multiprocessor_holds(fake: ctypes.C
     fake.fake_cuda_hold(held)
     problem = GemmProblem(102, 4480, 2080, "tf32", dtype_c="fp32", layout="rrr")
     stages = 2 + held  # a kernel of its own: what it was told of its multiprocessors is kept
-    schedule = multistage(problem.signature, 64, 64, 64, (2, 2), stages, dealing="split_k")
+    schedule = multistage(problem.signature, 64, 64, 64, (2, 2), stages, tile_scheduler="split_k")
     kernel = KernelSpec("gemm", problem.signature, schedule, "sm_90a")
     registry = registry_with(problem, schedule)
     for m, n, k in ((102, 4480, 2080), (3, 6272, 2048), (4, 11840, 512), (64, 512, 640), (30, 70, 100)):
@@ -247,7 +247,7 @@ def test_split_k_launches_no_more_parts_than_run_at_a_time(fake: ctypes.CDLL) ->
 def test_a_turned_kernel_sees_the_problem_transposed(fake: ctypes.CDLL) -> None:
     needs_nvcc()
     problem = GemmProblem(5, 1000, 4096, "bf16", layout="rcr")
-    schedule = make.tma_ws(problem.signature, 8, 64, 8, (1, 1), make.WAYS["pingpong_turned_split_k"])
+    schedule = make.tma_ws(problem.signature, 8, 64, 8, (1, 1), make.WAYS["pingpong_swap_ab_split_k"])
     registry = registry_with(problem, schedule)
     registry.run("gemm", there(ones(5, 4096)), there(ones(1000, 4096)).T)
     seen = fake.fake_cuda_last().contents

@@ -2,12 +2,13 @@
 
 A name ends with its arch and the beginning of its digest and begins with its op and the label of its signature: that
 leaves one arch and a handful of signatures, and of those the proposals whose label is the rest of the name.  The digest
-decides.
+decides: a name that an older version gave a kernel still means it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from tilewright.arch import all_archs
@@ -15,6 +16,7 @@ from tilewright.errors import TilewrightError
 from tilewright.ops import all_ops, op_names
 from tilewright.ops import op as op_by_name
 from tilewright.ops.base import KernelSpec, Op
+from tilewright.ops.fields import old_names, old_words
 from tilewright.ops.pooling import SMALL
 
 DIGEST_LETTERS = 8  # of a digest, at the end of a name
@@ -57,26 +59,33 @@ def _by_name(op: Op, word: str, archs: list[str]) -> Iterator[KernelSpec]:
     kinds: dict[tuple[Any, str], set[str]] = {}  # with what labels of schedules begin
     for signature in signatures:
         for arch in whole:
-            label = _schedule_label(op, signature, arch, word)
             begins = kinds.setdefault((signature, arch), set())
             for spec in _small(op, signature, arch):
-                mine = spec.schedule.label()
-                begins.add(mine.partition("_")[0])
-                if mine == label and spec.name == word:
+                begins.add(spec.schedule.label().partition("_")[0])
+                if spec.digest.startswith(digest):
                     yield spec
                     return
     for (signature, arch), begins in kinds.items():
         label = _schedule_label(op, signature, arch, word)
         # A swept pool has more kernels than the small ones, not other kinds of them.
         for spec in _of_pools(op, arch, op.axes_of(signature), swept=True) if label.partition("_")[0] in begins else ():
-            if spec.schedule.label() == label and spec.name == word:
+            if spec.schedule.label() == label and spec.digest.startswith(digest):
                 yield spec
                 return
+    for (signature, arch), label in {key: _schedule_label(op, *key, word) for key in kinds}.items():
+        if _has_old_words(op, label):
+            specs = _of_pools(op, arch, op.axes_of(signature), swept=True)
+            yield from islice((spec for spec in specs if spec.digest.startswith(digest)), 1)
 
 
 def _schedule_label(op: Op, signature: Any, arch: str, word: str) -> str:
     """What of a whole name is between signature and arch."""
     return word[len(op.name) + len(signature.label()) + 2 : -len(arch) - DIGEST_LETTERS - 2]
+
+
+def _has_old_words(op: Op, label: str) -> bool:
+    """Whether a label may be of a version that called a field or a value of it otherwise."""
+    return any(old in label for old in (*old_names(op), *old_words(op)))
 
 
 def _by_digest(op: Op, word: str, archs: list[str]) -> Iterator[KernelSpec]:

@@ -15,8 +15,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from tilewright.errors import FilterError, an, nearest
+from tilewright.ops import op as op_by_name
+from tilewright.ops import op_names
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.fields import Getter, fields_of
+from tilewright.ops.fields import Getter, fields_of, old_names, old_words
+from tilewright.renames import warn_renamed
 
 MAX_TEXT = 2000
 MAX_NODES = 400
@@ -57,6 +60,9 @@ class Filter:
         self._nodes = 0
         self._attributes: list[ast.Attribute] = []
         self._known: Mapping[str, Getter] = {}
+        self._texts: set[str] = set()
+        self._words: Mapping[str, str] = {}  # old values of fields, and what they are called now
+        self._new_names: dict[str, str] = {}  # of attributes under old names
         self._value = self._read(self._parse().body, 0)
 
     def __call__(self, spec: KernelSpec) -> bool:
@@ -68,8 +74,12 @@ class Filter:
 
     def _demand_known(self, op: str, known: Mapping[str, Getter]) -> None:
         """Every name is checked before the first answer: short-circuiting must not hide a mistake."""
+        names, self._words = self._renamed(op)
         for node in self._attributes:
-            if node.attr not in known:
+            if node.attr not in known and node.attr in names:
+                self._new_names[node.attr] = names[node.attr]
+                warn_renamed("the filter", f"c.{node.attr}", f"c.{names[node.attr]}", skip=("_demand_known",))
+            elif node.attr not in known:
                 self._at(
                     node,
                     "filter-name",
@@ -159,14 +169,26 @@ class Filter:
             self._at(node, "filter-syntax", f"{an(type(value).__name__)} constant is not allowed in a filter")
         if isinstance(value, (int, float)) and not -MAX_NUMBER <= value <= MAX_NUMBER:
             self._at(node, "filter-size", "the number is too large")
+        if isinstance(value, str):
+            self._texts.add(value)
+            return lambda spec: self._words.get(value, value)
         return lambda spec: value
+
+    def _renamed(self, op: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """Old names of fields, and the old values among the filter's texts; an old value that is used is warned of."""
+        if op not in op_names():
+            return {}, {}
+        words = {old: new for old, new in old_words(op_by_name(op)).items() if old in self._texts}
+        for old, new in words.items():
+            warn_renamed("the filter", repr(old), repr(new), skip=("_renamed", "_demand_known"))
+        return old_names(op_by_name(op)), words
 
     def _attribute(self, node: ast.Attribute) -> Value:
         if not (isinstance(node.value, ast.Name) and node.value.id == "c"):
             self._at(node, "filter-name", "only attributes of c are offered", "write c.tile_n, c.arch ...")
         self._attributes.append(node)
         name = node.attr
-        return lambda spec: fields_of(spec)[name](spec)
+        return lambda spec: fields_of(spec)[self._new_names.get(name, name)](spec)
 
     def _negated(self, node: ast.UnaryOp, inner: Value) -> Value:
         def value(spec: KernelSpec) -> Any:

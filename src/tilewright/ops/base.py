@@ -29,10 +29,9 @@ from typing import (
 from tilewright.arch import Arch
 from tilewright.dataclass import dataclass
 from tilewright.errors import IllegalSpecError, ProblemError, RequestError, UnknownNameError, an, nearest
-from tilewright.renames import new_names, renamed_methods
+from tilewright.renames import new_names, new_values, renamed_methods, renamed_value, stored_names, stored_values
 
 SPEC_SCHEMA = 2
-_NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,24 +68,19 @@ class Schedule(Protocol):
         """Its part of a kernel's name: letters, digits and underscores."""
 
 
-def stored_names(cls: type[Any]) -> Mapping[str, str]:
-    """The names in JSON of those fields of a dataclass that have others in Python (`renames.renamed_fields`)."""
-    return getattr(cls, "stored_names", _NO_NAMES)
-
-
 SPARSE = "sparse"  # of a field that came later
 
 
 def plain(value: object) -> Any:
     """A dataclass as JSON-ready data: dicts, lists, numbers, strings.
 
-    So that what is stored and its digests stay, a class attribute `stored_names` has names that fields keep there, and
-    a field whose metadata say `SPARSE` is left out where it has its default.
+    So that what is stored and its digests stay, class attributes `stored_names` and `stored_values` have names that
+    fields and their values keep there, and a field whose metadata say `SPARSE` is left out where it has its default.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        stored = stored_names(type(value))
+        stored, words = stored_names(type(value)), stored_values(type(value))
         return {
-            stored.get(field.name, field.name): plain(getattr(value, field.name))
+            stored.get(field.name, field.name): renamed_value(words.get(field.name), plain(getattr(value, field.name)))
             for field in dataclasses.fields(value)
             if not (SPARSE in field.metadata and getattr(value, field.name) == field.default)
         }
@@ -167,6 +161,7 @@ def from_plain(cls: type[Any], what: str, data: object) -> Any:
         )
     fields = {field.name: field for field in dataclasses.fields(cls)}
     names = {stored: name for name, stored in stored_names(cls).items()}
+    words = new_values(cls)
     values: dict[str, Any] = {}
     for written, value in data.items():
         name = names.get(written, written)
@@ -183,7 +178,7 @@ def from_plain(cls: type[Any], what: str, data: object) -> Any:
             )
         kind = _kinds_of(cls)[name]
         try:
-            values[name] = _read(value, kind, _strict)
+            values[name] = renamed_value(words.get(name), _read(value, kind, _strict))
         except _Unfit:
             raise RequestError(
                 f"field {name!r} of {what} cannot be {value!r}",

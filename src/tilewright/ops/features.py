@@ -31,6 +31,7 @@ from tilewright.dataclass import dataclass
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.engine import Engine
 from tilewright.ops.fields import flat_names as _flat_names
+from tilewright.renames import renamed_value, stored_names, stored_values
 
 Array = np.ndarray[Any, Any]
 Vocabulary = Mapping[str, Sequence[str]]
@@ -40,10 +41,17 @@ _names: dict[Any, dict[str, tuple[str, int | None]]] = {}
 
 
 def flat_names(kind: type[Any]) -> dict[str, tuple[str, int | None]]:
-    """Kept: reading annotations is slow."""
+    """Kept: reading annotations is slow.  A model knows a field and its words as JSON does (`renames.stored_names`)."""
     known = _names.get(kind)
     if known is None:
-        known = _names[kind] = _flat_names(kind)
+        stored = stored_names(kind)
+        known = _names[kind] = {
+            stored.get(name, name) if place is None else name.replace(field, stored.get(field, field), 1): (
+                field,
+                place,
+            )
+            for name, (field, place) in _flat_names(kind).items()
+        }
     return known
 
 
@@ -72,7 +80,8 @@ def _defaults(kind: Any) -> dict[str, Any]:
 
     What follows from fields, such as a shape that `axis_names` names, is left out.
     """
-    defaults = {field.name: field.default for field in fields(kind)}
+    words = stored_values(kind)
+    defaults = {field.name: renamed_value(words.get(field.name), field.default) for field in fields(kind)}
     flat = {}
     for name in kernel_columns((kind,)):
         field, place = flat_names(kind)[name]
@@ -93,11 +102,11 @@ def values(spec: KernelSpec, columns: Sequence[str]) -> list[Any]:
 
 
 def _values(schedule: Any, columns: Sequence[str]) -> list[Any]:
-    names = flat_names(type(schedule))
+    names, words = flat_names(type(schedule)), stored_values(type(schedule))
     row: list[Any] = []
     for name in columns:
         field, place = names.get(name, ("", None))
-        value = getattr(schedule, field) if field else None
+        value = renamed_value(words.get(field), getattr(schedule, field)) if field else None
         row.append(value if place is None or value is None else value[place] if place < len(value) else None)
     return row
 

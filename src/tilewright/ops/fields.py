@@ -12,8 +12,10 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, get_args, get_origin, get_type_hints
 
+from tilewright.errors import an
 from tilewright.ops import op, op_names
-from tilewright.ops.base import KernelSpec
+from tilewright.ops.base import KernelSpec, Op
+from tilewright.renames import given_twice, new_values, stored_names, warn_renamed
 
 Getter = Callable[[KernelSpec], Any]
 
@@ -62,6 +64,56 @@ def _getters(part: str, kind: type[Any]) -> dict[str, Getter]:
 
 def _schedules(name: str) -> tuple[type[Any], ...]:
     return op(name).schedules if name in op_names() else ()
+
+
+def _old_names(kind: type[Any]) -> dict[str, str]:
+    """Flat names that fields of a dataclass had, and those they have now."""
+    stored = stored_names(kind)
+    return {
+        f"{stored[field]}{name.removeprefix(field)}": name
+        for name, (field, _) in flat_names(kind).items()
+        if field in stored
+    }
+
+
+def old_names(op: Op) -> dict[str, str]:
+    """The names and those they have now, of fields of the op's schedules."""
+    return {old: new for kind in op.schedules for old, new in _old_names(kind).items()}
+
+
+def old_words(op: Op) -> dict[str, str]:
+    """The values of fields of the op's schedules that have other names now, and these."""
+    return {old: new for kind in op.schedules for words in new_values(kind).values() for old, new in words.items()}
+
+
+def with_new_words(op: Op, data: Mapping[str, Any]) -> dict[str, Any]:
+    """What a user's configuration names, under the names of today; whoever gave old ones is warned."""
+    names, words = old_names(op), old_words(op)
+    known = {name for kind in op.schedules for name in flat_names(kind)}
+    owner = f"{an(op.name)} configuration"
+
+    def renamed(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [renamed(item) for item in value]
+        if isinstance(value, Mapping):
+            return {name: renamed(item) for name, item in value.items()}
+        if isinstance(value, str) and value in words:
+            warn_renamed(owner, value, words[value], skip=_SKIPPED)
+            return words[value]
+        return value
+
+    current: dict[str, Any] = {}
+    for name, value in data.items():
+        new = names.get(name, name) if name not in known else name
+        if new != name:
+            warn_renamed(owner, name, new, skip=_SKIPPED)
+        if new in current:
+            raise given_twice(f"{new} of the configuration is given", name, new)
+        current[new] = renamed(value)
+    return current
+
+
+_SKIPPED = ("with_new_words", "renamed", "<listcomp>", "<dictcomp>", "swept", "configured", "read")
 
 
 def fields_of(spec: KernelSpec) -> Mapping[str, Getter]:

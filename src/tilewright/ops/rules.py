@@ -32,6 +32,7 @@ from tilewright.dtypes import DTYPES
 from tilewright.errors import UnknownNameError, an, nearest
 from tilewright.ops.base import KernelSpec, Violation, read_spec
 from tilewright.ops.spaces import Spaces
+from tilewright.renames import new_values
 
 Rule = Callable[[Any, Any, Arch], Iterable[Violation]]
 Kinds = Sequence[type[Any]]  # dataclasses of schedules
@@ -100,10 +101,12 @@ def other_signature(spec: KernelSpec, problem: Any) -> list[Violation]:
 def schedule_class(op: str, arch: str, kinds: Kinds, pipeline: object) -> type[Any]:
     """The one of an arch's dataclasses that a pipeline belongs to."""
     by_pipeline: dict[str, type[Any]] = {}
+    old: dict[str, str] = {}
     for kind in kinds:
         names: tuple[str, ...] = getattr(kind, "pipelines", ())
         by_pipeline |= dict.fromkeys(names, kind)
-    chosen = by_pipeline.get(pipeline) if isinstance(pipeline, str) else None
+        old |= new_values(kind).get("pipeline", {})
+    chosen = by_pipeline.get(old.get(pipeline, pipeline)) if isinstance(pipeline, str) else None
     if chosen is None:
         raise UnknownNameError(
             f"{pipeline!r} is not {an(op)} pipeline of {arch}",

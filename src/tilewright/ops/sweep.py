@@ -19,7 +19,7 @@ from typing import Any, get_args, get_type_hints
 
 from tilewright.errors import RequestError
 from tilewright.ops.base import SPEC_SCHEMA, KernelSpec, Op, plain
-from tilewright.ops.fields import flat_names
+from tilewright.ops.fields import flat_names, with_new_words
 
 MOST = 1_000_000  # combinations of one signature
 MOST_LISTED = 10_000  # of which each is a proposal; of more, only those that may be legal at the first glance
@@ -104,7 +104,7 @@ def swept(
             value=data,
             remedy='write it as docs/cli.md shows, such as {"tile_m": [64, 128], ...}',
         )
-    lists = {name: values_of(name, value) for name, value in data.items()}
+    lists = {name: values_of(name, value) for name, value in with_new_words(op, data).items()}
     # Every signature that the axes mean has a kernel in the smallest pool.
     few = list(op.proposals(op.pool_names[0], arch, **axes))
     signatures = dict.fromkeys(spec.signature for spec in few)

@@ -33,7 +33,7 @@ from tilewright.ops import op as op_by_name
 from tilewright.ops import op_names
 from tilewright.ops.base import Axis, KernelSpec, Op
 from tilewright.ops.engine import engine
-from tilewright.ops.fields import flat_names
+from tilewright.ops.fields import flat_names, with_new_words
 from tilewright.ops.sweep import MOST, unknown_name, values_of, wrong_kind
 
 TRAITS = "trait_config"
@@ -170,7 +170,7 @@ def read(op: Op, data: Mapping[str, Any]) -> Traits:
         if _folded(name) not in axes:
             raise unknown_name(name, [TRAITS, POOL, *(_singular(axis) for axis in op.axes)])
         _add_axis(traits.axes, axes[_folded(name)], name, values)
-    for name, values in config.trait_config.items():
+    for name, values in with_new_words(op, config.trait_config).items():
         if name.startswith("_"):
             continue
         if _folded(name) in axes:

@@ -92,11 +92,11 @@ def kernel_features(spec: KernelSpec) -> Sequence[float]:
         SPACES.get(arch_by_name(spec.arch).family), "residency", None
     )
     along_m, along_n, held, shares, ring = residency(spec) if residency else Residency()
-    dealing = getattr(schedule, "dealing", "")
-    small = m == 64 * schedule.warp_grid[0] and n <= 64 and not getattr(schedule, "turned", False)
+    scheduler = getattr(schedule, "tile_scheduler", "")
+    small = m == 64 * schedule.warp_grid[0] and n <= 64 and not getattr(schedule, "swap_ab", False)
     way_out = (1.0 if small else 2.0) if getattr(schedule, "store", "") == "direct" else 0.0
     return (
-        m, n, k, along_m, along_n, held, dealing == "split_k", dealing == "stream_k",
+        m, n, k, along_m, along_n, held, scheduler == "split_k", scheduler == "stream_k",
         shares * getattr(schedule, "split_k", 1), schedule.warp_tile[0], schedule.warp_tile[1], ring, way_out,
     )  # fmt: skip
 

@@ -5,8 +5,8 @@ winograd       the same of 3 x 3 windows with fewer products and another error b
 planar         the same for results of few channels, with pixels in lanes
 lanes          the same of depthwise and small groups
 outer          backward-weight as sums of outer products
-direct_weight  the same of few channels, with filters in lanes
-lanes_weight   the same of depthwise and small groups
+direct_wgrad  the same of few channels, with filters in lanes
+lanes_wgrad   the same of depthwise and small groups
 loops          the fallback: any size, stride and element type
 """
 
@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from tilewright.arch import Arch
-from tilewright.backends.cpu.conv.direct_weight import FAMILY as DIRECT_WEIGHT
+from tilewright.backends.cpu.conv.direct_wgrad import FAMILY as DIRECT_WGRAD
 from tilewright.backends.cpu.conv.implicit import FAMILY as IMPLICIT
 from tilewright.backends.cpu.conv.lanes import FAMILY as LANES
-from tilewright.backends.cpu.conv.lanes_weight import FAMILY as LANES_WEIGHT
+from tilewright.backends.cpu.conv.lanes_wgrad import FAMILY as LANES_WGRAD
 from tilewright.backends.cpu.conv.loops import FAMILY as LOOPS
 from tilewright.backends.cpu.conv.outer import FAMILY as OUTER
 from tilewright.backends.cpu.conv.planar import FAMILY as PLANAR
@@ -35,7 +35,7 @@ from tilewright.ops.conv.spec import ConvSignature, dtype_rules
 
 class CpuConv(OpFamilies):
     backend, op = "cpu", "conv"
-    own = (IMPLICIT, OUTER, WINOGRAD, DIRECT_WEIGHT, PLANAR, LANES, LANES_WEIGHT, LOOPS)
+    own = (IMPLICIT, OUTER, WINOGRAD, DIRECT_WGRAD, PLANAR, LANES, LANES_WGRAD, LOOPS)
 
     def signature_rules(self, signature: ConvSignature, arch: Arch) -> Iterator[Violation]:
         """Which element types go together."""

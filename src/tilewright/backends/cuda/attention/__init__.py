@@ -1,9 +1,10 @@
 """All the CUDA backend knows of attention: its kernel families, and what they share.
 
 ws       sm_90a: TMA feeds wgmma, softmax beside products; rows of 16 bytes.  Its pipeline `decode` packs the query
-         heads of one head of keys into a tile of rows; `shares` does so too, all keys there are dealt in equal shares
+         heads of one head of keys into a tile of rows; `decode_stream_k` does so too, every block with
+         an equal share of all keys
 fp8      sm_90a: both products in e4m3
-latent   sm_90a: heads of 576 whose values are the first 512 of their keys
+mla      sm_90a: heads of 576 whose values are the first 512 of their keys
 mma      sm_80 on, and what TMA does not read: mma.sync and cp.async
 combine  parts put together, a team of warps for a row of one head
 loops    the fallback: any size, stride, element type and feature; also parts put together, and appended rows
@@ -17,8 +18,8 @@ from functools import cached_property
 from tilewright.arch import Arch
 from tilewright.backends.cuda.attention.combine import FAMILY as COMBINE
 from tilewright.backends.cuda.attention.fp8 import FAMILY as FP8
-from tilewright.backends.cuda.attention.latent import FAMILY as LATENT
 from tilewright.backends.cuda.attention.loops import FAMILY as LOOPS
+from tilewright.backends.cuda.attention.mla import FAMILY as MLA
 from tilewright.backends.cuda.attention.mma import FAMILY as MMA
 from tilewright.backends.cuda.attention.rates import arch_numbers, rates
 from tilewright.backends.cuda.attention.ws import FAMILY as WS
@@ -32,7 +33,7 @@ from tilewright.ops.base import Violation
 
 class CudaAttention(OpFamilies):
     backend, op = "cuda", "attention"
-    own = (WS, FP8, LATENT, MMA, COMBINE, LOOPS)
+    own = (WS, FP8, MLA, MMA, COMBINE, LOOPS)
     USUAL = "bf16"
 
     def signature_rules(self, signature: AttentionSignature, arch: Arch) -> Iterator[Violation]:

@@ -61,9 +61,9 @@ def taken_by_wgmma(signature: AttentionSignature, arch: Arch) -> bool:
     return {"wgmma", "tma"} <= arch.features and two_bytes and readable
 
 
-def available_bytes(together: int, arch: Arch) -> int:
+def available_bytes(ctas_per_sm: int, arch: Arch) -> int:
     """Shared memory that each of so many blocks of a multiprocessor may ask for."""
-    return (arch.scratch_bytes + BLOCK_SHARED) // together - BLOCK_SHARED
+    return (arch.scratch_bytes + BLOCK_SHARED) // ctas_per_sm - BLOCK_SHARED
 
 
 def engine_rules(

@@ -34,7 +34,7 @@ class Kind(NamedTuple):
     """What a pipeline of these families is."""
 
     planes: bool  # channels lie first
-    turned: bool = False  # with pixels (of gradients of weights: filters) along wgmma's narrow side
+    swap_ab: bool = False  # with pixels (of gradients of weights: filters) along wgmma's narrow side
 
 
 class PointwiseSchedule(Protocol):

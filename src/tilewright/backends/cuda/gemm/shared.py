@@ -18,7 +18,7 @@ from tilewright.ops.gemm.schedule import ONE, Shape
 from tilewright.ops.gemm.spec import GemmSignature
 
 TENSOR_INPUTS = ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "tf32")
-DEALING = {"tiles": 0, "stream_k": 1, "split_k": 2, "cluster_k": 3}  # `Dealing` of rules.h
+TILE_SCHEDULERS = {"data_parallel": 0, "stream_k": 1, "split_k": 2, "cluster_k": 3}  # `TileScheduler` of rules.h
 LINE_BYTES = 16  # rows of copies are multiples of this: what the copy engine asks for
 COMPILE_MEMORY = 600 << 20
 

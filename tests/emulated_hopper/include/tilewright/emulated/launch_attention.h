@@ -9,7 +9,7 @@
 #include <tilewright/cuda/attention/fp8/host.h>
 #include <tilewright/cuda/attention/loops/host.h>
 #include <tilewright/cuda/attention/mma/host.h>
-#include <tilewright/cuda/attention/shares/host.h>
+#include <tilewright/cuda/attention/stream_k/host.h>
 #include <tilewright/cuda/attention/ws/host.h>
 #include <tilewright/cuda/attention/loops/kernel.h>
 #include <tilewright/cuda/attention/mma/kernel.h>

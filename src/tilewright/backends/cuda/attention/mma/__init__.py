@@ -26,6 +26,7 @@ from tilewright.backends.cuda.pipelines import Fields, flag
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention.spec import AttentionSignature
 from tilewright.ops.base import KernelSpec, Violation
+from tilewright.renames import renamed_fields
 
 MEMORY = Arithmetic("tilewright.backends.cuda.attention.mma", "tilewright/cuda/attention/mma/memory.h")
 BLOCK_ROWS = 16  # of one instruction
@@ -38,6 +39,7 @@ BESIDE_REGISTERS = 36
 WHOLE_REGISTERS, WHOLE_NARROW, FEATURES = 48, 16, 40
 
 
+@renamed_fields({"together": "ctas_per_sm", "slots": "kv_stages"})
 @dataclass(frozen=True, slots=True)
 class MmaSchedule:
     """A grid of warps; those along keys share rows, and columns of the results."""
@@ -47,8 +49,8 @@ class MmaSchedule:
     warps_m: int
     warps_n: int
     row_blocks: int  # of 16 rows, that a warp has
-    slots: int  # tiles of keys or of values, each in one
-    together: int = 1  # blocks of a multiprocessor
+    kv_stages: int  # tiles of keys or of values in flight, each in a buffer
+    ctas_per_sm: int = 1  # occupancy
 
     pipelines: ClassVar[tuple[str, ...]] = ("mma", "mma_decode")
     serves: ClassVar[tuple[str, ...]] = ("forward", "split")
@@ -64,8 +66,8 @@ class MmaSchedule:
         return 32 * self.warps_m * self.warps_n
 
     def label(self) -> str:
-        label = f"{self.pipeline}_{self.tile_m}x{self.tile_n}_warps{self.warps_m}x{self.warps_n}_slots{self.slots}"
-        return label + (f"_together{self.together}" if self.together > 1 else "")
+        label = f"{self.pipeline}_{self.tile_m}x{self.tile_n}_warps{self.warps_m}x{self.warps_n}_stages{self.kv_stages}"
+        return label + (f"_ctas{self.ctas_per_sm}" if self.ctas_per_sm > 1 else "")
 
 
 def narrow(signature: AttentionSignature) -> bool:
@@ -85,12 +87,12 @@ def tile_bytes(signature: AttentionSignature, schedule: MmaSchedule) -> tuple[in
 
 def shared_bytes(signature: AttentionSignature, schedule: MmaSchedule) -> int:
     rows, slot, shared = tile_bytes(signature, schedule)
-    return rows + schedule.slots * slot + shared
+    return rows + schedule.kv_stages * slot + shared
 
 
 def most_slots(signature: AttentionSignature, schedule: MmaSchedule, arch: Arch) -> int:
     rows, slot, shared = tile_bytes(signature, schedule)
-    return max(2, (available_bytes(schedule.together, arch) - rows - shared) // slot)
+    return max(2, (available_bytes(schedule.ctas_per_sm, arch) - rows - shared) // slot)
 
 
 def registers(signature: AttentionSignature, schedule: MmaSchedule) -> int:
@@ -130,17 +132,17 @@ def _tile_rules(signature: AttentionSignature, schedule: MmaSchedule, arch: Arch
     if s.head_dim_v % (16 * h.warps_n):
         message = f"{s.head_dim_v} columns of {h.warps_n} warps are not whole products of 16"
         yield Violation("nv-columns", message, "use fewer warps_n")
-    if h.slots < 2:
-        yield Violation("nv-slots", f"{h.slots} slots: one is read while another is filled", "use 2 or more")
+    if h.kv_stages < 2:
+        yield Violation("nv-stages", f"{h.kv_stages} kv_stages: one is read while another is filled", "use 2 or more")
     yield from _resources(s, h, arch)
 
 
 def _resources(s: AttentionSignature, h: MmaSchedule, arch: Arch) -> Iterator[Violation]:
-    allowed = min(MOST_REGISTERS, ALL_REGISTERS // (h.threads * h.together))
+    allowed = min(MOST_REGISTERS, ALL_REGISTERS // (h.threads * h.ctas_per_sm))
     if registers(s, h) > allowed:
         message = f"results, scores and operands take {registers(s, h)} of {allowed} registers"
-        yield Violation("nv-registers", message, "use more warps_n, a smaller tile_n, or fewer blocks together")
-    shared, available = shared_bytes(s, h), available_bytes(h.together, arch)
+        yield Violation("nv-registers", message, "use more warps_n, a smaller tile_n, or fewer CTAs per SM")
+    shared, available = shared_bytes(s, h), available_bytes(h.ctas_per_sm, arch)
     if shared > available:
         message = f"rows and slots take {shared} of {available} bytes of shared memory"
         yield Violation("nv-shared-memory", message, "use fewer slots or a smaller tile_n")
@@ -184,25 +186,27 @@ _BESIDE = 1  # of a signature that sm_90a's own pipelines take
 
 def _schedule(pipeline: str, tile: _Tile, signature: AttentionSignature, arch: Arch) -> MmaSchedule:
     """The tile with as many slots as fit, and what fp8 and features of scores ask for."""
-    keys, rows, along, blocks, slots, together = tile
+    keys, rows, along, blocks, slots, ctas_per_sm = tile
     if narrow(signature):
         keys = max(keys, 16 * along, 32)
-    schedule = MmaSchedule(pipeline, keys, rows, along, blocks, slots, together)
-    while schedule.together > 1 and registers(signature, schedule) > min(
-        MOST_REGISTERS, ALL_REGISTERS // (schedule.threads * schedule.together)
+    schedule = MmaSchedule(pipeline, keys, rows, along, blocks, slots, ctas_per_sm)
+    while schedule.ctas_per_sm > 1 and registers(signature, schedule) > min(
+        MOST_REGISTERS, ALL_REGISTERS // (schedule.threads * schedule.ctas_per_sm)
     ):
-        schedule = replace(schedule, together=schedule.together - 1)
-    return replace(schedule, slots=min(slots, most_slots(signature, schedule, arch)))
+        schedule = replace(schedule, ctas_per_sm=schedule.ctas_per_sm - 1)
+    return replace(schedule, kv_stages=min(slots, most_slots(signature, schedule, arch)))
 
 
 def _smaller(schedule: MmaSchedule, signature: AttentionSignature, arch: Arch) -> MmaSchedule:
     """With two slots, for an arch of little shared memory: fewer blocks beside each other, then fewer keys."""
-    schedule = replace(schedule, slots=2)
-    while schedule.together > 1 and shared_bytes(signature, schedule) > available_bytes(schedule.together, arch):
-        schedule = replace(schedule, together=schedule.together - 1)
-    while schedule.tile_n > LEAST_KEYS and shared_bytes(signature, schedule) > available_bytes(schedule.together, arch):
+    schedule = replace(schedule, kv_stages=2)
+    while schedule.ctas_per_sm > 1 and shared_bytes(signature, schedule) > available_bytes(schedule.ctas_per_sm, arch):
+        schedule = replace(schedule, ctas_per_sm=schedule.ctas_per_sm - 1)
+    while schedule.tile_n > LEAST_KEYS and shared_bytes(signature, schedule) > available_bytes(
+        schedule.ctas_per_sm, arch
+    ):
         schedule = replace(schedule, tile_n=schedule.tile_n // 2)
-    return replace(schedule, slots=min(MOST_SMALLER, most_slots(signature, schedule, arch)))
+    return replace(schedule, kv_stages=min(MOST_SMALLER, most_slots(signature, schedule, arch)))
 
 
 def _proposed(signature: AttentionSignature, arch: Arch, wide: bool, beside: bool) -> Iterator[MmaSchedule]:
@@ -239,14 +243,14 @@ class Mma(CudaAttentionFamily):
 
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
         s, h = spec.signature, spec.schedule
-        named = ("tile_m", "tile_n", "warps_m", "warps_n", "slots", "together")
+        named = ("tile_m", "tile_n", "warps_m", "warps_n", "kv_stages", "ctas_per_sm")
         fields = {name: getattr(h, name) for name in named} | held(s)
         fields |= {"packs": h.pipeline == "mma_decode", "narrow": narrow(s), "size_kv": DTYPES[s.dtype_kv].bytes}
         return fields | {"scored": int(fields["scored"] or s.scales == "block")}
 
     def config(self, spec: KernelSpec) -> Fields:
         h: MmaSchedule = spec.schedule
-        named = ("tile_n", "warps_m", "warps_n", "row_blocks", "slots", "together")
+        named = ("tile_n", "warps_m", "warps_n", "row_blocks", "kv_stages", "ctas_per_sm")
         return {**{name: getattr(h, name) for name in named}, "pack_heads": flag(h.pipeline == "mma_decode")}
 
     def promises(self, spec: KernelSpec) -> Promises:

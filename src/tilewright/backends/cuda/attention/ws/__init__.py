@@ -1,7 +1,7 @@
-"""ws, decode and shares, of sm_90a: TMA feeds wgmma, warp-specialized and persistent.
+"""ws, decode and decode_stream_k, of sm_90a: TMA feeds wgmma, warp-specialized and persistent.
 
 `ws` keeps tiles of query rows of one head; `decode` packs the query heads of one head of keys into a tile, for few
-rows; `shares` does so too, and every block takes an equal share of all keys there are.
+rows; `decode_stream_k` does so too, and every block takes an equal share of all keys there are.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from tilewright.dtypes import DTYPES
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import AttentionSignature
 from tilewright.ops.base import KernelSpec, Violation
+from tilewright.renames import renamed_fields
 
 MEMORY = Arithmetic("tilewright.backends.cuda.attention.ws", "tilewright/cuda/attention/ws/memory.h")
 ROWS = MEMORY("ws_rows")  # of a warpgroup
@@ -40,21 +41,25 @@ MAX_STAGES = 16
 BESIDE_REGISTERS = 26
 
 
+@renamed_fields(
+    {"together": "ctas_per_sm", "dealing": "tile_scheduler", "row_stages": "q_stages"},
+    {"pipeline": {"shares": "decode_stream_k"}, "tile_scheduler": {"striped": "static"}},
+)
 @dataclass(frozen=True, slots=True)
 class WsSchedule:
     """Warps that feed and warpgroups that multiply; each keeps 64 rows, their scores and results in registers."""
 
     pipeline: str
     tile_n: int  # keys of a tile
-    warpgroups: int  # that multiply
-    stages: int  # tiles of keys and values under way
-    together: int = 1  # blocks of a multiprocessor
-    dealing: str = "striped"  # of items to blocks; dynamic: whoever is done takes the next
-    row_stages: int = 1  # tiles of rows under way; with two, an item begins beside the end of the one before
+    warpgroups: int  # consumers
+    stages: int  # tiles of keys and values in flight
+    ctas_per_sm: int = 1  # occupancy
+    tile_scheduler: str = "static"  # of work items; dynamic: a block that is done takes the next
+    q_stages: int = 1  # tiles of queries in flight; with two, an item begins beside the end of the one before
 
-    pipelines: ClassVar[tuple[str, ...]] = ("ws", "decode", "shares")
+    pipelines: ClassVar[tuple[str, ...]] = ("ws", "decode", "decode_stream_k")
     serves: ClassVar[tuple[str, ...]] = ("forward", "split")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines, "dealing": ("striped", "dynamic")}
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines, "tile_scheduler": ("static", "dynamic")}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -68,9 +73,9 @@ class WsSchedule:
 
     def label(self) -> str:
         label = f"{self.pipeline}_{self.tile_m}x{self.tile_n}_stages{self.stages}"
-        label += f"_together{self.together}" if self.together > 1 else ""
-        label += f"_rows{self.row_stages}" if self.row_stages > 1 else ""
-        return label + ("_dynamic" if self.dealing == "dynamic" else "")
+        label += f"_ctas{self.ctas_per_sm}" if self.ctas_per_sm > 1 else ""
+        label += f"_q{self.q_stages}" if self.q_stages > 1 else ""
+        return label + ("_dynamic" if self.tile_scheduler == "dynamic" else "")
 
 
 def tile_bytes(signature: AttentionSignature, schedule: WsSchedule) -> tuple[int, int]:
@@ -82,19 +87,21 @@ def tile_bytes(signature: AttentionSignature, schedule: WsSchedule) -> tuple[int
 
 def shared_bytes(signature: AttentionSignature, schedule: WsSchedule) -> int:
     rows, stage = tile_bytes(signature, schedule)
-    return schedule.row_stages * rows + schedule.stages * stage + MEMORY("ws_beside")
+    return schedule.q_stages * rows + schedule.stages * stage + MEMORY("ws_beside")
 
 
 def most_stages(signature: AttentionSignature, schedule: WsSchedule, arch: Arch) -> int:
     rows, stage = tile_bytes(signature, schedule)
-    left = available_bytes(schedule.together, arch) - MEMORY("ws_beside") - schedule.row_stages * rows
+    left = available_bytes(schedule.ctas_per_sm, arch) - MEMORY("ws_beside") - schedule.q_stages * rows
     return max(1, left // stage)
 
 
 def allowed_registers(signature: AttentionSignature, schedule: WsSchedule) -> int | None:
     """What a multiplying thread may hold; None where no kernel has so many warpgroups or blocks."""
     h, paged = schedule, signature.pages != "none"
-    return MEMORY("ws_multiplying_registers", h.warpgroups, h.together, paged, h.pipeline == "shares") or None
+    return (
+        MEMORY("ws_multiplying_registers", h.warpgroups, h.ctas_per_sm, paged, h.pipeline == "decode_stream_k") or None
+    )
 
 
 def registers(signature: AttentionSignature, schedule: WsSchedule) -> int:
@@ -127,7 +134,7 @@ _DECODE: dict[int, tuple[tuple[int, int], ...]] = {  # keys of a tile, blocks of
 
 
 def _ws(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSchedule]:
-    """The tiles of a head size; windows and sequences that differ are dealt as blocks come free."""
+    """The tiles of a head size; windows and sequences that differ are scheduled dynamically."""
     tiles = _TILES.get(max(signature.head_dim, signature.head_dim_v), ())
     uneven = signature.mask != "none" or signature.varlen
     if feature_registers(signature):  # long code for each column, and registers of its own
@@ -138,30 +145,30 @@ def _ws(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSch
     for warpgroups, keys, stages in tiles if wide else tiles[:_FEW]:
         small = max(signature.head_dim, signature.head_dim_v) <= _STREAMED
         for rows in (1, 2) if wide else (2,) if small else (1,):
-            schedule = WsSchedule("ws", keys, warpgroups, stages, row_stages=rows)
+            schedule = WsSchedule("ws", keys, warpgroups, stages, q_stages=rows)
             schedule = replace(schedule, stages=min(stages, most_stages(signature, schedule, arch)))
-            for dealing in ("striped", "dynamic") if wide else ("dynamic",) if uneven else ("striped",):
-                yield replace(schedule, dealing=dealing)
+            for tile_scheduler in ("static", "dynamic") if wide else ("dynamic",) if uneven else ("static",):
+                yield replace(schedule, tile_scheduler=tile_scheduler)
 
 
 def _decode(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSchedule]:
     """One warpgroup, and as many stages as fit: what counts is how much is under way."""
     tiles = _DECODE.get(max(signature.head_dim, signature.head_dim_v), ())
     if feature_registers(signature):
-        tiles = tuple(dict.fromkeys((min(keys, 64), together) for keys, together in tiles))
-    for keys, together in tiles if wide else tiles[:_FEW]:
-        schedule = WsSchedule("decode", keys, 1, 2, together)
+        tiles = tuple(dict.fromkeys((min(keys, 64), ctas_per_sm) for keys, ctas_per_sm in tiles))
+    for keys, ctas_per_sm in tiles if wide else tiles[:_FEW]:
+        schedule = WsSchedule("decode", keys, 1, 2, ctas_per_sm)
         yield replace(schedule, stages=min(8, most_stages(signature, schedule, arch)))
     if wide or signature.mask != "none":
         first = next(_ws(signature, arch, False))
-        yield replace(first, pipeline="decode", row_stages=1)
+        yield replace(first, pipeline="decode", q_stages=1)
 
 
-def _shares(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSchedule]:
+def _stream_k(signature: AttentionSignature, arch: Arch, wide: bool) -> Iterator[WsSchedule]:
     """Those of `decode` that keep one warpgroup: the usual, or all."""
     schedules = (schedule for schedule in _decode(signature, arch, wide) if schedule.warpgroups == 1)
     for schedule in schedules if wide else (next(schedules),):
-        yield replace(schedule, pipeline="shares")
+        yield replace(schedule, pipeline="decode_stream_k")
 
 
 class Ws(CudaAttentionFamily):
@@ -175,7 +182,7 @@ class Ws(CudaAttentionFamily):
             return
         if signature.family == "forward":
             yield from _ws(signature, arch, wide)
-            yield from _shares(signature, arch, wide)
+            yield from _stream_k(signature, arch, wide)
         yield from _decode(signature, arch, wide)
 
     def violations(self, signature: AttentionSignature, schedule: WsSchedule, arch: Arch) -> Iterator[Violation]:
@@ -188,8 +195,12 @@ class Ws(CudaAttentionFamily):
 
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
         h: WsSchedule = spec.schedule
-        named = ("tile_n", "warpgroups", "stages", "together", "row_stages")
-        more = {"packs": h.packs, "shares": h.pipeline == "shares", "size_kv": DTYPES[spec.signature.dtype_kv].bytes}
+        named = ("tile_n", "warpgroups", "stages", "ctas_per_sm", "q_stages")
+        more = {
+            "packs": h.packs,
+            "stream_k": h.pipeline == "decode_stream_k",
+            "size_kv": DTYPES[spec.signature.dtype_kv].bytes,
+        }
         return {name: getattr(h, name) for name in named} | held(spec.signature) | more
 
     def config(self, spec: KernelSpec) -> Fields:
@@ -198,16 +209,16 @@ class Ws(CudaAttentionFamily):
             "tile_n": h.tile_n,
             "warpgroups": h.warpgroups,
             "stages": h.stages,
-            "together": h.together,
+            "ctas_per_sm": h.ctas_per_sm,
             "pack_heads": flag(h.packs),
-            "dynamic": flag(h.dealing == "dynamic"),
-            "shares": flag(h.pipeline == "shares"),
-            "row_stages": h.row_stages,
+            "dynamic": flag(h.tile_scheduler == "dynamic"),
+            "stream_k": flag(h.pipeline == "decode_stream_k"),
+            "q_stages": h.q_stages,
         }
 
     def host_half(self, schedule: WsSchedule) -> tuple[str, str]:
-        if schedule.pipeline == "shares":
-            return "shares/host.h", "HostAttentionShares"
+        if schedule.pipeline == "decode_stream_k":
+            return "stream_k/host.h", "HostAttentionStreamK"
         return "ws/host.h", "HostAttentionWs"
 
     def promises(self, spec: KernelSpec) -> Promises:
@@ -216,7 +227,7 @@ class Ws(CudaAttentionFamily):
         return Promises(nvidia.WARPGROUP, ("UTMALDG",), shared_bytes(spec.signature, spec.schedule))
 
     def meeting_trips(self, spec: KernelSpec, problem: AttentionProblem, pieces: float) -> float | None:
-        if spec.schedule.pipeline != "shares":
+        if spec.schedule.pipeline != "decode_stream_k":
             return None
         return selection_number(spec, "tw_select_meeting_trips", problem, pieces)
 
@@ -227,19 +238,25 @@ def _tile_rules(signature: AttentionSignature, schedule: WsSchedule, arch: Arch)
         yield Violation("nv-tile-n", f"tile_n {h.tile_n} is not one wgmma wide in whole 16s", "use 64 or 128")
     allowed = allowed_registers(signature, h)
     if allowed is None:
-        message = f"{h.warpgroups} multiplying warpgroups, {h.together} blocks of a multiprocessor"
-        yield Violation("nv-warpgroups", message, "use 1 to 3 and one block, or 1 and two blocks")
+        message = f"{h.warpgroups} consumer warpgroups, {h.ctas_per_sm} CTAs per SM"
+        yield Violation("nv-warpgroups", message, "use 1 to 3 warpgroups and one CTA per SM, or 1 and two CTAs")
     else:
         yield from register_rule(registers(signature, h), allowed, "use a smaller tile_n or fewer warpgroups")
-    if not 1 <= h.row_stages <= (2 if h.pipeline == "ws" else 1):
-        message = f"{h.row_stages} tiles of rows under way in {h.pipeline}"
-        yield Violation("nv-row-stages", message, "use 1, or 2 with ws")
-    if h.pipeline == "shares" and (signature.family != "forward" or h.warpgroups > 1 or h.dealing != "striped"):
-        message = f"shares of {signature.family}, {h.warpgroups} multiplying warpgroups, {h.dealing}"
-        yield Violation("nv-shares", message, "use the forward family, one warpgroup and striped, or decode")
+    if not 1 <= h.q_stages <= (2 if h.pipeline == "ws" else 1):
+        message = f"{h.q_stages} stages of queries in {h.pipeline}"
+        yield Violation("nv-q-stages", message, "use 1, or 2 with ws")
+    if h.pipeline == "decode_stream_k" and (
+        signature.family != "forward" or h.warpgroups > 1 or h.tile_scheduler != "static"
+    ):
+        message = f"decode_stream_k of {signature.family}, {h.warpgroups} consumer warpgroups, {h.tile_scheduler}"
+        yield Violation(
+            "nv-stream-k",
+            message,
+            "use the forward family, one warpgroup and the static scheduler, or the decode pipeline",
+        )
     if h.stages > MAX_STAGES:
         yield Violation("nv-stages", f"{h.stages} stages", f"use at most {MAX_STAGES}")
-    yield from shared_rule(shared_bytes(signature, h), available_bytes(h.together, arch))
+    yield from shared_rule(shared_bytes(signature, h), available_bytes(h.ctas_per_sm, arch))
 
 
 FAMILY = Ws()

@@ -1,4 +1,4 @@
-"""depthwise_tile: a filter for each channel; warps slide square windows over tiles that the copy engine brings.
+"""depthwise_tile: a filter for each channel; warps slide square filters over tiles that TMA loads.
 
 padded_depthwise_tile: in copies, where channels lie apart or are no whole 8s.
 """
@@ -19,27 +19,32 @@ from tilewright.backends.cuda.conv.shared import CudaConvFamily, Fields, named, 
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.spec import ConvSignature
+from tilewright.renames import renamed_fields
 
 
+@renamed_fields(
+    {"window": "filter_size", "step": "stride", "pixels": "tile_w", "lines": "tile_h", "spread": "dilation"}
+)
 @dataclass(frozen=True, slots=True)
 class DepthwiseTileSchedule:
-    """A filter for each channel: warps slide a square window over tiles of shared memory, with padding in them."""
+    """A filter for each channel: warps slide a square filter over tiles of shared memory, with padding in them."""
 
     pipeline: str = field(default="depthwise_tile", kw_only=True)
-    window: int  # wide and high
-    step: int  # the stride, along both
-    pixels: int  # of results of a unit, across
-    lines: int  # and down
+    filter_size: int  # width and height of the filter
+    stride: int  # along both
+    tile_w: int  # results of a unit, across
+    tile_h: int  # and down
     channels: int = 64  # of a tile
-    spread: int = 1  # the dilation, along both
+    dilation: int = 1  # along both
 
     pipelines: ClassVar[tuple[str, ...]] = ("depthwise_tile", "padded_depthwise_tile")
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     def label(self) -> str:
-        label = f"{self.pipeline}_{self.window}_step{self.step}_{self.lines}x{self.pixels}_channels{self.channels}"
-        return label + (f"_spread{self.spread}" if self.spread > 1 else "")
+        label = f"{self.pipeline}_{self.filter_size}_stride{self.stride}_{self.tile_h}x{self.tile_w}"
+        label += f"_channels{self.channels}"
+        return label + (f"_dilation{self.dilation}" if self.dilation > 1 else "")
 
 
 def _tiles(signature: ConvSignature, arch: Arch) -> Iterator[DepthwiseTileSchedule]:
@@ -64,19 +69,23 @@ def _violations(signature: ConvSignature, schedule: DepthwiseTileSchedule, arch:
     if DTYPES[signature.dtype].bytes != 2:
         message = f"tiles are of two-byte elements, not {signature.dtype}"
         yield Violation("nv-inputs", message, "use bf16 or fp16, or the depthwise pipeline")
-    if h.window not in WINDOWS or h.step not in STEPS:
-        message = f"a window of {h.window} that moves {h.step} pixels"
-        yield Violation("nv-depthwise", message, f"use a window of {WINDOWS} and a step of {STEPS}")
-    strided = h.step if signature.variant == "backward_data" else 1  # results along a stride are made together
-    if strided > 1 and h.spread > 1:
-        yield Violation("nv-depthwise", "gradients of strides and a dilation", "use step 1 or spread 1")
-    if h.spread > 2:
-        yield Violation("nv-depthwise", f"a dilation of {h.spread}", "use 1 or 2, or the depthwise pipeline")
+    if h.filter_size not in WINDOWS or h.stride not in STEPS:
+        message = f"a filter of {h.filter_size} and stride {h.stride}"
+        yield Violation("nv-depthwise", message, f"use a filter of {WINDOWS} and a stride of {STEPS}")
+    strided = h.stride if signature.variant == "backward_data" else 1  # results along a stride are made together
+    if strided > 1 and h.dilation > 1:
+        yield Violation("nv-depthwise", "gradients of strides and a dilation", "use stride 1 or dilation 1")
+    if h.dilation > 2:
+        yield Violation("nv-depthwise", f"a dilation of {h.dilation}", "use 1 or 2, or the depthwise pipeline")
     if h.channels not in (32, 64):
         yield Violation("nv-vector", f"{h.channels} channels of a tile", "use 32 or 64")
-    kept = h.window**2 if signature.variant == "backward_weight" else 0
-    if not (h.pixels <= 8 and h.lines <= 4 and h.pixels * h.lines * strided**2 + kept <= (72 if strided == 1 else 32)):
-        yield Violation("nv-registers", f"units of {h.lines}x{h.pixels} of window {h.window}", "use smaller units")
+    kept = h.filter_size**2 if signature.variant == "backward_weight" else 0
+    if not (
+        h.tile_w <= 8 and h.tile_h <= 4 and h.tile_w * h.tile_h * strided**2 + kept <= (72 if strided == 1 else 32)
+    ):
+        yield Violation(
+            "nv-registers", f"units of {h.tile_h}x{h.tile_w} of a filter of {h.filter_size}", "use smaller units"
+        )
 
 
 class DepthwiseTile(CudaConvFamily):
@@ -91,7 +100,7 @@ class DepthwiseTile(CudaConvFamily):
         yield from tiles
         flat = signature.spatial == 2 or signature.variant != "backward_data"  # gradients of strides: one plane
         for tile in tiles:
-            if tile.pixels < 8 and (flat or tile.step == 1):
+            if tile.tile_w < 8 and (flat or tile.stride == 1):
                 yield replace(tile, pipeline="padded_depthwise_tile")
 
     def violations(self, signature: ConvSignature, schedule: DepthwiseTileSchedule, arch: Arch) -> Iterator[Violation]:
@@ -100,10 +109,10 @@ class DepthwiseTile(CudaConvFamily):
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
         h: DepthwiseTileSchedule = spec.schedule
         more = {"tile_channels": h.channels, "shared_bytes": arch_by_name(spec.arch).scratch_bytes}
-        return named(h, "window", "step", "pixels", "lines", "spread") | more | {"copies": self.copies_of(h)}
+        return named(h, "filter_size", "stride", "tile_w", "tile_h", "dilation") | more | {"copies": self.copies_of(h)}
 
     def config(self, spec: KernelSpec) -> Fields:
-        return named(spec.schedule, "window", "step", "spread", "pixels", "lines", "channels")
+        return named(spec.schedule, "filter_size", "stride", "dilation", "tile_w", "tile_h", "channels")
 
     def needs(self, schedule: DepthwiseTileSchedule) -> Needs:
         return Needs(whole_groups=True, any_filters=True)

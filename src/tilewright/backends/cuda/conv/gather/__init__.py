@@ -118,7 +118,7 @@ def sides(signature: ConvSignature, schedule: GatherSchedule) -> tuple[Side, Sid
     return Side(size, m, k, along[0], schedule.vectors[0]), Side(size, n, k, along[1], schedule.vectors[1])
 
 
-def together(spec: KernelSpec) -> int:
+def ctas_per_sm(spec: KernelSpec) -> int:
     """Blocks of one multiprocessor, at least: the compiler keeps to the registers that leaves.
 
     What is on its way through registers needs some.  On sm_90 as many as were fastest there; elsewhere none spills.
@@ -252,7 +252,7 @@ class Gather(CudaConvFamily):
         along_a, along_b = along_k(spec.signature.variant, h.planes)
         return tile_numbers(h.tile) | {
             "vector_a": h.vectors[0], "vector_b": h.vectors[1], "along_a": int(along_a), "along_b": int(along_b),
-            "together": together(spec),
+            "ctas_per_sm": ctas_per_sm(spec),
         }  # fmt: skip
 
     def config(self, spec: KernelSpec) -> Fields:
@@ -271,7 +271,7 @@ class Gather(CudaConvFamily):
             "along_b": flag(along_b),
             "vector_a": h.vectors[0] * size,
             "vector_b": h.vectors[1] * size,
-            "together": together(spec),
+            "ctas_per_sm": ctas_per_sm(spec),
         }
 
     def promises(self, spec: KernelSpec) -> Promises:

@@ -14,11 +14,13 @@ from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.schedule import SHAPES
 from tilewright.ops.conv.spec import ConvSignature
+from tilewright.renames import renamed_fields
 
 KINDS = {"pointwise_multistage": Kind(planes=False), "planes_multistage": Kind(planes=True)}
 _PIPELINES = {kind: pipeline for pipeline, kind in KINDS.items()}
 
 
+@renamed_fields({"dealing": "tile_scheduler"}, {"tile_scheduler": {"tiles": "data_parallel"}})
 @dataclass(frozen=True, slots=True)
 class PointwiseMultistageSchedule:
     """GEMM's multistage."""
@@ -29,12 +31,12 @@ class PointwiseMultistageSchedule:
     warp_grid: Shape
     stages: int
     vectors: Pair  # elements of A and B that are copied at a time
-    dealing: str = "tiles"
+    tile_scheduler: str = "data_parallel"
 
     pipelines: ClassVar[tuple[str, ...]] = tuple(KINDS)
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "pipeline": pipelines,
-        "dealing": ("tiles", "stream_k", "split_k"),
+        "tile_scheduler": ("data_parallel", "stream_k", "split_k"),
     }
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**SHAPES, "vectors": ("a", "b")}
@@ -45,11 +47,13 @@ class PointwiseMultistageSchedule:
 
     @property
     def product(self) -> MultistageSchedule:
-        return MultistageSchedule(self.tile, self.warp_tile, self.warp_grid, self.stages, self.vectors, self.dealing)
+        return MultistageSchedule(
+            self.tile, self.warp_tile, self.warp_grid, self.stages, self.vectors, self.tile_scheduler
+        )
 
     def label(self) -> str:
         parts = [self.pipeline, sizes(self.tile), sizes(self.warp_grid), sizes(self.warp_tile)]
-        parts += [self.dealing] if self.dealing != "tiles" else []
+        parts += [self.tile_scheduler] if self.tile_scheduler != "data_parallel" else []
         return "_".join([*parts, f"stages{self.stages}", f"vectors{sizes(self.vectors)}"])
 
 
@@ -62,7 +66,7 @@ class PointwiseMultistage(PointwiseFamily):
     def schedule_for(self, product: Any, planes: bool) -> PointwiseMultistageSchedule:
         h: MultistageSchedule = product
         return PointwiseMultistageSchedule(
-            _PIPELINES[Kind(planes)], h.tile, h.warp_tile, h.warp_grid, h.stages, h.vector, h.dealing
+            _PIPELINES[Kind(planes)], h.tile, h.warp_tile, h.warp_grid, h.stages, h.vector, h.tile_scheduler
         )
 
     def wanted(self, product: Any, signature: ConvSignature, wgmma: bool) -> bool:
@@ -83,7 +87,7 @@ class PointwiseMultistage(PointwiseFamily):
             "stages": h.stages,
             "vector_a": h.vectors[0] * size,
             "vector_b": h.vectors[1] * size,
-            "deal": f"tw::Deal::{h.dealing}",
+            "tile_scheduler": f"tw::TileScheduler::{h.tile_scheduler}",
         }
 
 

@@ -1,4 +1,4 @@
-"""pointwise_skinny: GEMM's skinny on windows of one pixel, of few pixels, or of few filters or channels."""
+"""pointwise_skinny: GEMM's skinny on 1x1 filters, of few pixels, or of few filters or channels."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from tilewright.backends.cuda.gemm.skinny import SkinnySchedule
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.schedule import SHAPES
 from tilewright.ops.conv.spec import ConvSignature
+from tilewright.renames import renamed_fields
 
-FEW = {"pointwise_few_rows": "rows", "pointwise_few_columns": "columns"}
-_PIPELINES = {few: pipeline for pipeline, few in FEW.items()}
+SKINNY = {"pointwise_skinny_m": "m", "pointwise_skinny_n": "n"}
+_PIPELINES = {side: pipeline for pipeline, side in SKINNY.items()}
 _TILES = ((16, 8, 512), (16, 16, 512), (32, 8, 512), (32, 16, 512), (16, 32, 512))
 
 
+@renamed_fields(
+    {}, {"pipeline": {"pointwise_few_rows": "pointwise_skinny_m", "pointwise_few_columns": "pointwise_skinny_n"}}
+)
 @dataclass(frozen=True, slots=True)
 class PointwiseSkinnySchedule:
     """GEMM's skinny: of few pixels (rows of the product), or few filters or channels (columns)."""
@@ -26,19 +30,19 @@ class PointwiseSkinnySchedule:
     pipeline: str
     tile: Shape
 
-    pipelines: ClassVar[tuple[str, ...]] = tuple(FEW)
+    pipelines: ClassVar[tuple[str, ...]] = tuple(SKINNY)
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
     planes: ClassVar[bool] = False
 
     @property
-    def few(self) -> str:
-        return FEW[self.pipeline]
+    def skinny_dim(self) -> str:
+        return SKINNY[self.pipeline]
 
     @property
     def warp_tile(self) -> Shape:
-        return (16, 8, 16) if self.few == "columns" else (8, 16, 16)
+        return (16, 8, 16) if self.skinny_dim == "n" else (8, 16, 16)
 
     @property
     def warp_grid(self) -> Shape:
@@ -46,7 +50,7 @@ class PointwiseSkinnySchedule:
 
     @property
     def product(self) -> SkinnySchedule:
-        return SkinnySchedule(self.tile, self.few)
+        return SkinnySchedule(self.tile, self.skinny_dim)
 
     def label(self) -> str:
         return f"{self.pipeline}_{sizes(self.tile)}"
@@ -59,7 +63,7 @@ class PointwiseSkinny(PointwiseFamily):
     schedules = (PointwiseSkinnySchedule,)
 
     def schedule_for(self, product: Any, planes: bool) -> PointwiseSkinnySchedule | None:
-        return None if planes else PointwiseSkinnySchedule(_PIPELINES[product.few], product.tile)
+        return None if planes else PointwiseSkinnySchedule(_PIPELINES[product.skinny_dim], product.tile)
 
     def wanted(self, product: Any, signature: ConvSignature, wgmma: bool) -> bool:
         return product.tile in _TILES and signature.dtype in ("bf16", "fp16")
@@ -72,7 +76,7 @@ class PointwiseSkinny(PointwiseFamily):
             "tile_m": h.tile[0],
             "tile_n": h.tile[1],
             "warps": h.warp_grid[2],
-            "few_columns": flag(h.few == "columns"),
+            "few_columns": flag(h.skinny_dim == "n"),
         }
 
 

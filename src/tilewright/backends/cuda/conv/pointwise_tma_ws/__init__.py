@@ -1,4 +1,4 @@
-"""pointwise_tma_ws: GEMM's tma_ws on windows of one pixel, turned too, of channels that lie last or first (planes)."""
+"""pointwise_tma_ws: GEMM's tma_ws on 1x1 filters, with swap_ab too, of channels that lie last or first (planes)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from tilewright.backends.cuda.gemm.tma_ws import TmaWsSchedule
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.schedule import SHAPES
 from tilewright.ops.conv.spec import ConvSignature
+from tilewright.renames import renamed_fields
 
 KINDS = {
     "pointwise_tma_ws": Kind(planes=False),
-    "pointwise_turned": Kind(planes=False, turned=True),
+    "pointwise_swap_ab": Kind(planes=False, swap_ab=True),
     "planes_tma_ws": Kind(planes=True),
-    "planes_turned": Kind(planes=True, turned=True),
+    "planes_swap_ab": Kind(planes=True, swap_ab=True),
 }
 _PIPELINES = {kind: pipeline for pipeline, kind in KINDS.items()}
 
@@ -47,7 +48,7 @@ _KEPT: frozenset[tuple[int, int, Pair]] = frozenset(
         (256, 32, (1, 1)),
         (256, 64, (1, 1)),
         (256, 128, (1, 1), (1, 2)),
-        (8, 64, (1, 1)),  # turned, as are 128x128 and 256x128 beside the others
+        (8, 64, (1, 1)),  # with swap_ab, as are 128x128 and 256x128 beside the others
         (32, 64, (1, 1)),
         (32, 128, (1, 1)),
     )
@@ -55,23 +56,30 @@ _KEPT: frozenset[tuple[int, int, Pair]] = frozenset(
 )
 
 
+@renamed_fields(
+    {"dealing": "tile_scheduler"},
+    {
+        "pipeline": {"pointwise_turned": "pointwise_swap_ab", "planes_turned": "planes_swap_ab"},
+        "tile_scheduler": {"tiles": "data_parallel"},
+    },
+)
 @dataclass(frozen=True, slots=True)
 class PointwiseTmaWsSchedule:
-    """GEMM's tma_ws; pointwise_turned: with pixels (of gradients of weights: filters) along wgmma's narrow side."""
+    """GEMM's tma_ws; pointwise_swap_ab: with pixels (of gradients of weights: filters) along wgmma's narrow side."""
 
     pipeline: str
     tile: Shape
     stages: int
     cluster: Pair = (1, 1)
     grouping: str = "cooperative"
-    dealing: str = "tiles"
+    tile_scheduler: str = "data_parallel"
     store: str = "direct"
 
     pipelines: ClassVar[tuple[str, ...]] = tuple(KINDS)
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "pipeline": pipelines,
         "grouping": ("cooperative", "pingpong"),
-        "dealing": ("tiles", "stream_k", "split_k", "cluster_k"),
+        "tile_scheduler": ("data_parallel", "stream_k", "split_k", "cluster_k"),
         "store": ("tma", "direct"),
     }
     may_be_zero: ClassVar[tuple[str, ...]] = ()
@@ -82,26 +90,28 @@ class PointwiseTmaWsSchedule:
         return KINDS[self.pipeline].planes
 
     @property
-    def turned(self) -> bool:
-        return KINDS[self.pipeline].turned
+    def swap_ab(self) -> bool:
+        return KINDS[self.pipeline].swap_ab
 
     @property
     def warp_tile(self) -> Shape:
         m, n, k = self.tile
-        return (m, 64, k // 4) if self.turned else (64, n, k // 4)
+        return (m, 64, k // 4) if self.swap_ab else (64, n, k // 4)
 
     @property
     def warp_grid(self) -> Shape:
-        groups = 1 if self.grouping == "pingpong" else 3 if self.tile[1 if self.turned else 0] == 192 else 2
-        return (1, groups, 1) if self.turned else (groups, 1, 1)
+        groups = 1 if self.grouping == "pingpong" else 3 if self.tile[1 if self.swap_ab else 0] == 192 else 2
+        return (1, groups, 1) if self.swap_ab else (groups, 1, 1)
 
     @property
     def product(self) -> TmaWsSchedule:
-        return TmaWsSchedule(self.tile, self.stages, self.cluster, self.grouping, self.turned, self.dealing, self.store)
+        return TmaWsSchedule(
+            self.tile, self.stages, self.cluster, self.grouping, self.swap_ab, self.tile_scheduler, self.store
+        )
 
     def label(self) -> str:
         parts = [self.pipeline, sizes(self.tile), self.grouping]
-        parts += [self.dealing] if self.dealing != "tiles" else []
+        parts += [self.tile_scheduler] if self.tile_scheduler != "data_parallel" else []
         parts += [f"cluster{sizes(self.cluster)}"] if self.cluster != (1, 1) else []
         return "_".join([*parts, f"stages{self.stages}", *(["direct"] if self.store == "direct" else [])])
 
@@ -115,8 +125,8 @@ class PointwiseTmaWs(PointwiseFamily):
 
     def schedule_for(self, product: Any, planes: bool) -> PointwiseTmaWsSchedule:
         h: TmaWsSchedule = product
-        pipeline = _PIPELINES[Kind(planes, h.turned)]
-        return PointwiseTmaWsSchedule(pipeline, h.tile, h.stages, h.cluster, h.grouping, h.dealing, h.store)
+        pipeline = _PIPELINES[Kind(planes, h.swap_ab)]
+        return PointwiseTmaWsSchedule(pipeline, h.tile, h.stages, h.cluster, h.grouping, h.tile_scheduler, h.store)
 
     def wanted(self, product: Any, signature: ConvSignature, wgmma: bool) -> bool:
         return wgmma and (*product.tile[:2], product.cluster) in _KEPT
@@ -132,9 +142,9 @@ class PointwiseTmaWs(PointwiseFamily):
             "cluster_m": h.cluster[0],
             "cluster_n": h.cluster[1],
             "pingpong": flag(h.grouping == "pingpong"),
-            "turned": flag(h.turned),
+            "swap_ab": flag(h.swap_ab),
             "tma_store": flag(h.store == "tma"),
-            "deal": f"tw::Deal::{h.dealing}",
+            "tile_scheduler": f"tw::TileScheduler::{h.tile_scheduler}",
         }
 
 

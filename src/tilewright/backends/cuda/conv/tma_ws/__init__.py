@@ -16,14 +16,16 @@ from tilewright.backends.base import Promises
 from tilewright.backends.cuda.conv.copies import FILLED_UP, Needs
 from tilewright.backends.cuda.conv.resources import Pair, Shape, most_stages, rules, shared_bytes
 from tilewright.backends.cuda.conv.shared import CudaConvFamily, Fields, flag, sizes, tile_numbers
-from tilewright.backends.cuda.gemm.shared import DEALING
+from tilewright.backends.cuda.gemm.shared import TILE_SCHEDULERS
 from tilewright.backends.cuda.gemm.tma_ws.shape import K_BYTES
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.schedule import SHAPES
 from tilewright.ops.conv.spec import ConvSignature
+from tilewright.renames import renamed_fields
 
 
+@renamed_fields({"dealing": "tile_scheduler"}, {"tile_scheduler": {"tiles": "data_parallel"}})
 @dataclass(frozen=True, slots=True)
 class ConvTmaWsSchedule:
     """The copy engine walks over pixels and feeds wgmma, warp-specialised and persistent.
@@ -38,7 +40,7 @@ class ConvTmaWsSchedule:
     stages: int
     cluster: Pair = (1, 1)  # blocks that share what they fetch, along m and n
     grouping: str = "cooperative"  # warpgroups share a tile, or take turns
-    dealing: str = "tiles"  # to blocks: whole tiles, the k steps of all of them evenly, or parts of k
+    tile_scheduler: str = "data_parallel"  # whole tiles; equal shares of all k-blocks (stream-K); splits of k
     store: str = "direct"  # or tma: results leave through the copy engine
     merged: bool = False  # groups of few channels, several as one
 
@@ -46,7 +48,7 @@ class ConvTmaWsSchedule:
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "pipeline": pipelines,
         "grouping": ("cooperative", "pingpong"),
-        "dealing": ("tiles", "stream_k", "split_k"),
+        "tile_scheduler": ("data_parallel", "stream_k", "split_k"),
         "store": ("tma", "direct"),
     }
     may_be_zero: ClassVar[tuple[str, ...]] = ()
@@ -62,48 +64,48 @@ class ConvTmaWsSchedule:
 
     def by_rows(self, signature: ConvSignature) -> bool:
         """Whether rows of results may lie anywhere: backward_data of strides over 1 has such."""
-        whole = self.store == "direct" and self.dealing == "tiles"
+        whole = self.store == "direct" and self.tile_scheduler == "data_parallel"
         return whole and signature.variant == "backward_data" and DTYPES[signature.dtype_out].bytes == 2
 
     def label(self) -> str:
         parts = [self.pipeline, sizes(self.tile), self.grouping]
-        parts += [self.dealing] if self.dealing != "tiles" else []
+        parts += [self.tile_scheduler] if self.tile_scheduler != "data_parallel" else []
         parts += [f"cluster{sizes(self.cluster)}"] if self.cluster != (1, 1) else []
         parts += [f"stages{self.stages}", *(["direct"] if self.store == "direct" else [])]
         return "_".join([*parts, *(["merged"] if self.merged else [])])
 
 
-# Tile, most stages, cluster, grouping, dealing.
+# Tile, most stages, cluster, grouping, tile_scheduler.
 Tiles = tuple[tuple[int, int, int, Pair, str, str], ...]
 _C, _P = "cooperative", "pingpong"
 _PIXELS: Tiles = (
     (64, 64, 8, (1, 1), _P, "split_k"),
     (64, 128, 7, (1, 1), _P, "split_k"),
-    (128, 64, 8, (1, 1), _P, "tiles"),
-    (128, 64, 8, (2, 1), _P, "tiles"),
-    (128, 128, 6, (1, 1), _P, "tiles"),
-    (128, 128, 6, (2, 1), _P, "tiles"),
+    (128, 64, 8, (1, 1), _P, "data_parallel"),
+    (128, 64, 8, (2, 1), _P, "data_parallel"),
+    (128, 128, 6, (1, 1), _P, "data_parallel"),
+    (128, 128, 6, (2, 1), _P, "data_parallel"),
     (128, 128, 6, (1, 1), _C, "split_k"),
     (128, 192, 4, (1, 1), _C, "split_k"),
     (128, 256, 4, (1, 1), _C, "split_k"),
-    (128, 256, 4, (2, 1), _C, "tiles"),
+    (128, 256, 4, (2, 1), _C, "data_parallel"),
     (128, 256, 4, (2, 1), _C, "stream_k"),
-    (192, 64, 6, (1, 1), _P, "tiles"),
-    (256, 64, 5, (1, 1), _C, "tiles"),
-    (256, 64, 5, (2, 1), _C, "tiles"),
-    (256, 128, 4, (1, 1), _C, "tiles"),
-    (256, 128, 4, (2, 1), _C, "tiles"),
+    (192, 64, 6, (1, 1), _P, "data_parallel"),
+    (256, 64, 5, (1, 1), _C, "data_parallel"),
+    (256, 64, 5, (2, 1), _C, "data_parallel"),
+    (256, 128, 4, (1, 1), _C, "data_parallel"),
+    (256, 128, 4, (2, 1), _C, "data_parallel"),
     (256, 128, 4, (1, 1), _C, "stream_k"),
 )
 # Columns of filters need not be whole 64s.
 _FILTERS: Tiles = (
-    (128, 16, 12, (1, 1), _P, "tiles"),
-    (128, 32, 10, (1, 1), _P, "tiles"),
-    (128, 96, 7, (1, 1), _P, "tiles"),
-    (128, 160, 5, (1, 1), _P, "tiles"),
-    (256, 32, 5, (1, 1), _C, "tiles"),
-    (256, 96, 5, (1, 1), _C, "tiles"),
-    (256, 160, 4, (1, 1), _C, "tiles"),
+    (128, 16, 12, (1, 1), _P, "data_parallel"),
+    (128, 32, 10, (1, 1), _P, "data_parallel"),
+    (128, 96, 7, (1, 1), _P, "data_parallel"),
+    (128, 160, 5, (1, 1), _P, "data_parallel"),
+    (256, 32, 5, (1, 1), _C, "data_parallel"),
+    (256, 96, 5, (1, 1), _C, "data_parallel"),
+    (256, 160, 4, (1, 1), _C, "data_parallel"),
 )
 WEIGHTS: Tiles = (
     (64, 64, 8, (1, 1), _P, "split_k"),
@@ -128,10 +130,10 @@ _PADDED = ((128, 64), (128, 128), (128, 256), (256, 128))  # tiles of kernels th
 def tiled(signature: ConvSignature, tiles: Tiles, arch: Arch) -> Iterator[ConvTmaWsSchedule]:
     """One schedule a tile, results through the copy engine where it can write them."""
     k = K_BYTES // DTYPES[signature.dtype].bytes
-    for m, n, stages, cluster, grouping, dealing in tiles:
+    for m, n, stages, cluster, grouping, tile_scheduler in tiles:
         small = m == (64 if grouping == "pingpong" else 128) and n <= 64  # these leave from the registers
         store = "tma" if DTYPES[signature.dtype_out].bytes == 2 and n % 16 == 0 and not small else "direct"
-        schedule = ConvTmaWsSchedule("tma_ws", (m, n, k), stages, cluster, grouping, dealing, store)
+        schedule = ConvTmaWsSchedule("tma_ws", (m, n, k), stages, cluster, grouping, tile_scheduler, store)
         yield replace(schedule, stages=min(stages, most_stages(signature.variant, schedule, arch.scratch_bytes)))
 
 
@@ -141,7 +143,7 @@ def _by_classes(
     """backward_data of strides over 1: rows of results lie anywhere, and tiles are whole."""
     seen = set()
     for schedule in schedules:
-        direct = replace(schedule, store="direct", dealing="tiles")
+        direct = replace(schedule, store="direct", tile_scheduler="data_parallel")
         if direct not in seen and direct != schedule:
             seen.add(direct)
             yield direct
@@ -162,7 +164,7 @@ def _proposals(signature: ConvSignature, arch: Arch) -> Iterator[ConvTmaWsSchedu
     usual = [
         schedule
         for schedule in schedules
-        if schedule.tile[:2] in _PADDED and schedule.cluster == (1, 1) and schedule.dealing != "stream_k"
+        if schedule.tile[:2] in _PADDED and schedule.cluster == (1, 1) and schedule.tile_scheduler != "stream_k"
     ]
     if signature.dtype == "int8":
         yield from (replace(schedule, pipeline="padded") for schedule in usual)
@@ -170,7 +172,7 @@ def _proposals(signature: ConvSignature, arch: Arch) -> Iterator[ConvTmaWsSchedu
         narrow = [
             schedule
             for schedule in schedules
-            if schedule.tile[1] in (64, 128) and schedule.cluster == (1, 1) and schedule.dealing != "stream_k"
+            if schedule.tile[1] in (64, 128) and schedule.cluster == (1, 1) and schedule.tile_scheduler != "stream_k"
         ]
         yield from (replace(schedule, merged=True) for schedule in narrow)
         yield from (replace(schedule, pipeline="padded") for schedule in usual)
@@ -201,7 +203,7 @@ def tma_ws_violations(
 def tiled_numbers(h: ConvTmaWsSchedule) -> dict[str, int]:
     return tile_numbers(h.tile) | {
         "cluster_m": h.cluster[0], "cluster_n": h.cluster[1], "pingpong": int(h.grouping == "pingpong"),
-        "dealing": DEALING[h.dealing], "tma_store": int(h.store == "tma"),
+        "tile_scheduler": TILE_SCHEDULERS[h.tile_scheduler], "tma_store": int(h.store == "tma"),
     }  # fmt: skip
 
 
@@ -215,7 +217,7 @@ def tma_ws_config(h: ConvTmaWsSchedule) -> Fields:
         "pingpong": flag(h.grouping == "pingpong"),
         "tma_store": flag(h.store == "tma"),
         "merged": flag(h.merged),
-        "deal": f"tw::Deal::{h.dealing}",
+        "tile_scheduler": f"tw::TileScheduler::{h.tile_scheduler}",
     }
 
 

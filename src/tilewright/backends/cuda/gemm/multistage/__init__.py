@@ -12,7 +12,7 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Promises
 from tilewright.backends.cuda.gemm.multistage import proposals, shape
 from tilewright.backends.cuda.gemm.multistage.schedule import MultistageSchedule
-from tilewright.backends.cuda.gemm.shared import DEALING, CudaGemmFamily, tile_numbers
+from tilewright.backends.cuda.gemm.shared import TILE_SCHEDULERS, CudaGemmFamily, tile_numbers
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.gemm.features import Residency
@@ -29,11 +29,13 @@ def _violations(signature: GemmSignature, schedule: MultistageSchedule, arch: Ar
     if not (a == b or (a in shape.FP8 and b in shape.FP8)):
         yield Violation("nv-inputs", f"mma.sync does not multiply {a} by {b}", "use one type for both, or two of fp8")
         return
-    if schedule.dealing == "split_k" and signature.dtype_acc != "fp32":
-        yield Violation("nv-split-sums", "parts of k are added as fp32, which int32 sums do not fit", "deal tiles")
-    if schedule.dealing == "stream_k" and a != "fp32":
+    if schedule.tile_scheduler == "split_k" and signature.dtype_acc != "fp32":
         yield Violation(
-            "nv-stream", f"multistage deals stream_k of exact fp32 only, not of {a}", "deal tiles or split_k"
+            "nv-split-sums", "parts of k are added as fp32, which int32 sums do not fit", "use data_parallel"
+        )
+    if schedule.tile_scheduler == "stream_k" and a != "fp32":
+        yield Violation(
+            "nv-stream", f"multistage has stream_k of exact fp32 only, not of {a}", "use data_parallel or split_k"
         )
     size, (m, n, k), (along_m, along_n, along_k) = DTYPES[a].bytes, schedule.tile, schedule.warp_grid
     expected = shape.warp_tile(a)
@@ -62,7 +64,7 @@ def _violations(signature: GemmSignature, schedule: MultistageSchedule, arch: Ar
     yield from _copies(signature, schedule)
     sums = shape.sums(schedule)
     most = shape.most_sums(signature, min(schedule.vector))
-    if schedule.dealing == "stream_k":
+    if schedule.tile_scheduler == "stream_k":
         most = min(most, shape.streamed_sums(signature, schedule, arch))
     if sums > most:
         yield Violation(
@@ -119,7 +121,7 @@ class Multistage(CudaGemmFamily):
         h: MultistageSchedule = spec.schedule
         return tile_numbers(h.tile) | {
             "warps_m": h.warp_grid[0], "warps_n": h.warp_grid[1], "vector_a": h.vector[0], "vector_b": h.vector[1],
-            "dealing": DEALING[h.dealing], "shared_bytes": shape.shared_bytes(spec.signature, h),
+            "tile_scheduler": TILE_SCHEDULERS[h.tile_scheduler], "shared_bytes": shape.shared_bytes(spec.signature, h),
         }  # fmt: skip
 
     def config(self, spec: KernelSpec) -> Mapping[str, object]:
@@ -127,7 +129,7 @@ class Multistage(CudaGemmFamily):
         return tile_numbers(h.tile) | {
             "warps_m": h.warp_grid[0], "warps_n": h.warp_grid[1], "unit_m": h.warp_tile[0], "stages": h.stages,
             "vector_a": h.vector[0] * DTYPES[s.dtype_a].bytes, "vector_b": h.vector[1] * DTYPES[s.dtype_b].bytes,
-            "deal": f"tw::Deal::{h.dealing}",
+            "tile_scheduler": f"tw::TileScheduler::{h.tile_scheduler}",
         }  # fmt: skip
 
     def promises(self, spec: KernelSpec) -> Promises:

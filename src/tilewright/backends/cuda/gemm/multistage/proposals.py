@@ -19,11 +19,11 @@ from tilewright.backends.cuda.gemm.multistage.shape import (
 )
 from tilewright.ops.gemm.spec import GemmSignature
 
-# Tile, warps, stages and dealing of kernels for exact fp32, 64 bytes of k each; split_k also stands for tiles.
+# Tile, warps, stages and tile_scheduler of kernels for exact fp32, 64 bytes of k each; split_k also stands for tiles.
 PLAIN: tuple[tuple[int, int, tuple[int, int], int, str], ...] = (
-    (256, 128, (4, 2), 4, "tiles"),
+    (256, 128, (4, 2), 4, "data_parallel"),
     (256, 128, (4, 2), 4, "stream_k"),
-    (128, 256, (2, 4), 4, "tiles"),
+    (128, 256, (2, 4), 4, "data_parallel"),
     (128, 256, (2, 4), 4, "stream_k"),
     (128, 128, (2, 2), 3, "split_k"),
     (128, 128, (2, 2), 3, "stream_k"),
@@ -48,9 +48,9 @@ def _plain(signature: GemmSignature, arch: Arch) -> Iterator[MultistageSchedule]
     for bytes_at_once in (16, 0):
         vector = 0 if signature.layout[0] == "r" else bytes_at_once, 0 if signature.layout[1] == "c" else bytes_at_once
         if bytes_at_once == 0 or any(vector):
-            for m, n, warps, stages, dealing in PLAIN:
-                schedule = multistage(signature, m, n, 64, warps, stages, vector, dealing)
-                if dealing != "stream_k" or sums(schedule) <= streamed_sums(signature, schedule, arch):
+            for m, n, warps, stages, tile_scheduler in PLAIN:
+                schedule = multistage(signature, m, n, 64, warps, stages, vector, tile_scheduler)
+                if tile_scheduler != "stream_k" or sums(schedule) <= streamed_sums(signature, schedule, arch):
                     yield schedule
 
 
@@ -100,12 +100,12 @@ def _fitting(signature: GemmSignature, arch: Arch) -> Iterator[MultistageSchedul
         return  # tiles for any alignment serve what is aligned on one side only
     for vector in lacking:
         few_sums = most_sums(signature, min(vector)) < 64
-        for m, warps, dealing in (
-            (128, (4, 2) if few_sums else (4, 1), "tiles"),
-            (64, (2, 2), "tiles"),
+        for m, warps, tile_scheduler in (
+            (128, (4, 2) if few_sums else (4, 1), "data_parallel"),
+            (64, (2, 2), "data_parallel"),
             (64, (2, 2), "split_k"),
         ):
-            yield replace(multistage(signature, m, 64, 64, warps, 3, dealing=dealing), vector=vector)
+            yield replace(multistage(signature, m, 64, 64, warps, 3, tile_scheduler=tile_scheduler), vector=vector)
 
 
 def _tests(signature: GemmSignature) -> Iterator[MultistageSchedule]:
@@ -125,8 +125,8 @@ def _swept(far: bool, signature: GemmSignature) -> Iterator[MultistageSchedule]:
     vectors = (16, 8, 4, 0) if far else (16, 0)
     for m, n, warps in product((32, 64, 128, 256), (32, 64, 128, 256), grids):
         for deep, stages, vector in product(k_bytes(signature.dtype_a), (2, 3, 4, 5) if far else (3, 4), vectors):
-            for dealing in ("tiles", "split_k"):
-                yield multistage(signature, m, n, deep, warps, stages, vector, dealing)
+            for tile_scheduler in ("data_parallel", "split_k"):
+                yield multistage(signature, m, n, deep, warps, stages, vector, tile_scheduler)
 
 
 def proposals(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[MultistageSchedule]:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tilewright.ops.gemm.schedule import SHAPES, Pair, Shape, joined, sizes
+from tilewright.renames import renamed_fields
 
 
+@renamed_fields({"dealing": "tile_scheduler"}, {"tile_scheduler": {"tiles": "data_parallel"}})
 @dataclass(frozen=True, slots=True)
 class MultistageSchedule:
     """Stages filled by cp.async feed mma.sync (exact fp32: multiply-adds)."""
@@ -19,10 +21,10 @@ class MultistageSchedule:
     warp_grid: Shape
     stages: int
     vector: Pair  # elements of A and B that are copied at a time
-    dealing: str = "tiles"
+    tile_scheduler: str = "data_parallel"
 
     pipelines: ClassVar[tuple[str, ...]] = ("multistage",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"dealing": ("tiles", "stream_k", "split_k")}
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"tile_scheduler": ("data_parallel", "stream_k", "split_k")}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**SHAPES, "vector": ("a", "b")}
 
@@ -32,7 +34,7 @@ class MultistageSchedule:
             sizes(self.tile),
             sizes(self.warp_grid),
             sizes(self.warp_tile),
-            self.dealing != "tiles" and self.dealing,
+            self.tile_scheduler != "data_parallel" and self.tile_scheduler,
             f"stages{self.stages}",
             f"vector{sizes(self.vector)}",
         )

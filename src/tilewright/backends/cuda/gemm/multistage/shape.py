@@ -90,7 +90,7 @@ def multistage(
     warps: tuple[int, int],
     stages: int,
     vector_bytes: int | tuple[int, int] = 16,
-    dealing: str = "tiles",
+    tile_scheduler: str = "data_parallel",
 ) -> MultistageSchedule:
     """`vector_bytes` of both operands, or of A and B; 0 is any alignment."""
     sizes = DTYPES[signature.dtype_a].bytes, DTYPES[signature.dtype_b].bytes
@@ -101,7 +101,7 @@ def multistage(
         warp_grid=(*warps, 1),
         stages=stages,
         vector=(max(1, pair[0] // sizes[0]), max(1, pair[1] // sizes[1])),
-        dealing=dealing,
+        tile_scheduler=tile_scheduler,
     )
 
 

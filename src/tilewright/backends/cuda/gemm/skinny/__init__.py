@@ -16,47 +16,49 @@ from tilewright.ops.gemm.features import Residency
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import SHAPES, Shape, sizes
 from tilewright.ops.gemm.spec import GemmSignature
+from tilewright.renames import renamed_fields
 
 _MOST_DUAL = 16  # rows of A of the kernels that the default pool has
 MOST_FEW = 32  # rows of A (or columns of B) a kernel may hold
 
 
+@renamed_fields({"few": "skinny_dim"}, {"skinny_dim": {"rows": "m", "columns": "n"}})
 @dataclass(frozen=True, slots=True)
 class SkinnySchedule:
     """Few rows or few columns against a large matrix, at the speed of memory; the warps share k."""
 
     pipeline: str = field(default="skinny", init=False)
     tile: Shape  # 64 of k a warp
-    few: str = "rows"
+    skinny_dim: str = "m"  # the side of the product that has few lines
 
     pipelines: ClassVar[tuple[str, ...]] = ("skinny",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"few": ("rows", "columns")}
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"skinny_dim": ("m", "n")}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
 
     @property
     def warp_tile(self) -> Shape:
-        return (16, 8, 16) if self.few == "columns" else (8, 16, 16)
+        return (16, 8, 16) if self.skinny_dim == "n" else (8, 16, 16)
 
     @property
     def warp_grid(self) -> Shape:
         return (1, 1, self.tile[2] // 64)
 
     def label(self) -> str:
-        return f"skinny_{sizes(self.tile)}_{self.few}"
+        return f"skinny_{sizes(self.tile)}_{self.skinny_dim}"
 
 
-def skinny(row_tiles: int, token_tiles: int, warps: int, few: str = "rows") -> SkinnySchedule:
+def skinny(row_tiles: int, token_tiles: int, warps: int, skinny_dim: str = "m") -> SkinnySchedule:
     tokens, many = token_tiles * 8, row_tiles * 16
-    tile = (many, tokens, 64 * warps) if few == "columns" else (tokens, many, 64 * warps)
-    return SkinnySchedule(tile, few)
+    tile = (many, tokens, 64 * warps) if skinny_dim == "n" else (tokens, many, 64 * warps)
+    return SkinnySchedule(tile, skinny_dim)
 
 
 MEMORY = Arithmetic("tilewright.backends.cuda.gemm.skinny", "tilewright/cuda/gemm/skinny/memory.h")
 
 
 def shared_bytes(schedule: SkinnySchedule) -> int:
-    few, many = (schedule.tile[1], schedule.tile[0]) if schedule.few == "columns" else schedule.tile[:2]
+    few, many = (schedule.tile[1], schedule.tile[0]) if schedule.skinny_dim == "n" else schedule.tile[:2]
     return MEMORY("skinny_shared_bytes", schedule.warp_grid[2], many, few)
 
 
@@ -71,8 +73,8 @@ def _default(signature: GemmSignature) -> Iterator[SkinnySchedule]:
         if signature.layout != "ccr" or shape != (2, 2, 16):  # which has too few registers there
             yield skinny(*shape)
     wide = 1 if signature.layout[0] == "r" else 2
-    yield skinny(wide, 1, 8, "columns")
-    yield skinny(wide, 2, 8, "columns")
+    yield skinny(wide, 1, 8, "n")
+    yield skinny(wide, 2, 8, "n")
 
 
 def _violations(signature: GemmSignature, schedule: SkinnySchedule) -> Iterator[Violation]:
@@ -82,8 +84,8 @@ def _violations(signature: GemmSignature, schedule: SkinnySchedule) -> Iterator[
             f"the skinny pipeline multiplies bf16 or fp16, not {signature.dtype_a} by {signature.dtype_b}",
             "use bf16 or fp16 for both, or another pipeline",
         )
-    lines_first = signature.layout[0] != "r" if schedule.few == "columns" else signature.layout[1] != "c"
-    few, many = (schedule.tile[1], schedule.tile[0]) if schedule.few == "columns" else schedule.tile[:2]
+    lines_first = signature.layout[0] != "r" if schedule.skinny_dim == "n" else signature.layout[1] != "c"
+    few, many = (schedule.tile[1], schedule.tile[0]) if schedule.skinny_dim == "n" else schedule.tile[:2]
     warps, rest = divmod(schedule.tile[2], 64)
     if rest or warps not in (2, 4, 8, 16):
         yield Violation(
@@ -94,7 +96,7 @@ def _violations(signature: GemmSignature, schedule: SkinnySchedule) -> Iterator[
     if few > MOST_FEW or few % 8 or many not in (16, 32, 48, 64):
         yield Violation(
             "nv-skinny-tile",
-            f"tile {sizes(schedule.tile)} with few {schedule.few}",
+            f"tile {sizes(schedule.tile)} with skinny_dim {schedule.skinny_dim}",
             f"use 8 to {MOST_FEW} of the few in steps of 8, and 16 to 64 of the many in steps of 16",
         )
     elif lines_first and many not in (32, 64):
@@ -103,11 +105,11 @@ def _violations(signature: GemmSignature, schedule: SkinnySchedule) -> Iterator[
             f"the skinny pipeline reads {many} lines of a large matrix of layout {signature.layout} at a time",
             "use 32 or 64 of the many where their k is not contiguous",
         )
-    if signature.dual and (schedule.few == "columns" or signature.layout[1] != "c"):
+    if signature.dual and (schedule.skinny_dim == "n" or signature.layout[1] != "c"):
         yield Violation(
             "nv-skinny-dual",
-            f"the skinny pipeline reads two B of layout {signature.layout} against few {schedule.few}",
-            "use few rows, and both B with k contiguous",
+            f"the skinny pipeline reads two B of layout {signature.layout} with skinny_dim {schedule.skinny_dim}",
+            "use skinny_dim m, and both B with k contiguous",
         )
     static = shared_bytes(schedule)
     if static > 48 * 1024:
@@ -126,13 +128,13 @@ class Skinny(CudaGemmFamily):
     def proposals(self, pool: str, signature: GemmSignature, arch: Arch) -> Iterator[SkinnySchedule]:
         if pool in ("full", "profiler"):
             for rows, tokens, warps in product((1, 2, 4), (1, 2), (2, 4, 8, 16)):
-                for few in ("rows", "columns"):
-                    yield skinny(rows, tokens, warps, few)
+                for skinny_dim in ("m", "n"):
+                    yield skinny(rows, tokens, warps, skinny_dim)
         elif pool == "default":
             yield from _default(signature)
         elif pool == "tests":
             yield skinny(1, 2, 4)
-            yield skinny(2, 1, 8, "columns")
+            yield skinny(2, 1, 8, "n")
 
     def violations(self, signature: GemmSignature, schedule: SkinnySchedule, arch: Arch) -> Iterator[Violation]:
         yield from self.unpacked(signature)
@@ -146,12 +148,12 @@ class Skinny(CudaGemmFamily):
 
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
         h: SkinnySchedule = spec.schedule
-        few = {"warps": h.warp_grid[2], "few_columns": int(h.few == "columns")}
+        few = {"warps": h.warp_grid[2], "few_columns": int(h.skinny_dim == "n")}
         return {"tile_m": h.tile[0], "tile_n": h.tile[1], **few}
 
     def config(self, spec: KernelSpec) -> Mapping[str, object]:
         h: SkinnySchedule = spec.schedule
-        few = {"warps": h.warp_grid[2], "few_columns": flag(h.few == "columns")}
+        few = {"warps": h.warp_grid[2], "few_columns": flag(h.skinny_dim == "n")}
         return {"tile_m": h.tile[0], "tile_n": h.tile[1], **few}
 
     def promises(self, spec: KernelSpec) -> Promises:
@@ -162,9 +164,9 @@ class Skinny(CudaGemmFamily):
     def residency(self, spec: KernelSpec) -> Residency:
         h: SkinnySchedule = spec.schedule
         warps, lines = h.warp_grid[2], sum(h.tile[:2])
-        deep = 2 if spec.signature.layout[1 if h.few == "rows" else 0] != "r" else 1
+        deep = 2 if spec.signature.layout[1 if h.skinny_dim == "m" else 0] != "r" else 1
         held = max(1, min(64 // warps, 65536 // (32 * warps * (36 + deep * lines))))
-        return Residency(held=held, ring_bytes=warps * h.tile[1 if h.few == "rows" else 0] * 128 * deep)
+        return Residency(held=held, ring_bytes=warps * h.tile[1 if h.skinny_dim == "m" else 0] * 128 * deep)
 
 
 FAMILY = Skinny()

@@ -1,9 +1,10 @@
-"""tma_ws, of sm_90a: the copy engine feeds wgmma, warp-specialised, persistent.
+"""tma_ws, of sm_90a: TMA feeds wgmma; warp-specialized and persistent.
 
-Warpgroups are `cooperative` or `pingpong`, `turned` for few rows (rows of the problem along wgmma's narrow side),
-blocks dealt whole `tiles`, the k steps of all tiles evenly (`stream_k`), parts of k (`split_k`), or parts of k for the
-blocks of a cluster (`cluster_k`); sums that change hands are added in a fixed order.  Operands the copy engine cannot
-read are copied first, and those wgmma reads along k only (one- and four-byte types) turned where they do not lie so.
+Consumer warpgroups are `cooperative` or `pingpong`.  `swap_ab` puts the rows of the problem on wgmma's narrow side, for
+few rows.  The tile scheduler hands out whole tiles (`data_parallel`), equal shares of the k-blocks of all tiles
+(`stream_k`), splits of k (`split_k`), or splits of k within a cluster (`cluster_k`); partial sums are added in a fixed
+order.  Operands that TMA cannot read are copied first, and those that wgmma reads along k only (one- and four-byte
+types) are transposed where k is not contiguous.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Promises
-from tilewright.backends.cuda.gemm.shared import DEALING, TENSOR_INPUTS, CudaGemmFamily, flag, tile_numbers
+from tilewright.backends.cuda.gemm.shared import TENSOR_INPUTS, TILE_SCHEDULERS, CudaGemmFamily, flag, tile_numbers
 from tilewright.backends.cuda.gemm.tma_ws import proposals
 from tilewright.backends.cuda.gemm.tma_ws.schedule import TmaWsSchedule
 from tilewright.backends.cuda.gemm.tma_ws.shape import K_BYTES, LINES, by_lines, most_stages, shared_bytes, tma_view
@@ -45,7 +46,7 @@ def _violations(signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) -
         return
     size = DTYPES[a].bytes
     view = tma_view(schedule)
-    field, side = ("tile_m", "tile_n") if view.turned else ("tile_n", "tile_m")
+    field, side = ("tile_m", "tile_n") if view.swap_ab else ("tile_n", "tile_m")
     if view.columns not in WGMMA_COLUMNS:
         nearest = min(WGMMA_COLUMNS, key=lambda columns: abs(columns - view.columns))
         yield Violation("nv-columns", f"{field} {view.columns} is not one wgmma wide", f"use {nearest}")
@@ -57,38 +58,41 @@ def _violations(signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) -
         known = "64, 128, 192 or 256" if schedule.grouping == "pingpong" else "128, 192 or 256"
         rule = f"{side} {view.rows} with {schedule.grouping} warpgroups"
         yield Violation("nv-tile-m", rule, f"use {known}")
-    if view.groups == 3 and schedule.dealing != "tiles":
+    if view.groups == 3 and schedule.tile_scheduler != "data_parallel":
         yield Violation(
-            "nv-groups", f"{schedule.dealing} of {side} 192, which three warpgroups share", "deal tiles, or use 128"
+            "nv-groups",
+            f"{schedule.tile_scheduler} of {side} 192, which three warpgroups share",
+            "use data_parallel, or 128",
         )
     if signature.dual:
         yield from _dual(signature, schedule)
     out_columns = view.columns // 2 if signature.dual else view.columns
-    if schedule.store == "tma" and ((not view.turned and out_columns % 16) or DTYPES[signature.dtype_c].bytes != 2):
+    if schedule.store == "tma" and ((not view.swap_ab and out_columns % 16) or DTYPES[signature.dtype_c].bytes != 2):
         yield Violation(
             "nv-tma-store",
             f"the copy engine stores 16 columns of two-byte results, not {field} {view.columns} of {signature.dtype_c}",
             "use the direct store",
         )
-    if schedule.store == "tma" and view.turned and (signature.num_d or schedule.dealing == "cluster_k"):
+    if schedule.store == "tma" and view.swap_ab and (signature.num_d or schedule.tile_scheduler == "cluster_k"):
         yield Violation(
             "nv-tma-store",
-            f"turned tiles leave by the copy engine alone, not with {signature.num_d} D tensors or {schedule.dealing}",
+            f"the TMA store of swap_ab kernels fuses no D and splits no k in a cluster: {signature.num_d} D, "
+            f"{schedule.tile_scheduler}",
             "use the direct store",
         )
     yield from _cluster(signature, schedule)
-    if schedule.dealing == "cluster_k":
+    if schedule.tile_scheduler == "cluster_k":
         yield from _cluster_k(signature, schedule)
     yield from _resources(signature, schedule, arch)
 
 
 def _dual(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Violation]:
     """Half of a tile's columns are of either B."""
-    if schedule.turned or schedule.dealing != "tiles":
+    if schedule.swap_ab or schedule.tile_scheduler != "data_parallel":
         yield Violation(
             "nv-dual",
-            f"two B with {schedule.dealing} dealt{' and turned' if schedule.turned else ''}",
-            "deal tiles, and do not turn them",
+            f"two B with the tile scheduler {schedule.tile_scheduler}{' and swap_ab' if schedule.swap_ab else ''}",
+            "use data_parallel, without swap_ab",
         )
     if signature.layout[1] != "c" or DTYPES[signature.dtype_b].bytes != 2:
         yield Violation(
@@ -103,20 +107,20 @@ def _dual(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Violati
 def _cluster(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Violation]:
     """Blocks of a cluster's row fetch parts of A for each other, those of a column parts of B."""
     along_m, along_n = schedule.cluster
-    turned = DTYPES[signature.dtype_a].bytes != 2  # by a copy, where they do not lie along k
+    transposed = DTYPES[signature.dtype_a].bytes != 2  # by a copy, where they do not lie along k
     if along_m * along_n > MAX_CLUSTER:
         yield Violation("nv-cluster", f"cluster {sizes(schedule.cluster)}", f"use at most {MAX_CLUSTER} blocks")
         return
-    if schedule.dealing == "cluster_k":  # they share no operand
+    if schedule.tile_scheduler == "cluster_k":  # they share no operand
         along_m = along_n = 1
     packed = signature.variant == "preshuffle"
     for what, line, parts, along_k in (
-        ("A", schedule.tile[0], along_n, turned or signature.layout[0] == "r"),
+        ("A", schedule.tile[0], along_n, transposed or signature.layout[0] == "r"),
         (
             "B",
             schedule.tile[1] // (2 if signature.dual else 1),
             along_m,
-            turned or signature.layout[1] == "c" or packed,
+            transposed or signature.layout[1] == "c" or packed,
         ),
     ):
         if along_k and not (packed and what == "B") and line // parts >= PART_GRAIN:
@@ -193,7 +197,8 @@ class TmaWs(CudaGemmFamily):
         h: TmaWsSchedule = spec.schedule
         return tile_numbers(h.tile) | {
             "cluster_m": h.cluster[0], "cluster_n": h.cluster[1], "pingpong": int(h.grouping == "pingpong"),
-            "turned": int(h.turned), "dealing": DEALING[h.dealing], "tma_store": int(h.store == "tma"),
+            "swap_ab": int(h.swap_ab), "tile_scheduler": TILE_SCHEDULERS[h.tile_scheduler],
+            "tma_store": int(h.store == "tma"),
         }  # fmt: skip
 
     def config(self, spec: KernelSpec) -> Mapping[str, object]:
@@ -201,7 +206,8 @@ class TmaWs(CudaGemmFamily):
         return {
             "tile_m": h.tile[0], "tile_n": h.tile[1], "stages": h.stages,
             "cluster_m": h.cluster[0], "cluster_n": h.cluster[1], "pingpong": flag(h.grouping == "pingpong"),
-            "turned": flag(h.turned), "deal": f"tw::Deal::{h.dealing}", "tma_store": flag(h.store == "tma"),
+            "swap_ab": flag(h.swap_ab), "tile_scheduler": f"tw::TileScheduler::{h.tile_scheduler}",
+            "tma_store": flag(h.store == "tma"),
         }  # fmt: skip
 
     def promises(self, spec: KernelSpec) -> Promises:
@@ -216,7 +222,7 @@ class TmaWs(CudaGemmFamily):
         h: TmaWsSchedule = spec.schedule
         available = arch_by_name(spec.arch).scratch_bytes
         ring, (m, n) = shared_bytes(spec.signature, h, available), h.cluster
-        return Residency(1, 1, 1, m * n, ring) if h.dealing == "cluster_k" else Residency(m, n, 1, 1, ring)
+        return Residency(1, 1, 1, m * n, ring) if h.tile_scheduler == "cluster_k" else Residency(m, n, 1, 1, ring)
 
 
 FAMILY = TmaWs()

@@ -16,27 +16,27 @@ from tilewright.ops.gemm.spec import GemmSignature
 
 
 class Way(NamedTuple):
-    """How the warpgroups of a tma_ws kernel share tiles, which side rows lie along, and what blocks are dealt."""
+    """How the warpgroups of a tma_ws kernel share tiles, which side rows lie along, and how tiles are scheduled."""
 
     grouping: str = "cooperative"
-    turned: bool = False
-    dealing: str = "tiles"
+    swap_ab: bool = False
+    tile_scheduler: str = "data_parallel"
 
     @property
     def label(self) -> str:
-        parts = [self.grouping, *(["turned"] if self.turned else [])]
-        return "_".join([*parts, *([self.dealing] if self.dealing != "tiles" else [])])
+        parts = [self.grouping, *(["swap_ab"] if self.swap_ab else [])]
+        return "_".join([*parts, *([self.tile_scheduler] if self.tile_scheduler != "data_parallel" else [])])
 
 
 # Every way, by its label.
 WAYS = {
     way.label: way
     for way in (
-        Way(grouping, turned, dealing)
-        for dealing in TmaWsSchedule.words["dealing"]
-        for turned in (False, True)
+        Way(grouping, swap_ab, tile_scheduler)
+        for tile_scheduler in TmaWsSchedule.words["tile_scheduler"]
+        for swap_ab in (False, True)
         for grouping in TmaWsSchedule.words["grouping"]
-        if dealing != "cluster_k" or grouping == "cooperative"
+        if tile_scheduler != "cluster_k" or grouping == "cooperative"
     )
 }
 _C, _P = Way("cooperative"), Way("pingpong")
@@ -52,7 +52,12 @@ def tma_ws(
     store: str = "",
 ) -> TmaWsSchedule:
     if not store:
-        whole = DTYPES[signature.dtype_c].bytes == 2 and n % 16 == 0 and not way.turned and way.dealing != "cluster_k"
+        whole = (
+            DTYPES[signature.dtype_c].bytes == 2
+            and n % 16 == 0
+            and not way.swap_ab
+            and way.tile_scheduler != "cluster_k"
+        )
         small = m == (64 if way.grouping == "pingpong" else 128) and n <= 64  # these leave from the registers
         store = "tma" if whole and not small else "direct"
     return TmaWsSchedule(
@@ -60,21 +65,21 @@ def tma_ws(
         stages=stages,
         cluster=cluster,
         grouping=way.grouping,
-        turned=way.turned,
-        dealing=way.dealing,
+        swap_ab=way.swap_ab,
+        tile_scheduler=way.tile_scheduler,
         store=store,
     )
 
 
-_CS, _PS = _C._replace(dealing="stream_k"), _P._replace(dealing="stream_k")
-_CK, _PK = _C._replace(dealing="split_k"), _P._replace(dealing="split_k")
+_CS, _PS = _C._replace(tile_scheduler="stream_k"), _P._replace(tile_scheduler="stream_k")
+_CK, _PK = _C._replace(tile_scheduler="split_k"), _P._replace(tile_scheduler="split_k")
 _T, _TK = Way("pingpong", True, "split_k"), Way("cooperative", True, "split_k")
 _TT = Way("pingpong", True)
-_CC, _TC = _C._replace(dealing="cluster_k"), Way("cooperative", True, "cluster_k")
+_CC, _TC = _C._replace(tile_scheduler="cluster_k"), Way("cooperative", True, "cluster_k")
 
 # Tile, stages, cluster and way of kernels that add something on random problems of an H200 (bf16, all layouts):
 # chosen one after the other out of 130 by what each adds (benchmarks/gemm_h200.py --random --sweep), listed by height.
-# Where no k is split, split_k deals whole tiles, so it stands for both.
+# Where no k is split, split_k runs whole tiles, so it stands for both.
 _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (64, 32, 14, (1, 1), _P),
     (64, 48, 12, (1, 1), _P),
@@ -196,17 +201,17 @@ def _default(signature: GemmSignature, arch: Arch) -> Iterator[TmaWsSchedule]:
 
 
 def _of_two_bs() -> Iterator[tuple[int, int, int, tuple[int, int], Way]]:
-    """Those that deal whole tiles, or can: kernels of two B split no k."""
+    """Those that run whole tiles, or can: kernels of two B split no k."""
     rows = [
-        (m, n, stages, cluster, way._replace(dealing="tiles"))
+        (m, n, stages, cluster, way._replace(tile_scheduler="data_parallel"))
         for m, n, stages, cluster, way in _WINNERS
-        if not way.turned and way.dealing in ("tiles", "split_k")
+        if not way.swap_ab and way.tile_scheduler in ("data_parallel", "split_k")
     ]
     return iter(dict.fromkeys(rows))
 
 
 def _swept(far: bool, signature: GemmSignature) -> Iterator[TmaWsSchedule]:
-    """Every axis turned, or turned further."""
+    """Every axis swept, or swept further."""
     columns = range(32, 257, 16) if far else (64, 96, 128, 160, 192, 224, 256)
     clusters = ((1, 1), (2, 1), (1, 2), (2, 2), (1, 4), (4, 1)) if far else ((1, 1), (2, 1), (1, 2))
     for m, n, cluster, way in product((64, 128, 256), columns, clusters, (_C, _P, _CS, _PS, _CK, _PK)):
@@ -214,7 +219,7 @@ def _swept(far: bool, signature: GemmSignature) -> Iterator[TmaWsSchedule]:
             yield tma_ws(signature, m, n, stages, cluster, way)
     for m, n, parts, way in product((128, 256), columns, (2, 4), (_CC, _TC)):
         for stages in range(3, 9) if far else (4, 6):
-            yield tma_ws(signature, *((n, m) if way.turned else (m, n)), stages, (parts, 1), way)
+            yield tma_ws(signature, *((n, m) if way.swap_ab else (m, n)), stages, (parts, 1), way)
     for few, many, stages in product((8, 16, 32, 64), (64, 128), range(4, 21, 2) if far else (8, 12, 16)):
         for way in (_T, Way("cooperative", True), _TT, _TK):
             yield tma_ws(signature, few, many, stages, (1, 1), way)

@@ -16,14 +16,14 @@ LINES = MEMORY("tma_ws_lines")  # of a stage that are fetched together where the
 
 @dataclass(frozen=True)
 class TmaView:
-    """A tma_ws schedule as its kernel sees it: turned, rows of the problem lie along the kernel's columns."""
+    """A tma_ws schedule as its kernel sees it: with swap_ab, rows of the problem lie along the kernel's columns."""
 
     rows: int
     columns: int
     cluster_rows: int
     cluster_columns: int
     groups: int  # consumer warpgroups that share a tile
-    turned: bool
+    swap_ab: bool
 
     dual: bool = False  # half of the columns are of a second B
 
@@ -59,8 +59,11 @@ class TmaView:
 
 
 def tma_view(schedule: TmaWsSchedule, dual: bool = False) -> TmaView:
-    (m, n, _), (along_m, along_n) = schedule.tile, schedule.cluster if schedule.dealing != "cluster_k" else (1, 1)
-    if schedule.turned:
+    (m, n, _), (along_m, along_n) = (
+        schedule.tile,
+        schedule.cluster if schedule.tile_scheduler != "cluster_k" else (1, 1),
+    )
+    if schedule.swap_ab:
         return TmaView(n, m, along_n, along_m, schedule.groups, True)
     return TmaView(m, n, along_m, along_n, schedule.groups, False, dual)
 
@@ -69,7 +72,7 @@ def by_lines(signature: GemmSignature, schedule: TmaWsSchedule) -> bool:
     """Whether lines, not k, are contiguous along the kernel's columns; one- and four-byte types are copied before."""
     if DTYPES[signature.dtype_a].bytes != 2:
         return False
-    if schedule.turned:
+    if schedule.swap_ab:
         return signature.layout[0] != "r"
     return signature.layout[1] == "r" and signature.variant != "preshuffle"
 

@@ -335,19 +335,19 @@ template <class S, class Config> TW_GPU void take_segment(const MultistageArgs &
                                 settled + S::A::settled_bytes);
   MultistageBlock<S, Config> block;
   block.run(side_a, side_b, steps);
-  if constexpr (S::Dealt == Deal::split_k) {
+  if constexpr (S::Scheduler == TileScheduler::split_k) {
     if (x.order.parts > 1) return block.leave_together(shared, x, s);
   }
-  if constexpr (S::Dealt == Deal::stream_k) {
+  if constexpr (S::Scheduler == TileScheduler::stream_k) {
     if (!block.collect(x, s)) return;
   }
   block.leave(shared, x, s);
 }
 
 template <class S, class Config> TW_GPU void gemm_multistage(const MultistageArgs &x) {
-  Work<S::Dealt, false> work(x.order, block_index(), block_count());
+  Work<S::Scheduler, false> work(x.order, block_index(), block_count());
   Segment s;
-  if constexpr (S::Dealt == Deal::stream_k) {
+  if constexpr (S::Scheduler == TileScheduler::stream_k) {
     while (work.next(s)) {
       take_segment<S, Config>(x, s);
       block_barrier();  // results have left the memory that the next stages come into

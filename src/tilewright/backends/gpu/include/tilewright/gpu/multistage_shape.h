@@ -54,12 +54,12 @@ template <class T, int Lines_, int Deep_, bool KContiguous_, int Vector_> struct
 };
 
 // Config: A, B, C, a_rows, b_rows, tile_m, tile_n, tile_k, warps_m, warps_n, unit_m (rows of one
-// matrix instruction, or what counts as one), stages, vector_a, vector_b (bytes), deal.
+// matrix instruction, or what counts as one), stages, vector_a, vector_b (bytes), tile_scheduler.
 template <class Config> struct Multistage {
   using A = Operand<typename Config::A, Config::tile_m, Config::tile_k, Config::a_rows, Config::vector_a>;
   using B = Operand<typename Config::B, Config::tile_n, Config::tile_k, !Config::b_rows, Config::vector_b>;
   using Sum = typename sum_of<typename Config::A>::type;
-  static constexpr Deal Dealt = Config::deal;
+  static constexpr TileScheduler Scheduler = Config::tile_scheduler;
   static constexpr int BM = Config::tile_m, BN = Config::tile_n, BK = Config::tile_k, Stages = Config::stages;
   static constexpr int warps = Config::warps_m * Config::warps_n, threads = warps * 32;
   static constexpr int warp_m = BM / Config::warps_m, warp_n = BN / Config::warps_n;
@@ -75,7 +75,7 @@ template <class Config> struct Multistage {
   static constexpr bool wide = A::size == 4 && !A::plain;
   static constexpr bool roomy = sums <= (wide ? 32 : 64) && !(wide && (A::Vector < 16 || B::Vector < 16));
   static constexpr int at_once = roomy ? 512 : wide ? 384 : 256;  // threads
-  static constexpr int together = (A::plain || wide) && at_once > threads ? at_once / threads : 1;
+  static constexpr int ctas_per_sm = (A::plain || wide) && at_once > threads ? at_once / threads : 1;
   // What the host counts with as it deals out parts of k: seconds of a step beside others, and how much longer alone.
   static constexpr double through = double(BM) * BN * BK / (wide ? Config::Arch::wide_macs : Config::Arch::plain_macs);
   static constexpr double fetched = wide ? double(BM + BN) * BK * A::size / Config::Arch::wide_bytes : 0;

@@ -1,6 +1,6 @@
 // Which work a block (or a cluster of blocks) does, in which order: the same answer for everybody in it.
 //
-// `tiles`: whole tiles, dealt out in turn.  `stream_k`: the k steps of the first `streamed` tiles, laid end to
+// `data_parallel`: whole tiles, one after the other.  `stream_k`: the k steps of the first `streamed` tiles, laid end to
 // end and cut into equal stretches; then whole tiles.  (Streamed workers are at different places of k and
 // share little of what they fetch, so only what would not fill a round is dealt out so.)  `split_k`: each
 // tile's k steps in `parts` equal parts, one for each worker.  `cluster_k`: the parts of a tile are the blocks of one
@@ -10,7 +10,7 @@
 
 namespace tw {
 
-enum class Deal { tiles, stream_k, split_k, cluster_k };
+enum class TileScheduler { data_parallel, stream_k, split_k, cluster_k };
 
 struct TileOrder {
   int batch, tiles_m, tiles_n;  // tiles_m and tiles_n count what one worker makes at a time
@@ -29,7 +29,7 @@ struct Segment {
 
 // Short: kernels of short problems, which wait for every division.  Those of multistage have all registers taken, and the
 // compiler moves some to memory unless divisions are the signed ones.
-template <Deal Way, bool Short = true> struct Work {
+template <TileScheduler Way, bool Short = true> struct Work {
   const TileOrder &x;
   int at, end;               // whole tiles or parts, `workers` apart
   int step, steps, workers;  // stream_k: the worker's stretch
@@ -37,7 +37,7 @@ template <Deal Way, bool Short = true> struct Work {
 
   TW_GPU Work(const TileOrder &order, int worker, int count, int block = 0) : x(order), workers(count), part(block) {
     at = worker + x.streamed;
-    end = x.tiles_m * x.tiles_n * x.batch * (Way == Deal::split_k ? x.parts : 1);
+    end = x.tiles_m * x.tiles_n * x.batch * (Way == TileScheduler::split_k ? x.parts : 1);
     step = worker * x.share;
     steps = x.streamed * x.steps;
     if (steps > step + x.share) steps = step + x.share;
@@ -47,7 +47,7 @@ template <Deal Way, bool Short = true> struct Work {
     s.k0 = 0;
     s.k1 = x.steps;
     s.part = 0;
-    if (Way == Deal::stream_k && step < steps) {
+    if (Way == TileScheduler::stream_k && step < steps) {
       index = step / x.steps;
       s.k0 = step - index * x.steps;
       if (s.k1 > s.k0 + steps - step) s.k1 = s.k0 + steps - step;
@@ -56,7 +56,7 @@ template <Deal Way, bool Short = true> struct Work {
       if (at >= end) return false;
       at += workers;
     }
-    if constexpr (Way == Deal::split_k) {
+    if constexpr (Way == TileScheduler::split_k) {
       // Neighbours work on the same k of different tiles, and find each other's operands in the cache.
       const int tiles = x.tiles_m * x.tiles_n * x.batch;
       s.part = int(unsigned(index) / unsigned(tiles));
@@ -64,7 +64,7 @@ template <Deal Way, bool Short = true> struct Work {
       s.k0 = s.part * x.share;
       if (s.k1 > s.k0 + x.share) s.k1 = s.k0 + x.share;
     }
-    if constexpr (Way == Deal::cluster_k) {
+    if constexpr (Way == TileScheduler::cluster_k) {
       s.part = part;
       // Steps times parts are below 2^31, as the host sees to it: a longer division is a call.
       s.k0 = int(unsigned(x.steps) * unsigned(part) / unsigned(x.parts));

@@ -37,7 +37,7 @@ struct Driver {
   int (*launch)(const LaunchConfig *, Function, void **, void **) = nullptr;
   int (*module_of)(void **, Function) = nullptr;
   int (*resident)(int *, Function, const LaunchConfig *) = nullptr;  // clusters at a time
-  int (*together)(int *, Function, int, size_t) = nullptr;           // blocks of one multiprocessor at a time
+  int (*occupancy)(int *, Function, int, size_t) = nullptr;          // blocks of one multiprocessor at a time
   int (*encode)(void *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const uint32_t *, const uint32_t *,
                 int, int, int, int) = nullptr;
   int (*encode_pixels)(void *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const int *, const int *,
@@ -60,7 +60,7 @@ struct Driver {
     take(&encode_pixels, "cuTensorMapEncodeIm2col");
     take(&module_of, "cuFuncGetModule");
     take(&resident, "cuOccupancyMaxActiveClusters");
-    take(&together, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+    take(&occupancy, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
   }
 };
 

@@ -57,7 +57,7 @@ struct Loaded {
     Context context;
     Function functions[most_functions];  // in the order of `symbols`
     int multiprocessors, clusters;       // clusters that run at a time
-    int together;                        // blocks of one multiprocessor
+    int ctas_per_sm;                     // at a time
   };
   const char *symbols[most_functions];  // the kernel itself, then what it has beside that; null where there is no more
   const void *(*image)();
@@ -96,8 +96,8 @@ struct Loaded {
     if (!error) error = cu.get_device(&device);
     if (!error) error = cu.device_attribute(&made.multiprocessors, multiprocessors, device);
     if (!error) error = count_clusters(made, shape);
-    if (!error && shape.cluster == 1 && cu.together)
-      error = cu.together(&made.together, made.functions[0], int(shape.threads), shape.shared_bytes);
+    if (!error && shape.cluster == 1 && cu.occupancy)
+      error = cu.occupancy(&made.ctas_per_sm, made.functions[0], int(shape.threads), shape.shared_bytes);
     if (error) return error;
     to = made;
     if (count < most_places) ++count;

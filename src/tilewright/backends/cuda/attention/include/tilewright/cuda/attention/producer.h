@@ -1,7 +1,7 @@
 // What the feeding warp of attention does: it tells which item comes, and has the copy engine bring its rows, then keys
 // and values tile by tile as stages come free.
 #pragma once
-#include <tilewright/cuda/attention/shares/kernel.h>
+#include <tilewright/cuda/attention/stream_k/kernel.h>
 #include <tilewright/cuda/primitives/tma.h>
 
 namespace tw {
@@ -115,7 +115,7 @@ template <class S> struct TileFeeder {
   }
 };
 
-template <class S, bool Shares> struct OrderOf {
+template <class S, bool StreamK> struct OrderOf {
   using type = AttentionOrder<S>;
 };
 template <class S> struct OrderOf<S, true> {
@@ -124,12 +124,12 @@ template <class S> struct OrderOf<S, true> {
 
 template <class S> TW_GPU void feed_attention(const TensorMap &map_q, const TensorMap &map_k, const TensorMap &map_v,
                                               const AttentionWsArgs &x, const SharedAttention<S> &shared) {
-  typename OrderOf<S, S::Shares>::type order(x);
+  typename OrderOf<S, S::StreamK>::type order(x);
   TileFeeder<S> tiles{map_q, map_k, map_v, x, shared, {}, {}};
   Ring<S::slots> slot;
   AttentionItem item;
   while (order.next(item)) {
-    if constexpr (!S::Shares) meet_tiles<S>(x, item);
+    if constexpr (!S::StreamK) meet_tiles<S>(x, item);
     tell<S>(shared, slot, item);
     tiles.feed(item);
   }

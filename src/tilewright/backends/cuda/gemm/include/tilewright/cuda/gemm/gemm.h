@@ -24,7 +24,7 @@
     tw::copy_operands<tw::turned_bytes<Config>>(x, blockIdx.x, gridDim.x, threadIdx.x); \
   }
 #define TW_DEVICE_MULTISTAGE(Config, Symbol) \
-  extern "C" __global__ void __launch_bounds__(tw::Multistage<Config>::threads, tw::Multistage<Config>::together) \
+  extern "C" __global__ void __launch_bounds__(tw::Multistage<Config>::threads, tw::Multistage<Config>::ctas_per_sm) \
       Symbol(const __grid_constant__ tw::MultistageArgs x) { \
     tw::gemm_multistage<tw::Multistage<Config>, Config>(x); \
   }

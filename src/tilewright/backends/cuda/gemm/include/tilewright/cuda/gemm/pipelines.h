@@ -19,9 +19,9 @@ template <class C> constexpr bool lines_b = C::b_rows && !C::packed && !turns_b<
 template <class C> constexpr bool is_dual = gated<C::epilogue> && C::num_d == 0;
 
 template <class C> using tma_ws_of =
-    TmaWs<typename C::A, C::turned ? C::tile_n : C::tile_m, C::turned ? C::tile_m : C::tile_n, C::stages,
-          C::turned ? C::cluster_n : C::cluster_m, C::turned ? C::cluster_m : C::cluster_n, C::pingpong, C::turned,
-          C::tma_store, C::turned ? lines_b<C> : lines_a<C>, C::turned ? lines_a<C> : lines_b<C>, C::deal,
+    TmaWs<typename C::A, C::swap_ab ? C::tile_n : C::tile_m, C::swap_ab ? C::tile_m : C::tile_n, C::stages,
+          C::swap_ab ? C::cluster_n : C::cluster_m, C::swap_ab ? C::cluster_m : C::cluster_n, C::pingpong, C::swap_ab,
+          C::tma_store, C::swap_ab ? lines_b<C> : lines_a<C>, C::swap_ab ? lines_a<C> : lines_b<C>, C::tile_scheduler,
           C::Arch::shared_bytes, C::packed, is_dual<C>>;
 template <class C> using skinny_of =
     Skinny<typename C::A, (C::few_columns ? C::tile_m : C::tile_n) / 16, (C::few_columns ? C::tile_n : C::tile_m) / 8,

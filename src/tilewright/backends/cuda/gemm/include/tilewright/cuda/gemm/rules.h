@@ -7,7 +7,7 @@ namespace selection {
 namespace cuda_gemm {
 
 // What blocks are given: whole tiles, the k steps of all of them evenly, parts of k, parts of k in a cluster.
-enum Dealing : int64_t { tiles, stream_k, split_k, cluster_k };
+enum TileScheduler : int64_t { data_parallel, stream_k, split_k, cluster_k };
 
 constexpr int64_t kMostSize = int64_t(1) << 31;  // sizes, tiles and steps are counted in 32 bits
 

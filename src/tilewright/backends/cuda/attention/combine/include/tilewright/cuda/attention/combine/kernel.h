@@ -13,7 +13,7 @@ template <class Config> struct AttentionCombine {
   static constexpr int warp_floats = Config::head_v + 4,
                        team_floats = warps * warp_floats;  // sums, their weight and top
   static constexpr int shared_bytes = teams * team_floats * 4;
-  static constexpr int together = columns > 4 ? 1 : 1024 / threads;  // blocks that registers are kept for
+  static constexpr int ctas_per_sm = columns > 4 ? 1 : 1024 / threads;  // blocks that registers are kept for
 };
 
 }  // namespace tw
@@ -140,7 +140,7 @@ template <class Config> TW_GPU void attention_combine(const tw_attention_combine
 
 #define TW_DEVICE_ATTENTION_COMBINE(Config, Symbol) \
   extern "C" __global__ void __launch_bounds__(tw::AttentionCombine<Config>::threads, \
-                                               tw::AttentionCombine<Config>::together) \
+                                               tw::AttentionCombine<Config>::ctas_per_sm) \
       Symbol(const __grid_constant__ tw_attention_combine_args x) { \
     tw::attention_combine<Config>(x); \
   }

@@ -25,7 +25,7 @@ template <class Config> struct AttentionFp8 {
   static constexpr int q_bytes = fp8_tile_bytes(BM, D), k_bytes = fp8_tile_bytes(BN, D),
                        v_bytes = fp8_tile_bytes(BN, DV), turned_bytes = fp8_turned_bytes(BN, DV);
   static constexpr int turners = 3;  // warps
-  static constexpr int threads = 128 * (W + 1), together = 1;
+  static constexpr int threads = 128 * (W + 1), ctas_per_sm = 1;
   static constexpr int held = fp8_held_registers(DV, BN, scored + Config::dropout);
   static constexpr bool large = fp8_large(held);
   static constexpr int feeding_registers = fp8_feeding_registers(W, held),
@@ -34,7 +34,7 @@ template <class Config> struct AttentionFp8 {
   static_assert(sizeof(T) == 1 && sizeof(typename Config::KV) == 1, "elements of one byte");
   static_assert(BN % 32 == 0 && BN >= 64 && DV % 32 == 0 && D % 32 == 0, "tile");
   static_assert(W >= 1 && W <= 3, "warpgroups");
-  static_assert(registers_suffice(feeding_registers, multiplying_registers, W, together), "registers");
+  static_assert(registers_suffice(feeding_registers, multiplying_registers, W, ctas_per_sm), "registers");
 };
 
 }  // namespace tw

@@ -22,9 +22,9 @@ inline double step_seconds(const Schedule &s, const Rates &r, double again) {
   if (s.scored) weigh *= kScored;
   const int64_t stage = s.tile_n * heads * s.size_kv;
   const double widen = s.narrow ? double(stage * s.warps_m) / r.mma_widened : 0.0;
-  const double work = (multiply + weigh + widen) * double(s.together) * (s.together == 1 ? kAlone : 1.0);
-  const double flying = r.mma_busy_bytes / (double(s.slots * stage * s.together) / 2);
-  const double fetch = double(stage * s.together) / r.mma_unit_bytes * slower(1.0, flying);
+  const double work = (multiply + weigh + widen) * double(s.ctas_per_sm) * (s.ctas_per_sm == 1 ? kAlone : 1.0);
+  const double flying = r.mma_busy_bytes / (double(s.kv_stages * stage * s.ctas_per_sm) / 2);
+  const double fetch = double(stage * s.ctas_per_sm) / r.mma_unit_bytes * slower(1.0, flying);
   const double busy = work + r.mma_meet * (s.warps_n > 1 ? 1.0 : 0.0);
   return slower(busy, fetch) + kShown * again * faster(busy, fetch);
 }
@@ -33,7 +33,7 @@ inline double seconds(const Schedule &s, const Asked &x) {
   const Rates &r = x.rate;
   const Traversal t = traversal(x.a, s.tile_m, s.tile_n, s.packs ? x.a.group : 1, s.tile_m);
   const AttentionProblem &p = x.a.p;
-  const int64_t places = x.arch.compute_units * s.together;
+  const int64_t places = x.arch.compute_units * s.ctas_per_sm;
   const Wide once = Wide(larger(1, p.batch)) * larger(1, p.heads_kv) * larger(1, p.num_splits);
   const bool crowded = t.items > places && !x.arch.wgmma;  // what was compared with times of sm_90a stays as it was
   const double again = crowded ? 1.0 - 1.0 / slower(1.0, ratio(t.items, once)) : 0.0;

@@ -249,7 +249,8 @@ template <class S, class Config> TW_GPU void attention_mma(const AttentionMmaArg
 }  // namespace tw
 
 #define TW_DEVICE_ATTENTION_MMA(Config, Symbol) \
-  extern "C" __global__ void __launch_bounds__(tw::AttentionMma<Config>::threads, tw::AttentionMma<Config>::together) \
+  extern "C" __global__ void __launch_bounds__(tw::AttentionMma<Config>::threads, \
+                                               tw::AttentionMma<Config>::ctas_per_sm) \
       Symbol(const __grid_constant__ tw::AttentionMmaArgs x) { \
     tw::attention_mma<tw::AttentionMma<Config>, Config>(x); \
   }

@@ -10,7 +10,7 @@ namespace mma {
 // `scored`: something is done to scores; `narrow`: elements of one byte; `packs`: mma_decode.
 // clang-format off
 #define TW_SELECT_CUDA_ATTENTION_MMA(X) \
-  X(tile_m) X(tile_n) X(warps_m) X(warps_n) X(slots) X(together) X(packs) X(head_dim) X(head_dim_v) X(scored) \
+  X(tile_m) X(tile_n) X(warps_m) X(warps_n) X(kv_stages) X(ctas_per_sm) X(packs) X(head_dim) X(head_dim_v) X(scored) \
   X(narrow) X(size_kv)
 // clang-format on
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_ATTENTION_MMA)

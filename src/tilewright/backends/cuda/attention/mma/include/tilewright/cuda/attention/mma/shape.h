@@ -33,7 +33,7 @@ struct AttentionMmaArgs {
   int values_in_keys;   // a value is the first elements of its key
 };
 
-// Config: what attention_rules.h says, and tile_n, warps_m, warps_n, row_blocks, slots, pack_heads, together.
+// Config: what attention_rules.h says, and tile_n, warps_m, warps_n, row_blocks, kv_stages, pack_heads, ctas_per_sm.
 template <class Config> struct AttentionMma {
   using Q = typename Config::Q;
   using KV = typename Config::KV;
@@ -42,7 +42,7 @@ template <class Config> struct AttentionMma {
   static constexpr bool scales_rows = is_same<Q, bf16> && is_same<T, fp16>;  // each by a number of its own
   using Kept = typename multiplied_type<KV, scales_rows || Config::scales == AttentionScales::block>::type;
   static_assert(sizeof(Q) == 1 || is_same<Q, Kept>, "queries that would be rounded");
-  static constexpr int R = Config::row_blocks, WM = Config::warps_m, WN = Config::warps_n, Slots = Config::slots;
+  static constexpr int R = Config::row_blocks, WM = Config::warps_m, WN = Config::warps_n, Slots = Config::kv_stages;
   static constexpr int warp_rows = 16 * R, BM = warp_rows * WM, BN = Config::tile_n, warp_keys = BN / WN;
   static constexpr int D = Config::head_qk, DV = Config::head_v, warp_columns = DV / WN;
   static constexpr bool Packed = Config::pack_heads, Dynamic = false, Split = Config::family == AttentionFamily::split,
@@ -52,7 +52,7 @@ template <class Config> struct AttentionMma {
   static constexpr bool narrow = sizeof(KV) == 1;  // fp8: pairs of bytes are spread over two words
   static constexpr bool turned = Config::pages == AttentionPages::vectorised;  // values come with keys side by side
   static constexpr bool may_share = D > 256 && DV <= D && !turned;             // the latent of MLA
-  static constexpr int threads = 32 * WM * WN, together = Config::together;
+  static constexpr int threads = 32 * WM * WN, ctas_per_sm = Config::ctas_per_sm;
   static constexpr int size = sizeof(KV), q_pitch = mma_pitch(D * 2), k_pitch = mma_pitch(D * size),
                        p_pitch = mma_pitch(BN * 2), v_pitch = mma_pitch((turned ? BN : DV) * size);
   static constexpr int q_bytes = mma_row_bytes(BM, D), slot_bytes = mma_slot_bytes(BN, D, DV, size, turned);

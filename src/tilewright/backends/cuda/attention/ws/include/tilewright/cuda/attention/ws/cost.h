@@ -1,4 +1,4 @@
-// ws, decode, shares: TMA feeds wgmma, warp-specialized and persistent.  What it takes.
+// ws, decode, decode_stream_k: TMA feeds wgmma, warp-specialized and persistent.  What it takes.
 #pragma once
 #include <tilewright/cuda/attention/cost.h>
 #include <tilewright/cuda/attention/ws/constants.h>
@@ -18,7 +18,7 @@ inline int64_t tile_m(const Schedule &s) { return kRows * s.warpgroups; }
 inline bool one_warpgroup_packs(const Schedule &s) { return s.packs && s.warpgroups == 1; }
 
 // Trips to memory and back to leave a piece, to count it, and for the last to add up so many of an item, as
-// cuda/attention/shares/kernel.h goes about it.
+// cuda/attention/stream_k/kernel.h goes about it.
 inline double meeting_trips(const AttentionProblem &p, int64_t group, double pieces) {
   const double quads = double(p.seqlen_q * group * p.head_dim_v) / 4;
   const bool large = p.head_dim_v > kLargeHead, few = quads <= double(kShareThreads);
@@ -35,19 +35,19 @@ inline int64_t boxes(const Schedule &s, const AttentionProblem &p) {
 
 // One tile of rows and one of keys, while so many blocks are at work.
 inline double step_seconds(const Schedule &s, const Rates &r, int64_t busy) {
-  const double scored = s.scored ? kScored : 1.0, together = double(s.together);
+  const double scored = s.scored ? kScored : 1.0, together = double(s.ctas_per_sm);
   const int64_t scores = tile_m(s) * s.tile_n, heads = s.head_dim + s.head_dim_v;
   const double shared = together * (double(scores * heads) / r.unit_macs + double(scores) * r.hidden_score * scored);
   const double alone = double(s.tile_n) * r.key * scored + double(64 * s.tile_n * s.head_dim) / r.unit_macs;
   const int64_t stage = s.tile_n * heads * s.size_kv;
-  double fetch = double(stage * s.together) / r.unit_bytes;
+  double fetch = double(stage * s.ctas_per_sm) / r.unit_bytes;
   if (one_warpgroup_packs(s))  // keys that nobody else reads come from memory
-    fetch = slower(busy > s.together ? fetch : 0.0, double(stage * busy) / r.memory);
+    fetch = slower(busy > s.ctas_per_sm ? fetch : 0.0, double(stage * busy) / r.memory);
   const double pace = s.stages == 2 && s.warpgroups > 1 ? kTwoStages : 1.0;
   return slower((slower(shared, alone) + r.step) * pace, fetch);
 }
 
-inline double seconds_of_shares(const Asked &x, const Traversal &t, int64_t places, double step, double item) {
+inline double seconds_of_stream_k(const Asked &x, const Traversal &t, int64_t places, double step, double item) {
   const double items = double(t.items), tiles = items * t.steps;
   const double blocks = faster(double(places), slower(1.0, tiles / least_tiles));
   const double pieces = slower(1.0, blocks / items);
@@ -58,20 +58,20 @@ inline double seconds_of_shares(const Asked &x, const Traversal &t, int64_t plac
 inline double seconds(const Schedule &s, const Asked &x) {
   const AttentionProblem &p = x.a.p;
   const Rates &r = x.rate;
-  const int64_t places = x.arch.compute_units * s.together, group = s.packs ? x.a.group : 1;
+  const int64_t places = x.arch.compute_units * s.ctas_per_sm, group = s.packs ? x.a.group : 1;
   Traversal t = traversal(x.a, tile_m(s), s.tile_n, group, tile_m(s));
-  if (s.warpgroups > 1 && (s.row_stages == 1 || t.steps > short_stream))
+  if (s.warpgroups > 1 && (s.q_stages == 1 || t.steps > short_stream))
     t = traversal(x.a, tile_m(s), s.tile_n, group, kRows);
-  double item = r.item * (s.row_stages > 1 ? kStreamed : 1.0);
+  double item = r.item * (s.q_stages > 1 ? kStreamed : 1.0);
   if (s.packs) item += s.warpgroups == 1 ? r.carry : faster(r.most_carried, r.carried * double(p.head_dim));
   const int64_t busy = t.items < places ? int64_t(t.items) : places;
   const double step = step_seconds(s, r, busy) + r.box * double(boxes(s, p));
   double taken = t.waves(places) * (t.steps * step + item);
-  if (s.shares) taken = seconds_of_shares(x, t, places, step, item);
+  if (s.stream_k) taken = seconds_of_stream_k(x, t, places, step, item);
   const double exposed = one_warpgroup_packs(s) ? 0.0 : kExposed;  // whose steps are as long as memory takes
   const double moved = double(x.a.moved);
   const double whole = r.start + slower(taken + exposed * moved / r.memory, moved / r.memory);
-  return s.shares ? whole : of_uneven_sequences(x.a, whole);
+  return s.stream_k ? whole : of_uneven_sequences(x.a, whole);
 }
 
 }  // namespace ws

@@ -28,7 +28,7 @@ template <class Config, class Shape = AttentionWs<Config>> struct HostAttentionW
     TensorMap q = {}, k = {}, v = {};
     if (int error = maps(x, t, q, k, v)) return status_of(error);
     const int64_t items = int64_t(t.row_tiles) * t.heads * x.batch * x.splits;
-    const int64_t here = int64_t(place.multiprocessors) * (place.together > 0 ? place.together : 1);
+    const int64_t here = int64_t(place.multiprocessors) * (place.ctas_per_sm > 0 ? place.ctas_per_sm : 1);
     return start(place.functions[0], {unsigned(items < here ? items : here)}, shape(), stream, q, k, v, t);
   }
 

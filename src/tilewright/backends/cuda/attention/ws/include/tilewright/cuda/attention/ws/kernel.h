@@ -90,14 +90,14 @@ template <class S, class Config> struct Attender {
   }
   TW_GPU void finish(int done, const Softmax &softmax, const Results<S> &o, const Dropout &dropout) {
     const AttentionItem &item = shared.item(done);
-    if (S::Shares && item.split) leave_piece(item, softmax, o, dropout);
+    if (S::StreamK && item.split) leave_piece(item, softmax, o, dropout);
     else leave<S, Config>(x, item, rows_of_thread<S>(x, item, who), softmax, o, dropout);
     meet();
     give_back(shared.heard(done));
   }
   TW_GPU void leave_piece(const AttentionItem &item, const Softmax &softmax, const Results<S> &o,
                           const Dropout &dropout) {
-    if constexpr (S::Shares) {
+    if constexpr (S::StreamK) {
       const Pieces<S, Config> pieces(x, item, shared.q(0));  // its rows were multiplied
       pieces.leave(softmax, o, dropout);
       if (pieces.last()) pieces.combine();
@@ -290,7 +290,7 @@ template <class S, class Config> TW_GPU void attention_ws(const TensorMap &map_q
 }  // namespace tw
 
 #define TW_DEVICE_ATTENTION_WS(Config, Symbol) \
-  extern "C" __global__ void __launch_bounds__(tw::AttentionWs<Config>::threads, tw::AttentionWs<Config>::together) \
+  extern "C" __global__ void __launch_bounds__(tw::AttentionWs<Config>::threads, tw::AttentionWs<Config>::ctas_per_sm) \
       Symbol(const __grid_constant__ tw::TensorMap q, const __grid_constant__ tw::TensorMap k, \
              const __grid_constant__ tw::TensorMap v, const __grid_constant__ tw::AttentionWsArgs x) { \
     tw::attention_ws<tw::AttentionWs<Config>, Config>(q, k, v, x); \

@@ -28,9 +28,9 @@ struct AttentionWsArgs {
   int items;            // 0: sequences differ, and the device counts
   int loose;            // behind the last key of a sequence lie other numbers than the copy engine's zeros
   int page_rows;        // of a box: as many as divide pages and tiles
-  unsigned *flags;      // the next item and how many blocks are done, zero before a launch and after it; of shares: how
-                        // many pieces are there, of the item that a block begins and does not end
-  float *parts, *part_lse;  // of shares: what blocks have of items that others have too, of `piece_rows` rows
+  unsigned *flags;  // the next item and how many blocks are done, zero before a launch and after it; of stream-K: how
+                    // many pieces are there, of the item that a block begins and does not end
+  float *parts, *part_lse;  // of stream-K: what blocks have of items that others have too, of `piece_rows` rows
   int piece_rows;
 };
 
@@ -42,26 +42,26 @@ struct KeyTiles {
 };
 
 struct AttentionItem {
-  int tile, head, sequence, split;  // the part of the keys; of shares: which piece (attention/shares/kernel.h)
+  int tile, head, sequence, split;  // the part of the keys; of stream-K: which piece (attention/stream_k/kernel.h)
   int first_row, rows, first_key, keys;
   KeyTiles tiles;  // count 0: there is no item any more
 };
 
 // Whether a block that starts with an even share of the registers has as many as its warpgroups ask for when one gives up
 // some and the others take more: who asks for what is not there waits for ever.
-constexpr bool registers_suffice(int feeding, int multiplying, int warpgroups, int together) {
-  const int share = ws_registers / together / (128 * (warpgroups + 1)) / 8 * 8;
+constexpr bool registers_suffice(int feeding, int multiplying, int warpgroups, int ctas_per_sm) {
+  const int share = ws_registers / ctas_per_sm / (128 * (warpgroups + 1)) / 8 * 8;
   return feeding + warpgroups * multiplying <= share * (warpgroups + 1);
 }
 
-// Config: what attention_rules.h says, and tile_n, warpgroups, stages, row_stages, pack_heads, dynamic, shares, together.
+// Config: what attention_rules.h says, and tile_n, warpgroups, stages, q_stages, pack_heads, dynamic, stream_k, ctas_per_sm.
 template <class Config> struct AttentionWs {
   using T = typename Config::Q;
   using O = typename Config::O;
   static constexpr int W = Config::warpgroups, BM = 64 * W, BN = Config::tile_n, Stages = Config::stages,
-                       RowStages = Config::row_stages;
+                       RowStages = Config::q_stages;
   static constexpr int D = Config::head_qk, DV = Config::head_v;
-  static constexpr bool Packed = Config::pack_heads, Dynamic = Config::dynamic, Shares = Config::shares,
+  static constexpr bool Packed = Config::pack_heads, Dynamic = Config::dynamic, StreamK = Config::stream_k,
                         Split = Config::family == AttentionFamily::split, Paged = Config::pages != AttentionPages::none;
   static constexpr bool Bounded = Config::mask != AttentionMask::none;   // a window hides keys
   static constexpr bool Sinks = Config::mask == AttentionMask::generic;  // the first keys are always seen
@@ -69,9 +69,9 @@ template <class Config> struct AttentionWs {
   static constexpr bool scored = Config::softcap || Config::bias != AttentionBias::none || Config::masked;
   static constexpr int blocks_d = ws_blocks(D), blocks_v = ws_blocks(DV);
   static constexpr int q_bytes = ws_tile_bytes(BM, D), k_bytes = ws_tile_bytes(BN, D), v_bytes = ws_tile_bytes(BN, DV);
-  static constexpr int threads = 128 * (W + 1), together = Config::together;
-  static constexpr int feeding_registers = ws_feeding_registers(W, together, Paged, Shares),
-                       multiplying_registers = ws_multiplying_registers(W, together, Paged, Shares);
+  static constexpr int threads = 128 * (W + 1), ctas_per_sm = Config::ctas_per_sm;
+  static constexpr int feeding_registers = ws_feeding_registers(W, ctas_per_sm, Paged, StreamK),
+                       multiplying_registers = ws_multiplying_registers(W, ctas_per_sm, Paged, StreamK);
   static constexpr bool streams = RowStages > 1;
   static constexpr int slots = ws_items;
   static constexpr int shared_bytes =
@@ -80,8 +80,8 @@ template <class Config> struct AttentionWs {
   static_assert(sizeof(T) == 2, "elements of two bytes");
   static_assert(BN % 16 == 0 && DV % 32 == 0 && D % 16 == 0, "tile");
   static_assert(W >= 1 && W <= 3, "warpgroups");
-  static_assert(registers_suffice(feeding_registers, multiplying_registers, W, together), "registers");
-  static_assert(!Shares || (Packed && W == 1 && !Dynamic && !Split), "shares are of packed heads");
+  static_assert(registers_suffice(feeding_registers, multiplying_registers, W, ctas_per_sm), "registers");
+  static_assert(!StreamK || (Packed && W == 1 && !Dynamic && !Split), "stream-K decode is of packed heads");
   static_assert(RowStages == 1 || !Packed, "rows of packed heads are carried when they are needed");
 };
 

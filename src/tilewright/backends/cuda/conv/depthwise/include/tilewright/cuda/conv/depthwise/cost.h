@@ -18,15 +18,15 @@ inline double seconds_lying(const Schedule &s, const Asked &x) {
   const ConvProblem &p = c.p;
   const Rates &r = x.rate;
   const Sizes &to = p.variant == backward_data ? c.size : c.out;
-  const double window = double(s.window), pixels = double(s.pixels);
+  const double window = double(s.filter_size), pixels = double(s.pixels);
   double idle = double(round_up(to[2], s.pixels)) / double(to[2]), each = tap;
-  if (s.window && s.rows) {
-    idle *= double(round_up(to[1], s.rows)) / double(to[1]);
-    each = rolled * (1.0 + (window - 1) / double(s.rows) * 0.5);
-  } else if (s.window) {
-    each = 1.0 + double((s.pixels - 1) * s.step + s.window) / pixels / window;
+  if (s.filter_size && s.rolling_rows) {
+    idle *= double(round_up(to[1], s.rolling_rows)) / double(to[1]);
+    each = rolled * (1.0 + (window - 1) / double(s.rolling_rows) * 0.5);
+  } else if (s.filter_size) {
+    each = 1.0 + double((s.pixels - 1) * s.stride + s.filter_size) / pixels / window;
   }
-  const int64_t bands = s.rows && p.dims > 1 ? ceil_div(to[1], s.rows) : to[1];
+  const int64_t bands = s.rolling_rows && p.dims > 1 ? ceil_div(to[1], s.rolling_rows) : to[1];
   const Wide threads = Wide(p.batch) * to[0] * bands * ceil_div(to[2], s.pixels) * (p.channels / s.vector);
   idle *= slower(1.0, r.enough / double(threads > 1 ? threads : Wide(1)));
   const bool weight = p.variant == backward_weight;

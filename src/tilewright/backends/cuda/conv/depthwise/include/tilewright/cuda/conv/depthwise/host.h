@@ -67,7 +67,7 @@ template <class Config> struct HostConvDepthwise {
   // How many blocks share the strips of a block of channels: a few rounds of what runs at a time.
   static int64_t parts(const tw_conv_args &x, int64_t processors) {
     const int64_t slots = G::threads / vecs(x), blocks = ceil_div(x.groups / G::V, vecs(x)) * lines(x);
-    const int64_t fair = ceil_div(processors * G::together, blocks), all = ceil_div(strips(x), slots);
+    const int64_t fair = ceil_div(processors * G::ctas_per_sm, blocks), all = ceil_div(strips(x), slots);
     return all < fair ? all : fair;
   }
   static DepthwiseArgs arguments(const tw_conv_args &x) {

@@ -106,7 +106,7 @@ template <class Config> TW_GPU void conv_depthwise(const DepthwiseArgs &x) {
 }  // namespace tw
 
 #define TW_DEVICE_CONV_DEPTHWISE(Config, Symbol) \
-  extern "C" __global__ void __launch_bounds__(tw::Depthwise<Config>::threads, tw::Depthwise<Config>::together) \
+  extern "C" __global__ void __launch_bounds__(tw::Depthwise<Config>::threads, tw::Depthwise<Config>::ctas_per_sm) \
       Symbol(const __grid_constant__ tw::DepthwiseArgs x) { \
     tw::conv_depthwise<Config>(x); \
   } \

@@ -9,7 +9,7 @@ namespace depthwise {
 
 // `window`: its width, 0 is any; `step`: the stride along the width; `pixels` of a strip; `rows` that a window rolls
 // down; `vector`: channels of a thread; `copies`: of cuda/conv/copies_limits.h.
-#define TW_SELECT_CUDA_CONV_DEPTHWISE(X) X(window) X(step) X(pixels) X(rows) X(vector) X(copies)
+#define TW_SELECT_CUDA_CONV_DEPTHWISE(X) X(filter_size) X(stride) X(pixels) X(rolling_rows) X(vector) X(copies)
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_CONV_DEPTHWISE)
 
 constexpr int64_t kThreads = 128, kShared = 48 * 1024;  // cuda/conv/depthwise/shape.h
@@ -48,11 +48,12 @@ inline const Rule *broken(const Schedule &s, const Conv &c) {
   if (s.vector == 1 && p.channels % 2 == 0) return &vectors_fit;
   if (p.x_channel != 1 || p.y_channel != 1) return &channels_apart;
   if (!even_taps(c)) return &taps_uneven;
-  if (s.window && (c.window[2] != s.window || c.stride[2] != s.step || c.dilation[2] != 1)) return &width_differs;
-  if (s.rows && (c.window[1] != s.window || c.stride[1] != 1 || c.dilation[1] != 1)) return &does_not_roll;
-  if (data && s.window && c.stride.product() != 1) return &data_of_strides;
+  if (s.filter_size && (c.window[2] != s.filter_size || c.stride[2] != s.stride || c.dilation[2] != 1))
+    return &width_differs;
+  if (s.rolling_rows && (c.window[1] != s.filter_size || c.stride[1] != 1 || c.dilation[1] != 1)) return &does_not_roll;
+  if (data && s.filter_size && c.stride.product() != 1) return &data_of_strides;
   const int64_t vectors = vectors_of(s, c);
-  const Wide kept = weight ? Wide(s.window * (kThreads / vectors)) : Wide(c.taps);
+  const Wide kept = weight ? Wide(s.filter_size * (kThreads / vectors)) : Wide(c.taps);
   if (4 * vectors * s.vector * kept > kShared) return &taps_many;
   if (!in_whole_vectors(s, c)) return &vectors_astray;
   const Sizes &to = data ? c.size : c.out;

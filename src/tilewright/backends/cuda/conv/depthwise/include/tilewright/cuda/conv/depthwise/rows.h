@@ -50,7 +50,7 @@ template <class T, int V> struct Pixel {
 
 // Whether a tap of a row meets one, and which: backward_data with strides meets every so many only.
 template <class Config> TW_GPU bool meets(const DepthwiseArgs &x, int axis, int pixel, int tap, int &at) {
-  if constexpr (Config::variant == ConvVariant::backward_data && Config::window == 0) {
+  if constexpr (Config::variant == ConvVariant::backward_data && Config::filter_size == 0) {
     const int steps = pixel + x.before[axis] - tap * x.dilation[axis], stride = x.stride[axis];
     at = stride == 1 ? steps : stride == 2 ? steps >> 1 : steps / stride;  // a division takes long
     return steps >= 0 && at * stride == steps && at < x.size[axis];

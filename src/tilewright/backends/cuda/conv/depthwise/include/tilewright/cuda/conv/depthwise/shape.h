@@ -25,13 +25,14 @@ struct DepthwiseArgs {
   EpilogueArgs finish;
 };
 
-// Config: A, C, variant, spatial, window (its width; 0: any), step (the stride along w), pixels of a strip, vector, together.
+// Config: A, C, variant, spatial, filter_size (its width; 0: any), stride (along w), pixels of a strip, vector, together.
 template <class Config> struct Depthwise {
-  static constexpr int threads = 128, TW = Config::pixels, V = Config::vector, KW = Config::window, SW = Config::step;
-  static constexpr int TH = Config::rows;  // of a strip that the window rolls down; 0: one, and any height
+  static constexpr int threads = 128, TW = Config::pixels, V = Config::vector, KW = Config::filter_size,
+                       SW = Config::stride;
+  static constexpr int TH = Config::rolling_rows;  // of a strip that the window rolls down; 0: one, and any height
   static constexpr bool weight = Config::variant == ConvVariant::backward_weight;
-  static constexpr int reach = (TW - 1) * SW + KW;   // pixels that a strip meets in a row
-  static constexpr int together = Config::together;  // blocks of a multiprocessor
+  static constexpr int reach = (TW - 1) * SW + KW;         // pixels that a strip meets in a row
+  static constexpr int ctas_per_sm = Config::ctas_per_sm;  // blocks of a multiprocessor
   static constexpr int most_shared = 48 * 1024;
   static_assert((V == 1 || V == 2 || V == 4) && V * sizeof(typename Config::A) <= 16, "a vector is one word of memory");
   static_assert(TH == 0 || (KW > 0 && SW == 1), "a window that rolls moves pixel by pixel");

@@ -16,9 +16,9 @@ inline double seconds_lying(const Schedule &s, const Asked &x) {
   const Rates &r = x.rate;
   const bool data = p.variant == backward_data;
   const Sizes &to = data ? c.size : c.out;
-  const int64_t up = data ? s.step : 1, blocks = ceil_div(p.channels, s.tile_channels);
-  double idle = double(round_up(to[2], s.pixels * up)) / double(to[2]);
-  idle = idle * double(round_up(to[1], s.lines * up)) / double(to[1]);
+  const int64_t up = data ? s.stride : 1, blocks = ceil_div(p.channels, s.tile_channels);
+  double idle = double(round_up(to[2], s.tile_w * up)) / double(to[2]);
+  idle = idle * double(round_up(to[1], s.tile_h * up)) / double(to[1]);
   idle *= double(round_up(p.channels, s.tile_channels)) / double(p.channels);
   const int64_t parts = larger(1, x.arch.compute_units / blocks);
   double sums = 0.0;

@@ -12,7 +12,7 @@ namespace depthwise_tile {
 // `shared_bytes`: of the arch; `copies`: of cuda/conv/copies_limits.h.
 // clang-format off
 #define TW_SELECT_CUDA_CONV_DEPTHWISE_TILE(X) \
-  X(window) X(step) X(pixels) X(lines) X(tile_channels) X(spread) X(shared_bytes) X(copies)
+  X(filter_size) X(stride) X(tile_w) X(tile_h) X(tile_channels) X(dilation) X(shared_bytes) X(copies)
 // clang-format on
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_CONV_DEPTHWISE_TILE)
 
@@ -23,17 +23,17 @@ TW_CONV_RULE(no_room, "nv-shared-memory", "a tile of rows does not fit into shar
 
 // Shared memory of the smallest tile (conv/depthwise_tile/host.h).
 inline int64_t least_bytes(const Schedule &s, bool weight, int64_t planes) {
-  const int64_t pixel = 2 * s.tile_channels, wide = (s.window - 1) * s.spread + 1;
-  const int64_t reach = (s.pixels - 1) * s.step + wide, high = (s.lines - 1) * s.step + wide;
-  if (weight) return 256 + high * round_up(reach * pixel, 128) + s.lines * round_up(s.pixels * pixel, 128);
-  const int64_t weights = round_up(planes * s.window * s.window * s.tile_channels * 4, 128);
+  const int64_t pixel = 2 * s.tile_channels, wide = (s.filter_size - 1) * s.dilation + 1;
+  const int64_t reach = (s.tile_w - 1) * s.stride + wide, high = (s.tile_h - 1) * s.stride + wide;
+  if (weight) return 256 + high * round_up(reach * pixel, 128) + s.tile_h * round_up(s.tile_w * pixel, 128);
+  const int64_t weights = round_up(planes * s.filter_size * s.filter_size * s.tile_channels * 4, 128);
   return 256 + weights + planes * high * round_up(reach * pixel, 128);
 }
 
 inline bool slides(const Schedule &s, const Conv &c) {
   bool same = c.p.dims > 1;
   for (int axis = 1; axis < 3; ++axis)
-    same = same && c.window[axis] == s.window && c.stride[axis] == s.step && c.dilation[axis] == s.spread;
+    same = same && c.window[axis] == s.filter_size && c.stride[axis] == s.stride && c.dilation[axis] == s.dilation;
   return same;
 }
 
@@ -46,7 +46,7 @@ inline const Rule *broken(const Schedule &s, const Conv &c) {
   if (const Rule *rule = broken_tiles(c)) return rule;
   if (!slides(s, c)) return &window_differs;
   if (data && c.stride[0] != 1) return &data_of_planes;
-  if (data && s.step > 1 && (c.window[0] > 1 || (c.before[1] + c.before[2]) % 2)) return &data_of_strides;
+  if (data && s.stride > 1 && (c.window[0] > 1 || (c.before[1] + c.before[2]) % 2)) return &data_of_strides;
   if (c.window[0] > kMostPlanes) return &window_deep;
   if (!readable(c, x_strides(c)) || !readable(c, y_strides(c))) return &unaligned;
   const Wide all = Wide(p.batch) * (data ? c.size : c.out).product();

@@ -36,9 +36,9 @@ template <class Config> struct DepthwiseTile {
   static constexpr bool weight = Config::variant == ConvVariant::backward_weight,
                         data = Config::variant == ConvVariant::backward_data;
   // Up: results that lie in one stride are made together, of backward_data; pixels and lines of a unit count strides.
-  static constexpr int K = Config::window, S = data ? 1 : Config::step, Up = data ? Config::step : 1,
-                       D = Config::spread, wide = Up > 1 ? (K + 1) / 2 : (K - 1) * D + 1, TW = Config::pixels,
-                       TH = Config::lines, Channels = Config::channels, Lanes = Channels / 2,
+  static constexpr int K = Config::filter_size, S = data ? 1 : Config::stride, Up = data ? Config::stride : 1,
+                       D = Config::dilation, wide = Up > 1 ? (K + 1) / 2 : (K - 1) * D + 1, TW = Config::tile_w,
+                       TH = Config::tile_h, Channels = Config::channels, Lanes = Channels / 2,
                        each = 32 / Lanes;  // units of a warp at once
   static_assert(Up <= 2 && (Up == 1 || (D == 1 && K % 2 == 1)), "strides of backward_data");
   static constexpr int reach = (TW - 1) * S + wide, high = (TH - 1) * S + wide;  // pixels that a unit meets

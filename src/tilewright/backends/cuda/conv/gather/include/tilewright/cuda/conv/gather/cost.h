@@ -14,7 +14,7 @@ inline int64_t parts_of_k(const cuda_gemm::Rates &r, const Schedule &s, const Co
   const double step = double(s.tile_m * s.tile_n * s.tile_k) / (c.p.size == 4 ? r.parts_plain_macs : r.parts_mma_macs);
   const double sums = double(s.tile_m * s.tile_n * 8) / r.parts_sums;
   const PartCosts costs{step, kAlone, r.parts_meet, sums};
-  return even_parts(steps, filling_parts(tiles, steps, processors, s.together, costs));
+  return even_parts(steps, filling_parts(tiles, steps, processors, s.ctas_per_sm, costs));
 }
 
 // How an operand comes in; `Gathered` in cuda/conv/gather/shape.h.
@@ -72,7 +72,7 @@ inline double seconds(const Schedule &s, const Asked &x) {
   const double step = longest + 0.62 * (multiply + asked + fetched - longest);
   const int64_t busiest = ceil_div(whole * parts, units);
   const double leave = double(m * n * 70) / (leaves_in_words(c) ? 4 : 1) / 32 / r.issued;
-  const double rounds = double(busiest) * (1.0 + 0.11 / double(smaller(busiest, s.together)));
+  const double rounds = double(busiest) * (1.0 + 0.11 / double(smaller(busiest, s.ctas_per_sm)));
   const double took = double(ceil_div(steps, parts)) * step * rounds + (leave + r.setup) * double(busiest);
   const double shared = parts > 1 ? r.meet + double(Wide(whole) * parts * m * n * 8) / r.memory : 0.0;
   const double all = r.start + r.fill + slower(took, c.moved / r.memory) + shared;

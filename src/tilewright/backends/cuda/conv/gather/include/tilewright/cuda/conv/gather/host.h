@@ -11,24 +11,24 @@ template <class Config> struct HostConvGather {
   using In = typename Config::A;
   using C = typename Config::C;
   using S = ConvGather<Config>;
-  using Deals = Dealing<S, typename Config::Arch>;
+  using Scheduling = HostTileScheduler<S, typename Config::Arch>;
   static constexpr bool forward = S::variant == ConvVariant::forward, data = S::variant == ConvVariant::backward_data,
                         weight = S::variant == ConvVariant::backward_weight;
-  static constexpr int64_t clear_bytes = Deals::clear_bytes, most = most_size / 2;
+  static constexpr int64_t clear_bytes = Scheduling::clear_bytes, most = most_size / 2;
 
   static Answer broken(const tw_conv_args &) { return {}; }  // limits.h says all
   // Of sums that blocks share: where there are so many tiles that none is shared, nothing.
   static int64_t workspace(const tw_conv_args &x) {
-    return tiles(x) * 2 <= double(Deals::most_blocks) ? Deals::bytes : 0;
+    return tiles(x) * 2 <= double(Scheduling::most_blocks) ? Scheduling::bytes : 0;
   }
   static constexpr LaunchShape shape() { return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes)}; }
 
   static int run(const tw_conv_args &x, const Loaded::Place &place, void *workspace, void *stream) {
     ConvGatherArgs t{};
     lay(x, t);
-    const int64_t blocks = deal(t.order, place);
+    const int64_t blocks = schedule(t.order, place);
     if (t.order.parts > 1 && !workspace) return TW_BAD_ARGS;
-    if (t.order.parts > 1) Deals::lend(t, workspace);
+    if (t.order.parts > 1) Scheduling::lend(t, workspace);
     return start(place.functions[0], {unsigned(blocks)}, shape(), stream, t);
   }
 
@@ -136,16 +136,16 @@ template <class Config> struct HostConvGather {
   }
 
   // As many parts of k as make it short, of those that run at a time (they wait for each other).
-  static int64_t deal(TileOrder &order, const Loaded::Place &place) {
-    constexpr int limit = Deals::most_blocks / S::together;
+  static int64_t schedule(TileOrder &order, const Loaded::Place &place) {
+    constexpr int limit = Scheduling::most_blocks / S::ctas_per_sm;
     const int64_t processors = place.multiprocessors > limit ? limit : place.multiprocessors;
-    const int64_t together = place.together < S::together ? place.together : S::together;
+    const int64_t ctas_per_sm = place.ctas_per_sm < S::ctas_per_sm ? place.ctas_per_sm : S::ctas_per_sm;
     const int64_t tiles = int64_t(order.tiles_m) * order.tiles_n * order.batch;
     using Arch = typename Config::Arch;
     constexpr double step = double(S::BM) * S::BN * S::BK / (sizeof(In) == 4 ? Arch::plain_macs : Arch::mma_macs);
     constexpr selection::PartCosts costs{step, selection::cuda_conv::gather::kAlone, Arch::meet,
                                          double(S::BM) * S::BN * 8 / Arch::sums};
-    const int64_t best = selection::filling_parts(tiles, order.steps, processors, together, costs);
+    const int64_t best = selection::filling_parts(tiles, order.steps, processors, ctas_per_sm, costs);
     order.share = int(ceil_div(order.steps, best));
     order.parts = int(ceil_div(order.steps, order.share));
     return tiles * order.parts;

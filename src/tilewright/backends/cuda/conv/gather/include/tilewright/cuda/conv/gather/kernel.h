@@ -349,7 +349,7 @@ template <class S, class Config> struct GatherBlock : MultistageBlock<S, Config>
 };
 
 template <class S, class Config> TW_GPU void conv_gather(const ConvGatherArgs &x) {
-  Work<S::Dealt, false> work(x.order, block_index(), block_count());
+  Work<S::Scheduler, false> work(x.order, block_index(), block_count());
   Segment s;
   if (!work.next(s)) return;  // as many blocks as there are tiles or parts of tiles
   using T = typename Config::A;
@@ -376,7 +376,7 @@ template <class S, class Config> TW_GPU void conv_gather(const ConvGatherArgs &x
 }  // namespace tw
 
 #define TW_DEVICE_CONV_GATHER(Config, Symbol) \
-  extern "C" __global__ void __launch_bounds__(tw::ConvGather<Config>::threads, tw::ConvGather<Config>::together) \
+  extern "C" __global__ void __launch_bounds__(tw::ConvGather<Config>::threads, tw::ConvGather<Config>::ctas_per_sm) \
       Symbol(const __grid_constant__ tw::ConvGatherArgs x) { \
     tw::conv_gather<tw::ConvGather<Config>, Config>(x); \
   }

@@ -8,11 +8,11 @@ namespace selection {
 namespace cuda_conv {
 namespace gather {
 
-// `vector_*`: elements that are copied at a time; `along_*`: neighbouring threads read along k; `together`: blocks of
+// `vector_*`: elements that are copied at a time; `along_*`: neighbouring threads read along k; `ctas_per_sm`: blocks of
 // one multiprocessor, at least.
 // clang-format off
 #define TW_SELECT_CUDA_CONV_GATHER(X) \
-  X(tile_m) X(tile_n) X(tile_k) X(vector_a) X(vector_b) X(along_a) X(along_b) X(together)
+  X(tile_m) X(tile_n) X(tile_k) X(vector_a) X(vector_b) X(along_a) X(along_b) X(ctas_per_sm)
 // clang-format on
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_CONV_GATHER)
 

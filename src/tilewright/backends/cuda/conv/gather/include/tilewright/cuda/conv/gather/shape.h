@@ -83,7 +83,7 @@ template <class T, int Lines_, int Deep_, bool AlongK_, int Vector_, int Threads
 template <class Config> struct ConvGather {
   static constexpr ConvVariant variant = Config::variant;
   static constexpr bool weight = variant == ConvVariant::backward_weight;
-  static constexpr Deal Dealt = Deal::split_k;
+  static constexpr TileScheduler Scheduler = TileScheduler::split_k;
   static constexpr int BM = Config::tile_m, BN = Config::tile_n, BK = Config::tile_k, Stages = Config::stages;
   static constexpr int warps = Config::warps_m * Config::warps_n, threads = warps * 32;
   static constexpr int warp_m = BM / Config::warps_m, warp_n = BN / Config::warps_n;
@@ -98,7 +98,7 @@ template <class Config> struct ConvGather {
                        lines_at = table_at + table_bytes;
   static constexpr int rows_at = lines_at + gather_line_bytes(BM, BN), row_bytes = gather_row_bytes(Config::num_d);
   static constexpr int shared_bytes = gather_shared_bytes(rows_at, BM, BN, Config::num_d);
-  static constexpr int together = Config::together;  // blocks of a multiprocessor, at least
+  static constexpr int ctas_per_sm = Config::ctas_per_sm;  // blocks of a multiprocessor, at least
   static_assert(warp_m % Config::unit_m == 0, "a warp's part is whole units");
   static_assert(Stages <= ahead, "those under way before the first multiplication are worked out");
   static_assert(Stages >= 3, "what comes through registers is stored a step later");

@@ -26,7 +26,7 @@ inline double seconds(const Schedule &s, const Asked &x) {
   const cuda_gemm::tma_ws::Schedule &one = s.product;
   const double whole = pointwise::in_measure(x.c, r, s.planes, cuda_gemm::tma_ws::seconds(one, gemm.asked));
   const double steps = cuda_gemm::tma_ws::work(one, cuda_gemm::tma_ws::view(one, p), gemm.asked).steps;
-  const bool apart = one.dealing == cuda_gemm::cluster_k;
+  const bool apart = one.tile_scheduler == cuda_gemm::cluster_k;
   const double asked = rows(r.pointwise, p.a_rows, one.tile_m, one.tile_k, p.m, p.k, apart ? 1 : one.cluster_n) +
                        rows(r.pointwise, !p.b_rows, one.tile_n, one.tile_k, p.n, p.k, apart ? 1 : one.cluster_m);
   const double walked = r.start + r.pointwise.first_rows + steps * asked;

@@ -54,9 +54,9 @@ inline double seconds_lying(const Schedule &s, const Asked &x) {
   const GemmProblem g = product(s, c, merged);
   const cuda_gemm::Arch arch{x.arch.compute_units, x.arch.scratch_bytes};
   const cuda_gemm::Asked asked{g, moved(c), r.gemm, arch, x.host};
-  const cuda_gemm::tma_ws::Schedule twin{s.tile_m,    s.tile_n,    s.tile_k,
-                                         s.cluster_m, s.cluster_n, s.pingpong,
-                                         0,           s.dealing,   by_rows(s, c) ? 1 : s.tma_store};
+  const cuda_gemm::tma_ws::Schedule twin{s.tile_m,    s.tile_n,         s.tile_k,
+                                         s.cluster_m, s.cluster_n,      s.pingpong,
+                                         0,           s.tile_scheduler, by_rows(s, c) ? 1 : s.tma_store};
   const double steps = cuda_gemm::tma_ws::work(twin, cuda_gemm::tma_ws::view(twin, g), asked).steps;
   // The copy engine delivers pixel by pixel, whatever they hold.
   const double walked = weight ? double(s.tile_n) / double(s.cluster_m) : double(s.tile_m) / double(s.cluster_n);
@@ -71,7 +71,7 @@ inline double seconds_lying(const Schedule &s, const Asked &x) {
   const double copied = apart ? 2 * double(Wide(p.filters) * c.taps * (c.group_channels * merged) * p.size) : 0.0;
   double product_time = cuda_gemm::tma_ws::seconds_with(twin, asked, apart, copied);
   if (p.variant == forward) product_time = r.start + ahead * (product_time - r.start);
-  const double longer = weight && s.dealing == cuda_gemm::stream_k ? streamed : 1.0;
+  const double longer = weight && s.tile_scheduler == cuda_gemm::stream_k ? streamed : 1.0;
   const double most = slower(product_time, walk), least = faster(product_time, walk);
   return (most + beside * (least - r.start)) * longer + filled;
 }

@@ -18,15 +18,15 @@ template <class Config> struct HostConvTmaWs {
   using In = typename Config::A;
   using C = typename Config::C;
   using S = ConvWs<Config>;
-  using Deals = Dealing<S, typename Config::Arch>;
+  using Scheduling = HostTileScheduler<S, typename Config::Arch>;
   static constexpr bool forward = S::variant == ConvVariant::forward, data = S::variant == ConvVariant::backward_data,
                         weight = S::variant == ConvVariant::backward_weight;
-  static constexpr int64_t clear_bytes = Deals::clear_bytes;
+  static constexpr int64_t clear_bytes = Scheduling::clear_bytes;
   enum Functions { main_function, blocks_function, all_functions };
   static constexpr CopyNeeds needs{false, Config::merged, false};
 
   static Answer broken(const tw_conv_args &x) { return broken_ds<Config>(x); }  // limits.h says the rest
-  static int64_t workspace(const tw_conv_args &x) { return Deals::bytes + block_bytes(x); }
+  static int64_t workspace(const tw_conv_args &x) { return Scheduling::bytes + block_bytes(x); }
   static constexpr LaunchShape shape() {
     return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes), unsigned(S::Cluster), true};
   }
@@ -36,8 +36,8 @@ template <class Config> struct HostConvTmaWs {
                  bool follows = false) {
     const int64_t merged = merged_groups(given);
     const bool apart = block_bytes(given) > 0;
-    if ((Deals::shares || apart) && !workspace) return TW_BAD_ARGS;
-    void *room = static_cast<char *>(workspace) + Deals::bytes;
+    if ((Scheduling::shares || apart) && !workspace) return TW_BAD_ARGS;
+    void *room = static_cast<char *>(workspace) + Scheduling::bytes;
     tw_conv_args x = given;
     if (!weight && apart)
       if (int status = move_blocks(given, room, true, place, stream, follows)) return status;
@@ -48,10 +48,10 @@ template <class Config> struct HostConvTmaWs {
     TensorMap a = {}, b = {}, e = {}, d = {};
     const int64_t channels = apart || comes_filled<Config> ? wide(x) : x.channels;
     if (int error = maps(x, channels, t, a, b, e, d)) return status_of(error);
-    Deals::lend(t, workspace);
-    constexpr int64_t limit = Deals::most_blocks / S::Cluster;
+    Scheduling::lend(t, workspace);
+    constexpr int64_t limit = Scheduling::most_blocks / S::Cluster;
     const int64_t here = place.clusters < 1 ? 1 : place.clusters > limit ? limit : place.clusters;
-    const int64_t clusters = Deals::deal(t.order, here);
+    const int64_t clusters = Scheduling::schedule(t.order, here);
     LaunchShape how = shape();
     how.early = follows || (!weight && apart);
     const int status =

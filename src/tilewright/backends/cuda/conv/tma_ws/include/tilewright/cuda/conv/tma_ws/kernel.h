@@ -32,7 +32,7 @@ template <class S, int Parts> TW_GPU void fetch_pixels(const TensorMap &map, Bar
 // Segments of the work; a class has as many steps as it has taps.  One without any has a step outside of everything,
 // which is zeros (a branch around the multiplication would have wgmma wait for itself).
 template <class S> struct ConvWork {
-  Work<S::Dealt> work;
+  Work<S::Scheduler> work;
   const ConvWsArgs &x;
 
   TW_GPU explicit ConvWork(const ConvWsArgs &args)

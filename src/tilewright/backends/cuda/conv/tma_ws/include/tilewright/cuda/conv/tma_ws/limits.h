@@ -12,7 +12,7 @@ namespace tma_ws {
 // `copies`: of cuda/conv/copies_limits.h; `merged`: groups of few channels, several as one.
 // clang-format off
 #define TW_SELECT_CUDA_CONV_TMA_WS(X) \
-  X(tile_m) X(tile_n) X(tile_k) X(cluster_m) X(cluster_n) X(pingpong) X(dealing) X(tma_store) X(merged) X(copies)
+  X(tile_m) X(tile_n) X(tile_k) X(cluster_m) X(cluster_n) X(pingpong) X(tile_scheduler) X(tma_store) X(merged) X(copies)
 // clang-format on
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_CONV_TMA_WS)
 
@@ -31,7 +31,8 @@ TW_CONV_RULE(classes_apart, "nv-walk", "strides over 1: results of this kernel m
 
 // Rows of results may lie anywhere: backward_data of strides over 1 has such.
 inline bool by_rows(const Schedule &s, const Conv &c) {
-  return !s.tma_store && s.dealing == cuda_gemm::tiles && c.p.variant == backward_data && c.p.size_out == 2;
+  return !s.tma_store && s.tile_scheduler == cuda_gemm::data_parallel && c.p.variant == backward_data &&
+         c.p.size_out == 2;
 }
 
 // What the copy engine reads, and what it writes.
@@ -59,7 +60,7 @@ inline const Rule *broken_layout(const Schedule &s, const Conv &c) {
   const ConvProblem &p = c.p;
   if (!c.channels_last()) return &channels_apart;
   if (!even_taps(c)) return &taps_uneven;
-  const bool by_classes = !s.tma_store && s.dealing == cuda_gemm::tiles;
+  const bool by_classes = !s.tma_store && s.tile_scheduler == cuda_gemm::data_parallel;
   if (p.variant != backward_data && !even_y(c, p.batch)) return &y_uneven;
   if (p.variant == backward_data && !by_classes && !even_x(c, p.batch)) return &x_uneven;
   return aligned(s, c) ? nullptr : &unaligned;
@@ -124,7 +125,7 @@ inline const Rule *broken_walk(const Schedule &s, const Conv &c) {
   }
   if (edge) return edge;
   if (classes > kMostClasses) return &classes_many;
-  if (classes > 1 && (s.tma_store || s.dealing != cuda_gemm::tiles)) return &classes_apart;
+  if (classes > 1 && (s.tma_store || s.tile_scheduler != cuda_gemm::data_parallel)) return &classes_apart;
   const Wide all = Wide(p.batch) * (data ? c.size : c.out).product();
   const bool large = pixels >= kMost / 2 || all >= kMost / 2 || larger(p.channels, p.filters) >= kMost;
   return large ? &size_large : nullptr;

@@ -51,19 +51,19 @@ struct ConvWsArgs : TmaWsArgs {
   ConvTap taps[most_taps + most_classes];  // `taps_in_all` is the number of none, for a class that has none
 };
 
-// Config: A, C, variant, spatial, tile_m, tile_n, stages, cluster_m, cluster_n, pingpong, deal, tma_store.
+// Config: A, C, variant, spatial, tile_m, tile_n, stages, cluster_m, cluster_n, pingpong, tile_scheduler, tma_store.
 template <class Config> struct ConvWs
     : TmaWs<typename Config::A, Config::tile_m, Config::tile_n, Config::stages, Config::cluster_m, Config::cluster_n,
             Config::pingpong, false, Config::tma_store, Config::variant == ConvVariant::backward_weight,
-            Config::variant != ConvVariant::forward, Config::deal, Config::Arch::shared_bytes> {
+            Config::variant != ConvVariant::forward, Config::tile_scheduler, Config::Arch::shared_bytes> {
   using Base =
       TmaWs<typename Config::A, Config::tile_m, Config::tile_n, Config::stages, Config::cluster_m, Config::cluster_n,
             Config::pingpong, false, Config::tma_store, Config::variant == ConvVariant::backward_weight,
-            Config::variant != ConvVariant::forward, Config::deal, Config::Arch::shared_bytes>;
+            Config::variant != ConvVariant::forward, Config::tile_scheduler, Config::Arch::shared_bytes>;
   static constexpr ConvVariant variant = Config::variant;
   static constexpr int Spatial = Config::spatial;
-  static constexpr bool by_classes =
-      variant == ConvVariant::backward_data && !Config::tma_store && Config::deal == Deal::tiles;
+  static constexpr bool by_classes = variant == ConvVariant::backward_data && !Config::tma_store &&
+                                     Config::tile_scheduler == TileScheduler::data_parallel;
   // Results of rows that lie anywhere leave through rows of shared memory that begin 16 bytes further than they end, so
   // that lanes meet in few banks.
   static constexpr bool by_rows = by_classes && sizeof(typename Config::C) == 2 && Base::BN % 16 == 0;

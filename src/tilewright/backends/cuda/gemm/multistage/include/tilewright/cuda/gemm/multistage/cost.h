@@ -42,7 +42,7 @@ inline double mma_seconds(const Schedule &s, const Asked &x) {
   const int64_t registers = 32 * warps(s) * smaller(256, 2 * (m * n / (warps(s) * 32)) + 64);
   const int64_t held = larger(1, smaller(x.arch.scratch_bytes / s.shared_bytes, 65536 / registers));
   const int64_t tiles = tiles_of(s, p), steps = larger(1, ceil_div(p.k, k));
-  const int64_t parts = s.dealing == split_k ? parts_of(tiles, steps, units) : 1, blocks = tiles * parts;
+  const int64_t parts = s.tile_scheduler == split_k ? parts_of(tiles, steps, units) : 1, blocks = tiles * parts;
   const int64_t together = larger(1, smaller(held, ceil_div(blocks, units)));  // on the busiest one at a time
   // int8 doubles the rate; fp8 is widened on the way, here or in the hardware.
   const double macs = double(m * n * k) / (p.type_a == int8 ? 2.0 : 1.0);
@@ -94,17 +94,18 @@ inline double plain_seconds(const Schedule &s, const Asked &x) {
   const int64_t tiles = tiles_of(s, p), steps = larger(1, ceil_div(p.k, s.tile_k));
   const int64_t held = larger(1, (results / threads <= 64 ? 512 : 256) / threads);
   const double step = double(results * s.tile_k) / r.parts_plain_macs;
-  const int64_t parts = s.dealing == split_k ? balanced(r, tiles, steps, units, units * held, step, 1.2, results) : 1;
+  const int64_t parts =
+      s.tile_scheduler == split_k ? balanced(r, tiles, steps, units, units * held, step, 1.2, results) : 1;
   const int64_t blocks = ceil_div(tiles * parts, units);
   double high = plain_together(blocks, held, warps(s), results), left = double(results * blocks);
   int64_t fills = ceil_div(blocks, held), deep = ceil_div(steps, parts), takes = 0;
-  if (s.dealing == stream_k) {
+  if (s.tile_scheduler == stream_k) {
     const Streamed dealt = streamed(tiles, steps, units * held);
     const int64_t high_now = smaller(held, ceil_div(tiles * steps, dealt.steps * units));
     deep = dealt.steps, takes = dealt.takes, fills = 1 + ceil_div(deep, steps), high = double(high_now);
     left = double(results * high_now * deep) / double(steps);
   }
-  const double issued = plain_issued(s, p) * double(warps(s)), stream = s.dealing == stream_k ? 1.0 : 0.0;
+  const double issued = plain_issued(s, p) * double(warps(s)), stream = s.tile_scheduler == stream_k ? 1.0 : 0.0;
   const double walked = double(deep) * issued / r.plain_issue * high * (1.0 + (1.05 - 1.0) * stream);
   const double met = parts > 1 ? 1.0 : 0.0;
   const double sums = 8.0 * double(s.tile_m) * double(s.tile_n) * double(tiles) * double(parts) * met;
@@ -128,7 +129,8 @@ inline double wide_seconds(const Schedule &s, const Asked &x) {
   const int64_t most = larger(1, smaller(larger(1, (roomy ? 512 : 384) / threads), room));
   const int64_t tiles = tiles_of(s, p), steps = larger(1, ceil_div(p.k, k));
   const double counted = slower(double(m * n * k) / r.parts_wide_macs, double((m + n) * k * 4) / r.parts_wide_bytes);
-  const int64_t parts = s.dealing == split_k ? balanced(r, tiles, steps, units, units * most, counted, 1.5, m * n) : 1;
+  const int64_t parts =
+      s.tile_scheduler == split_k ? balanced(r, tiles, steps, units, units * most, counted, 1.5, m * n) : 1;
   const int64_t blocks = ceil_div(tiles * parts, units), together = smaller(most, blocks);
   double through = 4.0 * double(m) * double(k) * (double(s.warps_n) + 4 / double(s.vector_a));
   through += 4.0 * double(n) * double(k) * (double(s.warps_m) + 4 / double(s.vector_b));

@@ -8,8 +8,8 @@ namespace tw::cuda {
 
 template <class Config> struct HostMultistage {
   using S = Multistage<Config>;
-  using Deals = Dealing<S, typename Config::Arch>;
-  static constexpr int64_t clear_bytes = Deals::clear_bytes;
+  using Scheduling = HostTileScheduler<S, typename Config::Arch>;
+  static constexpr int64_t clear_bytes = Scheduling::clear_bytes;
 
   // A float is copied in one piece, so it must be where floats may be.
   static Answer broken(const tw_gemm_args &x) {
@@ -28,11 +28,11 @@ template <class Config> struct HostMultistage {
     selection::set_aligned(p, whole(x.a, x.a_batch_stride, sizeof(typename Config::A), Config::vector_a),
                            whole(x.b, x.b_batch_stride, sizeof(typename Config::B), Config::vector_b), true);
   }
-  static int64_t workspace(const tw_gemm_args &) { return Deals::bytes; }
+  static int64_t workspace(const tw_gemm_args &) { return Scheduling::bytes; }
   static constexpr LaunchShape shape() { return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes)}; }
 
   static int run(const tw_gemm_args &x, const Loaded::Place &place, void *workspace, void *stream) {
-    if (Deals::shares && !workspace) return TW_BAD_ARGS;
+    if (Scheduling::shares && !workspace) return TW_BAD_ARGS;
     MultistageArgs t{};
     t.m = int(x.m), t.n = int(x.n), t.k = int(x.k);
     t.order.batch = int(x.batch);
@@ -42,14 +42,15 @@ template <class Config> struct HostMultistage {
     t.a = x.a, t.b = x.b, t.e = x.e;
     t.a_stride = x.a_stride, t.b_stride = x.b_stride, t.e_stride = x.e_stride;
     t.a_batch = x.a_batch_stride, t.b_batch = x.b_batch_stride, t.e_batch = x.e_batch_stride;
-    Deals::lend(t, workspace);
+    Scheduling::lend(t, workspace);
     t.finish = epilogue_args(x);
-    constexpr int limit = Deals::most_blocks / S::together;
+    constexpr int limit = Scheduling::most_blocks / S::ctas_per_sm;
     const int64_t tiles = int64_t(t.order.tiles_m) * t.order.tiles_n * x.batch;
-    const int64_t parts = Deals::deal(t.order, place.multiprocessors > limit ? limit : place.multiprocessors,
-                                      place.together < S::together ? place.together : S::together);
-    return start(place.functions[0], {unsigned(t.order.parts > 1 || S::Dealt == Deal::stream_k ? parts : tiles)},
-                 shape(), stream, t);
+    const int64_t parts = Scheduling::schedule(t.order, place.multiprocessors > limit ? limit : place.multiprocessors,
+                                               place.ctas_per_sm < S::ctas_per_sm ? place.ctas_per_sm : S::ctas_per_sm);
+    return start(place.functions[0],
+                 {unsigned(t.order.parts > 1 || S::Scheduler == TileScheduler::stream_k ? parts : tiles)}, shape(),
+                 stream, t);
   }
 };
 

@@ -10,7 +10,7 @@ namespace multistage {
 // `vector_*`: elements that are copied at a time; `shared_bytes`: of a block, as `Multistage` in multistage_shape.h.
 // clang-format off
 #define TW_SELECT_CUDA_GEMM_MULTISTAGE(X) \
-  X(tile_m) X(tile_n) X(tile_k) X(warps_m) X(warps_n) X(vector_a) X(vector_b) X(dealing) X(shared_bytes)
+  X(tile_m) X(tile_n) X(tile_k) X(warps_m) X(warps_n) X(vector_a) X(vector_b) X(tile_scheduler) X(shared_bytes)
 // clang-format on
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_GEMM_MULTISTAGE)
 

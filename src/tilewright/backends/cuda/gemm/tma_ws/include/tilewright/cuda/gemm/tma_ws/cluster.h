@@ -7,13 +7,13 @@
 
 namespace tw {
 
-// The sums of a tile, by rows of the problem (turned: those are the kernel's columns).
+// The sums of a tile, by rows of the problem (swap_ab: those are the kernel's columns).
 template <class S> struct ClusterSheet {
-  static constexpr int lines = S::Turned ? S::BN : S::BM, width = S::Turned ? S::BM : S::BN;
+  static constexpr int lines = S::SwapAB ? S::BN : S::BM, width = S::SwapAB ? S::BM : S::BN;
   // Crossed so that neither the lanes that lay sums out nor those of a row meet in a bank; eight columns stay together.
   static constexpr int cross = width % 32 == 0 ? 32 : width % 16 == 0 ? 16 : 8;
   static TW_GPU int at(int line, int column) {
-    return line * width + (column ^ (S::Turned ? line >> 1 : line) * 8 % cross);
+    return line * width + (column ^ (S::SwapAB ? line >> 1 : line) * 8 % cross);
   }
 };
 
@@ -25,7 +25,7 @@ template <class S> TW_GPU void lay_out(float *sheet, const Sums<S> &d, const War
     for (int j = 0; j < S::BN / 4; ++j) {  // two neighbouring columns
       const int r = me.who * S::rows + i * 64 + me.warp * 16 + j % 2 * 8 + me.lane / 4, c = j / 2 * 8 + me.lane % 4 * 2;
       const float left = to_word(d[i][j * 2]), right = to_word(d[i][j * 2 + 1]);
-      if constexpr (S::Turned) {
+      if constexpr (S::SwapAB) {
         sheet[Sheet::at(c, r)] = left;
         sheet[Sheet::at(c + 1, r)] = right;
       } else {
@@ -45,8 +45,8 @@ template <class S, class Config> TW_GPU void leave_together(const Sums<S> &d, co
   lay_out<S>(sheet, d, me);
   cluster_sync();
   // Where the tile begins, and how much of it is inside E.
-  const int row0 = S::Turned ? s.n * S::BN : s.m * S::BM, column0 = S::Turned ? s.m * S::BM : s.n * S::BN;
-  const int rows = S::Turned ? x.n : x.m, columns = S::Turned ? x.m : x.n;
+  const int row0 = S::SwapAB ? s.n * S::BN : s.m * S::BM, column0 = S::SwapAB ? s.m * S::BM : s.n * S::BN;
+  const int rows = S::SwapAB ? x.n : x.m, columns = S::SwapAB ? x.m : x.n;
   const int inside = min(Sheet::lines, rows - row0);
   const int first = inside * s.part / S::ClusterK, last = inside * (s.part + 1) / S::ClusterK;
   const Finish<Config> finish(x.finish);

@@ -8,23 +8,23 @@ namespace selection {
 namespace cuda_gemm {
 namespace tma_ws {
 
-// The schedule as its kernel sees it: turned, rows of the problem lie along the kernel's columns.
+// The schedule as its kernel sees it: with swapped operands, rows of the problem lie along the kernel's columns.
 struct View {
   int64_t rows, columns, cluster_rows, cluster_columns, groups, lines_m, lines_n;
 };
 
 inline View view(const Schedule &s, const GemmProblem &p) {
-  const bool apart = s.dealing == cluster_k;  // these share no operand
+  const bool apart = s.tile_scheduler == cluster_k;  // these share no operand
   const int64_t along_m = apart ? 1 : s.cluster_m, along_n = apart ? 1 : s.cluster_n;
-  const int64_t groups = s.pingpong ? 1 : (s.turned ? s.tile_n : s.tile_m) == 192 ? 3 : 2;
-  if (s.turned) return {s.tile_n, s.tile_m, along_n, along_m, groups, p.n, p.m};
+  const int64_t groups = s.pingpong ? 1 : (s.swap_ab ? s.tile_n : s.tile_m) == 192 ? 3 : 2;
+  if (s.swap_ab) return {s.tile_n, s.tile_m, along_n, along_m, groups, p.n, p.m};
   return {s.tile_m, s.tile_n, along_m, along_n, groups, p.m, p.n * sums(p)};
 }
 
 // Columns that are fetched: in whole lines of 64 where lines, not k, are contiguous; one- and four-byte types are
 // copied before.
 inline int64_t fetched_columns(const Schedule &s, const View &v, const GemmProblem &p) {
-  const bool by_lines = p.size_a == 2 && (s.turned ? !p.a_rows : p.b_rows && !p.preshuffled);
+  const bool by_lines = p.size_a == 2 && (s.swap_ab ? !p.a_rows : p.b_rows && !p.preshuffled);
   return by_lines ? round_up(v.columns, 64) : v.columns;
 }
 
@@ -67,13 +67,13 @@ inline Work work(const Schedule &s, const View &v, const Asked &x) {
   const int64_t tiles =
       ceil_div(v.lines_m, v.rows * v.cluster_rows) * ceil_div(v.lines_n, v.columns * v.cluster_columns) * x.p.batch;
   const int64_t steps = larger(1, ceil_div(x.p.k, s.tile_k)), rounds = ceil_div(tiles, clusters);
-  const int64_t parts = s.dealing == split_k ? parts_of(tiles, steps, clusters) : 1;
+  const int64_t parts = s.tile_scheduler == split_k ? parts_of(tiles, steps, clusters) : 1;
   Work w{double(steps * rounds), double(rounds), 0.0, 0.0, parts, smaller(clusters, tiles)};
   if (parts > 1) {
     w.steps = double(ceil_div(steps, parts)), w.rounds = 0.0, w.busy = tiles * parts;
     w.sums =
         8.0 * double(v.rows) * double(v.columns) * double(w.busy) * double(v.cluster_rows) * double(v.cluster_columns);
-  } else if (s.dealing == stream_k) {
+  } else if (s.tile_scheduler == stream_k) {
     const Streamed dealt = streamed(tiles, steps, clusters);
     w.steps = double(dealt.steps), w.handed = double(dealt.takes);
     w.rounds = w.steps / double(steps), w.busy = smaller(clusters, larger(1, tiles * steps / 4));
@@ -93,7 +93,8 @@ inline double step(const Schedule &s, const View &v, const Asked &x, const Work 
   const double inside_n = double(v.lines_n) / double(round_up(v.lines_n, v.columns));
   const double first = 128.0 * double(v.rows) * inside_m / double(v.cluster_columns) * blocks;
   const double second = 128.0 * double(fetched) * inside_n / double(v.cluster_rows) * blocks;
-  const bool first_strays = s.turned ? b_strays(p) : a_strays(p), second_strays = s.turned ? a_strays(p) : b_strays(p);
+  const bool first_strays = s.swap_ab ? b_strays(p) : a_strays(p),
+             second_strays = s.swap_ab ? a_strays(p) : b_strays(p);
   const double straight = (first_strays ? 0.0 : first) + (second_strays ? 0.0 : second);
   const double astray = (first_strays ? first : 0.0) + (second_strays ? second : 0.0);
   const double macs = double(v.rows * v.columns * s.tile_k * p.size_a) / 2;
@@ -104,15 +105,15 @@ inline double step(const Schedule &s, const View &v, const Asked &x, const Work 
       slowest(r, (straight + astray * r.astray) / r.cache, 128.0 * double(v.rows + fetched) / r.one_cache);
   const double neighbours = double(v.cluster_rows * v.cluster_columns - 1);
   const double taken = slowest(r, macs / (r.macs * rate), flow) + r.per_step + r.per_neighbour * neighbours;
-  return taken * (1.0 + (r.turned - 1.0) * (s.turned ? 1.0 : 0.0));
+  return taken * (1.0 + (r.turned - 1.0) * (s.swap_ab ? 1.0 : 0.0));
 }
 
 // The way out of results (tma_ws_leave.h): by the copy engine, from the registers, or through a sheet of shared memory.
 inline double way_out(const Schedule &s, const View &v, const Asked &x, const Work &w) {
   const GemmProblem &p = x.p;
   const Rates &r = x.rate;
-  const bool registers = !s.tma_store && v.rows == 64 * v.groups && v.columns <= 64 && !s.turned;
-  const bool anywhere = p.size_c == 2 && p.plain && !p.beta && !s.turned && (unaligned(p.c_stride, 2) || !p.aligned_c);
+  const bool registers = !s.tma_store && v.rows == 64 * v.groups && v.columns <= 64 && !s.swap_ab;
+  const bool anywhere = p.size_c == 2 && p.plain && !p.beta && !s.swap_ab && (unaligned(p.c_stride, 2) || !p.aligned_c);
   const bool sheet = !s.tma_store && !registers && !anywhere;
   const double longer = 1.0 + (r.sheet - 1.0) * (sheet && p.size_c <= 2 ? 1.0 : 0.0) +
                         (r.wide_sheet - 1.0) * (sheet && p.size_c > 2 ? 1.0 : 0.0) +

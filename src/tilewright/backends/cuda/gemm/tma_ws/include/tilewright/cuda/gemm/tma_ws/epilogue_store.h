@@ -8,7 +8,7 @@
 
 namespace tw {
 
-// Through buffers the copy engine empties, `batch` of them at a time.  Turned, a buffer has 64 columns of some rows of E;
+// Through buffers the copy engine empties, `batch` of them at a time.  With swap_ab a buffer has 64 columns of some rows of E;
 // then nothing comes to the sums but alpha and an activation.
 template <class S, class Config> struct LeaveByCopies {
   using Out = typename Config::C;
@@ -16,7 +16,7 @@ template <class S, class Config> struct LeaveByCopies {
   // Slots the last round of a tile filled: they are the newest when the next tile begins.
   static constexpr int rounds = (S::needed + S::batch - 1) / S::batch;
   static constexpr int rest = rounds % S::slots, left = rest ? rest - 1 : 0;
-  static_assert(!S::Turned || Config::num_d == 0, "tensors that are fused come as rows lie");
+  static_assert(!S::SwapAB || Config::num_d == 0, "tensors that are fused come as rows lie");
 
   const TensorMap &map_e, &map_d;
   const TmaWsArgs &x;
@@ -38,7 +38,7 @@ template <class S, class Config> struct LeaveByCopies {
 
   // While a tile is multiplied: what is fused with it comes.
   TW_GPU void begin(const Part<Out> &p) {
-    if (S::Turned) return;
+    if (S::SwapAB) return;
     fuse.begin(p);
     if (!x.boxes || me.thread != 0) return;
     tma_wait_read<0>();  // of what the buffers held before
@@ -50,7 +50,7 @@ template <class S, class Config> struct LeaveByCopies {
   TW_GPU void operator()(Sums<S> &d, const Part<Out> &p) {
     // Sums to which nothing comes but a bias have code of their own, and in this order it comes first in memory: what
     // they would jump over has to be fetched too.
-    if constexpr (!S::Turned)
+    if constexpr (!S::SwapAB)
       if (__builtin_expect(!fuse.simple(), 0)) return leave<false>(d, p);
     leave<Fuse<S, Config>::has_simple>(d, p);
   }
@@ -86,7 +86,7 @@ template <class S, class Config> struct LeaveByCopies {
       if (me.thread == 0) {
 #pragma unroll
         for (int g = 0; g < S::batch && first + g < S::needed; ++g) {
-          if constexpr (S::Turned) {
+          if constexpr (S::SwapAB) {
             tma_store(&map_e, here + g * S::chunk, row(p, first + g), column(p, first + g), p.z);
           } else {
             const auto corner = S::corner(x, column(p, first + g), p.z);
@@ -115,8 +115,8 @@ template <class S, class Config> struct LeaveByCopies {
   }
   // A buffer with the results of 64 rows from `column` on.
   TW_GPU void fill(char *buffer, const float (&d)[S::BN / 2], int column) const {
-    if constexpr (S::Turned) {
-      fill_turned(buffer, d, column);
+    if constexpr (S::SwapAB) {
+      fill_transposed(buffer, d, column);
     } else {
 #pragma unroll
       for (int j = 0; j < S::chunk_columns / 8; j += 2) {
@@ -128,7 +128,7 @@ template <class S, class Config> struct LeaveByCopies {
   }
   // The same, a row of the buffer for each column: 128 bytes, their 16-byte pieces swizzled.  Lanes 8i to 8i + 7 say where
   // the columns of matrix i go: upper and lower eight rows of eight columns, then of the next eight, or of the same again.
-  TW_GPU void fill_turned(char *buffer, const float (&d)[S::BN / 2], int column) const {
+  TW_GPU void fill_transposed(char *buffer, const float (&d)[S::BN / 2], int column) const {
     constexpr int step = S::chunk_columns == 8 ? 1 : 2;
     const int line = me.lane % 8 + (step == 2 ? me.lane / 16 * 8 : 0), piece = me.warp * 2 + me.lane / 8 % 2;
     char *to = buffer + line * 128 + ((piece ^ line % 8) << 4);
@@ -146,11 +146,11 @@ template <class S, class Config> struct LeaveByStores {
   using Out = typename Config::C;
   using Sum = SumOf<S>;
   // Such tiles go straight from the registers: a sheet's barriers take longer.
-  static constexpr bool small = S::blocks_m == 1 && S::BN <= 64 && !S::Turned;
+  static constexpr bool small = S::blocks_m == 1 && S::BN <= 64 && !S::SwapAB;
   // Plain results of two bytes have ways of few instructions: a short problem waits for each to come from memory.
-  static constexpr bool short_ways = !Finish<Config>::fused && sizeof(Out) == 2 && !S::Turned;
+  static constexpr bool short_ways = !Finish<Config>::fused && sizeof(Out) == 2 && !S::SwapAB;
   // Neighbours of a row of E that a thread takes from the sheet at a time.
-  static constexpr int width = sizeof(Out) == 4 || S::Turned ? 4 : 8;
+  static constexpr int width = sizeof(Out) == 4 || S::SwapAB ? 4 : 8;
 
   const TmaWsArgs &x;
   const Warpgroup &me;
@@ -192,7 +192,7 @@ template <class S, class Config> struct LeaveByStores {
   }
   // Neighbours of a row of the problem, from (row, column) of the kernel on.
   template <int Count> TW_GPU void store(const Sum (&sums)[Count], const Part<Out> &p, int row, int column) const {
-    const int r = S::Turned ? column : row, c = S::Turned ? row : column, there = (S::Turned ? x.m : x.n) - c;
+    const int r = S::SwapAB ? column : row, c = S::SwapAB ? row : column, there = (S::SwapAB ? x.m : x.n) - c;
     const long long at = S::row_at(x, p.z, r), along = S::ragged ? S::column_at(x, c) : c;
     if (at >= 0 && there > 0 && (!S::ragged || along >= 0)) finish.store(sums, there, p.z, r, c, p.e + at + along);
   }
@@ -267,11 +267,11 @@ template <class S, class Config> struct LeaveByStores {
         else take_between<4>(p, p.row + i * 64, p.column + c);
       }
   }
-  static constexpr int length = S::Turned ? 64 : S::chunk_columns, lines = 64 * S::chunk_columns / length;  // of E
+  static constexpr int length = S::SwapAB ? 64 : S::chunk_columns, lines = 64 * S::chunk_columns / length;  // of E
   // Where the sum of an element of E lies: eight of a line stay together, and the lanes that write, and those that
   // read, meet in few banks.
   static TW_GPU int place(int line, int at) {
-    return line * length + (at ^ (S::Turned ? line / 2 % 4 * 8 : line * 8 % length));
+    return line * length + (at ^ (S::SwapAB ? line / 2 % 4 * 8 : line * 8 % length));
   }
   // What is in the sheet, Count neighbours of a row of E a thread: its threads' words lie side by side.
   template <int Count> TW_GPU void take(const Part<Out> &p, int row, int column) const {
@@ -295,7 +295,7 @@ template <class S, class Config> struct LeaveByStores {
 #pragma unroll 1
     for (int at = me.thread; at < lines * along; at += 128) {
       const int line = at / along;
-      const Out *to = p.e + S::row_at(x, p.z, (S::Turned ? column : row) + line) + (S::Turned ? row : column);
+      const Out *to = p.e + S::row_at(x, p.z, (S::SwapAB ? column : row) + line) + (S::SwapAB ? row : column);
       const int first = at % along * Count - int(reinterpret_cast<uintptr_t>(to) / sizeof(Out) % Count);
       if (first >= 0 && first + Count <= length) {
         Sum sums[Count];
@@ -314,7 +314,7 @@ template <class S, class Config> struct LeaveByStores {
   // Neighbours of a line of the sheet that begins at (row, column) of the kernel.
   template <int Count>
   TW_GPU void put(const Sum (&sums)[Count], const Part<Out> &p, int row, int column, int line, int at) const {
-    if constexpr (S::Turned) store(sums, p, row + at, column + line);
+    if constexpr (S::SwapAB) store(sums, p, row + at, column + line);
     else store(sums, p, row + line, column + at);
   }
   struct alignas(8) Pair {
@@ -327,7 +327,7 @@ template <class S, class Config> struct LeaveByStores {
       for (int up = 0; up < 2; ++up) {
         const Sum *v = &d[(column / 8 + j) * 4 + up * 2];
         const int r = me.warp * 16 + up * 8 + me.lane / 4, q = j * 8 + me.lane % 4 * 2;
-        if constexpr (S::Turned) sheet[place(q, r)] = v[0], sheet[place(q + 1, r)] = v[1];
+        if constexpr (S::SwapAB) sheet[place(q, r)] = v[0], sheet[place(q + 1, r)] = v[1];
         else *reinterpret_cast<Pair *>(sheet + place(r, q)) = Pair{v[0], v[1]};
       }
   }
@@ -356,13 +356,13 @@ template <class S, class Config> struct Leave {
 
   // While the first stage of a segment is multiplied.
   TW_GPU void begin(const Segment &s, const Place<S> &place) {
-    if (S::Dealt == Deal::split_k && x.order.parts > 1) return;
-    if (S::Dealt == Deal::stream_k && s.k0 > 0) return;
+    if (S::Scheduler == TileScheduler::split_k && x.order.parts > 1) return;
+    if (S::Scheduler == TileScheduler::stream_k && s.k0 > 0) return;
     out.begin(part(s, place));
   }
   TW_GPU void operator()(Sums<S> &d, const Segment &s, const Place<S> &place) {
     const Part<Out> p = part(s, place);
-    if constexpr (S::Dealt != Deal::tiles) {
+    if constexpr (S::Scheduler != TileScheduler::data_parallel) {
       if (collected(d, s, p)) return;
     }
     out(d, p);
@@ -379,7 +379,7 @@ template <class S, class Config> struct Leave {
   }
   TW_GPU bool collected(Sums<S> &d, const Segment &s, const Part<Out> &p) const {
     const Collect<S> collect(x, me);
-    if constexpr (S::Dealt == Deal::stream_k) return collect.stream_k(d, s);
+    if constexpr (S::Scheduler == TileScheduler::stream_k) return collect.stream_k(d, s);
     else
       return collect.split_k(d, s, [&](int index, const float4 &v) {
         // Where a float4 of a thread's sums belongs: two columns of two rows, eight apart.
@@ -388,8 +388,8 @@ template <class S, class Config> struct Leave {
                   c = p.column + unit % (S::BN / 8) * 8 + owner % 4 * 2;
         const Sum sums[4] = {from_word<Sum>(v.x), from_word<Sum>(v.y), from_word<Sum>(v.z), from_word<Sum>(v.w)};
 #pragma unroll
-        for (int q = 0; q < 4; q += S::Turned ? 1 : 2)
-          if constexpr (S::Turned) stores.store({sums[q]}, p, r + q / 2 * 8, c + q % 2);
+        for (int q = 0; q < 4; q += S::SwapAB ? 1 : 2)
+          if constexpr (S::SwapAB) stores.store({sums[q]}, p, r + q / 2 * 8, c + q % 2);
           else stores.store({sums[q], sums[q + 1]}, p, r + q / 2 * 8, c);
       });
   }

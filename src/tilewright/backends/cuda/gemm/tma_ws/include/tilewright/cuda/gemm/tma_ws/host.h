@@ -15,28 +15,28 @@ template <class Config, bool makes_room = true> struct HostTmaWs : WideCopies<Co
   using C = typename Config::C;
   using Ws = HostWs<Config>;
   using S = typename Ws::S;
-  using Deals = typename Ws::Deals;
+  using Scheduling = typename Ws::Scheduling;
   using Operand = typename Ws::Operand;
   using Copies = HostRepack<Config>;
   using Guests = HostGuests<Config, S>;
   static constexpr bool packed = Config::packed;  // B is what `pack` made
-  static constexpr int64_t clear_bytes = Deals::clear_bytes;
+  static constexpr int64_t clear_bytes = Scheduling::clear_bytes;
   enum Functions { main_function, repack_function, pack_function };
 
   static Answer broken(const tw_gemm_args &x) {
     return packed && odd(x.b) ? Answer{TW_ALIGNMENT, "the packed B does not start at a multiple of 16 bytes"}
                               : Answer{};
   }
-  static int64_t workspace(const tw_gemm_args &x) { return Deals::bytes + Copies::bytes(x); }
+  static int64_t workspace(const tw_gemm_args &x) { return Scheduling::bytes + Copies::bytes(x); }
   static constexpr LaunchShape shape() {
     return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes), unsigned(S::Cluster), true, false, true};
   }
 
   static int run(tw_gemm_args x, const Loaded::Place &place, void *workspace, void *stream) {
     const bool copied = Copies::of_a(x) || Copies::of_b(x);
-    if ((Deals::shares || copied) && !workspace) return TW_BAD_ARGS;
+    if ((Scheduling::shares || copied) && !workspace) return TW_BAD_ARGS;
     if (copied) {
-      char *room = static_cast<char *>(workspace) + Deals::bytes;
+      char *room = static_cast<char *>(workspace) + Scheduling::bytes;
       if (int status = Copies::run(x, place.functions[repack_function], place.multiprocessors, room, stream))
         return status;
     }
@@ -50,7 +50,7 @@ template <class Config, bool makes_room = true> struct HostTmaWs : WideCopies<Co
       if (int error = map_up(x, d)) return status_of(error);
       t.guests[0].scale = float(x.alpha), t.finish.alpha = 1;
     }
-    const unsigned blocks = Ws::deal(t, place, workspace);
+    const unsigned blocks = Ws::schedule(t, place, workspace);
     LaunchShape how = shape();
     how.early = copied;
     return start(place.functions[main_function], {blocks}, how, stream, a, b, e, d, t);
@@ -76,9 +76,9 @@ template <class Config, bool makes_room = true> struct HostTmaWs : WideCopies<Co
   static int maps(const tw_gemm_args &x, TensorMap &a, TensorMap &b, TensorMap &e) {
     // k-contiguous: rows of 128 bytes; else 64 lines of some k.
     using MapA = MapCache<A, S::MajorA ? 64 : S::BK, S::MajorA ? 64 / S::ClusterN : tma_ws_part(S::BM, S::ClusterN), 3>;
-    // Results leave as 64 rows of some columns, or where the problem is turned, as 64 columns of some rows.
-    using MapE = MapCache<C, S::Turned ? 64 : S::chunk_columns, S::Turned ? S::chunk_columns : 64,
-                          S::Turned || S::chunk_columns == 64 ? 3
+    // Results leave as 64 rows of some columns, or with swap_ab, as 64 columns of some rows.
+    using MapE = MapCache<C, S::SwapAB ? 64 : S::chunk_columns, S::SwapAB ? S::chunk_columns : 64,
+                          S::SwapAB || S::chunk_columns == 64 ? 3
                           : S::chunk_columns == 32            ? 2
                                                               : 1>;
     static MapA maps_a;

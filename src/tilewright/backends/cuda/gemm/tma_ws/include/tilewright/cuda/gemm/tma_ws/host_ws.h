@@ -1,4 +1,4 @@
-// A problem as a tma_ws kernel sees it, and how its work is dealt to blocks.
+// A problem as a tma_ws kernel sees it, and how its work is scheduled over blocks.
 #pragma once
 #include <tilewright/cuda/schedulers/tile_scheduler.h>
 #include <tilewright/cuda/gemm/host_common.h>
@@ -8,15 +8,15 @@ namespace tw::cuda {
 
 template <class Config> struct HostWs {
   using S = tma_ws_of<Config>;
-  using Deals = Dealing<S, typename Config::Arch>;
+  using Scheduling = HostTileScheduler<S, typename Config::Arch>;
 
-  // As the kernel sees them: turned, it is B that lies along its m.
+  // As the kernel sees them: with swap_ab it is B that lies along its m.
   struct Operand {
     const void *at;
     int64_t lines, stride, batch_stride;
   };
-  static Operand first(const tw_gemm_args &x) { return S::Turned ? of_b(x) : of_a(x); }
-  static Operand second(const tw_gemm_args &x) { return S::Turned ? of_a(x) : of_b(x); }
+  static Operand first(const tw_gemm_args &x) { return S::SwapAB ? of_b(x) : of_a(x); }
+  static Operand second(const tw_gemm_args &x) { return S::SwapAB ? of_a(x) : of_b(x); }
 
   // All but how operands come and results leave by the copy engine.
   static void tell(TmaWsArgs &t, const tw_gemm_args &x) {
@@ -31,11 +31,11 @@ template <class Config> struct HostWs {
     t.finish = epilogue_args(x);
   }
   // The number of blocks to launch.
-  static unsigned deal(TmaWsArgs &t, const Loaded::Place &place, void *workspace) {
-    Deals::lend(t, workspace);
-    constexpr int64_t limit = Deals::most_blocks / S::Cluster;
+  static unsigned schedule(TmaWsArgs &t, const Loaded::Place &place, void *workspace) {
+    Scheduling::lend(t, workspace);
+    constexpr int64_t limit = Scheduling::most_blocks / S::Cluster;
     const int64_t here = place.clusters < 1 ? 1 : place.clusters > limit ? limit : place.clusters;
-    return unsigned(Deals::deal(t.order, here) * S::Cluster);
+    return unsigned(Scheduling::schedule(t.order, here) * S::Cluster);
   }
 
  private:

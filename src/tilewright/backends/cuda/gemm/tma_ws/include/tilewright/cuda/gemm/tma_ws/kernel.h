@@ -5,7 +5,7 @@
 // `cooperative`: they multiply parts of one tile.  `pingpong`: each has a tile of its own, and one
 // multiplies while the other stores.
 //
-// `turned`: the problem is transposed, E^T = B^T A^T, so that a handful of rows of A lie along n, where
+// `swap_ab`: the problem is transposed, E^T = B^T A^T, so that a handful of rows of A lie along n, where
 // a tile may be as narrow as 8.
 #pragma once
 #include <tilewright/cuda/gemm/tma_ws/cluster.h>
@@ -49,7 +49,7 @@ template <class S, class Config> TW_GPU void multiply_and_leave(const TensorMap 
   Leave<R, typename left_to_fuse<Config, S::Dual>::type> leave(map_e, map_d, x, me, shared_by_results);
   int number = 0;
   if (S::PingPong && who == 1) named_arrive(4, 256);  // the first turn is the other's
-  Work<S::Dealt> work(x.order, blockIdx.x / S::Cluster, gridDim.x / S::Cluster, blockIdx.x % S::Cluster);
+  Work<S::Scheduler> work(x.order, blockIdx.x / S::Cluster, gridDim.x / S::Cluster, blockIdx.x % S::Cluster);
   Segment s;
   while (work.next(s)) {
     const int steps = s.k1 - s.k0;

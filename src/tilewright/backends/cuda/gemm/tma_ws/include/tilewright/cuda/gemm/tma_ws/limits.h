@@ -9,12 +9,12 @@ namespace tma_ws {
 
 // clang-format off
 #define TW_SELECT_CUDA_GEMM_TMA_WS(X) \
-  X(tile_m) X(tile_n) X(tile_k) X(cluster_m) X(cluster_n) X(pingpong) X(turned) X(dealing) X(tma_store)
+  X(tile_m) X(tile_n) X(tile_k) X(cluster_m) X(cluster_n) X(pingpong) X(swap_ab) X(tile_scheduler) X(tma_store)
 // clang-format on
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_GEMM_TMA_WS)
 
 // Blocks of a cluster that share the k of a tile.
-inline int64_t sharing_k(const Schedule &s) { return s.dealing == cluster_k ? s.cluster_m * s.cluster_n : 1; }
+inline int64_t sharing_k(const Schedule &s) { return s.tile_scheduler == cluster_k ? s.cluster_m * s.cluster_n : 1; }
 
 inline constexpr Rule nv_tma_store{
     "nv-alignment", TW_ALIGNMENT,
@@ -26,11 +26,11 @@ inline constexpr Rule nv_tma_store_address{
     "the address or batch stride of E is not a multiple of 16 bytes, which the TMA store needs",
     "align it, or use a kernel with the direct store"};
 inline constexpr Rule nv_tma_store_beta{"nv-beta", TW_LIMIT,
-                                        "beta is not 0, and turned tiles that leave by the TMA store read no C",
-                                        "use a kernel with the direct store, or one that is not turned"};
+                                        "beta is not 0, and swap_ab kernels with the TMA store read no C",
+                                        "use a kernel with the direct store, or one without swap_ab"};
 inline constexpr Rule nv_cluster_k{"nv-cluster-k", TW_LIMIT,
                                    "k = {k} is too short for the {cluster_m} x {cluster_n} blocks of a cluster",
-                                   "use another way to deal"};
+                                   "use another tile scheduler"};
 inline constexpr Rule nv_dual{"nv-alignment", TW_ALIGNMENT,
                               "a stride of A or B, an address or a batch stride is not a multiple of 16 bytes, which "
                               "kernels of two B need",
@@ -45,7 +45,7 @@ inline const Rule *limits(const Schedule &s, const GemmProblem &p) {
   // The copy engine writes whole 16-byte pieces: a row of E that ends inside one would be written past its end.
   if (s.tma_store && (unaligned(p.c_stride, p.size_c) || unaligned(p.n, p.size_c))) return &nv_tma_store;
   if (s.tma_store && !p.aligned_c) return &nv_tma_store_address;
-  if (s.tma_store && s.turned && p.beta) return &nv_tma_store_beta;
+  if (s.tma_store && s.swap_ab && p.beta) return &nv_tma_store_beta;
   if (p.dual && (unaligned(p.a_stride, p.size_a) || unaligned(p.b_stride, p.size_b) || !p.aligned)) return &nv_dual;
   const int64_t steps = ceil_div(p.k, s.tile_k), blocks = sharing_k(s);
   if (steps < blocks) return &nv_cluster_k;

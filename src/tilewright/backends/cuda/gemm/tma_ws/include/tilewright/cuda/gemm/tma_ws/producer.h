@@ -72,7 +72,7 @@ template <class S> TW_GPU void feed(const TensorMap &map_a, const TensorMap &map
                                     const TmaWsArgs &x, const SharedMemory<S> &shared) {
   Place<S> place;
   Ring<S::Stages> ring;
-  Work<S::Dealt> work(x.order, blockIdx.x / S::Cluster, gridDim.x / S::Cluster, blockIdx.x % S::Cluster);
+  Work<S::Scheduler> work(x.order, blockIdx.x / S::Cluster, gridDim.x / S::Cluster, blockIdx.x % S::Cluster);
   Segment s;
   wait_for_kernel_before();  // that copies operands
   while (work.next(s)) {

@@ -18,7 +18,7 @@ struct Guest {
 };
 
 struct TmaWsArgs {
-  int m, n, k;  // as the kernel sees them (already turned)
+  int m, n, k;  // as the kernel sees them (operands already swapped)
   TileOrder order;
   int every_a, every_b;  // 0: one matrix serves the whole batch
   void *e;               // for results that leave by ordinary stores
@@ -36,27 +36,28 @@ struct TmaWsArgs {
 };
 
 // `Shared`: bytes of shared memory that a block of the arch can have.
-// `Turned`: the problem is transposed, E^T = B^T A^T, so that a handful of rows of A lie along n.
+// `SwapAB`: the problem is transposed, E^T = B^T A^T, so that a handful of rows of A lie along n.
 // `Dual`: there are two B; the columns of a tile are half of one and half the same of the other, so that a thread has
 // both sums of each of its results.
-template <class In_, int BM_, int BN_, int Stages_, int ClusterM_, int ClusterN_, bool PingPong_, bool Turned_,
-          bool TmaStore_, int MajorA_, int MajorB_, Deal Dealt_, int Shared, bool Packed_ = false, bool Dual_ = false>
+template <class In_, int BM_, int BN_, int Stages_, int ClusterM_, int ClusterN_, bool PingPong_, bool SwapAB_,
+          bool TmaStore_, int MajorA_, int MajorB_, TileScheduler Scheduler_, int Shared, bool Packed_ = false,
+          bool Dual_ = false>
 struct TmaWs {
   using In = In_;
   static constexpr int BM = BM_, BN = BN_, Stages = Stages_, MajorA = MajorA_, MajorB = MajorB_;
   // The blocks of a cluster fetch for each other, or share the k of one tile.
-  static constexpr int Cluster = ClusterM_ * ClusterN_, ClusterK = Dealt_ == Deal::cluster_k ? Cluster : 1;
+  static constexpr int Cluster = ClusterM_ * ClusterN_, ClusterK = Scheduler_ == TileScheduler::cluster_k ? Cluster : 1;
   static constexpr int ClusterM = ClusterK > 1 ? 1 : ClusterM_, ClusterN = ClusterK > 1 ? 1 : ClusterN_;
   static constexpr int Group = ClusterM * ClusterN;  // that fetch for each other
-  static constexpr bool PingPong = PingPong_, Turned = Turned_, TmaStore = TmaStore_, Dual = Dual_;
+  static constexpr bool PingPong = PingPong_, SwapAB = SwapAB_, TmaStore = TmaStore_, Dual = Dual_;
   static constexpr int out_columns = Dual ? BN / 2 : BN;  // results of a row of a tile
-  static constexpr Deal Dealt = Dealt_;
-  // The problem's B was packed beforehand: it lies along this kernel's n, or its m where turned.
-  static constexpr bool PackedA = Packed_ && Turned_, PackedB = Packed_ && !Turned_;
+  static constexpr TileScheduler Scheduler = Scheduler_;
+  // The problem's B was packed beforehand: it lies along this kernel's n, or its m with swap_ab.
+  static constexpr bool PackedA = Packed_ && SwapAB_, PackedB = Packed_ && !SwapAB_;
   static constexpr int BK = tma_ws_k_bytes / sizeof(In);  // one swizzled row
   // A warpgroup feeds; two multiply, or of a tile of 192 rows that they share, three.
   static constexpr int Groups = !PingPong && BM == 192 ? 3 : 2, sharing = PingPong ? 1 : Groups;
-  static constexpr int threads = 128 * (1 + Groups), together = 1;
+  static constexpr int threads = 128 * (1 + Groups), ctas_per_sm = 1;
   static constexpr int rows = BM / sharing;  // of the tile, for one multiplying warpgroup
   static constexpr int blocks_m = rows / 64;
   // Whether those who multiply need the registers of those who feed; handing them over takes a tenth of a microsecond.
@@ -83,7 +84,7 @@ struct TmaWs {
   // Where a row of the problem begins in E, in elements; negative where there is none.  A kernel whose rows lie
   // elsewhere hides this.
   static TW_GPU long long row_at(const TmaWsArgs &x, int, int row) {
-    return row < (Turned ? x.n : x.m) ? row * x.e_stride : -1;
+    return row < (SwapAB ? x.n : x.m) ? row * x.e_stride : -1;
   }
   // The same of columns, where `ragged` says so: which element of a row one is, and where the copy engine's box begins.
   static TW_GPU long long column_at(const TmaWsArgs &, int column) { return column; }
@@ -97,9 +98,11 @@ struct TmaWs {
                 "the sums of a tile that a cluster shares lie in the stages");
   static_assert(rows % 64 == 0 && BN % 8 == 0 && BN <= 256, "tile");
   // ptxas counts an instruction's registers by what 512 threads start with, whatever they are handed: 128.
-  static_assert(Groups == 2 || (Dealt == Deal::tiles && BN <= 192), "three warpgroups share whole tiles, 192 wide");
-  static_assert(!TmaStore || Turned || out_columns % 16 == 0, "results leave 16 columns of rows at a time");
-  static_assert(!Dual || (!Turned && !Packed_ && MajorB == 0 && Dealt == Deal::tiles && BN % 16 == 0),
+  static_assert(Groups == 2 || (Scheduler == TileScheduler::data_parallel && BN <= 192),
+                "three warpgroups share whole tiles, 192 wide");
+  static_assert(!TmaStore || SwapAB || out_columns % 16 == 0, "results leave 16 columns of rows at a time");
+  static_assert(!Dual ||
+                    (!SwapAB && !Packed_ && MajorB == 0 && Scheduler == TileScheduler::data_parallel && BN % 16 == 0),
                 "two B lie along k, each with whole atoms of a tile's columns");
 };
 

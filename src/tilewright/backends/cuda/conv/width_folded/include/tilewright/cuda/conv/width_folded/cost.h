@@ -1,0 +1,28 @@
+// width_folded: tma_ws of few channels, of which pixels of a row make many in a copy.  What it takes.
+#pragma once
+#include <tilewright/cuda/conv/width_folded/limits.h>
+#include <tilewright/cuda/conv/tma_ws/cost.h>
+
+namespace tw {
+namespace selection {
+namespace cuda_conv {
+namespace width_folded {
+
+// Copies, and the convolution of many channels.
+inline double seconds_lying(const Schedule &s, const Asked &x) {
+  const Elements all = elements(x.c);
+  const double copied = 2.0 * double(all.x + all.w + all.y) + x.c.moved;
+  const ConvProblem inner = folded(x.c);
+  const Conv many(inner);
+  const double taken = tma_ws::seconds_lying(twin(s), Asked{many, x.rate, x.arch, x.host});
+  return taken + 2 * x.rate.add_start + copied / x.rate.memory;
+}
+
+inline double seconds(const Schedule &s, const Asked &x) {
+  return seconds_in_copies(s.copies, needs, x, [&](const Asked &lying) { return seconds_lying(s, lying); });
+}
+
+}  // namespace width_folded
+}  // namespace cuda_conv
+}  // namespace selection
+}  // namespace tw
