@@ -74,7 +74,7 @@ def tma_ws(
 _CS, _PS = _C._replace(tile_scheduler="stream_k"), _P._replace(tile_scheduler="stream_k")
 _CK, _PK = _C._replace(tile_scheduler="split_k"), _P._replace(tile_scheduler="split_k")
 _T, _TK = Way("pingpong", True, "split_k"), Way("cooperative", True, "split_k")
-_TT = Way("pingpong", True)
+_TT, _TD = Way("pingpong", True), Way("cooperative", True)
 _CC, _TC = _C._replace(tile_scheduler="cluster_k"), Way("cooperative", True, "cluster_k")
 
 # Tile, stages, cluster and way of kernels that add something on random problems of an H200 (bf16, all layouts):
@@ -156,6 +156,21 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (144, 256, 4, (2, 1), _TC),
     (128, 64, 8, (2, 1), _CC),
 )
+# The same with swap_ab and the TMA store, where A lies along k: their narrow side, which may be any multiple of 8, makes
+# tiles that fill a round of the multiprocessors (gemm_h200.py --random 17131177 --also, rcr and rrr).
+_SWAPPED: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
+    (136, 256, 4, (2, 1), _TK),
+    (144, 256, 4, (2, 1), _TK),
+    (152, 128, 6, (1, 2), _TT),
+    (152, 256, 4, (2, 1), _TK),
+    (160, 64, 7, (2, 1), _T),
+    (168, 128, 5, (2, 1), _TT),
+    (176, 192, 4, (2, 1), _TD),
+    (184, 192, 4, (2, 1), _TD),
+    (192, 192, 3, (1, 1), _TD),
+    (224, 128, 4, (1, 2), _TK),
+    (240, 128, 4, (1, 2), _TK),
+)
 # The same for an E the copy engine cannot write: its rows begin anywhere.
 _ANYWHERE: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (64, 96, 10, (1, 1), _P),
@@ -198,6 +213,10 @@ def _default(signature: GemmSignature, arch: Arch) -> Iterator[TmaWsSchedule]:
         for m, n, stages, cluster, way in _ANYWHERE:
             schedule = tma_ws(signature, m, n, stages, cluster, way, "direct")
             yield replace(schedule, stages=min(stages, most_stages(signature, schedule, arch.scratch_bytes)))
+        if signature.layout[0] == "r" and not signature.num_d and not signature.dual:
+            for m, n, stages, cluster, way in _SWAPPED:
+                schedule = tma_ws(signature, m, n, stages, cluster, way, "tma")
+                yield replace(schedule, stages=min(stages, most_stages(signature, schedule, arch.scratch_bytes)))
 
 
 def _of_two_bs() -> Iterator[tuple[int, int, int, tuple[int, int], Way]]:
@@ -221,7 +240,7 @@ def _swept(far: bool, signature: GemmSignature) -> Iterator[TmaWsSchedule]:
         for stages in range(3, 9) if far else (4, 6):
             yield tma_ws(signature, *((n, m) if way.swap_ab else (m, n)), stages, (parts, 1), way)
     for few, many, stages in product((8, 16, 32, 64), (64, 128), range(4, 21, 2) if far else (8, 12, 16)):
-        for way in (_T, Way("cooperative", True), _TT, _TK):
+        for way in (_T, _TD, _TT, _TK):
             yield tma_ws(signature, few, many, stages, (1, 1), way)
 
 
