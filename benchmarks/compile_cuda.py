@@ -7,9 +7,9 @@
 
 Compiled are of GEMM all tiles of the default pool for bf16, and the largest of each pipeline for every other type,
 layout and a fused epilogue; of attention the largest of each pipeline for each head size with and without a window, and
-for each feature, way of packing and stage at a head of 128; of its gradients alike.  The seconds are user and system time of all processes of
-the one command a build runs: the device's code and the library around it.  What else the machine does changes them
-little, so one run is enough.
+for each feature, way of packing and stage at a head of 128; of its gradients alike.  The seconds are user and system
+time of all processes of the one command a build runs: the device's code and the library around it.  What else the
+machine does changes them little, so one run is enough.
 """
 
 from __future__ import annotations
