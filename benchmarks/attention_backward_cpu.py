@@ -2,13 +2,14 @@
 
     python benchmarks/attention_backward_cpu.py                 drawn with a new seed, which is told
     python benchmarks/attention_backward_cpu.py --seed 7 --count 24 --rounds 9
-    python benchmarks/attention_backward_cpu.py --seed 7 --save   writes benchmarks/results/attention_backward_cpu.json
+    python benchmarks/attention_backward_cpu.py --seed 7 --save   writes results/attention_backward_cpu_random.json
 
 Whole calls: `tw.attention_backward` of tensors, and `torch.autograd.grad` through SDPA with its graph kept.
 Both have the same number of threads, take turns, and the ratio of a shape is that of the medians of their times; where
 query heads share keys PyTorch is timed with its own sharing and with keys repeated, and the faster counts.  The first
 results are compared with float64 before a shape is timed.  `--cpu-time` counts the process's CPU seconds with one
-thread instead of the wall clock's: the way to look at a machine that others use too.
+thread instead of the wall clock's: the way to look at a machine that others use too.  fp32 and bf16 take turns, and no
+shape is begun after --most-seconds.
 """
 
 from __future__ import annotations
@@ -126,6 +127,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--turn", type=float, default=0.05, help="seconds of a turn, at least")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--most-seconds", type=float, default=150.0, help="no shape is begun after so many")
     parser.add_argument("--cpu-time", action="store_true", help="CPU seconds of one thread")
     parser.add_argument("--least", action="store_true", help="the least time of a shape instead of the median")
     parser.add_argument("--save", action="store_true")
@@ -140,25 +142,34 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     head = provenance(shlex.join(["python", "benchmarks/attention_backward_cpu.py", *sys.argv[1:]]))
     print(f"seed {options.seed}, {options.threads} thread(s)")
-    rows = []
+    rows, left_out, begun = [], 0, time.perf_counter()
+    drawn_shapes = [
+        shapes(random.Random(f"{options.seed} {dtype}").randrange(2**31), options.count) for dtype in DTYPES
+    ]
     with settings.override(threads=options.threads):
-        for dtype in DTYPES:
-            for one in shapes(random.Random(f"{options.seed} {dtype}").randrange(2**31), options.count):
-                row = measured(one, dtype, options)
+        for pair in zip(*drawn_shapes, strict=True):
+            for dtype, shape in zip(DTYPES, pair, strict=True):
+                if time.perf_counter() - begun > options.most_seconds:
+                    left_out += 1
+                    continue
+                row = measured(shape, dtype, options)
                 rows.append(row)
-                shape = " ".join(f"{name}={value}" for name, value in row["shape"].items())
-                print(f"{dtype} {'causal ' if row['causal'] else ''}{shape}: {row['gflops']:.0f} GFLOP/s, "
+                sizes = " ".join(f"{name}={value}" for name, value in row["shape"].items())
+                print(f"{dtype} {'causal ' if row['causal'] else ''}{sizes}: {row['gflops']:.0f} GFLOP/s, "
                       f"{row['over_torch']:.2f} of {row['peer']}", flush=True)  # fmt: skip
+    if left_out:
+        print(f"{left_out} shapes were left out after {options.most_seconds:.0f} s")
     found = {"all": digest(rows), **{dtype: digest([row for row in rows if row["dtype"] == dtype]) for dtype in DTYPES}}
     for name, each in found.items():
-        print(f"{name}: geometric mean {each['geometric_mean']:.2f}, least {each['least']:.2f}")
+        means = f"geometric mean {each['geometric_mean']:.2f}, least {each['least']:.2f}"
+        print(f"{name}: {each['shapes']} shapes, {means}, goal {TARGET}: {'met' if each['met'] else 'MISSED'}")
     if options.save:
         from pathlib import Path
 
         method = {"seed": options.seed, "threads": options.threads, "rounds": options.rounds, "turn": options.turn,
                   "clock": "cpu" if options.cpu_time else "wall"}  # fmt: skip
         head["versions"] |= {"torch": torch.__version__}
-        output = Path(__file__).parent / "results" / "attention_backward_cpu.json"
+        output = Path(__file__).parent / "results" / "attention_backward_cpu_random.json"
         written(
             output, {"benchmark": "attention_backward_cpu", **head, "method": method, "summary": found, "rows": rows}
         )

@@ -3,12 +3,13 @@
     python benchmarks/compile_cuda.py            prints the numbers and writes benchmarks/results/compile_cuda.json
     python benchmarks/compile_cuda.py --quick    one kernel of each pipeline
     python benchmarks/compile_cuda.py --op attention          writes benchmarks/results/compile_cuda_attention.json
+    python benchmarks/compile_cuda.py --op attention_backward
 
 Compiled are of GEMM all tiles of the default pool for bf16, and the largest of each pipeline for every other type,
 layout and a fused epilogue; of attention the largest of each pipeline for each head size with and without a window, and
-for each feature, way of packing and stage at a head of 128.  The seconds are user and system time of all processes of
-the one command a build runs: the device's code and the library around it.  What else the machine does changes them
-little, so one run is enough.
+for each feature, way of packing and stage at a head of 128; of its gradients alike.  The seconds are user and system
+time of all processes of the one command a build runs: the device's code and the library around it.  What else the
+machine does changes them little, so one run is enough.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ from tilewright.backends.cuda.toolchain import CudaToolchain, find_toolchain
 from tilewright.errors import ToolchainError
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.attention import AttentionProblem
+from tilewright.ops.attention_backward import AttentionBackwardProblem
 from tilewright.ops.gemm.pools import signatures
 from tilewright.ops.gemm.spec import GemmSignature
 
-TARGET_SECONDS = {"gemm": 2.5, "attention": 4.0}
+TARGET_SECONDS = {"gemm": 2.5, "attention": 4.0, "attention_backward": 5.0}
 ARCH = "sm_90a"
 TYPES = ("fp16", "fp8_e4m3", "int8", "fp32")
 TURNED = ("rrr", "crr", "ccr")
@@ -115,6 +117,41 @@ def attention_specs(quick: bool) -> list[KernelSpec]:
     return sorted(found.values(), key=lambda spec: spec.schedule.pipeline)
 
 
+_BACKWARD_FEATURES: tuple[dict[str, Any], ...] = (
+    {"dtype": "fp16", "window_right": 0},
+    {"varlen": True, "window_right": 0},
+    {"window_left": 1, "window_right": 0, "sink_tokens": 1},
+    {"softcap": True, "window_right": 0},
+    {"bias": "alibi", "window_right": 0},
+    {"bias": "tensor", "mask_shape": (1, 1, 1, 1), "dtype_aux": "bf16"},
+    {"bias": "tensor", "dbias": True},
+    {"dropout": True, "window_right": 0},
+    {"dtype": "fp32"},
+)
+
+
+def attention_backward_specs(quick: bool) -> list[KernelSpec]:
+    """What is compiled, by pipeline: of `grad` what sums it leaves, and the stages around it."""
+
+    def asked(head: int, head_dim_v: int = 0, **more: Any) -> AttentionBackwardProblem:
+        return AttentionBackwardProblem(1, 1, 1, 1, head, head_dim_v=head_dim_v, **{"dtype": "bf16", **more})
+
+    whole = [asked(head, **more) for head in (32, 64, 96, 128, 256) for more in ({}, {"window_right": 0})]
+    whole += [asked(128, **more) for more in _BACKWARD_FEATURES] + [asked(192, 128, window_right=0)]
+    stages = [each.stage("grad", sums) for each in whole for sums in ("dq", "none")]
+    stages += [asked(128, window_right=0).stage("grad", "all"), asked(128, dlse=True, dsink=True).stage("dot", "none")]
+    stages += [asked(128).stage("convert", sums) for sums in ("dq", "all")]
+    backward, chosen = op("attention_backward"), {}
+    for stage in stages:
+        legal = [spec for spec in backward.candidates(stage.signature, ARCH) if not backward.check(spec)]
+        for spec in sorted(legal, key=_keys):
+            chosen[(spec.schedule.pipeline, *(() if quick else (stage.signature,)))] = spec
+    return sorted(chosen.values(), key=lambda spec: spec.schedule.pipeline)
+
+
+_SPECS = {"gemm": specs, "attention": attention_specs, "attention_backward": attention_backward_specs}
+
+
 def _keys(spec: KernelSpec) -> int:
     return getattr(spec.schedule, "tile_m", 1) * getattr(spec.schedule, "tile_n", 1)
 
@@ -186,7 +223,7 @@ def main() -> None:
         return
     rows = []
     with tempfile.TemporaryDirectory(prefix="tilewright-compile-") as folder:
-        for spec in specs(options.quick) if options.op == "gemm" else attention_specs(options.quick):
+        for spec in _SPECS[options.op](options.quick):
             seconds = {kind: compiled(spec, one, Path(folder)) for kind, one in tools.items()}
             rows.append(told(spec) | {"cpu_seconds": seconds})
             print("  ".join(f"{kind} {one:5.2f} s" for kind, one in seconds.items()), spec.name, flush=True)

@@ -9,6 +9,14 @@
 
 namespace tw {
 
+// What is left of a block's keys: gradients, or sums that others add to.
+template <bool Sums, class T> struct BackwardLeft {
+  using type = T;
+};
+template <class T> struct BackwardLeft<true, T> {
+  using type = float;
+};
+
 // Rows of a tile of keys: dk or dv.  Those behind a sequence's last key that memory has room for are 0, as their sums are.
 // A part's are sums of fp32, as many heads of them as there are parts; nobody reads those behind the last key.  `before`:
 // columns of the head that are left elsewhere.
@@ -16,7 +24,7 @@ template <class S, int D> TW_GPU void leave_keys(const float (&sums)[D / 2], flo
                                                  const tw_attention_strides &strides, int columns,
                                                  const AttentionBackwardWsArgs &x, const BackwardItem &item, int who,
                                                  int before = 0) {
-  using To = std::conditional_t<S::Shares, float, typename S::T>;
+  using To = typename BackwardLeft<S::Shares, typename S::T>::type;
   const int room = S::Shares || x.x.starts_k ? item.keys : int(x.x.keys);
   const int64_t first = S::Shares ? prepared_first(x.x.starts_k, item.sequence) : item.first_key;
   const int64_t head = S::Shares ? int64_t(item.head) * x.parts + item.part : item.head;
