@@ -89,3 +89,7 @@ def test_problems_and_instances(shell: Shell) -> None:
     found = shell("instances", "attention_backward", "--target", "x86_64_v3").stdout
     assert "attention_backward_grad_bf16_" in found
     assert "attention_backward_dot_fp32_" in found
+    for target, pipelines in (("sm_90a", ("ws_", "mma_", "rows")), ("gfx942", ("kr_ktr_vr_", "tiled_", "rows"))):
+        found = shell("instances", "attention_backward", "--target", target).stdout
+        assert all(f"_{pipeline}" in found for pipeline in pipelines), "what plans take is in sweeps"
+        assert "_convert_bf16_h64x64_sums_all_" in found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -9,7 +10,11 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright import settings
+from tilewright.dispatch.registry import Registry
 from tilewright.errors import TilewrightError
+from tilewright.ops import op
+from tilewright.runtime import host
 
 pytestmark = pytest.mark.usefixtures("needs_compiler")
 
@@ -106,3 +111,62 @@ def test_packed_sequences_have_both_tables() -> None:
     with pytest.raises(TilewrightError) as caught:
         backward(**flat, lse=np.zeros((4, 10), np.float32), cu_seqlens_q=ints(0, 4, 10))
     assert caught.value.rule == "starts-both"
+
+
+@pytest.mark.parametrize("table", ["bias", "alibi_slopes", "sink"])
+def test_integers_have_no_gradients(table: str) -> None:
+    """Tables of lengths and starts are asked for none; what is added to scores must be of floats."""
+    shape = BIAS.shape if table == "bias" else (4,)
+    name = {"bias": "dbias", "alibi_slopes": "dalibi", "sink": "dsink"}[table]
+    with pytest.raises(TilewrightError) as caught:
+        backward(**{table: np.zeros(shape, np.int32), f"return_{name}": True})
+    assert "int32" in str(caught.value)
+    assert "fp32" in caught.value.remedy
+
+
+def test_results_that_share_memory_are_refused() -> None:
+    both = np.empty_like(K)
+    with pytest.raises(TilewrightError, match=r"shares memory with d[kv]") as caught:
+        backward(v=K, out=OUT[..., :16], dout=DOUT[..., :16], dk=both, dv=both)
+    assert caught.value.rule == "out-overlaps"
+
+
+def test_out_and_lse_of_another_call_mean_what_they_say() -> None:
+    """Which call made them nobody can tell: p is exp(s - lse), so a larger lse gives smaller weights."""
+    out, lse = tw.attention(Q, K, V, return_lse=True)
+    _, _, dv = backward(out=out, lse=lse)
+    _, _, halved = backward(out=out, lse=lse + np.float32(np.log(2.0)))
+    np.testing.assert_allclose(halved, dv / 2, rtol=1e-5, atol=1e-6)
+
+
+def test_without_memory_for_the_workspace_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        def __mul__(self, count: int) -> Any:
+            raise MemoryError(f"{count} bytes")
+
+    q, k, v, dout = (np.ones((1, rows, 2, 32), np.float32) for rows in (61, 67, 67, 61))
+    out, lse = tw.attention(q, k, v, return_lse=True)
+    tw.attention_backward(dout, q, k, v, out, lse)  # its kernels are built and loaded
+    results = {name: np.full(one.shape, 7.0, np.float32) for name, one in (("dq", q), ("dk", k), ("dv", v))}
+    monkeypatch.setattr(host, "_scratch", type(host._scratch)())
+    monkeypatch.setattr(host, "ctypes", SimpleNamespace(c_char=Full(), addressof=host.ctypes.addressof))
+    with pytest.raises(TilewrightError) as caught:
+        tw.attention_backward(dout, q, k, v, out, lse, **results, scale=0.5)
+    assert caught.value.rule == "memory"
+    assert "workspace" in str(caught.value)
+    assert all((one == 7.0).all() for one in results.values())
+
+
+@pytest.mark.parametrize("change", [{}, {"heads_kv": 1}, {"varlen": True}])
+def test_where_a_family_has_no_order_another_is_taken_or_strict_refuses(change: dict[str, Any]) -> None:
+    """CK Tile's atomic sums have none: its deterministic kernel is taken, and without one what adds in order."""
+    asked: dict[str, Any] = {"dtype": "bf16", "deterministic": True, "heads_kv": 4, **change}
+    problem = tw.AttentionBackwardProblem(2, 4, 300, 300, 64, **asked)
+    grad = Registry("gfx942").select(problem).stages[1]
+    assert grad.spec.schedule.deterministic
+    stage = next(each for each in op(problem.op).stages(problem, "gfx942") if each.family == "grad")
+    atomic = next(each for each in op(problem.op).candidates(stage.signature, "gfx942")
+                  if not each.schedule.deterministic)  # fmt: skip
+    assert Registry("gfx942", [atomic]).select(stage).tier == "fallback"
+    with settings.override(strict=True), pytest.raises(TilewrightError, match="atomic sums of dq have no order"):
+        Registry("gfx942", [atomic]).select(stage)

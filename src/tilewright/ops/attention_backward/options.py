@@ -50,7 +50,9 @@ OPTIONS = (
     Option("dbias", "Compute the gradient of the bias.", False, bool),
     Option("dalibi", "Compute the gradient of ALiBi's slopes.", False, bool),
     Option("deterministic", "Add up every sum in a fixed order.", False, bool),
-    Option("accumulate", "Results that are sums of fp32 between stages: none, dq, dkv or all.", "", str),
+    Option("accumulate",
+           "Results that are sums of fp32 between stages: none, dq, dkv or all.  By default those of the target's "
+           "plan, which explain shows; of a stage by itself none.", "", str),
     Option("dkv_parts", "Sums of dk and dv that each head of keys has between stages (0: one a query head).", 0),
     *(Option(f"{name}_strides",
              f"Element strides of {_NAMED.get(name, name)} as sequence x row x head; dense by default.", "", str)
