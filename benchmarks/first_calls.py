@@ -49,8 +49,14 @@ def first_call(problem: Any, device: str) -> dict[str, Any]:
 
             torch.cuda.synchronize()
         seconds = time.perf_counter() - start
-    built = [event.name for event in heard if isinstance(event, events.KernelBuilt) and not event.cached]
-    return {"problem": str(problem), "seconds": seconds, "built": built}
+    built = [event for event in heard if isinstance(event, events.KernelBuilt) and not event.cached]
+    longest = max((event.seconds for event in built), default=0.0)  # several are compiled at once
+    return {
+        "problem": str(problem),
+        "seconds": seconds,
+        "compiler_seconds": longest,
+        "built": [event.name for event in built],
+    }
 
 
 def measure(op: str, seed: int, count: int, device: str) -> list[dict[str, Any]]:
@@ -60,7 +66,8 @@ def measure(op: str, seed: int, count: int, device: str) -> list[dict[str, Any]]
     rows = []
     for problem in problems:
         rows.append(row := first_call(problem, device))
-        print(f"{op:10}{row['seconds']:7.2f} s  {', '.join(row['built']) or 'built before'}", flush=True)
+        of_compilers = f"(compilers {row['compiler_seconds']:.2f})" if row["built"] else ""
+        print(f"{op:10}{row['seconds']:7.2f} s {of_compilers}  {', '.join(row['built']) or 'built before'}", flush=True)
     return rows
 
 

@@ -192,6 +192,7 @@ def timed_plans(registry: Registry, problems: list[Any]) -> Iterator[float]:
 
     with ExitStack() as patches:
         patches.enter_context(mock.patch.object(kernels, "kernel", kernel))
+        patches.enter_context(mock.patch.object(kernels, "kernels", lambda specs: [kernel(spec) for spec in specs]))
         for module in (plans, registries):
             patches.enter_context(mock.patch.object(module, "demand_fits", fits))
         for problem in problems:

@@ -150,6 +150,44 @@ def test_what_is_worked_out_once(made: Decorator) -> None:
     assert made(Sized, frozen=True)(4).twice == 8
 
 
+@BOTH
+@HOW
+def test_fields_given_by_name_in_derived_classes(made: Decorator, frozen: bool, slots: bool) -> None:
+    class Record:
+        """As the base of events has it."""
+
+        at: float = field(default_factory=float, kw_only=True)
+
+    base = made(Record, frozen=frozen, slots=slots)
+
+    class Named(base):  # type: ignore[misc,valid-type]
+        kind: ClassVar[str] = "named"
+        mode: str = field(default="m", init=False)
+        seen: list[int] = field(default_factory=list, init=False)
+        name: str
+        count: int = 3
+
+    cls = made(Named, frozen=frozen, slots=slots)
+    assert cls("a", at=2.0) == cls("a", 3, at=2.0) != cls("a")
+    assert repr(cls("a")).endswith("Named(at=0.0, mode='m', seen=[], name='a', count=3)")
+    assert str(inspect.signature(cls)) == "(name: 'str', count: 'int' = 3, *, at: 'float' = <factory>) -> None"
+    assert cls.__doc__ == "Named(name: 'str', count: 'int' = 3, *, at: 'float' = <factory>)"
+    assert cls.__match_args__ == ("name", "count")
+    assert (cls.kind, cls("a").mode, cls("a").seen) == ("named", "m", [])
+    assert cls("a").seen is not cls("a").seen
+    assert hasattr(cls("a"), "__dict__") is not slots
+    with pytest.raises(TypeError):
+        cls("a", 3, 2.0)
+
+
+@BOTH
+def test_mistakes_are_told_by_the_standard_one(made: Decorator) -> None:
+    for own in ({"a": []}, {"a": field(default_factory=list), "__annotations__": {"a": "list", "b": "int"}},
+                {"a": 1, "b": field(default=2)}):  # fmt: skip
+        with pytest.raises((TypeError, ValueError)):
+            made(type("Wrong", (), {"__doc__": "x", "__annotations__": {"a": "list"}, **own}), frozen=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Told:
     """At the top of a module, so that it can be pickled."""

@@ -2,17 +2,18 @@
 
 Before Python 3.13 the standard one compiles each method of a class as a text of its own, half a millisecond a class: of
 the hundred classes that a first call needs, a third of its time.  Here the methods that differ from class to class are
-one text, and the others are shared.  What a class has, and how it behaves, is the same (`tests/test_dataclass.py`
-compares both); a class that asks for anything beyond `frozen` and `slots` is made by the standard one, and so are all
-from Python 3.13 on, which does the same itself.
+one text, the others are shared, and annotations are looked at once, as the texts they are.  What a class has, and how
+it behaves, is the same (`tests/test_dataclass.py` compares both); a class that asks for anything beyond `frozen` and
+`slots` is made by the standard one, and so are all from Python 3.13 on, which does the same itself.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from reprlib import recursive_repr
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -43,61 +44,174 @@ _FACTORY = _Factory()
 
 
 def _fast_dataclass(cls: type[Any], *, frozen: bool = False, slots: bool = False, **options: Any) -> type[Any]:
-    if options or not _usual(cls):
-        whole: type[Any] = dataclasses.dataclass(frozen=frozen, slots=slots, **options)(cls)
-        return whole
-    # Whether a derived class may be frozen is for the standard one to judge; what that makes is the same as ours.
-    derived = any(hasattr(base, "__dataclass_params__") for base in cls.__mro__[1:])
-    plain = dataclasses.dataclass(init=False, repr=False, eq=False, frozen=frozen and derived, slots=slots)
-    result: type[Any] = plain(cls)
-    fields = dataclasses.fields(result)
-    params = result.__dataclass_params__
-    params.init = params.repr = params.eq = True
-    params.frozen = frozen
-    _write_methods(result, fields, frozen)
-    result.__repr__ = _repr  # type: ignore[assignment]
-    if frozen:
-        result.__setattr__, result.__delattr__ = _refuse_to_set, _refuse_to_delete  # type: ignore[assignment]
-        if slots:
-            result.__getstate__, result.__setstate__ = _state, _set_state  # type: ignore[assignment]
-    else:
-        result.__hash__ = None  # type: ignore[assignment]
-    return result
+    fields = _fields_of(cls, frozen) if not options and _usual(cls) else None
+    if fields is None:
+        return dataclasses.dataclass(frozen=frozen, slots=slots, **options)(cls)  # type: ignore[no-any-return]
+    return _made(cls, fields, frozen, slots)
+
+
+# What the standard one notes of how a class was made, the same for all that were made alike.
+_PARAMS: dict[tuple[bool, bool], Any] = {}
+# Private names of the standard one, which marks fields with them.
+_IS_FIELD: Any = getattr(dataclasses, "_FIELD", None)
+_IS_CLASSVAR: Any = getattr(dataclasses, "_FIELD_CLASSVAR", None)
+
+
+def _params(frozen: bool, slots: bool) -> Any:
+    known = _PARAMS.get((frozen, slots))
+    if known is None:
+        sample: Any = dataclasses.dataclass(frozen=frozen, slots=slots)(type("Sample", (), {"__doc__": "Empty."}))
+        known = _PARAMS[frozen, slots] = sample.__dataclass_params__
+    return known
 
 
 def _usual(cls: type[Any]) -> bool:
-    """Whether a class is one that is made here: it has a text, writes none of the methods, all its fields are given."""
+    """Whether a class is one that is made here: it writes none of the methods itself, and has fields only."""
     own = vars(cls)
     words = own.get("__annotations__", {}).values()
-    if not own.get("__doc__") or any(name in own for name in _OWN):
+    if any(name in own for name in _OWN):
         return False
-    if any("InitVar" in str(word) or "KW_ONLY" in str(word) for word in words):
-        return False
-    fields = [*getattr(cls, "__dataclass_fields__", {}).values(), *own.values()]
-    return all(field.init and field.kw_only is not True for field in fields if isinstance(field, dataclasses.Field))
+    return not any("InitVar" in str(word) or "KW_ONLY" in str(word) for word in words)
 
 
-def _write_methods(cls: type[Any], fields: Sequence[dataclasses.Field[Any]], frozen: bool) -> None:
+def _fields_of(cls: type[Any], frozen: bool) -> dict[str, dataclasses.Field[Any]] | None:
+    """All fields by name, as the standard one keeps them; None where it has to look or to complain."""
+    own = vars(cls)
+    words = own.get("__annotations__", {})
+    if type(cls) is not type or "__slots__" in own:
+        return None
+    fields: dict[str, dataclasses.Field[Any]] = {}
+    for base in cls.__mro__[-2:0:-1]:
+        inherited = base.__dict__.get("__dataclass_fields__")
+        if inherited is not None:
+            if base.__dataclass_params__.frozen is not frozen:
+                return None
+            fields.update(inherited)
+    for name, word in words.items():
+        of_class = isinstance(word, str) and word.startswith("ClassVar")
+        if not isinstance(word, str) or ("ClassVar" in word) is not of_class:
+            return None
+        default = getattr(cls, name, dataclasses.MISSING)
+        if type(default) is MemberDescriptorType:
+            default = dataclasses.MISSING  # a slot of a base
+        field = default if isinstance(default, dataclasses.Field) else dataclasses.field(default=default)
+        if default is field and (of_class or own.get(name) is not field):
+            return None
+        if not of_class and field.default.__class__.__hash__ is None:
+            return None  # a list for all objects: refused
+        field.name, field.type = name, word  # type: ignore[assignment]
+        field._field_type = _IS_CLASSVAR if of_class else _IS_FIELD  # type: ignore[attr-defined]
+        if not of_class and field.kw_only is dataclasses.MISSING:
+            field.kw_only = False
+        fields[name] = field
+    return fields if _in_order(fields) and all(name in words for name in own if _is_spec(own[name])) else None
+
+
+def _is_spec(value: Any) -> bool:
+    return isinstance(value, dataclasses.Field)
+
+
+def _is_given(field: dataclasses.Field[Any]) -> bool:
+    return field._field_type is _IS_FIELD  # type: ignore[attr-defined, no-any-return]
+
+
+def _in_order(fields: Mapping[str, dataclasses.Field[Any]]) -> bool:
+    """Whether no field without a default comes behind one that has one."""
+    optional = False
+    for field in fields.values():
+        if _is_given(field) and field.init and not field.kw_only:
+            has_default = not (field.default is field.default_factory is dataclasses.MISSING)
+            if optional and not has_default:
+                return False
+            optional = optional or has_default
+    return True
+
+
+def _made(cls: type[Any], fields: dict[str, dataclasses.Field[Any]], frozen: bool, slots: bool) -> type[Any]:
+    given = [field for field in fields.values() if _is_given(field)]
+    own = {
+        "__dataclass_params__": _params(frozen, slots),
+        "__dataclass_fields__": fields,
+        "__match_args__": tuple(field.name for field in given if field.init and not field.kw_only),
+        **_methods(cls, given, frozen, slots),
+    }
+    if not vars(cls).get("__doc__"):
+        own["__doc__"] = _told(cls, [field for field in given if field.init])
+    if not slots:
+        for field in given:
+            if _is_spec(vars(cls).get(field.name)):
+                if field.default is dataclasses.MISSING:
+                    delattr(cls, field.name)
+                else:
+                    setattr(cls, field.name, field.default)
+        for name, value in own.items():
+            setattr(cls, name, value)
+        return cls
+    inherited = {name for base in cls.__mro__[1:-1] for name in _slots_of(base)}
+    names = tuple(field.name for field in given)
+    kept = {name: value for name, value in vars(cls).items() if name not in (*names, "__dict__", "__weakref__")}
+    kept |= {**own, "__slots__": tuple(name for name in names if name not in inherited)}
+    result = type(cls)(cls.__name__, cls.__bases__, kept)
+    result.__qualname__ = cls.__qualname__
+    return result
+
+
+def _told(cls: type[Any], fields: Sequence[dataclasses.Field[Any]]) -> str:
+    """The text of a class that has none: how it is called."""
+    parameters: dict[bool, list[str]] = {False: [], True: []}
+    for field in fields:
+        default = "" if field.default is dataclasses.MISSING else f" = {field.default!r}"
+        if field.default_factory is not dataclasses.MISSING:
+            default = " = <factory>"
+        parameters[bool(field.kw_only)].append(f"{field.name}: {field.type!r}{default}")
+    by_name = ["*", *parameters[True]] if parameters[True] else []
+    return f"{cls.__name__}({', '.join([*parameters[False], *by_name])})"
+
+
+def _slots_of(base: type[Any]) -> Sequence[str]:
+    slots = vars(base).get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def _methods(cls: type[Any], fields: Sequence[dataclasses.Field[Any]], frozen: bool, slots: bool) -> dict[str, Any]:
+    methods = {**_written_methods(cls, fields, frozen, slots), "__repr__": _repr}
+    if not frozen:
+        return {**methods, "__hash__": None}
+    methods |= {"__setattr__": _refuse_to_set, "__delattr__": _refuse_to_delete}
+    return {**methods, "__getstate__": _state, "__setstate__": _set_state} if slots else methods
+
+
+def _written_methods(
+    cls: type[Any], fields: Sequence[dataclasses.Field[Any]], frozen: bool, slots: bool
+) -> dict[str, Any]:
+    """Those that differ from class to class."""
     values: dict[str, Any] = {"_write": _WRITE, "_FACTORY": _FACTORY}
-    parameters, body = [], []
+    positional: list[str] = []
+    by_name: list[str] = []
+    body = []
     for field in fields:
         name, value = field.name, field.name
+        parameters = [] if not field.init else by_name if field.kw_only else positional
         if field.default is not dataclasses.MISSING:
             values[f"_default_{name}"] = field.default
             parameters.append(f"{name}=_default_{name}")
         elif field.default_factory is not dataclasses.MISSING:
             values[f"_factory_{name}"] = field.default_factory
             parameters.append(f"{name}=_FACTORY")
-            value = f"_factory_{name}() if {name} is _FACTORY else {name}"
+            value = f"_factory_{name}() if {name} is _FACTORY else {name}" if field.init else f"_factory_{name}()"
         else:
             parameters.append(name)
+        if not field.init and field.default_factory is dataclasses.MISSING:
+            if not slots or field.default is dataclasses.MISSING:
+                continue  # its default is the class's, or there is none
+            value = f"_default_{name}"
         body.append(f"_write(_self, {name!r}, {value})" if frozen else f"_self.{name} = {value}")
     if hasattr(cls, "__post_init__"):
         body.append("_self.__post_init__()")
     compared = [field.name for field in fields if field.compare]
     hashed = [field.name for field in fields if (field.compare if field.hash is None else field.hash)]
     text = [
-        f"def __init__({', '.join(['_self', *parameters])}):",
+        f"def __init__({', '.join(['_self', *positional, *(['*', *by_name] if by_name else [])])}):",
         *(f" {line}" for line in body or ["pass"]),
         "def __eq__(self, other):",
         " if other.__class__ is self.__class__:",
@@ -107,11 +221,14 @@ def _write_methods(cls: type[Any], fields: Sequence[dataclasses.Field[Any]], fro
     if frozen:
         text += ["def __hash__(self):", f" return hash({_tuple('self', hashed)})"]
     exec("\n".join(text), values)  # the names of fields and nothing else, as the standard library does
-    for name in ("__init__", "__eq__", "__hash__") if frozen else ("__init__", "__eq__"):
-        method = values[name]
+    methods = {
+        name: values[name] for name in (("__init__", "__eq__", "__hash__") if frozen else ("__init__", "__eq__"))
+    }
+    for name, method in methods.items():
         method.__qualname__, method.__module__ = f"{cls.__qualname__}.{name}", cls.__module__
-        setattr(cls, name, method)
-    values["__init__"].__annotations__ = {**{field.name: field.type for field in fields}, "return": None}
+    in_order = sorted((field for field in fields if field.init), key=lambda field: bool(field.kw_only))
+    methods["__init__"].__annotations__ = {**{field.name: field.type for field in in_order}, "return": None}
+    return methods
 
 
 def _tuple(owner: str, names: Sequence[str]) -> str:

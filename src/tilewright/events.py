@@ -14,11 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from tilewright import settings
+from tilewright.dataclass import dataclass
 from tilewright.errors import MachineError
 
 

@@ -14,11 +14,11 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tilewright import notices
+from tilewright.dataclass import dataclass
 from tilewright.errors import MachineError, RequestError, UnknownNameError, nearest
 
 PREFIX = "TILEWRIGHT_"

@@ -89,3 +89,25 @@ def test_kernels_of_other_settings_are_others(spec: tw.KernelSpec) -> None:
     with settings.override(cxxflags="-DTILEWRIGHT_OTHER"):
         assert kernels.kernel(spec) is not first
     assert kernels.kernel(spec) is first
+
+
+@pytest.mark.usefixtures("needs_compiler")
+def test_the_kernels_of_a_plan_are_asked_for_together(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Two that are not built are compiled at once, not one after the other; what is loaded is asked for no more."""
+    op = ops.op("gemm")
+    specs = [op.fallback_spec(tw.GemmProblem(1, 1, 1, dtype).signature, "generic") for dtype in ("fp32", "bf16")]
+    asked: list[list[str]] = []
+    build_many = kernels.Builder.build_many
+
+    def watched(builder: Any, wanted: Any, **keywords: Any) -> Any:
+        wanted = list(wanted)
+        asked.append([spec.digest for spec in wanted])
+        return build_many(builder, wanted, **keywords)
+
+    monkeypatch.setattr(kernels.Builder, "build_many", watched)
+    with settings.override(cache_dir=tmp_path):
+        loaded = kernels.together(specs)
+        assert asked == [[spec.digest for spec in specs]]
+        assert [kernel.spec for kernel in loaded] == specs
+        assert kernels.together(specs) == loaded
+    assert len(asked) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from tilewright import settings
 from tilewright.build import Artifact, Builder, bundled
@@ -115,6 +115,16 @@ def forget_loaded() -> None:
     with _lock:
         _kernels.clear()
         _taken = (None, {})
+
+
+def together(specs: Sequence[KernelSpec]) -> list[Kernel]:
+    """The kernels of a plan's stages.  Where several have to be compiled, that is done at once."""
+    if len(specs) > 1:
+        with _lock:
+            unknown = [spec for spec in specs if spec.digest not in _adopted and _key(spec) not in _kernels]
+        if len(unknown) > 1:
+            kernels(unknown)
+    return [kernel(spec) for spec in specs]
 
 
 def kernels(

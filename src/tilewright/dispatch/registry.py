@@ -542,7 +542,7 @@ class Registry:
             demand_fits(selection.spec.arch, request.place)  # before anything is built for a machine that is elsewhere
         if any(selection.padded is not None for selection in chosen):
             request = replace(request, stages=tuple(stages))
-        return Plan(request, [loaded.kernel(selection.spec) for selection in chosen], chosen, thread_count())
+        return Plan(request, loaded.together([selection.spec for selection in chosen]), chosen, thread_count())
 
     def _as_asked(self, op: Op, spec: KernelSpec | None, stage: StageRequest) -> Selection:
         """A kernel someone named, in copies where it needs them."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any, TypeVar
 
 from tilewright.arch import Arch
+from tilewright.dataclass import dataclass
 from tilewright.errors import RequestError
 from tilewright.ops.attention_terms import BIASES, HEADS, MASKS, head_class
 from tilewright.ops.pooling import demand_known

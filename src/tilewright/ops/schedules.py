@@ -7,8 +7,10 @@ kernel's name, and the class attributes that `ops.rules` names.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Protocol
+
+from tilewright.dataclass import dataclass
 
 
 class Schedule(Protocol):

@@ -13,7 +13,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from tilewright import settings
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends import search
 from tilewright.backends.base import CompilerIdentity, ObjectRules, kernels_of, op_include_dirs
+from tilewright.dataclass import dataclass
 from tilewright.errors import RequestError, ToolchainError
 from tilewright.ops.base import KernelSpec
 

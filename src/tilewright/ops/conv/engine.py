@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
+from tilewright.dataclass import dataclass
 from tilewright.ops.conv import features
 from tilewright.ops.conv.networks import NETWORKS, Layer, layers
 from tilewright.ops.conv.options import problem as problem_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
+from tilewright.dataclass import dataclass
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.engine import ProblemSet, Values
 from tilewright.ops.gemm import features

@@ -151,8 +151,10 @@ template <int Left> TW_GPU void wgmma_wait_behind(float computed) {
 // Sums += A.B, or = A.B where `add` is 0; MajorB: 0 where k is contiguous, 1 where n is.
 template <int N, class T, int MajorB> struct WgmmaRegisters;
 
-#define TW_WGMMA_A_ONE(N, T, MajorB, Name, Tail) \
-  template <> struct WgmmaRegisters<N, T, MajorB> { \
+// Templates for the same reason as those of wgmma.h.
+#define TW_WGMMA_A_ONE(N, T, Major, Name, Tail) \
+  template <int MajorB> struct WgmmaRegisters<N, T, MajorB> { \
+    static_assert(MajorB == Major, "B is read along n, of one-byte elements along k"); \
     static TW_GPU void run(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, int add) { \
       TW_WGMMA_A_##N(Name, Tail); \
     } \
