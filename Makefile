@@ -6,6 +6,7 @@
 #   make test-older-cpu  the tests of the CPU, as if this machine only had x86_64_v3 (LEVEL names another)
 #   make test-amd  the tests that compile for AMD GPUs, with a toolchain it installs where it can
 #   make test-torch  the tests of PyTorch's ops, modules and threads, in an environment of their own with the PyTorch of TORCH
+#                (WHOLE=1: with the proofs: opcheck of every case, 2,000 random graphs, eager and compiled)
 #   make test-gpu  the suite of an NVIDIA GPU, with the PyTorch of PYTHON: GPU_KERNELS (0: all) drawn by GPU_SEED
 #   make test-machines  some tests in clean environments that lack something: compilers, root, a home (LONG=1: all quick ones)
 #   make test-cluster  the tests of sweeps over several machines, with Ray, which it installs where it can
@@ -100,7 +101,7 @@ test-torch: $(DEV)
 	@[ -x $(TORCH_PYTHON) ] || $(PYTHON) -m venv build/torch
 	@if $(TORCH_PYTHON) -c "import torch, transformers, xdist, tilewright" 2>/dev/null || \
 	  $(TORCH_PYTHON) -m pip install -qq --disable-pip-version-check --retries 1 $(TORCH) transformers -e ".[dev]"; then \
-	  $(TORCH_PYTHON) -m pytest -n auto --maxprocesses 4 --dist worksteal -m "not proof" $(TORCH_TESTS) $(PYTEST_ARGS); \
+	  $(TORCH_PYTHON) -m pytest -n auto --maxprocesses 4 --dist worksteal $(if $(WHOLE),,$(QUICK)) $(TORCH_TESTS) $(PYTEST_ARGS); \
 	else echo "$(TORCH) cannot be had here: tests with PyTorch are skipped"; fi
 
 # Not in .venv, which has no PyTorch.  Compiling is most of the time: so many kernels fit 6 minutes of a machine of 16 cores.

@@ -32,14 +32,14 @@ class Model(torch.nn.Module):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        for name, shape in {"first": (WIDTH, WIDTH), "long": (LONG, WIDTH), "filters": (WIDTH, 3, 3, WIDTH)}.items():
+        for name, shape in {"first": (WIDTH, WIDTH), "second": (LONG, WIDTH), "filters": (WIDTH, 3, 3, WIDTH)}.items():
             weight = torch.randn(*shape, device="cuda") / np.prod(shape[1:]) ** 0.5
             self.register_buffer(name, weight.bfloat16())
 
     def forward(self, x: Any) -> Any:
         hidden = tw.gemm(x.bfloat16(), self.first.T, epilogue="relu")
-        wide = tw.gemm(hidden, self.long.T) / LONG**0.5
-        hidden = tw.gemm(wide, self.long) + hidden
+        wide = tw.gemm(hidden, self.second.T) / LONG**0.5
+        hidden = tw.gemm(wide, self.second) + hidden
         image = tw.conv(hidden.reshape(1, 8, 8, WIDTH), self.filters, padding=1)
         rows = image.reshape(1, ROWS, HEADS, WIDTH // HEADS)
         caches = torch.zeros(2, 1, 4096, HEADS, WIDTH // HEADS, device=x.device, dtype=torch.bfloat16)

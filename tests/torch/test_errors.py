@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,6 +79,32 @@ def test_a_second_copy_of_the_package_is_one_error() -> None:
     assert "one copy" in caught.value.remedy
 
 
+def test_another_version_of_the_package_is_one_error(tmp_path: Path) -> None:
+    """Imported beside the first, from another folder, as an old installation under another path would be."""
+    code = f"""
+import shutil, sys
+from pathlib import Path
+import torch, tilewright.torch
+first = Path(tilewright.__file__).parent
+shutil.copytree(first, Path({str(tmp_path)!r}) / "tilewright", ignore=shutil.ignore_patterns("__pycache__"))
+for name in [name for name in sys.modules if name.partition(".")[0] == "tilewright"]:
+    del sys.modules[name]
+sys.path.insert(0, {str(tmp_path)!r})
+import tilewright
+assert Path(tilewright.__file__).parent != first
+a = torch.ones(4, 6)
+assert float(tilewright.gemm(a, a.T)[0, 0]) == 6  # plain calls need no ops
+try:
+    import tilewright.torch
+except Exception as error:
+    sys.stdout.write(str(error))
+assert torch.ops.tilewright.gemm(a, a.T).shape == (4, 4)  # the first copy's go on
+"""
+    said = run(code)
+    assert "torch-ops-twice" in said
+    assert "one copy" in said
+
+
 class Computing(torch.Tensor):  # type: ignore[misc]
     """A tensor that computes in its own way, and counts how often."""
 
@@ -120,6 +147,27 @@ def test_wrong_operands_of_ops_are_the_errors_of_plain_calls() -> None:
             call()
         assert caught.value.rule == rule
         assert caught.value.remedy
+
+
+def test_fake_tensors_outside_of_tracing_have_shapes_and_no_values() -> None:
+    """A result is fake as they are, through every road; beside tensors with values they are one error, of PyTorch's."""
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+    with FakeTensorMode():
+        a, b, q, out = torch.ones(4, 6), torch.ones(6, 5), torch.ones(1, 5, 2, 16), torch.zeros(4, 5)
+    results = [
+        tw.gemm(a, b),
+        torch.ops.tilewright.gemm(a, b),
+        tw.attention(q, q, q),
+        torch.ops.tilewright.attention(q, q, q),
+    ]
+    assert all(isinstance(result, FakeTensor) for result in results)
+    assert [tuple(result.shape) for result in results] == [(4, 5), (4, 5), (1, 5, 2, 16), (1, 5, 2, 16)]
+    assert tw.gemm(a, b, out=out) is out
+    torch.ops.tilewright.gemm.out(a, b, out=out)
+    for call in (tw.gemm, torch.ops.tilewright.gemm):
+        with pytest.raises(Exception, match=r"[Ff]ake"):
+            call(a, torch.ones(6, 5))
 
 
 def test_meta_tensors_have_shapes_and_no_values() -> None:

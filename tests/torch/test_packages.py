@@ -22,7 +22,7 @@ ROWS = 8
 
 
 class Model(torch.nn.Module):  # type: ignore[misc]
-    """A product with an activation, a convolution and attention."""
+    """A product with an activation, a convolution, a cache that is appended to, and attention over it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,9 @@ class Model(torch.nn.Module):  # type: ignore[misc]
         hidden = tw.gemm(x, self.weight.T, epilogue="relu")
         image = tw.conv(hidden.reshape(1, ROWS, 16, 2), self.filters, padding=1)
         q = image.reshape(2, 4, 2, 16)
-        return tw.attention(q, q, q, causal=True).reshape(hidden.shape)
+        cache, lengths = torch.zeros(2, 2, 9, 2, 16), torch.full((2,), 3, dtype=torch.int32)
+        kept = tw.append_kv(cache[0], cache[1], q, q, cache_seqlens=lengths)
+        return tw.attention(q, kept.cache_k, kept.cache_v, seqlens_k=lengths + 4).reshape(hidden.shape)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +90,7 @@ def test_a_program_without_python_runs_the_package(package: tuple[Path, Any, Any
     loaded = torch._inductor.aoti_load_package(str(place))
     with tilewright.torch.plans(folder) as written:
         assert torch.equal(loaded(x), expected)
-    assert {op for op, _ in written.calls} == {"gemm", "conv", "attention"}
+    assert {op for op, _ in written.calls} == {"gemm", "conv", "append_kv", "attention"}
     assert not written.left_out
     program = compiled("plans", tmp_path)
     given.write_bytes(x.numpy().tobytes())

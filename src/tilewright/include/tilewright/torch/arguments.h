@@ -151,11 +151,16 @@ uint64_t keys_of(Handle tensor) {
   return keys;
 }
 
+// Autograd knows something of what may require grad, and of views and what torch.tensor made; integers never do.
 bool may_require_grad(Handle tensor) {
   void *meta = nullptr;
+  int32_t dtype = 0;
   if (!dispatch || dispatch->meta_at < 0) return true;
   memcpy(&meta, *static_cast<char *const *>(tensor) + dispatch->meta_at, sizeof meta);
-  return meta != nullptr;
+  if (!meta) return false;
+  if (shim.aoti_torch_get_dtype(tensor, &dtype)) return true;
+  return dtype != shim.aoti_torch_dtype_int32() && dtype != shim.aoti_torch_dtype_int64() &&
+         dtype != shim.aoti_torch_dtype_bool();
 }
 
 // Words that Python found to be those of plain calls; only of such is anything else asked, for a traced tensor has none of it.

@@ -34,6 +34,9 @@ struct Shim {
   int (*aoti_torch_get_device_index)(Handle tensor, int32_t *index);
   size_t (*aoti_torch_dtype_element_size)(int32_t dtype);
   int32_t (*aoti_torch_dtype_uint8)();
+  int32_t (*aoti_torch_dtype_bool)();
+  int32_t (*aoti_torch_dtype_int32)();
+  int32_t (*aoti_torch_dtype_int64)();
   int32_t (*aoti_torch_device_type_cpu)();
   int (*aoti_torch_empty_strided)(int64_t rank, const int64_t *sizes, const int64_t *strides, int32_t dtype,
                                   int32_t device_type, int32_t device_index, Handle *made);
@@ -76,6 +79,9 @@ struct Shim {
     TW_FIND(aoti_torch_get_device_index)
     TW_FIND(aoti_torch_dtype_element_size)
     TW_FIND(aoti_torch_dtype_uint8)
+    TW_FIND(aoti_torch_dtype_bool)
+    TW_FIND(aoti_torch_dtype_int32)
+    TW_FIND(aoti_torch_dtype_int64)
     TW_FIND(aoti_torch_device_type_cpu)
     TW_FIND(aoti_torch_empty_strided)
     TW_FIND(aoti_torch__reinterpret_tensor)
