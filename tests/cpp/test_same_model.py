@@ -58,7 +58,7 @@ def usual(draw: random.Random, op: str, target: str) -> Any:
         pads, variant = (window // 2,) * 2, draw.choice(("forward", "backward_data", "backward_weight"))
         return tw.ConvProblem(draw.choice((1, 8, 32)), channels, filters, (size, size), (window, window), before=pads,
                               after=pads, dtype=dtype, variant=variant)  # fmt: skip
-    sizes = {name: 64 * draw.randrange(1, 64) for name in ("m", "n", "k")}
+    sizes: dict[str, Any] = {name: 64 * draw.randrange(1, 64) for name in ("m", "n", "k")}
     return tw.GemmProblem(**sizes, dtype_a=dtype, dtype_b=dtype, layout=draw.choice(("rcr", "rrr")))
 
 
