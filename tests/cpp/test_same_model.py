@@ -38,10 +38,11 @@ CASES: dict[str, tuple[str, str, str, Mapping[str, Any]]] = {
 QUICK, LONG = 60, 600
 
 
-def trained_for(name: str, device: Mapping[str, Any]) -> Model:
-    """A model that ships, of another device."""
+def trained_for(name: str, device: Mapping[str, Any], targets: tuple[str, ...] = ()) -> Model:
+    """A model that ships, of another device, and perhaps of other targets."""
     shipped = model_files.shipped(name)
-    model = Model(replace(shipped.card, devices=(dict(device),)), shipped.forest, shipped.low, shipped.high)
+    card = replace(shipped.card, devices=(dict(device),), targets=targets or shipped.card.targets)
+    model = Model(card, shipped.forest, shipped.low, shipped.high)
     model.name, model.ships = shipped.name, True
     return model
 
