@@ -107,7 +107,7 @@ class AttentionAppendProblem : private AttentionTerms<AttentionAppendProblem, 4>
     if (paged_) p.pages(pages_.size, pages_.count, false, pages_.vectorised);
     p.q_strides(strides(0)).k_strides(strides(1)).v_strides(strides(2)).o_strides(strides(3));
     Described told = p.described(said);
-    told.signature = signature();
+    told.signature = signature(), told.family = "append";
     const auto put = [&](const char *name, int64_t value) {
       for (size_t at = 0; at < told.values.size(); ++at)
         if (!std::strcmp(told.names[at], name)) told.values[at] = value;
