@@ -334,6 +334,9 @@ void Registry::settle_choices() {
     group->second.choices[choice_key(numbers.data(), numbers.size(), threads)] = {
         kernel->second, locked ? TW_TIER_LOCKED : TW_TIER_MEASURED, row.at("seconds", what).real("seconds")};
     ++choices_;
+    const Json *family = row.find("family");
+    if (locked && family && !family->text("its family").empty())
+      group->second.families[family->text("its family")].push_back(kernel->second);
   }
 }
 

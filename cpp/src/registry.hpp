@@ -39,9 +39,10 @@ struct Group {
   std::vector<int64_t> every;               // both, in this order
   const SelectionLibrary *library = nullptr;
   std::vector<selection::Candidate> candidates;
-  std::vector<int64_t> order;                       // of equal estimates the lower digest
-  std::unordered_map<std::string, Choice> choices;  // by `choice_key`
-  std::vector<Voice> voices;                        // models that know these kernels, in the order they are asked
+  std::vector<int64_t> order;                            // of equal estimates the lower digest
+  std::unordered_map<std::string, Choice> choices;       // by `choice_key`
+  std::map<std::string, std::vector<int64_t>> families;  // places of kernels that are pinned for such problems
+  std::vector<Voice> voices;                             // models that know these kernels, in the order they are asked
 };
 
 // A problem's numbers and a number of threads as the key of a choice; threads: -1 of pins, 0 of GPUs.

@@ -144,6 +144,24 @@ bool by_choice(const Registry &registry, const Group &group, const tw_problem &p
   return false;
 }
 
+// One of the kernels that are pinned for problems of its family, where the problem is not pinned itself: that with the
+// lowest estimate.
+bool by_family(const Registry &registry, const Group &group, const tw_problem &problem, tw_select_options options,
+               tw_choice &choice) {
+  const auto pinned = group.families.find(problem.family ? problem.family : "");
+  if (pinned == group.families.end() ||
+      group.choices.count(choice_key(problem.measured ? problem.measured : problem.values, size_t(problem.count), -1)))
+    return false;
+  std::vector<uint8_t> some(size_t(registry.count()), 0);
+  for (int64_t kernel : pinned->second) some[size_t(kernel)] = !options.allowed || options.allowed[kernel];
+  options.allowed = some.data();
+  const selection::Question question = ask(group, 0, group.every.size(), problem, options);
+  if (!question.served) return false;
+  choice.kernel = desk().kernels[size_t(question.best)], choice.served = question.served;
+  choice.seconds = desk().seconds[size_t(question.best)], choice.tier = TW_TIER_LOCKED;
+  return true;
+}
+
 // What the first model says that knows such problems; false where none does.  The answer of the question lies on the desk.
 bool by_model(const Registry &registry, const Group &group, const tw_problem &problem, const tw_select_options &options,
               tw_choice &choice) {
@@ -192,6 +210,7 @@ void select(const Registry &registry, const tw_problem &problem, const tw_select
                       "no selection library knows the kernels of " + std::string(problem.text),
                       "export the registry with its selection library, or choose by first fit");
   demand_numbers(group, problem);
+  if (!group.families.empty() && by_family(registry, group, problem, options, choice)) return;
   if (!group.choices.empty() && by_choice(registry, group, problem, options, choice)) return;
   const size_t registered = group.kernels.size(), every = registered + group.fallbacks.size();
   selection::Question question = ask(group, 0, registered, problem, options);

@@ -10,9 +10,20 @@ from pathlib import Path
 
 import pytest
 
+import tilewright as tw
 from tests.cpp import programs
+from tests.cpp.test_choices import slowest
 from tests.cpp.test_front_end import gemm_problems
+from tests.cpp.test_same_choice import line
+from tests.cpp.test_same_model import trained_for
+from tilewright import ops, settings
 from tilewright.arch import runnable_host_archs
+from tilewright.arch.host import l2_bytes
+from tilewright.bundle.build import Wish, build
+from tilewright.dispatch import learned, locks, model_files
+from tilewright.dispatch.records import Record, Timing, machine, records
+from tilewright.ops.base import plain
+from tilewright.runtime.host import thread_count
 
 pytestmark = pytest.mark.skipif(bool(programs.why_not()), reason=programs.why_not() or "a compiler is here")
 
@@ -67,3 +78,44 @@ def test_kernels_of_a_bundle(tmp_path: Path) -> None:
     assert refusal(bundle(folder, target, tmp_path / "later.twb", version=2)) == "bundle-version"
     assert refusal(bundle(folder, "sm_90a", tmp_path / "other.twb")) == "bundle-target"
     assert refusal(tmp_path / "none.twb") == "bundle-file"
+
+
+def test_a_bundle_brings_pins_measurements_and_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python under `use_bundle` and C++ choose alike by each of them; what none speaks of is left to the estimate."""
+    target, threads = "generic", min(2, thread_count())
+    model = trained_for("gemm-zen4-avx2", {"model": machine(target)["model"]}, targets=(target,))
+    monkeypatch.setattr(model_files, "at_hand_for", lambda op, _: (model,) if op == "gemm" else ())
+    monkeypatch.setattr(model_files, "files_for", lambda *_: {})
+    monkeypatch.setattr(learned, "at_hand", lambda: True)
+    learned._at_hand.cache_clear()
+    pinned, measured, others = (tw.GemmProblem(m=m, n=512, k=512, layout="rcr") for m in (64, 96, 128))
+    huge = tw.GemmProblem(m=1 << 20, n=16, k=3, layout="rcr")  # beyond what models were trained on
+    spec = slowest(programs.registry_of(target, [pinned]), pinned)
+    locks.write(tmp_path / "lock.json", [locks.pin(ops.op("gemm"), target, pinned, spec, alone=True)])
+    with settings.override(cache_dir=tmp_path / "store", models=True, measure=True, threads=threads):
+        timing = Timing(spec.digest, spec.name, spec.to_dict(), 1.25e-5, 0.0, 0.1)
+        form = plain(ops.op("gemm").measured_as(measured))
+        records().put(Record("gemm", form, threads, target, spec.digest, (timing,), {}, {}))
+        wish = Wish([target], [pinned, measured, others, huge], threads=[threads], lock=tmp_path / "lock.json")
+        build(tmp_path / "model.twb", wish, jobs=1)
+    asked, expected = (pinned, measured, others, huge), list[tuple[str, str]]()
+    elsewhere = settings.override(cache_dir=tmp_path / "other", models=True, measure=True, threads=threads)
+    with elsewhere, tw.use_bundle(tmp_path / "model.twb"):
+        for problem in asked:
+            chosen = tw.explain(problem, target=target).selection
+            assert chosen is not None
+            expected.append((chosen.spec.digest, chosen.tier))
+    learned._at_hand.cache_clear()
+    assert [tier for _, tier in expected] == ["locked", "measured", "model", "heuristic"]
+    chooser = programs.program(programs.CPP / "tests" / "choose.cpp", tmp_path / "choose")
+    words = (str(chooser), str(tmp_path / "model.twb"), str(threads), str(l2_bytes()))
+    answers = programs.call(*words, input="\n".join(map(line, asked)) + "\n").splitlines()
+    assert [tuple(answer.split()[:2]) for answer in answers] == expected
+    # All of it is checked: a changed tree of a model too.
+    checker = programs.program(programs.CPP / "tests" / "test_bundle.cpp", tmp_path / "checker")
+    assert programs.call(str(checker), str(tmp_path / "model.twb")).endswith(" files\n")
+    data = (tmp_path / "model.twb").read_bytes()
+    place = data.index(b"TWTREES1") + 100
+    (tmp_path / "broken.twb").write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+    told = subprocess.run([str(checker), str(tmp_path / "broken.twb")], capture_output=True, text=True, check=False)
+    assert told.stderr.startswith("[bundle-digest] models/gemm-zen4-avx2.twtrees")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 
 import tilewright as tw
 from tests.cpp import programs
-from tests.cpp.test_same_choice import line
+from tests.cpp.test_same_choice import line, problem, stages_of
 from tilewright import ops, settings
 from tilewright.arch.host import l2_bytes
 from tilewright.dispatch import exported_choices, locks, registry_json
@@ -73,7 +75,8 @@ def slowest(registry: tw.Registry, problem: Any) -> Any:
 def test_pins_of_a_lock_file(tmp_path: Path) -> None:
     registry = programs.registry_of(TARGET, problems())
     specs = [slowest(registry, problem) for problem in problems()]
-    pins = [locks.pin(ops.op(one.op), TARGET, one, spec) for one, spec in zip(problems(), specs, strict=True)]
+    both = zip(problems(), specs, strict=True)
+    pins = [locks.pin(ops.op(one.op), TARGET, one, spec, alone=True) for one, spec in both]
     locks.write(tmp_path / "lock.json", pins)
     rows = exported_choices.choices(registry.specs(), TARGET, tmp_path / "lock.json")
     assert len(rows) == 3
@@ -86,6 +89,27 @@ def test_pins_of_a_lock_file(tmp_path: Path) -> None:
             assert [mine.spec.digest, mine.tier] == exact[:2] == with_gaps[:2] == [specs[at].digest, "locked"]
             assert float(exact[2]) == mine.seconds
             assert other[1] == "heuristic"
+
+
+def test_pins_speak_for_their_families(tmp_path: Path) -> None:
+    registry = programs.registry_of(TARGET, problems())
+    pins = [locks.pin(ops.op(one.op), TARGET, one, slowest(registry, one)) for one in problems()]
+    locks.write(tmp_path / "lock.json", pins)
+    rows = exported_choices.choices(registry.specs(), TARGET, tmp_path / "lock.json")
+    draw = random.Random(25)
+    drawn = [problem(draw, op, TARGET) for op in ("gemm", "conv", "attention") for _ in range(40)]
+    drawn += [other for each in problems() for other in others(each)]
+    known = {ops.op(each.op).signature_of(each) for each in problems()}
+    whole = [each for each in drawn if len(stages_of(each, TARGET)) == 1]
+    asked = [each for each in whole if ops.op(each.op).signature_of(stages_of(each, TARGET)[0]) in known]
+    answers = chosen(tmp_path, registry_data(registry, rows), asked)
+    tiers = Counter[str]()
+    with settings.override(lock=str(tmp_path / "lock.json"), measure=False, models=False):
+        for each, answer in zip(asked, answers, strict=True):
+            mine = registry.select_stage(stages_of(each, TARGET)[0], threads=THREADS)
+            assert [mine.spec.digest, mine.tier] == answer[:2], each
+            tiers[mine.tier] += 1
+    assert tiers["locked"] > 3
 
 
 def test_measurements_of_this_machine(tmp_path: Path) -> None:

@@ -38,10 +38,11 @@ CASES: dict[str, tuple[str, str, str, Mapping[str, Any]]] = {
 QUICK, LONG = 60, 600
 
 
-def trained_for(name: str, device: Mapping[str, Any]) -> Model:
-    """A model that ships, of another device."""
+def trained_for(name: str, device: Mapping[str, Any], targets: tuple[str, ...] = ()) -> Model:
+    """A model that ships, of another device, and perhaps of other targets."""
     shipped = model_files.shipped(name)
-    model = Model(replace(shipped.card, devices=(dict(device),)), shipped.forest, shipped.low, shipped.high)
+    card = replace(shipped.card, devices=(dict(device),), targets=targets or shipped.card.targets)
+    model = Model(card, shipped.forest, shipped.low, shipped.high)
     model.name, model.ships = shipped.name, True
     return model
 
@@ -58,7 +59,7 @@ def usual(draw: random.Random, op: str, target: str) -> Any:
         pads, variant = (window // 2,) * 2, draw.choice(("forward", "backward_data", "backward_weight"))
         return tw.ConvProblem(draw.choice((1, 8, 32)), channels, filters, (size, size), (window, window), before=pads,
                               after=pads, dtype=dtype, variant=variant)  # fmt: skip
-    sizes = {name: 64 * draw.randrange(1, 64) for name in ("m", "n", "k")}
+    sizes: dict[str, Any] = {name: 64 * draw.randrange(1, 64) for name in ("m", "n", "k")}
     return tw.GemmProblem(**sizes, dtype_a=dtype, dtype_b=dtype, layout=draw.choice(("rcr", "rrr")))
 
 

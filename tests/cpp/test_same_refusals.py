@@ -100,6 +100,8 @@ def bad_problems(op: str) -> list[Any]:
     draw, problems = random.Random(f"{SEED} {op}"), list[Any]()
     while len(problems) < COUNT:
         one = problem(draw, op, TARGET)
+        if op == "attention" and one.family != "forward":  # has fewer fields in C++: test_attention_cache.cpp
+            continue
         for _ in range(draw.choice((1, 1, 2))):
             one = replace(one, **CHANGES[op](draw, one))
         problems.append(one)

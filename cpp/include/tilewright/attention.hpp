@@ -153,7 +153,16 @@ class AttentionProblem : public AttentionTerms<AttentionProblem, 4> {
                        paged_ ? pages_.size : 0, paged_ ? pages_.count : 0, splits_, 0, 0});
     add_strides(v);
     v.push_back(aligned_);
-    return {"attention", signature(), said ? text_of("attention", q_) : std::string(), names.data(), std::move(v)};
+    return {"attention", signature(), said ? text_of("attention", q_) : std::string(), names.data(), std::move(v), 0,
+            0,           family()};
+  }
+  // As Python's lock files call it.
+  const char *family() const {
+    if (family_) return family_ == 1 ? "split" : "combine";
+    if (rows_ <= 8) return paged_ ? "paged" : "decode";
+    if (varlen_) return "packed";
+    if (paged_ || (rows_ < keys_ && bottom_right())) return "chunk";
+    return left_ >= 0 ? "window" : right_ == 0 ? "prefill" : "encoder";
   }
 
   // What a plan depends on.

@@ -107,7 +107,7 @@ class AttentionAppendProblem : private AttentionTerms<AttentionAppendProblem, 4>
     if (paged_) p.pages(pages_.size, pages_.count, false, pages_.vectorised);
     p.q_strides(strides(0)).k_strides(strides(1)).v_strides(strides(2)).o_strides(strides(3));
     Described told = p.described(said);
-    told.signature = signature();
+    told.signature = signature(), told.family = "append";
     const auto put = [&](const char *name, int64_t value) {
       for (size_t at = 0; at < told.values.size(); ++at)
         if (!std::strcmp(told.names[at], name)) told.values[at] = value;
@@ -201,13 +201,13 @@ class AttentionAppendProblem : private AttentionTerms<AttentionAppendProblem, 4>
           "dtype-mix", name_of(kv_),
           std::string("new rows of ") + name_of(q_) + " do not go into a cache of " + name_of(kv_),
           "use a cache of their type, or of fp8");
-    if (rotary_ != Rotary::none && aux_ != Dtype::fp32 && aux_ != q_)
-      throw detail::request_error("rotary-tables", name_of(aux_), std::string("tables of ") + name_of(aux_),
-                                  "give fp32, or the type of the new rows");
   }
   void demand_operands(const AttentionAppendOperands &o) const {
     const detail::OperandCheck check{"AttentionAppendProblem", "AttentionAppendOperands"};
     const bool rows = batch_ && rows_, turns = rotary_ != Rotary::none, scaled = scales_ != Scales::none;
+    if (rotary_ != Rotary::none && aux_ != Dtype::fp32 && aux_ != q_)
+      throw detail::request_error("rotary-tables", name_of(aux_), std::string("tables of ") + name_of(aux_),
+                                  "give fp32, or the type of the new rows");
     check.need(rows, o.k_at, "k"), check.need(rows, o.v_at, "v"), check.need(rows, o.cache_k_at, "cache_k");
     check.need(rows, o.cache_v_at, "cache_v"), check.need(rows, o.lengths_at, "cache_seqlens");
     check.need(rows && rotary_q_, o.q_at && o.q_out_at ? o.q_at : nullptr, "q");

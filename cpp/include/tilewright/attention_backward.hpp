@@ -250,10 +250,22 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
                                  lengths_k_, dlse_, dsink_, dbias_, dalibi_, deterministic_, int64_t(sums_)});
     add_strides(values);
     values.push_back(aligned_), values.push_back(dkv_heads() / one_or(heads_kv_));
-    return {"attention_backward", signature(family), said ? text_of("attention_backward", type_) : std::string(),
-            names.data(), std::move(values)};
+    return {"attention_backward",
+            signature(family),
+            said ? text_of("attention_backward", type_) : std::string(),
+            names.data(),
+            std::move(values),
+            0,
+            0,
+            family_name(family)};
   }
 
+  // As Python's lock files call the problem of a stage.
+  const char *family_name(int family) const {
+    if (family != 1) return family ? "convert" : "dot";
+    if (varlen_) return "packed";
+    return left_ >= 0 ? "window" : right_ == 0 ? "decoder" : "encoder";
+  }
   std::string signature(int family) const {
     static const char *const families[] = {"dot", "grad", "convert"}, *const kinds[] = {"none", "dq", "dkv", "all"};
     return detail::Signature()

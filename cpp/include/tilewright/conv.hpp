@@ -180,7 +180,17 @@ class ConvProblem {
     with_image(v, p.x_strides()), with_image(v, p.w_strides()), with_image(v, p.y_strides());
     append(v, {bytes_of(p.dtype_), bytes_of(p.dtype_out()), bytes_of(p.dtype_d()), p.num_d_, p.full_d_,
                p.num_d_ == 0 && p.epilogue_ == Epilogue::none, p.aligned_, p.deterministic_});
-    return {"conv", signature(), said ? text() : std::string(), names, std::move(v), p.bytes(), p.flops()};
+    return {"conv", signature(), said ? text() : std::string(), names, std::move(v), p.bytes(), p.flops(), p.family()};
+  }
+  // As Python's lock files call it.
+  const char *family() const {
+    const auto most = [](const Sizes &sizes) { return *std::max_element(sizes.begin(), sizes.end()); };
+    if (groups_ > 1) return group_channels() == 1 ? "depthwise" : "grouped";
+    if (channels_ <= 4) return "first";
+    if (channels_ % 2 && filters_ % 2) return "odd";
+    if (most(dilation_) > 1) return "dilated";
+    if (most(window_) == 1) return "pointwise";
+    return most(stride_) > 1 ? "strided" : "window";
   }
 
   static const char *table_at(size_t, size_t) { return "an operand"; }  // by its place in the arguments: there is none

@@ -155,7 +155,17 @@ class GemmProblem {
              activation,
              dual()},
             bytes(),
-            flops()};
+            flops(),
+            family()};
+  }
+  // As Python's lock files call it.
+  const char *family() const {
+    using Real = long double;
+    if (m_ <= 16) return "decode";
+    if (m_ % 2 && n_ % 2 && k_ % 2) return "odd";
+    if (flops() < 2.0 * 128 * 128 * 128) return "small";
+    if (m_ >= 4096 && n_ <= 512) return "tall";
+    return m_ <= 512 && Real(n_) * Real(k_) >= 4 * Real(m_) * Real(m_) ? "mid" : "large";
   }
 
   static const char *table_at(size_t, size_t) { return "an operand"; }  // by its place in the arguments: there is none

@@ -155,6 +155,7 @@ struct Described {
   const char *const *names = nullptr;
   std::vector<int64_t> values;
   double bytes = 0, flops = 0;         // that it moves and computes, whatever the kernel
+  const char *family = nullptr;        // by its sizes: lock files pin kernels for such problems
   std::vector<int64_t> measured = {};  // of the measured form, where a registry has choices that are known by it
 
   tw_problem plain() const {
@@ -163,7 +164,7 @@ struct Described {
     problem.op = op.c_str(), problem.signature = signature.c_str(), problem.text = text.c_str();
     problem.names = names, problem.values = values.data(), problem.count = int64_t(values.size());
     problem.measured = measured.empty() ? nullptr : measured.data();
-    problem.bytes = bytes, problem.flops = flops;
+    problem.bytes = bytes, problem.flops = flops, problem.family = family;
     return problem;
   }
 };

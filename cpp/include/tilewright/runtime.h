@@ -63,6 +63,7 @@ typedef struct tw_problem {
   int64_t count;
   const int64_t *measured; /* since 1.1: its measured form, which pins and measurements know it by; null: the values */
   double bytes, flops;     /* since 1.2: of the measured form; learned models look at them */
+  const char *family;      /* since 1.2: which problems share what lock files pin; null: none */
 } tw_problem;
 
 typedef struct tw_select_options {

@@ -3,7 +3,8 @@
 A problem is known by the numbers that the selection library takes of its measured form (`Op.measured_as`), which C++
 makes too.  A measurement names the machine it was made on, and counts on such a one only.
 
-    {"op", "signature", "numbers": [...], "digest", "tier": "locked" or "measured", "threads", "seconds", "machine"}
+    {"op", "signature", "numbers": [...], "digest", "tier": "locked" or "measured", "threads", "seconds", "machine",
+     "family": of a pin, the problems it speaks for beside its own (`Engine.family`); empty for none}
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def _of_pins(pins: Iterable[locks.Pin], known: Mapping[str, KernelSpec], target:
         if pin.target == target and pin.digest in known:
             row = _row(known[pin.digest], pin.problem)
             if row is not None:
-                yield {**row, "tier": "locked", "threads": 0, "seconds": 0.0, "machine": {}}
+                yield {**row, "tier": "locked", "family": pin.family, "threads": 0, "seconds": 0.0, "machine": {}}
 
 
 def _made_here(target: str) -> Iterator[Record]:
