@@ -156,8 +156,8 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (144, 256, 4, (2, 1), _TC),
     (128, 64, 8, (2, 1), _CC),
 )
-# The same with swap_ab and the TMA store, where A lies along k: their narrow side, which may be any multiple of 8, makes
-# tiles that fill a round of the multiprocessors (gemm_h200.py --random 17131177 --also, rcr and rrr).
+# The same with swap_ab and the TMA store, where A lies along k: their narrow side may be any multiple of 8, so that a
+# round of tiles fills the multiprocessors (gemm_h200.py --random 17131177 --also, rcr and rrr).
 _SWAPPED: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (136, 256, 4, (2, 1), _TK),
     (144, 256, 4, (2, 1), _TK),
