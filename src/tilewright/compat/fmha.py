@@ -175,23 +175,29 @@ class FmhaProblemBuilder:
         return problem
 
     def _forward(self) -> AttentionProblem:
-        for name, asked in self._bwd.items():
-            if asked:
+        for name, wanted in self._bwd.items():
+            if wanted:
                 raise _bad("fmha-feature", f"{name} of a forward pass", name, 'call api_family("bwd")')
         return AttentionProblem(**{**self._fields, **self._typed(), **self._masked(), **self._laid()})
 
     def _backward(self) -> AttentionBackwardProblem:
         """The whole, or one of its kernels: with sums of dq where there is no other work for `convert`."""
-        asked = dict(self._fields)
+        fields_set = dict(self._fields)
         for name, what in _FORWARD_ONLY.items():
-            if asked.get(name, "none") not in ("none", 0):
+            if fields_set.get(name, "none") not in ("none", 0):
                 raise _bad("fmha-feature", f"gradients with {what}", name, "build a forward problem")
-        if not asked.pop("return_lse", False):
+        if not fields_set.pop("return_lse", False):
             raise _bad("fmha-lse", "gradients without the lse of the forward pass", "lse", "call lse()")
         if self._type not in ("fp32", "fp16", "bf16"):
             raise _bad("fmha-data-type", f"gradients of {self._type}", self._type, "use fp32, fp16 or bf16")
-        has = {name: value for name, value in asked.items() if name in _BACKWARD}
-        laid = {**self._masked(), **self._laid(), **self._bwd, "dtype": self._type, "dsink": asked.get("sink", False)}
+        has = {name: value for name, value in fields_set.items() if name in _BACKWARD}
+        laid = {
+            **self._masked(),
+            **self._laid(),
+            **self._bwd,
+            "dtype": self._type,
+            "dsink": fields_set.get("sink", False),
+        }
         whole = AttentionBackwardProblem(**{**has, **laid})
         if self._api == "bwd":
             return whole
