@@ -54,21 +54,29 @@ template <class S, class Config> struct BackwardMultiplier {
                             const BackwardItem &of, int warpgroup)
       : x(args), shared(memory), item(of), who(warpgroup) {}
 
-  TW_GPU void run(float (&dk)[S::D / 2], float (&dv)[S::DV / 2]) {
-    BackwardSteps steps(item, x.group);
-    if (!steps.more()) return;
-    BackwardScores<S> s;
-    shared.full_k().wait(0);
-    shared.full_v().wait(0);
-    clear_keys();
-    hold(dk), hold(dv);
-    if constexpr (S::Ahead) scores(s, rows.stage, rows.phase, steps.tile);
-#pragma unroll 1
-    while (steps.left > (S::Ahead ? 1 : 0)) step<false>(s, dk, dv, steps);
-    if constexpr (S::Ahead) step<true>(s, dk, dv, steps);
-  }
+  using Dk = float[S::D / 2];
+  using Dv = float[S::DV / 2];
+  TW_GPU void run(Dk &dk, Dv &dv) { all_steps(*this, dk, dv); }
 
  protected:
+  // Of whoever is derived from this one too, with steps and sums of its own.
+  template <class Derived>
+  TW_GPU static void all_steps(Derived &self, typename Derived::Dk &dk, typename Derived::Dv &dv) {
+    BackwardSteps steps(self.item, self.x.group);
+    if (!steps.more()) return;
+    BackwardScores<S> s;
+    self.shared.full_k().wait(0);
+    self.shared.full_v().wait(0);
+    self.clear_keys();
+    hold(dk), hold(dv);
+    if constexpr (S::Ahead) self.scores(s, self.rows.stage, self.rows.phase, steps.tile);
+#pragma unroll 1
+    while (steps.left > (S::Ahead ? 1 : 0)) self.template step<false>(s, dk, dv, steps);
+    if constexpr (S::Ahead) self.template step<true>(s, dk, dv, steps);
+    self.put_together(dk, dv);
+  }
+  TW_GPU void put_together(Dk &, Dv &) const {}  // each warpgroup has its own sums
+
   TW_GPU void meet() const { named_barrier(backward_meet, 128 * S::W); }
   TW_GPU void give_back(Barrier &empty) const {
     if (threadIdx.x % 128 == 0) empty.arrive();

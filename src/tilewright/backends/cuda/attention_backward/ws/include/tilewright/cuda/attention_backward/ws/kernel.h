@@ -53,7 +53,18 @@ template <class S> TW_GPU void clear_unused(const AttentionBackwardWsArgs &x, co
   }
 }
 
-template <class S, class Config>
+// A warpgroup's sums of its keys; the wide ones have columns of their own (wide/kernel.h).
+template <class S, int Size>
+TW_GPU void leave_sums(const float (&sums)[Size], float factor, void *base, const tw_attention_strides &strides,
+                       int columns, const AttentionBackwardWsArgs &x, const BackwardItem &item, int who) {
+  leave_keys<S, 2 * Size>(sums, factor, base, strides, columns, x, item, who);
+}
+template <int Size> TW_GPU void make_zero(float (&sums)[Size]) {
+#pragma unroll
+  for (int i = 0; i < Size; ++i) sums[i] = 0;
+}
+
+template <class S, class Multiplier>
 TW_GPU void attention_backward_ws(const TensorMap &map_q, const TensorMap &map_k, const TensorMap &map_v,
                                   const TensorMap &map_o, const TensorMap &map_dq, const AttentionBackwardWsArgs &x) {
   const SharedBackward<S> shared;
@@ -78,28 +89,30 @@ TW_GPU void attention_backward_ws(const TensorMap &map_q, const TensorMap &map_k
   } else {
     take_registers<S::multiplying_registers>();
     const int who = int(lane_at(threadIdx.x / 128, 0)) - 1;
-    float dk[S::D / 2], dv[S::DV / 2];
-#pragma unroll
-    for (int i = 0; i < S::D / 2; ++i) dk[i] = 0;
-#pragma unroll
-    for (int i = 0; i < S::DV / 2; ++i) dv[i] = 0;
-    BackwardMultiplier<S, Config>(x, shared, item, who).run(dk, dv);
-    leave_keys<S, S::DV>(dv, 1.0f, x.x.dv, x.x.dv_strides, int(x.x.head_v), x, item, who);
-    leave_keys<S, S::D>(dk, x.scale, x.x.dk, x.x.dk_strides, int(x.x.head_qk), x, item, who);
+    typename Multiplier::Dk dk;
+    typename Multiplier::Dv dv;
+    make_zero(dk), make_zero(dv);
+    Multiplier(x, shared, item, who).run(dk, dv);
+    leave_sums<S>(dv, 1.0f, x.x.dv, x.x.dv_strides, int(x.x.head_v), x, item, who);
+    leave_sums<S>(dk, x.scale, x.x.dk, x.x.dk_strides, int(x.x.head_qk), x, item, who);
     if (!S::Shares && x.x.starts_k && item.tile == 0) clear_unused<S>(x, item);
   }
 }
 
 }  // namespace tw
 
-#define TW_DEVICE_ATTENTION_BACKWARD_WS(Config, Symbol) \
+#define TW_DEVICE_BACKWARD_OF(Shape, Multiplier, Symbol) \
   TW_DEVICE_BACKWARD_CLEAR(Symbol) \
-  extern "C" __global__ void __launch_bounds__(tw::AttentionBackwardWs<Config>::threads, 1) \
+  extern "C" __global__ void __launch_bounds__(Shape::threads, 1) \
       Symbol(const __grid_constant__ tw::TensorMap q, const __grid_constant__ tw::TensorMap k, \
              const __grid_constant__ tw::TensorMap v, const __grid_constant__ tw::TensorMap o, \
              const __grid_constant__ tw::TensorMap dq, const __grid_constant__ tw::AttentionBackwardWsArgs x) { \
-    tw::attention_backward_ws<tw::AttentionBackwardWs<Config>, Config>(q, k, v, o, dq, x); \
+    tw::attention_backward_ws<Shape, Multiplier>(q, k, v, o, dq, x); \
   }
+#define TW_DEVICE_ATTENTION_BACKWARD_WS(Config, Symbol) \
+  using tw_shape_##Symbol = tw::AttentionBackwardWs<Config>; \
+  using tw_multiplier_##Symbol = tw::BackwardMultiplier<tw_shape_##Symbol, Config>; \
+  TW_DEVICE_BACKWARD_OF(tw_shape_##Symbol, tw_multiplier_##Symbol, Symbol)
 #else
 #define TW_DEVICE_ATTENTION_BACKWARD_WS(Config, Symbol)
 #endif

@@ -101,6 +101,25 @@ TW_GPU void pass_turn(unsigned *turn) {
   atomicAdd(turn, 1u);
 }
 
+// What a warpgroup left of a tile's dq: 64 elements of all rows, or of half of them, in boxes of 32 elements.
+template <class S> TW_GPU void add_boxes(const TensorMap &map, const SharedBackward<S> &shared, int who, int piece,
+                                         int row, int head, int of_rows) {
+  if constexpr (S::Wide) {
+    const bool half = piece == S::whole_d;  // the columns that warpgroups share
+    const int column = (half ? S::blocks_d - 1 : who * S::whole_d + piece) * 64;
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      if (j < 2 || !half)
+        tma_add_rows(&map, shared.dq(who) + j * S::box_bytes, column + j % 2 * 32,
+                     row + (half ? who : j / 2) * S::dq_rows, head, of_rows);
+  } else {
+    const int first = row + (S::blocks_d == S::W ? 0 : who * S::dq_rows), column = S::blocks_d == S::W ? who * 64 : 0;
+#pragma unroll
+    for (int j = 0; j < 2; ++j)
+      tma_add_rows(&map, shared.dq(who) + j * S::dq_rows * 128, column + j * 32, first, head, of_rows);
+  }
+}
+
 // A warp, for warpgroup `who`; one lane of it works.  It waits for its turn while the tile is multiplied, and gives the
 // place of dq back before the sums are written.
 template <class S> TW_GPU void add_dq(const TensorMap &map, const AttentionBackwardWsArgs &x,
@@ -115,19 +134,19 @@ template <class S> TW_GPU void add_dq(const TensorMap &map, const AttentionBackw
     unsigned *turn = nullptr;
     if (lane == 0) turn = await_turn<S>(x, item, tile, head, who);
     __syncwarp();
-    named_barrier(backward_dq_full + who, 160);
-    if (lane == 0) {
-      const int row = first_row + tile * S::BM + (S::blocks_d == S::W ? 0 : who * S::dq_rows);
-      const int column = S::blocks_d == S::W ? who * 64 : 0;
-#pragma unroll
-      for (int j = 0; j < 2; ++j)
-        tma_add_rows(&map, shared.dq(who) + j * S::dq_rows * 128, column + j * 32, row, head, of_rows);
-      tma_commit();
-      tma_wait_read<0>();
+#pragma unroll 1
+    for (int piece = 0; piece < S::pieces; ++piece) {
+      named_barrier(backward_dq_full + who, 160);
+      if (lane == 0) {
+        add_boxes<S>(map, shared, who, piece, first_row + tile * S::BM, head, of_rows);
+        tma_commit();
+        tma_wait_read<0>();
+      }
+      __syncwarp();
+      const bool last = piece + 1 == S::pieces;
+      if (last) steps.next();
+      if (!last || steps.more()) named_arrive(backward_dq_empty + who, 160);
     }
-    __syncwarp();
-    steps.next();
-    if (steps.more()) named_arrive(backward_dq_empty + who, 160);
     if (turn) pass_turn(turn);
   }
   if (lane == 0) tma_wait_written<0>();

@@ -47,6 +47,7 @@ template <class Config> struct AttentionBackwardWs {
   static constexpr int score_bytes = W * BM * 128;
   // Of dq a warpgroup has 64 elements of all rows; where there are no more elements, half of the rows.
   static constexpr int dq_rows = blocks_d == W ? BM : BM / W, dq_bytes = 2 * dq_rows * 128;  // of one warpgroup
+  static constexpr int pieces = 1;                                                           // of dq, one after another
   static constexpr int threads = 128 * (W + 1);
   static constexpr int feeding_registers = 24, multiplying_registers = 240;
   static constexpr int row_numbers = 2 * BM * 4;  // what `dot` prepared

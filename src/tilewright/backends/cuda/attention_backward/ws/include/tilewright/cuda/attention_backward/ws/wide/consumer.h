@@ -12,13 +12,10 @@ namespace tw {
 template <int Whole, bool Odd> struct BackwardWideSums {
   static constexpr int columns = Whole * 64;
   float whole[Whole ? Whole * 32 : 4], shared[Odd ? 32 : 4];
-  TW_GPU BackwardWideSums() {
-#pragma unroll
-    for (float &each : whole) each = 0;
-#pragma unroll
-    for (float &each : shared) each = 0;
-  }
 };
+template <int Whole, bool Odd> TW_GPU void make_zero(BackwardWideSums<Whole, Odd> &sums) {
+  make_zero(sums.whole), make_zero(sums.shared);
+}
 template <int Whole, bool Odd> TW_GPU void hold(BackwardWideSums<Whole, Odd> &sums) {
   if constexpr (Whole > 0) hold(sums.whole);
   if constexpr (Odd) hold(sums.shared);
@@ -51,28 +48,16 @@ template <class S, int Rows> TW_GPU void multiply_piece(float (&dq)[Rows / 2], c
 template <class S, class Config> struct BackwardWideMultiplier : BackwardMultiplier<S, Config> {
   using Base = BackwardMultiplier<S, Config>;
   using Base::differentiate, Base::round, Base::leave_scores;
-  using Base::meet, Base::give_back, Base::clear_keys, Base::scores, Base::gradients, Base::weigh, Base::weigh_scored;
-  using Base::shared, Base::item, Base::who, Base::rows, Base::outs, Base::parity, Base::x;
+  using Base::meet, Base::give_back, Base::scores, Base::gradients, Base::weigh, Base::weigh_scored;
+  using Base::shared, Base::who, Base::rows, Base::outs, Base::parity;
   using Dk = BackwardWideSums<S::whole_d, S::odd_d>;
   using Dv = BackwardWideSums<S::whole_v, S::odd_v>;
   using Base::Base;
 
-  TW_GPU void run(Dk &dk, Dv &dv) {
-    BackwardSteps steps(item, x.group);
-    if (!steps.more()) return;
-    BackwardScores<S> s;
-    shared.full_k().wait(0);
-    shared.full_v().wait(0);
-    clear_keys();
-    hold(dk), hold(dv);
-    if constexpr (S::Ahead) scores(s, rows.stage, rows.phase, steps.tile);
-#pragma unroll 1
-    while (steps.left > (S::Ahead ? 1 : 0)) step<false>(s, dk, dv, steps);
-    if constexpr (S::Ahead) step<true>(s, dk, dv, steps);
-    put_together(dk, dv);
-  }
+  TW_GPU void run(Dk &dk, Dv &dv) { Base::all_steps(*this, dk, dv); }
 
  private:
+  friend Base;
   TW_GPU char *weights() const { return shared.scores(parity); }
   TW_GPU char *changes() const { return weights() + S::weight_bytes; }
 
