@@ -402,14 +402,25 @@ def test_modes_and_traces_see_calls_that_are_remembered() -> None:
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.utils.flop_counter import FlopCounterMode
 
-    a, b = torch.randn(4, 8), torch.randn(8, 4)
-    with torch.no_grad():
-        often(lambda: ops.gemm(a, b))
-        with FlopCounterMode(display=False):
-            assert torch.allclose(ops.gemm(a, b), a @ b, atol=1e-4)
-        for mode in ("real", "fake", "symbolic"):
-            graph = make_fx(lambda a: ops.gemm(a, b), tracing_mode=mode, _allow_non_fake_inputs=True)(a)
-            assert [node.target for node in graph.graph.nodes].count(ops.gemm.default) == 1
+    a, b, q, out = torch.randn(4, 8), torch.randn(8, 4), torch.randn(1, 6, 2, 16), torch.zeros(4, 4)
+
+    def writes(a: Any) -> Any:
+        ops.gemm.out(a, b, out=out)
+        return out
+
+    calls: list[tuple[Any, Any, Any, Any]] = [
+        (ops.gemm.default, lambda a: ops.gemm(a, b), a, a @ b),
+        (ops.attention.default, lambda q: ops.attention(q, q, q), q, tw.attention(q, q, q)),
+        (ops.gemm.out, writes, a, a @ b),
+    ]
+    for op, call, operand, expected in calls:
+        with torch.no_grad():
+            often(lambda: call(operand))  # noqa: B023
+            with FlopCounterMode(display=False):
+                assert torch.allclose(call(operand), expected, atol=1e-4)
+            for mode in ("real", "fake", "symbolic"):
+                graph = make_fx(call, tracing_mode=mode, _allow_non_fake_inputs=True)(operand)
+                assert [node.target for node in graph.graph.nodes].count(op) == 1
 
 
 def test_a_subclass_keeps_its_behaviour() -> None:
