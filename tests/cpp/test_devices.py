@@ -23,14 +23,19 @@ TESTS = programs.CPP / "tests"
 LIBRARIES = {"cuda": "libcuda.so.1", "hip": "libamdhip64.so.7"}
 
 
+def stub(backend: str, goal: Path) -> None:
+    """A driver of a backend that has no device behind it."""
+    flags = ("-DSTUB_HIP",) if backend == "hip" else ()
+    shared = ("-std=c++17", "-shared", "-fPIC", f"-Wl,-soname,{goal.name}")
+    programs.call(*programs.compiler(), *shared, *flags, str(TESTS / "stub_driver.cpp"), "-o", str(goal))
+
+
 @pytest.fixture(scope="module")
 def stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with both drivers' stubs and the program that asks them."""
     folder = tmp_path_factory.mktemp("stubs")
     for backend, name in LIBRARIES.items():
-        flags = ("-DSTUB_HIP",) if backend == "hip" else ()
-        shared = ("-std=c++17", "-shared", "-fPIC", f"-Wl,-soname,{name}")
-        programs.call(*programs.compiler(), *shared, *flags, str(TESTS / "stub_driver.cpp"), "-o", str(folder / name))
+        stub(backend, folder / name)
     programs.program(TESTS / "test_device.cpp", folder / "test_device")
     return folder
 

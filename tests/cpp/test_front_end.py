@@ -138,21 +138,3 @@ def test_exported_symbols_begin_with_tw(tmp_path: Path) -> None:
         names = [one.name for one in symbols if one["st_shndx"] != "SHN_UNDEF" and one.name]
     assert len(names) > 15
     assert [name for name in names if not name.startswith("tw_")] == []
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
-def test_under_a_sanitizer(sanitizer: str, folders: Callable[[str], Path], tmp_path: Path) -> None:
-    flags = (f"-fsanitize={sanitizer}", "-g")
-    try:
-        for op in ("runtime", "plans", *PROBLEMS):
-            programs.program(TESTS / f"test_{op}.cpp", tmp_path / op, *flags)
-    except AssertionError as error:
-        if "sanit" not in str(error) and "san" not in str(error):
-            raise
-        pytest.skip(f"this compiler has no {sanitizer} sanitizer")
-    (tmp_path / "empty").mkdir()
-    programs.call(str(tmp_path / "runtime"), str(folders("gemm")), str(tmp_path / "empty"))
-    programs.call(str(tmp_path / "plans"), str(folders("gemm")))
-    for op in PROBLEMS:
-        programs.call(str(tmp_path / op), str(folders(op)))
