@@ -204,6 +204,23 @@ def test_a_forked_child_computes_on() -> None:
     assert child.exitcode == 0
 
 
+def _op(queue: Any) -> None:
+    queue.put(float(torch.ops.tilewright.matmul(torch.ones(4, 6), torch.ones(6, 5)).sum()))
+
+
+def test_a_forked_child_makes_the_calls_of_ops_that_its_parent_made() -> None:
+    """The table of calls is behind a lock that glibc does not unlock in a child."""
+    for _ in range(2):
+        torch.ops.tilewright.matmul(torch.ones(4, 6), torch.ones(6, 5))
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_op, args=(queue,), daemon=True)
+    child.start()
+    assert queue.get(timeout=60) == 4 * 6 * 5
+    child.join()
+    assert child.exitcode == 0
+
+
 @pytest.mark.parametrize("way", ["plain", "gradient", "compiled"])
 @pytest.mark.parametrize(
     ("options", "said"),

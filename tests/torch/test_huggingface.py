@@ -78,3 +78,26 @@ def test_gradients_are_left_to_pytorch() -> None:
         model(tokens, labels=tokens).loss.backward()
     for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, other.grad, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["Gemma2", "GptOss"])
+def test_soft_caps_and_sinks_reach_the_kernels(family: str) -> None:
+    """SDPA has neither, so these are compared with the eager implementation."""
+    if not hasattr(transformers, f"{family}ForCausalLM"):
+        pytest.skip(f"this release of transformers has no {family}")
+    options = {"vocab_size": 99, "num_key_value_heads": 2, "head_dim": 16, "sliding_window": 8}
+    more = {"attn_logit_softcapping": 1.0} if family == "Gemma2" else {"num_local_experts": 4, "num_experts_per_tok": 2}
+    config = getattr(transformers, f"{family}Config")(**{**SMALL, **options, **more})
+    models = []
+    for implementation in (hf.register(), "eager"):
+        own = copy.deepcopy(config)
+        own._attn_implementation = implementation
+        models.append(getattr(transformers, f"{family}ForCausalLM")(own).eval())
+    torch.manual_seed(0)
+    for parameter in models[1].parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    models[0].load_state_dict(models[1].state_dict())
+    tokens = torch.randint(1, 99, (2, 24))
+    with torch.no_grad():
+        found, expected = (model(tokens).logits for model in models)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)

@@ -315,3 +315,45 @@ def test_a_replaced_model_trains_as_it_did() -> None:
     torch.testing.assert_close(*losses, rtol=1e-3, atol=1e-3)
     for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-2, atol=1e-3)
+
+
+def test_parametrizations_that_came_later_survive_undo() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+    report = tilewright_torch.replace_modules(model)
+    torch.nn.utils.parametrizations.weight_norm(model[0])
+    x = torch.randn(3, 8)
+    expected = model(x)
+    report.undo()
+    assert torch.nn.utils.parametrize.is_parametrized(model[0])
+    torch.testing.assert_close(model(x), expected, **TOLERANCE)
+    torch.nn.utils.parametrize.remove_parametrizations(model[0], "weight")
+    assert [type(module) for module in model] == [torch.nn.Linear] * 2
+    torch.testing.assert_close(model(x), expected, **TOLERANCE)
+
+
+@pytest.mark.parametrize("pack", [False, True], ids=["plain", "packed"])
+def test_replaced_modules_are_traced_by_fx(pack: bool) -> None:
+    """Modules of torch.nn are leaves for `torch.fx`; ours are traced as one call each."""
+    model = torch.nn.Sequential(torch.nn.Conv1d(4, 8, 3), torch.nn.Linear(6, 5))
+    tilewright_torch.replace_modules(model, pack=pack)
+    x = torch.randn(2, 4, 8)
+    with torch.no_grad():
+        traced = torch.fx.symbolic_trace(model)
+        torch.testing.assert_close(traced(x), model(x), **TOLERANCE)
+    calls = [node.target for node in traced.graph.nodes if node.op == "call_function"]
+    assert calls == [tilewright_torch.nn.conv, tilewright_torch.nn.linear]
+
+
+def test_sparse_and_nested_tensors_are_left_to_pytorch() -> None:
+    layer = torch.nn.Linear(8, 5)
+    tilewright_torch.replace_modules(layer)
+    x = torch.randn(6, 8)
+    torch.testing.assert_close(layer(x.to_sparse()), layer(x), **TOLERANCE)
+    nested = torch.nested.nested_tensor([x[:2], x[2:]])
+    torch.testing.assert_close(torch.cat(layer(nested).unbind()), layer(x), **TOLERANCE)
+    several = torch.nested.nested_tensor([torch.randn(2, 3, 8), torch.randn(2, 5, 8)])
+    assert "nested" in tilewright_torch.sdpa.why_not(several, several, several)
+    with torch.no_grad():
+        parts = tilewright_torch.scaled_dot_product_attention(several, several, several).unbind()
+    for found, rows in zip(parts, several.unbind(), strict=True):
+        torch.testing.assert_close(found, F.scaled_dot_product_attention(rows, rows, rows), **TOLERANCE)

@@ -4,14 +4,15 @@
     tilewright_hf.register()
     model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="tilewright")
 
-It takes masks and caches as "sdpa" does; grouped heads are never repeated.
+It takes masks and caches as "sdpa" does; grouped heads are never repeated.  Soft caps and sinks are computed too.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tilewright.torch.sdpa import scaled_dot_product_attention
+from tilewright.torch.required import torch
+from tilewright.torch.sdpa import attention, scaled_dot_product_attention
 
 NAME = "tilewright"
 
@@ -22,7 +23,7 @@ def attention_forward(
     **options: Any,
 ) -> tuple[Any, None]:  # fmt: skip
     """The output of shape (batch, rows, heads, elements), and no weights."""
-    if position_bias is not None or cache is not None or options.get("softcap") is not None:
+    if position_bias is not None or cache is not None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
         theirs: tuple[Any, None] = sdpa_attention_forward(
@@ -34,9 +35,17 @@ def attention_forward(
         is_causal = getattr(module, "is_causal", True)
     # One query sees every key of the cache; with a mask, the mask says all.
     is_causal = bool(is_causal) and query.shape[2] > 1 and attention_mask is None
-    attended = scaled_dot_product_attention(
-        query, key, value, attention_mask, dropout, is_causal, scaling, enable_gqa=query.shape[1] != key.shape[1]
-    )
+    softcap, sink = options.get("softcap"), options.get("s_aux")
+    if softcap is not None or sink is not None:  # of Gemma 2 and GPT-OSS: SDPA has neither
+        attended = attention(query, key, value, {
+            "attn_mask": attention_mask, "causal": is_causal, "scale": scaling, "layout": "bhsd", "softcap": softcap,
+            "sink": None if sink is None else sink.float(), "dropout_p": dropout,
+            "seed": torch.randint(0, 2**62, (2,), device=query.device) if dropout else None,
+        })  # fmt: skip
+    else:
+        attended = scaled_dot_product_attention(
+            query, key, value, attention_mask, dropout, is_causal, scaling, enable_gqa=query.shape[1] != key.shape[1]
+        )
     return attended.transpose(1, 2).contiguous(), None
 
 

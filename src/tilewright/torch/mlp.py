@@ -155,7 +155,7 @@ def _fused(kind: Any, parts: Parts) -> Any:
     """A subclass of a module's class whose forward multiplies by gate and up in one call."""
 
     def forward(self: Any, x: Any) -> Any:
-        weights = _weights(self, parts)
+        weights = None if isinstance(x, torch.fx.Proxy) else _weights(self, parts)
         if weights is None or x.dim() < 2 or not nn._served(x, weights[0]):
             return kind.forward(self, x)
         gate, up = weights
@@ -182,7 +182,8 @@ def fuse_mlps(model: Any) -> Report:
         why = parts if isinstance(parts, str) else _why_not(module, parts)
         report.entries.append(Entry(name, type(module).__name__, why))
         if not why and isinstance(parts, Parts):
-            report._changed.append((module, type(module)))
-            kind: Any = type(module)
-            module.__class__ = _fused(kind, parts)
+            before: Any = type(module)
+            ours = _fused(before, parts)
+            module.__class__ = ours
+            report._changed.append((module, before, ours))
     return report

@@ -1,7 +1,7 @@
 """Modules of PyTorch's with our kernels: the same parameters, state and arguments.
 
 `Linear` and `Conv1d` to `Conv3d` are PyTorch's classes with another forward.  What kernels do not take (float64, other
-devices, tensors of classes of their own) PyTorch computes.
+devices, sparse and nested tensors, tensors of classes of their own) PyTorch computes.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ def _served(x: Any, weight: Any) -> bool:
     """Whether kernels take these: floats of one type (autocast makes them that) on the CPU or a CUDA device."""
     mine, other = x.dtype, weight.dtype
     if mine not in _FLOATS or not (x.is_cpu or x.is_cuda):
+        return False
+    if x.layout is not torch.strided or weight.layout is not torch.strided or x.is_nested:
         return False
     if mine != other and (other not in _FLOATS or not torch.is_autocast_enabled(x.device.type)):
         return False
@@ -87,6 +89,11 @@ def conv(
     return result if x.dim() == rank + 2 else result.squeeze(0)
 
 
+# Modules of torch.nn are leaves of `torch.fx.symbolic_trace`, and these are not: their calls are.
+torch.fx.wrap("linear")
+torch.fx.wrap("conv")
+
+
 class Linear(torch.nn.Linear):  # type: ignore[misc]
     """`torch.nn.Linear`."""
 
@@ -122,7 +129,7 @@ class PackedLinear(Linear):
 
     def forward(self, input: Any) -> Any:
         weight = self.weight
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or isinstance(input, torch.fx.Proxy):
             return linear(input, weight, self.bias)
         if torch.is_grad_enabled():
             self.__dict__.pop("_packed", None)  # whoever trains is about to write the weight, by whatever means

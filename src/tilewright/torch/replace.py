@@ -37,7 +37,7 @@ class Report:
     """What `replace_modules` did; `undo()` restores the class of every module."""
 
     entries: list[Entry] = field(default_factory=list)
-    _changed: list[tuple[Any, type[Any]]] = field(default_factory=list, repr=False)
+    _changed: list[tuple[Any, type[Any], type[Any]]] = field(default_factory=list, repr=False)
 
     @property
     def replaced(self) -> list[Entry]:
@@ -48,8 +48,8 @@ class Report:
         return [entry for entry in self.entries if entry.why]
 
     def undo(self) -> None:
-        for module, kind in self._changed:
-            module.__class__ = kind
+        for module, before, ours in self._changed:
+            module.__class__ = before if type(module) is ours else _restored(type(module), before, ours)
             vars(module).pop("_packed", None)
         self._changed.clear()
 
@@ -61,6 +61,15 @@ class Report:
             for entry in self.entries
         ]
         return "\n".join([head, *rows])
+
+
+def _restored(kind: type[Any], before: type[Any], ours: type[Any]) -> type[Any]:
+    """A class that a module got after `ours`: derived from `before` where it was derived from ours, as PyTorch's
+    parametrizations do; any other stays."""
+    if kind.__bases__ != (ours,):
+        return kind
+    members = {name: value for name, value in vars(kind).items() if name not in ("__dict__", "__weakref__")}
+    return type(kind)(kind.__name__, (before,), members)
 
 
 def _why_not(name: str, module: Any, where: Callable[[str, Any], bool] | None) -> str:
@@ -98,6 +107,7 @@ def replace_modules(model: Any, *, where: Callable[[str, Any], bool] | None = No
         why = _why_not(name, module, where)
         report.entries.append(Entry(name, type(module).__name__, why))
         if not why:
-            report._changed.append((module, type(module)))
-            module.__class__ = classes[type(module)]
+            before, ours = type(module), classes[type(module)]
+            module.__class__ = ours
+            report._changed.append((module, before, ours))
     return report

@@ -57,6 +57,8 @@ def why_not(
     tensors = [query, key, value] if attn_mask is None else [query, key, value, attn_mask]
     if not all(_plain(tensor) for tensor in tensors):
         return "a tensor is of a class of its own"
+    if any(tensor.is_nested or tensor.layout is not torch.strided for tensor in tensors):
+        return "a tensor is sparse or nested"
     if query.dtype not in _FLOATS or key.dtype != query.dtype or value.dtype != query.dtype:
         return "tensors are all of float32, float16 or bfloat16"
     if query.device.type not in _DEVICES or not all(tensor.device == query.device for tensor in tensors):
@@ -74,6 +76,8 @@ def _surely_served(query: Any, key: Any, value: Any, enable_gqa: bool) -> bool:
         return False
     dtype, device = query.dtype, query.device
     if dtype not in _FLOATS or key.dtype != dtype or value.dtype != dtype or device.type not in _DEVICES:
+        return False
+    if query.is_nested or key.is_nested or value.is_nested:
         return False
     shape, shape_k = query.shape, key.shape
     same = key.device == device == value.device and value.shape == shape_k and len(shape) == len(shape_k) == 4
@@ -95,7 +99,7 @@ def scaled_dot_product_attention(
     """
     usual = attn_mask is None and not dropout_p and not torch.compiler.is_compiling()
     if usual and _surely_served(query, key, value, enable_gqa):
-        return _attention(query, key, value, {"causal": is_causal, "scale": scale, "layout": "bhsd"})
+        return attention(query, key, value, {"causal": is_causal, "scale": scale, "layout": "bhsd"})
     if why_not(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
         return torch.nn.functional.scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
@@ -105,11 +109,12 @@ def scaled_dot_product_attention(
     if attn_mask is not None:
         options["attn_mask"] = attn_mask.unsqueeze(1) if attn_mask.dim() == query.dim() == 3 else attn_mask
     if query.dim() == 4:
-        return _attention(query, key, value, options)
-    return _attention(query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1), options).squeeze(1)
+        return attention(query, key, value, options)
+    return attention(query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1), options).squeeze(1)
 
 
-def _attention(query: Any, key: Any, value: Any, options: dict[str, Any]) -> Any:
+def attention(query: Any, key: Any, value: Any, options: dict[str, Any]) -> Any:
+    """`tw.attention` that copies operands where kernels cannot read them in place."""
     try:
         return attention_api.attention(query, key, value, **options)
     except CopyNeeded:

@@ -102,6 +102,14 @@ template <int... index> struct Counted<0, index...> : Table<index...> {};
 
 std::string problem;  // of the last function below that failed
 
+std::mutex remembering;
+
+// A fork finds the table whole, because the forking thread holds both locks.  The child makes them anew instead of unlocking
+// them: a shared lock knows its writer by the number of the thread, and the child's thread has another.
+void before_fork() { remembering.lock(), cache().lock.lock(); }
+void after_fork_in_parent() { cache().lock.unlock(), remembering.unlock(); }
+void after_fork_in_child() { new (&cache().lock) std::shared_mutex, new (&remembering) std::mutex; }
+
 }  // namespace
 
 SHOWN int64_t tw_torch_abi_version() { return 2; }
@@ -116,7 +124,7 @@ SHOWN const char *tw_torch_problem() { return problem.c_str(); }
 SHOWN int tw_torch_start() {
   static const int started = [] {
     problem = shim.find();
-    pthread_atfork([] { cache().lock.lock(); }, [] { cache().lock.unlock(); }, [] { cache().lock.unlock(); });
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
     return problem.empty() ? 0 : 1;
   }();
   return started;
@@ -148,10 +156,9 @@ SHOWN int64_t tw_torch_serve(const char *space, const char *key, const char *nam
 // not possible.
 SHOWN int tw_torch_remember(const Pending *call, const Plan *plan) {
   static const Plan python_makes_it{};
-  static std::mutex one_at_a_time;
   const Op &op = ops[call->op];
   if (!plan || plan->slots > most_slots || plan->mades != op.results) plan = &python_makes_it;
-  std::lock_guard<std::mutex> alone(one_at_a_time);
+  std::lock_guard<std::mutex> alone(remembering);
   if (op.autograd) {
     if (plan == &python_makes_it || !dispatch || !thread_state()) return 1;  // a traced tensor is not to be read
     note_plain(*call->arguments);
