@@ -104,7 +104,7 @@ STREAMS = {
 # Of a GPU: sizes of a model's layers, rows and pictures as they come.
 ON_GPU = {
     "gemm": Stream(
-        {"m": (1, 2048), "n": (1024, 4096, 1024), "k": 4096, "datatype": "bf16"},
+        {"m": (1, 2048), "n": [1024, 2048, 3072, 4096], "k": 4096, "datatype": "bf16"},
         lambda r: (r.randint(1, 2048), 1024 * r.randint(1, 4), 4096),
         _gemm,
     ),
