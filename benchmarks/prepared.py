@@ -1,15 +1,15 @@
 """Serving sizes that change: `tw.prepare` for a range, then calls of sizes drawn from it, none of which may compile.
 
     python benchmarks/prepared.py                           gemm, conv, attention on this CPU; 10,000 calls each
+    python benchmarks/prepared.py --device cuda             the same of bf16 on a GPU, with PyTorch
     python benchmarks/prepared.py --output benchmarks/results/prepared.json
 
 Of each op: how many kernels cover the range and within which loss; then calls of sizes drawn by the seed, uniformly
 from the range, with `missing="best_built"`.  Counted: kernels that a compiler made (must be none), the time of a call
 less that in which its kernels run (`new`, the first call of a size; `new_cpu` counts only when the calling thread had a
 processor, which is what a busy machine can tell), the whole of a later call (`again`), and the
-process's memory after each tenth of the calls.  `cold`: processes of their own with the store filled: the time of
-NumPy's import, of `import tilewright`, and of the first call, which imports all the rest; beside it what processors
-spent on that call (`cpu`; the compiler, which is asked who it is, is another process).
+process's memory after each tenth of the calls.  `cold`: first calls in processes of their own, with the store filled,
+part by part (`_cold_process.py`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ import json
 import os
 import random
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,6 +26,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import _cold_process
 import numpy as np
 from _machine import command_line, provenance
 
@@ -41,20 +40,37 @@ COLD = 9
 Draw = Callable[[random.Random], tuple[Any, ...]]  # sizes of one call
 
 
+_device = "cpu"
+
+
 def _ones(*shape: int) -> Any:
-    return np.ones(shape, np.float32)
+    if _device == "cpu":
+        return np.ones(shape, np.float32)
+    import torch
+
+    return torch.ones(shape, dtype=torch.bfloat16, device=_device)
 
 
-def _gemm(m: int, n: int) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    return tw.gemm, (_ones(m, 256), _ones(256, n)), {}
+def _wait() -> None:
+    if _device != "cpu":
+        import torch
+
+        torch.cuda.synchronize()
 
 
-def _conv(batch: int, size: int) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    return tw.conv, (_ones(batch, size, size, 32), _ones(32, 3, 3, 32)), {"padding": 1}
+def _gemm(m: int, n: int, k: int = 256) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    return tw.gemm, (_ones(m, k), _ones(k, n)), {}
 
 
-def _attention(rows: int, keys: int) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    q, k = _ones(1, rows, 4, 64), _ones(1, keys, 4, 64)
+def _conv(batch: int, size: int, channels: int = 32) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    operands = _ones(batch, size, size, channels), _ones(channels, 3, 3, channels)
+    return tw.conv, operands, {"padding": 1, "layout": "nhwc"}
+
+
+def _attention(
+    rows: int, keys: int, heads: int = 4, size: int = 64
+) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    q, k = _ones(1, rows, heads, size), _ones(1, keys, heads, size)
     return tw.attention, (q, k, k), {"causal": "bottom_right"}
 
 
@@ -85,6 +101,30 @@ STREAMS = {
         _attention,
     ),
 }  # fmt: skip
+# Of a GPU: sizes of a model's layers, rows and pictures as they come.
+ON_GPU = {
+    "gemm": Stream(
+        {"m": (1, 2048), "n": [1024, 2048, 3072, 4096], "k": 4096, "datatype": "bf16"},
+        lambda r: (r.randint(1, 2048), 1024 * r.randint(1, 4), 4096),
+        _gemm,
+    ),
+    "conv": Stream(
+        {"batch": (1, 16), "channels": 128, "filters": 128, "size": "14..56x14..56", "window": 3, "padding": 1,
+         "datatype": "bf16"},
+        lambda r: (r.randint(1, 16), r.randint(14, 56), 128),
+        _conv,
+    ),
+    "attention": Stream(
+        {"batch": 1, "heads_q": 16, "seqlen_q": (1, 2048), "seqlen_k": (2048, 4096), "head_dim": 128,
+         "causal": "bottom_right", "datatype": "bf16"},
+        lambda r: (r.randint(1, 2048), r.randint(2048, 4096), 16, 128),
+        _attention,
+    ),
+}  # fmt: skip
+
+
+def streams() -> dict[str, Stream]:
+    return STREAMS if _device == "cpu" else ON_GPU
 
 
 def rss_mib() -> float:
@@ -112,6 +152,7 @@ def timed(stream: Stream, seed: int, count: int, memory: list[float]) -> Iterato
         nonlocal running, busy
         start, began = time.perf_counter(), time.thread_time()
         run(plan, *given)
+        _wait()
         running += time.perf_counter() - start
         busy += time.thread_time() - began
 
@@ -121,6 +162,7 @@ def timed(stream: Stream, seed: int, count: int, memory: list[float]) -> Iterato
             call, operands, keywords = stream.call(*sizes)
             running, busy, start, began = 0.0, 0.0, time.perf_counter(), time.thread_time()
             result = call(*operands, **keywords)
+            _wait()
             whole, mine = time.perf_counter() - start, time.thread_time() - began
             del result
             new = sizes not in known
@@ -131,8 +173,8 @@ def timed(stream: Stream, seed: int, count: int, memory: list[float]) -> Iterato
 
 
 def measure(op: str, seed: int, count: int) -> dict[str, Any]:
-    stream = STREAMS[op]
-    report = tw.prepare(op, **stream.ranges)
+    stream = streams()[op]
+    report = tw.prepare(op, target=None if _device == "cpu" else _device, **stream.ranges)
     memory = [round(rss_mib(), 1)]
     built: list[str] = []
     substituted = 0
@@ -146,7 +188,7 @@ def measure(op: str, seed: int, count: int) -> dict[str, Any]:
     unsubscribe = events.subscribe(heard)
     with settings.override(missing="best_built"):
         rows = list(timed(stream, seed, count, memory))
-        plans = len(registry_for("").plans())
+        plans = len(registry_for("" if _device == "cpu" else report.target).plans())
     unsubscribe()
     return {
         "op": op,
@@ -164,49 +206,23 @@ def measure(op: str, seed: int, count: int) -> dict[str, Any]:
     }
 
 
-_COLD = """
-import sys, time
-began = time.perf_counter()
-import numpy as np
-start = time.perf_counter()
-import tilewright as tw
-imported = time.perf_counter()
-operands = [np.ones(shape, np.float32) for shape in {shapes!r}]
-ready, spent = time.perf_counter(), time.process_time()
-tw.{op}(*operands, **{keywords!r})
-done = time.perf_counter() - ready, time.process_time() - spent
-print(start - began, imported - start, *done)
-"""
-
-
 def cold(op: str, seed: int, rounds: int) -> dict[str, Any]:
     """First calls in processes of their own."""
-    _, operands, keywords = STREAMS[op].call(*STREAMS[op].draw(random.Random(seed)))
-    # Nothing else is imported there: what this module imports would be a part of the first call.
-    code = _COLD.format(op=op, shapes=[operand.shape for operand in operands], keywords=keywords)
-    environment = {**settings.environment(), "TILEWRIGHT_MISSING": "best_built"}
-    found = []
-    for _ in range(rounds):
-        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-        found.append([1e3 * float(one) for one in done.stdout.split()])
-    numpy_imports, imports, calls, cpu = zip(*found, strict=True)
-    return {
-        "numpy_import_ms": {"least": min(numpy_imports), "median": statistics.median(numpy_imports)},
-        "import_ms": {"least": min(imports), "median": statistics.median(imports)},
-        "first_call_ms": {"least": min(calls), "median": statistics.median(calls)},
-        "first_call_cpu_ms": {"least": min(cpu), "median": statistics.median(cpu)},
-        "rounds": rounds,
-    }
+    _, operands, keywords = streams()[op].call(*streams()[op].draw(random.Random(seed)))
+    return _cold_process.measure(op, [operand.shape for operand in operands], keywords, _device, rounds)
 
 
 def main() -> None:
+    global _device
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ops", nargs="+", default=list(STREAMS), choices=list(STREAMS))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--calls", type=int, default=CALLS)
     parser.add_argument("--cold", type=int, default=COLD, help="processes for first calls")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--output", default="", help="a file for the numbers")
     given = parser.parse_args()
+    _device = given.device
     rows = []
     for op in given.ops:
         row = measure(op, given.seed, given.calls)
@@ -223,13 +239,10 @@ def main() -> None:
             f"{row['plans']} plans"
         )
         if row["cold"]:
-            named = {
-                name: row["cold"][f"{name}_ms"] for name in ("numpy_import", "import", "first_call", "first_call_cpu")
-            }
-            parts = [f"{name} {one['least']:.1f} ms (median {one['median']:.1f})" for name, one in named.items()]
-            print(f"{'':10} cold process: {', '.join(parts)}")
+            print(f"{'':10} {_cold_process.told(row['cold'])}")
     if given.output:
-        text = json.dumps({**provenance(command_line()), "seed": given.seed, "rows": rows}, indent=1)
+        head = {**provenance(command_line()), "seed": given.seed, "device": given.device}
+        text = json.dumps({**head, "rows": rows}, indent=1)
         Path(given.output).write_text(text + "\n", encoding="utf-8")
 
 

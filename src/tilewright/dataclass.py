@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from reprlib import recursive_repr
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
@@ -146,6 +146,8 @@ def _made(cls: type[Any], fields: dict[str, dataclasses.Field[Any]], frozen: boo
                     setattr(cls, field.name, field.default)
         for name, value in own.items():
             setattr(cls, name, value)
+            if isinstance(value, _Written):
+                value.__set_name__(cls, name)
         return cls
     inherited = {name for base in cls.__mro__[1:-1] for name in _slots_of(base)}
     names = tuple(field.name for field in given)
@@ -173,8 +175,32 @@ def _slots_of(base: type[Any]) -> Sequence[str]:
     return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
+class _Written:
+    """A method that is compiled, with the others of its class, when one of them is first asked for.
+
+    Half of the classes that a first call loads it never uses.
+    """
+
+    def __init__(self, name: str, write: Callable[[], dict[str, Any]]) -> None:
+        self._name, self._write = name, write
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self._owner = owner
+
+    def __get__(self, instance: Any, owner: type[Any]) -> Any:
+        methods = self._write()
+        for name, method in methods.items():
+            if isinstance(vars(self._owner).get(name), _Written):
+                setattr(self._owner, name, method)
+        return methods[self._name].__get__(instance, owner)
+
+
 def _methods(cls: type[Any], fields: Sequence[dataclasses.Field[Any]], frozen: bool, slots: bool) -> dict[str, Any]:
-    methods = {**_written_methods(cls, fields, frozen, slots), "__repr__": _repr}
+    def write() -> dict[str, Any]:
+        return _written_methods(cls, fields, frozen, slots)
+
+    names = ("__init__", "__eq__", "__hash__") if frozen else ("__init__", "__eq__")
+    methods: dict[str, Any] = {**{name: _Written(name, write) for name in names}, "__repr__": _repr}
     if not frozen:
         return {**methods, "__hash__": None}
     methods |= {"__setattr__": _refuse_to_set, "__delattr__": _refuse_to_delete}

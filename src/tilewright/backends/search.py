@@ -6,11 +6,11 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
 from tilewright import settings
+from tilewright.backends.asking import outputs
 from tilewright.errors import ToolchainError
 
 ANSWER_SECONDS = 60.0  # a compiler on a cold network disk is slow; something else may never answer
@@ -56,44 +56,18 @@ def ask_together(
 
     Every process that meets a store asks its compiler who it is: asked at once, all answers take the time of one.
     """
-    import subprocess
-
     answers: list[str | ToolchainError] = []
-    with ExitStack() as running:
-        started: list[subprocess.Popen[str] | OSError] = []
-        for words in questions:
-            try:
-                process = subprocess.Popen(
-                    [*driver, *words],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                    errors="replace",
-                    env=settings.child_environment(),
-                )
-            except OSError as error:
-                started.append(error)
-                continue
-            running.enter_context(process)
-            running.callback(process.kill)  # before it is waited for: one that answers is gone by then
-            started.append(process)
-        for words, process_or_error in zip(questions, started, strict=True):
-            question = " ".join(words) or "its question for a version"
-            if isinstance(process_or_error, OSError):
-                answers.append(broken(f"{question} failed: {process_or_error}"))
-                continue
-            try:
-                output, complaint = process_or_error.communicate(timeout=ANSWER_SECONDS)
-            except (OSError, subprocess.TimeoutExpired) as error:
-                answers.append(broken(f"{question} failed: {error}"))
-                continue
-            code = process_or_error.returncode
-            if code != 0 or expect not in output:
-                answer_text = (complaint or output).strip()[:200]
-                answers.append(broken(f"{question} exited with {code}: {answer_text or 'no answer'}"))
-            else:
-                answers.append(output)
+    for words, answer in zip(
+        questions, outputs([[*driver, *words] for words in questions], ANSWER_SECONDS), strict=True
+    ):
+        question = " ".join(words) or "its question for a version"
+        if isinstance(answer, Exception):
+            answers.append(broken(f"{question} failed: {answer}"))
+        elif answer.code != 0 or expect not in answer.output:
+            text = (answer.complaint or answer.output).strip()[:200]
+            answers.append(broken(f"{question} exited with {answer.code}: {text or 'no answer'}"))
+        else:
+            answers.append(answer.output)
     return answers
 
 

@@ -16,8 +16,10 @@ from pathlib import Path
 from tilewright.dataclass import dataclass
 from tilewright.errors import InternalError
 
-# Both forms, also inside __has_include: where such a test succeeds, the header's content counts.
-_INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*include(?:_next)?\b[ \t]*(.*)$|__has_include\s*\(\s*([<"][^>"\n]+)""", re.M)
+# Both forms, also inside __has_include: where such a test succeeds, the header's content counts.  Each begins with a
+# text that is looked for at the speed of memory; that only blanks come before a # is looked at afterwards.
+_INCLUDE = re.compile(r"\#[ \t]*include(?:_next)?\b[ \t]*(.*)")
+_HAS_INCLUDE = re.compile(r"""__has_include\s*\(\s*([<"][^>"\n]+)""")
 
 # Part of every key, whether or not the source spells it: a library must speak this interface.
 ABI_HEADER = "tilewright/abi.h"
@@ -50,8 +52,9 @@ def forget() -> None:
 def includes_of(text: str, where: str) -> tuple[str, ...]:
     """Every include of a text as `<name` or `"name`; one that needs the preprocessor is an error."""
     includes: list[str] = []
-    for match in _INCLUDE.finditer(text):
-        spelled = match.group(1) if match.group(1) is not None else match.group(2)
+    spellings = [match.group(1) for match in _INCLUDE.finditer(text) if _begins_line(text, match.start())]
+    spellings += [match.group(1) for match in _HAS_INCLUDE.finditer(text)]
+    for spelled in spellings:
         closing = {"<": ">", '"': '"'}.get(spelled[:1])
         if closing is None:
             raise InternalError(
@@ -62,6 +65,10 @@ def includes_of(text: str, where: str) -> tuple[str, ...]:
             )
         includes.append(spelled[0] + spelled[1:].split(closing)[0].strip())
     return tuple(dict.fromkeys(includes))
+
+
+def _begins_line(text: str, at: int) -> bool:
+    return not text[text.rfind("\n", 0, at) + 1 : at].strip(" \t")
 
 
 def _stamp(place: str) -> _Stamp | None:
@@ -76,7 +83,8 @@ def _load(place: str, name: str, stamp: _Stamp) -> _Header:
     known = _read.get(place)
     if known is not None and known[0] == stamp:
         return known[1]
-    data = Path(place).read_bytes()
+    with open(place, "rb") as file:  # noqa: PTH123  some dozens in a first call
+        data = file.read()
     header = _Header(
         place, name, hashlib.sha256(data).hexdigest(), includes_of(data.decode("utf-8", errors="replace"), name)
     )
@@ -116,8 +124,13 @@ def header_digests(text: str, include_dirs: Sequence[Path]) -> dict[str, str]:
     seen: dict[str, _Header] = {}
     stamps: dict[str, _Stamp] = {}
     waiting: list[tuple[str, str | None]] = [(root, None) for root in (f"<{ABI_HEADER}", *roots)]
+    looked_for: set[str] = set()
     while waiting:
         include, from_place = waiting.pop()
+        if include[0] == "<":  # the same wherever it is written
+            if include in looked_for:
+                continue
+            looked_for.add(include)
         resolved = _resolve(include, from_place, dirs)
         if resolved is None or resolved[0] in seen:
             continue
