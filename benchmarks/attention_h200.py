@@ -41,7 +41,7 @@ import tilewright as tw
 from tilewright.backends.cuda import driver
 from tilewright.dispatch import kernels
 from tilewright.ops.attention import AttentionProblem, split_plans
-from tilewright.ops.attention.splits import splits_of, walked_parts
+from tilewright.ops.attention.splits import independent_splits, splits_of
 from tilewright.ops.base import KernelSpec
 
 RESULTS = Path(__file__).parent / "results"
@@ -198,7 +198,7 @@ class AttentionBench(Kernels):
             specs = self.candidates(one) if self.options.measured else []
             stages = split_plans.stages(one, splits_of(one, self.registry.arch))
             if one.seqlens_k and one.batch > 1:
-                stages = (*stages, *split_plans.stages(one, max(2, walked_parts(one, self.registry.arch))))
+                stages = (*stages, *split_plans.stages(one, max(2, independent_splits(one, self.registry.arch))))
             for spec in (*specs, *map(self.default, stages)):
                 wanted.setdefault(spec.digest, spec)
         self.build_specs(list(wanted.values()))
@@ -207,7 +207,7 @@ class AttentionBench(Kernels):
         """`default` and, where a selection is measured, kernels by name and numbers of splits; checked."""
         wanted: dict[str, Run] = {"default": one.call()}
         if one.shape.told:
-            wanted["parts"] = one.call(max(2, walked_parts(one.problem, self.registry.arch)))
+            wanted["parts"] = one.call(max(2, independent_splits(one.problem, self.registry.arch)))
         if self.options.measured:
             for spec in self.candidates(one.problem):
                 wanted[spec.name] = one.ours(kernels.kernel(spec))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -108,6 +109,54 @@ def test_the_package_holds_nothing_banned() -> None:
         for complaint in banned(ast.parse(path.read_text(encoding="utf-8")), path.relative_to(SOURCE).as_posix())
     ]
     assert not found, "\n".join(found)
+
+
+_HARDWARE = re.compile(
+    r"\b(wgmma|tma|mma|wmma|mfma|cp\.async|multiprocessors?|warpgroups?|tensor cores?|copy engine|lds|shared memory"
+    r"|cuda|nvidia|amd|rocm|hip|hopper|h200|gfx\d\w*|sm_\d\w*|avx\w*|[vs]gprs?|compute_units|scratch_bytes)\b"
+    r"|\barch\.features|\.family [!=]= \"(cpu|nvidia|cdna|rdna)\"",
+    re.IGNORECASE,
+)
+# What an op may say of hardware, each with its reason.
+_HARDWARE_ALLOWED = {
+    "attention/categories.py": "names the test matrix of AMD's dispatcher that it follows",
+    "demo.py": "asks PyTorch for a device by PyTorch's name",
+    "encodings.py": "an arch encodes fp8 one way or the other",
+    "gemm/ck_words.py": "names whose words it reads",
+    "gemm/reference.py": "error bounds of matrix instructions that sum narrowly",
+    "numerics.py": "error bounds of matrix instructions that sum narrowly",
+}
+
+
+def hardware_words(text: str) -> list[str]:
+    return [match.group(0) for match in _HARDWARE.finditer(text)]
+
+
+def test_ops_hold_no_word_of_hardware() -> None:
+    """An op says what is computed; how a device does it stands with its kernel families."""
+    found = {
+        path.relative_to(SOURCE / "ops").as_posix(): words
+        for path in files(".py", under=SOURCE / "ops")
+        if (words := hardware_words(path.read_text(encoding="utf-8")))
+    }
+    assert found.keys() == _HARDWARE_ALLOWED.keys(), {
+        place: words for place, words in found.items() if place not in _HARDWARE_ALLOWED
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fed by wgmma", "the copy engine reads", "TMA boxes", "if arch.features:", 'arch.family != "cpu"',
+        "places = arch.compute_units", "two a multiprocessor", "on sm_90a", "An H200's rates",
+    ],
+)  # fmt: skip
+def test_the_guard_sees_a_word_of_hardware(text: str) -> None:
+    assert hardware_words(text)
+
+
+def test_the_guard_of_hardware_lets_pass_what_is_allowed() -> None:
+    assert not hardware_words("signature.features of a problem, family == 'forward', a tile of shared_by warps")
 
 
 def test_no_file_is_too_long_to_have_one_job() -> None:

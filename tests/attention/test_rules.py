@@ -10,12 +10,14 @@ import pytest
 
 from tests.attention.drawing import ATTENTION, gapped, kind, problem
 from tilewright.arch import all_archs, arch
+from tilewright.backends.gpu import kv_splits
+from tilewright.backends.gpu.kv_splits import Walk, splits
 from tilewright.errors import TilewrightError
-from tilewright.ops.attention import AttentionProblem, AttentionSignature, pools, splits
+from tilewright.ops.attention import AttentionProblem, AttentionSignature, pools
 from tilewright.ops.attention.legality import family_of
 from tilewright.ops.attention.schedule import LoopsSchedule
 from tilewright.ops.attention.spec import settled
-from tilewright.ops.attention.splits import Walk, parts, splits_of, walked_parts
+from tilewright.ops.attention.splits import independent_splits, splits_of
 from tilewright.ops.attention_terms import HEADS, head_class
 from tilewright.ops.base import KernelSpec, plain
 
@@ -197,7 +199,7 @@ def test_splits_by_the_stated_rule() -> None:
     """One part where there are blocks enough; else what takes the least time by its account; none too small."""
 
     def of(blocks: int, keys: int) -> int:
-        return parts(Walk(blocks, keys, 512, blocks * 4 * 512, 264), "sm_90a")
+        return splits(Walk(blocks, keys, 512, blocks * 4 * 512, 264), "sm_90a")
 
     assert of(264, 1 << 17) == 1
     assert of(1, 300) == 1, "a part has at least four tiles"
@@ -229,9 +231,9 @@ def test_lengths_that_the_device_tells_are_not_divided_beforehand() -> None:
     assert splits_of(told, arch("sm_90a")) == 1
     assert splits_of(replace(told, num_splits=7), arch("sm_90a")) == 7
     for other in (known, odd, narrow, one, rows, many):
-        assert splits_of(other, arch("sm_90a")) == walked_parts(other, arch("sm_90a")) > 1, other
+        assert splits_of(other, arch("sm_90a")) == independent_splits(other, arch("sm_90a")) > 1, other
     for target in ("sm_80", "gfx942"):
-        assert splits_of(told, arch(target)) == walked_parts(told, arch(target)) > 1
+        assert splits_of(told, arch(target)) == independent_splits(told, arch(target)) > 1
 
 
 @pytest.mark.parametrize(("target", "taken"), [("sm_80", True), ("gfx942", False)])
@@ -240,12 +242,12 @@ def test_any_family_may_deal_keys_itself(target: str, taken: bool, monkeypatch: 
     told = AttentionProblem(4, 32, 1, 65536, 128, 8, dtype_q="bf16", seqlens_k=True)
     first = pools.POOLS.candidates(told.signature, target)[0]
     assert taken == (not ATTENTION.supports(first, told))
-    walked = walked_parts(told, arch(target))
+    walked = independent_splits(told, arch(target))
     for trips, count in ((0.0, 1 if taken else walked), (1e6, walked)):
-        splits._met.cache_clear()
+        kv_splits._met.cache_clear()
         monkeypatch.setattr(type(family_of(first)), "meeting_trips", lambda *_, trips=trips: trips)
         assert splits_of(told, arch(target)) == count
-    splits._met.cache_clear()
+    kv_splits._met.cache_clear()
 
 
 def test_a_latent_counts_once_where_it_is_read_once() -> None:
@@ -254,8 +256,8 @@ def test_a_latent_counts_once_where_it_is_read_once() -> None:
     assert splits_of(latents, arch("sm_90a")) == 1
     apart = Walk(96, 4096, 2 * (576 + 512), 96 * 16 * 4 * 512, 132)
     narrow = replace(latents, dtype_kv="fp8_e4m3")  # another pipeline has these
-    assert splits_of(narrow, arch("sm_90a")) == parts(apart._replace(key_bytes=576 + 512), "sm_90a")
-    assert parts(apart, "sm_90a") == 4
+    assert splits_of(narrow, arch("sm_90a")) == splits(apart._replace(key_bytes=576 + 512), "sm_90a")
+    assert splits(apart, "sm_90a") == 4
 
 
 def test_every_arch_has_a_floor_for_every_kind() -> None:

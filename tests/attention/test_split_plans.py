@@ -17,7 +17,7 @@ from tilewright.dispatch import split_plans
 from tilewright.dispatch.records import Record, Timing, records
 from tilewright.dispatch.registry import Registry
 from tilewright.ops.attention import AttentionProblem
-from tilewright.ops.attention.splits import splits_of, walked_parts
+from tilewright.ops.attention.splits import independent_splits, splits_of
 from tilewright.ops.base import plain
 from tilewright.runtime.bindings.attention import request
 from tilewright.tune.sweep import Options, Sweep
@@ -65,7 +65,7 @@ def test_ways_are_the_rules_number_one_and_its_neighbours() -> None:
 
 
 def test_what_kernels_divide_themselves_is_measured_beside_parts() -> None:
-    parts = walked_parts(SHARED, arch_by_name(H200))
+    parts = independent_splits(SHARED, arch_by_name(H200))
     known = ATTENTION.split_plans(SHARED, H200)
     assert next(iter(known)) == "1 part"
     assert {f"{parts} parts", f"{round(parts / 2)} parts", f"{2 * parts} parts"} <= set(known)

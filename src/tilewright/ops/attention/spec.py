@@ -23,7 +23,7 @@ from tilewright.renames import renamed_fields
 
 OP = "attention"
 FAMILIES = ("forward", "split", "combine", "append")
-FP8 = ("fp8_e4m3", "fp8_e4m3fnuz")  # the second where AMD GPUs multiply no other
+FP8 = ("fp8_e4m3", "fp8_e4m3fnuz")  # the second where hardware multiplies no other
 INPUTS = (*FLOATS, *FP8)
 OUTPUTS = FLOATS
 PAGES = ("none", "strided", "vectorised")

@@ -13,24 +13,24 @@ from dataclasses import replace
 from tilewright.arch import Arch
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.problem_rules import MOST_SPLITS
-from tilewright.ops.attention.splits import LEAST_TILES, TILE_KEYS, splits_of, walked_parts
+from tilewright.ops.attention.splits import LEAST_KEYS, independent_splits, may_split, splits_of
 
-BESIDE = (0.5, 2, 4)  # of the number in parts, were there no kernels that divide keys themselves; and one
+BESIDE = (0.5, 2, 4)  # times the number of splits, were there no kernels that divide keys themselves; and one
 
 
 def counts(problem: AttentionProblem, arch: Arch) -> Sequence[int]:
-    """Numbers of parts, the rule's (or the user's) first."""
+    """Numbers of splits, the heuristic's (or the user's) first."""
     rule = splits_of(problem, arch)
-    if problem.family != "forward" or problem.num_splits or not arch.compute_units:
+    if problem.family != "forward" or problem.num_splits or not may_split(arch):
         return (rule,)
-    most = max(1, min(MOST_SPLITS, problem.seqlen_k // (LEAST_TILES * TILE_KEYS)))
-    parts = rule if rule > 1 else walked_parts(problem, arch)
+    most = max(1, min(MOST_SPLITS, problem.seqlen_k // LEAST_KEYS))
+    parts = rule if rule > 1 else independent_splits(problem, arch)
     others = sorted({1, parts, *(round(parts * factor) for factor in BESIDE)} - {0, rule})
     return (rule, *(count for count in others if count <= most))
 
 
 def stages(problem: AttentionProblem, count: int) -> Sequence[AttentionProblem]:
-    """The kernels of a problem in so many parts."""
+    """The kernels of a problem in so many splits."""
     return (problem,) if count == 1 else (problem.part(count), problem.combined(count))
 
 
@@ -38,7 +38,7 @@ def split_plans(problem: AttentionProblem, arch: Arch) -> Mapping[str, Sequence[
     """The stages of each number of splits, by what it is called."""
     rule, *others = counts(problem, arch)
     plans = {_named(rule): stages(problem, rule)}
-    for count in others:  # one part that nobody said is not one part that was asked for
+    for count in others:  # one split by heuristic is not one split that was asked for
         plans[_named(count)] = stages(replace(problem, num_splits=1) if count == 1 else problem, count)
     return plans
 

@@ -72,12 +72,13 @@ def padded(spec: KernelSpec, problem: ConvProblem) -> ConvProblem | None:
     """The problem the kernel serves in copies of the operands, where copies mend what it lacks: channels side by side.
 
     A family's `copied` may ask for more channels or filters a group than there are, which copies fill up with zeros.
-    What is laid out backwards in memory is not copied; nor are channels that lie apart on a GPU, where nothing but
-    rows is copied at more than a crawl.
+    What is laid out backwards in memory is not copied; nor are channels that lie apart, but where the space says
+    that such copies are fast (`copies_any_layout`).
     """
     if not supports(spec, problem) or min((*problem.x_strides, *problem.w_strides, *problem.y_strides)) < 0:
         return None
-    if arch_by_name(spec.arch).family != "cpu" and not problem.channels_last:
+    space = SPACES.get(arch_by_name(spec.arch).family)
+    if not problem.channels_last and not getattr(space, "copies_any_layout", False):
         return None
     copied: Callable[[ConvSchedule, ConvProblem], ConvProblem] | None
     copied = getattr(LEGALITY.family_of(spec), "copied", None)

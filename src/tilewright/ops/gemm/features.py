@@ -76,13 +76,18 @@ def signature_words(signature: GemmSignature) -> tuple[str, ...]:
 
 
 class Residency(NamedTuple):
-    """How a kernel's blocks lie on a device; the design space of a backend whose blocks do tells (`residency`)."""
+    """How the work of a kernel is spread over its blocks; the design space of a backend tells (`residency`)."""
 
-    cluster_m: int = 1  # blocks of a cluster, along m and n
+    cluster_m: int = 1  # blocks that load operands for each other, along m and n
     cluster_n: int = 1
     held: int = 1  # blocks that a compute unit holds at once
-    shares_k: int = 1  # blocks of a cluster that share the k of a tile
-    ring_bytes: int = 0  # of shared memory that operands pass through
+    shares_k: int = 1  # blocks that share the k of a tile
+    ring_bytes: int = 0  # of the buffers that operands pass through
+    splits: bool = False  # k is split where tiles are few
+    streams: bool = False  # all blocks get equal shares of k
+    store: int = (
+        0  # results are stored from a buffer: 0 asynchronously, 2 not; 1: straight from registers where they can
+    )
 
 
 def kernel_features(spec: KernelSpec) -> Sequence[float]:
@@ -91,13 +96,10 @@ def kernel_features(spec: KernelSpec) -> Sequence[float]:
     residency: Callable[[KernelSpec], Residency] | None = getattr(
         SPACES.get(arch_by_name(spec.arch).family), "residency", None
     )
-    along_m, along_n, held, shares, ring = residency(spec) if residency else Residency()
-    scheduler = getattr(schedule, "tile_scheduler", "")
-    small = m == 64 * schedule.warp_grid[0] and n <= 64 and not getattr(schedule, "swap_ab", False)
-    way_out = (1.0 if small else 2.0) if getattr(schedule, "store", "") == "direct" else 0.0
+    r = residency(spec) if residency else Residency()
     return (
-        m, n, k, along_m, along_n, held, scheduler == "split_k", scheduler == "stream_k",
-        shares * getattr(schedule, "split_k", 1), schedule.warp_tile[0], schedule.warp_tile[1], ring, way_out,
+        m, n, k, r.cluster_m, r.cluster_n, r.held, r.splits, r.streams, r.shares_k * getattr(schedule, "split_k", 1),
+        schedule.warp_tile[0], schedule.warp_tile[1], r.ring_bytes, float(r.store),
     )  # fmt: skip
 
 
@@ -107,7 +109,7 @@ def kernel_terms(kernels: Mapping[str, Array], units: int) -> Mapping[str, Any]:
         kernels[name] for name in ("block_m", "block_n", "block_k", "cluster_blocks_m", "cluster_blocks_n")
     )
     blocks = over_m * over_n * kernels["shares_k"]
-    # Clusters that run at a time: multiprocessors lie in groups, so larger clusters leave some idle.
+    # Clusters that run at a time: compute units lie in groups, so larger clusters leave some idle.
     room = np.maximum(1.0, np.floor(units * np.where(blocks > 2, 10 / 11, 1.0) / blocks) * kernels["held"])
     volume = block_m * block_n * block_k
     splits, streams = kernels["splits"] > 0, kernels["streams"] > 0
@@ -150,14 +152,14 @@ def interactions(p: GemmProblem, kernels: Mapping[str, Any], units: int) -> Arra
     np.divide(sizes, cells * kernels["spans"], out=out[11:15])
     np.minimum(cells[:2], 64.0, out=out[15:17])
     out[17] = kernels["flow"]
-    # Results of small tiles leave from the registers where their rows begin at whole words, else through a sheet.
+    # Results of small tiles are stored from registers where their rows begin at whole words, else through a buffer.
     out[18] = kernels["way_out"] > (1.0 if p.c_stride % 2 == 0 else 0.0)
     np.multiply(kernels["rings"], _copied_first(p), out=out[19])
     return out
 
 
 def _copied_first(p: GemmProblem) -> float:
-    """How many of A and B the copy engine cannot read where they lie."""
+    """How many of A and B are not aligned to 16 bytes, and are copied before asynchronous loads can read them."""
     a, b = DTYPES[p.dtype_a].bytes, DTYPES[p.dtype_b].bytes
     return float((p.a_stride * a % 16 > 0) + (p.b_stride * b % 16 > 0))
 

@@ -35,6 +35,7 @@ from tilewright.ops.conv.spec import ConvSignature, dtype_rules
 
 class CpuConv(OpFamilies):
     backend, op = "cpu", "conv"
+    copies_any_layout = True
     own = (IMPLICIT, OUTER, WINOGRAD, DIRECT_WGRAD, PLANAR, LANES, LANES_WGRAD, LOOPS)
 
     def signature_rules(self, signature: ConvSignature, arch: Arch) -> Iterator[Violation]:

@@ -24,14 +24,19 @@ from tilewright.backends.cuda.attention.mma import FAMILY as MMA
 from tilewright.backends.cuda.attention.rates import arch_numbers, rates
 from tilewright.backends.cuda.attention.ws import FAMILY as WS
 from tilewright.backends.families import OpFamilies
+from tilewright.backends.gpu.kv_splits import KvSplits
 from tilewright.backends.native import FamiliesNative
+from tilewright.dtypes import DTYPES
 from tilewright.ops.attention.numbers import PROBLEM, problem_numbers
+from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.schedule import AttentionSchedule, LoopsSchedule
 from tilewright.ops.attention.spec import AttentionSignature, signature_violations
 from tilewright.ops.base import Violation
 
+MLA_VALUES = 512  # elements of a head of values, from which on the mla pipeline is for
 
-class CudaAttention(OpFamilies):
+
+class CudaAttention(KvSplits, OpFamilies):
     backend, op = "cuda", "attention"
     own = (WS, FP8, MLA, MMA, COMBINE, LOOPS)
     USUAL = "bf16"
@@ -44,6 +49,12 @@ class CudaAttention(OpFamilies):
 
     def fallback_schedule(self, signature: AttentionSignature, arch: Arch) -> AttentionSchedule:
         return LoopsSchedule()
+
+    def key_elements(self, problem: AttentionProblem, arch: Arch) -> int:
+        """The mla pipeline reads values that are the first elements of their keys once."""
+        p, two_bytes = problem, DTYPES[problem.dtype_q].bytes == DTYPES[problem.dtype_kv].bytes == 2
+        once = two_bytes and MLA_VALUES <= p.head_dim_v <= p.head_dim and {"wgmma", "tma"} <= arch.features
+        return p.head_dim if once else super().key_elements(p, arch)
 
     @cached_property
     def native(self) -> FamiliesNative:

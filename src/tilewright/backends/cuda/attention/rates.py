@@ -33,7 +33,7 @@ from tilewright.arch.rates import (
     UnitWgmma,
     UnitWgmmaFp8,
 )
-from tilewright.ops.attention import splits
+from tilewright.backends.gpu import kv_splits
 
 
 class Constants(NamedTuple):
@@ -97,7 +97,7 @@ _FITS: tuple[tuple[str, str, type[Any]], ...] = (
 
 
 def rates(arch: Arch) -> Mapping[str, float]:
-    numbers = {"trip": splits.constants(arch.name).trip}
+    numbers = {"trip": kv_splits.constants(arch.name).trip}
     for prefix, fit, kind in _FITS:
         constants = fitted(fit, kind, arch.name)
         numbers |= {f"{prefix}{name}": value for name, value in constants._asdict().items() if name != "units"}

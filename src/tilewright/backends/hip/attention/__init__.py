@@ -15,6 +15,7 @@ from typing import Any
 from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.families import OpFamilies
+from tilewright.backends.gpu.kv_splits import KvSplits
 from tilewright.backends.hip.attention.ck_tile import FAMILY as CK_TILE
 from tilewright.backends.hip.attention.ck_tile import pools, select
 from tilewright.backends.hip.attention.ck_tile.legality import ck_tile_rules
@@ -32,7 +33,7 @@ from tilewright.ops.attention.spec import AttentionSignature, signature_violatio
 from tilewright.ops.base import KernelSpec, Violation
 
 
-class HipAttention(OpFamilies):
+class HipAttention(KvSplits, OpFamilies):
     backend, op = "hip", "attention"
     own = (CK_TILE, TILED, LOOPS)
     USUAL = "fp16"

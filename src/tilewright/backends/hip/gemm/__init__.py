@@ -27,6 +27,7 @@ from tilewright.backends.hip.profiles import PACKAGE, Needs, has_part
 from tilewright.backends.native import FamiliesNative
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.gemm.dtype_rules import dtype_rules, one_b
+from tilewright.ops.gemm.features import Residency
 from tilewright.ops.gemm.numbers import FEATURES, FEATURES_HEADER, PROBLEM, problem_numbers
 from tilewright.ops.gemm.spec import GemmSignature
 
@@ -59,6 +60,12 @@ class HipGemm(OpFamilies):
     def fallback_schedule(self, signature: GemmSignature, arch: Arch) -> Any:
         """Plain loops; of a packed B, what reads it."""
         return fallback(signature, arch) if signature.variant == "preshuffle" else GpuLoopsSchedule()
+
+    def residency(self, spec: KernelSpec) -> Residency:
+        """As learned models see a kernel."""
+        h = spec.schedule
+        small = h.tile[0] == 64 * h.warp_grid[0] and h.tile[1] <= 64
+        return Residency(store=(1 if small else 2) if getattr(h, "store", "") == "direct" else 0)
 
     @cached_property
     def native(self) -> FamiliesNative:

@@ -145,7 +145,8 @@ class Multistage(CudaGemmFamily):
         threads = 32 * h.warp_grid[0] * h.warp_grid[1]
         registers = threads * min(256, 2 * h.tile[0] * h.tile[1] // threads + 64)
         held = max(1, min(arch_by_name(spec.arch).scratch_bytes // ring, 65536 // registers))
-        return Residency(held=held, ring_bytes=ring)
+        scheduler = h.tile_scheduler
+        return Residency(held=held, ring_bytes=ring, splits=scheduler == "split_k", streams=scheduler == "stream_k")
 
 
 FAMILY = Multistage()

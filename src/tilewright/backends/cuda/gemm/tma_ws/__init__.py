@@ -222,7 +222,12 @@ class TmaWs(CudaGemmFamily):
         h: TmaWsSchedule = spec.schedule
         available = arch_by_name(spec.arch).scratch_bytes
         ring, (m, n) = shared_bytes(spec.signature, h, available), h.cluster
-        return Residency(1, 1, 1, m * n, ring) if h.tile_scheduler == "cluster_k" else Residency(m, n, 1, 1, ring)
+        small = h.tile[0] == 64 * h.warp_grid[0] and h.tile[1] <= 64 and not h.swap_ab
+        store = (1 if small else 2) if h.store == "direct" else 0
+        if h.tile_scheduler == "cluster_k":
+            return Residency(shares_k=m * n, ring_bytes=ring, store=store)
+        splits, streams = h.tile_scheduler == "split_k", h.tile_scheduler == "stream_k"
+        return Residency(m, n, ring_bytes=ring, splits=splits, streams=streams, store=store)
 
 
 FAMILY = TmaWs()
