@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -164,3 +165,18 @@ def test_a_forward_asks_for_no_child_by_its_path(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(torch.nn.Module, "get_submodule", walked)
     with torch.no_grad():
         model(torch.randn(5, 16))
+
+
+@pytest.mark.parametrize("act", [torch.nn.SiLU(), F.silu])
+def test_fused_models_are_pickled_copied_and_traced(act: Any) -> None:
+    model = torch.nn.Sequential(Mlp(act))
+    report = fuse_mlps(model)
+    assert len(report.replaced) == 1
+    x = torch.randn(3, 16)
+    expected = model(x)
+    for again in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert type(again[0]) is type(model[0])
+        assert torch.equal(again(x), expected)
+    torch.testing.assert_close(torch.fx.symbolic_trace(model)(x), expected)
+    report.undo()
+    assert type(model[0]) is Mlp

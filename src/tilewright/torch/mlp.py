@@ -150,6 +150,12 @@ def _weights(module: Any, parts: Parts) -> tuple[Any, Any] | None:
     return gate, up
 
 
+def _remade(kind: Any, parts: Parts) -> Any:
+    """An empty module of a fused class, for pickle: no module of Python holds that class under its name."""
+    ours = _fused(kind, parts)
+    return ours.__new__(ours)
+
+
 @lru_cache(maxsize=256)
 def _fused(kind: Any, parts: Parts) -> Any:
     """A subclass of a module's class whose forward multiplies by gate and up in one call."""
@@ -165,7 +171,11 @@ def _fused(kind: Any, parts: Parts) -> Any:
             gated = gemm_api.gated_gemm(x, gate.T, up.T, activation=parts.activation, copy="allow")
         return _child(self, parts.down)(gated)
 
-    return type(kind.__name__, (kind,), {"forward": forward, "fused_parts": parts, "__module__": kind.__module__})
+    def reduce(self: Any, _protocol: Any) -> Any:
+        return _remade, (kind, parts), self.__getstate__() if hasattr(self, "__getstate__") else vars(self)
+
+    members = {"forward": forward, "fused_parts": parts, "__module__": kind.__module__, "__reduce_ex__": reduce}
+    return type(kind.__name__, (kind,), members)
 
 
 def fuse_mlps(model: Any) -> Report:

@@ -69,7 +69,8 @@ def _restored(kind: type[Any], before: type[Any], ours: type[Any]) -> type[Any]:
     if kind.__bases__ != (ours,):
         return kind
     members = {name: value for name, value in vars(kind).items() if name not in ("__dict__", "__weakref__")}
-    return type(kind)(kind.__name__, (before,), members)
+    derived: type[Any] = type(kind.__name__, (before,), members)
+    return derived
 
 
 def _why_not(name: str, module: Any, where: Callable[[str, Any], bool] | None) -> str:
