@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from types import SimpleNamespace
 from typing import Any
 
@@ -147,9 +148,11 @@ def test_without_memory_for_the_workspace_nothing_is_written(monkeypatch: pytest
     q, k, v, dout = (np.ones((1, rows, 2, 32), np.float32) for rows in (61, 67, 67, 61))
     out, lse = tw.attention(q, k, v, return_lse=True)
     tw.attention_backward(dout, q, k, v, out, lse)  # its kernels are built and loaded
-    results = {name: np.full(one.shape, 7.0, np.float32) for name, one in (("dq", q), ("dk", k), ("dv", v))}
+    results: dict[str, Any] = {
+        name: np.full(one.shape, 7.0, np.float32) for name, one in (("dq", q), ("dk", k), ("dv", v))
+    }
     monkeypatch.setattr(host, "_scratch", type(host._scratch)())
-    monkeypatch.setattr(host, "ctypes", SimpleNamespace(c_char=Full(), addressof=host.ctypes.addressof))
+    monkeypatch.setattr(host, "ctypes", SimpleNamespace(c_char=Full(), addressof=ctypes.addressof))
     with pytest.raises(TilewrightError) as caught:
         tw.attention_backward(dout, q, k, v, out, lse, **results, scale=0.5)
     assert caught.value.rule == "memory"
