@@ -48,6 +48,13 @@ def test_sums_weigh_against_parts() -> None:
     assert time_of(alone, 1, 132) > time_of(alone._replace(runs=1.0), 1, 132)
 
 
+def test_a_head_that_the_cache_does_not_keep_is_shared() -> None:
+    work = Work(blocks=512, longest=2e-3, all=512e-3, item=0.0, sums=1e-4, even=False, runs=8.0)
+    assert time_of(work, 1, 132) < time_of(work, 4, 132)
+    crowded = work._replace(crowd=2.0)
+    assert time_of(crowded, 1, 132) > time_of(crowded, 4, 132) == time_of(work, 4, 132)
+
+
 def test_blocks_in_turns_wait_for_each_other() -> None:
     """As long however few rows each has: in turns fewer parts are worth it."""
     work = Work(blocks=32, longest=40e-6, all=32 * 40e-6, item=0.0, sums=0.0, even=True, runs=1.0)

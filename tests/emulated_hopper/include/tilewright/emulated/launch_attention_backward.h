@@ -2,6 +2,7 @@
 #pragma once
 #include <tilewright/emulated/launch.h>
 
+#define TW_BACKWARD_CACHED (64 << 10)  // so that the few heads of small problems are several chunks
 #include <tilewright/cuda/attention_backward/attention_backward.h>
 #include <tilewright/cuda/attention_backward/loops/kernel.h>
 #include <tilewright/cuda/attention_backward/mma/kernel.h>

@@ -56,6 +56,25 @@ TW_GPU unsigned look_at(unsigned *p) {
 #endif
   return x;
 }
+// The same without an order: what that one wrote is there behind the next `pass_on`.
+TW_GPU unsigned glance_at(unsigned *p) {
+#ifdef __CUDACC__
+  unsigned x;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
+  return x;
+#else
+  return atomicAdd(p, 0u);
+#endif
+}
+// Counts up a word that another block looks at: that one has what this thread wrote or saw before.
+TW_GPU void pass_on(unsigned *p) {
+#ifdef __CUDACC__
+  asm volatile("fence.acq_rel.gpu;\nred.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(p) : "memory");
+#else
+  __threadfence();
+  atomicAdd(p, 1u);
+#endif
+}
 TW_GPU void store_through(float4 *p, float4 x) {
 #ifdef __CUDACC__
   __stcg(p, x);

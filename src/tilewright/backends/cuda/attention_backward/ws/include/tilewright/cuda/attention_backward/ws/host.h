@@ -5,6 +5,10 @@
 #include <tilewright/cuda/host/launch.h>
 #include <tilewright/cuda/host/row_maps.h>
 
+#ifndef TW_BACKWARD_CACHED
+#define TW_BACKWARD_CACHED (32 << 20)  // bytes that the second-level cache keeps for sure; tests have less
+#endif
+
 namespace tw::cuda {
 
 template <class Config, class Shape = AttentionBackwardWs<Config>> struct HostAttentionBackwardWs {
@@ -66,23 +70,22 @@ template <class Config, class Shape = AttentionBackwardWs<Config>> struct HostAt
     t.loose_rows = x.starts_q || x.lengths_q, t.loose_keys = x.starts_k || x.lengths_k;
     if (Config::dropout) t.drops = Dropout::of(x.dropout, whole_of(x.seed), whole_of(x.offset));
     if (S::Shares) t.parts = int(x.dkv_heads / x.heads_kv);
-    const int64_t all = x.heads_kv * x.batch, here = heads_together(x, multiprocessors);
+    const int64_t all = x.heads_kv * x.batch, here = heads_together(x);
     const int64_t last = S::Bounded ? ceil_div(last_waves * multiprocessors, int64_t(t.key_tiles) * t.parts) : 1;
     t.together = int(here), t.chunks = int(last < all ? 1 + (all - (last > here ? last : here)) / here : 1);
     return t;
   }
   // Blocks that end last should be short: the longest first of so many for each multiprocessor.
   static constexpr int64_t last_waves = 2;
-  // Of one head that many blocks at most begin together where they add in turns: each waits for the one before it.
-  static constexpr int64_t most_in_turns = 8;
   // Heads of keys whose tiles are mixed, the longest first: as many as the second-level cache keeps rows and sums of.
-  static int64_t heads_together(const Args &x, int multiprocessors) {
-    const int64_t group = x.heads_q / x.heads_kv, all = x.heads_kv * x.batch;
+  // Without a window all are as long, and only in turns, where blocks of one head wait for each other, heads are mixed:
+  // their blocks meet one query head of a group at a time.
+  static int64_t heads_together(const Args &x) {
+    if (!S::Bounded && !x.deterministic) return 1;
+    const int64_t group = S::Bounded ? x.heads_q / x.heads_kv : 1, all = x.heads_kv * x.batch;
     const int64_t of_a_head = x.rows * group * (x.head_qk * int64_t(sizeof(T) + 4) + x.head_v * int64_t(sizeof(T)));
-    const int64_t kept = S::Bounded ? (int64_t(32) << 20) / (of_a_head > 0 ? of_a_head : 1) : 1;
-    const int64_t least = x.deterministic ? ceil_div(multiprocessors, most_in_turns) : 1;
-    const int64_t wanted = kept > least ? kept : least;
-    return wanted < all ? wanted : all;
+    const int64_t kept = int64_t(TW_BACKWARD_CACHED) / (of_a_head > 0 ? of_a_head : 1);
+    return kept < 1 ? 1 : kept > all ? all : kept;
   }
 
   static int all_maps(const Args &x, TensorMap (&maps)[5]) {

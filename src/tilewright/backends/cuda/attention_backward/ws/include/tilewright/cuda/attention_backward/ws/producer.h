@@ -78,28 +78,41 @@ template <class S> TW_GPU unsigned turn_of(const AttentionBackwardWsArgs &x, con
   int end = item.keys;
   if (x.right < backward_unbounded) end = min(end, last_row + item.shift + x.right + 1);
   const int last = (end - 1) / S::BN;
-  if (!S::Sinks) return unsigned(last - item.tile);
+  if (!S::Sinks || x.left >= backward_unbounded) return unsigned(last - item.tile);
   const int begin = max(0, first_row + item.shift - x.left), low = begin < item.keys ? begin / S::BN : last + 1;
   const int sinks = (min(int(x.x.sink_keys), item.keys) + S::BN - 1) / S::BN;
   return unsigned(last - item.tile - (item.tile < low ? max(0, low - sinks) : 0));
 }
 
-// One thread: waits until it may add to a tile of rows.  The word that says so, or null where any order will do.
-template <class S>
-TW_GPU unsigned *await_turn(const AttentionBackwardWsArgs &x, const BackwardItem &item, int tile, int head, int who) {
-  if (!x.turns) return nullptr;
-  const int row_tiles = int((x.x.rows + S::BM - 1) / S::BM);
-  unsigned *turn = x.turns + ((int64_t(item.sequence) * x.x.heads_q + head) * row_tiles + tile) * S::W + who;
-  const unsigned mine = turn_of<S>(x, item, tile);
-  while (look_at(turn) != mine) TW_SPIN();
-  return turn;
-}
-// The next may add, where all is added.
-TW_GPU void pass_turn(unsigned *turn) {
-  tma_wait_written<0>();
-  __threadfence();
-  atomicAdd(turn, 1u);
-}
+// One thread's turns, where sums have an order.
+template <class S> struct BackwardTurns {
+  const AttentionBackwardWsArgs &x;
+  const BackwardItem &item;
+  const int who;
+  unsigned *word = nullptr;     // whose turn it is at the tile of rows that comes next
+  unsigned mine = 0, seen = 0;  // at the first tile of a block that is the first nobody is waited for
+  TW_GPU BackwardTurns(const AttentionBackwardWsArgs &args, const BackwardItem &of, int warpgroup)
+      : x(args), item(of), who(warpgroup) {}
+
+  TW_GPU void next(const BackwardSteps &steps) {
+    const int row_tiles = int((x.x.rows + S::BM - 1) / S::BM);
+    word = x.turns + ((int64_t(item.sequence) * x.x.heads_q + steps.head) * row_tiles + steps.tile) * S::W + who;
+    mine = turn_of<S>(x, item, steps.tile);
+  }
+  TW_GPU void await() {
+    while (seen != mine) {
+      seen = look_at(word);
+      if (seen != mine) TW_SPIN();
+    }
+  }
+  // Where all is added the next block may add; meanwhile comes the word of this one's next tile.
+  TW_GPU void pass(const BackwardSteps &steps) {
+    unsigned *done = word;
+    if (steps.more()) next(steps), seen = glance_at(word);
+    tma_wait_written<0>();
+    pass_on(done);
+  }
+};
 
 // What a warpgroup left of a tile's dq: 64 elements of all rows, or of half of them, in boxes of 32 elements.
 template <class S> TW_GPU void add_boxes(const TensorMap &map, const SharedBackward<S> &shared, int who, int piece,
@@ -126,13 +139,15 @@ template <class S> TW_GPU void add_dq(const TensorMap &map, const AttentionBackw
                                       const SharedBackward<S> &shared, const BackwardItem &item, int who) {
   const int lane = int(threadIdx.x % 32), first_row = int(prepared_first(x.x.starts_q, item.sequence));
   const int of_rows = x.x.starts_q ? 0 : item.sequence;
+  const bool in_turns = x.turns && lane == 0;
   BackwardSteps steps(item, x.group);
+  BackwardTurns<S> turns(x, item, who);
   if (steps.more()) named_arrive(backward_dq_empty + who, 160);
+  if (steps.more() && in_turns) turns.next(steps);
 #pragma unroll 1
   while (steps.more()) {
     const int tile = steps.tile, head = steps.head;
-    unsigned *turn = nullptr;
-    if (lane == 0) turn = await_turn<S>(x, item, tile, head, who);
+    if (in_turns) turns.await();
     __syncwarp();
 #pragma unroll 1
     for (int piece = 0; piece < S::pieces; ++piece) {
@@ -147,7 +162,7 @@ template <class S> TW_GPU void add_dq(const TensorMap &map, const AttentionBackw
       if (last) steps.next();
       if (!last || steps.more()) named_arrive(backward_dq_empty + who, 160);
     }
-    if (turn) pass_turn(turn);
+    if (in_turns) turns.pass(steps);
   }
   if (lane == 0) tma_wait_written<0>();
 }
