@@ -3,9 +3,10 @@
 #pragma once
 #include <tilewright/kernel_set.hpp>
 #include <tilewright/reference.hpp>
+#include <tilewright/timing.hpp>
 
 #include <algorithm>
-#include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <functional>
 #include <optional>
@@ -57,8 +58,12 @@ struct Example {
   // Runs a plan.  `operands` is a function of where arrays lie: it is called with what gives their addresses.
   template <class Plan, class Operands> void run(const Plan &plan, Operands operands) {
     if (!device) return plan.run(operands(on_host), team);
+    on_device(operands, [&](const auto &there) { plan.run(there, *device); });
+  }
+  // Arrays are copied to the device before `use`, which gets the operands there, and back after it.
+  template <class Operands, class Use> void on_device(Operands operands, Use use) {
     std::vector<std::function<void()>> back;
-    const auto on_device = [&](auto &array) {
+    const auto there = [&](auto &array) {
       using T = std::decay_t<decltype(array.host[0])>;
       const int64_t bytes = int64_t(array.host.size() * sizeof(T));
       if (!array.device) array.device.emplace(device->allocate(bytes));
@@ -66,7 +71,7 @@ struct Example {
       back.push_back([&array, bytes, this] { device->copy(array.host.data(), array.device->get(), bytes); });
       return static_cast<T *>(array.device->get());
     };
-    plan.run(operands(on_device), *device);
+    use(operands(there));
     for (const auto &copy : back) copy();
     device->synchronize();
   }
@@ -78,16 +83,16 @@ struct Example {
     run(plan, operands);
     return plan;
   }
-  // Microseconds of a run, the median of some; operands stay where they are.
+  // Microseconds of a run, the median of some; copies to a device and back do not count.
   template <class Plan, class Operands> double microseconds(const Plan &plan, Operands operands, int rounds = 11) {
-    std::vector<double> times;
-    for (int round = 0; round < rounds; ++round) {
-      const auto start = std::chrono::steady_clock::now();
-      run(plan, operands);
-      times.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
-    }
-    std::sort(times.begin(), times.end());
-    return times[times.size() / 2];
+    tw::TimingOptions options;
+    options.repeat = rounds;
+    if (!device) return tw::timed(plan, operands(on_host), team, options).seconds * 1e6;
+    double seconds = 0;
+    options.batch = 20;  // a launch and a wait for the device take microseconds, which several runs share
+    on_device(operands,
+              [&](const auto &there) { seconds = tw::timed(plan, there, *device, nullptr, options).seconds; });
+    return seconds * 1e6;
   }
   // Says the largest error beside float64, and remembers one that is too large.
   void check(const char *what, Array<float> &actual, const std::vector<double> &expected, double bound = 1e-5) {

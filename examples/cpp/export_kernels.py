@@ -8,12 +8,14 @@ Without --examples those of all; the first time they are compiled, a second or t
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import tilewright as tw
 from tilewright import ops
+from tilewright.tune import problem_sets
 
 KERNELS = 2  # of a signature, beside the fallback kernel
 
@@ -64,8 +66,15 @@ MORE: dict[str, tuple[Any, ...]] = {
     "attention/24_backward_dropout": (backward(dropout=True),),
     "attention/25_backward_gqa_causal": (backward(window_right=0),),
     "attention/26_head_sizes": (attention(32), attention(128)),
+    "attention/28_append_kv": (
+        attention(family="append", rotary="half", rotary_q=True, pages="strided", page_lookup="table"),
+        attention(pages="strided", page_lookup="table", seqlens_k=True, window_right=0, align="bottom_right"),
+    ),
+    "attention/29_fp8_scales": (
+        attention(dtype_q="fp8_e4m3", dtype_out="fp32", q_scale="head", kv_scales="block", scale_block=16),
+    ),
 }
-OF_EACH = {"gemm": gemm(), "conv": conv(), "attention": PLAIN}
+OF_EACH = {"gemm": (gemm(),), "conv": (conv(),), "attention": (PLAIN,)}
 
 
 def examples() -> list[str]:
@@ -77,7 +86,15 @@ def problems(names: Iterable[str]) -> list[Any]:
     """Of examples, by their names or those of their folders."""
     wanted = list(names)
     chosen = [name for name in examples() if not wanted or name in wanted or name.partition("/")[0] in wanted]
-    return [problem for name in chosen for problem in (OF_EACH[name.partition("/")[0]], *MORE.get(name, ()))]
+    return [
+        problem for name in chosen for problem in (*OF_EACH.get(name.partition("/")[0], ()), *MORE.get(name, ()))
+    ] + [problem for name in chosen if name.startswith("end_to_end/") for problem in listed()]
+
+
+def listed() -> list[Any]:
+    """What the end-to-end program's bundle is made of."""
+    data = json.loads((Path(__file__).parent / "end_to_end" / "problems.json").read_text())
+    return [problem_sets.problem(ops.op(op), row) for op, rows in data.items() for row in rows]
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cpp import programs
+from tilewright.arch import runnable_host_archs
 
 pytestmark = pytest.mark.skipif(bool(programs.why_not()), reason=programs.why_not() or "a compiler is here")
 
@@ -16,7 +17,7 @@ EXAMPLES = programs.ROOT / "examples" / "cpp"
 EXPORT = runpy.run_path(str(EXAMPLES / "export_kernels.py"))
 NAMES: list[str] = EXPORT["examples"]()
 QUICK = ("gemm/01_basic", "conv/01_basic", "attention/01_basic")
-COUNTS = {"gemm": 7, "conv": 7, "attention": 27}
+COUNTS = {"gemm": 7, "conv": 7, "attention": 29, "end_to_end": 1}
 
 
 def kernels(folder: Path, *names: str) -> Path:
@@ -50,9 +51,17 @@ def test_the_first_of_each_op(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.proof
 @pytest.mark.part(16)
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in QUICK])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in QUICK and not name.startswith("end")])
 def test_every_example(name: str, tmp_path: Path) -> None:
     run(name, kernels(tmp_path / "kernels", name), tmp_path)
+
+
+def test_a_program_from_a_bundle(tmp_path: Path) -> None:
+    """As its first lines say it is made and run."""
+    build = (sys.executable, "-m", "tilewright", "bundle", "build", "--threads", "1,2", "--targets")
+    problems, bundle = str(EXAMPLES / "end_to_end" / "problems.json"), str(tmp_path / "model.twb")
+    programs.call(*build, runnable_host_archs()[0].name, "--problems", problems, "-o", bundle, "--strict")
+    run("end_to_end/01_inference_from_bundle", Path(bundle), tmp_path)
 
 
 def test_wrong_numbers_fail_an_example(tmp_path: Path) -> None:
