@@ -38,6 +38,8 @@ AWAY = {
     "tempfile": "libraries in memory (runtime.memory_library)",
     "numpy.random": "samples (runtime.bindings.X.samples)",
     "secrets": "names of work folders (build.store), numpy.random",
+    "subprocess": "compilers are asked who they are (backends.asking)",
+    "selectors": "subprocess brings it",
     "difflib": "names that are not known",
     "sqlite3": "measurements",
     "tilewright.build.compile_run": "what the store lacks",

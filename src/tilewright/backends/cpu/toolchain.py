@@ -235,7 +235,7 @@ def _find(cxx: str, path: str) -> CpuToolchain:
 
 def find_toolchain() -> CpuToolchain:
     """The compiler for host kernels, found once for each setting; none is a ToolchainError with the remedy."""
-    return _find(settings.current().cxx, settings.child_environment().get("PATH", ""))
+    return _find(settings.current().cxx, settings.child_path())
 
 
 def object_rules(arch: str, ops: Sequence[str] = ()) -> ObjectRules:
