@@ -289,7 +289,7 @@ def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 def child_path() -> str:
     """Where processes we start look for programs."""
-    return os.environ.get("PATH", "")
+    return os.environ.get("PATH", os.defpath)
 
 
 def environment() -> dict[str, str]:

@@ -40,6 +40,7 @@ AWAY = {
     "secrets": "names of work folders (build.store), numpy.random",
     "subprocess": "compilers are asked who they are (backends.asking)",
     "selectors": "subprocess brings it",
+    "shutil": "compilers are looked for (backends.search)",
     "difflib": "names that are not known",
     "sqlite3": "measurements",
     "tilewright.build.compile_run": "what the store lacks",

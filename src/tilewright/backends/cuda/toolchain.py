@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -212,7 +211,7 @@ def _broken(candidate: Candidate, what: str) -> ToolchainError:
 def _has_host_compiler(nvcc: Candidate) -> bool:
     """Whether nvcc by itself finds one: given with it, or under the name it looks for."""
     path = settings.child_path()
-    return "-ccbin" in nvcc.driver or shutil.which("gcc", path=path) is not None
+    return "-ccbin" in nvcc.driver or search.which("gcc", path=path) is not None
 
 
 def identify(candidate: Candidate) -> CudaToolchain:
