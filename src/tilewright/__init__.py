@@ -80,19 +80,6 @@ def _public() -> list[str]:
     return sorted({*_HOMES, *_of_ops().names(_GROUP), "__version__"})
 
 
-def _loaded(name: str) -> Any:
-    """A function of an op with all its modules, in which nothing is garbage: to look for some takes a tenth of it."""
-    import gc
-
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return _of_ops().load(_GROUP, name, "a name of the API")
-    finally:
-        if collects:
-            gc.enable()
-
-
 def __getattr__(name: str) -> Any:
     from importlib import import_module
     from importlib.util import find_spec
@@ -108,7 +95,7 @@ def __getattr__(name: str) -> Any:
         if own or name not in _of_ops().names(_GROUP):
             stale = "" if _of_ops().names("tilewright.ops") else ": no op is found; install tilewright again, with pip"
             raise AttributeError(f"module 'tilewright' has no attribute {name!r}{stale}")
-        value = _loaded(name)
+        value = _of_ops().load(_GROUP, name, "a name of the API")
     globals()[name] = value
     return value
 
