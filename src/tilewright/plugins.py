@@ -17,7 +17,9 @@ Where several packages publish one name in a group, ours counts, else the first 
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -96,7 +98,8 @@ def load(group: str, name: str, what: str, contract: type | None = None) -> Any:
         rule = f"{what.rpartition(' ')[2]}-name"
         raise UnknownNameError(f"{name!r} is not {what}", rule=rule, value=name, remedy=nearest(name, names(group)))
     try:
-        loaded = point.load()
+        with _without_collector():
+            loaded = point.load()
     except (Exception, SystemExit) as error:
         if _is_ours(point.module) and not isinstance(error, (ImportError, AttributeError)):
             raise  # whatever it is, it is not that something is missing here
@@ -105,6 +108,18 @@ def load(group: str, name: str, what: str, contract: type | None = None) -> Any:
     if wrong:
         raise _broken(point, what, wrong)
     return loaded
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Nothing of modules that are loaded is garbage, and to look for some takes a tenth of a first call."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _broken(point: EntryPoint, what: str, wrong: str) -> PluginError:

@@ -287,6 +287,11 @@ def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return environ
 
 
+def child_path() -> str:
+    """Where processes we start look for programs."""
+    return os.environ.get("PATH", os.defpath)
+
+
 def environment() -> dict[str, str]:
     """The environment of a process of ours that is to run under the settings in force."""
     variables = {name: value for name, value in os.environ.items() if name.removeprefix(PREFIX).lower() not in _FIELDS}

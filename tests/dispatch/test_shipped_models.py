@@ -75,6 +75,18 @@ def test_each_is_small_and_its_card_lies_beside_it(name: str) -> None:
     assert {"mean", "p10", "worst"} <= set(card["metrics"]["unseen"]["model"]["all"])
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_list_of_targets_and_the_digest_are_those_of_the_file(name: str) -> None:
+    """Neither is asked in a process that takes a model: this is where they are."""
+    data = (SHIPPED / f"{name}{model_files.ENDING}").read_bytes()
+    archive = model_files.Archive(data)
+    head = json.loads(archive.read("card.json"))
+    arrays = {array: model_files._array(archive.read(f"{array}.npy")) for array in model_files.ARRAYS}
+    assert head["digest"] == model_files.digest_of(head["card"], arrays)
+    assert model_files._listed_targets()[name] == head["card"]["targets"]
+    assert set(model_files._listed_targets()) == set(NAMES)
+
+
 @pytest.mark.proof
 @pytest.mark.parametrize("name", NAMES)
 def test_each_was_made_from_the_sweeps_here_and_from_nothing_that_is_held_out(name: str) -> None:

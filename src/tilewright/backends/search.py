@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -24,10 +24,27 @@ def numbers(path: Path) -> list[int]:
     return [int(digits) for digits in re.findall(r"\d+", path.name)]
 
 
+def which(name: str, path: str | None = None) -> str | None:
+    """As `shutil` has it, which takes longer to import (it knows archives) than a compiler to be found."""
+    if os.name == "nt":  # endings of names
+        import shutil
+
+        return shutil.which(name, path=path)
+    if os.path.dirname(name):  # noqa: PTH120
+        return name if _runs(name) else None
+    folders = settings.child_path() if path is None else path
+    places = (os.path.join(folder, name) for folder in folders.split(os.pathsep)) if folders else ()  # noqa: PTH118
+    return next(filter(_runs, places), None)
+
+
+def _runs(place: str) -> bool:
+    return os.access(place, os.F_OK | os.X_OK) and not os.path.isdir(place)  # noqa: PTH112
+
+
 def given_words(text: str, setting: str, what: str, *, rule: str, remedy: str) -> tuple[str, ...]:
     """The words of a program a setting names, its first one found on this machine or refused."""
     words = tuple(shlex.split(text))
-    path = shutil.which(words[0]) if words else None
+    path = which(words[0]) if words else None
     if path is None:
         raise ToolchainError(
             f"{what} {text!r} of the setting {setting} is not on this machine",
@@ -87,4 +104,4 @@ def first_usable(
 def portable(driver: tuple[str, ...]) -> tuple[str, ...]:
     """For build files: the name alone where the path leads to it, so that the file suits other machines too."""
     name = Path(driver[0]).name
-    return (name if shutil.which(name) == driver[0] else driver[0], *driver[1:])
+    return (name if which(name) == driver[0] else driver[0], *driver[1:])

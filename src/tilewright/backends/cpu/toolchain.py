@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import shlex
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -156,7 +155,7 @@ def candidates(cxx: str = "") -> list[tuple[str, ...]]:
     """Every compiler that would be tried, in order; a given `cxx` is the only one."""
     if cxx:
         return [search.given_words(cxx, "cxx", "the C++ compiler", rule="no-compiler", remedy=REMEDY)]
-    drivers = [(path,) for path in map(shutil.which, ON_PATH) if path]
+    drivers = [(path,) for path in map(search.which, ON_PATH) if path]
     wheel = _wheel_driver()
     return [*drivers, wheel] if wheel else list(drivers)
 
@@ -235,7 +234,7 @@ def _find(cxx: str, path: str) -> CpuToolchain:
 
 def find_toolchain() -> CpuToolchain:
     """The compiler for host kernels, found once for each setting; none is a ToolchainError with the remedy."""
-    return _find(settings.current().cxx, settings.child_environment().get("PATH", ""))
+    return _find(settings.current().cxx, settings.child_path())
 
 
 def object_rules(arch: str, ops: Sequence[str] = ()) -> ObjectRules:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
-from shutil import which
 
-from tilewright.backends.search import numbers
+from tilewright.backends.search import numbers, which
 
 USUAL = Path("/usr/local")  # cuda and cuda-<version> lie here
 SYSTEM_LIBRARIES = (Path("/usr/lib/x86_64-linux-gnu"), Path("/usr/lib64"))

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -211,8 +210,8 @@ def _broken(candidate: Candidate, what: str) -> ToolchainError:
 
 def _has_host_compiler(nvcc: Candidate) -> bool:
     """Whether nvcc by itself finds one: given with it, or under the name it looks for."""
-    path = settings.child_environment().get("PATH", "")
-    return "-ccbin" in nvcc.driver or shutil.which("gcc", path=path) is not None
+    path = settings.child_path()
+    return "-ccbin" in nvcc.driver or search.which("gcc", path=path) is not None
 
 
 def identify(candidate: Candidate) -> CudaToolchain:
@@ -263,7 +262,7 @@ def _find(kind: str, nvcc: str, nvrtc_library: str, cxx: str, path: str) -> Cuda
 def find_toolchain() -> CudaToolchain:
     """The CUDA compiler, found once for each setting; none is a ToolchainError with the remedy."""
     now = settings.current()
-    path = settings.child_environment().get("PATH", "")
+    path = settings.child_path()
     return _find(now.cuda_compiler, now.nvcc, now.nvrtc, now.cxx, path)
 
 

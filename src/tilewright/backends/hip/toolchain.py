@@ -347,7 +347,7 @@ def _find(hipcc: str, rocm_path: str, ck_tile: str, prefix: str, path: str) -> H
 def find_toolchain() -> HipToolchain:
     """The HIP compiler, found once for each setting; none is a ToolchainError with the remedy."""
     now = settings.current()
-    path = settings.child_environment().get("PATH", "")
+    path = settings.child_path()
     return _find(now.hipcc, now.rocm_path, now.ck_tile, str(installed.folder()), path)
 
 
