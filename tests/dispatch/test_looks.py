@@ -86,7 +86,7 @@ def test_others_are_looked_for_when_a_look_is_due_and_not_before(place: Path, cl
 
 def test_a_stream_of_new_sizes_looks_once(place: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[str] = []
-    monkeypatch.setattr(records.Records, "refresh", lambda _: looked.append("records"))
+    monkeypatch.setattr(records.Records, "refresh", lambda *_: looked.append("records"))
     monkeypatch.setattr(states, "_lock_stamp", lambda _: looked.append("lock"))
     registry = Registry(TARGET)
     for size in range(1, 30):
@@ -163,3 +163,48 @@ def test_lock_files_of_this_process_count_at_once_and_others_when_a_look_is_due(
         clock.pass_by()
         assert registry.select(PROBLEM).spec.digest == specs[-1].digest
     assert tier(registry) == "heuristic"
+
+
+def age(folder: Path) -> None:
+    """A folder that nobody has changed for long."""
+    os.utime(folder, ns=(1, 1))
+
+
+def test_where_there_was_nothing_one_question_is_asked(
+    place: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry, asked = Registry(TARGET), []
+    age(place)
+    tier(registry)
+    clock.pass_by()
+    tier(registry)  # now it is known that there is nothing
+    monkeypatch.setattr(records.Records, "refresh", lambda *_: asked.append("records"))
+    monkeypatch.setattr(learned, "stamp", lambda *_: asked.append("models"))
+    clock.pass_by()
+    tier(registry)
+    assert not asked
+    (place / "something").touch()  # a folder that changed just now may change again and look the same
+    clock.pass_by()
+    tier(registry)
+    assert asked == ["records", "models"]
+
+
+@pytest.mark.parametrize("what", ["records", "models", "a link to models"])
+def test_what_comes_where_there_was_nothing_is_found(
+    what: str, place: Path, clock: Clock, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    registry, word = Registry(TARGET), sorted({one.schedule.pipeline for one in served()})[0]
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    if what == "a link to models":
+        (place / "models").symlink_to(elsewhere / "models")
+    for _ in range(3):
+        age(place)
+        assert tier(registry) == "heuristic"
+        clock.pass_by()
+    if what == "records":
+        in_another_process(_MEASURE, place)
+    else:
+        data = written(elsewhere if what == "a link to models" else place, word)
+        (place / "models" / f"a{model_files.ENDING}").write_bytes(data)
+    clock.pass_by()
+    assert tier(registry) == ("measured" if what == "records" else "model")

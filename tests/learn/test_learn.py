@@ -95,10 +95,10 @@ def test_by_sets_kernels_score_as_rows_do(seed: int, count: int) -> None:
     asked = np.flatnonzero(draw.random(count) < 0.8)
     rows = np.empty((count, 7), np.float32)
     rows[:, :2], rows[:, 2:4], rows[:, 4:6], rows[:, 6] = problem, kernel.T, both.T, units
-    ranks = sets.ranks(2, kernel)
-    desk = sets.desk(len(problem), ranks, len(both))
+    own = sets.kernel_features(kernel)
+    desk = sets.desk(len(problem), own, len(both))
     desk.problem[:], desk.both[:], desk.kernel_places[: len(asked)] = problem, both, asked
-    found = sets.ask(desk, ranks, len(asked), units)
+    found = sets.ask(desk, own, len(asked), units)
     np.testing.assert_allclose(found, one.score(rows[asked]), rtol=1e-12)
     np.testing.assert_allclose(found, [walked(one, row) for row in rows[asked]], rtol=1e-12)
 

@@ -218,7 +218,10 @@ def library(spec: KernelSpec) -> tuple[bytes, str] | None:
 
 def candidates(op: str, target: str, signature: Any) -> tuple[KernelSpec, ...]:
     """The kernels to choose from; of the first bundle that has some."""
-    return next((specs for bundle in in_force() if (specs := bundle.candidates(op, target, signature))), ())
+    bundles = in_force()
+    if not bundles:
+        return ()
+    return next((specs for bundle in bundles if (specs := bundle.candidates(op, target, signature))), ())
 
 
 def served_target(arch: str) -> str:

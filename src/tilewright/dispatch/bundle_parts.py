@@ -35,7 +35,8 @@ def lock_text(path: str) -> bytes | None:
 
 
 def has_records() -> bool:
-    return any(bundle.file.manifest.get("records") for bundle in bundled.in_force())
+    bundles = bundled.in_force()
+    return bool(bundles) and any(bundle.file.manifest.get("records") for bundle in bundles)
 
 
 def records(op: str, digest: str, target: str) -> Sequence[Mapping[str, Any]]:

@@ -34,8 +34,8 @@ class _Desk:
         self.known, self.seconds = np.zeros(count), np.zeros(count)
         self.question = judge.question(ctypes.addressof(self.numbers), self.rules, self.estimates, owner.threads)
         self.words = (ctypes.c_float * max(1, len(owner.words)))()
-        self.trees: Desk = owner.sets.desk(owner.width, owner.ranks, owner.both)
-        self.choice = choice = owner.sets.choice(self.trees, owner.ranks, owner.units)
+        self.trees: Desk = owner.sets.desk(owner.width, owner.own, owner.both)
+        self.choice = choice = owner.sets.choice(self.trees, owner.own, owner.units)
         start, answers = ctypes.addressof(self.question), type(self.question)
         choice.ask, choice.question, choice.numbers = judge.ask_place, start, ctypes.addressof(self.numbers)
         choice.served = start + answers.served.offset
@@ -64,7 +64,7 @@ class Chooser:
         model, pool = voices[0]
         self._alone = len(voices) == 1  # no other model is asked where this one says nothing
         self.judge, self.model, self.threads, self.units = judge, model, threads, units
-        self.sets, self.ranks, self.features = parts
+        self.sets, self.own, self.features = parts
         self.width, self.both = len(model.frame.problem_columns), model.frame.both_count
         self.words = [(name, numbers) for _, name, numbers in model.frame.problem_words]
         self.word_at = np.array([at for at, _, _ in model.frame.problem_words], np.int64)

@@ -29,7 +29,7 @@ from tilewright.native.features import Features, features
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.engine import engine
 from tilewright.ops.features import ALIGNED, ESTIMATE, MOST_POOLS, MOST_ROWS, UNITS, Frame, Pool
-from tilewright.runtime.trees import BySets, Desk, Forest, Ranks, by_sets
+from tilewright.runtime.trees import BySets, Desk, Forest, KernelFeatures, by_sets
 
 Array = np.ndarray[Any, Any]
 
@@ -82,7 +82,7 @@ class Model:
         self.card, self.forest, self.low, self.high = card, forest, low, high
         self.name = card.name  # what it is told by; one that ships: what `learn` finds it by
         self.ships = False  # with this version, whose estimate it was trained on: a test asks its probes
-        self._ranks: dict[int, tuple[Pool, Ranks]] = {}  # of kernels' own features, as the forest asks for them
+        self._own: dict[int, tuple[Pool, KernelFeatures]] = {}  # of kernels, as the forest asks for them
         self._native: dict[int, Features | None] = {}  # what fills in features of those kernels with a problem
         self._strange: dict[str, str] = {}  # by a kernel's digest: words of its signature that were not seen
 
@@ -216,7 +216,7 @@ class Model:
             self._native[id(pool)] = native
         return native
 
-    def in_c(self, pool: Pool, units: int) -> tuple[BySets, Ranks, Features] | None:
+    def in_c(self, pool: Pool, units: int) -> tuple[BySets, KernelFeatures, Features] | None:
         """What a choice in C needs of the model; None where it cannot be made there."""
         sets = self._by_sets
         native = self._filler(pool, units, sets) if sets is not None and not self._other_units(units) else None
@@ -235,15 +235,14 @@ class Model:
         )
         return self.outside(query) if isinstance(predicted, int) else predicted
 
-    def _kept(self, pool: Pool, sets: BySets) -> Ranks:
+    def _kept(self, pool: Pool, sets: BySets) -> KernelFeatures:
         """What the forest asks of kernels alone, worked out once for them."""
-        kept = self._ranks.get(id(pool))
+        kept = self._own.get(id(pool))
         if kept is None:
-            if len(self._ranks) >= MOST_POOLS:
-                self._ranks.clear()
+            if len(self._own) >= MOST_POOLS:
+                self._own.clear()
                 self._native.clear()
-            first = len(self.frame.problem_columns)
-            kept = self._ranks[id(pool)] = pool, sets.ranks(first, pool.block.T)
+            kept = self._own[id(pool)] = pool, sets.kernel_features(pool.block.T)
         return kept[1]
 
     def _beside(self, seconds: Array, new: list[int], estimates: Array) -> Array:
@@ -317,13 +316,13 @@ class Model:
             guessed = None if query.estimates is None else query.estimates[near]  # the lowest is among them
             specs = [pool.specs[place] for place in near]
             return self.forest.score(self.frame.rows(specs, query.problem, query.units, guessed))
-        ranks, desk = self._kept(pool, sets), query.desk
+        own, desk = self._kept(pool, sets), query.desk
         if desk is None:
-            desk = sets.desk(len(query.features), ranks, self.frame.both_count)
+            desk = sets.desk(len(query.features), own, self.frame.both_count)
             desk.problem[:] = query.features
             self.frame.of_both(pool, query.problem, query.units, query.estimates, desk.both)
         desk.kernel_places[: len(near)] = near
-        return sets.ask(desk, ranks, len(near), query.units)
+        return sets.ask(desk, own, len(near), query.units)
 
 
 @dataclass(frozen=True, slots=True)

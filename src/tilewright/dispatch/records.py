@@ -21,7 +21,7 @@ from tilewright import events, jsontext, notices, settings
 from tilewright.arch import all_archs
 from tilewright.build.locks import FileLock
 from tilewright.dataclass import dataclass
-from tilewright.dispatch import bundle_parts
+from tilewright.dispatch import bundle_parts, looks
 from tilewright.dispatch.results import (
     OK,
     Choice,
@@ -192,13 +192,18 @@ class Records:
         self._seen: Any = ()
         self._last_warning = ""  # what was last said of the legacy file
         self._empty = True
+        self._none_at: Any = ()  # the entries of the folder (`looks.entries`) when there was nothing to look at
 
-    def refresh(self) -> None:
-        """Look at the store again if it changed; two questions to the file system otherwise."""
-        if os.path.exists(self._legacy_name):  # noqa: PTH110  this is on the way of every selection
+    def refresh(self, entries: Any = None) -> None:
+        """Look at the store again if it changed; no question to the file system where its folder's entries did not."""
+        if self.none_at(entries):
+            return
+        if os.access(self._legacy_name, os.F_OK):  # this is on the way of selections, and makes no exception
             self._take_over()
+            entries = None
         now = stamp(self.path)
         if now == self._seen:
+            self._none_at = entries if now is None and looks.none_of(str(self.path), self._legacy_name) else ()
             return
         with self._lock:
             try:
@@ -210,6 +215,10 @@ class Records:
         global epoch
         epoch += 1
         notices.tell(notices.changed)
+
+    def none_at(self, entries: Any) -> bool:
+        """Whether there was nothing to look at when the folder had these entries."""
+        return entries is not None and entries == self._none_at
 
     @staticmethod
     def _warn(message: str) -> None:

@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from operator import is_
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ from tilewright.lru import LruCache
 from tilewright.ops.base import KernelSpec, Op, SelectionRule
 from tilewright.runtime import calls, fast_path, untracked
 from tilewright.runtime.bindings import binding
-from tilewright.runtime.host import thread_count
+from tilewright.runtime.host import thread_count, threads_under
 from tilewright.runtime.loader import Kernel, load_library
 from tilewright.runtime.plans import Plan, Plans, demand_fits
 from tilewright.runtime.requests import Request, StageRequest, Where
@@ -252,7 +253,7 @@ class Registry:
     ) -> Selection:
         """The kernel of one stage."""
         now = settings.current()
-        state = self._states.state(now, threads or thread_count(), now.strict if strict is None else strict)
+        state = self._states.state(now, threads or threads_under(now), now.strict if strict is None else strict)
         key = (problem, state)
         if where is None:
             known = self._selections.get(key)
@@ -274,7 +275,7 @@ class Registry:
 
     def _locked(self, now: settings.Settings, threads: int) -> Any:
         """The lock file of the settings, else that of a bundle, which leaves what it does not pin to others."""
-        path = now.lock or (bundle_parts.lock() if self.follows_bundles else "")
+        path = now.lock or (bundle_parts.lock() if self.follows_bundles and bundled.in_force() else "")
         if not path:
             return None
         from tilewright.dispatch import locks
@@ -300,7 +301,7 @@ class Registry:
             by_user = by_user or selection_rules.selection(op, problem, served, now.rule)
             if by_user is not None:
                 return by_user
-        if now.measure and not records().empty:
+        if state.measured:
             chosen, _ = self._measured(op, problem, threads, candidates, registered, where)
             if chosen is not None:
                 return chosen
@@ -540,7 +541,7 @@ class Registry:
             raise other_signature(spec, [op.signature_of(stage.problem) for stage in request.stages])
         for selection in chosen:
             demand_fits(selection.spec.arch, request.place)  # before anything is built for a machine that is elsewhere
-        if any(selection.padded is not None for selection in chosen):
+        if not all(map(is_, stages, request.stages)):  # some are in copies
             request = replace(request, stages=tuple(stages))
         return Plan(request, loaded.together([selection.spec for selection in chosen]), chosen, thread_count())
 

@@ -45,7 +45,12 @@ _OWN, _SHARED, _FOLLOWED = range(3)  # `Pool` of backends/cpu/host/team.cpp
 
 def thread_count() -> int:
     """Threads a host kernel uses under the settings in force."""
-    return settings.current().threads or _default_threads()
+    return threads_under(settings.current())
+
+
+def threads_under(now: settings.Settings) -> int:
+    """The same of settings that are at hand."""
+    return now.threads or _default_threads()
 
 
 @lru_cache(maxsize=1)

@@ -128,8 +128,8 @@ class Plan:
             own, clear = max(own, prepared.scratch - kernel.clear_bytes), max(clear, kernel.clear_bytes)
         # The workspace: what kernels use, one after another; what they hand on; copies of operands.
         between = request.between_bytes
-        between_at = staging.up(own)
-        copies_at = between_at + staging.up(between)
+        between_at = staging.up(own) if own else 0
+        copies_at = between_at + (staging.up(between) if between else 0)
         hold = object.__setattr__
         hold(self, "request", request)
         hold(self, "place", place)

@@ -2,7 +2,8 @@
 
 The kernels of a selection are asked about by sets (`BySets`): trees share decisions, so a decision (a feature, and one
 of its thresholds) is a set of bits, one a kernel, that is worked out once, and a node of a tree takes two operations on
-sets, for up to 512 kernels.  Trees that look at the problem alone say the same of all kernels and are walked once.
+sets, for up to 512 kernels; nodes that no kernel comes to take none.  Trees that look at the problem alone say the same
+of all kernels and are walked once.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 NODE = np.dtype([("threshold", np.float32), ("feature", np.int32), ("left", np.int32), ("value", np.float32)])
-SPLIT = np.dtype([("decision", np.uint16), ("at", np.uint16), ("left", np.uint16)])
 MOST_DEEP = 64
-_DEEP, MOST_DECISIONS = 8, 1 << 16  # by sets
-TREE = np.dtype([("splits", np.uint8, _DEEP), ("deep", np.int32), ("first_value", np.int32)])
+# By sets, a tree has a top of four levels and sixteen twigs of four more.
+_HALF = 4
+_TWIGS, _DEEP = 1 << _HALF, 2 * _HALF
+MOST_DECISIONS = (1 << 16) - 1
 _SET = 64  # bytes of the largest set of rows
 MOST_DESKS = 16  # of a thread
-_VERSION = 6
+_VERSION = 7
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,8 @@ class _Tables(ctypes.Structure):
     """`Shared` of native/trees.cpp."""
 
     _fields_ = [
-        ("trees", ctypes.c_void_p), ("tree_count", ctypes.c_int64), ("splits", ctypes.c_void_p),
-        ("values", ctypes.c_void_p), ("thresholds", ctypes.c_void_p), ("first", ctypes.c_void_p),
+        ("tops", ctypes.c_void_p), ("twigs", ctypes.c_void_p), ("values", ctypes.c_void_p),
+        ("tree_count", ctypes.c_int64), ("thresholds", ctypes.c_void_p), ("first", ctypes.c_void_p),
         ("nodes", ctypes.c_void_p), ("roots", ctypes.c_void_p), ("root_count", ctypes.c_int64),
         ("base", ctypes.c_double),
     ]  # fmt: skip
@@ -169,8 +171,8 @@ class _Desks(threading.local):
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
-    """What a forest asks of kernels alone: how many of a feature's thresholds lie below; a row a feature."""
+class KernelFeatures:
+    """What a forest asks of kernels alone, a row a feature; the library reads it."""
 
     numbers: Array
     place: int
@@ -181,19 +183,17 @@ class BySets:
 
     def __init__(self, native: ctypes.CDLL, arrays: tuple[Array, ...], base: float) -> None:
         self._native, self._arrays = native, arrays  # the library reads these
-        trees, *rest = (array.ctypes.data for array in arrays)
-        self._tables = _Tables(trees, len(arrays[0]), *rest, len(arrays[-1]), base)
+        *trees, thresholds, first, nodes, roots = (array.ctypes.data for array in arrays)
+        self._tables = _Tables(*trees, len(arrays[0]), thresholds, first, nodes, roots, len(arrays[-1]), base)
         self._at, self._decisions, self._desks = ctypes.addressof(self._tables), len(arrays[3]), _Desks()
 
-    def ranks(self, feature: int, values: Array) -> Ranks:
-        """Of the features from one on."""
-        values = np.ascontiguousarray(values, np.float32)
-        numbers = np.empty(values.shape, np.uint16)
-        place = numbers.ctypes.data
-        self._native.tw_trees_ranks(self._at, feature, len(values), values.ctypes.data, values.shape[1], place)
-        return Ranks(numbers, place)
+    @staticmethod
+    def kernel_features(values: Array) -> KernelFeatures:
+        """A row a feature, a column a kernel."""
+        numbers = np.ascontiguousarray(values, np.float32)
+        return KernelFeatures(numbers, numbers.ctypes.data)
 
-    def desk(self, problem: int, kernels: Ranks, both: int) -> Desk:
+    def desk(self, problem: int, kernels: KernelFeatures, both: int) -> Desk:
         """This thread's for kernels of this number: with so many features of the problem, and of both."""
         shape = (problem, *kernels.numbers.shape, both)
         desk = self._desks.kept.get(shape)
@@ -210,7 +210,7 @@ class BySets:
         """`tw_trees_choose`, which takes the place of a Choice; it takes microseconds, and keeps Python's lock."""
         return _chooser(self._native)
 
-    def choice(self, desk: Desk, kernels: Ranks, units: int) -> Choice:
+    def choice(self, desk: Desk, kernels: KernelFeatures, units: int) -> Choice:
         """What all questions at a desk about some kernels share; the caller knows the rest."""
         _, room, out = desk.places
         template = desk.question
@@ -228,7 +228,7 @@ class BySets:
             tree_question=question,
         )
 
-    def ask(self, desk: Desk, kernels: Ranks, count: int, units: float) -> Array:
+    def ask(self, desk: Desk, kernels: KernelFeatures, count: int, units: float) -> Array:
         """Scores of the first `count` of `desk.kernel_places`; good until the next question at this desk."""
         question = desk.question
         question.kernel, question.count, question.units = kernels.place, count, units
@@ -236,7 +236,7 @@ class BySets:
         return desk.out[:count]
 
     def predict(
-        self, desk: Desk, kernels: Ranks, units: float, estimates: Array, low: int, high: int,
+        self, desk: Desk, kernels: KernelFeatures, units: float, estimates: Array, low: int, high: int,
         far: float, trust: float, rough: float,
     ) -> Array | int:  # fmt: skip
         """Seconds of all kernels, or the first of the problem's features that lies beyond `low` and `high` (places)."""
@@ -268,30 +268,42 @@ def by_sets(forest: Forest, width: int, common: int = 0) -> BySets | None:
     parents = np.bincount(np.r_[left[~leaf], left[~leaf] + 1], minlength=len(nodes))
     if (tree[left + ~leaf] != tree).any() or (parents != ~np.isin(own, roots)).any():
         return None
-    level, number, now = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.int64), roots.astype(np.int64)
-    for depth in range(_DEEP + 1):
-        level[now] = depth
-        inner = now[~leaf[now]]
-        number[left[inner]], number[left[inner] + 1] = number[inner], number[inner] + (1 << depth)
-        now = np.r_[left[inner], left[inner] + 1]
-    pairs = np.stack([nodes["feature"], nodes["threshold"]], axis=1)[~leaf]
-    decisions, which = np.unique(pairs.astype(np.float64), axis=0, return_inverse=True)
-    if len(decisions) > MOST_DECISIONS or len(now):  # deeper than that
+    pairs = np.stack([nodes["feature"], nodes["threshold"]], axis=1)
+    decisions, which = np.unique(pairs[~leaf].astype(np.float64), axis=0, return_inverse=True)
+    if len(decisions) > MOST_DECISIONS:
         return None
-    splits = np.zeros(len(pairs), SPLIT)
-    splits["decision"], splits["at"] = which.reshape(-1), (own - roots[tree])[~leaf]
-    splits["left"] = (left - roots[tree])[~leaf]
-    splits = splits[np.lexsort((level[~leaf], tree[~leaf]))]
-    trees = np.zeros(len(roots), TREE)
-    np.add.at(trees["splits"], (tree[~leaf], level[~leaf]), 1)
-    trees["deep"] = np.maximum.reduceat(level, roots)
-    room = np.r_[0, np.cumsum(1 << trees["deep"].astype(np.int64))]
-    trees["first_value"] = room[:-1]
-    values = np.zeros(room[-1], np.float32)
-    values[(room[tree] + number)[leaf]] = nodes["value"][leaf]
+    decision = np.full(len(nodes), len(decisions), np.uint16)
+    decision[~leaf] = which.reshape(-1)
+    parts = _parts(nodes, roots, decision, len(decisions))
+    if parts is None:
+        return None
     first = np.searchsorted(decisions[:, 0], np.arange(width + 1)).astype(np.int32)
     thresholds = np.ascontiguousarray(decisions[:, 1], np.float32)
-    return BySets(native, (trees, splits, values, thresholds, first, alike.nodes, alike.roots), forest.base)
+    return BySets(native, (*parts, thresholds, first, alike.nodes, alike.roots), forest.base)
+
+
+def _parts(nodes: Array, roots: Array, decision: Array, none: int) -> tuple[Array, Array, Array] | None:
+    """Decisions of trees' tops and twigs, `none` where a tree has no node, and the values of leaves by their number.
+
+    None where a tree is deeper than that.
+    """
+    left, count = nodes["left"].astype(np.int64), len(roots)
+    leaf = left == np.arange(len(nodes))
+    tops = np.full((count, _TWIGS), none, np.uint16)
+    twigs = np.full((count, _TWIGS, _TWIGS), none, np.uint16)
+    values = np.zeros((count, 1 << _DEEP), np.float32)
+    now, tree, place = roots.astype(np.int64), np.arange(count), np.ones(count, np.int64)
+    for depth in range(_DEEP + 1):
+        here = leaf[now]
+        values[tree[here], (place[here] - (1 << depth)) << (_DEEP - depth)] = nodes["value"][now[here]]
+        now, tree, place = now[~here], tree[~here], place[~here]
+        below = max(0, depth - _HALF)
+        if depth < _HALF:
+            tops[tree, place] = decision[now]
+        elif depth < _DEEP:
+            twigs[tree, (place >> below) - _TWIGS, (1 << below) + place % (1 << below)] = decision[now]
+        now, tree, place = np.r_[left[now], left[now] + 1], np.r_[tree, tree], np.r_[2 * place, 2 * place + 1]
+    return None if len(now) else (tops, twigs, values)
 
 
 def _parted(forest: Forest, common: int) -> tuple[Forest, Forest]:
@@ -336,28 +348,32 @@ def library_source() -> Source:
 def _built() -> ctypes.CDLL | None:
     """Built and loaded at the first question; None where that fails, which is said once."""
     from tilewright.arch import runnable_host_archs
-    from tilewright.build import build_source
 
     try:
-        library = ctypes.CDLL(str(build_source(library_source(), runnable_host_archs()[0].name).path))
-        library.tw_trees_abi_version.restype = ctypes.c_int64
-        if library.tw_trees_abi_version() != _VERSION:
-            raise OSError("it is of another version")
-        score, pointer, size = library.tw_trees_score, ctypes.c_void_p, ctypes.c_int64
-        score.argtypes = (pointer, pointer, pointer, size, pointer, size, size, ctypes.c_double, pointer)
-        score.restype = None
-        library.tw_trees_ranks.argtypes = (pointer, size, size, pointer, size, pointer)
-        library.tw_trees_ranks.restype = None
-        library.tw_trees_ask.argtypes = (pointer, pointer, pointer, pointer)
-        library.tw_trees_ask.restype = None
-        library.tw_trees_predict.argtypes = (pointer, pointer, pointer, pointer, pointer)
-        library.tw_trees_predict.restype = None
-        library.tw_trees_choice_bytes.restype = size
-        if library.tw_trees_choice_bytes() != ctypes.sizeof(Choice):
-            raise OSError("it is of another version")
+        return load_library(runnable_host_archs()[0].name)
     except (TilewrightError, OSError, AttributeError) as error:
         events.emit(events.Warned("trees", f"learned selection takes a millisecond longer: {error}"))
         return None
+
+
+def load_library(arch: str) -> ctypes.CDLL:
+    """The library as it is compiled for an arch of this host."""
+    from tilewright.build import build_source
+
+    library = ctypes.CDLL(str(build_source(library_source(), arch).path))
+    library.tw_trees_abi_version.restype = ctypes.c_int64
+    if library.tw_trees_abi_version() != _VERSION:
+        raise OSError("it is of another version")
+    score, pointer, size = library.tw_trees_score, ctypes.c_void_p, ctypes.c_int64
+    score.argtypes = (pointer, pointer, pointer, size, pointer, size, size, ctypes.c_double, pointer)
+    score.restype = None
+    library.tw_trees_ask.argtypes = (pointer, pointer, pointer, pointer)
+    library.tw_trees_ask.restype = None
+    library.tw_trees_predict.argtypes = (pointer, pointer, pointer, pointer, pointer)
+    library.tw_trees_predict.restype = None
+    library.tw_trees_choice_bytes.restype = size
+    if library.tw_trees_choice_bytes() != ctypes.sizeof(Choice):
+        raise OSError("it is of another version")
     return library
 
 

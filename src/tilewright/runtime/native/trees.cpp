@@ -1,5 +1,8 @@
 // Scores rows of features with a forest of regression trees: row by row walks for any forest, and whole blocks of rows
 // at once for forests of small trees whose features take few thresholds.
+#ifdef __AVX__
+#include <immintrin.h>
+#endif
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -20,29 +23,24 @@ struct Node {
 constexpr int together = 16;
 
 // A forest by sets of rows.  Trees share decisions: a decision is a feature and one of its thresholds, and what a block of
-// rows says to it is worked out once, as a set of bits.  The inner nodes of a tree lie level by level.
-struct Split {
-  uint16_t decision;
-  uint16_t at;    // the node's place in its tree
-  uint16_t left;  // its children's places: this and the next
-};
-
-constexpr int most_deep = 8;
-
-// A leaf has a number: bit d says whether the way to it goes right at level d.
-struct Tree {
-  uint8_t splits[most_deep];  // of a level; those of a tree lie behind those of the tree before
-  int32_t deep;
-  int32_t first_value;  // of 1 << deep
+// rows says to it is worked out once, as a set of bits.
+//
+// A tree is a top of four levels and sixteen twigs of four more, whole ones: what a tree lacks is filled up with a decision
+// in which every row goes left.  Of the twigs only those are looked at that some row comes to, which are few: rows of one
+// problem agree in most decisions.  A node is known by its place in its part: 1, and of node n the children 2n, 2n + 1.
+constexpr int half_deep = 4, part_nodes = 1 << half_deep, twigs = 1 << half_deep;
+constexpr int leaves = 1 << 2 * half_deep;  // by number: the way from the root, the first level the highest bit
+struct Part {
+  uint16_t decision[part_nodes];
 };
 
 struct Shared {
-  const Tree *trees;
+  const Part *tops;      // of trees
+  const Part *twigs_of;  // the twigs of each tree
+  const float *values;   // of its leaves
   int64_t tree_count;
-  const Split *splits;
-  const float *values;
   const float *thresholds;  // of the decisions: ascending, feature by feature
-  const int32_t *first;     // of a feature's; one more than features
+  const int32_t *first;     // of a feature's; one more than features.  Behind the last: what every row goes left in
   // Trees that look at the problem alone say the same of all rows: they are walked, once a question.
   const Node *nodes;
   const int32_t *roots;
@@ -50,12 +48,12 @@ struct Shared {
   double base;
 };
 
-// The columns of a row, in order: `problem` that all rows share, `kernel` by rank, `both` as numbers, and the units.
+// The columns of a row, in order: `problem` that all rows share, `kernel`, `both`, and the units.
 struct Question {
   const float *problem;
-  const uint16_t *kernel;  // a row of `stride` kernels a feature
-  const double *both;      // the same
-  const int64_t *asked;    // which kernels
+  const float *kernel;   // a row of `stride` kernels a feature
+  const double *both;    // the same
+  const int64_t *asked;  // which kernels
   int64_t problem_count, kernel_count, both_count, stride, count;
   float units;
 };
@@ -95,52 +93,46 @@ struct Choice {
   int64_t first, second;  // the kernel predicted the fastest, and the next; -1 where no other is predicted
 };
 
-constexpr int ahead = 8;                          // trees whose leaves are sent for at once
-constexpr int most_nodes = (2 << most_deep) - 1;  // of a tree
-
-// How many of a feature's thresholds lie below a value; of what is no number, none does.  Halves, without a branch that
-// depends on the value.
-inline int rank_of(const Shared &forest, int64_t feature, float value) {
-  const float *at = forest.thresholds + forest.first[feature];
-  const float *begin = at;
-  int32_t left = forest.first[feature + 1] - forest.first[feature];
-  if (left == 0) return 0;
-  while (left > 1) {
-    const int32_t half = left / 2;
-    at += at[half - 1] < value ? half : 0;
-    left -= half;
-  }
-  return (int)(at - begin) + (*at < value);
-}
-
-#ifdef __AVX512F__
+// Rows that are compared at once: which of their values lie above a threshold.
+#if defined __AVX512F__ && defined __AVX512BW__
+#define WIDE 1
 constexpr int most_words = 8;  // of a set: one register
-#else
-constexpr int most_words = 4;
-#endif
-#ifdef __AVX2__
-constexpr int register_bytes = 32;
-#else
-constexpr int register_bytes = 16;
-#endif
-
-// The same of a block's rows: each threshold is compared with many values at a time, which is sooner done than halving
-// for each.  Values and ranks are read and written in whole chunks.
-constexpr int chunk = 64;
-inline void count_below(const Shared &forest, int64_t feature, const float *values, int rows, int *ranks) {
-  constexpr int wide = register_bytes / 4, parts = chunk / wide;
-  typedef float Values __attribute__((vector_size(register_bytes)));
-  typedef int Counts __attribute__((vector_size(register_bytes)));
-  for (int first = 0; first < rows; first += chunk) {
-    Values mine[parts];
-    Counts below[parts] = {};
-    memcpy(mine, values + first, sizeof mine);
-    for (int32_t t = forest.first[feature]; t < forest.first[feature + 1]; ++t)
-      for (int part = 0; part < parts; ++part) below[part] -= mine[part] > forest.thresholds[t];
-    memcpy(ranks + first, below, sizeof below);
-  }
+constexpr int lanes = 16;
+typedef uint16_t __attribute__((may_alias)) Lanes;
+typedef __m512 Values;
+inline Values values_at(const float *values) { return _mm512_loadu_ps(values); }
+inline Lanes above(Values values, float threshold) {
+  return _mm512_cmp_ps_mask(values, _mm512_set1_ps(threshold), _CMP_GT_OQ);
 }
+#else
+#define WIDE 0
+constexpr int most_words = 4;
+constexpr int lanes = 8;
+typedef uint8_t Lanes;
+#ifdef __AVX__
+typedef __m256 Values;
+inline Values values_at(const float *values) { return _mm256_loadu_ps(values); }
+inline Lanes above(Values values, float threshold) {
+  return (Lanes)_mm256_movemask_ps(_mm256_cmp_ps(values, _mm256_set1_ps(threshold), _CMP_GT_OQ));
+}
+#else
+struct Values {
+  float row[lanes];
+};
+inline Values values_at(const float *values) {
+  Values mine;
+  memcpy(&mine, values, sizeof mine);
+  return mine;
+}
+inline Lanes above(const Values &values, float threshold) {
+  int bits = 0;
+  for (int i = 0; i < lanes; ++i) bits |= (values.row[i] > threshold) << i;
+  return (Lanes)bits;
+}
+#endif
+#endif
 
+#if !WIDE
 #ifdef __AVX2__
 // 32 rows' bits as bytes: 1 << level of a row whose bit is set.
 constexpr int spread_rows = 32;
@@ -172,121 +164,179 @@ constexpr Spread spread_of;
 inline Bytes spread(const uint8_t *bits, int level) { return spread_of.of[*bits] << level; }
 #endif
 
+#endif
+
 // Sets of the rows of a block of 64 * words.
 template <int words> struct Rows {
   typedef uint64_t Bits __attribute__((vector_size(8 * words)));
-  Bits bits;
+  static bool any(const Bits &bits) {
+    uint64_t mine[words], some = 0;
+    memcpy(mine, &bits, sizeof mine);
+    for (int word = 0; word < words; ++word) some |= mine[word];
+    return some != 0;
+  }
+};
+template <> struct Rows<1> {
+  typedef uint64_t Bits;
+  static bool any(uint64_t bits) { return bits != 0; }
 };
 
 template <int words> struct Block {
-  static constexpr int most = 64 * words;
-  using Set = Rows<words>;
+  static constexpr int most = 64 * words,
+                       side = 16;  // trees that are walked side by side: a step of one waits for memory
+  using Bits = typename Rows<words>::Bits;
 
-  // Rows that go right, by decision: those whose rank is above the threshold's number.
-  static void decide(const Shared &forest, int64_t feature, const int *ranks, int rows, Set *right) {
+  // Rows that go right, by decision; what is no number does nowhere.  Bits of rows that are not there mean nothing.
+  static void decide(const Shared &forest, int64_t feature, const float *values, int used, Bits *right) {
+    Lanes *to = reinterpret_cast<Lanes *>(right + forest.first[feature]);
+    const float *thresholds = forest.thresholds + forest.first[feature];
     const int32_t count = forest.first[feature + 1] - forest.first[feature];
-    Set *mine = right + forest.first[feature];
-    memset(mine, 0, (size_t)count * sizeof *mine);
-    // Rank 0 goes right nowhere; its rows are put where something else is, which comes back.
-    Set *ranked = mine - 1;
-    const Set before = *ranked;
-    // Rows in turns of a word each: a row need not wait for its neighbour, which often has the same rank.
-    const int used = (rows + 63) / 64;
-    for (int bit = 0; bit < 64; ++bit)
-      for (int word = 0; word < used; ++word) ((uint64_t *)&ranked[ranks[64 * word + bit]])[word] |= (uint64_t)1 << bit;
-    *ranked = before;
-    for (int32_t t = count - 1; t > 0; --t) mine[t - 1].bits |= mine[t].bits;
+    for (; used > 4; used -= 4, values += 4 * lanes, to += 4) decide_parts<4>(thresholds, count, values, to);
+    if (used == 4) decide_parts<4>(thresholds, count, values, to);
+    else if (used == 3) decide_parts<3>(thresholds, count, values, to);
+    else if (used == 2) decide_parts<2>(thresholds, count, values, to);
+    else decide_parts<1>(thresholds, count, values, to);
+  }
+  template <int parts>
+  static void decide_parts(const float *thresholds, int32_t count, const float *values, Lanes *to) {
+    Values mine[parts];
+    for (int part = 0; part < parts; ++part) mine[part] = values_at(values + lanes * part);
+    for (int32_t t = 0; t < count; ++t, to += most / lanes)
+      for (int part = 0; part < parts; ++part) to[part] = above(mine[part], thresholds[t]);
   }
 
   // All rows agree.
-  static void agree(const Shared &forest, int64_t feature, float value, Set *right) {
-    const int32_t count = forest.first[feature + 1] - forest.first[feature];
-    const int rank = rank_of(forest, feature, value);
-    memset(right + forest.first[feature], 255, (size_t)rank * sizeof *right);
-    memset(right + forest.first[feature] + rank, 0, (size_t)(count - rank) * sizeof *right);
+  static void agree(const Shared &forest, int64_t feature, float value, Bits *right) {
+    for (int32_t t = forest.first[feature]; t < forest.first[feature + 1]; ++t)
+      right[t] = Bits{} - (uint64_t)(value > forest.thresholds[t]);
   }
 
-  static void fill(const Shared &forest, const Question &asked, const int64_t *kernels, int rows, Set *right) {
-    int ranks[most] = {};
+  static void fill(const Shared &forest, const Question &asked, const int64_t *kernels, int rows, Bits *right) {
     float values[most] = {};
+    const int used = (rows + lanes - 1) / lanes;
+    for (int64_t f = 0; f < asked.problem_count; ++f) agree(forest, f, asked.problem[f], right);
     int64_t feature = asked.problem_count;
     for (int64_t f = 0; f < asked.kernel_count; ++f, ++feature) {
       if (forest.first[feature] == forest.first[feature + 1]) continue;  // no tree asks for it
-      const uint16_t *row = asked.kernel + f * asked.stride;
-      for (int i = 0; i < rows; ++i) ranks[i] = row[kernels[i]];
-      decide(forest, feature, ranks, rows, right);
+      const float *row = asked.kernel + f * asked.stride;
+      for (int i = 0; i < rows; ++i) values[i] = row[kernels[i]];
+      decide(forest, feature, values, used, right);
     }
     for (int64_t f = 0; f < asked.both_count; ++f, ++feature) {
       if (forest.first[feature] == forest.first[feature + 1]) continue;
       const double *row = asked.both + f * asked.stride;
       for (int i = 0; i < rows; ++i) values[i] = (float)row[kernels[i]];
-      count_below(forest, feature, values, rows, ranks);
-      decide(forest, feature, ranks, rows, right);
+      decide(forest, feature, values, used, right);
+    }
+    agree(forest, feature, asked.units, right);
+    right[forest.first[feature + 1]] = Bits{};
+  }
+
+  // Where rows go in some trees: by level, and by twig.
+  struct Ways {
+    Bits right[side][2 * half_deep];
+    Bits twig[side * twigs];
+  };
+
+  // From a node of a part on: which rows go right, by level, and where those of a top go.  Every node has code of its
+  // own, so that all sets stay in registers.
+  template <int node, int level> static inline __attribute__((always_inline)) void walk(const Part &part,
+                                                                                        const Bits *right, Bits here,
+                                                                                        Bits *gone, Bits *twig) {
+    const Bits there = here & right[part.decision[node]];
+    gone[level] |= there;
+    if constexpr (level + 1 < half_deep) {
+      walk<2 * node, level + 1>(part, right, here ^ there, gone, twig);
+      walk<2 * node + 1, level + 1>(part, right, there, gone, twig);
+    } else if (twig) {
+      twig[2 * node - part_nodes] = here ^ there, twig[2 * node + 1 - part_nodes] = there;
     }
   }
 
-  // Each row's number: its bits, gathered from the sets of rows that go right at each level.
-  static void number(const Set *levels, int deep, int rows, uint8_t *out) {
+  // `out` has a place for every row of the block.
+  static void score(const Shared &forest, const Bits *right, int rows, double *out) {
+    Ways ways;
+    uint16_t live[side * twigs + 1];
+    uint8_t numbers[side][most];
+    uint64_t mine[words] = {};
+    for (int i = 0; i < rows; ++i) mine[i / 64] |= (uint64_t)1 << i % 64;
+    Bits all;
+    memcpy(&all, mine, sizeof all);
+    for (int64_t t = 0; t < forest.tree_count; t += side) {
+      const int count = forest.tree_count - t < side ? (int)(forest.tree_count - t) : side;
+      const Part *parts = forest.twigs_of + t * twigs;
+      const float *values = forest.values + t * leaves;
+      for (int i = 0; i < count; ++i) {
+        Bits gone[half_deep] = {};
+        walk<1, 0>(forest.tops[t + i], right, all, gone, ways.twig + i * twigs);
+        for (int level = 0; level < half_deep; ++level) ways.right[i][level] = gone[level];
+        for (int level = half_deep; level < 2 * half_deep; ++level) ways.right[i][level] = Bits{};
+      }
+      // Without a branch that depends on rows: a twig is put down in any case, and stays if rows come to it.
+      int some = 0;
+      for (int i = 0; i < count * twigs; ++i) live[some] = (uint16_t)i, some += Rows<words>::any(ways.twig[i]);
+      // Between two calls of a program a forest is as good as never in a near cache.
+      for (int i = 0; i < some; ++i)
+        __builtin_prefetch(parts + live[i]), __builtin_prefetch(values + live[i] * part_nodes);
+      for (int i = 0; i < some; ++i) {
+        Bits gone[half_deep] = {}, *to = ways.right[live[i] / twigs] + half_deep;
+        walk<1, 0>(parts[live[i]], right, ways.twig[live[i]], gone, nullptr);
+        for (int level = 0; level < half_deep; ++level) to[level] |= gone[level];
+      }
+      for (int i = 0; i < count; ++i) number(ways.right[i], rows, numbers[i]);
+      add(values, count, rows, numbers, out);
+    }
+  }
+
+  // Each row's leaf, by the levels in which it goes right.
+  static void number(const Bits *gone, int rows, uint8_t *out) {
+#if WIDE
+    for (int word = 0; 64 * word < rows; ++word) {
+      __m512i found = _mm512_setzero_si512();
+      for (int level = 0; level < 2 * half_deep; ++level) {
+        uint64_t bits;
+        memcpy(&bits, (const char *)&gone[level] + 8 * word, sizeof bits);
+        found = _mm512_or_si512(found, _mm512_maskz_set1_epi8(bits, (char)(leaves >> 1 >> level)));
+      }
+      memcpy(out + 64 * word, &found, sizeof found);
+    }
+#else
     for (int first = 0; first < rows; first += spread_rows) {
       Bytes found = {};
-      for (int level = 0; level < deep; ++level) found |= spread((const uint8_t *)&levels[level] + first / 8, level);
+      for (int level = 0; level < 2 * half_deep; ++level)
+        found |= spread((const uint8_t *)&gone[level] + first / 8, 2 * half_deep - 1 - level);
       memcpy(out + first, &found, sizeof found);
     }
+#endif
   }
 
-  // Every node's rows, from the root on; then each row's leaf.
-  static void score(const Shared &forest, const Set *right, int rows, double *out) {
-    const Split *split = forest.splits;
-    Set sets[most_nodes], levels[most_deep];
-    uint8_t numbers[ahead][most];
-    int waiting = 0;
-    memset(&sets[0], 255, sizeof sets[0]);
-    for (const Tree *tree = forest.trees; tree < forest.trees + forest.tree_count; ++tree) {
-      for (int level = 0; level < tree->deep; ++level) {
-        typename Set::Bits gone = {};
-        for (const Split *end = split + tree->splits[level]; split < end; ++split) {
-          const typename Set::Bits here = sets[split->at].bits, there = here & right[split->decision].bits;
-          sets[split->left].bits = here ^ there;
-          sets[split->left + 1].bits = there;
-          gone |= there;
-        }
-        levels[level].bits = gone;
+  // The values of leaves of some trees, in the order of the trees.
+  static void add(const float *values, int count, int rows, const uint8_t (*numbers)[most], double *out) {
+#if WIDE
+    for (int first = 0; first < rows; first += 8) {
+      __m512d sums = _mm512_loadu_pd(out + first);
+      for (int i = 0; i < count; ++i) {
+        const __m256i at = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(numbers[i] + first)));
+        const __m256 told = _mm256_i32gather_ps(values + i * leaves, at, sizeof(float));
+        sums = _mm512_add_pd(sums, _mm512_maskz_cvtps_pd(0xff, told));
       }
-      number(levels, tree->deep, rows, numbers[waiting]);
-      fetch(forest.values + tree->first_value, tree->deep, rows, numbers[waiting]);
-      if (++waiting == ahead) add(forest, tree + 1 - waiting, waiting, rows, numbers, out), waiting = 0;
+      _mm512_storeu_pd(out + first, sums);
     }
-    add(forest, forest.trees + forest.tree_count - waiting, waiting, rows, numbers, out);
-  }
-
-  // The leaves of some trees, which were sent for before they are read: between two calls of a program the values are
-  // as good as never in a near cache, and the way through the next trees hides the wait.
-  static void add(const Shared &forest, const Tree *trees, int count, int rows, const uint8_t (*numbers)[most],
-                  double *out) {
-    for (int t = 0; t < count; ++t) {
-      const float *values = forest.values + trees[t].first_value;
-      for (int i = 0; i < rows; ++i) out[i] += values[numbers[t][i]];
-    }
-  }
-
-  static void fetch(const float *values, int deep, int rows, const uint8_t *numbers) {
-    constexpr int line = 64 / sizeof(float);
-    if (rows < (1 << deep) / line)
-      for (int i = 0; i < rows; ++i) __builtin_prefetch(values + numbers[i]);
-    else
-      for (int at = 0; at < 1 << deep; at += line) __builtin_prefetch(values + at);
+#else
+    for (int i = 0; i < count; ++i)
+      for (int row = 0; row < rows; ++row) out[row] += values[i * leaves + numbers[i][row]];
+#endif
   }
 
   // The rows from `begin` on, as many as a block has: how many.  `base` is what all of them begin with.
   static int ask(const Shared &forest, const Question &asked, int64_t begin, double base, void *room, double *out) {
-    Set *right = (Set *)room + 1;
-    const int64_t units = asked.problem_count + asked.kernel_count + asked.both_count;
-    for (int64_t f = 0; f < asked.problem_count; ++f) agree(forest, f, asked.problem[f], right);
-    agree(forest, units, asked.units, right);
+    Bits *right = static_cast<Bits *>(room);
     const int rows = asked.count - begin < most ? (int)(asked.count - begin) : most;
-    for (int i = 0; i < rows; ++i) out[begin + i] = base;
+    double sums[most];
+    for (int i = 0; i < most; ++i) sums[i] = base;
     fill(forest, asked, asked.asked + begin, rows, right);
-    score(forest, right, rows, out + begin);
+    score(forest, right, rows, sums);
+    memcpy(out + begin, sums, (size_t)rows * sizeof *sums);
     return rows;
   }
 };
@@ -314,7 +364,7 @@ double common(const Shared &forest, const float *problem) {
 
 }  // namespace
 
-SHOWN int64_t tw_trees_abi_version() { return 6; }
+SHOWN int64_t tw_trees_abi_version() { return 7; }
 
 // out[r] = base + sum over trees; `roots` are the indices of the trees' first nodes, `depths` how deep they are.
 SHOWN void tw_trees_score(const Node *nodes, const int32_t *roots, const int32_t *depths, int64_t trees,
@@ -338,14 +388,6 @@ SHOWN void tw_trees_score(const Node *nodes, const int32_t *roots, const int32_t
       for (int i = 0; i < together && first + i < count; ++i) out[first + i] += nodes[at[i]].value;
     }
   }
-}
-
-// ranks[f * count + i] of values[f * count + i], for the features from `feature` on.
-SHOWN void tw_trees_ranks(const Shared *forest, int64_t feature, int64_t features, const float *values, int64_t count,
-                          uint16_t *ranks) {
-  for (int64_t f = 0; f < features; ++f)
-    for (int64_t i = 0; i < count; ++i)
-      ranks[f * count + i] = (uint16_t)rank_of(*forest, feature + f, values[f * count + i]);
 }
 
 // out[i] = base + sum over trees, of the kernel asked.asked[i]; `room` has 64 bytes a decision and 64 more, aligned so.

@@ -27,8 +27,30 @@ TW_SELECT_STRUCT(Arch, int, TW_SELECT_CUDA_ARCH)
 
 using Asked = GemmAsked<Rates, Arch>;
 
+// Powers are most of what an estimate takes.  Those of numbers that are the same in many questions, or of many kernels in
+// one, are kept by each thread: a place is for numbers of one kind, so that it is seldom taken by another.
+struct Power {
+  double base = 0, exponent = __builtin_nan(""), value = 0;  // of nothing yet: no exponent is equal to that
+};
+constexpr int kPowers = 128;
+struct Powers {
+  Power multiply[kPowers], fetch[kPowers], memory[2];
+};
+
+inline Powers &powers() {
+  static thread_local Powers mine;
+  return mine;
+}
+inline double kept_power(Power &mine, double base, double exponent) {
+  if (mine.base != base || mine.exponent != exponent) mine = {base, exponent, pow(base, exponent)};
+  return mine.value;
+}
+
 // Of two things that go on at the same time, and are in each other's way where they take equally long.
-inline double slowest(const Rates &r, double x, double y) { return pow(pow(x, r.soft) + pow(y, r.soft), 1.0 / r.soft); }
+inline double slowest_of_powers(const Rates &r, double x, double y) { return pow(x + y, 1.0 / r.soft); }
+inline double slowest(const Rates &r, double x, double y) {
+  return slowest_of_powers(r, pow(x, r.soft), pow(y, r.soft));
+}
 
 // Parts of k of a kernel whose blocks have a multiprocessor each.
 inline int64_t parts_of(int64_t tiles, int64_t steps, int64_t clusters) {

@@ -101,10 +101,14 @@ inline double step(const Schedule &s, const View &v, const Asked &x, const Work 
   const double rate = faster(1.0, r.rate_floor + double(v.columns) / r.rate_columns) *
                       (1.0 - (1.0 - r.rate_rows) * (v.rows == 64 ? 1.0 : 0.0));
   // What neighbours fetch for a block spares the cache, not the block: all of it comes in.
-  const double flow =
-      slowest(r, (straight + astray * r.astray) / r.cache, 128.0 * double(v.rows + fetched) / r.one_cache);
+  Powers &known = powers();
+  const double all_in = kept_power(known.fetch[uint64_t(v.rows + fetched) / 8 % kPowers],
+                                   128.0 * double(v.rows + fetched) / r.one_cache, r.soft);
+  const double flow = slowest_of_powers(r, pow((straight + astray * r.astray) / r.cache, r.soft), all_in);
   const double neighbours = double(v.cluster_rows * v.cluster_columns - 1);
-  const double taken = slowest(r, macs / (r.macs * rate), flow) + r.per_step + r.per_neighbour * neighbours;
+  const double multiply = kept_power(known.multiply[uint64_t(v.rows / 64 * 32 + v.columns / 8 - 33) % kPowers],
+                                     macs / (r.macs * rate), r.soft);
+  const double taken = slowest_of_powers(r, multiply, pow(flow, r.soft)) + r.per_step + r.per_neighbour * neighbours;
   return taken * (1.0 + (r.turned - 1.0) * (s.swap_ab ? 1.0 : 0.0));
 }
 
@@ -143,7 +147,8 @@ inline double seconds_with(const Schedule &s, const Asked &x, bool copies_first,
                       double(p.batch);
   const double memory = (x.moved + r.over * over) / r.memory;
   const double body = w.steps * step(s, v, x, w, fetched) + way_out(s, v, x, w) + met;
-  return r.start + r.fill + slowest(r, body, memory) + copies;
+  const double streamed = kept_power(powers().memory[over != 0], memory, r.soft);  // of most kernels the same
+  return r.start + r.fill + slowest_of_powers(r, pow(body, r.soft), streamed) + copies;
 }
 
 inline double seconds(const Schedule &s, const Asked &x) {
