@@ -4,8 +4,9 @@
     python benchmarks/compile_stages.py --seed SEED --count 3
 
 Of each kernel: the preprocessor, cicc (front end, LLVM: PTX) and ptxas, each run by itself as `nvcc --dryrun` tells;
-nvcc whole; the host's half, which runs beside it; the link; and the one command that a build runs.  Least of some runs,
-seconds on the clock, so the machine must have nothing else to do.  `split`: nvcc with `--split-compile 0`.
+nvcc whole, and what processors spent on it (`user`, `system`: faults of pages and starts of programs); the host's half,
+which runs beside it; the link; and the one command that a build runs.  Least of some runs, seconds on the clock, so the
+machine must have nothing else to do.  `split`: nvcc with `--split-compile 0`; `huge`: with large pages for ptxas.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import resource
 import statistics
 import subprocess
 import tempfile
@@ -73,7 +75,11 @@ def stages(spec: KernelSpec, toolchain: CudaToolchain, folder: Path) -> dict[str
     cubin, assembly = library.with_suffix(".cubin"), library.with_suffix(".s")
     nvcc = toolchain.cubin_command(source, cubin, ARCH, op=spec.op)
     row = dict(programs(nvcc, folder))
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     row["nvcc"] = seconds(nvcc)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    row["user"], row["system"] = (after.ru_utime - before.ru_utime) / RUNS, (after.ru_stime - before.ru_stime) / RUNS
+    row["huge"] = seconds(nvcc, {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"})
     row["split"] = seconds([*nvcc, "--split-compile", "0"])
     row["host"] = seconds(toolchain.host_command(source, cubin, assembly, spec.op))
     row["link"] = seconds([*toolchain.host.driver, "-shared", "-o", str(library), str(assembly), "-ldl"])

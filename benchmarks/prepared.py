@@ -143,8 +143,10 @@ def figures(seconds: list[float]) -> dict[str, float]:
     }
 
 
-def timed(stream: Stream, seed: int, count: int, memory: list[float]) -> Iterator[tuple[bool, float, float]]:
-    """Of each call whether its size is new, and what it took: beyond its kernels if it is; the same of its thread."""
+def timed(
+    stream: Stream, seed: int, count: int, memory: list[float], first: list[float]
+) -> Iterator[tuple[bool, float, float]]:
+    """Of each call but the first whether its size is new, and what it took beyond its kernels if so; of its thread."""
     r, running, busy, known = random.Random(seed), 0.0, 0.0, set[tuple[Any, ...]]()
     run = Plan.run
 
@@ -167,6 +169,9 @@ def timed(stream: Stream, seed: int, count: int, memory: list[float]) -> Iterato
             del result
             new = sizes not in known
             known.add(sizes)
+            if index == 0:  # of the process, and told apart: it loads what every later one has
+                first.append(whole)
+                continue
             yield new, whole - running if new else whole, mine - busy
             if (index + 1) % max(1, count // 10) == 0:
                 memory.append(round(rss_mib(), 1))
@@ -175,7 +180,7 @@ def timed(stream: Stream, seed: int, count: int, memory: list[float]) -> Iterato
 def measure(op: str, seed: int, count: int) -> dict[str, Any]:
     stream = streams()[op]
     report = tw.prepare(op, target=None if _device == "cpu" else _device, **stream.ranges)
-    memory = [round(rss_mib(), 1)]
+    memory, first = [round(rss_mib(), 1)], list[float]()
     built: list[str] = []
     substituted = 0
 
@@ -187,7 +192,7 @@ def measure(op: str, seed: int, count: int) -> dict[str, Any]:
 
     unsubscribe = events.subscribe(heard)
     with settings.override(missing="best_built"):
-        rows = list(timed(stream, seed, count, memory))
+        rows = list(timed(stream, seed, count, memory, first))
         plans = len(registry_for("" if _device == "cpu" else report.target).plans())
     unsubscribe()
     return {
@@ -200,6 +205,7 @@ def measure(op: str, seed: int, count: int) -> dict[str, Any]:
         "substituted": substituted,
         "new": figures([seconds for new, seconds, _ in rows if new]),
         "new_cpu": figures([seconds for new, _, seconds in rows if new]),
+        "first_us": 1e6 * first[0],
         "again": figures([seconds for new, seconds, _ in rows if not new]),
         "memory_mib": memory,
         "plans": plans,
@@ -235,7 +241,8 @@ def main() -> None:
             f"{row['calls']} calls: {len(row['compiled'])} compiled; beyond its kernels a new size takes "
             f"{new['median_us']:.0f} us (P99 {new['p99_us']:.0f}, slowest {new['slowest_us']:.0f}; of its thread "
             f"{cpu['median_us']:.0f}, {cpu['p99_us']:.0f}, {cpu['slowest_us']:.0f}), a known one with "
-            f"them {again['median_us']:.0f} us (slowest {again['slowest_us']:.0f}); {memory[0]} to {memory[-1]} MiB, "
+            f"them {again['median_us']:.0f} us (slowest {again['slowest_us']:.0f}), the first of all "
+            f"{row['first_us']:.0f} us; {memory[0]} to {memory[-1]} MiB, "
             f"{row['plans']} plans"
         )
         if row["cold"]:

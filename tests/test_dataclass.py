@@ -182,8 +182,12 @@ def test_fields_given_by_name_in_derived_classes(made: Decorator, frozen: bool, 
 
 @BOTH
 def test_mistakes_are_told_by_the_standard_one(made: Decorator) -> None:
-    for own in ({"a": []}, {"a": field(default_factory=list), "__annotations__": {"a": "list", "b": "int"}},
-                {"a": 1, "b": field(default=2)}):  # fmt: skip
+    wrong: tuple[dict[str, Any], ...] = (
+        {"a": []},
+        {"a": field(default_factory=list), "__annotations__": {"a": "list", "b": "int"}},
+        {"a": 1, "b": field(default=2)},
+    )
+    for own in wrong:
         with pytest.raises((TypeError, ValueError)):
             made(type("Wrong", (), {"__doc__": "x", "__annotations__": {"a": "list"}, **own}), frozen=True)
 

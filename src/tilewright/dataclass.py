@@ -46,7 +46,8 @@ _FACTORY = _Factory()
 def _fast_dataclass(cls: type[Any], *, frozen: bool = False, slots: bool = False, **options: Any) -> type[Any]:
     fields = _fields_of(cls, frozen) if not options and _usual(cls) else None
     if fields is None:
-        return dataclasses.dataclass(frozen=frozen, slots=slots, **options)(cls)  # type: ignore[no-any-return]
+        whole: type[Any] = dataclasses.dataclass(frozen=frozen, slots=slots, **options)(cls)
+        return whole
     return _made(cls, fields, frozen, slots)
 
 
@@ -84,23 +85,23 @@ def _fields_of(cls: type[Any], frozen: bool) -> dict[str, dataclasses.Field[Any]
     for base in cls.__mro__[-2:0:-1]:
         inherited = base.__dict__.get("__dataclass_fields__")
         if inherited is not None:
-            if base.__dataclass_params__.frozen is not frozen:
+            if vars(base)["__dataclass_params__"].frozen is not frozen:
                 return None
             fields.update(inherited)
     for name, word in words.items():
         of_class = isinstance(word, str) and word.startswith("ClassVar")
         if not isinstance(word, str) or ("ClassVar" in word) is not of_class:
             return None
-        default = getattr(cls, name, dataclasses.MISSING)
+        default: Any = getattr(cls, name, dataclasses.MISSING)
         if type(default) is MemberDescriptorType:
             default = dataclasses.MISSING  # a slot of a base
-        field = default if isinstance(default, dataclasses.Field) else dataclasses.field(default=default)
+        field: Any = default if isinstance(default, dataclasses.Field) else dataclasses.field(default=default)
         if default is field and (of_class or own.get(name) is not field):
             return None
         if not of_class and field.default.__class__.__hash__ is None:
             return None  # a list for all objects: refused
-        field.name, field.type = name, word  # type: ignore[assignment]
-        field._field_type = _IS_CLASSVAR if of_class else _IS_FIELD  # type: ignore[attr-defined]
+        field.name, field.type = name, word
+        field._field_type = _IS_CLASSVAR if of_class else _IS_FIELD
         if not of_class and field.kw_only is dataclasses.MISSING:
             field.kw_only = False
         fields[name] = field
@@ -111,8 +112,8 @@ def _is_spec(value: Any) -> bool:
     return isinstance(value, dataclasses.Field)
 
 
-def _is_given(field: dataclasses.Field[Any]) -> bool:
-    return field._field_type is _IS_FIELD  # type: ignore[attr-defined, no-any-return]
+def _is_given(field: Any) -> bool:
+    return field._field_type is _IS_FIELD
 
 
 def _in_order(fields: Mapping[str, dataclasses.Field[Any]]) -> bool:
@@ -153,7 +154,7 @@ def _made(cls: type[Any], fields: dict[str, dataclasses.Field[Any]], frozen: boo
     names = tuple(field.name for field in given)
     kept = {name: value for name, value in vars(cls).items() if name not in (*names, "__dict__", "__weakref__")}
     kept |= {**own, "__slots__": tuple(name for name in names if name not in inherited)}
-    result = type(cls)(cls.__name__, cls.__bases__, kept)
+    result = type(cls.__name__, cls.__bases__, kept)
     result.__qualname__ = cls.__qualname__
     return result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
@@ -15,7 +16,7 @@ SPAWNS = pytest.mark.parametrize("spawns", [True, False], ids=["spawned", "subpr
 @pytest.fixture
 def _starts(spawns: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not spawns:
-        monkeypatch.delattr(asking.os, "posix_spawnp", raising=False)
+        monkeypatch.delattr(os, "posix_spawnp", raising=False)
 
 
 def python(text: str) -> list[str]:

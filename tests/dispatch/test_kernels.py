@@ -11,6 +11,7 @@ import pytest
 import tilewright as tw
 from tilewright import ops, settings
 from tilewright.backends.base import backend, backend_names
+from tilewright.build import Builder
 from tilewright.dispatch import kernels
 from tilewright.errors import TilewrightError
 from tilewright.runtime import loader
@@ -97,14 +98,14 @@ def test_the_kernels_of_a_plan_are_asked_for_together(monkeypatch: pytest.Monkey
     op = ops.op("gemm")
     specs = [op.fallback_spec(tw.GemmProblem(1, 1, 1, dtype).signature, "generic") for dtype in ("fp32", "bf16")]
     asked: list[list[str]] = []
-    build_many = kernels.Builder.build_many
+    build_many = Builder.build_many
 
     def watched(builder: Any, wanted: Any, **keywords: Any) -> Any:
         wanted = list(wanted)
         asked.append([spec.digest for spec in wanted])
         return build_many(builder, wanted, **keywords)
 
-    monkeypatch.setattr(kernels.Builder, "build_many", watched)
+    monkeypatch.setattr(Builder, "build_many", watched)
     with settings.override(cache_dir=tmp_path):
         loaded = kernels.together(specs)
         assert asked == [[spec.digest for spec in specs]]

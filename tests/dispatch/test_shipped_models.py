@@ -10,6 +10,7 @@ import pytest
 from tilewright import Registry, ops, settings
 from tilewright.dispatch import learned, model_files
 from tilewright.dispatch import model as models
+from tilewright.dispatch.model_archive import Archive
 from tilewright.dispatch.results import Result
 from tilewright.learn import packed
 from tilewright.tune import problem_sets
@@ -79,7 +80,7 @@ def test_each_is_small_and_its_card_lies_beside_it(name: str) -> None:
 def test_the_list_of_targets_and_the_digest_are_those_of_the_file(name: str) -> None:
     """Neither is asked in a process that takes a model: this is where they are."""
     data = (SHIPPED / f"{name}{model_files.ENDING}").read_bytes()
-    archive = model_files.Archive(data)
+    archive = Archive(data)
     head = json.loads(archive.read("card.json"))
     arrays = {array: model_files._array(archive.read(f"{array}.npy")) for array in model_files.ARRAYS}
     assert head["digest"] == model_files.digest_of(head["card"], arrays)

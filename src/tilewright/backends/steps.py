@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from _signal import SIGPIPE, SIGXFSZ  # `signal` makes enumerations of them
+from _signal import SIGPIPE, SIGXFSZ  # type: ignore[import-not-found]  # `signal` makes enumerations of them
 
 TYPE_CHECKING = False  # that of `typing` takes longer to import than all of this
 if TYPE_CHECKING:
