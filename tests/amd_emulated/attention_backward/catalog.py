@@ -77,6 +77,9 @@ def cases() -> list[Case]:
         Case("packed, dropout, heads of 128", Signature("grad", "bf16", 128, 128, "window", dropout=True, varlen=True,
                                                         accumulate="all"), "gfx90a"),
         Case("ALiBi in one order", Signature("grad", "bf16", 64, 64, "window", "alibi", accumulate="all"), pick=1),
+        Case("a bias", Signature("grad", "fp16", 64, 64, bias="tensor", dtype_aux="fp16", accumulate="dq")),
+        Case("bias and dropout in one order", Signature("grad", "bf16", 32, 32, "window", "tensor", "bf16",
+                                                        dropout=True, accumulate="all"), "gfx90a", pick=1),
         Case("heads of 256", Signature("grad", "bf16", 256, 256, accumulate="dq")),
         Case("heads of 32", Signature("grad", "fp16", 32, 32, "window", accumulate="all"), "gfx90a"),
     ]  # fmt: skip

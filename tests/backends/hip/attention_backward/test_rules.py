@@ -26,7 +26,7 @@ LACKING: dict[str, dict[str, Any]] = {
     "amd-backward-mask": {"mask": "generic"},
     "amd-backward-masked": {"masked": True},
     "amd-backward-softcap": {"softcap": True},
-    "amd-backward-bias": {"bias": "tensor", "dtype_aux": "fp16"},
+    "amd-backward-bias": {"bias": "tensor", "dtype_aux": "fp32"},
     "amd-backward-dbias": {"bias": "tensor", "dtype_aux": "fp16", "dbias": True},
     "amd-backward-dalibi": {"bias": "alibi", "dalibi": True},
     "amd-backward-heads": {"head_dim": 512},
@@ -85,6 +85,23 @@ def test_a_tile_of_ones_own_is_refused() -> None:
     assert [one.rule for one in OP.check(replace(spec, schedule=stored))] == ["amd-backward-randval"]
     plain = replace(spec.schedule, pipeline="kr_ktr_vr")
     assert [one.rule for one in OP.check(replace(spec, schedule=plain))] == ["amd-backward-pipeline"]
+
+
+def test_which_biases_are_read() -> None:
+    """Those of q's type, of padded batches and heads of up to 64, by the pipeline that has a barrier before them."""
+    biased = replace(SIGNATURE, bias="tensor", dtype_aux="fp16")
+    spec = first(biased)
+    assert OP.check(spec) == []
+    assert {each.schedule.pipeline for each in OP.candidates(biased, "gfx942")} == {"kr_ktr_vr_iglp"}
+    for schedule in (replace(spec.schedule, pipeline="kr_ktr_vr"), replace(spec.schedule, block_per_cu=2)):
+        assert "amd-backward-bias" in [each.rule for each in OP.check(replace(spec, schedule=schedule))]
+    for change in ({"head_dim": 256, "head_dim_v": 256}, {"varlen": True, "accumulate": "all"}):
+        lacking: dict[str, Any] = dict(change)
+        assert list(CK_TILE.proposals("default", replace(biased, **lacking), arch("gfx942"))) == []
+    whole = problem(bias="tensor", dtype_aux="fp16")
+    assert KERNELS.accumulates(whole, arch("gfx942"))[0] == "dq"
+    along_rows = replace(whole, bias_shape=(1, 1, 100, 1))
+    assert KERNELS.accumulates(along_rows, arch("gfx942")) == ("none",), "one that repeats along keys is left to tiled"
 
 
 def test_heads_of_256_have_a_compute_unit_to_themselves() -> None:

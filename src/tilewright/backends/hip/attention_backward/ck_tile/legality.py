@@ -12,6 +12,7 @@ from tilewright.ops.base import Violation
 
 HALVES = ("fp16", "bf16")
 BLOCKS_PER_CU = (1, 2)
+BIASED_HEADS = 64  # the largest that were executed with a bias
 LARGE_HEADS = 256  # whose gradients fill the registers of a wave
 _LACKING = {
     "masked": ("a boolean mask", "give a bias that is minus infinity where it hides, or use loops"),
@@ -53,11 +54,22 @@ def signature_rules(signature: AttentionBackwardSignature, arch: Arch) -> Iterat
         yield Violation("amd-backward-packed", message, "use accumulate all")
     if s.mask == "generic":
         yield Violation("amd-backward-mask", "CK Tile has no sink keys in its gradients", "use loops")
-    if s.bias == "tensor":  # built and executed with one, kr_ktr_vr gave wrong results in the emulator
-        yield Violation("amd-backward-bias", "CK Tile's gradients with a bias are not proven right", "use loops")
+    if s.bias == "tensor":
+        yield from _bias_rules(s)
     for name, (what, remedy) in _LACKING.items():
         if getattr(s, name):
             yield Violation(f"amd-backward-{name}", f"CK Tile knows no {what.removeprefix('a ')}", remedy)
+
+
+def _bias_rules(s: AttentionBackwardSignature) -> Iterator[Violation]:
+    if s.dtype_aux != s.dtype:
+        message = f"a bias of {s.dtype_aux} with queries of {s.dtype}: CK Tile reads one of their type"
+        yield Violation("amd-backward-bias", message, f"use a bias of {s.dtype}, or tiled")
+    if s.varlen or s.head_dim > BIASED_HEADS:
+        what = "packed rows" if s.varlen else f"heads of {s.head_dim}"
+        yield Violation(
+            "amd-backward-bias", f"CK Tile's gradients of {what} with a bias are not proven right", "use tiled"
+        )
 
 
 def violations(
@@ -88,6 +100,10 @@ def violations(
     if h.pipeline == "kr_ktr_vr" and (s.dtype == "fp16" or s.accumulate != "all"):
         message = f"kr_ktr_vr of {s.dtype} with sums of {s.accumulate} is not proven right"
         yield Violation("amd-backward-pipeline", message, "use kr_ktr_vr_iglp, or bf16 with accumulate all")
+    # Executed with a bias, kr_ktr_vr gave wrong results in the emulator.
+    if s.bias == "tensor" and (h.pipeline == "kr_ktr_vr" or h.block_per_cu > 1):
+        message = f"{h.pipeline} with a bias, {h.block_per_cu} blocks a compute unit, is not proven right"
+        yield Violation("amd-backward-bias", message, "use kr_ktr_vr_iglp and 1 block a compute unit")
     for tile, head in ((h.tile[7], s.head_dim), (h.tile[8], s.head_dim_v)):
         if tile != head:
             message = f"a tile of {tile} elements where heads have {head}, and no edge code of heads"
