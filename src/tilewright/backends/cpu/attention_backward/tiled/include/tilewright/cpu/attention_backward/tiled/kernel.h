@@ -212,10 +212,10 @@ template <class Config> struct AttentionGradTiled {
     const int64_t row_groups = (rows.count + step - 1) / step, dq_rows = least(tile, up(rows.count, deep));
     for (int64_t d = 0; d < v_size && d < x.head_v; d += columns)
       gradient_rows<D, deep, 0, vectors, int(tile_pairs), 1, true>(
-          full, tile_pairs, weights, t.at(dox_at) + tile_pairs * d, t.floats(dv_at) + j * v_size + d, v_size);
+          full, row_groups, weights, t.at(dox_at) + tile_pairs * d, t.floats(dv_at) + j * v_size + d, v_size);
     for (int64_t d = 0; d < k_size && d < x.head_qk; d += columns) {
       gradient_rows<D, deep, 0, vectors, int(tile_pairs), 1, true>(
-          full, tile_pairs, by_keys, t.at(qx_at) + tile_pairs * d, t.floats(dk_at) + j * k_size + d, k_size);
+          full, row_groups, by_keys, t.at(qx_at) + tile_pairs * d, t.floats(dk_at) + j * k_size + d, k_size);
       gradient_rows<D, deep, tile % deep, vectors, 1, tile, true>(dq_rows, key_groups, by_rows,
                                                                   keys_across(t, j) + inner / step * d, dq + d, k_size);
     }
