@@ -10,16 +10,16 @@ namespace cuda_conv {
 // A rule of kernels that were made for other problems.
 #define TW_CONV_RULE(id, name, why) inline constexpr Rule id{name, TW_LIMIT, why, TW_CONV_OTHER};
 
-TW_CONV_RULE(no_images, "nv-walk", "there are no images to walk over")
-TW_CONV_RULE(channels_apart, "nv-channels-last", "channels do not lie side by side")
-TW_CONV_RULE(taps_uneven, "nv-dense", "the taps of a filter do not lie at equal distances")
-TW_CONV_RULE(planes_uneven, "nv-dense", "the planes of images do not lie at equal distances")
-TW_CONV_RULE(not_depthwise, "nv-groups", "groups are of more than one channel or filter")
-TW_CONV_RULE(taps_far, "nv-walk", "taps lie farther apart than the copy engine moves pixels")
-TW_CONV_RULE(edge_far, "nv-walk", "padding or size of an edge is more than the copy engine walks over")
+TW_CONV_RULE(no_images, "nv-walk", "the batch is empty")
+TW_CONV_RULE(channels_apart, "nv-channels-last", "memory is not channels-last")
+TW_CONV_RULE(taps_uneven, "nv-dense", "the taps of a filter are not evenly spaced in memory")
+TW_CONV_RULE(planes_uneven, "nv-dense", "the planes of images are not evenly spaced in memory")
+TW_CONV_RULE(not_depthwise, "nv-groups", "groups have more than one channel or filter: not depthwise")
+TW_CONV_RULE(taps_far, "nv-walk", "filter taps are farther apart than TMA's im2col offsets reach")
+TW_CONV_RULE(edge_far, "nv-walk", "padding or filter size is more than TMA's im2col bounding box allows")
 TW_CONV_RULE(size_large, "nv-walk", "a size is 2^30 or more")
 TW_CONV_RULE(pixels_many, "nv-walk", "2^30 or more pixels or weights")
-TW_CONV_RULE(window_deep, "nv-depthwise", "the window is more than 7 deep")
+TW_CONV_RULE(window_deep, "nv-depthwise", "the filter is more than 7 deep")
 inline constexpr Rule unaligned{"nv-alignment", TW_ALIGNMENT, "an address or a stride is not a multiple of 16 bytes",
                                 TW_CONV_OTHER};
 

@@ -35,7 +35,7 @@ inline constexpr Rule nv_dual{"nv-alignment", TW_ALIGNMENT,
                               "a stride of A or B, an address or a batch stride is not a multiple of 16 bytes, which "
                               "kernels of two B need",
                               "align it"};
-inline constexpr Rule nv_steps{"nv-size", TW_LIMIT, "2^31 or more steps of tiles along k", "use the loops pipeline"};
+inline constexpr Rule nv_steps{"nv-size", TW_LIMIT, "2^31 or more k-blocks", "use the loops pipeline"};
 
 // Operands the copy engine cannot read are copied; what it stores must fit.
 inline const Rule *limits(const Schedule &s, const GemmProblem &p) {
