@@ -127,11 +127,11 @@ def _terms(
     model: Model, described: NativeFeatures, specs: list[KernelSpec], pool: Pool, units: tuple[int, int]
 ) -> dict[str, list[Any]]:
     """What the selection library wants of kernels alone, by units; one that is as the one before is left out."""
-    names, told = (*described.terms, *described.switches), dict[str, list[Any]]()
+    names, by_units = (*described.terms, *described.switches), dict[str, list[Any]]()
     last: list[Any] | None = None
     for count in range(units[0], units[1] + 1):
         fields = (pool if count == units[0] else model.frame.pool(specs, count)).fields
         now = [None if fields[name] is None else np.ravel(fields[name]).astype(float).tolist() for name in names]
         if now != last:
-            told[str(count)] = last = now
-    return told
+            by_units[str(count)] = last = now
+    return by_units
