@@ -70,7 +70,7 @@ def _violations(signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) -
     if schedule.store == "tma" and ((not view.swap_ab and out_columns % 16) or DTYPES[signature.dtype_c].bytes != 2):
         yield Violation(
             "nv-tma-store",
-            f"the copy engine stores 16 columns of two-byte results, not {field} {view.columns} of {signature.dtype_c}",
+            f"TMA stores 16 columns of two-byte results, not {field} {view.columns} of {signature.dtype_c}",
             "use the direct store",
         )
     if schedule.store == "tma" and view.swap_ab and (signature.num_d or schedule.tile_scheduler == "cluster_k"):
@@ -211,7 +211,7 @@ class TmaWs(CudaGemmFamily):
         }  # fmt: skip
 
     def promises(self, spec: KernelSpec) -> Promises:
-        """Operands come through the copy engine; results leave through it, where asked."""
+        """Operands come through TMA; results leave through it, where asked."""
         from tilewright.inspect import nvidia
 
         copies = ("UTMALDG", "UTMASTG") if spec.schedule.store == "tma" else ("UTMALDG",)

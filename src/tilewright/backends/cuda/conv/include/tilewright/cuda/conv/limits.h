@@ -1,4 +1,4 @@
-// What the limits of convolutions on NVIDIA GPUs share: their rules, and where operands lie that the copy engine fetches.
+// What the limits of convolutions on NVIDIA GPUs share: their rules, and where operands lie that TMA fetches.
 #pragma once
 #include <tilewright/select/conv.h>
 
@@ -23,9 +23,9 @@ TW_CONV_RULE(window_deep, "nv-depthwise", "the filter is more than 7 deep")
 inline constexpr Rule unaligned{"nv-alignment", TW_ALIGNMENT, "an address or a stride is not a multiple of 16 bytes",
                                 TW_CONV_OTHER};
 
-constexpr int64_t kLineBytes = 16;  // what the copy engine asks of addresses and strides
+constexpr int64_t kLineBytes = 16;  // what TMA asks of addresses and strides
 constexpr int64_t kMost = int64_t(1) << 31;
-constexpr int64_t kMostPlanes = 7;  // of the window of a depthwise kernel that the copy engine feeds
+constexpr int64_t kMostPlanes = 7;  // of the window of a depthwise kernel that TMA feeds
 
 // How far a walk may begin before an image or end behind it, and how far taps may move a pixel: corners of im2col maps
 // have 8 bits a dimension of two, 5 bits of three.
@@ -48,7 +48,7 @@ inline bool even_y(const Conv &c, int64_t images) {
   return dense_pixels(c.p.y_image, c.p.y_0, c.p.y_1, c.p.y_2, images, c.out);
 }
 
-// Whether the copy engine reads x (y) where it lies.
+// Whether TMA reads x (y) where it lies.
 inline bool readable(const Conv &c, const Strides &s) {
   bool fine = c.p.aligned != 0;
   const int64_t strides[] = {s.image, s.at[0], s.at[1], s.at[2]};

@@ -1,4 +1,4 @@
-// tma_ws of convolutions: the copy engine walks over pixels and feeds wgmma.  What it refuses.
+// tma_ws of convolutions: TMA walks over pixels and feeds wgmma.  What it refuses.
 #pragma once
 #include <tilewright/cuda/conv/copies_limits.h>
 #include <tilewright/cuda/conv/tma_ws/sizes.h>
@@ -35,7 +35,7 @@ inline bool by_rows(const Schedule &s, const Conv &c) {
          c.p.size_out == 2;
 }
 
-// What the copy engine reads, and what it writes.
+// What TMA reads, and what it writes.
 inline bool aligned(const Schedule &s, const Conv &c) {
   const ConvProblem &p = c.p;
   bool broken = !p.aligned;
