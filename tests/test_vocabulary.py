@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tilewright
+from tilewright.backends.base import backend_names, op_kernels
 
 SOURCE = Path(tilewright.__file__).parent
 # A word of a name, where it must not be used, and what is said instead.
@@ -90,6 +93,34 @@ def test_names_of_the_package_are_the_field_s() -> None:
         for word in old_words(name, place)
     ]
     assert not told, "\n".join(told)
+
+
+# Names that kernel families, pipelines, fields of schedules and their values had.
+OLD_IN_SCHEDULES = {
+    "band", "band_weight", "dealing", "direct_weight", "few", "few_columns", "few_rows", "first_weight", "folded",
+    "lanes_weight", "latent", "shares", "slots", "spread", "step", "striped", "tiles", "together", "turned", "window",
+}  # fmt: skip
+
+
+def schedule_words(kind: Any) -> set[str]:
+    """Every word that a kernel of a schedule can be asked for by."""
+    return {
+        *(field.name for field in dataclasses.fields(kind)),
+        *kind.pipelines,
+        *kind.words,
+        *(word for words in kind.words.values() for word in words),
+    }
+
+
+@pytest.mark.parametrize("op", ["attention", "conv", "gemm"])
+def test_schedules_speak_the_words_of_the_field(op: str) -> None:
+    spaces: list[Any] = [op_kernels(backend, op) for backend in backend_names()]
+    kinds = [kind for space in spaces for kind in space.SCHEDULES]
+    assert len(kinds) > 5
+    old = {kind.__name__: schedule_words(kind) & OLD_IN_SCHEDULES for kind in kinds}
+    assert not any(old.values()), {name: words for name, words in old.items() if words}
+    families = {family.name for space in spaces for family in space.families}
+    assert not families & OLD_IN_SCHEDULES
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def _fast_dataclass(cls: type[Any], *, frozen: bool = False, slots: bool = False
     if fields is None:
         whole: type[Any] = dataclasses.dataclass(frozen=frozen, slots=slots, **options)(cls)
         return whole
-    return _made(cls, fields, frozen, slots)
+    return _finished(cls, fields, frozen, slots)
 
 
 # What the standard one notes of how a class was made, the same for all that were made alike.
@@ -128,18 +128,18 @@ def _in_order(fields: Mapping[str, dataclasses.Field[Any]]) -> bool:
     return True
 
 
-def _made(cls: type[Any], fields: dict[str, dataclasses.Field[Any]], frozen: bool, slots: bool) -> type[Any]:
-    given = [field for field in fields.values() if _is_given(field)]
+def _finished(cls: type[Any], fields: dict[str, dataclasses.Field[Any]], frozen: bool, slots: bool) -> type[Any]:
+    declared = [field for field in fields.values() if _is_given(field)]
     own = {
         "__dataclass_params__": _params(frozen, slots),
         "__dataclass_fields__": fields,
-        "__match_args__": tuple(field.name for field in given if field.init and not field.kw_only),
-        **_methods(cls, given, frozen, slots),
+        "__match_args__": tuple(field.name for field in declared if field.init and not field.kw_only),
+        **_methods(cls, declared, frozen, slots),
     }
     if not vars(cls).get("__doc__"):
-        own["__doc__"] = _told(cls, [field for field in given if field.init])
+        own["__doc__"] = _call_text(cls, [field for field in declared if field.init])
     if not slots:
-        for field in given:
+        for field in declared:
             if _is_spec(vars(cls).get(field.name)):
                 if field.default is dataclasses.MISSING:
                     delattr(cls, field.name)
@@ -151,7 +151,7 @@ def _made(cls: type[Any], fields: dict[str, dataclasses.Field[Any]], frozen: boo
                 value.__set_name__(cls, name)
         return cls
     inherited = {name for base in cls.__mro__[1:-1] for name in _slots_of(base)}
-    names = tuple(field.name for field in given)
+    names = tuple(field.name for field in declared)
     kept = {name: value for name, value in vars(cls).items() if name not in (*names, "__dict__", "__weakref__")}
     kept |= {**own, "__slots__": tuple(name for name in names if name not in inherited)}
     result = type(cls.__name__, cls.__bases__, kept)
@@ -159,7 +159,7 @@ def _made(cls: type[Any], fields: dict[str, dataclasses.Field[Any]], frozen: boo
     return result
 
 
-def _told(cls: type[Any], fields: Sequence[dataclasses.Field[Any]]) -> str:
+def _call_text(cls: type[Any], fields: Sequence[dataclasses.Field[Any]]) -> str:
     """The text of a class that has none: how it is called."""
     parameters: dict[bool, list[str]] = {False: [], True: []}
     for field in fields:

@@ -242,7 +242,7 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     (append, {"k": K.astype(np.float16), "v": V.astype(np.float16)}, "dtype-mix", "fp16"),
     (append, {"k": FP8[1], "v": FP8[2]}, "dtype-mix", "use a cache of fp8_e4m3"),
     (append, {"cache_v": np.zeros((2, 9, 2, 24), np.float16)}, "dtype-mix", "cache_v holds fp16, and cache_k fp32"),
-    (append, {"kv_scales": (np.ones(2, np.float32), np.ones(2, np.float32))}, "scales-dtype", "as they are"),
+    (append, {"kv_scales": (np.ones(2, np.float32), np.ones(2, np.float32))}, "scales-dtype", "unscaled"),
     (append, {"kv_scales": (True, True)}, "array-type", "k_scale is a bool"),
     (append, {"kv_scales": np.ones(2, np.float32)}, "scales-both", "(k_scale"),
     (append, {"scale_block": 4}, "scale-block", "leave scale_block out"),

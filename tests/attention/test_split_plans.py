@@ -48,10 +48,10 @@ def test_ways_are_the_rules_number_one_and_its_neighbours() -> None:
     rule = splits_of(STEP, arch)
     known = ATTENTION.split_plans(STEP, H200)
     assert rule > 2
-    assert next(iter(known)) == f"{rule} parts"
-    assert {"1 part", f"{round(rule / 2)} parts", f"{2 * rule} parts"} <= set(known)
-    assert tuple(known[f"{rule} parts"]) == tuple(ATTENTION.stages(STEP, H200))
-    assert [one.num_splits for one in known["1 part"]] == [1]
+    assert next(iter(known)) == f"{rule} splits"
+    assert {"1 split", f"{round(rule / 2)} splits", f"{2 * rule} splits"} <= set(known)
+    assert tuple(known[f"{rule} splits"]) == tuple(ATTENTION.stages(STEP, H200))
+    assert [one.num_splits for one in known["1 split"]] == [1]
     for name, stages in known.items():
         count = int(name.partition(" ")[0])
         assert count == 1 or [one.family for one in stages] == ["split", "combine"]
@@ -67,16 +67,16 @@ def test_ways_are_the_rules_number_one_and_its_neighbours() -> None:
 def test_what_kernels_divide_themselves_is_measured_beside_parts() -> None:
     parts = independent_splits(SHARED, arch_by_name(H200))
     known = ATTENTION.split_plans(SHARED, H200)
-    assert next(iter(known)) == "1 part"
-    assert {f"{parts} parts", f"{round(parts / 2)} parts", f"{2 * parts} parts"} <= set(known)
-    assert tuple(known["1 part"]) == tuple(ATTENTION.stages(SHARED, H200)) == (SHARED,)
+    assert next(iter(known)) == "1 split"
+    assert {f"{parts} splits", f"{round(parts / 2)} splits", f"{2 * parts} splits"} <= set(known)
+    assert tuple(known["1 split"]) == tuple(ATTENTION.stages(SHARED, H200)) == (SHARED,)
 
 
 def test_the_fastest_way_that_was_measured_is_taken(registry: Registry) -> None:
     known = ATTENTION.split_plans(STEP, H200)
     rule, *others = known
     assert registry.stages(STEP) == tuple(known[rule])
-    assert f"{rule} by heuristic; nobody measured" in str(registry.explain(STEP))
+    assert f"{rule} by heuristic; no other plan was measured" in str(registry.explain(STEP))
     for stage in known[others[0]]:
         remember(registry, stage, 5e-6)
     assert registry.stages(STEP) == tuple(known[rule]), "the rule's own was not measured"

@@ -24,6 +24,8 @@ OLD_WORDS = {
     r"\bby rule\b": "heuristic",
     r"\bcopy engine\b": "TMA",
     r"\bturned\b|\bturns [qk]\b": "transposed; rotary embedding",
+    r"\b(dealing|together|shares|folded)\b|\bband\b": "tile scheduler, CTAs per SM, stream-K, width-folded, halo",
+    r"\bheads? of (keys|values|queries)\b": "KV heads, query heads",
     r"\bcrews?\b|\blanes?\b|\bforge\b": "worker pool, device worker, build queue",
 }
 

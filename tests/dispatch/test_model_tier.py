@@ -98,7 +98,7 @@ def test_a_model_that_ships_is_told_by_the_name_that_learn_finds_it_by(name: str
     problem = shown[op.name]
     specs = op.candidates(op.signature_of(problem), "gfx1100")  # no model knows these
     told = models.ask((one,), specs, problem, 1, [1e-6] * len(specs), {})
-    assert told.why_not.startswith(f"the model {name} says nothing")
+    assert told.why_not.startswith(f"the model {name} is not used")
 
 
 def test_a_model_decides_and_says_how_sure_it_is(shelf: Path) -> None:

@@ -51,6 +51,16 @@ def test_a_spec_may_be_written_in_new_words(name: str) -> None:
     assert ops.op(spec.op).spec_from_dict(written) == spec
 
 
+@pytest.mark.parametrize("name", OLD)
+def test_what_is_shown_has_the_names_of_today_and_is_read_back(name: str) -> None:
+    op = ops.op(OLD[name]["op"])
+    spec = op.spec_from_dict(OLD[name])
+    written = json.loads(json.dumps(spec.shown()))
+    assert op.spec_from_dict(written) == spec
+    assert written["schedule"].keys() == {one.name for one in dataclasses.fields(spec.schedule)}
+    assert written["schedule"]["pipeline"] == spec.schedule.pipeline
+
+
 def test_the_kernels_there_are_have_all_renamed_pipelines() -> None:
     renamed = {old for kind in KINDS for old in new_values(kind).get("pipeline", {})}
     assert renamed <= {one["schedule"]["pipeline"] for one in OLD.values()}

@@ -30,17 +30,17 @@ def outputs(commands: Sequence[Sequence[str]], seconds: float) -> list[Answer | 
     if not hasattr(os, "posix_spawnp"):
         return [_by_subprocess(command, seconds) for command in commands]
     ends = time.monotonic() + seconds
-    started: list[_Asked | OSError] = []
+    started: list[_Child | OSError] = []
     for command in commands:
         try:
-            started.append(_Asked(command))
+            started.append(_Child(command))
         except OSError as error:
             started.append(error)
     try:
-        return [child.answer(ends, seconds) if isinstance(child, _Asked) else child for child in started]
+        return [child.answer(ends, seconds) if isinstance(child, _Child) else child for child in started]
     except BaseException:  # someone pressed a key: nobody waits for the others
         for child in started:
-            if isinstance(child, _Asked):
+            if isinstance(child, _Child):
                 child.end()
         raise
 
@@ -68,7 +68,7 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-class _Asked:
+class _Child:
     """A program that runs, with a pipe for each of its outputs."""
 
     def __init__(self, command: Sequence[str]) -> None:

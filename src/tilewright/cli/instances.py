@@ -95,6 +95,6 @@ def _export(path: Path, selection: SpecSet) -> None:
             value=str(path),
             remedy="name a new file",
         )
-    rows = [{"name": spec.name, "digest": spec.digest, "spec": spec.to_dict()} for spec in selection.specs]
+    rows = [{"name": spec.name, "digest": spec.digest, "spec": spec.shown()} for spec in selection.specs]
     write_if_changed(path, (json_text.dumps({"instances": rows}, indent=1) + "\n").encode())
     say(f"written to {path}")

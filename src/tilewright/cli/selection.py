@@ -123,7 +123,7 @@ def choose(op: Op, values: dict[str, Any], wish: Wish) -> SpecSet:
 def rejection_data(rejection: Rejection) -> dict[str, Any]:
     return {
         "name": rejection.spec.name,
-        "spec": rejection.spec.to_dict(),
+        "spec": rejection.spec.shown(),
         "violations": [
             {"rule": violation.rule, "message": violation.message, "remedy": violation.remedy}
             for violation in rejection.violations
@@ -133,7 +133,7 @@ def rejection_data(rejection: Rejection) -> dict[str, Any]:
 
 def correction_data(correction: Correction) -> dict[str, Any]:
     return {
-        "asked": correction.proposal.to_dict(),
+        "asked": correction.proposal.shown(),
         "taken": correction.taken.spec.name,
         "changes": [
             {"name": change.name, "before": change.before, "after": change.after} for change in correction.taken.changes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as json_text
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -62,7 +63,7 @@ def _tell(selection: SpecSet, *, count: bool, why_not: bool, verbose: bool, json
             data["count"] = len(selection.specs)
         else:
             data["specs"] = [
-                {"name": spec.name, "digest": spec.digest, "spec": spec.to_dict()} for spec in selection.specs
+                {"name": spec.name, "digest": spec.digest, "spec": spec.shown()} for spec in selection.specs
             ]
         if why_not:
             data["why_not"] = [chosen.rejection_data(rejection) for rejection in selection.rejected]
@@ -79,6 +80,6 @@ def _tell(selection: SpecSet, *, count: bool, why_not: bool, verbose: bool, json
         for spec in selection.specs:
             typer.echo(spec.name)
             if verbose:
-                typer.echo(f"  {spec.to_json()}")
+                typer.echo(f"  {json_text.dumps(spec.shown(), sort_keys=True)}")
     if selection.specs:
         say(chosen.summary(selection))

@@ -64,7 +64,7 @@ def _answer(explanation: Explanation) -> list[str]:
     if selection is None:
         return ["chosen    none", f"why       {explanation.decided}", *stages]
     if isinstance(selection, StagedSelection):
-        total = f"{_count(len(selection.stages), 'kernel')} in turn, {selection.seconds * 1e6:.1f} us in all"
+        total = f"{_count(len(selection.stages), 'kernel')} in sequence, {selection.seconds * 1e6:.1f} us in total"
         return [f"chosen    {total}", f"tier      {selection.tier}", *stages]
     winner = _winner(explanation)
     lines = [f"chosen    {selection.name}", f"tier      {selection.tier}", f"why       {selection.reason}"]

@@ -259,10 +259,7 @@ class Model:
         if not any(same_device(known_device, device) for known_device in self.card.devices):
             known = "; ".join(map(_device_words, self.card.devices)) or "no device"
             names = dict.fromkeys(name for each in self.card.devices for name in each)
-            here = (
-                _device_words({name: device[name] for name in names if name in device})
-                or "another, of which nothing is known"
-            )
+            here = _device_words({name: device[name] for name in names if name in device}) or "unknown"
             return f"it was trained on {known}; this device is {here}"
         why = self.unsure if self.ships else self.outdated or self.unsure
         if why:
@@ -385,7 +382,7 @@ def ask(
             return Verdict(predicted, model.card.sigma, model.name, unseen=unseen)
         # What a model for this arch lacks says more than that another is for another.
         mine = any(spec.arch in model.card.targets for spec in specs)
-        whys[mine] = whys.get(mine) or f"the model {model.name} says nothing: {predicted}"
+        whys[mine] = whys.get(mine) or f"the model {model.name} is not used: {predicted}"
     return Verdict(why_not=whys.get(True) or whys.get(False, ""))
 
 

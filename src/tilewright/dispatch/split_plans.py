@@ -27,7 +27,7 @@ def chosen(op: Op, problem: Any, target: str, threads: int) -> tuple[tuple[Any, 
     times = _times(op, plans, target, threads)
     best = fastest(times)
     shown = [f"{name} {seconds * 1e6:.1f} us" for name, seconds in zip(names, times, strict=True) if seconds]
-    why = f"measured: {', '.join(shown)}" if shown else "nobody measured others (`bench --split-plans --save`)"
+    why = f"measured: {', '.join(shown)}" if shown else "no other plan was measured (`bench --split-plans --save`)"
     return plans[best], f"{names[best]} by {'measurement' if best else 'heuristic'}; {why}"
 
 

@@ -15,8 +15,8 @@ from tilewright.ops.base import Violation
 def _heads(signature: Any, schedule: AttentionSchedule, arch: Arch) -> Iterator[Violation]:
     for field in ("head_dim", "head_dim_v"):
         if getattr(signature, field) not in HEADS:
-            message = f"{field} is {getattr(signature, field)}, which kernels are not made for"
-            yield Violation("kernel-heads", message, f"use {', '.join(map(str, HEADS))}; smaller heads are filled up")
+            message = f"{field} is {getattr(signature, field)}, which no kernel is compiled for"
+            yield Violation("kernel-heads", message, f"use {', '.join(map(str, HEADS))}; smaller heads are padded")
 
 
 def common_rules(
@@ -39,7 +39,7 @@ def common_rules(
         for field in fields(signature):
             mine, expected = getattr(signature, field.name), getattr(usual, field.name)
             if mine != expected:
-                message = f"{field.name} is {mine!r}, and {signature.family} kernels of these features have none"
+                message = f"{field.name} is {mine!r}, and {signature.family} kernels with these features do not read it"
                 yield Violation("unread", message, f"use {field.name} {expected!r}")
 
     def serves(signature: Any, schedule: AttentionSchedule, arch: Arch) -> Iterator[Violation]:

@@ -89,6 +89,13 @@ def plain(value: object) -> Any:
     return value
 
 
+def shown(value: object) -> Any:
+    """As `plain`, under the names of today and with every field: for people, and read back as well."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: shown(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    return [shown(item) for item in value] if isinstance(value, (tuple, list)) else value
+
+
 class _Unfit(Exception):
     """A value is not what an annotation says."""
 
@@ -317,6 +324,10 @@ class KernelSpec:
             "signature": plain(self.signature),
             "schedule": plain(self.schedule),
         }
+
+    def shown(self) -> dict[str, Any]:
+        """As `to_dict`, under the names that fields and their values have today."""
+        return {**self.to_dict(), "signature": shown(self.signature), "schedule": shown(self.schedule)}
 
     def to_json(self) -> str:
         """Canonical: the same spec is the same text on every machine.  Computed once."""

@@ -33,7 +33,7 @@ def written_apart(name: str, shape: Sequence[int], strides: Sequence[int]) -> It
         message = (
             f"{name} is written with strides {tuple(strides)} over {tuple(shape)}: different elements share memory"
         )
-        yield Violation("stride-overlap", message, "give strides under which elements are apart")
+        yield Violation("stride-overlap", message, "give strides under which elements do not overlap")
 
 
 def overlaps(shape: Sequence[int], strides: Sequence[int]) -> bool:

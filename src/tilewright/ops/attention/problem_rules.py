@@ -117,7 +117,7 @@ def _sizes(p: AttentionProblem) -> Iterator[Violation]:
             if getattr(p, name) < 1:
                 yield Violation("size-positive", f"{name} is {getattr(p, name)}", "use 1 or more")
     if p.num_splits > MOST_SPLITS:
-        yield Violation("splits", f"{p.num_splits} splits, and parts are put together of at most {MOST_SPLITS}",
+        yield Violation("splits", f"{p.num_splits} splits, and at most {MOST_SPLITS} can be combined",
                         f"use 1 to {MOST_SPLITS}, or leave it out")  # fmt: skip
     if p.family in ("split", "combine") and p.num_splits < 1:
         yield Violation("splits", f"{an(p.family)} of {p.num_splits} parts", "use 1 or more")
@@ -128,7 +128,7 @@ def _heads(p: AttentionProblem) -> Iterator[Violation]:
         below = p.heads_q // p.heads_kv * p.heads_kv
         yield Violation(
             "heads-divide",
-            f"{p.heads_q} query heads do not share {p.heads_kv} heads of keys evenly",
+            f"{p.heads_q} query heads are not a multiple of {p.heads_kv} KV heads",
             f"use {below or p.heads_kv} or {below + p.heads_kv} query heads, or a divisor of {p.heads_q} for keys",
         )
     for name in ("head_dim", "head_dim_v") if max(p.head_dim, p.head_dim_v) > MOST_HEAD else ():
@@ -136,7 +136,7 @@ def _heads(p: AttentionProblem) -> Iterator[Violation]:
             message = f"{name} is {getattr(p, name)}, and heads have at most {MOST_HEAD} elements"
             yield Violation("head-size", message, f"use 1 to {MOST_HEAD}")
     if p.rotary_dim % 2 or p.rotary_dim > p.head_dim or p.rotary_dim < 0:
-        message = f"{p.rotary_dim} elements of {p.head_dim} are turned"
+        message = f"rotary_dim is {p.rotary_dim}, and head_dim {p.head_dim}"
         yield Violation("rotary-size", message, f"use an even number up to {p.head_dim}")
 
 
@@ -177,7 +177,7 @@ def _shapes(p: AttentionProblem) -> Iterator[Violation]:
             message = f"{name} has {len(strides)} strides"
             yield Violation("stride-rank", message, "give three: sequence, row, head; or none if dense")
     if p.family == "append" and (p.q_scale != "none" or (p.kv_scales != "none" and p.dtype_kv == p.dtype_q)):
-        message = f"scales, and new rows of {p.dtype_q} go into a cache of {p.dtype_kv} as they are"
+        message = f"scales are given, and new rows of {p.dtype_q} are appended to a cache of {p.dtype_kv} unscaled"
         yield Violation(
             "scales-dtype", message, "leave the scales out, or give a cache of fp8 and rows of another type"
         )

@@ -148,7 +148,7 @@ def signature_violations(signature: AttentionSignature) -> Iterator[Violation]:
     if s.family == "append":
         caches = (s.dtype_q, *(FP8 if s.dtype_q in FLOATS else ()))
         if s.dtype_kv not in caches:
-            message = f"new rows of {s.dtype_q} do not go into a cache of {s.dtype_kv}"
+            message = f"new keys of {s.dtype_q} cannot be appended to a cache of {s.dtype_kv}"
             yield Violation("dtype-mix", message, f"use a cache of {either(caches)}, or convert the rows")
         return
     allowed = (s.dtype_q, *FP8) if s.dtype_q in ("fp16", "bf16") else (s.dtype_q,)

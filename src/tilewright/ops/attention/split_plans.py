@@ -44,4 +44,4 @@ def split_plans(problem: AttentionProblem, arch: Arch) -> Mapping[str, Sequence[
 
 
 def _named(count: int) -> str:
-    return f"{count} part{'s' if count > 1 else ''}"
+    return f"{count} split{'s' if count > 1 else ''}"

@@ -45,7 +45,7 @@ def spatial(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Ite
 def fused(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) -> Iterator[Violation]:
     if signature.variant != "forward" and (signature.epilogue != "PassThrough" or signature.num_d):
         message = f"{signature.variant} with {signature.epilogue} and {signature.num_d} D tensors"
-        yield Violation("fused-backward", message, "only forward has fused work")
+        yield Violation("fused-backward", message, "only forward has a fused epilogue")
     if not signature.num_d and signature.dtype_d != signature.dtype_out:
         message = f"dtype_d is {signature.dtype_d} and there is no D tensor"
         yield Violation("dtype-d", message, f"use dtype_d {signature.dtype_out}, as the result is")

@@ -72,8 +72,8 @@ def _name_rules(variant: str, dtype: str, epilogue: str, num_d: int, full_d: int
     if variant != "forward" and (epilogue != "PassThrough" or num_d):
         yield Violation(
             "fused-backward",
-            f"{variant} with {epilogue} and {num_d} D tensors: only forward has fused work",
-            "use PassThrough, and do the rest apart",
+            f"{variant} with {epilogue} and {num_d} D tensors: only forward has a fused epilogue",
+            "use PassThrough, and apply the epilogue separately",
         )
     if not 0 <= full_d <= num_d:
         yield Violation("full-d", f"{full_d} of {num_d} D tensors are as large as y", f"use 0 to {num_d}")
@@ -106,7 +106,7 @@ def _sizes(p: ConvProblem) -> Iterator[Violation]:
     for what, sizes in (("before", p.before), ("after", p.after)):
         for axis, size in zip(AXES[len(p.size)], sizes, strict=True):
             if size < 0:
-                yield Violation("padding-negative", f"padding {what} of {axis} is {size}", "use 0 or more, and cut x")
+                yield Violation("padding-negative", f"padding {what} of {axis} is {size}", "use 0 or more, and slice x")
             named.append((f"padding {what} of {axis}", size))
     for what, size in (("batch", p.batch), *named):
         if size > MAX_SIZE:
@@ -119,7 +119,7 @@ def _groups(p: ConvProblem) -> Iterator[Violation]:
             below = size // p.groups * p.groups
             yield Violation(
                 "groups-divide",
-                f"{size} {what} are no whole number for each of {p.groups} groups",
+                f"{size} {what} are not a multiple of {p.groups} groups",
                 f"use {below or p.groups} or {below + p.groups} {what}, or a divisor of {size} as groups",
             )
 
@@ -130,8 +130,8 @@ def _windows(p: ConvProblem) -> Iterator[Violation]:
         if reach > there:
             yield Violation(
                 "window-fits",
-                f"the window spans {reach} pixels of {axis} and the padded input has {there}: there is no output",
-                f"pad by {reach - there} more, or use a smaller window or dilation",
+                f"the filter spans {reach} pixels of {axis}, and the padded input has {there}: there is no output",
+                f"pad by {reach - there} more, or use a smaller filter or dilation",
             )
 
 

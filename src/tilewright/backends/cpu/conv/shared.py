@@ -90,7 +90,7 @@ def tile_rules(schedule: Any) -> Iterator[Violation]:
             )
     m, n, k = tile["m"], tile["n"], tile["k"]
     if max(m * n, n * k, m * k) > TILE_LIMIT:
-        yield Violation("cpu-cache-block", f"tile {m}x{n}x{k} fills no cache of today", "use a smaller tile")
+        yield Violation("cpu-cache-block", f"tile {m}x{n}x{k} is larger than any cache", "use a smaller tile")
 
 
 class CpuConvFamily(Family, ConvFamily):

@@ -72,13 +72,13 @@ def engine_rules(
     """`otherwise` is the pipeline that takes what this one does not."""
     s = signature
     if not {"wgmma", "tma"} <= arch.features:
-        message = f"{pipeline} needs wgmma and TMA, which {arch.name} has not"
+        message = f"{pipeline} needs wgmma and TMA, which {arch.name} does not have"
         yield Violation("nv-arch", message, f"use target sm_90a, or {otherwise}")
     if s.dtype_q not in inputs or s.dtype_kv != s.dtype_q:
         message = f"{pipeline} of {s.dtype_q} queries and {s.dtype_kv} keys"
         yield Violation("nv-inputs", message, f"use {' or '.join(inputs)} for both, or {otherwise}")
     if s.pages == "vectorised":
-        message = "TMA reads rows, not vectors of slots"
+        message = "TMA reads rows of keys, not the vectorised page layout"
         yield Violation("nv-pages", message, f"use strided pages, or {otherwise}")
 
 
@@ -90,11 +90,11 @@ def feature_registers(signature: AttentionSignature) -> int:
 
 def register_rule(taken: int, allowed: int, remedy: str) -> Iterator[Violation]:
     if taken > allowed:
-        message = f"results, scores and weights take {taken} of {allowed} registers"
+        message = f"accumulators, scores and softmax weights take {taken} of {allowed} registers"
         yield Violation("nv-registers", message, remedy)
 
 
 def shared_rule(taken: int, available: int) -> Iterator[Violation]:
     if taken > available:
-        message = f"rows and stages take {taken} of {available} bytes of shared memory"
+        message = f"queries and KV stages take {taken} of {available} bytes of shared memory"
         yield Violation("nv-shared-memory", message, "use fewer stages or a smaller tile_n")

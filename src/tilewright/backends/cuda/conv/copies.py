@@ -13,7 +13,7 @@ from tilewright.dtypes import DTYPES
 from tilewright.ops.conv.problem import ConvProblem, Sizes
 
 IN_PLACE, WHERE_APART, FILLED_UP = range(3)  # `Copies` of copies_limits.h
-LINE_BYTES = 16  # what the copy engine asks of addresses and strides
+LINE_BYTES = 16  # what TMA asks of addresses and strides
 
 
 class Needs(NamedTuple):

@@ -74,7 +74,7 @@ class GatherConstants(NamedTuple):
 
 
 class PointwiseConstants(NamedTuple):
-    """Seconds of the copy engine: `conv_pointwise` of the fits in the arch table."""
+    """Seconds of TMA: `conv_pointwise` of the fits in the arch table."""
 
     row: Cycles  # of 128 bytes
     short_row: Cycles  # one that ends before

@@ -54,11 +54,11 @@ def most_stages(variant: str, schedule: Tiled, available: int) -> int:
 def rules(signature: ConvSignature, variant: str, schedule: Tiled, arch: Arch) -> Iterator[Violation]:
     """What tile, stages, cluster and store must be; `variant`: the direction whose matrix product it is."""
     if not {"wgmma", "tma"} <= arch.features:
-        yield Violation("nv-arch", f"tma_ws needs wgmma and TMA, which {arch.name} has not", "use target sm_90a")
+        yield Violation("nv-arch", f"tma_ws needs wgmma and TMA, which {arch.name} does not have", "use target sm_90a")
     (m, n, k), size, groups = schedule.tile, DTYPES[signature.dtype].bytes, view(schedule).groups
     if n not in WGMMA_COLUMNS:
         nearest = min(WGMMA_COLUMNS, key=lambda columns: abs(columns - n))
-        yield Violation("nv-columns", f"tile_n {n} is not one wgmma wide", f"use {nearest}")
+        yield Violation("nv-columns", f"tile_n {n} is not an n that one wgmma can have", f"use {nearest}")
     if k * size != K_BYTES:
         yield Violation(
             "nv-tile-k", f"tile_k {k} is not {K_BYTES} bytes of {signature.dtype}", f"use {K_BYTES // size}"
@@ -67,12 +67,12 @@ def rules(signature: ConvSignature, variant: str, schedule: Tiled, arch: Arch) -
         message = f"tile_m {m} with {schedule.grouping} warpgroups"
         yield Violation("nv-tile-m", message, f"use a multiple of {64 * groups} to 256")
     if schedule.store == "tma" and (n % 16 or DTYPES[signature.dtype_out].bytes != 2):
-        message = f"the copy engine stores 16 columns of two-byte results, not tile_n {n} of {signature.dtype_out}"
+        message = f"TMA stores 16 columns of two-byte results, not tile_n {n} of {signature.dtype_out}"
         yield Violation("nv-tma-store", message, "use the direct store")
     yield from _cluster(variant, schedule)
     need = m // groups // 64 * (n // 2)
     if need > MAX_ACCUMULATORS:
-        message = f"tile {sizes(schedule.tile)} keeps {need} sums a thread, over {MAX_ACCUMULATORS}"
+        message = f"tile {sizes(schedule.tile)} keeps {need} accumulators per thread, over {MAX_ACCUMULATORS}"
         yield Violation("nv-registers", message, "use a smaller tile")
     if not 2 <= schedule.stages <= MAX_STAGES:
         yield Violation("nv-stages", f"{schedule.stages} stages", f"use 2 to {MAX_STAGES}")

@@ -47,7 +47,7 @@ def most_processors(arch: str) -> int:
 def needs_features(arch: Arch, name: str, *features: str) -> Iterator[Violation]:
     if not set(features) <= arch.features:
         names = " and ".join("TMA" if feature == "tma" else feature for feature in features)
-        yield Violation("nv-arch", f"{name} needs {names}, which {arch.name} has not", "use target sm_90a")
+        yield Violation("nv-arch", f"{name} needs {names}, which {arch.name} does not have", "use target sm_90a")
 
 
 class CudaConvFamily(Family, ConvFamily):

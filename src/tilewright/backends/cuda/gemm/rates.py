@@ -65,8 +65,8 @@ class Constants(NamedTuple):
     fill: Launch  # until the first stage is there
     leave: Cycles  # of a 128 x 256 tile: what is left to do after its last multiply
     leave_least: Cycles  # of any tile
-    sheet: float  # how much longer results take through a sheet of shared memory than with the copy engine
-    wide_sheet: float  # the same of results of four bytes, which no copy engine takes
+    sheet: float  # how much longer results take through a sheet of shared memory than with TMA
+    wide_sheet: float  # the same of results of four bytes, which TMA does not take
     singles: float  # and how much longer straight from the registers, where rows of E begin between its pairs
     hidden: float  # of the way out that ping-pong still feels between two tiles
     hidden_least: float  # and of what any tile takes

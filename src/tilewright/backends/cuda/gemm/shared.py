@@ -19,7 +19,7 @@ from tilewright.ops.gemm.spec import GemmSignature
 
 TENSOR_INPUTS = ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "tf32")
 TILE_SCHEDULERS = {"data_parallel": 0, "stream_k": 1, "split_k": 2, "cluster_k": 3}  # `TileScheduler` of rules.h
-LINE_BYTES = 16  # rows of copies are multiples of this: what the copy engine asks for
+LINE_BYTES = 16  # rows of copies are multiples of this: what TMA asks for
 COMPILE_MEMORY = 600 << 20
 
 
@@ -69,7 +69,7 @@ class CudaGemmFamily(Family, GemmFamily):
         return ONE
 
     def copied_sizes(self, schedule: Any, problem: GemmProblem) -> Shape:
-        """m, n and k of copies in which the kernel serves the problem: rows the copy engine can read, and some k."""
+        """m, n and k of copies in which the kernel serves the problem: rows TMA can read, and some k."""
         p = problem
         a, b, c = (LINE_BYTES // DTYPES[dtype].bytes for dtype in (p.dtype_a, p.dtype_b, p.dtype_c))
         return whole_rows(p, max(1, p.k), ONE, (a, b, c))

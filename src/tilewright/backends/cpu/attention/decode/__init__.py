@@ -66,10 +66,10 @@ class Decode(CpuAttentionFamily):
             message = f"passes of {rows} rows on {arch.name}"
             yield Violation("cpu-pass", message, f"use a power of two up to {most}")
         if keys % lanes(arch):
-            message = f"blocks of {keys} keys and the {lanes(arch)} lanes of a {arch.name} vector"
+            message = f"a block of {keys} keys is not a multiple of the {lanes(arch)} lanes of a {arch.name} vector"
             yield Violation("cpu-vector", message, f"use {max(1, keys // lanes(arch)) * lanes(arch)}")
         if keys * MOST_ROWS * 4 > BLOCK_BYTES:
-            message = f"blocks of {keys} keys leave the cache"
+            message = f"a block of {keys} keys does not fit into the cache"
             yield Violation("cpu-cache-block", message, f"use at most {BLOCK_BYTES // 4 // MOST_ROWS}")
 
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:

@@ -77,9 +77,11 @@ class Tiled(CpuAttentionFamily):
                 message = f"tile_{name} {size} is not a multiple of warp_tile_{name} {block}"
                 yield Violation("cpu-tile", message, f"use {max(1, size // block) * block}")
         if schedule.tile[1] % 2:
-            yield Violation("cpu-pairs", f"tile_n {schedule.tile[1]} keys are no pairs", "use an even number")
+            yield Violation(
+                "cpu-pairs", f"tile_n {schedule.tile[1]} is odd: keys are multiplied in pairs", "use an even number"
+            )
         if schedule.tile[1] * schedule.warp_tile[0] * 4 > BLOCK_BYTES:
-            message = f"{schedule.tile[1]} keys of {schedule.warp_tile[0]} rows leave the cache"
+            message = f"{schedule.tile[1]} keys of {schedule.warp_tile[0]} rows do not fit into the cache"
             yield Violation("cpu-cache-block", message, f"use at most {BLOCK_BYTES // 4 // schedule.warp_tile[0]} keys")
 
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
@@ -99,7 +101,7 @@ def _registers(schedule: CpuTiledSchedule, arch: Arch) -> Iterator[Violation]:
     width, (rows, deep) = lanes(arch), schedule.warp_tile
     if rows % width:
         below = rows // width * width
-        message = f"warp_tile_m {rows} and the {width} lanes of a {arch.name} vector"
+        message = f"warp_tile_m {rows} is not a multiple of the {width} lanes of a {arch.name} vector"
         yield Violation("cpu-vector", message, f"use {below or width} or {below + width}")
         return
     vectors = rows // width

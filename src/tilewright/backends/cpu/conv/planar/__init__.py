@@ -59,9 +59,11 @@ class Planar(CpuConvFamily):
     ) -> Iterator[Violation]:
         yield from super().block_violations(signature, schedule, arch)
         if signature.dtype == "int8":
-            yield Violation("cpu-planar-type", "planes are of floats, which do not hold sums of int8", "use implicit")
+            yield Violation(
+                "cpu-planar-type", "planes are fp32, which does not hold sums of int8 exactly", "use implicit"
+            )
         if schedule.planes > TILE_LIMIT:
-            message = f"planes of {schedule.planes} floats fill no cache of today"
+            message = f"planes of {schedule.planes} floats are larger than any cache"
             yield Violation("cpu-cache-block", message, "use fewer")
 
     def turned(self, problem: ConvProblem) -> str:

@@ -75,7 +75,11 @@ class Winograd(CpuConvFamily):
         yield from super().block_violations(signature, schedule, arch)
         yield from tile_rules(schedule)
         if schedule.results not in SQUARES:
-            yield Violation("cpu-winograd", f"there is no transform for squares of {schedule.results}", "use 2 or 4")
+            yield Violation(
+                "cpu-winograd",
+                f"there is no Winograd transform F({schedule.results}x{schedule.results}, 3x3)",
+                "use 2 or 4",
+            )
         if signature.dtype == "int8":
             yield Violation("cpu-winograd-type", "transforms of int8 are not exact", "use implicit")
 

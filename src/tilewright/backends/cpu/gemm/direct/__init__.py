@@ -51,7 +51,11 @@ class Direct(CpuGemmFamily):
         if signature.layout[1] != "r":
             yield Violation("cpu-direct-layout", "the direct pipeline reads B by rows", "use a row-major B, or packed")
         if signature.dtype_a == "int8" and "vnni" in arch.features:
-            yield Violation("cpu-direct-int8", "VNNI needs packed column totals, which direct has not", "use packed")
+            yield Violation(
+                "cpu-direct-int8",
+                "VNNI needs packed column totals, which the direct pipeline does not have",
+                "use packed",
+            )
 
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
         return dict(zip(("rows", "columns", "step"), spec.schedule.warp_tile, strict=True))

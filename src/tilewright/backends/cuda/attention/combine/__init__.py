@@ -43,7 +43,7 @@ class Combine(CudaAttentionFamily):
 
     def violations(self, signature: AttentionSignature, schedule: CombineSchedule, arch: Arch) -> Iterator[Violation]:
         if schedule.warps not in WARPS:
-            yield Violation("nv-warps", f"{schedule.warps} warps share the parts of a row", "use 1, 2, 4 or 8")
+            yield Violation("nv-warps", f"{schedule.warps} warps share the splits of a row", "use 1, 2, 4 or 8")
 
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
         return {"warps": spec.schedule.warps}

@@ -84,21 +84,21 @@ def _signature_rules(signature: AttentionSignature, schedule: Fp8Schedule, arch:
     s = signature
     yield from engine_rules("fp8", s, arch, ("fp8_e4m3",), "the mma pipeline")
     if s.scales == "block":
-        message = "a tile of keys has one scale here, whatever blocks are"
+        message = "this pipeline has one scale per tile of keys, whatever scale_block is"
         yield Violation("nv-scales", message, "use scales of tensors or heads, or the mma pipeline")
     if s.head_dim not in HEADS or s.head_dim_v not in HEADS:
-        message = f"heads of {s.head_dim} and {s.head_dim_v}"
+        message = f"head_dim {s.head_dim} and head_dim_v {s.head_dim_v}"
         yield Violation("nv-heads", message, f"use {', '.join(map(str, HEADS))}, or the mma pipeline")
 
 
 def _tile_rules(signature: AttentionSignature, schedule: Fp8Schedule, arch: Arch) -> Iterator[Violation]:
     s, h = signature, schedule
     if h.tile_n not in COLUMNS:
-        message = f"tile_n {h.tile_n} is not two parts of whole products of 32 keys"
+        message = f"tile_n {h.tile_n} is not a multiple of 64: two halves of wgmma steps of 32 keys"
         yield Violation("nv-tile-n", message, "use 64 to 256 by 32")
     allowed = allowed_registers(s, h)
     if not allowed:
-        yield Violation("nv-warpgroups", f"{h.warpgroups} multiplying warpgroups", "use 1 to 3")
+        yield Violation("nv-warpgroups", f"{h.warpgroups} consumer warpgroups", "use 1 to 3")
     else:
         yield from register_rule(registers(s, h), allowed, "use a smaller tile_n or fewer warpgroups")
     yield from shared_rule(shared_bytes(s, h), arch.scratch_bytes)

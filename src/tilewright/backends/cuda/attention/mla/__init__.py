@@ -73,16 +73,18 @@ def _signature_rules(signature: AttentionSignature, schedule: MlaSchedule, arch:
     s = signature
     yield from engine_rules("mla", s, arch, INPUTS, "the mma pipeline")
     if s.head_dim not in HEADS_QK or s.head_dim_v != HEAD_V:
-        message = f"heads of {s.head_dim} and {s.head_dim_v}"
+        message = f"head_dim {s.head_dim} and head_dim_v {s.head_dim_v}"
         yield Violation("nv-heads", message, f"use {HEADS_QK[0]} or {HEADS_QK[1]} and {HEAD_V}, or another pipeline")
 
 
 def _tile_rules(signature: AttentionSignature, schedule: MlaSchedule, arch: Arch) -> Iterator[Violation]:
     s, h = signature, schedule
     if h.tile_n not in COLUMNS:
-        yield Violation("nv-tile-n", f"tile_n {h.tile_n} is not whole products of 16 keys", "use 16 to 96 by 16")
+        yield Violation(
+            "nv-tile-n", f"tile_n {h.tile_n} is not a multiple of 16, the keys of one wgmma", "use 16 to 96 by 16"
+        )
     if h.stages < 2:
-        yield Violation("nv-stages", f"{h.stages} stages: keys and values may lie apart", "use 2 or more")
+        yield Violation("nv-stages", f"{h.stages} stages: keys and values may need one each", "use 2 or more")
     yield from register_rule(registers(s, h), REGISTERS, "use a smaller tile_n")
     yield from shared_rule(shared_bytes(s, h), arch.scratch_bytes)
 

@@ -1,6 +1,6 @@
 """The mma pipeline of attention on NVIDIA GPUs: its schedules, what is legal, and what is proposed.
 
-Warps fetch by cp.async and multiply by mma.sync, so that it runs on sm_80 and later, and takes what the copy engine of
+Warps fetch by cp.async and multiply by mma.sync, so that it runs on sm_80 and later, and takes what TMA of
 sm_90a does not: any stride, pages of any layout, fp8 (spread to two bytes on its way to the tensor cores, exactly),
 heads of up to 576.  `mma` keeps tiles of query rows of one head; `mma_decode` packs the query heads of one of keys.
 """
@@ -109,14 +109,14 @@ def registers(signature: AttentionSignature, schedule: MmaSchedule) -> int:
 def _signature_rules(signature: AttentionSignature, schedule: MmaSchedule, arch: Arch) -> Iterator[Violation]:
     s = signature
     if not {"mma", "cp-async"} <= arch.features:
-        yield Violation("nv-arch", f"{schedule.pipeline} needs mma.sync and cp.async, which {arch.name} has not",
+        yield Violation("nv-arch", f"{schedule.pipeline} needs mma.sync and cp.async, which {arch.name} does not have",
                         "use another target, or the loops pipeline")  # fmt: skip
     if s.dtype_q not in INPUTS or s.dtype_kv not in INPUTS:
         message = f"{schedule.pipeline} of {s.dtype_q} queries and {s.dtype_kv} keys"
         yield Violation("nv-inputs", message, f"use {', '.join(INPUTS)}, or the loops pipeline")
 
     if (s.dtype_q, s.scales) == ("fp16", "block"):
-        message = "weights under scales of blocks are multiplied as bf16, which fp16 queries do not fit"
+        message = "with scales per block, softmax weights are multiplied as bf16, which does not go with fp16 queries"
         yield Violation("nv-scales", message, "use bf16 queries, other scales, or the loops pipeline")
 
 
@@ -127,10 +127,10 @@ def _tile_rules(signature: AttentionSignature, schedule: MmaSchedule, arch: Arch
     each = 16 if h.warps_n == 1 or narrow(s) else 8
     whole = max(16, each * h.warps_n, 32 * narrow(s))
     if h.tile_n % (each * h.warps_n) or h.tile_n % (32 if narrow(s) else 16):
-        message = f"tile_n {h.tile_n} is not whole products of {h.warps_n} warps"
+        message = f"tile_n {h.tile_n} is not a multiple of what {h.warps_n} warps multiply at a time"
         yield Violation("nv-tile-n", message, f"use a multiple of {whole}")
     if s.head_dim_v % (16 * h.warps_n):
-        message = f"{s.head_dim_v} columns of {h.warps_n} warps are not whole products of 16"
+        message = f"{s.head_dim_v} columns over {h.warps_n} warps are not multiples of 16"
         yield Violation("nv-columns", message, "use fewer warps_n")
     if h.kv_stages < 2:
         yield Violation("nv-stages", f"{h.kv_stages} kv_stages: one is read while another is filled", "use 2 or more")
@@ -140,12 +140,12 @@ def _tile_rules(signature: AttentionSignature, schedule: MmaSchedule, arch: Arch
 def _resources(s: AttentionSignature, h: MmaSchedule, arch: Arch) -> Iterator[Violation]:
     allowed = min(MOST_REGISTERS, ALL_REGISTERS // (h.threads * h.ctas_per_sm))
     if registers(s, h) > allowed:
-        message = f"results, scores and operands take {registers(s, h)} of {allowed} registers"
+        message = f"accumulators, scores and operands take {registers(s, h)} of {allowed} registers"
         yield Violation("nv-registers", message, "use more warps_n, a smaller tile_n, or fewer CTAs per SM")
     shared, available = shared_bytes(s, h), available_bytes(h.ctas_per_sm, arch)
     if shared > available:
-        message = f"rows and slots take {shared} of {available} bytes of shared memory"
-        yield Violation("nv-shared-memory", message, "use fewer slots or a smaller tile_n")
+        message = f"queries and KV stages take {shared} of {available} bytes of shared memory"
+        yield Violation("nv-shared-memory", message, "use fewer kv_stages or a smaller tile_n")
 
 
 def _violations(signature: AttentionSignature, schedule: MmaSchedule, arch: Arch) -> Iterator[Violation]:

@@ -189,7 +189,7 @@ class Ws(CudaAttentionFamily):
         s = signature
         yield from engine_rules(schedule.pipeline, s, arch, INPUTS, "the mma pipeline")
         if s.head_dim not in WGMMA_HEADS or s.head_dim_v not in WGMMA_HEADS:
-            message = f"heads of {s.head_dim} and {s.head_dim_v}"
+            message = f"head_dim {s.head_dim} and head_dim_v {s.head_dim_v}"
             yield Violation("nv-heads", message, f"use {', '.join(map(str, WGMMA_HEADS))}, or the loops pipeline")
         yield from _tile_rules(signature, schedule, arch)
 
@@ -235,7 +235,9 @@ class Ws(CudaAttentionFamily):
 def _tile_rules(signature: AttentionSignature, schedule: WsSchedule, arch: Arch) -> Iterator[Violation]:
     h = schedule
     if h.tile_n not in COLUMNS:
-        yield Violation("nv-tile-n", f"tile_n {h.tile_n} is not one wgmma wide in whole 16s", "use 64 or 128")
+        yield Violation(
+            "nv-tile-n", f"tile_n {h.tile_n} is not a multiple of 16 that one wgmma can have as n", "use 64 or 128"
+        )
     allowed = allowed_registers(signature, h)
     if allowed is None:
         message = f"{h.warpgroups} consumer warpgroups, {h.ctas_per_sm} CTAs per SM"

@@ -74,12 +74,16 @@ def _violations(signature: ConvSignature, schedule: DepthwiseSchedule, arch: Arc
         message = f"a filter of width {schedule.filter_size} and stride {schedule.stride}"
         yield Violation("nv-depthwise", message, f"use a width of {WINDOWS} and a stride of {STEPS}")
     if schedule.vector not in (1, 2, 4):
-        yield Violation("nv-vector", f"{schedule.vector} channels of a thread", "use 2 or 4, or 1 of an odd number")
+        yield Violation(
+            "nv-vector", f"{schedule.vector} channels per thread", "use 2 or 4, or 1 for an odd number of channels"
+        )
     if schedule.rolling_rows and (schedule.filter_size == 0 or schedule.stride != 1):
         yield Violation("nv-depthwise", "a rolling window has stride 1", "use stride 1, or rolling_rows 0")
     reach = (schedule.pixels - 1) * schedule.stride + schedule.filter_size
     if schedule.pixels > 8 or reach > 31:
-        yield Violation("nv-registers", f"strips of {schedule.pixels} pixels that meet {reach}", "use shorter strips")
+        yield Violation(
+            "nv-registers", f"strips of {schedule.pixels} pixels that read {reach} pixels each", "use shorter strips"
+        )
     if (
         weight
         and schedule.rolling_rows

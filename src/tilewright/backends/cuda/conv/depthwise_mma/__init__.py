@@ -39,7 +39,7 @@ def _proposals(signature: ConvSignature, arch: Arch) -> Iterator[DepthwiseMmaSch
 def _violations(signature: ConvSignature, schedule: DepthwiseMmaSchedule, arch: Arch) -> Iterator[Violation]:
     yield from needs_features(arch, "depthwise_mma", "tma")
     if signature.variant != "backward_weight" or signature.dtype not in ("bf16", "fp16"):
-        message = f"{signature.variant} of {signature.dtype} by matrix instructions of channels"
+        message = f"{signature.variant} of {signature.dtype} by matrix instructions"
         yield Violation("nv-inputs", message, "use backward_weight of bf16 or fp16, or another pipeline")
     if not 1 <= schedule.stages <= 4:
         yield Violation("nv-stages", f"{schedule.stages} stages", "use 1 to 4")

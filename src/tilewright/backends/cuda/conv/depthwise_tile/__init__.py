@@ -67,18 +67,20 @@ def _violations(signature: ConvSignature, schedule: DepthwiseTileSchedule, arch:
     h = schedule
     yield from needs_features(arch, "depthwise_tile", "tma")
     if DTYPES[signature.dtype].bytes != 2:
-        message = f"tiles are of two-byte elements, not {signature.dtype}"
+        message = f"tiles have two-byte elements, not {signature.dtype}"
         yield Violation("nv-inputs", message, "use bf16 or fp16, or the depthwise pipeline")
     if h.filter_size not in WINDOWS or h.stride not in STEPS:
         message = f"a filter of {h.filter_size} and stride {h.stride}"
         yield Violation("nv-depthwise", message, f"use a filter of {WINDOWS} and a stride of {STEPS}")
     strided = h.stride if signature.variant == "backward_data" else 1  # results along a stride are made together
     if strided > 1 and h.dilation > 1:
-        yield Violation("nv-depthwise", "gradients of strides and a dilation", "use stride 1 or dilation 1")
+        yield Violation(
+            "nv-depthwise", "backward_data with a stride and a dilation over 1", "use stride 1 or dilation 1"
+        )
     if h.dilation > 2:
         yield Violation("nv-depthwise", f"a dilation of {h.dilation}", "use 1 or 2, or the depthwise pipeline")
     if h.channels not in (32, 64):
-        yield Violation("nv-vector", f"{h.channels} channels of a tile", "use 32 or 64")
+        yield Violation("nv-vector", f"{h.channels} channels per tile", "use 32 or 64")
     kept = h.filter_size**2 if signature.variant == "backward_weight" else 0
     if not (
         h.tile_w <= 8 and h.tile_h <= 4 and h.tile_w * h.tile_h * strided**2 + kept <= (72 if strided == 1 else 32)

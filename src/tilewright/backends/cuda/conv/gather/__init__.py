@@ -201,15 +201,17 @@ def _violations(signature: ConvSignature, schedule: GatherSchedule, arch: Arch) 
         message = (
             f"tile {sizes(schedule.tile)} over {along_m}x{along_n} warps is not whole units of {UNIT_ROWS}x{columns}"
         )
-        yield Violation("nv-warp-part", message, "use a tile that each warp gets whole units of")
+        yield Violation("nv-warp-part", message, "use a tile that divides evenly among warps")
         return
     for what, side in zip("AB", sides(signature, schedule), strict=True):
         yield from _copies(signature, schedule, what, side)
     held = sum(side.lines * side.deep // schedule.threads for side in sides(signature, schedule) if side.held)
     most = HELD_SUMS if held and signature.dtype != "fp32" else MOST_SUMS
     if schedule.sums > most or held > HELD:
-        message = f"tile {sizes(schedule.tile)} keeps {schedule.sums} sums a thread and {held} elements on their way"
-        yield Violation("nv-registers", message, f"use more warps: at most {most} sums and {HELD} elements")
+        message = (
+            f"tile {sizes(schedule.tile)} keeps {schedule.sums} accumulators and {held} elements in flight per thread"
+        )
+        yield Violation("nv-registers", message, f"use more warps: at most {most} accumulators and {HELD} elements")
     if schedule.stages not in STAGES:
         yield Violation("nv-stages", f"{schedule.stages} stages", f"use {STAGES[0]} to {STAGES[-1]}")
     shared = shared_bytes(signature, schedule)
@@ -226,14 +228,14 @@ def _copies(signature: ConvSignature, schedule: GatherSchedule, what: str, side:
         yield Violation("nv-vector", message, f"use {16 // size}, {8 // size}, {4 // size}, or 1 for any alignment")
         return
     if vector not in (1, 4) and side.plain and side.along_k:
-        message = f"{vector} floats of {what} at a time, which are turned on the way"
+        message = f"{vector} floats of {what} at a time, which are transposed in registers"
         yield Violation("nv-vector", message, "use a vector of 4, or 1")
     if vector != 1 and size == 1 and not side.along_k:
         message = f"{vector} bytes of {what} at a time, and mma.sync reads them along k only"
         yield Violation("nv-vector", message, "use a vector of 1")
     if side.across == 0 or schedule.threads % side.across:
-        message = f"{side.across} pieces of {what} side by side over {schedule.threads} threads"
-        yield Violation("nv-pieces", message, "use a tile, vector or number of warps that deals them out evenly")
+        message = f"{side.across} pieces of a row of {what} over {schedule.threads} threads"
+        yield Violation("nv-pieces", message, "use a tile, vector or number of warps that divides them evenly")
 
 
 class Gather(CudaConvFamily):

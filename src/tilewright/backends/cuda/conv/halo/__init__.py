@@ -93,32 +93,34 @@ def _violations(signature: ConvSignature, schedule: HaloSchedule, arch: Arch) ->
         message = f"{signature.variant} of {signature.dtype} over halo tiles"
         yield Violation("nv-inputs", message, "use forward or backward_data of bf16 or fp16, or another pipeline")
     elif DTYPES[signature.dtype_out].bytes != 2:
-        yield Violation("nv-outputs", f"halo tiles leave as two bytes, not {signature.dtype_out}", "use bf16 or fp16")
+        yield Violation(
+            "nv-outputs", f"the halo pipeline stores two-byte types, not {signature.dtype_out}", "use bf16 or fp16"
+        )
     m, n, k = schedule.tile
     if m not in (64, 128, 192, 256) or n % 16 or n > 256 or k not in (32, 64) or m // 64 * n // 2 > MAX_ACCUMULATORS:
         yield Violation(
-            "nv-tile-m", f"tile {m}x{n}x{k}", "use 64, 128 or 192 rows, whole 16s of columns, 32 or 64 of k"
+            "nv-tile-m",
+            f"tile {m}x{n}x{k}",
+            "use a tile_m of 64, 128, 192 or 256, a multiple of 16 as tile_n, and a tile_k of 32 or 64",
         )
     if k == 32 and schedule.merged:
-        yield Violation("nv-halo", "merged groups fill a stage, which has 64 channels", "use 64 of k")
+        yield Violation("nv-halo", "merged groups fill a stage of 64 channels", "use tile_k 64")
     if n not in WGMMA_COLUMNS:
-        yield Violation("nv-columns", f"tile_n {n} is not one wgmma wide", "use 64")
+        yield Violation("nv-columns", f"tile_n {n} is not an n that one wgmma can have", "use 64")
     if schedule.halo_rows % 8 or schedule.halo_rows <= m or schedule.halo_rows > MOST_HALO:
         yield Violation(
-            "nv-halo", f"a halo tile of {schedule.halo_rows} rows", f"use whole 8s over {m}, at most {MOST_HALO}"
+            "nv-halo", f"a halo tile of {schedule.halo_rows} rows", f"use a multiple of 8 over {m}, at most {MOST_HALO}"
         )
     if schedule.slice and not (
         schedule.merged and schedule.slice in WGMMA_COLUMNS and schedule.slice * 4 == n * schedule.sharing
     ):
-        message = f"slices of {schedule.slice} columns, {schedule.sharing} the same, in {n}"
-        yield Violation("nv-slice", message, "use merged groups, and slices that four 16s of k fill the tile with")
+        message = f"slices of {schedule.slice} columns, shared by {schedule.sharing} k-steps of 16, in a tile_n of {n}"
+        yield Violation("nv-slice", message, "use merged groups, and slices with slice * 4 == tile_n * sharing")
     elif schedule.slice and signature.variant == "backward_data" and 64 % schedule.slice and schedule.slice % 64:
-        message = f"slices of {schedule.slice} columns begin and end within 64 that lie side by side"
-        yield Violation("nv-slice", message, "use slices of 16, 32 or whole 64s of columns")
+        message = f"slices of {schedule.slice} columns cross the 64 that are contiguous"
+        yield Violation("nv-slice", message, "use slices of 16, 32 or a multiple of 64 columns")
     if 16 * (schedule.stages + schedule.taps) > MEMORY("halo_barriers"):
-        yield Violation(
-            "nv-stages", f"{schedule.stages} halo tiles and {schedule.taps} taps", "use at most 40 together"
-        )
+        yield Violation("nv-stages", f"{schedule.stages} halo tiles and {schedule.taps} taps", "use at most 40 in all")
     shared = halo_shared_bytes(signature, schedule)
     if shared > arch.scratch_bytes:
         yield Violation("nv-shared-memory", f"halo tiles and taps take {shared} bytes of shared memory", "use fewer")

@@ -68,7 +68,7 @@ def _violations(signature: ConvSignature, schedule: HaloWgradSchedule, arch: Arc
         yield Violation("nv-stages", f"{h.stages} stages of {h.pixels} pixels", "use 2 to 8 of 64, 128, 192 or 256")
     if h.halo_rows % 8 or not h.pixels < h.halo_rows <= MOST_HALO:
         yield Violation(
-            "nv-halo", f"a halo tile of {h.halo_rows} rows", f"use whole 8s over {h.pixels}, at most {MOST_HALO}"
+            "nv-halo", f"a halo tile of {h.halo_rows} rows", f"use a multiple of 8 over {h.pixels}, at most {MOST_HALO}"
         )
     if h.shared_bytes > arch.scratch_bytes:
         yield Violation("nv-shared-memory", f"halo tiles take {h.shared_bytes} bytes of shared memory", "use fewer")

@@ -1,4 +1,4 @@
-"""tma_ws: an implicit GEMM.  The copy engine walks over pixels (im2col maps) and feeds wgmma.
+"""tma_ws: an implicit GEMM.  TMA walks over pixels (im2col maps) and feeds wgmma.
 
 Channels lie side by side in multiples of 16 bytes; groups of few channels are `merged` into one, block-diagonal.
 padded: the same in copies, of channels or filters that are no whole 8s, memory that is not aligned, channels apart.
@@ -28,7 +28,7 @@ from tilewright.renames import renamed_fields
 @renamed_fields({"dealing": "tile_scheduler"}, {"tile_scheduler": {"tiles": "data_parallel"}})
 @dataclass(frozen=True, slots=True)
 class ConvTmaWsSchedule:
-    """The copy engine walks over pixels and feeds wgmma, warp-specialised and persistent.
+    """TMA walks over pixels and feeds wgmma, warp-specialised and persistent.
 
     padded: what is not aligned in copies that are.
 
@@ -41,7 +41,7 @@ class ConvTmaWsSchedule:
     cluster: Pair = (1, 1)  # blocks that share what they fetch, along m and n
     grouping: str = "cooperative"  # warpgroups share a tile, or take turns
     tile_scheduler: str = "data_parallel"  # whole tiles; equal shares of all k-blocks (stream-K); splits of k
-    store: str = "direct"  # or tma: results leave through the copy engine
+    store: str = "direct"  # or tma: results leave through TMA
     merged: bool = False  # groups of few channels, several as one
 
     pipelines: ClassVar[tuple[str, ...]] = ("tma_ws", "padded")
@@ -128,7 +128,7 @@ _PADDED = ((128, 64), (128, 128), (128, 256), (256, 128))  # tiles of kernels th
 
 
 def tiled(signature: ConvSignature, tiles: Tiles, arch: Arch) -> Iterator[ConvTmaWsSchedule]:
-    """One schedule a tile, results through the copy engine where it can write them."""
+    """One schedule a tile, results through TMA where it can write them."""
     k = K_BYTES // DTYPES[signature.dtype].bytes
     for m, n, stages, cluster, grouping, tile_scheduler in tiles:
         small = m == (64 if grouping == "pingpong" else 128) and n <= 64  # these leave from the registers

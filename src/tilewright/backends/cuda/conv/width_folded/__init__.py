@@ -93,12 +93,12 @@ class Folded(CudaConvFamily):
     def violations(self, signature: ConvSignature, schedule: WidthFoldedSchedule, arch: Arch) -> Iterator[Violation]:
         yield from tma_ws_violations(signature, _product(signature.variant), schedule, arch)
         if DTYPES[signature.dtype].bytes != 2:
-            message = f"{schedule.pipeline} pixels are of two-byte elements, not {signature.dtype}"
+            message = f"{schedule.pipeline} has two-byte elements, not {signature.dtype}"
             yield Violation("nv-inputs", message, "use bf16 or fp16")
         if schedule.store == "tma" and signature.variant == "backward_data":
-            yield Violation("nv-tma-store", "folded sums of backward_data leave as floats", "use the direct store")
+            yield Violation("nv-tma-store", "backward_data stores its folded sums as fp32", "use the direct store")
         if schedule.merged:
-            yield Violation("nv-groups", "folded kernels have one group", "leave merged out")
+            yield Violation("nv-groups", "width_folded kernels have one group", "leave merged out")
 
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
         return tiled_numbers(spec.schedule) | {"copies": self.copies_of(spec.schedule)}

@@ -31,7 +31,7 @@ def _violations(signature: GemmSignature, schedule: MultistageSchedule, arch: Ar
         return
     if schedule.tile_scheduler == "split_k" and signature.dtype_acc != "fp32":
         yield Violation(
-            "nv-split-sums", "parts of k are added as fp32, which int32 sums do not fit", "use data_parallel"
+            "nv-split-sums", "splits of k are added as fp32, which does not hold int32 sums", "use data_parallel"
         )
     if schedule.tile_scheduler == "stream_k" and a != "fp32":
         yield Violation(
@@ -56,9 +56,9 @@ def _violations(signature: GemmSignature, schedule: MultistageSchedule, arch: Ar
     if m % (along_m * expected[0]) or n % (along_n * shape.unit_columns(a)):
         yield Violation(
             "nv-warp-part",
-            f"tile {sizes(schedule.tile)} over {along_m}x{along_n} warps is not whole units of "
+            f"tile {sizes(schedule.tile)} over {along_m}x{along_n} warps is not a multiple of "
             f"{expected[0]}x{shape.unit_columns(a)}",
-            "use a tile that each warp gets whole units of",
+            "use a tile that divides evenly among warps",
         )
         return
     yield from _copies(signature, schedule)
@@ -69,7 +69,7 @@ def _violations(signature: GemmSignature, schedule: MultistageSchedule, arch: Ar
     if sums > most:
         yield Violation(
             "nv-registers",
-            f"tile {sizes(schedule.tile)} keeps {sums} sums a thread, over {most}",
+            f"tile {sizes(schedule.tile)} keeps {sums} accumulators per thread, over {most}",
             "use more warps or a smaller tile",
         )
     if not 2 <= schedule.stages <= MAX_STAGES:

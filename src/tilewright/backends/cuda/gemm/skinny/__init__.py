@@ -97,13 +97,13 @@ def _violations(signature: GemmSignature, schedule: SkinnySchedule) -> Iterator[
         yield Violation(
             "nv-skinny-tile",
             f"tile {sizes(schedule.tile)} with skinny_dim {schedule.skinny_dim}",
-            f"use 8 to {MOST_FEW} of the few in steps of 8, and 16 to 64 of the many in steps of 16",
+            f"use 8 to {MOST_FEW} along skinny_dim in steps of 8, and 16 to 64 along the other side in steps of 16",
         )
     elif lines_first and many not in (32, 64):
         yield Violation(
             "nv-skinny-layout",
-            f"the skinny pipeline reads {many} lines of a large matrix of layout {signature.layout} at a time",
-            "use 32 or 64 of the many where their k is not contiguous",
+            f"skinny reads {many} lines of the large matrix at a time, of layout {signature.layout}",
+            "use 32 or 64 where k of the large matrix is not contiguous",
         )
     if signature.dual and (schedule.skinny_dim == "n" or signature.layout[1] != "c"):
         yield Violation(
@@ -115,7 +115,7 @@ def _violations(signature: GemmSignature, schedule: SkinnySchedule) -> Iterator[
     if static > 48 * 1024:
         yield Violation(
             "nv-shared-memory",
-            f"the sums of {warps} warps take {static} bytes of shared memory, over {48 * 1024}",
+            f"the accumulators of {warps} warps take {static} bytes of shared memory, over {48 * 1024}",
             "use fewer warps or a smaller tile",
         )
 

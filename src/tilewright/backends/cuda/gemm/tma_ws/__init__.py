@@ -37,7 +37,7 @@ PART_GRAIN = 8  # lines or k of a part that a block of a cluster fetches: whole 
 
 def _violations(signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) -> Iterator[Violation]:
     if not {"wgmma", "tma"} <= arch.features:
-        yield Violation("nv-arch", f"tma_ws needs wgmma and TMA, which {arch.name} has not", "use target sm_90a")
+        yield Violation("nv-arch", f"tma_ws needs wgmma and TMA, which {arch.name} does not have", "use target sm_90a")
     a, b = signature.dtype_a, signature.dtype_b
     if a != b or a not in TENSOR_INPUTS:
         yield Violation(
@@ -49,7 +49,7 @@ def _violations(signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) -
     field, side = ("tile_m", "tile_n") if view.swap_ab else ("tile_n", "tile_m")
     if view.columns not in WGMMA_COLUMNS:
         nearest = min(WGMMA_COLUMNS, key=lambda columns: abs(columns - view.columns))
-        yield Violation("nv-columns", f"{field} {view.columns} is not one wgmma wide", f"use {nearest}")
+        yield Violation("nv-columns", f"{field} {view.columns} is not an n that one wgmma can have", f"use {nearest}")
     if schedule.tile[2] * size != K_BYTES:
         yield Violation(
             "nv-tile-k", f"tile_k {schedule.tile[2]} is not {K_BYTES} bytes of {a}", f"use {K_BYTES // size}"
@@ -61,7 +61,7 @@ def _violations(signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) -
     if view.groups == 3 and schedule.tile_scheduler != "data_parallel":
         yield Violation(
             "nv-groups",
-            f"{schedule.tile_scheduler} of {side} 192, which three warpgroups share",
+            f"{schedule.tile_scheduler} with {side} 192, which three warpgroups share",
             "use data_parallel, or 128",
         )
     if signature.dual:
@@ -70,7 +70,7 @@ def _violations(signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) -
     if schedule.store == "tma" and ((not view.swap_ab and out_columns % 16) or DTYPES[signature.dtype_c].bytes != 2):
         yield Violation(
             "nv-tma-store",
-            f"the copy engine stores 16 columns of two-byte results, not {field} {view.columns} of {signature.dtype_c}",
+            f"TMA stores 16 columns of two-byte results, not {field} {view.columns} of {signature.dtype_c}",
             "use the direct store",
         )
     if schedule.store == "tma" and view.swap_ab and (signature.num_d or schedule.tile_scheduler == "cluster_k"):
@@ -148,7 +148,7 @@ def _cluster_k(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Vi
     if 4 * view.rows * view.columns > schedule.stages * view.stage_bytes(by_lines(signature, schedule)):
         yield Violation(
             "nv-cluster-k",
-            f"{schedule.stages} stages have no room for the sums of {sizes(schedule.tile)}",
+            f"{schedule.stages} stages have no room for the accumulators of {sizes(schedule.tile)}",
             "use more stages or a smaller tile",
         )
 
@@ -159,7 +159,7 @@ def _resources(signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) ->
     if need > most_sums:
         yield Violation(
             "nv-registers",
-            f"tile {sizes(schedule.tile)} keeps {need} sums a thread, over {most_sums}",
+            f"tile {sizes(schedule.tile)} keeps {need} accumulators per thread, over {most_sums}",
             "use a smaller tile",
         )
     if not 2 <= schedule.stages <= MAX_STAGES:
@@ -211,7 +211,7 @@ class TmaWs(CudaGemmFamily):
         }  # fmt: skip
 
     def promises(self, spec: KernelSpec) -> Promises:
-        """Operands come through the copy engine; results leave through it, where asked."""
+        """Operands come through TMA; results leave through it, where asked."""
         from tilewright.inspect import nvidia
 
         copies = ("UTMALDG", "UTMASTG") if spec.schedule.store == "tma" else ("UTMALDG",)

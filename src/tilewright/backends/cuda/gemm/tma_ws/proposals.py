@@ -171,7 +171,7 @@ _SWAPPED: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (224, 128, 4, (1, 2), _TK),
     (240, 128, 4, (1, 2), _TK),
 )
-# The same for an E the copy engine cannot write: its rows begin anywhere.
+# The same for an E TMA cannot write: its rows begin anywhere.
 _ANYWHERE: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (64, 96, 10, (1, 1), _P),
     (64, 128, 8, (1, 1), _P),

@@ -52,7 +52,7 @@ def matrix_rules(signature: AttentionSignature, arch: Arch) -> Iterator[Violatio
         message = f"{arch.name} has no matrix instruction for {s.dtype_q}"
         yield Violation("amd-matrix", message, "use the loops")
     elif (s.dtype_q, s.scales) == ("fp16", "block"):
-        message = "weights under scales of blocks are multiplied as bf16, which fp16 queries do not fit"
+        message = "with scales per block, softmax weights are multiplied as bf16, which does not go with fp16 queries"
         yield Violation("amd-scales", message, "use bf16 queries, other scales, or the loops")
 
 

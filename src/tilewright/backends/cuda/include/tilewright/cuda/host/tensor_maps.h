@@ -7,7 +7,7 @@
 
 namespace tw::cuda {
 
-// An operand as the copy engine sees it: x contiguous, y lines a stride apart, z the batch.
+// An operand as TMA sees it: x contiguous, y lines a stride apart, z the batch.
 struct MapKey {
   const void *address;
   int64_t x, y, z, stride, batch_stride;

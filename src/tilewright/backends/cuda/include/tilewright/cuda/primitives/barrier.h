@@ -58,7 +58,7 @@ struct Barrier {
   }
 };
 
-// Barriers just made become visible to the copy engine and to the cluster.
+// Barriers just made become visible to TMA and to the cluster.
 TW_GPU void fence_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 }  // namespace tw

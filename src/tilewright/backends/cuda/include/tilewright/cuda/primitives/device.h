@@ -70,7 +70,7 @@ TW_GPU void wait_for_kernel_before() {}
 TW_GPU void let_next_kernel_in() {}
 #endif
 
-// Ordinary writes to shared memory become visible to the copy engine and the tensor cores.
+// Ordinary writes to shared memory become visible to TMA and the tensor cores.
 TW_GPU void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 }  // namespace tw

@@ -1,4 +1,4 @@
-// Where shared memory begins that tiles of the copy engine and of wgmma may lie in.
+// Where shared memory begins that tiles of TMA and of wgmma may lie in.
 #pragma once
 #include <tilewright/cuda/primitives/device.h>
 

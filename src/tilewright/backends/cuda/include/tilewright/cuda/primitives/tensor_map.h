@@ -1,4 +1,4 @@
-// A tensor map: how the copy engine is told where a matrix is.
+// A tensor map: how TMA is told where a matrix is.
 #pragma once
 #include <stdint.h>
 

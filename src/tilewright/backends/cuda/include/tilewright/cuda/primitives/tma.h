@@ -1,4 +1,4 @@
-// The copy engine: boxes of a tensor map to shared memory and back, and plain bytes to shared memory.
+// TMA: boxes of a tensor map to shared memory and back, and plain bytes to shared memory.
 #pragma once
 #include <tilewright/cuda/primitives/barrier.h>
 #include <tilewright/cuda/primitives/tensor_map.h>

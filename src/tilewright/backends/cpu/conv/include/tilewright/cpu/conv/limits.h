@@ -9,8 +9,8 @@ namespace cpu_conv {
 inline constexpr Rule cpu_beyond{
     "cpu-beyond", TW_LIMIT,
     "padding {before_0}x{before_1}x{before_2}, stride {stride_0}x{stride_1}x{stride_2} or dilation "
-    "{dilation_0}x{dilation_1}x{dilation_2} reaches far beyond an input of {size_0}x{size_1}x{size_2} pixels",
-    "use at most 64 more than the input has pixels, or the pipeline loops"};
+    "{dilation_0}x{dilation_1}x{dilation_2} reaches too far beyond an input of {size_0}x{size_1}x{size_2} pixels",
+    "reach at most 64 pixels beyond the input, or use the loops pipeline"};
 
 inline bool back(const Conv &c) { return c.p.variant == backward_data; }
 

@@ -7,15 +7,16 @@ namespace selection {
 namespace cuda_attention {
 
 #define TW_OTHER "use another kernel of the pool"
-inline constexpr Rule many_rows{"nv-size", TW_LIMIT, "2^30 or more rows or keys", TW_OTHER};
-inline constexpr Rule many_heads{"nv-size", TW_LIMIT, "2^30 or more rows of heads", TW_OTHER};
+inline constexpr Rule many_rows{"nv-size", TW_LIMIT, "2^30 or more queries or keys", TW_OTHER};
+inline constexpr Rule many_heads{"nv-size", TW_LIMIT, "2^30 or more query rows over all heads", TW_OTHER};
 inline constexpr Rule odd_results{
     "nv-alignment", TW_ALIGNMENT,
-    "results of a head of {head_dim_v} elements of {size_out} bytes are no whole 16 bytes", TW_OTHER};
-inline constexpr Rule odd_elements{"nv-alignment", TW_ALIGNMENT, "{head_dim} elements of a head are no whole 16 bytes",
+    "a row of the result, {head_dim_v} elements of {size_out} bytes, is not a multiple of 16 bytes", TW_OTHER};
+inline constexpr Rule odd_elements{"nv-alignment", TW_ALIGNMENT, "head_dim {head_dim} is not a multiple of 16 bytes",
                                    TW_OTHER};
 inline constexpr Rule odd_strides{"nv-alignment", TW_ALIGNMENT,
-                                  "an address or a stride is not a multiple of 16 bytes, or 0", TW_OTHER};
+                                  "an address is not a multiple of 16 bytes, or a stride is 0 or not a multiple of it",
+                                  TW_OTHER};
 
 constexpr int64_t kRows = 64;                // of a warpgroup
 constexpr int64_t kLineBytes = 16;           // what TMA asks of addresses and strides

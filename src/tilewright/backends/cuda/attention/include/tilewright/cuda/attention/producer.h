@@ -1,4 +1,4 @@
-// What the feeding warp of attention does: it tells which item comes, and has the copy engine bring its rows, then keys
+// What the feeding warp of attention does: it tells which item comes, and has TMA bring its rows, then keys
 // and values tile by tile as stages come free.
 #pragma once
 #include <tilewright/cuda/attention/stream_k/kernel.h>

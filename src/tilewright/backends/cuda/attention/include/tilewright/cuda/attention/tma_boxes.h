@@ -1,4 +1,4 @@
-// How the copy engine brings a tile of keys or values: one box of rows, or boxes that divide pages.
+// How TMA brings a tile of keys or values: one box of rows, or boxes that divide pages.
 #pragma once
 #include <tilewright/cuda/attention/work_items.h>
 #include <tilewright/cuda/primitives/tma.h>
@@ -31,7 +31,7 @@ template <class S, int Blocks, int Line> TW_GPU void bring_tile(const AttentionW
   }
 }
 
-// Query rows of several heads, side by side in lines of a swizzled tile: the copy engine does not know such boxes.  Of
+// Query rows of several heads, side by side in lines of a swizzled tile: TMA does not know such boxes.  Of
 // `Threads` threads this is number `thread`; several loads are under way at a time.
 template <class S, int Threads>
 TW_GPU void carry_packed_rows(const AttentionWsArgs &x, const AttentionItem &item, char *q, int thread) {

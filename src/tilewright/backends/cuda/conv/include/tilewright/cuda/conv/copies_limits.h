@@ -7,14 +7,14 @@ namespace tw {
 namespace selection {
 namespace cuda_conv {
 
-TW_CONV_RULE(nothing_turned, "nv-padded", "channels lie side by side")
+TW_CONV_RULE(nothing_turned, "nv-padded", "memory is channels-last already: nothing needs to be copied")
 TW_CONV_RULE(pieces_of_groups, "nv-groups",
-             "the channels or filters of a group, or of all joined ones, are no whole 16 bytes")
+             "the channels or filters of a group, or of merged groups, are not a multiple of 16 bytes")
 TW_CONV_RULE(joined_few, "nv-groups",
-             "gradients of joined groups of fewer than 8 channels and more filters do not go through copies")
+             "wgrad of merged groups of fewer than 8 channels and more filters is not computed in copies")
 TW_CONV_RULE(stride_below_1, "nv-padded", "a stride is below 1")
-TW_CONV_RULE(strips_fit, "nv-padded", "vectors of 4 channels lie side by side, which others take as they are")
-TW_CONV_RULE(nothing_copied, "nv-padded", "nothing is there to be copied")
+TW_CONV_RULE(strips_fit, "nv-padded", "channels can be read in vectors of 4, which other kernels do in place")
+TW_CONV_RULE(nothing_copied, "nv-padded", "nothing needs to be copied")
 TW_CONV_RULE(copies_large, "nv-walk", "2^31 or more elements to copy")
 
 // Whether a kernel makes copies: none; where channels lie apart; to fill channels up, too.

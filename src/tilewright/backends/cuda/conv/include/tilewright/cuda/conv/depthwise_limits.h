@@ -1,4 +1,4 @@
-// What the copy engine wants of a depthwise problem: tiles of x and y, and sums of taps of w.
+// What TMA wants of a depthwise problem: tiles of x and y, and sums of taps of w.
 #pragma once
 #include <tilewright/cuda/conv/limits.h>
 
@@ -6,7 +6,7 @@ namespace tw {
 namespace selection {
 namespace cuda_conv {
 
-TW_CONV_RULE(no_whole_8s, "nv-groups", "{channels} channels are no whole 8s")
+TW_CONV_RULE(no_whole_8s, "nv-groups", "{channels} channels are not a multiple of 8")
 
 inline bool even_planes(int64_t image, int64_t plane, int64_t depth, const Conv &c) {
   return c.p.dims != 3 || c.p.batch == 1 || depth == 1 || image == plane * depth;

@@ -1,4 +1,4 @@
-// What the limits of convolutions on NVIDIA GPUs share: their rules, and where operands lie that the copy engine fetches.
+// What the limits of convolutions on NVIDIA GPUs share: their rules, and where operands lie that TMA fetches.
 #pragma once
 #include <tilewright/select/conv.h>
 
@@ -10,22 +10,22 @@ namespace cuda_conv {
 // A rule of kernels that were made for other problems.
 #define TW_CONV_RULE(id, name, why) inline constexpr Rule id{name, TW_LIMIT, why, TW_CONV_OTHER};
 
-TW_CONV_RULE(no_images, "nv-walk", "there are no images to walk over")
-TW_CONV_RULE(channels_apart, "nv-channels-last", "channels do not lie side by side")
-TW_CONV_RULE(taps_uneven, "nv-dense", "the taps of a filter do not lie at equal distances")
-TW_CONV_RULE(planes_uneven, "nv-dense", "the planes of images do not lie at equal distances")
-TW_CONV_RULE(not_depthwise, "nv-groups", "groups are of more than one channel or filter")
-TW_CONV_RULE(taps_far, "nv-walk", "taps lie farther apart than the copy engine moves pixels")
-TW_CONV_RULE(edge_far, "nv-walk", "padding or size of an edge is more than the copy engine walks over")
+TW_CONV_RULE(no_images, "nv-walk", "the batch is empty")
+TW_CONV_RULE(channels_apart, "nv-channels-last", "memory is not channels-last")
+TW_CONV_RULE(taps_uneven, "nv-dense", "the taps of a filter are not evenly spaced in memory")
+TW_CONV_RULE(planes_uneven, "nv-dense", "the planes of images are not evenly spaced in memory")
+TW_CONV_RULE(not_depthwise, "nv-groups", "groups have more than one channel or filter: not depthwise")
+TW_CONV_RULE(taps_far, "nv-walk", "filter taps are farther apart than TMA's im2col offsets reach")
+TW_CONV_RULE(edge_far, "nv-walk", "padding or filter size is more than TMA's im2col bounding box allows")
 TW_CONV_RULE(size_large, "nv-walk", "a size is 2^30 or more")
 TW_CONV_RULE(pixels_many, "nv-walk", "2^30 or more pixels or weights")
-TW_CONV_RULE(window_deep, "nv-depthwise", "the window is more than 7 deep")
+TW_CONV_RULE(window_deep, "nv-depthwise", "the filter is more than 7 deep")
 inline constexpr Rule unaligned{"nv-alignment", TW_ALIGNMENT, "an address or a stride is not a multiple of 16 bytes",
                                 TW_CONV_OTHER};
 
-constexpr int64_t kLineBytes = 16;  // what the copy engine asks of addresses and strides
+constexpr int64_t kLineBytes = 16;  // what TMA asks of addresses and strides
 constexpr int64_t kMost = int64_t(1) << 31;
-constexpr int64_t kMostPlanes = 7;  // of the window of a depthwise kernel that the copy engine feeds
+constexpr int64_t kMostPlanes = 7;  // of the window of a depthwise kernel that TMA feeds
 
 // How far a walk may begin before an image or end behind it, and how far taps may move a pixel: corners of im2col maps
 // have 8 bits a dimension of two, 5 bits of three.
@@ -48,7 +48,7 @@ inline bool even_y(const Conv &c, int64_t images) {
   return dense_pixels(c.p.y_image, c.p.y_0, c.p.y_1, c.p.y_2, images, c.out);
 }
 
-// Whether the copy engine reads x (y) where it lies.
+// Whether TMA reads x (y) where it lies.
 inline bool readable(const Conv &c, const Strides &s) {
   bool fine = c.p.aligned != 0;
   const int64_t strides[] = {s.image, s.at[0], s.at[1], s.at[2]};

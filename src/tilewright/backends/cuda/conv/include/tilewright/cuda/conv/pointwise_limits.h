@@ -8,15 +8,15 @@ namespace selection {
 namespace cuda_conv {
 namespace pointwise {
 
-TW_CONV_RULE(not_one_pixel, "nv-pointwise", "windows are not one pixel at each place, without padding")
-TW_CONV_RULE(pixels_uneven, "nv-dense", "the pixels of x or y do not lie at equal distances")
+TW_CONV_RULE(not_one_pixel, "nv-pointwise", "the filter is not 1x1 with stride 1 and no padding")
+TW_CONV_RULE(pixels_uneven, "nv-dense", "the pixels of x or y are not evenly spaced in memory")
 TW_CONV_RULE(pixels_overlap, "nv-dense", "pixels or filters overlap")
-TW_CONV_RULE(planes_apart, "nv-planes", "the pixels of a channel do not lie side by side")
-TW_CONV_RULE(filters_apart, "nv-planes", "the channels of w do not lie side by side")
-TW_CONV_RULE(several_images, "nv-planes", "several images, of which groups or gradients of weights are no one product")
-TW_CONV_RULE(full_d, "nv-planes", "D tensors as large as y are not taken of channels that lie apart")
+TW_CONV_RULE(planes_apart, "nv-planes", "the pixels of a channel are not contiguous")
+TW_CONV_RULE(filters_apart, "nv-planes", "the channels of w are not contiguous")
+TW_CONV_RULE(several_images, "nv-planes", "several images, whose groups or weight gradients are not one matrix product")
+TW_CONV_RULE(full_d, "nv-planes", "D tensors as large as y need channels-last memory")
 TW_CONV_RULE(channels_overlap, "nv-dense", "channels or filters overlap")
-TW_CONV_RULE(images_backwards, "nv-dense", "images lie backwards")
+TW_CONV_RULE(images_backwards, "nv-dense", "the stride of images is negative")
 
 // Whether each pixel of y is made of the one of x at its place.
 inline bool one_pixel(const Conv &c) {

@@ -4,7 +4,7 @@
 
 namespace tw::cuda {
 
-// An image tensor as the copy engine walks over it: sizes and strides (in elements) of channels, w, h, d, images;
+// An image tensor as TMA walks over it: sizes and strides (in elements) of channels, w, h, d, images;
 // which pixels a walk goes over, by their first and by how far the last one may lie behind the tensor's last.
 struct PixelKey {
   const void *address;

@@ -100,7 +100,7 @@ inline void lay_pixels(const tw_conv_args &x, ConvWsArgs &t) {
   t.classes = 1, t.first_tap[1] = uint16_t(taken);
 }
 
-// The arguments that follow from sizes alone.  limits.h says what the copy engine can walk over; false is what the
+// The arguments that follow from sizes alone.  limits.h says what TMA can walk over; false is what the
 // arguments have no room for.
 template <class Config> bool lay_walk(const tw_conv_args &x, ConvWsArgs &t) {
   using S = ConvWs<Config>;

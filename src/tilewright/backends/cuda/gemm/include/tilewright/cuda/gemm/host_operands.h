@@ -1,4 +1,4 @@
-// How C and the D tensors of a problem come to the sums of a tma_ws kernel whose results leave by the copy engine.
+// How C and the D tensors of a problem come to the sums of a tma_ws kernel whose results leave by TMA.
 #pragma once
 #include <tilewright/cuda/gemm/host_common.h>
 #include <tilewright/cuda/gemm/pipelines.h>
@@ -31,7 +31,7 @@ template <class Config, class S> struct HostGuests {
   }
 
  private:
-  // The first whole matrix comes as boxes if the copy engine can read it: into the buffers results leave from, where
+  // The first whole matrix comes as boxes if TMA can read it: into the buffers results leave from, where
   // whoever is carried comes later.
   template <class T> static int seat(const tw_gemm_args &x, int which, TmaWsArgs &t, TensorMap &map) {
     constexpr int64_t size = sizeof(T);

@@ -1,4 +1,4 @@
-// Operands the copy engine cannot read (their rows start anywhere) or wgmma cannot multiply (one- and four-byte elements
+// Operands TMA cannot read (their rows start anywhere) or wgmma cannot multiply (one- and four-byte elements
 // whose lines are contiguous) are copied first; the problem is then about the copies, which lie in the workspace.
 #pragma once
 #include <tilewright/cuda/gemm/host_common.h>

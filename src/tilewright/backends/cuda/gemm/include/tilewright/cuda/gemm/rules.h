@@ -11,7 +11,7 @@ enum TileScheduler : int64_t { data_parallel, stream_k, split_k, cluster_k };
 
 constexpr int64_t kMostSize = int64_t(1) << 31;  // sizes, tiles and steps are counted in 32 bits
 
-inline constexpr Rule nv_empty_k{"nv-empty-k", TW_LIMIT, "k is 0, and this pipeline has nothing to copy",
+inline constexpr Rule nv_empty_k{"nv-empty-k", TW_LIMIT, "k is 0, and this pipeline needs at least one k-block",
                                  "use the loops pipeline"};
 inline constexpr Rule nv_size{"nv-size", TW_LIMIT, "m = {m}, n = {n} or k = {k} is 2^31 or more",
                               "use the loops pipeline"};

@@ -10,45 +10,43 @@ namespace selection {
 namespace hip_conv {
 
 inline constexpr Rule amd_copied{"amd-copied", TW_LIMIT,
-                                 "nothing is there to be copied, or D tensors would have to be ({num_d} of them, "
+                                 "nothing needs to be copied, or D tensors would have to be ({num_d} of them, "
                                  "{groups} group(s), {merged} merged), "
                                  "or 2^31 elements or 2^30 pixels are too many to copy",
                                  "use another kernel of the pool"};
-inline constexpr Rule amd_channels_last{"amd-channels-last", TW_ALIGNMENT, "channels do not lie side by side",
+inline constexpr Rule amd_channels_last{"amd-channels-last", TW_ALIGNMENT, "memory is not channels-last",
                                         "use another kernel of the pool"};
-inline constexpr Rule amd_strides{"amd-strides", TW_LIMIT, "an operand is laid out backwards",
+inline constexpr Rule amd_strides{"amd-strides", TW_LIMIT, "an operand has a negative stride",
                                   "use another kernel of the pool"};
 inline constexpr Rule amd_merged{"amd-merged", TW_DIVISIBILITY,
-                                 "the number of groups, {groups}, is no multiple of the {merged} that are merged",
+                                 "the number of groups, {groups}, is not a multiple of the {merged} merged ones",
                                  "use another kernel of the pool"};
 inline constexpr Rule amd_dense{
-    "amd-dense", TW_LIMIT, "taps of a filter do not lie side by side, or pixels that are read not at equal distances",
+    "amd-dense", TW_LIMIT, "the taps of a filter are not contiguous, or the pixels that are read are not evenly spaced",
     "use another kernel of the pool"};
-inline constexpr Rule amd_pointwise{
-    "amd-pointwise", TW_LIMIT,
-    "the kernel is for windows of one tap, without stride or padding, and the window is "
-    "{window_0}x{window_1}x{window_2}",
-    "use another kernel of the pool"};
+inline constexpr Rule amd_pointwise{"amd-pointwise", TW_LIMIT,
+                                    "the kernel is for 1x1 filters with stride 1 and no padding, and the filter is "
+                                    "{window_0}x{window_1}x{window_2}",
+                                    "use another kernel of the pool"};
 inline constexpr Rule amd_alignment{
     "amd-alignment", TW_ALIGNMENT,
     "operands are read {read_a} and {read_b} elements at a time: {channels} channels, {filters} "
-    "filters, a stride or an address is no multiple of that",
+    "filters, a stride or an address is not a multiple of that",
     "align it, or use a kernel with narrower vectors"};
 inline constexpr Rule amd_operand_size{"amd-operand-size", TW_LIMIT,
                                        "an operand of one group spans 2 GiB or more, and offsets are 32-bit",
                                        "split the problem"};
 inline constexpr Rule amd_size{
     "amd-size", TW_LIMIT,
-    "rows, columns or depth of the product, or an axis of {size_0}x{size_1}x{size_2} pixels with its "
-    "padding: 2^30 and more are not counted",
+    "m, n or k of the product, or an axis of {size_0}x{size_1}x{size_2} pixels with its padding, is 2^30 or more",
     "split the problem"};
 inline constexpr Rule amd_tiles{"amd-tiles", TW_LIMIT,
                                 "so many tiles of {tile_m}x{tile_n} make a launch of 2^32 threads or more",
                                 "use another kernel of the pool"};
-inline constexpr Rule amd_groups{"amd-groups", TW_LIMIT, "{groups} groups, and a launch has at most 65535",
+inline constexpr Rule amd_groups{"amd-groups", TW_LIMIT, "{groups} groups, and a launch takes at most 65535",
                                  "use another kernel of the pool"};
 inline constexpr Rule amd_residues{"amd-residues", TW_LIMIT,
-                                   "strides {stride_0}x{stride_1}x{stride_2} make more than 512 residues of pixels",
+                                   "strides {stride_0}x{stride_1}x{stride_2} divide pixels into more than 512 classes",
                                    "use another kernel of the pool"};
 
 // What kernels have in common that multiply in tiles.  `read_*`: elements of one load; `pointwise`: for windows of one

@@ -66,7 +66,7 @@ template <class Config, class Inner, bool always> struct HostConvPadded {
       if (turned) cut(t, extent);
       return t;
     }
-    // Tiles: of single elements where the pixels of a channel do not lie side by side, of runs where they are few.
+    // Tiles: of single elements where the pixels of a channel are not contiguous, of runs where they are few.
     void cut(PadArgs &t, int64_t extent) const {
       const int64_t piece = 16 / each, tile = Padded::tile_bytes / each;
       int64_t step = 1;

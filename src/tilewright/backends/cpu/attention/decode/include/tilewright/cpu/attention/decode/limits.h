@@ -11,10 +11,10 @@ namespace decode {
 #define TW_SELECT_CPU_ATTENTION_DECODE(X) X(rows) X(keys) X(step)
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CPU_ATTENTION_DECODE)
 
-inline constexpr Rule cpu_rows{"cpu-rows", TW_LIMIT,
-                               "{seqlen_q} rows of {heads_q} query heads over {heads_kv} heads of keys: more than 64 "
-                               "rows share a head of keys",
-                               "use tiled"};
+inline constexpr Rule cpu_rows{
+    "cpu-rows", TW_LIMIT,
+    "{seqlen_q} queries of {heads_q} heads over {heads_kv} KV heads: more than 64 query rows share a KV head",
+    "use tiled"};
 constexpr int64_t kMostRows = 64;  // of the query heads that share a head of keys
 
 inline const Rule *limits(const Schedule &, const Attention &a) {

@@ -16,7 +16,8 @@ constexpr int64_t kMostChannels = 256;  // of a group whose lines are packed
 
 inline constexpr Rule cpu_lines{
     "cpu-lines", TW_LIMIT,
-    "a group of {channels} channels in {groups} group(s) has more than 256: lines are packed of so many", "use outer"};
+    "more than 256 channels per group ({channels} in {groups} group(s)), the most that a packed line holds",
+    "use outer"};
 
 inline const Rule *limits(const Schedule &, const Conv &c) {
   if (const Rule *beyond = far_beyond(c)) return beyond;

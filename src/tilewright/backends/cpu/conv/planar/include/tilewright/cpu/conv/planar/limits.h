@@ -15,12 +15,12 @@ TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CPU_CONV_PLANAR)
 constexpr int64_t kMostDepth = 512;  // channels of a group that are summed over
 constexpr int64_t kMostParts = 64;   // that strides take a plane apart into
 
-inline constexpr Rule cpu_planes{
-    "cpu-planes", TW_LIMIT,
-    "a group of {channels} channels and {filters} filters in {groups} group(s) is summed over more than 512",
-    "use implicit"};
-inline constexpr Rule cpu_parts{
-    "cpu-parts", TW_LIMIT, "strides {stride_1}x{stride_2} take planes apart into more than 64 parts", "use implicit"};
+inline constexpr Rule cpu_planes{"cpu-planes", TW_LIMIT,
+                                 "a group of {channels} channels and {filters} filters in {groups} group(s) has more "
+                                 "than 512 channels or filters to sum over",
+                                 "use implicit"};
+inline constexpr Rule cpu_parts{"cpu-parts", TW_LIMIT,
+                                "strides {stride_1}x{stride_2} divide planes into more than 64 parts", "use implicit"};
 
 inline const Rule *limits(const Schedule &, const Conv &c) {
   if (const Rule *beyond = far_beyond(c)) return beyond;

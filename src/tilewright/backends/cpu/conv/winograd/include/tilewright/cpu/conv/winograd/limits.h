@@ -12,11 +12,10 @@ namespace winograd {
 #define TW_SELECT_CPU_CONV_WINOGRAD(X) X(results) X(tile_m) X(rows) X(columns)
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CPU_CONV_WINOGRAD)
 
-inline constexpr Rule cpu_window{
-    "cpu-window", TW_LIMIT,
-    "the window is {window_1}x{window_2} with stride {stride_1}x{stride_2} and elements of {size} byte(s), and the "
-    "transforms are of 3x3 windows without stride, of floats",
-    "use implicit"};
+inline constexpr Rule cpu_window{"cpu-window", TW_LIMIT,
+                                 "the filter is {window_1}x{window_2} with stride {stride_1}x{stride_2} and elements "
+                                 "of {size} byte(s), and Winograd is for 3x3 filters of stride 1 and fp32",
+                                 "use implicit"};
 
 inline const Rule *limits(const Schedule &, const Conv &c) {
   const bool filtered = c.window[1] == 3 && c.window[2] == 3 && c.stride[1] == 1 && c.stride[2] == 1;

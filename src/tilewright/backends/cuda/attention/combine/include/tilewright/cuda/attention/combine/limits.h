@@ -11,7 +11,8 @@ namespace combine {
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_ATTENTION_COMBINE)
 
 inline constexpr Rule odd_parts{"nv-alignment", TW_ALIGNMENT,
-                                "rows of the parts, of {head_dim_v} elements, are no whole 16 bytes", TW_OTHER};
+                                "rows of partial results, {head_dim_v} elements, are not a multiple of 16 bytes",
+                                TW_OTHER};
 
 inline const Rule *limits(const Schedule &, const Attention &a) {
   return !nothing_to_do(a.p) && a.p.head_dim_v % 4 ? &odd_parts : nullptr;

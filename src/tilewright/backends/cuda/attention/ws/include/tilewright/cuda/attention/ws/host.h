@@ -15,7 +15,7 @@ template <class Config, class Shape = AttentionWs<Config>> struct HostAttentionW
 
   static Answer broken(const Args &x) {
     const bool whole = no_rows(x) || x.splits == 1 || !odd(x.o_split, sizeof(typename S::O));
-    return whole ? Answer{} : Answer{TW_ALIGNMENT, "parts of the results are no multiple of 16 bytes apart"};
+    return whole ? Answer{} : Answer{TW_ALIGNMENT, "parts of the results are not a multiple of 16 bytes apart"};
   }
   static int64_t workspace(const Args &) { return clear_bytes; }
   static constexpr LaunchShape shape() { return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes), 1, true}; }

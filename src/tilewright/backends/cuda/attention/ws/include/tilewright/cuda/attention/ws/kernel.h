@@ -235,7 +235,7 @@ template <class S, class Config> struct Attender {
     fence_async_proxy();
     meet();
   }
-  // Query rows of several heads, side by side in one tile: the copy engine does not know such boxes.
+  // Query rows of several heads, side by side in one tile: TMA does not know such boxes.
   TW_GPU void carry_rows(const AttentionItem &item) const {
     meet();  // the rows of the item before were read by everybody
     constexpr int pieces = S::blocks_d * 8, at_once = 4;

@@ -18,7 +18,7 @@ TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_ATTENTION_WS)
 
 inline constexpr Rule many_shared_rows{
     "nv-rows", TW_LIMIT,
-    "{seqlen_q} rows of {heads_q} query heads over {heads_kv} heads of keys: more than 64 rows read a head of keys",
+    "{seqlen_q} queries of {heads_q} heads over {heads_kv} KV heads: more than 64 query rows share a KV head",
     TW_OTHER};
 inline constexpr Rule many_tiles{"nv-size", TW_LIMIT, "2^30 or more tiles of keys", TW_OTHER};
 

@@ -1,7 +1,7 @@
 // The numbers of the ws pipeline of attention, for the host that launches and the device that runs.
 //
 // A block works on items: a tile of query rows of one head and one sequence (and of one part of its keys), which meets
-// the tiles of keys it sees one after another.  One warp has the copy engine bring rows, keys and values; each of one to
+// the tiles of keys it sees one after another.  One warp has TMA bring rows, keys and values; each of one to
 // three warpgroups keeps 64 rows, their scores and their results in registers.  Where there is room for the rows of two
 // items, the first scores of one are multiplied beside the last values of the one before.
 #pragma once
@@ -26,7 +26,7 @@ struct AttentionWsArgs {
   int row_tiles;        // of the longest sequence
   int together;         // heads of sequences whose keys stay in the second-level cache
   int items;            // 0: sequences differ, and the device counts
-  int loose;            // behind the last key of a sequence lie other numbers than the copy engine's zeros
+  int loose;            // behind the last key of a sequence lie other numbers than TMA's zeros
   int page_rows;        // of a box: as many as divide pages and tiles
   unsigned *flags;  // the next item and how many blocks are done, zero before a launch and after it; of stream-K: how
                     // many pieces are there, of the item that a block begins and does not end

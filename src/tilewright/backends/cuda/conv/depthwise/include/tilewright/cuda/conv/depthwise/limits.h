@@ -14,15 +14,17 @@ TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_CONV_DEPTHWISE)
 
 constexpr int64_t kThreads = 128, kShared = 48 * 1024;  // cuda/conv/depthwise/shape.h
 
-TW_CONV_RULE(no_vectors, "nv-groups", "{channels} channels are no whole vectors of {vector}")
-TW_CONV_RULE(vectors_fit, "nv-groups", "{channels} channels are whole vectors, and this kernel has none")
-TW_CONV_RULE(width_differs, "nv-depthwise", "this kernel has another width, stride or dilation of the window")
-TW_CONV_RULE(does_not_roll, "nv-depthwise", "this kernel rolls over square windows, row by row")
-TW_CONV_RULE(data_of_strides, "nv-depthwise", "strides over 1: this kernel slides one pixel at a time")
-TW_CONV_RULE(taps_many, "nv-shared-memory", "a window has more taps than shared memory holds")
-TW_CONV_RULE(strips_many, "nv-walk", "2^30 or more strips or weights")
-inline constexpr Rule vectors_astray{"nv-alignment", TW_ALIGNMENT,
-                                     "an address or a stride is not a multiple of a vector of channels", TW_CONV_OTHER};
+TW_CONV_RULE(no_vectors, "nv-groups", "{channels} channels are not a multiple of the vector width {vector}")
+TW_CONV_RULE(vectors_fit, "nv-groups",
+             "{channels} channels are a multiple of the vector width, and this kernel is for others")
+TW_CONV_RULE(width_differs, "nv-depthwise", "this kernel is for another filter width, stride or dilation")
+TW_CONV_RULE(does_not_roll, "nv-depthwise", "this kernel rolls down square filters of stride 1")
+TW_CONV_RULE(data_of_strides, "nv-depthwise", "a stride is over 1, and this kernel is for stride 1")
+TW_CONV_RULE(taps_many, "nv-shared-memory", "the filter has more taps than fit into shared memory")
+TW_CONV_RULE(strips_many, "nv-walk", "2^30 or more strips of pixels, or weights")
+inline constexpr Rule vectors_astray{
+    "nv-alignment", TW_ALIGNMENT,
+    "an address or a stride is not a multiple of the vector of channels that is read at a time", TW_CONV_OTHER};
 
 // Vectors of channels of a block, as even as possible.
 inline int64_t vectors_of(const Schedule &s, const Conv &c) {

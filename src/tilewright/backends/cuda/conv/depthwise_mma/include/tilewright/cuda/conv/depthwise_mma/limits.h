@@ -14,10 +14,10 @@ TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_CONV_DEPTHWISE_MMA)
 constexpr int64_t kChannels = 32, kPixel = 64, kDeep = 16, kMargin = 8, kLines = 32, kBeside = 2048;
 constexpr int64_t kRows = 7, kColumns = 8, kLeastTaps = 16, kLatency = 4096, kMostBox = 256;
 
-TW_CONV_RULE(taps_few, "nv-depthwise", "the window has fewer than 16 taps a plane")  // tiles are faster
-TW_CONV_RULE(taps_many, "nv-depthwise", "the window has more than 7 rows of 8 taps")
+TW_CONV_RULE(taps_few, "nv-depthwise", "the filter has fewer than 16 taps per plane")  // tiles are faster
+TW_CONV_RULE(taps_many, "nv-depthwise", "the filter has more than 7 rows of 8 taps")
 TW_CONV_RULE(strided, "nv-depthwise", "a stride or a dilation is over 1")
-TW_CONV_RULE(no_room, "nv-shared-memory", "rows of an image do not fit into shared memory")
+TW_CONV_RULE(no_room, "nv-shared-memory", "the rows of an image do not fit into shared memory")
 
 // Rows of results of a tile (0: none fits) and 16s of pixels of a row, its bytes, how many tiles, and who shares them.
 struct Tiles {

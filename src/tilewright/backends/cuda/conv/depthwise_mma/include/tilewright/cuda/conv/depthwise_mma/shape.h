@@ -4,7 +4,7 @@
 // neighbouring rows of results; the columns of B are the rows of x that these meet.  So 98 of 128 sums of an instruction
 // are taps of a window of 7x7, where a thread that multiplies by itself needs a widened value for each.  A lane reads
 // eight channels of a pixel at once, and what it holds of two pixels becomes a word of two pixels for each channel.
-// Tiles are whole rows of images, of 32 channels, that the copy engine brings with their padding; pixels lie so that lanes
+// Tiles are whole rows of images, of 32 channels, that TMA brings with their padding; pixels lie so that lanes
 // that read together never meet in a bank.
 //
 // The numbers, for the host that launches and the device that runs.

@@ -16,10 +16,11 @@ namespace depthwise_tile {
 // clang-format on
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_CONV_DEPTHWISE_TILE)
 
-TW_CONV_RULE(window_differs, "nv-depthwise", "this kernel has another window, stride or dilation")
-TW_CONV_RULE(data_of_planes, "nv-depthwise", "strides over 1: this kernel slides one plane at a time")
-TW_CONV_RULE(data_of_strides, "nv-depthwise", "strides over 1: the window is deep, or the padding odd on one side only")
-TW_CONV_RULE(no_room, "nv-shared-memory", "a tile of rows does not fit into shared memory")
+TW_CONV_RULE(window_differs, "nv-depthwise", "this kernel is for another filter size, stride or dilation")
+TW_CONV_RULE(data_of_planes, "nv-depthwise", "a stride is over 1 along the depth, and this kernel is for stride 1")
+TW_CONV_RULE(data_of_strides, "nv-depthwise",
+             "a stride is over 1 with a filter of several planes, or with padding that is odd on one side only")
+TW_CONV_RULE(no_room, "nv-shared-memory", "a tile does not fit into shared memory")
 
 // Shared memory of the smallest tile (conv/depthwise_tile/host.h).
 inline int64_t least_bytes(const Schedule &s, bool weight, int64_t planes) {

@@ -1,4 +1,4 @@
-// Depthwise convolutions of windows that slide over tiles of shared memory: the copy engine brings the tiles, padding and
+// Depthwise convolutions of windows that slide over tiles of shared memory: TMA brings the tiles, padding and
 // all, so that no thread asks what lies inside an image, and memory is busy while threads multiply.
 //
 // A tile is rows of pixels of one plane, `channels` of them; a unit is `lines` by `pixels` results, two channels a lane.

@@ -76,7 +76,7 @@ inline double seconds(const Schedule &s, const Asked &x) {
   const double took = double(ceil_div(steps, parts)) * step * rounds + (leave + r.setup) * double(busiest);
   const double shared = parts > 1 ? r.meet + double(Wide(whole) * parts * m * n * 8) / r.memory : 0.0;
   const double all = r.start + r.fill + slower(took, c.moved / r.memory) + shared;
-  // Where it is even with kernels of the copy engine and wgmma, these are the faster ones.
+  // Where it is even with kernels of TMA and wgmma, these are the faster ones.
   return all * (size == 2 && x.arch.wgmma ? 1.2 : 1.0);
 }
 

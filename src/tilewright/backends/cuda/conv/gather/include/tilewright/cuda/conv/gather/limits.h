@@ -22,12 +22,12 @@ constexpr int64_t kLeastProducts = 32;           // of a pixel in a group: with 
 constexpr int64_t kHalf = kMost / 2;
 constexpr double kAlone = 1.3;  // how many times as long a step takes without another block beside it
 
-TW_CONV_RULE(sides_long, "nv-gather", "the sides of the window are together over 30")
+TW_CONV_RULE(sides_long, "nv-gather", "the sides of the filter add up to more than 30")
 TW_CONV_RULE(stride_large, "nv-gather", "a stride is over 8")
-TW_CONV_RULE(products_few, "nv-gather", "a pixel has so few products in a group that plain loops take less")
+TW_CONV_RULE(products_few, "nv-gather", "a pixel has so few products per group that plain loops are faster")
 TW_CONV_RULE(gather_large, "nv-gather", "a size is 2^30 or more")
 TW_CONV_RULE(tiles_many, "nv-gather", "2^30 or more tiles")
-TW_CONV_RULE(far, "nv-gather", "elements of one operand lie 2^31 or more apart")
+TW_CONV_RULE(far, "nv-gather", "an operand spans 2^31 elements or more")
 inline constexpr Rule unaligned_a{"nv-alignment", TW_ALIGNMENT,
                                   "an operand is not aligned to the {vector_a} elements copied at a time",
                                   TW_CONV_OTHER};

@@ -16,7 +16,7 @@ template <class Config> struct HostConvHalo : HostConvTmaWs<Config> {
   // Of D tensors; limits.h says the rest.
   static Answer broken(const tw_conv_args &x) {
     for (int i = 0; i < Config::num_d && x.batch; ++i)
-      if (x.d_strides[i][3] || x.d_strides[i][4] != 1) return {TW_LIMIT, "a D tensor is not one number a channel"};
+      if (x.d_strides[i][3] || x.d_strides[i][4] != 1) return {TW_LIMIT, "a D tensor is not one value per channel"};
     return {};
   }
   static int64_t workspace(const tw_conv_args &x) { return diagonal(x) ? 0 : Inner::block_bytes(x); }

@@ -17,17 +17,17 @@ TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_CONV_HALO)
 
 constexpr int64_t kMostStride = 8, kMostKinds = most_taps;  // kinds are listed as taps are
 
-TW_CONV_RULE(full_d, "nv-halo", "a D tensor is not one number a channel")
-TW_CONV_RULE(channels_many, "nv-halo", "more channels than the {tile_k} that this kernel multiplies")
+TW_CONV_RULE(full_d, "nv-halo", "a D tensor is not one value per channel")
+TW_CONV_RULE(channels_many, "nv-halo", "there are more channels than the {tile_k} of this kernel")
 TW_CONV_RULE(stride_of_data, "nv-halo", "a stride is over 1")
 TW_CONV_RULE(stride_large, "nv-halo", "a stride is over 8")
-TW_CONV_RULE(stride_and_dilation, "nv-halo", "a stride and a dilation are over 1")
-TW_CONV_RULE(one_tap, "nv-halo", "there is one tap: no halo tile is read twice")
-TW_CONV_RULE(kinds_many, "nv-halo", "strides make more kinds of halo tiles than this kernel counts")
+TW_CONV_RULE(stride_and_dilation, "nv-halo", "a stride and a dilation are both over 1")
+TW_CONV_RULE(one_tap, "nv-halo", "the filter has one tap: halo tiles would not be reused")
+TW_CONV_RULE(kinds_many, "nv-halo", "strides need more kinds of halo tiles than this kernel has")
 TW_CONV_RULE(slice_of_kinds, "nv-slice",
              "slices need one halo tile per tile: several would meet in warpgroups that do not take turns")
-TW_CONV_RULE(slice_of_others, "nv-slice", "this kernel has slices of other groups")
-TW_CONV_RULE(halo_short, "nv-halo", "taps reach over more rows than a halo tile of {halo_rows} has")
+TW_CONV_RULE(slice_of_others, "nv-slice", "this kernel's slices are for groups of another size")
+TW_CONV_RULE(halo_short, "nv-halo", "the filter reaches over more rows than the {halo_rows} of a halo tile")
 
 // Rows that the taps of a halo tile reach beyond a tile.
 inline int64_t halo_rows(const Conv &c) {

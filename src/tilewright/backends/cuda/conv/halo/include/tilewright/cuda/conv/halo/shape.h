@@ -7,7 +7,7 @@
 // the taps that lie whole strides apart: there are as many kinds of halo tiles as residues.  Weights stay in shared memory
 // where a block's fit, and come around in a ring otherwise.
 //
-// Several groups as one: where a group's rows of weights are whole 8s, the copy engine lays them out along the diagonal,
+// Several groups as one: where a group's rows of weights are whole 8s, TMA lays them out along the diagonal,
 // each from so far before its first channel that what it fills in are the zeros beside it.  `Slice`: of each 16 of k only
 // the columns are multiplied that some group has there.
 #pragma once

@@ -12,11 +12,11 @@ namespace halo_wgrad {
 #define TW_SELECT_CUDA_CONV_HALO_WGRAD(X) X(pixels) X(stages) X(halo_rows) X(most_processors) X(copies)
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_CONV_HALO_WGRAD)
 
-TW_CONV_RULE(groups_of_odd_bytes, "nv-groups", "the channels or filters of groups are no whole 16 bytes")
+TW_CONV_RULE(groups_of_odd_bytes, "nv-groups", "the channels or filters of a group are not a multiple of 16 bytes")
 TW_CONV_RULE(stride_large, "nv-halo", "a stride is over 1")
-TW_CONV_RULE(taps_of_plane, "nv-halo", "a plane of the window has one tap, or more than nine")
+TW_CONV_RULE(taps_of_plane, "nv-halo", "a plane of the filter has one tap, or more than nine")
 TW_CONV_RULE(weights_many, "nv-walk", "2^31 or more weights")
-TW_CONV_RULE(halo_short, "nv-halo", "taps reach over more rows than a halo tile of {halo_rows} has")
+TW_CONV_RULE(halo_short, "nv-halo", "the filter reaches over more rows than the {halo_rows} of a halo tile")
 
 // Groups that lie in 64 channels and in 64 filters together, in whole 16 bytes; 0: none do.
 inline int64_t side_by_side(const Conv &c) {

@@ -14,13 +14,13 @@ TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_CONV_SMALL_CHANNEL_WGRAD)
 constexpr int64_t kMostChannels = 8, kMostWidth = 64, kMostStride = 8, kMostHigh = 16, kMostSegment = 256;
 constexpr int64_t kBeside = 256 + 1024, kLatency = 1500;  // bytes of barriers and alignment; cycles
 
-TW_CONV_RULE(grouped, "nv-groups", "there are groups")
+TW_CONV_RULE(grouped, "nv-groups", "there is more than one group")
 TW_CONV_RULE(channels_many, "nv-small-channel", "there are more than 8 channels")
-TW_CONV_RULE(rows_differ, "nv-small-channel", "this kernel has a window of {filter_rows} rows, not of {window_1}")
-TW_CONV_RULE(dilated, "nv-small-channel", "taps of a row do not lie side by side")
-TW_CONV_RULE(window_wide, "nv-small-channel", "the window is wider than the lines of this kernel")
+TW_CONV_RULE(rows_differ, "nv-small-channel", "this kernel is for filters of {filter_rows} rows, not {window_1}")
+TW_CONV_RULE(dilated, "nv-small-channel", "the filter is dilated along its width")
+TW_CONV_RULE(window_wide, "nv-small-channel", "the filter is wider than this kernel is made for")
 TW_CONV_RULE(stride_large, "nv-small-channel", "a stride is over 8")
-TW_CONV_RULE(no_room, "nv-shared-memory", "rows of pixels do not fit into shared memory")
+TW_CONV_RULE(no_room, "nv-shared-memory", "the rows of pixels do not fit into shared memory")
 
 // Whether two pixels of four channels make a line of 16 bytes.
 inline bool narrow(const Conv &c) { return c.p.channels <= 4 && c.stride[2] % 2 == 0; }

@@ -1,4 +1,4 @@
-// tma_ws of convolutions: the copy engine walks over pixels and feeds wgmma.  What it takes.
+// tma_ws of convolutions: TMA walks over pixels and feeds wgmma.  What it takes.
 #pragma once
 #include <tilewright/cuda/conv/copies_cost.h>
 #include <tilewright/cuda/conv/tma_ws/limits.h>
@@ -58,7 +58,7 @@ inline double seconds_lying(const Schedule &s, const Asked &x) {
                                          s.cluster_m, s.cluster_n,      s.pingpong,
                                          0,           s.tile_scheduler, by_rows(s, c) ? 1 : s.tma_store};
   const double steps = cuda_gemm::tma_ws::work(twin, cuda_gemm::tma_ws::view(twin, g), asked).steps;
-  // The copy engine delivers pixel by pixel, whatever they hold.
+  // TMA delivers pixel by pixel, whatever they hold.
   const double walked = weight ? double(s.tile_n) / double(s.cluster_m) : double(s.tile_m) / double(s.cluster_n);
   double pixel = r.pixel(p.dims) * (s.tile_m < 256 ? short_walk : 1.0);
   if ((p.variant == backward_data ? p.filters : p.channels) % 16) pixel *= odd_pixel;

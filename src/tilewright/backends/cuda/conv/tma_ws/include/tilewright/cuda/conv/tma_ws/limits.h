@@ -1,4 +1,4 @@
-// tma_ws of convolutions: the copy engine walks over pixels and feeds wgmma.  What it refuses.
+// tma_ws of convolutions: TMA walks over pixels and feeds wgmma.  What it refuses.
 #pragma once
 #include <tilewright/cuda/conv/copies_limits.h>
 #include <tilewright/cuda/conv/tma_ws/sizes.h>
@@ -18,16 +18,16 @@ TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_CONV_TMA_WS)
 
 constexpr int64_t kMostStride = 8, kMostTaps = most_taps, kMostClasses = most_classes;
 
-TW_CONV_RULE(y_uneven, "nv-dense", "the pixels of y do not lie at equal distances")
-TW_CONV_RULE(x_uneven, "nv-dense", "the pixels of x do not lie at equal distances")
-TW_CONV_RULE(groups_do_not_fill, "nv-groups", "no number of groups has channels that fill whole stages")
-TW_CONV_RULE(group_ends_inside, "nv-groups", "the channels of a group are no whole stages of {tile_k}")
-TW_CONV_RULE(group_of_odd_bytes, "nv-groups", "the channels or filters of a group are no whole 16 bytes")
+TW_CONV_RULE(y_uneven, "nv-dense", "the pixels of y are not evenly spaced in memory")
+TW_CONV_RULE(x_uneven, "nv-dense", "the pixels of x are not evenly spaced in memory")
+TW_CONV_RULE(groups_do_not_fill, "nv-groups", "no number of merged groups fills whole stages with channels")
+TW_CONV_RULE(group_ends_inside, "nv-groups", "the channels of a group are not a multiple of tile_k {tile_k}")
+TW_CONV_RULE(group_of_odd_bytes, "nv-groups", "the channels or filters of a group are not a multiple of 16 bytes")
 TW_CONV_RULE(merged_large, "nv-groups", "2^31 or more weights of merged groups")
 TW_CONV_RULE(taps_many, "nv-walk", "a filter has more than 343 taps")
 TW_CONV_RULE(stride_large, "nv-walk", "a stride is over 8")
-TW_CONV_RULE(classes_many, "nv-walk", "strides make more than 27 classes of pixels")
-TW_CONV_RULE(classes_apart, "nv-walk", "strides over 1: results of this kernel must lie side by side")
+TW_CONV_RULE(classes_many, "nv-walk", "strides divide pixels into more than 27 classes")
+TW_CONV_RULE(classes_apart, "nv-walk", "a stride is over 1, and this kernel stores contiguous results only")
 
 // Rows of results may lie anywhere: backward_data of strides over 1 has such.
 inline bool by_rows(const Schedule &s, const Conv &c) {
@@ -35,7 +35,7 @@ inline bool by_rows(const Schedule &s, const Conv &c) {
          c.p.size_out == 2;
 }
 
-// What the copy engine reads, and what it writes.
+// What TMA reads, and what it writes.
 inline bool aligned(const Schedule &s, const Conv &c) {
   const ConvProblem &p = c.p;
   bool broken = !p.aligned;

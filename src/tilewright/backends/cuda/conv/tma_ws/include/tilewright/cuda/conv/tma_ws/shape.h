@@ -1,6 +1,6 @@
 // The numbers of convolutions by the tma_ws pipeline, for the host that launches and the device that runs.
 //
-// A convolution is a matrix product whose operands the copy engine lays out on the way, through maps of pixels (im2col):
+// A convolution is a matrix product whose operands TMA lays out on the way, through maps of pixels (im2col):
 //
 //                     rows         columns           k                           A, B are read along
 //   forward           pixels of y  filters           taps x channels             k, k

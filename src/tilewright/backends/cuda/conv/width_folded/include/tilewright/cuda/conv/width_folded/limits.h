@@ -15,10 +15,10 @@ TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_CONV_WIDTH_FOLDED)
 
 constexpr int64_t kPixel = 8, kWidth = 64, kColumns = 256;  // cuda/conv/width_folded/shape.h
 
-TW_CONV_RULE(grouped, "nv-groups", "there are groups")
+TW_CONV_RULE(grouped, "nv-groups", "there is more than one group")
 TW_CONV_RULE(channels_many, "nv-width-folded", "there are too many channels to fold")
-TW_CONV_RULE(window_wide, "nv-width-folded", "the window is too wide to fold")
-TW_CONV_RULE(y_apart, "nv-channels-last", "channels of y do not lie side by side")
+TW_CONV_RULE(window_wide, "nv-width-folded", "the filter is too wide to fold")
+TW_CONV_RULE(y_apart, "nv-channels-last", "y is not channels-last")
 TW_CONV_RULE(copies_large, "nv-walk", "2^30 or more elements to copy")
 
 // The taps of a row, or the pixels of a stride.

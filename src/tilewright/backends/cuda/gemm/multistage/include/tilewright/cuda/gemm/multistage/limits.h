@@ -23,12 +23,12 @@ inline constexpr Rule nv_vector_a{
     "nv-alignment", TW_ALIGNMENT,
     "A is copied {vector_a} elements at a time, and its address, stride ({a_stride}) or batch stride is not aligned to "
     "that",
-    "align it, or use a multistage kernel with a vector of 1"};
+    "align it, or use a multistage kernel with vector 1"};
 inline constexpr Rule nv_vector_b{
     "nv-alignment", TW_ALIGNMENT,
     "B is copied {vector_b} elements at a time, and its address, stride ({b_stride}) or batch stride is not aligned to "
     "that",
-    "align it, or use a multistage kernel with a vector of 1"};
+    "align it, or use a multistage kernel with vector 1"};
 
 inline const Rule *limits(const Schedule &s, const GemmProblem &p) {
   if (nothing_to_do(p)) return nullptr;

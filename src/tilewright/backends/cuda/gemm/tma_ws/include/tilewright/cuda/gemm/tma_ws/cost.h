@@ -1,4 +1,4 @@
-// tma_ws: the copy engine feeds wgmma, warp-specialised and persistent.  What it takes.
+// tma_ws: TMA feeds wgmma, warp-specialised and persistent.  What it takes.
 #pragma once
 #include <tilewright/cuda/gemm/cost.h>
 #include <tilewright/cuda/gemm/tma_ws/limits.h>
@@ -28,7 +28,7 @@ inline int64_t fetched_columns(const Schedule &s, const View &v, const GemmProbl
   return by_lines ? round_up(v.columns, 64) : v.columns;
 }
 
-// An operand is copied first that the copy engine cannot read, or whose type wgmma reads along k only.
+// An operand is copied first that TMA cannot read, or whose type wgmma reads along k only.
 inline bool copied(bool aligned, int64_t stride, int64_t size, bool along_k) {
   return stride * size % 16 != 0 || !aligned || (size != 2 && !along_k);
 }
@@ -112,7 +112,7 @@ inline double step(const Schedule &s, const View &v, const Asked &x, const Work 
   return taken * (1.0 + (r.turned - 1.0) * (s.swap_ab ? 1.0 : 0.0));
 }
 
-// The way out of results (tma_ws_leave.h): by the copy engine, from the registers, or through a sheet of shared memory.
+// The way out of results (tma_ws_leave.h): by TMA, from the registers, or through a sheet of shared memory.
 inline double way_out(const Schedule &s, const View &v, const Asked &x, const Work &w) {
   const GemmProblem &p = x.p;
   const Rates &r = x.rate;

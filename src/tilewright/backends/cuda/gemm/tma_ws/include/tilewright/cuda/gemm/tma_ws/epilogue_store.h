@@ -1,4 +1,4 @@
-// How the sums of a multiplying warpgroup of a tma_ws kernel become results and leave: by the copy engine, straight from
+// How the sums of a multiplying warpgroup of a tma_ws kernel become results and leave: by TMA, straight from
 // the registers, or through a sheet in shared memory; and where a tile is shared by blocks, through collect first.
 #pragma once
 #include <tilewright/cuda/primitives/stay.h>
@@ -8,7 +8,7 @@
 
 namespace tw {
 
-// Through buffers the copy engine empties, `batch` of them at a time.  With swap_ab a buffer has 64 columns of some rows of E;
+// Through buffers TMA empties, `batch` of them at a time.  With swap_ab a buffer has 64 columns of some rows of E;
 // then nothing comes to the sums but alpha and an activation.
 template <class S, class Config> struct LeaveByCopies {
   using Out = typename Config::C;
@@ -367,7 +367,7 @@ template <class S, class Config> struct Leave {
     }
     out(d, p);
   }
-  // Nobody leaves before the copy engine has read the last buffer.
+  // Nobody leaves before TMA has read the last buffer.
   TW_GPU void end() const {
     if (S::TmaStore && me.thread == 0) tma_wait_read<0>();
   }

@@ -1,9 +1,9 @@
-// What is fused with the sums of a tma_ws kernel whose results leave by the copy engine: alpha, C, the D tensors and the
+// What is fused with the sums of a tma_ws kernel whose results leave by TMA: alpha, C, the D tensors and the
 // activation, on the registers the sums are in.
 //
 // Rows and columns (biases) are fetched while the main loop runs: of a row each lane keeps two neighbours of every 64
 // columns, which the lanes hand each other; of a column each keeps the elements of its own rows.  One whole matrix comes
-// by the copy engine, into the buffers the results leave from; any other each warp carries there for its own rows.
+// by TMA, into the buffers the results leave from; any other each warp carries there for its own rows.
 #pragma once
 #include <tilewright/cuda/gemm/tma_ws/splits.h>
 #include <tilewright/cuda/primitives/wgmma.h>

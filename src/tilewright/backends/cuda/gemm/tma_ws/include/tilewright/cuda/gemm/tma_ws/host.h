@@ -1,4 +1,4 @@
-// The host's half of the tma_ws pipeline: tensor maps, copies of what the copy engine cannot read, and the launch.
+// The host's half of the tma_ws pipeline: tensor maps, copies of what TMA cannot read, and the launch.
 #pragma once
 #include <tilewright/cuda/gemm/host_operands.h>
 #include <tilewright/cuda/gemm/host_pack.h>

@@ -18,7 +18,7 @@ template <class Config> struct HostWs {
   static Operand first(const tw_gemm_args &x) { return S::SwapAB ? of_b(x) : of_a(x); }
   static Operand second(const tw_gemm_args &x) { return S::SwapAB ? of_a(x) : of_b(x); }
 
-  // All but how operands come and results leave by the copy engine.
+  // All but how operands come and results leave by TMA.
   static void tell(TmaWsArgs &t, const tw_gemm_args &x) {
     const Operand one = first(x), two = second(x);
     t.m = int(one.lines), t.n = int(two.lines), t.k = int(x.k);

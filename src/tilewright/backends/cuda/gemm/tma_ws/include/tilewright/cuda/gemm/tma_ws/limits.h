@@ -1,4 +1,4 @@
-// tma_ws: the copy engine feeds wgmma, warp-specialised and persistent.  What it refuses.
+// tma_ws: TMA feeds wgmma, warp-specialised and persistent.  What it refuses.
 #pragma once
 #include <tilewright/cuda/gemm/rules.h>
 
@@ -35,14 +35,14 @@ inline constexpr Rule nv_dual{"nv-alignment", TW_ALIGNMENT,
                               "a stride of A or B, an address or a batch stride is not a multiple of 16 bytes, which "
                               "kernels of two B need",
                               "align it"};
-inline constexpr Rule nv_steps{"nv-size", TW_LIMIT, "2^31 or more steps of tiles along k", "use the loops pipeline"};
+inline constexpr Rule nv_steps{"nv-size", TW_LIMIT, "2^31 or more k-blocks", "use the loops pipeline"};
 
-// Operands the copy engine cannot read are copied; what it stores must fit.
+// Operands TMA cannot read are copied; what it stores must fit.
 inline const Rule *limits(const Schedule &s, const GemmProblem &p) {
   if (nothing_to_do(p)) return nullptr;
   if (p.k == 0) return &nv_empty_k;
   if (largest_size(p) >= kMostSize) return &nv_size;
-  // The copy engine writes whole 16-byte pieces: a row of E that ends inside one would be written past its end.
+  // TMA writes whole 16-byte pieces: a row of E that ends inside one would be written past its end.
   if (s.tma_store && (unaligned(p.c_stride, p.size_c) || unaligned(p.n, p.size_c))) return &nv_tma_store;
   if (s.tma_store && !p.aligned_c) return &nv_tma_store_address;
   if (s.tma_store && s.swap_ab && p.beta) return &nv_tma_store_beta;

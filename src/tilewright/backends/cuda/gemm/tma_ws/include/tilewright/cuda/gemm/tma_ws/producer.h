@@ -1,4 +1,4 @@
-// What the feeding thread of a tma_ws kernel does: it has the copy engine fill stage after stage, as they come free.
+// What the feeding thread of a tma_ws kernel does: it has TMA fill stage after stage, as they come free.
 #pragma once
 #include <tilewright/cuda/primitives/tma.h>
 #include <tilewright/cuda/gemm/tma_ws/memory.h>

@@ -6,7 +6,7 @@
 
 namespace tw {
 
-// How C or a D tensor comes to sums whose results leave by the copy engine: as boxes the copy engine fetches, carried by
+// How C or a D tensor comes to sums whose results leave by TMA: as boxes TMA fetches, carried by
 // the threads that need it, or as a row or column of which each thread keeps a few elements.
 enum class Comes : int { box, carried, row, column };
 
@@ -86,7 +86,7 @@ struct TmaWs {
   static TW_GPU long long row_at(const TmaWsArgs &x, int, int row) {
     return row < (SwapAB ? x.n : x.m) ? row * x.e_stride : -1;
   }
-  // The same of columns, where `ragged` says so: which element of a row one is, and where the copy engine's box begins.
+  // The same of columns, where `ragged` says so: which element of a row one is, and where TMA's box begins.
   static TW_GPU long long column_at(const TmaWsArgs &, int column) { return column; }
   struct Corner {
     int column, z;

@@ -113,7 +113,7 @@ template <class Config, class Limits> struct CkTileAttention
   static constexpr int width = 16 / int(bytes);
   static Answer broken_alignment(const tw_attention_args &x) {
     if (split && (!Config::loaded || !Config::pad_head_v) && x.o_split % width)
-      return {TW_ALIGNMENT, "parts are no multiple of 16 bytes apart"};
+      return {TW_ALIGNMENT, "parts are not a multiple of 16 bytes apart"};
     if (Config::bias == AttentionBias::tensor && !Config::pad_keys)
       if (Like::apart(x.bias) || x.bias_strides[0] % width || x.bias_strides[1] % width || x.bias_strides[2] % width)
         return {TW_ALIGNMENT, "a stride or the address of the bias is no multiple of 16 bytes"};
@@ -229,7 +229,7 @@ template <class Config, class Limits> struct CkTileCombine
       return {TW_LIMIT, "a size or a stride is 2^31 elements or more"};
     const double parts = double(x.splits + 4) * x.part_split + double(x.rows + rows_a_block) * x.part_strides.row;
     if (parts * 4 >= double(most_bytes) || double(x.rows + rows_a_block) * x.o_strides.row * 4 >= double(most_bytes))
-      return {TW_LIMIT, "one head of all parts, or of o, spans 2 GiB or more"};
+      return {TW_LIMIT, "one head of all splits, or of o, spans 2 GiB or more"};
     return {};
   }
 
@@ -277,7 +277,7 @@ template <class Config, class Limits> struct CkTileAppend
 
   // Of new rows, tables of rotary embeddings, and how far operands reach.
   static Answer broken(const tw_attention_append_args &x) {
-    if (x.q && x.heads_q % x.heads_kv) return {TW_BAD_ARGS, "the query heads are no multiple of the heads of keys"};
+    if (x.q && x.heads_q % x.heads_kv) return {TW_BAD_ARGS, "the query heads are not a multiple of the heads of keys"};
     if (Config::rotary != AttentionRotary::none && (x.table_stride * 2 != x.rotary || apart(x.cos) || apart(x.sin)))
       return {TW_ALIGNMENT, "tables of rotary embeddings are no dense rows of whole loads"};
     if (!whole(x.k_strides) || !whole(x.v_strides) || apart(x.k) || apart(x.v) || (x.q && !whole(x.q_out_strides)))

@@ -29,40 +29,44 @@ constexpr int64_t kCombineRows = 8;                         // of a block
 #define TW_PADDED "use a padded kernel"
 #define TW_SMALLER "split the problem"
 #define TW_LOOPS "use loops"
-inline constexpr Rule row_lengths{"amd-lengths", TW_LIMIT, "rows have lengths: CK Tile takes them packed, or all",
-                                  "pack the rows"};
-inline constexpr Rule key_lengths{"amd-lengths", TW_LIMIT, "keys have lengths: CK Tile takes them packed, or all",
-                                  "pack them"};
-inline constexpr Rule no_key_lengths{"amd-lengths", TW_LIMIT, "packed rows over pages without lengths of keys",
+inline constexpr Rule row_lengths{"amd-lengths", TW_LIMIT,
+                                  "seqlens_q is given: CK Tile takes varlen or full sequences of queries",
+                                  "use varlen (cu_seqlens_q)"};
+inline constexpr Rule key_lengths{"amd-lengths", TW_LIMIT,
+                                  "seqlens_k is given: CK Tile takes varlen or full sequences of keys",
+                                  "use varlen (cu_seqlens_k)"};
+inline constexpr Rule no_key_lengths{"amd-lengths", TW_LIMIT, "varlen queries over pages without seqlens_k",
                                      "give seqlens_k"};
-inline constexpr Rule repeated_bias{"amd-bias", TW_LIMIT, "a bias that repeats along keys", "spread it out along keys"};
+inline constexpr Rule repeated_bias{"amd-bias", TW_LIMIT, "a bias that is broadcast along keys",
+                                    "expand it along keys"};
 inline constexpr Rule far_alibi{"amd-alibi", TW_LIMIT, "ALiBi over {seqlen_q} rows and {seqlen_k} keys in 16 bits",
                                 TW_LOOPS};
-inline constexpr Rule pool_pages{"amd-pages", TW_LIMIT, "a pool of pages of {page_size} slots: these headers know 1",
-                                 "use a table"};
+inline constexpr Rule pool_pages{"amd-pages", TW_LIMIT,
+                                 "pages of {page_size} slots addressed by indices: these CK Tile headers know 1",
+                                 "use a block table"};
 inline constexpr Rule odd_pages{"amd-pages", TW_DIVISIBILITY,
-                                "pages of {page_size} slots are no multiple of tile_n0 {tile_n0}",
+                                "pages of {page_size} slots are not a multiple of tile_n0 {tile_n0}",
                                 "use pages of a multiple of {tile_n0}, or a kernel with a smaller tile_n0"};
-inline constexpr Rule odd_rows{"amd-rows", TW_DIVISIBILITY, "{seqlen_q} rows are no multiple of tile_m0 {tile_m0}",
+inline constexpr Rule odd_rows{"amd-rows", TW_DIVISIBILITY, "{seqlen_q} rows are not a multiple of tile_m0 {tile_m0}",
                                TW_PADDED};
-inline constexpr Rule odd_keys{"amd-keys", TW_DIVISIBILITY, "{seqlen_k} keys are no multiple of tile_n0 {tile_n0}",
+inline constexpr Rule odd_keys{"amd-keys", TW_DIVISIBILITY, "{seqlen_k} keys are not a multiple of tile_n0 {tile_n0}",
                                TW_PADDED};
-inline constexpr Rule no_keys{"amd-keys", TW_DIVISIBILITY, "no keys, and the kernel has no code for none here",
+inline constexpr Rule no_keys{"amd-keys", TW_DIVISIBILITY, "there are no keys, and the kernel has no code for that",
                               TW_PADDED};
 inline constexpr Rule async_heads{
     "amd-heads", TW_DIVISIBILITY,
-    "heads of {head_dim} under tile_k0max {tile_k0max}: qr_async reads what lies behind them in K, times 0", "use qr"};
-inline constexpr Rule odd_heads{"amd-heads", TW_DIVISIBILITY, "heads of {head_dim} are not tile_k0max {tile_k0max}",
+    "head_dim {head_dim} is below tile_k0max {tile_k0max}: qr_async reads what lies behind it in K, times 0", "use qr"};
+inline constexpr Rule odd_heads{"amd-heads", TW_DIVISIBILITY, "head_dim {head_dim} is not tile_k0max {tile_k0max}",
                                 TW_PADDED};
-inline constexpr Rule odd_heads_v{"amd-heads", TW_DIVISIBILITY, "heads of {head_dim_v} are not tile_n1 {tile_n1}",
+inline constexpr Rule odd_heads_v{"amd-heads", TW_DIVISIBILITY, "head_dim_v {head_dim_v} is not tile_n1 {tile_n1}",
                                   TW_PADDED};
 inline constexpr Rule unaligned_qk{
     "amd-alignment", TW_ALIGNMENT,
-    "q and k: heads of {head_dim}, strides and addresses are not all multiples of 16 bytes",
+    "head_dim {head_dim}, a stride or an address of q or k is not a multiple of 16 bytes",
     "align them, or use qr with edge code of heads"};
 inline constexpr Rule unaligned_v{
     "amd-alignment", TW_ALIGNMENT,
-    "v and o: heads of {head_dim_v}, strides and addresses are not all multiples of 16 bytes",
+    "head_dim_v {head_dim_v}, a stride or an address of v or o is not a multiple of 16 bytes",
     "align them, or use qr with edge code of heads"};
 inline constexpr Rule far_strides{"amd-operand-size", TW_LIMIT, "a stride is negative, or 2^31 elements or more",
                                   TW_SMALLER};
@@ -71,26 +75,28 @@ inline constexpr Rule many_tiles{"amd-tiles", TW_LIMIT, "more sequences, heads o
                                  TW_SMALLER};
 inline constexpr Rule many_heads{"amd-tiles", TW_LIMIT, "more sequences or heads than a launch has blocks for",
                                  TW_SMALLER};
-inline constexpr Rule far_parts{"amd-operand-size", TW_LIMIT, "one head of all parts, or of o, spans 2 GiB or more",
+inline constexpr Rule far_parts{"amd-operand-size", TW_LIMIT, "one head of all splits, or of o, spans 2 GiB or more",
                                 TW_SMALLER};
-inline constexpr Rule many_parts{"amd-splits", TW_LIMIT, "{num_splits} parts, and the kernel is for {most_parts}",
-                                 "use a larger one"};
-inline constexpr Rule odd_combined_rows{"amd-rows", TW_DIVISIBILITY, "{seqlen_q} rows are no multiple of 8", TW_PADDED};
+inline constexpr Rule many_parts{"amd-splits", TW_LIMIT,
+                                 "{num_splits} splits, and the kernel is for at most {most_parts}", "use a larger one"};
+inline constexpr Rule odd_combined_rows{"amd-rows", TW_DIVISIBILITY, "{seqlen_q} rows are not a multiple of 8",
+                                        TW_PADDED};
 inline constexpr Rule odd_combined_heads{"amd-heads", TW_DIVISIBILITY,
-                                         "heads of {head_dim_v} are no multiple of {tile_n1}", TW_PADDED};
-inline constexpr Rule unaligned_o{"amd-alignment", TW_ALIGNMENT, "o is not all multiples of 16 bytes", TW_PADDED};
+                                         "heads of {head_dim_v} are not a multiple of {tile_n1}", TW_PADDED};
+inline constexpr Rule unaligned_o{"amd-alignment", TW_ALIGNMENT,
+                                  "an address or a stride of o is not a multiple of 16 bytes", TW_PADDED};
 inline constexpr Rule new_lengths{"amd-lengths", TW_LIMIT,
                                   "sequences have different numbers of new rows: CK Tile takes one", TW_LOOPS};
-inline constexpr Rule odd_rotary{"amd-rotary", TW_ALIGNMENT, "{rotary_dim} rotary elements are no multiple of 16",
+inline constexpr Rule odd_rotary{"amd-rotary", TW_ALIGNMENT, "{rotary_dim} rotary elements are not a multiple of 16",
                                  TW_LOOPS};
 inline constexpr Rule small_pages{"amd-pages", TW_LIMIT, "pages of {page_size} slots, and a block writes {tile_n0}",
                                   TW_LOOPS};
-inline constexpr Rule appended_heads{"amd-heads", TW_DIVISIBILITY, "heads of {head_dim} are no whole tile of {tile_k0}",
-                                     TW_PADDED};
+inline constexpr Rule appended_heads{"amd-heads", TW_DIVISIBILITY,
+                                     "head_dim {head_dim} is not a multiple of the tile, {tile_k0}", TW_PADDED};
 inline constexpr Rule appended_heads_v{"amd-heads", TW_DIVISIBILITY,
-                                       "heads of {head_dim_v} are no whole tile of {tile_n1}", TW_PADDED};
+                                       "head_dim_v {head_dim_v} is not a multiple of the tile, {tile_n1}", TW_PADDED};
 inline constexpr Rule unaligned_cache{"amd-alignment", TW_ALIGNMENT,
-                                      "heads, a stride or an address are no multiple of 16 bytes", TW_LOOPS};
+                                      "heads, a stride or an address are not a multiple of 16 bytes", TW_LOOPS};
 
 inline bool whole(int64_t x, int64_t y, int64_t z, int64_t width) { return !(x % width || y % width || z % width); }
 

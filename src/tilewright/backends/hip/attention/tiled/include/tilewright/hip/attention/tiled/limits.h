@@ -14,10 +14,10 @@ namespace tiled {
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_HIP_ATTENTION_TILED)
 
 inline constexpr Rule many_rows{"amd-operand-size", TW_LIMIT, "2^30 or more keys, or rows of the heads of one sequence",
-                                "use the loops"};
+                                "use the loops pipeline"};
 inline constexpr Rule many_blocks{"amd-tiles", TW_LIMIT,
-                                  "more tiles of rows, heads and parts than a launch has blocks for",
-                                  "use larger tiles, or the loops"};
+                                  "more query tiles, heads and splits than a launch has blocks for",
+                                  "use larger tiles, or the loops pipeline"};
 
 constexpr int64_t kMostRows = int64_t(1) << 30;     // places in a sequence are int32
 constexpr int64_t kMostThreads = int64_t(1) << 32;  // of a launch, along x

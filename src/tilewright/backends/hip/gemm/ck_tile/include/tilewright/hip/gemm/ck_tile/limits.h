@@ -36,7 +36,7 @@ inline constexpr Rule amd_address{"amd-alignment", TW_ALIGNMENT,
 inline constexpr Rule amd_operand_size{"amd-operand-size", TW_LIMIT,
                                        "A or B spans 2 GiB or more, and offsets are 32-bit", "split the problem"};
 inline constexpr Rule amd_k_loops{"amd-k-loops", TW_LIMIT,
-                                  "k = {k} is too short: the pipeline needs more turns of its k loop",
+                                  "k = {k} is too short: the pipeline needs more iterations of its k loop",
                                   "use a kernel with a smaller tile_k, or compv3"};
 inline constexpr Rule amd_preshuffle_columns{
     "amd-preshuffle-columns", TW_DIVISIBILITY,
