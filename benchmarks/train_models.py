@@ -31,7 +31,7 @@ from tilewright.ops.base import KernelSpec, plain
 # Sweeps of kernels as they are now, and by the least of many rounds, count more than those of kernels that were changed
 # since, and by medians of a machine that was never quiet.
 NEWEST = (
-    "19195678", "29379796", "24330069", "30469676", "63628869", "29379797", "57124243",
+    "19195678", "29379796", "24330069", "30469676", "63628869", "29379797", "57124243", "16511177", "17351177",
     "2907117", "12915099", "55214276", "12338961", "38034824", "64713095", "30518842",
 )  # fmt: skip
 NEWEST_WEIGHT = 4.0
