@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "tilewright"
 MAX_LINES = 600
 READS_PATH = {("sys.path", "entry_points.py")}  # where packages lie, which it reads and leaves as it is
-READS_ENVIRONMENT = {"settings.py"}
+READS_ENVIRONMENT = {"settings.py", "backends/steps.py"}  # the second, a script by itself, hands on what it was given
 
 
 def files(*suffixes: str, under: Path = ROOT) -> list[Path]:
