@@ -25,8 +25,8 @@ Array = np.ndarray[Any, Any]
 _QUESTION = (ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p)  # problem, schedule, answer
 OTHER_RULE = 1  # of a kernel that Python says no of; no address
 # Numbers of a Question that lie side by side: estimates_only, threads, l2_bytes; served, best.
-_ASKED, _ASKED_AT = struct.Struct("=3q"), Question.estimates_only.offset
-_ANSWERED, _ANSWERED_AT = struct.Struct("=2q"), Question.served.offset
+_QUESTION_NUMBERS, _QUESTION_AT = struct.Struct("=3q"), Question.estimates_only.offset
+_ANSWER_NUMBERS, _ANSWER_AT = struct.Struct("=2q"), Question.served.offset
 
 
 class Answer:
@@ -152,10 +152,10 @@ class Judge:
         question = desk.question
         self.packed.pack_into(desk.problem, 0, *self._kernels.problem(problem))
         # Both at once: a number of a structure by its name takes as long as all of them.
-        _ASKED.pack_into(question, _ASKED_AT, estimates_only, threads, l2_bytes())
+        _QUESTION_NUMBERS.pack_into(question, _QUESTION_AT, estimates_only, threads, l2_bytes())
         self._ask(desk.place)
         answer = desk.answer
-        answer.served, answer.best = _ANSWERED.unpack_from(question, _ANSWERED_AT)
+        answer.served, answer.best = _ANSWER_NUMBERS.unpack_from(question, _ANSWER_AT)
         return answer
 
     def _estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
