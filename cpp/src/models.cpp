@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 
 #include "device.hpp"
 #include "failure.hpp"
@@ -172,64 +173,79 @@ bool knows_device(const Json &devices, const std::string &arch) {
   return false;
 }
 
-bool predict(const Voice &voice, Features features, const Asked &asked, Predicted &told) {
-  const Model &model = *voice.model;
-  const int64_t count = asked.count, of_problem = int64_t(model.low.size());
-  if (asked.units < model.least_units || asked.units > model.most_units) return false;
-  auto terms = voice.terms.upper_bound(asked.units);
-  if (terms == voice.terms.begin()) return false;
-  --terms;
+namespace {
+
+// What the model sees of the problem, and of it with each kernel, on the desk; false where that is beyond its training.
+// `known` are estimates of the kernels that it has seen, the least of which is `least`.
+bool fill_features(const Voice &voice, Features features, const Asked &asked, double least) {
   Desk &d = desk();
-  d.known.assign(asked.estimates, asked.estimates + count);
-  for (int64_t at : voice.unseen) d.known[size_t(at)] = HUGE_VAL;
-  double least = HUGE_VAL;
-  for (double seconds : d.known) least = seconds < least ? seconds : least;
-  if (!(least < HUGE_VAL)) return false;  // it has seen none of them
-  d.problem.assign(size_t(of_problem), 0), d.both.assign(size_t(model.both * count), 0);
-  features(asked.numbers, terms->second->places.data(), count, asked.units, d.problem.data(), d.both.data());
+  const Model &model = *voice.model;
+  const auto terms = std::prev(voice.terms.upper_bound(asked.units));
+  d.problem.assign(model.low.size(), 0), d.both.assign(size_t(model.both * asked.count), 0);
+  features(asked.numbers, terms->second->places.data(), asked.count, asked.units, d.problem.data(), d.both.data());
   for (const auto &word : voice.words) d.problem[size_t(word.first)] = word.second;
-  for (int64_t at = 0; at < of_problem; ++at)
-    if (double(d.problem[size_t(at)]) < model.low[size_t(at)] || double(d.problem[size_t(at)]) > model.high[size_t(at)])
-      return false;
-  double *ratios = d.both.data() + (model.both - 1) * count;
-  for (int64_t at = 0; model.estimated && at < count; ++at) ratios[at] = d.known[size_t(at)] / least;
+  for (size_t at = 0; at < d.problem.size(); ++at)
+    if (double(d.problem[at]) < model.low[at] || double(d.problem[at]) > model.high[at]) return false;
+  double *ratios = d.both.data() + (model.both - 1) * asked.count;
+  for (int64_t at = 0; model.estimated && at < asked.count; ++at) ratios[at] = d.known[size_t(at)] / least;
+  return true;
+}
+
+// Seconds of the kernels whose estimates give them a hope; false where one is no number.
+bool fill_seconds(const Voice &voice, const Asked &asked, double least) {
+  Desk &d = desk();
+  const Model &model = *voice.model;
   d.near.clear();
-  for (int64_t at = 0; at < count; ++at)
+  for (int64_t at = 0; at < asked.count; ++at)
     if (d.known[size_t(at)] <= model.far * least) d.near.push_back(at);
-  const int64_t width = of_problem + voice.width + model.both + 1, near = int64_t(d.near.size());
+  const int64_t width = int64_t(d.problem.size()) + voice.width + model.both + 1, near = int64_t(d.near.size());
   d.rows.resize(size_t(near * width));
-  for (int64_t row = 0; row < near; ++row) {
-    const int64_t at = d.near[size_t(row)];
-    float *to = d.rows.data() + row * width;
+  float *to = d.rows.data();
+  for (int64_t at : d.near) {
     to = std::copy(d.problem.begin(), d.problem.end(), to);
     to = std::copy_n(voice.rows.data() + at * voice.width, voice.width, to);
-    for (int64_t f = 0; f < model.both; ++f) *to++ = float(d.both[size_t(f * count + at)]);
-    *to = float(asked.units);
+    for (int64_t f = 0; f < model.both; ++f) *to++ = float(d.both[size_t(f * asked.count + at)]);
+    *to++ = float(asked.units);
   }
   d.scores.assign(size_t(near), model.forest->common(d.problem.data()));
   model.forest->score(d.rows.data(), near, width, d.scores.data());
   const double rough = model.rough[0] + model.rough[1] * asked.bytes + model.rough[2] * asked.flops;
-  d.seconds.assign(size_t(count), HUGE_VAL);
-  for (int64_t row = 0; row < near; ++row) {
-    const size_t at = size_t(d.near[size_t(row)]);
+  d.seconds.assign(size_t(asked.count), HUGE_VAL);
+  for (size_t row = 0; row < d.near.size(); ++row) {
+    const size_t at = size_t(d.near[row]);
     const double ahead = model.trust != 0 ? model.trust * std::log(d.known[at] / least) : 0.0;
-    d.seconds[at] = rough * std::exp(d.scores[size_t(row)] + ahead);
+    d.seconds[at] = rough * std::exp(d.scores[row] + ahead);
     if (std::isnan(d.seconds[at])) return false;
   }
-  const auto lowest = [&] {
-    int64_t best = -1;
-    for (int64_t at = 0; at < count; ++at)
-      if (d.seconds[size_t(at)] < HUGE_VAL && (best < 0 || d.seconds[size_t(at)] < d.seconds[size_t(best)])) best = at;
-    return best;
-  };
-  told.best = lowest();
-  if (told.best < 0) return false;
+  return true;
+}
+
+// The place of the lowest time, the first of equal ones; -1 where all take for ever.
+int64_t lowest(const std::vector<double> &seconds) {
+  const auto least = std::min_element(seconds.begin(), seconds.end());
+  return least == seconds.end() || !(*least < HUGE_VAL) ? -1 : least - seconds.begin();
+}
+
+}  // namespace
+
+bool predict(const Voice &voice, Features features, const Asked &asked, Predicted &told) {
+  if (asked.units < voice.model->least_units || asked.units > voice.model->most_units) return false;
+  if (voice.terms.upper_bound(asked.units) == voice.terms.begin()) return false;
+  Desk &d = desk();
+  d.known.assign(asked.estimates, asked.estimates + asked.count);
+  for (int64_t at : voice.unseen) d.known[size_t(at)] = HUGE_VAL;
+  const double least = *std::min_element(d.known.begin(), d.known.end());
+  if (!(least < HUGE_VAL)) return false;  // it has seen none of them
+  if (!fill_features(voice, features, asked, least) || !fill_seconds(voice, asked, least)) return false;
+  const int64_t mine = lowest(d.seconds);
+  if (mine < 0) return false;
   // Kernels newer than the model: so much of the time of the one it would choose as of its estimate.
-  const double chosen = d.seconds[size_t(told.best)], estimate = asked.estimates[told.best];
   for (int64_t at : voice.unseen)
-    d.seconds[size_t(at)] = asked.estimates[at] < HUGE_VAL ? chosen * asked.estimates[at] / estimate : HUGE_VAL;
-  told.best = lowest(), told.seconds = d.seconds[size_t(told.best)], told.seen = true;
-  for (int64_t at : voice.unseen) told.seen = told.seen && at != told.best;
+    d.seconds[size_t(at)] = asked.estimates[at] < HUGE_VAL
+                                ? d.seconds[size_t(mine)] * asked.estimates[at] / asked.estimates[mine]
+                                : HUGE_VAL;
+  told.best = lowest(d.seconds), told.seconds = d.seconds[size_t(told.best)];
+  told.seen = std::find(voice.unseen.begin(), voice.unseen.end(), told.best) == voice.unseen.end();
   return true;
 }
 
