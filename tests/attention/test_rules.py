@@ -10,8 +10,8 @@ import pytest
 
 from tests.attention.drawing import ATTENTION, gapped, kind, problem
 from tilewright.arch import all_archs, arch
-from tilewright.backends.gpu import kv_splits
-from tilewright.backends.gpu.kv_splits import Walk, splits
+from tilewright.backends.gpu import attention as kv_splits
+from tilewright.backends.gpu.attention import Walk, splits
 from tilewright.errors import TilewrightError
 from tilewright.ops.attention import AttentionProblem, AttentionSignature, pools
 from tilewright.ops.attention.legality import family_of

@@ -24,7 +24,7 @@ from tilewright.backends.cuda.attention.mma import FAMILY as MMA
 from tilewright.backends.cuda.attention.rates import arch_numbers, rates
 from tilewright.backends.cuda.attention.ws import FAMILY as WS
 from tilewright.backends.families import OpFamilies
-from tilewright.backends.gpu.kv_splits import KvSplits
+from tilewright.backends.gpu.attention import KvSplits
 from tilewright.backends.native import FamiliesNative
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention.numbers import PROBLEM, problem_numbers

@@ -33,7 +33,7 @@ from tilewright.arch.rates import (
     UnitWgmma,
     UnitWgmmaFp8,
 )
-from tilewright.backends.gpu import kv_splits
+from tilewright.backends.gpu import attention as kv_splits
 
 
 class Constants(NamedTuple):

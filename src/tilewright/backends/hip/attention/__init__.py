@@ -15,7 +15,7 @@ from typing import Any
 from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.families import OpFamilies
-from tilewright.backends.gpu.kv_splits import KvSplits
+from tilewright.backends.gpu.attention import KvSplits
 from tilewright.backends.hip.attention.ck_tile import FAMILY as CK_TILE
 from tilewright.backends.hip.attention.ck_tile import pools, select
 from tilewright.backends.hip.attention.ck_tile.legality import ck_tile_rules

@@ -10,7 +10,7 @@ inline Answer rowscale_broken(const tw_rowscale_args *x, int64_t grain) {
   if (!x) return {TW_BAD_ARGS, "args is null"};
   if (x->rows < 0 || x->columns < 0) return {TW_BAD_ARGS, "a size is negative"};
   if (x->x_stride < x->columns || x->y_stride < x->columns) return {TW_BAD_ARGS, "a stride is shorter than its row"};
-  if (x->columns % grain) return {TW_DIVISIBILITY, "the columns are no whole turns and the kernel has no edge code"};
+  if (x->columns % grain) return {TW_DIVISIBILITY, "the columns are no multiple of the unrolled ones: no edge code"};
   return {};
 }
 inline int rowscale_check(const void *args, int64_t grain, char *why, size_t bytes) {

@@ -79,7 +79,7 @@ inline double seconds(const Schedule &s, const Asked &x) {
 }  // namespace selection
 }  // namespace tw
 
-// The export of a library of attention kernels: what `gpu/kv_splits.py` asks of kernels that deal all keys themselves.
+// The export of a library of attention kernels: what `gpu/attention.py` asks of kernels that deal all keys themselves.
 #define TW_SELECT_MEETING_TRIPS \
   TW_SELECT_API void tw_select_meeting_trips(const tw::selection::AttentionProblem *problem, double pieces, \
                                              double *trips) { \
