@@ -96,12 +96,14 @@ BROKEN: dict[str, list[KernelSpec]] = {
     "nv-tma-store": [
         tma(signed(dtype_c="fp32"), store="tma"),
         tma(tile=(128, 24, 64), store="tma"),
+        tma(signed(variant="multi_d", epilogue="MultiDAdd", num_d=1), swap_ab=True, store="tma"),
     ],
     "nv-cluster": [tma(cluster=(4, 4)), tma(tile_scheduler="cluster_k", store="direct")],
     "nv-cluster-part": [
         tma(signed(layout="rrr"), cluster=(3, 1)),
         tma(signed(layout="crr"), cluster=(1, 3)),
-        tma(tile=(128, 24, 64), cluster=(2, 1), store="direct"),
+        tma(tile=(128, 8, 64), cluster=(2, 1), store="direct"),
+        tma(signed(variant="preshuffle"), tile=(128, 24, 64), cluster=(2, 1), store="direct"),
     ],
     "nv-registers": [
         multistage(tile=(256, 128, 32)),
@@ -125,6 +127,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
 ODD: dict[str, Any] = {"dtype_a": "bf16", "layout": "rcr"}
 UNSERVED: dict[str, list[tuple[KernelSpec, GemmProblem]]] = {
     "nv-empty-k": [(tma(), GemmProblem(8, 8, 0, **ODD)), (skinny(), GemmProblem(8, 8, 0, **ODD))],
+    "nv-beta": [(tma(swap_ab=True, store="tma"), GemmProblem(64, 64, 64, beta=True, **ODD))],
     "nv-size": [
         (multistage(), GemmProblem(1 << 29, 8, 8, **ODD)),
         (multistage(), GemmProblem(1 << 28, 1 << 28, 8, **ODD)),
