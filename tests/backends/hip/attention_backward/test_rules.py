@@ -108,6 +108,8 @@ def test_heads_of_256_have_a_compute_unit_to_themselves() -> None:
     spec = first(replace(SIGNATURE, dtype="bf16", head_dim=256, head_dim_v=256, accumulate="all"))
     shared = replace(spec.schedule, block_per_cu=2)
     assert [each.rule for each in OP.check(replace(spec, schedule=shared))] == ["amd-backward-registers"]
+    dropped = replace(spec, signature=replace(spec.signature, dropout=True))
+    assert [each.rule for each in OP.check(dropped)] == ["amd-backward-registers"]
 
 
 def test_what_a_kernel_refuses() -> None:

@@ -83,3 +83,20 @@ def test_it_is_chosen_before_the_loops() -> None:
     specs = [KernelSpec(OP, stage.signature, one, arch) for one in schedules]
     assert {spec.schedule.pipeline for spec in specs} == {"tiled", "loops"}
     assert min(specs, key=lambda spec: AMD.estimate(spec, stage, 1)).schedule.pipeline == "tiled"
+
+
+@pytest.mark.parametrize(
+    ("arch", "has", "schedule", "rule"),
+    [
+        ("gfx1201", {}, TiledBackwardSchedule(16, 2), "amd-registers"),  # 56 bytes a lane
+        ("gfx1201", {}, TiledBackwardSchedule(16, 4), ""),
+        ("gfx1100", {"head_dim": 64, "head_dim_v": 64, "mask": "window", "bias": "tensor", "dtype_aux": "fp16"},
+         TiledBackwardSchedule(16, 4), "amd-registers"),  # 20
+        ("gfx1100", {"head_dim": 64, "head_dim_v": 64, "mask": "window"}, TiledBackwardSchedule(16, 4), ""),
+    ],
+)  # fmt: skip
+def test_kernels_that_spilled_are_refused(
+    arch: str, has: dict[str, Any], schedule: TiledBackwardSchedule, rule: str
+) -> None:
+    spec = KernelSpec(OP, settled(replace(PLAIN, **has)), schedule, arch)
+    assert [each.rule for each in op(OP).check(spec)] == [rule] * bool(rule)

@@ -87,6 +87,9 @@ def violations(
     elif h.block_per_cu > 1 and s.head_dim >= LARGE_HEADS:  # 740 bytes a lane of one of bf16 on gfx950
         message = f"{h.block_per_cu} blocks a compute unit with heads of {s.head_dim} do not fit their registers"
         yield Violation("amd-backward-registers", message, "use 1 block a compute unit")
+    if s.dropout and s.head_dim >= LARGE_HEADS:  # 100 bytes a lane of one of bf16 on gfx90a
+        message = f"dropout with heads of {s.head_dim} does not fit their registers"
+        yield Violation("amd-backward-registers", message, "use loops")
     if not all(h.pad[:2]):
         message = "CK Tile's gradients without edge code of rows or keys are not proven right"
         yield Violation("amd-backward-rows", message, "pad rows and keys")

@@ -28,8 +28,9 @@ ACCESS_BYTES = 16
 # Registers of a lane for fragments, addresses and entries, more where something is done to scores; and what the
 # compiler moves ahead, as a share of sums.  Of what was compiled to see, one of gfx1201 with 268 counted spilled, and
 # none with 244.  RDNA 3's fragments are twice as long: 64 x 64 fits with one feature and four waves; with two features
-# (3 registers), with one wave (14) and with 96 x 64 (57) it spilled.
-BESIDE, SCORED, AHEAD = 72, 24, 1.2
+# (3 registers), with a window and one (5), with one wave (14) and with 96 x 64 (57) it spilled.  On gfx1201 heads of
+# 128 fit with four waves; with two, whose lanes hold twice as many pieces of a tile, 14 registers did not.
+BESIDE, SCORED, AHEAD, MORE_PIECES = 72, 24, 1.2, 7
 BESIDE_TWICE, FEATURE_TWICE, PIECE_TWICE, AHEAD_TWICE = 88, 8, 5, 1.9
 # Lines of a tile that is walked, and waves of 16 lines of their own; the usual first.
 _TILES = ((32, 4), (32, 2), (16, 4), (32, 1), (16, 2), (16, 1))
@@ -93,12 +94,12 @@ def wanted_registers(signature: AttentionBackwardSignature, schedule: TiledBackw
     sums = SIDE * (s.head_dim + s.head_dim_v) // arch.warp_size
     scores = 2 * SIDE * h.tile_n // arch.warp_size
     features = s.softcap + s.dropout + s.masked + (s.bias != "none")
+    most = max(s.head_dim, s.head_dim_v) * DTYPES[s.dtype].bytes // ACCESS_BYTES
+    pieces = -(-h.tile_n * most // _threads(h, arch))
     if instruction(s.dtype, arch).groups == 1:
-        most = max(s.head_dim, s.head_dim_v) * DTYPES[s.dtype].bytes // ACCESS_BYTES
-        pieces = -(-h.tile_n * most // _threads(h, arch))
-        beside = BESIDE_TWICE + FEATURE_TWICE * features + PIECE_TWICE * pieces
+        beside = BESIDE_TWICE + FEATURE_TWICE * (features + (features and s.mask != "none")) + PIECE_TWICE * pieces
         return int((sums + scores) * AHEAD_TWICE) + beside
-    return int((sums + scores) * AHEAD) + BESIDE + SCORED * (features > 0)
+    return int((sums + scores) * AHEAD) + BESIDE + SCORED * (features > 0) + MORE_PIECES * max(0, pieces - 2)
 
 
 class Tiled(HipAttentionBackwardFamily):
