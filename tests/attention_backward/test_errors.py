@@ -59,6 +59,8 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("array-type", {"dout": None}, "dout is None, and the gradients need it"),
     ("window", {"window": (1, 2, 3)}, "its third element says where it lies"),
     ("array-type", {"dout": [1.0]}, "dout is a list"),
+    ("array-type", {"dq": 1.0}, "np.asarray(dq, dtype=np.float32)"),
+    ("array-type", {"attn_mask": 1.0}, "np.asarray(attn_mask, dtype=np.float32)"),
     # Dropout without its seed, and a seed that nothing reads.
     ("seed", {"dropout_p": 0.1}, "there is no seed"),
     ("seed", {"seed": 4}, "nothing reads it"),

@@ -49,6 +49,18 @@ def test_every_rule_of_a_problem_speaks(more: dict[str, Any], rule: str) -> None
 
 
 @pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"mask_shape": (17, 33)}, "has 2 sizes instead of 4"),  # it does broadcast
+        ({"heads_q": 2, "heads_kv": 3}, "use 3 query heads, or a divisor of 2 for keys"),
+    ],
+)
+def test_what_rules_say_is_so(more: dict[str, Any], said: str) -> None:
+    found = BACKWARD.problem_violations(replace(ONE, **more), "x86_64_v3")
+    assert any(said in text for each in found for text in (each.message, each.remedy)), found
+
+
+@pytest.mark.parametrize(
     ("fields", "rule"),
     [
         ({"family": "sideways"}, "family-name"),

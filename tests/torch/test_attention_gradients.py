@@ -130,6 +130,13 @@ def _loss(q: Any, k: Any, v: Any) -> Any:
     return tw.attention(q, k, v, causal=True).square().sum()
 
 
+def _backward(q: Any, k: Any, v: Any, **more: Any) -> Any:
+    """Of operands that require grad, as those of a model do."""
+    with torch.no_grad():
+        out, lse = tw.attention(q, k, v, return_lse=True)
+    return tw.attention_backward(out, q, k, v, out, lse, **more)
+
+
 def test_every_way_to_a_gradient_gives_the_same_bits() -> None:
     """Eager, compiled, by the op itself, and under torch.func."""
     given = tensors()
@@ -185,6 +192,9 @@ def test_autocast_gives_gradients_of_the_originals_types() -> None:
     [
         (lambda q, k, v: tw.attention(q, k, v, out_dtype=torch.float16).sum().backward(), "leave out_dtype out"),
         (lambda q, k, v: tw.attention(q, k, v, out=torch.empty(2, 33, 4, 16)), "leave out out="),
+        (lambda q, k, v: tw.attention(q, k, v, out=torch.empty(2, 33, 4, 16), return_lse=True), "torch.no_grad()"),
+        (lambda q, k, v: _backward(q, k, v, dq=torch.empty(q.shape)), "torch.no_grad()"),
+        (lambda q, k, v: _backward(q, k, v, block_table=torch.zeros(2, 1, dtype=torch.int32)), "pages hold a cache"),
         (lambda q, k, v: torch.autograd.grad(_loss(q, k, v), q, create_graph=True)[0].sum().backward(), "once"),
         (lambda q, k, v: tw.attention(q, k, v, dropout_p=0.5), "give seed="),
     ],

@@ -96,14 +96,16 @@ def attention(
     keys are visible in spite of a window.  `sink` (Hq,) adds a logit per head, without a value.  `mask` is boolean,
     True where a key is visible; `bias` is added to scores; both broadcast to (B, Hq, Sq, Sk).  `attn_mask` is either,
     by its dtype, as in PyTorch's scaled_dot_product_attention.  `alibi_slopes` is (Hq,) or (B, Hq).  `softcap` c
-    replaces scores s by c tanh(s / c), before the bias.  A row without visible keys is 0, its lse minus infinity.
+    replaces scores s by c tanh(s / c), before the bias.  A row without visible keys is 0, its lse minus infinity
+    or its sink logit.
 
     `dropout_p` needs `seed`, (seed, offset), or an array of both (two int64): every target drops the same entries
     (include/tilewright/philox.h).
 
     Lengths: `seqlens_q` and `seqlens_k` (int32, B) are the valid rows of padded arrays.  With `cu_seqlens_q` and
     `cu_seqlens_k` (int32, B + 1), sequences of variable length are packed one after the other in arrays without the
-    dimension B, and lse is (Hq, rows).  `max_seqlen_q` and `max_seqlen_k` are upper bounds of their lengths, if known.
+    dimension B, and lse is (Hq, rows).  `max_seqlen_q` and `max_seqlen_k` are upper bounds of their lengths, if known,
+    and then Sq and Sk of a mask or bias; otherwise these are all rows and keys.
 
     Pages: `block_table` (int32, B by pages per sequence) with `seqlens_k`, or (indptr, indices, last page lengths). k
     and v are then pools of pages, with `kv_layout` "linear" (pages, page, Hkv, D), "heads_first" (pages, Hkv, page, D)

@@ -12,7 +12,7 @@ from typing import Any
 from tilewright.errors import ProblemError
 from tilewright.ops.fused import GATES, GATES_BY_ACTIVATION, normal_epilogue, unknown_gate, with_added
 from tilewright.runtime.bindings.attention.calls import demand_one_mask, demand_window
-from tilewright.runtime.bindings.attention_backward.calls import demand_forward
+from tilewright.runtime.bindings.attention_backward.calls import demand_forward, demand_no_pages
 from tilewright.torch import gradients, kernels, library, transforms
 from tilewright.torch.attention_gradients import Attention
 from tilewright.torch.gradients import ACTIVATIONS, linear_epilogue, needs_input
@@ -65,16 +65,16 @@ def _eager(*operands: Any) -> bool:
     return all(operand is None or type(operand) in (torch.Tensor, torch.nn.Parameter) for operand in operands)
 
 
-def _demand_no_gradient(out: Any, *operands: Any) -> None:
+def _demand_no_gradient(out: Any, *operands: Any, name: str = "out") -> None:
     """Of a call that writes."""
     if not torch.compiler.is_compiling():
         transforms.demand_none()
     if _recorded(out, *operands):
         raise ProblemError(
-            "out is given and a gradient is recorded: what is written in place has none",
+            f"{name} is given and a gradient is recorded: what is written in place has none",
             rule="array-grad",
-            value="out",
-            remedy="leave out out=, call under torch.no_grad(), or give detach() of what requires grad",
+            value=name,
+            remedy=f"leave out {name}=, call under torch.no_grad(), or give detach() of what requires grad",
         )
 
 
@@ -400,6 +400,7 @@ def attention(
         return both if return_lse else both[0]
     if return_lse:
         if out is not None:
+            _demand_no_gradient(out, *tensors)
             raise ProblemError(
                 "out and return_lse are given in a call that PyTorch traces",
                 rule="torch-trace",
@@ -419,13 +420,17 @@ def attention_backward(
     scale: Any = None, mask: Any = None, bias: Any = None, attn_mask: Any = None, alibi_slopes: Any = None,
     softcap: Any = None, sink: Any = None, sink_tokens: Any = None, dropout_p: float = 0.0, seed: Any = None,
     seqlens_q: Any = None, seqlens_k: Any = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None,
-    max_seqlen_q: Any = None, max_seqlen_k: Any = None, kv_layout: Any = None, layout: str = "bshd", dlse: Any = None,
+    max_seqlen_q: Any = None, max_seqlen_k: Any = None, block_table: Any = None, q_scale: Any = None,
+    kv_scales: Any = None, kv_layout: Any = None, layout: str = "bshd", dlse: Any = None,
     deterministic: bool = False, return_dbias: bool = False, return_dsink: bool = False, return_dalibi: bool = False,
-    copy: str = "never", target: str | None = None, **refused: Any,
+    copy: str = "never", target: str | None = None, **written: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
     """`tilewright.attention_backward`, traceable; it has no gradient of its own."""
-    for name, value in refused.items():
+    demand_no_pages(block_table=block_table, q_scale=q_scale, kv_scales=kv_scales)
+    for name, value in written.items():
         if value is not None:
+            tensors = (value, dout, dlse, out, lse, q, k, v, bias, attn_mask, alibi_slopes, sink)
+            _demand_no_gradient(None, *(each for each in tensors if isinstance(each, torch.Tensor)), name=name)
             raise ProblemError(
                 f"{name} is given in a call that PyTorch traces",
                 rule="torch-trace",

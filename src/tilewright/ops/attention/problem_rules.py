@@ -126,10 +126,11 @@ def _sizes(p: AttentionProblem) -> Iterator[Violation]:
 def _heads(p: AttentionProblem) -> Iterator[Violation]:
     if p.heads_q % p.heads_kv:
         below = p.heads_q // p.heads_kv * p.heads_kv
+        counts = f"{below} or {below + p.heads_kv}" if below else f"{p.heads_kv}"
         yield Violation(
             "heads-divide",
             f"{p.heads_q} query heads are not a multiple of {p.heads_kv} KV heads",
-            f"use {below or p.heads_kv} or {below + p.heads_kv} query heads, or a divisor of {p.heads_q} for keys",
+            f"use {counts} query heads, or a divisor of {p.heads_q} for keys",
         )
     for name in ("head_dim", "head_dim_v") if max(p.head_dim, p.head_dim_v) > MOST_HEAD else ():
         if getattr(p, name) > MOST_HEAD:
@@ -168,7 +169,8 @@ def _shapes(p: AttentionProblem) -> Iterator[Violation]:
     full = (p.batch, p.heads_q, p.seqlen_q, p.seqlen_k)
     for name, shape in (("bias", p.bias_shape), ("mask", p.mask_shape)):
         if shape and (len(shape) != 4 or any(mine not in (1, size) for mine, size in zip(shape, full, strict=True))):
-            message = f"the {name} of shape {shape} does not broadcast to {full}"
+            wrong = f"does not broadcast to {full}" if len(shape) == 4 else f"has {len(shape)} sizes instead of 4"
+            message = f"the {name} of shape {shape} {wrong}"
             yield Violation(f"{name}-shape", message, f"give sizes of {full}, or 1 where it repeats")
     if p.bias != "tensor" and p.bias_shape:
         yield Violation("bias-shape", f"bias_shape with bias {p.bias}", "use bias tensor, or leave the shape out")

@@ -14,6 +14,8 @@ from typing import Any
 from tilewright.arch import arch as arch_by_name
 from tilewright.dtypes import dtype
 from tilewright.ops.attention_backward import legality
+from tilewright.ops.attention_backward.plans import accumulates
+from tilewright.ops.attention_backward.problem import AttentionBackwardProblem
 from tilewright.ops.attention_backward.spec import (
     ACCUMULATES,
     FAMILIES,
@@ -88,6 +90,33 @@ def axes_of(signature: AttentionBackwardSignature) -> dict[str, tuple[Any, ...]]
     }
 
 
+def _usual_signatures(
+    arch: str, families: Sequence[str], datatypes: Sequence[str], heads: Sequence[str], auxiliary: Sequence[str]
+) -> Iterator[AttentionBackwardSignature]:
+    """Plain and causal ones, with the sums that the arch's plans leave to `convert`: without these kernels a plan of
+    a kernel set would have only fallback kernels."""
+    for kind, size in product(datatypes, heads):
+        sums = [f"sums_{each}" for each in _usual_sums(arch, kind, *dims(size)) if each != "none"]
+        features = ["plain", "window", *sums, *(f"window+{each}" for each in sums)]
+        yield from signatures(families or ("dot", "grad"), (kind,), (size,), features, auxiliary)
+        if sums and not families:
+            yield from signatures(("convert",), (kind,), (size,), sums, auxiliary)
+
+
+def _usual_sums(arch: str, kind: str, head_dim: int, head_dim_v: int) -> list[str]:
+    """What plans leave to `convert` where every query head has keys of its own, and where they share them."""
+    if kind not in FLOATS:
+        return []
+    shared = (
+        AttentionBackwardProblem(
+            batch=1, heads_q=8, heads_kv=heads_kv, seqlen_q=1024, seqlen_k=1024, head_dim=head_dim,
+            head_dim_v=head_dim_v, dtype=kind,
+        )
+        for heads_kv in (8, 2)
+    )  # fmt: skip
+    return list(dict.fromkeys(each for problem in shared for each in accumulates(problem, arch)))
+
+
 def proposals(
     pool: str,
     arch: str,
@@ -100,9 +129,9 @@ def proposals(
 ) -> Iterator[KernelSpec]:
     """What a pool proposes for an arch, before legality.
 
-    With nothing given: dot and grad, heads of 128, plain and causal, of the type the arch's family usually computes
-    with; or what the pool is for, where it has signatures of its own.  Names are checked here, before the first
-    proposal.
+    With nothing given: every stage of the arch's plans, heads of 128, plain and causal, of the type the arch's family
+    usually computes with; or what the pool is for, where it has signatures of its own.  Names are checked here, before
+    the first proposal.
     """
     family = legality.SPACES.get(arch_by_name(arch).family)
     own = pool in getattr(family, "POOLS", ())
@@ -110,15 +139,21 @@ def proposals(
         facts = arch_by_name(arch)
         every = legality.SPACES[facts.family].pool_signatures(pool, facts)
         return POOLS.proposals(pool, arch, of_own_pool(family, pool, facts, every))
-    families = [normal_family(family) for family in families] or ["dot", "grad"]
+    families = [normal_family(family) for family in families]
     datatypes = datatypes or (getattr(family, "USUAL", "fp32"),)
     heads = [normal_heads(size) for size in heads] or ["128x128"]
-    features = [FEATURES.normal(feature) for feature in features] or ["plain", "window"]
+    features = [FEATURES.normal(feature) for feature in features]
     demand_known("family-name", "family of attention_backward", families, FAMILIES)
     FEATURES.demand_known(heads, features)
     for name in (*datatypes, *auxiliary):
         dtype(name)
-    chosen = signatures(families, datatypes, heads, features, auxiliary)
     if own:
-        chosen = of_own_pool(family, pool, arch_by_name(arch), chosen)
+        families, features = families or ["dot", "grad"], features or ["plain", "window"]
+        every = signatures(families, datatypes, heads, features, auxiliary)
+        return POOLS.proposals(pool, arch, of_own_pool(family, pool, arch_by_name(arch), every))
+    if not features:
+        usual = distinct(_usual_signatures(arch, families, datatypes, heads, auxiliary))
+        return POOLS.proposals(pool, arch, usual)
+    left = ["convert"] if any("accumulate" in FEATURES.fields_of(words) for words in features) else []
+    chosen = signatures(families or ["dot", "grad", *left], datatypes, heads, features, auxiliary)
     return POOLS.proposals(pool, arch, chosen)

@@ -18,9 +18,9 @@ PAGE_LAYOUTS = ("linear", "heads_first", "vectorised")
 _ALIASES = {"vectorized": "vectorised", "nhd": "linear", "hnd": "heads_first", "": "linear", "bshd": "linear",
             "bhsd": "heads_first"}  # fmt: skip
 
-_FLOATS = ("q", "k", "v", "bias", "alibi_slopes", "sink", "q_scale", "k_scale", "v_scale", "cos", "sin", "out",
-           "cache_k",
-           "cache_v", "q_out")  # fmt: skip
+_FLOATS = ("q", "k", "v", "bias", "attn_mask", "alibi_slopes", "sink", "q_scale", "k_scale", "v_scale", "cos", "sin",
+           "out", "cache_k", "cache_v", "q_out", "dout", "lse", "dlse", "dq", "dk", "dv", "dbias", "dsink",
+           "dalibi")  # fmt: skip
 
 
 def bad(rule: str, message: str, value: object, remedy: str) -> ProblemError:

@@ -1,0 +1,43 @@
+"""A pool asked for without features holds kernels for every stage of its target's plans."""
+
+from __future__ import annotations
+
+import pytest
+
+import tilewright as tw
+from tilewright.ops.attention_backward import pools
+
+
+def stages(registry: tw.Registry, heads_kv: int, window_right: int, head_dim: int) -> list[str]:
+    problem = tw.AttentionBackwardProblem(
+        batch=4, heads_q=32, heads_kv=heads_kv, seqlen_q=2048, seqlen_k=2048, head_dim=head_dim, dtype="bf16",
+        window_right=window_right,
+    )  # fmt: skip
+    selection = registry.select(problem)
+    return [f"{stage.spec.signature.family} {stage.spec.schedule.pipeline}" for stage in selection.stages]
+
+
+@pytest.mark.parametrize("pool", ["tiny", "default"])
+@pytest.mark.parametrize("target", ["sm_90a", "sm_80", "gfx942", "x86_64_v3"])
+def test_a_kernel_set_of_a_pool_needs_no_fallback(target: str, pool: str) -> None:
+    """Plans that leave sums to `convert` got the fallback kernels alone: pools held neither."""
+    for head_dim in (64, 128):
+        registry = tw.Registry(target)
+        registry.add_pool("attention_backward", pool, datatypes=("bf16",), heads=(str(head_dim),))
+        for heads_kv in (32, 8):
+            for window_right in (-1, 0):
+                chosen = stages(registry, heads_kv, window_right, head_dim)
+                assert not any("loops" in each for each in chosen), chosen
+                if pool == "default":  # the kernels that a call without a kernel set is given
+                    assert chosen == stages(tw.Registry(target), heads_kv, window_right, head_dim)
+
+
+def test_convert_is_proposed_where_sums_are_left() -> None:
+    def families(target: str, **axes: tuple[str, ...]) -> set[str]:
+        return {spec.signature.family for spec in pools.proposals("default", target, **axes)}
+
+    assert families("sm_90a") == {"dot", "grad", "convert"}
+    assert families("sm_90a", features=("sums_dq",)) == {"dot", "grad", "convert"}
+    assert families("sm_90a", features=("window",)) == {"dot", "grad"}
+    assert families("sm_90a", families=("grad",)) == {"grad"}
+    assert families("sm_90a", datatypes=("fp32",)) == families("x86_64_v3") == {"dot", "grad"}
