@@ -469,9 +469,7 @@ class Registry:
         elif registered:
             source = f"{len(candidates)} of {len(self._specs)} registered kernels have the signature"
         else:
-            source = (
-                f"{len(candidates)} default candidate{'s' * (len(candidates) != 1)} of the op, compiled on first use"
-            )
+            source = f"{len(candidates)} default candidates of the op, compiled on first use"
         return Explanation(
             problem,
             self.arch.name,
