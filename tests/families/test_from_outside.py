@@ -28,9 +28,9 @@ CONV = ("--batch", "2", "--channels", "8", "--filters", "16", "--size", "9x9", "
 GEMM = ("--m", "16", "--n", "24", "--k", "64", "--layout", "rcr", "--datatype", "bf16", "--target", "sm_90a")
 
 
-def shell(*words: str, program: tuple[str, ...] = ("-m", "tilewright")) -> str:
+def shell(*words: str, program: tuple[str, ...] = ("-m", "tilewright"), path: Path = FAMILIES) -> str:
     source = Path(tilewright.__file__).parent.parent
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(FAMILIES), str(source)))}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(path), str(source)))}
     command = [sys.executable, *program, *words]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -101,6 +101,36 @@ expected = np.einsum("nhwcij,kijc->nhwk", windows, w.astype(np.float64))
 print(float(np.abs(y - expected).max()))
 """
     assert float(shell(code, program=("-c",))) < 1e-4
+
+
+WRAPPED = """
+from extrafamilies.filter_block import FilterBlock
+
+class Wrapped(FilterBlock):
+    template = ("wrapped", "wrapped.cpp.jinja")
+
+FAMILY = Wrapped()
+"""
+
+
+def test_a_kernel_that_wants_contiguous_channels_is_wrapped_as_the_guide_says(tmp_path: Path) -> None:
+    plain = (FAMILIES / "extrafamilies/templates/filter_block.cpp.jinja").read_text()
+    using = "namespace { using Work = tw::ConvTurned<Config, tw::FilterBlock<Config>>; }\nTW_EXPORT_CONV(Config, Work,"
+    template = plain.replace("TW_EXPORT_CONV(Config, tw::FilterBlock<Config>,", using)
+    assert template != plain
+    (tmp_path / "wrapped").mkdir()
+    (tmp_path / "wrapped/__init__.py").write_text(WRAPPED)
+    (tmp_path / "wrapped/wrapped.cpp.jinja").write_text("#include <tilewright/cpu/conv/turned.h>\n" + template)
+    (tmp_path / "extrafamilies").symlink_to(FAMILIES / "extrafamilies")
+    (tmp_path / "wrapped-1.0.dist-info").mkdir()
+    (tmp_path / "wrapped-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: wrapped\nVersion: 1.0\n")
+    entry = "[tilewright.families.cpu.conv]\nfilter_block = wrapped:FAMILY\n"
+    (tmp_path / "wrapped-1.0.dist-info/entry_points.txt").write_text(entry)
+    words = ("run", "conv", *CONV, "--layout", "nchw", "--filter", "c.pipeline == 'filter_block'", "--verify", "--json")
+    report = json.loads(shell(*words, path=tmp_path))
+    assert report["ok"], report
+    assert "filter_block" in report["kernel"], report
+    assert report["workspace_bytes"] > 0, "the operands were not transposed in the workspace"
 
 
 def test_a_family_of_nvidia_gpus_is_proposed_and_compiled() -> None:

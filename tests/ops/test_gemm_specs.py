@@ -119,6 +119,12 @@ def test_a_schedule_of_one_family_has_no_field_of_another() -> None:
         GEMM.spec_from_dict(text)
 
 
+def test_a_configuration_without_a_pipeline_is_told_which_there_are() -> None:
+    with pytest.raises(UnknownNameError, match="no pipeline is named") as caught:
+        list(GEMM.configured({"swap_ab": [True]}, "sm_90a"))
+    assert "tma_ws" in caught.value.remedy
+
+
 def test_a_name_tells_what_a_kernel_is() -> None:
     schedule = TmaWsSchedule((16, 64, 64), 16, grouping="pingpong", swap_ab=True, tile_scheduler="split_k")
     name = dataclasses.replace(ONE, schedule=schedule, arch="sm_90a").name

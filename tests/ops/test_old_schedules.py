@@ -162,9 +162,14 @@ def test_configurations() -> None:
     assert {one.schedule.tile_scheduler for one in both} == {"split_k", "data_parallel"}
     with (
         pytest.warns(DeprecationWarning, match="dealing"),
-        pytest.raises(TilewrightError, match="given under its old name too"),
+        pytest.raises(TilewrightError, match="given under its old name too, dealing"),
     ):
         op.configured({**new, "dealing": "split_k"}, "sm_90a")
+    with (
+        pytest.warns(DeprecationWarning, match="dealing"),
+        pytest.raises(TilewrightError, match="given under its old name too, dealing"),
+    ):
+        op.configured({"dealing": "split_k", **new}, "sm_90a")
 
 
 def test_old_flat_names_are_those_of_elements_too() -> None:

@@ -11,8 +11,8 @@ from tilewright.backends.base import Backend
 from tilewright.dispatch import learned
 from tilewright.dispatch.selection import Selection
 from tilewright.dispatch.states import State
+from tilewright.native import library
 from tilewright.native.judge import Answer, Judge, judge
-from tilewright.native.library import why_missing
 from tilewright.ops.base import KernelSpec, Op
 from tilewright.runtime.requests import Where
 
@@ -28,7 +28,7 @@ MOST_JUDGES = 1024  # kept; one a signature
 def by_estimate(spec: KernelSpec, seconds: float, count: int) -> Selection:
     """The choice by the estimate, of so many kernels that serve a problem."""
     if math.isinf(seconds):
-        why = why_missing() or "see TILEWRIGHT_EVENTS"
+        why = library.why_missing() or "see TILEWRIGHT_EVENTS"
         reason = f"first of its pool: no estimate, because the selection library was not built ({why})"
         return Selection(spec, "heuristic", reason, seconds)
     reason = f"lowest estimate of {count} kernel(s) that serve the problem" if count > 1 else "the only kernel"
@@ -48,13 +48,14 @@ class Judges:
 
     def __init__(self, owner: Backend) -> None:
         self._backend = owner
-        self._known: dict[Any, tuple[Sequence[KernelSpec], Judge | None]] = {}
+        # With the number of selection libraries that had come late: one that was missed may be there since.
+        self._known: dict[Any, tuple[Sequence[KernelSpec], Judge | None, int]] = {}
 
     def judge_for(self, op: Op, signature: Any, candidates: Sequence[KernelSpec], registered: bool) -> Judge | None:
         """None where the library does not know these kernels: Python is asked then."""
         key = (op.name, signature)
         known = self._known.get(key)
-        if known is not None and known[0] is candidates:
+        if known is not None and known[0] is candidates and (known[1] is not None or known[2] == library.recovered):
             return known[1]
         # Of equal estimates the op's order decides; kernels that were registered have none that is theirs everywhere.
         order = list(range(len(candidates)))
@@ -64,7 +65,7 @@ class Judges:
         if len(self._known) >= MOST_JUDGES:
             self._known.clear()
         known_judge = judge(candidates, order)
-        self._known[key] = candidates, known_judge
+        self._known[key] = candidates, known_judge, library.recovered
         return known_judge
 
     def estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:

@@ -17,6 +17,7 @@ from tilewright.dispatch import built, learned, looks
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.records import records
 from tilewright.lru import LruCache
+from tilewright.native import library
 
 MOST_STATES = 16  # kept of a registry
 
@@ -44,6 +45,7 @@ class States:
         self._known: LruCache[Any, State] = LruCache(lambda: MOST_STATES)
         self._seen: tuple[Any, int] = (None, -1)  # the records in force when choices were made, and their epoch
         self._models: Any = None  # the models then at hand
+        self._libraries = library.recovered  # selection libraries that came late, then
         self._none_at: Any = ()  # the entries of the cache folder when there was no folder of models
         # The settings, the cache folder and its entries, when there was no file to look at.
         self._nothing: tuple[settings.Settings, str, Any] | None = None
@@ -79,6 +81,8 @@ class States:
     def _still_nothing(self, now: settings.Settings) -> bool:
         """Whether there was nothing to look at, and still is not: one question to the file system."""
         nothing = self._nothing
+        if library.any_missing() or library.recovered != self._libraries:
+            return False
         if nothing is None or nothing[0] is not now or looks.entries(nothing[1]) != nothing[2]:
             return False
         self._look = (*self._look[:4], _clock() + looks.SECONDS)
@@ -91,6 +95,7 @@ class States:
         entries = looks.entries(folder) if now.measure or now.models else None
         self.follow_records(now, entries)
         self._follow_models(now, entries)
+        self._follow_libraries()
         lock = _lock_stamp(now.lock)
         unmeasured = not now.measure or records().none_at(entries)
         none = unmeasured and (not now.models or self._none_at == (entries, folder))
@@ -127,6 +132,15 @@ class States:
             with self._lock:
                 self._drop()
                 self._models = seen
+
+    def _follow_libraries(self) -> None:
+        """So does a selection library that could not be had before: another process, or other settings, built it."""
+        if library.any_missing():
+            library.retry()
+        if library.recovered != self._libraries:
+            with self._lock:
+                self._drop()
+                self._libraries = library.recovered
 
     def forget(self) -> None:
         """What choices depend on beside settings and files has changed."""

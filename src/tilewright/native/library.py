@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -85,8 +87,15 @@ class Library:
 
 _lock = threading.Lock()
 _loaded: dict[str, Library] = {}
-_failed: list[tuple[str, settings.Settings]] = []  # those under which one could not be had
+# Those that could not be had, by the settings then, and when to try again: a store may be filled, or a compiler come.
+_failed: dict[tuple[str, settings.Settings], float] = {}
+_wanted: dict[str, NativeKernels] = {}  # the sets of these
 _reason = ""  # of the last that could not
+recovered = 0  # raised when one is had that could not be: choices made without it are stale
+
+RETRY_SECONDS = 1.0
+_MAY_COME = ("frozen", "no-compiler")  # found out quickly; what a compiler refused is not given to it again
+_clock = time.monotonic
 
 
 def library_source(kernels: NativeKernels) -> Source:
@@ -106,23 +115,50 @@ def _build(kernels: NativeKernels) -> Library:
 
 def library(kernels: NativeKernels) -> Library | None:
     """None where it cannot be had, which is said once: kernels are then taken in the order of their pool."""
-    global _reason
     known = _loaded.get(kernels.set_name)
     if known is not None:
         return known
     current = settings.current()
     with _lock:
         name = kernels.set_name
-        if name not in _loaded and (name, current) not in _failed:
+        if name not in _loaded and _clock() >= _failed.get((name, current), -math.inf):
             try:
                 _loaded[name] = _build(kernels)
             except (TilewrightError, OSError, AttributeError) as error:
-                _failed.append((name, current))
-                _reason = error.message if isinstance(error, TilewrightError) else str(error)
-                events.emit(
-                    events.Warned("selection", f"kernels of {name} are taken as their pool lists them: {error}")
-                )
+                _note_failure(kernels, current, error)
+            else:
+                _note_success(name)
         return _loaded.get(name)
+
+
+def _note_failure(kernels: NativeKernels, current: settings.Settings, error: Exception) -> None:
+    global _reason
+    name, again = kernels.set_name, isinstance(error, TilewrightError) and error.rule in _MAY_COME
+    if (name, current) not in _failed:
+        events.emit(events.Warned("selection", f"kernels of {name} are taken as their pool lists them: {error}"))
+    _failed[name, current] = _clock() + RETRY_SECONDS if again else math.inf
+    _wanted[name] = kernels
+    _reason = error.message if isinstance(error, TilewrightError) else str(error)
+
+
+def _note_success(name: str) -> None:
+    global recovered, _reason
+    if _wanted.pop(name, None) is not None:
+        for key in [key for key in _failed if key[0] == name]:
+            del _failed[key]
+        recovered += 1
+        _reason = _reason if _failed else ""
+
+
+def any_missing() -> bool:
+    """Whether one could not be had so far."""
+    return bool(_failed)
+
+
+def retry() -> None:
+    """Try again to have what could not be had, where that is due."""
+    for kernels in tuple(_wanted.values()):
+        library(kernels)
 
 
 def why_missing() -> str:

@@ -103,13 +103,15 @@ def with_new_words(op: Op, data: Mapping[str, Any]) -> dict[str, Any]:
         return value
 
     current: dict[str, Any] = {}
+    written: dict[str, str] = {}
     for name, value in data.items():
         new = names.get(name, name) if name not in known else name
         if new != name:
             warn_renamed(owner, name, new, skip=_SKIPPED)
         if new in current:
-            raise given_twice(f"{new} of the configuration is given", name, new)
-        current[new] = renamed(value)
+            old = name if name != new else written[new]
+            raise given_twice(f"{new} of the configuration is given", old, new)
+        current[new], written[new] = renamed(value), name
     return current
 
 

@@ -108,6 +108,13 @@ def schedule_class(op: str, arch: str, kinds: Kinds, pipeline: object) -> type[A
         old |= new_values(kind).get("pipeline", {})
     chosen = by_pipeline.get(old.get(pipeline, pipeline)) if isinstance(pipeline, str) else None
     if chosen is None:
+        if pipeline is None:
+            raise UnknownNameError(
+                f"no pipeline is named, and {an(op)} kernel of {arch} has one of {len(by_pipeline)}",
+                rule="pipeline-name",
+                value=None,
+                remedy=f"give pipeline: {', '.join(by_pipeline)}",
+            )
         raise UnknownNameError(
             f"{pipeline!r} is not {an(op)} pipeline of {arch}",
             rule="pipeline-name",

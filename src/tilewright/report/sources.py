@@ -58,7 +58,7 @@ def _table(path: Path) -> tuple[list[Result], list[Choice]]:
 
 def _store(path: Path) -> tuple[list[Result], list[Choice]]:
     if not path.is_file():
-        raise _unusable(path, "there is no such file")
+        raise _unusable(path, "it is no regular file" if path.exists() else "there is no such file")
     store = Results(path)
     try:
         return list(store.all()), store.choices()

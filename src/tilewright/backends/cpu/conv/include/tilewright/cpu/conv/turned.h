@@ -153,6 +153,8 @@ template <class Config, class Work> struct ConvTurned {
     return some;
   }
 
+  // Of a Work that says itself what it refuses (TW_EXPORT_CONV).
+  static Answer broken(const tw_conv_args &x) { return Work::broken(x); }
   static int64_t workspace(const tw_conv_args &x, int64_t threads) {
     if (!any_apart(x)) return Work::workspace(x, threads);
     const int64_t some = groups_at_a_time(x), rest = x.groups % some;
