@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdint>
 #include <mutex>
 
@@ -22,6 +23,34 @@ uint64_t little(const std::string &data, size_t at, int bytes) {
   uint64_t value = 0;
   for (int i = bytes - 1; i >= 0; --i) value = value << 8 | static_cast<unsigned char>(data[at + size_t(i)]);
   return value;
+}
+
+// The checksum of ZIP.
+uint32_t crc32(const std::string &data) {
+  static const std::array<uint32_t, 256> of_byte = [] {
+    std::array<uint32_t, 256> sums{};
+    for (uint32_t byte = 0; byte < 256; ++byte) {
+      uint32_t sum = byte;
+      for (int bit = 0; bit < 8; ++bit) sum = sum >> 1 ^ (sum & 1 ? 0xedb88320u : 0);
+      sums[byte] = sum;
+    }
+    return sums;
+  }();
+  uint32_t sum = ~0u;
+  for (const char each : data) sum = sum >> 8 ^ of_byte[(sum ^ static_cast<unsigned char>(each)) & 0xff];
+  return ~sum;
+}
+
+void put(std::string &to, uint64_t value, int bytes) {
+  for (int i = 0; i < bytes; ++i, value >>= 8) to += char(value & 0xff);
+}
+// What a local and a central header of `tilewright bundle build` share, from the version that is needed to extract it.
+std::string shared_fields(uint32_t crc, uint64_t bytes, uint64_t name) {
+  constexpr uint64_t kNeeds = 20, kDate = 33;
+  std::string fields;
+  put(fields, kNeeds, 2), put(fields, 0, 2), put(fields, 0, 2), put(fields, 0, 2), put(fields, kDate, 2);
+  put(fields, crc, 4), put(fields, bytes, 4), put(fields, bytes, 4), put(fields, name, 2), put(fields, 0, 2);
+  return fields;
 }
 
 [[noreturn]] void damaged(const std::string &path, const std::string &why) {
@@ -95,7 +124,12 @@ void Bundle::read_directory() {
     const std::string head = bytes_at(local, kLocal);
     const uint64_t first = local + kLocal + little(head, 26, 2) + little(head, 28, 2);
     if (first > end || bytes > end - first) damaged(path_, "an entry is cut off");
-    places_[directory.substr(at + kEntry, name)] = {first, bytes};
+    const std::string text = directory.substr(at + kEntry, name);
+    if (!places_.emplace(text, Place{first, bytes}).second) damaged(path_, text + " is in it twice");
+    // The only file that no digest is known of.
+    if (text == "manifest.json" && crc32(stored(text)) != little(directory, at + 16, 4))
+      throw bad_machine("bundle-digest", text, path_ + ": " + text + " was changed: its checksum differs",
+                        "copy or build the bundle again");
     at += kEntry + name + more;
   }
   manifest_ = Json::parse(stored("manifest.json"), path_ + ", manifest.json");
@@ -129,7 +163,33 @@ int64_t Bundle::check() const {
   for (const auto &place : places_)
     if (place.first != "manifest.json" && !manifest_.at("files", "the manifest").find(place.first))
       damaged(path_, "its manifest does not name the file " + place.first);
+  check_headers();
   return int64_t(files.size());
+}
+
+// What lies between and behind the files is what `tilewright bundle build` writes there.
+void Bundle::check_headers() const {
+  constexpr uint64_t kCreatedBy = 788, kMode = 0x81a40000;
+  std::string central;
+  uint64_t at = 0;
+  const auto demand_next = [&](const std::string &expected) {
+    if (bytes_at(at, expected.size()) != expected) damaged(path_, "its directory was changed after it was written");
+    at += expected.size();
+  };
+  for (const auto &place : places_) {
+    const std::string fields = shared_fields(crc32(stored(place.first)), place.second.bytes, place.first.size());
+    central += "PK\1\2", put(central, kCreatedBy, 2), central += fields;
+    put(central, 0, 2), put(central, 0, 2), put(central, 0, 2), put(central, kMode, 4), put(central, at, 4);
+    central += place.first;
+    demand_next("PK\3\4" + fields + place.first);
+    at += place.second.bytes;
+  }
+  std::string end = "PK\5\6";
+  put(end, 0, 4), put(end, places_.size(), 2), put(end, places_.size(), 2), put(end, central.size(), 4),
+      put(end, at, 4);
+  put(end, 0, 2);
+  demand_next(central), demand_next(end);
+  if (at != size_) damaged(path_, std::to_string(size_ - at) + " bytes follow its end");
 }
 
 std::string Bundle::target(const std::string &wanted) const {

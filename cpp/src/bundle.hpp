@@ -21,7 +21,8 @@ class Bundle {
   static std::shared_ptr<const Bundle> open(const std::string &path);
   // The bytes of a file, once their digest is what the manifest says.
   std::string file(const std::string &name) const;
-  // Every file, its digest and that none is there of which the manifest says nothing: how many there are.
+  // Every byte: of the files, their digests and that none is there of which the manifest says nothing, and of what lies
+  // between them.  How many files there are.
   int64_t check() const;
   // The target that is asked for, the best that a GPU runs (cuda or hip) or, of an empty one, that this CPU does.
   std::string target(const std::string &wanted) const;
@@ -34,6 +35,7 @@ class Bundle {
   std::string stored(const std::string &name) const;
   std::string bytes_at(uint64_t at, uint64_t bytes) const;
   void read_directory();
+  void check_headers() const;
   std::string path_;
   int file_;
   uint64_t size_ = 0;

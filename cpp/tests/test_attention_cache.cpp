@@ -107,6 +107,12 @@ int main(int count, char **arguments) {
   tw::AttentionOperands paged;
   paged.q(q.data()).k(k.data()).v(v.data()).seqlens_k(lengths).block_table(table, 3);
   attend(dispatcher, Problem(2, 4, 5, 48, 32).heads_kv(2).seqlens_k().pages(16, 8, false, true), paged, 1e-5);
+  for (int64_t entries : {int64_t(-1), INT64_MAX}) {
+    const Problem far = Problem(2, 4, 5, 48, 32).heads_kv(2).seqlens_k().pages(16, 8);
+    std::vector<float> o(2 * 5 * 4 * 32);
+    CHECK(rule_of([&] { far.args(tw::AttentionOperands(paged).o(o.data()).block_table(table, entries)); }) ==
+          "page-entries");
+  }
 
   const auto q8 = as_fp8(q), k8 = as_fp8(drawn(2 * 40 * 2 * 32, 5)), v8 = as_fp8(drawn(2 * 40 * 2 * 32, 6));
   const auto of_q = drawn(4, 7), of_k = drawn(2, 8), of_v = drawn(2 * 2 * 3, 9);

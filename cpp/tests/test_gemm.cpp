@@ -100,6 +100,14 @@ int main(int count, char **arguments) {
   CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).a(ones.data() + 32, -16)); }) == "stride-range");
   CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).b(ones.data(), INT64_MAX)); }) == "stride-range");
   CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).e(sums.data(), 5)); }) == "stride-overlap");
+  // Strides that are numbers of 60 bits each, and offsets that are not.
+  constexpr int64_t kFar = (int64_t(1) << 60) - 1;
+  CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).a(ones.data(), kFar)); }) == "size-huge");
+  const tw::GemmProblem added = tw::GemmProblem(4, 4, 4).epilogue(tw::Epilogue::add, 1);
+  for (const auto &far :
+       {tw::GemmOperands(small).d(ones.data(), kFar), tw::GemmOperands(small).d(ones.data(), 0, kFar)})
+    CHECK(rule_of([&] { added.args(far); }) == "size-huge");
+  CHECK(rule_of([&] { dispatcher.candidates(problem, 1); }) == "stage-place");
   CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).e(sums.data(), 16)); }) == "");
   const auto woven = dispatcher.plan(tw::GemmProblem(4, 4, 4).layout("rcr").batch(3).c_stride(12));
   CHECK(rule_of([&] { woven.run(tw::GemmOperands(small).e(sums.data(), 4)); }) == "");

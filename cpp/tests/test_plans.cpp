@@ -41,6 +41,12 @@ static void limits(const tw::Registry &registry) {
     few.plan(problem(m));
     CHECK(few.kept_plans() <= 8 && &few.plan(problem(1)).selection() == &used.selection());  // what is used stays
   }
+  // Asked for over and over, more problems than are kept.
+  for (int64_t most = 2; most < 30; ++most)
+    for (int64_t m = 1; m <= most; ++m) {
+      few.plan(problem(m));
+      CHECK(few.kept_plans() <= 8);
+    }
   options.plans = 0;
   const tw::Dispatcher none(registry, options);
   none.plan(problem(1));

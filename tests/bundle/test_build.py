@@ -231,6 +231,22 @@ def test_a_kernel_that_only_the_last_tier_takes_stays_one(made: Made) -> None:
     assert served_by_it.chosen(0.03, fallback=False) == {spec.digest: "fallback"}
 
 
+def test_cpp_is_told_of_kernels_that_only_the_last_tier_takes(tmp_path: Path) -> None:
+    """Nothing but the fallback kernel appends on a CPU: the registry that C++ reads has it too."""
+    problem = tw.AttentionProblem(
+        batch=2, heads_q=2, heads_kv=2, seqlen_q=2, seqlen_k=64, head_dim=32, family="append", seqlens_k=True
+    )
+    made = build(tmp_path / "append.twb", Wish(["generic"], [problem]), jobs=1)
+    with zipfile.ZipFile(made.path) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+        registry = json.loads(archive.read("registry/generic.json"))
+        files = set(archive.namelist())
+    kernels = {kernel["digest"]: kernel for kernel in registry["kernels"]}
+    assert set(kernels) == {kernel["digest"] for kernel in manifest["targets"]["generic"]["kernels"]}
+    assert all(kernel["fallback"] and kernel["library"] in files for kernel in kernels.values())
+    assert {shared["library"] for shared in registry["selection"].values()} <= files
+
+
 @pytest.mark.tools
 def test_a_gpu_target_needs_no_gpu(tmp_path: Path) -> None:
     why = why_not_compiled("sm_90a")

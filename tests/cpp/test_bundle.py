@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from tests.cpp.test_same_model import trained_for
 from tilewright import ops, settings
 from tilewright.arch import runnable_host_archs
 from tilewright.arch.host import l2_bytes
+from tilewright.build.bundle_file import archive
 from tilewright.bundle.build import Wish, build
 from tilewright.dispatch import learned, locks, model_files
 from tilewright.dispatch.records import Record, Timing, machine, records
@@ -36,9 +36,7 @@ def bundle(folder: Path, target: str, path: Path, **changes: object) -> Path:
     targets = {target: {"backend": "cpu", "registry": f"registry/{target}.json", "kernels": []}}
     manifest = {"format": "tilewright-bundle", "version": 1, "targets": targets, "files": facts, **changes}
     files["manifest.json"] = json.dumps(manifest).encode()
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        for name, data in sorted(files.items()):
-            archive.writestr(name, data)
+    path.write_bytes(b"".join(archive(files)))
     return path
 
 
@@ -72,6 +70,13 @@ def test_kernels_of_a_bundle(tmp_path: Path) -> None:
     told = subprocess.run([str(checker), str(broken)], capture_output=True, text=True, check=False)
     assert told.returncode == 1
     assert told.stderr.startswith(f"[bundle-digest] kernels/{kernel.name}")
+    # The manifest, which no digest covers, and what lies between files and behind them: dates, modes, checksums.
+    directory = data.index(b"PK\1\2")
+    for place in (data.index(b'"format"') + 3, 12, directory + 5, directory + 16, directory + 39, len(data) - 18):
+        broken.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        told = subprocess.run([str(checker), str(broken)], capture_output=True, text=True, check=False)
+        assert told.returncode == 1, place
+        assert "remedy:" in told.stderr or told.stderr.startswith("[bundle-d"), told.stderr
     for end in (0, 10, len(data) // 2, len(data) - 1):
         broken.write_bytes(data[:end])
         assert refusal(broken) == "bundle-damaged"

@@ -34,6 +34,14 @@ inline tw_attention_scales scales_of(Scales kind, const void *at, int64_t heads,
   return {at, heads * blocks, heads > 1 ? blocks : 0, blocks > 1 ? 1 : 0, block_rows};
 }
 
+// Entries of a block table, as an operand says; 0: as many as the keys take.
+inline void demand_entries(int64_t entries) {
+  if (entries < 0 || entries >= int64_t(1) << 31)
+    throw request_error("page-entries", std::to_string(entries),
+                        "a block table of " + std::to_string(entries) + " entries a sequence",
+                        "use 1 up to 2^31 - 1, or 0 for as many as the keys take");
+}
+
 inline const char *lookup_of(const Pages &pages) { return !pages.size ? "none" : pages.indices ? "indices" : "table"; }
 inline const char *kind_of(const Pages &pages) {
   return !pages.size ? "none" : pages.vectorised ? "vectorised" : "strided";
@@ -367,6 +375,7 @@ class AttentionProblem : public AttentionTerms<AttentionProblem, 4> {
     check.need(rows && q, o.q_scale_at, "q_scale");
     check.need(rows && keys && kv, o.k_scale_at && o.v_scale_at ? o.k_scale_at : nullptr, "kv_scales");
     check.only(sink_, o.sink_at, "sink"), check.only(paged_, o.table_at, "pages");
+    detail::demand_entries(o.table_stride);
     check.only(q, o.q_scale_at, "q_scale"), check.only(kv, o.k_scale_at || o.v_scale_at, "kv_scales");
     demand_scores(check, o, rows);
   }

@@ -58,6 +58,8 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
   // Throws the rule that the problem breaks.
   void check() const {
     demand_counts({{"total_q", varlen_ ? total_q_ : 0}, {"total_k", varlen_ ? total_k_ : 0}});
+    refuse_if(sums_ < Sums::none || sums_ > Sums::all, "sums", int64_t(sums_),
+              "no sums have the number " + std::to_string(int(sums_)), "use one of tw::Sums");
     refuse_if(parts_ < 0 || parts_ > 1024, "dkv-parts", parts_, std::to_string(parts_) + " parts of sums of dk and dv",
               "use 1 to 1024, or 0 for one a query head");
     demand_heads_and_windows(), demand_repeats();

@@ -32,7 +32,7 @@ namespace detail {
 // Plans by problem.  When the newer half is full, the older half is given up: what is used stays.
 class PlanCache {
  public:
-  std::shared_ptr<const void> find(const PlanKey &key, int64_t generation) {
+  std::shared_ptr<const void> find(const PlanKey &key, int64_t generation, int64_t most) {
     {
       std::shared_lock<std::shared_mutex> held(lock_);
       if (generation != generation_) return nullptr;
@@ -44,7 +44,7 @@ class PlanCache {
     const auto known = older_.find(key);
     if (known == older_.end()) return nullptr;
     const std::shared_ptr<const void> plan = known->second;
-    newer_.emplace(key, plan);
+    put(key, plan, most);
     return plan;
   }
   void keep(const PlanKey &key, std::shared_ptr<const void> plan, int64_t generation, int64_t most) {
@@ -52,8 +52,7 @@ class PlanCache {
     std::unique_lock<std::shared_mutex> held(lock_);
     if (generation != generation_) newer_.clear(), older_.clear();
     generation_ = generation;
-    if (int64_t(newer_.size()) >= (most + 1) / 2) older_.swap(newer_), newer_.clear();
-    newer_[key] = std::move(plan);
+    put(key, std::move(plan), most);
   }
   void forget() {
     std::unique_lock<std::shared_mutex> held(lock_);
@@ -66,6 +65,12 @@ class PlanCache {
 
  private:
   using Plans = std::unordered_map<PlanKey, std::shared_ptr<const void>, PlanKey::Hash>;
+  // Plans that are found in the older half count too: else a half that is used over and over would only grow.
+  void put(const PlanKey &key, std::shared_ptr<const void> plan, int64_t most) {
+    if (int64_t(newer_.size()) >= (most + 1) / 2) older_.swap(newer_), newer_.clear();
+    newer_[key] = std::move(plan);
+  }
+
   mutable std::shared_mutex lock_;
   Plans newer_, older_;
   int64_t generation_ = -1;
@@ -110,14 +115,20 @@ class Dispatcher {
   // Every kernel of the problem's signature, with its estimate or the rule that speaks against it; of a stage's.
   template <class Problem> std::vector<Candidate> candidates(const Problem &problem, size_t stage = 0) const {
     problem.check();
-    return told(problem.stages().at(stage));
+    const std::vector<Described> stages = problem.stages();
+    if (stage >= stages.size())
+      throw detail::request_error(
+          "stage-place", std::to_string(stage),
+          "stage " + std::to_string(stage) + " of a problem of " + std::to_string(stages.size()),
+          "use 0 to " + std::to_string(stages.size() - 1));
+    return told(stages[stage]);
   }
 
   // A problem with its kernels; one of a problem that was planned before is the same plan.
   template <class Problem> Plan<Problem> plan(const Problem &problem) const {
     const detail::PlanKey key = problem.key();
     const int64_t generation = tw_registry_generation(registry_.get());
-    if (const std::shared_ptr<const void> known = cache_->find(key, generation))
+    if (const std::shared_ptr<const void> known = cache_->find(key, generation, options_.plans))
       return *std::static_pointer_cast<const Plan<Problem>>(known);
     const auto made = std::make_shared<const Plan<Problem>>(registry_, problem, select(problem));
     cache_->keep(key, made, generation, options_.plans);

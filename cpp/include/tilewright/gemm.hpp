@@ -198,6 +198,7 @@ class GemmProblem {
   }
 
   tw_gemm_args args(const GemmOperands &o) const {
+    demand_pointers(o), demand_steps(o);
     tw_gemm_args x{};
     x.m = m_, x.n = n_, x.k = k_, x.batch = batch_;
     x.a = o.a_at, x.b = o.b_at, x.c = o.c_at, x.e = o.e_at, x.b_up = o.b_up_at;
@@ -206,18 +207,12 @@ class GemmProblem {
     x.b_batch_stride = broadcast_b_ ? 0 : o.b_batch >= 0 ? o.b_batch : x.b_stride * (b_rows() ? k_ : n_);
     x.e_batch_stride = o.e_batch >= 0 ? o.e_batch : x.e_stride * m_;
     x.c_batch_stride = o.c_batch >= 0 ? o.c_batch : x.c_stride * m_;
-    if (o.count_d != num_d_)
-      throw detail::request_error(
-          "epilogue-d-count", std::to_string(o.count_d),
-          std::to_string(o.count_d) + " D tensors, and the problem says " + std::to_string(num_d_),
-          "give as many as the problem's epilogue() says");
     for (int64_t i = 0; i < num_d_; ++i) {
       x.d[i] = o.d_at[i], x.d_col_stride[i] = o.d_col[i];
       x.d_row_stride[i] = o.d_row[i] >= 0 ? o.d_row[i] : n_;
       x.d_batch_stride[i] = o.d_batch[i] >= 0 ? o.d_batch[i] : x.d_row_stride[i] * m_;
     }
     x.alpha = o.alpha_is, x.beta = beta_ ? o.beta_is : 0;
-    demand_pointers(o), demand_steps(o);
     return x;
   }
 
@@ -279,6 +274,11 @@ class GemmProblem {
     detail::demand_results(whole ? Dtype::int8 : a_, dtype_c(), num_d_, dtype_d());
   }
   void demand_pointers(const GemmOperands &o) const {
+    if (o.count_d != num_d_)
+      throw detail::request_error(
+          "epilogue-d-count", std::to_string(o.count_d),
+          std::to_string(o.count_d) + " D tensors, and the problem says " + std::to_string(num_d_),
+          "give as many as the problem's epilogue() says");
     if (m_ == 0 || n_ == 0 || batch_ == 0) return;
     const char *missing = !o.e_at                              ? "e"
                           : k_ && !o.a_at                      ? "a"
@@ -308,6 +308,19 @@ class GemmProblem {
                                     "use 0 up to 2^60, or -1 for matrices that follow each other");
     const int64_t shape[] = {batch_, m_, n_}, strides[] = {o.e_batch, c_stride(), 1};
     if (o.e_batch >= 0) detail::demand_span("e", shape, 3, strides), detail::demand_apart("e", shape, 3, strides);
+    // No offset leaves 60 bits; matrices that follow each other are known not to.
+    const auto within = [&](const char *name, int64_t batch, int64_t rows, int64_t row, int64_t cols, int64_t col) {
+      const int64_t sizes[] = {batch_, rows, cols}, steps_of[] = {batch, row, col};
+      detail::demand_span(name, sizes, 3, steps_of);
+    };
+    if (o.a_batch >= 0) within("a", o.a_batch, a_rows() ? m_ : k_, a_stride(), a_rows() ? k_ : m_, 1);
+    if (o.b_batch >= 0) within("b", o.b_batch, b_rows() ? k_ : n_, b_stride(), b_rows() ? n_ : k_, 1);
+    if (o.c_batch >= 0) within("c", o.c_batch, m_, c_stride(), n_, 1);
+    for (int64_t i = 0; i < num_d_; ++i) {
+      const int64_t row = o.d_row[i] >= 0 ? o.d_row[i] : n_;
+      within("d", 0, m_, row, n_, o.d_col[i]);  // first: matrices that follow each other are m rows apart
+      within("d", o.d_batch[i] >= 0 ? o.d_batch[i] : row * m_, m_, row, n_, o.d_col[i]);
+    }
   }
 
   int64_t m_, n_, k_, batch_ = 1, num_d_ = 0, a_stride_ = 0, b_stride_ = 0, c_stride_ = 0;

@@ -10,6 +10,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace tw {
 namespace decl {
@@ -255,6 +256,8 @@ template <size_t N> class KernelSet {
 
   template <class Sig, class Alg>
   constexpr KernelSet<N + 1> add(Sig signature, Alg algorithm, const char *arch = ANY) const {
+    static_assert(std::is_same_v<Sig, FmhaSignature> == std::is_same_v<Alg, FmhaAlgorithm>,
+                  "FmhaSignature goes with FmhaAlgorithm, the other signatures with Algorithm");
     if (!algorithm.sound()) throw "a tile is no whole number of waves: change it, or use auto_correct()";
     KernelSet<N + 1> larger;
     for (size_t at = 0; at < N; ++at) larger.kernels_[at] = kernels_[at];

@@ -314,12 +314,14 @@ def _registry(
     """The registry of a target as JSON, with all that C++ chooses by: pins, measurements and models too."""
     files = {digest: f"kernels/{digest}.so" for digest in digests}
     chosen = [planned.specs[digest] for digest, role in digests.items() if role != FALLBACK]
-    sets = {native.set_name: f"select/{native.set_name}.so" for spec in chosen if (native := native_kernels((spec,)))}
+    last = [planned.specs[digest] for digest, role in digests.items() if role == FALLBACK]
+    both = (*chosen, *last)
+    sets = {native.set_name: f"select/{native.set_name}.so" for spec in both if (native := native_kernels((spec,)))}
     choices = exported_choices.of(chosen, planned.target, pinned, measured)
     learned = exported_models.models(chosen, planned.target)
     for name, data in learned.files.items():
         content.add(name, data, "models")
-    whole = registry_json.to_dict(chosen, planned.target, {**files, **sets}, choices, learned.rows)
+    whole = registry_json.to_dict(chosen, planned.target, {**files, **sets}, choices, learned.rows, last)
     return json.dumps(whole, sort_keys=True, indent=1).encode()
 
 

@@ -62,12 +62,17 @@ def to_dict(
     libraries: Mapping[str, str] | None = None,
     choices: list[dict[str, Any]] | None = None,
     models: list[dict[str, Any]] | None = None,
+    alone: Iterable[KernelSpec] = (),
 ) -> dict[str, Any]:
-    """Registered specs and their fallback kernels; `libraries` are files by digest, or by a set's name."""
+    """Registered specs and their fallback kernels; `libraries` are files by digest, or by a set's name.
+
+    `alone`: fallback kernels besides, of signatures that nothing else is registered of.
+    """
     registered = tuple(specs)
+    serve_rest = dict.fromkeys((*fallbacks(registered, target), *alone))
     sets: dict[str, dict[str, Any]] = {}
     entries = []
-    for fallback, several in ((False, registered), (True, fallbacks(registered, target))):
+    for fallback, several in ((False, registered), (True, serve_rest)):
         for spec in several:
             file = _library_of(spec) if libraries is None else libraries.get(spec.digest)
             entries.append(
