@@ -139,10 +139,10 @@ def test_a_number_a_filter_beside_planes(emulator: Emulator, schedule: Any) -> N
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("few", ["rows", "columns"])
-def test_few_pixels_and_few_channels(emulator: Emulator, variant: str, few: str) -> None:
+@pytest.mark.parametrize("skinny_dim", ["m", "n"])
+def test_few_pixels_and_few_channels(emulator: Emulator, variant: str, skinny_dim: str) -> None:
     """Few rows of a product, or few columns; gradients of weights have filters as rows, channels as columns."""
-    tile = (16, 32, 256) if few == "rows" else (32, 16, 256)
+    tile = (16, 32, 256) if skinny_dim == "m" else (32, 16, 256)
     problems: tuple[ConvProblem, ...] = (
         one_pixel(3, 72, 136, 5, 1),
         one_pixel(16, 64, 96, 1, 1, groups=2),
@@ -151,7 +151,7 @@ def test_few_pixels_and_few_channels(emulator: Emulator, variant: str, few: str)
         one_pixel(2, 16, 80, 6, 4),
         one_pixel(2, 80, 8, 6, 4),
     )
-    schedule = PointwiseSkinnySchedule(f"pointwise_few_{few}", tile)
+    schedule = PointwiseSkinnySchedule(f"pointwise_skinny_{skinny_dim}", tile)
     assert proven(emulator, schedule, tuple(replace(one, variant=variant) for one in problems), 2) == []
 
 

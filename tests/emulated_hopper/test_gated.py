@@ -76,5 +76,5 @@ def test_which_families_have_two_bs() -> None:
     one = signature("bf16", "rcr", "bf16", "SiluAndMul")
     (refused,) = GEMM.check(multistage(one, 64, 64))
     assert refused.rule == "dual-kernel"
-    columns = KernelSpec("gemm", one, make.skinny(1, 1, 4, "columns"), "sm_90a")
+    columns = KernelSpec("gemm", one, make.skinny(1, 1, 4, "n"), "sm_90a")
     assert [broken.rule for broken in GEMM.check(columns)] == ["nv-skinny-dual"]

@@ -30,12 +30,12 @@ def wrong(emulator: Emulator, spec: KernelSpec, *calls: Call) -> list[str]:
 def edges(one: GemmSignature, few: str, most: int) -> list[Call]:
     """One of the few and all of them; many that end inside a block and a thread's word; k that ends in a turn."""
     sizes = [(1, 64, 64), (most, 128, 1024), (most - 1, 75, 136), (3, 33, 8), (5, 1, 584)]
-    return [Call(problem(one, *(size if few == "rows" else (size[1], size[0], size[2])))) for size in sizes]
+    return [Call(problem(one, *(size if few == "m" else (size[1], size[0], size[2])))) for size in sizes]
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", ["rcr", "rrr", "crr", "ccr"])
-@pytest.mark.parametrize("few", ["rows", "columns"])
+@pytest.mark.parametrize("few", ["m", "n"])
 @pytest.mark.parametrize(("tiles", "datatype"), [((2, 2, 4), "bf16"), ((4, 1, 2), "fp16")])
 def test_every_layout(emulator: Emulator, layout: str, few: str, tiles: tuple[int, int, int], datatype: str) -> None:
     one = signature(datatype, layout, datatype)
@@ -48,7 +48,7 @@ def test_a_row_tile_of_sixteen_along_k(emulator: Emulator) -> None:
     for layout in ("rcr", "ccr"):
         one = signature(layout=layout)
         spec = KernelSpec("gemm", one, make.skinny(1, 1, 8), "sm_90a")
-        assert wrong(emulator, spec, *edges(one, "rows", 8)) == []
+        assert wrong(emulator, spec, *edges(one, "m", 8)) == []
 
 
 def test_batches_and_epilogues(emulator: Emulator) -> None:

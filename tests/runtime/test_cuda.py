@@ -269,7 +269,7 @@ def test_operands_the_copy_engine_cannot_read_are_copied_first(fake: ctypes.CDLL
 def test_few_rows_and_few_columns_go_to_the_same_kernel_the_other_way_round(fake: ctypes.CDLL) -> None:
     needs_nvcc()
     problem = GemmProblem(3, 400, 256, "bf16", layout="rcr")
-    registry = registry_with(problem, make.skinny(1, 1, 4), make.skinny(2, 1, 4, "columns"))
+    registry = registry_with(problem, make.skinny(1, 1, 4), make.skinny(2, 1, 4, "n"))
     few, many = there(ones(3, 256)), there(ones(400, 256))
     registry.run("gemm", few, many.T)
     assert list(fake.fake_cuda_last().contents.grid) == [25, 1, 1]
@@ -382,7 +382,7 @@ def test_the_check_of_a_built_kernel_agrees_with_supports(fake: ctypes.CDLL) -> 
             make.tma_ws(base.signature, 128, 128, 4, (1, 1)),
             make.tma_ws(base.signature, 128, 64, 4, (1, 1), store="direct"),
             make.skinny(1, 1, 4),
-            make.skinny(2, 1, 4, "columns"),
+            make.skinny(2, 1, 4, "n"),
             make.fallback_schedule(base.signature, arch("sm_90a")),
         )
     ]

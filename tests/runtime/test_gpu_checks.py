@@ -51,7 +51,7 @@ def _cuda() -> list[KernelSpec]:
             nvidia.tma_ws(one, 128, 64, 4, (1, 1), store="direct"),
             nvidia.tma_ws(one, 64, 64, 4, (1, 1), nvidia.WAYS["pingpong_stream_k"], "direct"),
             nvidia.skinny(1, 1, 4),
-            nvidia.skinny(2, 1, 4, "columns"),
+            nvidia.skinny(2, 1, 4, "n"),
             nvidia.fallback_schedule(one, arch("sm_90a")),
             *nvidia.multistage_tests(one, arch("sm_90a"))[:4],
         ]
@@ -263,8 +263,8 @@ def test_both_sides_are_seen(which: str, request: pytest.FixtureRequest) -> None
     refused = 0
     for kernel in kernels:
         s, h = kernel.spec.signature, kernel.spec.schedule
-        few = h.few if h.pipeline == "skinny" else ""
-        m, n = (min(8, h.tile[0]), 64) if few == "rows" else (64, 8) if few == "columns" else (256, 256)
+        skinny_dim = h.skinny_dim if h.pipeline == "skinny" else ""
+        m, n = (min(8, h.tile[0]), 64) if skinny_dim == "m" else (64, 8) if skinny_dim == "n" else (256, 256)
         whole = GemmProblem(
             m, n, 2048, s.dtype_a, s.dtype_b, s.dtype_c, s.dtype_d, s.layout, epilogue=s.epilogue, num_d=s.num_d,
             preshuffled=s.variant == "preshuffle",

@@ -190,7 +190,7 @@ def test_each_stage_is_selected_and_explained(registry: tw.Registry) -> None:
     assert registry.select(staged_op.OP.stages(problem, "generic")[0]).spec == spec("square", 1)
     told = registry.explain(problem)
     assert [len(one.candidates) for one in told.stages] == [2, 2]
-    assert str(told).startswith("chosen    2 kernels in turn")
+    assert str(told).startswith("chosen    2 kernels in sequence")
     for word in ("stage 1", "stage 2", spec("square", 1).name, spec("gather", 1).name, "tier      heuristic"):
         assert word in str(told)
     assert spec("gather", 0).name in told.full()

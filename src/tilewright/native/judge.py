@@ -26,6 +26,7 @@ _QUESTION = (ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p)  # problem, sche
 OTHER_RULE = 1  # of a kernel that Python says no of; no address
 # Numbers of a Question that lie side by side: estimates_only, threads, l2_bytes; served, best.
 _QUESTION_NUMBERS, _QUESTION_AT = struct.Struct("=3q"), Question.estimates_only.offset
+_MOST_THREADS = 1 << 20  # of any machine: a number that fits beside the others
 _ANSWER_NUMBERS, _ANSWER_AT = struct.Struct("=2q"), Question.served.offset
 
 
@@ -152,7 +153,7 @@ class Judge:
         question = desk.question
         self.packed.pack_into(desk.problem, 0, *self._kernels.problem(problem))
         # Both at once: a number of a structure by its name takes as long as all of them.
-        _QUESTION_NUMBERS.pack_into(question, _QUESTION_AT, estimates_only, threads, l2_bytes())
+        _QUESTION_NUMBERS.pack_into(question, _QUESTION_AT, estimates_only, min(threads, _MOST_THREADS), l2_bytes())
         self._ask(desk.place)
         answer = desk.answer
         answer.served, answer.best = _ANSWER_NUMBERS.unpack_from(question, _ANSWER_AT)

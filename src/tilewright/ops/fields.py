@@ -38,8 +38,17 @@ def _absent(spec: KernelSpec) -> None:
     return None
 
 
-def flat_names(kind: type[Any]) -> dict[str, tuple[str, int | None]]:
+_flat: dict[type[Any], Mapping[str, tuple[str, int | None]]] = {}  # a filter asks for those of every schedule of its op
+
+
+def flat_names(kind: type[Any]) -> Mapping[str, tuple[str, int | None]]:
     """Flat name to field and place in it, for one dataclass."""
+    if kind not in _flat:
+        _flat[kind] = _flattened(kind)
+    return _flat[kind]
+
+
+def _flattened(kind: type[Any]) -> dict[str, tuple[str, int | None]]:
     named: Mapping[str, tuple[str, ...]] = getattr(kind, "axis_names", {})
     hints = get_type_hints(kind)
     places: dict[str, tuple[str, int | None]] = {}

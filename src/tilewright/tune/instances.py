@@ -284,7 +284,7 @@ def _varied(pool: Sequence[KernelSpec], traits: Mapping[str, tuple[Any, ...]]) -
         before, kept = kept, [spec for spec in kept if _made_from(spec, name)]
         if before and not kept:
             known = dict.fromkeys(
-                each for spec in before for each in _names(type(spec.schedule)) if _made_from(spec, each)
+                each for spec in before for each in flat_names(type(spec.schedule)) if _made_from(spec, each)
             )
             raise UnknownNameError(
                 f"no kernel of the pool is made from {name}", rule="config-name", value=name,
@@ -303,17 +303,7 @@ def _varied(pool: Sequence[KernelSpec], traits: Mapping[str, tuple[Any, ...]]) -
 
 
 def _place(spec: KernelSpec, name: str) -> tuple[str, int | None] | None:
-    return _names(type(spec.schedule)).get(name)
-
-
-_known: dict[type[Any], dict[str, tuple[str, int | None]]] = {}
-
-
-def _names(kind: type[Any]) -> dict[str, tuple[str, int | None]]:
-    """Kept: reading annotations is slow."""
-    if kind not in _known:
-        _known[kind] = flat_names(kind)
-    return _known[kind]
+    return flat_names(type(spec.schedule)).get(name)
 
 
 def _made_from(spec: KernelSpec, name: str) -> bool:
