@@ -98,7 +98,7 @@ def other_signature(spec: KernelSpec, problem: Any) -> list[Violation]:
     return [Violation("signature", f"computes {spec.signature.label()}, not {problem.signature.label()}", "")]
 
 
-def schedule_class(op: str, arch: str, kinds: Kinds, pipeline: object) -> type[Any]:
+def schedule_class(op: str, arch: str, kinds: Kinds, name: object) -> type[Any]:
     """The one of an arch's dataclasses that a pipeline belongs to."""
     by_pipeline: dict[str, type[Any]] = {}
     old: dict[str, str] = {}
@@ -106,9 +106,9 @@ def schedule_class(op: str, arch: str, kinds: Kinds, pipeline: object) -> type[A
         names: tuple[str, ...] = getattr(kind, "pipelines", ())
         by_pipeline |= dict.fromkeys(names, kind)
         old |= new_values(kind).get("pipeline", {})
-    chosen = by_pipeline.get(old.get(pipeline, pipeline)) if isinstance(pipeline, str) else None
+    chosen = by_pipeline.get(old.get(name, name)) if isinstance(name, str) else None
     if chosen is None:
-        if pipeline is None:
+        if name is None:
             raise UnknownNameError(
                 f"no pipeline is named, and {an(op)} kernel of {arch} has one of {len(by_pipeline)}",
                 rule="pipeline-name",
@@ -116,10 +116,10 @@ def schedule_class(op: str, arch: str, kinds: Kinds, pipeline: object) -> type[A
                 remedy=f"give pipeline: {', '.join(by_pipeline)}",
             )
         raise UnknownNameError(
-            f"{pipeline!r} is not {an(op)} pipeline of {arch}",
+            f"{name!r} is not {an(op)} pipeline of {arch}",
             rule="pipeline-name",
-            value=pipeline,
-            remedy=nearest(str(pipeline), list(by_pipeline)),
+            value=name,
+            remedy=nearest(str(name), list(by_pipeline)),
         )
     return chosen
 
