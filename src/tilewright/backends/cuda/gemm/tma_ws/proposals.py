@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
@@ -71,6 +71,8 @@ def tma_ws(
     )
 
 
+Row = tuple[int, int, int, tuple[int, int], Way]  # tile_m, tile_n, stages, cluster, way
+
 _CS, _PS = _C._replace(tile_scheduler="stream_k"), _P._replace(tile_scheduler="stream_k")
 _CK, _PK = _C._replace(tile_scheduler="split_k"), _P._replace(tile_scheduler="split_k")
 _T, _TK = Way("pingpong", True, "split_k"), Way("cooperative", True, "split_k")
@@ -80,7 +82,7 @@ _CC, _TC = _C._replace(tile_scheduler="cluster_k"), Way("cooperative", True, "cl
 # Tile, stages, cluster and way of kernels that add something on random problems of an H200 (bf16, all layouts):
 # chosen one after the other out of 130 by what each adds (benchmarks/gemm_h200.py --random --sweep), listed by height.
 # Where no k is split, split_k runs whole tiles, so it stands for both.
-_WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
+_WINNERS: tuple[Row, ...] = (
     (64, 32, 14, (1, 1), _P),
     (64, 48, 12, (1, 1), _P),
     (64, 64, 8, (1, 1), _P),
@@ -158,7 +160,7 @@ _WINNERS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
 )
 # The same with swap_ab and the TMA store, where A lies along k: their narrow side may be any multiple of 8, so that a
 # round of tiles fills the multiprocessors (gemm_h200.py --random 17131177 --also, rcr and rrr).
-_SWAPPED: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
+_SWAPPED: tuple[Row, ...] = (
     (136, 256, 4, (2, 1), _TK),
     (144, 256, 4, (2, 1), _TK),
     (152, 128, 6, (1, 2), _TT),
@@ -172,7 +174,7 @@ _SWAPPED: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (240, 128, 4, (1, 2), _TK),
 )
 # The same for an E TMA cannot write: its rows begin anywhere.
-_ANYWHERE: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
+_ANYWHERE: tuple[Row, ...] = (
     (64, 96, 10, (1, 1), _P),
     (64, 128, 8, (1, 1), _P),
     (64, 256, 4, (1, 1), _P),
@@ -183,7 +185,7 @@ _ANYWHERE: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
     (128, 256, 4, (2, 1), _C),
 )
 # One of everything the headers can do.
-_TESTS: tuple[tuple[int, int, int, tuple[int, int], Way], ...] = (
+_TESTS: tuple[Row, ...] = (
     (128, 128, 4, (1, 1), _C),
     (64, 64, 4, (1, 1), _P),
     (128, 128, 4, (2, 1), _CS),
@@ -205,21 +207,19 @@ def fallback(signature: GemmSignature) -> TmaWsSchedule:
 
 
 def _default(signature: GemmSignature, arch: Arch) -> Iterator[TmaWsSchedule]:
-    for m, n, stages, cluster, way in _of_two_bs() if signature.dual else _WINNERS:
-        schedule = tma_ws(signature, m, n, stages, cluster, way)
-        # Lines that are fetched 64 at a time take more room than there are of them.
-        yield replace(schedule, stages=min(stages, most_stages(signature, schedule, arch.scratch_bytes)))
+    tables: list[tuple[Sequence[Row], str]] = [(list(_of_two_bs()) if signature.dual else _WINNERS, "")]
     if DTYPES[signature.dtype_c].bytes == 2:
-        for m, n, stages, cluster, way in _ANYWHERE:
-            schedule = tma_ws(signature, m, n, stages, cluster, way, "direct")
-            yield replace(schedule, stages=min(stages, most_stages(signature, schedule, arch.scratch_bytes)))
+        tables.append((_ANYWHERE, "direct"))
         if signature.layout[0] == "r" and not signature.num_d and not signature.dual:
-            for m, n, stages, cluster, way in _SWAPPED:
-                schedule = tma_ws(signature, m, n, stages, cluster, way, "tma")
-                yield replace(schedule, stages=min(stages, most_stages(signature, schedule, arch.scratch_bytes)))
+            tables.append((_SWAPPED, "tma"))
+    for table, store in tables:
+        for m, n, stages, cluster, way in table:
+            schedule = tma_ws(signature, m, n, stages, cluster, way, store)
+            # Lines that are fetched 64 at a time take more room than there are of them.
+            yield replace(schedule, stages=min(stages, most_stages(signature, schedule, arch.scratch_bytes)))
 
 
-def _of_two_bs() -> Iterator[tuple[int, int, int, tuple[int, int], Way]]:
+def _of_two_bs() -> Iterator[Row]:
     """Those that run whole tiles, or can: kernels of two B split no k."""
     rows = [
         (m, n, stages, cluster, way._replace(tile_scheduler="data_parallel"))
