@@ -108,10 +108,11 @@ def demand_right(found: Any, operands: Any, dout: Any, causal: bool) -> None:
     group = wide[0].shape[1] // wide[1].shape[1]
     exact = torch.autograd.grad(SDPA(*wide, is_causal=causal, enable_gqa=group > 1), wide, dout.double())
     own = torch.autograd.grad(SDPA(*operands, is_causal=causal, enable_gqa=group > 1), operands, dout)
-    for mine, theirs, right in zip(found, own, exact, strict=True):
+    for name, mine, theirs, right in zip(("dq", "dk", "dv"), found, own, exact, strict=True):
         off, other = ((each.double() - right).abs().max() for each in (mine, theirs))
         if not off <= 2 * other + 1e-6 * right.abs().max():
-            raise SystemExit(f"a gradient is {off} from float64, and PyTorch's {other}")
+            sizes = ", ".join(str(tuple(each.shape)) for each in operands)
+            raise SystemExit(f"{name} of {sizes}, causal {causal}: {off:.2g} from float64, and PyTorch's {other:.2g}")
 
 
 def digest(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ template <class T> TW_GPU uint32_t pair_at_least_0(T type, float x, float y) {
 TW_GPU void store_matrices(void *row, uint32_t first, uint32_t second, uint32_t third, uint32_t fourth) {
   emulated::store_matrices(row, first, second, third, fourth, false);
 }
-TW_GPU void store_matrices_turned(void *row, uint32_t first, uint32_t second, uint32_t third, uint32_t fourth) {
+TW_GPU void store_matrices_transposed(void *row, uint32_t first, uint32_t second, uint32_t third, uint32_t fourth) {
   emulated::store_matrices(row, first, second, third, fourth, true);
 }
 TW_GPU void read_matrices(uint32_t (&to)[4], const void *row) { emulated::read_matrices(to, row); }

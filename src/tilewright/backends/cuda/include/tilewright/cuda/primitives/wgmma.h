@@ -563,7 +563,7 @@ TW_GPU void store_matrices(void *row, uint32_t first, uint32_t second, uint32_t 
                : "memory");
 }
 // The same, each transposed.
-TW_GPU void store_matrices_turned(void *row, uint32_t first, uint32_t second, uint32_t third, uint32_t fourth) {
+TW_GPU void store_matrices_transposed(void *row, uint32_t first, uint32_t second, uint32_t third, uint32_t fourth) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
                "r"(first), "r"(second), "r"(third), "r"(fourth)
                : "memory");

@@ -290,7 +290,7 @@ template <class S, class Config> struct BackwardMultiplier {
     char *to = scores + who * S::SN * 128 + line * 128 + ((piece ^ line) % 8) * 16;
 #pragma unroll
     for (int i = 0; i < S::SN / 16; ++i)
-      store_matrices_turned(to + i * 16 * 128, ds[i][0], ds[i][1], ds[i][2], ds[i][3]);
+      store_matrices_transposed(to + i * 16 * 128, ds[i][0], ds[i][1], ds[i][2], ds[i][3]);
   }
   // Into boxes of 32 elements of all rows, as the copy engine swizzles them.
   TW_GPU void leave_dq(const BackwardDq<S> &dq) const {

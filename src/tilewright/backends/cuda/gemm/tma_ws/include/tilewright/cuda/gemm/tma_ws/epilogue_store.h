@@ -135,8 +135,8 @@ template <class S, class Config> struct LeaveByCopies {
 #pragma unroll
     for (int j = 0; j < S::chunk_columns / 8; j += step) {
       const float *v = &d[(column / 8 + j) * 4], *next = v + (step - 1) * 4;
-      store_matrices_turned(to + j * 1024, results<Config>(v[0], v[1]), results<Config>(v[2], v[3]),
-                            results<Config>(next[0], next[1]), results<Config>(next[2], next[3]));
+      store_matrices_transposed(to + j * 1024, results<Config>(v[0], v[1]), results<Config>(v[2], v[3]),
+                                results<Config>(next[0], next[1]), results<Config>(next[2], next[3]));
     }
   }
 };
