@@ -119,7 +119,8 @@ def wide_screen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_to_later_tests() -> Iterator[None]:
-    """What a process remembers of kernels from given libraries and of devices: other tests have other ones."""
+    """What a process remembers of kernels from given libraries, of devices, of libraries it could not have: other tests
+    have other ones."""
     kernels = sys.modules.get("tilewright.dispatch.kernels")
     adopted = dict(kernels._adopted) if kernels else {}
     api = sys.modules.get("tilewright.api")
@@ -134,6 +135,10 @@ def nothing_is_left_to_later_tests() -> Iterator[None]:
     if api:
         api._targets.clear()
         api._targets.update(targets)
+    native = sys.modules.get("tilewright.native.library")
+    if native and native.any_missing():  # every selection after it would look for them again
+        native._failed.clear()
+        native._wanted.clear()
 
 
 @pytest.fixture
