@@ -120,7 +120,7 @@ def registers(signature: ConvSignature, schedule: TiledConvSchedule, arch: Arch)
 def _rules(signature: ConvSignature, schedule: TiledConvSchedule, arch: Arch) -> Iterator[Violation]:
     best = best_pipeline(signature, arch)
     if schedule.pipeline not in (best, "fma"):
-        message = f"{arch.name} with {signature.dtype}: the kernels know no {schedule.pipeline.upper()} for it"
+        message = f"{arch.name} with {signature.dtype}: the kernels have no {schedule.pipeline} for it"
         yield Violation("amd-wmma" if schedule.pipeline == "wmma" else "amd-mfma", message, f"use {best}")
         return
     broken = list(_tile(signature, schedule, arch))

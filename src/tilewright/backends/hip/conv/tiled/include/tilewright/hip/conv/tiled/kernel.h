@@ -155,7 +155,8 @@ template <class Config> struct ConvDevice : ConvOperands<Config> {
   // One tile of the result, or one part of its k, of a group and a class.
   template <int tails> static TW_GPU void run(const Launched &x) {
     if constexpr (Config::matrix)
-      static_assert(Product::wave * Config::warp_grid_m * Config::warp_grid_n == Config::threads, "waves of another size");
+      static_assert(Product::wave * Config::warp_grid_m * Config::warp_grid_n == Config::threads,
+                    "waves of another size");
     __shared__ __attribute__((aligned(16))) char lds[lds_bytes];
     const ConvClass &c = x.classes[data ? blockIdx.z : 0];
     const int z = blockIdx.y, part = Config::split_k > 1 ? int(blockIdx.z) : 0;
