@@ -58,7 +58,19 @@ FMA = KernelSpec(
     TiledConvSchedule("fma", (128, 64, 16), (4, 2, 1), (1, 1, 4)),
     "gfx1100",
 )
-ALL = [WIDE, NARROW, SPLIT, COPIES, WMMA, OTHER_WMMA, FMA]
+MFMA = KernelSpec(
+    "conv",
+    ConvSignature("forward", 2, "bf16", "fp32", "bf16", "bf16"),
+    TiledConvSchedule("mfma", (128, 128, 32), (2, 2, 1)),
+    "gfx908",
+)
+FP32_MFMA = KernelSpec(
+    "conv",
+    ConvSignature("backward_weight", 2, "fp32", "fp32", "fp32", "fp32"),
+    TiledConvSchedule("mfma", (64, 64, 16), (1, 2, 1), (4, 4, 4), split_k=4),
+    "gfx950",
+)
+ALL = [WIDE, NARROW, SPLIT, COPIES, WMMA, OTHER_WMMA, FMA, MFMA, FP32_MFMA]
 
 
 @pytest.fixture(scope="module", autouse=True)

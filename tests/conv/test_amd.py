@@ -12,6 +12,7 @@ from tilewright.backends.hip.conv import KERNELS
 from tilewright.backends.hip.conv.ck_tile import FAMILY as CK_TILE
 from tilewright.backends.hip.conv.ck_tile.schedules import CkTileConvSchedule
 from tilewright.backends.hip.conv.tiled import TiledConvSchedule
+from tilewright.backends.hip.matrix import has_matrix
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem import ConvProblem
@@ -23,6 +24,7 @@ DTYPES = ("fp16", "bf16", "fp32", "int8")
 # Channels, filters and groups: whole accesses, few, odd, groups, odd groups, depthwise, an odd number of those.
 KINDS = ((128, 128, 1), (3, 64, 1), (51, 77, 1), (128, 128, 32), (35, 21, 7), (128, 128, 128), (77, 77, 77))
 WMMA = TiledConvSchedule("wmma", (64, 64, 32), (2, 2, 1))
+MFMA = TiledConvSchedule("mfma", (64, 64, 32), (1, 2, 1))
 FMA = TiledConvSchedule("fma", (64, 64, 16), (2, 2, 1), (4, 4, 4))
 COPIED = CkTileConvSchedule("compv3", (64, 64, 32), (32, 32, 16), (2, 2, 1), special="copied")
 
@@ -116,6 +118,11 @@ def test_tiles_of_our_own_are_refused_by_name() -> None:
     assert not rules(WMMA, "gfx1201")
     assert rules(WMMA, "gfx942") == rules(WMMA, "gfx1250") == {"amd-wmma"}
     assert rules(replace(WMMA, vectors=(4, 4, 4), tile=(64, 64, 16)), of=fp32) == {"amd-wmma"}
+    assert not rules(MFMA, "gfx908")
+    assert not rules(MFMA, "gfx942")
+    assert rules(MFMA) == {"amd-mfma"}
+    assert rules(replace(MFMA, tile=(64, 64, 8)), "gfx908") == {"amd-tile-size"}, "an instruction takes 16 of k"
+    assert rules(replace(MFMA, tile=(256, 256, 32)), "gfx908") == {"amd-registers"}
     assert not rules(FMA, of=fp32)
     assert not rules(FMA, "gfx950", of=fp32)
     assert rules(replace(WMMA, tile=(64, 48, 32))) == {"amd-tile-size"}
@@ -128,3 +135,15 @@ def test_tiles_of_our_own_are_refused_by_name() -> None:
     assert rules(replace(WMMA, merged=4), of=layer(variant="backward_weight")) == {"amd-merged"}
     narrow = TiledConvSchedule("wmma", (64, 32, 32), (4, 8, 1))
     assert "amd-tile-vector" in rules(replace(narrow, tile=(64, 128, 16)))
+
+
+@pytest.mark.parametrize("arch", [name for name in GPUS if has_matrix(all_archs()[name])])
+def test_convolutions_multiply_by_matrix_instructions_wherever_the_gpu_has_them(arch: str) -> None:
+    """But fp32 of RDNA, for which there is no instruction."""
+    for dtype in DTYPES:
+        if dtype == "fp32" and all_archs()[arch].family == "rdna":
+            continue
+        for variant in VARIANTS if dtype != "int8" else VARIANTS[:1]:
+            candidates = CONV.candidates(layer(variant=variant, dtype=dtype).signature, arch)
+            assert {spec.schedule.pipeline for spec in candidates} - {"loops"}
+            assert "fma" not in {spec.schedule.pipeline for spec in candidates}, f"{variant} of {dtype}"

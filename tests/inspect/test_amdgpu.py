@@ -62,6 +62,13 @@ def test_a_code_object(written: Callable[[bytes], Path], objdump: Path) -> None:
     assert one.instructions.stores == {2: 1}
 
 
+def test_registers_of_two_files_are_not_subtracted(written: Callable[[bytes], Path], objdump: Path) -> None:
+    """gfx908 has accumulation registers beside the others, and counts the larger of the two."""
+    (function,) = amdgpu.inspect(written(code_object("gfx908"))).functions
+    assert function.resources is not None
+    assert (function.resources.vgprs, function.resources.agprs) == (172, 64)
+
+
 def test_the_page_for_people(
     written: Callable[[bytes], Path], objdump: Path, golden: Callable[[str, str], None], tmp_path: Path
 ) -> None:

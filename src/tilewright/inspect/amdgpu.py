@@ -137,8 +137,8 @@ def _function(
     place = next((entry for entry in code.symbols() if entry.name == symbol and entry.is_function), None)
     size = place.size if place is not None else 0
     agprs = number(".agpr_count")
-    # Where the two kinds share one file the count of VGPRs holds both.
-    shared_file = arch is not None and arch.accumulator_registers > 0
+    # Where the two kinds share one file the count of VGPRs holds both; of two files (gfx908) it is the larger's.
+    shared_file = arch is not None and 0 < arch.accumulator_registers <= arch.simd_registers - arch.vector_registers
     vgprs = number(".vgpr_count") - (agprs if shared_file else 0)
     threads = number(".max_flat_workgroup_size")
     resources = Resources(

@@ -1,6 +1,7 @@
 """Convolutions drawn by seed: kernels from the pools as users have them, problems of every kind there is.
 
-Kernels: the arch evenly among those the emulator models (RDNA half as often), the pool evenly among default, full
+Kernels: the arch evenly among those the emulator models (RDNA half as often; of CDNA some are gfx908's, compiled for
+the arch that was drawn), the pool evenly among default, full
 and profiler; direction, dimensions, element types, fused work and output evenly or as the weights below say; of what
 the pool proposes for them a pipeline, then a schedule evenly.  The plain loops are kept where a pool has nothing else,
 and one time in ten beside others.
@@ -28,6 +29,7 @@ from typing import Any
 from tests.amd_emulated.conv.sums import DATA, FORWARD, READ, WEIGHT, WRITTEN, Geometry, count
 from tests.amd_emulated.number_formats import FORMATS, KINDS, LARGEST, ONE_HOT, ORDINARY, SMALL, WHOLE, ZEROS
 from tests.amd_emulated.proving import Entry, drawn_entry, drawn_kernel, modelled
+from tilewright.arch import all_archs
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.problem import ConvProblem
@@ -46,6 +48,7 @@ MOST_WORK = 1 << 25  # products of one problem: a few seconds of emulation
 MOST_LOOPED = 1 << 19  # of the loops
 EXECUTED, REFUSED = 6, 4  # problems of a kernel
 TRIES = 60
+AS_OF_GFX908 = 0.15  # kernels of gfx908, which is not emulated, compiled for an arch of CDNA that is
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,9 @@ def draw(seed: int, index: int) -> Entry:
 def _kernel(rng: random.Random, rules: Counter[str]) -> tuple[str, KernelSpec]:
     def propose() -> tuple[str, Iterable[KernelSpec]]:
         arch, pool = rng.choice(modelled(rdna=2)), rng.choice(POOLS)
+        if all_archs()[arch].family == "cdna" and rng.random() < AS_OF_GFX908:
+            proposed = op("conv").proposals(pool, "gfx908", **draw_axes(rng))
+            return pool, (replace(spec, arch=arch) for spec in proposed)
         return pool, op("conv").proposals(pool, arch, **draw_axes(rng))
 
     def vary(spec: KernelSpec) -> KernelSpec:

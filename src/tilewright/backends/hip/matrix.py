@@ -8,6 +8,8 @@ from tilewright.arch import Arch
 from tilewright.dtypes import DTYPES
 
 SIDE = 16  # sums of an instruction along m and n
+ACCESS_BYTES = 16
+MOST_AT_ONCE = 64  # words of fragments, up to which all steps of a stage are written out: as `MatrixProduct::at_once`
 
 
 class Instruction(NamedTuple):
@@ -40,3 +42,26 @@ def instruction(dtype: str, arch: Arch) -> Instruction:
         return Instruction(4 if dtype == "bf16" and arch.name == "gfx908" else 8, groups)
     groups = 1 if arch.name.startswith("gfx11") else 2
     return Instruction(SIDE * DTYPES[dtype].bytes // groups, groups)
+
+
+def lane_bytes(dtype: str, arch: Arch, deep: int) -> int:
+    """Bytes of a line that a lane reads at once: as `Matrix::bytes`."""
+    unit, size = instruction(dtype, arch), DTYPES[dtype].bytes
+    if unit.groups == 1:
+        return unit.bytes
+    most = ACCESS_BYTES
+    while most > unit.bytes and unit.groups * most // size > deep:
+        most //= 2
+    return max(most, unit.bytes)
+
+
+def least_deep(dtype: str, arch: Arch) -> int:
+    """k of one instruction, or 16 bytes if that is more."""
+    unit, size = instruction(dtype, arch), DTYPES[dtype].bytes
+    return max(unit.groups * unit.bytes, ACCESS_BYTES) // size
+
+
+def lane_registers(threads: int, arch: Arch) -> int:
+    """Of a lane of a block, with sums in accumulation registers where there are such."""
+    waves = -(-threads // arch.warp_size // max(1, arch.simds))
+    return min(arch.vector_registers + arch.accumulator_registers, arch.simd_registers // waves)

@@ -9,6 +9,7 @@ import pytest
 
 from tilewright.arch import all_archs
 from tilewright.backends.hip.gemm.tiled import FAMILY, TiledSchedule, shape
+from tilewright.backends.hip.matrix import lane_bytes
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.gemm import GemmProblem, GemmSignature
 from tilewright.ops.gemm.problem import accumulator
@@ -84,11 +85,11 @@ def test_what_nothing_else_takes_as_it_lies_is_served_without_copies() -> None:
 
 def test_a_lane_reads_as_much_as_the_depth_of_a_tile_has() -> None:
     gfx942, gfx1100, gfx1201 = (all_archs()[name] for name in ("gfx942", "gfx1100", "gfx1201"))
-    assert shape.lane_bytes("fp16", gfx942, 32) == 16  # two instructions of 16 deep
-    assert shape.lane_bytes("fp16", gfx942, 16) == 8
-    assert shape.lane_bytes("fp16", gfx1100, 32) == 32  # lanes 16 to 31 hold the same
-    assert shape.lane_bytes("int8", gfx1201, 64) == 16
-    assert shape.lane_bytes("int8", gfx1201, 16) == 8
+    assert lane_bytes("fp16", gfx942, 32) == 16  # two instructions of 16 deep
+    assert lane_bytes("fp16", gfx942, 16) == 8
+    assert lane_bytes("fp16", gfx1100, 32) == 32  # lanes 16 to 31 hold the same
+    assert lane_bytes("int8", gfx1201, 64) == 16
+    assert lane_bytes("int8", gfx1201, 16) == 8
 
 
 def test_a_model_prefers_large_tiles_for_large_products_and_parts_of_k_for_long_ones() -> None:

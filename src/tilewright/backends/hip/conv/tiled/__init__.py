@@ -1,7 +1,8 @@
 """Convolution where CK Tile's headers have no product.  How its kernels compute, and rules.
 
 wmma   RDNA 3 and 4: fp16, bf16 and int8 by matrix instructions, 16 x 16 sums of a wave at a time
-fma    any GPU, by multiply-adds: fp32 of RDNA, int8 of gfx90a, gradients of fp32 of gfx950, all of gfx908 and gfx1250
+mfma   CDNA, likewise: all of gfx908, int8 of gfx90a, gradients of fp32 of gfx950
+fma    any GPU, by multiply-adds: fp32 of RDNA, all of gfx1250
 
 Operands, results and copies are those of the CK Tile kernels (`hip/conv/tiled/kernel.h`).
 """
@@ -17,16 +18,27 @@ from typing import Any, ClassVar
 from tilewright.arch import Arch
 from tilewright.backends.base import Promises
 from tilewright.backends.hip.conv.shared import LOOPS_MEMORY, MERGED, SPECIALS, Shape, TiledFamily, by_ck_tile
+from tilewright.backends.hip.matrix import (
+    MOST_AT_ONCE,
+    has_matrix,
+    instruction,
+    lane_bytes,
+    lane_registers,
+    least_deep,
+)
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.schedule import SHAPES
 from tilewright.ops.conv.spec import ConvSignature
 
-WAVE, MATRIX, ACCESS_BYTES, SUM_BYTES = 32, 16, 16, 4
+MATRIX, ACCESS_BYTES, SUM_BYTES = 16, 16, 4
+WAVE = {"wmma": 32, "mfma": 64, "fma": 32}  # lanes; `fma` counts in 32 on any GPU
 FMA_LINES = 16  # lines of B that threads share out; each has every 16th
 MAX_THREADS = 1024
 _HEADERS = ["tilewright/hip/conv/tiled/kernel.h", "tilewright/hip/conv/copied.h"]
 MAX_REGISTERS = 176  # of a lane, counted: the rest is addresses and what the compiler wants
+# With sums in accumulation registers the compiler moves more ahead: as a share of what was counted, and beside it.
+MFMA_AHEAD, MFMA_BESIDE = 1.5, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +53,7 @@ class TiledConvSchedule:
     special: str = "any"  # what else it is for: see `SPECIALS`
     merged: int = 1
 
-    pipelines: ClassVar[tuple[str, ...]] = ("wmma", "fma")
+    pipelines: ClassVar[tuple[str, ...]] = ("wmma", "mfma", "fma")
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "pipeline": pipelines,
         "special": SPECIALS,
@@ -65,28 +77,37 @@ class TiledConvSchedule:
         return "_".join(parts)
 
 
-def has_wmma(signature: ConvSignature, arch: Arch) -> bool:
-    """Whether the arch has the matrix instructions the kernels know: 16 of k at a time."""
-    return "wmma" in arch.features and "wmma-k32" not in arch.features and signature.dtype != "fp32"
+def best_pipeline(signature: ConvSignature, arch: Arch) -> str:
+    """By the arch's matrix instructions where the kernels know one for the type, else by multiply-adds."""
+    if not has_matrix(arch):
+        return "fma"
+    if "mfma" in arch.features:
+        return "mfma"
+    return "fma" if signature.dtype == "fp32" else "wmma"
 
 
 def threads(schedule: TiledConvSchedule) -> int:
-    return WAVE * prod(schedule.warp_grid)
+    return WAVE[schedule.pipeline] * prod(schedule.warp_grid)
 
 
 def lds_bytes(signature: ConvSignature, schedule: TiledConvSchedule) -> int:
     """What a block stages, or the sums that leave at once, in the same place."""
     (m, n, k), size = schedule.tile, DTYPES[signature.dtype].bytes
-    band = schedule.warp_grid[0] * MATRIX if schedule.pipeline == "wmma" else threads(schedule) // FMA_LINES
+    band = threads(schedule) // FMA_LINES if schedule.pipeline == "fma" else schedule.warp_grid[0] * MATRIX
     return max((m + n) * (k * size + ACCESS_BYTES), band * (n + 4) * SUM_BYTES)
 
 
-def registers(signature: ConvSignature, schedule: TiledConvSchedule) -> int:
+def registers(signature: ConvSignature, schedule: TiledConvSchedule, arch: Arch) -> int:
     """Of a lane: sums, what it holds of the next stage and of this one, and where it reads."""
     (m, n, k), size, lanes = schedule.tile, DTYPES[signature.dtype].bytes, threads(schedule)
     held = (m + n) * k * size // lanes // 4
     if schedule.pipeline == "wmma":
         multiplied = 8 * (n // (MATRIX * schedule.warp_grid[1]) + 1)
+    elif schedule.pipeline == "mfma":
+        grid_m, grid_n, _ = schedule.warp_grid
+        fragments = (m // (MATRIX * grid_m) + n // (MATRIX * grid_n)) * lane_bytes(signature.dtype, arch, k) // 4
+        steps = k * size // (lane_bytes(signature.dtype, arch, k) * instruction(signature.dtype, arch).groups)
+        multiplied = fragments * (steps if fragments * steps <= MOST_AT_ONCE else 1)
     else:
         multiplied = 5 * (n // FMA_LINES + 1)
     places = sum(
@@ -97,17 +118,22 @@ def registers(signature: ConvSignature, schedule: TiledConvSchedule) -> int:
 
 
 def _rules(signature: ConvSignature, schedule: TiledConvSchedule, arch: Arch) -> Iterator[Violation]:
-    if schedule.pipeline == "wmma" and not has_wmma(signature, arch):
-        message = f"{arch.name} with {signature.dtype}: the kernels know WMMA of 16x16x16, of narrow types"
-        yield Violation("amd-wmma", message, "use fma")
-    broken = list(_tile(signature, schedule))
+    best = best_pipeline(signature, arch)
+    if schedule.pipeline not in (best, "fma"):
+        message = f"{arch.name} with {signature.dtype}: the kernels have no {schedule.pipeline} for it"
+        yield Violation("amd-wmma" if schedule.pipeline == "wmma" else "amd-mfma", message, f"use {best}")
+        return
+    broken = list(_tile(signature, schedule, arch))
     yield from broken
     if broken:
         return
     if (bytes_ := lds_bytes(signature, schedule)) > arch.scratch_bytes:
         yield Violation("amd-lds", f"{bytes_} bytes of LDS, and there are {arch.scratch_bytes}", "use a smaller tile")
-    if (wanted := registers(signature, schedule)) > MAX_REGISTERS:
-        message = f"a lane wants {wanted} registers; over {MAX_REGISTERS} it spills"
+    wanted, most = registers(signature, schedule, arch), MAX_REGISTERS
+    if schedule.pipeline == "mfma":
+        wanted, most = int(wanted * MFMA_AHEAD) + MFMA_BESIDE, lane_registers(threads(schedule), arch)
+    if wanted > most:
+        message = f"a lane wants {wanted} registers; over {most} it spills"
         yield Violation("amd-registers", message, "use a smaller tile, more waves or wider vectors")
 
 
@@ -115,17 +141,19 @@ def _power(number: int) -> bool:
     return number > 0 and not number & (number - 1)
 
 
-def _tile(signature: ConvSignature, schedule: TiledConvSchedule) -> Iterator[Violation]:
+def _tile(signature: ConvSignature, schedule: TiledConvSchedule, arch: Arch) -> Iterator[Violation]:
     (m, n, k), (grid_m, grid_n, grid_k), lanes = schedule.tile, schedule.warp_grid, threads(schedule)
     size = DTYPES[signature.dtype].bytes
     if grid_k != 1 or not _power(lanes) or lanes > MAX_THREADS:
         message = f"warp grid {grid_m}x{grid_n}x{grid_k}"
-        yield Violation("amd-warps", message, "use 2^n waves along m and n, up to 32, and 1 along k")
+        most_waves = MAX_THREADS // WAVE[schedule.pipeline]
+        yield Violation("amd-warps", message, f"use 2^n waves along m and n, up to {most_waves}, and 1 along k")
         return
     pieces = k * size // ACCESS_BYTES
     fma = schedule.pipeline == "fma"
+    deep = 1 if fma else least_deep(signature.dtype, arch)  # of an instruction
     down, across = (lanes // FMA_LINES, FMA_LINES) if fma else (grid_m * MATRIX, grid_n * MATRIX)
-    if m % down or n % across or k * size % ACCESS_BYTES or not _power(pieces) or (not fma and k % MATRIX):
+    if m % down or n % across or k * size % ACCESS_BYTES or not _power(pieces) or k % deep:
         message = f"tile {m}x{n}x{k} is not whole for {down}x{across} lines, or no 2^n times 16 bytes deep"
         yield Violation("amd-tile-size", message, f"use multiples of {down} and {across}, and k of 16, 32 or 64")
         return
@@ -147,7 +175,7 @@ def _tile(signature: ConvSignature, schedule: TiledConvSchedule) -> Iterator[Vio
             yield Violation("amd-tile-vector", message, "use another tile, warp grid or vectors")
 
 
-# Tile with k for two-byte elements, warp grid.
+# Tile with k for two-byte elements, warp grid of waves of 32 lanes.
 _PIXELS = (
     ((128, 128, 32), (4, 2, 1)),
     ((128, 64, 32), (4, 2, 1)),
@@ -161,6 +189,14 @@ _SPLITS = (1, 4, 16, 64)
 def _schedule(signature: ConvSignature, tile: Shape, grid: Shape, vectors: Shape) -> TiledConvSchedule:
     deep = tile[2] * 2 // DTYPES[signature.dtype].bytes
     return TiledConvSchedule("wmma", (tile[0], tile[1], deep), grid, vectors)
+
+
+def _computed_by(schedule: TiledConvSchedule, pipeline: str) -> TiledConvSchedule:
+    """The same tile by as many threads: waves of 64 lanes are half as many."""
+    grid_m, grid_n, _ = schedule.warp_grid
+    if pipeline == "mfma":
+        grid_m, grid_n = (grid_m // 2, grid_n) if grid_m > 1 else (1, max(1, grid_n // 2))
+    return replace(schedule, pipeline=pipeline, warp_grid=(grid_m, grid_n, 1))
 
 
 def _vectors(signature: ConvSignature) -> tuple[int, int]:
@@ -216,8 +252,10 @@ class Tiled(TiledFamily):
     def proposals(self, pool: str, signature: ConvSignature, arch: Arch) -> Iterator[TiledConvSchedule]:
         if by_ck_tile(signature, arch):
             return
-        for schedule in _default(signature) if pool == "default" else _swept(pool, signature):
-            yield schedule if has_wmma(signature, arch) else replace(schedule, pipeline="fma")
+        pipeline = best_pipeline(signature, arch)
+        schedules = _default(signature) if pool == "default" else _swept(pool, signature)
+        # Of waves of 64 lanes two grids may become the same.
+        yield from dict.fromkeys(_computed_by(schedule, pipeline) for schedule in schedules)
 
     def violations(self, signature: ConvSignature, schedule: TiledConvSchedule, arch: Arch) -> Iterator[Violation]:
         yield from super().violations(signature, schedule, arch)
@@ -230,7 +268,8 @@ class Tiled(TiledFamily):
         return threads(schedule)
 
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
-        return {**super().numbers(spec), "wmma": int(spec.schedule.pipeline == "wmma")}
+        pipeline = spec.schedule.pipeline
+        return {**super().numbers(spec), "wmma": int(pipeline == "wmma"), "mfma": int(pipeline == "mfma")}
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
         h, s = spec.schedule, spec.signature
@@ -247,7 +286,7 @@ class Tiled(TiledFamily):
             "width_c": h.vectors[2],
             "lds_bytes": lds_bytes(s, h),
         }
-        switches = {"pointwise": h.special == "pointwise", "matrix": h.pipeline == "wmma"}
+        switches = {"pointwise": h.special == "pointwise", "matrix": h.pipeline != "fma"}
         return {
             "family": self.name, "kernel": self.kernel(h), "numbers": numbers, "switches": switches, "shared": False,
             "limits": self.numbers(spec), "headers": _HEADERS, "includes": [], "element": f"tw::{s.dtype}",
@@ -256,7 +295,8 @@ class Tiled(TiledFamily):
 
     def promises(self, spec: KernelSpec) -> Promises:
         """Matrix instructions, where there are such."""
-        return Promises(("v_wmma_",) if spec.schedule.pipeline == "wmma" else ())
+        pipeline = spec.schedule.pipeline
+        return Promises(() if pipeline == "fma" else (f"v_{pipeline}_",))
 
     def compile_memory(self, spec: KernelSpec, compiler: str) -> int:
         return LOOPS_MEMORY

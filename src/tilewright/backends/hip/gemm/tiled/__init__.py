@@ -16,7 +16,7 @@ from tilewright.backends.base import Promises
 from tilewright.backends.hip.gemm.shared import HipGemmFamily, tile_numbers
 from tilewright.backends.hip.gemm.tiled import proposals, shape
 from tilewright.backends.hip.gemm.tiled.schedule import TiledSchedule
-from tilewright.backends.hip.matrix import has_matrix
+from tilewright.backends.hip.matrix import has_matrix, lane_registers, least_deep
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.gemm.problem import GemmProblem
@@ -69,7 +69,7 @@ def _grid(schedule: TiledSchedule, arch: Arch) -> Iterator[Violation]:
 def _tile(signature: GemmSignature, schedule: TiledSchedule, arch: Arch) -> Iterator[Violation]:
     lanes, deep = shape.threads(schedule, arch), schedule.tile[2]
     for name, dtype, as_, lines, along_k in shape.operands(signature, schedule, arch):
-        least = shape.least_deep(as_, arch)
+        least = least_deep(as_, arch)
         if deep % least:
             message = f"tile_k {deep} of {name}: an instruction or an access of {as_} takes {least}"
             yield Violation("amd-tile-size", message, f"use tile_k {least} or more")
@@ -83,17 +83,11 @@ def _tile(signature: GemmSignature, schedule: TiledSchedule, arch: Arch) -> Iter
     if (bytes_ := shape.lds_bytes(schedule, DTYPES[kinds[0]].bytes)) > arch.scratch_bytes:
         message = f"{bytes_} bytes of LDS, and there are {arch.scratch_bytes}"
         yield Violation("amd-lds", message, "use a smaller tile, or one stage")
-    most = most_registers(schedule, arch)
+    most = lane_registers(shape.threads(schedule, arch), arch)
     ahead = AHEAD_RDNA if "wmma" in arch.features else AHEAD
     if (wanted := int(shape.registers(signature, schedule, arch) * ahead) + BESIDE) > most:
         message = f"a lane wants {wanted} registers and has {most}: over that it spills"
         yield Violation("amd-registers", message, "use a smaller tile or more waves")
-
-
-def most_registers(schedule: TiledSchedule, arch: Arch) -> int:
-    """Of a lane, with sums in accumulation registers where there are such."""
-    waves = -(-shape.threads(schedule, arch) // arch.warp_size // max(1, arch.simds))
-    return min(arch.vector_registers + arch.accumulator_registers, arch.simd_registers // waves)
 
 
 class Tiled(HipGemmFamily):

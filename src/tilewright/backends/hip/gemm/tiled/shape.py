@@ -10,14 +10,20 @@ from typing import NamedTuple
 
 from tilewright.arch import Arch
 from tilewright.backends.hip.gemm.tiled.schedule import TiledSchedule
-from tilewright.backends.hip.matrix import SIDE, has_matrix, instruction, is_fp8
+from tilewright.backends.hip.matrix import (
+    ACCESS_BYTES,
+    MOST_AT_ONCE,
+    SIDE,
+    has_matrix,
+    instruction,
+    is_fp8,
+    lane_bytes,
+)
 from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm.spec import GemmSignature
 
-ACCESS_BYTES = 16
 SUM_BYTES = 4
 ROW_GAP = 4  # sums between rows that leave through LDS
-MOST_AT_ONCE = 64  # words of fragments, up to which all steps of a stage are written out: as `MatrixProduct::at_once`
 WIDEST_STORE = 8  # elements of E: more would only hold up registers
 
 
@@ -38,23 +44,6 @@ def multiplied(signature: GemmSignature, arch: Arch) -> tuple[str, str] | None:
     if wide == "fp16" and "fp8_e5m2" in (a[:8], b[:8]) and "mfma" in arch.features:
         wide = "fp32"
     return None if wide == "fp32" and "mfma" not in arch.features else (wide, wide)
-
-
-def lane_bytes(dtype: str, arch: Arch, deep: int) -> int:
-    """Bytes of a line that a lane reads at once: as `Matrix::bytes`."""
-    unit, size = instruction(dtype, arch), DTYPES[dtype].bytes
-    if unit.groups == 1:
-        return unit.bytes
-    most = ACCESS_BYTES
-    while most > unit.bytes and unit.groups * most // size > deep:
-        most //= 2
-    return max(most, unit.bytes)
-
-
-def least_deep(dtype: str, arch: Arch) -> int:
-    """k of one instruction, or 16 bytes if that is more."""
-    unit, size = instruction(dtype, arch), DTYPES[dtype].bytes
-    return max(unit.groups * unit.bytes, ACCESS_BYTES) // size
 
 
 def threads(schedule: TiledSchedule, arch: Arch) -> int:

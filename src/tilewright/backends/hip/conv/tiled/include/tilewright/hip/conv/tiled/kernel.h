@@ -1,9 +1,8 @@
-// A convolution where CK Tile's headers have no product: on RDNA 3 and 4, and by multiply-adds on any GPU.
+// A convolution where CK Tile's headers have no product: by WMMA on RDNA 3 and 4, by MFMA on CDNA, by multiply-adds anywhere.
 //
 // A block stages tile_m lines of A and tile_n lines of B, tile_k deep, in LDS, k along the rows.  While it multiplies them,
-// its lanes already hold what comes next.  fp16, bf16 and int8 are multiplied by WMMA in waves of 32 lanes, 16 x 16 sums a
-// wave at a time; fp32, and what a GPU has no such instruction for, by multiply-adds, of which a lane has a square of
-// lines.  Operands, classes of pixels, merged groups, parts of a split k and the way out are those of the CK Tile kernels.
+// its lanes already hold what comes next.  Matrix instructions (matrix.h) make 16 x 16 sums a wave at a time; what a GPU has
+// no such instruction for is multiplied by multiply-adds, of which a lane has a square of lines.  Operands, classes of pixels, merged groups, parts of a split k and the way out are those of the CK Tile kernels.
 #pragma once
 #include <tilewright/hip/conv/maps.h>
 #include <tilewright/hip/staged.h>
@@ -155,6 +154,9 @@ template <class Config> struct ConvDevice : ConvOperands<Config> {
 
   // One tile of the result, or one part of its k, of a group and a class.
   template <int tails> static TW_GPU void run(const Launched &x) {
+    if constexpr (Config::matrix)
+      static_assert(Product::wave * Config::warp_grid_m * Config::warp_grid_n == Config::threads,
+                    "waves of another size");
     __shared__ __attribute__((aligned(16))) char lds[lds_bytes];
     const ConvClass &c = x.classes[data ? blockIdx.z : 0];
     const int z = blockIdx.y, part = Config::split_k > 1 ? int(blockIdx.z) : 0;
