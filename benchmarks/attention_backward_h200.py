@@ -264,7 +264,7 @@ def stages_of(
 ) -> tuple[dict[str, Run], dict[str, float]]:
     """The kernels of all stages of a plan, and the error of each of `grad` with the other stages around it."""
     dot, problem, *converts = plan
-    way = problem.accumulate + (f"/{problem.dkv_parts}" if problem.dkv_parts else "")
+    way = problem.accumulate + (f"/{problem.dkv_splits}" if problem.dkv_splits else "")
     between, runs, errors = one.between(problem), {}, {}
     for stage in (dot, *converts):
         spec = BACKWARD.candidates(stage.signature, arch)[0]

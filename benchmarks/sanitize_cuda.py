@@ -92,9 +92,9 @@ _BACKWARD: tuple[dict[str, Any], ...] = (
     {"batch": 1, "heads_q": 4, "heads_kv": 2, "seqlen_q": 150, "seqlen_k": 200, "head_dim": 128, "family": "grad",
      "causal": "bottom_right", "accumulate": "dq"},
     {"batch": 1, "heads_q": 4, "heads_kv": 2, "seqlen_q": 150, "seqlen_k": 200, "head_dim": 128, "family": "grad",
-     "causal": "bottom_right", "accumulate": "all", "dkv_parts": 3, "deterministic": True},
+     "causal": "bottom_right", "accumulate": "all", "dkv_splits": 3, "deterministic": True},
     {"batch": 3, "heads_q": 2, "seqlen_q": 130, "seqlen_k": 130, "head_dim": 64, "family": "grad", "varlen": True,
-     "total_q": 250, "total_k": 250, "accumulate": "all", "dkv_parts": 2},
+     "total_q": 250, "total_k": 250, "accumulate": "all", "dkv_splits": 2},
     {"batch": 1, "heads_q": 2, "seqlen_q": 130, "seqlen_k": 150, "head_dim": 64, "family": "grad", "softcap": True,
      "accumulate": "dq", "deterministic": True},
     {"batch": 1, "heads_q": 2, "seqlen_q": 130, "seqlen_k": 150, "head_dim": 64, "family": "grad", "bias": "tensor",
@@ -108,7 +108,7 @@ _BACKWARD: tuple[dict[str, Any], ...] = (
     {"batch": 2, "heads_q": 4, "seqlen_q": 150, "seqlen_k": 150, "head_dim": 128, "family": "dot", "dlse": True,
      "dsink": True},
     {"batch": 2, "heads_q": 4, "heads_kv": 2, "seqlen_q": 150, "seqlen_k": 200, "head_dim": 128, "family": "convert",
-     "accumulate": "all", "dkv_parts": 3},
+     "accumulate": "all", "dkv_splits": 3},
 )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from tilewright import errors
-from tilewright.errors import CompileError, RequestError, TilewrightError, an, either, nearest
+from tilewright.errors import CompileError, RequestError, TilewrightError, an, counted, either, nearest
 
 
 def all_classes() -> list[type[TilewrightError]]:
@@ -69,3 +69,10 @@ def test_articles_and_choices_read_as_people_write_them() -> None:
     assert [either(one) for one in (("x",), ("x", "x"), ("x", "y"), ("x", "y", "x", "z"))] == [
         "x", "x", "x or y", "x, y or z",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "text"), [(0, "kernel", "0 kernels"), (1, "entry", "1 entry"), (2, "entry", "2 entries")]
+)
+def test_things_are_counted_as_one_says_it(count: int, noun: str, text: str) -> None:
+    assert counted(count, noun) == text

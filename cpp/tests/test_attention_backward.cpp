@@ -46,7 +46,7 @@ int main(int count, char **arguments) {
   const auto rule = [](const Problem &problem) { return rule_of([&] { problem.check(); }); };
   CHECK(rule(Problem(1, 4, 4, 4, 32).heads_kv(3)) == "heads-divide" && rule(Problem(1, 4, 4, 4, 600)) == "head-size");
   CHECK(rule(Problem(-1, 4, 4, 4, 32)) == "size-negative" && rule(Problem(1, 0, 4, 4, 32)) == "size-positive");
-  CHECK(rule(Problem(1, 4, 4, 4, 32).sums(tw::Sums::dkv, -1)) == "dkv-parts");
+  CHECK(rule(Problem(1, 4, 4, 4, 32).sums(tw::Sums::dkv, -1)) == "dkv-splits");
   CHECK(rule(Problem(1, 4, 4, 4, 32).dtype(tw::Dtype::int8)) == "dtype-input");
   CHECK(rule(Problem(1, 4, 4, 4, 32).dbias()) == "dbias-bias" &&
         rule(Problem(1, 4, 4, 4, 32).dalibi()) == "dalibi-bias");

@@ -181,6 +181,13 @@ def either(choices: Iterable[object]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things: 1 kernel, 2 kernels, 0 entries."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun[:-1]}ies" if noun.endswith("y") else f"{count} {noun}s"
+
+
 def nearest(name: str, known: list[str]) -> str:
     """A remedy sentence for an unknown name: the closest known one, then all of them."""
     import difflib

@@ -27,13 +27,13 @@ def test_specs_generate_and_wrap(shell: Shell, tmp_path: Path) -> None:
     manifest = json.loads((tmp_path / "made" / "manifest.json").read_text())
     assert {one["schedule"]["pipeline"] for one in (each["spec"] for each in manifest["kernels"])} >= {"tiled"}
     shell("wrap", "--kernel-dir", "made", "--output-dir", "lib", "--generate-ninja")
-    sums = ("--family", "grad", "--features", "sums_dq", "--target", "x86_64_v3")
+    sums = ("--family", "grad", "--features", "accum_dq", "--target", "x86_64_v3")
     assert "cpu-accumulate" in shell("specs", "attention_backward", *sums, "--why-not", status=1).stdout
     assert "family-name" in shell("specs", "attention_backward", "--family", "sideways", status=1).stderr
 
 
 def test_pools_of_ck_tiles_profiles(shell: Shell, tmp_path: Path) -> None:
-    axes = ("--heads", "64", "--features", "packed+sums_all", "--target", "gfx942")
+    axes = ("--heads", "64", "--features", "packed+accum_all", "--target", "gfx942")
     shell("generate", "attention_backward", *axes, "--pool", "400", "--output-dir", "made")
     manifest = json.loads((tmp_path / "made" / "manifest.json").read_text())
     made = {
@@ -92,4 +92,4 @@ def test_problems_and_instances(shell: Shell) -> None:
     for target, pipelines in (("sm_90a", ("ws_", "mma_", "rows")), ("gfx942", ("kr_ktr_vr_", "tiled_", "rows"))):
         found = shell("instances", "attention_backward", "--target", target).stdout
         assert all(f"_{pipeline}" in found for pipeline in pipelines), "what plans take is in sweeps"
-        assert "_convert_bf16_h64x64_sums_all_" in found
+        assert "_convert_bf16_h64x64_accum_all_" in found

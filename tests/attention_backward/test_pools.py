@@ -37,7 +37,7 @@ def test_convert_is_proposed_where_sums_are_left() -> None:
         return {spec.signature.family for spec in pools.proposals("default", target, **axes)}
 
     assert families("sm_90a") == {"dot", "grad", "convert"}
-    assert families("sm_90a", features=("sums_dq",)) == {"dot", "grad", "convert"}
+    assert families("sm_90a", features=("accum_dq",)) == {"dot", "grad", "convert"}
     assert families("sm_90a", features=("window",)) == {"dot", "grad"}
     assert families("sm_90a", families=("grad",)) == {"grad"}
     assert families("sm_90a", datatypes=("fp32",)) == families("x86_64_v3") == {"dot", "grad"}

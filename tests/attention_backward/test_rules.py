@@ -151,7 +151,7 @@ def test_settled_signatures_are_fixed_points() -> None:
         once = settled(replace(busy, family=family))
         assert settled(once) == once
     assert settled(replace(busy, family="dot")).label() == "dot_bf16_h128x128_packed_dlse_dsink"
-    assert settled(replace(busy, family="convert")).label() == "convert_bf16_h64x128_packed_sums_dq"
+    assert settled(replace(busy, family="convert")).label() == "convert_bf16_h64x128_packed_accum_dq"
 
 
 def test_gaps_between_rows_share_measurements() -> None:

@@ -106,7 +106,7 @@ def test_which_copies_are_made_is_told() -> None:
     one = ConvProblem(8, 60, 60, (28, 28), (3, 3), 60, before=(1, 1), dtype="bf16")
     first = one.laid(**{f"{name}_strides": channels_first(getattr(one, f"{name}_shape")) for name in "xy"})
     said = str(Registry(ARCH).explain(first))
-    copies = "copies x (turned to channels-last), w (aligned), y (turned to channels-last, back): 1.6 MB"
+    copies = "copies x (transposed to channels-last), w (aligned), y (transposed to channels-last, back): 1.6 MB"
     assert f"{copies}, channels from 60 to 64 and filters from 60 to 64; depthwise_tile runs on them" in said
 
 

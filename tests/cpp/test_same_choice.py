@@ -45,7 +45,7 @@ def problem(draw: random.Random, op: str, target: str) -> Any:
 def stages_of(drawn: Any, target: str) -> tuple[Any, ...]:
     """As C++ computes it: keys in parts where the problem says so, and joined windows."""
     if drawn.op == "attention_backward":  # in the sums and parts that it says itself, 0 parts too
-        return tuple(backward_plans.stages_of(drawn, drawn.accumulate, drawn.dkv_parts))
+        return tuple(backward_plans.stages_of(drawn, drawn.accumulate, drawn.dkv_splits))
     if drawn.op == "conv" or getattr(drawn, "num_splits", 0) > 1:
         return tuple(ops.op(drawn.op).stages(drawn, target))
     return (drawn,)

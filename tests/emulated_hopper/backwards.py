@@ -76,7 +76,7 @@ def drawn(
         more["total_k"] = rng.randint(batch * keys // 2, batch * keys) or 1
     more["seqlens_q"], more["seqlens_k"] = rng.random() < 0.3, rng.random() < 0.3
     if like.accumulate in ("dkv", "all"):
-        more["dkv_parts"] = rng.choice((0, 1, 2, 3, 5))
+        more["dkv_splits"] = rng.choice((0, 1, 2, 3, 5))
     full = (batch, heads_kv * group, rows, keys)
     for name in ("mask_shape", "bias_shape"):
         if getattr(like, name):

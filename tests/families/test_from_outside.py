@@ -115,12 +115,13 @@ FAMILY = Wrapped()
 
 def test_a_kernel_that_wants_contiguous_channels_is_wrapped_as_the_guide_says(tmp_path: Path) -> None:
     plain = (FAMILIES / "extrafamilies/templates/filter_block.cpp.jinja").read_text()
-    using = "namespace { using Work = tw::ConvTurned<Config, tw::FilterBlock<Config>>; }\nTW_EXPORT_CONV(Config, Work,"
+    wrapped = "tw::ConvChannelsLast<Config, tw::FilterBlock<Config>>"
+    using = f"namespace {{ using Work = {wrapped}; }}\nTW_EXPORT_CONV(Config, Work,"
     template = plain.replace("TW_EXPORT_CONV(Config, tw::FilterBlock<Config>,", using)
     assert template != plain
     (tmp_path / "wrapped").mkdir()
     (tmp_path / "wrapped/__init__.py").write_text(WRAPPED)
-    (tmp_path / "wrapped/wrapped.cpp.jinja").write_text("#include <tilewright/cpu/conv/turned.h>\n" + template)
+    (tmp_path / "wrapped/wrapped.cpp.jinja").write_text("#include <tilewright/cpu/conv/channels_last.h>\n" + template)
     (tmp_path / "extrafamilies").symlink_to(FAMILIES / "extrafamilies")
     (tmp_path / "wrapped-1.0.dist-info").mkdir()
     (tmp_path / "wrapped-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: wrapped\nVersion: 1.0\n")

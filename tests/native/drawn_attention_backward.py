@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright import ops
-from tilewright.ops.attention_backward.plans import accumulates, dkv_parts
+from tilewright.ops.attention_backward.plans import accumulates, dkv_splits
 from tilewright.ops.attention_backward.problem import AttentionBackwardProblem
 
 HEADS = (16, 32, 50, 64, 96, 128, 256)
@@ -18,8 +18,8 @@ def problem(draw: random.Random, target: str) -> AttentionBackwardProblem:
     while True:
         drawn = AttentionBackwardProblem(**_fields(draw))
         if not ops.op("attention_backward").problem_violations(drawn, target):
-            parts = draw.choice(dkv_parts(drawn, target))
-            return replace(drawn, accumulate=draw.choice(accumulates(drawn, target)), dkv_parts=parts)
+            parts = draw.choice(dkv_splits(drawn, target))
+            return replace(drawn, accumulate=draw.choice(accumulates(drawn, target)), dkv_splits=parts)
 
 
 def _fields(draw: random.Random) -> dict[str, Any]:

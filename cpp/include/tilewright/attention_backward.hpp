@@ -49,8 +49,8 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
   Self &dbias(bool with = true) { return dbias_ = with, *this; }
   Self &dalibi(bool with = true) { return dalibi_ = with, *this; }
   Self &deterministic(bool same_bits = true) { return deterministic_ = same_bits, *this; }
-  // `dkv_parts`: sums of dk and dv that a head of keys has, where they are left; 0: one a query head.
-  Self &sums(Sums left, int64_t dkv_parts = 0) { return sums_ = left, parts_ = dkv_parts, *this; }
+  // `dkv_splits`: sums of dk and dv that a head of keys has, where they are left; 0: one a query head.
+  Self &sums(Sums left, int64_t dkv_splits = 0) { return sums_ = left, parts_ = dkv_splits, *this; }
   Self &strides(Operand which, Strides s) { return strides_[which] = s, has_[which] = true, *this; }
 
   Dtype dtype() const { return type_; }
@@ -60,7 +60,7 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
     demand_counts({{"total_q", varlen_ ? total_q_ : 0}, {"total_k", varlen_ ? total_k_ : 0}});
     refuse_if(sums_ < Sums::none || sums_ > Sums::all, "sums", int64_t(sums_),
               "no sums have the number " + std::to_string(int(sums_)), "use one of tw::Sums");
-    refuse_if(parts_ < 0 || parts_ > 1024, "dkv-parts", parts_, std::to_string(parts_) + " parts of sums of dk and dv",
+    refuse_if(parts_ < 0 || parts_ > 1024, "dkv-splits", parts_, std::to_string(parts_) + " parts of sums of dk and dv",
               "use 1 to 1024, or 0 for one a query head");
     demand_heads_and_windows(), demand_repeats();
     refuse_if(!is_wide(type_), "dtype-input", int64_t(type_),
@@ -238,7 +238,7 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
           "dbias",    "dalibi",   "deterministic", "accumulate", "q_batch",   "q_row",     "q_head",   "k_batch",
           "k_row",    "k_head",   "v_batch",       "v_row",      "v_head",    "o_batch",   "o_row",    "o_head",
           "do_batch", "do_row",   "do_head",       "dq_batch",   "dq_row",    "dq_head",   "dk_batch", "dk_row",
-          "dk_head",  "dv_batch", "dv_row",        "dv_head",    "aligned",   "dkv_parts"}});
+          "dk_head",  "dv_batch", "dv_row",        "dv_head",    "aligned",   "dkv_splits"}});
     std::vector<int64_t> values;
     values.reserve(names.size());
     add_sizes(values, family);

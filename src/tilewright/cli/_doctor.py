@@ -11,7 +11,7 @@ from typing import Any
 
 from tilewright.backends.findings import Finding, oneline
 from tilewright.cli.common import print_json, show, table
-from tilewright.errors import PluginError, TilewrightError
+from tilewright.errors import PluginError, TilewrightError, counted
 
 _PACKAGES = ("tilewright", "numpy", "ninja", "jinja2", "ml_dtypes", "rich", "typer")
 _SET = "  (set)"  # how a setting ends that has not its default
@@ -51,7 +51,7 @@ def _short(findings: list[Finding]) -> list[Finding]:
     versions = [finding for finding in findings if finding.part == "versions" and finding.ok]
     kept = [finding for finding in findings if finding not in unset and finding not in versions]
     if unset:
-        kept.append(Finding("settings", f"{len(unset)} others", None, "at their defaults; --all lists them"))
+        kept.append(Finding("settings", counted(len(unset), "other"), None, "at their defaults; --all lists them"))
     kept.append(Finding("versions", "", True, ", ".join(f"{version.what} {version.text}" for version in versions)))
     return [finding for finding in kept if (finding.part, finding.what) != ("versions", "ziglang")]
 
@@ -193,7 +193,9 @@ def _cache() -> Iterator[Finding]:
     try:
         entries = usage(store)
         size = human(sum(entry.bytes for entry in entries))
-        yield Finding("store", str(store.root), True, f"{len(entries)} entries, {size} of at most {human(limit)}")
+        yield Finding(
+            "store", str(store.root), True, f"{counted(len(entries), 'entry')}, {size} of at most {human(limit)}"
+        )
     except StoreError as error:
         yield Finding("store", str(store.root), False, oneline(error))
     for other in other_versions(store):
@@ -224,7 +226,7 @@ def _bundles() -> Iterator[Finding]:
         except TilewrightError as error:
             yield Finding("bundle", name, False, error.message)
         else:
-            summary = f"{len(bundle.libraries)} kernels for {', '.join(bundle.targets)}, from {bundle.path}"
+            summary = f"{counted(len(bundle.libraries), 'kernel')} for {', '.join(bundle.targets)}, from {bundle.path}"
             yield Finding("bundle", name, True, summary)
 
 

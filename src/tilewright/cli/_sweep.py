@@ -16,7 +16,7 @@ import typer
 from tilewright.cli._ops import flag_of
 from tilewright.cli._problems import demand_memory, kernel_of, problem_of
 from tilewright.cli.common import print_json, say, say_noisy, share, show, table
-from tilewright.errors import RequestError, StoreError, TilewrightError
+from tilewright.errors import RequestError, StoreError, TilewrightError, counted
 
 if TYPE_CHECKING:
     from tilewright.arch import Arch
@@ -230,7 +230,7 @@ def _tell_work(works: Sequence[tuple[Sweep, Work]], store: Results, summary: Sum
     for _, work in works:
         failed.update(work.failed)
     summary.known_failures = failed.total()
-    say(f"{len(first.all_items)} problems: {total} to measure, {known} are in {store.path}")
+    say(f"{counted(len(first.all_items), 'problem')}: {total} to measure, {known} are in {store.path}")
     if failed:
         kinds = ", ".join(f"{count} {status}" for status, count in failed.items())
         say(f"{failed.total()} of these have no time ({kinds}); --retry measures them again")

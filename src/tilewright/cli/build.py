@@ -22,7 +22,7 @@ from tilewright.cli.common import (
     progress,
     say,
 )
-from tilewright.errors import RequestError, TilewrightError
+from tilewright.errors import RequestError, TilewrightError, counted
 
 if TYPE_CHECKING:
     from tilewright.arch import Arch
@@ -241,5 +241,5 @@ def _tell(wanted: Wanted, built: dict[str, Any], failed: dict[str, Any], verbose
     new = sum(not kernel["stored"] for kernel in built.values())
     typer.echo(
         f"{wanted.target}: {new} built, {len(built) - new} were in the store, {len(failed)} failed"
-        + (f", {len(wanted.refused)} problems cannot be served" if wanted.refused else "")
+        + (f", {counted(len(wanted.refused), 'problem')} cannot be served" if wanted.refused else "")
     )

@@ -23,7 +23,7 @@ from tilewright.cli.common import (
     table,
     words,
 )
-from tilewright.errors import RequestError
+from tilewright.errors import RequestError, counted
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A bundle.")]
 Several = Annotated[list[str] | None, typer.Option("--problems", metavar="[OP=]SET|FILE", help=(
@@ -209,7 +209,7 @@ def _diff(first: File, second: File, json: AsJson = False) -> None:
         return
     for each in differences:
         typer.echo(str(each))
-    say(f"{len(differences)} differences" if differences else "no difference")
+    say(counted(len(differences), "difference") if differences else "no difference")
 
 
 def _list(json: AsJson = False) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tilewright.cli.common import AsJson, Summaries, Target, print_json, say, short_name, show, table
+from tilewright.errors import counted
 
 if TYPE_CHECKING:
     from tilewright.build import Store
@@ -79,7 +80,7 @@ def ls(json: AsJson = False) -> None:
         )
     if uses:
         show(shown)
-    say(f"{len(uses)} entries, {human(sum(use.bytes for use in uses))} in {store.root}")
+    say(f"{counted(len(uses), 'entry')}, {human(sum(use.bytes for use in uses))} in {store.root}")
 
 
 def verify(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tilewright.cli.common import WIDE, AsJson, Jobs, Target, print_json, progress, say, show, table
-from tilewright.errors import RequestError
+from tilewright.errors import RequestError, counted
 
 if TYPE_CHECKING:
     from tilewright.dispatch.registry import Registry
@@ -116,7 +116,7 @@ def _build(registry: Registry, shown: list[tuple[Op, Demo]], jobs: int) -> None:
     start = clock()
     with progress("generate and compile") as advance:
         Registry(registry.target, specs.values()).build(max_workers=jobs or None, progress=advance)
-    chosen = f"{len(specs)} kernels chosen for {len(problems)} problems on {registry.target}"
+    chosen = f"{counted(len(specs), 'kernel')} chosen for {counted(len(problems), 'problem')} on {registry.target}"
     say(f"{chosen}, built in {clock() - start:.1f} s")
 
 

@@ -29,6 +29,9 @@ def _explain(
     json: AsJson = False,
 ) -> None:
     """Explain the choice for one problem; nothing is compiled or run."""
+    from tilewright.dispatch.selection_rules import demand_rule
+
+    demand_rule(op, rule)
     with registry_for(target, threads, strict, to_run=False, lock=lock, frozen=frozen, rule=rule) as registry:
         query = problem_of(op, values, registry.arch)
         explanation = registry.explain(query.problem)

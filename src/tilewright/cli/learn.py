@@ -10,7 +10,7 @@ import typer
 
 from tilewright.cli import _ops
 from tilewright.cli.common import AsJson, Summaries, Target, Threads, print_json, say, show, table
-from tilewright.errors import FileError, RequestError
+from tilewright.errors import FileError, RequestError, counted
 
 if TYPE_CHECKING:
     from tilewright.dispatch.model import Model
@@ -172,9 +172,10 @@ def train(
     if "judged" in model.card.metrics:
         say(f"judged {model.card.metrics['judged']}")
     for why, count in measured.left_out.items():
-        say(f"left out: {count} rows, {why}")
+        say(f"left out: {counted(count, 'row')}, {why}")
     size = path.stat().st_size / 1024
-    say(f"{measured.rows} rows of {len(measured.groups)} problems; {size:.0f} KiB written to {path}")
+    rows = f"{counted(measured.rows, 'row')} of {counted(len(measured.groups), 'problem')}"
+    say(f"{rows}; {size:.0f} KiB written to {path}")
 
 
 def card_of(model: Model) -> dict[str, Any]:

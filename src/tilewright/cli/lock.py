@@ -12,7 +12,7 @@ import typer
 from tilewright.cli import _ops
 from tilewright.cli._problems import problem_of, registry_for
 from tilewright.cli.common import AsJson, Target, Threads, print_json, say, short_name, show, table
-from tilewright.errors import RequestError, TilewrightError
+from tilewright.errors import RequestError, TilewrightError, counted
 
 if TYPE_CHECKING:
     from tilewright.dispatch.locks import Pin
@@ -95,7 +95,8 @@ def _lock(
     changed = sum(1 for change in changes if not change["family"])
     kernels = len({pin.digest for pin in pins.values()})
     say(
-        f"{len(pins)} problems of {len(locks.families(pins.values()))} families pinned to {kernels} kernels, "
+        f"{counted(len(pins), 'problem')} of {counted(len(locks.families(pins.values())), 'family')} "
+        f"pinned to {counted(kernels, 'kernel')}, "
         f"{changed} of them new or changed, in {file}"
     )
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tilewright.cli.common import AsJson, Summaries, Target, print_json, say, show, table
-from tilewright.errors import RequestError, nearest
+from tilewright.errors import RequestError, counted, nearest
 
 
 def register(app: typer.Typer) -> None:
@@ -68,10 +68,10 @@ def show_set(
     op, which = (op, which) if which else _op_of(op)
     known_op = ops.op(op)
     rows = problem_sets.values(known_op, which, resolve_target(target or None, to_run=False).backend)
-    counted = problem_sets.recorded(known_op, which)
-    if counted:
-        typer.echo(recording.text(counted), nl=False)
-        say(f"{len(counted)} problems, run {sum(counted.values())} times")
+    uses = problem_sets.recorded(known_op, which)
+    if uses:
+        typer.echo(recording.text(uses), nl=False)
+        say(f"{counted(len(uses), 'problem')}, run {counted(sum(uses.values()), 'time')}")
     else:
         typer.echo(lines_of([dict(each) for each in rows]))
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from tilewright.cli.common import say
-from tilewright.errors import RequestError
+from tilewright.errors import RequestError, counted
 
 _LIKE_SHELLS = 128  # and the number of the signal that ended the program
 
@@ -47,7 +47,7 @@ def record(
     new = calls - Counter(before)
     if new:
         ops = ", ".join(f"{count} of {op}" for op, count in sorted(Counter(op for op, _ in new).items()))
-        say(f"{new.total()} calls of {len(new)} problems ({ops}) recorded in {output}")
+        say(f"{counted(new.total(), 'call')} of {counted(len(new), 'problem')} ({ops}) recorded in {output}")
     else:
         say(f"the program gave no problem to a kernel: nothing was added to {output}")
     if code:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tilewright.cli.common import AsJson, Summaries, print_json, say, short_name, show, table
-from tilewright.errors import RequestError, UnknownNameError
+from tilewright.errors import RequestError, UnknownNameError, counted
 
 if TYPE_CHECKING:
     from tilewright.dispatch.records import Record, Records
@@ -111,7 +111,7 @@ def ls(json: AsJson = False) -> None:
         )
     if newest:
         show(shown)
-    say(f"{len(newest)} records in {records.path}")
+    say(f"{counted(len(newest), 'record')} in {records.path}")
 
 
 def forget(
@@ -168,7 +168,7 @@ def export(
         say(f"{_write_table(path, records, wanted if ids else None)} results written to {path}")
         return
     write_if_changed(path, text.encode())
-    say(f"{len(wanted)} records written to {path}")
+    say(f"{counted(len(wanted), 'record')} written to {path}")
 
 
 def _as_json(listed: Sequence[Record]) -> str:

@@ -11,7 +11,7 @@ import typer
 
 from tilewright.cli._ops import axis_values
 from tilewright.cli.common import not_empty, say, show, table
-from tilewright.errors import FileError, RequestError
+from tilewright.errors import FileError, RequestError, counted
 
 if TYPE_CHECKING:
     from tilewright.codegen import Correction, Rejection, SpecSet
@@ -166,11 +166,11 @@ def print_why_not(selection: SpecSet, verbose: bool) -> None:
 
 def summary(selection: SpecSet) -> str:
     count = len(selection.specs)
-    parts = [f"{count} spec{'' if count == 1 else 's'}"]
+    parts = [counted(count, "spec")]
     if selection.corrected:
-        parts.append(f"{len(selection.corrected)} proposals corrected")
+        parts.append(f"{counted(len(selection.corrected), 'proposal')} corrected")
     if selection.rejected:
-        parts.append(f"{len(selection.rejected)} proposals rejected (--why-not lists them)")
+        parts.append(f"{counted(len(selection.rejected), 'proposal')} rejected (--why-not lists them)")
     if selection.filtered:
         parts.append(f"{selection.filtered} filtered out")
     if len(parts) == 1 and not selection.specs:

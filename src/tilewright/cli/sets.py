@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tilewright.cli.common import AsJson, Target, print_json, say, show, table
+from tilewright.errors import counted
 
 if TYPE_CHECKING:
     from tilewright.arch import Arch
@@ -43,7 +44,7 @@ def sets(
             if preselected.family != arch.family:
                 others[preselected.family] = others.get(preselected.family, 0) + 1
     more = "".join(f"; {count} are for {family}{_such_as(family)}" for family, count in others.items())
-    say(f"{len(rows)} sets for {arch.name}{more}")
+    say(f"{counted(len(rows), 'set')} for {arch.name}{more}")
 
 
 def _rows(op: Op, arch: Arch) -> list[dict[str, Any]]:

@@ -39,7 +39,7 @@ from tilewright.dispatch.refused import STRICT, as_fallback, other_signature, re
 from tilewright.dispatch.selection import Explanation, Known, Selection, StagedSelection
 from tilewright.dispatch.states import State, States
 from tilewright.dispatch.trials import Trials, refused_by_kernel
-from tilewright.errors import NoKernelError, ProblemError, RequestError
+from tilewright.errors import NoKernelError, ProblemError, RequestError, counted
 from tilewright.lru import LruCache
 from tilewright.ops.base import KernelSpec, Op, SelectionRule
 from tilewright.runtime import calls, fast_path, untracked
@@ -465,11 +465,11 @@ class Registry:
         if chosen is not None and all(spec.digest != chosen.spec.digest for spec in candidates):
             notes.append(note(by, chosen.spec, None))
         if registered and not self._specs:
-            source = f"{len(candidates)} kernels of bundles in force have the signature"
+            source = f"{counted(len(candidates), 'kernel')} with the signature in bundles in force"
         elif registered:
             source = f"{len(candidates)} of {len(self._specs)} registered kernels have the signature"
         else:
-            source = f"{len(candidates)} default candidates of the op, compiled on first use"
+            source = f"{counted(len(candidates), 'default candidate')} of the op, compiled on first use"
         return Explanation(
             problem,
             self.arch.name,

@@ -12,13 +12,31 @@ from typing import Any
 
 from tilewright import ops
 from tilewright.dispatch.selection import Selection
-from tilewright.errors import UnknownNameError, nearest
+from tilewright.errors import UnknownNameError, either, nearest
 from tilewright.ops.base import KernelSpec, Op
 
 
 def known() -> list[str]:
     """Names of all rules of all ops."""
     return sorted({name for op in ops.op_names() for name in ops.op(op).selection_rules})
+
+
+def demand_rule(op: Op, name: str) -> None:
+    """Refuse a rule that somebody asks of an op that does not have it; the setting `rule` is for all ops."""
+    if not name or name in op.selection_rules:
+        return
+    having = [each for each in ops.op_names() if name in ops.op(each).selection_rules]
+    if op.selection_rules:
+        remedy = nearest(name, sorted(op.selection_rules))
+    else:
+        others = [each for each in ops.op_names() if ops.op(each).selection_rules]
+        remedy = f"leave --rule out: {op.name} is selected by records, models and estimates; {either(others)} has rules"
+    raise UnknownNameError(
+        f"{op.name} has no rule {name!r}" + (f", {' and '.join(having)} has" if having else ""),
+        rule="selection-rule",
+        value=name,
+        remedy=remedy,
+    )
 
 
 def selection(op: Op, problem: Any, served: Sequence[tuple[KernelSpec, float]], name: str) -> Selection | None:

@@ -12,6 +12,6 @@ class AttentionBackwardSpace:
         computed, the others are worth measuring beside it."""
         return ("none",)
 
-    def dkv_parts(self, problem: AttentionBackwardProblem, arch: Arch) -> tuple[int, ...]:
+    def dkv_splits(self, problem: AttentionBackwardProblem, arch: Arch) -> tuple[int, ...]:
         """Sums of dk and dv that a head of keys has, where they are sums (0: one a query head); the first as above."""
         return (0,)

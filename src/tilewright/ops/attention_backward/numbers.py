@@ -14,7 +14,7 @@ PROBLEM = (
     "varlen", "total_q", "total_k", "seqlens_q", "seqlens_k", "dlse", "dsink", "dbias", "dalibi", "deterministic",
     "accumulate", "q_batch", "q_row", "q_head", "k_batch", "k_row", "k_head", "v_batch", "v_row", "v_head", "o_batch",
     "o_row", "o_head", "do_batch", "do_row", "do_head", "dq_batch", "dq_row", "dq_head", "dk_batch", "dk_row",
-    "dk_head", "dv_batch", "dv_row", "dv_head", "aligned", "dkv_parts",
+    "dk_head", "dv_batch", "dv_row", "dv_head", "aligned", "dkv_splits",
 )  # fmt: skip
 _FAMILIES, _BIASES, _ACCUMULATES, _TYPES = (
     {word: number for number, word in enumerate(words)} for words in (FAMILIES, BIASES, ACCUMULATES, FLOATS)

@@ -13,7 +13,7 @@ from tilewright.dtypes import dtype
 from tilewright.ops.attention_backward.problem import OPERANDS, AttentionBackwardProblem
 from tilewright.ops.attention_backward.problem_rules import problem_violations
 from tilewright.ops.attention_backward.spec import normal_family
-from tilewright.ops.attention_terms import sizes, window
+from tilewright.ops.attention_terms import demand_read, packed_readers, sizes, window
 from tilewright.ops.base import Option
 from tilewright.ops.encodings import element_type
 
@@ -53,7 +53,8 @@ OPTIONS = (
     Option("accumulate",
            "Results that are sums of fp32 between stages: none, dq, dkv or all.  By default those of the target's "
            "plan, which explain shows; of a stage by itself none.", "", str),
-    Option("dkv_parts", "Number of partial sums of dk and dv per KV head between stages (0: one per query head).", 0),
+    Option("dkv_splits", "Number of partial sums of dk and dv per KV head between stages (0: one per query head).", 0,
+           old="dkv_parts"),
     *(Option(f"{name}_strides",
              f"Element strides of {_NAMED.get(name, name)} as sequence x row x head; dense by default.", "", str)
       for name in OPERANDS),
@@ -67,6 +68,7 @@ _REQUIRED = ("batch", "heads_q", "seqlen_q", "seqlen_k", "head_dim")
 def problem(values: Mapping[str, Any]) -> AttentionBackwardProblem:
     """A stage by itself has only what it reads, so that it is the one that was measured with others."""
     options = {option.name: values.get(option.name, option.default) for option in OPTIONS}
+    demand_read(options, packed_readers(options))
     for name in _NAMES:
         if options[name]:
             dtype(options[name])
@@ -78,7 +80,7 @@ def problem(values: Mapping[str, Any]) -> AttentionBackwardProblem:
     whole = AttentionBackwardProblem(**problem_fields, **window(options))
     if not whole.family or problem_violations(whole):
         return whole
-    return whole.stage(whole.family, whole.accumulate or "none", whole.dkv_parts)
+    return whole.stage(whole.family, whole.accumulate or "none", whole.dkv_splits)
 
 
 def words(problem: AttentionBackwardProblem) -> list[str]:

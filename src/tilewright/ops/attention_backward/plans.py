@@ -23,21 +23,21 @@ def accumulates(problem: AttentionBackwardProblem, arch: str) -> tuple[str, ...]
     return kinds
 
 
-def dkv_parts(problem: AttentionBackwardProblem, arch: str) -> tuple[int, ...]:
+def dkv_splits(problem: AttentionBackwardProblem, arch: str) -> tuple[int, ...]:
     """In how many parts dk and dv of a head of keys are summed, where they are; what the problem says goes first."""
-    if problem.dkv_parts:
-        return (problem.dkv_parts,)
+    if problem.dkv_splits:
+        return (problem.dkv_splits,)
     target = arch_by_name(arch)
     space = legality.SPACES.get(target.family)
-    parts: tuple[int, ...] = space.dkv_parts(problem, target) if space is not None else (0,)
+    parts: tuple[int, ...] = space.dkv_splits(problem, target) if space is not None else (0,)
     return parts
 
 
 def stages_of(
-    problem: AttentionBackwardProblem, accumulate: str, dkv_parts: int = 0
+    problem: AttentionBackwardProblem, accumulate: str, dkv_splits: int = 0
 ) -> Sequence[AttentionBackwardProblem]:
-    last = () if accumulate == "none" else (problem.stage("convert", accumulate, dkv_parts),)
-    return (problem.stage("dot"), problem.stage("grad", accumulate, dkv_parts), *last)
+    last = () if accumulate == "none" else (problem.stage("convert", accumulate, dkv_splits),)
+    return (problem.stage("dot"), problem.stage("grad", accumulate, dkv_splits), *last)
 
 
 def split_plans(problem: AttentionBackwardProblem, arch: str) -> Mapping[str, Sequence[AttentionBackwardProblem]]:
@@ -46,7 +46,7 @@ def split_plans(problem: AttentionBackwardProblem, arch: str) -> Mapping[str, Se
         return {"": (problem,)}
     plans = {}
     for kind in accumulates(problem, arch):
-        for parts in dkv_parts(problem, arch) if kind in ("dkv", "all") else (0,):
+        for parts in dkv_splits(problem, arch) if kind in ("dkv", "all") else (0,):
             plans[_named(kind, parts)] = stages_of(problem, kind, parts)
     return plans
 

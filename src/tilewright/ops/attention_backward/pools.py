@@ -37,9 +37,14 @@ POOLS = derived_pools(OP, legality.SPACES, legality.check)
 FEATURES = Features(
     {
         **common_features(SWITCHES),
-        **{f"sums_{accumulate}": {"accumulate": accumulate} for accumulate in ACCUMULATES[1:]},
+        **{f"accum_{accumulate}": {"accumulate": accumulate} for accumulate in ACCUMULATES[1:]},
     },
-    {"causal": "window", "varlen": "packed", "none": "plain"},
+    {
+        "causal": "window",
+        "varlen": "packed",
+        "none": "plain",
+        **{f"sums_{accumulate}": f"accum_{accumulate}" for accumulate in ACCUMULATES[1:]},
+    },  # as they were called in 0.1
     FLOATS,
     settled,
 )
@@ -69,6 +74,7 @@ def signatures(
 
 def signatures_of(text: str) -> Iterator[AttentionBackwardSignature]:
     """What `proposals` can be asked for, legal or not, with whose label the text begins: the label read back."""
+    text = text.replace("_sums_", "_accum_")  # as names of kernels had it
     for family, kind in product(FAMILIES, FLOATS):
         if text.startswith(f"{family}_{kind}_h"):
             yield from FEATURES.signatures_of(text, partial(_plain, family, kind))
@@ -96,7 +102,7 @@ def _usual_signatures(
     """Plain and causal ones, with the sums that the arch's plans leave to `convert`: without these kernels a plan of
     a kernel set would have only fallback kernels."""
     for kind, size in product(datatypes, heads):
-        sums = [f"sums_{each}" for each in _usual_sums(arch, kind, *dims(size)) if each != "none"]
+        sums = [f"accum_{each}" for each in _usual_sums(arch, kind, *dims(size)) if each != "none"]
         features = ["plain", "window", *sums, *(f"window+{each}" for each in sums)]
         yield from signatures(families or ("dot", "grad"), (kind,), (size,), features, auxiliary)
         if sums and not families:

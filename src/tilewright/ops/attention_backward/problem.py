@@ -11,6 +11,7 @@ from tilewright.dtypes import dtype as dtype_of
 from tilewright.ops.attention_backward.spec import OP, AttentionBackwardSignature, settled
 from tilewright.ops.attention_terms import Sizes, head_class, seen_pairs
 from tilewright.ops.base import settle
+from tilewright.renames import renamed_fields
 
 OPERANDS = ("q", "k", "v", "o", "do", "dq", "dk", "dv")
 PREPARED_ROWS = 128  # TW_ATTENTION_BACKWARD_ROWS of attention_backward_args.h
@@ -18,6 +19,7 @@ _SUMS_OF_DKV = ("dkv", "all")
 _LIKE = {"o": "o", "do": "o", "dq": "q", "dk": "k", "dv": "v"}  # a gradient has the shape of what it is of
 
 
+@renamed_fields({"dkv_parts": "dkv_splits"})
 @dataclass(frozen=True, slots=True)
 class AttentionBackwardProblem:
     """`seqlen_q` and `seqlen_k` are those of every sequence, or of the longest where they differ.
@@ -60,7 +62,7 @@ class AttentionBackwardProblem:
     dalibi: bool = False
     deterministic: bool = False
     accumulate: str = ""  # of a stage: which results `grad` leaves to `convert`; of the whole the backend chooses
-    dkv_parts: int = 0  # of a stage: sums of dk and dv that a head of keys has; 0: one a query head
+    dkv_splits: int = 0  # of a stage: partial sums of dk and dv per KV head; 0: one per query head
     q_strides: Sizes = ()
     k_strides: Sizes = ()
     v_strides: Sizes = ()
@@ -83,8 +85,8 @@ class AttentionBackwardProblem:
                 put(self, name, usual)
         if self.bias == "tensor" and not self.bias_shape:
             put(self, "bias_shape", (1, 1, self.seqlen_q, self.seqlen_k))
-        if self.accumulate not in _SUMS_OF_DKV or self.dkv_parts * self.heads_kv == self.heads_q:
-            put(self, "dkv_parts", min(self.dkv_parts, 0))
+        if self.accumulate not in _SUMS_OF_DKV or self.dkv_splits * self.heads_kv == self.heads_q:
+            put(self, "dkv_splits", min(self.dkv_splits, 0))
         if self.varlen:
             for name, size in (("total_q", self.seqlen_q), ("total_k", self.seqlen_k)):
                 if not getattr(self, name):
@@ -131,7 +133,7 @@ class AttentionBackwardProblem:
         """Heads of dk and dv as `grad` writes them: sums have one a query head, or a number of parts a head of keys."""
         if self.accumulate not in _SUMS_OF_DKV:
             return self.heads_kv
-        return self.heads_kv * self.dkv_parts if self.dkv_parts else self.heads_q
+        return self.heads_kv * self.dkv_splits if self.dkv_splits else self.heads_q
 
     def parts(self, name: str) -> int:
         """Sums of a result that `convert` adds up."""
@@ -157,11 +159,11 @@ class AttentionBackwardProblem:
 
     # -- stages ------------------------------------------------------------------------------------
 
-    def stage(self, family: str, accumulate: str = "none", dkv_parts: int = 0) -> AttentionBackwardProblem:
+    def stage(self, family: str, accumulate: str = "none", dkv_splits: int = 0) -> AttentionBackwardProblem:
         """The problem of one kernel: what it does not read has its default, so that it is measured once."""
         p = self
         if family == "grad":
-            kind: dict[str, Any] = {"family": family, "accumulate": accumulate, "dkv_parts": dkv_parts}
+            kind: dict[str, Any] = {"family": family, "accumulate": accumulate, "dkv_splits": dkv_splits}
             return replace(p, **kind, dlse=False, dsink=False, o_strides=())
         unread: dict[str, Any]
         plain: dict[str, Any] = {
@@ -173,11 +175,11 @@ class AttentionBackwardProblem:
             kept = {"dq": ("dq",), "dkv": ("dk", "dv"), "all": ("dq", "dk", "dv")}[accumulate]
             unread = {f"{name}_strides": () for name in OPERANDS if name not in kept}
             unread |= {"dlse": False, "dsink": False}
-            return replace(p, **plain, **unread, accumulate=accumulate, dkv_parts=dkv_parts)
+            return replace(p, **plain, **unread, accumulate=accumulate, dkv_splits=dkv_splits)
         unread = {f"{name}_strides": () for name in OPERANDS if name not in ("o", "do")}
         return replace(
             p, **plain, **unread, seqlen_k=0, total_k=0, heads_kv=p.heads_q, head_dim=p.head_dim_v, seqlens_k=False,
-            accumulate="none", dkv_parts=0,
+            accumulate="none", dkv_splits=0,
         )  # fmt: skip
 
     # -- the contract of a problem -----------------------------------------------------------------

@@ -44,8 +44,10 @@ def _sizes(p: AttentionBackwardProblem) -> Iterator[Violation]:
             yield Violation("size-negative", f"{name} is {size}", "use 0 or more")
         elif size >= MAX_SIZE:
             yield Violation("size-huge", f"{name} is {size}, over {MAX_SIZE - 1}", "split the problem")
-    if not 0 <= p.dkv_parts <= MOST_PARTS:
-        yield Violation("dkv-parts", f"dkv_parts is {p.dkv_parts}", f"use 1 to {MOST_PARTS}, or 0 for one a query head")
+    if not 0 <= p.dkv_splits <= MOST_PARTS:
+        yield Violation(
+            "dkv-splits", f"dkv_splits is {p.dkv_splits}", f"use 1 to {MOST_PARTS}, or 0 for one a query head"
+        )
     for name in ("heads_q", "heads_kv", "head_dim", "head_dim_v"):
         if getattr(p, name) < 1:
             yield Violation("size-positive", f"{name} is {getattr(p, name)}", "use 1 or more")

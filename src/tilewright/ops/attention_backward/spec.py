@@ -59,7 +59,7 @@ class AttentionBackwardSignature:
             words.append("alibi" if self.bias == "alibi" else f"bias_{self.dtype_aux}")
         words += [word for word, name in SWITCHES.items() if getattr(self, name)]
         if self.accumulate != "none":
-            words.append(f"sums_{self.accumulate}")
+            words.append(f"accum_{self.accumulate}")
         return tuple(words)
 
     def label(self) -> str:

@@ -19,7 +19,7 @@ from tilewright.ops.attention_backward import AttentionBackwardProblem
 from tilewright.ops.attention_backward.schedule import AttentionBackwardSchedule, LoopsSchedule
 
 CASES: dict[str, tuple[AttentionBackwardSchedule, str, str]] = {
-    "ws": (WsSchedule("ws", 64, order="tight"), "grad", "dq"),
+    "ws": (WsSchedule("ws", 64, overlap="none"), "grad", "dq"),
     "mma": (MmaSchedule("mma", 32, 4), "grad", "none"),
     "rows": (RowsSchedule(), "dot", "none"),
     "loops": (LoopsSchedule(), "grad", "none"),

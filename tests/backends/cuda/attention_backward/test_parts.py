@@ -70,21 +70,21 @@ def test_the_plan_says_its_parts() -> None:
     assert "sums of dq" in names
     assert "no sums" in names
     dot, grad, convert = BACKWARD.stages(few, "sm_90a")
-    assert grad.dkv_parts == convert.dkv_parts == best_parts(few, H200)
-    assert dot.dkv_parts == 0
-    assert grad.dkv_heads == 2 * grad.dkv_parts
-    assert convert.parts("dk") == grad.dkv_parts
+    assert grad.dkv_splits == convert.dkv_splits == best_parts(few, H200)
+    assert dot.dkv_splits == 0
+    assert grad.dkv_heads == 2 * grad.dkv_splits
+    assert convert.parts("dk") == grad.dkv_splits
     assert convert.parts("dq") == 1
     many = problem(16, 16, 8192, 2)
     assert next(iter(BACKWARD.split_plans(many, "sm_90a"))) == "sums of dq"
-    assert all(1 < parts <= MOST_PARTS for parts in KERNELS.dkv_parts(many, H200))
+    assert all(1 < parts <= MOST_PARTS for parts in KERNELS.dkv_splits(many, H200))
 
 
 def test_parts_are_read_where_there_are_sums() -> None:
     asked = problem(8, 2, 100)
-    assert asked.stage("grad", "dq", 3).dkv_parts == 0
+    assert asked.stage("grad", "dq", 3).dkv_splits == 0
     assert asked.stage("grad", "all", 3).dkv_heads == 6
     same = asked.stage("grad", "all", 4)  # a query head each: said in one way only
     assert same == asked.stage("grad", "all")
     assert same.dkv_heads == 8
-    assert [one.rule for one in problem_violations(replace(same, dkv_parts=-1))] == ["dkv-parts"]
+    assert [one.rule for one in problem_violations(replace(same, dkv_splits=-1))] == ["dkv-splits"]

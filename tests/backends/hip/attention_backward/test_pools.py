@@ -86,11 +86,11 @@ EMPTY: list[tuple[str, dict[str, Any], str, str]] = [
     ("flash_fwd", {}, "the forward pass", "flash_bwd"),
     ("2", {}, "flash_fwd (receipt 2)", "flash_bwd"),
     ("fp8_test", {}, "fp8bf16", "ck_default"),
-    ("aiter_bwd_group", {"features": ("sums_all",)}, "packed lengths", "aiter_bwd_batch"),
-    ("aiter_bwd_batch", {"features": ("packed+sums_all",)}, "padded batches", "aiter_bwd_group"),
-    ("pytorch", {"families": ("grad",), "features": ("alibi+sums_dq",)}, "a bias of no or bias", "flash_bwd"),
+    ("aiter_bwd_group", {"features": ("accum_all",)}, "packed lengths", "aiter_bwd_batch"),
+    ("aiter_bwd_batch", {"features": ("packed+accum_all",)}, "padded batches", "aiter_bwd_group"),
+    ("pytorch", {"families": ("grad",), "features": ("alibi+accum_dq",)}, "a bias of no or bias", "flash_bwd"),
     ("flash_bwd", {"datatypes": ("fp32",)}, "kernels of fp16, bf16", "fp32_all"),
-    ("ck_default", {"families": ("grad",), "features": ("softcap+sums_dq",)}, "soft cap", "loops"),
+    ("ck_default", {"families": ("grad",), "features": ("softcap+accum_dq",)}, "soft cap", "loops"),
     ("ck_default", {"heads": ("96",), "families": ("dot",)}, "heads of 96", "128"),
 ]
 

@@ -122,21 +122,25 @@ class CpuConvFamily(Family, ConvFamily):
         """The constants of the kernel's Config: the register block, and what a family adds."""
         return {f"warp_tile_{axis}": size for axis, size in zip("mnk", schedule.warp_tile, strict=True)}
 
-    def turned_work(self) -> str:
-        """As the kernel runs it: what lies otherwise is turned before, results back."""
-        return f"tw::ConvTurned<Config, tw::{self.work}<Config>>"
+    def channels_last_work(self) -> str:
+        """As the kernel runs it: what lies otherwise is transposed before, results back."""
+        return f"tw::ConvChannelsLast<Config, tw::{self.work}<Config>>"
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
-        return {"family": self.name, "work": self.turned_work(), "config": self.config(spec.schedule),
+        return {"family": self.name, "work": self.channels_last_work(), "config": self.config(spec.schedule),
                 "limits": self.numbers(spec)}  # fmt: skip
 
-    def turned(self, problem: ConvProblem) -> str:
-        """Which of x, w and y a kernel turns, their channels being apart."""
+    def transposed(self, problem: ConvProblem) -> str:
+        """Which of x, w and y a kernel transposes, their channels being apart."""
         return "".join(name for name in "xwy" if getattr(problem, f"{name}_strides")[-1] != 1)
 
     def remarks(self, schedule: Any, problem: ConvProblem) -> list[str]:
-        turned = self.turned(problem)
-        return [f"transposes {', '.join(turned)} to channels-last in its workspace, the result back"] if turned else []
+        transposed = self.transposed(problem)
+        return (
+            [f"transposes {', '.join(transposed)} to channels-last in its workspace, the result back"]
+            if transposed
+            else []
+        )
 
     def promises(self, spec: KernelSpec) -> Promises:
         """Multiply-add instructions of the arch."""

@@ -53,7 +53,7 @@ class CudaAttentionBackward(OpFamilies, AttentionBackwardSpace):
             return ("none",)
         return ("dq", "all", "none") if best_parts(problem, arch) == 1 else ("all", "dq", "none")
 
-    def dkv_parts(self, problem: AttentionBackwardProblem, arch: Arch) -> tuple[int, ...]:
+    def dkv_splits(self, problem: AttentionBackwardProblem, arch: Arch) -> tuple[int, ...]:
         """What the cost says, and some beside it."""
         best = max(2, best_parts(problem, arch))
         return best, *(parts for parts in (best // 2, best * 2) if 1 < parts <= MOST_PARTS)

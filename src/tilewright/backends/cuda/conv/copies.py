@@ -83,7 +83,7 @@ def copies_told(problem: ConvProblem, asks: Needs) -> str:
     texts, total = [], 0
     for operand, elements in padded_elements(p, asks).items():
         total += elements * DTYPES[p.dtype_out if operand == p.written else p.dtype].bytes
-        how = "turned to channels-last" if getattr(p, f"{operand}_strides")[-1] != 1 else "aligned"
+        how = "transposed to channels-last" if getattr(p, f"{operand}_strides")[-1] != 1 else "aligned"
         texts.append(f"{operand} ({how}{', back' if operand == p.written else ''})")
     grown = [
         f"{name} from {before} to {after}"

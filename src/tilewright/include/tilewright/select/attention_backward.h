@@ -8,7 +8,7 @@ namespace tw {
 namespace selection {
 
 // Words are numbers of the enums below; `size` and `size_aux` bytes of an element; strides are in elements: sequence,
-// row, head.  Sizes of a bias or a mask are 1 where it repeats, and where there is none.  `dkv_parts`: sums of dk and dv
+// row, head.  Sizes of a bias or a mask are 1 where it repeats, and where there is none.  `dkv_splits`: sums of dk and dv
 // that a head of keys has, 1 where they are no sums.
 // clang-format off
 #define TW_SELECT_ATTENTION_BACKWARD_PROBLEM(X) \
@@ -18,7 +18,7 @@ namespace selection {
   X(varlen) X(total_q) X(total_k) X(seqlens_q) X(seqlens_k) X(dlse) X(dsink) X(dbias) X(dalibi) X(deterministic) \
   X(accumulate) X(q_batch) X(q_row) X(q_head) X(k_batch) X(k_row) X(k_head) X(v_batch) X(v_row) X(v_head) \
   X(o_batch) X(o_row) X(o_head) X(do_batch) X(do_row) X(do_head) X(dq_batch) X(dq_row) X(dq_head) X(dk_batch) \
-  X(dk_row) X(dk_head) X(dv_batch) X(dv_row) X(dv_head) X(aligned) X(dkv_parts)
+  X(dk_row) X(dk_head) X(dv_batch) X(dv_row) X(dv_head) X(aligned) X(dkv_splits)
 // clang-format on
 TW_SELECT_STRUCT(AttentionBackwardProblem, int, TW_SELECT_ATTENTION_BACKWARD_PROBLEM)
 
@@ -57,7 +57,7 @@ struct AttentionBackward {
   Wide sums() const {
     const Wide dq = p.accumulate == kSumsOfDq || p.accumulate == kAllSums ? rows_of_all() * p.head_dim : Wide(0);
     const bool dkv = p.accumulate == kSumsOfDkv || p.accumulate == kAllSums;
-    return dq + (dkv ? keys_of_all() * p.dkv_parts * (p.head_dim + p.head_dim_v) : Wide(0));
+    return dq + (dkv ? keys_of_all() * p.dkv_splits * (p.head_dim + p.head_dim_v) : Wide(0));
   }
   Wide operations() const {
     if (p.family == kDot) return 2 * rows_of_all() * p.head_dim_v;

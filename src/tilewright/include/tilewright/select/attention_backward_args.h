@@ -20,7 +20,7 @@ template <class Config> AttentionBackwardProblem attention_backward_of_config() 
   p.window_left = p.window_right = -1;
   p.bias_batch = p.bias_heads = p.bias_rows = p.bias_keys = 1;
   p.mask_batch = p.mask_heads = p.mask_rows = p.mask_keys = 1;
-  p.dkv_parts = 1;
+  p.dkv_splits = 1;
   return p;
 }
 
@@ -44,7 +44,7 @@ template <class Config> AttentionBackwardProblem attention_backward_of(const tw_
   p.batch = x.batch, p.heads_q = x.heads_q, p.heads_kv = x.heads_kv, p.seqlen_q = x.rows, p.seqlen_k = x.keys;
   p.head_dim = x.head_qk, p.head_dim_v = x.head_v, p.deterministic = x.deterministic;
   p.bottom_right = x.bottom_right, p.window_left = x.window_left, p.window_right = x.window_right;
-  p.sink_tokens = x.sink_keys, p.dkv_parts = x.dkv_heads / x.heads_kv;
+  p.sink_tokens = x.sink_keys, p.dkv_splits = x.dkv_heads / x.heads_kv;
   if (p.bias == kBackwardBiasTensor) {
     if (x.bias_strides[0]) p.bias_batch = x.batch;
     if (x.bias_strides[1]) p.bias_heads = x.heads_q;
@@ -77,7 +77,7 @@ template <class Config> AttentionBackwardProblem attention_backward_of(const tw_
   TW_BACKWARD_STRIDES(p, dq, x.dq.to_strides);
   TW_BACKWARD_STRIDES(p, dk, x.dk.to_strides);
   TW_BACKWARD_STRIDES(p, dv, x.dv.to_strides);
-  p.dkv_parts = x.dk.to ? x.dk.parts : 1;
+  p.dkv_splits = x.dk.to ? x.dk.parts : 1;
   p.aligned = whole_backward_address(x.dq.to) && whole_backward_address(x.dk.to) && whole_backward_address(x.dv.to);
   return p;
 }

@@ -26,11 +26,11 @@ class Loops(CpuConvFamily):
     def config(self, schedule: LoopsSchedule) -> Mapping[str, object]:
         return {}
 
-    def turned_work(self) -> str:
+    def channels_last_work(self) -> str:
         """It reads any memory."""
         return "tw::ConvLoops<Config>"
 
-    def turned(self, problem: ConvProblem) -> str:
+    def transposed(self, problem: ConvProblem) -> str:
         return ""
 
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:

@@ -1,4 +1,4 @@
-"""planar: vectors along pixels, for results of few channels; what is read is turned into planes, results back."""
+"""planar: vectors along pixels, for results of few channels; what is read is transposed into planes, results back."""
 
 from __future__ import annotations
 
@@ -66,15 +66,15 @@ class Planar(CpuConvFamily):
             message = f"planes of {schedule.planes} floats are larger than any cache"
             yield Violation("cpu-cache-block", message, "use fewer")
 
-    def turned(self, problem: ConvProblem) -> str:
+    def transposed(self, problem: ConvProblem) -> str:
         """Planes are read and written as they are."""
-        p, turned = problem, ""
+        p, transposed = problem, ""
         for name in "xwy":
             strides = getattr(p, f"{name}_strides")
             planes = name != "w" and strides[-2] == 1
             if strides[-1] != 1 and not (planes and (p.variant == "forward" or name == "y" or p.stride[-1] == 1)):
-                turned += name
-        return turned
+                transposed += name
+        return transposed
 
     def config(self, schedule: CpuPlanarSchedule) -> Mapping[str, object]:
         return {**super().config(schedule), "planes": schedule.planes}

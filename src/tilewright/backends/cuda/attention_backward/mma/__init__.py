@@ -16,6 +16,7 @@ from tilewright.backends.cuda.attention_backward.shared import BLOCK_SHARED, INP
 from tilewright.backends.cuda.pipelines import Fields
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
 from tilewright.ops.base import KernelSpec, Violation
+from tilewright.renames import renamed_fields
 
 LINES = 16  # of one instruction
 STAGES = 2
@@ -25,14 +26,15 @@ MOST_REGISTERS, ALL_REGISTERS = 255, 65536  # of a thread, and of a multiprocess
 BESIDE_REGISTERS, FEATURE_REGISTERS = 68, 20
 
 
+@renamed_fields({"warps": "warps_m", "shared_by": "warps_n"})
 @dataclass(frozen=True, slots=True)
 class MmaSchedule:
     """Warps that have 16 lines each of what a block owns, or share them."""
 
     pipeline: str
     tile: int  # lines that are met at once
-    warps: int  # along what is owned
-    shared_by: int = 1  # warps that have the same lines
+    warps_m: int  # along what is owned
+    warps_n: int = 1  # share the lines, and divide columns
 
     pipelines: ClassVar[tuple[str, ...]] = ("mma",)
     serves: ClassVar[tuple[str, ...]] = ("grad",)
@@ -41,10 +43,10 @@ class MmaSchedule:
 
     @property
     def threads(self) -> int:
-        return 32 * self.warps * self.shared_by
+        return 32 * self.warps_m * self.warps_n
 
     def label(self) -> str:
-        return f"{self.pipeline}_{LINES * self.warps}x{self.tile}_warps{self.warps}x{self.shared_by}"
+        return f"{self.pipeline}_{LINES * self.warps_m}x{self.tile}_warps{self.warps_m}x{self.warps_n}"
 
 
 def _pitch(size: int) -> int:
@@ -53,9 +55,9 @@ def _pitch(size: int) -> int:
 
 def shared_bytes(signature: AttentionBackwardSignature, schedule: MmaSchedule) -> int:
     """cuda/attention_backward/mma/shape.h."""
-    h, own = schedule, LINES * schedule.warps
+    h, own = schedule, LINES * schedule.warps_m
     line = _pitch(signature.head_dim * 2) + _pitch(signature.head_dim_v * 2)
-    weights = own * _pitch(h.tile * 2) if h.shared_by > 1 else 0
+    weights = own * _pitch(h.tile * 2) if h.warps_n > 1 else 0
     return own * line + STAGES * h.tile * (line + 8) + 2 * weights
 
 
@@ -63,7 +65,7 @@ def registers(signature: AttentionBackwardSignature, schedule: MmaSchedule) -> i
     """What a thread holds in the first pass: sums, scores and their gradients."""
     s, h = signature, schedule
     beside = BESIDE_REGISTERS + FEATURE_REGISTERS * ((s.softcap or s.bias != "none" or s.masked) + s.dropout)
-    return (s.head_dim + s.head_dim_v) // h.shared_by // 2 + h.tile // h.shared_by + beside
+    return (s.head_dim + s.head_dim_v) // h.warps_n // 2 + h.tile // h.warps_n + beside
 
 
 # Lines that are met, warps, and warps that share lines, by the larger head; the usual one first.
@@ -98,18 +100,18 @@ def _violations(signature: AttentionBackwardSignature, schedule: MmaSchedule, ar
 
 
 def _tile_rules(s: AttentionBackwardSignature, h: MmaSchedule, arch: Arch) -> Iterator[Violation]:
-    if h.warps * h.shared_by > MOST_WARPS:
-        yield Violation("nv-warps", f"{h.warps} x {h.shared_by} warps", f"use at most {MOST_WARPS}")
-    if h.tile % 16 or h.tile % ((8 if h.shared_by > 1 else 16) * h.shared_by):
-        message = f"tile {h.tile} is not whole products of {h.shared_by} warps"
-        yield Violation("nv-tile", message, f"use a multiple of {max(16, 8 * h.shared_by)}")
-    if any(columns % (16 * h.shared_by) for columns in (s.head_dim, s.head_dim_v)):
-        message = f"columns of {h.shared_by} warps are not whole products of 16"
-        yield Violation("nv-columns", message, "use a smaller shared_by")
+    if h.warps_m * h.warps_n > MOST_WARPS:
+        yield Violation("nv-warps", f"{h.warps_m} x {h.warps_n} warps", f"use at most {MOST_WARPS}")
+    if h.tile % 16 or h.tile % ((8 if h.warps_n > 1 else 16) * h.warps_n):
+        message = f"tile {h.tile} is not whole products of {h.warps_n} warps"
+        yield Violation("nv-tile", message, f"use a multiple of {max(16, 8 * h.warps_n)}")
+    if any(columns % (16 * h.warps_n) for columns in (s.head_dim, s.head_dim_v)):
+        message = f"columns of {h.warps_n} warps are not whole products of 16"
+        yield Violation("nv-columns", message, "use a smaller warps_n")
     allowed = min(MOST_REGISTERS, ALL_REGISTERS // h.threads)
     if registers(s, h) > allowed:
         message = f"sums and scores take {registers(s, h)} of {allowed} registers"
-        yield Violation("nv-registers", message, "use a larger shared_by, or a smaller tile")
+        yield Violation("nv-registers", message, "use a larger warps_n, or a smaller tile")
     taken, available = shared_bytes(s, h), arch.scratch_bytes - BLOCK_SHARED
     if taken > available:
         message = f"lines and stages take {taken} of {available} bytes of shared memory"
@@ -150,13 +152,13 @@ class Mma(CudaAttentionBackwardFamily):
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
         s, h = spec.signature, spec.schedule
         return {
-            "own": LINES * h.warps, "met": h.tile, "shared_by": h.shared_by, "head_dim": s.head_dim,
+            "own": LINES * h.warps_m, "met": h.tile, "warps_n": h.warps_n, "head_dim": s.head_dim,
             "head_dim_v": s.head_dim_v, "scored": scored(s), "shared_bytes": shared_bytes(s, h),
         }  # fmt: skip
 
     def config(self, spec: KernelSpec) -> Fields:
         h: MmaSchedule = spec.schedule
-        return {"tile": h.tile, "warps": h.warps, "shared_by": h.shared_by}
+        return {"tile": h.tile, "warps_m": h.warps_m, "warps_n": h.warps_n}
 
     def promises(self, spec: KernelSpec) -> Promises:
         from tilewright.inspect import nvidia

@@ -20,6 +20,7 @@ from tilewright.backends.cuda.pipelines import Fields, flag
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
 from tilewright.ops.attention_terms import MASKS
 from tilewright.ops.base import KernelSpec, Violation
+from tilewright.renames import renamed_fields
 
 KEYS, LINE = 128, 128  # keys of a tile; bytes of a swizzled row
 WIDE_KEYS = 64  # of a tile that warpgroups share
@@ -28,28 +29,33 @@ REGISTERS = 240  # of a multiplying thread
 # What it needs beside sums, scores and weights: places, numbers of rows, what the compiler keeps.
 BESIDE_REGISTERS, WINDOW_REGISTERS, CAP_REGISTERS, TABLE_REGISTERS = 20, 4, 16, 6
 SUMS = ("dq", "all")  # of dk and dv too where several blocks share a tile of keys
-ORDERS = ("ahead", "tight")
+OVERLAPS = ("scores", "none")
 
 
+@renamed_fields(
+    {"row_stages": "q_stages", "out_stages": "do_stages", "score_stages": "ds_stages", "order": "overlap"},
+    {"overlap": {"ahead": "scores", "tight": "none"}},
+)
 @dataclass(frozen=True, slots=True)
 class WsSchedule:
     """Warps that feed and two warpgroups that multiply; each keeps 64 keys, with dk and dv in registers."""
 
     pipeline: str
     tile_m: int  # rows of a tile
-    row_stages: int = 2  # tiles of queries under way
-    out_stages: int = 2  # and of gradients of results
-    score_stages: int = 2  # of gradients of scores, in shared memory
-    order: str = "ahead"  # scores of the next tile run beside the last product of this one; tight: fewer registers
+    q_stages: int = 2  # tiles of queries in flight
+    do_stages: int = 2  # tiles of gradients of the result in flight
+    ds_stages: int = 2  # tiles of gradients of scores in shared memory
+    overlap: str = "scores"  # of the next tile, with the last product of this one; none takes fewer registers
 
     pipelines: ClassVar[tuple[str, ...]] = ("ws",)
     serves: ClassVar[tuple[str, ...]] = ("grad",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines, "order": ORDERS}
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines, "overlap": OVERLAPS}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     def label(self) -> str:
-        stages = f"{self.row_stages}x{self.out_stages}x{self.score_stages}"
-        return f"{self.pipeline}_{self.tile_m}x{KEYS}_stages{stages}_{self.order}"
+        stages = f"{self.q_stages}x{self.do_stages}x{self.ds_stages}"
+        overlap = "_overlap" if self.overlap == "scores" else ""
+        return f"{self.pipeline}_{self.tile_m}x{KEYS}_stages{stages}{overlap}"
 
 
 def is_wide(signature: AttentionBackwardSignature) -> bool:
@@ -67,7 +73,7 @@ def _blocks(signature: AttentionBackwardSignature) -> tuple[int, int]:
 
 
 def _barriers(schedule: WsSchedule) -> int:
-    return 8 * (2 + 2 * schedule.row_stages + 2 * schedule.out_stages)
+    return 8 * (2 + 2 * schedule.q_stages + 2 * schedule.do_stages)
 
 
 def shared_bytes(signature: AttentionBackwardSignature, schedule: WsSchedule) -> int:
@@ -76,42 +82,44 @@ def shared_bytes(signature: AttentionBackwardSignature, schedule: WsSchedule) ->
     deep, wide = _blocks(signature)
     if is_wide(signature):
         row_stage, out_stage = deep * h.tile_m * LINE + 8 * h.tile_m, wide * h.tile_m * LINE
-        taken = (deep + wide) * WIDE_KEYS * LINE + h.row_stages * row_stage + h.out_stages * out_stage
-        return 1024 + taken + (2 * h.score_stages + 2 * MULTIPLIERS) * h.tile_m * LINE + _barriers(h)
+        taken = (deep + wide) * WIDE_KEYS * LINE + h.q_stages * row_stage + h.do_stages * out_stage
+        return 1024 + taken + (2 * h.ds_stages + 2 * MULTIPLIERS) * h.tile_m * LINE + _barriers(h)
     dq_rows = h.tile_m if deep == MULTIPLIERS else h.tile_m // MULTIPLIERS
     row_stage, out_stage = deep * h.tile_m * LINE + 8 * h.tile_m, wide * h.tile_m * LINE
-    taken = (deep + wide) * KEYS * LINE + h.row_stages * row_stage + h.out_stages * out_stage
-    taken += h.score_stages * MULTIPLIERS * h.tile_m * LINE + MULTIPLIERS * 2 * dq_rows * LINE
+    taken = (deep + wide) * KEYS * LINE + h.q_stages * row_stage + h.do_stages * out_stage
+    taken += h.ds_stages * MULTIPLIERS * h.tile_m * LINE + MULTIPLIERS * 2 * dq_rows * LINE
     return 1024 + taken + _barriers(h)
 
 
 def registers(signature: AttentionBackwardSignature, schedule: WsSchedule) -> int:
     """What a multiplying thread holds: dk and dv, scores and their gradients, weights of two bytes."""
-    s, rows = signature, schedule.tile_m
+    s, rows, overlaps = signature, schedule.tile_m, schedule.overlap == "scores"
     if is_wide(s):
         sums = sum(-(-blocks // MULTIPLIERS) * 32 for blocks in _blocks(s))
-        return sums + rows // 2 * 2 + rows // 8 + 2 * BESIDE_REGISTERS + (rows // 2 if schedule.order == "ahead" else 0)
-    scores = rows // 2 * 2 + (rows // 4 if schedule.order == "ahead" else rows // 8)
+        return (
+            sums + rows // 2 * 2 + rows // 8 + 2 * BESIDE_REGISTERS + (rows // 2 if schedule.overlap == "scores" else 0)
+        )
+    scores = rows // 2 * 2 + (rows // 4 if overlaps else rows // 8)
     beside = BESIDE_REGISTERS + WINDOW_REGISTERS * MASKS.index(s.mask) + CAP_REGISTERS * s.softcap
     beside += TABLE_REGISTERS * ((s.bias != "none") + s.masked + s.dropout) * (2 if s.softcap else 1)
     return (s.head_dim + s.head_dim_v) // 2 + scores + beside
 
 
-# Rows of a tile and the order, the usual one first.
+# Rows of a tile and what overlaps, the usual one first.
 _TILES: dict[int, tuple[tuple[int, str], ...]] = {
-    32: ((96, "ahead"), (64, "ahead"), (128, "tight")),
-    64: ((96, "ahead"), (112, "ahead"), (128, "tight"), (64, "ahead")),
-    96: ((64, "ahead"), (64, "tight")),
-    128: ((64, "ahead"), (80, "tight"), (64, "tight")),
+    32: ((96, "scores"), (64, "scores"), (128, "none")),
+    64: ((96, "scores"), (112, "scores"), (128, "none"), (64, "scores")),
+    96: ((64, "scores"), (64, "none")),
+    128: ((64, "scores"), (80, "none"), (64, "none")),
 }
 # Where tables or draws change scores ptxas keeps no products in flight over what reads them.
 _SCORED_TILES: dict[int, tuple[tuple[int, str], ...]] = {
-    32: ((96, "tight"), (64, "tight")),
-    64: ((96, "tight"), (64, "tight")),
-    96: ((64, "tight"), (48, "tight")),
-    128: ((64, "tight"), (48, "tight")),
+    32: ((96, "none"), (64, "none")),
+    64: ((96, "none"), (64, "none")),
+    96: ((64, "none"), (48, "none")),
+    128: ((64, "none"), (48, "none")),
 }
-_WIDE_TILES: tuple[tuple[int, str], ...] = ((64, "ahead"), (64, "tight"))
+_WIDE_TILES: tuple[tuple[int, str], ...] = ((64, "scores"), (64, "none"))
 _FEW = 2  # in `default`
 _STAGES = ((2, 2, 2), (3, 2, 2), (2, 3, 2), (2, 2, 1))
 _WIDE_STAGES: tuple[tuple[int, int, int], ...] = ((2, 2, 2), (2, 1, 2))
@@ -143,20 +151,20 @@ def _changes_scores(signature: AttentionBackwardSignature) -> bool:
 
 
 def _tile_rules(s: AttentionBackwardSignature, h: WsSchedule, arch: Arch) -> Iterator[Violation]:
-    if _changes_scores(s) and h.order != "tight":
-        message = f"order {h.order} with a bias, a mask of bytes or dropout: products would wait for each other"
-        yield Violation("nv-order", message, "use order tight")
+    if _changes_scores(s) and h.overlap != "none":
+        message = f"overlap {h.overlap} with a bias, a mask of bytes or dropout: products would wait for each other"
+        yield Violation("nv-overlap", message, "use overlap none")
     if h.tile_m % 16 or h.tile_m > 128:
         yield Violation("nv-tile-m", f"tile_m {h.tile_m} is not whole products", "use a multiple of 16, at most 128")
-    if h.row_stages < 2 or h.score_stages > 2:
-        message = f"{h.row_stages} stages of rows and {h.score_stages} of scores"
-        yield Violation("nv-stages", message, "use two or more of rows, and one or two of scores")
-    if is_wide(s) and (h.tile_m % 32 or h.score_stages != 2):
-        message = f"tile_m {h.tile_m} and {h.score_stages} stages of scores with heads over {WGMMA_HEADS[-1]}"
-        yield Violation("nv-wide", message, "use a multiple of 32, and two stages of scores")
+    if h.q_stages < 2 or h.ds_stages > 2:
+        message = f"{h.q_stages} stages of q and {h.ds_stages} of ds"
+        yield Violation("nv-stages", message, "use q_stages 2 or more, and ds_stages 1 or 2")
+    if is_wide(s) and (h.tile_m % 32 or h.ds_stages != 2):
+        message = f"tile_m {h.tile_m} and {h.ds_stages} stages of ds with heads over {WGMMA_HEADS[-1]}"
+        yield Violation("nv-wide", message, "use a multiple of 32, and ds_stages 2")
     if registers(s, h) > REGISTERS:
         message = f"sums, scores and weights take {registers(s, h)} of {REGISTERS} registers"
-        yield Violation("nv-registers", message, "use a smaller tile_m, or order tight")
+        yield Violation("nv-registers", message, "use a smaller tile_m, or overlap none")
     taken, available = shared_bytes(s, h), arch.scratch_bytes
     if taken > available:
         message = f"keys, rows and stages take {taken} of {available} bytes of shared memory"
@@ -186,7 +194,7 @@ class Ws(CudaAttentionBackwardFamily):
         tiles, depths = _WIDE_TILES, _WIDE_STAGES
         if not is_wide(s):
             tiles, depths = (_SCORED_TILES if _changes_scores(s) else _TILES)[max(s.head_dim, s.head_dim_v)], _STAGES
-        schedules = (WsSchedule("ws", rows, *stages, order) for stages in depths for rows, order in tiles)
+        schedules = (WsSchedule("ws", rows, *stages, overlap) for stages in depths for rows, overlap in tiles)
         legal = [schedule for schedule in schedules if not any(_violations(s, schedule, arch))]
         yield from legal[: _FEW if pool == "default" else len(legal)]
 
@@ -197,14 +205,14 @@ class Ws(CudaAttentionBackwardFamily):
 
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
         s, h = spec.signature, spec.schedule
-        named = ("tile_m", "row_stages", "out_stages", "score_stages")
-        fields = {name: getattr(h, name) for name in named} | {"tile_n": keys_of(s), "ahead": h.order == "ahead"}
+        named = ("tile_m", "q_stages", "do_stages", "ds_stages")
+        fields = {name: getattr(h, name) for name in named} | {"tile_n": keys_of(s), "ahead": h.overlap == "scores"}
         return fields | {"head_dim": s.head_dim, "head_dim_v": s.head_dim_v, "scored": scored(s)}
 
     def config(self, spec: KernelSpec) -> Fields:
         h: WsSchedule = spec.schedule
-        named = ("tile_m", "row_stages", "out_stages", "score_stages")
-        return {**{name: getattr(h, name) for name in named}, "ahead": flag(h.order == "ahead")}
+        named = ("tile_m", "q_stages", "do_stages", "ds_stages")
+        return {**{name: getattr(h, name) for name in named}, "ahead": flag(h.overlap == "scores")}
 
     def promises(self, spec: KernelSpec) -> Promises:
         from tilewright.inspect import nvidia

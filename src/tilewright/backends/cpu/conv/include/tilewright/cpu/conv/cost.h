@@ -21,13 +21,13 @@ TW_SELECT_STRUCT(Arch, int, TW_SELECT_CPU_CONV_ARCH)
 using Asked = ConvAsked<Rates, Arch>;
 inline int64_t width(const Asked &x) { return x.arch.vector_bytes / 4; }
 
-constexpr double kTurn = 0.5, kCopy = 0.3;  // a weight packed across its lines, or along them; a word copied
-constexpr double kBlock = 60.0;             // a call of a register block
-constexpr double kSave = 2.0;               // a vector of sums saved and loaded
-constexpr double kTurned = 0.55;            // an element whose channels lie apart
-constexpr int64_t kFarResults = 4 << 20;    // bytes of results that leave every cache
-constexpr int64_t kFew = 16;                // channels below which a row of the window is one
-constexpr int64_t kTogether = 48;           // channels of groups that are done together
+constexpr double kTranspose = 0.5, kCopy = 0.3;  // a weight packed across its lines, or along them; a word copied
+constexpr double kBlock = 60.0;                  // a call of a register block
+constexpr double kSave = 2.0;                    // a vector of sums saved and loaded
+constexpr double kTransposed = 0.55;             // an element whose channels lie apart
+constexpr int64_t kFarResults = 4 << 20;         // bytes of results that leave every cache
+constexpr int64_t kFew = 16;                     // channels below which a row of the window is one
+constexpr int64_t kTogether = 48;                // channels of groups that are done together
 
 inline double real(Wide x) { return double(x); }
 
@@ -73,17 +73,17 @@ inline double met(const Conv &c, int axis) {
   return double(count) / real(Wide(out) * c.window[axis]);
 }
 
-// Elements that a kernel turns because their channels lie apart (conv/turned.h).
-inline double turned(const Asked &x) {
+// Elements that a kernel transposes because their channels lie apart (conv/channels_last.h).
+inline double transposed(const Asked &x) {
   const ConvProblem &p = x.c.p;
   return (p.x_channel != 1 ? x.c.x_elements() : 0.0) + (p.w_channel != 1 ? x.c.w_elements() : 0.0) +
          (p.y_channel != 1 ? x.c.y_elements() : 0.0);
 }
 
-// A call whose busiest thread of so many computes for so long, and that turns so many elements.
-inline double seconds_of(const Asked &x, int64_t team, double cycles, double turned) {
+// A call whose busiest thread of so many computes for so long, and that transposes so many elements.
+inline double seconds_of(const Asked &x, int64_t team, double cycles, double transposed) {
   cycles += 0.6 * x.c.moved / (x.rate.memory * double(team));  // part of it hides behind the products
-  cycles += kTurned * turned / double(team);
+  cycles += kTransposed * transposed / double(team);
   return (x.rate.call + (team > 1 ? x.rate.wake : 0.0) + cycles) / x.rate.cycles_per_second;
 }
 

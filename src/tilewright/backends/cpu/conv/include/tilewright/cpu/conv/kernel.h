@@ -4,13 +4,13 @@
 // A Work has
 //   workspace(x, threads)  bytes
 //   launch(x, workspace, stream)
-// and is asked neither of a problem that writes nothing.  All but plain loops are wrapped in ConvTurned: they find
+// and is asked neither of a problem that writes nothing.  All but plain loops are wrapped in ConvChannelsLast: they find
 // channels side by side, wherever these lie.
 #pragma once
 #include <tilewright/export.h>
 #include <tilewright/select/conv_args.h>
 
-#include <tilewright/cpu/conv/turned.h>
+#include <tilewright/cpu/conv/channels_last.h>
 
 namespace tw {
 

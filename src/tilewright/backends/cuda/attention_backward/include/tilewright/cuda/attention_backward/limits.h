@@ -16,7 +16,7 @@ inline const Rule *size_limits(const AttentionBackwardProblem &p) {
   const int64_t rows = larger(p.seqlen_q, p.total_q), keys = larger(p.seqlen_k, p.total_k);
   const bool many = larger(rows, keys) >= kMost || p.sink_tokens >= kMost ||
                     Wide(p.seqlen_q) * p.heads_q * p.batch >= kMost ||
-                    Wide(p.seqlen_k) * p.heads_kv * p.batch * larger(1, p.dkv_parts) >= kMost;
+                    Wide(p.seqlen_k) * p.heads_kv * p.batch * larger(1, p.dkv_splits) >= kMost;
   return many ? &many_rows : nullptr;
 }
 

@@ -31,7 +31,7 @@ inline double seconds(const Schedule &s, const Asked &x) {
   cycles += real(Wide(items) * c.p.batch * c.size.product() * c.window[0]) * line * 2.0;
   const int64_t bands = smaller(kEnough, larger(1, kEnough / items));
   cycles += real(Wide(items) * s.tile_n * c.taps * channels) * (0.4 + 0.15 * double(bands));
-  return seconds_of(x, cores, cycles / double(cores), turned(x));
+  return seconds_of(x, cores, cycles / double(cores), transposed(x));
 }
 
 }  // namespace direct_wgrad

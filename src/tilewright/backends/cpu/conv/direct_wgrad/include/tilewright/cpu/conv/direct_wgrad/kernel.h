@@ -199,7 +199,7 @@ template <class Config> struct ConvDirectWgrad {
     return tap % x.window[2] * x.w_strides[3] + tap / x.window[2] % x.window[1] * x.w_strides[2] +
            tap / x.window[2] / x.window[1] * x.w_strides[1];
   }
-  // One vector of filters of one item: the parts added in order, then turned, so that each filter's entries lie side by
+  // One vector of filters of one item: the parts added in order, then transposed, so that each filter's entries lie side by
   // side.
   static void write(const tw_conv_args &x, const Shape &s, int64_t filter, int64_t count, float *sums) {
     bool dense = x.w_strides[3] == x.channels && x.w_strides[2] == x.window[2] * x.w_strides[3] &&

@@ -63,7 +63,8 @@ inline double leaving(const Schedule &s, const Asked &x, const Panels &panels, i
 
 inline double packing(const Schedule &s, const Asked &x, const Panels &panels, int64_t depth) {
   const Wide weights = Wide(panels.count) * s.columns * x.c.taps * panels.words;
-  const double cycles = real(weights) * (x.c.p.variant == forward ? kTurn : kCopy) * (weights < kFarWords ? 1.0 : 2.5);
+  const double cycles =
+      real(weights) * (x.c.p.variant == forward ? kTranspose : kCopy) * (weights < kFarWords ? 1.0 : 2.5);
   if (x.c.p.size != 4 && !(s.step == 2 && depth * panels.bundle % 2 == 0)) return cycles + kCopy * read_elements(x);
   return shared_sets(x, s.rows) ? cycles + 1.0 * read_elements(x) : cycles;
 }
@@ -76,7 +77,7 @@ inline double seconds(const Schedule &s, const Asked &x) {
   double best = multiplying(s, x, panels, cores, 1);
   if (cores > 1) best = faster(best, multiplying(s, x, panels, cores, cores));
   best += leaving(s, x, panels, g.columns) / double(cores);
-  return seconds_of(x, cores, best + packing(s, x, panels, g.depth) / double(cores), turned(x));
+  return seconds_of(x, cores, best + packing(s, x, panels, g.depth) / double(cores), transposed(x));
 }
 
 }  // namespace implicit

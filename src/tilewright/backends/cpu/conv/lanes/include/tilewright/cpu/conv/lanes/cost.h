@@ -24,7 +24,7 @@ inline double seconds(const Schedule &s, const Asked &x) {
   const Wide times = parts < c.taps ? parts : Wide(c.taps);
   const Wide pixels = Wide(vectors) * c.p.batch * read(x).product() * c.window[0] * times;
   cycles += real(pixels) * spread(g.depth, g.columns, width(x));
-  return seconds_of(x, cores, (cycles + lines * 150.0) / double(cores), turned(x));
+  return seconds_of(x, cores, (cycles + lines * 150.0) / double(cores), transposed(x));
 }
 
 }  // namespace lanes

@@ -113,9 +113,9 @@ template <class Config> struct ConvLanes {
     int64_t count = least(lanes, s.columns - first);
     bool dense = x.w_strides[3] == x.channels && x.w_strides[2] == x.window[2] * x.w_strides[3] &&
                  x.w_strides[1] == x.window[1] * x.w_strides[2];
-    bool turned = way == ConvVariant::forward || (x.filters == 1 && x.channels == 1);
+    bool transposed = way == ConvVariant::forward || (x.filters == 1 && x.channels == 1);
     if constexpr (!is_int<In>)
-      if (dense && turned && d.tap_step == 1 && h.tap_step == 1 && a.tap_step == 1) {
+      if (dense && transposed && d.tap_step == 1 && h.tap_step == 1 && a.tap_step == 1) {
         pack_b<DotFloat<In, In>, false, 1>(w + first * x.w_strides[0], x.w_strides[0], count, g.taps * s.depth,
                                            reinterpret_cast<uint32_t *>(out), nullptr);
         return;

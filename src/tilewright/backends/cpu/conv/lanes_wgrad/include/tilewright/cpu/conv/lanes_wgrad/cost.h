@@ -20,7 +20,7 @@ inline double seconds(const Schedule &s, const Asked &x) {
   cycles += double(vectors) * (laid + real(Wide(c.p.batch) * c.out.product()) * kSpread);
   cycles += lines * 150.0;
   cycles += real(Wide(vectors) * taps * width) * 3.0;
-  return seconds_of(x, cores, cycles / double(cores), turned(x));
+  return seconds_of(x, cores, cycles / double(cores), transposed(x));
 }
 
 }  // namespace lanes_wgrad

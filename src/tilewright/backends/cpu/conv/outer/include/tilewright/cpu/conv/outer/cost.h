@@ -47,7 +47,7 @@ inline double seconds(const Schedule &s, const Asked &x) {
   const int64_t items = c.p.groups * (filters / s.rows) * ceil_div(columns.count, s.columns) * s.split_k;
   double cycles = multiplying(s, x, columns, filters) / double(smaller(cores, items));
   if (s.split_k > 1) cycles += x.rate.wake + double(s.split_k) * c.w_elements() * 0.6 / double(cores);
-  return seconds_of(x, cores, cycles, turned(x));
+  return seconds_of(x, cores, cycles, transposed(x));
 }
 
 }  // namespace outer

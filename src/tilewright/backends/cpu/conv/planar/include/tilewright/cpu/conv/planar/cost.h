@@ -1,4 +1,4 @@
-// planar: vectors along pixels, for results of few channels; what is read is turned into planes, results back.
+// planar: vectors along pixels, for results of few channels; what is read is transposed into planes, results back.
 // What it takes.
 #pragma once
 #include <tilewright/cpu/conv/cost.h>
@@ -10,7 +10,7 @@ namespace cpu_conv {
 namespace planar {
 
 constexpr double kTorn = 14.0;  // a vector of results beyond every cache that is no whole line
-constexpr double kLine = 60.0;  // a line of a vector of channels turned into planes, whatever its length
+constexpr double kLine = 60.0;  // a line of a vector of channels transposed into planes, whatever its length
 
 // Planes are read and written as they are, where neighbours along a line lie side by side.
 inline double turned_here(const Asked &x) {
@@ -20,7 +20,7 @@ inline double turned_here(const Asked &x) {
          (p.y_channel != 1 && !planes_y ? x.c.y_elements() : 0.0);
 }
 
-// Channels of groups that are turned at a time: how many such bundles there are, and their groups.
+// Channels of groups that are transposed at a time: how many such bundles there are, and their groups.
 struct Bundles {
   int64_t groups, count;
 };
@@ -59,7 +59,7 @@ inline double seconds(const Schedule &s, const Asked &x) {
   const Bundles bundles = bundles_of(c, g);
   cycles += into_planes(x, g, bundles);
   cycles += out_of_planes(x, g, bundles) + real(Wide(c.taps) * g.depth * g.columns * c.p.groups) * 1.2;
-  cycles += c.moved > double(kFarResults) ? 0.07 * c.moved : 0.0;  // what is turned passes through caches once more
+  cycles += c.moved > double(kFarResults) ? 0.07 * c.moved : 0.0;  // what is transposed passes through caches once more
   return seconds_of(x, cores, cycles / double(cores), turned_here(x));
 }
 

@@ -1,10 +1,10 @@
 // Forward and backward-data with vectors along the pixels of a line, for results of few channels: small groups of any
 // size, gradients of a first layer's input, last layers.
 //
-// The lines a band of the result reads are turned into planes, one a channel, with the padding as zeros; where results
+// The lines a band of the result reads are transposed into planes, one a channel, with the padding as zeros; where results
 // lie apart in them, planes are taken apart by residue, so that neighbours of a result are neighbours there.  Lines of a
 // plane follow each other with one pitch, and so a tap is the same place everywhere, moved: vectors run over the ends of
-// lines.  A register block is some channels of the result by some vectors of pixels; results are turned back on their way
+// lines.  A register block is some channels of the result by some vectors of pixels; results are transposed back on their way
 // out.  However few or odd the channels are, all lanes have work.
 //
 // A result is summed by one register over channels and taps in order: it is the same on any number of threads.
@@ -50,7 +50,7 @@ template <class Config> struct ConvPlanar {
   static constexpr ConvVariant way = Config::variant;
   static constexpr int MR = Config::warp_tile_m, NR = Config::warp_tile_n, vectors = NR / lanes;
   static constexpr int64_t planes_floats = Config::planes;  // of a band, about
-  static constexpr int64_t together = 48;  // channels of groups that are turned at a time: whole lines of a cache
+  static constexpr int64_t together = 48;  // channels of groups that are transposed at a time: whole lines of a cache
   static constexpr int64_t smallest_share = selection::kSmallestShare;
   static_assert(NR % lanes == 0 && !is_int<In>, "whole vectors of floats");
 
@@ -112,7 +112,7 @@ template <class Config> struct ConvPlanar {
   static TW_INLINE int64_t floats(const Planes &p, int64_t depth) { return p.depths * depth * p.plane; }
   // Groups whose planes are made at a time.
   static TW_INLINE int64_t bundle_of(const tw_conv_args &x) {
-    if (reads_planes(x) && leaves_planes(x)) return 1;  // nothing is turned: no group is nearer with another
+    if (reads_planes(x) && leaves_planes(x)) return 1;  // nothing is transposed: no group is nearer with another
     return most(1, least(x.groups, together / most(depth_of(x), columns_of(x))));
   }
   // Lines of a band: as many as planes have room for, and no fewer than make its border worth it.
@@ -312,7 +312,7 @@ template <class Config> struct ConvPlanar {
     }
   }
   // `count` results from place `q` of the band on, channels apart by NR; places between lines are nobody's.
-  static TW_INLINE void leave(const Task &t, int64_t q, int64_t count, const float *sums, float *turned) {
+  static TW_INLINE void leave(const Task &t, int64_t q, int64_t count, const float *sums, float *transposed) {
     const tw_conv_args &x = *t.x;
     const int64_t columns = t.groups * columns_of(x), wide = t.g.axis[2].count, *strides = End::strides(x);
     int64_t apart = strides[3] * t.g.axis[2].place_step;
@@ -332,8 +332,8 @@ template <class Config> struct ConvPlanar {
           } else {
             auto row = End::row(x, t.g, p, column);
             for (int64_t e = 0; e < here; ++e) {
-              store_u(turned, square[l + e]);
-              End::store(row, reinterpret_cast<const Sum *>(turned), some);
+              store_u(transposed, square[l + e]);
+              End::store(row, reinterpret_cast<const Sum *>(transposed), some);
               row.to += apart;
               for (int d = 0; d < Config::num_d; ++d) row.d[d] += x.d_strides[d][3] * t.g.axis[2].place_step;
             }
@@ -348,7 +348,7 @@ template <class Config> struct ConvPlanar {
     const tw_conv_args &x = *t.x;
     const Axis &d = t.g.axis[0], &h = t.g.axis[1], &w = t.g.axis[2];
     int64_t depth = depth_of(x), columns = columns_of(x), taps = h.taps * w.taps;
-    float *sums = slot, *turned = sums + up(t.groups * columns, lanes) * NR, *planes = turned + lanes * lanes;
+    float *sums = slot, *transposed = sums + up(t.groups * columns, lanes) * NR, *planes = transposed + lanes * lanes;
     auto *places = reinterpret_cast<int64_t *>(planes + up(floats(t.p, t.groups * depth), 2));
     for (int64_t th = 0; th < h.taps; ++th)
       for (int64_t tw = 0; tw < w.taps; ++tw) {
@@ -364,7 +364,7 @@ template <class Config> struct ConvPlanar {
         one_group(t, t.weights + (t.group + g) * d.taps * taps * depth * columns, planes + g * depth * t.p.plane + q,
                   places, count, sums + g * columns * NR);
       if (leaves_planes(x)) leave_planes(t, q, count, sums);
-      else leave(t, q, count, sums, turned);
+      else leave(t, q, count, sums, transposed);
     }
   }
   static TW_INLINE void one_group(const Task &t, const float *weights, const float *planes, const int64_t *places,

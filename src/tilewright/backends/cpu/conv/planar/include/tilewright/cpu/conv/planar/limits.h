@@ -1,4 +1,4 @@
-// planar: vectors along pixels, for results of few channels; what is read is turned into planes, results back.
+// planar: vectors along pixels, for results of few channels; what is read is transposed into planes, results back.
 // What it refuses.
 #pragma once
 #include <tilewright/cpu/conv/limits.h>

@@ -40,8 +40,8 @@ inline double seconds(const Schedule &s, const Asked &x) {
   const double rounds = slower(1.0, double(here) / double(s.tile_m));
   const double reread = rounds * real(weights) * dots * 4 / double(parts);
   cycles += reread * (bytes < 1 << 20 ? 0.02 : bytes < 12 << 20 ? 0.08 : 0.25);
-  cycles += real(weights) * (9 * kTurn + dots * 0.35) / double(cores);
-  return seconds_of(x, cores, cycles, turned(x));
+  cycles += real(weights) * (9 * kTranspose + dots * 0.35) / double(cores);
+  return seconds_of(x, cores, cycles, transposed(x));
 }
 
 }  // namespace winograd

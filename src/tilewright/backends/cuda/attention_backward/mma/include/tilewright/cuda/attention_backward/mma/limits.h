@@ -7,10 +7,10 @@ namespace selection {
 namespace cuda_attention_backward {
 namespace mma {
 
-// `own`, `met`: lines of a block's tile, and of those it meets; `shared_by`: warps that share lines.
+// `own`, `met`: lines of a block's tile, and of those it meets; `warps_n`: warps that share lines.
 // clang-format off
 #define TW_SELECT_CUDA_ATTENTION_BACKWARD_MMA(X) \
-  X(own) X(met) X(shared_by) X(head_dim) X(head_dim_v) X(scored) X(shared_bytes)
+  X(own) X(met) X(warps_n) X(head_dim) X(head_dim_v) X(scored) X(shared_bytes)
 // clang-format on
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_ATTENTION_BACKWARD_MMA)
 

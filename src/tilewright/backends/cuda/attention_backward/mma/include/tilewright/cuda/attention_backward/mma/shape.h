@@ -16,10 +16,10 @@ struct AttentionBackwardMmaArgs : BackwardCall {
 };
 
 // Config: what attention_backward_rules.h says, and tile (lines that are met), warps (along lines that are owned),
-// shared_by (warps that have the same lines).
+// warps_n (warps that have the same lines).
 template <class Config> struct AttentionBackwardMma {
   using T = typename Config::T;
-  static constexpr int WO = Config::warps, WC = Config::shared_by, own = 16 * WO, met = Config::tile, part = met / WC;
+  static constexpr int WO = Config::warps_m, WC = Config::warps_n, own = 16 * WO, met = Config::tile, part = met / WC;
   static constexpr int D = Config::head_qk, DV = Config::head_v, columns = D / WC, columns_v = DV / WC;
   static constexpr bool Bounded = Config::mask != AttentionMask::none, Sinks = Config::mask == AttentionMask::generic;
   static constexpr int threads = 32 * WO * WC, stages = 2;

@@ -46,8 +46,8 @@ template <class S, class Config> struct BackwardMultiplier {
   const SharedBackward<S> &shared;
   const BackwardItem &item;
   const int who;
-  Ring<S::RowStages> rows;
-  Ring<S::OutStages> outs;
+  Ring<S::QStages> rows;
+  Ring<S::DoStages> outs;
   int parity = 0;  // of the stage for gradients of scores
 
   TW_GPU BackwardMultiplier(const AttentionBackwardWsArgs &args, const SharedBackward<S> &memory,
@@ -177,7 +177,7 @@ template <class S, class Config> struct BackwardMultiplier {
     clear_rows<S::blocks_v>(shared.o(outs.stage), tile);
     if constexpr (S::Ahead) weigh_ahead(s, p, ds, dv, tile, head);
     else weigh_tightly(s, p, ds, dv, tile, head);
-    if (S::ScoreStages == 1) meet();  // the dq before was multiplied by everybody
+    if (S::DsStages == 1) meet();  // the dq before was multiplied by everybody
     leave_scores(shared.scores(parity), ds);
     hold(dk), hold(ds);
     wgmma_fence();
@@ -193,7 +193,7 @@ template <class S, class Config> struct BackwardMultiplier {
     wgmma_fence();
     multiply_dq<S>(dq, dq_keys(), dq_scores());
     wgmma_commit();
-    if (S::ScoreStages > 1) parity ^= 1;
+    if (S::DsStages > 1) parity ^= 1;
     wgmma_wait<1>();
     hold(dv), hold(p), hold(dk), hold(ds);
     give_back(shared.empty_o(outs.stage)), outs.next();

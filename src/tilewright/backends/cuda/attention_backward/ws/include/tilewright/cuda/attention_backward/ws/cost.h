@@ -28,12 +28,12 @@ inline double seconds(const Schedule &s, const Asked &x) {
   const double products = entries * double(3 * s.head_dim + 2 * s.head_dim_v) / r.unit_macs;
   const double step = products * (s.ahead ? 1.0 : kTightly) + entries * r.score * (s.scored ? 2.0 : 1.0) + r.step;
   const double keys = double(p.varlen ? p.total_k : p.seqlen_k * p.batch);
-  const double blocks = slower(1.0, keys / double(s.tile_n)) * double(p.heads_kv) * double(p.dkv_parts);
+  const double blocks = slower(1.0, keys / double(s.tile_n)) * double(p.heads_kv) * double(p.dkv_splits);
   const double steps = tiles_met(a, double(s.tile_n), double(s.tile_m));
-  const double longest = rows_met(a, double(s.tile_n), double(s.tile_m)) * double(a.group) / double(p.dkv_parts);
+  const double longest = rows_met(a, double(s.tile_n), double(s.tile_m)) * double(a.group) / double(p.dkv_splits);
   const double work = shared_out(blocks, longest * step + r.item, steps * step + blocks * r.item,
                                  double(x.arch.compute_units), !a.bounded && !p.varlen);
-  const double sums = p.accumulate == kAllSums ? double(p.dkv_parts) * 4 * double(a.keys_of_all()) *
+  const double sums = p.accumulate == kAllSums ? double(p.dkv_splits) * 4 * double(a.keys_of_all()) *
                                                      double(p.head_dim + p.head_dim_v) / r.memory
                                                : 0.0;
   return 2 * r.start + slower(work * (p.deterministic ? kTurns : 1.0) + sums, double(a.moved) / r.memory);

@@ -9,7 +9,7 @@ namespace ws {
 
 // clang-format off
 #define TW_SELECT_CUDA_ATTENTION_BACKWARD_WS(X) \
-  X(tile_m) X(tile_n) X(row_stages) X(out_stages) X(score_stages) X(ahead) X(head_dim) X(head_dim_v) X(scored)
+  X(tile_m) X(tile_n) X(q_stages) X(do_stages) X(ds_stages) X(ahead) X(head_dim) X(head_dim_v) X(scored)
 // clang-format on
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_ATTENTION_BACKWARD_WS)
 

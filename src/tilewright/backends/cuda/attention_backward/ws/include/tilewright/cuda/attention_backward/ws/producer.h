@@ -25,8 +25,8 @@ template <class S> TW_GPU void feed_tiles(const TensorMap &map_q, const TensorMa
   if (!steps.more()) return;
   const int of_rows = x.x.starts_q ? 0 : item.sequence, of_keys = x.x.starts_k ? 0 : item.sequence;
   const int key = item.first_key + item.tile * S::BN;
-  Ring<S::RowStages> rows;
-  Ring<S::OutStages> outs;
+  Ring<S::QStages> rows;
+  Ring<S::DoStages> outs;
   bring_rows<S>(map_k, shared.full_k(), shared.k(), S::blocks_d, S::BN, key, item.head, of_keys);
 #pragma unroll 1
   for (bool first = true; steps.more(); steps.next(), first = false) {
@@ -46,7 +46,7 @@ template <class S>
 TW_GPU void feed_numbers(const AttentionBackwardWsArgs &x, const SharedBackward<S> &shared, const BackwardItem &item) {
   constexpr int each = (S::BM + 31) / 32;
   const int lane = int(threadIdx.x % 32), end = int(prepared_end(item.rows));
-  Ring<S::RowStages> rows;
+  Ring<S::QStages> rows;
 #pragma unroll 1
   for (BackwardSteps steps(item, x.group); steps.more(); steps.next()) {
     const int64_t at = prepared_at(x.x, item.sequence, steps.head);

@@ -25,11 +25,11 @@ struct AttentionBackwardWsArgs : BackwardCall {
   unsigned *turns;  // whose turn it is to add to a tile of dq; null where any order will do
 };
 
-// Config: what attention_backward_rules.h says, and tile_m, row_stages, out_stages, score_stages, ahead.
+// Config: what attention_backward_rules.h says, and tile_m, q_stages, do_stages, ds_stages, ahead.
 template <class Config> struct AttentionBackwardWs {
   using T = typename Config::T;
-  static constexpr int W = 2, BM = Config::tile_m, BN = 64 * W, RowStages = Config::row_stages,
-                       OutStages = Config::out_stages, ScoreStages = Config::score_stages;
+  static constexpr int W = 2, BM = Config::tile_m, BN = 64 * W, QStages = Config::q_stages,
+                       DoStages = Config::do_stages, DsStages = Config::ds_stages;
   static constexpr bool Ahead = Config::ahead;  // scores of the next tile run beside the last product of this one
   static constexpr int D = Config::head_qk, DV = Config::head_v;
   static constexpr bool Wide = false;  // each warpgroup has keys of its own and all rows of a tile
@@ -51,13 +51,13 @@ template <class Config> struct AttentionBackwardWs {
   static constexpr int threads = 128 * (W + 1);
   static constexpr int feeding_registers = 24, multiplying_registers = 240;
   static constexpr int row_numbers = 2 * BM * 4;  // what `dot` prepared
-  static constexpr int barriers = 2 + 2 * RowStages + 2 * OutStages;
-  static constexpr int shared_bytes = 1024 + k_bytes + v_bytes + RowStages * (q_bytes + row_numbers) +
-                                      OutStages * o_bytes + ScoreStages * score_bytes + W * dq_bytes + 8 * barriers;
+  static constexpr int barriers = 2 + 2 * QStages + 2 * DoStages;
+  static constexpr int shared_bytes = 1024 + k_bytes + v_bytes + QStages * (q_bytes + row_numbers) +
+                                      DoStages * o_bytes + DsStages * score_bytes + W * dq_bytes + 8 * barriers;
   static_assert(sizeof(T) == 2, "elements of two bytes");
   static_assert(BM % 16 == 0 && dq_rows % 8 == 0, "tile");
   static_assert(blocks_d <= W && blocks_v <= W && D % 16 == 0 && DV % 16 == 0, "heads");
-  static_assert(RowStages >= 2 && OutStages >= 1 && ScoreStages >= 1 && ScoreStages <= 2, "stages");
+  static_assert(QStages >= 2 && DoStages >= 1 && DsStages >= 1 && DsStages <= 2, "stages");
 };
 
 }  // namespace tw

@@ -16,28 +16,28 @@ template <class S> struct SharedBackward {
   TW_GPU char *k() const { return base; }
   TW_GPU char *v() const { return base + S::k_bytes; }
   TW_GPU char *q(int stage) const { return v() + S::v_bytes + stage * S::q_bytes; }
-  TW_GPU char *o(int stage) const { return q(S::RowStages) + stage * S::o_bytes; }
-  TW_GPU char *scores(int stage) const { return o(S::OutStages) + stage * S::score_bytes; }
-  TW_GPU char *dq(int who) const { return scores(S::ScoreStages) + who * S::dq_bytes; }
+  TW_GPU char *o(int stage) const { return q(S::QStages) + stage * S::o_bytes; }
+  TW_GPU char *scores(int stage) const { return o(S::DoStages) + stage * S::score_bytes; }
+  TW_GPU char *dq(int who) const { return scores(S::DsStages) + who * S::dq_bytes; }
   // lse of a stage's rows in powers of two, and their delta.
   TW_GPU float *lse(int stage) const { return reinterpret_cast<float *>(dq(S::W) + stage * S::row_numbers); }
   TW_GPU float *delta(int stage) const { return lse(stage) + S::BM; }
   TW_GPU Barrier &full_k() const { return barrier(0); }
   TW_GPU Barrier &full_v() const { return barrier(1); }
   TW_GPU Barrier &full_q(int stage) const { return barrier(2 + stage); }
-  TW_GPU Barrier &empty_q(int stage) const { return barrier(2 + S::RowStages + stage); }
-  TW_GPU Barrier &full_o(int stage) const { return barrier(2 + 2 * S::RowStages + stage); }
-  TW_GPU Barrier &empty_o(int stage) const { return barrier(2 + 2 * S::RowStages + S::OutStages + stage); }
+  TW_GPU Barrier &empty_q(int stage) const { return barrier(2 + S::QStages + stage); }
+  TW_GPU Barrier &full_o(int stage) const { return barrier(2 + 2 * S::QStages + stage); }
+  TW_GPU Barrier &empty_o(int stage) const { return barrier(2 + 2 * S::QStages + S::DoStages + stage); }
 
   TW_GPU void init() const {
     full_k().init(1), full_v().init(1);
-    for (int i = 0; i < S::RowStages; ++i) full_q(i).init(2), empty_q(i).init(S::W);  // the copy engine, and numbers
-    for (int i = 0; i < S::OutStages; ++i) full_o(i).init(1), empty_o(i).init(S::W);
+    for (int i = 0; i < S::QStages; ++i) full_q(i).init(2), empty_q(i).init(S::W);  // the copy engine, and numbers
+    for (int i = 0; i < S::DoStages; ++i) full_o(i).init(1), empty_o(i).init(S::W);
     fence_barriers();
   }
 
  private:
-  TW_GPU Barrier &barrier(int number) const { return reinterpret_cast<Barrier *>(lse(S::RowStages))[number]; }
+  TW_GPU Barrier &barrier(int number) const { return reinterpret_cast<Barrier *>(lse(S::QStages))[number]; }
 };
 
 // What comes before the keys, or the rows, of a tile that a warpgroup scores.

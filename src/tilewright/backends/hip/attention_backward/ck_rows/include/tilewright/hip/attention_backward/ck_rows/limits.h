@@ -20,7 +20,7 @@ constexpr int64_t kMostBlocks = 65535;                      // of a grid, but fo
 inline constexpr Rule lengths{"amd-backward-lengths", TW_LIMIT,
                               "sequences of different lengths: rows behind the last would keep what they held",
                               "use rows"};
-inline constexpr Rule in_parts{"amd-backward-heads", TW_LIMIT, "{dkv_parts} sums of dk and dv a head of keys",
+inline constexpr Rule in_parts{"amd-backward-heads", TW_LIMIT, "{dkv_splits} sums of dk and dv a head of keys",
                                "use a deterministic kernel, which adds them up"};
 inline constexpr Rule odd_rows{"amd-rows", TW_DIVISIBILITY,
                                "rows or keys are no multiple of 64, or differ between sequences",
@@ -56,7 +56,7 @@ inline const Rule *limits(const Schedule &s, const AttentionBackward &a) {
   const bool dot = p.family == kDot, dq = p.accumulate == kSumsOfDq || p.accumulate == kAllSums;
   const bool dkv = p.accumulate == kSumsOfDkv || p.accumulate == kAllSums;
   if (!dot && (p.varlen || p.seqlens_q || p.seqlens_k)) return &lengths;
-  if (!dot && dkv && p.dkv_parts > 1 && !s.ordered) return &in_parts;
+  if (!dot && dkv && p.dkv_splits > 1 && !s.ordered) return &in_parts;
   const bool tables = p.varlen || p.seqlens_q;
   const int64_t odd = ((dot || dq) ? p.seqlen_q % kRows : 0) | (!dot && dkv ? p.seqlen_k % kRows : 0);
   if (!s.pad_rows && (tables || odd)) return &odd_rows;

@@ -25,8 +25,8 @@ inline constexpr Rule added_heads{"amd-backward-heads", TW_LIMIT,
                                   "use accumulate all"};
 inline constexpr Rule other_parts{
     "amd-backward-heads", TW_LIMIT,
-    "{dkv_parts} sums of dk and dv a head of keys, and {heads_q} query heads share {heads_kv}",
-    "use dkv_parts 0: one sum a query head"};
+    "{dkv_splits} sums of dk and dv a head of keys, and {heads_q} query heads share {heads_kv}",
+    "use dkv_splits 0: one sum a query head"};
 inline constexpr Rule loose_keys{"amd-backward-lengths", TW_LIMIT,
                                  "sequences of different lengths, or without rows, and dk and dv are no sums",
                                  "use accumulate all"};
@@ -53,7 +53,7 @@ inline const Rule *broken_features(const Schedule &s, const AttentionBackward &a
   if (p.accumulate != kAllSums) {
     if (p.heads_q != p.heads_kv) return &added_heads;
     if (p.varlen || p.seqlens_q || p.seqlens_k || !p.seqlen_q) return &loose_keys;
-  } else if (p.dkv_parts != a.group) {
+  } else if (p.dkv_splits != a.group) {
     return &other_parts;
   }
   if (p.bias == kBackwardBiasTensor && p.bias_keys != p.seqlen_k) return &repeated_bias;

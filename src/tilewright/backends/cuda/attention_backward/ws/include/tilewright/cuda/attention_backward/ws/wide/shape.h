@@ -13,8 +13,8 @@ namespace tw {
 // Config: as AttentionBackwardWs.
 template <class Config> struct AttentionBackwardWide {
   using T = typename Config::T;
-  static constexpr int W = 2, BM = Config::tile_m, BN = 64, SN = BM / W, RowStages = Config::row_stages,
-                       OutStages = Config::out_stages, ScoreStages = Config::score_stages;
+  static constexpr int W = 2, BM = Config::tile_m, BN = 64, SN = BM / W, QStages = Config::q_stages,
+                       DoStages = Config::do_stages, DsStages = Config::ds_stages;
   static constexpr bool Wide = true, Ahead = Config::ahead;
   static constexpr bool Shares = Config::accumulate == AttentionAccumulate::all;
   static constexpr int D = Config::head_qk, DV = Config::head_v;
@@ -33,15 +33,15 @@ template <class Config> struct AttentionBackwardWide {
   static constexpr int threads = 128 * (W + 1);
   static constexpr int feeding_registers = 24, multiplying_registers = 240;
   static constexpr int row_numbers = 2 * BM * 4;
-  static constexpr int barriers = 2 + 2 * RowStages + 2 * OutStages;
-  static constexpr int shared_bytes = 1024 + k_bytes + v_bytes + RowStages * (q_bytes + row_numbers) +
-                                      OutStages * o_bytes + ScoreStages * score_bytes + W * dq_bytes + 8 * barriers;
+  static constexpr int barriers = 2 + 2 * QStages + 2 * DoStages;
+  static constexpr int shared_bytes = 1024 + k_bytes + v_bytes + QStages * (q_bytes + row_numbers) +
+                                      DoStages * o_bytes + DsStages * score_bytes + W * dq_bytes + 8 * barriers;
   static_assert(sizeof(T) == 2, "elements of two bytes");
   static_assert(BM % 32 == 0 && dq_rows % 8 == 0, "tile");
   static_assert(D % 32 == 0 && DV % 32 == 0 && D <= 256 && DV <= 256, "heads");
-  static_assert(RowStages >= 2 && OutStages >= 1 && ScoreStages == 2, "stages");
+  static_assert(QStages >= 2 && DoStages >= 1 && DsStages == 2, "stages");
   // Sums of a shared block are handed over where weights were.
-  static_assert(ScoreStages * score_bytes >= (odd_d + odd_v) * 64 * 64 * 4, "room for sums");
+  static_assert(DsStages * score_bytes >= (odd_d + odd_v) * 64 * 64 * 4, "room for sums");
 };
 
 }  // namespace tw

@@ -1,4 +1,4 @@
-// Matrices of elements of 1, 2 or 4 bytes turned around their diagonal, square of lanes by square of lanes.
+// Matrices of elements of 1, 2 or 4 bytes, transposed, square of lanes by square of lanes.
 #pragma once
 #include <tilewright/cpu/primitives/convert.h>
 
@@ -34,7 +34,7 @@ template <class T> TW_INLINE void store_raw(T *p, vu x, int64_t count) {
 // to[column * to_step + row] = from[row * from_step + column].  Whole squares where there are any: the last of a row or
 // column begins earlier.  Where lines of the result are shorter than a vector and follow each other, what is written
 // behind one belongs to the next, which is written later; where lines that are read follow each other, so it is read.
-template <class T> struct Turn {
+template <class T> struct Transpose {
   const T *from;
   int64_t from_step, rows, columns;
   T *to;
