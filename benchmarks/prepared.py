@@ -7,9 +7,9 @@
 Of each op: how many kernels cover the range and within which loss; then calls of sizes drawn by the seed, uniformly
 from the range, with `missing="best_built"`.  Counted: kernels that a compiler made (must be none), the time of a call
 less that in which its kernels run (`new`, the first call of a size; `new_cpu` counts only when the calling thread had a
-processor, which is what a busy machine can tell), the whole of a later call (`again`), and the
-process's memory after each tenth of the calls.  `cold`: first calls in processes of their own, with the store filled,
-part by part (`_cold_process.py`).
+processor, which is what a busy machine can tell), the whole of a later call (`again`), and the process's memory after
+the first call and after each tenth of all.  `cold`: first calls in processes of their own, with the store filled, part
+by part (`_cold_process.py`).
 """
 
 from __future__ import annotations
@@ -171,6 +171,7 @@ def timed(
             known.add(sizes)
             if index == 0:  # of the process, and told apart: it loads what every later one has
                 first.append(whole)
+                memory.append(round(rss_mib(), 1))
                 continue
             yield new, whole - running if new else whole, mine - busy
             if (index + 1) % max(1, count // 10) == 0:
@@ -179,8 +180,13 @@ def timed(
 
 def measure(op: str, seed: int, count: int) -> dict[str, Any]:
     stream = streams()[op]
+    if (
+        _device != "cpu"
+    ):  # PyTorch and the device's context are half a gigabyte, and a program has them before it serves
+        _ones(8, 8)
+        _wait()
     report = tw.prepare(op, target=None if _device == "cpu" else _device, **stream.ranges)
-    memory, first = [round(rss_mib(), 1)], list[float]()
+    memory, first = list[float](), list[float]()
     built: list[str] = []
     substituted = 0
 

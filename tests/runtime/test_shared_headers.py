@@ -92,6 +92,34 @@ TW_EXPORT_CUDA(Twice, twice, "{}", "twice_many")
 """
 
 
+def test_code_is_loaded_ahead_of_the_first_launch(fake_cuda: ctypes.CDLL, tmp_path: Path) -> None:
+    """Of two kernels of one library the one that is asked for, once in a context; a kernel without a `Host` of its own
+    loads when it is launched."""
+    shaped = "struct Shaped {\n  static tw::cuda::LaunchShape shape() { return {128}; }\n};\nstruct Twice"
+    told = OTHER_OP.replace("struct Twice", shaped, 1).replace(
+        "static constexpr bool", "using Host = Shaped;\nstatic constexpr bool", 1
+    )
+    second = OTHER_OP.partition("struct Twice")[2].replace("Twice", "Other").replace("(Other, twice,", "(Other, other,")
+    (tmp_path / "cubin").write_bytes(b"\x7fELF")
+    library_path = tmp_path / "two.so"
+    _compile(tmp_path, f"{told}\nstruct Other{second}", "-shared", "-o", str(library_path), "-ldl")
+    library = ctypes.CDLL(str(library_path))
+    library.tw_kernels.restype = ctypes.POINTER(abi.KernelEntry)
+    count = ctypes.c_int64()
+    entries = library.tw_kernels(ctypes.byref(count))
+    library.tw_load.argtypes = (ctypes.c_void_p,)
+    assert count.value == 2
+    with cuda.device().active():
+        for index, loads in ((1, 0), (0, 1), (0, 1)):
+            assert library.tw_load(ctypes.addressof(entries[index])) == 0
+            assert fake_cuda.fake_cuda_calls(b"cuModuleLoadData") == loads
+        args = (ctypes.c_int64 * 32)(300)
+        assert abi.LAUNCH(entries[0].launch)(ctypes.addressof(args), None, None) == 0
+        assert fake_cuda.fake_cuda_calls(b"cuModuleLoadData") == 1
+        fake_cuda.fake_cuda_fail(b"cuModuleLoadData", 2)
+        assert abi.LAUNCH(entries[1].launch)(ctypes.addressof(args), None, None) == 5 | 2 << 8
+
+
 def test_a_kernel_of_another_op(fake_cuda: ctypes.CDLL, tmp_path: Path) -> None:
     fake_cuda.fake_cuda_last.restype = ctypes.POINTER(Launch)
     (tmp_path / "cubin").write_bytes(b"\x7fELF")

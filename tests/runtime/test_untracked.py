@@ -40,9 +40,16 @@ def tracked(of: Any) -> list[Any]:
 
 @pytest.mark.usefixtures("needs_compiler")
 @pytest.mark.parametrize("op", ["gemm", "attention"])
-def test_plans_are_not_looked_at_where_there_are_many(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("native", [True, False])
+def test_plans_are_not_looked_at_where_there_are_many(op: str, native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if native:
+        assert (fast_path.library() is None) == (untracked._native is None)
+    else:
+        monkeypatch.setattr(untracked, "_native", None)
     monkeypatch.setattr(untracked, "MANY", 0)
     registry = Registry()
+    calls(registry, op, 3, 5)
+    assert not registry.plans().fast, "a size that may never come back"
     calls(registry, op, 3, 5)
     held = registry.plans()
     assert len(held) == 5

@@ -15,6 +15,8 @@ import pytest
 import tilewright as tw
 from tilewright import events, settings
 from tilewright.errors import RequestError, TilewrightError, UnknownNameError
+from tilewright.runtime import host, recording
+from tilewright.runtime.plans import Plan
 from tilewright.tune.cover import cover
 from tilewright.tune.ranges import MOST, Ranges, options_of
 
@@ -176,6 +178,39 @@ def test_after_prepare_calls_of_the_range_compile_nothing() -> None:
     assert compiled(found) == []
     assert again.compiled == 0
     assert [one.name for one in again.kernels] == [one.name for one in report.kernels]
+
+
+@pytest.mark.usefixtures("own_store")
+def test_what_a_first_call_would_do_is_done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Every kernel is loaded on its device, and the smallest problem run; neither is counted as the program's."""
+    ran: list[Any] = []
+    run, here = Plan.run, host.device()
+    loaded: list[str] = []
+    monkeypatch.setattr(
+        Plan, "run", lambda plan, *given: (ran.append(plan.request.stages[0].problem), run(plan, *given))
+    )
+    monkeypatch.setattr(type(here), "load", lambda device, kernel: loaded.append(kernel.name))
+    with tw.record(tmp_path / "recorded.json"):
+        report = tw.prepare("gemm", m=(5, 40), n=[24, 16], k=32)
+    assert [(problem.m, problem.n, problem.k) for problem in ran] == [(5, 16, 32)]
+    assert sorted(loaded) == sorted(kernel.name for kernel in report.kernels)
+    assert not (tmp_path / "recorded.json").exists() or not recording.read(tmp_path / "recorded.json")
+    with events.recorded() as heard:
+        tw.prepare("gemm", m=(5, 40), n=24, k=32, load=False)
+    assert len(ran) == 1
+    assert not [event for event in heard if isinstance(event, events.Warned)]
+
+
+@pytest.mark.usefixtures("own_store")
+def test_a_problem_that_cannot_be_run_is_prepared_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_given: Any) -> None:
+        raise RequestError("no room", rule="device-memory")
+
+    monkeypatch.setattr(Plan, "run", refuse)
+    with events.recorded() as heard:
+        report = tw.prepare("gemm", m=7, n=24, k=32)
+    assert report.built
+    assert [event.rule for event in heard if isinstance(event, events.Warned)] == ["prepare-run"]
 
 
 @pytest.mark.usefixtures("own_store")

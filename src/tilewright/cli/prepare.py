@@ -88,6 +88,7 @@ def _prepare(
             threads=threads,
             jobs=jobs,
             build=not dry_run,
+            load=False,
             progress=advance,
             **options,
         )

@@ -124,7 +124,7 @@ untracked.made_of(Plan, Planned, PlanStage, Pointer, Request, Result, Scalar, Sp
 class Caller:
     """Calls of one op.  `fast(calls, options, *scalars, *operands)` is C's, once there is a plan."""
 
-    __slots__ = ("_cast", "_form", "_fronts", "_optional", "_written", "binding", "fast")
+    __slots__ = ("_cast", "_form", "_fronts", "_no_spans", "_optional", "_written", "binding", "fast")
 
     def __init__(self, op: Binding) -> None:
         self.binding = op
@@ -132,6 +132,7 @@ class Caller:
         self._written = tuple((index, slot) for index, slot in enumerate(op.slots) if slot.written)
         self._optional = tuple(slot.optional for slot in op.slots)
         self._cast = [slot.cast for slot in op.slots]
+        self._no_spans = [NO_SPAN] * len(op.slots)
         self._form: fast_path.Form | None = None
         self.fast: Callable[..., Any] = _nothing
         self._fronts: list[fast_path.Front] = []
@@ -202,7 +203,7 @@ class Caller:
         views, operands = self._views(operands, planner.kind, copy)
         while True:
             try:
-                plan, counter = self._planned(planner, plans, views, attributes)
+                (plan, counter), again = self._planned(planner, plans, views, attributes)
                 break
             except CopyNeeded as error:
                 if any(slot.written and slot.name == error.what for slot in self.binding.slots):
@@ -229,9 +230,11 @@ class Caller:
             written = tuple(index for index, _ in self._written if operands[index] is not None)
             note = Note(plan, counter, tuple(operands), tuple(numbers_), results, looked_at, written)
             _watched.notes.append(note)
-        options = attributes if options is None else options if _constant(options) else None
-        if copy == NEVER and not looked_at and options is not None:  # what C knows it launches without a look
-            self._remember(plans, Planned(plan, counter), views, operands, options)
+        # What C knows it launches without a look.  Where sizes never come back, preparing calls for it is lost time.
+        if copy == NEVER and not looked_at and (again or len(plans) <= untracked.MANY):
+            options = attributes if options is None else options if _constant(options) else None
+            if options is not None:
+                self._remember(plans, Planned(plan, counter), views, operands, options)
         return self._answer(operands, plan, example, results)
 
     def _autocast(self, operands: Operands) -> tuple[str, Operands] | None:
@@ -286,14 +289,15 @@ class Caller:
                         return tuple(seen), taken
         raise error.refused(f"give another {error.what}: a copy does not help")
 
-    def _planned(self, planner: Planner, plans: Plans, views: Views, attributes: Attributes) -> Planned:
+    def _planned(self, planner: Planner, plans: Plans, views: Views, attributes: Attributes) -> tuple[Planned, bool]:
+        """The plan, and whether it was known."""
         key: Any = (self.binding.op, attributes, tuple([None if view is None else view.key for view in views]))
         try:
             known = plans.known.get(key)
         except Exception:  # attributes that are no names cannot be looked up; the request says what they are
             known = key = None
         if known is not None:
-            return known
+            return known, True
         self._demand_writeable(views)
         request = self.binding.request(views, attributes, planner.target)
         untracked.made_of(*(type(stage.problem) for stage in request.stages))
@@ -307,17 +311,20 @@ class Caller:
             plans.known.put(key, planned)
             if len(plans) > untracked.MANY:
                 untracked.settle(planned, key)
-        return planned
+        return planned, False
 
     def _placed(self, request: Request, views: Views) -> Request:
         """The request with where its operands are and what a call touches of them."""
-        place = HOST
-        if any(view is not None and view.place is not HOST for view in views):
+        place, spans = HOST, list(self._no_spans)
+        for index, operand in enumerate(views):
+            if operand is not None:
+                spans[index] = _span(operand, self._twin(index, views))
+                place = place if operand.place is HOST else operand.place
+        if place is not HOST:
             slots = self.binding.slots
             place = common_place(
                 [(slot.name, view.place) for slot, view in zip(slots, views, strict=True) if view is not None]
             )
-        spans = [NO_SPAN if view is None else _span(view, self._twin(index, views)) for index, view in enumerate(views)]
         return request.placed(place, tuple(spans))
 
     def _twin(self, index: int, views: Views) -> int:
@@ -412,6 +419,11 @@ class Caller:
             plans.remember_fast(key, prepared)
             if len(plans) > untracked.MANY:
                 untracked.settle(prepared)
+
+    def ready(self) -> None:
+        """What the first call would wait for beside its kernels: C's library, and what it asks a loaded PyTorch."""
+        if self._made_form(()) is not None and torch_arrays.loaded():
+            cast("fast_path._Library", fast_path.library()).use_tensors(torch_arrays.kinds(), *torch_arrays.watched())
 
     def _made_form(self, operands: Operands) -> fast_path.Form | None:
         native = fast_path.library()

@@ -96,6 +96,9 @@ class Device(Protocol):
     def copy_rows(self, target: int, target_pitch: int, source: int, pitch: int, width: int, rows: int) -> None:
         """Rows of `width` bytes from memory of this device to other, in the order of the current stream."""
 
+    def load(self, kernel: Kernel) -> None:
+        """What the first launch of a kernel here would do beside launching it."""
+
     def launch_error(self, kernel: Kernel, status: int, args: int) -> Exception:
         """What is to be said about a launch that answered other than 0; `args` is the address of its arguments."""
 

@@ -157,10 +157,11 @@ def _capsule_of(what: str, array: Any, place: Place) -> Any:
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """The strides of rows of rows; a size of 0 counts as 1, so that no stride is 0."""
     strides, step = [], 1
-    for size in reversed(shape):
+    for size in shape[:0:-1]:
         strides.append(step)
-        step *= max(1, size)
-    return tuple(reversed(strides))
+        step *= size or 1
+    strides.append(step)
+    return tuple(strides[::-1]) if shape else ()
 
 
 def extent(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:

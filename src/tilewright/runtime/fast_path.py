@@ -19,6 +19,7 @@ import numpy as np
 
 from tilewright import events, notices, packaged, settings
 from tilewright.errors import TilewrightError
+from tilewright.runtime import untracked
 from tilewright.runtime.devices import HOST, device
 from tilewright.runtime.requests import NO_SPAN, Slot, Span
 from tilewright.runtime.streams import SCOPED
@@ -46,7 +47,7 @@ _LIMITS = (
     "MOST_MAKER_ARGUMENTS",
     "MOST_PARAMETERS",
 )
-_VERSION = 8
+_VERSION = 9
 _FASTCALL = 0x80
 _EXCHANGE = b"dlpack_exchange_api"
 
@@ -158,6 +159,7 @@ class _Library:
         library.tw_fast_arrays.argtypes, library.tw_fast_arrays.restype = (_object,), None
         library.tw_fast_look.argtypes, library.tw_fast_look.restype = (_object,), _object
         library.tw_fast_hold.argtypes = (_object,)
+        library.tw_fast_own.argtypes = (_object, ctypes.c_int)
         library.tw_fast_tensors.argtypes = (_object, _object, _pointer, _object, _object, _pointer, _object)
         library.tw_fast_watch.argtypes = (_object, _object, _object)
         library.tw_fast_clock.argtypes, library.tw_fast_clock.restype = (_pointer,), None
@@ -166,7 +168,7 @@ class _Library:
         self._library = library
         self._methods = {
             name: _Method(name.encode(), ctypes.cast(getattr(library, f"tw_fast_{name}"), _pointer), _FASTCALL, None)
-            for name in ("key", "call", "values", "keep")
+            for name in ("key", "call", "values", "keep", "settle")
         }
         self._make = ctypes.pythonapi.PyCFunction_NewEx
         self._make.restype, self._make.argtypes = _object, (_pointer, _object, _pointer)
@@ -175,6 +177,7 @@ class _Library:
         if not _objects_are_plain() or library.tw_fast_start(object.__basicsize__, SCOPED):
             raise OSError("this Python lays its objects out in another way")
         self.reads_arrays = self._use_arrays()
+        untracked.use(self.function("settle", 0), library.tw_fast_own)
         self.fronts: list[tuple[Any, ...]] = []
         for dictionary, name in _watched:
             library.tw_fast_watch(settings.SCOPED, dictionary, name)

@@ -434,6 +434,13 @@ class Gpu:
             getattr(library, f"{prefix}StreamIsCapturing"),
         )
 
+    def load(self, kernel: Kernel) -> None:
+        """A kernel's code, which takes up to a tenth of a second."""
+        with self.active():
+            status = kernel.load()
+        if status:
+            raise self.launch_error(kernel, status, 0)
+
     def launch_error(self, kernel: Kernel, status: int, args: int) -> Exception:
         """What the runtime library says about a launch that failed; the kernel's own answer where it says nothing."""
         held = self.driver.take_last_error()

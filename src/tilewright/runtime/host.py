@@ -294,6 +294,9 @@ class Host:
         for row in range(rows):
             ctypes.memmove(target + row * target_pitch, source + row * pitch, width)
 
+    def load(self, kernel: Kernel) -> None:
+        """A kernel of the host is loaded with its library."""
+
     def launch_error(self, kernel: Kernel, status: int, args: int) -> Exception:
         return kernel.failed(status, args)
 

@@ -31,6 +31,7 @@ class Kernel:
 
     __slots__ = (
         "_check",
+        "_entry",
         "_library",
         "_packed_bytes",
         "_workspace",
@@ -51,6 +52,7 @@ class Kernel:
         self.spec = spec
         self.library_path = path
         self._library = library  # keeps the code mapped
+        self._entry = ctypes.addressof(entry)
         self._check = abi.CHECK(entry.check)
         self._workspace = abi.WORKSPACE(entry.workspace)
         self.launch = abi.LAUNCH(entry.launch)
@@ -117,6 +119,17 @@ class Kernel:
                 remedy="use a kernel that takes a packed operand",
             )
         return int(self._packed_bytes(ctypes.addressof(args)))
+
+    def load(self) -> int:
+        """Load the code into the device context that is current; 0, or what a launch would answer.
+
+        Libraries without `tw_load` (those for hosts, and older ones) do that in the first launch.
+        """
+        load = getattr(self._library, "tw_load", None)
+        if load is None:
+            return 0
+        load.argtypes, load.restype = (ctypes.c_void_p,), ctypes.c_int
+        return int(load(self._entry))
 
     def failed(self, status: int, args: int = 0) -> TilewrightError:
         """The error for a launch that answered other than 0; with the address of its arguments, the kernel's reason."""

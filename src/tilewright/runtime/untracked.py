@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+from collections.abc import Callable, Iterable
 from typing import Any
 
 MANY = 64  # plans; fewer set off no full collection, and a new size need not pay for it
@@ -32,10 +33,27 @@ def _untrack() -> Any:
 _function = _untrack()
 
 
+# Those of C, once its library is loaded: what settles objects, and what is told of types.
+_native: tuple[Callable[..., None], Callable[[type[Any], int], int]] | None = None
+
+
+def use(settle: Callable[..., None], own: Callable[[type[Any], int], int]) -> None:
+    """Let C walk through plans from now on; `own(type, 1)` is said of what all types inherit from that are ours."""
+    global _native
+    if _function is None or any(own(base, 1) for base in _ctypes) or any(own(kind, 0) for kind in _ours):
+        return
+    _native = settle, own
+
+
 def made_of(*types: type[Any]) -> None:
     """Objects of these types are parts of plans, never change, and are in no cycle."""
-    _ours.update(types)
-    _others.difference_update(types)
+    global _native
+    for kind in types:
+        if kind not in _ours:
+            _ours.add(kind)
+            _others.discard(kind)
+            if _native is not None and _native[1](kind, 0):
+                _native = None  # more types than C was made for
 
 
 def alone(key: tuple[Any, ...]) -> None:
@@ -46,8 +64,14 @@ def alone(key: tuple[Any, ...]) -> None:
 
 def settle(*roots: Any) -> None:
     """These and what they are made of are not looked at any more; other objects that they refer to still are."""
-    if _function is None:
-        return
+    if _native is not None:
+        _native[0](*roots)
+    elif _function is not None:
+        _settle(roots)
+
+
+def _settle(roots: Iterable[Any]) -> None:
+    """The same without C."""
     left, tracked, referents = list(roots), gc.is_tracked, gc.get_referents
     for item in left:  # which grows
         kind = type(item)

@@ -29,8 +29,9 @@ from tilewright.dispatch.missing import LOSS
 from tilewright.dispatch.registry import Registry, default_registry
 from tilewright.errors import RequestError, TilewrightError, shown
 from tilewright.ops.base import KernelSpec, plain
-from tilewright.runtime import recording
+from tilewright.runtime import recording, samples
 from tilewright.runtime.calls import caller
+from tilewright.runtime.devices import Device, device_of
 from tilewright.runtime.host import team, thread_count
 from tilewright.runtime.support import build_support
 from tilewright.tune import problem_sets
@@ -38,6 +39,7 @@ from tilewright.tune.cover import Cover, Times, cover
 from tilewright.tune.ranges import Ranges, described, options_of
 
 OnProgress = Callable[[int, int], None]  # (done, total)
+MOST_RUN_BYTES = 64 << 20  # of a problem that is run only to have done so
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ def prepare(
     threads: int = 0,
     jobs: int = 0,
     build: bool = True,
+    load: bool = True,
     progress: OnProgress | None = None,
     **options: Any,
 ) -> Prepared:
@@ -109,6 +112,8 @@ def prepare(
     `what` is an op's name (with its options, of which some are ranges, or with `problems`), `Ranges`, a problem
     (options then change it), the path of a recording or a problem set, a function to call once, or a list of these.
     `loss` is the most time a problem may lose by not getting its best kernel: 0.03 is 3 %.  `build=False` only tells.
+    Where the target runs here the kernels are loaded too, on the current device, and the smallest problem of each op is
+    run once, so that no call of this process waits for anything; `load=False` only builds.
     """
     start = time.perf_counter()
     if isinstance(loss, bool) or not isinstance(loss, (int, float)) or not 0 <= loss < 10:
@@ -123,7 +128,9 @@ def prepare(
         for problem in problems_of(registry, what, options, problems):
             wanted.add(problem)
         cover = wanted.covered(loss)
-        compiled = _build(registry, cover.specs, jobs, progress) if build else {}
+        compiled = _build(registry, cover.specs, jobs, progress, load) if build else {}
+        if build and load and not_runnable(registry.target) is None:
+            _warm(registry, cover.specs, wanted.smallest.values())
     return Prepared(
         registry.target,
         float(loss),
@@ -151,13 +158,18 @@ class Wanted:
         self._error: TilewrightError | None = None
         self.times: dict[Any, Times] = {}  # by stage
         self.best: set[str] = set()
+        self.smallest: dict[str, Any] = {}  # by op
         self.skipped = 0
 
     def add(self, make: Callable[[], Any]) -> None:
         """A problem; one that is none is skipped, unless all are."""
         try:
             with settings.override(missing="compile"):
-                self.stages(make())
+                problem = make()
+                self.stages(problem)
+            smallest = self.smallest.get(problem.op)
+            if smallest is None or problem.bytes < smallest.bytes:
+                self.smallest[problem.op] = problem
         except TilewrightError as error:
             self._error = self._error or error
             self.skipped += 1
@@ -194,8 +206,10 @@ class Wanted:
         return cover(list(self.times.values()), self.specs, loss)
 
 
-def _build(registry: Registry, specs: Iterable[KernelSpec], jobs: int, progress: OnProgress | None) -> dict[str, float]:
-    """Seconds of compilers by digest; the kernels of a target that runs here are loaded too."""
+def _build(
+    registry: Registry, specs: Iterable[KernelSpec], jobs: int, progress: OnProgress | None, load: bool
+) -> dict[str, float]:
+    """Seconds of compilers by digest."""
     wanted = list(specs)
     seconds: dict[str, float] = {}
 
@@ -206,22 +220,41 @@ def _build(registry: Registry, specs: Iterable[KernelSpec], jobs: int, progress:
                 progress(len(seconds), len(wanted))
 
     if not_runnable(registry.target) is None:
-        kernels.kernels(wanted, max_workers=jobs or None, on_event=heard)
+        (kernels.kernels if load else kernels.build)(wanted, max_workers=jobs or None, on_event=heard)
         build_support()
-        _warm({spec.op for spec in wanted})
     else:
         kernels.build(wanted, max_workers=jobs or None, on_event=heard)
     return seconds
 
 
-def _warm(op_names: Iterable[str]) -> None:
-    """What else the first call of an op would wait for: its modules, and the threads of host kernels."""
-    for op in op_names:
-        caller(op)
+def _warm(registry: Registry, specs: Iterable[KernelSpec], smallest: Iterable[Any]) -> None:
+    """What else the first calls would wait for: modules, threads of host kernels, code on a device, and whatever a call
+    does only once."""
+    for op in {spec.op for spec in specs}:
+        caller(op).ready()
         if op in plugins.names("tilewright.api"):
             plugins.load("tilewright.api", op, "a name of the API")
+    there = device_of(registry.target)
     team(thread_count())
+    for kernel in kernels.kernels(list(specs)):
+        there.load(kernel)
+    for problem in smallest:
+        if problem.bytes <= MOST_RUN_BYTES:
+            _run_once(registry, problem, there)
     gc.collect()  # of what was made here; else a full collection waits for a call, which plans alone never set off
+
+
+def _run_once(registry: Registry, problem: Any, there: Device) -> None:
+    """A call with made-up operands, as later ones will be: it must neither compile nor be counted."""
+    call = caller(problem.op)
+    try:
+        with settings.override(missing="best_built", record=""):
+            sample = samples.make(call.binding, problem, 0, there)
+            operands = call.binding.packed_for(registry, problem, sample.operands)
+            call.run(registry, operands, sample.scalars, sample.attributes)
+            there.synchronize()
+    except TilewrightError as error:  # the kernels are there all the same, and the first call says what is wrong
+        events.emit(events.Warned("prepare-run", f"{problem.describe()} was not run: {error.message}"))
 
 
 # -- which problems ----------------------------------------------------------------------------------------------------

@@ -31,6 +31,10 @@ PyObject *PyErr_Occurred(void);
 void PyErr_Clear(void);
 void Py_IncRef(PyObject *);
 void Py_DecRef(PyObject *);
+int PyObject_GC_IsTracked(PyObject *);
+void PyObject_GC_UnTrack(void *);
+void *PyType_GetSlot(PyObject *, int);
+int PyType_IsSubtype(PyObject *, PyObject *);
 void *PyEval_SaveThread(void);
 void PyEval_RestoreThread(void *);
 extern PyObject PyBool_Type, PyFloat_Type, PyList_Type, PyLong_Type, PyTuple_Type, PyType_Type, PyUnicode_Type,

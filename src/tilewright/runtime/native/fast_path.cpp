@@ -7,10 +7,11 @@
 
 #include <tilewright/call_front.h>
 #include <tilewright/prepared_call.h>
+#include <tilewright/settle.h>
 
 #define SHOWN extern "C" __attribute__((visibility("default")))
 
-SHOWN int64_t tw_fast_abi_version(void) { return 8; }
+SHOWN int64_t tw_fast_abi_version(void) { return 9; }
 SHOWN int64_t tw_fast_now(void) { return ++now; }
 SHOWN int64_t tw_fast_sizes(int64_t which) {
   const int64_t sizes[] = {sizeof(Form), sizeof(Pointer), sizeof(Scalar), sizeof(Stage),     sizeof(Span),
@@ -139,6 +140,20 @@ SHOWN int tw_fast_watch(PyObject *scope, PyObject *dictionary, PyObject *name) {
   settings_scope = scope;
   watched_in[watched_count] = dictionary, watched_name[watched_count++] = name;
   return 0;
+}
+// Objects of a type are parts of plans; `base`: those of all types that inherit from it.  0, or not 0: too many.
+SHOWN int tw_fast_own(PyObject *type, int base) {
+  if (!base && is_own(type)) return 0;
+  if (base ? base_count == most_bases : own_count == most_own_types) return 1;
+  Py_IncRef(type);
+  (base ? own_bases[base_count++] : own_types[own_count++]) = type;
+  return 0;
+}
+// settle(*roots): the collector looks at these, and at what they are made of, no more.
+SHOWN PyObject *tw_fast_settle(PyObject *, PyObject *const *given, ptrdiff_t count) {
+  for (ptrdiff_t i = 0; i < count; ++i) settle(given[i], nullptr);
+  Py_IncRef(&_Py_NoneStruct);
+  return &_Py_NoneStruct;
 }
 SHOWN void tw_fast_forget(void) { forget_front(); }
 SHOWN void tw_fast_clock(int64_t *at) { clock_at = at; }

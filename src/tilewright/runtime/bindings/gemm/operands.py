@@ -84,7 +84,7 @@ class Matrix:
         )
 
 
-def matrix(slot: int, view: View, shape: Sequence[int]) -> Matrix:
+def matrix(slot: int, view: View, shape: tuple[int, ...]) -> Matrix:
     """A view as a matrix over a result's batch; `shape` is what it broadcasts to, batch dimensions first."""
     *steps, down, across = spread(view, shape)
     rows, columns = shape[-2:]
@@ -95,18 +95,20 @@ def matrix(slot: int, view: View, shape: Sequence[int]) -> Matrix:
     return laid
 
 
-def spread(view: View, shape: Sequence[int]) -> tuple[int, ...]:
+def spread(view: View, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The strides with which a view has another shape: 0 where it repeats.  A shape it has not is an error."""
+    if view.shape == shape:  # most: nothing repeats
+        return view.strides
     lead = len(shape) - len(view.shape)
     fits = lead >= 0 and all(
         size in (1, wanted) for size, wanted in zip(view.shape, shape[max(0, lead) :], strict=False)
     )
     if not fits:
         raise ProblemError(
-            f"{view.what} has shape {view.shape}, which does not broadcast to the result's {tuple(shape)}",
+            f"{view.what} has shape {view.shape}, which does not broadcast to the result's {shape}",
             rule={C: "shape-c"}.get(_slot_of(view.what), "shape-d"),
             value=view.shape,
-            remedy=f"give shape {tuple(shape)}, or sizes of 1 where it repeats",
+            remedy=f"give shape {shape}, or sizes of 1 where it repeats",
         )
     mine = zip(view.shape, view.strides, shape[lead:], strict=True)
     return (*(0,) * lead, *(stride if size == wanted else 0 for size, stride, wanted in mine))
@@ -121,6 +123,8 @@ def batch_of(operands: Sequence[View], packed: PackedShape | None) -> tuple[int,
     shapes = {operand.what: operand.shape[:-2] for operand in operands if len(operand.shape) > 2}
     if packed is not None and packed.batch is not None:
         shapes["b"] = (packed.batch,)
+    if not shapes:
+        return ()
     rank = max(map(len, shapes.values()), default=0)
     batch = [1] * rank
     for shape in shapes.values():
@@ -140,6 +144,8 @@ def batch_of(operands: Sequence[View], packed: PackedShape | None) -> tuple[int,
 
 def merged(batch: tuple[int, ...], operands: Sequence[Matrix]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
     """As few batch dimensions as the strides of all operands allow, and the steps of each operand along them."""
+    if not batch:
+        return (), [()] * len(operands)
     if 0 in batch:
         return (0,), [(0,)] * len(operands)
     sizes: list[int] = []

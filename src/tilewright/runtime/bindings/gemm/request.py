@@ -156,7 +156,8 @@ def _of_no_batch(view: Any) -> Any:
 
 
 def _read(views: Sequence[Any], attributes: Attributes, target: str) -> _Call:
-    a, b, c, d0, d1, out, up = map(_of_no_batch, views)
+    settled: list[Any] = [None if view is None else _of_no_batch(view) for view in views]
+    a, b, c, d0, d1, out, up = settled
     packed = b if isinstance(b, PackedB) else None
     if attributes.math is None:
         attributes = attributes._replace(math="")
