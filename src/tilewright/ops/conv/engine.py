@@ -177,6 +177,13 @@ def _sets() -> Iterator[ProblemSet]:
     yield ProblemSet("holdout", purpose, _holdout, holdout=True)
 
 
+def _words() -> Any:
+    """What reads the words of another tile engine; calls do without it."""
+    from tilewright.ops.conv import ck_words
+
+    return ck_words
+
+
 class ConvEngine:
     """Convolution behind the contract of `tilewright.ops.engine.Engine`."""
 
@@ -215,6 +222,18 @@ class ConvEngine:
     def near(self, problem: ConvProblem, other: ConvProblem) -> bool:
         """Whatever the direction, the types and the fused work, and however it is spelled."""
         return _HELD_OUT.near(problem, other)
+
+    def foreign_config(self, data: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
+        return _words().trait_config(data)
+
+    def foreign_problem(self, row: Values) -> Values:
+        return _words().problem(row)
+
+    def foreign_numbers(self, numbers: tuple[int, ...]) -> Values:
+        return _words().of_numbers(numbers)
+
+    def foreign_columns(self, problem: ConvProblem) -> dict[str, Any]:
+        return _words().columns(problem)
 
     problem_feature_names = features.PROBLEM
     problem_words = features.PROBLEM_WORDS
