@@ -93,7 +93,7 @@ class Kept:
                 f"{self.schema!r} is no schema of tables",
                 rule="table-schema",
                 value=self.schema,
-                remedy=nearest(self.schema, export.SCHEMAS),
+                remedy=nearest(self.schema, list(export.SCHEMAS)),
             )
         if self.table is None:
             if self.fresh or self.schema != "tilewright":

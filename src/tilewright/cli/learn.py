@@ -382,14 +382,14 @@ def compare(
     _demand_some(measured)
     scores = {name: judged.score(judged.by_model(model, measured)).to_dict() for name, model in by_path.items()}
     for name, predicted in tables.items():
-        known, chosen = predictions.judged(measured, predicted)
+        chosen = predictions.judged(measured, predicted)
         if not chosen:
             raise RequestError(
                 f"{name} predicts none of the problems that were measured", rule="predictions-file", value=name,
                 remedy="measure the problems it was made for (`bench --problems`), or predict those of --data",
             )  # fmt: skip
-        if len(known.groups) < len(measured.groups) and not json:
-            say(f"{name}: of {len(measured.groups)} problems it has {len(known.groups)}")
+        if len(chosen) < len(measured.groups) and not json:
+            say(f"{name}: of {len(measured.groups)} problems it has {len(chosen)}")
         scores[name] = judged.score(chosen).to_dict()
     scores["estimate"] = judged.score(judged.by_estimate(measured)).to_dict()
     if json:

@@ -105,8 +105,8 @@ def read(path: Path, op: str) -> Predicted:
     return ranks
 
 
-def judged(data: Data, predicted: Predicted) -> tuple[Data, list[Choice]]:
-    """The problems of the data that a table has, and what it chooses of the kernels that were measured for each."""
+def judged(data: Data, predicted: Predicted) -> list[Choice]:
+    """What a table chooses of the kernels that were measured, for each of the problems that it has."""
     groups: list[Group] = []
     scores: list[Sequence[float]] = []
     for group in data.groups:
@@ -114,5 +114,4 @@ def judged(data: Data, predicted: Predicted) -> tuple[Data, list[Choice]]:
         if any(spec.digest in ranks for spec in group.specs):
             groups.append(group)
             scores.append([ranks.get(spec.digest, np.inf) for spec in group.specs])
-    known = replace(data, groups=tuple(groups))
-    return known, choices(known, np.concatenate(scores)) if groups else []
+    return choices(replace(data, groups=tuple(groups)), np.concatenate(scores)) if groups else []

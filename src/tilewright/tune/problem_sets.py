@@ -150,7 +150,7 @@ def read(op: Op, path: Path, make: Make | None = None) -> list[Values]:
 def in_our_names(op: Op, row: Values) -> Values:
     """A problem under the names of options, where it has those of another tile engine that the op knows."""
     translate = getattr(engine(op), "foreign_problem", None)
-    return row if translate is None else translate(row)  # type: ignore[no-any-return]
+    return row if translate is None else translate(row)
 
 
 def _bad(path: Path, what: str) -> RequestError:

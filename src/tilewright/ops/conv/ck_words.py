@@ -42,7 +42,7 @@ def trait_config(data: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]
         if name in WITHOUT_MEANING:
             notes.append(f"{name} means nothing here, and is left out")
             continue
-        new = NAMES.get(name, name)
+        new: str = NAMES.get(name, name)
         if new in ours:
             raise RequestError(
                 f"the configuration gives {new} twice, the second time as {name}",
@@ -136,7 +136,7 @@ def of_numbers(numbers: tuple[int, ...]) -> Mapping[str, Any]:
     return problem(dict(zip(_IN_ORDER, numbers, strict=False)))
 
 
-def columns(p: Any) -> dict[str, int]:
+def columns(p: Any) -> dict[str, Any]:
     """The columns of a problem in their tables."""
 
     def along(sizes: tuple[int, ...], axis: str, missing: int) -> int:

@@ -177,13 +177,6 @@ def _sets() -> Iterator[ProblemSet]:
     yield ProblemSet("holdout", purpose, _holdout, holdout=True)
 
 
-def _words() -> Any:
-    """What reads the words of another tile engine; calls do without it."""
-    from tilewright.ops.conv import ck_words
-
-    return ck_words
-
-
 class ConvEngine:
     """Convolution behind the contract of `tilewright.ops.engine.Engine`."""
 
@@ -224,16 +217,24 @@ class ConvEngine:
         return _HELD_OUT.near(problem, other)
 
     def foreign_config(self, data: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
-        return _words().trait_config(data)
+        from tilewright.ops.conv import ck_words  # which only files of problems and configs need
+
+        return ck_words.trait_config(data)
 
     def foreign_problem(self, row: Values) -> Values:
-        return _words().problem(row)
+        from tilewright.ops.conv import ck_words  # which only files of problems and configs need
+
+        return ck_words.problem(row)
 
     def foreign_numbers(self, numbers: tuple[int, ...]) -> Values:
-        return _words().of_numbers(numbers)
+        from tilewright.ops.conv import ck_words  # which only files of problems and configs need
+
+        return ck_words.of_numbers(numbers)
 
     def foreign_columns(self, problem: ConvProblem) -> dict[str, Any]:
-        return _words().columns(problem)
+        from tilewright.ops.conv import ck_words  # which only files of problems and configs need
+
+        return ck_words.columns(problem)
 
     problem_feature_names = features.PROBLEM
     problem_words = features.PROBLEM_WORDS
