@@ -120,6 +120,8 @@ _HARDWARE = re.compile(
 # What an op may say of hardware, each with its reason.
 _HARDWARE_ALLOWED = {
     "attention/categories.py": "names the test matrix of AMD's dispatcher that it follows",
+    "attention/ck_words.py": "names whose words it reads",
+    "conv/ck_words.py": "names whose words it reads",
     "demo.py": "asks PyTorch for a device by PyTorch's name",
     "encodings.py": "an arch encodes fp8 one way or the other",
     "gemm/ck_words.py": "names whose words it reads",

@@ -40,7 +40,7 @@ def test_the_catalog_holds_only_legal_kernels_and_misses_nothing() -> None:
     assert kinds == {(variant, rank) for variant in ("forward", "backward_data", "backward_weight") for rank in (2, 3)}
     assert {one.signature.dtype for one in every} == {"fp16", "bf16", "fp32", "int8"}
     held = [one for one in every if one.schedule.pipeline != "loops"]
-    assert {one.schedule.pipeline for one in held} == {"compv3", "compv4", "mem", "wmma", "fma"}
+    assert {one.schedule.pipeline for one in held} == {"compv3", "compv4", "compv5", "mem", "wmma", "fma"}
     assert {one.arch for one in held} == set(MODELLED)
     assert {(one.signature.variant, one.signature.spatial) for one in held} == kinds
     copying = {(one.arch, one.signature.variant) for one in held if copies(one)}

@@ -146,3 +146,16 @@ def test_the_check_in_c_agrees(name: str, kernels: dict[str, list[Kernel]]) -> N
 
 def test_the_compiler_has_nothing_to_say(tmp_path: Any) -> None:
     assert not hosted.hip_library([spec for _, spec in everything()][:4], tmp_path).said
+
+
+@pytest.mark.parametrize("fields", [{"varlen": True}, {"seqlens_k": True}, {}])
+def test_a_refusal_names_lengths_where_those_are_the_reason(fields: dict[str, Any]) -> None:
+    """512 keys are a multiple of 128: sequences of lengths of their own are what whole tiles do not have."""
+    pages: dict[str, Any] = {"pages": "strided", "page_lookup": "table", "page_size": 128}
+    keys = 512 if fields else 500
+    problem = AttentionProblem(2, 8, 512, keys, 64, **HALF, **(pages if "seqlens_k" in fields else {}), **fields)
+    schedule = replace(WHOLE, tile=(128, 128, 32, 64, 32, 64), pad=(True, False, False, False))
+    spec = KernelSpec("attention", problem.signature, schedule, "gfx942")
+    (broken, *_) = [one for one in legality.supports(spec, problem) if one.rule == "amd-keys"]
+    assert ("500 keys are not a multiple of tile_n0 128" in broken.message) == (not fields)
+    assert ("lengths of their own" in broken.message) == bool(fields)

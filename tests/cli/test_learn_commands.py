@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 import xml.etree.ElementTree as xml
@@ -36,16 +37,17 @@ def data(*words: str) -> Any:
     return json.loads(shell(*words, "--json").stdout)
 
 
-def measured(word: str, most: int = 1000) -> list[stored.Result]:
+def measured(word: str, most: int = 1000, target: str = TARGET) -> list[stored.Result]:
     """Times that follow a law the estimate does not know."""
     found = []
+    here = machine(target) or {"fingerprint": "f" * 16, "model": "another"}
     for problem in problem_sets.problems(GEMM, word, "cpu")[:most]:
-        for spec in GEMM.candidates(GEMM.signature_of(problem), TARGET):
+        for spec in GEMM.candidates(GEMM.signature_of(problem), target):
             if GEMM.supports(spec, problem):
                 continue
             seconds = backend("cpu").estimate(spec, problem, 1) * (3.0 if spec.schedule.pipeline == "direct" else 1.0)
             kernel = stored.KernelRow(spec.digest, spec.name, spec.arch, spec.to_dict())
-            found.append(stored.Result("gemm", plain(problem.dense()), machine(TARGET), 1, kernel, stored.OK, seconds))
+            found.append(stored.Result("gemm", plain(problem.dense()), here, 1, kernel, stored.OK, seconds))
     return found
 
 
@@ -65,6 +67,42 @@ def test_without_lightgbm_training_says_what_to_install(monkeypatch: pytest.Monk
     done = shell("train", "gemm", status=1)
     assert "[missing-extra]" in done.stderr
     assert "tilewright[learn]" in done.stderr
+
+
+def test_a_set_of_problems_is_predicted_into_a_table_that_compare_judges(here: Path) -> None:
+    """By a model that ships, for a CPU that need not be this one; times follow its estimate."""
+    model, target, file, unseen = "gemm-zen4-avx512", "x86_64_v4_bf16", here / "predicted.csv", here / "unseen.csv"
+    export.write(unseen, measured("random:12:16", target=target))
+    words = ("predict", "gemm", "--problems", "random:12:16", "--model", model, "--target", target)
+    told = data(*words, "--output", str(file))
+    chosen = told["chosen"]
+    assert len(chosen) == len({one["problem"] for one in chosen}) == 16 - sum(told["silent"].values()) > 8
+    rows = list(csv.DictReader(file.open(encoding="utf-8")))
+    first = [row["kernel_name"] for row in rows if row["rank"] == "1"]
+    assert first == [one["kernel"] for one in chosen]
+    scores = data("compare", "gemm", str(file), model, "--data", str(unseen))["scores"]
+    assert scores[str(file)]["problems"] == len(chosen)
+    # The kernel each problem's first row names, by hand.
+    times = {(row["problem"], row["kernel"]): float(row["latency_ms"]) for row in csv.DictReader(unseen.open())}
+    best = {problem: min(ms for (other, _), ms in times.items() if other == problem) for problem, _ in times}
+    firsts = [(row["problem"], row["kernel_name"]) for row in rows if row["rank"] == "1"]
+    by_hand = [best[problem] / times[problem, kernel] for problem, kernel in firsts]
+    assert scores[str(file)]["mean"] == pytest.approx(sum(by_hand) / len(by_hand), abs=1e-4)
+
+
+def test_what_is_wrong_with_a_table_of_predictions_is_told(here: Path) -> None:
+    model, target, unseen, few = "gemm-zen4-avx512", "x86_64_v4_bf16", here / "unseen.csv", here / "few.csv"
+    export.write(unseen, measured("random:12:2", target=target))
+    words = ("predict", "gemm", "--problems", "64,64,64", "--model", model, "--target", target, "--output")
+    shell(*words, str(few))
+    assert "none of the problems" in shell("compare", "gemm", str(few), "--data", str(unseen), status=1).stderr
+    few.write_text("mine")
+    assert "[predictions-file]" in shell("compare", "gemm", str(few), "--data", str(unseen), status=1).stderr
+    assert "[foreign-file]" in shell(*words, str(few), status=1).stderr
+    assert few.read_text() == "mine"
+    assert "[table-kind]" in shell(*words, str(here / "few.parquet"), status=1).stderr
+    alone = ("predict", "gemm", "--m", "64", "--n", "64", "--k", "64", "--model", model, "--table", str(here / "x.csv"))
+    assert "--problems" in shell(*alone, status=1).stderr
 
 
 def test_train_evaluate_compare_and_predict(here: Path) -> None:

@@ -18,18 +18,22 @@ from tilewright.cli.main import build_app
 
 PAGE = Path(__file__).parents[2] / "docs" / "coming-from-ck.md"
 TEXT = PAGE.read_text(encoding="utf-8")
-# A remark before a block says that it needs the AMD compiler.
-BLOCK = re.compile(r"^(<!-- amd -->\n)?```(\w+)\n(.*?)^```$", re.M | re.S)
-BLOCKS = [(bool(amd), language, text) for amd, language, text in BLOCK.findall(TEXT)]
+# A remark before a block says that it needs the AMD compiler, or how the file of its JSON is called.
+BLOCK = re.compile(r"^(?:<!-- (.*?) -->\n)?```(\w+)\n(.*?)^```$", re.M | re.S)
+BLOCKS = [(remark == "amd", language, text) for remark, language, text in BLOCK.findall(TEXT)]
+FILES = [
+    remark.removeprefix("file ") or "config.json" for remark, language, _ in BLOCK.findall(TEXT) if language == "json"
+]
 
 
 def play(folder: Path, *, amd: bool) -> Iterator[str]:
     """Run the blocks that need the compiler, or those that do not, in the order of the page."""
     names: dict[str, Any] = {}
+    files = iter(FILES)
     for needs, language, text in BLOCKS:
         if language == "json":
             json.loads(text)
-            (folder / "config.json").write_text(text, encoding="utf-8")
+            (folder / next(files)).write_text(text, encoding="utf-8")
         elif needs == amd and language == "console":
             yield from (_command(*one) for one in _commands(text))
         elif needs == amd and language == "python":
@@ -64,7 +68,9 @@ def test_every_command_and_all_python_runs(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     played = list(play(tmp_path, amd=False))
     assert sum(one.startswith("tilewright ") for one in played) >= 15
-    assert {one.name for one in tmp_path.iterdir()} >= {"generated", "fused", "small", "mine", "small-lib", "kernels"}
+    assert {one.name for one in tmp_path.iterdir()} >= {
+        "generated", "fused", "small", "mine", "small-lib", "kernels", "convs", "results.csv", "predicted.csv",
+    }  # fmt: skip
 
 
 @pytest.mark.amd
@@ -100,6 +106,15 @@ THEIRS = """
     categorize_kernels register_kernel select_kernel is_supported preshuffle_weight_matrix detect_gpu_arch cleanup_gemm
     cleanup_generated_kernels gemm_universal_benchmark.py --problem-sizes --repeat
     expand_sweep GpuGemmRunner k_batch DECL_KERNEL_SET KernelKey register_all_kernels.hpp
+    unified_grouped_conv_codegen.py grouped_conv_instance_builder.py grouped_conv_full_benchmark.py --rule-set --ndim
+    --list-configs --tile-m --export-json --filter-file -DDISPATCHER_RULE_SET wave_mode num_groups_to_merge
+    double_smem_buffer split_image explicit_gemm two_stage basic_v1 compv6 wavelet forward_bf16 bwd_data bwd_weight
+    GroupedConvProblem GroupedConvKernelConfig GpuGroupedConvRunner GroupedConvRegistry
+    setup_multiple_grouped_conv_dispatchers validate_grouped_conv_config auto_correct_grouped_conv_config
+    --csv --kernel-timeout --batch-size --max-kernels --verify convert_csv_to_parquet.py train.py evaluate.py
+    predict_cli.py compare_ml_vs_oracle.py search.py --warm_start Predictor
+    fmha_benchmark.py fmha_full_benchmark.py instance_gen.py --receipt --category --num-splits FmhaRunner
+    FmhaKernelConfig setup_fmha_dispatcher FmhaRegistry FmhaValidator cpu_attention_fwd run_bwd validation.py
 """
 
 

@@ -147,3 +147,29 @@ def test_convolutions_multiply_by_matrix_instructions_wherever_the_gpu_has_them(
             candidates = CONV.candidates(layer(variant=variant, dtype=dtype).signature, arch)
             assert {spec.schedule.pipeline for spec in candidates} - {"loops"}
             assert "fma" not in {spec.schedule.pipeline for spec in candidates}, f"{variant} of {dtype}"
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("arch", ["gfx950", "gfx1201"])
+def test_every_rule_set_is_within_full_and_profiler_is_a_part_of_it(arch: str, variant: str) -> None:
+    """As those of CK Tile's dispatcher are; `full` itself is within the pool for long searches."""
+
+    def specs(pool: str) -> set[KernelSpec]:
+        proposed = CONV.proposals(pool, arch, variants=(variant,), datatypes=("bf16",))
+        return {spec for spec in proposed if pool == "exhaustive" or not CONV.check(spec)}
+
+    full, profiler = specs("full"), specs("profiler")
+    for pool in ("tiny", "tests", "default", "full-tests"):
+        assert specs(pool) <= full, pool
+    assert profiler <= full
+    assert 0.15 < len(profiler) / len(full) < 0.5
+    assert full <= specs("exhaustive")
+
+
+def test_two_waves_in_turn_are_for_forward() -> None:
+    """compv5 steps along k in its second wave, which only operands with k side by side have."""
+    for variant in VARIANTS:
+        proposed = CONV.proposals("full", "gfx942", variants=(variant,), datatypes=("fp16", "bf16"))
+        in_turn = [spec for spec in proposed if spec.schedule.pipeline == "compv5" and not CONV.check(spec)]
+        assert bool(in_turn) == (variant == "forward")
+        assert {spec.schedule.warp_grid for spec in in_turn} <= {(1, 1, 2)}

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cpp import programs
+from tilewright.codegen import collect
 from tilewright.compat import declared
 from tilewright.errors import FileError, RequestError
 
@@ -121,3 +122,36 @@ def test_cmake_builds_what_is_declared(tmp_path: Path) -> None:
     programs.call("cmake", "--build", str(tmp_path / "build"))
     programs.call(str(tmp_path / "build" / "mine"))
     assert "Building" not in programs.call("cmake", "--build", str(tmp_path / "build"))  # only what changed
+
+
+def test_a_pool_of_an_op_is_built_beside_declarations_or_alone(tmp_path: Path) -> None:
+    """What DISPATCHER_RULE_SET of CMake names."""
+    words = ["--archs", "generic", "--output", str(tmp_path / "out"), "--ops", "gemm", "--rule-set", "tiny"]
+    assert declared.main([*words, "--datatypes", "fp32", "--variants", "standard"]) == 0
+    data = json.loads((tmp_path / "out" / "generic" / "registry.json").read_text())
+    built = {kernel["digest"] for kernel in data["kernels"] if not kernel["fallback"]}
+    tiny = collect("gemm", "generic", pool="tiny", axes={"datatypes": ("fp32",)}).specs
+    assert built == {spec.digest for spec in tiny}
+    assert declared.main([*words[:-1], "tinny"]) == 1
+    assert declared.main(words[:4]) == 1  # neither sources nor ops
+
+
+@pytest.mark.proof
+@pytest.mark.skipif(not programs.cmake(), reason="needs cmake")
+def test_cmake_builds_the_rule_set_that_is_named(tmp_path: Path) -> None:
+    place = programs.call(sys.executable, "-m", "tilewright", "--cmake-dir").strip()
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.16)\nproject(mine CXX)\nfind_package(tilewright CONFIG REQUIRED)\n"
+        "add_executable(mine main.cpp)\ntarget_link_libraries(mine PRIVATE tilewright::tilewright)\n"
+        "tilewright_add_kernels(mine OPS conv ARCHS generic DATATYPES fp32 VARIANTS forward)\n"
+    )
+    (tmp_path / "main.cpp").write_text(
+        "#include <tilewright/tilewright.hpp>\n"
+        'int main() { return tw::Registry::open(TW_KERNELS "/generic").size() ? 0 : 1; }\n'
+    )
+    words = ("-S", str(tmp_path), "-B", str(tmp_path / "build"), f"-Dtilewright_DIR={place}")
+    programs.call("cmake", *words, f"-DTILEWRIGHT_PYTHON={sys.executable}", "-DDISPATCHER_RULE_SET=tiny")
+    programs.call("cmake", "--build", str(tmp_path / "build"))
+    programs.call(str(tmp_path / "build" / "mine"))
+    data = json.loads((tmp_path / "build" / "mine-kernels" / "generic" / "registry.json").read_text())
+    assert len(data["kernels"]) == len(collect("conv", "generic", pool="tiny", axes={"datatypes": ("fp32",)}).specs)

@@ -221,3 +221,14 @@ def passing(specs: list[KernelSpec], expression: str, problem: Any) -> list[Kern
             remedy="widen the filter",
         )
     return passed
+
+
+def table_of(values: dict[str, Any]) -> Path | None:
+    """The table that --output names where the op has an option of that name: its values never end so."""
+    from tilewright.tune.export import FORMATS
+
+    value = values.get("output")
+    if not isinstance(value, str) or Path(value).suffix not in FORMATS:
+        return None
+    values["output"] = None
+    return Path(value)

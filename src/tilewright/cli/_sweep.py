@@ -16,7 +16,7 @@ import typer
 from tilewright.cli._ops import flag_of
 from tilewright.cli._problems import demand_memory, kernel_of, problem_of
 from tilewright.cli.common import print_json, say, say_noisy, share, show, table
-from tilewright.errors import RequestError, StoreError, TilewrightError, counted
+from tilewright.errors import RequestError, StoreError, TilewrightError, UnknownNameError, counted, nearest
 
 if TYPE_CHECKING:
     from tilewright.arch import Arch
@@ -45,7 +45,7 @@ class Which:
 
     def specs_of(self, op: Op, target: str) -> SpecsOf:
         from tilewright.codegen import Filter
-        from tilewright.tune.instances import load, of_config
+        from tilewright.tune.instances import load, notes, of_config
         from tilewright.tune.sweep import candidates, of_list, of_pool
 
         named = [f"--{name}" for name in ("pool", "kernel", "config") if getattr(self, name)]
@@ -58,7 +58,10 @@ class Which:
             )
         specs_of: SpecsOf
         if self.config:
-            specs_of = of_config(op, target, load(op, self.config, target))
+            data = load(op, self.config, target)
+            for note in notes(op, data):
+                say(f"note: {note}")
+            specs_of = of_config(op, target, data)
         elif self.kernel:
             specs_of = of_list(op, [kernel_of(self.kernel, target)])
         elif self.pool:
@@ -78,6 +81,41 @@ class Kept:
     store: Path | None = None
     table: Path | None = None
     save: bool = False
+    schema: str = "tilewright"  # of the table
+    fresh: bool = False  # the table holds this run's results only
+
+    def demand_writable(self) -> None:
+        """Before anything is measured."""
+        from tilewright.tune import export
+
+        if self.schema not in export.SCHEMAS:
+            raise UnknownNameError(
+                f"{self.schema!r} is no schema of tables",
+                rule="table-schema",
+                value=self.schema,
+                remedy=nearest(self.schema, list(export.SCHEMAS)),
+            )
+        if self.table is None:
+            if self.fresh or self.schema != "tilewright":
+                option = "--fresh" if self.fresh else "--schema"
+                raise RequestError(
+                    f"{option} is about a table, and none is named",
+                    rule="option-without-table",
+                    value=option,
+                    remedy="give --table FILE too, or leave it out",
+                )
+            return
+        (export.demand_ck if self.schema == "ck" else export.demand_writable)(self.table)
+
+    def write(self, rows: Sequence[Any]) -> None:
+        from tilewright.tune import export
+
+        if self.table is None or not rows:  # where nothing was measured there is nothing to write
+            return
+        if self.schema == "ck":
+            export.write_ck(self.table, rows)
+        else:
+            export.add(self.table, rows, fresh=self.fresh)
 
 
 @dataclass(slots=True)
@@ -158,11 +196,9 @@ def sweep(
     from tilewright.cli import _search
     from tilewright.dispatch.records import records
     from tilewright.dispatch.results import Results
-    from tilewright.tune import export
     from tilewright.tune.sweep import Sweep
 
-    if kept.table is not None:
-        export.demand_writable(kept.table)
+    kept.demand_writable()
     summary = Summary()
     # Looked at first: what was measured for dispatch before there was a store is taken over.
     records().refresh()
@@ -188,8 +224,7 @@ def sweep(
         if kept.table is not None:
             rows = [row for sweep, work in works for item in work.all_items for row in sweep.results(item)]
             summary.rows = len(rows)
-            if rows:  # where nothing was measured there is nothing to write
-                export.add(kept.table, rows)
+            kept.write(rows)
     if json:
         print_json(_as_json(chosen, searched, search))
     else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tilewright.cli import _ops
-from tilewright.cli._problems import demand_memory, kernel_of, named_kernel, problem_of, registry_for
+from tilewright.cli._problems import demand_memory, kernel_of, named_kernel, problem_of, registry_for, table_of
 from tilewright.cli._search import asked_for
 from tilewright.cli.common import (
     AsJson,
@@ -42,10 +42,16 @@ Problems = Annotated[
 Workers = Annotated[
     int, typer.Option("--jobs", "-j", "--workers", min=0, help="Parallel compile jobs; 0 means by cores and memory.")
 ]
-# An op may have an option --output of its own: see `_table_of`.
+# An op may have an option --output of its own: see `table_of`.
 Table = Annotated[
     Path | None,
-    typer.Option("--table", "--output", metavar="FILE", help="With --problems: write results as .csv or .parquet."),
+    typer.Option(
+        "--table", "--output", "--csv", metavar="FILE", help="With --problems: write results as .csv or .parquet."
+    ),
+]
+Schema = Annotated[
+    str,
+    typer.Option(metavar="tilewright|ck", help="Columns of the table: ours, or those of CK Tile's tile engine."),
 ]
 StoreFile = Annotated[
     Path | None, typer.Option("--store", metavar="FILE", help="With --problems: store results in this file.")
@@ -91,6 +97,10 @@ def _bench(
         bool, typer.Option("--split-plans", help="Measure every split plan of a problem (numbers of KV splits).")
     ] = False,
     table: Table = None,
+    schema: Schema = "tilewright",
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Replace the table's rows; by default new results are added to it.")
+    ] = False,
     store: StoreFile = None,
     limit: Annotated[
         float, typer.Option(help="With --problems: time limit of a kernel, in seconds.", min=0.1, max=_DAY)
@@ -131,14 +141,15 @@ def _bench(
             "search": wanted, "rounds": rounds or ROUNDS.get(search, 5), "flush": flush, "limit": limit,
             "batch": batch_size, "patience": patience, "split_plans": split_plans, "retry": retry,
         }  # fmt: skip
-        kept = Kept(store, table or _table_of(values), save)
+        kept = Kept(store, table or table_of(values), save, schema, fresh)
         with registry_for(target, threads, strict, to_run=not cluster) as registry:
             _sweep(
                 registry, op, problems, values, which, {**how, "jobs": jobs}, kept, json,
                 cluster,
             )  # fmt: skip
         return
-    _demand_set(table=table, store=store, config=config, cluster=cluster, retry=retry)
+    named = schema if schema != "tilewright" else ""
+    _demand_set(table=table, schema=named, fresh=fresh, store=store, config=config, cluster=cluster, retry=retry)
     measured: list[Record] = []
     with registry_for(target, threads, strict) as registry:
         problem = problem_of(op, values, registry.arch).problem
@@ -183,17 +194,6 @@ def _sweep(
         sweeps.problems(op, word, values, registry.arch) if word else [problem_of(op, values, registry.arch).problem]
     )
     sweeps.sweep(registry, op, wanted, which, options, kept, json=json, cluster=cluster, search=search)
-
-
-def _table_of(values: dict[str, Any]) -> Path | None:
-    """The table that --output names where the op has an option of that name: its values never end so."""
-    from tilewright.tune.export import FORMATS
-
-    value = values.get("output")
-    if not isinstance(value, str) or Path(value).suffix not in FORMATS:
-        return None
-    values["output"] = None
-    return Path(value)
 
 
 def _demand_set(**options: Path | str | bool | None) -> None:

@@ -65,6 +65,8 @@ def _instances(
     data = instances.load(op, config, name)
     axes = _ops.axis_values(op, values)
     instances.demand_agreement(op, data, axes)
+    for note in instances.notes(op, data):
+        say(f"note: {note}")
     expanded = instances.expand(op, data, name, axes=axes, expression=filter)
     if why_not:
         chosen.print_why_not(expanded, verbose)

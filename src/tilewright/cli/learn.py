@@ -10,7 +10,7 @@ import typer
 
 from tilewright.cli import _ops
 from tilewright.cli.common import AsJson, Summaries, Target, Threads, print_json, say, show, table
-from tilewright.errors import FileError, RequestError, counted
+from tilewright.errors import FileError, RequestError, TilewrightError, counted
 
 if TYPE_CHECKING:
     from tilewright.dispatch.model import Model
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tilewright.dispatch.results import Result
     from tilewright.learn.data import Data
     from tilewright.learn.evaluate import Score
+    from tilewright.learn.predictions import Prediction
     from tilewright.ops.base import Op
 
 OpName = Annotated[str, typer.Argument(metavar="OP", help="Name of the op.")]
@@ -30,6 +31,9 @@ Archs = Annotated[str, typer.Option("--target", help="Use only results for this 
 ModelFile = Annotated[
     Path, typer.Argument(metavar="MODEL", help="Model file written by `train`, or the name of a shipped model.")
 ]
+
+
+_SHOWN = 40  # problems that are listed; of more, the table tells
 
 
 def register(app: typer.Typer) -> None:
@@ -360,19 +364,34 @@ def _of_op(model: Model, op: str) -> Model:
 
 def compare(
     op: OpName,
-    models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="Files that `train` wrote.")],
+    models: Annotated[
+        list[Path],
+        typer.Argument(metavar="MODEL...", help="Files that `train` wrote, or tables of predictions (.csv)."),
+    ],
     data: Sources = None,
     target: Archs = "",
     json: AsJson = False,
 ) -> None:
-    """Compare several models and the estimate on the same problems."""
+    """Compare several models, or predictions that `predict --output` wrote, and the estimate on the same problems."""
     from tilewright import ops
     from tilewright.learn import evaluate as judged
+    from tilewright.learn import predictions
 
-    by_path = {str(path): _of_op(model_of(path), op) for path in models}
+    tables = {str(path): predictions.read(path, op) for path in models if path.suffix == predictions.ENDING}
+    by_path = {str(path): _of_op(model_of(path), op) for path in models if str(path) not in tables}
     measured = _data(ops.op(op), data, target, to_train=False)
     _demand_some(measured)
     scores = {name: judged.score(judged.by_model(model, measured)).to_dict() for name, model in by_path.items()}
+    for name, predicted in tables.items():
+        chosen = predictions.judged(measured, predicted)
+        if not chosen:
+            raise RequestError(
+                f"{name} predicts none of the problems that were measured", rule="predictions-file", value=name,
+                remedy="measure the problems it was made for (`bench --problems`), or predict those of --data",
+            )  # fmt: skip
+        if len(chosen) < len(measured.groups) and not json:
+            say(f"{name}: of {len(measured.groups)} problems it has {len(chosen)}")
+        scores[name] = judged.score(chosen).to_dict()
     scores["estimate"] = judged.score(judged.by_estimate(measured)).to_dict()
     if json:
         known = {name: _known(model, measured) for name, model in by_path.items()}
@@ -397,34 +416,103 @@ def _show_scores(scores: dict[str, Any]) -> None:
 def _predict(
     op: Any,
     values: dict[str, Any],
-    model: Annotated[Path, typer.Option(metavar="MODEL", help="Model file written by `train`.")],
+    model: Annotated[Path, typer.Option(metavar="MODEL", help="Model file written by `train`, or a shipped model.")],
+    problems: Annotated[
+        str, typer.Option("--problems", metavar="SET|FILE", help="Predict a set of problems instead of one.")
+    ] = "",
+    predictions: Annotated[
+        Path | None,
+        typer.Option("--table", "--output", metavar="FILE.csv", help="With --problems: write a table of all kernels."),
+    ] = None,
     target: Target = "",
     threads: Threads = 0,
     json: AsJson = False,
 ) -> None:
-    """Predict the times of the kernels that serve a problem, fastest first; nothing is compiled or run."""
-    from tilewright.cli._problems import problem_of, registry_for
+    """Predict the times of the kernels that serve a problem, fastest first; nothing is compiled or run.
+
+    Of a set of problems, which kernel it would choose for each; `learn compare` judges the table of all.
+    """
+    from tilewright.cli._problems import problem_of, registry_for, table_of
 
     trained = _of_op(model_of(model), op.name)
-    with registry_for(target or trained.card.targets[0], threads, to_run=False) as registry:
-        stages = registry.stages(problem_of(op, values, registry.arch).problem)
-        rows = [row for stage in stages for row in _predicted(registry, op, stage, trained)]
-    if json:
-        print_json({"sigma": trained.card.sigma, "kernels": rows})
+    where = target or trained.card.targets[0]
+    if problems:
+        predictions = predictions or table_of(values)
+        with registry_for(where, threads, to_run=False) as registry:
+            _predict_set(registry, op, problems, values, trained, predictions, json=json)
         return
-    shown = table("predicted us", "estimated us", "kernel", fold=["kernel"], right=["predicted us", "estimated us"])
-    for row in rows:
-        predicted = "-" if row["predicted"] is None else f"{row['predicted'] * 1e6:.1f}"
-        shown.add_row(predicted, f"{row['estimated'] * 1e6:.1f}", row["kernel"])
-    show(shown)
-    if any(row["predicted"] is None for row in rows):
+    if predictions is not None:
+        raise RequestError(
+            "--output is for sets of problems", rule="option-without-set", value="--output",
+            remedy="give --problems too, or leave it out",
+        )  # fmt: skip
+    with registry_for(where, threads, to_run=False) as registry:
+        stages = registry.stages(problem_of(op, values, registry.arch).problem)
+        listed = [each for stage in stages for each in _predicted(registry, op, stage, trained)]
+    if json:
+        print_json({"sigma": trained.card.sigma, "kernels": [_as_row(each) for each in listed]})
+        return
+    _show_predictions(listed)
+    if any(each.predicted is None for each in listed):
         say("-: not asked, its estimate is too far from the lowest")
 
 
-def _predicted(registry: Registry, op: Op, stage: Any, model: Model) -> list[dict[str, Any]]:
+def _as_row(each: Prediction) -> dict[str, Any]:
+    return {"problem": each.problem.describe(), "kernel": each.kernel, "predicted": each.predicted,
+            "estimated": each.estimated}  # fmt: skip
+
+
+def _show_predictions(listed: list[Prediction], *, problem: bool = False) -> None:
+    numbers = ("predicted us", "estimated us")
+    columns = ("problem", "kernel") if problem else ("kernel",)
+    shown = table(*numbers, *columns, fold=columns, right=numbers)
+    for each in listed:
+        predicted = "-" if each.predicted is None else f"{each.predicted * 1e6:.1f}"
+        named = (each.problem.describe(), each.kernel) if problem else (each.kernel,)
+        shown.add_row(predicted, f"{each.estimated * 1e6:.1f}", *named)
+    show(shown)
+
+
+def _predict_set(
+    registry: Registry, op: Op, word: str, values: dict[str, Any], model: Model, path: Path | None, *, json: bool
+) -> None:
+    from tilewright.cli import _sweep
+    from tilewright.learn import predictions
+
+    if path is not None:
+        predictions.demand_writable(path)
+    listed: list[Prediction] = []
+    silent: dict[str, int] = {}
+    for problem in _sweep.problems(op, word, values, registry.arch):
+        try:
+            for stage in registry.stages(problem):
+                listed += _predicted(registry, op, stage, model)
+        except TilewrightError as error:  # it does not speak of such a problem, or no kernel serves it
+            silent[error.message] = silent.get(error.message, 0) + 1
+    chosen = list({each.problem: each for each in reversed(listed)}.values())[::-1]
+    if path is not None and listed:
+        count = predictions.write(path, listed)
+        say(f"{count} problems, {len(listed)} kernels: written to {path}")
+    if json:
+        print_json({"sigma": model.card.sigma, "chosen": [_as_row(each) for each in chosen], "silent": silent})
+    elif chosen:
+        _show_predictions(chosen[:_SHOWN], problem=True)
+        if len(chosen) > _SHOWN:
+            say(f"and {len(chosen) - _SHOWN} more problems")
+    for why, number in silent.items():
+        say(f"{number} problems: {why}")
+    if not listed:
+        raise RequestError(
+            "the model speaks of none of these problems", rule="model-silent", value=model.card.name,
+            remedy="train a model for such problems on this device; dispatch goes by the estimate",
+        )  # fmt: skip
+
+
+def _predicted(registry: Registry, op: Op, stage: Any, model: Model) -> list[Prediction]:
     from tilewright.dispatch import model as models
     from tilewright.dispatch.records import machine, threads_of
     from tilewright.learn.data import estimates_of, units_of
+    from tilewright.learn.predictions import Prediction
     from tilewright.runtime.host import thread_count
 
     problem, target = op.measured_as(stage), registry.target
@@ -443,7 +531,6 @@ def _predicted(registry: Registry, op: Op, stage: Any, model: Model) -> list[dic
         )
     rows = zip(verdict.seconds.tolist(), guesses, specs, strict=True)
     return [
-        {"problem": stage.describe(), "kernel": spec.name, "predicted": seconds if math.isfinite(seconds) else None,
-         "estimated": guess}
+        Prediction(stage, spec.name, spec.digest, seconds if math.isfinite(seconds) else None, guess)
         for seconds, guess, spec in sorted(rows, key=lambda row: row[:2])
-    ]  # fmt: skip
+    ]

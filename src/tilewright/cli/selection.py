@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from tilewright.ops.base import Op
 
 Pool = Annotated[
-    str, typer.Option("--pool", callback=not_empty, help="Pool of the op.  [default: default]", show_default=False)
+    str,
+    typer.Option(
+        "--pool", "--rule-set", callback=not_empty, help="Pool of the op.  [default: default]", show_default=False
+    ),
 ]
 Preselected = Annotated[
     str, typer.Option("--preselected", callback=not_empty, help="Preselected set instead of a pool.")

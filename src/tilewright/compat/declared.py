@@ -2,6 +2,7 @@
 `tilewright_add_kernels` runs.
 
     python -m tilewright.compat.declared OBJECT... --archs x86_64_v3,sm_90a --output FOLDER
+    python -m tilewright.compat.declared --ops conv --rule-set profiler --datatypes bf16 --archs gfx942 --output FOLDER
 
 For every arch FOLDER/ARCH gets what `Registry.export` writes.  What the store has already is not compiled again.
 """
@@ -14,7 +15,7 @@ import math
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -175,10 +176,26 @@ def _distance(declared: Declared, spec: KernelSpec) -> float:
 # -- building --------------------------------------------------------------------------------------------------------
 
 
-def build(objects: Iterable[Path], archs: Sequence[str], output: Path) -> list[Path]:
-    """A folder for each arch with the kernels that the objects declare for it."""
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Kernels that are asked for by ops and not by declarations: those of a pool."""
+
+    ops: tuple[str, ...] = ()
+    pool: str = "default"
+    axes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def specs(self, arch: str) -> Iterator[KernelSpec]:
+        for name in self.ops:
+            known = {axis.name for axis in op_by_name(name).axes}
+            axes = {axis: tuple(values) for axis, values in self.axes.items() if axis in known and values}
+            yield from collect(name, arch, pool=self.pool, axes=axes).specs
+
+
+def build(objects: Iterable[Path], archs: Sequence[str], output: Path, wanted: Wanted | None = None) -> list[Path]:
+    """A folder for each arch with the kernels that the objects declare for it, and those that are wanted beside."""
+    pools = wanted or Wanted()
     declared = [kernel for path in objects for kernel in sets_of(path)]
-    if not declared:
+    if not declared and not pools.ops:
         raise RequestError("the sources declare no kernels", rule="declared-none", value="",
                            remedy="use TW_KERNEL_SET of <tilewright/kernel_set.hpp>")  # fmt: skip
     folders = []
@@ -186,6 +203,7 @@ def build(objects: Iterable[Path], archs: Sequence[str], output: Path) -> list[P
         name = arch_by_name(arch).name
         mine = [kernel for kernel in declared if kernel.arch in (ANY, name)]
         specs = dict.fromkeys(spec for kernel in mine for spec in specs_of(kernel, name))
+        specs |= dict.fromkeys(pools.specs(name))
         if specs:
             folders.append(Registry(name, tuple(specs)).export(output / name).parent)
     if not folders:
@@ -196,12 +214,22 @@ def build(objects: Iterable[Path], archs: Sequence[str], output: Path) -> list[P
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Build the kernels that C++ object files declare.")
-    parser.add_argument("objects", nargs="+", type=Path)
+    parser.add_argument("objects", nargs="*", type=Path)
     parser.add_argument("--archs", required=True, help="with a comma between")
     parser.add_argument("--output", required=True, type=Path)
+    parser.add_argument("--ops", default="", help="ops of which a pool is built too, with a comma between")
+    parser.add_argument("--rule-set", default="default", help="the pool of these ops")
+    parser.add_argument("--datatypes", default="", help="element types of these ops")
+    parser.add_argument("--variants", default="", help="variants of these ops: directions of convolutions, ...")
     options = parser.parse_args(words)
+
+    def listed(text: str) -> tuple[str, ...]:
+        return tuple(word for word in text.split(",") if word)
+
+    axes = {"datatypes": listed(options.datatypes), "variants": listed(options.variants)}
     try:
-        build(options.objects, options.archs.split(","), options.output)
+        wanted = Wanted(listed(options.ops), options.rule_set or "default", axes)
+        build(options.objects, options.archs.split(","), options.output, wanted)
     except TilewrightError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -4,6 +4,7 @@ A family's module says what `default`, `full` and `profiler` have, and pools of 
 follow:
 
     default      without the fallback kernel, where another is legal and would serve the same problems faster
+    full         with what is in `default` first
     full-tests   a fifth of what is legal of `full`, evenly from each kind of kernel, at least one of each
     tiny         the first of each pipeline of `full-tests`
     tests        `default` and `tiny`
@@ -58,11 +59,14 @@ class DerivedPools:
     def schedules(self, pool: str, signature: Any, arch: Arch) -> Iterator[Any]:
         if pool in ("full-tests", "tiny"):
             yield from self._few(pool, signature, arch)
-        elif pool in ("default", "tests"):
-            default = self._default(signature, arch)
+        elif pool in ("default", "tests", "full"):
+            default = dict.fromkeys(self._default(signature, arch))
             yield from default
             if pool == "tests":
                 yield from (schedule for schedule in self._few("tiny", signature, arch) if schedule not in default)
+            elif pool == "full":
+                swept = self._module.schedules("full", signature, arch)
+                yield from (schedule for schedule in swept if schedule not in default)
         elif pool in SWEPT or pool in self.POOLS:
             yield from self._module.schedules(pool, signature, arch)
 

@@ -56,6 +56,13 @@ class Engine(Protocol):
     def near(self, problem: Any, other: Any) -> bool:
         """Whether knowing one problem's fastest kernel gives away the other's."""
 
+    # -- the words of others, where an op knows any; each may be left out --------------------------------
+    #
+    # foreign_config(data)    a trait config under our names, and notes for people on what was left out of it
+    # foreign_problem(row)    a problem of a file under the names of options
+    # foreign_numbers(numbers)    a problem by its sizes alone, in the order people write them
+    # foreign_columns(problem)    the columns of a problem in tables of theirs (`bench --schema ck`)
+
     # -- what a model sees (`ops.features`); no names, no learned selection --------------------------------
 
     problem_feature_names: tuple[str, ...]

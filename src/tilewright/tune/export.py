@@ -18,7 +18,7 @@ from tilewright import jsontext, ops
 from tilewright.codegen.folder import demand_room, locked, write_if_changed
 from tilewright.dispatch.results import OK, STATUSES, KernelRow, Result, canonical, dated, digest_of, storable, timed
 from tilewright.errors import RequestError, TilewrightError
-from tilewright.ops.engine import columns_of
+from tilewright.ops.engine import columns_of, engine
 
 _NUMBERS = ("latency_ms", "tflops", "non_zero", "error")
 _COLUMNS = ("status", "reason", "spread", "noise", "threads", "digest", "device", "date")
@@ -103,8 +103,12 @@ def _measured(result: Result, known: Any) -> dict[str, Any]:
 
 def to_csv(results: Iterable[Result]) -> str:
     table = list(rows(results))
+    return csv_text(table, _names(table))
+
+
+def csv_text(table: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
     out = io.StringIO(newline="")
-    writer = csv.DictWriter(out, _names(table), restval="")
+    writer = csv.DictWriter(out, names, restval="")
     writer.writeheader()
     writer.writerows({name: _cell(value) for name, value in row.items()} for row in table)
     return out.getvalue()
@@ -162,10 +166,72 @@ def _of_a_kind(values: list[Any]) -> list[Any]:
     return values if len(kinds) <= 1 and fits else [None if value is None else str(value) for value in values]
 
 
-def add(path: Path, results: Iterable[Result]) -> None:
-    """New results into a table, each in the place of one about the same thing; others may do so at the same time."""
+# -- as another tile engine writes them ------------------------------------------------------------------------
+
+SCHEMAS = ("tilewright", "ck")
+_CK_KERNEL, _CK_MEASURED = ("kernel", "problem_idx"), ("latency_ms", "tflops", "non_zero")
+MISSING = "N/A"  # what their tables have where a kernel failed; of non_zero it is 0
+
+
+def ck_rows(results: Iterable[Result]) -> Iterator[dict[str, Any]]:
+    """A table as CK Tile's tile engine writes it, failures among its rows; it cannot be read back into results."""
+    numbers: dict[str, int] = {}
+    texts = _Texts()
+    for result in results:
+        known = texts.problem(result)
+        columns = getattr(engine(ops.op(result.op)), "foreign_columns", None)
+        measured = _measured(result, known)
+        yield {
+            "kernel": result.kernel.name,
+            "problem_idx": numbers.setdefault(texts.text(result.problem), len(numbers)),
+            **(columns(known) if columns is not None and known is not None else _fields(result, known)),
+            **{name: MISSING if measured[name] is None else measured[name] for name in ("latency_ms", "tflops")},
+            "non_zero": measured["non_zero"] or 0,
+        }
+
+
+def write_ck(path: Path, results: Iterable[Result]) -> None:
+    """Such a table, in the place of one that is there."""
+    table = list(ck_rows(results))
     with locked(path.absolute().parent):
-        by_key = {key_of(result): result for result in read(path)} if path.exists() else {}
+        write_if_changed(path, csv_text(table, _names(table)).encode())
+
+
+def demand_ck(path: Path) -> None:
+    """Say before anything is measured what would keep such a table from being written; another's file is left alone."""
+    if path.suffix != ".csv":
+        raise RequestError(
+            f"{path.name!r}: tables of CK Tile's tile engine are .csv",
+            rule="table-kind",
+            value=path.suffix,
+            remedy="name a .csv file, or leave --schema out",
+        )
+    _demand_place(path)
+    if path.exists():
+        header = next(csv.reader(io.StringIO(_text_of(path).partition("\n")[0])), [])
+        if tuple(header[:2]) != _CK_KERNEL or tuple(header[-3:]) != _CK_MEASURED:
+            raise RequestError(
+                f"{path} is there already, and is no such table",
+                rule="foreign-file",
+                value=str(path),
+                remedy="name a new file",
+            )
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return jsontext.read(path).decode("utf-8-sig", errors="replace")
+    except (OSError, ValueError) as error:
+        raise _bad(path, f"cannot be read: {getattr(error, 'strerror', '') or error}") from None
+
+
+def add(path: Path, results: Iterable[Result], *, fresh: bool = False) -> None:
+    """New results into a table, each in the place of one about the same thing; others may do so at the same time.
+
+    `fresh`: what it holds is not kept.
+    """
+    with locked(path.absolute().parent):
+        by_key = {key_of(result): result for result in read(path)} if path.exists() and not fresh else {}
         write(path, (by_key | {key_of(result): result for result in results}).values())
 
 
@@ -181,6 +247,12 @@ def demand_writable(path: Path) -> None:
         )
     if path.suffix == ".parquet":
         _arrow()
+    _demand_place(path)
+    if path.exists():
+        read(path)  # another's file is left alone
+
+
+def _demand_place(path: Path) -> None:
     if not path.parent.is_dir():
         raise RequestError(
             f"{path.parent} is no folder",
@@ -189,8 +261,6 @@ def demand_writable(path: Path) -> None:
             remedy="make it, or name another",
         )
     demand_room(path)
-    if path.exists():
-        read(path)  # another's file is left alone
 
 
 # -- and back ------------------------------------------------------------------------------------------------

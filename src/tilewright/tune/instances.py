@@ -5,16 +5,17 @@
         "tile_m": {"min": 64, "max": 256, "step": 64}}}
 
 A trait is an axis of the op (`data_type` means `datatypes`) or a flat name of its schedules (`ops.fields`).  Values of
-an axis say which signatures there are.  Words of a schedule, such as the pipeline, select among the kernels of the
-pool.  Numbers and switches vary them: each kernel of the pool is proposed with each value.  What nobody names is as the
-pool has it; legality disposes.  A configuration with other sections is the op's to read (`Op.configured`).  It may say
-which op it is for (`"op"`).
+an axis say which signatures there are.  Words of a schedule, such as the pipeline, and switches that follow from its
+fields select among the kernels of the pool.  Numbers and other switches vary them: each kernel of the pool is proposed
+with each value.  What nobody names is as the pool has it; legality disposes.  A configuration with other sections is
+the op's to read (`Op.configured`).  It may say which op it is for (`"op"`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -99,14 +100,18 @@ def op_of(word: str) -> str:
         return op_by_name(str(data[OP])).name
     names = op_names()
     having = []
+    known: dict[str, int] = {}  # how many of its names each op has
     for name in names if len(names) > 1 else []:
         try:
             if TRAITS in data:
+                known[name] = _names_known(op_by_name(name), data)
                 read(op_by_name(name), data)
                 having.append(name)
         except TilewrightError:  # names that this op does not have, or an op that is broken
             continue
-    candidates = having or names
+    # Where none has all of them, the op that has most is meant: its own error then names what is wrong.
+    most = max(known.values(), default=0)
+    candidates = having or [name for name, count in known.items() if count == most > 0] or names
     if len(candidates) != 1:
         raise RequestError(
             f"{word} may be a configuration of {' or '.join(candidates)}", rule="config-op", value=word,
@@ -114,6 +119,16 @@ def op_of(word: str) -> str:
             f'or write "{OP}": "{candidates[0]}" into it',
         )  # fmt: skip
     return candidates[0]
+
+
+def _names_known(op: Op, data: Mapping[str, Any]) -> int:
+    """How many names of a configuration mean something to an op."""
+    ours = _in_our_words(op, data)[0]
+    traits = ours.get(TRAITS)
+    names = [name for name in (*ours, *(traits if isinstance(traits, Mapping) else ())) if name not in (POOL, TRAITS)]
+    axes = {_folded(word) for axis in op.axes for word in (axis.name, axis.option)}
+    fields = {name for kind in op.schedules for name in flat_names(kind)}
+    return sum(_folded(name) in axes or name in fields for name in names)
 
 
 def _is_file(word: str) -> bool:
@@ -150,7 +165,7 @@ def _bad(word: str, what: str) -> FileError:
 
 def read(op: Op, data: Mapping[str, Any]) -> Traits:
     """A configuration's axes and fields; an unknown name is an error with the nearest one."""
-    data = {name: value for name, value in data.items() if not name.startswith("_")}  # remarks
+    data = {name: value for name, value in _in_our_words(op, data)[0].items() if not name.startswith("_")}  # remarks
     try:
         config = _Config.model_validate({name: data[name] for name in (POOL, TRAITS) if name in data})
     except ValidationError as error:
@@ -180,6 +195,17 @@ def read(op: Op, data: Mapping[str, Any]) -> Traits:
         else:
             raise unknown_name(name, [*(_singular(axis) for axis in op.axes), *fields])
     return traits
+
+
+def notes(op: Op, data: Mapping[str, Any]) -> list[str]:
+    """What reading a configuration leaves out of it, for people."""
+    return _in_our_words(op, data)[1] if TRAITS in data and SHAPES not in data else []
+
+
+def _in_our_words(op: Op, data: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
+    """A configuration of another's tile engine under our names, where the op knows such."""
+    translate = getattr(engine(op), "foreign_config", None)
+    return translate(data) if translate is not None else (data, [])
 
 
 def _folded(name: str) -> str:
@@ -263,7 +289,9 @@ def _judged(proposed: Iterable[KernelSpec], expression: str) -> SpecSet:
 def _varied(pool: Sequence[KernelSpec], traits: Mapping[str, tuple[Any, ...]]) -> Iterator[KernelSpec]:
     """The pool's kernels that have the words asked for, each with every combination of the numbers."""
     words = {name: values for name, values in traits.items() if any(isinstance(value, str) for value in values)}
-    numbers = {name: values for name, values in traits.items() if name not in words}
+    switches = {name: values for name, values in traits.items() if all(isinstance(value, bool) for value in values)}
+    following = {name: values for name, values in switches.items() if _only_follows(pool, name)}
+    numbers = {name: values for name, values in traits.items() if name not in words and name not in following}
     kept = list(pool)
     for name, values in words.items():
         kept = [spec for spec in kept if _place(spec, name) is not None]
@@ -280,6 +308,16 @@ def _varied(pool: Sequence[KernelSpec], traits: Mapping[str, tuple[Any, ...]]) -
                     remedy=nearest(str(value), there) if there else "name other traits, or another pool",
                 )
         kept = [spec for spec in kept if _value(spec, name) in values]
+    for name, values in following.items():
+        before, kept = kept, [spec for spec in kept if _place(spec, name) and _value(spec, name) in values]
+        if before and not kept:
+            there = list(dict.fromkeys(_value(spec, name) for spec in before if _place(spec, name)))
+            raise UnknownNameError(
+                f"no kernel of the pool has {name} {_listed(values)}",
+                rule="config-value",
+                value=values[0],
+                remedy=f"give {name} {_listed(there)}, or leave it out" if there else f"leave {name} out",
+            )
     for name in numbers:
         before, kept = kept, [spec for spec in kept if _made_from(spec, name)]
         if before and not kept:
@@ -304,6 +342,16 @@ def _varied(pool: Sequence[KernelSpec], traits: Mapping[str, tuple[Any, ...]]) -
 
 def _place(spec: KernelSpec, name: str) -> tuple[str, int | None] | None:
     return flat_names(type(spec.schedule)).get(name)
+
+
+def _only_follows(pool: Sequence[KernelSpec], name: str) -> bool:
+    """Whether some kernels have the name, and of all that do it follows from other fields."""
+    having = [spec for spec in pool if _place(spec, name) is not None]
+    return bool(having) and not any(_made_from(spec, name) for spec in having)
+
+
+def _listed(values: Iterable[Any]) -> str:
+    return " or ".join(json.dumps(value) if isinstance(value, bool) else str(value) for value in values)
 
 
 def _made_from(spec: KernelSpec, name: str) -> bool:

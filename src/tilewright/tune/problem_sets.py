@@ -5,6 +5,7 @@ A set gives values of the op's options; what it leaves out (element types, often
     llm-decode            a set the op ships
     random:SEED:COUNT     drawn from the op's stated distribution for the target's kind of device
     shapes.json|.csv|.parquet
+    64,64,64;128,64,64    sizes by number, in the op's order
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from tilewright.ops.engine import Engine, Values, engine
 from tilewright.runtime import recording
 
 RANDOM = "random"
+NUMBERS = re.compile(r"\d+(,\d+)+(;\d+(,\d+)+)*")
 FILES = (".json", ".csv", ".parquet")
 MOST_RANDOM = 1_000_000
 
@@ -42,6 +45,8 @@ def values(op: Op, word: str, device: str, make: Make | None = None) -> Sequence
         return _random(engine(op), word, device)
     if Path(word).suffix.lower() in FILES:
         return read(op, Path(word), make)
+    if NUMBERS.fullmatch(word) and hasattr(engine(op), "foreign_numbers"):
+        return [engine(op).foreign_numbers(tuple(map(int, row.split(",")))) for row in word.split(";")]  # type: ignore[attr-defined]
     problem_set = engine(op).problem_sets.get(word)
     if problem_set is None:
         known = [*keys(op), f"{RANDOM}:SEED:COUNT", "a .json, .csv or .parquet file"]
@@ -122,7 +127,11 @@ def read(op: Op, path: Path, make: Make | None = None) -> list[Values]:
     options = {option.name: option for option in op.options}
     typed = []
     for index, row in enumerate(rows):
-        row = with_new_names(op, row)
+        try:
+            row = with_new_names(op, in_our_names(op, row))
+        except RequestError as error:
+            error.message = f"{path}, problem {index + 1}: {error.message}"
+            raise
         try:
             typed.append(_typed(options if set(options).issuperset(row) else {}, row, texts=suffix == ".csv"))
         except ValueError as error:
@@ -136,6 +145,12 @@ def read(op: Op, path: Path, make: Make | None = None) -> list[Values]:
             error.message = f"{path}, problem {index + 1}: {error.message}"
             raise
     return typed
+
+
+def in_our_names(op: Op, row: Values) -> Values:
+    """A problem under the names of options, where it has those of another tile engine that the op knows."""
+    translate = getattr(engine(op), "foreign_problem", None)
+    return row if translate is None else translate(row)
 
 
 def _bad(path: Path, what: str) -> RequestError:

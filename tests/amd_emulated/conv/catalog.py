@@ -48,13 +48,14 @@ def ck_tile(
     special: str = "any",
     merged: int = 1,
     fused: tuple[str, int] = ("PassThrough", 0),
+    grid: Shape = (2, 2, 1),
 ) -> KernelSpec:
     """A tile of 64 x 64, by four waves."""
     variant, rank, dtype = what
     result = "int32" if dtype == "int8" else dtype
     signature = ConvSignature(variant, rank, dtype, accumulator(dtype), result, result, *fused)
     schedule = CkTileConvSchedule(
-        pipeline, (64, 64, deep), step, (2, 2, 1), vectors, scheduler, store, split_k, special, merged
+        pipeline, (64, 64, deep), step, grid, vectors, scheduler, store, split_k, special, merged
     )  # fmt: skip
     return KernelSpec("conv", signature, schedule, gpu)
 
@@ -102,6 +103,8 @@ def cases() -> tuple[Case, ...]:
         ("compv4 forward 3D bf16, odd channels", ck_tile(G2, (FORWARD, 3, "bf16"), "compv4", (1, 1, 1))),
         ("mem forward int8", ck_tile(G4, (FORWARD, 2, "int8"), "mem", (4, 4, 4), deep=64)),
         ("compv3 forward fp16, pointwise", ck_tile(G3, (FORWARD, 2, "fp16"), "compv3", (8, 8, 8), special="pointwise")),
+        ("compv5 forward bf16, bias and residual",
+         ck_tile(G3, (FORWARD, 2, "bf16"), "compv5", (8, 8, 8), fused=("Relu", 2), grid=(1, 1, 2))),
         ("mem backward_data fp16", ck_tile(G3, (DATA, 2, "fp16"), "mem", (4, 4, 8), scheduler="interwave")),
         ("compv4 backward_data 3D bf16", ck_tile(G4, (DATA, 3, "bf16"), "compv4", (1, 1, 1), store="direct")),
         ("compv4 backward_weight bf16, split",

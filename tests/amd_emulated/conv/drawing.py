@@ -2,7 +2,7 @@
 
 Kernels: the arch evenly among those the emulator models (RDNA half as often; of CDNA some are gfx908's, compiled for
 the arch that was drawn), the pool evenly among default, full
-and profiler; direction, dimensions, element types, fused work and output evenly or as the weights below say; of what
+and exhaustive; direction, dimensions, element types, fused work and output evenly or as the weights below say; of what
 the pool proposes for them a pipeline, then a schedule evenly.  The plain loops are kept where a pool has nothing else,
 and one time in ten beside others.
 
@@ -37,7 +37,7 @@ from tilewright.ops.fused import EPILOGUES, epilogue_d_counts
 
 Numbers = tuple[int, ...]
 
-POOLS = ("default", "full", "profiler")
+POOLS = ("default", "full", "exhaustive")
 VARIANTS = (FORWARD, FORWARD, DATA, WEIGHT)
 INPUTS = ("fp16", "fp16", "bf16", "bf16", "fp32", "int8")
 OUTPUTS = {"float": ("fp16", "bf16", "fp32"), "int": ("int32", "int32", "int8", "fp32")}

@@ -252,6 +252,26 @@ class AttentionEngine:
             return "append" not in (problem.family, other.family) and _joins(problem) == _joins(other) and close(*sizes)
         return _HELD_OUT.near(problem, other)
 
+    def foreign_config(self, data: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
+        from tilewright.ops.attention import ck_words  # which only files of problems and configs need
+
+        return ck_words.trait_config(data)
+
+    def foreign_problem(self, row: Values) -> Values:
+        from tilewright.ops.attention import ck_words  # which only files of problems and configs need
+
+        return ck_words.problem(row)
+
+    def foreign_numbers(self, numbers: tuple[int, ...]) -> Values:
+        from tilewright.ops.attention import ck_words  # which only files of problems and configs need
+
+        return ck_words.of_numbers(numbers)
+
+    def foreign_columns(self, problem: AttentionProblem) -> dict[str, Any]:
+        from tilewright.ops.attention import ck_words  # which only files of problems and configs need
+
+        return ck_words.columns(problem)
+
     problem_feature_names = features.PROBLEM
     problem_words = features.PROBLEM_WORDS
     interaction_names = features.INTERACTION

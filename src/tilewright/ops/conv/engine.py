@@ -216,6 +216,26 @@ class ConvEngine:
         """Whatever the direction, the types and the fused work, and however it is spelled."""
         return _HELD_OUT.near(problem, other)
 
+    def foreign_config(self, data: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
+        from tilewright.ops.conv import ck_words  # which only files of problems and configs need
+
+        return ck_words.trait_config(data)
+
+    def foreign_problem(self, row: Values) -> Values:
+        from tilewright.ops.conv import ck_words  # which only files of problems and configs need
+
+        return ck_words.problem(row)
+
+    def foreign_numbers(self, numbers: tuple[int, ...]) -> Values:
+        from tilewright.ops.conv import ck_words  # which only files of problems and configs need
+
+        return ck_words.of_numbers(numbers)
+
+    def foreign_columns(self, problem: ConvProblem) -> dict[str, Any]:
+        from tilewright.ops.conv import ck_words  # which only files of problems and configs need
+
+        return ck_words.columns(problem)
+
     problem_feature_names = features.PROBLEM
     problem_words = features.PROBLEM_WORDS
     interaction_names = features.INTERACTION

@@ -25,7 +25,8 @@ MAX_D = 2
 
 # How else people name the directions.
 _ALIASES = {"fwd": "forward", "bwd_data": "backward_data", "bwdd": "backward_data", "bwd_weight": "backward_weight",
-            "bwdw": "backward_weight"}  # fmt: skip
+            "bwdw": "backward_weight", "2d_fwd": "forward", "2d_bwdd": "backward_data",
+            "2d_bwdw": "backward_weight"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

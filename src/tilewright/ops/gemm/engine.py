@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from tilewright.dataclass import dataclass
+from tilewright.errors import RequestError
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.engine import ProblemSet, Values
 from tilewright.ops.gemm import features
@@ -189,6 +190,9 @@ _SETS = (
 )  # fmt: skip
 
 
+_SIZES = ("M", "N", "K")  # as CK Tile's tile engine spells them
+
+
 class GemmEngine:
     """GEMM behind the contract of `tilewright.ops.engine.Engine`."""
 
@@ -219,6 +223,23 @@ class GemmEngine:
 
     def near(self, problem: GemmProblem, other: GemmProblem) -> bool:
         return _HELD_OUT.near(problem, other)
+
+    def foreign_problem(self, row: Values) -> Values:
+        """M, N and K of CK Tile's tile engine, in capitals."""
+        return {name.lower() if name in _SIZES else name: value for name, value in row.items()}
+
+    def foreign_numbers(self, numbers: tuple[int, ...]) -> Values:
+        if len(numbers) != len(_SIZES):
+            raise RequestError(
+                f"{','.join(map(str, numbers))} is no problem of GEMM",
+                rule="problem-set",
+                value=len(numbers),
+                remedy="give m,n,k; several with a semicolon between",
+            )
+        return {name.lower(): number for name, number in zip(_SIZES, numbers, strict=True)}
+
+    def foreign_columns(self, problem: GemmProblem) -> dict[str, Any]:
+        return {"M": problem.m, "N": problem.n, "K": problem.k}
 
     problem_feature_names = features.PROBLEM
     kernel_feature_names = features.KERNEL

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.gpu.conv import GpuConv
@@ -20,6 +20,7 @@ from tilewright.backends.hip.conv.ck_tile import VERSIONS, ck_tile_rules
 from tilewright.backends.hip.conv.ck_tile.schedules import CkTileConvSchedule, example_schedule
 from tilewright.backends.hip.conv.loops import FAMILY as LOOPS
 from tilewright.backends.hip.conv.rates import arch_numbers, rates
+from tilewright.backends.hip.conv.shared import EXHAUSTIVE
 from tilewright.backends.hip.conv.tiled import FAMILY as TILED
 from tilewright.backends.hip.gemm import KERNELS as GEMM
 from tilewright.backends.hip.profiles import Needs
@@ -33,6 +34,9 @@ class HipConv(GpuConv):
     backend = "hip"
     own = (CK_TILE, TILED, LOOPS)
     USUAL = "fp16"
+    POOLS: ClassVar[Mapping[str, str]] = {
+        EXHAUSTIVE: "`full` with more tiles, warp grids and splits: for searches with a budget"
+    }
     product = GEMM
 
     @cached_property

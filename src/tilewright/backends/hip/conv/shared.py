@@ -22,6 +22,7 @@ Shape = tuple[int, int, int]
 # pointwise: windows of one tap, which move pixel by pixel; copied: any memory, in copies that the kernel makes
 SPECIALS = ("any", "pointwise", "copied")
 MERGED = ((4, 16), (8, 8), (16, 4), (32, 1))  # groups that are one product, and their channels: depthwise are the last
+EXHAUSTIVE = "exhaustive"  # the pool that holds `full` and turns every axis further
 LOOPS_MEMORY = 300 << 20  # peak resident size of one compile without CK Tile's headers, rounded up
 TEMPLATE = ("tilewright.backends.hip.conv", "conv.hpp.jinja")
 _ANY_ARCH = "gfx942"  # which operands a kernel copies does not depend on it

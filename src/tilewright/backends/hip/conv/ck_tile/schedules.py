@@ -8,11 +8,16 @@ from itertools import product
 from typing import ClassVar
 
 from tilewright.arch import Arch
-from tilewright.backends.hip.conv.shared import MERGED, SPECIALS, Shape, square_warp_tiles
+from tilewright.backends.hip.ck_tile_pipelines import PIPELINES
+from tilewright.backends.hip.conv.shared import EXHAUSTIVE, MERGED, SPECIALS, Shape, square_warp_tiles
 from tilewright.dtypes import DTYPES
 from tilewright.ops.conv.schedule import SHAPES
 from tilewright.ops.conv.spec import ConvSignature
 
+# Under these names filters and trait configs ask for what follows from other fields.
+CK_SWITCHES: Mapping[str, tuple[str, ...]] = dict.fromkeys(
+    ("double_smem_buffer", "split_image", "explicit_gemm", "two_stage"), ()
+)
 WIDEST = 16  # elements of one access, of one byte each
 
 
@@ -31,7 +36,7 @@ class CkTileConvSchedule:
     special: str = "any"  # what else it is for: see `SPECIALS`
     merged: int = 1  # groups that are one product, with zeros between them
 
-    pipelines: ClassVar[tuple[str, ...]] = ("compv3", "compv4", "mem")
+    pipelines: ClassVar[tuple[str, ...]] = ("compv3", "compv4", "mem", "compv5")
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "pipeline": pipelines,
         "scheduler": ("intrawave", "interwave"),
@@ -39,7 +44,30 @@ class CkTileConvSchedule:
         "special": SPECIALS,
     }
     may_be_zero: ClassVar[tuple[str, ...]] = ()
-    axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**SHAPES, "vectors": ("a", "b", "c")}
+    axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**SHAPES, "vectors": ("a", "b", "c"), **CK_SWITCHES}
+
+    # What CK Tile's tile engine has switches for; here it follows from the fields.
+
+    @property
+    def double_smem_buffer(self) -> bool:
+        """Two buffers in LDS, in turn."""
+        known = PIPELINES.get(self.pipeline)
+        return known is not None and known.lds_buffers > 1
+
+    @property
+    def split_image(self) -> bool:
+        """Whether one launch takes an image in parts: none does."""
+        return False
+
+    @property
+    def explicit_gemm(self) -> bool:
+        """Windows of one tap as a plain product."""
+        return self.special == "pointwise"
+
+    @property
+    def two_stage(self) -> bool:
+        """Sums of parts go through memory in fp32 and are added in a second kernel."""
+        return self.split_k > 1
 
     def label(self) -> str:
         parts = [self.pipeline, *("x".join(map(str, shape)) for shape in (self.tile, self.warp_grid, self.warp_tile))]
@@ -151,6 +179,7 @@ def strategies(signature: ConvSignature) -> tuple[Shape, ...]:
 
 
 _KINDS = (("compv3", "intrawave"), ("compv4", "intrawave"), ("mem", "intrawave"), ("mem", "interwave"))
+_IN_TURN = ("compv5", (1, 1, 2))  # two waves that take turns along k
 
 
 def _grids(tile: Shape, arch: Arch, far: bool) -> Iterator[Shape]:
@@ -171,7 +200,7 @@ def _sides(tile: Shape, grid: Shape, far: bool) -> tuple[int, ...]:
 
 def _geometries(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[tuple[Shape, Shape, Shape]]:
     """Tile, warp grid and warp tile that divide each other."""
-    far, size = pool == "profiler", DTYPES[signature.dtype].bytes
+    far, size = pool == EXHAUSTIVE, DTYPES[signature.dtype].bytes
     sides = (16, 32, 64, 128, 256) if far else (32, 64, 128, 256)
     for m, n, k in product(sides, sides, (row_bytes // size for row_bytes in (64, 128))):
         for grid in _grids((m, n, k), arch, far):
@@ -182,18 +211,22 @@ def _geometries(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[tup
 
 
 def _swept(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[CkTileConvSchedule]:
-    """Every axis turned; `profiler` keeps to the widest vectors and has more tiles, warp grids and splits."""
-    far, every = pool == "profiler", strategies(signature)
+    """Every axis turned.
+
+    `profiler` keeps to the widest vectors and to whole groups; `exhaustive` has more tiles, warp grids and splits.
+    """
+    far, every = pool == EXHAUSTIVE, strategies(signature)
+    widest = far or pool == "profiler"
     weight = signature.variant == "backward_weight"
     splits = ((1, 4, 16, 64) if far else (1, 16)) if weight else (1,)
     for (tile, grid, step), (pipeline, scheduler) in product(_geometries(pool, signature, arch), _KINDS):
-        for vector, split in product(every[:1] if far else every, splits):
+        for vector, split in product(every[:1] if widest else every, splits):
             schedule = CkTileConvSchedule(pipeline, tile, step, grid, vector, scheduler, split_k=split)
             yield schedule
             if vector == every[0]:
                 yield replace(schedule, special="pointwise")
                 yield replace(schedule, special="copied")
-                if not weight:
+                if not weight and pool != "profiler":
                     for groups, wide in MERGED[1:]:
                         several = replace(schedule, merged=groups, vectors=(vector[0], min(vector[0], wide), vector[2]))
                         yield several
@@ -202,6 +235,24 @@ def _swept(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[CkTileCo
                     yield replace(schedule, store="direct", vectors=(*vector[:2], 1))
 
 
+def _in_turn(signature: ConvSignature, arch: Arch) -> Iterator[CkTileConvSchedule]:
+    """Two waves that share a tile along k: for few pixels and filters, where k is long."""
+    pipeline, grid = _IN_TURN
+    if signature.variant != "forward" or grid not in arch.warp_grids:
+        return
+    size = DTYPES[signature.dtype].bytes
+    for m, n, k, side in product((32, 64), (32, 64), (64 // size, 128 // size), (16, 32)):
+        step = _warp_tile(signature, arch, side)
+        schedule = CkTileConvSchedule(pipeline, (m, n, max(k, step[2])), step, grid)
+        for vectors in strategies(signature):
+            yield replace(schedule, vectors=vectors)
+
+
 def proposals(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[CkTileConvSchedule]:
     """What the pool proposes for one signature; some of it may be illegal."""
-    yield from _default(signature, arch) if pool == "default" else _swept(pool, signature, arch)
+    if pool in ("default", EXHAUSTIVE):
+        yield from _default(signature, arch)
+    if pool != "default":
+        yield from _swept("full" if pool == EXHAUSTIVE else pool, signature, arch)
+        yield from _in_turn(signature, arch) if pool != "profiler" else ()
+        yield from _swept(pool, signature, arch) if pool == EXHAUSTIVE else ()

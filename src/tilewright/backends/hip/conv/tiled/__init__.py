@@ -17,7 +17,15 @@ from typing import Any, ClassVar
 
 from tilewright.arch import Arch
 from tilewright.backends.base import Promises
-from tilewright.backends.hip.conv.shared import LOOPS_MEMORY, MERGED, SPECIALS, Shape, TiledFamily, by_ck_tile
+from tilewright.backends.hip.conv.shared import (
+    EXHAUSTIVE,
+    LOOPS_MEMORY,
+    MERGED,
+    SPECIALS,
+    Shape,
+    TiledFamily,
+    by_ck_tile,
+)
 from tilewright.backends.hip.matrix import (
     MOST_AT_ONCE,
     has_matrix,
@@ -225,10 +233,13 @@ def _default(signature: ConvSignature) -> Iterator[TiledConvSchedule]:
 
 
 def _swept(pool: str, signature: ConvSignature) -> Iterator[TiledConvSchedule]:
+    if pool == EXHAUSTIVE:
+        yield from _default(signature)
+        yield from _swept("full", signature)
     (widest, stored), weight = _vectors(signature), signature.variant == "backward_weight"
-    far = pool == "profiler"
+    far = pool == EXHAUSTIVE
     sides, grids = ((32, 64, 128, 256), ((1, 2, 1), (2, 1, 1), (2, 2, 1), (4, 1, 1), (4, 2, 1), (2, 4, 1)))
-    vectors = ((widest, widest, stored),) if far else (
+    vectors = ((widest, widest, stored),) if far or pool == "profiler" else (
         (widest, widest, stored), (widest, widest, 1), (max(1, widest // 2), max(1, widest // 2), stored),
         (1, widest, stored), (1, 1, stored),
     )  # fmt: skip
@@ -239,7 +250,7 @@ def _swept(pool: str, signature: ConvSignature) -> Iterator[TiledConvSchedule]:
             if vector == vectors[0]:
                 yield replace(schedule, special="pointwise")
                 yield replace(schedule, special="copied")
-                for merged, wide in () if weight else MERGED[1:]:
+                for merged, wide in () if weight or pool == "profiler" else MERGED[1:]:
                     several = replace(schedule, merged=merged, vectors=(widest, min(widest, wide), stored))
                     yield several
                     yield replace(several, special="copied")

@@ -51,6 +51,12 @@ inline constexpr Rule odd_rows{"amd-rows", TW_DIVISIBILITY, "{seqlen_q} rows are
                                TW_PADDED};
 inline constexpr Rule odd_keys{"amd-keys", TW_DIVISIBILITY, "{seqlen_k} keys are not a multiple of tile_n0 {tile_n0}",
                                TW_PADDED};
+inline constexpr Rule any_rows{
+    "amd-rows", TW_DIVISIBILITY,
+    "sequences have lengths of their own, and the kernel has whole tiles of {tile_m0} rows only", TW_PADDED};
+inline constexpr Rule any_keys{
+    "amd-keys", TW_DIVISIBILITY,
+    "sequences have lengths of their own, and the kernel has whole tiles of {tile_n0} keys only", TW_PADDED};
 inline constexpr Rule no_keys{"amd-keys", TW_DIVISIBILITY, "there are no keys, and the kernel has no code for that",
                               TW_PADDED};
 inline constexpr Rule async_heads{
@@ -112,8 +118,10 @@ inline const Rule *broken_features(const Schedule &s, const AttentionProblem &p)
 
 inline const Rule *broken_edges(const Schedule &s, const Attention &a) {
   const AttentionProblem &p = a.p;
-  if (!s.pad_rows && (p.varlen || p.seqlen_q % s.tile_m0)) return &odd_rows;
-  if (!s.pad_keys && s.route != split && (p.varlen || p.seqlens_k || p.seqlen_k % s.tile_n0)) return &odd_keys;
+  if (!s.pad_rows && p.varlen) return &any_rows;
+  if (!s.pad_rows && p.seqlen_q % s.tile_m0) return &odd_rows;
+  if (!s.pad_keys && s.route != split && (p.varlen || p.seqlens_k)) return &any_keys;
+  if (!s.pad_keys && s.route != split && p.seqlen_k % s.tile_n0) return &odd_keys;
   if (p.seqlen_k == 0 && !a.bounded && (!s.pad_keys || s.pipeline == qs)) return &no_keys;
   if ((s.pipeline == qr_async || !s.pad_head) && p.head_dim != s.tile_k0max)
     return s.pipeline == qr_async ? &async_heads : &odd_heads;

@@ -128,7 +128,7 @@ template <class Config> struct ConvDevice : Product<Config>, ConvOperands<Config
   using typename Operands::Launched;
   static constexpr ConvVariant variant = Config::variant;
   static constexpr bool weight = variant == ConvVariant::backward_weight, data = variant == ConvVariant::backward_data;
-  static_assert(!Config::persistent && Config::wave_groups == 1 && Config::pad_m && Config::pad_n && Config::pad_k);
+  static_assert(!Config::persistent && Config::pad_m && Config::pad_n && Config::pad_k);
 
   template <int rows, int columns, int width, class Map>
   static TW_GPU Operand<Map, rows, columns, width> window(const Map &map, int row, int column) {
@@ -166,8 +166,11 @@ template <class Config> struct ConvDevice : Product<Config>, ConvOperands<Config
   static TW_GPU void leave(const Launched &x, const ConvClass &c, int rows, Corner at, int part, const OfA &a,
                            const OfB &b, char *lds, Lds *...more) {
     const auto &all = Base::template sums<tails>(a, b, c.turns, static_cast<void *>(lds), more...);
-    if constexpr (Config::split_k > 1) Store::leave(rows, all, Part<Config, Launched>{x, part}, at, lds);
-    else Store::leave(rows, all, ConvFinished<Config>(x, c), at, lds);
+    // With two groups of waves, the first has the sums of both.
+    if (Config::wave_groups == 1 || ck_tile::get_warp_id() == 0) {
+      if constexpr (Config::split_k > 1) Store::leave(rows, all, Part<Config, Launched>{x, part}, at, lds);
+      else Store::leave(rows, all, ConvFinished<Config>(x, c), at, lds);
+    }
   }
 
   template <int tails> static TW_GPU void run(const Launched &x) {
