@@ -31,14 +31,14 @@ Disassembly of section .text:
 
 0000000000001000 <kernel_one>:
 \ts_load_dwordx4 s[4:7], s[0:1], 0x0                         // 000000001000: C00A0100 00000000
-\tglobal_load_dwordx4 v[0:3], v4, s[4:5]                     // 000000001004: DC5C8000 00020005
+\tglobal_load_dwordx4 v[0:3], v4, s[8:9]                     // 000000001004: DC5C8000 00020005
 \tbuffer_load_dwordx2 v[6:7], v4, s[0:3], 0 offen            // 000000001008: DC548000 06060004
 \tbuffer_load_ushort v8, v4, s[0:3], 0 offen                 // 00000000100C: DC548000 06060004
-\tglobal_load_lds_dwordx4 v[0:1], off                        // 000000001010: DC548000 06060004
-\tds_read_b128 v[8:11], v4                                   // 000000001014: D8EC07F8 08000004
-\tv_mfma_f32_32x32x8_f16 a[0:15], v[0:1], v[2:3], a[0:15]    // 000000001018: D3CD0000 04020D08
-\tv_mfma_f32_32x32x8_f16 a[0:15], v[0:1], v[2:3], a[0:15]    // 00000000101C: D3CD0000 04020D08
-\tglobal_store_short_d16_hi v5, v0, s[2:3]                   // 000000001020: DC7C8000 00020005
+\tglobal_load_lds_dwordx4 v[12:13], off                      // 000000001010: DC548000 06060004
+\tds_read_b128 v[16:19], v4                                  // 000000001014: D8EC07F8 08000004
+\tv_mfma_f32_32x32x8_f16 a[0:15], v[20:21], v[22:23], a[0:15]// 000000001018: D3CD0000 04020D08
+\tv_mfma_f32_32x32x8_f16 a[0:15], v[20:21], v[22:23], a[0:15]// 00000000101C: D3CD0000 04020D08
+\tglobal_store_short_d16_hi v5, v24, s[2:3]                  // 000000001020: DC7C8000 00020005
 \ts_endpgm                                                   // 000000001024: BF810000
 \ts_nop 0                                                    // 000000001028: BF800000
 """

@@ -11,6 +11,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from typing import Any
 
 from tilewright import events, settings
 from tilewright.build import upkeep
@@ -146,16 +147,20 @@ class CompileRun:
         self.run.tell(events.BuildFailed(request.name, error.message, ""))
 
     def _publish_as_promised(self, request: Request, compiled: Compile, outcome: Outcome, work: Path) -> None:
-        from tilewright.build.promises import demand_kept  # which loads what reads code: calls do without it
+        from tilewright.build.promises import code_model, demand_kept  # which load what reads code: calls do without
 
         try:
-            promises = demand_kept(request.spec, compiled.output)
+            read: dict[str, Any] = {"promises": demand_kept(request.spec, compiled.output)}
         except InspectionError as error:
             self._refuse(request, error)
-        else:
-            self._publish(request, compiled, outcome, work, promises)
+            return
+        if (model := code_model(request.spec, compiled.output)) is not None:
+            read["code_model"] = model
+        self._publish(request, compiled, outcome, work, read)
 
-    def _publish(self, request: Request, compiled: Compile, outcome: Outcome, work: Path, promises: str) -> None:
+    def _publish(
+        self, request: Request, compiled: Compile, outcome: Outcome, work: Path, read: Mapping[str, Any]
+    ) -> None:
         texts = {request.source.file_name: request.source.text}
         if outcome.log.strip():
             texts["compiler.log"] = outcome.log.replace(str(work), ".")  # its warnings
@@ -166,7 +171,7 @@ class CompileRun:
             "inputs": request.inputs.values,
             "compiler": identity.version,
             "seconds": round(outcome.seconds, 4),
-            "promises": promises,
+            **read,
             "built_at": round(time.time(), 3),
         }
         entry = self.store.publish(request.key, work, compiled.output, texts, facts)

@@ -9,7 +9,9 @@ were promised, the kernel is published and its manifest says so: what cannot be 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Backend, backend
@@ -42,6 +44,22 @@ def demand_kept(spec: KernelSpec | None, library: Path) -> str:
             raise
         return _undecided(error.message)
     return _long_look(owner, spec, library)
+
+
+def code_model(spec: KernelSpec | None, library: Path) -> Mapping[str, Any] | None:
+    """What the manifest says of a kernel's main loop, where the backend has a model of it."""
+    if spec is None or not spec_multiplies(spec):
+        return None
+    owner: Any = backend(arch_by_name(spec.arch).backend)
+    try:
+        model: Mapping[str, Any] | None = owner.code_model(library, spec) if hasattr(owner, "code_model") else None
+    except InspectionError:  # compressed code that this Python cannot read
+        return None
+    return model
+
+
+def spec_multiplies(spec: KernelSpec) -> bool:
+    return bool(backend(arch_by_name(spec.arch).backend).promises(spec).multiply)
 
 
 def _long_look(owner: Backend, spec: KernelSpec, library: Path) -> str:

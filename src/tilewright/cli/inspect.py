@@ -29,10 +29,11 @@ def inspect(
     """Show registers, memory, occupancy, code size and key instructions of a built kernel.
 
     A kernel that is not in the store is built.  Where the spec promises matrix instructions and the
-    code holds none, that is an error after the findings.
+    code holds none, that is an error after the findings.  Of AMD kernels it shows a model of the main loop (clocks by
+    unit, not measured), and checks that every register a load or a matrix instruction writes is waited for.
     """
     from tilewright.build import inspected
-    from tilewright.inspect import demand_promises
+    from tilewright.inspect import demand_promises, demand_waits
 
     if source + asm + json > 1:
         raise RequestError(
@@ -53,4 +54,4 @@ def inspect(
     else:
         typer.echo(fit("\n\n".join(str(inspection) for inspection in inspections)))
     for inspection in inspections:
-        demand_promises(inspection)
+        demand_waits(demand_promises(inspection))

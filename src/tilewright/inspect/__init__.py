@@ -4,6 +4,14 @@ This package reads files and knows no backend; a backend's `inspect` calls it fo
 makes and adds what the spec promises.
 """
 
-from tilewright.inspect.report import Function, Inspection, Instructions, Occupancy, Resources, demand_promises
+from tilewright.inspect.report import (
+    Function,
+    Inspection,
+    Instructions,
+    Occupancy,
+    Resources,
+    demand_promises,
+    demand_waits,
+)
 
-__all__ = ["Function", "Inspection", "Instructions", "Occupancy", "Resources", "demand_promises"]
+__all__ = ["Function", "Inspection", "Instructions", "Occupancy", "Resources", "demand_promises", "demand_waits"]

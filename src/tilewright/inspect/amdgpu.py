@@ -11,7 +11,7 @@ from typing import Any
 
 from tilewright.arch import Arch, all_archs
 from tilewright.errors import InspectionError
-from tilewright.inspect import bundle, disassembly, elf
+from tilewright.inspect import amd_model, amd_waits, bundle, disassembly, elf
 from tilewright.inspect.disassembly import Instruction, NoDisassembly
 from tilewright.inspect.elf import Elf, damaged
 from tilewright.inspect.report import Function, Inspection, Instructions, Occupancy, Resources
@@ -129,6 +129,7 @@ def _function(
     disassembled: dict[str, list[Instruction]],
     promised: tuple[str, ...],
     copied: tuple[str, ...],
+    checked: bool,
 ) -> Function:
     def number(key: str) -> int:
         return int(kernel.get(key, 0))
@@ -151,15 +152,16 @@ def _function(
         sgpr_spills=number(".sgpr_spill_count"),
     )
     use = None if arch is None else occupancy(arch, number(".vgpr_count"), resources.shared_bytes, threads)
-    instructions = None
-    if symbol in disassembled:
-        inside = [
-            instruction
-            for instruction in disassembled[symbol]
-            if place is None or instruction.address < place.address + size
-        ]
-        instructions = count(inside, promised, copied)
-    return Function(symbol, size, resources, use, instructions)
+    if symbol not in disassembled:
+        return Function(symbol, size, resources, use)
+    inside = [
+        instruction
+        for instruction in disassembled[symbol]
+        if place is None or instruction.address < place.address + size
+    ]
+    model = amd_model.code_model(symbol, inside, arch, use.warps) if arch is not None and use is not None else None
+    waits = amd_waits.check(inside, arch.name) if arch is not None and checked else None
+    return Function(symbol, size, resources, use, count(inside, promised, copied), model, waits)
 
 
 def _target(notes: Mapping[str, Any], bundled: str) -> str:
@@ -173,8 +175,13 @@ def inspect(
     arch: str = "",
     promised: tuple[str, ...] = (),
     copied: tuple[str, ...] = (),
+    *,
+    checked: bool = True,
 ) -> Inspection:
-    """Look into a code object, or into those of one arch in a host library (the only one, if none is named)."""
+    """Look into a code object, or into those of one arch in a host library (the only one, if none is named).
+
+    `checked`: follow waits too, which takes as long as all else.
+    """
     what = path.name
     notes: list[str] = []
     objects = [(Elf(raw, what), raw, target) for target, raw in _objects(path)]
@@ -205,10 +212,17 @@ def inspect(
             if str(error) not in notes:
                 notes.append(str(error))
         kernels = described_by.get("amdhsa.kernels", ())
-        functions += [_function(kernel, code, facts, text, promised, copied) for kernel in kernels]
+        functions += [_function(kernel, code, facts, text, promised, copied, checked) for kernel in kernels]
     if any(function.resources is not None and function.resources.scratch_bytes for function in functions):
         notes.append("scratch memory is slow: a smaller tile or fewer threads a block may avoid it")
     return Inspection(str(path), "amdgpu", wanted, size, tuple(functions), tuple(notes))
+
+
+def code_model(path: Path, tools: Sequence[Path] = (), arch: str = "") -> amd_model.CodeModel | None:
+    """Of the kernel in a file whose main loop multiplies most; of two that do, the slower one."""
+    functions = inspect(path, tools, arch, checked=False).functions
+    models = [function.model for function in functions if function.model is not None]
+    return max(models, key=lambda model: (model.clocks["matrix"], -model.matrix_issue), default=None)
 
 
 def holds(path: Path, beginnings: Sequence[str], tools: Sequence[Path] = ()) -> bool:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import InspectionError
 from tilewright.inspect.names import readable
+
+if TYPE_CHECKING:
+    from tilewright.inspect.amd_model import CodeModel
+    from tilewright.inspect.amd_waits import Checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,8 @@ class Function:
     resources: Resources | None = None
     occupancy: Occupancy | None = None
     instructions: Instructions | None = None  # None: there was no disassembler
+    model: CodeModel | None = None  # AMD: of the main loop, where there is one with matrix instructions
+    waits: Checked | None = None  # AMD: whether registers are waited for
 
     @property
     def name(self) -> str:
@@ -211,11 +217,31 @@ def _lines(function: Function, kind: str) -> list[str]:
         lines.append(f"vectors     {_counts({f'{bits}-bit': n for bits, n in sorted(code.vector_bits.items())})}")
     if code.extensions:
         lines.append(f"extensions  {', '.join(code.extensions)}")
+    if function.model is not None:
+        lines.append(f"model       {function.model}")
+    if function.waits is not None:
+        lines += _waits(function.waits)
     if code.stack_moves is not None and nvidia:
         lines.append(f"spills      {code.stack_moves} moves to or from local memory")
     elif code.stack_moves is not None:
         lines.append(f"spills      about {code.stack_moves} vector moves to or from the stack (a heuristic)")
     return lines
+
+
+_SHOWN = 5  # of findings, on a page
+
+
+def _waits(checked: Checked) -> list[str]:
+    what = f"of {checked.loads} load(s) and {checked.matrix} matrix instruction(s)"
+    notes = "".join(f"; {note}" for note in checked.notes)
+    if not checked.findings:
+        return [f"waits       every result {what} is waited for (a check of the listing){notes}"]
+    more = len(checked.findings) - _SHOWN
+    return [
+        f"waits       {len(checked.findings)} result(s) {what} are touched too early{notes}",
+        *(f"            {finding}" for finding in checked.findings[:_SHOWN]),
+        *([f"            and {more} more"] if more > 0 else []),
+    ]
 
 
 def _spills(had: Resources) -> str:
@@ -243,5 +269,19 @@ def demand_promises(inspection: Inspection) -> Inspection:
             value=inspection.matrix_count,
             remedy="the compiler fell back to plain arithmetic: look at the source with `tilewright generate`, "
             "and report the kernel with the output of `tilewright doctor`",
+        )
+    return inspection
+
+
+def demand_waits(inspection: Inspection) -> Inspection:
+    """Raise where a register is touched before what writes it was waited for."""
+    findings = [finding for function in inspection.functions if function.waits for finding in function.waits.findings]
+    if findings:
+        raise InspectionError(
+            f"{inspection.name or inspection.path} touches {len(findings)} register(s) too early: {findings[0]}",
+            rule="missing-wait",
+            value=len(findings),
+            remedy="the compiler or inline assembly left out a wait: report the kernel with the output of "
+            "`tilewright doctor`",
         )
     return inspection

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tilewright.backends.base import DeviceKind, Source
 from tilewright.backends.common import CommonBackend
@@ -39,6 +41,13 @@ class HipBackend(CommonBackend):
         promised = self.promises(spec)
         inspection = amdgpu.inspect(path, _disassemblers(), spec.arch, promised.multiply, promised.copies)
         return inspection.of(spec, promised.multiply, promised.copies)
+
+    def code_model(self, path: Path, spec: KernelSpec) -> Mapping[str, Any] | None:
+        """Of a built kernel's main loop, for its manifest; None where there is none or nobody can read the code."""
+        from tilewright.inspect import amdgpu
+
+        model = amdgpu.code_model(path, _disassemblers(), spec.arch)
+        return None if model is None else model.to_dict()
 
     def listing(self, path: Path) -> str:
         from tilewright.inspect import amdgpu
