@@ -4,15 +4,48 @@ from __future__ import annotations
 
 import pytest
 
-from tests.amd_emulated.survey import draw, measure
+from tests import amd_toolchain
+from tests.amd_emulated.survey import Wish, draw, measure
+from tilewright.backends.hip.attention.ck_tile.schedules import CkTileAttentionSchedule
+from tilewright.backends.hip.attention.tiled import TiledAttentionSchedule
+from tilewright.ops.attention import AttentionSignature
+from tilewright.ops.base import KernelSpec
 
 pytestmark = pytest.mark.amd
 
-SEED, COUNT = 20261115, 3  # an eighth of a minute each
+SEED = 20261117
+CK_TILE = Wish(pipelines=("mem", "compv3", "compv4", "compv5", "preshuffle"))  # an eighth of a minute each
+OURS = Wish(pipelines=("tiled", "wmma", "fma"))  # two seconds each
 
 
-@pytest.mark.parametrize("index", range(COUNT))
-def test_a_legal_kernel_has_no_scratch(index: int) -> None:
-    archs = ("gfx90a", "gfx942", "gfx950")
-    found = measure(draw(f"scratch {SEED} {index}", [archs[index % 3]]))
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx950"])
+def test_a_legal_kernel_of_ck_tile_has_no_scratch(arch: str) -> None:
+    with amd_toolchain.in_force():
+        found = measure(draw("gemm", f"scratch {SEED} {arch}", arch, CK_TILE, tight=True))
+    assert found.get("scratch") == 0, found
+
+
+@pytest.mark.parametrize("arch", ["gfx908", "gfx1100", "gfx1200", "gfx1201"])
+@pytest.mark.parametrize("name", ["attention", "attention_backward", "conv", "gemm"])
+def test_a_legal_kernel_of_ours_has_no_scratch(name: str, arch: str) -> None:
+    with amd_toolchain.in_force():
+        found = measure(draw(name, f"scratch {SEED} {name} {arch}", arch, OURS, tight=True))
+    assert found.get("scratch") == 0, found
+
+
+def test_a_soft_cap_takes_no_branch_for_each_score() -> None:
+    """With one, 146 registers of a lane did not fit, whatever their rule counted."""
+    signature = AttentionSignature("forward", "fp16", "fp16", "fp16", 192, 192, softcap=True)
+    spec = KernelSpec("attention", signature, TiledAttentionSchedule(32, 4, 1, True), "gfx1100")
+    with amd_toolchain.in_force():
+        found = measure(spec)
+    assert found.get("scratch") == 0, found
+
+
+def test_dropout_of_one_wave_compiles() -> None:
+    """Places in such a block have one coordinate less, which the compiler refused."""
+    signature = AttentionSignature("forward", "fp16", "fp16", "fp16", 32, 32, dropout=True)
+    schedule = CkTileAttentionSchedule("qr", (16, 32, 16, 32, 32, 32), (1, 1, 1), (16, 16, 16))
+    with amd_toolchain.in_force():
+        found = measure(KernelSpec("attention", signature, schedule, "gfx90a"))
     assert found.get("scratch") == 0, found

@@ -121,6 +121,7 @@ class KernelInfo:
     vgprs: int
     agprs: int
     sgprs: int
+    spilled: int = 0  # vector registers that did not fit
 
     @property
     def user_sgprs(self) -> int:
@@ -215,4 +216,5 @@ def _kernel(meta: dict[str, Any], descriptor: int, segments: list[Segment]) -> K
         vgprs=meta[".vgpr_count"],
         agprs=meta.get(".agpr_count", 0),
         sgprs=meta[".sgpr_count"],
+        spilled=meta.get(".vgpr_spill_count", 0),
     )

@@ -38,6 +38,8 @@ FEATURES: tuple[dict[str, Any], ...] = (
     {"dtype_out": "fp32"},
 )
 SCHEDULE = TiledAttentionSchedule(32, 2, 1)
+TWO_BLOCKS = TiledAttentionSchedule(64, 4, 2, True)
+HEADS_OF_64 = {"head_dim": 64, "head_dim_v": 64}
 
 
 def signature(heads: tuple[int, int] = (128, 128), **features: Any) -> AttentionSignature:
@@ -75,12 +77,20 @@ def test_a_refusal_names_the_arch_and_what_it_lacks(arch: str) -> None:
     ("amd-warps", "gfx90a", {}, TiledAttentionSchedule(32, 32, 1)),
     ("amd-lds", "gfx90a", {"head_dim": 512, "head_dim_v": 512}, TiledAttentionSchedule(64, 2, 1)),
     ("amd-registers", "gfx1100", {"head_dim": 256, "head_dim_v": 256}, TiledAttentionSchedule(32, 2, 1)),
+    # Compiled, these spilled 2 and 20 registers; the plain one fits.
+    ("amd-registers", "gfx1201", {**HEADS_OF_64, "pages": "strided", "page_lookup": "table"}, TWO_BLOCKS),
+    ("amd-registers", "gfx1201", {**HEADS_OF_64, "softcap": True, "dropout": True}, TWO_BLOCKS),
 ])  # fmt: skip
 def test_every_rule_is_met(rule: str, arch: str, has: dict[str, Any], schedule: TiledAttentionSchedule) -> None:
     wanted = settled(replace(PLAIN, **has))
     refused = ATTENTION.check(KernelSpec("attention", wanted, schedule, arch))
     assert rule in [one.rule for one in refused]
     assert all(one.remedy for one in refused)
+
+
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
+def test_two_blocks_of_rows_without_pages_fit(arch: str) -> None:
+    assert not ATTENTION.check(KernelSpec("attention", signature((64, 64)), TWO_BLOCKS, arch))
 
 
 @pytest.mark.parametrize(("arch", "q", "kv", "as_"), [

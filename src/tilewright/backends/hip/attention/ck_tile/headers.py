@@ -133,6 +133,18 @@ def _places_kept(inst: Instance) -> bool:
     return biased or (inst.dropout and inst.warp[0] == SMALL_WARP)
 
 
+def _share(inst: Instance, arch: Arch) -> tuple[int, int]:
+    """Waves of a SIMD, and the registers that leaves to a lane of each."""
+    waves = max(occupancy(inst), -(-threads(inst) // WAVE // max(1, arch.simds)))
+    return waves, min(arch.vector_registers + arch.accumulator_registers, arch.simd_registers // waves)
+
+
+def room(inst: Instance, arch: Arch) -> int:
+    """Registers of a lane above which kernels spill; accumulation registers hold sums, and nothing is computed in
+    them."""
+    return min(_share(inst, arch)[1] - BESIDE, arch.vector_registers)
+
+
 def _lacking(inst: Instance, arch: Arch) -> Iterator[Violation]:
     """What is not in these headers at all."""
     if inst.family in BACKWARD:
@@ -337,14 +349,12 @@ def _resources(inst: Instance, arch: Arch) -> Iterator[Violation]:
         )
     if inst.family not in MULTIPLYING or not arch.simd_registers:
         return
-    waves = max(occupancy(inst), -(-threads(inst) // WAVE // max(1, arch.simds)))
-    own = min(arch.vector_registers + arch.accumulator_registers, arch.simd_registers // waves)
-    room = min(own - BESIDE, arch.vector_registers)  # accumulation registers hold sums, and nothing is computed in them
-    if registers(inst) > room:
+    waves, own = _share(inst, arch)
+    if registers(inst) > (most := room(inst, arch)):
         yield Violation(
             "amd-attention-registers",
             f"a lane holds {registers(inst)} registers of sums, scores and q; it has {own} with {waves} waves a SIMD, "
-            f"and over {room} it spills",
+            f"and over {most} it spills",
             "use a smaller tile, more waves, or block_per_cu 1",
         )
 

@@ -102,6 +102,11 @@ def wanted_registers(signature: AttentionBackwardSignature, schedule: TiledBackw
     return int((sums + scores) * AHEAD) + BESIDE + SCORED * (features > 0) + MORE_PIECES * max(0, pieces - 2)
 
 
+def most_registers(schedule: TiledBackwardSchedule, arch: Arch) -> int:
+    waves = -(-schedule.waves // max(1, arch.simds))
+    return min(arch.vector_registers + arch.accumulator_registers, arch.simd_registers // waves)
+
+
 class Tiled(HipAttentionBackwardFamily):
     name = "tiled"
     schedules = (TiledBackwardSchedule,)
@@ -165,9 +170,7 @@ def _tile_rules(
     if (bytes_ := lds_bytes(s, h)) > arch.scratch_bytes:
         message = f"{bytes_} bytes of LDS, and there are {arch.scratch_bytes}"
         yield Violation("amd-lds", message, "use a smaller tile_n, or fewer waves")
-    waves = -(-h.waves // max(1, arch.simds))
-    most = min(arch.vector_registers + arch.accumulator_registers, arch.simd_registers // waves)
-    if (wanted := wanted_registers(s, h, arch)) > most:
+    if (wanted := wanted_registers(s, h, arch)) > (most := most_registers(h, arch)):
         message = f"a lane wants {wanted} registers and has {most}: over that it spills"
         yield Violation("amd-registers", message, "use a smaller tile_n, or loops")
 

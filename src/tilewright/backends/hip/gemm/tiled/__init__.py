@@ -83,11 +83,19 @@ def _tile(signature: GemmSignature, schedule: TiledSchedule, arch: Arch) -> Iter
     if (bytes_ := shape.lds_bytes(schedule, DTYPES[kinds[0]].bytes)) > arch.scratch_bytes:
         message = f"{bytes_} bytes of LDS, and there are {arch.scratch_bytes}"
         yield Violation("amd-lds", message, "use a smaller tile, or one stage")
-    most = lane_registers(shape.threads(schedule, arch), arch)
-    ahead = AHEAD_RDNA if "wmma" in arch.features else AHEAD
-    if (wanted := int(shape.registers(signature, schedule, arch) * ahead) + BESIDE) > most:
+    most = most_registers(schedule, arch)
+    if (wanted := wanted_registers(signature, schedule, arch)) > most:
         message = f"a lane wants {wanted} registers and has {most}: over that it spills"
         yield Violation("amd-registers", message, "use a smaller tile or more waves")
+
+
+def wanted_registers(signature: GemmSignature, schedule: TiledSchedule, arch: Arch) -> int:
+    ahead = AHEAD_RDNA if "wmma" in arch.features else AHEAD
+    return int(shape.registers(signature, schedule, arch) * ahead) + BESIDE
+
+
+def most_registers(schedule: TiledSchedule, arch: Arch) -> int:
+    return lane_registers(shape.threads(schedule, arch), arch)
 
 
 class Tiled(HipGemmFamily):

@@ -45,8 +45,10 @@ template <class Config> struct AttentionScore {
   // The score of a key, of the product of the row and the key.
   TW_GPU float of(float product, int64_t key) const {
     float value = product * scale;
-    if constexpr (Config::softcap)
-      if (cap > 0) value = cap * tangent(value / cap);
+    if constexpr (Config::softcap) {
+      const float capped = cap * tangent(value / cap);
+      value = cap > 0 ? capped : value;  // no branch: one for each score kept sums and fragments from their registers
+    }
     if constexpr (Config::bias == AttentionBias::tensor) value += to_float(bias[key * bias_key]);
     if constexpr (Config::bias == AttentionBias::alibi) {
       const int64_t apart = middle - key;

@@ -75,9 +75,11 @@ class StatedDropout {
   template <class Tile, class Indices> static constexpr int own_column(Indices) {
     constexpr auto dealt = Tile::get_tile_distribution();
     constexpr auto ys = dealt.get_y_indices_from_distributed_indices(Indices{});
+    // Waves and lanes, or lanes alone where a block has one wave.
+    const ck_tile::array<ck_tile::index_t, dealt.get_num_of_dimension_p()> first{0};
     const auto place = ck_tile::make_tensor_adaptor_coordinate(
-        dealt.get_ps_ys_to_xs_adaptor(), ck_tile::container_concat(ck_tile::array<ck_tile::index_t, 2>{0, 0},
-                                                                   ck_tile::to_array<ck_tile::index_t, ys.size()>(ys)));
+        dealt.get_ps_ys_to_xs_adaptor(),
+        ck_tile::container_concat(first, ck_tile::to_array<ck_tile::index_t, ys.size()>(ys)));
     return place.get_bottom_index().at(ck_tile::number<1>{});
   }
 
