@@ -118,6 +118,11 @@ def test_plans_that_are_kept(folders: Callable[[str], Path], tmp_path: Path) -> 
     assert " 0 failed" in programs.call(str(program), str(folders("gemm")))
 
 
+def test_sixteen_threads(folders: Callable[[str], Path], tmp_path: Path) -> None:
+    program = programs.program(TESTS / "test_threads.cpp", tmp_path / "test_threads")
+    assert " 0 failed" in programs.call(str(program), *(str(folders(op)) for op in ("gemm", "conv", "attention")))
+
+
 def test_the_benchmark_of_selection(folders: Callable[[str], Path], tmp_path: Path) -> None:
     program = programs.program(programs.ROOT / "benchmarks" / "cpp_selection.cpp", tmp_path / "cpp_selection")
     said = programs.call(str(program), str(folders("gemm")), "3")
