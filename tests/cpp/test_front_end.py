@@ -24,7 +24,9 @@ TESTS = programs.CPP / "tests"
 def gemm_problems() -> list[Any]:
     plain = [tw.GemmProblem(m=8, n=8, k=8, layout=layout) for layout in ("rcr", "rrr", "crr", "ccr")]
     fused = (("Relu", 1), ("Gelu", 0), ("MultiDAdd", 2))
-    return plain + [tw.GemmProblem(m=8, n=8, k=8, layout="rcr", epilogue=name, num_d=count) for name, count in fused]
+    packed = tw.GemmProblem(m=8, n=8, k=8, layout="rcr", preshuffled=True)
+    rest = [tw.GemmProblem(m=8, n=8, k=8, layout="rcr", epilogue=name, num_d=count) for name, count in fused]
+    return [*plain, *rest, packed]
 
 
 def conv_problems() -> list[Any]:
