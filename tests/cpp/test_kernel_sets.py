@@ -154,3 +154,12 @@ def test_cmake_builds_what_is_declared(tmp_path: Path) -> None:
     programs.call("cmake", "--build", str(tmp_path / "build"))
     programs.call(str(tmp_path / "build" / "mine"))
     assert "Building" not in programs.call("cmake", "--build", str(tmp_path / "build"))  # only what changed
+    # Another declaration: what was built for the first is gone, and of both only what is new is compiled.
+    source, folder = tmp_path / "main.cpp", tmp_path / "build" / "mine-kernels" / "generic" / "kernels"
+    before = {file.name for file in folder.iterdir()}
+    source.write_text(source.read_text().replace('"rcr"', '"rrr"'))
+    programs.call("cmake", "--build", str(tmp_path / "build"))
+    programs.call(str(tmp_path / "build" / "mine"))
+    data = json.loads((folder.parent / "registry.json").read_text())
+    assert {file.name for file in folder.iterdir()} == {f"{entry['digest']}.so" for entry in data["kernels"]}
+    assert not before & {file.name for file in folder.iterdir()}
