@@ -12,6 +12,7 @@ namespace runtime {
 
 struct DeviceFacts {
   std::string backend, arch, name, driver;
+  std::string version;  // the driver's, in the words of Python's measurements
   int64_t index = 0, compute_units = 0, l2_bytes = 0, memory_bytes = 0;
 };
 

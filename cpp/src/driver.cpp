@@ -3,6 +3,8 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <sstream>
 
 #include "device.hpp"
 #include "failure.hpp"
@@ -38,6 +40,16 @@ template <class Function> void take(const Opened &opened, const char *name, Func
   into = reinterpret_cast<Function *>(place);
 }
 
+// The version a driver says, with the line of the kernel module where the system tells it: as Python's measurements have it.
+std::string with_module(const std::string &version, const char *file) {
+  std::ifstream told(file);
+  std::string line, text;
+  std::getline(told, line);
+  std::istringstream words(line);
+  for (std::string word; words >> word;) text += (text.empty() ? "" : " ") + word;
+  return text.empty() ? version : version + "; " + text;
+}
+
 class Cuda : public Driver {
  public:
   Cuda() {
@@ -54,7 +66,7 @@ class Cuda : public Driver {
     take(opened, "cuDeviceTotalMem_v2", memory_), take(opened, "cuMemAlloc_v2", allocate_);
     take(opened, "cuMemFree_v2", release_), take(opened, "cuMemcpyAsync", copy_);
     take(opened, "cuMemsetD8Async", set_), take(opened, "cuStreamSynchronize", synchronize_);
-    take(opened, "cuGetErrorString", error_);
+    take(opened, "cuGetErrorString", error_), take(opened, "cuDriverGetVersion", version_);
     const int status = init_(0);
     if (status)
       throw bad_machine("device-none", std::to_string(status), "the CUDA driver does not start: " + says(status),
@@ -85,12 +97,16 @@ class Cuda : public Driver {
     int units = 0, cache = 0, major = 0, minor = 0;
     char name[256] = "";
     size_t bytes = 0;
+    int version = 0;
     int status = attribute_(&units, kUnits, device);
     if (!status) status = attribute_(&cache, kCache, device);
     if (!status) status = attribute_(&major, kMajor, device);
     if (!status) status = attribute_(&minor, kMinor, device);
     if (!status) status = name_(name, int(sizeof name), device);
     if (!status) status = memory_(&bytes, device);
+    if (!status) status = version_(&version);
+    const std::string number = std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+    facts.version = with_module("CUDA " + number, "/proc/driver/nvidia/version");
     facts.compute_units = units, facts.l2_bytes = cache, facts.memory_bytes = int64_t(bytes), facts.name = name;
     facts.arch = archs_of_capability(major, minor).front();
     return status;
@@ -122,6 +138,7 @@ class Cuda : public Driver {
   int (*set_)(void *, unsigned char, size_t, void *) = nullptr;
   int (*synchronize_)(void *) = nullptr;
   int (*error_)(int, const char **) = nullptr;
+  int (*version_)(int *) = nullptr;
   std::mutex lock_;
   std::map<int, void *> contexts_;
 };
@@ -141,7 +158,7 @@ class Hip : public Driver {
     take(opened, "hipSetDevice", set_device_), take(opened, "hipGetDevicePropertiesR0600", properties_);
     take(opened, "hipMalloc", allocate_), take(opened, "hipFree", release_), take(opened, "hipMemcpyAsync", copy_);
     take(opened, "hipMemsetAsync", set_), take(opened, "hipStreamSynchronize", synchronize_);
-    take(opened, "hipGetErrorString", error_);
+    take(opened, "hipGetErrorString", error_), take(opened, "hipRuntimeGetVersion", version_);
   }
   int count(int *devices) override { return count_(devices); }
   int current(int *device) override { return get_(device); }
@@ -150,7 +167,11 @@ class Hip : public Driver {
     // hipDeviceProp_tR0600: its size, and the fields that are read.
     constexpr size_t kBytes = 1472, kMemory = 288, kUnits = 388, kCache = 616, kArch = 1160;
     char raw[kBytes + 256] = "";
-    const int status = properties_(raw, device);
+    int status = properties_(raw, device), version = 0;
+    if (!status) status = version_(&version);
+    const std::string parts = std::to_string(version / 10000000) + "." + std::to_string(version / 100000 % 100) + "." +
+                              std::to_string(version % 100000);
+    facts.version = with_module("HIP " + parts, "/sys/module/amdgpu/version");
     const auto number = [&raw](size_t at) {
       int32_t value;
       std::memcpy(&value, raw + at, sizeof value);
@@ -188,6 +209,7 @@ class Hip : public Driver {
   int (*set_)(void *, int, size_t, void *) = nullptr;
   int (*synchronize_)(void *) = nullptr;
   const char *(*error_)(int) = nullptr;
+  int (*version_)(int *) = nullptr;
 };
 
 }  // namespace

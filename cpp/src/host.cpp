@@ -115,6 +115,7 @@ std::map<std::string, Json> identity_of(const std::string &arch) {
     const DeviceFacts facts = Device(arch.compare(0, 3, "gfx") == 0 ? "hip" : "cuda", -1).facts();
     words["model"] = Json(facts.name), words["arch"] = Json(facts.arch);
     words["compute_units"] = Json(facts.compute_units), words["memory_bytes"] = Json(facts.memory_bytes);
+    words["driver"] = Json(facts.version);
   } catch (const Failure &) {  // no driver, or no device
   }
   return words;

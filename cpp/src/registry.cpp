@@ -54,12 +54,22 @@ bool run_by_a_device(const std::string &arch, const std::string &backend) {
   return std::find(archs.begin(), archs.end(), arch) != archs.end();
 }
 
-// Whether a measurement was made on a machine like this, in the words that it has.
-bool same_machine(const Json &machine, const std::string &arch) {
-  Json devices = Json::list();
-  devices.push(machine);
-  return knows_device(devices, arch);
-}
+// Whether measurements were made on machines like this, in the words that they have; each machine is compared once.
+class Machines {
+ public:
+  bool same(const Json &machine, const std::string &arch) {
+    const auto known = known_.emplace(arch + '\n' + machine.written(), false);
+    if (known.second) {
+      Json devices = Json::list();
+      devices.push(machine);
+      known.first->second = knows_device(devices, arch);
+    }
+    return known.first->second;
+  }
+
+ private:
+  std::map<std::string, bool> known_;
+};
 
 // A file that a registry names, of a folder or of a bundle.
 std::string file_bytes(const std::string &path) {
@@ -319,6 +329,7 @@ std::string choice_key(const int64_t *numbers, size_t count, int64_t threads) {
 // Pins, and measurements of a machine like this one.
 void Registry::settle_choices() {
   choices_ = 0;
+  Machines machines;
   for (const Json &row : pinned_) {
     const std::string what = "a choice", tier = row.at("tier", what).text("its tier");
     const auto kernel = by_digest_.find(row.at("digest", what).text("its digest"));
@@ -326,7 +337,7 @@ void Registry::settle_choices() {
     if (kernel == by_digest_.end() || group == groups_.end()) continue;
     const bool locked = tier == "locked";
     if (!locked &&
-        (tier != "measured" || !same_machine(row.at("machine", what), entries_[size_t(kernel->second)].arch)))
+        (tier != "measured" || !machines.same(row.at("machine", what), entries_[size_t(kernel->second)].arch)))
       continue;
     std::vector<int64_t> numbers;
     for (const Json &number : row.at("numbers", what).items("numbers")) numbers.push_back(number.integer("a number"));
@@ -384,7 +395,7 @@ const tw_kernel *Registry::kernel(int64_t index) {
   return wanted.kernel;
 }
 
-const std::string &Registry::json() {
+std::string Registry::json() const {
   Json whole = Json::object(), kernels = Json::list(), sets = Json::object();
   for (const Entry &entry : entries_) kernels.push(entry.json);
   for (const auto &set : sets_) sets.set(set.first, set.second);
@@ -404,7 +415,7 @@ const std::string &Registry::json() {
     whole.set("models", std::move(rows));
     if (units_) whole.set("compute_units", Json(units_));
   }
-  return written_ = whole.written();
+  return whole.written();
 }
 
 }  // namespace runtime

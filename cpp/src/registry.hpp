@@ -54,7 +54,7 @@ class Registry {
 
   void add(const std::string &path);
   void add_json(const std::string &text, const std::string &folder, const std::string &what);
-  const std::string &json();
+  std::string json() const;
   const std::string &target() const { return target_; }
   int64_t generation() const { return generation_; }
   int64_t choices() const { return choices_; }
@@ -82,7 +82,7 @@ class Registry {
   std::shared_ptr<KernelLibrary> load(const std::string &path);
   void adopt(const KernelLibrary &library);
 
-  std::string target_, written_;
+  std::string target_;
   std::deque<Entry> entries_;
   std::unordered_map<std::string, int64_t> by_digest_;
   std::unordered_map<std::string, Group> groups_;                            // by op and signature

@@ -95,7 +95,17 @@ tw_problem problem_of(const tw_problem *given) {
 }
 
 tw_select_options options_of(const tw_select_options *given) {
-  return given ? read(given, "the options", sizeof(int64_t)) : tw_select_options{};
+  if (!given) return {};
+  const tw_select_options options = read(given, "the options", sizeof(int64_t));
+  if (options.threads < 0)
+    throw tw::runtime::bad_request("threads", std::to_string(options.threads),
+                                   "a selection for " + std::to_string(options.threads) + " threads",
+                                   "use 1 or more, or 0 for those of this machine");
+  if (options.l2_bytes < 0)
+    throw tw::runtime::bad_request("l2-bytes", std::to_string(options.l2_bytes),
+                                   "a selection for an L2 cache of " + std::to_string(options.l2_bytes) + " bytes",
+                                   "use the bytes of the cache, or 0 for that of this machine");
+  return options;
 }
 
 }  // namespace
@@ -130,7 +140,8 @@ int tw_registry_add_json(tw_registry *registry, const char *text, int64_t bytes,
 int tw_registry_json(tw_registry *registry, const char **text) {
   return guarded([&] {
     demand(registry && text, "the registry or where to put its text");
-    *text = registry->registry.json().c_str();
+    static thread_local std::string mine;  // several threads may ask one registry
+    mine = registry->registry.json(), *text = mine.c_str();
   });
 }
 

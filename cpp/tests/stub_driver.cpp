@@ -39,6 +39,7 @@ STUB int hipMemcpyAsync(void *to, const void *from, size_t bytes, int, void *) {
 }
 STUB int hipMemsetAsync(void *at, int value, size_t bytes, void *) { return std::memset(at, value, bytes), 0; }
 STUB int hipStreamSynchronize(void *) { return 0; }
+STUB int hipRuntimeGetVersion(int *version) { return *version = 60443484, 0; }  // 6.4.43484
 STUB const char *hipGetErrorString(int) { return "an error of the stub"; }
 
 #else
@@ -78,6 +79,7 @@ STUB int cuMemsetD8Async(void *at, unsigned char value, size_t bytes, void *) {
   return std::memset(at, value, bytes), 0;
 }
 STUB int cuStreamSynchronize(void *) { return 0; }
+STUB int cuDriverGetVersion(int *version) { return *version = 12080, 0; }  // 12.8
 STUB int cuGetErrorString(int, const char **text) { return *text = "an error of the stub", 0; }
 
 #endif

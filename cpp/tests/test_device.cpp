@@ -57,7 +57,7 @@ static int run(const std::string &backend, const std::string &folder) {
     one_run(dispatcher, device, 33, nullptr, own), one_run(dispatcher, device, 5, stream(8), own);
   one_run(dispatcher, device, 300, nullptr, false);
   std::vector<std::thread> several;  // whose threads have no context of their own yet
-  for (int i = 0; i < 4; ++i)
+  for (int i = 0; i < 16; ++i)
     several.emplace_back([&, i] { one_run(dispatcher, device, 10 + i, stream(64 + i), false); });
   for (std::thread &one : several) one.join();
 

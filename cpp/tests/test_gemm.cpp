@@ -31,6 +31,32 @@ static void run(const tw::Dispatcher &dispatcher, tw::GemmProblem problem, const
   ++checked;
 }
 
+// B packed once, used with several numbers of rows.
+static void packed(const tw::Dispatcher &dispatcher) {
+  const tw::Team team(2);
+  const int64_t n = 37, k = 29, batch = 2;
+  const auto problem = [&](int64_t m) { return tw::GemmProblem(m, n, k).layout("rcr").batch(batch).preshuffled(); };
+  const std::vector<float> a = drawn(batch * 50 * k, 1), b = drawn(batch * n * (k + 3), 2);
+  const auto first = dispatcher.plan(problem(50).b_stride(k + 3));
+  const tw::PackedB once = tw::pack(first, b.data(), team);
+  CHECK(once.bytes() >= batch * n * k * 4 && once.kernel() == first.selection().kernel.digest);
+  for (int64_t m : {int64_t(50), int64_t(7), int64_t(0)}) {
+    std::vector<float> e(size_t(batch * m * n), NAN);
+    tw::GemmOperands operands = tw::GemmOperands().a(a.data()).e(e.data());
+    const tw::GemmProblem plain = tw::GemmProblem(m, n, k).layout("rcr").batch(batch).b_stride(k + 3);
+    const std::vector<double> expected = tw::reference::gemm(plain, operands.b(b.data()));
+    dispatcher.plan_with(problem(m), once.kernel()).run(operands.b(once), team);
+    CHECK(m == 0 || tw::reference::error(e.data(), tw::Dtype::fp32, expected) < 1e-5);
+    ++checked;
+  }
+  std::vector<float> e(size_t(50 * n), NAN);
+  const auto unpacked = dispatcher.plan(tw::GemmProblem(50, n, k).layout("rcr"));
+  CHECK(rule_of([&] { unpacked.run(tw::GemmOperands().a(a.data()).b(once).e(e.data())); }) == "packed-format");
+  CHECK(rule_of([&] { tw::pack(unpacked, b.data(), team); }) == "packed-kernel");
+  CHECK(rule_of([&] { tw::pack(first, nullptr, team); }) == "operand-missing");
+  CHECK(rule_of([&] { tw::pack(first, b.data(), team, INT64_MAX); }) == "size-huge");
+}
+
 int main(int count, char **arguments) {
   if (count < 2) return std::puts("usage: test_gemm FOLDER"), 2;
   const tw::Dispatcher dispatcher(tw::Registry::open(arguments[1]));
@@ -111,5 +137,6 @@ int main(int count, char **arguments) {
   CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).e(sums.data(), 16)); }) == "");
   const auto woven = dispatcher.plan(tw::GemmProblem(4, 4, 4).layout("rcr").batch(3).c_stride(12));
   CHECK(rule_of([&] { woven.run(tw::GemmOperands(small).e(sums.data(), 4)); }) == "");
+  packed(dispatcher);
   return done("gemm", checked);
 }

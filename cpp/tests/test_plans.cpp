@@ -47,6 +47,12 @@ static void limits(const tw::Registry &registry) {
       few.plan(problem(m));
       CHECK(few.kept_plans() <= 8);
     }
+  for (int64_t tw::SelectOptions::*number :
+       {&tw::SelectOptions::threads, &tw::SelectOptions::l2_bytes, &tw::SelectOptions::plans}) {
+    tw::SelectOptions negative;
+    negative.*number = -1;
+    CHECK(!rule_of([&] { tw::Dispatcher(registry, negative); }).empty());
+  }
   options.plans = 0;
   const tw::Dispatcher none(registry, options);
   none.plan(problem(1));

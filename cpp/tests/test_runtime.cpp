@@ -32,6 +32,12 @@ static void structs(const tw::Registry &registry) {
   tw_choice choice{};
   choice.size = sizeof choice;
   CHECK(tw_select(registry.get(), &problem, &later.options, &choice) == 0);
+  later.options.threads = -2;
+  CHECK(tw_select(registry.get(), &problem, &later.options, &choice) != 0 &&
+        !std::strcmp(tw_last_error()->rule, "threads"));
+  later.options.threads = 0, later.options.l2_bytes = -1;
+  CHECK(tw_select(registry.get(), &problem, &later.options, &choice) != 0 &&
+        !std::strcmp(tw_last_error()->rule, "l2-bytes"));
   problem.size = 8;
   CHECK(tw_select(registry.get(), &problem, nullptr, &choice) != 0 &&
         !std::strcmp(tw_last_error()->rule, "struct-size"));

@@ -43,8 +43,10 @@ def _headers() -> bytes:
 def compiled(sources: Sequence[Path], words: Sequence[str], name: str, *after: str, beside: str = "") -> Path:
     """What the compiler makes of sources, kept between sessions by everything it is made of (`beside`: what else)."""
     key = hashlib.sha256(_headers())
-    for part in (*compiler(), *words, *after, name, beside, *(source.read_text() for source in sources)):
+    for part in (*compiler(), *words, *after, name, beside):
         key.update(part.encode() + b"\0")
+    for source in sources:
+        key.update(source.read_bytes() + b"\0")
     goal = KEPT / key.hexdigest()[:24] / name
     if not goal.exists():
         goal.parent.mkdir(parents=True, exist_ok=True)
@@ -57,16 +59,19 @@ def compiled(sources: Sequence[Path], words: Sequence[str], name: str, *after: s
 def runtime(*flags: str) -> Path:
     """libtilewright, compiled once for each set of flags."""
     script = CPP / "src" / "exports.map"
-    build = ("-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", f"-Wl,--version-script={script}")
+    build = ("-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", *WARNINGS, *INCLUDES, *flags, "-c")
     sources = sorted((CPP / "src").glob("*.cpp"))
-    return compiled(sources, (*build, *WARNINGS, *INCLUDES, *flags), "libtilewright.so", "-ldl", "-pthread")
+    objects = [compiled([source], build, f"{source.stem}.o") for source in sources]  # of a changed one only that
+    link = ("-shared", f"-Wl,--version-script={script}", *flags)
+    return compiled(objects, link, "libtilewright.so", "-ldl", "-pthread", beside=script.read_text())
 
 
 def program(source: Path, goal: Path, *flags: str) -> Path:
     """A program of one source, linked with libtilewright."""
     library = runtime(*flags)
     link = (f"-L{library.parent}", "-ltilewright", f"-Wl,-rpath,{library.parent}", "-pthread")
-    made = compiled([source], ("-std=c++17", "-O0", *WARNINGS, *INCLUDES, *flags), source.stem, *link)
+    built = compiled([source], ("-std=c++17", "-O0", *WARNINGS, *INCLUDES, *flags, "-c"), f"{source.stem}.o")
+    made = compiled([built], flags, source.stem, *link)
     goal.unlink(missing_ok=True)
     goal.symlink_to(made)
     return goal

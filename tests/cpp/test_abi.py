@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -41,6 +42,49 @@ def test_an_older_program_runs_with_this_library(folder: Path, tmp_path: Path) -
     words = (str(chooser), str(folder), "2", str(l2_bytes()))
     digest, tier, seconds = programs.call(*words, input=line(PROBLEM) + "\n").split()
     assert said == [digest, {"heuristic": "3"}[tier], seconds, "1"]
+
+
+def fields(header: str) -> dict[str, list[str]]:
+    """The fields of the structs of a header, by the struct's name, in their order."""
+    text = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
+    structs = re.findall(r"typedef struct (\w+) \{(.*?)\}", text, flags=re.DOTALL)
+    return {name: re.findall(r"(\w+)(?:\[\d+\])?\s*[,;]", body) for name, body in structs}
+
+
+def layout(header: Path, asked: dict[str, list[str]], folder: Path) -> str:
+    """Where a compiler puts fields of structs, how large they are, and what it takes functions for."""
+    rows = [f'  printf("{name}.{field} %zu %zu\\n", offsetof({name}, {field}), sizeof((({name} *)0)->{field}));'
+            for name, members in asked.items() for field in members]  # fmt: skip
+    source = folder / f"{header.stem}.cpp"
+    begin = f'#include <cstdio>\n#include <cstddef>\n#include "{header}"\nint main() {{\n'
+    source.write_text(begin + "\n".join(rows) + "\n}\n")
+    programs.call(*programs.compiler(), *programs.INCLUDES, str(source), "-o", str(source.with_suffix("")))
+    return programs.call(str(source.with_suffix("")))
+
+
+def test_structs_only_grow_at_their_ends(tmp_path: Path) -> None:
+    old, new = TESTS / "abi" / "runtime_1_1.h", programs.CPP / "include" / "tilewright" / "runtime.h"
+    before, now = fields(old.read_text()), fields(new.read_text())
+    assert before["tw_problem"][0] == "size"
+    assert len(before) > 5
+    for name, members in before.items():
+        assert now[name][: len(members)] == members
+    assert len(now["tw_choice"]) > len(before["tw_choice"])  # or the client of then shows nothing of growth
+    assert layout(new, before, tmp_path) == layout(old, before, tmp_path)
+    moved = tmp_path / "moved.h"  # that it can fail: a field in the middle
+    moved.write_text(new.read_text().replace("const int64_t *values;", "const int64_t *other, *values;"))
+    assert layout(moved, before, tmp_path) != layout(old, before, tmp_path)
+
+
+def test_functions_are_what_they_were() -> None:
+    """Those of 1.1 are declared as they were then, word for word."""
+    texts = []
+    for header in (TESTS / "abi" / "runtime_1_1.h", programs.CPP / "include" / "tilewright" / "runtime.h"):
+        text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.DOTALL)
+        texts.append({" ".join(one.split()) for one in re.findall(r"TW_RUNTIME_API [^;#]*;", text)})
+    before, now = texts
+    assert len(before) > 20
+    assert before <= now
 
 
 @pytest.mark.parametrize(("version", "works"), [((1, 1), False), ((2, 0), False), ((0, 9), False), ((1, 99), True)])

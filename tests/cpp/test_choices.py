@@ -13,10 +13,15 @@ import pytest
 
 import tilewright as tw
 from tests.cpp import programs
+from tests.cpp.test_devices import LIBRARIES, stub
 from tests.cpp.test_same_choice import line, problem, stages_of
 from tilewright import ops, settings
 from tilewright.arch.host import l2_bytes
+from tilewright.backends.cuda import driver as cuda_driver
+from tilewright.backends.driver import driver_line
+from tilewright.backends.hip import driver as hip_driver
 from tilewright.dispatch import exported_choices, locks, registry_json
+from tilewright.dispatch import records as records_module
 from tilewright.dispatch.records import Record, Timing, records
 from tilewright.errors import NoKernelError
 from tilewright.native.judge import native_kernels
@@ -132,6 +137,33 @@ def test_measurements_of_this_machine(tmp_path: Path) -> None:
     # On another machine they say nothing.
     elsewhere = json.loads(json.dumps(data).replace(json.dumps(rows[0]["machine"]["model"]), '"another CPU"'))
     assert [row[1] for row in chosen(tmp_path, elsewhere, problems())] == ["heuristic"] * 3
+
+
+@pytest.mark.parametrize(("backend", "target"), [("cuda", "sm_90a"), ("hip", "gfx942")])
+def test_measurements_of_a_gpu(backend: str, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They name the driver's version too, which C++ asks the driver for: here a stub of it."""
+    stub(backend, tmp_path / LIBRARIES[backend])
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    version, module = {"cuda": ("CUDA 12.8", cuda_driver), "hip": ("HIP 6.4.43484", hip_driver)}[backend]
+    identity = {"model": {"cuda": "a stub of CUDA", "hip": "a stub of HIP"}[backend], "arch": target,
+                "compute_units": {"cuda": 132, "hip": 304}[backend], "memory_bytes": 1 << 20,
+                "driver": driver_line(version, module.MODULE_FILE)}  # fmt: skip
+    monkeypatch.setattr(records_module, "_identity", lambda _: identity)
+    large = tw.GemmProblem(m=512, n=512, k=512, dtype_a="fp16", dtype_b="fp16", layout="rcr")
+    registry = programs.registry_of(target, [large])
+    spec = slowest(registry, large)
+    timing = Timing(spec.digest, spec.name, spec.to_dict(), 1.25e-5, 0.0, 0.1)
+    with settings.override(cache_dir=tmp_path / "store", models=False, measure=True):
+        form = plain(ops.op("gemm").measured_as(large))
+        records().put(Record("gemm", form, 0, target, spec.digest, (timing,), {}, {}))
+        rows = exported_choices.choices(registry.specs(), target, measured=True)
+        mine = registry.select_stage(large, threads=THREADS)
+    assert (mine.tier, mine.spec.digest) == ("measured", spec.digest)
+    data = registry_data(registry, rows)
+    digest, tier, seconds = chosen(tmp_path, data, [large])[0]
+    assert (digest, tier, float(seconds)) == (spec.digest, "measured", 1.25e-5)
+    rows[0]["machine"]["driver"] = "another"
+    assert chosen(tmp_path, registry_data(registry, rows), [large])[0][1] == "heuristic"
 
 
 def test_a_pin_that_cannot_be_kept_is_an_error(tmp_path: Path) -> None:

@@ -24,7 +24,9 @@ TESTS = programs.CPP / "tests"
 def gemm_problems() -> list[Any]:
     plain = [tw.GemmProblem(m=8, n=8, k=8, layout=layout) for layout in ("rcr", "rrr", "crr", "ccr")]
     fused = (("Relu", 1), ("Gelu", 0), ("MultiDAdd", 2))
-    return plain + [tw.GemmProblem(m=8, n=8, k=8, layout="rcr", epilogue=name, num_d=count) for name, count in fused]
+    packed = tw.GemmProblem(m=8, n=8, k=8, layout="rcr", preshuffled=True)
+    rest = [tw.GemmProblem(m=8, n=8, k=8, layout="rcr", epilogue=name, num_d=count) for name, count in fused]
+    return [*plain, *rest, packed]
 
 
 def conv_problems() -> list[Any]:
@@ -116,6 +118,11 @@ def test_the_runtime(folders: Callable[[str], Path], tmp_path: Path) -> None:
 def test_plans_that_are_kept(folders: Callable[[str], Path], tmp_path: Path) -> None:
     program = programs.program(TESTS / "test_plans.cpp", tmp_path / "test_plans")
     assert " 0 failed" in programs.call(str(program), str(folders("gemm")))
+
+
+def test_sixteen_threads(folders: Callable[[str], Path], tmp_path: Path) -> None:
+    program = programs.program(TESTS / "test_threads.cpp", tmp_path / "test_threads")
+    assert " 0 failed" in programs.call(str(program), *(str(folders(op)) for op in ("gemm", "conv", "attention")))
 
 
 def test_the_benchmark_of_selection(folders: Callable[[str], Path], tmp_path: Path) -> None:

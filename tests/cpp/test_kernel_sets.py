@@ -14,6 +14,8 @@ from tests.cpp import programs
 from tilewright.codegen import collect
 from tilewright.compat import declared
 from tilewright.errors import FileError, RequestError
+from tilewright.ops.conv.spec import VARIANTS
+from tilewright.ops.gemm.spec import LAYOUTS
 
 pytestmark = pytest.mark.skipif(bool(programs.why_not()), reason=programs.why_not() or "a compiler is here")
 
@@ -69,7 +71,8 @@ def test_sets_are_read_from_the_object_and_become_kernels(tmp_path: Path) -> Non
         ("Signature(), Algorithm().tile(0, 1)", "a size is 1 or more"),
         ("Signature(), Algorithm().tile(100, 128, 32).wave(2, 2).warp(32, 32)", "no whole number of waves"),
         ('FmhaSignature().mask("odd"), FmhaAlgorithm()', "use no, causal"),
-        ("GroupedConvSignature().dims(4), Algorithm()", "2 or 3"),
+        ("GroupedConvSignature().dims(4), Algorithm()", "1, 2 or 3"),
+        ("FmhaSignature().hdim(ANY_INT, 64), FmhaAlgorithm()", "any of queries"),
         ('Signature().elementwise("Relu", 3), Algorithm()', "0, 1 or 2"),
     ],
 )
@@ -80,6 +83,24 @@ def test_the_compiler_refuses(add: str, said: str, tmp_path: Path) -> None:
     assert finished.returncode != 0
     assert said in finished.stderr
     assert "error" in finished.stderr
+
+
+def test_any_stands_for_all_values(tmp_path: Path) -> None:
+    source = """#include <tilewright/kernel_set.hpp>
+    TW_KERNEL_SET(a, .add(FmhaSignature().dtype("fp32").hdim(ANY_INT), FmhaAlgorithm())
+                     .add(GroupedConvSignature().dims(1).direction(ANY), Algorithm())
+                     .add(GroupedConvSignature().dims(ANY_INT), Algorithm())
+                     .add(Signature().layout(ANY), Algorithm()).add(Signature(), Algorithm()));"""
+    finished = compiled(source, tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    heads, line, ranks, layouts, plain = (
+        [spec.signature for spec in declared.specs_of(row, "generic")] for row in declared.sets_of(tmp_path / "sets.o")
+    )
+    assert len({signature.head_dim for signature in heads}) > 3
+    assert {(signature.spatial, signature.variant) for signature in line} == {(2, name) for name in VARIANTS}
+    assert {signature.spatial for signature in ranks} == {2, 3}
+    assert {signature.layout for signature in layouts} == set(LAYOUTS)
+    assert {(signature.layout, signature.epilogue) for signature in plain} == {("rrr", "PassThrough")}
 
 
 def test_files_that_declare_nothing(tmp_path: Path) -> None:
@@ -97,9 +118,21 @@ def test_kernels_are_built_for_archs(tmp_path: Path) -> None:
     text = '#include <tilewright/kernel_set.hpp>\nTW_KERNEL_SET(one, .add(Signature().dtype("fp32").layout("rcr"), '
     assert compiled(text + 'Algorithm().pipeline("loops").auto_correct(), "generic"));\n', tmp_path).returncode == 0
     assert declared.main([str(tmp_path / "sets.o"), "--archs", "generic", "--output", str(tmp_path / "out")]) == 0
-    data = json.loads((tmp_path / "out" / "generic" / "registry.json").read_text())
+    folder = tmp_path / "out" / "generic"
+    data = json.loads((folder / "registry.json").read_text())
     assert data["target"] == "generic"
     assert len(data["kernels"]) >= 1
+    # What an earlier build left goes, of this arch and of one that is asked for no more; what is the user's stays.
+    for name in ("kernels/old.so", "select/old.so", "kernels/notes.txt"):
+        (folder / name).write_text("old")
+    (tmp_path / "out" / "sm_90a" / "kernels").mkdir(parents=True)
+    for name in ("registry.json", "kernels/old.so"):
+        (tmp_path / "out" / "sm_90a" / name).write_text("{}")
+    declared.build([tmp_path / "sets.o"], ["generic"], tmp_path / "out")
+    named = {entry["library"] for entry in (*data["kernels"], *data["selection"].values())}
+    there = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+    assert there == named | {"registry.json", "kernels/notes.txt"}
+    assert [file for file in (tmp_path / "out" / "sm_90a").rglob("*") if file.is_file()] == []
 
 
 @pytest.mark.proof
@@ -122,6 +155,15 @@ def test_cmake_builds_what_is_declared(tmp_path: Path) -> None:
     programs.call("cmake", "--build", str(tmp_path / "build"))
     programs.call(str(tmp_path / "build" / "mine"))
     assert "Building" not in programs.call("cmake", "--build", str(tmp_path / "build"))  # only what changed
+    # Another declaration: what was built for the first is gone, and of both only what is new is compiled.
+    source, folder = tmp_path / "main.cpp", tmp_path / "build" / "mine-kernels" / "generic" / "kernels"
+    before = {file.name for file in folder.iterdir()}
+    source.write_text(source.read_text().replace('"rcr"', '"rrr"'))
+    programs.call("cmake", "--build", str(tmp_path / "build"))
+    programs.call(str(tmp_path / "build" / "mine"))
+    data = json.loads((folder.parent / "registry.json").read_text())
+    assert {file.name for file in folder.iterdir()} == {f"{entry['digest']}.so" for entry in data["kernels"]}
+    assert not before & {file.name for file in folder.iterdir()}
 
 
 def test_a_pool_of_an_op_is_built_beside_declarations_or_alone(tmp_path: Path) -> None:

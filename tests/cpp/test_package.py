@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -10,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+import tilewright as tw
 from tests.cpp import programs
 
 pytestmark = pytest.mark.skipif(bool(programs.why_not()), reason=programs.why_not() or "a compiler is here")
+needs_pkg_config = pytest.mark.skipif(not shutil.which("pkg-config"), reason="needs pkg-config")
 needs_cmake = pytest.mark.skipif(not programs.cmake(), reason="needs cmake")
 
 EXAMPLES = programs.ROOT / "examples" / "cpp"
@@ -31,6 +34,16 @@ def run_examples(folder: Path, kernels: Path) -> None:
     for name in QUICK:
         said = programs.call(str(folder / name.replace("/", "_")), str(kernels))
         assert "largest error beside float64" in said
+
+
+def with_pkg_config(folder: Path, place: Path, kernels: Path, *link: str) -> None:
+    """An example, compiled by one command that knows nothing but what pkg-config says."""
+    env = {**os.environ, "PKG_CONFIG_PATH": str(place)}
+    said = programs.call("pkg-config", "--cflags", "--libs", "tilewright", env=env)
+    goal = folder / "with_pkg_config"
+    words = ("-std=c++17", "-O0", str(EXAMPLES / "gemm" / "01_basic.cpp"), *shlex.split(said), *link, "-o", str(goal))
+    programs.call(*programs.compiler(), *words)
+    assert "largest error beside float64" in programs.call(str(goal), str(kernels))
 
 
 def configured(source: Path, build: Path, *options: str) -> None:
@@ -79,10 +92,34 @@ def test_find_package_of_an_installed_prefix_that_was_moved(kernels: Path, tmp_p
     programs.call("cmake", "--build", str(tmp_path / "build"), "-j", "2")
     run_examples(tmp_path / "build", kernels)
     config = next((tmp_path / "second").rglob("tilewright.pc"))
-    if shutil.which("pkg-config"):
-        env = {**os.environ, "PKG_CONFIG_PATH": str(config.parent)}
-        assert "-ltilewright" in programs.call("pkg-config", "--libs", "tilewright", env=env)
     assert "prefix=${pcfiledir}" in config.read_text()
+    if shutil.which("pkg-config"):
+        with_pkg_config(tmp_path, config.parent, kernels, f"-Wl,-rpath,{config.parents[1]}")
+
+
+@needs_pkg_config
+@pytest.mark.proof
+def test_pkg_config_of_the_python_package(kernels: Path, tmp_path: Path) -> None:
+    """From a wheel: the sources of libtilewright are compiled with the program."""
+    pytest.importorskip("pip")
+    wheel = (sys.executable, "-m", "pip", "install", "-qq", "--no-deps", "--no-build-isolation", "--target")
+    copy = tmp_path / "checkout"  # setuptools writes beside what it builds
+    parts = ("src", "cpp", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
+    for part in parts:
+        whole = shutil.copytree if (programs.ROOT / part).is_dir() else shutil.copyfile
+        copy.mkdir(exist_ok=True)
+        whole(programs.ROOT / part, copy / part)
+    programs.call(*wheel, str(tmp_path / "installed"), str(copy))
+    with_pkg_config(tmp_path, tmp_path / "installed" / "tilewright" / "cpp" / "cmake", kernels)
+
+
+@needs_pkg_config
+def test_pkg_config_knows_all_sources_and_the_version() -> None:
+    env = {**os.environ, "PKG_CONFIG_PATH": programs.call(sys.executable, "-m", "tilewright", "--cmake-dir").strip()}
+    said = shlex.split(programs.call("pkg-config", "--libs", "tilewright", env=env))
+    named = {Path(word).resolve() for word in said if word.endswith(".cpp")}
+    assert named == {file.resolve() for file in (programs.CPP / "src").glob("*.cpp")}
+    assert programs.call("pkg-config", "--modversion", "tilewright", env=env).strip() == tw.__version__
 
 
 @needs_cmake

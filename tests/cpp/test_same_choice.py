@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -29,7 +30,7 @@ DRAWN: dict[str, Any] = {
     "attention_backward": drawn_attention_backward,
 }  # fmt: skip
 TARGETS = ("generic", "x86_64_v3", "x86_64_v4", "sm_90a", "gfx942")
-SEED, THREADS = 25, 6
+SEED, THREADS = int(os.environ.get("CHOICE_SEED") or 25), 6
 FAMILIES = ("forward", "append")
 QUICK, LONG, WHOLE = 100, 500, 5000  # problems of an op and a target: 2,000, 10,000 and 100,000 in all
 

@@ -15,7 +15,7 @@ import pytest
 
 import tilewright as tw
 from tests.cpp import programs
-from tests.cpp.test_same_choice import line, problem, stage_choice, stages_of
+from tests.cpp.test_same_choice import SEED, line, problem, stage_choice, stages_of
 from tilewright import ops, settings
 from tilewright.arch.host import l2_bytes
 from tilewright.dispatch import exported_models, learned, model_files, registry_json
@@ -25,7 +25,7 @@ from tilewright.native.judge import native_kernels
 
 pytestmark = pytest.mark.skipif(bool(programs.why_not()), reason=programs.why_not() or "a compiler is here")
 
-SEED, THREADS = 25, 2
+THREADS = 2
 H200 = {"arch": "sm_90a", "compute_units": 132, "model": "NVIDIA H200"}
 # The op, the target, the model, and the device that it is to know; of CPUs this one.
 CASES: dict[str, tuple[str, str, str, Mapping[str, Any]]] = {
@@ -35,7 +35,7 @@ CASES: dict[str, tuple[str, str, str, Mapping[str, Any]]] = {
     "gemm-h200": ("gemm", "sm_90a", "gemm-h200", H200),
     "conv-h200": ("conv", "sm_90a", "conv-h200", H200),
 }
-QUICK, LONG = 60, 600
+QUICK, LONG, WHOLE = 60, 600, 20000  # problems of a case: 300, 3,000 and 100,000 in all
 
 
 def trained_for(name: str, device: Mapping[str, Any], targets: tuple[str, ...] = ()) -> Model:
@@ -122,9 +122,10 @@ def test_drawn_problems(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.proof
+@pytest.mark.parametrize("count", [LONG, pytest.param(WHOLE, marks=pytest.mark.whole)])
 @pytest.mark.parametrize("case", CASES)
-def test_many_drawn_problems(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compare(case, LONG, tmp_path, monkeypatch)
+def test_many_drawn_problems(case: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compare(case, count, tmp_path, monkeypatch)
 
 
 def test_a_model_of_another_device_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,17 +27,116 @@ pytestmark = [
 ]
 
 TESTS = programs.CPP / "tests"
+MEMORY, RACES = "address,undefined", "thread"
+FLAGS = ("-g1", "-fno-omit-frame-pointer")
+# What a program says is not all: one that goes on after undefined behaviour ends with success otherwise.
+ENVIRONMENT = {"UBSAN_OPTIONS": "halt_on_error=1", "TSAN_OPTIONS": "halt_on_error=1"}
+GPUS = [("cuda", "sm_90a"), ("hip", "gfx942")]
 
 
-def compiled(names: Iterable[str], sanitizer: str, folder: Path) -> None:
-    """The programs; a compiler without the sanitizer is a reason to skip."""
-    for name in names:
-        try:
-            programs.program(TESTS / f"{name}.cpp", folder / name, f"-fsanitize={sanitizer}", "-g")
-        except AssertionError as error:
-            if "san" not in str(error):
-                raise
-            pytest.skip(f"this compiler has no {sanitizer} sanitizer")
+def compiled(source: Path, sanitizer: str, goal: Path) -> str:
+    """A program; a compiler without the sanitizer is a reason to skip."""
+    try:
+        return str(programs.program(source, goal, f"-fsanitize={sanitizer}", *FLAGS))
+    except AssertionError as error:
+        if "cannot find" not in str(error) and "unsupported" not in str(error):
+            raise
+        pytest.skip(f"this compiler has no {sanitizer} sanitizer")
+
+
+def sanitized(name: str, sanitizer: str, folder: Path) -> str:
+    return compiled(TESTS / f"{name}.cpp", sanitizer, folder / name)
+
+
+def run(*words: str, **more: str) -> str:
+    return programs.call(*words, env={**os.environ, **ENVIRONMENT, **more})
+
+
+# -- that they can fail ----------------------------------------------------------------------------------------------
+
+WRONG = {
+    MEMORY: (
+        "int main(int count, char **) { int *at = new int[2]; at[1 + count] = 1; return at[0]; }",
+        "heap-buffer-overflow",
+    ),
+    RACES: (
+        "#include <thread>\nint shared;\n"
+        "int main() { std::thread one([] { ++shared; }); ++shared; one.join(); return 0; }",
+        "data race",
+    ),
+}
+
+
+@pytest.mark.parametrize("sanitizer", WRONG)
+def test_they_find_what_is_wrong(sanitizer: str, tmp_path: Path) -> None:
+    source, said = WRONG[sanitizer]
+    (tmp_path / "wrong.cpp").write_text(source)
+    program = compiled(tmp_path / "wrong.cpp", sanitizer, tmp_path / "wrong")
+    with pytest.raises(AssertionError, match=said):
+        run(program)
+
+
+# -- memory ----------------------------------------------------------------------------------------------------------
+
+
+def test_memory_of_json(tmp_path: Path) -> None:
+    source, goal = programs.CPP / "src", tmp_path / "test_json"
+    words = ("-std=c++17", f"-fsanitize={MEMORY}", *FLAGS, f"-I{source}", str(TESTS / "test_json.cpp"))
+    compiled(TESTS / "test_bundle.cpp", MEMORY, tmp_path / "skips_without_one")
+    programs.call(*programs.compiler(), *words, str(source / "json.cpp"), str(source / "sha256.cpp"), "-o", str(goal))
+    run(str(goal))
+
+
+@pytest.mark.parametrize("op", PROBLEMS)
+def test_memory_of_kernels(op: str, folders: Callable[[str], Path], tmp_path: Path) -> None:
+    assert " 0 failed" in run(sanitized(f"test_{op}", MEMORY, tmp_path), str(folders(op)))
+
+
+def test_memory_of_registries_and_plans(folders: Callable[[str], Path], tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    said = run(sanitized("test_runtime", MEMORY, tmp_path), str(folders("gemm")), str(tmp_path / "empty"))
+    assert " 0 failed" in said
+    assert " 0 failed" in run(sanitized("test_plans", MEMORY, tmp_path), str(folders("gemm")))
+
+
+def test_memory_of_bundles_and_choices(tmp_path: Path) -> None:
+    asked = [tw.GemmProblem(m=m, n=64, k=64) for m in (1, 64, 100)]
+    build(tmp_path / "model.twb", Wish([host()], asked), jobs=1)
+    said = run(sanitized("test_bundle", MEMORY, tmp_path), str(tmp_path / "model.twb"))
+    assert said.endswith(" files\n")
+    words = (sanitized("choose", MEMORY, tmp_path), str(tmp_path / "model.twb"), "2", "1048576")
+    answers = programs.call(*words, input="\n".join(map(line, asked)) + "\n").splitlines()
+    assert [answer.split()[1] for answer in answers] == ["heuristic"] * 3
+
+
+@pytest.mark.parametrize(("backend", "target"), GPUS)
+def test_memory_of_devices(backend: str, target: str, tmp_path: Path) -> None:
+    devices(MEMORY, backend, target, tmp_path)
+
+
+# -- races -----------------------------------------------------------------------------------------------------------
+
+
+def test_races_of_registries_dispatchers_and_plans(
+    folders: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixteen threads, of every op; those of GEMM once more with a learned model that chooses."""
+    program = sanitized("test_threads", RACES, tmp_path)
+    others = str(folders("conv")), str(folders("attention"))
+    assert " 0 failed" in run(program, str(folders("gemm")), *others)
+    assert " 0 failed" in run(program, str(with_a_model(tmp_path / "learned", monkeypatch)), *others)
+
+
+@pytest.mark.parametrize(("backend", "target"), GPUS)
+def test_races_of_devices(backend: str, target: str, tmp_path: Path) -> None:
+    devices(RACES, backend, target, tmp_path)
+
+
+def devices(sanitizer: str, backend: str, target: str, folder: Path) -> None:
+    program = sanitized("test_device", sanitizer, folder)
+    stub(backend, folder / LIBRARIES[backend])
+    more = {"LD_LIBRARY_PATH": str(folder), "ASAN_OPTIONS": "detect_leaks=0"}  # stubs stay loaded
+    assert " 0 failed" in run(program, "run", backend, str(kernels(folder, target)), **more)
 
 
 def with_a_model(folder: Path, patch: pytest.MonkeyPatch) -> Path:
@@ -50,36 +149,3 @@ def with_a_model(folder: Path, patch: pytest.MonkeyPatch) -> Path:
         path = registry.export(folder)
     assert "twtrees" in path.read_text()
     return path.parent
-
-
-@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
-def test_kernels_plans_and_models(
-    sanitizer: str, folders: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compiled(("test_runtime", "test_plans", *(f"test_{op}" for op in PROBLEMS)), sanitizer, tmp_path)
-    (tmp_path / "empty").mkdir()
-    programs.call(str(tmp_path / "test_runtime"), str(folders("gemm")), str(tmp_path / "empty"))
-    programs.call(str(tmp_path / "test_plans"), str(folders("gemm")))
-    for op in PROBLEMS:
-        programs.call(str(tmp_path / f"test_{op}"), str(folders(op)))
-    programs.call(str(tmp_path / "test_plans"), str(with_a_model(tmp_path / "learned", monkeypatch)))
-
-
-@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
-@pytest.mark.parametrize(("backend", "target"), [("cuda", "sm_90a"), ("hip", "gfx942")])
-def test_devices(sanitizer: str, backend: str, target: str, tmp_path: Path) -> None:
-    compiled(("test_device",), sanitizer, tmp_path)
-    stub(backend, tmp_path / LIBRARIES[backend])
-    env = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "ASAN_OPTIONS": "detect_leaks=0"}  # stubs stay loaded
-    said = programs.call(str(tmp_path / "test_device"), "run", backend, str(kernels(tmp_path, target)), env=env)
-    assert " 0 failed" in said
-
-
-def test_bundles_and_choices(tmp_path: Path) -> None:
-    compiled(("test_bundle", "choose"), "address,undefined", tmp_path)
-    asked = [tw.GemmProblem(m=m, n=64, k=64) for m in (1, 64, 100)]
-    build(tmp_path / "model.twb", Wish([host()], asked), jobs=1)
-    assert programs.call(str(tmp_path / "test_bundle"), str(tmp_path / "model.twb")).endswith(" files\n")
-    words = (str(tmp_path / "choose"), str(tmp_path / "model.twb"), "2", "1048576")
-    said = programs.call(*words, input="\n".join(map(line, asked)) + "\n").splitlines()
-    assert [answer.split()[1] for answer in said] == ["heuristic"] * 3

@@ -34,12 +34,21 @@ inline tw_attention_scales scales_of(Scales kind, const void *at, int64_t heads,
   return {at, heads * blocks, heads > 1 ? blocks : 0, blocks > 1 ? 1 : 0, block_rows};
 }
 
-// Entries of a block table, as an operand says; 0: as many as the keys take.
-inline void demand_entries(int64_t entries) {
+// Entries of a block table, as an operand says; 0: as many as the keys take.  Page indices are of all sequences together:
+// how many there are to be, only their indptr says.
+inline void demand_entries(int64_t entries, const Pages &pages, int64_t keys) {
   if (entries < 0 || entries >= int64_t(1) << 31)
     throw request_error("page-entries", std::to_string(entries),
                         "a block table of " + std::to_string(entries) + " entries a sequence",
                         "use 1 up to 2^31 - 1, or 0 for as many as the keys take");
+  const int64_t least = pages.size > 0 && !pages.indices ? (keys + pages.size - 1) / pages.size : 0;
+  if (entries && entries < least)
+    throw request_error("page-entries", std::to_string(entries),
+                        "a block table of " + std::to_string(entries) + " entries a sequence, and " +
+                            std::to_string(keys) + " keys lie in " + std::to_string(least) + " pages of " +
+                            std::to_string(pages.size),
+                        "give " + std::to_string(least) + " entries, or describe a problem of at most " +
+                            std::to_string(entries * pages.size) + " keys");
 }
 
 inline const char *lookup_of(const Pages &pages) { return !pages.size ? "none" : pages.indices ? "indices" : "table"; }
@@ -375,7 +384,7 @@ class AttentionProblem : public AttentionTerms<AttentionProblem, 4> {
     check.need(rows && q, o.q_scale_at, "q_scale");
     check.need(rows && keys && kv, o.k_scale_at && o.v_scale_at ? o.k_scale_at : nullptr, "kv_scales");
     check.only(sink_, o.sink_at, "sink"), check.only(paged_, o.table_at, "pages");
-    detail::demand_entries(o.table_stride);
+    detail::demand_entries(o.table_stride, paged_ ? pages_ : Pages{}, keys_);
     check.only(q, o.q_scale_at, "q_scale"), check.only(kv, o.k_scale_at || o.v_scale_at, "kv_scales");
     demand_scores(check, o, rows);
   }

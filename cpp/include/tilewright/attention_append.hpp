@@ -217,7 +217,7 @@ class AttentionAppendProblem : private AttentionTerms<AttentionAppendProblem, 4>
     check.only(rotary_q_, o.q_at, "rotary_q"), check.only(lengths_q_, o.new_at, "seqlens_new");
     check.only(paged_, o.table_at, "pages"), check.only(turns, o.cos_at || o.sin_at, "rotary");
     check.only(scaled, o.k_scale_at || o.v_scale_at, "kv_scales");
-    detail::demand_entries(o.table_stride);
+    detail::demand_entries(o.table_stride, paged_ ? pages_ : Pages{}, keys_);
   }
   std::string signature() const {
     const Pages pages = paged_ ? pages_ : Pages{};

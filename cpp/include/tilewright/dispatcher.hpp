@@ -85,7 +85,15 @@ class Dispatcher {
   using Heuristic = std::function<int64_t(const Described &problem, const std::vector<Candidate> &serving)>;
 
   explicit Dispatcher(Registry registry, SelectOptions options = {})
-      : registry_(std::move(registry)), options_(options), cache_(std::make_shared<detail::PlanCache>()) {}
+      : registry_(std::move(registry)), options_(options), cache_(std::make_shared<detail::PlanCache>()) {
+    const std::pair<const char *, int64_t> numbers[] = {
+        {"threads", options.threads}, {"l2-bytes", options.l2_bytes}, {"plans", options.plans}};
+    for (const auto &number : numbers)
+      if (number.second < 0)
+        throw detail::request_error(number.first, std::to_string(number.second),
+                                    std::string("SelectOptions: ") + number.first + " is negative",
+                                    "use 0 or more; 0 of threads and l2_bytes stands for this machine's");
+  }
 
   const Registry &registry() const { return registry_; }
   Dispatcher &heuristic(Heuristic choose) {

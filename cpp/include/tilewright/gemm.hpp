@@ -8,6 +8,8 @@
 
 namespace tw {
 
+class PackedB;  // <tilewright/packing.hpp>
+
 // Where the operands of a GEMM lie.  Batch strides are in elements; -1: matrices follow each other.  Beta is 1 unless it
 // is set; it counts where the problem is `with_c()`.
 struct GemmOperands {
@@ -17,9 +19,13 @@ struct GemmOperands {
   int64_t d_row[TW_MAX_D] = {-1, -1}, d_col[TW_MAX_D] = {1, 1};
   int64_t count_d = 0;
   double alpha_is = 1, beta_is = 1;
+  std::string b_kernel;  // the digest of the kernel that B was packed for; empty where nobody said
 
   GemmOperands &a(const void *at, int64_t batch_stride = -1) { return a_at = at, a_batch = batch_stride, *this; }
-  GemmOperands &b(const void *at, int64_t batch_stride = -1) { return b_at = at, b_batch = batch_stride, *this; }
+  GemmOperands &b(const void *at, int64_t batch_stride = -1) {
+    return b_at = at, b_batch = batch_stride, b_kernel.clear(), *this;
+  }
+  GemmOperands &b(const PackedB &packed);  // which stays where it is as long as operands are used
   GemmOperands &c(const void *at, int64_t batch_stride = -1) { return c_at = at, c_batch = batch_stride, *this; }
   GemmOperands &e(void *at, int64_t batch_stride = -1) { return e_at = at, e_batch = batch_stride, *this; }
   GemmOperands &b_up(const void *at) { return b_up_at = at, *this; }
@@ -197,6 +203,18 @@ class GemmProblem {
     use(&arguments);
   }
 
+  // Of B alone, before it is packed.
+  tw_gemm_args packing_args(const void *b, int64_t batch_stride) const {
+    if (n_ && k_ && batch_ && !b)
+      throw detail::request_error("operand-missing", "b", "B is to be packed, and it is null", "give its address");
+    tw_gemm_args x{};
+    x.m = m_, x.n = n_, x.k = k_, x.batch = batch_, x.b = b, x.b_stride = b_stride();
+    demand_stride("B", b_stride(), b_rows() ? n_ : k_);
+    const int64_t shape[] = {batch_, b_rows() ? k_ : n_, b_rows() ? n_ : k_}, strides[] = {batch_stride, b_stride(), 1};
+    if (batch_stride >= 0) detail::demand_span("b", shape, 3, strides);
+    x.b_batch_stride = broadcast_b_ || batch_ == 1 ? 0 : batch_stride >= 0 ? batch_stride : shape[1] * b_stride();
+    return x;
+  }
   tw_gemm_args args(const GemmOperands &o) const {
     demand_pointers(o), demand_steps(o);
     tw_gemm_args x{};

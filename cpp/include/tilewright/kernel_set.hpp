@@ -4,7 +4,8 @@
 //     .add(Signature().dtype("fp32").layout("rcr"), Algorithm().tile(72, 512, 256))
 //     .add(Signature().dtype("fp16").layout("rcr").elementwise("Relu", 1), Algorithm().pipeline("compv4"), "gfx942"))
 //
-// What is not said is any (`ANY`, `ANY_INT`): all kernels of the arch that fit are built.  A word that nobody knows, a
+// What is not said is any (`ANY`, `ANY_INT`): all kernels of the arch that fit are built.  Of attention, whose features
+// multiply, what a signature does not name is off (no mask, no lse), and it is of fp16 and heads of 128.  A word that nobody knows, a
 // size under 1, or a tile that waves do not cover is an error of the compiler.  A declaration that no kernel of an arch
 // meets is an error of the build; with auto_correct() the nearest kernels are built.
 #pragma once
@@ -163,8 +164,10 @@ class GroupedConvSignature : public Fields<GroupedConvSignature> {
     constexpr const char *names[] = {"forward", "backward_data", "backward_weight", "fwd", "bwd_data", "bwd_weight"};
     return word("direction", known(name, names, "direction: use forward, backward_data or backward_weight"));
   }
+  // Convolutions of one dimension run on kernels of two.
   constexpr Self &dims(int64_t spatial) {
-    return number("dims", 0, 1, spatial == 2 || spatial == 3 ? spatial : throw "dims: 2 or 3");
+    const bool known_rank = spatial == ANY_INT || (spatial >= 1 && spatial <= 3);
+    return number("dims", 0, 1, known_rank ? spatial : throw "dims: 1, 2 or 3");
   }
   constexpr Self &elementwise(const char *what, int64_t num_d = 0) {
     word("elementwise", known(what, kOps, "elementwise: no such epilogue"));
@@ -188,7 +191,9 @@ class FmhaSignature : public Fields<FmhaSignature> {
     constexpr const char *names[] = {"batch", "group"};
     return word("mode", known(name, names, "mode: use batch or group"));
   }
+  // Values have heads of the same size unless `v` says another; ANY_INT: every size that kernels are made for.
   constexpr Self &hdim(int64_t q, int64_t v = ANY_INT) {
+    if (q == ANY_INT && v != ANY_INT) throw "hdim: a size of values with any of queries";
     return number("hdim", 0, 2, q), number("hdim", 1, 2, v == ANY_INT ? q : v);
   }
   constexpr Self &mask(const char *name) {

@@ -36,6 +36,14 @@ struct Selection {
   const Selection &stage(size_t at) const { return stages.empty() ? *this : stages.at(at); }
 };
 
+namespace detail {
+// The digest of the kernel that an operand was packed for, of operands that have such a one.
+template <class Operands> auto packed_for(const Operands &operands, int) -> decltype(&operands.b_kernel) {
+  return &operands.b_kernel;
+}
+template <class Operands> const std::string *packed_for(const Operands &, ...) { return nullptr; }
+}  // namespace detail
+
 // `Problem` says how operands become the arguments of each stage's kernel.  A plan is a handle: copies share it.
 template <class Problem> class Plan {
  public:
@@ -47,6 +55,7 @@ template <class Problem> class Plan {
   const Selection &selection() const { return state_->selection; }
   const Problem &problem() const { return state_->problem; }
   size_t stage_count() const { return state_->kernels.size(); }
+  const tw_kernel &kernel(size_t stage) const { return *state_->kernels.at(stage); }
 
   // Bytes of scratch memory a run needs, aligned to 64: what its kernels need, and what stages hand on to each other.
   int64_t workspace_bytes(const Operands &operands, int64_t threads) const {
@@ -120,6 +129,11 @@ template <class Problem> class Plan {
 
   // What every stage says of the operands, before the first writes anything.
   void demand_fits(const Operands &operands) const {
+    const std::string *packed = detail::packed_for(operands, 0);
+    if (packed && !packed->empty() && *packed != selection().kernel.digest)
+      throw detail::request_error(
+          "packed-format", selection().kernel.name, "B was packed for another kernel than " + selection().kernel.name,
+          "plan with the one it was packed for: Dispatcher::plan_with(problem, packed.kernel())");
     for (size_t stage = 0; stage < stage_count(); ++stage)
       problem().with_args(stage, operands, nowhere(), [&](const void *args) {
         char why[512] = "";

@@ -36,7 +36,7 @@ TW_RUNTIME_API void tw_registry_free(tw_registry *registry);
 TW_RUNTIME_API int tw_registry_add(tw_registry *registry, const char *path);
 /* What Python's Registry.to_json() wrote; files it names are relative to `folder`. */
 TW_RUNTIME_API int tw_registry_add_json(tw_registry *registry, const char *text, int64_t bytes, const char *folder);
-/* The same JSON again, the registry's own until the next call of this function; file names are absolute. */
+/* The same JSON again, the calling thread's own until its next call of this function; file names are absolute. */
 TW_RUNTIME_API int tw_registry_json(tw_registry *registry, const char **text);
 TW_RUNTIME_API const char *tw_registry_target(const tw_registry *registry);
 

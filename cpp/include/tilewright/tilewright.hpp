@@ -8,6 +8,7 @@
 #include <tilewright/dispatcher.hpp>
 #include <tilewright/error.hpp>
 #include <tilewright/gemm.hpp>
+#include <tilewright/packing.hpp>
 #include <tilewright/problem.hpp>
 #include <tilewright/registry.hpp>
 #include <tilewright/team.hpp>

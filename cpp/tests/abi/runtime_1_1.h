@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 #define TW_RUNTIME_MAJOR 1 /* another one is refused */
-#define TW_RUNTIME_MINOR 2 /* a client takes its own and later ones */
+#define TW_RUNTIME_MINOR 1 /* a client takes its own and later ones */
 #define TW_RUNTIME_API __attribute__((visibility("default")))
 
 TW_RUNTIME_API int64_t tw_runtime_version(void); /* major << 16 | minor */
@@ -64,7 +64,6 @@ typedef struct tw_problem {
   const int64_t *values;
   int64_t count;
   const int64_t *measured; /* since 1.1: its measured form, which pins and measurements know it by; null: the values */
-  double bytes, flops;     /* since 1.2: of the measured form; learned models look at them */
 } tw_problem;
 
 typedef struct tw_select_options {
@@ -81,7 +80,6 @@ typedef struct tw_choice {
   int64_t served;    /* kernels that serve the problem */
   double seconds;    /* estimated, predicted or measured */
   int64_t tier;      /* enum tw_tier */
-  const char *model; /* since 1.2: that chose; null where none did; valid as long as the registry */
 } tw_choice;
 /* By their places among Python's seven. */
 enum tw_tier {

@@ -4,7 +4,8 @@
     python -m tilewright.compat.declared OBJECT... --archs x86_64_v3,sm_90a --output FOLDER
     python -m tilewright.compat.declared --ops conv --rule-set profiler --datatypes bf16 --archs gfx942 --output FOLDER
 
-For every arch FOLDER/ARCH gets what `Registry.export` writes.  What the store has already is not compiled again.
+For every arch FOLDER/ARCH gets what `Registry.export` writes, and what an earlier build left there goes.  What the
+store has already is not compiled again.
 """
 
 from __future__ import annotations
@@ -20,13 +21,19 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import jsontext
+from tilewright.arch import all_archs
 from tilewright.arch import arch as arch_by_name
 from tilewright.codegen import collect
+from tilewright.dispatch import exported_models, registry_json
 from tilewright.dispatch.registry import Registry
 from tilewright.errors import FileError, RequestError, TilewrightError
 from tilewright.ops import op as op_by_name
 from tilewright.ops.attention.spec import AttentionSignature, default_output, settled
+from tilewright.ops.attention_terms import HEADS
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.conv.spec import DIMENSIONS, VARIANTS
+from tilewright.ops.fused import EPILOGUES
+from tilewright.ops.gemm.spec import LAYOUTS
 
 SECTION, MARK = b"tw_kernel_sets", b"tw-set-1"
 ANY, ANY_NUMBER = "*", -1
@@ -41,6 +48,11 @@ _AXES = {
              "dtype_c": "outputs"},
     "conv": {"dtype": "datatypes", "direction": "variants", "dims": "spatial", "elementwise": "epilogues",
              "num_d": "num_d"},
+}  # fmt: skip
+# What ANY stands for in a signature; nothing: what the others make of it.
+_EVERY: dict[str, tuple[Any, ...]] = {
+    "datatypes": ("fp32", "fp16", "bf16"), "layouts": LAYOUTS, "variants": VARIANTS, "spatial": DIMENSIONS,
+    "epilogues": tuple(EPILOGUES), "outputs": (), "num_d": (),
 }  # fmt: skip
 _SCHEDULE = {"tile": "tile", "wave": "warp_grid", "warp": "warp_tile", "pad": "pad", "pipeline": "pipeline",
              "scheduler": "scheduler", "epilogue": "store", "block_per_cu": "block_per_cu",
@@ -126,17 +138,23 @@ def specs_of(declared: Declared, arch: str) -> tuple[KernelSpec, ...]:
 
 
 def _axes(declared: Declared) -> dict[str, Any]:
-    """What the pool is asked for; what is not said, or any, is left to it."""
+    """What the pool is asked for: of `ANY` all values there are; what is not said is left to it."""
     if declared.op == "attention":
         return _attention_axes(declared)
     names = _AXES[declared.op]
     fields = {names[name]: _value(value) for name, value in declared.signature.items() if name in names}
-    return {name: value for name, value in fields.items() if value != ANY}
+    if fields.get("spatial") == 1:  # such problems run on kernels of two dimensions
+        fields["spatial"] = 2
+    every = {name: _EVERY[name] if value in (ANY, ANY_NUMBER) else value for name, value in fields.items()}
+    return {name: value for name, value in every.items() if value}
 
 
 def _attention_axes(declared: Declared) -> dict[str, Any]:
     fields = {name: _value(value) for name, value in declared.signature.items() if value != ANY}
     dtype, heads = fields.get("dtype", "fp16"), declared.signature.get("hdim", [128, 128])
+    any_head = ANY_NUMBER in heads
+    if any_head:
+        heads = [HEADS[0], HEADS[0]]
     bias = {"bias": "tensor"}.get(fields.get("bias", "none"), fields.get("bias", "none"))
     flags = {name: bool(fields.get(name, False)) for name in ("lse", "dropout", "softcap", "sink")}
     signature = AttentionSignature(
@@ -144,7 +162,8 @@ def _attention_axes(declared: Declared) -> dict[str, Any]:
         mask=fields.get("mask", "none"), bias=bias, varlen=fields.get("mode") == "group", return_lse=flags["lse"],
         dropout=flags["dropout"], softcap=flags["softcap"], sink=flags["sink"],
     )  # fmt: skip
-    return dict(op_by_name("attention").axes_of(settled(signature)))
+    axes = dict(op_by_name("attention").axes_of(settled(signature)))
+    return {**axes, "heads": tuple(f"{size}x{size}" for size in HEADS)} if any_head else axes
 
 
 def _value(value: Any) -> Any:
@@ -205,11 +224,33 @@ def build(objects: Iterable[Path], archs: Sequence[str], output: Path, wanted: W
         specs = dict.fromkeys(spec for kernel in mine for spec in specs_of(kernel, name))
         specs |= dict.fromkeys(pools.specs(name))
         if specs:
-            folders.append(Registry(name, tuple(specs)).export(output / name).parent)
+            file = Registry(name, tuple(specs)).export(output / name)
+            _drop_others(file.parent, _files_of(file))
+            folders.append(file.parent)
     if not folders:
         raise RequestError(f"no set is for {', '.join(archs)}", rule="declared-arch", value=",".join(archs),
                            remedy="declare kernels of these archs, or of any")  # fmt: skip
+    for name in all_archs():  # of an earlier build, for archs that nothing is declared for any more
+        if output / name not in folders and (output / name / registry_json.FILE).is_file():
+            (output / name / registry_json.FILE).unlink()
+            _drop_others(output / name, frozenset())
     return folders
+
+
+def _files_of(registry: Path) -> frozenset[str]:
+    """The files that a registry.json names, by their paths in its folder."""
+    data = jsontext.loads(jsontext.read(registry))
+    libraries = {entry["library"] for entry in (*data["kernels"], *data["selection"].values())}
+    return frozenset(libraries | {model["file"] for model in data.get("models", ())})
+
+
+def _drop_others(folder: Path, named: frozenset[str]) -> None:
+    """Take away what an earlier `Registry.export` wrote into a folder and nobody names any more; nothing else goes."""
+    kinds = {registry_json.KERNELS: ".so", registry_json.SELECT: ".so", exported_models.FOLDER: exported_models.ENDING}
+    for part, ending in kinds.items():
+        for file in (folder / part).glob(f"*{ending}"):
+            if f"{part}/{file.name}" not in named:
+                file.unlink()
 
 
 def main(words: Sequence[str] | None = None) -> int:
