@@ -106,7 +106,7 @@ def wanted(spec: KernelSpec) -> tuple[int, int]:
     if isinstance(h, TiledAttentionSchedule):
         return attention_tiled.wanted_registers(s, h, arch), attention_tiled.most_registers(h, arch)
     if isinstance(h, TiledConvSchedule):
-        return conv_tiled.registers(s, h), conv_tiled.MAX_REGISTERS
+        return conv_tiled.registers_and_room(s, h, arch)
     if isinstance(h, TiledBackwardSchedule):
         return backward_tiled.wanted_registers(s, h, arch), backward_tiled.most_registers(h, arch)
     return 0, 1

@@ -125,6 +125,14 @@ def registers(signature: ConvSignature, schedule: TiledConvSchedule, arch: Arch)
     return m * n // lanes + held + multiplied + places
 
 
+def registers_and_room(signature: ConvSignature, schedule: TiledConvSchedule, arch: Arch) -> tuple[int, int]:
+    """What a lane wants, and has."""
+    counted = registers(signature, schedule, arch)
+    if schedule.pipeline != "mfma":
+        return counted, MAX_REGISTERS
+    return int(counted * MFMA_AHEAD) + MFMA_BESIDE, lane_registers(threads(schedule), arch)
+
+
 def _rules(signature: ConvSignature, schedule: TiledConvSchedule, arch: Arch) -> Iterator[Violation]:
     best = best_pipeline(signature, arch)
     if schedule.pipeline not in (best, "fma"):
@@ -137,9 +145,7 @@ def _rules(signature: ConvSignature, schedule: TiledConvSchedule, arch: Arch) ->
         return
     if (bytes_ := lds_bytes(signature, schedule)) > arch.scratch_bytes:
         yield Violation("amd-lds", f"{bytes_} bytes of LDS, and there are {arch.scratch_bytes}", "use a smaller tile")
-    wanted, most = registers(signature, schedule, arch), MAX_REGISTERS
-    if schedule.pipeline == "mfma":
-        wanted, most = int(wanted * MFMA_AHEAD) + MFMA_BESIDE, lane_registers(threads(schedule), arch)
+    wanted, most = registers_and_room(signature, schedule, arch)
     if wanted > most:
         message = f"a lane wants {wanted} registers; over {most} it spills"
         yield Violation("amd-registers", message, "use a smaller tile, more waves or wider vectors")
