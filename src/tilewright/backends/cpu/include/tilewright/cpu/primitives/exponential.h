@@ -29,13 +29,11 @@ template <bool Precise> TW_INLINE vf vexp_weight(vf x) {
   constexpr float magic = 0x1.8p23f + 127.0f, log2_e_rest = 1.925963033500812e-8f;
   x = larger(splat(-88.0f), x);
   vf shifted = x * log2_e + magic, n = shifted - magic;
-#if defined(__FMA__) || defined(__AVX512F__) || defined(__ARM_FEATURE_FMA)
-  vf r = x * log2_e - n;  // not rounded before the difference
-  if constexpr (Precise) r = x * log2_e_rest + r;
-#else
-  vf r = (x - n * 0.693145751953125f - n * 1.42860682030941723e-6f) * log2_e;  // n times the first is exact
-#endif
-  vf p;
+  vf r, p;
+  if constexpr (fuses) {
+    r = x * log2_e - n;  // the product is not rounded
+    if constexpr (Precise) r = x * log2_e_rest + r;
+  } else r = (x - n * 0.693145751953125f - n * 1.42860682030941723e-6f) * log2_e;  // n times the first is exact
   if constexpr (Precise) {
     p = splat(1.55946770151e-4f);
     p = p * r + 1.34066438475e-3f;

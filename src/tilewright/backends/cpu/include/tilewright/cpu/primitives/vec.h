@@ -58,6 +58,13 @@ TW_INLINE vu held(vu x) {
   return x;
 }
 
+// Whether a sum and a product in it are one operation, rounded once.
+#if defined(__FMA__) || defined(__AVX512F__) || defined(__ARM_FEATURE_FMA)
+constexpr bool fuses = true;
+#else
+constexpr bool fuses = false;
+#endif
+
 // A product as it is rounded: without this a compiler may make one operation of it and the sum that follows.
 TW_INLINE vf rounded_here(vf x) {
 #if defined(__x86_64__)

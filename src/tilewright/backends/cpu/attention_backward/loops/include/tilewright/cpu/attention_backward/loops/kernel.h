@@ -122,7 +122,8 @@ template <class Config> struct AttentionGradLoops {
     const float log = subtracted_lse(lse_rows(x, s, head)[row]);
     const float delta = static_cast<const float *>(x.delta)[prepared_at(x, s.index, head) + row];
     if (log == -minus_infinity || !sees(row, key)) return {0.0f, 0.0f, 0.0f};
-    float score = rounded_here(float(x.scale) * Keys::dot(q, k)), flat = 1.0f;
+    const float product = same<T, float>::value ? Keys::score(q, k) : Keys::dot(q, k);
+    float score = rounded_here(float(x.scale) * product), flat = 1.0f;
     if constexpr (Config::softcap)
       if (x.softcap > 0) {
         const float tangent = vtanh(splat(score * float(1 / x.softcap)))[0];
