@@ -2,7 +2,7 @@
 
     python benchmarks/attention_backward_cpu.py                 drawn with a new seed, which is told
     python benchmarks/attention_backward_cpu.py --seed 7 --count 24 --rounds 9
-    python benchmarks/attention_backward_cpu.py --output FILE     writes what was measured, as results/attention_backward_cpu_random.json
+    python benchmarks/attention_backward_cpu.py --output FILE   writes what was measured
 
 Whole calls: `tw.attention_backward` of tensors, and `torch.autograd.grad` through SDPA with its graph kept.
 Both have the same number of threads, take turns, and the ratio of a shape is that of the medians of their times; where

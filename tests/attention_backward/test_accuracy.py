@@ -1,4 +1,4 @@
-"""How near fp32 gradients are to float64 where scores are large; tests/torch/test_attention_errors.py has PyTorch beside."""
+"""How near fp32 gradients are to float64 where scores are large; PyTorch is beside in tests/torch."""
 
 from __future__ import annotations
 
@@ -49,9 +49,11 @@ def exact(q: Any, k: Any, v: Any, dout: Any, scale: float) -> dict[str, Any]:
     return {**{name: each.transpose(0, 2, 1, 3) for name, each in found.items()}, "lse": (top + np.log(sums))[..., 0]}
 
 
-@pytest.mark.parametrize(("rows", "keys", "largest"), [(96, 257, 3.0), (96, 257, 80.0), (64, 4096, 20.0), (2, 700, 60.0)])
+@pytest.mark.parametrize(
+    ("rows", "keys", "largest"), [(96, 257, 3.0), (96, 257, 80.0), (64, 4096, 20.0), (2, 700, 60.0)]
+)
 def test_errors_are_those_of_rounding_scores(rows: int, keys: int, largest: float) -> None:
-    """Weights are as exact as scores and lse are in fp32: half a unit of their last place, and a little for the sums."""
+    """Weights are as exact as scores and lse are in fp32: half a unit of the last place, and a little for sums."""
     generator = np.random.default_rng(keys)
     q, dout = normal(generator, 2, rows, 2, 64), normal(generator, 2, rows, 2, 64)
     k, v = (normal(generator, 2, keys, 2, 64) for _ in range(2))

@@ -54,7 +54,8 @@ TW_INLINE void gradient_rows(int64_t rows, int64_t groups, const uint32_t *a, co
   for (; i + (Rest ? M : 1) <= rows; i += M)
     gradient_block<Dot, M, Vectors, Row, Group, Accumulate, Run>(groups, a + i * Row, b, out + i * ld, ld);
   if constexpr (Rest > 0)
-    if (i < rows) gradient_block<Dot, Rest, Vectors, Row, Group, Accumulate, Run>(groups, a + i * Row, b, out + i * ld, ld);
+    if (i < rows)
+      gradient_block<Dot, Rest, Vectors, Row, Group, Accumulate, Run>(groups, a + i * Row, b, out + i * ld, ld);
 }
 
 }  // namespace tw
