@@ -148,8 +148,8 @@ def by_us(of: Drawn, x: Operands) -> dict[str, Any]:
     options |= {"softcap": CAP} if of.kind == "softcap" else {}
     options |= {"dropout_p": DROPOUT, "seed": SEED} if of.kind == "dropout" else {}
     out, lse = tw.attention(x.q, x.k, x.v, return_lse=True, **options)
-    more = {"return_dbias": True} if of.kind == "dbias" else {}
-    gradients = tw.attention_backward(x.dout, x.q, x.k, x.v, out, lse, **options, **more)
+    options |= {"return_dbias": True} if of.kind == "dbias" else {}
+    gradients = tw.attention_backward(x.dout, x.q, x.k, x.v, out, lse, **options)
     return {"out": out, "lse": lse, **dict(zip(("dq", "dk", "dv", "dbias"), gradients, strict=False))}
 
 
@@ -173,10 +173,9 @@ def errors(of: Drawn) -> dict[str, Error]:
     for name, exact in right.items():
         off = [each[name].double() - exact for each in (ours, theirs)]
         norm, largest = exact.norm() or 1.0, exact.abs().max() or 1.0
-        of_norm, of_largest = ([float(size) for size in sizes] for sizes in (
-            [each.norm() / norm for each in off], [each.abs().max() / largest for each in off]
-        ))  # fmt: skip
-        found[name] = Error(*of_norm, *of_largest, lse)
+        usual = [float(each.norm() / norm) for each in off]
+        most = [float(each.abs().max() / largest) for each in off]
+        found[name] = Error(usual[0], usual[1], most[0], most[1], lse)
     return found
 
 
