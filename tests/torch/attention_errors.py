@@ -125,8 +125,8 @@ def formula(of: Drawn, q: Any, k: Any, v: Any, added: Any, keep: Any) -> tuple[A
 
 def by_torch(of: Drawn, x: Operands, dtype: Any, fused: bool) -> dict[str, Any]:
     """Results and gradients; `fused`: by PyTorch's own attention where it has this one."""
-    q, k, v = (each.to(dtype).requires_grad_() for each in (x.q, x.k, x.v))
-    bias = None if of.kind != "dbias" else x.bias.to(dtype).requires_grad_()
+    q, k, v = (each.detach().to(dtype).requires_grad_() for each in (x.q, x.k, x.v))
+    bias = None if of.kind != "dbias" else x.bias.detach().to(dtype).requires_grad_()
     added = x.added if bias is None else bias
     out, lse = formula(of, q, k, v, added, x.keep)
     if fused and of.fused:
