@@ -2,7 +2,7 @@
 
     python benchmarks/attention_backward_cpu.py                 drawn with a new seed, which is told
     python benchmarks/attention_backward_cpu.py --seed 7 --count 24 --rounds 9
-    python benchmarks/attention_backward_cpu.py --seed 7 --save   writes results/attention_backward_cpu_random.json
+    python benchmarks/attention_backward_cpu.py --output FILE   writes what was measured
 
 Whole calls: `tw.attention_backward` of tensors, and `torch.autograd.grad` through SDPA with its graph kept.
 Both have the same number of threads, take turns, and the ratio of a shape is that of the medians of their times; where
@@ -22,6 +22,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -131,7 +132,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--most-seconds", type=float, default=150.0, help="no shape is begun after so many")
     parser.add_argument("--cpu-time", action="store_true", help="CPU seconds of one thread")
     parser.add_argument("--least", action="store_true", help="the least time of a shape instead of the median")
-    parser.add_argument("--save", action="store_true")
+    parser.add_argument("--output", type=Path, default=None, help="a file for what was measured")
     options = parser.parse_args()
     options.seed = secrets.randbelow(2**32) if options.seed is None else options.seed
     options.threads = 1 if options.cpu_time else options.threads
@@ -164,16 +165,12 @@ def main() -> None:
     for name, each in found.items():
         means = f"geometric mean {each['geometric_mean']:.2f}, least {each['least']:.2f}"
         print(f"{name}: {each['shapes']} shapes, {means}, goal {TARGET}: {'met' if each['met'] else 'MISSED'}")
-    if options.save:
-        from pathlib import Path
-
+    if options.output:
         method = {"seed": options.seed, "threads": options.threads, "rounds": options.rounds, "turn": options.turn,
                   "clock": "cpu" if options.cpu_time else "wall"}  # fmt: skip
         head["versions"] |= {"torch": torch.__version__}
-        output = Path(__file__).parent / "results" / "attention_backward_cpu_random.json"
-        written(
-            output, {"benchmark": "attention_backward_cpu", **head, "method": method, "summary": found, "rows": rows}
-        )
+        record = {"benchmark": "attention_backward_cpu", **head, "method": method, "summary": found, "rows": rows}
+        written(options.output, record)
 
 
 if __name__ == "__main__":

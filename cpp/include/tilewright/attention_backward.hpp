@@ -179,6 +179,7 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
     const tw_attention_backward_dot_args prepared = dot_args(o, between);
     a.delta = prepared.delta, a.lse_log2 = prepared.lse_log2;
     a.prepared_batch = prepared.prepared_batch, a.prepared_head = prepared.prepared_head;
+    a.lse = prepared.lse, a.lse_batch = prepared.lse_batch, a.lse_head = prepared.lse_head;
     a.dkv_heads = dkv_heads(), a.deterministic = deterministic_;
     if (dbias_) a.dbias = o.dbias_at, repeat(bias_, a.dbias_strides);
     if (dalibi_) a.dalibi = o.dalibi_at, a.dalibi_head = 1;

@@ -61,6 +61,8 @@ typedef struct tw_attention_backward_args {
   tw_attention_strides q_strides, k_strides, v_strides, dout_strides, dq_strides, dk_strides, dv_strides;
   const void *delta, *lse_log2; /* prepared rows */
   int64_t prepared_batch, prepared_head, dkv_heads, deterministic;
+  const void *lse; /* as `dot` has it: who computes in fp32 subtracts it from scores as they are, which loses nothing */
+  int64_t lse_batch, lse_head;
   const void *starts_q, *starts_k;
   const void *lengths_q, *lengths_k;
   int64_t window_left, window_right, bottom_right, sink_keys;

@@ -35,6 +35,8 @@ class BackwardArgs(ctypes.Structure):
         *stride_fields("q", "k", "v", "dout", "dq", "dk", "dv"),
         *pointer_fields("delta", "lse_log2"),
         *number_fields("prepared_batch", "prepared_head", "dkv_heads", "deterministic"),
+        *pointer_fields("lse"),
+        *number_fields("lse_batch", "lse_head"),
         *pointer_fields("starts_q", "starts_k", "lengths_q", "lengths_k"),
         *number_fields("window_left", "window_right", "bottom_right", "sink_keys"),
         *pointer_fields("mask", "bias"),

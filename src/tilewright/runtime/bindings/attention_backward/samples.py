@@ -143,7 +143,7 @@ def sample(problem: AttentionBackwardProblem, seed: int = 0) -> Sample:
         _forward(p, operands, numbers_of(p, scalars), generator)
         if p.family == "grad":
             _prepared(p, operands)
-            for name in ("out", "lse", "dlse", "sink"):
+            for name in ("out", "dlse", "sink"):
                 operands.pop(name, None)
     operands |= _results(p)
     return Sample(tuple(operands.get(name) for name in NAMES), scalars, tuple(Attributes(problem=p)))

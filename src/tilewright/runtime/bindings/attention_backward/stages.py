@@ -153,7 +153,8 @@ def grad(
         setattr(args, f"{name}_strides", Strides(*getattr(p, f"{name}_strides")))
     args.dout_strides = Strides(*p.do_strides)
     args.prepared_batch, args.prepared_head = _prepared_strides(p)
-    slots = {"q": "q", "k": "k", "v": "v", "dout": "dout", **_tables(p, keys=True)}
+    args.lse_batch, args.lse_head = lying.lse or lse_strides(p)
+    slots = {"q": "q", "k": "k", "v": "v", "dout": "dout", "lse": "lse", **_tables(p, keys=True)}
     sums = {}
     for name in ("dq", "dk", "dv"):
         if name in p.converted:

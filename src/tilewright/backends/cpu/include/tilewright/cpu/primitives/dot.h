@@ -8,6 +8,11 @@
 
 namespace tw {
 
+// Scores of attention in fp32 are added up in runs of so many elements: a sum of 128 in one go has twice the error, and
+// where scores are large that is the error of weights.  The gradients' kernels add as the forward ones do, to the bit:
+// of a row's largest score, which lse is nearly, the error is then the same in both.
+constexpr int score_run = 16;
+
 // Floats of any width, widened when packed: sums and products in fp32.
 template <class A, class B> struct DotFloat {
   static constexpr int step = 1;  // k elements in a word

@@ -1,6 +1,6 @@
 // Short rows of numbers in fp32, for plain loops that compilers make vectors of.
 #pragma once
-#include <tilewright/cpu/primitives/convert.h>
+#include <tilewright/cpu/primitives/dot.h>
 
 namespace tw {
 
@@ -16,6 +16,17 @@ template <int Size> struct Floats {
     for (int step = group / 2; step; step /= 2)
       for (int t = 0; t < step; ++t) sums[t] += sums[t + step];
     return sums[0];
+  }
+  // The same as tiles add scores up (dot.h).
+  static float score(const Floats &a, const Floats &b) {
+    float sum = 0.0f;
+    for (int d = 0; d < size; d += score_run) {
+      float run = 0.0f;
+      for (int t = d; t < d + score_run; ++t)
+        run = fuses ? __builtin_fmaf(a.at[t], b.at[t], run) : run + a.at[t] * b.at[t];  // a compiler may do otherwise
+      sum += run;
+    }
+    return sum;
   }
 };
 

@@ -58,6 +58,27 @@ TW_INLINE vu held(vu x) {
   return x;
 }
 
+// Whether a sum and a product in it are one operation, rounded once.
+#if defined(__FMA__) || defined(__AVX512F__) || defined(__ARM_FEATURE_FMA)
+constexpr bool fuses = true;
+#else
+constexpr bool fuses = false;
+#endif
+
+// A product as it is rounded: without this a compiler may make one operation of it and the sum that follows.
+TW_INLINE vf rounded_here(vf x) {
+#if defined(__x86_64__)
+  asm("" : "+v"(x));
+#endif
+  return x;
+}
+TW_INLINE float rounded_here(float x) {
+#if defined(__x86_64__)
+  asm("" : "+x"(x));
+#endif
+  return x;
+}
+
 // The first `count` 32-bit words; the other lanes are 0 and their memory is not touched.  Loops name the most lanes
 // there can be: GCC 12 does not see it, and warns of the one behind the last.
 TW_INLINE vu load_words(const void *p, int64_t count) {

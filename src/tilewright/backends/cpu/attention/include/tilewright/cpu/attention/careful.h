@@ -14,22 +14,22 @@ template <class Config> struct Careful {
   using Q = typename Config::Q;
   using K = typename Config::KV;
 
-  // The maximum and the sum of the row's softmax, in powers of two.
+  // The maximum and the sum of the row's softmax.
   static __attribute__((noinline, cold)) void weights(const tw_attention_args &x, const Sequence &s, int64_t kv_head,
                                                       int64_t head, int64_t i, float &top, float &sum) {
     Rows<K> k(x, s, x.k, x.k_strides, kv_head);
     top = minus_infinity, sum = 0.0f;
-    if constexpr (Config::sink) top = static_cast<const float *>(x.sink)[head] * log2_e, sum = 1.0f;
+    if constexpr (Config::sink) top = static_cast<const float *>(x.sink)[head], sum = 1.0f;
     for (int64_t j = 0; j < s.to(x, i); ++j) {
       if (j < s.from(x, i) && j >= x.sink_keys) continue;
       float one = score(x, s, head, i, j, k.at(j)), now = one > top ? one : top;
       vf less = subtracted(splat(now));
-      sum = sum * vexp2(splat(top) - less)[0] + vexp2(splat(one) - less)[0];
+      sum = sum * vexp_weight<true>(splat(top) - less)[0] + vexp_weight<true>(splat(one) - less)[0];
       top = now;
     }
   }
 
-  // The row's results over its sum; `top` and `sum` are those of its softmax, in powers of two.
+  // The row's results over its sum; `top` and `sum` are those of its softmax.
   static __attribute__((noinline, cold)) void row(const tw_attention_args &x, const Sequence &s, int64_t kv_head,
                                                   int64_t head, int64_t i, float top, float sum,
                                                   typename Config::O *to) {
@@ -38,7 +38,7 @@ template <class Config> struct Careful {
     for (int64_t d = 0; d < x.head_v; ++d) out[d] = 0.0f;
     for (int64_t j = 0; j < s.to(x, i); ++j) {
       if (j < s.from(x, i) && j >= x.sink_keys) continue;
-      float weight = sum == 0.0f ? 0.0f : vexp2(splat(score(x, s, head, i, j, k.at(j)) - top))[0] / sum;
+      float weight = sum == 0.0f ? 0.0f : vexp_weight<true>(splat(score(x, s, head, i, j, k.at(j)) - top))[0] / sum;
       if (weight == 0.0f) continue;
       const K *value = v.at(j);
       for (int64_t d = 0; d < x.head_v; ++d) out[d] += weight * to_float(value[d]);
@@ -61,7 +61,7 @@ template <class Config> struct Careful {
       found += to_float(static_cast<const typename Config::Aux *>(x.bias)[at_strides(x.bias_strides, s, head, i, j)]);
     if constexpr (Config::bias == AttentionBias::alibi)
       found -= slope_of(x, s, head) * float(i + s.beside < j ? j - i - s.beside : i + s.beside - j);
-    return found * log2_e;
+    return found;
   }
 };
 

@@ -1,5 +1,4 @@
-// The softmax of attention, online: scores are kept in powers of two (scaled by log2 e), so that the exponential is a
-// polynomial and a shift.
+// The softmax of attention, online.
 #pragma once
 #include <tilewright/cpu/primitives/exponential.h>
 #include <tilewright/cpu/primitives/logarithm.h>
@@ -21,7 +20,9 @@ TW_INLINE float largest_lane(vf x) {
 // A maximum that may be subtracted: a row that has seen nothing has minus infinity, which may not.
 TW_INLINE vf subtracted(vf top) { return select(vi(top == minus_infinity), vf{}, top); }
 
-// The natural logarithm of a sum of powers of two over their maximum.
-TW_INLINE float natural_lse(float top, float sum) { return sum == 0.0f ? minus_infinity : top * ln_2 + logarithm(sum); }
+// The logarithm of a sum of exponentials over their maximum.
+TW_INLINE float lse_of(float top, float sum) {
+  return sum == 0.0f ? minus_infinity : float(double(top) + logarithm(sum));
+}
 
 }  // namespace tw

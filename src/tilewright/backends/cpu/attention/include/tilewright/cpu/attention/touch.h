@@ -1,5 +1,4 @@
-// What scores meet besides their scale, where lanes are queries: soft cap, bias, mask, ALiBi, and the window.  Scores are
-// in powers of two, and so is all that is added to them.
+// What scores meet besides their scale, where lanes are queries: soft cap, bias, mask, ALiBi, and the window.
 #pragma once
 #include <tilewright/cpu/attention/softmax.h>
 #include <tilewright/cpu/attention/view.h>
@@ -55,7 +54,7 @@ template <class Config> struct Touch {
  private:
   static void cap(const tw_attention_args &x, const Tile &t, int64_t keys, float *scores) {
     if (!(x.softcap > 0)) return;
-    vf inside = splat(float(0.693147180559945309 / x.softcap)), outside = splat(float(x.softcap) * log2_e);
+    vf inside = splat(float(1 / x.softcap)), outside = splat(float(x.softcap));
     for (int64_t at = 0; at < keys * t.width; at += lanes)
       store_f(scores + at, outside * vtanh(load_f(scores + at) * inside));
   }
@@ -77,7 +76,7 @@ template <class Config> struct Touch {
         turn_square(square);
         for (int64_t l = 0; l < some; ++l) {
           float *to = scores + (j + l) * t.width + v;
-          if constexpr (Added) store_f(to, load_f(to) + vf(square[l]) * log2_e);
+          if constexpr (Added) store_f(to, load_f(to) + vf(square[l]));
           else store_f(to, select(vi(square[l] == 0u), splat(minus_infinity), load_f(to)));
         }
       }
@@ -93,7 +92,7 @@ template <class Config> struct Touch {
       if constexpr (slopes)
 #pragma GCC unroll 1
         for (int l = 0; l < lanes; ++l) {
-          slope[l] = slope_of(x, s, t.head[v + l]) * log2_e;
+          slope[l] = slope_of(x, s, t.head[v + l]);
           place[l] = float(t.row[v + l] + s.beside);
         }
       vi from = vi(load_u(t.from + v)), to = vi(load_u(t.to + v));

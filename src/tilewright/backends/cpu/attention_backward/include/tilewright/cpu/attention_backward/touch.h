@@ -1,7 +1,8 @@
 // What scores meet between the products, where lanes are rows: soft cap, bias, mask, ALiBi and the window; then the
-// softmax and its gradient.  Scores are in powers of two, and so is all that is added to them.
+// softmax and its gradient.
 #pragma once
 #include <tilewright/cpu/attention_backward/view.h>
+#include <tilewright/cpu/primitives/dot.h>
 #include <tilewright/cpu/primitives/exponential.h>
 #include <tilewright/cpu/primitives/philox.h>
 
@@ -21,18 +22,19 @@ template <int Most> struct TileRows {
   int64_t first, end;                // keys that any of them sees by the window
   int32_t latest_from, earliest_to;  // which all of them see
   int32_t from[Most], to[Most];      // which each sees; lanes without a row see none
-  float log[Most], delta[Most];      // prepared: lanes without a row have no weight
+  float log[Most], delta[Most];      // lanes without a row have no weight
 
   __attribute__((noinline)) void fill(const tw_attention_backward_args &x, const Sequence &s, int64_t of_head,
                                       int64_t row0, int64_t n) {
     head = of_head, row = row0, count = n, first = s.keys, end = 0, latest_from = 0, earliest_to = int32_t(s.keys);
-    const int64_t at = prepared_at(x, s.index, head) + row;
+    const float *deltas = static_cast<const float *>(x.delta) + prepared_at(x, s.index, head) + row;
+    const float *logs = lse_rows(x, s, head) + row;
     for (int64_t t = 0; t < Most; ++t) {
       const bool there = t < n;
       const Span seen = there ? window_of(x, s, row + t) : Span{0, 0};
       from[t] = int32_t(seen.begin), to[t] = int32_t(seen.end);
-      log[t] = there ? static_cast<const float *>(x.lse_log2)[at + t] : -minus_infinity;
-      delta[t] = there ? static_cast<const float *>(x.delta)[at + t] : 0.0f;
+      log[t] = there ? subtracted_lse(logs[t]) : -minus_infinity;
+      delta[t] = there ? deltas[t] : 0.0f;
       if (!there) continue;
       first = least(first, seen.begin), end = most(end, seen.end);
       if (from[t] > latest_from) latest_from = from[t];
@@ -63,11 +65,11 @@ template <class Config> struct TouchGradients {
   static constexpr bool touched = Config::masked || Config::bias != AttentionBias::none;
   static constexpr bool gradients = Config::dbias || Config::dalibi;  // ds is wanted before the cap's part
 
-  // Raw products of keys j0 to j0 + keys become scores in powers of two, but for the factor that is returned; `flat` is
+  // Raw products of keys j0 to j0 + keys become scores, but for the factor that is returned; `flat` is
   // what a soft cap makes of a gradient.
   static __attribute__((noinline)) float touch(const Args &x, const Sequence &s, const Rows &t, int64_t j0,
                                                int64_t keys, float *scores, [[maybe_unused]] float *flat) {
-    float factor = float(x.scale) * log2_e;
+    float factor = float(x.scale);
     if constexpr (Config::softcap) cap(x, keys, scores, flat), factor = 1.0f;
     else if (touched || !(factor > 0.0f)) scale(factor, keys, scores), factor = 1.0f;  // minus infinity keeps its sign
     if constexpr (Config::bias == AttentionBias::tensor) squares<true>(x, s, t, j0, keys, scores);
@@ -83,7 +85,7 @@ template <class Config> struct TouchGradients {
     float *scores, *products, *flat, *kept;
   };
 
-  // Weights and gradients of scores in place: p = 2^(s - log), g = p (z dp - delta), and the weight z p.
+  // Weights and gradients of scores in place: p = e^(s - log), g = p (z dp - delta), and the weight z p.
   static __attribute__((noinline)) void weigh(const Rows &t, int64_t keys, const Step &x) {
     for (int64_t v = 0; v < width; v += lanes) {
       const vf log = load_f(t.log + v), delta = load_f(t.delta + v);
@@ -160,12 +162,20 @@ template <class Config> struct TouchGradients {
     vf weight, ds, g;
   };
   static TW_INLINE Found one(const Step &x, int64_t at, vf log, vf delta) {
-    const vf p = vexp2(load_f(x.scores + at) * x.factor - log);
+    const vf p = weight_of(load_f(x.scores + at) * x.factor, log);
     vf weight = p, product = load_f(x.products + at);
     if constexpr (Config::dropout) weight = p * load_f(x.kept + at), product = product * load_f(x.kept + at);
     const vf ds = p * (product - delta);
     if constexpr (Config::softcap) return {weight, ds, ds * load_f(x.flat + at)};
     else return {weight, ds, ds};
+  }
+
+  // A weight that is rounded to bf16 next need not be precise.  Else the score is rounded before the difference, as the
+  // forward pass rounds it: of the row's largest score, which lse is nearly, the error is then the same in both.
+  static TW_INLINE vf weight_of(vf score, vf log) {
+    constexpr bool precise = Dot<typename Config::T, typename Config::T>::step == 1;
+    const vf apart = (precise ? rounded_here(score) : score) - log;
+    return vexp_weight<precise>(select(vi(apart > 88.0f), splat(88.0f), apart));  // lse may be another call's
   }
 
   // The nearest bf16, in the low half of each lane.
@@ -179,13 +189,13 @@ template <class Config> struct TouchGradients {
   }
   static void cap(const Args &x, int64_t keys, float *scores, float *flat) {
     if (!(x.softcap > 0)) {
-      scale(float(x.scale) * log2_e, keys, scores);
+      scale(float(x.scale), keys, scores);
       for (int64_t at = 0; at < keys * width; at += lanes) store_f(flat + at, splat(1.0f));
       return;
     }
-    const vf inside = splat(float(x.scale / x.softcap)), outside = splat(float(x.softcap) * log2_e);
+    const vf scaled = splat(float(x.scale)), inside = splat(float(1 / x.softcap)), outside = splat(float(x.softcap));
     for (int64_t at = 0; at < keys * width; at += lanes) {
-      const vf tangent = vtanh(load_f(scores + at) * inside);
+      const vf tangent = vtanh(rounded_here(load_f(scores + at) * scaled) * inside);
       store_f(scores + at, outside * tangent);
       store_f(flat + at, 1.0f - tangent * tangent);
     }
@@ -208,7 +218,7 @@ template <class Config> struct TouchGradients {
         turned_square(square);
         for (int64_t l = 0; l < some; ++l) {
           float *to = scores + (j + l) * width + v;
-          if constexpr (Added) store_f(to, load_f(to) + vf(square[l]) * log2_e);
+          if constexpr (Added) store_f(to, load_f(to) + vf(square[l]));
           else store_f(to, select(vi(square[l] == 0u), splat(minus_infinity), load_f(to)));
         }
       }
@@ -257,8 +267,7 @@ template <class Config> struct TouchGradients {
   }
 
   static void lean(const Args &x, const Sequence &s, const Rows &t, int64_t j0, int64_t keys, float *scores) {
-    const vf slope =
-        splat(static_cast<const float *>(x.alibi)[s.index * x.alibi_batch + t.head * x.alibi_head] * log2_e);
+    const vf slope = splat(static_cast<const float *>(x.alibi)[s.index * x.alibi_batch + t.head * x.alibi_head]);
     for (int64_t v = 0; v < width; v += lanes) {
       const vf place = places(s, t, v);
       for (int64_t j = 0; j < keys; ++j) {

@@ -17,6 +17,13 @@ template <class T> TW_INLINE const T *row_at(const void *base, const tw_attentio
   return static_cast<const T *>(base) + sequence * strides.batch + row * strides.row + head * strides.head;
 }
 
+// lse of a head's rows, and what is subtracted from their scores: where a row sees nothing (lse is minus infinity), plus
+// infinity, so that its weights are 0 and never the difference of two infinities.
+template <class Args> TW_INLINE const float *lse_rows(const Args &x, const AttentionSequence &s, int64_t head) {
+  return static_cast<const float *>(x.lse) + s.index * x.lse_batch + head * x.lse_head + s.first_row;
+}
+TW_INLINE float subtracted_lse(float lse) { return lse == -__builtin_inff() ? __builtin_inff() : lse; }
+
 template <class Args> TW_INLINE int64_t entry_at(const int64_t (&strides)[4], const Args &, int64_t sequence,
                                                  int64_t head, int64_t row, int64_t key) {
   return sequence * strides[0] + head * strides[1] + row * strides[2] + key * strides[3];

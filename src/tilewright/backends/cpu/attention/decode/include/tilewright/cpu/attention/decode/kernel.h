@@ -28,6 +28,8 @@ template <class Config> struct AttentionDecode {
   static constexpr int64_t run_bytes = 8 << 10, near_bytes = 128 << 10;  // of a row; of a block, all heads of a set
   static_assert(block % lanes == 0 && pass_most <= lanes && (pass_most & (pass_most - 1)) == 0, "tiles do not divide");
   static_assert(plain_enough<Config>, "left to the loops");
+  // Where gradients may follow, scores are added up as their kernels do (dot.h), which those of rows in lanes are.
+  static constexpr bool in_order = Config::lse && same<Q, float>::value && same<K, float>::value;
 
   // ---- sizes -------------------------------------------------------------------------------
   struct Sizes {
@@ -38,7 +40,7 @@ template <class Config> struct AttentionDecode {
 
     __attribute__((noinline)) explicit Sizes(const tw_attention_args &x) {
       int64_t there = most(1, x.heads_q / x.heads_kv * x.rows);
-      in_lanes = there > across_most;
+      in_lanes = there > across_most || in_order;
       pass = there > 4 ? pass_most : there > 1 ? middle : 1;
       rows = up(there, in_lanes ? InLanes::panel : pass);
       q_vectors = (x.head_qk + whole - 1) / whole, vectors = (x.head_v + whole - 1) / whole * step;
@@ -156,7 +158,7 @@ template <class Config> struct AttentionDecode {
   }
   template <int Rows> static __attribute__((noinline)) void scores_by_row(const Unit &u, Ahead &ahead) {
     constexpr int64_t count = lanes / Rows;
-    float factor = float(u.x.scale) * log2_e;
+    const float factor = float(u.x.scale);
     for (int64_t j = 0; j < u.keys; j += count) {
       ahead.ask(u.share * count);
       for (int64_t r = 0; r < u.z.rows; r += Rows)
@@ -205,7 +207,12 @@ template <class Config> struct AttentionDecode {
       u.rows.v = u.t.copies.v, u.v_shift = 0;
       u.rows.v[u.keys] = u.rows.v[u.keys - 1];
     }
-    if (u.z.in_lanes) {
+    if constexpr (in_order) {
+      scores_in_lanes(u, ahead);
+      if (u.z.pass == 1) values<1, true>(u, ahead);
+      else if (u.z.pass == middle) values<middle, true>(u, ahead);
+      else values<pass_most, true>(u, ahead);
+    } else if (u.z.in_lanes) {
       scores_in_lanes(u, ahead);
       values<pass_most, true>(u, ahead);
     } else if (u.z.pass == 1) by_row<1>(u, ahead);
@@ -223,7 +230,7 @@ template <class Config> struct AttentionDecode {
       own.top[r] = minus_infinity, own.sum[r] = sink ? 1.0f : 0.0f;
       if (r >= all.total()) continue;
       int64_t head = all.head(kv_head, r), panel = r / InLanes::panel * InLanes::panel;
-      if (sink) own.top[r] = static_cast<const float *>(x.sink)[head] * log2_e;
+      if (sink) own.top[r] = static_cast<const float *>(x.sink)[head];
       if (own.top[r] != own.top[r]) own.sum[r] = own.top[r];
       const Q *from = q_row<Q>(x, s, head, all.row(r));
       if (z.in_lanes)
@@ -259,7 +266,7 @@ template <class Config> struct AttentionDecode {
       float all_of = sum_lanes(doubt);
       if (all_of != all_of && own.sum[r] == own.sum[r])
         Careful<Config>::row(x, s, kv_head, head, i, own.top[r], own.sum[r], to);
-      if constexpr (Config::lse) *lse_at(x, s, head, i) = natural_lse(own.top[r], own.sum[r]);
+      if constexpr (Config::lse) *lse_at(x, s, head, i) = lse_of(own.top[r], own.sum[r]);
     }
   }
 
@@ -338,7 +345,7 @@ template <class Config> struct AttentionDecode {
       __builtin_memset(out, 0, size_t(wide) * 4);
       for (int64_t n = 0; n < used; ++n) {
         const float *from = first + n * z.part_words;
-        vf weight = vexp2(splat(from[r]) - subtracted(splat(top)));
+        vf weight = vexp_weight<true>(splat(from[r]) - subtracted(splat(top)));
         sum += weight[0] * from[z.rows + r];
         for (int64_t d = 0; d < wide; d += lanes)
           store_f(out + d, load_f(out + d) + weight * load_f(from + 2 * z.rows + r * wide + d));

@@ -49,12 +49,9 @@ template <class Config> struct DecodeLanes {
   }
   // A query: lane `lane` of a panel.
   static void pack_query(const tw_attention_args &x, const Q *from, int64_t lane, int64_t lanes_wide, uint32_t *to) {
-    vf factor = splat(step == 1 ? float(x.scale) * log2_e : 1.0f);
     for (int64_t d = 0; d < x.head_qk; d += lanes * step) {
       uint32_t part[lanes];
-      vu words = words_along<D>(from + d, x.head_qk - d);
-      if constexpr (step == 1) words = vu(vf(words) * factor);
-      store_u(part, words);
+      store_u(part, words_along<D>(from + d, x.head_qk - d));
       const int64_t some = least(lanes, (x.head_qk - d + step - 1) / step);
       for (int64_t l = 0; l < some; ++l) to[(d / step + l) * lanes_wide + lane] = part[l];
     }
@@ -86,8 +83,8 @@ template <class Config> struct DecodeLanes {
       const void *rows[at_once];
       for (int64_t l = 0; l < at_once; ++l) rows[l] = from.at(j + l);
       ahead.ask(share * at_once);
-      score_block<D, at_once, Vectors, step != 1>(rows, t.q, (x.head_qk + step - 1) / step, float(x.scale) * log2_e,
-                                                  t.scores + j * Vectors * lanes, top);
+      score_block<D, at_once, Vectors>(rows, t.q, (x.head_qk + step - 1) / step, float(x.scale),
+                                       t.scores + j * Vectors * lanes, top);
     }
   }
 

@@ -57,7 +57,6 @@ template <class Config> struct DecodeRows {
     return least(n * each, most(0, size - each));
   }
   static void pack_query(const tw_attention_args &x, const Q *from, int64_t vectors, uint32_t *to) {
-    vf factor = splat(step == 1 ? float(x.scale) * log2_e : 1.0f);
     for (int64_t n = 0; n < vectors; ++n) {
       vu words;
       if ((n + 1) * whole <= x.head_qk) words = D::along_k(from + n * whole);
@@ -68,7 +67,6 @@ template <class Config> struct DecodeRows {
         for (int64_t e = n * whole; e < x.head_qk; ++e) part[e - at] = from[e];
         words = D::along_k(static_cast<const Q *>(part));
       }
-      if constexpr (step == 1) words = vu(vf(words) * factor);
       store_u(to + n * lanes, words);
     }
   }
@@ -134,7 +132,7 @@ template <class Config> struct DecodeRows {
         for (int r = 0; r < Rows; ++r) sums[r * count + first + k] = part[k][r];
     }
     fold_step<1>(sums);
-    vf found = step == 1 ? sums[0] : sums[0] * factor;
+    vf found = sums[0] * factor;
     if constexpr (Rows == 1) store_f(scores, found);
     else {
       float apart[lanes];
@@ -149,7 +147,7 @@ template <class Config> struct DecodeRows {
   static __attribute__((noinline)) void touch(const tw_attention_args &x, const Sequence &s, int64_t head, int64_t i,
                                               int64_t j0, int64_t keys, float *scores) {
     constexpr bool slopes = Config::bias == AttentionBias::alibi, added = Config::bias == AttentionBias::tensor;
-    vf slope = splat(slopes ? slope_of(x, s, head) * log2_e : 0.0f), beside = splat(float(i + s.beside));
+    vf slope = splat(slopes ? slope_of(x, s, head) : 0.0f), beside = splat(float(i + s.beside));
     int64_t from = s.from(x, i), to = s.to(x, i);
     vi count;
     for (int l = 0; l < lanes; ++l) count[l] = l;
@@ -158,10 +156,10 @@ template <class Config> struct DecodeRows {
       vi key = count + int32_t(j0 + j);
       vf score = load_f(scores + j);
       if constexpr (Config::softcap)
-        if (x.softcap > 0) score = float(x.softcap) * log2_e * vtanh(score * float(ln_2 / x.softcap));
+        if (x.softcap > 0) score = float(x.softcap) * vtanh(score * float(1 / x.softcap));
       if constexpr (added) {
         const Bias *bias = static_cast<const Bias *>(x.bias) + at_strides(x.bias_strides, s, head, i, j0 + j);
-        score += biases(bias, x.bias_strides[3], some) * log2_e;
+        score += biases(bias, x.bias_strides[3], some);
       }
       if constexpr (slopes) score -= slope * vabs(beside - __builtin_convertvector(key, vf));
       vi shown = (vi(key >= int32_t(from)) | vi(key < int32_t(x.sink_keys))) & vi(key < int32_t(to));
@@ -180,13 +178,13 @@ template <class Config> struct DecodeRows {
     float now = largest_lane(highest);
     vf less = subtracted(splat(now));
     for (int64_t j = 0; j < wide; j += lanes) {
-      vf e = vexp2(load_f(scores + j) - less);
+      vf e = weight_of<D>(load_f(scores + j) - less);
       total += e;
       // Weights are not negative: rounding is adding half and cutting.
       if constexpr (step == 1) store_f(scores + j, e);
       else store_narrow(reinterpret_cast<uint16_t *>(scores) + j, (vu(e) + 0x8000u) >> 16);
     }
-    shrink = vexp2(splat(top) - less)[0];
+    shrink = weight_of<D>(splat(top) - less)[0];
     sum = sum * shrink + sum_lanes(total);
     top = now;
   }
@@ -227,7 +225,7 @@ template <class Config> struct DecodeRows {
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) sums[r][v] = load_f(out + (r * vectors + n + v) * lanes) * by.shrink[r];
+      for (int v = 0; v < Vectors; ++v) sums[r][v] = vf{};
     for (int64_t j = 0; j < keys; j += step, word += apart) {
       next.ask(share);
       const K *first = one_place(from.rows[j] + at), *second = step == 2 ? one_place(from.rows[j + 1] + at) : first;
@@ -255,7 +253,10 @@ template <class Config> struct DecodeRows {
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) store_f(out + (r * vectors + n + v) * lanes, sums[r][v]);
+      for (int v = 0; v < Vectors; ++v) {
+        float *to = out + (r * vectors + n + v) * lanes;
+        store_f(to, load_f(to) * by.shrink[r] + sums[r][v]);
+      }
   }
   // All vectors; `share` is what is asked for at each key, or pair of them.  Many at once only of those that lie whole
   // behind one another: the last one of a row may not.  What is left goes by the fewest: sizes between are compiled for

@@ -4,7 +4,7 @@
 #include <tilewright/attention_rules.h>
 #include <tilewright/fp8.h>
 
-#include <tilewright/cpu/primitives/convert.h>
+#include <tilewright/cpu/primitives/dot.h>
 #include <tilewright/cpu/primitives/floats.h>
 #include <tilewright/cpu/primitives/logarithm.h>
 #include <tilewright/cpu/primitives/math.h>
@@ -20,7 +20,10 @@ template <class Config> struct AttentionLoops {
   using Keys = Floats<Config::head_qk>;
   using Values = Floats<Config::head_v>;
   static constexpr int rows_at_once = 8, keys_at_once = 64, bytes = sizeof(KV);
+  static constexpr int turned_rows = rows_at_once < lanes ? lanes : rows_at_once;
   static constexpr float nothing = -__builtin_inff();
+  // Where gradients may follow, scores are added up as their kernels do (dot.h).
+  static constexpr bool in_order = Config::lse && same<Q, float>::value && same<KV, float>::value;
 
   static int64_t workspace(const tw_attention_args &, int64_t) { return 0; }
 
@@ -46,7 +49,7 @@ template <class Config> struct AttentionLoops {
     Span seen;
     Keys q;
     float top, sum;
-    Values o;
+    Values o, part;  // of all keys before, and of these: rounded once a step at their size, not once a key
     float score[keys_at_once];
   };
 
@@ -55,6 +58,7 @@ template <class Config> struct AttentionLoops {
   int64_t part, head, head_kv, count;
   Dropout dropout{};
   Row rows[rows_at_once];
+  float turned[in_order ? Keys::size : 1][turned_rows];  // queries
 
   explicit AttentionLoops(const tw_attention_args &args) : x(args), s{}, part(0), head(0), head_kv(0), count(0) {
     if constexpr (Config::dropout) dropout = dropout_of(x);
@@ -67,6 +71,9 @@ template <class Config> struct AttentionLoops {
     const int64_t share = most(1, (s.keys + x.splits - 1) / x.splits);
     const Span mine{least(s.keys, part * share), least(s.keys, (part + 1) * share)};
     for (int64_t r = 0; r < count; ++r) begin(rows[r], first + r);
+    if constexpr (in_order)
+      for (int d = 0; d < Keys::size; ++d)
+        for (int64_t r = 0; r < turned_rows; ++r) turned[d][r] = r < count ? rows[r].q.at[d] : 0.0f;
     for (int64_t key = mine.begin; key < mine.end; key += keys_at_once)
       step({key, least(mine.end, key + keys_at_once)});
     for (int64_t r = 0; r < count; ++r) finish(rows[r]);
@@ -95,9 +102,9 @@ template <class Config> struct AttentionLoops {
   }
 
   float score(const Row &row, int64_t key, float dot) const {
-    float value = float(x.scale) * dot;
+    float value = rounded_here(float(x.scale) * dot);
     if constexpr (Config::softcap)
-      if (x.softcap > 0) value = float(x.softcap) * vtanh(splat(value / float(x.softcap)))[0];
+      if (x.softcap > 0) value = rounded_here(float(x.softcap) * vtanh(splat(value * float(1 / x.softcap)))[0]);
     if constexpr (Config::bias == AttentionBias::tensor)
       value += to_float(
           static_cast<const typename Config::Aux *>(x.bias)[s.index * x.bias_strides[0] + head * x.bias_strides[1] +
@@ -120,12 +127,27 @@ template <class Config> struct AttentionLoops {
       load(x.k, key_place<Config::pages>(x, x.k_strides, s, key, head_kv), x.head_qk, k.at, fixed<Keys::size>{},
            [&](const KeyPlace &at, int64_t d) { return k_element<Config::pages, bytes>(at, x.pages.size, d); });
       const float factor = Config::scales == AttentionScales::none ? 1.0f : scale_at(x.k_scales, s.index, head_kv, key);
-      for (int64_t r = 0; r < count; ++r)
-        rows[r].score[key - keys.begin] =
-            sees(rows[r], key) ? score(rows[r], key, Keys::dot(rows[r].q, k) * factor) : nothing;
+      float sums[turned_rows];
+      if constexpr (in_order)
+        for (int r = 0; r < turned_rows; r += lanes) store_f(sums + r, in_runs(r, k));
+      for (int64_t r = 0; r < count; ++r) {
+        if constexpr (!in_order) sums[r] = Keys::dot(rows[r].q, k);
+        rows[r].score[key - keys.begin] = sees(rows[r], key) ? score(rows[r], key, sums[r] * factor) : nothing;
+      }
     }
     for (int64_t r = 0; r < count; ++r) weigh(rows[r], keys);
     for (int64_t key = keys.begin; key < keys.end; ++key) add_values(keys, key);
+    for (int64_t r = 0; r < count; ++r)
+      for (int d = 0; d < Values::size; ++d) rows[r].o.at[d] += rows[r].part.at[d];
+  }
+  vf in_runs(int r, const Keys &k) const {
+    vf sum{};
+    for (int d = 0; d < Keys::size; d += score_run) {
+      vf run{};
+      for (int e = d; e < d + score_run; ++e) run += load_f(turned[e] + r) * k.at[e];
+      sum += run;
+    }
+    return sum;
   }
   bool touches(const Row &row, Span keys) const {
     return keys.begin < row.seen.end && (keys.end > row.seen.begin || keys.begin < x.sink_keys);
@@ -135,6 +157,7 @@ template <class Config> struct AttentionLoops {
   void weigh(Row &row, Span keys) {
     const int64_t size = keys.size();
     float top = row.top;
+    for (int d = 0; d < Values::size; ++d) row.part.at[d] = 0.0f;
     for (int64_t c = 0; c < size; ++c) top = row.score[c] > top || row.score[c] != row.score[c] ? row.score[c] : top;
     if (top == nothing) {
       for (int64_t c = 0; c < size; ++c) row.score[c] = 0.0f;
@@ -167,7 +190,7 @@ template <class Config> struct AttentionLoops {
     for (int64_t r = 0; r < count; ++r) {
       const float p = rows[r].score[key - keys.begin] * factor;
       if (p == 0.0f) continue;
-      for (int d = 0; d < Values::size; ++d) rows[r].o.at[d] += p * v.at[d];
+      for (int d = 0; d < Values::size; ++d) rows[r].part.at[d] += p * v.at[d];
     }
   }
 
@@ -185,7 +208,7 @@ template <class Config> struct AttentionLoops {
     if constexpr (Config::lse || Config::family == AttentionFamily::split)
       static_cast<float *>(
           x.lse)[part * x.lse_split + s.index * x.lse_batch + head * x.lse_head + s.first_row + row.index] =
-          empty ? nothing : row.top + logarithm(row.sum);
+          empty ? nothing : float(double(row.top) + logarithm(row.sum));
   }
 };
 
@@ -232,7 +255,7 @@ template <class Config> struct AttentionCombineLoops {
     for (int64_t d = 0; d < x.head_v; ++d) from_float(empty ? 0.0f : values[d] / sum, o + d);
     if constexpr (Config::lse)
       static_cast<float *>(x.lse)[s.index * x.lse_batch + head * x.lse_head + s.first_row + row] =
-          empty ? nothing : top + logarithm(sum);
+          empty ? nothing : float(double(top) + logarithm(sum));
   }
 };
 

@@ -88,10 +88,9 @@ template <class Config> struct AttentionTiled {
     __builtin_memset(t.out, 0, size_t(z.depth * rows.width) * 4);
     for (int64_t l = 0; l < rows.width; ++l) {
       const bool sink = Config::sink && part == 0;
-      t.before[l] = sink ? static_cast<const float *>(x.sink)[rows.head[l]] * log2_e : minus_infinity;
+      t.before[l] = sink ? static_cast<const float *>(x.sink)[rows.head[l]] : minus_infinity;
       t.sum[l] = !sink ? 0.0f : t.before[l] == t.before[l] ? 1.0f : t.before[l];
     }
-    vf factor = splat(step == 1 ? float(x.scale) * log2_e : 1.0f);
     for (int64_t v = 0; v < rows.width; v += lanes) {
       const Q *line[lanes];
       for (int l = 0; l < lanes; ++l) {
@@ -102,10 +101,7 @@ template <class Config> struct AttentionTiled {
         vu square[lanes];
         for (int l = 0; l < lanes; ++l) square[l] = words_along<D>(line[l] + g * step, x.head_qk - g * step);
         transpose(square);
-        for (int64_t l = 0; l < lanes && g + l < z.groups; ++l) {
-          if constexpr (step == 1) square[l] = vu(vf(square[l]) * factor);
-          store_u(t.q + (g + l) * rows.width + v, square[l]);
-        }
+        for (int64_t l = 0; l < lanes && g + l < z.groups; ++l) store_u(t.q + (g + l) * rows.width + v, square[l]);
       }
     }
   }
@@ -140,7 +136,7 @@ template <class Config> struct AttentionTiled {
         int64_t head = rows.head[v + l], i = rows.row[v + l];
         if (wrong[l])
           Careful<Config>::row(x, s, head / (x.heads_q / x.heads_kv), head, i, t.before[v + l], t.sum[v + l], to[l]);
-        if constexpr (Config::lse) *lse_at(x, s, head, i) = natural_lse(t.before[v + l], t.sum[v + l]);
+        if constexpr (Config::lse) *lse_at(x, s, head, i) = lse_of(t.before[v + l], t.sum[v + l]);
       }
     }
   }
@@ -188,7 +184,7 @@ template <class Config> struct AttentionTiled {
       for (int64_t i = 0; i < keys; i += deep) {
         const void *rows[deep];
         for (int64_t l = 0; l < deep; ++l) rows[l] = from.k + (j + least(i + l, keys - 1) - from.start) * from.k_bytes;
-        score_block<D, deep, Vectors, step != 1>(rows, t.q, z.groups, float(x.scale) * log2_e, scores + i * wide, top);
+        score_block<D, deep, Vectors>(rows, t.q, z.groups, float(x.scale), scores + i * wide, top);
       }
       if (special || (bounded<Config> && !t.rows->all_see(j, j + keys, x.sink_keys)))
         Touching::touch(x, s, *t.rows, j, keys, scores, t.before, top);
@@ -299,7 +295,7 @@ template <class Config> struct AttentionTiled {
       for (int64_t n = 0; n < used; ++n) top = larger(load_f(first + n * z.part_words + v), top);
       for (int64_t n = 0; n < used; ++n) {
         const float *from = first + n * z.part_words;
-        vf weight = vexp2(load_f(from + v) - subtracted(top));
+        vf weight = vexp_weight<true>(load_f(from + v) - subtracted(top));
         sum += weight * load_f(from + width + v);
         for (int64_t d = 0; d < z.depth; ++d) {
           float *to = t.out + d * wide + v;

@@ -38,15 +38,15 @@ template <class Config> struct AttentionDotLoops {
   }
 
   static void sink(const tw_attention_backward_dot_args &x, int64_t head) {
-    const float logit = static_cast<const float *>(x.sink)[head] * log2_e;
+    const float logit = static_cast<const float *>(x.sink)[head];
     float sum = 0.0f;
     for (int64_t b = 0; b < x.batch; ++b) {
       AttentionSequence s{b, 0, 0, 0, 0};
       rows_of(x, s);
       const float *delta = static_cast<const float *>(x.delta) + prepared_at(x, b, head);
-      const float *log = static_cast<const float *>(x.lse_log2) + prepared_at(x, b, head);
+      const float *lse = lse_rows(x, s, head);
       for (int64_t i = 0; i < s.rows; ++i)
-        if (log[i] != -minus_infinity) sum -= vexp(splat((logit - log[i]) * ln_2))[0] * delta[i];
+        if (lse[i] != minus_infinity) sum -= vexp(splat(logit - lse[i]))[0] * delta[i];
     }
     static_cast<float *>(x.dsink)[head] = sum;
   }
@@ -119,14 +119,15 @@ template <class Config> struct AttentionGradLoops {
   }
 
   Pair pair(int64_t row, int64_t key, const Keys &q, const Keys &k, const Values &dout, const Values &v) const {
-    const int64_t at = prepared_at(x, s.index, head) + row;
-    const float log = static_cast<const float *>(x.lse_log2)[at], delta = static_cast<const float *>(x.delta)[at];
+    const float log = subtracted_lse(lse_rows(x, s, head)[row]);
+    const float delta = static_cast<const float *>(x.delta)[prepared_at(x, s.index, head) + row];
     if (log == -minus_infinity || !sees(row, key)) return {0.0f, 0.0f, 0.0f};
-    float score = float(x.scale) * Keys::dot(q, k), flat = 1.0f;
+    const float product = same<T, float>::value ? Keys::score(q, k) : Keys::dot(q, k);
+    float score = rounded_here(float(x.scale) * product), flat = 1.0f;
     if constexpr (Config::softcap)
       if (x.softcap > 0) {
-        const float tangent = vtanh(splat(score / float(x.softcap)))[0];
-        score = float(x.softcap) * tangent, flat = 1.0f - tangent * tangent;
+        const float tangent = vtanh(splat(score * float(1 / x.softcap)))[0];
+        score = rounded_here(float(x.softcap) * tangent), flat = 1.0f - tangent * tangent;
       }
     if constexpr (Config::bias == AttentionBias::tensor)
       score += to_float(
@@ -134,7 +135,7 @@ template <class Config> struct AttentionGradLoops {
     if constexpr (Config::bias == AttentionBias::alibi)
       score -= static_cast<const float *>(x.alibi)[s.index * x.alibi_batch + head * x.alibi_head] * distance(row, key);
     // lse given by another rounding may be a little below a score: the weight is then a little over 1.
-    const float p = vexp(splat(score - log * ln_2))[0];
+    const float p = vexp(splat(score - log))[0];
     float keep = 1.0f;
     if constexpr (Config::dropout)
       keep = dropout.keeps(uint32_t(s.index * x.heads_q + head), uint32_t(row), uint32_t(key)) ? dropout.keep : 0.0f;

@@ -51,16 +51,16 @@ template <class Config> struct AttentionDotRows {
   }
 
   static void sink(const Args &x, int64_t head) {
-    const vf logit = splat(static_cast<const float *>(x.sink)[head] * log2_e);
+    const vf logit = splat(static_cast<const float *>(x.sink)[head]);
     vf sum{};
     for (int64_t b = 0; b < x.batch; ++b) {
       AttentionSequence s{b, 0, 0, 0, 0};
       rows_of(x, s);
       const float *delta = static_cast<const float *>(x.delta) + prepared_at(x, b, head);
-      const float *log = static_cast<const float *>(x.lse_log2) + prepared_at(x, b, head);
-      for (int64_t i = 0; i < s.rows; i += lanes) {  // behind the last row both are 0 of weight and of delta
-        const vf off = load_f(log + i), weight = vexp((logit - off) * ln_2);
-        sum -= select(vi(off == -minus_infinity), vf{}, weight * load_f(delta + i));
+      const float *lse = lse_rows(x, s, head);
+      for (int64_t i = 0; i < s.rows; i += lanes) {  // rows without keys have no weight, as lanes behind the last row
+        const vf log = load_as_float(lse + i, s.rows - i), weight = vexp(logit - log), off = load_f(delta + i);
+        sum -= select(vi(log == minus_infinity) | vi(off == 0.0f), vf{}, weight * off);
       }
     }
     static_cast<float *>(x.dsink)[head] = sum_lanes(sum);

@@ -1,7 +1,7 @@
 // The tiled pipeline of `grad`: rows in lanes, keys block by block.
 //
 // A task has some blocks of keys of one sequence and one head of keys.  For each block it walks the tiles of rows of all
-// query heads that read it.  With rows in lanes, scores are (keys x rows): P' = exp2(K Q'), dP' = V dO', and then
+// query heads that read it.  With rows in lanes, scores are (keys x rows): P' = exp(K Q' - lse), dP' = V dO', and then
 //
 //   dV += P' dO     dK += dS' Q     dQ += dS K
 //
@@ -186,8 +186,8 @@ template <class Config> struct AttentionGradTiled {
   template <int Words> static TW_INLINE void scores(const uint32_t *keys, const uint32_t *turned, int64_t count,
                                                     int64_t groups, float *out) {
     for (int64_t panel = 0; panel < tile; panel += lane_rows)
-      gradient_rows<D, deep, 0, row_vectors, Words, 1, false>(count, groups, keys, turned + panel * Words, out + panel,
-                                                              tile);
+      gradient_rows<D, deep, 0, row_vectors, Words, 1, false, step == 1 ? score_run : 0>(
+          count, groups, keys, turned + panel * Words, out + panel, tile);
   }
 
   static void pairs(const Task &t, const Rows &rows, int64_t j, int64_t count, float *dq) {

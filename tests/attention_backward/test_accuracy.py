@@ -1,0 +1,67 @@
+"""How near fp32 gradients are to float64 where scores are large; PyTorch is beside in tests/torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+
+pytestmark = pytest.mark.usefixtures("needs_compiler")
+
+UNIT = 2.0**-24
+
+
+def normal(generator: np.random.Generator, *shape: int) -> Any:
+    return generator.standard_normal(shape).astype(np.float32)
+
+
+# Rows by which the forward pass is tiled, or one for few rows; with dropout it is plain loops.
+@pytest.mark.parametrize(("rows", "dropout"), [(130, 0.0), (1, 0.0), (3, 0.0), (5, 0.25)])
+@pytest.mark.parametrize("size", [64, 40])
+def test_the_weight_of_a_single_key_is_one(rows: int, dropout: float, size: int) -> None:
+    """The score of both passes is the same to the bit: a row with one key has dv = dout, however large it is."""
+    generator = np.random.default_rng(rows + size)
+    q, dout = normal(generator, 1, rows, 2, size), normal(generator, 1, rows, 2, size)
+    k, v = (normal(generator, 1, rows, 2, size) for _ in range(2))
+    options: dict[str, Any] = {"window": (0, 0), "scale": 1.5}
+    options |= {"dropout_p": dropout, "seed": 3} if dropout else {}
+    out, lse = tw.attention(q, k, v, return_lse=True, **options)
+    dv = tw.attention_backward(dout, q, k, v, out, lse, **options)[2]
+    kept = (out != 0).any(-1, keepdims=True)
+    keep = np.float32(1 / (1 - dropout))
+    np.testing.assert_array_equal(dv, np.where(kept, dout * keep, 0))
+    assert np.abs(lse).max() > 8
+
+
+def exact(q: Any, k: Any, v: Any, dout: Any, scale: float) -> dict[str, Any]:
+    """In float64: heads before rows."""
+    q, k, v, dout = (each.astype(np.float64).transpose(0, 2, 1, 3) for each in (q, k, v, dout))
+    scores = q @ k.swapaxes(-1, -2) * scale
+    top = scores.max(-1, keepdims=True)
+    sums = np.exp(scores - top).sum(-1, keepdims=True)
+    p = np.exp(scores - top) / sums
+    out, dp = p @ v, dout @ v.swapaxes(-1, -2)
+    ds = p * (dp - (dout * out).sum(-1, keepdims=True)) * scale
+    found = {"out": out, "dq": ds @ k, "dk": ds.swapaxes(-1, -2) @ q, "dv": p.swapaxes(-1, -2) @ dout}
+    return {**{name: each.transpose(0, 2, 1, 3) for name, each in found.items()}, "lse": (top + np.log(sums))[..., 0]}
+
+
+@pytest.mark.parametrize(
+    ("rows", "keys", "largest"), [(96, 257, 3.0), (96, 257, 80.0), (64, 4096, 20.0), (2, 700, 60.0)]
+)
+def test_errors_are_those_of_rounding_scores(rows: int, keys: int, largest: float) -> None:
+    """Weights are as exact as scores and lse are in fp32: half a unit of the last place, and a little for sums."""
+    generator = np.random.default_rng(keys)
+    q, dout = normal(generator, 2, rows, 2, 64), normal(generator, 2, rows, 2, 64)
+    k, v = (normal(generator, 2, keys, 2, 64) for _ in range(2))
+    q *= largest / np.abs(np.einsum("brhd,bkhd->bhrk", q, k)).max() * 8
+    right = exact(q, k, v, dout, 0.125)
+    out, lse = tw.attention(q, k, v, return_lse=True)
+    dq, dk, dv = tw.attention_backward(dout, q, k, v, out, lse)
+    unit = float(np.spacing(np.float32(np.abs(right["lse"]).max()))) / 2
+    for name, got in {"out": out, "lse": lse, "dq": dq, "dk": dk, "dv": dv}.items():
+        error = np.linalg.norm(got - right[name]) / np.linalg.norm(right[name])
+        assert error <= 4 * UNIT + unit, f"{name}: {error / UNIT:.1f} units, of lse {unit / UNIT:.1f}"
