@@ -85,7 +85,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     # As of the forward call.
     ("shape-batch", {"k": K[:1], "v": V[:1]}, "k has 1 sequences"),
     ("head-size", {"k": V, "v": V}, "heads of q have 16"),
-    ("heads-divide", {"k": THREE_K, "v": THREE_V, "dk": None, "dv": None}, "evenly"),
+    ("heads-divide", {"k": THREE_K, "v": THREE_V, "dk": None, "dv": None}, "not a multiple of 3 KV heads"),
     ("bias-shape", {"bias": np.zeros((3, 5, 7), np.float32)}, "does not broadcast"),
     ("window", {"window": (1, 2, 3, 4)}, "window is"),
     ("sink", {"sink_tokens": 3}, "nothing reads it"),

@@ -454,6 +454,7 @@ def test_a_cache_that_cannot_be_is_named_in_the_reason(tmp_path: Path, monkeypat
     file = tmp_path / "file"
     file.write_text("a file")
     monkeypatch.setattr(library, "_loaded", {})
+    one_kernel._known.cache_clear()  # what asked about these kernels before has the library still
     with settings.override(cache_dir=file):
         chosen = tw.Registry("generic").select(tw.GemmProblem(m=64, n=64, k=64))
     assert f"{file} is not a folder" in chosen.reason

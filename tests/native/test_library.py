@@ -11,7 +11,7 @@ from tilewright import GemmProblem, Registry, events, settings
 from tilewright.backends.cpu.gemm import KERNELS
 from tilewright.dispatch import looks
 from tilewright.errors import CompileError, NoKernelError
-from tilewright.native import library
+from tilewright.native import library, one_kernel
 
 PROBLEM = GemmProblem(37, 29, 61)
 
@@ -22,6 +22,7 @@ def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("no compiler builds the selection library")
     for name in ("_loaded", "_failed", "_wanted"):
         monkeypatch.setattr(library, name, {})
+    one_kernel._known.cache_clear()  # what asked about single kernels before has the library still
     monkeypatch.setattr(library, "RETRY_SECONDS", 0.0)
     monkeypatch.setattr(looks, "SECONDS", 0.0)
 

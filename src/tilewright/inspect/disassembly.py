@@ -54,8 +54,16 @@ def listing(path: Path, tool: str) -> str:
             "no disassembler was found (llvm-objdump, objdump, or the setting `objdump`): instructions are not counted"
         )
     try:
+        return written_by(tool, "-d", "--no-show-raw-insn", str(path))
+    except NoDisassembly as error:
+        raise NoDisassembly(f"{error}: instructions are not counted") from error
+
+
+def written_by(tool: str, *arguments: str) -> str:
+    """What a disassembler writes; NoDisassembly where it does not answer, or cannot read the code."""
+    try:
         done = subprocess.run(
-            [tool, "-d", "--no-show-raw-insn", str(path)],
+            [tool, *arguments],
             capture_output=True,
             text=True,
             errors="replace",
@@ -64,10 +72,10 @@ def listing(path: Path, tool: str) -> str:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NoDisassembly(f"{tool} did not answer ({error}): instructions are not counted") from error
+        raise NoDisassembly(f"{tool} did not answer ({error})") from error
     if done.returncode:
         reason = (done.stderr.strip() or "it said nothing").splitlines()[-1]
-        raise NoDisassembly(f"{Path(tool).name} cannot read this code ({reason}): instructions are not counted")
+        raise NoDisassembly(f"{Path(tool).name} cannot read this code ({reason})")
     return done.stdout
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 import struct
-import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tilewright import settings
 from tilewright.arch import Arch, all_archs
 from tilewright.errors import InspectionError
 from tilewright.inspect import elf, sass
-from tilewright.inspect.disassembly import ANSWER_SECONDS, Instruction, NoDisassembly
+from tilewright.inspect.disassembly import Instruction, NoDisassembly, written_by
 from tilewright.inspect.elf import Elf, damaged
 from tilewright.inspect.report import Function, Inspection, Instructions, Occupancy, Resources
 
@@ -158,22 +156,7 @@ def listing(path: Path, tool: str) -> str:
     """What nvdisasm writes of a cubin; NoDisassembly where it cannot."""
     if not tool:
         raise NoDisassembly("nvdisasm was not found (in the CUDA toolkit, or `pip install nvidia-cuda-nvdisasm`)")
-    try:
-        done = subprocess.run(
-            [tool, "-c", str(path)],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=ANSWER_SECONDS,
-            env=settings.child_environment(),
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise NoDisassembly(f"{tool} did not answer ({error})") from error
-    if done.returncode:
-        reason = (done.stderr.strip() or "it said nothing").splitlines()[-1]
-        raise NoDisassembly(f"{Path(tool).name} cannot read this code ({reason})")
-    return done.stdout
+    return written_by(tool, "-c", str(path))
 
 
 def listings(path: Path, tool: str) -> str:

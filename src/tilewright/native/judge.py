@@ -73,37 +73,59 @@ class Judge:
         self.packed = struct.Struct(f"={len(names.problem)}q")
         self._keep: list[Any] = [native]
         self._shared: dict[tuple[str, str], int] = {}
-        rows = [self._candidate(spec) for spec in specs]
+        rows = self._rows(specs)
         self.mixed = kernels.undecided or any(row.family < 0 for row in rows)  # Python is asked about some
         self._candidates = (Candidate * len(rows))(*rows)
         self.place = ctypes.addressof(self._candidates)
         self._ask = native.ask
         self._desks = _Desks()
 
-    def _numbers(self, what: str, kind: Any, names: Sequence[str], values: Any) -> int:
-        """The address of an array of numbers in the library's order."""
+    @staticmethod
+    def _in_order(what: str, names: Sequence[str], values: Any) -> list[Any]:
+        """Numbers in the library's order."""
         if set(names) != set(values):
             raise InternalError(
                 f"the selection library takes {' '.join(names)} of {what}, and is told {' '.join(values)}",
                 rule="selection-names",
                 value=what,
             )
-        array = (kind * len(names))(*[values[name] for name in names])
+        return [values[name] for name in names]
+
+    def _kept(self, kind: Any, numbers: Sequence[Any]) -> int:
+        """The address of an array of numbers."""
+        array = (kind * len(numbers))(*numbers)
         self._keep.append(array)
         return ctypes.addressof(array)
 
-    def _candidate(self, spec: KernelSpec) -> Candidate:
-        described = self._kernels.schedule(spec)
-        if described is None or described.family not in self._names.families:
-            return Candidate(-1, None, None, None)
-        family, fields = self._names.families[described.family]
-        arch = all_archs()[spec.arch]
-        if (spec.arch, "arch") not in self._shared:
+    def _rows(self, specs: Sequence[KernelSpec]) -> list[Candidate]:
+        """The kernels as the library knows them.  Their numbers lie one after another: a question runs over all of
+        them, and in a program that does other things in between they are in no near cache."""
+        numbers: list[int] = []
+        families: list[tuple[int, int]] = []  # of each kernel, and where its numbers begin
+        for spec in specs:
+            described = self._kernels.schedule(spec)
+            if described is None or described.family not in self._names.families:
+                families.append((-1, 0))
+                continue
+            family, names = self._names.families[described.family]
+            families.append((family, len(numbers)))
+            numbers += self._in_order(described.family, names, described.fields)
+        first, size = self._kept(ctypes.c_int64, numbers), ctypes.sizeof(ctypes.c_int64)
+        unknown = Candidate(-1, None, None, None)
+        return [
+            unknown if family < 0 else Candidate(family, first + size * at, *self._arch(spec.arch))
+            for spec, (family, at) in zip(specs, families, strict=True)
+        ]
+
+    def _arch(self, name: str) -> tuple[int, int]:
+        """Where the facts and the rates of an arch are."""
+        if (name, "arch") not in self._shared:
+            arch = all_archs()[name]
             facts, rates = self._kernels.arch(arch), self._kernels.rates(arch)
-            self._shared[spec.arch, "arch"] = self._numbers("an arch", ctypes.c_int64, self._names.arch, facts)
-            self._shared[spec.arch, "rates"] = self._numbers("rates", ctypes.c_double, self._names.rates, rates)
-        schedule = self._numbers(described.family, ctypes.c_int64, fields, described.fields)
-        return Candidate(family, schedule, self._shared[spec.arch, "arch"], self._shared[spec.arch, "rates"])
+            arch_numbers = self._in_order("an arch", self._names.arch, facts)
+            self._shared[name, "arch"] = self._kept(ctypes.c_int64, arch_numbers)
+            self._shared[name, "rates"] = self._kept(ctypes.c_double, self._in_order("rates", self._names.rates, rates))
+        return self._shared[name, "arch"], self._shared[name, "rates"]
 
     def use_rates(self, arch: str, rates: Mapping[str, float]) -> None:
         """Other rates than those of the arch table, from now on: for fits."""

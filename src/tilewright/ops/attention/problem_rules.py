@@ -10,6 +10,7 @@ from tilewright.dtypes import DTYPES
 from tilewright.errors import an, nearest
 from tilewright.ops.attention.problem import OPERANDS, AttentionProblem
 from tilewright.ops.attention.spec import SCALES, WORDS, AttentionSignature, signature_violations
+from tilewright.ops.attention_problems import head_rules, shape_rules, size_rules, window_rules
 from tilewright.ops.attention_terms import ALIGNMENTS, MAX_SIZE, MOST_HEAD
 from tilewright.ops.base import Violation
 from tilewright.ops.spans import too_far, written_apart
@@ -65,7 +66,7 @@ def every_violation(problem: AttentionProblem) -> list[Violation]:
     """The same, rule by rule."""
     violations = list(_names(problem)) or list(_sizes(problem))
     if not violations:
-        violations = [*_heads(problem), *_windows(problem), *_tables(problem), *_shapes(problem)]
+        violations = [*_heads(problem), *window_rules(problem), *_tables(problem), *_shapes(problem)]
     return violations or [*_of_signature(problem.signature), *_spans(problem)]
 
 
@@ -76,7 +77,6 @@ def _of_signature(signature: AttentionSignature) -> tuple[Violation, ...]:
 
 _DTYPES = ("dtype_q", "dtype_kv", "dtype_out", "dtype_aux")
 _named = attrgetter(*(name for name in WORDS if name != "scales"), "kv_scales", "q_scale", "align", *_DTYPES)
-_counted = attrgetter(*COUNTS)
 
 
 @lru_cache(maxsize=1024)  # of the words of a problem: those of new sizes are old ones
@@ -105,17 +105,7 @@ def _names(p: AttentionProblem) -> Iterator[Violation]:
 
 
 def _sizes(p: AttentionProblem) -> Iterator[Violation]:
-    counts = _counted(p)
-    if min(counts) < 0 or max(counts) >= MAX_SIZE:
-        for name, size in zip(COUNTS, counts, strict=True):
-            if size < 0:
-                yield Violation("size-negative", f"{name} is {size}", "use 0 or more")
-            elif size >= MAX_SIZE:
-                yield Violation("size-huge", f"{name} is {size}, over {MAX_SIZE - 1}", "split the problem")
-    if min(p.heads_q, p.heads_kv, p.head_dim, p.head_dim_v) < 1:
-        for name in ("heads_q", "heads_kv", "head_dim", "head_dim_v"):
-            if getattr(p, name) < 1:
-                yield Violation("size-positive", f"{name} is {getattr(p, name)}", "use 1 or more")
+    yield from size_rules(p, COUNTS)
     if p.num_splits > MOST_SPLITS:
         yield Violation("splits", f"{p.num_splits} splits, and at most {MOST_SPLITS} can be combined",
                         f"use 1 to {MOST_SPLITS}, or leave it out")  # fmt: skip
@@ -124,27 +114,10 @@ def _sizes(p: AttentionProblem) -> Iterator[Violation]:
 
 
 def _heads(p: AttentionProblem) -> Iterator[Violation]:
-    if p.heads_q % p.heads_kv:
-        below = p.heads_q // p.heads_kv * p.heads_kv
-        counts = f"{below} or {below + p.heads_kv}" if below else f"{p.heads_kv}"
-        yield Violation(
-            "heads-divide",
-            f"{p.heads_q} query heads are not a multiple of {p.heads_kv} KV heads",
-            f"use {counts} query heads, or a divisor of {p.heads_q} for keys",
-        )
-    for name in ("head_dim", "head_dim_v") if max(p.head_dim, p.head_dim_v) > MOST_HEAD else ():
-        if getattr(p, name) > MOST_HEAD:
-            message = f"{name} is {getattr(p, name)}, and heads have at most {MOST_HEAD} elements"
-            yield Violation("head-size", message, f"use 1 to {MOST_HEAD}")
+    yield from head_rules(p)
     if p.rotary_dim % 2 or p.rotary_dim > p.head_dim or p.rotary_dim < 0:
         message = f"rotary_dim is {p.rotary_dim}, and head_dim {p.head_dim}"
         yield Violation("rotary-size", message, f"use an even number up to {p.head_dim}")
-
-
-def _windows(p: AttentionProblem) -> Iterator[Violation]:
-    for name in ("window_left", "window_right"):
-        if getattr(p, name) < -1:
-            yield Violation("window", f"{name} is {getattr(p, name)}", "use 0 or more, or -1 for no bound")
 
 
 def _tables(p: AttentionProblem) -> Iterator[Violation]:
@@ -166,18 +139,7 @@ def _tables(p: AttentionProblem) -> Iterator[Violation]:
 
 
 def _shapes(p: AttentionProblem) -> Iterator[Violation]:
-    full = (p.batch, p.heads_q, p.seqlen_q, p.seqlen_k)
-    for name, shape in (("bias", p.bias_shape), ("mask", p.mask_shape)):
-        if shape and (len(shape) != 4 or any(mine not in (1, size) for mine, size in zip(shape, full, strict=True))):
-            wrong = f"does not broadcast to {full}" if len(shape) == 4 else f"has {len(shape)} sizes instead of 4"
-            message = f"the {name} of shape {shape} {wrong}"
-            yield Violation(f"{name}-shape", message, f"give sizes of {full}, or 1 where it repeats")
-    if p.bias != "tensor" and p.bias_shape:
-        yield Violation("bias-shape", f"bias_shape with bias {p.bias}", "use bias tensor, or leave the shape out")
-    for name, strides in zip(OPERANDS, (p.q_strides, p.k_strides, p.v_strides, p.o_strides), strict=True):
-        if len(strides) != 3:
-            message = f"{name} has {len(strides)} strides"
-            yield Violation("stride-rank", message, "give three: sequence, row, head; or none if dense")
+    yield from shape_rules(p, OPERANDS)
     if p.family == "append" and (p.q_scale != "none" or (p.kv_scales != "none" and p.dtype_kv == p.dtype_q)):
         message = f"scales are given, and new rows of {p.dtype_q} are appended to a cache of {p.dtype_kv} unscaled"
         yield Violation(

@@ -106,4 +106,7 @@ template <class T, int BoxX, int BoxY, int Swizzle> struct BoxMap {
 };
 template <class T, int BoxX, int BoxY, int Swizzle> using MapCache = KnownMaps<BoxMap<T, BoxX, BoxY, Swizzle>>;
 
+// Chunks of results or of what is added to them, swizzled as wide as their rows are.
+template <class T, int BoxX, int BoxY> using ChunkMaps = MapCache<T, BoxX, BoxY, BoxX == 64 ? 3 : BoxX == 32 ? 2 : 1>;
+
 }  // namespace tw::cuda

@@ -42,8 +42,7 @@ template <class Config, class S> struct HostGuests {
     if (!first || guest.stride <= 0 || guest.batch_stride < 0 || odd(guest.at) || odd(guest.stride, size) ||
         (x.batch > 1 && odd(guest.batch_stride, size)))
       return 0;
-    using MapD = MapCache<C, S::chunk_columns, 64, S::chunk_columns == 64 ? 3 : S::chunk_columns == 32 ? 2 : 1>;
-    static MapD maps;
+    static ChunkMaps<C, S::chunk_columns, 64> maps;
     guest.comes = Comes::box;
     t.boxes = 1, t.every_box = guest.batch_stride ? 1 : 0;
     return maps.get(MapKey{guest.at, x.n, x.m, guest.batch_stride ? x.batch : 1, guest.stride, guest.batch_stride},

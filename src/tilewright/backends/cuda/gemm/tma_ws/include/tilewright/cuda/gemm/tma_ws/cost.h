@@ -104,11 +104,11 @@ inline double step(const Schedule &s, const View &v, const Asked &x, const Work 
   Powers &known = powers();
   const double all_in = kept_power(known.fetch[uint64_t(v.rows + fetched) / 8 % kPowers],
                                    128.0 * double(v.rows + fetched) / r.one_cache, r.soft);
-  const double flow = slowest_of_powers(r, pow((straight + astray * r.astray) / r.cache, r.soft), all_in);
+  const double from_cache = pow((straight + astray * r.astray) / r.cache, r.soft);
   const double neighbours = double(v.cluster_rows * v.cluster_columns - 1);
   const double multiply = kept_power(known.multiply[uint64_t(v.rows / 64 * 32 + v.columns / 8 - 33) % kPowers],
                                      macs / (r.macs * rate), r.soft);
-  const double taken = slowest_of_powers(r, multiply, pow(flow, r.soft)) + r.per_step + r.per_neighbour * neighbours;
+  const double taken = slowest_of_powers(r, multiply, from_cache + all_in) + r.per_step + r.per_neighbour * neighbours;
   return taken * (1.0 + (r.turned - 1.0) * (s.swap_ab ? 1.0 : 0.0));
 }
 

@@ -77,10 +77,7 @@ template <class Config, bool makes_room = true> struct HostTmaWs : WideCopies<Co
     // k-contiguous: rows of 128 bytes; else 64 lines of some k.
     using MapA = MapCache<A, S::MajorA ? 64 : S::BK, S::MajorA ? 64 / S::ClusterN : tma_ws_part(S::BM, S::ClusterN), 3>;
     // Results leave as 64 rows of some columns, or with swap_ab, as 64 columns of some rows.
-    using MapE = MapCache<C, S::SwapAB ? 64 : S::chunk_columns, S::SwapAB ? S::chunk_columns : 64,
-                          S::SwapAB || S::chunk_columns == 64 ? 3
-                          : S::chunk_columns == 32            ? 2
-                                                              : 1>;
+    using MapE = ChunkMaps<C, S::SwapAB ? 64 : S::chunk_columns, S::SwapAB ? S::chunk_columns : 64>;
     static MapA maps_a;
     static MapB maps_b;
     int error = 0;
