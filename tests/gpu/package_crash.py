@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import importlib
 import shutil
 import subprocess
 import sys
@@ -68,11 +69,11 @@ def _append(_model: Any, x: Any) -> Any:
 VARIANTS: dict[str, tuple[Callable[[Any, Any], Any], bool, dict[str, Any]]] = {
     "pytorch": (_plain, False, {}),
     "pytorch, buffers": (_buffers, False, {}),
-    "pytorch, buffers on disk": (_buffers, False, {"aot_inductor.package_constants_on_disk": True}),
+    "pytorch, buffers mapped": (_buffers, False, {"aot_inductor.force_mmap_weights": True}),
     "pytorch, buffers, ours imported": (_buffers, True, {}),
     "gemm": (_gemm, True, {}),
     "gemm, buffers": (_gemm_buffers, True, {}),
-    "gemm, buffers on disk": (_gemm_buffers, True, {"aot_inductor.package_constants_on_disk": True}),
+    "gemm, buffers mapped": (_gemm_buffers, True, {"aot_inductor.force_mmap_weights": True}),
     "conv": (_conv, True, {}),
     "append_kv and attention": (_append, True, {}),
 }
@@ -102,6 +103,10 @@ def child(step: str, variant: str, device: str, place: str) -> None:
     import torch
 
     _, ours, options = VARIANTS[variant]
+    known = dir(importlib.import_module("torch._inductor.config").aot_inductor)
+    if not all(name.partition(".")[2] in known for name in options):
+        print(TOLD, f"this PyTorch has no {', '.join(options)}: built without")
+        options = {}
     if ours or step == "build":
         import tilewright.torch
 
@@ -144,7 +149,8 @@ def main() -> int:
     parser.add_argument("--package", default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
-        child(*given.child, given.device, given.package)
+        step, variant = given.child
+        child(step, variant, given.device, given.package)
         return 0
     failed = 0
     with tempfile.TemporaryDirectory() as folder:

@@ -61,6 +61,7 @@ def test_prepared_kernels_are_loaded_before_the_first_call(fake_cuda: ctypes.CDL
     loads = fake_cuda.fake_cuda_calls(b"cuModuleLoadData")
     assert loads == len(report.kernels)
     assert fake_cuda.fake_cuda_calls(b"cuLaunchKernelEx") >= 1  # the smallest problem was run
+    assert cuda.device().workspaces
     with tw.settings.override(missing="best_built"):
         assert tw.gemm(ones(96, 128), ones(48, 128).T).shape == (96, 48)
     assert fake_cuda.fake_cuda_calls(b"cuModuleLoadData") == loads
