@@ -55,6 +55,18 @@ def test_b_is_packed_where_it_is(fake_cuda: ctypes.CDLL) -> None:
     assert "preshuffle" in launched(fake_cuda)
 
 
+def test_prepared_kernels_are_loaded_before_the_first_call(fake_cuda: ctypes.CDLL) -> None:
+    needs_compiler()
+    report = tw.prepare("gemm", m=[64, 96], n=48, k=128, datatype="bf16", layout="rcr", target="sm_90a", loss=5.0)
+    loads = fake_cuda.fake_cuda_calls(b"cuModuleLoadData")
+    assert loads == len(report.kernels)
+    assert fake_cuda.fake_cuda_calls(b"cuLaunchKernelEx") >= 1  # the smallest problem was run
+    assert cuda.device().workspaces
+    with tw.settings.override(missing="best_built"):
+        assert tw.gemm(ones(96, 128), ones(48, 128).T).shape == (96, 48)
+    assert fake_cuda.fake_cuda_calls(b"cuModuleLoadData") == loads
+
+
 def test_tf32_is_packed_and_used_where_asked_for(fake_cuda: ctypes.CDLL) -> None:
     needs_compiler()
     a, b = floats(64, 128), floats(48, 128)

@@ -16,7 +16,7 @@ import pytest
 import tilewright as tw
 from tilewright import api, events, ops, plugins
 from tilewright.dispatch.registry import Registry
-from tilewright.runtime import calls, fast_path
+from tilewright.runtime import calls, fast_path, lines
 from tilewright.runtime.bindings import binding
 from tilewright.runtime.requests import Slot
 
@@ -217,3 +217,43 @@ def test_limits_are_defined_once() -> None:
     for name in fast_path._LIMITS:
         assert text.count(f"#define TW_{name} ") == 1
         assert text.count(f"= TW_{name}") == 1
+
+
+def test_who_interrupts_a_call_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that is raised in the middle of C's part, as the handler of a signal does, is the call's; one of our own
+    questions is asked again by the slow path."""
+    if fast_path.library() is None:
+        pytest.skip("this Python has no fast path")
+    raised: list[BaseException] = []
+    empty = lines.empty
+
+    def interrupted(*given: Any) -> Any:
+        if raised:
+            raise raised.pop()
+        return empty(*given)
+
+    monkeypatch.setattr(lines, "empty", interrupted)
+    a, b = np.ones((1024, 4), np.float32), np.ones((4, lines.LARGE // 4096), np.float32)
+    registry = Registry()
+    for call in (tw.gemm, lambda *given: registry.run("gemm", *given)):
+        for _ in range(3):
+            call(a, b)
+        for error in (TimeoutError("too late"), KeyboardInterrupt()):
+            raised.append(error)
+            with pytest.raises(type(error)):
+                call(a, b)
+        raised.append(MemoryError())
+        assert (call(a, b) == 4).all()
+        assert not raised
+
+
+def test_a_library_that_is_interrupted_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late() -> Any:
+        raise TimeoutError("too late")
+
+    monkeypatch.setattr(fast_path, "_loaded", None)
+    monkeypatch.setattr(fast_path, "_build", late)
+    failed = list(fast_path._failed)
+    with pytest.raises(TimeoutError):
+        fast_path.library()
+    assert fast_path._failed == failed

@@ -48,6 +48,17 @@ def test_decoders_prefill_and_generate(family: str) -> None:
     assert torch.equal(ours.generate(tokens, **options), theirs.generate(tokens, **options))
 
 
+def test_a_mask_of_the_lowest_number() -> None:
+    """As models of older versions write it, padding included: rows that see nothing are those of SDPA too."""
+    ours, theirs = pair("LlamaForCausalLM", transformers.LlamaConfig(**SMALL, **DECODERS["Llama"]))
+    tokens = torch.randint(1, 99, (2, 7))
+    mask = torch.full((2, 1, 7, 7), torch.finfo(torch.float32).min).triu(1)
+    mask[0, :, :, :3] = torch.finfo(torch.float32).min
+    with torch.no_grad():
+        found, expected = (model(tokens, attention_mask=mask).logits for model in (ours, theirs))
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+
 def test_a_vision_transformer() -> None:
     config = transformers.ViTConfig(**SMALL, image_size=32, patch_size=8)
     ours, theirs = pair("ViTModel", config)

@@ -202,6 +202,27 @@ def test_grouped_heads_and_three_dimensions() -> None:
     torch.testing.assert_close(found, F.scaled_dot_product_attention(turned, turned, turned), **TOLERANCE)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_rows_that_a_float_mask_hides_are_those_of_pytorch(dtype: Any, compiled: bool) -> None:
+    """Of nothing but the lowest number the mean of v (scores are rounded away), of minus infinity 0; mixed and plain
+    rows beside them."""
+    q, k, v = (heads(2, 4, rows, 16).to(dtype) for rows in (9, 70, 70))
+    lowest = torch.finfo(dtype).min
+    mask = torch.randn(2, 1, 9, 70).to(dtype)
+    mask[0, :, 3] = mask[1, :, 2, :30] = mask[0, :, 6] = lowest
+    mask[1, :, 5] = mask[0, :, 6, ::2] = -torch.inf
+    call = tilewright_torch.scaled_dot_product_attention
+    if compiled:
+        call = torch.compile(call, backend="aot_eager", fullgraph=True)
+    for each in (mask, mask.float(), mask[:, :, 3:4], mask[0, 0]):
+        assert not tilewright_torch.sdpa.why_not(q, k, v, each)
+        found, expected = call(q, k, v, each), F.scaled_dot_product_attention(q, k, v, each)
+        close = TOLERANCE if dtype is torch.float32 else {"rtol": 2e-2, "atol": 1e-2}
+        torch.testing.assert_close(found, expected, **close)
+    assert tilewright_torch.sdpa.finite_rows(mask[1, :, :2]).equal(mask[1, :, :2])
+
+
 def test_calls_that_are_left_to_pytorch_have_a_reason() -> None:
     q, k = heads(2, 4, 5, 16), heads(2, 4, 7, 16)
     wide = heads(1, 1, 4, 300)

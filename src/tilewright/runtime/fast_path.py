@@ -391,6 +391,8 @@ def library() -> _Library | None:
         if _loaded is None and now not in _failed:
             try:
                 _loaded = _build()
+            except TimeoutError:  # an OSError too, but of who interrupts us, as the handler of a signal does
+                raise
             except (TilewrightError, OSError, AttributeError) as error:
                 _failed.append(now)
                 events.emit(events.Warned("fast-path", f"calls take some microseconds longer: {error}"))

@@ -351,6 +351,8 @@ def _built() -> ctypes.CDLL | None:
 
     try:
         return load_library(runnable_host_archs()[0].name)
+    except TimeoutError:  # an OSError too, but of who interrupts us, as the handler of a signal does
+        raise
     except (TilewrightError, OSError, AttributeError) as error:
         events.emit(events.Warned("trees", f"learned selection takes a millisecond longer: {error}"))
         return None

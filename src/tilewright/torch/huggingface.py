@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.torch.required import torch
-from tilewright.torch.sdpa import attention, scaled_dot_product_attention
+from tilewright.torch.sdpa import attention, finite_rows, scaled_dot_product_attention
 
 NAME = "tilewright"
 
@@ -38,8 +38,8 @@ def attention_forward(
     softcap, sink = options.get("softcap"), options.get("s_aux")
     if softcap is not None or sink is not None:  # of Gemma 2 and GPT-OSS: SDPA has neither
         attended = attention(query, key, value, {
-            "attn_mask": attention_mask, "causal": is_causal, "scale": scaling, "layout": "bhsd", "softcap": softcap,
-            "sink": None if sink is None else sink.float(), "dropout_p": dropout,
+            "attn_mask": finite_rows(attention_mask), "causal": is_causal, "scale": scaling, "layout": "bhsd",
+            "softcap": softcap, "sink": None if sink is None else sink.float(), "dropout_p": dropout,
             "seed": torch.randint(0, 2**62, (2,), device=query.device) if dropout else None,
         })  # fmt: skip
     else:

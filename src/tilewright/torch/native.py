@@ -28,6 +28,8 @@ def library() -> Library | None:
         _library = Library(torch_ops.build(), torch)
         _why_not = ""
         atexit.register(_library.close)
+    except TimeoutError:  # an OSError too, but of who interrupts us, as the handler of a signal does
+        raise
     except (TilewrightError, OSError, AttributeError) as error:
         _why_not = f"[{error.rule}] {error.message}" if isinstance(error, TilewrightError) else str(error)
         events.emit(events.Warned("torch-library", f"calls of torch.ops.tilewright take longer: {_why_not}"))

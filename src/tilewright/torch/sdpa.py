@@ -6,12 +6,15 @@ from typing import Any
 
 from tilewright.api import attention as attention_api
 from tilewright.runtime.copies import CopyNeeded
+from tilewright.runtime.torch_arrays import must_be_seen
 from tilewright.torch.attention_gradients import served
 from tilewright.torch.required import torch
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _DEVICES = ("cpu", "cuda")
 _MOST_HEAD = 256  # the largest head that kernels of every target have
+# Kernels multiply masks by log2(e): this is finite then, and a score is rounded away beside it as beside finfo.min.
+_LOWEST = -1e38
 
 
 def _plain(tensor: Any) -> bool:
@@ -87,6 +90,23 @@ def _surely_served(query: Any, key: Any, value: Any, enable_gqa: bool) -> bool:
     return shape[0] == shape_k[0] and (heads == shared or (enable_gqa and heads % shared == 0))
 
 
+def finite_rows(mask: Any) -> Any:
+    """The float mask with rows that kernels do not take for hidden ones, where PyTorch does not.
+
+    A row of nothing but `torch.finfo(torch.float32).min` (models write padding so) is the mean of v in PyTorch: the
+    scores are rounded away.  To kernels, whose powers are of 2, it is minus infinity, and its result 0.
+    """
+    if mask is None or mask.dtype not in (torch.float32, torch.bfloat16):  # float16 has no such numbers
+        return mask
+    largest = mask.detach().amax(-1, keepdim=True)
+    odd = (largest < _LOWEST) & (largest > -torch.inf)
+    # Whether there is such a row costs little on the CPU; elsewhere the device would have to be waited for.
+    known = mask.device.type == "cpu" and not torch.compiler.is_compiling() and not must_be_seen((mask,))
+    if known and not bool(odd.any()):
+        return mask
+    return torch.where(odd & (mask > -torch.inf), _LOWEST, mask)
+
+
 def scaled_dot_product_attention(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False,
@@ -107,6 +127,7 @@ def scaled_dot_product_attention(
     seed = torch.randint(0, 2**62, (2,), device=query.device) if dropout_p else None
     options = {"causal": is_causal, "scale": scale, "dropout_p": dropout_p, "seed": seed, "layout": "bhsd"}
     if attn_mask is not None:
+        attn_mask = finite_rows(attn_mask)
         options["attn_mask"] = attn_mask.unsqueeze(1) if attn_mask.dim() == query.dim() == 3 else attn_mask
     if query.dim() == 4:
         return attention(query, key, value, options)

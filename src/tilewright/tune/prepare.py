@@ -29,7 +29,7 @@ from tilewright.dispatch.missing import LOSS
 from tilewright.dispatch.registry import Registry, default_registry
 from tilewright.errors import RequestError, TilewrightError, shown
 from tilewright.ops.base import KernelSpec, plain
-from tilewright.runtime import recording, samples
+from tilewright.runtime import recording, samples, torch_arrays, torch_memory
 from tilewright.runtime.calls import caller
 from tilewright.runtime.devices import Device, device_of
 from tilewright.runtime.host import team, thread_count
@@ -238,6 +238,11 @@ def _warm(registry: Registry, specs: Iterable[KernelSpec], smallest: Iterable[An
     team(thread_count())
     for kernel in kernels.kernels(list(specs)):
         there.load(kernel)
+    if (
+        not torch_arrays.loaded() or torch_memory.started() is not None
+    ):  # else PyTorch is about to bring memory of its own
+        with there.scratch(1):  # a stream's workspace
+            pass
     for problem in smallest:
         if problem.bytes <= MOST_RUN_BYTES:
             _run_once(registry, problem, there)

@@ -299,7 +299,7 @@ PyObject *front_call(PyObject *function, PyObject *const *given, size_t flagged,
     step(read_all);
     if (PyObject *answer = call.make()) return answer;
   }
-  PyErr_Clear();
+  if (!forgotten()) return nullptr;
   const LastCall outer = last_call;
   last_call.watched = call.readable, last_call.count = 0;
   PyObject *answer = front->original(function, given, flagged, names);

@@ -119,8 +119,22 @@ int run_on_device(const Call &call, const Places &places, const double *scalars,
   return launch_all(call, places, scalars, reinterpret_cast<char *>(attribute(found, address_name)), stream, failed);
 }
 
+// Whether there is no error, or one that a question of ours raised, which the slow path asks again: it is forgotten then.
+// Any other is of somebody who interrupts the call (a signal's handler that raises TimeoutError), and stays.
+bool forgotten() {
+  if (!PyErr_Occurred()) return true;
+  PyObject *const ours[] = {PyExc_AttributeError, PyExc_TypeError,    PyExc_ValueError, PyExc_ArithmeticError,
+                            PyExc_LookupError,    PyExc_RuntimeError, PyExc_MemoryError};
+  for (PyObject *kind : ours)
+    if (PyErr_ExceptionMatches(kind)) {
+      PyErr_Clear();
+      return true;
+    }
+  return false;
+}
+
 PyObject *longer_way() {
-  PyErr_Clear();
+  if (!forgotten()) return nullptr;
   Py_IncRef(&_Py_NoneStruct);
   return &_Py_NoneStruct;
 }

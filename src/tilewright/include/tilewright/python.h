@@ -29,6 +29,9 @@ int PyObject_IsTrue(PyObject *);
 int PyContextVar_Get(PyObject *, PyObject *, PyObject **);
 PyObject *PyErr_Occurred(void);
 void PyErr_Clear(void);
+int PyErr_ExceptionMatches(PyObject *);
+extern PyObject *PyExc_AttributeError, *PyExc_TypeError, *PyExc_ValueError, *PyExc_ArithmeticError, *PyExc_LookupError,
+    *PyExc_RuntimeError, *PyExc_MemoryError;
 void Py_IncRef(PyObject *);
 void Py_DecRef(PyObject *);
 int PyObject_GC_IsTracked(PyObject *);
