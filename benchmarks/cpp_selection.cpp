@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <vector>
 
 namespace {
@@ -41,7 +42,9 @@ template <class Make> void report(const char *name, const tw::Dispatcher &dispat
   const size_t kernels = dispatcher.registry().matching(problem).size();
   if (!kernels) return;
   const Took chosen = timed(repeats, [&](int64_t i) { dispatcher.select(make(i)); });
-  std::printf("%-10s %3zu kernels  select %6.2f us (wall %6.2f)", name, kernels, chosen.cpu, chosen.wall);
+  const std::string tier = dispatcher.select(problem).tier;  // of the first: by a model, by estimates, ...
+  std::printf("%-10s %3zu kernels  select by %s %6.2f us (wall %6.2f)", name, kernels, tier.c_str(), chosen.cpu,
+              chosen.wall);
   bool built = true;  // a registry without libraries can be asked, and not planned with
   for (int64_t i = 0; i < 16; ++i) built = built && !dispatcher.select(make(i)).kernel.library.empty();
   if (built) {
@@ -59,10 +62,13 @@ int main(int count, char **arguments) {
   try {
     const int64_t repeats = count > 2 ? std::atoll(arguments[2]) : 2000;
     const tw::Dispatcher dispatcher(tw::Registry::open(arguments[1]));
-    report("gemm", dispatcher, repeats,
-           [](int64_t i) { return tw::GemmProblem(64 + i % 512, 256, 512).layout("rcr"); });
-    report("conv", dispatcher, repeats,
-           [](int64_t i) { return tw::ConvProblem(1 + i % 64, 64, 64, {28, 28}, {3, 3}).padding({1, 1}); });
+    report("gemm", dispatcher, repeats, [](int64_t i) {
+      return tw::GemmProblem(1 + i * 37 % 2048, 64 * (1 + i * 13 % 37), 64 * (1 + i * 29 % 31)).layout("rcr");
+    });
+    report("conv", dispatcher, repeats, [](int64_t i) {
+      const int64_t size = 7 * (1 + i * 13 % 8), channels = 16 * (1 + i * 7 % 15);
+      return tw::ConvProblem(1 + i * 29 % 32, channels, channels, {size, size}, {3, 3}).padding({1, 1});
+    });
     report("attention", dispatcher, repeats,
            [](int64_t i) { return tw::AttentionProblem(1 + i % 16, 8, 128, 128 + i, 64).causal(); });
     return 0;

@@ -30,7 +30,9 @@ std::vector<double> reals(const Json &list, const std::string &what) {
 struct Desk {
   std::vector<float> problem, rows;
   std::vector<double> both, known, scores, seconds;
-  std::vector<int64_t> near;
+  std::vector<int64_t> near, which;
+  std::vector<float> values;
+  std::vector<double> ahead;
 };
 Desk &desk() {
   static thread_local Desk mine;
@@ -55,39 +57,99 @@ Forest::Forest(const std::string &bytes, const std::string &what, double base, i
   if (counts[1])
     std::memcpy(roots.data(), bytes.data() + kHead + nodes_.size() * sizeof(Node),
                 (roots.size() - 1) * sizeof(int32_t));
-  for (size_t at = 0; at < nodes_.size(); ++at) {
-    const Node &node = nodes_[at];
-    const bool leaf = node.left == int32_t(at), inside = node.left > int32_t(at) && node.left + 1 < counts[0];
-    if (node.feature < 0 || node.feature >= width || (!leaf && !inside)) damaged(what, "a node leads back, or outside");
-  }
+  std::vector<int64_t> level(nodes_.size(), 0);
   for (size_t tree = 0; tree + 1 < roots.size(); ++tree) {
     if (roots[tree] < 0 || roots[tree] >= roots[tree + 1]) damaged(what, "its trees do not follow each other");
     bool alike = true;
-    for (int32_t at = roots[tree]; at < roots[tree + 1]; ++at)
-      alike = alike && (nodes_[size_t(at)].left == at || nodes_[size_t(at)].feature < of_problem);
+    double low = HUGE_VAL, high = -HUGE_VAL;
+    for (int32_t at = roots[tree]; at < roots[tree + 1]; ++at) {
+      Node &node = nodes_[size_t(at)];
+      const bool leaf = node.left == at, inside = node.left > at && node.left + 1 < roots[tree + 1];
+      if (node.feature < 0 || node.feature >= width || (!leaf && !inside))
+        damaged(what, "a node leads back, or outside");
+      if (leaf) {
+        if (!std::isfinite(node.value)) damaged(what, "a leaf is no number");
+        node.threshold = HUGE_VALF, node.feature = 0;  // a walk that has come here stays here
+        low = std::min(low, double(node.value)), high = std::max(high, double(node.value));
+        depth_ = std::max(depth_, level[size_t(at)]);
+        continue;
+      }
+      for (int32_t next : {node.left, node.left + 1})
+        level[size_t(next)] = std::max(level[size_t(next)], level[size_t(at)] + 1);
+      alike = alike && node.feature < of_problem;
+    }
     (alike ? alike_ : others_).push_back(roots[tree]);
+    if (!alike) low_.push_back(low), high_.push_back(high);
   }
+  for (size_t tree = low_.size(); tree-- > 1;) low_[tree - 1] += low_[tree], high_[tree - 1] += high_[tree];
+}
+
+// The values of trees for rows, tree by tree.  Eight walks beside each other, written out and without a branch: where a
+// problem leads is not foreseen by the processor, and each walk waits for memory at every step.
+template <size_t... lane>
+void Forest::walk_lanes(int32_t *at, const float *const *features, std::index_sequence<lane...>) const {
+  const Node *const nodes = nodes_.data();
+  int32_t now[] = {at[lane]...};
+  for (int64_t step = 0; step < depth_; ++step)
+    ((now[lane] =
+          nodes[now[lane]].left + int32_t(features[lane][nodes[now[lane]].feature] > nodes[now[lane]].threshold)),
+     ...);
+  ((at[lane] = now[lane]), ...);
+}
+
+void Forest::walk(const int32_t *roots, size_t trees, const float *rows, int64_t width,
+                  const std::vector<int64_t> &which, std::vector<float> &values) const {
+  constexpr size_t kLanes = 8;
+  int32_t at[kLanes] = {};
+  const float *features[kLanes];
+  for (const float *&each : features) each = rows;  // lanes that are not used walk too
+  size_t used = 0;
+  values.resize(trees * which.size());
+  float *into = values.data();
+  const auto finish = [&] {
+    walk_lanes(at, features, std::make_index_sequence<kLanes>());
+    for (size_t lane = 0; lane < used; ++lane) *into++ = nodes_[size_t(at[lane])].value;
+    used = 0;
+  };
+  for (size_t tree = 0; tree < trees; ++tree)
+    for (int64_t row : which) {
+      at[used] = roots[tree], features[used] = rows + row * width;
+      if (++used == kLanes) finish();
+    }
+  if (used) finish();
 }
 
 double Forest::common(const float *problem) const {
+  Desk &d = desk();
+  d.which.assign(1, 0);
+  walk(alike_.data(), alike_.size(), problem, 0, d.which, d.values);
   double sum = base_;
-  for (int32_t at : alike_) {
-    for (const Node *node = &nodes_[size_t(at)]; node->left != at; node = &nodes_[size_t(at)])
-      at = node->left + (problem[node->feature] > node->threshold);
-    sum += double(nodes_[size_t(at)].value);
-  }
+  for (float value : d.values) sum += double(value);
   return sum;
 }
 
-void Forest::score(const float *rows, int64_t count, int64_t width, double *scores) const {
-  for (const int32_t root : others_)  // tree by tree: one fits into a near cache, where all rows find it
-    for (int64_t row = 0; row < count; ++row) {
-      const float *features = rows + row * width;
-      int32_t at = root;
-      for (const Node *node = &nodes_[size_t(at)]; node->left != at; node = &nodes_[size_t(at)])
-        at = node->left + (features[node->feature] > node->threshold);
-      scores[row] += double(nodes_[size_t(at)].value);
+void Forest::score(const float *rows, int64_t count, int64_t width, const double *ahead, double *scores) const {
+  constexpr size_t kTrees = 16;     // after so many it is seen who can still win
+  constexpr double kMargin = 1e-6;  // far more than sums of doubles are wrong by
+  Desk &d = desk();
+  d.which.resize(size_t(count));
+  for (int64_t row = 0; row < count; ++row) d.which[size_t(row)] = row;
+  for (size_t first = 0; first < others_.size(); first += kTrees) {
+    if (ahead && first && d.which.size() > 1) {
+      double bar = HUGE_VAL;
+      for (int64_t row : d.which) bar = std::min(bar, scores[row] + ahead[row] + high_[first]);
+      const auto beaten = [&](int64_t row) {
+        if (!(scores[row] + ahead[row] + low_[first] > bar + kMargin)) return false;
+        return scores[row] = HUGE_VAL, true;
+      };
+      d.which.erase(std::remove_if(d.which.begin(), d.which.end(), beaten), d.which.end());
     }
+    const size_t trees = std::min(kTrees, others_.size() - first);
+    walk(others_.data() + first, trees, rows, width, d.which, d.values);
+    const float *value = d.values.data();
+    for (size_t tree = 0; tree < trees; ++tree)
+      for (int64_t row : d.which) scores[row] += double(*value++);
+  }
 }
 
 std::unique_ptr<Model> read_model(const Json &row, const std::string &bytes) {
@@ -207,14 +269,18 @@ bool fill_seconds(const Voice &voice, const Asked &asked, double least) {
     for (int64_t f = 0; f < model.both; ++f) *to++ = float(d.both[size_t(f * asked.count + at)]);
     *to++ = float(asked.units);
   }
-  d.scores.assign(size_t(near), model.forest->common(d.problem.data()));
-  model.forest->score(d.rows.data(), near, width, d.scores.data());
   const double rough = model.rough[0] + model.rough[1] * asked.bytes + model.rough[2] * asked.flops;
+  d.ahead.clear();
+  for (int64_t at : d.near)
+    d.ahead.push_back(model.trust != 0 ? model.trust * std::log(d.known[size_t(at)] / least) : 0.0);
+  d.scores.assign(size_t(near), model.forest->common(d.problem.data()));
+  const bool sound =
+      rough > 0 && std::all_of(d.ahead.begin(), d.ahead.end(), [](double a) { return std::isfinite(a); });
+  model.forest->score(d.rows.data(), near, width, sound ? d.ahead.data() : nullptr, d.scores.data());
   d.seconds.assign(size_t(asked.count), HUGE_VAL);
   for (size_t row = 0; row < d.near.size(); ++row) {
     const size_t at = size_t(d.near[row]);
-    const double ahead = model.trust != 0 ? model.trust * std::log(d.known[at] / least) : 0.0;
-    d.seconds[at] = rough * std::exp(d.scores[row] + ahead);
+    d.seconds[at] = rough * std::exp(d.scores[row] + d.ahead[row]);
     if (std::isnan(d.seconds[at])) return false;
   }
   return true;

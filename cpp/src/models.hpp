@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "json.hpp"
@@ -18,8 +19,9 @@ class Forest {
   Forest(const std::string &bytes, const std::string &what, double base, int64_t of_problem, int64_t width);
   // The trees that look at the problem alone, with the base: the same for all kernels.
   double common(const float *problem) const;
-  // With the others added; a row holds all features.
-  void score(const float *rows, int64_t count, int64_t width, double *scores) const;
+  // With the others added; a row holds all features.  `ahead`: null, or what is added to each score before they are
+  // compared; rows that cannot have the lowest any more get an infinite one.
+  void score(const float *rows, int64_t count, int64_t width, const double *ahead, double *scores) const;
 
  private:
   struct Node {
@@ -28,7 +30,13 @@ class Forest {
     float value;
   };
   std::vector<Node> nodes_;
+  template <size_t... lane>
+  void walk_lanes(int32_t *at, const float *const *features, std::index_sequence<lane...>) const;
+  void walk(const int32_t *roots, size_t trees, const float *rows, int64_t width, const std::vector<int64_t> &which,
+            std::vector<float> &values) const;
   std::vector<int32_t> alike_, others_;  // roots
+  std::vector<double> low_, high_;       // what the others add from a tree on, at least and at most
+  int64_t depth_ = 0;                    // steps from any root to any leaf
   double base_;
 };
 

@@ -263,3 +263,12 @@ def test_a_gpu_target_needs_no_gpu(tmp_path: Path) -> None:
     with BundleFile(found.path) as bundle:
         bundle.check()
         assert bundle.manifest["targets"]["sm_90a"]["backend"] == "cuda"
+
+
+def test_a_reason_of_several_stages_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = plan.plan("generic", [tw.AttentionProblem(1, 2, 16, 64, 32, num_splits=2)], threads=(2,))
+    missing = {"digest": "", "kernel": "", "tier": "", "loss": None, "why": "there is none"}
+    monkeypatch.setattr(plan, "_stage", lambda *_: missing)
+    (row,) = plan.coverage(asked, {})
+    assert len(row["stages"]) == 2
+    assert row["why"] == "there is none"

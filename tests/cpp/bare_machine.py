@@ -92,8 +92,8 @@ def make_root(root: Path) -> None:
     for name in ("proc", "tmp", "dev"):
         (root / name).mkdir(exist_ok=True)
     for device in ("null", "zero", "urandom"):
-        here = Path("/dev", device).stat()
-        os.mknod(root / "dev" / device, here.st_mode, here.st_rdev)
+        facts = Path("/dev", device).stat()
+        os.mknod(root / "dev" / device, facts.st_mode, facts.st_rdev)
 
 
 def provision(root: Path, examples: Sequence[str], work: Path) -> None:

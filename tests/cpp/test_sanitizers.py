@@ -28,7 +28,7 @@ pytestmark = [
 
 TESTS = programs.CPP / "tests"
 MEMORY, RACES = "address,undefined", "thread"
-FLAGS = ("-g1", "-fno-omit-frame-pointer")
+FLAGS = ("-O0", "-g1", "-fno-omit-frame-pointer")  # compiling is most of the time
 # What a program says is not all: one that goes on after undefined behaviour ends with success otherwise.
 ENVIRONMENT = {"UBSAN_OPTIONS": "halt_on_error=1", "TSAN_OPTIONS": "halt_on_error=1"}
 GPUS = [("cuda", "sm_90a"), ("hip", "gfx942")]
@@ -71,7 +71,11 @@ WRONG = {
 def test_they_find_what_is_wrong(sanitizer: str, tmp_path: Path) -> None:
     source, said = WRONG[sanitizer]
     (tmp_path / "wrong.cpp").write_text(source)
-    program = compiled(tmp_path / "wrong.cpp", sanitizer, tmp_path / "wrong")
+    program = str(tmp_path / "wrong")
+    try:  # without libtilewright: this says in a second what the compiler has
+        programs.call(*programs.compiler(), f"-fsanitize={sanitizer}", "-pthread", f"{program}.cpp", "-o", program)
+    except AssertionError:
+        pytest.skip(f"this compiler has no {sanitizer} sanitizer")
     with pytest.raises(AssertionError, match=said):
         run(program)
 

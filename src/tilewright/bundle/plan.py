@@ -246,7 +246,7 @@ def _row(planned: Plan, restricted: Registry, asking: Asking, chosen: Mapping[st
     row["tier"] = max((part["tier"] for part in stages), key=_ORDER.index)
     losses = [part["loss"] for part in stages]
     row["loss"] = None if any(loss is None for loss in losses) else round(max(losses), 6)
-    row["why"] = "; ".join(why)
+    row["why"] = "; ".join(dict.fromkeys(why))  # stages often have the same reason
     return row
 
 
