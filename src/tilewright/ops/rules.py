@@ -31,6 +31,7 @@ from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.errors import UnknownNameError, an, nearest
 from tilewright.ops.base import KernelSpec, Violation, read_spec
+from tilewright.ops.families import OnceASignature
 from tilewright.ops.spaces import Spaces
 from tilewright.renames import new_values
 
@@ -77,6 +78,12 @@ def positive(signature: Any, schedule: Any, arch: Arch) -> Iterator[Violation]:
         number = value if place is None else value[place]
         if number < least:
             yield Violation("positive", f"{name} is {number}", f"use {least} or more")
+
+
+@lru_cache(maxsize=1 << 16)
+def _numbers_are_legal(schedule: Any) -> bool:
+    """Whether `words` and `positive`, which read nothing but the schedule, have nothing to say."""
+    return not any(True for rule in (words, positive) for _ in rule(None, schedule, None))  # type: ignore[arg-type]
 
 
 def accumulator(dtype: str) -> str:
@@ -133,6 +140,7 @@ class Legality:
     common: Sequence[Rule]
     problem_violations: Callable[[Any], list[Violation]]
     signature: type[Any]  # the dataclass of its signatures
+    of_signature: Sequence[Rule] = ()  # those of `common` that read nothing of the schedule: asked once a signature
     # The problem that last broke no rule, and its arch: on its way to a kernel one is asked about more than once.
     _legal: list[tuple[Any, str]] = dataclasses.field(
         default_factory=lambda: [(None, "")], init=False, compare=False, repr=False
@@ -157,6 +165,38 @@ class Legality:
         return violations + [
             violation for rule in family.RULES for violation in rule(spec.signature, spec.schedule, arch)
         ]
+
+    def is_legal(self, spec: KernelSpec) -> bool:
+        """Whether `check` has nothing to say, without its sentences: pools hold a hundred thousand proposals."""
+        arch, kind = all_archs().get(spec.arch), type(spec.schedule)
+        family = self.families.get(arch.family) if arch is not None else None
+        if arch is None or family is None or not self._has_schedule(arch.family, kind):
+            return False
+        signature, schedule = spec.signature, spec.schedule
+        if not self._signature_is_legal(signature, arch):
+            return False
+        if not _numbers_are_legal(schedule) or any(
+            True for rule in self._others for _ in rule(signature, schedule, arch)
+        ):
+            return False
+        quick = getattr(family, "is_legal", None)
+        if quick is not None:
+            return bool(quick(signature, schedule, arch))
+        return not any(True for rule in family.RULES for _ in rule(signature, schedule, arch))
+
+    @cached_property
+    def _others(self) -> tuple[Rule, ...]:
+        return tuple(rule for rule in self.common if rule not in (*self.of_signature, words, positive))
+
+    @cached_property
+    def _has_schedule(self) -> Callable[[str, type[Any]], bool]:
+        return lru_cache(maxsize=256)(lambda family, kind: kind in self.families.schedules(family))
+
+    @cached_property
+    def _signature_is_legal(self) -> OnceASignature:
+        return OnceASignature(
+            lambda signature, arch: not any(True for rule in self.of_signature for _ in rule(signature, None, arch))
+        )
 
     def family_of(self, spec: KernelSpec) -> Any:
         """The kernel family of a spec; the op's `family` module says what may be asked of it."""
