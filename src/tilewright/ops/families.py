@@ -11,7 +11,7 @@ Here is the half that legality and pools ask.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Protocol
@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Protocol
 from tilewright import plugins
 from tilewright.arch import Arch
 from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.rules import OnceASignature, numbers_are_legal
 
 
 class FamilyRules(Protocol):
@@ -34,22 +35,6 @@ class FamilyRules(Protocol):
 
     def limits(self, spec: KernelSpec, problem: Any) -> Iterable[Violation]:
         """Why a legal kernel cannot serve a problem of its signature; its check in C says the same."""
-
-
-class OnceASignature:
-    """An answer about a signature on an arch, kept until another is asked about: pools have hundreds of schedules of a
-    signature in a row, and a signature is long to hash."""
-
-    def __init__(self, ask: Callable[[Any, Arch], bool]) -> None:
-        self._ask = ask
-        self._last: tuple[Any, str, bool] = (None, "", False)  # one object, so that threads never see half of it
-
-    def __call__(self, signature: Any, arch: Arch) -> bool:
-        known, name, answer = self._last
-        if known is not signature or name != arch.name:
-            answer = self._ask(signature, arch)
-            self._last = signature, arch.name, answer
-        return answer
 
 
 class ScheduleDefaults:
@@ -138,14 +123,15 @@ class FamilySpace:
         yield from self.family_of(schedule).violations(signature, schedule, arch)
 
     def is_legal(self, signature: Any, schedule: Any, arch: Arch) -> bool:
-        """Whether `RULES` have nothing to say; a family may have a quicker way to tell (`is_legal`)."""
+        """Whether the numbers of a schedule are some, and `RULES` have nothing to say of it; a family may have a
+        quicker way to tell both (`is_legal`)."""
         if not self._has_kernels(signature, arch):
             return False
         family = self.family_of(schedule)
         quick = getattr(family, "is_legal", None)
         if quick is not None:
             return bool(quick(signature, schedule, arch))
-        return not any(True for _ in family.violations(signature, schedule, arch))
+        return numbers_are_legal(schedule) and not any(True for _ in family.violations(signature, schedule, arch))
 
     @cached_property
     def _has_kernels(self) -> OnceASignature:

@@ -31,7 +31,6 @@ _INSTRUCTIONS = {(16, 16, 32): (16, 16, 16)}
 # it.  Built, 64x192x32x256 of four waves had 508 bytes of scratch, 128x96x32x256 of eight 112.
 WIDE_V, WAVES_ALONE = 128, 4
 _ENDING = ("fwd_splitkv", "fwd_pagedkv")
-_SPILLING = "amd-attention-registers"
 
 
 @lru_cache(maxsize=256)
@@ -73,5 +72,5 @@ def _fitted(schedule: CkTileAttentionSchedule, inst: Instance, arch: Arch) -> Ck
 
 
 def _spills(schedule: CkTileAttentionSchedule, inst: Instance, arch: Arch) -> bool:
-    broken = headers.violations(scheduled(inst, schedule), arch)
-    return any(violation.rule == _SPILLING for violation in broken)
+    kernel = scheduled(inst, schedule)
+    return headers.registers(kernel) > headers.room(kernel, arch)

@@ -20,6 +20,7 @@ from tilewright.backends.hip.attention.ck_tile.schedules import (
 )
 from tilewright.ops.attention.spec import FP8, AttentionSignature
 from tilewright.ops.base import Violation
+from tilewright.ops.rules import numbers_are_legal
 
 _HALVES = ("fp16", "bf16")
 
@@ -76,6 +77,14 @@ def _of_instance(inst: Instance, arch: Arch) -> Iterator[Violation]:
         yield from headers.violations(inst, arch)
 
 
+def _is_legal(inst: Instance, arch: Arch) -> bool:
+    """Whether `_of_instance` is empty; the rules of headers, which refuse most, come first."""
+    if len(inst.tile) != TILE_NUMBERS or next(headers.violations(inst, arch), None) is not None:
+        return False
+    return next(rules.violations(inst, arch), None) is None
+
+
+TILE_NUMBERS = 6
 Known = dict[CkTileAttentionSchedule, bool]
 
 
@@ -99,11 +108,10 @@ class Verdicts:
         verdict = whole.get(schedule)
         if verdict is None:
             verdict = False
-            if inst is not None:
+            if inst is not None and numbers_are_legal(schedule):
                 known = of_instance.get(schedule)
                 if known is None:
-                    known = next(_of_instance(scheduled(inst, schedule), arch), None) is None
-                    of_instance[schedule] = known
+                    known = of_instance[schedule] = _is_legal(scheduled(inst, schedule), arch)
                 verdict = known and next(_heads(signature, schedule), None) is None
             whole[schedule] = verdict
         return verdict
