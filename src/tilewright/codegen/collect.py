@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tilewright.arch import arch as arch_by_name
@@ -15,12 +16,16 @@ from tilewright.ops.base import KernelSpec, Op, Violation
 from tilewright.ops.neighbours import Neighbour, as_remedy, neighbours
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rejection:
-    """A proposal that broke rules, with every rule it broke."""
+    """A proposal that breaks rules."""
 
     spec: KernelSpec
-    violations: tuple[Violation, ...]
+
+    @cached_property
+    def violations(self) -> tuple[Violation, ...]:
+        """Every rule it breaks; worked out when somebody asks, since a pool may reject a hundred thousand."""
+        return tuple(op_by_name(self.spec.op).check(self.spec))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,7 @@ def demand_some(selection: SpecSet) -> None:
     rules = selection.rejections_by_rule()
     why = [f"{selection.filtered} proposals did not pass the filter"] if selection.filtered else []
     why += [f"{count} broke {rule} ({example.message})" for rule, (count, example) in list(rules.items())[:3]]
-    first = next((example.remedy for _, example in rules.values()), "") if not selection.filtered else ""
+    first = next((example.remedy for _, example in rules.values()), "")
     near = nearest_legal(selection.rejected[0]) if selection.configured and selection.rejected else ""
     if near:
         first = f"the nearest legal kernels: {near}; --correct takes the first"
@@ -80,11 +85,37 @@ def nearest_legal(rejection: Rejection) -> str:
 
 def split_legal(specs: Iterable[KernelSpec]) -> Iterator[KernelSpec | Rejection]:
     """Each spec as it is when legal, else as a rejection with its reasons."""
-    ops: dict[str, Op] = {}
+    tests: dict[str, Callable[[KernelSpec], bool]] = {}
     for spec in specs:
-        op = ops.setdefault(spec.op, op_by_name(spec.op))
-        violations = op.check(spec)
-        yield Rejection(spec, tuple(violations)) if violations else spec
+        is_legal = tests.get(spec.op)
+        if is_legal is None:
+            is_legal = tests[spec.op] = _legal_test(op_by_name(spec.op))
+        yield spec if is_legal(spec) else Rejection(spec)
+
+
+def _legal_test(op: Op) -> Callable[[KernelSpec], bool]:
+    """Whether a spec is legal, the quick way where the op has one."""
+    quick: Callable[[KernelSpec], bool] | None = getattr(op, "is_legal", None)
+    return quick or (lambda spec: not op.check(spec))
+
+
+class _Seen:
+    """Which specs were there before.  Pools propose all schedules of a signature in a row, and a signature is long to
+    hash: it is looked up when it changes."""
+
+    def __init__(self) -> None:
+        self._schedules: dict[tuple[str, Any, str], set[Any]] = {}
+        self._signature: Any = None
+        self._current: set[Any] = set()
+
+    def add(self, spec: KernelSpec) -> bool:
+        """Whether it is new."""
+        if spec.signature is not self._signature:
+            self._signature = spec.signature
+            self._current = self._schedules.setdefault((spec.op, spec.signature, spec.arch), set())
+        before = len(self._current)
+        self._current.add(spec.schedule)
+        return len(self._current) > before
 
 
 def _axes(op: Op, arch: str, axes: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
@@ -188,7 +219,7 @@ def collect(
     specs: dict[KernelSpec, None] = {}
     rejected: list[Rejection] = []
     corrected: list[Correction] = []
-    seen: set[KernelSpec] = set()
+    seen = _Seen()
     filtered = repeated = 0
 
     def wanted() -> Iterator[KernelSpec]:
@@ -196,11 +227,10 @@ def collect(
         for spec in proposals:
             if passes is not None and not passes(spec):
                 filtered += 1
-            elif spec in seen:
-                repeated += 1
-            else:
-                seen.add(spec)
+            elif seen.add(spec):
                 yield spec
+            else:
+                repeated += 1
 
     for verdict in split_legal(wanted()):
         if isinstance(verdict, KernelSpec):

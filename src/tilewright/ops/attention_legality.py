@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright.arch import Arch
 from tilewright.ops import rules
@@ -19,12 +19,17 @@ def _heads(signature: Any, schedule: AttentionSchedule, arch: Arch) -> Iterator[
             yield Violation("kernel-heads", message, f"use {', '.join(map(str, HEADS))}; smaller heads are padded")
 
 
+class CommonRules(NamedTuple):
+    rules: tuple[rules.Rule, ...]
+    of_signature: tuple[rules.Rule, ...]  # those that read nothing of the schedule
+
+
 def common_rules(
     words: Mapping[str, Collection[str]],
     dtypes: tuple[str, ...],
     families: Collection[str],
     settled: Callable[[Any], Any],
-) -> tuple[rules.Rule, ...]:
+) -> CommonRules:
     """The rules of an op whose signatures have these fields of words and of element types and are of these families;
     `settled` gives a signature with the default in every field that its kernels do not read."""
 
@@ -47,4 +52,5 @@ def common_rules(
             message = f"{schedule.pipeline} has no {signature.family} kernels"
             yield Violation("pipeline-family", message, f"it is for {', '.join(schedule.serves)}")
 
-    return names, rules.words, rules.positive, _heads, canonical, serves
+    of_signature = (names, _heads, canonical)
+    return CommonRules((names, rules.words, rules.positive, _heads, canonical, serves), of_signature)

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Protocol
 from tilewright import plugins
 from tilewright.arch import Arch
 from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.rules import OnceASignature, numbers_are_legal
 
 
 class FamilyRules(Protocol):
@@ -120,6 +121,21 @@ class FamilySpace:
     def _violations(self, signature: Any, schedule: Any, arch: Arch) -> Iterator[Violation]:
         yield from self.signature_rules(signature, arch)
         yield from self.family_of(schedule).violations(signature, schedule, arch)
+
+    def is_legal(self, signature: Any, schedule: Any, arch: Arch) -> bool:
+        """Whether the numbers of a schedule are some, and `RULES` have nothing to say of it; a family may have a
+        quicker way to tell both (`is_legal`)."""
+        if not self._has_kernels(signature, arch):
+            return False
+        family = self.family_of(schedule)
+        quick = getattr(family, "is_legal", None)
+        if quick is not None:
+            return bool(quick(signature, schedule, arch))
+        return numbers_are_legal(schedule) and not any(True for _ in family.violations(signature, schedule, arch))
+
+    @cached_property
+    def _has_kernels(self) -> OnceASignature:
+        return OnceASignature(lambda signature, arch: not any(True for _ in self.signature_rules(signature, arch)))
 
     def signature_rules(self, signature: Any, arch: Arch) -> Iterable[Violation]:
         """Why the arch has no kernel for the signature, whatever its schedule."""

@@ -79,6 +79,28 @@ def positive(signature: Any, schedule: Any, arch: Arch) -> Iterator[Violation]:
             yield Violation("positive", f"{name} is {number}", f"use {least} or more")
 
 
+class OnceASignature:
+    """An answer about a signature on an arch, kept until another is asked about: pools have hundreds of schedules of a
+    signature in a row, and a signature is long to hash."""
+
+    def __init__(self, ask: Callable[[Any, Arch], bool]) -> None:
+        self._ask = ask
+        self._last: tuple[Any, str, bool] = (None, "", False)  # one object, so that threads never see half of it
+
+    def __call__(self, signature: Any, arch: Arch) -> bool:
+        known, name, answer = self._last
+        if known is not signature or name != arch.name:
+            answer = self._ask(signature, arch)
+            self._last = signature, arch.name, answer
+        return answer
+
+
+@lru_cache(maxsize=1 << 16)
+def numbers_are_legal(schedule: Any) -> bool:
+    """Whether `words` and `positive`, which read nothing but the schedule, have nothing to say."""
+    return not any(True for rule in (words, positive) for _ in rule(None, schedule, None))  # type: ignore[arg-type]
+
+
 def accumulator(dtype: str) -> str:
     """What products of an element type are summed in."""
     return "int32" if dtype == "int8" else "fp32"
@@ -133,6 +155,7 @@ class Legality:
     common: Sequence[Rule]
     problem_violations: Callable[[Any], list[Violation]]
     signature: type[Any]  # the dataclass of its signatures
+    of_signature: Sequence[Rule] = ()  # those of `common` that read nothing of the schedule: asked once a signature
     # The problem that last broke no rule, and its arch: on its way to a kernel one is asked about more than once.
     _legal: list[tuple[Any, str]] = dataclasses.field(
         default_factory=lambda: [(None, "")], init=False, compare=False, repr=False
@@ -157,6 +180,47 @@ class Legality:
         return violations + [
             violation for rule in family.RULES for violation in rule(spec.signature, spec.schedule, arch)
         ]
+
+    def is_legal(self, spec: KernelSpec) -> bool:
+        """Whether `check` has nothing to say, without its sentences: pools hold a hundred thousand proposals.
+
+        A design space may tell quickly what its rules and those of numbers say (`is_legal`); the rest is asked of what
+        is left.
+        """
+        arch, kind = all_archs().get(spec.arch), type(spec.schedule)
+        family = self.families.get(arch.family) if arch is not None else None
+        if arch is None or family is None or not self._has_schedule(arch.family, kind):
+            return False
+        signature, schedule = spec.signature, spec.schedule
+        if not self._signature_is_legal(signature, arch):
+            return False
+        quick = getattr(family, "is_legal", None)
+        if quick is not None:
+            if not quick(signature, schedule, arch):
+                return False
+        elif not numbers_are_legal(schedule) or any(
+            True for rule in family.RULES for _ in rule(signature, schedule, arch)
+        ):
+            return False
+        return not any(True for rule in self._others for _ in rule(signature, schedule, arch))
+
+    @cached_property
+    def _others(self) -> tuple[Rule, ...]:
+        return tuple(rule for rule in self.common if rule not in (*self.of_signature, words, positive))
+
+    @cached_property
+    def _has_schedule(self) -> Callable[[str, Any], bool]:
+        @lru_cache(maxsize=256)
+        def has(family: str, kind: Any) -> bool:
+            return kind in self.families.schedules(family)
+
+        return has
+
+    @cached_property
+    def _signature_is_legal(self) -> OnceASignature:
+        return OnceASignature(
+            lambda signature, arch: not any(True for rule in self.of_signature for _ in rule(signature, None, arch))
+        )
 
     def family_of(self, spec: KernelSpec) -> Any:
         """The kernel family of a spec; the op's `family` module says what may be asked of it."""

@@ -24,6 +24,6 @@ from tilewright.ops.spaces import Spaces
 
 SPACES = Spaces(OP)
 COMMON = common_rules(WORDS, ("dtype_q", "dtype_kv", "dtype_out", "dtype_aux"), FAMILIES, settled)
-LEGALITY = rules.Legality(OP, SPACES, COMMON, problem_violations, AttentionSignature)
-check, problem_check, supports = LEGALITY.check, LEGALITY.problem_check, LEGALITY.supports
+LEGALITY = rules.Legality(OP, SPACES, COMMON.rules, problem_violations, AttentionSignature, COMMON.of_signature)
+check, is_legal, problem_check, supports = LEGALITY.check, LEGALITY.is_legal, LEGALITY.problem_check, LEGALITY.supports
 spec_from_dict, family_of = LEGALITY.spec_from_dict, LEGALITY.family_of

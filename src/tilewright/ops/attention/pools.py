@@ -148,5 +148,7 @@ def proposals(
         dtype(name)
     chosen = signatures(families, datatypes, heads, features, outputs, auxiliary)
     if of_profile:
+        if not auxiliary:  # those of a library have a bias and tables of the type of q
+            chosen = distinct(settled(replace(signature, dtype_aux=signature.dtype_q)) for signature in chosen)
         chosen = of_own_pool(family, pool, arch_by_name(arch), chosen)
     return POOLS.proposals(pool, arch, chosen)

@@ -28,8 +28,13 @@ from tilewright.ops.spaces import Spaces
 
 SPACES = Spaces(OP)
 COMMON = common_rules(WORDS, ("dtype", "dtype_aux"), FAMILIES, settled)
-LEGALITY = rules.Legality(OP, SPACES, COMMON, problem_violations, AttentionBackwardSignature)
-check, problem_check, spec_from_dict = LEGALITY.check, LEGALITY.problem_check, LEGALITY.spec_from_dict
+LEGALITY = rules.Legality(OP, SPACES, COMMON.rules, problem_violations, AttentionBackwardSignature, COMMON.of_signature)
+check, is_legal, problem_check, spec_from_dict = (
+    LEGALITY.check,
+    LEGALITY.is_legal,
+    LEGALITY.problem_check,
+    LEGALITY.spec_from_dict,
+)
 
 
 def supports(spec: KernelSpec, problem: AttentionBackwardProblem) -> list[Violation]:

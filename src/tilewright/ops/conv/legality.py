@@ -56,8 +56,11 @@ def accumulates(signature: ConvSignature, schedule: ConvSchedule, arch: Arch) ->
 
 
 COMMON: tuple[rules.Rule, ...] = (names, rules.words, rules.positive, spatial, fused, accumulates)
-LEGALITY = rules.Legality(OP, SPACES, COMMON, problem_violations, ConvSignature)
-check, problem_check, supports = LEGALITY.check, LEGALITY.problem_check, LEGALITY.supports
+LEGALITY = rules.Legality(
+    OP, SPACES, COMMON, problem_violations, ConvSignature, of_signature=(names, spatial, fused, accumulates)
+)
+check, is_legal, problem_check = LEGALITY.check, LEGALITY.is_legal, LEGALITY.problem_check
+supports = LEGALITY.supports
 spec_from_dict = LEGALITY.spec_from_dict
 
 

@@ -66,8 +66,11 @@ def accumulates(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) ->
 
 
 COMMON: tuple[rules.Rule, ...] = (names, rules.words, rules.positive, divisible, fused, two_bs, accumulates)
-LEGALITY = rules.Legality("gemm", SPACES, COMMON, problem_violations, GemmSignature)
-check, problem_check, supports = LEGALITY.check, LEGALITY.problem_check, LEGALITY.supports
+LEGALITY = rules.Legality(
+    "gemm", SPACES, COMMON, problem_violations, GemmSignature, of_signature=(names, fused, accumulates)
+)
+check, is_legal, problem_check = LEGALITY.check, LEGALITY.is_legal, LEGALITY.problem_check
+supports = LEGALITY.supports
 spec_from_dict = LEGALITY.spec_from_dict
 
 

@@ -43,6 +43,9 @@ class CkTile(Family, AttentionFamily):
     ) -> Iterator[Violation]:
         return legality.violations(signature, schedule, arch)
 
+    def is_legal(self, signature: AttentionSignature, schedule: CkTileAttentionSchedule, arch: Arch) -> bool:
+        return legality.VERDICTS.is_legal(signature, schedule, arch)
+
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
         h: CkTileAttentionSchedule = spec.schedule
         tile = zip(("tile_m0", "tile_n0", "tile_k0", "tile_n1", "", "tile_k0max"), h.tile, strict=True)

@@ -6,12 +6,21 @@ Rules of its dispatcher are in `rules.py`, of its headers in `headers.py`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tilewright.arch import Arch
 from tilewright.backends.hip.attention.ck_tile import headers, rules
-from tilewright.backends.hip.attention.ck_tile.schedules import CkTileAttentionSchedule, instance, route
+from tilewright.backends.hip.attention.ck_tile.instance import Instance
+from tilewright.backends.hip.attention.ck_tile.schedules import (
+    CkTileAttentionSchedule,
+    computed,
+    instance,
+    route,
+    scheduled,
+)
 from tilewright.ops.attention.spec import FP8, AttentionSignature
 from tilewright.ops.base import Violation
+from tilewright.ops.rules import numbers_are_legal
 
 _HALVES = ("fp16", "bf16")
 
@@ -57,12 +66,83 @@ def violations(signature: AttentionSignature, schedule: CkTileAttentionSchedule,
     yield from broken
     if any(violation.rule == "amd-attention-arch" for violation in broken):
         return
-    inst = instance(signature, schedule, arch.name)
+    yield from _of_instance(instance(signature, schedule, arch.name), arch)
+    yield from _heads(signature, schedule)
+
+
+def _of_instance(inst: Instance, arch: Arch) -> Iterator[Violation]:
     of_words = list(rules.violations(inst, arch))
     yield from of_words
     if not any(each.rule == "amd-attention-lengths" for each in of_words):
         yield from headers.violations(inst, arch)
-    yield from _heads(signature, schedule)
+
+
+def _is_legal(inst: Instance, arch: Arch) -> bool:
+    """Whether `_of_instance` is empty; the rules of headers, which refuse most, come first."""
+    if len(inst.tile) != TILE_NUMBERS or next(headers.violations(inst, arch), None) is not None:
+        return False
+    return next(rules.violations(inst, arch), None) is None
+
+
+TILE_NUMBERS = 6
+Known = dict[CkTileAttentionSchedule, bool]
+
+
+class Verdicts:
+    """Whether schedules are legal, remembered over signatures that no rule tells apart (`alike`).
+
+    A test compares it with `violations`: a rule that reads more asks for a change of `alike`.
+    """
+
+    def __init__(self) -> None:
+        # One object, so that threads see all of it: the signature and arch asked last, what is computed, and the
+        # verdicts of signatures like it, by its own rules of heads and by those of the instance.
+        self._last: tuple[AttentionSignature | None, str, Instance | None, Known, Known] = (None, "", None, {}, {})
+        self._known: dict[tuple[Instance, bool], tuple[Known, Known]] = {}
+
+    def is_legal(self, signature: AttentionSignature, schedule: CkTileAttentionSchedule, arch: Arch) -> bool:
+        last, name, inst, whole, of_instance = self._last
+        if signature is not last or arch.name != name:
+            inst, whole, of_instance = self._alike(signature, arch)
+            self._last = signature, arch.name, inst, whole, of_instance
+        verdict = whole.get(schedule)
+        if verdict is None:
+            verdict = False
+            if inst is not None and numbers_are_legal(schedule):
+                known = of_instance.get(schedule)
+                if known is None:
+                    known = of_instance[schedule] = _is_legal(scheduled(inst, schedule), arch)
+                verdict = known and next(_heads(signature, schedule), None) is None
+            whole[schedule] = verdict
+        return verdict
+
+    def _alike(self, signature: AttentionSignature, arch: Arch) -> tuple[Instance | None, Known, Known]:
+        if next(ck_tile_rules(signature, arch), None) is not None:
+            return None, {}, {}
+        inst = alike(computed(signature, arch.name))
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        _, of_instance = self._known.setdefault((inst, False), ({}, {}))
+        whole, _ = self._known.setdefault((inst, True), ({}, {})) if signature.varlen else self._known[(inst, False)]
+        return inst, whole, of_instance
+
+
+_MOST_KNOWN = 4096  # groups of signatures
+_MOVING = ("batch_prefill", "fwd_appendkv", "fwd_splitkv_combine")  # families with rules of packed lengths
+VERDICTS = Verdicts()
+
+
+def alike(inst: Instance) -> Instance:
+    """An instance without what no rule of instances reads: kernels that differ in nothing else are legal together."""
+    plain = inst.bias == "no"
+    return replace(
+        inst,
+        lse=False,
+        logits=inst.logits and not plain,
+        mask="no" if plain else inst.mask,
+        mode=inst.mode if inst.family in _MOVING else "batch",
+        paged_kv=inst.paged_kv and inst.family != "fwd_splitkv",
+    )
 
 
 def _whole_heads(signature: AttentionSignature, schedule: CkTileAttentionSchedule) -> Iterator[Violation]:

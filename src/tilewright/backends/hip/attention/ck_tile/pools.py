@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 from tilewright.arch import Arch
-from tilewright.backends.hip.attention.ck_tile import profiles
-from tilewright.backends.hip.attention.ck_tile.schedules import (
-    CkTileAttentionSchedule,
-    computed,
-    enumerated,
-    instance,
-)
+from tilewright.backends.hip.attention.ck_tile import features, fitted, legality, profiles
+from tilewright.backends.hip.attention.ck_tile.instance import Instance
+from tilewright.backends.hip.attention.ck_tile.schedules import CkTileAttentionSchedule, computed, moving, route
 from tilewright.backends.hip.attention.ck_tile.tiles import HEAD_SIZES
 from tilewright.ops.attention.spec import AttentionSignature, settled
 from tilewright.ops.attention_terms import head_class
@@ -24,16 +21,41 @@ _HALVES = ("fp16", "bf16")
 
 def profile_schedules(pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[CkTileAttentionSchedule]:
     chosen = profiles.profile(pool)
-    if chosen.allows(computed(signature, arch.name)):
-        for schedule in enumerated(signature, arch, chosen.receipt):
-            if chosen.allows(instance(signature, schedule, arch.name)):
-                yield schedule
+    if _allows(chosen, computed(signature, arch.name)):
+        yield from enumerated(signature, arch, chosen.receipt)
+
+
+def enumerated(signature: AttentionSignature, arch: Arch, receipt: int) -> Iterator[CkTileAttentionSchedule]:
+    """What the dispatcher enumerates for what a signature computes: its tiles with its pipelines and paddings."""
+    where = route(signature)
+    for inst in features.proposals(computed(signature, arch.name), receipt):
+        if where in ("combine", "append"):
+            rows, keys, qk, v = map(bool, inst.padding)
+            yield from (replace(each, pad=(rows, keys, qk, v)) for each in moving(signature, where))
+        else:  # what blocks do not depend on is left out: signatures share them
+            alike = legality.alike(inst)
+            yield from fitted.blocks(replace(alike, data_type="fp16") if alike.data_type == "bf16" else alike)
+
+
+def has_kernel(pool: str, signature: AttentionSignature, arch: Arch) -> bool:
+    """Whether a pool by a profile's name holds a kernel of CK Tile for a signature."""
+    if any(violation.rule == "amd-attention-arch" for violation in legality.ck_tile_rules(signature, arch)):
+        return False
+    proposed = profile_schedules(pool, signature, arch)
+    return any(legality.VERDICTS.is_legal(signature, schedule, arch) for schedule in proposed)
+
+
+def _allows(chosen: profiles.Profile, inst: Instance) -> bool:
+    """Whether a profile has a kernel.  Its heads of 48 elements are in our kernels of 64."""
+    return chosen.allows(inst) or (
+        inst.hdim_q == inst.hdim_v == 64 and chosen.allows(replace(inst, hdim_q=48, hdim_v=48))
+    )
 
 
 def profile_violations(pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[Violation]:
     chosen = profiles.profile(pool)
     inst = computed(signature, arch.name)
-    if not chosen.allows(inst):
+    if not _allows(chosen, inst):
         yield profiles.violation("amd-attention-profile", chosen, signature.label(), inst)
 
 
@@ -50,7 +72,7 @@ def pool_signatures(pool: str, arch: Arch) -> Iterator[AttentionSignature]:
         scales = ("none",) if kind in _HALVES or kind == "fp32" else ("none", "tensor")
         for (qk, v), has, scale in product(sizes if types else (), _feature_sets(), scales):
             signature = settled(AttentionSignature(**types, head_dim=qk, head_dim_v=v, scales=scale, **has))
-            if signature not in seen and chosen.allows(computed(signature, arch.name)):
+            if signature not in seen and _allows(chosen, computed(signature, arch.name)):
                 seen.add(signature)
                 yield signature
 

@@ -8,11 +8,11 @@ multiplications have the same warp tile.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import ClassVar
 
 from tilewright.arch import Arch
-from tilewright.backends.hip.attention.ck_tile import features as amd_features
 from tilewright.backends.hip.attention.ck_tile import tiles as amd_tiles
 from tilewright.backends.hip.attention.ck_tile.headers import APPEND_TILE, LOG_SPLITS
 from tilewright.backends.hip.attention.ck_tile.instance import Instance, Pads, Tile
@@ -105,20 +105,28 @@ def computed(signature: AttentionSignature, arch: str) -> Instance:
 
 
 def instance(signature: AttentionSignature, schedule: CkTileAttentionSchedule, arch: str) -> Instance:
-    """A spec in the dispatcher's words.  A block holds all of V's head: its size is the tile's."""
-    inst, h = computed(signature, arch), schedule
-    heads = inst.hdim_v if inst.family == "fwd_splitkv_combine" else max(h.tile[3], 1)
-    return replace(
-        inst,
-        hdim_v=inst.hdim_v if inst.family == "fwd_appendkv" else heads,
-        pipeline=h.pipeline,
-        tile=h.tile,
-        wave=(*h.warp_grid, *h.warp_grid, 1, 1, 1),
-        warp=(*h.warp_tile, *h.warp_tile, 16, 16, 16),
-        padding=h.pad,
-        block_per_cu=h.block_per_cu or -1,
-        max_splits_log2=h.max_splits_log2,
-    )
+    """A spec in the dispatcher's words."""
+    return scheduled(computed(signature, arch), schedule)
+
+
+def scheduled(inst: Instance, schedule: CkTileAttentionSchedule) -> Instance:
+    """What is computed, by a schedule.  A block holds all of V's head: its size is the tile's."""
+    h = schedule
+    values = list(_VALUES(inst))  # `dataclasses.replace` takes three times as long, and pools have a hundred thousand
+    if inst.family not in ("fwd_splitkv_combine", "fwd_appendkv"):
+        values[_PLACES["hdim_v"]] = max(h.tile[3], 1)
+    values[_PLACES["pipeline"]] = h.pipeline
+    values[_PLACES["tile"]] = h.tile
+    values[_PLACES["wave"]] = (*h.warp_grid, *h.warp_grid, 1, 1, 1)
+    values[_PLACES["warp"]] = (*h.warp_tile, *h.warp_tile, 16, 16, 16)
+    values[_PLACES["padding"]] = h.pad
+    values[_PLACES["block_per_cu"]] = h.block_per_cu or -1
+    values[_PLACES["max_splits_log2"]] = h.max_splits_log2
+    return Instance(*values)
+
+
+_PLACES = {field.name: place for place, field in enumerate(fields(Instance))}
+_VALUES = attrgetter(*_PLACES)
 
 
 # -- what pools propose --------------------------------------------------------------------------------
@@ -161,7 +169,7 @@ def _fitted(schedule: CkTileAttentionSchedule, pipeline: str) -> CkTileAttention
     return replace(schedule, pipeline=pipeline, tile=(m0, n0, step, n1, k1, k0max))
 
 
-def _plain(signature: AttentionSignature, where: str) -> Iterator[CkTileAttentionSchedule]:
+def moving(signature: AttentionSignature, where: str) -> Iterator[CkTileAttentionSchedule]:
     """Combine and append, whose blocks hardly vary."""
     if where == "combine":
         for log in LOG_SPLITS:
@@ -187,7 +195,7 @@ def default(signature: AttentionSignature, arch: Arch) -> Iterator[CkTileAttenti
     """Tuned blocks: edge code everywhere first, then less of it."""
     where = route(signature)
     if where in ("combine", "append"):
-        yield from _plain(signature, where)
+        yield from moving(signature, where)
         return
     base = _tuned(signature, where)
     pipelines = dict.fromkeys((base.pipeline, "qr") if where == "forward" else (base.pipeline,))
@@ -246,19 +254,3 @@ def _swept(pipeline: str, warp: Shape, heads: tuple[int, int], where: str) -> It
                 k1 = k0 if pipeline == "qr_async" else min(32, n0)
                 tile = (m0, n0, k0, heads[1], k1, heads[0])
                 yield from (CkTileAttentionSchedule(pipeline, tile, (waves, 1, 1), warp, pad) for pad in pads)
-
-
-def enumerated(signature: AttentionSignature, arch: Arch, receipt: int) -> Iterator[CkTileAttentionSchedule]:
-    """What the dispatcher enumerates for what a signature computes: its tiles with its pipelines and paddings."""
-    where = route(signature)
-    for inst in amd_features.proposals(computed(signature, arch.name), receipt):
-        rows, keys, qk, v = map(bool, inst.padding)
-        pad = (rows, keys, qk, v)
-        if where in ("combine", "append"):
-            yield from (replace(each, pad=pad) for each in _plain(signature, where))
-            continue
-        want = amd_tiles.Wanted(inst.data_type, inst.hdim_q, inst.hdim_v, inst.pipeline, arch.name)
-        chosen = amd_tiles.tiles(want) if inst.family == "fwd" else amd_tiles.paged_tiles(want)
-        for each in chosen:
-            block, waves = amd_tiles.block(each, want, inst.family), (amd_tiles.warps(each), 1, 1)
-            yield CkTileAttentionSchedule(inst.pipeline, block, waves, each.warp, pad)

@@ -14,6 +14,7 @@ from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Promises
 from tilewright.backends.families import Family
+from tilewright.backends.hip.attention.ck_tile import pools
 from tilewright.backends.hip.attention.ck_tile.profiles import POOLS
 from tilewright.backends.hip.attention.tiled import proposals, shape
 from tilewright.backends.hip.attention.tiled.schedule import TiledAttentionSchedule
@@ -99,8 +100,13 @@ class Tiled(Family, AttentionFamily):
     template = ("tilewright.backends.hip.attention", "attention.hpp.jinja")
 
     def proposals(self, pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[TiledAttentionSchedule]:
-        """In every pool but those of CK Tile's dispatcher."""
-        if pool in POOLS or next(matrix_rules(signature, arch), None) is not None:
+        """In the pools of CK Tile's dispatcher where CK Tile has no kernel, in the others always."""
+        if next(matrix_rules(signature, arch), None) is not None:
+            return
+        if pool in POOLS and (
+            next(pools.profile_violations(pool, signature, arch), None) is not None
+            or pools.has_kernel(pool, signature, arch)
+        ):
             return
         wide, chosen = pool in ("full", "profiler"), list[TiledAttentionSchedule]()
         for schedule in proposals.of_pool(pool, signature, arch):

@@ -1,0 +1,76 @@
+"""The dispatcher's blocks, as headers of mid-2025 can have them.
+
+Its tables were written for headers of several ages.  What they say in one word is kept in the nearest that these
+headers have, so that a pool by a profile's name holds a kernel wherever the profile has one:
+
+    instruction 16x16x32     16x16x16: these headers take that one whatever is declared
+    qr_async                 K is copied in steps of the second product, so both have the same
+                             no edge code of a head's elements: rows of Q are as long as the head
+    V of 96, 160, 192        lies in 128 or 256 columns: lanes share out powers of two (192 itself is dealt wrongly)
+    fp8 with qr_async        qr: the only pipeline that takes fp8
+    splits, pages            edge code of keys: parts and last pages end anywhere
+    too few registers        block_per_cu 1, which leaves a block twice as many (`WIDE_V`: four waves at most)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from tilewright.arch import Arch
+from tilewright.arch import arch as arch_by_name
+from tilewright.backends.hip.attention.ck_tile import headers
+from tilewright.backends.hip.attention.ck_tile import tiles as amd_tiles
+from tilewright.backends.hip.attention.ck_tile.instance import FP8, Instance, Pads
+from tilewright.backends.hip.attention.ck_tile.rules import NEWEST
+from tilewright.backends.hip.attention.ck_tile.schedules import CkTileAttentionSchedule, scheduled
+
+COLUMNS_OF_V = {96: 128, 160: 256, 192: 256}
+_INSTRUCTIONS = {(16, 16, 32): (16, 16, 16)}
+# Of qr_async: beyond 128 columns of V a lane wants more than the 256 registers that a second wave of its SIMD leaves
+# it.  Built, 64x192x32x256 of four waves had 508 bytes of scratch, 128x96x32x256 of eight 112.
+WIDE_V, WAVES_ALONE = 128, 4
+_ENDING = ("fwd_splitkv", "fwd_pagedkv")
+
+
+@lru_cache(maxsize=256)
+def blocks(inst: Instance) -> tuple[CkTileAttentionSchedule, ...]:
+    """The schedules of a proposal of the dispatcher: its pipeline and edge code with every tile it has for them."""
+    want = amd_tiles.Wanted(inst.data_type, inst.hdim_q, inst.hdim_v, inst.pipeline, inst.arch)
+    chosen = amd_tiles.tiles(want) if inst.family == "fwd" else amd_tiles.paged_tiles(want)
+    rows, keys, qk, v = map(bool, inst.padding)
+    pads: Pads = (rows, keys or inst.family in _ENDING, qk, v)
+    arch = arch_by_name(inst.arch)
+    proposed = (
+        CkTileAttentionSchedule(
+            inst.pipeline, amd_tiles.block(each, want, inst.family), (amd_tiles.warps(each), 1, 1), each.warp, pads
+        )
+        for each in chosen
+    )
+    fitted = dict.fromkeys(_fitted(schedule, inst, arch) for schedule in proposed)
+    return tuple(schedule for schedule in fitted if not _is_wide(schedule) or schedule.warp_grid[0] <= WAVES_ALONE)
+
+
+def _is_wide(schedule: CkTileAttentionSchedule) -> bool:
+    return schedule.pipeline == "qr_async" and schedule.tile[3] > WIDE_V
+
+
+def _fitted(schedule: CkTileAttentionSchedule, inst: Instance, arch: Arch) -> CkTileAttentionSchedule:
+    if schedule.pipeline in NEWEST:
+        return schedule
+    m0, n0, k0, n1, k1, k0max = schedule.tile
+    pipeline = "qr" if inst.data_type in FP8 and inst.family == "fwd" else schedule.pipeline
+    if pipeline not in headers.LOADED:
+        k1, k0max = k0, inst.hdim_q
+    tile = (m0, n0, k0, COLUMNS_OF_V.get(n1, n1), k1, k0max)
+    warp = _INSTRUCTIONS.get(schedule.warp_tile, schedule.warp_tile)
+    schedule = CkTileAttentionSchedule(pipeline, tile, schedule.warp_grid, warp, schedule.pad)
+    if not _spills(schedule, inst, arch) and not (_is_wide(schedule) and schedule.warp_grid[0] <= WAVES_ALONE):
+        return schedule
+    alone = replace(schedule, block_per_cu=1)
+    return schedule if _spills(alone, inst, arch) else alone
+
+
+def _spills(schedule: CkTileAttentionSchedule, inst: Instance, arch: Arch) -> bool:
+    kernel = scheduled(inst, schedule)
+    return headers.registers(kernel) > headers.room(kernel, arch)
