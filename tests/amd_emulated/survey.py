@@ -56,6 +56,7 @@ RULES = {"amd-registers", "amd-attention-registers", "amd-backward-registers", "
 FALLBACK = ("loops", "rows")
 KEPT = 0.1  # of the fallback kernels that are drawn where there are others
 TRIES, TIGHTEST_OF, TURNS = 60, 16, 600
+MARK = "<!-- survey: written by tests/amd_emulated/survey.py -->"
 MANY = 1000  # kernels: more than a precompiled header pays for
 
 
@@ -186,7 +187,7 @@ def measure(spec: KernelSpec, seconds: int = 0) -> dict[str, Any]:
         done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=limited)
         row["seconds"] = round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before, 1)  # of a core
         if done.returncode:
-            return {**row, "error": done.stderr[-400:] or f"more than {seconds} s of a core"}
+            return {**row, "error": done.stderr[-400:] or f"ended by {done.returncode}"}
         found = code_object.parse(output.read_bytes())
     held = found.kernels.values()
     names = ("scratch", "spilled", "vgprs", "agprs", "sgprs", "lds")
@@ -219,6 +220,43 @@ def rows(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
         yield row
 
 
+def _cause(row: dict[str, Any]) -> str:
+    """What became of a kernel that failed: the rule that refuses it now, or nothing."""
+    broken = op(row["op"]).check(op(row["op"]).spec_from_dict(row["spec"]))
+    return f"refused now: `{broken[0].rule}`" if broken else "**legal**"
+
+
+def written(rows_of: Sequence[dict[str, Any]]) -> str:
+    """The tables of a document."""
+    counts: Counter[tuple[str, ...]] = Counter()
+    for row in rows_of:
+        for key in ((row["op"], row["arch"]), (row["op"], "all"), ("all", "all")):
+            counts[key] += 1
+            counts[(*key, "failed")] += "error" in row
+            counts[(*key, "scratch")] += bool(row.get("scratch"))
+            counts[(*key, "refused")] += ("error" in row or bool(row.get("scratch"))) and "refused" in _cause(row)
+    lines = [
+        "| op | arch | compiled | do not compile | scratch | of these refused now |",
+        "| --- | --- |" + " ---: |" * 4,
+    ]
+    for key in sorted(key for key in counts if len(key) == 2):
+        numbers = (counts[key], *(counts[(*key, what)] for what in ("failed", "scratch", "refused")))
+        lines.append(f"| {key[0]} | {key[1]} | {' | '.join(map(str, numbers))} |")
+    lines += ["", "| kernel | registers counted | has | bytes of scratch | |", "| --- | ---: | ---: | ---: | --- |"]
+    for row in rows_of:
+        if "error" in row or row.get("scratch"):
+            said = "does not compile" if "error" in row else row["scratch"]
+            lines.append(f"| `{row['name']}` | {row['counted']} | {row.get('vgprs', '')} | {said} | {_cause(row)} |")
+    return "\n".join(lines) + "\n"
+
+
+def write(document: Path, results: Path) -> None:
+    text = document.read_text(encoding="utf-8") if document.exists() else ""
+    head = text.partition(MARK)[0] if MARK in text else text
+    rows_of = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+    document.write_text(f"{head}{MARK}\n\n{written(rows_of)}", encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Registers and scratch of AMD kernels drawn by seed.")
     parser.add_argument("seed", type=int)
@@ -231,8 +269,10 @@ def main() -> None:
     parser.add_argument("--refused", action="store_true", help="kernels that only the rules on registers refuse")
     parser.add_argument("--limit", type=int, default=0, help="seconds of a core for one compile")
     parser.add_argument("--results", type=Path)
+    parser.add_argument("--document", type=Path, help="where the tables of all results go")
     seen: Counter[str] = Counter()
-    for row in rows(parser.parse_args()):
+    given = parser.parse_args()
+    for row in rows(given):
         said = row.get("error") or f"scratch {row['scratch']}, registers {row['vgprs']}, code {row['code']}"
         print(f"{row['name']}: {row['counted']} of {row['most']}, {said}, {row['seconds']} s of a core", flush=True)
         for key in (row["op"], row["arch"], "in all"):
@@ -241,6 +281,8 @@ def main() -> None:
             seen[f"{key}: scratch"] += bool(row.get("scratch"))
     for key in sorted(seen):
         print(f"{key}: {seen[key]}")
+    if given.document and given.results:
+        write(given.document, given.results)
 
 
 if __name__ == "__main__":
