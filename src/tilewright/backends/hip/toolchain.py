@@ -383,4 +383,5 @@ def object_rules(arch: str, ops: Sequence[str] = ()) -> ObjectRules:
         link_flags=tuple(arch_by_name(arch).compile_flags),
         headers=headers.profile if headers is not None else "",
         note=note,
+        compress_flags=("--offload-compress",),
     )
