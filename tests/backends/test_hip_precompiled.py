@@ -20,7 +20,7 @@ from tilewright.backends.hip import precompiled
 from tilewright.backends.hip.ck_tile import Headers
 from tilewright.backends.hip.gemm.ck_tile.templates import example_kernel
 from tilewright.backends.hip.toolchain import HipToolchain, find_toolchain, forget
-from tilewright.build.prepare import prepare
+from tilewright.build.prepare import gains, prepare
 from tilewright.build.store import Store
 from tilewright.inspect.amdgpu import code_objects
 from tilewright.inspect.elf import Elf
@@ -81,6 +81,36 @@ def test_it_is_made_where_enough_kernels_gain_by_it_and_used_from_then_on(cache:
     assert precompiled.compiled(header).read_text() == "made\n"
     assert "-Xarch_device" not in tools.command(kernel, tmp_path / "k.so", "gfx90a", "gemm")  # of another arch
     assert not list(header.parent.glob("*.part"))
+
+
+def test_small_builds_add_up(cache: Path, tmp_path: Path) -> None:
+    """Kernel after kernel, as calls build them: from so many on it is made, and then no more are counted."""
+    tools, record = tools_of(tmp_path)
+    store = Store()
+    with store.workspace() as work:
+        for _ in range(precompiled.WORTH_KERNELS - 1):
+            prepare([(tools, "gfx942", "gemm")], store, work)
+        assert not record.exists()
+        prepare([(tools, "gfx90a", "gemm")], store, work)  # of another arch: another header
+        assert not record.exists()
+        for _ in range(3):
+            prepare([(tools, "gfx942", "gemm")], store, work)
+    assert len(record.read_text().splitlines()) == 1
+    (counted,) = [note for note in cache.rglob(precompiled.WANTED) if note.stat().st_size > 1]
+    assert counted.stat().st_size == precompiled.WORTH_KERNELS
+
+
+def test_only_kernels_that_include_it_count(tmp_path: Path) -> None:
+    tools, _ = tools_of(tmp_path)
+    render = backend("hip").render
+    assert gains(tools, render(example_kernel("gfx942")))
+    own = op("gemm").fallback_spec(example_kernel("gfx942").signature, "gfx942")
+    assert not gains(tools, render(own))
+
+
+def test_a_cache_that_cannot_be_written_counts_none(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert precompiled.wanted(tmp_path / "file" / "key" / "shared.hpp", 2) == 2
 
 
 def test_builders_at_the_same_time_make_it_once(cache: Path, tmp_path: Path) -> None:

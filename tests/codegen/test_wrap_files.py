@@ -17,7 +17,9 @@ import pytest
 import tilewright
 from tilewright.backends.base import ObjectRules, backend
 from tilewright.build.ninja_run import ninja_binary
+from tilewright.codegen import collect, generate
 from tilewright.codegen.build_files import BUILD_SYSTEMS, Layout, Unit
+from tilewright.codegen.wrap import wrap
 from tilewright.runtime.abi import KernelEntry
 
 HEADERS = (Path("/opt/some where/tilewright/include"), Path("/opt/some where/tilewright/backends/x/include"))
@@ -187,3 +189,19 @@ def test_gpu_compilers_build_one_library_of_many(tmp_path: Path, target: str, st
     stamp = time.time() + 2
     os.utime(kernels / "kernel b.hpp", (stamp, stamp))
     assert _build(out, system) == ["kernel_b"]
+
+
+def test_device_code_is_compressed_where_the_compiler_can(tmp_path: Path) -> None:
+    """Kernels that need no CK Tile header: nothing is compiled here."""
+    for target, flag in (("gfx942", True), ("generic", False)):
+        kernels, out = tmp_path / target, tmp_path / f"{target}-lib"
+        specs = collect("gemm", target, pool="tiny", axes={"datatypes": ("fp32",)}).specs[:1]
+        generate(specs, kernels)
+        plain = wrap(kernels, out, build_systems=("ninja",))
+        before = (out / "build.ninja").read_text(encoding="utf-8")
+        report = wrap(kernels, out, build_systems=("ninja",), offload_compress=True)
+        after = (out / "build.ninja").read_text(encoding="utf-8")
+        assert ("--offload-compress" in after) == flag
+        assert "--offload-compress" not in before
+        assert any("does not compress" in note for note in report.notes) == (not flag)
+        assert not any("does not compress" in note for note in plain.notes)

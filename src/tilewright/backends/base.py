@@ -127,6 +127,12 @@ class ObjectRules:
     library_suffix: str = ".so"
     headers: str = ""  # version of others' headers that these words lead to, where known
     note: str = ""  # what a person should know of the compiler before building
+    compress_flags: tuple[str, ...] = ()  # of an object whose device code is compressed, where the compiler can
+
+    def compressed(self) -> ObjectRules:
+        from dataclasses import replace  # only build files need it
+
+        return replace(self, compile_flags=(*self.compile_flags, *self.compress_flags))
 
 
 @dataclass(frozen=True, slots=True)

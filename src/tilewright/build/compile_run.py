@@ -19,7 +19,7 @@ from tilewright.build.diagnose import Outcome, compile_failure, says_why, stops_
 from tilewright.build.headers import header_digests
 from tilewright.build.locks import FileLock
 from tilewright.build.ninja_run import Compile, run_many, run_one
-from tilewright.build.prepare import prepare
+from tilewright.build.prepare import gains, prepare
 from tilewright.build.requests import Request, Run
 from tilewright.build.store import store_error
 from tilewright.errors import CompileError, InspectionError, StoreError, TilewrightError
@@ -84,7 +84,8 @@ class CompileRun:
             if request.key in self.run.damaged:
                 self.store.discard(request.key)
         with self.store.workspace() as work:
-            prepare([(request.toolchain, request.arch, request.op) for request in todo], self.store, work)
+            gaining = [request for request in todo if gains(request.toolchain, request.source)]
+            prepare([(request.toolchain, request.arch, request.op) for request in gaining], self.store, work)
             try:
                 plan = [(request, self._plan(request, work, index)) for index, request in enumerate(todo)]
             except OSError as error:

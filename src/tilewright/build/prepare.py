@@ -12,13 +12,19 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from tilewright.backends.base import Preparation, Preparing, Toolchain
+from tilewright.backends.base import Preparation, Preparing, Source, Toolchain
 from tilewright.build.ninja_run import Compile, run_one
 from tilewright.build.store import Store
 
 # Longer than it takes on a busy machine; then others are at work on it no more, or never were.
 PATIENCE_SECONDS = 120.0
 _POLL_SECONDS = 0.1
+
+
+def gains(toolchain: Toolchain, source: Source) -> bool:
+    """Whether a compile becomes cheaper by what its toolchain prepares; one that does not say so has only such."""
+    ask = getattr(toolchain, "gains", None)
+    return ask is None or bool(ask(source))
 
 
 def prepare(wanted: Iterable[tuple[Toolchain, str, str]], store: Store, work: Path) -> None:

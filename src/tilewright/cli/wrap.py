@@ -28,6 +28,9 @@ def wrap(
     generate_cmake: Annotated[bool, typer.Option("--generate-cmake", help="Write a CMakeLists.txt.")] = False,
     generate_ninja: Annotated[bool, typer.Option("--generate-ninja", help="Write a build.ninja.")] = False,
     generate_makefile: Annotated[bool, typer.Option("--generate-makefile", help="Write a Makefile.")] = False,
+    offload_compress: Annotated[
+        bool, typer.Option("--offload-compress", help="Compress device code in the library (AMD GPUs).")
+    ] = False,
     parallel: Annotated[bool, typer.Option("--parallel", help="Write with several threads.")] = False,
     verbose: Verbose = False,
     json: AsJson = False,
@@ -43,6 +46,7 @@ def wrap(
         pattern=pattern,
         build_systems=[name for name, on in wanted.items() if on],
         parallel=parallel,
+        offload_compress=offload_compress,
     )
     for note in report.notes:
         say(f"note: {note}", whole=True)

@@ -69,11 +69,13 @@ def wrap(
     pattern: str = "",
     build_systems: Iterable[str] = (),
     parallel: bool = False,
+    offload_compress: bool = False,
 ) -> WrapReport:
     """Write a wrapper for each kernel of `kernel_dir` that `generate` listed and `pattern` matches.
 
     No pattern means every kernel.  `build_systems` are names of `BUILD_SYSTEMS`; those of earlier
-    runs in the folder are written again with them.  `parallel` writes with several threads.
+    runs in the folder are written again with them.  `parallel` writes with several threads, `offload_compress`
+    compresses device code where the compiler can.
     """
     wanted = tuple(dict.fromkeys(build_systems))
     for name in wanted:
@@ -87,6 +89,10 @@ def wrap(
     entries, left_out, ignored = _kernels(source, pattern)
     layout_rules = _rules(entries)
     notes = _notes(entries, layout_rules)
+    if offload_compress:
+        plain = [arch for arch, rules in layout_rules.items() if not rules.compress_flags]
+        notes += (f"the compiler of {', '.join(plain)} does not compress device code",) if plain else ()
+        layout_rules = {arch: rules.compressed() for arch, rules in layout_rules.items()}
     units = _units(entries)
     _demand_apart(source, folder, entries, units)
     wrappers = {unit.wrapper: _wrapper_text(str(entry["file"])) for unit, entry in zip(units, entries, strict=True)}

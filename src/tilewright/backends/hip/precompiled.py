@@ -28,8 +28,10 @@ from tilewright.backends.base import OpKernels, kernels_of, op_kernels
 from tilewright.backends.instance import text_of
 from tilewright.ops.base import KernelSpec
 
-# Making it costs about as much as five kernels gain by it.
+# Making it costs about as much as five kernels gain by it.  Small builds are added up: who builds kernel after kernel
+# gains by it as much as who builds them at once.
 WORTH_KERNELS = 6
+WANTED = "wanted"  # a byte for each kernel that was compiled without it
 UNUSED_SECONDS = 30 * 86400.0
 _STAMP_SECONDS = 86400.0
 _INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]""", re.M)
@@ -103,6 +105,18 @@ def ready(path: Path) -> bool:
     except OSError:
         return place.is_file()  # a cache of somebody else serves us, only it cannot note that
     return True
+
+
+def wanted(path: Path, kernels: int) -> int:
+    """How many kernels would have gained by it, these with them; in a cache that cannot be written only these."""
+    note = path.with_name(WANTED)
+    try:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        with note.open("ab") as file:
+            file.write(b"." * min(kernels, WORTH_KERNELS))
+        return note.stat().st_size
+    except OSError:
+        return kernels
 
 
 def write(path: Path, content: str) -> None:

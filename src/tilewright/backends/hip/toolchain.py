@@ -156,16 +156,20 @@ class HipToolchain:
         # clang takes the precompiled file beside a header; -Xarch_device forwards only options of one word.
         return ("-Xarch_device", f"-include{header}") if precompiled.ready(header) else ()
 
+    def gains(self, source: Source) -> bool:
+        """Whether a kernel includes what is precompiled: those of our own do not."""
+        return is_used(source.text)
+
     def preparation(self, arch: str, op: str, kernels: int) -> Preparation | None:
-        """The precompiled header, where it is not there and so many kernels are worth it."""
+        """The precompiled header, where it is not there and these kernels, with those built before, are worth it."""
         from tilewright.backends.hip import precompiled
 
         with self._speaking():
-            text = precompiled.text(arch, op) if kernels >= precompiled.WORTH_KERNELS else ""
+            text = precompiled.text(arch, op)
         if not text:
             return None
         header = self._shared_header(arch, op, text)
-        if precompiled.ready(header):
+        if precompiled.ready(header) or precompiled.wanted(header, kernels) < precompiled.WORTH_KERNELS:
             return None
         precompiled.write(header, text)
         precompiled.sweep(header)
@@ -383,4 +387,5 @@ def object_rules(arch: str, ops: Sequence[str] = ()) -> ObjectRules:
         link_flags=tuple(arch_by_name(arch).compile_flags),
         headers=headers.profile if headers is not None else "",
         note=note,
+        compress_flags=("--offload-compress",),
     )

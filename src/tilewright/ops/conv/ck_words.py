@@ -42,7 +42,7 @@ def trait_config(data: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]
         if name in WITHOUT_MEANING:
             notes.append(f"{name} means nothing here, and is left out")
             continue
-        new: str = NAMES.get(name, name)
+        new = NAMES.get(str(name), str(name))
         if new in ours:
             raise RequestError(
                 f"the configuration gives {new} twice, the second time as {name}",

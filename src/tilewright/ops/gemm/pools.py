@@ -31,6 +31,11 @@ AXES = (
 )  # fmt: skip
 
 
+# What multi_d means where nobody names epilogues: D tensors added and multiplied, and activations, with D tensors or
+# without.
+FUSED = ("MultiDAdd", "MultiDMultiply", "Relu", "Gelu", "FastGelu")
+
+
 def signatures(
     datatypes: Sequence[str],
     layouts: Sequence[str],
@@ -44,7 +49,7 @@ def signatures(
     for datatype, layout, variant in product(datatypes, layouts, variants):
         a, _, b = datatype.partition(":")
         b = b or a
-        fused = names or (["MultiDAdd", "MultiDMultiply"] if variant == "multi_d" else ["PassThrough"])
+        fused = names or (list(FUSED) if variant == "multi_d" else ["PassThrough"])
         for epilogue, output in product(fused, outputs or (default_output(a, b),)):
             for count in num_d or epilogue_d_counts(epilogue):
                 yield GemmSignature(variant, a, b, accumulator(a), output, output, layout, epilogue, count)
