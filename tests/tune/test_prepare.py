@@ -186,9 +186,12 @@ def test_what_a_first_call_would_do_is_done(monkeypatch: pytest.MonkeyPatch, tmp
     ran: list[Any] = []
     run, here = Plan.run, host.device()
     loaded: list[str] = []
-    monkeypatch.setattr(
-        Plan, "run", lambda plan, *given: (ran.append(plan.request.stages[0].problem), run(plan, *given))
-    )
+
+    def noted(plan: Plan, *given: Any) -> None:
+        ran.append(plan.request.stages[0].problem)
+        run(plan, *given)
+
+    monkeypatch.setattr(Plan, "run", noted)
     monkeypatch.setattr(type(here), "load", lambda device, kernel: loaded.append(kernel.name))
     with tw.record(tmp_path / "recorded.json"):
         report = tw.prepare("gemm", m=(5, 40), n=[24, 16], k=32)
