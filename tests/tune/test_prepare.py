@@ -206,7 +206,7 @@ def test_what_a_first_call_would_do_is_done(monkeypatch: pytest.MonkeyPatch, tmp
 
 @pytest.mark.usefixtures("own_store")
 def test_a_problem_that_cannot_be_run_is_prepared_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_given: Any) -> None:
+    def refuse(*_arguments: Any) -> None:
         raise RequestError("no room", rule="device-memory")
 
     monkeypatch.setattr(Plan, "run", refuse)
