@@ -186,9 +186,12 @@ def test_what_a_first_call_would_do_is_done(monkeypatch: pytest.MonkeyPatch, tmp
     ran: list[Any] = []
     run, here = Plan.run, host.device()
     loaded: list[str] = []
-    monkeypatch.setattr(
-        Plan, "run", lambda plan, *given: (ran.append(plan.request.stages[0].problem), run(plan, *given))
-    )
+
+    def noted(plan: Plan, *given: Any) -> None:
+        ran.append(plan.request.stages[0].problem)
+        run(plan, *given)
+
+    monkeypatch.setattr(Plan, "run", noted)
     monkeypatch.setattr(type(here), "load", lambda device, kernel: loaded.append(kernel.name))
     with tw.record(tmp_path / "recorded.json"):
         report = tw.prepare("gemm", m=(5, 40), n=[24, 16], k=32)
@@ -203,7 +206,7 @@ def test_what_a_first_call_would_do_is_done(monkeypatch: pytest.MonkeyPatch, tmp
 
 @pytest.mark.usefixtures("own_store")
 def test_a_problem_that_cannot_be_run_is_prepared_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_given: Any) -> None:
+    def refuse(*_arguments: Any) -> None:
         raise RequestError("no room", rule="device-memory")
 
     monkeypatch.setattr(Plan, "run", refuse)

@@ -150,14 +150,13 @@ def _sent(stage: StageRequest, slots: dict[int, int]) -> StageRequest:
 
 def _of_no_batch(view: Any) -> Any:
     """Of a batch of 0 no matrix is read or written, however it lies."""
-    if isinstance(view, View) and 0 in view.shape[:-2]:
+    if view is not None and isinstance(view, View) and 0 in view.shape[:-2]:
         return replace(view, strides=dense_strides(view.shape))
     return view
 
 
 def _read(views: Sequence[Any], attributes: Attributes, target: str) -> _Call:
-    settled: list[Any] = [None if view is None else _of_no_batch(view) for view in views]
-    a, b, c, d0, d1, out, up = settled
+    a, b, c, d0, d1, out, up = map(_of_no_batch, views)
     packed = b if isinstance(b, PackedB) else None
     if attributes.math is None:
         attributes = attributes._replace(math="")
