@@ -169,14 +169,14 @@ def errors(of: Drawn) -> dict[str, Error]:
     x = operands(of)
     right, theirs, ours = by_torch(of, x, torch.float64, False), by_torch(of, x, torch.float32, True), by_us(of, x)
     lse = float(right["lse"].abs().max())
-    found = {}
+    by_name = {}
     for name, exact in right.items():
         off = [each[name].double() - exact for each in (ours, theirs)]
         norm, largest = exact.norm() or 1.0, exact.abs().max() or 1.0
         usual = [float(each.norm() / norm) for each in off]
         most = [float(each.abs().max() / largest) for each in off]
-        found[name] = Error(usual[0], usual[1], most[0], most[1], lse)
-    return found
+        by_name[name] = Error(usual[0], usual[1], most[0], most[1], lse)
+    return by_name
 
 
 def allowed(of: Drawn, error: Error) -> tuple[float, float]:
