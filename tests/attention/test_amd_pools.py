@@ -154,11 +154,11 @@ def test_what_these_headers_lack_is_refused_with_that_reason_and_is_of_our_own(p
 
 
 def test_a_pool_of_a_profile_has_the_dispatchers_tiles() -> None:
-    """119 blocks of qr_async at head size 64 with two paddings each, each as these headers have it; what they lack
-    says why."""
+    """119 blocks of qr_async at head size 64 with two paddings each, less those that were seen to spill, each as these
+    headers have it; what they lack says why."""
     signature = replace(PLAIN, head_dim=64, head_dim_v=64)
     found = specs(signature, "gfx942", "ck_default")
-    assert len(found) == 2 * 119
+    assert 2 * 90 < len(found) <= 2 * 119
     legal = [spec for spec in found if not legality.check(spec)]
     assert 0 < len(legal) < len(found)
     reasons = {one.rule for spec in found for one in legality.check(spec)}

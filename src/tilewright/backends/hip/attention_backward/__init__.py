@@ -56,7 +56,8 @@ class HipAttentionBackward(OpFamilies, AttentionBackwardSpace):
         """Why a pool of CK Tile's profiles has nothing of a signature."""
         yield from legality.arch_rules(arch)
         yield from dispatcher.profile_violations(pool, signature, arch)
-        if next(iter(dispatcher.generated(signature)), None) is None:
+        ours = next(TILED.proposals(pool, signature, arch), None)
+        if ours is None and next(iter(dispatcher.generated(signature)), None) is None:
             owner = CK_TILE if signature.family == "grad" else ck_rows.FAMILY
             yield from owner.signature_rules(signature, arch)
 

@@ -27,9 +27,11 @@ from tilewright.backends.hip.attention.ck_tile.schedules import CkTileAttentionS
 
 COLUMNS_OF_V = {96: 128, 160: 256, 192: 256}
 _INSTRUCTIONS = {(16, 16, 32): (16, 16, 16)}
-# Of qr_async: beyond 128 columns of V a lane wants more than the 256 registers that a second wave of its SIMD leaves
-# it.  Built, 64x192x32x256 of four waves had 508 bytes of scratch, 128x96x32x256 of eight 112.
-WIDE_V, WAVES_ALONE = 128, 4
+# Of qr_async with instructions of 16 rows, or with more than 128 columns of V: a lane wants far more than what is
+# counted.  With the 256 registers that a second wave of its SIMD leaves it, 64x192x32x256 of four waves (184 counted)
+# had 508 bytes of scratch, 128x96x32x256 of eight (132) 112, 128x256x32x128 of eight (156) 1,056; 128x128 of eight
+# (104) none.
+WIDE_V, WAVES_ALONE, SMALL, COUNTED = 128, 4, 16, 110
 _ENDING = ("fwd_splitkv", "fwd_pagedkv")
 
 
@@ -48,11 +50,17 @@ def blocks(inst: Instance) -> tuple[CkTileAttentionSchedule, ...]:
         for each in chosen
     )
     fitted = dict.fromkeys(_fitted(schedule, inst, arch) for schedule in proposed)
-    return tuple(schedule for schedule in fitted if not _is_wide(schedule) or schedule.warp_grid[0] <= WAVES_ALONE)
+    return tuple(
+        schedule
+        for schedule in fitted
+        if schedule.warp_grid[0] <= WAVES_ALONE or not _is_crowded(schedule, scheduled(inst, schedule))
+    )
 
 
-def _is_wide(schedule: CkTileAttentionSchedule) -> bool:
-    return schedule.pipeline == "qr_async" and schedule.tile[3] > WIDE_V
+def _is_crowded(schedule: CkTileAttentionSchedule, kernel: Instance) -> bool:
+    """Whether a lane wants more registers than the rule of legality counts (above)."""
+    hungry = schedule.tile[3] > WIDE_V or schedule.warp_tile[0] == SMALL
+    return schedule.pipeline == "qr_async" and hungry and headers.registers(kernel) > COUNTED
 
 
 def _fitted(schedule: CkTileAttentionSchedule, inst: Instance, arch: Arch) -> CkTileAttentionSchedule:
@@ -65,12 +73,10 @@ def _fitted(schedule: CkTileAttentionSchedule, inst: Instance, arch: Arch) -> Ck
     tile = (m0, n0, k0, COLUMNS_OF_V.get(n1, n1), k1, k0max)
     warp = _INSTRUCTIONS.get(schedule.warp_tile, schedule.warp_tile)
     schedule = CkTileAttentionSchedule(pipeline, tile, schedule.warp_grid, warp, schedule.pad)
-    if not _spills(schedule, inst, arch) and not (_is_wide(schedule) and schedule.warp_grid[0] <= WAVES_ALONE):
+    kernel = scheduled(inst, schedule)
+    spills = headers.registers(kernel) > headers.room(kernel, arch)
+    if not spills and not (_is_crowded(schedule, kernel) and schedule.warp_grid[0] <= WAVES_ALONE):
         return schedule
     alone = replace(schedule, block_per_cu=1)
-    return schedule if _spills(alone, inst, arch) else alone
-
-
-def _spills(schedule: CkTileAttentionSchedule, inst: Instance, arch: Arch) -> bool:
-    kernel = scheduled(inst, schedule)
-    return headers.registers(kernel) > headers.room(kernel, arch)
+    more = scheduled(inst, alone)
+    return schedule if headers.registers(more) > headers.room(more, arch) else alone

@@ -15,6 +15,8 @@ from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Promises
 from tilewright.backends.hip.attention.ck_tile.profiles import BACKWARD_POOLS
+from tilewright.backends.hip.attention_backward.ck_tile import dispatcher, legality
+from tilewright.backends.hip.attention_backward.ck_tile.tiles import CkTileBackwardSchedule
 from tilewright.backends.hip.attention_backward.shared import HipAttentionBackwardFamily
 from tilewright.backends.hip.matrix import SIDE, has_matrix, instruction
 from tilewright.dtypes import DTYPES
@@ -117,8 +119,13 @@ class Tiled(HipAttentionBackwardFamily):
     def proposals(
         self, pool: str, signature: AttentionBackwardSignature, arch: Arch
     ) -> Iterator[TiledBackwardSchedule]:
-        """In every pool but those of CK Tile's dispatcher."""
-        if pool in BACKWARD_POOLS or next(matrix_rules(signature, arch), None) is not None:
+        """In the pools of CK Tile's dispatcher where CK Tile has no kernel, in the others always."""
+        if next(matrix_rules(signature, arch), None) is not None:
+            return
+        if pool in BACKWARD_POOLS and (
+            next(dispatcher.profile_violations(pool, signature, arch), None) is not None
+            or _has_ck_tile(pool, signature, arch)
+        ):
             return
         if pool in ("full", "profiler"):
             yield from (TiledBackwardSchedule(lines, waves) for lines, waves in product((16, 32, 64), (1, 2, 4, 8)))
@@ -148,6 +155,18 @@ class Tiled(HipAttentionBackwardFamily):
 
     def compile_memory(self, spec: KernelSpec, compiler: str) -> int:
         return COMPILE_MEMORY
+
+
+def _has_ck_tile(pool: str, signature: AttentionBackwardSignature, arch: Arch) -> bool:
+    """Whether a pool by a profile's name holds a kernel of CK Tile for a signature."""
+    if next(legality.signature_rules(signature, arch), None) is not None:
+        return False
+    proposed = dispatcher.profile_schedules(pool, signature, arch)
+    return any(
+        isinstance(schedule, CkTileBackwardSchedule)
+        and next(legality.violations(signature, schedule, arch), None) is None
+        for schedule in proposed
+    )
 
 
 def _threads(schedule: TiledBackwardSchedule, arch: Arch) -> int:
