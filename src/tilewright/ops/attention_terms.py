@@ -61,31 +61,17 @@ def sizes(name: str, text: str) -> Sizes:
         raise _wrong(name, text, "write whole numbers with an x between, such as 1x8x128x128") from None
 
 
-def demand_read(options: Mapping[str, Any], readers: Mapping[str, tuple[bool, str, str]]) -> None:
-    """Refuse a number that nothing reads; `readers`: by option, whether something does, why not, and the remedy."""
-    for name, (read, why, remedy) in readers.items():
-        if options.get(name, 0) > 0 and not read:
-            flag = f"--{name.replace('_', '-')}"
-            raise ProblemError(
-                f"{name} is {options[name]} and {why}: nothing reads it",
-                rule="option-unread",
-                value=options[name],
-                remedy=f"leave {flag} out, or give {remedy}",
-            )
-
-
 def window(options: Mapping[str, Any]) -> dict[str, Any]:
     """Window and alignment of `--causal`, `--window` and `--align`; `--sink-tokens` without a window is refused."""
-    bounds = _window(options)
-    bounded = bounds.get("window_left", -1) >= 0
-    reader = (bounded, "no window bounds keys on the left", "--window left,right")
-    demand_read(options, {"sink_tokens": reader})
+    bounds, tokens = _window(options), options.get("sink_tokens", 0)
+    if tokens > 0 and bounds.get("window_left", -1) < 0:
+        raise ProblemError(
+            f"sink_tokens is {tokens} and no window bounds keys on the left: nothing reads it",
+            rule="sink",
+            value=tokens,
+            remedy="leave --sink-tokens out, or give --window left,right",
+        )
     return bounds
-
-
-def packed_readers(options: Mapping[str, Any]) -> dict[str, tuple[bool, str, str]]:
-    """What `demand_read` asks of the sizes of packed sequences."""
-    return {name: (bool(options["varlen"]), "no sequences are packed", "--varlen") for name in ("total_q", "total_k")}
 
 
 def _window(options: Mapping[str, Any]) -> dict[str, Any]:

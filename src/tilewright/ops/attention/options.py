@@ -13,7 +13,7 @@ from tilewright.dtypes import dtype
 from tilewright.errors import RequestError
 from tilewright.ops.attention.problem import OPERANDS, AttentionProblem
 from tilewright.ops.attention.spec import normal_family
-from tilewright.ops.attention_terms import demand_read, packed_readers, sizes, window
+from tilewright.ops.attention_terms import sizes, window
 from tilewright.ops.base import Option
 from tilewright.ops.encodings import element_type
 
@@ -81,22 +81,8 @@ def _heads_of_append(problem_fields: Mapping[str, Any]) -> int:
     )
 
 
-def _readers(options: Mapping[str, Any]) -> dict[str, tuple[bool, str, str]]:
-    """Of numbers that only some problems read: see `demand_read`."""
-    paged = (options["pages"] != "none", "keys are not in pages", "--pages")
-    by_block = "block" in (options["q_scale"], options["kv_scales"])
-    return {
-        **packed_readers(options),
-        "page_size": paged,
-        "page_count": paged,
-        "scale_block": (by_block, "no scales are by block", "--kv-scales block"),
-        "rotary_dim": (options["rotary"] != "none", "there is no rotary embedding", "--rotary"),
-    }
-
-
 def problem(values: Mapping[str, Any]) -> AttentionProblem:
     options = {option.name: values.get(option.name, option.default) for option in OPTIONS}
-    demand_read(options, _readers(options))
     for name in _NAMES:
         if options[name]:
             dtype(options[name])

@@ -13,7 +13,7 @@ from tilewright.dtypes import dtype
 from tilewright.ops.attention_backward.problem import OPERANDS, AttentionBackwardProblem
 from tilewright.ops.attention_backward.problem_rules import problem_violations
 from tilewright.ops.attention_backward.spec import normal_family
-from tilewright.ops.attention_terms import demand_read, packed_readers, sizes, window
+from tilewright.ops.attention_terms import sizes, window
 from tilewright.ops.base import Option
 from tilewright.ops.encodings import element_type
 
@@ -68,7 +68,6 @@ _REQUIRED = ("batch", "heads_q", "seqlen_q", "seqlen_k", "head_dim")
 def problem(values: Mapping[str, Any]) -> AttentionBackwardProblem:
     """A stage by itself has only what it reads, so that it is the one that was measured with others."""
     options = {option.name: values.get(option.name, option.default) for option in OPTIONS}
-    demand_read(options, packed_readers(options))
     for name in _NAMES:
         if options[name]:
             dtype(options[name])
