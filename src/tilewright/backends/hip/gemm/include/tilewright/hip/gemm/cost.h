@@ -21,6 +21,12 @@ TW_SELECT_STRUCT(Arch, int, TW_SELECT_HIP_ARCH)
 
 using Asked = GemmAsked<Rates, Arch>;
 
+// Of the matrix units' peak: what a pipeline reaches, times what the main loop allows.  Where a model of the kernel's
+// code says that (`issue`), it stands in for factors of the tile's shape.
+inline double reached(double share, int64_t issue, double by_shape) {
+  return share * (issue ? double(issue) / 1000 : by_shape);
+}
+
 }  // namespace hip_gemm
 }  // namespace selection
 }  // namespace tw
