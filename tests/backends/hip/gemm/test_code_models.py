@@ -39,8 +39,9 @@ def test_every_line_is_of_a_kernel_of_the_default_pool() -> None:
 
 
 def test_main_loops_of_large_tiles_reach_four_fifths_of_matrix_issue() -> None:
-    shares = {key: model["matrix_issue"] for key, model in table()["models"].items()}
-    assert len(shares) >= 6
+    small = "tile=64x64x"
+    shares = {key: model["matrix_issue"] for key, model in table()["models"].items() if small not in key}
+    assert len(shares) >= 12
     assert {key: share for key, share in shares.items() if share < 0.8} == {}
 
 
@@ -68,6 +69,7 @@ def test_estimates_take_the_model(pipeline: str, monkeypatch: pytest.MonkeyPatch
 
     assert seconds(0.4) > 1.5 * seconds(0.8)
     assert seconds(None) < seconds(0.4)  # no line: what a tile of this shape is taken to reach, which is more
+    assert seconds(None) == seconds(1.0)  # a model takes away, and never adds
 
 
 def test_a_kernel_does_not_depend_on_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
