@@ -25,6 +25,7 @@ from typing import Any
 from tests.amd_emulated import needs, random_report
 from tests.amd_emulated.proving import Entry, Problem, modelled, proven, proving
 from tests.amd_emulated.results import emulator_version
+from tests.amd_emulated.waits import touched_early
 from tests.amd_emulated.workers import ROOT, TooLong, Workers
 from tilewright.arch import all_archs
 from tilewright.backends.base import backend
@@ -132,12 +133,15 @@ def make_row(entry: Entry, key: str, workers: Workers) -> dict[str, Any]:
         library, row["cpu_seconds"] = build(spec)
         row["build_seconds"] = round(time.perf_counter() - started, 1)
         started = time.perf_counter()
+        row["early"] = touched_early(spec, library)
         row["problems"] = list(_outcomes(entry, library, workers))
     except BuildFailed as error:
         row["detail"] = str(error)
     row["run_seconds"] = round(time.perf_counter() - started, 1)
     wrong = [one for one in row["problems"] if one["verdict"] == WRONG]
-    row["verdict"] = WRONG if wrong or not row["problems"] else RIGHT
+    row["verdict"] = WRONG if wrong or not row["problems"] or row.get("early") else RIGHT
+    if row.get("early"):
+        row["detail"] = row["early"]
     if wrong:
         row["detail"] = f"{wrong[0]['label']}: {wrong[0]['detail']}"
     return row

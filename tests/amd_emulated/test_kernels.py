@@ -18,6 +18,7 @@ from tests.amd_emulated.catalog import Case, cases
 from tests.amd_emulated.emulator import MODELLED
 from tests.amd_emulated.proof import calls
 from tests.amd_emulated.results import Results
+from tests.amd_emulated.waits import touched_early
 from tests.amd_emulated.workers import ROOT, Workers
 from tests.backends.hip.gemm import names as amd
 from tilewright.backends.base import backend
@@ -53,6 +54,7 @@ def test_the_kernel_computes_what_the_reference_does(case: Case, workers: Worker
     wrong = [f"{one['why']} ({one['sizes']}): {one['detail']}" for one in found["results"] if not one["ok"]]
     assert not wrong, f"{spec.name}, seed {seed}:\n" + "\n".join(wrong)
     assert found["results"], "nothing was executed"
+    assert touched_early(spec, artifact.path) == ""
 
 
 @pytest.mark.parametrize("label", ["MultiDAdd, one D", "direct MultiDAdd fp16", "split-K MultiDAdd bf16"])

@@ -44,8 +44,10 @@ Disassembly of section .text:
 """
 
 
-def code_object(arch: str = "gfx942", kernels: list[dict[str, Any]] | None = None, note: bytes | None = None) -> bytes:
-    """An AMD code object of 40 bytes of code at 0x1000 a kernel."""
+def code_object(
+    arch: str = "gfx942", kernels: list[dict[str, Any]] | None = None, note: bytes | None = None, size: int = 40
+) -> bytes:
+    """An AMD code object of 40 bytes of code at 0x1000 a kernel, or as many as are asked for."""
     kernels = [KERNEL] if kernels is None else kernels
     if note is None:
         note = msgpack.packb(
@@ -59,7 +61,7 @@ def code_object(arch: str = "gfx942", kernels: list[dict[str, Any]] | None = Non
     names = b"\0" + b"".join(str(one[".name"]).encode() + b"\0" for one in kernels)
     symbols, at = b"\0" * 24, 1
     for index, one in enumerate(kernels):
-        symbols += struct.pack("<IBBHQQ", at, 2, 0, 2, 0x1000 + 0x100 * index, 40)
+        symbols += struct.pack("<IBBHQQ", at, 2, 0, 2, 0x1000 + 0x100 * index, size)
         at += len(str(one[".name"])) + 1
     return elf(
         224,

@@ -101,8 +101,19 @@ def test_accumulators_may_be_taken_at_once_as_they_are() -> None:
     assert check(code([first, first, "s_endpgm"]), "gfx942").findings == ()
     other = "v_mfma_f32_16x16x16_f16 v[2:5], v[20:21], v[22:23], v[2:5]"
     assert check(code([first, other, "s_endpgm"]), "gfx942").findings
+    written_again = "v_mfma_f32_16x16x16_f16 v[0:3], v[20:21], v[22:23], v[8:11]"
+    assert check(code([first, written_again, "s_endpgm"]), "gfx942").findings == ()
     operand = "v_mfma_f32_16x16x16_f16 v[8:11], v[2:3], v[22:23], v[8:11]"
     assert check(code([first, operand, "s_endpgm"]), "gfx942").findings
+
+
+def test_a_matrix_instruction_is_held_back_by_the_one_before() -> None:
+    """So that it counts as many wait states as the other has passes."""
+    first = "v_mfma_f32_32x32x2_f32 a[0:15], v20, v21, a[0:15]"
+    second = "v_mfma_f32_32x32x2_f32 v[2:17], v22, v23, v[2:17]"
+    reads = ["v_accvgpr_read_b32 v40, a15", "s_endpgm"]
+    assert check(code([first, second, "s_nop 1", *reads]), "gfx942").findings == ()
+    assert check(code([first, "s_nop 1", *reads]), "gfx942").findings
 
 
 def test_wmma_must_not_take_the_result_right_before_it() -> None:

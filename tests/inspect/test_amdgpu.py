@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tests.inspect import code_objects
+from tests.inspect.amd_listings import MAIN_LOOP, code
 from tests.inspect.code_objects import KERNEL, bundle, code_object, fake_objdump, host_library
 from tilewright import ops, settings
 from tilewright.arch import arch
 from tilewright.backends.base import backend
+from tilewright.build import promises
 from tilewright.build.inspected import inspect_kernel
 from tilewright.build.promises import demand_kept
 from tilewright.cli.main import build_app
@@ -312,3 +314,31 @@ def test_what_the_compiler_makes(tmp_path: Path, how: str) -> None:
     assert one.instructions.matrix == {"v_mfma_f32_16x16x16_f16": 1}
     assert one.instructions.loads == {8: 2, 16: 1}
     assert one.instructions.stores == {16: 1}
+
+
+def test_a_main_loop_has_a_model_and_goes_into_the_manifest(written: Callable[[bytes], Path], tmp_path: Path) -> None:
+    instructions = code(MAIN_LOOP)
+    lines = [f"\t{i.mnemonic} {i.operands}  // {0x1000 + i.address:012X}: 00000000" for i in instructions]
+    size = 4 * len(instructions)
+    tool = fake_objdump(tmp_path, "\n".join(["0000000000001000 <kernel_one>:", *lines]) + "\n")
+    path = written(code_object(size=size))
+    with settings.override(objdump=str(tool)):
+        (function,) = amdgpu.inspect(path).functions
+        assert function.model is not None
+        assert "a model from the code, not a measurement" in str(amdgpu.inspect(path))
+        spec = next(iter(ops.op("gemm").proposals("default", "gfx942", datatypes=("fp16",), layouts=("rcr",))))
+        kept = promises.code_model(spec, path)
+    assert kept is not None
+    assert json.loads(json.dumps(kept)) == function.model.to_dict()
+    assert (kept["waves"], kept["matrix_instructions"]) == (2, 2)  # waves as 172 registers allow
+
+
+def test_a_missing_wait_is_an_error_after_the_findings(written: Callable[[bytes], Path], tmp_path: Path) -> None:
+    early = code(["ds_read_b32 v1, v0", "v_add_u32_e32 v2, v1, v1", "s_endpgm"])
+    lines = [f"\t{i.mnemonic} {i.operands}  // {0x1000 + i.address:012X}: 00000000" for i in early]
+    tool = fake_objdump(tmp_path, "\n".join(["0000000000001000 <kernel_one>:", *lines]) + "\n")
+    with settings.override(objdump=str(tool)):
+        done = CliRunner().invoke(build_app(), ["inspect", str(written(code_object()))])
+    assert done.exit_code == 2
+    assert "missing-wait" in done.output
+    assert "v1 of ds_read_b32" in done.output

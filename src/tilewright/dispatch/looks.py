@@ -3,8 +3,8 @@
 What this process writes counts at once (`changed`).  What others write is looked for whenever the last look is older
 than SECONDS: a look takes about as long as a fifth of a selection, half of one in a program whose kernels run for
 milliseconds, and sizes that change with every call would pay it every time.  Whoever waits for another process that
-measures, trains or locks, and then calls, has the answer: no process that imports this package starts, writes and ends
-in so short a time.
+measures, trains or locks, and then calls, has the answer: no process of Python starts, writes and ends in so short a
+time.
 
 Most look for files that are not there, and asking for one by one takes long: an error of the file system becomes an
 exception, and a program whose kernels run for milliseconds finds nothing of that in a cache.  A folder that is as it
@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import time
 
-SECONDS = 0.2
+SECONDS = 0.05
 # A file system tells the time in ticks: within one a folder may change twice and look the same.
 _TICK_NS = 1_000_000_000
 

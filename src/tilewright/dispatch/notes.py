@@ -7,8 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from tilewright.arch import arch as arch_by_name
+from tilewright.backends.base import backend
 from tilewright.dispatch import built
 from tilewright.dispatch.selection import Candidate, Known, Selection, behind
+from tilewright.errors import UnknownNameError
 from tilewright.ops.base import KernelSpec, Op
 from tilewright.runtime.requests import Where
 
@@ -24,6 +27,16 @@ class Comparison(NamedTuple):
     estimate: Callable[[KernelSpec], float]
 
 
+def _remarks(spec: KernelSpec) -> list[str]:
+    """What the backend has to say of a kernel beside its estimate: a model of its code, for example."""
+    owner = backend(arch_by_name(spec.arch).backend)
+    try:
+        kernels: Any = owner.kernels(spec.op)
+    except UnknownNameError:  # a library that a person built: the backend makes none of this op
+        return []
+    return list(kernels.remarks(spec)) if hasattr(kernels, "remarks") else []
+
+
 def note(by: Comparison, spec: KernelSpec, where: Where | None) -> Candidate:
     """One kernel beside the choice."""
     refusals = by.op.supports(spec, by.problem)
@@ -34,7 +47,7 @@ def note(by: Comparison, spec: KernelSpec, where: Where | None) -> Candidate:
     measured, predicted = by.known.measured.get(spec.digest), by.known.predicted.get(spec.digest)
     if by.chosen is not None and spec.digest == by.chosen.spec.digest:
         verdict = "chosen"
-        reasons += by.op.remarks(spec, by.chosen.padded or by.problem)
+        reasons += [*by.op.remarks(spec, by.chosen.padded or by.problem), *_remarks(spec)]
     elif seconds is None or by.chosen is None:
         verdict = "refused" if reasons else "slower"
     else:

@@ -28,9 +28,23 @@ class MatrixWrite:
     xdl: bool
     left: int  # wait states until nothing has to wait for it
     since: int = 0
+    # Passes that the matrix unit is still busy with, by this or a later instruction: the next one is held back by them.
+    busy: int = 0
 
     def after(self, states: int) -> MatrixWrite:
-        return replace(self, left=self.left - states, since=self.since + states)
+        """Behind as many wait states."""
+        busy = max(0, self.busy - states)
+        return replace(self, left=self.left - states, since=self.since + states, busy=busy)
+
+    def behind(self, matrix: MatrixWrite | None) -> MatrixWrite:
+        """Behind another matrix instruction, which began only when the unit was free."""
+        later = self.after(1 + self.busy)
+        return later if matrix is None else replace(later, busy=matrix.busy)
+
+    def joined(self, other: MatrixWrite) -> MatrixWrite:
+        """Where two paths meet: the longer wait, and the least that holds a matrix instruction back."""
+        longer = other if other.left > self.left else self
+        return replace(longer, busy=min(self.busy, other.busy), since=min(self.since, other.since))
 
 
 def _to_vector(passes: int, xdl: bool, arch: str) -> int:
@@ -63,7 +77,8 @@ def remembered(instruction: Instruction, arch: str) -> MatrixWrite | None:
     cost = matrix_cost(instruction.mnemonic, arch, instruction.operands)
     if cost is None or "f64" in instruction.mnemonic:
         return None
-    return MatrixWrite(writer, target, cost.passes, cost.xdl, _to_vector(cost.passes, cost.xdl, arch))
+    wait = _to_vector(cost.passes, cost.xdl, arch)
+    return MatrixWrite(writer, target, cost.passes, cost.xdl, wait, busy=cost.passes - 1)
 
 
 def needed(write: MatrixWrite, instruction: Instruction, parts: Sequence[str], register: int, arch: str) -> int:
@@ -75,8 +90,10 @@ def needed(write: MatrixWrite, instruction: Instruction, parts: Sequence[str], r
             return write.left if as_operand else 0
         if as_operand:
             return write.left
-        same = flow.registers(parts[3]) == write.target if len(parts) > 3 else False
-        return 0 if same else _to_sum(write.passes, write.xdl, arch) - write.since
+        sums = flow.registers(parts[3]) if len(parts) > 3 else ()
+        if register not in sums or sums == write.target:
+            return 0  # results are written in the order of their instructions
+        return _to_sum(write.passes, write.xdl, arch) - write.since
     if write.passes == 0 or not name.startswith(("v_", *_MEMORY)):
         return 0
     return write.left

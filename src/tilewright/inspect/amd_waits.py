@@ -89,8 +89,9 @@ class _State:
             self.loads[register] = tuple(held.values())
         for register, write in other.writes.items():
             own = self.writes.get(register)
-            if own is None or write.left > own.left:
-                self.writes[register] = write
+            joined = write if own is None else own.joined(write)
+            if joined != own:
+                self.writes[register] = joined
                 changed = True
         return changed
 
@@ -237,16 +238,18 @@ class _Walk:
         states = 1
         if instruction.mnemonic == "s_nop":
             states += int(instruction.operands.split()[0], 0)
+        multiplies = flow.is_matrix(instruction.mnemonic)
+        new = remembered(instruction, self._arch) if multiplies else None
         for register, write in list(state.writes.items()):
-            if write.left > states:
-                state.writes[register] = write.after(states)
+            later = write.after(states) if not multiplies else write.behind(new)
+            if later.left > 0:
+                state.writes[register] = later
             else:
                 del state.writes[register]
-        if flow.is_matrix(instruction.mnemonic):
+        if multiplies:
             self.matrix += report
-            write = remembered(instruction, self._arch)
-            if write is not None:
-                state.writes |= dict.fromkeys(flow.registers(parts[0]), write)
+            if new is not None:
+                state.writes |= dict.fromkeys(flow.registers(parts[0]), new)
 
 
 def check(code: Sequence[Instruction], arch: str) -> Checked:

@@ -16,6 +16,7 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.backends.families import OpFamilies
 from tilewright.backends.gpu.gemm import GpuLoopsSchedule
 from tilewright.backends.hip.ck_tile_rules import ck_tile_rules
+from tilewright.backends.hip.code_models import remark
 from tilewright.backends.hip.gemm.ck_tile import FAMILY as CK_TILE
 from tilewright.backends.hip.gemm.ck_tile.proposals import fallback
 from tilewright.backends.hip.gemm.ck_tile.templates import example_kernel, gemm_profile, of_ck_tile
@@ -60,6 +61,9 @@ class HipGemm(OpFamilies):
     def fallback_schedule(self, signature: GemmSignature, arch: Arch) -> Any:
         """Plain loops; of a packed B, what reads it."""
         return fallback(signature, arch) if signature.variant == "preshuffle" else GpuLoopsSchedule()
+
+    def remarks(self, spec: KernelSpec) -> list[str]:
+        return [text for text in (remark(spec),) if text]
 
     def residency(self, spec: KernelSpec) -> Residency:
         """As learned models see a kernel."""

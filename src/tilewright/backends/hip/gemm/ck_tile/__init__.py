@@ -15,6 +15,7 @@ from tilewright.backends.hip import ck_tile_shape as shape
 from tilewright.backends.hip.ck_tile import chosen
 from tilewright.backends.hip.ck_tile_pipelines import number_of
 from tilewright.backends.hip.ck_tile_rules import ck_tile_rules, instance_rules, is_whole
+from tilewright.backends.hip.code_models import issue
 from tilewright.backends.hip.gemm.ck_tile import proposals
 from tilewright.backends.hip.gemm.ck_tile.schedule import CkTileSchedule
 from tilewright.backends.hip.gemm.ck_tile.templates import gemm_profile, template_words
@@ -134,7 +135,7 @@ class CkTile(HipGemmFamily):
         return {
             **tile_numbers(h.tile), **grains, "pipeline": number_of(h.pipeline), "warp_tile_n": h.warp_tile[1],
             "split_k": h.split_k, "threads": shape.threads(h), "width_a": shape.width_a(spec.signature, h),
-            "width_b": shape.width_b(spec.signature, h),
+            "width_b": shape.width_b(spec.signature, h), "issue": issue(spec),
         }  # fmt: skip
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:

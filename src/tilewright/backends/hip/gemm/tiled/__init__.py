@@ -13,6 +13,7 @@ from typing import Any
 from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Promises
+from tilewright.backends.hip.code_models import issue
 from tilewright.backends.hip.gemm.shared import HipGemmFamily, tile_numbers
 from tilewright.backends.hip.gemm.tiled import proposals, shape
 from tilewright.backends.hip.gemm.tiled.schedule import TiledSchedule
@@ -126,7 +127,7 @@ class Tiled(HipGemmFamily):
         kinds = shape.multiplied(spec.signature, arch) or ("fp16", "fp16")
         return {
             **tile_numbers(h.tile), "split_k": h.split_k, "stages": h.stages, "threads": shape.threads(h, arch),
-            "wave": arch.warp_size, "size": DTYPES[kinds[0]].bytes,
+            "wave": arch.warp_size, "size": DTYPES[kinds[0]].bytes, "issue": issue(spec),
         }  # fmt: skip
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:

@@ -10,6 +10,11 @@
 #ifndef CK_TILE_FLOAT_TO_BFLOAT16_DEFAULT
 #define CK_TILE_FLOAT_TO_BFLOAT16_DEFAULT 0  // to nearest even; the headers' own choice cuts the digits off
 #endif
+#ifndef CK_TILE_EXPERIMENTAL_USE_BUFFER_LOAD_OOB_CHECK_OFFSET_TRICK
+// What lies outside of an operand is read at an offset behind its end, where the hardware answers 0: operands are below
+// 2 GiB.  Else every element is chosen in registers right behind its load, and the main loop waits for the load there.
+#define CK_TILE_EXPERIMENTAL_USE_BUFFER_LOAD_OOB_CHECK_OFFSET_TRICK 1
+#endif
 #pragma clang diagnostic push  // what newer compilers find out of date in it nobody here can mend
 #pragma clang diagnostic ignored "-Wunknown-warning-option"
 #pragma clang diagnostic ignored "-Wdeprecated-attributes"

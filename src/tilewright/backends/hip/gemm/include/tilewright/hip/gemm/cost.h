@@ -21,6 +21,12 @@ TW_SELECT_STRUCT(Arch, int, TW_SELECT_HIP_ARCH)
 
 using Asked = GemmAsked<Rates, Arch>;
 
+// Of the matrix units' peak: what a pipeline reaches, times what the tile's shape allows, or what a model of the kernel's
+// code says of its main loop (`issue`) where that is less.  So a kernel without a model loses nothing to one that has it.
+inline double reached(double share, int64_t issue, double by_shape) {
+  return share * (issue ? faster(double(issue) / 1000, by_shape) : by_shape);
+}
+
 }  // namespace hip_gemm
 }  // namespace selection
 }  // namespace tw

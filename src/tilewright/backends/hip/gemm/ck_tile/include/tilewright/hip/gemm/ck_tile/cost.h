@@ -39,7 +39,7 @@ inline double seconds(const Schedule &s, const Asked &x) {
   const double narrow = double(smaller(s.width_a, s.width_b) * p.size_a) / 16;
   const double macs = p.size_a == 4 ? r.macs_4 : p.size_a == 2 ? r.macs_2 : r.macs_1;
   const double peak = macs * r.clock * faster(1.0, double(waves) / 4);
-  const double speed = peak * share(s, r) * slower(0.1, reuse) * slower(0.2, narrow);
+  const double speed = peak * reached(share(s, r), s.issue, slower(0.1, reuse) * slower(0.2, narrow));
   const double compute = rounds * turns * double(m) * double(n) * double(s.tile_k) / speed;
   const Wide sums = s.split_k > 1 ? Wide(2) * s.split_k * p.m * p.n * p.batch * 4 : 0;
   return r.start * (s.split_k > 1 ? 2.0 : 1.0) + slower(compute, (x.moved + double(sums)) / r.memory);

@@ -7,11 +7,12 @@ namespace selection {
 namespace hip_gemm {
 namespace ck_tile {
 
+// `issue`: thousandths of the matrix units' peak by a model of the main loop, or 0 (only estimates read it).
 // `threads` of a block; `width_*`: elements of one load; `grain_*`: sizes are multiples of these (1 where there is edge code).
 // clang-format off
 #define TW_SELECT_HIP_GEMM_CK_TILE(X) \
   X(pipeline) X(tile_m) X(tile_n) X(tile_k) X(warp_tile_n) X(split_k) X(threads) X(width_a) X(width_b) X(grain_m) \
-  X(grain_n) X(grain_k)
+  X(grain_n) X(grain_k) X(issue)
 // clang-format on
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_HIP_GEMM_CK_TILE)
 

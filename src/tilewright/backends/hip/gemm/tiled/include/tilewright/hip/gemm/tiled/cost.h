@@ -30,9 +30,10 @@ inline double seconds(const Schedule &s, const Asked &x) {
   const double rounds = double((blocks + room - 1) / room);
   // Small tiles are fed from LDS too often; one place in LDS makes waves wait for each other twice a turn.
   const double reuse = faster(1.0, double(m * n) / double(m + n) / 48);
-  const double feeding = (s.stages > 1 ? 1.0 : 0.85) * (whole_rows(p) ? 1.0 : kCrossed);
+  const double crossed = whole_rows(p) ? 1.0 : kCrossed;
+  const double by_shape = slower(0.1, reuse) * (s.stages > 1 ? 1.0 : 0.85);
   const double macs = s.size == 4 ? r.macs_4 : s.size == 2 ? r.macs_2 : r.macs_1;
-  const double speed = macs * r.clock / double(together) * r.share_tiled * slower(0.1, reuse) * feeding;
+  const double speed = macs * r.clock / double(together) * reached(r.share_tiled, s.issue, by_shape) * crossed;
   const double compute = rounds * turns * double(m) * double(n) * double(s.tile_k) / speed;
   const Wide sums = s.split_k > 1 ? Wide(2) * s.split_k * p.m * p.n * p.batch * 4 : 0;
   return r.start * (s.split_k > 1 ? 2.0 : 1.0) + slower(compute, (x.moved + double(sums)) / r.memory);

@@ -7,9 +7,11 @@ namespace selection {
 namespace hip_gemm {
 namespace tiled {
 
-// `size`: bytes of an element as it is multiplied; `wave`: lanes of a wave.
+// `size`: bytes of an element as it is multiplied; `wave`: lanes of a wave; `issue`: thousandths of the matrix units' peak
+// by a model of the main loop, or 0 (only estimates read it).
 // clang-format off
-#define TW_SELECT_HIP_GEMM_TILED(X) X(tile_m) X(tile_n) X(tile_k) X(split_k) X(stages) X(threads) X(wave) X(size)
+#define TW_SELECT_HIP_GEMM_TILED(X) \
+  X(tile_m) X(tile_n) X(tile_k) X(split_k) X(stages) X(threads) X(wave) X(size) X(issue)
 // clang-format on
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_HIP_GEMM_TILED)
 
