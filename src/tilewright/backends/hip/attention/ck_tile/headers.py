@@ -120,7 +120,7 @@ def registers(inst: Instance) -> int:
     coming = n1 * k1 + (n0 * k0 if inst.pipeline in LOADED else 0) + (m0 * k0 if inst.pipeline == "qs" else 0)
     scores = m0 * n0 // lanes
     rows = 0 if inst.pipeline == "qs" else m0 * sub_head(k0max) * inst.bytes // 4 // lanes
-    biased = scores * inst.bytes // 4 if inst.bias == "bias" else 0
+    biased = _biased(inst)
     dropping = DRAWN if inst.dropout else 0
     placed = scores if _places_kept(inst) else 0
     windows = _windows(inst)
@@ -159,9 +159,13 @@ def room(inst: Instance, arch: Arch) -> int:
     them."""
     own, beside = _share(inst, arch)[1], BESIDE
     if own >= READING:
-        windows = _windows(inst)  # these are counted, and are in what was read ahead
-        beside = max(beside, LEAST_BESIDE + int(READ_AHEAD * fragments(inst)) - windows)
+        counted = _windows(inst) + _biased(inst)  # these are in what was read ahead, too
+        beside = max(beside, LEAST_BESIDE + int(READ_AHEAD * fragments(inst)) - counted)
     return min(own - beside, arch.vector_registers)
+
+
+def _biased(inst: Instance) -> int:
+    return inst.tile[0] * inst.tile[1] // threads(inst) * inst.bytes // 4 if inst.bias == "bias" else 0
 
 
 def _windows(inst: Instance) -> int:
