@@ -176,7 +176,8 @@ def measure(spec: KernelSpec, seconds: int = 0) -> dict[str, Any]:
     row: dict[str, Any] = {"name": spec.name, "op": spec.op, "arch": spec.arch}
     with tempfile.TemporaryDirectory() as work:
         source, output = Path(work) / "kernel.hpp", Path(work) / "kernel.co"
-        source.write_text(backend("hip").toolchain().source(spec).text, encoding="utf-8")
+        toolchain: Any = backend("hip").toolchain()
+        source.write_text(toolchain.source(spec).text, encoding="utf-8")
         command = command_of(spec, source, output)
 
         def limited() -> None:

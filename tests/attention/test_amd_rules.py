@@ -157,11 +157,13 @@ HEADERS: list[tuple[str, Instance, dict[str, Any]]] = [
     ("amd-attention-registers", QR, {"hdim_q": 96, "tile": (32, 192, 32, 128, 32, 96),
                                      "wave": (2, 1, 1, 2, 1, 1, 1, 1, 1), "warp": (16,) * 9, "dropout": True,
                                      "block_per_cu": -1}),
-    # Built, these two spilled 114 and 102 registers: steps that are read ahead.
+    # Built, these three spilled 114, 102 and 142 registers: fragments that are read ahead.
     ("amd-attention-registers", QR, {"pipeline": "qs", "hdim_q": 256, "hdim_v": 256, "warp": (16,) * 9,
                                      "tile": (128, 128, 16, 256, 32, 256), "block_per_cu": -1}),
     ("amd-attention-registers", ASYNC, {"tile": (16, 384, 16, 128, 16, 128), "wave": (1,) * 9, "warp": (16,) * 9,
                                         "bias": "bias", "mask": "top_left", "data_type": "bf16", "block_per_cu": -1}),
+    ("amd-attention-registers", QR, {"tile": (16, 192, 16, 128, 32, 128), "wave": (1,) * 9, "warp": (16,) * 9,
+                                     "mask": "top_left", "lse": True, "data_type": "bf16", "block_per_cu": -1}),
     ("amd-attention-splits", COMBINE, {"max_splits_log2": 8}),
     ("amd-attention-append-tile", APPEND, {"tile": (128, 64, 128, 128, 32, 128)}),
     ("amd-attention-append-tile", APPEND, {"hdim_q": 256}),

@@ -26,10 +26,10 @@ BESIDE = 66  # registers for addresses, fragments and the like: kernels that had
 # Of a split, for each 64 of up to 128 columns of V: windows of K and V that know pages.  Of one tile the split kernel
 # wanted 271 registers, the forward one 195; splits with 128 beside their windows fit into 256, those with 154 spilled.
 WINDOWS = 20
-# Of a lane alone on its SIMD, whose 512 registers the compiler fills by reading ahead: for each step of K and V, all of
-# which are written out.  Counted 240 to 256, kernels of 7 and 14 steps took 349 and 412 registers in all; those of 20
-# (qs, 128x128x16, heads of 256) and 32 (qr_async, 16x384x16 of one wave) spilled 114 and 102.
-READ_AHEAD = 11
+# Fragments of a tile's K and V that the compiler reads ahead, as a share of all: every step is written out.  Of ten
+# kernels that were built it is 0.29 to 0.66, most 0.43 to 0.58; they had 41 to 378 registers beside those counted.
+READ_AHEAD, LEAST_BESIDE = 0.5, 16
+READING = 256  # registers of a lane from which on this was seen; kernels with fewer fit by BESIDE alone
 SMALL_WARP = 16
 # A copy to LDS past the registers names its place by 16 bits of M0 in CDNA 3's ISA.  gfx950 has 160 KiB: whether it
 # takes more bits is not known here, and a kernel of 108 KiB gave NaN where it takes 16 (tests/amd_emulated).
@@ -120,10 +120,10 @@ def registers(inst: Instance) -> int:
     coming = n1 * k1 + (n0 * k0 if inst.pipeline in LOADED else 0) + (m0 * k0 if inst.pipeline == "qs" else 0)
     scores = m0 * n0 // lanes
     rows = 0 if inst.pipeline == "qs" else m0 * sub_head(k0max) * inst.bytes // 4 // lanes
-    biased = scores * inst.bytes // 4 if inst.bias == "bias" else 0
+    biased = _biased(inst)
     dropping = DRAWN if inst.dropout else 0
     placed = scores if _places_kept(inst) else 0
-    windows = WINDOWS * min(n1, 128) // 64 if inst.family == "fwd_splitkv" else 0
+    windows = _windows(inst)
     coming = coming * inst.bytes // 4 // lanes
     return m0 * n1 // lanes + scores + scores * inst.bytes // 4 + rows + biased + coming + dropping + placed + windows
 
@@ -146,18 +146,30 @@ def _share(inst: Instance, arch: Arch) -> tuple[int, int]:
     return waves, min(arch.vector_registers + arch.accumulator_registers, arch.simd_registers // waves)
 
 
-def steps(inst: Instance) -> int:
-    """Of the two multiplications of a tile: each is written out."""
-    _, n0, k0, _, k1, k0max = inst.tile
-    return k0max // k0 + n0 // k1
+def fragments(inst: Instance) -> int:
+    """Registers of a lane that a whole tile of K and V would take as operands, which no two waves share; with qs those
+    of Q too."""
+    m0, n0, _, n1, _, k0max = inst.tile
+    rows = m0 // max(1, inst.wave[0]) * k0max if inst.pipeline == "qs" else 0
+    return (n0 * (k0max + n1) + rows) * inst.bytes // 4 // WAVE
 
 
 def room(inst: Instance, arch: Arch) -> int:
     """Registers of a lane above which kernels spill; accumulation registers hold sums, and nothing is computed in
     them."""
-    own = _share(inst, arch)[1]
-    ahead = READ_AHEAD * steps(inst) if own > arch.vector_registers else 0
-    return min(own - BESIDE - ahead, arch.vector_registers)
+    own, beside = _share(inst, arch)[1], BESIDE
+    if own >= READING:
+        counted = _windows(inst) + _biased(inst)  # these are in what was read ahead, too
+        beside = max(beside, LEAST_BESIDE + int(READ_AHEAD * fragments(inst)) - counted)
+    return min(own - beside, arch.vector_registers)
+
+
+def _biased(inst: Instance) -> int:
+    return inst.tile[0] * inst.tile[1] // threads(inst) * inst.bytes // 4 if inst.bias == "bias" else 0
+
+
+def _windows(inst: Instance) -> int:
+    return WINDOWS * min(inst.tile[3], 128) // 64 if inst.family == "fwd_splitkv" else 0
 
 
 def _lacking(inst: Instance, arch: Arch) -> Iterator[Violation]:
@@ -372,7 +384,7 @@ def _resources(inst: Instance, arch: Arch) -> Iterator[Violation]:
             "amd-attention-registers",
             f"a lane holds {registers(inst)} registers of sums, scores and q; it has {own} with {waves} waves a SIMD, "
             f"and over {most} it spills",
-            "use a smaller tile, more waves, longer steps, or block_per_cu 1",
+            "use a smaller tile, fewer keys a tile, more waves, or block_per_cu 1",
         )
 
 
