@@ -76,10 +76,10 @@ typedef struct tw_select_options {
 
 typedef struct tw_choice {
   int64_t size;
-  int64_t kernel;    /* its place in the registry */
-  int64_t served;    /* kernels that serve the problem */
-  double seconds;    /* estimated, predicted or measured */
-  int64_t tier;      /* enum tw_tier */
+  int64_t kernel; /* its place in the registry */
+  int64_t served; /* kernels that serve the problem */
+  double seconds; /* estimated, predicted or measured */
+  int64_t tier;   /* enum tw_tier */
 } tw_choice;
 /* By their places among Python's seven. */
 enum tw_tier {
