@@ -238,9 +238,8 @@ def _warm(registry: Registry, specs: Iterable[KernelSpec], smallest: Iterable[An
     team(thread_count())
     for kernel in kernels.kernels(list(specs)):
         there.load(kernel)
-    if (
-        not torch_arrays.loaded() or torch_memory.started() is not None
-    ):  # else PyTorch is about to bring memory of its own
+    # Where PyTorch is loaded and has not begun, it is about to bring memory of its own.
+    if not torch_arrays.loaded() or torch_memory.started() is not None:
         with there.scratch(1):  # a stream's workspace
             pass
     for problem in smallest:

@@ -123,8 +123,8 @@ int run_on_device(const Call &call, const Places &places, const double *scalars,
 // Any other is of somebody who interrupts the call (a signal's handler that raises TimeoutError), and stays.
 bool forgotten() {
   if (!PyErr_Occurred()) return true;
-  PyObject *const ours[] = {PyExc_AttributeError, PyExc_TypeError,    PyExc_ValueError, PyExc_ArithmeticError,
-                            PyExc_LookupError,    PyExc_RuntimeError, PyExc_MemoryError};
+  PyObject *const ours[] = {PyExc_AttributeError, PyExc_TypeError,    PyExc_ValueError,  PyExc_ArithmeticError,
+                            PyExc_LookupError,    PyExc_RuntimeError, PyExc_MemoryError, PyExc_BufferError};
   for (PyObject *kind : ours)
     if (PyErr_ExceptionMatches(kind)) {
       PyErr_Clear();

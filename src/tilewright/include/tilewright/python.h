@@ -31,7 +31,7 @@ PyObject *PyErr_Occurred(void);
 void PyErr_Clear(void);
 int PyErr_ExceptionMatches(PyObject *);
 extern PyObject *PyExc_AttributeError, *PyExc_TypeError, *PyExc_ValueError, *PyExc_ArithmeticError, *PyExc_LookupError,
-    *PyExc_RuntimeError, *PyExc_MemoryError;
+    *PyExc_RuntimeError, *PyExc_MemoryError, *PyExc_BufferError;
 void Py_IncRef(PyObject *);
 void Py_DecRef(PyObject *);
 int PyObject_GC_IsTracked(PyObject *);

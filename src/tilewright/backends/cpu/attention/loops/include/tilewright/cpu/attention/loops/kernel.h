@@ -20,7 +20,7 @@ template <class Config> struct AttentionLoops {
   using Keys = Floats<Config::head_qk>;
   using Values = Floats<Config::head_v>;
   static constexpr int rows_at_once = 8, keys_at_once = 64, bytes = sizeof(KV);
-  static constexpr int turned_rows = rows_at_once < lanes ? lanes : rows_at_once;
+  static constexpr int query_lanes = rows_at_once < lanes ? lanes : rows_at_once;
   static constexpr float nothing = -__builtin_inff();
   // Where gradients may follow, scores are added up as their kernels do (dot.h).
   static constexpr bool in_order = Config::lse && same<Q, float>::value && same<KV, float>::value;
@@ -58,7 +58,7 @@ template <class Config> struct AttentionLoops {
   int64_t part, head, head_kv, count;
   Dropout dropout{};
   Row rows[rows_at_once];
-  float turned[in_order ? Keys::size : 1][turned_rows];  // queries
+  float queries[in_order ? Keys::size : 1][query_lanes];  // by element of a head
 
   explicit AttentionLoops(const tw_attention_args &args) : x(args), s{}, part(0), head(0), head_kv(0), count(0) {
     if constexpr (Config::dropout) dropout = dropout_of(x);
@@ -73,7 +73,7 @@ template <class Config> struct AttentionLoops {
     for (int64_t r = 0; r < count; ++r) begin(rows[r], first + r);
     if constexpr (in_order)
       for (int d = 0; d < Keys::size; ++d)
-        for (int64_t r = 0; r < turned_rows; ++r) turned[d][r] = r < count ? rows[r].q.at[d] : 0.0f;
+        for (int64_t r = 0; r < query_lanes; ++r) queries[d][r] = r < count ? rows[r].q.at[d] : 0.0f;
     for (int64_t key = mine.begin; key < mine.end; key += keys_at_once)
       step({key, least(mine.end, key + keys_at_once)});
     for (int64_t r = 0; r < count; ++r) finish(rows[r]);
@@ -127,9 +127,9 @@ template <class Config> struct AttentionLoops {
       load(x.k, key_place<Config::pages>(x, x.k_strides, s, key, head_kv), x.head_qk, k.at, fixed<Keys::size>{},
            [&](const KeyPlace &at, int64_t d) { return k_element<Config::pages, bytes>(at, x.pages.size, d); });
       const float factor = Config::scales == AttentionScales::none ? 1.0f : scale_at(x.k_scales, s.index, head_kv, key);
-      float sums[turned_rows];
+      float sums[query_lanes];
       if constexpr (in_order)
-        for (int r = 0; r < turned_rows; r += lanes) store_f(sums + r, in_runs(r, k));
+        for (int r = 0; r < query_lanes; r += lanes) store_f(sums + r, in_runs(r, k));
       for (int64_t r = 0; r < count; ++r) {
         if constexpr (!in_order) sums[r] = Keys::dot(rows[r].q, k);
         rows[r].score[key - keys.begin] = sees(rows[r], key) ? score(rows[r], key, sums[r] * factor) : nothing;
@@ -144,7 +144,7 @@ template <class Config> struct AttentionLoops {
     vf sum{};
     for (int d = 0; d < Keys::size; d += score_run) {
       vf run{};
-      for (int e = d; e < d + score_run; ++e) run += load_f(turned[e] + r) * k.at[e];
+      for (int e = d; e < d + score_run; ++e) run += load_f(queries[e] + r) * k.at[e];
       sum += run;
     }
     return sum;
