@@ -55,6 +55,18 @@ static void packed(const tw::Dispatcher &dispatcher) {
   CHECK(rule_of([&] { tw::pack(unpacked, b.data(), team); }) == "packed-kernel");
   CHECK(rule_of([&] { tw::pack(first, nullptr, team); }) == "operand-missing");
   CHECK(rule_of([&] { tw::pack(first, b.data(), team, INT64_MAX); }) == "size-huge");
+  CHECK(rule_of([&] { tw::pack(first, b.data(), team, -7); }) == "stride-range");
+  // The bytes are of one n, one k and so many matrices.
+  for (const tw::GemmProblem &other :
+       {tw::GemmProblem(7, n + 64, k).batch(batch), tw::GemmProblem(7, n - 1, k).batch(batch),
+        tw::GemmProblem(7, n, k + 64).batch(batch), tw::GemmProblem(7, n, k).batch(5), tw::GemmProblem(7, n, k)}) {
+    const auto plan = dispatcher.plan_with(tw::GemmProblem(other).layout("rcr").preshuffled(), once.kernel());
+    CHECK(rule_of([&] { plan.run(tw::GemmOperands().a(a.data()).b(once).e(e.data())); }) == "packed-format");
+  }
+  const auto nothing = dispatcher.plan(tw::GemmProblem(7, n, 0).layout("rcr").preshuffled());
+  const tw::PackedB empty = tw::pack(nothing, nullptr, team);
+  nothing.run(tw::GemmOperands().b(empty).e(e.data()));
+  CHECK(e[0] == 0 && e[size_t(7 * n - 1)] == 0);
 }
 
 int main(int count, char **arguments) {

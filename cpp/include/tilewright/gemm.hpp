@@ -4,6 +4,7 @@
 #include <tilewright/plan_key.hpp>
 #include <tilewright/problem.hpp>
 
+#include <algorithm>
 #include <string>
 
 namespace tw {
@@ -19,7 +20,8 @@ struct GemmOperands {
   int64_t d_row[TW_MAX_D] = {-1, -1}, d_col[TW_MAX_D] = {1, 1};
   int64_t count_d = 0;
   double alpha_is = 1, beta_is = 1;
-  std::string b_kernel;  // the digest of the kernel that B was packed for; empty where nobody said
+  std::string b_kernel;      // the digest of the kernel that B was packed for; empty where nobody said
+  int64_t b_packed[3] = {};  // of what was packed: n, k, matrices
 
   GemmOperands &a(const void *at, int64_t batch_stride = -1) { return a_at = at, a_batch = batch_stride, *this; }
   GemmOperands &b(const void *at, int64_t batch_stride = -1) {
@@ -203,8 +205,14 @@ class GemmProblem {
     use(&arguments);
   }
 
+  int64_t b_matrices() const { return broadcast_b_ && batch_ > 1 ? 1 : batch_; }
+  bool preshuffled() const { return preshuffled_; }
   // Of B alone, before it is packed.
   tw_gemm_args packing_args(const void *b, int64_t batch_stride) const {
+    if (batch_stride < -1)
+      throw detail::request_error("stride-range", std::to_string(batch_stride),
+                                  "matrices of B are " + std::to_string(batch_stride) + " elements apart",
+                                  "use 0 or more, or -1 for matrices that follow each other");
     if (n_ && k_ && batch_ && !b)
       throw detail::request_error("operand-missing", "b", "B is to be packed, and it is null", "give its address");
     tw_gemm_args x{};
@@ -216,7 +224,7 @@ class GemmProblem {
     return x;
   }
   tw_gemm_args args(const GemmOperands &o) const {
-    demand_pointers(o), demand_steps(o);
+    demand_pointers(o), demand_packed(o), demand_steps(o);
     tw_gemm_args x{};
     x.m = m_, x.n = n_, x.k = k_, x.batch = batch_;
     x.a = o.a_at, x.b = o.b_at, x.c = o.c_at, x.e = o.e_at, x.b_up = o.b_up_at;
@@ -313,6 +321,17 @@ class GemmProblem {
     if (o.c_at && !beta_)
       throw detail::request_error("operand-unused", "c", "C is given, and the problem has none",
                                   "describe it with GemmProblem::with_c(), or leave C out");
+  }
+  // Kernels read a packed B as far as the problem's sizes say.
+  void demand_packed(const GemmOperands &o) const {
+    const int64_t wanted[] = {n_, k_, b_matrices()};
+    if (o.b_kernel.empty() || std::equal(wanted, wanted + 3, o.b_packed)) return;
+    const auto said = [](const int64_t *sizes) {
+      return "n=" + std::to_string(sizes[0]) + " k=" + std::to_string(sizes[1]) + " batch=" + std::to_string(sizes[2]);
+    };
+    throw detail::request_error("packed-format", said(o.b_packed),
+                                "B was packed with " + said(o.b_packed) + ", and the problem has " + said(wanted),
+                                "pack B with a plan of the problem's n, k and batch");
   }
   // -1 stands for what dense memory has; no other stride is negative.  Results of a batch are apart.
   void demand_steps(const GemmOperands &o) const {

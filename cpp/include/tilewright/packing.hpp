@@ -14,20 +14,29 @@ namespace tw {
 // `dispatcher.plan_with(problem, packed.kernel())`.
 class PackedB {
  public:
-  PackedB(std::shared_ptr<void> memory, int64_t bytes, std::string kernel)
-      : memory_(std::move(memory)), bytes_(bytes), kernel_(std::move(kernel)) {}
+  PackedB(std::shared_ptr<void> memory, int64_t bytes, std::string kernel, const GemmProblem &problem)
+      : memory_(std::move(memory)),
+        bytes_(bytes),
+        n_(problem.n()),
+        k_(problem.k()),
+        matrices_(problem.b_matrices()),
+        kernel_(std::move(kernel)) {}
   const void *get() const { return memory_.get(); }
   int64_t bytes() const { return bytes_; }
+  int64_t n() const { return n_; }
+  int64_t k() const { return k_; }
+  int64_t matrices() const { return matrices_; }         // of a batch; 1 where all of it shares one
   const std::string &kernel() const { return kernel_; }  // the digest of the kernel that reads it
 
  private:
   std::shared_ptr<void> memory_;
-  int64_t bytes_;
+  int64_t bytes_, n_, k_, matrices_;
   std::string kernel_;
 };
 
 inline GemmOperands &GemmOperands::b(const PackedB &packed) {
-  return b_at = packed.get(), b_batch = -1, b_kernel = packed.kernel(), *this;
+  b_at = packed.get(), b_batch = -1, b_kernel = packed.kernel();
+  return b_packed[0] = packed.n(), b_packed[1] = packed.k(), b_packed[2] = packed.matrices(), *this;
 }
 
 namespace detail {
@@ -41,6 +50,7 @@ struct Packing {
   Packing(const Plan<GemmProblem> &plan, const void *b, int64_t batch_stride)
       : kernel(plan.kernel(0)), args(plan.problem().packing_args(b, batch_stride)), bytes(0) {
     const std::string &name = plan.selection().kernel.name;
+    if (args.k == 0 && plan.problem().preshuffled()) return;  // any kernel serves it, and none reads B
     if (!kernel.packed_bytes || !kernel.pack)
       throw request_error("packed-kernel", name, name + " takes no packed B",
                           "describe the problem with GemmProblem::preshuffled(), and have such kernels exported");
@@ -71,7 +81,7 @@ inline PackedB pack(const Plan<GemmProblem> &plan, const void *b, const Team &te
                 "no memory for a packed B of " + std::to_string(packing.bytes) + " bytes", "free some");
   const int status = packing.empty() ? 0 : packing.kernel.pack(&packing.args, memory.get(), team.get());
   packing.demand(status, plan.selection().kernel.name);
-  return {memory, packing.bytes, plan.selection().kernel.digest};
+  return {memory, packing.bytes, plan.selection().kernel.digest, plan.problem()};
 }
 // On a GPU, queued on one of its streams.
 inline PackedB pack(const Plan<GemmProblem> &plan, const void *b, const Device &device, void *stream = nullptr,
@@ -84,7 +94,7 @@ inline PackedB pack(const Plan<GemmProblem> &plan, const void *b, const Device &
   const auto held = std::make_shared<DeviceMemory>(device.allocate(packing.bytes));
   const int status = packing.empty() ? 0 : packing.kernel.pack(&packing.args, held->get(), stream);
   packing.demand(status, plan.selection().kernel.name);
-  return {std::shared_ptr<void>(held, held->get()), packing.bytes, plan.selection().kernel.digest};
+  return {std::shared_ptr<void>(held, held->get()), packing.bytes, plan.selection().kernel.digest, plan.problem()};
 }
 
 }  // namespace tw
