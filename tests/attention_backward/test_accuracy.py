@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright.arch import best_host_arch
 from tilewright.ops.attention_scores import Numbers, kept
 
 pytestmark = pytest.mark.usefixtures("needs_compiler")
@@ -54,7 +55,10 @@ def exact(q: Any, k: Any, v: Any, dout: Any, scale: float) -> dict[str, Any]:
     ("rows", "keys", "largest"), [(96, 257, 3.0), (96, 257, 80.0), (64, 4096, 20.0), (2, 700, 60.0)]
 )
 def test_errors_are_those_of_rounding_scores(rows: int, keys: int, largest: float) -> None:
-    """Weights are as exact as scores and lse are in fp32: half a unit of the last place, and a little for sums."""
+    """Weights are as exact as scores and lse are in fp32: half a unit of the last place, and a little for sums.
+
+    Without fused operations each product of a score is rounded too: as much again.
+    """
     generator = np.random.default_rng(keys)
     q, dout = normal(generator, 2, rows, 2, 64), normal(generator, 2, rows, 2, 64)
     k, v = (normal(generator, 2, keys, 2, 64) for _ in range(2))
@@ -63,9 +67,10 @@ def test_errors_are_those_of_rounding_scores(rows: int, keys: int, largest: floa
     out, lse = tw.attention(q, k, v, return_lse=True)
     dq, dk, dv = tw.attention_backward(dout, q, k, v, out, lse)
     unit = float(np.spacing(np.float32(np.abs(right["lse"]).max()))) / 2
+    allowed = 4 * UNIT + unit * (2 if best_host_arch().name == "generic" else 1)
     for name, got in {"out": out, "lse": lse, "dq": dq, "dk": dk, "dv": dv}.items():
         error = np.linalg.norm(got - right[name]) / np.linalg.norm(right[name])
-        assert error <= 4 * UNIT + unit, f"{name}: {error / UNIT:.1f} units, of lse {unit / UNIT:.1f}"
+        assert error <= allowed, f"{name}: {error / UNIT:.1f} units, of lse {unit / UNIT:.1f}"
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.25])  # tiles, and plain loops
