@@ -38,11 +38,9 @@ TW_INLINE vf vsigmoid(vf x) {
   return select(vi(x == x), y, x);
 }
 
-TW_INLINE vf vtanh(vf x) {
-  vf magnitude = vabs(x);
-  vf e = vexp(-2.0f * magnitude);
+TW_INLINE vf vtanh(vf x, vf e) {  // e is e^(-2 |x|)
   vf large = (1.0f - e) / (1.0f + e);
-  vf s = x * x;  // below 0.55 the quotient cancels: odd polynomial instead
+  vf magnitude = vabs(x), s = x * x;  // below 0.55 the quotient cancels: odd polynomial instead
   vf p = splat(-5.70498872745e-3f);
   p = p * s + 2.06390887954e-2f;
   p = p * s - 5.37397155531e-2f;
@@ -51,6 +49,16 @@ TW_INLINE vf vtanh(vf x) {
   vf small = magnitude + magnitude * s * p;
   vf y = with_sign(select(vi(magnitude < 0.55f), small, large), x);
   return select(vi(x == x), y, x);
+}
+TW_INLINE vf vtanh(vf x) { return vtanh(x, vexp(-2.0f * vabs(x))); }
+
+// tanh and its derivative.  1 - tanh^2 has no digits left where tanh is nearly 1; this is the same and has all of them.
+struct TanhAndSlope {
+  vf tanh, slope;
+};
+TW_INLINE TanhAndSlope tanh_and_slope(vf x) {
+  const vf e = vexp(-2.0f * vabs(x)), over = 1.0f + e;
+  return {vtanh(x, e), 4.0f * e / (over * over)};
 }
 
 // The probability that a normal variable is over x >= 0: e^(-x^2/2) times a polynomial in 1 / (1 + 0.35 x)

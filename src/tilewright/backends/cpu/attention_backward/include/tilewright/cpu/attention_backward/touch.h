@@ -195,9 +195,9 @@ template <class Config> struct TouchGradients {
     }
     const vf scaled = splat(float(x.scale)), inside = splat(float(1 / x.softcap)), outside = splat(float(x.softcap));
     for (int64_t at = 0; at < keys * width; at += lanes) {
-      const vf tangent = vtanh(rounded_here(load_f(scores + at) * scaled) * inside);
-      store_f(scores + at, outside * tangent);
-      store_f(flat + at, 1.0f - tangent * tangent);
+      const TanhAndSlope found = tanh_and_slope(rounded_here(load_f(scores + at) * scaled) * inside);
+      store_f(scores + at, outside * found.tanh);
+      store_f(flat + at, found.slope);
     }
   }
 

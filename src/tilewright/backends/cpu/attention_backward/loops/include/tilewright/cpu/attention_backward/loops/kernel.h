@@ -126,8 +126,8 @@ template <class Config> struct AttentionGradLoops {
     float score = rounded_here(float(x.scale) * product), flat = 1.0f;
     if constexpr (Config::softcap)
       if (x.softcap > 0) {
-        const float tangent = vtanh(splat(score * float(1 / x.softcap)))[0];
-        score = rounded_here(float(x.softcap) * tangent), flat = 1.0f - tangent * tangent;
+        const TanhAndSlope found = tanh_and_slope(splat(score * float(1 / x.softcap)));
+        score = rounded_here(float(x.softcap) * found.tanh[0]), flat = found.slope[0];
       }
     if constexpr (Config::bias == AttentionBias::tensor)
       score += to_float(
