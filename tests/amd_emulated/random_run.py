@@ -1,7 +1,7 @@
 """Kernels of a seed, built and executed: python -m tests.amd_emulated.random_run SEED COUNT [options].
 
-Rows go to a file as they come, and rows of the same kernel and problems that are there are not made again, so a run
-that was killed goes on where it was.  Several kernels at a time, each built by a process of its own and executed by
+Rows go to a file as they come, and right rows of the same kernel and problems that are there are not made again, so a
+run that was killed goes on where it was.  Several kernels at a time, each built by a process of its own and executed by
 another: code that ends the process, or never ends, is a row that says so.
 """
 
@@ -82,6 +82,11 @@ class Rows:
                     row = json.loads(line)
                     self.rows[row["index"]] = row
 
+    def held(self, index: int, digest: str) -> dict[str, Any] | None:
+        """A right row of the same kernel and problems: what was wrong may have been mended elsewhere."""
+        row = self.rows.get(index)
+        return row if row and row["verdict"] == RIGHT and row["digest"] == digest else None
+
     def put(self, row: dict[str, Any]) -> None:
         with self._lock:
             self.rows[row["index"]] = row
@@ -156,8 +161,8 @@ def _work(todo: Iterator[int], lock: threading.Lock, draw: Callable[[int], Entry
             break
         entry = draw(index)
         key = Builder().key_of(entry.spec).key
-        held = rows.rows.get(index)
-        if held is None or held["digest"] != digest(entry, key):
+        held = rows.held(index, digest(entry, key))
+        if held is None:
             held = make_row(entry, key, workers)
             rows.put(held)
             made += 1

@@ -217,6 +217,16 @@ def test_rows_of_a_killed_run_are_read_again(tmp_path: Path) -> None:
     assert {index: row["verdict"] for index, row in again.rows.items()} == {0: "right", 1: "right"}
 
 
+def test_only_right_rows_of_the_same_kernel_stand(tmp_path: Path) -> None:
+    rows = random_run.Rows(tmp_path / "rows.jsonl")
+    for index, verdict in enumerate(("right", "wrong")):
+        rows.put({**_row(index, verdict), "digest": "of this kernel"})
+    assert rows.held(0, "of this kernel")
+    assert rows.held(0, "of another") is None
+    assert rows.held(1, "of this kernel") is None
+    assert rows.held(2, "of this kernel") is None
+
+
 def test_without_results_the_document_stays(tmp_path: Path) -> None:
     document = tmp_path / "amd.md"
     document.write_text(f"{report.BEGIN}\nold\n{report.END}\n", encoding="utf-8")

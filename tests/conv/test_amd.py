@@ -173,3 +173,11 @@ def test_two_waves_in_turn_are_for_forward() -> None:
         in_turn = [spec for spec in proposed if spec.schedule.pipeline == "compv5" and not CONV.check(spec)]
         assert bool(in_turn) == (variant == "forward")
         assert {spec.schedule.warp_grid for spec in in_turn} <= {(1, 1, 2)}
+
+
+def test_wide_fragments_of_two_waves_in_turn_are_refused_on_gfx950() -> None:
+    """Also where the tile is one warp tile along k: built, such a kernel kept 272 bytes a lane in scratch."""
+    proposed = CONV.proposals("full", "gfx950", variants=("forward",), datatypes=("bf16",))
+    wide = [one for one in proposed if one.schedule.pipeline == "compv5" and one.schedule.warp_tile == (16, 16, 32)]
+    assert any(one.schedule.tile[2] == 32 for one in wide)
+    assert all("amd-compv5-fragments" in {broken.rule for broken in CONV.check(one)} for one in wide)

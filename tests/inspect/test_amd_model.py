@@ -7,7 +7,7 @@ import pytest
 from tests.inspect.amd_listings import MAIN_LOOP, code
 from tilewright.arch import arch
 from tilewright.inspect import amd_flow as flow
-from tilewright.inspect.amd_model import WORDS, code_model
+from tilewright.inspect.amd_model import WORDS, code_model, waits
 from tilewright.inspect.amd_rates import lds_bytes, matrix_cost, unit_rates
 
 # Clocks as AMD's matrix instruction calculator states them; gfx950's own as LLVM's scheduling model has them.
@@ -103,6 +103,15 @@ def test_more_waves_hide_what_one_waits_for() -> None:
     assert last is not None
     assert last.bound == "lds"  # however many there are, LDS hands out no more
     assert last.matrix_issue == pytest.approx(64 / 96, abs=1e-3)
+
+
+def test_waits_of_gfx12() -> None:
+    """Loads and LDS by counters of their own, alone or two in one; what else waits has no counter to read."""
+    waiting = ["s_wait_alu depctr_sa_sdst(0)", "s_wait_alu 0xfffe", "s_wait_kmcnt 0x0", "s_wait_loadcnt 0x2"]
+    waiting += ["s_wait_dscnt 0x1", "s_wait_loadcnt_dscnt 0x304", "s_wait_storecnt_dscnt 0x5", "s_wait_idle"]
+    found = [list(waits(instruction)) for instruction in code(waiting)]
+    assert found[:5] == [[], [], [], [("vmcnt", 2)], [("lgkmcnt", 1)]]
+    assert found[5:] == [[("vmcnt", 3), ("lgkmcnt", 4)], [("lgkmcnt", 5)], [("vmcnt", 0), ("lgkmcnt", 0)]]
 
 
 def test_code_without_a_loop_or_an_unknown_arch_has_no_model() -> None:

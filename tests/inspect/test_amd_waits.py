@@ -129,6 +129,9 @@ def test_gfx12_counts_apart() -> None:
     (finding,) = check(code([*lines, "v_mov_b32_e32 v9, v4", "s_endpgm"]), "gfx1201").findings
     assert "loadcnt" in finding.why
     assert not check(code([*lines, "s_wait_loadcnt 0x0", "v_mov_b32_e32 v9, v4", "s_endpgm"]), "gfx1201").findings
+    both = [*lines[:2], "s_wait_storecnt_dscnt 0x0"]  # of stores and of LDS
+    assert not check(code([*both, "v_mov_b32_e32 v9, v0", "s_endpgm"]), "gfx1201").findings
+    assert check(code([*both, "v_mov_b32_e32 v9, v4", "s_endpgm"]), "gfx1201").findings
 
 
 def test_what_cannot_be_followed_is_said() -> None:

@@ -188,12 +188,13 @@ def waits(instruction: Instruction) -> Iterator[tuple[str, int]]:
         yield from ((counter, int(count)) for counter, count in _COUNTER.findall(text))
     elif name == "s_wait_idle":
         yield from (("vmcnt", 0), ("lgkmcnt", 0))
-    elif name.startswith("s_wait_") and text:
-        number = int(text.split()[0], 0)
-        if name in ("s_wait_loadcnt", "s_wait_dscnt"):
-            yield "vmcnt" if "load" in name else "lgkmcnt", number
-        elif name == "s_wait_loadcnt_dscnt":
-            yield from (("vmcnt", number >> 8), ("lgkmcnt", number & 0xFF))
+    elif name in ("s_wait_loadcnt", "s_wait_dscnt"):
+        yield "vmcnt" if "load" in name else "lgkmcnt", int(text, 0)
+    elif name in ("s_wait_loadcnt_dscnt", "s_wait_storecnt_dscnt"):
+        both = int(text, 0)
+        if "load" in name:
+            yield "vmcnt", both >> 8
+        yield "lgkmcnt", both & 0xFF
 
 
 def _one_wave(path: Sequence[Instruction], arch: Arch, rates: costs.UnitRates) -> float:

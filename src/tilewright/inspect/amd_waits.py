@@ -136,9 +136,9 @@ class _Walk:
                 yield from (("vmcnt", 0), ("lgkmcnt", 0))
         elif name in ("s_waitcnt_vmcnt", "s_waitcnt_lgkmcnt"):
             yield name.removeprefix("s_waitcnt_"), int(text.split()[-1], 0)
-        elif name == "s_wait_loadcnt_dscnt":
+        elif name in ("s_wait_loadcnt_dscnt", "s_wait_storecnt_dscnt"):
             number = int(text, 0)
-            yield from (("loadcnt", number >> 8), ("dscnt", number & 0xFF))
+            yield from ((name.split("_")[2], number >> 8), ("dscnt", number & 0xFF))
         elif name.startswith("s_wait_") and name.endswith("cnt") and text:
             yield name.removeprefix("s_wait_"), int(text, 0)
 

@@ -198,6 +198,7 @@ def register_room(schedule: Tiled, arch: Arch) -> int:
 
 
 def _resources(signature: Multiplied, schedule: Tiled, arch: Arch) -> Iterator[Violation]:
+    yield from _wide_fragments(signature, schedule, arch)  # also where two waves in turn have one warp tile along k
     if not is_whole(schedule) or not arch.accumulator_registers:
         return
     pipeline = pipeline_of(schedule)
@@ -226,21 +227,26 @@ def _resources(signature: Multiplied, schedule: Tiled, arch: Arch) -> Iterator[V
     yield from _kept_in_memory(signature, schedule, arch)
 
 
+def _wide_fragments(signature: Multiplied, schedule: Tiled, arch: Arch) -> Iterator[Violation]:
+    """Not kept in registers either, whether or not the tile is whole warp tiles of both waves."""
+    _, n, k = schedule.warp_tile
+    wide = n * k * shape.bytes_of(signature.dtype_a) // shape.WAVE >= shape.NATIVE_BYTES
+    if wide and pipeline_of(schedule).wave_groups > 1 and "lds-transpose" in arch.features:
+        yield Violation(
+            "amd-compv5-fragments",
+            f"{schedule.pipeline} on {arch.name} with warp tiles {sizes(schedule.warp_tile)} of {signature.dtype_a}: "
+            "fragments of 16 bytes, of which both waves have their own, go through memory",
+            "use a warp tile with a shorter k, or another pipeline",
+        )
+
+
 def _kept_in_memory(signature: Multiplied, schedule: Tiled, arch: Arch) -> Iterator[Violation]:
     """Arrays of a lane that the compiler does not keep in registers, however many are left."""
     name = schedule.pipeline
     if pipeline_of(schedule).wave_groups == 1:
         return
-    m, n, k = schedule.warp_tile
+    _, n, k = schedule.warp_tile
     repeat = shape.repeat(schedule)
-    wide = n * k * shape.bytes_of(signature.dtype_a) // shape.WAVE >= shape.NATIVE_BYTES
-    if wide and "lds-transpose" in arch.features:
-        yield Violation(
-            "amd-compv5-fragments",
-            f"{name} on {arch.name} with warp tiles {sizes((m, n, k))} of {signature.dtype_a}: fragments of 16 bytes, "
-            "of which both waves have their own, go through memory",
-            "use a warp tile with a shorter k, or another pipeline",
-        )
     held = repeat[1] * repeat[2] * n * k * shape.bytes_of(signature.dtype_b) // shape.WAVE
     if held < shape.NATIVE_BYTES:
         yield Violation(
