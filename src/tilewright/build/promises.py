@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tilewright import events
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Backend, backend
 from tilewright.errors import InspectionError
@@ -54,6 +55,9 @@ def code_model(spec: KernelSpec | None, library: Path) -> Mapping[str, Any] | No
     try:
         model: Mapping[str, Any] | None = owner.code_model(library, spec) if hasattr(owner, "code_model") else None
     except InspectionError:  # compressed code that this Python cannot read
+        return None
+    except Exception as error:  # a listing that the model's reader does not know: the kernel is as good without
+        events.emit(events.Warned("code-model", f"{spec.name} has no model of its main loop: {error!r}"))
         return None
     return model
 

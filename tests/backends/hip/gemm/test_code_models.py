@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright import packaged
+from tilewright import events, packaged
 from tilewright.backends.base import backend
 from tilewright.backends.hip import code_models
+from tilewright.build import promises
 from tilewright.dispatch import Registry
+from tilewright.inspect import amdgpu
 from tilewright.native.judge import judge
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
@@ -90,3 +93,13 @@ def test_explain_says_that_it_is_a_model() -> None:
     modelled = [spec for spec in pool("gfx942") if code_models.model_of(spec) is not None]
     assert modelled
     assert all(code_models.WORDS in code_models.remark(spec) for spec in modelled)
+
+
+def test_a_listing_that_the_model_does_not_know_ends_no_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def unreadable(*_: Any) -> None:
+        raise ValueError("s_wait_new")
+
+    monkeypatch.setattr(amdgpu, "code_model", unreadable)
+    with events.recorded() as heard:
+        assert promises.code_model(pool("gfx942")[0], tmp_path / "kernel.so") is None
+    assert [event.rule for event in heard if isinstance(event, events.Warned)] == ["code-model"]
