@@ -19,7 +19,7 @@ from typing import Any
 
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import backend
-from tilewright.backends.hip import code_models
+from tilewright.backends.hip.gemm import code_models
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 

@@ -118,6 +118,12 @@ def wide_screen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
+def few_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a program that has made few: otherwise it would depend on the tests before which call C knows."""
+    monkeypatch.setattr("tilewright.runtime.untracked.MANY", 1 << 30)
+
+
+@pytest.fixture(autouse=True)
 def nothing_is_left_to_later_tests() -> Iterator[None]:
     """What a process remembers of kernels from given libraries, of devices, of libraries it could not have: other tests
     have other ones."""

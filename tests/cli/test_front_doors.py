@@ -302,7 +302,7 @@ def test_correct_takes_the_nearest_and_says_what_it_changed(tmp_path: Path) -> N
     done = run("generate", "gemm", *request, "-o", str(tmp_path / "out"))
     assert done.exit_code == 0, done.stderr
     assert f"{CHANGE} (amd-scheduler)" in done.stderr
-    assert "1 proposals corrected" in done.stderr
+    assert "1 proposal corrected" in done.stderr
     kernels = json.loads((tmp_path / "out" / "manifest.json").read_text())["kernels"]
     assert [one["spec"]["schedule"]["scheduler"] for one in kernels] == ["intrawave"]
     data = json.loads(run("specs", "gemm", *request, "--json").stdout)

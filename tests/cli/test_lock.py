@@ -224,7 +224,7 @@ def test_equal_estimates_are_decided_alike_whatever_was_registered_first(monkeyp
 
 
 def test_exact_pins_speak_for_their_problems_alone(file: Path) -> None:
-    assert "1 problems of 0 families" in lock(file, *SIZES, "--exact").stderr
+    assert "1 problem of 0 families" in lock(file, *SIZES, "--exact").stderr
     with settings.override(lock=str(file), frozen=True):
         registry = Registry(TARGET)
         assert registry.select(PROBLEM).tier == "locked"
@@ -232,7 +232,7 @@ def test_exact_pins_speak_for_their_problems_alone(file: Path) -> None:
             registry.select(OTHER)
         assert caught.value.rule == "lock-missing"
     lock(file, "--diff")
-    assert "1 problems of 1 families" in lock(file, *SIZES).stderr
+    assert "1 problem of 1 family" in lock(file, *SIZES).stderr
     with settings.override(lock=str(file), frozen=True):
         assert Registry(TARGET).select(OTHER).tier == "locked"
 

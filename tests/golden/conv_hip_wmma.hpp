@@ -20,7 +20,7 @@ struct Config {
   static constexpr int width_c = 8, lds_bytes = 10240;
   static constexpr bool pointwise = false, matrix = true;
 };
-TW_LIMITS(Limits, tw::selection::hip_conv::tiled, s.tile_m = 64; s.tile_n = 64; s.tile_k = 32; s.split_k = 1; s.threads = 128; s.read_a = 8; s.read_b = 8; s.pointwise = 0; s.copies = 1; s.merged = 1; s.wmma = 1; )
+TW_LIMITS(Limits, tw::selection::hip_conv::tiled, s.tile_m = 64; s.tile_n = 64; s.tile_k = 32; s.split_k = 1; s.threads = 128; s.read_a = 8; s.read_b = 8; s.pointwise = 0; s.copies = 1; s.merged = 1; s.wmma = 1; s.mfma = 0; )
 }  // namespace tw_c124b86628edbea3
 
 TW_EXPORT_STRUCT(R"json({"arch":"gfx1201","op":"conv","schedule":{"merged":1,"pipeline":"wmma","special":"copied","split_k":1,"tile":[64,64,32],"vectors":[8,8,8],"warp_grid":[2,2,1]},"schema":2,"signature":{"dtype":"fp16","dtype_acc":"fp32","dtype_d":"fp16","dtype_out":"fp16","epilogue":"PassThrough","num_d":0,"spatial":2,"variant":"forward"}})json", tw::hip::ConvCopied<tw_c124b86628edbea3::Config, tw_c124b86628edbea3::Limits>)

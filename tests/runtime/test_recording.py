@@ -210,7 +210,7 @@ def test_the_command_runs_a_program_and_exits_as_it_does(file: Path) -> None:
     environment = settings.environment()
     done = CliRunner().invoke(build_app(), words, env=environment)
     assert done.exit_code == 7, done.output
-    assert "1 calls of 1 problems (1 of gemm) recorded" in done.stderr
+    assert "1 call of 1 problem (1 of gemm) recorded" in done.stderr
     assert counts(file) == {3: 1}
     done = CliRunner().invoke(build_app(), ["record", "-o", str(file), "--", sys.executable, "-c", ""], env=environment)
     assert (done.exit_code, counts(file)) == (0, {3: 1})

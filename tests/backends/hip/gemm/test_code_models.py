@@ -13,7 +13,7 @@ import pytest
 import tilewright as tw
 from tilewright import events, packaged
 from tilewright.backends.base import backend
-from tilewright.backends.hip import code_models
+from tilewright.backends.hip.gemm import code_models
 from tilewright.build import promises
 from tilewright.dispatch import Registry
 from tilewright.inspect import amdgpu

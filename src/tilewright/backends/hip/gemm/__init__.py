@@ -16,10 +16,10 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.backends.families import OpFamilies
 from tilewright.backends.gpu.gemm import GpuLoopsSchedule
 from tilewright.backends.hip.ck_tile_rules import ck_tile_rules
-from tilewright.backends.hip.code_models import remark
 from tilewright.backends.hip.gemm.ck_tile import FAMILY as CK_TILE
 from tilewright.backends.hip.gemm.ck_tile.proposals import fallback
 from tilewright.backends.hip.gemm.ck_tile.templates import example_kernel, gemm_profile, of_ck_tile
+from tilewright.backends.hip.gemm.code_models import remark
 from tilewright.backends.hip.gemm.loops import FAMILY as LOOPS
 from tilewright.backends.hip.gemm.preselected import SETS
 from tilewright.backends.hip.gemm.rates import rate_numbers

@@ -15,10 +15,10 @@ from tilewright.backends.hip import ck_tile_shape as shape
 from tilewright.backends.hip.ck_tile import chosen
 from tilewright.backends.hip.ck_tile_pipelines import number_of
 from tilewright.backends.hip.ck_tile_rules import ck_tile_rules, instance_rules, is_whole
-from tilewright.backends.hip.code_models import issue
 from tilewright.backends.hip.gemm.ck_tile import proposals
 from tilewright.backends.hip.gemm.ck_tile.schedule import CkTileSchedule
 from tilewright.backends.hip.gemm.ck_tile.templates import gemm_profile, template_words
+from tilewright.backends.hip.gemm.code_models import issue
 from tilewright.backends.hip.gemm.shared import HipGemmFamily, tile_numbers
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.gemm.copies import whole_rows

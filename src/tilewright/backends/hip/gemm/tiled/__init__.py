@@ -13,7 +13,7 @@ from typing import Any
 from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Promises
-from tilewright.backends.hip.code_models import issue
+from tilewright.backends.hip.gemm.code_models import issue
 from tilewright.backends.hip.gemm.shared import HipGemmFamily, tile_numbers
 from tilewright.backends.hip.gemm.tiled import proposals, shape
 from tilewright.backends.hip.gemm.tiled.schedule import TiledSchedule

@@ -8,7 +8,7 @@
 
 namespace tw {
 
-// Scores of attention in fp32 are added up in runs of so many elements: a sum of 128 in one go has twice the error, and
+// Scores of a softmax in fp32 are added up in runs of so many elements: a sum of 128 in one go has twice the error, and
 // where scores are large that is the error of weights.  The gradients' kernels add as the forward ones do, to the bit:
 // of a row's largest score, which lse is nearly, the error is then the same in both.
 constexpr int score_run = 16;

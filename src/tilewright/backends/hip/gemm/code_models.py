@@ -17,7 +17,7 @@ from tilewright.arch import Arch
 from tilewright.ops.base import KernelSpec
 
 WORDS = "a model from the code, not a measurement"
-PACKAGE, TABLE = "tilewright.backends.hip", "code_models.json"
+PACKAGE, TABLE = "tilewright.backends.hip.gemm", "code_models.json"
 # What of a schedule its main loop is made of.
 _FIELDS = ("tile", "warp_grid", "warp_tile", "scheduler", "stages", "pad")
 
