@@ -15,7 +15,7 @@ pytestmark = pytest.mark.amd
 
 SEED = 20261117
 CK_TILE = Wish(pipelines=("mem", "compv3", "compv4", "compv5", "preshuffle"))  # an eighth of a minute each
-OURS = Wish(pipelines=("tiled", "wmma", "fma"))  # two seconds each
+OURS = Wish(pipelines=("tiled", "wmma", "mfma", "fma"))  # two seconds each
 
 
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx950"])
