@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from tilewright import plugins
 from tilewright.dataclass import dataclass
@@ -79,6 +80,31 @@ class Engine(Protocol):
         else it must have seen the signature.  Where it has `kernel_terms(kernels, units)`, a mapping, `kernels` has
         these too: what follows from the kernels alone, worked out once, since they are asked about again and again.
         """
+
+
+class ForeignWords:
+    """The words of others as a module of the op has them, which only files of problems and configs need."""
+
+    foreign_module: ClassVar[str]
+
+    def _foreign(self) -> Any:
+        return import_module(self.foreign_module)
+
+    def foreign_config(self, data: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
+        translated: tuple[Mapping[str, Any], list[str]] = self._foreign().trait_config(data)
+        return translated
+
+    def foreign_problem(self, row: Values) -> Values:
+        translated: Values = self._foreign().problem(row)
+        return translated
+
+    def foreign_numbers(self, numbers: tuple[int, ...]) -> Values:
+        translated: Values = self._foreign().of_numbers(numbers)
+        return translated
+
+    def foreign_columns(self, problem: Any) -> dict[str, Any]:
+        columns: dict[str, Any] = self._foreign().columns(problem)
+        return columns
 
 
 class Plain:

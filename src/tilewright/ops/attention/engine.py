@@ -14,7 +14,7 @@ from tilewright.ops.attention.options import problem as problem_of
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import OP
 from tilewright.ops.attention_models import DECODERS, ENCODERS, LATENT
-from tilewright.ops.engine import ProblemSet, Values
+from tilewright.ops.engine import ForeignWords, ProblemSet, Values
 from tilewright.ops.held_out import HeldOut, Spelling, close
 
 HOLDOUT_SEED = 20261115
@@ -211,7 +211,7 @@ def _sets() -> Iterator[ProblemSet]:
                      holdout=True)  # fmt: skip
 
 
-class AttentionEngine:
+class AttentionEngine(ForeignWords):
     """Attention behind the contract of `tilewright.ops.engine.Engine`."""
 
     op = OP
@@ -252,26 +252,7 @@ class AttentionEngine:
             return "append" not in (problem.family, other.family) and _joins(problem) == _joins(other) and close(*sizes)
         return _HELD_OUT.near(problem, other)
 
-    def foreign_config(self, data: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
-        from tilewright.ops.attention import ck_words  # which only files of problems and configs need
-
-        return ck_words.trait_config(data)
-
-    def foreign_problem(self, row: Values) -> Values:
-        from tilewright.ops.attention import ck_words  # which only files of problems and configs need
-
-        return ck_words.problem(row)
-
-    def foreign_numbers(self, numbers: tuple[int, ...]) -> Values:
-        from tilewright.ops.attention import ck_words  # which only files of problems and configs need
-
-        return ck_words.of_numbers(numbers)
-
-    def foreign_columns(self, problem: AttentionProblem) -> dict[str, Any]:
-        from tilewright.ops.attention import ck_words  # which only files of problems and configs need
-
-        return ck_words.columns(problem)
-
+    foreign_module = "tilewright.ops.attention.ck_words"
     problem_feature_names = features.PROBLEM
     problem_words = features.PROBLEM_WORDS
     interaction_names = features.INTERACTION

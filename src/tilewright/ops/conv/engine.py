@@ -14,7 +14,7 @@ from tilewright.ops.conv.networks import NETWORKS, Layer, layers
 from tilewright.ops.conv.options import problem as problem_of
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.spec import OP, VARIANTS, ConvSignature
-from tilewright.ops.engine import ProblemSet, Values
+from tilewright.ops.engine import ForeignWords, ProblemSet, Values
 from tilewright.ops.held_out import HeldOut, Spelling
 
 HOLDOUT_SEED = 20261116
@@ -177,7 +177,7 @@ def _sets() -> Iterator[ProblemSet]:
     yield ProblemSet("holdout", purpose, _holdout, holdout=True)
 
 
-class ConvEngine:
+class ConvEngine(ForeignWords):
     """Convolution behind the contract of `tilewright.ops.engine.Engine`."""
 
     op = OP
@@ -216,26 +216,7 @@ class ConvEngine:
         """Whatever the direction, the types and the fused work, and however it is spelled."""
         return _HELD_OUT.near(problem, other)
 
-    def foreign_config(self, data: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
-        from tilewright.ops.conv import ck_words  # which only files of problems and configs need
-
-        return ck_words.trait_config(data)
-
-    def foreign_problem(self, row: Values) -> Values:
-        from tilewright.ops.conv import ck_words  # which only files of problems and configs need
-
-        return ck_words.problem(row)
-
-    def foreign_numbers(self, numbers: tuple[int, ...]) -> Values:
-        from tilewright.ops.conv import ck_words  # which only files of problems and configs need
-
-        return ck_words.of_numbers(numbers)
-
-    def foreign_columns(self, problem: ConvProblem) -> dict[str, Any]:
-        from tilewright.ops.conv import ck_words  # which only files of problems and configs need
-
-        return ck_words.columns(problem)
-
+    foreign_module = "tilewright.ops.conv.ck_words"
     problem_feature_names = features.PROBLEM
     problem_words = features.PROBLEM_WORDS
     interaction_names = features.INTERACTION
