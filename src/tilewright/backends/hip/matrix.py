@@ -61,7 +61,7 @@ def least_deep(dtype: str, arch: Arch) -> int:
     return max(unit.groups * unit.bytes, ACCESS_BYTES) // size
 
 
-def lane_registers(threads: int, arch: Arch) -> int:
-    """Of a lane of a block, with sums in accumulation registers where there are such."""
-    waves = -(-threads // arch.warp_size // max(1, arch.simds))
-    return min(arch.vector_registers + arch.accumulator_registers, arch.simd_registers // waves)
+def lane_registers(waves: int, arch: Arch) -> int:
+    """Of a lane in a block of so many waves, with sums in accumulation registers where there are such."""
+    of_simd = -(-waves // max(1, arch.simds))
+    return min(arch.vector_registers + arch.accumulator_registers, arch.simd_registers // of_simd)

@@ -18,7 +18,7 @@ from tilewright.backends.hip.attention.ck_tile import pools
 from tilewright.backends.hip.attention.ck_tile.profiles import POOLS
 from tilewright.backends.hip.attention.tiled import proposals, shape
 from tilewright.backends.hip.attention.tiled.schedule import TiledAttentionSchedule
-from tilewright.backends.hip.matrix import has_matrix
+from tilewright.backends.hip.matrix import has_matrix, lane_registers
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention.family import AttentionFamily
 from tilewright.ops.attention.spec import AttentionSignature
@@ -59,9 +59,7 @@ def matrix_rules(signature: AttentionSignature, arch: Arch) -> Iterator[Violatio
 
 
 def most_registers(schedule: TiledAttentionSchedule, arch: Arch) -> int:
-    """Of a lane, with sums in accumulation registers where there are such."""
-    waves = -(-schedule.waves // max(1, arch.simds))
-    return min(arch.vector_registers + arch.accumulator_registers, arch.simd_registers // waves)
+    return lane_registers(schedule.waves, arch)
 
 
 def wanted_registers(signature: AttentionSignature, schedule: TiledAttentionSchedule, arch: Arch) -> int:

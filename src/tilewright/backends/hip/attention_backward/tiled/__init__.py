@@ -18,7 +18,7 @@ from tilewright.backends.hip.attention.ck_tile.profiles import BACKWARD_POOLS
 from tilewright.backends.hip.attention_backward.ck_tile import dispatcher, legality
 from tilewright.backends.hip.attention_backward.ck_tile.tiles import CkTileBackwardSchedule
 from tilewright.backends.hip.attention_backward.shared import HipAttentionBackwardFamily
-from tilewright.backends.hip.matrix import SIDE, has_matrix, instruction
+from tilewright.backends.hip.matrix import SIDE, has_matrix, instruction, lane_registers
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
 from tilewright.ops.base import KernelSpec, Violation
@@ -105,8 +105,7 @@ def wanted_registers(signature: AttentionBackwardSignature, schedule: TiledBackw
 
 
 def most_registers(schedule: TiledBackwardSchedule, arch: Arch) -> int:
-    waves = -(-schedule.waves // max(1, arch.simds))
-    return min(arch.vector_registers + arch.accumulator_registers, arch.simd_registers // waves)
+    return lane_registers(schedule.waves, arch)
 
 
 class Tiled(HipAttentionBackwardFamily):

@@ -130,7 +130,7 @@ def registers_and_room(signature: ConvSignature, schedule: TiledConvSchedule, ar
     counted = registers(signature, schedule, arch)
     if schedule.pipeline != "mfma":
         return counted, MAX_REGISTERS
-    return int(counted * MFMA_AHEAD) + MFMA_BESIDE, lane_registers(threads(schedule), arch)
+    return int(counted * MFMA_AHEAD) + MFMA_BESIDE, lane_registers(prod(schedule.warp_grid), arch)
 
 
 def _rules(signature: ConvSignature, schedule: TiledConvSchedule, arch: Arch) -> Iterator[Violation]:

@@ -96,7 +96,7 @@ def wanted_registers(signature: GemmSignature, schedule: TiledSchedule, arch: Ar
 
 
 def most_registers(schedule: TiledSchedule, arch: Arch) -> int:
-    return lane_registers(shape.threads(schedule, arch), arch)
+    return lane_registers(shape.threads(schedule, arch) // arch.warp_size, arch)
 
 
 class Tiled(HipGemmFamily):
