@@ -95,9 +95,8 @@ class Registry:
 
     def add(self, specs: KernelSpec | Iterable[KernelSpec]) -> Registry:
         """Register specs; an illegal one, or one of an arch the target cannot run, is an error."""
-        listed = inputs.legal_specs(specs, self.arch.name, self._runs)
         with self._lock:
-            for spec in listed:
+            for spec in inputs.legal_specs(specs, self.arch.name, self._runs):
                 if spec.digest in self._specs:
                     continue
                 self._specs[spec.digest] = spec
@@ -225,11 +224,15 @@ class Registry:
 
     def _stages(self, problem: Any, count: int) -> tuple[Any, ...]:
         self._demand_legal_problem(op_of(problem), problem)
-        return split_plans.stages_of(op_of(problem), problem, self.target, count)
+        return split_plans.stages_of(op_of(problem), problem, self.target, count, self._serves())
 
     def _way(self, problem: Any, count: int) -> tuple[tuple[Any, ...], str]:
         self._demand_legal_problem(op_of(problem), problem)
-        return split_plans.chosen(op_of(problem), problem, self.target, count)
+        return split_plans.chosen(op_of(problem), problem, self.target, count, self._serves())
+
+    def _serves(self) -> split_plans.Serves | None:
+        """Whether a registered kernel serves a stage; None where any may be compiled."""
+        return (lambda stage: bool(self.candidates(stage))) if self._specs else None
 
     def select(
         self,
@@ -286,8 +289,7 @@ class Registry:
         op, now, threads = ops.op(problem.op), state.settings, state.threads
         self._demand_legal_problem(op, problem)
         lock = self._locked(now, threads)
-        locked: Selection | None = None if lock is None else lock.selection(op, problem, self.arch.name, where)
-        if locked is not None:
+        if lock is not None and (locked := lock.selection(op, problem, self.arch.name, where)) is not None:
             return locked
         signature = op.signature_of(problem)
         candidates, registered = self._candidates(op, signature)
@@ -429,10 +431,8 @@ class Registry:
         chosen = [part.selection for part in parts if isinstance(part.selection, Selection)]
         whole = StagedSelection(tuple(chosen)) if len(chosen) == len(parts) else None
         decided = f"{whole.tier}: {whole.reason}" if whole is not None else "refused: a stage has no kernel"
-        source = f"{len(parts)} stages, each chosen apart"
-        return Explanation(
-            problem, self.arch.name, count, strict, source, (), whole, decided, words, (), parts, way=way
-        )
+        what = f"{len(parts)} stages, each chosen apart"
+        return Explanation(problem, self.target, count, strict, what, (), whole, decided, words, (), parts, way=way)
 
     def _explain_stage(self, problem: Any, count: int, strict: bool, where: Where | None) -> Explanation:
         now = settings.current()
@@ -528,7 +528,7 @@ class Registry:
     def _plan(self, request: Request, spec: KernelSpec | None, trials: Trials | None) -> Plan:
         op = ops.op(request.op)
         if request.others is not None:
-            request = split_plans.request_of(op, request, self.arch.name)
+            request = split_plans.request_of(op, request, self.arch.name, self._serves())
         stages: list[StageRequest] = []
         chosen: list[Selection] = []
         for stage in request.stages:
