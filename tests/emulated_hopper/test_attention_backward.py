@@ -14,6 +14,7 @@ from tilewright.backends.cuda.attention_backward.mma import MmaSchedule
 from tilewright.backends.cuda.attention_backward.rows import RowsSchedule
 from tilewright.backends.cuda.attention_backward.ws import WsSchedule
 from tilewright.ops.attention_backward import AttentionBackwardProblem
+from tilewright.ops.attention_backward.problem import OPERANDS
 from tilewright.ops.attention_backward.schedule import LoopsSchedule
 
 pytestmark = [pytest.mark.sampled(0), pytest.mark.part(8)]
@@ -77,6 +78,20 @@ def test_ws_in_turns(emulator: Emulator, name: str) -> None:
     schedule, one = WS[name]
     rng = random.Random(f"{SEED} turns {name}")
     problems = [replace(drawn(rng, one), deterministic=True) for _ in range(COUNT)]
+    assert wrong(emulator, schedule, *problems, multiprocessors=3) == []
+
+
+@pytest.mark.parametrize("name", ["causal", "shared", "shared_packed", "wide_latent"])
+def test_ws_of_groups_that_no_cache_keeps(emulator: Emulator, name: str) -> None:
+    """Blocks go from the last rows down, all heads of the group at each, in any order and in turns."""
+    schedule, one = WS[name]
+    rng = random.Random(f"{SEED} groups {name}")
+    sizes: dict[str, Any] = {"batch": 2, "heads_q": 6, "heads_kv": 2, "window_left": -1, "seqlens_q": False}
+    problems = [replace(drawn(rng, one, ((150, 257), (200, 300))), **sizes, deterministic=bool(index % 2))
+                for index in range(4)]  # fmt: skip
+    if one.varlen:
+        problems = [replace(each, total_q=2 * each.seqlen_q - 70, total_k=2 * each.seqlen_k - 90) for each in problems]
+    problems = [replace(each, **{f"{name}_strides": () for name in OPERANDS}) for each in problems]  # type: ignore[arg-type]
     assert wrong(emulator, schedule, *problems, multiprocessors=3) == []
 
 

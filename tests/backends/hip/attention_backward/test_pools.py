@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from tilewright.backends.hip.attention.ck_tile.instance import Instance
-from tilewright.backends.hip.attention.ck_tile.profiles import PROFILES, profile
+from tilewright.backends.hip.attention.ck_tile.profiles import profile
 from tilewright.backends.hip.attention_backward import KERNELS
 from tilewright.backends.hip.attention_backward.ck_tile.dispatcher import instance
+from tilewright.backends.hip.attention_backward.ck_tile.receipts import RECEIPTS, pool_profile
 from tilewright.errors import RequestError
 from tilewright.ops import op
 from tilewright.ops.attention_backward import pools
@@ -31,6 +32,16 @@ COUNTS: dict[str, tuple[int, int, int]] = {
     "aiter_cpp": (48, 7680, 96),
     "fp32_all": (24, 3840, 48),  # none of them legal
     "fp32_min": (4, 64, 8),
+    # By number, what the generator writes for a receipt: of a bias half, or three of four; of draws two of three; edges
+    # of heads alike are half of them, sums in any order too.
+    "2": (48, 7680 // 2 * 2 // 3 // 2, 96),
+    "3": (48, 7680 // 2 // 2 // 2, 48),
+    "4": (48, 7680 * 3 // 4 * 2 // 3 // 2 // 2, 48),
+    "300": (32, 6144 * 2 // 3, 64),
+    "400": (16, 1536 * 2 // 3, 32),
+    "600": (48, 7680, 96),
+    "800": (24, 3840, 48),
+    "801": (4, 64, 8),
 }
 
 
@@ -48,7 +59,7 @@ def instances(pool: str) -> dict[str, Instance]:
 def test_a_pool_holds_as_many_kernels_as_the_generator_writes(pool: str) -> None:
     found = Counter(each.family for each in instances(pool).values())
     assert tuple(found[kind] for kind in KINDS) == COUNTS[pool]
-    assert all(PROFILES[pool].allows(each) for each in instances(pool).values())
+    assert all(pool_profile(pool).allows(each) for each in instances(pool).values())
 
 
 def test_receipt_0_has_all_that_the_generator_writes() -> None:
@@ -57,10 +68,23 @@ def test_receipt_0_has_all_that_the_generator_writes() -> None:
 
 @pytest.mark.parametrize("name", [name for name in KERNELS.POOLS if name.isdigit()])
 def test_a_pool_goes_by_its_receipt_too(name: str) -> None:
+    """It holds what the profile of that number allows, or less of it where the generator of gradients writes less."""
     pool = profile(name).name
-    assert KERNELS.POOLS[name].startswith(pool)
-    if pool in ("aiter_bwd_group", "fp32_min"):
+    if name not in RECEIPTS:
+        assert KERNELS.POOLS[name].startswith(pool)
+    if pool == "fp32_min":
         assert specs(name) == specs(pool) != ()
+    elif pool == "aiter_bwd_group":
+        assert set(specs(name)) < set(specs(pool))
+
+
+def test_receipts_of_flash_attn_and_pytorch() -> None:
+    grads = {name: [each for each in instances(name).values() if each.family == "bwd_dq_dk_dv"] for name in "234"}
+    assert {each.deterministic for each in grads["2"]} == {False, True}
+    assert {each.deterministic for each in (*grads["3"], *grads["4"])} == {False}
+    assert {each.bias for each in (*grads["2"], *grads["3"])} == {"no", "alibi"}
+    assert {(each.bias, each.dbias) for each in grads["4"]} == {("no", False), ("bias", False), ("bias", True)}
+    assert all(each.padding[2] == each.padding[3] for name in grads for each in grads[name])
 
 
 @pytest.mark.parametrize("pool", ["ck_default", "flash_bwd", "pytorch", "aiter_bwd_batch", "aiter_bwd_group"])
@@ -84,9 +108,21 @@ def test_fp32_is_proposed_and_refused_with_the_reason(pool: str) -> None:
 # A pool, what is asked of it, and what is said where it has nothing.
 EMPTY: list[tuple[str, dict[str, Any], str, str]] = [
     ("flash_fwd", {}, "the forward pass", "flash_bwd"),
-    ("2", {}, "flash_fwd (receipt 2)", "flash_bwd"),
+    (
+        "2",
+        {"families": ("grad",), "features": ("bias+accum_dq",)},
+        "flash (receipt 2) is for a bias of no or alibi",
+        "pytorch",
+    ),
+    (
+        "4",
+        {"families": ("grad",), "features": ("alibi+accum_dq",)},
+        "pytorch (receipt 4) is for a bias of no or bias",
+        "flash_bwd",
+    ),
     ("fp8_test", {}, "fp8bf16", "ck_default"),
     ("aiter_bwd_group", {"features": ("accum_all",)}, "packed lengths", "aiter_bwd_batch"),
+    ("300", {"features": ("packed+accum_all",)}, "padded batches", "aiter_bwd_group"),
     ("aiter_bwd_batch", {"features": ("packed+accum_all",)}, "padded batches", "aiter_bwd_group"),
     ("pytorch", {"families": ("grad",), "features": ("alibi+accum_dq",)}, "a bias of no or bias", "flash_bwd"),
     ("flash_bwd", {"datatypes": ("fp32",)}, "kernels of fp16, bf16", "fp32_all"),

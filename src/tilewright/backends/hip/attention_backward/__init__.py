@@ -17,10 +17,10 @@ from importlib import resources
 
 from tilewright.arch import Arch
 from tilewright.backends.families import OpFamilies
-from tilewright.backends.hip.attention.ck_tile.profiles import BACKWARD_POOLS
 from tilewright.backends.hip.attention_backward import ck_rows
 from tilewright.backends.hip.attention_backward.ck_tile import DEVICE, backward_profile, dispatcher, legality
 from tilewright.backends.hip.attention_backward.ck_tile import FAMILY as CK_TILE
+from tilewright.backends.hip.attention_backward.ck_tile.receipts import POOLS
 from tilewright.backends.hip.attention_backward.loops import FAMILY as LOOPS
 from tilewright.backends.hip.attention_backward.rates import arch_numbers, rates
 from tilewright.backends.hip.attention_backward.rows import FAMILY as ROWS
@@ -40,7 +40,7 @@ class HipAttentionBackward(OpFamilies, AttentionBackwardSpace):
     backend, op = "hip", "attention_backward"
     own = (CK_TILE, TILED, ROWS, ck_rows.FAMILY, LOOPS)
     USUAL = "fp16"
-    POOLS = BACKWARD_POOLS
+    POOLS = POOLS
 
     def signature_rules(self, signature: AttentionBackwardSignature, arch: Arch) -> Iterator[Violation]:
         """Why the arch has no kernel for a signature, whatever its schedule."""

@@ -11,8 +11,8 @@ from itertools import product
 from typing import Any
 
 from tilewright.arch import Arch
-from tilewright.backends.hip.attention.ck_tile.profiles import BACKWARD_POOLS
 from tilewright.backends.hip.attention_backward.ck_tile import dispatcher, legality
+from tilewright.backends.hip.attention_backward.ck_tile.receipts import POOLS
 from tilewright.backends.hip.attention_backward.ck_tile.tiles import ROWS, CkRowsSchedule
 from tilewright.backends.hip.attention_backward.shared import HipAttentionBackwardFamily
 from tilewright.backends.hip.ck_tile import chosen
@@ -37,7 +37,7 @@ class CkRows(HipAttentionBackwardFamily):
         """Not in `default`: our own reads 16 bytes a lane of whole rows, where each lane of these reads a row."""
         if signature.family == "grad" or next(legality.arch_rules(arch), None) is not None:
             return
-        if pool in BACKWARD_POOLS:
+        if pool in POOLS:
             for schedule in dispatcher.profile_schedules(pool, signature, arch):
                 if isinstance(schedule, CkRowsSchedule):
                     yield schedule

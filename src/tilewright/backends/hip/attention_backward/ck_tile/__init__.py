@@ -14,8 +14,8 @@ from typing import Any
 
 from tilewright.arch import Arch
 from tilewright.backends.base import Promises
-from tilewright.backends.hip.attention.ck_tile.profiles import BACKWARD_POOLS
 from tilewright.backends.hip.attention_backward.ck_tile import dispatcher, legality
+from tilewright.backends.hip.attention_backward.ck_tile.receipts import POOLS
 from tilewright.backends.hip.attention_backward.ck_tile.tiles import (
     TILES,
     CkTileBackwardSchedule,
@@ -68,7 +68,7 @@ class CkTile(HipAttentionBackwardFamily):
         both pipelines and two blocks a compute unit too; the pools of the dispatcher's profiles what it generates."""
         if signature.family != "grad":
             return
-        if pool in BACKWARD_POOLS:
+        if pool in POOLS:
             if next(legality.arch_rules(arch), None) is None:
                 for each in dispatcher.profile_schedules(pool, signature, arch):
                     if isinstance(each, CkTileBackwardSchedule):

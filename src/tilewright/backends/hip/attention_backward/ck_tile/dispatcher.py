@@ -14,7 +14,8 @@ from typing import Any
 
 from tilewright.arch import Arch
 from tilewright.backends.hip.attention.ck_tile.instance import Instance
-from tilewright.backends.hip.attention.ck_tile.profiles import profile, violation
+from tilewright.backends.hip.attention.ck_tile.profiles import violation
+from tilewright.backends.hip.attention_backward.ck_tile.receipts import pool_profile
 from tilewright.backends.hip.attention_backward.ck_tile.tiles import (
     ROWS,
     TILES,
@@ -79,7 +80,7 @@ def generated(signature: AttentionBackwardSignature) -> Iterator[Schedule]:
 
 
 def profile_schedules(pool: str, signature: AttentionBackwardSignature, arch: Arch) -> Iterator[Schedule]:
-    chosen = profile(pool)
+    chosen = pool_profile(pool)
     for schedule in generated(signature):
         if chosen.allows(instance(signature, schedule, arch.name)):
             yield schedule
@@ -87,7 +88,7 @@ def profile_schedules(pool: str, signature: AttentionBackwardSignature, arch: Ar
 
 def profile_violations(pool: str, signature: AttentionBackwardSignature, arch: Arch) -> Iterator[Violation]:
     """What of a signature a pool has nothing for."""
-    chosen = profile(pool)
+    chosen = pool_profile(pool)
     inst = computed(signature, arch.name)
     if not chosen.allows(inst):
         yield violation("amd-backward-profile", chosen, signature.label(), inst)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tilewright.arch import Arch
-from tilewright.backends.hip.attention.ck_tile.profiles import BACKWARD_POOLS
+from tilewright.backends.hip.attention_backward.ck_tile.receipts import POOLS
 from tilewright.backends.hip.attention_backward.shared import HipAttentionBackwardFamily
 from tilewright.ops.attention_backward.schedule import LoopsSchedule
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
@@ -27,7 +27,7 @@ class Loops(HipAttentionBackwardFamily):
 
     def proposals(self, pool: str, signature: AttentionBackwardSignature, arch: Arch) -> Iterator[LoopsSchedule]:
         """In every pool but those of CK Tile's dispatcher."""
-        if pool not in BACKWARD_POOLS:
+        if pool not in POOLS:
             yield LoopsSchedule()
 
     def violations(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tilewright.arch import Arch
-from tilewright.backends.hip.attention.ck_tile.profiles import BACKWARD_POOLS
+from tilewright.backends.hip.attention_backward.ck_tile.receipts import POOLS
 from tilewright.backends.hip.attention_backward.shared import HipAttentionBackwardFamily
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
 from tilewright.ops.base import KernelSpec, Violation
@@ -37,7 +37,7 @@ class Rows(HipAttentionBackwardFamily):
 
     def proposals(self, pool: str, signature: AttentionBackwardSignature, arch: Arch) -> Iterator[RowsSchedule]:
         """In every pool but those of CK Tile's dispatcher."""
-        if pool not in BACKWARD_POOLS and signature.family in RowsSchedule.serves:
+        if pool not in POOLS and signature.family in RowsSchedule.serves:
             yield RowsSchedule()
 
     def violations(

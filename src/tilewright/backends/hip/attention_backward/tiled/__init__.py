@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Promises
-from tilewright.backends.hip.attention.ck_tile.profiles import BACKWARD_POOLS
 from tilewright.backends.hip.attention_backward.ck_tile import dispatcher, legality
+from tilewright.backends.hip.attention_backward.ck_tile.receipts import POOLS
 from tilewright.backends.hip.attention_backward.ck_tile.tiles import CkTileBackwardSchedule
 from tilewright.backends.hip.attention_backward.shared import HipAttentionBackwardFamily
 from tilewright.backends.hip.matrix import SIDE, has_matrix, instruction, lane_registers
@@ -121,7 +121,7 @@ class Tiled(HipAttentionBackwardFamily):
         """In the pools of CK Tile's dispatcher where CK Tile has no kernel, in the others always."""
         if next(matrix_rules(signature, arch), None) is not None:
             return
-        if pool in BACKWARD_POOLS and (
+        if pool in POOLS and (
             next(dispatcher.profile_violations(pool, signature, arch), None) is not None
             or _has_ck_tile(pool, signature, arch)
         ):

@@ -65,7 +65,7 @@ template <class Config, class Shape = AttentionBackwardWs<Config>> struct HostAt
   }
 
   static AttentionBackwardWsArgs lay(const Args &x, int multiprocessors) {
-    AttentionBackwardWsArgs t{backward_call<Config>(x), 0, 0, 1, 1, 0, 0, {}, nullptr};
+    AttentionBackwardWsArgs t{backward_call<Config>(x), 0, 0, 1, 1, 1, 0, 0, {}, nullptr};
     t.key_tiles = int(x.keys > 0 ? ceil_div(x.keys, S::BN) : 1);
     t.loose_rows = x.starts_q || x.lengths_q, t.loose_keys = x.starts_k || x.lengths_k;
     if (Config::dropout) t.drops = Dropout::of(x.dropout, whole_of(x.seed), whole_of(x.offset));
@@ -73,7 +73,21 @@ template <class Config, class Shape = AttentionBackwardWs<Config>> struct HostAt
     const int64_t all = x.heads_kv * x.batch, here = heads_together(x);
     const int64_t last = S::Bounded ? ceil_div(last_waves * multiprocessors, int64_t(t.key_tiles) * t.parts) : 1;
     t.together = int(here), t.chunks = int(last < all ? 1 + (all - (last > here ? last : here)) / here : 1);
+    t.down_from = t.chunks;
+    if (S::Bounded && t.left >= backward_unbounded)
+      t.down_from = crowded(x, t, multiprocessors) ? 0 : t.chunks - (x.deterministic != 0);
     return t;
+  }
+  // Whether rows of a group's heads leave the cache before all blocks met them: a block of the first keys has many rows of
+  // a head, one of the last keys few, and is soon some heads ahead.  From the last rows down, and of each all heads of the
+  // group, blocks that begin together stay together.
+  static bool crowded(const Args &x, const AttentionBackwardWsArgs &t, int multiprocessors) {
+    const int64_t begun = ceil_div(multiprocessors, int64_t(t.key_tiles) * t.parts), all = x.heads_kv * x.batch;
+    return x.heads_q > x.heads_kv && (begun < all ? begun : all) * head_bytes(x) > int64_t(TW_BACKWARD_CACHED);
+  }
+  // Rows and sums that the blocks of a head of keys meet, of all query heads of its group.
+  static int64_t head_bytes(const Args &x) {
+    return x.rows * (x.heads_q / x.heads_kv) * (x.head_qk * int64_t(sizeof(T) + 4) + x.head_v * int64_t(sizeof(T)));
   }
   // Blocks that end last should be short: the longest first of so many for each multiprocessor.
   static constexpr int64_t last_waves = 2;
@@ -82,8 +96,7 @@ template <class Config, class Shape = AttentionBackwardWs<Config>> struct HostAt
   // their blocks meet one query head of a group at a time.
   static int64_t heads_together(const Args &x) {
     if (!S::Bounded && !x.deterministic) return 1;
-    const int64_t group = S::Bounded ? x.heads_q / x.heads_kv : 1, all = x.heads_kv * x.batch;
-    const int64_t of_a_head = x.rows * group * (x.head_qk * int64_t(sizeof(T) + 4) + x.head_v * int64_t(sizeof(T)));
+    const int64_t of_a_head = head_bytes(x) / (S::Bounded ? 1 : x.heads_q / x.heads_kv), all = x.heads_kv * x.batch;
     const int64_t kept = int64_t(TW_BACKWARD_CACHED) / (of_a_head > 0 ? of_a_head : 1);
     return kept < 1 ? 1 : kept > all ? all : kept;
   }

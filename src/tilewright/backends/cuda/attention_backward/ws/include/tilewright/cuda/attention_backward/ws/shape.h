@@ -18,6 +18,7 @@ struct AttentionBackwardWsArgs : BackwardCall {
   int key_tiles;  // of the longest sequence
   int together;   // heads of sequences whose tiles are mixed, a chunk
   int chunks;     // the last has all heads that are left
+  int down_from;  // the first chunk whose blocks go from the last rows to the first
   int parts;      // blocks that share a tile of keys
   int loose_rows,
       loose_keys;   // behind the last row or key of a sequence lie other numbers than the copy engine's zeros

@@ -67,7 +67,8 @@ template <class S> TW_GPU int steps_before(const AttentionBackwardWsArgs &x, con
 // Nobody waits for a block behind his: in turns those keys come first that are added first.  The last keys are, the
 // shortest first, and each block begins with rows that those before it have left behind.  But of the last heads, where
 // each row sees all keys before its last, the first keys come first, so that no long block is left for the end; all blocks
-// begin with the last rows, which all of them meet, and follow each other through the rows.
+// begin with the last rows, which all of them meet, and follow each other through the rows.  So do all blocks where the
+// cache would not keep the rows of a group's heads until the slowest block meets them (host.h).
 template <class S> TW_GPU BackwardItem item_of_block(const AttentionBackwardWsArgs &x) {
   BackwardItem item;
   const int number = int(blockIdx.x), all = int(x.x.heads_kv * x.x.batch);
@@ -76,7 +77,7 @@ template <class S> TW_GPU BackwardItem item_of_block(const AttentionBackwardWsAr
   const int here = (chunk + 1 < x.chunks ? x.together : all - chunk * x.together) * parts;
   const int rest = number - chunk * a_chunk, z = chunk * x.together + rest % here / parts;
   item.tile = rest / here, item.part = S::Shares ? rest % here % parts : 0;
-  item.down = S::Bounded && x.turns && x.left >= backward_unbounded && chunk + 1 == x.chunks;
+  item.down = S::Bounded && chunk >= x.down_from;
   if (S::Bounded && x.turns && !item.down) item.tile = x.key_tiles - 1 - item.tile;
   item.sequence = z / int(x.x.heads_kv), item.head = z - item.sequence * int(x.x.heads_kv);
   const AttentionSequence s = sequence_in_rows(x.x, item.sequence);
