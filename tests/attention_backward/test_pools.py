@@ -8,7 +8,6 @@ import tilewright as tw
 from tilewright.errors import NoKernelError
 from tilewright.ops.attention_backward import pools
 
-
 PROBLEM = tw.AttentionBackwardProblem(4, 32, 2048, 2048, 128, dtype="bf16", window_right=0)
 
 
