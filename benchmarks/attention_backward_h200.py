@@ -4,6 +4,7 @@
     python benchmarks/attention_backward_h200.py --random SEED   problems nobody tuned for
     python benchmarks/attention_backward_h200.py --goals SEED    those, the shapes that have a goal, and packed lengths
     python benchmarks/attention_backward_h200.py --few           few heads of keys, short sequences: few blocks
+    python benchmarks/attention_backward_h200.py --groups        causal groups whose rows no cache keeps; the first plan
     python benchmarks/attention_backward_h200.py --only 8192     shapes whose name has this
     python benchmarks/attention_backward_h200.py --wide          every kernel of the pool beside the default ones
 
@@ -90,6 +91,13 @@ def few() -> list[Shape]:
     found += [Shape(1, 8, 8, rows, rows, head, causal) for rows, head, causal in
               ((2048, 64, True), (1024, 128, True), (777, 64, False), (512, 128, True))]  # fmt: skip
     return [*found, Shape(2, 4, 4, 1024, 1024, 128, False), Shape(1, 64, 8, 8192, 8192, 128, True)]
+
+
+def groups() -> list[Shape]:
+    """Causal, four or eight query heads to one of keys: blocks of a head of keys must stay together (ws/host.h)."""
+    found = [Shape(16, 32, 4, 1024, 1024, 128, True), Shape(16, 64, 8, 777, 777, 128, True)]
+    found += [Shape(5, 64, 8, 3000, 3000, 128, True), Shape(16, 16, 4, 2048, 2048, 128, True)]
+    return [*found, Shape(4, 32, 4, 4096, 4096, 64, True), Shape(1, 32, 8, 4096, 4096, 128, True)]
 
 
 def drawn(seed: int, count: int) -> list[Shape]:
@@ -447,6 +455,7 @@ def main() -> None:
     parser.add_argument("--goals", type=int, default=None, metavar="SEED")
     parser.add_argument("--count", type=int, default=12)
     parser.add_argument("--few", action="store_true", help="shapes of few blocks instead of the table")
+    parser.add_argument("--groups", action="store_true", help="causal groups of heads instead of the table")
     parser.add_argument("--only", default="")
     parser.add_argument("--wide", action="store_true")
     parser.add_argument("--rounds", type=int, default=9)
@@ -458,9 +467,10 @@ def main() -> None:
         return
     torch.manual_seed(options.random or 0)
     shapes = few() if options.few else table() if options.random is None else drawn(options.random, options.count)
+    shapes = groups() if options.groups else shapes
     shapes = [one for one in shapes if options.only in one.name]
     arch, started = driver.available_archs()[0], time.perf_counter()
-    specs = wanted(shapes, arch, options.wide)
+    specs = wanted(shapes, arch, options.wide, first=options.groups)
     kernels.build(specs)
     print(f"{len(specs)} kernels built in {time.perf_counter() - started:.1f} s", flush=True)
     race, rows, begun = Race(options.rounds), [], time.perf_counter()
@@ -468,7 +478,7 @@ def main() -> None:
         if time.perf_counter() - begun > options.seconds:
             print(f"left out: {shape.name}")
             continue
-        rows.append(measure(shape, arch, race, options.wide))
+        rows.append(measure(shape, arch, race, options.wide, first=options.groups))
         print(f"{time.perf_counter() - begun:6.1f} s {shape.name} {rows[-1]['wrong'] or 'right'}", flush=True)
         torch.cuda.empty_cache()
     report(rows)

@@ -41,9 +41,10 @@ def test_pools_of_ck_tiles_profiles(shell: Shell, tmp_path: Path) -> None:
     }
     assert made == {"dot dot_do_o", "grad kr_ktr_vr_iglp"}
     shell("wrap", "--kernel-dir", "made", "--output-dir", "lib", "--generate-ninja")
-    empty = shell("specs", "attention_backward", "--target", "gfx942", "--pool", "2", status=1).stderr
+    bias = ("--family", "grad", "--features", "bias+accum_dq")
+    empty = shell("specs", "attention_backward", "--target", "gfx942", "--pool", "2", *bias, status=1).stderr
     assert "pool-empty" in empty
-    assert "flash_fwd (receipt 2) is for kernels of the forward pass" in empty
+    assert "flash (receipt 2) is for a bias of no or alibi" in empty
     other = shell("specs", "attention_backward", "--target", "sm_90a", "--pool", "flash_bwd", status=1).stderr
     assert "pool-family" in other
 

@@ -125,8 +125,10 @@ def same_bits(runs: int, seed: int) -> list[str]:
     rng, wrong = random.Random(seed), []
     torch.manual_seed(seed)
     load, noise = torch.cuda.Stream(), torch.randn(2048, 2048, device="cuda").bfloat16()
-    # Heads, those of keys, rows, head, causal: blocks that share keys, ones that do not, more of them than processors.
-    shapes = [(8, 1, 1000, 128, True), (4, 4, 777, 64, False), (16, 16, 1024, 128, True), (12, 4, 513, 96, True)]
+    # Heads, those of keys, rows, head, causal: blocks that share keys, ones that do not, more of them than processors;
+    # groups whose rows no cache keeps.
+    shapes = [(8, 1, 1000, 128, True), (4, 4, 777, 64, False), (16, 16, 1024, 128, True), (12, 4, 513, 96, True),
+              (32, 4, 1024, 128, True)]  # fmt: skip
     for number, (heads, heads_kv, rows, head, causal) in enumerate(shapes):
         q, do = (torch.randn(2, rows, heads, head, device="cuda").bfloat16() for _ in range(2))
         k, v = (torch.randn(2, rows, heads_kv, head, device="cuda").bfloat16() for _ in range(2))
