@@ -81,7 +81,7 @@ def test_ws_in_turns(emulator: Emulator, name: str) -> None:
     assert wrong(emulator, schedule, *problems, multiprocessors=3) == []
 
 
-@pytest.mark.parametrize("name", ["causal", "shared", "shared_packed", "wide_latent"])
+@pytest.mark.parametrize("name", ["causal", "packed", "wide_latent"])
 def test_ws_of_groups_that_no_cache_keeps(emulator: Emulator, name: str) -> None:
     """Blocks go from the last rows down, all heads of the group at each, in any order and in turns."""
     schedule, one = WS[name]

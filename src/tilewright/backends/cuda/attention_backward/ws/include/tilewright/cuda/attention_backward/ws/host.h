@@ -80,10 +80,11 @@ template <class Config, class Shape = AttentionBackwardWs<Config>> struct HostAt
   }
   // Whether rows of a group's heads leave the cache before all blocks met them: a block of the first keys has many rows of
   // a head, one of the last keys few, and is soon some heads ahead.  From the last rows down, and of each all heads of the
-  // group, blocks that begin together stay together.
+  // group, blocks that begin together stay together.  Blocks that share a tile of keys have a head or less each.
   static bool crowded(const Args &x, const AttentionBackwardWsArgs &t, int multiprocessors) {
-    const int64_t begun = ceil_div(multiprocessors, int64_t(t.key_tiles) * t.parts), all = x.heads_kv * x.batch;
-    return x.heads_q > x.heads_kv && (begun < all ? begun : all) * head_bytes(x) > int64_t(TW_BACKWARD_CACHED);
+    const int64_t begun = ceil_div(multiprocessors, int64_t(t.key_tiles)), all = x.heads_kv * x.batch;
+    return t.parts == 1 && x.heads_q > x.heads_kv &&
+           (begun < all ? begun : all) * head_bytes(x) > int64_t(TW_BACKWARD_CACHED);
   }
   // Rows and sums that the blocks of a head of keys meet, of all query heads of its group.
   static int64_t head_bytes(const Args &x) {
