@@ -26,7 +26,9 @@ UNEVEN, FEW_WAVES = 0.3, 4  # of a block's time that the last ones of many take 
 EARLY = 0.25  # of a block, that others end before it
 CACHED = 32 << 20  # bytes of rows whose tiles are mixed, the longest first (ws/host.h)
 LAST_WAVES = 2  # blocks a multiprocessor that are mixed whatever the cache keeps: the last ones (ws/host.h)
-CROWDED = 0.12  # how much longer steps take where the rows of a head's blocks are twice what the cache keeps
+# How much longer steps take for each time that rows and accumulators of blocks that run together fill what the cache
+# keeps, beyond so many times and up to so many; fitted to causal groups on an H200 (docs/reports/notes/attention.md).
+CROWDED, UNCROWDED, MOST_CROWDED = 0.115, 1.6, 5.0
 FOLLOW = 1.4e-6  # seconds between one block's add to a tile of dq and the next one's, in turns
 ADDING, A_PART = 3e-6, 7e-7  # what it takes longer to add up parts, however small, and each of them
 SLOWLY = 1.5  # how much longer sums take to be written and read than bytes at best
@@ -43,12 +45,12 @@ class Work(NamedTuple):
     even: bool  # all blocks have as much to do
     runs: float  # of blocks from the longest to the shortest, one behind the other
     followers: float = 0.0  # blocks of one head that add to the same rows in turns, all as long
-    crowd: float = 0.0  # bytes of rows that blocks of one head meet at different times, over what the cache keeps
+    crowd: float = 0.0  # bytes that blocks which run together meet at different times, over what the cache keeps
 
 
 def time_of(work: Work, parts: int, units: int) -> float:
     """Seconds of so many parts."""
-    slower = 1 + CROWDED * min(1.0, max(0.0, work.crowd / max(1.0, parts / 2) - 1))
+    slower = 1 + CROWDED * max(0.0, min(MOST_CROWDED, work.crowd / parts) - UNCROWDED)
     blocks, longest = work.blocks * parts, work.longest * slower / parts + work.item
     average, waves = work.all * slower / blocks + work.item, max(1.0, blocks / units)
     if waves > 1.0:
@@ -82,7 +84,8 @@ def work_of(problem: AttentionBackwardProblem, arch: Arch) -> Work:
     together = CACHED / max(1.0, rows * group * (6 * p.head_dim + 2 * p.head_dim_v))
     runs, even = max(1.0, heads / max(1.0, together // 1)), not (p.bounded or p.varlen)
     followers = tiles if p.deterministic and not p.bounded else 0.0
-    crowd = 1 / together if p.bounded else 0.0
+    running = min(heads, max(1, arch.compute_units) / tiles)  # heads of keys whose blocks run together
+    crowd = running / together if p.bounded and group > 1 else 0.0
     return Work(
         tiles * heads, group * met * step, every * step, ITEM * rate["item"], sums, even, runs, followers, crowd
     )
@@ -101,6 +104,7 @@ def _best(problem: AttentionBackwardProblem, arch: str) -> int:
     if not work.all:
         return 1
     most = max(1, min(MOST_PARTS, int(work.longest / work.item * 2)))
-    times = {parts: time_of(work, parts, units) for parts in range(1, most + 1)}
+    group = problem.heads_q // problem.heads_kv  # parts of whole heads stay together
+    times = {parts: time_of(work, parts, units) for parts in range(1, most + 1) if parts > group or group % parts == 0}
     best = min(times, key=lambda parts: times[parts])
     return best if times[best] < (1 - GAIN) * times[1] else 1

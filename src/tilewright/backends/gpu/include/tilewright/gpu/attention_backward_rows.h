@@ -15,13 +15,21 @@ template <class Config> struct BackwardRows {
     while (lanes < pieces && lanes < 32) lanes *= 2;
     return lanes;
   }
-  // Lanes that share a row, of a head as long as the longest.
+  // Lanes that share a row, of a head as long as the longest, and how often they read to have all of it.
   static constexpr int most = Config::head_v > Config::head_qk ? Config::head_v : Config::head_qk;
   static constexpr int lanes = lanes_of((most + piece - 1) / piece), rows_at_once = threads / lanes;
+  static constexpr int reads = (most + lanes * piece - 1) / (lanes * piece);
+  // Rows whose loads are in flight together; element by element it is slow anyhow.
+  static constexpr int wide_batch = reads < 4 ? 4 / reads : 1;
+  // The same of fp32 accumulators, four of which are 16 bytes.
+  static constexpr int four = 4, accum_lanes = lanes_of((most + four - 1) / four);
+  static constexpr int accum_rows_at_once = threads / accum_lanes;
+  static constexpr int accum_reads = (most + accum_lanes * four - 1) / (accum_lanes * four);
+  static constexpr int accum_batch = accum_reads < 4 ? 4 / accum_reads : 1;
   // Blocks that share a tile of prepared rows: as many as it takes for a device to be full, of a row a thread at least.
-  static int shares_of(int64_t tiles) {
+  static int shares_of(int64_t tiles, int at_once = rows_at_once) {
     int shares = 1;
-    while (tiles * shares < 2048 && prepared_rows / (2 * shares) >= rows_at_once) shares *= 2;
+    while (tiles * shares < 2048 && prepared_rows / (2 * shares) >= at_once) shares *= 2;
     return shares;
   }
 };
@@ -68,7 +76,7 @@ template <class Config> BackwardConvertArgs backward_convert_args(const tw_atten
   c.wide = whole(x.dq, x.head_qk) && whole(x.dk, x.head_qk) && whole(x.dv, x.head_v);
   c.dq_blocks = int(x.dq.to ? c.row_tiles * x.heads_q * x.batch : 0);
   c.dkv_blocks = int(x.dk.to ? c.key_tiles * x.heads_kv * x.batch : 0);
-  c.shares = BackwardRows<Config>::shares_of(c.tiles());
+  c.shares = BackwardRows<Config>::shares_of(c.tiles(), BackwardRows<Config>::accum_rows_at_once);
   return c;
 }
 
@@ -78,31 +86,44 @@ template <class Config> BackwardConvertArgs backward_convert_args(const tw_atten
 
 namespace tw {
 
-// Some elements of a row, as many as 16 bytes have; `left` of them are there.
-template <class T, int Count> TW_GPU void read_piece(T (&to)[Count], const T *from, int left, bool wide) {
-  if (wide && left >= Count) {
-    *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(from);
-    return;
-  }
+// Some elements of a row, `left` of them are there (zeros stand for the others).  Wide: they lie at a multiple of their
+// bytes, and all or none are there, so that loads of several rows need no branches between them.
+template <bool Wide, class T, int Count> TW_GPU void read_piece(T (&to)[Count], const T *from, int left) {
+  static_assert(Count * sizeof(T) == 16, "whole 16 bytes");
+  if constexpr (Wide) {
+    uint4 words = {0, 0, 0, 0};
+    if (left > 0) words = *reinterpret_cast<const uint4 *>(from);
+    *reinterpret_cast<uint4 *>(to) = words;
+  } else {
 #pragma unroll
-  for (int i = 0; i < Count; ++i)
-    if (i < left) to[i] = from[i];
-    else round_to(0.0f, to[i]);
+    for (int i = 0; i < Count; ++i)
+      if (i < left) to[i] = from[i];
+      else round_to(0.0f, to[i]);
+  }
 }
-template <class T, int Count> TW_GPU void write_piece(T *to, const T (&from)[Count], int left, bool wide) {
-  if (wide && left >= Count) {
-    *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(from);
-    return;
-  }
+template <int Bytes> struct words_of {
+  using type = uint4;
+};
+template <> struct words_of<8> {
+  using type = uint2;
+};
+template <bool Wide, class T, int Count> TW_GPU void write_piece(T *to, const T (&from)[Count], int left) {
+  using Words = typename words_of<Count *int(sizeof(T))>::type;
+  static_assert(Count * sizeof(T) == sizeof(Words), "8 or 16 bytes");
+  if constexpr (Wide) {
+    if (left > 0) *reinterpret_cast<Words *>(to) = *reinterpret_cast<const Words *>(from);
+  } else {
 #pragma unroll
-  for (int i = 0; i < Count; ++i)
-    if (i < left) to[i] = from[i];
+    for (int i = 0; i < Count; ++i)
+      if (i < left) to[i] = from[i];
+  }
 }
 
 // What `grad` needs to know of a row: a block for so many rows of a head as are prepared together.
-template <class Config> TW_GPU void backward_dot(const BackwardDotArgs &d) {
+template <class Config, bool Wide> TW_GPU void backward_dot_rows(const BackwardDotArgs &d) {
   using S = BackwardRows<Config>;
   using T = typename Config::T;
+  constexpr int batch = Wide ? S::wide_batch : 1;
   const tw_attention_backward_dot_args &x = d.x;
   const int share = int(blockIdx.x) % d.shares, rows = int(prepared_rows) / d.shares;
   const int64_t number = int64_t(blockIdx.x) / d.shares, z = number / d.tiles, tile = number - z * d.tiles;
@@ -110,37 +131,55 @@ template <class Config> TW_GPU void backward_dot(const BackwardDotArgs &d) {
   AttentionSequence s{sequence, 0, 0, 0, 0};
   rows_of(x, s);
   if (tile * prepared_rows >= prepared_end(s.rows)) return;
-  const int64_t prepared = prepared_at(x, sequence, head);
-  const T *out = static_cast<const T *>(x.out) + sequence * x.out_strides.batch + head * x.out_strides.head;
-  const T *dout = static_cast<const T *>(x.dout) + sequence * x.dout_strides.batch + head * x.dout_strides.head;
-  const int lane = int(threadIdx.x) % S::lanes;
-#pragma unroll 4
-  for (int i = int(threadIdx.x) / S::lanes; i < rows; i += S::rows_at_once) {
-    const int64_t row = tile * prepared_rows + share * rows + i, at = s.first_row + row;
-    float sum = 0;
-    if (row < s.rows)
-      for (int e = lane * S::piece; e < int(x.head_v); e += S::lanes * S::piece) {
-        alignas(16) T a[S::piece], b[S::piece];
-        read_piece(a, out + at * x.out_strides.row + e, int(x.head_v) - e, d.wide);
-        read_piece(b, dout + at * x.dout_strides.row + e, int(x.head_v) - e, d.wide);
+  const int64_t prepared = prepared_at(x, sequence, head), first = tile * prepared_rows + share * rows;
+  const T *out = static_cast<const T *>(x.out) + sequence * x.out_strides.batch + head * x.out_strides.head +
+                 (s.first_row + first) * x.out_strides.row;
+  const T *dout = static_cast<const T *>(x.dout) + sequence * x.dout_strides.batch + head * x.dout_strides.head +
+                  (s.first_row + first) * x.dout_strides.row;
+  const int lane = int(threadIdx.x) % S::lanes, columns = int(x.head_v);
+#pragma unroll 1
+  for (int line = int(threadIdx.x) / S::lanes; line < rows; line += S::rows_at_once * batch) {
+    alignas(16) T a[batch][S::reads][S::piece], b[batch][S::reads][S::piece];
 #pragma unroll
-        for (int j = 0; j < S::piece; ++j) sum += to_float(a[j]) * to_float(b[j]);
+    for (int r = 0; r < batch; ++r) {
+      const int i = line + r * S::rows_at_once;
+      const bool there = i < rows && first + i < s.rows;
+#pragma unroll
+      for (int n = 0; n < S::reads; ++n) {
+        const int e = (lane + n * S::lanes) * S::piece, left = there ? columns - e : 0;
+        read_piece<Wide>(a[r][n], out + i * x.out_strides.row + e, left);
+        read_piece<Wide>(b[r][n], dout + i * x.dout_strides.row + e, left);
       }
-#pragma unroll
-    for (int bits = 1; bits < S::lanes; bits *= 2) sum += lane_xor(sum, bits);
-    if (lane) continue;
-    float lse = INFINITY;
-    if (row < s.rows) {
-      const float given =
-          static_cast<const float *>(x.lse)[sequence * x.lse_batch + head * x.lse_head + s.first_row + row];
-      lse = given == -INFINITY ? INFINITY : given * 1.44269504f;
-      if constexpr (Config::dlse)
-        sum -= static_cast<const float *>(x.dlse)[sequence * x.dlse_batch + head * x.dlse_head + s.first_row + row];
-      if (given == -INFINITY) sum = 0.0f;  // NaN in dlse of a row without keys goes nowhere
     }
-    static_cast<float *>(x.delta)[prepared + row] = sum;
-    static_cast<float *>(x.lse_log2)[prepared + row] = lse;
+#pragma unroll
+    for (int r = 0; r < batch; ++r) {
+      const int i = line + r * S::rows_at_once;
+      const int64_t row = first + i;
+      float sum = 0;
+#pragma unroll
+      for (int n = 0; n < S::reads; ++n)
+#pragma unroll
+        for (int j = 0; j < S::piece; ++j) sum += to_float(a[r][n][j]) * to_float(b[r][n][j]);
+#pragma unroll
+      for (int bits = 1; bits < S::lanes; bits *= 2) sum += lane_xor(sum, bits);
+      if (lane || i >= rows) continue;
+      float lse = INFINITY;
+      if (row < s.rows) {
+        const float natural =
+            static_cast<const float *>(x.lse)[sequence * x.lse_batch + head * x.lse_head + s.first_row + row];
+        lse = natural == -INFINITY ? INFINITY : natural * 1.44269504f;
+        if constexpr (Config::dlse)
+          sum -= static_cast<const float *>(x.dlse)[sequence * x.dlse_batch + head * x.dlse_head + s.first_row + row];
+        if (natural == -INFINITY) sum = 0.0f;  // NaN in dlse of a row without keys goes nowhere
+      }
+      static_cast<float *>(x.delta)[prepared + row] = sum;
+      static_cast<float *>(x.lse_log2)[prepared + row] = lse;
+    }
   }
+}
+template <class Config> TW_GPU void backward_dot(const BackwardDotArgs &d) {
+  if (d.wide) backward_dot_rows<Config, true>(d);
+  else backward_dot_rows<Config, false>(d);
 }
 // The gradient of a head's sink logit: a block a head, in one order.  `sums` is shared memory, a float for 32 threads.
 template <class Config> TW_GPU void backward_dsink(const BackwardDotArgs &d, float *sums) {
@@ -166,89 +205,129 @@ template <class Config> TW_GPU void backward_dsink(const BackwardDotArgs &d, flo
   static_cast<float *>(x.dsink)[head] = -sum;
 }
 
-// Rows of one result: sums over parts, or zeros where there is nothing to add up.
-template <class Config> struct RowConverter {
+// Rows of one result of a head: accumulators added up over parts, or zeros where there is nothing to add up.
+template <class Config, bool Wide> struct RowConverter {
   using S = BackwardRows<Config>;
   using T = typename Config::T;
-  const tw_attention_backward_sums &x;
-  const void *starts;
-  int64_t sequence, head;
-  int columns;
+  static constexpr int batch = Wide ? S::accum_batch : 1;
+  const float *sums;
+  T *results;
+  int64_t sums_stride, part_stride, results_stride;
+  int parts, columns;
   float factor;
-  bool wide;
 
-  TW_GPU void row(int64_t from, int64_t to, bool there) const {
-    const float *sums = static_cast<const float *>(x.source) + (starts ? 0 : sequence * x.source_strides.batch) +
-                        head * x.parts * x.source_strides.head + from * x.source_strides.row;
-    T *results = static_cast<T *>(x.to) + (starts ? 0 : sequence * x.to_strides.batch) + head * x.to_strides.head +
-                 to * x.to_strides.row;
-    for (int e = int(threadIdx.x) % S::lanes * S::piece; e < columns; e += S::lanes * S::piece) {
-      float sum[S::piece];
-#pragma unroll
-      for (int j = 0; j < S::piece; ++j) sum[j] = 0;
-      if (there)
-#pragma unroll 4
-        for (int64_t p = 0; p < x.parts; ++p) add(sum, sums + p * x.source_strides.head + e, columns - e);
-      alignas(16) T rounded[S::piece];
-#pragma unroll
-      for (int j = 0; j < S::piece; ++j) round_to(sum[j] * factor, rounded[j]);
-      write_piece(results + e, rounded, columns - e, wide);
+  TW_GPU RowConverter(const tw_attention_backward_sums &x, bool packed, int64_t sequence, int64_t head, int columns,
+                      float factor)
+      : sums(static_cast<const float *>(x.source) + (packed ? 0 : sequence * x.source_strides.batch) +
+             head * x.parts * x.source_strides.head),
+        results(static_cast<T *>(x.to) + (packed ? 0 : sequence * x.to_strides.batch) + head * x.to_strides.head),
+        sums_stride(x.source_strides.row),
+        part_stride(x.source_strides.head),
+        results_stride(x.to_strides.row),
+        parts(int(x.parts)),
+        columns(columns),
+        factor(factor) {}
+
+  // `count` rows, a batch of a thread's at a time; of the first `there` accumulators are read.
+  TW_GPU void rows(int64_t from, int64_t to, int64_t count, int64_t there) const {
+    const int line = int(threadIdx.x) / S::accum_lanes, first = int(threadIdx.x) % S::accum_lanes * S::four;
+    const float *source = sums + (from + line) * sums_stride + first;
+    T *target = results + (to + line) * results_stride + first;
+    const int64_t source_step = S::accum_rows_at_once * sums_stride,
+                  target_step = S::accum_rows_at_once * results_stride;
+#pragma unroll 1
+    for (int left = int(count) - line, known = int(there < count ? there : count) - line; left > 0;
+         left -= S::accum_rows_at_once * batch, known -= S::accum_rows_at_once * batch) {
+      some(source, source_step, target, target_step, left, known, columns - first);
+      source += batch * source_step, target += batch * target_step;
     }
   }
 
  private:
-  TW_GPU void add(float (&sum)[S::piece], const float *from, int left) const {
+  using Batch = float[batch][S::accum_reads][S::four];
+
+  TW_GPU void some(const float *source, int64_t source_step, T *target, int64_t target_step, int left, int known,
+                   int columns_left) const {
+    alignas(16) Batch sum;
+    read(sum, source, source_step, known, columns_left);
+#pragma unroll 1
+    for (int p = 1; p < parts; ++p) {
+      alignas(16) Batch more;
+      read(more, source + p * part_stride, source_step, known, columns_left);
 #pragma unroll
-    for (int q = 0; q < S::piece / 4; ++q) {
-      alignas(16) float four[4];
-      read_piece(four, from + q * 4, left - q * 4, wide);
+      for (int r = 0; r < batch; ++r)
 #pragma unroll
-      for (int j = 0; j < 4; ++j) sum[q * 4 + j] += four[j];
+        for (int n = 0; n < S::accum_reads; ++n)
+#pragma unroll
+          for (int j = 0; j < S::four; ++j) sum[r][n][j] += more[r][n][j];
     }
+#pragma unroll
+    for (int r = 0; r < batch; ++r)
+#pragma unroll
+      for (int n = 0; n < S::accum_reads; ++n) {
+        constexpr int apart = S::accum_lanes * S::four;
+        alignas(16) T rounded[S::four];
+#pragma unroll
+        for (int j = 0; j < S::four; ++j) round_to(sum[r][n][j] * factor, rounded[j]);
+        write_piece<Wide>(target + r * target_step + n * apart, rounded,
+                          r * S::accum_rows_at_once < left ? columns_left - n * apart : 0);
+      }
+  }
+  static TW_GPU void read(Batch &into, const float *source, int64_t step, int known, int columns_left) {
+    constexpr int apart = S::accum_lanes * S::four;
+#pragma unroll
+    for (int r = 0; r < batch; ++r)
+#pragma unroll
+      for (int n = 0; n < S::accum_reads; ++n)
+        read_piece<Wide>(into[r][n], source + r * step + n * apart,
+                         r * S::accum_rows_at_once < known ? columns_left - n * apart : 0);
   }
 };
 
 // One result's blocks: a tile of rows of a head and a sequence each.
-template <class Config> TW_GPU void convert_tile(const tw_attention_backward_sums &sums, const void *starts,
-                                                 const void *lengths, int64_t batch, int64_t heads, int64_t room,
-                                                 int64_t total, int columns, float factor, bool wide, int64_t number,
-                                                 int tiles, int share, int shares) {
-  using S = BackwardRows<Config>;
-  const int64_t z = number / tiles, tile = number - z * tiles, sequence = z / heads, head = z - sequence * heads;
-  const int64_t first = starts ? table_entry(starts, sequence) : 0;
-  const int64_t rows = lengths  ? table_entry(lengths, sequence)
-                       : starts ? table_entry(starts, sequence + 1) - first
-                                : room;
-  const RowConverter<Config> converter{sums, starts, sequence, head, columns, factor, wide};
-  const int64_t prepared = prepared_first(starts, sequence), end = starts ? rows : room;
-  const int line = int(threadIdx.x) / S::lanes;
-#pragma unroll 4
-  for (int i = line; i < int(prepared_rows) / shares; i += S::rows_at_once) {
-    const int64_t row = tile * prepared_rows + share * (int(prepared_rows) / shares) + i;
-    if (row < end) converter.row(prepared + row, first + row, row < rows);
-  }
-  if (!starts || tile != 0 || share != 0) return;
-  const Unused unused = unused_rows(starts, sequence, batch, rows, room, total);
+struct ConvertTile {
+  const void *starts, *lengths;
+  int64_t batch, heads, room, total, number;
+  int columns, tiles, share, shares;
+  float factor;
+};
+template <class Config, bool Wide>
+TW_GPU void convert_tile(const tw_attention_backward_sums &sums, const ConvertTile &t) {
+  const int64_t z = t.number / t.tiles, tile = t.number - z * t.tiles, sequence = z / t.heads;
+  const int64_t head = z - sequence * t.heads, first = t.starts ? table_entry(t.starts, sequence) : 0;
+  const int64_t rows = t.lengths  ? table_entry(t.lengths, sequence)
+                       : t.starts ? table_entry(t.starts, sequence + 1) - first
+                                  : t.room;
+  const RowConverter<Config, Wide> converter(sums, t.starts != nullptr, sequence, head, t.columns, t.factor);
+  const int64_t end = t.starts ? rows : t.room, each = prepared_rows / t.shares;
+  const int64_t row = tile * prepared_rows + t.share * each, count = end - row < each ? end - row : each;
+  converter.rows(prepared_first(t.starts, sequence) + row, first + row, count, rows - row);
+  if (!t.starts || tile != 0 || t.share != 0) return;
+  const Unused unused = unused_rows(t.starts, sequence, t.batch, rows, t.room, t.total);
+#pragma unroll 1
   for (int part = 0; part < 2; ++part) {
     const Span span = part ? unused.behind : unused.before;
-    for (int64_t row = span.begin + line; row < span.end; row += S::rows_at_once) converter.row(0, row, false);
+    converter.rows(0, span.begin, span.end - span.begin, 0);
   }
 }
 
-template <class Config> TW_GPU void backward_convert(const BackwardConvertArgs &c) {
+template <class Config, bool Wide> TW_GPU void backward_convert_rows(const BackwardConvertArgs &c) {
   const tw_attention_backward_convert_args &x = c.x;
-  const int share = int(blockIdx.x) % c.shares;
-  int64_t number = int64_t(blockIdx.x) / c.shares;
-  if (number < c.dq_blocks) {
-    convert_tile<Config>(x.dq, x.starts_q, x.lengths_q, x.batch, x.heads_q, x.rows, x.total_rows, int(x.head_qk),
-                         float(x.scale), c.wide, number, c.row_tiles, share, c.shares);
-    return;
-  }
-  number -= c.dq_blocks;
-  const bool values = number >= c.dkv_blocks;
-  convert_tile<Config>(values ? x.dv : x.dk, x.starts_k, x.lengths_k, x.batch, x.heads_kv, x.keys, x.total_keys,
-                       int(values ? x.head_v : x.head_qk), values ? 1.0f : float(x.scale), c.wide,
-                       values ? number - c.dkv_blocks : number, c.key_tiles, share, c.shares);
+  const int64_t block = int64_t(blockIdx.x) / c.shares, behind_dq = block - c.dq_blocks;
+  const bool rows = behind_dq < 0, values = behind_dq >= c.dkv_blocks;
+  ConvertTile t;
+  t.starts = rows ? x.starts_q : x.starts_k, t.lengths = rows ? x.lengths_q : x.lengths_k;
+  t.batch = x.batch, t.heads = rows ? x.heads_q : x.heads_kv;
+  t.room = rows ? x.rows : x.keys, t.total = rows ? x.total_rows : x.total_keys;
+  t.number = rows ? block : values ? behind_dq - c.dkv_blocks : behind_dq;
+  t.columns = int(values ? x.head_v : x.head_qk), t.tiles = rows ? c.row_tiles : c.key_tiles;
+  t.share = int(blockIdx.x) % c.shares, t.shares = c.shares;
+  t.factor = values ? 1.0f : float(x.scale);
+  convert_tile<Config, Wide>(rows ? x.dq : values ? x.dv : x.dk, t);
+}
+template <class Config> TW_GPU void backward_convert(const BackwardConvertArgs &c) {
+  if (c.wide) backward_convert_rows<Config, true>(c);
+  else backward_convert_rows<Config, false>(c);
 }
 
 }  // namespace tw

@@ -5,7 +5,7 @@
 
 #ifdef TW_ON_GPU
 #define TW_DEVICE_ATTENTION_BACKWARD_DOT(Config, Symbol) \
-  extern "C" __global__ void __launch_bounds__(tw::BackwardRows<Config>::threads) \
+  extern "C" __global__ void __launch_bounds__(tw::BackwardRows<Config>::threads, 4) \
       Symbol(const __grid_constant__ tw::BackwardDotArgs x) { \
     if constexpr (Config::early) tw::wait_for_kernel_before(), tw::let_next_kernel_in(); \
     tw::backward_dot<Config>(x); \
@@ -16,7 +16,7 @@
     if constexpr (Config::dsink) tw::backward_dsink<Config>(x, reinterpret_cast<float *>(tw::dynamic_shared())); \
   }
 #define TW_DEVICE_ATTENTION_BACKWARD_CONVERT(Config, Symbol) \
-  extern "C" __global__ void __launch_bounds__(tw::BackwardRows<Config>::threads) \
+  extern "C" __global__ void __launch_bounds__(tw::BackwardRows<Config>::threads, 3) \
       Symbol(const __grid_constant__ tw::BackwardConvertArgs x) { \
     if constexpr (Config::early) tw::wait_for_kernel_before(), tw::let_next_kernel_in(); \
     tw::backward_convert<Config>(x); \
