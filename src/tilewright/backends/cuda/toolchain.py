@@ -14,7 +14,6 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.backends import search, steps
 from tilewright.backends.base import CompilerIdentity, ObjectRules, Toolchain, backend, kernels_of, op_include_dirs
 from tilewright.backends.cuda import nvrtc, places
+from tilewright.dataclass import dataclass
 from tilewright.errors import ToolchainError
 from tilewright.ops.base import KernelSpec
 
