@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -42,6 +41,8 @@ def _runs(place: str) -> bool:
 
 def given_words(text: str, setting: str, what: str, *, rule: str, remedy: str) -> tuple[str, ...]:
     """The words of a program a setting names, its first one found on this machine or refused."""
+    import shlex  # most name none
+
     words = tuple(shlex.split(text))
     path = which(words[0]) if words else None
     if path is None:

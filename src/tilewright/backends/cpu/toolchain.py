@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -131,6 +130,10 @@ def include_dirs(ops: Sequence[str] = ()) -> tuple[Path, ...]:
 
 
 def _user_flags(text: str) -> list[str]:
+    if not text:
+        return []
+    import shlex  # most give none
+
     try:
         return shlex.split(text)
     except ValueError as error:
@@ -171,6 +174,8 @@ def _text_or_raise(answer: str | ToolchainError) -> str:
 
 
 def _broken(driver: tuple[str, ...], what: str) -> ToolchainError:
+    import shlex
+
     return ToolchainError(
         f"{shlex.join(driver)} is no usable C++ compiler: {what}",
         rule="broken-compiler",

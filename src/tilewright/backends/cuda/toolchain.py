@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -58,6 +57,8 @@ class Candidate:
 
     @property
     def shown(self) -> str:
+        import shlex  # for people
+
         return shlex.join(self.driver)
 
 
