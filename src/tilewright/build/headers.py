@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from tilewright import remembered
@@ -113,9 +114,18 @@ def _resolve(include: str, from_place: str | None, dirs: tuple[str, ...]) -> tup
     return None
 
 
+@lru_cache(maxsize=256)
+def _of_absolute(folder: Path) -> str:
+    return os.path.normpath(folder)
+
+
+def _whole(folder: Path) -> str:
+    return _of_absolute(folder) if folder.is_absolute() else os.path.abspath(folder)  # noqa: PTH100
+
+
 def header_digests(text: str, include_dirs: Sequence[Path]) -> dict[str, str]:
     """Name and SHA-256 of every header of ours that `text` includes, directly or not, sorted by name."""
-    dirs = tuple(os.path.normpath(os.path.abspath(folder)) for folder in include_dirs)  # noqa: PTH100
+    dirs = tuple(map(_whole, include_dirs))
     roots = includes_of(text, "the source")
     known = _closures.get((dirs, roots))
     if known is not None and all(_stamp(place) == stamp for place, stamp in known[0]):

@@ -125,8 +125,11 @@ class CpuToolchain:
 
 def include_dirs(ops: Sequence[str] = ()) -> tuple[Path, ...]:
     """Our own headers, and those that ops bring."""
-    package = Path(tilewright.__file__).parent
-    return (package / "include", package / "backends" / "cpu" / "include", *op_include_dirs("cpu", ops))
+    return (*_OURS, *op_include_dirs("cpu", ops))
+
+
+_PACKAGE = Path(tilewright.__file__).parent
+_OURS = (_PACKAGE / "include", _PACKAGE / "backends" / "cpu" / "include")
 
 
 def _user_flags(text: str) -> list[str]:

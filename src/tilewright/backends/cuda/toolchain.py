@@ -138,13 +138,15 @@ class CudaToolchain:
 
 def include_dirs(ops: Sequence[str] = ()) -> tuple[Path, ...]:
     """Our own headers, and those that ops bring."""
-    package = Path(tilewright.__file__).parent
-    return (
-        package / "include",
-        package / "backends" / "gpu" / "include",
-        package / "backends" / "cuda" / "include",
-        *op_include_dirs("cuda", ops),
-    )
+    return (*_OURS, *op_include_dirs("cuda", ops))
+
+
+_PACKAGE = Path(tilewright.__file__).parent
+_OURS = (
+    _PACKAGE / "include",
+    _PACKAGE / "backends" / "gpu" / "include",
+    _PACKAGE / "backends" / "cuda" / "include",
+)
 
 
 _STAND_INS = Path(__file__).parent / "nvrtc_include"
