@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import pytest
 
 import tilewright
-from tilewright.dataclass import dataclass
+from tilewright.dataclass import dataclass, field_hints
 
 Decorator = Callable[..., Any]
 BOTH = pytest.mark.parametrize("made", [dataclass, dataclasses.dataclass], ids=["ours", "standard"])
@@ -252,3 +252,33 @@ def test_classes_of_the_package_know_their_fields() -> None:
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="the standard one is slow before Python 3.13")
 def test_new_pythons_make_them_all() -> None:
     assert dataclass is dataclasses.dataclass
+
+
+def test_hints_of_fields_are_those_of_typing() -> None:
+    """Of every schedule, problem and signature; plain ones are read by us."""
+    from typing import get_type_hints
+
+    from tilewright.ops import all_ops
+
+    kinds = [kind for op in all_ops() for kind in op.schedules]
+    assert len(kinds) > 20
+    for kind in kinds:
+        expected = get_type_hints(kind)
+        assert field_hints(kind) == {each.name: expected[each.name] for each in dataclasses.fields(kind)}
+
+
+@dataclasses.dataclass
+class Hinted:
+    """Kinds of annotations."""
+
+    count: int
+    sizes: tuple[int, ...]
+    pair: tuple[int, float]
+    names: dict[str, int]
+    maybe: int | None = None
+
+
+def test_hints_that_are_not_plain_are_read_by_typing() -> None:
+    assert field_hints(Hinted)["names"] == dict[str, int]
+    assert field_hints(Hinted)["pair"] == tuple[int, float]
+    assert field_hints(Hinted)["maybe"] == int | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import pickle
@@ -228,3 +229,22 @@ def test_what_fails_in_our_own_code_stays_a_bug() -> None:
     assert plugins.plugin_error(caught.value) is None
     assert _verdict(caught.value)[0] == 3
     assert isinstance(plugins.fault("tilewright.ops.gemm", "x"), InternalError)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_what_is_loaded_is_not_looked_at_by_the_collector(on_path: Path, frozen: bool) -> None:
+    """It has lived long at once; what a program froze stays frozen, and nothing of ours is."""
+    installed(
+        on_path, "lasting", "lasting_module", "LASTING = [[]]\n", "[tilewright.ops]\nlasting = lasting_module:LASTING\n"
+    )
+    if frozen:
+        gc.freeze()
+    try:
+        before = gc.get_freeze_count()
+        loaded = plugins.load("tilewright.ops", "lasting", "an op")
+        assert gc.isenabled()
+        assert (gc.get_freeze_count() > 0) == frozen
+        assert gc.get_freeze_count() <= before
+        assert frozen or any(each is loaded for each in gc.get_objects(generation=2))
+    finally:
+        gc.unfreeze()

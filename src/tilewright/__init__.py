@@ -81,8 +81,8 @@ def _public() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
+    import os
     from importlib import import_module
-    from importlib.util import find_spec
 
     if name == "__all__":
         return _public()
@@ -91,7 +91,8 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(home), name) if home else import_module(f"tilewright.{name}")
     else:
         # A submodule is not asked for here: whoever imports it finds it.
-        own = name.startswith("_") or find_spec(f"tilewright.{name}") is not None
+        place = os.path.join(os.path.dirname(__file__), name)  # noqa: PTH118, PTH120
+        own = name.startswith("_") or os.path.isdir(place) or os.path.isfile(f"{place}.py")  # noqa: PTH112, PTH113
         if own or name not in _of_ops().names(_GROUP):
             stale = "" if _of_ops().names("tilewright.ops") else ": no op is found; install tilewright again, with pip"
             raise AttributeError(f"module 'tilewright' has no attribute {name!r}{stale}")

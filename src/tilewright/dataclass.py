@@ -1,10 +1,11 @@
 """`dataclass` of the standard library, made in a third of the time.
 
 Before Python 3.13 the standard one compiles each method of a class as a text of its own, half a millisecond a class: of
-the hundred classes that a first call needs, a third of its time.  Here the methods that differ from class to class are
-one text, the others are shared, and annotations are looked at once, as the texts they are.  What a class has, and how
-it behaves, is the same (`tests/test_dataclass.py` compares both); a class that asks for anything beyond `frozen` and
-`slots` is made by the standard one, and so are all from Python 3.13 on, which does the same itself.
+the hundred classes that a first call needs, a third of its time.  Here a method that differs from class to class is
+compiled when it is first called, the others are shared, and annotations are looked at once, as the texts they are.
+What a class has, and how it behaves, is the same (`tests/test_dataclass.py` compares both); a class that asks for
+anything beyond `frozen` and `slots` is made by the standard one, and so are all from Python 3.13 on, which does the
+same itself.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from reprlib import recursive_repr
-from types import MemberDescriptorType
-from typing import TYPE_CHECKING, Any
+from types import GenericAlias, MemberDescriptorType
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass  # noqa: PLC0414
@@ -177,41 +178,40 @@ def _slots_of(base: type[Any]) -> Sequence[str]:
 
 
 class _Written:
-    """A method that is compiled, with the others of its class, when one of them is first asked for.
-
-    Half of the classes that a first call loads it never uses.
+    """A method that is compiled when it is first asked for: of the classes that a first call loads, half are never
+    used, and few of the others are compared.
     """
 
-    def __init__(self, name: str, write: Callable[[], dict[str, Any]]) -> None:
-        self._name, self._write = name, write
+    def __init__(self, write: Callable[[], Any]) -> None:
+        self._write = write
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
-        self._owner = owner
+        self._owner, self._name = owner, name
 
     def __get__(self, instance: Any, owner: type[Any]) -> Any:
-        methods = self._write()
-        for name, method in methods.items():
-            if isinstance(vars(self._owner).get(name), _Written):
-                setattr(self._owner, name, method)
-        return methods[self._name].__get__(instance, owner)
+        method = self._write()
+        if vars(self._owner).get(self._name) is self:
+            setattr(self._owner, self._name, method)
+        return method.__get__(instance, owner)
 
 
 def _methods(cls: type[Any], fields: Sequence[dataclasses.Field[Any]], frozen: bool, slots: bool) -> dict[str, Any]:
-    def write() -> dict[str, Any]:
-        return _written_methods(cls, fields, frozen, slots)
-
-    names = ("__init__", "__eq__", "__hash__") if frozen else ("__init__", "__eq__")
-    methods: dict[str, Any] = {**{name: _Written(name, write) for name in names}, "__repr__": _repr}
+    methods: dict[str, Any] = {
+        "__init__": _Written(lambda: _written_init(cls, fields, frozen, slots)),
+        "__eq__": _Written(lambda: _written_eq(cls, fields)),
+        "__repr__": _repr,
+    }
     if not frozen:
         return {**methods, "__hash__": None}
-    methods |= {"__setattr__": _refuse_to_set, "__delattr__": _refuse_to_delete}
+    methods |= {
+        "__hash__": _Written(lambda: _written_hash(cls, fields)),
+        "__setattr__": _refuse_to_set,
+        "__delattr__": _refuse_to_delete,
+    }
     return {**methods, "__getstate__": _state, "__setstate__": _set_state} if slots else methods
 
 
-def _written_methods(
-    cls: type[Any], fields: Sequence[dataclasses.Field[Any]], frozen: bool, slots: bool
-) -> dict[str, Any]:
-    """Those that differ from class to class."""
+def _written_init(cls: type[Any], fields: Sequence[dataclasses.Field[Any]], frozen: bool, slots: bool) -> Any:
     values: dict[str, Any] = {"_write": _WRITE, "_FACTORY": _FACTORY}
     positional: list[str] = []
     by_name: list[str] = []
@@ -235,27 +235,34 @@ def _written_methods(
         body.append(f"_write(_self, {name!r}, {value})" if frozen else f"_self.{name} = {value}")
     if hasattr(cls, "__post_init__"):
         body.append("_self.__post_init__()")
-    compared = [field.name for field in fields if field.compare]
-    hashed = [field.name for field in fields if (field.compare if field.hash is None else field.hash)]
-    text = [
-        f"def __init__({', '.join(['_self', *positional, *(['*', *by_name] if by_name else [])])}):",
-        *(f" {line}" for line in body or ["pass"]),
-        "def __eq__(self, other):",
-        " if other.__class__ is self.__class__:",
-        f"  return {_tuple('self', compared)} == {_tuple('other', compared)}",
-        " return NotImplemented",
-    ]
-    if frozen:
-        text += ["def __hash__(self):", f" return hash({_tuple('self', hashed)})"]
-    exec("\n".join(text), values)  # the names of fields and nothing else, as the standard library does
-    methods = {
-        name: values[name] for name in (("__init__", "__eq__", "__hash__") if frozen else ("__init__", "__eq__"))
-    }
-    for name, method in methods.items():
-        method.__qualname__, method.__module__ = f"{cls.__qualname__}.{name}", cls.__module__
+    parameters = ["_self", *positional, *(["*", *by_name] if by_name else [])]
+    method = _compiled(cls, "__init__", ", ".join(parameters), body or ["pass"], values)
     in_order = sorted((field for field in fields if field.init), key=lambda field: bool(field.kw_only))
-    methods["__init__"].__annotations__ = {**{field.name: field.type for field in in_order}, "return": None}
-    return methods
+    method.__annotations__ = {**{field.name: field.type for field in in_order}, "return": None}
+    return method
+
+
+def _written_eq(cls: type[Any], fields: Sequence[dataclasses.Field[Any]]) -> Any:
+    compared = [field.name for field in fields if field.compare]
+    body = [
+        "if other.__class__ is self.__class__:",
+        f" return {_tuple('self', compared)} == {_tuple('other', compared)}",
+        "return NotImplemented",
+    ]
+    return _compiled(cls, "__eq__", "self, other", body, {})
+
+
+def _written_hash(cls: type[Any], fields: Sequence[dataclasses.Field[Any]]) -> Any:
+    hashed = [field.name for field in fields if (field.compare if field.hash is None else field.hash)]
+    return _compiled(cls, "__hash__", "self", [f"return hash({_tuple('self', hashed)})"], {})
+
+
+def _compiled(cls: type[Any], name: str, parameters: str, body: Sequence[str], values: dict[str, Any]) -> Any:
+    """A method out of the names of fields and nothing else, as the standard library does."""
+    exec("\n".join([f"def {name}({parameters}):", *(f" {line}" for line in body)]), values)
+    method = values[name]
+    method.__qualname__, method.__module__ = f"{cls.__qualname__}.{name}", cls.__module__
+    return method
 
 
 def _tuple(owner: str, names: Sequence[str]) -> str:
@@ -292,3 +299,33 @@ def _state(self: Any) -> list[Any]:
 def _set_state(self: Any, state: Sequence[Any]) -> None:
     for field, value in zip(dataclasses.fields(self), state, strict=True):
         _WRITE(self, field.name, value)
+
+
+_hints: dict[type, dict[str, Any]] = {}
+_PLAIN: dict[str, Any] = {"int": int, "bool": bool, "str": str, "float": float, "...": Ellipsis}
+
+
+def field_hints(cls: type[Any]) -> dict[str, Any]:
+    """What the annotations of a dataclass's fields say, read once.
+
+    `typing` evaluates each as Python's source, a third of a millisecond a class: plain ones are read here.
+    """
+    known = _hints.get(cls)
+    if known is None:
+        declared = dataclasses.fields(cls)
+        known = {field.name: _plain_hint(field.type) for field in declared}
+        if None in known.values():
+            hints = get_type_hints(cls)
+            known = {field.name: hints[field.name] for field in declared}
+        _hints[cls] = known
+    return known
+
+
+def _plain_hint(text: Any) -> Any:
+    """A number, a switch or a text, or a tuple of such; None for what else there may be."""
+    if text in _PLAIN:
+        return _PLAIN[text]
+    if isinstance(text, str) and text.startswith("tuple[") and text.endswith("]"):
+        parts = [_PLAIN.get(part) for part in text[6:-1].split(", ")]
+        return None if None in parts else GenericAlias(tuple, tuple(parts))
+    return None

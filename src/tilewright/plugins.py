@@ -112,13 +112,20 @@ def load(group: str, name: str, what: str, contract: type | None = None) -> Any:
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Nothing of modules that are loaded is garbage, and to look for some takes a tenth of a first call."""
+    """Nothing of modules that are loaded is garbage, and to look for some takes a tenth of a first call.
+
+    Not afterwards either: they are put where objects are that have lived long, which the collector does by freezing all
+    that there is and giving it back.  A program that froze objects itself keeps them frozen.
+    """
     collects = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if collects:
+            if not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 

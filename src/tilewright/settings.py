@@ -198,7 +198,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
 def openmp_threads() -> int:
     """The number of threads OMP_NUM_THREADS asks for; 0 where it says none.  Of a list (4,2) the first counts."""
     first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return int(first) if re.fullmatch(r"[0-9]{1,9}", first, re.ASCII) else 0
+    return int(first) if first.isascii() and first.isdigit() and len(first) <= 9 else 0
 
 
 _process: Settings | None = None

@@ -11,7 +11,7 @@ from tests.learn.test_learn import forest
 from tilewright.arch import runnable_host_archs
 from tilewright.errors import TilewrightError
 from tilewright.runtime import trees
-from tilewright.runtime.trees import Forest, by_sets
+from tilewright.runtime.trees import Forest, by_sets, distinct_decisions
 
 WIDTH, PROBLEM = 7, 2
 DEEP = 8
@@ -66,3 +66,17 @@ def test_sums_are_those_of_walks_to_the_bit(arch: str, count: int, monkeypatch: 
         desk = sets.desk(PROBLEM, own, len(both))
         desk.problem[:], desk.both[:], desk.kernel_places[: len(asked)] = problem, both, asked
         np.testing.assert_array_equal(sets.ask(desk, own, len(asked), units), summed(one, rows[asked]))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_distinct_decisions_are_those_of_numpy_by_pairs(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    thresholds = draw.choice([-np.inf, -3.5, -1e-40, -0.0, 0.0, 1e-40, 2.0, 3e38, np.inf], 500).astype(np.float32)
+    thresholds[::3] = draw.standard_normal(167).astype(np.float32)
+    asked = draw.integers(0, 7, 500, np.int32)
+    features, values, which = distinct_decisions(asked, thresholds)
+    pairs = np.stack([asked, thresholds], axis=1).astype(np.float64) + 0.0
+    expected, places = np.unique(pairs, axis=0, return_inverse=True)
+    assert np.array_equal(np.stack([features, values], axis=1), expected)
+    assert np.array_equal(which, places.reshape(-1))
+    assert values.dtype == np.float32

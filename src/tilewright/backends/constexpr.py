@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 from tilewright import packaged
 from tilewright.errors import InternalError
 
 _TOKEN = re.compile(r"\s*(\d+|\w+|<=|>=|==|!=|&&|\|\||[-+*/%<>!?:=(){},;])")
 _IGNORED = re.compile(r"^namespace \w+ \{$|^\}  // namespace[^\n]*$|^#[^\n]*$|//[^\n]*", re.M)
+_MOST_KNOWN = 1 << 14  # answers of a function
 _Names = Mapping[str, int]
 _Value = Callable[[_Names], int]
 
@@ -38,12 +38,21 @@ _BINARY: tuple[dict[str, Callable[[int, int], int]], ...] = (  # loosest first
 )  # fmt: skip
 
 
-class Function(NamedTuple):
-    parameters: tuple[str, ...]
-    body: _Value
+class Function:
+    """One of a header; what it was asked it remembers, as the kernels of a pool differ in few of their numbers."""
+
+    def __init__(self, parameters: tuple[str, ...], body: _Value) -> None:
+        self.parameters, self._body = parameters, body
+        self._known: dict[tuple[int, ...], int] = {}
 
     def __call__(self, *arguments: int) -> int:
-        return self.body(dict(zip(self.parameters, map(int, arguments), strict=True)))
+        known = self._known.get(arguments)
+        if known is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            known = self._body(dict(zip(self.parameters, map(int, arguments), strict=True)))
+            self._known[arguments] = known
+        return known
 
 
 class _Reader:

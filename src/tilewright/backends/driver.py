@@ -9,11 +9,11 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tilewright.arch import all_archs
+from tilewright.dataclass import dataclass
 from tilewright.errors import DeviceError, LoadError, TilewrightError
 
 _INT, _UINT, _SIZE, _FLOAT, _POINTER = ctypes.c_int, ctypes.c_uint, ctypes.c_size_t, ctypes.c_float, ctypes.c_void_p

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
@@ -36,7 +36,7 @@ class Family(KernelsDefaults):
         return {}
 
     def include_dirs(self) -> tuple[Path, ...]:
-        return (Path(inspect.getfile(type(self))).parent / "include",)
+        return (_headers_of(type(self)),)
 
     def limits(self, spec: KernelSpec, problem: Any) -> Iterable[Violation]:
         violations: Iterable[Violation] = _selection().refusals(spec, problem)
@@ -44,6 +44,12 @@ class Family(KernelsDefaults):
 
     def estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
         return float(_selection().seconds(spec, problem, threads))
+
+
+@lru_cache(maxsize=512)
+def _headers_of(kind: type[Any]) -> Path:
+    """The folder beside the module of a class; asked for with every kernel that is loaded."""
+    return Path(inspect.getfile(kind)).parent / "include"
 
 
 def _selection() -> Any:
@@ -65,7 +71,7 @@ class OpFamilies(FamilySpace, KernelsDefaults):
         return self
 
     def include_dirs(self) -> tuple[Path, ...]:
-        shared = Path(inspect.getfile(type(self))).parent / "include"
+        shared = _headers_of(type(self))
         brought = (folder for family in self.families for folder in family.include_dirs())
         return tuple(dict.fromkeys((*((shared,) if shared.is_dir() else ()), *brought)))
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 
 from tilewright.backends.base import Backend
+from tilewright.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

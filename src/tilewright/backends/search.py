@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from tilewright import settings
-from tilewright.backends.asking import outputs
+from tilewright import remembered, settings
 from tilewright.errors import ToolchainError
 
 ANSWER_SECONDS = 60.0  # a compiler on a cold network disk is slow; something else may never answer
@@ -43,6 +41,8 @@ def _runs(place: str) -> bool:
 
 def given_words(text: str, setting: str, what: str, *, rule: str, remedy: str) -> tuple[str, ...]:
     """The words of a program a setting names, its first one found on this machine or refused."""
+    import shlex  # most name none
+
     words = tuple(shlex.split(text))
     path = which(words[0]) if words else None
     if path is None:
@@ -72,7 +72,13 @@ def ask_together(
     """What a program says to each question, or what is wrong with that answer.
 
     Every process that meets a store asks its compiler who it is: asked at once, all answers take the time of one.
+    Those of a compiler that says the same as long as it is the same file are remembered.
     """
+    kept = _Kept(driver, questions)
+    if kept.answers is not None:
+        return list(kept.answers)
+    from tilewright.backends.asking import outputs
+
     answers: list[str | ToolchainError] = []
     for words, answer in zip(
         questions, outputs([[*driver, *words] for words in questions], ANSWER_SECONDS), strict=True
@@ -85,7 +91,43 @@ def ask_together(
             answers.append(broken(f"{question} exited with {answer.code}: {text or 'no answer'}"))
         else:
             answers.append(answer.output)
+    kept.keep(answers)
     return answers
+
+
+class _Kept:
+    """What a compiler said to questions when it was last asked, if it is the same file still."""
+
+    def __init__(self, driver: Sequence[str], questions: Sequence[Sequence[str]]) -> None:
+        self._program = driver[0]
+        self._key = "\n".join([*driver, *(" ".join(words) for words in questions)])
+        self._stamp = remembered.stamp_of(self._program)
+        known = remembered.table("compilers").get(self._key, self._stamp) if self._stamp is not None else None
+        self.answers = known if known is not None and len(known) == len(questions) else None
+
+    def keep(self, answers: Sequence[str | ToolchainError]) -> None:
+        texts = [answer for answer in answers if isinstance(answer, str)]
+        if self._stamp is not None and len(texts) == len(answers) and answers_by_itself(self._program, texts):
+            table = remembered.table("compilers")
+            table.put(self._key, self._stamp, texts)
+            table.save()
+
+
+def answers_by_itself(program: str, answers: Sequence[str]) -> bool:
+    """Whether what a compiler says of itself is written in its one file: of gcc's programs and nvcc.
+
+    A script may call another compiler tomorrow, and so may what a link's name stands for (ccache); the version of a
+    clang may be written in a library.
+    """
+    real = os.path.realpath(program)
+    name = os.path.basename(real)  # noqa: PTH119
+    if re.fullmatch(r"(.*-)?(gcc|g\+\+|nvcc)(-[\d.]+)?", name) is None or any("clang" in text for text in answers):
+        return False
+    try:
+        with open(real, "rb") as file:  # noqa: PTH123
+            return file.read(4) == b"\x7fELF"
+    except OSError:
+        return False
 
 
 def first_usable(

@@ -40,7 +40,7 @@ _LOCAL_MARK, _CENTRAL_MARK, _END_MARK = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x
 _NEEDS, _CREATED_BY = 20, 20 | 3 << 8  # version 2.0 of the format; made on Unix
 _DATE = 1 << 5 | 1  # 1980-01-01, the first day that there is
 _MODE = (stat.S_IFREG | 0o644) << 16
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*")
+_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*"
 _CHUNK = 1 << 20
 
 
@@ -173,7 +173,7 @@ class BundleFile:
         name = text.decode("ascii", "replace")
         if mark != _CENTRAL_MARK or len(text) != name_size:
             raise self._broken("its directory is cut off")
-        if not _NAME.fullmatch(name):
+        if not re.fullmatch(_NAME, name):
             raise self._broken(f"it has a file {name!r:.80}, whose name leads elsewhere")
         if method or packed != size:
             raise self._broken(f"{name} is compressed, where files are stored as they are")

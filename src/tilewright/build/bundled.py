@@ -13,7 +13,6 @@ import platform
 import threading
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +162,8 @@ def installed() -> list[Bundle]:
 def installed_path(name: str) -> Path:
     """Where the bundle of an entry point lies: in the folder of the module it names, which is not executed."""
     module = plugins.module_of(GROUP, name)
+    from importlib.util import find_spec
+
     located = find_spec(module) if module.isidentifier() else None
     places = [Path(place) for place in located.submodule_search_locations or ()] if located is not None else []
     files = sorted(file for place in places for file in place.glob(f"*{ENDING}"))

@@ -11,8 +11,10 @@ import hashlib
 import os
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
+from tilewright import remembered
 from tilewright.dataclass import dataclass
 from tilewright.errors import InternalError
 
@@ -24,7 +26,8 @@ _HAS_INCLUDE = re.compile(r"""__has_include\s*\(\s*([<"][^>"\n]+)""")
 # Part of every key, whether or not the source spells it: a library must speak this interface.
 ABI_HEADER = "tilewright/abi.h"
 
-_Stamp = tuple[int, int, int, int]
+_Stamp = remembered.Stamp
+_stamp = remembered.stamp_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +40,15 @@ class _Header:
     includes: tuple[str, ...]
 
 
-# Reading is done once a process and again when a file's stamp changed: an editing developer is
-# served, and no stamp ever reaches a key.
+# Reading is done once a process (a machine, where a store is beside: `remembered`) and again when a file's stamp
+# changed: an editing developer is served, and no stamp ever reaches a key.
 _read: dict[str, tuple[_Stamp, _Header]] = {}
 _closures: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[tuple[tuple[str, _Stamp], ...], dict[str, str]]] = {}
 
 
 def forget() -> None:
     """Drop what was read, for tests that change headers faster than a clock ticks."""
+    remembered.forget()
     _read.clear()
     _closures.clear()
 
@@ -71,23 +75,19 @@ def _begins_line(text: str, at: int) -> bool:
     return not text[text.rfind("\n", 0, at) + 1 : at].strip(" \t")
 
 
-def _stamp(place: str) -> _Stamp | None:
-    try:
-        status = os.stat(place)  # noqa: PTH116  on the path of every key
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
-
-
 def _load(place: str, name: str, stamp: _Stamp) -> _Header:
     known = _read.get(place)
     if known is not None and known[0] == stamp:
         return known[1]
-    with open(place, "rb") as file:  # noqa: PTH123  some dozens in a first call
-        data = file.read()
-    header = _Header(
-        place, name, hashlib.sha256(data).hexdigest(), includes_of(data.decode("utf-8", errors="replace"), name)
-    )
+    table = remembered.table("headers")
+    kept = table.get(place, stamp)
+    if not kept:
+        with open(place, "rb") as file:  # noqa: PTH123  some dozens in a first call
+            data = file.read()
+        includes = includes_of(data.decode("utf-8", errors="replace"), name)
+        kept = [hashlib.sha256(data).hexdigest(), *includes]
+        table.put(place, stamp, kept)
+    header = _Header(place, name, kept[0], tuple(kept[1:]))
     _read[place] = (stamp, header)
     return header
 
@@ -114,9 +114,18 @@ def _resolve(include: str, from_place: str | None, dirs: tuple[str, ...]) -> tup
     return None
 
 
+@lru_cache(maxsize=256)
+def _of_absolute(folder: Path) -> str:
+    return os.path.normpath(folder)
+
+
+def _whole(folder: Path) -> str:
+    return _of_absolute(folder) if folder.is_absolute() else os.path.abspath(folder)  # noqa: PTH100
+
+
 def header_digests(text: str, include_dirs: Sequence[Path]) -> dict[str, str]:
     """Name and SHA-256 of every header of ours that `text` includes, directly or not, sorted by name."""
-    dirs = tuple(os.path.normpath(os.path.abspath(folder)) for folder in include_dirs)  # noqa: PTH100
+    dirs = tuple(map(_whole, include_dirs))
     roots = includes_of(text, "the source")
     known = _closures.get((dirs, roots))
     if known is not None and all(_stamp(place) == stamp for place, stamp in known[0]):
@@ -138,6 +147,7 @@ def header_digests(text: str, include_dirs: Sequence[Path]) -> dict[str, str]:
         header = _load(place, name, stamp)
         seen[place], stamps[place] = header, stamp
         waiting.extend((included, place) for included in header.includes)
+    remembered.table("headers").save()
     digests = {header.name: header.digest for header in sorted(seen.values(), key=lambda header: header.name)}
     _closures[(dirs, roots)] = (tuple(stamps.items()), digests)
     return digests

@@ -40,7 +40,7 @@ OWNER_LOCK = ".owner"
 STAMP_SECONDS = 60.0
 
 # What is called otherwise in the folder of entries is not ours, and none of our business.
-SHARD, _KEY = re.compile(r"[0-9a-f]{2}"), re.compile(r"[0-9a-f]{64}")
+SHARD, _KEY = r"[0-9a-f]{2}", r"[0-9a-f]{64}"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 FREE_SPACE = (
     "free some space on its disk (`tilewright cache gc --max-bytes N` removes stored kernels, "
@@ -279,7 +279,7 @@ class Store:
         if not any_format:
             self.check_format()
         try:
-            shards = sorted(shard for shard in self.entries.iterdir() if SHARD.fullmatch(shard.name))
+            shards = sorted(shard for shard in self.entries.iterdir() if re.fullmatch(SHARD, shard.name))
         except (FileNotFoundError, NotADirectoryError):
             return
         for shard in shards:
@@ -287,7 +287,7 @@ class Store:
                 names = sorted(path.name for path in shard.iterdir())
             except (FileNotFoundError, NotADirectoryError):
                 continue  # another process took it out just now, or it is a file that someone put there
-            yield from (name for name in names if _KEY.fullmatch(name))
+            yield from (name for name in names if re.fullmatch(_KEY, name))
 
     def manifests(self) -> Iterator[dict[str, Any]]:
         """Every readable manifest, unverified: good for telling, not for loading."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Collection
 from contextlib import suppress
@@ -239,6 +240,6 @@ def _size(folder: Path) -> int:
 
 def _shards(entries: Path) -> list[Path]:
     try:
-        return [shard for shard in entries.iterdir() if shard.is_dir() and SHARD.fullmatch(shard.name)]
+        return [shard for shard in entries.iterdir() if shard.is_dir() and re.fullmatch(SHARD, shard.name)]
     except OSError:
         return []

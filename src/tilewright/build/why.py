@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from tilewright import jsontext
 from tilewright.build.builder import Builder
 from tilewright.build.named import means, pool_specs
 from tilewright.build.store import Store
+from tilewright.dataclass import dataclass
 from tilewright.errors import RequestError, TilewrightError, UnknownNameError
 from tilewright.ops import op, op_names
 from tilewright.ops.base import KernelSpec

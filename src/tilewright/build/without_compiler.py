@@ -7,6 +7,7 @@ entries the newest counts.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ def _by_source(store: Store) -> dict[str, list[Mapping[str, Any]]]:
 
 def _stamps(store: Store) -> _Stamps:
     try:
-        shards = [shard for shard in store.entries.iterdir() if SHARD.fullmatch(shard.name)]
+        shards = [shard for shard in store.entries.iterdir() if re.fullmatch(SHARD, shard.name)]
         return tuple(sorted((shard.name, shard.stat().st_mtime_ns) for shard in shards))
     except OSError:
         return ()

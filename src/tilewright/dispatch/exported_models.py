@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from tilewright import settings
 from tilewright.arch import all_archs
+from tilewright.dataclass import dataclass
 from tilewright.dispatch.model import Model
 from tilewright.native.features import features
 from tilewright.native.judge import native_kernels

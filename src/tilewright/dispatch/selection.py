@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Container, Mapping
 from dataclasses import field
 from typing import Any, NamedTuple
@@ -192,6 +191,8 @@ class Explanation:
         words += ["--target", self.target]
         if self.on_host:
             words += ["--threads", str(self.threads)]
+        import shlex
+
         return shlex.join(words + (["--strict"] if self.strict else []))
 
     def to_dict(self) -> dict[str, Any]:

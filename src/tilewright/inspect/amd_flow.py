@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+from tilewright.dataclass import dataclass
 from tilewright.inspect.disassembly import Instruction
 
 # Registers are numbers: vector ones from 0, accumulation ones from 512, scalar ones from 1024, vcc as s106 and s107.

@@ -9,8 +9,9 @@ take the result of the WMMA right before it as A or B.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tilewright.dataclass import dataclass
 from tilewright.inspect import amd_flow as flow
 from tilewright.inspect.amd_rates import matrix_cost
 from tilewright.inspect.disassembly import Instruction

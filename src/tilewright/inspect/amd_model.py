@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from tilewright.arch import Arch
+from tilewright.dataclass import dataclass
 from tilewright.inspect import amd_flow as flow
 from tilewright.inspect import amd_rates as costs
 from tilewright.inspect.disassembly import Instruction

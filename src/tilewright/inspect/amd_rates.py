@@ -9,10 +9,10 @@ reads on gfx950 256.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
 from tilewright.arch import Arch
+from tilewright.dataclass import dataclass
 
 _MATRIX = re.compile(
     r"^v_(s?mfmac?|s?wmmac?)_(?:scale_)?(f32|f16|bf16|i32|f64)_(\d+)x(\d+)x(\d+)_?(?:(\d+)b_)?(\w+?)(?:_e(?:32|64))?$"

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tilewright.dataclass import dataclass
 from tilewright.inspect import amd_flow as flow
 from tilewright.inspect.amd_hazards import MatrixWrite, needed, remembered
 from tilewright.inspect.disassembly import Instruction

@@ -8,9 +8,9 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import import_module
 
+from tilewright.dataclass import dataclass
 from tilewright.inspect.elf import damaged
 
 MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"

@@ -6,10 +6,10 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright import settings
+from tilewright.dataclass import dataclass
 
 ANSWER_SECONDS = 300.0
 # What objdump of GNU and of LLVM write for an instruction they do not know; for AMD's, LLVM writes it as data.

@@ -9,9 +9,9 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilewright.dataclass import dataclass
 from tilewright.errors import InspectionError
 
 if TYPE_CHECKING:

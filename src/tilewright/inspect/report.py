@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from tilewright.dataclass import dataclass
 from tilewright.errors import InspectionError
 from tilewright.inspect.names import readable
 

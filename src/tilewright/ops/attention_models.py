@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from tilewright.dataclass import dataclass
 from tilewright.ops.engine import Values
 
 

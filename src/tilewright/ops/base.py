@@ -22,12 +22,11 @@ from typing import (
     cast,
     get_args,
     get_origin,
-    get_type_hints,
     runtime_checkable,
 )
 
 from tilewright.arch import Arch
-from tilewright.dataclass import dataclass
+from tilewright.dataclass import dataclass, field_hints
 from tilewright.errors import IllegalSpecError, ProblemError, RequestError, UnknownNameError, an, nearest
 from tilewright.renames import new_names, new_values, renamed_methods, renamed_value, stored_names, stored_values
 
@@ -100,18 +99,7 @@ class _Unfit(Exception):
     """A value is not what an annotation says."""
 
 
-_kinds: dict[type, dict[str, Any]] = {}  # the annotations of each dataclass, read once
-
-
 _INTEGERS = tuple[int, ...]
-
-
-def _kinds_of(cls: type[Any]) -> dict[str, Any]:
-    known = _kinds.get(cls)
-    if known is None:
-        hints = get_type_hints(cls)
-        known = _kinds[cls] = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
-    return known
 
 
 def _shown(kind: Any) -> str:
@@ -183,7 +171,7 @@ def from_plain(cls: type[Any], what: str, data: object) -> Any:
                 value=name,
                 remedy=nearest(str(name), sorted(fields)),
             )
-        kind = _kinds_of(cls)[name]
+        kind = field_hints(cls)[name]
         try:
             values[name] = renamed_value(words.get(name), _read(value, kind, _strict))
         except _Unfit:
@@ -238,7 +226,7 @@ def _is_switch(value: Any) -> bool:
 def _settled_form(cls: type[Any]) -> tuple[Callable[[Any], tuple[Any, ...]], tuple[type, ...], tuple[int, ...]]:
     """What reads all fields of a problem at once, the types they have where nothing is to be done, and which of them
     are tuples of integers."""
-    kinds = _kinds_of(cls)
+    kinds = field_hints(cls)
     types = tuple(tuple if kind == _INTEGERS else kind for kind in kinds.values())
     return operator.attrgetter(*kinds), types, tuple(at for at, kind in enumerate(types) if kind is tuple)
 
@@ -253,7 +241,7 @@ def settle(problem: Any) -> None:
     values = read(problem)
     if tuple(map(type, values)) == types and all(type(each) is int for at in tuples for each in values[at]):
         return
-    for name, kind in _kinds_of(type(problem)).items():
+    for name, kind in field_hints(type(problem)).items():
         value = getattr(problem, name)
         if type(value) is kind:
             continue

@@ -102,13 +102,21 @@ def values(spec: KernelSpec, columns: Sequence[str]) -> list[Any]:
 
 
 def _values(schedule: Any, columns: Sequence[str]) -> list[Any]:
-    names, words = flat_names(type(schedule)), stored_values(type(schedule))
     row: list[Any] = []
-    for name in columns:
-        field, place = names.get(name, ("", None))
-        value = renamed_value(words.get(field), getattr(schedule, field)) if field else None
+    for field, place, words in _places(type(schedule), tuple(columns)):
+        value = getattr(schedule, field) if field else None
+        if words is not None:
+            value = renamed_value(words, value)
         row.append(value if place is None or value is None else value[place] if place < len(value) else None)
     return row
+
+
+@lru_cache(maxsize=1024)
+def _places(kind: Any, columns: tuple[str, ...]) -> tuple[tuple[str, int | None, Mapping[str, str] | None], ...]:
+    """Of each column the field that it is read from, which element of it, and other names of its values."""
+    names, words = flat_names(kind), stored_values(kind)
+    places = (names.get(name, ("", None)) for name in columns)
+    return tuple((field, place, words.get(field)) for field, place in places)
 
 
 def _number(value: Any, words: Sequence[str]) -> float:
@@ -156,9 +164,10 @@ class Frame:
         always: Collection[str] = (),
     ) -> None:
         self._part, self.words, self.estimated = part, dict(words), estimated
-        self._kernel, self._always = tuple(schedule_fields), frozenset(always)
+        self._kernel, self._always = tuple(schedule_fields), tuple(sorted(always))
         self._own: tuple[str, ...] = tuple(getattr(part, "kernel_feature_names", ()))
-        self._rows: dict[str, tuple[list[float], list[str]]] = {}  # by the digest of a kernel
+        self._rows: dict[KernelSpec, tuple[list[float], list[str]]] = {}
+        self._unseen: dict[Any, dict[str, Any]] = {}  # of a kind of schedule: fields that are no columns, and defaults
         self._pools: dict[tuple[int, ...], tuple[Pool, ...]] = {}
         self.problem_columns, self.interaction_columns = part.problem_feature_names, part.interaction_names
         self._problem_words = [
@@ -185,7 +194,7 @@ class Frame:
 
     def _row(self, spec: KernelSpec) -> tuple[list[float], list[str]]:
         """A kernel's own columns, and its words that the vocabulary lacks; worked out once."""
-        known = self._rows.get(spec.digest)
+        known = self._rows.get(spec)  # a digest is a JSON text: ten times as much work as the row
         if known is None:
             pairs = list(zip(self._kernel, values(spec, self._kernel), strict=True))
             row = [_number(value, self.words.get(name, ())) for name, value in pairs]
@@ -195,7 +204,7 @@ class Frame:
             new += self._beyond(spec.schedule, dict(pairs))
             if len(self._rows) >= MOST_ROWS:
                 self._rows.clear()
-            known = self._rows[spec.digest] = (row, new)
+            known = self._rows[spec] = (row, new)
         return known
 
     def _strange(self, name: str, value: Any) -> bool:
@@ -204,9 +213,12 @@ class Frame:
 
     def _beyond(self, schedule: Any, known: Mapping[str, Any]) -> list[str]:
         """Fields that there is no feature for, and those that every kernel of the training had and this one has not."""
-        missing = [f"kernels without {name}" for name in sorted(self._always) if known.get(name) is None]
+        missing = [f"kernels without {name}" for name in self._always if known.get(name) is None]
         kind: Any = type(schedule)
-        defaults = {name: value for name, value in _defaults(kind).items() if name not in known}
+        defaults = self._unseen.get(kind)
+        if defaults is None:
+            unseen = {name: value for name, value in _defaults(kind).items() if name not in known}
+            defaults = self._unseen[kind] = unseen
         more = zip(defaults.items(), _values(schedule, list(defaults)), strict=True)
         return missing + [f"{name} {value}" for (name, default), value in more if value != default]
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin
 
+from tilewright.dataclass import field_hints
 from tilewright.errors import an
 from tilewright.ops import op, op_names
 from tilewright.ops.base import KernelSpec, Op
@@ -50,7 +51,7 @@ def flat_names(kind: type[Any]) -> Mapping[str, tuple[str, int | None]]:
 
 def _flattened(kind: type[Any]) -> dict[str, tuple[str, int | None]]:
     named: Mapping[str, tuple[str, ...]] = getattr(kind, "axis_names", {})
-    hints = get_type_hints(kind)
+    hints = field_hints(kind)
     places: dict[str, tuple[str, int | None]] = {}
     for field in dict.fromkeys([*(declared.name for declared in dataclasses.fields(kind)), *named]):
         places[field] = (field, None)

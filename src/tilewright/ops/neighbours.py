@@ -10,11 +10,12 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from itertools import islice, product
 from typing import Any
 
+from tilewright.dataclass import dataclass
 from tilewright.errors import TilewrightError
 from tilewright.ops.base import KernelSpec, Op
 from tilewright.ops.fields import flat_names

@@ -23,11 +23,11 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property, lru_cache
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin
 
 from tilewright.arch import Arch, all_archs
 from tilewright.arch import arch as arch_by_name
-from tilewright.dataclass import dataclass
+from tilewright.dataclass import dataclass, field_hints
 from tilewright.dtypes import DTYPES
 from tilewright.errors import UnknownNameError, an, nearest
 from tilewright.ops.base import KernelSpec, Violation, read_spec
@@ -59,7 +59,7 @@ def words(signature: Any, schedule: Any, arch: Arch) -> Iterator[Violation]:
 def _numbers(kind: Any) -> tuple[tuple[str, int | None, str, int], ...]:
     """Field, place in it, name for people and least value of every number of a schedule."""
     numbers: list[tuple[str, int | None, str, int]] = []
-    hints, named = get_type_hints(kind), getattr(kind, "axis_names", {})
+    hints, named = field_hints(kind), getattr(kind, "axis_names", {})
     for field in fields(kind):
         least = 0 if field.name in kind.may_be_zero else 1
         if hints[field.name] is int:

@@ -16,7 +16,7 @@ from tilewright.ops.base import KernelSpec
 from tilewright.runtime import abi, memory_library
 
 # How the loader names a library that another one needs and that is not there.
-_OTHER = re.compile(r"([^:]+): cannot open shared object file")
+_OTHER = r"([^:]+): cannot open shared object file"
 _DAMAGED = (
     "`tilewright cache verify` finds and removes damaged entries of the store, which are then built again; "
     "a library of your own must be built again by you"
@@ -177,7 +177,7 @@ def _load(place: str, path: Path, expect: KernelSpec | None) -> tuple[Kernel, ..
         library = ctypes.CDLL(place)
     except OSError as error:
         message = f"the system loader refuses it: {error}"
-        needs = _OTHER.match(str(error))
+        needs = re.match(_OTHER, str(error))
         if needs is None or needs[1] in (path.name, place):
             raise _untrusted(path, "library", message) from error
         raise LoadError(

@@ -12,8 +12,10 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from tilewright.dataclass import dataclass
 
 if TYPE_CHECKING:
     from tilewright.runtime.gpu import Gpu

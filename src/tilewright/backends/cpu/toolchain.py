@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -126,11 +125,18 @@ class CpuToolchain:
 
 def include_dirs(ops: Sequence[str] = ()) -> tuple[Path, ...]:
     """Our own headers, and those that ops bring."""
-    package = Path(tilewright.__file__).parent
-    return (package / "include", package / "backends" / "cpu" / "include", *op_include_dirs("cpu", ops))
+    return (*_OURS, *op_include_dirs("cpu", ops))
+
+
+_PACKAGE = Path(tilewright.__file__).parent
+_OURS = (_PACKAGE / "include", _PACKAGE / "backends" / "cpu" / "include")
 
 
 def _user_flags(text: str) -> list[str]:
+    if not text:
+        return []
+    import shlex  # most give none
+
     try:
         return shlex.split(text)
     except ValueError as error:
@@ -171,6 +177,8 @@ def _text_or_raise(answer: str | ToolchainError) -> str:
 
 
 def _broken(driver: tuple[str, ...], what: str) -> ToolchainError:
+    import shlex
+
     return ToolchainError(
         f"{shlex.join(driver)} is no usable C++ compiler: {what}",
         rule="broken-compiler",

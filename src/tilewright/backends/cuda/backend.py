@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tilewright import settings
 from tilewright.backends.base import DeviceKind
 from tilewright.backends.common import CommonBackend
-from tilewright.inspect.report import Inspection
 from tilewright.ops.base import KernelSpec
+
+if TYPE_CHECKING:
+    from tilewright.inspect.report import Inspection
 
 
 class CudaBackend(CommonBackend):

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.backends import search, steps
 from tilewright.backends.base import CompilerIdentity, ObjectRules, Toolchain, backend, kernels_of, op_include_dirs
 from tilewright.backends.cuda import nvrtc, places
+from tilewright.dataclass import dataclass
 from tilewright.errors import ToolchainError
 from tilewright.ops.base import KernelSpec
 
@@ -58,6 +57,8 @@ class Candidate:
 
     @property
     def shown(self) -> str:
+        import shlex  # for people
+
         return shlex.join(self.driver)
 
 
@@ -137,13 +138,15 @@ class CudaToolchain:
 
 def include_dirs(ops: Sequence[str] = ()) -> tuple[Path, ...]:
     """Our own headers, and those that ops bring."""
-    package = Path(tilewright.__file__).parent
-    return (
-        package / "include",
-        package / "backends" / "gpu" / "include",
-        package / "backends" / "cuda" / "include",
-        *op_include_dirs("cuda", ops),
-    )
+    return (*_OURS, *op_include_dirs("cuda", ops))
+
+
+_PACKAGE = Path(tilewright.__file__).parent
+_OURS = (
+    _PACKAGE / "include",
+    _PACKAGE / "backends" / "gpu" / "include",
+    _PACKAGE / "backends" / "cuda" / "include",
+)
 
 
 _STAND_INS = Path(__file__).parent / "nvrtc_include"

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.backends.base import DeviceKind, Source
 from tilewright.backends.common import CommonBackend
 from tilewright.errors import ToolchainError
-from tilewright.inspect.report import Inspection
 from tilewright.ops.base import KernelSpec
+
+if TYPE_CHECKING:
+    from tilewright.inspect.report import Inspection
 
 
 class HipBackend(CommonBackend):

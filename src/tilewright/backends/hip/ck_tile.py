@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from tilewright import plugins, settings
 from tilewright.backends.base import op_kernels
 from tilewright.backends.hip.profiles import DEFAULT, HasProfiles, Profile, Sign, all_profiles, profile
+from tilewright.dataclass import dataclass
 from tilewright.errors import ToolchainError
 from tilewright.ops.spaces import kernels_group
 

@@ -6,7 +6,7 @@ pipeline does, never for its name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tilewright.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

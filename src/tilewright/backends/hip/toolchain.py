@@ -12,7 +12,6 @@ import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from tilewright.backends.base import (
 from tilewright.backends.hip import ck_tile
 from tilewright.backends.hip.ck_tile import REMEDY as HEADERS_REMEDY
 from tilewright.backends.hip.ck_tile import Headers, has_headers, is_used, read_headers
+from tilewright.dataclass import dataclass
 from tilewright.errors import ToolchainError
 from tilewright.ops.base import KernelSpec
 from tilewright.toolchains import installed

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ops.attention import features
 from tilewright.ops.attention.categories import FULL, SMOKE, category
@@ -16,6 +15,9 @@ from tilewright.ops.attention.spec import OP
 from tilewright.ops.attention_models import DECODERS, ENCODERS, LATENT
 from tilewright.ops.engine import ForeignWords, ProblemSet, Values
 from tilewright.ops.held_out import HeldOut, Spelling, close
+
+if TYPE_CHECKING:
+    import random
 
 HOLDOUT_SEED = 20261115
 HOLDOUT = 240
@@ -73,6 +75,8 @@ def _drawn(draw: random.Random, family: str, device: str) -> Values:
 
 def drawn(seed: int, count: int, device: str) -> Iterator[Values]:
     """Families in turn."""
+    import random  # who only selects does without it
+
     draw = random.Random(seed)
     for index in range(count):
         yield _drawn(draw, FAMILIES[index % len(FAMILIES)], device)
@@ -179,6 +183,8 @@ def _long() -> Iterator[Values]:
 
 def _serving() -> Iterator[Values]:
     """Mixes of lengths from 16 to 16384, log-uniform: packed prompts, and pages for what is decoded."""
+    import random  # who only selects does without it
+
     draw = random.Random(7_300)
     for name in ("llama3_8b", "llama3_70b", "mistral_7b", "qwen2_7b"):
         model = DECODERS[name]

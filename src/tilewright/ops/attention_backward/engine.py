@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ops.attention_backward import features
 from tilewright.ops.attention_backward.options import problem as problem_of
@@ -15,6 +14,9 @@ from tilewright.ops.attention_backward.spec import OP
 from tilewright.ops.attention_models import DECODERS, ENCODERS
 from tilewright.ops.engine import ProblemSet, Values
 from tilewright.ops.held_out import HeldOut, Spelling
+
+if TYPE_CHECKING:
+    import random
 
 HOLDOUT_SEED = 20261117
 HOLDOUT = 160
@@ -61,6 +63,8 @@ def _drawn(draw: random.Random, kind: str, device: str) -> Values:
 
 def drawn(seed: int, count: int, device: str) -> Iterator[Values]:
     """Kinds in turn."""
+    import random  # who only selects does without it
+
     draw = random.Random(seed)
     for index in range(count):
         yield _drawn(draw, KINDS[index % len(KINDS)], device)
@@ -114,6 +118,8 @@ def _encoder() -> Iterator[Values]:
 
 def _packed() -> Iterator[Values]:
     """Documents of 64 to 8192 tokens, log-uniform, one behind the other: 32768 tokens a step."""
+    import random  # who only selects does without it
+
     draw = random.Random(7_400)
     for name in ("llama3_8b", "llama3_70b", "mistral_7b", "gpt_oss_120b"):
         for _ in range(2):

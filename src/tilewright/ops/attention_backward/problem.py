@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import Any, ClassVar
 
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import dtype as dtype_of
 from tilewright.ops.attention_backward.spec import OP, AttentionBackwardSignature, settled
 from tilewright.ops.attention_terms import Sizes, head_class, seen_pairs

@@ -31,11 +31,11 @@ are 0 exactly.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention_backward.problem import PREPARED_ROWS as R
 from tilewright.ops.attention_backward.problem import AttentionBackwardProblem

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from tilewright.dataclass import dataclass
 from tilewright.ops import schedules
 from tilewright.ops.attention_backward.spec import FAMILIES
 from tilewright.ops.attention_terms import AttentionSchedule as AttentionBackwardSchedule

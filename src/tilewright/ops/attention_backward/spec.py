@@ -12,8 +12,9 @@ that equal kernels have equal signatures (`settled`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tilewright.dataclass import dataclass
 from tilewright.errors import either
 from tilewright.ops.attention_terms import BIASES, FLOATS, MASKS
 from tilewright.ops.base import Violation

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.dataclass import dataclass
 from tilewright.ops.conv import features
@@ -16,6 +15,9 @@ from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.spec import OP, VARIANTS, ConvSignature
 from tilewright.ops.engine import ForeignWords, ProblemSet, Values
 from tilewright.ops.held_out import HeldOut, Spelling
+
+if TYPE_CHECKING:
+    import random
 
 HOLDOUT_SEED = 20261116
 HOLDOUT_2D, HOLDOUT_3D = 250, 50
@@ -97,6 +99,8 @@ def _text(number: int, rank: int) -> str:
 
 def drawn(seed: int, count: int, device: str, rank: int = 2) -> Iterator[Values]:
     """Families in turn; the direction is not said."""
+    import random  # who only selects does without it
+
     draw = random.Random(seed)
     for index in range(count):
         yield _drawn(draw, list(FAMILIES)[index % len(FAMILIES)], device, rank)

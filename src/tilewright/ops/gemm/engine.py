@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
@@ -146,6 +145,8 @@ _ALIGNED = 8  # elements: what sizes on GPUs are multiples of, but for the odd o
 
 def drawn(seed: int, count: int, families: Mapping[str, tuple[tuple[int, int], ...]]) -> Iterator[Values]:
     """Families in turn, sizes log-uniform in their ranges, layouts uniform; odd ones have odd sizes."""
+    import random  # who only selects does without it
+
     draw = random.Random(seed)
     for index in range(count):
         name = list(families)[index % len(families)]

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import lru_cache
 from importlib import resources
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+from tilewright.dataclass import dataclass
 from tilewright.errors import InternalError, ToolchainError, UnknownNameError, nearest
 
 DEFAULT = "mid-2025"  # of sources that are written with no headers at hand

@@ -6,7 +6,7 @@ As `ws`, with tiles of query rows of one head; few rows are read as fast by `mma
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
 from tilewright.arch import Arch
@@ -22,6 +22,7 @@ from tilewright.backends.cuda.attention.shared import (
     shared_rule,
 )
 from tilewright.backends.cuda.pipelines import Fields
+from tilewright.dataclass import dataclass
 from tilewright.ops.attention.spec import AttentionSignature
 from tilewright.ops.base import KernelSpec, Violation
 

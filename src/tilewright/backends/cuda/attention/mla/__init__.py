@@ -8,7 +8,7 @@ their own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from tilewright.arch import Arch
@@ -24,6 +24,7 @@ from tilewright.backends.cuda.attention.shared import (
     shared_rule,
 )
 from tilewright.backends.cuda.pipelines import Fields
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention.spec import AttentionSignature
 from tilewright.ops.base import KernelSpec, Violation

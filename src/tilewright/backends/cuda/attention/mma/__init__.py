@@ -8,7 +8,7 @@ heads of up to 576.  `mma` keeps tiles of query rows of one head; `mma_decode` p
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from tilewright.arch import Arch
@@ -23,6 +23,7 @@ from tilewright.backends.cuda.attention.shared import (
     taken_by_wgmma,
 )
 from tilewright.backends.cuda.pipelines import Fields, flag
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention.spec import AttentionSignature
 from tilewright.ops.base import KernelSpec, Violation

@@ -7,7 +7,7 @@ rows; `decode_stream_k` does so too, and every block takes an equal share of all
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from tilewright.arch import Arch
@@ -27,6 +27,7 @@ from tilewright.backends.cuda.attention.shared import (
 )
 from tilewright.backends.cuda.pipelines import Fields, flag
 from tilewright.backends.families import selection_number
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import AttentionSignature

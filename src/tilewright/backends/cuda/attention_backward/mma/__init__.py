@@ -7,13 +7,13 @@ stride; the same bits in every run, but for the gradients of slopes and of a bia
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.arch import Arch
 from tilewright.backends.base import Promises
 from tilewright.backends.cuda.attention_backward.shared import BLOCK_SHARED, INPUTS, CudaAttentionBackwardFamily, scored
 from tilewright.backends.cuda.pipelines import Fields
+from tilewright.dataclass import dataclass
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.renames import renamed_fields

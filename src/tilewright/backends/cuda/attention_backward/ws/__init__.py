@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.arch import Arch
@@ -17,6 +16,7 @@ from tilewright.backends.cuda.attention_backward.shared import (
     taken_by_wgmma,
 )
 from tilewright.backends.cuda.pipelines import Fields, flag
+from tilewright.dataclass import dataclass
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
 from tilewright.ops.attention_terms import MASKS
 from tilewright.ops.base import KernelSpec, Violation

@@ -6,7 +6,7 @@ Channels lie in whole vectors.  padded_depthwise: in copies, where channels lie 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import product
 from typing import ClassVar
 
@@ -14,6 +14,7 @@ from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.cuda.conv.copies import FILLED_UP, Needs
 from tilewright.backends.cuda.conv.shared import MEASURED, CudaConvFamily, Fields, named
+from tilewright.dataclass import dataclass
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.spec import ConvSignature
 from tilewright.renames import renamed_fields

@@ -6,7 +6,7 @@ padded_depthwise_tile: in copies, where channels lie apart or are no whole 8s.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import product
 from typing import ClassVar
 
@@ -16,6 +16,7 @@ from tilewright.backends.base import Promises
 from tilewright.backends.cuda.conv.copies import FILLED_UP, Needs
 from tilewright.backends.cuda.conv.depthwise import STEPS, WINDOWS
 from tilewright.backends.cuda.conv.shared import CudaConvFamily, Fields, named, needs_features
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.spec import ConvSignature

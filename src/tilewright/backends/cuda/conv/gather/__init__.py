@@ -8,7 +8,6 @@ as it lies.  `gather` reads channels side by side, `gather_planes` pixels.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.arch import Arch
@@ -18,6 +17,7 @@ from tilewright.backends.constexpr import Arithmetic
 from tilewright.backends.cuda.conv.resources import Pair, Shape
 from tilewright.backends.cuda.conv.shared import MEASURED, CudaConvFamily, Fields, flag, sizes, tile_numbers
 from tilewright.backends.cuda.gemm.multistage.shape import MEMORY as MULTISTAGE
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.schedule import SHAPES

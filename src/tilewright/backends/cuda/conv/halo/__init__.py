@@ -6,7 +6,7 @@ padded_halo: the same in copies, where channels lie apart.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import product
 from typing import ClassVar
 
@@ -18,6 +18,7 @@ from tilewright.backends.cuda.conv.resources import MAX_ACCUMULATORS, WGMMA_COLU
 from tilewright.backends.cuda.conv.shared import CudaConvFamily, Fields, named, needs_features, sizes, tile_numbers
 from tilewright.backends.cuda.conv.tma_ws import ConvTmaWsSchedule, tma_ws_config
 from tilewright.backends.cuda.gemm.tma_ws.shape import MEMORY as TMA_WS
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.schedule import SHAPES

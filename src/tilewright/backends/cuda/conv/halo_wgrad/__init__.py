@@ -6,7 +6,7 @@ padded_halo_wgrad: the same in copies, where channels lie apart.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
 from tilewright.arch import Arch
@@ -16,6 +16,7 @@ from tilewright.backends.cuda.conv.copies import WHERE_APART, Needs
 from tilewright.backends.cuda.conv.halo import MEMORY as HALO
 from tilewright.backends.cuda.conv.halo import MOST_HALO
 from tilewright.backends.cuda.conv.shared import CudaConvFamily, Fields, most_processors, named, needs_features
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.spec import ConvSignature

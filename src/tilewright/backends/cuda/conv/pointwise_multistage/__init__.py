@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tilewright.backends.cuda.conv.pointwise import Kind, PointwiseFamily
 from tilewright.backends.cuda.conv.resources import Pair, Shape
 from tilewright.backends.cuda.conv.shared import Fields, sizes
 from tilewright.backends.cuda.gemm.multistage import MultistageSchedule
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.schedule import SHAPES

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tilewright.backends.cuda.conv.pointwise import PointwiseFamily
 from tilewright.backends.cuda.conv.resources import Shape
 from tilewright.backends.cuda.conv.shared import Fields, flag, sizes
 from tilewright.backends.cuda.gemm.skinny import SkinnySchedule
+from tilewright.dataclass import dataclass
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.schedule import SHAPES
 from tilewright.ops.conv.spec import ConvSignature

@@ -7,7 +7,7 @@ padded: the same in copies, of channels or filters that are no whole 8s, memory 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from tilewright.arch import Arch
@@ -18,6 +18,7 @@ from tilewright.backends.cuda.conv.resources import Pair, Shape, most_stages, ru
 from tilewright.backends.cuda.conv.shared import CudaConvFamily, Fields, flag, sizes, tile_numbers
 from tilewright.backends.cuda.gemm.shared import TILE_SCHEDULERS
 from tilewright.backends.cuda.gemm.tma_ws.shape import K_BYTES
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.schedule import SHAPES

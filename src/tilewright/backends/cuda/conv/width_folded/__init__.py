@@ -6,7 +6,7 @@ padded_width_folded: the same in copies of what else lies apart.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from tilewright.arch import Arch
@@ -23,6 +23,7 @@ from tilewright.backends.cuda.conv.tma_ws import (
     tma_ws_promises,
     tma_ws_violations,
 )
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.spec import ConvSignature

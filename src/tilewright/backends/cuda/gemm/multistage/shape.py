@@ -7,11 +7,10 @@ anywhere: words around them are copied, and moved into place in shared memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilewright.arch import Arch
 from tilewright.backends.constexpr import Arithmetic
 from tilewright.backends.cuda.gemm.multistage.schedule import MultistageSchedule
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm.schedule import Shape
 from tilewright.ops.gemm.spec import GemmSignature

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import product
 from typing import ClassVar
 
@@ -11,6 +11,7 @@ from tilewright.arch import Arch
 from tilewright.backends.base import Promises
 from tilewright.backends.constexpr import Arithmetic
 from tilewright.backends.cuda.gemm.shared import CudaGemmFamily, flag
+from tilewright.dataclass import dataclass
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.gemm.features import Residency
 from tilewright.ops.gemm.problem import GemmProblem

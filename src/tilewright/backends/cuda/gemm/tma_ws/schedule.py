@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from tilewright.dataclass import dataclass
 from tilewright.ops.gemm.schedule import SHAPES, Pair, Shape, joined, sizes
 from tilewright.renames import renamed_fields
 

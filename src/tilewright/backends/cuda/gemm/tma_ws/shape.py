@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilewright.backends.constexpr import Arithmetic
 from tilewright.backends.cuda.gemm.tma_ws.schedule import TmaWsSchedule
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm.spec import GemmSignature
 

@@ -7,7 +7,9 @@ rules, which speak of kernel and tile together, can be stated once.  `schedules.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from tilewright.dataclass import dataclass
 
 Tile = tuple[int, int, int, int, int, int]  # m0, n0, k0, n1, k1, k0max
 Nine = tuple[int, int, int, int, int, int, int, int, int]  # three numbers for each of three multiplications

@@ -7,9 +7,9 @@ and its enumerator disagree about kernels with sinks; here both leave them out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from tilewright.backends.hip.attention.ck_tile.instance import BACKWARD, Instance
+from tilewright.dataclass import dataclass
 from tilewright.errors import UnknownNameError, nearest
 from tilewright.ops.base import Violation
 

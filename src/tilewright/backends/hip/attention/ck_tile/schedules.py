@@ -8,7 +8,7 @@ multiplications have the same warp tile.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from operator import attrgetter
 from typing import ClassVar
 
@@ -17,6 +17,7 @@ from tilewright.backends.hip.attention.ck_tile import tiles as amd_tiles
 from tilewright.backends.hip.attention.ck_tile.headers import APPEND_TILE, LOG_SPLITS
 from tilewright.backends.hip.attention.ck_tile.instance import Instance, Pads, Tile
 from tilewright.backends.hip.attention.ck_tile.rules import COMBINE_N1, NEWEST
+from tilewright.dataclass import dataclass
 from tilewright.ops.attention.spec import FAMILIES, FP8, AttentionSignature
 
 Shape = tuple[int, int, int]

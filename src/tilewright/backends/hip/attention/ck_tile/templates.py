@@ -7,7 +7,6 @@ sizes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +15,7 @@ from tilewright.backends.hip.attention.ck_tile import headers
 from tilewright.backends.hip.attention.ck_tile.schedules import CkTileAttentionSchedule, default, instance, route
 from tilewright.backends.hip.ck_tile import chosen
 from tilewright.backends.hip.profiles import DEFAULT, PACKAGE, Sign, has_part, named, profile, read_part
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import dtype
 from tilewright.errors import ToolchainError
 from tilewright.ops.attention.spec import AttentionSignature

@@ -7,10 +7,10 @@ which leaves fewer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.hip.attention.ck_tile.instance import ELEMENT_BYTES, FP8
+from tilewright.dataclass import dataclass
 
 M0 = (16, 32, 64, 128, 192, 256)
 N0 = (16, 32, 64, 96, 128, 192, 256, 384)

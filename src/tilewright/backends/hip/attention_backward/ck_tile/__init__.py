@@ -8,7 +8,7 @@ as `convert` expects them.  Query heads that share a head of keys leave dk and d
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -24,6 +24,7 @@ from tilewright.backends.hip.attention_backward.ck_tile.tiles import (
 from tilewright.backends.hip.attention_backward.shared import HipAttentionBackwardFamily
 from tilewright.backends.hip.ck_tile import chosen
 from tilewright.backends.hip.profiles import DEFAULT, PACKAGE, Sign, has_part, named, profile, read_part
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import dtype
 from tilewright.errors import ToolchainError
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature

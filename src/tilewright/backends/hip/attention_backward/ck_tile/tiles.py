@@ -8,8 +8,9 @@ the second and fourth; the fifth has its own.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
+
+from tilewright.dataclass import dataclass
 
 Nine = tuple[int, int, int, int, int, int, int, int, int]
 Six = tuple[int, int, int, int, int, int]

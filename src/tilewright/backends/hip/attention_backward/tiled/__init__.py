@@ -7,7 +7,7 @@ results are the same bits in every run.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import product
 from typing import Any, ClassVar
 
@@ -19,6 +19,7 @@ from tilewright.backends.hip.attention_backward.ck_tile.receipts import POOLS
 from tilewright.backends.hip.attention_backward.ck_tile.tiles import CkTileBackwardSchedule
 from tilewright.backends.hip.attention_backward.shared import HipAttentionBackwardFamily
 from tilewright.backends.hip.matrix import SIDE, has_matrix, instruction, lane_registers
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
 from tilewright.ops.base import KernelSpec, Violation

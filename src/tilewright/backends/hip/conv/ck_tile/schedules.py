@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import ClassVar
 
 from tilewright.arch import Arch
 from tilewright.backends.hip.ck_tile_pipelines import PIPELINES
 from tilewright.backends.hip.conv.shared import EXHAUSTIVE, MERGED, SPECIALS, Shape, square_warp_tiles
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.ops.conv.schedule import SHAPES
 from tilewright.ops.conv.spec import ConvSignature

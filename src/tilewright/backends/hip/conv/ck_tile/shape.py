@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilewright.backends.hip import ck_tile_shape as shape
 from tilewright.backends.hip.ck_tile_shape import Shape
 from tilewright.backends.hip.conv.ck_tile.schedules import CkTileConvSchedule
+from tilewright.dataclass import dataclass
 from tilewright.ops.conv.spec import ConvSignature
 
 # How the operands of a direction lie: which of them is contiguous along k.

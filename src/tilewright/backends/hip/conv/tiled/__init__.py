@@ -10,7 +10,7 @@ Operands, results and copies are those of the CK Tile kernels (`hip/conv/tiled/k
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import prod
 from typing import Any, ClassVar
@@ -34,6 +34,7 @@ from tilewright.backends.hip.matrix import (
     lane_registers,
     least_deep,
 )
+from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.schedule import SHAPES

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
+from tilewright.dataclass import dataclass
 from tilewright.ops.gemm.schedule import ALL_EDGES, MNK, SHAPES, Edges, Shape, edges, joined, sizes
 
 

@@ -7,7 +7,6 @@ to the same widths and LDS sizes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -16,6 +15,7 @@ from tilewright.backends.hip import ck_tile_shape as shape
 from tilewright.backends.hip.ck_tile import chosen, included
 from tilewright.backends.hip.gemm.ck_tile.schedule import CkTileSchedule
 from tilewright.backends.hip.profiles import DEFAULT, PACKAGE, Sign, named, profile, read_part
+from tilewright.dataclass import dataclass
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.spec import GemmSignature
 
