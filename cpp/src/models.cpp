@@ -15,6 +15,7 @@ namespace {
 
 constexpr char kMark[] = "TWTREES1";
 constexpr size_t kMarkBytes = sizeof kMark - 1;
+constexpr uint32_t kAlike = uint32_t(1) << 31;  // of a word, until it is known how many there are
 
 [[noreturn]] void damaged(const std::string &what, const std::string &why) {
   throw bad_machine("model-file", what, what + " is no model that can be used: " + why, "export the registry again");
@@ -26,130 +27,249 @@ std::vector<double> reals(const Json &list, const std::string &what) {
   return numbers;
 }
 
+// Of eight kernels; compilers use what registers there are.
+constexpr int64_t kLanes = 8;
+typedef uint32_t Eight __attribute__((vector_size(kLanes * sizeof(uint32_t)), may_alias));
+typedef Eight EightAnywhere __attribute__((aligned(4), may_alias));
+typedef float EightValues __attribute__((vector_size(kLanes * sizeof(float))));
+struct alignas(sizeof(Eight)) EightWords {
+  uint32_t lane[kLanes];
+};
+
 // What a thread asks with, kept so that a question seldom allocates.
 struct Desk {
-  std::vector<float> problem, rows;
+  std::vector<float> problem;
   std::vector<double> both, known, scores, seconds;
-  std::vector<int64_t> near, which;
-  std::vector<float> values;
-  std::vector<double> ahead;
+  std::vector<int64_t> near;
+  std::vector<uint32_t> leaves;  // that the problem leaves
+  std::vector<EightWords> some;  // that eight kernels leave
+  std::vector<const Forest::Cut *> behind;
 };
 Desk &desk() {
   static thread_local Desk mine;
   return mine;
 }
 
+// What runs on eight numbers at once, for CPUs with and without AVX2.
+struct OnEight {
+  template <class Cut> static inline __attribute__((always_inline)) void take(const Cut *cut, const float *values,
+                                                                              float most, uint32_t *leaves) {
+    EightValues mine;
+    std::memcpy(&mine, values, sizeof mine);
+    for (; most > cut->above; ++cut) {
+      Eight *const at = reinterpret_cast<Eight *>(leaves + kLanes * cut->word);
+      *at &= ~(Eight(mine > cut->above) & cut->gone);
+    }
+  }
+  static inline __attribute__((always_inline)) void keep(uint32_t *leaves, const uint32_t *kept, size_t words) {
+    for (size_t word = 0; word < words; word += kLanes)
+      *reinterpret_cast<EightAnywhere *>(leaves + word) &= *reinterpret_cast<const EightAnywhere *>(kept + word);
+  }
+};
+#if defined(__x86_64__)
+const bool kAvx2 = __builtin_cpu_supports("avx2");
+template <class Cut>
+__attribute__((target("avx2"))) void take_avx2(const Cut *cut, const float *values, float most, uint32_t *leaves) {
+  OnEight::take(cut, values, most, leaves);
+}
+__attribute__((target("avx2"))) void keep_avx2(uint32_t *leaves, const uint32_t *kept, size_t words) {
+  OnEight::keep(leaves, kept, words);
+}
+template <class Cut> void take_eight(const Cut *cut, const float *values, float most, uint32_t *leaves) {
+  if (kAvx2) take_avx2(cut, values, most, leaves);
+  else OnEight::take(cut, values, most, leaves);
+}
+void keep(uint32_t *leaves, const uint32_t *kept, size_t words) {
+  if (kAvx2) keep_avx2(leaves, kept, words);
+  else OnEight::keep(leaves, kept, words);
+}
+#else
+template <class Cut> void take_eight(const Cut *cut, const float *values, float most, uint32_t *leaves) {
+  OnEight::take(cut, values, most, leaves);
+}
+void keep(uint32_t *leaves, const uint32_t *kept, size_t words) { OnEight::keep(leaves, kept, words); }
+#endif
+
+// The first leaf of a tree that is left: its last one always is.
+inline uint32_t first_leaf(const uint32_t *words, int64_t step, uint32_t count) {
+  uint32_t leaf = 0;
+  for (; --count && !*words; words += step) leaf += 32;
+  return leaf + uint32_t(__builtin_ctz(*words));
+}
+
 }  // namespace
 
-Forest::Forest(const std::string &bytes, const std::string &what, double base, int64_t of_problem, int64_t width)
-    : base_(base) {
+struct Forest::Node {
+  float threshold;
+  int32_t feature, left;
+  float value;
+};
+
+Forest::Forest(const std::string &bytes, const std::string &what, double base, Widths widths)
+    : widths_(widths), base_(base) {
   int64_t counts[2] = {-1, -1};
   constexpr size_t kHead = kMarkBytes + sizeof counts;
   if (bytes.size() < kHead || bytes.compare(0, kMarkBytes, kMark) != 0) damaged(what, "it begins otherwise");
   std::memcpy(counts, bytes.data() + kMarkBytes, sizeof counts);
-  constexpr int64_t kMost = int64_t(1) << 30;
+  constexpr int64_t kMost = int64_t(1) << 28;
   if (counts[0] < 0 || counts[1] < 0 || counts[0] > kMost || counts[1] > counts[0] ||
       bytes.size() != kHead + size_t(counts[0]) * sizeof(Node) + size_t(counts[1]) * sizeof(int32_t))
     damaged(what, "its size is another");
-  nodes_.resize(size_t(counts[0]));
+  std::vector<Node> nodes(static_cast<size_t>(counts[0]));
   std::vector<int32_t> roots(size_t(counts[1]) + 1, int32_t(counts[0]));
-  if (counts[0]) std::memcpy(nodes_.data(), bytes.data() + kHead, nodes_.size() * sizeof(Node));
+  if (counts[0]) std::memcpy(nodes.data(), bytes.data() + kHead, nodes.size() * sizeof(Node));
   if (counts[1])
-    std::memcpy(roots.data(), bytes.data() + kHead + nodes_.size() * sizeof(Node),
-                (roots.size() - 1) * sizeof(int32_t));
-  std::vector<int64_t> level(nodes_.size(), 0);
-  for (size_t tree = 0; tree + 1 < roots.size(); ++tree) {
-    if (roots[tree] < 0 || roots[tree] >= roots[tree + 1]) damaged(what, "its trees do not follow each other");
-    bool alike = true;
-    double low = HUGE_VAL, high = -HUGE_VAL;
-    for (int32_t at = roots[tree]; at < roots[tree + 1]; ++at) {
-      Node &node = nodes_[size_t(at)];
-      const bool leaf = node.left == at, inside = node.left > at && node.left + 1 < roots[tree + 1];
-      if (node.feature < 0 || node.feature >= width || (!leaf && !inside))
-        damaged(what, "a node leads back, or outside");
-      if (leaf) {
-        if (!std::isfinite(node.value)) damaged(what, "a leaf is no number");
-        node.threshold = HUGE_VALF, node.feature = 0;  // a walk that has come here stays here
-        low = std::min(low, double(node.value)), high = std::max(high, double(node.value));
-        depth_ = std::max(depth_, level[size_t(at)]);
-        continue;
-      }
-      for (int32_t next : {node.left, node.left + 1})
-        level[size_t(next)] = std::max(level[size_t(next)], level[size_t(at)] + 1);
-      alike = alike && node.feature < of_problem;
+    std::memcpy(roots.data(), bytes.data() + kHead + nodes.size() * sizeof(Node), (roots.size() - 1) * sizeof(int32_t));
+  std::vector<std::pair<int32_t, Cut>> cuts;
+  for (size_t tree = 0; tree + 1 < roots.size(); ++tree) read_tree(nodes, roots[tree], roots[tree + 1], what, cuts);
+  std::sort(cuts.begin(), cuts.end(), [](const auto &a, const auto &b) {
+    return a.first != b.first ? a.first < b.first : a.second.above < b.second.above;
+  });
+  // Words of trees that look at the problem alone come behind the others.  A feature's last cut is one that nothing passes.
+  of_others_ = words_;
+  auto cut = cuts.begin();
+  for (int64_t feature = 0; feature < widths.problem + widths.kernel + widths.both + 1; ++feature) {
+    first_.push_back(uint32_t(cuts_.size()));
+    for (; cut != cuts.end() && cut->first == feature; ++cut) {
+      Cut &mine = cuts_.emplace_back(cut->second);
+      if (mine.word & kAlike) mine.word = (mine.word & ~kAlike) + of_others_;
     }
-    (alike ? alike_ : others_).push_back(roots[tree]);
-    if (!alike) low_.push_back(low), high_.push_back(high);
+    cuts_.push_back({HUGE_VALF, 0, 0});
   }
-  for (size_t tree = low_.size(); tree-- > 1;) low_[tree - 1] += low_[tree], high_[tree - 1] += high_[tree];
-}
-
-// The values of trees for rows, tree by tree.  Eight walks beside each other, written out and without a branch: where a
-// problem leads is not foreseen by the processor, and each walk waits for memory at every step.
-template <size_t... lane>
-void Forest::walk_lanes(int32_t *at, const float *const *features, std::index_sequence<lane...>) const {
-  const Node *const nodes = nodes_.data();
-  int32_t now[] = {at[lane]...};
-  for (int64_t step = 0; step < depth_; ++step)
-    ((now[lane] =
-          nodes[now[lane]].left + int32_t(features[lane][nodes[now[lane]].feature] > nodes[now[lane]].threshold)),
-     ...);
-  ((at[lane] = now[lane]), ...);
-}
-
-void Forest::walk(const int32_t *roots, size_t trees, const float *rows, int64_t width,
-                  const std::vector<int64_t> &which, std::vector<float> &values) const {
-  constexpr size_t kLanes = 8;
-  int32_t at[kLanes] = {};
-  const float *features[kLanes];
-  for (const float *&each : features) each = rows;  // lanes that are not used walk too
-  size_t used = 0;
-  values.resize(trees * which.size());
-  float *into = values.data();
-  const auto finish = [&] {
-    walk_lanes(at, features, std::make_index_sequence<kLanes>());
-    for (size_t lane = 0; lane < used; ++lane) *into++ = nodes_[size_t(at[lane])].value;
-    used = 0;
-  };
-  for (size_t tree = 0; tree < trees; ++tree)
-    for (int64_t row : which) {
-      at[used] = roots[tree], features[used] = rows + row * width;
-      if (++used == kLanes) finish();
+  for (Tree &tree : alike_) tree.word += of_others_;
+  words_ += alike_words_;
+  words_ += (kLanes - words_ % kLanes) % kLanes;  // whole vectors
+  first_.push_back(uint32_t(cuts_.size()));
+  step_ = std::max<uint32_t>(32, words_ / 8);
+  for (size_t feature = 0; feature + 1 < first_.size(); ++feature) {
+    ahead_at_.push_back(uint32_t(ahead_.size()));
+    std::vector<uint32_t> leaves(words_, ~uint32_t(0));
+    for (uint32_t at = first_[feature]; at + step_ < first_[feature + 1]; at += step_) {
+      for (uint32_t i = 0; i < step_; ++i) leaves[cuts_[at + i].word] &= ~cuts_[at + i].gone;
+      ahead_.insert(ahead_.end(), leaves.begin(), leaves.end());
     }
-  if (used) finish();
-}
-
-double Forest::common(const float *problem) const {
-  Desk &d = desk();
-  d.which.assign(1, 0);
-  walk(alike_.data(), alike_.size(), problem, 0, d.which, d.values);
-  double sum = base_;
-  for (float value : d.values) sum += double(value);
-  return sum;
-}
-
-void Forest::score(const float *rows, int64_t count, int64_t width, const double *ahead, double *scores) const {
-  constexpr size_t kTrees = 16;     // after so many it is seen who can still win
-  constexpr double kMargin = 1e-6;  // far more than sums of doubles are wrong by
-  Desk &d = desk();
-  d.which.resize(size_t(count));
-  for (int64_t row = 0; row < count; ++row) d.which[size_t(row)] = row;
-  for (size_t first = 0; first < others_.size(); first += kTrees) {
-    if (ahead && first && d.which.size() > 1) {
-      double bar = HUGE_VAL;
-      for (int64_t row : d.which) bar = std::min(bar, scores[row] + ahead[row] + high_[first]);
-      const auto beaten = [&](int64_t row) {
-        if (!(scores[row] + ahead[row] + low_[first] > bar + kMargin)) return false;
-        return scores[row] = HUGE_VAL, true;
-      };
-      d.which.erase(std::remove_if(d.which.begin(), d.which.end(), beaten), d.which.end());
-    }
-    const size_t trees = std::min(kTrees, others_.size() - first);
-    walk(others_.data() + first, trees, rows, width, d.which, d.values);
-    const float *value = d.values.data();
-    for (size_t tree = 0; tree < trees; ++tree)
-      for (int64_t row : d.which) scores[row] += double(*value++);
   }
+}
+
+// Leaves are numbered from left to right; those that are left of a node's right child are cut where a feature lies above.
+void Forest::read_tree(const std::vector<Node> &nodes, int32_t root, int32_t end, const std::string &what,
+                       std::vector<std::pair<int32_t, Cut>> &cuts) {
+  if (root < 0 || root >= end || end > int32_t(nodes.size())) damaged(what, "its trees do not follow each other");
+  const int64_t width = widths_.problem + widths_.kernel + widths_.both + 1;
+  const size_t size = size_t(end - root);
+  std::vector<uint32_t> count(size, 1), start(size, 0), parents(size, 0);
+  bool alike = true;
+  for (int32_t at = end; at-- > root;) {  // children come behind their parents
+    const Node &node = nodes[size_t(at)];
+    const bool leaf = node.left == at, inside = node.left > at && node.left + 1 < end;
+    if (node.feature < 0 || node.feature >= width || (!leaf && !inside)) damaged(what, "a node leads back, or outside");
+    if (leaf && !std::isfinite(node.value)) damaged(what, "a leaf is no number");
+    if (leaf) continue;
+    const size_t left = size_t(node.left - root);
+    if (++parents[left] > 1 || ++parents[left + 1] > 1) damaged(what, "two nodes lead to one");
+    count[size_t(at - root)] = count[left] + count[left + 1];
+    alike = alike && node.feature < widths_.problem;
+  }
+  if (size_t(std::count(parents.begin(), parents.end(), 0u)) != 1 || parents[0]) damaged(what, "a node has no parent");
+  uint32_t &words = alike ? alike_words_ : words_;
+  const Tree tree{words, (count[0] + 31) / 32, uint32_t(values_.size())};
+  words += tree.words, values_.resize(values_.size() + count[0]);
+  for (int32_t at = root; at < end; ++at) {
+    const Node &node = nodes[size_t(at)];
+    const size_t mine = size_t(at - root), left = size_t(node.left - root);
+    if (node.left == at) {
+      values_[tree.leaf + start[mine]] = node.value;
+      continue;
+    }
+    start[left] = start[mine], start[left + 1] = start[mine] + count[left];
+    if (!(node.threshold < HUGE_VALF)) continue;                                     // nothing lies above
+    for (uint32_t from = start[mine], to = start[mine] + count[left]; from < to;) {  // word by word
+      const uint32_t last = std::min(to, (from / 32 + 1) * 32), bits = last - from;
+      const uint32_t gone = (bits == 32 ? ~uint32_t(0) : (uint32_t(1) << bits) - 1) << from % 32;
+      cuts.push_back({node.feature, {node.threshold, gone, (tree.word + from / 32) | (alike ? kAlike : 0)}});
+      from = last;
+    }
+  }
+  (alike ? alike_ : others_).push_back(tree);
+}
+
+// Behind the cuts that a value passes.  Most of them were put together before.
+const Forest::Cut *Forest::take(int64_t feature, float value, uint32_t *leaves) const {
+  const Cut *cut = cuts_.data() + first_[size_t(feature)], *const end = cuts_.data() + first_[size_t(feature) + 1];
+  uint32_t steps = 0;
+  for (; cut + step_ < end && value > cut[step_ - 1].above; cut += step_) ++steps;
+  if (steps) {
+    const uint32_t *const ahead = ahead_.data() + ahead_at_[size_t(feature)] + size_t(steps - 1) * words_;
+    keep(leaves, ahead, words_);
+  }
+  for (; value > cut->above; ++cut) leaves[cut->word] &= ~cut->gone;
+  return cut;
+}
+
+std::vector<uint32_t> Forest::leaves_of(const float *kernel) const {
+  std::vector<uint32_t> leaves(words_, ~uint32_t(0));
+  for (int64_t f = 0; f < widths_.kernel; ++f) take(widths_.problem + f, kernel[f], leaves.data());
+  return leaves;
+}
+
+// Of up to eight kernels.  Lanes that are not used repeat the first.
+void Forest::score_eight(const Asked &asked, const int64_t *near, int64_t count, double *scores) const {
+  Desk &d = desk();
+  const uint32_t *mine[kLanes];
+  int64_t which[kLanes];
+  for (int64_t lane = 0; lane < kLanes; ++lane)
+    which[lane] = near[lane < count ? lane : 0], mine[lane] = asked.kernels + size_t(which[lane]) * words_;
+  uint32_t *const some = d.some.data()->lane;
+  const uint32_t *const shared = d.leaves.data();
+  const Cut *const *const behind_of = d.behind.data();
+  for (size_t word = 0; word < of_others_; ++word) {
+    const Eight all = {mine[0][word], mine[1][word], mine[2][word], mine[3][word],
+                       mine[4][word], mine[5][word], mine[6][word], mine[7][word]};
+    reinterpret_cast<Eight *>(some)[word] = all & shared[word];
+  }
+  for (int64_t f = 0; f < widths_.both; ++f) {
+    const Cut *const behind = behind_of[f];  // what all kernels pass
+    if (behind->above == HUGE_VALF) continue;
+    float values[kLanes], most = -HUGE_VALF;
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      values[lane] = float(asked.both[f * asked.stride + which[lane]]);
+      most = values[lane] > most ? values[lane] : most;
+    }
+    take_eight(behind, values, most, some);
+  }
+  for (const Tree &tree : others_) {
+    const uint32_t *const words = some + kLanes * int64_t(tree.word);
+    const float *const values = values_.data() + tree.leaf;
+    if (tree.words == 1)
+      for (int64_t lane = 0; lane < count; ++lane) scores[lane] += double(values[__builtin_ctz(words[lane])]);
+    else
+      for (int64_t lane = 0; lane < count; ++lane)
+        scores[lane] += double(values[first_leaf(words + lane, kLanes, tree.words)]);
+  }
+}
+
+void Forest::score(const Asked &asked, double *scores) const {
+  Desk &d = desk();
+  d.leaves.assign(words_, ~uint32_t(0)), d.some.resize(words_);
+  for (int64_t f = 0; f < widths_.problem; ++f) take(f, asked.problem[f], d.leaves.data());
+  take(widths_.problem + widths_.kernel + widths_.both, asked.units, d.leaves.data());
+  d.behind.resize(size_t(widths_.both));
+  for (int64_t f = 0; f < widths_.both; ++f) {
+    const double *const row = asked.both + f * asked.stride;
+    float least = HUGE_VALF;
+    for (int64_t at = 0; at < asked.count; ++at) {
+      const float value = float(row[asked.near[at]]);
+      least = std::isnan(value) ? -HUGE_VALF : std::min(least, value);  // what is no number passes nothing
+    }
+    d.behind[size_t(f)] = take(widths_.problem + widths_.kernel + f, least, d.leaves.data());
+  }
+  double common = base_;
+  for (const Tree &tree : alike_) {
+    common += double(values_[tree.leaf + first_leaf(d.leaves.data() + tree.word, 1, tree.words)]);
+  }
+  std::fill_n(scores, asked.count, common);
+  for (int64_t first = 0; first < asked.count; first += kLanes)
+    score_eight(asked, asked.near + first, std::min(kLanes, asked.count - first), scores + first);
 }
 
 std::unique_ptr<Model> read_model(const Json &row, const std::string &bytes) {
@@ -165,11 +285,11 @@ std::unique_ptr<Model> read_model(const Json &row, const std::string &bytes) {
   for (size_t i = 0; i < 3; ++i) model->rough[i] = rough[i];
   model->both = row.at("both", what).integer("both"), model->estimated = row.at("estimated", what).boolean("estimated");
   model->far = row.at("far", what).real("far"), model->trust = row.at("trust", what).real("trust");
-  const int64_t of_kernel = row.at("own", what).integer("own"), of_problem = int64_t(model->low.size());
-  if (model->both < 0 || model->both > 4096 || of_kernel < 0 || of_kernel > 4096)
+  model->own = row.at("own", what).integer("own");
+  if (model->both < 0 || model->both > 4096 || model->own < 0 || model->own > 4096)
     damaged(model->name, "its features are too many");
-  model->forest = std::make_unique<Forest>(bytes, model->name, row.at("base", what).real("base"), of_problem,
-                                           of_problem + of_kernel + model->both + 1);
+  model->forest = std::make_unique<Forest>(bytes, model->name, row.at("base", what).real("base"),
+                                           Forest::Widths{int64_t(model->low.size()), model->own, model->both});
   return model;
 }
 
@@ -180,10 +300,12 @@ Voice read_voice(const Model &model, const Json &group) {
   const std::vector<Json> &kernels = group.at("kernels", what).items("kernels"),
                           &rows = group.at("rows", what).items("rows");
   if (rows.size() != kernels.size() || rows.empty()) damaged(model.name, "it has other kernels than features");
-  voice.width = int64_t(rows[0].items("a row").size());
   for (const Json &row : rows) {
-    if (int64_t(row.items("a row").size()) != voice.width) damaged(model.name, "its kernels differ in their features");
-    for (double number : reals(row, "a feature")) voice.rows.push_back(float(number));
+    const std::vector<double> numbers = reals(row, "a feature");
+    if (int64_t(numbers.size()) != model.own) damaged(model.name, "a kernel has other features than it looks at");
+    const std::vector<float> own(numbers.begin(), numbers.end());
+    const std::vector<uint32_t> leaves = model.forest->leaves_of(own.data());
+    voice.leaves.insert(voice.leaves.end(), leaves.begin(), leaves.end());
   }
   for (const Json &place : group.at("unseen", what).items("unseen")) {
     voice.unseen.push_back(place.integer("a place"));
@@ -260,27 +382,17 @@ bool fill_seconds(const Voice &voice, const Asked &asked, double least) {
   d.near.clear();
   for (int64_t at = 0; at < asked.count; ++at)
     if (d.known[size_t(at)] <= model.far * least) d.near.push_back(at);
-  const int64_t width = int64_t(d.problem.size()) + voice.width + model.both + 1, near = int64_t(d.near.size());
-  d.rows.resize(size_t(near * width));
-  float *to = d.rows.data();
-  for (int64_t at : d.near) {
-    to = std::copy(d.problem.begin(), d.problem.end(), to);
-    to = std::copy_n(voice.rows.data() + at * voice.width, voice.width, to);
-    for (int64_t f = 0; f < model.both; ++f) *to++ = float(d.both[size_t(f * asked.count + at)]);
-    *to++ = float(asked.units);
-  }
+  const int64_t near = int64_t(d.near.size());
   const double rough = model.rough[0] + model.rough[1] * asked.bytes + model.rough[2] * asked.flops;
-  d.ahead.clear();
-  for (int64_t at : d.near)
-    d.ahead.push_back(model.trust != 0 ? model.trust * std::log(d.known[size_t(at)] / least) : 0.0);
-  d.scores.assign(size_t(near), model.forest->common(d.problem.data()));
-  const bool sound =
-      rough > 0 && std::all_of(d.ahead.begin(), d.ahead.end(), [](double a) { return std::isfinite(a); });
-  model.forest->score(d.rows.data(), near, width, sound ? d.ahead.data() : nullptr, d.scores.data());
+  d.scores.resize(size_t(near));
+  model.forest->score(
+      {d.problem.data(), float(asked.units), voice.leaves.data(), d.both.data(), d.near.data(), near, asked.count},
+      d.scores.data());
   d.seconds.assign(size_t(asked.count), HUGE_VAL);
   for (size_t row = 0; row < d.near.size(); ++row) {
     const size_t at = size_t(d.near[row]);
-    d.seconds[at] = rough * std::exp(d.scores[row] + d.ahead[row]);
+    const double ahead = model.trust != 0 ? model.trust * std::log(d.known[at] / least) : 0.0;
+    d.seconds[at] = rough * std::exp(d.scores[row] + ahead);
     if (std::isnan(d.seconds[at])) return false;
   }
   return true;

@@ -13,30 +13,57 @@
 namespace tw {
 namespace runtime {
 
-// Regression trees over features of the problem, of the kernel, of both, and the units.
+// Regression trees over features of the problem, of the kernel, of both, and the units, which come in this order.
+//
+// A tree is not walked: it begins with all its leaves, as bits, and every feature that lies above the threshold of a node
+// takes those on the node's left away.  The first that is left is the leaf that a walk ends at.  So a feature is compared
+// with the thresholds of all trees in one run, up to the first that it does not pass; what the problem takes away is
+// worked out once for all kernels, and what a kernel does when it is read.
 class Forest {
  public:
-  Forest(const std::string &bytes, const std::string &what, double base, int64_t of_problem, int64_t width);
-  // The trees that look at the problem alone, with the base: the same for all kernels.
-  double common(const float *problem) const;
-  // With the others added; a row holds all features.  `ahead`: null, or what is added to each score before they are
-  // compared; rows that cannot have the lowest any more get an infinite one.
-  void score(const float *rows, int64_t count, int64_t width, const double *ahead, double *scores) const;
+  struct Widths {
+    int64_t problem, kernel, both;
+  };
+  Forest(const std::string &bytes, const std::string &what, double base, Widths widths);
+
+  struct Cut {  // where a feature lies above, these leaves of a word are gone
+    float above;
+    uint32_t gone, word;
+  };
+
+  size_t words() const { return words_; }
+  // The leaves that a kernel's own features leave, `words` of them.
+  std::vector<uint32_t> leaves_of(const float *kernel) const;
+
+  struct Asked {
+    const float *problem;
+    float units;
+    const uint32_t *kernels;  // `words` of each kernel
+    const double *both;       // a row of `stride` kernels a feature
+    const int64_t *near;      // the kernels that are asked about
+    int64_t count, stride;
+  };
+  void score(const Asked &asked, double *scores) const;
 
  private:
-  struct Node {
-    float threshold;
-    int32_t feature, left;
-    float value;
+  struct Tree {
+    uint32_t word, words, leaf;  // the first of its words and of its leaves
   };
-  std::vector<Node> nodes_;
-  template <size_t... lane>
-  void walk_lanes(int32_t *at, const float *const *features, std::index_sequence<lane...>) const;
-  void walk(const int32_t *roots, size_t trees, const float *rows, int64_t width, const std::vector<int64_t> &which,
-            std::vector<float> &values) const;
-  std::vector<int32_t> alike_, others_;  // roots
-  std::vector<double> low_, high_;       // what the others add from a tree on, at least and at most
-  int64_t depth_ = 0;                    // steps from any root to any leaf
+  struct Node;
+  void read_tree(const std::vector<Node> &nodes, int32_t root, int32_t end, const std::string &what,
+                 std::vector<std::pair<int32_t, Cut>> &cuts);
+  const Cut *take(int64_t feature, float value, uint32_t *leaves) const;
+  void score_eight(const Asked &asked, const int64_t *near, int64_t count, double *scores) const;
+
+  Widths widths_;
+  std::vector<Cut> cuts_;        // of a feature after the other, the lowest first
+  std::vector<uint32_t> ahead_;  // what the first `step_` cuts of a feature leave, the first twice as many, ...
+  std::vector<uint32_t> ahead_at_;
+  uint32_t step_ = 0;
+  std::vector<uint32_t> first_;                           // of a feature's cuts
+  std::vector<Tree> alike_, others_;                      // alike: they look at the problem alone
+  std::vector<float> values_;                             // of the leaves
+  uint32_t words_ = 0, of_others_ = 0, alike_words_ = 0;  // of leaves: all, and those of trees that are not alike, ...
   double base_;
 };
 
@@ -44,7 +71,7 @@ class Forest {
 struct Model {
   std::string name;
   std::unique_ptr<Forest> forest;
-  int64_t least_units, most_units, both;
+  int64_t least_units, most_units, own, both;  // features of a kernel, and of it with a problem
   double far, trust, rough[3];
   std::vector<double> low, high;  // of the problem's features
   bool estimated;
@@ -60,8 +87,7 @@ struct Voice {
   const Model *model;
   std::vector<int64_t> unseen;                      // places of kernels that are newer than the model
   std::vector<std::pair<int64_t, float>> words;     // features of the problem that are words
-  std::vector<float> rows;                          // a kernel's own features
-  int64_t width;                                    // of such a row
+  std::vector<uint32_t> leaves;                     // that a kernel's own features leave of the forest's
   std::map<int64_t, std::unique_ptr<Terms>> terms;  // from a number of units on
 };
 
@@ -86,7 +112,7 @@ bool predict(const Voice &voice, Features features, const Asked &asked, Predicte
 
 // A model of a registry's JSON; `bytes` are its trees.
 std::unique_ptr<Model> read_model(const Json &row, const std::string &bytes);
-// What it knows of the kernels of a signature; `of_kernel` is the width of its rows.
+// What it knows of the kernels of a signature.
 Voice read_voice(const Model &model, const Json &group);
 // Whether one of the devices that a model was trained on is this machine's.
 bool knows_device(const Json &devices, const std::string &arch);

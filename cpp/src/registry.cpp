@@ -84,6 +84,30 @@ std::string all(const std::vector<std::string> &names) {
   return text;
 }
 
+// Where the digits of a registry's own digest begin in its text; npos where it has none.
+size_t digest_place(const std::string &text) {
+  static const std::string name = "\"registry_sha256\"";
+  const auto behind = [&](size_t at, char c) {
+    at = at < text.size() ? text.find_first_not_of(" \t\r\n", at) : at;
+    return at < text.size() && text[at] == c ? at + 1 : text.size();
+  };
+  const size_t at = text.find(name);
+  if (at == std::string::npos) return at;
+  const size_t place = behind(behind(at + name.size(), ':'), '"');
+  return place + 64 <= text.size() ? place : std::string::npos;
+}
+
+// Selection computes with the numbers as they stand: a text that is not as it was written is refused whole.
+void demand_as_written(const std::string &text, const std::string &what) {
+  const size_t at = digest_place(text);
+  if (at == std::string::npos)
+    throw bad_request("registry-digest", what, what + " has no digest of itself: it was cut, or written by hand",
+                      "write it with Registry.export() or Registry.to_json(), of this release");
+  if (sha256_hex(text.substr(0, at) + text.substr(at + 64)) != text.substr(at, 64))
+    throw bad_machine("registry-digest", what, what + " was changed since it was written: its digest is another",
+                      "export the registry again");
+}
+
 void demand_names(const std::vector<std::string> &names, const Json &values, const std::string &what) {
   bool same = values.members(what).size() == names.size();
   for (const std::string &name : names) same = same && values.find(name);
@@ -142,7 +166,7 @@ void Registry::add_bundle(const std::string &path) {
   const Bundle &bundle = *bundles_.back();
   const std::string target = bundle.target(target_), name = bundle.registry(target);
   if (is_backend(target_)) target_ = target;
-  add_json(bundle.file(name), path + "!", path + ", " + name);
+  add_json(bundle.file(name), path + "!", path + ", " + name, true);
 }
 
 void Registry::add_library(const std::string &path) {
@@ -164,7 +188,7 @@ void Registry::add_library(const std::string &path) {
   settle();
 }
 
-void Registry::add_json(const std::string &text, const std::string &folder, const std::string &what) {
+void Registry::add_json(const std::string &text, const std::string &folder, const std::string &what, bool compared) {
   const Json whole = Json::parse(text, what);
   const Json *format = whole.find("format");
   if (!format || format->text("its format") != "tilewright-registry")
@@ -174,6 +198,7 @@ void Registry::add_json(const std::string &text, const std::string &folder, cons
     throw bad_request("registry-json-version", std::to_string(version),
                       what + " is of version " + std::to_string(version) + ", and this runtime reads 1",
                       "write it again, or use the runtime of the release that wrote it");
+  if (!compared) demand_as_written(text, what);
   const std::string target = whole.at("target", what).text("its target");
   if (target_.empty() || (is_backend(target_) && run_by_a_device(target, target_))) target_ = target;
   if (target != target_)
@@ -268,6 +293,11 @@ void Registry::add_entry(const Json &json, const std::string &folder, const Json
   if (by_digest_.count(entry.digest)) return;
   const Json *fallback = json.find("fallback"), *file = json.find("library"), *numbers = json.find("selection");
   entry.fallback = fallback && fallback->boolean("fallback");
+  if (const Json *grains = json.find("copies"))
+    if (!grains->is_null()) {
+      entry.copied = true, entry.grains.reserve(1);  // a place of its own even where there are none
+      for (const Json &grain : grains->items("copies")) entry.grains.push_back(grain.integer("a grain"));
+    }
   if (file && !file->is_null()) entry.library = placed(folder, file->text("library"));
   if (numbers && !numbers->is_null()) {
     const std::string set = numbers->at("set", entry.name).text("set"),
@@ -351,6 +381,27 @@ void Registry::settle_choices() {
   }
 }
 
+// What the kernels at hand have that differ the least in their signature, for people.
+std::string Registry::nearest(const tw_problem &problem) const {
+  std::string said;
+  size_t least = SIZE_MAX;
+  const Json wanted = Json::parse(problem.signature, "a signature");
+  for (const Entry &entry : entries_) {
+    if (entry.op != problem.op) continue;
+    const Json has = Json::parse(entry.signature, "a signature");
+    std::string words;
+    size_t differ = 0;
+    for (const auto &member : wanted.members("a signature")) {
+      const Json *other = has.find(member.first);
+      if (other && other->written() == member.second.written()) continue;
+      words += (differ++ ? ", " : "") + member.first + " " + (other ? other->written() : "none") + " in place of " +
+               member.second.written();
+    }
+    if (differ < least) least = differ, said = words;
+  }
+  return said.empty() ? "" : "; the nearest has " + said;
+}
+
 const Group &Registry::group(const tw_problem &problem) const {
   const auto known = groups_.find(key_of(problem.op, problem.signature));
   if (known != groups_.end()) return known->second;
@@ -358,7 +409,8 @@ const Group &Registry::group(const tw_problem &problem) const {
   for (const Entry &entry : entries_) same += entry.op == problem.op;
   throw bad_request("no-kernel", problem.signature,
                     "no kernel for " + std::string(problem.text) + ": none of the " + std::to_string(same) +
-                        " kernels of " + problem.op + " in the registry has its signature " + problem.signature,
+                        " kernels of " + problem.op + " in the registry has its signature " + problem.signature +
+                        nearest(problem),
                     "export a registry with kernels of this signature (tilewright specs lists them)");
 }
 
@@ -415,7 +467,10 @@ std::string Registry::json() const {
     whole.set("models", std::move(rows));
     if (units_) whole.set("compute_units", Json(units_));
   }
-  return whole.written();
+  whole.set("registry_sha256", Json(std::string()));
+  std::string text = whole.written();
+  const std::string digest = sha256_hex(text), mark = "\"registry_sha256\":\"";
+  return text.insert(text.find(mark) + mark.size(), digest);
 }
 
 }  // namespace runtime

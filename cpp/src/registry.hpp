@@ -19,9 +19,10 @@ namespace runtime {
 
 struct Entry {
   std::string digest, name, op, arch, signature, schedule, spec, library;
-  bool fallback = false;
-  std::string set;                 // of its selection library; empty where none knows it
-  selection::Candidate candidate;  // its numbers, in the library's order
+  bool fallback = false, copied = false;  // copied: it serves problems in padded copies too
+  std::vector<int64_t> grains;            // of these
+  std::string set;                        // of its selection library; empty where none knows it
+  selection::Candidate candidate;         // its numbers, in the library's order
   const tw_kernel *kernel = nullptr;
   Json json;  // as it was read, for writing
 };
@@ -53,7 +54,8 @@ class Registry {
   explicit Registry(std::string target) : target_(std::move(target)) {}
 
   void add(const std::string &path);
-  void add_json(const std::string &text, const std::string &folder, const std::string &what);
+  // `compared`: with its digest already.
+  void add_json(const std::string &text, const std::string &folder, const std::string &what, bool compared = false);
   std::string json() const;
   const std::string &target() const { return target_; }
   int64_t generation() const { return generation_; }
@@ -69,6 +71,7 @@ class Registry {
   void settle();  // groups anew, after something was added
 
  private:
+  std::string nearest(const tw_problem &problem) const;
   void settle_choices();
   void settle_models();
   void add_folder(const std::string &path);

@@ -155,10 +155,10 @@ int tw_registry_entry(const tw_registry *registry, int64_t index, tw_entry *entr
   return guarded([&] {
     demand(registry, "the registry");
     const Entry &e = registry->registry.entry(index);
-    write(
-        entry, "the entry",
-        tw_entry{sizeof(tw_entry), e.digest.c_str(), e.name.c_str(), e.op.c_str(), e.arch.c_str(), e.signature.c_str(),
-                 e.schedule.c_str(), e.spec.c_str(), e.library.c_str(), e.fallback, !e.set.empty()});
+    write(entry, "the entry",
+          tw_entry{sizeof(tw_entry), e.digest.c_str(), e.name.c_str(), e.op.c_str(), e.arch.c_str(),
+                   e.signature.c_str(), e.schedule.c_str(), e.spec.c_str(), e.library.c_str(), e.fallback,
+                   !e.set.empty(), e.copied ? e.grains.data() : nullptr, int64_t(e.grains.size())});
   });
 }
 

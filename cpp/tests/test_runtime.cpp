@@ -122,7 +122,9 @@ int main(int count, char **arguments) {
   };
   CHECK(changed("\"version\":1", "\"version\":9") == "registry-json-version");
   CHECK(changed("\"digest\":\"", "\"digest\":\"00") == "registry-digest");
-  CHECK(changed("\"rates\":{\"", "\"rates\":{\"not-") == "json-field");
+  CHECK(changed("\"rates\":{\"", "\"rates\":{\"not-") == "registry-digest");
+  CHECK(changed("registry_sha256", "registry_sha25") == "registry-digest");       // none at all
+  CHECK(changed("\"tile_k\":", "\"tile_k\":0,\"other\":") == "registry-digest");  // which selection would divide by
   CHECK(rule_of([&] { tw::Registry("sm_90a").add(folder); }) == "registry-target");
   structs(registry), teams(), threads(registry);
   return done("runtime", int(registry.size()));

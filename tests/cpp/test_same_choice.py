@@ -75,7 +75,7 @@ def python_choice(registry: tw.Registry, drawn: Any) -> tuple[str, str, float]:
 
 
 def stage_choice(registry: tw.Registry, stage: Any, threads: int = THREADS) -> tuple[str, str, float]:
-    """In place of padded copies, which C++ does not make, what serves it without them."""
+    """In place of padded copies, which C++ makes on CPUs only, what serves it without them."""
     op = ops.op(stage.op)
     try:
         chosen = registry.select_stage(stage, threads=threads)
@@ -83,7 +83,7 @@ def stage_choice(registry: tw.Registry, stage: Any, threads: int = THREADS) -> t
         return "refused", "no-kernel", 0.0
     if chosen.tier == "fallback" and not registry.candidates(stage, serving=False):
         return "refused", "no-kernel", 0.0  # a registry travels with the fallback kernels of what it has kernels for
-    if chosen.tier != "padded":
+    if chosen.tier != "padded" or registry.arch.backend == "cpu":
         return chosen.spec.digest, chosen.tier, chosen.seconds
     fallback = op.fallback_spec(op.signature_of(stage), registry.target)
     if fallback in registry.candidates(stage, serving=False) or op.check(fallback) or op.supports(fallback, stage):

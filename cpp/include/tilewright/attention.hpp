@@ -383,6 +383,7 @@ class AttentionProblem : public AttentionTerms<AttentionProblem, 4> {
     const bool kv = kv_scales_ != Scales::none, q = q_scale_ != Scales::none;
     check.need(rows && q, o.q_scale_at, "q_scale");
     check.need(rows && keys && kv, o.k_scale_at && o.v_scale_at ? o.k_scale_at : nullptr, "kv_scales");
+    check.only(lse_, o.lse_at, "lse", "return_lse");
     check.only(sink_, o.sink_at, "sink"), check.only(paged_, o.table_at, "pages");
     detail::demand_entries(o.table_stride, paged_ ? pages_ : Pages{}, keys_);
     check.only(q, o.q_scale_at, "q_scale"), check.only(kv, o.k_scale_at || o.v_scale_at, "kv_scales");

@@ -57,11 +57,12 @@ struct OperandCheck {
                           std::string("the problem has an operand ") + name + ", and it is null",
                           std::string("give it with ") + operands + "::" + name + "()");
   }
-  void only(bool wanted, bool there, const char *name) const {
+  // `setter`: of the problem, where it has another name than the operand.
+  void only(bool wanted, bool there, const char *name, const char *setter = nullptr) const {
     if (there && !wanted)
-      throw request_error("operand-unused", name,
-                          std::string("an operand of ") + name + " is set, and the problem has none",
-                          std::string("describe it with ") + problem + "::" + name + "(), or leave it out");
+      throw request_error(
+          "operand-unused", name, std::string("an operand of ") + name + " is set, and the problem has none",
+          std::string("describe it with ") + problem + "::" + (setter ? setter : name) + "(), or leave it out");
   }
   static void number(const char *name, double number, double least, double most, const char *remedy) {
     if (!(number >= least && number < most))

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <string>
 #include <unordered_map>
@@ -23,7 +24,7 @@ struct Candidate {
 
 struct SelectOptions {
   int64_t threads = 0, l2_bytes = 0;  // 0: of this machine
-  bool strict = false;                // a fallback kernel is an error
+  bool strict = false;                // padded copies and fallback kernels are errors
   int64_t plans = 1024;               // that a dispatcher keeps; 0: none
 };
 
@@ -67,7 +68,9 @@ class PlanCache {
   using Plans = std::unordered_map<PlanKey, std::shared_ptr<const void>, PlanKey::Hash>;
   // Plans that are found in the older half count too: else a half that is used over and over would only grow.
   void put(const PlanKey &key, std::shared_ptr<const void> plan, int64_t most) {
-    if (int64_t(newer_.size()) >= (most + 1) / 2) older_.swap(newer_), newer_.clear();
+    const int64_t half = most > 1 ? most / 2 : 1;
+    if (int64_t(newer_.size()) >= half) older_.swap(newer_), newer_.clear();
+    if (most < 2) older_.clear();
     newer_[key] = std::move(plan);
   }
 
@@ -162,6 +165,9 @@ class Dispatcher {
     for (size_t at = 0; at < stages.size(); ++at) whole.stages.push_back(named(stages[at], digests[at]));
     if (stages.size() == 1) {
       Selection only = std::move(whole.stages[0]);
+      const double seconds = only.kernel.copied ? seconds_where_refused(problem, stages[0], only.kernel) : -1;
+      if (seconds >= 0)
+        only.tier = "padded", only.seconds = seconds, only.reason = "asked for by its digest: in padded copies";
       return {registry_, problem, std::move(only)};
     }
     whole.kernel = whole.stages[0].kernel, whole.tier = "named", whole.reason = "asked for by their digests";
@@ -221,13 +227,63 @@ class Dispatcher {
   // Words for people are made where they are needed: of a refusal.
   template <class Problem> Selection select_stage(const Problem &problem, const Described &described, size_t at) const {
     try {
-      return select_described(described);
+      Selection chosen = select_described(described);
+      if (chosen.tier == "fallback" && in_copies(problem, described, false, chosen)) return chosen;
+      return chosen;
     } catch (const Error &error) {
       if (error.rule() != "no-kernel") throw;
+      Selection chosen;
+      if (!options_.strict && in_copies(problem, described, false, chosen)) return chosen;
+      if (!options_.strict && in_copies(problem, described, true, chosen)) return chosen;
       Described said = described;
       said.text = problem.described().text + (at ? " (stage " + std::to_string(at + 1) + ")" : "");
       return select_described(said);
     }
+  }
+
+  // The kernel with the lowest estimate that serves the problem in padded copies of its operands; of CPUs only.
+  template <class Problem>
+  bool in_copies(const Problem &problem, const Described &described, bool fallback, Selection &chosen) const {
+    if constexpr (detail::HasCopies<Problem>::value) {
+      double least = 0;
+      const KernelKey *best = nullptr;
+      const std::vector<KernelKey> kernels = registry_.matching(described);
+      for (const KernelKey &kernel : kernels) {
+        const double seconds = kernel.fallback == fallback ? seconds_in_copies(problem, kernel) : -1;
+        if (seconds >= 0 && (!best || seconds < least)) best = &kernel, least = seconds;
+      }
+      if (!best) return false;
+      chosen = {};
+      chosen.kernel = *best, chosen.tier = "padded", chosen.seconds = least;
+      chosen.reason = "no kernel takes it as it is: it runs in padded copies of its operands";
+      return true;
+    } else {
+      return static_cast<void>(problem), static_cast<void>(described), static_cast<void>(fallback), false;
+    }
+  }
+  // -1 where a kernel serves the problem as it is, or not in copies either.
+  template <class Problem>
+  double seconds_where_refused(const Problem &problem, const Described &described, const KernelKey &kernel) const {
+    if constexpr (detail::HasCopies<Problem>::value) {
+      std::vector<uint8_t> alone(size_t(registry_.size()), 0);
+      alone[size_t(kernel.index)] = 1;
+      for (const Candidate &candidate : told(described, alone.data()))
+        if (!candidate.serves() && candidate.rule != "undecided") return seconds_in_copies(problem, kernel);
+    }
+    return static_cast<void>(problem), static_cast<void>(described), -1;
+  }
+  // -1 where a kernel does not serve the problem in copies either.
+  template <class Problem> double seconds_in_copies(const Problem &problem, const KernelKey &kernel) const {
+    const std::optional<Problem> larger = kernel.copied ? problem.in_copies(kernel.grains) : std::nullopt;
+    if (!larger) return -1;
+    try {
+      larger->check();
+    } catch (const Error &) { return -1; }
+    std::vector<uint8_t> alone(size_t(registry_.size()), 0);
+    alone[size_t(kernel.index)] = 1;
+    for (const Candidate &candidate : told(larger->described(false), alone.data()))
+      if (candidate.serves()) return candidate.seconds;
+    return -1;
   }
 
   Selection named(const Described &described, const std::string &digest) const {
@@ -266,9 +322,10 @@ class Dispatcher {
     return taker;
   }
 
-  std::vector<Candidate> told(const Described &described) const {
+  std::vector<Candidate> told(const Described &described, const uint8_t *allowed = nullptr) const {
     const tw_problem plain = described.plain();
-    const tw_select_options options = plain_options();
+    tw_select_options options = plain_options();
+    options.allowed = allowed;
     struct Context {
       const Registry &registry;
       std::vector<Candidate> candidates;

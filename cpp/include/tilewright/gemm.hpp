@@ -1,11 +1,14 @@
 // GEMM: E = epilogue(alpha * A.B + beta * C, D0, D1), batched.
 #pragma once
+#include <tilewright/copies.hpp>
 #include <tilewright/gemm_args.h>
 #include <tilewright/plan_key.hpp>
 #include <tilewright/problem.hpp>
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace tw {
 
@@ -129,42 +132,7 @@ class GemmProblem {
         "num_d",     "beta",      "preshuffled", "broadcast_a", "broadcast_b", "aligned",  "aligned_a",
         "aligned_b", "aligned_c", "type_a",      "type_b",      "size_a",      "size_b",   "size_c",
         "size_d",    "a_rows",    "b_rows",      "plain",       "activation",  "dual"};
-    const Epilogue e = epilogue_;
-    const bool activation = e >= Epilogue::gelu && e != Epilogue::none;
-    return {"gemm",
-            signature(),
-            said ? text() : std::string(),
-            names,
-            {m_,
-             n_,
-             k_,
-             batch_,
-             a_stride(),
-             b_stride(),
-             c_stride(),
-             num_d_,
-             beta_,
-             preshuffled_,
-             broadcast_a_,
-             broadcast_b_,
-             aligned_a_ && aligned_b_ && aligned_e_,
-             aligned_a_,
-             aligned_b_,
-             aligned_e_,
-             type(a_),
-             type(b_),
-             bytes_of(a_),
-             bytes_of(b_),
-             bytes_of(dtype_c()),
-             bytes_of(dtype_d()),
-             a_rows(),
-             b_rows(),
-             num_d_ == 0 && e == Epilogue::none,
-             activation,
-             dual()},
-            bytes(),
-            flops(),
-            family()};
+    return {"gemm", signature(), said ? text() : std::string(), names, numbers(), bytes(), flops(), family()};
   }
   // As Python's lock files call it.
   const char *family() const {
@@ -197,12 +165,63 @@ class GemmProblem {
                                       (!broadcast_a_ && odd(p.a_stride() * (a_rows() ? m_ : k_), a_)) ||
                                       (!broadcast_b_ && !preshuffled_ && odd(p.b_stride() * (b_rows() ? k_ : n_), b_)));
     if (apart) p.aligned(false);
-    return p.described(false).values;
+    return p.numbers();
   }
   static int64_t between_bytes() { return 0; }
   template <class Use> void with_args(size_t, const GemmOperands &operands, char *, Use use) const {
     const tw_gemm_args arguments = args(operands);
     use(&arguments);
+  }
+
+  // The problem that a kernel serves in dense copies, sizes filled up to multiples of its `grains` (m, n, k).  A packed B
+  // stays as it is, and the sizes it was packed for.
+  std::optional<GemmProblem> in_copies(const std::vector<int64_t> &grains) const {
+    if (grains.size() != 3) return std::nullopt;
+    GemmProblem p = *this;
+    p.a_stride_ = p.c_stride_ = 0, p.broadcast_a_ = false, p.aligned(true);
+    if (packed()) return p;
+    p.b_stride_ = 0, p.broadcast_b_ = p.preshuffled_ = false;
+    int64_t *const sizes[] = {&p.m_, &p.n_, &p.k_};
+    for (size_t axis = 0; axis < 3; ++axis) {
+      const int64_t grain = grains[axis] > 1 ? grains[axis] : 1;
+      *sizes[axis] = (*sizes[axis] + grain - 1) / grain * grain;
+    }
+    return p;
+  }
+  // Operands 0 to 4 are a, b, b_up, c and e, those behind are D tensors.
+  std::vector<detail::Copied> copies(const GemmProblem &larger, const GemmOperands &o) const {
+    const tw_gemm_args x = args(o);
+    std::vector<detail::Copied> all;
+    const auto add = [&](int operand, const void *at, bool by_rows, std::pair<int64_t, int64_t> sizes,
+                         std::pair<int64_t, int64_t> more, std::vector<int64_t> strides, Dtype type) {
+      if (!by_rows) std::swap(sizes.first, sizes.second), std::swap(more.first, more.second);
+      if (at)
+        all.push_back({operand,
+                       const_cast<void *>(at),
+                       operand == 4,
+                       bytes_of(type),
+                       {batch_, sizes.first, sizes.second},
+                       std::move(strides),
+                       {batch_, more.first, more.second}});
+    };
+    add(0, x.a, a_rows(), {m_, k_}, {larger.m_, larger.k_}, {x.a_batch_stride, x.a_stride, 1}, a_);
+    if (!packed()) add(1, x.b, b_rows(), {k_, n_}, {larger.k_, larger.n_}, {x.b_batch_stride, x.b_stride, 1}, b_);
+    if (dual()) add(2, x.b_up, b_rows(), {k_, n_}, {larger.k_, larger.n_}, {x.b_batch_stride, x.b_stride, 1}, b_);
+    const std::pair<int64_t, int64_t> sizes(m_, n_), more(larger.m_, larger.n_);
+    if (beta_) add(3, x.c, true, sizes, more, {x.c_batch_stride, x.c_stride, 1}, dtype_c());
+    add(4, x.e, true, sizes, more, {x.e_batch_stride, x.e_stride, 1}, dtype_c());
+    for (int64_t i = 0; i < num_d_; ++i)
+      add(5 + int(i), x.d[i], true, sizes, more, {x.d_batch_stride[i], x.d_row_stride[i], x.d_col_stride[i]},
+          dtype_d());
+    return all;
+  }
+  static void put_copy(GemmOperands &o, int operand, void *at) {
+    if (operand == 0) o.a(at);
+    else if (operand == 1) o.b(at);
+    else if (operand == 2) o.b_up(at);
+    else if (operand == 3) o.c(at);
+    else if (operand == 4) o.e(at);
+    else o.d_at[operand - 5] = at, o.d_row[operand - 5] = o.d_batch[operand - 5] = -1, o.d_col[operand - 5] = 1;
   }
 
   int64_t b_matrices() const { return broadcast_b_ && batch_ > 1 ? 1 : batch_; }
@@ -243,6 +262,38 @@ class GemmProblem {
   }
 
  private:
+  // By the names that `described` gives them.
+  std::vector<int64_t> numbers() const {
+    const Epilogue e = epilogue_;
+    const bool activation = e >= Epilogue::gelu && e != Epilogue::none, plain = num_d_ == 0 && e == Epilogue::none;
+    return {m_,
+            n_,
+            k_,
+            batch_,
+            a_stride(),
+            b_stride(),
+            c_stride(),
+            num_d_,
+            beta_,
+            preshuffled_,
+            broadcast_a_,
+            broadcast_b_,
+            aligned_a_ && aligned_b_ && aligned_e_,
+            aligned_a_,
+            aligned_b_,
+            aligned_e_,
+            type(a_),
+            type(b_),
+            bytes_of(a_),
+            bytes_of(b_),
+            bytes_of(dtype_c()),
+            bytes_of(dtype_d()),
+            a_rows(),
+            b_rows(),
+            plain,
+            activation,
+            dual()};
+  }
   static int64_t one_or(int64_t size) { return size > 1 ? size : 1; }
   // The number of selection (`Type` of select/gemm.h), which has none for the types of older AMD GPUs.
   static int64_t type(Dtype t) {
@@ -253,8 +304,9 @@ class GemmProblem {
     if (a_ == b_ && (a_ == Dtype::fp32 || a_ == Dtype::fp16 || a_ == Dtype::bf16)) return a_;
     return a_ == Dtype::int8 ? Dtype::int32 : Dtype::fp32;
   }
+  bool packed() const { return preshuffled_ && k_; }
   const char *variant() const {
-    if (preshuffled_ && k_) return "preshuffle";
+    if (packed()) return "preshuffle";
     return num_d_ || epilogue_ != Epilogue::none ? "multi_d" : "standard";
   }
   std::string signature() const {

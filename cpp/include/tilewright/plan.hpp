@@ -1,5 +1,6 @@
 // A problem with its kernels, ready to run any number of times, by any number of threads.
 #pragma once
+#include <tilewright/copies.hpp>
 #include <tilewright/device.hpp>
 #include <tilewright/registry.hpp>
 #include <tilewright/team.hpp>
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,11 +63,11 @@ template <class Problem> class Plan {
   int64_t workspace_bytes(const Operands &operands, int64_t threads) const {
     int64_t most = 0;
     for (size_t stage = 0; stage < stage_count(); ++stage)
-      problem().with_args(stage, operands, nowhere(), [&](const void *args) {
+      with_args(stage, operands, nowhere(), [&](const void *args) {
         const tw_kernel &kernel = *state_->kernels[stage];
         most = std::max(most, kernel.workspace(args, threads) - kernel.clear_bytes);
       });
-    return clear_bytes() + rounded(most) + problem().between_bytes();
+    return clear_bytes() + rounded(most) + between_bytes(operands);
   }
   // At the start of a GPU's workspace: zero before the first run, and zero again after each.
   int64_t clear_bytes() const {
@@ -105,12 +107,46 @@ template <class Problem> class Plan {
         : registry(std::move(from)), problem(std::move(what)), selection(std::move(chosen)) {
       for (size_t stage = 0; stage < selection.stage_count(); ++stage)
         kernels.push_back(&registry.load(selection.stage(stage).kernel.index));
+      if constexpr (detail::HasCopies<Problem>::value)
+        if (selection.tier == "padded") larger = problem.in_copies(selection.kernel.grains);
     }
     Registry registry;
     Problem problem;
     Selection selection;
     std::vector<const tw_kernel *> kernels;
+    std::optional<Problem> larger;  // that runs in place of the problem, in copies
   };
+
+  // What lies behind the kernels' workspace: what stages hand on to each other, or copies of operands.
+  int64_t between_bytes(const Operands &operands) const {
+    int64_t bytes = problem().between_bytes();
+    for (const detail::Copied &copy : copies(operands)) bytes += copy.room();
+    return bytes;
+  }
+  std::vector<detail::Copied> copies(const Operands &operands) const {
+    if constexpr (detail::HasCopies<Problem>::value)
+      if (state_->larger) return problem().copies(*state_->larger, operands);
+    return static_cast<void>(operands), std::vector<detail::Copied>();
+  }
+  // The arguments of a stage's kernel; `between` is where those bytes lie.
+  template <class Use> void with_args(size_t stage, const Operands &operands, char *between, Use use) const {
+    if constexpr (detail::HasCopies<Problem>::value)
+      if (state_->larger) {
+        Operands inside = operands;
+        for (const detail::Copied &copy : copies(operands))
+          Problem::put_copy(inside, copy.operand, between), between += copy.room();
+        return state_->larger->with_args(stage, inside, nullptr, use);
+      }
+    problem().with_args(stage, operands, between, use);
+  }
+  // Operands into their copies, or results out of theirs.
+  void carry(const Operands &operands, char *between, bool out) const {
+    for (const detail::Copied &copy : copies(operands)) {
+      if (out && copy.written) copy.carry_out(between);
+      else if (!out && !copy.written) copy.carry_in(between);
+      between += copy.room();
+    }
+  }
 
   static int64_t rounded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
   bool on_gpu() const { return detail::is_gpu(selection().stage(0).kernel.arch); }
@@ -135,7 +171,7 @@ template <class Problem> class Plan {
           "packed-format", selection().kernel.name, "B was packed for another kernel than " + selection().kernel.name,
           "plan with the one it was packed for: Dispatcher::plan_with(problem, packed.kernel())");
     for (size_t stage = 0; stage < stage_count(); ++stage)
-      problem().with_args(stage, operands, nowhere(), [&](const void *args) {
+      with_args(stage, operands, nowhere(), [&](const void *args) {
         char why[512] = "";
         const std::string &name = selection().stage(stage).kernel.name;
         if (state_->kernels[stage]->check(args, why, sizeof why))
@@ -154,13 +190,16 @@ template <class Problem> class Plan {
 
   // Kernels want different numbers of zeros: each gets those next to the scratch, so that nobody fills another's.
   void launch_stages(const Operands &operands, void *stream, char *workspace, int64_t bytes) const {
-    const int64_t clear = clear_bytes(), ahead = bytes - problem().between_bytes();
+    const int64_t clear = clear_bytes(), ahead = bytes - between_bytes(operands);
+    char *const between = workspace ? workspace + ahead : nullptr;
+    carry(operands, between, false);
     for (size_t stage = 0; stage < stage_count(); ++stage)
-      problem().with_args(stage, operands, workspace ? workspace + ahead : nullptr, [&](const void *args) {
+      with_args(stage, operands, between, [&](const void *args) {
         const tw_kernel &kernel = *state_->kernels[stage];
         char *mine = workspace ? workspace + (clear - kernel.clear_bytes) : nullptr;
         demand_launched(stage, kernel.launch(args, mine, stream));
       });
+    carry(operands, between, true);
   }
 
   void demand_launched(size_t stage, int status) const {

@@ -61,14 +61,19 @@ class Signature {
   }
   Signature &number(const char *name, int64_t value) { return begin(name), text_ += std::to_string(value), *this; }
   Signature &flag(const char *name, bool value) { return begin(name), text_ += value ? "true" : "false", *this; }
-  std::string done() { return text_ + "}"; }
+  std::string done() { return std::move(text_ += '}'); }
 
  private:
   void begin(const char *name) {
     text_ += text_.size() > 1 ? ",\"" : "\"";
     text_ += name, text_ += "\":";
   }
-  std::string text_ = "{";
+  static std::string begun() {
+    std::string text;
+    text.reserve(320);  // of most ops all of it
+    return text += '{';
+  }
+  std::string text_ = begun();
 };
 
 inline void demand_size(const char *name, int64_t size, int64_t least, int64_t most) {

@@ -16,6 +16,8 @@ struct KernelKey {
   int64_t index = -1;  // its place in the registry
   std::string digest, name, op, arch, signature, schedule, spec, library;
   bool fallback = false, estimated = false;
+  bool copied = false;               // it serves problems in padded copies of their operands too,
+  std::vector<int64_t> grains = {};  // whose sizes are multiples of these
 };
 
 class Registry {
@@ -52,9 +54,12 @@ class Registry {
     tw_entry entry{};
     entry.size = sizeof entry;
     detail::demand(tw_registry_entry(get(), index, &entry));
-    return {index,         entry.digest,        entry.name,          entry.op,
-            entry.arch,    entry.signature,     entry.schedule,      entry.spec,
-            entry.library, entry.fallback != 0, entry.estimated != 0};
+    KernelKey key{index,         entry.digest,        entry.name,          entry.op,
+                  entry.arch,    entry.signature,     entry.schedule,      entry.spec,
+                  entry.library, entry.fallback != 0, entry.estimated != 0};
+    key.copied = entry.grains != nullptr;
+    if (key.copied) key.grains.assign(entry.grains, entry.grains + entry.grain_count);
+    return key;
   }
   std::vector<KernelKey> kernels() const {
     return filter([](const KernelKey &) { return true; });

@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 #define TW_RUNTIME_MAJOR 1 /* another one is refused */
-#define TW_RUNTIME_MINOR 2 /* a client takes its own and later ones */
+#define TW_RUNTIME_MINOR 3 /* a client takes its own and later ones */
 #define TW_RUNTIME_API __attribute__((visibility("default")))
 
 TW_RUNTIME_API int64_t tw_runtime_version(void); /* major << 16 | minor */
@@ -47,6 +47,8 @@ typedef struct tw_entry {
   const char *library;                     /* a file; empty where it is not built */
   int64_t fallback;                        /* not 0: it serves what no other kernel of its signature does */
   int64_t estimated;                       /* not 0: the selection library knows it */
+  const int64_t *grains;                   /* since 1.3: what sizes of copies are multiples of; null: it takes none */
+  int64_t grain_count;
 } tw_entry;
 TW_RUNTIME_API int64_t tw_registry_count(const tw_registry *registry);
 TW_RUNTIME_API int tw_registry_entry(const tw_registry *registry, int64_t index, tw_entry *entry);

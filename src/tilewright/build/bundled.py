@@ -56,6 +56,7 @@ class Bundle:
                 self.libraries.update({kernel["digest"]: kernel for kernel in part["kernels"]})
         self._lock = threading.Lock()
         self._support_paths: dict[str, str] = {}
+        self._rows: dict[str, list[dict[str, Any]]] = {}
         self._candidates: dict[tuple[str, str], dict[Any, tuple[KernelSpec, ...]]] = {}
 
     @property
@@ -103,16 +104,23 @@ class Bundle:
                 by_signature.setdefault(spec.signature, []).append(spec)
         return {signature: tuple(specs) for signature, specs in by_signature.items()}
 
+    def _listed(self, name: str) -> list[dict[str, Any]]:
+        """The kernels that a registry of the bundle lists, read once for all ops."""
+        rows = self._rows.get(name)
+        if rows is None:
+            listed = self.file.json(name)
+            rows = listed.get("kernels") if isinstance(listed, dict) else None
+            if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+                raise self.file.error(f"{name} lists no kernels", "bundle-content")
+            self._rows[name] = rows
+        return rows
+
     def specs(self, target: str, op: str = "") -> Iterator[KernelSpec]:
         """The kernels of a target that this version knows; others were made by another version, which is told."""
         part = self.file.manifest["targets"].get(target)
         if part is None or target not in all_archs():
             return
-        listed = self.file.json(part["registry"])
-        rows = listed.get("kernels") if isinstance(listed, dict) else None
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise self.file.error(f"{part['registry']} lists no kernels", "bundle-content")
-        for row in rows:
+        for row in self._listed(str(part["registry"])):
             if (op and row.get("op") != op) or row.get("library") is None:
                 continue
             try:

@@ -5,9 +5,11 @@ alike.  Numbers that many kernels share (facts and rates of an arch) stand once,
 
     {"format": "tilewright-registry", "version": 1, "target": "x86_64_v3",
      "kernels": [{"digest", "name", "op", "spec", "library": file or null, "fallback": bool,
-                  "selection": {"set", "family", "schedule": {field: number}, "arch", "rates"} or null}],
+                  "selection": {"set", "family", "schedule": {field: number}, "arch", "rates"} or null,
+                  "copies": what sizes of padded copies are multiples of, or null where it takes none}],
      "selection": {set: {"library": file or null, "problem": [names], "arch": {arch: {name: number}},
                          "rates": {arch: {name: number}}}},
+     "registry_sha256": of the text as it is written, without these digits: whoever reads it sees what was changed,
      "choices", "models": what `exported_choices` and `exported_models` take along, where there is something,
      "compute_units": of a GPU, where there are models}
 
@@ -16,6 +18,7 @@ alike.  Numbers that many kernels share (facts and rates of an arch) stand once,
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import shutil
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     Kind = TypeVar("Kind", bound=Registry)
 
 FORMAT, VERSION = "tilewright-registry", 1
+DIGEST = "registry_sha256"
 FILE, KERNELS, SELECT = "registry.json", "kernels", "select"  # of a folder that `export` writes
 
 
@@ -78,7 +82,7 @@ def to_dict(
             entries.append(
                 {
                     "digest": spec.digest, "name": spec.name, "op": spec.op, "spec": spec.to_dict(), "library": file,
-                    "fallback": fallback, "selection": _selection(spec, sets, libraries),
+                    "fallback": fallback, "selection": _selection(spec, sets, libraries), "copies": _copies(spec),
                 }
             )  # fmt: skip
     whole = {"format": FORMAT, "version": VERSION, "target": target, "kernels": entries, "selection": sets}
@@ -89,6 +93,12 @@ def to_dict(
         units = all_archs()[target].compute_units if all_archs()[target].backend != "cpu" else 0
         whole |= {"compute_units": units} if units else {}
     return whole
+
+
+def _copies(spec: KernelSpec) -> list[int] | None:
+    """What sizes of padded copies are multiples of, as C++ makes them: on CPUs.  None where it makes none."""
+    grains = ops.op(spec.op).copied_grains(spec) if all_archs()[spec.arch].backend == "cpu" else None
+    return None if grains is None else list(grains)
 
 
 def _library_of(spec: KernelSpec) -> str | None:
@@ -137,7 +147,10 @@ def selection_library(kernels: NativeKernels) -> str | None:
 
 
 def written(data: Mapping[str, Any]) -> str:
-    return json.dumps(data, sort_keys=True, indent=1) + "\n"
+    """As text with its digest: numbers go to selection as they stand, and one that was changed could end a process."""
+    text = json.dumps({**data, DIGEST: ""}, sort_keys=True, indent=1) + "\n"
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return text.replace(f'"{DIGEST}": ""', f'"{DIGEST}": "{digest}"', 1)
 
 
 def to_json(specs: Iterable[KernelSpec], target: str) -> str:

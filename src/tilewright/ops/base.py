@@ -460,6 +460,9 @@ class Op(Protocol):
     def padded(self, spec: KernelSpec, problem: Any) -> Any | None:
         """The problem this kernel serves in zero-padded, aligned copies, where copies mend what it lacks."""
 
+    def copied_grains(self, spec: KernelSpec) -> tuple[int, ...] | None:
+        """What sizes of such copies are multiples of, of a kernel that asks for nothing else; None where it does."""
+
     def measured_as(self, problem: Any) -> Any:
         """The problem whose measurements this one shares: what hardly matters to time is left out."""
 
@@ -537,6 +540,9 @@ class OpDefaults:
         return problem.signature
 
     def padded(self, spec: KernelSpec, problem: Any) -> Any | None:
+        return None
+
+    def copied_grains(self, spec: KernelSpec) -> tuple[int, ...] | None:
         return None
 
     def measured_as(self, problem: Any) -> Any:

@@ -39,6 +39,9 @@ class GemmOp(ModularOp):
     def padded(self, spec: KernelSpec, problem: GemmProblem) -> GemmProblem | None:
         return legality.padded(spec, problem)
 
+    def copied_grains(self, spec: KernelSpec) -> tuple[int, ...] | None:
+        return legality.copied_grains(spec)
+
     def measured_as(self, problem: GemmProblem) -> GemmProblem:
         return problem.dense()
 

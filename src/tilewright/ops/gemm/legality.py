@@ -104,6 +104,17 @@ def padded(spec: KernelSpec, problem: GemmProblem) -> GemmProblem | None:
     return larger if not problem_violations(larger) and not supports(spec, larger) else None
 
 
+def copied_grains(spec: KernelSpec) -> tuple[int, int, int] | None:
+    """What m, n and k of padded copies are multiples of; None of a family that asks for more than that."""
+    from tilewright.ops.gemm.family import GemmFamily
+
+    family = LEGALITY.family_of(spec)
+    if type(family).copied_sizes is not GemmFamily.copied_sizes:
+        return None
+    grains: tuple[int, int, int] = family.grains(spec.schedule)
+    return grains
+
+
 def pack_format(spec: KernelSpec) -> tuple[object, ...]:
     """What the bytes of a packed B depend on; kernels of equal formats read each other's buffers."""
     s = spec.signature
