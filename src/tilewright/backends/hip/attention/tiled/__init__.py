@@ -18,7 +18,7 @@ from tilewright.backends.hip.attention.ck_tile import pools
 from tilewright.backends.hip.attention.ck_tile.profiles import POOLS
 from tilewright.backends.hip.attention.tiled import proposals, shape
 from tilewright.backends.hip.attention.tiled.schedule import TiledAttentionSchedule
-from tilewright.backends.hip.matrix import has_matrix, lane_registers
+from tilewright.backends.hip.matrix import lane_registers
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention.family import AttentionFamily
 from tilewright.ops.attention.spec import AttentionSignature
@@ -47,9 +47,6 @@ def matrix_rules(signature: AttentionSignature, arch: Arch) -> Iterator[Violatio
     if s.family not in TiledAttentionSchedule.serves:
         message = f"{s.family} multiplies no rows with keys"
         yield Violation("amd-attention-family", message, "use another pipeline")
-    elif not has_matrix(arch):
-        message = f"{arch.name}'s matrix instructions are not those of RDNA 3, RDNA 4 or CDNA, which the kernels know"
-        yield Violation("amd-matrix", message, "use the loops")
     elif shape.multiplied(s, arch) is None:
         message = f"{arch.name} has no matrix instruction for {s.dtype_q}"
         yield Violation("amd-matrix", message, "use the loops")

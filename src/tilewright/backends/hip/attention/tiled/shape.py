@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tilewright.arch import Arch
 from tilewright.backends.hip.attention.tiled.schedule import TiledAttentionSchedule
-from tilewright.backends.hip.matrix import SIDE, has_matrix, instruction, is_fp8
+from tilewright.backends.hip.matrix import SIDE, instruction, is_fp8, multiplies
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention.spec import AttentionSignature
 
@@ -22,10 +22,8 @@ def multiplied(signature: AttentionSignature, arch: Arch) -> str | None:
 
     fp8 becomes bf16, which has all its numbers, or fp16 beside queries of fp16, which has those of e4m3.
     """
-    if not has_matrix(arch):
-        return None
     dtype = "bf16" if is_fp8(signature.dtype_q) else signature.dtype_q
-    return None if dtype == "fp32" and "mfma" not in arch.features else dtype
+    return dtype if multiplies(dtype, arch) else None
 
 
 def threads(schedule: TiledAttentionSchedule, arch: Arch) -> int:

@@ -18,7 +18,7 @@ from tilewright.backends.hip.attention.ck_tile.profiles import BACKWARD_POOLS
 from tilewright.backends.hip.attention_backward.ck_tile import dispatcher, legality
 from tilewright.backends.hip.attention_backward.ck_tile.tiles import CkTileBackwardSchedule
 from tilewright.backends.hip.attention_backward.shared import HipAttentionBackwardFamily
-from tilewright.backends.hip.matrix import SIDE, has_matrix, instruction, lane_registers
+from tilewright.backends.hip.matrix import SIDE, instruction, lane_registers, multiplies
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
 from tilewright.ops.base import KernelSpec, Violation
@@ -71,8 +71,8 @@ def matrix_rules(signature: AttentionBackwardSignature, arch: Arch) -> Iterator[
     if s.family != "grad":
         yield Violation("amd-backward-family", f"{s.family} multiplies nothing", "use another pipeline")
         return
-    if not has_matrix(arch) or (s.dtype == "fp32" and "mfma" not in arch.features):
-        message = f"{arch.name} has no matrix instruction for {s.dtype} that the kernels know"
+    if not multiplies(s.dtype, arch):
+        message = f"{arch.name} has no matrix instruction for {s.dtype}"
         yield Violation("amd-matrix", message, "use loops")
     if s.accumulate != "none":
         message = f"accumulate {s.accumulate}: the kernels add every result up themselves"

@@ -17,7 +17,7 @@ from tilewright.backends.hip.gemm.code_models import issue
 from tilewright.backends.hip.gemm.shared import HipGemmFamily, tile_numbers
 from tilewright.backends.hip.gemm.tiled import proposals, shape
 from tilewright.backends.hip.gemm.tiled.schedule import TiledSchedule
-from tilewright.backends.hip.matrix import has_matrix, lane_registers, least_deep
+from tilewright.backends.hip.matrix import lane_registers, least_deep
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.gemm.problem import GemmProblem
@@ -39,10 +39,7 @@ def matrix_rules(signature: GemmSignature, arch: Arch) -> Iterator[Violation]:
     """Which products these kernels have on the arch."""
     if signature.variant == "preshuffle":
         yield Violation("amd-packed", "the kernels read B as it is, not packed", "give b unpacked")
-    if not has_matrix(arch):
-        message = f"{arch.name}'s matrix instructions are not those of RDNA 3, RDNA 4 or CDNA, which the kernels know"
-        yield Violation("amd-matrix", message, "use the loops")
-    elif shape.multiplied(signature, arch) is None:
+    if shape.multiplied(signature, arch) is None:
         pair = f"{signature.dtype_a} times {signature.dtype_b}"
         yield Violation(
             "amd-matrix", f"{arch.name} has no matrix instruction that is exact for {pair}", "use the loops"
