@@ -143,6 +143,13 @@ template <class Config, bool of_keys> struct BackwardTiled {
     }
   }
 
+  // The compiler may put matrix instructions behind all loads, barriers of the scheduler or not: sums that it must have here
+  // keep fragments of the next steps out of registers.
+  static TW_GPU void pace(Sums (&to)[blocks], int step) {
+    if (shares == 1 || step % 2 == 0) return;
+#pragma unroll
+    for (int j = 0; j < blocks; ++j) asm volatile("" : "+v"(to[j]));
+  }
   template <class Unit, class LinesOf> static TW_GPU void product(Sums (&to)[blocks], const T *others, const T *owns) {
     owns += unknown_zero();  // own lines are read again for every tile, too
 #pragma unroll
@@ -157,6 +164,7 @@ template <class Config, bool of_keys> struct BackwardTiled {
         Unit::multiply(some, mine, to[j]);
       }
       __builtin_amdgcn_sched_barrier(0);  // one step after the other: registers are few
+      pace(to, k / Unit::k);
     }
   }
   template <int count> static TW_GPU void add(Sums (&to)[count], const T *lines, const Sums (&scores)[blocks]) {
