@@ -1,7 +1,7 @@
 """Images, and rows of one image, so far apart that the gathered operand spans more than 2 GiB: several launches.
 
-A process of its own, like the worker: spec, library, seed and which of both in, what is wrong out.  What is touched is a
-few pages.
+A process of its own, like the worker: spec, library, seed and which of both in, what is wrong out.  What is touched is
+a few pages.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Where matrix instructions have the elements of A, B and D, by AMD's matrix instruction calculator.
 
 An independent statement of what `cdna_ops.c` does: written from that tool's formulas, which it prints for every
-instruction (`--detail-instruction`), and compared with all its answers for those of `INSTRUCTIONS`, gfx950's own but for
-the f8f6f4 ones excepted, which it lacks: these go on as the others do.
+instruction (`--detail-instruction`), and compared with all its answers for those of `INSTRUCTIONS` but gfx950's own,
+which it lacks: these go on as the others do.
 """
 
 from __future__ import annotations

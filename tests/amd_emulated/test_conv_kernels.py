@@ -36,9 +36,7 @@ def test_the_kernel_computes_what_the_definition_says(case: Case, workers: Worke
 
 
 @pytest.mark.parametrize(("variant", "rows_apart"), [("forward", True), ("forward", False), ("backward_data", False)])
-def test_what_spans_more_than_2_gib_goes_in_several_launches(
-    variant: str, rows_apart: bool, workers: Workers
-) -> None:
+def test_what_spans_more_than_2_gib_goes_in_several_launches(variant: str, rows_apart: bool, workers: Workers) -> None:
     axes = {"datatypes": ("bf16",), "variants": (variant,)}
     plain = [
         spec

@@ -20,8 +20,8 @@ FEW_PIECES, PLACE = 8, 3  # accesses of a lane beyond which places of each are h
 def multiplied(signature: AttentionSignature, arch: Arch) -> str | None:
     """As which type elements are multiplied; None where the arch has no instruction for it.
 
-    fp8 becomes bf16, which has all its numbers, or fp16 beside queries of fp16, which has those of e4m3.  With scales by
-    block, weights times scales do not fit fp16: fp16 becomes fp32.
+    fp8 becomes bf16, which has all its numbers, or fp16 beside queries of fp16, which has those of e4m3.  With scales
+    by block, weights times scales do not fit fp16: fp16 becomes fp32.
     """
     dtype = "bf16" if is_fp8(signature.dtype_q) else signature.dtype_q
     if (dtype, signature.scales) == ("fp16", "block"):

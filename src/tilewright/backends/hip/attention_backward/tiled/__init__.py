@@ -186,7 +186,8 @@ def _tile_rules(
     s, h = signature, schedule
     shares = SIDE * h.column_waves
     if h.waves % h.column_waves or s.head_dim % shares or s.head_dim_v % shares:
-        message = f"column_waves {h.column_waves}: {h.waves} waves and heads of {s.head_dim} and {s.head_dim_v} have no shares"
+        heads = f"heads of {s.head_dim} and {s.head_dim_v}"
+        message = f"column_waves {h.column_waves}: {h.waves} waves and {heads} are not whole shares"
         yield Violation("amd-warps", message, "use a divisor of waves and of the heads / 16")
         return
     unit = instruction(s.dtype, arch)

@@ -37,8 +37,6 @@ BESIDE, AHEAD, AHEAD_RDNA = 16, 1.5, 1.75
 
 def matrix_rules(signature: GemmSignature, arch: Arch) -> Iterator[Violation]:
     """Which products these kernels have on the arch."""
-    if signature.variant == "preshuffle":
-        yield Violation("amd-packed", "the kernels read B as it is, not packed", "give b unpacked")
     if shape.multiplied(signature, arch) is None:
         pair = f"{signature.dtype_a} times {signature.dtype_b}"
         yield Violation(
@@ -104,6 +102,14 @@ class Tiled(HipGemmFamily):
     def proposals(self, pool: str, signature: GemmSignature, arch: Arch) -> Iterator[TiledSchedule]:
         if next(matrix_rules(signature, arch), None) is None:
             yield from proposals.proposals(pool, signature, arch)
+
+    def lacks(self, signature: GemmSignature, arch: Arch) -> bool:
+        """Whether there is no product of these types."""
+        return next(matrix_rules(signature, arch), None) is not None
+
+    def pack_format(self, schedule: TiledSchedule) -> tuple[object, ...]:
+        """A packed B is the columns of B, one after the other, whatever B's layout was."""
+        return ("columns",)
 
     def violations(self, signature: GemmSignature, schedule: TiledSchedule, arch: Arch) -> Iterator[Violation]:
         missing = list(matrix_rules(signature, arch))

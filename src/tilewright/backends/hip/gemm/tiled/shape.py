@@ -83,7 +83,7 @@ def operands(signature: GemmSignature, schedule: TiledSchedule, arch: Arch) -> l
     m, n, _ = schedule.tile
     return [
         ("A", signature.dtype_a, kinds[0], m, signature.layout[0] == "r"),
-        ("B", signature.dtype_b, kinds[1], n, signature.layout[1] != "r"),
+        ("B", signature.dtype_b, kinds[1], n, signature.layout[1] != "r" or signature.variant == "preshuffle"),
     ]
 
 

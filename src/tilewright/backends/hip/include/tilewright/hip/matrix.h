@@ -125,8 +125,7 @@ TW_MATRIX_IN_PARTS(fp16, fp16, MatrixHalves16, MatrixHalves, MatrixFloats, TW_WM
 TW_MATRIX_IN_PARTS(bf16, bf16, MatrixBrains16, MatrixShorts, MatrixFloats, TW_WMMA(f32_16x16x16_bf16)(a, b, c))
 TW_MATRIX_IN_PARTS(int8, int8, MatrixInts8, MatrixBytes, MatrixInts,
                    TW_WMMA(i32_16x16x16_iu8)(true, a, true, b, c, false))
-TW_MATRIX_IN_PARTS(fp8_e4m3, fp8_e4m3, MatrixInts8, MatrixBytes, MatrixFloats,
-                   TW_WMMA(f32_16x16x16_fp8_fp8)(a, b, c))
+TW_MATRIX_IN_PARTS(fp8_e4m3, fp8_e4m3, MatrixInts8, MatrixBytes, MatrixFloats, TW_WMMA(f32_16x16x16_fp8_fp8)(a, b, c))
 #undef TW_MATRIX_IN_PARTS
 #endif
 #else

@@ -310,8 +310,8 @@ template <class Config, class Limits> struct Conv : PlainKernel {
     if (!forward || axis < 0) return TW_LIMIT;
     const selection::Wide apart = selection::Wide(read(x)[1 + axis]) * int64_t(sizeof(T));
     const int64_t taps = (x.window[axis] - 1) * x.dilation[axis] + 1;
-    const int64_t rows = selection::hip_conv::rows_at_once(x.out[axis], x.stride[axis], taps,
-                                                           image - (x.size[axis] - 1) * apart, apart);
+    const int64_t rows =
+        selection::hip_conv::rows_at_once(x.out[axis], x.stride[axis], taps, image - (x.size[axis] - 1) * apart, apart);
     if (rows == 0) return TW_LIMIT;
     for (int64_t n = 0; n < x.batch; ++n)
       for (int64_t first = 0; first < x.out[axis]; first += rows) {

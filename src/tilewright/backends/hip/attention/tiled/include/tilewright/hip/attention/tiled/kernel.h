@@ -197,7 +197,8 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
       for (int r = 0; r < row_blocks; ++r) weights[r] = Weights::of(tile.v[r], step);
 #pragma unroll
       for (int c = 0; c < columns; ++c) {
-        const auto some = fragment<Fragment>(values + VLines::at((first_column() + c) * 16 + Unit::line(lane()), Weights::first(step)));
+        const auto some = fragment<Fragment>(
+            values + VLines::at((first_column() + c) * 16 + Unit::line(lane()), Weights::first(step)));
 #pragma unroll
         for (int r = 0; r < row_blocks; ++r) Weights::multiply(some, weights[r], o[r][c]);
         pace<int(sizeof(Fragment)) / 4>(c);
