@@ -8,7 +8,9 @@ from tests import amd_toolchain
 from tests.amd_emulated.survey import Wish, draw, measure
 from tilewright.backends.hip.attention.ck_tile.schedules import CkTileAttentionSchedule
 from tilewright.backends.hip.attention.tiled import TiledAttentionSchedule
+from tilewright.backends.hip.attention_backward.tiled import TiledBackwardSchedule
 from tilewright.ops.attention import AttentionSignature
+from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
 from tilewright.ops.base import KernelSpec
 
 pytestmark = pytest.mark.amd
@@ -25,7 +27,7 @@ def test_a_legal_kernel_of_ck_tile_has_no_scratch(arch: str) -> None:
     assert found.get("scratch") == 0, found
 
 
-@pytest.mark.parametrize("arch", ["gfx908", "gfx1100", "gfx1200", "gfx1201"])
+@pytest.mark.parametrize("arch", ["gfx908", "gfx1100", "gfx1200", "gfx1201", "gfx1250"])
 @pytest.mark.parametrize("name", ["attention", "attention_backward", "conv", "gemm"])
 def test_a_legal_kernel_of_ours_has_no_scratch(name: str, arch: str) -> None:
     with amd_toolchain.in_force():
@@ -37,6 +39,15 @@ def test_a_soft_cap_takes_no_branch_for_each_score() -> None:
     """With one, 146 registers of a lane did not fit, whatever their rule counted."""
     signature = AttentionSignature("forward", "fp16", "fp16", "fp16", 192, 192, softcap=True)
     spec = KernelSpec("attention", signature, TiledAttentionSchedule(32, 4, 1, True), "gfx1100")
+    with amd_toolchain.in_force():
+        found = measure(spec)
+    assert found.get("scratch") == 0, found
+
+
+def test_gradients_of_large_heads_have_no_scratch_on_rdna_3() -> None:
+    """The compiler put matrix instructions behind all loads of a product: 346 registers of a lane did not fit."""
+    signature = AttentionBackwardSignature("grad", "fp16", 256, 256)
+    spec = KernelSpec("attention_backward", signature, TiledBackwardSchedule(16, 8, 8), "gfx1100")
     with amd_toolchain.in_force():
         found = measure(spec)
     assert found.get("scratch") == 0, found

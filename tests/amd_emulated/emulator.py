@@ -32,6 +32,9 @@ from tests.amd_emulated.code_object import CodeObject, KernelInfo, parse, unbund
 
 HERE = Path(__file__).parent
 MODELLED = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")  # GPUs whose instructions are known here
+# Kernels of gfx1250, whose instructions are not: built with TW_MATRIX_AS_GFX1250 for gfx1201.  An arch of the file
+# beside this one, so that only those draw it who name the file (TILEWRIGHT_ARCH_FILES).
+STAND_IN = "gfx1250_by_gfx1201"
 LANES, EXEC, M0, POISON = (
     64,
     126,

@@ -167,7 +167,15 @@ def proven() -> tuple[str, ...]:
     return tuple(sorted(one.parent.name for one in HERE.glob("*/proving.py")))
 
 
+_wanted: list[str] = []  # archs to draw from instead of all
+
+
+def draw_only(archs: Iterable[str]) -> None:
+    """Kernels are drawn of these archs alone from now on; of none: of all."""
+    _wanted[:] = archs
+
+
 def modelled(rdna: int = 1) -> tuple[str, ...]:
     """Archs that are emulated and known to the product; RDNA `rdna` times for four times of CDNA."""
-    known = [all_archs()[one] for one in MODELLED if one in all_archs()]
+    known = [all_archs()[one] for one in _wanted or MODELLED if one in all_archs()]
     return tuple(one.name for one in known for _ in range(4 if one.family == "cdna" else rdna))

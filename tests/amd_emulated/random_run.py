@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.amd_emulated import needs, random_report
-from tests.amd_emulated.proving import Entry, Problem, modelled, proven, proving
+from tests.amd_emulated.emulator import MODELLED, STAND_IN
+from tests.amd_emulated.proving import Entry, Problem, draw_only, modelled, proven, proving
 from tests.amd_emulated.results import emulator_version
 from tests.amd_emulated.waits import touched_early
 from tests.amd_emulated.workers import ROOT, TooLong, Workers
@@ -201,6 +202,7 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("seed", type=int)
     parser.add_argument("count", type=int)
     parser.add_argument("--op", choices=proven(), default="gemm")
+    parser.add_argument("--arch", action="append", choices=(*MODELLED, STAND_IN), help="draw of this one alone")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", type=int, action="append", help="an index to repeat; the document is left alone")
     parser.add_argument("--so-far", action="store_true", help="write what an unfinished run has, and execute nothing")
@@ -217,6 +219,7 @@ def _own_store() -> None:
 
 def main() -> int:
     given = _parsed()
+    draw_only(given.arch or ())
     _own_store()
     said = needs.missing() or needs.wrong()
     try:
@@ -227,6 +230,7 @@ def main() -> int:
         print(f"AMD kernels are not executed, and nothing was changed: {said}", file=sys.stderr)
         return 2
     of_op = "" if given.op == "gemm" else f"_{given.op}"
+    of_op += "".join(f"_{arch}" for arch in given.arch or ())
     indices, path = given.only or list(range(given.count)), given.results / f"amd_random{of_op}_{given.seed}.jsonl"
     if given.so_far:
         held = Rows(path).rows
@@ -238,7 +242,7 @@ def main() -> int:
     for one in wrong:
         print(f"  index {one['index']} {one['name']}: {one.get('detail', '')}")
         print(f"    again: make test-amd-emulated OP={given.op} SEED={given.seed} ONLY={one['index']}")
-    if given.document and not given.only and (len(found) == given.count or given.so_far):
+    if given.document and not (given.only or given.arch) and (len(found) == given.count or given.so_far):
         facts = random_report.Facts(given.seed, given.count, compiler, emulator_version(needs.checkout()), given.op)
         random_report.write(given.document, facts, [_ruled(one) for one in found])
     return 1 if wrong or len(found) < len(indices) else 0

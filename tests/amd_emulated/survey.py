@@ -134,7 +134,7 @@ def draw(name: str, seed: str, arch: str, wish: Wish, tight: bool = False) -> Ke
         by_pipeline = proposed(name, wish.pool or rng.choice(pools(name, arch)), arch, rng)
         kinds = [pipeline for pipeline in by_pipeline if not wish.pipelines or pipeline in wish.pipelines]
         fast = [pipeline for pipeline in kinds if pipeline not in FALLBACK]
-        if not fast and turn < TURNS // 2 and rng.random() > KEPT and arch != "gfx1250":
+        if not fast and turn < TURNS // 2 and rng.random() > KEPT:
             continue
         for pipeline in rng.sample(fast or kinds, len(fast or kinds)):
             fitting = _fitting(by_pipeline[pipeline], rng, wish.refused, TIGHTEST_OF if tight else 1)

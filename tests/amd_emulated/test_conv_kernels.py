@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+import json
 import secrets
+import subprocess
+import sys
 
 import pytest
 
 from tests.amd_emulated.conv.catalog import Case, cases, copies, problems
 from tests.amd_emulated.conv.drawing import product_problem
 from tests.amd_emulated.emulator import MODELLED
-from tests.amd_emulated.workers import Workers
+from tests.amd_emulated.workers import ROOT, Workers
 from tilewright.build import Builder
 from tilewright.ops import op
 
@@ -30,6 +33,26 @@ def test_the_kernel_computes_what_the_definition_says(case: Case, workers: Worke
         if found["verdict"] != ("right" if served else "refused"):
             wrong.append(f"{why} ({one.label()}): {found['verdict']}, {found['detail']}")
     assert not wrong, f"{case.spec.name}, seed {seed}:\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize(("variant", "rows_apart"), [("forward", True), ("forward", False), ("backward_data", False)])
+def test_what_spans_more_than_2_gib_goes_in_several_launches(variant: str, rows_apart: bool, workers: Workers) -> None:
+    axes = {"datatypes": ("bf16",), "variants": (variant,)}
+    plain = [
+        spec
+        for spec in op("conv").proposals("default", "gfx1201", **axes)
+        if (spec.schedule.pipeline, spec.signature.spatial, spec.signature.dtype_out) == ("wmma", 2, "bf16")
+        and (spec.schedule.merged, spec.schedule.special, spec.signature.num_d) == (1, "any", 0)
+        and not op("conv").check(spec)
+    ]
+    spec = min(plain, key=lambda one: one.schedule.tile[:2])
+    request = {"spec": json.loads(spec.to_json()), "library": str(Builder().build_one(spec).path),
+               "seed": secrets.randbelow(2**31), "rows_apart": rows_apart}  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.amd_emulated.far_conv"], input=json.dumps(request), capture_output=True,
+        text=True, cwd=ROOT, env=workers.environment(), check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, ""), f"seed {request['seed']}: {done.stdout} {done.stderr[-2000:]}"
 
 
 def test_the_catalog_holds_only_legal_kernels_and_misses_nothing() -> None:

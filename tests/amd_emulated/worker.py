@@ -17,6 +17,7 @@ from tests.amd_emulated import execution
 from tests.amd_emulated.proof import Call, Result, prove
 from tests.amd_emulated.proving import proving
 from tests.amd_emulated.session import Session
+from tilewright.inspect.amdgpu import code_target
 from tilewright.ops import op
 from tilewright.runtime.loader import Kernel, load_kernel
 
@@ -29,7 +30,7 @@ def answer(request: dict[str, Any], sessions: dict[str, Session]) -> dict[str, A
     if spec.arch not in sessions:
         if sessions:
             raise RuntimeError("one arch a worker: the fake runtime has one device")
-        sessions[spec.arch] = Session(spec.arch, request["seed"])
+        sessions[spec.arch] = Session(code_target(spec.arch), request["seed"])
         sessions[spec.arch].runtime.tw_fake_hip_device(UNITS, 64)
     session = sessions[spec.arch]
     kernel = load_kernel(Path(request["library"]), spec)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+import tilewright as tw
 from tests.conv.conftest import CONV
 from tilewright.arch import all_archs
 from tilewright.backends.hip.conv import KERNELS
@@ -116,7 +117,9 @@ def test_tiles_of_our_own_are_refused_by_name() -> None:
     fp32 = layer(dtype="fp32")
     assert not rules(WMMA)
     assert not rules(WMMA, "gfx1201")
-    assert rules(WMMA, "gfx942") == rules(WMMA, "gfx1250") == {"amd-wmma"}
+    assert not rules(WMMA, "gfx1250")
+    assert rules(replace(WMMA, tile=(64, 64, 16)), "gfx1250") == {"amd-tile-size"}, "an instruction takes 32 of k"
+    assert rules(WMMA, "gfx942") == {"amd-wmma"}
     assert rules(replace(WMMA, vectors=(4, 4, 4), tile=(64, 64, 16)), of=fp32) == {"amd-wmma"}
     assert not rules(MFMA, "gfx908")
     assert not rules(MFMA, "gfx942")
@@ -181,3 +184,13 @@ def test_wide_fragments_of_two_waves_in_turn_are_refused_on_gfx950() -> None:
     wide = [one for one in proposed if one.schedule.pipeline == "compv5" and one.schedule.warp_tile == (16, 16, 32)]
     assert any(one.schedule.tile[2] == 32 for one in wide)
     assert all("amd-compv5-fragments" in {broken.rule for broken in CONV.check(one)} for one in wide)
+
+
+@pytest.mark.parametrize("arch", GPUS)
+def test_images_over_2_gib_go_in_several_launches(arch: str) -> None:
+    """Images of a batch, and forward rows of one image; of what is left only the weights' gradient is loops'."""
+    batch = {"batch": 64, "size": (512, 512)}  # 3 GiB
+    image = {"batch": 1, "size": (4096, 4096)}
+    for variant, large in (("forward", batch), ("backward_data", batch), ("forward", image)):
+        big = layer(96, 64, dtype="bf16", variant=variant, **large)
+        assert tw.Registry(arch).select(big).spec.schedule.pipeline not in ("loops", "fma")

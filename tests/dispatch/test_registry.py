@@ -419,7 +419,7 @@ def test_the_replay_line_explains_the_same_choice(problem: tw.GemmProblem) -> No
 
 
 ONLY_LOOPS = (
-    (tw.GemmProblem(m=64, n=64, k=64, dtype_a="bf16", layout="rcr"), "gfx1250"),
+    (tw.GemmProblem(m=64, n=64, k=64, dtype_a="fp32", layout="rcr"), "gfx1201"),
     (tw.AttentionProblem(batch=1, heads_q=2, seqlen_q=64, seqlen_k=64, head_dim=64), "gfx1201"),
     (tw.AttentionBackwardProblem(batch=1, heads_q=2, seqlen_q=64, seqlen_k=64, head_dim=64), "gfx1201"),
 )

@@ -301,7 +301,7 @@ def test_merged_groups_are_one_block(hosted: dict[str, Any]) -> None:
 
 
 def test_archs_without_ck_tile_have_tiles_of_our_own_and_the_floor() -> None:
-    for arch, pipeline in (("gfx908", "mfma"), ("gfx1250", "fma"), ("gfx1100", "wmma"), ("gfx1201", "wmma")):
+    for arch, pipeline in (("gfx908", "mfma"), ("gfx1250", "wmma"), ("gfx1100", "wmma"), ("gfx1201", "wmma")):
         *found, floor = KERNELS.schedules("full", signature(), arch_by_name(arch))
         assert {one.pipeline for one in found} == {pipeline}
         assert floor == LoopsSchedule()

@@ -169,6 +169,13 @@ def _target(notes: Mapping[str, Any], bundled: str) -> str:
     return str(notes.get("amdhsa.target") or bundled).partition(":")[0].rpartition("-")[2]
 
 
+def code_target(arch: str) -> str:
+    """The GPU that code of an arch is compiled for: an arch of one's own may have any name."""
+    known = all_archs().get(arch)
+    flags = known.compile_flags if known is not None else ()
+    return next((flag.partition("=")[2] for flag in flags if flag.startswith("--offload-arch=")), arch)
+
+
 def inspect(
     path: Path,
     tools: Sequence[Path] = (),
@@ -187,7 +194,7 @@ def inspect(
     objects = [(Elf(raw, what), raw, target) for target, raw in _objects(path)]
     described = [(metadata(code), code, raw, target) for code, raw, target in objects]
     archs = sorted({_target(notes, target) for notes, _, _, target in described})
-    wanted = arch or (archs[0] if len(archs) == 1 else "")
+    wanted = code_target(arch) or (archs[0] if len(archs) == 1 else "")
     if not described or wanted not in archs:
         held = ", ".join(archs) or "no AMD device code"
         raise InspectionError(
@@ -196,7 +203,7 @@ def inspect(
             value=held,
             remedy="give a code object or library of one AMD arch",
         )
-    facts = all_archs().get(wanted)
+    facts = all_archs().get(arch or wanted)
     if facts is None:
         notes.append(f"there are no arch facts of {wanted}: no occupancy")
     functions: list[Function] = []

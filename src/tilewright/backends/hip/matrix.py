@@ -20,8 +20,13 @@ class Instruction(NamedTuple):
 
 
 def has_matrix(arch: Arch) -> bool:
-    """Whether the kernels know the arch's matrix instructions.  gfx1250's are others, of which nothing was executed."""
-    return bool({"mfma", "wmma"} & arch.features) and "wmma-k32" not in arch.features
+    """Whether the arch has matrix instructions."""
+    return bool({"mfma", "wmma"} & arch.features)
+
+
+def multiplies(dtype: str, arch: Arch) -> bool:
+    """Whether the arch has an instruction for elements of 16 bits or more: RDNA 3 and 4 have none for fp32."""
+    return has_matrix(arch) and (dtype != "fp32" or bool({"mfma", "wmma-fp32"} & arch.features))
 
 
 def is_fp8(dtype: str) -> bool:
@@ -40,6 +45,8 @@ def instruction(dtype: str, arch: Arch) -> Instruction:
         if dtype == "int8":
             return Instruction(8 if arch.name == "gfx942" else 4, groups)
         return Instruction(4 if dtype == "bf16" and arch.name == "gfx908" else 8, groups)
+    if "wmma-k32" in arch.features:
+        return Instruction(8 if dtype == "fp32" else 2 * ACCESS_BYTES, 2)
     groups = 1 if arch.name.startswith("gfx11") else 2
     return Instruction(SIDE * DTYPES[dtype].bytes // groups, groups)
 

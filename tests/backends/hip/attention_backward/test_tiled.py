@@ -17,9 +17,8 @@ from tilewright.ops.attention_backward.spec import AttentionBackwardSignature, s
 
 OP = "attention_backward"
 HIP = tuple(name for name, arch in all_archs().items() if arch.backend == "hip")
-MATRIX = tuple(name for name in HIP if name != "gfx1250")
 PLAIN = AttentionBackwardSignature("grad", "fp16")
-HEADS = ((32, 32), (64, 64), (96, 96), (64, 128), (128, 128))
+HEADS = ((32, 32), (64, 64), (96, 96), (64, 128), (128, 128), (192, 128), (192, 192), (256, 256))
 FEATURES: tuple[dict[str, Any], ...] = (
     {},
     {"mask": "window", "varlen": True},
@@ -34,19 +33,17 @@ SCHEDULE = TiledBackwardSchedule(32, 2)
 @pytest.mark.parametrize("arch", HIP)
 def test_there_is_a_matrix_kernel_wherever_the_arch_has_an_instruction(arch: str) -> None:
     facts = all_archs()[arch]
-    # Sums and fragments fill the registers of RDNA's waves of 32 lanes sooner, RDNA 3's most of all.
-    fitting = HEADS if "mfma" in facts.features else HEADS[:1] if arch.startswith("gfx11") else HEADS[:4]
-    for (qk, v), features in product(fitting, FEATURES):
+    for (qk, v), features in product(HEADS, FEATURES):
         wanted = settled(replace(PLAIN, head_dim=qk, head_dim_v=v, **features))
         proposed = [one for one in AMD.schedules("default", wanted, facts) if one.pipeline == "tiled"]
-        assert bool(proposed) == (arch != "gfx1250"), (qk, v, features)
+        assert proposed, (qk, v, features)
         for schedule in proposed:
             assert not list(FAMILY.violations(wanted, schedule, facts))
 
 
 @pytest.mark.parametrize(("rule", "arch", "has", "schedule"), [
     ("amd-backward-family", "gfx942", {"family": "dot"}, SCHEDULE),
-    ("amd-matrix", "gfx1250", {}, SCHEDULE),
+    ("amd-warps", "gfx1100", {"head_dim": 96, "head_dim_v": 96}, TiledBackwardSchedule(16, 8, 4)),
     ("amd-matrix", "gfx1100", {"dtype": "fp32"}, SCHEDULE),
     ("amd-backward-sums", "gfx942", {"accumulate": "dq"}, SCHEDULE),
     ("amd-backward-dbias", "gfx942", {"bias": "tensor", "dbias": True}, SCHEDULE),
@@ -63,7 +60,7 @@ def test_every_rule_is_met(rule: str, arch: str, has: dict[str, Any], schedule: 
     assert all(one.remedy for one in refused)
 
 
-@pytest.mark.parametrize("arch", MATRIX)
+@pytest.mark.parametrize("arch", HIP)
 def test_a_kernel_takes_any_size_stride_and_order(arch: str) -> None:
     for rows, keys, head in ((1, 1, 1), (37, 41, 53), (0, 5, 64)):
         odd = AttentionBackwardProblem(

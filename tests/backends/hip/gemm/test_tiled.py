@@ -34,8 +34,8 @@ def test_the_survey_has_loops_only_where_no_matrix_instruction_is(arch: str) -> 
     for (a, b), layout in product((*((dtype, dtype) for dtype in INPUTS), *MIXED), LAYOUTS):
         wanted = signature(a, b, layout)
         pipelines = {spec.schedule.pipeline for spec in GEMM.candidates(wanted, arch)}
-        rdna = "wmma" in facts.features
-        if arch == "gfx1250" or (rdna and ((a, b) == ("bf16", "fp16") or a == "fp32")):
+        without_fp32 = not {"mfma", "wmma-fp32"} & facts.features
+        if without_fp32 and ((a, b) == ("bf16", "fp16") or a == "fp32"):
             assert pipelines == {"loops"}, (a, b, layout)
             refused = GEMM.check(KernelSpec("gemm", wanted, TiledSchedule((64, 64, 64), (2, 2, 1)), arch))
             assert [violation.rule for violation in refused] == ["amd-matrix"]
@@ -57,6 +57,8 @@ def test_the_survey_has_loops_only_where_no_matrix_instruction_is(arch: str) -> 
     ("gfx1100", "fp8_e4m3", "fp16", ("fp16", "fp16")),
     ("gfx90a", "fp8_e5m2", "fp16", ("fp32", "fp32")),  # its fp16 instructions take subnormals for zeros
     ("gfx908", "int8", "int8", ("int8", "int8")),
+    ("gfx1250", "fp8_e4m3", "fp8_e5m2", ("fp8_e4m3", "fp8_e5m2")),
+    ("gfx1250", "bf16", "fp16", ("fp32", "fp32")),
 ])  # fmt: skip
 def test_elements_are_multiplied_as_a_type_that_has_their_numbers(
     arch: str, a: str, b: str, as_: tuple[str, str] | None
@@ -64,7 +66,7 @@ def test_elements_are_multiplied_as_a_type_that_has_their_numbers(
     assert shape.multiplied(signature(a, b), all_archs()[arch]) == as_
 
 
-@pytest.mark.parametrize("arch", [name for name in HIP if name != "gfx1250"])
+@pytest.mark.parametrize("arch", HIP)
 def test_a_kernel_takes_any_size_stride_and_alignment(arch: str) -> None:
     for spec in GEMM.candidates(FP16, arch):
         if spec.schedule.pipeline != "tiled":

@@ -24,6 +24,7 @@ from tilewright.backends.hip.gemm.loops import FAMILY as LOOPS
 from tilewright.backends.hip.gemm.preselected import SETS
 from tilewright.backends.hip.gemm.rates import rate_numbers
 from tilewright.backends.hip.gemm.tiled import FAMILY as TILED
+from tilewright.backends.hip.gemm.tiled.proposals import packed
 from tilewright.backends.hip.profiles import PACKAGE, Needs, has_part
 from tilewright.backends.native import FamiliesNative
 from tilewright.ops.base import KernelSpec, Violation
@@ -55,12 +56,17 @@ class HipGemm(OpFamilies):
         tf32 = ("AMD GPUs multiply fp32 exactly", 'use math="exact", or fp16 or bf16')
         yield from dtype_rules(signature, FLOATS, FLOAT_OUTPUTS, INT_OUTPUTS, refused={"tf32": tf32})
         yield from one_b(signature, arch)
-        if signature.variant == "preshuffle":  # only CK Tile reads a packed B
-            yield from ck_tile_rules(signature, arch)
+        if signature.variant == "preshuffle" and TILED.lacks(signature, arch):
+            pair = f"{signature.dtype_a} times {signature.dtype_b}"
+            message = f"{arch.name} has no matrix instruction for {pair}, and the loops read no packed B"
+            yield Violation("amd-packed", message, "give b unpacked")
 
     def fallback_schedule(self, signature: GemmSignature, arch: Arch) -> Any:
         """Plain loops; of a packed B, what reads it."""
-        return fallback(signature, arch) if signature.variant == "preshuffle" else GpuLoopsSchedule()
+        if signature.variant != "preshuffle":
+            return GpuLoopsSchedule()
+        alone = next(ck_tile_rules(signature, arch), None) is not None
+        return packed(signature, arch) if alone else fallback(signature, arch)
 
     def remarks(self, spec: KernelSpec) -> list[str]:
         return [text for text in (remark(spec),) if text]

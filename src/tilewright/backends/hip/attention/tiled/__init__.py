@@ -18,7 +18,7 @@ from tilewright.backends.hip.attention.ck_tile import pools
 from tilewright.backends.hip.attention.ck_tile.profiles import POOLS
 from tilewright.backends.hip.attention.tiled import proposals, shape
 from tilewright.backends.hip.attention.tiled.schedule import TiledAttentionSchedule
-from tilewright.backends.hip.matrix import has_matrix, lane_registers
+from tilewright.backends.hip.matrix import SIDE, lane_registers
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention.family import AttentionFamily
 from tilewright.ops.attention.spec import AttentionSignature
@@ -47,15 +47,13 @@ def matrix_rules(signature: AttentionSignature, arch: Arch) -> Iterator[Violatio
     if s.family not in TiledAttentionSchedule.serves:
         message = f"{s.family} multiplies no rows with keys"
         yield Violation("amd-attention-family", message, "use another pipeline")
-    elif not has_matrix(arch):
-        message = f"{arch.name}'s matrix instructions are not those of RDNA 3, RDNA 4 or CDNA, which the kernels know"
-        yield Violation("amd-matrix", message, "use the loops")
     elif shape.multiplied(s, arch) is None:
+        if (s.dtype_q, s.scales) == ("fp16", "block"):
+            message = f"weights times scales per block do not fit fp16, and {arch.name} has no instruction for fp32"
+            yield Violation("amd-scales", message, "use bf16 queries, other scales, or the loops")
+            return
         message = f"{arch.name} has no matrix instruction for {s.dtype_q}"
         yield Violation("amd-matrix", message, "use the loops")
-    elif (s.dtype_q, s.scales) == ("fp16", "block"):
-        message = "with scales per block, softmax weights are multiplied as bf16, which does not go with fp16 queries"
-        yield Violation("amd-scales", message, "use bf16 queries, other scales, or the loops")
 
 
 def most_registers(schedule: TiledAttentionSchedule, arch: Arch) -> int:
@@ -76,6 +74,10 @@ def _tile_rules(signature: AttentionSignature, schedule: TiledAttentionSchedule,
     assert dtype is not None
     if (lanes := shape.threads(h, arch)) > MAX_THREADS:
         yield Violation("amd-warps", f"{lanes} threads of {h.waves} waves", f"use at most {MAX_THREADS} threads")
+    if h.waves % h.column_waves or s.head_dim_v % (SIDE * h.column_waves):
+        message = f"column_waves {h.column_waves}: {h.waves} waves and a head of {s.head_dim_v} are not whole shares"
+        yield Violation("amd-warps", message, "use a divisor of waves and of head_dim_v / 16")
+        return
     least = shape.least_keys(dtype, arch)
     if h.tile_n % least:
         message = f"tile_n {h.tile_n}: an instruction of {dtype} takes {least} keys"
@@ -89,7 +91,7 @@ def _tile_rules(signature: AttentionSignature, schedule: TiledAttentionSchedule,
         yield Violation("amd-registers", message, "use a smaller tile_n, fewer row_blocks, or lean")
     elif (computed := wanted - shape.results(s, h, arch)) > arch.vector_registers:
         message = f"a lane computes in {computed} registers and has {arch.vector_registers} that are not for sums alone"
-        yield Violation("amd-registers", message, "use a smaller tile_n, more waves, or fewer row_blocks")
+        yield Violation("amd-registers", message, "use a smaller tile_n, more waves, fewer row_blocks, or column_waves")
 
 
 class Tiled(Family, AttentionFamily):
@@ -129,14 +131,14 @@ class Tiled(Family, AttentionFamily):
         return {
             "tile_m": h.tile_m, "tile_n": h.tile_n, "threads": shape.threads(h, arch), "wave": arch.warp_size,
             "size": DTYPES[dtype].bytes, "narrow": int(dtype != s.dtype_kv), "scored": int(is_scored(s) or s.dropout),
-            "lean": int(h.lean),
+            "lean": int(h.lean), "shares": h.column_waves,
         }  # fmt: skip
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
         s, h, arch = spec.signature, spec.schedule, arch_by_name(spec.arch)
         dtype = shape.multiplied(s, arch)
         assert dtype is not None
-        fields: dict[str, Any] = {name: getattr(h, name) for name in ("tile_m", "tile_n", "row_blocks")}
+        fields: dict[str, Any] = {name: getattr(h, name) for name in ("tile_m", "tile_n", "row_blocks", "column_waves")}
         fields |= {"lean": str(h.lean).lower(), "threads": shape.threads(h, arch),
                    "lds_bytes": shape.lds_bytes(s, h, DTYPES[dtype].bytes)}  # fmt: skip
         return {

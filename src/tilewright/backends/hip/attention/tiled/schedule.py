@@ -18,6 +18,7 @@ class TiledAttentionSchedule:
     waves: int
     row_blocks: int  # of 16 rows, that a wave has
     lean: bool = False  # where registers are few: queries stay in LDS, and nothing is fetched ahead
+    column_waves: int = 1  # waves that have the same rows, and columns of the result of their own
 
     pipelines: ClassVar[tuple[str, ...]] = ("tiled",)
     serves: ClassVar[tuple[str, ...]] = ("forward", "split")
@@ -26,7 +27,7 @@ class TiledAttentionSchedule:
 
     @property
     def tile_m(self) -> int:
-        return 16 * self.row_blocks * self.waves
+        return 16 * self.row_blocks * self.waves // self.column_waves
 
     @property
     def tile(self) -> tuple[int, int]:
@@ -34,4 +35,6 @@ class TiledAttentionSchedule:
         return self.tile_m, self.tile_n
 
     def label(self) -> str:
-        return f"{self.pipeline}_{self.tile_m}x{self.tile_n}_waves{self.waves}" + ("_lean" if self.lean else "")
+        label = f"{self.pipeline}_{self.tile_m}x{self.tile_n}_waves{self.waves}"
+        label += f"_columns{self.column_waves}" if self.column_waves > 1 else ""
+        return label + ("_lean" if self.lean else "")

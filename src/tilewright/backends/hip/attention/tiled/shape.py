@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tilewright.arch import Arch
 from tilewright.backends.hip.attention.tiled.schedule import TiledAttentionSchedule
-from tilewright.backends.hip.matrix import SIDE, has_matrix, instruction, is_fp8
+from tilewright.backends.hip.matrix import SIDE, instruction, is_fp8, multiplies
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention.spec import AttentionSignature
 
@@ -20,12 +20,13 @@ FEW_PIECES, PLACE = 8, 3  # accesses of a lane beyond which places of each are h
 def multiplied(signature: AttentionSignature, arch: Arch) -> str | None:
     """As which type elements are multiplied; None where the arch has no instruction for it.
 
-    fp8 becomes bf16, which has all its numbers, or fp16 beside queries of fp16, which has those of e4m3.
+    fp8 becomes bf16, which has all its numbers, or fp16 beside queries of fp16, which has those of e4m3.  With scales
+    by block, weights times scales do not fit fp16: fp16 becomes fp32.
     """
-    if not has_matrix(arch):
-        return None
     dtype = "bf16" if is_fp8(signature.dtype_q) else signature.dtype_q
-    return None if dtype == "fp32" and "mfma" not in arch.features else dtype
+    if (dtype, signature.scales) == ("fp16", "block"):
+        dtype = "fp32"
+    return dtype if multiplies(dtype, arch) else None
 
 
 def threads(schedule: TiledAttentionSchedule, arch: Arch) -> int:
@@ -52,7 +53,7 @@ def lds_bytes(signature: AttentionSignature, schedule: TiledAttentionSchedule, s
 
 def results(signature: AttentionSignature, schedule: TiledAttentionSchedule, arch: Arch) -> int:
     """Registers of a lane that hold sums of results: accumulation registers do."""
-    return SIDE * schedule.row_blocks * signature.head_dim_v // arch.warp_size
+    return SIDE * schedule.row_blocks * signature.head_dim_v // (arch.warp_size * schedule.column_waves)
 
 
 def registers(signature: AttentionSignature, schedule: TiledAttentionSchedule, arch: Arch) -> int:

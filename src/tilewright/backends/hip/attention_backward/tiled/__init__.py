@@ -18,7 +18,7 @@ from tilewright.backends.hip.attention_backward.ck_tile import dispatcher, legal
 from tilewright.backends.hip.attention_backward.ck_tile.receipts import POOLS
 from tilewright.backends.hip.attention_backward.ck_tile.tiles import CkTileBackwardSchedule
 from tilewright.backends.hip.attention_backward.shared import HipAttentionBackwardFamily
-from tilewright.backends.hip.matrix import SIDE, has_matrix, instruction, lane_registers
+from tilewright.backends.hip.matrix import SIDE, instruction, lane_registers, multiplies
 from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
@@ -37,6 +37,8 @@ BESIDE, SCORED, AHEAD, MORE_PIECES = 72, 24, 1.2, 7
 BESIDE_TWICE, FEATURE_TWICE, PIECE_TWICE, AHEAD_TWICE = 88, 8, 5, 1.9
 # Lines of a tile that is walked, and waves of 16 lines of their own; the usual first.
 _TILES = ((32, 4), (32, 2), (16, 4), (32, 1), (16, 2), (16, 1))
+# Likewise, where a wave has no registers for all sums of its lines: waves share lines, each with a part of the columns.
+_SHARED = ((16, 8, 2), (16, 8, 4), (16, 4, 2), (16, 4, 4), (16, 8, 8))
 _FEW = 2  # in `default`
 
 
@@ -47,6 +49,7 @@ class TiledBackwardSchedule:
     pipeline: str = field(default="tiled", init=False)
     tile_n: int  # lines of a tile of the other side
     waves: int
+    column_waves: int = 1  # waves that have the same lines, and columns of the sums of their own
 
     pipelines: ClassVar[tuple[str, ...]] = ("tiled",)
     serves: ClassVar[tuple[str, ...]] = ("grad",)
@@ -55,7 +58,7 @@ class TiledBackwardSchedule:
 
     @property
     def tile_m(self) -> int:
-        return SIDE * self.waves
+        return SIDE * self.waves // self.column_waves
 
     @property
     def tile(self) -> tuple[int, int]:
@@ -63,7 +66,8 @@ class TiledBackwardSchedule:
         return self.tile_m, self.tile_n
 
     def label(self) -> str:
-        return f"{self.pipeline}_{self.tile_m}x{self.tile_n}"
+        shared = f"_columns{self.column_waves}" if self.column_waves > 1 else ""
+        return f"{self.pipeline}_{self.tile_m}x{self.tile_n}{shared}"
 
 
 def matrix_rules(signature: AttentionBackwardSignature, arch: Arch) -> Iterator[Violation]:
@@ -72,8 +76,8 @@ def matrix_rules(signature: AttentionBackwardSignature, arch: Arch) -> Iterator[
     if s.family != "grad":
         yield Violation("amd-backward-family", f"{s.family} multiplies nothing", "use another pipeline")
         return
-    if not has_matrix(arch) or (s.dtype == "fp32" and "mfma" not in arch.features):
-        message = f"{arch.name} has no matrix instruction for {s.dtype} that the kernels know"
+    if not multiplies(s.dtype, arch):
+        message = f"{arch.name} has no matrix instruction for {s.dtype}"
         yield Violation("amd-matrix", message, "use loops")
     if s.accumulate != "none":
         message = f"accumulate {s.accumulate}: the kernels add every result up themselves"
@@ -94,7 +98,7 @@ def lds_bytes(signature: AttentionBackwardSignature, schedule: TiledBackwardSche
 def wanted_registers(signature: AttentionBackwardSignature, schedule: TiledBackwardSchedule, arch: Arch) -> int:
     """Of a lane: sums of dk and dv, scores and their gradients, and the rest."""
     s, h = signature, schedule
-    sums = SIDE * (s.head_dim + s.head_dim_v) // arch.warp_size
+    sums = SIDE * (s.head_dim + s.head_dim_v) // (arch.warp_size * h.column_waves)
     scores = 2 * SIDE * h.tile_n // arch.warp_size
     features = s.softcap + s.dropout + s.masked + (s.bias != "none")
     most = max(s.head_dim, s.head_dim_v) * DTYPES[s.dtype].bytes // ACCESS_BYTES
@@ -129,8 +133,9 @@ class Tiled(HipAttentionBackwardFamily):
             return
         if pool in ("full", "profiler"):
             yield from (TiledBackwardSchedule(lines, waves) for lines, waves in product((16, 32, 64), (1, 2, 4, 8)))
+            yield from (TiledBackwardSchedule(*tile) for tile in _SHARED)
             return
-        schedules = (TiledBackwardSchedule(*tile) for tile in _TILES)
+        schedules = (TiledBackwardSchedule(*tile) for tile in (*_TILES, *_SHARED))
         legal = (each for each in schedules if next(self.violations(signature, each, arch), None) is None)
         yield from (each for each, _ in zip(legal, range(_FEW), strict=False))
 
@@ -144,7 +149,10 @@ class Tiled(HipAttentionBackwardFamily):
 
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
         h = spec.schedule
-        return {"tile_m": h.tile_m, "tile_n": h.tile_n, "threads": _threads(h, arch_by_name(spec.arch))}
+        return {
+            "tile_m": h.tile_m, "tile_n": h.tile_n, "threads": _threads(h, arch_by_name(spec.arch)),
+            "column_waves": h.column_waves,
+        }  # fmt: skip
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
         fields = {**self.numbers(spec), "lds_bytes": lds_bytes(spec.signature, spec.schedule)}
@@ -177,6 +185,12 @@ def _tile_rules(
     signature: AttentionBackwardSignature, schedule: TiledBackwardSchedule, arch: Arch
 ) -> Iterator[Violation]:
     s, h = signature, schedule
+    shares = SIDE * h.column_waves
+    if h.waves % h.column_waves or s.head_dim % shares or s.head_dim_v % shares:
+        heads = f"heads of {s.head_dim} and {s.head_dim_v}"
+        message = f"column_waves {h.column_waves}: {h.waves} waves and {heads} are not whole shares"
+        yield Violation("amd-warps", message, "use a divisor of waves and of the heads / 16")
+        return
     unit = instruction(s.dtype, arch)
     least = max(SIDE, unit.groups * unit.bytes // DTYPES[s.dtype].bytes)
     if h.tile_n % least or MOST_LINES % h.tile_n:
@@ -191,7 +205,7 @@ def _tile_rules(
         yield Violation("amd-lds", message, "use a smaller tile_n, or fewer waves")
     if (wanted := wanted_registers(s, h, arch)) > (most := most_registers(h, arch)):
         message = f"a lane wants {wanted} registers and has {most}: over that it spills"
-        yield Violation("amd-registers", message, "use a smaller tile_n, or loops")
+        yield Violation("amd-registers", message, "use a smaller tile_n, column_waves, or loops")
 
 
 FAMILY = Tiled()

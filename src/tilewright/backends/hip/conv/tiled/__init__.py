@@ -1,8 +1,8 @@
 """Convolution where CK Tile's headers have no product.  How its kernels compute, and rules.
 
-wmma   RDNA 3 and 4: fp16, bf16 and int8 by matrix instructions, 16 x 16 sums of a wave at a time
+wmma   RDNA 3, RDNA 4, gfx1250: fp16, bf16 and int8 by matrix instructions (gfx1250: fp32, too), 16 x 16 sums at a time
 mfma   CDNA, likewise: all of gfx908, int8 of gfx90a, gradients of fp32 of gfx950
-fma    any GPU, by multiply-adds: fp32 of RDNA, all of gfx1250
+fma    any GPU, by multiply-adds: fp32 of RDNA 3 and 4
 
 Operands, results and copies are those of the CK Tile kernels (`hip/conv/tiled/kernel.h`).
 """
@@ -28,11 +28,11 @@ from tilewright.backends.hip.conv.shared import (
 )
 from tilewright.backends.hip.matrix import (
     MOST_AT_ONCE,
-    has_matrix,
     instruction,
     lane_bytes,
     lane_registers,
     least_deep,
+    multiplies,
 )
 from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
@@ -87,12 +87,10 @@ class TiledConvSchedule:
 
 
 def best_pipeline(signature: ConvSignature, arch: Arch) -> str:
-    """By the arch's matrix instructions where the kernels know one for the type, else by multiply-adds."""
-    if not has_matrix(arch):
+    """By the arch's matrix instructions where there is one for the type, else by multiply-adds."""
+    if not multiplies(signature.dtype, arch):
         return "fma"
-    if "mfma" in arch.features:
-        return "mfma"
-    return "fma" if signature.dtype == "fp32" else "wmma"
+    return "mfma" if "mfma" in arch.features else "wmma"
 
 
 def threads(schedule: TiledConvSchedule) -> int:

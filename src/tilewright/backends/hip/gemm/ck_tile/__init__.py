@@ -103,8 +103,7 @@ class CkTile(HipGemmFamily):
         return proposals.proposals(pool, signature, arch)
 
     def violations(self, signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
-        if signature.variant != "preshuffle":  # there they are rules of the signature
-            yield from ck_tile_rules(signature, arch)
+        yield from ck_tile_rules(signature, arch)
         if "wmma" in arch.features or not arch.warp_tiles:
             return  # where CK Tile has nothing there is one reason, and no schedule mends it
         yield from _packed(signature, schedule, arch)

@@ -17,7 +17,7 @@ from tilewright.backends.hip.gemm.code_models import issue
 from tilewright.backends.hip.gemm.shared import HipGemmFamily, tile_numbers
 from tilewright.backends.hip.gemm.tiled import proposals, shape
 from tilewright.backends.hip.gemm.tiled.schedule import TiledSchedule
-from tilewright.backends.hip.matrix import has_matrix, lane_registers, least_deep
+from tilewright.backends.hip.matrix import lane_registers, least_deep
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.gemm.problem import GemmProblem
@@ -37,12 +37,7 @@ BESIDE, AHEAD, AHEAD_RDNA = 16, 1.5, 1.75
 
 def matrix_rules(signature: GemmSignature, arch: Arch) -> Iterator[Violation]:
     """Which products these kernels have on the arch."""
-    if signature.variant == "preshuffle":
-        yield Violation("amd-packed", "the kernels read B as it is, not packed", "give b unpacked")
-    if not has_matrix(arch):
-        message = f"{arch.name}'s matrix instructions are not those of RDNA 3, RDNA 4 or CDNA, which the kernels know"
-        yield Violation("amd-matrix", message, "use the loops")
-    elif shape.multiplied(signature, arch) is None:
+    if shape.multiplied(signature, arch) is None:
         pair = f"{signature.dtype_a} times {signature.dtype_b}"
         yield Violation(
             "amd-matrix", f"{arch.name} has no matrix instruction that is exact for {pair}", "use the loops"
@@ -107,6 +102,14 @@ class Tiled(HipGemmFamily):
     def proposals(self, pool: str, signature: GemmSignature, arch: Arch) -> Iterator[TiledSchedule]:
         if next(matrix_rules(signature, arch), None) is None:
             yield from proposals.proposals(pool, signature, arch)
+
+    def lacks(self, signature: GemmSignature, arch: Arch) -> bool:
+        """Whether there is no product of these types."""
+        return next(matrix_rules(signature, arch), None) is not None
+
+    def pack_format(self, schedule: TiledSchedule) -> tuple[object, ...]:
+        """A packed B is the columns of B, one after the other, whatever B's layout was."""
+        return ("columns",)
 
     def violations(self, signature: GemmSignature, schedule: TiledSchedule, arch: Arch) -> Iterator[Violation]:
         missing = list(matrix_rules(signature, arch))

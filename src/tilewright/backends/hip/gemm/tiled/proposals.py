@@ -73,11 +73,20 @@ def _swept(pool: str, size: int, arch: Arch) -> Iterator[TiledSchedule]:
             yield _schedule(size, m, n, k, grid, parts, stages)
 
 
+def packed(signature: GemmSignature, arch: Arch) -> TiledSchedule:
+    """What reads a packed B, whatever its size."""
+    kinds = multiplied(signature, arch)
+    assert kinds is not None
+    return _schedule(DTYPES[kinds[0]].bytes, *(_CDNA if "mfma" in arch.features else _RDNA)[1])
+
+
 def proposals(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[TiledSchedule]:
     kinds = multiplied(signature, arch)
     assert kinds is not None
     size = DTYPES[kinds[0]].bytes
     alone = next(ck_tile_rules(signature, arch), None) is not None
+    if signature.variant == "preshuffle" and not alone:
+        return  # buffers that were packed are for one family's kernels: CK Tile's, where it has some
     if pool in ("full", "profiler"):
         yield from _swept(pool, size, arch)
     elif pool != "tiny":

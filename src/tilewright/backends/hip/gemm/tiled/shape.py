@@ -14,10 +14,10 @@ from tilewright.backends.hip.matrix import (
     ACCESS_BYTES,
     MOST_AT_ONCE,
     SIDE,
-    has_matrix,
     instruction,
     is_fp8,
     lane_bytes,
+    multiplies,
 )
 from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm.spec import GemmSignature
@@ -34,16 +34,14 @@ def multiplied(signature: GemmSignature, arch: Arch) -> tuple[str, str] | None:
     of them subnormal (gfx90a takes subnormals for zeros), or fp16 beside fp16; and other mixtures become fp32.
     """
     a, b = signature.dtype_a, signature.dtype_b
-    if not has_matrix(arch):
-        return None
     if is_fp8(a) and is_fp8(b):
         native = f"{a}_{b}_fp32" in (arch.warp_tiles or {})
-        return (a, b) if native else ("bf16", "bf16")
+        return (a, b) if native else ("bf16", "bf16") if multiplies("bf16", arch) else None
     others = {dtype for dtype in (a, b) if not is_fp8(dtype)}
     wide = others.pop() if len(others) == 1 else "fp32"
     if wide == "fp16" and "fp8_e5m2" in (a[:8], b[:8]) and "mfma" in arch.features:
         wide = "fp32"
-    return None if wide == "fp32" and "mfma" not in arch.features else (wide, wide)
+    return (wide, wide) if multiplies(wide, arch) else None
 
 
 def threads(schedule: TiledSchedule, arch: Arch) -> int:
@@ -85,7 +83,7 @@ def operands(signature: GemmSignature, schedule: TiledSchedule, arch: Arch) -> l
     m, n, _ = schedule.tile
     return [
         ("A", signature.dtype_a, kinds[0], m, signature.layout[0] == "r"),
-        ("B", signature.dtype_b, kinds[1], n, signature.layout[1] != "r"),
+        ("B", signature.dtype_b, kinds[1], n, signature.layout[1] != "r" or signature.variant == "preshuffle"),
     ]
 
 

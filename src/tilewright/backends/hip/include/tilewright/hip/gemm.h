@@ -88,6 +88,25 @@ __global__ void pack_b(const T *b, int64_t stride, T *packed, int64_t k, int64_t
   packed[at] = b[from.column * stride + from.k];
 }
 
+// Columns of B, one after the other.
+template <class T, bool rows>
+__global__ void pack_columns(const T *b, int64_t stride, T *packed, int64_t k, int64_t total) {
+  const int64_t at = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (at >= total) return;
+  const int64_t column = at / k, down = at % k;
+  packed[at] = rows ? b[down * stride + column] : b[column * stride + down];
+}
+
+// The order of a packed B: panels of CK Tile's warp tiles, or columns, which our own kernels read.
+template <class Config, class = void> struct PackedOrder {
+  static bool whole(int64_t n, int64_t k) { return n % Config::warp_tile_n == 0 && k % Config::warp_tile_k == 0; }
+  template <class T> static auto kernel() { return &pack_b<T, Config::warp_tile_n, Config::warp_tile_k>; }
+};
+template <class Config> struct PackedOrder<Config, std::enable_if_t<Config::packed_columns>> {
+  static bool whole(int64_t, int64_t) { return true; }
+  template <class T> static auto kernel() { return &pack_columns<T, Config::packs_rows>; }
+};
+
 // The two optional entries of a kernel: only preshuffle kernels have them.
 template <class Config, bool Has> struct Packing : PlainKernel {};
 template <class Config> struct Packing<Config, true> : PlainKernel {
@@ -99,14 +118,14 @@ template <class Config> struct Packing<Config, true> : PlainKernel {
   static int pack(const void *args, void *packed, void *stream) {
     auto &x = *static_cast<const tw_gemm_args *>(args);
     int64_t total = x.n * x.k, batch = x.b_batch_stride ? x.batch : 1;
-    if (x.n % Config::warp_tile_n || x.k % Config::warp_tile_k) return TW_DIVISIBILITY;
+    if (!PackedOrder<Config>::whole(x.n, x.k)) return TW_DIVISIBILITY;
     // Copied, not computed with: any type of the size does.
     using Word = std::conditional_t<sizeof(B) == 1, uint8_t, std::conditional_t<sizeof(B) == 2, uint16_t, uint32_t>>;
+    const auto kernel = PackedOrder<Config>::template kernel<Word>();
     for (int64_t z = 0; z < batch && total; ++z)
-      pack_b<Word, Config::warp_tile_n, Config::warp_tile_k>
-          <<<dim3((total + 255) / 256), dim3(256), 0, static_cast<hipStream_t>(stream)>>>(
-              static_cast<const Word *>(x.b) + z * x.b_batch_stride, x.b_stride,
-              static_cast<Word *>(packed) + z * total, x.k, total);
+      kernel<<<dim3((total + 255) / 256), dim3(256), 0, static_cast<hipStream_t>(stream)>>>(
+          static_cast<const Word *>(x.b) + z * x.b_batch_stride, x.b_stride, static_cast<Word *>(packed) + z * total,
+          x.k, total);
     return hipGetLastError() == hipSuccess ? TW_OK : TW_DEVICE;
   }
 };

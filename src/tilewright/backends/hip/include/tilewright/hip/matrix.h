@@ -1,4 +1,5 @@
-// Matrix instructions of AMD GPUs behind one interface: MFMA of CDNA (waves of 64 lanes) and WMMA of RDNA 3 and 4 (32).
+// Matrix instructions of AMD GPUs behind one interface: MFMA of CDNA (waves of 64 lanes), WMMA of RDNA 3, RDNA 4 and
+// gfx1250 (32).
 //
 // Every instruction here makes 16 x 16 sums, and of all of them holds:
 //   - A lane holds elements of one line of A (a row) and of one line of B (a column), both of number lane % 16.
@@ -80,8 +81,54 @@ using MatrixBytes = MatrixInts4;
 typedef _Float16 MatrixHalves __attribute__((ext_vector_type(16 / matrix_groups)));
 typedef short MatrixShorts __attribute__((ext_vector_type(16 / matrix_groups)));
 
-// gfx1250's WMMA is another one: kernels are not proposed there.
-#if !defined(__gfx1250__)
+#if defined(__gfx1250__) || defined(TW_MATRIX_AS_GFX1250)
+// A lane holds 32 bytes of a line, twice what RDNA 4 takes, and one instruction is that of two of RDNA 4 on either half.
+// TW_MATRIX_AS_GFX1250: written as these two, so that kernels for gfx1250 can be executed where only RDNA 4 can (tests).
+typedef int MatrixInts8 __attribute__((ext_vector_type(8)));
+typedef _Float16 MatrixHalves16 __attribute__((ext_vector_type(16)));
+typedef __bf16 MatrixBrains16 __attribute__((ext_vector_type(16)));
+typedef float MatrixFloats2 __attribute__((ext_vector_type(2)));
+#if defined(__gfx1250__)
+#define TW_WMMA_FLOATS(name) __builtin_amdgcn_wmma_##name(0, a, 0, b, (short)0, c, false, false)
+#define TW_WMMA_FP8(name) __builtin_amdgcn_wmma_##name(a, b, (short)0, c, false, false)
+TW_MATRIX_ATOM(fp32, fp32, MatrixFloats2, MatrixFloats, TW_WMMA_FLOATS(f32_16x16x4_f32))
+TW_MATRIX_ATOM(fp16, fp16, MatrixHalves16, MatrixFloats, TW_WMMA_FLOATS(f32_16x16x32_f16))
+TW_MATRIX_ATOM(bf16, bf16, MatrixBrains16, MatrixFloats, TW_WMMA_FLOATS(f32_16x16x32_bf16))
+TW_MATRIX_ATOM(int8, int8, MatrixInts8, MatrixInts,
+               __builtin_amdgcn_wmma_i32_16x16x64_iu8(true, a, true, b, c, false, false))
+TW_MATRIX_ATOM(fp8_e4m3, fp8_e4m3, MatrixInts8, MatrixFloats, TW_WMMA_FP8(f32_16x16x64_fp8_fp8))
+TW_MATRIX_ATOM(fp8_e4m3, fp8_e5m2, MatrixInts8, MatrixFloats, TW_WMMA_FP8(f32_16x16x64_fp8_bf8))
+TW_MATRIX_ATOM(fp8_e5m2, fp8_e4m3, MatrixInts8, MatrixFloats, TW_WMMA_FP8(f32_16x16x64_bf8_fp8))
+TW_MATRIX_ATOM(fp8_e5m2, fp8_e5m2, MatrixInts8, MatrixFloats, TW_WMMA_FP8(f32_16x16x64_bf8_bf8))
+#undef TW_WMMA_FLOATS
+#undef TW_WMMA_FP8
+#else
+// A line of 32 bytes as parts of `Part`, which an instruction of RDNA 4 takes each.
+template <class Part, class Whole> struct MatrixParts {
+  Part part[sizeof(Whole) / sizeof(Part)];
+};
+#define TW_MATRIX_IN_PARTS(A, B, LinesType, PartType, SumsType, expression) \
+  template <> struct MatrixAtom<A, B> { \
+    using Lines = LinesType; \
+    using Sums = SumsType; \
+    static TW_GPU Sums multiply(Lines x, Lines y, Sums c) { \
+      using Parts = MatrixParts<PartType, Lines>; \
+      const auto of_x = __builtin_bit_cast(Parts, x), of_y = __builtin_bit_cast(Parts, y); \
+      for (int i = 0; i < int(sizeof(Lines) / sizeof(PartType)); ++i) { \
+        const PartType a = of_x.part[i], b = of_y.part[i]; \
+        c = expression; \
+      } \
+      return c; \
+    } \
+  };
+TW_MATRIX_IN_PARTS(fp16, fp16, MatrixHalves16, MatrixHalves, MatrixFloats, TW_WMMA(f32_16x16x16_f16)(a, b, c))
+TW_MATRIX_IN_PARTS(bf16, bf16, MatrixBrains16, MatrixShorts, MatrixFloats, TW_WMMA(f32_16x16x16_bf16)(a, b, c))
+TW_MATRIX_IN_PARTS(int8, int8, MatrixInts8, MatrixBytes, MatrixInts,
+                   TW_WMMA(i32_16x16x16_iu8)(true, a, true, b, c, false))
+TW_MATRIX_IN_PARTS(fp8_e4m3, fp8_e4m3, MatrixInts8, MatrixBytes, MatrixFloats, TW_WMMA(f32_16x16x16_fp8_fp8)(a, b, c))
+#undef TW_MATRIX_IN_PARTS
+#endif
+#else
 TW_MATRIX_ATOM(fp16, fp16, MatrixHalves, MatrixFloats, TW_WMMA(f32_16x16x16_f16)(a, b, c))
 TW_MATRIX_ATOM(bf16, bf16, MatrixShorts, MatrixFloats, TW_WMMA(f32_16x16x16_bf16)(a, b, c))
 TW_MATRIX_ATOM(int8, int8, MatrixBytes, MatrixInts, TW_WMMA(i32_16x16x16_iu8)(true, a, true, b, c, false))

@@ -14,8 +14,10 @@ template <class Unit, class M, int lines> struct ScoreOperand {
   using Atom = typename Unit::Atom;
   using Sums = typename Unit::Sums;
   static constexpr bool halves = matrix_groups == 1;
-  // Blocks of 16 of a step, so that a lane reads 16 bytes of a line of the other operand at once where it can.
-  static constexpr int blocks = matrix_groups == 4 && sizeof(M) == 2 && lines % 32 == 0 ? 2 : 1;
+  // Blocks of 16 of a step: those that an instruction takes (two on gfx1250), and two where a lane then reads 16 bytes of a
+  // line of the other operand at once.
+  static constexpr bool two = Unit::sums * int(sizeof(M)) < Unit::atom || (matrix_groups == 4 && sizeof(M) == 2);
+  static constexpr int blocks = !halves && two && lines % 32 == 0 ? 2 : 1;
   static constexpr int held = blocks * Unit::sums * (halves ? 2 : 1), steps = lines / (16 * blocks);
   static constexpr int atoms = held * int(sizeof(M)) / Unit::atom;
   static_assert(atoms > 0 && atoms * Unit::atom == held * int(sizeof(M)), "a tile is no whole instructions");
@@ -29,7 +31,8 @@ template <class Unit, class M, int lines> struct ScoreOperand {
 
   struct Order {
     static TW_GPU int place(int key) {
-      return blocks == 2 ? key / 32 * 32 + key % 16 / 4 * 8 + key % 32 / 16 * 4 + key % 4 : key;
+      constexpr int near = Unit::sums;  // neighbours that a lane has of a block
+      return blocks == 2 ? key / 32 * 32 + key % 16 / near * 2 * near + key % 32 / 16 * near + key % near : key;
     }
   };
   static TW_GPU int lane() { return int(threadIdx.x) % Unit::wave; }

@@ -1,6 +1,7 @@
 // A convolution kernel behind the C ABI: what it refuses, with a sentence, and how its launches are made.
 // As in gemm.h nothing here depends on CK Tile: ConvDevice, in the device's pass only, says what a block does.
 #pragma once
+#include <tilewright/hip/conv/limits.h>
 #include <tilewright/hip/conv/walk.h>
 #include <tilewright/hip/gemm.h>
 #include <tilewright/select/conv_args.h>
@@ -275,10 +276,56 @@ template <class Config, class Limits> struct Conv : PlainKernel {
     const int code = check(args, nullptr, 0);
     return code ? code : launch_checked(*static_cast<const tw_conv_args *>(args), workspace, stream);
   }
+  // What is gathered may span more than 32-bit offsets reach: images then go in several launches, and forward also rows
+  // of one image.  Both as limits.h counts them.
+  static tw_conv_args advanced(const tw_conv_args &x, int stride, int64_t read_by, int64_t written_by) {
+    tw_conv_args made = x;
+    const int64_t of_x = forward ? read_by : written_by, of_y = forward ? written_by : read_by;
+    made.x = const_cast<void *>(data ? moved<C>(x.x, of_x * x.x_strides[stride])
+                                     : moved<T>(x.x, of_x * x.x_strides[stride]));
+    made.y = const_cast<void *>(forward ? moved<C>(x.y, of_y * x.y_strides[stride])
+                                        : moved<T>(x.y, of_y * x.y_strides[stride]));
+    for (int t = 0; t < Config::num_d; ++t) made.d[t] = moved<D>(x.d[t], written_by * x.d_strides[t][stride]);
+    return made;
+  }
   static int launch_checked(const tw_conv_args &args, void *workspace, void *stream) {
     const tw_conv_args x = merged(args);
     if (nothing_written<Config>(x)) return TW_OK;
     if (splits && !workspace) return TW_BAD_ARGS;
+    if constexpr (weight) return launch_slice(x, workspace, stream);
+    const double one = span(read(x), 1, read_size(x), read_channels(x)) * sizeof(T);
+    const auto image = selection::Wide(one), apart = selection::Wide(read(x)[0]) * int64_t(sizeof(T));
+    const int64_t images = selection::hip_conv::images_at_once(x.batch, image, apart, pixels(data ? x.size : x.out));
+    for (int64_t first = 0; images > 0 && first < x.batch; first += images) {
+      tw_conv_args some = advanced(x, 0, first, first);
+      some.batch = x.batch - first < images ? x.batch - first : images;
+      if (int status = launch_slice(some, workspace, stream); status != TW_OK) return status;
+    }
+    return images > 0 ? int(TW_OK) : launch_rows(x, image, workspace, stream);
+  }
+  // Every image alone, some rows of its result at a time.  Rows of the image that these read may be outside of it: one is
+  // left then, which none of them reads.
+  static int launch_rows(const tw_conv_args &x, selection::Wide image, void *workspace, void *stream) {
+    const int axis = selection::hip_conv::sliced_axis(x.out);
+    if (!forward || axis < 0) return TW_LIMIT;
+    const selection::Wide apart = selection::Wide(read(x)[1 + axis]) * int64_t(sizeof(T));
+    const int64_t taps = (x.window[axis] - 1) * x.dilation[axis] + 1;
+    const int64_t rows =
+        selection::hip_conv::rows_at_once(x.out[axis], x.stride[axis], taps, image - (x.size[axis] - 1) * apart, apart);
+    if (rows == 0) return TW_LIMIT;
+    for (int64_t n = 0; n < x.batch; ++n)
+      for (int64_t first = 0; first < x.out[axis]; first += rows) {
+        const int64_t count = x.out[axis] - first < rows ? x.out[axis] - first : rows;
+        const int64_t from = first * x.stride[axis] - x.before[axis], last = x.size[axis] - 1;
+        const int64_t low = from < 0 ? 0 : from > last ? last : from, end = from + (count - 1) * x.stride[axis] + taps;
+        tw_conv_args some = advanced(advanced(x, 0, n, n), 1 + axis, low, first);
+        some.batch = 1, some.out[axis] = count, some.before[axis] = low - from;
+        some.size[axis] = (end > last + 1 ? last + 1 : end <= low ? low + 1 : end) - low;
+        if (int status = launch_slice(some, workspace, stream); status != TW_OK) return status;
+      }
+    return TW_OK;
+  }
+  static int launch_slice(const tw_conv_args &x, void *workspace, void *stream) {
     const auto on = static_cast<hipStream_t>(stream);
     Launched all = launch_of(x, workspace);
     if constexpr (data) return run_residues(x, all, on);

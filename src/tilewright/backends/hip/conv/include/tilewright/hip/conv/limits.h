@@ -34,7 +34,8 @@ inline constexpr Rule amd_alignment{
     "filters, a stride or an address is not a multiple of that",
     "align it, or use a kernel with narrower vectors"};
 inline constexpr Rule amd_operand_size{"amd-operand-size", TW_LIMIT,
-                                       "an operand of one group spans 2 GiB or more, and offsets are 32-bit",
+                                       "weights, or what one launch reads of a group, span 2 GiB or more, and "
+                                       "offsets are 32-bit",
                                        "split the problem"};
 inline constexpr Rule amd_size{
     "amd-size", TW_LIMIT,
@@ -133,8 +134,58 @@ inline Wide span(const Strides &s, int64_t images, const Sizes &sizes, int64_t c
   return found * size;
 }
 
-inline const Rule *broken_sizes(const Tiles &t, const Conv &c) {
-  const ConvProblem &p = c.p;
+// What one launch takes of what is gathered: whole images, or (forward) some rows of the result of one image.
+//
+// `one`: bytes that an image spans; `apart`: from image to image; `pixels`: of the result, of an image.
+inline int64_t images_at_once(int64_t batch, Wide one, Wide apart, Wide pixels) {
+  Wide most = one >= kMostBytes ? 0 : apart > 0 ? (kMostBytes - 1 - one) / apart + 1 : Wide(batch);
+  const Wide by_rows = (kMostSize - 1) / (pixels > 1 ? pixels : 1);
+  most = most < by_rows ? most : by_rows;
+  return most < batch ? int64_t(most) : batch;
+}
+// Of an axis of the result, whose rows read `stride` further each at `taps` rows of the image from its first to its last
+// tap: `inner` bytes are spanned by one row, `apart` from row to row.
+inline int64_t rows_at_once(int64_t rows, int64_t stride, int64_t taps, Wide inner, Wide apart) {
+  const Wide first = inner + Wide(taps - 1) * apart;
+  if (first >= kMostBytes) return 0;
+  const Wide step = Wide(stride) * apart, most = step > 0 ? (kMostBytes - 1 - first) / step + 1 : Wide(rows);
+  return most < rows ? int64_t(most) : rows;
+}
+// The axis whose rows are taken apart: the first with more than one row of the result, or none.
+template <class Out> int sliced_axis(const Out &out) {
+  for (int axis = 0; axis < 3; ++axis)
+    if (out[axis] > 1) return axis;
+  return -1;
+}
+
+// The convolution of one launch, the largest of all; itself where there is but one.
+inline ConvProblem of_one_launch(const Tiles &t, const Conv &c) {
+  ConvProblem p = c.p;
+  if (p.variant == backward_weight) return p;
+  const bool ahead = p.variant == forward;
+  const Strides s = ahead ? x_strides(c) : y_strides(c);
+  const Sizes &read = ahead ? c.size : c.out;
+  const int64_t channels = (ahead ? c.group_channels : c.group_filters) * t.merged;
+  const Wide one = span(s, 1, read, channels, p.size);
+  const int64_t images = images_at_once(p.batch, one, Wide(s.image) * p.size, (ahead ? c.out : c.size).product());
+  if (images > 0) p.batch = images;
+  if (images > 0 || !ahead || p.batch == 0) return p;
+  const int axis = sliced_axis(c.out);
+  if (axis < 0) return p;
+  p.batch = 1;
+  const Wide apart = Wide(s.at[axis]) * p.size, inner = one - Wide(read[axis] - 1) * apart;
+  const int64_t taps = (c.window[axis] - 1) * c.dilation[axis] + 1;
+  const int64_t rows = rows_at_once(c.out[axis], c.stride[axis], taps, inner, apart);
+  if (rows == 0) return p;
+  const int64_t size = smaller(c.size[axis], (rows - 1) * c.stride[axis] + taps);
+  (axis == 0 ? p.out_0 : axis == 1 ? p.out_1 : p.out_2) = rows;
+  (axis == 0 ? p.size_0 : axis == 1 ? p.size_1 : p.size_2) = size;
+  return p;
+}
+
+inline const Rule *broken_sizes(const Tiles &t, const Conv &all) {
+  const ConvProblem p = of_one_launch(t, all);  // which `Conv` only refers to
+  const Conv c(p);
   const int64_t of_x = c.group_channels * t.merged, of_y = c.group_filters * t.merged;
   const bool wide_x = span(x_strides(c), p.batch, c.size, of_x, p.size) >= kMostBytes;
   const bool wide_w = span(w_strides(c), of_y, c.window, c.group_channels, p.size) >= kMostBytes;

@@ -22,12 +22,14 @@ inline double compute_seconds(const Schedule &s, const Asked &x) {
   const Rates &r = x.rate;
   const int64_t heads_rows = larger(1, p.seqlen_q * x.a.group), tiles = ceil_div(heads_rows, s.tile_m);
   // A wave without rows multiplies nothing.
-  const double rows = double(round_up(heads_rows, s.tile_m * s.wave / s.threads)) / double(heads_rows);
+  const double rows = double(round_up(heads_rows, s.tile_m * s.wave * s.shares / s.threads)) / double(heads_rows);
   const double filled = rows * double(round_up(p.seqlen_k, s.tile_n)) / double(larger(1, p.seqlen_k));
   const Wide blocks = Wide(p.batch) * p.heads_kv * tiles * larger(1, p.num_splits);
   const int64_t units = x.arch.compute_units;
   const double waves = ratio((blocks + units - 1) / units * units, blocks > 1 ? blocks : 1);
-  const double work = (s.scored ? kScored : 1.0) * (s.narrow ? kConverted : 1.0) * (s.lean ? kLean : 1.0);
+  const double depth = double(larger(1, p.head_dim)) / double(larger(1, p.head_dim + p.head_dim_v));
+  const double again = 1 + depth * double(s.shares - 1);  // scores that every share computes
+  const double work = again * (s.scored ? kScored : 1.0) * (s.narrow ? kConverted : 1.0) * (s.lean ? kLean : 1.0);
   // Few rows meet a tile of keys: it comes to LDS for them alone.  Few threads leave a compute unit waiting.
   const double reuse = faster(1.0, 0.5 + double(s.tile_m) / 256) * faster(1.0, double(s.threads / s.wave) / 4);
   const double flops = s.size == 4 ? r.flops_fp32 : p.type_q == kFp16 ? r.flops_fp16 : r.flops_bf16;

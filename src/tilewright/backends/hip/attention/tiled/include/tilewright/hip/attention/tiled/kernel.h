@@ -32,8 +32,12 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
   using Row = LaneRow<Config>;
   static constexpr int row_blocks = Config::row_blocks, tile_m = Config::tile_m, tile_n = Config::tile_n,
                        threads = Config::threads;
-  static constexpr int wave_rows = 16 * row_blocks, columns = Config::head_v / 16, steps = Config::head_qk / Unit::k;
-  static_assert(wave_rows * (threads / Unit::wave) == tile_m, "waves of another size");
+  // Waves that share rows have columns of the result of their own, and each the scores of all.
+  static constexpr int shares = Config::column_waves;
+  static constexpr int wave_rows = 16 * row_blocks, columns = Config::head_v / 16 / shares,
+                       steps = Config::head_qk / Unit::k;
+  static_assert(wave_rows * (threads / Unit::wave / shares) == tile_m, "waves of another size");
+  static_assert(columns * 16 * shares == Config::head_v, "waves share columns evenly");
   using FetchQ = RowFetch<Q, M, tile_m, Config::head_qk, threads>;
   using FetchK = RowFetch<KV, M, tile_n, Config::head_qk, threads>;
   using FetchV = std::conditional_t<Config::pages == AttentionPages::vectorised,
@@ -63,7 +67,9 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
         values(reinterpret_cast<M *>(lds + (stays ? q_bytes : 0) + k_bytes)) {}
 
   static TW_GPU int lane() { return Tile::lane(); }
-  static TW_GPU int wave_row() { return __builtin_amdgcn_readfirstlane(int(threadIdx.x) / Unit::wave) * wave_rows; }
+  static TW_GPU int wave() { return __builtin_amdgcn_readfirstlane(int(threadIdx.x) / Unit::wave); }
+  static TW_GPU int wave_row() { return wave() / shares * wave_rows; }
+  static TW_GPU int first_column() { return shares > 1 ? wave() % shares * columns : 0; }  // of 16 elements
 
   // -- operands --------------------------------------------------------------------------------------------------------
 
@@ -191,7 +197,8 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
       for (int r = 0; r < row_blocks; ++r) weights[r] = Weights::of(tile.v[r], step);
 #pragma unroll
       for (int c = 0; c < columns; ++c) {
-        const auto some = fragment<Fragment>(values + VLines::at(c * 16 + Unit::line(lane()), Weights::first(step)));
+        const auto some = fragment<Fragment>(
+            values + VLines::at((first_column() + c) * 16 + Unit::line(lane()), Weights::first(step)));
 #pragma unroll
         for (int r = 0; r < row_blocks; ++r) Weights::multiply(some, weights[r], o[r][c]);
         pace<int(sizeof(Fragment)) / 4>(c);
@@ -269,9 +276,9 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
       O *const to = static_cast<O *>(x.o) + part * x.o_split + s.index * x.o_strides.batch +
                     (s.first_row + mine.position) * x.o_strides.row + mine.head * x.o_strides.head;
 #pragma unroll
-      for (int c = 0; c < columns; ++c) store_column(to, c, o[r][c], factor);
+      for (int c = 0; c < columns; ++c) store_column(to, first_column() + c, o[r][c], factor);
       if constexpr (Config::lse || Config::family == AttentionFamily::split) {
-        if (lane() < 16) {
+        if (lane() < 16 && first_column() == 0) {
           float *const lse = static_cast<float *>(x.lse) + part * x.lse_split + s.index * x.lse_batch +
                              mine.head * x.lse_head + s.first_row + mine.position;
           const float ln2 = 0.6931471805599453f;

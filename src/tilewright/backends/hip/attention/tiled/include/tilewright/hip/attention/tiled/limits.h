@@ -7,9 +7,10 @@ namespace selection {
 namespace hip_attention {
 namespace tiled {
 
-// `size`: bytes of an element as it is multiplied; `narrow`: it is converted on its way.
+// `size`: bytes of an element as it is multiplied; `narrow`: it is converted on its way; `shares`: waves with the same rows.
 // clang-format off
-#define TW_SELECT_HIP_ATTENTION_TILED(X) X(tile_m) X(tile_n) X(threads) X(wave) X(size) X(narrow) X(scored) X(lean)
+#define TW_SELECT_HIP_ATTENTION_TILED(X) X(tile_m) X(tile_n) X(threads) X(wave) X(size) X(narrow) X(scored) X(lean) \
+  X(shares)
 // clang-format on
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_HIP_ATTENTION_TILED)
 

@@ -20,7 +20,10 @@ inline double seconds(const Schedule &s, const Asked &x) {
   const double keys = filled(p.seqlen_k, s.tile_m) * filled(p.seqlen_q, s.tile_n);
   const double rows = filled(p.seqlen_q, s.tile_m) * filled(p.seqlen_k, s.tile_n);
   const double reuse = faster(1.0, double(s.tile_m) / 64);
-  const double products = double(x.a.flops) * kTwice * (keys + rows) / 2 / (flops_of(x.rate, p.type) * kShare * reuse);
+  // Of five products of the three results' passes two are scores, which every share of the columns computes.
+  const double again = 1 + 0.4 * double(s.column_waves - 1);
+  const double products =
+      double(x.a.flops) * kTwice * again * (keys + rows) / 2 / (flops_of(x.rate, p.type) * kShare * reuse);
   return 2 * x.rate.start + slower(products, 2 * double(x.a.moved) / x.rate.memory);
 }
 

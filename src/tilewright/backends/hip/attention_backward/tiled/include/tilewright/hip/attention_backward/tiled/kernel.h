@@ -26,12 +26,17 @@ template <class Config, bool of_keys> struct BackwardTiled {
   using Gradients = Matrix<T, T, Config::head_v>;
   using Sums = typename Scores::Sums;
   static constexpr int tile_m = Config::tile_m, tile_n = Config::tile_n, threads = Config::threads;
-  static_assert(tile_m * Scores::wave == 16 * threads, "waves of another size");
+  // Waves that share lines have columns of the sums of their own, and each the scores of all.
+  static constexpr int shares = Config::column_waves;
+  static_assert(tile_m * Scores::wave * shares == 16 * threads, "waves of another size");
   using Operand = ScoreOperand<Scores, T, tile_n>;
   using Lines = HeadLines<T, Config::head_qk>;
   using LinesV = HeadLines<T, Config::head_v>;
   using Turned = HeadLines<T, tile_n>;
-  static constexpr int blocks = tile_n / 16, columns = Config::head_qk / 16, columns_v = Config::head_v / 16;
+  static constexpr int blocks = tile_n / 16, columns = Config::head_qk / 16 / shares,
+                       columns_v = Config::head_v / 16 / shares;
+  static_assert(columns * 16 * shares == Config::head_qk && columns_v * 16 * shares == Config::head_v,
+                "waves share columns evenly");
   static constexpr int line_bytes = (Lines::row + LinesV::row) * int(sizeof(T)),
                        turned_bytes = Turned::row * int(sizeof(T));
   static constexpr int lds_bytes = (tile_m + tile_n) * line_bytes + (Config::head_qk + Config::head_v) * turned_bytes;
@@ -70,7 +75,11 @@ template <class Config, bool of_keys> struct BackwardTiled {
     if constexpr (Config::dropout) dropout = dropout_of(a);
   }
   static TW_GPU int lane() { return int(threadIdx.x) % Scores::wave; }
-  static TW_GPU int wave_line() { return int(threadIdx.x) / Scores::wave * 16; }
+  static TW_GPU int wave_line() { return int(threadIdx.x) / (Scores::wave * shares) * 16; }
+  // Of a wave's columns, `count` of them: the first.
+  static TW_GPU int first_column(int count) {
+    return shares > 1 ? int(threadIdx.x) / Scores::wave % shares * count : 0;
+  }
   TW_GPU int count() const { return of_keys ? h.keys : h.rows; }
 
   static TW_GPU int unknown_zero() {
@@ -134,6 +143,13 @@ template <class Config, bool of_keys> struct BackwardTiled {
     }
   }
 
+  // The compiler may put matrix instructions behind all loads, barriers of the scheduler or not: sums that it must have here
+  // keep fragments of the next steps out of registers.
+  static TW_GPU void pace(Sums (&to)[blocks], int step) {
+    if (shares == 1 || step % 2 == 0) return;
+#pragma unroll
+    for (int j = 0; j < blocks; ++j) asm volatile("" : "+v"(to[j]));
+  }
   template <class Unit, class LinesOf> static TW_GPU void product(Sums (&to)[blocks], const T *others, const T *owns) {
     owns += unknown_zero();  // own lines are read again for every tile, too
 #pragma unroll
@@ -148,6 +164,7 @@ template <class Config, bool of_keys> struct BackwardTiled {
         Unit::multiply(some, mine, to[j]);
       }
       __builtin_amdgcn_sched_barrier(0);  // one step after the other: registers are few
+      pace(to, k / Unit::k);
     }
   }
   template <int count> static TW_GPU void add(Sums (&to)[count], const T *lines, const Sums (&scores)[blocks]) {
@@ -157,7 +174,7 @@ template <class Config, bool of_keys> struct BackwardTiled {
 #pragma unroll
       for (int c = 0; c < count; ++c) {
         const auto some = fragment<typename Operand::Fragment>(
-            lines + Turned::at(c * 16 + Scores::line(lane()), Operand::first(step)));
+            lines + Turned::at((first_column(count) + c) * 16 + Scores::line(lane()), Operand::first(step)));
         Operand::multiply(some, mine, to[c]);
         if (c % 4 == 3) __builtin_amdgcn_sched_barrier(0);
       }
@@ -246,7 +263,7 @@ template <class Config, bool of_keys> struct BackwardTiled {
     for (int c = 0; c < count; ++c)
 #pragma unroll
       for (int i = 0; i < Scores::sums; ++i) {
-        const int d = c * 16 + Scores::row(lane(), i);
+        const int d = (first_column(count) + c) * 16 + Scores::row(lane(), i);
         if (d < elements) round_to(sums[c][i] * factor, to[d]);
       }
   }

@@ -14,7 +14,7 @@ namespace tiled {
 constexpr double kCrossed = 0.7;
 
 inline bool whole_rows(const GemmProblem &p) {
-  return p.aligned && p.a_stride * p.size_a % 16 == 0 && p.b_stride * p.size_b % 16 == 0;
+  return p.aligned && p.a_stride * p.size_a % 16 == 0 && (p.preshuffled ? p.k : p.b_stride) * p.size_b % 16 == 0;
 }
 
 // The matrix units over whole rounds of blocks, the bytes that must come from memory, and starting.

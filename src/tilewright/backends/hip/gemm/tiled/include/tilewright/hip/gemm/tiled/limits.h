@@ -30,7 +30,8 @@ inline constexpr Rule amd_no_k{"amd-k-loops", TW_LIMIT, "k = 0 has no parts, and
 // Bytes from the first to the last element that a tile reads.
 inline bool too_far(const Schedule &s, const GemmProblem &p) {
   const Wide a = Wide(p.a_rows ? s.tile_m : s.tile_k) * p.a_stride * p.size_a;
-  const Wide b = Wide(p.b_rows ? s.tile_k : s.tile_n) * p.b_stride * p.size_b;
+  const int64_t stride = p.preshuffled ? p.k : p.b_stride;  // packed: columns of k
+  const Wide b = Wide(p.b_rows && !p.preshuffled ? s.tile_k : s.tile_n) * stride * p.size_b;
   return a >= kMostBytes || b >= kMostBytes || p.a_stride >= kMostSize || p.b_stride >= kMostSize;
 }
 
