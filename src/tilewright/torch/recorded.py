@@ -154,7 +154,9 @@ class _Product(torch.autograd.Function):  # type: ignore[misc]
         of_a, of_b, of_bias, *_ = ctx.needs_input_grad
         dz = dense(de) if ctx.formula is None else ctx.formula(de, e)
         shape, (depth, columns) = ctx.shapes
-        rows, da, db = _rows(dz, columns), None, None
+        rows = _rows(dz, columns)
+        da: Any = None
+        db: Any = None
         if of_a:
             da = _call(gemm_api.gemm, rows, b.t(), math=ctx.math)
             da = da if len(shape) == 2 else da.view(shape)
