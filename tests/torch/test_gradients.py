@@ -290,12 +290,12 @@ def test_ops_are_differentiated_by_transforms_too() -> None:
     assert stacked.requires_grad
 
 
-def _squares(product: Any) -> Callable[[Any], Any]:
+def _squares(product: Any) -> Any:
     """The gradient of a sum of squares."""
     return torch.func.grad(lambda x: product(x).square().sum())
 
 
-def _nested(first: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _nested(first: Callable[[Any], Any]) -> Any:
     return torch.func.grad(lambda x: first(x).square().sum())
 
 

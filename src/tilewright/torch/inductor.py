@@ -200,7 +200,7 @@ def copies_needed(tensors: list[Any]) -> int:
     comes again: in a model, weights are read once a step.  (In a cache they would make a kernel look twice as fast.)"""
     if tensors[0].device.type != "cuda":
         return 1
-    held = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
+    held = int(sum(tensor.untyped_storage().nbytes() for tensor in tensors))
     return min(CALLS, 1 + COLD_BYTES // max(held, 1))
 
 

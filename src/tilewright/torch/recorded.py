@@ -129,7 +129,7 @@ class _Linear(torch.autograd.Function):  # type: ignore[misc]
         of_x, of_weight, of_bias = ctx.needs_input_grad
         shape, (columns, depth) = ctx.shapes
         de = _rows(dense(de), columns)
-        dx = _call(gemm_api.gemm, de, weight) if of_x else None
+        dx: Any = _call(gemm_api.gemm, de, weight) if of_x else None
         return (
             dx.view(shape) if of_x and len(shape) != 2 else dx,
             _call(gemm_api.gemm, de.t(), _rows(x, depth)) if of_weight else None,
