@@ -107,7 +107,7 @@ def child(step: str, variant: str, device: str, place: str) -> None:
     if not all(name.partition(".")[2] in known for name in options):
         print(TOLD, f"this PyTorch has no {', '.join(options)}: built without")
         options = {}
-    if ours or step == "build":
+    if ours:
         import tilewright.torch
 
         print(TOLD, "ops by", tilewright.torch.registration())
@@ -129,7 +129,7 @@ def child(step: str, variant: str, device: str, place: str) -> None:
     print(TOLD, "done")
 
 
-def _started(step: str, variant: str, device: str, place: Path) -> subprocess.CompletedProcess[str]:
+def started(step: str, variant: str, device: str, place: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tests.gpu.package_crash", "--child", step, variant, "--device", device]
     command += ["--package", str(place)]
     gdb = shutil.which("gdb")
@@ -157,7 +157,7 @@ def main() -> int:
         for index, variant in enumerate(given.only):
             place = Path(folder) / f"{index}.pt2"
             for step in ("build", "load", "both", "run"):
-                ended = _started(step, variant, given.device, place)
+                ended = started(step, variant, given.device, place)
                 well = f"{TOLD} done" in ended.stdout
                 print(f"{variant:32} {step:6} {'well' if well else f'DIED, answer {ended.returncode}'}", flush=True)
                 if not well:

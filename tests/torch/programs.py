@@ -23,6 +23,9 @@ def compiled(name: str, place: Path) -> Path:
     links += ["-ltorch", "-ltorch_cpu", "-lc10", "-ldl"]
     if (libraries / "libtorch_cuda.so").exists():
         links += ["-ltorch_cuda", "-lc10_cuda"]
+        if cpp_extension.CUDA_HOME:
+            flags += ["-DWITH_CUDA"]
+            includes += [f"-I{cpp_extension.CUDA_HOME}/include"]
     command = [os.environ.get("CXX", "c++"), *flags, *includes, str(source), "-o", str(program), *links]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     assert not built.returncode, built.stderr[-2000:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -99,6 +100,38 @@ def test_measured_times_decide(
         torch.testing.assert_close(compiled(image), model(image), rtol=1e-4, atol=1e-4)
     assert set().union(*taken().values()) == {wins}
     assert all((one.ours, one.theirs) == (ours, theirs) for one in inductor.decisions())
+
+
+def test_operands_are_taken_in_turn_where_a_cache_would_hold_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both sides read the same sets in the same order, and the first again after the last."""
+
+    def clock(calls: list[Any], device: Any) -> list[float]:
+        first, second = ([call() for _ in range(4)] for call in calls)
+        for mine, other in zip(first, second, strict=True):
+            torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-4)
+        assert torch.equal(first[0], first[3])
+        assert not torch.equal(first[0], first[1])
+        assert not torch.equal(first[1], first[2])
+        return [1.0, 2.0]
+
+    monkeypatch.setattr(inductor, "_seconds", clock)
+    monkeypatch.setattr(inductor, "copies_needed", lambda tensors: 3)
+    a, b = torch.randn(6, 16), torch.randn(16, 8)
+    with torch.no_grad():
+        compiled = torch.compile(torch.mm, options=inductor.options())
+        torch.testing.assert_close(compiled(a, b), a @ b, rtol=1e-4, atol=1e-4)
+    assert [decision.taken for decision in inductor.decisions()] == [True]
+
+
+def test_how_many_sets_of_operands_a_gpu_needs() -> None:
+    def held(megabytes: int, device: str = "cuda") -> Any:
+        storage = SimpleNamespace(nbytes=lambda: megabytes << 20)
+        return SimpleNamespace(device=SimpleNamespace(type=device), untyped_storage=lambda: storage)
+
+    assert inductor.copies_needed([held(1), held(0)]) == inductor.CALLS
+    assert inductor.copies_needed([held(1), held(33)]) == 6
+    assert inductor.copies_needed([held(1), held(235)]) == 1
+    assert inductor.copies_needed([held(1, "cpu")]) == 1
 
 
 def test_what_is_left_to_pytorch() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.api import registry_of
-from tilewright.api.tensors import public, seen
+from tilewright.api.tensors import public, recorded, seen
 from tilewright.ops.fused import with_added
 from tilewright.runtime.bindings.conv import BINDING, Attributes, bound, settled, two
 from tilewright.runtime.bindings.conv.operands import D0, OUT
@@ -93,6 +93,10 @@ def conv(
     done = _CONV.call(
         x, w, bias, stride, padding, dilation, groups, layout, residual, ds, epilogue, out, out_dtype, copy, target
     )
+    if done is None and recorded.conv is not None:
+        done = recorded.conv(
+            x, w, bias, stride, padding, dilation, groups, layout, residual, ds, epilogue, out, out_dtype, copy, target
+        )
     if done is not None:
         return done
     if residual is not None:

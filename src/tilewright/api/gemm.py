@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.api import registry_of
-from tilewright.api.tensors import public, seen, unseen
+from tilewright.api.tensors import public, recorded, seen, unseen
 from tilewright.errors import ProblemError
 from tilewright.ops.fused import GATES_BY_ACTIVATION, called_as_given, unknown_gate, with_added
 from tilewright.runtime.bindings.gemm import BINDING, counted, two
@@ -74,6 +74,8 @@ def gemm(
     done = _GEMM.call(
         a, b, c, alpha, beta, bias, residual, ds, epilogue, out, out_dtype, math, copy, target
     )  # fmt: skip
+    if done is None and recorded.gemm is not None:
+        done = recorded.gemm(a, b, c, alpha, beta, bias, residual, ds, epilogue, out, out_dtype, math, copy, target)
     if done is not None:
         return done
     if type(alpha) is not float:

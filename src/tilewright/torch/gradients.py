@@ -191,10 +191,10 @@ def of_matmul(gemm: Callable[..., Any], de: Any, a: Any, b: Any, needed: Any, ma
     return da, db
 
 
-def over_pixels(dz: Any, bias: Any, layout: str) -> Any:
+def over_pixels(dz: Any, layout: str) -> Any:
     """The gradient of a bias: sums over everything but the channels."""
     channels = 1 if layout.lower() in ("nchw", "ncw", "ncdhw", "channels_first") else dz.dim() - 1
-    return dz.sum([axis for axis in range(dz.dim()) if axis != channels]).to(bias.dtype)
+    return dz.sum([axis for axis in range(dz.dim()) if axis != channels])
 
 
 def of_conv(
@@ -219,6 +219,6 @@ def of_conv(
     return (
         calls.conv_backward_data(inner, w, x.shape, **more) if needed[0] else None,
         calls.conv_backward_weight(x, inner, w.shape, **more) if needed[1] else None,
-        over_pixels(dz, bias, options["layout"]) if needed[2] else None,
+        over_pixels(dz, options["layout"]).to(bias.dtype) if needed[2] else None,
         *of_ds,
     )

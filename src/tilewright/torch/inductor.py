@@ -5,7 +5,8 @@
 
 The pass (`post_grad_custom_pre_pass`) sees the functional graph that Inductor is about to lower: mm, addmm, bmm,
 convolutions and SDPA's kernels, in forward and backward graphs alike.  What our selection chooses for the sizes of a
-node is timed beside PyTorch's own on tensors of these sizes and strides, once for each kind of node in a process.
+node is timed beside PyTorch's own on tensors of these sizes and strides, which no cache of a GPU holds, once for each
+kind of node in a process.
 Decisions are logged (`logging.getLogger("tilewright.torch.inductor")`, level INFO) and kept (`decisions()`).
 Sizes that change are judged by those that a graph was compiled with; a graph from PyTorch's cache keeps its decisions.
 """
@@ -19,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 import tilewright
@@ -34,6 +36,7 @@ LOGGER = logging.getLogger("tilewright.torch.inductor")
 DECIDE = ("measure", "always")
 MARGIN = 0.03  # of PyTorch's time that ours must save: less is noise, and another op in the graph is a risk
 ROUNDS, CALLS = 7, 10
+COLD_BYTES = 192 << 20  # more than any second-level cache of a GPU holds
 _HIDDEN_CYCLES = 2_000_000  # a millisecond or so: the host queues the calls meanwhile
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _aten = torch.ops.aten
@@ -192,11 +195,20 @@ def _made_up(value: Any) -> Any:
     return torch.randn(reach, device=device).to(dtype).as_strided(shape, strides)
 
 
+def copies_needed(tensors: list[Any]) -> int:
+    """How many sets of such operands calls must take in turn so that a GPU's cache holds none of them any more when it
+    comes again: in a model, weights are read once a step.  (In a cache they would make a kernel look twice as fast.)"""
+    if tensors[0].device.type != "cuda":
+        return 1
+    held = int(sum(tensor.untyped_storage().nbytes() for tensor in tensors))
+    return min(CALLS, 1 + COLD_BYTES // max(held, 1))
+
+
 def _seconds(calls: list[Callable[[], Any]], device: Any) -> list[float]:
     """Of a call of each, the median over interleaved rounds; on a GPU what the device takes, not the host."""
     taken: list[list[float]] = [[] for _ in calls]
     for call in calls:
-        for _ in range(3):
+        for _ in range(CALLS if device.type == "cuda" else 3):
             call()
     for _ in range(ROUNDS):
         for index, call in enumerate(calls):
@@ -299,17 +311,26 @@ def _measured(node: Any, rewrite: _Rewrite, values: list[Any]) -> tuple[float, f
     from torch.utils._python_dispatch import _disable_current_modes
 
     with _disable_current_modes(), torch.no_grad():
-        real = [_made_up(value) for value in values]
-        by_node = dict(zip(rewrite.tensors, real, strict=True))
+        first = [_made_up(value) for value in values]
+        sets = [first, *([_made_up(value) for value in values] for _ in range(copies_needed(first) - 1))]
+        own, other = cycle(sets), cycle([_arguments(node, rewrite, real) for real in sets])
 
-        def real_value(argument: Any) -> Any:
-            return by_node.get(argument, argument) if isinstance(argument, torch.fx.Node) else argument
+        def theirs() -> Any:
+            args, kwargs = next(other)
+            return node.target(*args, **kwargs)
 
-        args = torch.fx.map_arg(node.args, real_value)
-        kwargs = torch.fx.map_arg(node.kwargs, real_value)
-        calls = [lambda: rewrite.build(_evaluated, *real), lambda: node.target(*args, **kwargs)]
-        ours, theirs = _seconds(calls, real[0].device)
-    return ours, theirs
+        by_ours, by_theirs = _seconds([lambda: rewrite.build(_evaluated, *next(own)), theirs], first[0].device)
+    return by_ours, by_theirs
+
+
+def _arguments(node: Any, rewrite: _Rewrite, real: list[Any]) -> tuple[Any, Any]:
+    """Those of a node, with real tensors in place of other nodes."""
+    by_node = dict(zip(rewrite.tensors, real, strict=True))
+
+    def real_value(argument: Any) -> Any:
+        return by_node.get(argument, argument) if isinstance(argument, torch.fx.Node) else argument
+
+    return torch.fx.map_arg(node.args, real_value), torch.fx.map_arg(node.kwargs, real_value)
 
 
 def _replace(graph: Any, node: Any, rewrite: _Rewrite) -> None:

@@ -240,25 +240,58 @@ def _plain(operands: Sequence[Any]) -> bool:
     return all(type(operand) in _KINDS for operand in operands if operand is not None and not isinstance(operand, list))
 
 
-def _demand_no_transform(name: str, operands: Sequence[Any]) -> None:
-    """Refuse what `torch.func` would differentiate by the node of an op, which serves one level of autograd alone."""
-    if torch.is_grad_enabled() and any(
-        isinstance(operand, torch.Tensor) and operand.requires_grad for operand in operands
-    ):
-        plain = name.removesuffix("_dynamic").removesuffix("_lse")
-        raise ProblemError(
-            f"torch.ops.tilewright.{name} is differentiated by a transform of torch.func",
-            rule="torch-transform",
-            value=name,
-            remedy=f"call tilewright.{plain}, which torch.func can differentiate at every level",
-        )
+class Options:
+    """Options that autograd hands on as they are."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.values = values
 
 
-def _register_gradient(name: str, backward: Callable[..., Any], setup: Callable[..., Any]) -> None:
+def _level_node(name: str, backward: Callable[..., Any]) -> Callable[..., Any]:
+    """An op as a node of the level that a transform of `torch.func` differentiates: what is below that level goes on to
+    the next ones, which may record too.
+
+    `torch.library.register_autograd` makes no such nodes: PyTorch's transforms refuse the ops it has registered.
+    """
+    from torch._functorch.autograd_function import enable_single_level_autograd_function
+
+    overload = op(name)
+    defaults = {argument.name: argument.default_value for argument in overload._schema.arguments if argument.kwarg_only}
+
+    class Node(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, options: Options, *operands: Any) -> Any:
+            with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
+                result = overload(*operands, **options.values)
+            keep(ctx, operands, options.values, result)
+            return result
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            gradient = gradients[0] if len(gradients) == 1 else gradients
+            return None, *backward(ctx, gradient, ctx.needs_input_grad[1:])
+
+    apply = super(torch.autograd.Function, Node).apply
+
+    def call(*operands: Any, **options: Any) -> Any:
+        with enable_single_level_autograd_function():
+            return apply(Options({**defaults, **options}), *operands)
+
+    return call
+
+
+def _differentiated(operands: Sequence[Any]) -> bool:
+    """Whether a transform of `torch.func` differentiates a call."""
+    if torch._C._functorch.peek_interpreter_stack() is None or not torch.is_grad_enabled():
+        return False
+    return any(isinstance(operand, torch.Tensor) and operand.requires_grad for operand in operands)
+
+
+def _register_gradient(name: str, backward: Callable[..., Any]) -> None:
     """As torch.library.register_autograd does it, with a look at tangents before."""
     from torch._library.autograd import Info, make_autograd_impl
 
-    rule = Info(backward, setup)
+    rule, level_node = Info(_by_needs(backward), keep), _level_node(name, backward)
     inner = make_autograd_impl(op(name), rule)
     below = make_autograd_impl(native.BelowAutograd(op(name)), rule)
     plain: Callable[..., Any] = getattr(kernels, name)
@@ -271,8 +304,8 @@ def _register_gradient(name: str, backward: Callable[..., Any], setup: Callable[
 
     def call(recorded: Callable[..., Any], operands: Sequence[Any], options: dict[str, Any]) -> Any:
         demand_no_tangents(operands)
-        if torch._C._functorch.peek_interpreter_stack() is not None:
-            _demand_no_transform(name, operands)
+        if _differentiated(operands):
+            return level_node(*operands, **options)
         if _plain(operands) and not torch_arrays.must_be_seen(operands):
             return plain(*operands, **options)  # what the dispatcher would come to, without a second walk
         return recorded(*operands, **options)
@@ -361,7 +394,7 @@ def _register() -> None:
     for name in ("gemm", "conv", "conv_backward_data", "conv_backward_weight", "attention_lse", "attention_backward"):
         setattr(CALLS, name, dispatched(name))
     for name, backward in BACKWARD.items():
-        _register_gradient(name, _by_needs(backward), keep)
+        _register_gradient(name, backward)
     for name in _CAST:
         for device, key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
             LIBRARY.impl(name, _autocast(name, device, getattr(torch._C.DispatchKey, key)), key)

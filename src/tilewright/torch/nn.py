@@ -15,6 +15,7 @@ from tilewright import settings
 from tilewright.api import conv as conv_api
 from tilewright.api import gemm as gemm_api
 from tilewright.runtime.copies import CopyNeeded
+from tilewright.torch import recorded
 from tilewright.torch.required import torch
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "Linear", "PackedLinear", "conv", "linear"]
@@ -42,6 +43,10 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Any:
     dims = x.dim()
     if dims == 0 or not _served(x, weight):
         return _F.linear(x, weight, bias)
+    if not torch.compiler.is_compiling():
+        done = recorded.linear(x, weight, bias)
+        if done is not None:
+            return done
     # A plain call folds leading dimensions itself.  The gradient of a weight is one product only of rows that are
     # folded before, and graphs are written so.
     folded = dims == 1 or (dims > 2 and (torch.is_grad_enabled() or torch.compiler.is_compiling()))

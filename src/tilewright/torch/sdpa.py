@@ -7,6 +7,7 @@ from typing import Any
 from tilewright.api import attention as attention_api
 from tilewright.runtime.copies import CopyNeeded
 from tilewright.runtime.torch_arrays import must_be_seen
+from tilewright.torch import recorded
 from tilewright.torch.attention_gradients import served
 from tilewright.torch.required import torch
 
@@ -75,7 +76,7 @@ def why_not(
 
 def _surely_served(query: Any, key: Any, value: Any, enable_gqa: bool) -> bool:
     """Whether a call without mask and dropout is one of ours: `why_not` for the usual case, in less time."""
-    if not (type(query) is type(key) is type(value) is torch.Tensor) or torch.is_grad_enabled():
+    if not (type(query) is type(key) is type(value) is torch.Tensor):
         return False
     dtype, device = query.dtype, query.device
     if dtype not in _FLOATS or key.dtype != dtype or value.dtype != dtype or device.type not in _DEVICES:
@@ -119,7 +120,12 @@ def scaled_dot_product_attention(
     """
     usual = attn_mask is None and not dropout_p and not torch.compiler.is_compiling()
     if usual and _surely_served(query, key, value, enable_gqa):
-        return attention(query, key, value, {"causal": is_causal, "scale": scale, "layout": "bhsd"})
+        options = {"causal": is_causal, "scale": scale, "layout": "bhsd"}
+        if not torch.is_grad_enabled():
+            return attention(query, key, value, options)
+        done = recorded.attention(query, key, value, options)
+        if done is not None:
+            return done
     if why_not(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
         return torch.nn.functional.scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa

@@ -22,13 +22,6 @@ def transformed() -> bool:
 # -- nodes -------------------------------------------------------------------------------------------------------------
 
 
-class _Options:
-    """Options that transforms hand on as they are."""
-
-    def __init__(self, values: dict[str, Any]) -> None:
-        self.values = values
-
-
 def _node(name: str) -> Any:
     """An autograd.Function for an op, with its own gradient formula."""
     backward_of, overload = library.BACKWARD[name], library.op(name)
@@ -37,7 +30,7 @@ def _node(name: str) -> Any:
         generate_vmap_rule = True
 
         @staticmethod
-        def forward(options: _Options, *operands: Any) -> Any:
+        def forward(options: library.Options, *operands: Any) -> Any:
             return overload(*operands, **options.values)
 
         @staticmethod
@@ -83,7 +76,7 @@ def call(name: str, *operands: Any, **options: Any) -> Any:
     defaults = {
         argument.name: argument.default_value for argument in library.op(name)._schema.arguments if argument.kwarg_only
     }
-    return _NODES[name].apply(_Options({**defaults, **options}), *operands)
+    return _NODES[name].apply(library.Options({**defaults, **options}), *operands)
 
 
 # -- batches -----------------------------------------------------------------------------------------------------------

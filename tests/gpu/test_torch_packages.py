@@ -1,8 +1,8 @@
 """A model with our ops as a package of AOTInductor's, on a real GPU: run by a program in C++ without Python.
 
-Not in the suite (`pytest tests/gpu/torch_packages.py` runs it): on an H200 with PyTorch 2.11 the process died inside
-PyTorch's loader of packages, cause unknown, and would take the suite with it.  The same on a CPU is tested, with 2.11
-and 2.13 (tests/torch/test_packages.py).
+Skipped where PyTorch's own package dies, without anything of ours in the process: on an H200 with PyTorch 2.11 loading
+one ends in a segmentation fault (`python -m tests.gpu.package_crash --only pytorch`).  The same on a CPU is tested with
+2.11 and 2.13 (tests/torch/test_packages.py).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if not torch.cuda.is_available():
 pytest.importorskip("tilewright.torch", exc_type=ImportError)
 
 import tilewright.torch
+from tests.gpu.package_crash import TOLD, started
 from tests.torch.programs import compiled, run
 
 if tilewright.torch.registration() != "c++":
@@ -55,7 +56,21 @@ class Model(torch.nn.Module):  # type: ignore[misc]
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Any]:
+def _loader_lives(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """PyTorch builds and loads a package of its own, in processes of their own."""
+    place = tmp_path_factory.mktemp("plain") / "model.pt2"
+    for step in ("build", "both"):
+        ended = started(step, "pytorch", "cuda", place)
+        if f"{TOLD} done" not in ended.stdout:
+            what = "build" if step == "build" else "load"
+            pytest.skip(
+                f"PyTorch {torch.__version__} does not {what} a CUDA package of its own here, with nothing of ours "
+                f"imported (status {ended.returncode})"
+            )
+
+
+@pytest.fixture(scope="module")
+def package(_loader_lives: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Any]:
     """The package, an input, and what the model makes of it."""
     from torch.utils import cpp_extension
 
