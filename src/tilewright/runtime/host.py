@@ -40,7 +40,7 @@ _lock = threading.Lock()
 _library: ctypes.CDLL | None = None
 _teams: dict[tuple[int, int], int] = {}
 _alone = False  # whether it was said that there are no teams
-_OWN, _SHARED, _FOLLOWED = range(3)  # `Pool` of backends/cpu/host/team.cpp
+_OWN, _SHARED, _FOLLOWED, _OPENMP, _OPENMP_FOLLOWED = range(5)  # `Pool` of backends/cpu/host/team.cpp
 
 
 def thread_count() -> int:
@@ -129,6 +129,8 @@ def _pool() -> int:
             value=now.thread_pool,
             remedy="import torch first, or set thread_pool to auto; a forked process cannot use such threads",
         )
+    if now.thread_pool == "openmp":
+        return _OPENMP if now.threads else _OPENMP_FOLLOWED
     return _SHARED if now.threads else _FOLLOWED
 
 

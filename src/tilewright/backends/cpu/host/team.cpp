@@ -1,8 +1,8 @@
 // The host's team of threads, built once for a machine and shared by all kernels.
 //
-// Two pools can serve it.  Where an OpenMP runtime is loaded (PyTorch brings one) bodies run on its threads: they
-// spin for milliseconds behind every parallel region, on the very cores that threads of our own would want.  Else
-// they run on workers of our own, that spin briefly, then sleep.
+// Two pools can serve it.  Where an OpenMP runtime is loaded (PyTorch brings one) and its threads are awake, bodies run
+// on them: they spin for milliseconds behind every parallel region, on the very cores that threads of our own would
+// want.  Else they run on workers of our own, that spin briefly, then sleep.
 //
 // Either way indices are handed out one by one, to whoever is there.  A worker of ours that is asleep, or has lost
 // its core to another program, is not waited for: its share is done by the others.  A caller that finds the team busy
@@ -159,10 +159,35 @@ struct Region {
   FloatMode mode;
   alignas(64) int64_t next;
   alignas(64) int64_t entered;
+  int32_t caller, worker;  // ids of the caller's thread and of one that came to help
 };
+
+#ifdef __linux__
+int32_t thread_id() {
+  static __thread int32_t known;
+  if (!known) known = int32_t(syscall(SYS_gettid));
+  return known;
+}
+
+// Whether a thread is on a core at this moment: its own clock goes on.
+bool runs_now(int32_t thread) {
+  const clockid_t clock = clockid_t(~unsigned(thread) << 3 | 6);  // its time on cores, as Linux numbers such clocks
+  timespec first, second;
+  if (clock_gettime(clock, &first) || clock_gettime(clock, &second)) return false;
+  return first.tv_nsec != second.tv_nsec || first.tv_sec != second.tv_sec;
+}
+#else
+int32_t thread_id() { return 0; }
+bool runs_now(int32_t) { return true; }
+#endif
+
+// A thread of OpenMP's that helped this thread last; 0: none yet.
+__thread int32_t last_helper;
 
 void work_in_region(void *raw) {
   auto *region = static_cast<Region *>(raw);
+  const int32_t self = thread_id();
+  if (self != region->caller) __atomic_store_n(&region->worker, self, __ATOMIC_RELAXED);
   if (__atomic_fetch_add(&region->entered, 1, __ATOMIC_RELAXED) >= region->wanted) return;
   const FloatMode before;
   region->mode.set();
@@ -176,6 +201,13 @@ void work_in_region(void *raw) {
 
 // -- our own threads --------------------------------------------------------------------------------------------------
 
+// Threads of other libraries may spin on cores that ours need: OpenBLAS's do for tens of milliseconds behind a product
+// of NumPy's, without ever yielding.  The system then gives our workers their turns late and takes them away early.  So
+// a worker is kept off its caller's core, where it would wait for the very thread that waits for it; it asks for short
+// turns, which start soon; and if it lost its core within an index, the caller, when all else is done, lends it its own.
+
+struct Worker;
+
 // Fields that different threads write lie on different cache lines.
 struct Team {
   alignas(64) uint32_t epoch;  // raised for each body; workers wait on it
@@ -184,11 +216,13 @@ struct Team {
   void (*body)(void *, int64_t, int64_t);
   void *context;
   FloatMode mode;
-  alignas(64) int64_t next;    // next index to hand out
-  alignas(64) int64_t inside;  // workers between looking at `open` and having left
+  alignas(64) int64_t next;     // next index to hand out
+  alignas(64) uint32_t inside;  // workers between looking at `open` and having left
+  int32_t caller_sleeps;        // until one of them leaves
   alignas(64) int32_t sleepers;
   alignas(64) int busy;  // a caller is inside
   int64_t workers;       // started threads, without the caller
+  Worker *newest;        // of them
 };
 
 Team *the_team;
@@ -201,11 +235,121 @@ inline void pause_cpu() {
 #endif
 }
 
+#ifdef __linux__
+void futex_wait(uint32_t *word, uint32_t value) {
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
+}
+void futex_wake(uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0); }
+
+// Which cores a thread may use: as many bits as the largest kernels have.
+struct Cores {
+  static constexpr int bits = 8 * sizeof(unsigned long);
+  unsigned long word[8192 / bits];
+  int64_t words;  // those the system told of
+
+  bool read(pid_t thread) {
+    long bytes = syscall(SYS_sched_getaffinity, thread, sizeof word, word);
+    words = bytes > 0 ? bytes / int64_t(sizeof *word) : 0;
+    return words > 0;
+  }
+  bool set(pid_t thread) const { return !syscall(SYS_sched_setaffinity, thread, words * sizeof *word, word); }
+  bool same(const Cores &other) const {
+    return words == other.words && !memcmp(word, other.word, size_t(words) * sizeof *word);
+  }
+  // This core alone, or all others.
+  Cores only(int core, bool others) const {
+    Cores part = *this;
+    for (int64_t i = 0; i < words; ++i) {
+      unsigned long bit = i == core / bits ? 1ul << core % bits : 0;
+      part.word[i] &= others ? ~bit : bit;
+    }
+    return part;
+  }
+  bool any() const {
+    for (int64_t i = 0; i < words; ++i)
+      if (word[i]) return true;
+    return false;
+  }
+};
+
+// Turns as short as the system gives: a thread that wakes with short ones may interrupt one that spins.  Needs Linux
+// 6.12; before, this changes nothing.
+void take_short_turns() {
+  struct {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t turn, deadline, period;
+  } wish = {};
+  constexpr uint64_t shortest = 100000;  // nanoseconds
+  if (syscall(SYS_sched_getattr, 0, &wish, sizeof wish, 0) || wish.policy != SCHED_OTHER) return;
+  wish.turn = shortest;
+  syscall(SYS_sched_setattr, 0, &wish, 0);
+}
+#endif
+
+// A thread of ours.  It lives as long as the process.
+struct Worker {
+  Team *team;
+  int64_t rank;
+  uint32_t seen;
+  Worker *older;
+  alignas(64) int32_t inside;
+#ifdef __linux__
+  pid_t thread;  // 0 until it runs
+  int avoided;   // the core we keep it off; -1: none
+  bool placed;   // whether we set `left`
+  Cores all, left;
+
+  // What is not as we left it was set by someone else, and is what counts from then on.
+  bool place(int core, bool others) {
+    const pid_t here = __atomic_load_n(&thread, __ATOMIC_ACQUIRE);
+    Cores now;
+    if (!here || !now.read(here)) return false;
+    if (!placed || !now.same(left)) all = now;
+    Cores part = all.only(core, others);
+    placed = part.any() && part.set(here);
+    left = part;
+    avoided = placed && others ? core : -1;
+    return placed;
+  }
+#endif
+};
+
+void keep_off_my_core(Team *team) {
+#ifdef __linux__
+  constexpr int most_at_once = 8;  // two system calls each, and only where the caller has moved
+  const int core = sched_getcpu();
+  int moved = 0;
+  for (Worker *at = team->newest; core >= 0 && at && moved < most_at_once; at = at->older)
+    if (at->avoided != core && at->rank < team->wanted) moved += at->place(core, true);
+#else
+  (void)team;
+#endif
+}
+
+// One worker that is inside goes on where the caller runs, who sleeps meanwhile.
+void lend_my_core(Team *team) {
+#ifdef __linux__
+  const uint32_t inside = __atomic_load_n(&team->inside, __ATOMIC_SEQ_CST);
+  const int core = sched_getcpu();
+  for (Worker *at = team->newest; core >= 0 && inside && at; at = at->older) {
+    if (!__atomic_load_n(&at->inside, __ATOMIC_SEQ_CST) || !at->place(core, false)) continue;
+    __atomic_store_n(&team->caller_sleeps, 1, __ATOMIC_SEQ_CST);
+    futex_wait(&team->inside, inside);
+    __atomic_store_n(&team->caller_sleeps, 0, __ATOMIC_SEQ_CST);
+    return;
+  }
+#endif
+  sched_yield();
+  (void)team;
+}
+
 void sleep_until_epoch_leaves(Team *team, uint32_t seen) {
 #ifdef __linux__
   __atomic_add_fetch(&team->sleepers, 1, __ATOMIC_SEQ_CST);
-  while (__atomic_load_n(&team->epoch, __ATOMIC_SEQ_CST) == seen)
-    syscall(SYS_futex, &team->epoch, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
+  while (__atomic_load_n(&team->epoch, __ATOMIC_SEQ_CST) == seen) futex_wait(&team->epoch, seen);
   __atomic_sub_fetch(&team->sleepers, 1, __ATOMIC_SEQ_CST);
 #else
   timespec nap = {0, 50000};
@@ -215,8 +359,7 @@ void sleep_until_epoch_leaves(Team *team, uint32_t seen) {
 
 void wake(Team *team) {
 #ifdef __linux__
-  if (__atomic_load_n(&team->sleepers, __ATOMIC_SEQ_CST) > 0)
-    syscall(SYS_futex, &team->epoch, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  if (__atomic_load_n(&team->sleepers, __ATOMIC_SEQ_CST) > 0) futex_wake(&team->epoch);
 #else
   (void)team;
 #endif
@@ -230,17 +373,30 @@ void take_indices(Team *team) {
   }
 }
 
-struct Start {
-  Team *team;
-  int64_t rank;
-  uint32_t seen;
-};
+// Announce first, look second: the caller closes first and counts second, so that it either sees
+// this worker inside, or this worker sees the door closed.
+void enter(Team *team, Worker *self) {
+  __atomic_add_fetch(&team->inside, 1, __ATOMIC_SEQ_CST);
+  if (__atomic_load_n(&team->open, __ATOMIC_SEQ_CST) && self->rank < team->wanted) {
+    __atomic_store_n(&self->inside, 1, __ATOMIC_RELAXED);
+    team->mode.set();
+    take_indices(team);
+    __atomic_store_n(&self->inside, 0, __ATOMIC_RELAXED);
+  }
+  __atomic_sub_fetch(&team->inside, 1, __ATOMIC_SEQ_CST);
+#ifdef __linux__
+  if (__atomic_load_n(&team->caller_sleeps, __ATOMIC_SEQ_CST)) futex_wake(&team->inside);
+#endif
+}
 
 void *work(void *raw) {
-  Start start = *static_cast<Start *>(raw);
-  free(raw);
-  Team *team = start.team;
-  uint32_t seen = start.seen;
+  auto *self = static_cast<Worker *>(raw);
+  Team *team = self->team;
+  uint32_t seen = self->seen;
+#ifdef __linux__
+  take_short_turns();
+  __atomic_store_n(&self->thread, thread_id(), __ATOMIC_RELEASE);
+#endif
   for (;;) {
     int turns = 0;
     while (__atomic_load_n(&team->epoch, __ATOMIC_ACQUIRE) == seen) {
@@ -248,23 +404,43 @@ void *work(void *raw) {
       else sleep_until_epoch_leaves(team, seen);
     }
     seen = __atomic_load_n(&team->epoch, __ATOMIC_ACQUIRE);
-    // Announce first, look second: the caller closes first and counts second, so that it either sees
-    // this worker inside, or this worker sees the door closed.
-    __atomic_add_fetch(&team->inside, 1, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&team->open, __ATOMIC_SEQ_CST) && start.rank < team->wanted) {
-      team->mode.set();
-      take_indices(team);
+    enter(team, self);
+  }
+}
+
+int64_t nanoseconds() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t(now.tv_sec) * 1000000000 + now.tv_nsec;
+}
+
+// Whoever came in is still in an index, or on the way out; the fields are theirs until then.  An index that takes much
+// longer than others took is one whose worker has lost its core.
+void await_workers(Team *team, int64_t began) {
+  for (int turns = 0; turns < spin_turns; ++turns) {
+    if (__atomic_load_n(&team->inside, __ATOMIC_SEQ_CST) == 0) return;
+    pause_cpu();
+  }
+  constexpr int64_t shortest = 100000;  // a core that is lost is lost for milliseconds
+  const int64_t now = nanoseconds(), part = (now - began) / 8, patience = part < shortest ? shortest : part;
+  for (int64_t until = now + patience; __atomic_load_n(&team->inside, __ATOMIC_SEQ_CST) > 0;) {
+    if (nanoseconds() < until) {
+      pause_cpu();
+      continue;
     }
-    __atomic_sub_fetch(&team->inside, 1, __ATOMIC_SEQ_CST);
+    lend_my_core(team);
+    until = nanoseconds() + patience;
   }
 }
 
 // What a team of a number of threads may use; each combination has one handle, whoever asks for it.
 enum Pool {
   own_pool = 0,     // our workers
-  shared_pool = 1,  // OpenMP's threads where a runtime is loaded, else ours
+  shared_pool = 1,  // OpenMP's threads where a runtime is loaded and they are awake, else ours
   follow_pool = 2,  // the same, and no more threads than OpenMP would take (OMP_NUM_THREADS, torch.set_num_threads)
-  pools = 3,
+  openmp_pool = 3,  // as `shared_pool`, but OpenMP's even if they sleep
+  openmp_follow_pool = 4,
+  pools = 5,
 };
 struct Handle {
   tw_host_team team;
@@ -272,64 +448,80 @@ struct Handle {
 };
 Handle handles[pools][max_threads + 1];
 
-// So many workers at least, or as many as the system gives.
+// So many workers at least, or as many as the system gives.  The team is the caller's alone.
 void start_workers(Team *team, int64_t wanted) {
   if (wanted <= team->workers) return;
-  int free_team = 0;
-  while (!__atomic_compare_exchange_n(&team->busy, &free_team, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
-    free_team = 0;
-    sched_yield();
-  }
   pthread_attr_t detached;
   pthread_attr_init(&detached);
   pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
   for (int64_t rank = team->workers; rank < wanted; ++rank) {
-    auto *start = static_cast<Start *>(malloc(sizeof(Start)));
-    if (!start) break;
-    *start = {team, rank, team->epoch};
+    void *room = nullptr;
+    if (posix_memalign(&room, alignof(Worker), sizeof(Worker))) break;
+    memset(room, 0, sizeof(Worker));
+    auto *worker = static_cast<Worker *>(room);
+    worker->team = team;
+    worker->rank = rank;
+    worker->seen = team->epoch;
+    worker->older = team->newest;
+#ifdef __linux__
+    worker->avoided = -1;
+#endif
     pthread_t thread;
-    if (pthread_create(&thread, &detached, work, start)) {
-      free(start);
+    if (pthread_create(&thread, &detached, work, worker)) {
+      free(worker);
       break;
     }
+    team->newest = worker;
     ++team->workers;
   }
   pthread_attr_destroy(&detached);
-  __atomic_store_n(&team->busy, 0, __ATOMIC_RELEASE);
 }
+
+bool enter_team(Team *team) {
+  int free_team = 0;
+  return __atomic_compare_exchange_n(&team->busy, &free_team, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+void leave_team(Team *team) { __atomic_store_n(&team->busy, 0, __ATOMIC_RELEASE); }
 
 void run_alone(int64_t count, void (*body)(void *, int64_t, int64_t), void *context) {
   for (int64_t index = 0; index < count; ++index) body(context, index, count);
 }
 
 void run_on_workers(Team *team, int64_t threads, int64_t count, void (*body)(void *, int64_t, int64_t), void *context) {
+  const int64_t began = nanoseconds();
   team->count = count;
   team->body = body;
   team->context = context;
   team->wanted = threads - 1 < team->workers ? threads - 1 : team->workers;
   team->mode = FloatMode();
+  keep_off_my_core(team);
   __atomic_store_n(&team->next, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&team->open, 1, __ATOMIC_SEQ_CST);
   __atomic_add_fetch(&team->epoch, 1, __ATOMIC_SEQ_CST);
   wake(team);
   take_indices(team);
   __atomic_store_n(&team->open, 0, __ATOMIC_SEQ_CST);
-  // Whoever came in is still in an index, or on the way out; the fields are theirs until then.
-  for (int turns = 0; __atomic_load_n(&team->inside, __ATOMIC_SEQ_CST) > 0; ++turns) {
-    if (turns < spin_turns) pause_cpu();
-    else sched_yield();  // a worker lost its core: give it ours
-  }
+  await_workers(team, began);
 }
 
 // A region always has as many threads as OpenMP takes by itself, even where fewer are to work: a runtime ends the
 // threads that a smaller region has no use for, and starts them again for the next of PyTorch's.
-void run_on_openmp(const OpenMP &pool, const Handle &handle, int64_t count, void (*body)(void *, int64_t, int64_t),
-                   void *context) {
+//
+// A region ends when all of its threads have come and gone.  Where they sleep (nobody has used OpenMP for milliseconds)
+// and a core is not free (a product of NumPy's came before), that takes milliseconds; ours are not waited for.
+void run_on_openmp(const OpenMP &pool, Team *team, const Handle &handle, int64_t count,
+                   void (*body)(void *, int64_t, int64_t), void *context) {
   const int64_t most = pool.most_threads(), asked = handle.team.threads;
-  const int64_t wanted = handle.pool == follow_pool && most < asked ? most : asked;
+  const bool follows = handle.pool == follow_pool || handle.pool == openmp_follow_pool;
+  const int64_t wanted = follows && most < asked ? most : asked;
   if (wanted <= 1 || pool.in_parallel()) return run_alone(count, body, context);
-  Region region = {count, wanted, body, context, FloatMode(), 0, 0};
+  if (handle.pool < openmp_pool && last_helper && !runs_now(last_helper)) {
+    start_workers(team, wanted - 1);
+    if (team->workers) return run_on_workers(team, wanted, count, body, context);
+  }
+  Region region = {count, wanted, body, context, FloatMode(), 0, 0, thread_id(), 0};
   pool.parallel(work_in_region, &region, wanted > most ? unsigned(wanted) : 0, 0);
+  last_helper = region.worker;
 }
 
 void run(tw_host_team *base, int64_t count, void (*body)(void *, int64_t, int64_t), void *context) {
@@ -340,25 +532,25 @@ void run(tw_host_team *base, int64_t count, void (*body)(void *, int64_t, int64_
   const bool shares = handle->pool != own_pool;
   if (shares && __atomic_add_fetch(&runs, 1, __ATOMIC_RELAXED) % runs_a_look == 0) look_for_openmp();
   const OpenMP *pool = shares ? __atomic_load_n(&openmp, __ATOMIC_ACQUIRE) : nullptr;
-  int free_team = 0;
-  if (count <= 1 || (!pool && team->workers == 0) ||
-      !__atomic_compare_exchange_n(&team->busy, &free_team, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-    return run_alone(count, body, context);
-  if (pool) run_on_openmp(*pool, *handle, count, body, context);
+  if (count <= 1 || (!pool && team->workers == 0) || !enter_team(team)) return run_alone(count, body, context);
+  if (pool) run_on_openmp(*pool, team, *handle, count, body, context);
   else run_on_workers(team, base->threads, count, body, context);
-  __atomic_store_n(&team->busy, 0, __ATOMIC_RELEASE);
+  leave_team(team);
 }
 
 // A forked child has none of the threads, ours or OpenMP's: it goes on alone.
 void after_fork_in_child() {
   forked = true;
   openmp = nullptr;
+  last_helper = 0;
   pthread_mutex_init(&looking, nullptr);
   if (!the_team) return;
   the_team->workers = 0;
+  the_team->newest = nullptr;
   the_team->busy = 0;
   the_team->open = 0;
   the_team->inside = 0;
+  the_team->caller_sleeps = 0;
   the_team->sleepers = 0;
 }
 
@@ -388,7 +580,11 @@ __attribute__((visibility("default"))) tw_host_team *tw_team(int64_t threads, in
     the_team = static_cast<Team *>(room);
     pthread_atfork(nullptr, nullptr, after_fork_in_child);
   }
-  if (pool == own_pool || !tw_team_openmp()) start_workers(the_team, threads - 1);
+  if ((pool == own_pool || !tw_team_openmp()) && threads - 1 > the_team->workers) {
+    while (!enter_team(the_team)) sched_yield();
+    start_workers(the_team, threads - 1);
+    leave_team(the_team);
+  }
   Handle *handle = &handles[pool][threads];
   *handle = {{threads, run}, pool};
   return &handle->team;

@@ -22,4 +22,32 @@ template <class Body> TW_INLINE void parallel(void *stream, int64_t count, const
       const_cast<Body *>(&body));
 }
 
+// body(worker, item) for every item below `items`, on up to `workers` threads, whose numbers differ.  Each begins with a
+// stretch of its own, the same in every call, so that what it needs is still near; then it takes what others have left.
+// A thread that comes late, or has lost its core, so costs little more than the item it is in.
+template <class Body> TW_INLINE void share_out(void *stream, int64_t workers, int64_t items, const Body &body) {
+  struct alignas(64) Stretch {
+    int64_t next, end;
+  };
+  constexpr int64_t most_stretches = 64;
+  workers = workers < items ? workers : items;
+  if (!stream || workers <= 1) {
+    for (int64_t item = 0; item < items; ++item) body(int64_t(0), item);
+    return;
+  }
+  const int64_t count = workers < most_stretches ? workers : most_stretches;
+  Stretch stretches[most_stretches];
+  for (int64_t i = 0; i < count; ++i) stretches[i] = {items * i / count, items * (i + 1) / count};
+  parallel(stream, workers, [&](int64_t worker) {
+    for (int64_t i = 0; i < count; ++i) {
+      Stretch &from = stretches[(worker + i) % count];
+      for (;;) {
+        int64_t item = __atomic_fetch_add(&from.next, 1, __ATOMIC_RELAXED);
+        if (item >= from.end) break;
+        body(worker, item);
+      }
+    }
+  });
+}
+
 }  // namespace tw

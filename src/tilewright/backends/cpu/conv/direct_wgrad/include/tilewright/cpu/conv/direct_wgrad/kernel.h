@@ -251,22 +251,18 @@ template <class Config> struct ConvDirectWgrad {
   static int launch(const tw_conv_args &x, void *workspace, void *stream) {
     auto *base = reinterpret_cast<float *>((reinterpret_cast<uintptr_t>(workspace) + 63) / 64 * 64);
     Shape s = shape(x);
-    int64_t threads = useful(x, team_size(stream)), slot = slot_floats(x, s), writers = least(threads, s.items);
+    int64_t threads = useful(x, team_size(stream)), slot = slot_floats(x, s);
     float *slots = base + up(s.bands * s.part, 16);
-    parallel(stream, threads, [&](int64_t worker) {
-      for (int64_t index = worker; index < s.items * s.bands; index += threads) {
-        Item item = item_of(x, s, index / s.bands, index % s.bands);
-        float *sums = base + index % s.bands * s.part + place(s, item);
-        band(x, s, item, sums, slots + worker * slot);
-        if (s.bands == 1) write_item(x, s, item, sums);
-      }
+    share_out(stream, threads, s.items * s.bands, [&](int64_t worker, int64_t index) {
+      Item item = item_of(x, s, index / s.bands, index % s.bands);
+      float *sums = base + index % s.bands * s.part + place(s, item);
+      band(x, s, item, sums, slots + worker * slot);
+      if (s.bands == 1) write_item(x, s, item, sums);
     });
     if (s.bands > 1)
-      parallel(stream, writers, [&](int64_t worker) {
-        for (int64_t index = worker; index < s.items; index += writers) {
-          Item item = item_of(x, s, index, 0);
-          write_item(x, s, item, base + place(s, item));
-        }
+      share_out(stream, threads, s.items, [&](int64_t, int64_t index) {
+        Item item = item_of(x, s, index, 0);
+        write_item(x, s, item, base + place(s, item));
       });
     return TW_OK;
   }

@@ -109,6 +109,13 @@ template <class Config> struct ConvImplicit {
     }
     return best;
   }
+  // Each share once more in pieces of whole tiles of positions, which cost nothing: a thread that comes late so leaves
+  // the others more to do.
+  static TW_INLINE Grid finer(const Gather &g, const Shape &s, Grid cut, int64_t threads) {
+    constexpr int64_t most_pieces = 4;
+    if (threads > 1 && !s.fresh) cut.m *= most(1, least(most_pieces, g.positions / cut.m / MC));
+    return cut;
+  }
 
   // ---- packing --------------------------------------------------------------------------------
   static TW_INLINE int64_t tap_offset(const tw_conv_args &x, const Gather &g, int64_t tap, bool joined) {
@@ -327,36 +334,44 @@ template <class Config> struct ConvImplicit {
       for (int64_t i = 0; i < s.line; ++i) zeros[part * s.b.part + i] = D::offset ? 0x80808080u : 0u;
     Source from = source_of<way, In>(x, s.b, zeros, s.line);
     if (!s.fresh || s.copied) prepare(x, s, panels, zeros + s.line, stream, threads);
-    parallel(stream, threads, [&](int64_t worker) {
+    const int64_t number = classes<way>(x);
+    int64_t items = 0;
+    for (int64_t index = 0; index < number; ++index) items += pieces(gather_of<way>(x, index), s, threads);
+    share_out(stream, threads, items, [&](int64_t worker, int64_t item) {
       uint32_t *at = panels;
-      int64_t item = 0;
-      for (int64_t index = 0; index < classes<way>(x); ++index) {
+      for (int64_t index = 0; index < number; ++index) {
         Task t{&x, &s, gather_of<way>(x, index), from, at, 0, false, End::strides(x)[3], false};
         t.panel_words = head + taps_of(t.g, s.joined) * s.words * NR;
-        if (t.g.positions > 0) {
+        int64_t here = pieces(t.g, s, threads);
+        if (item < here) {
           t.flat = evenly(t.g, End::strides(x));
           t.far = End::far(x) && t.pitch % lanes == 0;  // lines of a cache are whole in every row
-          Grid cut = grid(t.g, s, threads);
-          for (int64_t part = 0; part < cut.m * cut.n; ++part)
-            if (item++ % threads == worker) share(t, cut, part, slots + worker * slot);
+          share(t, finer(t.g, s, grid(t.g, s, threads), threads), item, slots + worker * slot);
+          break;
         }
+        item -= here;
         at += s.all_panels * t.panel_words;
       }
       streamed();
     });
     return TW_OK;
   }
+  static TW_INLINE int64_t pieces(const Gather &g, const Shape &s, int64_t threads) {
+    if (g.positions <= 0) return 0;
+    Grid cut = finer(g, s, grid(g, s, threads), threads);
+    return cut.m * cut.n;
+  }
   static void share(const Task &t, const Grid &cut, int64_t part, uint32_t *slot) {
     int64_t rows = up((t.g.positions + cut.m - 1) / cut.m, half), columns = (t.s->all_panels + cut.n - 1) / cut.n;
-    int64_t p0 = least(t.g.positions, part / cut.n * rows), n0 = least(t.s->all_panels, part % cut.n * columns);
+    int64_t p0 = least(t.g.positions, part % cut.m * rows), n0 = least(t.s->all_panels, part / cut.m * columns);
     rectangle(t, p0, least(t.g.positions, p0 + rows), n0, least(t.s->all_panels, n0 + columns), slot);
   }
   // Panels of every class, and the copy where there is one.
   static void prepare(const tw_conv_args &x, const Shape &s, uint32_t *panels, uint32_t *copy, void *stream,
                       int64_t threads) {
     const int64_t *size = Gathered<way>::sizes(x);
-    int64_t lines = s.copied ? x.batch * size[0] * size[1] : 0, workers = threads;
-    parallel(stream, workers, [&](int64_t worker) {
+    int64_t lines = s.copied ? x.batch * size[0] * size[1] : 0, workers = threads > 1 ? 4 * threads : 1;
+    share_out(stream, threads, workers, [&](int64_t, int64_t worker) {
       uint32_t *at = panels;
       int64_t item = 0;
       for (int64_t index = 0; index < classes<way>(x) && !s.fresh; ++index) {

@@ -320,11 +320,14 @@ template <class Config> struct ConvLanes {
   }
 
   // ---- the kernel ---------------------------------------------------------------------------
+  static constexpr int64_t parts_each = 4;  // shares of a class for each thread
   static int launch(const tw_conv_args &x, void *workspace, void *stream) {
     auto *base = reinterpret_cast<float *>((reinterpret_cast<uintptr_t>(workspace) + 63) / 64 * 64);
     int64_t threads = useful(x, team_size(stream)), slot = slot_floats(x), count = vectors(x);
     float *slots = base + up(weight_floats(x), 16);
-    parallel(stream, threads, [&](int64_t worker) {
+    // In a few parts each, so that a thread that comes late leaves the others more to do.
+    const int64_t parts = threads > 1 ? parts_each * threads : 1;
+    share_out(stream, threads, parts, [&](int64_t, int64_t part) {
       float *at = base;
       int64_t item = 0;
       for (int64_t index = 0; index < classes<way>(x); ++index) {
@@ -332,10 +335,10 @@ template <class Config> struct ConvLanes {
         Strip s = strip_of<way>(x, g, width);
         bool whole = in_place(x, g, s);
         for (int64_t v = 0; v < count; ++v, at += g.taps * s.depth * lanes)
-          if (item++ % threads == worker) pack(x, g, s, column_of(s, v, whole), at);
+          if (item++ % parts == part) pack(x, g, s, column_of(s, v, whole), at);
       }
     });
-    parallel(stream, threads, [&](int64_t worker) {
+    share_out(stream, threads, parts, [&](int64_t worker, int64_t part) {
       const float *at = base;
       for (int64_t index = 0; index < classes<way>(x); ++index) {
         Task t{&x, gather_of<way>(x, index), {}, at, End::far(x)};
@@ -344,20 +347,21 @@ template <class Config> struct ConvLanes {
         if (t.g.positions == 0) continue;
         if constexpr (!is_int<In>)
           if (in_place(x, t.g, t.s)) {
-            lines_share(t, count, worker, threads, slots + worker * slot);
+            lines_share(t, count, part, threads, slots + worker * slot);
             continue;
           }
-        bands_share(t, count, worker, threads, slots + worker * slot);
+        bands_share(t, count, part, threads, slots + worker * slot);
       }
       streamed();
     });
     return TW_OK;
   }
-  // One worker's part of a class.  Lines, of which few are cut along the channels too.
-  static TW_INLINE void lines_share(const Task &t, int64_t count, int64_t worker, int64_t threads, float *slot) {
+  // One share of a class.  Lines, of which few are cut along the channels too.
+  static TW_INLINE void lines_share(const Task &t, int64_t count, int64_t share, int64_t threads, float *slot) {
     int64_t high = t.g.axis[1].count, depths = t.g.axis[0].count, all = t.x->batch * depths * high;
     int64_t parts = threads == 1 ? 1 : least(count, (8 * threads + all - 1) / all);
-    int64_t first = all * parts * worker / threads, last = all * parts * (worker + 1) / threads;
+    const int64_t shares = threads > 1 ? parts_each * threads : 1;
+    int64_t first = all * parts * share / shares, last = all * parts * (share + 1) / shares;
     for (int64_t part = first / all; part * all < last; ++part)
       for (int64_t i = most(0, first - part * all); i < least(all, last - part * all);) {
         int64_t some = least(least(lines_at_once, high - i % high), least(all, last - part * all) - i);
@@ -367,13 +371,13 @@ template <class Config> struct ConvLanes {
       }
   }
   // Bands of lines by chunks of vectors.
-  static TW_INLINE void bands_share(const Task &t, int64_t count, int64_t worker, int64_t threads, float *slot) {
+  static TW_INLINE void bands_share(const Task &t, int64_t count, int64_t share, int64_t threads, float *slot) {
     int64_t lines = t.g.axis[1].count, slices = t.x->batch * t.g.axis[0].count;
     int64_t each = Strips::together(t.s, t.g, count), chunks = (count + each - 1) / each;
     int64_t bands = least(lines, most(1, (2 * threads + slices * chunks - 1) / (slices * chunks)));
     if (threads == 1) bands = 1;
-    int64_t items = slices * bands * chunks;
-    for (int64_t i = items * worker / threads; i < items * (worker + 1) / threads; ++i) {
+    const int64_t items = slices * bands * chunks, shares = threads > 1 ? parts_each * threads : 1;
+    for (int64_t i = items * share / shares; i < items * (share + 1) / shares; ++i) {
       int64_t v = i % chunks * each, b = i / chunks % bands, slice = i / chunks / bands;
       Place p{slice / t.g.axis[0].count, {slice % t.g.axis[0].count, b * lines / bands, 0}};
       band(t, v, least(each, count - v), p, (b + 1) * lines / bands, slot);

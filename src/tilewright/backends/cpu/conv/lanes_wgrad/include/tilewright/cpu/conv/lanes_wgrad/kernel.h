@@ -135,19 +135,15 @@ template <class Config> struct ConvLanesWgrad {
     Gather g = gather_of<gathering>(x, 0);
     Strip s = strip_of<gathering>(x, g, 0);
     int64_t some = Strips::together(s, g, count), chunks = (count + some - 1) / some;
-    parallel(stream, threads, [&](int64_t worker) {
-      for (int64_t item = worker; item < chunks * parts; item += threads) {
-        int64_t b = item % parts, v = item / parts * some, number = least(some, count - v);
-        band(x, g, s, v, number, b * lines / parts, (b + 1) * lines / parts, base + b * part + v * each,
-             slots + worker * slot);
-        if (parts == 1)
-          for (int64_t one = v; one < v + number; ++one) write(x, one, base + one * each, 1, part);
-      }
+    share_out(stream, threads, chunks * parts, [&](int64_t worker, int64_t item) {
+      int64_t b = item % parts, v = item / parts * some, number = least(some, count - v);
+      band(x, g, s, v, number, b * lines / parts, (b + 1) * lines / parts, base + b * part + v * each,
+           slots + worker * slot);
+      if (parts == 1)
+        for (int64_t vector = v; vector < v + number; ++vector) write(x, vector, base + vector * each, 1, part);
     });
     if (parts > 1)
-      parallel(stream, threads, [&](int64_t worker) {
-        for (int64_t v = worker; v < count; v += threads) write(x, v, base + v * each, parts, part);
-      });
+      share_out(stream, threads, count, [&](int64_t, int64_t v) { write(x, v, base + v * each, parts, part); });
     return TW_OK;
   }
   // The parts of one vector added in order, and its lanes to their filters.

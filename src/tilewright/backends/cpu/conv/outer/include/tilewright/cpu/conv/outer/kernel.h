@@ -314,20 +314,18 @@ template <class Config> struct ConvOuter {
     Grid g = grid(x, s, threads);
     float *parts = base + slot * threads;
     int64_t items = x.groups * split * g.m * g.n;
-    parallel(stream, threads, [&](int64_t worker) {
-      for (int64_t index = worker; index < items; index += threads) {
-        Item item{};
-        int64_t piece = index % (g.m * g.n), k = index / (g.m * g.n) % split;
-        item.group = index / (g.m * g.n) / split;
-        item.n = piece / g.n * g.mc;
-        item.c = piece % g.n * g.nc;
-        item.filters = least(g.mc, x.filters - item.n);
-        item.columns = least(g.nc, s.columns - item.c);
-        if (item.filters <= 0 || item.columns <= 0) continue;
-        item.first_run = k * s.runs / split;
-        item.last_run = (k + 1) * s.runs / split;
-        work(x, s, item, static_cast<Out *>(x.w), parts + k * part, base + worker * slot);
-      }
+    share_out(stream, threads, items, [&](int64_t worker, int64_t index) {
+      Item item{};
+      int64_t piece = index % (g.m * g.n), k = index / (g.m * g.n) % split;
+      item.group = index / (g.m * g.n) / split;
+      item.n = piece / g.n * g.mc;
+      item.c = piece % g.n * g.nc;
+      item.filters = least(g.mc, x.filters - item.n);
+      item.columns = least(g.nc, s.columns - item.c);
+      if (item.filters <= 0 || item.columns <= 0) return;
+      item.first_run = k * s.runs / split;
+      item.last_run = (k + 1) * s.runs / split;
+      work(x, s, item, static_cast<Out *>(x.w), parts + k * part, base + worker * slot);
     });
     if constexpr (split > 1) add_parts(x, parts, part, stream, threads);
     return TW_OK;

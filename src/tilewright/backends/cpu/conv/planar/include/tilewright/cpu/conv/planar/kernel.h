@@ -401,16 +401,18 @@ template <class Config> struct ConvPlanar {
     int64_t threads = useful(x, team_size(stream)), slot = slot_floats(x, threads);
     int64_t each = depth_of(x) * columns_of(x);
     float *slots = base + weight_floats(x);
-    parallel(stream, threads, [&](int64_t worker) {
+    // In a few shares each, so that a thread that comes late leaves the others more to do.
+    const int64_t shares = threads > 1 ? 4 * threads : 1;
+    share_out(stream, threads, shares, [&](int64_t, int64_t share) {
       float *at = base;
       int64_t item = 0;
       for (int64_t index = 0; index < classes<way>(x); ++index) {
         Gather g = gather_of<way>(x, index);
         for (int64_t group = 0; group < x.groups; ++group, at += g.taps * each)
-          if (item++ % threads == worker) pack(x, g, group, at);
+          if (item++ % shares == share) pack(x, g, group, at);
       }
     });
-    parallel(stream, threads, [&](int64_t worker) {
+    share_out(stream, threads, shares, [&](int64_t worker, int64_t share) {
       const float *at = base;
       for (int64_t index = 0; index < classes<way>(x); ++index) {
         Gather g = gather_of<way>(x, index);
@@ -419,7 +421,7 @@ template <class Config> struct ConvPlanar {
           int64_t lines = band_lines(x, g, threads), bands = (all + lines - 1) / lines;
           int64_t bundle = bundle_of(x), bundles = (x.groups + bundle - 1) / bundle;
           int64_t items = x.batch * depths * bands * bundles;
-          for (int64_t i = items * worker / threads; i < items * (worker + 1) / threads; ++i) {
+          for (int64_t i = items * share / shares; i < items * (share + 1) / shares; ++i) {
             int64_t group = i % bundles * bundle, b = i / bundles % bands, rest = i / bundles / bands;
             Task t{&x, g, {}, at, rest / depths, rest % depths, group, least(bundle, x.groups - group), b * all / bands,
                    0};

@@ -349,10 +349,8 @@ template <class Config> struct ConvWinograd {
                         int64_t threads) {
     float *weights = base, *slots = weights + up(weight_floats(x, s), 16);
     int64_t slot = slot_floats(s), each = points * s.taps * s.b.depth * NR;
-    parallel(stream, threads, [&](int64_t worker) {
-      float *room = slots + worker * slot;
-      for (int64_t one = worker; one < x.groups * s.panels; one += threads)
-        transform_weights(x, g, s, one / s.panels, one % s.panels, weights + one * each, room);
+    share_out(stream, threads, x.groups * s.panels, [&](int64_t worker, int64_t panel) {
+      transform_weights(x, g, s, panel / s.panels, panel % s.panels, weights + panel * each, slots + worker * slot);
     });
     // Blocks of even size; where they are too few for the team, each is done in parts of the channels.
     int64_t blocks = (s.tiles + MC - 1) / MC, cut = 1;
@@ -362,13 +360,11 @@ template <class Config> struct ConvWinograd {
       else if (blocks * x.groups % threads) cut = least(threads, s.panels);
     }
     int64_t panels = (s.panels + cut - 1) / cut;
-    parallel(stream, threads, [&](int64_t worker) {
-      for (int64_t item = worker; item < x.groups * blocks * cut; item += threads) {
-        int64_t part = item % cut, b = item / cut % blocks, group = item / cut / blocks;
-        int64_t first = b * s.tiles / blocks, last = (b + 1) * s.tiles / blocks, n0 = least(s.panels, part * panels);
-        block(x, g, s, group, first, last - first, n0, least(s.panels, n0 + panels), weights + group * s.panels * each,
-              slots + worker * slot);
-      }
+    share_out(stream, threads, x.groups * blocks * cut, [&](int64_t worker, int64_t item) {
+      int64_t part = item % cut, b = item / cut % blocks, group = item / cut / blocks;
+      int64_t first = b * s.tiles / blocks, last = (b + 1) * s.tiles / blocks, n0 = least(s.panels, part * panels);
+      block(x, g, s, group, first, last - first, n0, least(s.panels, n0 + panels), weights + group * s.panels * each,
+            slots + worker * slot);
       streamed();
     });
   }

@@ -140,16 +140,14 @@ template <class Config> struct GemmDirect {
   static int launch(const tw_gemm_args &x, void *workspace, void *stream) {
     auto *base = reinterpret_cast<uint32_t *>((reinterpret_cast<uintptr_t>(workspace) + 63) / 64 * 64);
     int64_t threads = useful(x, team_size(stream)), slot = slot_words(x);
-    Grid g = GemmPacked<Config, true>::grid(x, threads);
-    int64_t per_matrix = g.m * g.n, items = x.batch * per_matrix, workers = least(threads, items);
+    Grid g = GemmPacked<Config, true>::finer(x, GemmPacked<Config, true>::grid(x, threads), threads);
+    int64_t per_matrix = g.m * g.n, items = x.batch * per_matrix;
     int64_t m_share = up((x.m + g.m - 1) / g.m, MR), n_share = up((x.n + g.n - 1) / g.n, NR);
-    parallel(stream, workers, [&](int64_t worker) {
-      for (int64_t item = worker; item < items; item += workers) {
-        int64_t z = item / per_matrix, part = item % per_matrix;
-        int64_t m0 = least(x.m, part / g.n * m_share), n0 = least(x.n, part % g.n * n_share);
-        int64_t m1 = least(x.m, m0 + m_share), n1 = least(x.n, n0 + n_share);
-        if (m0 < m1 && n0 < n1) rectangle(x, z, m0, m1, n0, n1, base + worker * slot);
-      }
+    share_out(stream, threads, items, [&](int64_t worker, int64_t item) {
+      int64_t z = item / per_matrix, part = item % per_matrix;
+      int64_t m0 = least(x.m, g.row(part) * m_share), n0 = least(x.n, g.column(part) * n_share);
+      int64_t m1 = least(x.m, m0 + m_share), n1 = least(x.n, n0 + n_share);
+      if (m0 < m1 && n0 < n1) rectangle(x, z, m0, m1, n0, n1, base + worker * slot);
     });
     return TW_OK;
   }

@@ -16,6 +16,10 @@ namespace tw {
 // How a team is laid over E: `m` by `n` rectangles (times batch, times split-k).
 struct Grid {
   int64_t m, n;
+  bool down = false;  // numbered down the columns, else along the rows
+
+  TW_INLINE int64_t row(int64_t part) const { return down ? part % m : part / n; }
+  TW_INLINE int64_t column(int64_t part) const { return down ? part / m : part % n; }
 };
 
 template <class Config, bool Prepacked> struct GemmPacked {
@@ -66,7 +70,7 @@ template <class Config, bool Prepacked> struct GemmPacked {
   static TW_INLINE Grid grid(const tw_gemm_args &x, int64_t threads) {
     int64_t items = x.batch * Config::split_k;
     int64_t share = (threads + items - 1) / items;  // threads for one matrix
-    Grid best{1, 1};
+    Grid best{1, 1, false};
     double lowest = 0;
     for (int64_t n = 1; n <= share; ++n) {
       int64_t m = share / n;
@@ -79,10 +83,27 @@ template <class Config, bool Prepacked> struct GemmPacked {
                     rows * (columns / NC + 1) * 0.15;
       if (lowest == 0 || cost < lowest) {
         lowest = cost;
-        best = {m, n};
+        best = {m, n, false};
       }
     }
     return best;
+  }
+  // Each rectangle once more in pieces, so that a thread that comes late leaves the others more to do: as many as may
+  // cost next to nothing, for what a rectangle shares is packed again for each of them.
+  static TW_INLINE Grid finer(const tw_gemm_args &x, Grid g, int64_t threads) {
+    constexpr int64_t most_pieces = 4, smallest_piece = int64_t(1) << 21;  // multiply-adds
+    int64_t items = x.batch * Config::split_k * g.m * g.n, depth = x.k / Config::split_k;
+    if (threads <= 1 || items >= most_pieces * threads) return g;
+    double rows = double(x.m) / double(g.m), columns = double(x.n) / double(g.n), all = rows * columns / (2.0 * lanes);
+    double below = columns * (Prepacked ? 0.0 : Config::b_rows ? 0.15 : 0.35), beside = rows * 0.15;
+    int64_t room = int64_t(rows * columns * double(depth) / double(smallest_piece)), pieces = least(most_pieces, room);
+    double each = below < beside ? below : beside, allowed = 0.02 * all;
+    if (double(pieces - 1) * each > allowed) pieces = int64_t(allowed / each) + 1;
+    if (pieces <= 1) return g;
+    g.down = below < beside;  // pieces of one thread's rectangle follow each other
+    if (g.down) g.m *= pieces;
+    else g.n *= pieces;
+    return g;
   }
   static TW_INLINE int64_t slots(const tw_gemm_args &x, int64_t threads) { return useful(x, threads); }
 
@@ -207,25 +228,22 @@ template <class Config, bool Prepacked> struct GemmPacked {
   static int launch(const tw_gemm_args &x, void *workspace, void *stream) {
     auto *base = reinterpret_cast<uint32_t *>((reinterpret_cast<uintptr_t>(workspace) + 63) / 64 * 64);
     int64_t threads = useful(x, team_size(stream));
-    Grid g = grid(x, threads);
+    Grid g = finer(x, grid(x, threads), threads);
     int64_t per_matrix = g.m * g.n, items = x.batch * Config::split_k * per_matrix;
-    int64_t workers = least(threads, items);
     auto *partials = reinterpret_cast<Sum *>(base);
     int64_t ld = up(x.n, lanes), slot = slot_words(x);
     uint32_t *slots_at = base + up(partial_words(x), 16);
     int64_t k_share = up((x.k + Config::split_k - 1) / Config::split_k, step);
     int64_t m_share = up((x.m + g.m - 1) / g.m, MR), n_share = up((x.n + g.n - 1) / g.n, NR);
-    parallel(stream, workers, [&](int64_t worker) {
-      for (int64_t item = worker; item < items; item += workers) {
-        int64_t part = item % per_matrix, s = item / per_matrix % Config::split_k,
-                z = item / per_matrix / Config::split_k;
-        int64_t m0 = least(x.m, part / g.n * m_share), n0 = least(x.n, part % g.n * n_share);
-        int64_t m1 = least(x.m, m0 + m_share), n1 = least(x.n, n0 + n_share);
-        int64_t k0 = least(x.k, s * k_share), k1 = least(x.k, k0 + k_share);
-        if (m0 >= m1 || n0 >= n1) continue;
-        Sum *partial = Config::split_k > 1 ? partials + (z * Config::split_k + s) * x.m * ld : nullptr;
-        rectangle(x, z, m0, m1, n0, n1, k0, k1, partial, ld, slots_at + worker * slot);
-      }
+    share_out(stream, threads, items, [&](int64_t worker, int64_t item) {
+      int64_t part = item % per_matrix, s = item / per_matrix % Config::split_k,
+              z = item / per_matrix / Config::split_k;
+      int64_t m0 = least(x.m, g.row(part) * m_share), n0 = least(x.n, g.column(part) * n_share);
+      int64_t m1 = least(x.m, m0 + m_share), n1 = least(x.n, n0 + n_share);
+      int64_t k0 = least(x.k, s * k_share), k1 = least(x.k, k0 + k_share);
+      if (m0 >= m1 || n0 >= n1) return;
+      Sum *partial = Config::split_k > 1 ? partials + (z * Config::split_k + s) * x.m * ld : nullptr;
+      rectangle(x, z, m0, m1, n0, n1, k0, k1, partial, ld, slots_at + worker * slot);
     });
     if constexpr (Config::split_k > 1) reduce(x, partials, ld, stream, threads);
     return TW_OK;
@@ -233,9 +251,9 @@ template <class Config, bool Prepacked> struct GemmPacked {
 
   // Partial sums added in the order of k, then finished.  The first part's row holds the total.
   static void reduce(const tw_gemm_args &x, Sum *partials, int64_t ld, void *stream, int64_t threads) {
-    int64_t rows = x.batch * x.m, workers = least(threads, rows);
-    parallel(stream, workers, [&](int64_t worker) {
-      for (int64_t row = worker * rows / workers; row < (worker + 1) * rows / workers; ++row) {
+    int64_t rows = x.batch * x.m, pieces = least(4 * threads, rows);
+    share_out(stream, threads, pieces, [&](int64_t, int64_t piece) {
+      for (int64_t row = piece * rows / pieces; row < (piece + 1) * rows / pieces; ++row) {
         int64_t z = row / x.m, i = row % x.m;
         Sum *total = partials + (z * Config::split_k * x.m + i) * ld;
         for (int64_t j = 0; j < ld; j += lanes) {

@@ -180,13 +180,15 @@ template <class Config> struct GemmStream {
     int64_t workers = team_size(stream);
     double work = double(many) * double(x.k) * double(few) * double(x.batch);
     if (work < 65536.0) workers = 1;
-    // Each worker has one stretch of lines of the whole batch: long straight reads.
-    int64_t share = up((many * x.batch + workers - 1) / workers, matrix_k ? lines_at_once : lanes);
-    parallel(stream, workers, [&](int64_t worker) {
+    // Each worker has one stretch of lines of the whole batch, in some pieces: long straight reads.
+    int64_t pieces = workers;
+    if (workers > 1) pieces = workers * most(1, least(8, int64_t(work / double(workers) / 262144.0)));
+    int64_t share = up((many * x.batch + pieces - 1) / pieces, matrix_k ? lines_at_once : lanes);
+    share_out(stream, workers, pieces, [&](int64_t worker, int64_t piece) {
       Sum *sums = reinterpret_cast<Sum *>(slots + worker * slot);
       V *kept = reinterpret_cast<V *>(sums + all * block);
-      int64_t end = least(many * x.batch, (worker + 1) * share);
-      for (int64_t at = worker * share; at < end;) {
+      int64_t end = least(many * x.batch, (piece + 1) * share);
+      for (int64_t at = piece * share; at < end;) {
         int64_t z = at / many, l0 = at % many, count = least(least(block, many - l0), end - at);
         at += count;
         const Matrix *matrix = static_cast<const Matrix *>(RowsOfA ? x.b : x.a) + z * matrix_batch;
