@@ -25,7 +25,7 @@ from tilewright.ops.conv.problem_rules import problem_violations
 
 pytestmark = [pytest.mark.sampled(0), pytest.mark.part(8)]
 
-SEED, COUNT = 20261115, 400
+SEED, COUNT = 20261115, 200
 
 
 def drawn(rng: random.Random, rank: int, variant: str) -> ConvProblem:
