@@ -11,7 +11,7 @@ from tilewright.ops.attention import AttentionProblem
 
 @dataclass(frozen=True)
 class Shape:
-    group: str  # prefill, gqa, decode, mixed or told
+    group: str  # prefill, gqa, decode, mixed or varlen
     batch: int
     heads_q: int
     heads_kv: int
@@ -21,19 +21,19 @@ class Shape:
     causal: bool
     lengths: tuple[int, ...] = ()  # of packed sequences, rows and keys alike
     page_size: int = 0
-    told: tuple[int, ...] = ()  # keys of each sequence, which only the device knows
+    varlen: tuple[int, ...] = ()  # keys of each sequence, which only the device knows
 
     @property
     def name(self) -> str:
-        keys = f"{min(self.told)}-{self.keys}" if self.told else f"{self.keys}"
+        keys = f"{min(self.varlen)}-{self.keys}" if self.varlen else f"{self.keys}"
         said = f"{self.batch}x{self.heads_q}/{self.heads_kv}x{self.rows}x{keys} d{self.head}"
         return said + (" causal" if self.causal else "") + (f" pages {self.page_size}" if self.page_size else "")
 
     @property
     def flops(self) -> int:
         """Of the pairs that see each other, each sequence by its own length."""
-        if self.told:
-            return 4 * self.rows * self.heads_q * self.head * sum(self.told)
+        if self.varlen:
+            return 4 * self.rows * self.heads_q * self.head * sum(self.varlen)
         if not self.lengths:
             return self.problem().flops
         alone = (replace(self, batch=1, rows=one, keys=one, lengths=()) for one in self.lengths)
@@ -43,7 +43,7 @@ class Shape:
     def nbytes(self) -> int:
         """That have to be read and written."""
         p = self.problem()
-        left_out = self.batch * self.keys - sum(self.told) if self.told else 0
+        left_out = self.batch * self.keys - sum(self.varlen) if self.varlen else 0
         return p.bytes - left_out * self.heads_kv * 2 * self.head * 2
 
     def problem(self) -> AttentionProblem:
@@ -117,7 +117,7 @@ def drawn(seed: int, count: int) -> list[Shape]:
     return found
 
 
-def drawn_told(seed: int, count: int) -> list[Shape]:
+def drawn_varlen(seed: int, count: int) -> list[Shape]:
     """Decoding steps of 1 to 4 rows whose sequences have lengths of their own, as they come together in serving.
 
     Batches of 2 to 64, in pages of 16, 64 or 256; lengths logarithmically even from 512 to a longest of 4k to 128k,
@@ -127,12 +127,12 @@ def drawn_told(seed: int, count: int) -> list[Shape]:
     found: list[Shape] = []
     while len(found) < count:
         batch, longest = rng.randint(2, 64), int(2 ** rng.uniform(12, 17))
-        told = [longest, *(int(2 ** rng.uniform(9, 17)) for _ in range(batch - 1))]
-        told = [min(one, longest) for one in told]
-        rng.shuffle(told)
+        varlen = [longest, *(int(2 ** rng.uniform(9, 17)) for _ in range(batch - 1))]
+        varlen = [min(one, longest) for one in varlen]
+        rng.shuffle(varlen)
         heads_kv, group, head = rng.choice((1, 2, 4, 8)), rng.choice((4, 8)), rng.choice((64, 128, 128, 256))
         rows, page = rng.randint(1, 4), rng.choice((16, 64, 256))
-        one = Shape("told", batch, heads_kv * group, heads_kv, rows, longest, head, False, (), page, tuple(told))
+        one = Shape("varlen", batch, heads_kv * group, heads_kv, rows, longest, head, False, (), page, tuple(varlen))
         if 2e7 < one.nbytes < 4e9 and batch * longest * heads_kv * head * 4 < 1.6e10:
             found.append(one)
     return found

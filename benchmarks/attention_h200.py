@@ -2,7 +2,7 @@
 
     python benchmarks/attention_h200.py                          the table that peers were measured on
     python benchmarks/attention_h200.py --random SEED --count N  problems nobody tuned for (_attention_h200_shapes.py)
-    python benchmarks/attention_h200.py --random SEED --told     decoding steps whose sequences differ in length
+    python benchmarks/attention_h200.py --random SEED --varlen     decoding steps whose sequences differ in length
     python benchmarks/attention_h200.py --only decode            shapes whose group or name has this
     python benchmarks/attention_h200.py --dry-run                a rehearsal without a GPU: nothing of it means anything
 
@@ -14,7 +14,7 @@ have such (it compiles for each).  Decode is also held against the copy bandwidt
 writes that fill the cache, which are written back beside the kernel; and, where it reads more than 200 MB, beside a
 cache full of what was only read (`clean`).
 
-Sequences that differ in a decoding step (--told) are padded and masked for SDPA; ours is also raced with parts of the
+Sequences that differ in a decoding step (--varlen) are padded and masked for SDPA; ours is also raced with parts of the
 keys and a second stage (`parts`), where the default deals them in equal shares.
 """
 
@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 from _attention_flex import flex
-from _attention_h200_shapes import TABLE, Shape, drawn, drawn_told
+from _attention_h200_shapes import TABLE, Shape, drawn, drawn_varlen
 from _cuda_report import provenance
 from _cuda_timing import Clock, GraphClock, HostClock, Run, copy_bandwidth, spread
 from _h200_bench import Kernels
@@ -46,7 +46,7 @@ from tilewright.ops.base import KernelSpec
 
 RESULTS = Path(__file__).parent / "results"
 RESULT, RANDOM_RESULT = RESULTS / "attention_h200.json", RESULTS / "attention_h200_random.json"
-TOLD_RESULT = RESULTS / "attention_h200_told.json"
+VARLEN_RESULT = RESULTS / "attention_h200_varlen.json"
 ROUNDING = 2.0**-7  # of weights and of results, both to eight bits
 ROWS_CHECKED = 48
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -79,7 +79,7 @@ class AttentionOperands:
         s, each = self.shape, -(-self.shape.keys // self.shape.page_size)
         places = torch.randperm(s.batch * each, device=self.device)
         self.table = places.view(s.batch, each).to(torch.int32)
-        self.lengths = torch.tensor(s.told or (s.keys,) * s.batch, device=self.device, dtype=torch.int32)
+        self.lengths = torch.tensor(s.varlen or (s.keys,) * s.batch, device=self.device, dtype=torch.int32)
         self.paged = []
         for one in (self.k, self.v):
             pages = torch.zeros(s.batch * each, s.page_size, s.heads_kv, s.head, device=self.device, dtype=one.dtype)
@@ -133,7 +133,7 @@ class AttentionOperands:
         mask = None
         if s.causal and s.rows != s.keys and s.rows > 1:
             mask = torch.ones(s.rows, s.keys, dtype=torch.bool, device=self.device).tril(s.keys - s.rows)
-        if s.told:
+        if s.varlen:
             mask = (torch.arange(s.keys, device=self.device) < self.lengths[:, None])[:, None, None, :]
         for backend in (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
 
@@ -152,7 +152,7 @@ class AttentionOperands:
         s = self.shape
         if not s.lengths:
             for index in {0, s.batch - 1}:
-                keys = s.told[index] if s.told else s.keys
+                keys = s.varlen[index] if s.varlen else s.keys
                 yield self.q[index], self.k[index, :, :keys], self.v[index, :, :keys], self.out[index]
             return
         starts = [sum(s.lengths[:i]) for i in range(len(s.lengths))]
@@ -206,7 +206,7 @@ class AttentionBench(Kernels):
     def entrants(self, one: AttentionOperands) -> dict[str, Run]:
         """`default` and, where a selection is measured, kernels by name and numbers of splits; checked."""
         wanted: dict[str, Run] = {"default": one.call()}
-        if one.shape.told:
+        if one.shape.varlen:
             wanted["parts"] = one.call(max(2, independent_splits(one.problem, self.registry.arch)))
         if self.options.measured:
             for spec in self.candidates(one.problem):
@@ -262,7 +262,7 @@ class AttentionBench(Kernels):
             row[label] = {"kernel": name, "seconds": seconds, "tflops": flops / seconds / 1e12}
             row[label] |= {"of_copy": nbytes / seconds / self.copy_rate} | spread(times[0], taken[name])
         row["race"] = {name: round(seconds * 1e6, 2) for name, seconds in medians.items()}  # microseconds
-        if shape.group in ("decode", "told") and nbytes > LARGE:
+        if shape.group in ("decode", "varlen") and nbytes > LARGE:
             row["clean"] = self.clean(nbytes, peers[peer], ours["default"])
         self.rows.append(row)
         self.say(shape, row, winner)
@@ -300,28 +300,28 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, float]:
         for label in ("default", "measured"):
             for part in ("all", row["group"]):
                 found.setdefault(f"{label} {part}", []).append(row[label]["ratio"])
-    told = {}
+    summary = {}
     for name, ratios in sorted(found.items()):
-        told[f"{name} mean"] = math.exp(statistics.fmean(map(math.log, ratios)))
-        told[f"{name} least"] = min(ratios)
+        summary[f"{name} mean"] = math.exp(statistics.fmean(map(math.log, ratios)))
+        summary[f"{name} least"] = min(ratios)
     against = [
         row["race"]["parts"] / row["race"]["default"] for row in rows if {"parts", "default"} <= set(row["race"])
     ]
     if against:
-        told["parts over shares mean"] = math.exp(statistics.fmean(map(math.log, against)))
-        told["parts over shares least"] = min(against)
+        summary["parts over shares mean"] = math.exp(statistics.fmean(map(math.log, against)))
+        summary["parts over shares least"] = min(against)
     large = [row for row in rows if "clean" in row]
     if large:
-        told["decode over 200 MB, least of copy"] = min(row["default"]["of_copy"] for row in large)
-        told["decode over 200 MB, least of copy, clean"] = min(row["clean"]["of_copy"] for row in large)
-    return told
+        summary["decode over 200 MB, least of copy"] = min(row["default"]["of_copy"] for row in large)
+        summary["decode over 200 MB, least of copy, clean"] = min(row["clean"]["of_copy"] for row in large)
+    return summary
 
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--random", type=int, metavar="SEED")
     parser.add_argument("--count", type=int, default=40, help="of random problems")
-    parser.add_argument("--told", action="store_true", help="with --random: decoding steps of sequences that differ")
+    parser.add_argument("--varlen", action="store_true", help="with --random: decoding steps of sequences that differ")
     parser.add_argument("--only", nargs="+", metavar="PART", help="shapes whose names or groups contain one of these")
     parser.add_argument("--no-measured", action="store_false", dest="measured", help="default selection only")
     parser.add_argument("--rounds", type=int, default=11)
@@ -337,7 +337,7 @@ def rehearsed(shape: Shape) -> Shape:
     lengths = tuple(max(1, one // 256) for one in shape.lengths[:4])
     rows, keys = (max(lengths),) * 2 if lengths else (max(1, shape.rows // 256), max(1, shape.keys // 256))
     return Shape(shape.group, len(lengths) or 1, shape.heads_q // shape.heads_kv, 1, min(rows, keys), keys, shape.head,
-                 shape.causal, lengths, shape.page_size, (keys,) if shape.told else ())  # fmt: skip
+                 shape.causal, lengths, shape.page_size, (keys,) if shape.varlen else ())  # fmt: skip
 
 
 def main() -> None:
@@ -346,7 +346,7 @@ def main() -> None:
     if why and not options.dry_run:
         raise SystemExit(f"no NVIDIA GPU: {why}")
     started = time.perf_counter()
-    made = drawn_told if options.told else drawn
+    made = drawn_varlen if options.varlen else drawn
     shapes = TABLE if options.random is None else made(options.random, options.count)
     if options.only:
         shapes = [one for one in shapes if any(part in one.name or part == one.group for part in options.only)]
@@ -362,7 +362,7 @@ def main() -> None:
     if not bench.dry:
         bench.build_stages([one.problem() for one in shapes])
     said = provenance(options, clock)
-    usual = RESULT if options.random is None else TOLD_RESULT if options.told else RANDOM_RESULT
+    usual = RESULT if options.random is None else VARLEN_RESULT if options.varlen else RANDOM_RESULT
     place = options.output or usual
     for shape in shapes:
         if time.perf_counter() - started > options.most_seconds:

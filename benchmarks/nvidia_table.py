@@ -23,7 +23,7 @@ BEGIN = "<!-- speed: written by benchmarks/nvidia_table.py, do not edit -->"
 END = "<!-- end of speed -->"
 RANDOM_BEGIN = "<!-- random problems: written by benchmarks/nvidia_table.py, do not edit -->"
 RANDOM_END = "<!-- end of random problems -->"
-RANDOM_RESULTS = ("selection_h200.json", "gemm_h200_types.json", "gemm_h200_random.json")
+RANDOM_RESULTS = ("gemm_h200_random.json",)
 Row = dict[str, Any]
 
 

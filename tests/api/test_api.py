@@ -275,7 +275,7 @@ def test_nan_and_infinity_go_through_as_ieee_says(dtype: str, size: int) -> None
     assert np.isinf(e[1, 0].astype(np.float32))
 
 
-@pytest.mark.parametrize("epilogue", ["Relu", "Silu", "Gelu"])
+@pytest.mark.parametrize("epilogue", ["Relu", "Silu", "Gelu", "FastGelu"])
 def test_activations_of_nan_and_infinity(epilogue: str) -> None:
     a = np.array([[np.nan], [np.inf], [-np.inf], [1.0]], np.float32)
     b = np.ones((1, 33), np.float32)

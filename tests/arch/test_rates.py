@@ -172,3 +172,15 @@ def test_costs_on_amd_follow_the_rates_of_the_arch(op: str) -> None:
     ratio = other.rates.memory / usual.rates.memory
     assert native.rates(other)[name] == pytest.approx(native.rates(usual)[name] * ratio)
     assert native.rates(bare)[name] == native.rates(usual)[name]
+
+
+def test_constants_may_have_the_names_they_had() -> None:
+    class Renamed(NamedTuple):
+        sync: float
+        staging: float
+        memory: float
+
+    here = arch("sm_90a")
+    assert scaled(Renamed, {"meet": 1.0, "sheet": 2.0, "memory": 3.0}, here, here) == (1.0, 2.0, 3.0)
+    with pytest.raises(InternalError, match="meat"):
+        scaled(Renamed, {"meat": 1.0, "sheet": 2.0, "memory": 3.0}, here, here)

@@ -1,6 +1,6 @@
 """Plans of three stages and more: keys appended to a cache, their parts walked, the parts put together, as one call.
 
-Backward will be such a plan (docs/reports/notes/attention.md): a workspace between stages that is larger than one of
+Attention's backward pass is such a plan: a workspace between stages that is larger than one of
 them, operands that one stage writes and the next reads.
 """
 

@@ -88,7 +88,7 @@ def test_keys_in_parts_are_added_in_order() -> None:
 
 
 @pytest.mark.proof
-@pytest.mark.part(32)
+@pytest.mark.part(20)
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_five_thousand_problems(seed: int) -> None:
     """Whole calls, stages and all, on this machine's best level; each seed is a kind of kernel of its own."""

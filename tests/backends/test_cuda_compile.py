@@ -139,7 +139,7 @@ def named(spec: KernelSpec) -> str:
 
 
 @pytest.mark.sampled(6)
-@pytest.mark.part(48)
+@pytest.mark.part(32)
 @pytest.mark.parametrize("spec", classes(), ids=named)
 def test_every_class_of_kernels(built: Built, spec: KernelSpec) -> None:
     found = compiled(built, spec)

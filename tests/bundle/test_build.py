@@ -58,6 +58,7 @@ def test_the_same_inputs_are_the_same_bytes(made: Made, wish: Wish, tmp_path: Pa
     assert again.path.read_bytes() == made.path.read_bytes()
 
 
+@pytest.mark.proof
 def test_another_store_compiles_the_same_bytes(problems: Path, tmp_path: Path, made: Made) -> None:
     rows = tmp_path / "one.json"
     rows.write_text(json.dumps({"gemm": PROBLEMS["gemm"][:1]}), encoding="utf-8")

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tilewright import settings
+import tilewright as tw
+from tilewright import ops, settings
 from tilewright.cli.main import build_app
 
 
@@ -108,6 +109,18 @@ def test_bench_takes_the_kernels_of_a_pool() -> None:
     assert "pool-name" in done.stderr
 
 
+def test_the_demo_has_no_problem_that_only_a_fallback_serves() -> None:
+    registry = tw.Registry()
+    demos: dict[str, Any] = {name: getattr(op, "demo", None) for name, op in ops.all_ops().items()}
+    assert all(demos[name] for name in ("gemm", "conv", "attention"))
+    for name, demo in demos.items():
+        if demo is None:
+            continue
+        tiers = {registry.select(ops.op(name).problem(values)).tier for values in demo.problems.values()}
+        assert not {"fallback", "padded"} & tiers, name
+
+
+@pytest.mark.proof  # `make demo` runs the same in CI
 def test_the_demo_shows_every_op_on_kernels_a_user_would_get_beside_its_peers() -> None:
     report = data("demo", "--repeat", "1")
     rows = report["rows"]

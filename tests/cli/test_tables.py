@@ -119,6 +119,23 @@ def test_demo_shows_every_number_on_lines_that_fit(columns: int, numbers: str, m
     rows = re.findall(rf"^gemm +\S.* {numbers}\d+\.\d\d ", text, re.MULTILINE)
     assert len(rows) == 6, text
     assert "..." not in text
+    assert KERNEL not in text
+
+
+@pytest.mark.usefixtures("demo")
+def test_no_line_of_the_demo_is_over_100_columns_whatever_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    for columns in ("100", "250", None):  # None: a pipe, where nobody says how wide a line may be
+        monkeypatch.delenv("COLUMNS") if columns is None else monkeypatch.setenv("COLUMNS", columns)
+        done = CliRunner().invoke(build_app(), ["demo", "--repeat", "1", "--target", "generic"])
+        lines = (done.stdout + done.stderr).splitlines()
+        assert len(lines) > 15
+        assert [line for line in lines if len(line) > 100] == []
+
+
+@pytest.mark.usefixtures("demo")
+def test_the_demo_names_its_kernels_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS")
+    assert KERNEL in CliRunner().invoke(build_app(), ["demo", "gemm", "--all", "--target", "generic"]).stdout
 
 
 @pytest.mark.usefixtures("demo")

@@ -85,6 +85,7 @@ def test_kernels_of_a_bundle(tmp_path: Path) -> None:
     assert refusal(tmp_path / "none.twb") == "bundle-file"
 
 
+@pytest.mark.proof  # each of them is read from folders in quick tests: test_choices.py, test_same_model.py
 def test_a_bundle_brings_pins_measurements_and_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python under `use_bundle` and C++ choose alike by each of them; what none speaks of is left to the estimate."""
     target, threads = "generic", min(2, thread_count())

@@ -17,7 +17,7 @@ from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.attention.problem_rules import problem_violations
 from tilewright.runtime.requests import Sample
 
-pytestmark = [pytest.mark.sampled(0), pytest.mark.part(8)]
+pytestmark = [pytest.mark.sampled(0), pytest.mark.part(5)]
 
 SEED, COUNT = 1211, 9
 SHARED = (1, 2, 7, 16, 21), (0, 1, 64, 65, 250, 500, 777, 1100)  # rows and keys of problems that are dealt in shares

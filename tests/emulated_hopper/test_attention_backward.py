@@ -17,7 +17,7 @@ from tilewright.ops.attention_backward import AttentionBackwardProblem
 from tilewright.ops.attention_backward.problem import OPERANDS
 from tilewright.ops.attention_backward.schedule import LoopsSchedule
 
-pytestmark = [pytest.mark.sampled(0), pytest.mark.part(8)]
+pytestmark = [pytest.mark.sampled(0), pytest.mark.part(5)]
 
 SEED, COUNT = 2411, 6
 SMALL = (0, 1, 5, 17, 33), (0, 1, 7, 20, 40)

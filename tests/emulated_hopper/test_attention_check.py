@@ -24,7 +24,7 @@ from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.attention.problem_rules import problem_violations
 from tilewright.runtime.bindings.attention import stages
 
-pytestmark = [pytest.mark.sampled(0), pytest.mark.part(8)]
+pytestmark = [pytest.mark.sampled(0), pytest.mark.part(5)]
 
 SEED, COUNT = 77, 150
 

@@ -16,7 +16,7 @@ from tilewright.ops.attention import AttentionProblem
 from tilewright.runtime.bindings.attention import samples
 from tilewright.runtime.requests import Sample
 
-pytestmark = [pytest.mark.sampled(0), pytest.mark.part(8)]
+pytestmark = [pytest.mark.sampled(0), pytest.mark.part(5)]
 
 CASES: dict[str, tuple[Fp8Schedule, AttentionProblem]] = {
     "plain": (Fp8Schedule(64, 2, 2), fp8(128)),

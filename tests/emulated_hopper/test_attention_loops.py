@@ -15,7 +15,7 @@ from tilewright.ops.attention import AttentionProblem
 from tilewright.runtime.bindings.attention import samples
 from tilewright.runtime.loader import Kernel
 
-pytestmark = [pytest.mark.sampled(0), pytest.mark.part(8)]
+pytestmark = [pytest.mark.sampled(0), pytest.mark.part(5)]
 
 
 @pytest.mark.sampled(1)

@@ -16,7 +16,7 @@ from tilewright.ops import KernelSpec
 from tilewright.ops.attention import AttentionProblem
 from tilewright.runtime.requests import Sample
 
-pytestmark = [pytest.mark.sampled(0), pytest.mark.part(8)]
+pytestmark = [pytest.mark.sampled(0), pytest.mark.part(5)]
 
 CASES: dict[str, tuple[MlaSchedule, AttentionProblem]] = {
     "plain": (MlaSchedule(64, 2), like(576, 512)),

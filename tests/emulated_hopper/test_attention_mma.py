@@ -20,7 +20,7 @@ from tilewright.ops.attention.problem_rules import problem_violations
 from tilewright.runtime.bindings.attention import samples
 from tilewright.runtime.requests import Sample
 
-pytestmark = [pytest.mark.sampled(0), pytest.mark.part(8)]
+pytestmark = [pytest.mark.sampled(0), pytest.mark.part(5)]
 
 SEED, COUNT = 1312, 5
 FP8 = {"dtype_q": "fp8_e4m3", "dtype_kv": "fp8_e4m3"}

@@ -21,7 +21,7 @@ from tilewright.ops import KernelSpec
 from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.options import channels_first
 
-pytestmark = [pytest.mark.sampled(0), pytest.mark.part(8)]
+pytestmark = [pytest.mark.sampled(0), pytest.mark.part(5)]
 
 VARIANTS = ("forward", "backward_data", "backward_weight")
 

@@ -19,7 +19,7 @@ from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem import dense_strides
 from tilewright.ops.conv.problem_rules import problem_violations
 
-pytestmark = [pytest.mark.sampled(0), pytest.mark.part(8)]
+pytestmark = [pytest.mark.sampled(0), pytest.mark.part(5)]
 
 SEED, COUNT = 20261116, 5
 VARIANTS = ("forward", "backward_data", "backward_weight")

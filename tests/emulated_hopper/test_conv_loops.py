@@ -12,7 +12,7 @@ from tests.emulated_hopper.emulator import Emulator
 from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem import ConvProblem
 
-pytestmark = [pytest.mark.sampled(0), pytest.mark.part(8)]
+pytestmark = [pytest.mark.sampled(0), pytest.mark.part(5)]
 
 PROBLEMS = (
     ConvProblem(2, 6, 9, (5, 4), (3, 2), 3, (2, 1), before=(1, 0), after=(0, 2)),

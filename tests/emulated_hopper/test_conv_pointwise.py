@@ -18,7 +18,7 @@ from tilewright.ops.conv import ConvProblem
 from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.problem_rules import problem_violations
 
-pytestmark = [pytest.mark.sampled(0), pytest.mark.part(8)]
+pytestmark = [pytest.mark.sampled(0), pytest.mark.part(5)]
 
 VARIANTS = ("forward", "backward_data", "backward_weight")
 TMA = PointwiseTmaWsSchedule("pointwise_tma_ws", (128, 64, 64), 3)

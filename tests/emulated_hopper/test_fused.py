@@ -10,7 +10,7 @@ from tests.backends.cpu.gemm.harness import Call
 from tests.emulated_hopper.emulator import CHANCE, EAGER, LATE, Emulator, judge
 from tests.emulated_hopper.test_tma_ws import problem, signature, tma_ws, wrong
 
-pytestmark = [pytest.mark.sampled(0), pytest.mark.part(8)]
+pytestmark = [pytest.mark.sampled(0), pytest.mark.part(5)]
 
 # Tile, cluster and scheduler; 64, 32 and 16 columns leave at a time, all buffers together or one after the other.
 KERNELS = {

@@ -17,7 +17,7 @@ from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm.pools import signatures
 from tilewright.ops.gemm.spec import LAYOUTS, GemmSignature
 
-pytestmark = [pytest.mark.sampled(0), pytest.mark.part(8)]
+pytestmark = [pytest.mark.sampled(0), pytest.mark.part(5)]
 
 INPUTS = (
     ("bf16", "bf16"), ("fp16", "fp32"), ("int8", "int32"), ("fp8_e4m3", "bf16"), ("fp8_e4m3:fp8_e5m2", "fp32"),

@@ -13,7 +13,7 @@ from tests.emulated_hopper.test_tma_ws import problem, signature
 from tilewright.ops import KernelSpec
 from tilewright.ops.gemm.spec import GemmSignature
 
-pytestmark = [pytest.mark.sampled(0), pytest.mark.part(8)]
+pytestmark = [pytest.mark.sampled(0), pytest.mark.part(5)]
 
 
 def wrong(emulator: Emulator, spec: KernelSpec, *calls: Call) -> list[str]:

@@ -11,7 +11,7 @@ from tests.emulated_hopper.emulator import CHANCE, EAGER, LATE, Emulator, judge
 from tests.emulated_hopper.test_tma_ws import edges, problem, signature, tma_ws, wrong
 from tilewright.ops.gemm import GemmProblem
 
-pytestmark = [pytest.mark.sampled(0), pytest.mark.part(8)]
+pytestmark = [pytest.mark.sampled(0), pytest.mark.part(5)]
 
 
 @pytest.mark.sampled(1)

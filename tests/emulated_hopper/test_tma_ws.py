@@ -16,7 +16,7 @@ from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm.pools import signatures
 from tilewright.ops.gemm.spec import GemmSignature
 
-pytestmark = [pytest.mark.sampled(0), pytest.mark.part(8)]
+pytestmark = [pytest.mark.sampled(0), pytest.mark.part(5)]
 
 SCHEDULERS = ("cooperative", "pingpong", "cooperative_stream_k", "pingpong_stream_k")
 

@@ -79,6 +79,7 @@ def test_generate_wrap_and_a_build_of_one_s_own(op: str, shell: Shell, tmp_path:
     assert {one.library_path for one in registry.kernels()} == {library}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("op", PROBLEMS)
 def test_build_run_explain_bench_inspect_cache(op: str, shell: Shell, data: Data, store: Path) -> None:
     shell("build", op, "--pool", "default", *AXES[op])

@@ -33,7 +33,7 @@ from tilewright.ops.conv.spec import VARIANTS, accumulator
 from tilewright.runtime.bindings.conv.dense import stage
 
 CONV = op("conv")
-SEED, COUNT = 20261115, 300
+SEED, COUNT = 20261115, 200
 PLAIN = CkTileConvSchedule("compv3", (128, 128, 32), (32, 32, 16), (2, 2, 1))
 
 

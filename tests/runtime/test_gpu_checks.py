@@ -190,7 +190,7 @@ def agree(kernel: Kernel, problem: GemmProblem, off: int, of_d: str) -> None:
     # Of an unaligned problem Python does not know which operand is off, and by how much: it may refuse too much.
 
 
-@settings(deadline=None, max_examples=600)
+@settings(deadline=None, max_examples=250)
 @given(st.data())
 def test_cuda_kernels_and_python_agree(cuda_kernels: list[Kernel], data: st.DataObject) -> None:
     kernel = data.draw(one_of(cuda_kernels), "kernel")
@@ -203,7 +203,7 @@ def test_cuda_kernels_and_python_agree(cuda_kernels: list[Kernel], data: st.Data
     )
 
 
-@settings(deadline=None, max_examples=600)
+@settings(deadline=None, max_examples=250)
 @given(st.data())
 def test_hip_kernels_and_python_agree(hip_kernels: list[Kernel], data: st.DataObject) -> None:
     kernel = data.draw(one_of(hip_kernels), "kernel")

@@ -76,11 +76,23 @@ Units = Annotated[float, Scale(lambda arch, rates: arch.compute_units)]
 ComputeUnits = Annotated[int, "compute_units"]
 
 
+# What constants were called before, in files of users too.
+_FORMER = {
+    "staging": "sheet", "wide_staging": "wide_sheet", "swap_ab": "turned", "transposed": "turned",
+    "fold_transposed": "fold_turned", "sync": "meet", "store_results": "leave", "store_least": "leave_least",
+}  # fmt: skip
+
+
 def scaled(record: type[Constants], values: Mapping[str, Any], fitted_on: Arch, arch: Arch) -> Constants:
     """A record of constants for `arch`, of the values that were fitted on another."""
     hints = typing.get_type_hints(record, include_extras=True)
     own = {name: arch.compute_units for name, hint in hints.items() if hint == ComputeUnits}
     hints = {name: hint for name, hint in hints.items() if name not in own}
+    if set(hints) != set(values):
+        former = {new: old for new, old in _FORMER.items() if new in hints and new not in values and old not in hints}
+        values = {name: values[former.get(name, name)] for name in hints if former.get(name, name) in values} | {
+            name: value for name, value in values.items() if name not in former.values()
+        }
     if set(hints) != set(values):
         odd = ", ".join(sorted(set(hints) ^ set(values)))
         raise InternalError(

@@ -17,7 +17,7 @@ from tilewright.build.key import KeyInputs, key_inputs
 from tilewright.build.requests import Artifact as Artifact  # noqa: PLC0414  what a builder answers
 from tilewright.build.requests import OnEvent, Request, Run
 from tilewright.build.store import Store
-from tilewright.errors import NoKernelError, ToolchainError
+from tilewright.errors import NoKernelError, ToolchainError, counted
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec, demand_legal
 
@@ -159,7 +159,7 @@ def _frozen(missing: Sequence[str], value: str) -> NoKernelError:
     waits = settings.current().missing == "compile"
     serve = ", or let the best kernel that is built serve (missing='best_built')" if waits else ""
     return NoKernelError(
-        f"{len(missing)} kernel(s) are not built, and the setting frozen forbids compiling: {names}",
+        f"the setting frozen forbids compiling, and {counted(len(missing), 'kernel')} would have to be built: {names}",
         rule="frozen",
         value=value,
         remedy="build them beforehand without TILEWRIGHT_FROZEN (`tw.prepare`, `tilewright prepare`)"

@@ -22,7 +22,7 @@ from tilewright.build.ninja_run import Compile, run_many, run_one
 from tilewright.build.prepare import gains, prepare
 from tilewright.build.requests import Request, Run
 from tilewright.build.store import store_error
-from tilewright.errors import CompileError, InspectionError, StoreError, TilewrightError
+from tilewright.errors import CompileError, InspectionError, StoreError, TilewrightError, counted
 
 # How long to trust that another process is at work on a key before building it a second time.
 PATIENCE_SECONDS = 600.0
@@ -202,5 +202,6 @@ class CompileRun:
         failed = [self.failures[request.key] for request in order if request.key in self.failures]
         first = next((failure for failure in failed if stops_all(failure)), failed[0])
         if len(self.failures) > 1:
-            first.message += f" (and {len(self.failures) - 1} more kernel(s) failed; {len(self.run.done)} are built)"
+            others = counted(len(self.failures) - 1, "more kernel")
+            first.message += f" (and {others} failed; {len(self.run.done)} are built)"
         return first

@@ -26,7 +26,7 @@ from tilewright.dispatch import exported_choices, exported_models, locks, model_
 from tilewright.dispatch.missing import LOSS
 from tilewright.dispatch.records import Record, records
 from tilewright.dispatch.results import problem_digest
-from tilewright.errors import NoKernelError, RequestError, ToolchainError
+from tilewright.errors import NoKernelError, RequestError, ToolchainError, counted
 from tilewright.native.judge import native_kernels
 from tilewright.native.library import library_source
 from tilewright.ops.base import KernelSpec, plain
@@ -209,7 +209,7 @@ def _demand_covered(rows: Iterable[Mapping[str, Any]]) -> None:
     if wrong:
         first = wrong[0]
         raise NoKernelError(
-            f"{len(wrong)} problem(s) are not covered: {first['text']} on {first['target']} is "
+            f"the bundle does not cover {counted(len(wrong), 'problem')}: {first['text']} on {first['target']} is "
             f"{first['tier'] or 'missing'} ({first['why']})",
             rule="bundle-uncovered",
             value=first["text"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import statistics
+import textwrap
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewright.cli.common import WIDE, AsJson, Jobs, Target, print_json, progress, say, show, table
+from tilewright.cli.common import AsJson, Jobs, Target, print_json, progress, say, show, table
 from tilewright.errors import RequestError, counted
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 _MODULES = {"NumPy": "numpy", "PyTorch": "torch"}
 _MOST_SECONDS = 0.15  # of timing one library on one problem
-_WITH_RATES, _WITH_KERNELS = 96, 180  # columns of a screen
+_WITH_RATES, _MOST_COLUMNS = 96, 100  # columns of a screen: for rates and errors, and of the table without kernels
 _REST = 0.03  # seconds in which the threads of another library, which spin after their work, go to sleep
 
 TIER_MEANINGS = {
@@ -78,6 +79,7 @@ def _demo(
     target: Target = "",
     jobs: Jobs = 0,
     repeat: Annotated[int, typer.Option(help="Maximum number of timed runs per problem.", min=1)] = 25,
+    every: Annotated[bool, typer.Option("--all", help="Also print the names of the kernels.")] = False,
     json: AsJson = False,
 ) -> None:
     """Select, build, run and verify kernels for a few problems, and compare with NumPy and PyTorch."""
@@ -99,7 +101,7 @@ def _demo(
         on_host = registry.kind == "cpu"
         device = host_facts().model if on_host else str(device_of(registry.target).identity.get("model", ""))
         threads = f", {thread_count()} threads" if on_host else ""
-        _show(rows, f"{device}{threads}, {registry.target}", _notes(shown))
+        _show(rows, f"{device}{threads}, {registry.target}", _notes(shown), every)
     wrong = sum(not row.ok for row in rows)
     say(f"{len(rows) - wrong} of {len(rows)} results verified against a float64 reference")
     if wrong:
@@ -189,9 +191,9 @@ def _timed(call: Callable[[], object]) -> float:
     return clock() - start
 
 
-def _show(rows: list[Row], title: str, notes: Mapping[str, list[str]]) -> None:
-    """The table; a narrow screen has room for fewer columns, a wide one for the kernels' names."""
-    width = shutil.get_terminal_size((WIDE, 25)).columns
+def _show(rows: list[Row], title: str, notes: Mapping[str, list[str]], kernels: bool) -> None:
+    """The table; a narrow screen has room for fewer columns, and the names of kernels are wider than most."""
+    width = shutil.get_terminal_size((_MOST_COLUMNS, 25)).columns
     peers = list(dict.fromkeys(name for row in rows for name in row.peers))
     columns: dict[str, Callable[[Row], str]] = {
         "time us": lambda row: f"{row.seconds * 1e6:.1f}" if row.ok else "WRONG",
@@ -199,14 +201,15 @@ def _show(rows: list[Row], title: str, notes: Mapping[str, list[str]]) -> None:
         **{f"x {name}": partial(_speedup, name) for name in peers},
         **({"error": lambda row: f"{row.error_over_bound:.3f}"} if width >= _WITH_RATES else {}),
     }
-    names = ["kernel"] if width >= _WITH_KERNELS else []
+    names = ["kernel"] if kernels else []
     shown = table("op", "problem", *columns, "tier", *names, fold=["problem", *names], right=list(columns), title=title)
     for row in rows:
         cells = [cell(row) for cell in columns.values()]
         shown.add_row(row.op, row.title, *cells, row.tier, *([row.kernel] if names else []))
     show(shown)
     for line in _legend(rows, peers, notes, list(columns)):
-        say(line)
+        for part in textwrap.wrap(line, min(width, _MOST_COLUMNS), subsequent_indent=" " * 10) or [""]:
+            say(part)
 
 
 def _notes(shown: list[tuple[Op, Demo]]) -> dict[str, list[str]]:

@@ -31,7 +31,7 @@ def by_estimate(spec: KernelSpec, seconds: float, count: int) -> Selection:
         why = library.why_missing() or "see TILEWRIGHT_EVENTS"
         reason = f"first of its pool: no estimate, because the selection library was not built ({why})"
         return Selection(spec, "heuristic", reason, seconds)
-    reason = f"lowest estimate of {count} kernel(s) that serve the problem" if count > 1 else "the only kernel"
+    reason = f"lowest estimate of {count} kernels that serve the problem" if count > 1 else "the only kernel"
     return Selection(spec, "heuristic", reason, seconds)
 
 

@@ -23,7 +23,7 @@ from tilewright.dataclass import dataclass
 from tilewright.dispatch import bundle_parts, looks
 from tilewright.dispatch.results import canonical, problem_digest
 from tilewright.dispatch.selection import Selection
-from tilewright.errors import FileError, NoKernelError, RequestError
+from tilewright.errors import FileError, NoKernelError, RequestError, counted
 from tilewright.ops.base import plain
 from tilewright.ops.engine import engine
 
@@ -276,14 +276,13 @@ class Locked:
             serving.append((larger is not None, _comparable(seconds), spec.digest, spec, larger))
         if serving:
             _, seconds, _, spec, larger = min(serving, key=lambda row: row[:3])
-            reason = (
-                f"the lowest estimate of {len(family)} kernel(s) that {self.path} pins for {family[0].family} problems"
-            )
+            pinned = f"{counted(len(family), 'kernel')} that {self.path} pins for {family[0].family} problems"
+            reason = f"the lowest estimate of {pinned}"
             return Selection(spec, "locked", reason, seconds, larger)
         if not self.frozen:
             return None
         raise NoKernelError(
-            f"none of {len(family)} kernel(s) that {self.path} pins for {family[0].family} problems serves "
+            f"none of {counted(len(family), 'kernel')} that {self.path} pins for {family[0].family} problems serves "
             f"{problem.describe()}, and this process is frozen: {'; '.join(reasons[:3])}",
             rule="lock-missing",
             value=problem.describe(),

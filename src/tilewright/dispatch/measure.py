@@ -16,7 +16,7 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import backend, demand_runnable
 from tilewright.dispatch import kernels as loaded
 from tilewright.dispatch.records import Record, Timing, records
-from tilewright.errors import InternalError, NoKernelError, ToolchainError
+from tilewright.errors import InternalError, NoKernelError, ToolchainError, counted
 from tilewright.ops.base import KernelSpec, plain
 from tilewright.runtime.bindings import Check
 from tilewright.runtime.checked_runs import CheckedKernel, ProblemRuns
@@ -60,7 +60,7 @@ def _tell_wrong(kernel: Kernel, problem: Any, check: Check) -> None:
 def _some(right: list[CheckedKernel], kernels: Sequence[Kernel], problem: Any) -> list[CheckedKernel]:
     if not right:
         raise InternalError(
-            f"none of {len(kernels)} kernel(s) computes {problem.describe()} within its bound",
+            f"none of {counted(len(kernels), 'kernel')} computes {problem.describe()} within its bound",
             rule="wrong-result",
             value=[kernel.name for kernel in kernels],
             remedy="report this with the output of `tilewright doctor`",
@@ -93,7 +93,7 @@ def candidates_for(registry: Registry, problem: Any, specs: Iterable[KernelSpec]
     usable = [spec for spec in known if not op.supports(spec, problem)]
     if not usable:
         raise NoKernelError(
-            f"none of {len(known)} kernel(s) serves {problem.describe()} as it is",
+            f"none of {counted(len(known), 'kernel')} serves {problem.describe()} as it is",
             rule="nothing-to-measure",
             value=[f"{spec.name}: {'; '.join(map(str, op.supports(spec, problem)))}" for spec in known],
             remedy="add kernels of its signature with edge code for its sizes",

@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.dispatch.records import Record
 from tilewright.dispatch.selection import Selection
-from tilewright.errors import NoKernelError, RequestError
+from tilewright.errors import NoKernelError, RequestError, counted
 from tilewright.ops.base import KernelSpec, Op
 
 STRICT = "strict mode refuses the padded and fallback tiers"
@@ -36,9 +36,9 @@ def refusal(op: Op, problem: Any, candidates: tuple[KernelSpec, ...], why: str, 
     listing = "".join(f"\n  {reason}" for reason in reasons[:8])
     if len(reasons) > 8:
         listing += f"\n  and {len(reasons) - 8} more"
+    unfit = f"{counted(len(reasons), 'kernel')} of its signature cannot serve it:{listing}"
     return NoKernelError(
-        f"no kernel for {problem.describe()}: {why}; "
-        + (f"{len(reasons)} kernel(s) of its signature refuse:{listing}" if reasons else "none has its signature"),
+        f"no kernel for {problem.describe()}: {why}; {unfit if reasons else 'none has its signature'}",
         rule="no-kernel",
         value=tuple(reasons),
         remedy="register a kernel with edge code for it (Registry.add_pool), or allow fallbacks (strict=False)"

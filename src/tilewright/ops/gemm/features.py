@@ -46,7 +46,7 @@ def _log2(value: float) -> float:
 
 
 def _aligned(stride: int, size: int) -> int:
-    """The power of two that divides a row's bytes, up to a line of the cache, as its logarithm."""
+    """The power of two that divides a row's bytes, up to 128, as its logarithm."""
     step = stride * size
     return min(7, (step & -step).bit_length() - 1) if step else 7
 
@@ -78,9 +78,9 @@ def signature_words(signature: GemmSignature) -> tuple[str, ...]:
 class Residency(NamedTuple):
     """How the work of a kernel is spread over its blocks; the design space of a backend tells (`residency`)."""
 
-    cluster_m: int = 1  # blocks that load operands for each other, along m and n
+    cluster_m: int = 1  # blocks that load operands for each other, along m and n; all of them start at once
     cluster_n: int = 1
-    held: int = 1  # blocks that a compute unit holds at once
+    held: int = 1  # blocks that one of the device's units holds at once
     shares_k: int = 1  # blocks that share the k of a tile
     ring_bytes: int = 0  # of the buffers that operands pass through
     splits: bool = False  # k is split where tiles are few
@@ -109,7 +109,8 @@ def kernel_terms(kernels: Mapping[str, Array], units: int) -> Mapping[str, Any]:
         kernels[name] for name in ("block_m", "block_n", "block_k", "cluster_blocks_m", "cluster_blocks_n")
     )
     blocks = over_m * over_n * kernels["shares_k"]
-    # Clusters that run at a time: compute units lie in groups, so larger clusters leave some idle.
+    # Groups of blocks that run at a time.  More than two blocks that start at once do not fit all units: so many do
+    # where the models were trained, and they learn the rest.
     room = np.maximum(1.0, np.floor(units * np.where(blocks > 2, 10 / 11, 1.0) / blocks) * kernels["held"])
     volume = block_m * block_n * block_k
     splits, streams = kernels["splits"] > 0, kernels["streams"] > 0

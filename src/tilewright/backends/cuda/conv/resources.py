@@ -9,6 +9,7 @@ from tilewright.arch import Arch
 from tilewright.backends.cuda.conv.shared import sizes
 from tilewright.backends.cuda.gemm.tma_ws.shape import K_BYTES, LINES, TmaView
 from tilewright.dtypes import DTYPES
+from tilewright.errors import counted
 from tilewright.ops.base import Violation
 from tilewright.ops.conv.spec import ConvSignature
 
@@ -96,5 +97,5 @@ def _cluster(variant: str, schedule: Tiled) -> Iterator[Violation]:
     ):
         length, unit = (lines, "lines") if along_k else (LINES, "k")  # of which each block fetches a part
         if length % parts or length // parts % PART_GRAIN:
-            message = f"{length} {unit} of {what} in {parts} part(s) are not multiples of {PART_GRAIN}"
+            message = f"{length} {unit} of {what} in {counted(parts, 'part')} are not multiples of {PART_GRAIN}"
             yield Violation("nv-cluster-part", message, f"use a cluster or tile that leaves multiples of {PART_GRAIN}")

@@ -19,6 +19,7 @@ from tilewright.backends.cuda.gemm.tma_ws import proposals
 from tilewright.backends.cuda.gemm.tma_ws.schedule import TmaWsSchedule
 from tilewright.backends.cuda.gemm.tma_ws.shape import K_BYTES, LINES, by_lines, most_stages, shared_bytes, tma_view
 from tilewright.dtypes import DTYPES
+from tilewright.errors import counted
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.gemm.features import Residency
 from tilewright.ops.gemm.problem import GemmProblem
@@ -129,7 +130,7 @@ def _cluster(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Viol
         if length % parts or length // parts % PART_GRAIN:
             yield Violation(
                 "nv-cluster-part",
-                f"{length} {unit} of {what} in {parts} part(s) are not multiples of {PART_GRAIN}",
+                f"{length} {unit} of {what} in {counted(parts, 'part')} are not multiples of {PART_GRAIN}",
                 f"use a cluster or tile that leaves multiples of {PART_GRAIN}",
             )
 
