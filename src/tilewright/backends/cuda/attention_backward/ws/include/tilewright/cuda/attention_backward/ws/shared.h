@@ -31,7 +31,7 @@ template <class S> struct SharedBackward {
 
   TW_GPU void init() const {
     full_k().init(1), full_v().init(1);
-    for (int i = 0; i < S::QStages; ++i) full_q(i).init(2), empty_q(i).init(S::W);  // the copy engine, and numbers
+    for (int i = 0; i < S::QStages; ++i) full_q(i).init(1 + 32), empty_q(i).init(S::W);  // TMA, and lanes with numbers
     for (int i = 0; i < S::DoStages; ++i) full_o(i).init(1), empty_o(i).init(S::W);
     fence_barriers();
   }

@@ -77,14 +77,6 @@ template <class S, class Config> TW_GPU void multiply_and_leave(const TensorMap 
   leave.end();
 }
 
-// Stages whose barriers are needed.  A block that has one tile with a short k never comes round the ring, and each barrier
-// takes the thread that initializes it some 15 ns while all others wait.
-template <class S> TW_GPU int stages_used(const TileOrder &x) {
-  if constexpr (S::Cluster == 1 && S::Scheduler == TileScheduler::data_parallel)
-    if (x.steps < S::Stages && x.tiles_m * x.tiles_n * x.batch == int(gridDim.x)) return x.steps;
-  return S::Stages;
-}
-
 template <class S, class Config> TW_GPU void gemm_tma_ws(const TensorMap &map_a, const TensorMap &map_b,
                                                          const TensorMap &map_e, const TensorMap &map_d,
                                                          const TmaWsArgs &x) {
@@ -93,8 +85,7 @@ template <class S, class Config> TW_GPU void gemm_tma_ws(const TensorMap &map_a,
     if (!S::PackedA) tma_prefetch(&map_a);
     if (!S::PackedB) tma_prefetch(&map_b);
     if (S::Dual) tma_prefetch(&map_d);
-    const int used = stages_used<S>(x.order);
-    for (int i = 0; i < used; ++i) {
+    for (int i = 0; i < S::Stages; ++i) {
       shared.full[i].init(1);
       shared.empty[i].init((S::ClusterM + S::ClusterN - 1) * S::sharing);
     }
