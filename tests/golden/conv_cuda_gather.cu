@@ -26,6 +26,7 @@ struct Config {
   using D = tw::bf16;
   static constexpr auto variant = tw::ConvVariant::backward_data;
   static constexpr int spatial = 3, num_d = 0;
+  static constexpr bool takes_c = false;
   static constexpr auto epilogue = tw::Epilogue::PassThrough;
   static constexpr auto tile_m = 64;
   static constexpr auto tile_n = 64;

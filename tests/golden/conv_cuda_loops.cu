@@ -26,6 +26,7 @@ struct Config {
   using D = tw::fp32;
   static constexpr auto variant = tw::ConvVariant::forward;
   static constexpr int spatial = 2, num_d = 2;
+  static constexpr bool takes_c = false;
   static constexpr auto epilogue = tw::Epilogue::Relu;
 #ifndef __CUDA_ARCH__
   using Host = tw::cuda::HostConvLoops<Config>;

@@ -26,6 +26,7 @@ struct Config {
   using D = tw::bf16;
   static constexpr auto variant = tw::ConvVariant::backward_data;
   static constexpr int spatial = 2, num_d = 0;
+  static constexpr bool takes_c = false;
   static constexpr auto epilogue = tw::Epilogue::PassThrough;
   static constexpr auto a_rows = false;
   static constexpr auto b_rows = true;

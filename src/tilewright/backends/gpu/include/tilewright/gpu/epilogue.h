@@ -71,6 +71,15 @@ template <> struct real_of<true> {
   using type = double;
 };
 
+// Whether C may come to sums, times beta: unless the Config says no, as those of convolutions do.
+template <class Config, class = void> struct c_of {
+  static constexpr bool comes = true;
+};
+template <class Config> struct c_of<Config, decltype(void(Config::takes_c))> {
+  static constexpr bool comes = Config::takes_c;
+};
+template <class Config> constexpr bool takes_c = c_of<Config>::comes;
+
 // Config: C, D, epilogue, num_d.
 template <class Config> struct Finish {
   using C = typename Config::C;
@@ -100,7 +109,7 @@ template <class Config> struct Finish {
     Real v[Count];
 #pragma unroll
     for (int i = 0; i < Count; ++i) v[i] = Real(x.alpha) * Real(sums[i]);
-    if (x.beta != 0) {
+    if (takes_c<Config> && x.beta != 0) {
       const C *from = static_cast<const C *>(x.c) + z * x.c_batch + row * x.c_stride + column;
       const Some<C, Count> c = load_some<Count>(from, there);
 #pragma unroll
@@ -134,7 +143,8 @@ template <class Config> struct Finish {
   // The element of E for a sum.
   template <class Sum> TW_GPU C operator()(Sum sum, long long z, long long row, long long column) const {
     Real v = Real(x.alpha) * Real(sum);
-    if (x.beta != 0) v += Real(x.beta) * real(static_cast<const C *>(x.c)[z * x.c_batch + row * x.c_stride + column]);
+    if (takes_c<Config> && x.beta != 0)
+      v += Real(x.beta) * real(static_cast<const C *>(x.c)[z * x.c_batch + row * x.c_stride + column]);
 #pragma unroll
     for (int t = 0; t < Config::num_d; ++t)
       v = combine(v,

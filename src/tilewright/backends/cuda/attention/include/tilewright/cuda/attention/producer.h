@@ -61,6 +61,7 @@ template <class S> struct TileFeeder {
   // The first keys before the rows: these wait longer for their place.
   TW_GPU void feed(const AttentionItem &item) {
     const int head = S::Packed ? item.head : x.by_group.quotient(item.head);
+#pragma unroll 1  // copies of this are as much code again as the products: it compiles slowly
     for (int i = 0; i < item.tiles.count; ++i, ring.next()) {
       const int key = item.tiles.template at<S>(i) * S::BN;
       const int first = page_at(item, key + int(threadIdx.x % 32) * x.page_rows);  // beside the wait

@@ -41,7 +41,8 @@ template <class S, class Config> struct LeaveByRows {
       const uint32_t low = uint32_t(at), high = uint32_t(at >> 32);
 #pragma unroll
       for (int c = 0; c < across; ++c) {
-        if (Config::num_d == 1 && fuse.simple()) fuse.simply(d[i], c * width);
+        if constexpr (Fuse<S, Config>::always_simple) fuse.simply(d[i], c * width);
+        else if (Config::num_d == 1 && fuse.simple()) fuse.simply(d[i], c * width);
         else fuse(d[i], i, c * width, p, buffer);
         __syncwarp();  // all have read what was there
         fill(d[i], c * width);

@@ -38,7 +38,7 @@ template <class S, class Config> struct LeaveByCopies {
 
   // While a tile is multiplied: what is fused with it comes.
   TW_GPU void begin(const Part<Out> &p) {
-    if (S::SwapAB) return;
+    if (S::SwapAB || Fuse<S, Config>::always_simple) return;
     fuse.begin(p);
     if (!x.boxes || me.thread != 0) return;
     tma_wait_read<0>();  // of what the buffers held before
@@ -50,7 +50,7 @@ template <class S, class Config> struct LeaveByCopies {
   TW_GPU void operator()(Sums<S> &d, const Part<Out> &p) {
     // Sums to which nothing comes but a bias have code of their own, and in this order it comes first in memory: what
     // they would jump over has to be fetched too.
-    if constexpr (!S::SwapAB)
+    if constexpr (!S::SwapAB && !Fuse<S, Config>::always_simple)
       if (__builtin_expect(!fuse.simple(), 0)) return leave<false>(d, p);
     leave<Fuse<S, Config>::has_simple>(d, p);
   }

@@ -82,6 +82,8 @@ template <class S, class Config> struct Fuse {
   // Whether nothing comes to the sums, or a bias and nothing else.
   static constexpr bool has_simple =
       Config::num_d == 0 || (Config::num_d == 1 && !multiplies && !gated<Config::epilogue>);
+  // Nothing ever comes: convolutions have no C.
+  static constexpr bool always_simple = Config::num_d == 0 && !takes_c<Config>;
   TW_GPU bool simple() const {
     return has_simple && x.first_guest != 0 && (Config::num_d == 0 || x.guests[1].comes == Comes::row);
   }
@@ -188,12 +190,18 @@ template <class S, class Config> struct Fuse {
     const C *from = static_cast<const C *>(guest.at) + p.z * guest.batch_stride + row * guest.stride + column;
     __syncwarp();  // all have read what was there
     if (whole_at<8>(from) && guest.stride % 8 == 0) {
-#pragma unroll
-      for (int at = me.lane; at < pieces; at += 32) {
+      const auto piece = [&](int at) {
         const int r = at / octets, q = at % octets;
         if (row + r < x.m && column + q * 8 < x.n)  // rows of E end with a piece
           *reinterpret_cast<Some<C, 8> *>(Buffer<S>::piece(buffer, me.warp * 16 + r, q)) =
               *reinterpret_cast<const Some<C, 8> *>(from + r * guest.stride + q * 8);
+      };
+      if constexpr (Config::num_d == 0) {  // a C that is aligned comes as boxes, unless it repeats itself
+#pragma unroll 1
+        for (int at = me.lane; at < pieces; at += 32) piece(at);
+      } else {
+#pragma unroll
+        for (int at = me.lane; at < pieces; at += 32) piece(at);
       }
     } else {
 #pragma unroll 1
