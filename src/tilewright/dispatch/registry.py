@@ -289,7 +289,8 @@ class Registry:
         op, now, threads = ops.op(problem.op), state.settings, state.threads
         self._demand_legal_problem(op, problem)
         lock = self._locked(now, threads)
-        if lock is not None and (locked := lock.selection(op, problem, self.arch.name, where)) is not None:
+        locked: Selection | None = None if lock is None else lock.selection(op, problem, self.arch.name, where)
+        if locked is not None:
             return locked
         signature = op.signature_of(problem)
         candidates, registered = self._candidates(op, signature)
@@ -518,11 +519,10 @@ class Registry:
     def _trials(self, request: Request) -> Trials | None:
         """None where a selection library knows the kernels of every stage."""
         op = ops.op(request.op)
-        signatures = [op.signature_of(stage.problem) for stage in request.stages]
-        pools = [(signature, *self._candidates(op, signature)) for signature in signatures]
+        problems = [stage.problem for stage in request.stages]
+        pools = [(signature, *self._candidates(op, signature)) for signature in map(op.signature_of, problems)]
         if all(self._judges.judge_for(op, *pool) is not None for pool in pools):
             return None
-        problems = [stage.problem for stage in request.stages]
         return Trials(op, self.arch.name, problems, [spec for _, specs, _ in pools for spec in specs])
 
     def _plan(self, request: Request, spec: KernelSpec | None, trials: Trials | None) -> Plan:

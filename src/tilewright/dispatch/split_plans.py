@@ -1,8 +1,7 @@
 """By which split plan a problem is computed (`Op.split_plans`): the heuristic's, until another was measured as faster.
 
 The stages of a plan are measured one by one (`tilewright bench OP --split-plans --save`); its time is their sum.  A
-registry with kernels of its own takes the first plan whose stages they serve: a set without the kernels that leave sums
-to `convert` computes attention's gradients by those that leave none.
+registry with kernels of its own takes the first plan whose stages they serve, where it has kernels for one at all.
 """
 
 from __future__ import annotations
