@@ -204,30 +204,30 @@ class _WrittenInit(_Written):
 
     def __init__(self, cls: type[Any], fields: Sequence[dataclasses.Field[Any]], frozen: bool, slots: bool) -> None:
         super().__init__(lambda: _written_init(cls, fields, frozen, slots))
-        self._fields, self._slots, self._made = fields, slots, 0
+        self._fields, self._slots, self._calls = fields, slots, 0
         self._set: Callable[[Any, str, Any], None] = _WRITE if frozen else setattr
 
     def __get__(self, instance: Any, owner: type[Any]) -> Any:
-        self._made += 1
-        if instance is None or self._made > _FEW:
+        self._calls += 1
+        if instance is None or self._calls > _FEW:
             return super().__get__(instance, owner)
         return partial(self._init, instance)
 
-    def _init(self, instance: Any, /, *given: Any, **named: Any) -> None:
-        values = self._values(given, named)
+    def _init(self, instance: Any, /, *positional: Any, **named: Any) -> None:
+        values = self._values(positional, named)
         if values is None:
-            super().__get__(instance, type(instance))(*given, **named)  # which has Python's own error for it
+            super().__get__(instance, type(instance))(*positional, **named)  # which has Python's own error for it
             return
         for name, value in values:
             self._set(instance, name, value)
         if hasattr(instance, "__post_init__"):
             instance.__post_init__()
 
-    def _values(self, given: Sequence[Any], named: dict[str, Any]) -> list[tuple[str, Any]] | None:
+    def _values(self, positional: Sequence[Any], named: dict[str, Any]) -> list[tuple[str, Any]] | None:
         """Every field that is set, with its value; None where what was given does not fit."""
         places = [field.name for field in self._fields if field.init and not field.kw_only]
-        known = dict(zip(places, given))  # noqa: B905  fewer may be given
-        if len(given) > len(places) or not known.keys().isdisjoint(named):
+        known = dict(zip(places, positional))  # noqa: B905  fewer may be there
+        if len(positional) > len(places) or not known.keys().isdisjoint(named):
             return None
         known |= named
         values = []
