@@ -258,9 +258,9 @@ def test_hints_of_fields_are_those_of_typing() -> None:
     """Of every schedule, problem and signature; plain ones are read by us."""
     from typing import get_type_hints
 
-    from tilewright.ops import all_ops
+    from tilewright.ops import op, op_names
 
-    kinds = [kind for op in all_ops() for kind in op.schedules]
+    kinds = [kind for name in op_names() for kind in op(name).schedules]
     assert len(kinds) > 20
     for kind in kinds:
         expected = get_type_hints(kind)
@@ -282,3 +282,23 @@ def test_hints_that_are_not_plain_are_read_by_typing() -> None:
     assert field_hints(Hinted)["names"] == dict[str, int]
     assert field_hints(Hinted)["pair"] == tuple[int, float]
     assert field_hints(Hinted)["maybe"] == int | None
+
+
+@HOW
+def test_constructors_are_the_same_before_and_after_they_are_compiled(frozen: bool, slots: bool) -> None:
+    ours, standard = (point(made, frozen=frozen, slots=slots) for made in (dataclass, dataclasses.dataclass))
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        ((1,), {}), ((1, (2,)), {"secret": 3}), ((), {"x": 1, "names": ["a"]}), ((1, (), ["b"], "n", 4, 5), {}),
+        ((), {}), ((1,), {"x": 2}), ((1,), {"other": 2}), ((1, 2, 3, 4, 5, 6, 7), {}), ((), {"y": ()}),
+    ]  # fmt: skip
+
+    def outcome(made: type[Any], given: tuple[Any, ...], named: dict[str, Any]) -> str:
+        try:
+            return str(dataclasses.astuple(made(*given, **named)))
+        except TypeError as error:
+            return str(error)
+
+    for _ in range(3):  # the first calls of which are made without a compiled one
+        for given, named in calls:
+            expected = outcome(standard, given, named).replace("test_dataclass.point.<locals>.", "")
+            assert outcome(ours, given, named).replace("_self", "self") == expected

@@ -237,6 +237,8 @@ def test_what_is_loaded_is_not_looked_at_by_the_collector(on_path: Path, frozen:
     installed(
         on_path, "lasting", "lasting_module", "LASTING = [[]]\n", "[tilewright.ops]\nlasting = lasting_module:LASTING\n"
     )
+    was_frozen = gc.get_freeze_count() > 0
+    gc.unfreeze()
     if frozen:
         gc.freeze()
     try:
@@ -248,3 +250,5 @@ def test_what_is_loaded_is_not_looked_at_by_the_collector(on_path: Path, frozen:
         assert frozen or any(each is loaded for each in gc.get_objects(generation=2))
     finally:
         gc.unfreeze()
+        if was_frozen:
+            gc.freeze()

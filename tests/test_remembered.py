@@ -88,7 +88,12 @@ def test_headers_are_read_once_and_again_when_they_change(
     monkeypatch.setattr(remembered, "_YOUNG_NS", -1)  # as if the file were old
     reads: list[str] = []
     includes_of = headers.includes_of
-    monkeypatch.setattr(headers, "includes_of", lambda text, where: reads.append(where) or includes_of(text, where))
+
+    def noted(text: str, where: str) -> tuple[str, ...]:
+        reads.append(where)
+        return includes_of(text, where)
+
+    monkeypatch.setattr(headers, "includes_of", noted)
     with settings.override(cache_dir=beside):
         for expected in ("abi.h", "", "changed"):
             if expected == "changed":

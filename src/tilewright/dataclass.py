@@ -2,10 +2,10 @@
 
 Before Python 3.13 the standard one compiles each method of a class as a text of its own, half a millisecond a class: of
 the hundred classes that a first call needs, a third of its time.  Here a method that differs from class to class is
-compiled when it is first called, the others are shared, and annotations are looked at once, as the texts they are.
-What a class has, and how it behaves, is the same (`tests/test_dataclass.py` compares both); a class that asks for
-anything beyond `frozen` and `slots` is made by the standard one, and so are all from Python 3.13 on, which does the
-same itself.
+compiled when it is first called, a constructor when it was called a few times, the others are shared, and annotations
+are looked at once, as the texts they are.  What a class has, and how it behaves, is the same (`tests/test_dataclass.py`
+compares both); a class that asks for anything beyond `frozen` and `slots` is made by the standard one, and so are all
+from Python 3.13 on, which does the same itself.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from reprlib import recursive_repr
 from types import GenericAlias, MemberDescriptorType
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -32,6 +33,7 @@ else:
 
 _OWN = ("__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__", "__getstate__", "__setstate__")
 _WRITE = object.__setattr__
+_FEW = 8  # objects of a class, before its constructor is compiled
 
 
 class _Factory:
@@ -195,9 +197,56 @@ class _Written:
         return method.__get__(instance, owner)
 
 
+class _WrittenInit(_Written):
+    """A constructor that is compiled when a class has a few objects: of most classes a first call makes but one or two,
+    and to read their fields is a tenth of the work.
+    """
+
+    def __init__(self, cls: type[Any], fields: Sequence[dataclasses.Field[Any]], frozen: bool, slots: bool) -> None:
+        super().__init__(lambda: _written_init(cls, fields, frozen, slots))
+        self._fields, self._slots, self._calls = fields, slots, 0
+        self._set: Callable[[Any, str, Any], None] = _WRITE if frozen else setattr
+
+    def __get__(self, instance: Any, owner: type[Any]) -> Any:
+        self._calls += 1
+        if instance is None or self._calls > _FEW:
+            return super().__get__(instance, owner)
+        return partial(self._init, instance)
+
+    def _init(self, instance: Any, /, *positional: Any, **named: Any) -> None:
+        values = self._values(positional, named)
+        if values is None:
+            super().__get__(instance, type(instance))(*positional, **named)  # which has Python's own error for it
+            return
+        for name, value in values:
+            self._set(instance, name, value)
+        if hasattr(instance, "__post_init__"):
+            instance.__post_init__()
+
+    def _values(self, positional: Sequence[Any], named: dict[str, Any]) -> list[tuple[str, Any]] | None:
+        """Every field that is set, with its value; None where what was given does not fit."""
+        places = [field.name for field in self._fields if field.init and not field.kw_only]
+        known = dict(zip(places, positional))  # noqa: B905  fewer may be there
+        if len(positional) > len(places) or not known.keys().isdisjoint(named):
+            return None
+        known |= named
+        values = []
+        for field in self._fields:
+            value = known.pop(field.name, _FACTORY) if field.init else _FACTORY
+            if value is _FACTORY and field.default_factory is not dataclasses.MISSING:
+                value = field.default_factory()
+            elif value is _FACTORY and (field.init or self._slots):
+                value = field.default
+            if value is dataclasses.MISSING and field.init:
+                return None
+            if value is not _FACTORY and value is not dataclasses.MISSING:
+                values.append((field.name, value))
+        return None if known else values
+
+
 def _methods(cls: type[Any], fields: Sequence[dataclasses.Field[Any]], frozen: bool, slots: bool) -> dict[str, Any]:
     methods: dict[str, Any] = {
-        "__init__": _Written(lambda: _written_init(cls, fields, frozen, slots)),
+        "__init__": _WrittenInit(cls, fields, frozen, slots),
         "__eq__": _Written(lambda: _written_eq(cls, fields)),
         "__repr__": _repr,
     }

@@ -46,7 +46,6 @@ AWAY = {
     "shutil": "compilers are looked for (backends.search)",
     "random": "problems by a seed (ops.X.engine)",
     "shlex": "words of settings, and lines for people",
-    "importlib.util": "modules that are looked for",
     "difflib": "names that are not known",
     "sqlite3": "measurements",
     "tilewright.build.compile_run": "what the store lacks",

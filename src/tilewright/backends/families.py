@@ -36,7 +36,8 @@ class Family(KernelsDefaults):
         return {}
 
     def include_dirs(self) -> tuple[Path, ...]:
-        return (_headers_of(type(self)),)
+        kind: Any = type(self)
+        return (_headers_of(kind),)
 
     def limits(self, spec: KernelSpec, problem: Any) -> Iterable[Violation]:
         violations: Iterable[Violation] = _selection().refusals(spec, problem)
@@ -71,7 +72,8 @@ class OpFamilies(FamilySpace, KernelsDefaults):
         return self
 
     def include_dirs(self) -> tuple[Path, ...]:
-        shared = _headers_of(type(self))
+        kind: Any = type(self)
+        shared = _headers_of(kind)
         brought = (folder for family in self.families for folder in family.include_dirs())
         return tuple(dict.fromkeys((*((shared,) if shared.is_dir() else ()), *brought)))
 

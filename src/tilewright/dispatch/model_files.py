@@ -130,7 +130,7 @@ def _damaged(source: str, reason: str) -> ModelError:
 # NumPy reads a header as Python's source, a third of a millisecond each: those that we write are compared as texts.
 _HEADS = {
     f"{{'descr': {np.lib.format.dtype_to_descr(kind)!r}, 'fortran_order': False, 'shape': (".encode(): kind
-    for kind in map(np.dtype, (NODE, np.int32, np.float32, np.float64))
+    for kind in (NODE, np.dtype(np.int32), np.dtype(np.float32), np.dtype(np.float64))
 }
 
 

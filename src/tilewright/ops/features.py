@@ -103,7 +103,8 @@ def values(spec: KernelSpec, columns: Sequence[str]) -> list[Any]:
 
 def _values(schedule: Any, columns: Sequence[str]) -> list[Any]:
     row: list[Any] = []
-    for field, place, words in _places(type(schedule), tuple(columns)):
+    kind: Any = type(schedule)
+    for field, place, words in _places(kind, tuple(columns)):
         value = getattr(schedule, field) if field else None
         if words is not None:
             value = renamed_value(words, value)
