@@ -135,3 +135,10 @@ def test_first_calls_of_kernels_that_nobody_built(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert {line.split()[0] for line in done.stdout.splitlines()} == {"gemm", "conv", "attention"}
     assert "built before" not in done.stdout
+
+
+def test_our_calls_behind_those_of_others() -> None:
+    done = script("beside_others.py", "--quick", "--seed", "5")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for op in ("gemm", "conv", "attention"):
+        assert f"{op} behind NumPy: " in done.stdout

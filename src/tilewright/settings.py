@@ -65,7 +65,7 @@ class Settings:
     )
     cache_max_bytes: int = 4 << 30  # maximum size of the kernel store in bytes; least recently used kernels are removed
     threads: int = 0  # threads of a CPU kernel; 0 means OMP_NUM_THREADS, else all cores of this process
-    thread_pool: str = "auto"  # own, openmp (PyTorch's threads), or auto: those of OpenMP if a runtime is loaded
+    thread_pool: str = "auto"  # own, openmp (PyTorch's threads), or auto: OpenMP's if loaded, unless they come late
     jobs: int = 0  # parallel compile jobs; 0 means by cores and free memory
     target: str = ""  # arch or backend; empty means the best arch of this machine
     arch_files: str = ""  # JSON files with more archs, separated as in PATH; empty means none

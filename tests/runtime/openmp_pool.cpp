@@ -25,6 +25,15 @@ int region_threads(long *ids, int most) {
 
 void set_threads(int count) { omp_set_num_threads(count); }
 
+// Keep a core busy, as threads of a BLAS do behind their work.
+void spin(double seconds) {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  for (double end = double(now.tv_sec) + double(now.tv_nsec) * 1e-9 + seconds;
+       double(now.tv_sec) + double(now.tv_nsec) * 1e-9 < end;)
+    clock_gettime(CLOCK_MONOTONIC, &now);
+}
+
 // Run something on one thread of a region of two.
 void inside_region(void (*body)(void *), void *context) {
 #pragma omp parallel num_threads(2)

@@ -9,6 +9,7 @@ import ctypes
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,51 @@ def own(library: Any) -> None:
         found = set(run(host.team(3), 3, library.note_and_meet))
     assert found & set(theirs) == {me()}
     assert len(found) == 3
+
+
+def contested(library: Any) -> None:
+    """While another thread keeps a core busy OpenMP's threads are not waited for, but where they are asked for."""
+    library.set_threads(2)
+    theirs = set(region(library)) - {me()}
+    library.spin.argtypes = (ctypes.c_double,)
+    spinning = threading.Thread(target=library.spin, args=(4.0,))
+    with settings.override(threads=2):
+        handle = host.team(2)
+        run(handle, 2, library.note_and_meet)
+        spinning.start()
+        helpers = set()
+        for _ in range(400):  # who else is there is looked up now and then
+            time.sleep(0.001)
+            helpers = set(run(handle, 2, library.note_and_meet)) - {me()}
+            if not helpers & theirs:
+                break
+        assert len(helpers) == 1
+        assert not helpers & theirs
+        with settings.override(thread_pool="openmp"):
+            assert set(run(host.team(2), 2, library.note_and_meet)) == {me(), *theirs}
+        spinning.join()
+        run(handle, 2, library.note)
+        time.sleep(0.05)
+        assert set(run(handle, 2, library.note_and_meet)) == {me(), *theirs}
+
+
+def kept_off(library: Any) -> None:
+    """Our workers keep off the core of their caller; what others set for them stays in force."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        return
+    with settings.override(threads=2, thread_pool="own"):
+        handle = host.team(2)
+        (worker,) = set(run(handle, 2, library.note_and_meet)) - {me()}
+        for core in (*cores[:2], *cores[:2]):
+            os.sched_setaffinity(me(), {core})
+            run(handle, 2, library.note)
+            assert os.sched_getaffinity(worker) == set(cores) - {core}
+        os.sched_setaffinity(worker, {cores[1]})  # as `taskset` would
+        for core in cores[:2]:
+            os.sched_setaffinity(me(), {core})
+            run(handle, 2, library.note)
+            assert os.sched_getaffinity(worker) == {cores[1]}
 
 
 def late(path: str) -> None:

@@ -60,7 +60,8 @@ def _process(words: list[str], root: Path, **environ: str) -> None:
 
 
 SCENARIOS = (
-    "shared", "own", "late", "numbers", "limited", "nested", "fork", "fork_first", "callers", "bits", "exits",
+    "shared", "own", "contested", "kept_off", "late", "numbers", "limited", "nested",
+    "fork", "fork_first", "callers", "bits", "exits",
 )  # fmt: skip
 
 

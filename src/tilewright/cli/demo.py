@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MODULES = {"NumPy": "numpy", "PyTorch": "torch"}
 _MOST_SECONDS = 0.15  # of timing one library on one problem
 _WITH_RATES, _MOST_COLUMNS = 96, 100  # columns of a screen: for rates and errors, and of the table without kernels
-_REST = 0.03  # seconds in which the threads of another library, which spin after their work, go to sleep
+_REST = 0.05  # seconds in which the threads of another library, which spin after their work, go to sleep
 
 TIER_MEANINGS = {
     "locked": "pinned by the lock file",
@@ -138,6 +138,7 @@ def _row(registry: Registry, title: str, problem: Any, demo: Demo, repeat: int) 
 
     first = run_problem(registry, problem, repeat=1, seed=1, verify=True)
     runs = _runs(first["seconds"], repeat)
+    time.sleep(_REST)  # the reference is NumPy's
     report = run_problem(registry, problem, repeat=runs, seed=1, verify=False)
     peers = {name: _peer_seconds(name, call, problem, registry.kind, repeat) for name, call in demo.peers.items()}
     return Row(
@@ -227,7 +228,7 @@ def _speedup(name: str, row: Row) -> str:
 
 def _legend(rows: list[Row], peers: list[str], notes: Mapping[str, list[str]], columns: list[str]) -> list[str]:
     """What each column means."""
-    lines = ["", "time us   median of the whole Python call, in microseconds"]
+    lines = ["", "time us   median of the whole Python call, in microseconds; each library is timed alone"]
     if "GFLOP/s" in columns:
         lines.append("GFLOP/s   operations of the problem per second, in 10^9")
     if peers:

@@ -1,8 +1,8 @@
 // The host's team of threads, built once for a machine and shared by all kernels.
 //
-// Two pools can serve it.  Where an OpenMP runtime is loaded (PyTorch brings one) and its threads are awake, bodies run
-// on them: they spin for milliseconds behind every parallel region, on the very cores that threads of our own would
-// want.  Else they run on workers of our own, that spin briefly, then sleep.
+// Two pools can serve it.  Where an OpenMP runtime is loaded (PyTorch brings one) bodies run on its threads: they
+// spin for milliseconds behind every parallel region, on the very cores that threads of our own would want.  Else, and
+// where OpenMP's threads would come late, they run on workers of our own, that spin briefly, then sleep.
 //
 // Either way indices are handed out one by one, to whoever is there.  A worker of ours that is asleep, or has lost
 // its core to another program, is not waited for: its share is done by the others.  A caller that finds the team busy
@@ -15,14 +15,8 @@
 #include <string.h>
 #include <time.h>
 #include <tilewright/abi.h>
-#ifdef __linux__
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <link.h>
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
+#include <tilewright/cpu/host/openmp.h>
+#include <tilewright/cpu/host/scheduling.h>
 
 namespace {
 
@@ -56,101 +50,6 @@ struct FloatMode {
 
 // -- the threads of OpenMP --------------------------------------------------------------------------------------------
 
-// The entry points of a loaded runtime that GNU's and LLVM's (and Intel's) share.
-struct OpenMP {
-  void (*parallel)(void (*body)(void *), void *context, unsigned threads, unsigned flags);  // 0 threads: its default
-  int (*most_threads)(void);                                                                // that default
-  int (*in_parallel)(void);
-  char library[PATH_MAX];
-};
-
-OpenMP openmp_found;
-OpenMP *openmp;  // null until a runtime was found, and in a forked child: its threads stayed behind
-bool forked;
-pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
-
-#ifdef __linux__
-// Names of libraries to ask, best first: what PyTorch is linked with counts where several runtimes are loaded.
-constexpr const char *known_names[] = {"libtorch_cpu.", "libgomp.", "libgomp-", "libomp.", "libomp-", "libiomp5."};
-
-struct Wanted {
-  const char *name;  // how the file's name begins
-  char path[PATH_MAX];
-};
-
-int match(dl_phdr_info *one, size_t, void *raw) {
-  auto *wanted = static_cast<Wanted *>(raw);
-  const char *path = one->dlpi_name ? one->dlpi_name : "", *slash = strrchr(path, '/'),
-             *name = slash ? slash + 1 : path;
-  if (strncmp(name, wanted->name, strlen(wanted->name)) || strlen(path) >= sizeof wanted->path) return 0;
-  strcpy(wanted->path, path);
-  return 1;
-}
-
-int count_loaded(dl_phdr_info *one, size_t, void *adds) {
-  *static_cast<unsigned long long *>(adds) = one->dlpi_adds;
-  return 1;
-}
-
-template <class F> bool take(void *library, const char *name, F &into) {
-  into = reinterpret_cast<F>(dlsym(library, name));
-  return into;
-}
-
-// Whether this process came of a fork without an exec.  Its OpenMP runtime may believe in threads that the fork left
-// behind, and would wait for them for ever.
-bool comes_of_a_fork() {
-  char text[1024] = {};
-  int file = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return false;
-  ssize_t size = read(file, text, sizeof text - 1);
-  close(file);
-  const char *at = size > 0 ? strrchr(text, ')') : nullptr;  // behind the name: state, five numbers, the flags
-  for (int spaces = 0; at && spaces < 7; ++spaces) at = strchr(at + 1, ' ');
-  constexpr unsigned long forked_without_exec = 0x40;  // PF_FORKNOEXEC
-  return at && strtoul(at + 1, nullptr, 10) & forked_without_exec;
-}
-
-bool take_openmp(void *library) {
-  OpenMP &found = openmp_found;
-  if (!take(library, "GOMP_parallel", found.parallel) || !take(library, "omp_get_max_threads", found.most_threads) ||
-      !take(library, "omp_in_parallel", found.in_parallel))
-    return false;
-  Dl_info where;
-  const char *path = dladdr(reinterpret_cast<void *>(found.parallel), &where) && where.dli_fname ? where.dli_fname : "";
-  strncpy(found.library, path, sizeof found.library - 1);
-  __atomic_store_n(&openmp, &found, __ATOMIC_RELEASE);
-  return true;
-}
-
-// What is visible to all (preloaded, or loaded as global) serves every library; else we look into those we know.
-// Libraries are opened outside of the walk over them: the two take the loader's locks in different orders.
-void find_openmp() {
-  if (take_openmp(RTLD_DEFAULT)) return;
-  for (const char *name : known_names) {
-    Wanted wanted = {name, ""};
-    void *library = dl_iterate_phdr(match, &wanted) ? dlopen(wanted.path, RTLD_LAZY | RTLD_NOLOAD) : nullptr;
-    if (library && take_openmp(library)) return;  // it stays open, so that it never goes away
-    if (library) dlclose(library);
-  }
-}
-
-// Look for a runtime, if libraries were loaded since the last look.
-void look_for_openmp() {
-  static unsigned long long seen;
-  if (__atomic_load_n(&openmp, __ATOMIC_ACQUIRE) || forked || pthread_mutex_trylock(&looking)) return;
-  unsigned long long loaded = 0;
-  dl_iterate_phdr(count_loaded, &loaded);
-  if (loaded != seen) {
-    seen = loaded;
-    if (!comes_of_a_fork()) find_openmp();
-  }
-  pthread_mutex_unlock(&looking);
-}
-#else
-void look_for_openmp() {}  // on other systems OpenMP has no entry points that all runtimes share
-#endif
-
 // One body on the threads of OpenMP.  It lives on the caller's stack: a region ends when all of its threads have left.
 struct Region {
   int64_t count, wanted;
@@ -159,35 +58,31 @@ struct Region {
   FloatMode mode;
   alignas(64) int64_t next;
   alignas(64) int64_t entered;
-  int32_t caller, worker;  // ids of the caller's thread and of one that came to help
+  int32_t caller;  // the id of its thread
 };
 
-#ifdef __linux__
-int32_t thread_id() {
-  static __thread int32_t known;
-  if (!known) known = int32_t(syscall(SYS_gettid));
-  return known;
-}
+// Threads that ever helped, so far as there is room.
+int32_t helpers[max_threads];
+int32_t helpers_known;
 
-// Whether a thread is on a core at this moment: its own clock goes on.
-bool runs_now(int32_t thread) {
-  const clockid_t clock = clockid_t(~unsigned(thread) << 3 | 6);  // its time on cores, as Linux numbers such clocks
-  timespec first, second;
-  if (clock_gettime(clock, &first) || clock_gettime(clock, &second)) return false;
-  return first.tv_nsec != second.tv_nsec || first.tv_sec != second.tv_sec;
+bool is_helper(int32_t thread) {
+  const int32_t count = __atomic_load_n(&helpers_known, __ATOMIC_ACQUIRE);
+  for (int32_t i = 0; i < count && i < max_threads; ++i)
+    if (__atomic_load_n(&helpers[i], __ATOMIC_RELAXED) == thread) return true;
+  return false;
 }
-#else
-int32_t thread_id() { return 0; }
-bool runs_now(int32_t) { return true; }
-#endif
-
-// A thread of OpenMP's that helped this thread last; 0: none yet.
-__thread int32_t last_helper;
+void note_helper(int32_t self) {
+  static __thread bool noted;
+  if (noted) return;
+  noted = true;
+  const int32_t place = __atomic_fetch_add(&helpers_known, 1, __ATOMIC_ACQ_REL);
+  if (place < max_threads) __atomic_store_n(&helpers[place], self, __ATOMIC_RELAXED);
+}
 
 void work_in_region(void *raw) {
   auto *region = static_cast<Region *>(raw);
   const int32_t self = thread_id();
-  if (self != region->caller) __atomic_store_n(&region->worker, self, __ATOMIC_RELAXED);
+  if (self != region->caller) note_helper(self);
   if (__atomic_fetch_add(&region->entered, 1, __ATOMIC_RELAXED) >= region->wanted) return;
   const FloatMode before;
   region->mode.set();
@@ -212,6 +107,7 @@ struct Worker;
 struct Team {
   alignas(64) uint32_t epoch;  // raised for each body; workers wait on it
   int32_t open;                // indices of this epoch may be taken
+  int32_t polite;              // workers sleep at once when they have left
   int64_t count, wanted;
   void (*body)(void *, int64_t, int64_t);
   void *context;
@@ -234,60 +130,6 @@ inline void pause_cpu() {
   asm volatile("yield");
 #endif
 }
-
-#ifdef __linux__
-void futex_wait(uint32_t *word, uint32_t value) {
-  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
-}
-void futex_wake(uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0); }
-
-// Which cores a thread may use: as many bits as the largest kernels have.
-struct Cores {
-  static constexpr int bits = 8 * sizeof(unsigned long);
-  unsigned long word[8192 / bits];
-  int64_t words;  // those the system told of
-
-  bool read(pid_t thread) {
-    long bytes = syscall(SYS_sched_getaffinity, thread, sizeof word, word);
-    words = bytes > 0 ? bytes / int64_t(sizeof *word) : 0;
-    return words > 0;
-  }
-  bool set(pid_t thread) const { return !syscall(SYS_sched_setaffinity, thread, words * sizeof *word, word); }
-  bool same(const Cores &other) const {
-    return words == other.words && !memcmp(word, other.word, size_t(words) * sizeof *word);
-  }
-  // This core alone, or all others.
-  Cores only(int core, bool others) const {
-    Cores part = *this;
-    for (int64_t i = 0; i < words; ++i) {
-      unsigned long bit = i == core / bits ? 1ul << core % bits : 0;
-      part.word[i] &= others ? ~bit : bit;
-    }
-    return part;
-  }
-  bool any() const {
-    for (int64_t i = 0; i < words; ++i)
-      if (word[i]) return true;
-    return false;
-  }
-};
-
-// Turns as short as the system gives: a thread that wakes with short ones may interrupt one that spins.  Needs Linux
-// 6.12; before, this changes nothing.
-void take_short_turns() {
-  struct {
-    uint32_t size, policy;
-    uint64_t flags;
-    int32_t nice;
-    uint32_t priority;
-    uint64_t turn, deadline, period;
-  } wish = {};
-  constexpr uint64_t shortest = 100000;  // nanoseconds
-  if (syscall(SYS_sched_getattr, 0, &wish, sizeof wish, 0) || wish.policy != SCHED_OTHER) return;
-  wish.turn = shortest;
-  syscall(SYS_sched_setattr, 0, &wish, 0);
-}
-#endif
 
 // A thread of ours.  It lives as long as the process.
 struct Worker {
@@ -398,7 +240,7 @@ void *work(void *raw) {
   __atomic_store_n(&self->thread, thread_id(), __ATOMIC_RELEASE);
 #endif
   for (;;) {
-    int turns = 0;
+    int turns = __atomic_load_n(&team->polite, __ATOMIC_RELAXED) ? spin_turns : 0;
     while (__atomic_load_n(&team->epoch, __ATOMIC_ACQUIRE) == seen) {
       if (++turns < spin_turns) pause_cpu();
       else sleep_until_epoch_leaves(team, seen);
@@ -436,9 +278,9 @@ void await_workers(Team *team, int64_t began) {
 // What a team of a number of threads may use; each combination has one handle, whoever asks for it.
 enum Pool {
   own_pool = 0,     // our workers
-  shared_pool = 1,  // OpenMP's threads where a runtime is loaded and they are awake, else ours
+  shared_pool = 1,  // OpenMP's threads where a runtime is loaded, but for calls that would wait for them; else ours
   follow_pool = 2,  // the same, and no more threads than OpenMP would take (OMP_NUM_THREADS, torch.set_num_threads)
-  openmp_pool = 3,  // as `shared_pool`, but OpenMP's even if they sleep
+  openmp_pool = 3,  // as `shared_pool`, but OpenMP's even if that means to wait
   openmp_follow_pool = 4,
   pools = 5,
 };
@@ -487,13 +329,15 @@ void run_alone(int64_t count, void (*body)(void *, int64_t, int64_t), void *cont
   for (int64_t index = 0; index < count; ++index) body(context, index, count);
 }
 
-void run_on_workers(Team *team, int64_t threads, int64_t count, void (*body)(void *, int64_t, int64_t), void *context) {
+void run_on_workers(Team *team, bool polite, int64_t threads, int64_t count, void (*body)(void *, int64_t, int64_t),
+                    void *context) {
   const int64_t began = nanoseconds();
   team->count = count;
   team->body = body;
   team->context = context;
   team->wanted = threads - 1 < team->workers ? threads - 1 : team->workers;
   team->mode = FloatMode();
+  __atomic_store_n(&team->polite, int32_t(polite), __ATOMIC_RELAXED);
   keep_off_my_core(team);
   __atomic_store_n(&team->next, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&team->open, 1, __ATOMIC_SEQ_CST);
@@ -507,21 +351,36 @@ void run_on_workers(Team *team, int64_t threads, int64_t count, void (*body)(voi
 // A region always has as many threads as OpenMP takes by itself, even where fewer are to work: a runtime ends the
 // threads that a smaller region has no use for, and starts them again for the next of PyTorch's.
 //
-// A region ends when all of its threads have come and gone.  Where they sleep (nobody has used OpenMP for milliseconds)
-// and a core is not free (a product of NumPy's came before), that takes milliseconds; ours are not waited for.
+// A region ends when all of its threads have come and gone, which takes milliseconds where others spin on their cores,
+// as behind a product of NumPy's.  Workers of ours are not waited for.  They do not spin then: OpenMP's come next.
+bool openmp_would_wait(Team *team) {
+  constexpr int64_t for_now = 5000000;  // nanoseconds: the next calls are soon
+  static __thread int64_t until;
+  if (__atomic_load_n(&helpers_known, __ATOMIC_ACQUIRE) == 0) return false;
+  const bool contested = others_ran([&](int32_t thread) {
+#ifdef __linux__
+    for (Worker *at = team->newest; at; at = at->older)
+      if (__atomic_load_n(&at->thread, __ATOMIC_ACQUIRE) == thread) return true;
+#endif
+    return is_helper(thread);
+  });
+  const int64_t now = nanoseconds();
+  if (contested) until = now + for_now;
+  return now < until;
+}
+
 void run_on_openmp(const OpenMP &pool, Team *team, const Handle &handle, int64_t count,
                    void (*body)(void *, int64_t, int64_t), void *context) {
   const int64_t most = pool.most_threads(), asked = handle.team.threads;
   const bool follows = handle.pool == follow_pool || handle.pool == openmp_follow_pool;
   const int64_t wanted = follows && most < asked ? most : asked;
   if (wanted <= 1 || pool.in_parallel()) return run_alone(count, body, context);
-  if (handle.pool < openmp_pool && last_helper && !runs_now(last_helper)) {
+  if (handle.pool < openmp_pool && openmp_would_wait(team)) {
     start_workers(team, wanted - 1);
-    if (team->workers) return run_on_workers(team, wanted, count, body, context);
+    if (team->workers) return run_on_workers(team, true, wanted, count, body, context);
   }
-  Region region = {count, wanted, body, context, FloatMode(), 0, 0, thread_id(), 0};
+  Region region = {count, wanted, body, context, FloatMode(), 0, 0, thread_id()};
   pool.parallel(work_in_region, &region, wanted > most ? unsigned(wanted) : 0, 0);
-  last_helper = region.worker;
 }
 
 void run(tw_host_team *base, int64_t count, void (*body)(void *, int64_t, int64_t), void *context) {
@@ -534,7 +393,7 @@ void run(tw_host_team *base, int64_t count, void (*body)(void *, int64_t, int64_
   const OpenMP *pool = shares ? __atomic_load_n(&openmp, __ATOMIC_ACQUIRE) : nullptr;
   if (count <= 1 || (!pool && team->workers == 0) || !enter_team(team)) return run_alone(count, body, context);
   if (pool) run_on_openmp(*pool, team, *handle, count, body, context);
-  else run_on_workers(team, base->threads, count, body, context);
+  else run_on_workers(team, false, base->threads, count, body, context);
   leave_team(team);
 }
 
@@ -542,7 +401,6 @@ void run(tw_host_team *base, int64_t count, void (*body)(void *, int64_t, int64_
 void after_fork_in_child() {
   forked = true;
   openmp = nullptr;
-  last_helper = 0;
   pthread_mutex_init(&looking, nullptr);
   if (!the_team) return;
   the_team->workers = 0;

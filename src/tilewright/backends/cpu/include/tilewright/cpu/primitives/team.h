@@ -22,6 +22,15 @@ template <class Body> TW_INLINE void parallel(void *stream, int64_t count, const
       const_cast<Body *>(&body));
 }
 
+// Shares that so much work is cut into for a team: a few for each thread, so that one that comes late leaves the others
+// more to do, but none that is hardly worth the taking.
+TW_INLINE int64_t shares(double work, double smallest_share, int64_t threads) {
+  constexpr int64_t most_each = 4;
+  if (threads <= 1) return 1;
+  const double each = work / double(threads) / (2 * smallest_share);
+  return threads * (each >= double(most_each) ? most_each : each < 1 ? 1 : int64_t(each));
+}
+
 // body(worker, item) for every item below `items`, on up to `workers` threads, whose numbers differ.  Each begins with a
 // stretch of its own, the same in every call, so that what it needs is still near; then it takes what others have left.
 // A thread that comes late, or has lost its core, so costs little more than the item it is in.

@@ -50,10 +50,12 @@ template <class Config> struct ConvLanes {
   static int64_t workspace(const tw_conv_args &x, int64_t threads) {
     return (up(weight_floats(x), 16) + slot_floats(x) * useful(x, threads)) * 4 + 64;
   }
+  static TW_INLINE double work_of(const tw_conv_args &x) {
+    return double(x.batch) * double(x.out[0] * x.out[1] * x.out[2]) * double(vectors(x)) *
+           double(depth(x) * x.window[0] * x.window[1] * x.window[2]);
+  }
   static TW_INLINE int64_t useful(const tw_conv_args &x, int64_t threads) {
-    double work = double(x.batch) * double(x.out[0] * x.out[1] * x.out[2]) * double(vectors(x)) *
-                  double(depth(x) * x.window[0] * x.window[1] * x.window[2]);
-    double most_threads = work / double(smallest_share) + 1;
+    double most_threads = work_of(x) / double(smallest_share) + 1;
     return most_threads < double(threads) ? int64_t(most_threads) : threads;
   }
 
@@ -320,13 +322,11 @@ template <class Config> struct ConvLanes {
   }
 
   // ---- the kernel ---------------------------------------------------------------------------
-  static constexpr int64_t parts_each = 4;  // shares of a class for each thread
   static int launch(const tw_conv_args &x, void *workspace, void *stream) {
     auto *base = reinterpret_cast<float *>((reinterpret_cast<uintptr_t>(workspace) + 63) / 64 * 64);
     int64_t threads = useful(x, team_size(stream)), slot = slot_floats(x), count = vectors(x);
     float *slots = base + up(weight_floats(x), 16);
-    // In a few parts each, so that a thread that comes late leaves the others more to do.
-    const int64_t parts = threads > 1 ? parts_each * threads : 1;
+    const int64_t parts = shares(work_of(x), double(smallest_share), threads);
     share_out(stream, threads, parts, [&](int64_t, int64_t part) {
       float *at = base;
       int64_t item = 0;
@@ -347,20 +347,20 @@ template <class Config> struct ConvLanes {
         if (t.g.positions == 0) continue;
         if constexpr (!is_int<In>)
           if (in_place(x, t.g, t.s)) {
-            lines_share(t, count, part, threads, slots + worker * slot);
+            lines_share(t, count, part, parts, threads, slots + worker * slot);
             continue;
           }
-        bands_share(t, count, part, threads, slots + worker * slot);
+        bands_share(t, count, part, parts, threads, slots + worker * slot);
       }
       streamed();
     });
     return TW_OK;
   }
   // One share of a class.  Lines, of which few are cut along the channels too.
-  static TW_INLINE void lines_share(const Task &t, int64_t count, int64_t share, int64_t threads, float *slot) {
+  static TW_INLINE void lines_share(const Task &t, int64_t count, int64_t share, int64_t shares, int64_t threads,
+                                    float *slot) {
     int64_t high = t.g.axis[1].count, depths = t.g.axis[0].count, all = t.x->batch * depths * high;
     int64_t parts = threads == 1 ? 1 : least(count, (8 * threads + all - 1) / all);
-    const int64_t shares = threads > 1 ? parts_each * threads : 1;
     int64_t first = all * parts * share / shares, last = all * parts * (share + 1) / shares;
     for (int64_t part = first / all; part * all < last; ++part)
       for (int64_t i = most(0, first - part * all); i < least(all, last - part * all);) {
@@ -371,12 +371,13 @@ template <class Config> struct ConvLanes {
       }
   }
   // Bands of lines by chunks of vectors.
-  static TW_INLINE void bands_share(const Task &t, int64_t count, int64_t share, int64_t threads, float *slot) {
+  static TW_INLINE void bands_share(const Task &t, int64_t count, int64_t share, int64_t shares, int64_t threads,
+                                    float *slot) {
     int64_t lines = t.g.axis[1].count, slices = t.x->batch * t.g.axis[0].count;
     int64_t each = Strips::together(t.s, t.g, count), chunks = (count + each - 1) / each;
-    int64_t bands = least(lines, most(1, (2 * threads + slices * chunks - 1) / (slices * chunks)));
+    int64_t bands = least(lines, most(1, (most(2 * threads, shares) + slices * chunks - 1) / (slices * chunks)));
     if (threads == 1) bands = 1;
-    const int64_t items = slices * bands * chunks, shares = threads > 1 ? parts_each * threads : 1;
+    const int64_t items = slices * bands * chunks;
     for (int64_t i = items * share / shares; i < items * (share + 1) / shares; ++i) {
       int64_t v = i % chunks * each, b = i / chunks % bands, slice = i / chunks / bands;
       Place p{slice / t.g.axis[0].count, {slice % t.g.axis[0].count, b * lines / bands, 0}};

@@ -141,10 +141,12 @@ template <class Config> struct ConvPlanar {
     int64_t team = useful(x, threads);
     return (weight_floats(x) + slot_floats(x, team) * team) * 4 + 64;
   }
+  static TW_INLINE double work_of(const tw_conv_args &x) {
+    return double(x.batch) * double(x.out[0] * x.out[1] * x.out[2]) * double(x.groups * x.filters) *
+           double(x.channels * x.window[0] * x.window[1] * x.window[2]);
+  }
   static TW_INLINE int64_t useful(const tw_conv_args &x, int64_t threads) {
-    double work = double(x.batch) * double(x.out[0] * x.out[1] * x.out[2]) * double(x.groups * x.filters) *
-                  double(x.channels * x.window[0] * x.window[1] * x.window[2]);
-    double most_threads = work / double(smallest_share) + 1;
+    double most_threads = work_of(x) / double(smallest_share) + 1;
     return most_threads < double(threads) ? int64_t(most_threads) : threads;
   }
 
@@ -401,18 +403,17 @@ template <class Config> struct ConvPlanar {
     int64_t threads = useful(x, team_size(stream)), slot = slot_floats(x, threads);
     int64_t each = depth_of(x) * columns_of(x);
     float *slots = base + weight_floats(x);
-    // In a few shares each, so that a thread that comes late leaves the others more to do.
-    const int64_t shares = threads > 1 ? 4 * threads : 1;
-    share_out(stream, threads, shares, [&](int64_t, int64_t share) {
+    const int64_t parts = shares(work_of(x), double(smallest_share), threads);
+    share_out(stream, threads, parts, [&](int64_t, int64_t part) {
       float *at = base;
       int64_t item = 0;
       for (int64_t index = 0; index < classes<way>(x); ++index) {
         Gather g = gather_of<way>(x, index);
         for (int64_t group = 0; group < x.groups; ++group, at += g.taps * each)
-          if (item++ % shares == share) pack(x, g, group, at);
+          if (item++ % parts == part) pack(x, g, group, at);
       }
     });
-    share_out(stream, threads, shares, [&](int64_t worker, int64_t share) {
+    share_out(stream, threads, parts, [&](int64_t worker, int64_t part) {
       const float *at = base;
       for (int64_t index = 0; index < classes<way>(x); ++index) {
         Gather g = gather_of<way>(x, index);
@@ -421,7 +422,7 @@ template <class Config> struct ConvPlanar {
           int64_t lines = band_lines(x, g, threads), bands = (all + lines - 1) / lines;
           int64_t bundle = bundle_of(x), bundles = (x.groups + bundle - 1) / bundle;
           int64_t items = x.batch * depths * bands * bundles;
-          for (int64_t i = items * share / shares; i < items * (share + 1) / shares; ++i) {
+          for (int64_t i = items * part / parts; i < items * (part + 1) / parts; ++i) {
             int64_t group = i % bundles * bundle, b = i / bundles % bands, rest = i / bundles / bands;
             Task t{&x, g, {}, at, rest / depths, rest % depths, group, least(bundle, x.groups - group), b * all / bands,
                    0};

@@ -182,7 +182,7 @@ template <class Config> struct GemmStream {
     if (work < 65536.0) workers = 1;
     // Each worker has one stretch of lines of the whole batch, in some pieces: long straight reads.
     int64_t pieces = workers;
-    if (workers > 1) pieces = workers * most(1, least(8, int64_t(work / double(workers) / 262144.0)));
+    if (workers > 1) pieces = workers * most(1, least(4, int64_t(work / double(workers) / 1048576.0)));
     int64_t share = up((many * x.batch + pieces - 1) / pieces, matrix_k ? lines_at_once : lanes);
     share_out(stream, workers, pieces, [&](int64_t worker, int64_t piece) {
       Sum *sums = reinterpret_cast<Sum *>(slots + worker * slot);
