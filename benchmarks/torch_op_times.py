@@ -95,11 +95,11 @@ def training_cases(device: str) -> dict[str, dict[str, Callable[[], Any]]]:
     linear = [each(64, 64).to(device, kind) for each in (ours.Linear, nn.Linear)]
     conv = [each(16, 16, 3, padding=1).to(**last) for each in (ours.Conv2d, nn.Conv2d)]
     attention = [tilewright.torch.scaled_dot_product_attention, nn.functional.scaled_dot_product_attention]
-    table = {}
+    table: dict[str, dict[str, Callable[[], Any]]] = {}
     for name, (mine, theirs), operands in (
         ("linear", linear, (x,)), ("conv", conv, (image,)), ("attention", attention, (q, q, q)),
     ):  # fmt: skip
-        forward = {"tw": partial(mine, *operands), "torch": partial(theirs, *operands)}
+        forward: dict[str, Callable[[], Any]] = {"tw": partial(mine, *operands), "torch": partial(theirs, *operands)}
         gradient = torch.randn_like(forward["torch"]().detach())
         table[f"{name}, forward"] = forward
         table[f"{name}, both"] = {what: trained(call, gradient) for what, call in forward.items()}
