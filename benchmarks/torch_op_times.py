@@ -1,6 +1,7 @@
 """Host time of cached calls of torch.ops.tilewright.*, beside the plain calls and PyTorch's own, in one run.
 
-    python benchmarks/torch_op_times.py            on a GPU where there is one, else on the CPU; prints a table
+    python benchmarks/torch_op_times.py               on a GPU where there is one, else on the CPU; prints a table
+    python benchmarks/torch_op_times.py --training    forward and backward of modules and SDPA that record gradients
 
 Least and median of interleaved turns of a hundred calls, in microseconds, under torch.inference_mode and torch.no_grad.
 Problems are tiny, and the queue of a GPU is empty when a turn begins, so the clock sees the host alone.
@@ -12,6 +13,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -75,6 +77,35 @@ def cases(device: str) -> dict[str, dict[str, Callable[[], Any]]]:
     }
 
 
+def trained(call: Callable[[], Any], gradient: Any) -> Callable[[], None]:
+    def both() -> None:
+        call().backward(gradient)
+
+    return both
+
+
+def training_cases(device: str) -> dict[str, dict[str, Callable[[], Any]]]:
+    """Forward passes, and with the backward pass behind them; gradients are accumulated, as without an optimizer."""
+    kind = torch.bfloat16 if device == "cuda" else torch.float32
+    nn, ours = torch.nn, tilewright.torch.nn
+    last = {"device": device, "dtype": kind, "memory_format": torch.channels_last}
+    x = torch.randn(16, 64, device=device).to(kind).requires_grad_()
+    image = torch.randn(1, 16, 8, 8, device=device).to(**last).requires_grad_()
+    q = torch.randn(1, 4, 16, 64, device=device).to(kind).requires_grad_()
+    linear = [each(64, 64).to(device, kind) for each in (ours.Linear, nn.Linear)]
+    conv = [each(16, 16, 3, padding=1).to(**last) for each in (ours.Conv2d, nn.Conv2d)]
+    attention = [tilewright.torch.scaled_dot_product_attention, nn.functional.scaled_dot_product_attention]
+    table: dict[str, dict[str, Callable[[], Any]]] = {}
+    for name, (mine, theirs), operands in (
+        ("linear", linear, (x,)), ("conv", conv, (image,)), ("attention", attention, (q, q, q)),
+    ):  # fmt: skip
+        forward: dict[str, Callable[[], Any]] = {"tw": partial(mine, *operands), "torch": partial(theirs, *operands)}
+        gradient = torch.randn_like(forward["torch"]().detach())
+        table[f"{name}, forward"] = forward
+        table[f"{name}, both"] = {what: trained(call, gradient) for what, call in forward.items()}
+    return table
+
+
 def turn(call: Callable[[], Any], device: str) -> float:
     if device == "cuda":
         torch.cuda.synchronize()
@@ -84,26 +115,29 @@ def turn(call: Callable[[], Any], device: str) -> float:
     return (time.perf_counter() - started) / CALLS * 1e6
 
 
+def show(mode: str, table: dict[str, dict[str, Callable[[], Any]]], given: argparse.Namespace) -> None:
+    for name, calls in table.items():
+        for call in calls.values():
+            for _ in range(10):
+                call()
+        times: dict[str, list[float]] = {what: [] for what in calls}
+        for _ in range(given.turns):
+            for what, call in calls.items():
+                times[what].append(turn(call, given.device))
+        shown = "   ".join(f"{what} {min(each):6.1f} {statistics.median(each):6.1f}" for what, each in times.items())
+        print(f"{mode:15} {name:20} {shown}")
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options.add_argument("--turns", type=int, default=30)
+    options.add_argument("--training", action="store_true", help="calls that record gradients instead")
     given = options.parse_args()
     print(f"PyTorch {torch.__version__}, {given.device}; ops are served by {tilewright.torch.registration()}")
-    for mode in (torch.inference_mode, torch.no_grad):
+    for mode in (torch.enable_grad,) if given.training else (torch.inference_mode, torch.no_grad):
         with mode():
-            for name, calls in cases(given.device).items():
-                for call in calls.values():
-                    for _ in range(10):
-                        call()
-                times: dict[str, list[float]] = {what: [] for what in calls}
-                for _ in range(given.turns):
-                    for what, call in calls.items():
-                        times[what].append(turn(call, given.device))
-                shown = "   ".join(
-                    f"{what} {min(of_call):6.1f} {statistics.median(of_call):6.1f}" for what, of_call in times.items()
-                )
-                print(f"{mode.__name__:15} {name:20} {shown}")
+            show(mode.__name__, (training_cases if given.training else cases)(given.device), given)
     print(tilewright.torch.native.counts())
 
 

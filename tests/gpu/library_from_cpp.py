@@ -63,7 +63,7 @@ def main() -> int:
     model, x = Model(device).eval(), torch.randn(ROWS, WIDTH, device=device)
     with tempfile.TemporaryDirectory() as place, torch.no_grad():
         exported = torch.export.export(model, (x,)).module()
-        with tilewright.torch.plans(Path(place) / "plans") as written:
+        with tilewright.torch.plans(Path(place) / "folder") as written:
             expected = exported(x)
         say(f"exported; plans of {sorted({op for op, _ in written.calls})}, ops by {tilewright.torch.registration()}")
         library = torch._export.aot_compile(model, (x,))
@@ -72,7 +72,7 @@ def main() -> int:
         say("the program is built")
         given, result = Path(place) / "x", Path(place) / "y"
         given.write_bytes(x.cpu().numpy().tobytes())
-        ran = run(program, library, Path(place) / "plans", given, result, WIDTH, device)
+        ran = run(program, library, Path(place) / "folder", given, result, WIDTH, device)
         if ran.returncode:
             say(f"the program ended with {ran.returncode}: {(ran.stdout + ran.stderr)[-1500:]}")
             return 1

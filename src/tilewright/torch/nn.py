@@ -88,7 +88,9 @@ def conv(
         "groups": groups, "layout": "nchw",
     }  # fmt: skip
     try:
-        result = conv_api.conv(images, weight, bias, **options)
+        result = None if torch.compiler.is_compiling() else recorded.images(images, weight, bias, options)
+        if result is None:
+            result = conv_api.conv(images, weight, bias, **options)
     except CopyNeeded:
         result = conv_api.conv(images, weight, bias, copy="allow", **options)
     return result if x.dim() == rank + 2 else result.squeeze(0)

@@ -235,6 +235,15 @@ class _Convolution(torch.autograd.Function):  # type: ignore[misc]
 _CONVOLUTION = _applied(_Convolution)
 
 
+def images(x: Any, w: Any, bias: Any, geometry: dict[str, Any], epilogue: str = _PASS, copies: bool = True) -> Any:
+    """A convolution that records, by its geometry; None where it is not for here."""
+    if not usual(x, w, bias):
+        return None
+    if _c._is_any_autocast_enabled():
+        x, w, bias = _narrowed((x, w, bias))
+    return _fused(_CONVOLUTION, (x, w, bias), epilogue, geometry, copies) if x.dtype == w.dtype else None
+
+
 def conv(
     x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any, layout: Any, residual: Any,
     ds: Any, epilogue: Any, out: Any, out_dtype: Any, copy: Any, target: Any,
@@ -246,14 +255,10 @@ def conv(
         return None
     if type(ds) is not tuple or ds or type(epilogue) is not str or epilogue not in _EPILOGUES:
         return None
-    if type(layout) is not str or not usual(x, w, bias):
-        return None
-    if _c._is_any_autocast_enabled():
-        x, w, bias = _narrowed((x, w, bias))
-    if x.dtype != w.dtype:
+    if type(layout) is not str:
         return None
     geometry = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "layout": layout}
-    return _fused(_CONVOLUTION, (x, w, bias), epilogue, geometry, copy == "allow")
+    return images(x, w, bias, geometry, epilogue, copy == "allow")
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------
