@@ -77,6 +77,16 @@ def program(source: Path, goal: Path, *flags: str) -> Path:
     return goal
 
 
+def of_sources(name: str, folder: Path, *flags: str) -> Path:
+    """The test of a part of libtilewright that programs do not see, compiled with the sources it needs."""
+    source, goal = CPP / "src", folder / f"test_{name}"
+    parts = dict.fromkeys((name, "json", "sha256"))
+    files = [CPP / "tests" / f"test_{name}.cpp", *(source / f"{part}.cpp" for part in parts)]
+    words = ("-std=c++17", *flags, *WARNINGS, *INCLUDES, f"-I{source}")
+    call(*compiler(), *words, *map(str, files), "-o", str(goal))
+    return goal
+
+
 def with_header(source: Path, goal: Path) -> Path:
     """A program of one source; where the compiler is GCC, the front end's headers are compiled once for all of them."""
     flags = ("-std=c++17", "-O1", "-pthread", *WARNINGS, *INCLUDES)  # a header is used with its own flags only

@@ -95,12 +95,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return folder
 
 
-def test_json(tmp_path: Path) -> None:
-    source = programs.CPP / "src"
-    goal = tmp_path / "test_json"
-    programs.call(*programs.compiler(), "-std=c++17", *programs.WARNINGS, f"-I{source}", str(TESTS / "test_json.cpp"),
-                  str(source / "json.cpp"), str(source / "sha256.cpp"), "-o", str(goal))  # fmt: skip
-    programs.call(str(goal))
+@pytest.mark.parametrize("name", ["json", "models"])
+def test_parts_of_the_library(name: str, tmp_path: Path) -> None:
+    programs.call(str(programs.of_sources(name, tmp_path)))
 
 
 @pytest.mark.parametrize("op", PROBLEMS)

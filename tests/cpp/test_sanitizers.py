@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tilewright as tw
-from tests.cpp import programs
+from tests.cpp import programs, test_copies
 from tests.cpp.test_devices import LIBRARIES, kernels, stub
 from tests.cpp.test_front_end import PROBLEMS, folders, host
 from tests.cpp.test_same_choice import line
@@ -83,12 +83,15 @@ def test_they_find_what_is_wrong(sanitizer: str, tmp_path: Path) -> None:
 # -- memory ----------------------------------------------------------------------------------------------------------
 
 
-def test_memory_of_json(tmp_path: Path) -> None:
-    source, goal = programs.CPP / "src", tmp_path / "test_json"
-    words = ("-std=c++17", f"-fsanitize={MEMORY}", *FLAGS, f"-I{source}", str(TESTS / "test_json.cpp"))
+@pytest.mark.parametrize("name", ["json", "models"])
+def test_memory_of_parts(name: str, tmp_path: Path) -> None:
     compiled(TESTS / "test_bundle.cpp", MEMORY, tmp_path / "skips_without_one")
-    programs.call(*programs.compiler(), *words, str(source / "json.cpp"), str(source / "sha256.cpp"), "-o", str(goal))
-    run(str(goal))
+    run(str(programs.of_sources(name, tmp_path, f"-fsanitize={MEMORY}", *FLAGS)))
+
+
+def test_memory_of_copies(tmp_path: Path) -> None:
+    folder = tw.Registry(test_copies.TARGET, specs=list(test_copies.kernels())).export(tmp_path / "kernels").parent
+    assert " 0 failed" in run(sanitized("test_copies", MEMORY, tmp_path), str(folder))
 
 
 @pytest.mark.parametrize("op", PROBLEMS)

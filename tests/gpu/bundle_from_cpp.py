@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from importlib import _bootstrap as bootstrap  # type: ignore[attr-defined]
+from importlib import _bootstrap
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,7 @@ class Imports:
 
     def __init__(self) -> None:
         self.seconds, self._deep = 0.0, False
+        bootstrap: Any = _bootstrap
         self._load, bootstrap._find_and_load = bootstrap._find_and_load, self._timed
 
     def _timed(self, name: str, loader: Any) -> Any:
