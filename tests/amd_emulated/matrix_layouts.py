@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 class Place(NamedTuple):
     lane: int
-    index: int  # of an operand: among the elements that a lane holds; of D: the register
+    at: int  # of an operand: among the elements that a lane holds; of D: the register
 
 
 class MatrixInstruction(NamedTuple):

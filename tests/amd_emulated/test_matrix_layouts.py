@@ -70,7 +70,7 @@ def test_the_emulator_agrees_with_the_calculator(ops: Any, one: MatrixInstructio
             for line in range(dim):
                 bits = bits_of(int(values[block, line, k]), kind, fnuz)
                 for place in operand_places(one, dim, line, k, block):
-                    put(registers, first, place.lane, place.index, bits, BYTES[kind])
+                    put(registers, first, place.lane, place.at, bits, BYTES[kind])
     number = np.int32 if one.type_a == "I8" else np.float32
     for block, row, column in np.ndindex(c.shape):
         lane, register = result_place(one, row, column, block)
@@ -92,8 +92,8 @@ def test_every_place_is_taken_once() -> None:
             for block, line, k in product(range(one.blocks), range(one.m), range(one.k))
             for place in operand_places(one, one.m, line, k, block)
         ]
-        assert len(set(places)) == len(places) == lanes * (max(place.index for place in places) + 1), one.name
+        assert len(set(places)) == len(places) == lanes * (max(place.at for place in places) + 1), one.name
         results = {
             result_place(one, *at, block) for block in range(one.blocks) for at in product(range(one.m), range(one.n))
         }
-        assert len(results) == one.m * one.n * one.blocks == lanes * (1 + max(place.index for place in results))
+        assert len(results) == one.m * one.n * one.blocks == lanes * (1 + max(place.at for place in results))

@@ -189,8 +189,6 @@ def test_wide_fragments_of_two_waves_in_turn_are_refused_on_gfx950() -> None:
 @pytest.mark.parametrize("arch", GPUS)
 def test_images_over_2_gib_go_in_several_launches(arch: str) -> None:
     """Images of a batch, and forward rows of one image; of what is left only the weights' gradient is loops'."""
-    batch = {"batch": 64, "size": (512, 512)}  # 3 GiB
-    image = {"batch": 1, "size": (4096, 4096)}
-    for variant, large in (("forward", batch), ("backward_data", batch), ("forward", image)):
-        big = layer(96, 64, dtype="bf16", variant=variant, **large)
+    for variant, batch, side in (("forward", 64, 512), ("backward_data", 64, 512), ("forward", 1, 4096)):  # 3 GiB
+        big = layer(96, 64, dtype="bf16", variant=variant, batch=batch, size=(side, side))
         assert tw.Registry(arch).select(big).spec.schedule.pipeline not in ("loops", "fma")

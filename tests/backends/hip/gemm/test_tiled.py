@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 
 from tilewright.arch import all_archs
+from tilewright.backends.hip.ck_tile_rules import ck_tile_rules
 from tilewright.backends.hip.gemm.tiled import FAMILY, TiledSchedule, shape
 from tilewright.backends.hip.matrix import lane_bytes
 from tilewright.ops import KernelSpec, op
@@ -77,6 +78,22 @@ def test_a_kernel_takes_any_size_stride_and_alignment(arch: str) -> None:
                 aligned=False, beta=True,
             )  # fmt: skip
             assert GEMM.supports(spec, odd) == []
+
+
+@pytest.mark.parametrize("arch", HIP)
+def test_a_packed_b_is_read_wherever_there_is_an_instruction(arch: str) -> None:
+    """CK Tile's order where it has a kernel, else columns: any layout, size and alignment."""
+    for dtype, layout in product(("fp16", "bf16", "int8", "fp8_e4m3", "fp8_e4m3fnuz"), LAYOUTS):
+        wanted = replace(signature(dtype, dtype, layout), variant="preshuffle")
+        if layout != "rcr" and next(ck_tile_rules(wanted, all_archs()[arch]), None) is None:
+            continue  # CK Tile's order has one layout
+        found = {spec.schedule.pipeline for spec in GEMM.candidates(wanted, arch)}
+        assert found in ({"tiled"}, {"preshuffle"}), (dtype, layout)
+        floor = GEMM.fallback_spec(wanted, arch)
+        assert GEMM.check(floor) == []
+        if floor.schedule.pipeline == "tiled":
+            odd = GemmProblem(37, 41, 53, dtype_a=dtype, dtype_c=wanted.dtype_c, layout=layout, preshuffled=True)
+            assert GEMM.supports(floor, odd) == []
 
 
 def test_what_nothing_else_takes_as_it_lies_is_served_without_copies() -> None:
