@@ -130,6 +130,7 @@ def test_whole_models_beside_pytorch(tmp_path: Path) -> None:
     assert script("models_cpu.py", "--models", "lstm").returncode != 0
 
 
+@pytest.mark.proof
 def test_first_calls_of_kernels_that_nobody_built(tmp_path: Path) -> None:
     done = script("first_calls.py", "--seed", "3", "--quick")
     assert done.returncode == 0, done.stderr

@@ -149,6 +149,7 @@ def _kernels_of(library: Path) -> int:
 
 
 # Not Make: what it asks of the compiler is what Ninja asks, and each compile takes seconds.
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("system", ["cmake", "ninja"])
 @pytest.mark.parametrize(
     ("target", "stream"),

@@ -41,6 +41,7 @@ def summed(one: Forest, rows: Any) -> Any:
     return told
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("arch", [each.name for each in runnable_host_archs()])
 @pytest.mark.parametrize("count", [1, 8, 63, 64, 65, 130, 300, 600])
 def test_sums_are_those_of_walks_to_the_bit(arch: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
