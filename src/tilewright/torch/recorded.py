@@ -17,7 +17,6 @@ from tilewright.api import gemm as gemm_api
 from tilewright.api import tensors
 from tilewright.runtime.calls import COPIES
 from tilewright.runtime.copies import CopyNeeded
-from tilewright.torch.attention_gradients import served
 from tilewright.torch.gradients import ACTIVATIONS, FROM_RESULT, dense, needs_input, over_pixels
 from tilewright.torch.required import torch
 
@@ -286,9 +285,9 @@ _ATTENTION = _applied(_Attention)
 
 
 def attention(q: Any, k: Any, v: Any, options: dict[str, Any]) -> Any:
-    """`tilewright.attention` of q, k and v alone that records; None where it is not for here.  Operands that kernels
-    cannot read are copied."""
-    if not usual(q, k, v) or not served(q.device):
+    """`tilewright.attention` of q, k and v alone that records, on a device with kernels for gradients; None where it is
+    not for here.  Operands that kernels cannot read are copied."""
+    if not usual(q, k, v):
         return None
     if _c._is_any_autocast_enabled():
         q, k, v = _narrowed((q, k, v))

@@ -123,7 +123,7 @@ def scaled_dot_product_attention(
         options = {"causal": is_causal, "scale": scale, "layout": "bhsd"}
         if not torch.is_grad_enabled():
             return attention(query, key, value, options)
-        done = recorded.attention(query, key, value, options)
+        done = recorded.attention(query, key, value, options) if served(query.device) else None
         if done is not None:
             return done
     if why_not(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
