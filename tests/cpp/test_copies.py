@@ -28,7 +28,8 @@ SEED, COUNT = 25, 300
 def kernels() -> Iterator[Any]:
     """GEMM without edge code; convolution on CPUs has no kernel that wants copies."""
     op = ops.op("gemm")
-    for fused in ({}, {"epilogue": "Relu", "num_d": 1}):
+    forms: tuple[dict[str, Any], ...] = ({}, {"epilogue": "Relu", "num_d": 1})
+    for fused in forms:
         problem = tw.GemmProblem(m=8, n=8, k=8, layout="rcr", **fused)
         registry = tw.Registry(TARGET)
         registry.add_pool("gemm", "tiny", **op.axes_of(op.signature_of(problem)))
@@ -45,7 +46,7 @@ def test_numbers_are_right(tmp_path: Path) -> None:
 def drawn(draw: random.Random) -> Any:
     fused: dict[str, Any] = draw.choice(({}, {"epilogue": "Relu", "num_d": 1}))
     m, n, k = (draw.choice((1, 6, 13, 16, 48, 96, 200)) for _ in "mnk")
-    strides = {"a_stride": k + draw.choice((0, 3)), "c_stride": n + draw.choice((0, 5))}
+    strides: dict[str, Any] = {"a_stride": k + draw.choice((0, 3)), "c_stride": n + draw.choice((0, 5))}
     return tw.GemmProblem(m=m, n=n, k=k, layout="rcr", batch=draw.choice((1, 3)), **strides, **fused)
 
 

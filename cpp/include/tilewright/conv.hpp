@@ -172,15 +172,7 @@ class ConvProblem {
         "aligned",    "deterministic"};
     std::optional<ConvProblem> other;
     const ConvProblem &p = joined(other);
-    std::vector<int64_t> v;
-    v.reserve(sizeof names / sizeof names[0]);
-    append(v, {int64_t(p.direction_), int64_t(p.size_.size()), p.batch_, p.channels_, p.filters_, p.groups_});
-    three(v, p.size_, 1), three(v, p.window_, 1), three(v, p.stride_, 1), three(v, p.dilation_, 1);
-    three(v, p.before_, 0), three(v, p.after_, 0), three(v, p.out(), 1);
-    with_image(v, p.x_strides()), with_image(v, p.w_strides()), with_image(v, p.y_strides());
-    append(v, {bytes_of(p.dtype_), bytes_of(p.dtype_out()), bytes_of(p.dtype_d()), p.num_d_, p.full_d_,
-               p.num_d_ == 0 && p.epilogue_ == Epilogue::none, p.aligned_, p.deterministic_});
-    return {"conv", signature(), said ? text() : std::string(), names, std::move(v), p.bytes(), p.flops(), p.family()};
+    return {"conv", signature(), said ? text() : std::string(), names, p.numbers(), p.bytes(), p.flops(), p.family()};
   }
   // As Python's lock files call it.
   const char *family() const {
@@ -213,7 +205,7 @@ class ConvProblem {
     const auto last = [](const Sizes &strides) { return strides.back() == 1; };
     if (last(p.x_strides()) && last(p.w_strides()) && last(p.y_strides()))
       p.x_strides_.clear(), p.w_strides_.clear(), p.y_strides_.clear(), p.aligned_ = true;
-    return p.described(false).values;
+    return p.joined(other).numbers();
   }
   static int64_t between_bytes() { return 0; }
   template <class Use> void with_args(size_t, const ConvOperands &operands, char *, Use use) const {
@@ -260,6 +252,18 @@ class ConvProblem {
   }
 
  private:
+  // By the names that `described` gives them.
+  std::vector<int64_t> numbers() const {
+    std::vector<int64_t> v;
+    v.reserve(50);
+    append(v, {int64_t(direction_), int64_t(size_.size()), batch_, channels_, filters_, groups_});
+    three(v, size_, 1), three(v, window_, 1), three(v, stride_, 1), three(v, dilation_, 1);
+    three(v, before_, 0), three(v, after_, 0), three(v, out(), 1);
+    with_image(v, x_strides()), with_image(v, w_strides()), with_image(v, y_strides());
+    append(v, {bytes_of(dtype_), bytes_of(dtype_out()), bytes_of(dtype_d()), num_d_, full_d_,
+               num_d_ == 0 && epilogue_ == Epilogue::none, aligned_, deterministic_});
+    return v;
+  }
   static long double product(const Sizes &sizes) {
     long double elements = 1;
     for (int64_t size : sizes) elements *= static_cast<long double>(size);

@@ -6,7 +6,7 @@ EXAMPLE(split_kv) {
     const auto problem = tw::AttentionProblem(2, 4, 2, 300, 64).num_splits(parts).return_lse(parts > 1);
     Heads heads(problem);
     Array<float> lse = blank(2 * 4 * 2);
-    const auto operands = [&](auto at) { return heads.operands(at).lse(at(lse)); };
+    const auto operands = [&](auto at) { return heads.operands(at).lse(parts > 1 ? at(lse) : nullptr); };
     const auto plan = example.dispatcher.plan(problem);
     example.run(plan, operands);
     std::printf("%lld parts, %zu stage(s)\n", static_cast<long long>(parts), plan.stage_count());
