@@ -162,10 +162,9 @@ def test_a_variant_that_a_layout_does_not_have_is_told(tmp_path: Path) -> None:
     assert not packed.success
     assert packed.error is not None
     assert "preshuffled B" in packed.error.message
-    ours, none, _ = CodegenRunner(tmp_path / "rdna", gpu_target="gfx1100").generate_all()
+    ours, ours_packed, _ = CodegenRunner(tmp_path / "rdna", gpu_target="gfx1100").generate_all()
     assert ours.kernel_count > 1, "kernels of our own serve what CK Tile does not"
-    assert none.error is not None
-    assert "WMMA" in none.error.message
+    assert ours_packed.kernel_count > 1
 
 
 def test_an_illegal_config_writes_nothing_and_names_its_neighbours(tmp_path: Path) -> None:

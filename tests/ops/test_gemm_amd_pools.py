@@ -10,6 +10,7 @@ from tilewright.arch import all_archs
 from tilewright.codegen import SpecSet, collect
 from tilewright.ops import op
 from tilewright.ops.encodings import element_type
+from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm.pools import POOLS
 from tilewright.ops.gemm.preselected import PreselectedSet
 from tilewright.ops.gemm.spec import LAYOUTS
@@ -106,8 +107,8 @@ def test_every_pool_has_matrix_kernels_where_ck_tile_has_none(arch: str, pool: s
 
 
 @pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
-def test_rdna_has_no_kernel_for_a_packed_b_and_says_why(arch: str) -> None:
+def test_rdna_reads_a_packed_b_where_it_multiplies_the_type_and_else_says_why(arch: str) -> None:
     axes = {"datatypes": ["fp16"], "layouts": ["rcr"], "variants": ["preshuffle"]}
-    selection = collect("gemm", arch, axes=axes)
-    assert not selection.specs
-    assert list(selection.rejections_by_rule()) == ["amd-wmma"]
+    assert {spec.schedule.pipeline for spec in collect("gemm", arch, axes=axes).specs} == {"tiled"}
+    wide = GEMM.problem_violations(GemmProblem(64, 64, 64, dtype_a="fp32", layout="rcr", preshuffled=True), arch)
+    assert [one.rule for one in wide] == ["amd-packed"]

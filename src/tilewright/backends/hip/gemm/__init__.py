@@ -24,7 +24,6 @@ from tilewright.backends.hip.gemm.loops import FAMILY as LOOPS
 from tilewright.backends.hip.gemm.preselected import SETS
 from tilewright.backends.hip.gemm.rates import rate_numbers
 from tilewright.backends.hip.gemm.tiled import FAMILY as TILED
-from tilewright.backends.hip.gemm.tiled.proposals import packed
 from tilewright.backends.hip.profiles import PACKAGE, Needs, has_part
 from tilewright.backends.native import FamiliesNative
 from tilewright.ops.base import KernelSpec, Violation
@@ -66,7 +65,7 @@ class HipGemm(OpFamilies):
         if signature.variant != "preshuffle":
             return GpuLoopsSchedule()
         alone = next(ck_tile_rules(signature, arch), None) is not None
-        return packed(signature, arch) if alone else fallback(signature, arch)
+        return TILED.packed(signature, arch) if alone else fallback(signature, arch)
 
     def remarks(self, spec: KernelSpec) -> list[str]:
         return [text for text in (remark(spec),) if text]

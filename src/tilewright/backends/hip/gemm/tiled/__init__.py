@@ -107,6 +107,12 @@ class Tiled(HipGemmFamily):
         """Whether there is no product of these types."""
         return next(matrix_rules(signature, arch), None) is not None
 
+    def packed(self, signature: GemmSignature, arch: Arch) -> TiledSchedule:
+        """What reads a packed B, whatever its size."""
+        schedules = list(proposals.small(signature, arch))
+        legal = (each for each in schedules if next(self.violations(signature, each, arch), None) is None)
+        return next(legal, schedules[-1])
+
     def pack_format(self, schedule: TiledSchedule) -> tuple[object, ...]:
         """A packed B is the columns of B, one after the other, whatever B's layout was."""
         return ("columns",)

@@ -73,11 +73,12 @@ def _swept(pool: str, size: int, arch: Arch) -> Iterator[TiledSchedule]:
             yield _schedule(size, m, n, k, grid, parts, stages)
 
 
-def packed(signature: GemmSignature, arch: Arch) -> TiledSchedule:
-    """What reads a packed B, whatever its size."""
+def small(signature: GemmSignature, arch: Arch) -> Iterator[TiledSchedule]:
+    """The tiles that are not large, for any size of a problem; the last fits wherever there is an instruction."""
     kinds = multiplied(signature, arch)
     assert kinds is not None
-    return _schedule(DTYPES[kinds[0]].bytes, *(_CDNA if "mfma" in arch.features else _RDNA)[1])
+    for tile in (_CDNA if "mfma" in arch.features else _RDNA)[1:]:
+        yield _schedule(DTYPES[kinds[0]].bytes, *tile)
 
 
 def proposals(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[TiledSchedule]:
