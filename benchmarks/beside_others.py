@@ -20,6 +20,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +48,14 @@ def drawn(seed: int, count: int) -> Iterator[tuple[str, str, Call]]:
     for _ in range(count):
         m, n, k = (size(128, 640) for _ in range(3))
         a, b = values(m, k), values(n, k).T
-        yield "gemm", f"{m}x{n}x{k}", lambda a=a, b=b: tw.gemm(a, b)
+        yield "gemm", f"{m}x{n}x{k}", partial(tw.gemm, a, b)
         side, channels, filters, window = size(14, 56), size(32, 128, 8), size(32, 128, 8), int(rng.choice([1, 3]))
         x, w = values(1, side, side, channels), values(filters, window, window, channels)
         shape = f"{side}x{side}x{channels} to {filters}, {window}x{window}"
-        yield "conv", shape, lambda x=x, w=w, p=window // 2: tw.conv(x, w, padding=p)
+        yield "conv", shape, partial(tw.conv, x, w, padding=window // 2)
         heads, rows = size(4, 16), size(128, 512)
         q = values(1, heads, rows, 64)
-        yield "attention", f"{heads} heads of {rows}x64", lambda q=q: tw.attention(q, q, q, layout="bhsd")
+        yield "attention", f"{heads} heads of {rows}x64", partial(tw.attention, q, q, q, layout="bhsd")
 
 
 def others() -> dict[str, Call]:
