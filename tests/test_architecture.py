@@ -150,7 +150,7 @@ def test_ops_hold_no_word_of_hardware() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "fed by wgmma", "the copy engine reads", "TMA boxes", "if arch.features:", 'arch.family != "cpu"',
+        "fed by wgmma", "TMA reads", "TMA boxes", "if arch.features:", 'arch.family != "cpu"',
         "places = arch.compute_units", "two a multiprocessor", "on sm_90a", "An H200's rates", "clusters of four",
         "that a compute unit holds", "to a line of the cache",
     ],

@@ -123,6 +123,35 @@ def test_schedules_speak_the_words_of_the_field(op: str) -> None:
     assert not families & OLD_IN_SCHEDULES
 
 
+# Names that kernels and host code had, as whole words of an identifier, outside of comments.
+OLD_IN_HEADERS = {
+    "feeder", "feeding", "guest", "guests", "invite", "lying", "meet", "seat", "settled", "sheet", "sheets", "turned",
+}  # fmt: skip
+
+
+def old_identifiers(text: str) -> set[str]:
+    code = re.sub(r"//.*|/\*.*?\*/|\"(?:[^\"\\\\]|\\\\.)*\"", "", text)
+    spread = (re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower() for name in re.findall(r"[A-Za-z_]\w*", code))
+    return OLD_IN_HEADERS & {word for name in spread for word in name.split("_")}
+
+
+def test_headers_speak_the_words_of_the_field() -> None:
+    files = [path for ending in ("*.h", "*.hpp", "*.cpp") for path in SOURCE.rglob(ending)]
+    assert len(files) > 300
+    old = {path.relative_to(SOURCE).as_posix(): old_identifiers(path.read_text(encoding="utf-8")) for path in files}
+    shim = "backends/cpu/conv/include/tilewright/cpu/conv/turned.h"  # the old name of a header, for one version
+    assert {place: words for place, words in old.items() if words and place != shim} == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("t.guests[0] = x;", {"guests"}), ("struct MmaFeeder;", {"feeder"}), ("// a sheet that is turned", set()),
+     ('"would meet"; x.met();', set()), ("int full_turned;", {"turned"})],
+)  # fmt: skip
+def test_the_guard_reads_identifiers_of_headers(text: str, found: set[str]) -> None:
+    assert old_identifiers(text) == found
+
+
 @pytest.mark.parametrize(
     ("name", "place"),
     [("build_forge", "a.py"), ("crew", "cli/a.py"), ("generic_spec", "ops/a.py"), ("lane", "tune/a.py")],

@@ -9,7 +9,7 @@ namespace tw {
 namespace runtime {
 namespace {
 
-uint32_t turned(uint32_t word, int by) { return word >> by | word << (32 - by); }
+uint32_t rotated(uint32_t word, int by) { return word >> by | word << (32 - by); }
 
 // The constants are the first bits of roots of primes, worked out once.
 struct Constants {
@@ -45,15 +45,15 @@ std::string sha256_hex(const std::string &bytes) {
       w[i] = uint32_t(p[0]) << 24 | uint32_t(p[1]) << 16 | uint32_t(p[2]) << 8 | p[3];
     }
     for (int i = 16; i < 64; ++i) {
-      const uint32_t low = turned(w[i - 15], 7) ^ turned(w[i - 15], 18) ^ w[i - 15] >> 3;
-      const uint32_t high = turned(w[i - 2], 17) ^ turned(w[i - 2], 19) ^ w[i - 2] >> 10;
+      const uint32_t low = rotated(w[i - 15], 7) ^ rotated(w[i - 15], 18) ^ w[i - 15] >> 3;
+      const uint32_t high = rotated(w[i - 2], 17) ^ rotated(w[i - 2], 19) ^ w[i - 2] >> 10;
       w[i] = w[i - 16] + low + w[i - 7] + high;
     }
     auto [a, b, c, d, e, f, g, h] = state;
     for (int i = 0; i < 64; ++i) {
-      const uint32_t one =
-          h + (turned(e, 6) ^ turned(e, 11) ^ turned(e, 25)) + ((e & f) ^ (~e & g)) + constants.round[size_t(i)] + w[i];
-      const uint32_t two = (turned(a, 2) ^ turned(a, 13) ^ turned(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+      const uint32_t one = h + (rotated(e, 6) ^ rotated(e, 11) ^ rotated(e, 25)) + ((e & f) ^ (~e & g)) +
+                           constants.round[size_t(i)] + w[i];
+      const uint32_t two = (rotated(a, 2) ^ rotated(a, 13) ^ rotated(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
       h = g, g = f, f = e, e = d + one, d = c, c = b, b = a, a = one + two;
     }
     const uint32_t after[] = {a, b, c, d, e, f, g, h};

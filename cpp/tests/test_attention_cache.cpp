@@ -24,21 +24,21 @@ static void append(const tw::Dispatcher &dispatcher, Append p, bool paged, tw::D
   const auto k = drawn(p.batch() * p.rows() * p.heads_kv() * p.head_dim(), 1), v = drawn(int64_t(k.size()), 2),
              q = drawn(p.batch() * p.rows() * p.heads_q() * p.head_dim(), 3), angles = drawn(p.room() * 8, 4);
   std::vector<char> cache_k(size_t(cache * p.heads_kv() * p.head_dim() * bytes)), cache_v(cache_k.size());
-  std::vector<float> turned(q.size(), NAN), cosines, sines;
+  std::vector<float> rotated(q.size(), NAN), cosines, sines;
   for (float angle : angles) cosines.push_back(std::cos(angle)), sines.push_back(std::sin(angle));
   const int32_t lengths[] = {20, 37}, table[] = {3, 1, 7, 2, 6, 0};
   const float scales[] = {0.25f, 0.5f};
   tw::AttentionAppendOperands o;
   o.k(k.data()).v(v.data()).cache_k(cache_k.data()).cache_v(cache_v.data()).cache_seqlens(lengths);
   if (paged) o.block_table(table, 3);
-  if (p.rotary() != tw::Rotary::none) o.q(q.data(), turned.data()).rotary(cosines.data(), sines.data());
+  if (p.rotary() != tw::Rotary::none) o.q(q.data(), rotated.data()).rotary(cosines.data(), sines.data());
   if (cache_type != tw::Dtype::fp32) o.kv_scales(scales, scales + 1);
   const auto plan = dispatcher.plan(p);
   plan.run(o, tw::Team(2));
   const auto expected = tw::reference::append(p, o), held = tw::reference::appended(p, o);
   CHECK(farthest(expected.k, held.k) < bound);
   CHECK(farthest(expected.v, held.v) < bound);
-  if (!expected.q.empty()) CHECK(farthest(expected.q, std::vector<double>(turned.begin(), turned.end())) < 1e-6);
+  if (!expected.q.empty()) CHECK(farthest(expected.q, std::vector<double>(rotated.begin(), rotated.end())) < 1e-6);
   ++checked;
 }
 

@@ -80,7 +80,7 @@ def _data(path: Path, what: str) -> str:
         why, rule = "is a folder" if inside else "goes through something that is no folder", "file-folder"
         remedy = f"give the path of {called}" + (" inside it" if inside else "")
     except PermissionError:
-        why, rule, remedy = "may not be read by this user", "file-permission", "mend its permissions"
+        why, rule, remedy = "may not be read by this user", "file-permission", "fix its permissions"
     except (OSError, ValueError, MemoryError) as error:  # ValueError: a NUL in the path
         cause = getattr(error, "strerror", None) or error or "no memory for it"
         why, rule, remedy = f"cannot be read: {cause}", "file-unreadable", f"give the path of {called}"
@@ -120,12 +120,12 @@ def _file_error(error: ValidationError, model: Any, source: str, what: str) -> F
         f"{source}, {_where(place)}: {message}{more}",
         rule="file-content",
         value=value,
-        remedy=remedy or (f"the file should be {what}: mend that place" if what else "mend that place"),
+        remedy=remedy or (f"the file should be {what}: fix that place" if what else "fix that place"),
     )
 
 
 def _sentence(kind: str, place: Place, value: Any, message: str, model: Any) -> tuple[str, str]:
-    """What is wrong, and the remedy where there is a better one than to mend it."""
+    """What is wrong, and the remedy where there is a better one than to fix it."""
     if kind in _NO_SUCH_FIELD:
         name = str(place[-1])
         return f"there is no field {name!r}", nearest(name, sorted(_names(_kind_at(model, place[:-1]))))

@@ -63,7 +63,7 @@ template <class S> S made(uint32_t value) {
 // Another number for each place, in all bytes of the element.
 template <class S> uint32_t marked(int at) { return bits(made<S>(uint32_t(at) * 0x01010101u ^ 0x5a3c0000u)); }
 
-// `rows` vectors of `columns` elements turned.
+// `rows` vectors of `columns` elements transposed.
 template <class S, index_t rows, index_t columns> void vectors() {
   ck_tile::thread_buffer<ck_tile::array<S, columns>, rows> x;
   ck_tile::thread_buffer<ck_tile::array<S, rows>, columns> y;
@@ -76,8 +76,8 @@ template <class S, index_t rows, index_t columns> void vectors() {
   say(right, "transpose_vectors", int(sizeof(S)), rows, columns);
 }
 
-// A whole tile of `lines` by `extent` elements, loaded `width` at a time by `lanes`, turned in registers: every lane
-// must hold at each place the element whose coordinates the turned tile names there.
+// A whole tile of `lines` by `extent` elements, loaded `width` at a time by `lanes`, transposed in registers: every lane
+// must hold at each place the element whose coordinates the transposed tile names there.
 template <class S, index_t lanes, index_t lines, index_t extent, index_t width> void tile() {
   using Pattern = ck_tile::TileDistributionEncodingPattern2D<lanes, lines, extent, width,
                                                              ck_tile::tile_distribution_pattern::thread_raked, 1>;
@@ -91,13 +91,13 @@ template <class S, index_t lanes, index_t lines, index_t extent, index_t width> 
   bool right = true;
   for (int lane = 0; lane < lanes; ++lane)
     for (int i = 0; i < each; ++i) {
-      const int turned = i % across * along + i / across;
+      const int transposed = i % across * along + i / across;
       const auto here = from.get_ps_ys_to_xs_adaptor().calculate_bottom_index(
           ck_tile::make_multi_index(lane / 64, lane % 64, i / across, i % across));
       const auto there = to.get_ps_ys_to_xs_adaptor().calculate_bottom_index(
-          ck_tile::make_multi_index(lane / 64, lane % 64, turned / along, turned % along));
+          ck_tile::make_multi_index(lane / 64, lane % 64, transposed / along, transposed % along));
       right = right && here[number<0>{}] == there[number<1>{}] && here[number<1>{}] == there[number<0>{}];
-      right = right && bits<S>(y.get_thread_buffer()[turned]) == marked<S>(i);
+      right = right && bits<S>(y.get_thread_buffer()[transposed]) == marked<S>(i);
     }
   say(right, "transpose_tile2d", int(sizeof(S)), lanes, width);
 }

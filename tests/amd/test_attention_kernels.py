@@ -18,7 +18,7 @@ from tilewright.build import build_many
 from tilewright.build.builder import Artifact
 from tilewright.build.inspected import inspect_spec
 from tilewright.ops.attention import AttentionSignature
-from tilewright.ops.attention.spec import settled
+from tilewright.ops.attention.spec import normalized
 from tilewright.ops.base import KernelSpec
 
 pytestmark = pytest.mark.amd
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.amd
 PLAIN = AttentionSignature("forward", "bf16", "bf16", "bf16", head_dim=64, head_dim_v=64)
 SIGNATURES = (
     replace(PLAIN, mask="window", return_lse=True, varlen=True, dropout=True),
-    settled(replace(PLAIN, family="combine", return_lse=True)),
-    settled(replace(PLAIN, family="append", rotary="half", dtype_aux="bf16", pages="strided", page_lookup="table")),
+    normalized(replace(PLAIN, family="combine", return_lse=True)),
+    normalized(replace(PLAIN, family="append", rotary="half", dtype_aux="bf16", pages="strided", page_lookup="table")),
 )
 
 

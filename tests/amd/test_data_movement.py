@@ -54,7 +54,7 @@ def _tiles(spec: KernelSpec) -> Iterator[tuple[int, int, Tile]]:
     """Vectors a lane turns, elements of each, and the tile it belongs to."""
     m, n, k = spec.schedule.tile
     lanes = shape.threads(spec.schedule)
-    for (dtype, rows, width), extent in zip(shape.turned(spec.signature, spec.schedule), (m, n), strict=True):
+    for (dtype, rows, width), extent in zip(shape.transposed(spec.signature, spec.schedule), (m, n), strict=True):
         yield rows, width, (shape.bytes_of(dtype), lanes, k, extent, width)
 
 

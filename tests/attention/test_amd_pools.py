@@ -19,7 +19,7 @@ from tilewright.errors import UnknownNameError
 from tilewright.ops import op
 from tilewright.ops.attention import AttentionProblem, AttentionSignature, legality, pools
 from tilewright.ops.attention.schedule import LoopsSchedule
-from tilewright.ops.attention.spec import settled
+from tilewright.ops.attention.spec import normalized
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.gemm.problem import GemmProblem
 
@@ -34,12 +34,12 @@ SIGNATURES = [
     replace(PLAIN, softcap=True),
     replace(PLAIN, **PAGES),
     replace(PLAIN, pages="strided", page_lookup="indices", varlen=True),
-    settled(replace(PLAIN, family="split")),
-    settled(replace(PLAIN, family="split", **PAGES)),
-    settled(replace(PLAIN, family="split", bias="tensor", dtype_aux="fp16")),
-    settled(replace(PLAIN, family="combine", return_lse=True)),
-    settled(replace(PLAIN, family="append", rotary="half", dtype_aux="fp16")),
-    settled(replace(PLAIN, family="append", **PAGES)),
+    normalized(replace(PLAIN, family="split")),
+    normalized(replace(PLAIN, family="split", **PAGES)),
+    normalized(replace(PLAIN, family="split", bias="tensor", dtype_aux="fp16")),
+    normalized(replace(PLAIN, family="combine", return_lse=True)),
+    normalized(replace(PLAIN, family="append", rotary="half", dtype_aux="fp16")),
+    normalized(replace(PLAIN, family="append", **PAGES)),
 ]
 HEADS = ((32, 32), (64, 64), (96, 96), (128, 128), (160, 160), (192, 128), (192, 192), (256, 256))
 
@@ -53,7 +53,7 @@ def specs(signature: AttentionSignature, name: str, pool: str = "default") -> li
 @pytest.mark.parametrize("signature", SIGNATURES, ids=lambda one: one.label())
 def test_every_head_size_has_a_kernel(signature: AttentionSignature, name: str) -> None:
     for head_dim, head_dim_v in HEADS:
-        one = settled(replace(signature, head_dim=head_dim, head_dim_v=head_dim_v))
+        one = normalized(replace(signature, head_dim=head_dim, head_dim_v=head_dim_v))
         if one.bias != "none" and (head_dim, head_dim_v) == (192, 128):
             continue  # CK Tile has none
         legal = [spec for spec in specs(one, name) if not legality.check(spec)]
@@ -89,11 +89,11 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("rule", "change"), REFUSED, ids=[f"{one[0][14:]}-{i}" for i, one in enumerate(REFUSED)])
 def test_what_ck_tile_does_not_compute(rule: str, change: dict[str, Any]) -> None:
     schedule = specs(PLAIN, "gfx942")[0].schedule
-    found = legality.check(KernelSpec("attention", settled(replace(PLAIN, **change)), schedule, "gfx942"))
+    found = legality.check(KernelSpec("attention", normalized(replace(PLAIN, **change)), schedule, "gfx942"))
     assert rule in [one.rule for one in found]
     assert all(one.remedy for one in found)
     floor = KernelSpec(
-        "attention", settled(replace(PLAIN, **change)), AMD.fallback_schedule(PLAIN, arch("gfx942")), "gfx942"
+        "attention", normalized(replace(PLAIN, **change)), AMD.fallback_schedule(PLAIN, arch("gfx942")), "gfx942"
     )
     assert not legality.check(floor)
 
@@ -168,7 +168,7 @@ def test_a_pool_of_a_profile_has_the_dispatchers_tiles() -> None:
 def test_every_kernel_of_the_default_pool_serves_heads_of_its_signature(heads: tuple[int, int]) -> None:
     """A kernel without edge code of heads under a larger tile would serve nothing at all."""
     for one in SIGNATURES:
-        signature = settled(replace(one, head_dim=heads[0], head_dim_v=heads[1]))
+        signature = normalized(replace(one, head_dim=heads[0], head_dim_v=heads[1]))
         for spec in specs(signature, "gfx942"):
             if legality.check(spec) or spec.schedule.pipeline == "loops":
                 continue

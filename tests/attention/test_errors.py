@@ -260,7 +260,7 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     (append, {"cache_k": np.zeros((2, 6, 2, 16), np.float32), "cache_v": np.zeros((2, 6, 2, 24), np.float32)},
      "rows-fit", "7 new rows, and the cache has room for 6"),
     (append, {"rotary": (np.ones((16, 9), np.float32), np.ones((16, 9), np.float32), "half")}, "rotary-size", "18"),
-    (append, {"rotary": (COS[:, :0], COS[:, :0], "half")}, "rotary-tables", "no pair is turned"),
+    (append, {"rotary": (COS[:, :0], COS[:, :0], "half")}, "rotary-tables", "no pair is rotated"),
     (append, {"cache_k": POOL_K[:0], "cache_v": POOL_V[:0], "block_table": TABLE}, "rows-fit", "room for 0"),
     (append, {"cache_v": np.zeros((2, 9, 2, 0), np.float32), "v": V[..., :0]}, "size-positive", "v has 0 elements"),
     (append, {"cache_seqlens": None}, "array-type", "np.int32"),

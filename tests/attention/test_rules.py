@@ -16,7 +16,7 @@ from tilewright.errors import TilewrightError
 from tilewright.ops.attention import AttentionProblem, AttentionSignature, pools
 from tilewright.ops.attention.legality import family_of
 from tilewright.ops.attention.schedule import LoopsSchedule
-from tilewright.ops.attention.spec import settled
+from tilewright.ops.attention.spec import normalized
 from tilewright.ops.attention.splits import independent_splits, splits_of
 from tilewright.ops.attention_terms import HEADS, head_class
 from tilewright.ops.base import KernelSpec, plain
@@ -165,7 +165,7 @@ def test_a_causal_window_lies_in_one_place() -> None:
 def test_a_signature_is_found_by_its_label_and_its_axes(seed: int) -> None:
     draw = random.Random(seed)
     signature = problem(draw, kind(draw)).signature
-    assert settled(signature) == signature
+    assert normalized(signature) == signature
     label = f"{signature.label()}_loops_generic_01234567"
     assert signature in list(ATTENTION.signatures_of(label))
     axes = ATTENTION.axes_of(signature)

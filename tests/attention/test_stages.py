@@ -50,7 +50,7 @@ def test_three_stages_are_one_plan(threads: int) -> None:
         "attention",
         (stages.append(adding), read_from_cache(stages.forward(parts, between=True)), stages.combine(last, True)),
         stages.results(whole),
-        between_bytes=stages.whole((parts, last), stages.Lying(), ()).between_bytes,
+        between_bytes=stages.whole((parts, last), stages.OperandLayout(), ()).between_bytes,
     )
     kernels = [kernel(ATTENTION.fallback_spec(one.problem.signature, "generic")) for one in request.stages]
     plan = Plan(request, kernels, (), threads)
@@ -87,7 +87,7 @@ def test_more_than_three_stages_are_one_plan() -> None:
         "attention",
         tuple(moved(one, slots) for slots in (first, second) for one in one_layer),
         stages.results(whole),
-        between_bytes=stages.whole((parts, last), stages.Lying(), ()).between_bytes,
+        between_bytes=stages.whole((parts, last), stages.OperandLayout(), ()).between_bytes,
     )
     assert len(request.stages) == 6
     kernels = [kernel(ATTENTION.fallback_spec(one.problem.signature, "generic")) for one in request.stages]

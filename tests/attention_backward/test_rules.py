@@ -9,7 +9,7 @@ import pytest
 
 from tests.attention_backward.drawing import BACKWARD
 from tilewright.ops.attention_backward import AttentionBackwardProblem
-from tilewright.ops.attention_backward.spec import AttentionBackwardSignature, settled
+from tilewright.ops.attention_backward.spec import AttentionBackwardSignature, normalized
 from tilewright.ops.base import KernelSpec, plain
 
 ONE = AttentionBackwardProblem(2, 4, 17, 33, 64, 2)
@@ -148,10 +148,10 @@ def test_settled_signatures_are_fixed_points() -> None:
     switches = (True,) * 7
     busy = AttentionBackwardSignature("grad", "bf16", 64, 128, "generic", "tensor", "bf16", *switches, False, "dq")
     for family in ("dot", "grad", "convert"):
-        once = settled(replace(busy, family=family))
-        assert settled(once) == once
-    assert settled(replace(busy, family="dot")).label() == "dot_bf16_h128x128_packed_dlse_dsink"
-    assert settled(replace(busy, family="convert")).label() == "convert_bf16_h64x128_packed_accum_dq"
+        once = normalized(replace(busy, family=family))
+        assert normalized(once) == once
+    assert normalized(replace(busy, family="dot")).label() == "dot_bf16_h128x128_packed_dlse_dsink"
+    assert normalized(replace(busy, family="convert")).label() == "convert_bf16_h64x128_packed_accum_dq"
 
 
 def test_gaps_between_rows_share_measurements() -> None:

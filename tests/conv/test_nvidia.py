@@ -230,7 +230,7 @@ def test_the_floor_is_for_what_nobody_else_takes(
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_aligned_channels_are_not_gathered_on_hopper(variant: str) -> None:
-    """The copy engine and wgmma are faster; and what the learned model says of its kernels is as it was."""
+    """TMA and wgmma are faster; and what the learned model says of its kernels is as it was."""
     for size, window in (((28, 28), (3, 3)), ((56, 56), (1, 1)), ((9, 16, 20), (3, 3, 3))):
         for batch in (1, 32):
             one = ConvProblem(batch, 128, 128, size, window, dtype="bf16", variant=variant)

@@ -132,7 +132,7 @@ void touch(const void *p, int bytes, bool writes) {
   watch(mine(here), here, at, bytes, writes);
 }
 
-void load_matrices(uint32_t *to, const char *row, bool turned) {
+void load_matrices(uint32_t *to, const char *row, bool transposed) {
   const uint32_t at = shared_offset(row, 16, "ldmatrix");
   if (at % 16) stop("ldmatrix from a row that is not aligned to 16 bytes");
   touch(row, 16, false);
@@ -142,7 +142,7 @@ void load_matrices(uint32_t *to, const char *row, bool turned) {
   warp_all(rows, 16, all);
   const int lane = where().thread % 32;
   for (int i = 0; i < 4; ++i) {
-    if (turned) {
+    if (transposed) {
       uint16_t low, high;
       memcpy(&low, all[i * 8 + lane % 4 * 2] + lane / 4 * 2, 2);
       memcpy(&high, all[i * 8 + lane % 4 * 2 + 1] + lane / 4 * 2, 2);

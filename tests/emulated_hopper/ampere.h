@@ -13,7 +13,7 @@ void wait_copies(int left);
 // Before an access: a fault where another thread's access since the last barrier makes it a race, or where
 // a copy has not landed.
 void touch(const void *p, int bytes, bool writes);
-void load_matrices(uint32_t *to, const char *row, bool turned);
+void load_matrices(uint32_t *to, const char *row, bool transposed);
 void mma(void *sums, const uint32_t *a, const uint32_t *b, Kind kind_a, Kind kind_b);
 
 }  // namespace emulated

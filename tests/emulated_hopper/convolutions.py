@@ -23,7 +23,7 @@ CONV = op("conv")
 
 
 class Fenced:
-    """An operand's memory in a copy between poison, aligned as the copy engine needs it and no more, then `off`."""
+    """An operand's memory in a copy between poison, aligned as TMA needs it and no more, then `off`."""
 
     def __init__(self, operand: Any, off: int = 0) -> None:
         steps = tuple(one // operand.itemsize for one in operand.strides)

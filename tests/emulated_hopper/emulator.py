@@ -140,7 +140,7 @@ class Emulator:
 
 
 def aligned(size: int, itemsize: int) -> tuple[Array, int]:
-    """Fenced memory at an odd multiple of 16 bytes: what the copy engine needs, and no more."""
+    """Fenced memory at an odd multiple of 16 bytes: what TMA needs, and no more."""
     memory = np.empty(size + 2 * harness.FENCE + 32, np.uint8)
     start = int(memory.ctypes.data) + harness.FENCE
     return memory, -(-(start - 16) // 32) * 32 + 16 - int(memory.ctypes.data)

@@ -1,4 +1,4 @@
-// An emulated Hopper GPU: blocks in clusters, shared memory, barriers, the copy engine, wgmma.
+// An emulated Hopper GPU: blocks in clusters, shared memory, barriers, TMA, wgmma.
 // As PTX documents them; where it leaves the moment open, the worst one is taken: copies and products land when nobody
 // can go on without them (`late`), at once (`eager`), or whenever chance says (`random`).  What is not there yet is poison.
 #include "hopper.h"
@@ -215,7 +215,7 @@ void enter(int) {
   if (!t.open_stores.empty()) fault("ended with stores that were never committed");
   for (auto &group : t.store_groups)
     for (size_t s : group)
-      if (!stores[s].read) fault("ended before the copy engine had read its results");
+      if (!stores[s].read) fault("ended before TMA had read its results");
   flush(t.written);
   Block &b = *t.block;
   ++scheduler.progress;
@@ -373,7 +373,7 @@ uint32_t shared_size() { return shared_bytes; }
 uint32_t shared_offset(const void *p, uint32_t bytes, const char *what) { return offset_of(p, bytes, what); }
 bool lands_at_once() { return mode == eager || (mode == chance && dice(2)); }
 void stop(const char *why) { fault(why); }
-void store_matrices(void *row, uint32_t first, uint32_t second, uint32_t third, uint32_t fourth, bool turned) {
+void store_matrices(void *row, uint32_t first, uint32_t second, uint32_t third, uint32_t fourth, bool transposed) {
   struct Lane {
     uint32_t at, values[4];
   } lane{offset_of(row, 16, "stmatrix"), {first, second, third, fourth}};
@@ -387,7 +387,7 @@ void store_matrices(void *row, uint32_t first, uint32_t second, uint32_t third, 
         for (int i = 0; i < 32; ++i) {  // lane i says where row i % 8 of matrix i / 8 goes
           for (int j = 0; j < 8;
                ++j) {  // element j of the row: lane i % 8 * 4 + j / 2 has it, or of the column its turn
-            const int line = turned ? j : i % 8, column = turned ? i % 8 : j;
+            const int line = transposed ? j : i % 8, column = transposed ? i % 8 : j;
             memcpy(b.base() + all[i].at + j * 2,
                    reinterpret_cast<const char *>(&all[line * 4 + column / 2].values[i / 8]) + column % 2 * 2, 2);
           }
@@ -481,7 +481,7 @@ void copy_pixels(const void *map, void *word, void *to, const int *at, const int
   memcpy(c.at, at, sizeof c.at);
   for (int i = 0; i < spatial; ++i) {
     c.tap[i] = tap[i];
-    if (tap[i] < 0 || tap[i] > (spatial == 2 ? 255 : 31)) fault("a tap that the copy engine cannot reach");
+    if (tap[i] < 0 || tap[i] > (spatial == 2 ? 255 : 31)) fault("a tap that TMA cannot reach");
     if (at[1 + i] < c.map.corners[i] || at[1 + i] > (long long)c.map.sizes[1 + i] - 1 + c.map.corners[3 + i])
       fault("a walk over pixels that starts outside its corners");
   }

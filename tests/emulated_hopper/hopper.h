@@ -16,7 +16,7 @@ void fence_async_proxy();
 void wait_for_kernel_before();
 void warp_exchange(const void *mine, int bytes, int other_lane, void *theirs);
 void read_matrices(uint32_t *to, const void *row);
-void store_matrices(void *row, uint32_t first, uint32_t second, uint32_t third, uint32_t fourth, bool turned);
+void store_matrices(void *row, uint32_t first, uint32_t second, uint32_t third, uint32_t fourth, bool transposed);
 
 void barrier_init(void *word, uint32_t arrivals);
 void barrier_arrive(void *word, uint32_t bytes, int rank);  // rank -1: this block

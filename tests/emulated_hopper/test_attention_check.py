@@ -30,7 +30,7 @@ SEED, COUNT = 77, 150
 
 
 def odd(rng: random.Random, one: AttentionProblem) -> AttentionProblem:
-    """Strides, heads and addresses that the copy engine may not like, and sizes beyond places of 31 bits."""
+    """Strides, heads and addresses that TMA may not like, and sizes beyond places of 31 bits."""
     more: dict[str, Any] = {"aligned": rng.random() < 0.9}
     name = rng.choice("qkvo")
     strides = list(getattr(one, f"{name}_strides"))
@@ -88,7 +88,7 @@ def test_shared_memory_and_registers_are_what_the_header_says(emulator: Emulator
         spec = KernelSpec("attention", first.signature, schedule, "sm_90a")
         counted = {
             "shared_bytes": shared_bytes(spec.signature, schedule),
-            "multiplying_registers": allowed_registers(spec.signature, schedule),
+            "consumer_registers": allowed_registers(spec.signature, schedule),
         }
         said = "".join(f'static_assert({name} == {n}, "{name}");\n  ' for name, n in counted.items())
         kernel = emulator.kernel(

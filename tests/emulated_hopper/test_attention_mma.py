@@ -100,7 +100,7 @@ def test_problems_drawn_by_seed(emulator: Emulator, name: str) -> None:
 
 
 def test_strides_of_every_kind(emulator: Emulator) -> None:
-    """What the copy engine does not read: odd strides and heads, addresses of two bytes."""
+    """What TMA does not read: odd strides and heads, addresses of two bytes."""
     one = replace(like(64), batch=2, heads_q=2, heads_kv=2, seqlen_q=33, seqlen_k=70, head_dim=60, head_dim_v=59)
     odd = replace(
         one, q_strides=(33 * 131, 131, 65), k_strides=(70 * 150, 75, 5257), v_strides=(70 * 127, 127, 61),

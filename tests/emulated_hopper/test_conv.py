@@ -338,7 +338,7 @@ def first(one: ConvProblem, names: str = "xwy") -> ConvProblem:
 
 
 def uneven(one: ConvProblem) -> ConvProblem:
-    """With gaps between the rows of pixels, and of taps: a part of larger arrays, aligned as the copy engine asks."""
+    """With gaps between the rows of pixels, and of taps: a part of larger arrays, aligned as TMA asks."""
     strides: Any = {}
     for name in "xwy":
         images, rows, pixel, channel = getattr(one, f"{name}_strides")

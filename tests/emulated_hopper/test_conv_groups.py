@@ -86,7 +86,7 @@ def test_merged_groups_in_copies(
     [
         ("strides[4] = 1, strides[3] = all,", "strides[4] = 1, strides[3] = channels,"),
         ("else if (given.groups == 1) x.channels = all_channels(given)", "else x.channels = whole(given.channels)"),
-        ("w.made = grown || odd(x.w) || (w.turned && !needs.whole_groups) ||", "w.made ="),
+        ("w.made = grown || odd(x.w) || (w.transposed && !needs.whole_groups) ||", "w.made ="),
     ],
 )
 def test_mistakes_show(emulator: Emulator, before: str, after: str) -> None:

@@ -1,4 +1,4 @@
-"""What is fused with sums that leave by the copy engine, executed on the emulated Hopper GPU."""
+"""What is fused with sums that leave by TMA, executed on the emulated Hopper GPU."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fused(one: object, m: int, n: int, k: int, kinds: tuple[str, ...], **more: o
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("epilogue", ["Gelu", "MultiDMultiply"])
 def test_every_kind_of_tensor(emulator: Emulator, name: str, epilogue: str) -> None:
-    """A box, a row, a column, a scalar, in both places; what the copy engine cannot read; a second whole matrix."""
+    """A box, a row, a column, a scalar, in both places; what TMA cannot read; a second whole matrix."""
     m, n, stages, cluster, way = KERNELS[name]
     one = signature("bf16", "rcr", "bf16", epilogue, 2)
     calls = [

@@ -36,7 +36,7 @@ def test_two_bs_against_few_rows(emulator: Emulator, tiles: tuple[int, int, int]
     ((128, 256, 3, (2, 1)), "cooperative", "tma"), ((256, 128, 3, (1, 2)), "cooperative", "tma"),
     ((192, 96, 3, (1, 1)), "cooperative", "direct"), ((64, 160, 3, (1, 1)), "pingpong", "tma"),
 ])  # fmt: skip
-def test_two_bs_through_the_copy_engine(
+def test_two_bs_through_tma(
     emulator: Emulator, tile: tuple[int, int, int, tuple[int, int]], way: str, store: str
 ) -> None:
     """Sizes of one tile, of several and of parts of one; alpha; a batch; A by columns."""

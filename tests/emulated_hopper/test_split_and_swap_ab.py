@@ -102,7 +102,7 @@ def test_bytes_are_copied_from_any_place(emulator: Emulator) -> None:
 COLLECTING = {
     "sums read before they are there": ("cooperative_stream_k", "while (atomicAdd(flag, 0u) == 0u) TW_SPIN();", ""),
     "words left set": ("cooperative_stream_k", "atomicExch(flag, 0u);", ""),
-    "parts that do not wait for each other": ("cooperative_split_k", "if (me.thread == 0) meet(", "if (false) meet("),
+    "parts that do not wait for each other": ("cooperative_split_k", "if (me.thread == 0) sync(", "if (false) sync("),
 }
 
 

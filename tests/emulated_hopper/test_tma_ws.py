@@ -36,7 +36,7 @@ def tma_ws(
 
 
 def problem(one: GemmSignature, m: int, n: int, k: int, **more: object) -> GemmProblem:
-    """With every leading stride a little longer than it must be, in steps the copy engine takes."""
+    """With every leading stride a little longer than it must be, in steps TMA takes."""
 
     def stride(length: int) -> int:
         return -(-length // 16) * 16 + 16
@@ -180,7 +180,7 @@ def test_other_inputs_and_outputs(emulator: Emulator, datatype: str, output: str
 
 @pytest.mark.parametrize(("scheduler", "cluster"), [("cooperative", (2, 1)), ("pingpong_swap_ab_split_k", (1, 1))])
 def test_tf32(emulator: Emulator, scheduler: str, cluster: tuple[int, int]) -> None:
-    """Rounded to 11 bits by the copy engine; wgmma itself would cut, which is outside the bound."""
+    """Rounded to 11 bits by TMA; wgmma itself would cut, which is outside the bound."""
     one = signature("tf32", output="fp32")
     calls = [Call(problem(one, m, n, k)) for m, n, k in ((16, 16, 16), (200, 144, 200), (40, 72, 1000))]
     assert wrong(emulator, tma_ws(one, 64 if "turned" in scheduler else 128, 64, 3, cluster, scheduler), *calls) == []
@@ -330,9 +330,9 @@ def test_the_emulator_sees_mistakes_in_a_cluster_that_shares_k(emulator: Emulato
     for number, (where, before, after) in enumerate(
         (
             ("gemm/tma_ws/cluster", "  cluster_sync();\n", "  named_barrier(4, threads);\n"),
-            ("gemm/tma_ws/cluster", "  cluster_sync();\n", "  cluster_meet();\n"),
+            ("gemm/tma_ws/cluster", "  cluster_sync();\n", "  cluster_sync_relaxed();\n"),
             ("gemm/tma_ws/cluster", "named_barrier(4, threads);  // both", "// both"),
-            ("gemm/tma_ws/kernel", "  if (S::Cluster > 1) cluster_meet();  // nobody", "  // nobody"),
+            ("gemm/tma_ws/kernel", "  if (S::Cluster > 1) cluster_sync_relaxed();  // nobody", "  // nobody"),
         )
     ):
 

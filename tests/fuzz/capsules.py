@@ -99,7 +99,7 @@ _c_delete = _Deleter(_delete)
 _c_die = _Deleter(_die)
 
 
-def settled() -> list[str]:
+def normalized() -> list[str]:
     """What is wrong with the deleters now that every capsule should be gone; all is forgotten then."""
     found = list(_wrong)
     left = sum(not one.deleted for one in _alive.values())

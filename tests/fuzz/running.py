@@ -84,10 +84,10 @@ class Runner:
                     self._run_call(_turned(call, turn))
         if capsules.unsettled():
             gc.collect()
-            wrong = capsules.settled()
+            wrong = capsules.normalized()
             if wrong:
                 raise Wrong(wrong[0])
-        capsules.settled()
+        capsules.normalized()
 
     def _prepared(self, call: Call) -> tuple[LiveCall, Verdict] | None:
         if call.function == "kernel" and self.kernels[call.kernel] is None:

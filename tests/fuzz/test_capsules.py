@@ -58,7 +58,7 @@ def test_lies_and_bad_manners_are_one_error(kind: str, dtype: str) -> None:
             assert error is not None or not refused
     del live, error
     gc.collect()
-    assert capsules.settled() == []
+    assert capsules.normalized() == []
 
 
 @pytest.mark.parametrize("kind", capsules.HONEST)
@@ -68,7 +68,7 @@ def test_what_is_unusual_and_right_is_read(kind: str) -> None:
         assert call_in_every_place(live.thing) == [None] * 8
     del live
     gc.collect()
-    assert capsules.settled() == []
+    assert capsules.normalized() == []
 
 
 def test_what_has_no_elements_needs_no_memory() -> None:
@@ -83,8 +83,8 @@ def test_the_count_of_deleters_counts() -> None:
     assert capsules.unsettled()
     del capsule
     assert not capsules.unsettled()
-    assert capsules.settled() == []
+    assert capsules.normalized() == []
     capsule = live.thing.__dlpack__()
-    assert capsules.settled() == ["1 capsule(s) were never deleted"]
+    assert capsules.normalized() == ["1 capsule(s) were never deleted"]
     del capsule
-    assert capsules.settled() != []
+    assert capsules.normalized() != []

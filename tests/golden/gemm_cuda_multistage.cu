@@ -18,7 +18,7 @@ struct Config {
     static constexpr auto mma_macs = 492043010752.6881;
     static constexpr auto wide_macs = 369032258064.5161;
     static constexpr auto wide_bytes = 31946107784.431137;
-    static constexpr auto meet = 4.212765957446809e-06;
+    static constexpr auto sync = 4.212765957446809e-06;
     static constexpr auto sums = 1061979166666.6667;
   };
   using A = tw::bf16;

@@ -18,7 +18,7 @@ struct Config {
     static constexpr auto mma_macs = 800000000000.0;
     static constexpr auto wide_macs = 600000000000.0;
     static constexpr auto wide_bytes = 45000000000.0;
-    static constexpr auto meet = 3e-06;
+    static constexpr auto sync = 3e-06;
     static constexpr auto sums = 2500000000000.0;
   };
   using A = tw::bf16;

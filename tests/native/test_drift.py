@@ -29,7 +29,7 @@ ASKED = 12  # kernels of a problem that Python is asked about too
 
 
 def _kernels(op: Op, signature: Any, target: str, r: random.Random) -> list[KernelSpec]:
-    """The candidates, the floor, and for one signature of ten some kernels of a pool that turns every axis."""
+    """The candidates, the fallback kernel, and of one signature in ten some of a pool that varies every axis."""
     more = [op.fallback_spec(signature, target)]
     if r.random() < 0.1:
         swept = [one for one in op.proposals("full", target, **op.axes_of(signature)) if one.signature == signature]

@@ -25,7 +25,7 @@ struct AttentionAppendOperands {
   using Self = AttentionAppendOperands;
   Self &k(const void *at) { return k_at = at, *this; }
   Self &v(const void *at) { return v_at = at, *this; }
-  Self &q(const void *at, void *turned) { return q_at = at, q_out_at = turned, *this; }  // `turned` may be q itself
+  Self &q(const void *at, void *rotated) { return q_at = at, q_out_at = rotated, *this; }  // `rotated` may be q itself
   Self &cache_k(void *at) { return cache_k_at = at, *this; }
   Self &cache_v(void *at) { return cache_v_at = at, *this; }
   Self &cache_seqlens(const void *at) { return lengths_at = at, *this; }
@@ -59,11 +59,11 @@ class AttentionAppendProblem : private AttentionTerms<AttentionAppendProblem, 4>
   using Terms::heads_q;
   Self &dtype(Dtype type) { return q_ = kv_ = type, *this; }                // of new rows, and of the cache
   Self &dtype_cache(Dtype type) { return kv_ = type, *this; }               // fp8 beside wider rows
-  Self &heads_q(int64_t count) { return heads_q_ = count, *this; }          // of queries that are turned too
+  Self &heads_q(int64_t count) { return heads_q_ = count, *this; }          // of queries that are rotated too
   Self &seqlens_new(bool with = true) { return lengths_q_ = with, *this; }  // a table says how many rows are new
-  // `elements` of each head are turned, by tables of `table_rows` places (0: as many as there is room for).
+  // `elements` of each head are rotated, by tables of `table_rows` places (0: as many as there is room for).
   Self &rotary(Rotary kind, int64_t elements = 0, int64_t table_rows = 0, Dtype type = Dtype::fp32) {
-    return rotary_ = kind, turned_ = elements, table_rows_ = table_rows, aux_ = type, *this;
+    return rotary_ = kind, rotated_ = elements, table_rows_ = table_rows, aux_ = type, *this;
   }
   Self &rotary_q(bool with = true) { return rotary_q_ = with, *this; }
   Self &pages(int64_t page_size, int64_t page_count, bool vectorised = false) {
@@ -90,8 +90,8 @@ class AttentionAppendProblem : private AttentionTerms<AttentionAppendProblem, 4>
   void check() const {
     demand_counts({{"page_count", paged_ ? pages_.count : 0}, {"scale_block", scale_block_}});
     demand_heads_and_windows();
-    refuse_if(turned() % 2 || turned() > head_ || turned() < 0, "rotary-size", turned(),
-              std::to_string(turned()) + " elements of " + std::to_string(head_) + " are turned",
+    refuse_if(rotated() % 2 || rotated() > head_ || rotated() < 0, "rotary-size", rotated(),
+              std::to_string(rotated()) + " elements of " + std::to_string(head_) + " are rotated",
               "use an even number up to the head's elements");
     if (paged_) detail::demand_pages(pages_, kv_, head_);
     demand_types();
@@ -112,13 +112,13 @@ class AttentionAppendProblem : private AttentionTerms<AttentionAppendProblem, 4>
       for (size_t at = 0; at < told.values.size(); ++at)
         if (!std::strcmp(told.names[at], name)) told.values[at] = value;
     };
-    put("family", 3), put("rotary_dim", turned()), put("rotary_q", rotary_q_), put("size_aux", bytes_of(aux_));
+    put("family", 3), put("rotary_dim", rotated()), put("rotary_q", rotary_q_), put("size_aux", bytes_of(aux_));
     return told;
   }
   detail::PlanKey key() const {
     detail::PlanKey key(5);
     add_terms(key);
-    key.add(pages_.size, pages_.count, paged_, pages_.vectorised, int64_t(q_), int64_t(kv_), int64_t(rotary_), turned_,
+    key.add(pages_.size, pages_.count, paged_, pages_.vectorised, int64_t(q_), int64_t(kv_), int64_t(rotary_), rotated_,
             table_rows_, rotary_q_, int64_t(scales_), scale_block_);
     for (int i = 0; i < 2; ++i) key.add(has_new_[i], new_[i][0], new_[i][1], new_[i][2]);
     return key;
@@ -142,7 +142,7 @@ class AttentionAppendProblem : private AttentionTerms<AttentionAppendProblem, 4>
     demand_operands(o);
     tw_attention_append_args a{};
     a.batch = batch_, a.heads_q = heads_q_, a.heads_kv = heads_kv_, a.rows = rows_, a.keys = keys_;
-    a.head_qk = head_, a.head_v = head_v_, a.rotary = turned();
+    a.head_qk = head_, a.head_v = head_v_, a.rotary = rotated();
     a.k = o.k_at, a.v = o.v_at, a.cache_k = o.cache_k_at, a.cache_v = o.cache_v_at, a.lengths = o.lengths_at;
     a.k_strides = fresh(0), a.v_strides = fresh(1), a.cache_k_strides = plain(1), a.cache_v_strides = plain(2);
     if (rotary_q_) a.q = o.q_at, a.q_out = o.q_out_at, a.q_strides = plain(0), a.q_out_strides = plain(3);
@@ -153,7 +153,7 @@ class AttentionAppendProblem : private AttentionTerms<AttentionAppendProblem, 4>
     }
     if (rotary_ != Rotary::none) {
       a.cos = o.cos_at, a.sin = o.sin_at;
-      a.table_rows = table_rows_ ? table_rows_ : keys_, a.table_stride = turned() / 2;
+      a.table_rows = table_rows_ ? table_rows_ : keys_, a.table_stride = rotated() / 2;
     }
     a.k_scales = detail::scales_of(scales_, o.k_scale_at, heads_kv_, keys_, scale_block_);
     a.v_scales = detail::scales_of(scales_, o.v_scale_at, heads_kv_, keys_, scale_block_);
@@ -161,7 +161,7 @@ class AttentionAppendProblem : private AttentionTerms<AttentionAppendProblem, 4>
   }
 
  private:
-  int64_t turned() const { return rotary_ == Rotary::none ? 0 : turned_ ? turned_ : head_; }
+  int64_t rotated() const { return rotary_ == Rotary::none ? 0 : rotated_ ? rotated_ : head_; }
   Shape shape(int operand) const {  // q, cache_k, cache_v, q_out
     const bool cache = operand == 1 || operand == 2;
     const int64_t size = operand == 2 ? head_v_ : head_;
@@ -244,7 +244,7 @@ class AttentionAppendProblem : private AttentionTerms<AttentionAppendProblem, 4>
         .done();
   }
 
-  int64_t turned_ = 0, table_rows_ = 0, scale_block_ = 0;
+  int64_t rotated_ = 0, table_rows_ = 0, scale_block_ = 0;
   Dtype q_ = Dtype::fp32, kv_ = Dtype::fp32;
   Rotary rotary_ = Rotary::none;
   Scales scales_ = Scales::none;

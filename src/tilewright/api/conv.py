@@ -12,7 +12,7 @@ from typing import Any
 from tilewright.api import registry_of
 from tilewright.api.tensors import public, recorded, seen
 from tilewright.ops.fused import with_added
-from tilewright.runtime.bindings.conv import BINDING, Attributes, bound, settled, two
+from tilewright.runtime.bindings.conv import BINDING, Attributes, bound, normalized, two
 from tilewright.runtime.bindings.conv.operands import D0, OUT
 from tilewright.runtime.calls import NEVER, caller
 from tilewright.runtime.torch_arrays import must_be_seen
@@ -34,7 +34,7 @@ def _run(name: str, arrays: Any, operands: Any, options: tuple[Any, ...], target
             return _CONV.keep(done) if name == "conv" else done
     if must_be_seen(operands):
         return _seen(name, arrays, operands, options, target, copy)
-    return _CALLER.run_slow(registry, operands, (), settled(options), copy, options)
+    return _CALLER.run_slow(registry, operands, (), normalized(options), copy, options)
 
 
 def _sizes(shape: Any) -> Any:

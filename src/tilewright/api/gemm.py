@@ -120,7 +120,7 @@ def gated_gemm(
 
     `gate` and `up` are two (..., k, n) of one shape and dtype, such as `gate_proj.weight.T` and `up_proj.weight.T`, or
     the halves of a merged weight.  `activation` is "silu", "gelu" (erf) or "fastgelu" (tanh).  Where the target has
-    kernels that read both (NVIDIA GPUs: bf16 and fp16, both lying alike, k contiguous) nothing but E is written;
+    kernels that read both (NVIDIA GPUs: bf16 and fp16, both of one layout, k contiguous) nothing but E is written;
     elsewhere A.up is computed first, rounded to the dtype of E, and the product with it is fused into the other GEMM.
     The rest is as for `gemm`.
     """

@@ -73,11 +73,11 @@ class _Source:
 
     def bad(self, where: str, message: str, value: object = None) -> TilewrightError:
         kind = InternalError if self.path is None else FileError
-        return kind(f"{self.name}, {where}: {message}", rule="arch-schema", value=value, remedy=self.mend)
+        return kind(f"{self.name}, {where}: {message}", rule="arch-schema", value=value, remedy=self.remedy_place)
 
     @property
-    def mend(self) -> str:
-        return "mend arch/specs.json" if self.path is None else f"mend {self.path} (docs/adding-an-arch.md)"
+    def remedy_place(self) -> str:
+        return "fix arch/specs.json" if self.path is None else f"fix {self.path} (docs/adding-an-arch.md)"
 
 
 _SHIPPED = _Source()
@@ -162,7 +162,9 @@ def _explained(source: _Source, name: str, entry: Any, mistake: Exception) -> Ti
         checked(json.dumps(whole), Arch, source=f"{source.name}, {name}")
     except FileError as error:
         kind = InternalError if source.path is None else FileError
-        return kind(error.message, rule="arch-schema", value=error.value, remedy=f"{source.mend}: {error.remedy}")
+        return kind(
+            error.message, rule="arch-schema", value=error.value, remedy=f"{source.remedy_place}: {error.remedy}"
+        )
     return source.bad(name, str(mistake))
 
 

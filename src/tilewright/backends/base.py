@@ -337,7 +337,7 @@ def resolve_target(name: str | None = None, *, to_run: bool = True) -> Arch:
         f"no arch of {name!r} runs on this machine: {backend(name).why_unavailable()}",
         rule="target-unavailable",
         value=name,
-        remedy="to run here leave the target out, or mend what `tilewright doctor` says of it; to build without "
+        remedy="to run here leave the target out, or fix what `tilewright doctor` says of it; to build without "
         f"running name an arch, such as {backend(name).usual_arch}, to `tilewright build`",
     )
 

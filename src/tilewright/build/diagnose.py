@@ -140,7 +140,7 @@ def compile_failure(
         f"kernel {name} {what}{where}",
         rule="compile-failed",
         value=name,
-        remedy="read the log, mend the header, template or flags it names, and build again",
+        remedy="read the log, fix the header, template or flags it names, and build again",
         reproduce=reproduce,
         log_path=str(log_path) if log_path is not None else "",
     )

@@ -80,7 +80,7 @@ def store_error(error: OSError, place: Path, what: str) -> StoreError:
         rule, why, remedy = "store-read-only", "is on a read-only file system", elsewhere
     elif error.errno in _DENIED:
         rule, why = "store-unwritable", "may not be written by this user"
-        remedy = f"mend its permissions or {elsewhere}"
+        remedy = f"fix its permissions or {elsewhere}"
     elif error.errno in (errno.ENOTDIR, errno.EEXIST):
         wrong = _not_a_folder(error, place)
         rule, why, remedy = "store-place", "is not a folder", elsewhere
@@ -254,7 +254,7 @@ class Store:
             f"{place} in the kernel store may not be read by this user",
             rule="store-unreadable",
             value=str(place),
-            remedy="mend its permissions or set TILEWRIGHT_CACHE_DIR to another place",
+            remedy="fix its permissions or set TILEWRIGHT_CACHE_DIR to another place",
         )
 
     def _corrupt(self, key: str, why: str) -> StoreError:

@@ -439,7 +439,7 @@ def _tell(summary: Summary, records: Chosen, kept: Kept) -> None:
 def _nothing(summary: Summary) -> RequestError:
     failed = len(summary.failures) + summary.known_failures
     fit = "give problems and kernels that fit each other; `tilewright explain` says which serve a problem"
-    again = "mend what the reasons name, and give the same command with --retry; `tilewright report` shows all of them"
+    again = "fix what the reasons name, and give the same command with --retry; `tilewright report` shows all of them"
     return RequestError(
         f"nothing could be measured: {summary.unmeasured[0][1] if summary.unmeasured else f'{failed} kernels failed'}",
         rule="nothing-measured",

@@ -406,7 +406,7 @@ class Dispatcher:
         return self.registry.select(self.problem(m, n, k)).name
 
     def is_supported(self, m: int, n: int, k: int) -> bool:
-        """Whether a registered kernel takes these sizes as they are, without copies and without the floor."""
+        """Whether a registered kernel takes these sizes as they are, without copies and without the fallback kernel."""
         return self.registry.select(self.problem(m, n, k)).tier in ("measured", "model", "heuristic")
 
     def run(

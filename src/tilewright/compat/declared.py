@@ -28,7 +28,7 @@ from tilewright.dispatch import exported_models, registry_json
 from tilewright.dispatch.registry import Registry
 from tilewright.errors import FileError, RequestError, TilewrightError
 from tilewright.ops import op as op_by_name
-from tilewright.ops.attention.spec import AttentionSignature, default_output, settled
+from tilewright.ops.attention.spec import AttentionSignature, default_output, normalized
 from tilewright.ops.attention_terms import HEADS
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.spec import DIMENSIONS, VARIANTS
@@ -162,7 +162,7 @@ def _attention_axes(declared: Declared) -> dict[str, Any]:
         mask=fields.get("mask", "none"), bias=bias, varlen=fields.get("mode") == "group", return_lse=flags["lse"],
         dropout=flags["dropout"], softcap=flags["softcap"], sink=flags["sink"],
     )  # fmt: skip
-    axes = dict(op_by_name("attention").axes_of(settled(signature)))
+    axes = dict(op_by_name("attention").axes_of(normalized(signature)))
     return {**axes, "heads": tuple(f"{size}x{size}" for size in HEADS)} if any_head else axes
 
 

@@ -20,7 +20,7 @@ KIND = "nvidia"
 FATBIN = bytes.fromhex("50ed55ba")  # how a file with code for several GPUs begins
 # Multiply-accumulate of whole tiles: by a warpgroup (wgmma), by a warp (mma.sync).
 WARPGROUP, WARP = ("HGMMA", "QGMMA", "IGMMA"), ("HMMA", "QMMA", "IMMA", "DMMA")
-# What moves tiles without registers: the copy engine (TMA) and asynchronous copies of a thread (cp.async).
+# What moves tiles without registers: TMA and asynchronous copies of a thread (cp.async).
 COPIES = ("UTMALDG", "UTMASTG", "UTMAREDG", "UBLKCP", "LDGSTS")
 
 _INFO = ".nv.info"

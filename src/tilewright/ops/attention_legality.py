@@ -28,10 +28,10 @@ def common_rules(
     words: Mapping[str, Collection[str]],
     dtypes: tuple[str, ...],
     families: Collection[str],
-    settled: Callable[[Any], Any],
+    normalized: Callable[[Any], Any],
 ) -> CommonRules:
     """The rules of an op whose signatures have these fields of words and of element types and are of these families;
-    `settled` gives a signature with the default in every field that its kernels do not read."""
+    `normalized` gives a signature with the default in every field that its kernels do not read."""
 
     def names(signature: Any, schedule: AttentionSchedule, arch: Arch) -> Iterator[Violation]:
         for field, known in words.items():
@@ -40,7 +40,7 @@ def common_rules(
 
     def canonical(signature: Any, schedule: AttentionSchedule, arch: Arch) -> Iterator[Violation]:
         """What a family does not read has its default: else equal kernels would have different names."""
-        usual = settled(signature)
+        usual = normalized(signature)
         for field in fields(signature):
             mine, expected = getattr(signature, field.name), getattr(usual, field.name)
             if mine != expected:

@@ -77,7 +77,7 @@ class Features:
     fields: Mapping[str, Mapping[str, Any]]  # of a signature, by word
     aliases: Mapping[str, str]
     auxiliary: tuple[str, ...]  # element types that a bias or rotary tables may have
-    settled: Callable[[Any], Any]  # a signature with defaults in the fields that its kernels do not read
+    normalized: Callable[[Any], Any]  # a signature with defaults in the fields that its kernels do not read
 
     def normal(self, name: str, _arch: object = None) -> str:
         """Features joined by +, each under its proper name; what is not known is let be."""
@@ -111,7 +111,7 @@ class Features:
             for aux in self.auxiliary if word.startswith(_TYPED) else ("",):
                 if (f"_{word}_{aux}" if aux else f"_{word}") in rest:
                     more = {**values, **({"dtype_aux": aux} if aux else {})}
-                    variants |= {self.settled(replace(signature, **more)) for signature in variants}
+                    variants |= {self.normalized(replace(signature, **more)) for signature in variants}
         yield from sorted(variants, key=lambda signature: str(signature.label()))
 
     def demand_known(self, heads: Sequence[str], features: Sequence[str]) -> None:

@@ -458,7 +458,7 @@ class Op(Protocol):
         """Why this (legal) kernel cannot serve this problem; empty means it can."""
 
     def padded(self, spec: KernelSpec, problem: Any) -> Any | None:
-        """The problem this kernel serves in zero-padded, aligned copies, where copies mend what it lacks."""
+        """The problem this kernel serves in zero-padded, aligned copies, where copies fix what it lacks."""
 
     def copied_grains(self, spec: KernelSpec) -> tuple[int, ...] | None:
         """What sizes of such copies are multiples of, of a kernel that asks for nothing else; None where it does."""

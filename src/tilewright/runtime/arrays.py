@@ -258,8 +258,8 @@ def copy_of(what: str, array: Any, kind: str = HOST_KIND, by_columns: bool = Fal
     if not isinstance(array, (np.ndarray, DeviceArray)) and not torch_arrays.is_tensor(array):
         array = _seen(what, array, kind).numpy()
     if by_columns and len(array.shape) >= 2:
-        turned = array.T if isinstance(array, DeviceArray) else array.swapaxes(-1, -2)
-        copied = copy_of(what, turned, kind)
+        transposed = array.T if isinstance(array, DeviceArray) else array.swapaxes(-1, -2)
+        copied = copy_of(what, transposed, kind)
         return copied.T if isinstance(copied, DeviceArray) else copied.swapaxes(-1, -2)
     try:
         if isinstance(array, np.ndarray):

@@ -283,14 +283,14 @@ def by_sets(forest: Forest, width: int, common: int = 0) -> BySets | None:
 def distinct_decisions(features: Array, thresholds: Array) -> tuple[Array, Array, Array]:
     """Of pairs the distinct ones in order, their features and thresholds apart, and of each pair which of these it is.
 
-    A pair is sorted as one number: its feature before the bits of its threshold, turned so that they are in its order.
+    A pair is sorted as one number: its feature before the bits of its threshold, transposed so that they are in its order.
     Pairs of numbers take NumPy fifty times as long, which was a tenth of a first call.
     """
     bits = (np.asarray(thresholds, np.float32) + np.float32(0)).view(np.int32)  # -0 is 0
-    turned = np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits).astype(np.int64)
-    pairs, which = np.unique((features.astype(np.int64) << 32) + (turned + (1 << 31)), return_inverse=True)
-    turned = ((pairs & 0xFFFFFFFF) - (1 << 31)).astype(np.int32)
-    bits = np.where(turned < 0, turned ^ np.int32(0x7FFFFFFF), turned)
+    transposed = np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits).astype(np.int64)
+    pairs, which = np.unique((features.astype(np.int64) << 32) + (transposed + (1 << 31)), return_inverse=True)
+    transposed = ((pairs & 0xFFFFFFFF) - (1 << 31)).astype(np.int32)
+    bits = np.where(transposed < 0, transposed ^ np.int32(0x7FFFFFFF), transposed)
     return pairs >> 32, bits.view(np.float32), which.reshape(-1)
 
 

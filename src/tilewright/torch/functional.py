@@ -472,5 +472,5 @@ def append_kv(
     if q_out is not None:
         _ops.append_kv_q.out(cache_k, cache_v, k, v, q, *tables, q_out=q_out, **options)
         return AppendedKVAndQ(cache_k, cache_v, q_out)
-    turned = _ops.append_kv_q.default(cache_k, cache_v, k, v, q, *tables, **options)
-    return AppendedKVAndQ(cache_k, cache_v, turned)
+    rotated = _ops.append_kv_q.default(cache_k, cache_v, k, v, q, *tables, **options)
+    return AppendedKVAndQ(cache_k, cache_v, rotated)

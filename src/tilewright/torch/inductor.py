@@ -109,8 +109,8 @@ def _attended(heads_first: bool, call: Callable[..., Any], q: Any, k: Any, v: An
     """Attention whose result lies as that of PyTorch's kernel: heads before rows in memory, or rows before heads."""
     if heads_first:
         return call(library.op("attention"), q, k, v, *rest, layout="bhsd", **ours)
-    turned = [call(_aten.permute.default, tensor, [0, 2, 1, 3]) for tensor in (q, k, v)]
-    attended = call(library.op("attention"), *turned, *rest, layout="bshd", **ours)
+    transposed = [call(_aten.permute.default, tensor, [0, 2, 1, 3]) for tensor in (q, k, v)]
+    attended = call(library.op("attention"), *transposed, *rest, layout="bshd", **ours)
     return call(_aten.permute.default, attended, [0, 2, 1, 3])
 
 

@@ -124,7 +124,7 @@ def demand_reachable(address: str, limit: float = CONNECT) -> None:
             rule="cluster-unreachable",
             value=address,
             remedy="start one (`ray start --head` on one machine, `ray start --address HOST:PORT` on the others), or "
-            "mend the address",
+            "fix the address",
         )
 
 
@@ -159,7 +159,7 @@ class Cluster:
             value=self.address,
             remedy="install the same Python and Ray here as on the cluster"
             if mismatch
-            else f"make this machine a node of it (`ray start --address {self.address}`), or mend the address",
+            else f"make this machine a node of it (`ray start --address {self.address}`), or fix the address",
         )
 
     # -- who is there ------------------------------------------------------------------------------------

@@ -240,6 +240,6 @@ def _all_lost(losses: Sequence[_Lost], left: int) -> DeviceError:
         f"{last.name} is lost{more}, and {left} measurements are left: {last.why}",
         rule="device-lost",
         value=last.name,
-        remedy="mend the device (`tilewright doctor` says what it sees of it); what was measured is in the store, and "
+        remedy="fix the device (`tilewright doctor` says what it sees of it); what was measured is in the store, and "
         "the same command goes on from there",
     )

@@ -28,7 +28,7 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.backends.hip.attention import KERNELS as AMD
 from tilewright.ops import op
 from tilewright.ops.attention import AttentionProblem, AttentionSignature
-from tilewright.ops.attention.spec import settled
+from tilewright.ops.attention.spec import normalized
 from tilewright.ops.attention_terms import HEADS
 from tilewright.ops.base import KernelSpec, plain
 
@@ -112,7 +112,7 @@ def draw_signature(rng: random.Random, arch: str) -> AttentionSignature:
         return _of_our_own(rng, arch, AttentionSignature(family, kind, kind, kind, qk, v, dtype_aux=kind, **has))
     if family == "forward" and not paged and has.get("bias") != "tensor" and arch in FP8 and rng.random() < NARROW:
         return _of_fp8(rng, FP8[arch], kind, (qk, v), {**has, "dropout": False})
-    return settled(AttentionSignature(family, kind, kind, kind, qk, v, dtype_aux=kind, **has))
+    return normalized(AttentionSignature(family, kind, kind, kind, qk, v, dtype_aux=kind, **has))
 
 
 def _of_our_own(rng: random.Random, arch: str, plain: AttentionSignature) -> AttentionSignature:
@@ -138,13 +138,13 @@ def _of_our_own(rng: random.Random, arch: str, plain: AttentionSignature) -> Att
             s = replace(s, pages="vectorised", page_lookup=rng.choice(("table", "indices")))
         elif extra == "block scales" and s.dtype_q != "fp32":
             s = replace(s, dtype_q=narrow, dtype_kv=narrow, dtype_out="bf16", scales="block", dtype_aux="fp32")
-    return settled(s if s.pages == "none" or s.page_lookup == "table" else replace(s, varlen=True))
+    return normalized(s if s.pages == "none" or s.page_lookup == "table" else replace(s, varlen=True))
 
 
 def _of_fp8(rng: random.Random, kind: str, out: str, heads: tuple[int, int], has: dict[str, Any]) -> AttentionSignature:
     scales, sizes = rng.choice(("none", "tensor", "tensor", "head")), heads if heads in NARROW_SIZES else (128, 128)
     out = rng.choice((out, out, "fp32"))
-    return settled(AttentionSignature("forward", kind, kind, out, *sizes, scales=scales, **has))
+    return normalized(AttentionSignature("forward", kind, kind, out, *sizes, scales=scales, **has))
 
 
 # -- problems ----------------------------------------------------------------------------------------------------------

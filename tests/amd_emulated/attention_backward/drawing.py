@@ -23,7 +23,7 @@ from tilewright.backends.hip.attention_backward.ck_tile.tiles import CkRowsSched
 from tilewright.ops import op
 from tilewright.ops.attention_backward import AttentionBackwardProblem
 from tilewright.ops.attention_backward.problem import OPERANDS
-from tilewright.ops.attention_backward.spec import AttentionBackwardSignature, settled
+from tilewright.ops.attention_backward.spec import AttentionBackwardSignature, normalized
 from tilewright.ops.attention_terms import HEADS
 from tilewright.ops.base import KernelSpec, plain
 
@@ -88,7 +88,7 @@ def draw_signature(rng: random.Random) -> AttentionBackwardSignature:
     if anything or family == "dot":
         has |= {name: rng.random() < 0.3 for name in ("masked", "softcap", "dlse", "dsink")}
         has["dbias"], has["dalibi"] = (has["bias"] == one and rng.random() < 0.5 for one in ("tensor", "alibi"))
-    return settled(AttentionBackwardSignature(family, kind, qk, v, **has))
+    return normalized(AttentionBackwardSignature(family, kind, qk, v, **has))
 
 
 # -- problems ----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ class Constants(NamedTuple):
     mma_macs: UnitMma  # of two bytes and one
     wide_macs: UnitMmaTf32  # of tf32
     wide_bytes: UnitCache  # that it takes in, a second
-    meet: Cycles  # all parts there
+    sync: Cycles  # all parts there
     sums: Memory  # bytes a second that change hands
 
 

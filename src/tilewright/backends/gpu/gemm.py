@@ -12,7 +12,7 @@ from tilewright.ops.gemm.schedule import SHAPES, Shape
 
 @dataclass(frozen=True, slots=True)
 class GpuLoopsSchedule:
-    """256 threads on one tile, element by element: any element types, strides and alignment; the floor."""
+    """256 threads on one tile, element by element: any element types, strides and alignment; the fallback kernel."""
 
     pipeline: str = field(default="loops", init=False)
 

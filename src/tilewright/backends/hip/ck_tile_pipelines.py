@@ -24,7 +24,7 @@ class Pipeline:
     loop_step: int = 1  # turns of the k loop are multiples of this
     reads_b_as_a: bool = False  # elements of B are taken for A's type
     reads_quads: bool = True  # has the transposed read of gfx950 that fetches four accesses of 8 bytes at once
-    no_transposed_read: tuple[str, str] | None = None  # why operands are not turned while they are read; the remedy
+    no_transposed_read: tuple[str, str] | None = None  # why operands are not transposed while they are read; the remedy
     least_tile: tuple[int, int, int] = (16, 16, 8)
     tile_step: tuple[int, int, int] = (16, 16, 8)
     lds_reason: str = ""  # why it takes more LDS than a tile of A and one of B
@@ -41,7 +41,7 @@ _ALL = (
     Pipeline(
         "compv3", prefetch=2, reads_b_as_a=True,
         no_transposed_read=(
-            "compv3 with two turns of the k loop stores its second tile turned, and reads it as if it were not",
+            "compv3 with two turns of the k loop stores its second tile transposed, and reads it as if it were not",
             "use compv4 or mem, or rcr",
         ),
     ),

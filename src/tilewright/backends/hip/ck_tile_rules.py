@@ -214,7 +214,7 @@ def _resources(signature: Multiplied, schedule: Tiled, arch: Arch) -> Iterator[V
         )
     held = shape.registers(signature, schedule)
     waves, own, most = _wave_registers(schedule, arch)
-    if "lds-transpose" not in arch.features:  # not all fragments are there while operands are turned
+    if "lds-transpose" not in arch.features:  # not all fragments are there while operands are transposed
         held = max(held, held + shape.turning(signature, schedule) - own * 3 // 32)
     if held > most:
         few = f" (a block of {waves} waves leaves each {own})" if own < arch.simd_registers else ""
@@ -316,7 +316,7 @@ _INSTANCE = (_pairs, _store_width, _shapes, _resources, _dealt, _pipelines)
 
 
 def instance_rules(signature: Multiplied, schedule: Tiled, arch: Arch) -> Iterator[Violation]:
-    """Which instances of CK Tile are legal; where it has nothing there is one reason, and no schedule mends it."""
+    """Which instances of CK Tile are legal; where it has nothing there is one reason, and no schedule fixes it."""
     if "wmma" in arch.features or not arch.warp_tiles:
         return
     for rule in _INSTANCE:

@@ -226,7 +226,7 @@ def uncovered(lanes: int, rows: int, columns: int, width: int, groups: int = 1) 
     return ""
 
 
-def turned(signature: Multiplied, schedule: Tiled) -> Iterator[tuple[str, int, int]]:
+def transposed(signature: Multiplied, schedule: Tiled) -> Iterator[tuple[str, int, int]]:
     """Element type, vectors and elements of each that a lane turns in registers: of operands not contiguous along k.
 
     Where the arch turns what it reads from LDS (gfx950) no lane does.
@@ -249,12 +249,12 @@ def turning(signature: Multiplied, schedule: Tiled) -> int:
     """
     m, n, k = schedule.tile
     total = 0
-    for turned, extent, dtype in (
+    for transposed, extent, dtype in (
         (signature.layout[0] == "c", m, signature.dtype_a),
         (signature.layout[1] == "r", n, signature.dtype_b),
     ):
         size = bytes_of(dtype)
-        total += turned * extent * k * size // threads(schedule) // 4 * {1: 5, 2: 1}.get(size, 0)
+        total += transposed * extent * k * size // threads(schedule) // 4 * {1: 5, 2: 1}.get(size, 0)
     return total
 
 

@@ -98,7 +98,7 @@ typedef struct tw_attention_combine_args {
 
 /* New keys and values behind those a cache holds: row i of sequence b becomes its key lengths[b] + i.  lengths_new[b]
  * rows are new where that is given, else `rows`; lengths + new is at most `keys` of a cache without pages, and what the
- * table has pages for.  k (and q, into q_out, which may be q, where given) is turned by its place p = lengths[b] + i: of each head the
+ * table has pages for.  k (and q, into q_out, which may be q, where given) is rotated by its place p = lengths[b] + i: of each head the
  * first rotary elements, in pairs (2 i, 2 i + 1) or, by halves, (i, i + rotary / 2):
  *
  *   a' = a cos - b sin,  b' = b cos + a sin,  with cos and sin of row p, column i
@@ -108,7 +108,7 @@ typedef struct tw_attention_combine_args {
 typedef struct tw_attention_append_args {
   int64_t batch, heads_q, heads_kv, rows, keys, head_qk, head_v;
   const void *k, *v;
-  const void *q; /* null where none is turned */
+  const void *q; /* null where none is rotated */
   void *q_out, *cache_k, *cache_v;
   tw_attention_strides k_strides, v_strides, q_strides, q_out_strides, cache_k_strides, cache_v_strides;
   const void *lengths, *lengths_new; /* int32 */

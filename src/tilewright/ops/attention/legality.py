@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from tilewright.ops import rules
 from tilewright.ops.attention.problem_rules import problem_violations
-from tilewright.ops.attention.spec import FAMILIES, OP, WORDS, AttentionSignature, settled
+from tilewright.ops.attention.spec import FAMILIES, OP, WORDS, AttentionSignature, normalized
 from tilewright.ops.attention_legality import common_rules
 from tilewright.ops.spaces import Spaces
 
 SPACES = Spaces(OP)
-COMMON = common_rules(WORDS, ("dtype_q", "dtype_kv", "dtype_out", "dtype_aux"), FAMILIES, settled)
+COMMON = common_rules(WORDS, ("dtype_q", "dtype_kv", "dtype_out", "dtype_aux"), FAMILIES, normalized)
 LEGALITY = rules.Legality(OP, SPACES, COMMON.rules, problem_violations, AttentionSignature, COMMON.of_signature)
 check, is_legal, problem_check, supports = LEGALITY.check, LEGALITY.is_legal, LEGALITY.problem_check, LEGALITY.supports
 spec_from_dict, family_of = LEGALITY.spec_from_dict, LEGALITY.family_of

@@ -29,7 +29,7 @@ from tilewright.ops.attention.spec import (
     AttentionSignature,
     default_output,
     normal_family,
-    settled,
+    normalized,
 )
 from tilewright.ops.attention_pools import Features, common_features, dims, distinct, normal_heads, of_own_pool
 from tilewright.ops.base import Axis, KernelSpec
@@ -48,7 +48,7 @@ FEATURES = Features(
     },
     {"causal": "window", "varlen": "packed", "return_lse": "lse", "paged": "pages_strided_table", "none": "plain"},
     OUTPUTS,
-    settled,
+    normalized,
 )
 
 
@@ -82,7 +82,7 @@ def signatures(
 ) -> Iterator[AttentionSignature]:
     """Every signature of the given axes, each once."""
     return distinct(
-        settled(
+        normalized(
             AttentionSignature(
                 family, *_types(types), output, *dims(size), dtype_aux=aux or "fp32", **FEATURES.fields_of(words)
             )
@@ -95,13 +95,13 @@ def signatures(
 def signatures_of(text: str) -> Iterator[AttentionSignature]:
     """What `proposals` can be asked for, legal or not, with whose label the text begins: the label read back."""
     for family, q, kv, output in product(FAMILIES, INPUTS, INPUTS, OUTPUTS):
-        some = settled(AttentionSignature(family, q, kv, output))
+        some = normalized(AttentionSignature(family, q, kv, output))
         if text.startswith(some.label().rpartition("_h")[0]):
             yield from FEATURES.signatures_of(text, partial(_with_heads, some))
 
 
 def _with_heads(signature: AttentionSignature, head_dim: int, head_dim_v: int) -> AttentionSignature:
-    return settled(replace(signature, head_dim=head_dim, head_dim_v=head_dim_v))
+    return normalized(replace(signature, head_dim=head_dim, head_dim_v=head_dim_v))
 
 
 def axes_of(signature: AttentionSignature) -> dict[str, tuple[Any, ...]]:
@@ -149,6 +149,6 @@ def proposals(
     chosen = signatures(families, datatypes, heads, features, outputs, auxiliary)
     if of_profile:
         if not auxiliary:  # those of a library have a bias and tables of the type of q
-            chosen = distinct(settled(replace(signature, dtype_aux=signature.dtype_q)) for signature in chosen)
+            chosen = distinct(normalized(replace(signature, dtype_aux=signature.dtype_q)) for signature in chosen)
         chosen = of_own_pool(family, pool, arch_by_name(arch), chosen)
     return POOLS.proposals(pool, arch, chosen)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from tilewright.dataclass import dataclass
 from tilewright.dtypes import dtype
-from tilewright.ops.attention.spec import OP, SCALES, AttentionSignature, default_output, settled
+from tilewright.ops.attention.spec import OP, SCALES, AttentionSignature, default_output, normalized
 from tilewright.ops.attention.spec import RENAMED as RENAMED_IN_SIGNATURES
 from tilewright.ops.attention_terms import Sizes, head_class, seen_pairs
 from tilewright.ops.base import settle
@@ -155,8 +155,8 @@ class AttentionProblem:
 
     def shape(self, name: str) -> Sizes:
         """Sequences (or pages), rows and heads of an operand, and a head's elements."""
-        turned = name == "o" and self.family == "append"
-        size = self.head_dim if name in "qk" or turned else self.head_dim_v
+        rotated = name == "o" and self.family == "append"
+        size = self.head_dim if name in "qk" or rotated else self.head_dim_v
         if name in "qo":
             batch, rows = (1, self.total_q) if self.varlen else (self.batch, self.seqlen_q)
             return batch, rows, self.heads_q, size
@@ -235,8 +235,8 @@ class AttentionProblem:
             return parts + prod(self.shape("o")) * element["o"]
         if self.family == "append":
             new = self.batch * self.seqlen_q * self.heads_kv * (self.head_dim + self.head_dim_v)
-            turned = 2 * prod(self.shape("q")) * element["q"] if self.rotary_q else 0
-            return new * (element["q"] + element["k"]) + turned
+            rotated = 2 * prod(self.shape("q")) * element["q"] if self.rotary_q else 0
+            return new * (element["q"] + element["k"]) + rotated
         keys = self.total_k if self._packed_keys else self.batch * self.seqlen_k
         read = keys * self.heads_kv * (self.head_dim + self.head_dim_v) * element["k"]
         read += prod(self.shape("q")) * element["q"]
@@ -280,4 +280,4 @@ def _signature(
 ) -> AttentionSignature:
     """One object a signature: problems of new sizes find the one that kernels are known by."""
     heads = head_class(head_dim), head_class(head_dim_v)
-    return settled(AttentionSignature(family, dtype_q, dtype_kv, dtype_out, *heads, *features))
+    return normalized(AttentionSignature(family, dtype_q, dtype_kv, dtype_out, *heads, *features))

@@ -302,8 +302,8 @@ def judge_combine(problem: AttentionProblem, operands: Given) -> Callable[[Given
 # -- append ------------------------------------------------------------------------------------------------------------
 
 
-def turned(problem: AttentionProblem, rows: Any, places: Array, cos: Any, sin: Any) -> tuple[Array, Array]:
-    """Rows (rows, heads, elements) turned by their places, and the bound before rounding."""
+def rotated(problem: AttentionProblem, rows: Any, places: Array, cos: Any, sin: Any) -> tuple[Array, Array]:
+    """Rows (rows, heads, elements) rotated by their places, and the bound before rounding."""
     value, bound = wide(rows), np.zeros(np.asarray(rows).shape)
     if problem.rotary == "none":
         return value, bound
@@ -341,7 +341,7 @@ def judge_append(problem: AttentionProblem, operands: Given) -> Callable[[Given]
                 value = wide(operands[name][index][:count])
                 bound = np.zeros_like(value)
                 if name == "k":
-                    value, bound = turned(
+                    value, bound = rotated(
                         p, operands["k"][index][:count], places, operands.get("cos"), operands.get("sin")
                     )
                 if p.kv_scales != "none":
@@ -353,7 +353,9 @@ def judge_append(problem: AttentionProblem, operands: Given) -> Callable[[Given]
                 limit = after_rounding(kind, value, bound) if rounded else np.zeros(())
                 checks.append(compare(caches[name][where], value, limit, kind))
             if p.rotary_q:
-                value, bound = turned(p, operands["q"][index][:count], places, operands.get("cos"), operands.get("sin"))
+                value, bound = rotated(
+                    p, operands["q"][index][:count], places, operands.get("cos"), operands.get("sin")
+                )
                 limit = after_rounding(p.dtype_q, value, bound)
                 checks.append(compare(np.asarray(results["q_out"])[index][:count], value, limit, p.dtype_q))
         checks += [_untouched(name, caches[name], touched[name]) for name in "kv"]

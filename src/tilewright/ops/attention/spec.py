@@ -3,11 +3,11 @@
 forward   o = dropout(softmax(s)) v, s = cap(scale q.k) + bias, of the keys a row sees; and its lse
 split     the same of parts of the keys, beside each other in fp32, with an lse each
 combine   parts put together
-append    new keys and values written behind those of a cache, k (and q) turned by their places
+append    new keys and values written behind those of a cache, k (and q) rotated by their places
 
 A signature says what a kernel HAS; what is a number of the call (lengths, strides, window, page size, scale) is read at
 run time.  What a schedule cannot take of these its `limits` says.  Every field is canonical: where a family does not
-read one it has its default, so that equal kernels have equal signatures (`settled`).
+read one it has its default, so that equal kernels have equal signatures (`normalized`).
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ _UNREAD: dict[str, tuple[str, ...]] = {
 _PLAIN = AttentionSignature("forward", "fp32", "fp32", "fp32")
 
 
-def settled(signature: AttentionSignature) -> AttentionSignature:
+def normalized(signature: AttentionSignature) -> AttentionSignature:
     """The signature with defaults where its family reads nothing."""
     s = signature
     changed: dict[str, object] = {name: getattr(_PLAIN, name) for name in _UNREAD.get(s.family, ())}

@@ -21,13 +21,13 @@ from __future__ import annotations
 from tilewright.ops import rules
 from tilewright.ops.attention_backward.problem import AttentionBackwardProblem
 from tilewright.ops.attention_backward.problem_rules import problem_violations
-from tilewright.ops.attention_backward.spec import FAMILIES, OP, WORDS, AttentionBackwardSignature, settled
+from tilewright.ops.attention_backward.spec import FAMILIES, OP, WORDS, AttentionBackwardSignature, normalized
 from tilewright.ops.attention_legality import common_rules
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.spaces import Spaces
 
 SPACES = Spaces(OP)
-COMMON = common_rules(WORDS, ("dtype", "dtype_aux"), FAMILIES, settled)
+COMMON = common_rules(WORDS, ("dtype", "dtype_aux"), FAMILIES, normalized)
 LEGALITY = rules.Legality(OP, SPACES, COMMON.rules, problem_violations, AttentionBackwardSignature, COMMON.of_signature)
 check, is_legal, problem_check, spec_from_dict = (
     LEGALITY.check,

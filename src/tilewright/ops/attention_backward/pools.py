@@ -23,7 +23,7 @@ from tilewright.ops.attention_backward.spec import (
     SWITCHES,
     AttentionBackwardSignature,
     normal_family,
-    settled,
+    normalized,
 )
 from tilewright.ops.attention_pools import Features, common_features, dims, distinct, normal_heads, of_own_pool
 from tilewright.ops.attention_terms import FLOATS
@@ -46,7 +46,7 @@ FEATURES = Features(
         **{f"sums_{accumulate}": f"accum_{accumulate}" for accumulate in ACCUMULATES[1:]},
     },  # as they were called in 0.1
     FLOATS,
-    settled,
+    normalized,
 )
 
 AXES = (
@@ -67,7 +67,7 @@ def signatures(
 ) -> Iterator[AttentionBackwardSignature]:
     """Every signature of the given axes, each once."""
     return distinct(
-        settled(AttentionBackwardSignature(family, kind, *dims(size), dtype_aux=aux, **FEATURES.fields_of(words)))
+        normalized(AttentionBackwardSignature(family, kind, *dims(size), dtype_aux=aux, **FEATURES.fields_of(words)))
         for family, kind, size, words, aux in product(families, datatypes, heads, features, auxiliary or ("fp32",))
     )
 
@@ -81,7 +81,7 @@ def signatures_of(text: str) -> Iterator[AttentionBackwardSignature]:
 
 
 def _plain(family: str, kind: str, head_dim: int, head_dim_v: int) -> AttentionBackwardSignature:
-    return settled(AttentionBackwardSignature(family, kind, head_dim, head_dim_v))
+    return normalized(AttentionBackwardSignature(family, kind, head_dim, head_dim_v))
 
 
 def axes_of(signature: AttentionBackwardSignature) -> dict[str, tuple[Any, ...]]:

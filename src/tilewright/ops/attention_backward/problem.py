@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from tilewright.dataclass import dataclass
 from tilewright.dtypes import dtype as dtype_of
-from tilewright.ops.attention_backward.spec import OP, AttentionBackwardSignature, settled
+from tilewright.ops.attention_backward.spec import OP, AttentionBackwardSignature, normalized
 from tilewright.ops.attention_terms import Sizes, head_class, seen_pairs
 from tilewright.ops.base import settle
 from tilewright.renames import renamed_fields
@@ -248,4 +248,4 @@ class AttentionBackwardProblem:
 def _signature(family: str, dtype: str, head_dim: int, head_dim_v: int, *features: Any) -> AttentionBackwardSignature:
     """One object a signature: problems of new sizes find the one that kernels are known by."""
     heads = head_class(head_dim), head_class(head_dim_v)
-    return settled(AttentionBackwardSignature(family, dtype, *heads, *features))
+    return normalized(AttentionBackwardSignature(family, dtype, *heads, *features))

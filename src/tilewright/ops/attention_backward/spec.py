@@ -6,7 +6,7 @@ convert   sums of fp32 that `grad` left, rounded to the type of dq, dk and dv
 
 A signature says what a kernel HAS; what is a number of the call (lengths, strides, window, scale, whether sums have a
 fixed order) is read at run time.  Every field is canonical: where a family does not read one it has its default, so
-that equal kernels have equal signatures (`settled`).
+that equal kernels have equal signatures (`normalized`).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _UNREAD: dict[str, tuple[str, ...]] = {
 _PLAIN = AttentionBackwardSignature("grad", "fp32")
 
 
-def settled(signature: AttentionBackwardSignature) -> AttentionBackwardSignature:
+def normalized(signature: AttentionBackwardSignature) -> AttentionBackwardSignature:
     """The signature with defaults where its family reads nothing."""
     s = signature
     changed: dict[str, object] = {name: getattr(_PLAIN, name) for name in _UNREAD.get(s.family, ())}

@@ -7,7 +7,7 @@ Rules common to all targets are here and in `ops.rules`; each arch family adds i
     signature_rules      why the arch has no kernel for a signature, whatever the schedule
     limits               problems a legal kernel was not made for
     schedules            what a pool proposes for a signature
-    fallback_schedule     the floor
+    fallback_schedule     of the fallback kernel
     remarks              optional: what a kernel does on a problem that people should know
     copied               optional: the problem a kernel serves in copies, where that is not the dense channels-last one
 """
@@ -72,7 +72,7 @@ def remarks(spec: KernelSpec, problem: ConvProblem) -> list[str]:
 
 
 def padded(spec: KernelSpec, problem: ConvProblem) -> ConvProblem | None:
-    """The problem the kernel serves in copies of the operands, where copies mend what it lacks: channels side by side.
+    """The problem the kernel serves in copies of the operands, where copies fix what it lacks: channels side by side.
 
     A family's `copied` may ask for more channels or filters a group than there are, which copies fill up with zeros.
     What is laid out backwards in memory is not copied; nor are channels that lie apart, but where the space says

@@ -83,7 +83,7 @@ def has_dual_kernels(problem: GemmProblem, target: str) -> bool:
 
 
 def padded(spec: KernelSpec, problem: GemmProblem) -> GemmProblem | None:
-    """The problem the kernel serves in zero-padded, aligned copies of the operands, where copies mend what it lacks.
+    """The problem the kernel serves in zero-padded, aligned copies of the operands, where copies fix what it lacks.
 
     A size grows to what the kernel needs; strides and alignment are those of fresh dense buffers.  A packed B stays
     as it is, and so do the sizes it was packed for.

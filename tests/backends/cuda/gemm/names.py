@@ -62,7 +62,7 @@ def parts_of_tf32(spec: KernelSpec, tiles: int, steps: int, held: int) -> int:
     def taken(parts: int) -> float:
         high = -(-tiles * parts // units)
         walked = -(-steps // parts) * step * (high if high > 1 else 1.5)
-        return float(walked + (c.meet + tiles * parts * m * n * 8 / c.sums if parts > 1 else 0.0))
+        return float(walked + (c.sync + tiles * parts * m * n * 8 / c.sums if parts > 1 else 0.0))
 
     possible = [parts for parts in range(2, 17) if tiles * parts <= units * held and parts * 4 <= steps]
     best = min((1, *possible), key=taken)

@@ -13,7 +13,7 @@ from tilewright.backends.hip.attention import KERNELS as AMD
 from tilewright.backends.hip.attention.tiled import FAMILY, TiledAttentionSchedule, shape
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.attention import AttentionProblem, AttentionSignature
-from tilewright.ops.attention.spec import settled
+from tilewright.ops.attention.spec import normalized
 
 ATTENTION = op("attention")
 HIP = tuple(name for name, arch in all_archs().items() if arch.backend == "hip")
@@ -42,7 +42,7 @@ HEADS_OF_64 = {"head_dim": 64, "head_dim_v": 64}
 
 
 def signature(heads: tuple[int, int] = (128, 128), **features: Any) -> AttentionSignature:
-    return settled(replace(PLAIN, head_dim=heads[0], head_dim_v=heads[1], **features))
+    return normalized(replace(PLAIN, head_dim=heads[0], head_dim_v=heads[1], **features))
 
 
 @pytest.mark.parametrize("arch", HIP)
@@ -92,7 +92,7 @@ def test_a_refusal_names_the_arch_and_what_it_lacks(arch: str) -> None:
     ("amd-registers", "gfx1201", {**HEADS_OF_64, "softcap": True, "dropout": True}, TWO_BLOCKS),
 ])  # fmt: skip
 def test_every_rule_is_met(rule: str, arch: str, has: dict[str, Any], schedule: TiledAttentionSchedule) -> None:
-    wanted = settled(replace(PLAIN, **has))
+    wanted = normalized(replace(PLAIN, **has))
     refused = ATTENTION.check(KernelSpec("attention", wanted, schedule, arch))
     assert rule in [one.rule for one in refused]
     assert all(one.remedy for one in refused)

@@ -10,7 +10,7 @@ from tilewright.arch import all_archs
 from tilewright.backends.hip.attention_backward.rows import RowsSchedule
 from tilewright.ops import op
 from tilewright.ops.attention_backward.schedule import LoopsSchedule
-from tilewright.ops.attention_backward.spec import AttentionBackwardSignature, settled
+from tilewright.ops.attention_backward.spec import AttentionBackwardSignature, normalized
 from tilewright.ops.base import KernelSpec
 
 OP = op("attention_backward")
@@ -22,7 +22,7 @@ EVERYTHING = AttentionBackwardSignature("grad", "fp32", 192, 128, "generic", "te
 @pytest.mark.parametrize("name", AMD)
 def test_every_amd_gpu_has_the_fallback(name: str) -> None:
     for family in ("dot", "grad", "convert"):
-        signature = settled(replace(EVERYTHING, family=family))
+        signature = normalized(replace(EVERYTHING, family=family))
         assert OP.check(KernelSpec(OP.name, signature, LoopsSchedule(), name)) == []
         rules = [one.rule for one in OP.check(KernelSpec(OP.name, signature, RowsSchedule(), name))]
         assert rules == (["pipeline-family"] if family == "grad" else [])

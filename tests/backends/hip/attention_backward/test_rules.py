@@ -13,7 +13,7 @@ from tilewright.backends.hip.attention_backward.ck_tile import FAMILY as CK_TILE
 from tilewright.backends.hip.attention_backward.ck_tile.tiles import TILES
 from tilewright.ops import op
 from tilewright.ops.attention_backward import AttentionBackwardProblem
-from tilewright.ops.attention_backward.spec import AttentionBackwardSignature, settled
+from tilewright.ops.attention_backward.spec import AttentionBackwardSignature, normalized
 from tilewright.ops.base import KernelSpec
 
 OP = op("attention_backward")
@@ -56,7 +56,7 @@ def test_ck_tile_is_where_its_matrix_instructions_are(name: str) -> None:
 
 @pytest.mark.parametrize("rule", LACKING)
 def test_what_ck_tile_lacks_is_said_by_name(rule: str) -> None:
-    signature = settled(replace(SIGNATURE, **LACKING[rule]))
+    signature = normalized(replace(SIGNATURE, **LACKING[rule]))
     assert list(CK_TILE.proposals("default", signature, arch("gfx942"))) == []
     spec = replace(first(), signature=signature)
     assert rule in [one.rule for one in OP.check(spec)]

@@ -13,7 +13,7 @@ from tilewright.backends.hip.attention_backward import KERNELS as AMD
 from tilewright.backends.hip.attention_backward.tiled import FAMILY, TiledBackwardSchedule
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.attention_backward import AttentionBackwardProblem
-from tilewright.ops.attention_backward.spec import AttentionBackwardSignature, settled
+from tilewright.ops.attention_backward.spec import AttentionBackwardSignature, normalized
 
 OP = "attention_backward"
 HIP = tuple(name for name, arch in all_archs().items() if arch.backend == "hip")
@@ -34,7 +34,7 @@ SCHEDULE = TiledBackwardSchedule(32, 2)
 def test_there_is_a_matrix_kernel_wherever_the_arch_has_an_instruction(arch: str) -> None:
     facts = all_archs()[arch]
     for (qk, v), features in product(HEADS, FEATURES):
-        wanted = settled(replace(PLAIN, head_dim=qk, head_dim_v=v, **features))
+        wanted = normalized(replace(PLAIN, head_dim=qk, head_dim_v=v, **features))
         proposed = [one for one in AMD.schedules("default", wanted, facts) if one.pipeline == "tiled"]
         assert proposed, (qk, v, features)
         for schedule in proposed:
@@ -55,7 +55,7 @@ def test_there_is_a_matrix_kernel_wherever_the_arch_has_an_instruction(arch: str
     ("amd-registers", "gfx1100", {"head_dim": 256, "head_dim_v": 256}, TiledBackwardSchedule(16, 1)),
 ])  # fmt: skip
 def test_every_rule_is_met(rule: str, arch: str, has: dict[str, Any], schedule: TiledBackwardSchedule) -> None:
-    refused = op(OP).check(KernelSpec(OP, settled(replace(PLAIN, **has)), schedule, arch))
+    refused = op(OP).check(KernelSpec(OP, normalized(replace(PLAIN, **has)), schedule, arch))
     assert rule in [one.rule for one in refused]
     assert all(one.remedy for one in refused)
 
@@ -95,5 +95,5 @@ def test_it_is_chosen_before_the_loops() -> None:
 def test_kernels_that_spilled_are_refused(
     arch: str, has: dict[str, Any], schedule: TiledBackwardSchedule, rule: str
 ) -> None:
-    spec = KernelSpec(OP, settled(replace(PLAIN, **has)), schedule, arch)
+    spec = KernelSpec(OP, normalized(replace(PLAIN, **has)), schedule, arch)
     assert [each.rule for each in op(OP).check(spec)] == [rule] * bool(rule)

@@ -1,7 +1,7 @@
 """What the cost of CPU kernels of attention's gradients is counted in: `Rates` of cost.h.
 
 The model counts cycles of the busiest thread: vector multiply-adds with lanes that hold no row, exponentials, what is
-packed and turned, and bytes from memory.  The constants were fitted to single-thread runs on an AVX-512 server core
+packed and transposed, and bytes from memory.  The constants were fitted to single-thread runs on an AVX-512 server core
 that starts one such multiply-add a cycle; only their proportions matter.
 """
 
@@ -25,7 +25,7 @@ class Constants(NamedTuple):
     weight: float  # a vector of scores made weights and gradients
     touch: float  # and met by a bias, a mask, a cap
     block: float  # a tile of rows and a block of keys
-    pack: float  # a vector of rows or keys packed or turned
+    pack: float  # a vector of rows or keys packed or transposed
 
 
 def rates(arch: Arch) -> Mapping[str, float]:

@@ -19,17 +19,17 @@ class Constants(NamedTuple):
     call: float  # cycles of any call
     wake: float  # more when a team is woken
     memory: float  # bytes a cycle one core gets from memory
-    # Cycles a word of A: rows copied (from beyond the cache), columns turned.
+    # Cycles a word of A: rows copied (from beyond the cache), columns transposed.
     pack_a: float
     pack_a_far: float
     turn_a: float
-    # Of B in the second-level cache, beyond it, and turned.
+    # Of B in the second-level cache, beyond it, and transposed.
     pack_b_near: float
     pack_b_far: float
     turn_b: float
     # Cycles a sum: the lanes of one added up, and stored across rows.
     fold: float
-    fold_turned: float
+    fold_transposed: float
     ways: float  # of a second-level cache of today
 
 

@@ -64,7 +64,7 @@ class MmaConstants(NamedTuple):
     units: ComputeUnits
     start: Launch
     item: Cycles  # to begin and to end an item
-    meet: Cycles  # of warps that share rows, at each tile
+    sync: Cycles  # of warps that share rows, at each tile
     unit_macs: UnitMma  # products a second of one multiprocessor
     unit_scores: UnitClock  # and exponentials
     widened: UnitClock  # bytes of fp8 a second, each for each warp along rows

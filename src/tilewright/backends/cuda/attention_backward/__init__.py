@@ -1,6 +1,6 @@
 """All the CUDA backend knows of attention's gradients: its kernel families, and what they share.
 
-ws       grad on sm_90a: TMA feeds wgmma, dk and dv stay in registers, dq is added up in fp32 by the copy engine; heads
+ws       grad on sm_90a: TMA feeds wgmma, dk and dv stay in registers, dq is added up in fp32 by TMA; heads
          of up to 256, rows of 16 bytes; every feature but the gradient of slopes
 mma      grad on sm_80 and later: mma.sync and cp.async, two passes that add nothing up over blocks; every feature
 rows     dot and convert: 16 bytes a thread
@@ -46,7 +46,7 @@ class CudaAttentionBackward(OpFamilies, AttentionBackwardSpace):
         return LoopsSchedule()
 
     def accumulates(self, problem: AttentionBackwardProblem, arch: Arch) -> tuple[str, ...]:
-        """dq is added up where the copy engine can do that; dk and dv too where blocks share tiles of keys; else
+        """dq is added up where TMA can do that; dk and dv too where blocks share tiles of keys; else
         kernels write them themselves."""
         signature = problem.stage("grad", "dq").signature
         if not (_has_ws(signature, arch.name) and _lies_in_lines(problem) and _in_order(problem)):
@@ -78,7 +78,7 @@ def _in_order(problem: AttentionBackwardProblem) -> bool:
 
 
 def _lies_in_lines(problem: AttentionBackwardProblem) -> bool:
-    """Whether the copy engine reads its operands: all is in whole 16 bytes, and no stride is 0."""
+    """Whether TMA reads its operands: all is in whole 16 bytes, and no stride is 0."""
     p, size = problem, DTYPES[problem.dtype].bytes
     if not p.aligned or any(head * size % LINE_BYTES for head in (p.head_dim, p.head_dim_v)):
         return False

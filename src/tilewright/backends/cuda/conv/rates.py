@@ -51,7 +51,7 @@ class Constants(NamedTuple):
     tile_fmas: Fma  # of windows over tiles
     mma_bytes: UnitMemory  # a second into one multiprocessor, of tiles that matrix instructions read
     enough: Units  # threads that keep all multiprocessors busy
-    turned: Memory  # bytes a second of a copy that turns pixels and channels, read and written
+    transposed: Memory  # bytes a second of a copy that transposes pixels and channels, read and written
     add_start: Launch  # of a second launch
     sums: Memory  # bytes a second of sums of parts that leave and are added by a kernel of few threads
     short_row: Cycles  # a row of weights that ends before its 128 bytes do, where no copy fills it up
@@ -69,7 +69,7 @@ class GatherConstants(NamedTuple):
     issued: UnitClock  # instructions of warps a second
     fetched: UnitCache  # bytes a second
     setup: Cycles  # of a block: what its lines and its first k say
-    meet: Launch
+    sync: Launch
     memory: Memory  # bytes a second, of all
 
 

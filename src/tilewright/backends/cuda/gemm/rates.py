@@ -31,10 +31,10 @@ class PlainConstants(NamedTuple):
 
     issue: UnitClock  # instructions a second that the warps of a multiprocessor issue
     fill: Launch  # until the first stage is there
-    leave: Cycles  # of a result
+    store_results: Cycles  # of a result
     hand: Cycles  # stream-K: a flag seen...
     handed: UnitCache  # ...and bytes a second of sums that a block takes from another
-    meet: Cycles  # split-K: all parts there...
+    sync: Cycles  # split-K: all parts there...
     sums: Memory  # ...and bytes a second of sums that change hands
 
 
@@ -46,8 +46,8 @@ class WideConstants(NamedTuple):
     cache: UnitCache  # bytes a second that one multiprocessor takes in where all do
     turn: Cycles  # a step of a block alone
     fill: Launch  # until the first stage is there
-    leave: UnitCache  # bytes a second of results of one multiprocessor
-    meet: Cycles  # split-K: all parts there...
+    store_results: UnitCache  # bytes a second of results of one multiprocessor
+    sync: Cycles  # split-K: all parts there...
     sums: Memory  # ...and bytes a second of sums that change hands
 
 
@@ -63,10 +63,10 @@ class Constants(NamedTuple):
     macs: UnitWgmma  # a second, of one multiprocessor at two bytes an element; one byte doubles it
     one_cache: UnitCache  # bytes a second that one multiprocessor takes in
     fill: Launch  # until the first stage is there
-    leave: Cycles  # of a 128 x 256 tile: what is left to do after its last multiply
-    leave_least: Cycles  # of any tile
-    sheet: float  # how much longer results take through a sheet of shared memory than with TMA
-    wide_sheet: float  # the same of results of four bytes, which TMA does not take
+    store_results: Cycles  # of a 128 x 256 tile: what is left to do after its last multiply
+    store_least: Cycles  # of any tile
+    staging: float  # how much longer results take through a staging buffer than with TMA
+    wide_staging: float  # the same of results of four bytes, which TMA does not take
     singles: float  # and how much longer straight from the registers, where rows of E begin between its pairs
     hidden: float  # of the way out that ping-pong still feels between two tiles
     hidden_least: float  # and of what any tile takes
@@ -74,14 +74,14 @@ class Constants(NamedTuple):
     soft: float  # how sharply the slowest of several decides: the power in which they add
     per_step: Cycles
     per_neighbour: Cycles  # a step waits for the slowest block of its cluster
-    turned: float  # how much longer a step takes with the problem turned
+    swap_ab: float  # how much longer a k-block takes with swap-AB
     rate_floor: float  # of narrow multiplies...
     rate_columns: float  # ...by the columns of one...
     rate_rows: float  # ...and of tiles of 64 rows
     hand_over: Cycles  # stream-K: sums written, flag seen, sums read, of a 128 x 256 tile
     exchange: Cycles  # cluster_k: all blocks there...
     neighbour: UnitClock  # ...and bytes a second of sums that a block reads
-    meet: Cycles  # split-K: sums written, all parts there, sums read
+    sync: Cycles  # split-K: sums written, all parts there, sums read
     sums: Memory  # bytes a second of sums that change hands
     copy_start: Launch  # of operands that are copied first: a launch more...
     copy: Memory  # ...and bytes a second

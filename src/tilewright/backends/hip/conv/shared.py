@@ -37,8 +37,8 @@ def square_warp_tiles(signature: ConvSignature, arch: Arch) -> tuple[Shape, ...]
 def by_ck_tile(signature: ConvSignature, arch: Arch) -> bool:
     """Whether CK Tile's headers have the product; elsewhere tiles of our own are proposed."""
     # Gradients of fp32 are read from LDS transposed, which gfx950 has no instruction for: amd-transposed-load.
-    turned = signature.dtype == "fp32" and signature.variant != "forward" and "lds-transpose" in arch.features
-    return bool(square_warp_tiles(signature, arch)) and "wmma" not in arch.features and not turned
+    transposed = signature.dtype == "fp32" and signature.variant != "forward" and "lds-transpose" in arch.features
+    return bool(square_warp_tiles(signature, arch)) and "wmma" not in arch.features and not transposed
 
 
 class TiledFamily(Family, ConvFamily):

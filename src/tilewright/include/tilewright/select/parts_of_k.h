@@ -11,13 +11,13 @@ constexpr int64_t kLeastSteps = 4, kMostParts = 16;  // of a part, and of a tile
 // Seconds that decide: a step of k beside other blocks, how many times as long without them, until all parts are there,
 // and the sums of one part of a tile.
 struct PartCosts {
-  double step, alone, meet, sums;
+  double step, alone, sync, sums;
 };
 
 inline double seconds_in_parts(int64_t parts, int64_t tiles, int64_t steps, int64_t workers, const PartCosts &c) {
   const int64_t high = ceil_div(tiles * parts, workers);
   const double walked = double(ceil_div(steps, parts)) * c.step * (high > 1 ? double(high) : c.alone);
-  return parts > 1 ? walked + (c.meet + double(tiles * parts) * c.sums) : walked;
+  return parts > 1 ? walked + (c.sync + double(tiles * parts) * c.sums) : walked;
 }
 
 // As many parts as run at the same time (they wait for each other).

@@ -28,7 +28,7 @@ from tilewright.runtime.bindings.attention.stages import (
     SEQLENS_NEW,
     SIN,
     K,
-    Lying,
+    OperandLayout,
     Q,
     V,
 )  # fmt: skip
@@ -63,16 +63,16 @@ def build(call: Call) -> Request:
     if call.views[SEQLENS_NEW] is not None:
         table(call.view(SEQLENS_NEW), 1, (fields["batch"],))
         fields["seqlens_q"] = True
-    call.lying |= {"new_k": new["k"].strides, "new_v": new["v"].strides}
+    call.layout |= {"new_k": new["k"].strides, "new_v": new["v"].strides}
     scales_given(call)
     _rotary(call)
     if call.views[SEQLENS_NEW] is None and fields["batch"]:
         _demand_room(call)
-    results = _turned_q(call, lie)
+    results = _rotated_q(call, lie)
     fields |= {f"{name}_strides": lies.strides for name, lies in lie.items()}
     problem = AttentionProblem(**fields)
     demand_legal(problem, call.target)
-    return Request(OP, (stages.append(problem, Lying(**call.lying)),), results)
+    return Request(OP, (stages.append(problem, OperandLayout(**call.layout)),), results)
 
 
 def _caches(call: Call, cache_k: View, cache_v: View) -> dict[str, Rows]:
@@ -92,7 +92,7 @@ def _caches(call: Call, cache_k: View, cache_v: View) -> dict[str, Rows]:
         if pages.shape[0] != fields["batch"]:
             message = f"block_table has {pages.shape[0]} rows and there are {fields['batch']} sequences"
             raise bad("table-shape", message, pages.shape, f"give ({fields['batch']}, pages of a sequence)")
-        call.lying["table"] = pages.strides[0] if pages.shape[0] > 1 else max(1, pages.shape[1])
+        call.layout["table"] = pages.strides[0] if pages.shape[0] > 1 else max(1, pages.shape[1])
     if lie["k"].outer != lie["v"].outer:
         raise bad("shape-values", f"cache_v has shape {cache_v.shape} and cache_k {cache_k.shape}", cache_v.shape,
                   "give caches with room for as many values as keys")  # fmt: skip
@@ -107,7 +107,7 @@ def _rotary(call: Call) -> None:
         message = f"cos is {cos.dtype} of shape {cos.shape} and sin {sin.dtype} of shape {sin.shape}"
         raise bad("rotary-tables", message, sin.shape, "give two alike: a row for each place, a column for each pair")
     if not cos.shape[1]:
-        message = f"cos and sin have shape {cos.shape}: no pair is turned"
+        message = f"cos and sin have shape {cos.shape}: no pair is rotated"
         raise bad("rotary-tables", message, cos.shape, "give a column for each pair, or leave rotary out")
     for view in (cos, sin):
         unit_rows(view)
@@ -119,7 +119,7 @@ def _rotary(call: Call) -> None:
         message = f"cos and sin hold {cos.dtype}, and k {fields['dtype_q']}"
         raise bad("rotary-tables", message, cos.dtype, f"give {either(('fp32', fields['dtype_q']))}")
     fields["rotary_dim"], fields["dtype_aux"] = 2 * cos.shape[1], cos.dtype
-    call.lying["rotary"] = (cos.shape[0], cos.strides[0] if cos.shape[0] > 1 else max(1, cos.shape[1]))
+    call.layout["rotary"] = (cos.shape[0], cos.strides[0] if cos.shape[0] > 1 else max(1, cos.shape[1]))
 
 
 def _demand_room(call: Call) -> None:
@@ -128,12 +128,12 @@ def _demand_room(call: Call) -> None:
     if rows > fields["seqlen_k"]:
         message = f"k has {rows} new rows, and the cache has room for {fields['seqlen_k']} of a sequence"
         raise bad("rows-fit", message, rows, "give a larger cache or fewer rows, or seqlens_new")
-    if call.a.rotary != "none" and rows > call.lying["rotary"][0]:
-        message = f"k has {rows} new rows, and cos and sin {call.lying['rotary'][0]}"
+    if call.a.rotary != "none" and rows > call.layout["rotary"][0]:
+        message = f"k has {rows} new rows, and cos and sin {call.layout['rotary'][0]}"
         raise bad("rotary-tables", message, rows, "give a row for each place of a sequence")
 
 
-def _turned_q(call: Call, lie: dict[str, Rows]) -> tuple[Result, ...]:
+def _rotated_q(call: Call, lie: dict[str, Rows]) -> tuple[Result, ...]:
     q, fields = call.views[Q], call.problem
     if q is None:
         return ()

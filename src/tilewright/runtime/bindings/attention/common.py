@@ -35,7 +35,7 @@ SCALARS = ("scale", "softcap", "dropout", "seed_low", "seed_high", "offset_low",
 
 
 @dataclass(frozen=True, slots=True)
-class ScoreLying:
+class ScoreLayout:
     """How the smaller operands of scores lie, in elements; what is missing is dense."""
 
     mask: Sizes = ()  # strides of sequence, head, row, key
@@ -78,29 +78,29 @@ def pointers(kind: Any, slots: Mapping[str, int]) -> list[Pointer]:
     return [Pointer(offset(kind, name), slot) for name, slot in slots.items()]
 
 
-def score_args(args: Any, problem: Any, lying: ScoreLying) -> dict[str, str]:
+def score_args(args: Any, problem: Any, layout: ScoreLayout) -> dict[str, str]:
     """Fill in how what changes scores lies; the slots it is in, by the fields that lead there."""
     p, slots = problem, {}
     for name, there in (("mask", p.mask_shape), ("bias", p.bias_shape)):
         if there:
             slots[name] = name
-            getattr(args, f"{name}_strides")[:] = getattr(lying, name) or repeated(there)
+            getattr(args, f"{name}_strides")[:] = getattr(layout, name) or repeated(there)
     if p.bias == "alibi":
         slots["alibi"] = "alibi_slopes"
-        args.alibi_batch, args.alibi_head = lying.alibi
-    if p.dropout and lying.seeded:
+        args.alibi_batch, args.alibi_head = layout.alibi
+    if p.dropout and layout.seeded:
         slots["seed_at"] = "seed"
     return slots
 
 
-def score_scalars(kind: Any, problem: Any, lying: ScoreLying) -> tuple[Scalar, ...]:
+def score_scalars(kind: Any, problem: Any, layout: ScoreLayout) -> tuple[Scalar, ...]:
     """Where a struct has the numbers of a call."""
-    scalars = [Scalar(kind.scale.offset, 0)] if lying.scaled else []
+    scalars = [Scalar(kind.scale.offset, 0)] if layout.scaled else []
     if problem.softcap:
         scalars.append(Scalar(kind.softcap.offset, 1))
     if problem.dropout:
         scalars.append(Scalar(kind.dropout.offset, 2, probe=0.5))
-        if not lying.seeded:
+        if not layout.seeded:
             places = (kind.seed.offset, kind.seed.offset + 8, kind.offset.offset, kind.offset.offset + 8)
             scalars += [Scalar(at, index) for index, at in enumerate(places, 3)]
     return tuple(scalars)

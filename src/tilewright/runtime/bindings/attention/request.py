@@ -49,7 +49,7 @@ from tilewright.runtime.bindings.attention.stages import (
     SINK,
     V_SCALE,
     K,
-    Lying,
+    OperandLayout,
     Q,
     V,
 )
@@ -86,7 +86,7 @@ class Call:
     a: Attributes
     target: str
     views: Sequence[View | None]
-    lying: dict[str, Any] = field(default_factory=dict)
+    layout: dict[str, Any] = field(default_factory=dict)
     problem: dict[str, Any] = field(default_factory=dict)
 
     def view(self, slot: int) -> View:
@@ -113,19 +113,19 @@ def made_up(problem: AttentionProblem, target: str) -> Request:
     """The request of operands that `samples` made: dense, or as the problem says."""
     if problem.family != "forward":
         return stages.alone(problem)
-    return _whole(problem, target, Lying(), stages.results(problem))
+    return _whole(problem, target, OperandLayout(), stages.results(problem))
 
 
-def _whole(problem: AttentionProblem, target: str, lying: Lying, results: tuple[Result, ...]) -> Request:
+def _whole(problem: AttentionProblem, target: str, layout: OperandLayout, results: tuple[Result, ...]) -> Request:
     """The call in the heuristic's number of parts, and how to have it in others."""
     arch = arch_by_name(target)
     first, *others = counts(problem, arch)
-    request = stages.whole(stages_of(problem, first), lying, results)
+    request = stages.whole(stages_of(problem, first), layout, results)
     if not others:
         return request
 
     def in_others() -> list[Request]:
-        return [stages.whole(each, lying, results) for each in list(split_plans(problem, arch).values())[1:]]
+        return [stages.whole(each, layout, results) for each in list(split_plans(problem, arch).values())[1:]]
 
     return replace(request, others=in_others)
 
@@ -134,7 +134,7 @@ def _whole(problem: AttentionProblem, target: str, lying: Lying, results: tuple[
 
 
 def described(call: Call) -> dict[str, Rows]:
-    """How q, k and v lie; what the call says of them and of scores is in its `problem` and `lying` then."""
+    """How q, k and v lie; what the call says of them and of scores is in its `problem` and `layout` then."""
     q, k, v = (call.view(slot) for slot in (Q, K, V))
     _demand_dtypes(q, k, v)
     packed = call.views[CU_SEQLENS_Q] is not None
@@ -145,7 +145,7 @@ def described(call: Call) -> dict[str, Rows]:
     _tables_given(call)
     call.problem |= _shape_words(call, lie)
     _scores(call)
-    call.lying["scaled"] = call.a.scaled
+    call.layout["scaled"] = call.a.scaled
     return lie
 
 
@@ -170,7 +170,7 @@ def _forward(call: Call) -> Request:
     results = [Result(OUT, shape, dense_strides(shape), problem.dtype_out)]
     if a.return_lse:
         results.append(Result(LSE, problem.lse_shape, dense_strides(problem.lse_shape), "fp32"))
-    return _whole(problem, call.target, Lying(**call.lying), tuple(results))
+    return _whole(problem, call.target, OperandLayout(**call.layout), tuple(results))
 
 
 def _demand_dtypes(q: View, k: View, v: View) -> None:
@@ -259,7 +259,7 @@ def _pages(call: Call, lie: dict[str, Rows]) -> None:
         table(call.view(LAST), 1, (fields["batch"],))
         room = table_view.shape[0] * fields["page_size"]
         fields["page_lookup"], fields["seqlen_k"] = "indices", page_room(fields, _longest(a.longest[1], room))
-        call.lying["table"] = table_view.shape[0]
+        call.layout["table"] = table_view.shape[0]
         if call.views[SEQLENS_K] is not None:
             remedy = "leave seqlens_k out, or give a block table"
             raise bad("page-lengths", "seqlens_k is given, and last page lengths say the same", "seqlens_k", remedy)
@@ -274,7 +274,7 @@ def _pages(call: Call, lie: dict[str, Rows]) -> None:
         )
     fields["page_lookup"] = "table"
     fields["seqlen_k"] = page_room(fields, _longest(a.longest[1], table_view.shape[1] * fields["page_size"]))
-    call.lying["table"] = table_view.strides[0] if table_view.shape[0] > 1 else max(1, table_view.shape[1])
+    call.layout["table"] = table_view.strides[0] if table_view.shape[0] > 1 else max(1, table_view.shape[1])
 
 
 def _longest(stated: int, room: int) -> int:
@@ -334,7 +334,7 @@ def _shape_words(call: Call, lie: dict[str, Rows]) -> dict[str, Any]:
 
 def _scores(call: Call) -> None:
     """Mask, bias, slopes, sinks and scales: what changes scores."""
-    fields, lying = call.problem, call.lying
+    fields, layout = call.problem, call.layout
     full = (fields["batch"], fields["heads_q"], fields["seqlen_q"], fields["seqlen_k"])
     most = (*full[:2], *(longest or size for longest, size in zip(call.a.longest, full[2:], strict=True)))
     mask, bias, slopes, sink = (call.views[slot] for slot in (MASK, BIAS, ALIBI, SINK))
@@ -342,16 +342,16 @@ def _scores(call: Call) -> None:
         if mask.dtype not in ("bool", "uint8"):
             message = f"mask holds {mask.dtype}, and a mask says True where a key is seen"
             raise bad("mask-dtype", message, mask.dtype, "give bool, or what is added to scores as bias=")
-        fields["mask_shape"], lying["mask"] = broadcast(mask, full, most)
+        fields["mask_shape"], layout["mask"] = broadcast(mask, full, most)
     if bias is not None and slopes is not None:
         raise bad("bias-alibi", "bias and alibi_slopes are both given", "alibi_slopes", "add the slopes to the bias")
     if bias is not None:
         if bias.dtype not in FLOATS:
             raise bad("bias-dtype", f"bias holds {bias.dtype}", bias.dtype, "give fp32 or the type of q; bool as mask=")
         fields["bias"], fields["dtype_aux"] = "tensor", bias.dtype
-        fields["bias_shape"], lying["bias"] = broadcast(bias, full, most)
+        fields["bias_shape"], layout["bias"] = broadcast(bias, full, most)
     if slopes is not None:
-        fields["bias"], lying["alibi"] = "alibi", _slopes(slopes, full)
+        fields["bias"], layout["alibi"] = "alibi", _slopes(slopes, full)
     if sink is not None:
         vector(sink, fields["heads_q"], "one logit a query head")
         fields["sink"] = True
@@ -361,7 +361,7 @@ def _scores(call: Call) -> None:
         if seed.dtype != "int64" or seed.shape != (2,) or seed.strides != (1,):
             message = f"seed is {seed.dtype} of shape {seed.shape}"
             raise bad("seed", message, seed.shape, "give a whole number, (seed, offset), or both as two of int64")
-        lying["seeded"] = True
+        layout["seeded"] = True
 
 
 def scales_given(call: Call) -> None:
@@ -381,7 +381,7 @@ def scales_given(call: Call) -> None:
         kind, strides = scale_strides(view, fields["batch"], fields[heads], fields[rows], block, bound)
         field = "q_scale" if name == "q" else "kv_scales"
         fields[field] = max(fields.get(field, "none"), kind, key=SCALES.index)
-        call.lying.setdefault("scales", {})[name] = strides
+        call.layout.setdefault("scales", {})[name] = strides
         apart = apart or len(view.shape) == 3
         if kind == "none":  # of no rows: a kernel with scales of another kind would read the first
             unread.add(field)

@@ -16,7 +16,7 @@ from tilewright.runtime.bindings.attention.common import (
     SEED_SLOT,
     SEQUENCE_SLOTS,
     STARTS,
-    ScoreLying,
+    ScoreLayout,
     dense_strides,
     lse_strides,
     pointers,
@@ -70,7 +70,7 @@ _APPEND: Any = AppendArgs
 
 
 @dataclass(frozen=True, slots=True)
-class Lying(ScoreLying):
+class OperandLayout(ScoreLayout):
     scales: Mapping[str, Sizes] = field(default_factory=dict)  # of q, k and v: strides of sequence, head, block
     table: int = 0  # entries of a row of the page table; of all, with indptr
     new_k: Sizes = ()  # of rows that are appended
@@ -115,17 +115,17 @@ def _tables(problem: AttentionProblem) -> dict[str, int]:
     return tables
 
 
-def _page_args(args: Any, problem: AttentionProblem, lying: Lying) -> None:
+def _page_args(args: Any, problem: AttentionProblem, layout: OperandLayout) -> None:
     if problem.pages == "none":
         return
     args.pages.size, args.pages.count = problem.page_size, problem.page_count
     entries = problem.sequence_pages * (problem.batch if problem.page_lookup == "indices" else 1)
-    args.pages.stride = lying.table or entries
+    args.pages.stride = layout.table or entries
 
 
-def forward(problem: AttentionProblem, lying: Lying | None = None, between: bool = False) -> StageRequest:
+def forward(problem: AttentionProblem, layout: OperandLayout | None = None, between: bool = False) -> StageRequest:
     """The kernel of a forward problem, or of the parts of one; `between`: parts go into the workspace."""
-    p, lying = problem, lying or Lying()
+    p, layout = problem, layout or OperandLayout()
     args = AttentionArgs(
         batch=p.batch, heads_q=p.heads_q, heads_kv=p.heads_kv, rows=p.seqlen_q, keys=p.seqlen_k, head_qk=p.head_dim,
         head_v=p.head_dim_v, total_rows=p.total_q, total_keys=p.total_k, window_left=p.window_left,
@@ -136,13 +136,13 @@ def forward(problem: AttentionProblem, lying: Lying | None = None, between: bool
         setattr(args, f"{name}_strides", Strides(*getattr(p, f"{name}_strides")))
     args.lse_batch, args.lse_head = lse_strides(p)
     slots = {"q": Q, "k": K, "v": V, **_tables(p)}
-    _page_args(args, p, lying)
-    slots |= {field: _AT[name] for field, name in score_args(args, p, lying).items()}
+    _page_args(args, p, layout)
+    slots |= {field: _AT[name] for field, name in score_args(args, p, layout).items()}
     if p.sink:
         slots["sink"] = SINK
-    _scale_args(args, p, lying, slots)
+    _scale_args(args, p, layout, slots)
     places = (*pointers(_ARGS, slots), *_results_of(args, p, between))
-    return StageRequest(p, args, places, score_scalars(_ARGS, p, lying))
+    return StageRequest(p, args, places, score_scalars(_ARGS, p, layout))
 
 
 def _results_of(args: AttentionArgs, p: AttentionProblem, between: bool) -> list[Pointer]:
@@ -164,13 +164,15 @@ def _bytes(shape: Sizes) -> int:
     return -(-count // 64) * 64
 
 
-def _scale_args(args: AttentionArgs | AppendArgs, p: AttentionProblem, lying: Lying, slots: dict[str, int]) -> None:
+def _scale_args(
+    args: AttentionArgs | AppendArgs, p: AttentionProblem, layout: OperandLayout, slots: dict[str, int]
+) -> None:
     for name, kind, slot in (("q", p.q_scale, Q_SCALE), ("k", p.kv_scales, K_SCALE), ("v", p.kv_scales, V_SCALE)):
         if kind == "none":
             continue
         slots[f"{name}_scales.at"] = slot
         scales = getattr(args, f"{name}_scales")
-        scales.batch, scales.head, scales.block = lying.scales.get(name) or repeated(scale_shape(p, name))
+        scales.batch, scales.head, scales.block = layout.scales.get(name) or repeated(scale_shape(p, name))
         scales.block_rows = p.scale_block if kind == "block" else 0
 
 
@@ -192,15 +194,15 @@ def combine(problem: AttentionProblem, between: bool = False) -> StageRequest:
     return StageRequest(p, args, (*pointers(_COMBINE, slots), *sources))
 
 
-def append(problem: AttentionProblem, lying: Lying | None = None) -> StageRequest:
-    p, lying = problem, lying or Lying()
+def append(problem: AttentionProblem, layout: OperandLayout | None = None) -> StageRequest:
+    p, layout = problem, layout or OperandLayout()
     args = AppendArgs(
         batch=p.batch, heads_q=p.heads_q, heads_kv=p.heads_kv, rows=p.seqlen_q, keys=p.seqlen_k, head_qk=p.head_dim,
         head_v=p.head_dim_v, rotary=p.rotary_dim,
     )  # fmt: skip
     slots = {"k": K, "v": V, "cache_k": CACHE_K, "cache_v": CACHE_V, "lengths": CACHE_SEQLENS}
     for name, size in (("k", p.head_dim), ("v", p.head_dim_v)):
-        new = getattr(lying, f"new_{name}") or (p.seqlen_q * p.heads_kv * size, p.heads_kv * size, size)
+        new = getattr(layout, f"new_{name}") or (p.seqlen_q * p.heads_kv * size, p.heads_kv * size, size)
         setattr(args, f"{name}_strides", Strides(*new))
         setattr(args, f"cache_{name}_strides", Strides(*getattr(p, f"{name}_strides")))
     if p.rotary_q:
@@ -210,11 +212,11 @@ def append(problem: AttentionProblem, lying: Lying | None = None) -> StageReques
         slots["lengths_new"] = SEQLENS_NEW
     if p.pages != "none":
         slots["pages.table"] = BLOCK_TABLE
-    _page_args(args, p, lying)
+    _page_args(args, p, layout)
     if p.rotary != "none":
         slots |= {"cos": COS, "sin": SIN}
-        args.table_rows, args.table_stride = lying.rotary if any(lying.rotary) else (p.seqlen_k, p.rotary_dim // 2)
-    _scale_args(args, p, lying, slots)
+        args.table_rows, args.table_stride = layout.rotary if any(layout.rotary) else (p.seqlen_k, p.rotary_dim // 2)
+    _scale_args(args, p, layout, slots)
     return StageRequest(p, args, tuple(pointers(_APPEND, slots)))
 
 
@@ -242,11 +244,11 @@ def alone(problem: AttentionProblem) -> Request:
     return Request(OP, (maker(problem),), results(problem))
 
 
-def whole(stages: Sequence[AttentionProblem], lying: Lying, results: tuple[Result, ...]) -> Request:
+def whole(stages: Sequence[AttentionProblem], layout: OperandLayout, results: tuple[Result, ...]) -> Request:
     """The stages of a call (`Op.stages`), with the workspace between them where there are several."""
     if len(stages) == 1:
-        return Request(OP, (forward(stages[0], lying),), results)
+        return Request(OP, (forward(stages[0], layout),), results)
     part, last = stages
     parts, sums = part_shapes(part)
-    both = forward(part, lying, between=True), combine(last, between=True)
+    both = forward(part, layout, between=True), combine(last, between=True)
     return Request(OP, both, results, between_bytes=_bytes(parts) + _bytes(sums))

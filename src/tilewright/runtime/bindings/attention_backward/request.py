@@ -21,7 +21,7 @@ from tilewright.runtime.bindings.attention.common import dense_strides, lse_stri
 from tilewright.runtime.bindings.attention.operands import Rows, bad, not_an_array, rows_of
 from tilewright.runtime.bindings.attention.stages import SLOTS as FORWARD_SLOTS
 from tilewright.runtime.bindings.attention_backward import stages
-from tilewright.runtime.bindings.attention_backward.stages import AT, Lying
+from tilewright.runtime.bindings.attention_backward.stages import AT, OperandLayout
 from tilewright.runtime.copies import copy_needed
 from tilewright.runtime.devices import HOST
 from tilewright.runtime.requests import Request, Result
@@ -67,7 +67,7 @@ def build(views: Sequence[Any], options: tuple[Any, ...], target: str) -> Reques
     lie = forward.described(call)
     fields = {name: call.problem[name] for name in _SHARED if name in call.problem}
     shared = ("mask", "bias", "alibi", "seeded", "scaled")
-    lying: dict[str, Any] = {name: call.lying[name] for name in shared if name in call.lying}
+    layout: dict[str, Any] = {name: call.layout[name] for name in shared if name in call.layout}
     results = _gradients(by_name, lie, a.layout, a.kv_layout or a.layout)
     _forward_result(by_name, lie, a.layout)
     fields |= {f"{name}_strides": each.strides for name, each in lie.items()}
@@ -81,9 +81,9 @@ def build(views: Sequence[Any], options: tuple[Any, ...], target: str) -> Reques
                            remedy=broken.remedy)  # fmt: skip
     for name in ("lse", "dlse"):
         if by_name[name] is not None:
-            lying[name] = _sums_of_rows(by_name[name], problem)
-    results += [_more_gradient(name, by_name, problem, lying) for name in a.more_gradients]
-    return _whole(problem, target, Lying(**lying), tuple(results))
+            layout[name] = _sums_of_rows(by_name[name], problem)
+    results += [_more_gradient(name, by_name, problem, layout) for name in a.more_gradients]
+    return _whole(problem, target, OperandLayout(**layout), tuple(results))
 
 
 def _forward_attributes(a: Attributes) -> forward.Attributes:
@@ -98,16 +98,18 @@ def made_up(problem: AttentionBackwardProblem, target: str) -> Request:
     if problem.family:
         return stages.alone(problem)
     results = (*stages.gradients(problem, ("dq", "dk", "dv")), *stages.more_results(problem))
-    return _whole(problem, target, Lying(), results)
+    return _whole(problem, target, OperandLayout(), results)
 
 
-def _whole(problem: AttentionBackwardProblem, target: str, lying: Lying, results: tuple[Result, ...]) -> Request:
+def _whole(
+    problem: AttentionBackwardProblem, target: str, layout: OperandLayout, results: tuple[Result, ...]
+) -> Request:
     """The call in the stages the backend takes, and how to have it in others."""
     first, *others = split_plans(problem, target).values()
-    request = stages.whole(first, lying, results)
+    request = stages.whole(first, layout, results)
     if not others:
         return request
-    return replace(request, others=lambda: [stages.whole(each, lying, results) for each in others])
+    return replace(request, others=lambda: [stages.whole(each, layout, results) for each in others])
 
 
 # -- operands ----------------------------------------------------------------------------------------------------------
@@ -183,7 +185,7 @@ def _demand_result(view: View, shape: Sizes, dtype: str) -> None:
                   f"give an array of {dtype}")  # fmt: skip
 
 
-def _more_gradient(name: str, views: dict[str, Any], p: AttentionBackwardProblem, lying: dict[str, Any]) -> Result:
+def _more_gradient(name: str, views: dict[str, Any], p: AttentionBackwardProblem, layout: dict[str, Any]) -> Result:
     """The gradient of a bias, of sink logits or of slopes."""
     source, view = views[_NEEDS[name]], views[name]
     if view is not None:
@@ -196,9 +198,9 @@ def _more_gradient(name: str, views: dict[str, Any], p: AttentionBackwardProblem
             )
             raise bad("bias-shape", message, source.shape, "give a bias of the sizes of this call")
         four = (*(0,) * (4 - len(strides)), *strides)
-        lying[name] = tuple(0 if size == 1 else step for size, step in zip(p.bias_shape, four, strict=True))
+        layout[name] = tuple(0 if size == 1 else step for size, step in zip(p.bias_shape, four, strict=True))
     elif name == "dalibi":
-        lying[name] = (0, strides[0]) if len(source.shape) == 1 else (strides[0], strides[1])
+        layout[name] = (0, strides[0]) if len(source.shape) == 1 else (strides[0], strides[1])
     return Result(AT[name], source.shape, dense_strides(source.shape), "fp32")
 
 

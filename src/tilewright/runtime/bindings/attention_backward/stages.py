@@ -15,7 +15,7 @@ from tilewright.runtime.bindings.attention.common import (
     SCORE_SLOTS,
     SEED_SLOT,
     SEQUENCE_SLOTS,
-    ScoreLying,
+    ScoreLayout,
     dense_strides,
     lse_strides,
     offset,
@@ -64,7 +64,7 @@ _CONVERT: Any = ConvertArgs
 
 
 @dataclass(frozen=True, slots=True)
-class Lying(ScoreLying):
+class OperandLayout(ScoreLayout):
     dbias: Sizes = ()
     dalibi: Sizes = ()  # strides of sequence and head
     lse: Sizes = ()
@@ -117,13 +117,13 @@ def _prepared_strides(p: AttentionBackwardProblem) -> tuple[int, int]:
 
 
 def dot(
-    problem: AttentionBackwardProblem, lying: Lying | None = None, between: Mapping[str, int] | None = None
+    problem: AttentionBackwardProblem, layout: OperandLayout | None = None, between: Mapping[str, int] | None = None
 ) -> StageRequest:
-    p, lying = problem, lying or Lying()
+    p, layout = problem, layout or OperandLayout()
     args = DotArgs(batch=p.batch, heads_q=p.heads_q, rows=p.seqlen_q, head_v=p.head_dim_v, total_rows=p.total_q)
     args.out_strides, args.dout_strides = Strides(*p.o_strides), Strides(*p.do_strides)
-    args.lse_batch, args.lse_head = lying.lse or lse_strides(p)
-    args.dlse_batch, args.dlse_head = lying.dlse or lse_strides(p)
+    args.lse_batch, args.lse_head = layout.lse or lse_strides(p)
+    args.dlse_batch, args.dlse_head = layout.dlse or lse_strides(p)
     args.prepared_batch, args.prepared_head = _prepared_strides(p)
     slots = {"out": "out", "dout": "dout", "lse": "lse", **_tables(p, keys=False)}
     if p.dlse:
@@ -140,9 +140,9 @@ def _sums_strides(p: AttentionBackwardProblem, name: str) -> Strides:
 
 
 def grad(
-    problem: AttentionBackwardProblem, lying: Lying | None = None, between: Mapping[str, int] | None = None
+    problem: AttentionBackwardProblem, layout: OperandLayout | None = None, between: Mapping[str, int] | None = None
 ) -> StageRequest:
-    p, lying = problem, lying or Lying()
+    p, layout = problem, layout or OperandLayout()
     args = BackwardArgs(
         batch=p.batch, heads_q=p.heads_q, heads_kv=p.heads_kv, rows=p.seqlen_q, keys=p.seqlen_k, head_qk=p.head_dim,
         head_v=p.head_dim_v, total_rows=p.total_q, total_keys=p.total_k, window_left=p.window_left,
@@ -153,7 +153,7 @@ def grad(
         setattr(args, f"{name}_strides", Strides(*getattr(p, f"{name}_strides")))
     args.dout_strides = Strides(*p.do_strides)
     args.prepared_batch, args.prepared_head = _prepared_strides(p)
-    args.lse_batch, args.lse_head = lying.lse or lse_strides(p)
+    args.lse_batch, args.lse_head = layout.lse or lse_strides(p)
     slots = {"q": "q", "k": "k", "v": "v", "dout": "dout", "lse": "lse", **_tables(p, keys=True)}
     sums = {}
     for name in ("dq", "dk", "dv"):
@@ -163,27 +163,27 @@ def grad(
         else:
             slots[name] = name
             setattr(args, f"{name}_strides", Strides(*getattr(p, f"{name}_strides")))
-    _scores(args, p, lying, slots)
+    _scores(args, p, layout, slots)
     handed = _handed(_GRAD, {"delta": "delta", "lse_log2": "lse_log2"}, between, is_input=True)
     handed += _handed(_GRAD, sums, between, is_input=False)
-    return StageRequest(p, args, (*_pointers(_GRAD, slots), *handed), score_scalars(_GRAD, p, lying))
+    return StageRequest(p, args, (*_pointers(_GRAD, slots), *handed), score_scalars(_GRAD, p, layout))
 
 
-def _scores(args: BackwardArgs, p: AttentionBackwardProblem, lying: Lying, slots: dict[str, str]) -> None:
+def _scores(args: BackwardArgs, p: AttentionBackwardProblem, layout: OperandLayout, slots: dict[str, str]) -> None:
     """What changes scores, and its gradients."""
-    slots |= score_args(args, p, lying)
+    slots |= score_args(args, p, layout)
     if p.dbias:
         slots["dbias"] = "dbias"
-        args.dbias_strides[:] = lying.dbias or repeated(p.bias_shape)
+        args.dbias_strides[:] = layout.dbias or repeated(p.bias_shape)
     if p.dalibi:
         slots["dalibi"] = "dalibi"
-        args.dalibi_batch, args.dalibi_head = lying.dalibi or lying.alibi
+        args.dalibi_batch, args.dalibi_head = layout.dalibi or layout.alibi
 
 
 def convert(
-    problem: AttentionBackwardProblem, lying: Lying | None = None, between: Mapping[str, int] | None = None
+    problem: AttentionBackwardProblem, layout: OperandLayout | None = None, between: Mapping[str, int] | None = None
 ) -> StageRequest:
-    p, lying = problem, lying or Lying()
+    p, layout = problem, layout or OperandLayout()
     args = ConvertArgs(
         batch=p.batch, heads_q=p.heads_q, heads_kv=p.heads_kv, rows=p.seqlen_q, keys=p.seqlen_k, head_qk=p.head_dim,
         head_v=p.head_dim_v, total_rows=p.total_q, total_keys=p.total_k, scale=p.head_dim**-0.5,
@@ -195,7 +195,7 @@ def convert(
         operand.source_strides, operand.to_strides = _sums_strides(p, name), Strides(*getattr(p, f"{name}_strides"))
         slots[f"{name}.to"], sums[f"{name}.source"] = name, f"{name}_sums"
     handed = _handed(_CONVERT, sums, between, is_input=True)
-    scalars = (Scalar(_CONVERT.scale.offset, 0),) if lying.scaled else ()
+    scalars = (Scalar(_CONVERT.scale.offset, 0),) if layout.scaled else ()
     return StageRequest(p, args, (*_pointers(_CONVERT, slots), *handed), scalars)
 
 
@@ -237,8 +237,8 @@ def alone(problem: AttentionBackwardProblem) -> Request:
     return Request(OP, (_MAKERS[problem.family](problem),), results(problem))
 
 
-def whole(stages: Sequence[AttentionBackwardProblem], lying: Lying, results: tuple[Result, ...]) -> Request:
+def whole(stages: Sequence[AttentionBackwardProblem], layout: OperandLayout, results: tuple[Result, ...]) -> Request:
     """The stages of a call (`Op.stages`), with the workspace between them."""
     between = _between(next(stage for stage in stages if stage.family == "grad"))
-    requests = tuple(_MAKERS[stage.family](stage, lying, between) for stage in stages)
+    requests = tuple(_MAKERS[stage.family](stage, layout, between) for stage in stages)
     return Request(OP, requests, results, between_bytes=between[""])

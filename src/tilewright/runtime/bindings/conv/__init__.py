@@ -19,7 +19,7 @@ from tilewright.runtime.requests import Operands, Request, Sample, Slot, StageRe
 if TYPE_CHECKING:
     from tilewright.ops.numerics import Check
 
-__all__ = ["BINDING", "Attributes", "bound", "settled", "two"]
+__all__ = ["BINDING", "Attributes", "bound", "normalized", "two"]
 
 
 def two(ds: Any) -> tuple[Any, Any]:
@@ -44,7 +44,7 @@ def bound(variant: str, first: Any, second: Any, bias: Any, ds: Any, out: Any) -
     return (first, second, None, bias, d0, d1, out)
 
 
-def settled(options: tuple[Any, ...]) -> tuple[Any, ...]:
+def normalized(options: tuple[Any, ...]) -> tuple[Any, ...]:
     """The attributes of a call from its options, which may hold numbers of any library; the first that is none is an
     error."""
     stated = Attributes(*options)
@@ -89,7 +89,7 @@ class ConvBinding(BindingDefaults):
         options = (
             variant, stride, padding, dilation, groups, layout, shape, epilogue, out_dtype, deterministic
         )  # fmt: skip
-        return bound(variant, first, second, bias, ds, out), (), settled(options)
+        return bound(variant, first, second, bias, ds, out), (), normalized(options)
 
     def bind_kernel(
         self, spec: KernelSpec, first: Any, second: Any, third: Any = None, *, out: Any = None, **others: Any

@@ -85,7 +85,7 @@ def build(views: Sequence[Any], options: tuple[Any, ...], target: str) -> Reques
     """Shapes, strides and dtypes as one request, or the first contradiction as one error."""
     call = _Call(Attributes(*options), target, views)
     _read(call)
-    _settle_dtypes(call)
+    _infer_dtypes(call)
     problem = _problem(call)
     _demand_legal(problem, target)
     _demand_shapes(call, problem)
@@ -144,7 +144,7 @@ def _possible(dtype: str, variant: str, target: str) -> tuple[str, ...]:
     return tuple(problem.dtype_out for problem in problems if not problem_check(problem, target))
 
 
-def _settle_dtypes(call: _Call) -> None:
+def _infer_dtypes(call: _Call) -> None:
     """Element types of operands, result and D tensors; what is fused."""
     a = call.attributes
     first, second = (_view(call, name) for name in _READ[a.variant])
@@ -164,10 +164,10 @@ def _settle_dtypes(call: _Call) -> None:
         message = f"out holds {out.dtype}, but out_dtype asks for {wanted}"
         raise bad("out-dtype", message, out.dtype, "give one of the two, or make them agree")
     call.dtype_out = out.dtype if out is not None else wanted or default_output(first.dtype)
-    _settle_fused(call)
+    _infer_fused(call)
 
 
-def _settle_fused(call: _Call) -> None:
+def _infer_fused(call: _Call) -> None:
     epilogue = call.attributes.epilogue
     if not isinstance(epilogue, str):
         message = f"epilogue is {an(type(epilogue).__name__)}, not a name"
@@ -258,7 +258,7 @@ def _demand_shapes(call: _Call, problem: ConvProblem) -> None:
         if operand.slot == OUT:
             raise bad("shape-out", f"out has shape {mine}, and the result has {shape}", mine, f"give shape {shape}")
         message = f"{operand.what} has shape {mine}, and a forward convolution of these sizes gives {shape}"
-        remedy = f"give dy of shape {shape}, or mend {SHAPES[problem.variant]}, stride, padding or dilation"
+        remedy = f"give dy of shape {shape}, or fix {SHAPES[problem.variant]}, stride, padding or dilation"
         raise bad("shape-backward", message, mine, remedy)
 
 

@@ -40,7 +40,7 @@ class Matrix:
     steps: tuple[int, ...] = ()
     odd: bool = False  # it starts elsewhere than at a multiple of 16 bytes
 
-    def turned(self) -> Matrix:
+    def transposed(self) -> Matrix:
         """The same memory with rows and columns exchanged."""
         return replace(self, shape=self.shape[::-1], strides=self.strides[::-1])
 

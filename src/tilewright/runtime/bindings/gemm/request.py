@@ -111,22 +111,22 @@ def build(views: Sequence[Any], options: tuple[Any, ...], target: str) -> Reques
     """Shapes, strides and dtypes as one request, or the first contradiction as one error."""
     call = _read(views, Attributes(*options), target)
     _demand_inputs(call)
-    _settle_shapes(call)
-    _settle_dtypes(call)
+    _infer_shapes(call)
+    _infer_dtypes(call)
     return _stage(call) if call.up is None else _gated(call)
 
 
 def _gated(call: _Call) -> Request:
     """Both products in one kernel, where the target has one for operands that lie so; else one after the other."""
     laid = _lay_out(call)
-    if not laid.turned and laid.up is not None and laid.right is not None and _alike(laid.up, laid.right):
+    if not laid.transposed and laid.up is not None and laid.right is not None and _alike(laid.up, laid.right):
         both = _stage(call)
         if has_dual_kernels(both.stages[0].problem, call.target):
             return both
     assert call.up is not None
     size = DTYPES[call.dtype].bytes
     # As the result lies: kernels read a D tensor along the rows they write.
-    strides = _new_strides(call.whole, laid.turned)
+    strides = _new_strides(call.whole, laid.transposed)
     between = replace(call.a, what="a @ up", address=0, shape=call.whole, strides=strides, dtype=call.dtype)
     product = replace(call, b=call.up, up=None, out=between, epilogue="PassThrough", copies=[])
     (first,) = _stage(product).stages
@@ -240,7 +240,7 @@ def _demand_inputs(call: _Call) -> None:
         raise _bad("epilogue-d-count", f"{len(call.ds)} D tensors were given", len(call.ds), f"give at most {MAX_D}")
 
 
-def _settle_shapes(call: _Call) -> None:
+def _infer_shapes(call: _Call) -> None:
     """Vectors become matrices, batches are found, inner sizes agree."""
     if len(call.a.shape) == 1:
         call.a = replace(call.a, shape=(1, *call.a.shape), strides=(max(1, call.a.shape[0]), *call.a.strides))
@@ -278,7 +278,7 @@ def _possible(dtype_a: str, dtype_b: str, target: str) -> tuple[str, ...]:
     return tuple(problem.dtype_c for problem in problems if not problem_check(problem, target))
 
 
-def _settle_dtypes(call: _Call) -> None:
+def _infer_dtypes(call: _Call) -> None:
     """The element types of the result, C and D tensors, and how inputs are multiplied."""
     wanted = None
     if call.attributes.out_dtype is not None:
@@ -317,7 +317,7 @@ class _Laid(NamedTuple):
     c: Matrix | None
     ds: list[Matrix]
     e: Matrix
-    turned: bool
+    transposed: bool
     up: Matrix | None = None  # the second B
 
 
@@ -340,8 +340,8 @@ def _result(call: _Call, by_columns: bool) -> Matrix:
 def _new_strides(shape: tuple[int, ...], by_columns: bool) -> tuple[int, ...]:
     if not by_columns:
         return dense_strides(shape)
-    turned = dense_strides((*shape[:-2], shape[-1], shape[-2]))
-    return (*turned[:-2], turned[-1], turned[-2])
+    transposed = dense_strides((*shape[:-2], shape[-1], shape[-2]))
+    return (*transposed[:-2], transposed[-1], transposed[-2])
 
 
 def _lay_out(call: _Call) -> _Laid:
@@ -353,9 +353,9 @@ def _lay_out(call: _Call) -> _Laid:
     ds = [matrix(D0 + index, d, whole) for index, d in enumerate(call.ds)]
     c = c if call.attributes.c_counts else None
     plain_c = c if c is not None and not c.repeats else None
-    turned = _by_columns(call, plain_c)
-    e = _result(call, turned)
-    if turned and b is None:
+    transposed = _by_columns(call, plain_c)
+    e = _result(call, transposed)
+    if transposed and b is None:
         raise _bad(
             "packed-column-major",
             "a packed b cannot give a column-major result",
@@ -363,12 +363,12 @@ def _lay_out(call: _Call) -> _Laid:
             "give a row-major out (np.empty(shape), torch.empty(shape)), or use b unpacked",
         )
     up = matrix(UP, call.up, (*call.batch, k, n)) if call.up is not None else None
-    laid = _Laid(a, b, c, ds, e, turned, up)
-    if turned:
+    laid = _Laid(a, b, c, ds, e, transposed, up)
+    if transposed:
         assert b is not None
-        old = c.turned() if c is not None else None
-        laid = _Laid(b.turned(), a.turned(), old, [d.turned() for d in ds], e.turned(), turned)
-    return _settle_c(call, laid)
+        old = c.transposed() if c is not None else None
+        laid = _Laid(b.transposed(), a.transposed(), old, [d.transposed() for d in ds], e.transposed(), transposed)
+    return _infer_c(call, laid)
 
 
 def _by_columns(call: _Call, c: Matrix | None) -> bool:
@@ -390,7 +390,7 @@ def _by_columns(call: _Call, c: Matrix | None) -> bool:
     return "r" not in leading
 
 
-def _settle_c(call: _Call, laid: _Laid) -> _Laid:
+def _infer_c(call: _Call, laid: _Laid) -> _Laid:
     """C as kernels take it: rows like the result's; else as one more D tensor, where it counts once; else copied."""
     c = laid.c
     if c is None or (not c.repeats and "r" in c.leading()):
@@ -447,7 +447,7 @@ def _stage(call: _Call) -> Request:
 
 def _seen_strides(call: _Call, laid: _Laid) -> tuple[int, ...]:
     """Of a new result, as users see it."""
-    strides = _new_strides(call.whole, laid.turned)
+    strides = _new_strides(call.whole, laid.transposed)
     return tuple(stride for index, stride in enumerate(strides, -len(strides)) if index not in call.dropped)
 
 
@@ -501,7 +501,7 @@ def _outputs(call: _Call, laid: _Laid, args: GemmArgs, inner: dict[int, int], ba
             raise copy_needed(
                 d.what,
                 f"{d.what} has element strides {d.strides} over {d.shape}: along the "
-                f"{'columns' if laid.turned else 'rows'} of the result its elements are not contiguous",
+                f"{'columns' if laid.transposed else 'rows'} of the result its elements are not contiguous",
                 rule="layout-d",
                 value=d.strides,
             )

@@ -94,7 +94,7 @@ def _default(signature: GemmSignature, arch: Arch) -> Iterator[CpuPackedSchedule
 
 
 def _swept(far: bool, signature: GemmSignature, arch: Arch) -> Iterator[CpuPackedSchedule]:
-    """Every axis turned, or turned further."""
+    """Every axis varied, or varied further."""
     for rows, vectors in BLOCKS[arch.vector_registers]:
         for words in (128, 192, 256, 320, 384, 448, 512, 768) if far else (256, 384, 512):
             for m_blocks in (4, 8, 12, 16, 24, 32) if far else (8, 12, 24):

@@ -1,4 +1,4 @@
-"""The fp8 pipeline of attention on sm_90a: both products in e4m3, values turned in shared memory on their way.
+"""The fp8 pipeline of attention on sm_90a: both products in e4m3, values transposed in shared memory on their way.
 
 As `ws`, with tiles of query rows of one head; few rows are read as fast by `mma_decode`, which packs heads.
 """
@@ -54,7 +54,7 @@ class Fp8Schedule:
 
 
 def tile_bytes(signature: AttentionSignature, schedule: Fp8Schedule) -> tuple[int, int]:
-    """Of the rows of queries, and of a stage of keys, values and values turned."""
+    """Of the rows of queries, and of a stage of keys, values and values transposed."""
     s, h = signature, schedule
     rows = MEMORY("fp8_tile_bytes", h.tile_m, s.head_dim)
     return rows, MEMORY("fp8_stage_bytes", h.tile_n, s.head_dim, s.head_dim_v)
@@ -78,7 +78,7 @@ def registers(signature: AttentionSignature, schedule: Fp8Schedule) -> int:
 
 def allowed_registers(signature: AttentionSignature, schedule: Fp8Schedule) -> int:
     """Of a multiplying thread; 0 where no kernel has so many warpgroups."""
-    return MEMORY("fp8_multiplying_registers", schedule.warpgroups, registers(signature, schedule))
+    return MEMORY("fp8_consumer_registers", schedule.warpgroups, registers(signature, schedule))
 
 
 def _signature_rules(signature: AttentionSignature, schedule: Fp8Schedule, arch: Arch) -> Iterator[Violation]:

@@ -34,7 +34,7 @@ MEMORY = Arithmetic("tilewright.backends.cuda.attention.mla", "tilewright/cuda/a
 ROWS = MEMORY("mla_rows")  # of a block
 HEADS_QK, HEAD_V = (512, 576), 512
 COLUMNS = (16, 32, 48, 64, 80, 96)  # keys of a tile
-REGISTERS, BESIDE_REGISTERS = MEMORY("mla_multiplying_registers"), 26  # of a multiplying thread
+REGISTERS, BESIDE_REGISTERS = MEMORY("mla_consumer_registers"), 26  # of a multiplying thread
 
 
 @renamed_fields({}, {"pipeline": {"latent": "mla"}})

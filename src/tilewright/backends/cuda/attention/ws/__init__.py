@@ -48,7 +48,7 @@ BESIDE_REGISTERS = 26
 )
 @dataclass(frozen=True, slots=True)
 class WsSchedule:
-    """Warps that feed and warpgroups that multiply; each keeps 64 rows, their scores and results in registers."""
+    """Producer warps and consumer warpgroups; each of these keeps 64 rows, their scores and results in registers."""
 
     pipeline: str
     tile_n: int  # keys of a tile
@@ -100,9 +100,7 @@ def most_stages(signature: AttentionSignature, schedule: WsSchedule, arch: Arch)
 def allowed_registers(signature: AttentionSignature, schedule: WsSchedule) -> int | None:
     """What a multiplying thread may hold; None where no kernel has so many warpgroups or blocks."""
     h, paged = schedule, signature.pages != "none"
-    return (
-        MEMORY("ws_multiplying_registers", h.warpgroups, h.ctas_per_sm, paged, h.pipeline == "decode_stream_k") or None
-    )
+    return MEMORY("ws_consumer_registers", h.warpgroups, h.ctas_per_sm, paged, h.pipeline == "decode_stream_k") or None
 
 
 def registers(signature: AttentionSignature, schedule: WsSchedule) -> int:

@@ -1,4 +1,4 @@
-"""ws, of sm_90a: TMA feeds wgmma, warp-specialized; a block owns 128 keys, and the copy engine adds up dq."""
+"""ws, of sm_90a: TMA feeds wgmma, warp-specialized; a block owns 128 keys, and TMA adds up dq."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OVERLAPS = ("scores", "none")
 )
 @dataclass(frozen=True, slots=True)
 class WsSchedule:
-    """Warps that feed and two warpgroups that multiply; each keeps 64 keys, with dk and dv in registers."""
+    """Warp-specialized: producer warps and two consumer warpgroups; each keeps 64 keys, with dk and dv in registers."""
 
     pipeline: str
     tile_m: int  # rows of a tile

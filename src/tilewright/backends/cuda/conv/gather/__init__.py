@@ -93,7 +93,7 @@ class Side:
 
     @property
     def held(self) -> bool:
-        """Whether it comes through registers: element by element, or in vectors of floats that are turned there."""
+        """Whether it comes through registers: element by element, or in vectors of floats that are transposed there."""
         return bool(MEMORY("gather_held", self.plain, self.along_k, self.vector * self.size))
 
     @property

@@ -1,4 +1,4 @@
-"""loops: the floor; any size, stride and element type."""
+"""loops: the fallback kernel; any size, stride and element type."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tilewright.backends.cuda.gemm.multistage.shape import (
     shared_bytes,
     streamed_sums,
     sums,
-    turned,
+    transposed,
 )
 from tilewright.ops.gemm.spec import GemmSignature
 
@@ -67,12 +67,12 @@ def _default(signature: GemmSignature, arch: Arch) -> Iterator[MultistageSchedul
     if signature.dtype_a == "fp32":
         yield from _plain(signature, arch)
         return
-    small = 64 if turned(signature) or signature.dtype_a == "tf32" else 128
+    small = 64 if transposed(signature) or signature.dtype_a == "tf32" else 128
     wide = signature.dtype_a == "tf32" and signature.layout != "rcr"
     if wide:
         yield from _wide(signature)
     for vector in (16, 0):
-        fewer = 3 if turned(signature) or (vector == 0 and signature.dtype_a != "tf32") else 4
+        fewer = 3 if transposed(signature) or (vector == 0 and signature.dtype_a != "tf32") else 4
         most = most_sums(signature, vector or 1)
         if most == 128:
             roomy = arch.scratch_bytes > 200_000

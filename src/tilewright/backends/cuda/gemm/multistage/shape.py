@@ -104,8 +104,8 @@ def multistage(
     )
 
 
-def turned(signature: GemmSignature) -> bool:
-    """Whether bytes whose lines are contiguous are turned in shared memory."""
+def transposed(signature: GemmSignature) -> bool:
+    """Whether bytes whose lines are contiguous are transposed in shared memory."""
     return DTYPES[signature.dtype_a].bytes == 1 and signature.layout[:2] != "rc"
 
 
@@ -115,11 +115,11 @@ def sums(schedule: MultistageSchedule) -> int:
 
 
 def most_sums(signature: GemmSignature, vector: int) -> int:
-    """Of one thread; `vector` is the narrower one.  Registers also hold widened fp8, bytes being turned or moved."""
+    """Of one thread; `vector` is the narrower one.  Registers also hold widened fp8, and bytes on the way."""
     fp8 = signature.dtype_a in FP8
-    if fp8 and (vector == 1 or turned(signature)):
+    if fp8 and (vector == 1 or transposed(signature)):
         return 32
-    return 64 if fp8 or turned(signature) or signature.dtype_a == "tf32" else 128
+    return 64 if fp8 or transposed(signature) or signature.dtype_a == "tf32" else 128
 
 
 def streamed_sums(signature: GemmSignature, schedule: MultistageSchedule, arch: Arch) -> int:

@@ -12,7 +12,7 @@ from tilewright.backends.hip.attention.ck_tile import features, fitted, legality
 from tilewright.backends.hip.attention.ck_tile.instance import Instance
 from tilewright.backends.hip.attention.ck_tile.schedules import CkTileAttentionSchedule, computed, moving, route
 from tilewright.backends.hip.attention.ck_tile.tiles import HEAD_SIZES
-from tilewright.ops.attention.spec import AttentionSignature, settled
+from tilewright.ops.attention.spec import AttentionSignature, normalized
 from tilewright.ops.attention_terms import head_class
 from tilewright.ops.base import Violation
 
@@ -71,7 +71,7 @@ def pool_signatures(pool: str, arch: Arch) -> Iterator[AttentionSignature]:
         sizes = dict.fromkeys((head_class(qk), head_class(v)) for qk, v in HEAD_SIZES.get(kind, ()))
         scales = ("none",) if kind in _HALVES or kind == "fp32" else ("none", "tensor")
         for (qk, v), has, scale in product(sizes if types else (), _feature_sets(), scales):
-            signature = settled(AttentionSignature(**types, head_dim=qk, head_dim_v=v, scales=scale, **has))
+            signature = normalized(AttentionSignature(**types, head_dim=qk, head_dim_v=v, scales=scale, **has))
             if signature not in seen and _allows(chosen, computed(signature, arch.name)):
                 seen.add(signature)
                 yield signature

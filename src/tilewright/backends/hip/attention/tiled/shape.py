@@ -44,7 +44,7 @@ def _line_bytes(deep: int, size: int) -> int:
 
 
 def lds_bytes(signature: AttentionSignature, schedule: TiledAttentionSchedule, size: int) -> int:
-    """Rows of queries, beside keys and turned values where they stay, else in the same place before these."""
+    """Rows of queries, beside keys and transposed values where they stay, else in the same place before these."""
     s, h = signature, schedule
     queries = h.tile_m * _line_bytes(s.head_dim, size)
     keys = h.tile_n * _line_bytes(s.head_dim, size) + s.head_dim_v * _line_bytes(h.tile_n, size)

@@ -23,7 +23,7 @@ from tilewright.backends.hip.attention_backward.ck_tile.tiles import (
     CkTileBackwardSchedule,
     usual_pipeline,
 )
-from tilewright.ops.attention_backward.spec import AttentionBackwardSignature, settled
+from tilewright.ops.attention_backward.spec import AttentionBackwardSignature, normalized
 from tilewright.ops.base import Violation
 
 Schedule = CkTileBackwardSchedule | CkRowsSchedule
@@ -104,9 +104,9 @@ def pool_signatures() -> Iterator[AttentionBackwardSignature]:
     )  # fmt: skip
     for kind, size, packed in product(_TYPES, TILES, _BOTH):
         heads: dict[str, Any] = {"dtype": kind, "head_dim": size, "head_dim_v": size, "varlen": packed}
-        yield settled(AttentionBackwardSignature("dot", **heads))
+        yield normalized(AttentionBackwardSignature("dot", **heads))
         for sums in ("all",) if packed else ("dq", "all"):
             for mask, more, dropout in product(("none", "window"), added, _BOTH):
-                yield settled(AttentionBackwardSignature("grad", **heads, mask=mask, dropout=dropout, accumulate=sums,
-                                                         dtype_aux=kind, **more))  # fmt: skip
-            yield settled(AttentionBackwardSignature("convert", **heads, accumulate=sums))
+                more = {**more, "mask": mask, "dropout": dropout}
+                yield normalized(AttentionBackwardSignature("grad", **heads, accumulate=sums, dtype_aux=kind, **more))
+            yield normalized(AttentionBackwardSignature("convert", **heads, accumulate=sums))

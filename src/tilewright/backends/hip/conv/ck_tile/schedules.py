@@ -212,7 +212,7 @@ def _geometries(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[tup
 
 
 def _swept(pool: str, signature: ConvSignature, arch: Arch) -> Iterator[CkTileConvSchedule]:
-    """Every axis turned.
+    """Every axis varied.
 
     `profiler` keeps to the widest vectors and to whole groups; `exhaustive` has more tiles, warp grids and splits.
     """

@@ -105,7 +105,7 @@ class CkTile(HipGemmFamily):
     def violations(self, signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) -> Iterator[Violation]:
         yield from ck_tile_rules(signature, arch)
         if "wmma" in arch.features or not arch.warp_tiles:
-            return  # where CK Tile has nothing there is one reason, and no schedule mends it
+            return  # where CK Tile has nothing there is one reason, and no schedule fixes it
         yield from _packed(signature, schedule, arch)
         yield from instance_rules(signature, schedule, arch)
         yield from _preshuffle(signature, schedule, arch)

@@ -54,9 +54,9 @@ def narrow_schedule(signature: GemmSignature, arch: Arch) -> CkTileSchedule:
     step = warp_tile(signature, arch, 16, deep=False)
     grid = (2, 2, 1)
     fused = signature.variant == "multi_d"
-    turned = "lds-transpose" in arch.features and signature.layout != "rcr"  # there compv3 has a wrong tail
+    transposed = "lds-transpose" in arch.features and signature.layout != "rcr"  # there compv3 has a wrong tail
     return CkTileSchedule(
-        "compv4" if signature.dtype_a != signature.dtype_b else "mem" if turned else "compv3",
+        "compv4" if signature.dtype_a != signature.dtype_b else "mem" if transposed else "compv3",
         (grid[0] * step[0], grid[1] * step[1], max(step[2], 16)),
         step,
         grid,
@@ -132,7 +132,7 @@ def _traits(pool: str, signature: GemmSignature) -> list[tuple[str, str, str, bo
 
 
 def _swept(pool: str, signature: GemmSignature, arch: Arch) -> Iterator[CkTileSchedule]:
-    """Every axis turned; `profiler` turns them further than `full`, and with edge code too.
+    """Every axis varied; `profiler` varies them further than `full`, and with edge code too.
 
     `full` leaves out what never won: blocks of fewer than four waves on large tiles, the 4x64 and 64x4
     matrix instructions, and a persistent grid with the direct store.

@@ -95,8 +95,8 @@ def registers(signature: GemmSignature, schedule: TiledSchedule, arch: Arch) -> 
     held = words = 0
     for _, dtype, as_, lines, along_k in operands(signature, schedule, arch):
         own = share(dtype, as_, lines, k, lanes, along_k)
-        turned = not along_k and DTYPES[as_].bytes == 1  # bytes change places in as many registers more
-        held += -(-lines * k * DTYPES[dtype].bytes // lanes // 4) * (2 if turned else 1)
+        transposed = not along_k and DTYPES[as_].bytes == 1  # bytes change places in as many registers more
+        held += -(-lines * k * DTYPES[dtype].bytes // lanes // 4) * (2 if transposed else 1)
         held += lines * k // lanes // max(1, own.width)  # offsets
         words = max(words, -(-lane_bytes(as_, arch, k) // 4))
     fragments = words * (m // (SIDE * schedule.warp_grid[0]) + n // (SIDE * schedule.warp_grid[1]))

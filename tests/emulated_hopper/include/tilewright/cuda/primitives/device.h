@@ -20,7 +20,7 @@ TW_GPU float4 load_neighbour(const void *p, uint32_t rank, uint32_t me, const fl
 TW_GPU void wait_for_kernel_before() { emulated::wait_for_kernel_before(); }
 TW_GPU void let_next_kernel_in() {}
 TW_GPU void cluster_sync() { emulated::cluster_sync(true); }
-TW_GPU void cluster_meet() { emulated::cluster_sync(false); }
+TW_GPU void cluster_sync_relaxed() { emulated::cluster_sync(false); }
 TW_GPU void fence_async_proxy() { emulated::fence_async_proxy(); }
 
 }  // namespace tw

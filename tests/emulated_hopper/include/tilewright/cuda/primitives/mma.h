@@ -10,7 +10,7 @@ inline float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }
 namespace tw {
 
 TW_GPU void load_matrices(uint32_t (&to)[4], const char *row) { emulated::load_matrices(to, row, false); }
-TW_GPU void load_matrices_turned(uint32_t (&to)[4], const char *row) { emulated::load_matrices(to, row, true); }
+TW_GPU void load_matrices_transposed(uint32_t (&to)[4], const char *row) { emulated::load_matrices(to, row, true); }
 
 TW_GPU uint32_t turn_matrix(uint32_t two) {
   const int lane = int(threadIdx.x) % 32, from = lane % 4 * 8 + lane / 8, half = lane / 4 % 2 * 16;

@@ -97,8 +97,8 @@ template <class Config> struct BackwardEntries {
     if constexpr (backward_scored<Config>) {
       score *= x.scale;
       if constexpr (Config::softcap) {
-        const float turned = backward_tanh<typename Config::T>(score * x.over_cap);
-        score = x.cap * turned, slant = 1.0f - turned * turned;
+        const float transposed = backward_tanh<typename Config::T>(score * x.over_cap);
+        score = x.cap * transposed, slant = 1.0f - transposed * transposed;
       }
       if constexpr (Config::bias == AttentionBias::tensor)
         score += to_float(static_cast<const typename Config::Aux *>(x.x.bias)[place(x.x.bias_strides, row, key)]);

@@ -199,7 +199,7 @@ template <class Config> struct AttentionAppend {
         row(unit % args.rows),
         place(table_entry(args.lengths, unit / args.rows) + unit % args.rows) {}
 
-  // An element that is not turned: a copy, or rounded where the cache is narrower.
+  // An element that is not rotated: a copy, or rounded where the cache is narrower.
   static TW_GPU void store(T value, float, T &to) { to = value; }
   template <class Narrow> static TW_GPU void store(T value, float scale, Narrow &to) {
     round_to(to_float(value) / scale, to);
@@ -247,7 +247,7 @@ template <class Config> struct AttentionAppend {
     turn_q();
   }
 
-  // All threads of the block.  q may be turned in its place: a head is read whole before it is written.
+  // All threads of the block.  q may be rotated in its place: a head is read whole before it is written.
   TW_GPU void turn_q() const {
     constexpr int each = (Config::head_qk + AttentionLoopsShape::threads - 1) / AttentionLoopsShape::threads;
     for (int64_t head = 0; head < x.heads_q; ++head) {

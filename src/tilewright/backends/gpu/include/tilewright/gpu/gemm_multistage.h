@@ -19,20 +19,20 @@ template <class O, int Threads> struct fetch_of<O, Threads, true> {
   using type = PlainFetch<O, Threads>;
 };
 
-// One operand on its way: the copies of stages, and for those that need it the tile settled one step later.
+// One operand on its way: the copies of stages, and for those that need it the tile realigned one step later.
 template <class S, class O> struct Side {
   typename fetch_of<O, S::threads, O::plain>::type fetch;
-  Settle<O, S::threads> settle;
-  char *ring, *settled;  // this operand's place in stage 0; two settled tiles
+  Realign<O, S::threads> realign;
+  char *ring, *realigned;  // this operand's place in stage 0; two realigned tiles
   int into = 0, out_of = 0, turn = 0;
   int left;  // steps to fetch
 
   TW_GPU Side(const void *matrix, long long stride, int lines, int deep, int line, int k, int steps, char *ring_at,
-              char *settled_at)
+              char *realigned_at)
       : fetch(matrix, stride, lines, O::plain && deep > k + steps * O::Deep ? k + steps * O::Deep : deep, line, k),
-        settle(matrix, stride),
+        realign(matrix, stride),
         ring(ring_at),
-        settled(settled_at),
+        realigned(realigned_at),
         left(steps) {}
 
   static TW_GPU int after(int stage) { return stage == S::Stages - 1 ? 0 : stage + 1; }
@@ -58,9 +58,9 @@ template <class S, class O> struct Side {
     }
   }
   // A part of moving the next raw stage into the tile after this one.
-  template <int Part, int Parts> TW_GPU void settle_next() {
-    if constexpr (O::settled)
-      settle.template part<Part, Parts>(ring + out_of * S::stage_bytes, settled + (turn ^ 1) * O::Place::bytes);
+  template <int Part, int Parts> TW_GPU void realign_next() {
+    if constexpr (O::realigned)
+      realign.template part<Part, Parts>(ring + out_of * S::stage_bytes, realigned + (turn ^ 1) * O::Place::bytes);
   }
   TW_GPU void next() {
     out_of = after(out_of);
@@ -68,7 +68,7 @@ template <class S, class O> struct Side {
   }
   // The tile to multiply.
   TW_GPU const char *tile() const {
-    return O::settled ? settled + turn * O::Place::bytes : ring + out_of * S::stage_bytes;
+    return O::realigned ? realigned + turn * O::Place::bytes : ring + out_of * S::stage_bytes;
   }
 };
 
@@ -78,10 +78,10 @@ template <class S, class Config> struct MultistageBlock {
   using M = Matrix<Config, TileA, TileB>;
   using Sum = typename S::Sum;
   static constexpr int units_m = S::warp_m / M::m, units_n = S::warp_n / M::n, units_k = S::BK / M::k;
-  // Settled operands are fetched one step earlier than others.
-  static constexpr int lead = S::A::settled || S::B::settled ? 1 : 0;
+  // Realigned operands are fetched one step earlier than others.
+  static constexpr int lead = S::A::realigned || S::B::realigned ? 1 : 0;
   static constexpr int spread = units_k > 1 ? units_k - 1 : 1;
-  // Fragments one unit ahead, where no registers are needed to settle operands.
+  // Fragments one unit ahead, where no registers are needed to realign operands.
   static constexpr bool ahead = M::ahead && lead == 0;
   static_assert(units_k >= 2 || !ahead, "fragments are loaded one unit ahead");
   static_assert(M::m == Config::unit_m && S::warp_n % M::n == 0, "a warp's part is whole units");
@@ -133,8 +133,8 @@ template <class S, class Config> struct MultistageBlock {
       commit_copies();
     }
     if constexpr (Unit < spread) {
-      a.template settle_next<Unit, spread>();
-      b.template settle_next<Unit, spread>();
+      a.template realign_next<Unit, spread>();
+      b.template realign_next<Unit, spread>();
     }
   }
   // The units of one step from `Unit` on, written out: what is done beside each is known to the compiler.
@@ -165,8 +165,8 @@ template <class S, class Config> struct MultistageBlock {
 
   template <class SideA, class SideB> TW_GPU void run(SideA &a, SideB &b, int steps) {
     static_assert(!ahead || units_k % 2 == 0, "a step leaves the fragments where the next one looks");
-    if (S::A::settled || lead == 0) a.template copy_next<true>();
-    if (S::B::settled || lead == 0) b.template copy_next<true>();
+    if (S::A::realigned || lead == 0) a.template copy_next<true>();
+    if (S::B::realigned || lead == 0) b.template copy_next<true>();
     commit_copies();
 #pragma unroll 1
     for (int i = 1; i < S::Stages - 1 + lead; ++i) {
@@ -178,11 +178,11 @@ template <class S, class Config> struct MultistageBlock {
     block_barrier();
     if constexpr (lead) {
       a.turn = b.turn = 1;
-      a.template settle_next<0, 1>();
-      b.template settle_next<0, 1>();
+      a.template realign_next<0, 1>();
+      b.template realign_next<0, 1>();
       a.turn = b.turn = 0;
-      if constexpr (S::A::settled) a.out_of = 1 % S::Stages;
-      if constexpr (S::B::settled) b.out_of = 1 % S::Stages;
+      if constexpr (S::A::realigned) a.out_of = 1 % S::Stages;
+      if constexpr (S::B::realigned) b.out_of = 1 % S::Stages;
       block_barrier();
     }
     Fragments f[ahead ? 2 : 1];
@@ -193,8 +193,8 @@ template <class S, class Config> struct MultistageBlock {
     if constexpr (ahead) block_barrier();         // all have loaded: the ring is free for other use
   }
 
-  // Through a sheet of sums, from which threads go along rows: `take(i)` for the i-th unit's rows of every warp.
-  template <class Take> TW_GPU void by_sheets(char *shared, Take take) const {
+  // Through a staging buffer of accumulators, from which threads go along rows: `take(i)` for the i-th unit's rows of every warp.
+  template <class Take> TW_GPU void by_staging(char *shared, Take take) const {
 #pragma unroll
     for (int i = 0; i < units_m; ++i) {
       if (i > 0) block_barrier();
@@ -203,16 +203,16 @@ template <class S, class Config> struct MultistageBlock {
 #pragma unroll
         for (int q = 0; q < M::sums; ++q)
           store_shared(
-              shared + sheet(warp_row / S::warp_m * M::m + M::row(q), warp_column + j * M::n + M::column(q)) * 4,
+              shared + staging(warp_row / S::warp_m * M::m + M::row(q), warp_column + j * M::n + M::column(q)) * 4,
               sums[i][j][q]);
       block_barrier();
       take(i);
     }
   }
-  // `take(row, column, row of the sheet)` for every `Width` columns of what lies in the sheet.
+  // `take(row, column, row of the staging buffer)` for every `Width` columns of what lies in the staging buffer.
   template <int Width, class Take> static TW_GPU void along_rows(int i, Take take) {
 #pragma unroll(Finish<Config>::fused ? 1 : 2)  // what is fused takes registers, of which sums leave few
-    for (int at = thread_index() * Width; at < S::sheet_rows * S::BN; at += S::threads * Width) {
+    for (int at = thread_index() * Width; at < S::staging_rows * S::BN; at += S::threads * Width) {
       const int r = at / S::BN, c = at % S::BN;
       take(r / M::m * S::warp_m + i * M::m + r % M::m, c, r);
     }
@@ -234,7 +234,7 @@ template <class S, class Config> struct MultistageBlock {
       Sum sums[width];
 #pragma unroll
       for (int q = 0; q < width; q += 4) {
-        const Sums from = load_shared<Sums>(shared + ((sheet(r, c) & ~1) + q) * 4);
+        const Sums from = load_shared<Sums>(shared + ((staging(r, c) & ~1) + q) * 4);
 #pragma unroll
         for (int i = 0; i < 4; ++i) sums[q + i] = crossed ? from.v[i ^ 1] : from.v[i];
       }
@@ -243,29 +243,30 @@ template <class S, class Config> struct MultistageBlock {
     const auto single = [&](int tile_row, int c, int r) {
       const int row = row0 + tile_row, column = column0 + c;
       if (row < x.m && column < x.n)
-        e[row * x.e_stride + column] = finish(load_shared<Sum>(shared + sheet(r, c) * 4), z, row, column);
+        e[row * x.e_stride + column] = finish(load_shared<Sum>(shared + staging(r, c) * 4), z, row, column);
     };
     const bool whole = whole_rows<width>(e, x.e_stride, 0);
-    by_sheets(shared, [&](int i) {
+    by_staging(shared, [&](int i) {
       if (whole) along_rows<width>(i, wide);
       else along_rows<1>(i, single);
     });
   }
-  // Split-K: all blocks of a tile hand in their sums, meet, and each finishes a part of the tile.
+  // Split-K: all blocks of a tile write their partial sums, wait for each other, and each finishes a part of the tile.
   TW_GPU void leave_together(char *shared, const MultistageArgs &x, const Segment &s) const {
     using C = typename Config::C;
     const int parts = x.order.parts, tile = S::BM * S::BN;
     float *first = x.partial + (long long)s.tile * parts * tile, *mine = first + (long long)s.part * tile;
-    const auto hand_in = [&](int tile_row, int c, int r) {
+    const auto write_partials = [&](int tile_row, int c, int r) {
       float4 v;
-      v.x = load_shared<float>(shared + sheet(r, c) * 4), v.y = load_shared<float>(shared + sheet(r, c + 1) * 4);
-      v.z = load_shared<float>(shared + sheet(r, c + 2) * 4), v.w = load_shared<float>(shared + sheet(r, c + 3) * 4);
+      v.x = load_shared<float>(shared + staging(r, c) * 4), v.y = load_shared<float>(shared + staging(r, c + 1) * 4);
+      v.z = load_shared<float>(shared + staging(r, c + 2) * 4),
+      v.w = load_shared<float>(shared + staging(r, c + 3) * 4);
       store_through(reinterpret_cast<float4 *>(mine + tile_row * S::BN + c), v);
     };
-    by_sheets(shared, [&](int i) { along_rows<4>(i, hand_in); });
+    by_staging(shared, [&](int i) { along_rows<4>(i, write_partials); });
     block_barrier();
     unsigned *words = x.flags + 2 * s.tile;
-    if (thread_index() == 0) meet(words, unsigned(parts));
+    if (thread_index() == 0) sync(words, unsigned(parts));
     block_barrier();
     const Finish<Config> finish(x.finish);
     const int row0 = s.m * S::BM, column0 = s.n * S::BN, z = s.z;
@@ -279,7 +280,7 @@ template <class S, class Config> struct MultistageBlock {
                        });
     if (thread_index() == 0) part(words, unsigned(parts));
   }
-  // Stream-K: who has a tile's later k hands in its sums, as the threads hold them; who has its first k adds them.
+  // Stream-K: who has a tile's later k writes its partial sums, as the threads hold them; who has its first k adds them.
   // False: nothing is left to do for the segment.
   TW_GPU bool collect(const MultistageArgs &x, const Segment &s) {
     if (s.k0 > 0) {
@@ -320,7 +321,7 @@ template <class S, class Config> struct MultistageBlock {
   }
   // Crossed so that neither the lanes of a unit nor those of a row meet in a bank.
   static constexpr int cross = S::BN % 32 == 0 ? 32 : 16;
-  static TW_GPU int sheet(int r, int c) { return r * S::BN + (c ^ r * 8 % cross ^ (r >> 2 & 1)); }
+  static TW_GPU int staging(int r, int c) { return r * S::BN + (c ^ r * 8 % cross ^ (r >> 2 & 1)); }
 };
 
 // One segment of the work: a tile, or a part of its k.
@@ -328,11 +329,11 @@ template <class S, class Config> TW_GPU void take_segment(const MultistageArgs &
   char *shared = dynamic_shared();
   auto *a = static_cast<const typename Config::A *>(x.a) + s.z * x.a_batch;
   auto *b = static_cast<const typename Config::B *>(x.b) + s.z * x.b_batch;
-  char *settled = shared + S::settled_at;
+  char *realigned = shared + S::realigned_at;
   const int steps = s.k1 - s.k0, k = s.k0 * S::BK;
-  Side<S, typename S::A> side_a(a, x.a_stride, x.m, x.k, s.m * S::BM, k, steps, shared, settled);
+  Side<S, typename S::A> side_a(a, x.a_stride, x.m, x.k, s.m * S::BM, k, steps, shared, realigned);
   Side<S, typename S::B> side_b(b, x.b_stride, x.n, x.k, s.n * S::BN, k, steps, shared + S::A::stage_bytes,
-                                settled + S::A::settled_bytes);
+                                realigned + S::A::realigned_bytes);
   MultistageBlock<S, Config> block;
   block.run(side_a, side_b, steps);
   if constexpr (S::Scheduler == TileScheduler::split_k) {

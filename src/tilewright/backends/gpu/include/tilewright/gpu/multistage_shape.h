@@ -33,7 +33,7 @@ template <class T, int Lines, int Deep, bool AlongK> struct place_of<true, T, Li
 // How an operand comes into shared memory.  Vector: the bytes its rows are aligned to.  From four on they
 // are copied as they are, that many at a time.  Below, whole 16-byte words around the wanted bytes are
 // copied (raw rows have room for one more), and a pass over shared memory moves them into place; bytes
-// whose lines are contiguous are also turned there, for matrix instructions read bytes along k.  `Plain`
+// whose lines are contiguous are also transposed there, for matrix instructions read bytes along k.  `Plain`
 // floats, which no matrix instruction reads, lie along lines: those contiguous along k come one by one and
 // are turned on the way, whatever their alignment.
 template <class T, int Lines_, int Deep_, bool KContiguous_, int Vector_> struct Operand {
@@ -41,16 +41,16 @@ template <class T, int Lines_, int Deep_, bool KContiguous_, int Vector_> struct
   static constexpr int Lines = Lines_, Deep = Deep_, Vector = Vector_, size = sizeof(T);
   static constexpr bool KContiguous = KContiguous_;
   static constexpr bool plain = is_float<T>::value, single = operand_single(plain, KContiguous);
-  static constexpr bool turned = operand_turned(size, KContiguous),
-                        settled = operand_settled(size, KContiguous, Vector);
-  using Place = typename place_of<plain, T, Lines, Deep, KContiguous || turned>::type;
+  static constexpr bool transposed = operand_transposed(size, KContiguous),
+                        realigned = operand_realigned(size, KContiguous, Vector);
+  using Place = typename place_of<plain, T, Lines, Deep, KContiguous || transposed>::type;
   static constexpr int rows = operand_rows(Lines, Deep, KContiguous),
                        width = operand_width(size, Lines, Deep, KContiguous);    // of the source
   static constexpr int piece = operand_piece(size, plain, KContiguous, Vector);  // of a row
   static constexpr int pieces = operand_pieces(size, Lines, Deep, plain, KContiguous, Vector);
   static constexpr int raw_row = operand_raw_row(size, Lines, Deep, KContiguous);
   static constexpr int stage_bytes = operand_stage_bytes(size, Lines, Deep, plain, KContiguous, Vector);
-  static constexpr int settled_bytes = operand_settled_bytes(size, Lines, Deep, plain, KContiguous, Vector);
+  static constexpr int realigned_bytes = operand_realigned_bytes(size, Lines, Deep, plain, KContiguous, Vector);
 };
 
 // Config: A, B, C, a_rows, b_rows, tile_m, tile_n, tile_k, warps_m, warps_n, unit_m (rows of one
@@ -63,9 +63,9 @@ template <class Config> struct Multistage {
   static constexpr int BM = Config::tile_m, BN = Config::tile_n, BK = Config::tile_k, Stages = Config::stages;
   static constexpr int warps = Config::warps_m * Config::warps_n, threads = warps * 32;
   static constexpr int warp_m = BM / Config::warps_m, warp_n = BN / Config::warps_n;
-  static constexpr int stage_bytes = A::stage_bytes + B::stage_bytes, settled_at = Stages * stage_bytes;
-  static constexpr int ring_bytes = settled_at + A::settled_bytes + B::settled_bytes;
-  static constexpr int sheet_rows = Config::warps_m * Config::unit_m;
+  static constexpr int stage_bytes = A::stage_bytes + B::stage_bytes, realigned_at = Stages * stage_bytes;
+  static constexpr int ring_bytes = realigned_at + A::realigned_bytes + B::realigned_bytes;
+  static constexpr int staging_rows = Config::warps_m * Config::unit_m;
   static constexpr int shared_bytes = multistage_shared_bytes(ring_bytes, Config::warps_m, BN);
   static_assert(Config::unit_m == multistage_unit_rows, "rows of a unit");
   // Blocks that a multiprocessor holds at a time, at least: the compiler keeps to the registers that leaves.  Plain

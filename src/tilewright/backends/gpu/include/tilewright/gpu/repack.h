@@ -11,7 +11,7 @@ struct RepackJob {
   long long length, lines, batch;  // bytes of a row, rows, matrices
   long long stride, batch_stride;  // bytes; the copy's rows are `to_stride` apart, its matrices follow each other
   long long to_stride;
-  int turned;  // the copy's rows are along what is across in the matrix, `length` bytes of it (cuda/copies/transpose.h)
+  int transposed;  // the copy's rows are along what is across in the matrix, `length` bytes of it (cuda/copies/transpose.h)
 };
 struct RepackArgs {
   RepackJob job[2];

@@ -12,7 +12,7 @@ namespace tw {
 
 // One thread, behind a barrier of its group: says that the group's writes are there, and waits until all `parts` groups
 // said so.  The two words are zero before that and after `part`.
-TW_GPU void meet(unsigned *words, unsigned parts) {
+TW_GPU void sync(unsigned *words, unsigned parts) {
   __threadfence();  // also for what the others of its group wrote before the barrier
   atomicAdd(words, 1u);
   while (look_at(words) < parts) TW_SPIN();

@@ -12,7 +12,7 @@ TW_GPU int clamp(int x, int low, int high) { return x < low ? low : x > high ? h
 // lies before its first byte or behind the last of its row.
 template <class O, int Threads> struct Fetch {
   static constexpr int step = Threads / O::pieces, count = (O::rows + step - 1) / step;  // rows of one thread
-  static constexpr bool whole = O::rows % step == 0, shifted = O::settled && O::Vector < 16;
+  static constexpr bool whole = O::rows % step == 0, shifted = O::realigned && O::Vector < 16;
   const char *from;   // this thread's first piece in this stage
   const char *more;   // behind the row of the thread's number
   const char *first;  // the matrix's first byte
@@ -49,7 +49,7 @@ template <class O, int Threads> struct Fetch {
     for (int i = 0; i < count; ++i, at += step * apart) {
       if (!whole && row + i * step >= O::rows) break;
       const bool there = i * step < rows;
-      if constexpr (O::settled) {
+      if constexpr (O::realigned) {
         raw<First>(to + (row + i * step) * O::raw_row + column, at, there);
       } else {
         const int chunk = column / 16, inside = column % 16;
@@ -95,10 +95,10 @@ template <class O, int Threads> struct Fetch {
 
 // Moves a raw stage into place, in `Parts` parts (each by all threads), so that it can be done between
 // multiplications.
-template <class O, int Threads> struct Settle {
+template <class O, int Threads> struct Realign {
   int low, apart;  // of the matrix's address and of a row, in bytes, to 16
 
-  TW_GPU Settle(const void *matrix, long long stride)
+  TW_GPU Realign(const void *matrix, long long stride)
       : low(int(reinterpret_cast<uintptr_t>(matrix) & 15)), apart(int(stride * O::size & 15)) {}
 
   // Every tile begins at a multiple of 16 rows and 16 bytes: only the row inside it matters.
@@ -107,7 +107,7 @@ template <class O, int Threads> struct Settle {
   // A run of chunks of one row; neighbouring threads take neighbouring rows.
   static constexpr int chunks = O::width / 16, pieces = O::rows * chunks;
   static constexpr int run = chunks % 2 == 0 && pieces / 2 >= Threads ? 2 : 1;
-  static constexpr int jobs = O::turned ? (O::Lines / 4) * (O::Deep / 16) : pieces / run;
+  static constexpr int jobs = O::transposed ? (O::Lines / 4) * (O::Deep / 16) : pieces / run;
   static constexpr int turns = (jobs + Threads - 1) / Threads;
 
   template <int Part, int Parts> TW_GPU void part(const char *raw, char *to) const {
@@ -116,7 +116,7 @@ template <class O, int Threads> struct Settle {
     for (int i = Part; i < turns; i += Parts) {
       const int job = thread + i * Threads;
       if (jobs % Threads && job >= jobs) break;
-      if constexpr (O::turned) turn(raw, to, job);
+      if constexpr (O::transposed) turn(raw, to, job);
       else move(raw, to, job % O::rows, job / O::rows * run);
     }
   }

@@ -35,12 +35,12 @@ template <class T, int Lines_, int Deep_, bool AlongK_> struct Tile {
 };
 
 // The same of floats that are multiplied one by one: a row of the tile is one k of all lines, so that what a
-// thread multiplies lies side by side.  `Turned` operands are written a float at a time, eight k of four lines
+// thread multiplies lies side by side.  `Transposed` operands are written a float at a time, eight k of four lines
 // by a warp: each k begins four banks further.
-template <int Lines_, int Deep_, bool Turned> struct PlainTile {
+template <int Lines_, int Deep_, bool Transposed> struct PlainTile {
   static constexpr int Lines = Lines_, Deep = Deep_;
-  static constexpr int row_bytes = plain_row_bytes(Lines, Turned),
-                       bytes = multistage_tile_bytes(4, Lines, Deep, true, Turned);
+  static constexpr int row_bytes = plain_row_bytes(Lines, Transposed),
+                       bytes = multistage_tile_bytes(4, Lines, Deep, true, Transposed);
   static_assert(Lines % 4 == 0, "a row is whole chunks");
 
 #ifdef TW_ON_GPU

@@ -8,7 +8,7 @@ namespace tw::hip {
 // `rows` vectors of `columns` elements become `columns` vectors of `rows`: what a lane does with what it loaded along
 // the contiguous side before it writes along k.  CK Tile's own turns bytes wrongly where a count is no multiple of 4
 // (whole pairs of bytes, and with rows and columns mixed up), and has no form for four-byte elements.
-template <class S, ck_tile::index_t rows, ck_tile::index_t columns> struct Turned {
+template <class S, ck_tile::index_t rows, ck_tile::index_t columns> struct Transposed {
   static constexpr ck_tile::index_t s_per_x = columns, s_per_y = rows;
   using From = ck_tile::thread_buffer<ck_tile::array<S, columns>, rows>;
   using To = ck_tile::thread_buffer<ck_tile::array<S, rows>, columns>;
@@ -37,10 +37,10 @@ template <class S, ck_tile::index_t rows, ck_tile::index_t columns> struct Turne
                       x3 = word<at>(x, row + 3);
         const int32_t low01 = picked<0x05010400>(x1, x0), low23 = picked<0x05010400>(x3, x2);
         const int32_t high01 = picked<0x07030602>(x1, x0), high23 = picked<0x07030602>(x3, x2);
-        const int32_t turned[] = {picked<0x05040100>(low23, low01), picked<0x07060302>(low23, low01),
-                                  picked<0x05040100>(high23, high01), picked<0x07060302>(high23, high01)};
+        const int32_t transposed[] = {picked<0x05040100>(low23, low01), picked<0x07060302>(low23, low01),
+                                      picked<0x05040100>(high23, high01), picked<0x07060302>(high23, high01)};
         ck_tile::static_for<0, 4, 1>{}([&](auto i) {
-          y(column + i).template get_as<Four>()(ck_tile::number<row / 4>{}) = ck_tile::bit_cast<Four>(turned[i]);
+          y(column + i).template get_as<Four>()(ck_tile::number<row / 4>{}) = ck_tile::bit_cast<Four>(transposed[i]);
         });
       });
     });
@@ -67,12 +67,12 @@ template <class S, ck_tile::index_t rows, ck_tile::index_t columns> struct Turne
 namespace ck_tile {
 
 template <index_t rows, index_t columns> struct transpose_vectors<int8_t, rows, columns>
-    : tw::hip::Turned<int8_t, rows, columns> {};
+    : tw::hip::Transposed<int8_t, rows, columns> {};
 template <index_t rows, index_t columns> struct transpose_vectors<fp8_t, rows, columns>
-    : tw::hip::Turned<fp8_t, rows, columns> {};
+    : tw::hip::Transposed<fp8_t, rows, columns> {};
 template <index_t rows, index_t columns> struct transpose_vectors<bf8_t, rows, columns>
-    : tw::hip::Turned<bf8_t, rows, columns> {};
+    : tw::hip::Transposed<bf8_t, rows, columns> {};
 template <index_t rows, index_t columns> struct transpose_vectors<float, rows, columns>
-    : tw::hip::Turned<float, rows, columns> {};
+    : tw::hip::Transposed<float, rows, columns> {};
 
 }  // namespace ck_tile

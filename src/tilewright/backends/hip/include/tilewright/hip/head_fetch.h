@@ -121,9 +121,9 @@ template <class T, class M, int lines, int deep, int threads> struct RowFetch {
   }
 };
 
-// Rows of v, turned: a line of LDS is an element of the heads, and has the keys side by side, in an order that `place`
+// Rows of v, transposed: a line of LDS is an element of the heads, and has the keys side by side, in an order that `place`
 // says.  Lines behind the last element of a head are never stored, so they may be anything.
-template <class T, class M, int keys, int deep, int threads, class Order> struct TurnedFetch {
+template <class T, class M, int keys, int deep, int threads, class Order> struct TransposedFetch {
   using Lines = HeadLines<M, keys>;
   static constexpr int width = 16 / int(sizeof(T)), pieces = deep / width;
   static constexpr int rows = 4 / int(sizeof(M));  // keys that a thread reads together, so that it writes whole words

@@ -147,7 +147,7 @@ template <class Config> struct Shuffled {
       Sum held[T::held];
       T::take(turn, sums.get_thread_buffer(), held);
       __syncthreads();  // whoever read LDS last has done so
-      put<Encoding>(block + row * columns + (own_column ^ turned<Encoding>(row)), held,
+      put<Encoding>(block + row * columns + (own_column ^ transposed<Encoding>(row)), held,
                     std::make_integer_sequence<int, T::held>());
       __syncthreads();
       away<Encoding>(
@@ -167,7 +167,9 @@ template <class Config> struct Shuffled {
       if ((place_of<Encoding>(i).row & 4) || place_of<Encoding>(i).column % 32) return false;
     return true;
   }
-  template <class Encoding> static TW_GPU int turned(int row) { return turns_rows<Encoding>() ? (row & 4) << 2 : 0; }
+  template <class Encoding> static TW_GPU int transposed(int row) {
+    return turns_rows<Encoding>() ? (row & 4) << 2 : 0;
+  }
 
   template <class Encoding> static constexpr int offset_of(int i) {
     const Place at = place_of<Encoding>(i % T::of_part);  // of the first slab
@@ -190,7 +192,7 @@ template <class Config> struct Shuffled {
       const int to = at.m + (T::parts == 1 ? row : row / slab * Config::warp_tile_m + row % slab);
       if (Config::pad_m && to >= all_rows) continue;
       Sum sums[width];
-      const Sum *from = block + row * columns + (column ^ turned<Encoding>(row));
+      const Sum *from = block + row * columns + (column ^ transposed<Encoding>(row));
       constexpr int wide = width < 4 ? width : 4;
 #pragma unroll
       for (int j = 0; j < width; j += wide) {

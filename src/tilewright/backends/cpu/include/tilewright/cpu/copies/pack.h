@@ -49,7 +49,7 @@ template <class Dot> TW_INLINE vu bias_a(vu words) {
   return words;
 }
 
-// A square of words whose lines run along k, turned and stored: out[t * stride] for group t < live.
+// A square of words whose lines run along k, transposed and stored: out[t * stride] for group t < live.
 // Where a dot product needs column totals, the words are added to `totals` on the way.  Out of line,
 // once for each type: turning a square is many instructions, and every panel width would have them.
 template <class Dot> TW_INLINE void count_in(vi &totals, vu words) {

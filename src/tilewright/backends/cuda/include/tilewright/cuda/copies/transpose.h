@@ -110,12 +110,12 @@ template <int Size> TW_GPU void turn(const RepackJob &job, long long block, long
   }
 }
 
-// The copies that a tma_ws kernel needs of its operands; Size: the bytes of an element of those that are turned, or 0.
+// The copies that a tma_ws kernel needs of its operands; Size: the bytes of an element of those that are transposed, or 0.
 template <int Size> TW_GPU void copy_operands(const RepackArgs &x, unsigned block, unsigned blocks, unsigned thread) {
   let_next_kernel_in();
   if constexpr (Size != 0) {
     const bool second = block >= x.first;
-    if (x.job[second].turned)
+    if (x.job[second].transposed)
       return turn<Size>(x.job[second], second ? block - x.first : block, second ? blocks - x.first : x.first, thread);
   }
   repack(x, block, blocks, thread);

@@ -43,7 +43,7 @@ TW_GPU void cluster_sync() {
 }
 // The same where nobody reads what a neighbour's threads wrote (barriers have a fence of their own): the other one waits
 // for all that was written before it, also to memory.
-TW_GPU void cluster_meet() {
+TW_GPU void cluster_sync_relaxed() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 

@@ -81,7 +81,7 @@ template <class Config, class TileA, class TileB> struct TensorMatrix {
   template <class T>
   static TW_GPU void load(uint32_t (&to)[4], const char *tile, int row, int step, int half, int line, int k_row) {
     if constexpr (T::AlongK) load_matrices(to, tile + T::at(row, step * 2 + half));
-    else if constexpr (!tf) load_matrices_turned(to, tile + T::at(step * k + k_row, line / 8));
+    else if constexpr (!tf) load_matrices_transposed(to, tile + T::at(step * k + k_row, line / 8));
   }
   // Single elements: the four words are `line_i`, `k_i` apart from each other in their first and second place.
   template <class T> static TW_GPU void gather(uint32_t (&to)[4], const char *tile, int line, int step, int line_1,

@@ -13,7 +13,7 @@ TW_GPU void load_matrices(uint32_t (&to)[4], const char *row) {
                : "r"(shared_address(row)));
 }
 // The same, each transposed.
-TW_GPU void load_matrices_turned(uint32_t (&to)[4], const char *row) {
+TW_GPU void load_matrices_transposed(uint32_t (&to)[4], const char *row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(shared_address(row)));
@@ -21,9 +21,9 @@ TW_GPU void load_matrices_turned(uint32_t (&to)[4], const char *row) {
 
 // An 8 x 8 matrix of two-byte elements in the registers of a warp, four lanes a row, transposed.
 TW_GPU uint32_t turn_matrix(uint32_t two) {
-  uint32_t turned;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(two));
-  return turned;
+  uint32_t transposed;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(two));
+  return transposed;
 }
 
 // d += a b: 16 x 8 sums, 32 bytes of k.  The types are those of the elements of A and B.

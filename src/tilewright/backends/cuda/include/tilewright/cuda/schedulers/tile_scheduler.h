@@ -48,7 +48,7 @@ template <class S, class Arch> struct HostTileScheduler {
     const int64_t steps = order.steps;
     int64_t parts = 0;
     if constexpr (S::ctas_per_sm > 1) {
-      constexpr selection::PartCosts costs{S::step, S::alone, Arch::meet, S::BM * S::BN * 8 / Arch::sums};
+      constexpr selection::PartCosts costs{S::step, S::alone, Arch::sync, S::BM * S::BN * 8 / Arch::sums};
       parts = selection::balanced_parts(tiles, steps, workers, workers * ctas_per_sm, costs);
     } else {
       parts = selection::parts_at_once(tiles, steps, workers);

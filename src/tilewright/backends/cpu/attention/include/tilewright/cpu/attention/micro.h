@@ -1,6 +1,6 @@
 // The two products of tiled attention, turned around: lanes are queries.  Scores are (keys x queries), results
 // (elements of a head x queries): keys and values are read where they lie, one word broadcast to all lanes, and a maximum
-// or a sum along the keys never leaves its lane.  Only queries are turned, once, and the result, once.
+// or a sum along the keys never leaves its lane.  Only queries are transposed, once, and the result, once.
 #pragma once
 #include <tilewright/cpu/attention/softmax.h>
 #include <tilewright/cpu/primitives/dot.h>

@@ -53,7 +53,7 @@ template <int Most> struct TileRows {
 };
 
 // Out of line: turning a square is many instructions, and who comes here is not in a hurry.
-__attribute__((noinline)) inline void turned_square(vu (&square)[lanes]) { transpose(square); }
+__attribute__((noinline)) inline void transposed_square(vu (&square)[lanes]) { transpose(square); }
 
 template <class Config> struct TouchGradients {
   using Bias = typename Config::Aux;
@@ -215,7 +215,7 @@ template <class Config> struct TouchGradients {
           if constexpr (Added) square[l] = vu(line(static_cast<const Bias *>(x.bias) + at, strides[3], some));
           else square[l] = bytes(static_cast<const uint8_t *>(x.mask) + at, strides[3], some);
         }
-        turned_square(square);
+        transposed_square(square);
         for (int64_t l = 0; l < some; ++l) {
           float *to = scores + (j + l) * width + v;
           if constexpr (Added) store_f(to, load_f(to) + vf(square[l]));
@@ -254,7 +254,7 @@ template <class Config> struct TouchGradients {
         vu square[lanes];
 #pragma GCC unroll 1
         for (int64_t l = 0; l < lanes; ++l) square[l] = l < some ? load_u(ds + (j + l) * width + v) : vu{};
-        turned_square(square);
+        transposed_square(square);
 #pragma GCC unroll 1
         for (int64_t l = 0; l < least(lanes, t.count - v); ++l) {
           float *to = static_cast<float *>(x.dbias) + entry_at(strides, x, s.index, t.head, t.row + v + l, j0 + j);

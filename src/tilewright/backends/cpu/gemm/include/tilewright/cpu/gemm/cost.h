@@ -11,7 +11,7 @@ namespace cpu_gemm {
 // clang-format off
 #define TW_SELECT_CPU_GEMM_RATES(X) \
   X(cycles_per_second) X(call) X(wake) X(memory) X(pack_a) X(pack_a_far) X(turn_a) X(pack_b_near) X(pack_b_far) \
-  X(turn_b) X(fold) X(fold_turned) X(ways)
+  X(turn_b) X(fold) X(fold_transposed) X(ways)
 // clang-format on
 TW_SELECT_STRUCT(Rates, real, TW_SELECT_CPU_GEMM_RATES)
 

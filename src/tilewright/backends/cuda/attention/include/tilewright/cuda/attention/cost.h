@@ -12,7 +12,7 @@ namespace cuda_attention {
 #define TW_SELECT_CUDA_ATTENTION_RATES(X) \
   X(trip) X(start) X(item) X(unit_macs) X(hidden_score) X(key) X(step) X(unit_bytes) \
   X(memory) X(box) X(carry) X(carried) X(most_carried) X(row) X(more_parts) X(loop_macs) \
-  X(loop_key) X(mma_start) X(mma_item) X(mma_meet) X(mma_unit_macs) X(mma_unit_scores) X(mma_widened) \
+  X(loop_key) X(mma_start) X(mma_item) X(mma_sync) X(mma_unit_macs) X(mma_unit_scores) X(mma_widened) \
   X(mma_unit_bytes) X(mma_memory) X(mma_busy_bytes) X(mma_fp8_macs) X(mma_fp8_tile) X(latent_start) X(latent_item) \
   X(latent_unit_macs) X(latent_unit_scores) X(latent_step) X(latent_fetch) X(latent_unit_bytes) X(latent_memory)
 // clang-format on

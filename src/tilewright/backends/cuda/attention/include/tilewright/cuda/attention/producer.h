@@ -1,4 +1,4 @@
-// What the feeding warp of attention does: it tells which item comes, and has TMA bring its rows, then keys
+// What the producer warp of attention does: it tells which item comes, and has TMA bring its rows, then keys
 // and values tile by tile as stages come free.
 #pragma once
 #include <tilewright/cuda/attention/stream_k/kernel.h>
@@ -51,7 +51,7 @@ template <class S> TW_GPU void tell(const SharedAttention<S> &shared, Ring<S::sl
 }
 
 // Rows, and tiles of keys and values; the whole warp comes along.
-template <class S> struct TileFeeder {
+template <class S> struct TileProducer {
   const TensorMap &map_q, &map_k, &map_v;
   const AttentionWsArgs &x;
   const SharedAttention<S> &shared;
@@ -59,7 +59,7 @@ template <class S> struct TileFeeder {
   Ring<S::RowStages> rows;
 
   // The first keys before the rows: these wait longer for their place.
-  TW_GPU void feed(const AttentionItem &item) {
+  TW_GPU void produce(const AttentionItem &item) {
     const int head = S::Packed ? item.head : x.by_group.quotient(item.head);
 #pragma unroll 1  // copies of this are as much code again as the products: it compiles slowly
     for (int i = 0; i < item.tiles.count; ++i, ring.next()) {
@@ -123,16 +123,16 @@ template <class S> struct OrderOf<S, true> {
   using type = ShareOrder<S>;
 };
 
-template <class S> TW_GPU void feed_attention(const TensorMap &map_q, const TensorMap &map_k, const TensorMap &map_v,
-                                              const AttentionWsArgs &x, const SharedAttention<S> &shared) {
+template <class S> TW_GPU void produce_attention(const TensorMap &map_q, const TensorMap &map_k, const TensorMap &map_v,
+                                                 const AttentionWsArgs &x, const SharedAttention<S> &shared) {
   typename OrderOf<S, S::StreamK>::type order(x);
-  TileFeeder<S> tiles{map_q, map_k, map_v, x, shared, {}, {}};
+  TileProducer<S> tiles{map_q, map_k, map_v, x, shared, {}, {}};
   Ring<S::slots> slot;
   AttentionItem item;
   while (order.next(item)) {
-    if constexpr (!S::StreamK) meet_tiles<S>(x, item);
+    if constexpr (!S::StreamK) find_tiles<S>(x, item);
     tell<S>(shared, slot, item);
-    tiles.feed(item);
+    tiles.produce(item);
   }
   item.tiles.count = 0;
   tell<S>(shared, slot, item);

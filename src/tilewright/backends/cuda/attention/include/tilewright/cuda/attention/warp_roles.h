@@ -1,4 +1,4 @@
-// What the pipelines of attention share whose blocks have warps that feed and warpgroups that multiply.
+// What the pipelines of attention share whose blocks have warp-specialized: producer warps and consumer warpgroups.
 #pragma once
 #include <tilewright/cuda/primitives/shared_tiles.h>
 #include <tilewright/cuda/primitives/tma.h>
@@ -18,7 +18,7 @@ template <class S, class Shared, class... Maps> TW_GPU void enter(const Shared &
 }
 
 // The multiplying warpgroup a thread is in: the first warpgroup feeds.
-TW_GPU int multiplying_warpgroup() { return int(lane_at(threadIdx.x / 128, 0)) - 1; }
+TW_GPU int consumer_warpgroup() { return int(lane_at(threadIdx.x / 128, 0)) - 1; }
 
 // One thread of a warpgroup says that all have read.
 TW_GPU void give_back(Barrier &empty) {

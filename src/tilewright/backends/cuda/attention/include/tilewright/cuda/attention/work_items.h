@@ -32,12 +32,12 @@ template <class S> TW_GPU KeyTiles tiles_of(const AttentionWsArgs &x, const Atte
 }
 
 // What sees no keys meets a tile all hidden: a way of its own would be in that of the products.
-template <class S> TW_GPU void meet_tiles(const AttentionWsArgs &x, AttentionItem &item) {
+template <class S> TW_GPU void find_tiles(const AttentionWsArgs &x, AttentionItem &item) {
   item.tiles = tiles_of<S>(x, item);
   if (item.tiles.count == 0) item.tiles = {1, 0, 1, 0}, item.keys = 0;
 }
 
-// All 32 lanes of the feeding warp walk together.
+// All 32 lanes of the producer warp walk together.
 template <class S> class AttentionOrder {
  public:
   TW_GPU explicit AttentionOrder(const AttentionWsArgs &args) : x(args), number(int(blockIdx.x)) {}

@@ -17,10 +17,10 @@ double seconds_in_copies(int64_t copies, const Needs &needs, const Asked &x, con
   if (copies == in_place) return inner(x);
   const Padded made = padded(needs, c);
   const double size = double(p.size), y = double(copied_y(made, c));
-  const auto rate = [&](int64_t channel) { return channel != 1 ? r.turned : r.memory; };
+  const auto rate = [&](int64_t channel) { return channel != 1 ? r.transposed : r.memory; };
   double moved = 2.0 * size * double(copied_x(made, c)) / rate(p.x_channel);
   moved += 2.0 * size * double(copied_w(made, c)) / rate(p.w_channel) + 2.0 * size * y / rate(p.y_channel);
-  if (made.y && p.full_d) moved += 2.0 * double(p.size_d) * double(p.full_d) * y / r.turned;
+  if (made.y && p.full_d) moved += 2.0 * double(p.size_d) * double(p.full_d) * y / r.transposed;
   const Conv of_copies(made.larger);
   const double taken = inner(Asked{of_copies, r, x.arch, x.host});
   return taken + r.add_start * double(int(made.x) + int(made.w) + int(made.y)) + moved;

@@ -7,7 +7,7 @@ namespace tw {
 namespace selection {
 namespace cuda_conv {
 
-TW_CONV_RULE(nothing_turned, "nv-padded", "memory is channels-last already: nothing needs to be copied")
+TW_CONV_RULE(nothing_transposed, "nv-padded", "memory is channels-last already: nothing needs to be copied")
 TW_CONV_RULE(pieces_of_groups, "nv-groups",
              "the channels or filters of a group, or of merged groups, are not a multiple of 16 bytes")
 TW_CONV_RULE(joined_few, "nv-groups",
@@ -98,7 +98,7 @@ inline bool in_strips(const Conv &c) {
 
 inline const Rule *broken_copies(int64_t copies, const Needs &needs, const Conv &c) {
   const ConvProblem &p = c.p;
-  if (c.channels_last() && copies != filled_up) return &nothing_turned;
+  if (c.channels_last() && copies != filled_up) return &nothing_transposed;
   if (needs.whole_groups && !depthwise_groups(c)) return &not_depthwise;
   if (p.batch == 0) return &no_images;
   const int64_t piece = kLineBytes / p.size;

@@ -13,9 +13,9 @@ namespace cuda_conv {
   X(units) X(start) X(loop_rate) X(loop_step) X(band_macs) X(band_weight_macs) X(one_cache) X(first_cycle) \
   X(first_fill) X(band_fill) X(band_tile) X(diagonal) X(pixel_1) X(pixel_2) X(pixel_3) X(band_pixel_1) \
   X(band_pixel_2) X(band_pixel_3) X(band_row) X(few_taps) X(few_taps_of_three) X(memory) X(through) X(fmas) \
-  X(tile_fmas) X(mma_bytes) X(enough) X(turned) X(add_start) X(sums) X(short_row)
+  X(tile_fmas) X(mma_bytes) X(enough) X(transposed) X(add_start) X(sums) X(short_row)
 #define TW_SELECT_CUDA_CONV_GATHER_RATES(X) \
-  X(units) X(start) X(fill) X(macs_1) X(macs_2) X(macs_4) X(issued) X(fetched) X(setup) X(meet) X(memory)
+  X(units) X(start) X(fill) X(macs_1) X(macs_2) X(macs_4) X(issued) X(fetched) X(setup) X(sync) X(memory)
 #define TW_SELECT_CUDA_CONV_POINTWISE_RATES(X) X(row) X(short_row) X(first_rows)
 // clang-format on
 #define TW_SELECT_CONV_NAME(name) "conv_" #name " "

@@ -11,14 +11,14 @@ namespace cuda_gemm {
 // Constants of the arch table (arch/fits.json); what each means stands in backends/cuda/gemm/rates.py.
 // clang-format off
 #define TW_SELECT_CUDA_GEMM_RATES(X) \
-  X(parts_plain_macs) X(parts_mma_macs) X(parts_wide_macs) X(parts_wide_bytes) X(parts_meet) X(parts_sums) \
-  X(start) X(memory) X(cache) X(astray) X(macs) X(one_cache) X(fill) X(leave) X(leave_least) X(sheet) X(wide_sheet) \
-  X(singles) X(hidden) X(hidden_least) X(over) X(soft) X(per_step) X(per_neighbour) X(turned) X(rate_floor) \
-  X(rate_columns) X(rate_rows) X(hand_over) X(exchange) X(neighbour) X(meet) X(sums) X(copy_start) X(copy) \
+  X(parts_plain_macs) X(parts_mma_macs) X(parts_wide_macs) X(parts_wide_bytes) X(parts_sync) X(parts_sums) \
+  X(start) X(memory) X(cache) X(astray) X(macs) X(one_cache) X(fill) X(store_results) X(store_least) X(staging) X(wide_staging) \
+  X(singles) X(hidden) X(hidden_least) X(over) X(soft) X(per_step) X(per_neighbour) X(swap_ab) X(rate_floor) \
+  X(rate_columns) X(rate_rows) X(hand_over) X(exchange) X(neighbour) X(sync) X(sums) X(copy_start) X(copy) \
   X(skinny_memory) X(skinny_latency) X(skinny_registers) X(skinny_tail) X(skinny_warp) X(skinny_turn) \
   X(skinny_gather) X(mma_macs) X(shared) X(copies) X(alone) X(stage_turn) X(stages_fill) X(loops_macs) X(loops_turn) \
-  X(plain_issue) X(plain_fill) X(plain_leave) X(plain_hand) X(plain_handed) X(plain_meet) X(plain_sums) \
-  X(wide_macs) X(wide_issue) X(wide_cache) X(wide_turn) X(wide_fill) X(wide_leave) X(wide_meet) X(wide_sums)
+  X(plain_issue) X(plain_fill) X(plain_store_results) X(plain_hand) X(plain_handed) X(plain_sync) X(plain_sums) \
+  X(wide_macs) X(wide_issue) X(wide_cache) X(wide_turn) X(wide_fill) X(wide_store_results) X(wide_sync) X(wide_sums)
 // clang-format on
 TW_SELECT_STRUCT(Rates, real, TW_SELECT_CUDA_GEMM_RATES)
 

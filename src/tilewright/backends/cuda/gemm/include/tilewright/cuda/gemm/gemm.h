@@ -19,9 +19,9 @@
              const __grid_constant__ tw::TmaWsArgs x) { \
     tw::gemm_tma_ws<tw::tma_ws_of<Config>, Config>(a, b, e, d, x); \
   } \
-  extern "C" __global__ void __launch_bounds__(tw::Repack::threads, tw::turned_bytes<Config> == 1 ? 4 : 0) \
+  extern "C" __global__ void __launch_bounds__(tw::Repack::threads, tw::transposed_bytes<Config> == 1 ? 4 : 0) \
       Symbol##_repack(const __grid_constant__ tw::RepackArgs x) { \
-    tw::copy_operands<tw::turned_bytes<Config>>(x, blockIdx.x, gridDim.x, threadIdx.x); \
+    tw::copy_operands<tw::transposed_bytes<Config>>(x, blockIdx.x, gridDim.x, threadIdx.x); \
   }
 #define TW_DEVICE_MULTISTAGE(Config, Symbol) \
   extern "C" __global__ void __launch_bounds__(tw::Multistage<Config>::threads, tw::Multistage<Config>::ctas_per_sm) \

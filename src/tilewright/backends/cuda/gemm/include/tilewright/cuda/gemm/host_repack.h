@@ -25,7 +25,7 @@ template <class Config> struct HostRepack {
       job.to = room;
       room += bytes_of(job);
       at = job.to, stride = job.to_stride / size, batch_stride = job.batch > 1 ? stride * job.lines : 0;
-      const int64_t most = job.turned
+      const int64_t most = job.transposed
                                ? ceil_div(job.lines, Turn::lines) * ceil_div(job.length, Turn::row) * job.batch
                                : ceil_div(job.lines * job.batch * ceil_div(job.length, Repack::stretch), Repack::warps),
                     fair = int64_t(multiprocessors) * 8;
@@ -37,7 +37,7 @@ template <class Config> struct HostRepack {
     if (b) copy(copy_of_b(x), sizeof(typename Config::B), x.b, x.b_stride, x.b_batch_stride);
     t.first = blocks[0];
     return start(function, {blocks[0] + blocks[1]},
-                 LaunchShape{unsigned(Repack::threads), turned_bytes<Config> ? unsigned(Turn::shared_bytes) : 0},
+                 LaunchShape{unsigned(Repack::threads), transposed_bytes<Config> ? unsigned(Turn::shared_bytes) : 0},
                  stream, t);
   }
 
@@ -59,14 +59,14 @@ template <class Config> struct HostRepack {
   }
   // With rows that start at multiples of 128 bytes; a broadcast operand is copied once.
   static RepackJob copy_of(const void *from, int64_t length, int64_t lines, int64_t batch, int64_t stride,
-                           int64_t batch_stride, int64_t size, bool turned) {
+                           int64_t batch_stride, int64_t size, bool transposed) {
     RepackJob job{};
     job.from = static_cast<const char *>(from);
     job.length = length * size, job.lines = lines, job.batch = batch_stride ? batch : 1;
     job.stride = stride * size, job.batch_stride = batch_stride * size;
     job.end = job.from + (job.batch - 1) * job.batch_stride + (lines - 1) * job.stride + job.length;
     job.to_stride = ceil_div(job.length, 128) * 128;
-    job.turned = turned;
+    job.transposed = transposed;
     return job;
   }
 };

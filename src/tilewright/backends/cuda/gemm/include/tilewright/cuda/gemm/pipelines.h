@@ -8,10 +8,10 @@ namespace tw {
 
 enum class Pipeline { tma_ws, multistage, skinny, loops };
 
-// wgmma reads elements of two bytes along k and along lines, others along k only: those are turned by a copy first.
+// wgmma reads elements of two bytes along k and along lines, others along k only: those are transposed by a copy first.
 template <class C> constexpr bool turns_a = sizeof(typename C::A) != 2 && !C::a_rows;
 template <class C> constexpr bool turns_b = sizeof(typename C::B) != 2 && C::b_rows && !C::packed;
-template <class C> constexpr int turned_bytes = turns_a<C> || turns_b<C> ? int(sizeof(typename C::A)) : 0;
+template <class C> constexpr int transposed_bytes = turns_a<C> || turns_b<C> ? int(sizeof(typename C::A)) : 0;
 template <class C> constexpr bool lines_a = !C::a_rows && !turns_a<C>;
 template <class C> constexpr bool lines_b = C::b_rows && !C::packed && !turns_b<C>;
 

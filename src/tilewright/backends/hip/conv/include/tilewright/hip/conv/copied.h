@@ -155,11 +155,11 @@ template <class Config, class Limits> struct ConvCopied : PlainKernel {
     for (int i = 0; i < 3; ++i) made.size[i] = divider(one.size[2 - i]), made.apart[i] = strides[3 - i];
     made.apart[3] = strides[0], made.apart[4] = strides[4];
     made.images = one.spread_images, made.columns = one.spread_channels, made.whole = one.row % piece == 0;
-    const bool turned = strides[4] != 1;
-    made.bits = turned ? ConvCopy::least_bits : 0;
-    while (turned && made.bits < ConvCopy::most_bits && 1 << made.bits < one.channels) ++made.bits;
+    const bool transposed = strides[4] != 1;
+    made.bits = transposed ? ConvCopy::least_bits : 0;
+    while (transposed && made.bits < ConvCopy::most_bits && 1 << made.bits < one.channels) ++made.bits;
     made.blocks = divider(Inner::ceil_div(one.channels, 1 << made.bits));
-    made.beside = (turned ? pixels_beside : channels_beside)(one, tensor, strides, piece) && made.whole;
+    made.beside = (transposed ? pixels_beside : channels_beside)(one, tensor, strides, piece) && made.whole;
     return made;
   }
   static int move(const One &one, void *tensor, void *copy, const int64_t *strides, bool back, hipStream_t stream) {

@@ -44,7 +44,7 @@ template <class Config, class Inner, bool always> struct HostConvPadded {
   enum Operands { of_x, of_w, of_y, of_d, operands = of_d + TW_CONV_MAX_D };
   // One tensor: whether it is copied, and the copy's shape.
   struct Copy {
-    bool made, result, turned;
+    bool made, result, transposed;
     int64_t images, all_images, size[3], channels, all;  // as it is, and as the copy is
     int64_t each;                                        // bytes of an element
 
@@ -63,7 +63,7 @@ template <class Config, class Inner, bool always> struct HostConvPadded {
       t.apart[3] = strides[0], t.apart[4] = strides[4];
       int64_t extent = (images - 1) * strides[0] + (channels - 1) * strides[4] + 1;
       for (int i = 0; i < 3; ++i) extent += (size[i] - 1) * strides[i + 1];
-      if (turned) cut(t, extent);
+      if (transposed) cut(t, extent);
       return t;
     }
     // Tiles: of single elements where the pixels of a channel are not contiguous, of runs where they are few.
@@ -127,7 +127,7 @@ template <class Config, class Inner, bool always> struct HostConvPadded {
     Copy one{false,    result,     strides[4] != 1,
              images,   all_images, {size[0], size[1], size[2]},
              channels, all,        int64_t(result ? sizeof(C) : sizeof(In))};
-    one.made = all != channels || all_images != images || odd(at) || one.turned || !even;
+    one.made = all != channels || all_images != images || odd(at) || one.transposed || !even;
     for (int i = 0; i < 4; ++i) one.made = one.made || odd(strides[i], one.each);
     return one;
   }
@@ -144,7 +144,7 @@ template <class Config, class Inner, bool always> struct HostConvPadded {
     w = copy_of(x.w, x.w_strides, x.window, filters, more_filters, x.channels, whole(x.channels), weight, taps);
     const bool grown = more_filters != filters || more_channels != channels;
     // What fills up the taps of joined groups in the copy is no channel: only a distance.
-    if (needs.any_filters) w.made = grown || odd(x.w) || (w.turned && !needs.whole_groups) || !taps;
+    if (needs.any_filters) w.made = grown || odd(x.w) || (w.transposed && !needs.whole_groups) || !taps;
     if (needs.any_pixels) made.of[of_x].made = false, w.made = grown || !taps;
     for (int i = 0; i < Config::num_d; ++i) made.of[of_d + i] = copy_of_d(x, i, more_filters);
     return made;
@@ -157,7 +157,7 @@ template <class Config, class Inner, bool always> struct HostConvPadded {
     Copy one{
         false, false, strides[4] != 1, images, images, {1, 1, 1}, filters, all, int64_t(sizeof(typename Config::D))};
     for (int k = 0; k < 3 && !one_pixel(strides); ++k) one.size[k] = x.out[k];
-    one.made = all != filters || one.turned || !even_pixels(strides, x.out, x.batch);
+    one.made = all != filters || one.transposed || !even_pixels(strides, x.out, x.batch);
     return one;
   }
   static tw_conv_args inner(const tw_conv_args &given, const Copies &copies, char *room) {

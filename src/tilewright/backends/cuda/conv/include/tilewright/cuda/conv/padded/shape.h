@@ -14,14 +14,14 @@ namespace tw {
 
 struct Padded {
   static constexpr int threads = 128, together = 5,
-                       moved = 2;  // 16 bytes of a thread that are under way, turned or not
+                       moved = 2;  // 16 bytes of a thread that are under way, transposed or not
   static constexpr int tile_bytes = 8192, most_channels = 512;  // of a tile
   static constexpr int wide_bytes = 128;                        // of a pixel of a tile, where rows are long
   static constexpr int blocks = 8;                              // of a multiprocessor
   static constexpr int most_parts = 4;                          // tensors of a launch: x, w and two D tensors
 };
 
-// How a tensor lies: pixels are copied as they are, or tiles of rows, of one run of channels, or of single elements turned.
+// How a tensor lies: pixels are copied as they are, or tiles of rows, of one run of channels, or of single elements transposed.
 enum class PadKind : int { pieces, rows, run, elements };
 
 struct PadArgs {
@@ -94,7 +94,7 @@ template <class T> TW_GPU void pad_pieces(const PadArgs &x, long long block) {
 
 // A tile of channels by pixels of one image.  Places in a tensor are counted in 32 bits where pixels lie side by side: the
 // host sees to it.
-template <class T> struct TurnedTile {
+template <class T> struct TransposedTile {
   static constexpr int each = 16 / int(sizeof(T)), together = Padded::together, threads = Padded::threads;
   using Piece = Some<T, each>;
   using Words = Some<uint32_t, 4>;  // where they are only moved
@@ -105,7 +105,7 @@ template <class T> struct TurnedTile {
   int rows, length;           // of shared memory, and what the tensor has of one: a channel's pixels, or the whole run
   int begin, apart, off;      // of the tensor: where it begins, from row to row, and how far behind 16 bytes it is
 
-  TW_GPU TurnedTile(const PadArgs &args, int block)
+  TW_GPU TransposedTile(const PadArgs &args, int block)
       : x(args), shared(reinterpret_cast<T *>(dynamic_shared())), tensor(static_cast<T *>(args.tensor)) {
     const int tile = x.blocks.quotient(block);
     channel = (block - tile * int(x.blocks.by)) * x.tile_channels;
@@ -232,7 +232,7 @@ template <class T> struct TurnedTile {
 };
 
 template <class T> TW_GPU void turn_tile(const PadArgs &x, int block) {
-  const TurnedTile<T> tile(x, block);
+  const TransposedTile<T> tile(x, block);
   if (x.back) {
     tile.template pieces<true>();
     __syncthreads();

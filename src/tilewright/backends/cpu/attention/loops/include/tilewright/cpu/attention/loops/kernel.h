@@ -261,7 +261,7 @@ template <class Config> struct AttentionCombineLoops {
 
 TW_INLINE void from_float(float x, fp8_e4m3 *out) { out->bits = to_e4m3<false>(x); }
 
-// New rows into the cache, and q turned in its place.
+// New rows into the cache, and q rotated in its place.
 template <class Config> struct AttentionAppendLoops {
   using Q = typename Config::Q;
   using KV = typename Config::KV;
@@ -289,15 +289,15 @@ template <class Config> struct AttentionAppendLoops {
   static void one(const Args &x, int64_t sequence, int64_t row) {
     const int64_t place = table_entry(x.lengths, sequence) + row;
     if (!cache_has<Config::pages>(x, sequence, place)) return;
-    float turned[Config::head_qk];
+    float rotated[Config::head_qk];
     for (int64_t head = 0; head < x.heads_kv; ++head) {
       const Q *k = static_cast<const Q *>(from(x.k, x.k_strides, sequence, row, head));
-      turn(x, k, place, turned);
+      turn(x, k, place, rotated);
       KeyPlace at = cache_place<Config::pages>(x, x.cache_k_strides, sequence, place, head);
       float scale = scale_at(x.k_scales, sequence, head, place);
       for (int64_t d = 0; d < x.head_qk; ++d) {
         KV *to = static_cast<KV *>(x.cache_k) + k_element<Config::pages, bytes>(at, x.pages.size, d);
-        if (d < x.rotary) from_float(turned[d] / scale, to);
+        if (d < x.rotary) from_float(rotated[d] / scale, to);
         else store(k[d], scale, to);
       }
       const Q *v = static_cast<const Q *>(from(x.v, x.v_strides, sequence, row, head));
@@ -311,15 +311,15 @@ template <class Config> struct AttentionAppendLoops {
       const Q *q = static_cast<const Q *>(from(x.q, x.q_strides, sequence, row, head));
       Q *to = static_cast<Q *>(x.q_out) + sequence * x.q_out_strides.batch + row * x.q_out_strides.row +
               head * x.q_out_strides.head;
-      turn(x, q, place, turned);
+      turn(x, q, place, rotated);
       for (int64_t d = 0; d < x.head_qk; ++d) {
-        if (d < x.rotary) from_float(turned[d], to + d);
+        if (d < x.rotary) from_float(rotated[d], to + d);
         else to[d] = q[d];
       }
     }
   }
 
-  // An element that is not turned: a copy, or rounded where the cache is narrower.
+  // An element that is not rotated: a copy, or rounded where the cache is narrower.
   static void store(Q value, float scale, KV *to) {
     if constexpr (same<Q, KV>::value) *to = value;
     else from_float(to_float(value) / scale, to);

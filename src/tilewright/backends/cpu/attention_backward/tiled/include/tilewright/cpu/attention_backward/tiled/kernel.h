@@ -112,8 +112,8 @@ template <class Config> struct AttentionGradTiled {
         }
   }
   // Rows turned into lanes: panels of `lane_rows` rows, in each group after group of words along the elements.
-  template <int Words> static __attribute__((noinline)) void pack_turned(const T *from, int64_t ld, int64_t rows,
-                                                                         int64_t size, uint32_t *out) {
+  template <int Words> static __attribute__((noinline)) void pack_transposed(const T *from, int64_t ld, int64_t rows,
+                                                                             int64_t size, uint32_t *out) {
     const int64_t groups = (size + step - 1) / step;
     for (int64_t panel = 0; panel < tile; panel += lane_rows, out += int64_t(lane_rows) * Words)
       for (int64_t v = 0; v < lane_rows; v += lanes)
@@ -176,18 +176,18 @@ template <class Config> struct AttentionGradTiled {
     const Args &x = t.x;
     const T *q = row_at<T>(x.q, x.q_strides, t.s.index, t.s.first_row + row, head);
     const T *dout = row_at<T>(x.dout, x.dout_strides, t.s.index, t.s.first_row + row, head);
-    pack_turned<k_words>(q, x.q_strides.row, rows, x.head_qk, t.at(qt_at));
-    pack_turned<v_words>(dout, x.dout_strides.row, rows, x.head_v, t.at(dot_at));
+    pack_transposed<k_words>(q, x.q_strides.row, rows, x.head_qk, t.at(qt_at));
+    pack_transposed<v_words>(dout, x.dout_strides.row, rows, x.head_v, t.at(dot_at));
     pack_across<k_size>(q, x.q_strides.row, rows, tile_pairs, x.head_qk, t.at(qx_at));
     pack_across<v_size>(dout, x.dout_strides.row, rows, tile_pairs, x.head_v, t.at(dox_at));
   }
 
   // (keys x rows) of a product along the elements of heads.
-  template <int Words> static TW_INLINE void scores(const uint32_t *keys, const uint32_t *turned, int64_t count,
+  template <int Words> static TW_INLINE void scores(const uint32_t *keys, const uint32_t *transposed, int64_t count,
                                                     int64_t groups, float *out) {
     for (int64_t panel = 0; panel < tile; panel += lane_rows)
       gradient_rows<D, deep, 0, row_vectors, Words, 1, false, step == 1 ? score_run : 0>(
-          count, groups, keys, turned + panel * Words, out + panel, tile);
+          count, groups, keys, transposed + panel * Words, out + panel, tile);
   }
 
   static void pairs(const Task &t, const Rows &rows, int64_t j, int64_t count, float *dq) {

@@ -13,7 +13,7 @@ constexpr double kTorn = 14.0;  // a vector of results beyond every cache that i
 constexpr double kLine = 60.0;  // a line of a vector of channels transposed into planes, whatever its length
 
 // Planes are read and written as they are, where neighbours along a line lie side by side.
-inline double turned_here(const Asked &x) {
+inline double transposed_here(const Asked &x) {
   const ConvProblem &p = x.c.p;
   const bool planes_x = p.x_2 == 1 && (p.variant == forward || x.c.stride[2] == 1), planes_y = p.y_2 == 1;
   return (p.x_channel != 1 && !planes_x ? x.c.x_elements() : 0.0) + (p.w_channel != 1 ? x.c.w_elements() : 0.0) +
@@ -60,7 +60,7 @@ inline double seconds(const Schedule &s, const Asked &x) {
   cycles += into_planes(x, g, bundles);
   cycles += out_of_planes(x, g, bundles) + real(Wide(c.taps) * g.depth * g.columns * c.p.groups) * 1.2;
   cycles += c.moved > double(kFarResults) ? 0.07 * c.moved : 0.0;  // what is transposed passes through caches once more
-  return seconds_of(x, cores, cycles / double(cores), turned_here(x));
+  return seconds_of(x, cores, cycles / double(cores), transposed_here(x));
 }
 
 }  // namespace planar

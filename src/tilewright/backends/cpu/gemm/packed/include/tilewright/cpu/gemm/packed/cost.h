@@ -17,8 +17,8 @@ inline double packing(const Schedule &s, const Asked &x, int64_t rows, int64_t c
   const double cycles = double(Wide(rows) * groups_here * times) * each;
   if (s.b_packed) return cycles;
   const bool near = double(columns * groups * 4) <= l2 * 0.8;
-  const double turned = x.p.b_rows ? x.rate.pack_b_near : x.rate.turn_b;
-  return cycles + double(columns * groups_here) * (near ? turned : x.rate.pack_b_far);
+  const double transposed = x.p.b_rows ? x.rate.pack_b_near : x.rate.turn_b;
+  return cycles + double(columns * groups_here) * (near ? transposed : x.rate.pack_b_far);
 }
 
 inline double cycles_of(const Schedule &s, const Asked &x, int64_t rows, int64_t columns, int64_t groups) {

@@ -17,11 +17,11 @@ inline double seconds(const Schedule &s, const Asked &x) {
   const int64_t few = rows_are_few ? p.m : p.n, many = rows_are_few ? p.n : p.m;
   const double lines = double(round_up(many, 16 * cores)) / double(cores);
   const double convert = p.type_b == fp32 ? 0.0 : 0.8;
-  const bool turned = few != p.m;  // results leave across their rows
-  const bool folded = turned ? p.a_rows : !p.b_rows;
+  const bool transposed = few != p.m;  // results leave across their rows
+  const bool folded = transposed ? p.a_rows : !p.b_rows;
   const double each =
       (folded ? 0.68 * double(few) + 3.0 : 0.88 * double(few) + 4.0) + (few > 64 ? 0.2 * double(few) : 0.0) + convert;
-  const double fold = folded ? double(few) * (x.rate.fold + x.rate.fold_turned * (turned ? 1.0 : 0.0)) : 0.0;
+  const double fold = folded ? double(few) * (x.rate.fold + x.rate.fold_transposed * (transposed ? 1.0 : 0.0)) : 0.0;
   const double penalty = s.gemv ? 0.999 : 1.0;
   return seconds_of(x, penalty * lines * double(p.batch) * (double(ceil_div(p.k, words)) * each + fold + 6.0));
 }

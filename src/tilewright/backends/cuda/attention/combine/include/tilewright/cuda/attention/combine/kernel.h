@@ -34,7 +34,7 @@ template <class Config> struct RowCombiner {
       : x(args), warp(int(threadIdx.x) / 32 % S::warps), team(int(threadIdx.x) / 32 / S::warps) {
     team_sums = reinterpret_cast<float *>(dynamic_shared()) + team * S::team_floats;
   }
-  TW_GPU void meet() const {
+  TW_GPU void sync() const {
     if constexpr (S::warps == 1) __syncwarp();
     else named_barrier(1 + team, 32 * S::warps);
   }
@@ -43,7 +43,7 @@ template <class Config> struct RowCombiner {
     add_parts(static_cast<const float *>(x.parts) + s.index * x.part_strides.batch + row * x.part_strides.row +
                   head * x.part_strides.head,
               static_cast<const float *>(x.part_lse) + s.index * x.part_lse_batch + head * x.part_lse_head + row);
-    meet();
+    sync();
     float top = nothing(), sum = 0, factor[S::warps];
 #pragma unroll
     for (int w = 0; w < S::warps; ++w) top = fmaxf(top, of_warp(w)[Config::head_v + 1]);
@@ -132,7 +132,7 @@ template <class Config> TW_GPU void attention_combine(const tw_attention_combine
     AttentionSequence s{number / x.rows / x.heads_q, 0, 0, 0, 0};
     rows_of(x, s);
     if (row < s.rows) combiner.row(s, head, s.first_row + row);
-    combiner.meet();  // nobody's columns are written over before all were added
+    combiner.sync();  // nobody's columns are written over before all were added
   }
 }
 

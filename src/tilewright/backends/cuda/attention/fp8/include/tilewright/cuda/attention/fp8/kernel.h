@@ -54,7 +54,7 @@ template <class S, class Config> struct Fp8Attender {
   bool flip = false;
 
   TW_GPU Fp8Attender(const AttentionWsArgs &args, const SharedFp8<S> &memory)
-      : x(args), shared(memory), who(multiplying_warpgroup()) {}
+      : x(args), shared(memory), who(consumer_warpgroup()) {}
 
   TW_GPU void run() {
     const Dropout dropout = Config::dropout ? dropout_of(x.x) : Dropout{};
@@ -118,10 +118,10 @@ template <class S, class Config> struct Fp8Attender {
 #pragma unroll 1
     for (int i = 0; i < last; ++i) {
       const uint32_t keys_there = shared.full_k(keys.stage).there(keys.phase),
-                     values_there = shared.full_turned(values.stage).there(values.phase);
+                     values_there = shared.full_transposed(values.stage).there(values.phase);
       weigh<0>(a, p, work, i, softmax, bases);
       shared.full_k(keys.stage).wait_unless(keys_there, keys.phase);
-      shared.full_turned(values.stage).wait_unless(values_there, values.phase);
+      shared.full_transposed(values.stage).wait_unless(values_there, values.phase);
       hold(a), hold(o);
       wgmma_fence();
       multiply_keys<S::first, 0>(a);
@@ -146,7 +146,7 @@ template <class S, class Config> struct Fp8Attender {
       settle_bases<larger>(tops, fold, softmax, bases);
       wgmma_wait_behind<0>(fminf(bases.factor[0], bases.factor[1]));
       hold(o);
-      give_back(shared.empty_turned(values.stage)), values.next();
+      give_back(shared.empty_transposed(values.stage)), values.next();
       scale_rows(o, bases.factor);
     }
     weigh<0>(a, p, work, last, softmax, bases);
@@ -155,7 +155,7 @@ template <class S, class Config> struct Fp8Attender {
   }
   // The values of the last one.
   TW_GPU void end(Results &o, Weights &p) {
-    shared.full_turned(values.stage).wait(values.phase);
+    shared.full_transposed(values.stage).wait(values.phase);
     hold(o);
     wgmma_fence();
     multiply_values<S::first, 0>(o, p);
@@ -163,7 +163,7 @@ template <class S, class Config> struct Fp8Attender {
     wgmma_commit();
     wgmma_wait<0>();
     hold(o);
-    give_back(shared.empty_turned(values.stage)), values.next();
+    give_back(shared.empty_transposed(values.stage)), values.next();
   }
   // What products of keys read; of the last tile the rows too.
   TW_GPU void give_back_keys(bool last) {
@@ -180,7 +180,7 @@ template <class S, class Config> struct Fp8Attender {
                                             at_k + i / 4 * (S::BN * S::line / 16) + i % 4 * 2, i > 0);
   }
   template <int Keys, int From> TW_GPU void multiply_values(Results &o, Weights &p) const {
-    const uint64_t at_v = operand(shared.turned(values.stage));
+    const uint64_t at_v = operand(shared.transposed(values.stage));
 #pragma unroll
     for (int i = From / 32; i < (From + Keys) / 32; ++i)
       WgmmaRegisters<S::DV, typename S::T, 0>::run(o, p[i], at_v + i / 4 * (S::DV * S::line / 16) + i % 4 * 2, 1);
@@ -203,7 +203,7 @@ template <class S, class Config> struct Fp8Attender {
       hide<P>(s, x, work.item, rows_of_thread<S>(x, work.item, who), key);
     raise_tops<P>(tops, s, low);
   }
-  // Of 32 keys a thread has two of each eight: four of 16 are one word, in the order values were turned to.
+  // Of 32 keys a thread has two of each eight: four of 16 are one word, in the order values were transposed to.
   template <int From, int Count> TW_GPU void weigh(float (&s)[Count], Weights &p, const Fp8Work &work, int number,
                                                    Softmax &softmax, const Bases &bases) const {
     using P = Fp8Part<S, Count * 2>;
@@ -227,11 +227,11 @@ template <class S, class Config> TW_GPU void attention_fp8(const TensorMap &map_
   enter<S>(shared, map_q, map_k, map_v);
   const int warp = int(threadIdx.x) / 32;
   if (threadIdx.x < 128) {
-    give_registers<S::feeding_registers>();
-    if (warp == 0) Fp8Feeder<S>{map_q, map_k, map_v, x, shared}.run();
+    give_registers<S::producer_registers>();
+    if (warp == 0) Fp8Producer<S>{map_q, map_k, map_v, x, shared}.run();
     else ValueTurner<S>{x, shared, warp - 1}.run();
   } else {
-    take_registers<S::multiplying_registers>();
+    take_registers<S::consumer_registers>();
     Fp8Attender<S, Config>(x, shared).run();
   }
 }

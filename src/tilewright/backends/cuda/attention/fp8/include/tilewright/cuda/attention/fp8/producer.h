@@ -1,4 +1,4 @@
-// How rows, keys and values come into shared memory in the fp8 pipeline of attention, and how values are turned there.
+// How rows, keys and values come into shared memory in the fp8 pipeline of attention, and how values are transposed there.
 #pragma once
 #include <tilewright/cuda/attention/tma_boxes.h>
 #include <tilewright/cuda/attention/fp8/shape.h>
@@ -11,37 +11,37 @@
 #ifdef TW_ON_GPU
 namespace tw {
 
-// Rows of queries, stages of keys, of values and of values turned, from a multiple of 1024 bytes on; barriers.
+// Rows of queries, stages of keys, of values and of values transposed, from a multiple of 1024 bytes on; barriers.
 template <class S> struct SharedFp8 {
   char *base = shared_tiles();
   TW_GPU char *q() const { return base; }
   TW_GPU char *k(int stage) const { return base + S::q_bytes + stage * S::k_bytes; }
   TW_GPU char *v(int stage) const { return k(S::Stages) + stage * S::v_bytes; }
-  TW_GPU char *turned(int stage) const { return v(S::Stages) + stage * S::turned_bytes; }
+  TW_GPU char *transposed(int stage) const { return v(S::Stages) + stage * S::transposed_bytes; }
   TW_GPU Barrier &full_k(int stage) const { return barrier(stage); }
   TW_GPU Barrier &empty_k(int stage) const { return barrier(S::Stages + stage); }
   TW_GPU Barrier &full_v(int stage) const { return barrier(2 * S::Stages + stage); }
   TW_GPU Barrier &empty_v(int stage) const { return barrier(3 * S::Stages + stage); }
-  TW_GPU Barrier &full_turned(int stage) const { return barrier(4 * S::Stages + stage); }
-  TW_GPU Barrier &empty_turned(int stage) const { return barrier(5 * S::Stages + stage); }
+  TW_GPU Barrier &full_transposed(int stage) const { return barrier(4 * S::Stages + stage); }
+  TW_GPU Barrier &empty_transposed(int stage) const { return barrier(5 * S::Stages + stage); }
   TW_GPU Barrier &full_q() const { return barrier(6 * S::Stages); }
   TW_GPU Barrier &empty_q() const { return barrier(6 * S::Stages + 1); }
 
   TW_GPU void init() const {
     for (int i = 0; i < S::Stages; ++i) {
-      full_k(i).init(1), full_v(i).init(1), full_turned(i).init(S::turners);
-      empty_k(i).init(S::W), empty_v(i).init(S::turners), empty_turned(i).init(S::W);
+      full_k(i).init(1), full_v(i).init(1), full_transposed(i).init(S::turners);
+      empty_k(i).init(S::W), empty_v(i).init(S::turners), empty_transposed(i).init(S::W);
     }
     full_q().init(1), empty_q().init(S::W);
     fence_barriers();
   }
 
  private:
-  TW_GPU Barrier &barrier(int number) const { return reinterpret_cast<Barrier *>(turned(S::Stages))[number]; }
+  TW_GPU Barrier &barrier(int number) const { return reinterpret_cast<Barrier *>(transposed(S::Stages))[number]; }
 };
 
-// The feeding warp: rows of an item, then its keys and values tile by tile.
-template <class S> struct Fp8Feeder {
+// The producer warp: rows of an item, then its keys and values tile by tile.
+template <class S> struct Fp8Producer {
   const TensorMap &map_q, &map_k, &map_v;
   const AttentionWsArgs &x;
   const SharedFp8<S> &shared;
@@ -93,14 +93,14 @@ template <class S> struct ValueTurner {
       const KeyTiles tiles = tiles_of<S>(x, item);
       for (int i = 0; i < tiles.count; ++i, ring.next()) {
         shared.full_v(ring.stage).wait(ring.phase);
-        shared.empty_turned(ring.stage).wait(ring.phase ^ 1);
+        shared.empty_transposed(ring.stage).wait(ring.phase ^ 1);
         const int there = item.keys - tiles.template at<S>(i) * S::BN;
-        if (there < S::BN) turn_some(shared.v(ring.stage), shared.turned(ring.stage), there);
-        else turn_all(shared.v(ring.stage), shared.turned(ring.stage));
+        if (there < S::BN) turn_some(shared.v(ring.stage), shared.transposed(ring.stage), there);
+        else turn_all(shared.v(ring.stage), shared.transposed(ring.stage));
         fence_async_proxy();
         __syncwarp();
         if (threadIdx.x % 32 == 0) {
-          shared.full_turned(ring.stage).arrive();
+          shared.full_transposed(ring.stage).arrive();
           shared.empty_v(ring.stage).arrive();
         }
       }
@@ -117,7 +117,7 @@ template <class S> struct ValueTurner {
   }
   template <int Who> TW_GPU void turn_share(const char *from, char *to) const {
     constexpr int pieces = S::DV / 16, units = S::BN / 32 * pieces, each = (units + S::turners - 1) / S::turners;
-    constexpr int most = S::feeding_registers < 64 ? 2 : 4;
+    constexpr int most = S::producer_registers < 64 ? 2 : 4;
     constexpr int rounds = (each + most - 1) / most, at_once = (each + rounds - 1) / rounds;
     const int lane = int(threadIdx.x % 32), column = lane % 16;
     const char *rows = from + lane * S::line;
@@ -130,8 +130,8 @@ template <class S> struct ValueTurner {
       for (int i = 0; i < at_once; ++i) {
         const int unit = first + i * S::turners, group = unit / pieces, piece = unit % pieces;
         if (unit < units)
-          load_matrices_turned(w[i],
-                               rows + (row_at ^ piece % 8 * 16) + piece / 8 * S::BN * S::line + group * 32 * S::line);
+          load_matrices_transposed(
+              w[i], rows + (row_at ^ piece % 8 * 16) + piece / 8 * S::BN * S::line + group * 32 * S::line);
       }
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
@@ -158,7 +158,7 @@ template <class S> struct ValueTurner {
 #pragma unroll
         for (int i = 0; i < at_once; ++i)
           if (const int piece = first + i * S::turners; piece < pieces)
-            load_matrices_turned(w[i], rows + piece / 8 * S::BN * S::line + (piece % 8 ^ lane % 8) * 16);
+            load_matrices_transposed(w[i], rows + piece / 8 * S::BN * S::line + (piece % 8 ^ lane % 8) * 16);
         if (group * 32 + 32 > there) clear(w, there - group * 32 - lane % 4 * 2);
 #pragma unroll
         for (int i = 0; i < at_once; ++i)

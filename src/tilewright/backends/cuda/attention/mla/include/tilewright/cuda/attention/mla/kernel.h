@@ -28,8 +28,8 @@ template <class S> struct SharedMla {
   }
 };
 
-// The feeding warp: tiles as they come free; keys and values in turn where these lie apart.
-template <class S> struct MlaFeeder {
+// The producer warp: tiles as they come free; keys and values in turn where these lie apart.
+template <class S> struct MlaProducer {
   const TensorMap &map_k, &map_v;
   const AttentionMlaArgs &x;
   const SharedMla<S> &shared;
@@ -71,7 +71,7 @@ template <class S, class Config> struct MlaAttender {
   Ring<S::Stages> ring;
 
   TW_GPU MlaAttender(const AttentionMlaArgs &args, const SharedMla<S> &memory)
-      : x(args), shared(memory), who(multiplying_warpgroup()) {}
+      : x(args), shared(memory), who(consumer_warpgroup()) {}
 
   TW_GPU void run() {
     const Dropout dropout = Config::dropout ? dropout_of(x.ws.x) : Dropout{};
@@ -251,10 +251,10 @@ TW_GPU void attention_mla(const TensorMap &map_k, const TensorMap &map_v, const 
   const SharedMla<S> shared;
   enter<S>(shared, map_k, map_v);
   if (threadIdx.x < 128) {
-    give_registers<S::feeding_registers>();
-    if (threadIdx.x < 32) MlaFeeder<S>{map_k, map_v, x, shared}.run();
+    give_registers<S::producer_registers>();
+    if (threadIdx.x < 32) MlaProducer<S>{map_k, map_v, x, shared}.run();
   } else {
-    take_registers<S::multiplying_registers>();
+    take_registers<S::consumer_registers>();
     MlaAttender<S, Config>(x, shared).run();
   }
 }

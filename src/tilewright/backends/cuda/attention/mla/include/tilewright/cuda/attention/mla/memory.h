@@ -3,10 +3,10 @@
 
 namespace tw {
 
-constexpr int mla_rows = 64;               // of a block
-constexpr int mla_line = 64;               // elements of a swizzled row of 128 bytes
-constexpr int mla_feeding_registers = 56;  // of a thread, and of one that multiplies
-constexpr int mla_multiplying_registers = 224;
+constexpr int mla_rows = 64;                // of a block
+constexpr int mla_line = 64;                // elements of a swizzled row of 128 bytes
+constexpr int mla_producer_registers = 56;  // of a thread, and of one that multiplies
+constexpr int mla_consumer_registers = 224;
 constexpr int mla_told = 2 * mla_rows * 4;  // factors of rows: of a tile, and of the results
 
 constexpr int mla_blocks(int size) { return (size + mla_line - 1) / mla_line; }

@@ -24,13 +24,13 @@ template <class Config> struct AttentionMla {
   static constexpr int q_bytes = mla_tile_bytes(BM, D), tile_bytes = mla_tile_bytes(BN, D),
                        p_bytes = mla_tile_bytes(BM, BN);
   static constexpr int threads = 128 * (W + 1), ctas_per_sm = 1;
-  static constexpr int feeding_registers = mla_feeding_registers, multiplying_registers = mla_multiplying_registers;
+  static constexpr int producer_registers = mla_producer_registers, consumer_registers = mla_consumer_registers;
   static constexpr int told = mla_told;
   static constexpr int barriers = 2 * Stages;
   static constexpr int shared_bytes = mla_shared_bytes(Stages, BN, D);
   static_assert(sizeof(T) == 2 && sizeof(typename Config::KV) == 2, "elements of two bytes");
   static_assert(BN % 16 == 0 && D % line == 0 && DV == 512 && D >= DV && Stages >= 2, "tile");
-  static_assert(registers_suffice(feeding_registers, multiplying_registers, W, ctas_per_sm), "registers");
+  static_assert(registers_suffice(producer_registers, consumer_registers, W, ctas_per_sm), "registers");
 };
 
 struct AttentionMlaArgs {

@@ -86,7 +86,7 @@ template <class S> TW_GPU void multiply_keys(WarpScores<S> &s, const char *q, co
     for (int i = 0; i < S::warp_keys / 2; ++i) s[r][i] = sums[0][r][i] + (sets > 1 ? sums[sets - 1][r][i] : 0.0f);
 }
 
-// Weights times 16 keys of values, on top of what was there.  `v` is where the first of these keys lies (of turned
+// Weights times 16 keys of values, on top of what was there.  `v` is where the first of these keys lies (of transposed
 // values: of the warp's first column), at the warp's first column.
 template <class S>
 TW_GPU void multiply_values(WarpResults<S> &o, const uint32_t (&p)[S::R][4], const char *v, int pitch) {
@@ -95,7 +95,7 @@ TW_GPU void multiply_values(WarpResults<S> &o, const uint32_t (&p)[S::R][4], con
 #pragma unroll
   for (int j = 0; j < S::warp_columns / 16; ++j) {
     uint32_t b[4];
-    if constexpr (S::narrow && S::turned) {
+    if constexpr (S::narrow && S::transposed) {
       // Of two columns, keys in pairs: bytes are loaded one pair after the other.
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -105,10 +105,10 @@ TW_GPU void multiply_values(WarpResults<S> &o, const uint32_t (&p)[S::R][4], con
         widen_pairs((two & 0xff) | (two & 0xff00) << 8, wide, T{});
         b[i] = wide[0];
       }
-    } else if constexpr (S::turned) {
+    } else if constexpr (S::transposed) {
       load_matrices(b, v + (j * 16 + lane / 16 * 8 + lane % 8) * pitch + lane / 8 % 2 * 16);
     } else {
-      load_matrices_turned(b, v + lane % 16 * pitch + j * 32 + lane / 16 * 16);
+      load_matrices_transposed(b, v + lane % 16 * pitch + j * 32 + lane / 16 * 16);
     }
 #pragma unroll
     for (int r = 0; r < S::R; ++r) {
@@ -125,7 +125,7 @@ TW_GPU void multiply_narrow_values(WarpResults<S> &o, const uint32_t (&p)[2][S::
 #pragma unroll
   for (int j = 0; j < S::warp_columns / 16; ++j) {
     uint32_t b[4], wide[4][2];
-    load_matrices_turned(b, v + lane * pitch + j * 16);
+    load_matrices_transposed(b, v + lane * pitch + j * 16);
 #pragma unroll
     for (int i = 0; i < 4; ++i) widen_pairs(b[i], wide[i], T{});
 #pragma unroll

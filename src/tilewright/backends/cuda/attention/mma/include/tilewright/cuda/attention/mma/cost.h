@@ -25,7 +25,7 @@ inline double step_seconds(const Schedule &s, const Rates &r, double again) {
   const double work = (multiply + weigh + widen) * double(s.ctas_per_sm) * (s.ctas_per_sm == 1 ? kAlone : 1.0);
   const double flying = r.mma_busy_bytes / (double(s.kv_stages * stage * s.ctas_per_sm) / 2);
   const double fetch = double(stage * s.ctas_per_sm) / r.mma_unit_bytes * slower(1.0, flying);
-  const double busy = work + r.mma_meet * (s.warps_n > 1 ? 1.0 : 0.0);
+  const double busy = work + r.mma_sync * (s.warps_n > 1 ? 1.0 : 0.0);
   return slower(busy, fetch) + kShown * again * faster(busy, fetch);
 }
 

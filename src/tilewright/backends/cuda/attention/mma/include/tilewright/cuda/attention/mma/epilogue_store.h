@@ -38,7 +38,7 @@ template <class S> struct MmaWarp {
   }
 };
 
-template <class S, class Config> struct MmaLeaver {
+template <class S, class Config> struct MmaEpilogueStore {
   using O = typename S::O;
   const AttentionMmaArgs &x;
   const AttentionItem &item;
@@ -109,7 +109,7 @@ template <class S, class Config> struct MmaLeaver {
   }
   // A thread has of each 16 columns two neighbours twice or, where values are spread from bytes, four.
   TW_GPU void put(O *to, const float (&o)[S::warp_columns / 2], int h, float factor) const {
-    constexpr bool four = S::narrow && !S::turned;
+    constexpr bool four = S::narrow && !S::transposed;
     const auto times = [factor](float value) { return factor == 0 ? 0.0f : value * factor; };
 #pragma unroll
     for (int j = 0; j < S::warp_columns / 8; ++j) {

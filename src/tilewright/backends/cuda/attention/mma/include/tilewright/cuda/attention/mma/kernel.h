@@ -29,13 +29,13 @@ template <class S, class Config> struct MmaAttender {
   TW_GPU void run() {
     const KeyTiles tiles = tiles_of<S>(x.ws, item);
     if (tiles.count > 0) walk(tiles);
-    MmaLeaver<S, Config>{x, item, shared, me}.leave(softmax, o);
+    MmaEpilogueStore<S, Config>{x, item, shared, me}.leave(softmax, o);
   }
 
  private:
   // Tiles of keys, and of values where these are not the same, in turn through the slots.
   struct Walk {
-    const MmaFeeder<S> feeder;
+    const MmaProducer<S> producer;
     const KeyTiles &tiles;
     int units, unit = 0, slot = 0, next_slot = 0;
   };
@@ -47,8 +47,8 @@ template <class S, class Config> struct MmaAttender {
       char *to = shared.slot(w.next_slot);
       const bool sharing = shares(), values = !sharing && (Odd < 0 ? unit % 2 == 1 : Odd == 1);
       const int key = w.tiles.template at<S>(sharing ? unit : unit / 2) * S::BN;
-      if (values) w.feeder.values(to, key);
-      else w.feeder.keys(to, key);
+      if (values) w.producer.values(to, key);
+      else w.producer.keys(to, key);
     }
     commit_copies();
     w.next_slot = w.next_slot + 1 == S::Slots ? 0 : w.next_slot + 1;
@@ -111,7 +111,7 @@ template <class S, class Config> struct MmaAttender {
       if (!seen) hide<Warp>(s[r], x.ws, item, me.rows(x.ws, item, r), key);
       highest(s[r], top[r]);
     }
-    if constexpr (S::WN > 1) meet(top);
+    if constexpr (S::WN > 1) sync(top);
 #pragma unroll
     for (int r = 0; r < S::R; ++r) {
       weigh_below(s[r], r, top[r]);
@@ -131,7 +131,7 @@ template <class S, class Config> struct MmaAttender {
     }
   }
   // The largest of all warps that share the rows.
-  TW_GPU void meet(float (&top)[S::R][2]) const {
+  TW_GPU void sync(float (&top)[S::R][2]) const {
 #pragma unroll
     for (int i = 0; i < S::R * 2; ++i)
       if (me.lane % 4 == 0) store_shared(shared.met(me.along, me.row() + me.lane / 4 + i * 8), top[i / 2][i % 2]);
@@ -217,7 +217,7 @@ template <class S, class Config> struct MmaAttender {
   }
   TW_GPU void add_values(const WarpScores<S> &s, const char *at, int pitch) {
     const int column = me.along * S::warp_columns;
-    if constexpr (S::narrow && !S::turned) {
+    if constexpr (S::narrow && !S::transposed) {
 #pragma unroll
       for (int step = 0; step < S::BN / 32; ++step) {
         uint32_t p[2][S::R][4];
@@ -230,7 +230,8 @@ template <class S, class Config> struct MmaAttender {
       for (int step = 0; step < S::BN / 16; ++step) {
         uint32_t p[S::R][4];
         weights(p, s, step);
-        const char *from = S::turned ? at + column * pitch + step * 16 * S::size : at + step * 16 * pitch + column * 2;
+        const char *from =
+            S::transposed ? at + column * pitch + step * 16 * S::size : at + step * 16 * pitch + column * 2;
         multiply_values<S>(o, p, from, pitch);
       }
     }

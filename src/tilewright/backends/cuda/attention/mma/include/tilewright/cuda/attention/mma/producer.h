@@ -21,7 +21,7 @@ template <class T> TW_GPU Word16 gather_piece(const T *from, int count) {
 }
 
 // Tiles of keys and values of one item; all threads of the block come along.
-template <class S> struct MmaFeeder {
+template <class S> struct MmaProducer {
   using KV = typename S::KV;
   const AttentionMmaArgs &x;
   const AttentionItem &item;
@@ -33,7 +33,7 @@ template <class S> struct MmaFeeder {
   }
   TW_GPU void values(char *to, int key) const {
     const tw_attention_args &a = x.ws.x;
-    if constexpr (S::turned) columns(to, key);
+    if constexpr (S::transposed) columns(to, key);
     else rows<S::DV, S::v_pitch>(to, key, a.v, a.v_strides, int(a.head_v));
   }
 
@@ -60,7 +60,7 @@ template <class S> struct MmaFeeder {
     constexpr int each = (S::BN + lines - 1) / lines, at_once = each < 4 ? each : 4;
     const KV *from = static_cast<const KV *>(base);
     const int first = thread_index() % lanes;
-    const int64_t apart = S::turned ? x.ws.x.pages.size * vec : vec;
+    const int64_t apart = S::transposed ? x.ws.x.pages.size * vec : vec;
 #pragma unroll 1
     for (int line = thread_index() / lanes; line < S::BN; line += at_once * lines) {
       int64_t away[at_once];  // found together: pages are looked up in memory
@@ -101,7 +101,7 @@ template <class S> struct MmaFeeder {
       int slot = 0;
       const int64_t away = place(key + line + behind, at, slot);
       if (away == nowhere) return nowhere;
-      return S::turned ? away + int64_t(slot) * (16 / S::size) : away + slot * at.row;
+      return S::transposed ? away + int64_t(slot) * (16 / S::size) : away + slot * at.row;
     } else {
       int slot = 0;
       return behind ? before + behind * at.row : place(key + line, at, slot);

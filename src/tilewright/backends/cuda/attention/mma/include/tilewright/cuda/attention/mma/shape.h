@@ -50,13 +50,13 @@ template <class Config> struct AttentionMma {
   static constexpr bool Bounded = Config::mask != AttentionMask::none, Sinks = Config::mask == AttentionMask::generic;
   static constexpr bool scored = Config::softcap || Config::bias != AttentionBias::none || Config::masked;
   static constexpr bool narrow = sizeof(KV) == 1;  // fp8: pairs of bytes are spread over two words
-  static constexpr bool turned = Config::pages == AttentionPages::vectorised;  // values come with keys side by side
-  static constexpr bool may_share = D > 256 && DV <= D && !turned;             // the latent of MLA
+  static constexpr bool transposed = Config::pages == AttentionPages::vectorised;  // values come with keys side by side
+  static constexpr bool may_share = D > 256 && DV <= D && !transposed;             // the latent of MLA
   static constexpr int threads = 32 * WM * WN, ctas_per_sm = Config::ctas_per_sm;
   static constexpr int size = sizeof(KV), q_pitch = mma_pitch(D * 2), k_pitch = mma_pitch(D * size),
-                       p_pitch = mma_pitch(BN * 2), v_pitch = mma_pitch((turned ? BN : DV) * size);
-  static constexpr int q_bytes = mma_row_bytes(BM, D), slot_bytes = mma_slot_bytes(BN, D, DV, size, turned);
-  static constexpr int p_bytes = mma_weight_bytes(BM, BN, WN), meet_bytes = mma_meet_bytes(BM, WN);
+                       p_pitch = mma_pitch(BN * 2), v_pitch = mma_pitch((transposed ? BN : DV) * size);
+  static constexpr int q_bytes = mma_row_bytes(BM, D), slot_bytes = mma_slot_bytes(BN, D, DV, size, transposed);
+  static constexpr int p_bytes = mma_weight_bytes(BM, BN, WN), sync_bytes = mma_sync_bytes(BM, WN);
   static constexpr int shared_bytes = q_bytes + Slots * slot_bytes + mma_kept_bytes(BM, BN, WN, scales_rows);
   static_assert(sizeof(T) == 2 && (size == 2 || narrow), "elements of one or two bytes");
   static_assert(BN % (narrow ? 32 : 16) == 0 && warp_keys % (WN == 1 || narrow ? 16 : 8) == 0, "keys");

@@ -20,7 +20,7 @@ struct Piece {
   TW_GPU bool begins() const { return word >> 24 & 1; }
 };
 
-// The items of a block's share, one after another; all 32 lanes of the feeding warp walk together.
+// The items of a block's share, one after another; all 32 lanes of the producer warp walk together.
 template <class S> class ShareOrder {
  public:
   TW_GPU explicit ShareOrder(const AttentionWsArgs &args) : x(args), alike(args.items && !args.loose) {
@@ -43,7 +43,7 @@ template <class S> class ShareOrder {
     item.tile = 0, item.split = 0, item.head = head;
     const int begins = find(item), from = at - begins, to = min(each, begin_of(me + 1) - begins);
     fill(item);
-    meet_tiles<S>(x, item);
+    find_tiles<S>(x, item);
     if (to - from < each) {
       const int first = from ? share_of(begins) : me, last = to < each ? share_of(begins + each - 1) : me;
       item.split = Piece::encoded(last - first + 1, first, from == 0);
@@ -169,7 +169,7 @@ template <class S, class Config> struct Pieces {
   }
   // Whether all the others are there.
   TW_GPU bool last() const {
-    meet();
+    sync();
     unsigned *told = reinterpret_cast<unsigned *>(scratch);
     if (thread == 0) {
       __threadfence();  // for all of the warpgroup, which met
@@ -179,7 +179,7 @@ template <class S, class Config> struct Pieces {
       __threadfence();
       *told = complete;
     }
-    meet();
+    sync();
     return *told != 0;
   }
   TW_GPU void combine() const {
@@ -192,7 +192,7 @@ template <class S, class Config> struct Pieces {
  private:
   static constexpr float log2_e = 1.44269504f;
   static constexpr int quads = S::DV / 4;  // four columns of a row
-  TW_GPU void meet() const { named_barrier(4, 128); }
+  TW_GPU void sync() const { named_barrier(4, 128); }
   // Pieces of a head have no share where there are more heads than blocks.
   TW_GPU int heads() const { return min(x.heads, int(gridDim.x)); }
   // A share has one that an earlier one began at most, and one that it begins itself.

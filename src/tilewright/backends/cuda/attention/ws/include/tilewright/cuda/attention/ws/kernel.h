@@ -1,4 +1,4 @@
-// Attention by the ws pipeline: warps that feed and warpgroups that multiply, persistent.
+// Attention by the ws pipeline: warp-specialized: producer warps and consumer warpgroups, persistent.
 //
 // A warpgroup's scores of the next tile are multiplied while it weighs values with those of the tile before; and where
 // there are several warpgroups they take turns, so that the exponentials of one run beside the products of another.
@@ -61,7 +61,7 @@ template <class S, class Config> struct Attender {
   }
 
  private:
-  TW_GPU void meet() const { named_barrier(4 + who, 128); }
+  TW_GPU void sync() const { named_barrier(4 + who, 128); }
   TW_GPU void take_turn() const {
     if (S::W > 1) named_barrier(1 + who, 256);
   }
@@ -92,7 +92,7 @@ template <class S, class Config> struct Attender {
     const AttentionItem &item = shared.item(done);
     if (S::StreamK && item.split) leave_piece(item, softmax, o, dropout);
     else leave<S, Config>(x, item, rows_of_thread<S>(x, item, who), softmax, o, dropout);
-    meet();
+    sync();
     give_back(shared.heard(done));
   }
   TW_GPU void leave_piece(const AttentionItem &item, const Softmax &softmax, const Results<S> &o,
@@ -233,11 +233,11 @@ template <class S, class Config> struct Attender {
     for (int i = int(threadIdx.x % 128); i < pieces * S::blocks_v; i += 128)
       *reinterpret_cast<uint4 *>(v + i / pieces * S::BN * 128 + there * 128 + i % pieces * 16) = uint4{0, 0, 0, 0};
     fence_async_proxy();
-    meet();
+    sync();
   }
   // Query rows of several heads, side by side in one tile: TMA does not know such boxes.
   TW_GPU void carry_rows(const AttentionItem &item) const {
-    meet();  // the rows of the item before were read by everybody
+    sync();  // the rows of the item before were read by everybody
     constexpr int pieces = S::blocks_d * 8, at_once = 4;
     const int in_all = rows_in_all<S>(x, item);
 #pragma unroll 1
@@ -253,7 +253,7 @@ template <class S, class Config> struct Attender {
       }
     }
     fence_async_proxy();
-    meet();
+    sync();
   }
   TW_GPU uint4 piece_of(const AttentionItem &item, int number, int in_all) const {
     constexpr int pieces = S::blocks_d * 8;
@@ -279,10 +279,10 @@ template <class S, class Config> TW_GPU void attention_ws(const TensorMap &map_q
   __syncthreads();
   if constexpr (S::Split) let_next_kernel_in();  // which puts parts together, as soon as there is room
   if (threadIdx.x < 128) {
-    give_registers<S::feeding_registers>();
-    if (threadIdx.x < 32) feed_attention<S>(map_q, map_k, map_v, x, shared);
+    give_registers<S::producer_registers>();
+    if (threadIdx.x < 32) produce_attention<S>(map_q, map_k, map_v, x, shared);
   } else {
-    take_registers<S::multiplying_registers>();
+    take_registers<S::consumer_registers>();
     Attender<S, Config>(x, shared).run();
   }
 }

@@ -22,14 +22,14 @@ constexpr int ws_beside = 1024 + ws_items * ws_item_bytes + 8 * 2 * ws_items;
 
 // Registers of a thread that feeds, which needs more to find pages or its share, and of one that multiplies; 0: no kernel
 // has so many warpgroups, or so many blocks of a multiprocessor.
-constexpr int ws_feeding_registers(int warpgroups, int ctas_per_sm, bool paged, bool stream_k) {
+constexpr int ws_producer_registers(int warpgroups, int ctas_per_sm, bool paged, bool stream_k) {
   return warpgroups == 1 && ctas_per_sm == 1 ? 64
          : warpgroups == 3                   ? 32
          : stream_k                          ? 64
          : warpgroups == 2 && paged          ? 56
                                              : 40;
 }
-constexpr int ws_multiplying_registers(int warpgroups, int ctas_per_sm, bool paged, bool stream_k) {
+constexpr int ws_consumer_registers(int warpgroups, int ctas_per_sm, bool paged, bool stream_k) {
   return warpgroups == 1 && ctas_per_sm == 1   ? 240
          : warpgroups == 1 && ctas_per_sm == 2 ? (stream_k ? 192 : 216)
          : ctas_per_sm > 1                     ? 0

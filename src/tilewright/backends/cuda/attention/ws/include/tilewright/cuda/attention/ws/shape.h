@@ -49,9 +49,9 @@ struct AttentionItem {
 
 // Whether a block that starts with an even share of the registers has as many as its warpgroups ask for when one gives up
 // some and the others take more: who asks for what is not there waits for ever.
-constexpr bool registers_suffice(int feeding, int multiplying, int warpgroups, int ctas_per_sm) {
+constexpr bool registers_suffice(int producer, int consumer, int warpgroups, int ctas_per_sm) {
   const int share = ws_registers / ctas_per_sm / (128 * (warpgroups + 1)) / 8 * 8;
-  return feeding + warpgroups * multiplying <= share * (warpgroups + 1);
+  return producer + warpgroups * consumer <= share * (warpgroups + 1);
 }
 
 // Config: what attention_rules.h says, and tile_n, warpgroups, stages, q_stages, pack_heads, dynamic, stream_k, ctas_per_sm.
@@ -70,8 +70,8 @@ template <class Config> struct AttentionWs {
   static constexpr int blocks_d = ws_blocks(D), blocks_v = ws_blocks(DV);
   static constexpr int q_bytes = ws_tile_bytes(BM, D), k_bytes = ws_tile_bytes(BN, D), v_bytes = ws_tile_bytes(BN, DV);
   static constexpr int threads = 128 * (W + 1), ctas_per_sm = Config::ctas_per_sm;
-  static constexpr int feeding_registers = ws_feeding_registers(W, ctas_per_sm, Paged, StreamK),
-                       multiplying_registers = ws_multiplying_registers(W, ctas_per_sm, Paged, StreamK);
+  static constexpr int producer_registers = ws_producer_registers(W, ctas_per_sm, Paged, StreamK),
+                       consumer_registers = ws_consumer_registers(W, ctas_per_sm, Paged, StreamK);
   static constexpr bool streams = RowStages > 1;
   static constexpr int slots = ws_items;
   static constexpr int shared_bytes =
@@ -80,7 +80,7 @@ template <class Config> struct AttentionWs {
   static_assert(sizeof(T) == 2, "elements of two bytes");
   static_assert(BN % 16 == 0 && DV % 32 == 0 && D % 16 == 0, "tile");
   static_assert(W >= 1 && W <= 3, "warpgroups");
-  static_assert(registers_suffice(feeding_registers, multiplying_registers, W, ctas_per_sm), "registers");
+  static_assert(registers_suffice(producer_registers, consumer_registers, W, ctas_per_sm), "registers");
   static_assert(!StreamK || (Packed && W == 1 && !Dynamic && !Split), "stream-K decode is of packed heads");
   static_assert(RowStages == 1 || !Packed, "rows of packed heads are carried when they are needed");
 };

@@ -75,7 +75,7 @@ TW_GPU void add_lines(float (&sums)[Columns / 2], const uint32_t (&weights)[4], 
 #pragma unroll
   for (int j = 0; j < Columns / 16; ++j) {
     uint32_t b[4];
-    load_matrices_turned(b, lines + lane % 16 * pitch + j * 32 + lane / 16 * 16);
+    load_matrices_transposed(b, lines + lane % 16 * pitch + j * 32 + lane / 16 * 16);
     mma(sums + j * 8, weights, b, T{}, T{});
     mma(sums + j * 8 + 4, weights, b + 2, T{}, T{});
   }

@@ -77,7 +77,7 @@ template <class S, class Config> struct BackwardMultiplier {
   }
   TW_GPU void put_together(Dk &, Dv &) const {}  // each warpgroup has its own sums
 
-  TW_GPU void meet() const { named_barrier(backward_meet, 128 * S::W); }
+  TW_GPU void sync() const { named_barrier(backward_sync, 128 * S::W); }
   TW_GPU void give_back(Barrier &empty) const {
     if (threadIdx.x % 128 == 0) empty.arrive();
   }
@@ -94,14 +94,14 @@ template <class S, class Config> struct BackwardMultiplier {
     clear_behind<S::blocks_d>(shared.k(), S::BN, there);
     clear_behind<S::blocks_v>(shared.v(), S::BN, there);
     fence_async_proxy();
-    meet();
+    sync();
   }
   template <int Blocks> TW_GPU void clear_rows(char *to, int tile) const {
     const int there = item.rows - tile * S::BM;
     if (!x.loose_rows || there >= S::BM) return;
     clear_behind<Blocks>(to, S::BM, there);
     fence_async_proxy();
-    meet();
+    sync();
   }
 
   // The scores of a tile are under way.
@@ -177,7 +177,7 @@ template <class S, class Config> struct BackwardMultiplier {
     clear_rows<S::blocks_v>(shared.o(outs.stage), tile);
     if constexpr (S::Ahead) weigh_ahead(s, p, ds, dv, tile, head);
     else weigh_tightly(s, p, ds, dv, tile, head);
-    if (S::DsStages == 1) meet();  // the dq before was multiplied by everybody
+    if (S::DsStages == 1) sync();  // the dq before was multiplied by everybody
     leave_scores(shared.scores(parity), ds);
     hold(dk), hold(ds);
     wgmma_fence();
@@ -188,7 +188,7 @@ template <class S, class Config> struct BackwardMultiplier {
       wgmma_wait<1>();
       hold(dv), hold(p);
     }
-    meet();
+    sync();
     BackwardDq<S> dq;
     wgmma_fence();
     multiply_dq<S>(dq, dq_keys(), dq_scores());
@@ -283,7 +283,7 @@ template <class S, class Config> struct BackwardMultiplier {
     }
     if constexpr (Config::dbias) scored.leave_bias(dp);
   }
-  // Turned, so that keys lie side by side.
+  // Transposed, so that keys lie side by side.
   TW_GPU void leave_scores(char *scores, const BackwardWeights<S> &ds) const {
     const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x % 128) / 32;
     const int line = lane / 16 * 8 + lane % 8, piece = warp * 2 + lane / 8 % 2;
@@ -292,7 +292,7 @@ template <class S, class Config> struct BackwardMultiplier {
     for (int i = 0; i < S::SN / 16; ++i)
       store_matrices_transposed(to + i * 16 * 128, ds[i][0], ds[i][1], ds[i][2], ds[i][3]);
   }
-  // Into boxes of 32 elements of all rows, as the copy engine swizzles them.
+  // Into boxes of 32 elements of all rows, as TMA swizzles them.
   TW_GPU void leave_dq(const BackwardDq<S> &dq) const {
     const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x % 128) / 32;
     named_barrier(backward_dq_empty + who, 160);

@@ -1,4 +1,4 @@
-// ws: TMA feeds wgmma, warp-specialized; dk and dv in registers, dq added up by the copy engine.  What it takes.
+// ws: TMA feeds wgmma, warp-specialized; dk and dv in registers, dq added up by TMA.  What it takes.
 #pragma once
 #include <tilewright/cuda/attention_backward/cost.h>
 #include <tilewright/cuda/attention_backward/ws/limits.h>

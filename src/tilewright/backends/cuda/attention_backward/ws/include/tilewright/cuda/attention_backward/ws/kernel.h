@@ -1,4 +1,4 @@
-// Attention's gradients by the ws pipeline: warps that feed and warpgroups that multiply; a block a tile of keys.
+// Attention's gradients by the ws pipeline: warp-specialized: producer warps and consumer warpgroups; a block a tile of keys.
 #pragma once
 #include <tilewright/cuda/attention_backward/ws/shape.h>
 
@@ -77,17 +77,17 @@ TW_GPU void attention_backward_ws(const TensorMap &map_q, const TensorMap &map_k
   let_next_kernel_in();
   const BackwardItem item = item_of_block<S>(x);
   if (threadIdx.x < 128) {
-    give_registers<S::feeding_registers>();
+    give_registers<S::producer_registers>();
     const int warp = int(lane_at(threadIdx.x / 32, 0));
     if (warp == 0) {
-      if (threadIdx.x == 0) feed_tiles<S>(map_q, map_k, map_v, map_o, x, shared, item);
+      if (threadIdx.x == 0) produce_tiles<S>(map_q, map_k, map_v, map_o, x, shared, item);
     } else if (warp == 1) {
-      feed_numbers<S>(x, shared, item);
+      produce_numbers<S>(x, shared, item);
     } else {
       add_dq<S>(map_dq, x, shared, item, warp - 2);
     }
   } else {
-    take_registers<S::multiplying_registers>();
+    take_registers<S::consumer_registers>();
     const int who = int(lane_at(threadIdx.x / 128, 0)) - 1;
     typename Multiplier::Dk dk;
     typename Multiplier::Dv dv;

@@ -1,4 +1,4 @@
-// ws: TMA feeds wgmma, warp-specialized; dk and dv in registers, dq added up by the copy engine.  What it refuses.
+// ws: TMA feeds wgmma, warp-specialized; dk and dv in registers, dq added up by TMA.  What it refuses.
 #pragma once
 #include <tilewright/cuda/attention_backward/limits.h>
 

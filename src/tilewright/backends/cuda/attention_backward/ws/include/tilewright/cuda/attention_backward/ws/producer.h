@@ -1,5 +1,5 @@
-// What the feeding warps of attention's gradients do: one has the copy engine bring keys, values, rows and their
-// gradients; one fetches what `dot` prepared; two have the copy engine add dq to its sums, one for each warpgroup.
+// What the producer warps of attention's gradients do: one has TMA bring keys, values, rows and their
+// gradients; one fetches what `dot` prepared; two have TMA add dq to its sums, one for each warpgroup.
 #pragma once
 #include <tilewright/cuda/attention_backward/ws/shared.h>
 
@@ -9,7 +9,7 @@
 namespace tw {
 
 // Named barriers; 0 is that of the block.
-enum : int { backward_meet = 1, backward_dq_empty = 2, backward_dq_full = 4 };
+enum : int { backward_sync = 1, backward_dq_empty = 2, backward_dq_full = 4 };
 
 template <class S> TW_GPU void bring_rows(const TensorMap &map, Barrier &full, char *to, int blocks, int lines, int row,
                                           int head, int sequence) {
@@ -18,9 +18,9 @@ template <class S> TW_GPU void bring_rows(const TensorMap &map, Barrier &full, c
 }
 
 // One thread.
-template <class S> TW_GPU void feed_tiles(const TensorMap &map_q, const TensorMap &map_k, const TensorMap &map_v,
-                                          const TensorMap &map_o, const AttentionBackwardWsArgs &x,
-                                          const SharedBackward<S> &shared, const BackwardItem &item) {
+template <class S> TW_GPU void produce_tiles(const TensorMap &map_q, const TensorMap &map_k, const TensorMap &map_v,
+                                             const TensorMap &map_o, const AttentionBackwardWsArgs &x,
+                                             const SharedBackward<S> &shared, const BackwardItem &item) {
   BackwardSteps steps(item, x.group);
   if (!steps.more()) return;
   const int of_rows = x.x.starts_q ? 0 : item.sequence, of_keys = x.x.starts_k ? 0 : item.sequence;
@@ -42,8 +42,8 @@ template <class S> TW_GPU void feed_tiles(const TensorMap &map_q, const TensorMa
 }
 
 // A warp.  Numbers are fetched before there is a place for them.
-template <class S>
-TW_GPU void feed_numbers(const AttentionBackwardWsArgs &x, const SharedBackward<S> &shared, const BackwardItem &item) {
+template <class S> TW_GPU void produce_numbers(const AttentionBackwardWsArgs &x, const SharedBackward<S> &shared,
+                                               const BackwardItem &item) {
   constexpr int each = (S::BM + 31) / 32;
   const int lane = int(threadIdx.x % 32), end = int(prepared_end(item.rows));
   Ring<S::QStages> rows;

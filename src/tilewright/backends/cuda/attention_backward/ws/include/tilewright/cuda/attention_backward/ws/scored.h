@@ -84,8 +84,8 @@ template <class S, class Config> struct BackwardScored {
           float value = score, slant = 1;
           if constexpr (backward_scored<Config>) value *= x.scale;
           if constexpr (Config::softcap) {
-            const float turned = 1.0f - 2.0f * reciprocal_fast(exp2_fast(value * x.over_cap * 2.88539008f) + 1.0f);
-            value = turned * x.cap, slant = 1.0f - turned * turned;
+            const float transposed = 1.0f - 2.0f * reciprocal_fast(exp2_fast(value * x.over_cap * 2.88539008f) + 1.0f);
+            value = transposed * x.cap, slant = 1.0f - transposed * transposed;
           }
           if constexpr (Config::bias == AttentionBias::tensor)
             if (!hidden) value += to_float(read<typename Config::Aux>(x.x.bias, x.x.bias_strides, at, h * 8));

@@ -3,7 +3,7 @@
 // A block owns a tile of keys of one head of keys and one sequence, and meets the tiles of query rows that see it, of all
 // query heads of its group one after another: dk and dv stay in registers and are written once.  Scores are kept
 // transposed, keys along rows: each of two warpgroups has 64 keys, and weights and gradients of scores go from its
-// registers into the products for dv and dk.  Only dq is added up over blocks, in fp32, by the copy engine; for it the
+// registers into the products for dv and dk.  Only dq is added up over blocks, in fp32, by TMA; for it the
 // gradients of scores lie in shared memory, where both warpgroups read them.
 //
 // Where that would be fewer blocks than a device has multiprocessors, or some much longer than others, several blocks
@@ -21,7 +21,7 @@ struct AttentionBackwardWsArgs : BackwardCall {
   int down_from;  // the first chunk whose blocks go from the last rows to the first
   int parts;      // blocks that share a tile of keys
   int loose_rows,
-      loose_keys;   // behind the last row or key of a sequence lie other numbers than the copy engine's zeros
+      loose_keys;   // behind the last row or key of a sequence lie other numbers than TMA's zeros
   Dropout drops;    // its seed lies in memory where the call says so
   unsigned *turns;  // whose turn it is to add to a tile of dq; null where any order will do
 };
@@ -50,7 +50,7 @@ template <class Config> struct AttentionBackwardWs {
   static constexpr int dq_rows = blocks_d == W ? BM : BM / W, dq_bytes = 2 * dq_rows * 128;  // of one warpgroup
   static constexpr int pieces = 1;                                                           // of dq, one after another
   static constexpr int threads = 128 * (W + 1);
-  static constexpr int feeding_registers = 24, multiplying_registers = 240;
+  static constexpr int producer_registers = 24, consumer_registers = 240;
   static constexpr int row_numbers = 2 * BM * 4;  // what `dot` prepared
   static constexpr int barriers = 2 + 2 * QStages + 2 * DoStages;
   static constexpr int shared_bytes = 1024 + k_bytes + v_bytes + QStages * (q_bytes + row_numbers) +

@@ -72,19 +72,19 @@ template <class Config> struct HostConvDepthwise {
   }
   static DepthwiseArgs arguments(const tw_conv_args &x) {
     DepthwiseArgs t{};
-    const bool turned = data && G::KW > 0;  // a convolution of y with the window turned about
+    const bool flipped = data && G::KW > 0;  // a convolution of y with the filter flipped
     const int64_t *from = data ? x.out : x.size, *to = written(x);
     const int64_t *from_strides = data ? x.y_strides : x.x_strides, *to_strides = data ? x.x_strides : x.y_strides;
     t.from = data ? x.y : x.x, t.with = weight ? x.y : x.w, t.to = weight ? x.w : data ? x.x : x.y;
     for (int i = 0; i < 3; ++i) {
       t.size[i] = int(from[2 - i]), t.out[i] = int(to[2 - i]), t.window[i] = int(x.window[2 - i]);
       t.stride[i] = int(x.stride[2 - i]), t.dilation[i] = int(x.dilation[2 - i]), t.before[i] = int(x.before[2 - i]);
-      if (turned) t.before[i] = (t.window[i] - 1) * t.dilation[i] - t.before[i];
+      if (flipped) t.before[i] = (t.window[i] - 1) * t.dilation[i] - t.before[i];
       t.from_apart[i] = from_strides[3 - i], t.to_apart[i] = to_strides[3 - i];
     }
     t.from_apart[3] = from_strides[0], t.to_apart[3] = to_strides[0];
     t.filter_apart = x.w_strides[0], t.tap_apart = x.w_strides[3];
-    t.channels = int(x.groups), t.taps = int(taps(x)), t.flipped = turned;
+    t.channels = int(x.groups), t.taps = int(taps(x)), t.flipped = flipped;
     t.vecs = int(vecs(x)), t.by_vecs = divider(t.vecs), t.by_taps = divider(t.taps),
     t.blocks = int(ceil_div(x.groups / G::V, t.vecs));
     t.strips = divider(ceil_div(to[2], G::TW)), t.rows = divider(bands(x)), t.planes = divider(to[0]);

@@ -65,7 +65,7 @@ template <class Config> TW_GPU void depthwise_weights(const DepthwiseArgs &x) {
   let_next_kernel_in();
   if (here) weights.all((long long)part * slots + slot, (long long)x.parts * slots);
   // The slots of a block are added in order.
-  float *sheet = reinterpret_cast<float *>(dynamic_shared());
+  float *staging = reinterpret_cast<float *>(dynamic_shared());
 #pragma unroll
   for (int h = 0; h < high; ++h) {
     if (h > 0) __syncthreads();
@@ -73,13 +73,13 @@ template <class Config> TW_GPU void depthwise_weights(const DepthwiseArgs &x) {
     for (int k = 0; k < G::KW; ++k)
 #pragma unroll
       for (int i = 0; i < G::V; ++i)
-        if (here) sheet[(k * slots + slot) * row + vec * G::V + i] = weights.sums[h][k][i];
+        if (here) staging[(k * slots + slot) * row + vec * G::V + i] = weights.sums[h][k][i];
     __syncthreads();
     for (int at = threadIdx.x; at < G::KW * row; at += G::threads) {
       const int k = at / row, c = at - k * row;
       if (block * row + c >= x.channels) continue;
       float sum = 0;
-      for (int i = 0; i < slots; ++i) sum += sheet[(k * slots + i) * row + c];
+      for (int i = 0; i < slots; ++i) sum += staging[(k * slots + i) * row + c];
       x.partial[((long long)part * x.taps + (number + h) * G::KW + k) * x.channels + block * row + c] = sum;
     }
   }

@@ -32,7 +32,7 @@ template <class Config> struct HostConvDepthwiseMma {
     if (int error = maps(x, t, a, b)) return status_of(error);
     LaunchShape how = shape();
     const int64_t used = int64_t(G::Stages) * t.stage_bytes;
-    how.shared_bytes = unsigned((used < G::sheet ? G::sheet : used) + beside);
+    how.shared_bytes = unsigned((used < G::staging ? G::staging : used) + beside);
     int status = start(place.functions[main_function], {unsigned(int64_t(t.blocks) * t.parts * x.window[0])}, how,
                        stream, a, b, t);
     if (status == TW_OK)

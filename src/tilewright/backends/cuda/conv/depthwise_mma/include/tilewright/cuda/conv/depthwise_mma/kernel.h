@@ -34,8 +34,8 @@ struct DepthwiseMmaPlace {
   }
 };
 
-template <class Config> TW_GPU void feed_depthwise_mma(const TensorMap &map_x, const TensorMap &map_y,
-                                                       const DepthwiseMmaArgs &x, int block, int part, int line) {
+template <class Config> TW_GPU void produce_depthwise_mma(const TensorMap &map_x, const TensorMap &map_y,
+                                                          const DepthwiseMmaArgs &x, int block, int part, int line) {
   using G = DepthwiseMma<Config>;
   const DepthwiseMmaMemory<Config> shared;
   Ring<G::Stages> ring;
@@ -125,12 +125,12 @@ template <class Config> TW_GPU void sum_depthwise_mma(const DepthwiseMmaArgs &x,
     ring.next();
   }
   named_barrier(1, G::working);  // nobody reads tiles any more
-  float *sheet = reinterpret_cast<float *>(shared.stages);
+  float *staging = reinterpret_cast<float *>(shared.stages);
 #pragma unroll
   for (int c = 0; c < 8; ++c)
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      *reinterpret_cast<float2 *>(&sheet[(((warp * 8 + c) * 2 + half) * 8 + lane / 4) * 8 + lane % 4 * 2]) = {
+      *reinterpret_cast<float2 *>(&staging[(((warp * 8 + c) * 2 + half) * 8 + lane / 4) * 8 + lane % 4 * 2]) = {
           mine.sums[c][half * 2], mine.sums[c][half * 2 + 1]};
   named_barrier(1, G::working);
   const int plane = x.window_h * x.window_w, first = block * G::Channels;
@@ -140,7 +140,7 @@ template <class Config> TW_GPU void sum_depthwise_mma(const DepthwiseMmaArgs &x,
     float sum = 0;
 #pragma unroll
     for (int share = 0; share < G::sharing; ++share) {
-      const float *from = sheet + ((share * G::chunks + c / 8) * 8 + c % 8) * 128 + w * 8 + h;
+      const float *from = staging + ((share * G::chunks + c / 8) * 8 + c % 8) * 128 + w * 8 + h;
       sum += from[0] + from[64 + 1];  // the second row of results meets the rows of x from the next one on
     }
     x.partial[((long long)part * x.taps + line * plane + tap) * x.channels + first + c] = sum;
@@ -162,7 +162,7 @@ TW_GPU void conv_depthwise_mma(const TensorMap &map_x, const TensorMap &map_y, c
   }
   __syncthreads();
   if (threadIdx.x >= G::working) {
-    if (threadIdx.x == G::working) feed_depthwise_mma<Config>(map_x, map_y, x, block, part, line);
+    if (threadIdx.x == G::working) produce_depthwise_mma<Config>(map_x, map_y, x, block, part, line);
   } else sum_depthwise_mma<Config>(x, block, part, line);
 }
 

@@ -35,7 +35,7 @@ template <class Config> struct DepthwiseMma {
                        warps = chunks * sharing;  // warps that share a chunk's units
   static constexpr int working = warps * 32, threads = working + 32;
   static constexpr int margin = 8, deep = 16;  // pixels before a row of y, of an instruction
-  static constexpr int barriers = 128, most_shared = Config::Arch::shared_bytes, sheet = warps * 8 * 128 * 4;
+  static constexpr int barriers = 128, most_shared = Config::Arch::shared_bytes, staging = warps * 8 * 128 * 4;
   static_assert(sizeof(typename Config::A) == 2 && Stages <= 4, "two-byte elements");
 };
 

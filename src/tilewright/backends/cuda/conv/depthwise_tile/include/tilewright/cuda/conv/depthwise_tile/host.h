@@ -138,7 +138,7 @@ template <class Config> struct HostConvDepthwiseTile {
           if (best.stages && cycles >= least) continue;
           least = cycles, best = one;
           const int64_t used = one.stages * stage;
-          best.shared = fixed + (used < G::sheet ? G::sheet : used);
+          best.shared = fixed + (used < G::staging ? G::staging : used);
         }
       }
     }

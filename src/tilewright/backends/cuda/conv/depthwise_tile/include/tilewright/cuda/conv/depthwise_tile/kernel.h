@@ -49,9 +49,9 @@ struct TileRing {
 };
 
 // One lane asks for the tiles: of x, of backward_weight those of y too.  `line`: the plane of taps that is summed there.
-template <class Config> TW_GPU void feed_tiles(const TensorMap &map_x, const TensorMap &map_y,
-                                               const DepthwiseTileArgs &x, const TileMemory<Config> &shared, int block,
-                                               int part, int line) {
+template <class Config> TW_GPU void produce_tiles(const TensorMap &map_x, const TensorMap &map_y,
+                                                  const DepthwiseTileArgs &x, const TileMemory<Config> &shared,
+                                                  int block, int part, int line) {
   using G = DepthwiseTile<Config>;
   TileRing ring;
   const int channel = block * G::Channels;
@@ -355,13 +355,13 @@ TW_GPU void tile_weights(const DepthwiseTileArgs &x, const TileMemory<Config> &s
     if (units.lane == 0) shared.empty[ring.stage].arrive();
   }
   named_barrier(1, G::working);  // nobody reads tiles any more
-  float *sheet = reinterpret_cast<float *>(shared.stages);
+  float *staging = reinterpret_cast<float *>(shared.stages);
   const int slot = units.warp * G::each + units.lane / G::Lanes, first = block * G::Channels;
 #pragma unroll
   for (int h = 0; h < G::K; ++h)
 #pragma unroll
     for (int k = 0; k < G::K; ++k)
-      *reinterpret_cast<Some<float, 2> *>(&sheet[((h * G::K + k) * G::slots + slot) * G::Channels + mine]) = {
+      *reinterpret_cast<Some<float, 2> *>(&staging[((h * G::K + k) * G::slots + slot) * G::Channels + mine]) = {
           {sums[h][k][0], sums[h][k][1]}};
   named_barrier(1, G::working);
   for (int at = threadIdx.x; at < G::K * G::K * G::Channels; at += G::working) {
@@ -369,7 +369,7 @@ TW_GPU void tile_weights(const DepthwiseTileArgs &x, const TileMemory<Config> &s
     if (first + c >= x.channels) continue;
     float sum = 0;
 #pragma unroll
-    for (int i = 0; i < G::slots; ++i) sum += sheet[(tap * G::slots + i) * G::Channels + c];
+    for (int i = 0; i < G::slots; ++i) sum += staging[(tap * G::slots + i) * G::Channels + c];
     x.partial[((long long)part * x.taps + plane * G::K * G::K + tap) * x.channels + first + c] = sum;
   }
 }
@@ -390,7 +390,7 @@ TW_GPU void conv_depthwise_tile(const TensorMap &map_x, const TensorMap &map_y, 
   __syncthreads();
   wait_for_kernel_before();  // that copies operands
   if (threadIdx.x >= G::working) {
-    if (threadIdx.x == G::working) feed_tiles<Config>(map_x, map_y, x, shared, block, part, line);
+    if (threadIdx.x == G::working) produce_tiles<Config>(map_x, map_y, x, shared, block, part, line);
   } else if constexpr (G::weight) tile_weights<Config>(x, shared, block, part, line);
   else tile_pixels<Config>(x, shared, block, part);
 }

@@ -47,7 +47,7 @@ template <class Config> struct DepthwiseTile {
   static constexpr int warps = weight && K > 3 ? (K > 5 ? 11 : 15) : 16;
   static constexpr int threads = (warps + 1) * 32, working = warps * 32, slots = warps * each;
   static constexpr int most_stages = 4, most_shared = Config::Arch::shared_bytes, barriers = 128;
-  static constexpr int sheet = weight ? K * K * slots * Channels * 4 : 0;  // the sums of all warps
+  static constexpr int staging = weight ? K * K * slots * Channels * 4 : 0;  // the sums of all warps
   static_assert(sizeof(typename Config::A) == 2 && (Channels == 32 || Channels == 64), "a lane has two channels");
 };
 

@@ -13,7 +13,7 @@ inline int64_t parts_of_k(const cuda_gemm::Rates &r, const Schedule &s, const Co
                           int64_t processors) {
   const double step = double(s.tile_m * s.tile_n * s.tile_k) / (c.p.size == 4 ? r.parts_plain_macs : r.parts_mma_macs);
   const double sums = double(s.tile_m * s.tile_n * 8) / r.parts_sums;
-  const PartCosts costs{step, kAlone, r.parts_meet, sums};
+  const PartCosts costs{step, kAlone, r.parts_sync, sums};
   return even_parts(steps, filling_parts(tiles, steps, processors, s.ctas_per_sm, costs));
 }
 
@@ -74,7 +74,7 @@ inline double seconds(const Schedule &s, const Asked &x) {
   const double leave = double(m * n * 70) / (leaves_in_words(c) ? 4 : 1) / 32 / r.issued;
   const double rounds = double(busiest) * (1.0 + 0.11 / double(smaller(busiest, s.ctas_per_sm)));
   const double took = double(ceil_div(steps, parts)) * step * rounds + (leave + r.setup) * double(busiest);
-  const double shared = parts > 1 ? r.meet + double(Wide(whole) * parts * m * n * 8) / r.memory : 0.0;
+  const double shared = parts > 1 ? r.sync + double(Wide(whole) * parts * m * n * 8) / r.memory : 0.0;
   const double all = r.start + r.fill + slower(took, c.moved / r.memory) + shared;
   // Where it is even with kernels of TMA and wgmma, these are the faster ones.
   return all * (size == 2 && x.arch.wgmma ? 1.2 : 1.0);

@@ -143,7 +143,7 @@ template <class Config> struct HostConvGather {
     const int64_t tiles = int64_t(order.tiles_m) * order.tiles_n * order.batch;
     using Arch = typename Config::Arch;
     constexpr double step = double(S::BM) * S::BN * S::BK / (sizeof(In) == 4 ? Arch::plain_macs : Arch::mma_macs);
-    constexpr selection::PartCosts costs{step, selection::cuda_conv::gather::kAlone, Arch::meet,
+    constexpr selection::PartCosts costs{step, selection::cuda_conv::gather::kAlone, Arch::sync,
                                          double(S::BM) * S::BN * 8 / Arch::sums};
     const int64_t best = selection::filling_parts(tiles, order.steps, processors, ctas_per_sm, costs);
     order.share = int(ceil_div(order.steps, best));

@@ -97,7 +97,7 @@ template <class S, class O, bool First> struct GatherSide {
       const Said one = of_k(k + g);
       const char *at = from + (long long)(int(of_line.at + one.at)) * O::size;
       const bool there = dealt(line, k) && GatherWalk<S>::meets(of_line.bits, one.bits);
-      if constexpr (O::turned) {
+      if constexpr (O::transposed) {
         Word16 word{};
         if (there) word = *reinterpret_cast<const Word16 *>(at);
 #pragma unroll
@@ -127,7 +127,7 @@ template <class S, class O, bool First> struct GatherSide {
         const int line = line0 + i * O::line_step, k = k0 + j * O::k_step;
         if (!dealt(line, k)) continue;
         const uint32_t *piece = held + (i * O::ks + j) * O::piece_k;
-        if constexpr (O::turned) {
+        if constexpr (O::transposed) {
 #pragma unroll
           for (int g = 0; g < O::piece_k; ++g) store_shared(to + place(line, k + g), piece[g]);
         } else {
@@ -154,7 +154,7 @@ template <class S, class O, bool First> struct GatherSide {
   }
   // Of plain floats: a part of the next stage.  Behind the last there are zeros.
   template <int Part, int Parts> TW_GPU void copy_part() {
-    if constexpr (!O::turned) {
+    if constexpr (!O::transposed) {
       copy<Part, Parts>(ring + into * S::stage_bytes);
     } else {
       if constexpr (Part == 0) put();
@@ -168,7 +168,7 @@ template <class S, class O, bool First> struct GatherSide {
     --left;
     into = next_stage(into);
   }
-  template <int Part, int Parts> TW_GPU void settle_next() {}
+  template <int Part, int Parts> TW_GPU void realign_next() {}
   TW_GPU void next() { out_of = next_stage(out_of); }
   TW_GPU const char *tile() const { return ring + out_of * S::stage_bytes; }
   int turn = 0;
@@ -278,7 +278,7 @@ template <class S, class Config> struct GatherBlock : MultistageBlock<S, Config>
 
   template <int Count> static TW_GPU void take(const char *shared, int r, int c, Sum (&sums)[Count]) {
     if constexpr (Count == 1) {
-      sums[0] = load_shared<Sum>(shared + Base::sheet(r, c) * 4);
+      sums[0] = load_shared<Sum>(shared + Base::staging(r, c) * 4);
     } else {
       struct alignas(16) Four {
         Sum v[4];
@@ -286,7 +286,7 @@ template <class S, class Config> struct GatherBlock : MultistageBlock<S, Config>
       const bool crossed = r >> 2 & 1;  // neighbours change places
 #pragma unroll
       for (int q = 0; q < Count; q += 4) {
-        const Four from = load_shared<Four>(shared + ((Base::sheet(r, c) & ~1) + q) * 4);
+        const Four from = load_shared<Four>(shared + ((Base::staging(r, c) & ~1) + q) * 4);
 #pragma unroll
         for (int i = 0; i < 4; ++i) sums[q + i] = crossed ? from.v[i ^ 1] : from.v[i];
       }
@@ -299,33 +299,34 @@ template <class S, class Config> struct GatherBlock : MultistageBlock<S, Config>
       take(shared, r, c, sums);
       end.store(sums, tile_row, c);
     };
-    this->by_sheets(shared, [&](int i) {
+    this->by_staging(shared, [&](int i) {
       if (end.x.wide) {
         Base::template along_rows<End::width>(
             i, [&](int tile_row, int c, int r) { some(Number<End::width>{}, tile_row, c, r); });
       } else {
 #pragma unroll(Finish<Config>::fused ? 1 : 4)  // several are under way
-        for (int at = thread_index(); at < S::sheet_rows * S::BN; at += S::threads) {
-          const int r = end.x.down ? at % S::sheet_rows : at / S::BN, c = end.x.down ? at / S::sheet_rows : at % S::BN;
+        for (int at = thread_index(); at < S::staging_rows * S::BN; at += S::threads) {
+          const int r = end.x.down ? at % S::staging_rows : at / S::BN,
+                    c = end.x.down ? at / S::staging_rows : at % S::BN;
           some(Number<1>{}, r / M::m * S::warp_m + i * M::m + r % M::m, c, r);
         }
       }
     });
   }
-  // Split-K: all blocks of a tile hand in their sums, meet, and each finishes a part of the tile.
+  // Split-K: all blocks of a tile write their partial sums, wait for each other, and each finishes a part of the tile.
   TW_GPU void leave_together(char *shared, const ConvGatherArgs &x, const Segment &s, const End &end) const {
     const int parts = x.order.parts, tile = S::BM * S::BN;
     float *first = x.partial + (long long)s.tile * parts * tile, *mine = first + (long long)s.part * tile;
-    const auto hand_in = [&](int tile_row, int c, int r) {
+    const auto write_partials = [&](int tile_row, int c, int r) {
       Sum v[4];
       take(shared, r, c, v);
       store_through(reinterpret_cast<float4 *>(mine + tile_row * S::BN + c),
                     float4{to_word(v[0]), to_word(v[1]), to_word(v[2]), to_word(v[3])});
     };
-    this->by_sheets(shared, [&](int i) { Base::template along_rows<4>(i, hand_in); });
+    this->by_staging(shared, [&](int i) { Base::template along_rows<4>(i, write_partials); });
     block_barrier();
     unsigned *words = x.flags + 2 * s.tile;
-    if (thread_index() == 0) meet(words, unsigned(parts));
+    if (thread_index() == 0) sync(words, unsigned(parts));
     block_barrier();
     add_up<S::threads, Sum>(first, tile, Stretch(tile / 4, s.part, parts), parts, thread_index(),
                             [&](int index, const float4 &total) {

@@ -9,13 +9,13 @@ constexpr int gather_strides = 8;  // of backward_data, along an axis, at most
 constexpr int gather_bits = 30;    // one for each tap of each axis
 constexpr int gather_ahead = 8;    // steps whose k are worked out together, as many ahead
 
-// Element by element, which no copy can; then through registers, as are vectors of floats that are turned there.
+// Element by element, which no copy can; then through registers, as are vectors of floats that are transposed there.
 constexpr bool gather_single(int vector_bytes) { return vector_bytes < 4; }
-constexpr bool gather_turned(bool plain, bool along_k, int vector_bytes) {
+constexpr bool gather_transposed(bool plain, bool along_k, int vector_bytes) {
   return plain && along_k && vector_bytes > 4;
 }
 constexpr bool gather_held(bool plain, bool along_k, int vector_bytes) {
-  return gather_single(vector_bytes) || gather_turned(plain, along_k, vector_bytes);
+  return gather_single(vector_bytes) || gather_transposed(plain, along_k, vector_bytes);
 }
 // A piece: k and lines it has, and how many of them lie side by side along the axis that threads follow.
 constexpr int gather_piece_k(int size, bool along_k, int vector_bytes) {
@@ -26,15 +26,16 @@ constexpr int gather_piece_lines(int size, bool along_k, int vector_bytes) {
 }
 constexpr int gather_across(int size, int lines, int deep, bool plain, bool along_k, int vector_bytes) {
   return !along_k ? lines / gather_piece_lines(size, along_k, vector_bytes)
-         : plain && !gather_turned(plain, along_k, vector_bytes) ? 8
-                                                                 : deep / gather_piece_k(size, along_k, vector_bytes);
+         : plain && !gather_transposed(plain, along_k, vector_bytes)
+             ? 8
+             : deep / gather_piece_k(size, along_k, vector_bytes);
 }
 // k that one entry of the table says all of.
 constexpr int gather_grain(int size, bool along_k, int vector_bytes) {
   return gather_single(vector_bytes) ? 1 : gather_piece_k(size, along_k, vector_bytes);
 }
 
-// Behind the stages, or the sheet of sums in their place: what each k says, of A and of B; what lines say; where rows and
+// Behind the stages, or the staging buffer of accumulators in their place: what each k says, of A and of B; what lines say; where rows and
 // columns of results lie.
 constexpr int gather_table_bytes(int tile_k, int grain) { return 2 * gather_ahead * (tile_k / grain) * 16; }
 constexpr int gather_line_bytes(int tile_m, int tile_n) { return (tile_m + tile_n) * 8; }

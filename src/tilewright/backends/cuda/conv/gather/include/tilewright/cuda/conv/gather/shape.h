@@ -60,8 +60,9 @@ struct ConvGatherArgs {
 template <class T, int Lines_, int Deep_, bool AlongK_, int Vector_, int Threads> struct Gathered {
   using Element = T;
   static constexpr int Lines = Lines_, Deep = Deep_, Vector = Vector_, size = sizeof(T);
-  static constexpr bool AlongK = AlongK_, plain = is_float<T>::value, single = gather_single(Vector), settled = false;
-  static constexpr bool turned = gather_turned(plain, AlongK, Vector), held = gather_held(plain, AlongK, Vector);
+  static constexpr bool AlongK = AlongK_, plain = is_float<T>::value, single = gather_single(Vector), realigned = false;
+  static constexpr bool transposed = gather_transposed(plain, AlongK, Vector),
+                        held = gather_held(plain, AlongK, Vector);
   using Place = typename place_of<plain, T, Lines, Deep, AlongK || single>::type;
   static constexpr int stage_bytes = Place::bytes;
   static constexpr int piece_k = gather_piece_k(size, AlongK, Vector),
@@ -91,7 +92,7 @@ template <class Config> struct ConvGather {
   using B = Gathered<typename Config::A, BN, BK, Config::along_b, Config::vector_b, threads>;
   using Sum = typename sum_of<typename Config::A>::type;
   static constexpr int stage_bytes = A::stage_bytes + B::stage_bytes, ring_bytes = Stages * stage_bytes;
-  static constexpr int sheet_rows = Config::warps_m * Config::unit_m;
+  static constexpr int staging_rows = Config::warps_m * Config::unit_m;
   static constexpr int table_at = multistage_shared_bytes(ring_bytes, Config::warps_m, BN);
   static constexpr int grain = A::grain < B::grain ? A::grain : B::grain, entries = BK / grain;
   static constexpr int ahead = gather_ahead, table_bytes = gather_table_bytes(BK, grain),

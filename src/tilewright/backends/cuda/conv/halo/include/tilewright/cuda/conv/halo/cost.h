@@ -9,7 +9,7 @@ namespace cuda_conv {
 namespace halo {
 
 // Multiplications of pixels and padding, and the halo tiles and taps that come in for them.
-inline double seconds_lying(const Schedule &s, const Asked &x) {
+inline double seconds_as_laid_out(const Schedule &s, const Asked &x) {
   const Conv &c = x.c;
   const ConvProblem &p = c.p;
   const Rates &r = x.rate;
@@ -47,7 +47,8 @@ inline double seconds_lying(const Schedule &s, const Asked &x) {
 }
 
 inline double seconds(const Schedule &s, const Asked &x) {
-  return seconds_in_copies(s.copies, needs(s), x, [&](const Asked &lying) { return seconds_lying(s, lying); });
+  return seconds_in_copies(s.copies, needs(s), x,
+                           [&](const Asked &laid_out) { return seconds_as_laid_out(s, laid_out); });
 }
 
 }  // namespace halo

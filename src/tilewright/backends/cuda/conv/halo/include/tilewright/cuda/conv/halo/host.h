@@ -111,10 +111,10 @@ template <class Config> struct HostConvHalo : HostConvTmaWs<Config> {
     } else if (int error = lines.get(MapKey{x.w, channels, all, Inner::taps(x), x.w_strides[0], x.w_strides[3]}, b))
       return error;
     const tw_gemm_args g = Inner::product(x, t);
-    t.e = g.e, t.finish = epilogue_args(g), t.first_guest = 1;
+    t.e = g.e, t.finish = epilogue_args(g), t.first_aux = 1;
     for (int i = 0; i < Config::num_d; ++i)
-      t.guests[i + 1] = {g.d[i], 0, g.d_batch_stride[i], Config::epilogue == Epilogue::MultiDMultiply ? 0.0f : 1.0f,
-                         Comes::row};
+      t.aux_operands[i + 1] = {g.d[i], 0, g.d_batch_stride[i],
+                               Config::epilogue == Epilogue::MultiDMultiply ? 0.0f : 1.0f, LoadMode::row};
     return 0;
   }
   // Rows of weights of one group.

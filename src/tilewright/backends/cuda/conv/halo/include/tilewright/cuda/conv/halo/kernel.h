@@ -47,8 +47,8 @@ TW_GPU int taps_of_halo(const ConvHaloArgs &x, int axis, const ConvTap &first) {
   return x.most[axis] - (int(first.by[axis]) > x.last_residue[axis]);
 }
 
-template <class S> TW_GPU void feed_halos(const TensorMap &map_a, const TensorMap &map_b, const ConvHaloArgs &x,
-                                          const HaloMemory<S> &shared) {
+template <class S> TW_GPU void produce_halos(const TensorMap &map_a, const TensorMap &map_b, const ConvHaloArgs &x,
+                                             const HaloMemory<S> &shared) {
   Ring<S::Halos> halos;
   Ring<S::Taps> taps;
   HaloWork<S> work(x);
@@ -209,7 +209,7 @@ template <class S, class Config> TW_GPU void conv_halo(const TensorMap &map_a, c
   __syncthreads();
   if (threadIdx.x < 128) {
     give_registers<40>();
-    if (threadIdx.x < 32 && elect_one()) feed_halos<S>(map_a, map_b, x, shared);
+    if (threadIdx.x < 32 && elect_one()) produce_halos<S>(map_a, map_b, x, shared);
   } else {
     take_registers<232>();
     multiply_halos<S, Config>(map_e, map_d, x, shared);

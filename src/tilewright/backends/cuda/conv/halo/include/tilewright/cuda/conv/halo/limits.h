@@ -83,15 +83,15 @@ inline const Rule *broken_walk(const Conv &c) {
 }
 
 // The kernel beside it that fetches what lies the same.
-inline tma_ws::Schedule twin(const Schedule &s) {
+inline tma_ws::Schedule equivalent(const Schedule &s) {
   return {s.tile_m, s.tile_n, s.tile_k, 1, 1, 0, cuda_gemm::data_parallel, 0, s.merged, in_place};
 }
 
 // Of a problem as it lies; conv/halo/host.h.
 inline const Rule *broken(const Schedule &s, const Conv &c) {
   const ConvProblem &p = c.p;
-  if (const Rule *layout = tma_ws::broken_layout(twin(s), c)) return layout;
-  if (const Rule *groups = tma_ws::broken_groups(twin(s), c)) return groups;
+  if (const Rule *layout = tma_ws::broken_layout(equivalent(s), c)) return layout;
+  if (const Rule *groups = tma_ws::broken_groups(equivalent(s), c)) return groups;
   const int64_t merged = merged_groups(c, s.merged, s.tile_k);
   const Strides to = p.variant == backward_data ? x_strides(c) : y_strides(c);
   const int64_t strides[] = {to.image, to.at[0], to.at[1], to.at[2], to.channels * merged};
@@ -107,7 +107,7 @@ inline const Rule *broken(const Schedule &s, const Conv &c) {
 inline Needs needs(const Schedule &s) { return {false, s.merged != 0, false}; }
 
 inline const Rule *limits(const Schedule &s, const Conv &c) {
-  return limits_in_copies(s.copies, needs(s), c, [&](const Conv &lying) { return broken(s, lying); });
+  return limits_in_copies(s.copies, needs(s), c, [&](const Conv &laid_out) { return broken(s, laid_out); });
 }
 
 }  // namespace halo

@@ -41,7 +41,7 @@ template <class Config> struct ConvHalo {
   static constexpr ConvVariant variant = Config::variant;
   static constexpr int MajorB = variant == ConvVariant::backward_data;
   static constexpr int Slice = Config::slice ? Config::slice : BN, Sharing = Config::slice ? Config::sharing : 4;
-  static constexpr bool PingPong = true, Turned = false, TmaStore = false, by_classes = true;
+  static constexpr bool PingPong = true, Transposed = false, TmaStore = false, by_classes = true;
   // Warpgroups multiply in turn, so that one's results leave beside the other's products; narrow slices leave the matrix
   // units idle while the next is issued, and both multiply at once.
   static constexpr bool turns = Slice == BN;

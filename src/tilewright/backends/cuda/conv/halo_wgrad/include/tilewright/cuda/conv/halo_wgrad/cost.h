@@ -9,7 +9,7 @@ namespace cuda_conv {
 namespace halo_wgrad {
 
 // Nine taps are multiplied, however many there are; sums of parts leave and are added.
-inline double seconds_lying(const Schedule &s, const Asked &x) {
+inline double seconds_as_laid_out(const Schedule &s, const Asked &x) {
   constexpr double two_stages = 1.25;  // a stage comes while one is multiplied, and no other
   const Conv &c = x.c;
   const ConvProblem &p = c.p;
@@ -29,7 +29,7 @@ inline double seconds_lying(const Schedule &s, const Asked &x) {
 }
 
 inline double seconds(const Schedule &s, const Asked &x) {
-  return seconds_in_copies(s.copies, needs, x, [&](const Asked &lying) { return seconds_lying(s, lying); });
+  return seconds_in_copies(s.copies, needs, x, [&](const Asked &laid_out) { return seconds_as_laid_out(s, laid_out); });
 }
 
 }  // namespace halo_wgrad

@@ -32,8 +32,8 @@ template <class Config> struct HaloWgradMemory {
   }
 };
 
-template <class Config> TW_GPU void feed_halo_wgrad(const TensorMap &map_x, const TensorMap &map_y,
-                                                    const HaloWgradArgs &x, const HaloWgradMemory<Config> &shared) {
+template <class Config> TW_GPU void produce_halo_wgrad(const TensorMap &map_x, const TensorMap &map_y,
+                                                       const HaloWgradArgs &x, const HaloWgradMemory<Config> &shared) {
   using S = HaloWgrad<Config>;
   const HaloWgradItem item(x);
   Ring<S::Halos> ring;
@@ -146,7 +146,7 @@ TW_GPU void conv_halo_wgrad(const TensorMap &map_x, const TensorMap &map_y, cons
   wait_for_kernel_before();  // that copies operands
   if (threadIdx.x < 128) {
     give_registers<40>();
-    if (threadIdx.x < 32 && elect_one()) feed_halo_wgrad<Config>(map_x, map_y, x, shared);
+    if (threadIdx.x < 32 && elect_one()) produce_halo_wgrad<Config>(map_x, map_y, x, shared);
   } else {
     take_registers<152>();
     const int who = int(lane_at(threadIdx.x / 128, 0)) - 1;  // the same for a warp

@@ -66,7 +66,7 @@ inline const Rule *broken(const Schedule &s, const Conv &c) {
 constexpr Needs needs{false, true, false};
 
 inline const Rule *limits(const Schedule &s, const Conv &c) {
-  return limits_in_copies(s.copies, needs, c, [&](const Conv &lying) { return broken(s, lying); });
+  return limits_in_copies(s.copies, needs, c, [&](const Conv &laid_out) { return broken(s, laid_out); });
 }
 
 }  // namespace halo_wgrad

@@ -41,8 +41,8 @@ struct SmallChannelWgradPlace {
   }
 };
 
-template <class Config> TW_GPU void feed_small_channel_wgrad(const TensorMap &map_y, const SmallChannelWgradArgs &x,
-                                                             const SmallChannelWgradMemory<Config> &shared) {
+template <class Config> TW_GPU void produce_small_channel_wgrad(const TensorMap &map_y, const SmallChannelWgradArgs &x,
+                                                                const SmallChannelWgradMemory<Config> &shared) {
   using S = SmallChannelWgrad<Config>;
   const SmallChannelWgradItem item(x);
   Ring<S::Stages> ring;
@@ -227,7 +227,7 @@ template <class Config> TW_GPU void conv_small_channel_wgrad(const TensorMap &ma
   } else {
     give_registers<88>();
     if (thread >= S::spreading) {
-      if (thread == S::spreading) feed_small_channel_wgrad<Config>(map_y, x, shared);
+      if (thread == S::spreading) produce_small_channel_wgrad<Config>(map_y, x, shared);
     } else if (x.words) spread_small_channel_wgrad<Config, 3>(x, shared, thread);
     else if (x.narrow) spread_small_channel_wgrad<Config, 4>(x, shared, thread);
     else spread_small_channel_wgrad<Config, 8>(x, shared, thread);

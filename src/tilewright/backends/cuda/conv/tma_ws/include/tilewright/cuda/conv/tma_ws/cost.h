@@ -44,7 +44,7 @@ inline double moved(const Conv &c) {
 }
 
 // Of a problem as it lies: the product, with the convolution's own bytes, or the walk over its pixels, which come one by one.
-inline double seconds_lying(const Schedule &s, const Asked &x) {
+inline double seconds_as_laid_out(const Schedule &s, const Asked &x) {
   const Conv &c = x.c;
   const ConvProblem &p = c.p;
   const Rates &r = x.rate;
@@ -54,10 +54,10 @@ inline double seconds_lying(const Schedule &s, const Asked &x) {
   const GemmProblem g = product(s, c, merged);
   const cuda_gemm::Arch arch{x.arch.compute_units, x.arch.scratch_bytes};
   const cuda_gemm::Asked asked{g, moved(c), r.gemm, arch, x.host};
-  const cuda_gemm::tma_ws::Schedule twin{s.tile_m,    s.tile_n,         s.tile_k,
-                                         s.cluster_m, s.cluster_n,      s.pingpong,
-                                         0,           s.tile_scheduler, by_rows(s, c) ? 1 : s.tma_store};
-  const double steps = cuda_gemm::tma_ws::work(twin, cuda_gemm::tma_ws::view(twin, g), asked).steps;
+  const cuda_gemm::tma_ws::Schedule equivalent{s.tile_m,    s.tile_n,         s.tile_k,
+                                               s.cluster_m, s.cluster_n,      s.pingpong,
+                                               0,           s.tile_scheduler, by_rows(s, c) ? 1 : s.tma_store};
+  const double steps = cuda_gemm::tma_ws::work(equivalent, cuda_gemm::tma_ws::view(equivalent, g), asked).steps;
   // TMA delivers pixel by pixel, whatever they hold.
   const double walked = weight ? double(s.tile_n) / double(s.cluster_m) : double(s.tile_m) / double(s.cluster_n);
   double pixel = r.pixel(p.dims) * (s.tile_m < 256 ? short_walk : 1.0);
@@ -69,7 +69,7 @@ inline double seconds_lying(const Schedule &s, const Asked &x) {
   const double walk = r.start + r.band_fill + steps * walked * pixel + early;
   const bool apart = merged > 1 || (weight && odd_columns(c) && !ragged(c));
   const double copied = apart ? 2 * double(Wide(p.filters) * c.taps * (c.group_channels * merged) * p.size) : 0.0;
-  double product_time = cuda_gemm::tma_ws::seconds_with(twin, asked, apart, copied);
+  double product_time = cuda_gemm::tma_ws::seconds_with(equivalent, asked, apart, copied);
   if (p.variant == forward) product_time = r.start + ahead * (product_time - r.start);
   const double longer = weight && s.tile_scheduler == cuda_gemm::stream_k ? streamed : 1.0;
   const double most = slower(product_time, walk), least = faster(product_time, walk);
@@ -77,7 +77,8 @@ inline double seconds_lying(const Schedule &s, const Asked &x) {
 }
 
 inline double seconds(const Schedule &s, const Asked &x) {
-  return seconds_in_copies(s.copies, needs(s), x, [&](const Asked &lying) { return seconds_lying(s, lying); });
+  return seconds_in_copies(s.copies, needs(s), x,
+                           [&](const Asked &laid_out) { return seconds_as_laid_out(s, laid_out); });
 }
 
 }  // namespace tma_ws

@@ -179,7 +179,7 @@ template <class Config> struct HostConvTmaWs {
       MapKey key{g.e, g.n, g.m, g.batch, g.e_stride, g.e_batch_stride};
       if (t.channels) key = {g.e, x.channels, x.filters, taps(x), x.w_strides[0], x.w_strides[3]};
       if (!error) error = results.get(key, e);
-      if (!error) error = HostGuests<Config, S>::invite(g, t, d);
+      if (!error) error = HostAuxOperands<Config, S>::set_up(g, t, d);
     }
     return error;
   }
@@ -201,7 +201,7 @@ template <class Config> struct HostConvTmaWs {
     t.group_apart = x.channels, t.e_batch_stride = 0;
     for (int i = 0; i < 3; ++i) t.apart[i] = x.x_strides[3 - i], t.inside[i] = int(x.size[2 - i]);
     t.apart[3] = x.x_strides[0];
-    t.first_guest = 1;
+    t.first_aux = 1;
     t.rows_dense = t.classes == 1 && pixels_dense(x.x_strides, x.size, x.batch);
     if (!t.rows_dense) t.e_stride = t.apart[0] | t.apart[1] | t.apart[2] | t.apart[3] | x.channels;
   }

@@ -51,8 +51,8 @@ template <class S> struct ConvWork {
 };
 
 // forward, backward_data: a stage is one tap of the tile's pixels, as many channels as fit.
-template <class S> TW_GPU void feed_taps(const TensorMap &map_a, const TensorMap &map_b, const ConvWsArgs &x,
-                                         const SharedMemory<S> &shared, Ring<S::Stages> &ring) {
+template <class S> TW_GPU void produce_taps(const TensorMap &map_a, const TensorMap &map_b, const ConvWsArgs &x,
+                                            const SharedMemory<S> &shared, Ring<S::Stages> &ring) {
   Place<S> place;
   ConvWork<S> work(x);
   Segment s;
@@ -79,8 +79,8 @@ template <class S> TW_GPU void feed_taps(const TensorMap &map_a, const TensorMap
 }
 
 // backward_weight: a stage is 64 pixels, of the tile's filters and of 64 channels of some tap for each 64 columns.
-template <class S> TW_GPU void feed_products(const TensorMap &map_a, const TensorMap &map_b, const ConvWsArgs &x,
-                                             const SharedMemory<S> &shared, Ring<S::Stages> &ring) {
+template <class S> TW_GPU void produce_products(const TensorMap &map_a, const TensorMap &map_b, const ConvWsArgs &x,
+                                                const SharedMemory<S> &shared, Ring<S::Stages> &ring) {
   constexpr int all = S::BN / 64, here = all / S::ClusterM;  // blocks of columns
   static_assert(all % S::ClusterM == 0, "each block fetches whole blocks of columns");
   Place<S> place;
@@ -109,13 +109,13 @@ template <class S> TW_GPU void feed_products(const TensorMap &map_a, const Tenso
   }
 }
 
-template <class S> TW_GPU void feed_conv(const TensorMap &map_a, const TensorMap &map_b, const ConvWsArgs &x,
-                                         const SharedMemory<S> &shared) {
+template <class S> TW_GPU void produce_conv(const TensorMap &map_a, const TensorMap &map_b, const ConvWsArgs &x,
+                                            const SharedMemory<S> &shared) {
   Ring<S::Stages> ring;
   let_next_kernel_in();      // that copies results
   wait_for_kernel_before();  // that copies operands
-  if constexpr (S::variant == ConvVariant::backward_weight) feed_products<S>(map_a, map_b, x, shared, ring);
-  else feed_taps<S>(map_a, map_b, x, shared, ring);
+  if constexpr (S::variant == ConvVariant::backward_weight) produce_products<S>(map_a, map_b, x, shared, ring);
+  else produce_taps<S>(map_a, map_b, x, shared, ring);
   if constexpr (S::Group > 1)  // nobody leaves while a neighbour may still write here or arrive here
     for (int i = 0; i < S::Stages; ++i, ring.next()) shared.empty[ring.stage].wait(ring.phase ^ 1);
 }
@@ -166,7 +166,7 @@ template <class S, class Config> TW_GPU void conv_tma_ws(const TensorMap &map_a,
   else __syncthreads();
   if (threadIdx.x < 128) {
     give_registers<40>();
-    if (threadIdx.x < 32 && elect_one()) feed_conv<S>(map_a, map_b, x, shared);
+    if (threadIdx.x < 32 && elect_one()) produce_conv<S>(map_a, map_b, x, shared);
   } else {
     take_registers<232>();
     multiply_conv<S, Config>(map_e, map_d, x, shared);

@@ -141,7 +141,7 @@ inline const Rule *broken(const Schedule &s, const Conv &c) {
 inline Needs needs(const Schedule &s) { return {false, s.merged != 0, false}; }
 
 inline const Rule *limits(const Schedule &s, const Conv &c) {
-  return limits_in_copies(s.copies, needs(s), c, [&](const Conv &lying) { return broken(s, lying); });
+  return limits_in_copies(s.copies, needs(s), c, [&](const Conv &laid_out) { return broken(s, laid_out); });
 }
 
 }  // namespace tma_ws

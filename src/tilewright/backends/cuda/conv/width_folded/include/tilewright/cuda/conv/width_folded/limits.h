@@ -83,7 +83,7 @@ inline Elements elements(const Conv &c) {
           Wide(c.p.filters) * c.window[0] * c.window[1] * kWidth, 0};
 }
 
-inline tma_ws::Schedule twin(const Schedule &s) {
+inline tma_ws::Schedule equivalent(const Schedule &s) {
   return {s.tile_m,   s.tile_n,         s.tile_k,    s.cluster_m, s.cluster_n,
           s.pingpong, s.tile_scheduler, s.tma_store, 0,           in_place};
 }
@@ -103,13 +103,13 @@ inline const Rule *broken(const Schedule &s, const Conv &c) {
       Wide(p.batch) * c.size.product() >= kMost / 2)
     return &copies_large;
   const ConvProblem inner = folded(c);
-  return tma_ws::broken(twin(s), Conv(inner));
+  return tma_ws::broken(equivalent(s), Conv(inner));
 }
 
 constexpr Needs needs{false, false, true};
 
 inline const Rule *limits(const Schedule &s, const Conv &c) {
-  return limits_in_copies(s.copies, needs, c, [&](const Conv &lying) { return broken(s, lying); });
+  return limits_in_copies(s.copies, needs, c, [&](const Conv &laid_out) { return broken(s, laid_out); });
 }
 
 }  // namespace width_folded

@@ -16,7 +16,7 @@ inline int64_t tiles_of(const Schedule &s, const GemmProblem &p) {
 // Parts of k of kernels of which several share a multiprocessor; `step` and `alone` as in gpu/multistage_shape.h.
 inline int64_t balanced(const Rates &r, int64_t tiles, int64_t steps, int64_t units, int64_t room, double step,
                         double alone, int64_t results) {
-  const PartCosts costs{step, alone, r.parts_meet, double(results * 8) / r.parts_sums};
+  const PartCosts costs{step, alone, r.parts_sync, double(results * 8) / r.parts_sums};
   return even_parts(steps, balanced_parts(tiles, steps, units, room, costs));
 }
 
@@ -25,10 +25,10 @@ inline int64_t balanced(const Rates &r, int64_t tiles, int64_t steps, int64_t un
 struct Traffic {
   double through = 0.0, issued = 0.0;  // bytes written to shared memory and read from it; copies
 
-  // `settled`: the operand is moved into place in shared memory (`Operand::settled` in multistage_shape.h).
+  // `realigned`: the operand is moved into place in shared memory (`Operand::realigned` in multistage_shape.h).
   void add(int64_t size, int64_t lines, int64_t repeated, bool along_k, int64_t vector, int64_t k, int64_t size_a) {
-    const bool settled = vector * size < 4 || (size == 1 && !along_k);
-    const double moved = settled ? 2.7 : 0.0, narrow = settled ? 1.0 : 16 / double(vector * size);
+    const bool realigned = vector * size < 4 || (size == 1 && !along_k);
+    const double moved = realigned ? 2.7 : 0.0, narrow = realigned ? 1.0 : 16 / double(vector * size);
     through += double(lines * k * size_a) * (narrow + moved + double(repeated));
     issued += double(lines * k * size_a) / 16 * narrow;
   }
@@ -56,10 +56,10 @@ inline double mma_seconds(const Schedule &s, const Asked &x) {
   const double step =
       slower(slower(multiply, traffic.through / r.shared), slower(double(taken) / r.one_cache, fetched / r.cache));
   const double turn = slower(step * double(together), r.stage_turn);
-  const double out = (r.leave * (double(m * n) / (128 * 256) * double(together)) + r.leave_least) * r.sheet;
+  const double out = (r.store_results * (double(m * n) / (128 * 256) * double(together)) + r.store_least) * r.staging;
   const double met = parts > 1 ? 1.0 : 0.0, sums = 8.0 * double(m) * double(n) * double(blocks) * met;
   const double rounds = double(ceil_div(blocks, units * together));
-  const double body = rounds * (double(ceil_div(steps, parts)) * turn + out) + r.meet * met + sums / r.sums;
+  const double body = rounds * (double(ceil_div(steps, parts)) * turn + out) + r.sync * met + sums / r.sums;
   return r.start + r.stages_fill + slowest(r, body, x.moved / r.memory);
 }
 
@@ -111,8 +111,8 @@ inline double plain_seconds(const Schedule &s, const Asked &x) {
   const double sums = 8.0 * double(s.tile_m) * double(s.tile_n) * double(tiles) * double(parts) * met;
   const double taken = 4.0 * double(s.tile_m) * double(s.tile_n) * double(takes);
   const double handed =
-      r.plain_meet * met + sums / r.plain_sums + r.plain_hand * double(takes) + taken / r.plain_handed;
-  const double body = walked + r.plain_fill * double(fills) + r.plain_leave * left + handed;
+      r.plain_sync * met + sums / r.plain_sums + r.plain_hand * double(takes) + taken / r.plain_handed;
+  const double body = walked + r.plain_fill * double(fills) + r.plain_store_results * left + handed;
   return r.start + slower(x.moved / r.memory, body);
 }
 
@@ -143,8 +143,8 @@ inline double wide_seconds(const Schedule &s, const Asked &x) {
   const double met = parts > 1 ? 1.0 : 0.0;
   const double sums = 8.0 * double(m) * double(n) * double(tiles) * double(parts) * met;
   const double rounds = double(blocks) / double(together);
-  double body = rounds * (double(ceil_div(steps, parts)) * step + r.wide_fill) + results / r.wide_leave;
-  body = body + r.wide_meet * met + sums / r.wide_sums;
+  double body = rounds * (double(ceil_div(steps, parts)) * step + r.wide_fill) + results / r.wide_store_results;
+  body = body + r.wide_sync * met + sums / r.wide_sums;
   return r.start + slowest(r, x.moved / r.memory, body);
 }
 

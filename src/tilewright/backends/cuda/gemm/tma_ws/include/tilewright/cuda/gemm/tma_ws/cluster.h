@@ -8,7 +8,7 @@
 namespace tw {
 
 // The sums of a tile, by rows of the problem (swap_ab: those are the kernel's columns).
-template <class S> struct ClusterSheet {
+template <class S> struct ClusterStaging {
   static constexpr int lines = S::SwapAB ? S::BN : S::BM, width = S::SwapAB ? S::BM : S::BN;
   // Crossed so that neither the lanes that lay sums out nor those of a row meet in a bank; eight columns stay together.
   static constexpr int cross = width % 32 == 0 ? 32 : width % 16 == 0 ? 16 : 8;
@@ -17,8 +17,8 @@ template <class S> struct ClusterSheet {
   }
 };
 
-template <class S> TW_GPU void lay_out(float *sheet, const Sums<S> &d, const Warpgroup &me) {
-  using Sheet = ClusterSheet<S>;
+template <class S> TW_GPU void lay_out(float *staging, const Sums<S> &d, const Warpgroup &me) {
+  using Staging = ClusterStaging<S>;
 #pragma unroll
   for (int i = 0; i < S::blocks_m; ++i)
 #pragma unroll
@@ -26,10 +26,10 @@ template <class S> TW_GPU void lay_out(float *sheet, const Sums<S> &d, const War
       const int r = me.who * S::rows + i * 64 + me.warp * 16 + j % 2 * 8 + me.lane / 4, c = j / 2 * 8 + me.lane % 4 * 2;
       const float left = to_word(d[i][j * 2]), right = to_word(d[i][j * 2 + 1]);
       if constexpr (S::SwapAB) {
-        sheet[Sheet::at(c, r)] = left;
-        sheet[Sheet::at(c + 1, r)] = right;
+        staging[Staging::at(c, r)] = left;
+        staging[Staging::at(c + 1, r)] = right;
       } else {
-        *reinterpret_cast<float2 *>(sheet + Sheet::at(r, c)) = float2{left, right};
+        *reinterpret_cast<float2 *>(staging + Staging::at(r, c)) = float2{left, right};
       }
     }
 }
@@ -37,17 +37,17 @@ template <class S> TW_GPU void lay_out(float *sheet, const Sums<S> &d, const War
 // All 256 threads of both warpgroups, once the block's last stage is multiplied.
 template <class S, class Config> TW_GPU void leave_together(const Sums<S> &d, const Segment &s, const TmaWsArgs &x,
                                                             const Warpgroup &me, const SharedMemory<S> &shared) {
-  using Sheet = ClusterSheet<S>;
+  using Staging = ClusterStaging<S>;
   using Sum = SumOf<S>;
-  constexpr int threads = 256, some = 8, along = Sheet::width / some;
-  float *sheet = reinterpret_cast<float *>(shared.stages);
+  constexpr int threads = 256, some = 8, along = Staging::width / some;
+  float *staging = reinterpret_cast<float *>(shared.stages);
   named_barrier(4, threads);  // both have multiplied what the stages held
-  lay_out<S>(sheet, d, me);
+  lay_out<S>(staging, d, me);
   cluster_sync();
   // Where the tile begins, and how much of it is inside E.
   const int row0 = S::SwapAB ? s.n * S::BN : s.m * S::BM, column0 = S::SwapAB ? s.m * S::BM : s.n * S::BN;
   const int rows = S::SwapAB ? x.n : x.m, columns = S::SwapAB ? x.m : x.n;
-  const int inside = min(Sheet::lines, rows - row0);
+  const int inside = min(Staging::lines, rows - row0);
   const int first = inside * s.part / S::ClusterK, last = inside * (s.part + 1) / S::ClusterK;
   const Finish<Config> finish(x.finish);
   auto *e = static_cast<typename Config::C *>(x.e) + s.z * x.e_batch_stride;
@@ -55,7 +55,7 @@ template <class S, class Config> TW_GPU void leave_together(const Sums<S> &d, co
   for (int at = me.who * 128 + me.thread + first * along; at < last * along; at += threads) {
     const int line = at / along, column = at % along * some;
     if (column0 + column >= columns) continue;
-    const float *from = sheet + Sheet::at(line, column);
+    const float *from = staging + Staging::at(line, column);
     const float4 own_low = *reinterpret_cast<const float4 *>(from),
                  own_high = *reinterpret_cast<const float4 *>(from + 4);
     float4 v[S::ClusterK][2];

@@ -109,25 +109,25 @@ inline double step(const Schedule &s, const View &v, const Asked &x, const Work 
   const double multiply = kept_power(known.multiply[uint64_t(v.rows / 64 * 32 + v.columns / 8 - 33) % kPowers],
                                      macs / (r.macs * rate), r.soft);
   const double taken = slowest_of_powers(r, multiply, from_cache + all_in) + r.per_step + r.per_neighbour * neighbours;
-  return taken * (1.0 + (r.turned - 1.0) * (s.swap_ab ? 1.0 : 0.0));
+  return taken * (1.0 + (r.swap_ab - 1.0) * (s.swap_ab ? 1.0 : 0.0));
 }
 
-// The way out of results (tma_ws_leave.h): by TMA, from the registers, or through a sheet of shared memory.
+// The way out of results (tma_ws_leave.h): by TMA, from the registers, or through a staging buffer of shared memory.
 inline double way_out(const Schedule &s, const View &v, const Asked &x, const Work &w) {
   const GemmProblem &p = x.p;
   const Rates &r = x.rate;
   const bool registers = !s.tma_store && v.rows == 64 * v.groups && v.columns <= 64 && !s.swap_ab;
   const bool anywhere = p.size_c == 2 && p.plain && !p.beta && !s.swap_ab && (unaligned(p.c_stride, 2) || !p.aligned_c);
-  const bool sheet = !s.tma_store && !registers && !anywhere;
-  const double longer = 1.0 + (r.sheet - 1.0) * (sheet && p.size_c <= 2 ? 1.0 : 0.0) +
-                        (r.wide_sheet - 1.0) * (sheet && p.size_c > 2 ? 1.0 : 0.0) +
+  const bool staging = !s.tma_store && !registers && !anywhere;
+  const double longer = 1.0 + (r.staging - 1.0) * (staging && p.size_c <= 2 ? 1.0 : 0.0) +
+                        (r.wide_staging - 1.0) * (staging && p.size_c > 2 ? 1.0 : 0.0) +
                         (r.singles - 1.0) * (registers && p.c_stride % 2 == 1 ? 1.0 : 0.0);
   const double part = double(v.rows * v.columns) / (128 * 256), whole = w.parts == 1 ? 1.0 : 0.0;
   const double more = slower(0.0, w.rounds - 1), pingpong = s.pingpong ? 1.0 : 0.0;
   const double tiles = (s.pingpong ? 1.0 : slower(1.0, w.rounds)) * whole;
   const double leaving = part * (s.pingpong ? 1.0 : w.rounds > 1 ? w.rounds : 1.0) * whole;
-  return (r.leave * (leaving + r.hidden * (part * more * pingpong)) +
-          r.leave_least * (tiles + r.hidden_least * (more * pingpong))) *
+  return (r.store_results * (leaving + r.hidden * (part * more * pingpong)) +
+          r.store_least * (tiles + r.hidden_least * (more * pingpong))) *
          longer;
 }
 
@@ -140,7 +140,7 @@ inline double seconds_with(const Schedule &s, const Asked &x, bool copies_first,
   const int64_t fetched = fetched_columns(s, v, p), shared = sharing_k(s);
   const double part = double(v.rows * v.columns) / (128 * 256);
   const double exchanged = 4.0 * double(v.rows) * double(v.columns) * double(shared - 1) / 2 * w.rounds;
-  const double met = r.meet * (w.parts > 1 ? 1.0 : 0.0) + w.sums / r.sums + r.hand_over * (w.handed * part) +
+  const double met = r.sync * (w.parts > 1 ? 1.0 : 0.0) + w.sums / r.sums + r.hand_over * (w.handed * part) +
                      r.exchange * (shared > 1 ? w.rounds : 0.0) + exchanged / r.neighbour;
   const double copies = r.copy_start * (copies_first ? 1.0 : 0.0) + again / r.copy;
   const double over = (double(fetched) / double(v.columns) - 1.0) * double(v.lines_n) * double(p.k) * double(p.size_a) *

@@ -1,5 +1,5 @@
 // How the sums of a multiplying warpgroup of a tma_ws kernel become results and leave: by TMA, straight from
-// the registers, or through a sheet in shared memory; and where a tile is shared by blocks, through collect first.
+// the registers, or through a staging buffer in shared memory; and where a tile is shared by blocks, through collect first.
 #pragma once
 #include <tilewright/cuda/primitives/stay.h>
 #include <tilewright/cuda/primitives/tma.h>
@@ -26,10 +26,10 @@ template <class S, class Config> struct LeaveByCopies {
   uint32_t phases = 0;  // of the barriers, a bit each
   Fuse<S, Config> fuse;
 
-  TW_GPU LeaveByCopies(const TensorMap &map, const TensorMap &guest, const TmaWsArgs &args, const Warpgroup &group,
+  TW_GPU LeaveByCopies(const TensorMap &map, const TensorMap &aux, const TmaWsArgs &args, const Warpgroup &group,
                        const SharedMemory<S> &shared)
       : map_e(map),
-        map_d(guest),
+        map_d(aux),
         x(args),
         me(group),
         boxes(shared.boxes + group.who * S::slots),
@@ -68,7 +68,7 @@ template <class S, class Config> struct LeaveByCopies {
       }
       // Also where boxes come, which need it not: with this barrier in one of two branches kernels hung on an H200
       // (CUDA 13.0), although all threads take the same one.
-      me.meet();
+      me.sync();
       if (boxes_come) {
         boxes[slot].wait(phases >> slot & 1);
         phases ^= 1u << slot;
@@ -82,7 +82,7 @@ template <class S, class Config> struct LeaveByCopies {
         fill(here + g * S::chunk, sums, c);
       }
       fence_async_proxy();
-      me.meet();
+      me.sync();
       if (me.thread == 0) {
 #pragma unroll
         for (int g = 0; g < S::batch && first + g < S::needed; ++g) {
@@ -145,17 +145,17 @@ template <class S, class Config> struct LeaveByCopies {
 template <class S, class Config> struct LeaveByStores {
   using Out = typename Config::C;
   using Sum = SumOf<S>;
-  // Such tiles go straight from the registers: a sheet's barriers take longer.
+  // Such tiles go straight from the registers: a staging buffer's barriers take longer.
   static constexpr bool small = S::blocks_m == 1 && S::BN <= 64 && !S::SwapAB;
   // Plain results of two bytes have ways of few instructions: a short problem waits for each to come from memory.
   static constexpr bool short_ways = !Finish<Config>::fused && sizeof(Out) == 2 && !S::SwapAB;
-  // Neighbours of a row of E that a thread takes from the sheet at a time.
+  // Neighbours of a row of E that a thread takes from the staging buffer at a time.
   static constexpr int width = sizeof(Out) == 4 || S::SwapAB ? 4 : 8;
 
   const TmaWsArgs &x;
   const Warpgroup &me;
   const Finish<Config> finish;
-  Sum *sheet;  // this warpgroup's
+  Sum *staging;  // this warpgroup's
   // Found while the first stage is multiplied, for results that go straight from the registers: which way (0: words lie
   // whole, 1: anywhere, 2: none of these), and of small tiles where a thread's two rows begin in E.
   int way = 2;
@@ -166,7 +166,7 @@ template <class S, class Config> struct LeaveByStores {
       : x(args),
         me(group),
         finish(args.finish),
-        sheet(reinterpret_cast<Sum *>(shared.out + group.who * S::buffers * S::chunk)) {}
+        staging(reinterpret_cast<Sum *>(shared.out + group.who * S::buffers * S::chunk)) {}
 
   TW_GPU void begin(const Part<Out> &p) {
     if constexpr (short_ways) {
@@ -200,7 +200,7 @@ template <class S, class Config> struct LeaveByStores {
  private:
   TW_GPU void any(const Sums<S> &d, const Part<Out> &p) const {
     if constexpr (small) from_registers(d, p);
-    else through_sheet(d, p);
+    else through_staging(d, p);
   }
   TW_GPU void from_registers(const Sums<S> &d, const Part<Out> &p) const {
 #pragma unroll
@@ -252,17 +252,17 @@ template <class S, class Config> struct LeaveByStores {
       }
     }
   }
-  // Through one sheet of sums (its columns swizzled over the banks), from which threads go along
+  // Through one staging buffer of accumulators (its columns swizzled over the banks), from which threads go along
   // rows: what is fused reads its tensors and writes E in whole lines, whatever their alignment.
-  TW_GPU void through_sheet(const Sums<S> &d, const Part<Out> &p) const {
+  TW_GPU void through_staging(const Sums<S> &d, const Part<Out> &p) const {
     const bool whole = whole_rows<width>(static_cast<const Out *>(x.e), x.e_stride, x.e_batch_stride);
 #pragma unroll
     for (int i = 0; i < S::blocks_m; ++i)
 #pragma unroll
       for (int c = 0; c < S::BN; c += S::chunk_columns) {
-        me.meet();
+        me.sync();
         lay_out(d[i], c);
-        me.meet();
+        me.sync();
         if (whole) take<width>(p, p.row + i * 64, p.column + c);
         else take_between<4>(p, p.row + i * 64, p.column + c);
       }
@@ -273,7 +273,7 @@ template <class S, class Config> struct LeaveByStores {
   static TW_GPU int place(int line, int at) {
     return line * length + (at ^ (S::SwapAB ? line / 2 % 4 * 8 : line * 8 % length));
   }
-  // What is in the sheet, Count neighbours of a row of E a thread: its threads' words lie side by side.
+  // What is in the staging buffer, Count neighbours of a row of E a thread: its threads' words lie side by side.
   template <int Count> TW_GPU void take(const Part<Out> &p, int row, int column) const {
     constexpr int along = length / Count;              // threads of a row of E
 #pragma unroll(S::blocks_m *S::BN / 2 >= 144 ? 1 : 2)  // beside so many sums there is no register left for a second
@@ -282,7 +282,7 @@ template <class S, class Config> struct LeaveByStores {
       Sum sums[Count];
 #pragma unroll
       for (int n = 0; n < Count; n += 4) {
-        const auto four = *reinterpret_cast<const Some<Sum, 4> *>(sheet + place(line, first + n));
+        const auto four = *reinterpret_cast<const Some<Sum, 4> *>(staging + place(line, first + n));
 #pragma unroll
         for (int i = 0; i < 4; ++i) sums[n + i] = four.v[i];
       }
@@ -300,18 +300,18 @@ template <class S, class Config> struct LeaveByStores {
       if (first >= 0 && first + Count <= length) {
         Sum sums[Count];
 #pragma unroll
-        for (int n = 0; n < Count; ++n) sums[n] = sheet[place(line, first + n)];
+        for (int n = 0; n < Count; ++n) sums[n] = staging[place(line, first + n)];
         put(sums, p, row, column, line, first);
         continue;
       }
 #pragma unroll 1
       for (int n = first < 0 ? 0 : first; n < length && n < first + Count; ++n) {
-        const Sum sums[1] = {sheet[place(line, n)]};
+        const Sum sums[1] = {staging[place(line, n)]};
         put(sums, p, row, column, line, n);
       }
     }
   }
-  // Neighbours of a line of the sheet that begins at (row, column) of the kernel.
+  // Neighbours of a line of the staging buffer that begins at (row, column) of the kernel.
   template <int Count>
   TW_GPU void put(const Sum (&sums)[Count], const Part<Out> &p, int row, int column, int line, int at) const {
     if constexpr (S::SwapAB) store(sums, p, row + at, column + line);
@@ -327,8 +327,8 @@ template <class S, class Config> struct LeaveByStores {
       for (int up = 0; up < 2; ++up) {
         const Sum *v = &d[(column / 8 + j) * 4 + up * 2];
         const int r = me.warp * 16 + up * 8 + me.lane / 4, q = j * 8 + me.lane % 4 * 2;
-        if constexpr (S::SwapAB) sheet[place(q, r)] = v[0], sheet[place(q + 1, r)] = v[1];
-        else *reinterpret_cast<Pair *>(sheet + place(r, q)) = Pair{v[0], v[1]};
+        if constexpr (S::SwapAB) staging[place(q, r)] = v[0], staging[place(q + 1, r)] = v[1];
+        else *reinterpret_cast<Pair *>(staging + place(r, q)) = Pair{v[0], v[1]};
       }
   }
 };

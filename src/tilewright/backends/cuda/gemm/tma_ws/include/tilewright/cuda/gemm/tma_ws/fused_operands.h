@@ -64,16 +64,16 @@ template <class S, class Config> struct Fuse {
   TW_GPU void begin(const Part<C> &p) {
 #pragma unroll
     for (int t = 0; t < Config::num_d; ++t) {
-      const Guest &guest = x.guests[t + 1];
-      const D *from = static_cast<const D *>(guest.at) + p.z * guest.batch_stride;
-      if (guest.comes == Comes::row) {
+      const AuxOperand &aux = x.aux_operands[t + 1];
+      const D *from = static_cast<const D *>(aux.at) + p.z * aux.batch_stride;
+      if (aux.load_mode == LoadMode::row) {
 #pragma unroll
         for (int i = 0; i < row_words / pair_words; ++i) keep_pair(kept[t], i, from, p.column + i * 64 + me.lane * 2);
-      } else if (guest.comes == Comes::column) {
+      } else if (aux.load_mode == LoadMode::column) {
 #pragma unroll
         for (int i = 0; i < column_words; ++i) {
           const int r = p.row + i / 2 * 64 + me.warp * 16 + i % 2 * 8 + me.lane / 4;
-          kept[t][i] = r < x.m ? bits_of(from[r * guest.stride]) : 0;
+          kept[t][i] = r < x.m ? bits_of(from[r * aux.stride]) : 0;
         }
       }
     }
@@ -85,7 +85,7 @@ template <class S, class Config> struct Fuse {
   // Nothing ever comes: convolutions have no C.
   static constexpr bool always_simple = Config::num_d == 0 && !takes_c<Config>;
   TW_GPU bool simple() const {
-    return has_simple && x.first_guest != 0 && (Config::num_d == 0 || x.guests[1].comes == Comes::row);
+    return has_simple && x.first_aux != 0 && (Config::num_d == 0 || x.aux_operands[1].load_mode == LoadMode::row);
   }
   // The results of 64 rows and a buffer's columns from `column` on, in place of their sums; `results` makes the last of
   // them.
@@ -115,19 +115,19 @@ template <class S, class Config> struct Fuse {
   TW_GPU void all(float *v, float alpha, int i, int column, const Part<C> &p, char *buffer) const {
     scale(v, alpha);
 #pragma unroll 1  // one piece of code for all of them: they are many and compile slowly
-    for (int g = x.first_guest; g <= Config::num_d; ++g) {
-      const Guest &guest = x.guests[g];
-      const float scale = guest.scale;
+    for (int g = x.first_aux; g <= Config::num_d; ++g) {
+      const AuxOperand &aux = x.aux_operands[g];
+      const float scale = aux.scale;
       const auto combine = [=](float sum, float one) {
         if constexpr (gated<Config::epilogue>)
           return scale == 0 ? activate<gate_of<Config::epilogue>>(sum) * one : fmaf(scale, one, sum);
         else if constexpr (multiplies) return fmaf(sum, scale == 0 ? one : 1.0f, scale * one);
         else return fmaf(scale, one, sum);
       };
-      if (Config::num_d > 0 && guest.comes == Comes::row) row(g == 2, v, column, combine);
-      else if (Config::num_d > 0 && guest.comes == Comes::column) column_of(g == 2, v, i, combine);
-      else if (sizeof(D) == 4 && g > 0) wide(guest, v, i, column, p, combine);
-      else whole(guest, v, i, column, p, buffer, combine);
+      if (Config::num_d > 0 && aux.load_mode == LoadMode::row) row(g == 2, v, column, combine);
+      else if (Config::num_d > 0 && aux.load_mode == LoadMode::column) column_of(g == 2, v, i, combine);
+      else if (sizeof(D) == 4 && g > 0) wide(aux, v, i, column, p, combine);
+      else whole(aux, v, i, column, p, buffer, combine);
     }
   }
   TW_GPU void keep_pair(uint32_t (&to)[words], int i, const D *from, int c) const {
@@ -173,9 +173,9 @@ template <class S, class Config> struct Fuse {
     v[2] = combine(v[2], lower.left), v[3] = combine(v[3], lower.right);
   }
 
-  template <class Combine> TW_GPU void whole(const Guest &guest, float *v, int i, int column, const Part<C> &p,
+  template <class Combine> TW_GPU void whole(const AuxOperand &aux, float *v, int i, int column, const Part<C> &p,
                                              char *buffer, Combine combine) const {
-    if (guest.comes == Comes::carried) carry(guest, p, p.row + i * 64 + me.warp * 16, p.column + column, buffer);
+    if (aux.load_mode == LoadMode::carried) carry(aux, p, p.row + i * 64 + me.warp * 16, p.column + column, buffer);
 #pragma unroll
     for (int j = 0; j < octets; j += 2) {
       uint32_t w[4];
@@ -185,16 +185,16 @@ template <class S, class Config> struct Fuse {
     }
   }
   // A warp's 16 rows of a buffer, from memory.
-  TW_GPU void carry(const Guest &guest, const Part<C> &p, int row, int column, char *buffer) const {
+  TW_GPU void carry(const AuxOperand &aux, const Part<C> &p, int row, int column, char *buffer) const {
     constexpr int pieces = 16 * octets;  // of 16 bytes
-    const C *from = static_cast<const C *>(guest.at) + p.z * guest.batch_stride + row * guest.stride + column;
+    const C *from = static_cast<const C *>(aux.at) + p.z * aux.batch_stride + row * aux.stride + column;
     __syncwarp();  // all have read what was there
-    if (whole_at<8>(from) && guest.stride % 8 == 0) {
+    if (whole_at<8>(from) && aux.stride % 8 == 0) {
       const auto piece = [&](int at) {
         const int r = at / octets, q = at % octets;
         if (row + r < x.m && column + q * 8 < x.n)  // rows of E end with a piece
           *reinterpret_cast<Some<C, 8> *>(Buffer<S>::piece(buffer, me.warp * 16 + r, q)) =
-              *reinterpret_cast<const Some<C, 8> *>(from + r * guest.stride + q * 8);
+              *reinterpret_cast<const Some<C, 8> *>(from + r * aux.stride + q * 8);
       };
       if constexpr (Config::num_d == 0) {  // a C that is aligned comes as boxes, unless it repeats itself
 #pragma unroll 1
@@ -208,23 +208,23 @@ template <class S, class Config> struct Fuse {
       for (int at = me.lane; at < pieces * 8; at += 32) {
         const int r = at / S::chunk_columns, q = at % S::chunk_columns;
         if (row + r < x.m && column + q < x.n)
-          reinterpret_cast<C *>(Buffer<S>::piece(buffer, me.warp * 16 + r, q / 8))[q % 8] = from[r * guest.stride + q];
+          reinterpret_cast<C *>(Buffer<S>::piece(buffer, me.warp * 16 + r, q / 8))[q % 8] = from[r * aux.stride + q];
       }
     }
     __syncwarp();
   }
   // A whole matrix of floats: too wide for the buffers.
   template <class Combine>
-  TW_GPU void wide(const Guest &guest, float *v, int i, int column, const Part<C> &p, Combine combine) const {
+  TW_GPU void wide(const AuxOperand &aux, float *v, int i, int column, const Part<C> &p, Combine combine) const {
     const int r = p.row + i * 64 + me.warp * 16 + me.lane / 4, c = p.column + column + me.lane % 4 * 2;
-    const float *from = static_cast<const float *>(guest.at) + p.z * guest.batch_stride + r * guest.stride + c;
+    const float *from = static_cast<const float *>(aux.at) + p.z * aux.batch_stride + r * aux.stride + c;
 #pragma unroll
     for (int j = 0; j < octets; ++j) {
       Two d[2];
 #pragma unroll
       for (int up = 0; up < 2; ++up) {
         const bool there = c + j * 8 < x.n && r + up * 8 < x.m;
-        const float *at = from + up * 8 * guest.stride + j * 8;
+        const float *at = from + up * 8 * aux.stride + j * 8;
         d[up] = there ? Two{at[0], at[1]} : Two{0, 0};
       }
       put(v + j * 4, d[0], d[1], combine);

@@ -18,7 +18,7 @@ template <class Config, bool makes_room = true> struct HostTmaWs : WideCopies<Co
   using Scheduling = typename Ws::Scheduling;
   using Operand = typename Ws::Operand;
   using Copies = HostRepack<Config>;
-  using Guests = HostGuests<Config, S>;
+  using AuxOperands = HostAuxOperands<Config, S>;
   static constexpr bool packed = Config::packed;  // B is what `pack` made
   static constexpr int64_t clear_bytes = Scheduling::clear_bytes;
   enum Functions { main_function, repack_function, pack_function };
@@ -44,11 +44,11 @@ template <class Config, bool makes_room = true> struct HostTmaWs : WideCopies<Co
     if (int error = maps(x, a, b, e)) return status_of(error);
     TmaWsArgs t = arguments(x);
     if constexpr (S::TmaStore) {
-      if (int error = Guests::invite(x, t, d)) return status_of(error);
+      if (int error = AuxOperands::set_up(x, t, d)) return status_of(error);
     }
     if constexpr (S::Dual) {
       if (int error = map_up(x, d)) return status_of(error);
-      t.guests[0].scale = float(x.alpha), t.finish.alpha = 1;
+      t.aux_operands[0].scale = float(x.alpha), t.finish.alpha = 1;
     }
     const unsigned blocks = Ws::schedule(t, place, workspace);
     LaunchShape how = shape();

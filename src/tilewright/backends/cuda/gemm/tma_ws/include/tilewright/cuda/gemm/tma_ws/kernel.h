@@ -68,7 +68,7 @@ template <class S, class Config> TW_GPU void multiply_and_leave(const TensorMap 
       leave_together<S, Config>(d, s, x, me, shared);
     } else if constexpr (S::Dual) {
       Sums<R> results;
-      gate<S, R, Config>(d, results, x.guests[0].scale);
+      gate<S, R, Config>(d, results, x.aux_operands[0].scale);
       leave(results, s, place_of_results);
     } else {
       leave(d, s, place_of_results);
@@ -95,19 +95,19 @@ template <class S, class Config> TW_GPU void gemm_tma_ws(const TensorMap &map_a,
   }
   // Who feeds has made the barriers and need not wait for the others, unless these are of other blocks.
   constexpr bool alone = S::Cluster == 1;
-  constexpr int heed = S::threads - 96;  // threads: the feeding warp, and those who multiply
-  if (!alone) cluster_meet();
+  constexpr int heed = S::threads - 96;  // threads: the producer warp, and those who multiply
+  if (!alone) cluster_sync_relaxed();
   if (threadIdx.x >= 128) {  // in this order what feeds comes first in memory, where a short problem waits for it
     if (alone) named_barrier(1, heed);
-    if (S::moves_registers) take_registers<S::multiplying_registers>();
+    if (S::moves_registers) take_registers<S::consumer_registers>();
     multiply_and_leave<S, Config>(map_e, map_d, x, shared);
   } else {
     if (alone && threadIdx.x < 32) named_arrive(1, heed);
-    if (S::moves_registers) give_registers<S::feeding_registers>();
-    if (threadIdx.x < 32 && elect_one()) feed<S>(map_a, map_b, map_d, x, shared);
+    if (S::moves_registers) give_registers<S::producer_registers>();
+    if (threadIdx.x < 32 && elect_one()) produce<S>(map_a, map_b, map_d, x, shared);
     if (S::ClusterK > 1) cluster_sync();  // with those that wait for the sums of the cluster
   }
-  if (S::Cluster > 1) cluster_meet();  // nobody leaves whom a neighbour still reads
+  if (S::Cluster > 1) cluster_sync_relaxed();  // nobody leaves whom a neighbour still reads
 }
 
 }  // namespace tw

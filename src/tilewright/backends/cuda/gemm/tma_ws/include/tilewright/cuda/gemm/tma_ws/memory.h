@@ -6,9 +6,10 @@ namespace tw {
 constexpr int tma_ws_k_bytes = 128;        // of one swizzled row: the k of a stage
 constexpr int tma_ws_lines = 64;           // of a stage that are fetched together where they are contiguous
 constexpr int tma_ws_beside = 1024 + 320;  // alignment of the stages, and the barriers
-constexpr int tma_ws_fewest_buffers = 2;   // for results, of each consumer warpgroup: two are one sheet of sums
-constexpr int tma_ws_usual_buffers = 4;    // at most, where a tile's whole share does not fit...
-constexpr int tma_ws_small_buffers = 8;    // ...and of the smallest, four of which leave together
+constexpr int tma_ws_fewest_buffers =
+    2;  // for results, of each consumer warpgroup: two are one staging buffer of accumulators
+constexpr int tma_ws_usual_buffers = 4;  // at most, where a tile's whole share does not fit...
+constexpr int tma_ws_small_buffers = 8;  // ...and of the smallest, four of which leave together
 
 // Lines that are contiguous are fetched 64 at a time, also where a tile has fewer of them.
 constexpr int tma_ws_column_bytes(int columns, bool by_lines) {

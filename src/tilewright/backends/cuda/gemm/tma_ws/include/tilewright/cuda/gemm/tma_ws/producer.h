@@ -1,4 +1,4 @@
-// What the feeding thread of a tma_ws kernel does: it has TMA fill stage after stage, as they come free.
+// What the producer thread of a tma_ws kernel does: it has TMA fill stage after stage, as they come free.
 #pragma once
 #include <tilewright/cuda/primitives/tma.h>
 #include <tilewright/cuda/gemm/tma_ws/memory.h>
@@ -25,7 +25,7 @@ template <int Whole, int Parts, int Major, int Turn = 64> TW_GPU void fetch(cons
   } else {
     constexpr int here = 64 / Parts;
     static_assert(here % 8 == 0, "parts along k are whole atoms");
-#pragma unroll(Parts == 1 ? 4 : 1)  // the feeding thread has few registers
+#pragma unroll(Parts == 1 ? 4 : 1)  // the producer thread has few registers
     for (int i = 0; i < (Whole + 63) / 64; ++i) {
       char *place = to + i * 8192 + part * here * 128;
       if constexpr (Parts == 1) tma_load(&map, done, place, at + i * 64, k, z, policy);
@@ -46,7 +46,7 @@ TW_GPU void fetch_packed(const char *from, Barrier *done, char *to, int lines, i
   else bulk_load_multicast(from + part * here * 128, done, to + part * here * 128, mine * 128, mask);
 }
 
-// The tile of a segment, as the feeding thread sees it.
+// The tile of a segment, as the producer thread sees it.
 template <class S> struct FedTile {
   int row, column, z_a, z_b;
   int bytes = S::a_bytes + S::b_bytes;  // of a stage
@@ -68,8 +68,8 @@ template <class S> struct FedTile {
 };
 
 // map_d: of a dual kernel, the second B's.
-template <class S> TW_GPU void feed(const TensorMap &map_a, const TensorMap &map_b, const TensorMap &map_d,
-                                    const TmaWsArgs &x, const SharedMemory<S> &shared) {
+template <class S> TW_GPU void produce(const TensorMap &map_a, const TensorMap &map_b, const TensorMap &map_d,
+                                       const TmaWsArgs &x, const SharedMemory<S> &shared) {
   Place<S> place;
   Ring<S::Stages> ring;
   Work<S::Scheduler> work(x.order, blockIdx.x / S::Cluster, gridDim.x / S::Cluster, blockIdx.x % S::Cluster);

@@ -8,13 +8,13 @@ namespace tw {
 
 // How C or a D tensor comes to sums whose results leave by TMA: as boxes TMA fetches, carried by
 // the threads that need it, or as a row or column of which each thread keeps a few elements.
-enum class Comes : int { box, carried, row, column };
+enum class LoadMode : int { box, carried, row, column };
 
-struct Guest {
+struct AuxOperand {
   const void *at;
   long long stride, batch_stride;
   float scale;  // added so many times; a D that is multiplied: 0
-  Comes comes;
+  LoadMode load_mode;
 };
 
 struct TmaWsArgs {
@@ -29,8 +29,8 @@ struct TmaWsArgs {
   long long packed_block, packed_batch;
   int packed_lines;
   EpilogueArgs finish;
-  Guest guests[3];              // C, then the Ds
-  int first_guest;              // 1: without C
+  AuxOperand aux_operands[3];   // C, then the Ds
+  int first_aux;                // 1: without C
   int boxes, every_box;         // whether one of them comes as boxes; 0: one matrix for the whole batch
   uint64_t a_policy, b_policy;  // of the second-level cache, for what comes
 };
@@ -63,10 +63,10 @@ struct TmaWs {
   // Whether those who multiply need the registers of those who feed; handing them over takes a tenth of a microsecond.
   static constexpr bool moves_registers = blocks_m * BN > (Groups == 3 ? 96 : 128);
   // Of a thread of each there are 504, with three who multiply 512.
-  static constexpr int feeding_registers = Groups == 3 || blocks_m * BN > 192 ? 40 : 56,
-                       multiplying_registers = Groups == 3           ? 152
-                                               : blocks_m * BN > 192 ? 232
-                                                                     : 224;
+  static constexpr int producer_registers = Groups == 3 || blocks_m * BN > 192 ? 40 : 56,
+                       consumer_registers = Groups == 3           ? 152
+                                            : blocks_m * BN > 192 ? 232
+                                                                  : 224;
   static constexpr int a_bytes = BM * tma_ws_k_bytes, b_bytes = tma_ws_column_bytes(BN, MajorB),
                        stage_bytes = tma_ws_stage_bytes(BM, BN, MajorB);
   static constexpr int chunk_columns = tma_ws_chunk_columns(out_columns), chunk = tma_ws_chunk_bytes(out_columns);

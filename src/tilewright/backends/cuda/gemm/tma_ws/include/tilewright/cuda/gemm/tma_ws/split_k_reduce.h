@@ -19,7 +19,7 @@ template <class S> struct Collect {
   TW_GPU float4 *place(long long block, int i, int j) const {
     return reinterpret_cast<float4 *>(x.partial + block * tile + piece) + (i * octets + j) * 128 + me.thread;
   }
-  TW_GPU void hand_in(const Sums<S> &d, long long block) const {
+  TW_GPU void write_partials(const Sums<S> &d, long long block) const {
 #pragma unroll
     for (int i = 0; i < S::blocks_m; ++i)
 #pragma unroll
@@ -27,7 +27,7 @@ template <class S> struct Collect {
         const Sum *v = &d[i][j * 4];
         store_through(place(block, i, j), float4{to_word(v[0]), to_word(v[1]), to_word(v[2]), to_word(v[3])});
       }
-    me.meet();
+    me.sync();
   }
   TW_GPU void add_from(Sums<S> &d, long long block) const {
 #pragma unroll
@@ -49,10 +49,10 @@ template <class S> struct Collect {
     const long long first = (long long)s.tile * parts * S::Cluster + rank;
     Stretch mine(S::blocks_m * octets * 128, s.part, parts);
     stay(mine.low), stay(mine.high);
-    hand_in(d, first + s.part * S::Cluster);
+    write_partials(d, first + s.part * S::Cluster);
     unsigned *words = x.flags + 2 * ((s.tile * S::Cluster + rank) * 2 + half);
-    if (me.thread == 0) meet(words, parts);
-    me.meet();
+    if (me.thread == 0) sync(words, parts);
+    me.sync();
     add_up<128, Sum>(x.partial + first * tile + piece, S::Cluster * tile, mine, parts, me.thread, emit);
     if (me.thread == 0) tw::part(words, parts);
     return true;
@@ -60,7 +60,7 @@ template <class S> struct Collect {
   // The block with a tile's first k collects from its neighbours.
   TW_GPU bool stream_k(Sums<S> &d, const Segment &s) const {
     if (s.k0 > 0) {
-      hand_in(d, blockIdx.x);
+      write_partials(d, blockIdx.x);
       if (me.thread == 0) {
         __threadfence();  // for all of the warpgroup, which met
         atomicExch(&x.flags[blockIdx.x * 2 + half], 1u);
@@ -76,7 +76,7 @@ template <class S> struct Collect {
         atomicExch(flag, 0u);  // ready for the next launch
         __threadfence();
       }
-      me.meet();
+      me.sync();
       add_from(d, from);
     }
     return false;

@@ -30,7 +30,7 @@ struct Warpgroup {
   TW_GPU Warpgroup()
       : who(threadIdx.x / 128 - 1), thread(threadIdx.x % 128), lane(threadIdx.x % 32), warp(thread / 32) {}
   // Waits for its 128 threads.
-  TW_GPU void meet() const { named_barrier(2 + who, 128); }
+  TW_GPU void sync() const { named_barrier(2 + who, 128); }
 };
 
 // Stages, from multiples of 1024 bytes on; buffers of the warpgroups for what leaves; two barriers a stage, and those of

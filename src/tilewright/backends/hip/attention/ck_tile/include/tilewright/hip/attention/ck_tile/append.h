@@ -1,4 +1,4 @@
-// New keys and values behind those of a cache, keys and rows of Q turned by their positions on the way.
+// New keys and values behind those of a cache, keys and rows of Q rotated by their positions on the way.
 #pragma once
 #include <tilewright/hip/attention/ck_tile/device.h>
 

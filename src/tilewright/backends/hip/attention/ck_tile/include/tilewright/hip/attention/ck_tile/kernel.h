@@ -252,7 +252,7 @@ template <class Config, class Limits> struct CkTileCombine
   }
 };
 
-// Rows of q to where they are turned: CK Tile turns them in place.  A block a row, a lane a load.
+// Rows of q to where they are rotated: CK Tile rotates them in place.  A block a row, a lane a load.
 struct RowCopy {
   const char *from;
   char *to;

@@ -178,7 +178,7 @@ inline const Rule *combine_limits(const Schedule &s, const Attention &a) {
   return broken_parts(a);
 }
 
-// Caches, and rows of q that are turned; new rows of keys and values lie as they like.
+// Caches, and rows of q that are rotated; new rows of keys and values lie as they like.
 inline const Rule *broken_caches(const Schedule &s, const AttentionProblem &p) {
   if (!fits(p.k_batch, p.k_row, p.k_head) || !fits(p.v_batch, p.v_row, p.v_head) || !fits(p.seqlen_q, p.seqlen_k, 0))
     return &far_strides;

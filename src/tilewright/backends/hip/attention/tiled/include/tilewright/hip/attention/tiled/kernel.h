@@ -2,9 +2,9 @@
 //
 // A block has tile_m rows of queries, 16 * row_blocks a wave; rows of the query heads that share a head of keys lie side by
 // side in it, so that few rows of many heads fill it too.  It walks tiles of tile_n keys: keys lie in LDS as they are,
-// values turned, and while waves multiply, lanes already hold what comes next.
+// values transposed, and while waves multiply, lanes already hold what comes next.
 //
-// Both products are turned: scores are keys times queries, results values times weights.  So a lane's scores are all of one
+// Both products are transposed: scores are keys times queries, results values times weights.  So a lane's scores are all of one
 // row (lane % 16), and are, as they lie in its registers, what the second product takes of this row.
 #pragma once
 #include <hip/hip_runtime.h>
@@ -42,7 +42,7 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
   using FetchK = RowFetch<KV, M, tile_n, Config::head_qk, threads>;
   using FetchV = std::conditional_t<Config::pages == AttentionPages::vectorised,
                                     VectorFetch<KV, M, tile_n, Config::head_v, threads, typename Weights::Order>,
-                                    TurnedFetch<KV, M, tile_n, Config::head_v, threads, typename Weights::Order>>;
+                                    TransposedFetch<KV, M, tile_n, Config::head_v, threads, typename Weights::Order>>;
   using KLines = typename FetchK::Lines;
   using VLines = typename FetchV::Lines;
   static constexpr int q_bytes = tile_m * KLines::row * int(sizeof(M)), k_bytes = tile_n * KLines::row * int(sizeof(M)),
@@ -210,7 +210,7 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
     else if (!(x.scale > 0)) tile.times(float(x.scale));
     if (first < seen.whole_begin || first + tile_n > seen.whole_end) tile.hide(own, first, int(x.sink_keys));
   }
-  TW_GPU void meet(int first, const Dropout &dropout) {
+  TW_GPU void sync(int first, const Dropout &dropout) {
     Tile tile;
     multiply_keys(tile);
     score(tile, first);
@@ -254,7 +254,7 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
       fetch_v.put(values, VPlace{{*this, at}}, head_v);
       __syncthreads();
       if (ahead && i + 1 < walk.count) load_keys(i + 1), load_values(i + 1);
-      if (at < seen.end && (at + tile_n > seen.begin || at < x.sink_keys)) meet(at, dropout);
+      if (at < seen.end && (at + tile_n > seen.begin || at < x.sink_keys)) sync(at, dropout);
     }
     store(dropout);
   }

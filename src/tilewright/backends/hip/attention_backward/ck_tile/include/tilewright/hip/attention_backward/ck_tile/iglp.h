@@ -8,14 +8,14 @@
 namespace tw::hip {
 
 // Behind its loop the last tile of rows writes ds over that of the tile before, which waves that are behind still read:
-// CK Tile has no barrier between.  ds is turned between the two, and here that begins with one.  So is a tile of bias,
+// CK Tile has no barrier between.  ds is transposed between the two, and here that begins with one.  So is a tile of bias,
 // which lies where ds does, before it is written: that begins with one too.
 struct BackwardIglpPolicy : ck_tile::BlockFmhaBwdPipelineDefaultPolicy {
   using Base = ck_tile::BlockFmhaBwdPipelineDefaultPolicy;
-  template <class Problem, class Turned, class Given>
-  static __device__ void SGradTFromGemm2CToGemm3A(Turned &turned, const Given &given) {
+  template <class Problem, class Transposed, class Given>
+  static __device__ void SGradTFromGemm2CToGemm3A(Transposed &transposed, const Given &given) {
     ck_tile::block_sync_lds();
-    Base::template SGradTFromGemm2CToGemm3A<Problem, Turned, Given>(turned, given);
+    Base::template SGradTFromGemm2CToGemm3A<Problem, Transposed, Given>(transposed, given);
   }
   template <class Problem> static __device__ auto MakeShuffledBiasTileDistribution() {
     ck_tile::block_sync_lds();

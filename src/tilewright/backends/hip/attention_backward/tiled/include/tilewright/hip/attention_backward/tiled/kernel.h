@@ -32,19 +32,20 @@ template <class Config, bool of_keys> struct BackwardTiled {
   using Operand = ScoreOperand<Scores, T, tile_n>;
   using Lines = HeadLines<T, Config::head_qk>;
   using LinesV = HeadLines<T, Config::head_v>;
-  using Turned = HeadLines<T, tile_n>;
+  using Transposed = HeadLines<T, tile_n>;
   static constexpr int blocks = tile_n / 16, columns = Config::head_qk / 16 / shares,
                        columns_v = Config::head_v / 16 / shares;
   static_assert(columns * 16 * shares == Config::head_qk && columns_v * 16 * shares == Config::head_v,
                 "waves share columns evenly");
   static constexpr int line_bytes = (Lines::row + LinesV::row) * int(sizeof(T)),
-                       turned_bytes = Turned::row * int(sizeof(T));
-  static constexpr int lds_bytes = (tile_m + tile_n) * line_bytes + (Config::head_qk + Config::head_v) * turned_bytes;
+                       transposed_bytes = Transposed::row * int(sizeof(T));
+  static constexpr int lds_bytes =
+      (tile_m + tile_n) * line_bytes + (Config::head_qk + Config::head_v) * transposed_bytes;
   static_assert(lds_bytes == Config::lds_bytes, "LDS is counted otherwise in Python");
 
   const BackwardCall &call;
   const tw_attention_backward_args &a;
-  T *const own, *const own_v, *const other, *const other_v, *const turned, *const turned_v;
+  T *const own, *const own_v, *const other, *const other_v, *const transposed, *const transposed_v;
   BackwardHead h;
   AttentionSequence s;
   int first;  // of the block's lines
@@ -58,8 +59,8 @@ template <class Config, bool of_keys> struct BackwardTiled {
         own_v(own + tile_m * Lines::row),
         other(own_v + tile_m * LinesV::row),
         other_v(other + tile_n * Lines::row),
-        turned(other_v + tile_n * LinesV::row),
-        turned_v(turned + Config::head_qk * Turned::row) {
+        transposed(other_v + tile_n * LinesV::row),
+        transposed_v(transposed + Config::head_qk * Transposed::row) {
     unsigned at = blockIdx.x;
     const unsigned tiles = unsigned(args.tiles), heads = unsigned(of_keys ? a.heads_kv : a.heads_q);
     first = int(at % tiles) * tile_m, at /= tiles;
@@ -174,7 +175,7 @@ template <class Config, bool of_keys> struct BackwardTiled {
 #pragma unroll
       for (int c = 0; c < count; ++c) {
         const auto some = fragment<typename Operand::Fragment>(
-            lines + Turned::at((first_column(count) + c) * 16 + Scores::line(lane()), Operand::first(step)));
+            lines + Transposed::at((first_column(count) + c) * 16 + Scores::line(lane()), Operand::first(step)));
         Operand::multiply(some, mine, to[c]);
         if (c % 4 == 3) __builtin_amdgcn_sched_barrier(0);
       }
@@ -207,22 +208,22 @@ template <class Config, bool of_keys> struct BackwardTiled {
       }
     }
   }
-  TW_GPU void meet(int from) {
+  TW_GPU void sync(int from) {
     __syncthreads();  // the tile before is done
     bring<RowFetch<T, T, tile_n, Config::head_qk, threads>>(other, scored(!of_keys, from), int(a.head_qk));
     bring<RowFetch<T, T, tile_n, Config::head_v, threads>>(other_v, valued(!of_keys, from), int(a.head_v));
-    bring<TurnedFetch<T, T, tile_n, Config::head_qk, threads, typename Operand::Order>>(turned, scored(!of_keys, from),
-                                                                                        int(a.head_qk));
+    bring<TransposedFetch<T, T, tile_n, Config::head_qk, threads, typename Operand::Order>>(
+        transposed, scored(!of_keys, from), int(a.head_qk));
     if constexpr (of_keys)
-      bring<TurnedFetch<T, T, tile_n, Config::head_v, threads, typename Operand::Order>>(
-          turned_v, valued(!of_keys, from), int(a.head_v));
+      bring<TransposedFetch<T, T, tile_n, Config::head_v, threads, typename Operand::Order>>(
+          transposed_v, valued(!of_keys, from), int(a.head_v));
     __syncthreads();
     Sums scores[blocks], gradients[blocks];
     product<Scores, Lines>(scores, other, own);
     product<Gradients, LinesV>(gradients, other_v, own_v);
     entries(scores, gradients, from);
-    add(sum, turned, scores);
-    if constexpr (of_keys) add(sum_v, turned_v, gradients);
+    add(sum, transposed, scores);
+    if constexpr (of_keys) add(sum_v, transposed_v, gradients);
   }
 
   TW_GPU void run() {
@@ -235,9 +236,9 @@ template <class Config, bool of_keys> struct BackwardTiled {
 #pragma clang loop unroll(disable)
     for (int i = 0; i < (of_keys ? call.group : 1); ++i, ++h.head) {
 #pragma clang loop unroll(disable)
-      for (int at = 0; at < w.sinks; at += tile_n) meet(at);
+      for (int at = 0; at < w.sinks; at += tile_n) sync(at);
 #pragma clang loop unroll(disable)
-      for (int at = w.begin; at < w.end; at += tile_n) meet(at);
+      for (int at = w.begin; at < w.end; at += tile_n) sync(at);
     }
     if (first + wave_line() + lane() % 16 >= count()) return;
     if constexpr (of_keys) {

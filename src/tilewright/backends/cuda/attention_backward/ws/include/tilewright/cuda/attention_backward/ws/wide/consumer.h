@@ -48,8 +48,8 @@ template <class S, int Rows> TW_GPU void multiply_piece(float (&dq)[Rows / 2], c
 template <class S, class Config> struct BackwardWideMultiplier : BackwardMultiplier<S, Config> {
   using Base = BackwardMultiplier<S, Config>;
   using Base::differentiate, Base::round, Base::leave_scores;
-  using Base::meet, Base::give_back, Base::scores, Base::gradients, Base::weigh, Base::weigh_scored;
   using Base::shared, Base::who, Base::rows, Base::outs, Base::parity;
+  using Base::sync, Base::give_back, Base::scores, Base::gradients, Base::weigh, Base::weigh_scored;
   using Dk = BackwardWideSums<S::whole_d, S::odd_d>;
   using Dv = BackwardWideSums<S::whole_v, S::odd_v>;
   using Base::Base;
@@ -92,7 +92,7 @@ template <class S, class Config> struct BackwardWideMultiplier : BackwardMultipl
     shared.full_o(outs.stage).wait(outs.phase);
     this->template clear_rows<S::blocks_v>(shared.o(outs.stage), tile);
     weigh_rows(s, tile, head);
-    meet();  // whoever comes here has done with the products of the stage that is written next
+    sync();  // whoever comes here has done with the products of the stage that is written next
     float dq[S::BM / 2];
     wgmma_fence();
     if constexpr (S::whole_d > 0) multiply_piece<S, S::BM>(dq, shared.k() + who * S::whole_d * S::BN * 128, changes());
@@ -144,7 +144,7 @@ template <class S, class Config> struct BackwardWideMultiplier : BackwardMultipl
     }
   }
 
-  // Into boxes of 32 elements of half of the rows, as the copy engine swizzles them.
+  // Into boxes of 32 elements of half of the rows, as TMA swizzles them.
   template <int Rows> TW_GPU void leave_piece(const float (&dq)[Rows / 2]) const {
     const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x % 128) / 32;
     named_barrier(backward_dq_empty + who, 160);
@@ -167,13 +167,13 @@ template <class S, class Config> struct BackwardWideMultiplier : BackwardMultipl
   // The second warpgroup hands its sums of shared blocks to the first, where weights were.
   TW_GPU void put_together(Dk &dk, Dv &dv) const {
     if constexpr (S::odd_d || S::odd_v) {
-      meet();
+      sync();
       float *to = reinterpret_cast<float *>(shared.scores(0)) + threadIdx.x % 128;
       if (who == 1) {
         if constexpr (S::odd_d) hand(to, dk.shared);
         if constexpr (S::odd_v) hand(to + S::odd_d * 64 * 64, dv.shared);
       }
-      meet();
+      sync();
       if (who == 0) {
         if constexpr (S::odd_d) take(dk.shared, to);
         if constexpr (S::odd_v) take(dv.shared, to + S::odd_d * 64 * 64);

@@ -31,7 +31,7 @@ template <class Config> struct AttentionBackwardWide {
   // A piece of dq: boxes of half of the rows and 32 elements.
   static constexpr int dq_rows = BM / W, box_bytes = dq_rows * 128, dq_bytes = 4 * box_bytes;  // of one warpgroup
   static constexpr int threads = 128 * (W + 1);
-  static constexpr int feeding_registers = 24, multiplying_registers = 240;
+  static constexpr int producer_registers = 24, consumer_registers = 240;
   static constexpr int row_numbers = 2 * BM * 4;
   static constexpr int barriers = 2 + 2 * QStages + 2 * DoStages;
   static constexpr int shared_bytes = 1024 + k_bytes + v_bytes + QStages * (q_bytes + row_numbers) +
