@@ -104,7 +104,7 @@ class Scheduler {
     f.context = &both;
     f.ready = [](void *p) { return (*static_cast<Both *>(p)->ready)(); };
     f.describe = [](void *p) -> std::string { return (*static_cast<Both *>(p)->what)(); };
-    leave();
+    store_tile();
   }
 
   // From a fiber that looks at memory again and again.
@@ -112,13 +112,13 @@ class Scheduler {
     Fiber &f = fibers_[current_];
     f.spins = true;
     f.spun = what;
-    leave();
+    store_tile();
   }
 
   // From a fiber: the run ends here.
   [[noreturn]] void fail(const std::string &why) {
     failure = (name && current_ >= 0 ? name(current_) + ": " : std::string()) + why;
-    leave();
+    store_tile();
     __builtin_unreachable();
   }
 
@@ -147,7 +147,7 @@ class Scheduler {
     Scheduler &me = *running_;
     me.entry(me.current_);
     me.fibers_[me.current_].done = true;
-    me.leave();
+    me.store_tile();
   }
 
   void open(int count) {
@@ -189,7 +189,7 @@ class Scheduler {
 #endif
     current_ = -1;
   }
-  void leave() {
+  void store_tile() {
 #if defined(__x86_64__)
     emulated_switch(&fibers_[current_].at, home_);
 #else

@@ -283,7 +283,7 @@ def by_sets(forest: Forest, width: int, common: int = 0) -> BySets | None:
 def distinct_decisions(features: Array, thresholds: Array) -> tuple[Array, Array, Array]:
     """Of pairs the distinct ones in order, their features and thresholds apart, and of each pair which of these it is.
 
-    A pair is sorted as one number: its feature before the bits of its threshold, transposed so that they are in its order.
+    A pair is sorted as one number: its feature before the bits of its threshold, mapped so that they sort in its order.
     Pairs of numbers take NumPy fifty times as long, which was a tenth of a first call.
     """
     bits = (np.asarray(thresholds, np.float32) + np.float32(0)).view(np.int32)  # -0 is 0

@@ -18,7 +18,7 @@ Pair = tuple[int, int]
 
 PART_GRAIN = 8  # lines or k that a block of a cluster fetches are whole 8s
 WGMMA_COLUMNS = (8, 16, 24, 32, *range(48, 257, 16))  # of the shapes the headers spell out
-MAX_ACCUMULATORS = 168  # of the 232 registers a multiplying thread has
+MAX_ACCUMULATORS = 168  # of the 232 registers a consumer thread has
 MAX_STAGES = 16  # each has two barriers of 8 bytes in 256
 MAX_CLUSTER = 8  # what every Hopper GPU can place
 

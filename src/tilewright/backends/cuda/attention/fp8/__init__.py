@@ -33,7 +33,7 @@ COLUMNS = range(64, 257, 32)  # keys of a tile, which goes in two parts of whole
 
 @dataclass(frozen=True, slots=True)
 class Fp8Schedule:
-    """A warp that feeds, three that turn values, and warpgroups that multiply, with 64 rows each."""
+    """A producer warp, three warps that transpose values, and consumer warpgroups, with 64 rows each."""
 
     pipeline: str = field(default="fp8", init=False)
     tile_n: int  # keys of a tile
@@ -71,13 +71,13 @@ def most_stages(signature: AttentionSignature, schedule: Fp8Schedule, arch: Arch
 
 
 def registers(signature: AttentionSignature, schedule: Fp8Schedule) -> int:
-    """What a multiplying thread holds: results, scores, and these again as weights of one byte."""
+    """What a consumer thread holds: results, scores, and these again as weights of one byte."""
     s = signature
     return MEMORY("fp8_held_registers", s.head_dim_v, schedule.tile_n, feature_registers(s) // FEATURE_REGISTERS)
 
 
 def allowed_registers(signature: AttentionSignature, schedule: Fp8Schedule) -> int:
-    """Of a multiplying thread; 0 where no kernel has so many warpgroups."""
+    """Of a consumer thread; 0 where no kernel has so many warpgroups."""
     return MEMORY("fp8_consumer_registers", schedule.warpgroups, registers(signature, schedule))
 
 

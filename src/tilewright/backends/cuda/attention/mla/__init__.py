@@ -34,13 +34,13 @@ MEMORY = Arithmetic("tilewright.backends.cuda.attention.mla", "tilewright/cuda/a
 ROWS = MEMORY("mla_rows")  # of a block
 HEADS_QK, HEAD_V = (512, 576), 512
 COLUMNS = (16, 32, 48, 64, 80, 96)  # keys of a tile
-REGISTERS, BESIDE_REGISTERS = MEMORY("mla_consumer_registers"), 26  # of a multiplying thread
+REGISTERS, BESIDE_REGISTERS = MEMORY("mla_consumer_registers"), 26  # of a consumer thread
 
 
 @renamed_fields({}, {"pipeline": {"latent": "mla"}})
 @dataclass(frozen=True, slots=True)
 class MlaSchedule:
-    """A warp that feeds, a warpgroup that scores, and two that add up half of the columns each."""
+    """A producer warp, a warpgroup that scores, and two that add up half of the columns each."""
 
     pipeline: str = field(default="mla", init=False)
     tile_n: int  # keys of a tile

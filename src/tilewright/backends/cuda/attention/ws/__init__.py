@@ -38,7 +38,7 @@ MEMORY = Arithmetic("tilewright.backends.cuda.attention.ws", "tilewright/cuda/at
 ROWS = MEMORY("ws_rows")  # of a warpgroup
 COLUMNS = (16, 32, *range(48, 257, 16))  # keys of a tile: the widths of wgmma, in whole steps of the values
 MAX_STAGES = 16
-# What a multiplying thread needs beside scores, weights and results: places, rows, what the compiler keeps.
+# What a consumer thread needs beside scores, weights and results: places, rows, what the compiler keeps.
 BESIDE_REGISTERS = 26
 
 
@@ -98,13 +98,13 @@ def most_stages(signature: AttentionSignature, schedule: WsSchedule, arch: Arch)
 
 
 def allowed_registers(signature: AttentionSignature, schedule: WsSchedule) -> int | None:
-    """What a multiplying thread may hold; None where no kernel has so many warpgroups or blocks."""
+    """What a consumer thread may hold; None where no kernel has so many warpgroups or blocks."""
     h, paged = schedule, signature.pages != "none"
     return MEMORY("ws_consumer_registers", h.warpgroups, h.ctas_per_sm, paged, h.pipeline == "decode_stream_k") or None
 
 
 def registers(signature: AttentionSignature, schedule: WsSchedule) -> int:
-    """What a multiplying thread holds: results, scores, and these again as weights of two bytes."""
+    """What a consumer thread holds: results, scores, and these again as weights of two bytes."""
     s, held = signature, BESIDE_REGISTERS + feature_registers(signature)
     return s.head_dim_v // 2 + schedule.tile_n // 2 + schedule.tile_n // 4 + held
 

@@ -25,7 +25,7 @@ from tilewright.renames import renamed_fields
 KEYS, LINE = 128, 128  # keys of a tile; bytes of a swizzled row
 WIDE_KEYS = 64  # of a tile that warpgroups share
 MULTIPLIERS = 2  # warpgroups
-REGISTERS = 240  # of a multiplying thread
+REGISTERS = 240  # of a consumer thread
 # What it needs beside sums, scores and weights: places, numbers of rows, what the compiler keeps.
 BESIDE_REGISTERS, WINDOW_REGISTERS, CAP_REGISTERS, TABLE_REGISTERS = 20, 4, 16, 6
 SUMS = ("dq", "all")  # of dk and dv too where several blocks share a tile of keys
@@ -92,7 +92,7 @@ def shared_bytes(signature: AttentionBackwardSignature, schedule: WsSchedule) ->
 
 
 def registers(signature: AttentionBackwardSignature, schedule: WsSchedule) -> int:
-    """What a multiplying thread holds: dk and dv, scores and their gradients, weights of two bytes."""
+    """What a consumer thread holds: dk and dv, scores and their gradients, weights of two bytes."""
     s, rows, overlaps = signature, schedule.tile_m, schedule.overlap == "scores"
     if is_wide(s):
         sums = sum(-(-blocks // MULTIPLIERS) * 32 for blocks in _blocks(s))

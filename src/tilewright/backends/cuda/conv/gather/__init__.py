@@ -145,7 +145,7 @@ def unit_columns(dtype: str) -> int:
 
 
 def shared_bytes(signature: ConvSignature, schedule: GatherSchedule) -> int:
-    """Stages, or the sheet of sums in their place; what each k says; where rows and columns of results lie."""
+    """Stages, or the staging buffer in their place; what each k says; where rows and columns of results lie."""
     (m, n, k), both = schedule.tile, sides(signature, schedule)
     ring = schedule.stages * sum(side.stage_bytes for side in both)
     table = MEMORY("multistage_shared_bytes", ring, schedule.warp_grid[0], n)

@@ -9,8 +9,8 @@ TW_GPU char *dynamic_shared() { return emulated::dynamic_shared(); }
 TW_GPU bool elect_one() { return threadIdx.x % 32 == 0; }
 TW_GPU void named_barrier(int id, int threads) { emulated::named_barrier(id, threads, true); }
 TW_GPU void named_arrive(int id, int threads) { emulated::named_barrier(id, threads, false); }
-template <int Registers> TW_GPU void give_registers() {}
-template <int Registers> TW_GPU void take_registers() {}
+template <int Registers> TW_GPU void deallocate_registers() {}
+template <int Registers> TW_GPU void allocate_registers() {}
 TW_GPU uint32_t cluster_rank() { return emulated::cluster_rank(); }
 TW_GPU float4 load_neighbour(const void *p, uint32_t rank, uint32_t me, const float4 &own) {
   float4 v = own;

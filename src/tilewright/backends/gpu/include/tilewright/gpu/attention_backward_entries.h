@@ -112,7 +112,7 @@ template <class Config> struct BackwardEntries {
     const float added = p * (gradient * kept - delta);
     return {p * kept, added * slant, added, distance};
   }
-  TW_GPU void leave_bias(int row, int key, float added) const {
+  TW_GPU void store_bias(int row, int key, float added) const {
     if (row >= h.rows || key >= h.keys) return;
     float *to = static_cast<float *>(x.x.dbias) + place(x.x.dbias_strides, row, key);
     if (x.dbias_adds) atomicAdd(to, added);

@@ -102,28 +102,29 @@ template <class Config> struct BackwardLooper {
     read(v, a.v, a.v_strides, a.starts_k ? 0 : h.sequence, h.first_key + key, head, int(a.head_v));
   }
   // A line of results, or of sums of fp32.
-  template <bool Sums, int Count> TW_GPU void leave(const float (&sums)[Count], float factor, void *base,
-                                                    const tw_attention_strides &strides, const void *starts,
-                                                    int64_t sequence, int64_t first, int64_t line, int64_t head,
-                                                    int columns) const {
-    const int64_t at = Sums ? prepared_first(starts, sequence) + line : first + line;
+  template <bool Accumulators, int Count> TW_GPU void store_tile(const float (&sums)[Count], float factor, void *base,
+                                                                 const tw_attention_strides &strides,
+                                                                 const void *starts, int64_t sequence, int64_t first,
+                                                                 int64_t line, int64_t head, int columns) const {
+    const int64_t at = Accumulators ? prepared_first(starts, sequence) + line : first + line;
     const int64_t place = (starts ? 0 : sequence * strides.batch) + at * strides.row + head * strides.head;
 #pragma unroll
     for (int i = 0; i < Count; ++i) {
       const int column = lane + i * 32;
       if (column >= columns) continue;
-      if constexpr (Sums) static_cast<float *>(base)[place + column] = sums[i];
+      if constexpr (Accumulators) static_cast<float *>(base)[place + column] = sums[i];
       else round_to(sums[i] * factor, static_cast<T *>(base)[place + column]);
     }
   }
-  template <bool Sums, int Count> TW_GPU void clear(void *base, const tw_attention_strides &strides, const void *starts,
-                                                    const Unused &unused, int64_t head, int columns) const {
-    if (Sums || !starts) return;  // nobody reads what lies between sums
+  template <bool Accumulators, int Count> TW_GPU void clear(void *base, const tw_attention_strides &strides,
+                                                            const void *starts, const Unused &unused, int64_t head,
+                                                            int columns) const {
+    if (Accumulators || !starts) return;  // nobody reads what lies between sums
     const float none[Count] = {};
     for (int part = 0; part < 2; ++part) {
       const Span span = part ? unused.behind : unused.before;
       for (int64_t line = span.begin; line < span.end; ++line)
-        leave<false>(none, 0.0f, base, strides, starts, 0, 0, line, head, columns);
+        store_tile<false>(none, 0.0f, base, strides, starts, 0, 0, line, head, columns);
     }
   }
 
@@ -151,8 +152,8 @@ template <class Config> struct BackwardLooper {
         }
     }
     if (key < (a.starts_k ? h.keys : a.keys)) {
-      leave<sums>(dk, x.scale, a.dk, a.dk_strides, a.starts_k, sequence, h.first_key, key, head, int(a.head_qk));
-      leave<sums>(dv, 1.0f, a.dv, a.dv_strides, a.starts_k, sequence, h.first_key, key, head, int(a.head_v));
+      store_tile<sums>(dk, x.scale, a.dk, a.dk_strides, a.starts_k, sequence, h.first_key, key, head, int(a.head_qk));
+      store_tile<sums>(dv, 1.0f, a.dv, a.dv_strides, a.starts_k, sequence, h.first_key, key, head, int(a.head_v));
     }
     if (key) return;
     const Unused unused = unused_rows(a.starts_k, sequence, a.batch, h.keys, a.keys, a.total_keys);
@@ -177,7 +178,7 @@ template <class Config> struct BackwardLooper {
       }
     }
     if (row < (a.starts_q ? h.rows : a.rows))
-      leave<sums>(dq, x.scale, a.dq, a.dq_strides, a.starts_q, sequence, h.first_row, row, head, int(a.head_qk));
+      store_tile<sums>(dq, x.scale, a.dq, a.dq_strides, a.starts_q, sequence, h.first_row, row, head, int(a.head_qk));
     if (row == 0)
       clear<sums, D>(a.dq, a.dq_strides, a.starts_q,
                      unused_rows(a.starts_q, sequence, a.batch, h.rows, a.rows, a.total_rows), head, int(a.head_qk));

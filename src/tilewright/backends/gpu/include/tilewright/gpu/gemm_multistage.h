@@ -193,7 +193,8 @@ template <class S, class Config> struct MultistageBlock {
     if constexpr (ahead) block_barrier();         // all have loaded: the ring is free for other use
   }
 
-  // Through a staging buffer of accumulators, from which threads go along rows: `take(i)` for the i-th unit's rows of every warp.
+  // Through a staging buffer of accumulators, from which threads go along rows: `take(i)` for the i-th unit's rows of
+  // every warp.
   template <class Take> TW_GPU void by_staging(char *shared, Take take) const {
 #pragma unroll
     for (int i = 0; i < units_m; ++i) {
@@ -218,10 +219,10 @@ template <class S, class Config> struct MultistageBlock {
     }
   }
   // What is fused reads its tensors and writes E in whole lines, 16 bytes a thread where E's rows are aligned so.
-  TW_GPU void leave(char *shared, const MultistageArgs &x, const Segment &s) const {
+  TW_GPU void store_tile(char *shared, const MultistageArgs &x, const Segment &s) const {
     using C = typename Config::C;
     constexpr int width = sizeof(C) == 4 ? 4 : 8;
-    struct alignas(16) Sums {
+    struct alignas(16) Accumulators {
       Sum v[4];
     };
     const Finish<Config> finish(x.finish);
@@ -234,7 +235,7 @@ template <class S, class Config> struct MultistageBlock {
       Sum sums[width];
 #pragma unroll
       for (int q = 0; q < width; q += 4) {
-        const Sums from = load_shared<Sums>(shared + ((staging(r, c) & ~1) + q) * 4);
+        const Accumulators from = load_shared<Accumulators>(shared + ((staging(r, c) & ~1) + q) * 4);
 #pragma unroll
         for (int i = 0; i < 4; ++i) sums[q + i] = crossed ? from.v[i ^ 1] : from.v[i];
       }
@@ -252,7 +253,7 @@ template <class S, class Config> struct MultistageBlock {
     });
   }
   // Split-K: all blocks of a tile write their partial sums, wait for each other, and each finishes a part of the tile.
-  TW_GPU void leave_together(char *shared, const MultistageArgs &x, const Segment &s) const {
+  TW_GPU void reduce_across_cluster(char *shared, const MultistageArgs &x, const Segment &s) const {
     using C = typename Config::C;
     const int parts = x.order.parts, tile = S::BM * S::BN;
     float *first = x.partial + (long long)s.tile * parts * tile, *mine = first + (long long)s.part * tile;
@@ -337,12 +338,12 @@ template <class S, class Config> TW_GPU void take_segment(const MultistageArgs &
   MultistageBlock<S, Config> block;
   block.run(side_a, side_b, steps);
   if constexpr (S::Scheduler == TileScheduler::split_k) {
-    if (x.order.parts > 1) return block.leave_together(shared, x, s);
+    if (x.order.parts > 1) return block.reduce_across_cluster(shared, x, s);
   }
   if constexpr (S::Scheduler == TileScheduler::stream_k) {
     if (!block.collect(x, s)) return;
   }
-  block.leave(shared, x, s);
+  block.store_tile(shared, x, s);
 }
 
 template <class S, class Config> TW_GPU void gemm_multistage(const MultistageArgs &x) {

@@ -170,8 +170,8 @@ template <class Config> struct Device : Product<Config> {
                                                    static_cast<void *>(lds), more...);
     // With two groups of waves, the first has the sums of both.
     if (Config::wave_groups == 1 || ck_tile::get_warp_id() == 0) {
-      if constexpr (Config::split_k > 1) Store::leave(x.m, all, Part<Config>{x, part}, {z, m, n}, lds);
-      else Store::leave(x.m, all, Finished<Config>{x}, {z, m, n}, lds);
+      if constexpr (Config::split_k > 1) Store::store_tile(x.m, all, Part<Config>{x, part}, {z, m, n}, lds);
+      else Store::store_tile(x.m, all, Finished<Config>{x}, {z, m, n}, lds);
     }
   }
 
@@ -205,7 +205,7 @@ template <class Config> struct Device : Product<Config> {
     }
   }
 
-  static __device__ void finish(const Launch &x) { add_parts<Config>(x, Finished<Config>{x}); }
+  static __device__ void finish(const Launch &x) { add_splits<Config>(x, Finished<Config>{x}); }
 };
 
 }  // namespace tw::hip

@@ -1,14 +1,14 @@
 // What becomes of a sum of GEMM: alpha, beta and C, the D tensors, the activation, one rounding.  Nothing here depends on
 // CK Tile.
 #pragma once
-#include <tilewright/hip/leaving.h>
+#include <tilewright/hip/storing.h>
 
 #if defined(__HIP_DEVICE_COMPILE__)
 namespace tw::hip {
 
 // `width` neighbours of a row of E, whole where the row does not end before.
-template <class Config> struct Finished : private Leaving<Config> {
-  using Base = Leaving<Config>;
+template <class Config> struct Finished : private StoreMode<Config> {
+  using Base = StoreMode<Config>;
   using typename Base::C;
   using typename Base::D;
   using typename Base::Real;

@@ -20,8 +20,8 @@ template <class A, class B> struct MatrixAtom;
 #define TW_MATRIX_ATOM(A, B, LinesType, SumsType, expression) \
   template <> struct MatrixAtom<A, B> { \
     using Lines = LinesType; \
-    using Sums = SumsType; \
-    static TW_GPU Sums multiply(Lines a, Lines b, Sums c) { return expression; } \
+    using Accumulators = SumsType; \
+    static TW_GPU Accumulators multiply(Lines a, Lines b, Accumulators c) { return expression; } \
   };
 
 typedef int MatrixInts2 __attribute__((ext_vector_type(2)));
@@ -110,8 +110,8 @@ template <class Part, class Whole> struct MatrixParts {
 #define TW_MATRIX_IN_PARTS(A, B, LinesType, PartType, SumsType, expression) \
   template <> struct MatrixAtom<A, B> { \
     using Lines = LinesType; \
-    using Sums = SumsType; \
-    static TW_GPU Sums multiply(Lines x, Lines y, Sums c) { \
+    using Accumulators = SumsType; \
+    static TW_GPU Accumulators multiply(Lines x, Lines y, Accumulators c) { \
       using Parts = MatrixParts<PartType, Lines>; \
       const auto of_x = __builtin_bit_cast(Parts, x), of_y = __builtin_bit_cast(Parts, y); \
       for (int i = 0; i < int(sizeof(Lines) / sizeof(PartType)); ++i) { \
@@ -146,9 +146,9 @@ TW_MATRIX_ATOM(fp8_e5m2, fp8_e5m2, MatrixBytes, MatrixFloats, TW_WMMA(f32_16x16x
 // As many instructions as a lane's 16 bytes are enough for, or fewer where lines are only `deep` long.
 template <class A, class B, int deep> struct Matrix {
   using Atom = MatrixAtom<A, B>;
-  using Sums = typename Atom::Sums;
+  using Accumulators = typename Atom::Accumulators;
   static_assert(sizeof(A) == sizeof(B), "an instruction holds as many elements of A as of B");
-  static constexpr int side = 16, wave = matrix_wave, sums = int(sizeof(Sums) / 4),
+  static constexpr int side = 16, wave = matrix_wave, sums = int(sizeof(Accumulators) / 4),
                        atom = int(sizeof(typename Atom::Lines));
   static constexpr int bytes_for(int most) {
     return most <= atom || matrix_groups * most / int(sizeof(A)) <= deep ? (most < atom ? atom : most)
@@ -161,7 +161,7 @@ template <class A, class B, int deep> struct Matrix {
   struct Lines {
     typename Atom::Lines v[bytes / atom];
   };
-  static TW_GPU void multiply(const Lines &a, const Lines &b, Sums &sum) {
+  static TW_GPU void multiply(const Lines &a, const Lines &b, Accumulators &sum) {
 #pragma unroll
     for (int i = 0; i < bytes / atom; ++i) sum = Atom::multiply(a.v[i], b.v[i], sum);
   }

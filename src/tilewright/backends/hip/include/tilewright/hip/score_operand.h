@@ -12,7 +12,7 @@ namespace tw::hip {
 // halves of a wave exchange.  `lines`: of a tile; Unit: the product that made the scores.
 template <class Unit, class M, int lines> struct ScoreOperand {
   using Atom = typename Unit::Atom;
-  using Sums = typename Unit::Sums;
+  using Accumulators = typename Unit::Accumulators;
   static constexpr bool halves = matrix_groups == 1;
   // Blocks of 16 of a step: those that an instruction takes (two on gfx1250), and two where a lane then reads 16 bytes of a
   // line of the other operand at once.
@@ -49,7 +49,7 @@ template <class Unit, class M, int lines> struct ScoreOperand {
       return y;
     }
   }
-  static TW_GPU Fragment of(const Sums (&scores)[lines / 16], int step) {
+  static TW_GPU Fragment of(const Accumulators (&scores)[lines / 16], int step) {
     Elements some;
     if constexpr (halves) exchanged(scores[step], some);
     else {
@@ -60,14 +60,14 @@ template <class Unit, class M, int lines> struct ScoreOperand {
     }
     return __builtin_bit_cast(Fragment, some);
   }
-  static TW_GPU void multiply(const Fragment &values, const Fragment &weights, Sums &sum) {
+  static TW_GPU void multiply(const Fragment &values, const Fragment &weights, Accumulators &sum) {
 #pragma unroll
     for (int i = 0; i < atoms; ++i) sum = Atom::multiply(values.v[i], weights.v[i], sum);
   }
 
  private:
   // Lanes below 16 have the even keys of a block, the others the odd ones.
-  static TW_GPU void exchanged(const Sums &sums, Elements &some) {
+  static TW_GPU void exchanged(const Accumulators &sums, Elements &some) {
     struct Two {
       M v[2];
     };

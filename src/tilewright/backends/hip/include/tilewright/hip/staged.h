@@ -1,6 +1,6 @@
 // A product of tiles that lie in LDS, and the way of its sums out through LDS: what kernels of our own share.
 #pragma once
-#include <tilewright/hip/leaving.h>
+#include <tilewright/hip/storing.h>
 #include <tilewright/hip/matrix.h>
 
 #if defined(__HIP_DEVICE_COMPILE__)
@@ -25,7 +25,7 @@ template <class Config, class A, class B, bool crossed> struct MatrixProduct {
                        repeat_n = Config::tile_n / (Config::warp_grid_n * side);
   static constexpr int turns = repeat_m, band = Config::warp_grid_m * side;  // rows of the tile that leave together
   static constexpr int row = Config::tile_n + 4;
-  typename Unit::Sums sums[repeat_m][repeat_n] = {};
+  typename Unit::Accumulators sums[repeat_m][repeat_n] = {};
 
   static TW_GPU int wave_m() { return int(threadIdx.x) / wave / Config::warp_grid_n; }
   static TW_GPU int wave_n() { return int(threadIdx.x) / wave % Config::warp_grid_n; }
@@ -75,7 +75,7 @@ template <class Config, class A, class B, bool crossed> struct MatrixProduct {
   }
   // Sums of a turn, which are neighbouring rows of the tile.
   struct Band {
-    typename Unit::Sums v[repeat_n];
+    typename Unit::Accumulators v[repeat_n];
   };
   template <int turn> TW_GPU Band taken() const {
     Band some;
@@ -100,7 +100,7 @@ struct StagedTile {
 };
 
 // The sums of a product, a band of rows at a time, through LDS: `out` gets `width` neighbours of a row.
-template <class Config, int width, class Product, class Out> struct StagedLeave {
+template <class Config, int width, class Product, class Out> struct StagedStore {
   using Sum = typename Config::Acc;
   static TW_GPU void all(const StagedTile &at, const Product &product, const Out &out, Sum *sums) {
     // What is fused is long, and written once so.

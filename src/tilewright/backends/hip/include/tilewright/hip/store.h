@@ -96,10 +96,11 @@ template <class Config> struct Direct {
   using T = Turns<Config>;
   static constexpr int lds_bytes = 0;
 
-  template <class Sums, class Out> static TW_GPU void leave(int rows, const Sums &sums, Out out, Corner at, void *) {
-    using Encoding = typename Sums::StaticTileDistribution::DstrEncode;
+  template <class Accumulators, class Out>
+  static TW_GPU void store_tile(int rows, const Accumulators &sums, Out out, Corner at, void *) {
+    using Encoding = typename Accumulators::StaticTileDistribution::DstrEncode;
     static_assert(T::template as_thought<Encoding>(), "CK Tile keeps its sums in another order");
-    const auto own = Sums::get_tile_distribution().calculate_index();
+    const auto own = Accumulators::get_tile_distribution().calculate_index();
     at.m += own[ck_tile::number<0>{}], at.n += own[ck_tile::number<1>{}];
 #pragma clang loop unroll(disable)
     for (int turn = 0; turn < T::count; ++turn) {
@@ -134,11 +135,11 @@ template <class Config> struct Shuffled {
   static constexpr int lds_bytes = rows * columns * int(sizeof(Sum));
   static_assert(columns % width == 0, "rows are not whole accesses");
 
-  template <class Sums, class Out>
-  static TW_GPU void leave(int all_rows, const Sums &sums, Out out, Corner at, void *lds) {
-    using Encoding = typename Sums::StaticTileDistribution::DstrEncode;
+  template <class Accumulators, class Out>
+  static TW_GPU void store_tile(int all_rows, const Accumulators &sums, Out out, Corner at, void *lds) {
+    using Encoding = typename Accumulators::StaticTileDistribution::DstrEncode;
     static_assert(T::template as_thought<Encoding>(), "CK Tile keeps its sums in another order");
-    const auto own = Sums::get_tile_distribution().calculate_index();
+    const auto own = Accumulators::get_tile_distribution().calculate_index();
     const int own_row = own[ck_tile::number<0>{}], own_column = own[ck_tile::number<1>{}];
     const int row = own_row / Config::warp_tile_m * slab + own_row % Config::warp_tile_m;
     Sum *const block = static_cast<Sum *>(lds);

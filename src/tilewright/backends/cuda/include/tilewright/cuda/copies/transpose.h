@@ -69,7 +69,7 @@ template <int Size> struct TurnTile {
     }
   }
   // Whole pieces: rows of the copy have room for them.
-  TW_GPU void leave(const char *tile, long long first_line) const {
+  TW_GPU void store_tile(const char *tile, long long first_line) const {
 #pragma unroll
     for (int i = 0; i < Turn::shared_bytes / Turn::piece / Turn::threads; ++i) {
       const int at = int(warp * 32 + quarter * 8 + side) + i * Turn::threads, line = at / 8, piece = at % 8;
@@ -106,7 +106,7 @@ template <int Size> TW_GPU void turn(const RepackJob &job, long long block, long
     if (at != block) block_barrier();  // all have read the tile before
     t.store(tile, w);
     block_barrier();
-    t.leave(tile, z * job.lines);
+    t.store_tile(tile, z * job.lines);
   }
 }
 

@@ -26,10 +26,10 @@ TW_GPU void named_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;
 // Whether a lane of the warp says so.
 TW_GPU bool any_lane(bool x) { return __any_sync(0xffffffffu, x); }
 
-template <int Registers> TW_GPU void give_registers() {
+template <int Registers> TW_GPU void deallocate_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
 }
-template <int Registers> TW_GPU void take_registers() {
+template <int Registers> TW_GPU void allocate_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
 }
 

@@ -7,7 +7,7 @@ namespace tw {
 
 // One of the thread's rows.  `to` may be nothing.
 template <class S>
-TW_GPU void leave_row(const float (&o)[S::DV / 2], int r, float factor, typename S::O *to, int columns) {
+TW_GPU void store_out_row(const float (&o)[S::DV / 2], int r, float factor, typename S::O *to, int columns) {
   store_row<S::DV, typename S::O>(o, r, factor, to, columns);
 }
 
@@ -58,13 +58,13 @@ template <class S> TW_GPU typename S::O *place_of_row(const AttentionWsArgs &x, 
          (item.first_row + int64_t(rows.position[r])) * a.o_strides.row + rows.head[r] * a.o_strides.head + column;
 }
 
-template <class S, class Config> TW_GPU void leave(const AttentionWsArgs &x, const AttentionItem &item,
-                                                   const ThreadRows &rows, const Softmax &softmax,
-                                                   const float (&o)[S::DV / 2], const Dropout &dropout) {
+template <class S, class Config> TW_GPU void store_tile(const AttentionWsArgs &x, const AttentionItem &item,
+                                                        const ThreadRows &rows, const Softmax &softmax,
+                                                        const float (&o)[S::DV / 2], const Dropout &dropout) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const float factor = finish_row<S, Config>(x, item, rows, softmax, r, dropout);
-    leave_row<S>(o, r, factor, place_of_row<S>(x, item, rows, r), int(x.x.head_v));
+    store_out_row<S>(o, r, factor, place_of_row<S>(x, item, rows, r), int(x.x.head_v));
   }
 }
 

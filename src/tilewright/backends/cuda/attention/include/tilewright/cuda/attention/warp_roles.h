@@ -17,7 +17,7 @@ template <class S, class Shared, class... Maps> TW_GPU void enter(const Shared &
   if constexpr (S::Split) let_next_kernel_in();  // which puts parts together, as soon as there is room
 }
 
-// The multiplying warpgroup a thread is in: the first warpgroup feeds.
+// The consumer warpgroup a thread is in: the first warpgroup produces.
 TW_GPU int consumer_warpgroup() { return int(lane_at(threadIdx.x / 128, 0)) - 1; }
 
 // One thread of a warpgroup says that all have read.

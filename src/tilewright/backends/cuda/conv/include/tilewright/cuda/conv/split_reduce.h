@@ -23,8 +23,8 @@ inline unsigned adding_blocks(int64_t count) {
 namespace tw {
 
 // Whether this thread has a sum, of which weight, and the sum.  place(at): where a weight lies in a part.
-template <class Place> TW_GPU bool add_parts(const float *partial, long long count, long long apart, int parts,
-                                             Place place, int &at, float &sum) {
+template <class Place> TW_GPU bool add_splits(const float *partial, long long count, long long apart, int parts,
+                                              Place place, int &at, float &sum) {
   constexpr int each = adding_threads / adders;
   const bool shared = count < few_weights;
   const int who = shared ? threadIdx.x / each : 0, step = shared ? adders : 1;
@@ -46,8 +46,8 @@ template <class Place> TW_GPU bool add_parts(const float *partial, long long cou
   return true;
 }
 // Of weights that lie in a part as they are counted.
-TW_GPU bool add_parts(const float *partial, long long count, int parts, int &at, float &sum) {
-  return add_parts(partial, count, count, parts, [](int one) { return (long long)one; }, at, sum);
+TW_GPU bool add_splits(const float *partial, long long count, int parts, int &at, float &sum) {
+  return add_splits(partial, count, count, parts, [](int one) { return (long long)one; }, at, sum);
 }
 
 }  // namespace tw

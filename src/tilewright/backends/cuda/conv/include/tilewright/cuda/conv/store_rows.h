@@ -6,7 +6,7 @@
 
 namespace tw {
 
-template <class S, class Config> struct LeaveByRows {
+template <class S, class Config> struct RowEpilogueStore {
   using Out = typename Config::C;
   using Piece = Some<Out, 8>;
   static constexpr int width = S::chunk_columns, across = S::BN / width, pieces = width / 8, at_once = 32 / pieces;
@@ -17,8 +17,8 @@ template <class S, class Config> struct LeaveByRows {
   Fuse<S, Config> fuse;
   int column = -1, z = -1;  // whose D tensors are kept
 
-  template <class Memory> TW_GPU LeaveByRows(const TensorMap &, const TensorMap &, const ConvWsArgs &args,
-                                             const Warpgroup &group, const Memory &shared)
+  template <class Memory> TW_GPU RowEpilogueStore(const TensorMap &, const TensorMap &, const ConvWsArgs &args,
+                                                  const Warpgroup &group, const Memory &shared)
       : x(args),
         me(group),
         buffer(shared.out + group.who * S::buffers * S::chunk + group.warp * 16 * S::row_bytes),
@@ -33,7 +33,7 @@ template <class S, class Config> struct LeaveByRows {
     __syncwarp();  // so that the compiler knows lanes to be together again
   }
   // Two lanes for each of the warp's 16 rows find out where it lies.
-  TW_GPU void operator()(Sums<S> &d, const Segment &s, const Place<S> &place) {
+  TW_GPU void operator()(Accumulators<S> &d, const Segment &s, const Place<S> &place) {
     const Part<Out> p = part(s, place);
 #pragma unroll
     for (int i = 0; i < S::blocks_m; ++i) {
@@ -77,11 +77,11 @@ template <class S, class Config> struct LeaveByRows {
   }
 };
 
-template <bool ByRows, class S, class Config> struct conv_leave {
-  using type = Leave<S, Config>;
+template <bool ByRows, class S, class Config> struct conv_store {
+  using type = EpilogueStore<S, Config>;
 };
-template <class S, class Config> struct conv_leave<true, S, Config> {
-  using type = LeaveByRows<S, Config>;
+template <class S, class Config> struct conv_store<true, S, Config> {
+  using type = RowEpilogueStore<S, Config>;
 };
 
 }  // namespace tw

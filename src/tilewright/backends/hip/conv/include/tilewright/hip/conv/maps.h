@@ -7,7 +7,7 @@
 #include <hip/hip_runtime.h>
 
 #include <tilewright/hip/conv/kernel.h>
-#include <tilewright/hip/leaving.h>
+#include <tilewright/hip/storing.h>
 
 #if defined(__HIP_DEVICE_COMPILE__)
 namespace tw::hip {
@@ -197,8 +197,8 @@ template <class T, class Launched, int spatial> struct Gathered {
 };
 
 // Neighbours of a row of the result: pixels, or filters of weights.
-template <class Config> struct ConvFinished : private Leaving<Config> {
-  using Base = Leaving<Config>;
+template <class Config> struct ConvFinished : private StoreMode<Config> {
+  using Base = StoreMode<Config>;
   using typename Base::C;
   using typename Base::D;
   using typename Base::Real;

@@ -21,7 +21,8 @@ struct Padded {
   static constexpr int most_parts = 4;                          // tensors of a launch: x, w and two D tensors
 };
 
-// How a tensor lies: pixels are copied as they are, or tiles of rows, of one run of channels, or of single elements transposed.
+// How a tensor lies: pixels are copied as they are, or tiles of rows, of one run of channels, or of single elements
+// transposed.
 enum class PadKind : int { pieces, rows, run, elements };
 
 struct PadArgs {
@@ -187,7 +188,7 @@ template <class T> struct TransposedTile {
     }
   }
   // Whole 16 bytes that belong to a row, then what is left at its ends.
-  TW_GPU void leave() const {
+  TW_GPU void store_tile() const {
     const int count = rows * int(x.chunks.by);
 #pragma unroll 2
     for (int at = threadIdx.x; at < count; at += threads) {
@@ -200,11 +201,11 @@ template <class T> struct TransposedTile {
       const int row = at / 2, off_by = skew(row), end = off_by + length, last = (end - 1) & -each;
       const int number = at % 2 ? last : 0, from = at % 2 ? 0 : off_by, to = min(each, end - number);
       if ((at % 2 && last == 0) || to - from == each) continue;
-      leave_end<1>(tensor + (begin + row * apart - off_by + number), shared + place(row) + number, from, to);
+      store_end<1>(tensor + (begin + row * apart - off_by + number), shared + place(row) + number, from, to);
     }
   }
   // Part of 16 bytes in pieces of 1, 2, 4 and so on that begin where such do, on both sides.
-  template <int Size> static TW_GPU void leave_end(T *out, const T *in, int from, int to) {
+  template <int Size> static TW_GPU void store_end(T *out, const T *in, int from, int to) {
     if constexpr (Size < each) {
       using Part = Some<T, Size>;
       if (from < to && (from & Size)) {
@@ -215,7 +216,7 @@ template <class T> struct TransposedTile {
         to -= Size;
         *reinterpret_cast<Part *>(out + to) = *reinterpret_cast<const Part *>(in + to);
       }
-      leave_end<Size * 2>(out, in, from, to);
+      store_end<Size * 2>(out, in, from, to);
     }
   }
   // Pixels that lie anywhere, one by one.
@@ -237,7 +238,7 @@ template <class T> TW_GPU void turn_tile(const PadArgs &x, int block) {
     tile.template pieces<true>();
     __syncthreads();
     if (x.kind == PadKind::elements) tile.template elements<true>();
-    else tile.leave();
+    else tile.store_tile();
     return;
   }
   if (x.kind == PadKind::elements) tile.template elements<false>();

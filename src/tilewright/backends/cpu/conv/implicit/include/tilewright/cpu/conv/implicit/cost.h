@@ -9,7 +9,7 @@ namespace cpu_conv {
 namespace implicit {
 
 constexpr double kPoint = 4.0;          // a pointer to a pixel
-constexpr double kLeave = 25.0;         // a row of results through a scratch block
+constexpr double kStore = 25.0;         // a row of results through a scratch block
 constexpr double kNarrow = 16.0;        // a row of fewer than four vectors written beyond every cache
 constexpr int64_t kFarWords = 1 << 18;  // from here on packed weights come from memory
 
@@ -57,8 +57,8 @@ inline double leaving(const Schedule &s, const Asked &x, const Panels &panels, i
   const bool apart = back(x.c) && larger(larger(x.c.stride[0], x.c.stride[1]), x.c.stride[2]) > 1;
   if (!apart && columns * panels.bundle % s.columns == 0) return 0.0;
   const int64_t rows = x.c.p.batch * made(x).product();
-  if (apart) return real(Wide(rows) * panels.count) * kLeave;
-  return double(rows) * (double(panels.count) / double(larger(1, columns / s.columns))) * kLeave;
+  if (apart) return real(Wide(rows) * panels.count) * kStore;
+  return double(rows) * (double(panels.count) / double(larger(1, columns / s.columns))) * kStore;
 }
 
 inline double packing(const Schedule &s, const Asked &x, const Panels &panels, int64_t depth) {

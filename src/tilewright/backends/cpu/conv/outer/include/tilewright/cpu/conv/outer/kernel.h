@@ -327,10 +327,10 @@ template <class Config> struct ConvOuter {
       item.last_run = (k + 1) * s.runs / split;
       work(x, s, item, static_cast<Out *>(x.w), parts + k * part, base + worker * slot);
     });
-    if constexpr (split > 1) add_parts(x, parts, part, stream, threads);
+    if constexpr (split > 1) add_splits(x, parts, part, stream, threads);
     return TW_OK;
   }
-  static void add_parts(const tw_conv_args &x, const float *parts, int64_t part, void *stream, int64_t threads) {
+  static void add_splits(const tw_conv_args &x, const float *parts, int64_t part, void *stream, int64_t threads) {
     int64_t window = x.window[0] * x.window[1] * x.window[2], rows = x.groups * x.filters * window;
     parallel(stream, threads, [&](int64_t worker) {
       for (int64_t row = worker * rows / threads; row < (worker + 1) * rows / threads; ++row) {

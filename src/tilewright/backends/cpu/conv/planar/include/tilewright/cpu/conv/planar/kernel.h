@@ -4,8 +4,8 @@
 // The lines a band of the result reads are transposed into planes, one a channel, with the padding as zeros; where results
 // lie apart in them, planes are taken apart by residue, so that neighbours of a result are neighbours there.  Lines of a
 // plane follow each other with one pitch, and so a tap is the same place everywhere, moved: vectors run over the ends of
-// lines.  A register block is some channels of the result by some vectors of pixels; results are transposed back on their way
-// out.  However few or odd the channels are, all lanes have work.
+// lines.  A register block is some channels of the result by some vectors of pixels; results are transposed back on
+// their way out.  However few or odd the channels are, all lanes have work.
 //
 // A result is summed by one register over channels and taps in order: it is the same on any number of threads.
 #pragma once
@@ -73,7 +73,7 @@ template <class Config> struct ConvPlanar {
     return read_strides(x)[TW_CONV_SPATIAL + 1] != 1 && read_strides(x)[TW_CONV_SPATIAL] == 1;
   }
   // Results too: where they lie side by side as they are computed, and the D tensors with them.
-  static TW_INLINE bool leaves_planes(const tw_conv_args &x) {
+  static TW_INLINE bool stores_planes(const tw_conv_args &x) {
     const int64_t *s = End::strides(x);
     if (s[TW_CONV_SPATIAL + 1] == 1 || s[TW_CONV_SPATIAL] != 1) return false;
     if (way == ConvVariant::backward_data && x.stride[2] != 1) return false;
@@ -82,7 +82,7 @@ template <class Config> struct ConvPlanar {
     return true;
   }
   static TW_INLINE bool takes(const tw_conv_args &x, int operand) {
-    return operand == read ? reads_planes(x) : (operand == written || operand > 2) && leaves_planes(x);
+    return operand == read ? reads_planes(x) : (operand == written || operand > 2) && stores_planes(x);
   }
   // The planes of a band of `lines` result lines.
   struct Planes {
@@ -112,7 +112,7 @@ template <class Config> struct ConvPlanar {
   static TW_INLINE int64_t floats(const Planes &p, int64_t depth) { return p.depths * depth * p.plane; }
   // Groups whose planes are made at a time.
   static TW_INLINE int64_t bundle_of(const tw_conv_args &x) {
-    if (reads_planes(x) && leaves_planes(x)) return 1;  // nothing is transposed: no group is nearer with another
+    if (reads_planes(x) && stores_planes(x)) return 1;  // nothing is transposed: no group is nearer with another
     return most(1, least(x.groups, together / most(depth_of(x), columns_of(x))));
   }
   // Lines of a band: as many as planes have room for, and no fewer than make its border worth it.
@@ -287,7 +287,7 @@ template <class Config> struct ConvPlanar {
     });
   }
   // `count` results from place `q` on, line by line, to planes of the user's.
-  static TW_INLINE void leave_planes(const Task &t, int64_t q, int64_t count, const float *sums) {
+  static TW_INLINE void store_planes(const Task &t, int64_t q, int64_t count, const float *sums) {
     const tw_conv_args &x = *t.x;
     const int64_t columns = t.groups * columns_of(x), wide = t.g.axis[2].count, *strides = End::strides(x);
     int64_t line = q / t.p.pitch, at = q % t.p.pitch;
@@ -365,7 +365,7 @@ template <class Config> struct ConvPlanar {
       for (int64_t g = 0; g < t.groups; ++g)
         one_group(t, t.weights + (t.group + g) * d.taps * taps * depth * columns, planes + g * depth * t.p.plane + q,
                   places, count, sums + g * columns * NR);
-      if (leaves_planes(x)) leave_planes(t, q, count, sums);
+      if (stores_planes(x)) store_planes(t, q, count, sums);
       else leave(t, q, count, sums, transposed);
     }
   }

@@ -40,9 +40,9 @@ template <class Config> struct RowCombiner {
   }
 
   TW_GPU void row(const AttentionSequence &s, int64_t head, int64_t row) {
-    add_parts(static_cast<const float *>(x.parts) + s.index * x.part_strides.batch + row * x.part_strides.row +
-                  head * x.part_strides.head,
-              static_cast<const float *>(x.part_lse) + s.index * x.part_lse_batch + head * x.part_lse_head + row);
+    add_splits(static_cast<const float *>(x.parts) + s.index * x.part_strides.batch + row * x.part_strides.row +
+                   head * x.part_strides.head,
+               static_cast<const float *>(x.part_lse) + s.index * x.part_lse_batch + head * x.part_lse_head + row);
     sync();
     float top = nothing(), sum = 0, factor[S::warps];
 #pragma unroll
@@ -74,7 +74,7 @@ template <class Config> struct RowCombiner {
   TW_GPU float *of_warp(int w) const { return team_sums + w * S::warp_floats; }
 
   // The parts of this warp, several at a time, each with its lse: nothing is waited for twice.
-  TW_GPU void add_parts(const float *parts, const float *lse) {
+  TW_GPU void add_splits(const float *parts, const float *lse) {
     constexpr int U = S::at_once, quads = S::columns / 4;
     float4 o[quads] = {};
     float top = nothing(), sum = 0;

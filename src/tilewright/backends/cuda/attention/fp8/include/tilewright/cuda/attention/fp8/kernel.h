@@ -1,4 +1,4 @@
-// Attention by the fp8 pipeline: a warp that feeds, three that turn values, and warpgroups that multiply, persistent.
+// Attention by the fp8 pipeline: a producer warp, three warps that transpose values, and consumer warpgroups, persistent.
 #pragma once
 #include <tilewright/cuda/attention/fp8/shape.h>
 
@@ -14,7 +14,7 @@ namespace tw {
 // One of the thread's rows.  Of 16 columns the even ones are one block of results and the odd ones the next, so that a
 // thread has four that are neighbours.  `to` may be nothing.
 template <class S>
-TW_GPU void leave_spread_row(const float (&o)[S::DV / 2], int r, float factor, typename S::O *to, int columns) {
+TW_GPU void store_spread_row(const float (&o)[S::DV / 2], int r, float factor, typename S::O *to, int columns) {
   const auto times = [factor](float value) { return factor == 0 ? 0.0f : value * factor; };
 #pragma unroll
   for (int i = 0; i < S::DV / 16; ++i) {
@@ -37,7 +37,7 @@ struct Fp8Work {
   const Dropout &dropout;
 };
 
-// A multiplying warpgroup.
+// A consumer warpgroup.
 template <class S, class Config> struct Fp8Attender {
   using First = float[S::first / 2];
   using Second = float[S::second / 2];
@@ -88,7 +88,7 @@ template <class S, class Config> struct Fp8Attender {
       softmax.sum[r] *= over_larger;
       if (!S::scored && softmax.top[r] > no_score()) softmax.top[r] *= size;
       const float factor = finish_row<S, Config>(x, item, place, softmax, r, dropout) * (of_values * over_larger);
-      leave_spread_row<S>(o, r, factor, place_of_row<S>(x, item, place, r), int(a.head_v));
+      store_spread_row<S>(o, r, factor, place_of_row<S>(x, item, place, r), int(a.head_v));
     }
   }
 
@@ -227,11 +227,11 @@ template <class S, class Config> TW_GPU void attention_fp8(const TensorMap &map_
   enter<S>(shared, map_q, map_k, map_v);
   const int warp = int(threadIdx.x) / 32;
   if (threadIdx.x < 128) {
-    give_registers<S::producer_registers>();
+    deallocate_registers<S::producer_registers>();
     if (warp == 0) Fp8Producer<S>{map_q, map_k, map_v, x, shared}.run();
     else ValueTurner<S>{x, shared, warp - 1}.run();
   } else {
-    take_registers<S::consumer_registers>();
+    allocate_registers<S::consumer_registers>();
     Fp8Attender<S, Config>(x, shared).run();
   }
 }

@@ -15,7 +15,7 @@ constexpr int fp8_stage_bytes(int tile_n, int head_dim, int head_dim_v) {
          fp8_transposed_bytes(tile_n, head_dim_v) + 8 * 6;
 }
 
-// What a multiplying thread holds: results, scores, these again as weights of one byte; `features` of scores and dropout,
+// What a consumer thread holds: results, scores, these again as weights of one byte; `features` of scores and dropout,
 // in two parts of the loop.
 constexpr int fp8_held_registers(int head_dim_v, int tile_n, int features) {
   return head_dim_v / 2 + tile_n / 2 + tile_n / 8 + 28 + 24 * features;

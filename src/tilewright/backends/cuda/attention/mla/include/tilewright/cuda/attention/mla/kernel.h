@@ -1,4 +1,4 @@
-// Attention by the mla pipeline: a warp that feeds, a warpgroup that scores, and two that add up values.
+// Attention by the mla pipeline: a producer warp, a warpgroup that scores, and two that add up values.
 #pragma once
 #include <tilewright/cuda/attention/mla/shape.h>
 
@@ -58,7 +58,7 @@ template <class S> struct MlaProducer {
   }
 };
 
-// A multiplying warpgroup, with half of the columns.
+// A consumer warpgroup, with half of the columns.
 template <class S, class Config> struct MlaAttender {
   using Half = AttentionMlaHalf<S>;
   using Scores = float[S::BN / 2];
@@ -155,8 +155,8 @@ template <class S, class Config> struct MlaAttender {
     const ThreadRows rows = rows_of_thread<S>(x.ws, item, 0);
 #pragma unroll
     for (int r = 0; r < 2; ++r)
-      leave_row<Half>(o, r, shared.over_sums()[row() + r * 8], place_of_row<S>(x.ws, item, rows, r, Half::DV),
-                      int(x.ws.x.head_v) - Half::DV);
+      store_out_row<Half>(o, r, shared.over_sums()[row() + r * 8], place_of_row<S>(x.ws, item, rows, r, Half::DV),
+                          int(x.ws.x.head_v) - Half::DV);
     named_arrive(weights_read, 256);
   }
   TW_GPU void finish(const AttentionItem &item, const KeyTiles &tiles, const Softmax &softmax, const Dropout &dropout,
@@ -172,7 +172,7 @@ template <class S, class Config> struct MlaAttender {
     named_arrive(weights_there, 256);
 #pragma unroll
     for (int r = 0; r < 2; ++r)
-      leave_row<Half>(o, r, factor[r], place_of_row<S>(x.ws, item, rows, r, 0), int(x.ws.x.head_v));
+      store_out_row<Half>(o, r, factor[r], place_of_row<S>(x.ws, item, rows, r, 0), int(x.ws.x.head_v));
     named_barrier(weights_read, 256);  // nobody's factors are written over
   }
 
@@ -251,10 +251,10 @@ TW_GPU void attention_mla(const TensorMap &map_k, const TensorMap &map_v, const 
   const SharedMla<S> shared;
   enter<S>(shared, map_k, map_v);
   if (threadIdx.x < 128) {
-    give_registers<S::producer_registers>();
+    deallocate_registers<S::producer_registers>();
     if (threadIdx.x < 32) MlaProducer<S>{map_k, map_v, x, shared}.run();
   } else {
-    take_registers<S::consumer_registers>();
+    allocate_registers<S::consumer_registers>();
     MlaAttender<S, Config>(x, shared).run();
   }
 }

@@ -45,7 +45,7 @@ template <class S, class Config> struct MmaEpilogueStore {
   const MmaShared<S> &shared;
   const MmaWarp<S> &me;
 
-  TW_GPU void leave(const Softmax (&softmax)[S::R], const float (&o)[S::R][S::warp_columns / 2]) const {
+  TW_GPU void store_tile(const Softmax (&softmax)[S::R], const float (&o)[S::R][S::warp_columns / 2]) const {
     float sums[S::R * 2];
 #pragma unroll
     for (int i = 0; i < S::R * 2; ++i) {
@@ -58,7 +58,7 @@ template <class S, class Config> struct MmaEpilogueStore {
     for (int r = 0; r < S::R; ++r) {
       const ThreadRows rows = me.rows(x.ws, item, r);
 #pragma unroll
-      for (int h = 0; h < 2; ++h) leave_row(rows, h, softmax[r].top[h], sums[r * 2 + h], o[r]);
+      for (int h = 0; h < 2; ++h) store_out_row(rows, h, softmax[r].top[h], sums[r * 2 + h], o[r]);
     }
   }
 
@@ -78,8 +78,8 @@ template <class S, class Config> struct MmaEpilogueStore {
     }
   }
 
-  TW_GPU void leave_row(const ThreadRows &rows, int h, float highest, float sum,
-                        const float (&o)[S::warp_columns / 2]) const {
+  TW_GPU void store_out_row(const ThreadRows &rows, int h, float highest, float sum,
+                            const float (&o)[S::warp_columns / 2]) const {
     constexpr float log2_e = 1.44269504f, log_2 = 0.693147181f;
     const tw_attention_args &a = x.ws.x;
     if (!rows.there[h]) return;

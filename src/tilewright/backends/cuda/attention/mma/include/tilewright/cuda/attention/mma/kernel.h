@@ -29,7 +29,7 @@ template <class S, class Config> struct MmaAttender {
   TW_GPU void run() {
     const KeyTiles tiles = tiles_of<S>(x.ws, item);
     if (tiles.count > 0) walk(tiles);
-    MmaEpilogueStore<S, Config>{x, item, shared, me}.leave(softmax, o);
+    MmaEpilogueStore<S, Config>{x, item, shared, me}.store_tile(softmax, o);
   }
 
  private:
@@ -80,7 +80,7 @@ template <class S, class Config> struct MmaAttender {
       WarpScores<S> s;
       multiply_keys<S>(s, shared.q() + me.row() * S::q_pitch, at + me.along * S::warp_keys * S::k_pitch);
       judge(s, key + me.along * S::warp_keys, whole, dropout);
-      if constexpr (S::WN > 1) leave_weights(s);
+      if constexpr (S::WN > 1) store_weights(s);
       if (!shares()) at = arrive<1>(w);
       else if (S::WN > 1) block_barrier();
       add_values(s, at, shares() ? S::k_pitch : S::v_pitch);
@@ -194,7 +194,7 @@ template <class S, class Config> struct MmaAttender {
     }
   }
 
-  TW_GPU void leave_weights(const WarpScores<S> &s) const {
+  TW_GPU void store_weights(const WarpScores<S> &s) const {
 #pragma unroll
     for (int i = 0; i < S::R * 2; ++i)
 #pragma unroll

@@ -1,10 +1,10 @@
 // Equal shares of all keys: how blocks divide the tiles of all sequences among them, and how pieces of an item become one.
 //
-// Here an item is a head of keys of one sequence, with all rows that read it.  The tiles of keys of a head, of all sequences,
-// are one line, of which every block of that head takes an equal share: so all end together, whatever lengths sequences
-// have and whatever number of items there is.  Heads walk in step, since in memory theirs lie side by side.  Most shares
-// begin and end inside of an item.  Such a piece goes to the workspace, in fp32 with its lse; who is the last to count a
-// piece of an item adds them up, in the order of the keys.
+// Here an item is a head of keys of one sequence, with all rows that read it.  The tiles of keys of a head, of all
+// sequences, are one line, of which every block of that head takes an equal share: so all end together, whatever
+// lengths sequences have and whatever number of items there is.  Heads walk in step, since in memory theirs lie side
+// by side.  Most shares begin and end inside of an item.  Such a piece goes to the workspace, in fp32 with its lse;
+// who is the last to count a piece of an item adds them up, in the order of the keys.
 #pragma once
 #include <tilewright/cuda/attention/epilogue_store.h>
 
@@ -141,7 +141,7 @@ template <class S> class ShareOrder {
   }
 };
 
-// One piece of an item, and all of them; by the 128 threads of a multiplying warpgroup.
+// One piece of an item, and all of them; by the 128 threads of a consumer warpgroup.
 template <class S, class Config> struct Pieces {
   struct Wide {
     using O = float;
@@ -156,7 +156,7 @@ template <class S, class Config> struct Pieces {
   TW_GPU Pieces(const AttentionWsArgs &args, const AttentionItem &one, char *memory)
       : x(args), item(one), scratch(memory), piece{one.split}, thread(int(threadIdx.x % 128)) {}
 
-  TW_GPU void leave(const Softmax &softmax, const float (&o)[S::DV / 2], const Dropout &dropout) const {
+  TW_GPU void store_tile(const Softmax &softmax, const float (&o)[S::DV / 2], const Dropout &dropout) const {
     const ThreadRows rows = rows_of_thread<S>(x, item, 0);
     const int slot = slot_of(int(blockIdx.x) / heads(), piece.begins());
 #pragma unroll
@@ -164,7 +164,7 @@ template <class S, class Config> struct Pieces {
       const FinishedRow done = finished_row<S, Config>(x, rows, softmax, r, dropout, piece.begins());
       const int row = thread / 32 * 16 + thread % 32 / 4 + r * 8;
       if (rows.there[r] && thread % 4 == 0) lse_at(slot)[row] = done.lse;
-      leave_row<Wide>(o, r, done.factor, rows.there[r] ? sums_at(slot) + row * S::DV : nullptr, int(x.x.head_v));
+      store_out_row<Wide>(o, r, done.factor, rows.there[r] ? sums_at(slot) + row * S::DV : nullptr, int(x.x.head_v));
     }
   }
   // Whether all the others are there.

@@ -40,7 +40,7 @@ struct AttentionWork {
   WholeTiles seen;
 };
 
-// A multiplying warpgroup.
+// A consumer warpgroup.
 template <class S, class Config> struct Attender {
   const AttentionWsArgs &x;
   const SharedAttention<S> &shared;
@@ -90,16 +90,16 @@ template <class S, class Config> struct Attender {
   }
   TW_GPU void finish(int done, const Softmax &softmax, const Results<S> &o, const Dropout &dropout) {
     const AttentionItem &item = shared.item(done);
-    if (S::StreamK && item.split) leave_piece(item, softmax, o, dropout);
-    else leave<S, Config>(x, item, rows_of_thread<S>(x, item, who), softmax, o, dropout);
+    if (S::StreamK && item.split) store_piece(item, softmax, o, dropout);
+    else store_tile<S, Config>(x, item, rows_of_thread<S>(x, item, who), softmax, o, dropout);
     sync();
     give_back(shared.heard(done));
   }
-  TW_GPU void leave_piece(const AttentionItem &item, const Softmax &softmax, const Results<S> &o,
+  TW_GPU void store_piece(const AttentionItem &item, const Softmax &softmax, const Results<S> &o,
                           const Dropout &dropout) {
     if constexpr (S::StreamK) {
       const Pieces<S, Config> pieces(x, item, shared.q(0));  // its rows were multiplied
-      pieces.leave(softmax, o, dropout);
+      pieces.store_tile(softmax, o, dropout);
       if (pieces.last()) pieces.combine();
     }
   }
@@ -279,10 +279,10 @@ template <class S, class Config> TW_GPU void attention_ws(const TensorMap &map_q
   __syncthreads();
   if constexpr (S::Split) let_next_kernel_in();  // which puts parts together, as soon as there is room
   if (threadIdx.x < 128) {
-    give_registers<S::producer_registers>();
+    deallocate_registers<S::producer_registers>();
     if (threadIdx.x < 32) produce_attention<S>(map_q, map_k, map_v, x, shared);
   } else {
-    take_registers<S::consumer_registers>();
+    allocate_registers<S::consumer_registers>();
     Attender<S, Config>(x, shared).run();
   }
 }

@@ -20,7 +20,7 @@ constexpr int ws_row_stage_bytes(int tile_m, int head_dim) { return ws_tile_byte
 // Alignment, and items with their barriers.
 constexpr int ws_beside = 1024 + ws_items * ws_item_bytes + 8 * 2 * ws_items;
 
-// Registers of a thread that feeds, which needs more to find pages or its share, and of one that multiplies; 0: no kernel
+// Registers of a producer thread, which needs more to find pages or its share, and of one that multiplies; 0: no kernel
 // has so many warpgroups, or so many blocks of a multiprocessor.
 constexpr int ws_producer_registers(int warpgroups, int ctas_per_sm, bool paged, bool stream_k) {
   return warpgroups == 1 && ctas_per_sm == 1 ? 64

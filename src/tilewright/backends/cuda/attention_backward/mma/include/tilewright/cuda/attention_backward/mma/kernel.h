@@ -33,10 +33,10 @@ template <class S, class Config, bool Rows> struct MmaBackward {
         high = min(high, min(key + S::own, h.keys) - h.shift + x.left);
     }
     if (low < high) walk(low / S::met, (high + S::met - 1) / S::met, head_kv, dk, dv);
-    leave(dv, 1.0f, x.x.dv, x.x.dv_strides, int(x.x.head_v), head_kv, h.first_key, h.keys,
-          x.x.starts_k ? h.keys : int(x.x.keys), S::columns_v);
-    leave(dk, x.scale, x.x.dk, x.x.dk_strides, int(x.x.head_qk), head_kv, h.first_key, h.keys,
-          x.x.starts_k ? h.keys : int(x.x.keys), S::columns);
+    store_tile(dv, 1.0f, x.x.dv, x.x.dv_strides, int(x.x.head_v), head_kv, h.first_key, h.keys,
+               x.x.starts_k ? h.keys : int(x.x.keys), S::columns_v);
+    store_tile(dk, x.scale, x.x.dk, x.x.dk_strides, int(x.x.head_qk), head_kv, h.first_key, h.keys,
+               x.x.starts_k ? h.keys : int(x.x.keys), S::columns);
   }
   // dq.
   TW_GPU void rows(int head_kv) {
@@ -49,8 +49,8 @@ template <class S, class Config, bool Rows> struct MmaBackward {
       if (x.left < backward_unbounded && !S::Sinks) low = max(0, first + h.shift - x.left);
     }
     if (low < high) walk(low / S::met, (high + S::met - 1) / S::met, head_kv, dq, none);
-    leave(dq, x.scale, x.x.dq, x.x.dq_strides, int(x.x.head_qk), h.head, h.first_row, h.rows,
-          x.x.starts_q ? h.rows : int(x.x.rows), S::columns);
+    store_tile(dq, x.scale, x.x.dq, x.x.dq_strides, int(x.x.head_qk), h.head, h.first_row, h.rows,
+               x.x.starts_q ? h.rows : int(x.x.rows), S::columns);
   }
 
  private:
@@ -79,7 +79,7 @@ template <class S, class Config, bool Rows> struct MmaBackward {
       h.head = head;
       const BackwardEntries<Config> entries(x, h, dropout);
       step(n % S::stages, at * S::met, entries, first, values, slopes);
-      if (Config::dalibi && !Rows && next_head != head) leave_slope(slopes), slopes = 0;
+      if (Config::dalibi && !Rows && next_head != head) store_slope(slopes), slopes = 0;
       block_barrier();
       at = next, head = next_head;
     }
@@ -141,8 +141,8 @@ template <class S, class Config, bool Rows> struct MmaBackward {
                                       shared.met_v(stage) + share * S::part * S::v_pitch, S::v_pitch);
     judge(s, dp, stage, met + share * S::part, entries, slopes);
     if constexpr (S::WC > 1) {
-      if (!Rows) leave_weights(shared.weights(), s);
-      leave_weights(shared.gradients(), dp);
+      if (!Rows) store_weights(shared.weights(), s);
+      store_weights(shared.gradients(), dp);
       block_barrier();
     }
 #pragma unroll
@@ -177,11 +177,11 @@ template <class S, class Config, bool Rows> struct MmaBackward {
         keeps = entries.dropout.keeps(uint32_t(h.sequence * int(x.x.heads_q) + h.head), uint32_t(row), uint32_t(key));
       const BackwardEntry one = entries.at(s[i], dp[i], lse, delta, row, key, keeps);
       s[i] = one.weight, dp[i] = one.gradient;
-      if constexpr (Config::dbias && !Rows) entries.leave_bias(row, key, one.added);
+      if constexpr (Config::dbias && !Rows) entries.store_bias(row, key, one.added);
       if constexpr (Config::dalibi && !Rows) slopes -= one.added * one.distance;
     }
   }
-  TW_GPU void leave_weights(char *to, const float (&s)[parts]) const {
+  TW_GPU void store_weights(char *to, const float (&s)[parts]) const {
 #pragma unroll
     for (int i = 0; i < parts / 2; ++i)
       store_shared(to + (line + lane / 4 + i % 2 * 8) * S::p_pitch + (share * S::part + i / 2 * 8 + lane % 4 * 2) * 2,
@@ -196,16 +196,16 @@ template <class S, class Config, bool Rows> struct MmaBackward {
       for (int j = 0; j < 4; ++j) p[j] = pair(T{}, s[number * 8 + j * 2], s[number * 8 + j * 2 + 1]);
     }
   }
-  TW_GPU void leave_slope(float slopes) const {
+  TW_GPU void store_slope(float slopes) const {
 #pragma unroll
     for (int bits = 1; bits < 32; bits *= 2) slopes += lane_xor(slopes, bits);
     if (lane == 0)
       atomicAdd(static_cast<float *>(x.x.dalibi) + h.sequence * x.x.dalibi_batch + h.head * x.x.dalibi_head, slopes);
   }
   // The warp's columns of its lines; those behind a sequence's last that memory has room for are 0.
-  template <int Count> TW_GPU void leave(const float (&sums)[Count], float factor, void *base,
-                                         const tw_attention_strides &strides, int columns, int head, int first,
-                                         int count, int room, int width) const {
+  template <int Count> TW_GPU void store_tile(const float (&sums)[Count], float factor, void *base,
+                                              const tw_attention_strides &strides, int columns, int head, int first,
+                                              int count, int room, int width) const {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int at = tile * S::own + line + lane / 4 + r * 8;

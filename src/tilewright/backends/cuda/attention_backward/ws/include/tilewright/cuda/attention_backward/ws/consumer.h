@@ -1,4 +1,4 @@
-// What a multiplying warpgroup of attention's gradients does with a tile of rows: five products, of which the scores of
+// What a consumer warpgroup of attention's gradients does with a tile of rows: five products, of which the scores of
 // the next tile run beside the last of this one.
 //
 // As wgmma keeps 64 x N sums: a thread has two keys, 8 apart, and of each block of eight rows two that are neighbours.
@@ -178,7 +178,7 @@ template <class S, class Config> struct BackwardMultiplier {
     if constexpr (S::Ahead) weigh_ahead(s, p, ds, dv, tile, head);
     else weigh_tightly(s, p, ds, dv, tile, head);
     if (S::DsStages == 1) sync();  // the dq before was multiplied by everybody
-    leave_scores(shared.scores(parity), ds);
+    store_scores(shared.scores(parity), ds);
     hold(dk), hold(ds);
     wgmma_fence();
     add_rows<S, S::D>(dk, ds, shared.q(rows.stage));
@@ -206,7 +206,7 @@ template <class S, class Config> struct BackwardMultiplier {
       wgmma_wait<0>();
     }
     hold(dq);
-    leave_dq(dq);
+    store_dq(dq);
   }
   TW_GPU const char *dq_keys() const { return shared.k() + (S::blocks_d == S::W ? who * S::BN * 128 : 0); }
   TW_GPU const char *dq_scores() const {
@@ -281,10 +281,10 @@ template <class S, class Config> struct BackwardMultiplier {
         dp[at] = s[at] * (dp[at] - d.x), dp[at + 1] = s[at + 1] * (dp[at + 1] - d.y);
       }
     }
-    if constexpr (Config::dbias) scored.leave_bias(dp);
+    if constexpr (Config::dbias) scored.store_bias(dp);
   }
   // Transposed, so that keys lie side by side.
-  TW_GPU void leave_scores(char *scores, const BackwardWeights<S> &ds) const {
+  TW_GPU void store_scores(char *scores, const BackwardWeights<S> &ds) const {
     const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x % 128) / 32;
     const int line = lane / 16 * 8 + lane % 8, piece = warp * 2 + lane / 8 % 2;
     char *to = scores + who * S::SN * 128 + line * 128 + ((piece ^ line) % 8) * 16;
@@ -293,7 +293,7 @@ template <class S, class Config> struct BackwardMultiplier {
       store_matrices_transposed(to + i * 16 * 128, ds[i][0], ds[i][1], ds[i][2], ds[i][3]);
   }
   // Into boxes of 32 elements of all rows, as TMA swizzles them.
-  TW_GPU void leave_dq(const BackwardDq<S> &dq) const {
+  TW_GPU void store_dq(const BackwardDq<S> &dq) const {
     const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x % 128) / 32;
     named_barrier(backward_dq_empty + who, 160);
     char *to = shared.dq(who) + warp / 2 * S::dq_rows * 128 + lane / 4 % 4 * 4;

@@ -1,4 +1,5 @@
-// Attention's gradients by the ws pipeline: warp-specialized: producer warps and consumer warpgroups; a block a tile of keys.
+// Attention's gradients by the ws pipeline: warp-specialized: producer warps and consumer warpgroups; a block a tile
+// of keys.
 #pragma once
 #include <tilewright/cuda/attention_backward/ws/shape.h>
 
@@ -10,7 +11,7 @@
 namespace tw {
 
 // What is left of a block's keys: gradients, or sums that others add to.
-template <bool Sums, class T> struct BackwardLeft {
+template <bool Accumulators, class T> struct BackwardLeft {
   using type = T;
 };
 template <class T> struct BackwardLeft<true, T> {
@@ -20,7 +21,7 @@ template <class T> struct BackwardLeft<true, T> {
 // Rows of a tile of keys: dk or dv.  Those behind a sequence's last key that memory has room for are 0, as their sums are.
 // A part's are sums of fp32, as many heads of them as there are parts; nobody reads those behind the last key.  `before`:
 // columns of the head that are left elsewhere.
-template <class S, int D> TW_GPU void leave_keys(const float (&sums)[D / 2], float factor, void *base,
+template <class S, int D> TW_GPU void store_keys(const float (&sums)[D / 2], float factor, void *base,
                                                  const tw_attention_strides &strides, int columns,
                                                  const AttentionBackwardWsArgs &x, const BackwardItem &item, int who,
                                                  int before = 0) {
@@ -55,9 +56,9 @@ template <class S> TW_GPU void clear_unused(const AttentionBackwardWsArgs &x, co
 
 // A warpgroup's sums of its keys; the wide ones have columns of their own (wide/kernel.h).
 template <class S, int Size>
-TW_GPU void leave_sums(const float (&sums)[Size], float factor, void *base, const tw_attention_strides &strides,
-                       int columns, const AttentionBackwardWsArgs &x, const BackwardItem &item, int who) {
-  leave_keys<S, 2 * Size>(sums, factor, base, strides, columns, x, item, who);
+TW_GPU void store_accumulators(const float (&sums)[Size], float factor, void *base, const tw_attention_strides &strides,
+                               int columns, const AttentionBackwardWsArgs &x, const BackwardItem &item, int who) {
+  store_keys<S, 2 * Size>(sums, factor, base, strides, columns, x, item, who);
 }
 template <int Size> TW_GPU void make_zero(float (&sums)[Size]) {
 #pragma unroll
@@ -77,7 +78,7 @@ TW_GPU void attention_backward_ws(const TensorMap &map_q, const TensorMap &map_k
   let_next_kernel_in();
   const BackwardItem item = item_of_block<S>(x);
   if (threadIdx.x < 128) {
-    give_registers<S::producer_registers>();
+    deallocate_registers<S::producer_registers>();
     const int warp = int(lane_at(threadIdx.x / 32, 0));
     if (warp == 0) {
       if (threadIdx.x == 0) produce_tiles<S>(map_q, map_k, map_v, map_o, x, shared, item);
@@ -87,14 +88,14 @@ TW_GPU void attention_backward_ws(const TensorMap &map_q, const TensorMap &map_k
       add_dq<S>(map_dq, x, shared, item, warp - 2);
     }
   } else {
-    take_registers<S::consumer_registers>();
+    allocate_registers<S::consumer_registers>();
     const int who = int(lane_at(threadIdx.x / 128, 0)) - 1;
     typename Multiplier::Dk dk;
     typename Multiplier::Dv dv;
     make_zero(dk), make_zero(dv);
     Multiplier(x, shared, item, who).run(dk, dv);
-    leave_sums<S>(dv, 1.0f, x.x.dv, x.x.dv_strides, int(x.x.head_v), x, item, who);
-    leave_sums<S>(dk, x.scale, x.x.dk, x.x.dk_strides, int(x.x.head_qk), x, item, who);
+    store_accumulators<S>(dv, 1.0f, x.x.dv, x.x.dv_strides, int(x.x.head_v), x, item, who);
+    store_accumulators<S>(dk, x.scale, x.x.dk, x.x.dk_strides, int(x.x.head_qk), x, item, who);
     if (!S::Shares && x.x.starts_k && item.tile == 0) clear_unused<S>(x, item);
   }
 }

@@ -1,4 +1,4 @@
-// What a multiplying warpgroup does to scores beyond their softmax: soft caps, what is added to them, masks of bytes and
+// What a consumer warpgroup does to scores beyond their softmax: soft caps, what is added to them, masks of bytes and
 // dropout, and the gradient of a bias.  A thread has two keys, 8 apart, and of each block of eight rows two neighbours.
 #pragma once
 #include <tilewright/cuda/attention_backward/ws/shared.h>
@@ -108,7 +108,7 @@ template <class S, class Config> struct BackwardScored {
   }
 
   // The gradients of scores are those of what was added to them.
-  TW_GPU void leave_bias(const float (&ds)[S::SN / 2]) const {
+  TW_GPU void store_bias(const float (&ds)[S::SN / 2]) const {
 #pragma unroll
     for (int i = 0; i < S::SN / 8; ++i)
 #pragma unroll

@@ -76,7 +76,7 @@ template <class Config> TW_GPU void roll_pixels(const DepthwisePixels<Config> &p
       if (t + 1 < count + G::KW - 1 || !last) fetch(next, last ? t + 1 : t, last ? 0 : kd + 1);
       if (t >= low && t < high) window.add(line, p.taps + kd * G::KW * G::KW * p.row, p.row, t - (G::KW - 1), count);
     }
-    if (t >= G::KW - 1) p.leave(window.sums[0], s, s.h + t - (G::KW - 1));
+    if (t >= G::KW - 1) p.store_tile(window.sums[0], s, s.h + t - (G::KW - 1));
     window.roll();
   }
 }

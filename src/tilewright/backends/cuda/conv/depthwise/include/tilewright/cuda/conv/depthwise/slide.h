@@ -110,10 +110,10 @@ template <class Config> struct DepthwisePixels {
     } else {
       while (rows.next()) gather(sums, rows.line, s.w, rows.of);
     }
-    leave(sums, s, s.h);
+    store_tile(sums, s, s.h);
   }
   // The results of a strip of row h.
-  TW_GPU void leave(const float (&sums)[G::TW][G::V], const Strip<G> &s, int h) const {
+  TW_GPU void store_tile(const float (&sums)[G::TW][G::V], const Strip<G> &s, int h) const {
     const Finish<Config> finish(x.finish);
     C *to = static_cast<C *>(x.to) + s.image * x.to_apart[3] + s.d * x.to_apart[2] + h * x.to_apart[1] + channel;
     const long long pixel = (((long long)s.image * x.out[2] + s.d) * x.out[1] + h) * x.out[0] + s.w;

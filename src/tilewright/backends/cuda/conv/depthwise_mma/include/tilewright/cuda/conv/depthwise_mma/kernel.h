@@ -73,14 +73,14 @@ struct DepthwiseMmaRow {
 };
 
 // A warp's sums of its eight channels: [channel][filter's pixel of row 0, the next one's], as one instruction leaves them.
-template <class Config> struct DepthwiseMmaSums {
+template <class Config> struct DepthwiseMmaAccumulators {
   using G = DepthwiseMma<Config>;
   using T = typename Config::A;
   float sums[8][4] = {};
   int x_first, x_second, y_first, y_second, next;
 
   // Swizzles go by the number of a pixel over 2: rows of x are 4 more than whole 8s, so that it depends on the lane only.
-  TW_GPU DepthwiseMmaSums(const DepthwiseMmaArgs &x, int chunk, int share) : next(share) {
+  TW_GPU DepthwiseMmaAccumulators(const DepthwiseMmaArgs &x, int chunk, int share) : next(share) {
     const int lane = threadIdx.x % 32, t = lane % 4, g = lane / 4, row = min(g, x.window_h);
     const int of_x = 2 * (row & 1) + (t >> 1), at = G::margin + t - g, of_y = at >> 1 & 3;
     x_first = (row * x.row + t) * G::pixel + (chunk ^ of_x) * 16;
@@ -113,7 +113,7 @@ template <class Config> TW_GPU void sum_depthwise_mma(const DepthwiseMmaArgs &x,
   using G = DepthwiseMma<Config>;
   const DepthwiseMmaMemory<Config> shared;
   const int warp = int(lane_at(threadIdx.x / 32, 0)), lane = threadIdx.x % 32;
-  DepthwiseMmaSums<Config> mine(x, warp % G::chunks, warp / G::chunks);
+  DepthwiseMmaAccumulators<Config> mine(x, warp % G::chunks, warp / G::chunks);
   Ring<G::Stages> ring;
 #pragma unroll 1
   for (int tile = part; tile < x.tiles; tile += x.parts) {
@@ -170,7 +170,7 @@ TW_GPU void conv_depthwise_mma(const TensorMap &map_x, const TensorMap &map_y, c
 template <class Config> TW_GPU void add_depthwise_mma(const DepthwiseMmaArgs &x) {
   int at;
   float sum;
-  if (!add_parts(x.partial, x.taps * x.channels, x.parts, at, sum)) return;
+  if (!add_splits(x.partial, x.taps * x.channels, x.parts, at, sum)) return;
   const int tap = at / x.channels, channel = at - tap * x.channels;
   round_to(sum, static_cast<typename Config::C *>(x.to)[channel * x.filter_apart + tap * x.tap_apart]);
 }

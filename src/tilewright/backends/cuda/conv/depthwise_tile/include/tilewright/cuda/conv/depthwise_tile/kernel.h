@@ -208,7 +208,7 @@ template <class Config> struct TilePixels {
       }
     }
   }
-  TW_GPU void leave(const TilePlace<G> &at, int strip, int line) {
+  TW_GPU void store_tile(const TilePlace<G> &at, int strip, int line) {
     if constexpr (Finish<Config>::fused)
       if (!alike) return each<true>(at, strip, line);  // in one place, out of the others' way: it is long
     finish();
@@ -302,7 +302,7 @@ TW_GPU void tile_pixels(const DepthwiseTileArgs &x, const TileMemory<Config> &sh
     const char *stage = shared.stages + ring.stage * shared.stage_bytes + mine * 2;
     units.each([&](int strip, int line, bool there) {
       pixels.unit(stage + (line * G::S * x.row + strip * G::TW * G::S) * G::pixel, planes);
-      if (there && inside) pixels.leave(at, strip, line);
+      if (there && inside) pixels.store_tile(at, strip, line);
     });
     __syncwarp();
     if (units.lane == 0) shared.empty[ring.stage].arrive();
@@ -399,7 +399,7 @@ TW_GPU void conv_depthwise_tile(const TensorMap &map_x, const TensorMap &map_y, 
 template <class Config> TW_GPU void depthwise_tile_add(const DepthwiseTileArgs &x) {
   int at;
   float sum;
-  if (!add_parts(x.partial, x.taps * x.channels, x.parts, at, sum)) return;
+  if (!add_splits(x.partial, x.taps * x.channels, x.parts, at, sum)) return;
   const int tap = at / x.channels, channel = at - tap * x.channels;
   round_to(sum, static_cast<typename Config::C *>(x.to)[channel * x.filter_apart + tap * x.tap_apart]);
 }

@@ -43,7 +43,7 @@ template <class Config> struct DepthwiseTile {
   static_assert(Up <= 2 && (Up == 1 || (D == 1 && K % 2 == 1)), "strides of backward_data");
   static constexpr int reach = (TW - 1) * S + wide, high = (TH - 1) * S + wide;  // pixels that a unit meets
   static constexpr int pixel = Channels * 2;                                     // bytes
-  // That multiply, beside one that feeds: as many for each scheduler, where registers allow.
+  // That multiply, beside the producer: as many for each scheduler, where registers allow.
   static constexpr int warps = weight && K > 3 ? (K > 5 ? 11 : 15) : 16;
   static constexpr int threads = (warps + 1) * 32, working = warps * 32, slots = warps * each;
   static constexpr int most_stages = 4, most_shared = Config::Arch::shared_bytes, barriers = 128;

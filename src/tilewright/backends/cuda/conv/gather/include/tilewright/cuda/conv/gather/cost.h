@@ -45,7 +45,7 @@ inline double fetched_bytes(const Conv &c, const Side &a, const Side &b) {
 }
 
 // Whether results leave in words.
-inline bool leaves_in_words(const Conv &c) {
+inline bool stores_words(const Conv &c) {
   const int64_t variant = c.p.variant, width = c.p.size_out == 4 ? 4 : 8;
   return in_vectors(c,
                     variant == forward         ? y_strides(c)
@@ -71,7 +71,7 @@ inline double seconds(const Schedule &s, const Asked &x) {
   const double longest = slower(slower(multiply, asked), fetched);
   const double step = longest + 0.62 * (multiply + asked + fetched - longest);
   const int64_t busiest = ceil_div(whole * parts, units);
-  const double leave = double(m * n * 70) / (leaves_in_words(c) ? 4 : 1) / 32 / r.issued;
+  const double leave = double(m * n * 70) / (stores_words(c) ? 4 : 1) / 32 / r.issued;
   const double rounds = double(busiest) * (1.0 + 0.11 / double(smaller(busiest, s.ctas_per_sm)));
   const double took = double(ceil_div(steps, parts)) * step * rounds + (leave + r.setup) * double(busiest);
   const double shared = parts > 1 ? r.sync + double(Wide(whole) * parts * m * n * 8) / r.memory : 0.0;

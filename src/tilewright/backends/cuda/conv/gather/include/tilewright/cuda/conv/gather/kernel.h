@@ -293,7 +293,7 @@ template <class S, class Config> struct GatherBlock : MultistageBlock<S, Config>
     }
   }
   // Neighbouring threads store neighbouring columns, or where these lie apart neighbouring rows.
-  TW_GPU void leave(char *shared, const End &end) const {
+  TW_GPU void store_tile(char *shared, const End &end) const {
     const auto some = [&](auto count, int tile_row, int c, int r) {
       Sum sums[decltype(count)::value];
       take(shared, r, c, sums);
@@ -314,7 +314,7 @@ template <class S, class Config> struct GatherBlock : MultistageBlock<S, Config>
     });
   }
   // Split-K: all blocks of a tile write their partial sums, wait for each other, and each finishes a part of the tile.
-  TW_GPU void leave_together(char *shared, const ConvGatherArgs &x, const Segment &s, const End &end) const {
+  TW_GPU void reduce_across_cluster(char *shared, const ConvGatherArgs &x, const Segment &s, const End &end) const {
     const int parts = x.order.parts, tile = S::BM * S::BN;
     float *first = x.partial + (long long)s.tile * parts * tile, *mine = first + (long long)s.part * tile;
     const auto write_partials = [&](int tile_row, int c, int r) {
@@ -370,8 +370,8 @@ template <class S, class Config> TW_GPU void conv_gather(const ConvGatherArgs &x
                                         steps, shared + S::A::stage_bytes);
   GatherBlock<S, Config> block;
   block.run(a, b, steps);
-  if (x.order.parts > 1) block.leave_together(shared, x, s, end);
-  else block.leave(shared, end);
+  if (x.order.parts > 1) block.reduce_across_cluster(shared, x, s, end);
+  else block.store_tile(shared, end);
 }
 
 }  // namespace tw

@@ -1,4 +1,4 @@
-// The device's half of convolutions over halo tiles of pixels: one warp feeds, two warpgroups take turns at tiles.
+// The device's half of convolutions over halo tiles of pixels: one producer warp, two warpgroups take turns at tiles.
 #pragma once
 #include <tilewright/cuda/conv/halo/shape.h>
 #include <tilewright/cuda/conv/blocks.h>
@@ -90,7 +90,7 @@ template <class S> TW_GPU void produce_halos(const TensorMap &map_a, const Tenso
 }
 
 // A tap's weights times the halo tile, moved by `rows`, on top of what was there (First: nothing).
-template <class S, bool First> TW_GPU void multiply_tap(Sums<S> &d, uint64_t at_a, char *b) {
+template <class S, bool First> TW_GPU void multiply_tap(Accumulators<S> &d, uint64_t at_a, char *b) {
   hold_all<S>(d);
   wgmma_fence();
   const uint64_t at_b = S::MajorB ? operand(b, 1024, 8192) : operand(b);
@@ -121,7 +121,7 @@ template <class S> struct HaloMultiply {
     halos.skip(x.kinds * x.blocks);
     if (!x.resident) taps.skip(x.taps_in_all * x.blocks);
   }
-  TW_GPU void operator()(Sums<S> &d) {
+  TW_GPU void operator()(Accumulators<S> &d) {
     if (x.resident) taps = Ring<S::Taps>();
     const int count = x.kinds * x.blocks;
     int w = 0, h = 0, tap_before = 0, kind = 0, block = 0, along = x.most[0], down = x.most[1];
@@ -160,7 +160,7 @@ template <class S> struct HaloMultiply {
   static TW_GPU void advance(int &w, int &h, int along) {
     if (++w == along) w = 0, ++h;
   }
-  template <bool First> TW_GPU void step(Sums<S> &d, int rows) const {
+  template <bool First> TW_GPU void step(Accumulators<S> &d, int rows) const {
     shared.full_tap[taps.stage].wait(x.resident ? 0 : taps.phase);
     const uint64_t at = operand(shared.halos + halos.stage * S::halo_bytes) + rows * 8;
     multiply_tap<S, First>(d, at, shared.taps + taps.stage * S::tap_bytes);
@@ -175,7 +175,7 @@ template <class S, class Config> TW_GPU void multiply_halos(const TensorMap &map
   const Warpgroup me;
   const Place<S> place;
   HaloMultiply<S> multiply{x, shared, {}, {}};
-  LeaveByRows<S, Config> leave(map_e, map_d, x, me, shared);
+  RowEpilogueStore<S, Config> store_tile(map_e, map_d, x, me, shared);
   const int who = int(lane_at(uint32_t(me.who), 0));  // the same for a warp, as the compiler sees it
   if (S::turns && who == 1) named_arrive(4, 256);     // the first turn is the other's
   HaloWork<S> work(x);
@@ -185,14 +185,14 @@ template <class S, class Config> TW_GPU void multiply_halos(const TensorMap &map
       multiply.skip();
       continue;
     }
-    Sums<S> d;
-    leave.begin(s, place);
+    Accumulators<S> d;
+    store_tile.begin(s, place);
     if (S::turns) named_barrier(4 + who, 256);
     multiply(d);
     if (S::turns) named_arrive(4 + (who ^ 1), 256);
-    leave(d, s, place);
+    store_tile(d, s, place);
   }
-  leave.end();
+  store_tile.end();
 }
 
 template <class S, class Config> TW_GPU void conv_halo(const TensorMap &map_a, const TensorMap &map_b,
@@ -208,10 +208,10 @@ template <class S, class Config> TW_GPU void conv_halo(const TensorMap &map_a, c
   }
   __syncthreads();
   if (threadIdx.x < 128) {
-    give_registers<40>();
+    deallocate_registers<40>();
     if (threadIdx.x < 32 && elect_one()) produce_halos<S>(map_a, map_b, x, shared);
   } else {
-    take_registers<232>();
+    allocate_registers<232>();
     multiply_halos<S, Config>(map_e, map_d, x, shared);
   }
 }

@@ -77,7 +77,7 @@ TW_GPU void multiply_halo_wgrad(float (&sums)[3][Columns / 2], char *stage, cons
 }
 
 // Sums of filters and channels of one group leave; a thread has two neighbours of every eight columns, of two rows.
-template <int Columns> TW_GPU void leave_halo_wgrad(const HaloWgradArgs &x, const HaloWgradItem &item,
+template <int Columns> TW_GPU void store_halo_wgrad(const HaloWgradArgs &x, const HaloWgradItem &item,
                                                     const float (&sums)[Columns / 2], int tap) {
   const int thread = threadIdx.x % 128, lane = thread % 32;
   float *to = x.partial + item.part * x.count;
@@ -128,7 +128,7 @@ TW_GPU void sum_halo_wgrad(const HaloWgradArgs &x, const HaloWgradMemory<Config>
 #pragma unroll
   for (int t = 0; t < S::each; ++t)
     if (who * S::each + t < x.taps)
-      leave_halo_wgrad<Columns>(x, item, sums[t], item.plane * x.taps + who * S::each + t);
+      store_halo_wgrad<Columns>(x, item, sums[t], item.plane * x.taps + who * S::each + t);
 }
 
 template <class Config>
@@ -145,10 +145,10 @@ TW_GPU void conv_halo_wgrad(const TensorMap &map_x, const TensorMap &map_y, cons
   __syncthreads();
   wait_for_kernel_before();  // that copies operands
   if (threadIdx.x < 128) {
-    give_registers<40>();
+    deallocate_registers<40>();
     if (threadIdx.x < 32 && elect_one()) produce_halo_wgrad<Config>(map_x, map_y, x, shared);
   } else {
-    take_registers<152>();
+    allocate_registers<152>();
     const int who = int(lane_at(threadIdx.x / 128, 0)) - 1;  // the same for a warp
     if (x.merged * x.channels <= 32) sum_halo_wgrad<Config, 32>(x, shared, who);
     else sum_halo_wgrad<Config, 64>(x, shared, who);
@@ -159,7 +159,7 @@ TW_GPU void conv_halo_wgrad(const TensorMap &map_x, const TensorMap &map_y, cons
 template <class Config> TW_GPU void add_halo_wgrad(const HaloWgradArgs &x) {
   int at;
   float sum;
-  if (!add_parts(x.partial, x.count, x.parts, at, sum)) return;
+  if (!add_splits(x.partial, x.count, x.parts, at, sum)) return;
   const int line = x.by_channels.quotient(at), filter = x.by_taps.quotient(line);
   round_to(sum, static_cast<typename Config::C *>(
                     x.to)[filter * x.filter_apart + (line - filter * int(x.by_taps.by)) * x.tap_apart +

@@ -151,7 +151,7 @@ TW_GPU void spread_small_channel_wgrad(const SmallChannelWgradArgs &x, const Sma
 // Sums leave as they lie in registers, which takes few instructions: a thread has two neighbours of the eight elements of a
 // line, of every row of the window and two filters.
 template <class Config>
-TW_GPU void leave_small_channel_wgrad(const SmallChannelWgradArgs &x, const SmallChannelWgradItem &item,
+TW_GPU void store_small_channel_wgrad(const SmallChannelWgradArgs &x, const SmallChannelWgradItem &item,
                                       const float (&sums)[SmallChannelWgrad<Config>::N / 2], int line) {
   using S = SmallChannelWgrad<Config>;
   const int thread = threadIdx.x % 128, lane = thread % 32;
@@ -207,7 +207,7 @@ template <class Config> TW_GPU void sum_small_channel_wgrad(const SmallChannelWg
   for (int i = 0; i < S::Each; ++i) hold(sums[i]);
 #pragma unroll
   for (int i = 0; i < S::Each; ++i)
-    if (who * S::Each + i < x.lines) leave_small_channel_wgrad<Config>(x, item, sums[i], who * S::Each + i);
+    if (who * S::Each + i < x.lines) store_small_channel_wgrad<Config>(x, item, sums[i], who * S::Each + i);
 }
 
 template <class Config> TW_GPU void conv_small_channel_wgrad(const TensorMap &map_y, const SmallChannelWgradArgs &x) {
@@ -222,10 +222,10 @@ template <class Config> TW_GPU void conv_small_channel_wgrad(const TensorMap &ma
   __syncthreads();
   const int who = int(lane_at(threadIdx.x / 128, 0)), thread = int(threadIdx.x) - S::summing;
   if (who < S::groups) {
-    take_registers<160>();
+    allocate_registers<160>();
     sum_small_channel_wgrad<Config>(x, shared, who);
   } else {
-    give_registers<88>();
+    deallocate_registers<88>();
     if (thread >= S::spreading) {
       if (thread == S::spreading) produce_small_channel_wgrad<Config>(map_y, x, shared);
     } else if (x.words) spread_small_channel_wgrad<Config, 3>(x, shared, thread);
@@ -245,7 +245,7 @@ template <class Config> TW_GPU void add_small_channel_wgrad(const SmallChannelWg
   };
   int at;
   float sum;
-  if (!add_parts(x.partial, x.weights, x.part_apart, x.parts, place, at, sum)) return;
+  if (!add_splits(x.partial, x.weights, x.part_apart, x.parts, place, at, sum)) return;
   const int line = x.by_channels.quotient(at), filter = x.by_taps.quotient(line);
   round_to(sum, static_cast<typename Config::C *>(
                     x.to)[filter * x.filter_apart + (line - filter * int(x.by_taps.by)) * x.tap_apart +

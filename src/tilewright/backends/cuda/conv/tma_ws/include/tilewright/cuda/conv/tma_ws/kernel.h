@@ -120,13 +120,13 @@ template <class S> TW_GPU void produce_conv(const TensorMap &map_a, const Tensor
     for (int i = 0; i < S::Stages; ++i, ring.next()) shared.empty[ring.stage].wait(ring.phase ^ 1);
 }
 
-// As multiply_and_leave.
+// As consume.
 template <class S, class Config> TW_GPU void multiply_conv(const TensorMap &map_e, const TensorMap &map_d,
                                                            const ConvWsArgs &x, const SharedMemory<S> &shared) {
   const Warpgroup me;
   Place<S> place;
   Ring<S::Stages> ring;
-  typename conv_leave<S::by_rows, S, Config>::type leave(map_e, map_d, x, me, shared);
+  typename conv_store<S::by_rows, S, Config>::type store_tile(map_e, map_d, x, me, shared);
   const int who = int(lane_at(uint32_t(me.who), 0));  // the same for a warp, as the compiler sees it
   int number = 0;
   if (S::PingPong && who == 1) named_arrive(4, 256);  // the first turn is the other's
@@ -138,13 +138,13 @@ template <class S, class Config> TW_GPU void multiply_conv(const TensorMap &map_
       ring.skip(steps);
       continue;
     }
-    Sums<S> d;
+    Accumulators<S> d;
     if (S::PingPong) named_barrier(4 + who, 256);
-    multiply_segment<S>(d, steps, ring, shared, place, who, [&] { leave.begin(s, place); });
+    multiply_segment<S>(d, steps, ring, shared, place, who, [&] { store_tile.begin(s, place); });
     if (S::PingPong) named_arrive(4 + (who ^ 1), 256);
-    leave(d, s, place);
+    store_tile(d, s, place);
   }
-  leave.end();
+  store_tile.end();
 }
 
 template <class S, class Config> TW_GPU void conv_tma_ws(const TensorMap &map_a, const TensorMap &map_b,
@@ -165,10 +165,10 @@ template <class S, class Config> TW_GPU void conv_tma_ws(const TensorMap &map_a,
   if (S::Cluster > 1) cluster_sync();
   else __syncthreads();
   if (threadIdx.x < 128) {
-    give_registers<40>();
+    deallocate_registers<40>();
     if (threadIdx.x < 32 && elect_one()) produce_conv<S>(map_a, map_b, x, shared);
   } else {
-    take_registers<232>();
+    allocate_registers<232>();
     multiply_conv<S, Config>(map_e, map_d, x, shared);
   }
   if (S::Cluster > 1) cluster_sync();

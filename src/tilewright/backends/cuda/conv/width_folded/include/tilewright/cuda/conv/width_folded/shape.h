@@ -15,7 +15,7 @@ struct Folded {
   static constexpr int threads = 256, pixel = 8, width = 64, most_columns = 256;
 };
 
-template <bool Sums, class Config> struct folded_result {
+template <bool Accumulators, class Config> struct folded_result {
   using type = typename Config::C;
 };
 template <class Config> struct folded_result<true, Config> {

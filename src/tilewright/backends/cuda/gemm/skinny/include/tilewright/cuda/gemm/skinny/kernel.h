@@ -14,11 +14,12 @@
 namespace tw {
 
 // A column more than there are: neighbouring rows lie in other banks.
-template <class S> using SkinnySums = float[S::Warps][S::rows][S::tokens + 1];
+template <class S> using SkinnyAccumulators = float[S::Warps][S::rows][S::tokens + 1];
 
 // What the warps of a block summed up, added and stored.
 // Config: C (the output type), D, epilogue, num_d.
-template <class S, class Config> TW_GPU void skinny_leave(const SkinnyArgs &x, const SkinnySums<S> &sums, int first) {
+template <class S, class Config>
+TW_GPU void skinny_leave(const SkinnyArgs &x, const SkinnyAccumulators<S> &sums, int first) {
   const Finish<Config> finish(x.finish);
   auto *e = static_cast<typename Config::C *>(x.e) + blockIdx.y * x.e_batch;
 #pragma unroll 1
@@ -188,7 +189,7 @@ template <class S> struct skinny_loads<S, true> {
 // A warp's share of k, and what the block makes of all shares.
 template <class S, class Config, bool Cut, class Loads>
 TW_GPU void skinny_multiply(const SkinnyArgs &x, Loads &loads, int warp, int turns) {
-  SkinnySums<S> &sums = *reinterpret_cast<SkinnySums<S> *>(dynamic_shared());
+  SkinnyAccumulators<S> &sums = *reinterpret_cast<SkinnyAccumulators<S> *>(dynamic_shared());
   float d[S::RowTiles][S::TokenTiles][4] = {};
   if (warp < turns) loads.template load<Cut>(0, warp);
   for (int turn = warp; turn < turns; turn += 2 * S::Warps) {

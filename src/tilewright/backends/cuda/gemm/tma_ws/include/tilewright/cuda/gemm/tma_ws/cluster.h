@@ -17,7 +17,7 @@ template <class S> struct ClusterStaging {
   }
 };
 
-template <class S> TW_GPU void lay_out(float *staging, const Sums<S> &d, const Warpgroup &me) {
+template <class S> TW_GPU void lay_out(float *staging, const Accumulators<S> &d, const Warpgroup &me) {
   using Staging = ClusterStaging<S>;
 #pragma unroll
   for (int i = 0; i < S::blocks_m; ++i)
@@ -35,8 +35,9 @@ template <class S> TW_GPU void lay_out(float *staging, const Sums<S> &d, const W
 }
 
 // All 256 threads of both warpgroups, once the block's last stage is multiplied.
-template <class S, class Config> TW_GPU void leave_together(const Sums<S> &d, const Segment &s, const TmaWsArgs &x,
-                                                            const Warpgroup &me, const SharedMemory<S> &shared) {
+template <class S, class Config> TW_GPU void reduce_across_cluster(const Accumulators<S> &d, const Segment &s,
+                                                                   const TmaWsArgs &x, const Warpgroup &me,
+                                                                   const SharedMemory<S> &shared) {
   using Staging = ClusterStaging<S>;
   using Sum = SumOf<S>;
   constexpr int threads = 256, some = 8, along = Staging::width / some;

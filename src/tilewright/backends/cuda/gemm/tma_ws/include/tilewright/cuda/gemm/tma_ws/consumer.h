@@ -1,4 +1,4 @@
-// What a multiplying warpgroup of a tma_ws kernel does with the stages of a segment.
+// What a consumer warpgroup of a tma_ws kernel does with the stages of a segment.
 #pragma once
 #include <tilewright/cuda/gemm/tma_ws/splits.h>
 #include <tilewright/cuda/primitives/wgmma.h>
@@ -17,14 +17,14 @@ template <class S> TW_GPU void give_back(Barrier *empty, int stage, const Place<
 }
 
 // The sums stay where they are while wgmma may write them.
-template <class S> TW_GPU void hold_all(Sums<S> &d) {
+template <class S> TW_GPU void hold_all(Accumulators<S> &d) {
 #pragma unroll
   for (int i = 0; i < S::blocks_m; ++i) hold(d[i]);
 }
 
 // The warpgroup's rows of a stage's A times the stage's B, on top of what was there (the first stage: nothing).
 template <class S, bool First>
-TW_GPU void multiply_stage(Sums<S> &d, const SharedMemory<S> &shared, int stage, int who) {
+TW_GPU void multiply_stage(Accumulators<S> &d, const SharedMemory<S> &shared, int stage, int who) {
   hold_all<S>(d);
   wgmma_fence();
   const uint32_t a = stage * (S::stage_bytes / 16) + (S::PingPong ? 0 : who * (S::rows * 128 / 16)),
@@ -44,7 +44,7 @@ TW_GPU void multiply_stage(Sums<S> &d, const SharedMemory<S> &shared, int stage,
 }
 
 // `beside()` runs once, while the first stage is multiplied.
-template <class S, class Beside> TW_GPU void multiply_segment(Sums<S> &d, int steps, Ring<S::Stages> &ring,
+template <class S, class Beside> TW_GPU void multiply_segment(Accumulators<S> &d, int steps, Ring<S::Stages> &ring,
                                                               const SharedMemory<S> &shared, const Place<S> &place,
                                                               int who, Beside beside) {
   shared.full[ring.stage].wait(ring.phase);

@@ -112,7 +112,7 @@ inline double step(const Schedule &s, const View &v, const Asked &x, const Work 
   return taken * (1.0 + (r.swap_ab - 1.0) * (s.swap_ab ? 1.0 : 0.0));
 }
 
-// The way out of results (tma_ws_leave.h): by TMA, from the registers, or through a staging buffer of shared memory.
+// The epilogue store (epilogue_store.h): by TMA, from the registers, or through a staging buffer of shared memory.
 inline double way_out(const Schedule &s, const View &v, const Asked &x, const Work &w) {
   const GemmProblem &p = x.p;
   const Rates &r = x.rate;

@@ -1,5 +1,6 @@
-// How the sums of a multiplying warpgroup of a tma_ws kernel become results and leave: by TMA, straight from
-// the registers, or through a staging buffer in shared memory; and where a tile is shared by blocks, through collect first.
+// How the sums of a consumer warpgroup of a tma_ws kernel become results and are stored: by TMA, straight from
+// the registers, or through a staging buffer in shared memory; and where a tile is shared by blocks, through the split
+// reduction first.
 #pragma once
 #include <tilewright/cuda/primitives/stay.h>
 #include <tilewright/cuda/primitives/tma.h>
@@ -10,7 +11,7 @@ namespace tw {
 
 // Through buffers TMA empties, `batch` of them at a time.  With swap_ab a buffer has 64 columns of some rows of E;
 // then nothing comes to the sums but alpha and an activation.
-template <class S, class Config> struct LeaveByCopies {
+template <class S, class Config> struct TmaEpilogueStore {
   using Out = typename Config::C;
   static constexpr int across = S::BN / S::chunk_columns;
   // Slots the last round of a tile filled: they are the newest when the next tile begins.
@@ -26,8 +27,8 @@ template <class S, class Config> struct LeaveByCopies {
   uint32_t phases = 0;  // of the barriers, a bit each
   Fuse<S, Config> fuse;
 
-  TW_GPU LeaveByCopies(const TensorMap &map, const TensorMap &aux, const TmaWsArgs &args, const Warpgroup &group,
-                       const SharedMemory<S> &shared)
+  TW_GPU TmaEpilogueStore(const TensorMap &map, const TensorMap &aux, const TmaWsArgs &args, const Warpgroup &group,
+                          const SharedMemory<S> &shared)
       : map_e(map),
         map_d(aux),
         x(args),
@@ -47,16 +48,16 @@ template <class S, class Config> struct LeaveByCopies {
       if (first < S::slots * S::batch) fetch(p, first);
       else tma_prefetch_box(&map_d, column(p, first), row(p, first), p.z * x.every_box);
   }
-  TW_GPU void operator()(Sums<S> &d, const Part<Out> &p) {
+  TW_GPU void operator()(Accumulators<S> &d, const Part<Out> &p) {
     // Sums to which nothing comes but a bias have code of their own, and in this order it comes first in memory: what
     // they would jump over has to be fetched too.
     if constexpr (!S::SwapAB && !Fuse<S, Config>::always_simple)
-      if (__builtin_expect(!fuse.simple(), 0)) return leave<false>(d, p);
-    leave<Fuse<S, Config>::has_simple>(d, p);
+      if (__builtin_expect(!fuse.simple(), 0)) return store_tile<false>(d, p);
+    store_tile<Fuse<S, Config>::has_simple>(d, p);
   }
 
  private:
-  template <bool Simple> TW_GPU void leave(Sums<S> &d, const Part<Out> &p) {
+  template <bool Simple> TW_GPU void store_tile(Accumulators<S> &d, const Part<Out> &p) {
     const bool boxes_come = !Simple && x.boxes;
 #pragma unroll
     for (int first = 0; first < S::needed; first += S::batch) {
@@ -142,7 +143,7 @@ template <class S, class Config> struct LeaveByCopies {
 };
 
 // By ordinary stores, of any type to any place.
-template <class S, class Config> struct LeaveByStores {
+template <class S, class Config> struct DirectEpilogueStore {
   using Out = typename Config::C;
   using Sum = SumOf<S>;
   // Such tiles go straight from the registers: a staging buffer's barriers take longer.
@@ -161,8 +162,8 @@ template <class S, class Config> struct LeaveByStores {
   int way = 2;
   long long upper = -1, lower = -1;
 
-  TW_GPU LeaveByStores(const TensorMap &, const TensorMap &, const TmaWsArgs &args, const Warpgroup &group,
-                       const SharedMemory<S> &shared)
+  TW_GPU DirectEpilogueStore(const TensorMap &, const TensorMap &, const TmaWsArgs &args, const Warpgroup &group,
+                             const SharedMemory<S> &shared)
       : x(args),
         me(group),
         finish(args.finish),
@@ -182,7 +183,7 @@ template <class S, class Config> struct LeaveByStores {
       stay(upper), stay(lower);
     }
   }
-  TW_GPU void operator()(const Sums<S> &d, const Part<Out> &p) const {
+  TW_GPU void operator()(const Accumulators<S> &d, const Part<Out> &p) const {
     if constexpr (short_ways) {  // in this order the short ones come first in memory
       if (way == 2) return any(d, p);
       if (way == 1) return pairs_anywhere(d, p);
@@ -198,11 +199,11 @@ template <class S, class Config> struct LeaveByStores {
   }
 
  private:
-  TW_GPU void any(const Sums<S> &d, const Part<Out> &p) const {
+  TW_GPU void any(const Accumulators<S> &d, const Part<Out> &p) const {
     if constexpr (small) from_registers(d, p);
     else through_staging(d, p);
   }
-  TW_GPU void from_registers(const Sums<S> &d, const Part<Out> &p) const {
+  TW_GPU void from_registers(const Accumulators<S> &d, const Part<Out> &p) const {
 #pragma unroll
     for (int j = 0; j < S::BN / 4; ++j) {
       const Sum sums[2] = {d[0][j * 2], d[0][j * 2 + 1]};
@@ -210,7 +211,7 @@ template <class S, class Config> struct LeaveByStores {
     }
   }
   // Nothing but alpha, and pairs of a row that lie whole.
-  TW_GPU void pairs(const Sums<S> &d, const Part<Out> &p) const {
+  TW_GPU void pairs(const Accumulators<S> &d, const Part<Out> &p) const {
     const int column = p.column + me.lane % 4 * 2;
     const float alpha = finish.alpha;
     Out *to = p.e + column;
@@ -227,7 +228,7 @@ template <class S, class Config> struct LeaveByStores {
   }
   // The same of rows that begin between words: the words of such a row have a thread's right column and the left one of
   // the next thread's, or of the next eight columns' first.
-  TW_GPU void pairs_anywhere(const Sums<S> &d, const Part<Out> &p) const {
+  TW_GPU void pairs_anywhere(const Accumulators<S> &d, const Part<Out> &p) const {
     const int quarter = me.lane % 4, next_lane = (me.lane & ~3) | ((me.lane + 1) & 3);
     const float alpha = finish.alpha;
 #pragma unroll
@@ -254,7 +255,7 @@ template <class S, class Config> struct LeaveByStores {
   }
   // Through one staging buffer of accumulators (its columns swizzled over the banks), from which threads go along
   // rows: what is fused reads its tensors and writes E in whole lines, whatever their alignment.
-  TW_GPU void through_staging(const Sums<S> &d, const Part<Out> &p) const {
+  TW_GPU void through_staging(const Accumulators<S> &d, const Part<Out> &p) const {
     const bool whole = whole_rows<width>(static_cast<const Out *>(x.e), x.e_stride, x.e_batch_stride);
 #pragma unroll
     for (int i = 0; i < S::blocks_m; ++i)
@@ -334,24 +335,24 @@ template <class S, class Config> struct LeaveByStores {
 };
 
 template <bool Copies, class S, class Config> struct way_out {
-  using type = LeaveByStores<S, Config>;
+  using type = DirectEpilogueStore<S, Config>;
 };
 template <class S, class Config> struct way_out<true, S, Config> {
-  using type = LeaveByCopies<S, Config>;
+  using type = TmaEpilogueStore<S, Config>;
 };
 
 // Config: C (the output type), D, epilogue, num_d.
-template <class S, class Config> struct Leave {
+template <class S, class Config> struct EpilogueStore {
   using Out = typename Config::C;
   using Sum = SumOf<S>;
 
   const TmaWsArgs &x;
   const Warpgroup &me;
-  const LeaveByStores<S, Config> stores;  // also of what was collected
+  const DirectEpilogueStore<S, Config> stores;  // also of what was collected
   typename way_out<S::TmaStore, S, Config>::type out;
 
-  TW_GPU Leave(const TensorMap &map_e, const TensorMap &map_d, const TmaWsArgs &args, const Warpgroup &group,
-               const SharedMemory<S> &shared)
+  TW_GPU EpilogueStore(const TensorMap &map_e, const TensorMap &map_d, const TmaWsArgs &args, const Warpgroup &group,
+                       const SharedMemory<S> &shared)
       : x(args), me(group), stores(map_e, map_d, args, group, shared), out(map_e, map_d, args, group, shared) {}
 
   // While the first stage of a segment is multiplied.
@@ -360,7 +361,7 @@ template <class S, class Config> struct Leave {
     if (S::Scheduler == TileScheduler::stream_k && s.k0 > 0) return;
     out.begin(part(s, place));
   }
-  TW_GPU void operator()(Sums<S> &d, const Segment &s, const Place<S> &place) {
+  TW_GPU void operator()(Accumulators<S> &d, const Segment &s, const Place<S> &place) {
     const Part<Out> p = part(s, place);
     if constexpr (S::Scheduler != TileScheduler::data_parallel) {
       if (collected(d, s, p)) return;
@@ -377,7 +378,7 @@ template <class S, class Config> struct Leave {
     return {(s.m * S::ClusterM + place.m) * S::BM + (S::PingPong ? 0 : me.who * S::rows),
             (s.n * S::ClusterN + place.n) * S::BN, s.z, static_cast<Out *>(x.e) + s.z * x.e_batch_stride};
   }
-  TW_GPU bool collected(Sums<S> &d, const Segment &s, const Part<Out> &p) const {
+  TW_GPU bool collected(Accumulators<S> &d, const Segment &s, const Part<Out> &p) const {
     const Collect<S> collect(x, me);
     if constexpr (S::Scheduler == TileScheduler::stream_k) return collect.stream_k(d, s);
     else

@@ -29,16 +29,16 @@ template <class Config, bool Dual> struct left_to_fuse {
 template <class Config> struct left_to_fuse<Config, true> {
   using type = PlainResults<Config>;
 };
-template <class S, class R, class Config> TW_GPU void gate(const Sums<S> &d, Sums<R> &to, float alpha) {
+template <class S, class R, class Config> TW_GPU void gate(const Accumulators<S> &d, Accumulators<R> &to, float alpha) {
 #pragma unroll
   for (int i = 0; i < S::blocks_m; ++i)
 #pragma unroll
     for (int j = 0; j < R::BN / 2; ++j) to[i][j] = Finish<Config>::combine(alpha * d[i][j], d[i][j + R::BN / 2]);
 }
 
-// What a multiplying warpgroup does: segment after segment, every other one where they take turns.
-template <class S, class Config> TW_GPU void multiply_and_leave(const TensorMap &map_e, const TensorMap &map_d,
-                                                                const TmaWsArgs &x, const SharedMemory<S> &shared) {
+// What a consumer warpgroup does: segment after segment, every other one where they take turns.
+template <class S, class Config>
+TW_GPU void consume(const TensorMap &map_e, const TensorMap &map_d, const TmaWsArgs &x, const SharedMemory<S> &shared) {
   const Warpgroup me;
   const int who = same_for_warp(me.who);
   using R = typename results_of<S, S::Dual>::type;
@@ -46,7 +46,7 @@ template <class S, class Config> TW_GPU void multiply_and_leave(const TensorMap 
   const Place<R> place_of_results;
   Ring<S::Stages> ring;
   const SharedMemory<R> shared_by_results;
-  Leave<R, typename left_to_fuse<Config, S::Dual>::type> leave(map_e, map_d, x, me, shared_by_results);
+  EpilogueStore<R, typename left_to_fuse<Config, S::Dual>::type> store_tile(map_e, map_d, x, me, shared_by_results);
   int number = 0;
   if (S::PingPong && who == 1) named_arrive(4, 256);  // the first turn is the other's
   Work<S::Scheduler> work(x.order, blockIdx.x / S::Cluster, gridDim.x / S::Cluster, blockIdx.x % S::Cluster);
@@ -57,24 +57,24 @@ template <class S, class Config> TW_GPU void multiply_and_leave(const TensorMap 
       ring.skip(steps);
       continue;
     }
-    Sums<S> d;
+    Accumulators<S> d;
     if (S::PingPong) {
       named_barrier(4 + who, 256);
       ring.stage = same_for_warp(ring.stage);
     }
-    multiply_segment<S>(d, steps, ring, shared, place, who, [&] { leave.begin(s, place_of_results); });
+    multiply_segment<S>(d, steps, ring, shared, place, who, [&] { store_tile.begin(s, place_of_results); });
     if (S::PingPong) named_arrive(4 + (who ^ 1), 256);
     if constexpr (S::ClusterK > 1) {
-      leave_together<S, Config>(d, s, x, me, shared);
+      reduce_across_cluster<S, Config>(d, s, x, me, shared);
     } else if constexpr (S::Dual) {
-      Sums<R> results;
+      Accumulators<R> results;
       gate<S, R, Config>(d, results, x.aux_operands[0].scale);
-      leave(results, s, place_of_results);
+      store_tile(results, s, place_of_results);
     } else {
-      leave(d, s, place_of_results);
+      store_tile(d, s, place_of_results);
     }
   }
-  leave.end();
+  store_tile.end();
 }
 
 template <class S, class Config> TW_GPU void gemm_tma_ws(const TensorMap &map_a, const TensorMap &map_b,
@@ -93,17 +93,17 @@ template <class S, class Config> TW_GPU void gemm_tma_ws(const TensorMap &map_a,
       for (int i = 0; i < S::Groups * S::slots; ++i) shared.boxes[i].init(1);
     fence_barriers();
   }
-  // Who feeds has made the barriers and need not wait for the others, unless these are of other blocks.
+  // The producer has initialized the barriers and need not wait for the others, unless these are of other blocks.
   constexpr bool alone = S::Cluster == 1;
   constexpr int heed = S::threads - 96;  // threads: the producer warp, and those who multiply
   if (!alone) cluster_sync_relaxed();
   if (threadIdx.x >= 128) {  // in this order what feeds comes first in memory, where a short problem waits for it
     if (alone) named_barrier(1, heed);
-    if (S::moves_registers) take_registers<S::consumer_registers>();
-    multiply_and_leave<S, Config>(map_e, map_d, x, shared);
+    if (S::moves_registers) allocate_registers<S::consumer_registers>();
+    consume<S, Config>(map_e, map_d, x, shared);
   } else {
     if (alone && threadIdx.x < 32) named_arrive(1, heed);
-    if (S::moves_registers) give_registers<S::producer_registers>();
+    if (S::moves_registers) deallocate_registers<S::producer_registers>();
     if (threadIdx.x < 32 && elect_one()) produce<S>(map_a, map_b, map_d, x, shared);
     if (S::ClusterK > 1) cluster_sync();  // with those that wait for the sums of the cluster
   }

@@ -55,12 +55,12 @@ struct TmaWs {
   // The problem's B was packed beforehand: it lies along this kernel's n, or its m with swap_ab.
   static constexpr bool PackedA = Packed_ && SwapAB_, PackedB = Packed_ && !SwapAB_;
   static constexpr int BK = tma_ws_k_bytes / sizeof(In);  // one swizzled row
-  // A warpgroup feeds; two multiply, or of a tile of 192 rows that they share, three.
+  // A producer warpgroup; two consumers, or of a tile of 192 rows that they share, three.
   static constexpr int Groups = !PingPong && BM == 192 ? 3 : 2, sharing = PingPong ? 1 : Groups;
   static constexpr int threads = 128 * (1 + Groups), ctas_per_sm = 1;
-  static constexpr int rows = BM / sharing;  // of the tile, for one multiplying warpgroup
+  static constexpr int rows = BM / sharing;  // of the tile, for one consumer warpgroup
   static constexpr int blocks_m = rows / 64;
-  // Whether those who multiply need the registers of those who feed; handing them over takes a tenth of a microsecond.
+  // Whether consumers need the registers of the producer; handing them over takes a tenth of a microsecond.
   static constexpr bool moves_registers = blocks_m * BN > (Groups == 3 ? 96 : 128);
   // Of a thread of each there are 504, with three who multiply 512.
   static constexpr int producer_registers = Groups == 3 || blocks_m * BN > 192 ? 40 : 56,

@@ -19,7 +19,7 @@ template <class S> struct Collect {
   TW_GPU float4 *place(long long block, int i, int j) const {
     return reinterpret_cast<float4 *>(x.partial + block * tile + piece) + (i * octets + j) * 128 + me.thread;
   }
-  TW_GPU void write_partials(const Sums<S> &d, long long block) const {
+  TW_GPU void write_partials(const Accumulators<S> &d, long long block) const {
 #pragma unroll
     for (int i = 0; i < S::blocks_m; ++i)
 #pragma unroll
@@ -29,7 +29,7 @@ template <class S> struct Collect {
       }
     me.sync();
   }
-  TW_GPU void add_from(Sums<S> &d, long long block) const {
+  TW_GPU void add_from(Accumulators<S> &d, long long block) const {
 #pragma unroll
     for (int i = 0; i < S::blocks_m; ++i)
 #pragma unroll
@@ -43,7 +43,7 @@ template <class S> struct Collect {
 
   // True: this warpgroup has nothing left to do for the segment.  `emit(index, total)` is given what it finished of
   // the tile.
-  template <class Emit> TW_GPU bool split_k(const Sums<S> &d, const Segment &s, Emit emit) const {
+  template <class Emit> TW_GPU bool split_k(const Accumulators<S> &d, const Segment &s, Emit emit) const {
     const int parts = x.order.parts, rank = blockIdx.x % S::Cluster;
     if (parts == 1) return false;
     const long long first = (long long)s.tile * parts * S::Cluster + rank;
@@ -58,7 +58,7 @@ template <class S> struct Collect {
     return true;
   }
   // The block with a tile's first k collects from its neighbours.
-  TW_GPU bool stream_k(Sums<S> &d, const Segment &s) const {
+  TW_GPU bool stream_k(Accumulators<S> &d, const Segment &s) const {
     if (s.k0 > 0) {
       write_partials(d, blockIdx.x);
       if (me.thread == 0) {

@@ -1,4 +1,4 @@
-// Who is who in a tma_ws kernel: the block in its cluster, a multiplying warpgroup in its block, and the shared memory
+// Who is who in a tma_ws kernel: the block in its cluster, a consumer warpgroup in its block, and the shared memory
 // they have in common.
 #pragma once
 #include <tilewright/cuda/primitives/barrier.h>
@@ -47,8 +47,8 @@ template <class S> struct SharedMemory {
   }
 };
 
-// The sums of a multiplying warpgroup, as wgmma keeps them: each 64 rows of its part of a tile.
+// The sums of a consumer warpgroup, as wgmma keeps them: each 64 rows of its part of a tile.
 template <class S> using SumOf = typename sum_of<typename S::In>::type;
-template <class S> using Sums = SumOf<S>[S::blocks_m][S::BN / 2];
+template <class S> using Accumulators = SumOf<S>[S::blocks_m][S::BN / 2];
 
 }  // namespace tw

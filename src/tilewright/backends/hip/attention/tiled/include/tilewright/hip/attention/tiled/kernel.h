@@ -4,8 +4,8 @@
 // side in it, so that few rows of many heads fill it too.  It walks tiles of tile_n keys: keys lie in LDS as they are,
 // values transposed, and while waves multiply, lanes already hold what comes next.
 //
-// Both products are transposed: scores are keys times queries, results values times weights.  So a lane's scores are all of one
-// row (lane % 16), and are, as they lie in its registers, what the second product takes of this row.
+// Both products are transposed: scores are keys times queries, results values times weights.  So a lane's scores are
+// all of one row (lane % 16), and are, as they lie in its registers, what the second product takes of this row.
 #pragma once
 #include <hip/hip_runtime.h>
 
@@ -55,7 +55,7 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
 
   M *const queries, *const keys, *const values;
   typename Unit::Lines q[stays ? 1 : row_blocks][stays ? 1 : steps];
-  typename Unit::Sums o[row_blocks][columns] = {};
+  typename Unit::Accumulators o[row_blocks][columns] = {};
   Row own[row_blocks];
   SeenKeys seen;  // by rows of the wave
   float fold;     // from scores to powers of two
@@ -288,7 +288,7 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
     }
   }
   // What a lane has of 16 elements: neighbours, but on RDNA 3.
-  TW_GPU void store_column(O *to, int c, const typename Unit::Sums &some, float factor) const {
+  TW_GPU void store_column(O *to, int c, const typename Unit::Accumulators &some, float factor) const {
     struct __attribute__((packed)) Anywhere {
       O v[Unit::sums];
     } rounded;

@@ -31,7 +31,7 @@ template <class Config> struct ScoreTile {
   // Exponentials are taken from the largest score, or one not far below: results are scaled only where a score is 2^far
   // times larger.  Those of fp16 are 2^raised times as large as they are: gfx90a takes what is subnormal for zero.
   static constexpr float far = 8, raised = std::is_same_v<M, fp16> ? 7 : 0;
-  typename Unit::Sums v[row_blocks][key_blocks];
+  typename Unit::Accumulators v[row_blocks][key_blocks];
 
   static TW_GPU int lane() { return int(threadIdx.x) % Unit::wave; }
   static TW_GPU int key(int j, int i) { return j * 16 + Unit::row(lane(), i); }

@@ -24,7 +24,7 @@ template <class Config, bool of_keys> struct BackwardTiled {
   using T = typename Config::T;
   using Scores = Matrix<T, T, Config::head_qk>;
   using Gradients = Matrix<T, T, Config::head_v>;
-  using Sums = typename Scores::Sums;
+  using Accumulators = typename Scores::Accumulators;
   static constexpr int tile_m = Config::tile_m, tile_n = Config::tile_n, threads = Config::threads;
   // Waves that share lines have columns of the sums of their own, and each the scores of all.
   static constexpr int shares = Config::column_waves;
@@ -50,7 +50,7 @@ template <class Config, bool of_keys> struct BackwardTiled {
   AttentionSequence s;
   int first;  // of the block's lines
   Dropout dropout{};
-  Sums sum[columns] = {}, sum_v[of_keys ? columns_v : 1] = {};
+  Accumulators sum[columns] = {}, sum_v[of_keys ? columns_v : 1] = {};
 
   TW_GPU BackwardTiled(const BackwardTiledArgs &args, char *lds)
       : call(args.call),
@@ -146,12 +146,13 @@ template <class Config, bool of_keys> struct BackwardTiled {
 
   // The compiler may put matrix instructions behind all loads, barriers of the scheduler or not: sums that it must have here
   // keep fragments of the next steps out of registers.
-  static TW_GPU void pace(Sums (&to)[blocks], int step) {
+  static TW_GPU void pace(Accumulators (&to)[blocks], int step) {
     if (shares == 1 || step % 2 == 0) return;
 #pragma unroll
     for (int j = 0; j < blocks; ++j) asm volatile("" : "+v"(to[j]));
   }
-  template <class Unit, class LinesOf> static TW_GPU void product(Sums (&to)[blocks], const T *others, const T *owns) {
+  template <class Unit, class LinesOf>
+  static TW_GPU void product(Accumulators (&to)[blocks], const T *others, const T *owns) {
     owns += unknown_zero();  // own lines are read again for every tile, too
 #pragma unroll
     for (int j = 0; j < blocks; ++j) to[j] = {};
@@ -168,7 +169,8 @@ template <class Config, bool of_keys> struct BackwardTiled {
       pace(to, k / Unit::k);
     }
   }
-  template <int count> static TW_GPU void add(Sums (&to)[count], const T *lines, const Sums (&scores)[blocks]) {
+  template <int count>
+  static TW_GPU void add(Accumulators (&to)[count], const T *lines, const Accumulators (&scores)[blocks]) {
 #pragma unroll
     for (int step = 0; step < Operand::steps; ++step) {
       const auto mine = Operand::of(scores, step);
@@ -189,7 +191,7 @@ template <class Config, bool of_keys> struct BackwardTiled {
     return ((column & 16 ? high : low) >> (column % 2 * 16) & 0xffffu) >= dropout.threshold;
   }
   // Scores become gradients of scores, gradients of weights become weights.
-  TW_GPU void entries(Sums (&scores)[blocks], Sums (&gradients)[blocks], int from) const {
+  TW_GPU void entries(Accumulators (&scores)[blocks], Accumulators (&gradients)[blocks], int from) const {
     const BackwardEntries<Config> each(call, h, dropout);
     const int64_t prepared = prepared_at(a, h.sequence, h.head);
     const float *const lse = static_cast<const float *>(a.lse_log2) + prepared;
@@ -218,7 +220,7 @@ template <class Config, bool of_keys> struct BackwardTiled {
       bring<TransposedFetch<T, T, tile_n, Config::head_v, threads, typename Operand::Order>>(
           transposed_v, valued(!of_keys, from), int(a.head_v));
     __syncthreads();
-    Sums scores[blocks], gradients[blocks];
+    Accumulators scores[blocks], gradients[blocks];
     product<Scores, Lines>(scores, other, own);
     product<Gradients, LinesV>(gradients, other_v, own_v);
     entries(scores, gradients, from);
@@ -242,10 +244,10 @@ template <class Config, bool of_keys> struct BackwardTiled {
     }
     if (first + wave_line() + lane() % 16 >= count()) return;
     if constexpr (of_keys) {
-      leave(sum, call.scale, a.dk, a.dk_strides, head, int(a.head_qk));
-      leave(sum_v, 1.0f, a.dv, a.dv_strides, head, int(a.head_v));
+      store_tile(sum, call.scale, a.dk, a.dk_strides, head, int(a.head_qk));
+      store_tile(sum_v, 1.0f, a.dv, a.dv_strides, head, int(a.head_v));
     } else {
-      leave(sum, call.scale, a.dq, a.dq_strides, head, int(a.head_qk));
+      store_tile(sum, call.scale, a.dq, a.dq_strides, head, int(a.head_qk));
     }
   }
 
@@ -256,8 +258,8 @@ template <class Config, bool of_keys> struct BackwardTiled {
     return static_cast<T *>(base) + (packed ? 0 : h.sequence * strides.batch) + line * strides.row +
            head * strides.head;
   }
-  template <int count> TW_GPU void leave(const Sums (&sums)[count], float factor, void *base,
-                                         const tw_attention_strides &strides, int head, int elements) const {
+  template <int count> TW_GPU void store_tile(const Accumulators (&sums)[count], float factor, void *base,
+                                              const tw_attention_strides &strides, int head, int elements) const {
     const int64_t line = (of_keys ? h.first_key : h.first_row) + first + wave_line() + lane() % 16;
     T *const to = line_of(base, strides, line, head);
 #pragma unroll

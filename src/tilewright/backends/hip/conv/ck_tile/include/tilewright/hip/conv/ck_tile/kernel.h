@@ -150,26 +150,28 @@ template <class Config> struct ConvDevice : Product<Config>, ConvOperands<Config
     const Bytes<B> b{static_cast<const B *>(x.b) + z * x.b_group, x.b_bytes};
     constexpr int tm = Config::tile_m, tn = Config::tile_n, tk = Config::tile_k;
     if constexpr (weight) {
-      leave<tails>(x, c, rows, {z, m, n}, part,
-                   window<tk, tm, Config::read_a>(dense(a, end, x.m, x.a_stride), first, m),
-                   window<tk, tn, Config::read_b>(gathered(x, c, b, end, x.n), first, n), lds, more...);
+      store_tile<tails>(x, c, rows, {z, m, n}, part,
+                        window<tk, tm, Config::read_a>(dense(a, end, x.m, x.a_stride), first, m),
+                        window<tk, tn, Config::read_b>(gathered(x, c, b, end, x.n), first, n), lds, more...);
     } else if constexpr (data) {
-      leave<tails>(x, c, rows, {z, m, n}, part, window<tm, tk, Config::read_a>(gathered(x, c, a, rows, depth), m, 0),
-                   window<tk, tn, Config::read_b>(taps(x, c, b, depth, x.n), 0, n), lds, more...);
+      store_tile<tails>(x, c, rows, {z, m, n}, part,
+                        window<tm, tk, Config::read_a>(gathered(x, c, a, rows, depth), m, 0),
+                        window<tk, tn, Config::read_b>(taps(x, c, b, depth, x.n), 0, n), lds, more...);
     } else {
-      leave<tails>(x, c, rows, {z, m, n}, part, window<tm, tk, Config::read_a>(gathered(x, c, a, rows, depth), m, 0),
-                   window<tn, tk, Config::read_b>(filters(x, b, x.n, depth), n, 0), lds, more...);
+      store_tile<tails>(x, c, rows, {z, m, n}, part,
+                        window<tm, tk, Config::read_a>(gathered(x, c, a, rows, depth), m, 0),
+                        window<tn, tk, Config::read_b>(filters(x, b, x.n, depth), n, 0), lds, more...);
     }
   }
 
   template <int tails, class OfA, class OfB, class... Lds>
-  static TW_GPU void leave(const Launched &x, const ConvClass &c, int rows, Corner at, int part, const OfA &a,
-                           const OfB &b, char *lds, Lds *...more) {
+  static TW_GPU void store_tile(const Launched &x, const ConvClass &c, int rows, Corner at, int part, const OfA &a,
+                                const OfB &b, char *lds, Lds *...more) {
     const auto &all = Base::template sums<tails>(a, b, c.turns, static_cast<void *>(lds), more...);
     // With two groups of waves, the first has the sums of both.
     if (Config::wave_groups == 1 || ck_tile::get_warp_id() == 0) {
-      if constexpr (Config::split_k > 1) Store::leave(rows, all, Part<Config, Launched>{x, part}, at, lds);
-      else Store::leave(rows, all, ConvFinished<Config>(x, c), at, lds);
+      if constexpr (Config::split_k > 1) Store::store_tile(rows, all, Part<Config, Launched>{x, part}, at, lds);
+      else Store::store_tile(rows, all, ConvFinished<Config>(x, c), at, lds);
     }
   }
 
@@ -184,7 +186,7 @@ template <class Config> struct ConvDevice : Product<Config>, ConvOperands<Config
     }
   }
 
-  static TW_GPU void finish(const Launched &x) { add_parts<Config>(x, ConvFinished<Config>(x, x.classes[0])); }
+  static TW_GPU void finish(const Launched &x) { add_splits<Config>(x, ConvFinished<Config>(x, x.classes[0])); }
 };
 
 }  // namespace tw::hip

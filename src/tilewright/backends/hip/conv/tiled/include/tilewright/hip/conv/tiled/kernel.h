@@ -1,8 +1,10 @@
-// A convolution where CK Tile's headers have no product: by WMMA on RDNA 3 and 4, by MFMA on CDNA, by multiply-adds anywhere.
+// A convolution where CK Tile's headers have no product: by WMMA on RDNA 3 and 4, by MFMA on CDNA, by multiply-adds
+// anywhere.
 //
 // A block stages tile_m lines of A and tile_n lines of B, tile_k deep, in LDS, k along the rows.  While it multiplies them,
 // its lanes already hold what comes next.  Matrix instructions (matrix.h) make 16 x 16 sums a wave at a time; what a GPU has
-// no such instruction for is multiplied by multiply-adds, of which a lane has a square of lines.  Operands, classes of pixels, merged groups, parts of a split k and the way out are those of the CK Tile kernels.
+// no such instruction for is multiplied by multiply-adds, of which a lane has a square of lines.  Operands, classes of
+// pixels, merged groups, parts of a split k and the way out are those of the CK Tile kernels.
 #pragma once
 #include <tilewright/hip/conv/maps.h>
 #include <tilewright/hip/staged.h>
@@ -143,8 +145,8 @@ template <class Config> struct ConvDevice : ConvOperands<Config> {
                         data = Config::variant == ConvVariant::backward_data;
   static constexpr int tm = Config::tile_m, tn = Config::tile_n, tk = Config::tile_k;
   static constexpr int stage_bytes = (tm + tn) * Lines::row * int(sizeof(T));
-  static constexpr int leaving_bytes = Product::band * Product::row * int(sizeof(Sum));
-  static constexpr int lds_bytes = stage_bytes > leaving_bytes ? stage_bytes : leaving_bytes;
+  static constexpr int staging_bytes = Product::band * Product::row * int(sizeof(Sum));
+  static constexpr int lds_bytes = stage_bytes > staging_bytes ? stage_bytes : staging_bytes;
   static_assert(lds_bytes == Config::lds_bytes, "LDS is counted otherwise in Python");
 
   template <int lines, int width, bool along_k, class Map>
@@ -179,7 +181,7 @@ template <class Config> struct ConvDevice : ConvOperands<Config> {
            fetch<tn, Config::read_b, true>(filters(x, b, x.n, depth), n, 0), lds);
     }
   }
-  static TW_GPU void finish(const Launched &x) { add_parts<Config>(x, ConvFinished<Config>(x, x.classes[0])); }
+  static TW_GPU void finish(const Launched &x) { add_splits<Config>(x, ConvFinished<Config>(x, x.classes[0])); }
 
  private:
   struct Tile {
@@ -203,10 +205,10 @@ template <class Config> struct ConvDevice : ConvOperands<Config> {
     const StagedTile place{at.z, at.m, at.n, at.rows};
     if constexpr (Config::split_k > 1) {
       using Out = Part<Config, Launched>;
-      StagedLeave<Config, 4, Product, Out>::all(place, product, Out{at.x, at.part}, sums);
+      StagedStore<Config, 4, Product, Out>::all(place, product, Out{at.x, at.part}, sums);
     } else {
       using Out = ConvFinished<Config>;
-      StagedLeave<Config, Config::width_c, Product, Out>::all(place, product, Out(at.x, at.c), sums);
+      StagedStore<Config, Config::width_c, Product, Out>::all(place, product, Out(at.x, at.c), sums);
     }
   }
 };

@@ -25,8 +25,8 @@ template <class Config> struct Device {
   static constexpr int a_bytes = tm * StagedLines<OfA, tk, false>::row * int(sizeof(OfA)),
                        b_bytes = tn * StagedLines<OfB, tk, false>::row * int(sizeof(OfB)),
                        stage_bytes = a_bytes + b_bytes;
-  static constexpr int leaving_bytes = Product::band * Product::row * int(sizeof(Sum));
-  static constexpr int lds_bytes = stages * stage_bytes > leaving_bytes ? stages * stage_bytes : leaving_bytes;
+  static constexpr int staging_bytes = Product::band * Product::row * int(sizeof(Sum));
+  static constexpr int lds_bytes = stages * stage_bytes > staging_bytes ? stages * stage_bytes : staging_bytes;
   static_assert(lds_bytes == Config::lds_bytes, "LDS is counted otherwise in Python");
   static_assert(Product::wave * Config::warp_grid_m * Config::warp_grid_n == Config::threads, "waves of another size");
   using FetchA = TileFetch<A, OfA, tm, tk, Config::threads, Config::a_rows>;
@@ -63,12 +63,12 @@ template <class Config> struct Device {
     Sum *const sums = reinterpret_cast<Sum *>(lds);
     const StagedTile tile{z, at.m, at.n, x.m};
     if constexpr (Config::split_k > 1) {
-      StagedLeave<Config, 4, Product, Part<Config>>::all(tile, product, Part<Config>{x, part}, sums);
+      StagedStore<Config, 4, Product, Part<Config>>::all(tile, product, Part<Config>{x, part}, sums);
     } else {
-      StagedLeave<Config, Config::width_c, Product, Finished<Config>>::all(tile, product, Finished<Config>(x), sums);
+      StagedStore<Config, Config::width_c, Product, Finished<Config>>::all(tile, product, Finished<Config>(x), sums);
     }
   }
-  static TW_GPU void finish(const Launch &x) { add_parts<Config>(x, Finished<Config>(x)); }
+  static TW_GPU void finish(const Launch &x) { add_splits<Config>(x, Finished<Config>(x)); }
 
  private:
   static TW_GPU OfA *staged_a(char *lds, int turn) {

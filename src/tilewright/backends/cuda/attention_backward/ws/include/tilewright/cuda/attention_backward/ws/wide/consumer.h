@@ -1,4 +1,4 @@
-// What a multiplying warpgroup of attention's gradients does where both have the same keys: scores of half of the rows,
+// What a consumer warpgroup of attention's gradients does where both have the same keys: scores of half of the rows,
 // then products for half of the columns.
 #pragma once
 #include <tilewright/cuda/attention_backward/ws/consumer.h>
@@ -9,14 +9,14 @@
 namespace tw {
 
 // A warpgroup's sums of dk, or of dv: of whole blocks of 64 columns, and of its rows for a block that both share.
-template <int Whole, bool Odd> struct BackwardWideSums {
+template <int Whole, bool Odd> struct BackwardWideAccumulators {
   static constexpr int columns = Whole * 64;
   float whole[Whole ? Whole * 32 : 4], shared[Odd ? 32 : 4];
 };
-template <int Whole, bool Odd> TW_GPU void make_zero(BackwardWideSums<Whole, Odd> &sums) {
+template <int Whole, bool Odd> TW_GPU void make_zero(BackwardWideAccumulators<Whole, Odd> &sums) {
   make_zero(sums.whole), make_zero(sums.shared);
 }
-template <int Whole, bool Odd> TW_GPU void hold(BackwardWideSums<Whole, Odd> &sums) {
+template <int Whole, bool Odd> TW_GPU void hold(BackwardWideAccumulators<Whole, Odd> &sums) {
   if constexpr (Whole > 0) hold(sums.whole);
   if constexpr (Odd) hold(sums.shared);
 }
@@ -31,7 +31,7 @@ TW_GPU void add_columns(float (&sums)[N / 2], const char *weights, const char *r
 }
 // A warpgroup's columns: `rows` has blocks of 64 side by side.
 template <class S, int Blocks, int Whole, bool Odd>
-TW_GPU void add_blocks(BackwardWideSums<Whole, Odd> &sums, const char *weights, const char *rows, int who) {
+TW_GPU void add_blocks(BackwardWideAccumulators<Whole, Odd> &sums, const char *weights, const char *rows, int who) {
   if constexpr (Whole > 0) add_columns<S, Whole * 64, S::BM>(sums.whole, weights, rows + who * Whole * S::BM * 128);
   if constexpr (Odd)
     add_columns<S, 64, S::SN>(sums.shared, weights + who * S::SN * 128,
@@ -47,11 +47,11 @@ template <class S, int Rows> TW_GPU void multiply_piece(float (&dq)[Rows / 2], c
 
 template <class S, class Config> struct BackwardWideMultiplier : BackwardMultiplier<S, Config> {
   using Base = BackwardMultiplier<S, Config>;
-  using Base::differentiate, Base::round, Base::leave_scores;
+  using Base::differentiate, Base::round, Base::store_scores;
   using Base::shared, Base::who, Base::rows, Base::outs, Base::parity;
   using Base::sync, Base::give_back, Base::scores, Base::gradients, Base::weigh, Base::weigh_scored;
-  using Dk = BackwardWideSums<S::whole_d, S::odd_d>;
-  using Dv = BackwardWideSums<S::whole_v, S::odd_v>;
+  using Dk = BackwardWideAccumulators<S::whole_d, S::odd_d>;
+  using Dv = BackwardWideAccumulators<S::whole_v, S::odd_v>;
   using Base::Base;
 
   TW_GPU void run(Dk &dk, Dv &dv) { Base::all_steps(*this, dk, dv); }
@@ -77,12 +77,12 @@ template <class S, class Config> struct BackwardWideMultiplier : BackwardMultipl
     }
     if constexpr (S::Scored) weigh_scored(s, p, kept, tile, head);
     else weigh(s, tile), round(p, s);
-    leave_scores(weights(), p);
+    store_scores(weights(), p);
     wgmma_wait<0>();
     hold(dp);
     differentiate(dp, s, kept, tile, head);
     round(ds, dp);
-    leave_scores(changes(), ds);
+    store_scores(changes(), ds);
     fence_async_proxy();
   }
 
@@ -105,7 +105,7 @@ template <class S, class Config> struct BackwardWideMultiplier : BackwardMultipl
     if constexpr (S::whole_d > 0) {
       wgmma_wait<1>();
       hold(dq);
-      leave_piece<S::BM>(dq);
+      store_piece<S::BM>(dq);
     }
     const char *change = changes();
     parity ^= 1;
@@ -115,7 +115,7 @@ template <class S, class Config> struct BackwardWideMultiplier : BackwardMultipl
       wgmma_commit();
       finish<Last>(s, dk, dv, steps);
       hold(dq);
-      leave_piece<S::BM>(dq);
+      store_piece<S::BM>(dq);
     } else if constexpr (S::odd_d) {
       float half[S::SN / 2];
       wgmma_fence();
@@ -123,7 +123,7 @@ template <class S, class Config> struct BackwardWideMultiplier : BackwardMultipl
       wgmma_commit();
       finish<Last>(s, dk, dv, steps);
       hold(half);
-      leave_piece<S::SN>(half);
+      store_piece<S::SN>(half);
     } else {
       wgmma_commit();  // of nothing, so that what is waited for is the same
       finish<Last>(s, dk, dv, steps);
@@ -145,7 +145,7 @@ template <class S, class Config> struct BackwardWideMultiplier : BackwardMultipl
   }
 
   // Into boxes of 32 elements of half of the rows, as TMA swizzles them.
-  template <int Rows> TW_GPU void leave_piece(const float (&dq)[Rows / 2]) const {
+  template <int Rows> TW_GPU void store_piece(const float (&dq)[Rows / 2]) const {
     const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x % 128) / 32;
     named_barrier(backward_dq_empty + who, 160);
     char *to = shared.dq(who) + warp / 2 * S::box_bytes + lane / 4 % 4 * 4;

@@ -22,7 +22,7 @@ template <class T, int width> struct Together {
 };
 
 // How results are made of sums, and how neighbours of a row move: whole where they are aligned and all there.
-template <class Config> struct Leaving {
+template <class Config> struct StoreMode {
   using Sum = typename Config::Acc;
   using C = typename Config::C;
   using D = typename Config::D;
@@ -101,7 +101,7 @@ template <class Config, class Launched = Launch> struct Part {
 };
 
 // Adds the parts of a split k in their order: pieces of a row side by side, rows below each other, then the batch.
-template <class Config, class Launched, class Out> TW_GPU void add_parts(const Launched &x, Out out) {
+template <class Config, class Launched, class Out> TW_GPU void add_splits(const Launched &x, Out out) {
   using Sum = typename Config::Acc;
   constexpr int width = out_width<Config>, wide = 4;
   const int across = x.finish_across;  // a power of two
