@@ -357,14 +357,14 @@ bool openmp_would_wait(Team *team) {
   constexpr int64_t for_now = 5000000;  // nanoseconds: the next calls are soon
   static __thread int64_t until;
   if (__atomic_load_n(&helpers_known, __ATOMIC_ACQUIRE) == 0) return false;
-  const bool contested = others_ran([&](int32_t thread) {
+  const int64_t now = nanoseconds();
+  const bool contested = others_ran(now, for_now, [&](int32_t thread) {
 #ifdef __linux__
     for (Worker *at = team->newest; at; at = at->older)
       if (__atomic_load_n(&at->thread, __ATOMIC_ACQUIRE) == thread) return true;
 #endif
     return is_helper(thread);
   });
-  const int64_t now = nanoseconds();
   if (contested) until = now + for_now;
   return now < until;
 }

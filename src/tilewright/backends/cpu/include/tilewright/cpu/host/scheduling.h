@@ -83,8 +83,12 @@ inline int64_t time_on_cores(int32_t thread) {
 
 // Whether a thread of this process, but for the caller and those that `known` knows, was on a core since the caller
 // last asked, for more than a moment.  Who they are is looked up now and then; of many, the oldest are asked.
-template <class Known> bool others_ran(const Known &known) {
+// What they did long ago does not count unless they are on a core still.
+template <class Known> bool others_ran(int64_t clock, int64_t long_ago, const Known &known) {
   constexpr int most = 8;
+  static __thread int64_t last;
+  const bool recent = clock - last < long_ago;
+  last = clock;
   constexpr unsigned calls_a_look = 256;
   constexpr int64_t moment = 20000;  // nanoseconds
   static __thread int32_t threads[most];
@@ -104,14 +108,14 @@ template <class Known> bool others_ran(const Known &known) {
   bool any = false;
   for (int i = 0; i < count; ++i) {
     const int64_t now = time_on_cores(threads[i]);
-    any |= !look && now > times[i] + moment;
+    any |= !look && now > times[i] + moment && (recent || time_on_cores(threads[i]) != now);
     times[i] = now;
   }
   return any;
 }
 #else
 inline int32_t thread_id() { return 0; }
-template <class Known> bool others_ran(const Known &) { return false; }
+template <class Known> bool others_ran(int64_t, int64_t, const Known &) { return false; }
 #endif
 
 }  // namespace
