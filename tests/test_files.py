@@ -70,7 +70,7 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
             "by_name.x.shape: there is no field 'shape'",
             "did you mean 'shapes'?",
         ),
-        ('{"version": "one", "kernels": [{"name": 3}]}', "kernels[0].name: 3 should be a valid string", "mend"),
+        ('{"version": "one", "kernels": [{"name": 3}]}', "kernels[0].name: 3 should be a valid string", "fix"),
         ('{"version": "one", "kernels": [{"name": "a", "size": "3"}]}', "size: '3' should be a valid integer", ""),
         ('{"version": "one", "kernels": [{"name": "a", "size": true}]}', "size: True should be a valid integer", ""),
         ('{"version": "one", "kernels": [{"name": "a", "size": 3.0}]}', "size: 3.0 should be a valid integer", ""),

@@ -141,7 +141,7 @@ def _header() -> str:
 def _stand_ins(folder: Path) -> None:
     """A HIP runtime of names, and our header without the one launch the host's compiler cannot read."""
     text = _header()
-    text, count = re.subn(r"pack_b<Word,[^;]*?>>>\(", "launched(", text)
+    text, count = re.subn(r"\bkernel<<<[^;]*?>>>\(", "launched(kernel, ", text)
     assert count == 1, "how packing is launched has changed: the stand-in must follow"
     for place, what in ((folder / GEMM_HEADER, text), (folder / "hip/hip_runtime.h", RUNTIME)):
         place.parent.mkdir(parents=True, exist_ok=True)

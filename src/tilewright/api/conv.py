@@ -93,8 +93,8 @@ def conv(
     done = _CONV.call(
         x, w, bias, stride, padding, dilation, groups, layout, residual, ds, epilogue, out, out_dtype, copy, target
     )
-    if done is None and recorded.conv is not None:
-        done = recorded.conv(
+    if done is None and (record := recorded.get("conv")):
+        done = record(
             x, w, bias, stride, padding, dilation, groups, layout, residual, ds, epilogue, out, out_dtype, copy, target
         )
     if done is not None:

@@ -74,8 +74,8 @@ def gemm(
     done = _GEMM.call(
         a, b, c, alpha, beta, bias, residual, ds, epilogue, out, out_dtype, math, copy, target
     )  # fmt: skip
-    if done is None and recorded.gemm is not None:
-        done = recorded.gemm(a, b, c, alpha, beta, bias, residual, ds, epilogue, out, out_dtype, math, copy, target)
+    if done is None and (record := recorded.get("gemm")):
+        done = record(a, b, c, alpha, beta, bias, residual, ds, epilogue, out, out_dtype, math, copy, target)
     if done is not None:
         return done
     if type(alpha) is not float:

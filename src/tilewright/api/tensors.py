@@ -10,16 +10,9 @@ from typing import Any
 
 from tilewright.runtime import torch_arrays
 
-
-class _Recorded:
-    """What makes the usual calls that record a gradient, once `tilewright.torch` has been imported: given all arguments
-    of a call, its answer, or None where the call is another."""
-
-    gemm: Callable[..., Any] | None = None
-    conv: Callable[..., Any] | None = None
-
-
-recorded = _Recorded()
+# What makes the usual calls that record a gradient, by the name of the call, once `tilewright.torch` is imported: given
+# all arguments of a call, its answer, or None where the call is another.
+recorded: dict[str, Callable[..., Any]] = {}
 
 
 def seen(name: str, *operands: Any, **options: Any) -> Any:

@@ -294,4 +294,4 @@ def attention(q: Any, k: Any, v: Any, options: dict[str, Any]) -> Any:
     return _ATTENTION(q, k, v, options) if q.dtype == k.dtype == v.dtype else None
 
 
-tensors.recorded.gemm, tensors.recorded.conv = gemm, conv
+tensors.recorded |= {"gemm": gemm, "conv": conv}

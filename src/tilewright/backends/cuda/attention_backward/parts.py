@@ -21,7 +21,7 @@ from tilewright.ops.attention_backward.problem import AttentionBackwardProblem
 MOST_PARTS = 64
 ROWS = {32: 96, 64: 96}  # of the usual tile, by the larger head; of larger ones 64
 ITEM = 2.0  # of the time to begin and to end a tile of keys: what many short blocks take
-GAIN = 0.03  # of the time that several parts must save
+GAIN = 0.02  # of the time that several parts must save
 UNEVEN, FEW_WAVES = 0.3, 4  # of a block's time that the last ones of many take longer; of few alike they are a wave
 EARLY = 0.25  # of a block, that others end before it
 CACHED = 32 << 20  # bytes of rows whose tiles are mixed, the longest first (ws/host.h)

@@ -71,7 +71,7 @@ template <> struct real_of<true> {
   using type = double;
 };
 
-// Whether C may come to sums, times beta: unless the Config says no, as those of convolutions do.
+// Whether C may come to sums, times beta: unless the Config says no.
 template <class Config, class = void> struct c_of {
   static constexpr bool comes = true;
 };

@@ -1,7 +1,7 @@
 // What becomes of a sum of GEMM: alpha, beta and C, the D tensors, the activation, one rounding.  Nothing here depends on
 // CK Tile.
 #pragma once
-#include <tilewright/hip/storing.h>
+#include <tilewright/hip/store_modes.h>
 
 #if defined(__HIP_DEVICE_COMPILE__)
 namespace tw::hip {

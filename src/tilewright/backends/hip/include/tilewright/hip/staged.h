@@ -1,6 +1,6 @@
 // A product of tiles that lie in LDS, and the way of its sums out through LDS: what kernels of our own share.
 #pragma once
-#include <tilewright/hip/storing.h>
+#include <tilewright/hip/store_modes.h>
 #include <tilewright/hip/matrix.h>
 
 #if defined(__HIP_DEVICE_COMPILE__)

@@ -7,7 +7,7 @@
 #include <hip/hip_runtime.h>
 
 #include <tilewright/hip/conv/kernel.h>
-#include <tilewright/hip/storing.h>
+#include <tilewright/hip/store_modes.h>
 
 #if defined(__HIP_DEVICE_COMPILE__)
 namespace tw::hip {
