@@ -310,24 +310,28 @@ def test_a_result_keeps_channels_last() -> None:
     assert dx.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_deterministic_mode_asks_for_deterministic_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilewright.torch import library
+@pytest.mark.parametrize("with_residual", [False, True])  # a usual call, and one that takes the general way
+def test_deterministic_mode_asks_for_deterministic_gradients(
+    monkeypatch: pytest.MonkeyPatch, with_residual: bool
+) -> None:
+    from tilewright.torch import recorded
 
     asked: list[bool] = []
     for name in ("conv_backward_data", "conv_backward_weight"):
-        real = getattr(library.CALLS, name)
+        real = getattr(recorded.conv_api, name)
 
         def watched(*operands: Any, real: Any = real, **options: Any) -> Any:
-            asked.append(options["deterministic"])
+            asked.append(options.get("deterministic", False))
             return real(*operands, **options)
 
-        monkeypatch.setattr(library.CALLS, name, watched)
+        monkeypatch.setattr(recorded.conv_api, name, watched)
     make = Maker("float32", "dense", True)
     x, w = make(2, 4, 7, 9), make(6, 4, 3, 3)
-    tw.conv(x, w, layout="nchw").sum().backward()
+    more = {"residual": torch.zeros(2, 6, 5, 7)} if with_residual else {}
+    tw.conv(x, w, layout="nchw", **more).sum().backward()
     torch.use_deterministic_algorithms(True)
     try:
-        tw.conv(x, w, layout="nchw").sum().backward()
+        tw.conv(x, w, layout="nchw", **more).sum().backward()
     finally:
         torch.use_deterministic_algorithms(False)
     assert asked == [False, False, True, True]
