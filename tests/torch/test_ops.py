@@ -314,17 +314,17 @@ def test_a_result_keeps_channels_last() -> None:
 def test_deterministic_mode_asks_for_deterministic_gradients(
     monkeypatch: pytest.MonkeyPatch, with_residual: bool
 ) -> None:
-    from tilewright.torch import recorded
+    from tilewright.api import conv as conv_api
 
     asked: list[bool] = []
     for name in ("conv_backward_data", "conv_backward_weight"):
-        real = getattr(recorded.conv_api, name)
+        real = getattr(conv_api, name)
 
         def watched(*operands: Any, real: Any = real, **options: Any) -> Any:
             asked.append(options.get("deterministic", False))
             return real(*operands, **options)
 
-        monkeypatch.setattr(recorded.conv_api, name, watched)
+        monkeypatch.setattr(conv_api, name, watched)
     make = Maker("float32", "dense", True)
     x, w = make(2, 4, 7, 9), make(6, 4, 3, 3)
     more = {"residual": torch.zeros(2, 6, 5, 7)} if with_residual else {}
