@@ -222,3 +222,42 @@ def test_deterministic_mode_is_asked_in_the_backward_pass(name: str) -> None:
     finally:
         torch.use_deterministic_algorithms(False)
     assert all(torch.allclose(before, after, atol=1e-5) for before, after in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (4, 1), (4, 5), (1, 1), (5,), ()])
+def test_a_bias_of_linear_may_have_any_shape_that_broadcasts(shape: tuple[int, ...]) -> None:
+    layer = torch.nn.Linear(3, 5)
+    layer.bias = torch.nn.Parameter(torch.randn(shape))
+    x = torch.randn(4, 3)
+    exact = torch.autograd.grad(layer(x).square().sum(), (layer.weight, layer.bias))
+    tilewright.torch.replace_modules(layer)
+    ours = torch.autograd.grad(layer(x).square().sum(), (layer.weight, layer.bias))
+    for mine, theirs in zip(ours, exact, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_inference_mode_records_nothing_whatever_is_enabled_inside() -> None:
+    layer, q = tilewright.torch.nn.Linear(3, 5), torch.randn(1, 2, 4, 8, requires_grad=True)
+    with torch.inference_mode(), torch.enable_grad():
+        results = [
+            layer(torch.randn(4, 3)),
+            tw.gemm(torch.randn(4, 3), layer.weight.t(), epilogue="gelu"),
+            tilewright.torch.scaled_dot_product_attention(q, q, q),
+        ]
+    assert [result.requires_grad for result in results] == [False] * 3
+
+
+@pytest.mark.parametrize(("filters", "groups"), [((8, 4, 1, 1), 1), ((4, 1, 3, 3), 4), ((6, 4, 3, 1), 1)])
+def test_gradients_of_filters_have_their_strides(filters: tuple[int, ...], groups: int) -> None:
+    w = torch.randn(filters, requires_grad=True)
+    tw.conv(torch.randn(2, 4, 7, 7), w, layout="nchw", groups=groups).sum().backward()
+    assert w.grad is not None
+    assert w.grad.stride() == w.stride()
+
+
+def test_the_gradient_of_relu_does_not_hide_nan() -> None:
+    x = torch.ones(1, 3)
+    x[0, 0] = float("nan")
+    x.requires_grad_()
+    (gradient,) = torch.autograd.grad(tw.gemm(x, torch.ones(3, 2), epilogue="relu").sum(), x)
+    assert gradient.tolist() == [[2.0, 2.0, 2.0]]

@@ -94,8 +94,9 @@ def _no() -> int:
 
 
 def _records(torch: Any) -> bool:
-    """Whether gradients are recorded: not below autograd, which is done with the call by then."""
-    if not torch.is_grad_enabled():
+    """Whether gradients are recorded: not below autograd, which is done with the call by then, nor in inference mode,
+    whatever `enable_grad` says inside of it."""
+    if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
         return False
     c = torch._C
     return not c._dispatch_tls_is_dispatch_key_excluded(c.DispatchKey.AutogradCPU)

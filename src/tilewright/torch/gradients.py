@@ -28,7 +28,7 @@ ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
 
 # The gradient of an activation from that of its result and the result itself.
 FROM_RESULT: dict[str, Callable[[Any, Any], Any]] = {
-    "Relu": lambda de, e: torch.where(e > 0, de, torch.zeros_like(de)),
+    "Relu": lambda de, e: torch.where(e <= 0, torch.zeros_like(de), de),  # NaN goes on, as in PyTorch
     "Sigmoid": lambda de, e: de * (e * (1 - e)),
     "Tanh": lambda de, e: de * (1 - e * e),
 }

@@ -32,12 +32,12 @@ _BEHIND |= {name.lower(): formula for name, formula in _BEHIND.items()}
 _EPILOGUES = frozenset((*_LINEAR, *_FROM_RESULT, *_BEHIND))
 _c, _forward_mode = torch._C, torch.autograd.forward_ad
 _below_autograd = _c.DispatchKey.AutogradCPU
-_records, _compiles = torch.is_grad_enabled, torch.compiler.is_compiling
+_records, _infers, _compiles = torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.compiler.is_compiling
 
 
 def usual(*operands: Any) -> bool:
     """Whether autograd alone is to know of an eager call on these operands, and must."""
-    if not _records() or _c._len_torch_dispatch_stack() or _c._is_tracing():
+    if not _records() or _infers() or _c._len_torch_dispatch_stack() or _c._is_tracing():
         return False
     if _c._functorch.peek_interpreter_stack() is not None or _forward_mode._current_level >= 0:
         return False
@@ -171,6 +171,8 @@ _LINEAR_NODE, _PRODUCT = _applied(_Linear), _applied(_Product)
 
 def linear(x: Any, weight: Any, bias: Any) -> Any:
     """`torch.nn.functional.linear` that records; None where it is not for here."""
+    if bias is not None and bias.dim() != 1:
+        return None
     if x.dim() < 2 or not usual(x, weight, bias) or x.device != weight.device or 0 in x.shape or 0 in weight.shape:
         return None
     if _c._is_any_autocast_enabled():
@@ -205,12 +207,23 @@ def gemm(
 # -- convolutions ------------------------------------------------------------------------------------------------------
 
 
+def _strided(gradient: Any, strides: tuple[int, ...]) -> Any:
+    """With the strides of its weight where these differ in dimensions of one element only: DDP compares them."""
+    theirs = gradient.stride()
+    if theirs == strides or any(
+        size > 1 and one != other for size, one, other in zip(gradient.shape, theirs, strides, strict=True)
+    ):
+        return gradient
+    return gradient.as_strided(gradient.shape, strides)
+
+
 class _Convolution(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, x: Any, w: Any, bias: Any, epilogue: str, geometry: dict[str, Any], copies: bool) -> Any:
         y = _forward(conv_api.conv, copies, x, w, bias, epilogue=epilogue, **geometry)
         formula, needed = _FROM_RESULT.get(epilogue), ctx.needs_input_grad
         ctx.formula, ctx.geometry, ctx.shapes = formula, geometry, (tuple(x.shape), tuple(w.shape))
+        ctx.strides = w.stride()
         ctx.save_for_backward(x if needed[1] else None, w if needed[0] else None, y if formula else None)
         return y
 
@@ -225,7 +238,7 @@ class _Convolution(torch.autograd.Function):  # type: ignore[misc]
             options = {**options, "deterministic": True}
         return (
             _call(conv_api.conv_backward_data, dz, w, shape, **options) if of_x else None,
-            _call(conv_api.conv_backward_weight, x, dz, filters, **options) if of_w else None,
+            _strided(_call(conv_api.conv_backward_weight, x, dz, filters, **options), ctx.strides) if of_w else None,
             over_pixels(dz, ctx.geometry["layout"]) if of_bias else None,
             None, None, None,
         )  # fmt: skip
