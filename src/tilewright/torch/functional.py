@@ -48,9 +48,12 @@ def _demand_tensors(**operands: Any) -> None:
 
 def _recorded(*operands: Any) -> bool:
     """Whether a gradient will be asked for."""
-    if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
+    if not torch.is_grad_enabled():
         return False
-    if not torch.compiler.is_compiling() and transforms.transformed():
+    eager = not torch.compiler.is_compiling()  # the compiler knows no inference mode
+    if eager and torch.is_inference_mode_enabled():
+        return False
+    if eager and transforms.transformed():
         return any(operand is not None and transforms.requires_grad(operand) for operand in operands)
     return any(operand is not None and operand.requires_grad for operand in operands)
 
