@@ -211,7 +211,7 @@ def _strided(gradient: Any, strides: tuple[int, ...]) -> Any:
     """With the strides of its weight where these differ in dimensions of one element only: DDP compares them."""
     theirs = gradient.stride()
     if theirs == strides or any(
-        size > 1 and one != other for size, one, other in zip(gradient.shape, theirs, strides, strict=True)
+        size > 1 and stride != wanted for size, stride, wanted in zip(gradient.shape, theirs, strides, strict=True)
     ):
         return gradient
     return gradient.as_strided(gradient.shape, strides)
