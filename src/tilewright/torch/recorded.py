@@ -32,7 +32,7 @@ _BEHIND |= {name.lower(): formula for name, formula in _BEHIND.items()}
 _EPILOGUES = frozenset((*_LINEAR, *_FROM_RESULT, *_BEHIND))
 _c, _forward_mode = torch._C, torch.autograd.forward_ad
 _below_autograd = _c.DispatchKey.AutogradCPU
-_records, _infers, _compiles = torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.compiler.is_compiling
+_records, _infers = torch.is_grad_enabled, torch.is_inference_mode_enabled
 
 
 def usual(*operands: Any) -> bool:
