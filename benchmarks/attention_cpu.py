@@ -25,7 +25,20 @@ from typing import Any
 
 from _attention_shapes import FAMILIES, FIXED, QUICK, Shape, as_message, random_shapes
 from _attention_worker import COPY_BYTES
-from _cpu_race import Entrant, Usual, Worker, geometric_mean, kept, listed, parser_of, race, ratio, tell, written
+from _cpu_race import (
+    Entrant,
+    Usual,
+    Worker,
+    geometric_mean,
+    kept,
+    listed,
+    noise_of,
+    parser_of,
+    race,
+    ratio,
+    tell,
+    written,
+)
 from _machine import installed, provenance
 
 WORKER = Path(__file__).parent / "_attention_worker.py"
@@ -74,7 +87,7 @@ class Bench:
             entrants.append(peer)
         if shape.group == "decode":
             entrants.append(Entrant("copy", ours, f"{dtype}.copy"))
-        race(entrants, self.options)
+        beside = race(entrants, self.options)
         for one in self.workers.values():
             one.ask({"do": "forget"})
         call, through_api = entrants[:2]
@@ -88,6 +101,7 @@ class Bench:
             "cache_bytes": shape.cache_elements * ELEMENT_BYTES[dtype],
             "seconds": {one.label: one.median for one in entrants},
             "rounds": {one.label: len(one.samples) for one in entrants},
+            "others_cores": beside,
         }
         if peer is not None:
             row |= {"peer": peer.label, "over_torch": ratio(peer, call), "call_over_torch": ratio(peer, through_api)}
@@ -197,7 +211,15 @@ def main() -> None:
         if options.random is not None:
             method |= {"drawn_with": options.random, "count": options.count}
         written(
-            options.output, {"benchmark": "attention_cpu", **head, "method": method, "summary": found, "rows": rows}
+            options.output,
+            {
+                "benchmark": "attention_cpu",
+                **head,
+                "method": method,
+                "noise": noise_of(rows),
+                "summary": found,
+                "rows": rows,
+            },
         )
     if options.check and not all(one["met"] for one in found.values()):
         raise SystemExit(1)

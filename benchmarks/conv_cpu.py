@@ -28,7 +28,20 @@ from pathlib import Path
 from typing import Any
 
 from _conv_shapes import DIRECTIONS, FAMILIES, FIXED, QUICK, RARE, SPECIAL, Shape, as_message, random_shapes
-from _cpu_race import Entrant, Usual, Worker, geometric_mean, kept, listed, parser_of, race, ratio, tell, written
+from _cpu_race import (
+    Entrant,
+    Usual,
+    Worker,
+    geometric_mean,
+    kept,
+    listed,
+    noise_of,
+    parser_of,
+    race,
+    ratio,
+    tell,
+    written,
+)
 from _machine import installed, provenance
 
 WORKER = Path(__file__).parent / "_conv_worker.py"
@@ -77,7 +90,7 @@ class Bench:
         if dtype != "fp32":
             self._prepare("tilewright", shape, direction, "fp32")
             entrants.append(Entrant("our fp32", ours, "fp32.call"))
-        race(entrants, self.options)
+        beside = race(entrants, self.options)
         for one in self.workers.values():
             one.ask({"do": "forget"})
         call = entrants[0]
@@ -91,6 +104,7 @@ class Bench:
             "gflops": 2 * shape.products / call.median / 1e9,
             "seconds": {one.label: one.median for one in entrants},
             "rounds": {one.label: len(one.samples) for one in entrants},
+            "others_cores": beside,
         }
         if peer is not None:
             row |= {"peer": peer.label, "over_torch": ratio(peer, call), "conv_over_torch": ratio(peer, entrants[1])}
@@ -215,7 +229,17 @@ def main() -> None:
         }
         if options.random is not None:
             method |= {"drawn_with": options.random, "count": options.count}
-        written(options.output, {"benchmark": "conv_cpu", **head, "method": method, "summary": found, "rows": rows})
+        written(
+            options.output,
+            {
+                "benchmark": "conv_cpu",
+                **head,
+                "method": method,
+                "noise": noise_of(rows),
+                "summary": found,
+                "rows": rows,
+            },
+        )
     if options.check and not all(one["met"] for one in found.values()):
         raise SystemExit(1)
 

@@ -26,7 +26,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from _cpu_race import Entrant, Usual, Worker, geometric_mean, kept, listed, parser_of, race, ratio, written
+from _cpu_race import Entrant, Usual, Worker, geometric_mean, kept, listed, noise_of, parser_of, race, ratio, written
 from _gemm_shapes import FAMILIES, QUICK, Shape, as_message, random_shapes, shapes_for
 from _machine import installed, provenance
 
@@ -79,7 +79,7 @@ class Bench:
         if dtype != "fp32":
             self._prepare("tilewright", shape, "fp32")
             entrants.append(Entrant("our fp32", ours, "fp32.call"))
-        race(entrants, self.options)
+        beside = race(entrants, self.options)
         for one in self.workers.values():
             one.ask({"do": "forget"})
         by_label = {one.label: one for one in entrants}
@@ -95,6 +95,7 @@ class Bench:
             "gflops": 2 * shape.m * shape.n * shape.k / call.median / 1e9,
             "seconds": {one.label: one.median for one in entrants},
             "rounds": {one.label: len(one.samples) for one in entrants},
+            "others_cores": beside,
         }
         if best is not None:
             row["best_peer"] = best.label
@@ -246,7 +247,7 @@ def main() -> None:
             method |= {"drawn_with": options.random, "count": options.count}
             found = {**found, "families": families}
         written(options.output, {"benchmark": "gemm_cpu", **head, "method": method, "floor": FLOOR,
-                                 "summary": found, "rows": rows})  # fmt: skip
+                                 "noise": noise_of(rows), "summary": found, "rows": rows})  # fmt: skip
     if options.check and not all(one["met"] for one in found.values()):
         raise SystemExit(1)
 
