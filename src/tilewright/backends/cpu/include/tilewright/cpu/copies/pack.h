@@ -13,18 +13,18 @@ namespace tw {
 // unrolled loop they would cost more compile time than all the rest.
 template <class Dot, class T> __attribute__((noinline)) vu words_along_edge(const T *p, int64_t count) {
   if constexpr (same<T, float>::value) return load_words(p, count);
-  T part[lanes * Dot::step];
-  __builtin_memset(part, 0, sizeof part);
-  __builtin_memcpy(part, p, size_t(count) * sizeof(T));
+  static_assert(lanes * Dot::step * sizeof(T) <= vector_bytes, "words of a vector come from one vector");
+  T part[vector_bytes / sizeof(T)];
+  store_u(part, load_bytes(p, count * int64_t(sizeof(T))));
   return Dot::along_k(static_cast<const T *>(part));
 }
 template <class Dot, class T>
 __attribute__((noinline)) vu words_across_edge(const T *p, int64_t ld, int64_t count, int64_t depth) {
   if constexpr (same<T, float>::value) return load_words(p, count);
-  T part[Dot::step * lanes];
-  __builtin_memset(part, 0, sizeof part);
-  size_t bytes = size_t(count < lanes ? count : lanes) * sizeof(T);
-  for (int64_t k = 0; k < depth && k < Dot::step; ++k) __builtin_memcpy(part + k * lanes, p + k * ld, bytes);
+  T part[Dot::step * lanes +
+         vector_bytes / sizeof(T)];  // each row is written as a whole vector, over the next one's place
+  int64_t bytes = (count < lanes ? count : lanes) * int64_t(sizeof(T));
+  for (int64_t k = 0; k < Dot::step; ++k) store_u(part + k * lanes, k < depth ? load_bytes(p + k * ld, bytes) : vu{});
   return Dot::across(static_cast<const T *>(part), lanes);
 }
 
@@ -131,15 +131,23 @@ TW_INLINE void pack_b(const T *b, int64_t ld, int64_t columns, int64_t depth, ui
   vi sums[Vectors] = {};
   if constexpr (NContiguous) {
     int64_t g = 0;
-    if (columns >= width) {
+    if constexpr (Dot::offset) {  // VNNI's: the only one with strips
+      const int64_t live = columns < width ? columns : width;
+      for (; (g + 1) * Dot::step <= depth; ++g)
+        for (int v = 0; v < Vectors; v += Dot::strip) {
+          vu words[Dot::strip];
+          Dot::across_strip(b + g * Dot::step * ld + v * lanes, ld, live > v * lanes ? live - v * lanes : 0, words);
+#pragma GCC unroll 4
+          for (int t = 0; t < Dot::strip && v + t < Vectors; ++t) {
+            store_u(out + g * width + (v + t) * lanes, words[t]);
+            count_in<Dot>(sums[v + t], words[t]);
+          }
+        }
+    } else if (columns >= width) {
       for (; (g + 1) * Dot::step <= depth; ++g) {
         const T *from = b + g * Dot::step * ld;
 #pragma GCC unroll 8
-        for (int v = 0; v < Vectors; ++v) {
-          vu words = Dot::across(from + v * lanes, ld);
-          store_u(out + g * width + v * lanes, words);
-          count_in<Dot>(sums[v], words);
-        }
+        for (int v = 0; v < Vectors; ++v) store_u(out + g * width + v * lanes, Dot::across(from + v * lanes, ld));
       }
     }
     for (; g < groups; ++g) {

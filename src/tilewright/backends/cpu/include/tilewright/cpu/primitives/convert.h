@@ -92,9 +92,8 @@ TW_INLINE void store_from_float(fp16 *p, vf x) {
 template <class T> TW_INLINE vf load_as_float(const T *p, int64_t count) {
   if (count >= lanes) return load_as_float(p);
   if constexpr (same<T, float>::value) return vf(load_words(p, count));
-  T part[lanes];
-  __builtin_memset(part, 0, sizeof part);
-  for (int i = 0; i < lanes - 1 && i < count; ++i) part[i] = p[i];
+  T part[vector_bytes / sizeof(T)];
+  store_u(part, load_bytes(p, count * int64_t(sizeof(T))));
   return load_as_float(static_cast<const T *>(part));
 }
 template <class T> TW_INLINE void store_from_float(T *p, vf x, int64_t count) {

@@ -99,6 +99,20 @@ TW_INLINE vu load_words(const void *p, int64_t count) {
   return x;
 #endif
 }
+// The first `bytes` bytes; those behind them are 0 and their memory is not touched.
+TW_INLINE vu load_bytes(const void *p, int64_t bytes) {
+  if (bytes >= vector_bytes) return load_u(p);
+#if defined(__AVX512BW__)
+  vu x;
+  uint64_t mask = (uint64_t(1) << bytes) - 1;
+  asm("vmovdqu8 %1, %0%{%2%}%{z%}" : "=v"(x) : "m"(*static_cast<const vu_any *>(p)), "Yk"(mask));
+  return x;
+#else
+  unsigned char part[vector_bytes] = {};
+  __builtin_memcpy(part, p, size_t(bytes));
+  return load_u(part);
+#endif
+}
 TW_INLINE void store_words(void *p, vu x, int64_t count) {
   if (count >= lanes) {
     store_u(p, x);
