@@ -6,7 +6,7 @@
 //
 // `me` is the thread: whoever hides its number from the compiler keeps it from holding places between two fetches.
 //
-// Places are asked for by `at(line, d)`: where elements of a row from d on lie, for lines that may be beyond the last.
+// Places are given by `at(line, d)`: where elements of a row from d on lie, for lines that may be beyond the last.
 #pragma once
 #include <tilewright/gpu/types.h>
 

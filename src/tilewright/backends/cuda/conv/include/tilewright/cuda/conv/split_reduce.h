@@ -1,11 +1,11 @@
-// Gradients of weights that blocks summed up part by part: the parts of a weight, added in an order that is always the same.
+// Gradients of weights that blocks accumulated split by split: the splits of a weight, added in an order that is always the same.
 #pragma once
 #include <stdint.h>
 #include <tilewright/gpu/device.h>
 
 namespace tw {
 
-// Of few weights eight threads share the parts of one, so that few reads come one after another; of many each has one.
+// Of few weights eight threads share the splits of one, so that few reads come one after another; of many each has one.
 constexpr int64_t few_weights = 1 << 16;
 constexpr int adders = 8, adding_threads = 256;
 
@@ -22,7 +22,7 @@ inline unsigned adding_blocks(int64_t count) {
 
 namespace tw {
 
-// Whether this thread has a sum, of which weight, and the sum.  place(at): where a weight lies in a part.
+// Whether this thread has a sum, of which weight, and the sum.  place(at): where a weight lies in a split.
 template <class Place> TW_GPU bool add_splits(const float *partial, long long count, long long apart, int parts,
                                               Place place, int &at, float &sum) {
   constexpr int each = adding_threads / adders;
@@ -45,7 +45,7 @@ template <class Place> TW_GPU bool add_splits(const float *partial, long long co
   for (int i = 0; i < adders; ++i) sum += shares[i * each + at % each];
   return true;
 }
-// Of weights that lie in a part as they are counted.
+// Of weights that lie in a split as they are counted.
 TW_GPU bool add_splits(const float *partial, long long count, int parts, int &at, float &sum) {
   return add_splits(partial, count, count, parts, [](int one) { return (long long)one; }, at, sum);
 }

@@ -72,7 +72,7 @@ struct DepthwiseMmaRow {
   }
 };
 
-// A warp's sums of its eight channels: [channel][filter's pixel of row 0, the next one's], as one instruction leaves them.
+// A warp's accumulators of its eight channels: [channel][filter's pixel of row 0, the next one's], as one instruction leaves them.
 template <class Config> struct DepthwiseMmaAccumulators {
   using G = DepthwiseMma<Config>;
   using T = typename Config::A;
@@ -166,7 +166,7 @@ TW_GPU void conv_depthwise_mma(const TensorMap &map_x, const TensorMap &map_y, c
   } else sum_depthwise_mma<Config>(x, block, part, line);
 }
 
-// The parts of a gradient, in order.
+// The splits of a gradient, in order.
 template <class Config> TW_GPU void add_depthwise_mma(const DepthwiseMmaArgs &x) {
   int at;
   float sum;

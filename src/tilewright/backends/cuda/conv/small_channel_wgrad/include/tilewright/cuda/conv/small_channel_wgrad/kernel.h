@@ -21,7 +21,7 @@ template <class Config> struct SmallChannelWgradMemory {
   }
 };
 
-// What a block sums up: of which filters and plane of taps, and which of the stages.
+// What a block accumulates: of which filters and plane of taps, and which of the stages.
 struct SmallChannelWgradItem {
   int m, plane, part, first, end;
   TW_GPU explicit SmallChannelWgradItem(const SmallChannelWgradArgs &x) {
@@ -107,7 +107,7 @@ template <class Config, int Channels> struct SmallChannelWgradLines {
       if (first + i * S::spreading < all)
         *reinterpret_cast<Some<T, 8> *>(to + (first + i * S::spreading) * S::line) = lines[i];
   }
-  // From line `first` on, of this thread.  A batch is on its way before there is room for it; all threads ask together.
+  // From line `first` on, of this thread.  A batch is on its way before there is room for it; all threads issue their loads together.
   template <class Room> TW_GPU void spread(char *to, int first, Room room) const {
     Some<T, 8> lines[batch];
     load(lines, first);
@@ -148,7 +148,7 @@ TW_GPU void spread_small_channel_wgrad(const SmallChannelWgradArgs &x, const Sma
   }
 }
 
-// Sums leave as they lie in registers, which takes few instructions: a thread has two neighbours of the eight elements of a
+// Accumulators leave as they lie in registers, which takes few instructions: a thread has two neighbours of the eight elements of a
 // line, of every row of the window and two filters.
 template <class Config>
 TW_GPU void store_small_channel_wgrad(const SmallChannelWgradArgs &x, const SmallChannelWgradItem &item,
@@ -234,7 +234,7 @@ template <class Config> TW_GPU void conv_small_channel_wgrad(const TensorMap &ma
   }
 }
 
-// The parts of a weight, in order.
+// The splits of a weight, in order.
 template <class Config> TW_GPU void add_small_channel_wgrad(const SmallChannelWgradArgs &x) {
   using S = SmallChannelWgrad<Config>;
   const auto place = [&](int at) {
