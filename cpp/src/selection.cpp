@@ -103,7 +103,7 @@ tw_candidate judged(const Registry &registry, const Group &group, const tw_probl
   ask(group, 0, group.kernels.size(), problem, options);
   const size_t count = desk().count;
   std::string text = "no kernel for " + std::string(problem.text) + ": " + why + "; " + std::to_string(count) +
-                     " kernel(s) of its signature refuse:";
+                     (count == 1 ? " kernel of its signature refuses:" : " kernels of its signature refuse:");
   for (size_t at = 0; at < count && at < 8; ++at) {
     const tw_candidate candidate = judged(registry, group, problem, at);
     text += "\n  " + registry.entry(candidate.kernel).name + ": [" + candidate.rule + "] " + candidate.why;

@@ -197,7 +197,7 @@ def _packages() -> dict[str, str]:
 
 
 def plugin_error(error: BaseException) -> PluginError | None:
-    """The error to tell instead of one that nobody expected, where code of a plug-in raised it; else None.
+    """The error to raise instead of one that nobody expected, where code of a plug-in raised it; else None.
 
     What the code of either side calls (the standard library, NumPy) counts as that side.
     """

@@ -1,4 +1,4 @@
-"""`bench --search`: kernels out of a pool too large to measure whole, under a budget; told with what may be missing."""
+"""`bench --search`: kernels out of a pool too large to measure whole, under a budget; printed with what may be missing."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def run(
     return results
 
 
-def tell(results: Sequence[SearchResult], search: Search) -> None:
+def print_results(results: Sequence[SearchResult], search: Search) -> None:
     """What was tried, and how far from the best it may be."""
     numbers = ("time us", "tried", "of", "known", "behind store", "luck", "left faster")
     shown = table(*numbers, "problem", fold=["problem"], right=numbers)

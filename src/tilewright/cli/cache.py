@@ -220,5 +220,5 @@ def _tell_why(comparison: KeyComparison) -> None:
 
 
 def _short(text: str) -> str:
-    """Digests are told apart by their first digits."""
+    """Digests are distinguished by their first digits."""
     return text[:12] if len(text) == 64 and " " not in text else text

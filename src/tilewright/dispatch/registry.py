@@ -446,7 +446,7 @@ class Registry:
             chosen = self.select_stage(problem, threads=count, strict=strict, where=where)
             decided = f"{chosen.tier}: {chosen.reason}"
         except NoKernelError as error:
-            # Which problem it is stands above; a lock file's refusal is told whole.
+            # Which problem it is stands above; a lock file's refusal is shown whole.
             text = error.message.partition(":")[2].strip() if error.rule == "no-kernel" else error.message
             decided = f"refused: {text.splitlines()[0]}"
         record = records().lookup(op.name, op.measured_as(problem), self.arch.name, count) if now.measure else None

@@ -124,7 +124,7 @@ class FamilySpace:
 
     def is_legal(self, signature: Any, schedule: Any, arch: Arch) -> bool:
         """Whether the numbers of a schedule are some, and `RULES` have nothing to say of it; a family may have a
-        quicker way to tell both (`is_legal`)."""
+        quicker way to know both (`is_legal`)."""
         if not self._has_kernels(signature, arch):
             return False
         family = self.family_of(schedule)

@@ -5,7 +5,7 @@ An op's `legality.py` brings what only it knows:
     LEGALITY = Legality(OP, SPACES, (names, words, positive, ...), problem_violations, Signature)
     check, problem_check = LEGALITY.check, LEGALITY.problem_check
 
-A rule is a function of signature, schedule and arch that yields violations, so that one spec can be told everything
+A rule is a function of signature, schedule and arch that yields violations, so that one error can name everything
 that is wrong with it.  Where one of the `...-name` rules or `positive` is broken, a family's arithmetic would only echo
 it and is not asked.
 
@@ -184,7 +184,7 @@ class Legality:
     def is_legal(self, spec: KernelSpec) -> bool:
         """Whether `check` has nothing to say, without its sentences: pools hold a hundred thousand proposals.
 
-        A design space may tell quickly what its rules and those of numbers say (`is_legal`); the rest is asked of what
+        A design space may know quickly what its rules and those of numbers say (`is_legal`); the rest is asked of what
         is left.
         """
         arch, kind = all_archs().get(spec.arch), type(spec.schedule)

@@ -205,7 +205,7 @@ def identify(driver: tuple[str, ...]) -> CpuToolchain:
     ]
     triple = triple.strip()
     if not lines or not triple:
-        raise _broken(driver, "it does not tell its version and target")
+        raise _broken(driver, "it does not print its version and target")
     if zig:
         kind = "zig"
         version = _ask(tuple(word for word in driver if word != "c++"), "version").strip()

@@ -230,7 +230,7 @@ def identify(candidate: Candidate) -> CudaToolchain:
     lines = [line.strip() for line in answer.splitlines() if line.strip()]
     release = re.search(r"release (\d+)\.(\d+)", answer)
     if release is None:
-        raise _broken(candidate, "it does not tell its release")
+        raise _broken(candidate, "it does not print its release")
     version = (int(release[1]), int(release[2]))
     if version < OLDEST:
         raise _broken(

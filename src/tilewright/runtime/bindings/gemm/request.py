@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
-from tilewright.errors import ProblemError, UnknownNameError, an, shown
+from tilewright.errors import ProblemError, UnknownNameError, an, counted, shown
 from tilewright.ops.fused import GATES, epilogue_d_counts, normal_epilogue
 from tilewright.ops.gemm.legality import has_dual_kernels, problem_check
 from tilewright.ops.gemm.problem import GemmProblem, default_output
@@ -235,7 +235,9 @@ def _demand_inputs(call: _Call) -> None:
         if isinstance(view, View) and len(view.shape) < least:
             rank = len(view.shape)
             hint = "use tilewright.matmul, which takes vectors" if rank else "give an array of at least 1 dimension"
-            raise _bad("array-rank", f"{view.what} has {rank} dimension(s), and a matrix has 2", view.shape, hint)
+            raise _bad(
+                "array-rank", f"{view.what} has {counted(rank, 'dimension')}, and a matrix has 2", view.shape, hint
+            )
     if len(call.ds) > MAX_D:
         raise _bad("epilogue-d-count", f"{len(call.ds)} D tensors were given", len(call.ds), f"give at most {MAX_D}")
 
