@@ -173,7 +173,7 @@ def after_build(store: Store, max_bytes: int, keep: Collection[str], added_bytes
 
 
 def other_versions(store: Store) -> list[Path]:
-    """Stores of other versions beside this one, known by their format files; they are left alone until they are named."""
+    """Stores of other versions beside this one, known by their format files; they are left alone until named."""
     return sorted(
         root
         for root in store.root.parent.glob("kernels-v*")

@@ -209,7 +209,7 @@ def sweep(
         servable = _servable(registry, wanted, summary, here=not cluster)
         sweeps = [Sweep(op, registry.target, store, how, worker_pool) for worker_pool in worker_pools]
         works = [(sweep, sweep.plan(servable, specs_of)) for sweep in sweeps]
-        _tell_work(works, store, summary)
+        _print_work(works, store, summary)
         # Before anything is built.
         if any(work.total for _, work in works):
             store.demand_writable()
@@ -257,7 +257,7 @@ def _worker_pools(cluster: str, target: str, how: Options) -> Iterator[Sequence[
         yield worker_pools
 
 
-def _tell_work(works: Sequence[tuple[Sweep, Work]], store: Results, summary: Summary) -> None:
+def _print_work(works: Sequence[tuple[Sweep, Work]], store: Results, summary: Summary) -> None:
     first = works[0][1]  # all have the same problems
     summary.unmeasured += [(each.describe(), "no kernel that was asked for serves it") for each in first.unserved]
     total, known = sum(work.total for _, work in works), sum(work.known for _, work in works)

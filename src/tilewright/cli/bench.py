@@ -10,7 +10,7 @@ import typer
 
 from tilewright.cli import _ops
 from tilewright.cli._problems import demand_memory, kernel_of, named_kernel, problem_of, registry_for, table_of
-from tilewright.cli._search import asked_for
+from tilewright.cli._search import search_of
 from tilewright.cli.common import (
     AsJson,
     Expression,
@@ -133,7 +133,7 @@ def _bench(
     """
     from tilewright.cli._sweep import Kept, Which
 
-    wanted, which = asked_for(search, budget, seed), Which(pool, kernel, filter, config)
+    wanted, which = search_of(search, budget, seed), Which(pool, kernel, filter, config)
     if problems or wanted:
         from tilewright.tune.searching import ROUNDS
 

@@ -187,7 +187,7 @@ def why(
     for number, comparison in enumerate(comparisons):
         if number:
             typer.echo("")
-        _tell_why(comparison)
+        _print_why(comparison)
 
 
 def _why_data(comparison: KeyComparison) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def _why_data(comparison: KeyComparison) -> dict[str, Any]:
     }
 
 
-def _tell_why(comparison: KeyComparison) -> None:
+def _print_why(comparison: KeyComparison) -> None:
     typer.echo(f"{comparison.name}\nkey {comparison.key}")
     if comparison.stored:
         typer.echo("is in the store: nothing would be compiled")

@@ -74,7 +74,7 @@ def _lock(
             old = {key: pin for key, pin in old.items() if (pin.op, pin.target) == (op.name, registry.target)}
             _print_changes(_changes(old, mine), f"between {against} and {file}", json=json)
             return
-        if diff and not _is_asked(op, problems, values):
+        if diff and not _names_problems(op, problems, values):
             _print_changes(_changes(mine, _again(registry, op, mine.values())), "now", json=json)
             return
         pins = _pins(registry, op, _problems_of(op, problems, values, registry), exact=exact)
@@ -101,7 +101,7 @@ def _lock(
     )
 
 
-def _is_asked(op: Op, problems: str, values: dict[str, Any]) -> bool:
+def _names_problems(op: Op, problems: str, values: dict[str, Any]) -> bool:
     """Whether the options say which problems are meant."""
     plain = {option.name: option.default if option.kind is bool else None for option in op.options}
     return bool(problems) or any(value not in (None, plain[name]) for name, value in values.items())

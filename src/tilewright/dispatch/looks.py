@@ -30,7 +30,7 @@ def changed() -> None:
 
 
 def entries(folder: str) -> tuple[int, int, int] | None:
-    """What distinguishes one list of a folder's entries from another; None where nothing does: it is not there, or is new."""
+    """What distinguishes two lists of a folder's entries; None where nothing does: it is not there, or is new."""
     try:
         status = os.stat(folder)  # noqa: PTH116  this is on the way of selections
     except OSError:

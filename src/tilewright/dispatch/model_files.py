@@ -207,7 +207,7 @@ def _model(head: Any, arrays: Mapping[str, Array], *, ours: bool) -> Model:
 
 
 def _demand_features(card: Card, op: Op) -> None:
-    """Features mean what an op says by their names: one that it does not have, or has and the model lacks, is reported."""
+    """Features mean what an op says by their names: one that only the op or only the model has is an error."""
     part = engine(op)
     needed = {*part.problem_feature_names, *getattr(part, "kernel_feature_names", ()), *part.interaction_names, UNITS}
     known, words = {*needed, ESTIMATE, *kernel_columns(op.schedules)}, problem_words(part)

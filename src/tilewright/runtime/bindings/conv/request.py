@@ -191,7 +191,7 @@ def _infer_fused(call: _Call) -> None:
 # -- shapes ------------------------------------------------------------------------------------------------------------
 
 
-def _asked_shape(call: _Call) -> Sizes:
+def _result_shape(call: _Call) -> Sizes:
     """The shape of the gradient, in our order."""
     name = SHAPES[call.attributes.variant]
     shape = call.attributes.shape
@@ -206,7 +206,7 @@ def _problem(call: _Call) -> ConvProblem:
     a = call.attributes
     shapes = {name: call.operands[name].shape for name in _READ[a.variant]}
     if a.variant != "forward":
-        shapes[call.result] = _asked_shape(call)
+        shapes[call.result] = _result_shape(call)
     x, w = shapes["x"], shapes["w"]
     before, after = paddings(a.padding, call.rank)
     ds = [view for view in call.views[BIAS : D0 + MAX_D] if view is not None]
