@@ -42,9 +42,6 @@ class Loops(CpuGemmFamily):
     def violations(self, signature: GemmSignature, schedule: CpuLoopsSchedule, arch: Arch) -> Iterator[Violation]:
         yield from preshuffled_alone(signature)
 
-    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
-        return {"none": 0}
-
     def work(self, spec: KernelSpec) -> str:
         return "GemmLoops<Config>"
 

@@ -19,6 +19,7 @@ inline unsigned adding_blocks(int64_t count) {
 
 #ifdef TW_ON_GPU
 #include <tilewright/cuda/primitives/device.h>
+#include <tilewright/gpu/types.h>
 
 namespace tw {
 
@@ -50,5 +51,27 @@ TW_GPU bool add_splits(const float *partial, long long count, int parts, int &at
   return add_splits(partial, count, count, parts, [](int one) { return (long long)one; }, at, sum);
 }
 
+// Depthwise weights, [tap][channel] in a split.
+template <class Config, class Args> TW_GPU void add_depthwise_splits(const Args &x) {
+  int at;
+  float sum;
+  if (!add_splits(x.partial, x.taps * x.channels, x.parts, at, sum)) return;
+  const int tap = at / x.channels, channel = at - tap * x.channels;
+  round_to(sum, static_cast<typename Config::C *>(x.to)[channel * x.filter_apart + tap * x.tap_apart]);
+}
+// Weight `at`, counted by filter, tap and channel.
+template <class Config, class Args> TW_GPU void store_weight(const Args &x, int at, float sum) {
+  const int line = x.by_channels.quotient(at), filter = x.by_taps.quotient(line);
+  round_to(sum, static_cast<typename Config::C *>(
+                    x.to)[filter * x.filter_apart + (line - filter * int(x.by_taps.by)) * x.tap_apart +
+                          (at - line * x.channels)]);
+}
+
 }  // namespace tw
+
+// The kernel that adds the splits of `Symbol`, whose device function `add` takes its Args.
+#define TW_DEVICE_ADD_SPLITS(Symbol, Args, add) \
+  extern "C" __global__ void __launch_bounds__(tw::adding_threads) Symbol##_add(const __grid_constant__ Args x) { \
+    add(x); \
+  }
 #endif

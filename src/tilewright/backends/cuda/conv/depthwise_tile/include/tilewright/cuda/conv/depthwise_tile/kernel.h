@@ -395,15 +395,6 @@ TW_GPU void conv_depthwise_tile(const TensorMap &map_x, const TensorMap &map_y, 
   else tile_pixels<Config>(x, shared, block, part);
 }
 
-// The splits of a gradient, in order.
-template <class Config> TW_GPU void depthwise_tile_add(const DepthwiseTileArgs &x) {
-  int at;
-  float sum;
-  if (!add_splits(x.partial, x.taps * x.channels, x.parts, at, sum)) return;
-  const int tap = at / x.channels, channel = at - tap * x.channels;
-  round_to(sum, static_cast<typename Config::C *>(x.to)[channel * x.filter_apart + tap * x.tap_apart]);
-}
-
 }  // namespace tw
 
 #define TW_DEVICE_CONV_DEPTHWISE_TILE(Config, Symbol) \
@@ -414,7 +405,7 @@ template <class Config> TW_GPU void depthwise_tile_add(const DepthwiseTileArgs &
   } \
   extern "C" __global__ void __launch_bounds__(tw::adding_threads) \
       Symbol##_add(const __grid_constant__ tw::DepthwiseTileArgs x) { \
-    if constexpr (tw::DepthwiseTile<Config>::weight) tw::depthwise_tile_add<Config>(x); \
+    if constexpr (tw::DepthwiseTile<Config>::weight) tw::add_depthwise_splits<Config>(x); \
   }
 #else
 #define TW_DEVICE_CONV_DEPTHWISE_TILE(Config, Symbol)

@@ -245,11 +245,7 @@ template <class Config> TW_GPU void add_small_channel_wgrad(const SmallChannelWg
   };
   int at;
   float sum;
-  if (!add_splits(x.partial, x.weights, x.part_apart, x.parts, place, at, sum)) return;
-  const int line = x.by_channels.quotient(at), filter = x.by_taps.quotient(line);
-  round_to(sum, static_cast<typename Config::C *>(
-                    x.to)[filter * x.filter_apart + (line - filter * int(x.by_taps.by)) * x.tap_apart +
-                          (at - line * x.channels)]);
+  if (add_splits(x.partial, x.weights, x.part_apart, x.parts, place, at, sum)) store_weight<Config>(x, at, sum);
 }
 
 }  // namespace tw
@@ -259,10 +255,7 @@ template <class Config> TW_GPU void add_small_channel_wgrad(const SmallChannelWg
       Symbol(const __grid_constant__ tw::TensorMap a, const __grid_constant__ tw::SmallChannelWgradArgs x) { \
     tw::conv_small_channel_wgrad<Config>(a, x); \
   } \
-  extern "C" __global__ void __launch_bounds__(tw::adding_threads) \
-      Symbol##_add(const __grid_constant__ tw::SmallChannelWgradArgs x) { \
-    tw::add_small_channel_wgrad<Config>(x); \
-  }
+  TW_DEVICE_ADD_SPLITS(Symbol, tw::SmallChannelWgradArgs, tw::add_small_channel_wgrad<Config>)
 #else
 #define TW_DEVICE_CONV_SMALL_CHANNEL_WGRAD(Config, Symbol)
 #endif
