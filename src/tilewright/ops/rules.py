@@ -12,7 +12,7 @@ it and is not asked.
 Schedules have these class attributes, of which the last may be missing:
 
     pipelines    the values of `pipeline` it is for
-    words        field to the values it may have, where it is a word
+    choices      field to the values it may have, where it is a word
     may_be_zero  number fields that may be 0; others are 1 or more
     axis_names   names of the elements of fields that hold tuples
 """
@@ -51,7 +51,7 @@ def known_dtypes(signature: Any, names: Iterable[str]) -> Iterator[Violation]:
 
 
 def words(signature: Any, schedule: Any, arch: Arch) -> Iterator[Violation]:
-    for field, values in schedule.words.items():
+    for field, values in schedule.choices.items():
         yield from known("schedule-name", field, getattr(schedule, field), values)
 
 

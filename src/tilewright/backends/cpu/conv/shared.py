@@ -68,7 +68,7 @@ class OfOneThread:
 
     __slots__ = ()
 
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
     warp_grid: ClassVar[Shape] = ONE

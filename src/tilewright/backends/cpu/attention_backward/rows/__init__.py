@@ -22,7 +22,7 @@ class CpuRowsSchedule:
 
     pipelines: ClassVar[tuple[str, ...]] = ("rows",)
     serves: ClassVar[tuple[str, ...]] = ("dot", "convert")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     def label(self) -> str:

@@ -20,7 +20,7 @@ class CpuLoopsSchedule:
     pipeline: str = field(default="loops", init=False)
 
     pipelines: ClassVar[tuple[str, ...]] = ("loops",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
     tile: ClassVar[Shape] = ONE

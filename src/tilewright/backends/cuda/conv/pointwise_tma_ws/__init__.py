@@ -76,7 +76,7 @@ class PointwiseTmaWsSchedule:
     store: str = "direct"
 
     pipelines: ClassVar[tuple[str, ...]] = tuple(KINDS)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "pipeline": pipelines,
         "grouping": ("cooperative", "pingpong"),
         "tile_scheduler": ("data_parallel", "stream_k", "split_k", "cluster_k"),
