@@ -172,9 +172,10 @@ $(BIN)/python:
 	@echo "creating $(VENV) with $(PYTHON)"
 	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --clear --without-pip $(VENV)
 
+# Of the packages few modules are imported: Python compiles these when they are, which is sooner than all of them now.
 $(CORE): pyproject.toml | $(BIN)/python
 	@echo "installing tilewright$(if $(COMPILER_EXTRA), and the ziglang compiler: no C++ compiler was found)"
-	@$(PIP) -e ".$(if $(COMPILER_EXTRA),[$(COMPILER_EXTRA)])"
+	@$(PIP) --no-compile -e ".$(if $(COMPILER_EXTRA),[$(COMPILER_EXTRA)])"
 	@touch $@
 
 $(DEV): pyproject.toml | $(BIN)/python

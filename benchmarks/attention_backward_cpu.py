@@ -31,6 +31,7 @@ from _machine import provenance
 
 import tilewright as tw
 from tilewright import settings
+from tilewright.errors import counted
 from tilewright.ops.attention_backward.engine import drawn
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -143,7 +144,7 @@ def main() -> None:
     options = arguments()
     torch.set_num_threads(options.threads)
     head = provenance(shlex.join(["python", "benchmarks/attention_backward_cpu.py", *sys.argv[1:]]))
-    print(f"seed {options.seed}, {options.threads} thread(s)")
+    print(f"seed {options.seed}, {counted(options.threads, 'thread')}")
     rows, left_out, begun = [], 0, time.perf_counter()
     drawn_shapes = [
         shapes(random.Random(f"{options.seed} {dtype}").randrange(2**31), options.count) for dtype in DTYPES

@@ -35,7 +35,7 @@ from tilewright.backends.hip.toolchain import HipToolchain, find_toolchain
 from tilewright.build import Builder
 from tilewright.build.prepare import prepare
 from tilewright.build.store import Store
-from tilewright.errors import ToolchainError
+from tilewright.errors import ToolchainError, counted
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 
@@ -170,7 +170,7 @@ def parallel(tools: HipToolchain, workers: Sequence[int], work: Path) -> dict[st
             start = time.perf_counter()
             Builder(Store(work / f"workers-{count}")).build_many(specs, max_workers=count)
             seconds[str(count)] = round(time.perf_counter() - start, 2)
-            print(f"{len(specs)} kernels by {count} worker(s): {seconds[str(count)]:.1f} s", flush=True)
+            print(f"{len(specs)} kernels by {counted(count, 'worker')}: {seconds[str(count)]:.1f} s", flush=True)
     most = seconds[str(workers[0])]
     speed_up = {count: round(most / one, 2) for count, one in seconds.items()}
     return {"kernels": [one.name for one in specs], "seconds": seconds, "speed_up": speed_up}

@@ -224,7 +224,7 @@ def main() -> None:
     wanted = asked(options)
     head = provenance(shlex.join(["python", "benchmarks/gemm_cpu.py", *sys.argv[1:]]))
     if head["machine"]["cores"] < options.threads:
-        print(f"note: {options.threads} threads on {head['machine']['cores']} core(s): the times mean little")
+        print(f"note: {options.threads} threads, and cores: {head['machine']['cores']}; the times mean little")
     bench = Bench(options)
     rows = []
     try:

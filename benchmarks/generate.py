@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.arch import host_facts
+from tilewright.errors import counted
 
 RESULTS = Path(__file__).parent / "results" / "generate.json"
 TARGET_SECONDS, TARGET_BYTES = 5.0, 300 << 20
@@ -82,7 +83,7 @@ def main() -> None:
         rows.append({"cold": cold, "again": again})
         print(
             f"{cold['written']} specs: {cold['seconds']:.2f} s, peak {cold['peak_mib']:.0f} MiB, "
-            f"{cold['processes']} process(es); again: {again['seconds']:.2f} s, {again['written']} written"
+            f"{counted(cold['processes'], 'process')}; again: {again['seconds']:.2f} s, {again['written']} written"
         )
     middle = sorted(row["cold"]["seconds"] for row in rows)[len(rows) // 2]
     peak = max(row["cold"]["peak_mib"] for row in rows)

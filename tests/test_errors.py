@@ -72,7 +72,8 @@ def test_articles_and_choices_read_as_people_write_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "noun", "text"), [(0, "kernel", "0 kernels"), (1, "entry", "1 entry"), (2, "entry", "2 entries")]
+    ("count", "noun", "text"),
+    [(0, "kernel", "0 kernels"), (1, "entry", "1 entry"), (2, "entry", "2 entries"), (2, "process", "2 processes")],
 )
 def test_things_are_counted_as_one_says_it(count: int, noun: str, text: str) -> None:
     assert counted(count, noun) == text

@@ -122,7 +122,7 @@ class Asked:
 
     def ask(self, program: str) -> list[str | ToolchainError]:
         remembered.forget()  # as a new process begins
-        return search.ask_together(
+        return search.query_together(
             (program,), [("--version",)], broken=lambda what: ToolchainError(what, rule="broken", value="")
         )
 

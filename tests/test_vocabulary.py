@@ -107,8 +107,8 @@ def schedule_words(kind: Any) -> set[str]:
     return {
         *(field.name for field in dataclasses.fields(kind)),
         *kind.pipelines,
-        *kind.words,
-        *(word for words in kind.words.values() for word in words),
+        *kind.choices,
+        *(word for words in kind.choices.values() for word in words),
     }
 
 

@@ -10,7 +10,7 @@
 namespace tw {
 namespace runtime {
 
-// Only what is asked for is read.  The file stays open, so that one put in its place later changes nothing.
+// Only what is needed is read.  The file stays open, so that one put in its place later changes nothing.
 class Bundle {
  public:
   explicit Bundle(const std::string &path);
@@ -24,7 +24,7 @@ class Bundle {
   // Every byte: of the files, their digests and that none is there of which the manifest says nothing, and of what lies
   // between them.  How many files there are.
   int64_t check() const;
-  // The target that is asked for, the best that a GPU runs (cuda or hip) or, of an empty one, that this CPU does.
+  // The requested target, the best that a GPU runs (cuda or hip) or, of an empty one, that this CPU does.
   std::string target(const std::string &wanted) const;
   std::string registry(const std::string &target) const;  // the name of its file
 

@@ -1,4 +1,4 @@
-// GPUs through their drivers, loaded when the first device is asked for.
+// GPUs through their drivers, loaded with the first device.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -16,7 +16,7 @@ struct DeviceFacts {
   int64_t index = 0, compute_units = 0, l2_bytes = 0, memory_bytes = 0;
 };
 
-// What is asked of a driver, CUDA's or HIP's; every call answers the driver's own status, 0 is success.
+// The functions of a driver, CUDA's or HIP's; every call returns the driver's own status, 0 is success.
 class Driver {
  public:
   virtual ~Driver() = default;

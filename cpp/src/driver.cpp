@@ -40,7 +40,7 @@ template <class Function> void take(const Opened &opened, const char *name, Func
   into = reinterpret_cast<Function *>(place);
 }
 
-// The version a driver says, with the line of the kernel module where the system tells it: as Python's measurements have it.
+// The version a driver says, with the line of the kernel module where the system has it: as Python's measurements have it.
 std::string with_module(const std::string &version, const char *file) {
   std::ifstream told(file);
   std::string line, text;

@@ -10,7 +10,7 @@ namespace runtime {
 
 // Whether this CPU has the instructions of an arch of CPUs; true of archs of other devices, whose drivers say so.
 bool cpu_runs(const std::string &arch);
-// How many instruction sets beyond the plainest an arch of CPUs asks for; -1 of other devices.
+// How many instruction sets beyond the plainest an arch of CPUs requires; -1 of other devices.
 int cpu_level(const std::string &arch);
 // The model as /proc/cpuinfo says it, and the cores that this process may use.
 const std::string &cpu_model();

@@ -36,7 +36,7 @@ struct alignas(sizeof(Eight)) EightWords {
   uint32_t lane[kLanes];
 };
 
-// What a thread asks with, kept so that a question seldom allocates.
+// A thread's scratch memory, kept so that a query seldom allocates.
 struct Desk {
   std::vector<float> problem;
   std::vector<double> both, known, scores, seconds;

@@ -40,7 +40,7 @@ class Forest {
     float units;
     const uint32_t *kernels;  // `words` of each kernel
     const double *both;       // a row of `stride` kernels a feature
-    const int64_t *near;      // the kernels that are asked about
+    const int64_t *near;      // the kernels of the query
     int64_t count, stride;
   };
   void score(const Asked &asked, double *scores) const;

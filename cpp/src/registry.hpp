@@ -34,7 +34,7 @@ struct Choice {
   double seconds;  // measured
 };
 
-// The kernels of one signature, ready to be asked about.
+// The kernels of one signature, ready for queries.
 struct Group {
   std::vector<int64_t> kernels, fallbacks;  // places among the entries
   std::vector<int64_t> every;               // both, in this order
@@ -43,7 +43,7 @@ struct Group {
   std::vector<int64_t> order;                            // of equal estimates the lower digest
   std::unordered_map<std::string, Choice> choices;       // by `choice_key`
   std::map<std::string, std::vector<int64_t>> families;  // places of kernels that are pinned for such problems
-  std::vector<Voice> voices;                             // models that know these kernels, in the order they are asked
+  std::vector<Voice> voices;                             // models that know these kernels, in the order of their use
 };
 
 // A problem's numbers and a number of threads as the key of a choice; threads: -1 of pins, 0 of GPUs.

@@ -140,7 +140,7 @@ int tw_registry_add_json(tw_registry *registry, const char *text, int64_t bytes,
 int tw_registry_json(tw_registry *registry, const char **text) {
   return guarded([&] {
     demand(registry && text, "the registry or where to put its text");
-    static thread_local std::string mine;  // several threads may ask one registry
+    static thread_local std::string mine;  // several threads may query one registry
     mine = registry->registry.json(), *text = mine.c_str();
   });
 }

@@ -10,13 +10,13 @@ namespace tw {
 namespace runtime {
 namespace {
 
-// What a thread asks with, kept so that a question allocates nothing.
+// A thread's scratch memory, kept so that a query allocates nothing.
 struct Desk {
   std::vector<selection::Candidate> candidates;
   std::vector<int64_t> some, order, rules;
   std::vector<double> seconds;
   std::vector<double> measured;      // estimates of the measured form, of all kernels of a signature
-  const int64_t *kernels = nullptr;  // places among the entries of those that were asked about
+  const int64_t *kernels = nullptr;  // places among the entries of those in the query
   size_t count = 0;
 };
 
@@ -36,7 +36,7 @@ void demand_numbers(const Group &group, const tw_problem &problem) {
       "build the program with the headers of the release that exported the registry");
 }
 
-// The kernels that are allowed, from the first to the last of a group's: asked, with the answer on the desk.
+// The kernels that are allowed, from the first to the last of a group's: evaluated, with the results in the scratch memory.
 selection::Question ask(const Group &group, size_t first, size_t last, const tw_problem &problem,
                         const tw_select_options &options, bool estimates_only = false) {
   Desk &d = desk();
@@ -103,7 +103,7 @@ tw_candidate judged(const Registry &registry, const Group &group, const tw_probl
   ask(group, 0, group.kernels.size(), problem, options);
   const size_t count = desk().count;
   std::string text = "no kernel for " + std::string(problem.text) + ": " + why + "; " + std::to_string(count) +
-                     " kernel(s) of its signature refuse:";
+                     (count == 1 ? " kernel of its signature refuses:" : " kernels of its signature refuse:");
   for (size_t at = 0; at < count && at < 8; ++at) {
     const tw_candidate candidate = judged(registry, group, problem, at);
     text += "\n  " + registry.entry(candidate.kernel).name + ": [" + candidate.rule + "] " + candidate.why;
@@ -177,7 +177,7 @@ bool by_model(const Registry &registry, const Group &group, const tw_problem &pr
   }
   const int64_t *numbers = problem.measured ? problem.measured : problem.values;
   if (problem.measured && std::memcmp(numbers, problem.values, size_t(problem.count) * sizeof *numbers) != 0) {
-    // Models learned from problems as they are measured, and are asked of such.
+    // Models learned from problems as they are measured, and are evaluated for such.
     tw_problem dense = problem;
     dense.values = problem.measured;
     tw_select_options all = options;
@@ -234,7 +234,7 @@ void tell_candidates(const Registry &registry, const tw_problem &problem, const 
   const Group &group = registry.group(problem);
   if (group.library) demand_numbers(group, problem);
   ask(group, 0, group.candidates.size(), problem, options);
-  std::vector<tw_candidate> candidates;  // `tell` may ask another question
+  std::vector<tw_candidate> candidates;  // `tell` may make another query
   for (size_t at = 0; at < desk().count; ++at) candidates.push_back(judged(registry, group, problem, at));
   for (const tw_candidate &candidate : candidates) tell(context, &candidate);
 }

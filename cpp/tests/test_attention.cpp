@@ -40,7 +40,7 @@ int main(int count, char **arguments) {
   const auto slopes = drawn(2, 7);
   run(dispatcher, Problem(2, 2, 20, 30, 32).alibi(), team, tw::AttentionOperands().alibi_slopes(slopes.data()));
 
-  // Keys in parts that a second kernel puts together.
+  // Split keys, which a second kernel combines.
   run(dispatcher, Problem(2, 4, 3, 200, 32).heads_kv(2).num_splits(3), team);
   run(dispatcher, Problem(1, 2, 20, 90, 32).num_splits(2).return_lse(), team);
   CHECK(dispatcher.plan(Problem(2, 4, 3, 200, 32).num_splits(3)).stage_count() == 2);

@@ -111,7 +111,7 @@ int main(int count, char **arguments) {
   CHECK(rule_of([&] { mine.select(problem); }) == "heuristic-place");
   for (const tw::Candidate &candidate : dispatcher.candidates(problem))
     CHECK(candidate.serves() == candidate.why.empty());
-  // What is wrong is said by rule.
+  // Errors name the rule.
   CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(-1, 1, 1)); }) == "size-negative");
   CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(1, 1, 1).layout("rcc")); }) == "layout-name");
   CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(4, 4, 4).a_stride(2)); }) == "stride-short");

@@ -1,4 +1,4 @@
-// Trees that are asked by the leaves that features take away say what trees say that are walked: drawn ones, to the bit.
+// Trees evaluated by masks of leaves predict what traversed trees predict: drawn ones, to the bit.
 // With `-I cpp/src`, and cpp/src/models.cpp and json.cpp beside it.
 #include <cmath>
 #include <cstdio>
@@ -8,7 +8,7 @@
 #include "host.hpp"
 #include "models.hpp"
 
-// What models.cpp asks of the machine, and this test does not.
+// What models.cpp reads of the machine, and this test does not.
 std::map<std::string, tw::runtime::Json> tw::runtime::identity_of(const std::string &) { return {}; }
 
 namespace {

@@ -24,7 +24,7 @@ static void kept(const tw::Registry &registry) {
   CHECK(dispatcher.kept_plans() == 1 + int64_t(others.size()));
   dispatcher.forget_plans();
   CHECK(dispatcher.kept_plans() == 0 && first.problem().m() == 33);  // a plan in someone's hands stays one
-  // One that breaks a rule is refused as often as it is asked for.
+  // One that breaks a rule is refused every time.
   for (int i = 0; i < 2; ++i) CHECK(rule_of([&] { dispatcher.plan(problem(-1)); }) == "size-negative");
   // Too many dimensions for any key.
   const std::vector<int64_t> long_one(200, 1);

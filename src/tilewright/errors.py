@@ -185,7 +185,9 @@ def counted(count: int, noun: str) -> str:
     """A number of things: 1 kernel, 2 kernels, 0 entries."""
     if count == 1:
         return f"1 {noun}"
-    return f"{count} {noun[:-1]}ies" if noun.endswith("y") else f"{count} {noun}s"
+    if noun.endswith("y"):
+        return f"{count} {noun[:-1]}ies"
+    return f"{count} {noun}es" if noun.endswith("s") else f"{count} {noun}s"
 
 
 def nearest(name: str, known: list[str]) -> str:

@@ -109,7 +109,7 @@ _NO_SUCH_FIELD = ("extra_forbidden", "unexpected_keyword_argument")
 def _file_error(error: ValidationError, model: Any, source: str, what: str) -> FileError:
     """One mistake in words, and how many there are."""
     mistakes = error.errors(include_url=False)
-    # A name that is mistyped is two mistakes, the one there is and the one that is missing: the first tells more.
+    # A name that is mistyped is two mistakes, the one there is and the one that is missing: the first says more.
     first = next((mistake for mistake in mistakes if mistake["type"] in _NO_SUCH_FIELD), mistakes[0])
     place, value = tuple(first["loc"]), first["input"]
     if first["type"] == "json_invalid":

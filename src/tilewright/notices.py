@@ -12,6 +12,6 @@ changed: list[Callable[[], None]] = []
 scoped: list[Callable[[], None]] = []
 
 
-def tell(listeners: list[Callable[[], None]]) -> None:
+def notify(listeners: list[Callable[[], None]]) -> None:
     for listener in listeners:
         listener()

@@ -103,7 +103,7 @@ def load(group: str, name: str, what: str, contract: type | None = None) -> Any:
     except (Exception, SystemExit) as error:
         if _is_ours(point.module) and not isinstance(error, (ImportError, AttributeError)):
             raise  # whatever it is, it is not that something is missing here
-        raise _broken(point, what, f"cannot be loaded: {said(error)}") from error
+        raise _broken(point, what, f"cannot be loaded: {error_text(error)}") from error
     wrong = _misfit(loaded, contract) if contract is not None else ""
     if wrong:
         raise _broken(point, what, wrong)
@@ -172,7 +172,7 @@ def members(contract: type) -> Iterator[tuple[str, bool]]:
 # -- whose fault ---------------------------------------------------------------------------------------
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """An exception of anybody's as a short text: its kind and its first words."""
     try:
         text = " ".join(str(error).split())
@@ -197,7 +197,7 @@ def _packages() -> dict[str, str]:
 
 
 def plugin_error(error: BaseException) -> PluginError | None:
-    """The error to tell instead of one that nobody expected, where code of a plug-in raised it; else None.
+    """The error to raise instead of one that nobody expected, where code of a plug-in raised it; else None.
 
     What the code of either side calls (the standard library, NumPy) counts as that side.
     """
@@ -213,7 +213,7 @@ def plugin_error(error: BaseException) -> PluginError | None:
         package = packages.get(module.partition(".")[0])
         if package is not None:
             return PluginError(
-                f"the package {package} failed, in {module}: {said(error)}",
+                f"the package {package} failed, in {module}: {error_text(error)}",
                 rule="plugin",
                 value=module,
                 package=package,

@@ -246,14 +246,14 @@ def configure(**changes: Any) -> Settings:
     """Change options for the whole process."""
     global _process
     _process = _with(_process if _process is not None else from_environment(), changes)
-    notices.tell(notices.changed)
+    notices.notify(notices.changed)
     return _process
 
 
 @contextmanager
 def override(**changes: Any) -> Iterator[Settings]:
     """Change options for the body of a `with` statement (and the tasks started in it)."""
-    notices.tell(notices.scoped)
+    notices.notify(notices.scoped)
     token = SCOPED.set(_with(current(), changes))
     try:
         yield current()
@@ -264,7 +264,7 @@ def override(**changes: Any) -> Iterator[Settings]:
 @contextmanager
 def use(values: Settings) -> Iterator[None]:
     """The settings of another process for the body of a `with` statement: it does as the one that asked."""
-    notices.tell(notices.scoped)
+    notices.notify(notices.scoped)
     token = SCOPED.set(values)
     try:
         yield

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.build.stubs import tiny_specs, write_stub
-from tilewright import settings
+from tilewright import ops, settings
 from tilewright.build import Builder
 from tilewright.cli import demo as demo_command
 from tilewright.cli.common import short_name, show, table
@@ -130,6 +130,17 @@ def test_no_line_of_the_demo_is_over_100_columns_whatever_the_screen(monkeypatch
         lines = (done.stdout + done.stderr).splitlines()
         assert len(lines) > 15
         assert [line for line in lines if len(line) > 100] == []
+
+
+@pytest.mark.parametrize("libraries", [("NumPy",), ("NumPy", "PyTorch"), ()])
+def test_the_demo_shows_what_another_library_computes_too(libraries: tuple[str, ...], monkeypatch: Any) -> None:
+    conv: Any = ops.op("conv")
+    monkeypatch.setattr(demo_command, "_is_installed", libraries.__contains__)
+    monkeypatch.setitem(conv.demo.peers, "PyTorch", lambda *_: len)
+    kept = demo_command._compared(conv, conv.demo, "cpu").problems
+    alone = {title for title in conv.demo.problems if "depthwise" in title or "grad" in title}
+    assert len(alone) == 3
+    assert conv.demo.problems.keys() - kept.keys() == (alone if libraries == ("NumPy",) else set())
 
 
 @pytest.mark.usefixtures("demo")

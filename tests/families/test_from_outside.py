@@ -19,6 +19,7 @@ import pytest
 import tilewright
 from tests.built import why_not_compiled
 from tilewright.errors import PluginError
+from tilewright.ops.attention.family import AttentionFamily
 from tilewright.ops.families import ScheduleDefaults, demand_schedules
 from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm.family import GemmFamily
@@ -187,10 +188,31 @@ def test_a_schedule_that_lacks_something_is_its_package_s_error() -> None:
     demand_schedules(family)
     family.schedules = (Plain, Bare)
     with pytest.raises(
-        PluginError, match="Bare lacks pipelines, words, may_be_zero, tile, warp_tile, warp_grid"
+        PluginError, match="Bare lacks pipelines, choices, may_be_zero, tile, warp_tile, warp_grid"
     ) as told:
         demand_schedules(family)
     assert "adding-a-kernel-family.md" in told.value.remedy
+
+
+class Attends(AttentionFamily):
+    schedules: tuple[type[Any], ...] = (Plain,)
+
+
+def test_a_schedule_of_attention_says_which_stages_it_serves() -> None:
+    with pytest.raises(PluginError, match="Plain lacks serves"):
+        demand_schedules(Attends())
+
+
+def test_the_old_name_of_choices_warns() -> None:
+    @dataclass(frozen=True)
+    class Old(Plain):
+        words: ClassVar[dict[str, tuple[str, ...]]] = {"order": ("rows", "columns")}
+
+    family = Coarse()
+    family.schedules = (Old,)
+    with pytest.warns(DeprecationWarning, match="Old.words is now called choices"):
+        demand_schedules(family)
+    assert dict(Old.choices) == {"order": ("rows", "columns")}
 
 
 def test_a_gemm_family_refuses_sizes_that_are_no_multiples_of_its_grains() -> None:

@@ -129,7 +129,7 @@ def test_nothing_legal_is_nearer_than_the_first() -> None:
         tile = [*asked.schedule.tile]
         tile[place] = size
         assert GEMM.check(spec(replace(asked.schedule, tile=tuple(tile))))
-    for field, words in CkTileSchedule.words.items():
+    for field, words in CkTileSchedule.choices.items():
         for word in words:
             assert GEMM.check(spec(replace(asked.schedule, **{field: word})))
 

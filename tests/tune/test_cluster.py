@@ -71,7 +71,7 @@ def test_a_node_with_another_python_or_tilewright_is_named() -> None:
         ({"tilewright": "0.0.1"}, "that one has Tilewright 0.0.1, this machine"),
         ({"tree": "abc"}, "that one has other sources"),
         ({"tilewright": "", "trouble": "ModuleNotFoundError: none"}, "cannot import Tilewright: ModuleNotFoundError"),
-        ({"trouble": "ValueError: x"}, "cannot tell what it is: ValueError"),
+        ({"trouble": "ValueError: x"}, "cannot describe itself: ValueError"),
     ):
         with pytest.raises(MachineError, match=said) as caught:
             clusters.demand_alike([(node, {**same, **change})])
@@ -273,7 +273,7 @@ def test_the_driver_may_be_killed_and_the_same_command_goes_on(nodes: Nodes, tmp
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert f"{len(wanted(asked)) - len(kept)} to measure, {len(kept)} are in" in done.stderr
-    assert "2 device(s) of the cluster" in done.stderr
+    assert "2 devices of the cluster" in done.stderr
     again = {(one.kernel.digest, one.problem["m"]): one.date for one in Results(store).all()}
     assert sorted(again) == wanted(asked)
     assert all(again[one] == date for one, date in kept.items()), "what was finished was not measured again"

@@ -55,7 +55,7 @@ inline const char *lookup_of(const Pages &pages) { return !pages.size ? "none" :
 inline const char *kind_of(const Pages &pages) {
   return !pages.size ? "none" : pages.vectorised ? "vectorised" : "strided";
 }
-// What vectorised pages ask of their sizes.
+// What vectorised pages require of their sizes.
 inline void demand_pages(const Pages &pages, Dtype type, int64_t head) {
   constexpr int64_t kMostPage = 1024;
   const auto refuse = [](const char *rule, int64_t value, const std::string &what, const std::string &remedy) {
@@ -117,7 +117,7 @@ class AttentionProblem : public AttentionTerms<AttentionProblem, 4> {
   AttentionProblem &q_scale(Scales kind) { return q_scale_ = kind, *this; }
   AttentionProblem &kv_scales(Scales kind) { return kv_scales_ = kind, *this; }
   AttentionProblem &scale_block(int64_t rows) { return scale_block_ = rows, *this; }
-  // Keys walked in so many parts beside each other, which a second kernel puts together; 0 and 1: in one.
+  // Number of KV splits, which a second kernel combines; 0 and 1: no split.
   AttentionProblem &num_splits(int64_t parts) { return splits_ = parts, *this; }
   AttentionProblem &q_strides(Strides s) { return strides_[0] = s, has_[0] = true, *this; }
   AttentionProblem &k_strides(Strides s) { return strides_[1] = s, has_[1] = true, *this; }
@@ -150,7 +150,7 @@ class AttentionProblem : public AttentionTerms<AttentionProblem, 4> {
     demand_operand_strides(operands, [](int which) { return which == 3; });
   }
 
-  // `said`: with the words for people.
+  // `said`: with the message for people.
   Described described(bool said = true) const {
     static const std::vector<const char *> names =
         detail::joined({size_names(),
@@ -190,7 +190,7 @@ class AttentionProblem : public AttentionTerms<AttentionProblem, 4> {
             pages_.indices, pages_.vectorised, int64_t(q_scale_), int64_t(kv_scales_), scale_block_);
     return key;
   }
-  // One kernel; or one of parts and one that puts them together, with the parts between them.
+  // One kernel; or a split kernel and a combine kernel, with the partial results between them.
   std::vector<Described> stages() const {
     if (splits_ <= 1) return {described(false)};
     return {part().described(false), combined().described(false)};
@@ -259,20 +259,20 @@ class AttentionProblem : public AttentionTerms<AttentionProblem, 4> {
     return a;
   }
 
-  // The stage that walks parts of the keys; what it writes is dense and of fp32.
+  // The split stage; what it writes is dense and of fp32.
   AttentionProblem part() const {
     AttentionProblem p = *this;
     p.family_ = 1, p.lse_ = false, p.has_[3] = false;
     return p.dtype_out(Dtype::fp32);
   }
-  // The stage that puts parts together.
+  // The combine stage.
   AttentionProblem combined() const {
     AttentionProblem p(batch_, heads_q_, rows_, 0, head_v_);
     p.family_ = 2, p.has_[3] = has_[3], p.strides_[3] = strides_[3];
     if (varlen_) p.varlen(total_q_, 0);
     return p.dtype_out(dtype_out()).return_lse(lse_).seqlens_q(lengths_q_).num_splits(splits_);
   }
-  int64_t part_elements() const { return shape(3)[0] * shape(3)[1] * heads_q_ * head_v_; }  // of one part
+  int64_t part_elements() const { return shape(3)[0] * shape(3)[1] * heads_q_ * head_v_; }  // of one split
   int64_t part_sums() const { return heads_q_ * (varlen_ ? total_q_ : batch_ * rows_); }
   int64_t part_bytes(int64_t elements) const { return (splits_ * elements * 4 + 63) / 64 * 64; }
 
@@ -391,7 +391,7 @@ class AttentionProblem : public AttentionTerms<AttentionProblem, 4> {
   }
 
   int64_t splits_ = 0, scale_block_ = 0;
-  int64_t family_ = 0;  // of a stage: 1 walks parts of the keys, 2 puts them together
+  int64_t family_ = 0;  // of a stage: 1 is the split stage, 2 combines
   Dtype q_ = Dtype::fp32, kv_ = Dtype::fp32, out_ = Dtype::fp32;
   Scales q_scale_ = Scales::none, kv_scales_ = Scales::none;
   Pages pages_;

@@ -76,7 +76,7 @@ class AttentionAppendProblem : private AttentionTerms<AttentionAppendProblem, 4>
   Self &cache_k_strides(Strides s) { return strides_[1] = s, has_[1] = true, *this; }
   Self &cache_v_strides(Strides s) { return strides_[2] = s, has_[2] = true, *this; }
   Self &q_out_strides(Strides s) { return strides_[3] = s, has_[3] = true, *this; }
-  Self &seqlens_k(bool with) { return lengths_k_ = with, *this; }  // as selection tells it; a run needs the table
+  Self &seqlens_k(bool with) { return lengths_k_ = with, *this; }  // as selection knows it; a run needs the table
 
   int64_t rows() const { return rows_; }
   int64_t room() const { return keys_; }
@@ -99,7 +99,7 @@ class AttentionAppendProblem : private AttentionTerms<AttentionAppendProblem, 4>
     demand_operand_strides(operands, [this](int which) { return which == 3 ? rotary_q_ : which && !vectorised(); });
   }
 
-  // `said`: with the words for people.
+  // `said`: with the message for people.
   Described described(bool said = true) const {
     AttentionProblem p(batch_, heads_q_, rows_, keys_, head_);
     p.heads_kv(heads_kv_).head_dim_v(head_v_).dtype(q_).dtype_kv(kv_).aligned(aligned_);

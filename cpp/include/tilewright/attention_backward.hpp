@@ -1,4 +1,4 @@
-// Gradients of attention: dq, dk and dv of dout, in two or three stages (dot, grad, and convert where grad leaves sums).
+// Gradients of attention: dq, dk and dv of dout, in two or three stages (dot, grad, and convert where grad leaves fp32 accumulators).
 #pragma once
 #include <tilewright/attention_backward_args.h>
 #include <tilewright/attention_terms.hpp>
@@ -28,7 +28,7 @@ struct AttentionBackwardOperands : AttentionOperandTerms<AttentionBackwardOperan
   Self &dsink(void *at) { return dsink_at = at, *this; }
 };
 
-// Which results `grad` leaves as sums of fp32 to a third stage; kernels of CPUs leave none.
+// Which results `grad` leaves as fp32 accumulators to a third stage; kernels of CPUs leave none.
 enum class Sums { none, dq, dkv, all };
 
 class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem, 8> {
@@ -45,11 +45,11 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
 
   Self &dtype(Dtype type) { return type_ = type, *this; }
   Self &dlse(bool with = true) { return dlse_ = with, *this; }    // lse has a gradient too
-  Self &dsink(bool with = true) { return dsink_ = with, *this; }  // these are asked for besides
+  Self &dsink(bool with = true) { return dsink_ = with, *this; }  // these are requested besides
   Self &dbias(bool with = true) { return dbias_ = with, *this; }
   Self &dalibi(bool with = true) { return dalibi_ = with, *this; }
   Self &deterministic(bool same_bits = true) { return deterministic_ = same_bits, *this; }
-  // `dkv_splits`: sums of dk and dv that a head of keys has, where they are left; 0: one a query head.
+  // `dkv_splits`: accumulators of dk and dv per KV head, where they are left; 0: one per query head.
   Self &sums(Sums left, int64_t dkv_splits = 0) { return sums_ = left, parts_ = dkv_splits, *this; }
   Self &strides(Operand which, Strides s) { return strides_[which] = s, has_[which] = true, *this; }
 
@@ -138,7 +138,7 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
   }
   int64_t sequences() const { return varlen_ ? 1 : batch_; }
   static int64_t lines(int64_t elements) { return (4 * elements + 63) / 64 * 64; }
-  // Behind delta and lse_log2: the sums of dq, dk and dv, as far as there are; 3 is the end.
+  // Behind delta and lse_log2: the accumulators of dq, dk and dv, as far as there are; 3 is the end.
   int64_t sums_at(int which) const {
     int64_t at = 2 * lines(sequences() * heads_q_ * prepared_rows(false));
     if (which > 0 && sums_dq()) at += lines(sequences() * heads_q_ * prepared_rows(false) * head_);

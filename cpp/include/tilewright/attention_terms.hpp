@@ -48,7 +48,7 @@ inline std::vector<const char *> joined(const std::vector<std::vector<const char
   return all;
 }
 
-// Operands that are there and not asked for, and the other way round.
+// Operands that are passed and not requested, and the other way round.
 struct OperandCheck {
   const char *problem, *operands;
   void need(bool wanted, const void *at, const char *name) const {

@@ -160,7 +160,7 @@ class ConvProblem {
     detail::demand_results(dtype_, dtype_out(), num_d_, dtype_d());
   }
 
-  // `said`: with the words for people.
+  // `said`: with the message for people.
   Described described(bool said = true) const {
     static const char *const names[] = {
         "variant",    "dims",         "batch",    "channels", "filters",   "groups",   "size_0",   "size_1",

@@ -304,7 +304,7 @@ class Dispatcher {
   template <class Problem> std::string first_taker(const Problem &problem, const typename Problem::Operands &operands,
                                                    const Described &described, size_t stage) const {
     std::string refusals, taker;
-    char *const between = reinterpret_cast<char *>(uintptr_t(1) << 20);  // only questions are asked
+    char *const between = reinterpret_cast<char *>(uintptr_t(1) << 20);  // only checks are made
     for (bool fallback : {false, true})
       for (const KernelKey &key : registry_.matching(described)) {
         if (key.fallback != fallback || !taker.empty()) continue;

@@ -34,7 +34,7 @@ inline Error request_error(const char *rule, const std::string &value, const std
   return Error("request", rule, value, message, remedy);
 }
 
-// What the runtime said, thrown.
+// The runtime's error, thrown.
 inline void demand(int status) {
   if (status == 0) return;
   const tw_error *error = tw_last_error();

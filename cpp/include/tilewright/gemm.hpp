@@ -23,7 +23,7 @@ struct GemmOperands {
   int64_t d_row[TW_MAX_D] = {-1, -1}, d_col[TW_MAX_D] = {1, 1};
   int64_t count_d = 0;
   double alpha_is = 1, beta_is = 1;
-  std::string b_kernel;      // the digest of the kernel that B was packed for; empty where nobody said
+  std::string b_kernel;      // the digest of the kernel that B was packed for; empty where unknown
   int64_t b_packed[3] = {};  // of what was packed: n, k, matrices
 
   GemmOperands &a(const void *at, int64_t batch_stride = -1) { return a_at = at, a_batch = batch_stride, *this; }
@@ -125,7 +125,7 @@ class GemmProblem {
     demand_types();
   }
 
-  // `said`: with the words for people.
+  // `said`: with the message for people.
   Described described(bool said = true) const {
     static const char *const names[] = {
         "m",         "n",         "k",           "batch",       "a_stride",    "b_stride", "c_stride",

@@ -4,7 +4,7 @@
 //     .add(Signature().dtype("fp32").layout("rcr"), Algorithm().tile(72, 512, 256))
 //     .add(Signature().dtype("fp16").layout("rcr").elementwise("Relu", 1), Algorithm().pipeline("compv4"), "gfx942"))
 //
-// What is not said is any (`ANY`, `ANY_INT`): all kernels of the arch that fit are built.  Of attention, whose features
+// What is not set is any (`ANY`, `ANY_INT`): all kernels of the arch that fit are built.  Of attention, whose features
 // multiply, what a signature does not name is off (no mask, no lse), and it is of fp16 and heads of 128.  A word that nobody knows, a
 // size under 1, or a tile that waves do not cover is an error of the compiler.  A declaration that no kernel of an arch
 // meets is an error of the build; with auto_correct() the nearest kernels are built.
@@ -135,7 +135,7 @@ class Algorithm : public Fields<Algorithm> {
     mine.numbers[0] = m, mine.numbers[1] = n, mine.numbers[2] = k, mine.count = 3;
     return *this;
   }
-  constexpr Algorithm &auto_fill() { return *this; }  // what is not said is any already
+  constexpr Algorithm &auto_fill() { return *this; }  // what is not set is any already
   constexpr Algorithm &auto_correct(bool take_nearest = true) { return flag("auto_correct", take_nearest); }
 
   // A tile is a whole number of what its waves compute, unless the nearest that is will do.

@@ -179,7 +179,7 @@ template <class Problem> class Plan {
                                       "change what it names, or let another kernel be chosen");
       });
   }
-  // Stands for the memory between stages, as well aligned as that is, where only questions are asked.
+  // Stands for the memory between stages, as well aligned as that is, where only checks are made.
   static char *nowhere() { return reinterpret_cast<char *>(uintptr_t(1) << 20); }
 
   void launch(const Operands &operands, void *stream, int64_t threads) const {

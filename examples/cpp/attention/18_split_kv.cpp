@@ -9,7 +9,7 @@ EXAMPLE(split_kv) {
     const auto operands = [&](auto at) { return heads.operands(at).lse(parts > 1 ? at(lse) : nullptr); };
     const auto plan = example.dispatcher.plan(problem);
     example.run(plan, operands);
-    std::printf("%lld parts, %zu stage(s)\n", static_cast<long long>(parts), plan.stage_count());
+    std::printf("%lld splits, stages: %zu\n", static_cast<long long>(parts), plan.stage_count());
     std::vector<double> sums;
     example.check("  o", heads.o, tw::reference::attention(problem, operands(on_host), &sums));
     if (parts > 1) example.check("  lse", lse, sums);

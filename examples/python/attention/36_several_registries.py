@@ -36,4 +36,4 @@ for name, registry in registries.items():
 decode = tw.AttentionProblem(8, 32, 1, 8192, 128, heads_kv=8, dtype_q="bf16")
 for target in ("x86_64_v3", "sm_80", "sm_90a", "gfx942"):
     planned = tw.Registry(target).select(decode)
-    print(f"{target:<10} {len(planned.stages)} stage(s) {planned.seconds * 1e6:10.0f} us  {planned.stages[0].name}")
+    print(f"{target:<10} stages: {len(planned.stages)} {planned.seconds * 1e6:10.0f} us  {planned.stages[0].name}")

@@ -1,4 +1,4 @@
-"""`tilewright.use_heuristic` and `tilewright.use_locks`: what selection is told for the whole process."""
+"""`tilewright.use_heuristic` and `tilewright.use_locks`: settings of selection for the whole process."""
 
 from __future__ import annotations
 

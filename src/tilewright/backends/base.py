@@ -141,7 +141,7 @@ class Promises:
 
     multiply: tuple[str, ...] = ()  # beginnings of mnemonics, one of which must be there; none: nothing is promised
     copies: tuple[str, ...] = ()  # beginnings of mnemonics of copies (GPUs), all of which must be there
-    dynamic_shared_bytes: int = 0  # shared memory of a block beyond what the code itself tells
+    dynamic_shared_bytes: int = 0  # shared memory of a block beyond what the code itself declares
 
 
 class OpKernels(Protocol):
@@ -258,7 +258,7 @@ def backend(name: str) -> Backend:
 
 
 def all_backends() -> dict[str, Backend]:
-    """Every backend that can be loaded; one that cannot is told as an event."""
+    """Every backend that can be loaded; one that cannot is reported as an event."""
     loaded = {}
     for name in backend_names():
         try:

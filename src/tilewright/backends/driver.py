@@ -159,7 +159,7 @@ def _declared(library: ctypes.CDLL, symbol: str, result: Any, kinds: tuple[Any, 
 
 
 def driver_line(version: str, module: Path) -> str:
-    """The version the library says, with that of the kernel module where the system tells it."""
+    """The version the library says, with that of the kernel module where the system has it."""
     try:
         text = module.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -8,12 +8,13 @@ and from C++: `limits.h` (which problems it refuses, and why) and `cost.h` (what
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tilewright.arch import Arch
 from tilewright.backends.base import KernelsDefaults, Promises
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.families import FamilySpace
@@ -28,8 +29,13 @@ class Family(KernelsDefaults):
     name: ClassVar[str]  # also of its folder, and of its headers' folder and namespace
     schedules: tuple[type[Any], ...]
 
+    def violations(self, signature: Any, schedule: Any, arch: Arch) -> Iterator[Violation]:
+        """None: the kernels of families such as `loops` have no rules beyond those of the op."""
+        return iter(())
+
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
-        raise NotImplementedError
+        """Of a schedule without numbers; a struct in C++ cannot be empty."""
+        return {"none": 0}
 
     def sentence_numbers(self, spec: KernelSpec, problem: Any) -> Mapping[str, int]:
         """Numbers that its rules name beyond those of the problem and the schedule."""

@@ -29,7 +29,7 @@ def _text(package: str, path: str) -> str:
 
 
 def _unreadable(package: str, path: str, error: Exception) -> TilewrightError:
-    message = f"the template {path!r} in {package!r} cannot be read: {plugins.said(error)}"
+    message = f"the template {path!r} in {package!r} cannot be read: {plugins.error_text(error)}"
     return plugins.fault(package, message, rule="template", value=path, remedy=plugins.REMEDY)
 
 
@@ -74,5 +74,5 @@ def text_of(spec: KernelSpec, template: tuple[str, str], context: Mapping[str, A
     try:
         return loaded.render(values)
     except Exception as error:
-        message = f"the template {path!r} in {package!r} cannot be filled for {spec.name}: {plugins.said(error)}"
+        message = f"the template {path!r} in {package!r} cannot be filled for {spec.name}: {plugins.error_text(error)}"
         raise plugins.fault(package, message, rule="template", value=path, remedy=plugins.REMEDY) from error

@@ -1,4 +1,4 @@
-"""What a selection library (`tilewright.native`) is told of an op's kernels on a backend: numbers by name.
+"""What a selection library (`tilewright.native`) gets of an op's kernels on a backend: numbers by name.
 
 The families' limits and costs are C++ (`limits.h` and `cost.h` of each family), where the same names stand.  A kernel
 of a family that has none is asked about in Python.
@@ -41,7 +41,7 @@ class SelectionSource:
 
 
 class NativeKernels(Protocol):
-    """How an op's kernels on a backend are told to the library."""
+    """How an op's kernels on a backend are passed to the library."""
 
     @property
     def set_name(self) -> str: ...

@@ -8,7 +8,7 @@ Jinja and compiling a template takes longer than all the rest of that.  What is 
 where a value is a name, `.field`, `[0]`, `.method()`, a text, a number, a tuple, `value|capitalize`, or
 `value if value == value else value`.  They mean what they mean to Jinja with `trim_blocks`, `keep_trailing_newline` and
 strict names.  A template with anything else is none of ours to fill, and whatever goes wrong in filling is for Jinja to
-tell (`Unfilled`).
+report (`Unfilled`).
 """
 
 from __future__ import annotations

@@ -58,15 +58,15 @@ def given_words(text: str, setting: str, what: str, *, rule: str, remedy: str) -
 Broken = Callable[[str], ToolchainError]
 
 
-def ask(driver: Sequence[str], *words: str, broken: Broken, expect: str = "") -> str:
+def query(driver: Sequence[str], *words: str, broken: Broken, expect: str = "") -> str:
     """What a program says; one that does not answer, fails or leaves out `expect` is `broken`."""
-    answer = ask_together(driver, [words], broken=broken, expect=expect)[0]
+    answer = query_together(driver, [words], broken=broken, expect=expect)[0]
     if isinstance(answer, ToolchainError):
         raise answer
     return answer
 
 
-def ask_together(
+def query_together(
     driver: Sequence[str], questions: Sequence[Sequence[str]], *, broken: Broken, expect: str = ""
 ) -> list[str | ToolchainError]:
     """What a program says to each question, or what is wrong with that answer.

@@ -40,7 +40,7 @@ def _split(words: Sequence[str], separator: str) -> Iterator[list[str]]:
 
 
 def _exit_code(code: int) -> int:
-    return code if code >= 0 else 128 - code  # as a shell tells a signal
+    return code if code >= 0 else 128 - code  # as a shell reports a signal
 
 
 class _Child:

@@ -64,7 +64,7 @@ class Builder:
     def build_source(
         self, source: Source, arch: str, *, extra_key: str = "", op: str = "", on_event: OnEvent | None = None
     ) -> Artifact:
-        """Build a support library (no spec) through the same store; `extra_key` tells apart what the text does not.
+        """Build a support library (no spec) through the same store; `extra_key` distinguishes what the text does not.
 
         `op` names the op whose headers it includes, beyond those of the backend.
         """
@@ -109,7 +109,7 @@ class Builder:
         artifact = self._without_compiler(error, backend(arch_by_name(spec.arch).backend).render(spec), spec)
         if artifact is None:
             raise _frozen([spec.name], spec.digest) from error
-        Run(self.store, None, on_event).tell(events.KernelBuilt(spec.name, spec.digest, 0.0, True))
+        Run(self.store, None, on_event).emit(events.KernelBuilt(spec.name, spec.digest, 0.0, True))
         return artifact
 
     def _request(self, spec: KernelSpec) -> Request:
@@ -141,7 +141,7 @@ def _bundles() -> str:
 
 
 def _not_bundled(error: ToolchainError, spec: KernelSpec | None) -> ToolchainError:
-    """The lack of a compiler, as it is to be told where bundles should have made up for it."""
+    """The lack of a compiler, as it is reported where bundles should have made up for it."""
     bundles = _bundles()
     if spec is None or not bundles:
         return error
@@ -165,7 +165,7 @@ def _frozen(missing: Sequence[str], value: str) -> NoKernelError:
         remedy="build them beforehand without TILEWRIGHT_FROZEN (`tw.prepare`, `tilewright prepare`)"
         + serve
         + (f", or make the bundle {bundles} with this problem too" if (bundles := _bundles()) else "")
-        + "; `tilewright cache why NAME` tells what differs",
+        + "; `tilewright cache why NAME` lists what differs",
     )
 
 

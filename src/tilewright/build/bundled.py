@@ -116,7 +116,7 @@ class Bundle:
         return rows
 
     def specs(self, target: str, op: str = "") -> Iterator[KernelSpec]:
-        """The kernels of a target that this version knows; others were made by another version, which is told."""
+        """The kernels of a target that this version knows; others were made by another version, which is reported."""
         part = self.file.manifest["targets"].get(target)
         if part is None or target not in all_archs():
             return
@@ -154,7 +154,7 @@ def in_force() -> tuple[Bundle, ...]:
 
 
 def installed() -> list[Bundle]:
-    """Of installed packages; one that cannot be used is told and left out, for nobody asked for it here."""
+    """Of installed packages; one that cannot be used is reported and left out, for nobody requested it here."""
     global _installed
     if _installed is None:
         bundles = []

@@ -60,7 +60,7 @@ class Child:
         return self._process.stdout
 
     def wait(self) -> int:
-        """Its exit code, as a shell tells it: 128 and the number of a signal."""
+        """Its exit code, as a shell reports it: 128 and the number of a signal."""
         return self._process.wait()
 
     def __enter__(self) -> Child:

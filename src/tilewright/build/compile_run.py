@@ -61,7 +61,7 @@ class CompileRun:
             waiting = {key: request for key, request in waiting.items() if not self._taken_late(request)}
             if waiting and not ours:
                 time.sleep(_POLL_SECONDS)
-        # What is built stays built where trimming fails (someone else's entries): `cache gc` tells why.
+        # What is built stays built where trimming fails (someone else's entries): `cache gc` says why.
         with suppress(StoreError):
             upkeep.after_build(self.store, settings.current().cache_max_bytes, self.run.done.keys(), self.added_bytes)
         if self.failures:
@@ -76,7 +76,7 @@ class CompileRun:
     def _taken_late(self, request: Request) -> bool:
         if not self.run.take(request):
             return False
-        self.run.tell(events.KernelBuilt(request.name, request.digest, 0.0, True))
+        self.run.emit(events.KernelBuilt(request.name, request.digest, 0.0, True))
         return True
 
     def _compile(self, todo: Sequence[Request], locks: Mapping[str, FileLock]) -> None:
@@ -94,7 +94,7 @@ class CompileRun:
             with closing(self._outcomes(plan, work)) as outcomes:
                 for request, compiled, outcome in outcomes:
                     if len(todo) > 1 and outcome.code and not says_why(outcome):
-                        # Its log is empty or cut, as on a full disk: asked alone, through a pipe, it tells why.
+                        # Its log is empty or cut, as on a full disk: run alone, through a pipe, it says why.
                         outcome = run_one(compiled, work, request.toolchain.environment(work))
                     if outcome.code == 0 and compiled.output.is_file():
                         self._publish_if_current(request, compiled, outcome, work)
@@ -145,7 +145,7 @@ class CompileRun:
 
     def _refuse(self, request: Request, error: TilewrightError) -> None:
         self.failures[request.key] = error
-        self.run.tell(events.BuildFailed(request.name, error.message, ""))
+        self.run.emit(events.BuildFailed(request.name, error.message, ""))
 
     def _publish_as_promised(self, request: Request, compiled: Compile, outcome: Outcome, work: Path) -> None:
         from tilewright.build.promises import code_model, demand_kept  # which load what reads code: calls do without
@@ -179,7 +179,7 @@ class CompileRun:
         shutil.rmtree(compiled.output.parent, ignore_errors=True)  # a long build needs its disk space once
         self.added_bytes += sum(int(file["bytes"]) for file in entry.manifest["files"].values())
         self.run.done[request.key] = request.artifact(entry)
-        self.run.tell(events.KernelBuilt(request.name, request.digest, outcome.seconds, False))
+        self.run.emit(events.KernelBuilt(request.name, request.digest, outcome.seconds, False))
 
     def _fail(self, request: Request, compiled: Compile, outcome: Outcome) -> None:
         # The work folder vanishes; the reproduction uses a copy of the source beside the log.
@@ -194,7 +194,7 @@ class CompileRun:
             request.name, compiled.argv, outcome, log_path=log, reproduce=again, store=self.store.root
         )
         self.failures[request.key] = error
-        self.run.tell(events.BuildFailed(request.name, error.message, str(log or "")))
+        self.run.emit(events.BuildFailed(request.name, error.message, str(log or "")))
 
     def _first_failure(self, order: Sequence[Request]) -> TilewrightError:
         # In the order they were asked for: which one ended first is chance.  A full disk or a compiler that is gone

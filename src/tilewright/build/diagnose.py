@@ -57,7 +57,7 @@ def _line_of(words: str, log: str) -> str:
 
 
 def says_why(outcome: Outcome) -> bool:
-    """Whether a failure's words or its signal tell a reason; else its log may have been lost with the disk's space."""
+    """Whether a failure's message or its signal gives a reason; else its log may be lost with the disk's space."""
     known = (*_ERROR_LINES, _KILLED, _NO_MEMORY, _NO_SPACE)
     log = _PASSED_ON.sub("", outcome.log)
     return any(pattern.search(log) for pattern in known) or _signal_of(outcome.code) is not None

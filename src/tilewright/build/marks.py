@@ -73,7 +73,7 @@ def remove(store: Store, key: str) -> None:
 
 
 def stamp(store: Store) -> int:
-    """What tells one state of the marks from another; 0 where there are none."""
+    """What distinguishes one state of the marks from another; 0 where there are none."""
     try:
         return os.stat(store.marks).st_mtime_ns  # noqa: PTH116  on the way of selections
     except OSError:

@@ -89,7 +89,7 @@ def _has_old_words(op: Op, label: str) -> bool:
 
 
 def _by_digest(op: Op, word: str, archs: list[str]) -> Iterator[KernelSpec]:
-    """Nothing but the digest tells what it is of: what pools hold when nobody names an axis, and named sets."""
+    """Nothing but the digest says what it is of: what pools hold when nobody names an axis, and named sets."""
     for arch in archs:
         yield from (pool for pool in _of_pools(op, arch, {}) if pool.digest.startswith(word))
         yield from (spec for spec in _of_sets(op, arch) if spec.digest.startswith(word))

@@ -58,7 +58,7 @@ class Run:
         self.done: dict[str, Artifact] = {}
         self.damaged: set[str] = set()
 
-    def tell(self, event: events.Event) -> None:
+    def emit(self, event: events.Event) -> None:
         events.emit(event)
         if self.on_event is not None:
             self.on_event(event)
@@ -69,10 +69,10 @@ class Run:
         if events.active() or self.on_event is not None:
             total = len({request.key for request in requests})
             jobs, reason = self.limit(list(missing.values()))
-            self.tell(events.BuildPlanned(total, len(self.done), jobs, reason))
+            self.emit(events.BuildPlanned(total, len(self.done), jobs, reason))
             for request in requests:
                 if request.key in self.done:
-                    self.tell(events.KernelBuilt(request.name, request.digest, 0.0, True))
+                    self.emit(events.KernelBuilt(request.name, request.digest, 0.0, True))
         return list(missing.values())
 
     def take(self, request: Request) -> bool:

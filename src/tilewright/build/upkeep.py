@@ -18,7 +18,7 @@ from tilewright.errors import StoreError
 
 # An entry used this recently may be about to be loaded by another process.
 IN_USE_SECONDS = 300.0
-# Without working locks nobody can tell whether an owner lives; a day-old folder has none.
+# Without working locks nobody knows whether an owner lives; a day-old folder has none.
 ABANDONED_SECONDS = 86400.0
 LOG_SECONDS = 7 * 86400.0
 # After a build the whole store is only measured when enough was added, or after this long.
@@ -173,7 +173,7 @@ def after_build(store: Store, max_bytes: int, keep: Collection[str], added_bytes
 
 
 def other_versions(store: Store) -> list[Path]:
-    """Stores of other versions beside this one, told by their format files; they are left alone until asked for."""
+    """Stores of other versions beside this one, known by their format files; they are left alone until named."""
     return sorted(
         root
         for root in store.root.parent.glob("kernels-v*")

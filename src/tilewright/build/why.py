@@ -75,7 +75,7 @@ def _compare(manifest: Mapping[str, Any], inputs: Mapping[str, Any], spec: Kerne
     changed = differences(manifest["inputs"], inputs)
     if manifest["inputs"].get("spec") == spec.digest:
         return changed
-    # A digest tells nobody anything: name the fields instead.  The source differs because they do.
+    # A digest says nothing to a reader: name the fields instead.  The source differs because they do.
     fields = differences(manifest.get("spec") or {}, spec.to_dict())
     named = [Difference(f"spec.{field.what}", field.stored, field.now) for field in fields]
     return named + [difference for difference in changed if difference.what not in ("spec", "source", "arch")]

@@ -63,7 +63,7 @@ tr.uncovered td { background: #fff1e5 } tr.missing td { background: #ffebe9 }
 
 
 def target_sizes(manifest: Mapping[str, Any]) -> dict[str, int]:
-    """Bytes by target, as `bundle build` tells them: kernels and registry, each file once."""
+    """Bytes by target, as `bundle build` prints them: kernels and registry, each file once."""
     files = {
         name: target
         for target, part in manifest["targets"].items()

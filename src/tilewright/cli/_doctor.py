@@ -19,7 +19,7 @@ _PROBE = 'extern "C" __attribute__((visibility("default"))) int tw_probe(int x) 
 
 
 def examine(json: bool, everything: bool = False) -> bool:
-    """Look at everything and tell; whether kernels for this CPU can be compiled, stored and loaded.
+    """Look at everything and print it; whether kernels for this CPU can be compiled, stored and loaded.
 
     What matters comes first: whether it works, what runs here, then what would have to be mended.
     """
@@ -120,7 +120,7 @@ def _ops() -> Iterator[Finding]:
         try:
             ops.op(name)
         except PluginError:
-            continue  # told among the plug-ins
+            continue  # listed among the plug-ins
         kernels = f"kernels for {', '.join(has)}" if has else "no backend has kernels for it"
         yield Finding("ops", name, bool(has), f"{kernels} (of the package {plugins.package_of(ops.GROUP, name)})")
 

@@ -88,7 +88,7 @@ def _command(op: Op, make: Callable[[Op], Any]) -> Any:
         raise
     except Exception as error:
         module = type(op).__module__
-        message = f"no command can be made of the axes and options of the op {op.name}: {plugins.said(error)}"
+        message = f"no command can be made of the axes and options of the op {op.name}: {plugins.error_text(error)}"
         raise plugins.fault(module, message, rule="plugin", value=module, remedy=plugins.REMEDY) from error
 
 

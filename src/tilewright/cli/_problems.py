@@ -215,10 +215,10 @@ def passing(specs: list[KernelSpec], expression: str, problem: Any) -> list[Kern
     passed = [spec for spec in specs if passes(spec)]
     if not passed:
         raise RequestError(
-            f"none of {len(specs)} kernels for {problem.describe()} passes the filter",
+            f"of the kernels that serve {problem.describe()} ({len(specs)}) none passes the filter",
             rule="no-specs",
             value=expression,
-            remedy="widen the filter",
+            remedy="widen the filter; `tilewright explain ... --all` says why other kernels refuse the problem",
         )
     return passed
 

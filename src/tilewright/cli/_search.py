@@ -1,4 +1,4 @@
-"""`bench --search`: kernels out of a pool too large to measure whole, under a budget; told with what may be missing."""
+"""`bench --search`: kernels out of a pool too large to measure whole, under a budget; with what may be missing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 BUDGET = "120s"  # where nobody says
 
 
-def asked_for(name: str, budget: str, seed: int | None) -> Search | None:
+def search_of(name: str, budget: str, seed: int | None) -> Search | None:
     """The search that options describe; None where there is none."""
     from tilewright.tune.search import demand_known
     from tilewright.tune.searching import Search, seconds_of
@@ -68,7 +68,7 @@ def run(
     return results
 
 
-def tell(results: Sequence[SearchResult], search: Search) -> None:
+def print_results(results: Sequence[SearchResult], search: Search) -> None:
     """What was tried, and how far from the best it may be."""
     numbers = ("time us", "tried", "of", "known", "behind store", "luck", "left faster")
     shown = table(*numbers, "problem", fold=["problem"], right=numbers)

@@ -1,4 +1,4 @@
-"""`bench --problems`: many problems through a sweep, into the store; told as it goes and at the end."""
+"""`bench --problems`: many problems through a sweep, into the store; printed as it goes and at the end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tilewright.tune.sweep import Options, Progress, SpecsOf, Sweep, Work
     from tilewright.tune.worker_pool import WorkerPool
 
-_SHOWN = 40  # problems that are listed; of more, the table and the store tell
+_SHOWN = 40  # problems that are listed; of more, see the table and the store
 _PAUSE = 5.0  # seconds between two lines of progress
 _WORTH_TELLING = 5.0  # seconds of waiting
 
@@ -169,7 +169,7 @@ def _written(option: Option, value: Any, arch: Arch) -> str | None:
 
 
 def _servable(registry: Registry, problems: Sequence[Any], summary: Summary, *, here: bool) -> list[Any]:
-    """Those that are legal on the target and fit the machine, if it is this one; why the others are not is told."""
+    """Those that are legal on the target and fit the machine, if it is this one; why the others are not is printed."""
     servable = []
     for problem in problems:
         try:
@@ -189,7 +189,7 @@ def sweep(
     registry: Registry, op: Op, wanted: Sequence[Any], which: Which, how: Options, kept: Kept, *, json: bool,
     cluster: str = "", search: Search | None = None,
 ) -> None:  # fmt: skip
-    """Measure what the store has not, or as much of it as a search has time for; tell, and keep.
+    """Measure what the store has not, or as much of it as a search has time for; print, and keep.
 
     On the machines of a cluster, where one is named.
     """
@@ -209,7 +209,7 @@ def sweep(
         servable = _servable(registry, wanted, summary, here=not cluster)
         sweeps = [Sweep(op, registry.target, store, how, worker_pool) for worker_pool in worker_pools]
         works = [(sweep, sweep.plan(servable, specs_of)) for sweep in sweeps]
-        _tell_work(works, store, summary)
+        _print_work(works, store, summary)
         # Before anything is built.
         if any(work.total for _, work in works):
             store.demand_writable()
@@ -230,8 +230,8 @@ def sweep(
     else:
         _show(chosen)
         if search is not None:
-            _search.tell(searched, search)
-    _tell(summary, chosen, kept)
+            _search.print_results(searched, search)
+    _print_summary(summary, chosen, kept)
 
 
 def _as_json(records: Chosen, searched: Sequence[Searched], search: Search | None) -> list[dict[str, Any]]:
@@ -252,12 +252,12 @@ def _worker_pools(cluster: str, target: str, how: Options) -> Iterator[Sequence[
     with Cluster(cluster, target, limit=how.limit, patience=how.patience, jobs=how.jobs) as there:
         worker_pools = there.worker_pools(say)
         for pool in worker_pools:
-            threads = f", {pool.threads} thread(s)" if pool.threads else ""
-            say(f"{len(pool.workers)} device(s) of the cluster: {pool.machine['model']}{threads}")
+            threads = f", {counted(pool.threads, 'thread')}" if pool.threads else ""
+            say(f"{counted(len(pool.workers), 'device')} of the cluster: {pool.machine['model']}{threads}")
         yield worker_pools
 
 
-def _tell_work(works: Sequence[tuple[Sweep, Work]], store: Results, summary: Summary) -> None:
+def _print_work(works: Sequence[tuple[Sweep, Work]], store: Results, summary: Summary) -> None:
     first = works[0][1]  # all have the same problems
     summary.unmeasured += [(each.describe(), "no kernel that was asked for serves it") for each in first.unserved]
     total, known = sum(work.total for _, work in works), sum(work.known for _, work in works)
@@ -419,7 +419,7 @@ def _show(records: Chosen) -> None:
     say_noisy([record.winner.spread for record, _ in records])
 
 
-def _tell(summary: Summary, records: Chosen, kept: Kept) -> None:
+def _print_summary(summary: Summary, records: Chosen, kept: Kept) -> None:
     for name, why in summary.unmeasured[:_SHOWN]:
         say(f"not measured: {name}: {why}")
     if len(summary.unmeasured) > _SHOWN:

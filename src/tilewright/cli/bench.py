@@ -10,7 +10,7 @@ import typer
 
 from tilewright.cli import _ops
 from tilewright.cli._problems import demand_memory, kernel_of, named_kernel, problem_of, registry_for, table_of
-from tilewright.cli._search import asked_for
+from tilewright.cli._search import search_of
 from tilewright.cli.common import (
     AsJson,
     Expression,
@@ -26,7 +26,7 @@ from tilewright.cli.common import (
     show,
     table,
 )
-from tilewright.errors import RequestError
+from tilewright.errors import RequestError, counted
 
 if TYPE_CHECKING:
     from tilewright.cli._sweep import Which
@@ -71,7 +71,7 @@ def register(app: typer.Typer) -> None:
 
 def _stages(registry: Registry, op: Op, problem: Any, split_plans: bool) -> list[Any]:
     """The stages of the plan in use, or of every split plan."""
-    stages = registry.stages(problem)  # an illegal problem is told first
+    stages = registry.stages(problem)  # an illegal problem is reported first
     if not split_plans:
         return list(stages)
     plans = op.split_plans(problem, registry.target)
@@ -133,7 +133,7 @@ def _bench(
     """
     from tilewright.cli._sweep import Kept, Which
 
-    wanted, which = asked_for(search, budget, seed), Which(pool, kernel, filter, config)
+    wanted, which = search_of(search, budget, seed), Which(pool, kernel, filter, config)
     if problems or wanted:
         from tilewright.tune.searching import ROUNDS
 
@@ -267,7 +267,7 @@ def _counting(advance: Callable[[int, int], None], total: int) -> Callable[[Any]
 
 def _show(record: Record, problem: Any) -> None:
     numbers = ("time us", "GFLOP/s", "spread", "error/bound", "of best")
-    title = f"{problem.describe()} on {record.target}, {record.threads} thread(s)"
+    title = f"{problem.describe()} on {record.target}, {counted(record.threads, 'thread')}"
     shown = table("", *numbers, "kernel", fold=["kernel"], right=numbers, title=title)
     best = record.timings[0].seconds
     for timing in record.timings:

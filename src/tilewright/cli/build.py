@@ -179,7 +179,7 @@ def _of_problems(op: Op, word: str, threads: int, wish: chosen.Wish) -> Wanted:
 
 
 def _compile(wanted: Wanted, jobs: int, *, verbose: bool, json: bool) -> None:
-    """Build, tell, and end with the code of the first thing that went wrong."""
+    """Build, print, and end with the code of the first thing that went wrong."""
     from tilewright import events
     from tilewright.build import Builder
 
@@ -213,7 +213,7 @@ def _compile(wanted: Wanted, jobs: int, *, verbose: bool, json: bool) -> None:
             }
         )
     else:
-        _tell(wanted, built, failed, verbose)
+        _print_results(wanted, built, failed, verbose)
     if trouble:
         raise trouble[0]
 
@@ -227,7 +227,7 @@ def _support(target: str) -> None:
         build_support()
 
 
-def _tell(wanted: Wanted, built: dict[str, Any], failed: dict[str, Any], verbose: bool) -> None:
+def _print_results(wanted: Wanted, built: dict[str, Any], failed: dict[str, Any], verbose: bool) -> None:
     if verbose:
         for problem in wanted.problems:
             for kernel in problem["kernels"]:

@@ -187,7 +187,7 @@ def why(
     for number, comparison in enumerate(comparisons):
         if number:
             typer.echo("")
-        _tell_why(comparison)
+        _print_why(comparison)
 
 
 def _why_data(comparison: KeyComparison) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def _why_data(comparison: KeyComparison) -> dict[str, Any]:
     }
 
 
-def _tell_why(comparison: KeyComparison) -> None:
+def _print_why(comparison: KeyComparison) -> None:
     typer.echo(f"{comparison.name}\nkey {comparison.key}")
     if comparison.stored:
         typer.echo("is in the store: nothing would be compiled")
@@ -220,5 +220,5 @@ def _tell_why(comparison: KeyComparison) -> None:
 
 
 def _short(text: str) -> str:
-    """Digests are told apart by their first digits."""
+    """Digests are distinguished by their first digits."""
     return text[:12] if len(text) == 64 and " " not in text else text

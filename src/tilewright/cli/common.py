@@ -219,14 +219,14 @@ def plain_warnings() -> Iterator[None]:
     """Within, a warning of Python's is one line for a person, said once, without the place in the code."""
     shown: set[str] = set()
 
-    def tell(message: Warning | str, *_: Any, **__: Any) -> None:
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
         if str(message) not in shown:
             shown.add(str(message))
             say(f"warning: {message}")
 
     with warnings.catch_warnings():
         warnings.filterwarnings("default", ".* is now called ", DeprecationWarning)  # old names (`renames`)
-        warnings.showwarning = tell
+        warnings.showwarning = show
         yield
 
 

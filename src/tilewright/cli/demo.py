@@ -7,8 +7,8 @@ import shutil
 import statistics
 import textwrap
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +19,7 @@ from tilewright.errors import RequestError, counted
 
 if TYPE_CHECKING:
     from tilewright.dispatch.registry import Registry
-    from tilewright.ops.base import Op
+    from tilewright.ops.base import KernelSpec, Op
     from tilewright.ops.demo import Demo
 
 _MODULES = {"NumPy": "numpy", "PyTorch": "torch"}
@@ -79,7 +79,9 @@ def _demo(
     target: Target = "",
     jobs: Jobs = 0,
     repeat: Annotated[int, typer.Option(help="Maximum number of timed runs per problem.", min=1)] = 25,
-    every: Annotated[bool, typer.Option("--all", help="Also print the names of the kernels.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also problems that no library here compares with, and the kernels' names.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Select, build, run and verify kernels for a few problems, and compare with NumPy and PyTorch."""
@@ -91,6 +93,8 @@ def _demo(
 
     shown = _shown(list(op or []))
     registry = Registry(resolve_target(target or None).name)
+    if not every:
+        shown = [(op, _compared(op, demo, registry.kind)) for op, demo in shown]
     _build(registry, shown, jobs)
     rows = _run(registry, shown, repeat)
     if json:
@@ -108,18 +112,49 @@ def _demo(
         raise typer.Exit(3)
 
 
+def _compared(op: Op, demo: Demo, kind: str) -> Demo:
+    """The problems that an installed library computes too; of an op without peers, all."""
+    peers = [peer for name, peer in demo.peers.items() if _is_installed(name)]
+    if not peers:
+        return demo
+    known = {title: op.problem(values) for title, values in demo.problems.items()}
+    kept = {title for title, problem in known.items() if any(peer(problem, kind) is not None for peer in peers)}
+    return replace(demo, problems={title: values for title, values in demo.problems.items() if title in kept})
+
+
+def _is_installed(library: str) -> bool:
+    return importlib.util.find_spec(_MODULES.get(library, library)) is not None
+
+
 def _build(registry: Registry, shown: list[tuple[Op, Demo]], jobs: int) -> None:
     """Build the kernels that will be chosen, in parallel; a call would build them one by one, on first use."""
     from tilewright.dispatch.registry import Registry
     from tilewright.runtime.host import clock
 
-    problems = [op.problem(values) for op, demo in shown for values in demo.problems.values()]
-    specs = {stage.spec.digest: stage.spec for problem in problems for stage in registry.select(problem).stages}
     start = clock()
+    problems = {op.name: [op.problem(values) for values in demo.problems.values()] for op, demo in shown}
+    specs = _selected(registry, problems.values())
     with progress("generate and compile") as advance:
         Registry(registry.target, specs.values()).build(max_workers=jobs or None, progress=advance)
-    chosen = f"{counted(len(specs), 'kernel')} chosen for {counted(len(problems), 'problem')} on {registry.target}"
+    count = counted(sum(map(len, problems.values())), "problem")
+    chosen = f"{counted(len(specs), 'kernel')} chosen for {count} on {registry.target}"
     say(f"{chosen}, built in {clock() - start:.1f} s")
+
+
+def _selected(registry: Registry, problems: Iterable[list[Any]]) -> dict[str, KernelSpec]:
+    """The kernels of the problems.  What selection and calls compile for themselves is compiled side by side."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from tilewright.runtime import fast_path
+
+    with ThreadPoolExecutor() as pool:
+        called = pool.submit(fast_path.library)
+        selections = pool.map(
+            lambda some: [stage for problem in some for stage in registry.select(problem).stages], problems
+        )
+        specs = {stage.spec.digest: stage.spec for stages in selections for stage in stages}
+        called.result()
+    return specs
 
 
 def _run(registry: Registry, shown: list[tuple[Op, Demo]], repeat: int) -> list[Row]:
@@ -162,7 +197,7 @@ def _runs(seconds: float, repeat: int) -> int:
 
 def _peer_seconds(name: str, peer: Any, problem: Any, kind: str, repeat: int) -> float | None:
     """Median seconds of another library's call; None where it is not installed or has no such call."""
-    if importlib.util.find_spec(_MODULES.get(name, name)) is None:
+    if not _is_installed(name):
         return None
     if name == "PyTorch":
         _same_threads()

@@ -33,7 +33,7 @@ ModelFile = Annotated[
 ]
 
 
-_SHOWN = 40  # problems that are listed; of more, the table tells
+_SHOWN = 40  # problems that are listed; of more, see the table
 
 
 def register(app: typer.Typer) -> None:
@@ -152,7 +152,7 @@ def train(
     from tilewright.learn import evaluate as judging
     from tilewright.learn import train as training
 
-    training.lightgbm()  # told before anything is read
+    training.lightgbm()  # reported before anything is read
     op_object = ops.op(op)
     if output is not None:
         _demand_model_file(output)
@@ -297,7 +297,7 @@ def evaluate(
         from tilewright.codegen.folder import write_if_changed
 
         write_if_changed(plot, scatter(choices, trained.card.name).encode())
-    _tell(scores, measured, trained, silent, json=json)
+    _print_scores(scores, measured, trained, silent, json=json)
 
 
 def _demand_picture(path: Path) -> None:
@@ -316,7 +316,7 @@ def _demand_picture(path: Path) -> None:
                 raise foreign(path)
 
 
-def _tell(scores: dict[str, Score], data: Data, model: Model, silent: dict[str, int], *, json: bool) -> None:
+def _print_scores(scores: dict[str, Score], data: Data, model: Model, silent: dict[str, int], *, json: bool) -> None:
     if json:
         print_json(
             {**{name: score.to_dict() for name, score in scores.items()}, "rows": data.rows, "left_out": data.left_out,

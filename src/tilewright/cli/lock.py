@@ -72,15 +72,15 @@ def _lock(
         if against is not None:
             old = locks.read(against)
             old = {key: pin for key, pin in old.items() if (pin.op, pin.target) == (op.name, registry.target)}
-            _tell(_changes(old, mine), f"between {against} and {file}", json=json)
+            _print_changes(_changes(old, mine), f"between {against} and {file}", json=json)
             return
-        if diff and not _is_asked(op, problems, values):
-            _tell(_changes(mine, _again(registry, op, mine.values())), "now", json=json)
+        if diff and not _names_problems(op, problems, values):
+            _print_changes(_changes(mine, _again(registry, op, mine.values())), "now", json=json)
             return
         pins = _pins(registry, op, _problems_of(op, problems, values, registry), exact=exact)
         changes = _changes(mine, mine | pins)
         if diff:
-            _tell(changes, "now", json=json)
+            _print_changes(changes, "now", json=json)
             return
         if frozen and changes:
             raise RequestError(
@@ -101,7 +101,7 @@ def _lock(
     )
 
 
-def _is_asked(op: Op, problems: str, values: dict[str, Any]) -> bool:
+def _names_problems(op: Op, problems: str, values: dict[str, Any]) -> bool:
     """Whether the options say which problems are meant."""
     plain = {option.name: option.default if option.kind is bool else None for option in op.options}
     return bool(problems) or any(value not in (None, plain[name]) for name, value in values.items())
@@ -195,7 +195,7 @@ def _description(pin: Pin) -> str:
     return text
 
 
-def _tell(changes: list[Change], when: str, *, json: bool) -> None:
+def _print_changes(changes: list[Change], when: str, *, json: bool) -> None:
     if json:
         print_json(changes)
     else:

@@ -47,7 +47,7 @@ def _records() -> Records:
 
 
 def id_of(record: Record) -> str:
-    """What tells a record from all others, short enough to type."""
+    """What distinguishes a record from all others, short enough to type."""
     from tilewright.dispatch.records import identity_key
 
     return hashlib.sha256(repr(identity_key(record)).encode()).hexdigest()[:12]
@@ -331,7 +331,7 @@ def _side(file: Path | None) -> _Side:
     except Unreadable as error:
         raise _unusable(store.path, str(error)) from None
     listed = list(store.all())
-    if chosen and store.empty:  # damaged, which was told: nothing of it may be said to be missing
+    if chosen and store.empty:  # damaged, which was reported: nothing of it may be said to be missing
         raise _unusable(store.path, "its choices are damaged")
     return _Side({identity_key(record): record for record in listed}, fastest, chosen)
 

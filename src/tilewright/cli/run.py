@@ -9,6 +9,7 @@ import typer
 from tilewright.cli import _ops
 from tilewright.cli._problems import demand_memory, named_kernel, passing, problem_of, registry_for
 from tilewright.cli.common import AsJson, Expression, Frozen, Kernel, Lock, Strict, Target, Threads, fit, print_json
+from tilewright.errors import counted
 
 if TYPE_CHECKING:
     from tilewright.dispatch.registry import Registry
@@ -38,7 +39,7 @@ def _run(
 
     with registry_for(target, threads, strict, lock=lock, frozen=frozen) as registry:
         query = problem_of(op, values, registry.arch)
-        registry.stages(query.problem)  # an illegal problem is told before its memory is counted
+        registry.stages(query.problem)  # an illegal problem is reported before its memory is counted
         demand_memory(query.problem)
         if filter:
             registry = _filtered(registry, query.problem, filter)
@@ -69,7 +70,7 @@ def _filtered(registry: Registry, problem: Any, expression: str) -> Registry:
 def _lines(report: dict[str, Any]) -> list[tuple[str, str]]:
     lines = [
         ("problem", report["problem"]),
-        ("target", f"{report['target']}, {report['threads']} thread(s)"),
+        ("target", f"{report['target']}, {counted(report['threads'], 'thread')}"),
         ("kernel", report["kernel"]),
         ("tier", f"{report['tier']}: {report['reason']}"),
         ("workspace", f"{report['workspace_bytes']} bytes"),

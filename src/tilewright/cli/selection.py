@@ -1,4 +1,4 @@
-"""Which specs are meant: the options shared by `specs`, `generate` and `build`, and how they are told."""
+"""Which specs are meant: the options shared by `specs`, `generate` and `build`, and how they are printed."""
 
 from __future__ import annotations
 

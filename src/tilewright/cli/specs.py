@@ -52,11 +52,11 @@ def _specs(
         return
     wish = chosen.Wish(target, pool, preselected, filter, limit, config, tile_config_json, correct)
     selection = chosen.choose(op, values, wish)
-    _tell(selection, count=count, why_not=why_not, verbose=verbose, json=json)
+    _print_specs(selection, count=count, why_not=why_not, verbose=verbose, json=json)
     demand_some(selection)
 
 
-def _tell(selection: SpecSet, *, count: bool, why_not: bool, verbose: bool, json: bool) -> None:
+def _print_specs(selection: SpecSet, *, count: bool, why_not: bool, verbose: bool, json: bool) -> None:
     if json:
         data: dict[str, Any] = {"filtered": selection.filtered, "rejected": len(selection.rejected)}
         if count:

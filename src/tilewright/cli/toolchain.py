@@ -69,7 +69,7 @@ class _Lines:
             typer.echo("", err=True)
         self._title = ""
 
-    def tell_notes(self) -> None:
+    def print_notes(self) -> None:
         """All of them with -v, else the first few: an archive that moved on can have dozens."""
         self.end()
         shown = self._notes if self._verbose else self._notes[:3]
@@ -108,7 +108,7 @@ def install(
     progress = _Lines(verbose)
 
     def confirm(sources: Sources) -> bool:
-        progress.tell_notes()
+        progress.print_notes()
         plan = sources.plan
         say(f"ROCm {plan.rocm} (clang {plan.llvm}), CK Tile headers of {sources.headers.name}")
         if verbose:

@@ -60,7 +60,7 @@ class SpecSet:
 
 
 def demand_some(selection: SpecSet) -> None:
-    """A request that means no kernel is taken for a mistake; what refused most says what would work."""
+    """A request that no kernel matches is taken for a mistake; what refused most says what would work."""
     if selection.specs:
         return
     rules = selection.rejections_by_rule()
@@ -71,7 +71,7 @@ def demand_some(selection: SpecSet) -> None:
     if near:
         first = f"the nearest legal kernels: {near}; --correct takes the first"
     raise RequestError(
-        f"the request means no kernel: {'; '.join(why) or 'nothing was proposed'}",
+        f"no kernel matches: {'; '.join(why) or 'nothing was proposed'}",
         rule="no-specs",
         value=0,
         remedy=f"{first or 'widen the filter or the pool'}; `tilewright specs --why-not` lists every rejection",

@@ -191,7 +191,7 @@ def _manifest(folder: Path, present: set[str]) -> dict[str, dict[str, Any]]:
     path = folder / MANIFEST
     remedy = "write the kernels with `tilewright generate --output-dir`, which leaves a manifest beside them"
     if MANIFEST not in present:
-        what = "is empty" if not present else f"has no {MANIFEST}, so nothing tells the target of its files"
+        what = "is empty" if not present else f"has no {MANIFEST}, so the target of its files is unknown"
         raise RequestError(f"{folder} {what}", rule="no-kernels", value=str(folder), remedy=remedy)
     try:
         return read_manifest(folder)

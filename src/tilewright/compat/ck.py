@@ -51,7 +51,7 @@ _LETTERS = {"row": "r", "col": "c"}
 _OUTPUTS = {"fp8": "fp16", "bf8": "fp16", "int8": "int32"}  # where it is not that of the inputs
 
 
-def _tell(lines: Iterable[str]) -> None:
+def _print_lines(lines: Iterable[str]) -> None:
     """Their calls print; ours say it where standard output goes now."""
     sys.stdout.writelines(f"{line}\n" for line in lines)
 
@@ -117,7 +117,7 @@ class KernelConfig:
 
     def print_config(self, indent: str = "  ") -> None:
         """A few lines for people."""
-        _tell(f"{indent}{name}: {value}" for name, value in self._facts().items())
+        _print_lines(f"{indent}{name}: {value}" for name, value in self._facts().items())
 
     def _facts(self) -> dict[str, str]:
         shapes = {"Tile": "tile", "Wave": "wave", "Warp": "warp", "Padding": "pad"}
@@ -234,8 +234,8 @@ class ValidationResult:
     def print_result(self, indent: str = "  ") -> None:
         """For people: what is wrong, and what to change."""
         fixes = [f"suggested: {name} = {value}" for name, value in self.suggested_fixes.items()]
-        _tell([f"{indent}{'valid' if self.is_valid else 'not valid'}"])
-        _tell(f"{indent}  {line}" for line in (*self.errors, *fixes))
+        _print_lines([f"{indent}{'valid' if self.is_valid else 'not valid'}"])
+        _print_lines(f"{indent}  {line}" for line in (*self.errors, *fixes))
 
     @property
     def suggested_fixes(self) -> dict[str, Any]:
@@ -272,7 +272,7 @@ def auto_correct_kernel_config(config: KernelConfig, verbose: bool = False) -> A
     """
     corrected = _corrected(config)
     if verbose:
-        _tell(f"  corrected: {correction}" for correction in corrected.corrections)
+        _print_lines(f"  corrected: {correction}" for correction in corrected.corrections)
     return corrected
 
 
@@ -344,7 +344,7 @@ class CodegenRunner:
         return self._write(variant, collect(OP, self.gpu_target, pool=self.pool, axes=axes), output_dir)
 
     def generate_all(self, output_dir: Path | str | None = None) -> tuple[CodegenResult, ...]:
-        """Every variant; one that these types and layouts do not have is told, unless none has them."""
+        """Every variant; one that these types and layouts do not have is reported, unless none has them."""
         results: list[CodegenResult] = []
         for variant in VARIANTS:
             try:

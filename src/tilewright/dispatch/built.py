@@ -74,7 +74,7 @@ def _look(place: Path) -> _Listing:
             _generation += 1
             for key in [key for key, sound in _sound.items() if not sound and key[0] in new]:
                 del _sound[key]
-    _tell(new & _waiting.keys())
+    _notify(new & _waiting.keys())
     return known
 
 
@@ -107,7 +107,7 @@ def note(specs: Iterable[KernelSpec]) -> None:
     with _lock:
         _sound.update({(digest, with_these): True for digest in new})
         _generation += 1
-    _tell(_waiting.keys() & set(new))
+    _notify(_waiting.keys() & set(new))
 
 
 def adopt(digests: Iterable[str]) -> None:
@@ -116,7 +116,7 @@ def adopt(digests: Iterable[str]) -> None:
     with _lock:
         _adopted.update(digests)
         _generation += 1
-    _tell(_waiting.keys() & _adopted)
+    _notify(_waiting.keys() & _adopted)
 
 
 def wait_for(spec: KernelSpec, who: Waiting) -> None:
@@ -125,7 +125,7 @@ def wait_for(spec: KernelSpec, who: Waiting) -> None:
         _waiting.setdefault(spec.digest, weakref.WeakSet()).add(who)
 
 
-def _tell(digests: Iterable[str]) -> None:
+def _notify(digests: Iterable[str]) -> None:
     for digest in list(digests):
         with _lock:
             who = list(_waiting.pop(digest, ()))

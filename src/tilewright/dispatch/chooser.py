@@ -105,7 +105,7 @@ class Chooser:
         return int(others.argmin())
 
     def selection(self, chosen: Chosen) -> Selection:
-        """What the model chose, as it is told."""
+        """What the model chose, for `explain`."""
         return by_model(self.model.name, self.model.card.sigma, self.judge.specs, chosen)
 
 

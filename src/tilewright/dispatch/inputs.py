@@ -82,6 +82,6 @@ def thread_number(threads: int | None) -> int:
 
 
 def setting_words(now: Settings) -> list[str]:
-    """What a command must be told of the lock file and the rule in force, to choose the same again."""
+    """What a command needs of the lock file and the rule in force, to choose the same again."""
     locked = [*(["--lock", now.lock] if now.lock else []), *(["--frozen"] if now.lock and now.frozen else [])]
     return [*locked, *(["--rule", now.rule] if now.rule else [])]

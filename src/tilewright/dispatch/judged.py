@@ -145,7 +145,7 @@ class Judges:
     ) -> Served:
         """All kernels that serve a problem with the times that selection compares: predicted, or else estimated.
 
-        A model tells of those only whose estimates give them a hope; the others stay in the ratio of their estimates.
+        A model predicts only those whose estimates give them a hope; the others stay in the ratio of their estimates.
         """
         if mine is None:
             served = self.served(op, problem, threads, candidates, None)

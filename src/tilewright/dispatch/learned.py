@@ -34,7 +34,7 @@ def _ships_some() -> bool:
 
 
 def stamp(cache: Path) -> Any:
-    """What tells one state of a user's models from another; None where there is no folder of them."""
+    """What distinguishes one state of a user's models from another; None where there is no folder of them."""
     place = f"{cache}{os.sep}{FOLDER}"
     try:
         status = os.stat(place)  # noqa: PTH116  this is on the way of selections
@@ -46,7 +46,7 @@ def stamp(cache: Path) -> Any:
 
 
 def written_when(file: Path | os.DirEntry[str]) -> tuple[int, int]:
-    """When a file was written, and its size; zeros of a link to nothing, which is told where it is read."""
+    """When a file was written, and its size; zeros of a link to nothing, which is reported where it is read."""
     try:
         status = file.stat()
     except OSError:

@@ -161,7 +161,7 @@ def text(pins: Iterable[Pin]) -> str:
 
 
 def stamp(path: str) -> tuple[int, int] | None:
-    """What tells one state of a lock file from another; None where none is named, or there."""
+    """What distinguishes one state of a lock file from another; None where none is named, or there."""
     if not path:
         return None
     try:

@@ -17,7 +17,7 @@ import os
 import time
 
 SECONDS = 0.05
-# A file system tells the time in ticks: within one a folder may change twice and look the same.
+# A file system's time moves in ticks: within one a folder may change twice and look the same.
 _TICK_NS = 1_000_000_000
 
 generation = 0  # raised by what this process writes
@@ -30,7 +30,7 @@ def changed() -> None:
 
 
 def entries(folder: str) -> tuple[int, int, int] | None:
-    """What tells one list of a folder's entries from another; None where nothing does: it is not there, or is new."""
+    """What distinguishes two lists of a folder's entries; None where nothing does: it is not there, or is new."""
     try:
         status = os.stat(folder)  # noqa: PTH116  this is on the way of selections
     except OSError:

@@ -42,18 +42,18 @@ def _checked(kernels: Sequence[Kernel], runs: ProblemRuns, threads: int) -> list
         if checked.check.ok:
             right.append(checked)
         else:
-            _tell_wrong(kernel, runs.problem, checked.check)
+            _report_wrong(kernel, runs.problem, checked.check)
     return _some(right, kernels, runs.problem)
 
 
 def _still_right(raced: Sequence[CheckedKernel], runs: ProblemRuns) -> list[CheckedKernel]:
     """The same, in their order, without those in front that a last look finds wrong."""
-    wrong = runs.wrong_leaders(raced, lambda checked, check, _: _tell_wrong(checked.kernel, runs.problem, check))
+    wrong = runs.wrong_leaders(raced, lambda checked, check, _: _report_wrong(checked.kernel, runs.problem, check))
     left = [checked for checked in raced if all(checked is not other for other in wrong)]
     return _some(left, [checked.kernel for checked in raced], runs.problem)
 
 
-def _tell_wrong(kernel: Kernel, problem: Any, check: Check) -> None:
+def _report_wrong(kernel: Kernel, problem: Any, check: Check) -> None:
     events.emit(events.Warned("wrong-result", f"{kernel.name} on {problem.describe()}: {check.detail}"))
 
 

@@ -20,7 +20,7 @@ from tilewright.dispatch.selection import Selection
 from tilewright.errors import NoKernelError
 from tilewright.ops.base import KernelSpec
 
-LOSS = 0.03  # more time than that is worth a compile: what `prepare` covers a range within, unless told otherwise
+LOSS = 0.03  # more time than that is worth a compile: what `prepare` covers a range within, by default
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def served(problem: Any, chosen: Selection, others: Others, who: built.Waiting) 
     if chosen.tier == "locked" or built.is_built(chosen.spec):
         return chosen
     built.wait_for(chosen.spec, who)
-    if built.is_built(chosen.spec):  # built since: nobody tells us any more
+    if built.is_built(chosen.spec):  # built since: there is no notice any more
         return chosen
     times = sorted(others.times(), key=lambda time: time[1])
     fastest = next(((spec, seconds) for spec, seconds in times if built.is_built(spec)), None)

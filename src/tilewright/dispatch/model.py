@@ -80,7 +80,7 @@ class Model:
 
     def __init__(self, card: Card, forest: Forest, low: Array, high: Array) -> None:
         self.card, self.forest, self.low, self.high = card, forest, low, high
-        self.name = card.name  # what it is told by; one that ships: what `learn` finds it by
+        self.name = card.name  # what messages call it; one that ships: what `learn` finds it by
         self.ships = False  # with this version, whose estimate it was trained on: a test asks its probes
         self._own: dict[int, tuple[Pool, KernelFeatures]] = {}  # of kernels, as the forest asks for them
         self._native: dict[int, Features | None] = {}  # what fills in features of those kernels with a problem
@@ -114,7 +114,7 @@ class Model:
             name: checked_number(score["mean"], 0.0) for name, score in others.items() if isinstance(score, Mapping)
         }
         if not isinstance(learned, Mapping) or not known:
-            return ""  # trained before cards told
+            return ""  # trained before cards had it
         mine, (best, theirs) = checked_number(learned["mean"], 0.0), max(known.items(), key=lambda score: score[1])
         scores_text = (
             f"on problems it had not seen its choices reached {mine:.1%} of the fastest, {best}'s {theirs:.1%}"
@@ -330,7 +330,7 @@ class Verdict:
     sigma: float = 0.0
     model: str = ""
     why_not: str = ""
-    unseen: Collection[int] = ()  # the places of kernels that only the estimate tells of
+    unseen: Collection[int] = ()  # the places of kernels that only the estimate knows
 
 
 def checked_number(value: Any, least: float, most: float = MOST) -> float:

@@ -2,7 +2,7 @@
 
 A first call reads the model of its op, and `zipfile` takes as long to import as the model to read.  Anything that is
 not as `model_files` writes it (another compression, a comment, 64-bit sizes) is for `zipfile`; so is a damaged file,
-which it tells about in words.  Each member's checksum is compared either way.
+which it reports in words.  Each member's checksum is compared either way.
 """
 
 from __future__ import annotations

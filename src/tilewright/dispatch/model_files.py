@@ -202,12 +202,12 @@ def _model(head: Any, arrays: Mapping[str, Array], *, ours: bool) -> Model:
     model = in_order(card, forest, arrays["low"].astype(np.float64), arrays["high"].astype(np.float64))
     if card.trust and not model.frame.estimated:
         raise ValueError("it begins from an estimate that it does not know")
-    _ = model.unsure  # a card that holds something else than scores is told now
+    _ = model.unsure  # a card that holds something else than scores is reported now
     return model
 
 
 def _demand_features(card: Card, op: Op) -> None:
-    """Features mean what an op says by their names: one that it does not have, or has and the model lacks, is told."""
+    """Features mean what an op says by their names: one that only the op or only the model has is an error."""
     part = engine(op)
     needed = {*part.problem_feature_names, *getattr(part, "kernel_feature_names", ()), *part.interaction_names, UNITS}
     known, words = {*needed, ESTIMATE, *kernel_columns(op.schedules)}, problem_words(part)
@@ -343,7 +343,7 @@ def _bundled() -> tuple[Model, ...]:
 
 @lru_cache(maxsize=8)
 def _read_bundled(bundles: tuple[Bundle, ...]) -> tuple[Model, ...]:
-    """Of bundles in force; one that does not fit this version is told, and the others are asked."""
+    """Of bundles in force; one that does not fit this version is reported, and the others are used."""
     models = []
     for bundle in bundles:
         for row in bundle.file.manifest.get("models", []):
@@ -364,7 +364,7 @@ def at_hand_for(op: str, target: str) -> tuple[Model, ...]:
 
 
 def files_for(op: str, target: str) -> dict[str, bytes]:
-    """The files of the models of an op that know a target, by the names they are told by."""
+    """The files of the models of an op that know a target, by the names that messages use."""
     own = {path: model for path, model in _own().models.items() if model.card.op == op and target in model.card.targets}
     files = {path.name.removesuffix(ENDING): path.read_bytes() for path in own}
     for name in shipped_names():

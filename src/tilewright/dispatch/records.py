@@ -33,7 +33,7 @@ from tilewright.dispatch.results import (
     problem_digest,
     stamp,
 )
-from tilewright.errors import StoreError, TilewrightError
+from tilewright.errors import StoreError, TilewrightError, counted
 from tilewright.ops.base import plain
 from tilewright.runtime.devices import HOST, device, device_of, identified
 
@@ -74,7 +74,7 @@ class Timing:
     name: str
     spec: Mapping[str, Any]
     seconds: float  # median
-    spread: float | None  # interquartile range over the median; None where too few rounds tell none
+    spread: float | None  # interquartile range over the median; None where there are too few rounds
     error: float  # largest error over its bound
 
 
@@ -214,7 +214,7 @@ class Records:
             self._seen = stamp(self.path)
         global epoch
         epoch += 1
-        notices.tell(notices.changed)
+        notices.notify(notices.changed)
 
     def none_at(self, entries: Any) -> bool:
         """Whether there was nothing to look at when the folder had these entries."""
@@ -274,7 +274,7 @@ class Records:
         return _bundled_record(op, problem, target, threads)
 
     def why(self, record: Record) -> str:
-        """Why a record names its kernel: the fastest of all that were timed, or one the noise cannot tell from it."""
+        """Why a record names its kernel: the fastest of all that were timed, or one within the noise of it."""
         try:
             count, fastest = self.results.timed_field(_choice_of(record))
         except Unreadable as error:
@@ -310,7 +310,7 @@ class Records:
             elif record.machine.get("fingerprint") != here["fingerprint"]:
                 reasons.append(f"{_not_used(record)}: {_differences(record.machine, here)}")
             elif record.threads != count:
-                reasons.append(f"{_not_used(record)}: with {record.threads} thread(s), not {threads}")
+                reasons.append(f"{_not_used(record)}: with {counted(record.threads, 'thread')}, not {threads}")
         return reasons
 
     def all(self) -> tuple[Record, ...]:

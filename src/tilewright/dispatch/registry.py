@@ -446,7 +446,7 @@ class Registry:
             chosen = self.select_stage(problem, threads=count, strict=strict, where=where)
             decided = f"{chosen.tier}: {chosen.reason}"
         except NoKernelError as error:
-            # Which problem it is stands above; a lock file's refusal is told whole.
+            # Which problem it is stands above; a lock file's refusal is shown whole.
             text = error.message.partition(":")[2].strip() if error.rule == "no-kernel" else error.message
             decided = f"refused: {text.splitlines()[0]}"
         record = records().lookup(op.name, op.measured_as(problem), self.arch.name, count) if now.measure else None
@@ -534,7 +534,7 @@ class Registry:
         for stage in request.stages:
             mine = spec is not None and spec.signature == op.signature_of(stage.problem)
             where = stage.where if trials is None else trials.where(stage.where)
-            selection = self._as_asked(op, spec, stage) if mine else self.select_stage(stage.problem, where=where)
+            selection = self._as_requested(op, spec, stage) if mine else self.select_stage(stage.problem, where=where)
             chosen.append(selection)
             stages.append(stage if selection.padded is None else binding(request.op).copies(stage, selection.padded))
         if spec is not None and all(selection.spec != spec for selection in chosen):
@@ -545,7 +545,7 @@ class Registry:
             request = replace(request, stages=tuple(stages))
         return Plan(request, loaded.together([selection.spec for selection in chosen]), chosen, thread_count())
 
-    def _as_asked(self, op: Op, spec: KernelSpec | None, stage: StageRequest) -> Selection:
+    def _as_requested(self, op: Op, spec: KernelSpec | None, stage: StageRequest) -> Selection:
         """A kernel someone named, in copies where it needs them."""
         assert spec is not None
         problem, seconds = stage.problem, self._estimate(spec, stage.problem, thread_count())

@@ -113,7 +113,7 @@ class Choice:
 
 
 def stamp(path: Path) -> tuple[Any, ...] | None:
-    """What tells one state of a store from another, without opening it; None when it is not there."""
+    """What distinguishes one state of a store from another, without opening it; None when it is not there."""
     state = _written(str(path))
     return None if state is None else (*state, *(_written(f"{path}-wal") or ()))
 

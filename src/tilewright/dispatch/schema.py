@@ -18,7 +18,7 @@ PATIENCE = 30.0  # seconds for another process that makes the same file
 STEPS: Mapping[int, str] = {}
 
 MAGIC = b"SQLite format 3\0"  # how every SQLite file begins
-APPLICATION = 0x54574C52  # "TWLR": tells our files from other people's databases
+APPLICATION = 0x54574C52  # "TWLR": distinguishes our files from other people's databases
 
 TABLES = """
 CREATE TABLE kernels(
@@ -76,7 +76,7 @@ def version_of(connection: sqlite3.Connection) -> int:
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
     """A store with its tables, made or brought forward by whoever comes first."""
     connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute("PRAGMA synchronous = FULL")  # what is told was stored: a power cut takes nothing back
+    connection.execute("PRAGMA synchronous = FULL")  # what is reported was stored: a power cut takes nothing back
     if version_of(connection) == SCHEMA:
         return
     _write_ahead(connection)

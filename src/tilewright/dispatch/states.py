@@ -155,7 +155,7 @@ class States:
 
 
 def _lock_stamp(path: str) -> Any:
-    """What tells one state of the lock file from another; without one, what reads such files is not loaded."""
+    """What distinguishes one state of the lock file from another; without one, what reads such files is not loaded."""
     if not path:
         return None
     from tilewright.dispatch import locks

@@ -15,6 +15,7 @@ from typing import Any
 
 from tilewright.arch import Arch
 from tilewright.dataclass import dataclass
+from tilewright.errors import counted
 from tilewright.inspect import amd_flow as flow
 from tilewright.inspect import amd_rates as costs
 from tilewright.inspect.disassembly import Instruction
@@ -53,7 +54,7 @@ class CodeModel:
         units = ", ".join(f"{name} {count:.0f}" for name, count in self.clocks.items() if count)
         return (
             f"matrix issue {self.matrix_issue:.2f}, bound by {self.bound}; clocks a turn of the main loop: {units}; "
-            f"{self.waves} wave(s) a SIMD ({self.model})"
+            f"{counted(self.waves, 'wave')} a SIMD ({self.model})"
         )
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field
 
 from tilewright.dataclass import dataclass
+from tilewright.errors import counted
 from tilewright.inspect import amd_flow as flow
 from tilewright.inspect.amd_hazards import MatrixWrite, needed, remembered
 from tilewright.inspect.disassembly import Instruction
@@ -234,7 +235,7 @@ class _Walk:
                 write = state.writes.get(register)
                 missing = needed(write, instruction, parts, register, self._arch) if write is not None else 0
                 if write is not None and missing > 0:
-                    why = f"{missing} more wait state(s) must lie between"
+                    why = f"{counted(missing, 'wait state')} more must lie between"
                     self._report(instruction, register, write.writer, why)
         states = 1
         if instruction.mnemonic == "s_nop":
@@ -281,6 +282,6 @@ def check(code: Sequence[Instruction], arch: str) -> Checked:
     if any(block.unfollowed for block in graph):
         notes.append("a jump to an address in a register was not followed")
     if unreached := sum(len(block.code) for at, block in enumerate(graph) if at not in entries):
-        notes.append(f"{unreached} instruction(s) were not reached")
+        notes.append(f"not reached: {counted(unreached, 'instruction')}")
     findings = tuple(walk.findings[key] for key in sorted(walk.findings))
     return Checked(findings, len(code), walk.loads, walk.matrix, tuple(notes))

@@ -1,7 +1,7 @@
 """Names of functions as their authors wrote them, from the symbols compilers make of them (Itanium C++ ABI).
 
 Small, and enough for kernels: namespaces, templates of types and constants, substitutions.  Return types and parameters
-are left out, since a kernel is told by its name.  A symbol that needs more than this is shown as it is.
+are left out, since a kernel is known by its name.  A symbol that needs more than this is shown as it is.
 """
 
 from __future__ import annotations

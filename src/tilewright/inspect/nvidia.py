@@ -57,7 +57,7 @@ def _capability(code: Elf) -> int:
 
 
 def arch_of(code: Elf, wanted: str = "") -> str:
-    """The arch a cubin is for: the file tells the compute capability alone, so `wanted`, if it is of that one."""
+    """The arch a cubin is for: the file has the compute capability alone, so `wanted`, if it is of that one."""
     number = _capability(code)
     of_it = [name for name, arch in all_archs().items() if arch.capability and _number(arch.capability) == number]
     return wanted if wanted in of_it else next(iter(of_it), f"sm_{number}")

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from tilewright.dataclass import dataclass
-from tilewright.errors import InspectionError
+from tilewright.errors import InspectionError, counted
 from tilewright.inspect.names import readable
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Instructions:
     extensions: tuple[str, ...] = ()  # CPU: ISA extensions the instructions belong to
     stack_moves: int | None = None  # CPU, NVIDIA: moves to and from the stack, a guess at spills
     copies: Mapping[str, int] = field(default_factory=dict)  # NVIDIA: TMA and cp.async; else those that were promised
-    # The mnemonics the reader can tell from others; None: it named every instruction.
+    # The mnemonics the reader recognizes; None: it named every instruction.
     recognized: tuple[str, ...] | None = None
 
     @property
@@ -168,7 +168,7 @@ class Inspection:
         lines += [
             f"file        {self.path}",
             f"arch        {self.arch or 'not known'} ({self.kind} code)",
-            f"code        {self.code_bytes} bytes in {len(self.functions)} function(s) shown",
+            f"code        {self.code_bytes} bytes in {counted(len(self.functions), 'function')} shown",
         ]
         for function in self.functions:
             lines += ["", function.name, *(f"  {line}" for line in _lines(function, self.kind))]
@@ -233,13 +233,13 @@ _SHOWN = 5  # of findings, on a page
 
 
 def _waits(checked: Checked) -> list[str]:
-    what = f"of {checked.loads} load(s) and {checked.matrix} matrix instruction(s)"
+    what = f"of {counted(checked.loads, 'load')} and {counted(checked.matrix, 'matrix instruction')}"
     notes = "".join(f"; {note}" for note in checked.notes)
     if not checked.findings:
         return [f"waits       every result {what} is waited for (a check of the listing){notes}"]
     more = len(checked.findings) - _SHOWN
     return [
-        f"waits       {len(checked.findings)} result(s) {what} are touched too early{notes}",
+        f"waits       touched too early: {counted(len(checked.findings), 'result')} {what}{notes}",
         *(f"            {finding}" for finding in checked.findings[:_SHOWN]),
         *([f"            and {more} more"] if more > 0 else []),
     ]
@@ -279,7 +279,8 @@ def demand_waits(inspection: Inspection) -> Inspection:
     findings = [finding for function in inspection.functions if function.waits for finding in function.waits.findings]
     if findings:
         raise InspectionError(
-            f"{inspection.name or inspection.path} touches {len(findings)} register(s) too early: {findings[0]}",
+            f"{inspection.name or inspection.path} touches {counted(len(findings), 'register')} too early: "
+            f"{findings[0]}",
             rule="missing-wait",
             value=len(findings),
             remedy="the compiler or inline assembly left out a wait: report the kernel with the output of "

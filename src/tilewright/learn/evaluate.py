@@ -137,7 +137,7 @@ def unspoken(model: Model, data: Data) -> dict[str, int]:
 
 
 def beside(model: Model, others: Sequence[Model], data: Data, seen: Callable[[Model], Collection[str] | None]) -> Model:
-    """The model, whose card tells how well others would have chosen for these problems; `Model.unsure` goes by that.
+    """The model, whose card says how well others would have chosen for these problems; `Model.unsure` goes by that.
 
     Each is judged where it would be asked, and by problems it was not trained on (`seen` says by what it knows them).
     """

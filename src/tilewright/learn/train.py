@@ -26,7 +26,7 @@ PROBES = 4  # of a kind of kernels
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What training is told."""
+    """The settings of training."""
 
     trees: int = 300
     leaves: int = 47

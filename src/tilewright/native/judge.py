@@ -85,7 +85,7 @@ class Judge:
         """Numbers in the library's order."""
         if set(names) != set(values):
             raise InternalError(
-                f"the selection library takes {' '.join(names)} of {what}, and is told {' '.join(values)}",
+                f"the selection library takes {' '.join(names)} of {what}, and gets {' '.join(values)}",
                 rule="selection-names",
                 value=what,
             )
@@ -229,7 +229,7 @@ class Judge:
 
 
 def native_kernels(specs: Sequence[KernelSpec]) -> NativeKernels | None:
-    """How these kernels are told to a library; None where their op has none on their backend."""
+    """How these kernels are passed to a library; None where their op has none on their backend."""
     if not specs:
         return None
     try:
@@ -251,7 +251,7 @@ def judge(specs: Sequence[KernelSpec], order: Sequence[int]) -> Judge | None:
         return None
     if native.names.problem != kernels.problem_names:
         raise InternalError(
-            f"the selection library {kernels.set_name} takes problems otherwise than they are told",
+            f"the selection library {kernels.set_name} takes problems with other fields than it gets",
             rule="selection-names",
         )
     return Judge(native, kernels, specs, order)

@@ -23,7 +23,7 @@ def op(name: str) -> Op:
 
 
 def all_ops() -> dict[str, Op]:
-    """Every op that can be loaded; one that cannot is told as an event and does not keep the others from working."""
+    """Every op that can be loaded; one that cannot is reported as an event, and the others work."""
     by_name = {}
     for name in op_names():
         try:

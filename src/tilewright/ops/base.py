@@ -27,7 +27,7 @@ from typing import (
 
 from tilewright.arch import Arch
 from tilewright.dataclass import dataclass, field_hints
-from tilewright.errors import IllegalSpecError, ProblemError, RequestError, UnknownNameError, an, nearest
+from tilewright.errors import IllegalSpecError, ProblemError, RequestError, UnknownNameError, an, counted, nearest
 from tilewright.renames import new_names, new_values, renamed_methods, renamed_value, stored_names, stored_values
 
 SPEC_SCHEMA = 2
@@ -585,7 +585,8 @@ def illegal(op: Op, spec: KernelSpec, violations: Sequence[Violation]) -> Illega
     near = as_remedy(neighbours(op, spec))
     remedies = [violations[0].remedy, f"the nearest legal kernels: {near}" if near else ""]
     return IllegalSpecError(
-        f"{spec.name} breaks {len(violations)} rule(s): " + "; ".join(str(violation) for violation in violations),
+        f"{spec.name} breaks {counted(len(violations), 'rule')}: "
+        + "; ".join(str(violation) for violation in violations),
         rule=violations[0].rule,
         value=spec.to_dict(),
         remedy="; ".join(text for text in remedies if text) or "see `tilewright specs --why-not` for what is legal",

@@ -11,6 +11,7 @@ Here is the half that legality and pools ask.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cached_property, lru_cache
@@ -40,22 +41,26 @@ class FamilyRules(Protocol):
 class ScheduleDefaults:
     """Defaults for the dataclass of a schedule, whose author adds fields, `pipelines` and `label()`.
 
-    `words` gives the values a field of text may have, `may_be_zero` names the numbers that may be 0 (others are 1 or
+    `choices` gives the values a field of text may have, `may_be_zero` names the numbers that may be 0 (others are 1 or
     more), `axis_names` the names of the elements of fields that hold tuples.
     """
 
     __slots__ = ()
 
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
 
-_OF_A_SCHEDULE = ("pipeline", "pipelines", "words", "may_be_zero", "label")
+_OF_A_SCHEDULE = ("pipeline", "pipelines", "choices", "may_be_zero", "label")
 
 
 def demand_schedules(family: Any) -> None:
     """Schedules of another package have what legality and names read; what is missing is its author's to add."""
+    for kind in family.schedules:
+        if "words" in vars(kind) and "choices" not in vars(kind):
+            warnings.warn(f"{kind.__name__}.words is now called choices", DeprecationWarning, stacklevel=2)
+            kind.choices = kind.words
     wanted = (*_OF_A_SCHEDULE, *getattr(family, "schedule_members", ()))
     for kind in family.schedules:
         own = {field.name for field in fields(kind)} if is_dataclass(kind) else set()
@@ -124,7 +129,7 @@ class FamilySpace:
 
     def is_legal(self, signature: Any, schedule: Any, arch: Arch) -> bool:
         """Whether the numbers of a schedule are some, and `RULES` have nothing to say of it; a family may have a
-        quicker way to tell both (`is_legal`)."""
+        quicker way to know both (`is_legal`)."""
         if not self._has_kernels(signature, arch):
             return False
         family = self.family_of(schedule)

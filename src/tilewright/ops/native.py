@@ -1,4 +1,4 @@
-"""How an op tells the selection library of its learned models."""
+"""What an op passes to the selection library for its learned models."""
 
 from __future__ import annotations
 

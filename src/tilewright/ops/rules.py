@@ -5,14 +5,14 @@ An op's `legality.py` brings what only it knows:
     LEGALITY = Legality(OP, SPACES, (names, words, positive, ...), problem_violations, Signature)
     check, problem_check = LEGALITY.check, LEGALITY.problem_check
 
-A rule is a function of signature, schedule and arch that yields violations, so that one spec can be told everything
+A rule is a function of signature, schedule and arch that yields violations, so that one error can name everything
 that is wrong with it.  Where one of the `...-name` rules or `positive` is broken, a family's arithmetic would only echo
 it and is not asked.
 
 Schedules have these class attributes, of which the last may be missing:
 
     pipelines    the values of `pipeline` it is for
-    words        field to the values it may have, where it is a word
+    choices      field to the values it may have, where it is a word
     may_be_zero  number fields that may be 0; others are 1 or more
     axis_names   names of the elements of fields that hold tuples
 """
@@ -51,7 +51,7 @@ def known_dtypes(signature: Any, names: Iterable[str]) -> Iterator[Violation]:
 
 
 def words(signature: Any, schedule: Any, arch: Arch) -> Iterator[Violation]:
-    for field, values in schedule.words.items():
+    for field, values in schedule.choices.items():
         yield from known("schedule-name", field, getattr(schedule, field), values)
 
 
@@ -184,7 +184,7 @@ class Legality:
     def is_legal(self, spec: KernelSpec) -> bool:
         """Whether `check` has nothing to say, without its sentences: pools hold a hundred thousand proposals.
 
-        A design space may tell quickly what its rules and those of numbers say (`is_legal`); the rest is asked of what
+        A design space may know quickly what its rules and those of numbers say (`is_legal`); the rest is asked of what
         is left.
         """
         arch, kind = all_archs().get(spec.arch), type(spec.schedule)

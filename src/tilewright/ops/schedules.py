@@ -17,7 +17,7 @@ class Schedule(Protocol):
     """What every schedule has; an op may want more."""
 
     pipelines: ClassVar[tuple[str, ...]]
-    words: ClassVar[Mapping[str, tuple[str, ...]]]
+    choices: ClassVar[Mapping[str, tuple[str, ...]]]
     may_be_zero: ClassVar[tuple[str, ...]]
 
     @property
@@ -33,7 +33,7 @@ class LoopsSchedule:
     pipeline: str = field(default="loops", init=False)
 
     pipelines: ClassVar[tuple[str, ...]] = ("loops",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     def label(self) -> str:

@@ -246,5 +246,5 @@ class _Reader:
 
 
 def _exact(value: Any) -> str:
-    """What tells 1 from True, and a list from its elements."""
+    """What distinguishes 1 from True, and a list from its elements."""
     return repr(value)

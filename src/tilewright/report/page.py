@@ -27,7 +27,7 @@ from tilewright.report.roofs import roofs
 from tilewright.report.scopes import Array, Numbered, Scope, scopes
 from tilewright.report.sources import Source
 
-MARK = "Written by tilewright report"  # tells our pages from other people's
+MARK = "Written by tilewright report"  # distinguishes our pages from other people's
 SCRIPTS = ("base.js", "data.js", "table.js", "plot.js", "choice.js", "views.js", "more_views.js", "main.js")
 _LONGEST = 600  # characters of a reason
 _MOST_REASONS = 2000

@@ -41,7 +41,7 @@ def read(paths: Sequence[Path], *, op: str = "", arch: str = "") -> Source:
 
 
 def _newest(results: Sequence[Result], files: int) -> tuple[Result, ...]:
-    """Several files may tell of the same thing: the newest counts."""
+    """Several files may describe the same thing: the newest counts."""
     if files == 1:
         return tuple(results)
     newest: dict[tuple[object, ...], Result] = {}

@@ -225,7 +225,7 @@ class Caller:
             raise tables.with_entry(self.binding, plan, views, error) from None
         if counter is not None:
             counter.add()
-        self._tell(operands)
+        self._mark_written(operands)
         if _watched.notes is not None:
             written = tuple(index for index, _ in self._written if operands[index] is not None)
             note = Note(plan, counter, tuple(operands), tuple(numbers_), results, looked_at, written)
@@ -389,7 +389,7 @@ class Caller:
         ]
         return answers[0] if len(answers) == 1 else tuple(answers)
 
-    def _tell(self, operands: Operands) -> None:
+    def _mark_written(self, operands: Operands) -> None:
         for index, _ in self._written:
             operand = operands[index]
             if operand is not None and torch_arrays.is_tensor(operand):

@@ -75,14 +75,14 @@ class ProblemRuns:
             return self._judge(spec)
 
     def wrong_leaders(
-        self, raced: Sequence[CheckedKernel], tell: Callable[[CheckedKernel, Check, int], None]
+        self, raced: Sequence[CheckedKernel], on_wrong: Callable[[CheckedKernel, Check, int], None]
     ) -> list[CheckedKernel]:
-        """Those in front of a race that a last look finds wrong; each is told."""
+        """Those in front of a race that a last look finds wrong; each is reported."""
 
         def right(checked: CheckedKernel) -> bool:
             check, non_zero = self._look(checked.spec, checked.judged)
             if not check.ok:
-                tell(checked, check, non_zero)
+                on_wrong(checked, check, non_zero)
             return check.ok
 
         return false_leaders(raced, right)

@@ -350,7 +350,7 @@ def watch(names: dict[str, Any], name: str) -> None:
 
 def forget() -> None:
     """Plans have changed: what fronts remember of them goes."""
-    notices.tell(notices.changed)
+    notices.notify(notices.changed)
     if _loaded is not None:
         _loaded.forget()
 
@@ -579,7 +579,7 @@ def _native_maker(maker: Maker) -> _NativeMaker:
 
 
 def _on_device(call: _Call, gpu: Gpu) -> Any:
-    """Fill in what tells whether the device is current, its streams and its workspaces."""
+    """Fill in how to know whether the device is current, its streams and its workspaces."""
     current, call.expected, capturing = gpu.questions()
     call.current, call.capturing = ctypes.cast(current, _pointer), ctypes.cast(capturing, _pointer)
     call.workspaces, call.stream = gpu.workspaces, gpu.stream

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from tilewright import events, notices
 from tilewright.arch import all_archs
 from tilewright.backends.driver import ANY_TO_ANY, DEVICE_TO_HOST, HOST_TO_DEVICE, OUT_OF_MEMORY, DeviceFacts, Driver
-from tilewright.errors import DeviceError, RequestError, an
+from tilewright.errors import DeviceError, RequestError, an, counted
 from tilewright.runtime import timing
 from tilewright.runtime.devices import Place
 from tilewright.runtime.loader import Kernel
@@ -89,7 +89,7 @@ class Stream:
         self._release = weakref.finalize(self, _destroy, device, "StreamDestroy", self.handle)
 
     def __enter__(self) -> Stream:
-        notices.tell(notices.scoped)
+        notices.notify(notices.scoped)
         self._tokens.append(SCOPED.set(self))
         return self
 
@@ -262,7 +262,7 @@ class Gpu:
         self.driver.take_last_error()
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         known = self.driver.status("MemGetInfo", ctypes.byref(free), ctypes.byref(total)) == 0
-        room = f"{free.value} of {total.value} bytes are free" if known else "how much is free cannot be told"
+        room = f"{free.value} of {total.value} bytes are free" if known else "how much is free is unknown"
         return DeviceError(
             f"{nbytes} bytes do not fit on {self.place}: {room} ({self.driver.describe(status)})",
             rule="device-memory",
@@ -425,8 +425,8 @@ class Gpu:
         return self._workspaces
 
     def questions(self) -> tuple[Any, int, Any]:
-        """The runtime's function that tells what is current in a thread, its answer where this device is, and the
-        function that tells whether a stream is captured."""
+        """The runtime's function that returns what is current in a thread, its answer where this device is, and the
+        function that returns whether a stream is captured."""
         library, prefix = self.driver.library, self.driver.prefix
         return (
             getattr(library, f"{prefix}GetDevice"),
@@ -465,7 +465,7 @@ class Devices(Generic[_Device]):
         facts = self._library.devices()
         if not 0 <= index < len(facts):
             raise DeviceError(
-                f"there is no {self._kind}:{index}; the {self._name} sees {len(facts)} device(s)",
+                f"there is no {self._kind}:{index}; the {self._name} sees {counted(len(facts), 'device')}",
                 rule="device-index",
                 value=index,
                 remedy=f"use an index from 0 to {len(facts) - 1}",

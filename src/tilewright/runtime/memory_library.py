@@ -18,7 +18,7 @@ _numbers = itertools.count(1)
 def path_of(descriptor: int) -> str:
     """A path of an open file that no other had: the loader takes a path that it knows for the library it loaded.
 
-    The number of a file that was closed is used again; the steps back and forth before it tell the two apart.
+    The number of a file that was closed is used again; the steps back and forth before it distinguish the two.
     """
     steps = "".join("../fd/" if bit == "0" else "../../self/fd/" for bit in f"{next(_numbers):b}")
     return f"/proc/self/fd/{steps}{descriptor}"

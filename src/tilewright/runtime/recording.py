@@ -141,9 +141,9 @@ class Recorder:
 
 
 def _at_end_of_worker(recorder: Recorder, *, anew: bool = False) -> None:
-    """Workers of `multiprocessing` leave without what `atexit` was told, but not without what its own list was.
+    """Workers of `multiprocessing` leave without what `atexit` was given, but not without what its own list was.
 
-    A forked one empties that list when it starts, and asks who wants to be told then.
+    A forked one empties that list when it starts, and runs the hooks for that.
     """
     util: Any = sys.modules.get("multiprocessing.util")
     if util is None:

@@ -54,7 +54,7 @@ def demand(op: Binding, plan: Plan, views: Sequence[Any]) -> None:
 
 
 def with_entry(op: Binding, plan: Plan, views: Sequence[Any], error: Exception) -> Exception:
-    """What a kernel of the host found wrong with a table, with the entry, which it does not tell: we look for it."""
+    """What a kernel of the host found wrong with a table, with the entry, which it does not report: we look for it."""
     if plan.place is not HOST or not isinstance(error, ProblemError) or error.rule != "operand-values":
         return error
     named = zip(op.slots, views, strict=True)

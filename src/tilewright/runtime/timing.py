@@ -130,7 +130,7 @@ class Contestant:
 
     @property
     def spread(self) -> float | None:
-        """Interquartile range over the median; None where there are too few samples to tell."""
+        """Interquartile range over the median; None where there are too few samples."""
         if len(self.samples) < LEAST_FOR_SPREAD or self.median <= 0:
             return None
         low, _, high = statistics.quantiles(self.samples, n=4)

@@ -151,7 +151,7 @@ def run_as_they_are(*functions: Any) -> None:
 
 @lru_cache(maxsize=4)
 def toucher(torch: Any) -> Callable[[tuple[Any, ...]], object]:
-    """What tells autograd that tensors were written: what saved them for a gradient must not use them any more."""
+    """What notifies autograd that tensors were written: what saved them for a gradient must not use them any more."""
     raw = getattr(torch._C, "_increment_version", None)
     with torch.inference_mode(False):
         probe = torch.zeros(1, device="cpu")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 VERSION = 2
 _MOST_DIMENSIONS = 8
 _MOST_KEY_BYTES = 8192
-_SERVED = (HOST.kind, "cuda")  # kinds of devices whose streams PyTorch's C interface tells
+_SERVED = (HOST.kind, "cuda")  # kinds of devices whose streams PyTorch's C interface has
 _int, _pointer, _object = ctypes.c_int64, ctypes.c_void_p, ctypes.py_object
 
 # How the library writes what an argument is, by its type in a schema.
@@ -191,7 +191,7 @@ class Library:
 
     @property
     def serves_autograd(self) -> bool:
-        """Whether it can tell plain tensors from others where autograd begins."""
+        """Whether it can distinguish plain tensors from others where autograd begins."""
         return self._keep[1] is not None
 
     def serve(self, key: str, kinds: str, results: int, served: Served) -> None:
@@ -339,7 +339,7 @@ class Library:
         return result
 
     def _number(self, what: str, tensor: Any) -> int:
-        """A number that PyTorch's C interface tells of a tensor."""
+        """A number that PyTorch's C interface has of a tensor."""
         impl, answer = _pointer(tensor._cdata), ctypes.c_int32()
         getattr(self._functions, f"aoti_torch_get_{what}")(ctypes.byref(impl), ctypes.byref(answer))
         return answer.value

@@ -33,7 +33,7 @@ def _untrack() -> Any:
 _function = _untrack()
 
 
-# Those of C, once its library is loaded: what settles objects, and what is told of types.
+# Those of C, once its library is loaded: what settles objects, and what is recorded of types.
 _native: tuple[Callable[..., None], Callable[[type[Any], int], int]] | None = None
 
 

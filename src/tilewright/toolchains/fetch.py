@@ -136,7 +136,7 @@ class Fetcher:
         """The file in `folder`, complete and verified.  `advance` hears of every byte, kept or new."""
         reported = 0  # bytes reported so far: taken back when the download starts again
 
-        def tell(count: int) -> None:
+        def report(count: int) -> None:
             nonlocal reported
             reported += count
             if advance is not None:
@@ -146,16 +146,16 @@ class Fetcher:
         final, part = folder / item.name, folder / f"{item.name}.part"
         if final.exists():
             if file_digest(final) == item.sha256:
-                tell(final.stat().st_size)
+                report(final.stat().st_size)
                 return final
             final.unlink()  # damaged since it was stored: fetched again
         problem = ""
         for attempt in range(ATTEMPTS):
             if attempt:
                 time.sleep(PAUSE_SECONDS * 2 ** (attempt - 1))
-            tell(-reported)
+            report(-reported)
             try:
-                self._continue(item, part, tell, stop)
+                self._continue(item, part, report, stop)
             except Unreachable as error:
                 if error.missing or attempt + 1 == ATTEMPTS:
                     raise
@@ -183,24 +183,24 @@ class Fetcher:
             "if it stays so, the mirror is damaged or in the middle of an update",
         )
 
-    def _continue(self, item: Item, part: Path, tell: Callable[[int], None], stop: threading.Event | None) -> None:
+    def _continue(self, item: Item, part: Path, report: Callable[[int], None], stop: threading.Event | None) -> None:
         have = part.stat().st_size if part.exists() else 0
         if item.size and have > item.size:
             part.unlink()
             have = 0
         if have and have == item.size:
-            tell(have)
+            report(have)
             return
         resumable = have and urllib.parse.urlsplit(item.url).scheme != "file"
         with self.open(item.url, {"Range": f"bytes={have}-"} if resumable else {}) as answer:
             continued = bool(resumable) and getattr(answer, "status", 200) == 206
-            tell(have if continued else 0)
+            report(have if continued else 0)
             with part.open("ab" if continued else "wb") as file:
                 while chunk := answer.read(_CHUNK):
                     if stop is not None and stop.is_set():
                         raise Stopped
                     file.write(chunk)
-                    tell(len(chunk))
+                    report(len(chunk))
 
     def fetch_all(self, items: Sequence[Item], folder: Path, advance: Advance | None = None) -> list[Path]:
         """All files, several at once; the first failure stops the others and is the one raised."""

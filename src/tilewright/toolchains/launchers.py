@@ -2,7 +2,7 @@
 
 The unpacked binaries may be built for a newer C library than this machine's, so each is started by
 the loader that came with it.  The loader hides the binary's place from clang, which is why clang is
-told everything it would otherwise find by looking around: `-no-canonical-prefixes` makes it take
+given everything it would otherwise find by looking around: `-no-canonical-prefixes` makes it take
 the script's folder for its own, and so find the other scripts.  Scripts find the toolchain beside
 themselves: the folder can be moved.
 """

@@ -50,7 +50,7 @@ def _pip_commands() -> Iterator[list[str]]:
             yield [path]
 
 
-def _ask(command: list[str], *words: str) -> str | None:
+def _output_of(command: list[str], *words: str) -> str | None:
     try:
         answer = subprocess.run(
             [*command, "--disable-pip-version-check", *words],
@@ -93,9 +93,9 @@ def read_config(listing: str, help_text: str) -> PipConfig:
 def pip_config() -> PipConfig:
     """pip's configuration on this machine; no pip is an error that says so."""
     for command in _pip_commands():
-        listing = _ask(command, "config", "list")
+        listing = _output_of(command, "config", "list")
         if listing is not None:
-            return read_config(listing, _ask(command, "help", "download") or "")
+            return read_config(listing, _output_of(command, "help", "download") or "")
     raise ToolchainError(
         "there is no pip to ask for the configured Python index",
         rule="no-pip",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.errors import ProblemError
+from tilewright.errors import ProblemError, counted
 from tilewright.ops.attention.spec import default_output as attention_output
 from tilewright.ops.conv.spec import default_output as conv_output
 from tilewright.ops.fused import GATES_BY_ACTIVATION, epilogue_violations, normal_epilogue, unknown_gate
@@ -62,7 +62,7 @@ def _product_dtype(a: Any, b: Any, c: Any, out_dtype: Any) -> Any:
 def _demand_matrices(least: int, **tensors: Any) -> None:
     for what, tensor in tensors.items():
         if tensor.dim() < least:
-            message = f"{what} has {tensor.dim()} dimension(s), and a matrix has 2"
+            message = f"{what} has {counted(tensor.dim(), 'dimension')}, and a matrix has 2"
             raise _bad("array-rank", message, tuple(tensor.shape), "use matmul, which takes vectors")
 
 
@@ -142,7 +142,7 @@ def _conv_dtype(what: str, tensor: Any, out_dtype: Any) -> Any:
 def _rank(what: str, tensor: Any) -> int:
     rank = tensor.dim() - 2
     if rank not in (1, 2, 3):
-        message = f"{what} has {tensor.dim()} dimension(s), and a convolution has 3 to 5"
+        message = f"{what} has {counted(tensor.dim(), 'dimension')}, and a convolution has 3 to 5"
         raise _bad("array-rank", message, tuple(tensor.shape), "give images, 1 to 3 spatial dimensions, channels")
     return int(rank)
 
@@ -160,7 +160,7 @@ def conv(
         raise _bad("array-rank", message, tuple(w.shape), f"give both {x.dim()} dimensions")
     images, filters = in_order(x.shape, layout), in_order(w.shape, layout)
     if filters[-1] * groups != images[-1]:
-        message = f"w has {filters[-1]} channels for each of {groups} group(s), and x has {images[-1]} in all"
+        message = f"w has {filters[-1]} channels for each of {counted(groups, 'group')}, and x has {images[-1]} in all"
         raise _bad("shape-channels", message, tuple(w.shape), "give other weights, or other groups")
     pads = paddings(padding, rank)
     if not (isinstance(pads, tuple) and isinstance(pads[0], tuple)):
@@ -201,7 +201,7 @@ def _value_size(v: Any, options: dict[str, Any]) -> Any:
 
 def attention(q: Any, k: Any, v: Any, *tensors: Any, **options: Any) -> Any:
     if q.dim() not in (3, 4):
-        message = f"q has {q.dim()} dimension(s)"
+        message = f"q has {counted(q.dim(), 'dimension')}"
         raise _bad("array-rank", message, tuple(q.shape), "give 4: sequences, rows, heads, elements")
     dtype = options.get("out_dtype")
     dtype = dtype if dtype is not None else torch_arrays.dtype_of(attention_output(_name("q", q)))

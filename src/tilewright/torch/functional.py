@@ -298,20 +298,24 @@ def conv(
     return _fused("conv", _Conv, (x, w, bias, d0, d1), out, copy, options)
 
 
+def _conv_gradient(name: str, operands: dict[str, Any], shape: Sequence[Any], out: Any, options: dict[str, Any]) -> Any:
+    _demand_tensors(**operands, out=out)
+    if out is None:
+        return _call(name, *operands.values(), list(shape), **options)
+    _demand_no_gradient(out, *operands.values())
+    getattr(_ops, name).out(*operands.values(), list(shape), out=out, **options)
+    return out
+
+
 def conv_backward_data(
     dy: Any, w: Any, input_shape: Sequence[Any], *, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
     groups: int = 1, layout: str = "nhwc", out: Any = None, out_dtype: Any = None, deterministic: bool = False,
     copy: str = "never", target: str | None = None,
 ) -> Any:  # fmt: skip
     """`tilewright.conv_backward_data`, differentiable and traceable."""
-    _demand_tensors(dy=dy, w=w, out=out)
-    options = {**_geometry(stride, padding, dilation, groups, layout, target), "out_dtype": _dtype(out_dtype),
-               "deterministic": deterministic}  # fmt: skip
-    if out is None:
-        return _call("conv_backward_data", dy, w, list(input_shape), **options)
-    _demand_no_gradient(out, dy, w)
-    _ops.conv_backward_data.out(dy, w, list(input_shape), out=out, **options)
-    return out
+    options = _geometry(stride, padding, dilation, groups, layout, target)
+    options |= {"out_dtype": _dtype(out_dtype), "deterministic": deterministic}
+    return _conv_gradient("conv_backward_data", {"dy": dy, "w": w}, input_shape, out, options)
 
 
 def conv_backward_weight(
@@ -320,14 +324,9 @@ def conv_backward_weight(
     copy: str = "never", target: str | None = None,
 ) -> Any:  # fmt: skip
     """`tilewright.conv_backward_weight`, differentiable and traceable."""
-    _demand_tensors(x=x, dy=dy, out=out)
-    options = {**_geometry(stride, padding, dilation, groups, layout, target), "out_dtype": _dtype(out_dtype),
-               "deterministic": deterministic}  # fmt: skip
-    if out is None:
-        return _call("conv_backward_weight", x, dy, list(weight_shape), **options)
-    _demand_no_gradient(out, x, dy)
-    _ops.conv_backward_weight.out(x, dy, list(weight_shape), out=out, **options)
-    return out
+    options = _geometry(stride, padding, dilation, groups, layout, target)
+    options |= {"out_dtype": _dtype(out_dtype), "deterministic": deterministic}
+    return _conv_gradient("conv_backward_weight", {"x": x, "dy": dy}, weight_shape, out, options)
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ def _nonempty(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value or (name in _NUMBERS and value is not None)}
 
 
-def said_of_attention(seeds: Any, options: dict[str, Any]) -> dict[str, Any]:
+def attention_options(seeds: Any, options: dict[str, Any]) -> dict[str, Any]:
     """Options of attention's schemas as plain calls have them."""
     numbers = options.pop("seed", ()) or ()
     window: tuple[Any, ...] = options.pop("window_left", -1), options.pop("window_right", -1)
@@ -154,7 +154,7 @@ def _attention(return_lse: bool, q: Any, k: Any, v: Any, *tensors: Any, out: Any
         attention_api.attention, q, k, v, mask=mask, bias=bias, alibi_slopes=alibi_slopes, sink=sink,
         seqlens_q=seqlens_q, seqlens_k=seqlens_k, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
         block_table=block_table, q_scale=q_scale, kv_scales=None if k_scale is None else (k_scale, v_scale),
-        return_lse=return_lse, out=out, **said_of_attention(seeds, options),
+        return_lse=return_lse, out=out, **attention_options(seeds, options),
     )  # fmt: skip
 
 
@@ -179,7 +179,7 @@ def attention_backward(
         backward_api.attention_backward, dout, q, k, v, out, lse, dlse=dlse, mask=mask, bias=bias,
         alibi_slopes=alibi_slopes, sink=sink, seqlens_q=seqlens_q, seqlens_k=seqlens_k, cu_seqlens_q=cu_seqlens_q,
         cu_seqlens_k=cu_seqlens_k, return_dbias=dbias, return_dsink=dsink, return_dalibi=dalibi,
-        **said_of_attention(seeds, options),
+        **attention_options(seeds, options),
     )  # fmt: skip
     rest = iter(results[3:])
     return (*results[:3], *(next(rest) if wanted else lse.new_empty((0,)) for wanted in (dbias, dsink, dalibi)))

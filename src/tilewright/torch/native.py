@@ -77,7 +77,7 @@ def serve_autograd(name: str, overload: Any, run: Callable[..., Any]) -> bool:
 class BelowAutograd:
     """An overload whose redispatch is a call: made where autograd's keys are excluded, it comes to what is below.
 
-    The library is not told the dispatch keys of a call, which a redispatch takes.
+    The library does not get the dispatch keys of a call, which a redispatch takes.
     """
 
     def __init__(self, overload: Any) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tilewright.arch import arch
-from tilewright.errors import MachineError, ProblemError
+from tilewright.errors import MachineError, ProblemError, counted
 from tilewright.runtime import abi, host, torch_ops
 from tilewright.runtime.devices import HOST, device
 from tilewright.runtime.loader import Kernel
@@ -83,7 +83,8 @@ def plans(folder: Path | str) -> Iterator[Plans]:
 def _demand_calls(noted: Plans) -> None:
     if noted.left_out:
         raise ProblemError(
-            f"{len(noted.left_out)} call(s) cannot be made without Python: {', '.join(sorted(set(noted.left_out)))}",
+            f"{counted(len(noted.left_out), 'call')} cannot be made without Python: "
+            f"{', '.join(sorted(set(noted.left_out)))}",
             rule="torch-plans",
             value=noted.left_out[0],
             remedy="give tensors that kernels read in place (contiguous rows or columns), without checked tables, "

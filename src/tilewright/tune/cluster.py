@@ -45,7 +45,7 @@ OnNote = Callable[[str], None]
 
 @dataclass(slots=True)
 class Node:
-    """One machine of the cluster, as it told of itself."""
+    """One machine of the cluster, as it described itself."""
 
     id: str
     name: str
@@ -95,7 +95,7 @@ def _place(address: str) -> tuple[str, int]:
             f"{address!r} is not the address of a Ray cluster",
             rule="cluster-address",
             value=address,
-            remedy="give HOST:PORT of its head node, as `ray start --head` prints it (the port is 6379 unless told "
+            remedy="give HOST:PORT of its head node, as `ray start --head` prints it (the port is 6379 unless set "
             "otherwise), on a machine that is a node of the cluster",
         )
     return host.strip("[]"), int(port)
@@ -176,7 +176,7 @@ class Cluster:
                 f"no node of the cluster at {self.address} has a device of {self.target} that is free",
                 rule="cluster-devices",
                 value=self.target,
-                remedy="name a target that its nodes have, or wait until they are free (`ray status` tells)",
+                remedy="name a target that its nodes have, or wait until they are free (see `ray status`)",
             )
         groups: dict[tuple[str, int], list[RayDeviceWorker]] = {}
         for worker in workers:
@@ -220,7 +220,7 @@ class Cluster:
         return not why
 
     def _with_gpus(self, members: Sequence[Node], note: OnNote) -> Iterator[RayDeviceWorker]:
-        """Workers of devices that are free; each actor has one of its own, and tells which."""
+        """Workers of devices that are free; each actor has one of its own, and says which."""
         workers = [RayDeviceWorker(self, node, {}, place) for node in members for place in range(node.gpus)]
         answers = [(worker, worker.ask()) for worker in workers]
         for worker, answer in answers:
@@ -297,7 +297,7 @@ def demand_alike(answered: Sequence[tuple[Node, Mapping[str, Any]]]) -> None:
         elif what and theirs[what]:
             why = f"has {what} {theirs[what]}, this machine {mine[what]}"
         else:
-            why = f"cannot tell what it is: {answer['trouble']}"
+            why = f"cannot describe itself: {answer['trouble']}"
         raise MachineError(
             f"node {node.name} {why}",
             rule="cluster-node-version",
@@ -413,7 +413,7 @@ class RayDeviceWorker:
         self._cluster, self.node, self.facts, self._place = cluster, node, facts, place
         self.builder_versions: Mapping[str, str] = {}
         self.spent = Spent()
-        self.on_wait: quiet.Waiting | None = None  # of nobody: a node tells its waits with what it spent
+        self.on_wait: quiet.Waiting | None = None  # of nobody: a node reports its waits with what it spent
         self._actor: Any = None
         self._has: set[str] = set()  # digests of kernels the node was sent
         self._closed = False

@@ -296,7 +296,7 @@ class DeviceWorker:
                     if left.pop(blamed, None) is not None:
                         yield Outcome(blamed, end.status, str(end), noise=noise)
                 else:
-                    alone = True  # one of them did it: each by itself tells which
+                    alone = True  # one of them did it: running each alone shows which
 
     def _answers(self, problem: Any, batch: Sequence[Built], method: Method) -> Iterator[Mapping[str, Any]]:
         """What the worker says of a batch; DeviceWorkerLost where it says that the device is gone."""

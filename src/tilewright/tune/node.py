@@ -1,4 +1,4 @@
-"""What a machine of a cluster does for a sweep elsewhere: tells what it is, builds kernels, measures them.
+"""What a machine of a cluster does for a sweep elsewhere: describes itself, builds kernels, measures them.
 
 Nothing here knows how machines talk to each other: arguments and answers are plain data.  Kernels travel as parcels,
 each the entry of a kernel store with its key, and are put into the store of the machine that needs them.

@@ -65,7 +65,7 @@ class Prepared:
     worst: float  # loss of the problem that loses most, by selection's own times
     mean: float
     seconds: float
-    built: bool  # or only told
+    built: bool  # or only planned
     missing: str  # the setting in force
 
     @property
@@ -111,7 +111,7 @@ def prepare(
 
     `what` is an op's name (with its options, of which some are ranges, or with `problems`), `Ranges`, a problem
     (options then change it), the path of a recording or a problem set, a function to call once, or a list of these.
-    `loss` is the most time a problem may lose by not getting its best kernel: 0.03 is 3 %.  `build=False` only tells.
+    `loss` is the most time a problem may lose by not getting its best kernel: 0.03 is 3 %.  `build=False` only plans.
     Where the target runs here the kernels are loaded too, on the current device, and the smallest problem of each op is
     run once, so that no call of this process waits for anything; `load=False` only builds.
     """

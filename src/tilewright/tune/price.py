@@ -24,7 +24,7 @@ from tilewright.runtime.timing import Method
 
 BUILD = 6.0  # seconds of a compiler for a kernel, where the store has none of its kind
 START = 0.6  # until a worker answers
-ROW = 0.004  # of a kernel that is loaded, checked and told
+ROW = 0.004  # of a kernel that is loaded, checked and reported
 TRUST = 2.0  # seconds of work after which what it took counts as much as what is said here
 A_BYTE = 1.5e-8  # of a problem's operands: drawn, and compared with
 AN_OPERATION = 2e-11  # of a reference, which processors compute
@@ -52,7 +52,7 @@ class Prices:
             try:
                 artifact = Builder().find(spec)
             except TilewrightError:
-                artifact = None  # whoever builds it tells
+                artifact = None  # whoever builds it reports it
             if artifact is None:
                 return False
             self._built.add(spec.digest)

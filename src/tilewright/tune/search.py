@@ -6,7 +6,7 @@ seed and the same answers.  What it knows of kernels is what their schedules are
     random   every kernel of the pool, in an order by seed
     evolve   neighbours and crossings of the fastest so far
     model    what a model of the times so far expects most of; it begins with what dispatch predicts
-    halving  many kernels with few rounds each; those that the noise cannot tell from the fastest get twice as many
+    halving  many kernels with few rounds each; those within the noise of the fastest get twice as many
 
 Each begins with the kernel that dispatch takes now, so that none ends with a slower one.
 """
@@ -63,7 +63,7 @@ class Shape:
         names = list(dict.fromkeys(name for row in rows for name in row))
         columns: list[list[Any]] = [[row.get(name) for row in rows] for name in names]
         self._values = [list(dict.fromkeys(column)) for column in columns]
-        kept = [index for index, values in enumerate(self._values) if len(values) > 1]  # the others tell nothing
+        kept = [index for index, values in enumerate(self._values) if len(values) > 1]  # the others say nothing
         self._values = [self._values[index] for index in kept]
         self.codes: Array = np.zeros((len(rows), len(kept)), np.int32)  # which of its values a kernel has, a name
         for into, index in enumerate(kept):
@@ -310,7 +310,7 @@ class Process:
 
 FIRST_ROUNDS = 4  # fewer have no spread, and without that nobody knows the noise
 CERTAIN = 2.0  # standard errors that keep two kernels apart
-UNKNOWN_NOISE = 0.1  # of one round, where there are not enough rounds to tell
+UNKNOWN_NOISE = 0.1  # of one round, where there are not enough rounds to know
 UNKNOWN_SPREAD = 1.35 * UNKNOWN_NOISE  # between the quartiles of that
 
 

@@ -153,11 +153,11 @@ def _serve(request: Mapping[str, Any], answer: Answer, spent: Spent, known: _Kno
 def _still_right(raced: Sequence[CheckedKernel], runs: ProblemRuns, answer: Answer) -> list[CheckedKernel]:
     """The kernels, the fastest first, without those in front that a last look finds wrong."""
 
-    def tell(checked: CheckedKernel, check: Check, non_zero: int) -> None:
+    def on_wrong(checked: CheckedKernel, check: Check, non_zero: int) -> None:
         reason = f"right at first, and wrong in later calls: {check.detail}"
         answer({"digest": checked.spec.digest, "status": "wrong", "reason": reason, "non_zero": non_zero})
 
-    wrong = len(runs.wrong_leaders(raced, tell))
+    wrong = len(runs.wrong_leaders(raced, on_wrong))
     return sorted(raced, key=lambda checked: checked.median)[wrong:]
 
 

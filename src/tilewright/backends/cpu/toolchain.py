@@ -166,8 +166,8 @@ def candidates(cxx: str = "") -> list[tuple[str, ...]]:
     return [*drivers, wheel] if wheel else list(drivers)
 
 
-def _ask(driver: tuple[str, ...], *words: str) -> str:
-    return search.ask(driver, *words, broken=lambda what: _broken(driver, what))
+def _query(driver: tuple[str, ...], *words: str) -> str:
+    return search.query(driver, *words, broken=lambda what: _broken(driver, what))
 
 
 def _text_or_raise(answer: str | ToolchainError) -> str:
@@ -195,7 +195,7 @@ def identify(driver: tuple[str, ...]) -> CpuToolchain:
     """Ask a compiler who it is; anything that does not answer like a compiler is an error."""
     zig = _is_zig(driver)
     questions = [("--version",), ("-dumpmachine",), *([] if zig else [("-dumpfullversion",)])]
-    answers = search.ask_together(driver, questions, broken=lambda what: _broken(driver, what))
+    answers = search.query_together(driver, questions, broken=lambda what: _broken(driver, what))
     answer, triple = (_text_or_raise(each) for each in answers[:2])
     # Clang names its folder in --version; a place is not part of an identity.
     lines = [
@@ -205,10 +205,10 @@ def identify(driver: tuple[str, ...]) -> CpuToolchain:
     ]
     triple = triple.strip()
     if not lines or not triple:
-        raise _broken(driver, "it does not tell its version and target")
+        raise _broken(driver, "it does not print its version and target")
     if zig:
         kind = "zig"
-        version = _ask(tuple(word for word in driver if word != "c++"), "version").strip()
+        version = _query(tuple(word for word in driver if word != "c++"), "version").strip()
         # Zig's clang names the running kernel in its target; the C library is the part that counts.
         parts = ["zig", version, lines[0], triple]
         shown = f"zig {version} ({lines[0]})"

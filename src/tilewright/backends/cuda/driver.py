@@ -249,20 +249,20 @@ def arch_of(major: int, minor: int, units: int = 0) -> str:
 
 
 def _facts(library: CudaDriver, index: int, version: int) -> DeviceFacts:
-    def ask(call: str, *arguments: Any) -> None:
+    def query(call: str, *arguments: Any) -> None:
         status = library.raw[call](*arguments)
         if status:
             raise library.error(call.removeprefix("cu"), status)
 
     def number(name: str) -> int:
         value = ctypes.c_int()
-        ask("cuDeviceGetAttribute", ctypes.byref(value), _ATTRIBUTES[name], index)
+        query("cuDeviceGetAttribute", ctypes.byref(value), _ATTRIBUTES[name], index)
         return value.value
 
     name = ctypes.create_string_buffer(256)
     memory = ctypes.c_size_t()
-    ask("cuDeviceGetName", name, 256, index)
-    ask("cuDeviceTotalMem_v2", ctypes.byref(memory), index)
+    query("cuDeviceGetName", name, 256, index)
+    query("cuDeviceTotalMem_v2", ctypes.byref(memory), index)
     return DeviceFacts(
         index=index,
         name=name.value.decode("utf-8", "replace"),

@@ -1,4 +1,4 @@
-"""How ops whose kernels are two headers, one for each half, tell the template of them."""
+"""How ops whose kernels are two headers, one for each half, name them to the template."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tilewright.arch.rates import Cycles, Memory, UnitCache, UnitFma, UnitMma, U
 
 
 class Constants(NamedTuple):
-    """What the host counts with: `split_k` of the fits in the arch table; kernels are told (arch_facts.py)."""
+    """What the host counts with: `split_k` of the fits in the arch table; kernels get them (arch_facts.py)."""
 
     plain_macs: UnitFma  # a second, of one multiprocessor: of fp32
     mma_macs: UnitMma  # of two bytes and one

@@ -226,11 +226,11 @@ def identify(candidate: Candidate) -> CudaToolchain:
         else (sys.executable, "-I", "-S", nvrtc.__file__, *candidate.driver)
     )
     words = ("--version",) if candidate.kind == "nvcc" else ()
-    answer = search.ask(driver, *words, broken=lambda what: _broken(candidate, what), expect="release")
+    answer = search.query(driver, *words, broken=lambda what: _broken(candidate, what), expect="release")
     lines = [line.strip() for line in answer.splitlines() if line.strip()]
     release = re.search(r"release (\d+)\.(\d+)", answer)
     if release is None:
-        raise _broken(candidate, "it does not tell its release")
+        raise _broken(candidate, "it does not print its release")
     version = (int(release[1]), int(release[2]))
     if version < OLDEST:
         raise _broken(

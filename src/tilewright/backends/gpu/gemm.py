@@ -17,7 +17,7 @@ class GpuLoopsSchedule:
     pipeline: str = field(default="loops", init=False)
 
     pipelines: ClassVar[tuple[str, ...]] = ("loops",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
     tile: ClassVar[Shape] = (64, 64, 16)

@@ -2,7 +2,7 @@
 
 It holds all of CK Tile's headers a kernel of the op may include, and one kernel as an example: what the compiler made
 of the templates for that one, other kernels find ready.  Machine code is the same with and without it, byte for byte,
-so the key of a kernel does not tell which way it was compiled.  An op says what goes in (`SharesHeader`).
+so the key of a kernel does not show which way it was compiled.  An op says what goes in (`SharesHeader`).
 
     <cache_dir>/precompiled/<key>/shared.hpp        the text; the compiler wants it where it was
     <cache_dir>/precompiled/<key>/shared.hpp.pch    what it was made into

@@ -315,7 +315,7 @@ def _broken(driver: tuple[str, ...], what: str) -> ToolchainError:
 def identify(candidate: Candidate) -> HipToolchain:
     """Ask a compiler who it is and find its headers."""
     driver = candidate.driver
-    answer = search.ask(driver, "--version", broken=lambda what: _broken(driver, what), expect="clang")
+    answer = search.query(driver, "--version", broken=lambda what: _broken(driver, what), expect="clang")
     lines = [splitline.strip() for splitline in answer.splitlines() if splitline.strip()]
     # Places are no part of an identity.
     lines = [line for line in lines if not line.startswith(("InstalledDir:", "Configuration file:"))]

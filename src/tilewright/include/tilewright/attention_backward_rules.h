@@ -15,7 +15,7 @@
 namespace tw {
 
 enum class AttentionBackwardFamily { dot, grad, convert };
-// Which results `grad` leaves as sums of fp32 for `convert`.
+// Which results `grad` leaves as fp32 accumulators for `convert`.
 enum class AttentionAccumulate { none, dq, dkv, all };
 
 template <AttentionBackwardFamily family> struct attention_backward_args_of {

@@ -72,7 +72,7 @@ template <AttentionPages layout> TW_BOTH KeyPlace cache_place(const tw_attention
   if constexpr (layout != AttentionPages::none) return in_page<layout>(x.pages, strides, sequence, key, head_kv);
   else return {sequence * strides.batch + key * strides.row + head_kv * strides.head, 0};
 }
-// Whether a cache has such a place, and the tables of turns a row for it.  Lengths and page tables in a GPU's memory are
+// Whether a cache has such a place, and the rows of the rotary tables for it.  Lengths and page tables in a GPU's memory are
 // believed, but a row that would go into memory of somebody else is not written.
 template <AttentionPages layout>
 TW_BOTH bool cache_has(const tw_attention_append_args &x, int64_t sequence, int64_t key) {

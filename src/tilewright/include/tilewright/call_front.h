@@ -65,7 +65,7 @@ unsigned where_turn;
 
 Head device_of(const Head &first) { return Head{first.kind, 0, 0, 0, 0, first.device_type, first.device_id, 0}; }
 
-// What is in force now, borrowed; false where it cannot be told.
+// What is in force now, borrowed; false where it cannot be known.
 bool in_force(Where &now) {
   now = Where{};
   if (!watched_count || PyContextVar_Get(settings_scope, nullptr, &now.scoped)) return false;

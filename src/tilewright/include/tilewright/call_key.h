@@ -66,7 +66,7 @@ struct Head {
 };
 enum { aligned_16 = 1, writeable = 2 };
 
-// How PyTorch itself is asked, without a call of Python: functions of its C interface, which take a handle (the address of
+// How PyTorch's state is read, without a call of Python: functions of its C interface, which take a handle (the address of
 // a pointer to a tensor's implementation), and where those pointers and two facts are found.  `fast_path.py` compares
 // what is read so with PyTorch's own answers before it is used.
 struct Reader {
@@ -78,7 +78,7 @@ struct Reader {
   void *library;             // the one that has `state`
   const char *state;         // two words of each thread: every mode, transform and guard is in them
 };
-const Reader *reader;  // null: Python is asked
+const Reader *reader;  // null: by Python
 
 // The words of this thread that say what PyTorch is doing.
 const uint64_t *thread_state() {
@@ -127,7 +127,7 @@ bool yes(PyObject *answer) {
 }
 
 // What PyTorch is doing in this thread, as two words that are a part of the key: 0 something unusual, 1 gradients are
-// recorded, 2 they are not.  Whether equal words mean something unusual is asked once, before a call is remembered
+// recorded, 2 they are not.  Whether equal words mean something unusual is decided once, before a call is remembered
 // under them (`remembering`); a forward-mode gradient is not in them.
 int tensor_state(bool remembering, uint64_t (&words)[2]) {
   words[0] = words[1] = 0;

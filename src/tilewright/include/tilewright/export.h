@@ -32,7 +32,7 @@ struct PlainKernel {
 #define TW_JOIN(a, b) TW_JOIN_(a, b)
 
 // One pass of a GPU compiler makes the code for the device.  The table is the host's; yet the device pass must
-// see the entry, for what it refers to is what tells the compiler which device kernels to make.
+// see the entry, which is how the compiler knows the device kernels to make.
 #if defined(__HIP_DEVICE_COMPILE__) || defined(__CUDA_ARCH__)
 #define TW_EXPORT_KERNEL(Manifest, Check, Workspace, Launch, PackedBytes, Pack, ClearBytes) \
   [[maybe_unused]] static tw_kernel TW_JOIN(tw_entry_, __COUNTER__) = {Manifest,    Check, Workspace, Launch, \
@@ -59,7 +59,7 @@ extern "C" __attribute__((weak)) TW_SHOWN const tw_kernel *tw_kernels(int64_t *c
 }
 
 // The alignment is stated because compilers like to spread large objects: a gap would break the table.
-// A linker that drops unused sections must not drop the table: some do although start and stop are asked for.
+// A linker that drops unused sections must not drop the table: some do although start and stop are used.
 #if defined(__has_attribute)
 #if __has_attribute(retain)
 #define TW_RETAIN __attribute__((retain))

@@ -119,7 +119,7 @@ int run_on_device(const Call &call, const Places &places, const double *scalars,
   return launch_all(call, places, scalars, reinterpret_cast<char *>(attribute(found, address_name)), stream, failed);
 }
 
-// Whether there is no error, or one that a question of ours raised, which the slow path asks again: it is forgotten then.
+// Whether there is no error, or one that a check of ours raised, which the slow path repeats: it is forgotten then.
 // Any other is of somebody who interrupts the call (a signal's handler that raises TimeoutError), and stays.
 bool forgotten() {
   if (!PyErr_Occurred()) return true;
@@ -192,7 +192,7 @@ struct Results {
   }
 };
 
-// Tensors that will be written tell autograd so.  Those made in inference mode, which it does not follow, may be
+// Autograd is notified of tensors that will be written.  Those made in inference mode, which it does not follow, may be
 // written only there: anywhere else the slow path has PyTorch's error for it.
 bool touch(const Form &form, const Places &places, PyObject *const *operands) {
   uint64_t written = places.tensors & form.written;

@@ -1,4 +1,4 @@
-// What a kernel answers when it is asked whether it takes some arguments: a code of abi.h, and a sentence for it.
+// The result of a kernel's check of its arguments: a code of abi.h, and a sentence for it.
 #pragma once
 #include <tilewright/abi.h>
 

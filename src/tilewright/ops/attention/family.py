@@ -1,15 +1,20 @@
-"""What attention asks of a kernel family beyond `ops.families.FamilyRules`, with the plain answers."""
+"""What attention reads of a kernel family beyond `ops.families.FamilyRules`, with defaults."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.base import KernelSpec
 
 
 class AttentionFamily:
-    def meeting_trips(self, spec: KernelSpec, problem: AttentionProblem, pieces: float) -> float | None:
-        """Trips to memory until so many pieces of the keys of an item have met, where the kernel deals all keys itself.
+    schedule_members: ClassVar[tuple[str, ...]] = ("serves",)  # the families of signatures that a schedule is for
 
-        None where it does not: parts of the keys are then problems of their own, and put together by a second stage.
+    def meeting_trips(self, spec: KernelSpec, problem: AttentionProblem, pieces: float) -> float | None:
+        """Round trips to memory of the fixup of so many pieces of an item's keys, where the kernel distributes all keys
+        itself (stream-K).
+
+        None where it does not: splits of the keys are then problems of their own, combined by a second stage.
         """
         return None

@@ -2,7 +2,7 @@
 
 Which number is the fastest depends on kernels the heuristic knows nothing of.  `tilewright bench attention
 --split-plans --save` times the stages of each.  From then on a problem is computed in the number of splits whose stages
-took the least time together (`Registry.stages` decides, `explain` tells).  On a CPU there is one plan.
+took the least time together (`Registry.stages` decides, `explain` says which).  On a CPU there is one plan.
 """
 
 from __future__ import annotations

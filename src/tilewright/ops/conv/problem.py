@@ -37,7 +37,7 @@ def _dense(strides: Sizes, spatial: Sizes, channels: int) -> bool:
     return strides[0] == step
 
 
-_last_asked: tuple[Any, bool] = (None, False)
+_last_checked: tuple[Any, bool] = (None, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,15 +156,15 @@ class ConvProblem:
     @property
     def lies_dense(self) -> bool:
         """Whether all operands are dense channels-last memory."""
-        global _last_asked
-        problem, known = _last_asked  # a selection asks more than once
+        global _last_checked
+        problem, known = _last_checked  # a selection asks more than once
         if problem is not self:
             known = (
                 _dense(self.x_strides, self.size, self.channels)
                 and _dense(self.w_strides, self.window, self.group_channels)
                 and _dense(self.y_strides, self.out, self.filters)
             )
-            _last_asked = self, known
+            _last_checked = self, known
         return known
 
     def dense(self) -> ConvProblem:

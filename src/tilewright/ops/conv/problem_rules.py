@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from tilewright.errors import nearest
+from tilewright.errors import counted, nearest
 from tilewright.ops.base import Violation
 from tilewright.ops.conv.problem import ConvProblem, Sizes
 from tilewright.ops.conv.spec import INPUTS, VARIANTS
@@ -39,7 +39,7 @@ def problem_violations(problem: ConvProblem) -> list[Violation]:
 
 
 def _plain(p: ConvProblem) -> bool:
-    """Whether it surely breaks no rule: of dense operands that is quickly told, and most calls are such."""
+    """Whether it surely breaks no rule: of dense operands that is quickly known, and most calls are such."""
     size, window, stride, dilation, before, after = p.size, p.window, p.stride, p.dilation, p.before, p.after
     count = len(size)
     if count not in AXES or not count == len(window) == len(stride) == len(dilation) == len(before) == len(after):
@@ -86,7 +86,7 @@ def _ranks(p: ConvProblem) -> Iterator[Violation]:
         return
     for name in ("window", "stride", "dilation", "before", "after"):
         if len(getattr(p, name)) != count:
-            message = f"{name} has {len(getattr(p, name))} number(s), and there are {count} spatial dimensions"
+            message = f"{name} has {counted(len(getattr(p, name)), 'number')}, and there are {count} spatial dimensions"
             yield Violation("spatial-rank", message, f"give {count}")
     for name in "xwy":
         strides: Sizes = getattr(p, f"{name}_strides")

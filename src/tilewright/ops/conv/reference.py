@@ -279,13 +279,13 @@ def judgement(problem: ConvProblem, arrays: Mapping[str, Any], summed: Sums = su
     largest = largest if np.isfinite(largest) else 0.0
     compared: dict[bool, Comparison] = {}
 
-    def ask(result: Any, filtering: bool) -> Check:
+    def judge(result: Any, filtering: bool) -> Check:
         if filtering not in compared:
             bound = error_bound(p, expected, largest, filtering)
             compared[filtering] = Comparison(expected.value, bound, p.dtype_out, expected.size)
         return compared[filtering](rows_of(p, np.asarray(result), rows))
 
-    return ask
+    return judge
 
 
 def verify(problem: ConvProblem, arrays: Mapping[str, Any], result: Any, filtering: bool = False) -> Check:

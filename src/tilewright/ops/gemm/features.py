@@ -76,7 +76,7 @@ def signature_words(signature: GemmSignature) -> tuple[str, ...]:
 
 
 class Residency(NamedTuple):
-    """How the work of a kernel is spread over its blocks; the design space of a backend tells (`residency`)."""
+    """How the work of a kernel is spread over its blocks; the design space of a backend knows (`residency`)."""
 
     cluster_m: int = 1  # blocks that load operands for each other, along m and n; all of them start at once
     cluster_n: int = 1

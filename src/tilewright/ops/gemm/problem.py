@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import field, replace
 from functools import lru_cache
 from typing import ClassVar
@@ -191,67 +192,58 @@ def problem_violations(problem: GemmProblem) -> list[Violation]:
     """Rules that hold on every target."""
     if _plainly_legal(problem):
         return []
-    violations: list[Violation] = []
+    violations = [*_size_violations(problem), *_span_violations(problem), *_fused_violations(problem)]
+    return violations or list(_stride_violations(problem))
 
-    def need(ok: bool, rule: str, message: str, remedy: str) -> None:
-        if not ok:
-            violations.append(Violation(rule, message, remedy))
 
-    need(
-        set(problem.unaligned) <= set(OPERANDS),
-        "operand-name",
-        f"unaligned is {problem.unaligned!r}",
-        "name operands by their letters: a, b, and c for the result",
-    )
+def _size_violations(p: GemmProblem) -> Iterator[Violation]:
+    if not set(p.unaligned) <= set(OPERANDS):
+        remedy = "name operands by their letters: a, b, and c for the result"
+        yield Violation("operand-name", f"unaligned is {p.unaligned!r}", remedy)
     for axis in ("m", "n", "k", "batch"):
-        size = getattr(problem, axis)
-        need(size >= 0, "size-negative", f"{axis} is {size}", "sizes are 0 or more")
-        need(size <= MAX_SIZE, "size-huge", f"{axis} is {size}, over {MAX_SIZE}", "split the problem")
-    # Byte offsets are 64-bit: the product of two sizes and an element must fit.
-    for what, rows, columns in (("A", problem.m, problem.k), ("B", problem.k, problem.n), ("E", problem.m, problem.n)):
-        total = rows * columns * 4 * max(1, problem.batch)
-        need(total < 1 << 62, "size-huge", f"{what} of {rows}x{columns} would need {total} bytes", "split the problem")
+        size = getattr(p, axis)
+        if size < 0:
+            yield Violation("size-negative", f"{axis} is {size}", "sizes are 0 or more")
+        if size > MAX_SIZE:
+            yield Violation("size-huge", f"{axis} is {size}, over {MAX_SIZE}", "split the problem")
+
+
+def _span_violations(p: GemmProblem) -> Iterator[Violation]:
+    """Byte offsets are 64-bit: the product of two sizes, or of rows and a stride, and an element must fit."""
+    each = 4 * max(1, p.batch)
+    for what, rows, columns in (("A", p.m, p.k), ("B", p.k, p.n), ("E", p.m, p.n)):
+        if rows * columns * each >= 1 << 62:
+            message = f"{what} of {rows}x{columns} would need {rows * columns * each} bytes"
+            yield Violation("size-huge", message, "split the problem")
     for what, rows, stride in (
-        ("A", problem.m if problem.layout[:1] == "r" else problem.k, problem.a_stride),
-        ("B", problem.k if problem.layout[1:2] == "r" else problem.n, problem.b_stride),
-        ("E", problem.m, problem.c_stride),
+        ("A", p.m if p.layout[:1] == "r" else p.k, p.a_stride),
+        ("B", p.k if p.layout[1:2] == "r" else p.n, p.b_stride),
+        ("E", p.m, p.c_stride),
     ):
-        total = rows * stride * 4 * max(1, problem.batch)
-        need(
-            total < 1 << 62,
-            "stride-huge",
-            f"{what} with a stride of {stride} spans {total} bytes",
-            "use a shorter stride",
-        )
-    need(
-        problem.layout in LAYOUTS,
-        "layout-name",
-        f"layout {problem.layout!r} is not supported",
-        f"use one of {', '.join(LAYOUTS)}",
-    )
-    violations.extend(epilogue_violations(problem.epilogue, problem.num_d, gates=True))
-    need(
-        not problem.dual or not (problem.beta or problem.preshuffled),
-        "dual-operands",
-        f"{problem.epilogue} of two products with {'a packed B' if problem.preshuffled else 'a C'}",
-        "give both B unpacked and no C, or give the second product as a D tensor",
-    )
-    need(
-        problem.epilogue not in GATES or dtype(problem.dtype_c).kind == "float",
-        "gate-dtype",
-        f"{problem.epilogue} with results of {problem.dtype_c}",
-        "use fp32, fp16 or bf16 results",
-    )
-    if problem.layout in LAYOUTS and not violations:
-        lengths = {"a": problem.k if problem.layout[0] == "r" else problem.m, "c": problem.n}
-        if not problem.preshuffled:
-            lengths["b"] = problem.n if problem.layout[1] == "r" else problem.k
-        for name, row in lengths.items():
-            stride = getattr(problem, f"{name}_stride")
-            need(
-                stride >= row,
-                "stride-short",
-                f"the leading stride of {name.upper()} is {stride}, shorter than its row of {row}",
-                f"use {row} or more",
-            )
-    return violations
+        if rows * stride * each >= 1 << 62:
+            message = f"{what} with a stride of {stride} spans {rows * stride * each} bytes"
+            yield Violation("stride-huge", message, "use a shorter stride")
+
+
+def _fused_violations(p: GemmProblem) -> Iterator[Violation]:
+    if p.layout not in LAYOUTS:
+        yield Violation("layout-name", f"layout {p.layout!r} is not supported", f"use one of {', '.join(LAYOUTS)}")
+    yield from epilogue_violations(p.epilogue, p.num_d, gates=True)
+    if p.dual and (p.beta or p.preshuffled):
+        message = f"{p.epilogue} of two products with {'a packed B' if p.preshuffled else 'a C'}"
+        remedy = "give both B unpacked and no C, or give the second product as a D tensor"
+        yield Violation("dual-operands", message, remedy)
+    if p.epilogue in GATES and dtype(p.dtype_c).kind != "float":
+        message = f"{p.epilogue} with results of {p.dtype_c}"
+        yield Violation("gate-dtype", message, "use fp32, fp16 or bf16 results")
+
+
+def _stride_violations(p: GemmProblem) -> Iterator[Violation]:
+    lengths = {"a": p.k if p.layout[0] == "r" else p.m, "c": p.n}
+    if not p.preshuffled:
+        lengths["b"] = p.n if p.layout[1] == "r" else p.k
+    for name, row in lengths.items():
+        stride = getattr(p, f"{name}_stride")
+        if stride < row:
+            message = f"the leading stride of {name.upper()} is {stride}, shorter than its row of {row}"
+            yield Violation("stride-short", message, f"use {row} or more")

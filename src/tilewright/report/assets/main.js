@@ -108,8 +108,8 @@ function columnFilter(one) {
     return choice(one.name, [["\u0000", "any"], ...listed.filter(([word]) => word !== "")], filter.words[one.name] ?? "\u0000",
       (word) => { filter.words[one.name] = word === "\u0000" ? "" : word; again(); }, { "data-field": one.name });
   }
-  const end = (which, told) => {
-    const input = el("input", { type: "number", step: "any", placeholder: told, "aria-label": `${told} ${one.name}`,
+  const end = (which, label) => {
+    const input = el("input", { type: "number", step: "any", placeholder: label, "aria-label": `${label} ${one.name}`,
       "data-field": one.name, "data-end": which, value: filter[which][one.name] ?? "",
       oninput: () => { filter[which][one.name] = input.value === "" ? undefined : Number(input.value); soon(); } });
     return input;
@@ -135,7 +135,7 @@ function dark() {
 function begin() {
   page = JSON.parse(byId("data").textContent);
   byId("title").textContent = page.title;
-  byId("told").textContent = `Written ${page.made} by Tilewright ${page.version}`;
+  byId("written").textContent = `Written ${page.made} by Tilewright ${page.version}`;
   const scopes = page.scopes.map((one) => new Scope(one));
   const select = byId("scope");
   select.replaceChildren(...scopes.map((one, at) => el("option", { value: at }, one.label)));

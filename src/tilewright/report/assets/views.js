@@ -187,12 +187,12 @@ function heatGrid(sel, ui, { down, across, value }, again) {
   const rows = bins(scope, down, problems);
   const cols = bins(scope, across, problems);
   const cells = grouped(problems, (at) => `${rows.of(at)} ${cols.of(at)}`);
-  const told = new Map();
+  const shown = new Map();
   for (const [key, inside] of cells) {
     const numbers = inside.map(value.of).filter((one) => isNumber(one) && (one > 0 || value.all));
-    if (numbers.length) told.set(key, value.together(numbers));
+    if (numbers.length) shown.set(key, value.together(numbers));
   }
-  const all = sortedCopy(told.values());
+  const all = sortedCopy(shown.values());
   const low = all[0];
   const high = all[all.length - 1];
   const wide = low > 0 && high / low > 20;
@@ -202,12 +202,12 @@ function heatGrid(sel, ui, { down, across, value }, again) {
   };
   const cell = (row, col) => {
     const key = `${row} ${col}`;
-    if (!told.has(key)) return el("td", { class: "none" });
+    if (!shown.has(key)) return el("td", { class: "none" });
     const inner = el("button", { type: "button", id: `cell ${key}`, "aria-pressed": ui.cell === key ? "true" : "false",
-      "aria-label": `${down.name} ${rows.label(row)}, ${across.name} ${cols.label(col)}: ${value.show(told.get(key))}, `
+      "aria-label": `${down.name} ${rows.label(row)}, ${across.name} ${cols.label(col)}: ${value.show(shown.get(key))}, `
         + `${counted(cells.get(key).length, "problem")}`,
-      onclick: () => { ui.cell = ui.cell === key ? "" : key; again(); } }, value.show(told.get(key)));
-    const [back, front] = heat(depth(told.get(key)));
+      onclick: () => { ui.cell = ui.cell === key ? "" : key; again(); } }, value.show(shown.get(key)));
+    const [back, front] = heat(depth(shown.get(key)));
     inner.style.background = back;
     inner.style.color = front;
     return el("td", {}, inner);

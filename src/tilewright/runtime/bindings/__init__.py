@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright import plugins
-from tilewright.errors import RequestError
+from tilewright.errors import ProblemError, RequestError
 
 if TYPE_CHECKING:
     from tilewright.ops.base import KernelSpec
@@ -19,6 +19,18 @@ if TYPE_CHECKING:
     from tilewright.runtime.requests import Attributes, Operands, Packed, Request, Sample, Slot, StageRequest
 
 GROUP = "tilewright.bindings"
+
+
+def demand_open(spec: KernelSpec, fixed: Mapping[str, Any], keywords: Mapping[str, Any], function: str) -> None:
+    """A call of one kernel gives none of the options that the kernel fixes."""
+    for name in fixed:
+        if name in keywords:
+            raise ProblemError(
+                f"{name} was given, and {spec.name} has its own",
+                rule="kernel-signature",
+                value=name,
+                remedy=f"leave {name} out, or use `{function}`",
+            )
 
 
 class Check(Protocol):

@@ -51,7 +51,7 @@ SHOWN int tw_fast_hold(PyObject *type) {
 }
 
 // The tensor types to read, the table of their library, the questions that say what is going on (`Questions` of
-// torch_arrays.py), what is told of written tensors, how PyTorch is asked without Python (null: it is not), and the type of
+// torch_arrays.py), what is recorded of written tensors, how PyTorch is queried without Python (null: it is not), and the type of
 // its dtypes; 0, or not 0 where this library cannot use it.
 SHOWN int tw_fast_tensors(PyObject *first, PyObject *second, const void *table, PyObject *questions, PyObject *touched,
                           const Reader *asked, PyObject *dtype) {

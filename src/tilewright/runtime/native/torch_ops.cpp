@@ -30,7 +30,7 @@ struct Pending {
 };
 
 // Whether the call is another than its arguments say: settings or a stream are in force for a scope around it alone (what is
-// remembered is the process's), or forward-mode gradients are made, which no dispatch key tells.
+// remembered is the process's), or forward-mode gradients are made, which no dispatch key shows.
 bool unusual(const Op &op, const Python &by) {
   if (!op.autograd && !scopes_used.load(std::memory_order_relaxed)) return false;
   Running running(by);
@@ -49,7 +49,7 @@ bool unusual(const Op &op, const Python &by) {
   return yes;
 }
 
-// Whether a call can be remembered, and made again by what is remembered.  The stable interface does not tell whether a
+// Whether a call can be remembered, and made again by what is remembered.  The stable interface does not show whether a
 // tensor requires grad: where gradients are recorded, one that may is Python's.
 bool usual(const Op &op, const Arguments &arguments, const Python *by) {
   if ((op.autograd || (op.writes && by)) && shim.aoti_torch_grad_mode_is_enabled())
@@ -92,7 +92,7 @@ void serve(int64_t index, Value *stack, uint64_t count, uint64_t results) {
   for (uint64_t i = 0; i < results; ++i) stack[i] = reinterpret_cast<Value>(made[i]);
 }
 
-// The stable interface gives a kernel nothing to tell its op by: each has a function of its own.
+// The stable interface gives a kernel nothing to know its op by: each has a function of its own.
 template <int index> void boxed(Value *stack, uint64_t count, uint64_t results) { serve(index, stack, count, results); }
 template <int... index> struct Table {
   static constexpr Boxed kernel[] = {boxed<index>...};
@@ -130,7 +130,7 @@ SHOWN int tw_torch_start() {
   return started;
 }
 
-// Python as it is to be called from now on, and how the dispatcher is asked; null: no more.
+// Python as it is to be called from now on, and how the dispatcher is queried; null: no more.
 SHOWN void tw_torch_python(const Python *called, const Dispatch *asked) { python = called, dispatch = asked; }
 
 // Serve an op at a dispatch key: the number it is known by, or -1.  `library` is that of an earlier answer for the key.
@@ -177,7 +177,7 @@ SHOWN int64_t tw_torch_key(const Pending *call, char *into, int64_t room) {
 }
 
 // Of a process without Python: define the ops and take the plans of a folder that `tilewright.torch.plans` wrote; 0, or not 0
-// and tw_torch_problem() tells why.
+// and tw_torch_problem() says why.
 SHOWN int tw_torch_load(const char *folder) {
   static void *library, *kernels[2];  // of the dispatch keys below
   static const char *const keys[] = {"CPU", "CUDA"};

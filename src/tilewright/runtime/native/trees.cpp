@@ -64,7 +64,7 @@ struct Prediction {
   const double *low, *high;  // of the problem's features, between which the model speaks
   double far, trust, rough;
   double *seconds;  // of all kernels; infinite of those that are farther
-  int64_t beyond;   // the first feature that lies beyond; -1 where none does, and `seconds` are told
+  int64_t beyond;   // the first feature that lies beyond; -1 where none does, and `seconds` are known
 };
 
 // A whole choice in one call: a selection library says which kernels serve a problem and what each is estimated to take,
@@ -217,7 +217,7 @@ template <int words> struct Block {
     for (int64_t f = 0; f < asked.problem_count; ++f) agree(forest, f, asked.problem[f], right);
     int64_t feature = asked.problem_count;
     for (int64_t f = 0; f < asked.kernel_count; ++f, ++feature) {
-      if (forest.first[feature] == forest.first[feature + 1]) continue;  // no tree asks for it
+      if (forest.first[feature] == forest.first[feature + 1]) continue;  // no tree reads it
       const float *row = asked.kernel + f * asked.stride;
       for (int i = 0; i < rows; ++i) values[i] = row[kernels[i]];
       decide(forest, feature, values, used, right);

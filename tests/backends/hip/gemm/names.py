@@ -10,5 +10,5 @@ __all__ = ["FLOATS", "FLOAT_OUTPUTS", "INT_OUTPUTS", "PERSISTENT", "PIPELINES", 
 
 PIPELINES = CkTileSchedule.pipelines
 PERSISTENT = tuple(one.name for one in ck_tile_pipelines.PIPELINES.values() if one.persistent)
-STORES = CkTileSchedule.words["store"]
+STORES = CkTileSchedule.choices["store"]
 signature_rules = KERNELS.signature_rules

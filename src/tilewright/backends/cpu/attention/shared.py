@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Promises
+from tilewright.backends.cpu.families import WorkFamily
 from tilewright.backends.cpu.vectors import dot_step_of
-from tilewright.backends.families import Family
 from tilewright.ops.attention.family import AttentionFamily
 from tilewright.ops.attention.spec import AttentionSignature
 from tilewright.ops.base import KernelSpec, Violation
@@ -17,9 +16,6 @@ from tilewright.ops.base import KernelSpec, Violation
 BLOCK_BYTES = 1 << 18  # scores of a block: beyond, they leave the second-level cache
 Pair = tuple[int, int]
 SHAPES = {"tile": ("m", "n"), "warp_tile": ("m", "n")}
-
-# Peak resident size of one compile of our largest kernels, rounded up.
-_COMPILE_MEMORY = {"gcc": 200 << 20, "clang": 300 << 20, "zig": 350 << 20}
 
 
 def dot_step(signature: AttentionSignature, arch: Arch) -> int:
@@ -36,24 +32,10 @@ def left_to_loops(pipeline: str, signature: AttentionSignature) -> Iterator[Viol
         yield Violation("cpu-feature", f"pipeline {pipeline} has no {' and no '.join(lacks)}", "use loops")
 
 
-class CpuAttentionFamily(Family, AttentionFamily):
+class CpuAttentionFamily(WorkFamily, AttentionFamily):
     """A family of attention kernels on the CPU: all are filled into one template."""
 
     template = ("tilewright.backends.cpu.attention", "attention.cpp.jinja")
-
-    def work(self, spec: KernelSpec) -> str:
-        """The C++ class template that does the work, in the namespace tw."""
-        raise NotImplementedError
-
-    def config(self, schedule: Any) -> Mapping[str, int]:
-        """What the kernel reads of its schedule."""
-        return {}
-
-    def context(self, spec: KernelSpec) -> Mapping[str, Any]:
-        return {
-            "family": self.name, "work": self.work(spec), "config": self.config(spec.schedule),
-            "limits": self.numbers(spec),
-        }  # fmt: skip
 
     def promises(self, spec: KernelSpec) -> Promises:
         """Multiply-add instructions of the arch."""
@@ -63,6 +45,3 @@ class CpuAttentionFamily(Family, AttentionFamily):
         if "fma" not in arch.features:
             return Promises()
         return Promises((*FMA, "vdpbf16ps") if dot_step(spec.signature, arch) == 2 else FMA)
-
-    def compile_memory(self, spec: KernelSpec, compiler: str) -> int:
-        return _COMPILE_MEMORY.get(compiler, max(_COMPILE_MEMORY.values()))

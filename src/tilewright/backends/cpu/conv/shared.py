@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Promises
+from tilewright.backends.cpu.families import CpuFamily
 from tilewright.backends.cpu.vectors import block_rules, dot_step_of, lanes
-from tilewright.backends.families import Family
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.family import ConvFamily
 from tilewright.ops.conv.problem import ConvProblem
@@ -33,9 +33,6 @@ BLOCKS: dict[int, tuple[tuple[int, int], ...]] = {
     16: ((6, 2), (12, 1), (4, 2), (3, 3)),
 }
 _DEFAULT_BLOCKS = {32: 3, 16: 2}  # how many of them are in `default`
-
-# Peak resident size of one compile of our largest kernels, rounded up.
-_COMPILE_MEMORY = {"gcc": 200 << 20, "clang": 300 << 20, "zig": 350 << 20}
 
 
 def sizes(value: tuple[int, ...]) -> str:
@@ -71,7 +68,7 @@ class OfOneThread:
 
     __slots__ = ()
 
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
     warp_grid: ClassVar[Shape] = ONE
@@ -93,7 +90,7 @@ def tile_rules(schedule: Any) -> Iterator[Violation]:
         yield Violation("cpu-cache-block", f"tile {m}x{n}x{k} is larger than any cache", "use a smaller tile")
 
 
-class CpuConvFamily(Family, ConvFamily):
+class CpuConvFamily(CpuFamily, ConvFamily):
     """A family of convolution kernels on the CPU: all are filled into one template."""
 
     template = ("tilewright.backends.cpu.conv", "conv.cpp.jinja")
@@ -147,9 +144,6 @@ class CpuConvFamily(Family, ConvFamily):
         from tilewright.inspect.x86 import FMA
 
         return Promises(FMA) if "fma" in arch_by_name(spec.arch).features else Promises()
-
-    def compile_memory(self, spec: KernelSpec, compiler: str) -> int:
-        return _COMPILE_MEMORY.get(compiler, max(_COMPILE_MEMORY.values()))
 
 
 def tiled_config(schedule: Any) -> Mapping[str, object]:

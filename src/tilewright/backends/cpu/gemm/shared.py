@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Promises
+from tilewright.backends.cpu.families import CpuFamily
 from tilewright.backends.cpu.vectors import dot_step_of
-from tilewright.backends.families import Family
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.gemm.family import GemmFamily
@@ -20,9 +20,6 @@ BLOCKS: dict[int, tuple[tuple[int, int], ...]] = {
     32: ((14, 2), (8, 3), (12, 2), (6, 4), (9, 3), (28, 1)),
     16: ((6, 2), (4, 2), (3, 3), (12, 1)),
 }
-
-# Peak resident size of one compile of our largest kernels, rounded up.
-_COMPILE_MEMORY = {"gcc": 160 << 20, "clang": 250 << 20, "zig": 300 << 20}
 
 
 def dot_step(signature: GemmSignature, arch: Arch) -> int:
@@ -38,8 +35,10 @@ def preshuffled_alone(signature: GemmSignature) -> Iterator[Violation]:
         )
 
 
-class CpuGemmFamily(Family, GemmFamily):
+class CpuGemmFamily(CpuFamily, GemmFamily):
     """A family of GEMM kernels on the CPU: all are filled into one template."""
+
+    compile_bytes: ClassVar[Mapping[str, int]] = {"gcc": 160 << 20, "clang": 250 << 20, "zig": 300 << 20}
 
     template = ("tilewright.backends.cpu.gemm", "gemm.cpp.jinja")
 
@@ -69,6 +68,3 @@ class CpuGemmFamily(Family, GemmFamily):
         if "fma" not in features:
             return Promises()
         return Promises((*FMA, "vdpbf16ps") if dtype == "bf16" and "bf16" in features else FMA)
-
-    def compile_memory(self, spec: KernelSpec, compiler: str) -> int:
-        return _COMPILE_MEMORY.get(compiler, max(_COMPILE_MEMORY.values()))

@@ -98,7 +98,7 @@ void work_in_region(void *raw) {
 
 // Threads of other libraries may spin on cores that ours need: OpenBLAS's do for tens of milliseconds behind a product
 // of NumPy's, without ever yielding.  The system then gives our workers their turns late and takes them away early.  So
-// a worker is kept off its caller's core, where it would wait for the very thread that waits for it; it asks for short
+// a worker is kept off its caller's core, where it would wait for the very thread that waits for it; it requests short
 // turns, which start soon; and if it lost its core within an index, the caller, when all else is done, lends it its own.
 
 struct Worker;
@@ -275,7 +275,7 @@ void await_workers(Team *team, int64_t began) {
   }
 }
 
-// What a team of a number of threads may use; each combination has one handle, whoever asks for it.
+// What a team of a number of threads may use; each combination has one handle.
 enum Pool {
   own_pool = 0,     // our workers
   shared_pool = 1,  // OpenMP's threads where a runtime is loaded, but for calls that would wait for them; else ours

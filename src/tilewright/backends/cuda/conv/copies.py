@@ -77,7 +77,7 @@ def padded_copies(problem: ConvProblem, asks: Needs) -> str:
     return copied
 
 
-def copies_told(problem: ConvProblem, asks: Needs) -> str:
+def copies_text(problem: ConvProblem, asks: Needs) -> str:
     """For people: what is copied, and how much."""
     p, larger = problem, padded(problem, asks)
     texts, total = [], 0

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.cuda.arch_facts import arch_facts
-from tilewright.backends.cuda.conv.copies import IN_PLACE, Needs, copies_told
+from tilewright.backends.cuda.conv.copies import IN_PLACE, Needs, copies_text
 from tilewright.backends.families import Family
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.family import ConvFamily
@@ -101,7 +101,7 @@ class CudaConvFamily(Family, ConvFamily):
         """Which copies a kernel makes."""
         if not self.copies_of(schedule) or problem.batch == 0:
             return []
-        return [f"{copies_told(problem, self.needs(schedule))}; {self.name} runs on them"]
+        return [f"{copies_text(problem, self.needs(schedule))}; {self.name} runs on them"]
 
     def compile_memory(self, spec: KernelSpec, compiler: str) -> int:
         return COMPILE_MEMORY

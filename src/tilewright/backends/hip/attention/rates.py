@@ -1,37 +1,12 @@
-"""What the costs of attention on AMD GPUs are counted in: `Rates` of cost.h, from the arch table."""
+"""What the costs of attention on AMD GPUs are counted in."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from functools import partial
 
-from tilewright.arch import Arch, fit_source
-from tilewright.arch import arch as arch_by_name
-from tilewright.arch.rates import Fma, Launch
-from tilewright.backends.hip.fits import constants
+from tilewright.backends.hip.attention_rates import arch_numbers, rates_of
 from tilewright.ops.attention.spec import INPUTS
 
+__all__ = ["arch_numbers", "rates"]
 
-class Constants(NamedTuple):
-    """`hip_attention` of the fits in the arch table."""
-
-    start: Launch
-    loops: Fma  # products of the loops a second
-    share: float  # of the arch's rate that a well filled kernel reaches
-    memory_share: float
-
-
-def rates(arch: Arch) -> Mapping[str, float]:
-    own = constants("hip_attention", Constants, arch)
-    peak = arch.rates or arch_by_name(fit_source("hip_attention", arch.name)).rates
-    assert peak is not None, "a fit is of an arch with rates"
-    # What the arch does not multiply in matrix instructions is converted to what it does.
-    flops = {"fp32": peak.fma, **{name: peak.mma.get(name) or peak.mma["fp16"] for name in INPUTS if name != "fp32"}}
-    return {
-        "start": own.start, "loops": own.loops, "memory": own.memory_share * peak.memory,
-        **{f"flops_{name}": own.share * each for name, each in flops.items()},
-    }  # fmt: skip
-
-
-def arch_numbers(arch: Arch) -> Mapping[str, int]:
-    return {"compute_units": max(1, arch.compute_units)}
+rates = partial(rates_of, "hip_attention", INPUTS)

@@ -37,7 +37,7 @@ struct Attention {
   bool bounded, packed_keys;
   int64_t group;      // query heads of a head of keys
   Wide pairs;         // rows and keys that see each other, over sequences and heads; of different lengths about as many
-  Wide flops, moved;  // products and sums; bytes: each operand read once, the result written once
+  Wide flops, moved;  // multiplications and additions; bytes: each operand read once, the result written once
 
   explicit Attention(const AttentionProblem &given)
       : p(given),

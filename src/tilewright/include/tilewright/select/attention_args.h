@@ -1,4 +1,4 @@
-// A kernel's own check of an attention, by the limits that selection asks too.
+// A kernel's own check of an attention, by the limits that selection uses too.
 #pragma once
 #include <tilewright/attention_rules.h>
 #include <tilewright/select/attention.h>
@@ -7,8 +7,8 @@
 namespace tw {
 namespace selection {
 
-// What limits may ask of a problem, from the arguments of a call and the Config (attention_rules.h) of a kernel.  Of a
-// bias no more is told than whether it repeats along keys; masks and element types are told by what costs ask alone.
+// What limits may read of a problem, from the arguments of a call and the Config (attention_rules.h) of a kernel.  Of a
+// bias no more is known than whether it repeats along keys; masks and element types are known to costs only.
 inline bool whole_address(const void *at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; }
 
 template <class Config> AttentionProblem attention_of_config() {
@@ -51,7 +51,7 @@ template <class Config> AttentionProblem attention_of(const tw_attention_args &x
   return p;
 }
 
-// Parts come from a stage of one's own: how they lie the kernel asks itself.
+// Splits come from a stage of this op: the kernel checks their strides itself.
 template <class Config> AttentionProblem attention_of(const tw_attention_combine_args &x) {
   AttentionProblem p = attention_of_config<Config>();
   p.batch = x.batch, p.heads_q = p.heads_kv = x.heads_q, p.seqlen_q = x.rows, p.num_splits = x.splits;

@@ -8,8 +8,8 @@ namespace tw {
 namespace selection {
 
 // Words are numbers of the enums below; `size` and `size_aux` bytes of an element; strides are in elements: sequence,
-// row, head.  Sizes of a bias or a mask are 1 where it repeats, and where there is none.  `dkv_splits`: sums of dk and dv
-// that a head of keys has, 1 where they are no sums.
+// row, head.  Sizes of a bias or a mask are 1 where it repeats, and where there is none.  `dkv_splits`: accumulators of dk and dv
+// per KV head, 1 where there are none.
 // clang-format off
 #define TW_SELECT_ATTENTION_BACKWARD_PROBLEM(X) \
   X(family) X(batch) X(heads_q) X(heads_kv) X(seqlen_q) X(seqlen_k) X(head_dim) X(head_dim_v) X(type) X(size) \
@@ -36,7 +36,7 @@ struct AttentionBackward {
   bool bounded;
   int64_t group;      // query heads of a head of keys
   Wide pairs;         // rows and keys that see each other, over sequences and heads; of different lengths about as many
-  Wide flops, moved;  // products and sums; bytes: each operand read once, each result written once
+  Wide flops, moved;  // multiplications and additions; bytes: each operand read once, each result written once
 
   explicit AttentionBackward(const AttentionBackwardProblem &given)
       : p(given),
@@ -53,7 +53,7 @@ struct AttentionBackward {
   }
   Wide rows_of_all() const { return (p.varlen ? Wide(p.total_q) : Wide(p.batch) * p.seqlen_q) * p.heads_q; }
   Wide keys_of_all() const { return (p.varlen ? Wide(p.total_k) : Wide(p.batch) * p.seqlen_k) * p.heads_kv; }
-  // Elements that are left as sums of fp32.
+  // Elements that are left as fp32 accumulators.
   Wide sums() const {
     const Wide dq = p.accumulate == kSumsOfDq || p.accumulate == kAllSums ? rows_of_all() * p.head_dim : Wide(0);
     const bool dkv = p.accumulate == kSumsOfDkv || p.accumulate == kAllSums;

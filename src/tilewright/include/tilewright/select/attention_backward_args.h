@@ -1,4 +1,4 @@
-// A kernel's own check of the gradients of an attention, by the limits that selection asks too.
+// A kernel's own check of the gradients of an attention, by the limits that selection uses too.
 #pragma once
 #include <tilewright/attention_backward_rules.h>
 #include <tilewright/select/attention_backward.h>
@@ -7,8 +7,8 @@
 namespace tw {
 namespace selection {
 
-// What limits may ask of a problem, from the arguments of a call and the Config (attention_backward_rules.h) of a
-// kernel.  Of a bias no more is told than along which dimensions it repeats; of masks and element types nothing.
+// What limits may read of a problem, from the arguments of a call and the Config (attention_backward_rules.h) of a
+// kernel.  Of a bias no more is known than along which dimensions it repeats; of masks and element types nothing.
 inline bool whole_backward_address(const void *at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; }
 
 template <class Config> AttentionBackwardProblem attention_backward_of_config() {

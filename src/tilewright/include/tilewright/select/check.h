@@ -1,10 +1,10 @@
-// A kernel's own check, by the limits that selection asks too.
+// A kernel's own check, by the limits that selection uses too.
 #pragma once
 #include <tilewright/select/fields.h>
 #include <tilewright/select/rules.h>
 
 // A family's limits with the schedule of one kernel, as a type: `space` is the namespace of its limits.h, and `fill`
-// sets the fields of the schedule `s` to the numbers that selection is told.
+// sets the fields of the schedule `s` to the numbers that selection gets.
 #define TW_LIMITS(Name, space, fill) \
   struct Name { \
     using Schedule = space::Schedule; \

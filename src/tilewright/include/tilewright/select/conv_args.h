@@ -1,4 +1,4 @@
-// A kernel's own check of a convolution, by the limits that selection asks too.
+// A kernel's own check of a convolution, by the limits that selection uses too.
 #pragma once
 #include <tilewright/conv_rules.h>
 #include <tilewright/select/check.h>
@@ -7,8 +7,8 @@
 namespace tw {
 namespace selection {
 
-// What limits may ask of a problem, from the arguments of a call.  Config: A, C, D, variant, spatial, num_d.  What is
-// fused beyond the number of D tensors, and padding after the last pixel, no limit asks.
+// What limits may read of a problem, from the arguments of a call.  Config: A, C, D, variant, spatial, num_d.  What is
+// fused beyond the number of D tensors, and padding after the last pixel, no limit reads.
 template <class Config> ConvProblem conv_of(const tw_conv_args &x, bool aligned = true) {
   ConvProblem p{};
   p.variant = int64_t(Config::variant), p.dims = Config::spatial;

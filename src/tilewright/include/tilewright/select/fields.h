@@ -1,4 +1,4 @@
-// Plain structs that C++ and Python fill in alike: the names of their fields are written once, and told as text.
+// Plain structs that C++ and Python fill in alike: the names of their fields are written once, and exported as text.
 #pragma once
 #include <stdint.h>
 
@@ -27,7 +27,7 @@ inline double faster(double x, double y) { return x < y ? x : y; }
 // Products of three sizes may need more than 63 bits.
 __extension__ typedef __int128 Wide;
 
-// What a kernel is asked with beside the problem, and what it says of it.
+// Inputs of a kernel's limits and cost beside the problem, and their results.
 struct Host {
   int64_t threads;
   int64_t l2_bytes;  // a core's own second-level cache

@@ -1,4 +1,4 @@
-// A kernel's own check of a GEMM problem, by the limits that selection asks too.
+// A kernel's own check of a GEMM problem, by the limits that selection uses too.
 #pragma once
 #include <tilewright/gemm_args.h>
 #include <tilewright/say.h>
@@ -8,8 +8,8 @@
 namespace tw {
 namespace selection {
 
-// What limits may ask of a problem, from the arguments of a call.  Config: A, B, C, D, a_rows, b_rows, num_d; `packed`:
-// B comes packed.  Element types are told by their sizes alone: no limit asks more.
+// What limits may read of a problem, from the arguments of a call.  Config: A, B, C, D, a_rows, b_rows, num_d; `packed`:
+// B comes packed.  Element types are known by their sizes: no limit reads more.
 template <class Config> GemmProblem gemm_of(const tw_gemm_args &x, bool packed) {
   GemmProblem p{};
   p.m = x.m, p.n = x.n, p.k = x.k, p.batch = x.batch;

@@ -50,7 +50,7 @@ inline void of_problem(const GemmProblem &p, double moved, float *out) {
   for (int64_t i = 0; i < kProblem; ++i) out[i] = found[i];
 }
 
-// Into how many parts the k of a tile is cut: as split_k kernels decide (cuda/schedulers/tile_scheduler.h), or as the kernel says.
+// Into how many splits the k of a tile is divided: as split_k kernels decide (cuda/schedulers/tile_scheduler.h), or as the kernel says.
 inline double parts_of(const Terms &t, int64_t at, double tiles, double steps) {
   double shares = t.shares_k[at];
   if (t.split) {

@@ -1,7 +1,7 @@
 // A selection library: which kernels of an op on a backend serve a problem, and what each is estimated to take.
 //
 // The kernel families are headers of their own (limits.h, cost.h); the source that includes this one names them.
-// Everything that Python fills in is an array of int64 or double whose names the library tells (tw_select_names), so
+// Everything that Python fills in is an array of int64 or double whose names the library exports (tw_select_names), so
 // that the two cannot drift apart unnoticed.
 #pragma once
 #include <math.h>
@@ -24,8 +24,7 @@ struct Question {
   const Candidate *candidates;
   const int64_t *order;
   const void *problem;
-  int64_t
-      *rules;  // the address of a kernel's broken rule, 0 where it serves the problem, -1 where Python must be asked
+  int64_t *rules;   // the address of a kernel's broken rule, 0 where it serves the problem, -1 where Python decides
   double *seconds;  // infinite where it does not
   int64_t count;
   int64_t estimates_only;  // not 0: of all kernels, whether they serve the problem or not
@@ -46,7 +45,7 @@ template <class Asked> struct Family {
   Verdict (*answer)(const void *schedule, const Asked &asked, bool estimates_only);
 };
 
-// `space` holds a family's Schedule, limits and seconds; Asked::problem() is what limits are asked about.
+// `space` holds a family's Schedule, limits and seconds; Asked::problem() is what limits are evaluated for.
 #define TW_SELECT_FAMILY(name, space) \
   {name, &space::Schedule_names, \
    [](const void *schedule, const Asked &asked, bool estimates_only) -> tw::selection::Verdict { \

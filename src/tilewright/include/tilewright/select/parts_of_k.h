@@ -1,4 +1,4 @@
-// Into how many parts the k of a tile is cut, and what blocks of stream-K have to do: decided by the host's half of a
+// Into how many splits the k of a tile is divided, and what blocks of stream-K have to do: decided by the host's half of a
 // kernel as it launches, and by its cost before, which count with the same function.
 #pragma once
 #include <tilewright/select/fields.h>
@@ -6,10 +6,10 @@
 namespace tw {
 namespace selection {
 
-constexpr int64_t kLeastSteps = 4, kMostParts = 16;  // of a part, and of a tile
+constexpr int64_t kLeastSteps = 4, kMostParts = 16;  // of a split, and of a tile
 
-// Seconds that decide: a step of k beside other blocks, how many times as long without them, until all parts are there,
-// and the sums of one part of a tile.
+// Seconds that decide: a k-block beside other blocks, how many times as long without them, until all splits are there,
+// and the accumulators of one split of a tile.
 struct PartCosts {
   double step, alone, sync, sums;
 };
@@ -20,7 +20,7 @@ inline double seconds_in_parts(int64_t parts, int64_t tiles, int64_t steps, int6
   return parts > 1 ? walked + (c.sync + double(tiles * parts) * c.sums) : walked;
 }
 
-// As many parts as run at the same time (they wait for each other).
+// As many splits as run at the same time (they wait for each other).
 inline int64_t parts_at_once(int64_t tiles, int64_t steps, int64_t workers) {
   const int64_t parts = tiles < workers ? workers / larger(1, tiles) : 1;
   if (parts <= steps / kLeastSteps) return parts;
@@ -50,11 +50,11 @@ inline int64_t filling_parts(int64_t tiles, int64_t steps, int64_t workers, int6
   return best;
 }
 
-// Parts of equal steps: there may be fewer.
+// Splits of equal k-blocks: there may be fewer.
 inline int64_t even_parts(int64_t steps, int64_t parts) { return ceil_div(steps, ceil_div(steps, parts)); }
 
 // stream-K: tiles that would not fill the last round, which all share; a round more where that is little, or a tile
-// would go to too many.  And the steps of a share.
+// would go to too many.  And the k-blocks of a share.
 inline int64_t streamed_tiles(int64_t tiles, int64_t workers) {
   const int64_t rest = tiles % workers;
   return rest && rest * 2 < workers && tiles > workers ? rest + workers : rest;

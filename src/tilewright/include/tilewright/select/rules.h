@@ -1,4 +1,4 @@
-// Why a kernel refuses a problem: said once, for the kernel's own check, for selection, and for people.
+// Why a kernel refuses a problem: written once, for the kernel's own check, for selection, and for people.
 #pragma once
 #include <stddef.h>
 #include <tilewright/abi.h>
@@ -13,10 +13,10 @@ struct Rule {
   const char *why, *remedy;
 };
 
-// The answer of limits that the selection library cannot decide: Python is asked.
+// The answer of limits that the selection library cannot decide: Python does.
 inline constexpr Rule undecided{"undecided", TW_OK, "", ""};
 
-// Numbers by name: `names` as TW_SELECT_STRUCT tells them, each followed by one space.
+// Numbers by name: `names` as TW_SELECT_STRUCT lists them, each followed by one space.
 struct Named {
   const char *names;
   const int64_t *values;

@@ -130,7 +130,7 @@ struct Arguments {
   }
 };
 
-// What is asked of a tensor at the dispatcher's level of autograd, where it may be anything: its dispatch keys and what the
+// What is read of a tensor at the dispatcher's level of autograd, where it may be anything: its dispatch keys and what the
 // thread is doing, as `runtime/torch_reader.py` found them.  Below, PyTorch has dealt with all of that.
 struct Dispatch {
   int64_t keys_at;         // in a tensor's implementation
@@ -163,7 +163,7 @@ bool may_require_grad(Handle tensor) {
          dtype != shim.aoti_torch_dtype_bool();
 }
 
-// Words that Python found to be those of plain calls; only of such is anything else asked, for a traced tensor has none of it.
+// Words that Python found to be those of plain calls; only of such is anything else read, for a traced tensor has none of it.
 struct Words {
   static constexpr int most = 32;
   std::atomic<uint64_t> word[most];

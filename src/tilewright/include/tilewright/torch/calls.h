@@ -21,7 +21,7 @@ constexpr int64_t most_slots = 64;
 struct Made {
   int64_t slot, dtype, device_type, device_index, rank, sizes[most_dimensions], strides[most_dimensions];
 };
-// What Python tells of a call; copied.  One without stages is Python's to make, every time.
+// Python's description of a call; copied.  One without stages is Python's to make, every time.
 struct Plan {
   const Stage *stage;
   const Span *span;         // one a slot

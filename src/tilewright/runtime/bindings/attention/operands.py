@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from tilewright.dataclass import dataclass
-from tilewright.errors import ProblemError, UnknownNameError, an, nearest, shown
+from tilewright.errors import ProblemError, UnknownNameError, an, counted, nearest, shown
 from tilewright.ops.attention_terms import Sizes
 from tilewright.runtime.arrays import View
 from tilewright.runtime.bindings import numbers
@@ -97,7 +97,9 @@ def rows_of(view: View, layout: str, packed: bool) -> Rows:
     rank = 3 if packed else 4
     if len(view.shape) != rank:
         order = "rows, heads, elements" if packed else "sequences, rows, heads, elements"
-        message = f"{view.what} has {len(view.shape)} dimension(s)" + (" and rows are packed" if packed else "")
+        message = f"{view.what} has {counted(len(view.shape), 'dimension')}" + (
+            " and rows are packed" if packed else ""
+        )
         raise bad("array-rank", message, view.shape, f"give {rank}: {order} (layout {layout!r})")
     unit_rows(view)
     *first, rows, heads, size = view.shape
@@ -155,7 +157,7 @@ def table(view: View, rank: int, shape: Sizes = ()) -> View:
         message = f"{view.what} holds {view.dtype}, and tables are of int32"
         raise bad("table-dtype", message, view.dtype, f"give {view.what} as int32")
     if len(view.shape) != rank or (shape and view.shape != shape):
-        wanted = shape or f"{rank} dimension(s)"
+        wanted = shape or counted(rank, "dimension")
         raise bad("table-shape", f"{view.what} has shape {view.shape}", view.shape, f"give {wanted}")
     unit_rows(view)
     if rank == 2 and view.shape[0] > 1 and view.strides[0] < view.shape[1]:
@@ -188,7 +190,7 @@ def scale_strides(view: View, batch: int, heads: int, rows: int, block: int, bou
     if view.dtype != "fp32":
         raise bad("scales-shape", f"{view.what} holds {view.dtype}", view.dtype, remedy)
     if len(shape) == 3 and block and shape[2] * block < rows:
-        message = f"{view.what} of shape {shape} has {shape[2]} block(s) of {block}, and there are {rows} rows"
+        message = f"{view.what} of shape {shape} has {counted(shape[2], 'block')} of {block}, and there are {rows} rows"
         fewer = f", or {bound} where every sequence is shorter" if bound else ""
         raise bad("scales-shape", message, shape, f"give {-(-rows // block)} blocks{fewer}")
     if all(size == 1 for size in shape):

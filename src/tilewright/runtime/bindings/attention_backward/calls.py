@@ -27,7 +27,7 @@ _FORWARD_ONLY = {
 }
 
 
-def asked_of(options: dict[str, Any]) -> tuple[str, ...]:
+def requested_gradients(options: dict[str, Any]) -> tuple[str, ...]:
     """The gradients that are wanted besides dq, dk and dv: by name, or by an array for them."""
     return tuple(
         name for name in ASKED if options[name] is not None or switch(f"return_{name}", options[f"return_{name}"])
@@ -77,6 +77,6 @@ def backward(
         scaled=options["scale"] is not None, softcap=options["softcap"] is not None,
         dropout=options["seed"] is not None,
         longest=(longest("max_seqlen_q", options["max_seqlen_q"]), longest("max_seqlen_k", options["max_seqlen_k"])),
-        more_gradients=asked_of(options), deterministic=switch("deterministic", options["deterministic"]),
+        more_gradients=requested_gradients(options), deterministic=switch("deterministic", options["deterministic"]),
     )  # fmt: skip
     return tuple(placed.get(name) for name in NAMES), numbers, tuple(attributes)

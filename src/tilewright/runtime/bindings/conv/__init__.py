@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.errors import ProblemError
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.spec import MAX_D, OP
 from tilewright.ops.fused import with_added
-from tilewright.runtime.bindings import Binding, BindingDefaults
+from tilewright.runtime.bindings import Binding, BindingDefaults, demand_open
 from tilewright.runtime.bindings.conv import dense, request
 from tilewright.runtime.bindings.conv.operands import SLOTS, bad, fixed, switch, whole_number
 from tilewright.runtime.bindings.conv.request import Attributes
@@ -109,14 +108,7 @@ class ConvBinding(BindingDefaults):
             "epilogue": signature.epilogue,
             "out_dtype": signature.dtype_out if out is None else None,
         }
-        for name in known:
-            if name in others:
-                raise ProblemError(
-                    f"{name} was given, and {spec.name} has its own",
-                    rule="kernel-signature",
-                    value=name,
-                    remedy=f"leave {name} out, or use `tilewright.conv`",
-                )
+        demand_open(spec, known, others, "tilewright.conv")
         return self.bind(first, second, out=out, **{**others, **known})
 
     def request(self, views: Sequence[Any], attributes: tuple[Any, ...], target: str) -> Request:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from tilewright.dataclass import dataclass
-from tilewright.errors import ProblemError, UnknownNameError, an, nearest, shown
+from tilewright.errors import ProblemError, UnknownNameError, an, counted, nearest, shown
 from tilewright.ops.conv.problem import Sizes, dense_strides
 from tilewright.runtime.arrays import View
 from tilewright.runtime.bindings import numbers
@@ -75,7 +75,7 @@ def layout_of(name: Any, rank: int) -> str:
     if only and only != rank:
         raise bad(
             "layout-rank",
-            f"layout {shown(name)} has {only} spatial dimension(s), and the arrays have {rank}",
+            f"layout {shown(name)} has {counted(only, 'spatial dimension')}, and the arrays have {rank}",
             name,
             f"use {order!r}, which is for any number of them",
         )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
-from tilewright.errors import ProblemError, an, shown
+from tilewright.errors import ProblemError, an, counted, shown
 from tilewright.ops.conv.legality import problem_check
 from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.patches import joined_patches
@@ -118,7 +118,7 @@ def _read(call: _Call) -> None:
     first = _view(call, _READ[a.variant][0])
     call.rank = len(first.shape) - 2
     if call.rank not in (1, 2, 3):
-        message = f"{first.what} has {len(first.shape)} dimension(s), and a convolution has 3 to 5"
+        message = f"{first.what} has {counted(len(first.shape), 'dimension')}, and a convolution has 3 to 5"
         raise bad("array-rank", message, first.shape, "give images (or filters), 1 to 3 spatial dimensions, channels")
     call.layout = layout_of(a.layout, call.rank)
     for name, slot in places.items():
@@ -191,7 +191,7 @@ def _infer_fused(call: _Call) -> None:
 # -- shapes ------------------------------------------------------------------------------------------------------------
 
 
-def _asked_shape(call: _Call) -> Sizes:
+def _result_shape(call: _Call) -> Sizes:
     """The shape of the gradient, in our order."""
     name = SHAPES[call.attributes.variant]
     shape = call.attributes.shape
@@ -206,7 +206,7 @@ def _problem(call: _Call) -> ConvProblem:
     a = call.attributes
     shapes = {name: call.operands[name].shape for name in _READ[a.variant]}
     if a.variant != "forward":
-        shapes[call.result] = _asked_shape(call)
+        shapes[call.result] = _result_shape(call)
     x, w = shapes["x"], shapes["w"]
     before, after = paddings(a.padding, call.rank)
     ds = [view for view in call.views[BIAS : D0 + MAX_D] if view is not None]
@@ -231,7 +231,8 @@ def _problem(call: _Call) -> ConvProblem:
     )
     if a.groups >= 1 and w[-1] * a.groups != x[-1]:
         names = [SHAPES.get(a.variant, "w") if call.result == name else _NAMES[name] for name in "xw"]
-        message = f"{names[1]} has {w[-1]} channels for each of {a.groups} group(s), and {names[0]} has {x[-1]} in all"
+        groups = counted(a.groups, "group")
+        message = f"{names[1]} has {w[-1]} channels for each of {groups}, and {names[0]} has {x[-1]} in all"
         remedy = f"give weights of {x[-1] // a.groups} channels, or an x of {w[-1] * a.groups}, or other groups"
         if x[-1] % a.groups:
             remedy = f"use groups that divide {x[-1]}"

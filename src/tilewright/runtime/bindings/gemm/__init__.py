@@ -10,7 +10,7 @@ from tilewright.ops.base import KernelSpec
 from tilewright.ops.fused import with_added
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.runtime.arrays import view
-from tilewright.runtime.bindings import BindingDefaults, Planner
+from tilewright.runtime.bindings import BindingDefaults, Planner, demand_open
 from tilewright.runtime.bindings.gemm import dense, request
 from tilewright.runtime.bindings.gemm.args import MAX_D
 from tilewright.runtime.bindings.gemm.operands import B
@@ -116,14 +116,7 @@ class GemmBinding(BindingDefaults):
             "math": signature.dtype_a if signature.dtype_a in MATHS else "",
             "form": signature.layout,
         }
-        for name in known:
-            if name in others:
-                raise ProblemError(
-                    f"{name} was given, and {spec.name} has its own",
-                    rule="kernel-signature",
-                    value=name,
-                    remedy=f"leave {name} out, or use `tilewright.gemm`",
-                )
+        demand_open(spec, known, others, "tilewright.gemm")
         return self.bind(a, b, c, alpha=alpha, beta=beta, ds=ds, out=out, up=up, **{**others, **known})
 
     def request(self, views: Sequence[Any], attributes: tuple[Any, ...], target: str) -> Request:

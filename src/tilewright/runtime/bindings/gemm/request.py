@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from tilewright.dataclass import dataclass
 from tilewright.dtypes import DTYPES
-from tilewright.errors import ProblemError, UnknownNameError, an, shown
+from tilewright.errors import ProblemError, UnknownNameError, an, counted, shown
 from tilewright.ops.fused import GATES, epilogue_d_counts, normal_epilogue
 from tilewright.ops.gemm.legality import has_dual_kernels, problem_check
 from tilewright.ops.gemm.problem import GemmProblem, default_output
@@ -232,10 +232,10 @@ def _demand_inputs(call: _Call) -> None:
         _demand_alike(call.b, call.up)
     least = 1 if call.attributes.form == "matmul" else 2
     for view in (call.a, call.b):
-        if isinstance(view, View) and len(view.shape) < least:
-            rank = len(view.shape)
+        if isinstance(view, View) and (rank := len(view.shape)) < least:
             hint = "use tilewright.matmul, which takes vectors" if rank else "give an array of at least 1 dimension"
-            raise _bad("array-rank", f"{view.what} has {rank} dimension(s), and a matrix has 2", view.shape, hint)
+            message = f"{view.what} has {counted(rank, 'dimension')}, and a matrix has 2"
+            raise _bad("array-rank", message, view.shape, hint)
     if len(call.ds) > MAX_D:
         raise _bad("epilogue-d-count", f"{len(call.ds)} D tensors were given", len(call.ds), f"give at most {MAX_D}")
 

@@ -34,7 +34,7 @@ class CpuDecodeSchedule:
 
     pipelines: ClassVar[tuple[str, ...]] = ("decode",)
     serves: ClassVar[tuple[str, ...]] = ("forward",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {"tile": SHAPES["tile"]}
 

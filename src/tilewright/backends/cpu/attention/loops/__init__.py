@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from tilewright.arch import Arch
 from tilewright.backends.base import Promises
 from tilewright.backends.cpu.attention.shared import CpuAttentionFamily
 from tilewright.ops.attention.schedule import LoopsSchedule
 from tilewright.ops.attention.spec import AttentionSignature
-from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.base import KernelSpec
 
 _WORKS = {"combine": "AttentionCombineLoops", "append": "AttentionAppendLoops"}
 
@@ -20,12 +20,6 @@ class Loops(CpuAttentionFamily):
 
     def proposals(self, pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[LoopsSchedule]:
         yield LoopsSchedule()
-
-    def violations(self, signature: AttentionSignature, schedule: LoopsSchedule, arch: Arch) -> Iterator[Violation]:
-        return iter(())
-
-    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
-        return {"none": 0}
 
     def work(self, spec: KernelSpec) -> str:
         return _WORKS.get(spec.signature.family, "AttentionLoops")

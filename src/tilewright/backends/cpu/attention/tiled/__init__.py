@@ -38,7 +38,7 @@ class CpuTiledSchedule:
 
     pipelines: ClassVar[tuple[str, ...]] = ("tiled",)
     serves: ClassVar[tuple[str, ...]] = ("forward",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from tilewright.arch import Arch
 from tilewright.backends.cpu.attention_backward.shared import CpuAttentionBackwardFamily
 from tilewright.ops.attention_backward.schedule import LoopsSchedule
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
-from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.base import KernelSpec
 
 _WORKS = {"dot": "AttentionDotLoops", "grad": "AttentionGradLoops", "convert": "AttentionConvertLoops"}
 
@@ -19,14 +19,6 @@ class Loops(CpuAttentionBackwardFamily):
 
     def proposals(self, pool: str, signature: AttentionBackwardSignature, arch: Arch) -> Iterator[LoopsSchedule]:
         yield LoopsSchedule()
-
-    def violations(
-        self, signature: AttentionBackwardSignature, schedule: LoopsSchedule, arch: Arch
-    ) -> Iterator[Violation]:
-        return iter(())
-
-    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
-        return {"none": 0}
 
     def work(self, spec: KernelSpec) -> str:
         return _WORKS[spec.signature.family]

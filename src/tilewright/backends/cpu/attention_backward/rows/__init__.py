@@ -10,7 +10,7 @@ from tilewright.arch import Arch
 from tilewright.backends.cpu.attention_backward.shared import CpuAttentionBackwardFamily
 from tilewright.dataclass import dataclass
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
-from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.base import KernelSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class CpuRowsSchedule:
 
     pipelines: ClassVar[tuple[str, ...]] = ("rows",)
     serves: ClassVar[tuple[str, ...]] = ("dot", "convert")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     def label(self) -> str:
@@ -38,11 +38,6 @@ class Rows(CpuAttentionBackwardFamily):
             return
         for rows in (128,) if pool == "default" else (32, 128, 512):
             yield CpuRowsSchedule(rows)
-
-    def violations(
-        self, signature: AttentionBackwardSignature, schedule: CpuRowsSchedule, arch: Arch
-    ) -> Iterator[Violation]:
-        return iter(())
 
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
         h: CpuRowsSchedule = spec.schedule

@@ -34,7 +34,7 @@ class CpuGradSchedule:
 
     pipelines: ClassVar[tuple[str, ...]] = ("tiled",)
     serves: ClassVar[tuple[str, ...]] = ("grad",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
 

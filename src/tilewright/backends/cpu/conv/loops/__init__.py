@@ -33,9 +33,6 @@ class Loops(CpuConvFamily):
     def transposed(self, problem: ConvProblem) -> str:
         return ""
 
-    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
-        return {"none": 0}
-
     def promises(self, spec: KernelSpec) -> Promises:
         return Promises()
 

@@ -21,7 +21,7 @@ class CpuDirectSchedule:
     warp_tile: Shape
 
     pipelines: ClassVar[tuple[str, ...]] = ("direct",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
     warp_grid: ClassVar[Shape] = ONE

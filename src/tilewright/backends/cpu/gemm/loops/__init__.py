@@ -20,7 +20,7 @@ class CpuLoopsSchedule:
     pipeline: str = field(default="loops", init=False)
 
     pipelines: ClassVar[tuple[str, ...]] = ("loops",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
     tile: ClassVar[Shape] = ONE
@@ -41,9 +41,6 @@ class Loops(CpuGemmFamily):
 
     def violations(self, signature: GemmSignature, schedule: CpuLoopsSchedule, arch: Arch) -> Iterator[Violation]:
         yield from preshuffled_alone(signature)
-
-    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
-        return {"none": 0}
 
     def work(self, spec: KernelSpec) -> str:
         return "GemmLoops<Config>"

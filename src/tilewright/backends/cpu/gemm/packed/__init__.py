@@ -32,7 +32,7 @@ class CpuPackedSchedule:
     prefetch: int = 0  # how many k steps ahead; 0 is none
 
     pipelines: ClassVar[tuple[str, ...]] = ("packed", "preshuffle")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
     may_be_zero: ClassVar[tuple[str, ...]] = ("prefetch",)
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**SHAPES, "pad": MNK}
     warp_grid: ClassVar[Shape] = ONE  # threads are laid over the tiles at launch

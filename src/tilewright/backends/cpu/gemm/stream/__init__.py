@@ -26,7 +26,7 @@ class CpuStreamSchedule:
     prefetch: int = 0
 
     pipelines: ClassVar[tuple[str, ...]] = ("gemv", "stream")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
     may_be_zero: ClassVar[tuple[str, ...]] = ("prefetch",)
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
     warp_grid: ClassVar[Shape] = ONE

@@ -26,7 +26,7 @@ class CombineSchedule:
 
     pipelines: ClassVar[tuple[str, ...]] = ("combine",)
     serves: ClassVar[tuple[str, ...]] = ("combine",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     def label(self) -> str:

@@ -42,7 +42,7 @@ class Fp8Schedule:
 
     pipelines: ClassVar[tuple[str, ...]] = ("fp8",)
     serves: ClassVar[tuple[str, ...]] = ("forward", "split")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     @property

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from tilewright.arch import Arch
 from tilewright.backends.cuda.attention.shared import CudaAttentionFamily
 from tilewright.ops.attention.schedule import LoopsSchedule
 from tilewright.ops.attention.spec import AttentionSignature
-from tilewright.ops.base import KernelSpec, Violation
 
 
 class Loops(CudaAttentionFamily):
@@ -18,12 +17,6 @@ class Loops(CudaAttentionFamily):
 
     def proposals(self, pool: str, signature: AttentionSignature, arch: Arch) -> Iterator[LoopsSchedule]:
         yield LoopsSchedule()
-
-    def violations(self, signature: AttentionSignature, schedule: LoopsSchedule, arch: Arch) -> Iterator[Violation]:
-        return iter(())
-
-    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
-        return {"none": 0}
 
 
 FAMILY = Loops()

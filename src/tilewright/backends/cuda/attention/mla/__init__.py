@@ -48,7 +48,7 @@ class MlaSchedule:
 
     pipelines: ClassVar[tuple[str, ...]] = ("mla",)
     serves: ClassVar[tuple[str, ...]] = ("forward", "split")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     @property

@@ -55,7 +55,7 @@ class MmaSchedule:
 
     pipelines: ClassVar[tuple[str, ...]] = ("mma", "mma_decode")
     serves: ClassVar[tuple[str, ...]] = ("forward", "split")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     @property

@@ -60,7 +60,7 @@ class WsSchedule:
 
     pipelines: ClassVar[tuple[str, ...]] = ("ws", "decode", "decode_stream_k")
     serves: ClassVar[tuple[str, ...]] = ("forward", "split")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines, "tile_scheduler": ("static", "dynamic")}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines, "tile_scheduler": ("static", "dynamic")}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     @property

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from tilewright.arch import Arch
 from tilewright.backends.cuda.attention_backward.shared import CudaAttentionBackwardFamily, early
 from tilewright.backends.cuda.pipelines import Fields
 from tilewright.ops.attention_backward.schedule import LoopsSchedule
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
-from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.base import KernelSpec
 
 
 class Loops(CudaAttentionBackwardFamily):
@@ -34,14 +34,6 @@ class Loops(CudaAttentionBackwardFamily):
 
     def proposals(self, pool: str, signature: AttentionBackwardSignature, arch: Arch) -> Iterator[LoopsSchedule]:
         yield LoopsSchedule()
-
-    def violations(
-        self, signature: AttentionBackwardSignature, schedule: LoopsSchedule, arch: Arch
-    ) -> Iterator[Violation]:
-        return iter(())
-
-    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
-        return {"none": 0}
 
     def config(self, spec: KernelSpec) -> Fields:
         return {"early": early(spec)}

@@ -38,7 +38,7 @@ class MmaSchedule:
 
     pipelines: ClassVar[tuple[str, ...]] = ("mma",)
     serves: ClassVar[tuple[str, ...]] = ("grad",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     @property

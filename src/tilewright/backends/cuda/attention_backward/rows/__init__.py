@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import field
-from typing import ClassVar
+from collections.abc import Iterator
 
 from tilewright.arch import Arch
 from tilewright.backends.cuda.attention_backward.shared import CudaAttentionBackwardFamily, early
 from tilewright.backends.cuda.pipelines import Fields
-from tilewright.dataclass import dataclass
+from tilewright.backends.gpu.attention_backward import RowsSchedule
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
-from tilewright.ops.base import KernelSpec, Violation
-
-
-@dataclass(frozen=True, slots=True)
-class RowsSchedule:
-    """A block takes so many rows of a head as are prepared together."""
-
-    pipeline: str = field(default="rows", init=False)
-
-    pipelines: ClassVar[tuple[str, ...]] = ("rows",)
-    serves: ClassVar[tuple[str, ...]] = ("dot", "convert")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    may_be_zero: ClassVar[tuple[str, ...]] = ()
-
-    def label(self) -> str:
-        return self.pipeline
+from tilewright.ops.base import KernelSpec
 
 
 class Rows(CudaAttentionBackwardFamily):
@@ -45,14 +28,6 @@ class Rows(CudaAttentionBackwardFamily):
     def proposals(self, pool: str, signature: AttentionBackwardSignature, arch: Arch) -> Iterator[RowsSchedule]:
         if signature.family in RowsSchedule.serves:
             yield RowsSchedule()
-
-    def violations(
-        self, signature: AttentionBackwardSignature, schedule: RowsSchedule, arch: Arch
-    ) -> Iterator[Violation]:
-        return iter(())
-
-    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
-        return {"none": 0}
 
     def config(self, spec: KernelSpec) -> Fields:
         return {"early": early(spec)}

@@ -49,7 +49,7 @@ class WsSchedule:
 
     pipelines: ClassVar[tuple[str, ...]] = ("ws",)
     serves: ClassVar[tuple[str, ...]] = ("grad",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines, "overlap": OVERLAPS}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines, "overlap": OVERLAPS}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     def label(self) -> str:

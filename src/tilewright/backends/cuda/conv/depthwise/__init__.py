@@ -37,7 +37,7 @@ class DepthwiseSchedule:
     vector: int = 4  # channels of a thread; 1 of an odd number
 
     pipelines: ClassVar[tuple[str, ...]] = ("depthwise", "padded_depthwise")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
     may_be_zero: ClassVar[tuple[str, ...]] = ("filter_size", "rolling_rows")
 
     def label(self) -> str:

@@ -24,7 +24,7 @@ class DepthwiseMmaSchedule:
     stages: int  # tiles of whole rows under way
 
     pipelines: ClassVar[tuple[str, ...]] = ("depthwise_mma",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     def label(self) -> str:

@@ -39,7 +39,7 @@ class DepthwiseTileSchedule:
     dilation: int = 1  # along both
 
     pipelines: ClassVar[tuple[str, ...]] = ("depthwise_tile", "padded_depthwise_tile")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     def label(self) -> str:

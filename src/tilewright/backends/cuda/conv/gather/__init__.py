@@ -41,7 +41,7 @@ class GatherSchedule:
     vectors: Pair = (1, 1)  # elements of A and B that are copied at a time
 
     pipelines: ClassVar[tuple[str, ...]] = ("gather", "gather_planes")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**SHAPES, "vectors": ("a", "b")}
 

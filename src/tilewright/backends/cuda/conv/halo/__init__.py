@@ -43,7 +43,7 @@ class HaloSchedule:
     sharing: int = 1  # and how many 16s have the same
 
     pipelines: ClassVar[tuple[str, ...]] = ("halo", "padded_halo")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
     may_be_zero: ClassVar[tuple[str, ...]] = ("slice",)
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
     warp_grid: ClassVar[Shape] = (1, 1, 1)

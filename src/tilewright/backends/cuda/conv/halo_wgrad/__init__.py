@@ -38,7 +38,7 @@ class HaloWgradSchedule:
     halo_rows: int  # rows of x there is room for: the pixels of a stage and what taps reach beyond
 
     pipelines: ClassVar[tuple[str, ...]] = ("halo_wgrad", "padded_halo_wgrad")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     @property

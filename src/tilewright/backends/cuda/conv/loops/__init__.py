@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from tilewright.arch import Arch
 from tilewright.backends.cuda.conv.shared import CudaConvFamily
-from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.schedule import LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature
 
@@ -18,12 +17,6 @@ class Loops(CudaConvFamily):
 
     def proposals(self, pool: str, signature: ConvSignature, arch: Arch) -> Iterator[LoopsSchedule]:
         yield LoopsSchedule()
-
-    def violations(self, signature: ConvSignature, schedule: LoopsSchedule, arch: Arch) -> Iterator[Violation]:
-        return iter(())
-
-    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
-        return {"none": 0}
 
 
 FAMILY = Loops()

@@ -34,7 +34,7 @@ class PointwiseMultistageSchedule:
     tile_scheduler: str = "data_parallel"
 
     pipelines: ClassVar[tuple[str, ...]] = tuple(KINDS)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "pipeline": pipelines,
         "tile_scheduler": ("data_parallel", "stream_k", "split_k"),
     }

@@ -31,7 +31,7 @@ class PointwiseSkinnySchedule:
     tile: Shape
 
     pipelines: ClassVar[tuple[str, ...]] = tuple(SKINNY)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
     planes: ClassVar[bool] = False

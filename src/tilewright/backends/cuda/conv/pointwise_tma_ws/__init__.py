@@ -24,7 +24,7 @@ KINDS = {
 _PIPELINES = {kind: pipeline for pipeline, kind in KINDS.items()}
 
 # Tiles and clusters of GEMM's default pool that are proposed: those that add something on 1200 drawn windows of one
-# pixel, as GEMM's learned model for an H200 tells their times; the estimate chooses no worse among them than among all.
+# pixel, by the times of GEMM's learned model for an H200; the estimate chooses no worse among them than among all.
 _KEPT: frozenset[tuple[int, int, Pair]] = frozenset(
     (m, n, cluster)
     for m, n, *clusters in (
@@ -76,7 +76,7 @@ class PointwiseTmaWsSchedule:
     store: str = "direct"
 
     pipelines: ClassVar[tuple[str, ...]] = tuple(KINDS)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "pipeline": pipelines,
         "grouping": ("cooperative", "pingpong"),
         "tile_scheduler": ("data_parallel", "stream_k", "split_k", "cluster_k"),

@@ -28,7 +28,7 @@ class SmallChannelWgradSchedule:
     stages: int
 
     pipelines: ClassVar[tuple[str, ...]] = ("small_channel_wgrad",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     def label(self) -> str:

@@ -46,7 +46,7 @@ class ConvTmaWsSchedule:
     merged: bool = False  # groups of few channels, several as one
 
     pipelines: ClassVar[tuple[str, ...]] = ("tma_ws", "padded")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "pipeline": pipelines,
         "grouping": ("cooperative", "pingpong"),
         "tile_scheduler": ("data_parallel", "stream_k", "split_k"),

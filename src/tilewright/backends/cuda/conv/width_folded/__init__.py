@@ -36,7 +36,7 @@ class WidthFoldedSchedule(ConvTmaWsSchedule):
     """tma_ws over pixels of many channels."""
 
     pipelines: ClassVar[tuple[str, ...]] = ("width_folded", "padded_width_folded")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {**ConvTmaWsSchedule.words, "pipeline": pipelines}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {**ConvTmaWsSchedule.choices, "pipeline": pipelines}
 
     def by_rows(self, signature: ConvSignature) -> bool:
         """Folded sums of backward_data leave as floats."""

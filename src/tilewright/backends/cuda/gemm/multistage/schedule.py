@@ -25,7 +25,7 @@ class MultistageSchedule:
     tile_scheduler: str = "data_parallel"
 
     pipelines: ClassVar[tuple[str, ...]] = ("multistage",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"tile_scheduler": ("data_parallel", "stream_k", "split_k")}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"tile_scheduler": ("data_parallel", "stream_k", "split_k")}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {**SHAPES, "vector": ("a", "b")}
 

@@ -33,7 +33,7 @@ class SkinnySchedule:
     skinny_dim: str = "m"  # the side of the product that has few lines
 
     pipelines: ClassVar[tuple[str, ...]] = ("skinny",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"skinny_dim": ("m", "n")}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"skinny_dim": ("m", "n")}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
 

@@ -33,9 +33,9 @@ WAYS = {
     way.label: way
     for way in (
         Way(grouping, swap_ab, tile_scheduler)
-        for tile_scheduler in TmaWsSchedule.words["tile_scheduler"]
+        for tile_scheduler in TmaWsSchedule.choices["tile_scheduler"]
         for swap_ab in (False, True)
-        for grouping in TmaWsSchedule.words["grouping"]
+        for grouping in TmaWsSchedule.choices["grouping"]
         if tile_scheduler != "cluster_k" or grouping == "cooperative"
     )
 }

@@ -29,7 +29,7 @@ class TmaWsSchedule:
     store: str = "direct"  # or tma: the epilogue store
 
     pipelines: ClassVar[tuple[str, ...]] = ("tma_ws",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "grouping": ("cooperative", "pingpong"),
         "tile_scheduler": ("data_parallel", "stream_k", "split_k", "cluster_k"),
         "store": ("tma", "direct"),

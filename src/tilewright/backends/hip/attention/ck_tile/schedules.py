@@ -49,7 +49,7 @@ class CkTileAttentionSchedule:
         "qr", "qr_async", "qs", "qr_pagedkv", "qr_nwarp_sshuffle", "appendkv", "splitkv_combine", *NEWEST,
     )  # fmt: skip
     serves: ClassVar[tuple[str, ...]] = FAMILIES
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
     may_be_zero: ClassVar[tuple[str, ...]] = ("block_per_cu", "max_splits_log2")
     axis_names: ClassVar[dict[str, tuple[str, ...]]] = {
         "tile": ("m0", "n0", "k0", "n1", "k1", "k0max"),

@@ -12,7 +12,7 @@ from tilewright.backends.hip.attention.tiled import matrix_rules
 from tilewright.ops.attention.family import AttentionFamily
 from tilewright.ops.attention.schedule import LoopsSchedule
 from tilewright.ops.attention.spec import AttentionSignature
-from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.base import KernelSpec
 
 
 class Loops(Family, AttentionFamily):
@@ -26,12 +26,6 @@ class Loops(Family, AttentionFamily):
         alone = next(matrix_rules(signature, arch), None) is not None
         if pool not in POOLS and (alone or pool in ("tiny", "tests")):
             yield LoopsSchedule()
-
-    def violations(self, signature: AttentionSignature, schedule: LoopsSchedule, arch: Arch) -> Iterator[Violation]:
-        return iter(())
-
-    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
-        return {"none": 0}
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
         return {

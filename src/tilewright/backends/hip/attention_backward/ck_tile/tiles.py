@@ -37,7 +37,7 @@ class CkTileBackwardSchedule:
 
     pipelines: ClassVar[tuple[str, ...]] = PIPELINES
     serves: ClassVar[tuple[str, ...]] = ("grad",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": PIPELINES}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": PIPELINES}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[dict[str, tuple[str, ...]]] = {
         "tile": ("m0", "n0", "k0", "k1", "k2", "k3", "k4", "head_qk", "head_v"),
@@ -66,7 +66,7 @@ class CkRowsSchedule:
 
     pipelines: ClassVar[tuple[str, ...]] = ("dot_do_o", "convert_dq")
     serves: ClassVar[tuple[str, ...]] = ("dot", "convert")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[dict[str, tuple[str, ...]]] = {"pad": ("rows", "head")}
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from tilewright.arch import Arch
 from tilewright.backends.hip.attention_backward.ck_tile.receipts import POOLS
 from tilewright.backends.hip.attention_backward.shared import HipAttentionBackwardFamily
 from tilewright.ops.attention_backward.schedule import LoopsSchedule
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
-from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.base import KernelSpec
 
 
 class Loops(HipAttentionBackwardFamily):
@@ -29,14 +29,6 @@ class Loops(HipAttentionBackwardFamily):
         """In every pool but those of CK Tile's dispatcher."""
         if pool not in POOLS:
             yield LoopsSchedule()
-
-    def violations(
-        self, signature: AttentionBackwardSignature, schedule: LoopsSchedule, arch: Arch
-    ) -> Iterator[Violation]:
-        return iter(())
-
-    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
-        return {"none": 0}
 
 
 FAMILY = Loops()

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import field
-from typing import ClassVar
+from collections.abc import Iterator
 
 from tilewright.arch import Arch
+from tilewright.backends.gpu.attention_backward import RowsSchedule
 from tilewright.backends.hip.attention_backward.ck_tile.receipts import POOLS
 from tilewright.backends.hip.attention_backward.shared import HipAttentionBackwardFamily
-from tilewright.dataclass import dataclass
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
-from tilewright.ops.base import KernelSpec, Violation
-
-
-@dataclass(frozen=True, slots=True)
-class RowsSchedule:
-    """A block takes so many rows of a head as are prepared together."""
-
-    pipeline: str = field(default="rows", init=False)
-
-    pipelines: ClassVar[tuple[str, ...]] = ("rows",)
-    serves: ClassVar[tuple[str, ...]] = ("dot", "convert")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    may_be_zero: ClassVar[tuple[str, ...]] = ()
-
-    def label(self) -> str:
-        return self.pipeline
+from tilewright.ops.base import KernelSpec
 
 
 class Rows(HipAttentionBackwardFamily):
@@ -40,14 +23,6 @@ class Rows(HipAttentionBackwardFamily):
         """In every pool but those of CK Tile's dispatcher."""
         if pool not in POOLS and signature.family in RowsSchedule.serves:
             yield RowsSchedule()
-
-    def violations(
-        self, signature: AttentionBackwardSignature, schedule: RowsSchedule, arch: Arch
-    ) -> Iterator[Violation]:
-        return iter(())
-
-    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
-        return {"none": 0}
 
 
 FAMILY = Rows()

@@ -53,7 +53,7 @@ class TiledBackwardSchedule:
 
     pipelines: ClassVar[tuple[str, ...]] = ("tiled",)
     serves: ClassVar[tuple[str, ...]] = ("grad",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
 
     @property

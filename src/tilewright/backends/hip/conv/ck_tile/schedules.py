@@ -38,7 +38,7 @@ class CkTileConvSchedule:
     merged: int = 1  # groups that are one product, with zeros between them
 
     pipelines: ClassVar[tuple[str, ...]] = ("compv3", "compv4", "mem", "compv5")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "pipeline": pipelines,
         "scheduler": ("intrawave", "interwave"),
         "store": ("cshuffle", "direct"),

@@ -8,7 +8,7 @@ from typing import Any
 from tilewright.arch import Arch
 from tilewright.backends.families import Family
 from tilewright.backends.hip.conv.shared import LOOPS_MEMORY, TEMPLATE
-from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv.family import ConvFamily
 from tilewright.ops.conv.schedule import LoopsSchedule
 from tilewright.ops.conv.spec import ConvSignature
@@ -21,12 +21,6 @@ class Loops(Family, ConvFamily):
 
     def proposals(self, pool: str, signature: ConvSignature, arch: Arch) -> Iterator[LoopsSchedule]:
         yield LoopsSchedule()
-
-    def violations(self, signature: ConvSignature, schedule: LoopsSchedule, arch: Arch) -> Iterator[Violation]:
-        return iter(())
-
-    def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
-        return {"none": 0}
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
         return {

@@ -63,7 +63,7 @@ class TiledConvSchedule:
     merged: int = 1
 
     pipelines: ClassVar[tuple[str, ...]] = ("wmma", "mfma", "fma")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "pipeline": pipelines,
         "special": SPECIALS,
     }

@@ -25,7 +25,7 @@ class CkTileSchedule:
     store_width: int = 0  # elements of one store; 0 is as many as a lane can
 
     pipelines: ClassVar[tuple[str, ...]] = ("compv3", "compv4", "mem", "compv5", "preshuffle")
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "pipeline": pipelines,
         "scheduler": ("intrawave", "interwave", "default"),
         "store": ("cshuffle", "direct"),

@@ -21,7 +21,7 @@ class TiledSchedule:
     split_k: int = 1
 
     pipelines: ClassVar[tuple[str, ...]] = ("tiled",)
-    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
     warp_tile: ClassVar[Shape] = (16, 16, 1)  # how deep an instruction is depends on arch and types

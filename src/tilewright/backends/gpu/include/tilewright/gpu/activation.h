@@ -4,32 +4,10 @@
 // digits.  Largest errors over all x, in units of 2^-24 max(1, |x|), of which ops/numerics.py allows 16: Sigmoid 4,
 // Tanh 8, Silu 5, FastGelu 5, Gelu 5.  tests/emulated_hopper/test_activations.py evaluates each of them densely.
 #pragma once
+#include <tilewright/epilogue_kinds.h>
 #include <tilewright/gpu/types.h>
 
 namespace tw {
-
-// The last three multiply: an activation of the sum by D0, or by a second sum.
-enum class Epilogue {
-  PassThrough,
-  MultiDAdd,
-  MultiDMultiply,
-  Relu,
-  Gelu,
-  FastGelu,
-  Silu,
-  Sigmoid,
-  Tanh,
-  SiluAndMul,
-  GeluAndMul,
-  FastGeluAndMul
-};
-
-// Whether an activation of the sum is multiplied, and which: for the host, and for everybody.
-constexpr bool gates(Epilogue kind) { return kind >= Epilogue::SiluAndMul; }
-template <Epilogue Kind> constexpr bool gated = Kind >= Epilogue::SiluAndMul;
-template <Epilogue Kind> constexpr Epilogue gate_of = Kind == Epilogue::SiluAndMul   ? Epilogue::Silu
-                                                      : Kind == Epilogue::GeluAndMul ? Epilogue::Gelu
-                                                                                     : Epilogue::FastGelu;
 
 #ifdef TW_ON_GPU
 

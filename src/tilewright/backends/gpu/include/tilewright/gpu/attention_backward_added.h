@@ -1,4 +1,4 @@
-// The gradients of what is added to scores: their sizes, where they are asked for.
+// The gradients of what is added to scores: their sizes, where they are requested.
 #pragma once
 #include <tilewright/attention_backward_rules.h>
 #include <tilewright/gpu/device.h>
@@ -15,7 +15,7 @@ struct BackwardAddedArgs {
   }
 };
 
-// What a bias and slopes have of each dimension, where their gradients are asked for.
+// What a bias and slopes have of each dimension, where their gradients are requested.
 template <class Config> BackwardAddedArgs added_of(const tw_attention_backward_args &x) {
   BackwardAddedArgs a{};
   a.dbias = static_cast<float *>(x.dbias), a.dalibi = static_cast<float *>(x.dalibi);

@@ -101,7 +101,7 @@ template <class Config> struct BackwardLooper {
     read(k, a.k, a.k_strides, a.starts_k ? 0 : h.sequence, h.first_key + key, head, int(a.head_qk));
     read(v, a.v, a.v_strides, a.starts_k ? 0 : h.sequence, h.first_key + key, head, int(a.head_v));
   }
-  // A line of results, or of sums of fp32.
+  // A line of results, or of fp32 accumulators.
   template <bool Accumulators, int Count> TW_GPU void store_tile(const float (&sums)[Count], float factor, void *base,
                                                                  const tw_attention_strides &strides,
                                                                  const void *starts, int64_t sequence, int64_t first,
@@ -119,7 +119,7 @@ template <class Config> struct BackwardLooper {
   template <bool Accumulators, int Count> TW_GPU void clear(void *base, const tw_attention_strides &strides,
                                                             const void *starts, const Unused &unused, int64_t head,
                                                             int columns) const {
-    if (Accumulators || !starts) return;  // nobody reads what lies between sums
+    if (Accumulators || !starts) return;  // nobody reads what lies between accumulators
     const float none[Count] = {};
     for (int part = 0; part < 2; ++part) {
       const Span span = part ? unused.behind : unused.before;
@@ -128,7 +128,7 @@ template <class Config> struct BackwardLooper {
     }
   }
 
-  // dk and dv of a key, of a head of keys or, where heads are added up later, of a part of its query heads.
+  // dk and dv of a key, of a head of keys or, where heads are added up later, of a split of its query heads.
   TW_GPU void key(int64_t number) const {
     constexpr bool sums = sums_of_dkv<Config>;
     const int64_t room = larger_of(1, a.keys), key = number % room, heads = sums ? a.dkv_heads : a.heads_kv;

@@ -205,7 +205,7 @@ template <class Config> TW_GPU void backward_dsink(const BackwardDotArgs &d, flo
   static_cast<float *>(x.dsink)[head] = -sum;
 }
 
-// Rows of one result of a head: accumulators added up over parts, or zeros where there is nothing to add up.
+// Rows of one result of a head: accumulators added up over splits, or zeros where there is nothing to add up.
 template <class Config, bool Wide> struct RowConverter {
   using S = BackwardRows<Config>;
   using T = typename Config::T;

@@ -1,5 +1,5 @@
 // The plain loops of attention: any size, stride, element type and feature.  A block takes one row of one head (of one
-// part) at a time and walks its keys a chunk after the other with a running softmax: a thread scores a key, then all add
+// split) at a time and walks its keys a chunk after the other with a running softmax: a thread scores a key, then all add
 // up elements of the values.  Plain on purpose: it is the floor under every problem the others do not take.
 #pragma once
 #include <tilewright/fp8.h>
@@ -146,7 +146,7 @@ template <class Config> struct AttentionLoops {
   }
 };
 
-// One row of one head, its parts put together.
+// One row of one head, its splits combined.
 template <class Config> TW_GPU void attention_combine_row(const tw_attention_combine_args &x, int64_t unit) {
   const float nothing = minus_infinity();
   const int64_t row = unit % x.rows, head = unit / x.rows % x.heads_q;

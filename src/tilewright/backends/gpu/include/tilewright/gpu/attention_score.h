@@ -10,7 +10,7 @@ namespace tw {
 constexpr float attention_log2e = 1.4426950408889634f;
 TW_GPU float minus_infinity() { return __uint_as_float(0xff800000u); }
 
-// One row of one query head.  A score is asked of keys that the sequence has, and of no others: bias and mask end there.
+// One row of one query head.  Scores are computed for keys that the sequence has, and for no others: bias and mask end there.
 template <class Config> struct AttentionScore {
   using Aux = typename Config::Aux;
   const uint8_t *mask;
@@ -37,7 +37,7 @@ template <class Config> struct AttentionScore {
     }
   }
 
-  // Whether the boolean mask lets the row see the key; windows are asked apart.
+  // Whether the boolean mask lets the row see the key; windows are tested apart.
   TW_GPU bool shown(int64_t key) const {
     if constexpr (Config::masked) return mask[key * mask_key] != 0;
     else return true;
@@ -47,7 +47,8 @@ template <class Config> struct AttentionScore {
     float value = product * scale;
     if constexpr (Config::softcap) {
       const float capped = cap * tangent(value / cap);
-      value = cap > 0 ? capped : value;  // no branch: one for each score kept sums and fragments from their registers
+      value = cap > 0 ? capped
+                      : value;  // no branch: one for each score kept accumulators and fragments from their registers
     }
     if constexpr (Config::bias == AttentionBias::tensor) value += to_float(bias[key * bias_key]);
     if constexpr (Config::bias == AttentionBias::alibi) {

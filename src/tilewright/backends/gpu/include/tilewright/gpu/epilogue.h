@@ -1,5 +1,5 @@
 // What happens to a sum on its way out: alpha, beta and C, the D tensors, the activation, the output
-// type.  A pipeline hands over sums and where they belong, from wherever it keeps them: one, or neighbours of a row,
+// type.  A pipeline hands over accumulators and where they belong, from wherever it keeps them: one, or neighbours of a row,
 // which are read and written in words of up to 16 bytes wherever these lie whole.
 #pragma once
 #include <tilewright/gpu/activation.h>
@@ -71,7 +71,7 @@ template <> struct real_of<true> {
   using type = double;
 };
 
-// Whether C may come to sums, times beta: unless the Config says no.
+// Whether C is added, times beta: unless the Config says no.
 template <class Config, class = void> struct c_of {
   static constexpr bool comes = true;
 };
@@ -95,7 +95,7 @@ template <class Config> struct Finish {
   const Real alpha, beta;  // for those who want them made of doubles early; here they would cost registers all along
   TW_GPU explicit Finish(const EpilogueArgs &args) : x(args), alpha(Real(args.alpha)), beta(Real(args.beta)) {}
 
-  // The elements of E for neighbouring sums of a row, of which `there` are inside E.
+  // The elements of E for neighbouring accumulators of a row, of which `there` are inside E.
   template <int Count, class Sum>
   TW_GPU Some<C, Count> some(const Sum (&sums)[Count], int there, long long z, long long row, long long column) const {
     if constexpr (!fused && same_type<C, Sum>::value && exact) {
@@ -157,7 +157,7 @@ template <class Config> struct Finish {
     if constexpr (gated<Config::epilogue>) return activate<gate_of<Config::epilogue>>(v) * d;
     else return multiplies ? v * d : v + d;
   }
-  // The element of E for the sums of both B.
+  // The element of E for the accumulators of both B.
   template <class Sum> TW_GPU C both(Sum gate, Sum up) const {
     C result;
     round_to(combine(Real(x.alpha) * Real(gate), Real(up)), result);

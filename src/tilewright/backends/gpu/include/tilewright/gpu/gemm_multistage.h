@@ -19,13 +19,13 @@ template <class O, int Threads> struct fetch_of<O, Threads, true> {
   using type = PlainFetch<O, Threads>;
 };
 
-// One operand on its way: the copies of stages, and for those that need it the tile realigned one step later.
+// One operand on its way: the copies of stages, and for those that need it the tile realigned one k-block later.
 template <class S, class O> struct Side {
   typename fetch_of<O, S::threads, O::plain>::type fetch;
   Realign<O, S::threads> realign;
   char *ring, *realigned;  // this operand's place in stage 0; two realigned tiles
   int into = 0, out_of = 0, turn = 0;
-  int left;  // steps to fetch
+  int left;  // k-blocks to fetch
 
   TW_GPU Side(const void *matrix, long long stride, int lines, int deep, int line, int k, int steps, char *ring_at,
               char *realigned_at)
@@ -78,7 +78,7 @@ template <class S, class Config> struct MultistageBlock {
   using M = Matrix<Config, TileA, TileB>;
   using Sum = typename S::Sum;
   static constexpr int units_m = S::warp_m / M::m, units_n = S::warp_n / M::n, units_k = S::BK / M::k;
-  // Realigned operands are fetched one step earlier than others.
+  // Realigned operands are fetched one k-block earlier than others.
   static constexpr int lead = S::A::realigned || S::B::realigned ? 1 : 0;
   static constexpr int spread = units_k > 1 ? units_k - 1 : 1;
   // Fragments one unit ahead, where no registers are needed to realign operands.
@@ -118,7 +118,7 @@ template <class S, class Config> struct MultistageBlock {
       for (int j = 0; j < units_n; ++j) M::multiply(sums[i][j], f.a[i], f.b[j]);
   }
 
-  // What happens beside a unit of k: the next copies, a part of settling.
+  // What happens beside a unit of k: the next copies, a part of realigning.
   template <int Unit, class SideA, class SideB> TW_GPU void beside(SideA &a, SideB &b) {
     if constexpr (S::A::plain) {  // a few copies at a time: many would hold up the fragments behind them
       constexpr int every = units_k / 4, part = Unit / every;
@@ -137,7 +137,7 @@ template <class S, class Config> struct MultistageBlock {
       b.template realign_next<Unit, spread>();
     }
   }
-  // The units of one step from `Unit` on, written out: what is done beside each is known to the compiler.
+  // The units of one k-block from `Unit` on, written out: what is done beside each is known to the compiler.
   template <int Unit, class SideA, class SideB> TW_GPU void units(SideA &a, SideB &b, Fragments (&f)[ahead ? 2 : 1]) {
     if constexpr (Unit < units_k) {
       constexpr bool last = Unit == units_k - 1;
@@ -212,7 +212,7 @@ template <class S, class Config> struct MultistageBlock {
   }
   // `take(row, column, row of the staging buffer)` for every `Width` columns of what lies in the staging buffer.
   template <int Width, class Take> static TW_GPU void along_rows(int i, Take take) {
-#pragma unroll(Finish<Config>::fused ? 1 : 2)  // what is fused takes registers, of which sums leave few
+#pragma unroll(Finish<Config>::fused ? 1 : 2)  // what is fused takes registers, of which accumulators leave few
     for (int at = thread_index() * Width; at < S::staging_rows * S::BN; at += S::threads * Width) {
       const int r = at / S::BN, c = at % S::BN;
       take(r / M::m * S::warp_m + i * M::m + r % M::m, c, r);
@@ -325,7 +325,7 @@ template <class S, class Config> struct MultistageBlock {
   static TW_GPU int staging(int r, int c) { return r * S::BN + (c ^ r * 8 % cross ^ (r >> 2 & 1)); }
 };
 
-// One segment of the work: a tile, or a part of its k.
+// One segment of the work: a tile, or a split of its k.
 template <class S, class Config> TW_GPU void take_segment(const MultistageArgs &x, const Segment &s) {
   char *shared = dynamic_shared();
   auto *a = static_cast<const typename Config::A *>(x.a) + s.z * x.a_batch;
@@ -354,7 +354,7 @@ template <class S, class Config> TW_GPU void gemm_multistage(const MultistageArg
       take_segment<S, Config>(x, s);
       block_barrier();  // results have left the memory that the next stages come into
     }
-  } else if (work.next(s)) {  // as many blocks as there are tiles or parts of tiles
+  } else if (work.next(s)) {  // as many blocks as there are tiles or splits of tiles
     take_segment<S, Config>(x, s);
   }
 }

@@ -14,7 +14,7 @@ constexpr int multistage_tile_bytes(int size, int lines, int deep, bool plain, b
   return plain ? deep * plain_row_bytes(lines, transposed) : lines * deep * size;
 }
 
-// Plain floats that are contiguous along k come one by one, and are turned on the way.
+// Plain floats that are contiguous along k come one by one, and are transposed on the way.
 constexpr bool operand_single(bool plain, bool along_k) { return plain && along_k; }
 // Bytes whose lines are contiguous are transposed in shared memory, and rows that begin anywhere are moved into place there.
 constexpr bool operand_transposed(int size, bool along_k) { return size == 1 && !along_k; }

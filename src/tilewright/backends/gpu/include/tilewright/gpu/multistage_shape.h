@@ -12,7 +12,7 @@ struct MultistageArgs {
   const void *a, *b;
   void *e;
   long long a_stride, b_stride, e_stride, a_batch, b_batch, e_batch;  // in elements
-  float *partial;                                                     // split-K: a tile of sums for each block
+  float *partial;                                                     // split-K: a tile of accumulators for each block
   unsigned *flags;                                                    // zero before a launch and after it
   EpilogueArgs finish;
 };
@@ -35,7 +35,7 @@ template <class T, int Lines, int Deep, bool AlongK> struct place_of<true, T, Li
 // copied (raw rows have room for one more), and a pass over shared memory moves them into place; bytes
 // whose lines are contiguous are also transposed there, for matrix instructions read bytes along k.  `Plain`
 // floats, which no matrix instruction reads, lie along lines: those contiguous along k come one by one and
-// are turned on the way, whatever their alignment.
+// are transposed on the way, whatever their alignment.
 template <class T, int Lines_, int Deep_, bool KContiguous_, int Vector_> struct Operand {
   using Element = T;
   static constexpr int Lines = Lines_, Deep = Deep_, Vector = Vector_, size = sizeof(T);
@@ -69,14 +69,14 @@ template <class Config> struct Multistage {
   static constexpr int shared_bytes = multistage_shared_bytes(ring_bytes, Config::warps_m, BN);
   static_assert(Config::unit_m == multistage_unit_rows, "rows of a unit");
   // Blocks that a multiprocessor holds at a time, at least: the compiler keeps to the registers that leaves.  Plain
-  // multiply-adds need other warps beside them where a thread has few sums; so do four-byte matrix instructions, whose
+  // multiply-adds need other warps beside them where a thread has few accumulators; so do four-byte matrix instructions, whose
   // fragments are not loaded ahead, and whose copies fill memory's pipe only when several blocks have some under way.
   static constexpr int sums = BM * BN / threads;
   static constexpr bool wide = A::size == 4 && !A::plain;
   static constexpr bool roomy = sums <= (wide ? 32 : 64) && !(wide && (A::Vector < 16 || B::Vector < 16));
   static constexpr int at_once = roomy ? 512 : wide ? 384 : 256;  // threads
   static constexpr int ctas_per_sm = (A::plain || wide) && at_once > threads ? at_once / threads : 1;
-  // What the host counts with as it deals out parts of k: seconds of a step beside others, and how much longer alone.
+  // What the host counts with when it chooses the splits of k: seconds of a k-block beside others, and how much longer alone.
   static constexpr double through = double(BM) * BN * BK / (wide ? Config::Arch::wide_macs : Config::Arch::plain_macs);
   static constexpr double fetched = wide ? double(BM + BN) * BK * A::size / Config::Arch::wide_bytes : 0;
   static constexpr double step = through > fetched ? through : fetched, alone = wide ? 1.5 : 1.2;

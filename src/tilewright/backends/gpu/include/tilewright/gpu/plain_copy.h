@@ -6,7 +6,7 @@
 #ifdef TW_ON_GPU
 namespace tw {
 
-// Walks along k, a tile at a time.  Beyond the matrix and beyond its part of k everything is zero, and nothing is read.
+// Walks along k, a tile at a time.  Beyond the matrix and beyond its split of k everything is zero, and nothing is read.
 template <class O, int Threads> struct PlainFetch {
   static constexpr int step = Threads / O::pieces, count = (O::rows + step - 1) / step;  // rows of one thread
   static constexpr bool whole = O::rows % step == 0;

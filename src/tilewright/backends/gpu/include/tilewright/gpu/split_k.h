@@ -1,4 +1,4 @@
-// Sums of one tile that several groups of threads made, each over its part of k: handed over through
+// Partial sums of one tile that several groups of threads made, each over its split of k: handed over through
 // memory and added in the order of k, so that every run adds in the same order.
 //
 // A group is whoever shares a piece of a tile: a block or a part of one.  It brings its own barrier
@@ -10,8 +10,8 @@ namespace tw {
 
 #ifdef TW_ON_GPU
 
-// One thread, behind a barrier of its group: says that the group's writes are there, and waits until all `parts` groups
-// said so.  The two words are zero before that and after `part`.
+// One thread, behind a barrier of its group: signals that the group's writes are there, and waits until all `parts` groups
+// did so.  The two words are zero before that and after `part`.
 TW_GPU void sync(unsigned *words, unsigned parts) {
   __threadfence();  // also for what the others of its group wrote before the barrier
   atomicAdd(words, 1u);
@@ -25,7 +25,7 @@ TW_GPU void part(unsigned *words, unsigned parts) {
   }
 }
 
-// Sums travel four at a time as float4s; whole numbers as their bits.
+// Accumulators travel four at a time as float4s; whole numbers as their bits.
 TW_GPU float to_word(float sum) { return sum; }
 TW_GPU float to_word(int32_t sum) { return __int_as_float(sum); }
 template <class Sum> TW_GPU Sum from_word(float word) { return word; }
@@ -36,7 +36,7 @@ template <class Sum> TW_GPU void add(float4 &x, const float4 &y) {
 }
 
 // The stretch of a piece's float4s that one of its groups adds up.  A piece has at most 2^14 of them, and there are fewer
-// parts than multiprocessors.
+// splits than multiprocessors.
 struct Stretch {
   int low, high;
   TW_GPU Stretch(int count, int part, int parts)
@@ -45,9 +45,9 @@ struct Stretch {
 };
 
 // All groups of a piece of a tile add it up together: each takes one of `parts` stretches of its float4s,
-// and gives every total to `emit(index, total)`.  `from` is the first group's sums, `stride` floats from
+// and gives every total to `emit(index, total)`.  `from` is the first group's accumulators, `stride` floats from
 // group to group.  Where a stretch is shorter than the group, several threads share a float4: each adds every so many
-// parts, and the warp adds these.
+// splits, and the warp adds these.
 //
 // What is read lies in the second-level cache, a thousand cycles away: each thread has sixteen loads in flight, or where
 // it has one float4 to add, four; that is the way of short problems, which wait for their instructions too.

@@ -1,9 +1,9 @@
 // Which work a block (or a cluster of blocks) does, in which order: the same answer for everybody in it.
 //
-// `data_parallel`: whole tiles, one after the other.  `stream_k`: the k steps of the first `streamed` tiles, laid end to
+// `data_parallel`: whole tiles, one after the other.  `stream_k`: the k-blocks of the first `streamed` tiles, laid end to
 // end and cut into equal stretches; then whole tiles.  (Streamed workers are at different places of k and
 // share little of what they fetch, so only what would not fill a round is dealt out so.)  `split_k`: each
-// tile's k steps in `parts` equal parts, one for each worker.  `cluster_k`: the parts of a tile are the blocks of one
+// tile's k-blocks in `parts` equal splits, one for each worker.  `cluster_k`: the splits of a tile are the blocks of one
 // worker, each of which says which `part` it is.
 #pragma once
 #include <tilewright/gpu/device.h>
@@ -16,7 +16,7 @@ struct TileOrder {
   int batch, tiles_m, tiles_n;  // tiles_m and tiles_n count what one worker makes at a time
   int group;                    // rows of tiles finished before the next columns
   int steps;                    // of k in a tile
-  int share;                    // stream_k, split_k: steps of one worker
+  int share;                    // stream_k, split_k: k-blocks of one worker
   int parts;                    // split_k: workers of one tile, cluster_k: blocks; 1 for the others
   int streamed;                 // stream_k: tiles that are cut; 0 for the others
 };
@@ -31,7 +31,7 @@ struct Segment {
 // compiler moves some to memory unless divisions are the signed ones.
 template <TileScheduler Way, bool Short = true> struct Work {
   const TileOrder &x;
-  int at, end;               // whole tiles or parts, `workers` apart
+  int at, end;               // whole tiles or splits, `workers` apart
   int step, steps, workers;  // stream_k: the worker's stretch
   int part;                  // cluster_k: the block's
 
@@ -66,7 +66,7 @@ template <TileScheduler Way, bool Short = true> struct Work {
     }
     if constexpr (Way == TileScheduler::cluster_k) {
       s.part = part;
-      // Steps times parts are below 2^31, as the host sees to it: a longer division is a call.
+      // K-blocks times splits are below 2^31, as the host sees to it: a longer division is a call.
       s.k0 = int(unsigned(x.steps) * unsigned(part) / unsigned(x.parts));
       s.k1 = int(unsigned(x.steps) * unsigned(part + 1) / unsigned(x.parts));
     }

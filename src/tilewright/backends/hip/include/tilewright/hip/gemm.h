@@ -28,12 +28,12 @@ template <int bytes> struct Element {
   char at[bytes];
 };
 
-// What a launch tells its blocks.  Strides of what is stored or read on the way out are 64-bit; A and B are read with
+// What a launch passes to its blocks.  Strides of what is stored or read on the way out are 64-bit; A and B are read with
 // 32-bit offsets.  Batch strides are elements from matrix to matrix.
 struct Launch {
   const void *a, *b, *c, *d[TW_MAX_D];
   void *e;
-  void *sums;  // where k is split: the parts of each matrix, m x sums_stride each
+  void *sums;  // where k is split: the splits of each matrix, m x sums_stride each
   int m, n, k, batch, a_stride, b_stride;
   int parts, finish_across, wide;
   int64_t a_batch, b_batch, c_batch, d_batch[TW_MAX_D], e_batch;
@@ -50,8 +50,8 @@ template <class Config> constexpr int out_width =
     Config::split_k > 1 ? 16 / int(sizeof(typename Config::C)) : Config::width_c;
 constexpr int finish_threads = 256;
 
-// A pipeline may need other code for the last turns of its k loop, chosen by the number of turns: each such tail is a
-// kernel of its own, a variant.  `three`: many turns, one, two.  `pairs` and `stages`: what is left over of a round of
+// A pipeline may need other code for the last iterations of its k loop, chosen by the number of iterations: each such tail is a
+// kernel of its own, a variant.  `three`: many iterations, one, two.  `pairs` and `stages`: what is left over of a round of
 // stages, after the hot loop (the first half of the variants) or without it.
 enum class Tails { one, three, pairs, stages };
 
@@ -73,7 +73,7 @@ template <class Config, int variant> __global__ void __launch_bounds__(Config::t
 #endif
 }
 
-// Sums of the parts of a split k become E.
+// Partial sums of a split k become E.
 template <class Config> __global__ void __launch_bounds__(finish_threads) finish(const Launch x) {
 #if defined(__HIP_DEVICE_COMPILE__)
   Device<Config>::finish(x);
@@ -160,11 +160,11 @@ template <class Config, class Limits> struct Gemm : Packing<Config, Config::pres
 
   static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
   static int64_t loops(const tw_gemm_args &x) { return ceil_div(x.k, int64_t(Config::tile_k) * Config::split_k); }
-  // Parts of k that have something to do; each has as many turns of the loop.
+  // Splits of k that have something to do; each has as many iterations of the loop.
   static int64_t parts(const tw_gemm_args &x) { return splits ? ceil_div(x.k, loops(x) * Config::tile_k) : 1; }
   static int64_t tiles(const tw_gemm_args &x) { return ceil_div(x.m, Config::tile_m) * ceil_div(x.n, Config::tile_n); }
 
-  // Bytes of all parts of one matrix; rows are whole accesses of any width.
+  // Bytes of all splits of one matrix; rows are whole accesses of any width.
   static int64_t slices(const tw_gemm_args &x) { return parts(x) * x.m * up(x.n, 16) * 4; }
   // Matrices of the batch that one launch computes.
   static int64_t at_once(const tw_gemm_args &x) {
@@ -190,12 +190,12 @@ template <class Config, class Limits> struct Gemm : Packing<Config, Config::pres
     return hipLaunchKernel(kernel, grid, dim3(threads), args, 0, stream) == hipSuccess ? int(TW_OK) : int(TW_DEVICE);
   }
 
-  // Some matrices of the batch, with sums where k is split.
+  // Some matrices of the batch, with accumulators where k is split.
   static int run(Launch &one, int64_t tiles, int variant, hipStream_t stream) {
     const void *kernel = chosen(variant, std::make_integer_sequence<int, variants<Config>>());
     dim3 grid(tiles, one.batch, one.parts);
     if constexpr (Config::persistent) {
-      // As many blocks as run at once; the kernel walks over the tiles, and finds its part of k by itself.
+      // As many blocks as run at once; the kernel walks over the tiles, and finds its split of k by itself.
       static const int blocks = [kernel] {
         int device = 0, units = 0, each = 0;
         if (hipGetDevice(&device) != hipSuccess ||

@@ -6,23 +6,12 @@
 //
 // `me` is the thread: whoever hides its number from the compiler keeps it from holding places between two fetches.
 //
-// Places are asked for by `at(line, d)`: where elements of a row from d on lie, for lines that may be beyond the last.
+// Places are given by `at(line, d)`: where elements of a row from d on lie, for lines that may be beyond the last.
 #pragma once
-#include <tilewright/gpu/types.h>
+#include <tilewright/hip/element.h>
 
 #if defined(__HIP_DEVICE_COMPILE__)
 namespace tw::hip {
-
-// An element as the matrix instructions take it: every fp8 is exactly a bf16 and an fp16.
-template <class M, class T> TW_GPU M multiplied(T x) {
-  if constexpr (std::is_same_v<M, T>) return x;
-  else if constexpr (std::is_same_v<M, bf16>) return bf16{uint16_t(__float_as_uint(to_float(x)) >> 16)};
-  else {
-    M y;
-    round_to(to_float(x), y);
-    return y;
-  }
-}
 
 // 16 bytes of memory that may lie anywhere, as words: of arrays of elements the compiler would keep some in memory.
 typedef uint32_t FetchedWords __attribute__((ext_vector_type(4)));
@@ -106,7 +95,7 @@ template <class T, class M, int lines, int deep, int threads> struct RowFetch {
     for (int j = 0; j < width; j += Lines::piece) {
       Piece piece;
 #pragma unroll
-      for (int i = 0; i < Lines::piece; ++i) piece.v[i] = multiplied<M>(some.v[j + i]);
+      for (int i = 0; i < Lines::piece; ++i) piece.v[i] = converted<M>(some.v[j + i]);
       *reinterpret_cast<Piece *>(to + j) = piece;
     }
   }
@@ -116,7 +105,7 @@ template <class T, class M, int lines, int deep, int threads> struct RowFetch {
 #pragma clang loop unroll(disable)
     for (int i = threadIdx.x; i < lines * width; i += threads) {
       const int line = i / width, d = first + i % width;
-      to[Lines::at(line, d)] = d < head ? multiplied<M>(*at(line, d)) : M{};
+      to[Lines::at(line, d)] = d < head ? converted<M>(*at(line, d)) : M{};
     }
   }
 };
@@ -170,7 +159,7 @@ template <class T, class M, int keys, int deep, int threads, class Order> struct
     for (int j = 0; j < width; ++j) {
       Neighbours word;
 #pragma unroll
-      for (int r = 0; r < rows; ++r) word.v[r] = multiplied<M>(some[r].v[j]);
+      for (int r = 0; r < rows; ++r) word.v[r] = converted<M>(some[r].v[j]);
       *reinterpret_cast<Neighbours *>(to + Lines::at(line + j, place)) = word;
     }
   }
@@ -179,7 +168,7 @@ template <class T, class M, int keys, int deep, int threads, class Order> struct
 #pragma clang loop unroll(disable)
     for (int i = threadIdx.x; i < keys * width; i += threads) {
       const int key = i / width, d = first + i % width;
-      if (d < head) to[Lines::at(d, Order::place(key))] = multiplied<M>(*at(key, d));
+      if (d < head) to[Lines::at(d, Order::place(key))] = converted<M>(*at(key, d));
     }
   }
 };
@@ -218,7 +207,7 @@ template <class T, class M, int keys, int deep, int threads, class Order> struct
         Piece piece;
 #pragma unroll
         for (int e = 0; e < together; ++e)
-          piece.v[e] = key_of(i) + j + e < at.count() ? multiplied<M>(some.v[j + e]) : M{};
+          piece.v[e] = key_of(i) + j + e < at.count() ? converted<M>(some.v[j + e]) : M{};
         *reinterpret_cast<Piece *>(to + Lines::at(index(i) % deep, Order::place(key_of(i) + j))) = piece;
       }
     }

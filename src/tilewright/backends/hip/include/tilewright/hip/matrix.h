@@ -1,12 +1,12 @@
 // Matrix instructions of AMD GPUs behind one interface: MFMA of CDNA (waves of 64 lanes), WMMA of RDNA 3, RDNA 4 and
 // gfx1250 (32).
 //
-// Every instruction here makes 16 x 16 sums, and of all of them holds:
+// Every instruction here computes 16 x 16 accumulators, and of all of them holds:
 //   - A lane holds elements of one line of A (a row) and of one line of B (a column), both of number lane % 16.
 //   - The i-th element that a lane holds of A meets the i-th that it holds of B.  Which k an instruction counts them as
 //     makes no difference to the sum, so a lane may take any k of its line, the same ones of A and B: here
 //     neighbours, as many as LDS hands out at once, and several instructions take them in turn.
-//   - A lane's sums are of column lane % 16; their rows `row` says.
+//   - A lane's accumulators are of column lane % 16; their rows `row` says.
 // RDNA 3 differs in one point: lanes 16 to 31 hold what lanes 0 to 15 hold.
 #pragma once
 #include <tilewright/gpu/types.h>
@@ -155,7 +155,7 @@ template <class A, class B, int deep> struct Matrix {
                                                                          : bytes_for(most / 2);
   }
   static constexpr int bytes = matrix_groups == 1 ? atom : bytes_for(16), held = bytes / int(sizeof(A));
-  static constexpr int k = matrix_groups * held;  // of one step
+  static constexpr int k = matrix_groups * held;  // of one k-block
   static_assert(deep % k == 0, "lines are not whole steps");
 
   struct Lines {
@@ -165,7 +165,7 @@ template <class A, class B, int deep> struct Matrix {
 #pragma unroll
     for (int i = 0; i < bytes / atom; ++i) sum = Atom::multiply(a.v[i], b.v[i], sum);
   }
-  // Of a lane: its line, the first k of a step that it holds, and where its i-th sum is.
+  // Of a lane: its line, the first k of a k-block that it holds, and where its i-th sum is.
   static TW_GPU int line(int lane) { return lane % side; }
   static TW_GPU int first(int lane) { return lane / side % matrix_groups * held; }
   static TW_GPU int row(int lane, int i) { return matrix_groups == 1 ? i * 2 + lane / side : lane / side * sums + i; }

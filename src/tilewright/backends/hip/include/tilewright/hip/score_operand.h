@@ -14,7 +14,7 @@ template <class Unit, class M, int lines> struct ScoreOperand {
   using Atom = typename Unit::Atom;
   using Accumulators = typename Unit::Accumulators;
   static constexpr bool halves = matrix_groups == 1;
-  // Blocks of 16 of a step: those that an instruction takes (two on gfx1250), and two where a lane then reads 16 bytes of a
+  // Blocks of 16 of a k-block: those that an instruction takes (two on gfx1250), and two where a lane then reads 16 bytes of a
   // line of the other operand at once.
   static constexpr bool two = Unit::sums * int(sizeof(M)) < Unit::atom || (matrix_groups == 4 && sizeof(M) == 2);
   static constexpr int blocks = !halves && two && lines % 32 == 0 ? 2 : 1;
@@ -36,7 +36,7 @@ template <class Unit, class M, int lines> struct ScoreOperand {
     }
   };
   static TW_GPU int lane() { return int(threadIdx.x) % Unit::wave; }
-  // The first place of a step that a lane reads of a line of the other operand.
+  // The first place of a k-block that a lane reads of a line of the other operand.
   static TW_GPU int first(int step) { return step * 16 * blocks + (halves ? 0 : lane() / 16 * held); }
 
   static TW_GPU M weight(float x) {

@@ -1,4 +1,4 @@
-// A product of tiles that lie in LDS, and the way of its sums out through LDS: what kernels of our own share.
+// A product of tiles that lie in LDS, and the epilogue store of its accumulators through LDS: what kernels of our own share.
 #pragma once
 #include <tilewright/hip/store_modes.h>
 #include <tilewright/hip/matrix.h>
@@ -55,7 +55,7 @@ template <class Config, class A, class B, bool crossed> struct MatrixProduct {
       for (int i = 0; i < repeat_m; ++i) a[i] = fragment(from_a, (i * Config::warp_grid_m + wave_m()) * side, k);
     }
   };
-  // Written out, the compiler reads fragments of all steps at once; it may, where there are registers for them.
+  // Written out, the compiler reads fragments of all k-blocks at once; it may, where there are registers for them.
   static constexpr int steps = Config::tile_k / Unit::k, words = (repeat_m + repeat_n) * Unit::bytes / 4;
   static constexpr bool at_once = steps * words <= 64;
   TW_GPU void multiply(const A *a, const B *b) {
@@ -73,7 +73,7 @@ template <class Config, class A, class B, bool crossed> struct MatrixProduct {
 #pragma unroll
       for (int j = 0; j < repeat_n; ++j) Unit::multiply(f.a[i], f.b[j], sums[i][j]);
   }
-  // Sums of a turn, which are neighbouring rows of the tile.
+  // Accumulators of a turn, which are neighbouring rows of the tile.
   struct Band {
     typename Unit::Accumulators v[repeat_n];
   };
@@ -99,7 +99,7 @@ struct StagedTile {
   int m, n, rows;
 };
 
-// The sums of a product, a band of rows at a time, through LDS: `out` gets `width` neighbours of a row.
+// The accumulators of a product, a band of rows at a time, through LDS: `out` gets `width` neighbours of a row.
 template <class Config, int width, class Product, class Out> struct StagedStore {
   using Sum = typename Config::Acc;
   static TW_GPU void all(const StagedTile &at, const Product &product, const Out &out, Sum *sums) {
@@ -114,7 +114,7 @@ template <class Config, int width, class Product, class Out> struct StagedStore 
   }
 
  private:
-  // Values are chosen among, never places: an index that is not known would keep sums in memory.
+  // Values are chosen among, never places: an index that is not known would keep accumulators in memory.
   template <int... each>
   static TW_GPU typename Product::Band taken(int turn, const Product &product, std::integer_sequence<int, each...>) {
     auto some = product.template taken<0>();

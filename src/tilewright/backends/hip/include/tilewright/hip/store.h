@@ -1,16 +1,16 @@
-// How the sums of a block leave it: alpha, beta and C, the D tensors, the activation, one rounding to the output's type.
+// The epilogue store of a block: alpha, beta and C, the D tensors, the activation, one rounding to the output's type.
 //
-// Sums go through LDS as they are (fp32 or int32), in turns that fit beside what the pipeline staged, so that each lane
+// Accumulators go through LDS as they are (fp32 or int32), in turns that fit beside what the pipeline staged, so that each lane
 // then has neighbours of a row and reads C and D and writes E in wide accesses; or each lane writes what it holds,
-// element by element.  Offsets are 64-bit.  Where k is split, sums go to the workspace untouched, and `finish` adds the
-// parts in their order and does the rest.
+// element by element.  Offsets are 64-bit.  Where k is split, accumulators go to the workspace untouched, and `finish` adds the
+// splits in their order and does the rest.
 #pragma once
 #include <tilewright/hip/finished.h>
 
 #if defined(__HIP_DEVICE_COMPILE__)
 namespace tw::hip {
 
-// Where a lane's sums lie in the tile.  CK Tile numbers them by the Ys of its encoding; the place of each is the lane's
+// Where a lane's accumulators lie in the tile.  CK Tile numbers them by the Ys of its encoding; the place of each is the lane's
 // own place and an offset that is the same for every lane.
 struct Place {
   int row, column;
@@ -29,7 +29,7 @@ template <class Encoding> constexpr Place place_of(int index) {
   return found;
 }
 
-// Which sums leave together: in each turn a wave hands over turn_m x turn_n of its warp tiles, or one of `turn_parts`
+// Which accumulators are stored together: in each turn a wave hands over turn_m x turn_n of its warp tiles, or one of `turn_parts`
 // slabs of rows of one.
 template <class Config> struct Turns {
   using Sum = typename Config::Acc;
@@ -54,7 +54,7 @@ template <class Config> struct Turns {
     return (m * repeat_n + n) * of_tile + part_of(turn) * of_part + i % of_part;
   }
 
-  // That sums are numbered and placed as this file has it: warp tile by warp tile, a slab in rows of its own.
+  // That accumulators are numbered and placed as this file has it: warp tile by warp tile, a slab in rows of its own.
   template <class Encoding> static constexpr bool as_thought() {
     for (int i = 0; i < repeat_m * repeat_n * of_tile; ++i) {
       const Place all = place_of<Encoding>(i), one = place_of<Encoding>(i % of_tile);
@@ -66,7 +66,7 @@ template <class Config> struct Turns {
     return true;
   }
 
-  // The sums of a turn.  All of them stay where they are until the last turn, so the code behind a turn is there once.
+  // The accumulators of a turn.  All of them stay where they are until the last turn, so the code behind a turn is there once.
   template <int first = 0, int last = count, class All>
   static TW_GPU void take(int turn, const All &all, Sum (&to)[held]) {
     if constexpr (last - first == 1) {
@@ -159,7 +159,7 @@ template <class Config> struct Shuffled {
 
  private:
   // 16-wide warp tiles: lanes of two groups, four rows apart, write at once.  Their rows change halves, so that they
-  // meet in no bank.  Only where neither the rows of a lane's own sums decide it nor, with warp tiles of four rows,
+  // meet in no bank.  Only where neither the rows of a lane's own accumulators decide it nor, with warp tiles of four rows,
   // which of the turn's warp tiles a sum is of.
   template <class Encoding> static constexpr bool turns_rows() {
     if (Config::turn_m > 1 && Config::warp_grid_m * slab % 8) return false;

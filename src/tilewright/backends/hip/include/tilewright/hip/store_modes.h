@@ -1,4 +1,4 @@
-// How results are made of sums and move to memory, and the parts of a split k.  Nothing here depends on CK Tile.
+// How accumulators become results and are stored, and the splits of k.  Nothing here depends on CK Tile.
 #pragma once
 #include <tilewright/gpu/epilogue.h>
 #include <tilewright/hip/gemm.h>
@@ -21,7 +21,7 @@ template <class T, int width> struct Together {
   typedef Word<T> type __attribute__((ext_vector_type(width)));
 };
 
-// How results are made of sums, and how neighbours of a row move: whole where they are aligned and all there.
+// How accumulators become results, and how neighbours of a row are stored: whole where they are aligned and all there.
 template <class Config> struct StoreMode {
   using Sum = typename Config::Acc;
   using C = typename Config::C;
@@ -77,8 +77,8 @@ template <class Config> struct StoreMode {
   }
 };
 
-// The sums of one part of k.  Rows are as long as whole accesses want, so none ends early.  A Launched says where the
-// sums of a launch are: GEMM's Launch, or that of another op with such a product inside.
+// The accumulators of one split of k.  Rows are as long as whole accesses want, so none ends early.  A Launched says where the
+// accumulators of a launch are: GEMM's Launch, or that of another op with such a product inside.
 template <class Config, class Launched = Launch> struct Part {
   using Sum = typename Config::Acc;
   const Launched &x;
@@ -100,7 +100,7 @@ template <class Config, class Launched = Launch> struct Part {
   }
 };
 
-// Adds the parts of a split k in their order: pieces of a row side by side, rows below each other, then the batch.
+// Adds the splits of k in their order: pieces of a row side by side, rows below each other, then the batch.
 template <class Config, class Launched, class Out> TW_GPU void add_splits(const Launched &x, Out out) {
   using Sum = typename Config::Acc;
   constexpr int width = out_width<Config>, wide = 4;

@@ -1,5 +1,5 @@
 // Packing: blocks of A and panels of B turned into words (see dot.h), edges filled with zeros, so
-// that a register block reads straight lines and never asks whether it is at an edge.
+// that a register block reads straight lines and never tests whether it is at an edge.
 //
 // Packed A is row after row of words with a fixed stride.  Packed B is a panel of NR columns, word
 // group after word group.  Which way an operand lies in memory only decides whether the words are

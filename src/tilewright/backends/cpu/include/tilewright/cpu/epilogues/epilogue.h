@@ -1,4 +1,4 @@
-// What happens to a row of sums on its way out: alpha and beta, the D tensors, the activation, the
+// The epilogue of a row of accumulators: alpha and beta, the D tensors, the activation, the
 // output type.  Every pipeline ends here.
 #pragma once
 #include <tilewright/gemm_args.h>
@@ -15,7 +15,7 @@ template <class Config> struct Finish {
   static constexpr bool multiplies = Config::epilogue == Epilogue::MultiDMultiply;
   static constexpr bool fused = Config::epilogue != Epilogue::PassThrough || Config::num_d > 0;
 
-  // Sums that are the result already, bit for bit, may be written straight to E.
+  // Accumulators that are the result already, bit for bit, may be written straight to E.
   static TW_INLINE bool plain(const tw_gemm_args &x) {
     return same<Sum, C>::value && !fused && x.alpha == 1 && x.beta == 0;
   }
@@ -35,7 +35,7 @@ template <class Config> struct Finish {
     return r;
   }
 
-  // `count` sums of one row to E.
+  // `count` accumulators of one row to E.
   static TW_INLINE void store(const tw_gemm_args &x, const Row &r, const Sum *sums, int64_t count) {
     if constexpr (is_int<C>) {
       if (!fused && x.alpha == 1 && x.beta == 0) {
@@ -60,7 +60,7 @@ template <class Config> struct Finish {
       vf alpha = splat(float(x.alpha)), beta = splat(float(x.beta));
       for (int64_t j = 0; j < count; j += lanes) {
         int64_t left = count - j;
-        vf value = alpha * load_as_float(sums + j);  // sums are padded to whole vectors
+        vf value = alpha * load_as_float(sums + j);  // accumulators are padded to whole vectors
         if (x.beta != 0) value += beta * load_as_float(r.c + j, left);
         for (int t = 0; t < Config::num_d; ++t) {
           vf d = x.d_col_stride[t] ? load_as_float(r.d[t] + j, left) : splat(to_float(*r.d[t]));

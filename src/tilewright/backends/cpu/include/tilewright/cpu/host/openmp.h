@@ -27,7 +27,7 @@ bool forked;
 pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
 
 #ifdef __linux__
-// Names of libraries to ask, best first: what PyTorch is linked with counts where several runtimes are loaded.
+// Names of libraries to try, best first: what PyTorch is linked with counts where several runtimes are loaded.
 constexpr const char *known_names[] = {"libtorch_cpu.", "libgomp.", "libgomp-", "libomp.", "libomp-", "libiomp5."};
 
 struct Wanted {

@@ -25,7 +25,7 @@ inline void futex_wake(uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRI
 struct Cores {
   static constexpr int bits = 8 * sizeof(unsigned long);
   unsigned long word[8192 / bits];
-  int64_t words;  // those the system told of
+  int64_t words;  // those the system reported
 
   bool read(pid_t thread) {
     long bytes = syscall(SYS_sched_getaffinity, thread, sizeof word, word);
@@ -82,7 +82,7 @@ inline int64_t time_on_cores(int32_t thread) {
 }
 
 // Whether a thread of this process, but for the caller and those that `known` knows, was on a core since the caller
-// last asked, for more than a moment.  Who they are is looked up now and then; of many, the oldest are asked.
+// last look, for more than a moment.  Who they are is looked up now and then; of many, the oldest are looked at.
 // What they did long ago does not count unless they are on a core still.
 template <class Known> bool others_ran(int64_t clock, int64_t long_ago, const Known &known) {
   constexpr int most = 8;

@@ -1,31 +1,9 @@
 // Activations: what may happen to a value on its way out, for kernels of any op.
 #pragma once
 #include <tilewright/cpu/primitives/math.h>
+#include <tilewright/epilogue_kinds.h>
 
 namespace tw {
-
-// The last three multiply: an activation of the sum by D0, or by a second sum.
-enum class Epilogue {
-  PassThrough,
-  MultiDAdd,
-  MultiDMultiply,
-  Relu,
-  Gelu,
-  FastGelu,
-  Silu,
-  Sigmoid,
-  Tanh,
-  SiluAndMul,
-  GeluAndMul,
-  FastGeluAndMul
-};
-
-// Whether an activation of the sum is multiplied, and which: for the host, and for everybody.
-constexpr bool gates(Epilogue kind) { return kind >= Epilogue::SiluAndMul; }
-template <Epilogue Kind> constexpr bool gated = Kind >= Epilogue::SiluAndMul;
-template <Epilogue Kind> constexpr Epilogue gate_of = Kind == Epilogue::SiluAndMul   ? Epilogue::Silu
-                                                      : Kind == Epilogue::GeluAndMul ? Epilogue::Gelu
-                                                                                     : Epilogue::FastGelu;
 
 template <Epilogue Kind> TW_INLINE vf activate(vf x) {
   if constexpr (Kind == Epilogue::Relu) return select(vi(x < 0.0f), vf{}, x);  // NaN passes

@@ -13,7 +13,7 @@ namespace tw {
 // of a row's largest score, which lse is nearly, the error is then the same in both.
 constexpr int score_run = 16;
 
-// Floats of any width, widened when packed: sums and products in fp32.
+// Floats of any width, widened when packed: products and accumulators in fp32.
 template <class A, class B> struct DotFloat {
   static constexpr int step = 1;  // k elements in a word
   static constexpr bool offset = false;
@@ -95,7 +95,7 @@ struct DotInt8 {
   static TW_INLINE vi mac(vi sum, vu a, vu b) {
     vi product;
     asm("vpmaddwd %2, %1, %0" : "=v"(product) : "v"(a), "v"(b));
-    return vi(vu(sum) + vu(product));  // unsigned: int32 sums wrap, they never trap
+    return vi(vu(sum) + vu(product));  // unsigned: int32 accumulators wrap, they never trap
   }
   template <class T> static TW_INLINE vu along_k(const T *p) {
     vu y;

@@ -1,12 +1,12 @@
-// The register block: MR rows by Vectors * lanes columns of sums, kept in registers while k goes by.
+// The register block: MR rows by Vectors * lanes columns of accumulators, kept in registers while k goes by.
 #pragma once
 #include <tilewright/cpu/primitives/dot.h>
 
 namespace tw {
 
-// out = sums, or out = from + sums.  `a` is packed rows of words, Stride apart (known to the compiler, so
+// out = accumulators, or out = from + accumulators.  `a` is packed rows of words, Stride apart (known to the compiler, so
 // that every row is one pointer and an offset); `b` is a packed panel.
-// `start` is where the sums begin (only for dot products with an offset).
+// `start` is what the accumulators start from (only for dot products with an offset).
 template <class Dot, int MR, int Stride, int Vectors, int Unroll, int Prefetch, bool Accumulate>
 __attribute__((noinline)) void register_block(int64_t groups, const uint32_t *__restrict a,
                                               const uint32_t *__restrict b, [[maybe_unused]] const int32_t *start,
@@ -15,7 +15,7 @@ __attribute__((noinline)) void register_block(int64_t groups, const uint32_t *__
   constexpr int width = Vectors * lanes;
   using Sum = typename Dot::Sum;
   Sum sums[MR][Vectors];
-  // The results' lines are far away; ask for them now, they are needed when k has gone by.
+  // The results' lines are far away; prefetch them now, they are needed when k has gone by.
 #pragma GCC unroll 32
   for (int i = 0; i < MR; ++i)
 #pragma GCC unroll 8

@@ -1,4 +1,4 @@
-// What the multistage pipeline asks of a thread's device: who it is, copies that run beside it, words in
+// What the multistage pipeline needs of a thread's device: who it is, copies that run beside it, words in
 // shared memory.  (Emulated on the host for tests: see tests/emulated_hopper.)
 #pragma once
 #include <tilewright/cuda/primitives/device.h>

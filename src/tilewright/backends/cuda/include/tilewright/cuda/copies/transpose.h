@@ -1,5 +1,5 @@
 // Operands of one- and four-byte elements whose lines are contiguous, copied to lines along k: wgmma reads such types
-// along k only.  A block turns tiles of 128 lines by 128 bytes of k through shared memory.
+// along k only.  A block transposes tiles of 128 lines by 128 bytes of k through shared memory.
 #pragma once
 #include <tilewright/gpu/repack.h>
 

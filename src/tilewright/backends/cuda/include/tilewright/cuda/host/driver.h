@@ -55,7 +55,7 @@ struct Driver {
             take(&device_attribute, "cuDeviceGetAttribute") && take(&load, "cuModuleLoadData") &&
             take(&find, "cuModuleGetFunction") && take(&set_attribute, "cuFuncSetAttribute") &&
             take(&launch, "cuLaunchKernelEx");
-    // From CUDA 12 on; only TMA kernels ask for them.
+    // From CUDA 12 on; only TMA kernels use them.
     take(&encode, "cuTensorMapEncodeTiled");
     take(&encode_pixels, "cuTensorMapEncodeIm2col");
     take(&module_of, "cuFuncGetModule");
@@ -73,7 +73,7 @@ struct Lock {
   void give() { __atomic_clear(&word, __ATOMIC_RELEASE); }
 };
 
-// Opened on first use; where there is no driver, asked again each time.
+// Opened on first use; where there is no driver, tried again each time.
 inline const Driver &driver() {
   static Driver one;
   static Lock lock;

@@ -26,7 +26,7 @@ struct Barrier {
         "r"(rank)
         : "memory");
   }
-  // Whether a wait would be over; and a wait for what was there or not when it was asked for.  In one instruction's place:
+  // Whether a wait would be over; and a wait for what was there or not when it was tested.  In one instruction's place:
   // ptxas waits for each wgmma by itself beside branches it can see.
   TW_GPU uint32_t there(uint32_t phase) {
     uint32_t done;

@@ -6,7 +6,7 @@ namespace tw {
 
 TW_GPU uint32_t shared_address(const void *p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 
-// The shared memory a launch asked for.
+// The shared memory of a launch.
 TW_GPU char *dynamic_shared() {
   extern __shared__ char memory[];
   return memory;
@@ -48,7 +48,7 @@ TW_GPU void cluster_sync_relaxed() {
 }
 
 // Four floats from the same place in the shared memory of another block of the cluster; `own`, which is what lies there
-// in this one, where it is the block itself that is asked for.
+// in this one, where it is the block itself that is meant.
 TW_GPU float4 load_neighbour(const void *p, uint32_t rank, uint32_t me, const float4 &own) {
   float4 v = own;
   asm volatile(

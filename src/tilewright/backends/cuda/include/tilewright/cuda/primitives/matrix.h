@@ -1,7 +1,7 @@
 // One unit of a warp's multiplication, and which lane holds what of it: the fragments of A and B as they
-// come out of a tile in shared memory, the sums as they go out.
+// come out of a tile in shared memory, the accumulators as they go out.
 //
-// Matrix<Config, TileA, TileB>: m, n, k of a unit; a_words, b_words, sums a lane holds; `ahead` when
+// Matrix<Config, TileA, TileB>: m, n, k of a unit; a_words, b_words, `sums`: words and accumulators of a lane; `ahead` when
 // fragments are worth loading one unit of k before they are used.
 #pragma once
 #include <tilewright/cuda/copies/copies.h>

@@ -26,7 +26,7 @@ TW_GPU uint32_t turn_matrix(uint32_t two) {
   return transposed;
 }
 
-// d += a b: 16 x 8 sums, 32 bytes of k.  The types are those of the elements of A and B.
+// d += a b: 16 x 8 accumulators, 32 bytes of k.  The types are those of the elements of A and B.
 #define TW_MMA(A, B, Sum, Letter, Name) \
   TW_GPU void mma(Sum *d, const uint32_t *a, const uint32_t *b, A, B) { \
     asm("mma.sync.aligned." Name " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \

@@ -1,4 +1,4 @@
-// How wgmma is told where an operand lies.
+// Shared-memory matrix descriptors of wgmma: where an operand lies.
 #pragma once
 #include <tilewright/cuda/primitives/device.h>
 

@@ -22,7 +22,7 @@ TW_GPU void turn_words(uint32_t (&w)[4]) {
     }
 }
 
-// One of the two rows that a thread has of sums as matrix units keep them, times a factor; `to` may be nothing.
+// One of the two rows that a thread has of accumulators as matrix units keep them, times a factor; `to` may be nothing.
 template <int Columns, class O>
 TW_GPU void store_row(const float (&o)[Columns / 2], int r, float factor, O *to, int columns) {
   const int lane = int(threadIdx.x % 4);

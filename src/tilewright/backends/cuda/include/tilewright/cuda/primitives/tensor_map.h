@@ -1,4 +1,4 @@
-// A tensor map: how TMA is told where a matrix is.
+// A tensor map: TMA's descriptor of a matrix.
 #pragma once
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
-// Warpgroup matrix multiply: 64 x N sums in registers, operands in shared memory.
+// Warpgroup matrix multiply: 64 x N accumulators in registers, operands in shared memory.
 //
 // A macro for each N holds the operand list; the element types come in as the instruction's name, the
-// kind of register the sums are in as a letter.
+// kind of register the accumulators are in as a letter.
 // (The lists are long and dull; a script of a few lines wrote them.)
 #pragma once
 #include <tilewright/cuda/primitives/operand.h>
@@ -14,7 +14,7 @@ TW_GPU void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" :::
 template <int Left> TW_GPU void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Left) : "memory");
 }
-// The compiler may not move uses of the sums across the wait.
+// The compiler may not move uses of the accumulators across the wait.
 template <int Count> TW_GPU void hold(float (&d)[Count]) {
 #pragma unroll
   for (int i = 0; i < Count; ++i) asm volatile("" : "+f"(d[i])::"memory");
@@ -488,8 +488,8 @@ template <int Count> TW_GPU void hold(int32_t (&d)[Count]) {
                  Kind(d[121]), Kind(d[122]), Kind(d[123]), Kind(d[124]), Kind(d[125]), Kind(d[126]), Kind(d[127]) \
                : "l"(a), "l"(b), "r"(add)__VA_ARGS__)
 
-// Sums += A.B, or = A.B where `add` is 0; one instruction eats 32 bytes of k.  MajorA and MajorB: 0
-// where k is contiguous, 1 where m or n is (16-bit elements only).  Sums of int8 are int32.
+// Accumulators += A.B, or = A.B where `add` is 0; one instruction eats 32 bytes of k.  MajorA and MajorB: 0
+// where k is contiguous, 1 where m or n is (16-bit elements only).  Accumulators of int8 are int32.
 template <int N, class T, int MajorA, int MajorB> struct Wgmma;
 
 // Templates all of them, so that a compiler reads the operands of those that a kernel uses and of no other: to read all
@@ -555,7 +555,7 @@ TW_PAIR(pair_at_least_0, bf16, "cvt.rn.relu.bf16x2.f32")
 TW_PAIR(pair_at_least_0, fp16, "cvt.rn.relu.f16x2.f32")
 #undef TW_PAIR
 
-// A warp stores four 8 x 8 matrices of two-byte elements, spread over its lanes as sums are: lanes 8i to
+// A warp stores four 8 x 8 matrices of two-byte elements, spread over its lanes as accumulators are: lanes 8i to
 // 8i + 7 say where the rows of the i-th go.
 TW_GPU void store_matrices(void *row, uint32_t first, uint32_t second, uint32_t third, uint32_t fourth) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),

@@ -1,6 +1,6 @@
-// Warpgroup matrix multiply with A in registers: 64 x N sums, B in shared memory.
+// Warpgroup matrix multiply with A in registers: 64 x N accumulators, B in shared memory.
 //
-// Each thread has four words of A for one instruction, as sums lie: rows r and r + 8 of the first 16 bytes along k, then of
+// Each thread has four words of A for one instruction, as accumulators lie: rows r and r + 8 of the first 16 bytes along k, then of
 // the second.  They stay untouched until a wait says the product is done.  (Written by a script, as wgmma.h.)
 #pragma once
 #include <tilewright/cuda/primitives/wgmma.h>
@@ -148,7 +148,7 @@ template <int Left> TW_GPU void wgmma_wait_behind(float computed) {
                  "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127]) \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
 
-// Sums += A.B, or = A.B where `add` is 0; MajorB: 0 where k is contiguous, 1 where n is.
+// Accumulators += A.B, or = A.B where `add` is 0; MajorB: 0 where k is contiguous, 1 where n is.
 template <int N, class T, int MajorB> struct WgmmaRegisters;
 
 // Templates for the same reason as those of wgmma.h.

@@ -7,11 +7,11 @@
 
 namespace tw::cuda {
 
-// S: Scheduler, the tile of a block, BM x BN, a step of k, BK, and how many blocks share a multiprocessor.  Arch: the kernel's.
+// S: Scheduler, the tile of a block, BM x BN, a k-block, BK, and how many blocks share a multiprocessor.  Arch: the kernel's.
 template <class S, class Arch> struct HostTileScheduler {
   static constexpr int most_blocks = Arch::most_processors * S::ctas_per_sm;
   static constexpr bool shares = S::Scheduler == TileScheduler::stream_k || S::Scheduler == TileScheduler::split_k;
-  // Words where blocks meet, four a block, then a tile of sums for each block.
+  // Words by which blocks synchronize, four a block, then a tile of accumulators for each block.
   static constexpr int64_t clear_bytes = shares ? most_blocks * 16 : 0;
   static constexpr int64_t bytes = clear_bytes + (shares ? int64_t(most_blocks) * S::BM * S::BN * 4 : 0);
 

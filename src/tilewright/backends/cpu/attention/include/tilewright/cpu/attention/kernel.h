@@ -4,8 +4,8 @@
 // The Work is in kernel.h of the family's folder, which the generated file includes; it has
 //   workspace(x, threads)  bytes
 //   launch(x, workspace, stream)
-// where x are the arguments of the signature's family.  It is asked neither where there are no rows, and launched only
-// where all tables hold what they may.
+// where x are the arguments of the signature's family.  Neither is called where there are no rows, nor `launch` unless
+// all tables hold what they may.
 #pragma once
 #include <tilewright/export.h>
 #include <tilewright/select/attention_args.h>

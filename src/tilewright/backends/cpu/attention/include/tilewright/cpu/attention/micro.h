@@ -1,4 +1,4 @@
-// The two products of tiled attention, turned around: lanes are queries.  Scores are (keys x queries), results
+// The two products of tiled attention, transposed: lanes are queries.  Scores are (keys x queries), results
 // (elements of a head x queries): keys and values are read where they lie, one word broadcast to all lanes, and a maximum
 // or a sum along the keys never leaves its lane.  Only queries are transposed, once, and the result, once.
 #pragma once
@@ -71,7 +71,7 @@ __attribute__((noinline)) void score_block(const void *const *rows, const uint32
 }
 
 // Elements of the result, Deep of them: out[element * width + query] = out * shrink[query] + the sum over keys of
-// value[group * ld + element] times p[group * width + query], both in words.  What was there is added last: sums over
+// value[group * ld + element] times p[group * width + query], both in words.  What was there is added last: accumulators over
 // thousands of keys are rounded once a block at their size, not once a key.
 template <class Dot, int Deep, int Vectors>
 __attribute__((noinline)) void value_block(const uint32_t *__restrict value, int64_t ld, const uint32_t *__restrict p,

@@ -1,7 +1,7 @@
 // How attention is laid over a team: items in a queue that all threads take from.
 //
 // Which keys are summed in which order follows from the problem and the kernel alone, so the result is the same on any
-// number of threads: a part of the keys becomes an item of its own only where the problem has few rows and heads.
+// number of threads: a split of the keys becomes an item of its own only where the problem has few rows and heads.
 #pragma once
 #include <tilewright/cpu/attention/view.h>
 #include <tilewright/cpu/primitives/team.h>
@@ -41,7 +41,7 @@ struct Parts {
   }
 };
 
-// An item of the queue: some tiles of one head of keys (or of a few that are walked together) in one part of them.
+// An item of the queue: some tiles of one head of keys (or of a few that are walked together) in one split of them.
 struct Item {
   int64_t sequence, head, set, part;
 };
@@ -51,7 +51,7 @@ struct Shared {
 };
 
 // Finds items by their number; numbers only grow.  Items of a sequence: sets from the last to the first (those see most),
-// in each all heads and parts.
+// in each all heads and splits.
 template <class SetsOf> struct Queue {
   const tw_attention_args &x;
   const SetsOf &sets_of;  // sets of tiles a head of a sequence has

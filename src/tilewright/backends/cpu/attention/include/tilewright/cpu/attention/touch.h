@@ -5,7 +5,7 @@
 
 namespace tw {
 
-// Out of line: turning a square is many instructions, and who comes here is not in a hurry.
+// Out of line: transposing a square is many instructions, and who comes here is not in a hurry.
 __attribute__((noinline)) inline void turn_square(vu (&square)[lanes]) { transpose(square); }
 
 // The queries in the lanes of a tile.
@@ -59,7 +59,7 @@ template <class Config> struct Touch {
       store_f(scores + at, outside * vtanh(load_f(scores + at) * inside));
   }
 
-  // A bias or a mask: squares of queries by keys, turned around.
+  // A bias or a mask: squares of queries by keys, transposed.
   template <bool Added> static void squares(const tw_attention_args &x, const Sequence &s, const Tile &t, int64_t j0,
                                             int64_t keys, float *scores) {
     const auto &strides = Added ? x.bias_strides : x.mask_strides;

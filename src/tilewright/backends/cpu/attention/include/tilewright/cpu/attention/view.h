@@ -1,4 +1,4 @@
-// What the fast attention kernels ask of their arguments: the sequences, where their rows lie, and who sees what.
+// What the fast attention kernels read of their arguments: the sequences, where their rows lie, and who sees what.
 #pragma once
 #include <tilewright/attention_rules.h>
 
@@ -87,7 +87,7 @@ TW_INLINE int64_t at_strides(const int64_t (&strides)[4], const Sequence &s, int
 }
 
 // A line of a bias or a mask for `count` keys, the other lanes anything.  Out of line: whether they lie side by side is
-// asked once a line, and unrolled in every place it would be compiled for longer than all else.
+// evaluated once a line, and unrolled in every place it would be compiled for longer than all else.
 template <class Bias> __attribute__((noinline)) vf biases(const Bias *from, int64_t stride, int64_t count) {
   if (stride == 1) return load_as_float(from, count);
   float part[lanes];

@@ -1,4 +1,4 @@
-// The register block of the five products: M rows by Vectors * lanes columns of sums, kept in registers while the groups
+// The register block of the five products: M rows by Vectors * lanes columns of accumulators, kept in registers while the groups
 // of words (dot.h) go by.
 #pragma once
 #include <tilewright/cpu/primitives/dot.h>
@@ -7,7 +7,7 @@ namespace tw {
 
 // out[i * ld + c] (+)= the sum over groups g of a[i * Row + g * Group] times b[g * width + c].  Strides of `a` are known
 // to the compiler, so that every row is one pointer and an offset: of words in rows Group is 1, of words in columns Row is.
-// What was there is added last: sums over thousands of rows are rounded once a tile at their size, not once a row.  With a
+// What was there is added last: accumulators over thousands of rows are rounded once a tile at their size, not once a row.  With a
 // Run each so many groups are added up by themselves (dot.h).
 template <class Dot, int M, int Vectors, int Row, int Group, bool Accumulate, int Run>
 __attribute__((noinline)) void gradient_block(int64_t groups, const uint32_t *__restrict a,

@@ -52,7 +52,7 @@ template <int Most> struct TileRows {
   }
 };
 
-// Out of line: turning a square is many instructions, and who comes here is not in a hurry.
+// Out of line: transposing a square is many instructions, and who comes here is not in a hurry.
 __attribute__((noinline)) inline void transposed_square(vu (&square)[lanes]) { transpose(square); }
 
 template <class Config> struct TouchGradients {
@@ -79,7 +79,7 @@ template <class Config> struct TouchGradients {
     return factor;
   }
 
-  // What weights and gradients of a step are made of; `kept` is what dropout multiplies entries by.
+  // What weights and gradients of an iteration are made of; `kept` is what dropout multiplies entries by.
   struct Step {
     float factor;
     float *scores, *products, *flat, *kept;
@@ -201,7 +201,7 @@ template <class Config> struct TouchGradients {
     }
   }
 
-  // A bias or a mask: squares of rows by keys, turned around.
+  // A bias or a mask: squares of rows by keys, transposed.
   template <bool Added>
   static void squares(const Args &x, const Sequence &s, const Rows &t, int64_t j0, int64_t keys, float *scores) {
     const auto &strides = Added ? x.bias_strides : x.mask_strides;
@@ -245,7 +245,7 @@ template <class Config> struct TouchGradients {
     for (int l = 0; l < lanes; ++l) found[l] = float(t.row + v + l + s.beside);
     return found;
   }
-  // Squares of keys by rows, turned around and added where the bias lies.
+  // Squares of keys by rows, transposed and added where the bias lies.
   static void add_bias(const Args &x, const Sequence &s, const Rows &t, int64_t j0, int64_t keys, const float *ds) {
     const auto &strides = x.dbias_strides;
     for (int64_t v = 0; v < t.count; v += lanes)

@@ -1,4 +1,4 @@
-// What CPU kernels of attention's gradients ask of their arguments: where rows lie, who sees what, and zeros.
+// What CPU kernels of attention's gradients read of their arguments: where rows lie, who sees what, and zeros.
 #pragma once
 #include <tilewright/attention_backward_rules.h>
 

@@ -1,7 +1,7 @@
 // What the kernels of convolutions on a CPU share: how many cores take part, and what every call costs.
 //
 // Costs are cycles of the busiest thread: vector multiply-adds with their rounding up to whole register blocks, words
-// packed, pointers made, sums saved between blocks of k, and what waking a team costs.  The constants were fitted to
+// packed, pointers computed, accumulators stored between blocks of k, and what waking a team costs.  The constants were fitted to
 // single-thread runs on an AVX-512 server core that starts one such multiply-add a cycle; only their proportions matter.
 #pragma once
 #include <tilewright/cpu/conv/limits.h>
@@ -23,7 +23,7 @@ inline int64_t width(const Asked &x) { return x.arch.vector_bytes / 4; }
 
 constexpr double kTranspose = 0.5, kCopy = 0.3;  // a weight packed across its lines, or along them; a word copied
 constexpr double kBlock = 60.0;                  // a call of a register block
-constexpr double kSave = 2.0;                    // a vector of sums saved and loaded
+constexpr double kSave = 2.0;                    // a vector of accumulators stored and loaded
 constexpr double kTransposed = 0.55;             // an element whose channels lie apart
 constexpr int64_t kFarResults = 4 << 20;         // bytes of results that leave every cache
 constexpr int64_t kFew = 16;                     // channels below which a row of the window is one

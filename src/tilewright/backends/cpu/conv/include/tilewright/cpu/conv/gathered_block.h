@@ -6,7 +6,7 @@ namespace tw {
 
 typedef uint32_t word_any __attribute__((aligned(1), may_alias));
 
-// Rows x (Vectors * lanes) sums over `taps` times `words` words.  Row i of tap t begins at rows[t * Stride + i] + shift.
+// Rows x (Vectors * lanes) accumulators over `taps` times `words` words.  Row i of tap t begins at rows[t * Stride + i] + shift.
 template <class Dot, int Rows, int Stride, int Vectors, bool Accumulate>
 __attribute__((noinline)) void gathered_block(int64_t taps, int64_t words, const char *const *rows, int64_t shift,
                                               const uint32_t *__restrict panel, [[maybe_unused]] const int32_t *start,

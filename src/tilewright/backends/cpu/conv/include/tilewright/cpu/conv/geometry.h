@@ -119,14 +119,14 @@ template <class T> TW_INLINE void widen_run(const T *from, int64_t count, float 
     for (; i < count; ++i) to[i] = to_float(from[i]);
 }
 
-// What happens to a row of sums on its way out: the D tensors, the activation, the output type.
+// The epilogue of a row of accumulators: the D tensors, the activation, the output type.
 template <class Config> struct ConvFinish {
   using Out = typename Config::C;
   using D = typename Config::D;
   using Sum = accumulator<typename Config::A>;
   static constexpr bool multiplies = Config::epilogue == Epilogue::MultiDMultiply;
   static constexpr bool fused = Config::epilogue != Epilogue::PassThrough || Config::num_d > 0;
-  static constexpr bool plain = same<Sum, Out>::value && !fused;  // sums are the result, bit for bit
+  static constexpr bool plain = same<Sum, Out>::value && !fused;  // the accumulators are the result, bit for bit
 
   static TW_INLINE Out *base(const tw_conv_args &x) {
     return static_cast<Out *>(Config::variant == ConvVariant::forward ? x.y : x.x);
@@ -172,7 +172,7 @@ template <class Config> struct ConvFinish {
     return r;
   }
 
-  // `count` sums, padded to whole vectors, to a row of the result.
+  // `count` accumulators, padded to whole vectors, to a row of the result.
   static TW_INLINE void store(const Row &r, const Sum *sums, int64_t count) {
     if constexpr (is_int<Sum>) {
       for (int64_t j = 0; j < count; ++j) {

@@ -4,7 +4,7 @@
 // A Work has
 //   workspace(x, threads)  bytes
 //   launch(x, workspace, stream)
-// and is asked neither of a problem that writes nothing.  All but plain loops are wrapped in ConvChannelsLast: they find
+// and neither is called for a problem that writes nothing.  All but plain loops are wrapped in ConvChannelsLast: they find
 // channels side by side, wherever these lie.
 #pragma once
 #include <tilewright/export.h>

@@ -1,4 +1,4 @@
-// The register block of backward-weight kernels: sums stay in registers while pixels go by.
+// The register block of backward-weight kernels: accumulators stay in registers while pixels go by.
 #pragma once
 #include <tilewright/cpu/primitives/vec.h>
 
@@ -15,7 +15,7 @@ struct Passing {
   int64_t single_step, vector_step;
 };
 
-// kept[i][v] = sums of singles[i] * vectors[v] for all pixels of the spans, added to what was kept unless it is the first.
+// kept[i][v] = the sum of singles[i] * vectors[v] over all pixels of the spans, added to what was kept unless it is the first.
 template <int Singles, int Vectors> __attribute__((noinline)) void passing_block(const Span *spans, int64_t number,
                                                                                  const Passing &o, bool first,
                                                                                  float *kept, int64_t ld) {

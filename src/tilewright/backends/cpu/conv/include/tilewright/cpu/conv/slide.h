@@ -9,7 +9,7 @@ struct WindowRow {
   int64_t line, row;
 };
 
-// `Width` pixels: sums over rows of the window, each with `inner` taps and channels at `offsets`.
+// `Width` pixels: accumulated over rows of the filter, each with `inner` taps and channels at `offsets`.
 template <int Width> __attribute__((noinline)) void lane_block(const float *strip, const WindowRow *rows,
                                                                int64_t number, const int64_t *offsets, int64_t inner,
                                                                const float *weights, float *out, int64_t ld) {

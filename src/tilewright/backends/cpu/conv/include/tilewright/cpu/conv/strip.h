@@ -1,7 +1,7 @@
 // A strip of the gathered operand, spread out for vectors along the channels of the result: depthwise convolutions, and
 // groups too small to fill a vector.
 //
-// Lane l of vector v is channel v * lanes + l of the result; it sums over the `depth` channels of its group.  A line of
+// Lane l of vector v is channel v * lanes + l of the result; it accumulates over the `depth` channels of its group.  A line of
 // a strip is, for each of these, the lines' pixels as vectors whose lanes are what each result channel reads: so every
 // product is one vector times one vector, whatever the group's size.  Pixels that one result line reads for the same
 // tap lie side by side (strides are taken apart by residue), padding is there as zeros, and elements are fp32.

@@ -10,11 +10,11 @@ constexpr int64_t kStripDepth = 64;       // channels of a group a strip holds
 constexpr int64_t kExactProducts = 1024;  // of bytes, whose sum fp32 holds exactly
 
 inline constexpr Rule cpu_strip{"cpu-strip", TW_LIMIT,
-                                "a group of {channels} channels and {filters} filters in {groups} group(s) has more "
+                                "{channels} channels and {filters} filters (groups: {groups}) leave a group more "
                                 "than 64 channels or filters to sum over",
                                 "use implicit"};
 inline constexpr Rule cpu_exact{"cpu-exact", TW_LIMIT,
-                                "{channels} channels in {groups} group(s) with a {window_0}x{window_1}x{window_2} "
+                                "{channels} channels (groups: {groups}) with a {window_0}x{window_1}x{window_2} "
                                 "filter sum more than 1024 int8 products, which fp32 does not hold exactly",
                                 "use implicit"};
 

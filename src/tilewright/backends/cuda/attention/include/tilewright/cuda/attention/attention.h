@@ -5,8 +5,8 @@
 // functions; limits.h what it refuses.  host.h has the host's half, a struct (the generated file makes it Config::Host)
 // with
 //   clear_bytes   bytes of the workspace that are zero before and after a launch
-//   broken(x)     the first rule that arguments break beyond its limits: where parts lie, that no problem tells of
-//   workspace(x)  bytes; not asked where there are no rows
+//   broken(x)     the first rule that arguments break beyond its limits: where splits lie, which no problem says
+//   workspace(x)  bytes; not called where there are no rows
 //   shape()       how its function is launched
 //   run(x, place, workspace, stream)
 #pragma once

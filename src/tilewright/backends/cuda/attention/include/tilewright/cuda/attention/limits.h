@@ -19,7 +19,7 @@ inline constexpr Rule odd_strides{"nv-alignment", TW_ALIGNMENT,
                                   TW_OTHER};
 
 constexpr int64_t kRows = 64;                // of a warpgroup
-constexpr int64_t kLineBytes = 16;           // what TMA asks of addresses and strides
+constexpr int64_t kLineBytes = 16;           // what TMA requires of addresses and strides
 constexpr int64_t kMost = int64_t(1) << 30;  // rows, keys, and rows of heads: places are int32
 
 inline bool nothing_to_do(const AttentionProblem &p) { return p.batch == 0 || p.seqlen_q == 0; }
@@ -41,13 +41,13 @@ inline bool readable(int64_t outer, int64_t rows, int64_t heads, int64_t batch, 
   return whole(outer, batch) && whole(rows, row) && whole(heads, head);
 }
 
-// What every kernel asks that stores whole lines of results.
+// What every kernel requires that stores whole lines of results.
 inline const Rule *store_limits(const AttentionProblem &p) {
   if (const Rule *large = size_limits(p)) return large;
   return p.head_dim_v * p.size_out % kLineBytes ? &odd_results : nullptr;
 }
 
-// What every kernel asks whose operands come by TMA; `packs`: query heads of a head of keys share a tile.
+// What every kernel requires whose operands come by TMA; `packs`: query heads of a head of keys share a tile.
 inline const Rule *tma_limits(const Attention &a, bool packs) {
   const AttentionProblem &p = a.p;
   if (const Rule *broken = store_limits(p)) return broken;

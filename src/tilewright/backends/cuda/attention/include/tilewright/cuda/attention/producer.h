@@ -1,4 +1,4 @@
-// What the producer warp of attention does: it tells which item comes, and has TMA bring its rows, then keys
+// What the producer warp of attention does: it announces the next item, and has TMA bring its rows, then keys
 // and values tile by tile as stages come free.
 #pragma once
 #include <tilewright/cuda/attention/stream_k/kernel.h>
@@ -6,7 +6,7 @@
 
 namespace tw {
 
-// Rows of queries, stages of keys and values, from a multiple of 1024 bytes on; items that were told; barriers.  Kept as
+// Rows of queries, stages of keys and values, from a multiple of 1024 bytes on; items that were announced; barriers.  Kept as
 // one place: registers are dear.
 template <class S> struct SharedAttention {
   char *base;

@@ -1,6 +1,6 @@
 // Scores of a warpgroup in registers: what is hidden, what is added, their exponentials.
 //
-// As wgmma keeps 64 x N sums: a thread has two rows, 8 apart, and of each block of eight columns two that are neighbours.
+// As wgmma keeps 64 x N accumulators: a thread has two rows, 8 apart, and of each block of eight columns two that are neighbours.
 #pragma once
 #include <tilewright/cuda/attention/work_items.h>
 #include <tilewright/cuda/primitives/fast_math.h>

@@ -14,7 +14,7 @@ template <class S, class Shared, class... Maps> TW_GPU void enter(const Shared &
     shared.init();
   }
   __syncthreads();
-  if constexpr (S::Split) let_next_kernel_in();  // which puts parts together, as soon as there is room
+  if constexpr (S::Split) let_next_kernel_in();  // which combines splits, as soon as there is room
 }
 
 // The consumer warpgroup a thread is in: the first warpgroup produces.

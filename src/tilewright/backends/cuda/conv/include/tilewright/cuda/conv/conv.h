@@ -5,7 +5,7 @@
 // conv_host_PIPELINE.h has the host's half, a struct (the generated file makes it Config::Host) with
 //   clear_bytes   bytes of the workspace that are zero before and after a launch
 //   broken(x)     the first rule it breaks beyond those of all convolutions and the family's limits.h
-//   workspace(x)  bytes; not asked where nothing is written
+//   workspace(x)  bytes; not called where nothing is written
 //   shape()       how its function is launched
 //   run(x, place, workspace, stream)
 #pragma once
@@ -38,7 +38,7 @@ template <class Config, class Limits> struct Conv : PlainKernel {
       count += x.d_strides[i][0] || x.d_strides[i][1] || x.d_strides[i][2] || x.d_strides[i][3];
     return count;
   }
-  // What selection asks, and what of D tensors and steps it does not know.
+  // The limits of selection, and what it does not know of D tensors and strides.
   static int check(const void *args, char *why, size_t bytes) {
     const auto *x = static_cast<const tw_conv_args *>(args);
     const Answer common = broken_conv<Config>(x);

@@ -20,7 +20,7 @@ TW_CONV_RULE(copies_large, "nv-walk", "2^31 or more elements to copy")
 // Whether a kernel makes copies: none; where channels lie apart; to fill channels up, too.
 enum Copies : int64_t { in_place, where_apart, filled_up };
 
-// What a family asks of operands that copies are made of (cuda/conv/host_copies.h).
+// What a family requires of operands that copies are made of (cuda/conv/host_copies.h).
 struct Needs {
   bool whole_groups = false;  // groups of one channel and one filter, whole 16 bytes of them
   bool any_filters = false;   // w may lie anywhere, if channels are side by side and taps even; groups are joined

@@ -1,4 +1,4 @@
-// What TMA wants of a depthwise problem: tiles of x and y, and sums of taps of w.
+// What TMA wants of a depthwise problem: tiles of x and y, and accumulators of taps of w.
 #pragma once
 #include <tilewright/cuda/conv/limits.h>
 

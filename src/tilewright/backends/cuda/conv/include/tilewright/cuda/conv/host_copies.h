@@ -1,4 +1,4 @@
-// What the host's half of a pipeline says to be run in copies (conv/padded/host.h), and what several of them ask.
+// What the host's half of a pipeline says to be run in copies (conv/padded/host.h), and what several of them need.
 #pragma once
 #include <tilewright/conv_args.h>
 #include <tilewright/say.h>

@@ -23,7 +23,7 @@ TW_CONV_RULE(window_deep, "nv-depthwise", "the filter is more than 7 deep")
 inline constexpr Rule unaligned{"nv-alignment", TW_ALIGNMENT, "an address or a stride is not a multiple of 16 bytes",
                                 TW_CONV_OTHER};
 
-constexpr int64_t kLineBytes = 16;  // what TMA asks of addresses and strides
+constexpr int64_t kLineBytes = 16;  // what TMA requires of addresses and strides
 constexpr int64_t kMost = int64_t(1) << 31;
 constexpr int64_t kMostPlanes = 7;  // of the window of a depthwise kernel that TMA feeds
 

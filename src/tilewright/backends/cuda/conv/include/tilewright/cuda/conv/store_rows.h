@@ -1,4 +1,4 @@
-// How the sums of a convolution leave whose rows of results lie anywhere: each warp lays its 16 rows out in shared memory
+// The epilogue store of a convolution whose rows of results lie anywhere: each warp lays its 16 rows out in shared memory
 // and goes along them, 16 bytes a lane.  (Rows sent by TMA one by one were slower: it has the pixels to fetch.)
 #pragma once
 #include <tilewright/cuda/conv/tma_ws/shape.h>

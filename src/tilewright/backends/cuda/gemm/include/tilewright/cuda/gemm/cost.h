@@ -52,12 +52,12 @@ inline double slowest(const Rates &r, double x, double y) {
   return slowest_of_powers(r, pow(x, r.soft), pow(y, r.soft));
 }
 
-// Parts of k of a kernel whose blocks have a multiprocessor each.
+// Splits of k of a kernel whose blocks have a multiprocessor each.
 inline int64_t parts_of(int64_t tiles, int64_t steps, int64_t clusters) {
   return even_parts(steps, parts_at_once(tiles, steps, clusters));
 }
 
-// stream_k: steps of the busiest worker, and tiles of sums it takes from others.
+// stream_k: k-blocks of the busiest worker, and tiles of accumulators it takes from others.
 struct Streamed {
   int64_t steps, takes;
 };

@@ -1,5 +1,5 @@
 // What the host's halves of GEMM pipelines share.  A pipeline's host half is a struct with
-//   broken(x)     what it refuses that no problem says, beyond the limits of its family; not asked about empty problems
+//   broken(x)     what it refuses that no problem says, beyond the limits of its family; not called for empty problems
 //   aligned(x)    whether addresses and batch strides are what its copies need: `aligned` of the problem
 //   workspace(x)  bytes, of which clear_bytes are zero before and after a launch
 //   shape()       how its function is launched

@@ -1,4 +1,4 @@
-// How C and the D tensors of a problem come to the sums of a tma_ws kernel whose results leave by TMA.
+// How C and the D tensors of a problem are loaded by a tma_ws kernel whose results are stored by TMA.
 #pragma once
 #include <tilewright/cuda/gemm/host_common.h>
 #include <tilewright/cuda/gemm/pipelines.h>

@@ -15,7 +15,7 @@ template <class C> constexpr int transposed_bytes = turns_a<C> || turns_b<C> ? i
 template <class C> constexpr bool lines_a = !C::a_rows && !turns_a<C>;
 template <class C> constexpr bool lines_b = C::b_rows && !C::packed && !turns_b<C>;
 
-// Two B, whose sums a gate multiplies.
+// Two B, whose accumulators a gate multiplies.
 template <class C> constexpr bool is_dual = gated<C::epilogue> && C::num_d == 0;
 
 template <class C> using tma_ws_of =

@@ -6,10 +6,10 @@ namespace tw {
 namespace selection {
 namespace cuda_gemm {
 
-// What blocks are given: whole tiles, the k steps of all of them evenly, parts of k, parts of k in a cluster.
+// What blocks are given: whole tiles, the k-blocks of all of them evenly, splits of k, splits of k in a cluster.
 enum TileScheduler : int64_t { data_parallel, stream_k, split_k, cluster_k };
 
-constexpr int64_t kMostSize = int64_t(1) << 31;  // sizes, tiles and steps are counted in 32 bits
+constexpr int64_t kMostSize = int64_t(1) << 31;  // sizes, tiles and k-blocks are counted in 32 bits
 
 inline constexpr Rule nv_empty_k{"nv-empty-k", TW_LIMIT, "k is 0, and this pipeline needs at least one k-block",
                                  "use the loops pipeline"};

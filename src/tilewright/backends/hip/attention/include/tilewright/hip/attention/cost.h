@@ -6,7 +6,7 @@ namespace tw {
 namespace selection {
 namespace hip_attention {
 
-// `flops_*`: products and sums a second that a well filled kernel reaches, by element type of the queries.
+// `flops_*`: multiplications and additions a second that a well filled kernel reaches, by element type of the queries.
 // clang-format off
 #define TW_SELECT_HIP_ATTENTION_RATES(X) \
   X(start) X(loops) X(memory) X(flops_fp32) X(flops_fp16) X(flops_bf16) X(flops_fp8_e4m3) X(flops_fp8_e4m3fnuz)

@@ -6,7 +6,7 @@ namespace tw {
 namespace selection {
 namespace hip_attention_backward {
 
-// `flops_*`: products and sums a second that a well filled kernel reaches, by element type.
+// `flops_*`: multiplications and additions a second that a well filled kernel reaches, by element type.
 #define TW_SELECT_HIP_ATTENTION_BACKWARD_RATES(X) X(start) X(loops) X(memory) X(flops_fp32) X(flops_fp16) X(flops_bf16)
 TW_SELECT_STRUCT(Rates, real, TW_SELECT_HIP_ATTENTION_BACKWARD_RATES)
 

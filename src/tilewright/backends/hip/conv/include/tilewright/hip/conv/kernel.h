@@ -17,7 +17,7 @@ template <class Config, int tails> __global__ void __launch_bounds__(Config::thr
 #endif
 }
 
-// Sums of the parts of a split k become the gradient of the weights.
+// Partial sums of a split k become the gradient of the weights.
 template <class Config> __global__ void __launch_bounds__(finish_threads)
     conv_finish(const ConvLaunch<conv_classes<Config>> x) {
 #if defined(__HIP_DEVICE_COMPILE__)
@@ -128,7 +128,7 @@ template <class Config, class Limits> struct Conv : PlainKernel {
   static int64_t tiles(int64_t rows, int64_t columns) {
     return ceil_div(rows, Config::tile_m) * ceil_div(columns, Config::tile_n);
   }
-  // What there is not of k reads as zeros: a pipeline that needs several turns has them.
+  // What there is not of k reads as zeros: a pipeline that needs several iterations has them.
   static int64_t turns(int64_t k) {
     const int64_t needed = ceil_div(k, int64_t(Config::tile_k) * Config::split_k);
     return needed < Config::least_loops ? Config::least_loops : needed;
@@ -137,7 +137,7 @@ template <class Config, class Limits> struct Conv : PlainKernel {
     const int64_t needed = splits ? ceil_div(depth(x), turns(depth(x)) * Config::tile_k) : 1;
     return needed < 1 ? 1 : needed;
   }
-  // Bytes of all parts of one group; rows are whole accesses of any width.
+  // Bytes of all splits of one group; rows are whole accesses of any width.
   static int64_t slices(const tw_conv_args &x) { return parts(x) * rows(x) * up(columns(x), 16) * 4; }
   static int64_t at_once(const tw_conv_args &x) {
     int64_t most = splits ? most_slices / slices(x) : x.groups;
@@ -248,7 +248,7 @@ template <class Config, class Limits> struct Conv : PlainKernel {
     return TW_OK;
   }
 
-  // Residues whose pixels are read in turns of the same tail are one launch.
+  // Residues whose pixels are read in iterations of the same tail are one launch.
   static int run_residues(const tw_conv_args &x, Launched &one, hipStream_t stream) {
     const int64_t count = residues(x);
     for (int variant = 0; variant < variants<Config>; ++variant) {

@@ -11,7 +11,7 @@ namespace hip_conv {
 
 inline constexpr Rule amd_copied{"amd-copied", TW_LIMIT,
                                  "nothing needs to be copied, or D tensors would have to be ({num_d} of them, "
-                                 "{groups} group(s), {merged} merged), "
+                                 "groups: {groups}, merged: {merged}), "
                                  "or 2^31 elements or 2^30 pixels are too many to copy",
                                  "use another kernel of the pool"};
 inline constexpr Rule amd_channels_last{"amd-channels-last", TW_ALIGNMENT, "memory is not channels-last",

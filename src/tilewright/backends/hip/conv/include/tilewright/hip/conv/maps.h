@@ -1,6 +1,6 @@
 // Operands and results of a convolution as a matrix product has them: where a row and a column lie in memory.
 //
-// Lanes ask for the places of their rows and columns once each, and join them for every load.  What lies outside reads as
+// Lanes compute the places of their rows and columns once each, and join them for every load.  What lies outside reads as
 // zeros by an offset behind the operand's end.  Nothing here depends on CK Tile, but that loads through its buffers are
 // used where it is there.
 #pragma once

@@ -1,4 +1,4 @@
-// What a launch tells the blocks of a convolution: the matrix product of one group, and how its rows, taps and channels
+// What a launch passes to the blocks of a convolution: the matrix product of one group, and how its rows, taps and channels
 // lead to pixels.
 //
 //   forward          rows are pixels of y, k the taps and channels of x at them, columns filters
@@ -20,7 +20,7 @@ constexpr int conv_axes = TW_CONV_SPATIAL;
 
 struct ConvClass {
   int pixels, taps;           // pixels of all images
-  int turns;                  // of the k loop, the same in every part
+  int turns;                  // of the k loop, the same in every split
   Divider size[conv_axes];    // pixels along an axis
   Divider window[conv_axes];  // taps along an axis
   int first[conv_axes];       // pixel of the gathered operand that the first pixel's first tap reads
@@ -31,7 +31,7 @@ struct ConvClass {
 template <int most_classes> struct ConvLaunch {
   const void *a, *b, *d[TW_CONV_MAX_D];
   void *e;
-  void *sums;  // where k is split: the parts of each group, m x sums_stride each
+  void *sums;  // where k is split: the splits of each group, m x sums_stride each
   int m, n, k, parts, finish_across, wide;
   uint32_t a_bytes, b_bytes;  // what one group spans
   int a_stride, b_stride;     // elements from row to row of what is not gathered

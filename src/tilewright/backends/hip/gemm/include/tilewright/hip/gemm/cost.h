@@ -7,7 +7,7 @@ namespace selection {
 namespace hip_gemm {
 
 // `macs_N`: multiply-adds a clock of a compute unit at N bytes an element; `share_*` and `ramp_*`: what a pipeline
-// reaches of them once it runs, and turns of its k loop before it does.
+// reaches of them once it runs, and iterations of its k loop before it does.
 // clang-format off
 #define TW_SELECT_HIP_GEMM_RATES(X) \
   X(clock) X(macs_4) X(macs_2) X(macs_1) X(loops_macs) X(memory) X(start) X(share_compv3) X(share_compv4) \

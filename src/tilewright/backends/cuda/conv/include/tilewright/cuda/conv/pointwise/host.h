@@ -15,7 +15,7 @@ template <class Config> struct pointwise_host_of<Config, Pipeline::tma_ws> {
   using type = HostTmaWs<Config, false>;
 };
 
-// Config: what GEMM's kernels ask (a_rows, b_rows, pipeline, ...), `variant` and `planes`.
+// Config: what GEMM's kernels need (a_rows, b_rows, pipeline, ...), `variant` and `planes`.
 template <class Config> struct HostConvPointwise {
   using Product = typename pointwise_host_of<Config, Config::pipeline>::type;
   static constexpr bool forward = Config::variant == ConvVariant::forward,

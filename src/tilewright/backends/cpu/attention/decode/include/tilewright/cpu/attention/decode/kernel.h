@@ -3,7 +3,7 @@
 // The rows of all query heads of a head of keys are one small matrix; each block of keys is multiplied with all of them
 // while it is near.  Few rows have elements of a head in lanes (attention_decode_rows.h), many have rows there
 // (attention_decode_lanes.h).  Heads of keys that lie side by side are walked together, block by block, for memory is
-// fast only in its own order; what the next block needs is asked for while this one is multiplied.
+// fast only in its own order; what the next block needs is prefetched while this one is multiplied.
 #pragma once
 #include <tilewright/cpu/attention/careful.h>
 #include <tilewright/cpu/attention/decode/lanes.h>
@@ -84,7 +84,7 @@ template <class Config> struct AttentionDecode {
     return (parts_words(x, z, parts(x, z)) + threads * z.slot_words) * 4 + 64;
   }
 
-  // What is kept of one head of keys from block to block; the first three are what a part leaves.
+  // What is kept of one head of keys from block to block; the first three are what a split leaves.
   struct Head {
     float *top, *sum, *out;  // by row
     uint32_t *q;
@@ -129,7 +129,7 @@ template <class Config> struct AttentionDecode {
     to.v[keys] = to.v[keys - 1];
   }
 
-  // One head of keys: a block of them that begins with j0, `share` to be asked for at each.
+  // One head of keys: a block of them that begins with j0, `share` to be prefetched at each.
   struct Unit {
     const tw_attention_args &x;
     const Sequence &s;
@@ -328,7 +328,7 @@ template <class Config> struct AttentionDecode {
     }
   }
 
-  // The parts of one head of keys put together.
+  // The splits of one head of keys combined.
   static void combine(const tw_attention_args &x, const Sizes &z, const Parts &p, const Item &item, uint32_t *words,
                       const float *partial) {
     Sequence s(x, item.sequence);

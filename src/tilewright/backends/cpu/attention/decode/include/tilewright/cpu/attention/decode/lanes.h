@@ -1,6 +1,6 @@
 // Scores of a decode kernel where many rows share a head of keys: lanes are rows, as in attention_micro.h.  A word of a
 // key is broadcast to all of them where it lies, and no sum crosses a lane; weights then stand side by side by row, as
-// the sums of values take them (attention_decode_rows.h).
+// the accumulators of values take them (attention_decode_rows.h).
 #pragma once
 #include <tilewright/cpu/attention/decode/rows.h>
 #include <tilewright/cpu/attention/touch.h>

@@ -1,5 +1,5 @@
 // What a decode kernel does with the rows of a head of keys, where lanes are elements of a head (in pairs of bf16 where
-// the ISA multiplies such: a value's even elements, then its odd ones): scores by sums across lanes, weights, values.
+// the ISA multiplies such: a value's even elements, then its odd ones): scores by reductions across lanes, weights, values.
 #pragma once
 #include <tilewright/cpu/attention/micro.h>
 #include <tilewright/cpu/attention/softmax.h>
@@ -7,7 +7,7 @@
 
 namespace tw {
 
-// What the next block needs, asked for a little at a time while this one is multiplied, so that memory is never idle:
+// What the next block needs, prefetched a little at a time while this one is multiplied, so that memory is never idle:
 // runs of bytes in the order of memory, keys and then values.  Into the second-level cache, for the first has no room
 // beside what is multiplied.
 struct Ahead {
@@ -219,7 +219,8 @@ template <class Config> struct DecodeRows {
     Ahead next = ahead;  // in registers
     const int64_t vectors = from.vectors, keys = from.keys, apart = InLanes ? by.width : 1;
     constexpr int64_t row = InLanes ? 1 : block;
-    constexpr bool at_once = Rows == 1 && step == 1;  // with eight values beside eight sums, one of 16 registers spills
+    constexpr bool at_once =
+        Rows == 1 && step == 1;  // with eight values beside eight accumulators, one of 16 registers spills
     const int64_t at = from.shift + place(n / step, from.size, whole);
     auto *word = reinterpret_cast<const word_any *>(by.words);
 #pragma GCC unroll 8
@@ -258,7 +259,7 @@ template <class Config> struct DecodeRows {
         store_f(to, load_f(to) * by.shrink[r] + sums[r][v]);
       }
   }
-  // All vectors; `share` is what is asked for at each key, or pair of them.  Many at once only of those that lie whole
+  // All vectors; `share` is what is prefetched at each key, or pair of them.  Many at once only of those that lie whole
   // behind one another: the last one of a row may not.  What is left goes by the fewest: sizes between are compiled for
   // longer than they save.
   template <int Rows, int Vectors, bool InLanes> static TW_INLINE void all_values(const Values &from, const Weights &by,

@@ -49,7 +49,7 @@ template <class Config> struct AttentionLoops {
     Span seen;
     Keys q;
     float top, sum;
-    Values o, part;  // of all keys before, and of these: rounded once a step at their size, not once a key
+    Values o, part;  // of all keys before, and of these: rounded once an iteration at their size, not once a key
     float score[keys_at_once];
   };
 

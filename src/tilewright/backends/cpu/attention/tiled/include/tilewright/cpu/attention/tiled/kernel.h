@@ -106,7 +106,7 @@ template <class Config> struct AttentionTiled {
     }
   }
 
-  // Results of a tile, divided by their sums, turned back.
+  // Results of a tile, divided by their row sums, transposed back.
   static __attribute__((noinline)) void finish(const tw_attention_args &x, const Sequence &s, const Sizes &z,
                                                const Tile &t) {
     const Rows_ &rows = *t.rows;
@@ -277,7 +277,7 @@ template <class Config> struct AttentionTiled {
     }
   }
 
-  // The parts of a tile put together.
+  // The splits of a tile combined.
   static void combine(const tw_attention_args &x, const Sizes &z, const Parts &p, const Item &item, uint32_t *words,
                       const float *partial) {
     Sequence s(x, item.sequence);

@@ -6,7 +6,7 @@
 //   dV += P' dO     dK += dS' Q     dQ += dS K
 //
 // with dk and dv of a block and dq of all rows in fp32.  A task that has all keys owns dq; where a problem has few heads
-// its keys are parts, whose dq are added up afterwards in their order.  Which parts there are follows from the problem
+// its keys are splits, whose dq are added up afterwards in their order.  Which splits there are follows from the problem
 // alone, so that results are the same on any number of threads.
 #pragma once
 #include <tilewright/cpu/attention_backward/micro.h>
@@ -52,11 +52,11 @@ template <class Config> struct AttentionGradTiled {
   static constexpr int64_t slot_words = (rows_at + int64_t(sizeof(Rows)) / 4 + 16 + 15) / 16 * 16;
   static constexpr int64_t shortest_part = 512, enough = 24;
 
-  // ---- parts of the keys ---------------------------------------------------------------------------
+  // ---- splits of the keys ---------------------------------------------------------------------------
   // Owners: the items of an owner are one thread's, one after the other.  Where a bias or slopes that have a gradient are
   // shared by sequences, heads or keys, so is their owner; else each item has its own.
   struct Parts {
-    int64_t count, span, batch, heads, keys;  // parts of the keys; owners: sequences, heads, parts
+    int64_t count, span, batch, heads, keys;  // splits of the keys; owners: sequences, heads, splits
     explicit Parts(const Args &x) : count(1), span(most(1, x.keys)), batch(x.batch), heads(x.heads_kv), keys(1) {
       if (Config::dbias && !x.dbias_strides[0]) batch = least(1, batch);
       if (Config::dbias && !x.dbias_strides[1]) heads = 1;
@@ -68,7 +68,7 @@ template <class Config> struct AttentionGradTiled {
       keys = count = (x.keys + span - 1) / span;
     }
     int64_t owners() const { return batch * heads * keys; }
-    // The items of an owner: sequence, head of keys and part, each from one number on in steps of another.
+    // The items of an owner: sequence, head of keys and split, each from one number on in steps of another.
     template <class Body> void items(const Args &x, int64_t owner, const Body &body) const {
       const int64_t part = owner % keys, head = owner / keys % heads, sequence = owner / keys / heads;
       for (int64_t b = sequence; b < x.batch; b += batch)
@@ -83,7 +83,7 @@ template <class Config> struct AttentionGradTiled {
     const int64_t items = most(1, Parts(x).owners());
     return least(items, some < double(threads) ? int64_t(some) : threads);
   }
-  // dq of parts is kept until all are there; else it is the worker's.
+  // dq of splits is kept until all are there; else it is the worker's.
   static int64_t dq_count(const Args &x, const Parts &p, int64_t threads) {
     return p.count > 1 ? x.batch * x.heads_kv * p.count : threads;
   }
@@ -254,7 +254,7 @@ template <class Config> struct AttentionGradTiled {
     }
   }
 
-  // dq of one head's rows, of its parts added up.
+  // dq of one head's rows, of its splits added up.
   static void write_dq(const Args &x, const Sequence &s, int64_t head, const float *dq, int64_t parts) {
     const int64_t ahead = dq_words(x), of_head = head % (x.heads_q / x.heads_kv) * up(x.rows, tile) * k_size;
     for (int64_t row = 0; row < s.rows; ++row) {

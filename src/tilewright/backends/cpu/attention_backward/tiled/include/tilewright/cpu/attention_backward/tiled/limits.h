@@ -7,7 +7,7 @@ namespace selection {
 namespace cpu_attention_backward {
 namespace tiled {
 
-// `rows` of a step, `keys` of a block; `deep`, `vectors`: of a register block; `step`: elements that a
+// `rows` of an iteration, `keys` of a block; `deep`, `vectors`: of a register block; `step`: elements that a
 // multiply-accumulate takes in a lane.
 #define TW_SELECT_CPU_ATTENTION_BACKWARD_TILED(X) X(rows) X(keys) X(deep) X(vectors) X(step)
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CPU_ATTENTION_BACKWARD_TILED)

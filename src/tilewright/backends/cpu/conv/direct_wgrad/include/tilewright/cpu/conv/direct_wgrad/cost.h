@@ -9,7 +9,7 @@ namespace selection {
 namespace cpu_conv {
 namespace direct_wgrad {
 
-constexpr int64_t kEnough = 16;  // parts of the work: fewer items are split along the lines
+constexpr int64_t kEnough = 16;  // splits of the work: fewer items are split along the lines
 
 inline double seconds(const Schedule &s, const Asked &x) {
   const Conv &c = x.c;

@@ -5,7 +5,7 @@
 // entry is one number of the input that is multiplied by them.  No patches are made: for a run of output lines the lines
 // under them are packed once, with the padding as zeros, and so are the gradients.
 //
-// Sums of a band of lines are taken in order, and those of bands added in order: how many bands there are follows from the
+// Accumulators of a band of lines are taken in order, and those of bands added in order: how many bands there are follows from the
 // problem alone, so results are the same on any number of threads.
 #pragma once
 #include <tilewright/cpu/conv/geometry.h>
@@ -21,7 +21,7 @@ template <class Config> struct ConvDirectWgrad {
   static constexpr int ME = Config::warp_tile_m, NR = Config::warp_tile_n, vectors = NR / lanes;
   static constexpr int NC = Config::tile_n, KC = Config::tile_k;  // filters of an item, pixels of a run
   static constexpr int64_t together = 48;  // channels of groups that go by at a time: whole lines of a cache
-  static constexpr int64_t enough = 16;    // parts of the work: fewer items are split along the lines
+  static constexpr int64_t enough = 16;    // splits of the work: fewer items are split along the lines
   static constexpr int64_t smallest_share = selection::kSmallestShare;
   static_assert(NR % lanes == 0 && NC % NR == 0, "tiles do not divide");
 
@@ -34,7 +34,7 @@ template <class Config> struct ConvDirectWgrad {
     int64_t filters, blocks;     // of an item, in whole register blocks; items along the filters
     int64_t y_pixel;             // floats of a packed pixel's gradients: a register block's, or fewer
     int64_t bundle;              // groups of an item
-    int64_t items, bands, part;  // groups and filters; parts of the lines; floats of the sums of one part
+    int64_t items, bands, part;  // groups and filters; splits of the lines; floats of the accumulators of one split
   };
   static TW_INLINE double products(const tw_conv_args &x) {
     return double(x.batch) * double(x.out[0] * x.out[1] * x.out[2]) * double(x.groups * x.filters) *
@@ -199,7 +199,7 @@ template <class Config> struct ConvDirectWgrad {
     return tap % x.window[2] * x.w_strides[3] + tap / x.window[2] % x.window[1] * x.w_strides[2] +
            tap / x.window[2] / x.window[1] * x.w_strides[1];
   }
-  // One vector of filters of one item: the parts added in order, then transposed, so that each filter's entries lie side by
+  // One vector of filters of one item: the splits added in order, then transposed, so that each filter's entries lie side by
   // side.
   static void write(const tw_conv_args &x, const Shape &s, int64_t filter, int64_t count, float *sums) {
     bool dense = x.w_strides[3] == x.channels && x.w_strides[2] == x.window[2] * x.w_strides[3] &&
@@ -244,7 +244,7 @@ template <class Config> struct ConvDirectWgrad {
             b * s.lines / s.bands,
             (b + 1) * s.lines / s.bands};
   }
-  // Where the sums of an item's first group are in a part.
+  // Where the accumulators of an item's first group are in a split.
   static TW_INLINE int64_t place(const Shape &s, const Item &item) {
     return (item.group * s.blocks + item.n / s.filters) * s.entries * s.filters;
   }

@@ -16,7 +16,7 @@ constexpr int64_t kMostChannels = 256;  // of a group whose lines are packed
 
 inline constexpr Rule cpu_lines{
     "cpu-lines", TW_LIMIT,
-    "more than 256 channels per group ({channels} in {groups} group(s)), the most that a packed line holds",
+    "more than 256 channels per group ({channels} channels, groups: {groups}), the most that a packed line holds",
     "use outer"};
 
 inline const Rule *limits(const Schedule &, const Conv &c) {

@@ -22,7 +22,7 @@ template <class Config> struct ConvImplicit {
   static constexpr ConvVariant way = Config::variant;
   static constexpr int MR = Config::warp_tile_m, NR = Config::warp_tile_n, vectors = NR / lanes;
   static constexpr int MC = Config::tile_m, NC = Config::tile_n;
-  static constexpr int KC = Config::tile_k / D::step;  // words of k between two saves of the sums
+  static constexpr int KC = Config::tile_k / D::step;  // words of k between two stores of the accumulators
   static constexpr int head = D::offset ? NR : 0;
   static constexpr int half = MR / 2 < 1 ? 1 : MR / 2;
   static constexpr int64_t few_channels = 16;  // below: rows of the window are read as one
@@ -72,7 +72,7 @@ template <class Config> struct ConvImplicit {
   static TW_INLINE int64_t slot_words(const Shape &s) {
     int64_t words = MR * NR + int64_t(MC) * s.taps * 2;                     // scratch, pointers
     if (s.joined) words += int64_t(MC) * s.taps * s.words;                  // rows of windows at the border
-    if (s.chunks > 1) words += int64_t(MC) * least(NC, s.all_panels * NR);  // sums that wait
+    if (s.chunks > 1) words += int64_t(MC) * least(NC, s.all_panels * NR);  // accumulators that wait
     if (s.fresh) words += s.chunk * s.taps * NR;                            // a panel
     return up(words, 16);
   }
@@ -212,7 +212,7 @@ template <class Config> struct ConvImplicit {
     const char *const *rows;
     const uint32_t *panel;
     const int32_t *start;
-    const uint32_t *from;  // sums so far, or null
+    const uint32_t *from;  // accumulators so far, or null
     uint32_t *out;
     int64_t ld;
   };

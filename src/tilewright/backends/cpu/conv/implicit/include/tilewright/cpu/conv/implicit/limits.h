@@ -7,7 +7,7 @@ namespace selection {
 namespace cpu_conv {
 namespace implicit {
 
-// `rows` by `columns`: the register block; `step`: elements of k that one dot step eats.
+// `rows` by `columns`: the register block; `step`: elements of k that one dot product instruction takes.
 #define TW_SELECT_CPU_CONV_IMPLICIT(X) X(tile_k) X(rows) X(columns) X(step)
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CPU_CONV_IMPLICIT)
 

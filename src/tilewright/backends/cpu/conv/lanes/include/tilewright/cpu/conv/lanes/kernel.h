@@ -306,7 +306,7 @@ template <class Config> struct ConvLanes {
       v += whole ? some : 1;
     }
   }
-  // Sums in scratch, one vector a pixel from p on: pixels [done, count) of the lanes no vector before had.
+  // Accumulators in scratch, one vector a pixel from p on: pixels [done, count) of the lanes no vector before had.
   static TW_INLINE void leave(const Task &t, Place p, int64_t v, int64_t done, int64_t count, const float *scratch) {
     const tw_conv_args &x = *t.x;
     const G &g = t.g;

@@ -1,7 +1,7 @@
 // Backward-weight with vectors along the filters, for depthwise convolutions and small groups; see conv_strip.h.
 //
 // The strip is the forward one: lane l holds what filter l reads.  A register block is a handful of taps and channels
-// whose sums stay in registers while the pixels of a line go by.
+// whose accumulators stay in registers while the pixels of a line go by.
 #pragma once
 #include <tilewright/cpu/conv/strip.h>
 #include <tilewright/cpu/primitives/team.h>
@@ -34,7 +34,7 @@ template <class Config> struct ConvLanesWgrad {
   using Strips = Rings<In>;
   static constexpr ConvVariant gathering = ConvVariant::forward;
   static constexpr int taps_at_once = Config::warp_tile_m;
-  static constexpr int64_t enough = 16;  // parts of the work: fewer vectors are split along the lines
+  static constexpr int64_t enough = 16;  // splits of the work: fewer vectors are split along the lines
   static constexpr int64_t smallest_share = selection::kSmallestVectorShare;
 
   // ---- sizes -------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ template <class Config> struct ConvLanesWgrad {
     return x.window[0] * x.window[1] * x.window[2] * x.channels;
   }
   static TW_INLINE int64_t slices(const tw_conv_args &x) { return x.batch * x.out[0]; }
-  // How many parts the sums of a vector have: a matter of the problem alone, so that results are always the same.
+  // How many splits the accumulators of a vector have: a matter of the problem alone, so that results are always the same.
   static TW_INLINE int64_t bands(const tw_conv_args &x) {
     int64_t count = vectors(x), work = entries(x) * slices(x) * x.out[1] * x.out[2];
     if (count >= enough || count * work < 4 * smallest_share) return 1;
@@ -73,7 +73,7 @@ template <class Config> struct ConvLanesWgrad {
     const float **at;
     WindowRow *rows;
   };
-  // `kept`: the sums of the vectors, one after the other.
+  // `kept`: the accumulators of the vectors, one after the other.
   static void band(const tw_conv_args &x, const Gather &g, const Strip &s, int64_t vector, int64_t number,
                    int64_t first, int64_t last, float *kept, float *slot) {
     Strips rings{&s, &g, nullptr, x.x_strides, nullptr, nullptr, 0, 0};
@@ -146,7 +146,7 @@ template <class Config> struct ConvLanesWgrad {
       share_out(stream, threads, count, [&](int64_t, int64_t v) { write(x, v, base + v * each, parts, part); });
     return TW_OK;
   }
-  // The parts of one vector added in order, and its lanes to their filters.
+  // The splits of one vector added in order, and its lanes to their filters.
   static void write(const tw_conv_args &x, int64_t vector, float *sums, int64_t parts, int64_t part) {
     int64_t first = vector * lanes, count = least(lanes, x.groups * x.filters - first);
     for (int64_t e = 0; e < entries(x); ++e) {

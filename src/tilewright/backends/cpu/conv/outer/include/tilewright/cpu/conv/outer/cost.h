@@ -1,4 +1,4 @@
-// outer: gradients of weights as sums of outer products, filters by channels, pixels go by.  What it takes.
+// outer: wgrad as outer products, filters by channels, pixels go by.  What it takes.
 #pragma once
 #include <tilewright/cpu/conv/cost.h>
 #include <tilewright/cpu/conv/outer/limits.h>

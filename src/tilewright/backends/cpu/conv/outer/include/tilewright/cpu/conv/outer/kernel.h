@@ -5,7 +5,7 @@
 // is never visited, for the pixels of a line whose tap lies inside are a range.  Where channels are few, columns run
 // over taps and channels together, and the packed lines are the patches of the run.
 //
-// Sums of a run are added to those of the runs before it, in order; with split-K, parts lie in the workspace and are
+// Accumulators of a run are added to those of the runs before it, in order; with split-K, splits lie in the workspace and are
 // added in order at the end.  Results are the same on any number of threads, every time.
 #pragma once
 #include <tilewright/cpu/conv/geometry.h>
@@ -62,7 +62,7 @@ template <class Config> struct ConvOuter {
   static TW_INLINE int64_t slot_words(const tw_conv_args &x, const Shape &s) {
     int64_t words = s.run * x.out[2] * s.mc + lanes;   // packed gradient
     words += s.x_lines * s.x_width * s.nc + lanes;     // packed input
-    words += s.mc * s.nc * s.taps;                     // sums
+    words += s.mc * s.nc * s.taps;                     // accumulators
     words += (s.run + 1) * int64_t(sizeof(Span) / 4);  // spans of a tap
     return up(words, 16);
   }
@@ -256,7 +256,7 @@ template <class Config> struct ConvOuter {
     }
     write(x, s, item, sums, dw, part, first);
   }
-  // To the gradient, or to a part of it: filters, taps and channels side by side.
+  // To the gradient, or to a split of it: filters, taps and channels side by side.
   static void write(const tw_conv_args &x, const Shape &s, const Item &item, const float *sums, Out *dw, float *part,
                     bool nothing) {
     int64_t window = x.window[0] * x.window[1] * x.window[2];

@@ -1,4 +1,4 @@
-// outer: gradients of weights as sums of outer products, filters by channels, pixels go by.  What it refuses.
+// outer: wgrad as outer products, filters by channels, pixels go by.  What it refuses.
 #pragma once
 #include <tilewright/cpu/conv/limits.h>
 

@@ -16,7 +16,7 @@ constexpr int64_t kMostDepth = 512;  // channels of a group that are summed over
 constexpr int64_t kMostParts = 64;   // that strides take a plane apart into
 
 inline constexpr Rule cpu_planes{"cpu-planes", TW_LIMIT,
-                                 "a group of {channels} channels and {filters} filters in {groups} group(s) has more "
+                                 "{channels} channels and {filters} filters (groups: {groups}) leave a group more "
                                  "than 512 channels or filters to sum over",
                                  "use implicit"};
 inline constexpr Rule cpu_parts{"cpu-parts", TW_LIMIT,

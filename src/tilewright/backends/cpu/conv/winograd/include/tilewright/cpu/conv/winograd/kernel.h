@@ -2,7 +2,7 @@
 //
 // M x M results need (M + 2)^2 products instead of 9 M^2, after linear transforms of inputs, weights and results:
 // (M + 2)^2 matrix products, tiles by channels of the result, over channels (and taps of the depth).  Transforms add
-// rounding errors that a sum of products does not have; what is promised is said in ops/conv/reference.py.
+// rounding errors that a sum of products does not have; ops/conv/reference.py has the error bound.
 //
 // Weights are transformed once a call.  A block of tiles is transformed, multiplied and transformed back by one thread
 // while it lies in its cache.

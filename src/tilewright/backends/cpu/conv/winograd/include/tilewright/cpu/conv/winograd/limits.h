@@ -13,8 +13,8 @@ namespace winograd {
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CPU_CONV_WINOGRAD)
 
 inline constexpr Rule cpu_window{"cpu-window", TW_LIMIT,
-                                 "the filter is {window_1}x{window_2} with stride {stride_1}x{stride_2} and elements "
-                                 "of {size} byte(s), and Winograd is for 3x3 filters of stride 1 and fp32",
+                                 "the filter is {window_1}x{window_2} with stride {stride_1}x{stride_2} and element "
+                                 "size {size}, and Winograd is for 3x3 filters of stride 1 and fp32",
                                  "use implicit"};
 
 inline const Rule *limits(const Schedule &, const Conv &c) {

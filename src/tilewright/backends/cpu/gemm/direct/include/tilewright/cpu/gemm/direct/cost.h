@@ -8,7 +8,7 @@ namespace selection {
 namespace cpu_gemm {
 namespace direct {
 
-// Cycles a k step: whole register blocks, then halves of them, which wait for their own sums.
+// Cycles per element of k: whole register blocks, then halves of them, which wait for their own accumulators.
 inline double of_rows(int64_t rows, int64_t block, int64_t vectors) {
   double cycles = double(rows / block * block * vectors) / 1.94;
   int64_t left = rows % block;

@@ -30,13 +30,13 @@ template <class Config> struct GemmDirect {
     return GemmPacked<Config, false>::useful(x, threads);
   }
 
-  // Rows x Vectors of sums straight from memory.
+  // Rows x Vectors of accumulators straight from memory.
   template <int Rows, int Vectors>
   static __attribute__((noinline)) void block(int64_t depth, const uint32_t *__restrict a, int64_t a_stride,
                                               const B *__restrict b, int64_t ldb, uint32_t *__restrict out,
                                               int64_t ldo) {
     typename D::Sum sums[Rows][Vectors];
-    // The results' lines are far away; ask for them now, they are needed when k has gone by.
+    // The results' lines are far away; prefetch them now, they are needed when k has gone by.
 #pragma GCC unroll 32
     for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 8

@@ -36,7 +36,7 @@ template <class Config, bool Prepacked> struct GemmPacked {
   static constexpr int groups_max = KC / step;
   static constexpr int a_stride = groups_max + lanes;  // off the power of two: rows must not share cache sets
   static constexpr int panel_head = D::offset ? NR : 0;
-  static constexpr int64_t chunk_rows = 8 * MC;  // rows whose sums are kept aside while k goes by in blocks
+  static constexpr int64_t chunk_rows = 8 * MC;  // rows whose accumulators are kept aside while k goes by in blocks
   static constexpr int64_t smallest_share = selection::kSmallestShare;
   static_assert(step == Config::warp_tile_k, "the spec's warp_tile_k is not what this ISA multiplies at once");
   static_assert(NR % lanes == 0 && MC % MR == 0 && NC % NR == 0 && KC % step == 0, "tiles do not divide");
@@ -112,7 +112,7 @@ template <class Config, bool Prepacked> struct GemmPacked {
     const tw_gemm_args *x;
     int64_t z;
     bool first, last;  // of the blocks along k
-    bool whole;        // sums may be written to `to` as they are: plain results, or partial sums
+    bool whole;        // accumulators may be written to `to` as they are: plain results, or partial sums
     Sum *to;           // element (0, 0) of E's matrix, or of the partial sums
     int64_t ld_to;
     uint32_t *scratch;  // MR x NR
@@ -129,7 +129,7 @@ template <class Config, bool Prepacked> struct GemmPacked {
                                                                                         out, ld_out);
   }
 
-  // The register block at row i, column j.  Between blocks of k its sums wait in `kept`, MR x NR in
+  // The register block at row i, column j.  Between blocks of k its accumulators wait in `kept`, MR x NR in
   // one piece: E itself would be read and written once for every block of k, and its rows may all
   // fall into the same few cache sets.
   template <int Vectors> static TW_INLINE void one(const Block &t, int64_t groups, const uint32_t *a, const uint32_t *b,
@@ -149,7 +149,7 @@ template <class Config, bool Prepacked> struct GemmPacked {
   }
 
   // ---- a rectangle of E, a range of k --------------------------------------------------------
-  // `partial` is where the sums go when k is split (row stride ld_partial), else null.
+  // `partial` is where the accumulators go when k is split (row stride ld_partial), else null.
   static void rectangle(const tw_gemm_args &x, int64_t z, int64_t m0, int64_t m1, int64_t n0, int64_t n1, int64_t k0,
                         int64_t k1, Sum *partial, int64_t ld_partial, uint32_t *slot) {
     const A *a = static_cast<const A *>(x.a) + z * x.a_batch_stride;
@@ -249,7 +249,7 @@ template <class Config, bool Prepacked> struct GemmPacked {
     return TW_OK;
   }
 
-  // Partial sums added in the order of k, then finished.  The first part's row holds the total.
+  // Partial sums added in the order of k, then finished.  The first split's row holds the total.
   static void reduce(const tw_gemm_args &x, Sum *partials, int64_t ld, void *stream, int64_t threads) {
     int64_t rows = x.batch * x.m, pieces = least(4 * threads, rows);
     share_out(stream, threads, pieces, [&](int64_t, int64_t piece) {

@@ -2,7 +2,7 @@
 // the other a matrix that is read once, where it lies, at the speed of memory.
 //
 // If the matrix lies k-contiguous, its lines are multiplied with the vectors lane by lane and the
-// lanes folded at the end; otherwise lines of k add up into sums that stay in the first-level cache.
+// lanes folded at the end; otherwise lines of k add up into accumulators that stay in the first-level cache.
 #pragma once
 #include <tilewright/cpu/gemm/packed/kernel.h>
 
@@ -16,14 +16,14 @@ template <class Config> struct GemmStream {
   using Sum = typename End::Sum;
   using V = typename D::Sum;
   static constexpr int64_t most_vectors = Config::tile_m;
-  // A dot product with an offset gets one more vector, of ones: its sums take the offset out.
+  // A dot product with an offset gets one more vector, of ones: its accumulators take the offset out.
   static constexpr int extra = D::offset ? 1 : 0;
-  static constexpr int64_t span_most = Config::tile_n;  // sums of one vector kept at a time
+  static constexpr int64_t span_most = Config::tile_n;  // accumulators of one vector kept at a time
   static constexpr int64_t sums_bytes = 32 << 10;       // what they may take of the first-level cache
   static constexpr int lines_at_once = vector_bytes == 64 ? 8 : 4;
   static constexpr int rows_at_once = vector_bytes == 64 ? 3 : 2;
   static constexpr int deep = 8;                      // lines of k added in one go
-  static constexpr int64_t k_block = Config::tile_k;  // k elements of a fold between two saves of its sums
+  static constexpr int64_t k_block = Config::tile_k;  // k elements of a fold between two stores of its accumulators
   static_assert(k_block % (lanes * D::step) == 0, "tile_k must be whole vectors of words");
 
   static TW_INLINE int64_t stride(const tw_gemm_args &x) { return up((x.k + D::step - 1) / D::step, lanes) + lanes; }
@@ -38,7 +38,7 @@ template <class Config> struct GemmStream {
   }
 
   // ---- k-contiguous matrix ------------------------------------------------------------------
-  // One block of k for lines_at_once lines and Rows vectors; sums come from and go to `kept`.
+  // One block of k for lines_at_once lines and Rows vectors; accumulators come from and go to `kept`.
   template <int Rows, class T> static TW_INLINE void fold(const T *const (&line)[lines_at_once],
                                                           const uint32_t *vectors, int64_t stride, int64_t depth,
                                                           bool first, bool ahead, V *kept) {
@@ -83,7 +83,7 @@ template <class Config> struct GemmStream {
                                             int64_t stride, int64_t rows, int64_t depth, V *kept, Sum *out,
                                             int64_t ld_out) {
     for (int64_t l0 = 0; l0 < lines; l0 += lines_at_once) {
-      // Past the last line the last one is read again; its sums are not stored.
+      // Past the last line the last one is read again; its accumulators are not stored.
       const T *line[lines_at_once];
       for (int l = 0; l < lines_at_once; ++l) line[l] = matrix + least(l0 + l, lines - 1) * ld;
       int64_t k = 0;

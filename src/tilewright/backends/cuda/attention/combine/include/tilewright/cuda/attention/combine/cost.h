@@ -1,4 +1,4 @@
-// combine: parts put together, a team of warps for a row of one head.  What it takes.
+// combine: splits combined, a team of warps for a row of one head.  What it takes.
 #pragma once
 #include <tilewright/cuda/attention/cost.h>
 #include <tilewright/cuda/attention/combine/limits.h>
@@ -8,7 +8,7 @@ namespace selection {
 namespace cuda_attention {
 namespace combine {
 
-// Parts that a warp reads at once, and warps of a multiprocessor: cuda/attention/combine/kernel.h.
+// Splits that a warp reads at once, and warps of a multiprocessor: cuda/attention/combine/kernel.h.
 constexpr int64_t kPartsAtOnce = 8, kWarpsAtOnce = 32;
 
 inline double seconds(const Schedule &s, const Asked &x) {

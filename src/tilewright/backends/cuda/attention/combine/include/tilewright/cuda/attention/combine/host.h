@@ -1,4 +1,4 @@
-// The host's half of combining parts of attention.
+// The host's half of combining splits of attention.
 #pragma once
 #include <tilewright/cuda/attention/combine/kernel.h>
 #include <tilewright/cuda/host/launch.h>
@@ -19,7 +19,7 @@ template <class Config> struct HostAttentionCombine {
     return {};
   }
   static int64_t workspace(const Args &) { return 0; }
-  // Where it can it comes in while the parts are still computed, and waits for them itself.
+  // Where it can it comes in while the splits are still computed, and waits for them itself.
   static constexpr LaunchShape shape() {
     return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes), 1, false, Config::early};
   }

@@ -1,4 +1,4 @@
-// Parts of attention into one: a team of warps for a row of one head, who share its parts; several teams a block.
+// Splits of attention combined: a team of warps for a row of one head, which share its splits; several teams a block.
 #pragma once
 #include <tilewright/attention_rules.h>
 #include <tilewright/gpu/types.h>
@@ -9,9 +9,9 @@ namespace tw {
 template <class Config> struct AttentionCombine {
   static constexpr int warps = Config::warps, teams = warps < 4 ? 4 / warps : 1, threads = 32 * warps * teams;
   static constexpr int columns = (Config::head_v + 127) / 128 * 4;       // of a lane, four at a time
-  static constexpr int at_once = columns > 8 ? 2 : columns > 4 ? 4 : 8;  // parts that are under way
+  static constexpr int at_once = columns > 8 ? 2 : columns > 4 ? 4 : 8;  // splits that are under way
   static constexpr int warp_floats = Config::head_v + 4,
-                       team_floats = warps * warp_floats;  // sums, their weight and top
+                       team_floats = warps * warp_floats;  // accumulators, their weight and maximum
   static constexpr int shared_bytes = teams * team_floats * 4;
   static constexpr int ctas_per_sm = columns > 4 ? 1 : 1024 / threads;  // blocks that registers are kept for
 };
@@ -27,7 +27,8 @@ namespace tw {
 template <class Config> struct RowCombiner {
   using S = AttentionCombine<Config>;
   const tw_attention_combine_args &x;
-  float *team_sums;  // of each warp: sums of its columns, then of its weights, and the lse these are relative to
+  float
+      *team_sums;  // of each warp: accumulators of its columns, then of its weights, and the lse these are relative to
   int warp, lane = int(threadIdx.x) % 32, team;
 
   TW_GPU explicit RowCombiner(const tw_attention_combine_args &args)
@@ -67,13 +68,13 @@ template <class Config> struct RowCombiner {
 
  private:
   TW_GPU static float nothing() { return -INFINITY; }
-  // Of a part with nothing seen 0, whatever the largest is; what is no number stays that.
+  // Of a split with nothing seen 0, whatever the largest is; what is no number stays that.
   TW_GPU static float weight(float lse, float top) {
     return lse == nothing() ? 0.0f : exp2_fast((lse - top) * 1.44269504f);
   }
   TW_GPU float *of_warp(int w) const { return team_sums + w * S::warp_floats; }
 
-  // The parts of this warp, several at a time, each with its lse: nothing is waited for twice.
+  // The splits of this warp, several at a time, each with its lse: nothing is waited for twice.
   TW_GPU void add_splits(const float *parts, const float *lse) {
     constexpr int U = S::at_once, quads = S::columns / 4;
     float4 o[quads] = {};
@@ -106,7 +107,7 @@ template <class Config> struct RowCombiner {
         sum += w;
 #pragma unroll
         for (int j = 0; j < quads; ++j) {
-          // A part that nothing was seen in is zeros, whatever its weight.
+          // A split that nothing was seen in is zeros, whatever its weight.
           o[j].x += w * four[u][j].x, o[j].y += w * four[u][j].y;
           o[j].z += w * four[u][j].z, o[j].w += w * four[u][j].w;
         }

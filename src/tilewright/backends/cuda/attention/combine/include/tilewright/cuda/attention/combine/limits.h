@@ -1,4 +1,4 @@
-// combine: parts put together, a team of warps for a row of one head.  What it refuses.
+// combine: splits combined, a team of warps for a row of one head.  What it refuses.
 #pragma once
 #include <tilewright/cuda/attention/limits.h>
 

@@ -1,4 +1,4 @@
-// loops: any size, stride, element type and feature; also parts put together, and appended rows.  What it takes.
+// loops: any size, stride, element type and feature; also combines splits and appends rows.  What it takes.
 #pragma once
 #include <tilewright/cuda/attention/cost.h>
 #include <tilewright/cuda/attention/loops/limits.h>

@@ -1,4 +1,4 @@
-// loops: any size, stride, element type and feature; also parts put together, and appended rows.  What it refuses.
+// loops: any size, stride, element type and feature; also combines splits and appends rows.  What it refuses.
 #pragma once
 #include <tilewright/cuda/attention/limits.h>
 

@@ -37,8 +37,8 @@ TW_GPU void widen_pairs(uint32_t w, uint32_t (&to)[2], fp16) {
 template <class S> using WarpScores = float[S::R][S::warp_keys / 2];
 template <class S> using WarpResults = float[S::R][S::warp_columns / 2];
 
-// The warp's rows times its keys.  `q` is where its first row lies, `k` its first key.  Few sums have one more set, which
-// takes turns: an instruction waits long for the one whose sums it adds to.
+// The warp's rows times its keys.  `q` is where its first row lies, `k` its first key.  Few accumulators have one more set, which
+// takes turns: an instruction waits long for the one whose accumulators it adds to.
 template <class S> TW_GPU void multiply_keys(WarpScores<S> &s, const char *q, const char *k) {
   using T = typename S::T;
   constexpr int sets = S::R * S::warp_keys < 32 ? 2 : 1;

@@ -9,7 +9,7 @@ namespace cuda_attention {
 namespace mma {
 
 constexpr double kBesideWgmma = 1.4;  // guessed constants stand back behind the fitted ones of kernels with wgmma
-constexpr double kAlone = 1.3;        // how much longer a step takes where one block has the multiprocessor for itself
+constexpr double kAlone = 1.3;  // how much longer an iteration takes where one block has the multiprocessor for itself
 // Of the shorter of work and fetch, what the longer does not hide where blocks fill the device and fetch what others
 // fetched before: the warps that multiply issue the copies too, and all of them meet at the L2 cache.  Guessed.
 constexpr double kShown = 0.7;

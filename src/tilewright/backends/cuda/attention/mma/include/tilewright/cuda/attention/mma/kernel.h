@@ -41,7 +41,7 @@ template <class S, class Config> struct MmaAttender {
   };
   TW_GPU bool shares() const { return S::may_share && x.values_in_keys; }
 
-  // The unit behind those that were asked for, of keys or of values; Odd: 1 where it is known to be values, 0 where keys.
+  // The unit behind those in flight, of keys or of values; Odd: 1 where it is known to be values, 0 where keys.
   template <int Odd> TW_GPU void ask(Walk &w, int unit) const {
     if (unit < w.units) {
       char *to = shared.slot(w.next_slot);

@@ -1,6 +1,6 @@
 // The numbers of the mma pipeline of attention, for the host that launches and the device that runs.
 //
-// A block works on one item: a tile of query rows of one head and one sequence (and of one part of its keys).  Its warps
+// A block works on one item: a tile of query rows of one head and one sequence (and of one split of its keys).  Its warps
 // are a grid: those along rows have rows of their own; those along keys share rows, score keys of their own, meet to weigh
 // them, and then add up columns of the values of their own.  Keys and values come by cp.async through a ring of slots, 16
 // bytes a thread, so that rows may lie anywhere: in pages of any size and layout, with any stride.

@@ -10,7 +10,7 @@ namespace cuda_attention {
 namespace ws {
 
 constexpr double kStreamed = 0.87;   // of what an item takes, where items are streamed
-constexpr double kTwoStages = 1.06;  // how much longer a step takes that has only one tile to come
+constexpr double kTwoStages = 1.06;  // how much longer an iteration takes that has only one tile to come
 constexpr double kExposed = 0.33;    // of the time memory takes, beside products
 constexpr int64_t kShareThreads = 128, kLargeHead = 128;
 
@@ -68,7 +68,7 @@ inline double seconds(const Schedule &s, const Asked &x) {
   const double step = step_seconds(s, r, busy) + r.box * double(boxes(s, p));
   double taken = t.waves(places) * (t.steps * step + item);
   if (s.stream_k) taken = seconds_of_stream_k(x, t, places, step, item);
-  const double exposed = one_warpgroup_packs(s) ? 0.0 : kExposed;  // whose steps are as long as memory takes
+  const double exposed = one_warpgroup_packs(s) ? 0.0 : kExposed;  // whose iterations are as long as memory takes
   const double moved = double(x.a.moved);
   const double whole = r.start + slower(taken + exposed * moved / r.memory, moved / r.memory);
   return s.stream_k ? whole : of_uneven_sequences(x.a, whole);
@@ -79,7 +79,7 @@ inline double seconds(const Schedule &s, const Asked &x) {
 }  // namespace selection
 }  // namespace tw
 
-// The export of a library of attention kernels: what `gpu/attention.py` asks of kernels that deal all keys themselves.
+// The export of a library of attention kernels: what `gpu/attention.py` calls for kernels that distribute all keys themselves.
 #define TW_SELECT_MEETING_TRIPS \
   TW_SELECT_API void tw_select_meeting_trips(const tw::selection::AttentionProblem *problem, double pieces, \
                                              double *trips) { \

@@ -33,7 +33,7 @@ template <class S> TW_GPU void multiply_values(Results<S> &o, Weights<S> &p, con
     WgmmaRegisters<S::DV, typename S::T, 1>::run(o, p[i], at_v + i * (16 * 128 / 16), i > 0 ? 1 : add);
 }
 
-// An item a warpgroup works on: where it was told, where its rows lie, how many tiles of keys it meets, and how many of
+// An item a warpgroup works on: where it was announced, where its rows lie, how many tiles of keys it meets, and how many of
 // these pass by before the first that it sees.
 struct AttentionWork {
   int slot, rows, count, unseen;
@@ -277,7 +277,7 @@ template <class S, class Config> TW_GPU void attention_ws(const TensorMap &map_q
     shared.init();
   }
   __syncthreads();
-  if constexpr (S::Split) let_next_kernel_in();  // which puts parts together, as soon as there is room
+  if constexpr (S::Split) let_next_kernel_in();  // which combines splits, as soon as there is room
   if (threadIdx.x < 128) {
     deallocate_registers<S::producer_registers>();
     if (threadIdx.x < 32) produce_attention<S>(map_q, map_k, map_v, x, shared);

@@ -3,9 +3,9 @@
 
 namespace tw {
 
-constexpr int ws_rows = 64;          // of a warpgroup
-constexpr int ws_line = 128;         // bytes of one swizzled row
-constexpr int ws_items = 4;          // that were told, and of which the next is found beside the one that is worked on
+constexpr int ws_rows = 64;   // of a warpgroup
+constexpr int ws_line = 128;  // bytes of one swizzled row
+constexpr int ws_items = 4;   // that were announced, and of which the next is found beside the one that is worked on
 constexpr int ws_item_bytes = 48;    // of `AttentionItem`
 constexpr int ws_registers = 65536;  // of a multiprocessor
 

@@ -1,6 +1,6 @@
 // The numbers of the ws pipeline of attention, for the host that launches and the device that runs.
 //
-// A block works on items: a tile of query rows of one head and one sequence (and of one part of its keys), which meets
+// A block works on items: a tile of query rows of one head and one sequence (and of one split of its keys), which meets
 // the tiles of keys it sees one after another.  One warp has TMA bring rows, keys and values; each of one to
 // three warpgroups keeps 64 rows, their scores and their results in registers.  Where there is room for the rows of two
 // items, the first scores of one are multiplied beside the last values of the one before.
@@ -42,7 +42,7 @@ struct KeyTiles {
 };
 
 struct AttentionItem {
-  int tile, head, sequence, split;  // the part of the keys; of stream-K: which piece (attention/stream_k/kernel.h)
+  int tile, head, sequence, split;  // the split of the keys; of stream-K: which piece (attention/stream_k/kernel.h)
   int first_row, rows, first_key, keys;
   KeyTiles tiles;  // count 0: there is no item any more
 };

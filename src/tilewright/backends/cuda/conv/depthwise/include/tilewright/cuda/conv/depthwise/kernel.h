@@ -43,7 +43,7 @@ template <class Config> TW_GPU void depthwise_pixels(const DepthwiseArgs &x) {
   }
 }
 
-// Blocks are blocks of channels, then rows of taps (rolled: planes of them), then parts of the strips.
+// Blocks are blocks of channels, then rows of taps (rolled: planes of them), then splits of the strips.
 template <bool Rolled, class Config> struct depthwise_sums {
   using type = DepthwiseWeights<Config>;
 };
@@ -85,7 +85,7 @@ template <class Config> TW_GPU void depthwise_weights(const DepthwiseArgs &x) {
   }
 }
 
-// And the parts too.
+// And the splits too.
 template <class Config> TW_GPU void depthwise_add(const DepthwiseArgs &x) {
   const int at = blockIdx.x * Depthwise<Config>::threads + threadIdx.x;
   if (at >= x.taps * x.channels) return;

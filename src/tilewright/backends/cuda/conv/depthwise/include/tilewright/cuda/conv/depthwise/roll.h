@@ -11,7 +11,7 @@ template <class G, class Line> TW_GPU void widen_row(float (&to)[G::reach][G::V]
   for (int j = 0; j < G::reach; ++j) line.pixels[j].widen(to[j]);
 }
 
-// forward, backward_data: the sums of KW rows of results are under way, of which the first is done with the row that is
+// forward, backward_data: the accumulators of KW rows of results are under way, of which the first is done with the row that is
 // its last tap.
 template <class Config> struct RollPixels {
   using G = Depthwise<Config>;

@@ -123,7 +123,7 @@ template <class Config> struct DepthwisePixels {
   }
 };
 
-// backward_weight: the sums of one row of taps.
+// backward_weight: the accumulators of one row of taps.
 template <class Config> struct DepthwiseWeights {
   using G = Depthwise<Config>;
   using T = typename Config::A;

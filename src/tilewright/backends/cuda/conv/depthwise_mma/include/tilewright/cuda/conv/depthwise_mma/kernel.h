@@ -72,7 +72,7 @@ struct DepthwiseMmaRow {
   }
 };
 
-// A warp's sums of its eight channels: [channel][filter's pixel of row 0, the next one's], as one instruction leaves them.
+// A warp's accumulators of its eight channels: [channel][filter's pixel of row 0, the next one's], as one instruction leaves them.
 template <class Config> struct DepthwiseMmaAccumulators {
   using G = DepthwiseMma<Config>;
   using T = typename Config::A;
@@ -166,15 +166,6 @@ TW_GPU void conv_depthwise_mma(const TensorMap &map_x, const TensorMap &map_y, c
   } else sum_depthwise_mma<Config>(x, block, part, line);
 }
 
-// The parts of a gradient, in order.
-template <class Config> TW_GPU void add_depthwise_mma(const DepthwiseMmaArgs &x) {
-  int at;
-  float sum;
-  if (!add_splits(x.partial, x.taps * x.channels, x.parts, at, sum)) return;
-  const int tap = at / x.channels, channel = at - tap * x.channels;
-  round_to(sum, static_cast<typename Config::C *>(x.to)[channel * x.filter_apart + tap * x.tap_apart]);
-}
-
 }  // namespace tw
 
 #define TW_DEVICE_CONV_DEPTHWISE_MMA(Config, Symbol) \
@@ -183,10 +174,7 @@ template <class Config> TW_GPU void add_depthwise_mma(const DepthwiseMmaArgs &x)
              const __grid_constant__ tw::DepthwiseMmaArgs x) { \
     tw::conv_depthwise_mma<Config>(a, b, x); \
   } \
-  extern "C" __global__ void __launch_bounds__(tw::adding_threads) \
-      Symbol##_add(const __grid_constant__ tw::DepthwiseMmaArgs x) { \
-    tw::add_depthwise_mma<Config>(x); \
-  }
+  TW_DEVICE_ADD_SPLITS(Symbol, tw::DepthwiseMmaArgs, tw::add_depthwise_splits<Config>)
 #else
 #define TW_DEVICE_CONV_DEPTHWISE_MMA(Config, Symbol)
 #endif

@@ -1,7 +1,7 @@
 // Gradients of depthwise weights by matrix instructions: windows of up to 7 rows of up to 8 taps that move pixel by pixel.
 //
 // Of one channel, k is 16 pixels of a row of x.  The rows of A are y, moved by as many pixels as the window is wide, of two
-// neighbouring rows of results; the columns of B are the rows of x that these meet.  So 98 of 128 sums of an instruction
+// neighbouring rows of results; the columns of B are the rows of x that these meet.  So 98 of 128 accumulators of an instruction
 // are taps of a window of 7x7, where a thread that multiplies by itself needs a widened value for each.  A lane reads
 // eight channels of a pixel at once, and what it holds of two pixels becomes a word of two pixels for each channel.
 // Tiles are whole rows of images, of 32 channels, that TMA brings with their padding; pixels lie so that lanes

@@ -23,7 +23,7 @@ inline double seconds_as_laid_out(const Schedule &s, const Asked &x) {
   const int64_t parts = larger(1, x.arch.compute_units / blocks);
   double sums = 0.0;
   if (p.variant == backward_weight) sums = r.add_start + 8.0 * double(parts) * c.w_elements() / r.sums;
-  const double again = s.tile_channels == 32 ? 1.0 + 0.05 : 1.0;  // each pixel is asked for in more pieces
+  const double again = s.tile_channels == 32 ? 1.0 + 0.05 : 1.0;  // each pixel is loaded in more pieces
   const double moved = c.moved / r.through * again, multiply = multiply_adds(c) * idle / r.tile_fmas;
   return r.start + slower(multiply, moved) + beside * faster(multiply, moved) + sums;
 }

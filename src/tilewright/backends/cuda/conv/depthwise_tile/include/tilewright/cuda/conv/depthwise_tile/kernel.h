@@ -48,7 +48,7 @@ struct TileRing {
   }
 };
 
-// One lane asks for the tiles: of x, of backward_weight those of y too.  `line`: the plane of taps that is summed there.
+// One lane issues the loads of the tiles: of x, of backward_weight those of y too.  `line`: the plane of taps that is summed there.
 template <class Config> TW_GPU void produce_tiles(const TensorMap &map_x, const TensorMap &map_y,
                                                   const DepthwiseTileArgs &x, const TileMemory<Config> &shared,
                                                   int block, int part, int line) {
@@ -121,7 +121,7 @@ template <class Config> struct TilePixels {
   static constexpr int most_d = Config::num_d > 0 ? Config::num_d : 1;
   // The instruction that rounds two results makes negative ones 0 besides.
   static constexpr bool rounded_up = Config::epilogue == Epilogue::Relu && sizeof(C) == 2;
-  // A bias is where sums begin, and costs nothing.
+  // A bias is what accumulators start from, and costs nothing.
   static constexpr bool begins = Config::num_d > 0 && !Finish<Config>::multiplies;
   const DepthwiseTileArgs &x;
   const float *taps;  // of this lane's channels, [tap][channels of the block]
@@ -309,7 +309,7 @@ TW_GPU void tile_pixels(const DepthwiseTileArgs &x, const TileMemory<Config> &sh
   }
 }
 
-// backward_weight: the sums of a plane of taps.
+// backward_weight: the accumulators of a plane of taps.
 template <class Config>
 TW_GPU void tile_weights(const DepthwiseTileArgs &x, const TileMemory<Config> &shared, int block, int part, int plane) {
   using G = DepthwiseTile<Config>;
@@ -381,7 +381,7 @@ TW_GPU void conv_depthwise_tile(const TensorMap &map_x, const TensorMap &map_y, 
   const int all = blockIdx.x / x.blocks, block = blockIdx.x - all * x.blocks;
   const int lines = G::weight ? x.planes : 1, part = all / lines, line = all - part * lines;
   if (threadIdx.x == G::working) {
-    let_next_kernel_in();  // that adds parts, or copies results
+    let_next_kernel_in();  // that adds splits, or copies results
     tma_prefetch(&map_x);
     if (G::weight) tma_prefetch(&map_y);
     for (int i = 0; i < x.stages; ++i) shared.full[i].init(1), shared.empty[i].init(G::warps);
@@ -395,15 +395,6 @@ TW_GPU void conv_depthwise_tile(const TensorMap &map_x, const TensorMap &map_y, 
   else tile_pixels<Config>(x, shared, block, part);
 }
 
-// The parts of a gradient, in order.
-template <class Config> TW_GPU void depthwise_tile_add(const DepthwiseTileArgs &x) {
-  int at;
-  float sum;
-  if (!add_splits(x.partial, x.taps * x.channels, x.parts, at, sum)) return;
-  const int tap = at / x.channels, channel = at - tap * x.channels;
-  round_to(sum, static_cast<typename Config::C *>(x.to)[channel * x.filter_apart + tap * x.tap_apart]);
-}
-
 }  // namespace tw
 
 #define TW_DEVICE_CONV_DEPTHWISE_TILE(Config, Symbol) \
@@ -414,7 +405,7 @@ template <class Config> TW_GPU void depthwise_tile_add(const DepthwiseTileArgs &
   } \
   extern "C" __global__ void __launch_bounds__(tw::adding_threads) \
       Symbol##_add(const __grid_constant__ tw::DepthwiseTileArgs x) { \
-    if constexpr (tw::DepthwiseTile<Config>::weight) tw::depthwise_tile_add<Config>(x); \
+    if constexpr (tw::DepthwiseTile<Config>::weight) tw::add_depthwise_splits<Config>(x); \
   }
 #else
 #define TW_DEVICE_CONV_DEPTHWISE_TILE(Config, Symbol)

@@ -1,9 +1,9 @@
 // Depthwise convolutions of windows that slide over tiles of shared memory: TMA brings the tiles, padding and
-// all, so that no thread asks what lies inside an image, and memory is busy while threads multiply.
+// all, so that no thread checks what lies inside an image, and memory is busy while threads multiply.
 //
 // A tile is rows of pixels of one plane, `channels` of them; a unit is `lines` by `pixels` results, two channels a lane.
 // Units go round the warps, across tiles, so that none has fewer than others.  backward_weight: a unit meets its window
-// in x, and the sums of all taps stay in registers until the tiles are done.
+// in x, and the accumulators of all taps stay in registers until the tiles are done.
 //
 // The numbers, for the host that launches and the device that runs.
 #pragma once
@@ -47,7 +47,7 @@ template <class Config> struct DepthwiseTile {
   static constexpr int warps = weight && K > 3 ? (K > 5 ? 11 : 15) : 16;
   static constexpr int threads = (warps + 1) * 32, working = warps * 32, slots = warps * each;
   static constexpr int most_stages = 4, most_shared = Config::Arch::shared_bytes, barriers = 128;
-  static constexpr int staging = weight ? K * K * slots * Channels * 4 : 0;  // the sums of all warps
+  static constexpr int staging = weight ? K * K * slots * Channels * 4 : 0;  // the accumulators of all warps
   static_assert(sizeof(typename Config::A) == 2 && (Channels == 32 || Channels == 64), "a lane has two channels");
 };
 

@@ -17,7 +17,7 @@ template <class Config> struct HostConvGather {
   static constexpr int64_t clear_bytes = Scheduling::clear_bytes, most = most_size / 2;
 
   static Answer broken(const tw_conv_args &) { return {}; }  // limits.h says all
-  // Of sums that blocks share: where there are so many tiles that none is shared, nothing.
+  // Of accumulators that blocks share: where there are so many tiles that none is shared, nothing.
   static int64_t workspace(const tw_conv_args &x) {
     return tiles(x) * 2 <= double(Scheduling::most_blocks) ? Scheduling::bytes : 0;
   }
@@ -132,10 +132,10 @@ template <class Config> struct HostConvGather {
     t.order.batch = int(classes), t.order.group = 8;
     t.order.tiles_m = int(ceil_div(t.m, S::BM)), t.order.tiles_n = int(t.tiles_n.by * x.groups);
     const int64_t steps = ceil_div(weight ? places : taps * inner, S::BK);
-    t.order.steps = steps ? int(steps) : 1;  // of no images, one step of zeros
+    t.order.steps = steps ? int(steps) : 1;  // of no images, one k-block of zeros
   }
 
-  // As many parts of k as make it short, of those that run at a time (they wait for each other).
+  // As many splits of k as make it short, of those resident at a time (they wait for each other).
   static int64_t schedule(TileOrder &order, const Loaded::Place &place) {
     constexpr int limit = Scheduling::most_blocks / S::ctas_per_sm;
     const int64_t processors = place.multiprocessors > limit ? limit : place.multiprocessors;

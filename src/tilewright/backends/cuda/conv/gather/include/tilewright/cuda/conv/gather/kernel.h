@@ -8,7 +8,7 @@
 
 namespace tw {
 
-// What each k says, of the steps to come.  All threads work it out for several steps at a time, as many ahead; barriers lie
+// What each k says, of the k-blocks to come.  All threads work it out for several k-blocks at a time, as many ahead; barriers lie
 // in between.
 template <class S> struct GatherTable {
   const GatherWalk<S> &walk;
@@ -27,7 +27,7 @@ template <class S> struct GatherTable {
     }
   }
   TW_GPU void begin() const { work_out<2 * S::ahead>(0); }
-  // Beside the fetch of a step.
+  // Beside the fetch of a k-block.
   TW_GPU void beside(int number) const {
     if (number % S::ahead == 0 && number > 0) work_out<S::ahead>(number + S::ahead);
   }
@@ -116,7 +116,7 @@ template <class S, class O, bool First> struct GatherSide {
         read_piece(held + (i * O::ks + j) * O::piece_k, line0 + i * O::line_step, k0 + j * O::k_step, said[i]);
     held_for = into;
   }
-  // Into shared memory, a step later: by then it is there.
+  // Into shared memory, a k-block later: by then it is there.
   TW_GPU void put() {
     if (held_for < 0) return;
     char *to = ring + held_for * S::stage_bytes;
@@ -233,7 +233,7 @@ template <class S, class Config> struct GatherEnd {
     }
   }
 
-  // Sums of neighbouring columns, as many as `wide` says lie side by side, or one.
+  // Accumulators of neighbouring columns, as many as `wide` says lie side by side, or one.
   template <int Count, class Sum> TW_GPU void store(const Sum (&sums)[Count], int row, int column) const {
     const int at = load_shared<int>(rows() + row), more = load_shared<int>(columns() + column);
     if (at == outside || more == outside) return;
@@ -352,7 +352,7 @@ template <class S, class Config> struct GatherBlock : MultistageBlock<S, Config>
 template <class S, class Config> TW_GPU void conv_gather(const ConvGatherArgs &x) {
   Work<S::Scheduler, false> work(x.order, block_index(), block_count());
   Segment s;
-  if (!work.next(s)) return;  // as many blocks as there are tiles or parts of tiles
+  if (!work.next(s)) return;  // as many blocks as there are tiles or splits of tiles
   using T = typename Config::A;
   char *shared = dynamic_shared();
   const int group = x.tiles_n.quotient(s.n), column0 = (s.n - group * int(x.tiles_n.by)) * S::BN;

@@ -20,7 +20,7 @@ constexpr int64_t kMostSides = gather_bits,
                   kMostStride = gather_strides;  // taps of all axes have a bit each; classes of pixels of an axis
 constexpr int64_t kLeastProducts = 32;           // of a pixel in a group: with fewer, tiles are all but empty
 constexpr int64_t kHalf = kMost / 2;
-constexpr double kAlone = 1.3;  // how many times as long a step takes without another block beside it
+constexpr double kAlone = 1.3;  // how many times as long a k-block takes without another block beside it
 
 TW_CONV_RULE(sides_long, "nv-gather", "the sides of the filter add up to more than 30")
 TW_CONV_RULE(stride_large, "nv-gather", "a stride is over 8")

@@ -7,7 +7,7 @@ namespace tw {
 
 constexpr int gather_strides = 8;  // of backward_data, along an axis, at most
 constexpr int gather_bits = 30;    // one for each tap of each axis
-constexpr int gather_ahead = 8;    // steps whose k are worked out together, as many ahead
+constexpr int gather_ahead = 8;    // k-blocks whose k are worked out together, as many ahead
 
 // Element by element, which no copy can; then through registers, as are vectors of floats that are transposed there.
 constexpr bool gather_single(int vector_bytes) { return vector_bytes < 4; }

@@ -39,7 +39,7 @@ struct ConvGatherArgs {
   const void *a, *b;
   void *e;
   const void *d[TW_CONV_MAX_D];
-  float *partial;                                               // split-K: a tile of sums for each block
+  float *partial;                                               // split-K: a tile of accumulators for each block
   unsigned *flags;                                              // zero before a launch and after it
   long long a_group, b_group, e_group, d_group[TW_CONV_MAX_D];  // from group to group, in elements
   long long d_image[TW_CONV_MAX_D], d_place[TW_CONV_MAX_D][3], d_column[TW_CONV_MAX_D];
@@ -56,7 +56,7 @@ struct ConvGatherArgs {
 // How an operand comes into shared memory.  AlongK: neighbouring threads read along k, else along lines.  Vector: bytes
 // that are copied at a time; where these are one element of under four bytes, they come through registers, and as many k
 // as a word has are stored together.  Plain floats lie along lines there: four of them along k come through registers too,
-// and are turned on the way, which takes less than to copy them one by one.
+// and are transposed on the way, which takes less than to copy them one by one.
 template <class T, int Lines_, int Deep_, bool AlongK_, int Vector_, int Threads> struct Gathered {
   using Element = T;
   static constexpr int Lines = Lines_, Deep = Deep_, Vector = Vector_, size = sizeof(T);

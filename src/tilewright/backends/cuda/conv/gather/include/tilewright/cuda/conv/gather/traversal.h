@@ -104,7 +104,7 @@ template <class S> struct GatherWalk {
     return made;
   }
 
-  // What a k says, of A and of B.  `end`: where this part of k is over.
+  // What a k says, of A and of B.  `end`: where this split of k is over.
   TW_GPU void of_k(int k, int end, Said &a, Said &b) const {
     a = b = Said{0, weight ? 0 : nowhere};
     if (k >= end) return;
@@ -137,7 +137,7 @@ template <class S> struct GatherWalk {
       return Said{first_tap() + unsigned(line) * x.line, line < x.n ? nowhere - 1 : 0};
     }
   }
-  // Whether there is an element: what is asked for is a tap's bits, of the place's.
+  // Whether there is an element: what is tested is a tap's bits, of the place's.
   static TW_GPU bool meets(unsigned line, unsigned k) { return (line & k) == (weight ? line : k); }
 
   // Of the tensor that places lie in.

@@ -8,7 +8,7 @@ namespace selection {
 namespace cuda_conv {
 namespace halo_wgrad {
 
-// Nine taps are multiplied, however many there are; sums of parts leave and are added.
+// Nine taps are multiplied, however many there are; partial sums are stored and added.
 inline double seconds_as_laid_out(const Schedule &s, const Asked &x) {
   constexpr double two_stages = 1.25;  // a stage comes while one is multiplied, and no other
   const Conv &c = x.c;

@@ -8,7 +8,7 @@
 
 namespace tw {
 
-// What a block sums up: of which groups, filters, channels and plane of taps, and which of the pixels.
+// What a block accumulates: of which groups, filters, channels and plane of taps, and which of the pixels.
 struct HaloWgradItem {
   int group, m, n, plane, part, first, end;
   TW_GPU explicit HaloWgradItem(const HaloWgradArgs &x) {
@@ -76,7 +76,7 @@ TW_GPU void multiply_halo_wgrad(float (&sums)[3][Columns / 2], char *stage, cons
   for (int t = 0; t < S::each; ++t) hold(sums[t]);
 }
 
-// Sums of filters and channels of one group leave; a thread has two neighbours of every eight columns, of two rows.
+// Accumulators of filters and channels of one group leave; a thread has two neighbours of every eight columns, of two rows.
 template <int Columns> TW_GPU void store_halo_wgrad(const HaloWgradArgs &x, const HaloWgradItem &item,
                                                     const float (&sums)[Columns / 2], int tap) {
   const int thread = threadIdx.x % 128, lane = thread % 32;
@@ -155,15 +155,11 @@ TW_GPU void conv_halo_wgrad(const TensorMap &map_x, const TensorMap &map_y, cons
   }
 }
 
-// The parts of a weight, in order.
+// The splits of a weight, in order.
 template <class Config> TW_GPU void add_halo_wgrad(const HaloWgradArgs &x) {
   int at;
   float sum;
-  if (!add_splits(x.partial, x.count, x.parts, at, sum)) return;
-  const int line = x.by_channels.quotient(at), filter = x.by_taps.quotient(line);
-  round_to(sum, static_cast<typename Config::C *>(
-                    x.to)[filter * x.filter_apart + (line - filter * int(x.by_taps.by)) * x.tap_apart +
-                          (at - line * x.channels)]);
+  if (add_splits(x.partial, x.count, x.parts, at, sum)) store_weight<Config>(x, at, sum);
 }
 
 }  // namespace tw
@@ -174,10 +170,7 @@ template <class Config> TW_GPU void add_halo_wgrad(const HaloWgradArgs &x) {
              const __grid_constant__ tw::HaloWgradArgs x) { \
     tw::conv_halo_wgrad<Config>(a, b, x); \
   } \
-  extern "C" __global__ void __launch_bounds__(tw::adding_threads) \
-      Symbol##_add(const __grid_constant__ tw::HaloWgradArgs x) { \
-    tw::add_halo_wgrad<Config>(x); \
-  }
+  TW_DEVICE_ADD_SPLITS(Symbol, tw::HaloWgradArgs, tw::add_halo_wgrad<Config>)
 #else
 #define TW_DEVICE_CONV_HALO_WGRAD(Config, Symbol)
 #endif

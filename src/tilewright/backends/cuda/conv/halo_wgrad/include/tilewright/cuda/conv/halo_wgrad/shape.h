@@ -2,7 +2,7 @@
 //
 // Rows are counted with the padding, in x and in y alike, so that the x of a tap is the same run of rows of shared memory
 // for every tap, moved; the rows of y that are padding are zeros.  A stage is a halo tile of x and its rows of y, 64 channels
-// and 64 filters: one fetch for all taps of a plane, of which each of three warpgroups sums up to three.  Groups of few
+// and 64 filters: one fetch for all taps of a plane, of which each of three warpgroups accumulates up to three.  Groups of few
 // channels lie side by side in these 64; what one group's filters make of another's channels does not leave.  Where
 // at most 32 channels are there, no others are multiplied.  Parts of the pixels are added in order by a second kernel.
 #pragma once

@@ -9,7 +9,7 @@ namespace selection {
 namespace cuda_conv {
 namespace pointwise_tma_ws {
 
-// Seconds of the rows that a block asks for in a step, on average: k or lines that are no whole 64s end early.
+// Seconds of the rows that a block loads in a k-block, on average: k or lines that are no whole 64s end early.
 inline double rows(const PointwiseRates &r, bool along_k, int64_t tile, int64_t deep, int64_t lines, int64_t k,
                    int64_t parts) {
   const double count = along_k ? double(tile) : double(64 * ceil_div(smaller(tile, lines), 64));

@@ -21,7 +21,7 @@ template <class Config> struct SmallChannelWgradMemory {
   }
 };
 
-// What a block sums up: of which filters and plane of taps, and which of the stages.
+// What a block accumulates: of which filters and plane of taps, and which of the stages.
 struct SmallChannelWgradItem {
   int m, plane, part, first, end;
   TW_GPU explicit SmallChannelWgradItem(const SmallChannelWgradArgs &x) {
@@ -107,7 +107,7 @@ template <class Config, int Channels> struct SmallChannelWgradLines {
       if (first + i * S::spreading < all)
         *reinterpret_cast<Some<T, 8> *>(to + (first + i * S::spreading) * S::line) = lines[i];
   }
-  // From line `first` on, of this thread.  A batch is on its way before there is room for it; all threads ask together.
+  // From line `first` on, of this thread.  A batch is on its way before there is room for it; all threads issue their loads together.
   template <class Room> TW_GPU void spread(char *to, int first, Room room) const {
     Some<T, 8> lines[batch];
     load(lines, first);
@@ -148,7 +148,7 @@ TW_GPU void spread_small_channel_wgrad(const SmallChannelWgradArgs &x, const Sma
   }
 }
 
-// Sums leave as they lie in registers, which takes few instructions: a thread has two neighbours of the eight elements of a
+// Accumulators leave as they lie in registers, which takes few instructions: a thread has two neighbours of the eight elements of a
 // line, of every row of the window and two filters.
 template <class Config>
 TW_GPU void store_small_channel_wgrad(const SmallChannelWgradArgs &x, const SmallChannelWgradItem &item,
@@ -234,7 +234,7 @@ template <class Config> TW_GPU void conv_small_channel_wgrad(const TensorMap &ma
   }
 }
 
-// The parts of a weight, in order.
+// The splits of a weight, in order.
 template <class Config> TW_GPU void add_small_channel_wgrad(const SmallChannelWgradArgs &x) {
   using S = SmallChannelWgrad<Config>;
   const auto place = [&](int at) {
@@ -245,11 +245,7 @@ template <class Config> TW_GPU void add_small_channel_wgrad(const SmallChannelWg
   };
   int at;
   float sum;
-  if (!add_splits(x.partial, x.weights, x.part_apart, x.parts, place, at, sum)) return;
-  const int line = x.by_channels.quotient(at), filter = x.by_taps.quotient(line);
-  round_to(sum, static_cast<typename Config::C *>(
-                    x.to)[filter * x.filter_apart + (line - filter * int(x.by_taps.by)) * x.tap_apart +
-                          (at - line * x.channels)]);
+  if (add_splits(x.partial, x.weights, x.part_apart, x.parts, place, at, sum)) store_weight<Config>(x, at, sum);
 }
 
 }  // namespace tw
@@ -259,10 +255,7 @@ template <class Config> TW_GPU void add_small_channel_wgrad(const SmallChannelWg
       Symbol(const __grid_constant__ tw::TensorMap a, const __grid_constant__ tw::SmallChannelWgradArgs x) { \
     tw::conv_small_channel_wgrad<Config>(a, x); \
   } \
-  extern "C" __global__ void __launch_bounds__(tw::adding_threads) \
-      Symbol##_add(const __grid_constant__ tw::SmallChannelWgradArgs x) { \
-    tw::add_small_channel_wgrad<Config>(x); \
-  }
+  TW_DEVICE_ADD_SPLITS(Symbol, tw::SmallChannelWgradArgs, tw::add_small_channel_wgrad<Config>)
 #else
 #define TW_DEVICE_CONV_SMALL_CHANNEL_WGRAD(Config, Symbol)
 #endif

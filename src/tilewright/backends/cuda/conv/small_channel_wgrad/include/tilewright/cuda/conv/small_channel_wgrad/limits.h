@@ -7,7 +7,7 @@ namespace selection {
 namespace cuda_conv {
 namespace small_channel_wgrad {
 
-// `filter_rows`: of the filter; `lines`: of 16 bytes of a row of the window that a warpgroup sums; `shared_bytes`: of the arch.
+// `filter_rows`: of the filter; `lines`: of 16 bytes of a row of the window that a warpgroup accumulates; `shared_bytes`: of the arch.
 #define TW_SELECT_CUDA_CONV_SMALL_CHANNEL_WGRAD(X) X(filter_rows) X(lines) X(stages) X(most_processors) X(shared_bytes)
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_CONV_SMALL_CHANNEL_WGRAD)
 

@@ -33,7 +33,7 @@ struct SmallChannelWgradArgs {
   Divider segments, chunks, depth, by_row, by_phase;  // a stage's number is chunk of rows, segment, plane, image
   int count, parts, blocks_m;                         // stages; how many blocks share them; of 64 filters
   Divider by_channels, by_taps, by_width;
-  long long filter_apart, tap_apart, weights, part_apart;  // of w; all of them; from part to part
+  long long filter_apart, tap_apart, weights, part_apart;  // of w; all of them; from split to split
 };
 
 // Config: A, C, filter_rows, lines (of a warpgroup), stages.
@@ -43,7 +43,7 @@ template <class Config> struct SmallChannelWgrad {
   static constexpr int groups = 2, summing = groups * 128, spreading = 224, threads = summing + spreading + 32;
   static constexpr int line = 16, barriers = 256, most_shared = Config::Arch::shared_bytes;
 #ifdef TW_ON_GPU
-  // Where the sums of a line begin in a part.
+  // Where the accumulators of a line begin in a split.
   static TW_GPU long long place(const SmallChannelWgradArgs &x, int m, int plane, int line) {
     return (((long long)m * x.planes + plane) * x.lines + line) * (Rows * 512);
   }

@@ -139,7 +139,7 @@ template <class Config> struct HostConvTmaWs {
     return whole;
   }
 
-  // As a matrix product: rows, columns and results, for what GEMM's ways out ask.
+  // As a matrix product: rows, columns and results, for GEMM's epilogue stores.
   static tw_gemm_args product(const tw_conv_args &x, const ConvWsArgs &t) {
     tw_gemm_args g{};
     g.m = t.m, g.n = t.n, g.k = 1, g.batch = x.groups, g.alpha = 1;

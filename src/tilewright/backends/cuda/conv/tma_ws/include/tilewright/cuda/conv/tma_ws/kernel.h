@@ -29,7 +29,7 @@ template <class S, int Parts> TW_GPU void fetch_pixels(const TensorMap &map, Bar
   else tma_load_pixels_multicast<S::Spatial>(&map, done, to, at, by, mask);
 }
 
-// Segments of the work; a class has as many steps as it has taps.  One without any has a step outside of everything,
+// Segments of the work; a class has as many k-blocks as it has taps.  One without any has a k-block outside of everything,
 // which is zeros (a branch around the multiplication would have wgmma wait for itself).
 template <class S> struct ConvWork {
   Work<S::Scheduler> work;

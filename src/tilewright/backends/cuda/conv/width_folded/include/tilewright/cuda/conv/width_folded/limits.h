@@ -68,7 +68,7 @@ inline ConvProblem folded(const Conv &c) {
   return q;
 }
 
-// Of two bytes, of the copies of pixels, weights and results; backward_data has sums of four.
+// Of two bytes, of the copies of pixels, weights and results; backward_data has accumulators of four.
 struct Elements {
   Wide x, w, y;
 };

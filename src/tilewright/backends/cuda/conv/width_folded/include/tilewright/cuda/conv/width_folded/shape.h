@@ -43,8 +43,9 @@ struct FoldArgs {
   int channels, filters, inside, before, window[3];
   // backward_data
   Divider stride[3];
-  int folded[3], first[3], dilation[3], padding[3], row;  // sizes of the sums, where the walk begins, their columns
-  int by_taps;                                            // columns are taps of a row, not pixels of a stride
+  int folded[3], first[3], dilation[3], padding[3],
+      row;      // sizes of the accumulators, where the walk begins, their columns
+  int by_taps;  // columns are taps of a row, not pixels of a stride
 };
 
 #ifdef TW_ON_GPU
@@ -70,7 +71,7 @@ template <class T> TW_GPU void fold_pixels(const FoldArgs &x, int at) {
     pixel.v[c] = w >= 0 && w < x.inside && c < x.channels ? from[c * x.channel_apart] : T{};
   static_cast<Some<T, Folded::pixel> *>(x.to)[at] = pixel;
 }
-// Results of backward_data out of the sums of their taps: a pixel a thread.
+// Results of backward_data out of the accumulators of their taps: a pixel a thread.
 template <class T> TW_GPU void unfold_pixels(const FoldArgs &x, int at) {
   const FoldPlace p(x.size, at);
   const int q[3] = {x.stride[0].quotient(p.w), x.stride[1].quotient(p.h), x.stride[2].quotient(p.d)};

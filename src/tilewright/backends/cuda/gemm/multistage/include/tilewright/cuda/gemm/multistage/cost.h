@@ -13,7 +13,7 @@ inline int64_t tiles_of(const Schedule &s, const GemmProblem &p) {
   return ceil_div(p.m, s.tile_m) * ceil_div(p.n, s.tile_n) * p.batch;
 }
 
-// Parts of k of kernels of which several share a multiprocessor; `step` and `alone` as in gpu/multistage_shape.h.
+// Splits of k of kernels of which several share a multiprocessor; `step` and `alone` as in gpu/multistage_shape.h.
 inline int64_t balanced(const Rates &r, int64_t tiles, int64_t steps, int64_t units, int64_t room, double step,
                         double alone, int64_t results) {
   const PartCosts costs{step, alone, r.parts_sync, double(results * 8) / r.parts_sums};
@@ -71,7 +71,7 @@ inline double plain_copies(int64_t lines, int64_t vector, bool along_k, int64_t 
   return double(lines * k) / double(threads) * each;
 }
 
-// Instructions of one warp in a step.
+// Instructions of one warp in a k-block.
 inline double plain_issued(const Schedule &s, const GemmProblem &p) {
   constexpr int64_t per_step = 40;
   const int64_t m = s.tile_m, n = s.tile_n, k = s.tile_k, threads = 32 * warps(s);
@@ -118,7 +118,7 @@ inline double plain_seconds(const Schedule &s, const Asked &x) {
 
 // -- tf32 -------------------------------------------------------------------------------------------------------------
 
-// Several blocks share a multiprocessor.  A step of theirs takes as long as the slowest of the multiplications of all,
+// Several blocks share a multiprocessor.  A k-block of theirs takes as long as the slowest of the multiplications of all,
 // what they fetch from the second-level cache, and the wait for the copies of one, the same however many wait.
 inline double wide_seconds(const Schedule &s, const Asked &x) {
   const GemmProblem &p = x.p;

@@ -36,7 +36,7 @@ template <class Config> struct HostMultistage {
     MultistageArgs t{};
     t.m = int(x.m), t.n = int(x.n), t.k = int(x.k);
     t.order.batch = int(x.batch);
-    t.order.steps = x.k ? int(ceil_div(x.k, S::BK)) : 1;  // without k, one step of zeros
+    t.order.steps = x.k ? int(ceil_div(x.k, S::BK)) : 1;  // without k, one k-block of zeros
     t.order.tiles_m = int(ceil_div(x.m, S::BM)), t.order.tiles_n = int(ceil_div(x.n, S::BN));
     t.order.group = 8;
     t.a = x.a, t.b = x.b, t.e = x.e;

@@ -15,7 +15,7 @@ inline double seconds(const Schedule &s, const Asked &x) {
   if (nothing_to_do(p)) return r.start;
   const int64_t many = s.few_columns ? p.m : p.n * sums(p);
   const int64_t few = s.few_columns ? s.tile_n : s.tile_m, lines = s.few_columns ? s.tile_m : s.tile_n;
-  // Two turns of 64 k (32 where lines are contiguous) for each row of both tiles wait in the registers of a warp.
+  // Two iterations of 64 k (32 where lines are contiguous) for each row of both tiles wait in the registers of a warp.
   const int64_t deep = (s.few_columns ? p.a_rows : !p.b_rows) ? 2 : 1;
   const bool gathers = s.few_columns ? p.b_rows : !p.a_rows;
   const double turns = double(ceil_div(ceil_div(p.k, 64), s.warps)), warps = double(s.warps);

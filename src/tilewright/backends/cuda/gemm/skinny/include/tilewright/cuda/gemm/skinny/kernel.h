@@ -3,7 +3,7 @@
 // B goes from memory straight into the registers of mma.sync: the order of k inside a matrix instruction does not
 // matter as long as both operands use the same, nor does the order of rows as long as results are stored by it.  Where
 // k is contiguous, each thread takes eight neighbouring k of its row; where rows (lines) are, it takes neighbouring
-// lines of four k and pairs them up.  The warps of a block share its rows of B and split k; their sums are added in
+// lines of four k and pairs them up.  The warps of a block share its rows of B and split k; their accumulators are added in
 // shared memory, warp after warp.
 #pragma once
 #include <tilewright/cuda/copies/copies.h>
@@ -41,7 +41,7 @@ TW_GPU void skinny_leave(const SkinnyArgs &x, const SkinnyAccumulators<S> &sums,
 
 // Pairs of neighbouring k of one of the few rows, line after line, from k on: a thread has 2 * Pairs k, `quad` of them
 // before others have theirs.  Where k is contiguous they are read so.  Else a warp reads 8 x 8 pieces as they lie,
-// neighbouring rows of one k a word, and turns them when they are multiplied.  Zeros beyond the matrix.
+// neighbouring rows of one k a word, and transposes them when they are multiplied.  Zeros beyond the matrix.
 template <class S, int Pairs> struct Few {
   uint32_t w[Pairs];
 
@@ -116,7 +116,7 @@ template <class S> struct SkinnyByK {
       }
     }
   }
-  // The row of the block that a thread's sums of row tile i, upper or lower, belong to.
+  // The row of the block that a thread's accumulators of row tile i, upper or lower, belong to.
   TW_GPU int row(int i, int up) const { return i * 16 + line + up * 8; }
 };
 

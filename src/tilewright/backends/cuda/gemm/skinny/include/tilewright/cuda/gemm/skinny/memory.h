@@ -3,7 +3,7 @@
 
 namespace tw {
 
-// The sums of every warp, a column more than there are.
+// The accumulators of every warp, a column more than there are.
 constexpr int skinny_shared_bytes(int warps, int rows, int tokens) { return warps * rows * (tokens + 1) * 4; }
 
 }  // namespace tw

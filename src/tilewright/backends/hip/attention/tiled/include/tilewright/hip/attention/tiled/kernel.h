@@ -145,7 +145,7 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
       if constexpr (Config::sink) take_sink(mine);
     }
   }
-  // One more column of the softmax, in the first part; one lane of the row has its exponential.
+  // One more column of the softmax, in the first split; one lane of the row has its exponential.
   TW_GPU void take_sink(Row &mine) const {
     if (part != 0) return;
     const float logit = static_cast<const float *>(x.sink)[mine.head];

@@ -3,7 +3,7 @@
 // Two passes, so that every result is added up by one wave in one order: blocks of rows walk tiles of keys for dq, blocks of
 // keys walk tiles of rows for dk and dv.  A wave has 16 lines of its own: its scores and what dout gives them come as the
 // other lines times its own, so that a lane has them of one line, and they are, as they lie in its registers, an operand of
-// the sums.  What both passes do to an entry is what the loops do to it.
+// the accumulators.  What both passes do to an entry is what the loops do to it.
 #pragma once
 #include <tilewright/hip/attention_backward/kernel.h>
 #include <tilewright/gpu/attention_backward_entries.h>
@@ -26,7 +26,7 @@ template <class Config, bool of_keys> struct BackwardTiled {
   using Gradients = Matrix<T, T, Config::head_v>;
   using Accumulators = typename Scores::Accumulators;
   static constexpr int tile_m = Config::tile_m, tile_n = Config::tile_n, threads = Config::threads;
-  // Waves that share lines have columns of the sums of their own, and each the scores of all.
+  // Waves that share lines have columns of the accumulators of their own, and each the scores of all.
   static constexpr int shares = Config::column_waves;
   static_assert(tile_m * Scores::wave * shares == 16 * threads, "waves of another size");
   using Operand = ScoreOperand<Scores, T, tile_n>;
@@ -144,8 +144,8 @@ template <class Config, bool of_keys> struct BackwardTiled {
     }
   }
 
-  // The compiler may put matrix instructions behind all loads, barriers of the scheduler or not: sums that it must have here
-  // keep fragments of the next steps out of registers.
+  // The compiler may put matrix instructions behind all loads, barriers of the scheduler or not: accumulators that it must have here
+  // keep fragments of the next iterations out of registers.
   static TW_GPU void pace(Accumulators (&to)[blocks], int step) {
     if (shares == 1 || step % 2 == 0) return;
 #pragma unroll
@@ -165,7 +165,7 @@ template <class Config, bool of_keys> struct BackwardTiled {
         const auto some = fragment<typename Unit::Lines>(others + LinesOf::at(j * 16 + Unit::line(lane()), at));
         Unit::multiply(some, mine, to[j]);
       }
-      __builtin_amdgcn_sched_barrier(0);  // one step after the other: registers are few
+      __builtin_amdgcn_sched_barrier(0);  // one iteration after the other: registers are few
       pace(to, k / Unit::k);
     }
   }

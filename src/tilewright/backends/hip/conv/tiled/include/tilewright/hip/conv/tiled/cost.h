@@ -8,7 +8,7 @@ namespace selection {
 namespace hip_conv {
 namespace tiled {
 
-// Whole rounds of blocks, or the bytes; with k split the parts are added afterwards.
+// Whole rounds of blocks, or the bytes; with k split the splits are added afterwards.
 inline double multiplying(const Schedule &s, const Asked &x, const Conv &c, const Product &product, int64_t batch) {
   const Tiles t = tiles_of(s);
   const Rates &r = x.rate;

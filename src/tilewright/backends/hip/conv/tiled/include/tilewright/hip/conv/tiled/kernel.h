@@ -2,9 +2,9 @@
 // anywhere.
 //
 // A block stages tile_m lines of A and tile_n lines of B, tile_k deep, in LDS, k along the rows.  While it multiplies them,
-// its lanes already hold what comes next.  Matrix instructions (matrix.h) make 16 x 16 sums a wave at a time; what a GPU has
+// its lanes already hold what comes next.  Matrix instructions (matrix.h) compute 16 x 16 accumulators per wave; what a GPU has
 // no such instruction for is multiplied by multiply-adds, of which a lane has a square of lines.  Operands, classes of
-// pixels, merged groups, parts of a split k and the way out are those of the CK Tile kernels.
+// pixels, merged groups, splits of k and the way out are those of the CK Tile kernels.
 #pragma once
 #include <tilewright/hip/conv/maps.h>
 #include <tilewright/hip/staged.h>
@@ -71,7 +71,7 @@ template <class Config, class T> struct FmaProduct {
   static constexpr int each_m = Config::tile_m / down, each_n = Config::tile_n / across;
   static constexpr int turns = each_m, band = down, row = Config::tile_n + 4;
   using Lines = StagedLines<T, Config::tile_k, true>;
-  static constexpr int width = Lines::piece < 4 ? Lines::piece : 4;  // deep, of one step
+  static constexpr int width = Lines::piece < 4 ? Lines::piece : 4;  // deep, of one k-block
   Sum sums[each_m][each_n] = {};
 
   static TW_GPU int x() { return int(threadIdx.x) % across; }
@@ -154,7 +154,7 @@ template <class Config> struct ConvDevice : ConvOperands<Config> {
     return {map, line, k};
   }
 
-  // One tile of the result, or one part of its k, of a group and a class.
+  // One tile of the result, or one split of its k, of a group and a class.
   template <int tails> static TW_GPU void run(const Launched &x) {
     if constexpr (Config::matrix)
       static_assert(Product::wave * Config::warp_grid_m * Config::warp_grid_n == Config::threads,

@@ -8,21 +8,11 @@
 //
 // Elements are converted on their way from registers to LDS where no instruction multiplies them as they are.
 #pragma once
+#include <tilewright/hip/element.h>
 #include <tilewright/hip/staged.h>
 
 #if defined(__HIP_DEVICE_COMPILE__)
 namespace tw::hip {
-
-// An element as the matrix instructions take it: every fp8 is exactly a bf16 and an fp16, every bf16 and fp16 an fp32.
-template <class M, class T> TW_GPU M converted(T x) {
-  if constexpr (std::is_same_v<M, T>) return x;
-  else if constexpr (std::is_same_v<M, bf16>) return bf16{uint16_t(__float_as_uint(to_float(x)) >> 16)};
-  else {
-    M y;
-    round_to(to_float(x), y);
-    return y;
-  }
-}
 
 // T: elements in memory; M: in LDS.  along_k: neighbours in memory are neighbours of k.
 template <class T, class M, int lines, int deep, int threads, bool along_k> struct TileFetch {

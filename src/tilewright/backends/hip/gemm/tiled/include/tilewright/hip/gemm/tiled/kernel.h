@@ -1,8 +1,8 @@
 // GEMM by matrix instructions on any AMD GPU that has them: MFMA and WMMA, any layout, stride, size and alignment.
 //
 // A block stages tile_m lines of A and tile_n of B, tile_k deep, in one of `stages` places in LDS.  While waves multiply
-// them, 16 x 16 sums at a time, lanes already hold what comes next; with two places there is one barrier a turn.  Sums
-// leave through LDS, in whole accesses wherever these are aligned; parts of a split k go to the workspace and are added
+// them, 16 x 16 accumulators at a time, lanes already hold what comes next; with two places there is one barrier per iteration.  Accumulators
+// are stored through LDS, in whole accesses wherever these are aligned; splits of k go to the workspace and are added
 // in their order by a second kernel.  What a launch is made of is that of the CK Tile kernels.
 #pragma once
 #include <hip/hip_runtime.h>
@@ -44,7 +44,7 @@ template <class Config> struct Device {
     return {(first + rest % height) * tm, rest / height * tn};
   }
 
-  // One tile of the result, or one part of its k.
+  // One tile of the result, or one split of its k.
   template <int> static TW_GPU void run(const Launch &x) {
     __shared__ __attribute__((aligned(16))) char lds[lds_bytes];
     const Place at = place(int(blockIdx.x), x.m, x.n);
@@ -103,7 +103,7 @@ template <class Config> struct Device {
       __syncthreads();
     }
     product.multiply(staged_a(lds, turn), staged_b(lds, turn));
-    __syncthreads();  // LDS is free for the sums
+    __syncthreads();  // LDS is free for the accumulators
   }
 };
 

@@ -1,0 +1,36 @@
+"""What the costs of attention and its gradients on AMD GPUs are counted in: `Rates` of cost.h, from the arch table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from tilewright.arch import Arch, fit_source
+from tilewright.arch import arch as arch_by_name
+from tilewright.arch.rates import Fma, Launch
+from tilewright.backends.hip.fits import constants
+
+
+class Constants(NamedTuple):
+    """`hip_attention` and `hip_attention_backward` of the fits in the arch table."""
+
+    start: Launch
+    loops: Fma  # products of the loops a second
+    share: float  # of the arch's rate that a well filled kernel reaches
+    memory_share: float
+
+
+def rates_of(fit: str, dtypes: Collection[str], arch: Arch) -> Mapping[str, float]:
+    own = constants(fit, Constants, arch)
+    peak = arch.rates or arch_by_name(fit_source(fit, arch.name)).rates
+    assert peak is not None, "a fit is of an arch with rates"
+    # What the arch does not multiply in matrix instructions is converted to what it does.
+    flops = {"fp32": peak.fma, **{name: peak.mma.get(name) or peak.mma["fp16"] for name in dtypes if name != "fp32"}}
+    return {
+        "start": own.start, "loops": own.loops, "memory": own.memory_share * peak.memory,
+        **{f"flops_{name}": own.share * each for name, each in flops.items()},
+    }  # fmt: skip
+
+
+def arch_numbers(arch: Arch) -> Mapping[str, int]:
+    return {"compute_units": max(1, arch.compute_units)}
