@@ -40,7 +40,7 @@ class _Desk:
         choice.ask, choice.question, choice.numbers = judge.ask_place, start, ctypes.addressof(self.numbers)
         choice.served = start + answers.served.offset
         choice.rules, choice.known = self.rules.ctypes.data, self.known.ctypes.data
-        choice.features, choice.terms = owner.features.places
+        choice.problem_features, choice.kernel_features, choice.terms = owner.features.places
         choice.words, choice.word_at = ctypes.addressof(self.words), owner.word_at.ctypes.data
         choice.unseen = owner.unseen.ctypes.data
         choice.word_count, choice.unseen_count = len(owner.words), len(owner.unseen)
