@@ -42,6 +42,13 @@ class LruCache(Generic[Key, Value]):
                 self._entries.popitem(last=False)
             return kept
 
+    def keep(self, key: Key, value: Value) -> None:
+        """As `put`, where it does not matter which of two that were put at once stays: the key is hashed once."""
+        with self._lock:
+            self._entries[key] = value
+            while len(self._entries) > self._most():
+                self._entries.popitem(last=False)
+
     def items(self) -> list[tuple[Key, Value]]:
         """Least recently used first, as they are now."""
         with self._lock:

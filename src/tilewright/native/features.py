@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 _pointer, _int = ctypes.c_void_p, ctypes.c_int64
 # `tw_select_features`; of a problem alone; and of it with some kernels.
 _ARGUMENTS = (ctypes.c_char_p, _pointer, _int, _int, _pointer, _pointer)
-_OF_PROBLEM = (_pointer, _pointer)
+_OF_PROBLEM = (_pointer, _pointer, _pointer)
 _OF_KERNELS = (_pointer, _pointer, _int, _int, _pointer, _int, _pointer)
 
 

@@ -9,6 +9,7 @@ of all kernels and are walked once.
 from __future__ import annotations
 
 import ctypes
+import struct
 import threading
 from dataclasses import replace
 from functools import lru_cache
@@ -133,9 +134,14 @@ class Choice(ctypes.Structure):
             "problem", "both", "word_at", "words", "unseen",
         )),
         *((name, ctypes.c_int64) for name in ("word_count", "unseen_count", "estimated", "units")),
-        ("tree_question", TreeQuestion), ("wanted", Prediction),
-        *((name, ctypes.c_int64) for name in ("decided", "first", "second")),
+        ("rough", ctypes.c_void_p), ("tree_question", TreeQuestion), ("wanted", Prediction),
+        *((name, ctypes.c_int64) for name in ("decided", "first", "second", "some", "best")),
+        *((name, ctypes.c_double) for name in ("first_seconds", "second_seconds", "best_seconds")),
     ]  # fmt: skip
+
+
+# The answers of a Choice, from `decided` on.
+CHOICE_ANSWERS, CHOICE_ANSWERS_AT = struct.Struct("=5q3d"), Choice.decided.offset
 
 
 class Desk:

@@ -69,14 +69,15 @@ struct Prediction {
 };
 
 // A whole choice in one call: a selection library says which kernels serve a problem and what each is estimated to take,
-// and fills in features; the forest says which of them is the fastest.  All but `words` and `rough` is prepared once.
+// and fills in features; the forest says which of them is the fastest.  All but `words` is prepared once.
 struct Choice {
   void (*ask)(void *question);  // of the selection library, as is all that stands here
   void *question;
   const void *numbers;    // the problem's
-  const int64_t *served;  // its answers: how many kernels serve the problem, and of each the broken rule
+  const int64_t *served;  // its answers: how many kernels serve the problem, behind that the place of the lowest
+                          // estimate, and of each kernel the broken rule
   const int64_t *rules;
-  void (*problem_features)(const void *numbers, float *problem);
+  double (*problem_features)(const void *numbers, const double *rough, float *problem);
   void (*kernel_features)(const void *numbers, const void *terms, int64_t count, int64_t units, const int64_t *places,
                           int64_t some, double *both);
   const void *terms;
@@ -90,10 +91,13 @@ struct Choice {
   const float *words;
   const int64_t *unseen;  // the places of kernels newer than the model
   int64_t word_count, unseen_count, estimated, units;
+  const double *rough;  // a start, and seconds of a byte and of an operation
   Question asked;
   Prediction wanted;      // its estimates are the library's
   int64_t decided;        // the answers: `Decision`
   int64_t first, second;  // the kernel predicted the fastest, and the next; -1 where no other is predicted
+  int64_t some, best;     // how many serve the problem, and that of the lowest estimate; -1 where none does
+  double first_seconds, second_seconds, best_seconds;  // of these
 };
 
 // Rows that are compared at once: which of their values lie above a threshold.
@@ -234,7 +238,8 @@ template <> struct Rows<1> {
 
 template <int words> struct Block {
   static constexpr int most = 64 * words,
-                       side = 16;  // trees that are walked side by side: a step of one waits for memory
+                       side = 16,  // trees that are walked side by side: a step of one waits for memory
+      few = 24;                    // thresholds of which it is not worth looking for those that all rows agree in
   using Bits = typename Rows<words>::Bits;
 
   // Rows that go right, by decision; what is no number does nowhere.  Bits of rows that are not there mean nothing.
@@ -244,11 +249,14 @@ template <int words> struct Block {
     const int32_t count = forest.first[feature + 1] - forest.first[feature];
     int used = (rows + lanes - 1) / lanes;
     for (int i = rows; i < used * lanes; ++i) values[i] = values[0];
-    const Range range = range_of(values, used);
-    const int32_t all = passed(thresholds, count, range.least), some = passed(thresholds, count, range.most);
     Bits *const mine = right + forest.first[feature];
-    memset((void *)mine, 0xff, (size_t)all * sizeof *mine);
-    memset((void *)(mine + some), 0, (size_t)(count - some) * sizeof *mine);
+    int32_t all = 0, some = count;
+    if (count > few) {
+      const Range range = range_of(values, used);
+      all = passed(thresholds, count, range.least), some = passed(thresholds, count, range.most);
+      memset((void *)mine, 0xff, (size_t)all * sizeof *mine);
+      memset((void *)(mine + some), 0, (size_t)(count - some) * sizeof *mine);
+    }
     Lanes *to = reinterpret_cast<Lanes *>(mine + all);
     for (; used > 4; used -= 4, values += 4 * lanes, to += 4) decide_parts<4>(thresholds + all, some - all, values, to);
     if (used == 4) decide_parts<4>(thresholds + all, some - all, values, to);
@@ -333,6 +341,7 @@ template <int words> struct Block {
       const Part *parts = forest.twigs_of + t * twigs;
       const float *values = forest.values + t * leaves;
       for (int i = 0; i < count; ++i) {
+        __asm__ volatile("");  // one tree after another: compilers would shuffle decisions of several together
         Bits gone[half_deep] = {};
         walk<1, 0>(forest.tops[t + i], right, all, gone, ways.twig + i * twigs);
         for (int level = 0; level < half_deep; ++level) ways.right[i][level] = gone[level];
@@ -623,10 +632,10 @@ Decision decide(Choice &c) {
   }
   for (int64_t i = 0; i < c.unseen_count; ++i) unseen += !c.rules[c.unseen[i]], c.known[c.unseen[i]] = __builtin_inf();
   if (unseen == *c.served) return kSilent;
-  c.problem_features(c.numbers, c.problem);
+  const double rough = c.problem_features(c.numbers, c.rough, c.problem);
   for (int64_t i = 0; i < c.word_count; ++i) c.problem[c.word_at[i]] = c.words[i];
   Prediction told = c.wanted;
-  told.estimates = c.known;
+  told.estimates = c.known, told.rough = rough;
   if (beyond(c.asked, told) >= 0) return kSilent;
   const double least = ask_near(c.asked, told);
   c.kernel_features(c.numbers, c.terms, count, c.units, c.asked.asked, c.asked.count, c.both);
@@ -650,8 +659,14 @@ Decision decide(Choice &c) {
 
 SHOWN int64_t tw_trees_choice_bytes() { return sizeof(Choice); }
 
-// Numbers of the problem, words and `rough` are filled in.
+// Numbers of the problem and words are filled in.
 SHOWN void tw_trees_choose(Choice *choice) {
-  choice->ask(choice->question);
-  choice->decided = *choice->served < 2 ? kEstimate : decide(*choice);
+  Choice &c = *choice;
+  c.ask(c.question);
+  c.some = c.served[0], c.best = c.served[1];
+  c.decided = c.some < 2 ? kEstimate : decide(c);
+  c.best_seconds = c.best < 0 ? 0.0 : c.wanted.estimates[c.best];
+  if (c.decided != kForest) return;
+  c.first_seconds = c.wanted.seconds[c.first];
+  c.second_seconds = c.second < 0 ? 0.0 : c.wanted.seconds[c.second];
 }

@@ -17,6 +17,9 @@ struct Terms {
 };
 
 using Seen = Conv;
+inline double flops(const Seen &c) {
+  return double(2 * Wide(c.p.batch) * c.out.product() * c.p.filters * c.group_channels * c.taps);
+}
 
 inline double log2_of(double value) { return log2(value > 1.0 ? value : 1.0); }
 
@@ -45,8 +48,7 @@ inline bool pointwise(const Conv &c) {
 inline void of_problem(const Conv &c, float *out) {
   const ConvProblem &p = c.p;
   const Gemm g = gemm_of(c);
-  const Wide macs = Wide(p.batch) * c.out.product() * p.filters * c.group_channels * c.taps;
-  const double flops = double(2 * macs);
+  const double operations = flops(c);
   const auto real = [](int64_t x) { return double(x); };
   // clang-format off
   const double found[kProblem] = {
@@ -55,7 +57,7 @@ inline void of_problem(const Conv &c, float *out) {
       log2_of(real(c.out.product())), log2_of(real(c.size[2])), log2_of(real(c.size[1])), log2_of(real(c.size[0])),
       real(c.window[2]), real(c.window[1]), real(c.window[0]), real(c.stride[2]), real(c.stride[1]), real(c.stride[0]),
       real(c.dilation[2]), real(c.dilation[1]), real(c.dilation[0]), real(c.before[2]), real(c.before[1]),
-      real(c.before[0]), real(pointwise(c)), log2_of(flops), log2_of(flops / slower(1.0, c.moved)), real(p.size),
+      real(c.before[0]), real(pointwise(c)), log2_of(operations), log2_of(operations / slower(1.0, c.moved)), real(p.size),
       real(p.size_out), divides(c.group_channels), divides(c.group_filters), real(c.channels_last()), real(p.num_d),
       real(p.full_d), 0.0, real(p.deterministic), log2_of(c.x_elements()), log2_of(c.w_elements()),
       log2_of(c.y_elements())};

@@ -23,8 +23,10 @@ inline double ceiling(double x) {
 }  // namespace selection
 }  // namespace tw
 
-// For a namespace with of_problem, of_both and `Seen`, which is made of a problem: all at once, and one after the other,
-// of kernels that still have a hope.  Columns are then those of these kernels, in rows as long as for all.
+// For a namespace with of_problem, of_both and `Seen`, which is made of a problem and has its bytes and operations: all at
+// once; and one after the other, of kernels that still have a hope.  Columns are then those of these kernels, in rows as
+// long as for all.  What is answered of a problem is what it takes whatever the kernel, to a factor of a few: `rough` are
+// a start, and seconds of a byte and of an operation.
 #define TW_SELECT_FEATURES(Problem, space) \
   TW_SELECT_API void tw_select_features(const Problem *problem, const space::Terms *terms, int64_t count, \
                                         int64_t units, float *of_problem, double *of_both) { \
@@ -32,8 +34,10 @@ inline double ceiling(double x) {
     space::of_problem(seen, of_problem); \
     space::of_both(seen, *terms, count, units, {nullptr, count}, of_both); \
   } \
-  TW_SELECT_API void tw_select_problem_features(const Problem *problem, float *of_problem) { \
-    space::of_problem(space::Seen(*problem), of_problem); \
+  TW_SELECT_API double tw_select_problem_features(const Problem *problem, const double *rough, float *of_problem) { \
+    const space::Seen seen(*problem); \
+    space::of_problem(seen, of_problem); \
+    return rough[0] + rough[1] * seen.moved + rough[2] * space::flops(seen); \
   } \
   TW_SELECT_API void tw_select_kernel_features(const Problem *problem, const space::Terms *terms, int64_t count, \
                                                int64_t units, const int64_t *places, int64_t some, double *of_both) { \

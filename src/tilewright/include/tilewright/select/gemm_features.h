@@ -18,6 +18,7 @@ struct Terms {
 };
 
 using Seen = PreparedGemm;
+inline double flops(const Seen &seen) { return double(2 * multiply_adds(seen.p)); }
 
 inline float log2_of(double value) { return float(log2(value > 1.0 ? value : 1.0)); }
 
@@ -29,14 +30,13 @@ inline float alignment(int64_t stride, int64_t size) {
 
 inline void of_problem(const Seen &seen, float *out) {
   const GemmProblem &p = seen.p;
-  const double moved = seen.moved;
-  const double flops = double(2 * multiply_adds(p));
+  const double moved = seen.moved, operations = flops(seen);
   const float found[kProblem] = {log2_of(double(p.m)),
                                  log2_of(double(p.n)),
                                  log2_of(double(p.k)),
                                  log2_of(double(p.batch)),
-                                 log2_of(flops),
-                                 log2_of(flops / (moved > 1.0 ? moved : 1.0)),
+                                 log2_of(operations),
+                                 log2_of(operations / (moved > 1.0 ? moved : 1.0)),
                                  log2_of(double(Wide(p.m) * p.k * p.size_a)),
                                  log2_of(double(Wide(p.k) * p.n * p.size_b)),
                                  log2_of(double(Wide(p.m) * p.n * p.size_c)),
