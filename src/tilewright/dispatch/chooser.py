@@ -87,13 +87,13 @@ class Chooser:
         for at, (name, numbers) in enumerate(self.words):
             desk.words[at] = numbers.get(getattr(problem, name), ABSENT)
         self._choose(desk.place)
-        decided, first, second, served, best, first_seconds, second_seconds, seconds = _answers(desk.choice, _ANSWERS_AT)
+        decided, first, second, served, best, *seconds = _answers(desk.choice, _ANSWERS_AT)
         if decided == _BY_MODEL:
             rival = -1 if first not in self._unseen else self._rival(desk)
-            return Chosen(served, first, first_seconds, second, second_seconds, True, rival)
+            return Chosen(served, first, seconds[0], second, seconds[1], True, rival)
         if decided == _UNCLEAR or (decided == _SILENT and not self._alone):
             return None
-        return Chosen(served, best, seconds)
+        return Chosen(served, best, seconds[2])
 
     def _rival(self, desk: _Desk) -> int:
         """The model's own choice."""

@@ -124,8 +124,7 @@ def together(specs: Sequence[KernelSpec]) -> list[Kernel]:
             unknown = [spec for spec in specs if spec.digest not in _adopted and _key(spec) not in _kernels]
         if len(unknown) > 1:
             kernels(unknown)
-        return [kernel(spec) for spec in specs]
-    return [kernel(specs[0])] if specs else []
+    return [kernel(spec) for spec in specs]
 
 
 def kernels(

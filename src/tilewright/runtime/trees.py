@@ -130,8 +130,8 @@ class Choice(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in (
-            "ask", "question", "numbers", "served", "rules", "problem_features", "kernel_features", "terms", "forest", "room", "out", "known",
-            "problem", "both", "word_at", "words", "unseen",
+            "ask", "question", "numbers", "served", "rules", "problem_features", "kernel_features", "terms", "forest",
+            "room", "out", "known", "problem", "both", "word_at", "words", "unseen",
         )),
         *((name, ctypes.c_int64) for name in ("word_count", "unseen_count", "estimated", "units")),
         ("rough", ctypes.c_void_p), ("tree_question", TreeQuestion), ("wanted", Prediction),
