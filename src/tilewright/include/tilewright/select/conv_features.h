@@ -8,13 +8,14 @@ namespace tw {
 namespace selection {
 namespace conv_features {
 
-constexpr int64_t kProblem = 41, kSizes = 8;
+constexpr int64_t kProblem = 41, kBoth = 19, kSizes = 8;
 
 // Of the kernels alone, a number a kernel: `kernel_terms` of ops/conv/features.py.  `parts` are eight rows of them;
 // `split`, `merges` and `results` may be null where no kernel does so.
 struct Terms {
   const double *parts, *depth, *intensity, *split, *merges, *results;
 };
+constexpr char kTermRows[] = "8 1 1 1? 1? 1?";
 
 using Seen = Conv;
 inline double flops(const Seen &c) {

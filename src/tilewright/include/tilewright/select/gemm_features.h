@@ -16,6 +16,7 @@ struct Terms {
   const double *spans, *block_k, *shares_k, *room, *volume, *fetched, *flow, *flying, *rings, *way_out;
   const uint8_t *split, *streamed;
 };
+constexpr char kTermRows[] = "4 1 1 1 1 1 1 1 1 1 1? 1?";
 
 using Seen = PreparedGemm;
 inline double flops(const Seen &seen) { return double(2 * multiply_adds(seen.p)); }

@@ -11,7 +11,28 @@
 namespace tw {
 namespace selection {
 
-constexpr int64_t kVersion = 7;
+constexpr int64_t kVersion = 8;
+
+// Numbers of schedules and archs that are sizes and counts, in whatever family: limits and costs divide by them.
+// clang-format off
+constexpr char kCounts[] =
+    " cluster_m cluster_n columns compute_units ctas_per_sm deep grain_k grain_m grain_n pixels read_a read_b"
+    " results rows scratch_bytes shared_bytes shares split_k step stride taps threads tile_channels tile_h tile_k"
+    " tile_m tile_m0 tile_n tile_n0 tile_n1 tile_w vector vector_bytes vectors warpgroups warps warps_m warps_n"
+    " wave width_a width_b ";
+// clang-format on
+constexpr int64_t kMostNumber = int64_t(1) << 20;  // products of three of them still fit
+
+// The least that a number of this name may be: of one that is read from a file, before it is asked with.
+inline int64_t least_number(const char *name) {
+  for (const char *at = kCounts; *at; ++at) {
+    const char *mine = name, *known = at + 1;
+    if (*at != ' ') continue;
+    while (*mine && *mine == *known) ++mine, ++known;
+    if (!*mine && *known == ' ') return 1;
+  }
+  return 0;
+}
 
 // A kernel of a question: what was prepared of it once.
 struct Candidate {
