@@ -115,7 +115,13 @@ SelectionLibrary::SelectionLibrary(const std::string &path) : file(path) {
   for (int64_t number = 0; const char *name = names(3 + 2 * number); ++number)
     families[name] = {number, words(names(4 + 2 * number))};
   ask = function<void (*)(selection::Question *)>(file, "tw_select_ask");
-  features = file.symbol("tw_select_features");
+  if (!file.symbol("tw_select_feature_counts")) return;
+  problem_features = function<decltype(problem_features)>(file, "tw_select_problem_features");
+  kernel_features = function<decltype(kernel_features)>(file, "tw_select_kernel_features");
+  const char *terms = "";
+  function<void (*)(int64_t *, int64_t *, const char **)>(file, "tw_select_feature_counts")(&of_problem, &of_both,
+                                                                                            &terms);
+  of_terms = words(terms);
 }
 
 }  // namespace runtime

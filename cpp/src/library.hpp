@@ -52,7 +52,13 @@ struct SelectionLibrary {
   std::vector<std::string> problem, arch, rates;
   std::map<std::string, Family> families;
   void (*ask)(selection::Question *question);
-  void *features = nullptr;  // what learned models see of a problem; null of ops that have none
+
+  // What learned models see of a problem, and of it with some kernels (select/features.h); null of ops that have none.
+  double (*problem_features)(const void *problem, const double *rough, float *of_problem) = nullptr;
+  void (*kernel_features)(const void *problem, const void *terms, int64_t count, int64_t units, const int64_t *places,
+                          int64_t some, double *of_both) = nullptr;
+  int64_t of_problem = 0, of_both = 0;  // how many
+  std::vector<std::string> of_terms;    // rows of each of the kernels' terms, with a ? behind those that may be missing
 };
 
 }  // namespace runtime

@@ -213,12 +213,13 @@ std::vector<uint32_t> Forest::leaves_of(const float *kernel) const {
 }
 
 // Of up to eight kernels.  Lanes that are not used repeat the first.
-void Forest::score_eight(const Asked &asked, const int64_t *near, int64_t count, double *scores) const {
+void Forest::score_eight(const Asked &asked, int64_t first, int64_t count, double *scores) const {
   Desk &d = desk();
+  const int64_t *const near = asked.near + first;
+  const double *const both = asked.both + first;
   const uint32_t *mine[kLanes];
-  int64_t which[kLanes];
   for (int64_t lane = 0; lane < kLanes; ++lane)
-    which[lane] = near[lane < count ? lane : 0], mine[lane] = asked.kernels + size_t(which[lane]) * words_;
+    mine[lane] = asked.kernels + size_t(near[lane < count ? lane : 0]) * words_;
   uint32_t *const some = d.some.data()->lane;
   const uint32_t *const shared = d.leaves.data();
   const Cut *const *const behind_of = d.behind.data();
@@ -232,7 +233,7 @@ void Forest::score_eight(const Asked &asked, const int64_t *near, int64_t count,
     if (behind->above == HUGE_VALF) continue;
     float values[kLanes], most = -HUGE_VALF;
     for (int64_t lane = 0; lane < kLanes; ++lane) {
-      values[lane] = float(asked.both[f * asked.stride + which[lane]]);
+      values[lane] = float(both[f * asked.stride + (lane < count ? lane : 0)]);
       most = values[lane] > most ? values[lane] : most;
     }
     take_eight(behind, values, most, some);
@@ -258,7 +259,7 @@ void Forest::score(const Asked &asked, double *scores) const {
     const double *const row = asked.both + f * asked.stride;
     float least = HUGE_VALF;
     for (int64_t at = 0; at < asked.count; ++at) {
-      const float value = float(row[asked.near[at]]);
+      const float value = float(row[at]);
       least = std::isnan(value) ? -HUGE_VALF : std::min(least, value);  // what is no number passes nothing
     }
     d.behind[size_t(f)] = take(widths_.problem + widths_.kernel + f, least, d.leaves.data());
@@ -269,7 +270,7 @@ void Forest::score(const Asked &asked, double *scores) const {
   }
   std::fill_n(scores, asked.count, common);
   for (int64_t first = 0; first < asked.count; first += kLanes)
-    score_eight(asked, asked.near + first, std::min(kLanes, asked.count - first), scores + first);
+    score_eight(asked, first, std::min(kLanes, asked.count - first), scores + first);
 }
 
 std::unique_ptr<Model> read_model(const Json &row, const std::string &bytes) {
@@ -293,9 +294,22 @@ std::unique_ptr<Model> read_model(const Json &row, const std::string &bytes) {
   return model;
 }
 
-Voice read_voice(const Model &model, const Json &group) {
+namespace {
+
+// How many numbers a kernel's term has at least, by what the library says of its place; 0 where it may be missing and is.
+size_t rows_of(const std::string &said, const Json &term, const Model &model) {
+  const bool optional = said.back() == '?';
+  if (term.is_null() && !optional) damaged(model.name, "a term is missing");
+  return term.is_null() ? 0 : size_t(std::stoll(said));
+}
+
+}  // namespace
+
+Voice read_voice(const Model &model, const SelectionLibrary &library, const Json &group) {
   Voice voice;
   voice.model = &model;
+  if (int64_t(model.low.size()) != library.of_problem || model.both != library.of_both + (model.estimated ? 1 : 0))
+    damaged(model.name, "it has other features than its selection library");
   const std::string what = "the kernels of a model";
   const std::vector<Json> &kernels = group.at("kernels", what).items("kernels"),
                           &rows = group.at("rows", what).items("rows");
@@ -322,14 +336,17 @@ Voice read_voice(const Model &model, const Json &group) {
   for (const auto &member : group.at("terms", what).members("terms")) {
     auto terms = std::make_unique<Voice::Terms>();
     const std::vector<Json> &listed = member.second.items("terms");
+    if (listed.size() != library.of_terms.size()) damaged(model.name, "it has other terms than its selection library");
     terms->real.reserve(listed.size()), terms->switches.reserve(listed.size());
     for (size_t at = 0; at < listed.size(); ++at) {
-      if (listed[at].is_null()) {
+      const size_t rows = rows_of(library.of_terms[at], listed[at], model);
+      if (!rows) {
         terms->places.push_back(nullptr);
         continue;
       }
       std::vector<double> numbers = reals(listed[at], "a term");
-      if (numbers.size() % kernels.size()) damaged(model.name, "a term is not of its kernels");
+      if (numbers.size() % kernels.size() || numbers.size() < rows * kernels.size())
+        damaged(model.name, "a term is not of its kernels");
       if (at < real_terms) {
         terms->real.push_back(std::move(numbers));
         terms->places.push_back(terms->real.back().data());
@@ -359,32 +376,34 @@ bool knows_device(const Json &devices, const std::string &arch) {
 
 namespace {
 
-// What the model sees of the problem, and of it with each kernel, on the desk; false where that is beyond its training.
-// `known` are estimates of the kernels that it has seen, the least of which is `least`.
-bool fill_features(const Voice &voice, Features features, const Asked &asked, double least) {
+// Whether what the model sees of the problem, which is put down on the desk, lies within what it was trained on.
+bool fill_problem(const Voice &voice, const SelectionLibrary &library, const Asked &asked, double &rough) {
   Desk &d = desk();
   const Model &model = *voice.model;
-  const auto terms = std::prev(voice.terms.upper_bound(asked.units));
-  d.problem.assign(model.low.size(), 0), d.both.assign(size_t(model.both * asked.count), 0);
-  features(asked.numbers, terms->second->places.data(), asked.count, asked.units, d.problem.data(), d.both.data());
+  d.problem.resize(model.low.size());
+  rough = library.problem_features(asked.numbers, model.rough, d.problem.data());
   for (const auto &word : voice.words) d.problem[size_t(word.first)] = word.second;
   for (size_t at = 0; at < d.problem.size(); ++at)
     if (double(d.problem[at]) < model.low[at] || double(d.problem[at]) > model.high[at]) return false;
-  double *ratios = d.both.data() + (model.both - 1) * asked.count;
-  for (int64_t at = 0; model.estimated && at < asked.count; ++at) ratios[at] = d.known[size_t(at)] / least;
   return true;
 }
 
-// Seconds of the kernels whose estimates give them a hope; false where one is no number.
-bool fill_seconds(const Voice &voice, const Asked &asked, double least) {
+// Seconds of the kernels whose estimates give them a hope; false where one is no number.  `known` on the desk are
+// estimates of the kernels that the model has seen, the least of which is `least`.
+bool fill_seconds(const Voice &voice, const SelectionLibrary &library, const Asked &asked, double least, double rough) {
   Desk &d = desk();
   const Model &model = *voice.model;
   d.near.clear();
   for (int64_t at = 0; at < asked.count; ++at)
     if (d.known[size_t(at)] <= model.far * least) d.near.push_back(at);
   const int64_t near = int64_t(d.near.size());
-  const double rough = model.rough[0] + model.rough[1] * asked.bytes + model.rough[2] * asked.flops;
-  d.scores.resize(size_t(near));
+  d.both.resize(size_t(model.both * asked.count)), d.scores.resize(size_t(near));
+  const auto terms = std::prev(voice.terms.upper_bound(asked.units));
+  library.kernel_features(asked.numbers, terms->second->places.data(), asked.count, asked.units, d.near.data(), near,
+                          d.both.data());
+  double *ratios = d.both.data() + (model.both - 1) * asked.count;
+  for (int64_t row = 0; model.estimated && row < near; ++row)
+    ratios[row] = d.known[size_t(d.near[size_t(row)])] / least;
   model.forest->score(
       {d.problem.data(), float(asked.units), voice.leaves.data(), d.both.data(), d.near.data(), near, asked.count},
       d.scores.data());
@@ -406,7 +425,7 @@ int64_t lowest(const std::vector<double> &seconds) {
 
 }  // namespace
 
-bool predict(const Voice &voice, Features features, const Asked &asked, Predicted &told) {
+bool predict(const Voice &voice, const SelectionLibrary &library, const Asked &asked, Predicted &told) {
   if (asked.units < voice.model->least_units || asked.units > voice.model->most_units) return false;
   if (voice.terms.upper_bound(asked.units) == voice.terms.begin()) return false;
   Desk &d = desk();
@@ -414,7 +433,8 @@ bool predict(const Voice &voice, Features features, const Asked &asked, Predicte
   for (int64_t at : voice.unseen) d.known[size_t(at)] = HUGE_VAL;
   const double least = *std::min_element(d.known.begin(), d.known.end());
   if (!(least < HUGE_VAL)) return false;  // it has seen none of them
-  if (!fill_features(voice, features, asked, least) || !fill_seconds(voice, asked, least)) return false;
+  double rough = 0;
+  if (!fill_problem(voice, library, asked, rough) || !fill_seconds(voice, library, asked, least, rough)) return false;
   const int64_t mine = lowest(d.seconds);
   if (mine < 0) return false;
   // Kernels newer than the model: so much of the time of the one it would choose as of its estimate.

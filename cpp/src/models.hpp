@@ -39,7 +39,7 @@ class Forest {
     const float *problem;
     float units;
     const uint32_t *kernels;  // `words` of each kernel
-    const double *both;       // a row of `stride` kernels a feature
+    const double *both;       // a row a feature, `stride` numbers apart, of the kernels of the query
     const int64_t *near;      // the kernels of the query
     int64_t count, stride;
   };
@@ -53,7 +53,7 @@ class Forest {
   void read_tree(const std::vector<Node> &nodes, int32_t root, int32_t end, const std::string &what,
                  std::vector<std::pair<int32_t, Cut>> &cuts);
   const Cut *take(int64_t feature, float value, uint32_t *leaves) const;
-  void score_eight(const Asked &asked, const int64_t *near, int64_t count, double *scores) const;
+  void score_eight(const Asked &asked, int64_t first, int64_t count, double *scores) const;
 
   Widths widths_;
   std::vector<Cut> cuts_;        // of a feature after the other, the lowest first
@@ -104,16 +104,13 @@ struct Predicted {
   bool seen = true;  // else the estimate beside the model's own choice decided
 };
 
-using Features = void (*)(const void *problem, const void *terms, int64_t count, int64_t units, float *of_problem,
-                          double *of_both);
-
-// False where the model says nothing of such a problem.
-bool predict(const Voice &voice, Features features, const Asked &asked, Predicted &told);
+// False where the model says nothing of such a problem; `library` is that of its kernels.
+bool predict(const Voice &voice, const SelectionLibrary &library, const Asked &asked, Predicted &told);
 
 // A model of a registry's JSON; `bytes` are its trees.
 std::unique_ptr<Model> read_model(const Json &row, const std::string &bytes);
-// What it knows of the kernels of a signature.
-Voice read_voice(const Model &model, const Json &group);
+// What it knows of the kernels of a signature; `library` is theirs.
+Voice read_voice(const Model &model, const SelectionLibrary &library, const Json &group);
 // Whether one of the devices that a model was trained on is this machine's.
 bool knows_device(const Json &devices, const std::string &arch);
 

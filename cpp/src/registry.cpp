@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -115,6 +116,15 @@ void demand_names(const std::vector<std::string> &names, const Json &values, con
   throw bad_request("selection-names", what,
                     "the selection library takes " + all(names) + " of " + what + ", and is told others",
                     "export the registry and its selection library together, with one release of Tilewright");
+}
+
+// Numbers go to selection as they stand, which divides by some: one that no export writes is refused.
+void demand_number(const std::string &what, const std::string &name, int64_t number, int64_t least) {
+  if (number >= least && number <= selection::kMostNumber) return;
+  throw bad_machine("registry-number", name,
+                    name + " of " + what + " is " + std::to_string(number) + ", and must be from " +
+                        std::to_string(least) + " to " + std::to_string(selection::kMostNumber),
+                    "write the registry's JSON again: it was changed");
 }
 
 }  // namespace
@@ -234,13 +244,13 @@ void Registry::settle_models() {
     const std::string op = models_[at].at("op", "a model").text("its op");
     for (const Json &listed : models_[at].at("groups", "a model").items("groups")) {
       const auto known = groups_.find(key_of(op, listed.at("signature", "a model").written()));
-      if (known == groups_.end() || !known->second.library || !known->second.library->features) continue;
+      if (known == groups_.end() || !known->second.library || !known->second.library->kernel_features) continue;
       const std::vector<Json> &digests = listed.at("kernels", "a model").items("kernels");
       bool same = digests.size() == known->second.kernels.size();
       for (size_t i = 0; same && i < digests.size(); ++i)
         same = digests[i].text("a digest") == entries_[size_t(known->second.kernels[i])].digest;
       if (!same) continue;
-      known->second.voices.push_back(read_voice(*at_hand_[at], listed));
+      known->second.voices.push_back(read_voice(*at_hand_[at], *known->second.library, listed));
       ++choices_;
     }
   }
@@ -268,14 +278,24 @@ void Registry::add_set(const std::string &name, const Json &shared, const std::s
 const int64_t *Registry::integers(const std::vector<std::string> &names, const Json &values, const std::string &what) {
   demand_names(names, values, what);
   integers_.emplace_back();
-  for (const std::string &name : names) integers_.back().push_back(values.find(name)->integer(name));
+  for (const std::string &name : names) {
+    const int64_t number = values.find(name)->integer(name), least = selection::least_number(name.c_str());
+    demand_number(what, name, number, least);
+    integers_.back().push_back(number);
+  }
   return integers_.back().data();
 }
 
 const double *Registry::reals(const std::vector<std::string> &names, const Json &values, const std::string &what) {
   demand_names(names, values, what);
   reals_.emplace_back();
-  for (const std::string &name : names) reals_.back().push_back(values.find(name)->real(name));
+  for (const std::string &name : names) {
+    const double number = values.find(name)->real(name);
+    if (!std::isfinite(number))
+      throw bad_machine("registry-number", name, name + " of " + what + " is no finite number",
+                        "write the registry's JSON again: it was changed");
+    reals_.back().push_back(number);
+  }
   return reals_.back().data();
 }
 
@@ -297,6 +317,7 @@ void Registry::add_entry(const Json &json, const std::string &folder, const Json
     if (!grains->is_null()) {
       entry.copied = true, entry.grains.reserve(1);  // a place of its own even where there are none
       for (const Json &grain : grains->items("copies")) entry.grains.push_back(grain.integer("a grain"));
+      for (int64_t grain : entry.grains) demand_number(entry.name, "a grain of copies", grain, 1);
     }
   if (file && !file->is_null()) entry.library = placed(folder, file->text("library"));
   if (numbers && !numbers->is_null()) {
@@ -341,7 +362,13 @@ void Registry::settle() {
               [&](int64_t a, int64_t b) { return entries_[size_t(a)].digest < entries_[size_t(b)].digest; });
     for (int64_t at : every) {
       const Entry &entry = entries_[size_t(at)];
-      if (!entry.set.empty()) group.library = selections_.at(entry.set).get();
+      const SelectionLibrary *const mine = entry.set.empty() ? nullptr : selections_.at(entry.set).get();
+      if (mine && group.library && mine != group.library)
+        throw bad_machine(
+            "registry-set", entry.name,
+            entry.name + " is of the selection library " + entry.set + ", and another kernel of its signature is not",
+            "write the registry's JSON again: it was changed");
+      if (mine) group.library = mine;
       group.candidates.push_back(entry.set.empty() ? selection::Candidate{-1, nullptr, nullptr, nullptr}
                                                    : entry.candidate);
       group.order.push_back(std::find(sorted.begin(), sorted.end(), at) - sorted.begin());
@@ -403,7 +430,9 @@ std::string Registry::nearest(const tw_problem &problem) const {
 }
 
 const Group &Registry::group(const tw_problem &problem) const {
-  const auto known = groups_.find(key_of(problem.op, problem.signature));
+  static thread_local std::string key;  // as key_of, and its memory is kept
+  key.assign(problem.op).push_back('\n');
+  const auto known = groups_.find(key.append(problem.signature));
   if (known != groups_.end()) return known->second;
   int64_t same = 0;
   for (const Entry &entry : entries_) same += entry.op == problem.op;

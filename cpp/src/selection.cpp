@@ -28,7 +28,7 @@ Desk &desk() {
 void demand_numbers(const Group &group, const tw_problem &problem) {
   const std::vector<std::string> &names = group.library->problem;
   bool same = problem.count == int64_t(names.size());
-  for (size_t at = 0; same && at < names.size(); ++at) same = names[at] == problem.names[at];
+  for (size_t at = 0; same && at < names.size(); ++at) same = !std::strcmp(names[at].c_str(), problem.names[at]);
   if (same) return;
   throw bad_request(
       "selection-names", problem.op,
@@ -193,7 +193,7 @@ bool by_model(const Registry &registry, const Group &group, const tw_problem &pr
                     estimates.data(), int64_t(count), registry.units() ? registry.units() : threads};
   for (const Voice &voice : group.voices) {
     Predicted told;
-    if (!predict(voice, reinterpret_cast<Features>(group.library->features), asked, told)) continue;
+    if (!predict(voice, *group.library, asked, told)) continue;
     choice.kernel = group.kernels[size_t(told.best)], choice.seconds = told.seconds;
     choice.tier = told.seen ? TW_TIER_MODEL : TW_TIER_HEURISTIC, choice.model = voice.model->name.c_str();
     return true;

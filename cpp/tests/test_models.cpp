@@ -105,7 +105,7 @@ int differ(unsigned seed) {
       std::vector<float> row = problem;
       const float *mine = own.data() + near[at] * drawn.widths.kernel;
       row.insert(row.end(), mine, mine + drawn.widths.kernel);
-      for (int64_t f = 0; f < of_both; ++f) row.push_back(float(both[size_t(f * kernels + near[at])]));
+      for (int64_t f = 0; f < of_both; ++f) row.push_back(float(both[size_t(f * kernels) + at]));
       row.push_back(units);
       wrong += drawn.walked(row) != scores[at];
     }

@@ -108,9 +108,9 @@ _subscribers: tuple[Callable[[Event], None], ...] = ()
 _lock = threading.Lock()
 
 
-def active() -> bool:
-    """True when someone listens; hot paths ask before building a record."""
-    return bool(_subscribers) or bool(settings.current().events)
+def active(now: settings.Settings | None = None) -> bool:
+    """True when someone listens; hot paths ask before building a record, with the settings in force if at hand."""
+    return bool(_subscribers) or bool((settings.current() if now is None else now).events)
 
 
 def emit(event: Event) -> None:

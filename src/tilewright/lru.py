@@ -42,6 +42,18 @@ class LruCache(Generic[Key, Value]):
                 self._entries.popitem(last=False)
             return kept
 
+    def keep(self, key: Key, value: Value) -> int:
+        """As `put`, where it does not matter which of two that were put at once stays; how many there are then.
+
+        The key is hashed once.
+        """
+        with self._lock:
+            entries = self._entries
+            entries[key] = value
+            while len(entries) > self._most():
+                entries.popitem(last=False)
+            return len(entries)
+
     def items(self) -> list[tuple[Key, Value]]:
         """Least recently used first, as they are now."""
         with self._lock:

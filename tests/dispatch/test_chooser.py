@@ -17,7 +17,6 @@ from tilewright.dispatch import learned
 from tilewright.dispatch.chooser import Chooser, chooser
 from tilewright.dispatch.judged import Asking
 from tilewright.dispatch.model_files import shipped, shipped_names
-from tilewright.dispatch.states import State
 from tilewright.native.library import library
 
 pytestmark = pytest.mark.skipif(library(KERNELS.native) is None, reason="no compiler builds the selection library")
@@ -57,12 +56,8 @@ def questions(name: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Registry
 
 def both(registry: Registry, op: Any, problem: Any, asking: Asking) -> list[Any]:
     """What is chosen with C and without."""
-    answers = []
-    for one in (asking, asking._replace(chooser=None)):
-        state = State(settings.current(), 2, False, None, 0)
-        state.asking[id(asking.judge)] = one
-        answers.append(registry._judges.chosen(asking.judge, op, problem, registry.arch, state))
-    return answers
+    askings = asking, asking._replace(chooser=None)
+    return [registry._judges.chosen(each, op, problem, registry.arch, 2) for each in askings]
 
 
 @pytest.mark.parametrize("name", shipped_names())

@@ -124,7 +124,7 @@ class AttentionAppendProblem : private AttentionTerms<AttentionAppendProblem, 4>
     return key;
   }
   // One kernel, and nothing between stages.
-  std::vector<Described> stages() const { return {described(false)}; }
+  std::vector<Described> stages() const { return detail::one_stage(described(false)); }
   std::vector<int64_t> measured(size_t) const { return measured_form({0, 1, 2}).described(false).values; }
   static int64_t between_bytes() { return 0; }
   template <class Use> void with_args(size_t, const AttentionAppendOperands &o, char *, Use use) const {

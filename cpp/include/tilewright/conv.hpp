@@ -197,7 +197,7 @@ class ConvProblem {
     return key;
   }
   // One kernel, and nothing between stages.
-  std::vector<Described> stages() const { return {described(false)}; }
+  std::vector<Described> stages() const { return detail::one_stage(described(false)); }
   // The problem whose pins and measurements this one shares: dense, where channels lie side by side.
   std::vector<int64_t> measured(size_t) const {
     std::optional<ConvProblem> other;

@@ -213,9 +213,12 @@ class Dispatcher {
 
  private:
   static std::string by_model(const tw_choice &choice) {
-    const std::string model = choice.model;
-    if (choice.tier != TW_TIER_MODEL) return "by its estimate, newer than the model " + model;
-    return "the model " + model + " predicts it the fastest of " + std::to_string(choice.served) + " kernels";
+    std::string reason;
+    reason.reserve(96);
+    if (choice.tier != TW_TIER_MODEL)
+      return reason.append("by its estimate, newer than the model ").append(choice.model);
+    reason.append("the model ").append(choice.model).append(" predicts it the fastest of ");
+    return reason.append(std::to_string(choice.served)).append(" kernels");
   }
   tw_select_options plain_options() const {
     tw_select_options options{};

@@ -155,7 +155,7 @@ class GemmProblem {
     return key.add(layout_.c_str());
   }
   // One kernel, and nothing between stages.
-  std::vector<Described> stages() const { return {described(false)}; }
+  std::vector<Described> stages() const { return detail::one_stage(described(false)); }
   // The problem whose pins and measurements this one shares: rows and matrices that follow each other.
   std::vector<int64_t> measured(size_t) const {
     GemmProblem p = *this;

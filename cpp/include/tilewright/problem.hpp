@@ -56,24 +56,34 @@ namespace detail {
 // An object of JSON, written name by name; names come in the order of the alphabet.
 class Signature {
  public:
-  Signature &text(const char *name, const char *value) {
-    return begin(name), text_ += '"', text_ += value, text_ += '"', *this;
+  template <size_t N> Signature &text(const char (&name)[N], const char *value) {
+    return begin(name), put("\"", 1), put(value, std::strlen(value)), put("\"", 1), *this;
   }
-  Signature &number(const char *name, int64_t value) { return begin(name), text_ += std::to_string(value), *this; }
-  Signature &flag(const char *name, bool value) { return begin(name), text_ += value ? "true" : "false", *this; }
-  std::string done() { return std::move(text_ += '}'); }
+  template <size_t N> Signature &number(const char (&name)[N], int64_t value) {
+    if (value >= 0 && value <= 9) return begin(name), put(&"0123456789"[value], 1), *this;
+    const std::string digits = std::to_string(value);
+    return begin(name), put(digits.data(), digits.size()), *this;
+  }
+  template <size_t N> Signature &flag(const char (&name)[N], bool value) {
+    return begin(name), value ? put("true", 4) : put("false", 5), *this;
+  }
+  std::string done() { return put("}", 1), more_.append(here_, size_), std::move(more_); }
 
  private:
-  void begin(const char *name) {
-    text_ += text_.size() > 1 ? ",\"" : "\"";
-    text_ += name, text_ += "\":";
+  template <size_t N> void begin(const char (&name)[N]) {
+    put(first_ ? "{\"" : ",\"", 2), first_ = false;
+    put(name, N - 1), put("\":", 2);
   }
-  static std::string begun() {
-    std::string text;
-    text.reserve(320);  // of most ops all of it
-    return text += '{';
+  // Written for every choice: into a string piece by piece it took longer than the choice.
+  void put(const char *text, size_t bytes) {
+    if (bytes > sizeof here_ - size_) more_.append(here_, size_), size_ = 0;
+    if (bytes > sizeof here_) more_.append(text, bytes);
+    else std::memcpy(here_ + size_, text, bytes), size_ += bytes;
   }
-  std::string text_ = begun();
+  char here_[768];
+  size_t size_ = 0;
+  bool first_ = true;
+  std::string more_;  // what did not fit
 };
 
 inline void demand_size(const char *name, int64_t size, int64_t least, int64_t most) {
@@ -173,5 +183,16 @@ struct Described {
     return problem;
   }
 };
+
+namespace detail {
+
+// Stages of a problem that has one; a list in braces would copy it.
+inline std::vector<Described> one_stage(Described only) {
+  std::vector<Described> stages;
+  stages.push_back(std::move(only));
+  return stages;
+}
+
+}  // namespace detail
 
 }  // namespace tw

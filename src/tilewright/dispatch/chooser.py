@@ -15,12 +15,13 @@ import numpy as np
 
 from tilewright.arch.host import l2_bytes
 from tilewright.dispatch.learned import by_model
-from tilewright.dispatch.model import Voices, rough
+from tilewright.dispatch.model import Voices
 from tilewright.dispatch.selection import Chosen, Selection
 from tilewright.native.judge import Judge
 from tilewright.ops.features import ABSENT
-from tilewright.runtime.trees import Desk
+from tilewright.runtime.trees import CHOICE_ANSWERS, CHOICE_ANSWERS_AT, Desk
 
+_answers, _ANSWERS_AT = CHOICE_ANSWERS.unpack_from, CHOICE_ANSWERS_AT
 _UNCLEAR, _SILENT, _BY_MODEL = -2, -1, 1  # `Decision` of native/trees.cpp; 0: there was nothing to ask a model
 
 
@@ -40,12 +41,13 @@ class _Desk:
         choice.ask, choice.question, choice.numbers = judge.ask_place, start, ctypes.addressof(self.numbers)
         choice.served = start + answers.served.offset
         choice.rules, choice.known = self.rules.ctypes.data, self.known.ctypes.data
-        choice.features, choice.terms = owner.features.places
+        choice.problem_features, choice.kernel_features, choice.terms = owner.features.places
         choice.words, choice.word_at = ctypes.addressof(self.words), owner.word_at.ctypes.data
         choice.unseen = owner.unseen.ctypes.data
         choice.word_count, choice.unseen_count = len(owner.words), len(owner.unseen)
         choice.estimated = owner.model.frame.estimated
-        self.wanted = wanted = choice.wanted  # a view, so that filling in a number needs no other
+        wanted = choice.wanted
+        choice.rough = owner.rough.ctypes.data
         wanted.estimates, wanted.seconds = self.estimates.ctypes.data, self.seconds.ctypes.data
         wanted.low, wanted.high = owner.model.range_places
         wanted.far, wanted.trust = owner.model.card.far, owner.model.card.trust
@@ -72,7 +74,7 @@ class Chooser:
         self._pool = pool  # its fields are read by C
         self._unseen = frozenset(pool.new)
         self._numbers, self._pack = judge.numbers, judge.packed.pack_into
-        self._rough, self._choose = model.card.rough, self.sets.choose
+        self.rough, self._choose = np.array(model.card.rough, np.float64), self.sets.choose
         self._desks = _Desks()
 
     def choose(self, problem: Any) -> Chosen | None:
@@ -81,22 +83,17 @@ class Chooser:
         if desk is None:
             desk = self._desks.mine = _Desk(self)
         self._pack(desk.numbers, 0, *self._numbers(problem))
-        question, choice = desk.question, desk.choice
-        question.l2_bytes = l2_bytes()
+        desk.question.l2_bytes = l2_bytes()
         for at, (name, numbers) in enumerate(self.words):
             desk.words[at] = numbers.get(getattr(problem, name), ABSENT)
-        desk.wanted.rough = rough(self._rough, problem)
         self._choose(desk.place)
-        decided, served = choice.decided, question.served
+        decided, first, second, served, best, *seconds = _answers(desk.choice, _ANSWERS_AT)
+        if decided == _BY_MODEL:
+            rival = -1 if first not in self._unseen else self._rival(desk)
+            return Chosen(served, first, seconds[0], second, seconds[1], True, rival)
         if decided == _UNCLEAR or (decided == _SILENT and not self._alone):
             return None
-        if decided != _BY_MODEL:
-            best = question.best
-            return Chosen(served, best, float(desk.estimates[best]) if served else 0.0)
-        best, second = choice.first, choice.second
-        after = float(desk.seconds[second]) if second >= 0 else 0.0
-        rival = -1 if best not in self._unseen else self._rival(desk)
-        return Chosen(served, best, float(desk.seconds[best]), second, after, True, rival)
+        return Chosen(served, best, seconds[2])
 
     def _rival(self, desk: _Desk) -> int:
         """The model's own choice."""

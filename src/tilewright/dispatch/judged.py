@@ -43,6 +43,13 @@ class Asking(NamedTuple):
     chooser: Chooser | None  # None where C cannot
 
 
+class Kind(NamedTuple):
+    """Problems of one signature in one state of settings, where a model or the estimate decides and nothing else."""
+
+    asking: Asking
+    alone: bool  # their op has one kernel for them
+
+
 class Judges:
     """What asks about the kernels of a registry."""
 
@@ -92,12 +99,16 @@ class Judges:
             pairs = [(candidates[at], seconds[at]) for at in (answer.rules == 0).nonzero()[0].tolist()]
         return pairs if where is None else [pair for pair in pairs if not where(pair[0])]
 
-    def chosen(self, mine: Judge, op: Op, problem: Any, arch: Arch, state: State) -> Selection | None:
+    def asking(self, mine: Judge, arch: Arch, state: State) -> Asking:
+        """What is asked of a judge's kernels in a state of settings and files."""
+        known: Asking | None = state.asking.get(id(mine))
+        if known is None or known.judge is not mine:
+            known = state.asking[id(mine)] = self._asking(mine, arch, state.threads)
+        return known
+
+    def chosen(self, asking: Asking, op: Op, problem: Any, arch: Arch, threads: int) -> Selection | None:
         """The kernel a model or the estimate chooses, by the library; None where none serves the problem."""
-        asking = state.asking.get(id(mine))
-        if asking is None or asking.judge is not mine:
-            asking = state.asking[id(mine)] = self._asking(mine, arch, state.threads)
-        quick = asking.chooser
+        mine, voices, quick = asking
         # Models learned from problems as they are measured, and are asked of such.
         if quick is not None and op.measured_as(problem) is problem:
             choice = quick.choose(problem)
@@ -105,13 +116,13 @@ class Judges:
                 if choice.predicted:
                     return quick.selection(choice)
                 return by_estimate(mine.specs[choice.best], choice.seconds, choice.served) if choice.served else None
-        answer = mine.ask(problem, state.threads)
+        answer = mine.ask(problem, threads)
         count, best = answer.served, answer.best
         if not count:
             return None
         seconds = float(answer.seconds[best])
-        if count > 1 and asking.voices:
-            verdict = self._verdict(mine, op, problem, state.threads, arch, answer, asking.voices)
+        if count > 1 and voices:
+            verdict = self._verdict(mine, op, problem, threads, arch, answer, voices)
             by_model = learned.selection(mine.specs, count, verdict)
             if by_model is not None:
                 return by_model

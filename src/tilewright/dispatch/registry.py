@@ -28,14 +28,14 @@ from tilewright import events, ops, settings
 from tilewright.arch import all_archs
 from tilewright.backends.base import backend, demand_runnable, resolve_target, target_name
 from tilewright.build import bundled
-from tilewright.dispatch import bundle_parts, heuristics, inputs, learned, missing, selection_rules, split_plans
+from tilewright.dispatch import bundle_parts, heuristics, inputs, learned, missing, selection_rules, split_plans, tiers
 from tilewright.dispatch import kernels as loaded
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.inputs import op_of, setting_words, thread_number
-from tilewright.dispatch.judged import Judges
+from tilewright.dispatch.judged import MOST_JUDGES, Judges, Kind
 from tilewright.dispatch.notes import Comparison, note
 from tilewright.dispatch.records import records
-from tilewright.dispatch.refused import STRICT, as_fallback, other_signature, refusal, winner_of
+from tilewright.dispatch.refused import STRICT, as_fallback, other_signature, refusal
 from tilewright.dispatch.selection import Explanation, Known, Selection, StagedSelection
 from tilewright.dispatch.states import State, States
 from tilewright.dispatch.trials import Trials, refused_by_kernel
@@ -73,6 +73,7 @@ class Registry:
         self._by_signature: dict[Any, tuple[KernelSpec, ...]] = {}
         self._selections: LruCache[Any, Selection] = LruCache(lambda: MOST_REMEMBERED)
         self._judges = Judges(self._backend)
+        self._kinds: dict[Any, Kind] = {}  # by state and signature
         self._legal: Any = None  # the problem that last broke no rule: a selection asks more than once
         self._states = States(self._forget)
         self._heuristic = heuristics.checked(heuristic)
@@ -190,6 +191,7 @@ class Registry:
 
     def _forget(self) -> None:
         self._selections = LruCache(lambda: MOST_REMEMBERED)
+        self._kinds = {}
         self._plans = LruCache(lambda: MOST_SETTINGS)
         self._active = (None, -1, Plans())
         fast_path.forget()
@@ -257,22 +259,26 @@ class Registry:
         """The kernel of one stage."""
         now = settings.current()
         state = self._states.state(now, threads or threads_under(now), now.strict if strict is None else strict)
+        if where is not None:
+            return self._selected(ops.op(problem.op), problem, state, where)
         key = (problem, state)
-        if where is None:
-            known = self._selections.get(key)
-            if known is not None:
-                return known
-        chosen = self._choose(problem, state, where)
+        known = self._selections.get(key)
+        if known is None:
+            known = self._selected(ops.op(problem.op), problem, state, None)
+            if self._selections.keep(key, known) > untracked.MANY:
+                untracked.alone(key)
+        return known
+
+    def _selected(self, op: Op, problem: Any, state: State, where: Where | None) -> Selection:
+        """The same in a state of settings and files, worked out anew: plans are kept, with what was chosen."""
+        now = state.settings
+        chosen = self._choose(op, problem, state, where)
         if now.rule:
             chosen = selection_rules.with_note(chosen, now.rule)
         if now.missing != "compile":
             others = self._others(problem, state.threads, state.strict, where)
             chosen = missing.served(problem, chosen, others, self)
-        if where is None:
-            self._selections.put(key, chosen)
-            if len(self._selections) > untracked.MANY:
-                untracked.alone(key)
-        if events.active():
+        if events.active(now):
             events.emit(events.Selected(problem.describe(), chosen.name, chosen.tier, chosen.reason))
         return chosen
 
@@ -285,14 +291,33 @@ class Registry:
 
         return locks.Locked(path, now.frozen and bool(now.lock), lambda spec, each: self._estimate(spec, each, threads))
 
-    def _choose(self, problem: Any, state: State, where: Where | None) -> Selection:
-        op, now, threads = ops.op(problem.op), state.settings, state.threads
-        self._demand_legal_problem(op, problem)
+    def _choose(self, op: Op, problem: Any, state: State, where: Where | None) -> Selection:
+        if problem is not self._legal:  # as `_demand_legal_problem`, with fewer calls where nothing is wrong
+            if op.problem_violations(problem, self.arch.name):
+                self._demand_legal_problem(op, problem)
+            self._legal = problem
+        signature, kinds = op.signature_of(problem), self._kinds
+        kind = kinds.get((state, signature)) if where is None else None
+        if kind is None:
+            kind = self._kind(op, problem, signature, state, where)
+            if isinstance(kind, Selection):
+                return kind
+            if len(kinds) >= MOST_JUDGES:
+                kinds.clear()
+            kinds[state, signature] = kind
+        best = self._judges.chosen(kind.asking, op, problem, self.arch, state.threads)
+        if best is None:
+            candidates = self._candidates(op, signature)[0]
+            return self._fall(op, problem, signature, state.threads, state.strict, candidates, None)
+        return as_fallback(op, problem, best, state.strict) if kind.alone else best
+
+    def _kind(self, op: Op, problem: Any, signature: Any, state: State, where: Where | None) -> Kind | Selection:
+        """What decides about problems of a signature; or the choice, where it is not of a kind that many have."""
+        now, threads = state.settings, state.threads
         lock = self._locked(now, threads)
         locked: Selection | None = None if lock is None else lock.selection(op, problem, self.arch.name, where)
         if locked is not None:
             return locked
-        signature = op.signature_of(problem)
         candidates, registered = self._candidates(op, signature)
         judge = self._judges.judge_for(op, signature, candidates, registered)
         if where is not None:
@@ -305,14 +330,18 @@ class Registry:
             if by_user is not None:
                 return by_user
         if state.measured:
-            chosen, _ = self._measured(op, problem, threads, candidates, registered, where)
+            chosen, _ = tiers.by_record(op, problem, self.target, threads, candidates, registered, where)
             if chosen is not None:
                 return chosen
+        alone = len(candidates) == 1 and not self._specs
+        if judge is not None and lock is None and heuristic is None and not now.rule and not state.measured:
+            return Kind(self._judges.asking(judge, self.arch, state), alone)
         if judge is not None:
-            best = self._judges.chosen(judge, op, problem, self.arch, state)
+            asking = self._judges.asking(judge, self.arch, state)
+            best = self._judges.chosen(asking, op, problem, self.arch, threads)
         else:
             best = self._judges.in_python(op, problem, threads, candidates, registered, self.arch)
-        if best is not None and len(candidates) == 1 and not self._specs:
+        if best is not None and alone:
             best = as_fallback(op, problem, best, state.strict)
         return best or self._fall(op, problem, signature, threads, state.strict, candidates, where)
 
@@ -350,35 +379,6 @@ class Registry:
             self._plans, self._active = kept, (None, -1, Plans())
         fast_path.forget()
 
-    def _measured(
-        self,
-        op: Op,
-        problem: Any,
-        threads: int,
-        candidates: tuple[KernelSpec, ...],
-        registered: bool,
-        where: Where | None,
-    ) -> tuple[Selection | None, list[str]]:
-        """The kernel a record names, and why each record of the problem that does not decide says nothing."""
-        measured = op.measured_as(problem)
-        unused = records().unused(op.name, measured, self.arch.name, threads)
-        record = records().lookup(op.name, measured, self.arch.name, threads, whole=False)
-        if record is None:
-            return None, unused
-        name = record.winner.name
-        spec = winner_of(op, record, candidates, registered)
-        if spec is None:
-            why = f"the winner of its measurement, {name}, " + (
-                "was not registered" if registered else "was written by another version, or is not legal any more"
-            )
-            return None, [why, *unused]
-        reasons = [str(support) for support in op.supports(spec, problem)]
-        if where is not None and where(spec):
-            reasons.append(where(spec))
-        if reasons:
-            return None, [f"the winner of its measurement, {name}, refuses: {'; '.join(reasons)}", *unused]
-        return Selection(spec, "measured", records().why(record), record.winner.seconds), unused
-
     def _fall(
         self,
         op: Op,
@@ -392,7 +392,7 @@ class Registry:
         """The last two tiers, or in strict mode the error that lists why."""
         if strict:
             raise refusal(op, problem, candidates, STRICT, strict)
-        copied = self._copied(op, problem, candidates, threads)
+        copied = tiers.in_copies(op, problem, candidates, threads, self._estimate)
         if copied is not None:
             return copied
         fallback = op.fallback_spec(signature, self.arch.name)
@@ -400,22 +400,13 @@ class Registry:
             if not op.supports(fallback, problem):
                 reason = "no registered kernel serves it" if self._specs else "no candidate serves it"
                 return Selection(fallback, "fallback", reason, self._estimate(fallback, problem, threads))
-            copied = self._copied(op, problem, (fallback,), threads)
+            copied = tiers.in_copies(op, problem, (fallback,), threads, self._estimate)
             if copied is not None:
                 return copied
         raise refusal(op, problem, candidates, "there is no fallback kernel for this signature", strict)
 
     def _estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
         return self._judges.estimate(spec, problem, threads)
-
-    def _copied(self, op: Op, problem: Any, specs: tuple[KernelSpec, ...], threads: int) -> Selection | None:
-        """The fastest kernel that serves the problem in padded copies."""
-        padded = [(spec, larger) for spec in specs if (larger := op.padded(spec, problem)) is not None]
-        if not padded:
-            return None
-        timed = [(self._estimate(spec, larger, threads), spec, larger) for spec, larger in padded]
-        seconds, spec, larger = min(timed, key=lambda candidate: candidate[0])
-        return Selection(spec, "padded", f"no kernel takes it as it is; run as {larger.describe()}", seconds, larger)
 
     def explain(
         self, problem: Any, *, threads: int | None = None, strict: bool | None = None, where: Where | None = None
@@ -454,7 +445,7 @@ class Registry:
         unused = [] if now.measure else ["measurements are not looked at: the setting `measure` is off"]
         fitting = candidates if where is None else tuple(spec for spec in candidates if not where(spec))
         if now.measure and not records().empty:
-            unused = self._measured(op, problem, count, fitting, registered, where)[1]
+            unused = tiers.by_record(op, problem, self.target, count, fitting, registered, where)[1]
         served = self._judges.served(op, problem, count, fitting, None)
         verdict = self._judges.verdict(op, problem, count, served, self.arch)
         lock = self._locked(now, count)
@@ -529,12 +520,18 @@ class Registry:
         op = ops.op(request.op)
         if request.others is not None:
             request = split_plans.request_of(op, request, self.arch.name, self._serves())
+        now = settings.current()
+        state = self._states.state(now, threads_under(now), now.strict)
         stages: list[StageRequest] = []
         chosen: list[Selection] = []
         for stage in request.stages:
-            mine = spec is not None and spec.signature == op.signature_of(stage.problem)
+            problem = stage.problem
             where = stage.where if trials is None else trials.where(stage.where)
-            selection = self._as_requested(op, spec, stage) if mine else self.select_stage(stage.problem, where=where)
+            if spec is not None and spec.signature == op.signature_of(problem):
+                selection = self._as_requested(op, spec, stage)
+            else:
+                mine = op if problem.op == op.name else ops.op(problem.op)
+                selection = self._selected(mine, problem, state, where)
             chosen.append(selection)
             stages.append(stage if selection.padded is None else binding(request.op).copies(stage, selection.padded))
         if spec is not None and all(selection.spec != spec for selection in chosen):
@@ -543,7 +540,11 @@ class Registry:
             demand_fits(selection.spec.arch, request.place)  # before anything is built for a machine that is elsewhere
         if not all(map(is_, stages, request.stages)):  # some are in copies
             request = replace(request, stages=tuple(stages))
-        return Plan(request, loaded.together([selection.spec for selection in chosen]), chosen, thread_count())
+        if len(chosen) == 1:
+            kernels = [loaded.kernel(chosen[0].spec)]
+        else:
+            kernels = loaded.together([selection.spec for selection in chosen])
+        return Plan(request, kernels, chosen, state.threads, fits=True)
 
     def _as_requested(self, op: Op, spec: KernelSpec | None, stage: StageRequest) -> Selection:
         """A kernel someone named, in copies where it needs them."""

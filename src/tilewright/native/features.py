@@ -21,17 +21,22 @@ from tilewright.ops.native import NativeFeatures
 
 Array = np.ndarray[Any, Any]
 
-_ARGUMENTS = (ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+_pointer, _int = ctypes.c_void_p, ctypes.c_int64
+# `tw_select_features`; of a problem alone; and of it with some kernels.
+_ARGUMENTS = (ctypes.c_char_p, _pointer, _int, _int, _pointer, _pointer)
+_OF_PROBLEM = (_pointer, _pointer, _pointer)
+_OF_KERNELS = (_pointer, _pointer, _int, _int, _pointer, _int, _pointer)
 
 
 class Features:
     """Of kernels that are asked about together."""
 
     def __init__(
-        self, function: Any, kernels: NativeKernels, described: NativeFeatures,
+        self, functions: Sequence[Any], kernels: NativeKernels, described: NativeFeatures,
         fields: Mapping[str, Any], count: int, units: int,
     ) -> None:  # fmt: skip
-        self._function, self._count, self._units = function, count, units
+        self._function, *self._in_parts = functions
+        self._count, self._units = count, units
         self._problem, self._packed = kernels.problem, struct.Struct(f"={len(kernels.problem_names)}q")
         kinds = {**dict.fromkeys(described.terms, np.float64), **dict.fromkeys(described.switches, np.uint8)}
         self._keep: dict[str, Array] = {
@@ -43,9 +48,10 @@ class Features:
         self._place = ctypes.addressof(self._terms)
 
     @property
-    def places(self) -> tuple[int, int]:
-        """Where the library's function and the terms of the kernels are, for C."""
-        return ctypes.cast(self._function, ctypes.c_void_p).value or 0, self._place
+    def places(self) -> tuple[int, int, int]:
+        """Where the library's functions of a problem and of kernels, and the terms of the kernels are, for C."""
+        of_problem, of_kernels = (ctypes.cast(function, _pointer).value or 0 for function in self._in_parts)
+        return of_problem, of_kernels, self._place
 
     def fill(self, problem: Any, of_problem: int, of_both: int) -> None:
         """Write the numbers of a problem, float32, and those of both, float64 and a row a feature, at these places."""
@@ -62,5 +68,11 @@ def features(
     if kernels is None or described is None or described.columns != columns:
         return None
     native = library(kernels)
-    function = native.function("tw_select_features", _ARGUMENTS) if native is not None else None
-    return None if function is None else Features(function, kernels, described, fields, len(specs), units)
+    if native is None:
+        return None
+    functions = (
+        native.function("tw_select_features", _ARGUMENTS),
+        native.function("tw_select_problem_features", _OF_PROBLEM),
+        native.function("tw_select_kernel_features", _OF_KERNELS),
+    )
+    return None if None in functions else Features(functions, kernels, described, fields, len(specs), units)

@@ -18,7 +18,7 @@ from tilewright.native.source import text_of
 if TYPE_CHECKING:
     from tilewright.backends.base import Source
 
-_VERSION = 7  # `kVersion` of select/library.h
+_VERSION = 8  # `kVersion` of select/library.h
 
 _int, _pointer = ctypes.c_int64, ctypes.c_void_p
 

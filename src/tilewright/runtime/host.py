@@ -157,7 +157,7 @@ def team(threads: int) -> int:
     key = threads, _pool()
     with _lock:
         try:
-            library = _team_library()
+            library = _library or _team_library()
         except (NoKernelError, ToolchainError) as error:
             _serve_alone(error)
             return 0

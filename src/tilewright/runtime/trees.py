@@ -9,6 +9,7 @@ of all kernels and are walked once.
 from __future__ import annotations
 
 import ctypes
+import struct
 import threading
 from dataclasses import replace
 from functools import lru_cache
@@ -33,7 +34,7 @@ _TWIGS, _DEEP = 1 << _HALF, 2 * _HALF
 MOST_DECISIONS = (1 << 16) - 1
 _SET = 64  # bytes of the largest set of rows
 MOST_DESKS = 16  # of a thread
-_VERSION = 7
+_VERSION = 8
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class TreeQuestion(ctypes.Structure):
         ("problem", ctypes.c_void_p), ("kernel", ctypes.c_void_p), ("both", ctypes.c_void_p),
         ("kernel_places", ctypes.c_void_p), ("problem_count", ctypes.c_int64), ("kernel_count", ctypes.c_int64),
         ("both_count", ctypes.c_int64), ("stride", ctypes.c_int64), ("count", ctypes.c_int64),
-        ("units", ctypes.c_float),
+        ("packed", ctypes.c_int64), ("units", ctypes.c_float),
     ]  # fmt: skip
 
 
@@ -129,13 +130,18 @@ class Choice(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in (
-            "ask", "question", "numbers", "served", "rules", "features", "terms", "forest", "room", "out", "known",
-            "problem", "both", "word_at", "words", "unseen",
+            "ask", "question", "numbers", "served", "rules", "problem_features", "kernel_features", "terms", "forest",
+            "room", "out", "known", "problem", "both", "word_at", "words", "unseen",
         )),
         *((name, ctypes.c_int64) for name in ("word_count", "unseen_count", "estimated", "units")),
-        ("tree_question", TreeQuestion), ("wanted", Prediction),
-        *((name, ctypes.c_int64) for name in ("decided", "first", "second")),
+        ("rough", ctypes.c_void_p), ("tree_question", TreeQuestion), ("wanted", Prediction),
+        *((name, ctypes.c_int64) for name in ("decided", "first", "second", "some", "best")),
+        *((name, ctypes.c_double) for name in ("first_seconds", "second_seconds", "best_seconds")),
     ]  # fmt: skip
+
+
+# The answers of a Choice, from `decided` on.
+CHOICE_ANSWERS, CHOICE_ANSWERS_AT = struct.Struct("=5q3d"), Choice.decided.offset
 
 
 class Desk:
@@ -151,7 +157,7 @@ class Desk:
         self._room = np.empty((decisions + 2) * _SET, np.uint8)
         arrays = self.problem, None, self.both, self.kernel_places
         places = [None if array is None else array.ctypes.data for array in arrays]
-        self.question = TreeQuestion(*places, problem, kernel, both, count, 0, 0.0)
+        self.question = TreeQuestion(*places, problem, kernel, both, count, 0, 0, 0.0)
         room = self._room.ctypes.data
         self.places = ctypes.addressof(self.question), room + -room % _SET, self.out.ctypes.data
         self.prediction = Prediction()
@@ -216,7 +222,7 @@ class BySets:
         template = desk.question
         question = TreeQuestion(
             template.problem, kernels.place, template.both, template.kernel_places, template.problem_count,
-            template.kernel_count, template.both_count, template.stride, 0, units,
+            template.kernel_count, template.both_count, template.stride, 0, 1, units,
         )  # fmt: skip
         return Choice(
             forest=self._at,
@@ -277,7 +283,17 @@ def by_sets(forest: Forest, width: int, common: int = 0) -> BySets | None:
     if parts is None:
         return None
     first = np.searchsorted(features, np.arange(width + 1)).astype(np.int32)
-    return BySets(native, (*parts, thresholds, first, alike.nodes, alike.roots), forest.base)
+    arrays = (*parts, thresholds, first, alike.nodes, alike.roots)
+    return BySets(native, tuple(map(_in_lines, arrays)), forest.base)
+
+
+def _in_lines(array: Array) -> Array:
+    """The same where a line of the cache begins: a part of a tree lies in one or two of them, never in one more."""
+    room = np.empty(array.nbytes + _SET, np.uint8)
+    first = -room.ctypes.data % _SET
+    kept: Array = room[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
+    kept[...] = array
+    return kept
 
 
 def distinct_decisions(features: Array, thresholds: Array) -> tuple[Array, Array, Array]:

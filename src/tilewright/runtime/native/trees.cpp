@@ -55,6 +55,7 @@ struct Question {
   const double *both;    // the same
   const int64_t *asked;  // which kernels
   int64_t problem_count, kernel_count, both_count, stride, count;
+  int64_t packed;  // not 0: `both` begins with the columns of the kernels that are asked about, and has no others
   float units;
 };
 
@@ -68,14 +69,17 @@ struct Prediction {
 };
 
 // A whole choice in one call: a selection library says which kernels serve a problem and what each is estimated to take,
-// and fills in features; the forest says which of them is the fastest.  All but `words` and `rough` is prepared once.
+// and fills in features; the forest says which of them is the fastest.  All but `words` is prepared once.
 struct Choice {
   void (*ask)(void *question);  // of the selection library, as is all that stands here
   void *question;
   const void *numbers;    // the problem's
-  const int64_t *served;  // its answers: how many kernels serve the problem, and of each the broken rule
+  const int64_t *served;  // its answers: how many kernels serve the problem, behind that the place of the lowest
+                          // estimate, and of each kernel the broken rule
   const int64_t *rules;
-  void (*features)(const void *numbers, const void *terms, int64_t count, int64_t units, float *problem, double *both);
+  double (*problem_features)(const void *numbers, const double *rough, float *problem);
+  void (*kernel_features)(const void *numbers, const void *terms, int64_t count, int64_t units, const int64_t *places,
+                          int64_t some, double *both);
   const void *terms;
   const Shared *forest;
   void *room;
@@ -87,10 +91,13 @@ struct Choice {
   const float *words;
   const int64_t *unseen;  // the places of kernels newer than the model
   int64_t word_count, unseen_count, estimated, units;
+  const double *rough;  // a start, and seconds of a byte and of an operation
   Question asked;
   Prediction wanted;      // its estimates are the library's
   int64_t decided;        // the answers: `Decision`
   int64_t first, second;  // the kernel predicted the fastest, and the next; -1 where no other is predicted
+  int64_t some, best;     // how many serve the problem, and that of the lowest estimate; -1 where none does
+  double first_seconds, second_seconds, best_seconds;  // of these
 };
 
 // Rows that are compared at once: which of their values lie above a threshold.
@@ -131,6 +138,54 @@ inline Lanes above(const Values &values, float threshold) {
 }
 #endif
 #endif
+
+// The least and the most of some values; the least is below everything where one is no number.
+struct Range {
+  float least, most;
+};
+#if WIDE
+inline Range range_of(const float *values, int used) {
+  const __m512 none = _mm512_set1_ps(-__builtin_inff());
+  __m512 least = _mm512_set1_ps(__builtin_inff()), most = none;
+  for (int part = 0; part < used; ++part) {
+    const __m512 read = values_at(values + lanes * part);
+    const __m512 mine = _mm512_mask_mov_ps(none, _mm512_cmp_ps_mask(read, read, _CMP_ORD_Q), read);
+    least = _mm512_min_ps(least, mine), most = _mm512_max_ps(most, mine);
+  }
+  return {_mm512_reduce_min_ps(least), _mm512_reduce_max_ps(most)};
+}
+#else
+inline Range range_of(const float *values, int used) {
+  Range range = {__builtin_inff(), -__builtin_inff()};
+  for (int i = 0; i < used * lanes; ++i) {
+    const float mine = values[i] == values[i] ? values[i] : -__builtin_inff();
+    range.least = mine < range.least ? mine : range.least, range.most = mine > range.most ? mine : range.most;
+  }
+  return range;
+}
+#endif
+
+// How many of some thresholds, which ascend, a value passes; what is no number passes none.
+inline int32_t passed(const float *thresholds, int32_t count, float value) {
+#if WIDE
+  int32_t found = 0;
+  const __m512 mine = _mm512_set1_ps(value);
+  for (; count > 0; count -= lanes, thresholds += lanes) {
+    const __mmask16 there = count < lanes ? (__mmask16)((1u << count) - 1) : (__mmask16)0xffff;
+    const __m512 read = _mm512_maskz_loadu_ps(there, thresholds);
+    found += __builtin_popcount(_mm512_mask_cmp_ps_mask(there, mine, read, _CMP_GT_OQ));
+  }
+  return found;
+#else
+  const float *from = thresholds;
+  while (count > 0) {
+    const int32_t half = count / 2;
+    const bool on = value > from[half];
+    from += on ? half + 1 : 0, count = on ? count - half - 1 : half;
+  }
+  return (int32_t)(from - thresholds);
+#endif
+}
 
 #if !WIDE
 #ifdef __AVX2__
@@ -183,19 +238,31 @@ template <> struct Rows<1> {
 
 template <int words> struct Block {
   static constexpr int most = 64 * words,
-                       side = 16;  // trees that are walked side by side: a step of one waits for memory
+                       side = 16,  // trees that are walked side by side: a step of one waits for memory
+      few = 24;                    // thresholds of which it is not worth looking for those that all rows agree in
   using Bits = typename Rows<words>::Bits;
 
   // Rows that go right, by decision; what is no number does nowhere.  Bits of rows that are not there mean nothing.
-  static void decide(const Shared &forest, int64_t feature, const float *values, int used, Bits *right) {
-    Lanes *to = reinterpret_cast<Lanes *>(right + forest.first[feature]);
+  // Between thresholds that all rows pass and those that none does there are few: rows of one problem are alike.
+  static void decide(const Shared &forest, int64_t feature, float *values, int rows, Bits *right) {
     const float *thresholds = forest.thresholds + forest.first[feature];
     const int32_t count = forest.first[feature + 1] - forest.first[feature];
-    for (; used > 4; used -= 4, values += 4 * lanes, to += 4) decide_parts<4>(thresholds, count, values, to);
-    if (used == 4) decide_parts<4>(thresholds, count, values, to);
-    else if (used == 3) decide_parts<3>(thresholds, count, values, to);
-    else if (used == 2) decide_parts<2>(thresholds, count, values, to);
-    else decide_parts<1>(thresholds, count, values, to);
+    int used = (rows + lanes - 1) / lanes;
+    for (int i = rows; i < used * lanes; ++i) values[i] = values[0];
+    Bits *const mine = right + forest.first[feature];
+    int32_t all = 0, some = count;
+    if (count > few) {
+      const Range range = range_of(values, used);
+      all = passed(thresholds, count, range.least), some = passed(thresholds, count, range.most);
+      memset((void *)mine, 0xff, (size_t)all * sizeof *mine);
+      memset((void *)(mine + some), 0, (size_t)(count - some) * sizeof *mine);
+    }
+    Lanes *to = reinterpret_cast<Lanes *>(mine + all);
+    for (; used > 4; used -= 4, values += 4 * lanes, to += 4) decide_parts<4>(thresholds + all, some - all, values, to);
+    if (used == 4) decide_parts<4>(thresholds + all, some - all, values, to);
+    else if (used == 3) decide_parts<3>(thresholds + all, some - all, values, to);
+    else if (used == 2) decide_parts<2>(thresholds + all, some - all, values, to);
+    else decide_parts<1>(thresholds + all, some - all, values, to);
   }
   template <int parts>
   static void decide_parts(const float *thresholds, int32_t count, const float *values, Lanes *to) {
@@ -207,26 +274,31 @@ template <int words> struct Block {
 
   // All rows agree.
   static void agree(const Shared &forest, int64_t feature, float value, Bits *right) {
-    for (int32_t t = forest.first[feature]; t < forest.first[feature + 1]; ++t)
-      right[t] = Bits{} - (uint64_t)(value > forest.thresholds[t]);
+    const int32_t first = forest.first[feature], count = forest.first[feature + 1] - first;
+    const int32_t all = passed(forest.thresholds + first, count, value);
+    memset((void *)(right + first), 0xff, (size_t)all * sizeof *right);
+    memset((void *)(right + first + all), 0, (size_t)(count - all) * sizeof *right);
   }
 
-  static void fill(const Shared &forest, const Question &asked, const int64_t *kernels, int rows, Bits *right) {
-    float values[most] = {};
-    const int used = (rows + lanes - 1) / lanes;
+  static void fill(const Shared &forest, const Question &asked, int64_t begin, int rows, Bits *right) {
+    const int64_t *kernels = asked.asked + begin;
+    float values[most];
     for (int64_t f = 0; f < asked.problem_count; ++f) agree(forest, f, asked.problem[f], right);
     int64_t feature = asked.problem_count;
     for (int64_t f = 0; f < asked.kernel_count; ++f, ++feature) {
       if (forest.first[feature] == forest.first[feature + 1]) continue;  // no tree reads it
       const float *row = asked.kernel + f * asked.stride;
       for (int i = 0; i < rows; ++i) values[i] = row[kernels[i]];
-      decide(forest, feature, values, used, right);
+      decide(forest, feature, values, rows, right);
     }
     for (int64_t f = 0; f < asked.both_count; ++f, ++feature) {
       if (forest.first[feature] == forest.first[feature + 1]) continue;
       const double *row = asked.both + f * asked.stride;
-      for (int i = 0; i < rows; ++i) values[i] = (float)row[kernels[i]];
-      decide(forest, feature, values, used, right);
+      if (asked.packed)
+        for (int i = 0; i < rows; ++i) values[i] = (float)row[begin + i];
+      else
+        for (int i = 0; i < rows; ++i) values[i] = (float)row[kernels[i]];
+      decide(forest, feature, values, rows, right);
     }
     agree(forest, feature, asked.units, right);
     right[forest.first[feature + 1]] = Bits{};
@@ -256,10 +328,12 @@ template <int words> struct Block {
   // `out` has a place for every row of the block.
   static void score(const Shared &forest, const Bits *right, int rows, double *out) {
     Ways ways;
-    uint16_t live[side * twigs + 1];
-    uint8_t numbers[side][most];
+    Live live;
     uint64_t mine[words] = {};
-    for (int i = 0; i < rows; ++i) mine[i / 64] |= (uint64_t)1 << i % 64;
+    for (int word = 0; word < words; ++word) {
+      const int left = rows - 64 * word;
+      mine[word] = left >= 64 ? ~(uint64_t)0 : left > 0 ? ((uint64_t)1 << left) - 1 : 0;
+    }
     Bits all;
     memcpy(&all, mine, sizeof all);
     for (int64_t t = 0; t < forest.tree_count; t += side) {
@@ -267,26 +341,107 @@ template <int words> struct Block {
       const Part *parts = forest.twigs_of + t * twigs;
       const float *values = forest.values + t * leaves;
       for (int i = 0; i < count; ++i) {
+        __asm__ volatile("");  // one tree after another: compilers would shuffle decisions of several together
         Bits gone[half_deep] = {};
         walk<1, 0>(forest.tops[t + i], right, all, gone, ways.twig + i * twigs);
         for (int level = 0; level < half_deep; ++level) ways.right[i][level] = gone[level];
         for (int level = half_deep; level < 2 * half_deep; ++level) ways.right[i][level] = Bits{};
       }
-      // Without a branch that depends on rows: a twig is put down in any case, and stays if rows come to it.
-      int some = 0;
-      for (int i = 0; i < count * twigs; ++i) live[some] = (uint16_t)i, some += Rows<words>::any(ways.twig[i]);
+      live.find(ways.twig, count);
       // Between two calls of a program a forest is as good as never in a near cache.
-      for (int i = 0; i < some; ++i)
-        __builtin_prefetch(parts + live[i]), __builtin_prefetch(values + live[i] * part_nodes);
-      for (int i = 0; i < some; ++i) {
-        Bits gone[half_deep] = {}, *to = ways.right[live[i] / twigs] + half_deep;
-        walk<1, 0>(parts[live[i]], right, ways.twig[live[i]], gone, nullptr);
+      for (int i = 0; i < live.first[count]; ++i)
+        __builtin_prefetch(parts + live.twig[i]), __builtin_prefetch(values + live.twig[i] * part_nodes);
+      for (int i = 0; i < live.first[count]; ++i) {
+        Bits gone[half_deep] = {}, *to = ways.right[live.twig[i] / twigs] + half_deep;
+        walk<1, 0>(parts[live.twig[i]], right, ways.twig[live.twig[i]], gone, nullptr);
         for (int level = 0; level < half_deep; ++level) to[level] |= gone[level];
       }
-      for (int i = 0; i < count; ++i) number(ways.right[i], rows, numbers[i]);
-      add(values, count, rows, numbers, out);
+      add_leaves(ways, live, values, count, rows, out);
     }
   }
+
+  // The twigs of some trees that rows come to, in order, and where those of each tree begin.
+  struct Live {
+    int32_t twig[side * twigs + twigs], first[side + 1];
+
+    void find(const Bits *sets, int count) {
+      int some = 0;
+      for (int i = 0; i < count; ++i) {
+        first[i] = some;
+        some += of_tree(sets + i * twigs, i * twigs, twig + some);
+      }
+      first[count] = some;
+    }
+    // Without a branch that depends on rows.
+    static int of_tree(const Bits *sets, int from, int32_t *to) {
+#if WIDE
+      if constexpr (words == 1) {
+        const __m512i low = _mm512_loadu_si512(sets), high = _mm512_loadu_si512(sets + 8);
+        const unsigned some = (unsigned)_mm512_test_epi64_mask(low, low) | (unsigned)_mm512_test_epi64_mask(high, high)
+                                                                               << 8;
+        const __m512i each = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        const __m512i places = _mm512_add_epi32(_mm512_set1_epi32(from), each);
+        _mm512_storeu_si512(to, _mm512_maskz_compress_epi32((__mmask16)some, places));
+        return __builtin_popcount(some);
+      }
+#endif
+      int some = 0;
+      for (int i = 0; i < twigs; ++i) to[some] = from + i, some += Rows<words>::any(sets[i]);
+      return some;
+    }
+  };
+
+  static void add_leaves(const Ways &ways, const Live &live, const float *values, int count, int rows, double *out) {
+#if WIDE
+    if constexpr (words == 1) {
+      if (rows <= 16) return add_by_twigs<1>(ways, live, values, count, out);
+      if (rows <= 32) return add_by_twigs<2>(ways, live, values, count, out);
+      if (rows <= 48) return add_by_twigs<3>(ways, live, values, count, out);
+      return add_by_twigs<4>(ways, live, values, count, out);
+    }
+#endif
+    uint8_t numbers[side][most];
+    for (int i = 0; i < count; ++i) number(ways.right[i], rows, numbers[i]);
+    add(values, count, rows, numbers, out);
+  }
+
+#if WIDE
+  // The leaves of a twig are a register, from which each row that comes to it takes its own.
+  template <int parts>
+  static void add_by_twigs(const Ways &ways, const Live &live, const float *values, int count, double *out) {
+    __m512d sums[2 * parts];
+    for (int part = 0; part < 2 * parts; ++part) sums[part] = _mm512_loadu_pd(out + 8 * part);
+    for (int i = 0; i < count; ++i) {
+      __m512i leaf = _mm512_setzero_si512();
+      for (int level = half_deep; level < 2 * half_deep; ++level) {
+        uint64_t bits;
+        memcpy(&bits, &ways.right[i][level], sizeof bits);
+        leaf = _mm512_or_si512(leaf, _mm512_maskz_set1_epi8(bits, (char)(leaves >> 1 >> level)));
+      }
+      __m512i at[parts];
+      __m512 found[parts];
+      at[0] = _mm512_cvtepu8_epi32(_mm512_castsi512_si128(leaf));
+      if constexpr (parts > 1) at[1] = _mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32(leaf, 1));
+      if constexpr (parts > 2) at[2] = _mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32(leaf, 2));
+      if constexpr (parts > 3) at[3] = _mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32(leaf, 3));
+      for (int part = 0; part < parts; ++part) found[part] = _mm512_setzero_ps();
+      for (int twig = live.first[i]; twig < live.first[i + 1]; ++twig) {
+        const __m512 mine = _mm512_loadu_ps(values + live.twig[twig] * part_nodes);
+        Lanes here[4];
+        memcpy(here, &ways.twig[live.twig[twig]], sizeof here);
+        for (int part = 0; part < parts; ++part)
+          found[part] = _mm512_mask_permutexvar_ps(found[part], here[part], at[part], mine);
+      }
+      for (int part = 0; part < parts; ++part) {
+        const __m256 low = _mm512_castps512_ps256(found[part]);
+        const __m256 high = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(found[part]), 1));
+        sums[2 * part] = _mm512_add_pd(sums[2 * part], _mm512_cvtps_pd(low));
+        sums[2 * part + 1] = _mm512_add_pd(sums[2 * part + 1], _mm512_cvtps_pd(high));
+      }
+    }
+    for (int part = 0; part < 2 * parts; ++part) _mm512_storeu_pd(out + 8 * part, sums[part]);
+  }
+#endif
 
   // Each row's leaf, by the levels in which it goes right.
   static void number(const Bits *gone, int rows, uint8_t *out) {
@@ -334,7 +489,7 @@ template <int words> struct Block {
     const int rows = asked.count - begin < most ? (int)(asked.count - begin) : most;
     double sums[most];
     for (int i = 0; i < most; ++i) sums[i] = base;
-    fill(forest, asked, asked.asked + begin, rows, right);
+    fill(forest, asked, begin, rows, right);
     score(forest, right, rows, sums);
     memcpy(out + begin, sums, (size_t)rows * sizeof *sums);
     return rows;
@@ -364,7 +519,7 @@ double common(const Shared &forest, const float *problem) {
 
 }  // namespace
 
-SHOWN int64_t tw_trees_abi_version() { return 7; }
+SHOWN int64_t tw_trees_abi_version() { return 8; }
 
 // out[r] = base + sum over trees; `roots` are the indices of the trees' first nodes, `depths` how deep they are.
 SHOWN void tw_trees_score(const Node *nodes, const int32_t *roots, const int32_t *depths, int64_t trees,
@@ -390,6 +545,31 @@ SHOWN void tw_trees_score(const Node *nodes, const int32_t *roots, const int32_t
   }
 }
 
+namespace {
+
+// The first of the problem's features that lies beyond what the model has seen; -1 where none does.
+int64_t beyond(const Question &asked, const Prediction &p) {
+  for (int64_t at = 0; at < asked.problem_count; ++at) {
+    const double value = asked.problem[at];
+    if (value < p.low[at] || value > p.high[at]) return at;
+  }
+  return -1;
+}
+
+// The kernels whose estimates are near the least of all, which it returns, are asked about.
+double ask_near(Question &asked, const Prediction &p) {
+  double least = p.estimates[0];
+  for (int64_t i = 1; i < asked.stride; ++i) least = p.estimates[i] < least ? p.estimates[i] : least;
+  const double most = p.far * least;
+  int64_t *near = const_cast<int64_t *>(asked.asked);
+  int64_t count = 0;
+  for (int64_t i = 0; i < asked.stride; ++i) near[count] = i, count += p.estimates[i] <= most;
+  asked.count = count;
+  return least;
+}
+
+}  // namespace
+
 // out[i] = base + sum over trees, of the kernel asked.asked[i]; `room` has 64 bytes a decision and 64 more, aligned so.
 SHOWN void tw_trees_ask(const Shared *forest, const Question *asked, void *room, double *out) {
   const double base = common(*forest, asked->problem);
@@ -402,27 +582,27 @@ SHOWN void tw_trees_ask(const Shared *forest, const Question *asked, void *room,
   }
 }
 
-// The whole of a prediction; `asked.asked` has room for all kernels and is filled in.
-SHOWN void tw_trees_predict(const Shared *forest, Question *asked, void *room, double *out, Prediction *wanted) {
-  Prediction &p = *wanted;
-  for (p.beyond = 0; p.beyond < asked->problem_count; ++p.beyond) {
-    const double value = asked->problem[p.beyond];
-    if (value < p.low[p.beyond] || value > p.high[p.beyond]) return;
-  }
-  p.beyond = -1;
-  double least = p.estimates[0];
-  for (int64_t i = 1; i < asked->stride; ++i) least = p.estimates[i] < least ? p.estimates[i] : least;
-  int64_t *near = const_cast<int64_t *>(asked->asked);
-  asked->count = 0;
-  for (int64_t i = 0; i < asked->stride; ++i) {
-    p.seconds[i] = __builtin_inf();
-    if (p.estimates[i] <= p.far * least) near[asked->count++] = i;
-  }
-  tw_trees_ask(forest, asked, room, out);
-  for (int64_t i = 0; i < asked->count; ++i) {
+namespace {
+
+void predict_near(const Shared &forest, const Question &asked, void *room, double *out, const Prediction &p,
+                  double least) {
+  const int64_t *near = asked.asked;
+  for (int64_t i = 0; i < asked.stride; ++i) p.seconds[i] = __builtin_inf();
+  tw_trees_ask(&forest, &asked, room, out);
+  for (int64_t i = 0; i < asked.count; ++i) {
     const double told = p.trust ? p.trust * log(p.estimates[near[i]] / least) : 0.0;
     p.seconds[near[i]] = p.rough * exp(out[i] + told);
   }
+}
+
+}  // namespace
+
+// The whole of a prediction; `asked.asked` has room for all kernels, and is filled in.
+SHOWN void tw_trees_predict(const Shared *forest, Question *asked, void *room, double *out, Prediction *wanted) {
+  wanted->beyond = beyond(*asked, *wanted);
+  if (wanted->beyond >= 0) return;
+  const double least = ask_near(*asked, *wanted);
+  predict_near(*forest, *asked, room, out, *wanted, least);
 }
 
 namespace {
@@ -445,7 +625,6 @@ enum Decision : int64_t { kUnclear = -2, kSilent = -1, kEstimate = 0, kForest = 
 Decision decide(Choice &c) {
   const int64_t count = c.asked.stride;
   const double *estimates = c.wanted.estimates;
-  double least = __builtin_inf();
   int64_t unseen = 0;
   for (int64_t i = 0; i < count; ++i) {
     if (!c.rules[i] && isinf(estimates[i])) return kSilent;
@@ -453,17 +632,18 @@ Decision decide(Choice &c) {
   }
   for (int64_t i = 0; i < c.unseen_count; ++i) unseen += !c.rules[c.unseen[i]], c.known[c.unseen[i]] = __builtin_inf();
   if (unseen == *c.served) return kSilent;
-  for (int64_t i = 0; i < count; ++i) least = c.known[i] < least ? c.known[i] : least;
-  c.features(c.numbers, c.terms, count, c.units, c.problem, c.both);
+  const double rough = c.problem_features(c.numbers, c.rough, c.problem);
   for (int64_t i = 0; i < c.word_count; ++i) c.problem[c.word_at[i]] = c.words[i];
+  Prediction told = c.wanted;
+  told.estimates = c.known, told.rough = rough;
+  if (beyond(c.asked, told) >= 0) return kSilent;
+  const double least = ask_near(c.asked, told);
+  c.kernel_features(c.numbers, c.terms, count, c.units, c.asked.asked, c.asked.count, c.both);
   if (c.estimated) {
     double *ratios = c.both + (c.asked.both_count - 1) * count;
-    for (int64_t i = 0; i < count; ++i) ratios[i] = c.known[i] / least;
+    for (int64_t i = 0; i < c.asked.count; ++i) ratios[i] = c.known[c.asked.asked[i]] / least;
   }
-  Prediction told = c.wanted;
-  told.estimates = c.known;
-  tw_trees_predict(c.forest, &c.asked, c.room, c.out, &told);
-  if (told.beyond >= 0) return kSilent;
+  predict_near(*c.forest, c.asked, c.room, c.out, told, least);
   if (!ranked(told.seconds, count, &c.first, &c.second)) return kUnclear;
   if (!unseen) return kForest;
   // Kernels newer than the model: so much of the time of the one it would choose as of its estimate.
@@ -479,8 +659,14 @@ Decision decide(Choice &c) {
 
 SHOWN int64_t tw_trees_choice_bytes() { return sizeof(Choice); }
 
-// Numbers of the problem, words and `rough` are filled in.
+// Numbers of the problem and words are filled in.
 SHOWN void tw_trees_choose(Choice *choice) {
-  choice->ask(choice->question);
-  choice->decided = *choice->served < 2 ? kEstimate : decide(*choice);
+  Choice &c = *choice;
+  c.ask(c.question);
+  c.some = c.served[0], c.best = c.served[1];
+  c.decided = c.some < 2 ? kEstimate : decide(c);
+  c.best_seconds = c.best < 0 ? 0.0 : c.wanted.estimates[c.best];
+  if (c.decided != kForest) return;
+  c.first_seconds = c.wanted.seconds[c.first];
+  c.second_seconds = c.second < 0 ? 0.0 : c.wanted.seconds[c.second];
 }

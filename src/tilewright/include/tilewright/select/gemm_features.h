@@ -1,6 +1,7 @@
 // What a learned model sees of a GEMM problem, and of a problem with each kernel; as ops/gemm/features.py in training.
 #pragma once
 #include <math.h>
+#include <tilewright/select/features.h>
 #include <tilewright/select/gemm.h>
 
 namespace tw {
@@ -15,6 +16,10 @@ struct Terms {
   const double *spans, *block_k, *shares_k, *room, *volume, *fetched, *flow, *flying, *rings, *way_out;
   const uint8_t *split, *streamed;
 };
+constexpr char kTermRows[] = "4 1 1 1 1 1 1 1 1 1 1? 1?";
+
+using Seen = PreparedGemm;
+inline double flops(const Seen &seen) { return double(2 * multiply_adds(seen.p)); }
 
 inline float log2_of(double value) { return float(log2(value > 1.0 ? value : 1.0)); }
 
@@ -24,14 +29,15 @@ inline float alignment(int64_t stride, int64_t size) {
   return bytes ? float(smaller(7, __builtin_ctzll(uint64_t(bytes)))) : 7.0f;
 }
 
-inline void of_problem(const GemmProblem &p, double moved, float *out) {
-  const double flops = double(2 * multiply_adds(p));
+inline void of_problem(const Seen &seen, float *out) {
+  const GemmProblem &p = seen.p;
+  const double moved = seen.moved, operations = flops(seen);
   const float found[kProblem] = {log2_of(double(p.m)),
                                  log2_of(double(p.n)),
                                  log2_of(double(p.k)),
                                  log2_of(double(p.batch)),
-                                 log2_of(flops),
-                                 log2_of(flops / (moved > 1.0 ? moved : 1.0)),
+                                 log2_of(operations),
+                                 log2_of(operations / (moved > 1.0 ? moved : 1.0)),
                                  log2_of(double(Wide(p.m) * p.k * p.size_a)),
                                  log2_of(double(Wide(p.k) * p.n * p.size_b)),
                                  log2_of(double(Wide(p.m) * p.n * p.size_c)),
@@ -55,32 +61,34 @@ inline double parts_of(const Terms &t, int64_t at, double tiles, double steps) {
   double shares = t.shares_k[at];
   if (t.split) {
     const double wanted = slower(1.0, floor(faster(t.room[at] / tiles, steps / 4)));
-    shares = (t.split[at] ? ceil(steps / ceil(steps / wanted)) : 1.0) * shares;
+    shares = (t.split[at] ? ceiling(steps / ceiling(steps / wanted)) : 1.0) * shares;
   }
   return slower(1.0, faster(steps, shares));
 }
 
-// A row a feature, a column a kernel.
-inline void of_both(const GemmProblem &p, double moved, const Terms &t, int64_t count, int64_t units, double *out) {
+// A row a feature, a column a kernel of `some`; terms are of `count` kernels, and rows lie as far apart.
+inline void of_both(const Seen &seen, const Terms &t, int64_t count, int64_t units, const Some &some, double *out) {
+  const GemmProblem &p = seen.p;
   const double m = double(larger(1, p.m)), n = double(larger(1, p.n)), k = double(larger(1, p.k));
   const double batch = double(larger(1, p.batch)), each = double(units);
   const double macs = double(Wide(larger(1, p.m)) * larger(1, p.n) * larger(1, p.k) * larger(1, p.batch)) / each;
-  const double bytes = moved > 1.0 ? moved : 1.0, again = double(p.size_a) / bytes, per_unit = bytes / each;
+  const double bytes = slower(1.0, seen.moved), again = double(p.size_a) / bytes, per_unit = bytes / each;
   const double sizes[4] = {m, n, m, n}, whole = p.c_stride % 2 == 0 ? 1.0 : 0.0;
   const double copied = double((p.a_stride * p.size_a % 16 > 0) + (p.b_stride * p.size_b % 16 > 0));
-  for (int64_t at = 0; at < count; ++at) {
-    double *to = out + at;
+  for (int64_t row = 0; row < some.count; ++row) {
+    const int64_t at = some.place(row);
+    double *to = out + row;
     double cells[4];
     for (int64_t i = 0; i < 4; ++i) {
       const double span = t.spans[i * count + at];
-      cells[i] = ceil(sizes[i] / span);
+      cells[i] = ceiling(sizes[i] / span);
       to[(11 + i) * count] = sizes[i] / (cells[i] * span);
     }
-    const double tiles = cells[0] * (cells[1] * batch), steps = ceil(k / t.block_k[at]);
+    const double tiles = cells[0] * (cells[1] * batch), steps = ceiling(k / t.block_k[at]);
     const double parts = parts_of(t, at, tiles, steps);
     const double waves = (t.split && t.split[at] ? tiles * parts : tiles) / t.room[at];
-    const double rounds = t.streamed && t.streamed[at] ? slower(waves, 1 / steps) : ceil(waves);
-    const double deep = ceil(steps / parts) * rounds, work = deep * t.volume[at];
+    const double rounds = t.streamed && t.streamed[at] ? slower(waves, 1 / steps) : ceiling(waves);
+    const double deep = ceiling(steps / parts) * rounds, work = deep * t.volume[at];
     const double fetched = tiles * steps * t.fetched[at];
     to[0] = tiles, to[count] = deep, to[2 * count] = parts, to[3 * count] = work;
     to[4 * count] = macs / work, to[5 * count] = fetched, to[6 * count] = fetched * again;
@@ -96,12 +104,5 @@ inline void of_both(const GemmProblem &p, double moved, const Terms &t, int64_t 
 }  // namespace selection
 }  // namespace tw
 
-// The export of a library of GEMM kernels: what a learned model sees of a problem, and of it with each kernel.
-#define TW_SELECT_GEMM_FEATURES \
-  TW_SELECT_API void tw_select_features(const tw::selection::GemmProblem *problem, \
-                                        const tw::selection::gemm_features::Terms *terms, int64_t count, \
-                                        int64_t units, float *of_problem, double *of_both) { \
-    const double moved = tw::selection::bytes_moved(*problem); \
-    tw::selection::gemm_features::of_problem(*problem, moved, of_problem); \
-    tw::selection::gemm_features::of_both(*problem, moved, *terms, count, units, of_both); \
-  }
+// The exports of a library of GEMM kernels: what a learned model sees of a problem, and of it with kernels.
+#define TW_SELECT_GEMM_FEATURES TW_SELECT_FEATURES(tw::selection::GemmProblem, tw::selection::gemm_features)

@@ -11,7 +11,28 @@
 namespace tw {
 namespace selection {
 
-constexpr int64_t kVersion = 7;
+constexpr int64_t kVersion = 8;
+
+// Numbers of schedules and archs that are sizes and counts, in whatever family: limits and costs divide by them.
+// clang-format off
+constexpr char kCounts[] =
+    " cluster_m cluster_n columns compute_units ctas_per_sm deep grain_k grain_m grain_n pixels read_a read_b"
+    " results rows scratch_bytes shared_bytes shares split_k step stride taps threads tile_channels tile_h tile_k"
+    " tile_m tile_m0 tile_n tile_n0 tile_n1 tile_w vector vector_bytes vectors warpgroups warps warps_m warps_n"
+    " wave width_a width_b ";
+// clang-format on
+constexpr int64_t kMostNumber = int64_t(1) << 20;  // products of three of them still fit
+
+// The least that a number of this name may be: of one that is read from a file, before it is asked with.
+inline int64_t least_number(const char *name) {
+  for (const char *at = kCounts; *at; ++at) {
+    const char *mine = name, *known = at + 1;
+    if (*at != ' ') continue;
+    while (*mine && *mine == *known) ++mine, ++known;
+    if (!*mine && *known == ' ') return 1;
+  }
+  return 0;
+}
 
 // A kernel of a question: what was prepared of it once.
 struct Candidate {
@@ -38,20 +59,51 @@ struct Verdict {
   double seconds;
 };
 
-// A family of kernels, its schedule as it was filled in.
+// A family of kernels, their schedules as they were filled in.
 template <class Asked> struct Family {
   const char *name;
   const char *(*fields)();
-  Verdict (*answer)(const void *schedule, const Asked &asked, bool estimates_only);
+  // Of up to kTogether kernels that are asked about with the same facts of an arch.
+  void (*answer)(const Candidate *kernels, int64_t count, const Asked &asked, bool estimates_only, Verdict *verdicts);
 };
+
+constexpr int64_t kTogether = 32;
+
+// A family's estimates: one after another, or, where it has `seconds_of_some`, of several kernels at once, so that what
+// each waits for (a power, say) is worked out while others wait.
+template <class Schedule, class Asked>
+auto several(const Schedule *const *some, int64_t count, const Asked &asked, double *seconds, int)
+    -> decltype(seconds_of_some(some, count, asked, seconds)) {
+  seconds_of_some(some, count, asked, seconds);
+}
+template <class Schedule, class Asked>
+void several(const Schedule *const *some, int64_t count, const Asked &asked, double *to, long) {
+  for (int64_t i = 0; i < count; ++i) to[i] = seconds(*some[i], asked);
+}
+
+template <class Schedule, class Asked, class Limits> void judge(const Candidate *kernels, int64_t count,
+                                                                const Asked &asked, bool estimates_only, Limits limits,
+                                                                Verdict *verdicts) {
+  const Schedule *some[kTogether];
+  double times[kTogether];
+  int64_t places[kTogether], timed = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const Schedule *mine = static_cast<const Schedule *>(kernels[i].schedule);
+    verdicts[i] = {limits(*mine, asked.problem()), __builtin_inf()};
+    some[timed] = mine, places[timed] = i, timed += estimates_only || !verdicts[i].rule;
+  }
+  several(some, timed, asked, times, 0);
+  for (int64_t i = 0; i < timed; ++i) verdicts[places[i]].seconds = times[i];
+}
 
 // `space` holds a family's Schedule, limits and seconds; Asked::problem() is what limits are evaluated for.
 #define TW_SELECT_FAMILY(name, space) \
   {name, &space::Schedule_names, \
-   [](const void *schedule, const Asked &asked, bool estimates_only) -> tw::selection::Verdict { \
-     const space::Schedule &s = *static_cast<const space::Schedule *>(schedule); \
-     const tw::selection::Rule *rule = space::limits(s, asked.problem()); \
-     return {rule, rule && !estimates_only ? __builtin_inf() : space::seconds(s, asked)}; \
+   [](const tw::selection::Candidate *kernels, int64_t count, const Asked &asked, bool estimates_only, \
+      tw::selection::Verdict *verdicts) { \
+     tw::selection::judge<space::Schedule>( \
+         kernels, count, asked, estimates_only, \
+         [](const space::Schedule &s, const auto &problem) { return space::limits(s, problem); }, verdicts); \
    }}
 
 inline void settle(Question &q, int64_t at, Verdict verdict) {
@@ -68,20 +120,29 @@ inline void settle(Question &q, int64_t at, Verdict verdict) {
   if (first) q.best = at;
 }
 
+// Whether two kernels can be asked about at once.
+inline bool alike(const Candidate &x, const Candidate &y) {
+  return x.family == y.family && x.arch == y.arch && x.rates == y.rates;
+}
+
 // Prepared: what of a problem all kernels share, made from its numbers once (`Prepared::Problem`).
 template <class Prepared, class Asked, class Rates, class Arch>
 void answer(Question &q, const Family<Asked> *families) {
   const Prepared problem(*static_cast<const typename Prepared::Problem *>(q.problem));
   q.served = 0, q.best = -1;
-  for (int64_t at = 0; at < q.count; ++at) {
-    const Candidate &one = q.candidates[at];
-    if (one.family < 0) {
+  Verdict verdicts[kTogether];
+  for (int64_t at = 0, end; at < q.count; at = end) {
+    const Candidate &first = q.candidates[at];
+    end = at + 1;
+    if (first.family < 0) {
       settle(q, at, {&undecided, __builtin_inf()});
       continue;
     }
+    while (end < q.count && end - at < kTogether && alike(first, q.candidates[end])) ++end;
     const Asked asked =
-        Asked::of(problem, *static_cast<const Rates *>(one.rates), *static_cast<const Arch *>(one.arch), q.host);
-    settle(q, at, families[one.family].answer(one.schedule, asked, q.estimates_only));
+        Asked::of(problem, *static_cast<const Rates *>(first.rates), *static_cast<const Arch *>(first.arch), q.host);
+    families[first.family].answer(&first, end - at, asked, q.estimates_only, verdicts);
+    for (int64_t i = at; i < end; ++i) settle(q, i, verdicts[i - at]);
   }
 }
 

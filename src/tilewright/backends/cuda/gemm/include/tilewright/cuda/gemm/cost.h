@@ -34,7 +34,7 @@ struct Power {
 };
 constexpr int kPowers = 128;
 struct Powers {
-  Power multiply[kPowers], fetch[kPowers], memory[2];
+  Power multiply[kPowers], fetch[kPowers], memory[2], skinny_memory;
 };
 
 inline Powers &powers() {
@@ -48,8 +48,9 @@ inline double kept_power(Power &mine, double base, double exponent) {
 
 // Of two things that go on at the same time, and are in each other's way where they take equally long.
 inline double slowest_of_powers(const Rates &r, double x, double y) { return pow(x + y, 1.0 / r.soft); }
-inline double slowest(const Rates &r, double x, double y) {
-  return slowest_of_powers(r, pow(x, r.soft), pow(y, r.soft));
+// `same`: of what is the same for many kernels.
+inline double slowest(const Rates &r, double x, Power &same, double y) {
+  return slowest_of_powers(r, pow(x, r.soft), kept_power(same, y, r.soft));
 }
 
 // Splits of k of a kernel whose blocks have a multiprocessor each.

@@ -61,7 +61,9 @@ struct Tiles {
 };
 #define TW_SELECT_HIP_CONV_OF(name) s.name,
 template <class Schedule> Tiles tiles_of(const Schedule &s) {
-  return {TW_SELECT_HIP_CONV_TILES(TW_SELECT_HIP_CONV_OF)};
+  Tiles tiles = {TW_SELECT_HIP_CONV_TILES(TW_SELECT_HIP_CONV_OF)};
+  tiles.merged = larger(1, tiles.merged);  // groups are counted in it
+  return tiles;
 }
 
 constexpr int64_t kMostBytes = (int64_t(1) << 31) - (1 << 16);  // offsets inside an operand are 32-bit

@@ -60,7 +60,7 @@ inline double mma_seconds(const Schedule &s, const Asked &x) {
   const double met = parts > 1 ? 1.0 : 0.0, sums = 8.0 * double(m) * double(n) * double(blocks) * met;
   const double rounds = double(ceil_div(blocks, units * together));
   const double body = rounds * (double(ceil_div(steps, parts)) * turn + out) + r.sync * met + sums / r.sums;
-  return r.start + r.stages_fill + slowest(r, body, x.moved / r.memory);
+  return r.start + r.stages_fill + slowest(r, body, powers().memory[0], x.moved / r.memory);
 }
 
 // -- exact fp32: what warps issue counts, multiply-adds and the rest alike --------------------------------------------
@@ -145,7 +145,7 @@ inline double wide_seconds(const Schedule &s, const Asked &x) {
   const double rounds = double(blocks) / double(together);
   double body = rounds * (double(ceil_div(steps, parts)) * step + r.wide_fill) + results / r.wide_store_results;
   body = body + r.wide_sync * met + sums / r.wide_sums;
-  return r.start + slowest(r, x.moved / r.memory, body);
+  return r.start + slowest(r, body, powers().memory[0], x.moved / r.memory);
 }
 
 inline double seconds(const Schedule &s, const Asked &x) {

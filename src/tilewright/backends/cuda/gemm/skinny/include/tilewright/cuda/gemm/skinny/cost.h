@@ -25,7 +25,8 @@ inline double seconds(const Schedule &s, const Asked &x) {
   const double rounds = slower(1.0, blocks / (units * held));
   const double idle = 1 + (ceil(blocks / (units * held)) - rounds) * r.skinny_tail / rounds;
   const double flight = faster(blocks, units * held) * (double(s.warps * lines) * 128.0 * double(deep));
-  const double streamed = slowest(r, x.moved / r.skinny_memory, x.moved * r.skinny_latency / flight);
+  const double streamed =
+      slowest(r, x.moved * r.skinny_latency / flight, powers().skinny_memory, x.moved / r.skinny_memory);
   const double gathered = turns * (double(few) / 8) * (gathers ? 1.0 : 0.0);
   const double alone = r.skinny_warp * warps + r.skinny_turn * turns + r.skinny_gather * gathered;
   return r.start + streamed * idle + ceil(rounds) * alone;

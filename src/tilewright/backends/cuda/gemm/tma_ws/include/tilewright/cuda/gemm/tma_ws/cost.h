@@ -83,8 +83,18 @@ inline Work work(const Schedule &s, const View &v, const Asked &x) {
   return w;
 }
 
+// What an estimate is made of.  Of times that go on at once, the powers that are added up (`slowest_of_powers`).
+struct Counted {
+  double from_cache;        // of a step, what is fetched from the cache: no power yet
+  double all_in, multiply;  // of a step, as powers
+  double neighbours, swapped;
+  double steps, way_out, met;
+  double streamed;  // from memory, as a power
+  double copies;
+};
+
 // A step: its multiply beside what it fetches, from the cache and into the multiprocessor.
-inline double step(const Schedule &s, const View &v, const Asked &x, const Work &w, int64_t fetched) {
+inline void count_step(const Schedule &s, const View &v, const Asked &x, const Work &w, int64_t fetched, Counted &to) {
   const GemmProblem &p = x.p;
   const Rates &r = x.rate;
   const double blocks = double(w.busy * v.cluster_rows * v.cluster_columns * sharing_k(s));
@@ -102,14 +112,13 @@ inline double step(const Schedule &s, const View &v, const Asked &x, const Work 
                       (1.0 - (1.0 - r.rate_rows) * (v.rows == 64 ? 1.0 : 0.0));
   // What neighbours fetch for a block spares the cache, not the block: all of it comes in.
   Powers &known = powers();
-  const double all_in = kept_power(known.fetch[uint64_t(v.rows + fetched) / 8 % kPowers],
-                                   128.0 * double(v.rows + fetched) / r.one_cache, r.soft);
-  const double from_cache = pow((straight + astray * r.astray) / r.cache, r.soft);
-  const double neighbours = double(v.cluster_rows * v.cluster_columns - 1);
-  const double multiply = kept_power(known.multiply[uint64_t(v.rows / 64 * 32 + v.columns / 8 - 33) % kPowers],
-                                     macs / (r.macs * rate), r.soft);
-  const double taken = slowest_of_powers(r, multiply, from_cache + all_in) + r.per_step + r.per_neighbour * neighbours;
-  return taken * (1.0 + (r.swap_ab - 1.0) * (s.swap_ab ? 1.0 : 0.0));
+  to.all_in = kept_power(known.fetch[uint64_t(v.rows + fetched) / 8 % kPowers],
+                         128.0 * double(v.rows + fetched) / r.one_cache, r.soft);
+  to.from_cache = (straight + astray * r.astray) / r.cache;
+  to.multiply = kept_power(known.multiply[uint64_t(v.rows / 64 * 32 + v.columns / 8 - 33) % kPowers],
+                           macs / (r.macs * rate), r.soft);
+  to.neighbours = r.per_neighbour * double(v.cluster_rows * v.cluster_columns - 1);
+  to.swapped = 1.0 + (r.swap_ab - 1.0) * (s.swap_ab ? 1.0 : 0.0);
 }
 
 // The epilogue store (epilogue_store.h): by TMA, from the registers, or through a staging buffer of shared memory.
@@ -132,7 +141,7 @@ inline double way_out(const Schedule &s, const View &v, const Asked &x, const Wo
 }
 
 // With copies made first of so many bytes, read and written.
-inline double seconds_with(const Schedule &s, const Asked &x, bool copies_first, double again) {
+inline Counted count(const Schedule &s, const Asked &x, bool copies_first, double again) {
   const GemmProblem &p = x.p;
   const Rates &r = x.rate;
   const View v = view(s, p);
@@ -140,15 +149,46 @@ inline double seconds_with(const Schedule &s, const Asked &x, bool copies_first,
   const int64_t fetched = fetched_columns(s, v, p), shared = sharing_k(s);
   const double part = double(v.rows * v.columns) / (128 * 256);
   const double exchanged = 4.0 * double(v.rows) * double(v.columns) * double(shared - 1) / 2 * w.rounds;
-  const double met = r.sync * (w.parts > 1 ? 1.0 : 0.0) + w.sums / r.sums + r.hand_over * (w.handed * part) +
-                     r.exchange * (shared > 1 ? w.rounds : 0.0) + exchanged / r.neighbour;
-  const double copies = r.copy_start * (copies_first ? 1.0 : 0.0) + again / r.copy;
+  Counted to;
+  count_step(s, v, x, w, fetched, to);
+  to.steps = w.steps, to.way_out = way_out(s, v, x, w);
+  to.met = r.sync * (w.parts > 1 ? 1.0 : 0.0) + w.sums / r.sums + r.hand_over * (w.handed * part) +
+           r.exchange * (shared > 1 ? w.rounds : 0.0) + exchanged / r.neighbour;
+  to.copies = r.copy_start * (copies_first ? 1.0 : 0.0) + again / r.copy;
   const double over = (double(fetched) / double(v.columns) - 1.0) * double(v.lines_n) * double(p.k) * double(p.size_a) *
                       double(p.batch);
   const double memory = (x.moved + r.over * over) / r.memory;
-  const double body = w.steps * step(s, v, x, w, fetched) + way_out(s, v, x, w) + met;
-  const double streamed = kept_power(powers().memory[over != 0], memory, r.soft);  // of most kernels the same
-  return r.start + r.fill + slowest_of_powers(r, pow(body, r.soft), streamed) + copies;
+  to.streamed = kept_power(powers().memory[over != 0], memory, r.soft);  // of most kernels the same
+  return to;
+}
+
+// A power waits for the one before it, and not for those of other kernels.
+inline void add_up(const Counted *some, int64_t count, const Rates &r, double *to) {
+  const double root = 1.0 / r.soft;
+  for (int64_t i = 0; i < count; ++i) to[i] = pow(some[i].from_cache, r.soft);
+  for (int64_t i = 0; i < count; ++i) to[i] = pow(some[i].multiply + (to[i] + some[i].all_in), root);
+  for (int64_t i = 0; i < count; ++i) {
+    const Counted &c = some[i];
+    const double step = (to[i] + r.per_step + c.neighbours) * c.swapped;
+    to[i] = pow(c.steps * step + c.way_out + c.met, r.soft);
+  }
+  for (int64_t i = 0; i < count; ++i) to[i] = r.start + r.fill + pow(to[i] + some[i].streamed, root) + some[i].copies;
+}
+
+inline double seconds_with(const Schedule &s, const Asked &x, bool copies_first, double again) {
+  const Counted counted = count(s, x, copies_first, again);
+  double seconds;
+  add_up(&counted, 1, x.rate, &seconds);
+  return seconds;
+}
+
+// Of up to kTogether kernels (select/library.h).
+inline void seconds_of_some(const Schedule *const *some, int64_t many, const Asked &x, double *seconds) {
+  Counted counted[32];
+  const double again = copied_bytes(x.p);
+  for (int64_t i = 0; i < many && !nothing_to_do(x.p); ++i) counted[i] = count(*some[i], x, again > 0, again);
+  if (!nothing_to_do(x.p)) return add_up(counted, many, x.rate, seconds);
+  for (int64_t i = 0; i < many; ++i) seconds[i] = x.rate.start;
 }
 
 inline double seconds(const Schedule &s, const Asked &x) {
