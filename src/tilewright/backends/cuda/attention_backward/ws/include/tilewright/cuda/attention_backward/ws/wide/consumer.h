@@ -90,7 +90,7 @@ template <class S, class Config> struct BackwardWideMultiplier : BackwardMultipl
     const int tile = steps.tile, head = steps.head;
     if constexpr (!S::Ahead) scores(s, rows.stage, rows.phase, tile);
     shared.full_o(outs.stage).wait(outs.phase);
-    this->template clear_rows<S::blocks_v>(shared.o(outs.stage), tile);
+    this->clear_outs(tile);
     weigh_rows(s, tile, head);
     sync();  // whoever comes here has done with the products of the stage that is written next
     float dq[S::BM / 2];
