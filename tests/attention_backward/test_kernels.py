@@ -14,6 +14,7 @@ from tilewright.dispatch.registry import Registry
 from tilewright.ops.attention_backward import AttentionBackwardProblem
 from tilewright.runtime.bindings.attention_backward import stages
 from tilewright.runtime.bindings.attention_backward.args import BackwardArgs, DotArgs
+from tilewright.runtime.bindings.attention_backward.request import made_up
 
 pytestmark = pytest.mark.usefixtures("needs_compiler")
 
@@ -81,7 +82,7 @@ def test_the_check_in_c_refuses_what_the_kernel_has_not() -> None:
 def test_dot_clears_the_accumulator_where_its_kernels_can() -> None:
     """On NVIDIA GPUs, in a call: a stage by itself clears what it adds to."""
     one = AttentionBackwardProblem(2, 4, 300, 300, 64, dtype="bf16")
-    dot, grad, _ = BINDING.build([None] * len(stages.SLOTS), (one,), "sm_90a").stages
+    dot, grad, _ = made_up(one, "sm_90a").stages
     (pointer,) = (each for each in dot.pointers if each.offset == DotArgs.cleared.offset)
     (sums,) = (each for each in grad.pointers if each.offset == BackwardArgs.dq.offset)
     assert (pointer.slot, pointer.shift) == (sums.slot, sums.shift)
@@ -89,7 +90,7 @@ def test_dot_clears_the_accumulator_where_its_kernels_can() -> None:
     assert grad.args.dq_cleared == 1
     for stage in (
         *stages.alone(grad.problem).stages,
-        *BINDING.build([None] * len(stages.SLOTS), (one,), "gfx942").stages,
+        *made_up(one, "gfx942").stages,
     ):
         assert not getattr(stage.args, "dq_cleared", 0)
         assert not getattr(stage.args, "cleared_bytes", 0)
