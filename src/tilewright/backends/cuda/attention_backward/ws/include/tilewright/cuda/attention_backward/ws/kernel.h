@@ -74,7 +74,8 @@ TW_GPU void attention_backward_ws(const TensorMap &map_q, const TensorMap &map_k
     shared.init();
   }
   __syncthreads();
-  if (threadIdx.x >= 32) {  // who brings tiles waits later
+  // Who brings tiles waits later, unless an ordinary load, which a first-level cache may answer, says where they begin.
+  if (threadIdx.x >= 32 || x.loose_rows || x.loose_keys) {
     wait_for_kernel_before();
     let_next_kernel_in();
   }

@@ -31,7 +31,7 @@ template <class S> struct SharedBackward {
 
   TW_GPU void init() const {
     full_k().init(1), full_v().init(1);
-    for (int i = 0; i < S::QStages; ++i) full_q(i).init(1), empty_q(i).init(S::W);
+    for (int i = 0; i < S::QStages; ++i) full_q(i).init(1), empty_q(i).init(128 * S::W);  // who read lse
     for (int i = 0; i < S::DoStages; ++i) full_o(i).init(1), empty_o(i).init(S::W);
     fence_barriers();
   }
