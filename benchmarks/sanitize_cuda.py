@@ -87,21 +87,22 @@ _ATTENTION: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 
 
-# Gradients: tiles with edges, blocks that share keys, turns, packed rows, and what is done to scores.
+# Gradients: tiles with edges, blocks that share keys, turns, packed rows, and what is done to scores.  Blocks of `ws`
+# meet three tiles of rows or more: they have two stages, and what orders the second use of one is looked at too.
 _BACKWARD: tuple[dict[str, Any], ...] = (
     {"batch": 1, "heads_q": 4, "heads_kv": 2, "seqlen_q": 150, "seqlen_k": 200, "head_dim": 128, "family": "grad",
      "causal": "bottom_right", "accumulate": "dq"},
-    {"batch": 1, "heads_q": 4, "heads_kv": 2, "seqlen_q": 150, "seqlen_k": 200, "head_dim": 128, "family": "grad",
+    {"batch": 1, "heads_q": 4, "heads_kv": 2, "seqlen_q": 280, "seqlen_k": 200, "head_dim": 128, "family": "grad",
      "causal": "bottom_right", "accumulate": "all", "dkv_splits": 3, "deterministic": True},
-    {"batch": 3, "heads_q": 2, "seqlen_q": 130, "seqlen_k": 130, "head_dim": 64, "family": "grad", "varlen": True,
-     "total_q": 250, "total_k": 250, "accumulate": "all", "dkv_splits": 2},
-    {"batch": 1, "heads_q": 2, "seqlen_q": 130, "seqlen_k": 150, "head_dim": 64, "family": "grad", "softcap": True,
+    {"batch": 3, "heads_q": 4, "heads_kv": 2, "seqlen_q": 400, "seqlen_k": 130, "head_dim": 64, "family": "grad",
+     "varlen": True, "total_q": 700, "total_k": 250, "accumulate": "all", "dkv_splits": 2},
+    {"batch": 1, "heads_q": 2, "seqlen_q": 210, "seqlen_k": 150, "head_dim": 64, "family": "grad", "softcap": True,
      "accumulate": "dq", "deterministic": True},
     {"batch": 1, "heads_q": 2, "seqlen_q": 130, "seqlen_k": 150, "head_dim": 64, "family": "grad", "bias": "tensor",
      "dropout": True, "accumulate": "none", "dbias": True},
-    {"batch": 2, "heads_q": 2, "seqlen_q": 100, "seqlen_k": 140, "head_dim": 64, "family": "grad", "bias": "alibi",
-     "dropout": True, "accumulate": "dq", "causal": "top_left", "window_left": 40, "deterministic": True},
-    {"batch": 1, "heads_q": 2, "seqlen_q": 100, "seqlen_k": 140, "head_dim": 192, "head_dim_v": 128, "family": "grad",
+    {"batch": 2, "heads_q": 2, "seqlen_q": 290, "seqlen_k": 140, "head_dim": 64, "family": "grad", "bias": "alibi",
+     "dropout": True, "accumulate": "dq", "causal": "top_left", "window_left": 140, "deterministic": True},
+    {"batch": 1, "heads_q": 2, "seqlen_q": 170, "seqlen_k": 140, "head_dim": 192, "head_dim_v": 128, "family": "grad",
      "causal": "bottom_right", "accumulate": "dq", "deterministic": True},
     {"batch": 1, "heads_q": 2, "seqlen_q": 20, "seqlen_k": 30, "head_dim": 32, "family": "grad", "datatype": "fp32",
      "accumulate": "none"},

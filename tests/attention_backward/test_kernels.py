@@ -12,6 +12,9 @@ from tilewright.arch import best_host_arch
 from tilewright.dispatch.kernels import kernel
 from tilewright.dispatch.registry import Registry
 from tilewright.ops.attention_backward import AttentionBackwardProblem
+from tilewright.runtime.bindings.attention_backward import stages
+from tilewright.runtime.bindings.attention_backward.args import BackwardArgs, DotArgs
+from tilewright.runtime.bindings.attention_backward.request import made_up
 
 pytestmark = pytest.mark.usefixtures("needs_compiler")
 
@@ -74,3 +77,20 @@ def test_the_check_in_c_refuses_what_the_kernel_has_not() -> None:
         args = type(stage.args).from_buffer_copy(stage.args)
         setattr(args, field, value)
         assert said in floor.refusal(args), field
+
+
+def test_dot_clears_the_accumulator_where_its_kernels_can() -> None:
+    """On NVIDIA GPUs, in a call: a stage by itself clears what it adds to."""
+    one = AttentionBackwardProblem(2, 4, 300, 300, 64, dtype="bf16")
+    dot, grad, _ = made_up(one, "sm_90a").stages
+    (pointer,) = (each for each in dot.pointers if each.offset == DotArgs.cleared.offset)
+    (sums,) = (each for each in grad.pointers if each.offset == BackwardArgs.dq.offset)
+    assert (pointer.slot, pointer.shift) == (sums.slot, sums.shift)
+    assert dot.args.cleared_bytes == 4 * 2 * 4 * 384 * 64
+    assert grad.args.dq_cleared == 1
+    for stage in (
+        *stages.alone(grad.problem).stages,
+        *made_up(one, "gfx942").stages,
+    ):
+        assert not getattr(stage.args, "dq_cleared", 0)
+        assert not getattr(stage.args, "cleared_bytes", 0)

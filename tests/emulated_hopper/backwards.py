@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from tests.emulated_hopper.convolutions import Fenced, launched
 from tests.emulated_hopper.emulator import CHANCE, EAGER, LATE, Emulator, apart
 from tilewright.ops import KernelSpec, op
@@ -22,6 +24,13 @@ ROWS, KEYS = (0, 1, 5, 63, 64, 65, 128, 150, 200, 257), (0, 1, 7, 64, 127, 128, 
 def prove(kernel: Kernel, problem: AttentionBackwardProblem, seed: int = 0) -> None:
     """Run it through its table and compare with float64."""
     made = samples.sample(problem, seed)
+    args, fenced = _arguments(problem, made)
+    launched(kernel, args, fenced)
+    _judge(problem, made, fenced)
+
+
+def _arguments(problem: AttentionBackwardProblem, made: Any) -> tuple[Any, list[Fenced | None]]:
+    """Of a stage by itself, and its operands under watch."""
     fenced = [Fenced(one) if one is not None else None for one in made.operands]
     (stage,) = stages.alone(problem).stages
     args: Any = stage.args
@@ -31,10 +40,34 @@ def prove(kernel: Kernel, problem: AttentionBackwardProblem, seed: int = 0) -> N
         ctypes.c_void_p.from_address(at + pointer.offset).value = operand.address if operand else None
     for scalar in stage.scalars:
         ctypes.c_double.from_address(at + scalar.offset).value = made.scalars[scalar.index]
-    launched(kernel, args, fenced)
+    return args, fenced
+
+
+def _judge(problem: AttentionBackwardProblem, made: Any, fenced: list[Fenced | None]) -> None:
     views = tuple(None if one is None else one.view for one in fenced)
     check = samples.judge(problem, made)(replace(made, operands=views))
     assert check.ok, check.detail
+
+
+def prove_cleared(kernel: Kernel, problem: AttentionBackwardProblem, size: int) -> None:
+    """`dot` sets to zero what it is told to, and nothing beside it."""
+    sums = Fenced(np.full(size, np.nan, np.float32))
+    args, fenced = _arguments(problem, samples.sample(problem, 0))
+    args.cleared, args.cleared_bytes = sums.address, 4 * size
+    launched(kernel, args, [*fenced, sums])
+    assert not sums.view.any()
+
+
+def prove_added(kernel: Kernel, problem: AttentionBackwardProblem) -> None:
+    """`grad` adds to what is there where it is told that dq's accumulator is zero."""
+    made = samples.sample(problem, 0)
+    args, fenced = _arguments(problem, made)
+    sums = fenced[stages.AT["dq_sums"]]
+    assert sums is not None
+    sums.view[...], args.dq_cleared = 1, 1
+    launched(kernel, args, fenced)
+    sums.view[...] -= 1
+    _judge(problem, made, fenced)
 
 
 def wrong(

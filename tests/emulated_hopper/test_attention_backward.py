@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.emulated_hopper.backwards import drawn, wrong
-from tests.emulated_hopper.emulator import Emulator
+from tests.emulated_hopper.backwards import drawn, prove_added, prove_cleared, wrong
+from tests.emulated_hopper.emulator import EAGER, Emulator, apart
 from tilewright.backends.cuda.attention_backward.mma import MmaSchedule
 from tilewright.backends.cuda.attention_backward.rows import RowsSchedule
 from tilewright.backends.cuda.attention_backward.ws import WsSchedule
+from tilewright.ops import KernelSpec
 from tilewright.ops.attention_backward import AttentionBackwardProblem
 from tilewright.ops.attention_backward.problem import OPERANDS
 from tilewright.ops.attention_backward.schedule import LoopsSchedule
@@ -20,6 +22,7 @@ from tilewright.ops.attention_backward.schedule import LoopsSchedule
 pytestmark = [pytest.mark.sampled(0), pytest.mark.part(5)]
 
 SEED, COUNT = 2411, 6
+STRIDES: dict[str, Any] = {f"{name}_strides": () for name in OPERANDS}
 SMALL = (0, 1, 5, 17, 33), (0, 1, 7, 20, 40)
 
 
@@ -38,6 +41,7 @@ WS = {
     "small_heads_causal": (WsSchedule("ws", 112), like(64, window_right=0)),
     "small_heads_tight": (WsSchedule("ws", 128, overlap="none"), like(64, window_right=0)),
     "heads_of_96": (WsSchedule("ws", 64, q_stages=3), like(96, window_right=0)),
+    "heads_of_96_rows_of_80": (WsSchedule("ws", 80), like(96)),
     "heads_apart": (WsSchedule("ws", 64), like(128, 64)),
     "packed": (WsSchedule("ws", 64), like(128, varlen=True, window_right=0)),
     "packed_whole": (WsSchedule("ws", 96), like(64, varlen=True)),
@@ -134,6 +138,20 @@ ROWS = {
 def test_rows(emulator: Emulator, name: str) -> None:
     rng = random.Random(f"{SEED} rows {name}")
     assert wrong(emulator, RowsSchedule(), *(drawn(rng, ROWS[name]) for _ in range(COUNT))) == []
+
+
+def test_dot_clears_what_grad_adds_to(emulator: Emulator) -> None:
+    rows = replace(like(64, family="dot"), batch=2, heads_q=3, heads_kv=3, seqlen_q=130, **STRIDES)
+    spec = KernelSpec("attention_backward", rows.signature, RowsSchedule(), "sm_90a")
+    kernel = emulator.kernel(spec)
+    for size in (4, 4096, 100_004):
+        assert apart(kernel, partial(prove_cleared, kernel, rows, size), EAGER, 1, 4) == ""
+    for deterministic in (False, True):
+        grad = replace(
+            like(64), heads_q=2, heads_kv=1, seqlen_q=130, seqlen_k=150, deterministic=deterministic, **STRIDES
+        )
+        kernel = emulator.kernel(KernelSpec("attention_backward", grad.signature, WsSchedule("ws", 96), "sm_90a"))
+        assert apart(kernel, partial(prove_added, kernel, grad), EAGER, 1, 4) == ""
 
 
 LOOPS = {

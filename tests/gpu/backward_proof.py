@@ -3,6 +3,7 @@
     python -m tests.gpu.backward_proof --seed 5 --count 300             kernels of every case in turn
     python -m tests.gpu.backward_proof --seed 5 --count 60 --only shared    of cases whose name has this
     python -m tests.gpu.backward_proof --bits 1000                      the same bits in as many runs, beside other load
+    python -m tests.gpu.backward_proof --fresh 1000                     operands that kernels right before calls wrote
 
 A line a kernel, with how many problems it computed and the largest error beside its bound, or what was wrong.
 """
@@ -147,6 +148,49 @@ def same_bits(runs: int, seed: int) -> list[str]:
     return wrong
 
 
+def fresh_operands(runs: int, seed: int) -> list[str]:
+    """Calls on operands that kernels right before them write, in turn from two sets: which have not their set's dk and
+    dv to the bit, and its dq but for the order of its sums.  The kernels of a call come in early, and copy some
+    operands before they wait for the kernel before them."""
+    import torch
+
+    import tilewright as tw
+
+    torch.manual_seed(seed)
+    wrong = []
+    # Sequences, heads, those of keys, rows, head, packed: `dot` is short, or has fewer blocks than processors.
+    shapes = [
+        (2, 2, 2, 128, 64, False),
+        (1, 4, 2, 512, 128, False),
+        (8, 8, 8, 777, 96, False),
+        (4, 4, 1, 300, 128, True),
+    ]
+    for number, (batch, heads, heads_kv, rows, head, packed) in enumerate(shapes):
+        lead = (batch * rows,) if packed else (batch, rows)
+        starts = torch.arange(batch + 1, device="cuda", dtype=torch.int32) * rows
+        lengths: dict[str, Any] = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": rows,
+                                   "max_seqlen_k": rows} if packed else {}  # fmt: skip
+        sets, expected = [], []
+        for _ in range(2):
+            q, do = (torch.randn(*lead, heads, head, device="cuda").bfloat16() for _ in range(2))
+            k, v = (torch.randn(*lead, heads_kv, head, device="cuda").bfloat16() for _ in range(2))
+            out, lse = tw.attention(q, k, v, return_lse=True, **lengths)
+            sets.append((do, q, k, v, out, lse))
+            expected.append(tw.attention_backward(*sets[-1], **lengths))
+        operands = [torch.full_like(one, float("nan")) for one in sets[0]]
+        results = [torch.empty_like(one) for one in expected[0]]
+        for run in range(runs // len(shapes)):
+            torch.cuda._sleep(200_000)  # so that all that follows is queued before it begins
+            for operand, source in zip(operands, sets[run % 2], strict=True):
+                operand.copy_(source)
+            tw.attention_backward(*operands, dq=results[0], dk=results[1], dv=results[2], **lengths)
+            dq, dk, dv = expected[run % 2]
+            near = torch.allclose(results[0], dq, rtol=2**-7, atol=2**-7 * dq.abs().max().item())
+            if not (near and torch.equal(results[1], dk) and torch.equal(results[2], dv)):
+                wrong.append(f"shape {number}, run {run}")
+    return wrong
+
+
 def say(text: str) -> None:
     print(text, flush=True)
 
@@ -157,6 +201,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--only", default="", help="only cases whose name has this")
     parser.add_argument("--bits", type=int, default=0, help="runs that must have the same bits, instead of problems")
+    parser.add_argument("--fresh", type=int, default=0, help="calls on operands written right before them")
     options = parser.parse_args()
     if why := driver.why_unavailable():
         raise SystemExit(f"no NVIDIA GPU: {why}")
@@ -166,6 +211,10 @@ def main() -> None:
     if options.bits:
         wrong = same_bits(options.bits, options.seed)
         say(f"{options.bits} deterministic runs beside load: {'the same bits' if not wrong else wrong[:10]}")
+        raise SystemExit(1 if wrong else 0)
+    if options.fresh:
+        wrong = fresh_operands(options.fresh, options.seed)
+        say(f"{options.fresh} calls on operands written right before: {'right' if not wrong else wrong[:10]}")
         raise SystemExit(1 if wrong else 0)
     problems = draw(options.seed, options.count, driver.available_archs()[0], options.only)
     told: dict[str, list[tuple[str, float]]] = {}

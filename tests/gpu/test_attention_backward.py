@@ -12,7 +12,7 @@ import pytest
 
 import tilewright as tw
 from tests.gpu.backward_cases import Case, cases
-from tests.gpu.backward_proof import answer, draw, problem_of, proven, same_bits
+from tests.gpu.backward_proof import answer, draw, fresh_operands, problem_of, proven, same_bits
 from tests.gpu.together import build_together
 from tests.gpu.torch_here import torch
 from tilewright.dispatch import kernels
@@ -49,6 +49,10 @@ def test_drawn_problems(arch: str) -> None:
 @pytest.mark.proof
 def test_the_same_bits_beside_load() -> None:
     assert same_bits(1000, SEED) == []
+
+
+def test_operands_that_the_kernel_before_wrote() -> None:
+    assert fresh_operands(200, SEED) == []
 
 
 # -- whole calls ---------------------------------------------------------------------------------------------------

@@ -42,15 +42,17 @@ typedef struct tw_attention_backward_dot_args {
   const void *starts_q, *lengths_q;
   void *delta, *lse_log2; /* prepared rows */
   int64_t prepared_batch, prepared_head;
-  const void *sink; /* fp32, one a query head; null where it has no gradient */
-  void *dsink;      /* fp32, likewise */
+  const void *sink;      /* fp32, one a query head; null where it has no gradient */
+  void *dsink;           /* fp32, likewise */
+  void *cleared;         /* memory that `grad` adds to and this kernel sets to 0; null: none.  It begins and ends at */
+  int64_t cleared_bytes; /* multiples of 16 bytes.  Kernels of CPUs and AMD GPUs have none */
 } tw_attention_backward_dot_args;
 
 /* Where the kernel's signature says so (`accumulate`), dq, or dk and dv, are no results but sums of fp32 for `convert`,
  * unscaled, in rows as `prepared` ones lie (of keys by starts_k), element by element of a head.  The kernel sets them to
- * zero itself.  dk and dv of sums have as many heads as `dkv_heads` says: a multiple of heads_kv, heads_q where each
- * query head has sums of its own.  `convert` adds up those of a head of keys; how a kernel shares out what is added
- * among them is its own affair.
+ * zero itself; those of dq may be zero already (dq_cleared).  dk and dv of sums have as many heads as `dkv_heads` says: a
+ * multiple of heads_kv, heads_q where each query head has sums of its own.  `convert` adds up those of a head of keys;
+ * how a kernel shares out what is added among them is its own affair.
  *
  * deterministic: the sums of every result are added in an order that follows from these numbers alone. */
 typedef struct tw_attention_backward_args {
@@ -76,6 +78,7 @@ typedef struct tw_attention_backward_args {
   int64_t alibi_batch, alibi_head, dalibi_batch, dalibi_head; /* a stride of 0 along sequences: added over them */
   const void *seed_at;
   double scale, softcap, dropout, seed[2], offset[2];
+  int64_t dq_cleared; /* sums of dq are 0: the `dot` right before it on the stream set them so */
 } tw_attention_backward_args;
 
 /* to = factor * the sum over parts of source: those of head h are heads h * parts to h * parts + parts - 1 of it.  The

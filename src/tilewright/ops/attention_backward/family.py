@@ -15,3 +15,7 @@ class AttentionBackwardSpace:
     def dkv_splits(self, problem: AttentionBackwardProblem, arch: Arch) -> tuple[int, ...]:
         """Sums of dk and dv that a head of keys has, where they are sums (0: one a query head); the first as above."""
         return (0,)
+
+    def dot_clears(self, arch: Arch) -> bool:
+        """Whether its `dot` kernels set the fp32 accumulator of dq to zero for `grad` where they are told to."""
+        return False

@@ -33,6 +33,13 @@ def dkv_splits(problem: AttentionBackwardProblem, arch: str) -> tuple[int, ...]:
     return parts
 
 
+def dot_clears(arch: str) -> bool:
+    """Whether `dot` sets the accumulator of dq to zero, so that `grad` needs no kernel of its own for it."""
+    target = arch_by_name(arch)
+    space = legality.SPACES.get(target.family)
+    return space is not None and bool(space.dot_clears(target))
+
+
 def stages_of(
     problem: AttentionBackwardProblem, accumulate: str, dkv_splits: int = 0
 ) -> Sequence[AttentionBackwardProblem]:

@@ -58,6 +58,9 @@ class CudaAttentionBackward(OpFamilies, AttentionBackwardSpace):
         best = max(2, best_parts(problem, arch))
         return best, *(parts for parts in (best // 2, best * 2) if 1 < parts <= MOST_PARTS)
 
+    def dot_clears(self, arch: Arch) -> bool:
+        return True
+
     @cached_property
     def native(self) -> FamiliesNative:
         return FamiliesNative(

@@ -19,7 +19,7 @@ from tilewright.backends.cuda.attention_backward.ws import keys_of
 from tilewright.ops.attention_backward.problem import AttentionBackwardProblem
 
 MOST_PARTS = 64
-ROWS = {32: 96, 64: 96}  # of the usual tile, by the larger head; of larger ones 64
+ROWS = {32: 96, 64: 96, 96: 80}  # of the usual tile, by the larger head; of larger ones 64
 ITEM = 2.0  # of the time to begin and to end a tile of keys: what many short blocks take
 GAIN = 0.02  # of the time that several parts must save
 UNEVEN, FEW_WAVES = 0.3, 4  # of a block's time that the last ones of many take longer; of few alike they are a wave
@@ -70,8 +70,9 @@ def work_of(problem: AttentionBackwardProblem, arch: Arch) -> Work:
     rows = p.total_q / max(1, p.batch) if p.varlen else p.seqlen_q
     keys = p.total_k / max(1, p.batch) if p.varlen else p.seqlen_k
     tile_m, tile_n = ROWS.get(max(p.head_dim, p.head_dim_v), 64), keys_of(p.signature)
-    entries = tile_m * tile_n
-    step = entries * ((3 * p.head_dim + 2 * p.head_dim_v) / rate["unit_macs"] + rate["score"]) + rate["step"]
+    entries, largest = tile_m * tile_n, max(p.head_dim, p.head_dim_v)
+    columns = 2 * p.head_dim + 2 * p.head_dim_v + (128 if p.head_dim > 64 and largest <= 128 else p.head_dim)
+    step = entries * (columns / rate["unit_macs"] + rate["score"]) + rate["step"]
     tiles = max(1.0, -(-keys // tile_n))
     heads = p.batch * p.heads_kv
     group = p.heads_q / p.heads_kv
@@ -79,7 +80,7 @@ def work_of(problem: AttentionBackwardProblem, arch: Arch) -> Work:
     if p.window_left >= 0 and not p.sink_tokens:
         met = min(met, -(-(tile_n + p.window_left + max(0, p.window_right)) // tile_m) + 1)
     cut = rows * (tile_n + tile_m) / 2 * p.batch * p.heads_q if p.bounded else 0.0
-    every = (p.pairs + cut) / entries
+    every = (p.pairs + cut) / entries if p.bounded or p.varlen else p.batch * p.heads_q * met * tiles
     sums = SLOWLY * 2 * 4 * keys * heads * (p.head_dim + p.head_dim_v) / rate["memory"]
     together = CACHED / max(1.0, rows * group * (6 * p.head_dim + 2 * p.head_dim_v))
     runs, even = max(1.0, heads / max(1.0, together // 1)), not (p.bounded or p.varlen)

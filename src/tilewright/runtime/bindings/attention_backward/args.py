@@ -22,7 +22,8 @@ class DotArgs(ctypes.Structure):
         *number_fields("lse_batch", "lse_head", "dlse_batch", "dlse_head"),
         *pointer_fields("starts_q", "lengths_q", "delta", "lse_log2"),
         *number_fields("prepared_batch", "prepared_head"),
-        *pointer_fields("sink", "dsink"),
+        *pointer_fields("sink", "dsink", "cleared"),
+        *number_fields("cleared_bytes"),
     )
 
 
@@ -52,6 +53,7 @@ class BackwardArgs(ctypes.Structure):
         ("dropout", ctypes.c_double),
         ("seed", _Halves),
         ("offset", _Halves),
+        *number_fields("dq_cleared"),
     )
 
 

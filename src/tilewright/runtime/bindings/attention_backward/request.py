@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tilewright.errors import ProblemError
 from tilewright.ops.attention_backward.legality import problem_check
-from tilewright.ops.attention_backward.plans import split_plans
+from tilewright.ops.attention_backward.plans import dot_clears, split_plans
 from tilewright.ops.attention_backward.problem import AttentionBackwardProblem
 from tilewright.ops.attention_terms import FLOATS, Sizes
 from tilewright.runtime.arrays import View, conversion_of
@@ -106,10 +106,11 @@ def _whole(
 ) -> Request:
     """The call in the stages the backend takes, and how to have it in others."""
     first, *others = split_plans(problem, target).values()
-    request = stages.whole(first, layout, results)
+    clears = dot_clears(target)
+    request = stages.whole(first, layout, results, clears)
     if not others:
         return request
-    return replace(request, others=lambda: [stages.whole(each, layout, results) for each in others])
+    return replace(request, others=lambda: [stages.whole(each, layout, results, clears) for each in others])
 
 
 # -- operands ----------------------------------------------------------------------------------------------------------

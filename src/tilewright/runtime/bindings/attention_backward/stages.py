@@ -117,8 +117,10 @@ def _prepared_strides(p: AttentionBackwardProblem) -> tuple[int, int]:
 
 
 def dot(
-    problem: AttentionBackwardProblem, layout: OperandLayout | None = None, between: Mapping[str, int] | None = None
-) -> StageRequest:
+    problem: AttentionBackwardProblem, layout: OperandLayout | None = None, between: Mapping[str, int] | None = None,
+    cleared: int = 0,
+) -> StageRequest:  # fmt: skip
+    """`cleared`: bytes of the accumulator of dq between the stages that it sets to zero."""
     p, layout = problem, layout or OperandLayout()
     args = DotArgs(batch=p.batch, heads_q=p.heads_q, rows=p.seqlen_q, head_v=p.head_dim_v, total_rows=p.total_q)
     args.out_strides, args.dout_strides = Strides(*p.o_strides), Strides(*p.do_strides)
@@ -131,6 +133,9 @@ def dot(
     if p.dsink:
         slots |= {"sink": "sink", "dsink": "dsink"}
     handed = _handed(_DOT, {"delta": "delta", "lse_log2": "lse_log2"}, between, is_input=False)
+    if cleared:
+        args.cleared_bytes = cleared
+        handed += _handed(_DOT, {"cleared": "dq_sums"}, between, is_input=False)
     return StageRequest(p, args, (*_pointers(_DOT, slots), *handed))
 
 
@@ -140,14 +145,16 @@ def _sums_strides(p: AttentionBackwardProblem, name: str) -> Strides:
 
 
 def grad(
-    problem: AttentionBackwardProblem, layout: OperandLayout | None = None, between: Mapping[str, int] | None = None
-) -> StageRequest:
+    problem: AttentionBackwardProblem, layout: OperandLayout | None = None, between: Mapping[str, int] | None = None,
+    cleared: int = 0,
+) -> StageRequest:  # fmt: skip
+    """`cleared`: the stage before set the accumulator of dq to zero."""
     p, layout = problem, layout or OperandLayout()
     args = BackwardArgs(
         batch=p.batch, heads_q=p.heads_q, heads_kv=p.heads_kv, rows=p.seqlen_q, keys=p.seqlen_k, head_qk=p.head_dim,
         head_v=p.head_dim_v, total_rows=p.total_q, total_keys=p.total_k, window_left=p.window_left,
         window_right=p.window_right, bottom_right=int(p.align == "bottom_right"), sink_keys=p.sink_tokens,
-        dkv_heads=p.dkv_heads, deterministic=int(p.deterministic), scale=p.head_dim**-0.5,
+        dkv_heads=p.dkv_heads, deterministic=int(p.deterministic), scale=p.head_dim**-0.5, dq_cleared=int(cleared > 0),
     )  # fmt: skip
     for name in ("q", "k", "v"):
         setattr(args, f"{name}_strides", Strides(*getattr(p, f"{name}_strides")))
@@ -181,8 +188,9 @@ def _scores(args: BackwardArgs, p: AttentionBackwardProblem, layout: OperandLayo
 
 
 def convert(
-    problem: AttentionBackwardProblem, layout: OperandLayout | None = None, between: Mapping[str, int] | None = None
-) -> StageRequest:
+    problem: AttentionBackwardProblem, layout: OperandLayout | None = None, between: Mapping[str, int] | None = None,
+    cleared: int = 0,
+) -> StageRequest:  # fmt: skip
     p, layout = problem, layout or OperandLayout()
     args = ConvertArgs(
         batch=p.batch, heads_q=p.heads_q, heads_kv=p.heads_kv, rows=p.seqlen_q, keys=p.seqlen_k, head_qk=p.head_dim,
@@ -237,8 +245,12 @@ def alone(problem: AttentionBackwardProblem) -> Request:
     return Request(OP, (_MAKERS[problem.family](problem),), results(problem))
 
 
-def whole(stages: Sequence[AttentionBackwardProblem], layout: OperandLayout, results: tuple[Result, ...]) -> Request:
-    """The stages of a call (`Op.stages`), with the workspace between them."""
-    between = _between(next(stage for stage in stages if stage.family == "grad"))
-    requests = tuple(_MAKERS[stage.family](stage, layout, between) for stage in stages)
+def whole(
+    stages: Sequence[AttentionBackwardProblem], layout: OperandLayout, results: tuple[Result, ...], clears: bool = False
+) -> Request:
+    """The stages of a call (`Op.stages`), with the workspace between them; `clears`: `plans.dot_clears`."""
+    problem = next(stage for stage in stages if stage.family == "grad")
+    between = _between(problem)
+    cleared = 4 * prod(sums_shape(problem, "dq")) if clears and "dq" in problem.converted else 0
+    requests = tuple(_MAKERS[stage.family](stage, layout, between, cleared) for stage in stages)
     return Request(OP, requests, results, between_bytes=between[""])

@@ -109,7 +109,7 @@ def registers(signature: AttentionBackwardSignature, schedule: WsSchedule) -> in
 _TILES: dict[int, tuple[tuple[int, str], ...]] = {
     32: ((96, "scores"), (64, "scores"), (128, "none")),
     64: ((96, "scores"), (112, "scores"), (128, "none"), (64, "scores")),
-    96: ((64, "scores"), (64, "none")),
+    96: ((80, "scores"), (64, "scores"), (64, "none")),
     128: ((64, "scores"), (80, "none"), (64, "none")),
 }
 # Where tables or draws change scores ptxas keeps no products in flight over what reads them.

@@ -18,6 +18,7 @@ TW_GPU float4 load_neighbour(const void *p, uint32_t rank, uint32_t me, const fl
   return v;
 }
 TW_GPU void wait_for_kernel_before() { emulated::wait_for_kernel_before(); }
+TW_GPU void operands_are_there() { emulated::wait_for_kernel_before(); }
 TW_GPU void let_next_kernel_in() {}
 TW_GPU void cluster_sync() { emulated::cluster_sync(true); }
 TW_GPU void cluster_sync_relaxed() { emulated::cluster_sync(false); }

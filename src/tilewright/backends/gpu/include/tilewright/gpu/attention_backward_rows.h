@@ -26,10 +26,13 @@ template <class Config> struct BackwardRows {
   static constexpr int accum_rows_at_once = threads / accum_lanes;
   static constexpr int accum_reads = (most + accum_lanes * four - 1) / (accum_lanes * four);
   static constexpr int accum_batch = accum_reads < 4 ? 4 / accum_reads : 1;
-  // Blocks that share a tile of prepared rows: as many as it takes for a device to be full, of a row a thread at least.
-  static int shares_of(int64_t tiles, int at_once = rows_at_once) {
+  // Blocks that share a tile of prepared rows.  Where they are many, each thread has a batch of rows, whose loads take as
+  // long as those of one; where they would leave multiprocessors without a block, a row at least.
+  static int shares_of(int64_t tiles, int at_once, int batch) {
+    constexpr int64_t few = 256, many = 2048;
     int shares = 1;
-    while (tiles * shares < 2048 && prepared_rows / (2 * shares) >= at_once) shares *= 2;
+    while (tiles * shares < many && prepared_rows / (2 * shares) >= at_once * (tiles * shares < few ? 1 : batch))
+      shares *= 2;
     return shares;
   }
 };
@@ -58,7 +61,8 @@ inline bool backward_whole(const void *at, const tw_attention_strides &s, int64_
 template <class Config> BackwardDotArgs backward_dot_args(const tw_attention_backward_dot_args &x) {
   constexpr int64_t size = sizeof(typename Config::T);
   BackwardDotArgs d{x, int(prepared_end(x.rows) / prepared_rows), 0, 1};
-  d.shares = BackwardRows<Config>::shares_of(d.blocks());
+  d.shares =
+      BackwardRows<Config>::shares_of(d.blocks(), BackwardRows<Config>::rows_at_once, BackwardRows<Config>::wide_batch);
   d.wide = backward_whole(x.out, x.out_strides, x.head_v, size) && backward_whole(x.dout, x.dout_strides, 0, size);
   return d;
 }
@@ -76,7 +80,8 @@ template <class Config> BackwardConvertArgs backward_convert_args(const tw_atten
   c.wide = whole(x.dq, x.head_qk) && whole(x.dk, x.head_qk) && whole(x.dv, x.head_v);
   c.dq_blocks = int(x.dq.to ? c.row_tiles * x.heads_q * x.batch : 0);
   c.dkv_blocks = int(x.dk.to ? c.key_tiles * x.heads_kv * x.batch : 0);
-  c.shares = BackwardRows<Config>::shares_of(c.tiles(), BackwardRows<Config>::accum_rows_at_once);
+  c.shares = BackwardRows<Config>::shares_of(c.tiles(), BackwardRows<Config>::accum_rows_at_once,
+                                             BackwardRows<Config>::accum_batch);
   return c;
 }
 
@@ -119,31 +124,49 @@ template <bool Wide, class T, int Count> TW_GPU void write_piece(T *to, const T 
   }
 }
 
+// A block's part of what `grad` adds to.
+template <class Config> TW_GPU void backward_dot_clear(const tw_attention_backward_dot_args &x) {
+  constexpr int threads = BackwardRows<Config>::threads;
+  uint4 *to = static_cast<uint4 *>(x.cleared);
+  for (int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x; i < x.cleared_bytes / 16;
+       i += int64_t(gridDim.x) * threads)
+    to[i] = uint4{0, 0, 0, 0};
+}
+
 // What `grad` needs to know of a row: a block for so many rows of a head as are prepared together.
 template <class Config, bool Wide> TW_GPU void backward_dot_rows(const BackwardDotArgs &d) {
   using S = BackwardRows<Config>;
   using T = typename Config::T;
   constexpr int batch = Wide ? S::wide_batch : 1;
   const tw_attention_backward_dot_args &x = d.x;
-  const int share = int(blockIdx.x) % d.shares, rows = int(prepared_rows) / d.shares;
-  const int64_t number = int64_t(blockIdx.x) / d.shares, z = number / d.tiles, tile = number - z * d.tiles;
-  const int64_t sequence = z / x.heads_q, head = z - sequence * x.heads_q;
+  // Numbers of blocks are such of 32 bits: division of 64 takes a while.
+  const unsigned number = blockIdx.x / unsigned(d.shares), share = blockIdx.x - number * unsigned(d.shares);
+  const unsigned z = number / unsigned(d.tiles), heads = unsigned(x.heads_q);
+  const int rows = int(prepared_rows) / d.shares;
+  const int64_t tile = number - z * unsigned(d.tiles), sequence = z / heads, head = z - unsigned(sequence) * heads;
   AttentionSequence s{sequence, 0, 0, 0, 0};
   rows_of(x, s);
   if (tile * prepared_rows >= prepared_end(s.rows)) return;
-  const int64_t prepared = prepared_at(x, sequence, head), first = tile * prepared_rows + share * rows;
+  const int64_t prepared = prepared_at(x, sequence, head), first = tile * prepared_rows + int(share) * rows;
   const T *out = static_cast<const T *>(x.out) + sequence * x.out_strides.batch + head * x.out_strides.head +
                  (s.first_row + first) * x.out_strides.row;
   const T *dout = static_cast<const T *>(x.dout) + sequence * x.dout_strides.batch + head * x.dout_strides.head +
                   (s.first_row + first) * x.dout_strides.row;
+  const float *natural = static_cast<const float *>(x.lse) + sequence * x.lse_batch + head * x.lse_head + s.first_row;
+  const float *change = nullptr;
+  if constexpr (Config::dlse)
+    change = static_cast<const float *>(x.dlse) + sequence * x.dlse_batch + head * x.dlse_head + s.first_row;
   const int lane = int(threadIdx.x) % S::lanes, columns = int(x.head_v);
 #pragma unroll 1
   for (int line = int(threadIdx.x) / S::lanes; line < rows; line += S::rows_at_once * batch) {
     alignas(16) T a[batch][S::reads][S::piece], b[batch][S::reads][S::piece];
+    float lse[batch], dlse[batch];  // on their way with the rows
 #pragma unroll
     for (int r = 0; r < batch; ++r) {
       const int i = line + r * S::rows_at_once;
       const bool there = i < rows && first + i < s.rows;
+      lse[r] = there ? natural[first + i] : -INFINITY;
+      if constexpr (Config::dlse) dlse[r] = there ? change[first + i] : 0.0f;
 #pragma unroll
       for (int n = 0; n < S::reads; ++n) {
         const int e = (lane + n * S::lanes) * S::piece, left = there ? columns - e : 0;
@@ -163,21 +186,15 @@ template <class Config, bool Wide> TW_GPU void backward_dot_rows(const BackwardD
 #pragma unroll
       for (int bits = 1; bits < S::lanes; bits *= 2) sum += lane_xor(sum, bits);
       if (lane || i >= rows) continue;
-      float lse = INFINITY;
-      if (row < s.rows) {
-        const float natural =
-            static_cast<const float *>(x.lse)[sequence * x.lse_batch + head * x.lse_head + s.first_row + row];
-        lse = natural == -INFINITY ? INFINITY : natural * 1.44269504f;
-        if constexpr (Config::dlse)
-          sum -= static_cast<const float *>(x.dlse)[sequence * x.dlse_batch + head * x.dlse_head + s.first_row + row];
-        if (natural == -INFINITY) sum = 0.0f;  // NaN in dlse of a row without keys goes nowhere
-      }
-      static_cast<float *>(x.delta)[prepared + row] = sum;
-      static_cast<float *>(x.lse_log2)[prepared + row] = lse;
+      if constexpr (Config::dlse) sum -= dlse[r];
+      const bool blind = lse[r] == -INFINITY;  // a row without keys, or none: NaN in its dlse goes nowhere
+      static_cast<float *>(x.delta)[prepared + row] = blind ? 0.0f : sum;
+      static_cast<float *>(x.lse_log2)[prepared + row] = blind ? INFINITY : lse[r] * 1.44269504f;
     }
   }
 }
 template <class Config> TW_GPU void backward_dot(const BackwardDotArgs &d) {
+  backward_dot_clear<Config>(d.x);
   if (d.wide) backward_dot_rows<Config, true>(d);
   else backward_dot_rows<Config, false>(d);
 }
@@ -287,14 +304,16 @@ template <class Config, bool Wide> struct RowConverter {
 // One result's blocks: a tile of rows of a head and a sequence each.
 struct ConvertTile {
   const void *starts, *lengths;
-  int64_t batch, heads, room, total, number;
+  int64_t batch, heads, room, total;
+  unsigned number;
   int columns, tiles, share, shares;
   float factor;
 };
 template <class Config, bool Wide>
 TW_GPU void convert_tile(const tw_attention_backward_sums &sums, const ConvertTile &t) {
-  const int64_t z = t.number / t.tiles, tile = t.number - z * t.tiles, sequence = z / t.heads;
-  const int64_t head = z - sequence * t.heads, first = t.starts ? table_entry(t.starts, sequence) : 0;
+  const unsigned z = t.number / unsigned(t.tiles), heads = unsigned(t.heads);
+  const int64_t tile = t.number - z * unsigned(t.tiles), sequence = z / heads;
+  const int64_t head = z - unsigned(sequence) * heads, first = t.starts ? table_entry(t.starts, sequence) : 0;
   const int64_t rows = t.lengths  ? table_entry(t.lengths, sequence)
                        : t.starts ? table_entry(t.starts, sequence + 1) - first
                                   : t.room;
@@ -313,15 +332,15 @@ TW_GPU void convert_tile(const tw_attention_backward_sums &sums, const ConvertTi
 
 template <class Config, bool Wide> TW_GPU void backward_convert_rows(const BackwardConvertArgs &c) {
   const tw_attention_backward_convert_args &x = c.x;
-  const int64_t block = int64_t(blockIdx.x) / c.shares, behind_dq = block - c.dq_blocks;
+  const int block = int(blockIdx.x / unsigned(c.shares)), behind_dq = block - c.dq_blocks;
   const bool rows = behind_dq < 0, values = behind_dq >= c.dkv_blocks;
   ConvertTile t;
   t.starts = rows ? x.starts_q : x.starts_k, t.lengths = rows ? x.lengths_q : x.lengths_k;
   t.batch = x.batch, t.heads = rows ? x.heads_q : x.heads_kv;
   t.room = rows ? x.rows : x.keys, t.total = rows ? x.total_rows : x.total_keys;
-  t.number = rows ? block : values ? behind_dq - c.dkv_blocks : behind_dq;
+  t.number = unsigned(rows ? block : values ? behind_dq - c.dkv_blocks : behind_dq);
   t.columns = int(values ? x.head_v : x.head_qk), t.tiles = rows ? c.row_tiles : c.key_tiles;
-  t.share = int(blockIdx.x) % c.shares, t.shares = c.shares;
+  t.share = int(blockIdx.x) - block * c.shares, t.shares = c.shares;
   t.factor = values ? 1.0f : float(x.scale);
   convert_tile<Config, Wide>(rows ? x.dq : values ? x.dv : x.dk, t);
 }

@@ -70,6 +70,10 @@ TW_GPU void wait_for_kernel_before() {}
 TW_GPU void let_next_kernel_in() {}
 #endif
 
+// Said before copies that do not wait for the kernel before: what they read was there when that one began, which waited
+// for all before it and only then let this one in.
+TW_GPU void operands_are_there() {}
+
 // Ordinary writes to shared memory become visible to TMA and the tensor cores.
 TW_GPU void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

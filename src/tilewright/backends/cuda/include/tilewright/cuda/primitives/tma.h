@@ -99,6 +99,11 @@ TW_GPU void tma_load_rows(const TensorMap *map, Barrier *full, void *to, int x, 
       "l"(map), "r"(shared_address(&full->word)), "r"(x), "r"(y), "r"(z), "r"(w)
       : "memory");
 }
+TW_GPU void tma_prefetch_rows(const TensorMap *map, int x, int y, int z, int w) {
+  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" ::"l"(map), "r"(x), "r"(y), "r"(z),
+               "r"(w)
+               : "memory");
+}
 // The same back, added to the fp32 that are there; what lies outside of the map is left out.
 TW_GPU void tma_add_rows(const TensorMap *map, const void *from, int x, int y, int z, int w) {
   asm volatile(

@@ -47,7 +47,7 @@ TW_GPU void backward_clear(const BackwardClearArgs &x) {
   extern "C" __global__ void __launch_bounds__(tw::backward_clear_threads) \
       Symbol##_clear(const __grid_constant__ tw::BackwardClearArgs x) { \
     tw::wait_for_kernel_before(); \
-    tw::let_next_kernel_in(); \
+    tw::let_next_kernel_in(); /* not before: who comes in reads operands at once */ \
     tw::backward_clear(x); \
   }
 #define TW_DEVICE_BACKWARD_CLEAR_ADDED(Symbol) \

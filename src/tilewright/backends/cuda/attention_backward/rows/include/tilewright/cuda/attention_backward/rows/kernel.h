@@ -3,6 +3,7 @@
 #include <tilewright/cuda/attention_backward/entries.h>
 #include <tilewright/gpu/attention_backward_rows.h>
 
+// `grad` reads operands as soon as it is let in: nobody is let in before the kernel before is done.
 #ifdef TW_ON_GPU
 #define TW_DEVICE_ATTENTION_BACKWARD_DOT(Config, Symbol) \
   extern "C" __global__ void __launch_bounds__(tw::BackwardRows<Config>::threads, 4) \

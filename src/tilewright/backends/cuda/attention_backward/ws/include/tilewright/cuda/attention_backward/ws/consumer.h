@@ -81,6 +81,8 @@ template <class S, class Config> struct BackwardMultiplier {
   TW_GPU void give_back(Barrier &empty) const {
     if (threadIdx.x % 128 == 0) empty.arrive();
   }
+  // Each thread for itself, of what it read: racecheck follows no order that a named barrier and an arrival make together.
+  TW_GPU void give_back_rows(Barrier &empty) const { empty.arrive(); }
 
   // Numbers behind the last row or key are whatever lies there: a weight of 0 does not make 0 of a NaN.
   template <int Blocks> TW_GPU void clear_behind(char *tile, int lines, int there) const {
@@ -96,10 +98,23 @@ template <class S, class Config> struct BackwardMultiplier {
     fence_async_proxy();
     sync();
   }
-  template <int Blocks> TW_GPU void clear_rows(char *to, int tile) const {
+  TW_GPU void clear_outs(int tile) const {
     const int there = item.rows - tile * S::BM;
     if (!x.loose_rows || there >= S::BM) return;
-    clear_behind<Blocks>(to, S::BM, there);
+    clear_behind<S::blocks_v>(shared.o(outs.stage), S::BM, there);
+    fence_async_proxy();
+    sync();
+  }
+  // Rows behind the last, and numbers behind those that `dot` prepared: it does so to a multiple of its own.
+  TW_GPU void mend_rows(int stage, int tile) const {
+    constexpr bool whole = prepared_rows % S::BM == 0;
+    const int prepared = int(prepared_end(item.rows)), before = tile * S::BM;
+    const int end = x.loose_rows || whole ? item.rows : prepared;
+    if ((whole && !x.loose_rows) || end - before >= S::BM) return;
+    if (x.loose_rows) clear_behind<S::blocks_d>(shared.q(stage), S::BM, item.rows - before);
+    if constexpr (!whole)
+      for (int i = prepared - before + int(threadIdx.x) - 128; i < S::BM; i += 128 * S::W)
+        shared.lse(stage)[i] = INFINITY, shared.delta(stage)[i] = 0;
     fence_async_proxy();
     sync();
   }
@@ -107,7 +122,7 @@ template <class S, class Config> struct BackwardMultiplier {
   // The scores of a tile are under way.
   TW_GPU void scores(BackwardScores<S> &s, int stage, uint32_t phase, int tile) const {
     shared.full_q(stage).wait(phase);
-    clear_rows<S::blocks_d>(shared.q(stage), tile);
+    mend_rows(stage, tile);
     wgmma_fence();
     multiply_rows<S, S::D>(s, shared.k() + keys_before<S>(who) * 128, shared.q(stage) + rows_before<S>(who) * 128);
     wgmma_commit();
@@ -174,7 +189,7 @@ template <class S, class Config> struct BackwardMultiplier {
     BackwardWeights<S> p, ds;
     if constexpr (!S::Ahead) scores(s, rows.stage, rows.phase, tile);
     shared.full_o(outs.stage).wait(outs.phase);
-    clear_rows<S::blocks_v>(shared.o(outs.stage), tile);
+    clear_outs(tile);
     if constexpr (S::Ahead) weigh_ahead(s, p, ds, dv, tile, head);
     else weigh_tightly(s, p, ds, dv, tile, head);
     if (S::DsStages == 1) sync();  // the dq before was multiplied by everybody
@@ -197,7 +212,7 @@ template <class S, class Config> struct BackwardMultiplier {
     wgmma_wait<1>();
     hold(dv), hold(p), hold(dk), hold(ds);
     give_back(shared.empty_o(outs.stage)), outs.next();
-    give_back(shared.empty_q(rows.stage)), rows.next();
+    give_back_rows(shared.empty_q(rows.stage)), rows.next();
     steps.next();
     if constexpr (S::Ahead && !Last) {
       scores(s, rows.stage, rows.phase, steps.tile);

@@ -55,9 +55,9 @@ template <class Config, class Shape = AttentionBackwardWs<Config>> struct HostAt
 
   static int clear(const Args &x, const Loaded::Place &place, void *workspace, void *stream) {
     const int64_t rows = sums_rows(x), outer = x.starts_q ? 1 : x.batch;
-    const int64_t floats = outer * x.heads_q * rows * x.head_qk;  // there are no gaps between sums
+    const int64_t floats = x.dq_cleared ? 0 : outer * x.heads_q * rows * x.head_qk;  // no gaps between sums
     BackwardClearArgs c{x.dq, workspace, floats / 4, turns_bytes(x) / 16, added_of<Config>(x)};
-    const int64_t words = c.sums_words + c.added.entries();
+    const int64_t words = c.sums_words + c.turns_words + c.added.entries();
     if (words == 0) return TW_OK;
     const int64_t most = int64_t(place.multiprocessors) * 8, wanted = ceil_div(words, backward_clear_threads);
     const LaunchShape like{unsigned(backward_clear_threads), 0, 1, false, true};
@@ -65,7 +65,7 @@ template <class Config, class Shape = AttentionBackwardWs<Config>> struct HostAt
   }
 
   static AttentionBackwardWsArgs lay(const Args &x, int multiprocessors) {
-    AttentionBackwardWsArgs t{backward_call<Config>(x), 0, 0, 1, 1, 1, 0, 0, {}, nullptr};
+    AttentionBackwardWsArgs t{backward_call<Config>(x), 0, 0, 1, 1, 1, multiprocessors, 0, 0, {}, nullptr};
     t.key_tiles = int(x.keys > 0 ? ceil_div(x.keys, S::BN) : 1);
     t.loose_rows = x.starts_q || x.lengths_q, t.loose_keys = x.starts_k || x.lengths_k;
     if (Config::dropout) t.drops = Dropout::of(x.dropout, whole_of(x.seed), whole_of(x.offset));

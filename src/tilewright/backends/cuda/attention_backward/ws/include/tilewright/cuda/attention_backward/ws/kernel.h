@@ -74,17 +74,18 @@ TW_GPU void attention_backward_ws(const TensorMap &map_q, const TensorMap &map_k
     shared.init();
   }
   __syncthreads();
-  wait_for_kernel_before();
-  let_next_kernel_in();
-  const BackwardItem item = item_of_block<S>(x);
+  // Who brings tiles waits later, unless an ordinary load, which a first-level cache may answer, says where they begin.
+  if (threadIdx.x >= 32 || x.loose_rows || x.loose_keys) {
+    wait_for_kernel_before();
+    let_next_kernel_in();
+  }
+  const BackwardItem item = item_of_block<S>(x, int(blockIdx.x));
   if (threadIdx.x < 128) {
     deallocate_registers<S::producer_registers>();
     const int warp = int(lane_at(threadIdx.x / 32, 0));
     if (warp == 0) {
       if (threadIdx.x == 0) produce_tiles<S>(map_q, map_k, map_v, map_o, x, shared, item);
-    } else if (warp == 1) {
-      produce_numbers<S>(x, shared, item);
-    } else {
+    } else if (warp > 1) {
       add_dq<S>(map_dq, x, shared, item, warp - 2);
     }
   } else {

@@ -1,5 +1,5 @@
-// What the producer warps of attention's gradients do: one has TMA bring keys, values, rows and their
-// gradients; one fetches what `dot` prepared; two have TMA add dq to its sums, one for each warpgroup.
+// What the producer warps of attention's gradients do: one has TMA bring keys, values, rows, their gradients and what
+// `dot` prepared of them; two have TMA add dq to its sums, one for each warpgroup.
 #pragma once
 #include <tilewright/cuda/attention_backward/ws/shared.h>
 
@@ -13,59 +13,72 @@ enum : int { backward_sync = 1, backward_dq_empty = 2, backward_dq_full = 4 };
 
 template <class S> TW_GPU void bring_rows(const TensorMap &map, Barrier &full, char *to, int blocks, int lines, int row,
                                           int head, int sequence) {
-  full.expect(uint32_t(blocks * lines * 128));
   for (int j = 0; j < blocks; ++j) tma_load_rows(&map, &full, to + j * lines * 128, j * 64, row, head, sequence);
 }
+// What `dot` prepared of a tile's rows, as far as there is any (BackwardMultiplier::mend_rows).
+template <class S> TW_GPU void bring_numbers(const AttentionBackwardWsArgs &x, const SharedBackward<S> &shared,
+                                             Barrier &full, int stage, int64_t at, int there) {
+  bulk_load(static_cast<const float *>(x.x.lse_log2) + at, &full, shared.lse(stage), uint32_t(there) * 4);
+  bulk_load(static_cast<const float *>(x.x.delta) + at, &full, shared.delta(stage), uint32_t(there) * 4);
+}
 
-// One thread.
+// What the block that runs behind this one begins with, on its way into the second-level cache.
+template <class S> TW_GPU void fetch_next(const TensorMap &map_q, const TensorMap &map_k, const TensorMap &map_v,
+                                          const TensorMap &map_o, const AttentionBackwardWsArgs &x) {
+  const int number = int(blockIdx.x) + x.resident;
+  if (number >= int(gridDim.x)) return;
+  const BackwardItem item = item_of_block<S>(x, number);
+  const BackwardSteps steps(item, x.group);
+  if (!steps.more()) return;
+  const int of_rows = x.x.starts_q ? 0 : item.sequence, of_keys = x.x.starts_k ? 0 : item.sequence;
+  const int key = item.first_key + item.tile * S::BN, row = item.first_row + steps.tile * S::BM;
+  for (int j = 0; j < S::blocks_d; ++j) {
+    tma_prefetch_rows(&map_k, j * 64, key, item.head, of_keys);
+    tma_prefetch_rows(&map_q, j * 64, row, steps.head, of_rows);
+  }
+  for (int j = 0; j < S::blocks_v; ++j) {
+    tma_prefetch_rows(&map_v, j * 64, key, item.head, of_keys);
+    tma_prefetch_rows(&map_o, j * 64, row, steps.head, of_rows);
+  }
+}
+
+// One thread.  It waits for the kernel before, `dot` or `clear`, where it needs what that one prepared.
 template <class S> TW_GPU void produce_tiles(const TensorMap &map_q, const TensorMap &map_k, const TensorMap &map_v,
                                              const TensorMap &map_o, const AttentionBackwardWsArgs &x,
                                              const SharedBackward<S> &shared, const BackwardItem &item) {
   BackwardSteps steps(item, x.group);
   if (!steps.more()) return;
   const int of_rows = x.x.starts_q ? 0 : item.sequence, of_keys = x.x.starts_k ? 0 : item.sequence;
-  const int key = item.first_key + item.tile * S::BN;
+  const int key = item.first_key + item.tile * S::BN, end = int(prepared_end(item.rows));
   Ring<S::QStages> rows;
   Ring<S::DoStages> outs;
+  operands_are_there();
+  shared.full_k().expect(S::k_bytes);
   bring_rows<S>(map_k, shared.full_k(), shared.k(), S::blocks_d, S::BN, key, item.head, of_keys);
 #pragma unroll 1
   for (bool first = true; steps.more(); steps.next(), first = false) {
-    const int row = item.first_row + steps.tile * S::BM;
+    const int before = steps.tile * S::BM, row = item.first_row + before, there = min(S::BM, end - before);
+    const int64_t numbers = prepared_at(x.x, item.sequence, steps.head) + before;
+    Barrier &full_q = shared.full_q(rows.stage), &full_o = shared.full_o(outs.stage);
     shared.empty_q(rows.stage).wait(rows.phase ^ 1);
-    bring_rows<S>(map_q, shared.full_q(rows.stage), shared.q(rows.stage), S::blocks_d, S::BM, row, steps.head, of_rows);
-    rows.next();
-    if (first) bring_rows<S>(map_v, shared.full_v(), shared.v(), S::blocks_v, S::BN, key, item.head, of_keys);
-    shared.empty_o(outs.stage).wait(outs.phase ^ 1);
-    bring_rows<S>(map_o, shared.full_o(outs.stage), shared.o(outs.stage), S::blocks_v, S::BM, row, steps.head, of_rows);
-    outs.next();
-  }
-}
-
-// A warp.  Numbers are fetched before there is a place for them.
-template <class S> TW_GPU void produce_numbers(const AttentionBackwardWsArgs &x, const SharedBackward<S> &shared,
-                                               const BackwardItem &item) {
-  constexpr int each = (S::BM + 31) / 32;
-  const int lane = int(threadIdx.x % 32), end = int(prepared_end(item.rows));
-  Ring<S::QStages> rows;
-#pragma unroll 1
-  for (BackwardSteps steps(item, x.group); steps.more(); steps.next()) {
-    const int64_t at = prepared_at(x.x, item.sequence, steps.head);
-    float lse[each], delta[each];
-#pragma unroll
-    for (int i = 0; i < each; ++i) {
-      const int row = steps.tile * S::BM + i * 32 + lane;
-      const bool there = row < end && i * 32 + lane < S::BM;
-      lse[i] = there ? static_cast<const float *>(x.x.lse_log2)[at + row] : INFINITY;
-      delta[i] = there ? static_cast<const float *>(x.x.delta)[at + row] : 0.0f;
+    full_q.expect(uint32_t(S::q_bytes + there * 8));
+    bring_rows<S>(map_q, full_q, shared.q(rows.stage), S::blocks_d, S::BM, row, steps.head, of_rows);
+    if (first) {
+      shared.full_v().expect(S::v_bytes);
+      bring_rows<S>(map_v, shared.full_v(), shared.v(), S::blocks_v, S::BN, key, item.head, of_keys);
+    } else {
+      bring_numbers(x, shared, full_q, rows.stage, numbers, there);
     }
-    shared.empty_q(rows.stage).wait(rows.phase ^ 1);
-#pragma unroll
-    for (int i = 0; i < each; ++i)
-      if (i * 32 + lane < S::BM)
-        shared.lse(rows.stage)[i * 32 + lane] = lse[i], shared.delta(rows.stage)[i * 32 + lane] = delta[i];
-    shared.full_q(rows.stage).arrive();  // each lane for itself: racecheck does not follow one that arrives for all
-    rows.next();
+    shared.empty_o(outs.stage).wait(outs.phase ^ 1);
+    full_o.expect(S::o_bytes);
+    bring_rows<S>(map_o, full_o, shared.o(outs.stage), S::blocks_v, S::BM, row, steps.head, of_rows);
+    if (first) {
+      wait_for_kernel_before();
+      bring_numbers(x, shared, full_q, rows.stage, numbers, there);
+    }
+    rows.next(), outs.next();
   }
+  fetch_next<S>(map_q, map_k, map_v, map_o, x);
 }
 
 // Whose turn it is to add to a tile of rows: how many tiles of keys that see it come before this one.  Nobody waits for a

@@ -20,6 +20,7 @@ struct AttentionBackwardWsArgs : BackwardCall {
   int chunks;     // the last has all heads that are left
   int down_from;  // the first chunk whose blocks go from the last rows to the first
   int parts;      // blocks that share a tile of keys
+  int resident;   // blocks that run at a time
   int loose_rows,
       loose_keys;   // behind the last row or key of a sequence lie other numbers than TMA's zeros
   Dropout drops;    // its seed lies in memory where the call says so

@@ -31,7 +31,7 @@ template <class S> struct SharedBackward {
 
   TW_GPU void init() const {
     full_k().init(1), full_v().init(1);
-    for (int i = 0; i < S::QStages; ++i) full_q(i).init(1 + 32), empty_q(i).init(S::W);  // TMA, and lanes with numbers
+    for (int i = 0; i < S::QStages; ++i) full_q(i).init(1), empty_q(i).init(128 * S::W);  // who read lse
     for (int i = 0; i < S::DoStages; ++i) full_o(i).init(1), empty_o(i).init(S::W);
     fence_barriers();
   }
@@ -69,9 +69,9 @@ template <class S> TW_GPU int steps_before(const AttentionBackwardWsArgs &x, con
 // each row sees all keys before its last, the first keys come first, so that no long block is left for the end; all blocks
 // begin with the last rows, which all of them meet, and follow each other through the rows.  So do all blocks where the
 // cache would not keep the rows of a group's heads until the slowest block meets them (host.h).
-template <class S> TW_GPU BackwardItem item_of_block(const AttentionBackwardWsArgs &x) {
+template <class S> TW_GPU BackwardItem item_of_block(const AttentionBackwardWsArgs &x, int number) {
   BackwardItem item;
-  const int number = int(blockIdx.x), all = int(x.x.heads_kv * x.x.batch);
+  const int all = int(x.x.heads_kv * x.x.batch);
   const int parts = S::Shares ? x.parts : 1, a_chunk = x.key_tiles * x.together * parts;
   const int chunk = min(number / a_chunk, x.chunks - 1);
   const int here = (chunk + 1 < x.chunks ? x.together : all - chunk * x.together) * parts;

@@ -49,7 +49,8 @@ template <class S, class Config> struct BackwardWideMultiplier : BackwardMultipl
   using Base = BackwardMultiplier<S, Config>;
   using Base::differentiate, Base::round, Base::store_scores;
   using Base::shared, Base::who, Base::rows, Base::outs, Base::parity;
-  using Base::sync, Base::give_back, Base::scores, Base::gradients, Base::weigh, Base::weigh_scored;
+  using Base::sync, Base::give_back, Base::give_back_rows, Base::scores, Base::gradients, Base::weigh,
+      Base::weigh_scored;
   using Dk = BackwardWideAccumulators<S::whole_d, S::odd_d>;
   using Dv = BackwardWideAccumulators<S::whole_v, S::odd_v>;
   using Base::Base;
@@ -90,7 +91,7 @@ template <class S, class Config> struct BackwardWideMultiplier : BackwardMultipl
     const int tile = steps.tile, head = steps.head;
     if constexpr (!S::Ahead) scores(s, rows.stage, rows.phase, tile);
     shared.full_o(outs.stage).wait(outs.phase);
-    this->template clear_rows<S::blocks_v>(shared.o(outs.stage), tile);
+    this->clear_outs(tile);
     weigh_rows(s, tile, head);
     sync();  // whoever comes here has done with the products of the stage that is written next
     float dq[S::BM / 2];
@@ -134,7 +135,7 @@ template <class S, class Config> struct BackwardWideMultiplier : BackwardMultipl
     wgmma_wait<1>();
     hold(dk), hold(dv);
     give_back(shared.empty_o(outs.stage)), outs.next();
-    give_back(shared.empty_q(rows.stage)), rows.next();
+    give_back_rows(shared.empty_q(rows.stage)), rows.next();
     steps.next();
     if constexpr (S::Ahead && !Last) {
       scores(s, rows.stage, rows.phase, steps.tile);
