@@ -14,6 +14,7 @@ from tilewright.build.bundle_file import BundleFile
 from tilewright.bundle import coverage
 from tilewright.bundle.build import Made
 from tilewright.cli.main import build_app
+from tilewright.errors import TilewrightError
 
 
 def bundle_command(*words: object) -> Result:
@@ -97,6 +98,17 @@ def test_diff(made: Made, problems: Path, tmp_path: Path) -> None:
     kinds = {row["what"] for row in found}
     assert {"kernel", "problem", "file"} <= kinds
     assert "+ problem" in bundle_command("diff", other, made.path).stdout
+
+
+def test_diff_does_not_call_a_damaged_bundle_the_same(made: Made, bundle: Path) -> None:
+    data = bytearray(bundle.read_bytes())
+    data[len(data) // 2] ^= 1
+    bundle.write_bytes(data)
+    done = bundle_command("diff", made.path, bundle)
+    assert done.exit_code
+    assert "no difference" not in done.output
+    assert isinstance(done.exception, TilewrightError)
+    assert done.exception.rule == "bundle-digest"
 
 
 def test_a_wheel_is_one_and_always_the_same(made: Made, tmp_path: Path) -> None:
