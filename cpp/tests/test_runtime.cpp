@@ -107,6 +107,7 @@ int main(int count, char **arguments) {
   CHECK(tw::Registry().add(folder + "/kernels").size() == registry.size());
 
   CHECK(rule_of([&] { tw::Registry::open(mine + "/none.so"); }) == "library");
+  CHECK(rule_of([&] { tw::Registry::open(mine + "/none"); }) == "registry-path");
   CHECK(rule_of([&] { tw::Registry::open(mine + "/none.json"); }) == "registry-file");
   CHECK(rule_of([&] { tw::Registry::open(mine); }) == "registry-folder");
   write(mine + "/text.so", "no library");

@@ -176,6 +176,7 @@ inline int example_main(int count, char **words, void (*body)(Example &)) {
     return example.failed ? 1 : 0;
   } catch (const tw::Error &error) {
     std::fprintf(stderr, "%s\n", error.what());
+    if (error.rule() == "registry-path") std::fprintf(stderr, "  here: python export_kernels.py writes it\n");
     return error.rule() == "usage" ? 2 : 1;
   }
 }

@@ -53,8 +53,8 @@ MISTAKES = {
     ("--taget", "cuda"): ("[usage]", "[FOLDER] [--target TARGET]", 2),
     ("--target", "sm_90a"): ("[device-library]", "the CUDA driver cannot be loaded", 1),
     ("--target", "gfx942"): ("[device-library]", "the HIP runtime cannot be loaded", 1),
-    ("none",): ("[registry-file]", "none", 1),
-    ("--target", "x86_64_v3"): ("[registry-file]", "kernels-x86_64_v3", 1),
+    ("none",): ("[registry-path]", "export_kernels.py writes it", 1),
+    ("--target", "x86_64_v3"): ("[registry-path]", "kernels-x86_64_v3", 1),
 }
 
 
