@@ -65,7 +65,7 @@ def drawn(draw: random.Random, dtype: str) -> Any:
 
 @pytest.mark.parametrize(
     ("target", "dtype"),
-    [(TARGET, "fp32"), ("sm_80", "bf16"), ("sm_90a", "fp32"), ("gfx942", "bf16"), ("gfx942", "fp32")],
+    [(TARGET, "fp32"), ("sm_80", "bf16"), ("sm_86", "fp16"), ("gfx942", "bf16"), ("gfx942", "fp32")],
 )
 def test_the_same_choice(target: str, dtype: str, tmp_path: Path) -> None:
     registry = tw.Registry(target, specs=list(kernels() if target == TARGET else gpu_kernels(target, dtype)))
