@@ -414,7 +414,8 @@ const Group &Registry::group(const tw_problem &problem) const {
                     "no kernel for " + std::string(problem.text) + ": none of the " + std::to_string(same) +
                         " kernels of " + problem.op + " in the registry has its signature " + problem.signature +
                         nearest(problem),
-                    "export a registry with kernels of this signature (tilewright specs lists them)");
+                    "export kernels of this signature (tilewright specs lists them), or make the bundle with such a "
+                    "problem too");
 }
 
 std::shared_ptr<KernelLibrary> Registry::load(const std::string &path) {
