@@ -4,8 +4,8 @@
 EXAMPLE(heuristics) {
   // Up to 16 rows the kernel with the smallest tile, by its schedule; for others no opinion.
   const auto rows_of_tile = [](const tw::KernelKey &key) {
-    const size_t at = key.schedule.find("\"tile\":[");
-    return at == std::string::npos ? int64_t(0) : std::strtoll(key.schedule.c_str() + at + 8, nullptr, 10);
+    const std::vector<int64_t> tile = key.numbers("tile");
+    return tile.empty() ? int64_t(0) : tile[0];
   };
   tw::Dispatcher mine(example.dispatcher.registry());
   int asked = 0;

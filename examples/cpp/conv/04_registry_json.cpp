@@ -1,20 +1,17 @@
 // The kernels of convolution in a registry: listed by direction, as JSON, and read again.
 #include "../example.hpp"
 
-// Signature and schedule of a key are canonical JSON: names sorted, no blanks, so that text can be compared.
-static bool computes(const tw::KernelKey &key, const char *direction) {
-  return key.op == "conv" && key.signature.find(std::string("\"variant\":\"") + direction + "\"") != std::string::npos;
-}
-
 EXAMPLE(registry_json) {
   const tw::Registry &registry = example.dispatcher.registry();
   for (const char *direction : {"forward", "backward_data", "backward_weight"}) {
-    const auto kernels = registry.filter([&](const tw::KernelKey &key) { return computes(key, direction); });
+    const auto kernels = registry.filter([&](const tw::KernelKey &key) {
+      return key.op == "conv" && key.field("variant") == direction;  // of its signature or schedule, by name
+    });
     say(direction, ": ", kernels.size(), " kernels");
     for (const tw::KernelKey &key : kernels)
       say("  ", key.digest.substr(0, 8), " ", key.name, key.fallback ? " (fallback)" : "");
     example.expect("kernels of each direction", !kernels.empty());
-    if (!kernels.empty()) say("  schedule of the first: ", kernels[0].schedule);
+    if (!kernels.empty()) say("  of the first: pipeline ", kernels[0].field("pipeline"), " of ", kernels[0].schedule);
   }
 
   // As JSON, and back: the same text as Python's Registry.to_json(), with the paths of the libraries.
