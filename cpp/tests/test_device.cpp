@@ -1,6 +1,7 @@
 // Devices through a driver that is found at run time; a stub of it stands in the loader's path.
 //   test_device arch BACKEND ARCH...        the device's arch, and those of the named ones whose kernels it runs
 //   test_device run BACKEND FOLDER          kernels of a registry, on memory and streams of the device
+//   test_device copies BACKEND FOLDER       problems that they serve in padded copies only; also on real devices
 #include <tilewright/reference.hpp>
 
 #include <cstring>
@@ -81,6 +82,16 @@ static void in_copies(const tw::Dispatcher &dispatcher, const tw::Device &device
   CHECK(untouched == room - int64_t(at));  // what lies between rows is the caller's
 }
 
+static int all_copies(const tw::Dispatcher &dispatcher, const tw::Device &device) {
+  for (bool own : {false, true}) {
+    in_copies(dispatcher, device, Problem(13, 11, 7), own);
+    in_copies(dispatcher, device, Problem(13, 11, 7).a_stride(9).b_stride(15).c_stride(20), own);
+    in_copies(dispatcher, device, Problem(6, 5, 7).batch(3).broadcast_b().with_c(), own);
+    in_copies(dispatcher, device, Problem(13, 11, 7).epilogue(tw::Epilogue::add, 2), own);
+  }
+  return done("copies", 8);
+}
+
 static int run(const std::string &backend, const std::string &folder) {
   const tw::Device device(backend);
   const tw_device_facts facts = device.facts();
@@ -103,12 +114,7 @@ static int run(const std::string &backend, const std::string &folder) {
     several.emplace_back([&, i] { one_run(dispatcher, device, 10 + i, stream(64 + i), false); });
   for (std::thread &one : several) one.join();
 
-  for (bool own : {false, true}) {
-    in_copies(dispatcher, device, Problem(13, 11, 7), own);
-    in_copies(dispatcher, device, Problem(13, 11, 7).a_stride(9).b_stride(15).c_stride(20), own);
-    in_copies(dispatcher, device, Problem(6, 5, 7).batch(3).broadcast_b().with_c(), own);
-    in_copies(dispatcher, device, Problem(13, 11, 7).epilogue(tw::Epilogue::add, 2), own);
-  }
+  all_copies(dispatcher, device);
   tw::SelectOptions options;
   options.strict = true;
   CHECK(rule_of([&] { tw::Dispatcher(registry, options).plan(Problem(13, 11, 7)); }) == "no-kernel");
@@ -122,9 +128,11 @@ static int run(const std::string &backend, const std::string &folder) {
 }
 
 int main(int count, char **arguments) {
-  if (count < 4) return std::puts("usage: test_device arch|run BACKEND ..."), 2;
+  if (count < 4) return std::puts("usage: test_device arch|run|copies BACKEND ..."), 2;
   try {
     if (!std::strcmp(arguments[1], "run")) return run(arguments[2], arguments[3]);
+    if (!std::strcmp(arguments[1], "copies"))
+      return all_copies(tw::Dispatcher(tw::Registry::open(arguments[3], arguments[2])), tw::Device(arguments[2]));
     const tw::Device device(arguments[2]);
     std::printf("%s", device.arch().c_str());
     for (int i = 3; i < count; ++i)

@@ -14,7 +14,6 @@ from tilewright.build.bundle_file import BundleFile
 from tilewright.bundle import coverage
 from tilewright.bundle.build import Made
 from tilewright.cli.main import build_app
-from tilewright.errors import TilewrightError
 
 
 def bundle_command(*words: object) -> Result:
@@ -107,8 +106,7 @@ def test_diff_does_not_call_a_damaged_bundle_the_same(made: Made, bundle: Path) 
     done = bundle_command("diff", made.path, bundle)
     assert done.exit_code
     assert "no difference" not in done.output
-    assert isinstance(done.exception, TilewrightError)
-    assert done.exception.rule == "bundle-digest"
+    assert "[bundle-digest]" in done.output
 
 
 def test_a_wheel_is_one_and_always_the_same(made: Made, tmp_path: Path) -> None:
