@@ -105,6 +105,18 @@ void Device::copy(void *to, const void *from, int64_t bytes, void *stream) {
   demand(driver_.copy(to, from, size_t(bytes), stream), "a copy of " + std::to_string(bytes) + " bytes");
 }
 
+void Device::copy_rows(void *to, int64_t to_pitch, const void *from, int64_t from_pitch, int64_t bytes, int64_t rows,
+                       void *stream) {
+  if (bytes <= 0 || rows <= 0) return;
+  if (rows == 1) return copy(to, from, bytes, stream);
+  if (to_pitch < bytes || from_pitch < bytes)
+    throw bad_request("row-pitch", std::to_string(std::min(to_pitch, from_pitch)),
+                      "rows of " + std::to_string(bytes) + " bytes overlap", "give pitches of at least a row");
+  demand(driver_.use(int(facts_.index)), "the device's context");
+  demand(driver_.copy_rows(to, size_t(to_pitch), from, size_t(from_pitch), size_t(bytes), size_t(rows), stream),
+         "a copy of " + std::to_string(rows) + " rows");
+}
+
 void Device::clear(void *at, int64_t bytes, void *stream) {
   if (bytes <= 0) return;
   demand(driver_.use(int(facts_.index)), "the device's context");

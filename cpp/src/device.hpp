@@ -27,6 +27,8 @@ class Driver {
   virtual int allocate(void **at, size_t bytes) = 0;
   virtual int release(void *at) = 0;
   virtual int copy(void *to, const void *from, size_t bytes, void *stream) = 0;
+  virtual int copy_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t bytes, size_t rows,
+                        void *stream) = 0;
   virtual int clear(void *at, size_t bytes, void *stream) = 0;
   virtual int synchronize(void *stream) = 0;
   virtual std::string says(int status) = 0;
@@ -45,6 +47,8 @@ class Device {
   void *allocate(int64_t bytes);
   void release(void *at);
   void copy(void *to, const void *from, int64_t bytes, void *stream);
+  void copy_rows(void *to, int64_t to_pitch, const void *from, int64_t from_pitch, int64_t bytes, int64_t rows,
+                 void *stream);
   void clear(void *at, int64_t bytes, void *stream);
   void synchronize(void *stream);
   void *workspace(void *stream, int64_t bytes, int64_t clear_bytes);

@@ -65,6 +65,7 @@ class Cuda : public Driver {
     take(opened, "cuDeviceGetAttribute", attribute_), take(opened, "cuDeviceGetName", name_);
     take(opened, "cuDeviceTotalMem_v2", memory_), take(opened, "cuMemAlloc_v2", allocate_);
     take(opened, "cuMemFree_v2", release_), take(opened, "cuMemcpyAsync", copy_);
+    take(opened, "cuMemcpy2DAsync_v2", copy_rows_);
     take(opened, "cuMemsetD8Async", set_), take(opened, "cuStreamSynchronize", synchronize_);
     take(opened, "cuGetErrorString", error_), take(opened, "cuDriverGetVersion", version_);
     const int status = init_(0);
@@ -114,6 +115,15 @@ class Cuda : public Driver {
   int allocate(void **at, size_t bytes) override { return allocate_(at, bytes); }
   int release(void *at) override { return release_(at); }
   int copy(void *to, const void *from, size_t bytes, void *stream) override { return copy_(to, from, bytes, stream); }
+  int copy_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t bytes, size_t rows,
+                void *stream) override {
+    constexpr unsigned kDevice = 2;  // CU_MEMORYTYPE_DEVICE
+    Copy2D copy{};
+    copy.from.kind = copy.to.kind = kDevice;
+    copy.from.device = const_cast<void *>(from), copy.from.pitch = from_pitch;
+    copy.to.device = to, copy.to.pitch = to_pitch, copy.bytes = bytes, copy.rows = rows;
+    return copy_rows_(&copy, stream);
+  }
   int clear(void *at, size_t bytes, void *stream) override { return set_(at, 0, bytes, stream); }
   int synchronize(void *stream) override { return synchronize_(stream); }
   std::string says(int status) override {
@@ -135,6 +145,18 @@ class Cuda : public Driver {
   int (*allocate_)(void **, size_t) = nullptr;
   int (*release_)(void *) = nullptr;
   int (*copy_)(void *, const void *, size_t, void *) = nullptr;
+  // CUDA_MEMCPY2D.
+  struct Side {
+    size_t first_byte, first_row;
+    unsigned kind;
+    void *host, *device, *array;
+    size_t pitch;
+  };
+  struct Copy2D {
+    Side from, to;
+    size_t bytes, rows;
+  };
+  int (*copy_rows_)(const Copy2D *, void *) = nullptr;
   int (*set_)(void *, unsigned char, size_t, void *) = nullptr;
   int (*synchronize_)(void *) = nullptr;
   int (*error_)(int, const char **) = nullptr;
@@ -157,6 +179,7 @@ class Hip : public Driver {
     take(opened, "hipGetDeviceCount", count_), take(opened, "hipGetDevice", get_);
     take(opened, "hipSetDevice", set_device_), take(opened, "hipGetDevicePropertiesR0600", properties_);
     take(opened, "hipMalloc", allocate_), take(opened, "hipFree", release_), take(opened, "hipMemcpyAsync", copy_);
+    take(opened, "hipMemcpy2DAsync", copy_rows_);
     take(opened, "hipMemsetAsync", set_), take(opened, "hipStreamSynchronize", synchronize_);
     take(opened, "hipGetErrorString", error_), take(opened, "hipRuntimeGetVersion", version_);
   }
@@ -188,8 +211,11 @@ class Hip : public Driver {
   int allocate(void **at, size_t bytes) override { return allocate_(at, bytes); }
   int release(void *at) override { return release_(at); }
   int copy(void *to, const void *from, size_t bytes, void *stream) override {
-    constexpr int kFindOut = 4;  // hipMemcpyDefault: by the addresses
     return copy_(to, from, bytes, kFindOut, stream);
+  }
+  int copy_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t bytes, size_t rows,
+                void *stream) override {
+    return copy_rows_(to, to_pitch, from, from_pitch, bytes, rows, kFindOut, stream);
   }
   int clear(void *at, size_t bytes, void *stream) override { return set_(at, 0, bytes, stream); }
   int synchronize(void *stream) override { return synchronize_(stream); }
@@ -206,6 +232,8 @@ class Hip : public Driver {
   int (*allocate_)(void **, size_t) = nullptr;
   int (*release_)(void *) = nullptr;
   int (*copy_)(void *, const void *, size_t, int, void *) = nullptr;
+  static constexpr int kFindOut = 4;  // hipMemcpyDefault: by the addresses
+  int (*copy_rows_)(void *, size_t, const void *, size_t, size_t, size_t, int, void *) = nullptr;
   int (*set_)(void *, int, size_t, void *) = nullptr;
   int (*synchronize_)(void *) = nullptr;
   const char *(*error_)(int) = nullptr;

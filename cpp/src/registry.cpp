@@ -153,7 +153,10 @@ void Registry::add(const std::string &path) {
   else if (ends_with(path, ".twb")) add_bundle(placed(".", path));
   else if (ends_with(path, ".json"))
     add_json(content(path), path.find('/') == std::string::npos ? "." : path.substr(0, path.find_last_of('/')), path);
-  else add_library(path);
+  else if (is_file(path) || ends_with(path, ".so")) add_library(path);
+  else
+    throw bad_request("registry-path", path, "there is no file or folder " + path,
+                      "give a folder or JSON file that Registry.export() wrote, a bundle, or a library of kernels");
 }
 
 void Registry::add_folder(const std::string &path) {
@@ -213,7 +216,7 @@ void Registry::add_json(const std::string &text, const std::string &folder, cons
   if (target_.empty() || (is_backend(target_) && run_by_a_device(target, target_))) target_ = target;
   if (target != target_)
     throw bad_request("registry-target", target, what + " is of " + target + ", and this registry of " + target_,
-                      "use a registry a target");
+                      "open it as one of " + target + ", or export kernels for " + target_);
   const Json &shared = whole.at("selection", what);
   for (const auto &set : shared.members("selection")) add_set(set.first, set.second, folder);
   for (const Json &entry : whole.at("kernels", what).items("kernels")) add_entry(entry, folder, shared);
@@ -440,7 +443,8 @@ const Group &Registry::group(const tw_problem &problem) const {
                     "no kernel for " + std::string(problem.text) + ": none of the " + std::to_string(same) +
                         " kernels of " + problem.op + " in the registry has its signature " + problem.signature +
                         nearest(problem),
-                    "export a registry with kernels of this signature (tilewright specs lists them)");
+                    "export kernels of this signature (tilewright specs lists them), or make the bundle with such a "
+                    "problem too");
 }
 
 std::shared_ptr<KernelLibrary> Registry::load(const std::string &path) {

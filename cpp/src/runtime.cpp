@@ -263,6 +263,14 @@ int tw_device_copy(tw_device *device, void *to, const void *from, int64_t bytes,
   });
 }
 
+int tw_device_copy_rows(tw_device *device, void *to, int64_t to_pitch, const void *from, int64_t from_pitch,
+                        int64_t bytes, int64_t rows, void *stream) {
+  return guarded([&] {
+    demand(device && (bytes <= 0 || rows <= 0 || (to && from)), "the device or an address");
+    device->device.copy_rows(to, to_pitch, from, from_pitch, bytes, rows, stream);
+  });
+}
+
 int tw_device_clear(tw_device *device, void *at, int64_t bytes, void *stream) {
   return guarded([&] {
     demand(device && (bytes <= 0 || at), "the device or an address");

@@ -29,6 +29,14 @@ template <class Body> std::string rule_of(Body body) {
   return "";
 }
 
+// The value that its error names.
+template <class Body> std::string value_of(Body body) {
+  try {
+    body();
+  } catch (const tw::Error &error) { return error.value(); }
+  return "";
+}
+
 // Numbers between -1 and 1, the same on every machine.
 inline std::vector<float> drawn(int64_t count, uint64_t seed) {
   std::vector<float> numbers;

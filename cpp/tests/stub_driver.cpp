@@ -14,6 +14,13 @@ static int devices() {
 }
 static thread_local int current_device = -1;
 
+static int copy_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t bytes, size_t rows) {
+  if (to_pitch < bytes || from_pitch < bytes) return 1;  // as drivers do
+  for (size_t row = 0; row < rows; ++row)
+    std::memcpy(static_cast<char *>(to) + row * to_pitch, static_cast<const char *>(from) + row * from_pitch, bytes);
+  return 0;
+}
+
 #ifdef STUB_HIP
 
 STUB int hipGetDeviceCount(int *count) { return *count = devices(), 0; }
@@ -36,6 +43,10 @@ STUB int hipMalloc(void **at, size_t bytes) { return *at = std::aligned_alloc(25
 STUB int hipFree(void *at) { return std::free(at), 0; }
 STUB int hipMemcpyAsync(void *to, const void *from, size_t bytes, int, void *) {
   return std::memcpy(to, from, bytes), 0;
+}
+STUB int hipMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t bytes, size_t rows,
+                          int, void *) {
+  return copy_rows(to, to_pitch, from, from_pitch, bytes, rows);
 }
 STUB int hipMemsetAsync(void *at, int value, size_t bytes, void *) { return std::memset(at, value, bytes), 0; }
 STUB int hipStreamSynchronize(void *) { return 0; }
@@ -75,6 +86,19 @@ STUB int cuMemAlloc_v2(void **at, size_t bytes) {
 }
 STUB int cuMemFree_v2(void *at) { return std::free(at), 0; }
 STUB int cuMemcpyAsync(void *to, const void *from, size_t bytes, void *) { return std::memcpy(to, from, bytes), 0; }
+struct Copy2D {  // CUDA_MEMCPY2D
+  size_t from_byte, from_row;
+  unsigned from_kind;
+  const void *from_host, *from, *from_array;
+  size_t from_pitch, to_byte, to_row;
+  unsigned to_kind;
+  void *to_host, *to, *to_array;
+  size_t to_pitch, bytes, rows;
+};
+STUB int cuMemcpy2DAsync_v2(const Copy2D *c, void *) {
+  if (c->from_kind != 2 || c->to_kind != 2) return 1;
+  return copy_rows(c->to, c->to_pitch, c->from, c->from_pitch, c->bytes, c->rows);
+}
 STUB int cuMemsetD8Async(void *at, unsigned char value, size_t bytes, void *) {
   return std::memset(at, value, bytes), 0;
 }

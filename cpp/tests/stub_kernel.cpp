@@ -14,6 +14,21 @@ int check(const void *args, char *why, size_t bytes) {
 }
 int64_t workspace(const void *, int64_t) { return STUB_CLEAR + 1000; }
 
+const float *number(const void *array, int64_t at) { return static_cast<const float *>(array) + at; }
+
+// A and B by rows; D tensors are added.
+void element(const tw_gemm_args &g, int64_t matrix, int64_t i, int64_t j) {
+  float sum = 0;
+  for (int64_t k = 0; k < g.k; ++k)
+    sum += *number(g.a, matrix * g.a_batch_stride + i * g.a_stride + k) *
+           *number(g.b, matrix * g.b_batch_stride + k * g.b_stride + j);
+  sum *= float(g.alpha);
+  if (g.beta != 0) sum += float(g.beta) * *number(g.c, matrix * g.c_batch_stride + i * g.c_stride + j);
+  for (int d = 0; d < TW_MAX_D; ++d)
+    if (g.d[d]) sum += *number(g.d[d], matrix * g.d_batch_stride[d] + i * g.d_row_stride[d] + j * g.d_col_stride[d]);
+  static_cast<float *>(g.e)[matrix * g.e_batch_stride + i * g.e_stride + j] = sum;
+}
+
 int launch(const void *args, void *scratch, void *) {
   const tw_gemm_args &g = *static_cast<const tw_gemm_args *>(args);
   void *context = nullptr;
@@ -24,14 +39,9 @@ int launch(const void *args, void *scratch, void *) {
     if (mine[i]) return TW_DEVICE | 999 << 8;
   std::memset(mine, 0x77, STUB_CLEAR + 1000);
   std::memset(mine, 0, STUB_CLEAR);
-  for (int64_t i = 0; i < g.m; ++i)
-    for (int64_t j = 0; j < g.n; ++j) {
-      float sum = 0;
-      for (int64_t k = 0; k < g.k; ++k)
-        sum +=
-            static_cast<const float *>(g.a)[i * g.a_stride + k] * static_cast<const float *>(g.b)[k * g.b_stride + j];
-      static_cast<float *>(g.e)[i * g.e_stride + j] = float(g.alpha) * sum;
-    }
+  for (int64_t matrix = 0; matrix < g.batch; ++matrix)
+    for (int64_t i = 0; i < g.m; ++i)
+      for (int64_t j = 0; j < g.n; ++j) element(g, matrix, i, j);
   return TW_OK;
 }
 

@@ -61,6 +61,9 @@ int main(int count, char **arguments) {
         }) == "fused-backward");
   CHECK(rule_of([&] { dispatcher.plan(tw::ConvProblem(1, 4, 4, {8, 8}, {3, 3})).run(tw::ConvOperands()); }) ==
         "operand-missing");
+  float number = 0;
+  const auto without_y = tw::ConvOperands().x(&number).w(&number);
+  CHECK(value_of([&] { tw::ConvProblem(1, 4, 4, {8, 8}, {3, 3}).args(without_y); }) == "y");
   // Numbers that overflow, and memory that would be read or written elsewhere.
   using Problem = tw::ConvProblem;
   constexpr int64_t kLarge = int64_t(1) << 40;

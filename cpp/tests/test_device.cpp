@@ -1,6 +1,9 @@
 // Devices through a driver that is found at run time; a stub of it stands in the loader's path.
 //   test_device arch BACKEND ARCH...        the device's arch, and those of the named ones whose kernels it runs
 //   test_device run BACKEND FOLDER          kernels of a registry, on memory and streams of the device
+//   test_device copies BACKEND FOLDER       problems that they serve in padded copies only; also on real devices
+#include <tilewright/reference.hpp>
+
 #include <cstring>
 #include <thread>
 
@@ -39,6 +42,56 @@ static void one_run(const tw::Dispatcher &dispatcher, const tw::Device &device, 
   }
 }
 
+// In padded copies on the device: sizes that its kernels do not take, rows that are apart, a bias that repeats.
+static void in_copies(const tw::Dispatcher &dispatcher, const tw::Device &device, const Problem &problem, bool own) {
+  const int64_t room = 2000;
+  const std::vector<float> a = drawn(room, 1), b = drawn(room, 2), c = drawn(room, 3), d = drawn(room, 4);
+  std::vector<float> e(size_t(room), -7.0f);
+  std::vector<tw::DeviceMemory> there;
+  for (const std::vector<float> *array : {&a, &b, &c, &d, static_cast<const std::vector<float> *>(&e)}) {
+    there.push_back(device.allocate(room * 4));
+    device.copy(there.back().get(), array->data(), room * 4);
+  }
+  const auto operands = [&](const void *at_a, const void *at_b, const void *at_c, const void *at_d, void *at_e) {
+    tw::GemmOperands o = tw::GemmOperands().a(at_a).b(at_b).e(at_e).alpha(0.5);
+    if (problem.uses_c()) o.c(at_c).beta(-2);
+    if (problem.num_d() > 0) o.bias(at_d);
+    if (problem.num_d() > 1) o.d(at_d, 1, 0, 0);  // one number a row
+    return o;
+  };
+  const auto mine = operands(a.data(), b.data(), c.data(), d.data(), e.data()),
+             its = operands(there[0].get(), there[1].get(), there[2].get(), there[3].get(), there[4].get());
+  const std::vector<double> expected = tw::reference::gemm(problem, mine);
+  const auto plan = dispatcher.plan(problem);
+  CHECK(plan.selection().tier == "padded");
+  if (own) {
+    const tw::DeviceMemory scratch = device.allocate(plan.workspace_bytes(its, 1));
+    device.clear(scratch.get(), plan.clear_bytes());
+    plan.run_on_stream(its, nullptr, scratch.get());
+  } else {
+    plan.run(its, device);
+  }
+  device.copy(e.data(), there[4].get(), room * 4);
+  device.synchronize();
+  size_t at = 0;
+  int64_t untouched = 0;
+  for (int64_t row = 0; row < problem.batch() * problem.m(); ++row)
+    for (int64_t column = 0; column < problem.n(); ++column, ++at)
+      CHECK(std::fabs(double(e[size_t(row * problem.c_stride() + column)]) - expected[at]) < 1e-4);
+  for (float number : e) untouched += number == -7.0f;
+  CHECK(untouched == room - int64_t(at));  // what lies between rows is the caller's
+}
+
+static int all_copies(const tw::Dispatcher &dispatcher, const tw::Device &device) {
+  for (bool own : {false, true}) {
+    in_copies(dispatcher, device, Problem(13, 11, 7), own);
+    in_copies(dispatcher, device, Problem(13, 11, 7).a_stride(9).b_stride(15).c_stride(20), own);
+    in_copies(dispatcher, device, Problem(6, 5, 7).batch(3).broadcast_b().with_c(), own);
+    in_copies(dispatcher, device, Problem(13, 11, 7).epilogue(tw::Epilogue::add, 2), own);
+  }
+  return done("copies", 8);
+}
+
 static int run(const std::string &backend, const std::string &folder) {
   const tw::Device device(backend);
   const tw_device_facts facts = device.facts();
@@ -61,17 +114,25 @@ static int run(const std::string &backend, const std::string &folder) {
     several.emplace_back([&, i] { one_run(dispatcher, device, 10 + i, stream(64 + i), false); });
   for (std::thread &one : several) one.join();
 
+  all_copies(dispatcher, device);
+  tw::SelectOptions options;
+  options.strict = true;
+  CHECK(rule_of([&] { tw::Dispatcher(registry, options).plan(Problem(13, 11, 7)); }) == "no-kernel");
+  CHECK(rule_of([&] { device.copy_rows(&options, 2, &options, 8, 4, 2); }) == "row-pitch");
+
   float number = 0;
   const tw::GemmOperands host = tw::GemmOperands().a(&number).b(&number).e(&number);
   CHECK(rule_of([&] { dispatcher.plan(Problem(1, 20, 16)).run(host); }) == "plan-stream");
   CHECK(rule_of([&] { dispatcher.plan(Problem(7, 20, 16)).run(host, device); }) == "kernel-check");
-  return done("device", 12);
+  return done("device", 20);
 }
 
 int main(int count, char **arguments) {
-  if (count < 4) return std::puts("usage: test_device arch|run BACKEND ..."), 2;
+  if (count < 4) return std::puts("usage: test_device arch|run|copies BACKEND ..."), 2;
   try {
     if (!std::strcmp(arguments[1], "run")) return run(arguments[2], arguments[3]);
+    if (!std::strcmp(arguments[1], "copies"))
+      return all_copies(tw::Dispatcher(tw::Registry::open(arguments[3], arguments[2])), tw::Device(arguments[2]));
     const tw::Device device(arguments[2]);
     std::printf("%s", device.arch().c_str());
     for (int i = 3; i < count; ++i)

@@ -84,6 +84,18 @@ static void threads(const tw::Registry &registry) {
   CHECK(other == 0);
 }
 
+static void fields() {
+  tw::KernelKey key;
+  key.signature =
+      R"({"dtype":"fp32","inner":{"layout":"no","list":[1,{"a":2}]},"layout":"rcr","text":"a \"layout\":\"x\", b"})";
+  key.schedule = R"({"pad":[false,true],"pipeline":"packed","split":-3,"tile":[384,128]})";
+  CHECK(key.field("layout") == "rcr" && key.field("dtype") == "fp32" && key.field("pipeline") == "packed");
+  CHECK(key.field("pad") == "[false,true]" && key.field("inner") == R"({"layout":"no","list":[1,{"a":2}]})");
+  CHECK(key.field("a").empty() && key.field("none").empty() && key.field("list").empty());
+  CHECK((key.numbers("tile") == std::vector<int64_t>{384, 128}) && (key.numbers("split") == std::vector<int64_t>{-3}));
+  CHECK(key.numbers("none").empty() && key.numbers("dtype").empty() && key.numbers("pad").empty());
+}
+
 int main(int count, char **arguments) {
   if (count < 3) return std::puts("usage: test_runtime FOLDER EMPTY_FOLDER"), 2;
   CHECK(!*tw_last_error()->rule && !*tw_last_error()->remedy);  // before any: texts without a letter
@@ -107,6 +119,8 @@ int main(int count, char **arguments) {
   CHECK(tw::Registry().add(folder + "/kernels").size() == registry.size());
 
   CHECK(rule_of([&] { tw::Registry::open(mine + "/none.so"); }) == "library");
+  CHECK(rule_of([&] { tw::Registry::open(mine + "/none"); }) == "registry-path");
+  fields();
   CHECK(rule_of([&] { tw::Registry::open(mine + "/none.json"); }) == "registry-file");
   CHECK(rule_of([&] { tw::Registry::open(mine); }) == "registry-folder");
   write(mine + "/text.so", "no library");

@@ -1,5 +1,6 @@
-// What the examples share: the kernels of a folder, operands on the CPU or on a GPU, and the comparison with float64.
-//   PROGRAM FOLDER [cuda|hip]      (FOLDER: what export_kernels.py wrote, for the CPU or for that GPU)
+// What the examples share: their arguments, operands on the CPU or on a GPU, and the comparison with float64.
+//   PROGRAM [FOLDER] [--target cpu|cuda|hip|ARCH]
+// FOLDER holds the kernels that export_kernels.py wrote; left out, it is kernels, or kernels-TARGET with a target.
 #pragma once
 #include <tilewright/kernel_set.hpp>
 #include <tilewright/reference.hpp>
@@ -10,8 +11,17 @@
 #include <cstdio>
 #include <functional>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
+
+// A line of text: say("m ", 64, ", ", 0.5).
+template <class... Words> void say(const Words &...words) {
+  std::ostringstream line;
+  line.precision(4);
+  (line << ... << words);
+  std::puts(line.str().c_str());
+}
 
 // Numbers of the host, and a copy on the device while a call runs there.
 template <class T> struct Array {
@@ -21,6 +31,7 @@ template <class T> struct Array {
   explicit Array(std::vector<T> numbers) : host(std::move(numbers)) {}
   T *data() { return host.data(); }
   size_t size() const { return host.size(); }
+  T &operator[](int64_t index) { return host[size_t(index)]; }
 };
 
 // Between -1 and 1, the same on every machine.
@@ -35,6 +46,7 @@ inline Array<float> drawn(int64_t count, uint64_t seed) {
 }
 // For results: whatever a kernel does not write is no number.
 inline Array<float> blank(int64_t count) { return Array<float>(std::vector<float>(size_t(count), std::nanf(""))); }
+inline void make_blank(Array<float> &array) { std::fill(array.host.begin(), array.host.end(), std::nanf("")); }
 inline Array<int32_t> table(std::vector<int32_t> numbers) { return Array<int32_t>(std::move(numbers)); }
 
 // Where operands lie: `operands(on_host)` for the reference.
@@ -43,6 +55,27 @@ struct OnHost {
 };
 constexpr OnHost on_host{};
 
+struct Arguments {
+  std::string folder, target, backend;  // backend: cuda or hip; empty on the CPU
+
+  Arguments(int count, char **words) {
+    for (int at = 1; at < count; ++at) {
+      const std::string word = words[at];
+      if (word == "--target" && at + 1 < count) target = words[++at];
+      else if (folder.empty() && word.rfind("-", 0) != 0) folder = word;
+      else usage(words[0]);
+    }
+    if (folder.empty()) folder = target.empty() ? "kernels" : "kernels-" + target;
+    if (target == "cpu") target.clear();
+    if (target == "cuda" || target.rfind("sm_", 0) == 0) backend = "cuda";
+    if (target == "hip" || target.rfind("gfx", 0) == 0) backend = "hip";
+  }
+  [[noreturn]] static void usage(const char *program) {
+    throw tw::Error("request", "usage", program, std::string("usage: ") + program + " [FOLDER] [--target TARGET]",
+                    "FOLDER: what export_kernels.py wrote; TARGET: cpu, cuda, hip or an arch such as sm_90a");
+  }
+};
+
 struct Example {
   std::string folder;
   std::optional<tw::Device> device;
@@ -50,10 +83,10 @@ struct Example {
   tw::Team team;  // a thread a core
   int failed = 0;
 
-  explicit Example(const std::string &path, const std::string &backend)
-      : folder(path),
-        device(backend.empty() ? std::nullopt : std::optional<tw::Device>(backend)),
-        dispatcher(backend.empty() ? tw::Registry::open(path) : tw::Registry::open(path, backend)) {}
+  explicit Example(const Arguments &arguments)
+      : folder(arguments.folder),
+        device(arguments.backend.empty() ? std::nullopt : std::optional<tw::Device>(arguments.backend)),
+        dispatcher(tw::Registry::open(arguments.folder, arguments.target)) {}
 
   // Runs a plan.  `operands` is a function of where arrays lie: it is called with what gives their addresses.
   template <class Plan, class Operands> void run(const Plan &plan, Operands operands) {
@@ -75,11 +108,11 @@ struct Example {
     for (const auto &copy : back) copy();
     device->synchronize();
   }
+  // Plans, says which kernel was chosen for each stage and by which tier, and runs.
   template <class Problem, class Operands> tw::Plan<Problem> plan_and_run(const Problem &problem, Operands operands) {
     const tw::Plan<Problem> plan = dispatcher.plan(problem);
     for (size_t stage = 0; stage < plan.stage_count(); ++stage)
-      std::printf("%s (%s)\n", plan.selection().stage(stage).kernel.name.c_str(),
-                  plan.selection().stage(stage).tier.c_str());
+      say(plan.selection().stage(stage).kernel.name, " (", plan.selection().stage(stage).tier, ")");
     run(plan, operands);
     return plan;
   }
@@ -94,14 +127,29 @@ struct Example {
               [&](const auto &there) { seconds = tw::timed(plan, there, *device, nullptr, options).seconds; });
     return seconds * 1e6;
   }
+  // Whether there are kernels of a problem beside the fallback: of attention in fp32, NVIDIA GPUs have no others.
+  template <class Problem> bool has_kernels(const Problem &problem) const {
+    const std::vector<tw::KernelKey> kernels = dispatcher.registry().matching(problem);
+    return std::any_of(kernels.begin(), kernels.end(), [](const tw::KernelKey &key) { return !key.fallback; });
+  }
   // Says the largest error beside float64, and remembers one that is too large.
-  void check(const char *what, Array<float> &actual, const std::vector<double> &expected, double bound = 1e-5) {
+  void check(const std::string &what, Array<float> &actual, const std::vector<double> &expected, double bound = 1e-5) {
     const double error = tw::reference::error(actual.data(), tw::Dtype::fp32, expected);
-    std::printf("%s: largest error beside float64 %.1e\n", what, error);
+    say(what, ": largest error beside float64 ", error);
     expect(what, actual.size() == expected.size() && error < bound);
   }
-  void expect(const char *what, bool right) {
-    if (!right) std::printf("WRONG: %s\n", what), ++failed;
+  void expect(const std::string &what, bool right) {
+    if (!right) say("WRONG: ", what), ++failed;
+  }
+  // That a mistake is an error of this rule; says its message and remedy.
+  template <class Mistake> void refused(const char *rule, Mistake mistake) {
+    try {
+      mistake();
+      expect(std::string("nothing was refused by the rule ") + rule, false);
+    } catch (const tw::Error &error) {
+      say("refused: ", error.what());
+      expect(std::string("refused by the rule ") + rule, error.rule() == rule && error.owner() == "request");
+    }
   }
 };
 
@@ -120,17 +168,20 @@ struct Heads {
 };
 
 // Calls an example; an error is told with its remedy, and is status 1 as wrong numbers are.
-inline int example_main(int count, char **arguments, void (*body)(Example &)) {
-  if (count < 2) return std::printf("usage: %s FOLDER [cuda|hip]\n", arguments[0]), 2;
+inline int example_main(int count, char **words, void (*body)(Example &)) {
   try {
-    Example example(arguments[1], count > 2 ? arguments[2] : "");
+    Example example{Arguments(count, words)};
     body(example);
     std::puts(example.failed ? "failed" : "all right");
     return example.failed ? 1 : 0;
-  } catch (const tw::Error &error) { return std::fprintf(stderr, "%s\n", error.what()), 1; }
+  } catch (const tw::Error &error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    if (error.rule() == "registry-path") std::fprintf(stderr, "  here: python export_kernels.py writes it\n");
+    return error.rule() == "usage" ? 2 : 1;
+  }
 }
 
 #define EXAMPLE(name) \
   static void name(Example &example); \
-  int main(int count, char **arguments) { return example_main(count, arguments, name); } \
+  int main(int count, char **words) { return example_main(count, words, name); } \
   static void name(Example &example)

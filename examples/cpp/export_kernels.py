@@ -1,8 +1,9 @@
 """Write the kernels that the C++ examples run into a folder.
 
-    python export_kernels.py FOLDER [--target ARCH] [--examples gemm conv/02_all_directions ...]
+    python export_kernels.py [FOLDER] [--target ARCH] [--examples gemm conv/02_all_directions ...]
 
-Without --examples those of all; the first time they are compiled, a second or two each.
+FOLDER is kernels where it is left out, or kernels-ARCH with --target: where the examples look for them.  Without
+--examples those of all; the first time they are compiled, a second or two each.  An arch needs its compiler, not a GPU.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ MORE: dict[str, tuple[Any, ...]] = {
     "attention/02_split_kv_plan": (attention(num_splits=2),),
     "attention/03_paged_cache": (attention(pages="strided", page_lookup="table", seqlens_k=True),),
     "attention/04_backward_plan": (backward(), attention(return_lse=True)),
-    "attention/05_packed_sequences": (attention(varlen=True),),
+    "attention/05_packed_sequences": (attention(varlen=True, window_right=0), CAUSAL),
     "attention/06_batch_prefill": (attention(varlen=True, pages="strided", page_lookup="indices"),),
     "attention/07_softcap": (attention(softcap=True),),
     "attention/08_sink_logits": (attention(sink=True),),
@@ -99,8 +100,8 @@ def listed() -> list[Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--target", default=None, help="an arch; this machine's CPU where not given")
+    parser.add_argument("folder", type=Path, nargs="?", help="default: kernels, or kernels-TARGET")
+    parser.add_argument("--target", default=None, help="cpu, cuda, hip or an arch (default: cpu)")
     parser.add_argument("--examples", nargs="*", default=[], help="names such as gemm or conv/01_basic; all where none")
     options = parser.parse_args()
     registry = tw.Registry(options.target)
@@ -108,7 +109,8 @@ def main() -> None:
         op = ops.op(problem.op)
         for stage in op.stages(problem, registry.target):
             registry.add(list(op.candidates(op.signature_of(stage), registry.target))[:KERNELS])
-    print(f"{len(registry)} kernels for {registry.target}: {registry.export(options.folder)}")
+    folder = options.folder or Path(f"kernels-{options.target}" if options.target else "kernels")
+    print(f"{len(registry)} kernels for {registry.target}: {registry.export(folder)}")
 
 
 if __name__ == "__main__":

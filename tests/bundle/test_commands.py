@@ -99,6 +99,16 @@ def test_diff(made: Made, problems: Path, tmp_path: Path) -> None:
     assert "+ problem" in bundle_command("diff", other, made.path).stdout
 
 
+def test_diff_does_not_call_a_damaged_bundle_the_same(made: Made, bundle: Path) -> None:
+    data = bytearray(bundle.read_bytes())
+    data[len(data) // 2] ^= 1
+    bundle.write_bytes(data)
+    done = bundle_command("diff", made.path, bundle)
+    assert done.exit_code
+    assert "no difference" not in done.output
+    assert "[bundle-digest]" in done.output
+
+
 def test_a_wheel_is_one_and_always_the_same(made: Made, tmp_path: Path) -> None:
     done = bundle_command("wheel", made.path, "-o", tmp_path, "--name", "my-kernels", "--version", "1.2")
     assert done.exit_code == 0, done.output

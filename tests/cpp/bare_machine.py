@@ -1,10 +1,11 @@
 """A machine that has CMake, g++ and an installed prefix, and nothing else: no Python, no checkout, no network.
 
-    python -m tests.cpp.bare_machine [--examples gemm/01_basic ...] [--keep FOLDER]
+    python -m tests.cpp.bare_machine [--examples gemm/01_basic ...] [--wheel] [--keep FOLDER]
 
 A root folder is made of the Debian packages of CMake, make and g++ with all they depend on, as they are installed
 here, and entered with chroot.  libtilewright's prefix, the sources of the C++ examples and exported kernels are put
-there; the examples are built with `find_package` alone, and run.  Needs root, and Debian's dpkg.
+there; the examples are built with `find_package` alone, and run.  With --wheel, what pip installs stands in place of
+the prefix: the sources of libtilewright, which are compiled with the examples.  Needs root, and Debian's dpkg.
 """
 
 from __future__ import annotations
@@ -96,12 +97,27 @@ def make_root(root: Path) -> None:
         os.mknod(root / "dev" / device, facts.st_mode, facts.st_rdev)
 
 
-def provision(root: Path, examples: Sequence[str], work: Path) -> None:
-    """What the user of that machine was given: a prefix, sources, kernels, and a bundle for the program of one."""
+def install_prefix(goal: Path, work: Path) -> None:
     ninja = ("-G", "Ninja") if shutil.which("ninja") else ()
     programs.call("cmake", *ninja, "-S", str(programs.CPP), "-B", str(work / "library"))
     programs.call("cmake", "--build", str(work / "library"))
-    programs.call("cmake", "--install", str(work / "library"), "--prefix", str(root / "opt" / "tilewright"))
+    programs.call("cmake", "--install", str(work / "library"), "--prefix", str(goal))
+
+
+def install_wheel(goal: Path, work: Path) -> None:
+    """What pip makes of a checkout, without what it depends on."""
+    checkout = work / "checkout"  # setuptools writes beside what it builds
+    checkout.mkdir()
+    for part in ("src", "cpp", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+        copy = shutil.copytree if (programs.ROOT / part).is_dir() else shutil.copyfile
+        copy(programs.ROOT / part, checkout / part)
+    pip = (sys.executable, "-m", "pip", "install", "-qq", "--no-deps", "--no-build-isolation", "--target")
+    programs.call(*pip, str(goal), str(checkout))
+
+
+def provision(root: Path, examples: Sequence[str], work: Path, *, wheel: bool) -> None:
+    """What the user of that machine was given: a prefix, sources, kernels, and a bundle for the program of one."""
+    (install_wheel if wheel else install_prefix)(root / "opt" / "tilewright", work)
     shutil.copytree(EXAMPLES, root / "src", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     plain = [name for name in examples if not name.startswith("end_to_end/")]
     if plain:
@@ -118,13 +134,13 @@ def inside(root: Path, *words: str) -> str:
     return programs.call("unshare", "--mount", "sh", "-c", ENTER, str(root), *words)
 
 
-def build_and_run(root: Path, examples: Sequence[str]) -> None:
+def build_and_run(root: Path, examples: Sequence[str], *, wheel: bool) -> None:
     """With nothing but `find_package`; an example that computes something else fails."""
     for absent in ("python3", "ninja", "git", "pkg-config"):
         assert not list(root.glob(f"usr/bin/{absent}*")), f"{absent} is there, and this machine is to be without"
     chosen = ";".join(name.replace("/", "_") for name in examples)
-    options = ("-DCMAKE_PREFIX_PATH=/opt/tilewright", f"-DEXAMPLES={chosen}")
-    inside(root, "cmake", "-S", "/src", "-B", "/build", *options)
+    place = "-Dtilewright_DIR=/opt/tilewright/tilewright/cpp/cmake" if wheel else "-DCMAKE_PREFIX_PATH=/opt/tilewright"
+    inside(root, "cmake", "-S", "/src", "-B", "/build", place, f"-DEXAMPLES={chosen}", "-DCMAKE_CXX_FLAGS=-O0")
     inside(root, "cmake", "--build", "/build")
     for name in examples:
         data = "/model.twb" if name.startswith("end_to_end/") else "/kernels"
@@ -133,15 +149,16 @@ def build_and_run(root: Path, examples: Sequence[str]) -> None:
         sys.stdout.write(f"{name}: all right\n")
 
 
-def attempt(examples: Sequence[str], folder: Path) -> None:
+def attempt(examples: Sequence[str], folder: Path, *, wheel: bool = False) -> None:
     make_root(folder / "root")
-    provision(folder / "root", examples, folder)
-    build_and_run(folder / "root", examples)
+    provision(folder / "root", examples, folder, wheel=wheel)
+    build_and_run(folder / "root", examples, wheel=wheel)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--examples", nargs="*", default=[], help="such as gemm/01_basic; all where none are named")
+    parser.add_argument("--wheel", action="store_true", help="with what pip installs in place of a prefix")
     parser.add_argument("--keep", type=Path, help="a folder that does not exist yet, in which the machine stays")
     options = parser.parse_args()
     why = why_not()
@@ -151,11 +168,12 @@ def main() -> int:
     examples = options.examples or NAMES
     if options.keep:
         options.keep.mkdir(parents=True)
-        attempt(examples, options.keep)
+        attempt(examples, options.keep, wheel=options.wheel)
     else:
         with tempfile.TemporaryDirectory() as folder:
-            attempt(examples, Path(folder))
-    sys.stdout.write(f"{len(examples)} examples built and run with CMake, g++ and the prefix alone\n")
+            attempt(examples, Path(folder), wheel=options.wheel)
+    source = "what pip installs" if options.wheel else "the prefix"
+    sys.stdout.write(f"{len(examples)} examples built and run with CMake, g++ and {source} alone\n")
     return 0
 
 

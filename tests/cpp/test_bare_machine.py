@@ -14,12 +14,15 @@ pytestmark = [pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it can be had
 
 
 @pytest.mark.parametrize(
-    "examples",
+    ("examples", "wheel"),
     [
-        ("gemm/01_basic", "end_to_end/01_inference_from_bundle"),
-        pytest.param(tuple(bare_machine.NAMES), marks=pytest.mark.whole),
+        (("gemm/01_basic", "end_to_end/01_inference_from_bundle"), False),
+        (("gemm/01_basic",), True),
+        pytest.param(tuple(bare_machine.NAMES), False, marks=pytest.mark.whole),
+        pytest.param(tuple(bare_machine.NAMES), True, marks=pytest.mark.whole),
     ],
-    ids=["two", "all"],
+    ids=["two", "one of a wheel", "all", "all of a wheel"],
 )
-def test_examples_on_a_bare_machine(examples: tuple[str, ...], tmp_path: Path) -> None:
-    bare_machine.attempt(examples, tmp_path)
+def test_examples_on_a_bare_machine(examples: tuple[str, ...], wheel: bool, tmp_path: Path) -> None:
+    pytest.importorskip("pip" if wheel else "tilewright")
+    bare_machine.attempt(examples, tmp_path, wheel=wheel)

@@ -23,13 +23,13 @@ pytestmark = pytest.mark.skipif(bool(programs.why_not()), reason=programs.why_no
 
 TARGET = "x86_64_v3"
 SEED, COUNT = 25, 300
+FORMS: tuple[dict[str, Any], ...] = ({}, {"epilogue": "Relu", "num_d": 1})
 
 
 def kernels() -> Iterator[Any]:
     """GEMM without edge code; convolution on CPUs has no kernel that wants copies."""
     op = ops.op("gemm")
-    forms: tuple[dict[str, Any], ...] = ({}, {"epilogue": "Relu", "num_d": 1})
-    for fused in forms:
+    for fused in FORMS:
         problem = tw.GemmProblem(m=8, n=8, k=8, layout="rcr", **fused)
         registry = tw.Registry(TARGET)
         registry.add_pool("gemm", "tiny", **op.axes_of(op.signature_of(problem)))
@@ -43,22 +43,39 @@ def test_numbers_are_right(tmp_path: Path) -> None:
     assert " 0 failed" in programs.call(str(program), str(folder))
 
 
-def drawn(draw: random.Random) -> Any:
-    fused: dict[str, Any] = draw.choice(({}, {"epilogue": "Relu", "num_d": 1}))
+def gpu_kernels(target: str, dtype: str) -> list[Any]:
+    """A few of the kernels that have no edge code, or want rows of whole accesses."""
+    op, chosen = ops.op("gemm"), list[Any]()
+    for form in FORMS:
+        odd = tw.GemmProblem(m=13, n=11, k=7, layout="rcr", **types(dtype), **form)
+        chosen += [spec for spec in op.candidates(op.signature_of(odd), target) if op.supports(spec, odd)][:4]
+    return chosen
+
+
+def types(dtype: str) -> dict[str, str]:
+    return {"dtype_a": dtype, "dtype_b": dtype}
+
+
+def drawn(draw: random.Random, dtype: str) -> Any:
+    fused: dict[str, Any] = draw.choice(FORMS)
     m, n, k = (draw.choice((1, 6, 13, 16, 48, 96, 200)) for _ in "mnk")
     strides: dict[str, Any] = {"a_stride": k + draw.choice((0, 3)), "c_stride": n + draw.choice((0, 5))}
-    return tw.GemmProblem(m=m, n=n, k=k, layout="rcr", batch=draw.choice((1, 3)), **strides, **fused)
+    return tw.GemmProblem(m=m, n=n, k=k, layout="rcr", batch=draw.choice((1, 3)), **strides, **types(dtype), **fused)
 
 
-def test_the_same_choice(tmp_path: Path) -> None:
-    registry = tw.Registry(TARGET, specs=list(kernels()))
+@pytest.mark.parametrize(
+    ("target", "dtype"),
+    [(TARGET, "fp32"), ("sm_80", "bf16"), ("sm_86", "fp16"), ("gfx942", "bf16"), ("gfx942", "fp32")],
+)
+def test_the_same_choice(target: str, dtype: str, tmp_path: Path) -> None:
+    registry = tw.Registry(target, specs=list(kernels() if target == TARGET else gpu_kernels(target, dtype)))
     draw = random.Random(SEED)
-    problems = [drawn(draw) for _ in range(COUNT)]
+    problems = [drawn(draw, dtype) for _ in range(COUNT)]
     sets = {described.set_name: described for spec in registry.specs() if (described := native_kernels((spec,)))}
     libraries = {name: registry_json.selection_library(described) for name, described in sets.items()}
     if None in libraries.values():
         pytest.skip("the selection library cannot be had here")
-    data = registry_json.to_dict(registry.specs(), TARGET, {name: str(file) for name, file in libraries.items()})
+    data = registry_json.to_dict(registry.specs(), target, {name: str(file) for name, file in libraries.items()})
     (tmp_path / "registry.json").write_text(registry_json.written(data))
     with settings.override(measure=False, models=False, strict=False, missing="compile"):
         expected = [registry.select_stage(each, threads=THREADS) for each in problems]

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from tilewright.arch import all_archs
 from tilewright.backends.cuda.driver import arch_of
 from tilewright.dispatch import registry_json
 from tilewright.native.judge import native_kernels
+from tilewright.ops.base import KernelSpec
 
 pytestmark = pytest.mark.skipif(bool(programs.why_not()), reason=programs.why_not() or "a compiler is here")
 
@@ -47,9 +49,12 @@ def asked(stubs: Path, *words: str, **more: str) -> subprocess.CompletedProcess[
 
 def kernels(folder: Path, target: str) -> Path:
     """A registry of kernels of a GPU whose libraries run on the host."""
-    problem = tw.GemmProblem(m=64, n=64, k=64)
     op = ops.op("gemm")
-    specs = list(op.candidates(op.signature_of(problem), target))[:3]
+    specs: list[KernelSpec] = []
+    forms: tuple[dict[str, Any], ...] = ({}, {"epilogue": "MultiDAdd", "num_d": 2})
+    for more in forms:
+        signature = op.signature_of(tw.GemmProblem(m=64, n=64, k=64, **more))
+        specs += list(op.candidates(signature, target))[:3]
     assert specs
     described = native_kernels(specs[:1])
     assert described is not None
@@ -57,7 +62,7 @@ def kernels(folder: Path, target: str) -> Path:
     if library is None:
         pytest.skip("the selection library cannot be had here")
     files = {described.set_name: library}
-    for clear, spec in zip((64, 256, 128), specs, strict=False):
+    for clear, spec in zip((64, 256, 128) * 2, specs, strict=False):
         text = json.dumps(json.dumps(spec.to_dict()))
         goal = folder / f"{spec.digest}.so"
         shared = ("-std=c++17", "-shared", "-fPIC", *programs.INCLUDES, f"-DSTUB_SPEC={text}", f"-DSTUB_CLEAR={clear}")

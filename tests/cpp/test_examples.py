@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -39,9 +41,35 @@ def test_there_are_as_many_as_in_the_lists() -> None:
     assert [name for name in NAMES if f"cpp/{name}.cpp" not in index] == []
 
 
-def test_they_are_short() -> None:
+def test_they_are_worth_reading_and_short() -> None:
     lines = {name: len((EXAMPLES / f"{name}.cpp").read_text().splitlines()) for name in NAMES}
-    assert {name: count for name, count in lines.items() if count > 80} == {}
+    assert {name: count for name, count in lines.items() if not 30 <= count <= 80} == {}
+
+
+# What a person may type that cannot work here: the rule and words of the answer, and the status.
+MISTAKES = {
+    ("kernels", "more"): ("[usage]", "[FOLDER] [--target TARGET]", 2),
+    ("--target",): ("[usage]", "TARGET: cpu, cuda, hip or an arch", 2),
+    ("--taget", "cuda"): ("[usage]", "[FOLDER] [--target TARGET]", 2),
+    ("--target", "sm_90a"): ("[device-library]", "the CUDA driver cannot be loaded", 1),
+    ("--target", "gfx942"): ("[device-library]", "the HIP runtime cannot be loaded", 1),
+    ("none",): ("[registry-path]", "export_kernels.py writes it", 1),
+    ("--target", "x86_64_v3"): ("[registry-path]", "kernels-x86_64_v3", 1),
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_a_mistake_is_answered(words: tuple[str, ...], tmp_path: Path) -> None:
+    rule, text, status = MISTAKES[words]
+    program = programs.with_header(EXAMPLES / "gemm" / "01_basic.cpp", tmp_path / "example")
+    nowhere = {"TILEWRIGHT_CUDA_LIBRARY": "/none/libcuda.so", "TILEWRIGHT_HIP_LIBRARY": "/none/libamdhip64.so"}
+    done = subprocess.run(
+        [str(program), *words], cwd=tmp_path, env={**os.environ, **nowhere}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == status
+    assert rule in done.stderr
+    assert text in done.stderr
+    assert "remedy: " in done.stderr
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -66,7 +94,7 @@ def test_a_program_from_a_bundle(tmp_path: Path) -> None:
 
 
 def test_wrong_numbers_fail_an_example(tmp_path: Path) -> None:
-    source = (EXAMPLES / "gemm" / "01_basic.cpp").read_text().replace('check("y", y,', 'check("y", x,')
+    source = (EXAMPLES / "gemm" / "01_basic.cpp").read_text().replace('check("y = x w\'", y,', 'check("y = x w\'", x,')
     (tmp_path / "gemm").mkdir()
     (tmp_path / "gemm" / "wrong.cpp").write_text(source.replace("../example.hpp", str(EXAMPLES / "example.hpp")))
     program = programs.program(tmp_path / "gemm" / "wrong.cpp", tmp_path / "wrong")

@@ -122,6 +122,11 @@ def test_sixteen_threads(folders: Callable[[str], Path], tmp_path: Path) -> None
     assert " 0 failed" in programs.call(str(program), *(str(folders(op)) for op in ("gemm", "conv", "attention")))
 
 
+def test_kernels_on_sixteen_threads(folders: Callable[[str], Path], tmp_path: Path) -> None:
+    program = programs.program(TESTS / "test_shared_work.cpp", tmp_path / "test_shared_work")
+    assert " 0 failed" in programs.call(str(program), *(str(folders(op)) for op in ("gemm", "conv", "attention")))
+
+
 def test_the_benchmark_of_selection(folders: Callable[[str], Path], tmp_path: Path) -> None:
     program = programs.program(programs.ROOT / "benchmarks" / "cpp_selection.cpp", tmp_path / "cpp_selection")
     said = programs.call(str(program), str(folders("gemm")), "3")

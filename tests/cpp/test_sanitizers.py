@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,7 @@ MEMORY, RACES = "address,undefined", "thread"
 FLAGS = ("-O0", "-g1", "-fno-omit-frame-pointer")  # compiling is most of the time
 # What a program says is not all: one that goes on after undefined behaviour ends with success otherwise.
 ENVIRONMENT = {"UBSAN_OPTIONS": "halt_on_error=1", "TSAN_OPTIONS": "halt_on_error=1"}
+VARIANTS = ("forward", "backward_weight")  # the gradients of x are made by the families of the first
 GPUS = [("cuda", "sm_90a"), ("hip", "gfx942")]
 
 
@@ -132,6 +134,35 @@ def test_races_of_registries_dispatchers_and_plans(
     others = str(folders("conv")), str(folders("attention"))
     assert " 0 failed" in run(program, str(folders("gemm")), *others)
     assert " 0 failed" in run(program, str(with_a_model(tmp_path / "learned", monkeypatch)), *others)
+
+
+def test_races_inside_of_kernels(tmp_path: Path) -> None:
+    """Kernels that are compiled for the sanitizer too, on teams of sixteen: what their threads share is looked at."""
+    program = sanitized("test_shared_work", RACES, tmp_path)
+    problems: dict[str, list[Any]] = {
+        "gemm": [tw.GemmProblem(m=8, n=8, k=8, layout="rcr")],
+        "conv": [tw.ConvProblem(1, 32, 32, (8, 8), (3, 3), variant=name) for name in VARIANTS],
+        "attention": [tw.AttentionProblem(1, 2, 16, 16, 32)],
+    }
+    places = []
+    with settings.override(cxxflags=f"-fsanitize={RACES} -g1"):
+        for op, some in problems.items():
+            specs = programs.registry_of(host(), some).specs()
+            each = {(spec.signature, spec.schedule.pipeline): spec for spec in specs}  # one a family
+            places.append(tw.Registry(host(), specs=list(each.values())).export(tmp_path / op).parent)
+    libraries = [file for place in places for file in place.glob("kernels/*.so")]
+    assert all(b"__tsan_" in file.read_bytes() for file in libraries)
+    assert " 0 failed" in run(program, *map(str, places))
+
+
+def test_races_of_the_host_s_team(tmp_path: Path) -> None:
+    """The team that Python's calls run on, and how work is shared out over it."""
+    cpu = programs.ROOT / "src" / "tilewright" / "backends" / "cpu"
+    sources = (programs.ROOT / "tests" / "runtime" / "team_races.cpp", cpu / "host" / "team.cpp")
+    flags = ("-std=c++17", f"-fsanitize={RACES}", *FLAGS, *programs.INCLUDES, f"-I{cpu / 'include'}")
+    compiled(programs.CPP / "tests" / "test_bundle.cpp", RACES, tmp_path / "skips_without_one")
+    program = programs.compiled(sources, flags, "team_races", "-pthread", "-ldl")
+    assert run(str(program)).startswith("0 items")
 
 
 @pytest.mark.parametrize(("backend", "target"), GPUS)

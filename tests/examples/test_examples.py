@@ -90,7 +90,7 @@ def test_an_example_notices_a_wrong_kernel(name: str, tmp_path: Path) -> None:
 def test_an_example_is_short_and_says_what_it_shows(name: str) -> None:
     text = (PYTHON / name).read_text(encoding="utf-8")
     assert text.startswith('"""'), "an example begins with a docstring"
-    assert len(text.splitlines()) <= 80, "an example is short"
+    assert 30 <= len(text.splitlines()) <= 80, "an example is worth reading, and short"
     assert "options(__doc__" in text, "an example takes --target"
 
 

@@ -220,16 +220,20 @@ class ConvProblem {
           std::to_string(o.count_d) + " D tensors, and the problem says " + std::to_string(num_d_),
           "give as many as the problem's epilogue() says");
     int64_t full = 0;
-    bool missing = !o.x_at || !o.w_at || !o.y_at;
-    for (int64_t i = 0; i < num_d_; ++i) full += o.d_full[i], missing = missing || !o.d_at[i];
+    const char *missing = !o.x_at ? "x" : !o.w_at ? "w" : !o.y_at ? "y" : nullptr;
+    for (int64_t i = 0; i < num_d_; ++i) {
+      full += o.d_full[i];
+      if (!missing && !o.d_at[i]) missing = o.d_full[i] ? "residual" : "bias";
+    }
     if (full != full_d_)
       throw detail::request_error(
           "full-d", std::to_string(full),
           std::to_string(full) + " residuals are given, and the problem says " + std::to_string(full_d_),
           "name them in epilogue(what, num_d, full_d), or give others with bias()");
     if (batch_ && missing)
-      throw detail::request_error("operand-missing", "", num_d_ ? "x, w, y or a D tensor is null" : "x, w or y is null",
-                                  "give all of them with ConvOperands");
+      throw detail::request_error("operand-missing", missing,
+                                  std::string("the problem has an operand ") + missing + ", and it is null",
+                                  std::string("give it with ConvOperands::") + missing + "()");
     std::optional<ConvProblem> other;
     const ConvProblem &p = joined(other);
     tw_conv_args a{};
@@ -290,18 +294,25 @@ class ConvProblem {
     if (count < 1 || count > TW_CONV_SPATIAL)
       throw detail::request_error("spatial-rank", std::to_string(count), std::to_string(count) + " spatial dimensions",
                                   "use 1, 2 or 3");
-    for (const Sizes *sizes : {&window_, &stride_, &dilation_, &before_, &after_})
-      if (sizes->size() != count)
+    const std::pair<const char *, const Sizes *> several[] = {{"window", &window_},
+                                                              {"stride", &stride_},
+                                                              {"dilation", &dilation_},
+                                                              {"padding", &before_},
+                                                              {"padding", &after_}};
+    for (const auto &each : several)
+      if (each.second->size() != count)
+        throw detail::request_error("spatial-rank", std::to_string(each.second->size()),
+                                    std::string("the ") + each.first + " has " + std::to_string(each.second->size()) +
+                                        " numbers, and there are " + std::to_string(count) + " spatial dimensions",
+                                    "give " + std::to_string(count));
+    const std::pair<const char *, const Sizes *> operands[] = {
+        {"x", &x_strides_}, {"w", &w_strides_}, {"y", &y_strides_}};
+    for (const auto &each : operands)
+      if (!each.second->empty() && each.second->size() != count + 2)
         throw detail::request_error(
-            "spatial-rank", std::to_string(sizes->size()),
-            "window, stride, dilation and padding have as many numbers as there are spatial dimensions, and one has " +
-                std::to_string(sizes->size()),
-            "give " + std::to_string(count));
-    for (const Sizes *strides : {&x_strides_, &w_strides_, &y_strides_})
-      if (!strides->empty() && strides->size() != count + 2)
-        throw detail::request_error("stride-rank", std::to_string(strides->size()),
-                                    "an operand has " + std::to_string(strides->size()) + " strides",
-                                    "give " + std::to_string(count + 2) + ", or none if dense");
+            "stride-rank", std::to_string(each.second->size()),
+            std::string(each.first) + " has " + std::to_string(each.second->size()) + " strides",
+            "give " + std::to_string(count + 2) + ", or none if dense");
   }
   static void demand_memory(const char *name, const Sizes &shape, const Sizes &strides, bool written) {
     detail::demand_span(name, shape.data(), shape.size(), strides.empty() ? nullptr : strides.data());

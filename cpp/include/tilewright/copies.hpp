@@ -1,5 +1,8 @@
-// Copies of operands for kernels of CPUs that do not take them as they lie: dense, filled up with zeros.
+// Copies of operands for kernels that do not take them as they lie: dense, filled up with zeros.
 #pragma once
+#include <tilewright/device.hpp>
+
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <utility>
@@ -29,12 +32,48 @@ struct Copied {
     carry<true>(static_cast<char *>(at), copy, 0);
   }
   void carry_out(char *copy) const { carry<false>(static_cast<char *>(at), copy, 0); }
+  // The same on a device, queued on a stream: fills, copies of rows, doublings of what repeats.
+  void carry_in(char *copy, const Device &device, void *stream) const {
+    if (larger()) device.clear(copy, elements() * bytes, stream);
+    if (!empty()) queue<true>(static_cast<char *>(at), copy, 0, device, stream);
+  }
+  void carry_out(char *copy, const Device &device, void *stream) const {
+    if (!empty()) queue<false>(static_cast<char *>(at), copy, 0, device, stream);
+  }
 
  private:
-  template <bool in> void carry(char *mine, char *copy, size_t axis) const {
+  bool empty() const { return std::find(shape.begin(), shape.end(), 0) != shape.end(); }
+  // Bytes from one index of an axis of the copy to the next.
+  int64_t step_of(size_t axis) const {
     int64_t step = bytes;
     for (size_t inner = axis + 1; inner < padded.size(); ++inner) step *= padded[inner];
-    const int64_t count = shape[axis], stride = strides[axis] * bytes;
+    return step;
+  }
+  template <bool in> void queue(char *mine, char *copy, size_t axis, const Device &device, void *stream) const {
+    const int64_t step = step_of(axis), stride = strides[axis] * bytes;
+    const int64_t count = in && stride == 0 ? 1 : shape[axis];  // what repeats is copied once
+    const bool last = axis + 1 == shape.size(), rows = axis + 2 == shape.size();
+    const int64_t row = rows ? shape[axis + 1] * bytes : bytes;
+    if (last || (rows && strides[axis + 1] == 1)) {
+      if (count == 1 || stride >= row) {
+        in ? device.copy_rows(copy, step, mine, stride, row, count, stream)
+           : device.copy_rows(mine, stride, copy, step, row, count, stream);
+      } else {  // rows that lie on each other, or backwards
+        for (int64_t i = 0; i < count; ++i)
+          in ? device.copy(copy + i * step, mine + i * stride, row, stream)
+             : device.copy(mine + i * stride, copy + i * step, row, stream);
+      }
+    } else {
+      for (int64_t i = 0; i < count; ++i) queue<in>(mine + i * stride, copy + i * step, axis + 1, device, stream);
+    }
+    for (int64_t done = count; done < shape[axis];) {
+      const int64_t more = std::min(done, shape[axis] - done);
+      device.copy(copy + done * step, copy, more * step, stream);
+      done += more;
+    }
+  }
+  template <bool in> void carry(char *mine, char *copy, size_t axis) const {
+    const int64_t step = step_of(axis), count = shape[axis], stride = strides[axis] * bytes;
     if (axis + 1 < shape.size()) {
       for (int64_t i = 0; i < count; ++i) carry<in>(mine + i * stride, copy + i * step, axis + 1);
     } else if (stride == bytes) {

@@ -10,6 +10,7 @@ namespace tw {
 
 namespace detail {
 inline bool is_gpu(const std::string &arch) { return arch.rfind("sm_", 0) == 0 || arch.rfind("gfx", 0) == 0; }
+inline const char *backend_of(const std::string &arch) { return arch.rfind("gfx", 0) == 0 ? "hip" : "cuda"; }
 }  // namespace detail
 
 class Device;
@@ -66,6 +67,11 @@ class Device {
   // Queued on the stream; memory of the host must stay as it is until the stream has come so far.
   void copy(void *to, const void *from, int64_t bytes, void *stream = nullptr) const {
     detail::demand(tw_device_copy(get(), to, from, bytes, stream));
+  }
+  // Rows of so many bytes, which begin a pitch apart; both within the device's memory.
+  void copy_rows(void *to, int64_t to_pitch, const void *from, int64_t from_pitch, int64_t bytes, int64_t rows,
+                 void *stream = nullptr) const {
+    detail::demand(tw_device_copy_rows(get(), to, to_pitch, from, from_pitch, bytes, rows, stream));
   }
   void clear(void *at, int64_t bytes, void *stream = nullptr) const {
     detail::demand(tw_device_clear(get(), at, bytes, stream));

@@ -244,7 +244,7 @@ class Dispatcher {
     }
   }
 
-  // The kernel with the lowest estimate that serves the problem in padded copies of its operands; of CPUs only.
+  // The kernel with the lowest estimate that serves the problem in padded copies of its operands.
   template <class Problem>
   bool in_copies(const Problem &problem, const Described &described, bool fallback, Selection &chosen) const {
     if constexpr (detail::HasCopies<Problem>::value) {

@@ -173,14 +173,15 @@ class GemmProblem {
     use(&arguments);
   }
 
-  // The problem that a kernel serves in dense copies, sizes filled up to multiples of its `grains` (m, n, k).  A packed B
-  // stays as it is, and the sizes it was packed for.
+  // The problem that a kernel serves in dense copies, sizes filled up to multiples of its `grains` (m, n, k; of GPUs
+  // also: below which k it becomes which).  A packed B stays as it is, and the sizes it was packed for.
   std::optional<GemmProblem> in_copies(const std::vector<int64_t> &grains) const {
-    if (grains.size() != 3) return std::nullopt;
+    if (grains.size() != 3 && grains.size() != 5) return std::nullopt;
     GemmProblem p = *this;
     p.a_stride_ = p.c_stride_ = 0, p.broadcast_a_ = false, p.aligned(true);
     if (packed()) return p;
     p.b_stride_ = 0, p.broadcast_b_ = p.preshuffled_ = false;
+    if (grains.size() == 5 && p.k_ < grains[3]) p.k_ = grains[4];
     int64_t *const sizes[] = {&p.m_, &p.n_, &p.k_};
     for (size_t axis = 0; axis < 3; ++axis) {
       const int64_t grain = grains[axis] > 1 ? grains[axis] : 1;

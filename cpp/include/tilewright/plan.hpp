@@ -91,14 +91,17 @@ template <class Problem> class Plan {
       throw detail::request_error("workspace-missing", std::to_string(bytes),
                                   "the plan needs a workspace of " + std::to_string(bytes) + " bytes, and it is null",
                                   "give memory of the device, whose first clear_bytes() are zero");
-    launch_stages(operands, stream, static_cast<char *>(workspace), bytes);
+    if (!state_->larger) return launch_stages(operands, stream, static_cast<char *>(workspace), bytes);
+    const Device device(detail::backend_of(selection().kernel.arch));  // that of the current context
+    launch_stages(operands, stream, static_cast<char *>(workspace), bytes, &device);
   }
   // On a device's stream, with a workspace that the device keeps for each of its streams.
   void run(const Operands &operands, const Device &device, void *stream = nullptr) const {
     demand_gpu();
     demand_fits(operands);
     const int64_t bytes = workspace_bytes(operands, 1);
-    launch_stages(operands, stream, static_cast<char *>(device.workspace(stream, bytes, clear_bytes())), bytes);
+    char *const workspace = static_cast<char *>(device.workspace(stream, bytes, clear_bytes()));
+    launch_stages(operands, stream, workspace, bytes, &device);
   }
 
  private:
@@ -139,11 +142,11 @@ template <class Problem> class Plan {
       }
     problem().with_args(stage, operands, between, use);
   }
-  // Operands into their copies, or results out of theirs.
-  void carry(const Operands &operands, char *between, bool out) const {
+  // Operands into their copies, or results out of theirs; on a device behind each other on the stream.
+  void carry(const Operands &operands, char *between, bool out, const Device *device, void *stream) const {
     for (const detail::Copied &copy : copies(operands)) {
-      if (out && copy.written) copy.carry_out(between);
-      else if (!out && !copy.written) copy.carry_in(between);
+      if (out && copy.written) device ? copy.carry_out(between, *device, stream) : copy.carry_out(between);
+      else if (!out && !copy.written) device ? copy.carry_in(between, *device, stream) : copy.carry_in(between);
       between += copy.room();
     }
   }
@@ -189,17 +192,18 @@ template <class Problem> class Plan {
   }
 
   // Kernels want different numbers of zeros: each gets those next to the scratch, so that nobody fills another's.
-  void launch_stages(const Operands &operands, void *stream, char *workspace, int64_t bytes) const {
+  void launch_stages(const Operands &operands, void *stream, char *workspace, int64_t bytes,
+                     const Device *device = nullptr) const {
     const int64_t clear = clear_bytes(), ahead = bytes - between_bytes(operands);
     char *const between = workspace ? workspace + ahead : nullptr;
-    carry(operands, between, false);
+    carry(operands, between, false, device, stream);
     for (size_t stage = 0; stage < stage_count(); ++stage)
       with_args(stage, operands, between, [&](const void *args) {
         const tw_kernel &kernel = *state_->kernels[stage];
         char *mine = workspace ? workspace + (clear - kernel.clear_bytes) : nullptr;
         demand_launched(stage, kernel.launch(args, mine, stream));
       });
-    carry(operands, between, true);
+    carry(operands, between, true, device, stream);
   }
 
   void demand_launched(size_t stage, int status) const {

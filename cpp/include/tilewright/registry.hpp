@@ -3,12 +3,39 @@
 #include <tilewright/problem.hpp>
 
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace tw {
+
+namespace detail {
+// The value of a member of an object of canonical JSON (no blanks), as text; a word without its quotes; empty where there
+// is no such member.
+inline std::string member(const std::string &object, const std::string &name) {
+  const std::string wanted = "\"" + name + "\":";
+  int depth = 0;
+  bool word = false;
+  for (size_t at = 0, start = std::string::npos; at < object.size(); ++at) {
+    const char letter = object[at];
+    if (!word && depth == 1 && start == std::string::npos && object.compare(at, wanted.size(), wanted) == 0) {
+      start = at + wanted.size(), at = start - 1;
+      continue;
+    }
+    if (letter == '"' && (at == 0 || object[at - 1] != '\\')) word = !word;
+    if (word) continue;
+    const bool closes = letter == '}' || letter == ']';
+    if (start != std::string::npos && depth == 1 && (letter == ',' || closes)) {
+      const std::string value = object.substr(start, at - start);
+      return value.size() > 1 && value[0] == '"' ? value.substr(1, value.size() - 2) : value;
+    }
+    depth += (letter == '{' || letter == '[') - closes;
+  }
+  return "";
+}
+}  // namespace detail
 
 // A kernel as a registry lists it.  Its key is op, signature and schedule (canonical JSON), and the arch; the digest
 // stands for all of them.
@@ -18,6 +45,25 @@ struct KernelKey {
   bool fallback = false, estimated = false;
   bool copied = false;               // it serves problems in padded copies of their operands too,
   std::vector<int64_t> grains = {};  // whose sizes are multiples of these
+
+  // A field of the signature or the schedule by its name: "forward", "128", "[384,128]", "true"; empty: it has none.
+  std::string field(const std::string &name) const {
+    const std::string value = detail::member(signature, name);
+    return value.empty() ? detail::member(schedule, name) : value;
+  }
+  // The numbers of a field: {384, 128} of a tile, {2} of a number of stages; empty where it has none, or words.
+  std::vector<int64_t> numbers(const std::string &name) const {
+    const std::string text = field(name);
+    std::vector<int64_t> all;
+    if (text.find_first_not_of("[]-0123456789,") != std::string::npos) return all;
+    for (const char *at = text.c_str(); *at;) {
+      char *end = nullptr;
+      const long long number = std::strtoll(at, &end, 10);
+      if (end != at) all.push_back(number);
+      at = end != at ? end : at + 1;
+    }
+    return all;
+  }
 };
 
 class Registry {

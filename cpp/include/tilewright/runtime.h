@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 #define TW_RUNTIME_MAJOR 1 /* another one is refused */
-#define TW_RUNTIME_MINOR 3 /* a client takes its own and later ones */
+#define TW_RUNTIME_MINOR 4 /* a client takes its own and later ones */
 #define TW_RUNTIME_API __attribute__((visibility("default")))
 
 TW_RUNTIME_API int64_t tw_runtime_version(void); /* major << 16 | minor */
@@ -152,6 +152,12 @@ TW_RUNTIME_API int tw_device_workspace(tw_device *device, void *stream, int64_t 
 
 /* Reads every byte of a bundle: a file that was changed is an error that names it. */
 TW_RUNTIME_API int tw_bundle_check(const char *path, int64_t *files);
+
+/* Since 1.4. */
+
+/* Rows of so many bytes, which begin `to_pitch` and `from_pitch` bytes apart, within the device's memory; queued. */
+TW_RUNTIME_API int tw_device_copy_rows(tw_device *device, void *to, int64_t to_pitch, const void *from,
+                                       int64_t from_pitch, int64_t bytes, int64_t rows, void *stream);
 
 #ifdef __cplusplus
 }

@@ -29,8 +29,5 @@ EXAMPLE(paged_cache) {
   // On the CPU a page that is none is an error before anything is read.
   if (example.device) return;
   blocks.host[0] = 99;
-  try {
-    example.run(plan, operands);
-    example.expect("page 99 is refused", false);
-  } catch (const tw::Error &error) { std::printf("refused: [%s] %s\n", error.rule().c_str(), error.message().c_str()); }
+  example.refused("operand-values", [&] { example.run(plan, operands); });
 }

@@ -7,18 +7,17 @@ EXAMPLE(backward_plan) {
   static const char *const names[] = {"dot: delta and lse of every row", "grad: dq, dk, dv",
                                       "convert: sums to results"};
   for (size_t stage = 0; stage < chosen.stage_count(); ++stage)
-    std::printf("%s\n  %s (%s)\n", names[stage], chosen.stage(stage).kernel.name.c_str(),
-                chosen.stage(stage).reason.c_str());
+    say(names[stage], "\n  ", chosen.stage(stage).kernel.name, " (", chosen.stage(stage).reason, ")");
   example.expect("two stages, or three where sums are left", chosen.stage_count() == 2);
 
   // Two numbers of fp32 a row and head between the stages; rows are filled up to 128.
-  const long long between = problem.between_bytes();
-  std::printf("%lld bytes between the stages\n", between);
+  const int64_t between = problem.between_bytes();
+  say(between, " bytes between the stages");
   example.expect("room for delta and lse", between == 2 * 4 * 128 * 4);
 
   // Every candidate of a stage, with its estimate or the rule against it.
   for (const tw::Candidate &candidate : example.dispatcher.candidates(problem, 1))
-    std::printf("  %s: %s\n", candidate.kernel.name.c_str(), candidate.serves() ? "serves" : candidate.why.c_str());
+    say("  ", candidate.kernel.name, ": ", candidate.serves() ? "serves" : candidate.why);
 
   Array<float> q = drawn(64 * 4 * 64, 1), k = drawn(64 * 4 * 64, 2), v = drawn(64 * 4 * 64, 3),
                dout = drawn(64 * 4 * 64, 4), dq = blank(64 * 4 * 64), dk = blank(64 * 4 * 64), dv = blank(64 * 4 * 64),

@@ -27,8 +27,5 @@ EXAMPLE(batch_prefill) {
   example.check("o", o, tw::reference::attention(problem, operands(on_host)));
 
   // An operand that is missing has a name.
-  try {
-    example.dispatcher.plan(problem).run(tw::AttentionOperands(operands(on_host)).page_last(nullptr));
-    example.expect("a missing table is refused", false);
-  } catch (const tw::Error &error) { std::printf("refused: [%s] %s\n", error.rule().c_str(), error.value().c_str()); }
+  example.refused("operand-missing", [&] { problem.args(operands(on_host).page_last(nullptr)); });
 }

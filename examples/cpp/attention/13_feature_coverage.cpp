@@ -19,7 +19,7 @@ EXAMPLE(feature_coverage) {
   for (const auto &feature : features) {
     try {
       const tw::Selection chosen = example.dispatcher.select(feature.second);
-      std::printf("%-20s %s\n", feature.first, chosen.kernel.name.c_str());
+      std::printf("%-20s %s (%s)\n", feature.first, chosen.kernel.name.c_str(), chosen.tier.c_str());
       Heads heads(feature.second);
       const auto operands = [&](auto at) { return heads.operands(at); };
       example.run(example.dispatcher.plan(feature.second), operands);

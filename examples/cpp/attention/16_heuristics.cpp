@@ -4,8 +4,8 @@
 EXAMPLE(heuristics) {
   // Up to 16 rows the kernel with the smallest tile, by its schedule; for others no opinion.
   const auto rows_of_tile = [](const tw::KernelKey &key) {
-    const size_t at = key.schedule.find("\"tile\":[");
-    return at == std::string::npos ? int64_t(0) : std::strtoll(key.schedule.c_str() + at + 8, nullptr, 10);
+    const std::vector<int64_t> tile = key.numbers("tile");
+    return tile.empty() ? int64_t(0) : tile[0];
   };
   tw::Dispatcher mine(example.dispatcher.registry());
   int asked = 0;
@@ -24,11 +24,12 @@ EXAMPLE(heuristics) {
     const auto operands = [&](auto at) { return heads.operands(at); };
     const auto plan = mine.plan(problem);
     example.run(plan, operands);
-    std::printf("%lld rows: %s, %s\n", static_cast<long long>(rows), plan.selection().kernel.name.c_str(),
-                plan.selection().reason.c_str());
+    say(rows, " rows: ", plan.selection().kernel.name, ", ", plan.selection().reason);
     example.check("  o", heads.o, tw::reference::attention(problem, operands(on_host)));
-    example.expect("who decided", plan.selection().tier == (rows > 16 ? "heuristic" : "named"));
+    // A heuristic chooses among kernels that were made for such problems; a fallback kernel is no choice of its.
+    const char *const tier = !example.has_kernels(problem) ? "fallback" : rows > 16 ? "heuristic" : "named";
+    example.expect("who decided", plan.selection().tier == tier);
   }
   mine.plan(tw::AttentionProblem(1, 4, 4, 80, 64));  // a plan that is kept asks nobody
-  example.expect("asked once a problem", asked == 2);
+  example.expect("asked once a problem", asked == (example.has_kernels(tw::AttentionProblem(1, 4, 4, 80, 64)) ? 2 : 0));
 }

@@ -16,10 +16,11 @@ static_assert(plain_attention[2].algorithm_size == 4, "tile, wave, warp and pipe
 
 EXAMPLE(declared_sets) {
   for (const tw::decl::Kernel &kernel : plain_attention) {
-    std::printf("%s for %s:", kernel.op, kernel.arch);
+    std::string words;
     for (size_t at = 0; at < kernel.signature_size; ++at)
-      std::printf(" %s=%s", kernel.signature[at].name, kernel.signature[at].word ? kernel.signature[at].word : "...");
-    std::puts("");
+      words += std::string(" ") + kernel.signature[at].name + "=" +
+               (kernel.signature[at].word ? kernel.signature[at].word : "...");
+    say(kernel.op, " for ", kernel.arch, ":", words);
   }
   // The folder has kernels of the first declaration.
   const auto problem = tw::AttentionProblem(1, 4, 30, 40, 64);

@@ -12,8 +12,9 @@ EXAMPLE(several_registries) {
   tw::SelectOptions options;
   options.strict = true;
   const tw::Dispatcher strict(all, options);
-  std::printf("strict: %s\n", strict.select(problem).kernel.name.c_str());
-  example.expect("a kernel made for it", strict.select(problem).tier == "heuristic");
+  const bool served = example.has_kernels(problem);  // in fp32 not on NVIDIA GPUs
+  if (served) say("strict: ", strict.select(problem).kernel.name, " (", strict.select(problem).tier, ")");
+  else example.refused("no-kernel", [&] { strict.select(problem); });
 
   // Only the plain loops: slow, short, easy to trust.
   tw::Registry plain;
@@ -21,10 +22,10 @@ EXAMPLE(several_registries) {
     if (key.fallback) plain.add(key.library);
   const tw::Dispatcher trusted(plain);
   const auto loops = trusted.first_fit(problem, operands(on_host));
-  std::printf("trusted: %s\n", loops.selection().kernel.name.c_str());
+  say("trusted: ", loops.selection().kernel.name, " (", loops.selection().tier, ")");
   example.run(loops, operands);
   example.check("by plain loops", heads.o, expected);
-  std::fill(heads.o.host.begin(), heads.o.host.end(), std::nanf(""));
-  example.run(strict.plan(problem), operands);
+  make_blank(heads.o);
+  example.run((served ? strict : example.dispatcher).plan(problem), operands);
   example.check("by the chosen kernel", heads.o, expected);
 }

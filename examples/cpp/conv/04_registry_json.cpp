@@ -1,19 +1,27 @@
-// The kernels of convolution in a registry: by direction, as JSON, and read again.
+// The kernels of convolution in a registry: listed by direction, as JSON, and read again.
 #include "../example.hpp"
 
 EXAMPLE(registry_json) {
   const tw::Registry &registry = example.dispatcher.registry();
   for (const char *direction : {"forward", "backward_data", "backward_weight"}) {
-    const std::string wanted = std::string("\"variant\":\"") + direction + "\"";
-    const auto kernels = registry.filter(
-        [&](const tw::KernelKey &key) { return key.op == "conv" && key.signature.find(wanted) != std::string::npos; });
-    std::printf("%s: %zu kernels\n", direction, kernels.size());
+    const auto kernels = registry.filter([&](const tw::KernelKey &key) {
+      return key.op == "conv" && key.field("variant") == direction;  // of its signature or schedule, by name
+    });
+    say(direction, ": ", kernels.size(), " kernels");
     for (const tw::KernelKey &key : kernels)
-      std::printf("  %.8s %s%s\n", key.digest.c_str(), key.name.c_str(), key.fallback ? " (fallback)" : "");
+      say("  ", key.digest.substr(0, 8), " ", key.name, key.fallback ? " (fallback)" : "");
     example.expect("kernels of each direction", !kernels.empty());
+    if (!kernels.empty()) say("  of the first: pipeline ", kernels[0].field("pipeline"), " of ", kernels[0].schedule);
   }
+
+  // As JSON, and back: the same text as Python's Registry.to_json(), with the paths of the libraries.
+  const std::string text = registry.json();
   tw::Registry again;
-  again.add_json(registry.json());
+  again.add_json(text);
+  say(text.size(), " bytes of JSON for ", registry.size(), " kernels");
+  example.expect("the same registry again", again.json() == text && again.size() == registry.size());
+
+  // It selects and runs as the first does.
   const auto problem = tw::ConvProblem(1, 8, 16, {10, 10}, {3, 3});
   const tw::Dispatcher other(again);
   example.expect("the same choice",

@@ -28,8 +28,7 @@ static Array<float> linear(Example &example, const char *what, Array<float> &x, 
 
 EXAMPLE(inference) {
   const bool bundled = example.folder.size() > 4 && example.folder.compare(example.folder.size() - 4, 4, ".twb") == 0;
-  if (bundled)
-    std::printf("%lld files are as they were built\n", static_cast<long long>(tw::check_bundle(example.folder)));
+  if (bundled) say(tw::check_bundle(example.folder), " files are as they were built");
   // Patches of 4x4 pixels become tokens: rows of an image in NHWC are the rows of a matrix.
   Array<float> image = drawn(32 * 32 * 3, 1), filters = drawn(kWidth * 4 * 4 * 3, 2), x = blank(kTokens * kWidth);
   const auto patches = tw::ConvProblem(1, 3, kWidth, {32, 32}, {4, 4}).stride({4, 4});
@@ -55,9 +54,7 @@ EXAMPLE(inference) {
   const tw::Dispatcher dispatcher(example.dispatcher.registry(), strict);
   for (const auto &chosen : {dispatcher.select(patches), dispatcher.select(attention)})
     example.expect("a kernel made for the problem", chosen.tier != "fallback");
-  bool refused = false;
-  try {
-    dispatcher.plan(tw::GemmProblem(kTokens, kWidth, kWidth).layout("rcr").dtype(tw::Dtype::bf16));
-  } catch (const tw::Error &error) { refused = error.rule() == "no-kernel"; }
-  example.expect("a problem that the bundle has no kernels for is refused", refused);
+  // A problem that the bundle has no kernels for is refused.
+  const auto of_bf16 = tw::GemmProblem(kTokens, kWidth, kWidth).layout("rcr").dtype(tw::Dtype::bf16);
+  example.refused("no-kernel", [&] { dispatcher.plan(of_bf16); });
 }

@@ -16,8 +16,8 @@ EXAMPLE(heuristics) {
     return last;
   });
   const tw::Selection small = mine.select(problem(8)), large = mine.select(problem(100));
-  std::printf("8 rows:   %s, %s\n100 rows: %s, %s\n", small.kernel.name.c_str(), small.reason.c_str(),
-              large.kernel.name.c_str(), large.reason.c_str());
+  say("8 rows:   ", small.kernel.name, ", ", small.reason);
+  say("100 rows: ", large.kernel.name, ", ", large.reason);
   example.expect("the heuristic chose", small.tier == "named");
   example.expect("selection chose", large.tier != "named" && large.kernel.digest == usual);
 
@@ -25,10 +25,7 @@ EXAMPLE(heuristics) {
   tw::Dispatcher wrong(example.dispatcher.registry());
   wrong.heuristic(
       [](const tw::Described &, const std::vector<tw::Candidate> &serving) { return int64_t(serving.size()) + 5; });
-  try {
-    wrong.select(problem(8));
-    example.expect("a wrong place is refused", false);
-  } catch (const tw::Error &error) { std::printf("refused: [%s]\n", error.rule().c_str()); }
+  example.refused("heuristic-place", [&] { wrong.select(problem(8)); });
 
   Array<float> a = drawn(8 * 64, 1), b = drawn(64 * 64, 2), e = blank(8 * 64);
   const auto operands = [&](auto at) { return tw::GemmOperands().a(at(a)).b(at(b)).e(at(e)); };

@@ -4,8 +4,7 @@
 EXAMPLE(json_export) {
   const tw::Registry &registry = example.dispatcher.registry();
   const std::string text = registry.json();
-  std::printf("%lld kernels of %s, %zu bytes of JSON\n", static_cast<long long>(registry.size()),
-              registry.target().c_str(), text.size());
+  say(registry.size(), " kernels of ", registry.target(), ", ", text.size(), " bytes of JSON");
 
   tw::Registry again;
   again.add_json(text);
@@ -14,7 +13,7 @@ EXAMPLE(json_export) {
   // Listed, filtered, found by digest (or the first digits of it).
   const auto gemms = again.filter([](const tw::KernelKey &key) { return key.op == "gemm" && !key.fallback; });
   example.expect("kernels of GEMM", !gemms.empty());
-  for (const tw::KernelKey &key : gemms) std::printf("%.8s  %s\n", key.digest.c_str(), key.name.c_str());
+  for (const tw::KernelKey &key : gemms) say(key.digest.substr(0, 8), "  ", key.name);
   example.expect("found by eight digits", again.find(gemms[0].digest.substr(0, 8)).digest == gemms[0].digest);
 
   // What was read chooses and runs as the first did.
@@ -27,10 +26,5 @@ EXAMPLE(json_export) {
   example.run(from_text.plan(problem), operands);
   example.check("e", e, tw::reference::gemm(problem, operands(on_host)));
 
-  try {
-    tw::Registry().add_json(text.substr(0, text.size() / 2));
-    example.expect("half a text is refused", false);
-  } catch (const tw::Error &error) {
-    std::printf("half of it: [%s] %s\n", error.rule().c_str(), error.message().c_str());
-  }
+  example.refused("json", [&] { tw::Registry().add_json(text.substr(0, text.size() / 2)); });
 }

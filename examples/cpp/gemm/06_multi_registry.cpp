@@ -9,8 +9,7 @@ EXAMPLE(multi_registry) {
   tw::Registry part;
   for (const tw::KernelKey &key : all.matching(problem))
     if (key.fallback) part.add(key.library);
-  std::printf("%lld kernels in one, %lld in the other\n", static_cast<long long>(all.size()),
-              static_cast<long long>(part.size()));
+  say(all.size(), " kernels in one, ", part.size(), " in the other");
   example.expect("the part is smaller", part.size() > 0 && part.size() < all.size());
 
   Array<float> a = drawn(40 * 60, 1), b = drawn(50 * 60, 2), first = blank(40 * 50), second = blank(40 * 50);
@@ -18,12 +17,11 @@ EXAMPLE(multi_registry) {
     return [&](auto at) { return tw::GemmOperands().a(at(a)).b(at(b)).e(at(e)); };
   };
   const tw::Dispatcher few(part);
-  try {
-    few.select(problem);
-    example.expect("no estimates, no selection", false);
-  } catch (const tw::Error &error) { std::printf("select: [%s]\n", error.rule().c_str()); }
+  example.refused("no-estimate", [&] { few.select(problem); });
+
+  // In the registry's order, the first kernel whose own check takes the operands.
   const auto fitting = few.first_fit(problem, into(first)(on_host));
-  std::printf("%s: %s\n", fitting.selection().kernel.name.c_str(), fitting.selection().reason.c_str());
+  say(fitting.selection().kernel.name, ": ", fitting.selection().reason);
   example.run(fitting, into(first));
   example.plan_and_run(problem, into(second));
 

@@ -16,12 +16,15 @@ from _common import check, normal, options, to_device
 
 given = options(__doc__, seqlen=128)
 rng = np.random.default_rng(3)
-for dtype in (np.float16, ml_dtypes.bfloat16):
+for name, dtype in (("fp16", np.float16), ("bf16", ml_dtypes.bfloat16)):
     q, k, v = (normal(rng, 2, given.seqlen, 4, 64, dtype=dtype) for _ in range(3))
     Q, K, V = to_device(q, k, v)
     expected = _exact.attention(q, k, v)
     o, lse = tw.attention(Q, K, V, return_lse=True)
-    check(f"{np.dtype(dtype)}", o, expected.o)
+    check(name, o, expected.o)
     check("  lse stays fp32", lse, expected.lse)
+    # Another type is another signature, and so another kernel.
+    problem = tw.AttentionProblem(2, 4, given.seqlen, given.seqlen, 64, dtype_q=name, return_lse=True)
+    print(f"  {tw.Registry().select(problem).name}")
 # The weights are bf16 in any case, so an fp32 result has the error of these, not of its own type.
-check("bfloat16, out_dtype fp32", tw.attention(Q, K, V, out_dtype="fp32"), expected.o, tolerance=8e-3)
+check("bf16, out_dtype fp32", tw.attention(Q, K, V, out_dtype="fp32"), expected.o, tolerance=8e-3)

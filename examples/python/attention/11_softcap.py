@@ -26,4 +26,9 @@ check(f"softcap {given.cap}, causal", o, capped.o)
 check("lse of the capped scores", lse, capped.lse)
 
 plain = _exact.attention(q, k, v, visible=causal)
+
+# No score exceeds the cap, so no weight of a row of n keys exceeds 1 / (1 + (n - 1) exp(-2 cap)).
+bound = 1 / (1 + (given.seqlen - 1) * np.exp(-2.0 * given.cap))
+if capped.weights[0, 0, -1].max() > bound:
+    sys.exit("a weight is larger than the cap allows")
 print(f"largest weight {capped.weights[0, 0, -1].max():.3f}, without the cap {plain.weights[0, 0, -1].max():.3f}")

@@ -25,4 +25,10 @@ dq, *_ = tw.attention_backward(DO, Q, K, V, o, lse, dk=dk, dv=dv)
 expected = _exact.attention_backward(do, q, k, v)
 for name, gradient, exact in zip(("dq", "dk", "dv"), (dq, dk, dv), expected, strict=False):
     check(name, gradient, exact)
+
+# The same by hand: K and V repeated for each query head, then the gradients of a group added up.
+group = given.heads // given.heads_kv
+dk_each, dv_each = _exact.attention_backward(do, q, k.repeat(group, axis=2), v.repeat(group, axis=2))[1:3]
+for name, gradient, each in (("dk", dk, dk_each), ("dv", dv, dv_each)):
+    check(f"{name}, summed over groups", gradient, each.reshape(2, given.seqlen, given.heads_kv, group, 64).sum(axis=3))
 print(f"{given.heads} query heads, gradients of {given.heads_kv} KV heads; nothing was repeated or summed outside")

@@ -198,7 +198,7 @@ def _fitting(
         f"the bundle has {size_text(least)} {allowed}, which is more than {size_text(wish.max_bytes)}",
         rule="bundle-size",
         value=least,
-        remedy=f"allow --max-size {-(-least // 1_000_000)}MB"
+        remedy=f"allow --max-size {-(-least // 100_000) / 10:g}MB"
         + (", leave --loss out" if wish.loss is not None else "")
         + ", or take fewer problems or targets",
     )

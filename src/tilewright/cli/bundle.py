@@ -203,12 +203,14 @@ def _diff(first: File, second: File, json: AsJson = False) -> None:
     from tilewright.ops.base import plain
 
     with BundleFile(first) as before, BundleFile(second) as after:
+        for each in (before, after):
+            each.check()  # manifests are compared, and must be true of the bytes
         differences = compare(before, after)
     if json:
-        print_json([plain(each) for each in differences])
+        print_json([plain(difference) for difference in differences])
         return
-    for each in differences:
-        typer.echo(str(each))
+    for difference in differences:
+        typer.echo(str(difference))
     say(counted(len(differences), "difference") if differences else "no difference")
 
 

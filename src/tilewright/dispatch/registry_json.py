@@ -96,8 +96,8 @@ def to_dict(
 
 
 def _copies(spec: KernelSpec) -> list[int] | None:
-    """What sizes of padded copies are multiples of, as C++ makes them: on CPUs.  None where it makes none."""
-    grains = ops.op(spec.op).copied_grains(spec) if all_archs()[spec.arch].backend == "cpu" else None
+    """What sizes of padded copies are multiples of, as C++ makes them.  None where it makes none."""
+    grains = ops.op(spec.op).copied_grains(spec)
     return None if grains is None else list(grains)
 
 

@@ -7,8 +7,10 @@ from typing import Any
 
 from tilewright.arch import Arch
 from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.gemm.copies import CopiedSizes
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import MNK, ONE, Shape
+from tilewright.ops.gemm.spec import GemmSignature
 
 
 class GemmFamily:
@@ -31,9 +33,9 @@ class GemmFamily:
         """What m, n and k must be multiples of: 1 where the kernel has edge code."""
         return ONE
 
-    def copied_sizes(self, schedule: Any, problem: GemmProblem) -> Shape:
-        """m, n and k of the copies in which a kernel serves a problem that it refuses as it lies."""
-        return problem.m, problem.n, problem.k
+    def copied_sizes(self, schedule: Any, signature: GemmSignature) -> CopiedSizes:
+        """How m, n and k grow in copies, in which a kernel serves a problem that it refuses as it lies."""
+        return CopiedSizes()
 
     def pack_format(self, schedule: Any) -> tuple[object, ...]:
         """What the bytes of a packed B depend on beyond arch and types."""

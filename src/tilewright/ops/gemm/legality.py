@@ -95,7 +95,8 @@ def padded(spec: KernelSpec, problem: GemmProblem) -> GemmProblem | None:
         return beside if not problem_violations(beside) and not supports(spec, beside) else None
     schedule: GemmSchedule = spec.schedule
     family = LEGALITY.family_of(spec)
-    wanted, grains = family.copied_sizes(schedule, problem), family.grains(schedule)
+    wanted = family.copied_sizes(schedule, problem.signature).grown(problem.m, problem.n, problem.k)
+    grains = family.grains(schedule)
     m, n, k = (-(-size // grain) * grain for size, grain in zip(wanted, grains, strict=True))
     larger = replace(
         problem, m=m, n=n, k=k, a_stride=0, b_stride=0, c_stride=0, broadcast_a=False, broadcast_b=False,
@@ -104,15 +105,19 @@ def padded(spec: KernelSpec, problem: GemmProblem) -> GemmProblem | None:
     return larger if not problem_violations(larger) and not supports(spec, larger) else None
 
 
-def copied_grains(spec: KernelSpec) -> tuple[int, int, int] | None:
-    """What m, n and k of padded copies are multiples of; None of a family that asks for more than that."""
-    from tilewright.ops.gemm.family import GemmFamily
+def copied_grains(spec: KernelSpec) -> tuple[int, ...] | None:
+    """What m, n and k of padded copies are multiples of; and on GPUs below which k they have which.
 
+    None where steps and grains do not divide each other.
+    """
     family = LEGALITY.family_of(spec)
-    if type(family).copied_sizes is not GemmFamily.copied_sizes:
+    wanted = family.copied_sizes(spec.schedule, spec.signature)
+    grains = family.grains(spec.schedule)
+    if any(max(pair) % min(pair) for pair in zip(wanted.steps, grains, strict=True)):
         return None
-    grains: tuple[int, int, int] = family.grains(spec.schedule)
-    return grains
+    steps = tuple(max(pair) for pair in zip(wanted.steps, grains, strict=True))
+    on_host = arch_by_name(spec.arch).backend == "cpu"
+    return steps if on_host else (*steps, wanted.short_k, wanted.least_k)
 
 
 def pack_format(spec: KernelSpec) -> tuple[object, ...]:

@@ -117,7 +117,7 @@ struct Team {
   int32_t caller_sleeps;        // until one of them leaves
   alignas(64) int32_t sleepers;
   alignas(64) int busy;  // a caller is inside
-  int64_t workers;       // started threads, without the caller
+  int64_t workers;       // started threads, without the caller; read by callers that are not inside too
   Worker *newest;        // of them
 };
 
@@ -314,7 +314,7 @@ void start_workers(Team *team, int64_t wanted) {
       break;
     }
     team->newest = worker;
-    ++team->workers;
+    __atomic_store_n(&team->workers, rank + 1, __ATOMIC_RELAXED);
   }
   pthread_attr_destroy(&detached);
 }
@@ -391,7 +391,8 @@ void run(tw_host_team *base, int64_t count, void (*body)(void *, int64_t, int64_
   const bool shares = handle->pool != own_pool;
   if (shares && __atomic_add_fetch(&runs, 1, __ATOMIC_RELAXED) % runs_a_look == 0) look_for_openmp();
   const OpenMP *pool = shares ? __atomic_load_n(&openmp, __ATOMIC_ACQUIRE) : nullptr;
-  if (count <= 1 || (!pool && team->workers == 0) || !enter_team(team)) return run_alone(count, body, context);
+  if (count <= 1 || (!pool && !__atomic_load_n(&team->workers, __ATOMIC_RELAXED)) || !enter_team(team))
+    return run_alone(count, body, context);
   if (pool) run_on_openmp(*pool, team, *handle, count, body, context);
   else run_on_workers(team, false, base->threads, count, body, context);
   leave_team(team);
@@ -438,7 +439,7 @@ __attribute__((visibility("default"))) tw_host_team *tw_team(int64_t threads, in
     the_team = static_cast<Team *>(room);
     pthread_atfork(nullptr, nullptr, after_fork_in_child);
   }
-  if ((pool == own_pool || !tw_team_openmp()) && threads - 1 > the_team->workers) {
+  if ((pool == own_pool || !tw_team_openmp()) && threads - 1 > __atomic_load_n(&the_team->workers, __ATOMIC_RELAXED)) {
     while (!enter_team(the_team)) sched_yield();
     start_workers(the_team, threads - 1);
     leave_team(the_team);

@@ -10,10 +10,9 @@ from tilewright.backends.cuda.arch_facts import arch_facts
 from tilewright.backends.families import Family
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec, Violation
-from tilewright.ops.gemm.copies import whole_rows
+from tilewright.ops.gemm.copies import CopiedSizes, whole_rows
 from tilewright.ops.gemm.family import GemmFamily
 from tilewright.ops.gemm.features import Residency
-from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import ONE, Shape
 from tilewright.ops.gemm.spec import GemmSignature
 
@@ -68,11 +67,11 @@ class CudaGemmFamily(Family, GemmFamily):
         """Every kernel has edge code, so nothing is ever padded for the lack of it."""
         return ONE
 
-    def copied_sizes(self, schedule: Any, problem: GemmProblem) -> Shape:
-        """m, n and k of copies in which the kernel serves the problem: rows TMA can read, and some k."""
-        p = problem
-        a, b, c = (LINE_BYTES // DTYPES[dtype].bytes for dtype in (p.dtype_a, p.dtype_b, p.dtype_c))
-        return whole_rows(p, max(1, p.k), ONE, (a, b, c))
+    def copied_sizes(self, schedule: Any, signature: GemmSignature) -> CopiedSizes:
+        """Rows TMA can read, and some k."""
+        s = signature
+        a, b, c = (LINE_BYTES // DTYPES[dtype].bytes for dtype in (s.dtype_a, s.dtype_b, s.dtype_c))
+        return CopiedSizes(whole_rows(s.layout, (a, b, c)), short_k=1, least_k=1)
 
     def pack_format(self, schedule: Any) -> tuple[object, ...]:
         """Swizzled atoms of eight columns by 128 bytes of k (copies/pack.h): the same for every tile."""

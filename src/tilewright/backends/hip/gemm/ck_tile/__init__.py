@@ -21,9 +21,8 @@ from tilewright.backends.hip.gemm.ck_tile.templates import gemm_profile, templat
 from tilewright.backends.hip.gemm.code_models import issue
 from tilewright.backends.hip.gemm.shared import HipGemmFamily, tile_numbers
 from tilewright.ops.base import KernelSpec, Violation
-from tilewright.ops.gemm.copies import whole_rows
-from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.schedule import ONE, Shape
+from tilewright.ops.gemm.copies import CopiedSizes, whole_rows
+from tilewright.ops.gemm.schedule import Shape
 from tilewright.ops.gemm.spec import GemmSignature
 
 __all__ = ["FAMILY", "CkTileSchedule"]
@@ -116,13 +115,11 @@ class CkTile(HipGemmFamily):
         m, n, k = (1 if edge else step for edge, step in zip(schedule.pad, whole, strict=True))
         return m, n, k
 
-    def copied_sizes(self, schedule: CkTileSchedule, problem: GemmProblem) -> Shape:
-        """m, n and k of copies in which the kernel serves the problem: whole accesses, a k long enough."""
-        p, signature = problem, problem.signature
-        k, step = p.k, schedule.tile[2] * schedule.split_k
-        if shape.loops(schedule, k) < shape.least_loops(schedule):
-            k = step * shape.least_loops(schedule)
-        return whole_rows(p, k, ONE, (shape.width_a(signature, schedule), shape.width_b(signature, schedule), 1))
+    def copied_sizes(self, schedule: CkTileSchedule, signature: GemmSignature) -> CopiedSizes:
+        """Whole accesses, and a k of as many turns of the loop as the pipeline needs (`shape.loops`)."""
+        step, loops = schedule.tile[2] * schedule.split_k, shape.least_loops(schedule)
+        widths = shape.width_a(signature, schedule), shape.width_b(signature, schedule), 1
+        return CopiedSizes(whole_rows(signature.layout, widths), short_k=step * (loops - 1) + 1, least_k=step * loops)
 
     def pack_format(self, schedule: CkTileSchedule) -> tuple[object, ...]:
         """A packed B is panels of warp_tile_n columns, each in the order the lanes load warp_tile_k of it."""

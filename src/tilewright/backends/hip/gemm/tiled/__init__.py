@@ -20,8 +20,8 @@ from tilewright.backends.hip.gemm.tiled.schedule import TiledSchedule
 from tilewright.backends.hip.matrix import lane_registers, least_deep
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec, Violation
-from tilewright.ops.gemm.problem import GemmProblem
-from tilewright.ops.gemm.schedule import Shape, sizes
+from tilewright.ops.gemm.copies import CopiedSizes
+from tilewright.ops.gemm.schedule import sizes
 from tilewright.ops.gemm.spec import GemmSignature
 
 __all__ = ["FAMILY", "TiledSchedule"]
@@ -127,9 +127,10 @@ class Tiled(HipGemmFamily):
         if not broken:
             yield from _tile(signature, schedule, arch)
 
-    def copied_sizes(self, schedule: TiledSchedule, problem: GemmProblem) -> Shape:
+    def copied_sizes(self, schedule: TiledSchedule, signature: GemmSignature) -> CopiedSizes:
         """A k of 0 has no parts, one of 1 has."""
-        return problem.m, problem.n, max(problem.k, int(schedule.split_k > 1))
+        split = int(schedule.split_k > 1)
+        return CopiedSizes(short_k=split, least_k=split)
 
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
         h, arch = spec.schedule, arch_by_name(spec.arch)
