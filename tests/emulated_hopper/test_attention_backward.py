@@ -12,8 +12,8 @@ import pytest
 from tests.emulated_hopper.backwards import drawn, prove_added, prove_cleared, wrong
 from tests.emulated_hopper.emulator import EAGER, Emulator, apart
 from tilewright.backends.cuda.attention_backward.mma import MmaSchedule
-from tilewright.backends.cuda.attention_backward.rows import RowsSchedule
 from tilewright.backends.cuda.attention_backward.ws import WsSchedule
+from tilewright.backends.gpu.attention_backward import RowsSchedule
 from tilewright.ops import KernelSpec
 from tilewright.ops.attention_backward import AttentionBackwardProblem
 from tilewright.ops.attention_backward.problem import OPERANDS
