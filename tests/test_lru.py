@@ -27,3 +27,9 @@ def test_the_limit_is_that_of_the_moment() -> None:
     most = 1
     cache.put(9, 9)
     assert list(cache.values()) == [9]
+
+
+def test_the_last_that_was_kept_stays_and_the_number_is_told() -> None:
+    cache: LruCache[int, str] = LruCache(lambda: 2)
+    assert [cache.keep(1, "first"), cache.keep(1, "second"), cache.keep(2, "2"), cache.keep(3, "3")] == [1, 1, 2, 2]
+    assert (cache.get(1), cache.get(2), cache.get(3)) == (None, "2", "3")

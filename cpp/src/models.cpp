@@ -140,7 +140,7 @@ Forest::Forest(const std::string &bytes, const std::string &what, double base, W
   words_ += alike_words_;
   words_ += (kLanes - words_ % kLanes) % kLanes;  // whole vectors
   first_.push_back(uint32_t(cuts_.size()));
-  step_ = std::max<uint32_t>(32, words_ / 8);
+  step_ = std::max<uint32_t>(16, words_ / 32);
   for (size_t feature = 0; feature + 1 < first_.size(); ++feature) {
     ahead_at_.push_back(uint32_t(ahead_.size()));
     std::vector<uint32_t> leaves(words_, ~uint32_t(0));
@@ -212,28 +212,46 @@ std::vector<uint32_t> Forest::leaves_of(const float *kernel) const {
   return leaves;
 }
 
-// Of up to eight kernels.  Lanes that are not used repeat the first.
-void Forest::score_eight(const Asked &asked, int64_t first, int64_t count, double *scores) const {
+std::vector<uint32_t> Forest::side_by_side(const std::vector<uint32_t> &leaves) const {
+  const size_t kernels = words_ ? leaves.size() / words_ : 0, blocks = (kernels + kLanes - 1) / kLanes;
+  std::vector<uint32_t> together(blocks * words_ * kLanes, ~uint32_t(0));
+  for (size_t kernel = 0; kernel < kernels; ++kernel)
+    for (size_t word = 0; word < words_; ++word)
+      together[(kernel / kLanes * words_ + word) * kLanes + kernel % kLanes] = leaves[kernel * words_ + word];
+  return together;
+}
+
+// Of up to eight kernels, `count` of the near ones from `first` on.  Lanes that are not used repeat the first of them.
+// `block`: they lie among eight that are read at once; else each is read where it lies.
+void Forest::score_eight(const Asked &asked, int64_t first, int64_t count, bool block, double *scores) const {
   Desk &d = desk();
   const int64_t *const near = asked.near + first;
   const double *const both = asked.both + first;
-  const uint32_t *mine[kLanes];
-  for (int64_t lane = 0; lane < kLanes; ++lane)
-    mine[lane] = asked.kernels + size_t(near[lane < count ? lane : 0]) * words_;
   uint32_t *const some = d.some.data()->lane;
   const uint32_t *const shared = d.leaves.data();
   const Cut *const *const behind_of = d.behind.data();
-  for (size_t word = 0; word < of_others_; ++word) {
-    const Eight all = {mine[0][word], mine[1][word], mine[2][word], mine[3][word],
-                       mine[4][word], mine[5][word], mine[6][word], mine[7][word]};
-    reinterpret_cast<Eight *>(some)[word] = all & shared[word];
+  int64_t lanes[kLanes], columns[kLanes] = {};  // where a near kernel is, and which one a lane has
+  for (int64_t at = 0; at < count; ++at) lanes[at] = block ? near[at] % kLanes : at, columns[lanes[at]] = at;
+  if (block) {
+    const uint32_t *const mine = asked.blocks + size_t(near[0] / kLanes) * words_ * kLanes;
+    for (size_t word = 0; word < of_others_; ++word)
+      reinterpret_cast<Eight *>(some)[word] =
+          *reinterpret_cast<const EightAnywhere *>(mine + kLanes * word) & shared[word];
+  } else {
+    const uint32_t *mine[kLanes];
+    for (int64_t lane = 0; lane < kLanes; ++lane) mine[lane] = asked.kernels + size_t(near[columns[lane]]) * words_;
+    for (size_t word = 0; word < of_others_; ++word) {
+      const Eight all = {mine[0][word], mine[1][word], mine[2][word], mine[3][word],
+                         mine[4][word], mine[5][word], mine[6][word], mine[7][word]};
+      reinterpret_cast<Eight *>(some)[word] = all & shared[word];
+    }
   }
   for (int64_t f = 0; f < widths_.both; ++f) {
     const Cut *const behind = behind_of[f];  // what all kernels pass
     if (behind->above == HUGE_VALF) continue;
     float values[kLanes], most = -HUGE_VALF;
     for (int64_t lane = 0; lane < kLanes; ++lane) {
-      values[lane] = float(both[f * asked.stride + (lane < count ? lane : 0)]);
+      values[lane] = float(both[f * asked.stride + columns[lane]]);
       most = values[lane] > most ? values[lane] : most;
     }
     take_eight(behind, values, most, some);
@@ -242,10 +260,10 @@ void Forest::score_eight(const Asked &asked, int64_t first, int64_t count, doubl
     const uint32_t *const words = some + kLanes * int64_t(tree.word);
     const float *const values = values_.data() + tree.leaf;
     if (tree.words == 1)
-      for (int64_t lane = 0; lane < count; ++lane) scores[lane] += double(values[__builtin_ctz(words[lane])]);
+      for (int64_t at = 0; at < count; ++at) scores[at] += double(values[__builtin_ctz(words[lanes[at]])]);
     else
-      for (int64_t lane = 0; lane < count; ++lane)
-        scores[lane] += double(values[first_leaf(words + lane, kLanes, tree.words)]);
+      for (int64_t at = 0; at < count; ++at)
+        scores[at] += double(values[first_leaf(words + lanes[at], kLanes, tree.words)]);
   }
 }
 
@@ -269,8 +287,15 @@ void Forest::score(const Asked &asked, double *scores) const {
     common += double(values_[tree.leaf + first_leaf(d.leaves.data() + tree.word, 1, tree.words)]);
   }
   std::fill_n(scores, asked.count, common);
-  for (int64_t first = 0; first < asked.count; first += kLanes)
-    score_eight(asked, first, std::min(kLanes, asked.count - first), scores + first);
+  // Eight that lie together are read at once; where few of each eight are near, others are put together.
+  int64_t blocks = asked.count ? 1 : 0;
+  for (int64_t at = 1; at < asked.count; ++at) blocks += asked.near[at] / kLanes != asked.near[at - 1] / kLanes;
+  const bool block = asked.blocks && blocks <= 2 * ((asked.count + kLanes - 1) / kLanes);
+  for (int64_t first = 0, last; first < asked.count; first = last) {
+    last = std::min(first + kLanes, asked.count);
+    while (block && asked.near[last - 1] / kLanes != asked.near[first] / kLanes) --last;
+    score_eight(asked, first, last - first, block, scores + first);
+  }
 }
 
 std::unique_ptr<Model> read_model(const Json &row, const std::string &bytes) {
@@ -321,6 +346,7 @@ Voice read_voice(const Model &model, const SelectionLibrary &library, const Json
     const std::vector<uint32_t> leaves = model.forest->leaves_of(own.data());
     voice.leaves.insert(voice.leaves.end(), leaves.begin(), leaves.end());
   }
+  voice.blocks = model.forest->side_by_side(voice.leaves);
   for (const Json &place : group.at("unseen", what).items("unseen")) {
     voice.unseen.push_back(place.integer("a place"));
     if (voice.unseen.back() < 0 || voice.unseen.back() >= int64_t(kernels.size()))
@@ -404,9 +430,9 @@ bool fill_seconds(const Voice &voice, const SelectionLibrary &library, const Ask
   double *ratios = d.both.data() + (model.both - 1) * asked.count;
   for (int64_t row = 0; model.estimated && row < near; ++row)
     ratios[row] = d.known[size_t(d.near[size_t(row)])] / least;
-  model.forest->score(
-      {d.problem.data(), float(asked.units), voice.leaves.data(), d.both.data(), d.near.data(), near, asked.count},
-      d.scores.data());
+  model.forest->score({d.problem.data(), float(asked.units), voice.leaves.data(), voice.blocks.data(), d.both.data(),
+                       d.near.data(), near, asked.count},
+                      d.scores.data());
   d.seconds.assign(size_t(asked.count), HUGE_VAL);
   for (size_t row = 0; row < d.near.size(); ++row) {
     const size_t at = size_t(d.near[row]);

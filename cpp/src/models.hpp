@@ -35,10 +35,14 @@ class Forest {
   // The leaves that a kernel's own features leave, `words` of them.
   std::vector<uint32_t> leaves_of(const float *kernel) const;
 
+  // Those of kernels, word by word of eight of them.
+  std::vector<uint32_t> side_by_side(const std::vector<uint32_t> &leaves) const;
+
   struct Asked {
     const float *problem;
     float units;
     const uint32_t *kernels;  // `words` of each kernel
+    const uint32_t *blocks;   // the same of eight kernels after another (`side_by_side`); null: read from `kernels`
     const double *both;       // a row a feature, `stride` numbers apart, of the kernels of the query
     const int64_t *near;      // the kernels of the query
     int64_t count, stride;
@@ -53,7 +57,7 @@ class Forest {
   void read_tree(const std::vector<Node> &nodes, int32_t root, int32_t end, const std::string &what,
                  std::vector<std::pair<int32_t, Cut>> &cuts);
   const Cut *take(int64_t feature, float value, uint32_t *leaves) const;
-  void score_eight(const Asked &asked, int64_t first, int64_t count, double *scores) const;
+  void score_eight(const Asked &asked, int64_t first, int64_t count, bool block, double *scores) const;
 
   Widths widths_;
   std::vector<Cut> cuts_;        // of a feature after the other, the lowest first
@@ -87,7 +91,7 @@ struct Voice {
   const Model *model;
   std::vector<int64_t> unseen;                      // places of kernels that are newer than the model
   std::vector<std::pair<int64_t, float>> words;     // features of the problem that are words
-  std::vector<uint32_t> leaves;                     // that a kernel's own features leave of the forest's
+  std::vector<uint32_t> leaves, blocks;             // that a kernel's own features leave of the forest's
   std::map<int64_t, std::unique_ptr<Terms>> terms;  // from a number of units on
 };
 

@@ -88,6 +88,7 @@ int differ(unsigned seed) {
     const std::vector<uint32_t> mine = forest.leaves_of(own.data() + kernel * drawn.widths.kernel);
     leaves.insert(leaves.end(), mine.begin(), mine.end());
   }
+  const std::vector<uint32_t> together = forest.side_by_side(leaves);
   int wrong = 0;
   for (int question = 0; question < 20; ++question) {
     std::vector<float> problem(size_t(drawn.widths.problem));
@@ -99,7 +100,8 @@ int differ(unsigned seed) {
       if (near.empty() || drawn.below(4)) near.push_back(kernel);
     const float units = float(drawn.below(5));
     std::vector<double> scores(near.size());
-    forest.score({problem.data(), units, leaves.data(), both.data(), near.data(), int64_t(near.size()), kernels},
+    forest.score({problem.data(), units, leaves.data(), question % 2 ? together.data() : nullptr, both.data(),
+                  near.data(), int64_t(near.size()), kernels},
                  scores.data());
     for (size_t at = 0; at < near.size(); ++at) {
       std::vector<float> row = problem;

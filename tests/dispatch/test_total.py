@@ -150,8 +150,8 @@ def test_copies_beside_a_packed_b_are_right(monkeypatch: pytest.MonkeyPatch) -> 
     choose = tw.Registry._choose
     copied: list[Any] = []
 
-    def in_copies(self: tw.Registry, problem: Any, *rest: Any) -> Any:
-        found = choose(self, problem, *rest)
+    def in_copies(self: tw.Registry, op: Any, problem: Any, *rest: Any) -> Any:
+        found = choose(self, op, problem, *rest)
         if problem.variant != "preshuffle" or problem.m != 7:
             return found
         copied.append(problem)

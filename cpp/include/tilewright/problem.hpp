@@ -75,11 +75,11 @@ class Signature {
     put(name, N - 1), put("\":", 2);
   }
   // Written for every choice: into a string piece by piece it took longer than the choice.
-  void put(const char *text, size_t bytes) {
-    if (bytes > sizeof here_ - size_) more_.append(here_, size_), size_ = 0;
-    if (bytes > sizeof here_) more_.append(text, bytes);
-    else std::memcpy(here_ + size_, text, bytes), size_ += bytes;
+  inline __attribute__((always_inline)) void put(const char *text, size_t bytes) {
+    if (bytes > sizeof here_ - size_) return spill(text, bytes);
+    std::memcpy(here_ + size_, text, bytes), size_ += bytes;
   }
+  void spill(const char *text, size_t bytes) { more_.append(here_, size_).append(text, bytes), size_ = 0; }
   char here_[768];
   size_t size_ = 0;
   bool first_ = true;
