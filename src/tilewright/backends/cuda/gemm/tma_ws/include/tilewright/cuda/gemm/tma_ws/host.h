@@ -91,7 +91,7 @@ template <class Config, bool makes_room = true> struct HostTmaWs : WideCopies<Co
   }
 
   // Whether nobody comes back for an operand that `times` tiles read, and these close together.  Rows that begin inside a
-  // line of the cache are needed once more in the next step of k.
+  // line of the cache are needed once more in the next k-block.
   static bool once(const Operand &o, bool lines_first, int64_t size, int64_t times) {
     constexpr int64_t line = 128;
     const bool whole = lines_first || (o.stride * size % line == 0 && int64_t(intptr_t(o.at)) % line == 0);
