@@ -101,7 +101,7 @@ template <class Config, bool makes_room = true> struct HostTmaWs : WideCopies<Co
   static TmaWsArgs arguments(const tw_gemm_args &x) {
     const Operand one = Ws::first(x), two = Ws::second(x);
     TmaWsArgs t{};
-    Ws::tell(t, x);
+    Ws::fill(t, x);
     t.a_policy = once(one, S::MajorA, sizeof(A), t.order.tiles_n) ? read_once : cached;
     t.b_policy = once(two, S::MajorB, sizeof(B), t.order.tiles_m) ? read_once : cached;
     if (packed) {
