@@ -406,7 +406,7 @@ int64_t lowest(const std::vector<double> &seconds) {
 
 }  // namespace
 
-bool predict(const Voice &voice, Features features, const Asked &asked, Predicted &predicted) {
+bool predict(const Voice &voice, Features features, const Asked &asked, Predicted &told) {
   if (asked.units < voice.model->least_units || asked.units > voice.model->most_units) return false;
   if (voice.terms.upper_bound(asked.units) == voice.terms.begin()) return false;
   Desk &d = desk();
@@ -422,8 +422,8 @@ bool predict(const Voice &voice, Features features, const Asked &asked, Predicte
     d.seconds[size_t(at)] = asked.estimates[at] < HUGE_VAL
                                 ? d.seconds[size_t(mine)] * asked.estimates[at] / asked.estimates[mine]
                                 : HUGE_VAL;
-  predicted.best = lowest(d.seconds), predicted.seconds = d.seconds[size_t(predicted.best)];
-  predicted.seen = std::find(voice.unseen.begin(), voice.unseen.end(), predicted.best) == voice.unseen.end();
+  told.best = lowest(d.seconds), told.seconds = d.seconds[size_t(told.best)];
+  told.seen = std::find(voice.unseen.begin(), voice.unseen.end(), told.best) == voice.unseen.end();
   return true;
 }
 

@@ -108,7 +108,7 @@ using Features = void (*)(const void *problem, const void *terms, int64_t count,
                           double *of_both);
 
 // False where the model says nothing of such a problem.
-bool predict(const Voice &voice, Features features, const Asked &asked, Predicted &predicted);
+bool predict(const Voice &voice, Features features, const Asked &asked, Predicted &told);
 
 // A model of a registry's JSON; `bytes` are its trees.
 std::unique_ptr<Model> read_model(const Json &row, const std::string &bytes);

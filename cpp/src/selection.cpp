@@ -74,8 +74,8 @@ void say(const char *sentence, const selection::Rule &rule, const Group &group, 
       for (const std::string &name : family.second.fields) schedule_names += name + ' ';
   const selection::Named named[] = {{problem_names.c_str(), problem.values},
                                     {schedule_names.c_str(), static_cast<const int64_t *>(entry.candidate.schedule)}};
-  const selection::Rule shown{rule.name, rule.code, sentence, ""};
-  selection::say(shown, named, 2, into, bytes);
+  const selection::Rule told{rule.name, rule.code, sentence, ""};
+  selection::say(told, named, 2, into, bytes);
 }
 
 tw_candidate judged(const Registry &registry, const Group &group, const tw_problem &problem, size_t at) {
@@ -192,10 +192,10 @@ bool by_model(const Registry &registry, const Group &group, const tw_problem &pr
   const Asked asked{numbers,          problem.bytes,  problem.flops,
                     estimates.data(), int64_t(count), registry.units() ? registry.units() : threads};
   for (const Voice &voice : group.voices) {
-    Predicted predicted;
-    if (!predict(voice, reinterpret_cast<Features>(group.library->features), asked, predicted)) continue;
-    choice.kernel = group.kernels[size_t(predicted.best)], choice.seconds = predicted.seconds;
-    choice.tier = predicted.seen ? TW_TIER_MODEL : TW_TIER_HEURISTIC, choice.model = voice.model->name.c_str();
+    Predicted told;
+    if (!predict(voice, reinterpret_cast<Features>(group.library->features), asked, told)) continue;
+    choice.kernel = group.kernels[size_t(told.best)], choice.seconds = told.seconds;
+    choice.tier = told.seen ? TW_TIER_MODEL : TW_TIER_HEURISTIC, choice.model = voice.model->name.c_str();
     return true;
   }
   return false;
@@ -229,14 +229,14 @@ void select(const Registry &registry, const tw_problem &problem, const tw_select
     by_model(registry, group, problem, options, choice);
 }
 
-void visit_candidates(const Registry &registry, const tw_problem &problem, const tw_select_options &options,
-                      void (*visit)(void *context, const tw_candidate *), void *context) {
+void tell_candidates(const Registry &registry, const tw_problem &problem, const tw_select_options &options,
+                     void (*tell)(void *context, const tw_candidate *), void *context) {
   const Group &group = registry.group(problem);
   if (group.library) demand_numbers(group, problem);
   ask(group, 0, group.candidates.size(), problem, options);
-  std::vector<tw_candidate> candidates;  // `visit` may make another query
+  std::vector<tw_candidate> candidates;  // `tell` may make another query
   for (size_t at = 0; at < desk().count; ++at) candidates.push_back(judged(registry, group, problem, at));
-  for (const tw_candidate &candidate : candidates) visit(context, &candidate);
+  for (const tw_candidate &candidate : candidates) tell(context, &candidate);
 }
 
 }  // namespace runtime

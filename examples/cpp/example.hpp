@@ -119,7 +119,7 @@ struct Heads {
   }
 };
 
-// Calls an example; an error is printed with its remedy, and is status 1 as wrong numbers are.
+// Calls an example; an error is told with its remedy, and is status 1 as wrong numbers are.
 inline int example_main(int count, char **arguments, void (*body)(Example &)) {
   if (count < 2) return std::printf("usage: %s FOLDER [cuda|hip]\n", arguments[0]), 2;
   try {

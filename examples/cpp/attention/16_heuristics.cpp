@@ -8,9 +8,9 @@ EXAMPLE(heuristics) {
     return at == std::string::npos ? int64_t(0) : std::strtoll(key.schedule.c_str() + at + 8, nullptr, 10);
   };
   tw::Dispatcher mine(example.dispatcher.registry());
-  int calls = 0;
+  int asked = 0;
   mine.heuristic([&](const tw::Described &problem, const std::vector<tw::Candidate> &serving) -> int64_t {
-    ++calls;
+    ++asked;
     const int64_t rows = problem.values[4];  // seqlen_q, by its place among the names
     if (rows > 16) return -1;
     int64_t best = 0;
@@ -29,6 +29,6 @@ EXAMPLE(heuristics) {
     example.check("  o", heads.o, tw::reference::attention(problem, operands(on_host)));
     example.expect("who decided", plan.selection().tier == (rows > 16 ? "heuristic" : "named"));
   }
-  mine.plan(tw::AttentionProblem(1, 4, 4, 80, 64));  // a plan that is kept needs no selection
-  example.expect("called once a problem", calls == 2);
+  mine.plan(tw::AttentionProblem(1, 4, 4, 80, 64));  // a plan that is kept asks nobody
+  example.expect("asked once a problem", asked == 2);
 }

@@ -58,7 +58,7 @@ inline int64_t clusters_of(int64_t units, int64_t blocks) {
 // What the busiest block does.
 struct Work {
   double steps, rounds, handed, sums;
-  int64_t parts, busy;  // splits of k; clusters at work
+  int64_t parts, busy;  // parts of k; clusters at work
 };
 
 inline Work work(const Schedule &s, const View &v, const Asked &x) {
@@ -83,7 +83,7 @@ inline Work work(const Schedule &s, const View &v, const Asked &x) {
   return w;
 }
 
-// A k-block: its multiply beside what it fetches, from the cache and into the multiprocessor.
+// A step: its multiply beside what it fetches, from the cache and into the multiprocessor.
 inline double step(const Schedule &s, const View &v, const Asked &x, const Work &w, int64_t fetched) {
   const GemmProblem &p = x.p;
   const Rates &r = x.rate;
