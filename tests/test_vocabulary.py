@@ -152,6 +152,56 @@ def test_the_guard_reads_identifiers_of_headers(text: str, found: set[str]) -> N
     assert old_identifiers(text) == found
 
 
+# What comments of headers do not say any more, and what they say instead.  Names in backticks are names.
+OLD_IN_COMMENTS = {
+    r"(?<![Pp]artial )(?<!row )(?<!column )(?<![`\w])[Ss]ums\b(?! (up|over)\b)": "accumulators, or partial sums",
+    r"\b[Tt]old\b|\b[Tt]ells?\b": "an ordinary verb: passes, knows, announces",
+    r"copy engine": "TMA",
+    r"\bsheets?\b": "staging buffer",
+    r"\bk steps?\b|\bsteps? of k\b": "k-blocks",
+    r"\bparts of (a split )?k\b": "splits of k",
+}
+
+
+def old_comments(text: str) -> Iterator[str]:
+    for comment in re.findall(r"//(.*)", re.sub(r"\"(?:[^\"\\\n]|\\.)*\"", "", text)):
+        for pattern, instead in OLD_IN_COMMENTS.items():
+            if re.search(pattern, re.sub(r"`[^`]*`", "", comment)):
+                yield f"say {instead}: {comment.strip()}"
+
+
+def test_comments_of_headers_speak_the_words_of_the_field() -> None:
+    files = [path for ending in ("*.h", "*.hpp", "*.cpp") for path in SOURCE.rglob(ending)]
+    old = [
+        f"{path.relative_to(SOURCE).as_posix()}: {line}"
+        for path in files
+        for line in old_comments(path.read_text(encoding="utf-8"))
+    ]
+    assert not old, "\n".join(old)
+
+
+@pytest.mark.parametrize(
+    ("text", "old"),
+    [("x;  // the sums of a tile", 1), ("// partial sums, `sums`; a block sums up", 0), ("// how TMA is told", 1),
+     ('"what is told";', 0), ("// the k steps of a tile", 1), ("// parts of k", 1), ("int sums;", 0)],
+)  # fmt: skip
+def test_the_guard_reads_comments_of_headers(text: str, old: int) -> None:
+    assert len(list(old_comments(text))) == old
+
+
+def test_messages_count_what_they_name() -> None:
+    """1 thread, 2 threads (`errors.counted`), not "thread(s)"."""
+    lazy = re.compile(r"[a-z]\((s|es)\)[^;]*\"")
+    uncounted = [
+        f"{path.relative_to(SOURCE).as_posix()}: {line.strip()}"
+        for ending in ("*.py", "*.h", "*.cpp")
+        for path in SOURCE.rglob(ending)
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(r"\} [a-z ]+\((s|es)\)", line) and lazy.search(line)
+    ]
+    assert not uncounted, "\n".join(uncounted)
+
+
 @pytest.mark.parametrize(
     ("name", "place"),
     [("build_forge", "a.py"), ("crew", "cli/a.py"), ("generic_spec", "ops/a.py"), ("lane", "tune/a.py")],

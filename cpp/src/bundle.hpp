@@ -43,7 +43,7 @@ class Bundle {
   Json manifest_;
 };
 
-// A file of a bundle has the path BUNDLE!/FILE: these tell whether a path is such, and its parts.
+// A file of a bundle has the path BUNDLE!/FILE: these say whether a path is such, and its parts.
 bool in_bundle(const std::string &path);
 std::string bundle_of(const std::string &path);
 std::string file_in_bundle(const std::string &path);

@@ -42,9 +42,9 @@ template <class Function> void take(const Opened &opened, const char *name, Func
 
 // The version a driver says, with the line of the kernel module where the system has it: as Python's measurements have it.
 std::string with_module(const std::string &version, const char *file) {
-  std::ifstream told(file);
+  std::ifstream stream(file);
   std::string line, text;
-  std::getline(told, line);
+  std::getline(stream, line);
   std::istringstream words(line);
   for (std::string word; words >> word;) text += (text.empty() ? "" : " ") + word;
   return text.empty() ? version : version + "; " + text;

@@ -79,8 +79,8 @@ std::string flags_digest() {
 }
 
 std::string machine_name() {
-  utsname told{};
-  return uname(&told) == 0 ? told.machine : "";
+  utsname names{};
+  return uname(&names) == 0 ? names.machine : "";
 }
 
 }  // namespace
@@ -97,8 +97,8 @@ int cpu_level(const std::string &arch) {
 
 const std::string &cpu_model() {
   static const std::string model = [] {
-    const std::string told = cpu_line("model name", "model name");
-    return told.empty() ? machine_name() : told;
+    const std::string model = cpu_line("model name", "model name");
+    return model.empty() ? machine_name() : model;
   }();
   return model;
 }

@@ -114,7 +114,7 @@ void demand_names(const std::vector<std::string> &names, const Json &values, con
   for (const std::string &name : names) same = same && values.find(name);
   if (same) return;
   throw bad_request("selection-names", what,
-                    "the selection library takes " + all(names) + " of " + what + ", and is told others",
+                    "the selection library takes " + all(names) + " of " + what + ", and gets others",
                     "export the registry and its selection library together, with one release of Tilewright");
 }
 
@@ -265,9 +265,9 @@ void Registry::add_set(const std::string &name, const Json &shared, const std::s
   if (file.is_null()) return;  // its kernels are known, and nothing estimates them
   const std::string path = placed(folder, file.text("a selection library"));
   auto library = std::make_unique<SelectionLibrary>(path);
-  std::vector<std::string> told;
-  for (const Json &field : shared.at("problem", name).items("problem")) told.push_back(field.text("a name"));
-  if (told != library->problem)
+  std::vector<std::string> fields;
+  for (const Json &field : shared.at("problem", name).items("problem")) fields.push_back(field.text("a name"));
+  if (fields != library->problem)
     throw bad_request("selection-names", name,
                       "the selection library " + name + " takes problems otherwise than the registry says",
                       "export the registry and its selection library together");

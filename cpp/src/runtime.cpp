@@ -64,14 +64,14 @@ void demand(bool given, const char *what) {
 // What a caller filled in, with zeros where it knows less than this library.
 template <class Struct> Struct read(const Struct *given, const char *what, int64_t least) {
   demand(given, what);
-  const int64_t told = given->size;
-  if (told < least || told > (1 << 20))
-    throw tw::runtime::bad_request("struct-size", std::to_string(told),
-                                   std::string(what) + " says that it has " + std::to_string(told) +
+  const int64_t size = given->size;
+  if (size < least || size > (1 << 20))
+    throw tw::runtime::bad_request("struct-size", std::to_string(size),
+                                   std::string(what) + " says that it has " + std::to_string(size) +
                                        " bytes, at least " + std::to_string(least) + " are needed",
                                    "set its size to sizeof, and build with headers of this library's release");
   Struct whole{};
-  std::memcpy(&whole, given, size_t(told < int64_t(sizeof whole) ? told : int64_t(sizeof whole)));
+  std::memcpy(&whole, given, size_t(size < int64_t(sizeof whole) ? size : int64_t(sizeof whole)));
   whole.size = sizeof whole;
   return whole;
 }
@@ -184,10 +184,10 @@ int tw_select(const tw_registry *registry, const tw_problem *problem, const tw_s
 }
 
 int tw_candidates(const tw_registry *registry, const tw_problem *problem, const tw_select_options *options,
-                  void (*tell)(void *context, const tw_candidate *), void *context) {
+                  void (*visit)(void *context, const tw_candidate *), void *context) {
   return guarded([&] {
-    demand(registry && tell, "the registry or who is told");
-    tw::runtime::tell_candidates(registry->registry, problem_of(problem), options_of(options), tell, context);
+    demand(registry && visit, "the registry or the callback");
+    tw::runtime::visit_candidates(registry->registry, problem_of(problem), options_of(options), visit, context);
   });
 }
 

@@ -8,8 +8,8 @@ namespace tw {
 namespace runtime {
 
 void select(const Registry &registry, const tw_problem &problem, const tw_select_options &options, tw_choice &choice);
-void tell_candidates(const Registry &registry, const tw_problem &problem, const tw_select_options &options,
-                     void (*tell)(void *context, const tw_candidate *), void *context);
+void visit_candidates(const Registry &registry, const tw_problem &problem, const tw_select_options &options,
+                      void (*visit)(void *context, const tw_candidate *), void *context);
 
 }  // namespace runtime
 }  // namespace tw

@@ -69,13 +69,13 @@ STUB int cuCtxGetDevice(int *device) { return *device = current_device, current_
 STUB int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = context_of(device), 0; }
 STUB int cuDeviceGetAttribute(int *value, int attribute, int) {
   int major = 9, minor = 0;
-  if (const char *told = std::getenv("STUB_CAPABILITY")) std::sscanf(told, "%d.%d", &major, &minor);
+  if (const char *value = std::getenv("STUB_CAPABILITY")) std::sscanf(value, "%d.%d", &major, &minor);
   *value = attribute == 16 ? 132 : attribute == 38 ? 50 << 20 : attribute == 75 ? major : attribute == 76 ? minor : 0;
   return 0;
 }
 STUB int cuDeviceGetName(char *name, int bytes, int) {
-  const char *told = std::getenv("STUB_NAME");
-  return std::snprintf(name, size_t(bytes), "%s", told ? told : "a stub of CUDA"), 0;
+  const char *value = std::getenv("STUB_NAME");
+  return std::snprintf(name, size_t(bytes), "%s", value ? value : "a stub of CUDA"), 0;
 }
 STUB int cuDeviceTotalMem_v2(size_t *bytes, int) { return *bytes = 1 << 20, 0; }
 STUB int cuMemAlloc_v2(void **at, size_t bytes) {

@@ -106,14 +106,14 @@ class AttentionAppendProblem : private AttentionTerms<AttentionAppendProblem, 4>
     p.seqlens_q(lengths_q_).seqlens_k(lengths_k_);
     if (paged_) p.pages(pages_.size, pages_.count, false, pages_.vectorised);
     p.q_strides(strides(0)).k_strides(strides(1)).v_strides(strides(2)).o_strides(strides(3));
-    Described told = p.described(said);
-    told.signature = signature(), told.family = "append";
+    Described described = p.described(said);
+    described.signature = signature(), described.family = "append";
     const auto put = [&](const char *name, int64_t value) {
-      for (size_t at = 0; at < told.values.size(); ++at)
-        if (!std::strcmp(told.names[at], name)) told.values[at] = value;
+      for (size_t at = 0; at < described.values.size(); ++at)
+        if (!std::strcmp(described.names[at], name)) described.values[at] = value;
     };
     put("family", 3), put("rotary_dim", rotated()), put("rotary_q", rotary_q_), put("size_aux", bytes_of(aux_));
-    return told;
+    return described;
   }
   detail::PlanKey key() const {
     detail::PlanKey key(5);

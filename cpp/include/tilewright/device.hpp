@@ -57,10 +57,10 @@ class Device {
   std::string arch() const { return facts().arch; }  // such as "sm_90a": the target of a registry
   std::string name() const { return facts().name; }
   tw_device_facts facts() const {
-    tw_device_facts told{};
-    told.size = sizeof told;
-    detail::demand(tw_device_describe(get(), &told));
-    return told;
+    tw_device_facts facts{};
+    facts.size = sizeof facts;
+    detail::demand(tw_device_describe(get(), &facts));
+    return facts;
   }
 
   DeviceMemory allocate(int64_t bytes) const { return DeviceMemory(device_, bytes); }

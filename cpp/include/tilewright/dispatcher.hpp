@@ -132,7 +132,7 @@ class Dispatcher {
           "stage-place", std::to_string(stage),
           "stage " + std::to_string(stage) + " of a problem of " + std::to_string(stages.size()),
           "use 0 to " + std::to_string(stages.size() - 1));
-    return told(stages[stage]);
+    return candidates_of(stages[stage]);
   }
 
   // A problem with its kernels; one of a problem that was planned before is the same plan.
@@ -270,7 +270,7 @@ class Dispatcher {
     if constexpr (detail::HasCopies<Problem>::value) {
       std::vector<uint8_t> alone(size_t(registry_.size()), 0);
       alone[size_t(kernel.index)] = 1;
-      for (const Candidate &candidate : told(described, alone.data()))
+      for (const Candidate &candidate : candidates_of(described, alone.data()))
         if (!candidate.serves() && candidate.rule != "undecided") return seconds_in_copies(problem, kernel);
     }
     return static_cast<void>(problem), static_cast<void>(described), -1;
@@ -284,7 +284,7 @@ class Dispatcher {
     } catch (const Error &) { return -1; }
     std::vector<uint8_t> alone(size_t(registry_.size()), 0);
     alone[size_t(kernel.index)] = 1;
-    for (const Candidate &candidate : told(larger->described(false), alone.data()))
+    for (const Candidate &candidate : candidates_of(larger->described(false), alone.data()))
       if (candidate.serves()) return candidate.seconds;
     return -1;
   }
@@ -325,7 +325,7 @@ class Dispatcher {
     return taker;
   }
 
-  std::vector<Candidate> told(const Described &described, const uint8_t *allowed = nullptr) const {
+  std::vector<Candidate> candidates_of(const Described &described, const uint8_t *allowed = nullptr) const {
     const tw_problem plain = described.plain();
     tw_select_options options = plain_options();
     options.allowed = allowed;
@@ -346,7 +346,7 @@ class Dispatcher {
 
   Selection by_heuristic(const Described &described) const {
     std::vector<Candidate> serving;
-    for (Candidate &candidate : told(described))
+    for (Candidate &candidate : candidates_of(described))
       if (candidate.serves() && !candidate.kernel.fallback) serving.push_back(std::move(candidate));
     const int64_t place = serving.empty() ? -1 : choose_(described, serving);
     if (place < 0) return {};

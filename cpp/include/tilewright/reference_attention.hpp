@@ -156,7 +156,7 @@ struct Appended {
 
 inline Appended append(const AttentionAppendProblem &p, const AttentionAppendOperands &o) {
   const tw_attention_append_args a = p.args(o);
-  Appended told;
+  Appended appended;
   const auto rotated = [&](const void *rows, const tw_attention_strides &t, int64_t b, int64_t i, int64_t h,
                            int64_t d) {
     const auto at = [&](int64_t e) { return element(rows, p.dtype(), walk::place(t, b, i, h, e)); };
@@ -173,15 +173,15 @@ inline Appended append(const AttentionAppendProblem &p, const AttentionAppendOpe
       const int64_t where = walk::entry(a.lengths, b) + i;
       for (int64_t h = 0; h < a.heads_kv; ++h) {
         for (int64_t d = 0; d < a.head_qk; ++d)
-          told.k.push_back(rotated(a.k, a.k_strides, b, i, h, d) / walk::scale_at(a.k_scales, b, h, where));
+          appended.k.push_back(rotated(a.k, a.k_strides, b, i, h, d) / walk::scale_at(a.k_scales, b, h, where));
         for (int64_t d = 0; d < a.head_v; ++d)
-          told.v.push_back(element(a.v, p.dtype(), walk::place(a.v_strides, b, i, h, d)) /
-                           walk::scale_at(a.v_scales, b, h, where));
+          appended.v.push_back(element(a.v, p.dtype(), walk::place(a.v_strides, b, i, h, d)) /
+                               walk::scale_at(a.v_scales, b, h, where));
       }
       for (int64_t h = 0; a.q && h < a.heads_q; ++h)
-        for (int64_t d = 0; d < a.head_qk; ++d) told.q.push_back(rotated(a.q, a.q_strides, b, i, h, d));
+        for (int64_t d = 0; d < a.head_qk; ++d) appended.q.push_back(rotated(a.q, a.q_strides, b, i, h, d));
     }
-  return told;
+  return appended;
 }
 
 // What the caches hold of these rows, in the same order.

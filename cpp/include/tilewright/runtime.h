@@ -104,9 +104,9 @@ typedef struct tw_candidate {
   const char *rule; /* that the problem breaks; null where the kernel serves it */
   char why[256], remedy[256];
 } tw_candidate;
-/* Calls `tell` for each, in the registry's order. */
+/* Calls `visit` for each, in the registry's order. */
 TW_RUNTIME_API int tw_candidates(const tw_registry *registry, const tw_problem *problem,
-                                 const tw_select_options *options, void (*tell)(void *context, const tw_candidate *),
+                                 const tw_select_options *options, void (*visit)(void *context, const tw_candidate *),
                                  void *context);
 
 /* A team of threads for kernels of CPUs; the calling thread is one of them.  One run at a time: others wait. */

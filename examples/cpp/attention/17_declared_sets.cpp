@@ -10,7 +10,7 @@ DECL_FMHA_KERNEL_SET(
              FmhaAlgorithm().tile(128, 128, 32, 128, 32, 128).wave(4, 1, 1).warp(32, 32, 16).pipeline("qr_async"),
              "gfx942"));
 
-// Data, not text: it can be asked at compile time.
+// Data, not text: it can be read at compile time.
 static_assert(plain_attention.size() == 3, "three declarations");
 static_assert(plain_attention[2].algorithm_size == 4, "tile, wave, warp and pipeline");
 

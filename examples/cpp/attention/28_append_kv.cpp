@@ -4,10 +4,10 @@
 EXAMPLE(append_kv) {
   const int64_t batch = 2, heads = 4, head = 64, rows = 3, page = 16, pages = 8;
   Array<float> k = drawn(batch * rows * heads * head, 1), v = drawn(batch * rows * heads * head, 2),
-               q = drawn(batch * rows * heads * head, 3), turned = blank(batch * rows * heads * head);
+               q = drawn(batch * rows * heads * head, 3), rotated = blank(batch * rows * heads * head);
   Array<float> cache_k = drawn(pages * page * heads * head, 4), cache_v = drawn(pages * page * heads * head, 5);
   Array<int32_t> lengths = table({20, 37}), blocks = table({3, 1, 7, 2, 6, 0}), longer = table({23, 40});
-  // Pair i of the key at place p is turned by p / 10000^(2 i / head).
+  // Pair i of the key at place p is rotated by p / 10000^(2 i / head).
   Array<float> cosines = blank(48 * head / 2), sines = blank(48 * head / 2);
   for (int64_t at = 0; at < 48 * head / 2; ++at) {
     const double angle = double(at / (head / 2)) * std::pow(10000.0, -2.0 * double(at % (head / 2)) / double(head));
@@ -20,7 +20,7 @@ EXAMPLE(append_kv) {
     return tw::AttentionAppendOperands()
         .k(at(k))
         .v(at(v))
-        .q(at(q), at(turned))
+        .q(at(q), at(rotated))
         .cache_k(at(cache_k))
         .cache_v(at(cache_v))
         .cache_seqlens(at(lengths))
@@ -34,13 +34,13 @@ EXAMPLE(append_kv) {
   for (size_t i = 0; i < expected.k.size(); ++i) most = std::fmax(most, std::fabs(expected.k[i] - held.k[i]));
   for (size_t i = 0; i < expected.v.size(); ++i) most = std::fmax(most, std::fabs(expected.v[i] - held.v[i]));
   example.expect("the cache holds the new rows", most < 1e-5 && expected.k.size() == held.k.size());
-  example.check("q under rotary embedding", turned, expected.q);
+  example.check("q under rotary embedding", rotated, expected.q);
 
   Array<float> o = blank(batch * rows * heads * head);
   const auto attend = tw::AttentionProblem(batch, heads, rows, 48, head).seqlens_k().pages(page, pages).causal(true);
   const auto all = [&](auto at) {
     return tw::AttentionOperands()
-        .q(at(turned))
+        .q(at(rotated))
         .k(at(cache_k))
         .v(at(cache_v))
         .o(at(o))

@@ -27,7 +27,7 @@ identity = np.tile(np.eye(given.seqlen, dtype=np.float32)[None, :, None], (2, 1,
 dropped = to_host(tw.attention(Q, K, to_device(identity), dropout_p=p, seed=given.seed))
 keep = (dropped.transpose(0, 2, 1, 3) != 0) / (1 - p)  # (B, H, Sq, Sk): 0 or 1 / (1 - p)
 share = float((keep == 0).mean())
-print(f"{share:.3f} of the entries are dropped, {p:.3f} was asked for")
+print(f"{share:.3f} of the entries are dropped, {p:.3f} was requested")
 if abs(share - p) > 4 * np.sqrt(p * (1 - p) / keep.size):
     sys.exit("that is no sample of this probability")
 

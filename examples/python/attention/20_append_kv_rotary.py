@@ -1,4 +1,4 @@
-"""append_kv: new rows go behind those of each sequence, k (and q) turned by rotary embedding on the way, in one
+"""append_kv: new rows go behind those of each sequence, k (and q) rotated by rotary embedding on the way, in one
 kernel.
 """
 
@@ -44,7 +44,7 @@ for index, place in enumerate(positions):
     expected_k[index, place], expected_v[index, place] = rotated(k)[index], v[index]
 check("cache of k", appended.cache_k, expected_k)
 check("cache of v", appended.cache_v, expected_v)
-check("q, turned", appended.q, rotated(q))
+check("q, rotated", appended.q, rotated(q))
 
 # The caller counts; then each new row attends to the cache up to itself.
 lengths += given.rows

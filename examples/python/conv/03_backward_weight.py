@@ -1,7 +1,7 @@
 """wgrad: the gradient of a convolution with respect to its filters, bitwise reproducible with `deterministic=True`.
 
 wgrad sums over all pixels of a batch, so kernels split that sum (split-K). Partial sums are stored and added in a
-fixed order; nothing is added atomically where `deterministic` is asked for.
+fixed order; nothing is added atomically where `deterministic` is set.
 """
 
 from __future__ import annotations

@@ -81,11 +81,11 @@ class Prepared:
             f"{len(self.kernels)} kernel{'' if single else 's'} serve{'s' if single else ''} "
             f"{self.problems} problems on "
             f"{self.target}, of which the best would be {self.choices}",
-            f"loss      worst {self.worst:.1%}, mean {self.mean:.2%} (at most {self.loss:.1%} asked for, by estimates)",
+            f"loss      worst {self.worst:.1%}, mean {self.mean:.2%} (at most {self.loss:.1%} allowed, by estimates)",
             f"built     {self.compiled} compiled, {len(self.kernels) - self.compiled} in the store already, "
             f"{self.seconds:.1f} s"
             if self.built
-            else f"built     nothing, as was asked; {self.seconds:.1f} s",
+            else f"built     nothing (build=False); {self.seconds:.1f} s",
         ]
         if self.skipped:
             lines.append(f"skipped   {self.skipped} points of the ranges, which are no legal problems")

@@ -25,7 +25,7 @@ typedef struct tw_attention_scales {
  *
  *   k  (page, head, d / vec, slot, vec)     v  (page, head, slot / vec, d, vec)
  *
- * where strides tell of pages and heads only. */
+ * where strides are those of pages and heads only. */
 typedef struct tw_attention_pages {
   const void *table, *indptr, *last;
   int64_t stride; /* entries of the table: of one sequence, or with indptr of all */

@@ -113,17 +113,17 @@ struct Arguments {
     size_t length = 0;
     strings[string_count++] = text;
     if (shim.torch_string_length(text, &length) || shim.torch_string_c_str(text, &x.text))
-      wrong = "PyTorch does not tell a text";
+      wrong = "PyTorch does not give a text";
     x.number = int64_t(length);
   }
   void take_list(Argument &x, void *list, const char *&wrong) {
     size_t length = 0;
-    if (shim.torch_list_size(list, &length)) wrong = "PyTorch does not tell the length of a list";
+    if (shim.torch_list_size(list, &length)) wrong = "PyTorch does not give the length of a list";
     if (int64_t(length) > most_items - item_count) wrong = "a list of numbers is too long", length = 0;
     x.number = int64_t(length), x.items = items + item_count;
     for (size_t i = 0; i < length; ++i) {
       Value item = 0;
-      if (shim.torch_list_get_item(list, i, &item)) wrong = "PyTorch does not tell a number of a list";
+      if (shim.torch_list_get_item(list, i, &item)) wrong = "PyTorch does not give a number of a list";
       items[item_count++] = int64_t(item);
     }
     shim.torch_delete_list(list);

@@ -228,7 +228,7 @@ bool run_on_device(const Plan &plan, const uintptr_t *at) {
   return launch_all(plan, at, begin + plan.clear_bytes, stream);
 }
 
-// Tell autograd that a tensor is written: a copy of it into itself moves nothing and raises its version.  One of inference
+// Notify autograd that a tensor is written: a copy of it into itself moves nothing and raises its version.  One of inference
 // mode has none, and may be written in that mode alone; the mode is in the key.
 bool touch(Handle tensor) {
   if (dispatch && !(keys_of(tensor) & dispatch->autograd_keys)) return true;

@@ -73,12 +73,12 @@ template <> struct real_of<true> {
 
 // Whether C is added, times beta: unless the Config says no.
 template <class Config, class = void> struct c_of {
-  static constexpr bool comes = true;
+  static constexpr bool value = true;
 };
 template <class Config> struct c_of<Config, decltype(void(Config::takes_c))> {
-  static constexpr bool comes = Config::takes_c;
+  static constexpr bool value = Config::takes_c;
 };
-template <class Config> constexpr bool takes_c = c_of<Config>::comes;
+template <class Config> constexpr bool takes_c = c_of<Config>::value;
 
 // Config: C, D, epilogue, num_d.
 template <class Config> struct Finish {

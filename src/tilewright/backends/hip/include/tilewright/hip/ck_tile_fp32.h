@@ -1,4 +1,4 @@
-// The matrix instructions of fp32, which CK Tile's headers of mid-2025 leave out: exact products, fp32 sums.
+// The matrix instructions of fp32, which CK Tile's headers of mid-2025 leave out: exact products, fp32 accumulators.
 #pragma once
 #include <ck_tile/core.hpp>
 #include <ck_tile/ops/gemm/warp/warp_gemm_dispatcher.hpp>

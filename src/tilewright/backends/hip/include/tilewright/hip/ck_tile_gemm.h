@@ -2,7 +2,7 @@
 // header of the version (glue_*.h), which includes this one: generated kernels include the glue.
 //
 // Hot loop and tail are template parameters: every tail is a kernel of its own (a "variant" of gemm.h).  Of CK Tile's
-// kernel only partitioner and pipeline are used; store.h has what happens to the sums.
+// kernel only partitioner and pipeline are used; store.h has the epilogue.
 //
 // Only the device's pass sees CK Tile: the host's half of a kernel needs none of it, and compiles in a fraction of the time.
 #pragma once
@@ -73,7 +73,7 @@ template <class Config> struct Product {
   static_assert(lds_bytes + (Config::lds_buffers - 1) * stage_bytes == Config::lds_bytes,
                 "LDS is not what legality worked out");
 
-  // What a variant of gemm.h is to CK Tile, and that CK Tile would choose the same for every number of turns.
+  // What a variant of gemm.h is to CK Tile, and that CK Tile would choose the same for every number of iterations.
   static constexpr bool hot(int variant) {
     return Config::tails == Tails::three ? variant == 0 : variant < Config::stages;
   }
@@ -90,8 +90,8 @@ template <class Config> struct Product {
     using Base = typename Config::template PipelineBase<Problem>;
     for (int turns = Config::least_loops; turns < 40; ++turns) {
       int variant = variant_of<Config>(turns);
-      // compv4 says that three turns need its hot loop, which with the tail of three makes five: without padding
-      // along k the kernel would read past the rows, and with it waste two turns.
+      // compv4 says that three iterations need its hot loop, which with the tail of three makes five: without padding
+      // along k the kernel would read past the rows, and with it waste two iterations.
       bool ours_alone = Config::tails == Tails::pairs && turns == 3;
       if (tail(variant) != Base::GetBlockLoopTailNum(turns)) return false;
       if (hot(variant) != (Base::BlockHasHotloop(turns) && !ours_alone)) return false;
@@ -99,7 +99,7 @@ template <class Config> struct Product {
     return true;
   }
 
-  // The sums of one tile of E.
+  // The accumulators of one tile of E.
   template <int variant, class OfA, class OfB, class... Lds>
   static __device__ auto sums(const OfA &a, const OfB &b, int turns, Lds *...lds) {
     if constexpr (one_tail) {
@@ -131,7 +131,7 @@ template <class Config> struct Device : Product<Config> {
     return ck_tile::make_tile_window(ck_tile::pad_tensor_view(view, lengths, ck_tile::sequence<false, padded>{}),
                                      lengths, {row, column});
   }
-  // From row m and the k that a part begins with; `depth` is what it has of k.
+  // From row m and the k that a split begins with; `depth` is what it has of k.
   static __device__ auto window_a(const Launch &x, const typename Config::A *a, int depth, int m) {
     if constexpr (Config::a_rows)
       return window<Config::tile_m, Config::tile_k, Config::pad_k, Config::width_a>(a, x.m, depth, x.a_stride, m, 0);
@@ -150,7 +150,7 @@ template <class Config> struct Device : Product<Config> {
     }
   }
 
-  // One tile of E, or one part of its k, of a matrix of the batch.
+  // One tile of E, or one split of its k, of a matrix of the batch.
   template <int variant, class... Lds>
   static __device__ void tile(const Launch &x, int index, int part, int z, char *lds, Lds *...more) {
     const auto [row, column] = Partitioner{x.m, x.n}.GetOutputTileIndex(index);
@@ -158,7 +158,7 @@ template <class Config> struct Device : Product<Config> {
     const int n = __builtin_amdgcn_readfirstlane(column * Config::tile_n);
     constexpr int step = Config::tile_k * Config::split_k;
     const int turns = __builtin_amdgcn_readfirstlane((x.k + step - 1) / step);
-    // Parts are as many turns each; what the last has less of k it reads as zeros.
+    // Splits have as many iterations each; what the last has less of k it reads as zeros.
     const int first = Config::split_k > 1 ? __builtin_amdgcn_readfirstlane(part * turns * Config::tile_k) : 0;
     const int left = x.k - first, whole = turns * Config::tile_k;
     const int depth = Config::split_k > 1 && left > whole ? whole : left;
@@ -168,7 +168,7 @@ template <class Config> struct Device : Product<Config> {
     const auto of_b = window_b(x, b + (Config::b_rows ? int64_t(first) * x.b_stride : first), depth, n);
     const auto &all = Base::template sums<variant>(CkTile<Config>::operand(of_a), CkTile<Config>::operand(of_b), turns,
                                                    static_cast<void *>(lds), more...);
-    // With two groups of waves, the first has the sums of both.
+    // With two groups of waves, the first has the accumulators of both.
     if (Config::wave_groups == 1 || ck_tile::get_warp_id() == 0) {
       if constexpr (Config::split_k > 1) Store::store_tile(x.m, all, Part<Config>{x, part}, {z, m, n}, lds);
       else Store::store_tile(x.m, all, Finished<Config>{x}, {z, m, n}, lds);

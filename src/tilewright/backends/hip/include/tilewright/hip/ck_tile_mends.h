@@ -1,4 +1,4 @@
-// What CK Tile's headers of mid-2025 get wrong or leave out, done right before a pipeline asks for it.
+// What CK Tile's headers of mid-2025 get wrong or leave out, done right before a pipeline uses it.
 // Included behind <ck_tile/core.hpp>, by the glue header and by the test that runs these functions on the host.
 #pragma once
 #include <ck_tile/core.hpp>
@@ -6,7 +6,7 @@
 namespace tw::hip {
 
 // `rows` vectors of `columns` elements become `columns` vectors of `rows`: what a lane does with what it loaded along
-// the contiguous side before it writes along k.  CK Tile's own turns bytes wrongly where a count is no multiple of 4
+// the contiguous side before it writes along k.  CK Tile's own transposes bytes wrongly where a count is no multiple of 4
 // (whole pairs of bytes, and with rows and columns mixed up), and has no form for four-byte elements.
 template <class S, ck_tile::index_t rows, ck_tile::index_t columns> struct Transposed {
   static constexpr ck_tile::index_t s_per_x = columns, s_per_y = rows;

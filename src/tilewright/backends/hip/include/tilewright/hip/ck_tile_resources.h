@@ -1,7 +1,7 @@
 // CK Tile's core, with buffer resources that stay in scalar registers.
 //
 // CK Tile turns the four words of a resource into the compiler's type by copying bytes.  LLVM 22 then keeps a place in
-// scratch memory for every such copy, which nothing ever reads: enough to make a kernel ask for scratch at its launch.
+// scratch memory for every such copy, which nothing ever reads: enough to make a kernel request scratch at its launch.
 // Here that one copy is made of the words themselves.
 #pragma once
 #if defined(__HIP_DEVICE_COMPILE__)

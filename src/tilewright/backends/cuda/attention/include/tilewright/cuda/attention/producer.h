@@ -22,8 +22,8 @@ template <class S> struct SharedAttention {
   TW_GPU Barrier &empty_k(int stage) const { return barrier(S::Stages + stage); }
   TW_GPU Barrier &full_v(int stage) const { return barrier(2 * S::Stages + stage); }
   TW_GPU Barrier &empty_v(int stage) const { return barrier(3 * S::Stages + stage); }
-  TW_GPU Barrier &told(int slot) const { return barrier(4 * S::Stages + slot); }
-  TW_GPU Barrier &heard(int slot) const { return barrier(4 * S::Stages + S::slots + slot); }
+  TW_GPU Barrier &announced(int slot) const { return barrier(4 * S::Stages + slot); }
+  TW_GPU Barrier &taken(int slot) const { return barrier(4 * S::Stages + S::slots + slot); }
   TW_GPU Barrier &full_q(int stage) const { return barrier(4 * S::Stages + 2 * S::slots + stage); }
   TW_GPU Barrier &empty_q(int stage) const { return full_q(S::RowStages + stage); }
 
@@ -32,7 +32,7 @@ template <class S> struct SharedAttention {
       full_k(i).init(1), full_v(i).init(1);
       empty_k(i).init(S::W), empty_v(i).init(S::W);
     }
-    for (int i = 0; i < S::slots; ++i) told(i).init(1), heard(i).init(S::W);
+    for (int i = 0; i < S::slots; ++i) announced(i).init(1), taken(i).init(S::W);
     for (int i = 0; i < S::RowStages; ++i) full_q(i).init(1), empty_q(i).init(S::W);
     fence_barriers();
   }
@@ -41,11 +41,12 @@ template <class S> struct SharedAttention {
   TW_GPU Barrier &barrier(int number) const { return reinterpret_cast<Barrier *>(&item(S::slots))[number]; }
 };
 
-template <class S> TW_GPU void tell(const SharedAttention<S> &shared, Ring<S::slots> &slot, const AttentionItem &item) {
-  shared.heard(slot.stage).wait(slot.phase ^ 1);
+template <class S>
+TW_GPU void announce(const SharedAttention<S> &shared, Ring<S::slots> &slot, const AttentionItem &item) {
+  shared.taken(slot.stage).wait(slot.phase ^ 1);
   if (threadIdx.x % 32 == 0) {
     shared.item(slot.stage) = item;
-    shared.told(slot.stage).arrive();
+    shared.announced(slot.stage).arrive();
   }
   slot.next();
 }
@@ -131,11 +132,11 @@ template <class S> TW_GPU void produce_attention(const TensorMap &map_q, const T
   AttentionItem item;
   while (order.next(item)) {
     if constexpr (!S::StreamK) find_tiles<S>(x, item);
-    tell<S>(shared, slot, item);
+    announce<S>(shared, slot, item);
     tiles.produce(item);
   }
   item.tiles.count = 0;
-  tell<S>(shared, slot, item);
+  announce<S>(shared, slot, item);
   order.end();
 }
 

@@ -9,7 +9,7 @@ namespace cuda_attention_backward {
 #define TW_OTHER_BACKWARD "use another kernel of the pool"
 inline constexpr Rule many_rows{"nv-size", TW_LIMIT, "2^30 or more rows, keys, or rows of heads", TW_OTHER_BACKWARD};
 
-constexpr int64_t kLineBytes = 16;           // what TMA asks of addresses and strides
+constexpr int64_t kLineBytes = 16;           // what TMA requires of addresses and strides
 constexpr int64_t kMost = int64_t(1) << 30;  // places are int32
 
 inline const Rule *size_limits(const AttentionBackwardProblem &p) {

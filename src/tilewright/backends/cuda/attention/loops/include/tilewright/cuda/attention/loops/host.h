@@ -16,9 +16,9 @@ template <class Config> struct HostAttentionLoops {
   }
 
   static int run(const Args &x, const Loaded::Place &place, void *, void *stream) {
-    Args told = x;
+    Args passed = x;
     long long units = AttentionLoopsShape::units<Config>(x);
-    return start(place.functions[0], {AttentionLoopsShape::blocks<Config>(x)}, shape(), stream, told, units);
+    return start(place.functions[0], {AttentionLoopsShape::blocks<Config>(x)}, shape(), stream, passed, units);
   }
 };
 

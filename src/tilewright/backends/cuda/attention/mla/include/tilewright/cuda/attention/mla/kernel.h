@@ -115,7 +115,7 @@ template <class S, class Config> struct MlaAttender {
       judge(s, item, tiles.template at<S>(i), seen, dropout, softmax, factor);
       round(p, s);
       if (i > 0) named_barrier(weights_read, 256);
-      tell(p, factor);
+      share_weights(p, factor);
       scale_rows(o, factor);
       if (!x.values_in_keys) {
         shared.full(ring.stage).wait(ring.phase);
@@ -216,7 +216,7 @@ template <class S, class Config> struct MlaAttender {
       for (int j = 0; j < 4; ++j) p[i][j] = pair(typename S::T{}, s[i * 8 + j * 2], s[i * 8 + j * 2 + 1]);
   }
   // Weights of 16 rows and 16 keys are four matrices, as stmatrix takes them: rows, rows 8 below, then 8 keys on.
-  TW_GPU void tell(const Weights &p, const float (&factor)[2]) const {
+  TW_GPU void share_weights(const Weights &p, const float (&factor)[2]) const {
     const int lane = int(threadIdx.x % 32), line = int(threadIdx.x % 128) / 32 * 16 + lane % 16;
     char *to = shared.p() + line * 128;
 #pragma unroll

@@ -25,7 +25,7 @@ template <class Config> struct AttentionMla {
                        p_bytes = mla_tile_bytes(BM, BN);
   static constexpr int threads = 128 * (W + 1), ctas_per_sm = 1;
   static constexpr int producer_registers = mla_producer_registers, consumer_registers = mla_consumer_registers;
-  static constexpr int told = mla_told;
+  static constexpr int factor_bytes = mla_factor_bytes;
   static constexpr int barriers = 2 * Stages;
   static constexpr int shared_bytes = mla_shared_bytes(Stages, BN, D);
   static_assert(sizeof(T) == 2 && sizeof(typename Config::KV) == 2, "elements of two bytes");

@@ -170,17 +170,17 @@ template <class S, class Config> struct Pieces {
   // Whether all the others are there.
   TW_GPU bool last() const {
     sync();
-    unsigned *told = reinterpret_cast<unsigned *>(scratch);
+    unsigned *is_last = reinterpret_cast<unsigned *>(scratch);
     if (thread == 0) {
       __threadfence();  // for all of the warpgroup, which met
       unsigned *counter = x.flags + piece.first() * heads() + item.head;
       const bool complete = atomicAdd(counter, 1u) == unsigned(piece.pieces()) - 1;
       if (complete) atomicExch(counter, 0u);
       __threadfence();
-      *told = complete;
+      *is_last = complete;
     }
     sync();
-    return *told != 0;
+    return *is_last != 0;
   }
   TW_GPU void combine() const {
     constexpr bool large = S::DV > 128;

@@ -75,7 +75,7 @@ template <class S, class Config> struct Attender {
 
   // The next item, its rows there; after the last: no.
   TW_GPU bool take(AttentionWork &work) {
-    shared.told(slot.stage).wait(slot.phase);
+    shared.announced(slot.stage).wait(slot.phase);
     const AttentionItem &item = shared.item(slot.stage);  // read again where it is needed
     work.count = item.tiles.count;
     if (work.count == 0) return false;
@@ -93,7 +93,7 @@ template <class S, class Config> struct Attender {
     if (S::StreamK && item.split) store_piece(item, softmax, o, dropout);
     else store_tile<S, Config>(x, item, rows_of_thread<S>(x, item, who), softmax, o, dropout);
     sync();
-    give_back(shared.heard(done));
+    give_back(shared.taken(done));
   }
   TW_GPU void store_piece(const AttentionItem &item, const Softmax &softmax, const Results<S> &o,
                           const Dropout &dropout) {

@@ -3,7 +3,7 @@
 // Two passes, which add nothing up over blocks.  A block owns a tile, and meets tiles of the other side one after another,
 // which come by cp.async: in the first pass it owns keys and values and meets rows and their gradients, for dk and dv; in
 // the second it owns rows and meets keys, for dq.  What is owned lies along rows of the products: a warp has 16 lines of
-// it.  Where heads are so large that a warp cannot hold their sums, several share these lines: each scores lines of its
+// it.  Where heads are so large that a warp cannot hold their accumulators, several share these lines: each scores lines of its
 // own that are met, and adds up columns of its own.
 #pragma once
 #include <tilewright/cuda/attention_backward/entries.h>

@@ -47,7 +47,7 @@ TW_GPU void bring_lines(char *to, const void *base, const tw_attention_strides &
   }
 }
 
-// 16 lines times `Lines` others: sums over D elements.
+// 16 lines times `Lines` others: dot products over D elements.
 template <class T, int D, int Lines>
 TW_GPU void multiply_lines(float (&s)[Lines / 2], const char *a, int a_pitch, const char *b, int b_pitch) {
   const int lane = thread_index() % 32;

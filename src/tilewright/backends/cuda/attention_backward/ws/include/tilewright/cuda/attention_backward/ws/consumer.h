@@ -1,7 +1,7 @@
 // What a consumer warpgroup of attention's gradients does with a tile of rows: five products, of which the scores of
 // the next tile run beside the last of this one.
 //
-// As wgmma keeps 64 x N sums: a thread has two keys, 8 apart, and of each block of eight rows two that are neighbours.
+// As wgmma keeps 64 x N accumulators: a thread has two keys, 8 apart, and of each block of eight rows two that are neighbours.
 #pragma once
 #include <tilewright/cuda/attention_backward/ws/producer.h>
 
@@ -16,7 +16,7 @@ template <class S> using BackwardScores = float[S::SN / 2];
 template <class S> using BackwardWeights = uint32_t[S::SN / 16][4];  // of 16 rows each
 template <class S> using BackwardDq = float[S::dq_rows / 2];
 
-// 64 keys (or values) times a tile of rows: sums over D elements of a head.
+// 64 keys (or values) times a tile of rows: dot products over D elements of a head.
 template <class S, int D> TW_GPU void multiply_rows(BackwardScores<S> &s, const char *keys, const char *rows) {
   const uint64_t at_k = operand(keys), at_r = operand(rows);
 #pragma unroll
@@ -59,7 +59,7 @@ template <class S, class Config> struct BackwardMultiplier {
   TW_GPU void run(Dk &dk, Dv &dv) { all_steps(*this, dk, dv); }
 
  protected:
-  // Of whoever is derived from this one too, with steps and sums of its own.
+  // Of whoever is derived from this one too, with iterations and accumulators of its own.
   template <class Derived>
   TW_GPU static void all_steps(Derived &self, typename Derived::Dk &dk, typename Derived::Dv &dv) {
     BackwardSteps steps(self.item, self.x.group);
@@ -75,7 +75,7 @@ template <class S, class Config> struct BackwardMultiplier {
     if constexpr (S::Ahead) self.template step<true>(s, dk, dv, steps);
     self.put_together(dk, dv);
   }
-  TW_GPU void put_together(Dk &, Dv &) const {}  // each warpgroup has its own sums
+  TW_GPU void put_together(Dk &, Dv &) const {}  // each warpgroup has its own accumulators
 
   TW_GPU void sync() const { named_barrier(backward_sync, 128 * S::W); }
   TW_GPU void give_back(Barrier &empty) const {
@@ -129,12 +129,12 @@ template <class S, class Config> struct BackwardMultiplier {
   }
 
   // Weights of a tile, dv, and the gradients of its scores: beside exponentials runs the product for these gradients, and
-  // beside their sums that for dv.
+  // beside their accumulators that for dv.
   TW_GPU void weigh_ahead(BackwardScores<S> &s, BackwardWeights<S> &p, BackwardWeights<S> &ds, float (&dv)[S::DV / 2],
                           int tile, int head) const {
     BackwardScores<S> dp;
     BackwardKept<S> kept;
-    wgmma_wait<0>();  // ptxas allows no reading of sums under way since the turn of the loop before
+    wgmma_wait<0>();  // ptxas allows no reading of accumulators under way since the turn of the loop before
     hold(s);
     gradients(dp);
     if constexpr (S::Scored) weigh_scored(s, p, kept, tile, head);

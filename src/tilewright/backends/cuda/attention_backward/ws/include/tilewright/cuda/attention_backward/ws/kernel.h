@@ -10,7 +10,7 @@
 
 namespace tw {
 
-// What is left of a block's keys: gradients, or sums that others add to.
+// What is left of a block's keys: gradients, or accumulators that others add to.
 template <bool Accumulators, class T> struct BackwardLeft {
   using type = T;
 };
@@ -18,8 +18,8 @@ template <class T> struct BackwardLeft<true, T> {
   using type = float;
 };
 
-// Rows of a tile of keys: dk or dv.  Those behind a sequence's last key that memory has room for are 0, as their sums are.
-// A part's are sums of fp32, as many heads of them as there are parts; nobody reads those behind the last key.  `before`:
+// Rows of a tile of keys: dk or dv.  Those behind a sequence's last key that memory has room for are 0, as their accumulators are.
+// A split's are fp32 accumulators, as many heads of them as there are splits; nobody reads those behind the last key.  `before`:
 // columns of the head that are left elsewhere.
 template <class S, int D> TW_GPU void store_keys(const float (&sums)[D / 2], float factor, void *base,
                                                  const tw_attention_strides &strides, int columns,
@@ -54,7 +54,7 @@ template <class S> TW_GPU void clear_unused(const AttentionBackwardWsArgs &x, co
   }
 }
 
-// A warpgroup's sums of its keys; the wide ones have columns of their own (wide/kernel.h).
+// A warpgroup's accumulators of its keys; the wide ones have columns of their own (wide/kernel.h).
 template <class S, int Size>
 TW_GPU void store_accumulators(const float (&sums)[Size], float factor, void *base, const tw_attention_strides &strides,
                                int columns, const AttentionBackwardWsArgs &x, const BackwardItem &item, int who) {

@@ -45,7 +45,7 @@ inline const Rule *limits(const Schedule &, const AttentionBackward &a) {
                     readable(outer, keys, p.heads_kv, p.k_batch, p.k_row, p.k_head, p.size) &&
                     readable(outer, keys, p.heads_kv, p.v_batch, p.v_row, p.v_head, p.size);
   const int64_t results = p.dk_batch | p.dk_row | p.dk_head | p.dv_batch | p.dv_row | p.dv_head;
-  const int64_t written = p.accumulate == kAllSums ? 0 : results;  // sums lie as it wants them
+  const int64_t written = p.accumulate == kAllSums ? 0 : results;  // accumulators lie as it wants them
   return p.aligned && read && written * p.size % kLineBytes == 0 ? nullptr : &odd_strides;
 }
 

@@ -7,7 +7,7 @@
 // gradients of scores lie in shared memory, where both warpgroups read them.
 //
 // Where that would be fewer blocks than a device has multiprocessors, or some much longer than others, several blocks
-// share a tile of keys (`accumulate` is all): each meets a part of the rows, and leaves its sums of dk and dv in fp32
+// share a tile of keys (`accumulate` is all): each meets a part of the rows, and leaves its accumulators of dk and dv in fp32
 // where no other writes, for `convert` to add up in one order.
 #pragma once
 #include <tilewright/cuda/attention_backward/entries.h>
@@ -39,7 +39,7 @@ template <class Config> struct AttentionBackwardWs {
   static constexpr bool Shares = Config::accumulate == AttentionAccumulate::all;  // blocks share a tile of keys
   static constexpr bool Crowded = D + DV > 192 && BM > 64;
   static constexpr bool Bounded = Config::mask != AttentionMask::none;  // a window hides keys
-  // More is done to scores than a softmax, of entries whose rows must be told from those behind the last.
+  // More is done to scores than a softmax, of entries whose rows must be distinguished from those behind the last.
   static constexpr bool Scored = backward_scored<Config> || Config::masked || Config::dropout;
   static constexpr bool Sinks = Config::mask == AttentionMask::generic;      // the first keys are always seen
   static constexpr int blocks_d = (D + 63) / 64, blocks_v = (DV + 63) / 64;  // 128 bytes of each row

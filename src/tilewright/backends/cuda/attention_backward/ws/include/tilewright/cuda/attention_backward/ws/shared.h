@@ -54,8 +54,8 @@ struct BackwardItem {
   bool down;         // from the last tile to the first instead, of each the heads of the group
 };
 
-// Steps of a tile of keys that the blocks before a part have.  In turns a tile of rows belongs to the same part whatever
-// keys it meets: else parts would wait for each other's ends.
+// Iterations over a tile of keys that the blocks before a split have.  In turns a tile of rows belongs to the same split whatever
+// keys it meets: else splits would wait for each other's ends.
 template <class S> TW_GPU int steps_before(const AttentionBackwardWsArgs &x, const BackwardItem &item, int part) {
   if (!x.turns) return int(int64_t(item.count) * x.group * part / x.parts);
   const int64_t tiles = max(1, (item.rows + S::BM - 1) / S::BM), before = tiles * x.group * part / x.parts;
@@ -99,7 +99,7 @@ template <class S> TW_GPU BackwardItem item_of_block(const AttentionBackwardWsAr
   return item;
 }
 
-// The steps of a block: every tile of rows, of every query head of the group, or its part of them.
+// The iterations of a block: every tile of rows, of every query head of the group, or its part of them.
 struct BackwardSteps {
   const BackwardItem &item;
   const int group;

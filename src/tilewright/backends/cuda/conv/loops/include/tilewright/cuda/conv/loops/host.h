@@ -12,9 +12,9 @@ template <class Config> struct HostConvLoops {
   static constexpr LaunchShape shape() { return LaunchShape{unsigned(ConvLoopsShape::threads)}; }
 
   static int run(const tw_conv_args &x, const Loaded::Place &place, void *, void *stream) {
-    tw_conv_args told = x;
+    tw_conv_args passed = x;
     long long elements = ConvLoopsShape::elements<Config>(x);
-    return start(place.functions[0], {ConvLoopsShape::blocks<Config>(x)}, shape(), stream, told, elements);
+    return start(place.functions[0], {ConvLoopsShape::blocks<Config>(x)}, shape(), stream, passed, elements);
   }
 };
 

@@ -1,16 +1,16 @@
-// A tile whose k is shared by the blocks of a cluster: each lays its sums out in the stages, which are empty by then, and
+// A tile whose k is shared by the blocks of a cluster: each writes its accumulators into the stages, which are empty by then, and
 // adds up and stores a share of the tile's rows, reading from the shared memory of all.  Nothing goes through memory, and
-// the sums are added in the order of k.
+// the accumulators are added in the order of k.
 #pragma once
 #include <tilewright/cuda/gemm/tma_ws/splits.h>
 #include <tilewright/gpu/split_k.h>
 
 namespace tw {
 
-// The sums of a tile, by rows of the problem (swap_ab: those are the kernel's columns).
+// The accumulators of a tile, by rows of the problem (swap_ab: those are the kernel's columns).
 template <class S> struct ClusterStaging {
   static constexpr int lines = S::SwapAB ? S::BN : S::BM, width = S::SwapAB ? S::BM : S::BN;
-  // Crossed so that neither the lanes that lay sums out nor those of a row meet in a bank; eight columns stay together.
+  // Crossed so that neither the lanes that write accumulators nor those of a row meet in a bank; eight columns stay together.
   static constexpr int cross = width % 32 == 0 ? 32 : width % 16 == 0 ? 16 : 8;
   static TW_GPU int at(int line, int column) {
     return line * width + (column ^ (S::SwapAB ? line >> 1 : line) * 8 % cross);

@@ -16,7 +16,7 @@ template <class S> TW_GPU void give_back(Barrier *empty, int stage, const Place<
   }
 }
 
-// The sums stay where they are while wgmma may write them.
+// The accumulators stay where they are while wgmma may write them.
 template <class S> TW_GPU void hold_all(Accumulators<S> &d) {
 #pragma unroll
   for (int i = 0; i < S::blocks_m; ++i) hold(d[i]);
@@ -52,7 +52,7 @@ template <class S, class Beside> TW_GPU void multiply_segment(Accumulators<S> &d
   int before = ring.stage;
   ring.next();
   beside();
-#pragma unroll(S::blocks_m *S::BN > 64 ? 1 : 4)  // steps of wide tiles are long enough by themselves
+#pragma unroll(S::blocks_m *S::BN > 64 ? 1 : 4)  // k-blocks of wide tiles are long enough by themselves
   for (int step = 1; step < steps; ++step) {
     shared.full[ring.stage].wait(ring.phase);
     multiply_stage<S, false>(d, shared, ring.stage, who);

@@ -1,4 +1,4 @@
-// How the sums of a consumer warpgroup of a tma_ws kernel become results and are stored: by TMA, straight from
+// The epilogue store of a consumer warpgroup of a tma_ws kernel: by TMA, straight from
 // the registers, or through a staging buffer in shared memory; and where a tile is shared by blocks, through the split
 // reduction first.
 #pragma once
@@ -10,7 +10,7 @@
 namespace tw {
 
 // Through buffers TMA empties, `batch` of them at a time.  With swap_ab a buffer has 64 columns of some rows of E;
-// then nothing comes to the sums but alpha and an activation.
+// then nothing is fused but alpha and an activation.
 template <class S, class Config> struct TmaEpilogueStore {
   using Out = typename Config::C;
   static constexpr int across = S::BN / S::chunk_columns;
@@ -49,7 +49,7 @@ template <class S, class Config> struct TmaEpilogueStore {
       else tma_prefetch_box(&map_d, column(p, first), row(p, first), p.z * x.every_box);
   }
   TW_GPU void operator()(Accumulators<S> &d, const Part<Out> &p) {
-    // Sums to which nothing comes but a bias have code of their own, and in this order it comes first in memory: what
+    // Accumulators to which only a bias is added have code of their own, and in this order it comes first in memory: what
     // they would jump over has to be fetched too.
     if constexpr (!S::SwapAB && !Fuse<S, Config>::always_simple)
       if (__builtin_expect(!fuse.simple(), 0)) return store_tile<false>(d, p);
@@ -277,7 +277,7 @@ template <class S, class Config> struct DirectEpilogueStore {
   // What is in the staging buffer, Count neighbours of a row of E a thread: its threads' words lie side by side.
   template <int Count> TW_GPU void take(const Part<Out> &p, int row, int column) const {
     constexpr int along = length / Count;              // threads of a row of E
-#pragma unroll(S::blocks_m *S::BN / 2 >= 144 ? 1 : 2)  // beside so many sums there is no register left for a second
+#pragma unroll(S::blocks_m *S::BN / 2 >= 144 ? 1 : 2)  // beside so many accumulators no register is left for a second
     for (int at = me.thread; at < lines * along; at += 128) {
       const int first = at % along * Count, line = at / along;
       Sum sums[Count];
@@ -383,7 +383,7 @@ template <class S, class Config> struct EpilogueStore {
     if constexpr (S::Scheduler == TileScheduler::stream_k) return collect.stream_k(d, s);
     else
       return collect.split_k(d, s, [&](int index, const float4 &v) {
-        // Where a float4 of a thread's sums belongs: two columns of two rows, eight apart.
+        // Where a float4 of a thread's accumulators belongs: two columns of two rows, eight apart.
         const int unit = index / 128, owner = index % 128, i = unit / (S::BN / 8);
         const int r = p.row + i * 64 + owner / 32 * 16 + owner % 32 / 4,
                   c = p.column + unit % (S::BN / 8) * 8 + owner % 4 * 2;

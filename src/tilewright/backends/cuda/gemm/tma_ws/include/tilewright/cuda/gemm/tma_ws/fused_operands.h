@@ -1,5 +1,5 @@
-// What is fused with the sums of a tma_ws kernel whose results leave by TMA: alpha, C, the D tensors and the
-// activation, on the registers the sums are in.
+// What is fused into the epilogue of a tma_ws kernel whose results are stored by TMA: alpha, C, the D tensors and the
+// activation, on the registers the accumulators are in.
 //
 // Rows and columns (biases) are fetched while the main loop runs: of a row each lane keeps two neighbours of every 64
 // columns, which the lanes hand each other; of a column each keeps the elements of its own rows.  One whole matrix comes
@@ -79,7 +79,7 @@ template <class S, class Config> struct Fuse {
     }
   }
 
-  // Whether nothing comes to the sums, or a bias and nothing else.
+  // Whether nothing is fused, or a bias and nothing else.
   static constexpr bool has_simple =
       Config::num_d == 0 || (Config::num_d == 1 && !multiplies && !gated<Config::epilogue>);
   // Nothing ever comes: convolutions have no C.
@@ -87,7 +87,7 @@ template <class S, class Config> struct Fuse {
   TW_GPU bool simple() const {
     return has_simple && x.first_aux != 0 && (Config::num_d == 0 || x.aux_operands[1].load_mode == LoadMode::row);
   }
-  // The results of 64 rows and a buffer's columns from `column` on, in place of their sums; `results` makes the last of
+  // The results of 64 rows and a buffer's columns from `column` on, in place of their accumulators; `results` makes the last of
   // them.
   TW_GPU void operator()(float (&d)[S::BN / 2], int i, int column, const Part<C> &p, char *buffer) const {
     float *v = &d[column / 2];
@@ -167,7 +167,7 @@ template <class S, class Config> struct Fuse {
     if constexpr (sizeof(D) == 4) return __uint_as_float(word);
     else return two(word, D{}).left;
   }
-  // A thread's sums of an octet: two neighbours in each of two rows, eight apart.
+  // A thread's accumulators of an octet: two neighbours in each of two rows, eight apart.
   template <class Combine> static TW_GPU void put(float *v, Two upper, Two lower, Combine combine) {
     v[0] = combine(v[0], upper.left), v[1] = combine(v[1], upper.right);
     v[2] = combine(v[2], lower.left), v[3] = combine(v[3], lower.right);

@@ -91,7 +91,7 @@ template <class Config, bool makes_room = true> struct HostTmaWs : WideCopies<Co
   }
 
   // Whether nobody comes back for an operand that `times` tiles read, and these close together.  Rows that begin inside a
-  // line of the cache are needed once more in the next step of k.
+  // line of the cache are needed once more in the next k-block.
   static bool once(const Operand &o, bool lines_first, int64_t size, int64_t times) {
     constexpr int64_t line = 128;
     const bool whole = lines_first || (o.stride * size % line == 0 && int64_t(intptr_t(o.at)) % line == 0);
@@ -101,7 +101,7 @@ template <class Config, bool makes_room = true> struct HostTmaWs : WideCopies<Co
   static TmaWsArgs arguments(const tw_gemm_args &x) {
     const Operand one = Ws::first(x), two = Ws::second(x);
     TmaWsArgs t{};
-    Ws::tell(t, x);
+    Ws::fill(t, x);
     t.a_policy = once(one, S::MajorA, sizeof(A), t.order.tiles_n) ? read_once : cached;
     t.b_policy = once(two, S::MajorB, sizeof(B), t.order.tiles_m) ? read_once : cached;
     if (packed) {

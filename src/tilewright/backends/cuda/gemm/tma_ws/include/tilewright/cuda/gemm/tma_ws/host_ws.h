@@ -19,7 +19,7 @@ template <class Config> struct HostWs {
   static Operand second(const tw_gemm_args &x) { return S::SwapAB ? of_a(x) : of_b(x); }
 
   // All but how operands come and results leave by TMA.
-  static void tell(TmaWsArgs &t, const tw_gemm_args &x) {
+  static void fill(TmaWsArgs &t, const tw_gemm_args &x) {
     const Operand one = first(x), two = second(x);
     t.m = int(one.lines), t.n = int(two.lines), t.k = int(x.k);
     t.order.batch = int(x.batch), t.order.steps = int(ceil_div(x.k, S::BK));

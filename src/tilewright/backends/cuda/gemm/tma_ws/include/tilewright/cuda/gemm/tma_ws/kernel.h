@@ -1,5 +1,5 @@
-// The tma_ws pipeline: one warpgroup feeds tiles of A and B through a ring of stages with the copy
-// engine, two or three multiply them with wgmma.  Blocks stay and take segment after segment of the work; the
+// The tma_ws pipeline: one producer warpgroup loads tiles of A and B into a ring of stages with TMA, two or three
+// consumer warpgroups multiply them with wgmma.  Blocks are persistent and take segment after segment of the work; the
 // blocks of a cluster that need the same rows of A or columns of B each fetch a part for all of them.
 //
 // `cooperative`: they multiply parts of one tile.  `pingpong`: each has a tile of its own, and one
@@ -19,7 +19,7 @@ namespace tw {
 // and the branches around it read without a detour.
 TW_GPU int same_for_warp(int x) { return int(lane_at(uint32_t(x), 0)); }
 
-// The results of sums of two B, in which nothing is left to fuse.
+// The results of accumulators of two B, in which nothing is left to fuse.
 template <class Config> struct PlainResults : Config {
   static constexpr auto epilogue = Epilogue::PassThrough;
 };
@@ -105,7 +105,7 @@ template <class S, class Config> TW_GPU void gemm_tma_ws(const TensorMap &map_a,
     if (alone && threadIdx.x < 32) named_arrive(1, heed);
     if (S::moves_registers) deallocate_registers<S::producer_registers>();
     if (threadIdx.x < 32 && elect_one()) produce<S>(map_a, map_b, map_d, x, shared);
-    if (S::ClusterK > 1) cluster_sync();  // with those that wait for the sums of the cluster
+    if (S::ClusterK > 1) cluster_sync();  // with those that wait for the accumulators of the cluster
   }
   if (S::Cluster > 1) cluster_sync_relaxed();  // nobody leaves whom a neighbour still reads
 }

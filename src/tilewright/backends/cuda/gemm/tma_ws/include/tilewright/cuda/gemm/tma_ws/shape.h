@@ -6,7 +6,7 @@
 
 namespace tw {
 
-// How C or a D tensor comes to sums whose results leave by TMA: as boxes TMA fetches, carried by
+// How C or a D tensor is loaded where results are stored by TMA: as boxes TMA fetches, carried by
 // the threads that need it, or as a row or column of which each thread keeps a few elements.
 enum class LoadMode : int { box, carried, row, column };
 
@@ -23,8 +23,8 @@ struct TmaWsArgs {
   int every_a, every_b;  // 0: one matrix serves the whole batch
   void *e;               // for results that leave by ordinary stores
   long long e_stride, e_batch_stride;
-  float *partial;      // stream-K and split-K: a tile of sums for each block
-  unsigned *flags;     // and words to meet at, zero before a launch and after it
+  float *partial;      // stream-K and split-K: a tile of accumulators for each block
+  unsigned *flags;     // and words to synchronize by, zero before a launch and after it
   const char *packed;  // the operand packed beforehand (pack.h), in bytes from block of k to block of k
   long long packed_block, packed_batch;
   int packed_lines;
@@ -38,7 +38,7 @@ struct TmaWsArgs {
 // `Shared`: bytes of shared memory that a block of the arch can have.
 // `SwapAB`: the problem is transposed, E^T = B^T A^T, so that a handful of rows of A lie along n.
 // `Dual`: there are two B; the columns of a tile are half of one and half the same of the other, so that a thread has
-// both sums of each of its results.
+// both accumulators of each of its results.
 template <class In_, int BM_, int BN_, int Stages_, int ClusterM_, int ClusterN_, bool PingPong_, bool SwapAB_,
           bool TmaStore_, int MajorA_, int MajorB_, TileScheduler Scheduler_, int Shared, bool Packed_ = false,
           bool Dual_ = false>

@@ -1,4 +1,4 @@
-// Sums of one tile that are spread over blocks (stream-K, split-K) come together here, in the order of k.
+// Accumulators of one tile that are spread over blocks (stream-K, split-K) come together here, in the order of k.
 #pragma once
 #include <tilewright/cuda/primitives/stay.h>
 #include <tilewright/cuda/gemm/tma_ws/splits.h>

@@ -47,7 +47,7 @@ template <class S> struct SharedMemory {
   }
 };
 
-// The sums of a consumer warpgroup, as wgmma keeps them: each 64 rows of its part of a tile.
+// The accumulators of a consumer warpgroup, as wgmma keeps them: each 64 rows of its part of a tile.
 template <class S> using SumOf = typename sum_of<typename S::In>::type;
 template <class S> using Accumulators = SumOf<S>[S::blocks_m][S::BN / 2];
 

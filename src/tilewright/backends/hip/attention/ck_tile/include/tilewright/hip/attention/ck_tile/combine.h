@@ -1,4 +1,4 @@
-// The parts of split keys put together: weighted by what their LSE says, and rounded once.
+// The splits of the keys combined: weighted by what their LSE says, and rounded once.
 #pragma once
 #include <tilewright/hip/attention/ck_tile/device.h>
 
@@ -6,7 +6,7 @@
 #include <ck_tile/ops/fmha/kernel/fmha_fwd_splitkv_combine_kernel.hpp>
 #include <ck_tile/ops/fmha/pipeline/block_fmha_fwd_splitkv_combine_pipeline_default_policy.hpp>
 #include <ck_tile/ops/reduce/block/block_reduce.hpp>
-// Every wave reads the LSE of all parts from LDS, then writes the parts' weights over them: CK Tile has no barrier between,
+// Every wave reads the LSE of all splits from LDS, then writes the splits' weights over them: CK Tile has no barrier between,
 // so a wave that is ahead spoils what others still read.  Reductions lie between the two; here each begins with one.
 #define block_tile_reduce_sync(...) (ck_tile::block_sync_lds(), ck_tile::block_tile_reduce_sync(__VA_ARGS__))
 #include <ck_tile/ops/fmha/pipeline/block_fmha_fwd_splitkv_combine_pipeline.hpp>
@@ -14,27 +14,27 @@
 
 namespace tw::hip {
 
-// Where the LSE of parts lie in LDS.  CK Tile's own rows are as far apart as a block has rows of the result, and one more:
-// with more than nine parts they lie over each other.
+// Where the LSE of splits lie in LDS.  CK Tile's own rows are as far apart as a block has rows of the result, and one more:
+// with more than nine splits they lie over each other.
 struct CombinePolicy : ck_tile::BlockFmhaFwdSplitKVCombinePipelineDefaultPolicy {
   using Base = ck_tile::BlockFmhaFwdSplitKVCombinePipelineDefaultPolicy;
   template <class Problem> static constexpr int apart = Problem::kM0 + 1;
 
-  // Of a part and a row.
+  // Of a split and a row.
   template <class Problem> static __host__ __device__ constexpr auto MakeLSEaccLdsStoreBlockDescriptor() {
     using ck_tile::number;
     return ck_tile::make_naive_tensor_descriptor(
         ck_tile::make_tuple(number<Problem::kMaxSplits>{}, number<Problem::kM0>{}),
         ck_tile::make_tuple(number<apart<Problem>>{}, number<1>{}), number<1>{}, number<1>{});
   }
-  // Of a row and a part.
+  // Of a row and a split.
   template <class Problem> static __host__ __device__ constexpr auto MakeLSEaccLdsBlockDescriptor() {
     using ck_tile::number;
     return ck_tile::make_naive_tensor_descriptor(
         ck_tile::make_tuple(number<Problem::kM0>{}, number<Problem::kMaxSplits>{}),
         ck_tile::make_tuple(number<1>{}, number<apart<Problem>>{}), number<1>{}, number<1>{});
   }
-  // In whole accesses: the parts' sums lie behind.
+  // In whole accesses: the splits' accumulators lie behind.
   template <class Problem> static __host__ __device__ constexpr ck_tile::index_t GetSmemSizeLSEacc() {
     return (Problem::kMaxSplits * apart<Problem> * 4 + 15) / 16 * 16;
   }

@@ -54,7 +54,7 @@ template <class Config> struct AttentionTypes {
 };
 
 // Pipelines that copy K to LDS past the registers have three places there for tiles of K and V.  Where K has 3, 6, 9 or
-// some other numbers of steps, the first tile of V goes where the last of K lies, and waves that are behind still multiply
+// some other numbers of iterations, the first tile of V goes where the last of K lies, and waves that are behind still multiply
 // by it: CK Tile has no barrier between.  A reduction lies there, and of such kernels begins with one.
 template <bool same_place> __device__ void after_keys() {
   if constexpr (same_place) ck_tile::block_sync_lds();

@@ -4,7 +4,7 @@
 
 #if defined(__HIP_DEVICE_COMPILE__)
 #include <ck_tile/core.hpp>
-#include <tilewright/hip/ck_tile_mends.h>  // V's bytes are turned on their way to LDS
+#include <tilewright/hip/ck_tile_mends.h>  // V's bytes are transposed on their way to LDS
 
 namespace tw::hip {
 

@@ -48,8 +48,8 @@ template <class Config> __global__ void __launch_bounds__(Config::threads, atten
 #endif
 }
 
-// Sizes and alignments that several kernels ask for, and what is alike in all: a check of arguments by the limits that
-// selection asks too (limits.h), and by `broken` for what no problem tells of.
+// Sizes and alignments that several kernels require, and what is alike in all: a check of arguments by the limits that
+// selection uses too (limits.h), and by `broken` for what a problem does not contain.
 template <class Kernel, class Config, class Limits, class Args> struct CkTileKernel : PlainKernel {
   static constexpr int64_t most = selection::hip_attention::ck_tile::kMost;
   static constexpr int64_t most_bytes = selection::hip_attention::ck_tile::kMostBytes;
@@ -109,7 +109,7 @@ template <class Config, class Limits> struct CkTileAttention
     return {};
   }
 
-  // Whole loads of what lies between parts, and of a bias.
+  // Whole loads of what lies between splits, and of a bias.
   static constexpr int width = 16 / int(bytes);
   static Answer broken_alignment(const tw_attention_args &x) {
     if (split && (!Config::loaded || !Config::pad_head_v) && x.o_split % width)

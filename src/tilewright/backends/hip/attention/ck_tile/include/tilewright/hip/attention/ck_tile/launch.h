@@ -1,4 +1,4 @@
-// What a launch of an attention kernel tells its blocks: plain numbers and pointers, all that the passes of the compiler
+// What a launch of an attention kernel passes to its blocks: plain numbers and pointers, all that the passes of the compiler
 // must agree on beside the names of kernels.  The host fills it (kernel.h), the device reads it (device.h).
 #pragma once
 #include <tilewright/attention_rules.h>
@@ -22,14 +22,14 @@ struct Steps {
 struct AttentionLaunch {
   const void *q, *k, *v;
   const void *bias;  // an element a score, or a slope a head
-  void *o;           // of a split kernel: its parts
+  void *o;           // of a split kernel: its splits
   float *lse;
   const float *parts, *parts_lse;  // what combine puts together
   const int *starts_q, *starts_k, *lengths_k;
   const int *pages;        // the page table or, with page_starts, one list of pages
   const int *page_starts;  // where the pages of a sequence begin in the list
   Steps q_steps, k_steps, v_steps, bias_steps, o_steps, lse_steps, parts_steps, parts_lse_steps;
-  int o_split, lse_split, parts_split, parts_lse_split;  // from part to part
+  int o_split, lse_split, parts_split, parts_lse_split;  // from split to split
   int batch, heads, group, rows, keys, head_qk, head_v;
   int splits, page_size, pages_step, page_count;
   int window_left, window_right, top_left;

@@ -7,8 +7,8 @@ namespace selection {
 namespace hip_attention {
 namespace ck_tile {
 
-// `tile_*`: rows, keys and head elements of a step, heads of V, the whole head of Q and K; `pad_*`: edge code of rows,
-// keys, heads of Q and K, heads of V; `loaded`: K comes through registers; `most_parts`: that combine puts together.
+// `tile_*`: rows, keys and head elements of an iteration, heads of V, the whole head of Q and K; `pad_*`: edge code of rows,
+// keys, heads of Q and K, heads of V; `loaded`: K comes through registers; `most_parts`: that combine takes.
 // clang-format off
 #define TW_SELECT_HIP_ATTENTION_CK_TILE(X) \
   X(route) X(pipeline) X(tile_m0) X(tile_n0) X(tile_k0) X(tile_n1) X(tile_k0max) X(pad_rows) X(pad_keys) X(pad_head) \
@@ -23,7 +23,7 @@ constexpr int64_t kWidth = 8;                               // elements of a who
 constexpr int64_t kMost = (int64_t(1) << 31) - 1;           // of a size or stride
 constexpr int64_t kMostBytes = (int64_t(1) << 31) - 65536;  // of what a block reaches of one head
 constexpr int64_t kMostBlocks = 65535;                      // of a grid, but for its first axis
-constexpr int64_t kMostPlaces = 65536;                      // that ALiBi's distances of 16 bits tell apart
+constexpr int64_t kMostPlaces = 65536;                      // that ALiBi's 16-bit distances distinguish
 constexpr int64_t kCombineRows = 8;                         // of a block
 
 #define TW_PADDED "use a padded kernel"

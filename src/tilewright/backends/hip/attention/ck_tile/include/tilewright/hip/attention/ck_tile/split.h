@@ -1,4 +1,4 @@
-// Attention with the keys of a row split over blocks: each leaves its part, in fp32, and the part's LSE.
+// Attention with the keys of a row split over blocks: each leaves its split, in fp32, and the split's LSE.
 #pragma once
 #include <tilewright/hip/attention/ck_tile/device.h>
 

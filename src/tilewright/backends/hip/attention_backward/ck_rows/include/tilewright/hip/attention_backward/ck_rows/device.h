@@ -83,7 +83,7 @@ __device__ inline const CkConvertLaunch &ck_convert_here() {
   return *(const CkConvertLaunch *)__builtin_amdgcn_kernarg_segment_ptr();
 }
 
-// CK Tile's conversion with a factor: its own has none, as its sums are scaled before they are added.
+// CK Tile's conversion with a factor: its own has none, as its accumulators are scaled before they are added.
 template <class Problem> struct CkScaledConvert : ck_tile::BlockFmhaBwdConvertQGrad<Problem> {
   using Policy = ck_tile::BlockFmhaBwdPipelineDefaultPolicy;
   using Result = typename Problem::QGradDataType;
@@ -107,7 +107,7 @@ template <class Problem> struct CkScaledConvert : ck_tile::BlockFmhaBwdConvertQG
       ck_tile::tile_elementwise_inout([](auto &sum, const auto &each) { sum += each; }, sums, more);
     }
     scale(sums);
-    // The same elements of each lane, without the axis of parts.
+    // The same elements of each lane, without the axis of splits.
     auto results =
         ck_tile::make_static_distributed_tensor<Result>(Policy::template MakePostQGradDramTileDistribution<Problem>());
     const auto rounded = ck_tile::cast_tile<Result>(sums);

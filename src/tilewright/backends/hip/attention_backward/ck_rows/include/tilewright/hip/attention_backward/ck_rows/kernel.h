@@ -1,7 +1,7 @@
 // CK Tile's dot_do_o and convert_dq behind the C ABI.  Nothing here depends on CK Tile.  A Config says beside what its
 // signature has (attention_backward_rules.h):
 //   Element              the device's type of out, dout and results
-//   threads; pad_rows, pad_head: where it has edge code; deterministic: convert_dq adds up sums that are in parts
+//   threads; pad_rows, pad_head: where it has edge code; deterministic: convert_dq adds up accumulators of splits
 #pragma once
 #include <tilewright/hip/attention_backward/rows/kernel.h>
 #include <tilewright/hip/attention_backward/ck_rows/launch.h>

@@ -8,7 +8,7 @@ namespace hip_attention_backward {
 namespace ck_rows {
 
 // `tile_head`: elements of a head that a block holds; `pad_*`: edge code of rows and heads; `ordered`: convert_dq adds up
-// sums that are in parts.
+// accumulators of splits.
 #define TW_SELECT_HIP_ATTENTION_BACKWARD_CK_ROWS(X) X(tile_head) X(pad_rows) X(pad_head) X(ordered)
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_HIP_ATTENTION_BACKWARD_CK_ROWS)
 

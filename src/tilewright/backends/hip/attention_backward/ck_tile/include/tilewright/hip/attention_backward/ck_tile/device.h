@@ -36,7 +36,7 @@ __device__ inline const BackwardLaunch &backward_launch_here() {
   return *(const BackwardLaunch *)__builtin_amdgcn_kernarg_segment_ptr();
 }
 
-// Results are scaled where they are written: sums are not, and CK Tile has one factor for dq and dk.
+// Results are scaled where they are written: accumulators are not, and CK Tile has one factor for dq and dk.
 template <class Out, bool scaled> struct BackwardStore {
   static constexpr __host__ __device__ ck_tile::index_t GetSmemSize() { return 0; }
   template <class Window, class Tile> __device__ void operator()(Window &window, const Tile &sums) const {

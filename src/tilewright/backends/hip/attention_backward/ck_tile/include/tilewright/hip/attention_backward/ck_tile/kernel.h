@@ -72,7 +72,7 @@ template <class Config> struct CkTileAttentionBackward {
                       {},
                       {}};
     p.cleared[0] = dq, p.clears[0] = Config::deterministic ? n.slices * n.dq : n.dq;
-    // Where each key meets a row its sums are written; elsewhere nobody would.
+    // Where each key meets a row its accumulators are written; elsewhere nobody would.
     if (backward_all_sums<Config> && (x.starts_q || x.lengths_q || x.rows == 0))
       p.cleared[1] = static_cast<float *>(x.dk), p.clears[1] = n.dk, p.cleared[2] = static_cast<float *>(x.dv),
       p.clears[2] = n.dv;
@@ -87,7 +87,7 @@ template <class Config> struct CkTileAttentionBackward {
   }
 
  private:
-  // Elements; there are no gaps between prepared rows, nor between sums.
+  // Elements; there are no gaps between prepared rows, nor between accumulators.
   struct Sizes {
     int64_t prepared, dq, dk, dv, slices;
     explicit Sizes(const Args &x) {

@@ -1,4 +1,4 @@
-// What a launch of CK Tile's gradients tells its blocks: all that the passes of the compiler must agree on beside the
+// What a launch of CK Tile's gradients passes to its blocks: all that the passes of the compiler must agree on beside the
 // names of kernels.  The host fills it (kernel.h), the device reads it (device.h).
 #pragma once
 #include <tilewright/attention_backward_rules.h>
@@ -11,7 +11,7 @@ template <class Config> constexpr bool backward_all_sums = Config::accumulate ==
 struct BackwardLaunch {
   tw_attention_backward_args x;
   const float *lse, *delta;  // of prepared rows: natural logarithms; what dropout keeps of delta
-  float *dq;                 // sums, or as many slices of them as there are tiles of keys
+  float *dq;                 // accumulators, or as many slices of them as there are tiles of keys
   int64_t dq_slice;          // elements of a slice
   float scale, dk_factor;    // of exponents of two; of dk where it is a result
 };

@@ -7,7 +7,7 @@ namespace selection {
 namespace hip_attention_backward {
 namespace ck_tile {
 
-// `tile_*`: rows and keys of a step, and the heads it holds; `pad_*`: edge code of heads; `ordered`: dq is added up in
+// `tile_*`: rows and keys of an iteration, and the heads it holds; `pad_*`: edge code of heads; `ordered`: dq is added up in
 // one order.
 #define TW_SELECT_HIP_ATTENTION_BACKWARD_CK_TILE(X) \
   X(tile_m0) X(tile_n0) X(tile_head) X(tile_head_v) X(pad_head) X(pad_head_v) X(ordered)
@@ -16,7 +16,7 @@ TW_SELECT_STRUCT(Schedule, int, TW_SELECT_HIP_ATTENTION_BACKWARD_CK_TILE)
 constexpr int64_t kFar = (int64_t(1) << 31) - 1;            // of a size or stride
 constexpr int64_t kMostBytes = (int64_t(1) << 31) - 65536;  // of what a block reaches of one head
 constexpr int64_t kMostBlocks = 65535;                      // of a grid, but for its first axis
-constexpr int64_t kMostPlaces = 65536;                      // that ALiBi's distances of 16 bits tell apart
+constexpr int64_t kMostPlaces = 65536;                      // that ALiBi's 16-bit distances distinguish
 
 inline constexpr Rule unordered{"amd-backward-deterministic", TW_LIMIT, "atomic sums of dq have no order",
                                 "use a deterministic kernel, or loops"};
@@ -92,7 +92,7 @@ inline const Rule *broken_spans(const Schedule &s, const AttentionBackwardProble
                           rows * p.head_dim * 4};
   for (Wide reach : reaches)
     if (reach >= kMostBytes) return &far_heads;
-  // A slice of dq is told apart by an int.
+  // A slice of dq has an int as its index.
   const Wide prepared = (p.varlen ? Wide(p.total_q) + Wide(128) * (p.batch + 1) : (rows + 128) * p.batch) * p.heads_q;
   if (prepared * p.head_dim * 4 >= kMostBytes) return &far_heads;
   if (p.bias == kBackwardBiasTensor && rows * keys * p.size >= kMostBytes) return &far_heads;

@@ -92,7 +92,7 @@ template <class Map, class Distribution, int width> struct Lanes {
   }
 };
 
-// A block's window as pipelines take it; of the view they ask nothing but windows of lanes.
+// A block's window as pipelines take it; of the view they use nothing but windows of lanes.
 template <class Map, int width> struct View {
   Map map{};
 };
@@ -135,7 +135,7 @@ template <class Config> struct ConvDevice : Product<Config>, ConvOperands<Config
     return {{map}, {row, column}};
   }
 
-  // One tile of the result, or one part of its k, of a group and a class.
+  // One tile of the result, or one split of its k, of a group and a class.
   template <int tails, class... Lds> static TW_GPU void tile(const Launched &x, char *lds, Lds *...more) {
     const ConvClass &c = x.classes[data ? blockIdx.z : 0];
     const int z = blockIdx.y, part = Config::split_k > 1 ? int(blockIdx.z) : 0;
@@ -168,7 +168,7 @@ template <class Config> struct ConvDevice : Product<Config>, ConvOperands<Config
   static TW_GPU void store_tile(const Launched &x, const ConvClass &c, int rows, Corner at, int part, const OfA &a,
                                 const OfB &b, char *lds, Lds *...more) {
     const auto &all = Base::template sums<tails>(a, b, c.turns, static_cast<void *>(lds), more...);
-    // With two groups of waves, the first has the sums of both.
+    // With two groups of waves, the first has the accumulators of both.
     if (Config::wave_groups == 1 || ck_tile::get_warp_id() == 0) {
       if constexpr (Config::split_k > 1) Store::store_tile(rows, all, Part<Config, Launched>{x, part}, at, lds);
       else Store::store_tile(rows, all, ConvFinished<Config>(x, c), at, lds);

@@ -52,7 +52,7 @@ inline const Rule *broken_accesses(const Schedule &s, const GemmProblem &p) {
   return nullptr;
 }
 
-// Bytes of A and B, with the rows that the last turns of the k loop reach for; all else has 64-bit offsets.
+// Bytes of A and B, with the rows that the last iterations of the k loop reach for; all else has 64-bit offsets.
 inline bool too_large(const Schedule &s, const GemmProblem &p) {
   const int64_t reached = k_loops(s, p) * s.tile_k * s.split_k;
   const Wide a = Wide(p.a_rows ? p.m : reached) * p.a_stride * p.size_a;

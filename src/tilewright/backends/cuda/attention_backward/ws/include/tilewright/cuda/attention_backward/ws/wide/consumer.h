@@ -8,7 +8,7 @@
 
 namespace tw {
 
-// A warpgroup's sums of dk, or of dv: of whole blocks of 64 columns, and of its rows for a block that both share.
+// A warpgroup's accumulators of dk, or of dv: of whole blocks of 64 columns, and of its rows for a block that both share.
 template <int Whole, bool Odd> struct BackwardWideAccumulators {
   static constexpr int columns = Whole * 64;
   float whole[Whole ? Whole * 32 : 4], shared[Odd ? 32 : 4];
@@ -165,7 +165,7 @@ template <class S, class Config> struct BackwardWideMultiplier : BackwardMultipl
     named_arrive(backward_dq_full + who, 160);
   }
 
-  // The second warpgroup hands its sums of shared blocks to the first, where weights were.
+  // The second warpgroup hands its accumulators of shared blocks to the first, where weights were.
   TW_GPU void put_together(Dk &dk, Dv &dv) const {
     if constexpr (S::odd_d || S::odd_v) {
       sync();

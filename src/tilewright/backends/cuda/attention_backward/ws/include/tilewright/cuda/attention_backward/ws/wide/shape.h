@@ -40,7 +40,7 @@ template <class Config> struct AttentionBackwardWide {
   static_assert(BM % 32 == 0 && dq_rows % 8 == 0, "tile");
   static_assert(D % 32 == 0 && DV % 32 == 0 && D <= 256 && DV <= 256, "heads");
   static_assert(QStages >= 2 && DoStages >= 1 && DsStages == 2, "stages");
-  // Sums of a shared block are handed over where weights were.
+  // Accumulators of a shared block are handed over where weights were.
   static_assert(DsStages * score_bytes >= (odd_d + odd_v) * 64 * 64 * 4, "room for sums");
 };
 
