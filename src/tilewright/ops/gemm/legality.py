@@ -70,6 +70,7 @@ LEGALITY = rules.Legality(
     "gemm", SPACES, COMMON, problem_violations, GemmSignature, of_signature=(names, fused, accumulates)
 )
 check, is_legal, problem_check = LEGALITY.check, LEGALITY.is_legal, LEGALITY.problem_check
+legal_schedules = LEGALITY.legal_schedules
 supports = LEGALITY.supports
 spec_from_dict = LEGALITY.spec_from_dict
 
