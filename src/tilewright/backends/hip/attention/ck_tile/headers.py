@@ -123,9 +123,23 @@ def registers(inst: Instance) -> int:
     biased = _biased(inst)
     dropping = DRAWN if inst.dropout else 0
     placed = scores if _places_kept(inst) else 0
-    windows = _windows(inst)
+    windows = _windows(inst) + _places_in_pages(inst)
     coming = coming * inst.bytes // 4 // lanes
     return m0 * n1 // lanes + scores + scores * inst.bytes // 4 + rows + biased + coming + dropping + placed + windows
+
+
+def _places_in_pages(inst: Instance) -> int:
+    """Registers of a lane for where each key lies that it loads in a step: slots of pages lie anywhere, so every load
+    of K and V has an offset of its own.
+
+    Of one wave they are many: with 24, and 176 registers counted beside them, bf16 with heads of 128 (32x64, qr_async)
+    had 120 bytes of scratch where it had 256 registers.
+    """
+    if inst.family != "batch_prefill":
+        return 0
+    _, n0, _, n1, k1, _ = inst.tile
+    keys, values = (n0 * k1 // max(1, width_k(inst)), n1 * k1 // max(1, width_v(inst)))
+    return (keys + values) // threads(inst)
 
 
 def _places_kept(inst: Instance) -> bool:
