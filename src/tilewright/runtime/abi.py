@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 
 STATUS_NAMES = {
     0: "TW_OK",

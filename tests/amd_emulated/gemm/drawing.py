@@ -33,6 +33,7 @@ from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.fused import EPILOGUES, epilogue_d_counts
 from tilewright.ops.gemm.problem import GemmProblem
+from tilewright.ops.gemm.spec import MAX_D
 
 POOLS = ("default", "full", "profiler")
 LAYOUTS = ("rcr", "rrr", "crr", "ccr")
@@ -128,7 +129,7 @@ def draw_axes(rng: random.Random) -> dict[str, Any]:
     }
     if variant == "multi_d":
         epilogue = rng.choice(EPILOGUES[1:])
-        axes.update(epilogues=(epilogue,), num_d=(rng.choice(epilogue_d_counts(epilogue)),))
+        axes.update(epilogues=(epilogue,), num_d=(rng.choice(epilogue_d_counts(epilogue, MAX_D)),))
     return axes
 
 

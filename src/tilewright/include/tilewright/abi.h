@@ -17,7 +17,7 @@ extern "C" {
 
 /* Raised whenever a struct or the meaning of a field changes, here or in the arguments of an op; other
  * versions are refused. */
-#define TW_ABI_VERSION 4
+#define TW_ABI_VERSION 5
 
 /* Answers of check and launch.  Zero is success. */
 enum tw_status {

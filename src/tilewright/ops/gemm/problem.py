@@ -10,7 +10,7 @@ from tilewright.dataclass import dataclass
 from tilewright.dtypes import dtype
 from tilewright.ops.base import SPARSE, Violation, settle
 from tilewright.ops.fused import GATES, epilogue_violations
-from tilewright.ops.gemm.spec import LAYOUTS, GemmSignature
+from tilewright.ops.gemm.spec import LAYOUTS, MAX_D, GemmSignature
 from tilewright.ops.rules import accumulator as accumulator  # noqa: PLC0414  specs and problems name it
 
 # Sizes up to this bound keep every byte offset inside 63 bits.
@@ -184,7 +184,7 @@ def _plainly_legal(p: GemmProblem) -> bool:
 
 @lru_cache(maxsize=256)
 def _epilogue_violations(epilogue: str, num_d: int) -> tuple[Violation, ...]:
-    return tuple(epilogue_violations(epilogue, num_d, gates=True))
+    return tuple(epilogue_violations(epilogue, num_d, gates=True, most=MAX_D))
 
 
 def problem_violations(problem: GemmProblem) -> list[Violation]:
@@ -229,7 +229,7 @@ def problem_violations(problem: GemmProblem) -> list[Violation]:
         f"layout {problem.layout!r} is not supported",
         f"use one of {', '.join(LAYOUTS)}",
     )
-    violations.extend(epilogue_violations(problem.epilogue, problem.num_d, gates=True))
+    violations.extend(epilogue_violations(problem.epilogue, problem.num_d, gates=True, most=MAX_D))
     need(
         not problem.dual or not (problem.beta or problem.preshuffled),
         "dual-operands",

@@ -156,7 +156,7 @@ def _of_no_batch(view: Any) -> Any:
 
 
 def _read(views: Sequence[Any], attributes: Attributes, target: str) -> _Call:
-    a, b, c, d0, d1, out, up = map(_of_no_batch, views)
+    a, b, c, *fused_ds, out, up = map(_of_no_batch, views)
     packed = b if isinstance(b, PackedB) else None
     if attributes.math is None:
         attributes = attributes._replace(math="")
@@ -179,7 +179,7 @@ def _read(views: Sequence[Any], attributes: Attributes, target: str) -> _Call:
     if packed is not None:
         packed.demand(a, math)
         b = replace(packed.shape, dtype=a.dtype) if math else packed.shape
-    ds = [d for d in (d0, d1) if d is not None]
+    ds = [d for d in fused_ds if d is not None]
     call = _Call(attributes, target, a, b, c, ds, out, packed, up, math=math)
     if not isinstance(attributes.epilogue, str):
         raise _bad(
