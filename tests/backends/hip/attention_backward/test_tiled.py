@@ -26,6 +26,8 @@ FEATURES: tuple[dict[str, Any], ...] = (
     {"masked": True, "softcap": True},
     {"bias": "tensor", "dtype_aux": "fp32"},
     {"bias": "alibi"},
+    {"bias": "tensor", "dtype_aux": "fp16", "dbias": True},
+    {"bias": "alibi", "dalibi": True},
 )
 SCHEDULE = TiledBackwardSchedule(32, 2)
 
@@ -46,8 +48,6 @@ def test_there_is_a_matrix_kernel_wherever_the_arch_has_an_instruction(arch: str
     ("amd-warps", "gfx1100", {"head_dim": 96, "head_dim_v": 96}, TiledBackwardSchedule(16, 8, 4)),
     ("amd-matrix", "gfx1100", {"dtype": "fp32"}, SCHEDULE),
     ("amd-backward-sums", "gfx942", {"accumulate": "dq"}, SCHEDULE),
-    ("amd-backward-dbias", "gfx942", {"bias": "tensor", "dbias": True}, SCHEDULE),
-    ("amd-backward-dalibi", "gfx942", {"bias": "alibi", "dalibi": True}, SCHEDULE),
     ("amd-tile-size", "gfx950", {}, TiledBackwardSchedule(16, 2)),
     ("amd-tile-size", "gfx90a", {}, TiledBackwardSchedule(48, 2)),
     ("amd-warps", "gfx90a", {}, TiledBackwardSchedule(32, 3)),
@@ -71,6 +71,24 @@ def test_a_kernel_takes_any_size_stride_and_order(arch: str) -> None:
         assert tiled
         for schedule in tiled:
             assert op(OP).supports(KernelSpec(OP, odd.signature, schedule, arch), odd) == []
+
+
+@pytest.mark.parametrize(
+    ("has", "rule"),
+    [
+        ({"bias": "tensor", "bias_shape": (2, 4, 40, 50), "dtype_aux": "fp16", "dbias": True}, ""),
+        ({"bias": "tensor", "bias_shape": (1, 4, 40, 50), "dtype_aux": "fp16", "dbias": True}, "amd-deterministic"),
+        ({"bias": "tensor", "bias_shape": (2, 4, 40, 1), "dtype_aux": "fp16", "dbias": True}, "amd-deterministic"),
+        ({"bias": "alibi", "dalibi": True}, "amd-deterministic"),
+    ],
+)
+def test_what_is_added_in_any_order_is_refused_where_the_order_counts(has: dict[str, Any], rule: str) -> None:
+    for deterministic in (False, True):
+        problem = AttentionBackwardProblem(2, 4, 40, 50, 64, dtype="fp16", deterministic=deterministic, **has)
+        stage = problem.stage("grad", "none")
+        spec = KernelSpec(OP, stage.signature, SCHEDULE, "gfx942")
+        assert not op(OP).check(spec)
+        assert [each.rule for each in op(OP).supports(spec, stage)] == ([rule] if rule and deterministic else [])
 
 
 def test_it_is_chosen_before_the_loops() -> None:
