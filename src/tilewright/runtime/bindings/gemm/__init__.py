@@ -9,10 +9,10 @@ from tilewright.errors import ProblemError
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.fused import with_added
 from tilewright.ops.gemm.problem import GemmProblem
+from tilewright.ops.gemm.spec import MAX_D
 from tilewright.runtime.arrays import view
 from tilewright.runtime.bindings import BindingDefaults, Planner
 from tilewright.runtime.bindings.gemm import dense, request
-from tilewright.runtime.bindings.gemm.args import MAX_D
 from tilewright.runtime.bindings.gemm.operands import B
 from tilewright.runtime.bindings.gemm.packed import PackedB
 from tilewright.runtime.bindings.gemm.packing import pack

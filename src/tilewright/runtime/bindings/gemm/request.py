@@ -22,8 +22,9 @@ from tilewright.errors import ProblemError, UnknownNameError, an, shown
 from tilewright.ops.fused import GATES, epilogue_d_counts, normal_epilogue
 from tilewright.ops.gemm.legality import has_dual_kernels, problem_check
 from tilewright.ops.gemm.problem import GemmProblem, default_output
+from tilewright.ops.gemm.spec import MAX_D
 from tilewright.runtime.arrays import View, conversion_of, output_dtype
-from tilewright.runtime.bindings.gemm.args import MAX_D, GemmArgs
+from tilewright.runtime.bindings.gemm.args import GemmArgs
 from tilewright.runtime.bindings.gemm.operands import (
     D0,
     OUT,

@@ -1,6 +1,6 @@
 """Hold the model of AMD main loops against llvm-mca's: matrix and vector clocks of the same instructions.
 
-    python benchmarks/amd_mca.py --arch gfx90a KERNEL.so ...
+    python -m tests.inspect.llvm_mca --arch gfx90a KERNEL.so ...
 
 llvm-mca knows an arch by LLVM's scheduling model, whose cycle is four clocks of CDNA, the issue of one instruction of a
 wave.  It models matrix and vector units; its LDS and memory take one cycle an access whatever its width, so these are

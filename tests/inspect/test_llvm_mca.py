@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from benchmarks import amd_mca
+from tests.inspect import llvm_mca
 from tests.inspect.amd_listings import MAIN_LOOP, code
 from tilewright.inspect.amd_rates import matrix_cost
 
@@ -34,7 +34,7 @@ INSTRUCTIONS = [
 
 
 def tool_of(arch: str) -> str:
-    tool = amd_mca.models(arch)
+    tool = llvm_mca.models(arch)
     if not tool:
         pytest.skip(f"no llvm-mca here knows {arch}")
     return tool
@@ -46,7 +46,7 @@ def test_a_matrix_instruction_takes_as_long_as_llvm_has_it(arch: str, mnemonic: 
     side = int(re.findall(r"_(\d+)x", mnemonic)[0])
     kind = next(kind for kind in sorted(OPERANDS, key=len, reverse=True) if mnemonic.endswith(kind))
     sums = f"a[0:{SUMS[side] - 1}]"
-    theirs, unread = amd_mca.clocks([f"{mnemonic} {sums}, {OPERANDS[kind]}, {sums}"], arch, tool)
+    theirs, unread = llvm_mca.clocks([f"{mnemonic} {sums}, {OPERANDS[kind]}, {sums}"], arch, tool)
     assert ours is not None
     assert not unread
     assert theirs["HWXDL"] == ours.clocks
@@ -54,14 +54,14 @@ def test_a_matrix_instruction_takes_as_long_as_llvm_has_it(arch: str, mnemonic: 
 
 def test_what_llvm_cannot_read_is_counted_and_left_out() -> None:
     tool = tool_of("gfx90a")
-    theirs, unread = amd_mca.clocks(["v_add_f32 v0, v1, v2", "v_nothing_of_the_kind v0, v1"], "gfx90a", tool)
+    theirs, unread = llvm_mca.clocks(["v_add_f32 v0, v1, v2", "v_nothing_of_the_kind v0, v1"], "gfx90a", tool)
     assert unread == 1
-    assert theirs["HWVALU"] == amd_mca.CYCLE
+    assert theirs["HWVALU"] == llvm_mca.CYCLE
 
 
 def test_a_main_loop_has_one_row() -> None:
     listing = [line.replace("32x32x8_f16", "32x32x8f16") for line in MAIN_LOOP]  # as gfx90a has it
-    row = amd_mca.compared(code(listing), "gfx90a", tool_of("gfx90a"))
+    row = llvm_mca.compared(code(listing), "gfx90a", tool_of("gfx90a"))
     assert row is not None
     _, matrix, theirs, vector, also, unread = row.split(" | ")
     assert (matrix, vector, unread) == (theirs, also, "0")
