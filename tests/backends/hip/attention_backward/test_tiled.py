@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tilewright
 from tilewright.arch import all_archs
+from tilewright.backends.cpu.toolchain import find_toolchain
 from tilewright.backends.hip.attention_backward import KERNELS as AMD
 from tilewright.backends.hip.attention_backward.tiled import FAMILY, TiledBackwardSchedule
+from tilewright.errors import ToolchainError
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.attention_backward import AttentionBackwardProblem
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature, normalized
@@ -115,3 +120,32 @@ def test_kernels_that_spilled_are_refused(
 ) -> None:
     spec = KernelSpec(OP, normalized(replace(PLAIN, **has)), schedule, arch)
     assert [each.rule for each in op(OP).check(spec)] == [rule] * bool(rule)
+
+
+CLEARED = """
+#include <tilewright/gpu/attention_backward_added.h>
+struct Config { static constexpr bool dbias = true, dalibi = false; };
+int main() {
+  tw_attention_backward_args x{};
+  x.batch = 2, x.heads_q = 3, x.rows = 5, x.keys = 0;
+  if (tw::added_of<Config>(x).entries() != 1) return 1;  // repeats along everything
+  x.dbias_strides[2] = 1;
+  if (tw::added_of<Config>(x).entries() != 5) return 2;  // a number a row
+  x.dbias_strides[3] = 1;
+  return tw::added_of<Config>(x).entries();  // of keys, and there is none
+}
+"""
+
+
+def test_a_bias_that_repeats_has_elements_without_keys(tmp_path: Path) -> None:
+    """Their gradient is 0: they were left as they were."""
+    try:
+        compiler = find_toolchain().driver
+    except ToolchainError as error:
+        pytest.skip(f"no C++ compiler: {error.message}")
+    source, program = tmp_path / "cleared.cpp", tmp_path / "cleared"
+    source.write_text(CLEARED, encoding="utf-8")
+    package = Path(tilewright.__file__).parent
+    folders = [f"-I{package / 'include'}", f"-I{package / 'backends/gpu/include'}"]
+    subprocess.run([*compiler, "-std=c++17", "-Wall", "-Wextra", *folders, str(source), "-o", str(program)], check=True)
+    assert subprocess.run([str(program)], check=False).returncode == 0
