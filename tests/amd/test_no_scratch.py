@@ -9,7 +9,9 @@ from tests.amd_emulated.survey import Wish, draw, measure
 from tilewright.backends.hip.attention.ck_tile.schedules import CkTileAttentionSchedule
 from tilewright.backends.hip.attention.tiled import TiledAttentionSchedule
 from tilewright.backends.hip.attention_backward.tiled import TiledBackwardSchedule
+from tilewright.ops import op
 from tilewright.ops.attention import AttentionSignature
+from tilewright.ops.attention.spec import normalized
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
 from tilewright.ops.base import KernelSpec
 
@@ -48,6 +50,20 @@ def test_gradients_of_large_heads_have_no_scratch_on_rdna_3() -> None:
     """The compiler put matrix instructions behind all loads of a product: 346 registers of a lane did not fit."""
     signature = AttentionBackwardSignature("grad", "fp16", 256, 256)
     spec = KernelSpec("attention_backward", signature, TiledBackwardSchedule(16, 8, 8), "gfx1100")
+    with amd_toolchain.in_force():
+        found = measure(spec)
+    assert found.get("scratch") == 0, found
+
+
+def test_pages_of_one_slot_and_few_waves_are_refused_before_they_spill() -> None:
+    """What the rule on registers lets pass of such blocks: one near its limit."""
+    signature = AttentionSignature(
+        "forward", "bf16", "bf16", "bf16", 128, 128, mask="window", bias="alibi", dtype_aux="bf16", return_lse=True,
+        varlen=True, pages="strided", page_lookup="indices",
+    )  # fmt: skip
+    schedule = CkTileAttentionSchedule("qr_async", (16, 96, 16, 128, 16, 128), (1, 1, 1), (16, 16, 16))
+    spec = KernelSpec("attention", normalized(signature), schedule, "gfx950")
+    assert not op("attention").check(spec)
     with amd_toolchain.in_force():
         found = measure(spec)
     assert found.get("scratch") == 0, found

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any
 
 from tests.amd_emulated import needs, random_report
 from tests.amd_emulated.emulator import MODELLED, STAND_IN
-from tests.amd_emulated.proving import Entry, Problem, draw_only, modelled, proven, proving
+from tests.amd_emulated.proving import Entry, Problem, draw_only, proven, proving
 from tests.amd_emulated.results import emulator_version
 from tests.amd_emulated.waits import touched_early
 from tests.amd_emulated.workers import ROOT, TooLong, Workers
@@ -174,13 +174,25 @@ def _work(todo: Iterator[int], lock: threading.Lock, draw: Callable[[int], Entry
     workers.close()
 
 
-def run(name: str, seed: int, indices: list[int], jobs: int, path: Path) -> list[dict[str, Any]]:
+_DRAWING = threading.Lock()
+
+
+def in_turn(name: str, seed: int, archs: Sequence[str], index: int) -> Entry:
+    """Entry `index` of a seed, of the arch whose turn it is: of each there are as many."""
+    with _DRAWING:
+        draw_only((archs[index % len(archs)],))
+        return proving(name).draw(seed, index)
+
+
+def run(
+    name: str, seed: int, indices: list[int], jobs: int, path: Path, archs: Sequence[str] = MODELLED
+) -> list[dict[str, Any]]:
     """The rows of an op's indices, made or found."""
-    rows, lock, todo, draw = Rows(path), threading.Lock(), iter(indices), partial(proving(name).draw, seed)
+    rows, lock, todo, draw = Rows(path), threading.Lock(), iter(indices), partial(in_turn, name, seed, archs)
     builder = Builder()
-    archs = {one for one in modelled() if all_archs()[one].family == "cdna"}  # the others have nothing to share
+    cdna = {one for one in archs if all_archs()[one].family == "cdna"}  # the others have nothing to share
     with builder.store.workspace() as work:  # what all compiles share, once for all
-        for arch in sorted(archs):
+        for arch in sorted(cdna):
             prepare([(backend("hip").toolchain(), arch, name)] * len(indices), builder.store, work)
     team = [threading.Thread(target=_work, args=(todo, lock, draw, rows)) for _ in range(jobs)]
     for one in team:
@@ -202,7 +214,12 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("seed", type=int)
     parser.add_argument("count", type=int)
     parser.add_argument("--op", choices=proven(), default="gemm")
-    parser.add_argument("--arch", action="append", choices=(*MODELLED, STAND_IN), help="draw of this one alone")
+    parser.add_argument(
+        "--arch",
+        action="append",
+        choices=(*MODELLED, STAND_IN),
+        help="draw of this one alone, or of several in turn; all, unless one is named",
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", type=int, action="append", help="an index to repeat; the document is left alone")
     parser.add_argument("--so-far", action="store_true", help="write what an unfinished run has, and execute nothing")
@@ -219,7 +236,6 @@ def _own_store() -> None:
 
 def main() -> int:
     given = _parsed()
-    draw_only(given.arch or ())
     _own_store()
     said = needs.missing() or needs.wrong()
     try:
@@ -236,7 +252,8 @@ def main() -> int:
         held = Rows(path).rows
         found = [held[index] for index in indices if index in held]
     else:
-        found = run(given.op, given.seed, indices, max(1, given.jobs), path)
+        archs = [one for one in given.arch or MODELLED if one in all_archs()]
+        found = run(given.op, given.seed, indices, max(1, given.jobs), path, archs)
     wrong = [one for one in found if one["verdict"] != RIGHT]
     print(f"{given.op}, seed {given.seed}: {len(found)} kernels, {len(found) - len(wrong)} right, {len(wrong)} wrong")
     for one in wrong:

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 from tests.amd_emulated import oracle, random_report, random_run, report
+from tests.amd_emulated.emulator import MODELLED
 from tests.amd_emulated.gemm import drawing
 from tests.amd_emulated.number_formats import FORMATS, KINDS, WHOLE, Array, decode, draw, encode_small
+from tests.amd_emulated.proving import draw_only
 from tilewright.ops import op
 
 TYPES: dict[str, Any] = {
@@ -264,3 +266,12 @@ def test_whole_numbers_are_exact_and_held_in_range(output: str) -> None:
     if output == "int32":
         assert oracle.judge(parts, np.rint(sums / 4).astype(np.int32).view(np.uint32)).ok
         assert not oracle.judge(parts, np.floor(sums / 4).astype(np.int32).view(np.uint32)).ok
+
+
+@pytest.mark.parametrize("name", ["conv", "attention_backward"])
+def test_archs_take_turns(name: str) -> None:
+    """A fifth of a seed's kernels for each, whatever the count; an index alone is what it was among the others."""
+    drawn = [random_run.in_turn(name, 7, MODELLED, index) for index in range(5)]
+    assert [entry.spec.arch for entry in drawn] == list(MODELLED)
+    assert random_run.in_turn(name, 7, MODELLED, 3).spec == drawn[3].spec
+    draw_only(())

@@ -44,9 +44,12 @@ def test_they_are_added_and_never_multiplied_by() -> None:
         tw.conv(X, W, residual=CONV_RESIDUAL, epilogue="multiply")
 
 
-def test_with_ds_there_are_two_at_most() -> None:
-    with pytest.raises(ProblemError, match="3 D tensors"):
-        tw.gemm(A, B, bias=BIAS, residual=RESIDUAL, ds=(RESIDUAL,))
+def test_with_ds_there_are_four_at_most() -> None:
+    more = RESIDUAL * 2
+    fused = tw.gemm(A, B, bias=BIAS, residual=RESIDUAL, ds=(more, BIAS))
+    assert np.allclose(fused, A @ B + 2.0 * BIAS + 3.0 * RESIDUAL, atol=1e-5)
+    with pytest.raises(ProblemError, match="5 D tensors"):
+        tw.gemm(A, B, bias=BIAS, residual=RESIDUAL, ds=(more, BIAS, more))
     with pytest.raises(ProblemError, match="ds must be a tuple or list"):
         tw.gemm(A, B, bias=BIAS, ds=RESIDUAL)
 

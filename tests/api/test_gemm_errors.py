@@ -75,7 +75,7 @@ def test_d_must_be_a_sequence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("epilogue", "count"), [("passthrough", 1), ("add", 0), ("multiply", 0), ("add", 3), ("relu", 3)]
+    ("epilogue", "count"), [("passthrough", 1), ("add", 0), ("multiply", 0), ("add", 5), ("relu", 5)]
 )
 def test_wrong_number_of_d(epilogue: str, count: int) -> None:
     fails("epilogue-d-count", A, B, ds=(zeros(5),) * count, epilogue=epilogue)

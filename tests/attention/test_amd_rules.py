@@ -164,6 +164,12 @@ HEADERS: list[tuple[str, Instance, dict[str, Any]]] = [
                                         "bias": "bias", "mask": "top_left", "data_type": "bf16", "block_per_cu": -1}),
     ("amd-attention-registers", QR, {"tile": (16, 192, 16, 128, 32, 128), "wave": (1,) * 9, "warp": (16,) * 9,
                                      "mask": "top_left", "lse": True, "data_type": "bf16", "block_per_cu": -1}),
+    # Built, these two had 120 and 8 bytes of scratch: pages of one slot, of which few waves know many.
+    ("amd-attention-registers", PREFILL, {"tile": (32, 64, 32, 128, 32, 128), "wave": (1,) * 9, "bias": "alibi",
+                                          "mask": "top_left", "lse": True, "data_type": "bf16", "block_per_cu": -1}),
+    ("amd-attention-registers", PREFILL, {"tile": (64, 64, 32, 128, 32, 128), "wave": (2, 1, 1, 2, 1, 1, 1, 1, 1),
+                                          "bias": "alibi", "mask": "top_left", "lse": True, "data_type": "bf16",
+                                          "block_per_cu": -1}),
     ("amd-attention-splits", COMBINE, {"max_splits_log2": 8}),
     ("amd-attention-append-tile", APPEND, {"tile": (128, 64, 128, 128, 32, 128)}),
     ("amd-attention-append-tile", APPEND, {"hdim_q": 256}),

@@ -73,7 +73,8 @@ def test_sets_are_read_from_the_object_and_become_kernels(tmp_path: Path) -> Non
         ('FmhaSignature().mask("odd"), FmhaAlgorithm()', "use no, causal"),
         ("GroupedConvSignature().dims(4), Algorithm()", "1, 2 or 3"),
         ("FmhaSignature().hdim(ANY_INT, 64), FmhaAlgorithm()", "any of queries"),
-        ('Signature().elementwise("Relu", 3), Algorithm()', "0, 1 or 2"),
+        ('Signature().elementwise("Relu", 5), Algorithm()', "0 to 4"),
+        ('GroupedConvSignature().elementwise("Relu", 3), Algorithm()', "0, 1 or 2"),
     ],
 )
 @pytest.mark.sampled(3)

@@ -69,6 +69,8 @@ def cases() -> list[Case]:
         signature("int8", "int32", "rcr", "MultiDAdd", 1),
         signature("fp32", "fp32", "ccr", "Gelu", 0),
         signature("bf16", "bf16", "crr", "MultiDAdd", 2),
+        signature("bf16", "bf16", "rcr", "MultiDAdd", 4),
+        signature("fp16", "fp16", "rrr", "Gelu", 3),
     ))]  # fmt: skip
     for name, more in (
         ("beta", {"beta": True}),

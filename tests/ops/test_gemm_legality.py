@@ -74,7 +74,7 @@ BROKEN: dict[str, list[Breaker]] = {
         lambda: scheduled(legal("packed"), prefetch=-1),
     ],
     "tile-multiple": [lambda: scheduled(legal("packed"), tile=(legal("packed").schedule.warp_tile[0] + 1, 64, 64))],
-    "epilogue-d-count": [lambda: signed(legal("packed"), variant="multi_d", epilogue="MultiDAdd", num_d=3)],
+    "epilogue-d-count": [lambda: signed(legal("packed"), variant="multi_d", epilogue="MultiDAdd", num_d=5)],
     "variant-epilogue": [
         lambda: signed(legal("packed"), epilogue="Relu"),
         lambda: signed(legal("packed"), variant="multi_d"),

@@ -279,7 +279,7 @@ class ConvProblem {
       throw detail::request_error("dtype-input", name_of(dtype_),
                                   std::string(name_of(dtype_)) + " is not an input type",
                                   "use fp32, fp16, bf16 or int8");
-    detail::demand_epilogue(epilogue_, num_d_, false);
+    detail::demand_epilogue(epilogue_, num_d_, false, TW_CONV_MAX_D);
     if (direction_ != ConvDirection::forward && (epilogue_ != Epilogue::none || num_d_))
       throw detail::request_error("fused-backward", name_of(epilogue_), "only forward has fused work",
                                   "use Epilogue::none, and do the rest apart");

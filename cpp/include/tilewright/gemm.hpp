@@ -19,8 +19,8 @@ class PackedB;  // <tilewright/packing.hpp>
 struct GemmOperands {
   const void *a_at = nullptr, *b_at = nullptr, *c_at = nullptr, *b_up_at = nullptr, *d_at[TW_MAX_D] = {};
   void *e_at = nullptr;
-  int64_t a_batch = -1, b_batch = -1, c_batch = -1, e_batch = -1, d_batch[TW_MAX_D] = {-1, -1};
-  int64_t d_row[TW_MAX_D] = {-1, -1}, d_col[TW_MAX_D] = {1, 1};
+  int64_t a_batch = -1, b_batch = -1, c_batch = -1, e_batch = -1, d_batch[TW_MAX_D] = {-1, -1, -1, -1};
+  int64_t d_row[TW_MAX_D] = {-1, -1, -1, -1}, d_col[TW_MAX_D] = {1, 1, 1, 1};
   int64_t count_d = 0;
   double alpha_is = 1, beta_is = 1;
   std::string b_kernel;      // the digest of the kernel that B was packed for; empty where unknown
@@ -112,7 +112,7 @@ class GemmProblem {
                                   "use rcr, rrr, crr or ccr");
     demand_span("stride-huge", "A", a_rows() ? m_ : k_, a_stride());
     demand_span("stride-huge", "B", b_rows() ? k_ : n_, b_stride()), demand_span("stride-huge", "E", m_, c_stride());
-    detail::demand_epilogue(epilogue_, num_d_, true);
+    detail::demand_epilogue(epilogue_, num_d_, true, TW_MAX_D);
     if (dual() && (beta_ || preshuffled_))
       throw detail::request_error("dual-operands", name_of(epilogue_), "a gate of two products with a packed B or a C",
                                   "give both B unpacked and no C, or give the second product as a D tensor");

@@ -100,7 +100,7 @@ class Signature : public Fields<Signature> {
   }
   constexpr Signature &elementwise(const char *what, int64_t num_d = 0) {
     word("elementwise", known(what, kOps, "elementwise: no such epilogue"));
-    field("num_d").numbers[0] = num_d >= 0 && num_d <= 2 ? num_d : throw "num_d: 0, 1 or 2";
+    field("num_d").numbers[0] = num_d >= 0 && num_d <= 4 ? num_d : throw "num_d: 0 to 4";
     field("num_d").count = 1;
     return *this;
   }

@@ -132,15 +132,15 @@ inline void demand_apart(const char *name, const int64_t *shape, size_t rank, co
   }
 }
 
-// `gates`: the op has those too.
-inline void demand_epilogue(Epilogue epilogue, int64_t num_d, bool gates) {
+// `gates`: the op has those too; `most_d`: D tensors that its kernels take.
+inline void demand_epilogue(Epilogue epilogue, int64_t num_d, bool gates, int64_t most_d) {
   if (epilogue < Epilogue::none || epilogue > Epilogue::fastgelu_and_mul || (is_gate(epilogue) && !gates))
     throw request_error(
         "epilogue-name", std::to_string(int(epilogue)),
         "the op has no epilogue " + std::string(name_of(epilogue)) + " of the number " + std::to_string(int(epilogue)),
         "use one of tw::Epilogue; gates are of GEMM only");
   const int64_t least = epilogue == Epilogue::add || epilogue == Epilogue::multiply ? 1 : 0;
-  const int64_t most = epilogue == Epilogue::none ? 0 : is_gate(epilogue) ? 1 : 2;
+  const int64_t most = epilogue == Epilogue::none ? 0 : is_gate(epilogue) ? 1 : most_d;
   if (num_d < least || num_d > most)
     throw request_error("epilogue-d-count", std::to_string(num_d),
                         std::string(name_of(epilogue)) + " with " + std::to_string(num_d) + " D tensors is not defined",

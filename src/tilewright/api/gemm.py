@@ -17,7 +17,7 @@ from tilewright.api import registry_of
 from tilewright.api.tensors import public, recorded, seen, unseen
 from tilewright.errors import ProblemError
 from tilewright.ops.fused import GATES_BY_ACTIVATION, called_as_given, unknown_gate, with_added
-from tilewright.runtime.bindings.gemm import BINDING, counted, two
+from tilewright.runtime.bindings.gemm import BINDING, NO_DS, counted, filled
 from tilewright.runtime.bindings.gemm.packed import PackedB
 from tilewright.runtime.bindings.gemm.packing import pack_with
 from tilewright.runtime.calls import NEVER, caller, scalar
@@ -26,7 +26,6 @@ from tilewright.runtime.torch_arrays import must_be_seen
 _ndarray = np.ndarray
 _CALLER = caller(BINDING.op)
 _NOTHING: tuple[Any, ...] = ()
-_NO_DS = (None, None)
 _PASS = "passthrough"
 _PLAIN = (1.0, 0.0)  # alpha and beta of a plain product
 
@@ -86,9 +85,9 @@ def gemm(
         beta = scalar("beta", beta)
     if bias is not None or residual is not None:
         epilogue, ds = with_added(epilogue, ds, bias=bias, residual=residual)
-    d0, d1 = _NO_DS if ds is _NOTHING else two(ds)
+    all_ds = NO_DS if ds is _NOTHING else filled(ds)
     attributes = (epilogue, out_dtype, math, counted(beta) if beta else 0, "")
-    registry, operands = registry_of(a, target), (a, b, c, d0, d1, out, None)
+    registry, operands = registry_of(a, target), (a, b, c, *all_ds, out, None)
     if copy is NEVER:
         done = _CALLER.attempt(registry, operands, (alpha, beta), attributes)
         if done is not None:
@@ -128,7 +127,7 @@ def gated_gemm(
     if kind is None:
         raise unknown_gate(activation)
     attributes = (kind, out_dtype, math, 0, "")
-    registry, operands = registry_of(a, target), (a, gate, None, None, None, out, up)
+    registry, operands = registry_of(a, target), (a, gate, None, *NO_DS, out, up)
     if copy is NEVER:
         done = _CALLER.attempt(registry, operands, _PLAIN, attributes)
         if done is not None:
@@ -158,7 +157,7 @@ def matmul(
     """
     registry = registry_of(a, target)
     attributes = (_PASS, out_dtype, math, 0, "matmul")
-    operands = (a, b, None, None, None, out, None)
+    operands = (a, b, None, *NO_DS, out, None)
     result = _CALLER.attempt(registry, operands, _PLAIN, attributes) if copy is NEVER else None
     if result is None:
         if must_be_seen(operands):

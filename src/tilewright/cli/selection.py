@@ -14,7 +14,7 @@ from tilewright.cli.common import not_empty, say, show, table
 from tilewright.errors import FileError, RequestError, counted
 
 if TYPE_CHECKING:
-    from tilewright.codegen import Correction, Rejection, SpecSet
+    from tilewright.codegen import Correction, Rejection, SpecSet, Tally
     from tilewright.ops.base import Op
 
 Pool = Annotated[
@@ -104,23 +104,36 @@ def _configuration(wish: Wish) -> Mapping[str, Any] | None:
 
 def choose(op: Op, values: dict[str, Any], wish: Wish) -> SpecSet:
     """The specs the options mean; an axis nobody gave is left to the op's default."""
-    from tilewright.backends.base import resolve_target
     from tilewright.codegen import collect
 
-    selection = collect(
-        op.name,
-        resolve_target(wish.target or None, to_run=False).name,
-        pool=wish.pool,
-        preselected=wish.preselected,
-        config=_configuration(wish),
-        correct=wish.correct,
-        expression=wish.expression,
-        limit=wish.limit,
-        axes=axis_values(op, values),
-    )
+    selection = collect(op.name, correct=wish.correct, **_request(op, values, wish))
     for correction in selection.corrected:
         say(f"corrected {correction.proposal.schedule.label()}: {correction.taken} ({correction.violations[0].rule})")
     return selection
+
+
+def _request(op: Op, values: dict[str, Any], wish: Wish) -> dict[str, Any]:
+    from tilewright.backends.base import resolve_target
+
+    return {
+        "arch": resolve_target(wish.target or None, to_run=False).name,
+        "pool": wish.pool,
+        "preselected": wish.preselected,
+        "config": _configuration(wish),
+        "expression": wish.expression,
+        "limit": wish.limit,
+        "axes": axis_values(op, values),
+    }
+
+
+def count(op: Op, values: dict[str, Any], wish: Wish) -> Tally:
+    """How many specs the options mean."""
+    from tilewright.codegen import Tally, tally
+
+    if not wish.correct:
+        return tally(op.name, **_request(op, values, wish))
+    selection = choose(op, values, wish)
+    return Tally(len(selection.specs), len(selection.rejected), selection.filtered)
 
 
 def rejection_data(rejection: Rejection) -> dict[str, Any]:

@@ -51,6 +51,14 @@ def _specs(
         show_arch(op, target, json)
         return
     wish = chosen.Wish(target, pool, preselected, filter, limit, config, tile_config_json, correct)
+    if count and not why_not:
+        number = chosen.count(op, values, wish)
+        if number.specs:  # of none the reasons are wanted
+            if json:
+                print_json({"filtered": number.filtered, "rejected": number.rejected, "count": number.specs})
+            else:
+                typer.echo(str(number.specs))
+            return
     selection = chosen.choose(op, values, wish)
     _print_specs(selection, count=count, why_not=why_not, verbose=verbose, json=json)
     demand_some(selection)

@@ -85,18 +85,21 @@ def nearest_legal(rejection: Rejection) -> str:
 
 def split_legal(specs: Iterable[KernelSpec]) -> Iterator[KernelSpec | Rejection]:
     """Each spec as it is when legal, else as a rejection with its reasons."""
-    tests: dict[str, Callable[[KernelSpec], bool]] = {}
+    return (spec if is_legal else Rejection(spec) for spec, is_legal in _judged(specs))
+
+
+def _judged(specs: Iterable[KernelSpec]) -> Iterator[tuple[KernelSpec, bool]]:
+    """Each spec, and whether it is legal.  Pools propose all schedules of a signature in a row: what is legal of it is
+    asked when it changes."""
+    signature: Any = None
+    name = arch = ""
+    is_legal: Callable[[Any], bool] | None = None
     for spec in specs:
-        is_legal = tests.get(spec.op)
-        if is_legal is None:
-            is_legal = tests[spec.op] = _legal_test(op_by_name(spec.op))
-        yield spec if is_legal(spec) else Rejection(spec)
-
-
-def _legal_test(op: Op) -> Callable[[KernelSpec], bool]:
-    """Whether a spec is legal, the quick way where the op has one."""
-    quick: Callable[[KernelSpec], bool] | None = getattr(op, "is_legal", None)
-    return quick or (lambda spec: not op.check(spec))
+        if spec.signature is not signature or spec.op != name or spec.arch != arch:
+            signature, name, arch = spec.signature, spec.op, spec.arch
+            quick = getattr(op_by_name(name), "legal_schedules", None)
+            is_legal = quick(signature, arch) if quick is not None else None
+        yield spec, is_legal(spec.schedule) if is_legal is not None else not op_by_name(name).check(spec)
 
 
 class _Seen:
@@ -116,6 +119,34 @@ class _Seen:
         before = len(self._current)
         self._current.add(spec.schedule)
         return len(self._current) > before
+
+
+class _Wanted:
+    """The proposals of a request that pass its filter, each once."""
+
+    def __init__(self, proposals: Iterator[KernelSpec], passes: Filter | None) -> None:
+        self._proposals, self._passes = proposals, passes
+        self.filtered = self.repeated = 0
+
+    def __iter__(self) -> Iterator[KernelSpec]:
+        passes, seen = self._passes, _Seen()
+        for spec in self._proposals:
+            if passes is not None and not passes(spec):
+                self.filtered += 1
+            elif seen.add(spec):
+                yield spec
+            else:
+                self.repeated += 1
+
+
+def _wanted(
+    op: str, arch: str, pool: str, preselected: str, config: Mapping[str, Any] | None, expression: str,
+    axes: Mapping[str, Any] | None,
+) -> _Wanted:  # fmt: skip
+    op_object = op_by_name(op)
+    source = {"pool": pool, "preselected set": preselected, "configuration": config}
+    proposals = _proposals(op_object, arch, source, _axes(op_object, arch, axes or {}))
+    return _Wanted(proposals, Filter(expression) if expression else None)
 
 
 def _axes(op: Op, arch: str, axes: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
@@ -212,31 +243,15 @@ def collect(
     A limit of 0 means all.  Illegal proposals never come out as specs; they are listed as rejected, or with `correct`
     their nearest legal neighbours come out for them.  An axis has a tuple of values, or one by itself.
     """
-    op_object = op_by_name(op)
-    source = {"pool": pool, "preselected set": preselected, "configuration": config}
-    proposals = _proposals(op_object, arch, source, _axes(op_object, arch, axes or {}))
-    passes = Filter(expression) if expression else None
     specs: dict[KernelSpec, None] = {}
     rejected: list[Rejection] = []
     corrected: list[Correction] = []
-    seen = _Seen()
-    filtered = repeated = 0
-
-    def wanted() -> Iterator[KernelSpec]:
-        nonlocal filtered, repeated
-        for spec in proposals:
-            if passes is not None and not passes(spec):
-                filtered += 1
-            elif seen.add(spec):
-                yield spec
-            else:
-                repeated += 1
-
-    for verdict in split_legal(wanted()):
+    wanted = _wanted(op, arch, pool, preselected, config, expression, axes)
+    for verdict in split_legal(wanted):
         if isinstance(verdict, KernelSpec):
             specs[verdict] = None
         else:
-            near = neighbours(op_object, verdict.spec, 1) if correct else ()
+            near = neighbours(op_by_name(op), verdict.spec, 1) if correct else ()
             if near:
                 corrected.append(Correction(verdict.spec, verdict.violations, near[0]))
                 specs[near[0].spec] = None
@@ -245,5 +260,30 @@ def collect(
         if limit and len(specs) >= limit:
             break
     return SpecSet(
-        tuple(specs), tuple(rejected), filtered, repeated, corrected=tuple(corrected), configured=config is not None
-    )
+        tuple(specs), tuple(rejected), wanted.filtered, wanted.repeated, corrected=tuple(corrected),
+        configured=config is not None,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many specs a request means."""
+
+    specs: int
+    rejected: int
+    filtered: int
+
+
+def tally(op: str, arch: str, *, pool: str = "", preselected: str = "", config: Mapping[str, Any] | None = None,
+          expression: str = "", limit: int = 0, axes: Mapping[str, Any] | None = None) -> Tally:  # fmt: skip
+    """How many specs `collect` would return of the same request; it keeps none of them, which halves the time."""
+    wanted = _wanted(op, arch, pool, preselected, config, expression, axes)
+    specs = rejected = 0
+    for _, is_legal in _judged(wanted):
+        if is_legal:
+            specs += 1
+            if specs == limit:
+                break
+        else:
+            rejected += 1
+    return Tally(specs, rejected, wanted.filtered)

@@ -67,28 +67,30 @@ def memory_bytes(instruction: Instruction) -> int:
     return next((size for name, size in _WIDTHS.items() if kind.endswith(name)), 4)
 
 
-def code_model(symbol: str, code: Sequence[Instruction], arch: Arch, waves: int) -> CodeModel | None:
-    """None where there is no loop with matrix instructions, or the arch's rates are not known."""
-    rates = costs.unit_rates(arch)
-    if rates is None or not code:
-        return None
+def main_path(code: Sequence[Instruction], arch: Arch) -> tuple[int, list[Instruction]] | None:
+    """Where the main loop begins, and the path through it that whole tiles take; None where no loop multiplies."""
 
     def weight(instruction: Instruction) -> float:
         cost = costs.matrix_cost(instruction.mnemonic, arch.name, instruction.operands)
         return cost.clocks if cost is not None else 0.0
 
-    graph = flow.blocks(code)
-    loop = flow.main_loop(graph, weight)
-    if loop is None:
+    graph = flow.blocks(code) if code else []
+    loop = flow.main_loop(graph, weight) if graph else None
+    path = flow.hot_path(graph, loop, weight) if loop is not None else []
+    return (graph[loop.header].address, path) if loop is not None and any(map(weight, path)) else None
+
+
+def code_model(symbol: str, code: Sequence[Instruction], arch: Arch, waves: int) -> CodeModel | None:
+    """None where there is no loop with matrix instructions, or the arch's rates are not known."""
+    rates, main = costs.unit_rates(arch), main_path(code, arch)
+    if rates is None or main is None:
         return None
-    path = flow.hot_path(graph, loop, weight)
+    address, path = main
     matrix = [
         cost
         for instruction in path
         if (cost := costs.matrix_cost(instruction.mnemonic, arch.name, instruction.operands)) is not None
     ]
-    if not matrix:
-        return None
     clocks = _unit_clocks(path, arch, rates)
     alone = _one_wave(path, arch, rates)
     waves = max(1, waves)
@@ -97,7 +99,7 @@ def code_model(symbol: str, code: Sequence[Instruction], arch: Arch, waves: int)
     loaded = sum(memory_bytes(instruction) for instruction in path if "_load_" in instruction.mnemonic)
     return CodeModel(
         kernel=symbol,
-        address=graph[loop.header].address,
+        address=address,
         instructions=len(path),
         matrix_instructions=len(matrix),
         macs=sum(cost.macs for cost in matrix),

@@ -12,7 +12,7 @@ Here is the half that legality and pools ask.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Protocol
@@ -91,6 +91,17 @@ def families(backend: str, op: str) -> tuple[Any, ...]:
     return known
 
 
+def _test(family: Any, signature: Any, arch: Arch) -> Callable[[Any], bool]:
+    """Whether a schedule of a family is legal."""
+    quick = getattr(family, "legal_schedules", None)
+    if quick is not None:
+        test: Callable[[Any], bool] = quick(signature, arch)
+        return test
+    return lambda schedule: (
+        numbers_are_legal(schedule) and not any(True for _ in family.violations(signature, schedule, arch))
+    )
+
+
 class FamilySpace:
     """The design space of an op on a backend: its families side by side.
 
@@ -127,16 +138,20 @@ class FamilySpace:
         yield from self.signature_rules(signature, arch)
         yield from self.family_of(schedule).violations(signature, schedule, arch)
 
-    def is_legal(self, signature: Any, schedule: Any, arch: Arch) -> bool:
-        """Whether the numbers of a schedule are some, and `RULES` have nothing to say of it; a family may have a
-        quicker way to know both (`is_legal`)."""
+    def legal_schedules(self, signature: Any, arch: Arch) -> Callable[[Any], bool]:
+        """What says whether the numbers of a schedule are some, and `RULES` have nothing to say of it; a family may
+        have a quicker way to know both (`legal_schedules`)."""
         if not self._has_kernels(signature, arch):
-            return False
-        family = self.family_of(schedule)
-        quick = getattr(family, "is_legal", None)
-        if quick is not None:
-            return bool(quick(signature, schedule, arch))
-        return numbers_are_legal(schedule) and not any(True for _ in family.violations(signature, schedule, arch))
+            return lambda schedule: False
+        tests: dict[type[Any], Callable[[Any], bool]] = {}  # by the dataclass, as they are first asked for
+
+        def is_legal(schedule: Any) -> bool:
+            test = tests.get(type(schedule))
+            if test is None:
+                test = tests[type(schedule)] = _test(self.family_of(schedule), signature, arch)
+            return test(schedule)
+
+        return is_legal
 
     @cached_property
     def _has_kernels(self) -> OnceASignature:

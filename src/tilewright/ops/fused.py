@@ -16,13 +16,16 @@ GATES = {"SiluAndMul": "Silu", "GeluAndMul": "Gelu", "FastGeluAndMul": "FastGelu
 GATES_BY_ACTIVATION = {activation.lower(): gate for gate, activation in GATES.items()}
 
 
-def epilogue_d_counts(epilogue: str) -> tuple[int, ...]:
-    """How many D tensors an epilogue takes.  An activation with D tensors adds them first."""
+USUAL_D = 2  # D tensors that pools have kernels for where nobody says how many
+
+
+def epilogue_d_counts(epilogue: str, most: int = USUAL_D) -> tuple[int, ...]:
+    """How many D tensors an epilogue takes, `most` of an op's.  An activation with D tensors adds them first."""
     if epilogue == "PassThrough":
         return (0,)
     if epilogue in GATES:
         return (0, 1)
-    return (1, 2) if epilogue.startswith("MultiD") else (0, 1, 2)
+    return tuple(range(1 if epilogue.startswith("MultiD") else 0, most + 1))
 
 
 # By their lower-case names, the MultiD ones without that word too.  No cache: torch.compile warns of any in its way.
@@ -95,16 +98,21 @@ def called_as_given(error: ProblemError, **added: Any) -> ProblemError:
     return error
 
 
-def epilogue_violations(epilogue: str, num_d: int, gates: bool = False) -> Iterator[Violation]:
-    """Whether there is such an epilogue, and whether it takes so many D tensors; `gates`: the op has those too."""
+def _either(counts: tuple[int, ...]) -> str:
+    return " or ".join(map(str, counts)) if len(counts) < 4 else f"{counts[0]} to {counts[-1]}"
+
+
+def epilogue_violations(epilogue: str, num_d: int, gates: bool = False, most: int = USUAL_D) -> Iterator[Violation]:
+    """Whether there is such an epilogue, and whether it takes so many D tensors; `gates`: the op has those too, `most`:
+    D tensors that its kernels take."""
     if epilogue not in EPILOGUES and not (gates and epilogue in GATES):
         yield Violation("epilogue-name", f"epilogue {shown(epilogue)} is not known", nearest(epilogue, list(EPILOGUES)))
         return
-    counts = epilogue_d_counts(epilogue)
+    counts = epilogue_d_counts(epilogue, most)
     if num_d not in counts:
         yield Violation(
             "epilogue-d-count",
             f"{epilogue} with {num_d} D tensors is not defined",
-            f"give {' or '.join(map(str, counts))} D tensors"
+            f"give {_either(counts)} D tensors"
             + ("; to add tensors use MultiDAdd" if epilogue == "PassThrough" else ""),
         )

@@ -89,6 +89,13 @@ class ModularOp(OpDefaults):
         quick: Callable[[KernelSpec], bool] | None = getattr(self._legality, "is_legal", None)
         return quick(spec) if quick is not None else not self.check(spec)
 
+    def legal_schedules(self, signature: Any, arch: str) -> Callable[[Any], bool]:
+        """What says whether a schedule of a signature is legal."""
+        quick: Callable[[Any, str], Callable[[Any], bool]] | None = getattr(self._legality, "legal_schedules", None)
+        if quick is not None:
+            return quick(signature, arch)
+        return lambda schedule: not self.check(KernelSpec(self.name, signature, schedule, arch))
+
     def supports(self, spec: KernelSpec, problem: Any) -> list[Violation]:
         return self._legality.supports(spec, problem)
 

@@ -95,6 +95,30 @@ class OnceASignature:
         return answer
 
 
+class LegalByKey:
+    """Whether schedules of a signature are legal, asked once of all that have the same key.
+
+    `key` leaves out what no rule reads: a sweep of edge code and split-K has dozens of schedules of one shape.
+    """
+
+    def __init__(self, key: Callable[[Any], Any], violations: Rule) -> None:
+        self._key, self._violations = key, violations
+
+    def schedules(self, signature: Any, arch: Arch) -> Callable[[Any], bool]:
+        """What says it of the schedules of a signature."""
+        key_of, violations, known = self._key, self._violations, dict[Any, bool]()
+
+        def is_legal(schedule: Any) -> bool:
+            key = key_of(schedule)
+            verdict = known.get(key)
+            if verdict is None:
+                broken = violations(signature, schedule, arch)
+                verdict = known[key] = numbers_are_legal(schedule) and not any(True for _ in broken)
+            return verdict
+
+        return is_legal
+
+
 @lru_cache(maxsize=1 << 16)
 def numbers_are_legal(schedule: Any) -> bool:
     """Whether `words` and `positive`, which read nothing but the schedule, have nothing to say."""
@@ -146,6 +170,14 @@ def schedule_class(op: str, arch: str, kinds: Kinds, name: object) -> type[Any]:
     return chosen
 
 
+def _none(schedule: Any) -> bool:
+    return False
+
+
+def _breaks(rules: Iterable[Rule], signature: Any, schedule: Any, arch: Arch) -> bool:
+    return any(True for rule in rules for _ in rule(signature, schedule, arch))
+
+
 @dataclass(frozen=True)
 class Legality:
     """The rules of one op: those of all families, each family's own, and what a problem must be."""
@@ -159,6 +191,11 @@ class Legality:
     # The problem that last broke no rule, and its arch: on its way to a kernel one is asked about more than once.
     _legal: list[tuple[Any, str]] = dataclasses.field(
         default_factory=lambda: [(None, "")], init=False, compare=False, repr=False
+    )
+
+    # Signature, arch and what says which of its schedules are legal: pools have hundreds of a signature in a row.
+    _asked_last: list[tuple[Any, str, Callable[[Any], bool]]] = dataclasses.field(
+        default_factory=lambda: [(None, "", _none)], init=False, compare=False, repr=False
     )
 
     def check(self, spec: KernelSpec) -> list[Violation]:
@@ -182,27 +219,37 @@ class Legality:
         ]
 
     def is_legal(self, spec: KernelSpec) -> bool:
-        """Whether `check` has nothing to say, without its sentences: pools hold a hundred thousand proposals.
+        """Whether `check` has nothing to say, without its sentences: pools hold a hundred thousand proposals."""
+        signature, arch, test = self._asked_last[0]
+        if spec.signature is not signature or spec.arch != arch:
+            test = self.legal_schedules(spec.signature, spec.arch)
+            self._asked_last[0] = spec.signature, spec.arch, test
+        return test(spec.schedule)
 
-        A design space may know quickly what its rules and those of numbers say (`is_legal`); the rest is asked of what
-        is left.
+    def legal_schedules(self, signature: Any, arch: str) -> Callable[[Any], bool]:
+        """What says whether a schedule of a signature is legal; what does not depend on schedules is asked here.
+
+        A design space may know quickly what its rules and those of numbers say (`legal_schedules`); the rest is asked
+        of what is left.
         """
-        arch, kind = all_archs().get(spec.arch), type(spec.schedule)
-        family = self.families.get(arch.family) if arch is not None else None
-        if arch is None or family is None or not self._has_schedule(arch.family, kind):
-            return False
-        signature, schedule = spec.signature, spec.schedule
-        if not self._signature_is_legal(signature, arch):
-            return False
-        quick = getattr(family, "is_legal", None)
-        if quick is not None:
-            if not quick(signature, schedule, arch):
+        facts = all_archs().get(arch)
+        family = self.families.get(facts.family) if facts is not None else None
+        if facts is None or family is None or not self._signature_is_legal(signature, facts):
+            return _none
+        has_schedule, others, name = self._has_schedule, self._others, facts.family
+        quick = family.legal_schedules(signature, facts) if hasattr(family, "legal_schedules") else None
+
+        def is_legal(schedule: Any) -> bool:
+            if not has_schedule(name, type(schedule)):
                 return False
-        elif not numbers_are_legal(schedule) or any(
-            True for rule in family.RULES for _ in rule(signature, schedule, arch)
-        ):
-            return False
-        return not any(True for rule in self._others for _ in rule(signature, schedule, arch))
+            if quick is not None:
+                if not quick(schedule):
+                    return False
+            elif not numbers_are_legal(schedule) or _breaks(family.RULES, signature, schedule, facts):
+                return False
+            return not _breaks(others, signature, schedule, facts)
+
+        return is_legal
 
     @cached_property
     def _others(self) -> tuple[Rule, ...]:

@@ -175,7 +175,10 @@ def _two(ds: Any) -> tuple[Any, Any]:
         )
     if len(ds) > 2:
         raise ProblemError(
-            f"{len(ds)} D tensors were given", rule="epilogue-d-count", value=len(ds), remedy="give at most 2"
+            f"{len(ds)} D tensors were given",
+            rule="epilogue-d-count",
+            value=len(ds),
+            remedy="give at most 2 where PyTorch records gradients, traces or compiles",
         )
     if len(ds) == 2:
         return ds[0], ds[1]

@@ -1,6 +1,6 @@
 """Attentions drawn by seed: kernels from the pools as users have them, problems of every kind there is.
 
-Kernels: the arch evenly among those the emulator models, the pool evenly among default, full and those of CK Tile's
+Kernels: the arch whose turn it is (`random_run.in_turn`), the pool evenly among default, full and those of CK Tile's
 profiles; family, element type, head sizes, window, bias, soft cap, dropout, LSE, packed rows and pages evenly or as the
 weights below say; of what the pool proposes for them a pipeline, then a legal schedule evenly.  Four in ten have
 something that CK Tile has not: boolean masks, sinks and first keys that are always seen, a bias of fp32, fp32, fp8 keys

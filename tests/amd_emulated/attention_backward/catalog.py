@@ -14,6 +14,7 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.backends.gpu.attention_backward import RowsSchedule
 from tilewright.backends.hip.attention_backward.ck_rows import FAMILY as CK_ROWS
 from tilewright.backends.hip.attention_backward.ck_tile import FAMILY as CK_TILE
+from tilewright.backends.hip.attention_backward.tiled import FAMILY as TILED
 from tilewright.ops import op
 from tilewright.ops.attention_backward.schedule import LoopsSchedule
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
@@ -38,7 +39,9 @@ class Case:
 
     @property
     def spec(self) -> KernelSpec:
-        own = {"loops": LoopsSchedule(), "rows": RowsSchedule()}.get(self.family)
+        own: Any = {"loops": LoopsSchedule(), "rows": RowsSchedule()}.get(self.family)
+        if self.family == "tiled":
+            own = next(iter(TILED.proposals("default", self.signature, arch_by_name(self.arch))))
         if own is not None:
             return KernelSpec(OP, self.signature, own, self.arch)
         family, pool = (CK_ROWS, "full") if self.family == "ck_rows" else (CK_TILE, "default")
@@ -72,6 +75,10 @@ def cases() -> list[Case]:
         Case("dot_do_o, edge code of heads", Signature("dot", "fp16", 128, 128), "gfx90a", family="ck_rows", pick=1),
         Case("convert_dq in parts", Signature("convert", "bf16", 64, 64, accumulate="all"), family="ck_rows", pick=1),
         Case("convert_dq", Signature("convert", "fp16", 128, 128, accumulate="dq"), family="ck_rows"),
+        Case("a bias's gradient", Signature("grad", "fp16", 64, 64, bias="tensor", dtype_aux="fp16", dbias=True),
+             "gfx90a", family="tiled"),
+        Case("gradients of slopes", Signature("grad", "bf16", 64, 64, "window", "alibi", dalibi=True), "gfx1100",
+             family="tiled"),
         Case("iglp", grad),
         Case("iglp with a window", Signature("grad", "fp16", 64, 64, mask="window", accumulate="dq")),
         Case("packed, dropout, heads of 128", Signature("grad", "bf16", 128, 128, "window", dropout=True, varlen=True,

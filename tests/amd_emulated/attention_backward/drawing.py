@@ -1,6 +1,6 @@
 """Attention's gradients drawn by seed: kernels from the pools as users have them, problems of every kind there is.
 
-Kernels: the arch evenly among those the emulator models (RDNA a quarter as often); grad most times, dot and convert
+Kernels: the arch whose turn it is (`random_run.in_turn`); grad most times, dot and convert
 beside it; features each by a chance of its own, so that they meet; of what the pool proposes a legal schedule.
 
 Problems: batches of one to three, one to three query heads a head of keys, heads of any size the kernel holds, lengths

@@ -1,6 +1,6 @@
 """Convolutions drawn by seed: kernels from the pools as users have them, problems of every kind there is.
 
-Kernels: the arch evenly among those the emulator models (RDNA half as often; of CDNA some are gfx908's, compiled for
+Kernels: the arch whose turn it is (`random_run.in_turn`; of CDNA some are gfx908's, compiled for
 the arch that was drawn), the pool evenly among default, full
 and exhaustive; direction, dimensions, element types, fused work and output evenly or as the weights below say; of what
 the pool proposes for them a pipeline, then a schedule evenly.  The plain loops are kept where a pool has nothing else,

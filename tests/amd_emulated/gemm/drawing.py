@@ -3,7 +3,7 @@
 Entry `index` of a seed is the same whatever the count: its generator is seeded by both.  What a rule refuses is drawn
 again, and counted by its rule.
 
-Kernels: the arch evenly among those the emulator models (RDNA a quarter as often), the pool evenly among default, full
+Kernels: the arch whose turn it is (`random_run.in_turn`), the pool evenly among default, full
 and profiler, then input types, layout, variant, fused work and output evenly or as the weights below say, and of what
 the pool proposes for them a pipeline, then a schedule evenly.  The plain loops, which serve what nothing else does, are
 kept one time in five.
@@ -33,6 +33,7 @@ from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.fused import EPILOGUES, epilogue_d_counts
 from tilewright.ops.gemm.problem import GemmProblem
+from tilewright.ops.gemm.spec import MAX_D
 
 POOLS = ("default", "full", "profiler")
 LAYOUTS = ("rcr", "rrr", "crr", "ccr")
@@ -128,7 +129,7 @@ def draw_axes(rng: random.Random) -> dict[str, Any]:
     }
     if variant == "multi_d":
         epilogue = rng.choice(EPILOGUES[1:])
-        axes.update(epilogues=(epilogue,), num_d=(rng.choice(epilogue_d_counts(epilogue)),))
+        axes.update(epilogues=(epilogue,), num_d=(rng.choice(epilogue_d_counts(epilogue, MAX_D)),))
     return axes
 
 

@@ -4,9 +4,9 @@
 
 #include <tilewright/abi.h>
 
-#define TW_MAX_D 2
+#define TW_MAX_D 4
 
-/* E = epilogue(alpha * A.B + beta * C, D0, D1), batched.
+/* E = epilogue(alpha * A.B + beta * C, D0, D1, ...), batched.
  *
  * A is m x k, B is k x n; each is row- or column-major as the kernel's layout says, with a leading
  * stride in elements.  C and E are m x n row-major.  A D tensor has a row and a column stride, so a

@@ -26,4 +26,5 @@ SPACES = Spaces(OP)
 COMMON = common_rules(WORDS, ("dtype_q", "dtype_kv", "dtype_out", "dtype_aux"), FAMILIES, normalized)
 LEGALITY = rules.Legality(OP, SPACES, COMMON.rules, problem_violations, AttentionSignature, COMMON.of_signature)
 check, is_legal, problem_check, supports = LEGALITY.check, LEGALITY.is_legal, LEGALITY.problem_check, LEGALITY.supports
+legal_schedules = LEGALITY.legal_schedules
 spec_from_dict, family_of = LEGALITY.spec_from_dict, LEGALITY.family_of

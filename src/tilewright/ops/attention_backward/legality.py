@@ -35,6 +35,7 @@ check, is_legal, problem_check, spec_from_dict = (
     LEGALITY.problem_check,
     LEGALITY.spec_from_dict,
 )
+legal_schedules = LEGALITY.legal_schedules
 
 
 def supports(spec: KernelSpec, problem: AttentionBackwardProblem) -> list[Violation]:

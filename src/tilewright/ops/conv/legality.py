@@ -60,6 +60,7 @@ LEGALITY = rules.Legality(
     OP, SPACES, COMMON, problem_violations, ConvSignature, of_signature=(names, spatial, fused, accumulates)
 )
 check, is_legal, problem_check = LEGALITY.check, LEGALITY.is_legal, LEGALITY.problem_check
+legal_schedules = LEGALITY.legal_schedules
 supports = LEGALITY.supports
 spec_from_dict = LEGALITY.spec_from_dict
 

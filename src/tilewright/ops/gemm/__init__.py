@@ -1,4 +1,4 @@
-"""GEMM: E = epilogue(alpha * A.B + beta * C, D0, D1)."""
+"""GEMM: E = epilogue(alpha * A.B + beta * C, D0, D1, ...)."""
 
 from __future__ import annotations
 

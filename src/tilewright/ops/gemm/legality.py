@@ -15,7 +15,7 @@ from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.fused import epilogue_violations
 from tilewright.ops.gemm.problem import GemmProblem, problem_violations
 from tilewright.ops.gemm.schedule import GemmSchedule
-from tilewright.ops.gemm.spec import LAYOUTS, VARIANTS, GemmSignature
+from tilewright.ops.gemm.spec import LAYOUTS, MAX_D, VARIANTS, GemmSignature
 from tilewright.ops.spaces import Spaces
 
 SPACES = Spaces("gemm")
@@ -24,7 +24,7 @@ SPACES = Spaces("gemm")
 def names(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Iterator[Violation]:
     yield from rules.known("variant-name", "variant", signature.variant, VARIANTS)
     yield from rules.known("layout-name", "layout", signature.layout, LAYOUTS)
-    yield from epilogue_violations(signature.epilogue, signature.num_d, gates=True)
+    yield from epilogue_violations(signature.epilogue, signature.num_d, gates=True, most=MAX_D)
     yield from rules.known_dtypes(signature, ("dtype_a", "dtype_b", "dtype_acc", "dtype_c", "dtype_d"))
 
 
@@ -70,6 +70,7 @@ LEGALITY = rules.Legality(
     "gemm", SPACES, COMMON, problem_violations, GemmSignature, of_signature=(names, fused, accumulates)
 )
 check, is_legal, problem_check = LEGALITY.check, LEGALITY.is_legal, LEGALITY.problem_check
+legal_schedules = LEGALITY.legal_schedules
 supports = LEGALITY.supports
 spec_from_dict = LEGALITY.spec_from_dict
 

@@ -25,7 +25,7 @@ OPTIONS = (
         "PassThrough",
         str,
     ),
-    Option("num_d", "D tensors the epilogue takes: 0, 1 or 2.", 0),
+    Option("num_d", "D tensors the epilogue takes: 0 to 4.", 0),
     Option("output", "Element type of C and the result; by default that of the inputs.", "", str, normal=element_type),
     Option("d_datatype", "Element type of the D tensors; by default the output's.", "", str, normal=element_type),
     Option("alpha", "Factor of A.B.", 1.0, float, scalar=True),

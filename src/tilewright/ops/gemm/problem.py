@@ -11,7 +11,7 @@ from tilewright.dataclass import dataclass
 from tilewright.dtypes import dtype
 from tilewright.ops.base import SPARSE, Violation, settle
 from tilewright.ops.fused import GATES, epilogue_violations
-from tilewright.ops.gemm.spec import LAYOUTS, GemmSignature
+from tilewright.ops.gemm.spec import LAYOUTS, MAX_D, GemmSignature
 from tilewright.ops.rules import accumulator as accumulator  # noqa: PLC0414  specs and problems name it
 
 # Sizes up to this bound keep every byte offset inside 63 bits.
@@ -185,7 +185,7 @@ def _plainly_legal(p: GemmProblem) -> bool:
 
 @lru_cache(maxsize=256)
 def _epilogue_violations(epilogue: str, num_d: int) -> tuple[Violation, ...]:
-    return tuple(epilogue_violations(epilogue, num_d, gates=True))
+    return tuple(epilogue_violations(epilogue, num_d, gates=True, most=MAX_D))
 
 
 def problem_violations(problem: GemmProblem) -> list[Violation]:
@@ -228,7 +228,7 @@ def _span_violations(p: GemmProblem) -> Iterator[Violation]:
 def _fused_violations(p: GemmProblem) -> Iterator[Violation]:
     if p.layout not in LAYOUTS:
         yield Violation("layout-name", f"layout {p.layout!r} is not supported", f"use one of {', '.join(LAYOUTS)}")
-    yield from epilogue_violations(p.epilogue, p.num_d, gates=True)
+    yield from epilogue_violations(p.epilogue, p.num_d, gates=True, most=MAX_D)
     if p.dual and (p.beta or p.preshuffled):
         message = f"{p.epilogue} of two products with {'a packed B' if p.preshuffled else 'a C'}"
         remedy = "give both B unpacked and no C, or give the second product as a D tensor"

@@ -1,6 +1,6 @@
 """What a GEMM kernel computes: its signature.  How is in `schedule`.
 
-E = epilogue(alpha * A.B + beta * C, D0, D1), or of a dual kernel E = activation(alpha * A.B) * A.B_up
+E = epilogue(alpha * A.B + beta * C, D0, D1, ...), or of a dual kernel E = activation(alpha * A.B) * A.B_up
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from tilewright.ops.fused import GATES
 
 VARIANTS = ("standard", "preshuffle", "multi_d")
 LAYOUTS = ("rcr", "rrr", "crr", "ccr")
+MAX_D = 4  # D tensors of a call: TW_MAX_D of gemm_args.h
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,15 @@ KINDS = {
     0: ((),),
     1: (("full",), ("row",), ("column",), ("one",)),
     2: (("full", "full"), ("row", "column"), ("column", "full"), ("full", "row"), ("one", "row")),
+    3: (("full", "row", "full"), ("column", "one", "row")),
+    4: (("row", "full", "column", "full"), ("full", "full", "full", "full"), ("one", "column", "row", "full")),
 }
 PIPELINES = ("packed", "direct", "stream", "preshuffle", "gemv", "loops")
+MORE = (("MultiDAdd", 3), ("MultiDMultiply", 4), ("Relu", 4), ("Gelu", 3), ("MultiDMultiply", 3), ("MultiDAdd", 4))
 COMBINATIONS = (
     *((name, count) for name in EPILOGUES for count in epilogue_d_counts(name)),
     *((name, 1) for name in GATES),
+    *MORE,
 )
 
 
@@ -92,7 +96,7 @@ def test_every_combination_is_there() -> None:
     for output in ("fp32", "bf16"):
         have = {(one.signature.epilogue, one.signature.num_d) for one in FLOAT if one.signature.dtype_c == output}
         assert have == set(COMBINATIONS)
-    assert len(COMBINATIONS) == 1 + 2 * 2 + 6 * 3 + 3
+    assert len(COMBINATIONS) == 1 + 2 * 2 + 6 * 3 + 3 + len(MORE)
     assert {one.signature.epilogue for one in INTEGER} >= set(ACTIVATIONS)
     mixed = [one for one in FLOAT if one.signature.dtype_d == "fp32" != one.signature.dtype_c and one.signature.num_d]
     assert len(mixed) >= 6

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tilewright
 from tilewright.arch import all_archs
+from tilewright.backends.cpu.toolchain import find_toolchain
 from tilewright.backends.hip.attention_backward import KERNELS as AMD
 from tilewright.backends.hip.attention_backward.tiled import FAMILY, TiledBackwardSchedule
+from tilewright.errors import ToolchainError
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.attention_backward import AttentionBackwardProblem
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature, normalized
@@ -26,6 +31,8 @@ FEATURES: tuple[dict[str, Any], ...] = (
     {"masked": True, "softcap": True},
     {"bias": "tensor", "dtype_aux": "fp32"},
     {"bias": "alibi"},
+    {"bias": "tensor", "dtype_aux": "fp16", "dbias": True},
+    {"bias": "alibi", "dalibi": True},
 )
 SCHEDULE = TiledBackwardSchedule(32, 2)
 
@@ -46,8 +53,6 @@ def test_there_is_a_matrix_kernel_wherever_the_arch_has_an_instruction(arch: str
     ("amd-warps", "gfx1100", {"head_dim": 96, "head_dim_v": 96}, TiledBackwardSchedule(16, 8, 4)),
     ("amd-matrix", "gfx1100", {"dtype": "fp32"}, SCHEDULE),
     ("amd-backward-sums", "gfx942", {"accumulate": "dq"}, SCHEDULE),
-    ("amd-backward-dbias", "gfx942", {"bias": "tensor", "dbias": True}, SCHEDULE),
-    ("amd-backward-dalibi", "gfx942", {"bias": "alibi", "dalibi": True}, SCHEDULE),
     ("amd-tile-size", "gfx950", {}, TiledBackwardSchedule(16, 2)),
     ("amd-tile-size", "gfx90a", {}, TiledBackwardSchedule(48, 2)),
     ("amd-warps", "gfx90a", {}, TiledBackwardSchedule(32, 3)),
@@ -71,6 +76,24 @@ def test_a_kernel_takes_any_size_stride_and_order(arch: str) -> None:
         assert tiled
         for schedule in tiled:
             assert op(OP).supports(KernelSpec(OP, odd.signature, schedule, arch), odd) == []
+
+
+@pytest.mark.parametrize(
+    ("has", "rule"),
+    [
+        ({"bias": "tensor", "bias_shape": (2, 4, 40, 50), "dtype_aux": "fp16", "dbias": True}, ""),
+        ({"bias": "tensor", "bias_shape": (1, 4, 40, 50), "dtype_aux": "fp16", "dbias": True}, "amd-deterministic"),
+        ({"bias": "tensor", "bias_shape": (2, 4, 40, 1), "dtype_aux": "fp16", "dbias": True}, "amd-deterministic"),
+        ({"bias": "alibi", "dalibi": True}, "amd-deterministic"),
+    ],
+)
+def test_what_is_added_in_any_order_is_refused_where_the_order_counts(has: dict[str, Any], rule: str) -> None:
+    for deterministic in (False, True):
+        problem = AttentionBackwardProblem(2, 4, 40, 50, 64, dtype="fp16", deterministic=deterministic, **has)
+        stage = problem.stage("grad", "none")
+        spec = KernelSpec(OP, stage.signature, SCHEDULE, "gfx942")
+        assert not op(OP).check(spec)
+        assert [each.rule for each in op(OP).supports(spec, stage)] == ([rule] if rule and deterministic else [])
 
 
 def test_it_is_chosen_before_the_loops() -> None:
@@ -97,3 +120,32 @@ def test_kernels_that_spilled_are_refused(
 ) -> None:
     spec = KernelSpec(OP, normalized(replace(PLAIN, **has)), schedule, arch)
     assert [each.rule for each in op(OP).check(spec)] == [rule] * bool(rule)
+
+
+CLEARED = """
+#include <tilewright/gpu/attention_backward_added.h>
+struct Config { static constexpr bool dbias = true, dalibi = false; };
+int main() {
+  tw_attention_backward_args x{};
+  x.batch = 2, x.heads_q = 3, x.rows = 5, x.keys = 0;
+  if (tw::added_of<Config>(x).entries() != 1) return 1;  // repeats along everything
+  x.dbias_strides[2] = 1;
+  if (tw::added_of<Config>(x).entries() != 5) return 2;  // a number a row
+  x.dbias_strides[3] = 1;
+  return tw::added_of<Config>(x).entries();  // of keys, and there is none
+}
+"""
+
+
+def test_a_bias_that_repeats_has_elements_without_keys(tmp_path: Path) -> None:
+    """Their gradient is 0: they were left as they were."""
+    try:
+        compiler = find_toolchain().driver
+    except ToolchainError as error:
+        pytest.skip(f"no C++ compiler: {error.message}")
+    source, program = tmp_path / "cleared.cpp", tmp_path / "cleared"
+    source.write_text(CLEARED, encoding="utf-8")
+    package = Path(tilewright.__file__).parent
+    folders = [f"-I{package / 'include'}", f"-I{package / 'backends/gpu/include'}"]
+    subprocess.run([*compiler, "-std=c++17", "-Wall", "-Wextra", *folders, str(source), "-o", str(program)], check=True)
+    assert subprocess.run([str(program)], check=False).returncode == 0

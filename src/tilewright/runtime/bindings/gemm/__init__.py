@@ -9,10 +9,10 @@ from tilewright.errors import ProblemError
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.fused import with_added
 from tilewright.ops.gemm.problem import GemmProblem
+from tilewright.ops.gemm.spec import MAX_D
 from tilewright.runtime.arrays import view
 from tilewright.runtime.bindings import BindingDefaults, Planner, demand_open
 from tilewright.runtime.bindings.gemm import dense, request
-from tilewright.runtime.bindings.gemm.args import MAX_D
 from tilewright.runtime.bindings.gemm.operands import B
 from tilewright.runtime.bindings.gemm.packed import PackedB
 from tilewright.runtime.bindings.gemm.packing import pack
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 __all__ = ["BINDING", "Attributes", "PackedB"]
 
-_NO_DS = (None, None)
+NO_DS = (None,) * MAX_D
 
 
-def two(ds: Any) -> tuple[Any, Any]:
-    """The D tensors of a call, None where there are fewer than two."""
+def filled(ds: Any) -> tuple[Any, ...]:
+    """The D tensors of a call, None where there are fewer than kernels take."""
     if type(ds) is tuple or type(ds) is list:
         count = len(ds)
         if count == 1 and ds[0] is not None:
-            return ds[0], None
-        if count == 2 and ds[0] is not None and ds[1] is not None:
-            return ds[0], ds[1]
+            return (ds[0], *NO_DS[1:])
         if count == 0:
-            return _NO_DS
+            return NO_DS
+        if count <= MAX_D and not any(d is None for d in ds):
+            return (*ds, *NO_DS[count:])
     if not isinstance(ds, Sequence) or isinstance(ds, str):  # arrays are none
         raise ProblemError(
             "ds must be a tuple or list of arrays", rule="ds-type", value=type(ds).__name__, remedy="write ds=(d0,)"
@@ -49,7 +49,7 @@ def two(ds: Any) -> tuple[Any, Any]:
         )
     if any(d is None for d in ds):
         raise ProblemError("a D tensor is None", rule="array-type", value=None, remedy="leave it out of ds")
-    return two(tuple(ds))
+    return filled(tuple(ds))
 
 
 def counted(beta: float) -> int:
@@ -63,8 +63,7 @@ class GemmBinding(BindingDefaults):
         Slot("a", cast=True),
         Slot("b", packed=PackedB, cast=True),
         Slot("c", optional=True, cast=True),
-        Slot("ds[0]", optional=True, cast=True),
-        Slot("ds[1]", optional=True, cast=True),
+        *(Slot(f"ds[{index}]", optional=True, cast=True) for index in range(MAX_D)),
         Slot("out", written=True, optional=True, twin="c"),
         Slot("up", optional=True, cast=True),
     )
@@ -92,7 +91,7 @@ class GemmBinding(BindingDefaults):
         beta = scalar("beta", beta if beta is not None else float(c is not None))
         epilogue, ds = with_added(epilogue, ds, bias=bias, residual=residual)
         attributes = (epilogue, out_dtype, math, counted(beta), form)
-        return (a, b, c, *two(ds), out, up), (alpha, beta), attributes
+        return (a, b, c, *filled(ds), out, up), (alpha, beta), attributes
 
     def bind_kernel(
         self,

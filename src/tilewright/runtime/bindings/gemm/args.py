@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 
-MAX_D = 2
+from tilewright.ops.gemm.spec import MAX_D
 
-_Pair = ctypes.c_int64 * MAX_D
+_EachD = ctypes.c_int64 * MAX_D
 
 
 class GemmArgs(ctypes.Structure):
@@ -26,13 +26,13 @@ class GemmArgs(ctypes.Structure):
         ("b_stride", ctypes.c_int64),
         ("c_stride", ctypes.c_int64),
         ("e_stride", ctypes.c_int64),
-        ("d_row_stride", _Pair),
-        ("d_col_stride", _Pair),
+        ("d_row_stride", _EachD),
+        ("d_col_stride", _EachD),
         ("a_batch_stride", ctypes.c_int64),
         ("b_batch_stride", ctypes.c_int64),
         ("c_batch_stride", ctypes.c_int64),
         ("e_batch_stride", ctypes.c_int64),
-        ("d_batch_stride", _Pair),
+        ("d_batch_stride", _EachD),
         ("alpha", ctypes.c_double),
         ("beta", ctypes.c_double),
         ("b_up", ctypes.c_void_p),

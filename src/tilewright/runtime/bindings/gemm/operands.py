@@ -11,7 +11,7 @@ from tilewright.runtime.arrays import View
 from tilewright.runtime.copies import CopyNeeded, copy_needed
 from tilewright.runtime.devices import HOST, Place
 
-A, B, C, D0, D1, OUT, UP = range(7)  # the slots; UP: the second B of a dual call
+A, B, C, D0, _D1, _D2, _D3, OUT, UP = range(9)  # the slots; UP: the second B of a dual call
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,9 @@ from tilewright.errors import ProblemError, UnknownNameError, an, counted, shown
 from tilewright.ops.fused import GATES, epilogue_d_counts, normal_epilogue
 from tilewright.ops.gemm.legality import has_dual_kernels, problem_check
 from tilewright.ops.gemm.problem import GemmProblem, default_output
+from tilewright.ops.gemm.spec import MAX_D
 from tilewright.runtime.arrays import View, conversion_of, output_dtype
-from tilewright.runtime.bindings.gemm.args import MAX_D, GemmArgs
+from tilewright.runtime.bindings.gemm.args import GemmArgs
 from tilewright.runtime.bindings.gemm.operands import (
     D0,
     OUT,
@@ -156,7 +157,7 @@ def _of_no_batch(view: Any) -> Any:
 
 
 def _read(views: Sequence[Any], attributes: Attributes, target: str) -> _Call:
-    a, b, c, d0, d1, out, up = map(_of_no_batch, views)
+    a, b, c, *fused_ds, out, up = map(_of_no_batch, views)
     packed = b if isinstance(b, PackedB) else None
     if attributes.math is None:
         attributes = attributes._replace(math="")
@@ -179,7 +180,7 @@ def _read(views: Sequence[Any], attributes: Attributes, target: str) -> _Call:
     if packed is not None:
         packed.demand(a, math)
         b = replace(packed.shape, dtype=a.dtype) if math else packed.shape
-    ds = [d for d in (d0, d1) if d is not None]
+    ds = [d for d in fused_ds if d is not None]
     call = _Call(attributes, target, a, b, c, ds, out, packed, up, math=math)
     if not isinstance(attributes.epilogue, str):
         raise _bad(

@@ -61,7 +61,7 @@ def sample(problem: GemmProblem, seed: int = 0, exact: bool = False) -> Sample:
         a = _exact(generator, a.shape, p.dtype_a, p.k)
         b = _exact(generator, b.shape, p.dtype_b, p.k)
     poison(out)
-    operands: list[Any] = [None] * 7
+    operands: list[Any] = [None] * (UP + 1)
     operands[A] = _view(a, p.layout[0], p.m, p.k)
     operands[B] = _view(b, p.layout[1], p.k, p.n)
     operands[C] = _view(c, "r", p.m, p.n) if c is not None else None
@@ -78,8 +78,8 @@ def sample(problem: GemmProblem, seed: int = 0, exact: bool = False) -> Sample:
 def named(sample: Sample) -> dict[str, Any]:
     """What the reference takes: a, b, c, ds, alpha, beta."""
     alpha, beta = sample.scalars
-    a, b, c, d0, d1, _, up = sample.operands
-    return {"a": a, "b": b, "c": c, "ds": tuple(d for d in (d0, d1) if d is not None), "alpha": alpha,
+    a, b, c, *ds, _, up = sample.operands
+    return {"a": a, "b": b, "c": c, "ds": tuple(d for d in ds if d is not None), "alpha": alpha,
             "beta": beta, "b_up": up}  # fmt: skip
 
 

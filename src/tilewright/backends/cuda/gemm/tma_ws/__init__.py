@@ -31,6 +31,7 @@ __all__ = ["FAMILY", "TmaWsSchedule"]
 # Columns of the wgmma shapes the headers spell out.
 WGMMA_COLUMNS = (8, 16, 24, 32, 48, *range(64, 208, 8), *range(208, 257, 16))
 MAX_ACCUMULATORS = {1: 168, 2: 168, 3: 96}  # of the 232 registers a consumer thread has; of three that share, 152
+MOST_D = 2  # operands beside the sums that a consumer reads ahead
 MAX_STAGES = 16  # each has two barriers of 8 bytes in 256
 MAX_CLUSTER = 8  # what every Hopper GPU can place
 PART_GRAIN = 8  # lines or k of a part that a block of a cluster fetches: whole swizzled atoms
@@ -67,6 +68,12 @@ def _violations(signature: GemmSignature, schedule: TmaWsSchedule, arch: Arch) -
         )
     if signature.dual:
         yield from _dual(signature, schedule)
+    if signature.num_d > MOST_D:
+        yield Violation(
+            "nv-d-count",
+            f"tma_ws kernels take {MOST_D} D tensors, and there are {signature.num_d}",
+            "use multistage, or add tensors beforehand",
+        )
     out_columns = view.columns // 2 if signature.dual else view.columns
     if schedule.store == "tma" and ((not view.swap_ab and out_columns % 16) or DTYPES[signature.dtype_c].bytes != 2):
         yield Violation(

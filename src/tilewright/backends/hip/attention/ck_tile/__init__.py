@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tilewright.arch import Arch
@@ -43,8 +43,8 @@ class CkTile(Family, AttentionFamily):
     ) -> Iterator[Violation]:
         return legality.violations(signature, schedule, arch)
 
-    def is_legal(self, signature: AttentionSignature, schedule: CkTileAttentionSchedule, arch: Arch) -> bool:
-        return legality.VERDICTS.is_legal(signature, schedule, arch)
+    def legal_schedules(self, signature: AttentionSignature, arch: Arch) -> Callable[[CkTileAttentionSchedule], bool]:
+        return legality.VERDICTS.schedules(signature, arch)
 
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
         h: CkTileAttentionSchedule = spec.schedule

@@ -101,11 +101,16 @@ def _proposed(inst: Instance, receipt: int) -> Iterator[tuple[str, Pads]]:
         yield from _prefill(inst)
 
 
-def proposals(inst: Instance, receipt: int = 0) -> Iterator[Instance]:
-    """What is computed, with every pipeline and padding that F1 to F14 leave for it."""
+def choices(inst: Instance, receipt: int = 0) -> Iterator[tuple[str, Pads]]:
+    """Every pipeline and padding that F1 to F14 leave for what is computed."""
     if inst.logits and inst.bias != "no":  # F1
         return
     for pipeline, pads in _proposed(inst, receipt):
         if inst.mode == "group" and not (pads[0] and pads[1]) and inst.family != "fwd_splitkv_combine":  # F2
             continue
-        yield replace(inst, pipeline=pipeline, padding=pads)
+        yield pipeline, pads
+
+
+def proposals(inst: Instance, receipt: int = 0) -> Iterator[Instance]:
+    """What is computed, with every one of them."""
+    return (replace(inst, pipeline=pipeline, padding=pads) for pipeline, pads in choices(inst, receipt))

@@ -35,12 +35,20 @@ WIDE_V, WAVES_ALONE, SMALL, COUNTED = 128, 4, 16, 110
 _ENDING = ("fwd_splitkv", "fwd_pagedkv")
 
 
-@lru_cache(maxsize=256)
-def blocks(inst: Instance) -> tuple[CkTileAttentionSchedule, ...]:
+def read(inst: Instance) -> Instance:
+    """What is computed, as far as blocks depend on it: what is read here and by the count of registers."""
+    kept = {name: getattr(inst, name) for name in ("arch", "family", "data_type", "hdim_q", "hdim_v", "dropout")}
+    masked = inst.bias != "no" and inst.mask != "no"
+    return Instance(**kept, bias=inst.bias, mask="top_left" if masked else "no")
+
+
+@lru_cache(maxsize=2048)
+def blocks(computed: Instance, pipeline: str, padding: Pads) -> tuple[CkTileAttentionSchedule, ...]:
     """The schedules of a proposal of the dispatcher: its pipeline and edge code with every tile it has for them."""
+    inst = replace(computed, pipeline=pipeline, padding=padding)
     want = amd_tiles.Wanted(inst.data_type, inst.hdim_q, inst.hdim_v, inst.pipeline, inst.arch)
     chosen = amd_tiles.tiles(want) if inst.family == "fwd" else amd_tiles.paged_tiles(want)
-    rows, keys, qk, v = map(bool, inst.padding)
+    rows, keys, qk, v = padding
     pads: Pads = (rows, keys or inst.family in _ENDING, qk, v)
     arch = arch_by_name(inst.arch)
     proposed = (

@@ -5,7 +5,7 @@ Rules of its dispatcher are in `rules.py`, of its headers in `headers.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tilewright.arch import Arch
@@ -95,26 +95,26 @@ class Verdicts:
     """
 
     def __init__(self) -> None:
-        # One object, so that threads see all of it: the signature and arch asked last, what is computed, and the
-        # verdicts of signatures like it, by its own rules of heads and by those of the instance.
-        self._last: tuple[AttentionSignature | None, str, Instance | None, Known, Known] = (None, "", None, {}, {})
+        # Of signatures that are alike, by their own rules of heads and by those of the instance.
         self._known: dict[tuple[Instance, bool], tuple[Known, Known]] = {}
 
-    def is_legal(self, signature: AttentionSignature, schedule: CkTileAttentionSchedule, arch: Arch) -> bool:
-        last, name, inst, whole, of_instance = self._last
-        if signature is not last or arch.name != name:
-            inst, whole, of_instance = self._alike(signature, arch)
-            self._last = signature, arch.name, inst, whole, of_instance
-        verdict = whole.get(schedule)
-        if verdict is None:
-            verdict = False
-            if inst is not None and numbers_are_legal(schedule):
-                known = of_instance.get(schedule)
-                if known is None:
-                    known = of_instance[schedule] = _is_legal(scheduled(inst, schedule), arch)
-                verdict = known and next(_heads(signature, schedule), None) is None
-            whole[schedule] = verdict
-        return verdict
+    def schedules(self, signature: AttentionSignature, arch: Arch) -> Callable[[CkTileAttentionSchedule], bool]:
+        """What says whether a schedule of a signature is legal."""
+        inst, whole, of_instance = self._alike(signature, arch)
+
+        def is_legal(schedule: CkTileAttentionSchedule) -> bool:
+            verdict = whole.get(schedule)
+            if verdict is None:
+                verdict = False
+                if inst is not None and numbers_are_legal(schedule):
+                    known = of_instance.get(schedule)
+                    if known is None:
+                        known = of_instance[schedule] = _is_legal(scheduled(inst, schedule), arch)
+                    verdict = known and next(_heads(signature, schedule), None) is None
+                whole[schedule] = verdict
+            return verdict
+
+        return is_legal
 
     def _alike(self, signature: AttentionSignature, arch: Arch) -> tuple[Instance | None, Known, Known]:
         if next(ck_tile_rules(signature, arch), None) is not None:
@@ -137,6 +137,7 @@ def alike(inst: Instance) -> Instance:
     plain = inst.bias == "no"
     return replace(
         inst,
+        data_type="fp16" if inst.data_type == "bf16" else inst.data_type,
         lse=False,
         logits=inst.logits and not plain,
         mask="no" if plain else inst.mask,

@@ -27,22 +27,20 @@ def profile_schedules(pool: str, signature: AttentionSignature, arch: Arch) -> I
 
 def enumerated(signature: AttentionSignature, arch: Arch, receipt: int) -> Iterator[CkTileAttentionSchedule]:
     """What the dispatcher enumerates for what a signature computes: its tiles with its pipelines and paddings."""
-    where = route(signature)
-    for inst in features.proposals(computed(signature, arch.name), receipt):
+    where, inst = route(signature), computed(signature, arch.name)
+    like = fitted.read(legality.alike(inst))  # what blocks do not depend on is left out: signatures share them
+    for pipeline, pads in features.choices(inst, receipt):
         if where in ("combine", "append"):
-            rows, keys, qk, v = map(bool, inst.padding)
-            yield from (replace(each, pad=(rows, keys, qk, v)) for each in moving(signature, where))
-        else:  # what blocks do not depend on is left out: signatures share them
-            alike = legality.alike(inst)
-            yield from fitted.blocks(replace(alike, data_type="fp16") if alike.data_type == "bf16" else alike)
+            yield from (replace(each, pad=pads) for each in moving(signature, where))
+        else:
+            yield from fitted.blocks(like, pipeline, pads)
 
 
 def has_kernel(pool: str, signature: AttentionSignature, arch: Arch) -> bool:
     """Whether a pool by a profile's name holds a kernel of CK Tile for a signature."""
     if any(violation.rule == "amd-attention-arch" for violation in legality.ck_tile_rules(signature, arch)):
         return False
-    proposed = profile_schedules(pool, signature, arch)
-    return any(legality.VERDICTS.is_legal(signature, schedule, arch) for schedule in proposed)
+    return any(map(legality.VERDICTS.schedules(signature, arch), profile_schedules(pool, signature, arch)))
 
 
 def _allows(chosen: profiles.Profile, inst: Instance) -> bool:

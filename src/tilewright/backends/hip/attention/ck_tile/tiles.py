@@ -7,6 +7,7 @@ which leaves fewer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.hip.attention.ck_tile.instance import ELEMENT_BYTES, FP8
@@ -146,23 +147,19 @@ def sweep(want: Wanted) -> Iterator[Choice]:
                     yield Choice(m0, n0, k0, warp)
 
 
-def tiles(want: Wanted) -> Iterator[Choice]:
+@lru_cache(maxsize=256)
+def tiles(want: Wanted) -> tuple[Choice, ...]:
     """What T1 to T13 leave of the sweep, for the family fwd."""
-    for tile in sweep(want):
-        if all(rule(tile, want) for rule in RULES.values()):
-            yield tile
+    return tuple(tile for tile in sweep(want) if all(rule(tile, want) for rule in RULES.values()))
 
 
-def paged_tiles(want: Wanted) -> Iterator[Choice]:
+@lru_cache(maxsize=256)
+def paged_tiles(want: Wanted) -> tuple[Choice, ...]:
     """Tiles of splitkv, pagedkv and batch_prefill: one warp tile, and three of the rules."""
     warp = (32, 32, 32) if want.data_type in FP8 else (16, 16, 16)
     as_sync = Wanted(want.data_type, want.hdim_q, want.hdim_v, "qr", want.arch)
-    for m0 in M0:
-        for n0 in N0:
-            for k0 in K0:
-                tile = Choice(m0, n0, k0, warp)
-                if all(RULES[name](tile, as_sync) for name in _OF_PAGES):
-                    yield tile
+    swept = (Choice(m0, n0, k0, warp) for m0 in M0 for n0 in N0 for k0 in K0)
+    return tuple(tile for tile in swept if all(RULES[name](tile, as_sync) for name in _OF_PAGES))
 
 
 def k1_of(tile: Choice, want: Wanted, family: str = "fwd") -> int:

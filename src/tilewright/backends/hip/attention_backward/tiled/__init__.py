@@ -1,7 +1,7 @@
 """tiled: dq, dk and dv by matrix instructions, in kernels of our own: MFMA of CDNA, WMMA of RDNA.
 
-Any stride, size, alignment and feature but the gradients of a bias and of slopes.  Every sum is one wave's, so that the
-results are the same bits in every run.
+Any stride, size, alignment and feature.  Every sum of dq, dk and dv is one wave's, so that they are the same bits in
+every run; the gradients of slopes, and of a bias that repeats, are added in any order.
 """
 
 from __future__ import annotations
@@ -82,10 +82,6 @@ def matrix_rules(signature: AttentionBackwardSignature, arch: Arch) -> Iterator[
     if s.accumulate != "none":
         message = f"accumulate {s.accumulate}: the kernels add every result up themselves"
         yield Violation("amd-backward-sums", message, "use accumulate none")
-    for name in ("dbias", "dalibi"):
-        if getattr(s, name):
-            message = f"the kernels give no {name}, which is added up over rows and heads"
-            yield Violation(f"amd-backward-{name}", message, "use loops")
 
 
 def lds_bytes(signature: AttentionBackwardSignature, schedule: TiledBackwardSchedule) -> int:
@@ -100,13 +96,15 @@ def wanted_registers(signature: AttentionBackwardSignature, schedule: TiledBackw
     s, h = signature, schedule
     sums = SIDE * (s.head_dim + s.head_dim_v) // (arch.warp_size * h.column_waves)
     scores = 2 * SIDE * h.tile_n // arch.warp_size
-    features = s.softcap + s.dropout + s.masked + (s.bias != "none")
+    added = s.dbias + s.dalibi
+    features = s.softcap + s.dropout + s.masked + (s.bias != "none") + added
     most = max(s.head_dim, s.head_dim_v) * DTYPES[s.dtype].bytes // ACCESS_BYTES
     pieces = -(-h.tile_n * most // _threads(h, arch))
     if instruction(s.dtype, arch).groups == 1:
         beside = BESIDE_TWICE + FEATURE_TWICE * (features + (features and s.mask != "none")) + PIECE_TWICE * pieces
         return int((sums + scores) * AHEAD_TWICE) + beside
-    return int((sums + scores) * AHEAD) + BESIDE + SCORED * (features > 0) + MORE_PIECES * max(0, pieces - 2)
+    scored = SCORED * ((features > 0) + (added > 0))
+    return int((sums + scores) * AHEAD) + BESIDE + scored + MORE_PIECES * max(0, pieces - 2)
 
 
 def most_registers(schedule: TiledBackwardSchedule, arch: Arch) -> int:

@@ -5,7 +5,8 @@ Which of them are legal ck_tile_rules.py says; here is what a packed B adds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any
 
 from tilewright.arch import Arch
@@ -13,8 +14,8 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import Promises
 from tilewright.backends.hip import ck_tile_shape as shape
 from tilewright.backends.hip.ck_tile import chosen
-from tilewright.backends.hip.ck_tile_pipelines import number_of
-from tilewright.backends.hip.ck_tile_rules import ck_tile_rules, instance_rules, is_whole
+from tilewright.backends.hip.ck_tile_pipelines import PIPELINES, number_of
+from tilewright.backends.hip.ck_tile_rules import MAX_SPLIT_K, ck_tile_rules, instance_rules, is_whole
 from tilewright.backends.hip.gemm.ck_tile import proposals
 from tilewright.backends.hip.gemm.ck_tile.schedule import CkTileSchedule
 from tilewright.backends.hip.gemm.ck_tile.templates import gemm_profile, template_words
@@ -24,6 +25,7 @@ from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.gemm.copies import CopiedSizes, whole_rows
 from tilewright.ops.gemm.schedule import Shape
 from tilewright.ops.gemm.spec import GemmSignature
+from tilewright.ops.rules import LegalByKey
 
 __all__ = ["FAMILY", "CkTileSchedule"]
 
@@ -93,6 +95,20 @@ def _preshuffle(signature: GemmSignature, schedule: CkTileSchedule, arch: Arch) 
         )
 
 
+_SHAPED = attrgetter("pipeline", "tile", "warp_tile", "warp_grid", "store", "persistent", "store_width")
+
+
+def _read_by_rules(schedule: CkTileSchedule) -> tuple[Any, ...]:
+    """A schedule without what no rule tells apart: schedulers that the pipeline has, edge code (but along k of a packed
+    B), and how many parts of k there are."""
+    pipeline, parts = PIPELINES.get(schedule.pipeline), schedule.split_k
+    if pipeline is None:
+        return (schedule,)
+    other = "" if schedule.scheduler in pipeline.schedulers else schedule.scheduler
+    edge = pipeline.packed_b and schedule.pad[2]
+    return _SHAPED(schedule), other, edge, 2 if 1 < parts <= MAX_SPLIT_K else parts
+
+
 class CkTile(HipGemmFamily):
     name = "ck_tile"
     schedules = (CkTileSchedule,)
@@ -108,6 +124,9 @@ class CkTile(HipGemmFamily):
         yield from _packed(signature, schedule, arch)
         yield from instance_rules(signature, schedule, arch)
         yield from _preshuffle(signature, schedule, arch)
+
+    def legal_schedules(self, signature: GemmSignature, arch: Arch) -> Callable[[CkTileSchedule], bool]:
+        return LegalByKey(_read_by_rules, self.violations).schedules(signature, arch)
 
     def grains(self, schedule: CkTileSchedule) -> Shape:
         m, n, k = schedule.tile

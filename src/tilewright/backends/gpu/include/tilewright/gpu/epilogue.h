@@ -6,13 +6,15 @@
 
 namespace tw {
 
+constexpr int most_d = 4;  // D tensors of a kernel, at most
+
 // Host and device lay this out alike; a D that is a row has a row stride of 0.
 struct EpilogueArgs {
   double alpha, beta;
   const void *c;
-  const void *d[2];
+  const void *d[most_d];
   long long c_stride, c_batch;
-  long long d_row[2], d_column[2], d_batch[2];
+  long long d_row[most_d], d_column[most_d], d_batch[most_d];
 };
 
 #ifdef TW_ON_GPU

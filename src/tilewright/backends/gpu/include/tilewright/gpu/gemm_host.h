@@ -6,9 +6,11 @@
 namespace tw {
 
 inline EpilogueArgs epilogue_args(const tw_gemm_args &x) {
-  EpilogueArgs f{x.alpha, x.beta, x.c, {x.d[0], x.d[1]}, x.c_stride, x.c_batch_stride, {}, {}, {}};
+  static_assert(TW_MAX_D == most_d, "a kernel takes as many D tensors as a call has");
+  EpilogueArgs f{x.alpha, x.beta, x.c, {}, x.c_stride, x.c_batch_stride, {}, {}, {}};
   for (int t = 0; t < TW_MAX_D; ++t)
-    f.d_row[t] = x.d_row_stride[t], f.d_column[t] = x.d_col_stride[t], f.d_batch[t] = x.d_batch_stride[t];
+    f.d[t] = x.d[t], f.d_row[t] = x.d_row_stride[t], f.d_column[t] = x.d_col_stride[t],
+    f.d_batch[t] = x.d_batch_stride[t];
   return f;
 }
 

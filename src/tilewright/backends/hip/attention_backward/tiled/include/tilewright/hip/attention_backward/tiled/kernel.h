@@ -3,9 +3,11 @@
 // Two passes, so that every result is added up by one wave in one order: blocks of rows walk tiles of keys for dq, blocks of
 // keys walk tiles of rows for dk and dv.  A wave has 16 lines of its own: its scores and what dout gives them come as the
 // other lines times its own, so that a lane has them of one line, and they are, as they lie in its registers, an operand of
-// the accumulators.  What both passes do to an entry is what the loops do to it.
+// the accumulators.  What both passes do to an entry is what the loops do to it.  The gradients of a bias and of slopes come from
+// the pass of rows, to memory that was cleared: where entries fall together they are added in any order.
 #pragma once
 #include <tilewright/hip/attention_backward/kernel.h>
+#include <tilewright/gpu/attention_backward_added.h>
 #include <tilewright/gpu/attention_backward_entries.h>
 #include <tilewright/hip/head_fetch.h>
 #include <tilewright/hip/score_operand.h>
@@ -50,6 +52,8 @@ template <class Config, bool of_keys> struct BackwardTiled {
   AttentionSequence s;
   int first;  // of the block's lines
   Dropout dropout{};
+  float slopes = 0;  // a lane's part of the gradient of the head's slope
+  static constexpr bool adds_bias = Config::dbias && !of_keys, adds_slopes = Config::dalibi && !of_keys;
   Accumulators sum[columns] = {}, sum_v[of_keys ? columns_v : 1] = {};
 
   TW_GPU BackwardTiled(const BackwardTiledArgs &args, char *lds)
@@ -81,6 +85,8 @@ template <class Config, bool of_keys> struct BackwardTiled {
   static TW_GPU int first_column(int count) {
     return shares > 1 ? int(threadIdx.x) / Scores::wave % shares * count : 0;
   }
+  // Of waves that have the same entries, one gives the gradients of what is added to them.
+  static TW_GPU bool is_first_share() { return shares == 1 || int(threadIdx.x) / Scores::wave % shares == 0; }
   TW_GPU int count() const { return of_keys ? h.keys : h.rows; }
 
   static TW_GPU int unknown_zero() {
@@ -191,7 +197,7 @@ template <class Config, bool of_keys> struct BackwardTiled {
     return ((column & 16 ? high : low) >> (column % 2 * 16) & 0xffffu) >= dropout.threshold;
   }
   // Scores become gradients of scores, gradients of weights become weights.
-  TW_GPU void entries(Accumulators (&scores)[blocks], Accumulators (&gradients)[blocks], int from) const {
+  TW_GPU void entries(Accumulators (&scores)[blocks], Accumulators (&gradients)[blocks], int from) {
     const BackwardEntries<Config> each(call, h, dropout);
     const int64_t prepared = prepared_at(a, h.sequence, h.head);
     const float *const lse = static_cast<const float *>(a.lse_log2) + prepared;
@@ -206,6 +212,9 @@ template <class Config, bool of_keys> struct BackwardTiled {
         if constexpr (Config::dropout) keeps = kept(uint32_t(row), uint32_t(key));
         const BackwardEntry one = each.at(scores[j][i], gradients[j][i], lse[row], delta[row], row, key, keeps);
         scores[j][i] = one.gradient, gradients[j][i] = one.weight;
+        if constexpr (adds_bias)
+          if (is_first_share()) each.store_bias(row, key, one.added);
+        if constexpr (adds_slopes) slopes -= one.added * one.distance;
         __builtin_amdgcn_sched_barrier(0);
       }
     }
@@ -242,6 +251,7 @@ template <class Config, bool of_keys> struct BackwardTiled {
 #pragma clang loop unroll(disable)
       for (int at = w.begin; at < w.end; at += tile_n) sync(at);
     }
+    if constexpr (adds_slopes) store_slope(head);
     if (first + wave_line() + lane() % 16 >= count()) return;
     if constexpr (of_keys) {
       store_tile(sum, call.scale, a.dk, a.dk_strides, head, int(a.head_qk));
@@ -269,6 +279,12 @@ template <class Config, bool of_keys> struct BackwardTiled {
         const int d = (first_column(count) + c) * 16 + Scores::row(lane(), i);
         if (d < elements) round_to(sums[c][i] * factor, to[d]);
       }
+  }
+  TW_GPU void store_slope(int head) {
+#pragma unroll
+    for (int bits = 1; bits < Scores::wave; bits *= 2) slopes += __shfl_xor(slopes, bits, Scores::wave);
+    if (lane() == 0 && is_first_share())
+      atomicAdd(static_cast<float *>(a.dalibi) + h.sequence * a.dalibi_batch + head * a.dalibi_head, slopes);
   }
   // Lines that no sequence has, or that lie behind this one's last, are zero.
   TW_GPU void clear(int head) const {
@@ -301,15 +317,41 @@ template <class Config, bool of_keys> __global__ void __launch_bounds__(Config::
 #endif
 }
 
+constexpr int backward_clear_threads = 256, backward_clear_blocks = 1024;
+
+template <class Config> __global__ void __launch_bounds__(backward_clear_threads)
+    attention_backward_clear(const BackwardAddedArgs x) {
+#if defined(__HIP_DEVICE_COMPILE__)
+  const int64_t step = int64_t(gridDim.x) * backward_clear_threads;
+  const int64_t begin = int64_t(blockIdx.x) * backward_clear_threads + threadIdx.x;
+  const int64_t (&n)[4] = x.bias_sizes, (&s)[4] = x.bias_strides, (&slopes)[2] = x.alibi_sizes;
+  for (int64_t i = begin; i < n[0] * n[1] * n[2] * n[3]; i += step) {
+    const int64_t z = i / n[3] / n[2];
+    x.dbias[z / n[1] * s[0] + z % n[1] * s[1] + i / n[3] % n[2] * s[2] + i % n[3] * s[3]] = 0;
+  }
+  for (int64_t i = begin; i < slopes[0] * slopes[1]; i += step)
+    x.dalibi[i / slopes[1] * x.alibi_strides[0] + i % slopes[1] * x.alibi_strides[1]] = 0;
+#endif
+}
+
 template <class Config> struct AttentionBackwardTiled {
   using Args = tw_attention_backward_args;
   static int64_t workspace(const Args &) { return 0; }
   static int run(const Args &x, void *, void *stream) {
+    if constexpr (Config::dbias || Config::dalibi)
+      if (int status = clear(x, stream)) return status;
     if (int status = launch<true>(x, x.keys, x.heads_kv, stream)) return status;
     return launch<false>(x, x.rows, x.heads_q, stream);
   }
 
  private:
+  static int clear(const Args &x, void *stream) {
+    const BackwardAddedArgs added = added_of<Config>(x);
+    const int64_t blocks = (added.entries() + backward_clear_threads - 1) / backward_clear_threads;
+    return backward_launch(&attention_backward_clear<Config>,
+                           blocks < backward_clear_blocks ? blocks : backward_clear_blocks,
+                           unsigned(backward_clear_threads), stream, added);
+  }
   template <bool of_keys> static int launch(const Args &x, int64_t lines, int64_t heads, void *stream) {
     const int64_t tiles = (lines + Config::tile_m - 1) / Config::tile_m;
     const BackwardTiledArgs t{backward_call<Config>(x), int(tiles > 1 ? tiles : 1)};
