@@ -157,6 +157,46 @@ _WINNERS: tuple[Row, ...] = (
     (144, 128, 6, (2, 1), _TC),
     (144, 256, 4, (2, 1), _TC),
     (128, 64, 8, (2, 1), _CC),
+    # trial
+    (256, 192, 3, (1, 2), _C),
+    (256, 192, 3, (2, 1), _C),
+    (256, 176, 4, (1, 2), _C),
+    (256, 176, 4, (2, 1), _C),
+    (128, 192, 4, (1, 1), _P),
+    (128, 192, 4, (2, 1), _P),
+    (128, 176, 5, (2, 1), _P),
+    (192, 176, 4, (1, 2), _C),
+    (192, 176, 4, (2, 1), _C),
+    (192, 192, 3, (2, 1), _C),
+    (128, 64, 8, (3, 1), _CC),
+    (128, 64, 8, (4, 1), _CC),
+    (128, 64, 8, (5, 1), _CC),
+    (48, 128, 9, (5, 1), _TC),
+    (32, 128, 10, (4, 1), _TC),
+    (80, 128, 8, (5, 1), _TC),
+    (32, 256, 5, (3, 1), _TC),
+    (144, 128, 6, (4, 1), _TC),
+    (224, 128, 4, (4, 1), _TC),
+    (208, 128, 5, (2, 1), _TC),
+    (160, 256, 4, (4, 1), _TC),
+)
+# trial
+_SWAPPED_LINES: tuple[Row, ...] = (
+    (192, 256, 3, (1, 2), _TD),
+    (192, 256, 3, (2, 1), _TD),
+    (176, 256, 4, (2, 1), _TD),
+    (192, 192, 3, (1, 2), _TD),
+    (192, 192, 3, (2, 1), _TD),
+    (184, 192, 3, (1, 2), _TD),
+    (192, 128, 4, (1, 2), _TT),
+    (192, 128, 4, (2, 1), _TT),
+    (184, 128, 4, (1, 2), _TK),
+    (256, 128, 4, (1, 2), _TK),
+    (240, 128, 4, (1, 2), _TK),
+    (128, 128, 6, (2, 1), _TK),
+    (192, 64, 6, (2, 1), _TT),
+    (152, 256, 3, (2, 1), _TK),
+    (184, 256, 3, (1, 2), _TK),
 )
 # The same with swap_ab and the TMA store, where A lies along k: their narrow side may be any multiple of 8, so that a
 # round of tiles fills the multiprocessors (gemm_h200.py --random 17131177 --also, rcr and rrr).
@@ -172,6 +212,28 @@ _SWAPPED: tuple[Row, ...] = (
     (192, 192, 3, (1, 1), _TD),
     (224, 128, 4, (1, 2), _TK),
     (240, 128, 4, (1, 2), _TK),
+    # trial
+    (192, 256, 3, (1, 2), _TD),
+    (192, 256, 3, (2, 1), _TD),
+    (184, 256, 4, (1, 2), _TK),
+    (176, 256, 4, (2, 1), _TD),
+    (168, 256, 4, (2, 1), _TD),
+    (160, 256, 4, (2, 1), _TD),
+    (192, 192, 3, (1, 2), _TD),
+    (192, 192, 3, (2, 1), _TD),
+    (168, 192, 4, (1, 2), _TD),
+    (152, 192, 4, (2, 1), _TD),
+    (192, 128, 4, (1, 2), _TT),
+    (192, 128, 4, (2, 1), _TT),
+    (184, 128, 4, (1, 2), _TT),
+    (176, 128, 5, (1, 1), _TT),
+    (200, 128, 5, (1, 2), _TK),
+    (168, 128, 5, (1, 1), _TK),
+    (112, 128, 7, (1, 2), _TK),
+    (256, 128, 4, (1, 2), _TK),
+    (136, 128, 6, (1, 2), _TT),
+    (96, 64, 8, (1, 1), _TT),
+    (200, 64, 6, (2, 1), _TT),
 )
 # The same for an E TMA cannot write: its rows begin anywhere.
 _ANYWHERE: tuple[Row, ...] = (
@@ -210,8 +272,8 @@ def _default(signature: GemmSignature, arch: Arch) -> Iterator[TmaWsSchedule]:
     tables: list[tuple[Sequence[Row], str]] = [(list(_of_two_bs()) if signature.dual else _WINNERS, "")]
     if DTYPES[signature.dtype_c].bytes == 2:
         tables.append((_ANYWHERE, "direct"))
-        if signature.layout[0] == "r" and not signature.num_d and not signature.dual:
-            tables.append((_SWAPPED, "tma"))
+        if not signature.num_d and not signature.dual:
+            tables.append((_SWAPPED if signature.layout[0] == "r" else _SWAPPED_LINES, "tma"))
     for table, store in tables:
         for m, n, stages, cluster, way in table:
             schedule = tma_ws(signature, m, n, stages, cluster, way, store)
