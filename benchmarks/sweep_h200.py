@@ -5,7 +5,7 @@
     python benchmarks/sweep_h200.py SEED --op conv --count 300 --kinds bf16 fp16 --output conv.json.gz
 
 Products: half from `benchmarks/_h200_random.py`, half from `tilewright problems show gemm random:SEED:COUNT` (with
---families-only none of these), kinds in turn (one named twice comes twice as often).  bf16 and fp16 give their own type;
+--families-only none of these), kinds in turn (one named twice comes twice as often).  bf16 and fp16 give their own;
 fp8 is fp8_e4m3 and gives bf16 or fp32; fused is bf16 with one of FUSED.
 Convolutions: half from `benchmarks/_conv_h200_shapes.py`, half of random:SEED:COUNT,
 directions in turn, of bf16 and fp16.  Kernels of a problem: those of the default pool whose estimate is within FAR of
