@@ -24,6 +24,7 @@ Run = Callable[[], Any]
 CACHES = ("cold", "clean", "warm")
 WAIT_CYCLES = 60_000  # about 30 microseconds: more than the host needs to queue two events and a replay
 MOST_QUEUED = 256  # timed replays between two looks at the clock
+LEAST_FREE = 0.25  # of the device's memory, before a capture
 
 
 class Clock(Protocol):
@@ -58,8 +59,13 @@ class GraphClock:
     def captured(self, run: Run) -> Run:
         """As a graph, after one call outside it: code is loaded then, and workspaces are made.
 
-        `torch.cuda.graph` would also collect garbage and empty PyTorch's cache, far longer than a capture takes.
+        `torch.cuda.graph` would also collect garbage and empty PyTorch's cache, far longer than a capture takes.  But
+        PyTorch keeps the pool of each graph that is gone, and nothing takes memory from there: where it gets short,
+        the cache is emptied.
         """
+        free, total = torch.cuda.mem_get_info()
+        if free < LEAST_FREE * total:
+            torch.cuda.empty_cache()
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             run()

@@ -4,9 +4,10 @@
     tilewright learn train gemm --data one.json.gz [two.json.gz ...]
     python benchmarks/sweep_h200.py SEED --op conv --count 300 --kinds bf16 fp16 --output conv.json.gz
 
-Products: half from `benchmarks/_h200_random.py`, half from `tilewright problems show gemm random:SEED:COUNT`, kinds in
-turn (one named twice comes twice as often).  bf16 and fp16 give their own type; fp8 is fp8_e4m3 and gives bf16 or fp32;
-fused is bf16 with one of FUSED.  Convolutions: half from `benchmarks/_conv_h200_shapes.py`, half of random:SEED:COUNT,
+Products: half from `benchmarks/_h200_random.py`, half from `tilewright problems show gemm random:SEED:COUNT` (with
+--families-only none of these), kinds in turn (one named twice comes twice as often).  bf16 and fp16 give their own;
+fp8 is fp8_e4m3 and gives bf16 or fp32; fused is bf16 with one of FUSED.
+Convolutions: half from `benchmarks/_conv_h200_shapes.py`, half of random:SEED:COUNT,
 directions in turn, of bf16 and fp16.  Kernels of a problem: those of the default pool whose estimate is within FAR of
 the lowest; of fused ones, each signature of which has kernels of its own to build, no more than FEW.  Kernels are built
 ahead while others are measured; every kernel is checked against float64 before it is timed; how time is taken says
@@ -68,14 +69,16 @@ SAVED_EVERY = 10.0  # seconds
 REHEARSAL = 32
 
 
-def sizes(seed: int, count: int, dtype_of: Any, shrink: int, names: Sequence[str]) -> Iterator[Drawn]:
-    """Problems of both distributions in turn, families in turn."""
+def sizes(
+    seed: int, count: int, dtype_of: Any, shrink: int, names: Sequence[str], shipped_too: bool = True
+) -> Iterator[Drawn]:
+    """Problems of both distributions in turn, or of the first alone; families in turn."""
     draw = random.Random(seed)
     shipped = engine(GEMM).random(seed + 1, count, "cuda")
     for index in range(count):
-        dtype = dtype_of(index)
-        if index % 2 == 0:
-            yield draw_one(draw, names[index // 2 % len(names)], dtype, LAYOUTS, shrink)
+        dtype, turn = dtype_of(index), index // 2 if shipped_too else index
+        if index % 2 == 0 or not shipped_too:
+            yield draw_one(draw, names[turn % len(names)], dtype, LAYOUTS, shrink)
             continue
         one = shipped[index // 2]
         m, n, k = (max(1, one[axis] // shrink) for axis in "mnk")
@@ -96,6 +99,7 @@ def problems(
     layouts: Sequence[str] = LAYOUTS,
     fused: int = len(FUSED),
     families: Sequence[str] = tuple(FAMILIES),
+    shipped_too: bool = True,
 ) -> list[GemmProblem]:
     """`fused` limits how many of FUSED are drawn from."""
     draw = random.Random(seed + 2)
@@ -105,7 +109,7 @@ def problems(
         return {"fp8": "fp8_e4m3", "fused": "bf16"}.get(kind, kind)
 
     found = []
-    for index, one in enumerate(sizes(seed, count, dtype_of, shrink, families)):
+    for index, one in enumerate(sizes(seed, count, dtype_of, shrink, families, shipped_too)):
         layout = one.layout if one.layout in layouts else draw.choice(list(layouts))
         made, kind = problem_of(one.m, one.n, one.k, one.dtype, layout), kinds[index % len(kinds)]
         if kind == "fp8" and draw.random() < 0.3:
@@ -260,8 +264,9 @@ class Sweep:
             asked = list(convolutions(options.seed, options.count, options.kinds, shrink))
         else:
             drawn = problems(
-                options.seed, options.count, options.kinds, shrink, options.layouts, options.fused, options.families
-            )
+                options.seed, options.count, options.kinds, shrink, options.layouts, options.fused, options.families,
+                not options.families_only,
+            )  # fmt: skip
             asked = list(drawn)
         plan = planned(asked, self.target, options.most_kernels, options.lot)
         wanted = {spec.digest: spec for _, specs in plan for spec in specs}
@@ -309,6 +314,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
     more = "of the products of _h200_random.py; one named twice comes twice as often"
     parser.add_argument("--families", nargs="+", choices=tuple(FAMILIES), default=list(FAMILIES), help=more)
+    parser.add_argument("--families-only", action="store_true", help="no products of the shipped distribution")
     parser.add_argument("--fused", type=int, default=len(FUSED), help="of FUSED, the first so many")
     parser.add_argument("--most-kernels", type=int, default=10_000, help="of one signature")
     parser.add_argument(

@@ -124,6 +124,7 @@ def test_replays_are_timed_in_turn_and_the_cache_is_emptied_before_each(monkeypa
         def elapsed_time(self, other: object) -> float:
             return 2.0
 
+    free = [100]
     stream = SimpleNamespace(wait_stream=lambda other: None, synchronize=lambda: log.append("wait"))
     for name, played in (
         ("Stream", lambda: stream),
@@ -132,6 +133,8 @@ def test_replays_are_timed_in_turn_and_the_cache_is_emptied_before_each(monkeypa
         ("Event", Event),
         ("CUDAGraph", Graph),
         ("_sleep", lambda cycles: log.append("sleep")),
+        ("mem_get_info", lambda: (free[0], 100)),
+        ("empty_cache", lambda: log.append("empty")),
     ):
         monkeypatch.setattr(torch.cuda, name, played)
     timing = module("_cuda_timing", monkeypatch)
@@ -139,6 +142,10 @@ def test_replays_are_timed_in_turn_and_the_cache_is_emptied_before_each(monkeypa
     clock = timing.GraphClock(64)
     calls = [clock.captured(lambda: log.append("run")) for _ in range(2)]
     assert log == ["run", "wait", "begin", "run", "end"] * 2
+    log.clear()
+    free[0] = 10  # what PyTorch keeps of graphs that are gone fills the device
+    clock.captured(lambda: log.append("run"))
+    assert log == ["empty", "run", "wait", "begin", "run", "end"]
     log.clear()
     assert clock.rounds(calls, 300, "cold") == [[0.002] * 300] * 2  # more than are queued at a time
     assert log[:8] == ["replay", "replay", *["mark", "replay", "mark"] * 2]

@@ -122,7 +122,7 @@ def test_mistakes_of_collecting_show(emulator: Emulator, mistake: str) -> None:
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("layout", ["rcr", "rrr"])
+@pytest.mark.parametrize("layout", ["rcr", "rrr", "crr"])
 @pytest.mark.parametrize(
     ("m", "n", "stages", "cluster", "scheduler"),
     [
@@ -135,6 +135,7 @@ def test_mistakes_of_collecting_show(emulator: Emulator, mistake: str) -> None:
         (96, 256, 3, (1, 1), "cooperative_swap_ab_stream_k"),
         (16, 128, 4, (1, 1), "cooperative_swap_ab_split_k"),
         (160, 256, 3, (1, 1), "cooperative_swap_ab_split_k"),
+        (192, 256, 3, (2, 1), "cooperative_swap_ab"),  # as many accumulators as registers have room for
     ],
 )
 def test_swap_ab_results_leave_by_the_copy_engine(

@@ -118,6 +118,8 @@ def test_every_layout(emulator: Emulator, layout: str, scheduler: str) -> None:
         (192, 112, 5, (1, 1), "pingpong"),  # three rows of wgmma
         (144, 128, 4, (1, 2), "cooperative_swap_ab"),  # more columns than lines
         (192, 192, 3, (2, 1), "cooperative"),  # three warpgroups share the tile
+        (256, 192, 3, (1, 2), "cooperative"),  # as many accumulators as registers have room for
+        (128, 192, 4, (2, 1), "pingpong"),
         (48, 192, 4, (1, 1), "cooperative_swap_ab"),
     ],
 )
@@ -288,6 +290,8 @@ def test_nothing_is_touched_outside(emulator: Emulator, at_end: bool) -> None:
         (128, 128, 4, (4, 1), "cooperative_cluster_k", "fp32"),
         (128, 176, 5, (1, 2), "cooperative_cluster_k", "bf16"),
         (256, 64, 3, (2, 2), "cooperative_cluster_k", "bf16"),
+        (128, 64, 4, (3, 1), "cooperative_cluster_k", "bf16"),
+        (48, 128, 4, (5, 1), "cooperative_swap_ab_cluster_k", "bf16"),
         (48, 128, 4, (2, 1), "cooperative_swap_ab_cluster_k", "bf16"),
         (24, 128, 4, (4, 1), "cooperative_swap_ab_cluster_k", "fp32"),
     ],

@@ -299,12 +299,12 @@ class Registry:
         signature, kinds = op.signature_of(problem), self._kinds
         kind = kinds.get((state, signature)) if where is None else None
         if kind is None:
-            kind = self._kind(op, problem, signature, state, where)
-            if isinstance(kind, Selection):
-                return kind
+            decided = self._kind(op, problem, signature, state, where)
+            if isinstance(decided, Selection):
+                return decided
             if len(kinds) >= MOST_JUDGES:
                 kinds.clear()
-            kinds[state, signature] = kind
+            kind = kinds[state, signature] = decided
         best = self._judges.chosen(kind.asking, op, problem, self.arch, state.threads)
         if best is None:
             candidates = self._candidates(op, signature)[0]

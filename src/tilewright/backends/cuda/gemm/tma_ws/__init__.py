@@ -30,8 +30,8 @@ __all__ = ["FAMILY", "TmaWsSchedule"]
 
 # Columns of the wgmma shapes the headers spell out.
 WGMMA_COLUMNS = (8, 16, 24, 32, 48, *range(64, 208, 8), *range(208, 257, 16))
-MAX_ACCUMULATORS = {1: 168, 2: 168, 3: 96}  # of the 232 registers a consumer thread has; of three that share, 152
-MOST_D = 2  # operands beside the sums that a consumer reads ahead
+MAX_ACCUMULATORS = {1: 192, 2: 192, 3: 96}  # of the 232 or 240 registers of a consumer thread; of three, 152
+MOST_D = 2  # operands beside the accumulators that a consumer reads ahead
 MAX_STAGES = 16  # each has two barriers of 8 bytes in 256
 MAX_CLUSTER = 8  # what every Hopper GPU can place
 PART_GRAIN = 8  # lines or k of a part that a block of a cluster fetches: whole swizzled atoms

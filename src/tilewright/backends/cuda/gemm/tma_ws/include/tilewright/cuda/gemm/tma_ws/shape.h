@@ -63,8 +63,11 @@ struct TmaWs {
   // Whether consumers need the registers of the producer; handing them over takes a tenth of a microsecond.
   static constexpr bool moves_registers = blocks_m * BN > (Groups == 3 ? 96 : 128);
   // Of a thread of each there are 504, with three who multiply 512.
-  static constexpr int producer_registers = Groups == 3 || blocks_m * BN > 192 ? 40 : 56,
+  static constexpr int producer_registers = blocks_m * BN > 336                  ? 24
+                                            : Groups == 3 || blocks_m * BN > 192 ? 40
+                                                                                 : 56,
                        consumer_registers = Groups == 3           ? 152
+                                            : blocks_m * BN > 336 ? 240
                                             : blocks_m * BN > 192 ? 232
                                                                   : 224;
   static constexpr int a_bytes = BM * tma_ws_k_bytes, b_bytes = tma_ws_column_bytes(BN, MajorB),
