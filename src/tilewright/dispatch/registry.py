@@ -299,9 +299,10 @@ class Registry:
         signature, kinds = op.signature_of(problem), self._kinds
         kind = kinds.get((state, signature)) if where is None else None
         if kind is None:
-            kind = self._kind(op, problem, signature, state, where)
-            if isinstance(kind, Selection):
-                return kind
+            anew = self._kind(op, problem, signature, state, where)
+            if isinstance(anew, Selection):
+                return anew
+            kind = anew
             if len(kinds) >= MOST_JUDGES:
                 kinds.clear()
             kinds[state, signature] = kind
