@@ -540,10 +540,8 @@ class Registry:
             demand_fits(selection.spec.arch, request.place)  # before anything is built for a machine that is elsewhere
         if not all(map(is_, stages, request.stages)):  # some are in copies
             request = replace(request, stages=tuple(stages))
-        if len(chosen) == 1:
-            kernels = [loaded.kernel(chosen[0].spec)]
-        else:
-            kernels = loaded.together([selection.spec for selection in chosen])
+        specs = [selection.spec for selection in chosen]
+        kernels = [loaded.kernel(specs[0])] if len(specs) == 1 else loaded.together(specs)
         return Plan(request, kernels, chosen, state.threads, fits=True)
 
     def _as_requested(self, op: Op, spec: KernelSpec | None, stage: StageRequest) -> Selection:
