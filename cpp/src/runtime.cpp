@@ -187,7 +187,7 @@ int tw_candidates(const tw_registry *registry, const tw_problem *problem, const 
                   void (*visit)(void *context, const tw_candidate *), void *context) {
   return guarded([&] {
     demand(registry && visit, "the registry or the callback");
-    tw::runtime::tell_candidates(registry->registry, problem_of(problem), options_of(options), visit, context);
+    tw::runtime::visit_candidates(registry->registry, problem_of(problem), options_of(options), visit, context);
   });
 }
 

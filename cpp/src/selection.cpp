@@ -229,14 +229,14 @@ void select(const Registry &registry, const tw_problem &problem, const tw_select
     by_model(registry, group, problem, options, choice);
 }
 
-void tell_candidates(const Registry &registry, const tw_problem &problem, const tw_select_options &options,
-                     void (*tell)(void *context, const tw_candidate *), void *context) {
+void visit_candidates(const Registry &registry, const tw_problem &problem, const tw_select_options &options,
+                      void (*visit)(void *context, const tw_candidate *), void *context) {
   const Group &group = registry.group(problem);
   if (group.library) demand_numbers(group, problem);
   ask(group, 0, group.candidates.size(), problem, options);
-  std::vector<tw_candidate> candidates;  // `tell` may make another query
+  std::vector<tw_candidate> candidates;  // `visit` may make another query
   for (size_t at = 0; at < desk().count; ++at) candidates.push_back(judged(registry, group, problem, at));
-  for (const tw_candidate &candidate : candidates) tell(context, &candidate);
+  for (const tw_candidate &candidate : candidates) visit(context, &candidate);
 }
 
 }  // namespace runtime
