@@ -52,7 +52,7 @@ def gpu_kernels(target: str, dtype: str) -> list[Any]:
     return chosen
 
 
-def types(dtype: str) -> dict[str, str]:
+def types(dtype: str) -> dict[str, Any]:
     return {"dtype_a": dtype, "dtype_b": dtype}
 
 
