@@ -35,7 +35,7 @@ static void same_bits(const tw::Dispatcher &dispatcher, const Problem &problem, 
 
 static void gemms(const tw::Dispatcher &dispatcher) {
   const int64_t m = 200, n = 150, k = 90;
-  const std::vector<float> a = drawn(m * k, 1), b = drawn(n * k, 2);
+  const std::vector<float> a = drawn(m * k, 1), b = drawn(m * k, 2);  // enough for both problems
   const auto operands = [&](float *e) { return tw::GemmOperands().a(a.data()).b(b.data()).e(e); };
   same_bits(dispatcher, tw::GemmProblem(m, n, k).layout("rcr"), m * n, operands);
   same_bits(dispatcher, tw::GemmProblem(1, n, m * k / n).layout("rcr"), n, operands);

@@ -32,7 +32,7 @@ MEMORY, RACES = "address,undefined", "thread"
 FLAGS = ("-O0", "-g1", "-fno-omit-frame-pointer")  # compiling is most of the time
 # What a program says is not all: one that goes on after undefined behaviour ends with success otherwise.
 ENVIRONMENT = {"UBSAN_OPTIONS": "halt_on_error=1", "TSAN_OPTIONS": "halt_on_error=1"}
-VARIANTS = ("forward", "backward_weight")  # the gradients of x are made by the families of the first
+VARIANTS = ("forward", "backward_data", "backward_weight")
 GPUS = [("cuda", "sm_90a"), ("hip", "gfx942")]
 
 
