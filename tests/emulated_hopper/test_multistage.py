@@ -224,12 +224,12 @@ def test_batches(emulator: Emulator, vector: int) -> None:
     ("datatype", "epilogue", "count", "output"),
     [
         ("bf16", "Gelu", 2, "bf16"), ("bf16", "MultiDMultiply", 1, "fp32"), ("fp16", "Relu", 0, "fp16"),
-        ("int8", "MultiDAdd", 2, "int8"), ("fp32", "Silu", 1, "fp32"),
+        ("int8", "MultiDAdd", 2, "int8"), ("fp32", "Silu", 1, "fp32"), ("fp16", "MultiDAdd", 4, "fp32"),
     ],
 )  # fmt: skip
 def test_epilogues(emulator: Emulator, datatype: str, epilogue: str, count: int, output: str) -> None:
     one = signature(datatype, "rcr", output, epilogue, count)
-    kinds = ("full", "row")[:count]
+    kinds = ("full", "row", "column", "full")[:count]
     calls = [
         Call(problem(one, 37, 75, 60, beta=True, aligned=False), alpha=0.5, beta=-1.0, d_kinds=kinds),
         Call(problem(one, 64, 66, 72, aligned=False), d_kinds=tuple(reversed(kinds))),

@@ -56,3 +56,23 @@ def test_batches_and_epilogues(emulator: Emulator) -> None:
     spec = KernelSpec("gemm", one, make.skinny(2, 1, 4), "sm_90a")
     calls = [Call(problem(one, 7, 72, 200, batch=batch), alpha=0.5, d_kinds=("full",)) for batch in (1, 3)]
     assert wrong(emulator, spec, *calls) == []
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(("epilogue", "kinds"), [
+    ("MultiDAdd", ("full", "row", "column", "full")), ("MultiDMultiply", ("row", "full", "one")),
+])  # fmt: skip
+def test_more_than_two_tensors(emulator: Emulator, epilogue: str, kinds: tuple[str, ...]) -> None:
+    one = signature(layout="rcr", epilogue=epilogue, count=len(kinds))
+    spec = KernelSpec("gemm", one, make.skinny(2, 1, 4), "sm_90a")
+    assert GEMM.check(spec) == []
+    calls = [Call(problem(one, 5, 72, 200, batch=batch), alpha=0.5, d_kinds=kinds) for batch in (1, 2)]
+    assert wrong(emulator, spec, *calls) == []
+
+
+def test_tma_ws_takes_two() -> None:
+    one = signature(layout="rcr", epilogue="MultiDAdd", count=3)
+    schedules = [spec.schedule for spec in GEMM.proposals("default", "sm_90a", **GEMM.axes_of(one))]
+    rules = {h.pipeline: [each.rule for each in GEMM.check(KernelSpec("gemm", one, h, "sm_90a"))] for h in schedules}
+    assert rules["tma_ws"] == ["nv-d-count"]
+    assert rules["multistage"] == rules["skinny"] == []

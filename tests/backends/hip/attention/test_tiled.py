@@ -37,6 +37,8 @@ FEATURES: tuple[dict[str, Any], ...] = (
     {"dtype_out": "fp32"},
 )
 SCHEDULE = TiledAttentionSchedule(32, 2, 1)
+HEADS_OF_160: dict[str, Any] = {"head_dim": 160, "head_dim_v": 160}
+FEW_LANES = TiledAttentionSchedule(32, 2, 1, True)
 TWO_BLOCKS = TiledAttentionSchedule(64, 4, 2, True)
 HEADS_OF_64 = {"head_dim": 64, "head_dim_v": 64}
 
@@ -90,6 +92,15 @@ def test_a_refusal_names_the_arch_and_what_it_lacks(arch: str) -> None:
     # Compiled, these spilled 2 and 20 registers; the plain one fits.
     ("amd-registers", "gfx1201", {**HEADS_OF_64, "pages": "strided", "page_lookup": "table"}, TWO_BLOCKS),
     ("amd-registers", "gfx1201", {**HEADS_OF_64, "softcap": True, "dropout": True}, TWO_BLOCKS),
+    # These 54, 2, 8, 13, 10 and 2.
+    ("amd-registers", "gfx1100", {**HEADS_OF_160, "bias": "alibi", "dropout": True, "mask": "window"}, FEW_LANES),
+    ("amd-registers", "gfx1201", {**HEADS_OF_160, "bias": "alibi", "dropout": True, "mask": "window"}, FEW_LANES),
+    ("amd-registers", "gfx1100", HEADS_OF_160, FEW_LANES),
+    ("amd-registers", "gfx1100", {"head_dim": 96, "head_dim_v": 96, "bias": "tensor", "mask": "window"},
+     TiledAttentionSchedule(64, 2, 1, True)),
+    ("amd-registers", "gfx1100", {"head_dim": 32, "head_dim_v": 32}, TiledAttentionSchedule(128, 2, 1)),
+    ("amd-registers", "gfx1100", {"head_dim": 192, "head_dim_v": 192, "bias": "tensor", "mask": "window"},
+     TiledAttentionSchedule(64, 4, 1, True, 4)),
 ])  # fmt: skip
 def test_every_rule_is_met(rule: str, arch: str, has: dict[str, Any], schedule: TiledAttentionSchedule) -> None:
     wanted = normalized(replace(PLAIN, **has))

@@ -18,7 +18,7 @@ from tilewright.backends.hip.attention.ck_tile import pools
 from tilewright.backends.hip.attention.ck_tile.profiles import POOLS
 from tilewright.backends.hip.attention.tiled import proposals, shape
 from tilewright.backends.hip.attention.tiled.schedule import TiledAttentionSchedule
-from tilewright.backends.hip.matrix import SIDE, lane_registers
+from tilewright.backends.hip.matrix import SIDE, instruction, lane_registers
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention.family import AttentionFamily
 from tilewright.ops.attention.spec import AttentionSignature
@@ -31,8 +31,14 @@ MAX_THREADS = 1024
 FEW = 4  # schedules in `default`
 # Registers of a lane for addresses and the loop, and again for each of its rows; of what is done to scores; what the
 # compiler moves ahead, as a share of what was counted.  On RDNA two blocks of rows take more of all: of 128x64 with
-# heads of 64 a plain kernel fits into 256, one with pages spilled 2 to 6, one with a soft cap and dropout 20.
-BESIDE, SCORED, PAGED, AHEAD, AHEAD_RDNA, AHEAD_BLOCK = 20, 16, 8, 1.35, 1.3, 0.2
+# heads of 64 a plain kernel fits into 256, one with pages spilled 2 to 6, one with a soft cap and dropout 20.  Of one
+# block with something done to scores, 32x32 of heads of 160 (245 counted without SCORED_RDNA) spilled 9 with ALiBi, 19
+# with a soft cap and dropout, 54 with ALiBi, dropout and a window, 2 of these on gfx1201; those with 204 fit.
+# RDNA 3 has no room for many loads of a tile by few lanes, unless it is of 16 keys: without PIECE_TWICE 128 keys of 32
+# elements (8 loads a lane, 248 counted) spilled 10, 64 of 96 (12, 255) 13, 32 of 160 (10, 229) 8, 64 of 192 (12, 224)
+# 2; 64 of 64 (8) and 32 of 96 (6) just fit.
+BESIDE, SCORED, PAGED, AHEAD, AHEAD_RDNA, AHEAD_BLOCK, SCORED_RDNA = 20, 16, 8, 1.35, 1.3, 0.2, 28
+FEW_PIECES, PIECE_TWICE = 6, 8
 
 
 def is_scored(signature: AttentionSignature) -> bool:
@@ -64,7 +70,13 @@ def wanted_registers(signature: AttentionSignature, schedule: TiledAttentionSche
     s, blocks = signature, schedule.row_blocks
     ahead = AHEAD if "mfma" in arch.features else AHEAD_RDNA + AHEAD_BLOCK * (blocks - 1)
     beside = BESIDE * (1 + blocks) + SCORED * (is_scored(s) or s.dropout)
-    if blocks > 1 and "mfma" not in arch.features:
+    if blocks == 1 and "mfma" not in arch.features:
+        beside += SCORED_RDNA * (is_scored(s) or s.dropout)
+        dtype = shape.multiplied(s, arch)
+        if dtype is not None and instruction(dtype, arch).groups == 1 and schedule.tile_n > SIDE:
+            line = max(s.head_dim, s.head_dim_v) * DTYPES[dtype].bytes // shape.ACCESS_BYTES
+            beside += PIECE_TWICE * max(0, -(-schedule.tile_n * line // shape.threads(schedule, arch)) - FEW_PIECES)
+    elif "mfma" not in arch.features:
         beside += SCORED * (is_scored(s) and s.dropout) + PAGED * (s.pages != "none")
     return int(shape.registers(s, schedule, arch) * ahead) + beside
 
