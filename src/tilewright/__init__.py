@@ -84,6 +84,7 @@ def __getattr__(name: str) -> Any:
     import os
     from importlib import import_module
 
+    import_module("tilewright.codepack").install()
     if name == "__all__":
         return _public()
     if name in _HOMES:

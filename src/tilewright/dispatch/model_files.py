@@ -16,13 +16,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright import events, jsontext, ops, packaged, settings
 from tilewright.build import bundled
 from tilewright.build.bundled import Bundle
+from tilewright.dataclass import NamedTuple
 from tilewright.dispatch import looks
 from tilewright.dispatch.learned import written_when
 from tilewright.dispatch.model import MOST, Array, Card, Model, checked_number

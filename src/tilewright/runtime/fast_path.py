@@ -13,11 +13,12 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from tilewright import events, notices, packaged, settings
+from tilewright.dataclass import NamedTuple
 from tilewright.errors import TilewrightError
 from tilewright.runtime import untracked
 from tilewright.runtime.devices import HOST, device

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from tilewright.arch import Arch, fit_source
 from tilewright.arch import arch as arch_by_name
 from tilewright.arch.rates import Fma, Launch
 from tilewright.backends.hip.fits import constants
+from tilewright.dataclass import NamedTuple
 from tilewright.ops.attention.spec import INPUTS
 
 
