@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright import events, lazy, ops, plugins
 from tilewright.arch import all_archs, runnable_host_archs
-from tilewright.backends.base import Source, backend
+from tilewright.backends.base import Source, source_dirs
 from tilewright.build.key import canonical, source_inputs
 from tilewright.errors import TilewrightError
 from tilewright.ops.base import KernelSpec
@@ -250,7 +250,7 @@ def served_target(arch: str) -> str:
 
 def support_inputs(source: Source, arch: str, extra: str = "", op: str = "") -> str:
     """What a library without a spec is known by: what it is compiled from, whatever compiles it and for which arch."""
-    places = backend(all_archs()[arch].backend).object_rules(arch, (op,) if op else ()).include_dirs
+    places = source_dirs(arch, (op,) if op else ())
     inputs = {**source_inputs(source, arch, places, extra=extra), "arch": ""}
     return hashlib.sha256(canonical(inputs).encode()).hexdigest()
 
