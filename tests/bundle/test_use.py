@@ -121,7 +121,7 @@ def test_a_call_asks_no_compiler_and_loads_no_other_backend(made: Made, tmp_path
     loaded = done.stdout.split()
     assert "tilewright.backends.cpu.gemm" in loaded
     assert "tilewright.backends.asking" not in loaded
-    assert not [name for name in loaded if name.split(".")[2] in ("cuda", "hip")]
+    assert not {"tilewright.backends.cuda", "tilewright.backends.hip"} & {*loaded}
 
 
 def test_an_installed_package_is_found(made: Made, tmp_path: Path) -> None:
