@@ -8,6 +8,9 @@ Problems of all three ops are drawn by a seed: 0.1 to 6 ms on a core or two.  `a
 same; `behind NumPy` one right behind a product of 512x512 of NumPy's, `behind PyTorch` the same of PyTorch's, where it
 is installed.  A problem takes turns: some calls of each kind, then the next kind, until all have theirs.  `x` is the
 median behind the other over the median alone: 1 is peace, 2 on two cores means that our call had one of them.
+`behind ours` is the yardstick: the same product by `tw.gemm`.  It leaves no thread of anybody's spinning, but caches
+full of other things, behind which a small convolution takes 1.5 times as long (twice behind a copy of 32 MB on one
+thread): only what a call takes beyond that is the other library's doing.
 `PyTorch's x` says what happens to PyTorch's own product of 512x512 behind NumPy's.
 """
 
@@ -60,7 +63,7 @@ def drawn(seed: int, count: int) -> Iterator[tuple[str, str, Call]]:
 
 def others() -> dict[str, Call]:
     a = np.ones((SIDE, SIDE), np.float32)
-    calls: dict[str, Call] = {"NumPy": lambda: a @ a}
+    calls: dict[str, Call] = {"ours": partial(tw.gemm, a, a), "NumPy": lambda: a @ a}
     if importlib.util.find_spec("torch") is not None:
         import torch
 

@@ -37,7 +37,7 @@ from _h200_bench import Kernels
 from tilewright.backends.cuda import driver
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv import ConvProblem
-from tilewright.ops.conv.options import channels_first
+from tilewright.ops.conv.problem import channels_first
 
 RESULTS = Path(__file__).parent / "results"
 RESULT, RANDOM_RESULT = RESULTS / "conv_h200.json", RESULTS / "conv_h200_random.json"

@@ -9,6 +9,7 @@ import inspect
 import pickle
 import pkgutil
 import sys
+import typing
 from collections.abc import Callable
 from dataclasses import field
 from functools import cached_property
@@ -17,7 +18,7 @@ from typing import Any, ClassVar
 import pytest
 
 import tilewright
-from tilewright.dataclass import dataclass, field_hints
+from tilewright.dataclass import NamedTuple, dataclass, field_hints
 
 Decorator = Callable[..., Any]
 BOTH = pytest.mark.parametrize("made", [dataclass, dataclasses.dataclass], ids=["ours", "standard"])
@@ -302,3 +303,47 @@ def test_constructors_are_the_same_before_and_after_they_are_compiled(frozen: bo
         for given, named in calls:
             expected = outcome(standard, given, named).replace("test_dataclass.point.<locals>.", "")
             assert outcome(ours, given, named).replace("_self", "self") == expected
+
+
+class Measured(NamedTuple):
+    """At the top of a module, as all are."""
+
+    name: str
+    size: tuple[int, ...] = ()
+
+    @property
+    def double(self) -> tuple[int, ...]:
+        return self.size * 2
+
+
+def test_tuples_with_names_are_those_of_typing() -> None:
+    class Standard(typing.NamedTuple):
+        """At the top of a module, as all are."""
+
+        name: str
+        size: tuple[int, ...] = ()
+
+    ours, standard = Measured("a", (1,)), Standard("a", (1,))
+    assert tuple(ours) == tuple(standard)
+    assert (ours.double, ours._asdict()) == ((1, 1), standard._asdict())
+    assert Measured._fields == Standard._fields
+    assert Measured._field_defaults == Standard._field_defaults
+    assert Measured.__doc__ == Standard.__doc__
+    assert Measured.__bases__ == Standard.__bases__ == (tuple,)
+    assert typing.get_type_hints(Measured) == typing.get_type_hints(Standard)
+    assert repr(ours) == "Measured(name='a', size=(1,))"
+    assert pickle.loads(pickle.dumps(ours)) == ours
+    assert ours._replace(name="b").name == "b"
+    with pytest.raises(TypeError):
+        Measured()  # type: ignore[call-arg]
+
+
+def test_odd_tuples_with_names_are_refused_as_ever() -> None:
+    with pytest.raises(TypeError, match="default"):
+        _class_of({"__annotations__": {"a": "int", "b": "int"}, "a": 1, "__module__": __name__})
+
+
+def _class_of(own: dict[str, Any]) -> Any:
+    import types
+
+    return types.new_class("Odd", (NamedTuple,), exec_body=lambda space: space.update(own))

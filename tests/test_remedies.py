@@ -209,7 +209,7 @@ def test_a_packed_b_is_shared_by_copies_and_not_pickled() -> None:
 
 @pytest.mark.parametrize("shape", [(0,), (0, 4), (4, 0), (2, 0, 3), (0, 3, 4)])
 def test_strides_of_empty_arrays_are_those_of_dense_ones(shape: tuple[int, ...]) -> None:
-    from tilewright.runtime.dlpack import dense_strides
+    from tilewright.runtime.lines import dense_strides
 
     one = np.zeros(shape, np.float32)
     assert 0 in one.strides

@@ -6,12 +6,17 @@ compiled when it is first called, a constructor when it was called a few times, 
 are looked at once, as the texts they are.  What a class has, and how it behaves, is the same (`tests/test_dataclass.py`
 compares both); a class that asks for anything beyond `frozen` and `slots` is made by the standard one, and so are all
 from Python 3.13 on, which does the same itself.
+
+`NamedTuple` likewise: until Python 3.14 the standard one compiles the annotation of every field.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import sys
+import types
+import typing
+from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from reprlib import recursive_repr
@@ -20,6 +25,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass  # noqa: PLC0414
+    from typing import NamedTuple as NamedTuple  # noqa: PLC0414
 elif sys.version_info >= (3, 13):
     dataclass = dataclasses.dataclass
 else:
@@ -29,6 +35,32 @@ else:
         if cls is None:
             return lambda each: _fast_dataclass(each, **options)
         return _fast_dataclass(cls, **options)
+
+
+if sys.version_info >= (3, 14):
+    NamedTuple = typing.NamedTuple
+elif not TYPE_CHECKING:
+
+    class _NamedTupleMeta(type):
+        """Makes a class of fields a tuple with names; what is unusual about one, the standard one makes or refuses."""
+
+        def __new__(cls, name, bases, own):
+            fields = tuple(own.get("__annotations__", ()))
+            defaults = [field for field in fields if field in own]
+            if bases != (NamedTuple,) or fields[len(fields) - len(defaults) :] != tuple(defaults):
+                return types.new_class(
+                    name,
+                    tuple(typing.NamedTuple if each is NamedTuple else each for each in bases),
+                    exec_body=lambda space: space.update(own),
+                )
+            result = namedtuple(name, fields, defaults=[own[field] for field in defaults], module=own["__module__"])
+            result.__annotations__ = result.__new__.__annotations__ = dict(own.get("__annotations__", {}))
+            for key, value in own.items():
+                if key not in fields and key not in ("__module__", "__annotations__"):
+                    setattr(result, key, value)
+            return result
+
+    NamedTuple = type.__new__(_NamedTupleMeta, "NamedTuple", (), {})
 
 
 _OWN = ("__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__", "__getstate__", "__setstate__")
@@ -47,54 +79,146 @@ _FACTORY = _Factory()
 
 
 def _fast_dataclass(cls: type[Any], *, frozen: bool = False, slots: bool = False, **options: Any) -> type[Any]:
-    fields = _fields_of(cls, frozen) if not options and _usual(cls) else None
-    if fields is None:
+    declared = _declared(cls, frozen) if not options and _usual(cls) else None
+    if declared is None:
         whole: type[Any] = dataclasses.dataclass(frozen=frozen, slots=slots, **options)(cls)
         return whole
-    return _finished(cls, fields, frozen, slots)
+    return _finished(cls, declared, frozen, slots)
 
 
 # What the standard one notes of how a class was made, the same for all that were made alike.
 _PARAMS: dict[tuple[bool, bool], Any] = {}
-# Private names of the standard one, which marks fields with them.
+# Private names of the standard one, which marks fields with them, and notes how a class was made.
 _IS_FIELD: Any = getattr(dataclasses, "_FIELD", None)
 _IS_CLASSVAR: Any = getattr(dataclasses, "_FIELD_CLASSVAR", None)
+_KIND_OF_PARAMS: Any = getattr(dataclasses, "_DataclassParams", None)
+_USUAL_PARAMS = {
+    "init": True, "repr": True, "eq": True, "order": False, "unsafe_hash": False, "match_args": True, "kw_only": False,
+    "weakref_slot": False,
+}  # fmt: skip
 
 
 def _params(frozen: bool, slots: bool) -> Any:
     known = _PARAMS.get((frozen, slots))
     if known is None:
-        sample: Any = dataclasses.dataclass(frozen=frozen, slots=slots)(type("Sample", (), {"__doc__": "Empty."}))
-        known = _PARAMS[frozen, slots] = sample.__dataclass_params__
+        known = _PARAMS[frozen, slots] = _new_params({**_USUAL_PARAMS, "frozen": frozen, "slots": slots})
     return known
+
+
+def _new_params(values: Mapping[str, bool]) -> Any:
+    names = getattr(_KIND_OF_PARAMS, "__slots__", ())
+    if not names or not values.keys() >= {*names}:  # of a version we do not know: a class of its own says it
+        how = {"frozen": values["frozen"], "slots": values["slots"]}
+        sample: Any = dataclasses.dataclass(**how)(type("Sample", (), {"__doc__": "Empty."}))
+        return sample.__dataclass_params__
+    params = object.__new__(_KIND_OF_PARAMS)
+    for name in names:
+        setattr(params, name, values[name])
+    return params
 
 
 def _usual(cls: type[Any]) -> bool:
     """Whether a class is one that is made here: it writes none of the methods itself, and has fields only."""
     own = vars(cls)
-    words = own.get("__annotations__", {}).values()
-    if any(name in own for name in _OWN):
+    if type(cls) is not type or "__slots__" in own or not own.keys().isdisjoint(_OWN):
         return False
-    return not any("InitVar" in str(word) or "KW_ONLY" in str(word) for word in words)
+    words = own.get("__annotations__", {}).values()
+    return not any("InitVar" in word or "KW_ONLY" in word if isinstance(word, str) else True for word in words)
+
+
+class _Declared:
+    """The fields of a class.  What the standard library keeps of each is made when somebody asks: few do."""
+
+    def __init__(
+        self, words: Mapping[str, str], defaults: Mapping[str, Any], fields: dict[str, Any] | None = None
+    ) -> None:
+        """By their annotations, and the defaults of those that have one; `fields` where they are made already."""
+        self._words, self._defaults, self._fields = words, defaults, fields
+        self._rows: list[tuple[str, bool, bool, Any, Any]] | None = None
+
+    def fields(self) -> dict[str, dataclasses.Field[Any]]:
+        """As `__dataclass_fields__` has them."""
+        if self._fields is None:
+            self._fields = {name: _new_field(name, word, self._defaults) for name, word in self._words.items()}
+        return self._fields
+
+    def given(self) -> list[dataclasses.Field[Any]]:
+        """Those that objects have."""
+        return [field for field in self.fields().values() if _is_given(field)]
+
+    def names(self) -> tuple[str, ...]:
+        if self._fields is None:
+            return tuple(name for name, word in self._words.items() if not word.startswith("ClassVar"))
+        return tuple(field.name for field in self.given())
+
+    def positional(self) -> tuple[str, ...]:
+        """What a constructor takes by place."""
+        return self.names() if self._fields is None else tuple(name for name, init, kw, *_ in self.rows() if init > kw)
+
+    def rows(self) -> list[tuple[str, bool, bool, Any, Any]]:
+        """Of each that objects have: name, whether it is a parameter, by name alone, its default and its factory."""
+        if self._rows is None:
+            absent = dataclasses.MISSING
+            self._rows = (
+                [(name, True, False, self._defaults.get(name, absent), absent) for name in self.names()]
+                if self._fields is None
+                else [(each.name, each.init, bool(each.kw_only), each.default, each.default_factory)
+                      for each in self.given()]
+            )  # fmt: skip
+        return self._rows
+
+
+def _new_field(name: str, word: str, defaults: Mapping[str, Any]) -> dataclasses.Field[Any]:
+    field: Any = dataclasses.field(default=defaults.get(name, dataclasses.MISSING))
+    return _named_field(field, name, word)
+
+
+def _named_field(field: Any, name: str, word: str) -> dataclasses.Field[Any]:
+    of_class = word.startswith("ClassVar")
+    field.name, field.type = name, word
+    field._field_type = _IS_CLASSVAR if of_class else _IS_FIELD
+    if not of_class and field.kw_only is dataclasses.MISSING:
+        field.kw_only = False
+    whole: dataclasses.Field[Any] = field
+    return whole
+
+
+def _declared(cls: type[Any], frozen: bool) -> _Declared | None:
+    """The fields of a class; None where the standard one has to look or to complain."""
+    own = vars(cls)
+    words = own.get("__annotations__", {})
+    for word in words.values():
+        if "ClassVar" in word and not word.startswith("ClassVar"):
+            return None
+    if cls.__bases__ != (object,) or any(type(value) is dataclasses.Field for value in own.values()):
+        fields = _fields_of(cls, frozen)
+        return None if fields is None else _Declared(words, {}, fields)
+    defaults, optional = {}, False
+    for name, word in words.items():
+        if name in own:
+            defaults[name] = own[name]
+        if word.startswith("ClassVar"):
+            continue
+        if optional and name not in own:
+            return None  # behind one with a default: refused
+        optional = name in own
+        if optional and own[name].__class__.__hash__ is None:
+            return None  # a list for all objects: refused
+    return _Declared(words, defaults)
 
 
 def _fields_of(cls: type[Any], frozen: bool) -> dict[str, dataclasses.Field[Any]] | None:
-    """All fields by name, as the standard one keeps them; None where it has to look or to complain."""
+    """All fields by name, as the standard one keeps them: of a class that has some from others, or says more of one."""
     own = vars(cls)
     words = own.get("__annotations__", {})
-    if type(cls) is not type or "__slots__" in own:
-        return None
     fields: dict[str, dataclasses.Field[Any]] = {}
     for base in cls.__mro__[-2:0:-1]:
-        inherited = base.__dict__.get("__dataclass_fields__")
-        if inherited is not None:
+        if "__dataclass_fields__" in vars(base):
             if vars(base)["__dataclass_params__"].frozen is not frozen:
                 return None
-            fields.update(inherited)
+            fields.update(base.__dataclass_fields__)  # type: ignore[attr-defined]
     for name, word in words.items():
-        of_class = isinstance(word, str) and word.startswith("ClassVar")
-        if not isinstance(word, str) or ("ClassVar" in word) is not of_class:
-            return None
+        of_class = word.startswith("ClassVar")
         default: Any = getattr(cls, name, dataclasses.MISSING)
         if type(default) is MemberDescriptorType:
             default = dataclasses.MISSING  # a slot of a base
@@ -103,11 +227,7 @@ def _fields_of(cls: type[Any], frozen: bool) -> dict[str, dataclasses.Field[Any]
             return None
         if not of_class and field.default.__class__.__hash__ is None:
             return None  # a list for all objects: refused
-        field.name, field.type = name, word
-        field._field_type = _IS_CLASSVAR if of_class else _IS_FIELD
-        if not of_class and field.kw_only is dataclasses.MISSING:
-            field.kw_only = False
-        fields[name] = field
+        fields[name] = _named_field(field, name, word)
     return fields if _in_order(fields) and all(name in words for name in own if _is_spec(own[name])) else None
 
 
@@ -131,32 +251,32 @@ def _in_order(fields: Mapping[str, dataclasses.Field[Any]]) -> bool:
     return True
 
 
-def _finished(cls: type[Any], fields: dict[str, dataclasses.Field[Any]], frozen: bool, slots: bool) -> type[Any]:
-    declared = [field for field in fields.values() if _is_given(field)]
+def _finished(cls: type[Any], declared: _Declared, frozen: bool, slots: bool) -> type[Any]:
     own = {
         "__dataclass_params__": _params(frozen, slots),
-        "__dataclass_fields__": fields,
-        "__match_args__": tuple(field.name for field in declared if field.init and not field.kw_only),
+        "__dataclass_fields__": _WrittenFields(declared.fields),
+        "__match_args__": declared.positional(),
         **_methods(cls, declared, frozen, slots),
     }
     if not vars(cls).get("__doc__"):
-        own["__doc__"] = _call_text(cls, [field for field in declared if field.init])
+        own["__doc__"] = _call_text(cls, [field for field in declared.given() if field.init])
+    names = declared.names()
     if not slots:
-        for field in declared:
-            if _is_spec(vars(cls).get(field.name)):
-                if field.default is dataclasses.MISSING:
-                    delattr(cls, field.name)
+        for name in names:
+            if _is_spec(spec := vars(cls).get(name)):
+                if spec.default is dataclasses.MISSING:
+                    delattr(cls, name)
                 else:
-                    setattr(cls, field.name, field.default)
+                    setattr(cls, name, spec.default)
         for name, value in own.items():
             setattr(cls, name, value)
             if isinstance(value, _Written):
                 value.__set_name__(cls, name)
         return cls
     inherited = {name for base in cls.__mro__[1:-1] for name in _slots_of(base)}
-    names = tuple(field.name for field in declared)
-    kept = {name: value for name, value in vars(cls).items() if name not in (*names, "__dict__", "__weakref__")}
-    kept |= {**own, "__slots__": tuple(name for name in names if name not in inherited)}
+    kept = {**vars(cls), **own, "__slots__": tuple(name for name in names if name not in inherited)}
+    for name in (*names, "__dict__", "__weakref__"):
+        kept.pop(name, None)
     result = type(cls.__name__, cls.__bases__, kept)
     result.__qualname__ = cls.__qualname__
     return result
@@ -197,26 +317,47 @@ class _Written:
         return method.__get__(instance, owner)
 
 
-class _WrittenInit(_Written):
-    """A constructor that is compiled when a class has a few objects: of most classes a first call makes but one or two,
-    and to read their fields is a tenth of the work.
+class _WrittenFields(_Written):
+    """`__dataclass_fields__`, made when it is first asked for."""
+
+    def __get__(self, instance: Any, owner: type[Any]) -> Any:
+        fields = self._write()
+        if vars(self._owner).get(self._name) is self:
+            setattr(self._owner, self._name, fields)
+        return fields
+
+
+class _WrittenLater(_Written):
+    """A method that is compiled when it was called a few times: of most classes a first call makes but one or two
+    objects, and to go through their fields is a tenth of the work.
     """
 
-    def __init__(self, cls: type[Any], fields: Sequence[dataclasses.Field[Any]], frozen: bool, slots: bool) -> None:
-        super().__init__(lambda: _written_init(cls, fields, frozen, slots))
-        self._fields, self._slots, self._calls = fields, slots, 0
-        self._set: Callable[[Any, str, Any], None] = _WRITE if frozen else setattr
+    def __init__(self, declared: _Declared, write: Callable[[], Any]) -> None:
+        super().__init__(write)
+        self._declared, self._calls = declared, 0
 
     def __get__(self, instance: Any, owner: type[Any]) -> Any:
         self._calls += 1
         if instance is None or self._calls > _FEW:
             return super().__get__(instance, owner)
-        return partial(self._init, instance)
+        return partial(self._run, instance)
 
-    def _init(self, instance: Any, /, *positional: Any, **named: Any) -> None:
+    def _run(self, instance: Any, /, *positional: Any, **named: Any) -> Any:
+        raise NotImplementedError
+
+
+class _WrittenInit(_WrittenLater):
+    """A constructor."""
+
+    def __init__(self, cls: type[Any], declared: _Declared, frozen: bool, slots: bool) -> None:
+        super().__init__(declared, lambda: _written_init(cls, declared.given(), frozen, slots))
+        self._slots = slots
+        self._set: Callable[[Any, str, Any], None] = _WRITE if frozen else setattr
+
+    def _run(self, instance: Any, /, *positional: Any, **named: Any) -> None:
         values = self._values(positional, named)
-        if values is None:
-            super().__get__(instance, type(instance))(*positional, **named)  # which has Python's own error for it
+        if values is None:  # Python has its own error for it
+            _Written.__get__(self, instance, type(instance))(*positional, **named)
             return
         for name, value in values:
             self._set(instance, name, value)
@@ -225,35 +366,66 @@ class _WrittenInit(_Written):
 
     def _values(self, positional: Sequence[Any], named: dict[str, Any]) -> list[tuple[str, Any]] | None:
         """Every field that is set, with its value; None where what was given does not fit."""
-        places = [field.name for field in self._fields if field.init and not field.kw_only]
+        places = self._declared.positional()
         known = dict(zip(places, positional))  # noqa: B905  fewer may be there
         if len(positional) > len(places) or not known.keys().isdisjoint(named):
             return None
         known |= named
         values = []
-        for field in self._fields:
-            value = known.pop(field.name, _FACTORY) if field.init else _FACTORY
-            if value is _FACTORY and field.default_factory is not dataclasses.MISSING:
-                value = field.default_factory()
-            elif value is _FACTORY and (field.init or self._slots):
-                value = field.default
-            if value is dataclasses.MISSING and field.init:
+        for name, init, _, default, factory in self._declared.rows():
+            value = known.pop(name, _FACTORY) if init else _FACTORY
+            if value is _FACTORY and factory is not dataclasses.MISSING:
+                value = factory()
+            elif value is _FACTORY and (init or self._slots):
+                value = default
+            if value is dataclasses.MISSING and init:
                 return None
             if value is not _FACTORY and value is not dataclasses.MISSING:
-                values.append((field.name, value))
+                values.append((name, value))
         return None if known else values
 
 
-def _methods(cls: type[Any], fields: Sequence[dataclasses.Field[Any]], frozen: bool, slots: bool) -> dict[str, Any]:
+class _WrittenHash(_WrittenLater):
+    """A hash."""
+
+    def __init__(self, cls: type[Any], declared: _Declared) -> None:
+        super().__init__(declared, lambda: _written_hash(cls, declared.given()))
+
+    def _run(self, instance: Any, /) -> int:
+        return hash(tuple(getattr(instance, name) for name in _hashed(self._declared.given())))
+
+
+class _WrittenEq(_WrittenLater):
+    """A comparison."""
+
+    def __init__(self, cls: type[Any], declared: _Declared) -> None:
+        super().__init__(declared, lambda: _written_eq(cls, declared.given()))
+
+    def _run(self, instance: Any, other: Any, /) -> Any:
+        if other.__class__ is not instance.__class__:
+            return NotImplemented
+        names = _compared(self._declared.given())
+        return tuple(getattr(instance, name) for name in names) == tuple(getattr(other, name) for name in names)
+
+
+def _compared(fields: Sequence[dataclasses.Field[Any]]) -> list[str]:
+    return [field.name for field in fields if field.compare]
+
+
+def _hashed(fields: Sequence[dataclasses.Field[Any]]) -> list[str]:
+    return [field.name for field in fields if (field.compare if field.hash is None else field.hash)]
+
+
+def _methods(cls: type[Any], declared: _Declared, frozen: bool, slots: bool) -> dict[str, Any]:
     methods: dict[str, Any] = {
-        "__init__": _WrittenInit(cls, fields, frozen, slots),
-        "__eq__": _Written(lambda: _written_eq(cls, fields)),
+        "__init__": _WrittenInit(cls, declared, frozen, slots),
+        "__eq__": _WrittenEq(cls, declared),
         "__repr__": _repr,
     }
     if not frozen:
         return {**methods, "__hash__": None}
     methods |= {
-        "__hash__": _Written(lambda: _written_hash(cls, fields)),
+        "__hash__": _WrittenHash(cls, declared),
         "__setattr__": _refuse_to_set,
         "__delattr__": _refuse_to_delete,
     }
@@ -292,7 +464,7 @@ def _written_init(cls: type[Any], fields: Sequence[dataclasses.Field[Any]], froz
 
 
 def _written_eq(cls: type[Any], fields: Sequence[dataclasses.Field[Any]]) -> Any:
-    compared = [field.name for field in fields if field.compare]
+    compared = _compared(fields)
     body = [
         "if other.__class__ is self.__class__:",
         f" return {_tuple('self', compared)} == {_tuple('other', compared)}",
@@ -302,8 +474,7 @@ def _written_eq(cls: type[Any], fields: Sequence[dataclasses.Field[Any]]) -> Any
 
 
 def _written_hash(cls: type[Any], fields: Sequence[dataclasses.Field[Any]]) -> Any:
-    hashed = [field.name for field in fields if (field.compare if field.hash is None else field.hash)]
-    return _compiled(cls, "__hash__", "self", [f"return hash({_tuple('self', hashed)})"], {})
+    return _compiled(cls, "__hash__", "self", [f"return hash({_tuple('self', _hashed(fields))})"], {})
 
 
 def _compiled(cls: type[Any], name: str, parameters: str, body: Sequence[str], values: dict[str, Any]) -> Any:
@@ -362,12 +533,22 @@ def field_hints(cls: type[Any]) -> dict[str, Any]:
     known = _hints.get(cls)
     if known is None:
         declared = dataclasses.fields(cls)
-        known = {field.name: _plain_hint(field.type) for field in declared}
+        known = {field.name: _plain_hint(field.type) or _named_hint(cls, field) for field in declared}
         if None in known.values():
             hints = get_type_hints(cls)
             known = {field.name: hints[field.name] for field in declared}
         _hints[cls] = known
     return known
+
+
+def _named_hint(cls: type[Any], field: dataclasses.Field[Any]) -> Any:
+    """A name that its module gives to a tuple of plain types; None for what else there may be."""
+    for base in cls.__mro__:
+        if field.name in vars(base).get("__annotations__", ()):
+            value: Any = getattr(sys.modules.get(base.__module__), str(field.type), None)
+            plain = type(value) is GenericAlias and value.__origin__ is tuple
+            return value if plain and all(part in _PLAIN.values() for part in value.__args__) else None
+    return None
 
 
 def _plain_hint(text: Any) -> Any:

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from functools import reduce
 from importlib import import_module
 from importlib.machinery import PathFinder
-from typing import Any, NamedTuple
+from typing import Any
+
+from tilewright.dataclass import NamedTuple
 
 
 class EntryPoint(NamedTuple):

@@ -16,7 +16,7 @@ from tests.backends.cpu.gemm.harness import POISON, Scratch
 from tilewright.ops.attention import AttentionProblem
 from tilewright.runtime import host
 from tilewright.runtime.bindings import binding
-from tilewright.runtime.dlpack import extent
+from tilewright.runtime.lines import extent
 from tilewright.runtime.loader import Kernel
 
 BINDING = binding("attention")

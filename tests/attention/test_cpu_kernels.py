@@ -30,7 +30,7 @@ from tilewright.ops.attention import AttentionProblem
 from tilewright.ops.base import KernelSpec
 from tilewright.runtime import samples
 from tilewright.runtime.devices import HOST, device
-from tilewright.runtime.dlpack import extent
+from tilewright.runtime.lines import extent
 from tilewright.runtime.loader import Kernel
 from tilewright.runtime.requests import Sample
 

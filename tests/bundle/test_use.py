@@ -98,6 +98,32 @@ def test_a_frozen_process_that_can_neither_compile_nor_write(made: Made, tmp_pat
     assert not list(home.iterdir())
 
 
+LOADED = """
+import sys
+import numpy as np
+import tilewright as tw
+
+tw.use_bundle(sys.argv[1])
+tw.gemm(np.ones((64, 256), np.float32), np.ones((128, 256), np.float32).T)
+print(*sorted(name for name in sys.modules if name.startswith("tilewright.backends")))
+"""
+
+
+def test_a_call_asks_no_compiler_and_loads_no_other_backend(made: Made, tmp_path: Path) -> None:
+    more = {
+        "TILEWRIGHT_CACHE_DIR": str(tmp_path / "none"),
+        "TILEWRIGHT_FROZEN": "1",
+        "TILEWRIGHT_MODELS": "1",
+        "PATH": os.environ["PATH"],
+    }
+    done = run(LOADED, str(made.path), **more)
+    assert (done.returncode, done.stderr) == (0, "")
+    loaded = done.stdout.split()
+    assert "tilewright.backends.cpu.gemm" in loaded
+    assert "tilewright.backends.asking" not in loaded
+    assert not {"tilewright.backends.cuda", "tilewright.backends.hip"} & {*loaded}
+
+
 def test_an_installed_package_is_found(made: Made, tmp_path: Path) -> None:
     from tilewright.bundle.wheel import write_wheel
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from tilewright.ops.conv.options import channels_first
-from tilewright.ops.conv.problem import ConvProblem, Sizes, dense_strides
+from tilewright.ops.conv.problem import ConvProblem, Sizes, channels_first, dense_strides
 from tilewright.ops.conv.spec import VARIANTS
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]

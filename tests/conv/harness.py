@@ -19,7 +19,7 @@ from tilewright.ops.conv.problem import ConvProblem, Sizes
 from tilewright.ops.conv.reference import filters, verify
 from tilewright.runtime import host
 from tilewright.runtime.bindings.conv.dense import sampled_ds, stage, written_shape
-from tilewright.runtime.dlpack import extent
+from tilewright.runtime.lines import extent
 from tilewright.runtime.loader import Kernel
 from tilewright.runtime.numpy_types import numpy_dtype
 

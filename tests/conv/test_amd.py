@@ -15,8 +15,7 @@ from tilewright.backends.hip.conv.ck_tile.schedules import CkTileConvSchedule
 from tilewright.backends.hip.conv.tiled import TiledConvSchedule
 from tilewright.backends.hip.matrix import has_matrix
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.conv.options import channels_first
-from tilewright.ops.conv.problem import ConvProblem
+from tilewright.ops.conv.problem import ConvProblem, channels_first
 from tilewright.ops.conv.spec import VARIANTS
 
 Fast = CkTileConvSchedule | TiledConvSchedule

@@ -19,7 +19,7 @@ from tilewright.dispatch.registry import Registry
 from tilewright.ops import KernelSpec, op
 from tilewright.ops.base import Violation
 from tilewright.ops.conv import ConvProblem
-from tilewright.ops.conv.options import channels_first
+from tilewright.ops.conv.problem import channels_first
 
 CONV = op("conv")
 ARCH = "sm_90a"

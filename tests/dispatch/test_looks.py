@@ -40,7 +40,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache folder of one's own, and no models that ship."""
-    monkeypatch.setattr(learned, "_ships_some", lambda: False)
+    monkeypatch.setattr(learned, "_ships_some", lambda *_: False)
     monkeypatch.setattr(model_files, "_shipped", lambda: ())
     with settings.override(cache_dir=tmp_path, threads=1, models=True, measure=True):
         yield tmp_path

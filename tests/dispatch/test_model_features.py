@@ -75,7 +75,7 @@ def written(tmp_path: Path, model: Model) -> bytes:
 @pytest.fixture
 def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of models of one's own, and none that ship."""
-    monkeypatch.setattr(learned, "_ships_some", lambda: False)
+    monkeypatch.setattr(learned, "_ships_some", lambda *_: False)
     monkeypatch.setattr(model_files, "_shipped", lambda: ())
     with settings.override(cache_dir=tmp_path, threads=1, models=True):
         (tmp_path / "models").mkdir()

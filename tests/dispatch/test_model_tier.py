@@ -65,7 +65,7 @@ def model(preferred: str, **changes: Any) -> models.Model:
 @pytest.fixture
 def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of models of one's own, and none that ship."""
-    monkeypatch.setattr(learned, "_ships_some", lambda: False)
+    monkeypatch.setattr(learned, "_ships_some", lambda *_: False)
     monkeypatch.setattr(model_files, "_shipped", lambda: ())
     with settings.override(cache_dir=tmp_path, threads=1, models=True):
         yield tmp_path / "models"
@@ -372,7 +372,7 @@ from tilewright.arch import host
 from tilewright.backends.base import backend
 from tilewright.backends.cpu.gemm.packed import Packed
 from tilewright.dispatch import learned
-learned._ships_some = lambda: False
+learned._ships_some = lambda *_: False
 Registry("generic").select(ops.op("gemm").problem({"m": 9, "n": 9, "k": 9}))
 print([name for name in sys.modules if name in ("tilewright.dispatch.model", "tilewright.runtime.trees")])
 """

@@ -21,8 +21,9 @@ import pytest
 import tilewright as tw
 from tilewright import events, ops, settings
 from tilewright.dispatch import measure
+from tilewright.dispatch.looks import stamp
 from tilewright.dispatch.records import Record, Records, Timing, machine
-from tilewright.dispatch.results import Results, stamp
+from tilewright.dispatch.results import Results
 from tilewright.dispatch.selection import Selection
 from tilewright.errors import InternalError, NoKernelError, StoreError
 from tilewright.ops.base import KernelSpec, plain
@@ -368,9 +369,9 @@ def test_records_can_be_forgotten_and_merged(tmp_path: Path) -> None:
     assert sorted((one.problem["m"], one.date) for one in here.all()) == [(1, 5.0), (1000, 5.0)]
     assert here.forget(lambda one: one.problem["m"] == 1) == 1
     assert [one.problem["m"] for one in Records(tmp_path / "here").all()] == [1000]
-    before = stamp(here.path)
+    before = stamp(str(here.path))
     assert here.forget(lambda one: False) == 0
-    assert stamp(here.path) == before, "nothing to do writes nothing"
+    assert stamp(str(here.path)) == before, "nothing to do writes nothing"
 
 
 def test_a_spec_of_an_older_schema_is_passed_over(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import types
 from pathlib import Path
 
 import pytest
 
-from tilewright import Registry, ops, settings
+from tilewright import Registry, events, ops, settings
 from tilewright.dispatch import learned, model_files
 from tilewright.dispatch import model as models
 from tilewright.dispatch.model_archive import Archive
@@ -130,3 +132,35 @@ def test_each_decides_on_its_device_and_nowhere_else(
             assert chosen.tier == tier
             if tier == "heuristic":
                 assert "; this device is " in registry.explain(problem, threads=2).model
+
+
+class FakeFile:
+    """The part of a bundle's file that models are read from."""
+
+    path = "model.twb"
+
+    def __init__(self, **files: bytes) -> None:
+        self._data = {f"models/{name}.twmodel": data for name, data in files.items()}
+        self.files = {file: {"sha256": hashlib.sha256(data).hexdigest()} for file, data in self._data.items()}
+        self.manifest = {"models": [{"name": name, "file": f"models/{name}.twmodel"} for name in files]}
+        self.reads: list[str] = []
+
+    def read(self, file: str) -> bytes:
+        self.reads.append(file)
+        return self._data[file]
+
+
+def test_a_bundle_that_holds_a_model_that_ships_has_that_very_model() -> None:
+    """It is not checked again, which would load the kernels of every backend, and those of other ops are not read."""
+    names = ["conv-zen4-avx512", "gemm-zen4-avx512"]
+    data = {name: model_files._shipped_bytes(f"{name}.twmodel") for name in names}
+    whole, changed = FakeFile(**data), FakeFile(**{names[1]: data[names[1]][:200]})
+    bundles = (types.SimpleNamespace(file=whole, path="model.twb"),)
+    assert model_files._read_bundled.__wrapped__(bundles, "gemm") == (model_files.shipped(names[1]),)
+    assert model_files._read_bundled.__wrapped__(bundles, "") == tuple(map(model_files.shipped, names))
+    assert whole.reads == []
+    bundles = (types.SimpleNamespace(file=changed, path="model.twb"),)
+    with events.recorded() as heard:
+        assert model_files._read_bundled.__wrapped__(bundles, "gemm") == ()
+    assert changed.reads
+    assert any(isinstance(event, events.Warned) for event in heard)

@@ -16,7 +16,7 @@ from tilewright.ops.conv import ConvProblem
 from tilewright.runtime.bindings.conv import samples
 from tilewright.runtime.bindings.conv.dense import sampled_ds, stage
 from tilewright.runtime.bindings.conv.operands import PLACES
-from tilewright.runtime.dlpack import extent
+from tilewright.runtime.lines import extent
 from tilewright.runtime.loader import Kernel
 
 CONV = op("conv")

@@ -20,7 +20,7 @@ from tilewright.backends.cuda.conv.tma_ws import ConvTmaWsSchedule
 from tilewright.backends.cuda.conv.width_folded import WidthFoldedSchedule
 from tilewright.ops import KernelSpec
 from tilewright.ops.conv import ConvProblem
-from tilewright.ops.conv.options import channels_first
+from tilewright.ops.conv.problem import channels_first
 from tilewright.ops.conv.problem_rules import problem_violations
 
 pytestmark = [pytest.mark.sampled(0), pytest.mark.part(5)]

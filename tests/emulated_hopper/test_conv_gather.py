@@ -15,8 +15,7 @@ from tilewright.backends.cuda.conv.depthwise import DepthwiseSchedule
 from tilewright.backends.cuda.conv.gather import GatherSchedule, gathers
 from tilewright.ops import KernelSpec
 from tilewright.ops.conv import ConvProblem
-from tilewright.ops.conv.options import channels_first
-from tilewright.ops.conv.problem import dense_strides
+from tilewright.ops.conv.problem import channels_first, dense_strides
 from tilewright.ops.conv.problem_rules import problem_violations
 
 pytestmark = [pytest.mark.sampled(0), pytest.mark.part(5)]

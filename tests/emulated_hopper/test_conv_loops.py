@@ -9,8 +9,7 @@ import pytest
 
 from tests.emulated_hopper.convolutions import CONV, wrong
 from tests.emulated_hopper.emulator import Emulator
-from tilewright.ops.conv.options import channels_first
-from tilewright.ops.conv.problem import ConvProblem
+from tilewright.ops.conv.problem import ConvProblem, channels_first
 
 pytestmark = [pytest.mark.sampled(0), pytest.mark.part(5)]
 

@@ -32,7 +32,7 @@ from tilewright.runtime import samples
 from tilewright.runtime.arrays import address_of
 from tilewright.runtime.bindings import binding
 from tilewright.runtime.device_arrays import DeviceArray
-from tilewright.runtime.dlpack import extent
+from tilewright.runtime.lines import extent
 from tilewright.runtime.requests import Sample
 
 FENCE = 1024  # bytes before and behind an operand

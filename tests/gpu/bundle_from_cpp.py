@@ -73,6 +73,7 @@ def without_nvcc() -> dict[str, str]:
     """The environment without any folder that has an nvcc, a store of its own, and nothing that is compiled."""
     places = [place for place in os.environ.get("PATH", "").split(os.pathsep) if not (Path(place) / "nvcc").exists()]
     env = {name: value for name, value in os.environ.items() if not name.startswith(("CUDA_HOME", "CUDA_PATH"))}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # as of an installed package: see `run`
     return {**env, "PATH": os.pathsep.join(places), "TILEWRIGHT_FROZEN": "1", "PYTHONPATH": str(ROOT / "src")}
 
 
@@ -138,14 +139,15 @@ def from_python(work: Path, op: str, imports: Imports, target: str = TARGET) -> 
 
 
 def run(work: Path) -> int:
-    env = without_nvcc() | {"TILEWRIGHT_CACHE_DIR": str(work / "store")}
+    env = without_nvcc() | {"TILEWRIGHT_CACHE_DIR": str(work / "store"), "PYTHONPYCACHEPREFIX": str(work / "bytecode")}
     python = {}
     for op in ("gemm", "conv", "attention", "decode"):
         words = [sys.executable, __file__, "python", str(work), op]
-        said = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
-        if said.returncode:
-            print(said.stdout, said.stderr)
-            return 1
+        for _ in range(2):  # the first one writes bytecode, which an installed package has
+            said = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+            if said.returncode:
+                print(said.stdout, said.stderr)
+                return 1
         python[op] = json.loads(said.stdout)
         print(f"{op}:", "; ".join(f"{name} {ms:.1f}" for name, ms in python[op]["parts"].items() if ms >= 0.05), "ms")
     said = subprocess.run([work / "gpu_bundle", work / "model.twb", work], env=env, capture_output=True, text=True,

@@ -14,7 +14,7 @@ from math import prod
 from tilewright import ops
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv import ConvProblem, ConvSignature
-from tilewright.ops.conv.options import channels_first
+from tilewright.ops.conv.problem import channels_first
 from tilewright.ops.conv.problem_rules import problem_violations
 from tilewright.ops.conv.spec import accumulator
 from tilewright.runtime.bindings.conv.operands import plain_strides

@@ -26,7 +26,7 @@ from tilewright.backends.hip.conv.tiled import TiledConvSchedule
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.conv import ConvProblem, ConvSignature
-from tilewright.ops.conv.options import channels_first
+from tilewright.ops.conv.problem import channels_first
 from tilewright.ops.conv.problem_rules import problem_violations
 from tilewright.ops.conv.schedule import LoopsSchedule
 from tilewright.ops.conv.spec import VARIANTS, accumulator

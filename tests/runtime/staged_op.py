@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.errors import ProblemError
 from tilewright.ops.base import KernelSpec, OpDefaults, Violation, from_plain, read_spec
 from tilewright.runtime.bindings import BindingDefaults
-from tilewright.runtime.dlpack import dense_strides
+from tilewright.runtime.lines import dense_strides
 from tilewright.runtime.requests import BETWEEN, Pointer, Request, Result, Sample, Scalar, Slot, Span, StageRequest
 from tilewright.runtime.samples import poison
 

@@ -6,7 +6,7 @@ An op's functions are in a module of its own beside this one (or in another pack
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,8 +21,10 @@ from tilewright.errors import DeviceError, ProblemError, an
 from tilewright.runtime import fast_path
 from tilewright.runtime.arrays import array_place
 from tilewright.runtime.bindings.numbers import whole_number
-from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import HOST, Place, device, device_of
+
+if TYPE_CHECKING:
+    from tilewright.runtime.device_arrays import DeviceArray
 
 __all__ = ["explain", "registry_for", "registry_of", "target_of", "to_device"]
 
@@ -100,6 +102,8 @@ def to_device(array: Any, target: str | None = None, index: int | None = None) -
         )
     if index is not None:
         index = whole_number("device", "index", index)
+    from tilewright.runtime.device_arrays import DeviceArray
+
     return DeviceArray.of(device_of(resolve_target(target).name, index), array)
 
 

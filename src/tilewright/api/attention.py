@@ -7,10 +7,11 @@ Old keywords are taken with a warning (`renames`); a call without any pays nothi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from tilewright.api import registry_of
 from tilewright.api.tensors import public, seen
+from tilewright.dataclass import NamedTuple
 from tilewright.renames import call_renamed
 from tilewright.runtime.bindings.attention import BINDING, calls
 from tilewright.runtime.calls import NEVER, caller

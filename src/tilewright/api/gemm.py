@@ -19,7 +19,6 @@ from tilewright.errors import ProblemError
 from tilewright.ops.fused import GATES_BY_ACTIVATION, called_as_given, unknown_gate, with_added
 from tilewright.runtime.bindings.gemm import BINDING, NO_DS, counted, filled
 from tilewright.runtime.bindings.gemm.packed import PackedB
-from tilewright.runtime.bindings.gemm.packing import pack_with
 from tilewright.runtime.calls import NEVER, caller, scalar
 from tilewright.runtime.torch_arrays import must_be_seen
 
@@ -174,6 +173,8 @@ def pack(b: Any, *, m: int = 256, dtype_a: str | None = None, target: str | None
     `m` is the typical number of rows of A, `dtype_a` its element type (default: that of b; "tf32" for calls with
     `math="tf32"`).  The packed bytes depend on the target and on the version of Tilewright: do not save them.
     """
+    from tilewright.runtime.bindings.gemm.packing import pack_with
+
     return pack_with(registry_of(b, target), b, m, dtype_a)
 
 

@@ -12,13 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tilewright import packaged, plugins, settings
 from tilewright.arch.rates import Constants, Rates, scaled
-from tilewright.dataclass import dataclass
+from tilewright.dataclass import NamedTuple, dataclass
 from tilewright.errors import FileError, InternalError, TilewrightError, UnknownNameError, nearest, shown
-from tilewright.files import read_json
 
 Shape = tuple[int, int, int]
 
@@ -271,6 +270,8 @@ def _shipped_fits() -> dict[str, dict[str, dict[str, Any]]]:
 def _tables(files: str) -> _Tables:
     """What the package has and, behind it, what the files of the setting `arch_files` say."""
     archs, fits = _shipped_archs(), _shipped_fits() if files else {}
+    if files:
+        from tilewright.files import read_json  # a file of one's own is rare
     for each in filter(None, files.split(os.pathsep)):
         path = Path(each).expanduser()
         data, source = read_json(path, what="an arch file"), _Source(str(path), path)

@@ -10,9 +10,9 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from tilewright import settings
+from tilewright.dataclass import NamedTuple
 
 _POLL_SECONDS = 0.002
 

@@ -294,6 +294,13 @@ def kernels_of(name: str, spec: KernelSpec) -> OpKernels:
     return known
 
 
+def source_dirs(arch: str, ops: Sequence[str]) -> tuple[Path, ...]:
+    """Where the headers lie that sources for an arch include; a backend that can tell is not asked for its compiler."""
+    owner = backend(arch_by_name(arch).backend)
+    tell = getattr(owner, "include_dirs", None)
+    return tuple(tell(ops)) if tell is not None else owner.object_rules(arch, ops).include_dirs
+
+
 def op_include_dirs(name: str, ops: Sequence[str]) -> tuple[Path, ...]:
     """The folders of headers that ops and kernel families bring to a backend, each once."""
     brought = (kernels for op in ops if op for kernels in (op_kernels(name, op), *families(name, op)))

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import tilewright
 from tilewright.arch import Arch
-from tilewright.dataclass import dataclass
+from tilewright.dataclass import NamedTuple, dataclass
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.native import NativeFeatures
 

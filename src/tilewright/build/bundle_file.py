@@ -64,6 +64,7 @@ class BundleFile:
     """An opened bundle.  What is read of it is checked first; nothing is unpacked."""
 
     _file = -1  # closed
+    _close = staticmethod(os.close)  # also when the interpreter ends, and names of modules are gone
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path).expanduser().absolute()
@@ -78,7 +79,7 @@ class BundleFile:
     def close(self) -> None:
         """Close the file; what was loaded from it stays loaded."""
         if self._file >= 0:
-            os.close(self._file)
+            self._close(self._file)
             self._file = -1
 
     def __enter__(self) -> BundleFile:

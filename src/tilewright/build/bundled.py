@@ -14,16 +14,22 @@ import threading
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilewright import events, ops, plugins
+from tilewright import events, lazy, ops, plugins
 from tilewright.arch import all_archs, runnable_host_archs
-from tilewright.backends.base import Source, backend
-from tilewright.build.bundle_file import ENDING, BundleFile, bundle_error
+from tilewright.backends.base import Source, source_dirs
 from tilewright.build.key import canonical, source_inputs
 from tilewright.errors import TilewrightError
 from tilewright.ops.base import KernelSpec
-from tilewright.runtime import abi, memory_library
+from tilewright.runtime import abi
+
+if TYPE_CHECKING:
+    from tilewright.build import bundle_file
+    from tilewright.runtime import memory_library
+else:
+    bundle_file = lazy.module("tilewright.build.bundle_file")
+    memory_library = lazy.module("tilewright.runtime.memory_library")
 
 GROUP = "tilewright.bundles"
 FALLBACK = "fallback"  # the role of a kernel that only the last tier takes
@@ -35,7 +41,7 @@ class Bundle:
     """A bundle that this machine can load kernels from."""
 
     def __init__(self, path: Path | str) -> None:
-        self.file = BundleFile(path)
+        self.file = bundle_file.BundleFile(path)
         manifest = self.file.manifest
         major, host = manifest["abi"][0], manifest.get("host", "")
         if major != ABI[0]:
@@ -174,9 +180,9 @@ def installed_path(name: str) -> Path:
 
     located = find_spec(module) if module.isidentifier() else None
     places = [Path(place) for place in located.submodule_search_locations or ()] if located is not None else []
-    files = sorted(file for place in places for file in place.glob(f"*{ENDING}"))
+    files = sorted(file for place in places for file in place.glob(f"*{bundle_file.ENDING}"))
     if len(files) != 1:
-        raise bundle_error(
+        raise bundle_file.bundle_error(
             name, f"the package {module} holds {len(files)} of them", "bundle-package", "install it again"
         )
     return files[0]
@@ -244,7 +250,7 @@ def served_target(arch: str) -> str:
 
 def support_inputs(source: Source, arch: str, extra: str = "", op: str = "") -> str:
     """What a library without a spec is known by: what it is compiled from, whatever compiles it and for which arch."""
-    places = backend(all_archs()[arch].backend).object_rules(arch, (op,) if op else ()).include_dirs
+    places = source_dirs(arch, (op,) if op else ())
     inputs = {**source_inputs(source, arch, places, extra=extra), "arch": ""}
     return hashlib.sha256(canonical(inputs).encode()).hexdigest()
 

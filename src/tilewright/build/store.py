@@ -24,14 +24,16 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilewright import jsontext, settings
+from tilewright import jsontext, remembered, settings
 from tilewright.build import marks
 from tilewright.build.key import STORE_SCHEMA, canonical
-from tilewright.build.locks import FileLock
 from tilewright.dataclass import dataclass
 from tilewright.errors import StoreError
+
+if TYPE_CHECKING:
+    from tilewright.build.locks import FileLock
 
 MANIFEST = "manifest.json"
 FORMAT = "format.json"
@@ -46,6 +48,7 @@ FREE_SPACE = (
     "free some space on its disk (`tilewright cache gc --max-bytes N` removes stored kernels, "
     "`tilewright cache gc --all` those used just now too)"
 )
+_formats: dict[str, remembered.Stamp] = {}  # of stores whose format was found to be ours
 _DENIED = {errno.EACCES, errno.EPERM}
 _TAKEN = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}  # the last: a file is in its place
 
@@ -173,6 +176,10 @@ class Store:
         if self._format_known:
             return
         place = self.root / FORMAT
+        stamp = remembered.stamp_of(str(place)) if str(place) in _formats else None
+        if stamp is not None and _formats[str(place)] == stamp:
+            self._format_known = True
+            return
         try:
             data = jsontext.loads(jsontext.read(place))
             schema = data.get("schema") if isinstance(data, dict) else "unreadable"
@@ -192,6 +199,8 @@ class Store:
                 remedy="run `tilewright cache gc --reset` to start it afresh, or set TILEWRIGHT_CACHE_DIR",
             )
         self._format_known = True
+        if (stamp := remembered.stamp_of(str(place))) is not None:
+            _formats[str(place)] = stamp
 
     def lookup(self, key: str) -> Entry | None:
         """The verified entry of a key, or None; a damaged one is a StoreError `store-corrupt`."""
@@ -339,6 +348,8 @@ class Store:
                 owner.release()
 
     def _owned_folder(self) -> tuple[Path, FileLock]:
+        from tilewright.build.locks import FileLock
+
         while True:
             folder = self.temporary / f"{os.getpid()}-{os.urandom(8).hex()}"
             owner = FileLock(folder / OWNER_LOCK)
@@ -356,6 +367,8 @@ class Store:
 
     def lock(self, key: str) -> FileLock:
         """The lock of who builds a key (not taken yet)."""
+        from tilewright.build.locks import FileLock
+
         return FileLock(self.locks / key)
 
     def publish(self, key: str, work: Path, library: Path, texts: Mapping[str, str], facts: Mapping[str, Any]) -> Entry:

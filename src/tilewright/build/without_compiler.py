@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tilewright.arch import arch as arch_by_name
-from tilewright.backends.base import Source, backend
+from tilewright.backends.base import Source, source_dirs
 from tilewright.build.key import source_inputs
 from tilewright.build.store import SHARD, Entry, Store
 from tilewright.errors import StoreError
@@ -29,7 +28,7 @@ def stored(
 ) -> Entry | None:
     """The newest sound entry that was compiled from this; None where there is none."""
     ops = (spec.op,) if spec is not None else (op,) if op else ()
-    places = backend(arch_by_name(arch).backend).object_rules(arch, ops).include_dirs
+    places = source_dirs(arch, ops)
     wanted = source_inputs(source, arch, places, spec=spec, extra=extra)
     manifests = [manifest for manifest in _by_source(store).get(str(wanted["source"]), ()) if _is_of(manifest, wanted)]
     for manifest in sorted(manifests, key=lambda manifest: -float(manifest.get("built_at", 0))):

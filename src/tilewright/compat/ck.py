@@ -17,12 +17,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.hip.gemm.ck_tile import CkTileSchedule
 from tilewright.codegen import Report, SpecSet, collect, demand_some, generate
 from tilewright.codegen.collect import Rejection
+from tilewright.dataclass import NamedTuple
 from tilewright.dispatch.registry import Registry
 from tilewright.errors import RequestError, TilewrightError
 from tilewright.ops import op as op_by_name

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tilewright import settings
-from tilewright.build import Builder, Store, bundled, marks
+from tilewright.build import Artifact, Builder, Store, bundled, marks
 from tilewright.errors import TilewrightError
 from tilewright.ops.base import KernelSpec
 
@@ -47,6 +47,8 @@ _sound: dict[tuple[str, tuple[Any, ...]], bool] = {}  # by digest and what else 
 _adopted: set[str] = set()
 _waiting: dict[str, weakref.WeakSet[Any]] = {}  # by the digest of a kernel that is not built: who has plans without it
 _generation = 0
+# What was last seen in the store, by the same key, and when.
+_seen: tuple[tuple[str, tuple[Any, ...]], Artifact, float] | None = None
 
 
 def generation() -> int:
@@ -91,10 +93,23 @@ def is_built(spec: KernelSpec) -> bool:
     if digest not in _listings[settings.current().cache_dir].digests:
         return False
     try:
-        sound = Builder().find(spec) is not None  # of other flags or headers it is another kernel
+        artifact = Builder().find(spec)  # of other flags or headers it is another kernel
     except TilewrightError:  # damaged, or of a toolchain that is gone: whoever builds it hears of it
-        sound = False
-    return _sound.setdefault(key, sound)
+        artifact = None
+    if artifact is not None:
+        global _seen
+        _seen = key, artifact, time.monotonic()
+    return _sound.setdefault(key, artifact is not None)
+
+
+def just_seen(spec: KernelSpec) -> Artifact | None:
+    """The stored kernel that `is_built` looked at and verified a moment ago, if it was this one: a first call would do
+    both again."""
+    global _seen
+    last, _seen = _seen, None
+    if last is None or last[0] != (spec.digest, settings.builds()) or time.monotonic() - last[2] > LOOK_SECONDS:
+        return None
+    return last[1]
 
 
 def note(specs: Iterable[KernelSpec]) -> None:

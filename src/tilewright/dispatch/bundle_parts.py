@@ -12,7 +12,6 @@ from typing import Any
 
 from tilewright.build import bundled
 from tilewright.build.bundled import Bundle
-from tilewright.dispatch.results import problem_digest
 
 _Key = tuple[str, str, str]  # op, digest of the problem, target
 
@@ -46,6 +45,8 @@ def records(op: str, digest: str, target: str) -> Sequence[Mapping[str, Any]]:
 
 @lru_cache(maxsize=8)
 def _records(bundle: Bundle) -> dict[_Key, list[Mapping[str, Any]]]:
+    from tilewright.dispatch.results import problem_digest
+
     by_problem: dict[_Key, list[Mapping[str, Any]]] = {}
     for row in bundle.file.manifest.get("records", []):
         listed = bundle.file.json(row["file"])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tilewright.arch import Arch
 from tilewright.backends.base import Backend
+from tilewright.dataclass import NamedTuple
 from tilewright.dispatch import learned
 from tilewright.dispatch.selection import Selection
 from tilewright.dispatch.states import State

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
-from tilewright import settings
+from tilewright import events, settings
 from tilewright.build import Artifact, Builder, bundled
 from tilewright.dispatch import built
 from tilewright.events import Event
@@ -92,7 +92,7 @@ def _kernel(spec: KernelSpec) -> Kernel:
             mine = True
     if mine:
         try:
-            loading.loaded(_bundled(spec) or load_kernel(Builder().build_one(spec).path, spec))
+            loading.loaded(_bundled(spec) or load_kernel(_stored(spec).path, spec))
         except BaseException as error:
             # The next caller tries again: a full disk or a missing compiler may be mended by then.
             with _lock:
@@ -101,6 +101,12 @@ def _kernel(spec: KernelSpec) -> Kernel:
             raise
         built.note([spec])
     return loading.result()
+
+
+def _stored(spec: KernelSpec) -> Artifact:
+    """From the store, built now if it is not there; who listens to builds hears of it."""
+    artifact = None if events.active() else built.just_seen(spec)
+    return artifact or Builder().build_one(spec)
 
 
 def _bundled(spec: KernelSpec) -> Kernel | None:

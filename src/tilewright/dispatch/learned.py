@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,10 +27,11 @@ FOLDER = "models"  # of the cache folder, and of this package
 Served = Sequence[tuple["KernelSpec", float]]  # kernels that serve a problem, with their estimates
 
 
-@lru_cache(maxsize=1)
-def _ships_some() -> bool:
+@lru_cache(maxsize=32)
+def _ships_some(of_op: str = "") -> bool:
+    """Whether models come with the package, or any of an op: with its name the names of those begin."""
     place = Path(__file__).with_name(FOLDER)
-    return place.is_dir() and any(place.iterdir())
+    return place.is_dir() and any(name.startswith(of_op) for name in os.listdir(place))  # noqa: PTH208
 
 
 def stamp(cache: Path) -> Any:
@@ -83,8 +84,6 @@ MOST_VOICES = 256
 
 def voices(arch: Arch, threads: int, specs: Sequence[KernelSpec]) -> Any:
     """The models that have something to say of these kernels, whatever the problem; often none."""
-    from tilewright.dispatch import model
-
     place = settings.current().cache_dir
     seen = stamp(place), bundled.generation
     models, device = _at_hand(place, seen, specs[0].op, arch.name), machine(arch.name)
@@ -94,8 +93,16 @@ def voices(arch: Arch, threads: int, specs: Sequence[KernelSpec]) -> Any:
     if known is None or known[0] is not specs or known[1] is not models or known[2] != device:
         if len(_voices) >= MOST_VOICES:
             _voices.clear()
-        known = _voices[key] = specs, models, device, model.voices(models, specs, units, device)
+        known = _voices[key] = specs, models, device, _vocal(models, specs, units, device)
     return known[3]
+
+
+def _vocal(models: Sequence[Any], specs: Sequence[KernelSpec], units: int, device: Mapping[str, Any]) -> Any:
+    if not models:
+        return ()
+    from tilewright.dispatch import model
+
+    return model.voices(models, specs, units, device)
 
 
 def units_of(arch: Arch, threads: int) -> int:
@@ -112,6 +119,8 @@ def judged(arch: Arch, problem: Any, threads: int, known: Any, estimates: Any, s
 @lru_cache(maxsize=64)
 def _at_hand(place: Path, _stamp: Any, op: str, target: str) -> tuple[Any, ...]:
     """The models for an op on a target, of a state of the folder of a user's own."""
+    if _stamp[0] is None and not bundled.in_force() and not _ships_some(f"{op}-"):
+        return ()
     from tilewright.dispatch import model_files
 
     return model_files.at_hand_for(op, target)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
 SECONDS = 0.05
 # A file system's time moves in ticks: within one a folder may change twice and look the same.
@@ -37,6 +38,23 @@ def entries(folder: str) -> tuple[int, int, int] | None:
         return None
     changed_ns = status.st_mtime_ns
     return (changed_ns, status.st_ino, status.st_dev) if time.time_ns() - changed_ns > _TICK_NS else None
+
+
+def stamp(path: str) -> tuple[Any, ...] | None:
+    """What distinguishes two states of a store of measurements, without opening it; None when it is not there."""
+    state = _written(path)
+    return None if state is None else (*state, *(_written(f"{path}-wal") or ()))
+
+
+def _written(file: str) -> tuple[int, int, int] | None:
+    """Of a file that may not be there; this is on the way of selections, and an exception takes longer."""
+    if not os.access(file, os.F_OK):
+        return None
+    try:
+        status = os.stat(file)  # noqa: PTH116
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def none_of(*files: str) -> bool:

@@ -16,13 +16,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright import events, jsontext, ops, packaged, settings
 from tilewright.build import bundled
 from tilewright.build.bundled import Bundle
+from tilewright.dataclass import NamedTuple
 from tilewright.dispatch import looks
 from tilewright.dispatch.learned import written_when
 from tilewright.dispatch.model import MOST, Array, Card, Model, checked_number
@@ -334,33 +335,50 @@ def _unread(path: Path, error: OSError) -> str:
 
 def at_hand() -> tuple[Model, ...]:
     """The user's models, then those of bundles, then those that ship."""
-    return (*_own().models.values(), *_bundled(), *_shipped())
+    return _each_once(*_own().models.values(), *_bundled(), *_shipped())
 
 
-def _bundled() -> tuple[Model, ...]:
-    return _read_bundled(bundled.in_force())
+def _each_once(*models: Model) -> tuple[Model, ...]:
+    return tuple({id(model): model for model in models}.values())
 
 
-@lru_cache(maxsize=8)
-def _read_bundled(bundles: tuple[Bundle, ...]) -> tuple[Model, ...]:
-    """Of bundles in force; one that does not fit this version is reported, and the others are used."""
+def _bundled(op: str = "") -> tuple[Model, ...]:
+    return _read_bundled(bundled.in_force(), op)
+
+
+@lru_cache(maxsize=32)
+def _shipped_digest(name: str) -> str:
+    return hashlib.sha256(_shipped_bytes(f"{name}{ENDING}")).hexdigest() if name in shipped_names() else ""
+
+
+@lru_cache(maxsize=32)
+def _read_bundled(bundles: tuple[Bundle, ...], op: str) -> tuple[Model, ...]:
+    """Of bundles in force; one that does not fit this version is reported, and the others are used.
+
+    Most hold models that ship, which need not be checked again: that would load the kernels of every backend.  Of those
+    only an op's are read, where one is named; their names begin with it.
+    """
     models = []
     for bundle in bundles:
         for row in bundle.file.manifest.get("models", []):
+            name = str(row.get("name", ""))
+            if bundle.file.files[row["file"]]["sha256"] == _shipped_digest(name):
+                models += [shipped(name)] if name.startswith(f"{op}-") or not op else []
+                continue
             try:
                 model = read(bundle.file.read(row["file"]), f"{bundle.path}/{row['file']}")
             except TilewrightError as error:
                 events.emit(events.Warned("model-file", error.message))
                 continue
-            model.name = str(row.get("name", ""))
+            model.name = name
             models.append(model)
     return tuple(models)
 
 
 def at_hand_for(op: str, target: str) -> tuple[Model, ...]:
     """Those of them that may have something to say of an op's kernels for a target."""
-    own = (model for model in (*_own().models.values(), *_bundled()) if model.card.op == op)
-    return (*own, *_shipped_of(op, target))
+    own = (model for model in (*_own().models.values(), *_bundled(op)) if model.card.op == op)
+    return _each_once(*own, *_shipped_of(op, target))
 
 
 def files_for(op: str, target: str) -> dict[str, bytes]:

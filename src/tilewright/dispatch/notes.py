@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import backend
+from tilewright.dataclass import NamedTuple
 from tilewright.dispatch import built
 from tilewright.dispatch.selection import Candidate, Known, Selection, behind
 from tilewright.errors import UnknownNameError

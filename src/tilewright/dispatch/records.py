@@ -13,29 +13,22 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilewright import events, jsontext, notices, settings
+from tilewright import events, jsontext, lazy, notices, settings
 from tilewright.arch import all_archs
-from tilewright.build.locks import FileLock
 from tilewright.dataclass import dataclass
 from tilewright.dispatch import bundle_parts, looks
-from tilewright.dispatch.results import (
-    OK,
-    Choice,
-    KernelRow,
-    Result,
-    Results,
-    Unreadable,
-    canonical,
-    problem_digest,
-    stamp,
-)
 from tilewright.errors import StoreError, TilewrightError, counted
 from tilewright.ops.base import plain
 from tilewright.runtime.devices import HOST, device, device_of, identified
+
+if TYPE_CHECKING:
+    from tilewright.dispatch import results as stored
+else:
+    stored = lazy.module("tilewright.dispatch.results")
 
 SCHEMA = 1  # of records as JSON: what `export` writes
 STORE = "results-v1.db"  # of a cache folder
@@ -151,7 +144,7 @@ def read_record(data: Any) -> Record:
 
 @lru_cache(maxsize=4096)  # a selection asks more than once
 def _problem_digest(op: str, problem: Any) -> str:
-    return problem_digest(op, plain(problem))
+    return stored.problem_digest(op, plain(problem))
 
 
 def threads_of(target: str, threads: int) -> int:
@@ -162,7 +155,7 @@ def threads_of(target: str, threads: int) -> int:
 def identity_key(record: Record) -> tuple[Any, ...]:
     """Two records with the same key measure the same thing: the later one counts."""
     threads = threads_of(record.target, record.threads)
-    return (record.machine.get("fingerprint"), threads, record.op, record.target, canonical(record.problem))
+    return (record.machine.get("fingerprint"), threads, record.op, record.target, stored.canonical(record.problem))
 
 
 def _not_used(record: Record) -> str:
@@ -185,7 +178,7 @@ class Records:
 
     def __init__(self, folder: Path, name: str = STORE) -> None:
         self.path = folder / name
-        self.results = Results(self.path)
+        self._name = str(self.path)
         self._legacy = folder / "measured-v1.json"
         self._legacy_name = str(self._legacy)
         self._lock = threading.Lock()
@@ -194,6 +187,11 @@ class Records:
         self._empty = True
         self._none_at: Any = ()  # the entries of the folder (`looks.entries`) when there was nothing to look at
 
+    @cached_property
+    def results(self) -> stored.Results:
+        """What reads and writes the store; most programs have none."""
+        return stored.Results(self.path)
+
     def refresh(self, entries: Any = None) -> None:
         """Look at the store again if it changed; no question to the file system where its folder's entries did not."""
         if self.none_at(entries):
@@ -201,17 +199,17 @@ class Records:
         if os.access(self._legacy_name, os.F_OK):  # this is on the way of selections, and makes no exception
             self._take_over()
             entries = None
-        now = stamp(self.path)
+        now = looks.stamp(self._name)
         if now == self._seen:
             self._none_at = entries if now is None and looks.none_of(str(self.path), self._legacy_name) else ()
             return
         with self._lock:
             try:
                 self._empty = now is None or not self.results.has_choices()
-            except Unreadable as error:
+            except stored.Unreadable as error:
                 self._ignore(error)
             # Opening a store may make its files; only what others write from here on is news.
-            self._seen = stamp(self.path)
+            self._seen = looks.stamp(self._name)
         global epoch
         epoch += 1
         notices.notify(notices.changed)
@@ -230,18 +228,18 @@ class Records:
         """True when nothing was chosen anywhere, nor in a bundle."""
         return self._empty and not bundle_parts.has_records()
 
-    def _ignore(self, error: Unreadable) -> None:
+    def _ignore(self, error: stored.Unreadable) -> None:
         self._empty = True
         self._warn(f"the measurement records {self.path} are ignored: {error}")
 
-    def _choices(self, op: str, problem: Any, target: str) -> list[Choice]:
+    def _choices(self, op: str, problem: Any, target: str) -> list[stored.Choice]:
         if self._empty:
             return []
         return self.results.choices(
             "WHERE p.digest = ? AND h.target = ? ORDER BY h.date", (_problem_digest(op, problem), target)
         )
 
-    def _record(self, choice: Choice, *, whole: bool = True) -> Record | None:
+    def _record(self, choice: stored.Choice, *, whole: bool = True) -> Record | None:
         """A choice with the times it was made from; None where its kernel's own is not there any more.
 
         Not `whole`, with its kernel's time alone: hundreds of others may have been measured, and dispatch waits.
@@ -269,7 +267,7 @@ class Records:
             for choice in reversed(choices):
                 if here and choice.device.get("fingerprint") == here and choice.threads == threads:
                     return self._record(choice, whole=whole)
-        except Unreadable as error:
+        except stored.Unreadable as error:
             self._ignore(error)
         return _bundled_record(op, problem, target, threads)
 
@@ -277,7 +275,7 @@ class Records:
         """Why a record names its kernel: the fastest of all that were timed, or one within the noise of it."""
         try:
             count, fastest = self.results.timed_field(_choice_of(record))
-        except Unreadable as error:
+        except stored.Unreadable as error:
             self._ignore(error)
             count = 0
         if not count:  # of a bundle, which brings the times of its own kernels
@@ -294,7 +292,7 @@ class Records:
         """Why each record of the problem that `lookup` passes over says nothing here."""
         try:
             known = [self._record(choice, whole=False) for choice in self._choices(op, problem, target)]
-        except Unreadable as error:
+        except stored.Unreadable as error:
             self._ignore(error)
             known = []
         known += _bundled_records(op, problem, target)
@@ -319,7 +317,7 @@ class Records:
             return ()
         try:
             known = [self._record(choice) for choice in self.results.choices("ORDER BY h.date")]
-        except Unreadable as error:
+        except stored.Unreadable as error:
             self._ignore(error)
             return ()
         return tuple(record for record in known if record is not None)
@@ -352,22 +350,24 @@ class Records:
             [each for record in records for each in _results_of(record)], map(_choice_of, records), newest=newest
         )
 
-    def choose(self, results: Iterable[Result], choices: Iterable[Choice]) -> None:
+    def choose(self, results: Iterable[stored.Result], choices: Iterable[stored.Choice]) -> None:
         """Keep choices, and those results of their kernels that are not in the store yet."""
         self._store(results, choices)
         self.refresh()
 
-    def take(self, results: Iterable[Result], choices: Iterable[Choice] = ()) -> int:
+    def take(self, results: Iterable[stored.Result], choices: Iterable[stored.Choice] = ()) -> int:
         """Add another place's results and choices where they are newer; the answer counts the results taken."""
         taken = self._store(results, choices, newest=True)
         self.refresh()
         return taken
 
-    def _store(self, results: Iterable[Result], choices: Iterable[Choice], *, newest: bool = False) -> int:
+    def _store(
+        self, results: Iterable[stored.Result], choices: Iterable[stored.Choice], *, newest: bool = False
+    ) -> int:
         results, choices = list(results), list(choices)
         try:
             return self.results.put(results, choices, newest=newest)
-        except Unreadable as error:
+        except stored.Unreadable as error:
             if error.foreign:
                 raise self._foreign(error) from error
             self._set_aside(error)
@@ -377,11 +377,11 @@ class Records:
         """Say now what would keep a choice from being stored later; a damaged store would only be set aside."""
         try:
             self.results.demand_writable()
-        except Unreadable as error:
+        except stored.Unreadable as error:
             if error.foreign:
                 raise self._foreign(error) from error
 
-    def _foreign(self, error: Unreadable) -> StoreError:
+    def _foreign(self, error: stored.Unreadable) -> StoreError:
         return StoreError(
             f"the measurement records {self.path} cannot be used ({error}), and are not written over",
             rule="records-unreadable",
@@ -396,7 +396,7 @@ class Records:
             return 0
         try:
             count = self.results.forget_choices(map(_choice_of, gone))
-        except Unreadable as error:
+        except stored.Unreadable as error:
             if error.foreign:
                 raise self._foreign(error) from error
             raise StoreError(
@@ -408,9 +408,11 @@ class Records:
         self.refresh()
         return count
 
-    def _set_aside(self, trouble: Unreadable) -> None:
+    def _set_aside(self, trouble: stored.Unreadable) -> None:
         """A damaged store is someone's measurements: it keeps them, under another name."""
         self.results.close()
+        from tilewright.build.locks import FileLock
+
         lock = FileLock(self.path.with_suffix(".lock"))
         if not lock.acquire():
             return  # another process does it now
@@ -479,22 +481,22 @@ def _free_name(path: Path, word: str) -> Path:
     return free
 
 
-def _results_of(record: Record) -> list[Result]:
+def _results_of(record: Record) -> list[stored.Result]:
     threads = threads_of(record.target, record.threads)
     return [
-        Result(
+        stored.Result(
             record.op, record.problem, record.machine, threads,
-            KernelRow(timing.digest, timing.name, str(timing.spec.get("arch", "")), timing.spec), OK, timing.seconds,
-            timing.spread,
-            timing.error, method=record.method, versions=record.versions, date=record.date,
+            stored.KernelRow(timing.digest, timing.name, str(timing.spec.get("arch", "")), timing.spec), stored.OK,
+            timing.seconds, timing.spread, timing.error, method=record.method, versions=record.versions,
+            date=record.date,
         )
         for timing in record.timings
     ]  # fmt: skip
 
 
-def _choice_of(record: Record) -> Choice:
+def _choice_of(record: Record) -> stored.Choice:
     threads = threads_of(record.target, record.threads)
-    return Choice(record.op, record.problem, record.machine, threads, record.target, record.choice, record.date)
+    return stored.Choice(record.op, record.problem, record.machine, threads, record.target, record.choice, record.date)
 
 
 _known: dict[Path, Records] = {}

@@ -20,25 +20,21 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from operator import is_
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilewright import events, ops, settings
+from tilewright import events, lazy, ops, settings
 from tilewright.arch import all_archs
 from tilewright.backends.base import backend, demand_runnable, resolve_target, target_name
 from tilewright.build import bundled
-from tilewright.dispatch import bundle_parts, heuristics, inputs, learned, missing, selection_rules, split_plans, tiers
+from tilewright.dispatch import bundle_parts, heuristics, inputs, learned, missing
 from tilewright.dispatch import kernels as loaded
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.inputs import op_of, setting_words, thread_number
 from tilewright.dispatch.judged import MOST_JUDGES, Judges, Kind
-from tilewright.dispatch.notes import Comparison, note
 from tilewright.dispatch.records import records
-from tilewright.dispatch.refused import STRICT, as_fallback, other_signature, refusal
 from tilewright.dispatch.selection import Explanation, Known, Selection, StagedSelection
 from tilewright.dispatch.states import State, States
-from tilewright.dispatch.trials import Trials, refused_by_kernel
 from tilewright.errors import NoKernelError, ProblemError, RequestError, counted
 from tilewright.lru import LruCache
 from tilewright.ops.base import KernelSpec, Op, SelectionRule
@@ -48,6 +44,13 @@ from tilewright.runtime.host import thread_count, threads_under
 from tilewright.runtime.loader import Kernel, load_library
 from tilewright.runtime.plans import Plan, Plans, demand_fits
 from tilewright.runtime.requests import Request, StageRequest, Where
+
+if TYPE_CHECKING:
+    from tilewright.dispatch import notes, refused, selection_rules, split_plans, tiers, trials
+else:
+    notes, refused, selection_rules, split_plans, tiers, trials = lazy.modules(
+        "tilewright.dispatch", "notes", "refused", "selection_rules", "split_plans", "tiers", "trials"
+    )
 
 # Choices kept; a program whose sizes never repeat must not fill memory with them.
 MOST_REMEMBERED = 4096
@@ -309,7 +312,7 @@ class Registry:
         if best is None:
             candidates = self._candidates(op, signature)[0]
             return self._fall(op, problem, signature, state.threads, state.strict, candidates, None)
-        return as_fallback(op, problem, best, state.strict) if kind.alone else best
+        return refused.as_fallback(op, problem, best, state.strict) if kind.alone else best
 
     def _kind(self, op: Op, problem: Any, signature: Any, state: State, where: Where | None) -> Kind | Selection:
         """What decides about problems of a signature; or the choice, where it is not of a kind that many have."""
@@ -342,7 +345,7 @@ class Registry:
         else:
             best = self._judges.in_python(op, problem, threads, candidates, registered, self.arch)
         if best is not None and alone:
-            best = as_fallback(op, problem, best, state.strict)
+            best = refused.as_fallback(op, problem, best, state.strict)
         return best or self._fall(op, problem, signature, threads, state.strict, candidates, where)
 
     def times(self, problem: Any, threads: int, where: Where | None = None) -> list[tuple[KernelSpec, float]]:
@@ -391,7 +394,7 @@ class Registry:
     ) -> Selection:
         """The last two tiers, or in strict mode the error that lists why."""
         if strict:
-            raise refusal(op, problem, candidates, STRICT, strict)
+            raise refused.refusal(op, problem, candidates, refused.STRICT, strict)
         copied = tiers.in_copies(op, problem, candidates, threads, self._estimate)
         if copied is not None:
             return copied
@@ -403,7 +406,7 @@ class Registry:
             copied = tiers.in_copies(op, problem, (fallback,), threads, self._estimate)
             if copied is not None:
                 return copied
-        raise refusal(op, problem, candidates, "there is no fallback kernel for this signature", strict)
+        raise refused.refusal(op, problem, candidates, "there is no fallback kernel for this signature", strict)
 
     def _estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
         return self._judges.estimate(spec, problem, threads)
@@ -423,12 +426,11 @@ class Registry:
         chosen = [part.selection for part in parts if isinstance(part.selection, Selection)]
         whole = StagedSelection(tuple(chosen)) if len(chosen) == len(parts) else None
         decided = f"{whole.tier}: {whole.reason}" if whole is not None else "refused: a stage has no kernel"
-        what = f"{len(parts)} stages, each chosen apart"
-        return Explanation(problem, self.target, count, strict, what, (), whole, decided, words, (), parts, way=way)
+        each = f"{len(parts)} stages, each chosen apart"
+        return Explanation(problem, self.target, count, strict, each, (), whole, decided, words, (), parts, way=way)
 
     def _explain_stage(self, problem: Any, count: int, strict: bool, where: Where | None) -> Explanation:
-        now = settings.current()
-        op = ops.op(problem.op)
+        now, op = settings.current(), ops.op(problem.op)
         self._demand_legal_problem(op, problem)
         signature = op.signature_of(problem)
         candidates, registered = self._candidates(op, signature)
@@ -452,10 +454,10 @@ class Registry:
         pinned = lock.digests(op, problem, self.arch.name) if lock is not None else frozenset[str]()
         known = Known(times, learned.predicted(served, verdict), pinned)
         order = "that of digests" if registered else "the op's"
-        by = Comparison(op, problem, chosen, known, order, lambda spec: self._estimate(spec, problem, count))
-        notes = [note(by, spec, where) for spec in candidates]
+        by = notes.Comparison(op, problem, chosen, known, order, lambda spec: self._estimate(spec, problem, count))
+        listed = [notes.note(by, spec, where) for spec in candidates]
         if chosen is not None and all(spec.digest != chosen.spec.digest for spec in candidates):
-            notes.append(note(by, chosen.spec, None))
+            listed.append(notes.note(by, chosen.spec, None))
         if registered and not self._specs:
             source = f"{counted(len(candidates), 'kernel')} with the signature in bundles in force"
         elif registered:
@@ -468,7 +470,7 @@ class Registry:
             count,
             strict,
             source,
-            tuple(notes),
+            tuple(listed),
             chosen,
             decided,
             tuple(op.words(problem)),
@@ -496,27 +498,26 @@ class Registry:
 
         Without a selection library a few kernels are tried, and their own checks decide (`dispatch.trials`).
         """
-        trials: Trials | None = None
+        tried: trials.Trials | None = None
         while True:
             try:
-                return self._plan(request, spec, trials)
+                return self._plan(request, spec, tried)
             except (ProblemError, NoKernelError) as error:
-                if trials is None and refused_by_kernel(error) and spec is None:
-                    trials = self._trials(request)
-                if trials is None:
+                if tried is None and trials.refused_by_kernel(error) and spec is None:
+                    tried = self._trials(request)
+                if tried is None:
                     raise
-                trials.after(error)
+                tried.after(error)
 
-    def _trials(self, request: Request) -> Trials | None:
+    def _trials(self, request: Request) -> trials.Trials | None:
         """None where a selection library knows the kernels of every stage."""
-        op = ops.op(request.op)
-        problems = [stage.problem for stage in request.stages]
+        op, problems = ops.op(request.op), [stage.problem for stage in request.stages]
         pools = [(signature, *self._candidates(op, signature)) for signature in map(op.signature_of, problems)]
         if all(self._judges.judge_for(op, *pool) is not None for pool in pools):
             return None
-        return Trials(op, self.arch.name, problems, [spec for _, specs, _ in pools for spec in specs])
+        return trials.Trials(op, self.arch.name, problems, [spec for _, specs, _ in pools for spec in specs])
 
-    def _plan(self, request: Request, spec: KernelSpec | None, trials: Trials | None) -> Plan:
+    def _plan(self, request: Request, spec: KernelSpec | None, tried: trials.Trials | None) -> Plan:
         op = ops.op(request.op)
         if request.others is not None:
             request = split_plans.request_of(op, request, self.arch.name, self._serves())
@@ -526,7 +527,7 @@ class Registry:
         chosen: list[Selection] = []
         for stage in request.stages:
             problem = stage.problem
-            where = stage.where if trials is None else trials.where(stage.where)
+            where = stage.where if tried is None else tried.where(stage.where)
             if spec is not None and spec.signature == op.signature_of(problem):
                 selection = self._as_requested(op, spec, stage)
             else:
@@ -535,10 +536,10 @@ class Registry:
             chosen.append(selection)
             stages.append(stage if selection.padded is None else binding(request.op).copies(stage, selection.padded))
         if spec is not None and all(selection.spec != spec for selection in chosen):
-            raise other_signature(spec, [op.signature_of(stage.problem) for stage in request.stages])
+            raise refused.other_signature(spec, [op.signature_of(stage.problem) for stage in request.stages])
         for selection in chosen:
             demand_fits(selection.spec.arch, request.place)  # before anything is built for a machine that is elsewhere
-        if not all(map(is_, stages, request.stages)):  # some are in copies
+        if list(map(id, stages)) != list(map(id, request.stages)):  # some are in copies
             request = replace(request, stages=tuple(stages))
         specs = [selection.spec for selection in chosen]
         kernels = [loaded.kernel(specs[0])] if len(specs) == 1 else loaded.together(specs)
@@ -553,7 +554,7 @@ class Registry:
             return Selection(spec, "heuristic", "asked for by name", seconds)
         larger = op.padded(spec, problem)
         if larger is None:
-            raise refusal(op, problem, (spec,), "the kernel that was asked for does not serve it")
+            raise refused.refusal(op, problem, (spec,), "the kernel that was asked for does not serve it")
         return Selection(spec, "padded", f"asked for by name; run as {larger.describe()}", seconds, larger)
 
     def run(self, op: str, *operands: Any, **keywords: Any) -> Any:
@@ -585,7 +586,7 @@ def default_registry(target: str | None = None) -> Registry:
         new = Registry(name if name in all_archs() else bundled.served_target(resolve_target(name).name))
         new.follows_bundles = True
         with _defaults_lock:
-            registry = _defaults.setdefault(name, new)
+            return _defaults.setdefault(name, new)
     return registry
 
 

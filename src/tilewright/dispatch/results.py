@@ -112,23 +112,6 @@ class Choice:
     date: float
 
 
-def stamp(path: Path) -> tuple[Any, ...] | None:
-    """What distinguishes one state of a store from another, without opening it; None when it is not there."""
-    state = _written(str(path))
-    return None if state is None else (*state, *(_written(f"{path}-wal") or ()))
-
-
-def _written(file: str) -> tuple[int, int, int] | None:
-    """Of a file that may not be there; this is on the way of selections, and an exception takes longer."""
-    if not os.access(file, os.F_OK):
-        return None
-    try:
-        status = os.stat(file)  # noqa: PTH116
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
-
-
 class Results:
     """One store.  Threads share it; a forked child opens it anew."""
 

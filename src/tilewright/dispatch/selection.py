@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Mapping
 from dataclasses import field
-from typing import Any, NamedTuple
+from typing import Any
 
-from tilewright.dataclass import dataclass
+from tilewright.dataclass import NamedTuple, dataclass
 from tilewright.errors import RequestError
 from tilewright.ops.base import KernelSpec, plain
 from tilewright.runtime import untracked

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from tilewright.backends.native import SelectionSource
 from tilewright.errors import InternalError
@@ -20,13 +20,14 @@ _BEGIN = """// The selection library of {name}: which kernels serve a problem, a
 """
 
 
-def _inlined(header: str, places: Sequence[Path], seen: set[str]) -> str:
+def _inlined(header: str, places: Sequence[str], seen: set[str]) -> str:
     if header in seen:
         return ""
     seen.add(header)
     for place in places:
-        if (place / header).is_file():
-            text = (place / header).read_text(encoding="utf-8").replace(_ONCE, "")
+        if os.path.isfile(f"{place}/{header}"):  # noqa: PTH113  dozens of headers, in a dozen of folders each
+            with open(f"{place}/{header}", encoding="utf-8") as file:  # noqa: PTH123
+                text = file.read().replace(_ONCE, "")
             return _INCLUDE.sub(lambda match: _inlined(match.group(1), places, seen), text)
     raise InternalError(f"no include folder holds {header}", rule="selection-header", value=header)
 
@@ -35,7 +36,8 @@ def text_of(name: str, source: SelectionSource) -> str:
     """The whole library of a set."""
     seen: set[str] = set()
     headers = (*source.headers, "tilewright/select/library.h")
-    inlined = "".join(_inlined(header, source.include_dirs, seen) for header in headers)
+    places = [str(place) for place in source.include_dirs]
+    inlined = "".join(_inlined(header, places, seen) for header in headers)
     families = ", ".join(f'TW_SELECT_FAMILY("{name}", {space})' for name, space in source.families.items())
     opened = "".join(f"namespace {part} {{ " for part in source.space.split("::"))
     closed = "} " * len(source.space.split("::"))

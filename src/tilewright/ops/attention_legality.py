@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import Any
 
 from tilewright.arch import Arch
+from tilewright.dataclass import NamedTuple
 from tilewright.ops import rules
 from tilewright.ops.attention_terms import HEADS, AttentionSchedule
 from tilewright.ops.base import Violation

@@ -7,11 +7,11 @@ A problem here is one of either op: both have the same names for sizes, windows 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from tilewright.dataclass import dataclass
+from tilewright.dataclass import NamedTuple, dataclass
 from tilewright.ops.numerics import U32, gamma
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -429,9 +429,12 @@ class Op(Protocol):
     name: str
     summary: str  # one line for people
     axes: tuple[Axis, ...]  # what pools can be asked for
-    options: tuple[Option, ...]  # what describes a problem
 
-    # What depends on the backends that are installed; an op may work it out when it is first asked for.
+    # What depends on the backends that are installed, or few ask for; an op may work it out when it is first asked for.
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """What describes a problem."""
 
     @property
     def pool_names(self) -> tuple[str, ...]: ...

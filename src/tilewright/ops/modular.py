@@ -62,7 +62,10 @@ class ModularOp(OpDefaults):
     def __init__(self, legality: LegalityModule, pools: PoolsModule, options: OptionsModule) -> None:
         self._legality, self._pools, self._options = legality, pools, options
         self.axes: tuple[Axis, ...] = pools.AXES
-        self.options: tuple[Option, ...] = options.OPTIONS
+
+    @cached_property
+    def options(self) -> tuple[Option, ...]:
+        return self._options.OPTIONS
 
     @cached_property
     def pool_names(self) -> tuple[str, ...]:

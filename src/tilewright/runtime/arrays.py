@@ -10,20 +10,32 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
+from tilewright import lazy
 from tilewright.dataclass import dataclass
 from tilewright.dtypes import BY_NUMPY_NAME, DTYPES
 from tilewright.errors import ProblemError, UnknownNameError, an, nearest, no_memory, shown
-from tilewright.runtime import dlpack, lines, staging, torch_arrays
+from tilewright.runtime import lines, torch_arrays
 from tilewright.runtime.copies import copy_needed
-from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import HOST, HOST_KIND, Place, device, wrong_place
 from tilewright.runtime.fast_path import Maker
 from tilewright.runtime.numpy_types import numpy_dtype
 from tilewright.runtime.requests import Copy, Result
+
+if TYPE_CHECKING:
+    from tilewright.runtime import device_arrays, dlpack, staging
+    from tilewright.runtime.device_arrays import DeviceArray
+else:
+    device_arrays, dlpack, staging = lazy.modules("tilewright.runtime", "device_arrays", "dlpack", "staging")
+
+
+def is_device_array(array: Any) -> TypeGuard[DeviceArray]:
+    """Whether it is one of ours; nobody has one before the module is loaded."""
+    loaded = sys.modules.get("tilewright.runtime.device_arrays")
+    return isinstance(array, getattr(loaded, "DeviceArray", ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +64,7 @@ class View:
     @property
     def bounds(self) -> tuple[int, int]:
         """First byte and the one after the last; equal when there are no elements."""
-        low, high = dlpack.extent(self.shape, self.strides, self.itemsize)
+        low, high = lines.extent(self.shape, self.strides, self.itemsize)
         return self.address + low, self.address + high
 
     def transposed(self) -> View:
@@ -117,14 +129,14 @@ def number_beside(operand: Any, number: float) -> Any:
     if torch_arrays.is_tensor(operand):
         return torch_arrays.number_like(operand, number)
     array = np.asarray(number, np.float32)
-    return DeviceArray.of(operand.device, array) if isinstance(operand, DeviceArray) else array
+    return device_arrays.DeviceArray.of(operand.device, array) if is_device_array(operand) else array
 
 
 def conversion_of(view: View, held: str, *, bytes_too: bool = True) -> str:
     """How elements of a view that kernels do not multiply become some they do, as its library writes that."""
     if torch_arrays.is_tensor(view.owner):
         spelled = f"{view.what}.to(torch.{{}})"
-    elif isinstance(view.owner, DeviceArray):
+    elif is_device_array(view.owner):
         spelled = f"tilewright.to_device({view.what}.numpy().astype(np.{{}}), target)"
     else:
         spelled = (
@@ -200,7 +212,7 @@ def _seen(what: str, array: Any, kind: str) -> View:
         if kind != HOST_KIND:
             raise wrong_place(what, HOST, kind)
         view = _numpy_view(what, array)
-    elif isinstance(array, DeviceArray):
+    elif is_device_array(array):
         if array.place.kind != kind:
             raise wrong_place(what, array.place, kind)
         view = View(what, array.address, array.shape, array.strides, array.dtype, True, array, array.place)
@@ -228,7 +240,7 @@ def view(what: str, array: Any, kind: str = HOST_KIND) -> View:
     touched.  Strides of 0, which some arrays without elements have, become those of a dense one."""
     seen = _seen(what, array, kind)
     if 0 in seen.shape:
-        return replace(seen, strides=dlpack.dense_strides(seen.shape)) if 0 in seen.strides else seen
+        return replace(seen, strides=lines.dense_strides(seen.shape)) if 0 in seen.strides else seen
     if seen.address % seen.itemsize:
         raise copy_needed(
             what,
@@ -241,7 +253,7 @@ def view(what: str, array: Any, kind: str = HOST_KIND) -> View:
 
 def array_place(array: Any) -> Place:
     """Where an array says it is; what is no array counts as the host's, and `view` says what is wrong with it."""
-    if isinstance(array, DeviceArray):
+    if is_device_array(array):
         return array.place
     if torch_arrays.is_tensor(array):
         return torch_arrays.place_of(array)
@@ -255,12 +267,12 @@ def copy_of(what: str, array: Any, kind: str = HOST_KIND, by_columns: bool = Fal
 
     `by_columns` exchanges the last two dimensions in memory.
     """
-    if not isinstance(array, (np.ndarray, DeviceArray)) and not torch_arrays.is_tensor(array):
+    if not (isinstance(array, np.ndarray) or is_device_array(array)) and not torch_arrays.is_tensor(array):
         array = _seen(what, array, kind).numpy()
     if by_columns and len(array.shape) >= 2:
-        transposed = array.T if isinstance(array, DeviceArray) else array.swapaxes(-1, -2)
+        transposed = array.T if is_device_array(array) else array.swapaxes(-1, -2)
         copied = copy_of(what, transposed, kind)
-        return copied.T if isinstance(copied, DeviceArray) else copied.swapaxes(-1, -2)
+        return copied.T if is_device_array(copied) else copied.swapaxes(-1, -2)
     try:
         if isinstance(array, np.ndarray):
             return np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
@@ -272,7 +284,7 @@ def copy_of(what: str, array: Any, kind: str = HOST_KIND, by_columns: bool = Fal
 
 
 def _copy_on_device(what: str, array: DeviceArray) -> DeviceArray:
-    copied = DeviceArray.empty(array.device, array.shape, array.dtype)
+    copied = device_arrays.DeviceArray.empty(array.device, array.shape, array.dtype)
     size = DTYPES[array.dtype].bytes
     shape, strides = array.shape or (1,), tuple(stride * size for stride in array.strides) or (size,)
     if any(stride < 0 for stride in strides):
@@ -335,7 +347,7 @@ address_of = _find_address_reader()
 
 def memory_address(array: np.ndarray[Any, Any] | DeviceArray) -> int:
     """The address of an array of ours, wherever it is."""
-    return array.address if isinstance(array, DeviceArray) else address_of(array)
+    return address_of(array) if isinstance(array, np.ndarray) else array.address
 
 
 def new_result(example: Any, wanted: Result, place: Place = HOST) -> tuple[Any, int]:
@@ -353,10 +365,10 @@ def new_result(example: Any, wanted: Result, place: Place = HOST) -> tuple[Any, 
                     raise MemoryError("PyTorch gave a tensor without any")
                 return tensor, at
         if place is not HOST:
-            held = DeviceArray.empty(device(place), shape, name, strides)
+            held = device_arrays.DeviceArray.empty(device(place), shape, name, strides)
             return held, held.address
         kind = numpy_dtype(name)
-        dense = strides == dlpack.dense_strides(shape)
+        dense = strides == lines.dense_strides(shape)
         array = lines.empty(shape, kind) if dense else _empty_strided(shape, strides, kind)
         return array, address_of(array)
     except (MemoryError, RuntimeError, ValueError, OverflowError) as error:  # each library has its own
@@ -376,11 +388,11 @@ def maker(example: Any, wanted: Result, place: Place = HOST) -> Maker | None:
     if torch_arrays.is_tensor(example):
         kind = torch_arrays.dtype_of(name)
         return None if kind is None else Maker(wanted.slot, torch_arrays.allocator(place), (shape, strides, kind))
-    if isinstance(example, DeviceArray):
-        return Maker(wanted.slot, DeviceArray.empty, (device(place), shape, name, strides))
+    if is_device_array(example):
+        return Maker(wanted.slot, device_arrays.DeviceArray.empty, (device(place), shape, name, strides))
     if not isinstance(example, np.ndarray) or place is not HOST:
         return None
-    if strides == dlpack.dense_strides(shape) or 0 in shape:
+    if strides == lines.dense_strides(shape) or 0 in shape:
         kind = numpy_dtype(name)
         small = math.prod(shape) * kind.itemsize < lines.LARGE
         return Maker(wanted.slot, np.empty if small else lines.empty, (shape, kind))
@@ -392,9 +404,9 @@ def as_kind_of(example: Any, result: Any, wanted: Result) -> Any:
 
     Only when it was computed: some libraries copy what they take.
     """
-    if isinstance(example, (np.ndarray, DeviceArray)) or torch_arrays.is_tensor(example):
+    if isinstance(example, np.ndarray) or is_device_array(example) or torch_arrays.is_tensor(example):
         return result
-    if isinstance(result, DeviceArray):
+    if is_device_array(result):
         exporter = result.exporter()
     else:
         exporter = dlpack.Exporter(result, address_of(result), result.shape, wanted.strides, wanted.dtype)

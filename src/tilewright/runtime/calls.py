@@ -15,20 +15,20 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
 from tilewright import settings
+from tilewright.dataclass import NamedTuple
 from tilewright.errors import ProblemError, RequestError, attribute_of, shown
 from tilewright.runtime import arrays, fast_path, tables, torch_arrays, untracked
 from tilewright.runtime.arrays import View, overlaps_itself, share_memory, view
 from tilewright.runtime.bindings import Binding, Planner, binding
 from tilewright.runtime.copies import CopyNeeded
-from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import HOST, common_place, kind_of
-from tilewright.runtime.dlpack import extent
 from tilewright.runtime.host import thread_count
+from tilewright.runtime.lines import extent
 from tilewright.runtime.loader import Kernel
 from tilewright.runtime.plans import Plan, Planned, Plans
 from tilewright.runtime.plans import Stage as PlanStage
@@ -431,8 +431,10 @@ class Caller:
             return None
         if torch_arrays.loaded() and any(map(torch_arrays.is_tensor, operands)):
             native.use_tensors(torch_arrays.kinds(), *torch_arrays.watched())
+        for operand in operands:
+            if arrays.is_device_array(operand):
+                native.hold(type(operand))
         if self._form is None:
-            native.hold(DeviceArray)
             self._form = fast_path.form(self.binding.slots, len(self.binding.scalars))
             for front in self._fronts if self._form is not None else ():
                 front.put(cast("fast_path.Form", self._form), self.binding.slots)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.dtypes import BY_NUMPY_NAME, DTYPES
 from tilewright.errors import ProblemError
-from tilewright.runtime import dlpack
+from tilewright.runtime import dlpack, lines
 from tilewright.runtime.devices import Device, Memory, Place
 from tilewright.runtime.numpy_types import numpy_dtype
 from tilewright.runtime.torch_arrays import conversion
@@ -41,7 +41,7 @@ class DeviceArray:
         """New memory for elements that follow each other in the order of the strides (or rows of rows)."""
         count = int(np.prod(shape, dtype=np.int64)) if shape else 1
         memory = device.allocate(count * DTYPES[dtype].bytes)
-        return cls(device, memory, shape, dlpack.dense_strides(shape) if strides is None else strides, dtype)
+        return cls(device, memory, shape, lines.dense_strides(shape) if strides is None else strides, dtype)
 
     @classmethod
     def of(cls, device: Device, array: np.ndarray[Any, Any]) -> DeviceArray:

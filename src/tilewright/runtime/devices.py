@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from tilewright.dataclass import NamedTuple
 from tilewright.errors import DeviceError, InternalError, ProblemError, UnknownNameError
 
 if TYPE_CHECKING:

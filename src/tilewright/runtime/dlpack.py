@@ -16,6 +16,7 @@ from tilewright.dtypes import BY_DLPACK, DTYPES
 from tilewright.errors import ProblemError
 from tilewright.runtime.devices import ANY, HOST, HOST_KIND, Place, dlpack_type, dlpack_types, module_of, wrong_place
 from tilewright.runtime.devices import device as device_at
+from tilewright.runtime.lines import dense_strides, extent
 from tilewright.runtime.torch_arrays import conversion
 
 _CODE_NAMES = {0: "int", 1: "uint", 2: "float", 3: "opaque", 4: "bfloat", 5: "complex", 6: "bool"}
@@ -152,30 +153,6 @@ def _capsule_of(what: str, array: Any, place: Place) -> Any:
             return array.__dlpack__(**stream)
     except Exception as error:  # whatever a producer raises, it gave no array
         raise refuse_export(what, array, str(error)) from error
-
-
-def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of rows of rows; a size of 0 counts as 1, so that no stride is 0."""
-    strides, step = [], 1
-    for size in shape[:0:-1]:
-        strides.append(step)
-        step *= size or 1
-    strides.append(step)
-    return tuple(strides[::-1]) if shape else ()
-
-
-def extent(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
-    """Bytes before and after the first element that a strided array touches."""
-    low, high = 0, 0
-    for size, stride in zip(shape, strides, strict=True):
-        if size == 0:
-            return 0, 0
-        reach = (size - 1) * stride
-        if reach < 0:
-            low += reach
-        else:
-            high += reach
-    return low * itemsize, (high + 1) * itemsize
 
 
 def _stream(place: Place) -> int:

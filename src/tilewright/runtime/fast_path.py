@@ -13,11 +13,12 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from tilewright import events, notices, packaged, settings
+from tilewright.dataclass import NamedTuple
 from tilewright.errors import TilewrightError
 from tilewright.runtime import untracked
 from tilewright.runtime.devices import HOST, device
@@ -37,17 +38,15 @@ MOST_OPERANDS = 48  # the ops that ship have up to 31, and a backward pass needs
 MOST_SCALARS = 32
 MOST_LOOPS = 4
 MOST_ARGUMENT_BYTES = 2048  # of one kernel
-MOST_MAKER_ARGUMENTS = 4
 MOST_PARAMETERS = 48  # of a public function
 _LIMITS = (
     "MOST_OPERANDS",
     "MOST_SCALARS",
     "MOST_LOOPS",
     "MOST_ARGUMENT_BYTES",
-    "MOST_MAKER_ARGUMENTS",
     "MOST_PARAMETERS",
 )
-_VERSION = 9
+_VERSION = 10
 _FASTCALL = 0x80
 _EXCHANGE = b"dlpack_exchange_api"
 
@@ -82,7 +81,7 @@ class _Span(ctypes.Structure):
 
 
 class _NativeMaker(ctypes.Structure):
-    _fields_ = (("slot", _int), ("arguments", _int), ("make", _object), ("argument", _object * MOST_MAKER_ARGUMENTS))
+    _fields_ = (("slot", _int), ("make", _object), ("arguments", _object))
 
 
 class _Call(ctypes.Structure):
@@ -125,7 +124,7 @@ class _Method(ctypes.Structure):
 
 
 class Maker(NamedTuple):
-    """What makes a new result in each call: a function and at most MOST_MAKER_ARGUMENTS arguments."""
+    """What makes a new result in each call: a function and its arguments."""
 
     slot: int
     make: Callable[..., Any]
@@ -485,7 +484,7 @@ def prepare(
     `makers` make the results that no call gives, `answer` are the slots of what a call returns, `counter` counts.
     """
     native = library()
-    if native is None or plan.in_copies or any(len(maker.arguments) > MOST_MAKER_ARGUMENTS for maker in makers):
+    if native is None or plan.in_copies:
         return None
     parts = [_stage(stage) for stage in plan.stages]
     if any(part is None for part in parts):
@@ -572,10 +571,7 @@ def _stage(stage: Stage) -> tuple[_Stage, tuple[Any, ...]] | None:
 
 
 def _native_maker(maker: Maker) -> _NativeMaker:
-    native = _NativeMaker(slot=maker.slot, arguments=len(maker.arguments), make=maker.make)
-    for index, value in enumerate(maker.arguments):
-        native.argument[index] = value
-    return native
+    return _NativeMaker(slot=maker.slot, make=maker.make, arguments=maker.arguments)
 
 
 def _on_device(call: _Call, gpu: Gpu) -> Any:

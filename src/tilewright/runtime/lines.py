@@ -1,4 +1,6 @@
-"""Arrays of the host that begin with a line of a cache, as PyTorch's do and NumPy's do not."""
+"""How arrays lie in memory: strides and extents; and arrays of the host that begin with a line of a cache, as PyTorch's
+do and NumPy's do not.
+"""
 
 from __future__ import annotations
 
@@ -28,3 +30,27 @@ def lined(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     copied = empty(array.shape, array.dtype)
     copied[...] = array
     return copied
+
+
+def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of rows of rows; a size of 0 counts as 1, so that no stride is 0."""
+    strides, step = [], 1
+    for size in shape[:0:-1]:
+        strides.append(step)
+        step *= size or 1
+    strides.append(step)
+    return tuple(strides[::-1]) if shape else ()
+
+
+def extent(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+    """Bytes before and after the first element that a strided array touches."""
+    low, high = 0, 0
+    for size, stride in zip(shape, strides, strict=True):
+        if size == 0:
+            return 0, 0
+        reach = (size - 1) * stride
+        if reach < 0:
+            low += reach
+        else:
+            high += reach
+    return low * itemsize, (high + 1) * itemsize

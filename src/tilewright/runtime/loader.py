@@ -7,13 +7,18 @@ import json
 import re
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilewright import events, ops
+from tilewright import events, lazy, ops
 from tilewright.arch import arch
 from tilewright.errors import DeviceError, InternalError, LoadError, ProblemError, TilewrightError
 from tilewright.ops.base import KernelSpec
-from tilewright.runtime import abi, memory_library
+from tilewright.runtime import abi
+
+if TYPE_CHECKING:
+    from tilewright.runtime import memory_library
+else:
+    memory_library = lazy.module("tilewright.runtime.memory_library")
 
 # How the loader names a library that another one needs and that is not there.
 _OTHER = r"([^:]+): cannot open shared object file"

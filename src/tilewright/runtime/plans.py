@@ -10,10 +10,11 @@ import itertools
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tilewright import settings
 from tilewright.backends.base import demand_runnable
+from tilewright.dataclass import NamedTuple
 from tilewright.errors import ProblemError
 from tilewright.lru import LruCache
 from tilewright.runtime import abi, host, staging

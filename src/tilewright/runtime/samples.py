@@ -16,7 +16,7 @@ from tilewright.runtime.bindings import Binding, Check
 from tilewright.runtime.calls import OneKernel
 from tilewright.runtime.device_arrays import DeviceArray
 from tilewright.runtime.devices import HOST, Device
-from tilewright.runtime.dlpack import extent
+from tilewright.runtime.lines import extent
 from tilewright.runtime.loader import Kernel
 from tilewright.runtime.plans import Plan
 from tilewright.runtime.requests import Sample

@@ -19,7 +19,7 @@ from tilewright.errors import DeviceError, ProblemError
 from tilewright.runtime.arrays import View
 from tilewright.runtime.bindings import Binding
 from tilewright.runtime.devices import HOST, Device, device
-from tilewright.runtime.dlpack import extent
+from tilewright.runtime.lines import extent
 from tilewright.runtime.plans import Plan
 
 

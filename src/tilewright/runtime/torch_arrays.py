@@ -10,8 +10,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
+from tilewright.dataclass import NamedTuple
 from tilewright.dtypes import BY_TORCH_NAME, DTYPES
 from tilewright.errors import ProblemError, an
 from tilewright.runtime.copies import copy_needed

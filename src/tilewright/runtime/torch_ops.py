@@ -13,9 +13,10 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tilewright import notices, settings
+from tilewright.dataclass import NamedTuple
 from tilewright.errors import LoadError
 from tilewright.runtime import fast_path
 from tilewright.runtime.calls import Note, watched

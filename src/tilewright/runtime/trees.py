@@ -256,6 +256,11 @@ class BySets:
         return seconds if beyond < 0 else beyond
 
 
+def _joined(*parts: Any) -> Array:
+    """One array behind another, as `numpy.r_` does in ten times the time."""
+    return np.concatenate([np.atleast_1d(part) for part in parts])
+
+
 def by_sets(forest: Forest, width: int, common: int = 0) -> BySets | None:
     """The same forest over so many features, the first few of which are the problem's.
 
@@ -266,12 +271,12 @@ def by_sets(forest: Forest, width: int, common: int = 0) -> BySets | None:
     nodes, roots = forest.nodes, forest.roots
     own, left = np.arange(len(nodes)), nodes["left"].astype(np.int64)
     leaf = left == own
-    sizes = np.diff(np.r_[roots, len(nodes)])
+    sizes = np.diff(_joined(roots, len(nodes)))
     if native is None or not len(roots) or roots[0] or (sizes <= 0).any():
         return None
     tree = np.repeat(np.arange(len(roots)), sizes)
     # Trees lie one behind another, and every node but the roots has one parent.
-    parents = np.bincount(np.r_[left[~leaf], left[~leaf] + 1], minlength=len(nodes))
+    parents = np.bincount(_joined(left[~leaf], left[~leaf] + 1), minlength=len(nodes))
     if (tree[left + ~leaf] != tree).any() or (parents != ~np.isin(own, roots)).any():
         return None
     features, thresholds, which = distinct_decisions(nodes["feature"][~leaf], nodes["threshold"][~leaf])
@@ -330,13 +335,13 @@ def _parts(nodes: Array, roots: Array, decision: Array, none: int) -> tuple[Arra
             tops[tree, place] = decision[now]
         elif depth < _DEEP:
             twigs[tree, (place >> below) - _TWIGS, (1 << below) + place % (1 << below)] = decision[now]
-        now, tree, place = np.r_[left[now], left[now] + 1], np.r_[tree, tree], np.r_[2 * place, 2 * place + 1]
+        now, tree, place = _joined(left[now], left[now] + 1), _joined(tree, tree), _joined(2 * place, 2 * place + 1)
     return None if len(now) else (tops, twigs, values)
 
 
 def _parted(forest: Forest, common: int) -> tuple[Forest, Forest]:
     """The trees that look at kernels, and behind them those that look at the first few features alone."""
-    sizes = np.diff(np.r_[forest.roots, len(forest.nodes)])
+    sizes = np.diff(_joined(forest.roots, len(forest.nodes)))
     if not len(sizes) or forest.roots[0] or (sizes <= 0).any():
         return forest, replace(forest, roots=forest.roots[:0], depths=forest.depths[:0])
     inner = forest.nodes["left"] != np.arange(len(forest.nodes))
@@ -347,7 +352,7 @@ def _parted(forest: Forest, common: int) -> tuple[Forest, Forest]:
 def _of_trees(forest: Forest, which: Array, sizes: Array) -> Forest:
     """Some of its trees, of trees that lie one behind another."""
     kept = np.repeat(which, sizes)
-    roots = np.r_[0, np.cumsum(sizes[which])][:-1].astype(np.int32)
+    roots = _joined(0, np.cumsum(sizes[which]))[:-1].astype(np.int32)
     nodes = forest.nodes[kept]
     nodes["left"] -= np.repeat(forest.roots[which] - roots, sizes[which]).astype(np.int32)
     return replace(forest, nodes=nodes, roots=roots, depths=forest.depths[which])

@@ -9,9 +9,10 @@ from __future__ import annotations
 import operator
 from functools import lru_cache
 from types import MethodType
-from typing import Any, NamedTuple
+from typing import Any
 
 from tilewright.api import gemm as gemm_api
+from tilewright.dataclass import NamedTuple
 from tilewright.runtime.copies import CopyNeeded
 from tilewright.torch import nn
 from tilewright.torch.replace import Entry, Report

@@ -15,9 +15,10 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tilewright.arch import arch
+from tilewright.dataclass import NamedTuple
 from tilewright.errors import MachineError, ProblemError, counted
 from tilewright.runtime import abi, host, torch_ops
 from tilewright.runtime.devices import HOST, device

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from contextvars import copy_context
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from tilewright import events
 from tilewright.build import Builder
 from tilewright.build.diagnose import stops_all
+from tilewright.dataclass import NamedTuple
 from tilewright.errors import TilewrightError
 from tilewright.ops.base import KernelSpec
 from tilewright.tune.device_worker import Built

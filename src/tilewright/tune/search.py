@@ -16,10 +16,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from tilewright.dataclass import NamedTuple
 from tilewright.errors import UnknownNameError, nearest
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.neighbours import flat, price

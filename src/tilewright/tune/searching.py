@@ -14,11 +14,12 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright.backends.base import backend
+from tilewright.dataclass import NamedTuple
 from tilewright.dispatch import learned
 from tilewright.dispatch.results import OK
 from tilewright.errors import RequestError

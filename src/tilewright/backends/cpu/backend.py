@@ -24,6 +24,11 @@ class CpuBackend(CommonBackend):
     wrapper_suffix = ".cpp"
     device = DeviceKind("tilewright.runtime.host", dlpack=1, torch="cpu")
 
+    def include_dirs(self, ops: Sequence[str] = ()) -> tuple[Path, ...]:
+        from tilewright.backends.cpu import toolchain
+
+        return toolchain.include_dirs(ops)
+
     def available_archs(self) -> Sequence[str]:
         return [arch.name for arch in runnable_host_archs()]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
+from tilewright.dataclass import NamedTuple
 from tilewright.ops.base import KernelSpec
 
 COMPILE_MEMORY = 600 << 20

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
 
 from tilewright.arch import fitted
 from tilewright.arch.rates import Cycles, Memory, UnitCache, UnitFma, UnitMma, UnitMmaTf32
+from tilewright.dataclass import NamedTuple
 
 
 class Constants(NamedTuple):

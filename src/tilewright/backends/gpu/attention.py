@@ -20,10 +20,10 @@ time.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
 
 from tilewright.arch import Arch, fitted
 from tilewright.arch.rates import Cycles, Launch, Memory, UnitMemory
+from tilewright.dataclass import NamedTuple
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention import legality, pools
 from tilewright.ops.attention.problem import AttentionProblem

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import prod
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from tilewright.backends.hip.ck_tile_pipelines import PIPELINES, Pipeline
+from tilewright.dataclass import NamedTuple
 from tilewright.dtypes import DTYPES
 
 Shape = tuple[int, int, int]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from tilewright.arch import Arch
+from tilewright.dataclass import NamedTuple
 from tilewright.dtypes import DTYPES
 
 SIDE = 16  # sums of an instruction along m and n

@@ -9,6 +9,7 @@
 
 namespace {
 
+static_assert(most_parameters <= 64, "sets of parameters are the bits of a uint64_t");
 constexpr int most_fronts = 16, most_watched = 4, most_wheres = 8;
 constexpr unsigned memo_places = 4096, most_memos = 2048;  // a power of two; more are forgotten, all at once
 
@@ -200,9 +201,12 @@ struct FrontCall {
   bool read() {
     key.begin(front->id, false);
     key.size += ptrdiff_t(sizeof(PyObject *));  // room for those calls
+    uint64_t set = 0;                           // options that are not left at their defaults: most are
     for (int64_t i = 0; i < front->parameters; ++i)
-      if (front->parameter[i].role == option && !(values[i] ? key.write_option(values[i], 0) : key.write('-', "", 0)))
-        return false;
+      set |= uint64_t(front->parameter[i].role == option && values[i]) << i;
+    if (!key.write('?', &set, sizeof set)) return false;
+    for (uint64_t left = set; left; left &= left - 1)
+      if (!key.write_option(values[__builtin_ctzll(left)], 0)) return false;
     for (int64_t i = 0; i < front->parameters; ++i) {
       if (front->parameter[i].role != operand) continue;
       const bool written = front->parameter[i].slots & front->form->written;

@@ -15,8 +15,7 @@
 namespace {
 
 // The limits that Python must know too are defined in fast_path.py, which writes them in front of this text.
-constexpr int most_operands = TW_MOST_OPERANDS, most_scalars = TW_MOST_SCALARS,
-              most_maker_arguments = TW_MOST_MAKER_ARGUMENTS, most_parameters = TW_MOST_PARAMETERS;
+constexpr int most_operands = TW_MOST_OPERANDS, most_scalars = TW_MOST_SCALARS, most_parameters = TW_MOST_PARAMETERS;
 constexpr int most_dimensions = 6, most_held = 8, most_facts = 128, most_questions = 4, most_strange = 8,
               most_depth = 4;
 constexpr ptrdiff_t most_option_bytes = 1024;
@@ -98,8 +97,8 @@ PyObject *held_types[most_held];  // types with the attributes `facts` (bytes) a
 int held_count;
 const Exchange *exchange;
 PyObject *dtype_type;  // of what names the elements of a tensor
-PyObject *tensor_unusual[most_questions], *tensor_forward, *tensor_records, *tensor_inference, *tensor_touch,
-    *scoped_stream;
+PyObject *tensor_unusual[most_questions], *tensor_forward, *tensor_forward_names, *tensor_records, *tensor_inference,
+    *tensor_touch, *scoped_stream;
 PyObject *requires_grad_name, *is_neg_name, *storage_name, *offset_name, *address_name, *nbytes_name, *cleared_name,
     *facts_name, *level_name, *inference_name;
 
@@ -126,6 +125,13 @@ bool yes(PyObject *answer) {
   return said != 0;
 }
 
+// The level of forward-mode gradients that are made: a name of a module of PyTorch's.
+int64_t forward_level() {
+  PyObject *level = tensor_forward_names ? PyDict_GetItemWithError(tensor_forward_names, level_name) : nullptr;
+  if (!level) return number_of(PyObject_GetAttr(tensor_forward, level_name));
+  return PyLong_AsLongLong(level);
+}
+
 // What PyTorch is doing in this thread, as two words that are a part of the key: 0 something unusual, 1 gradients are
 // recorded, 2 they are not.  Whether equal words mean something unusual is decided once, before a call is remembered
 // under them (`remembering`); a forward-mode gradient is not in them.
@@ -136,7 +142,7 @@ int tensor_state(bool remembering, uint64_t (&words)[2]) {
   else remembering = true;
   for (int i = 0; remembering && i < most_questions; ++i)
     if (tensor_unusual[i] && yes(PyObject_Vectorcall(tensor_unusual[i], nullptr, 0, nullptr))) return 0;
-  if (number_of(PyObject_GetAttr(tensor_forward, level_name)) >= 0) return 0;
+  if (forward_level() >= 0) return 0;
   if (reader) return reader->records() ? 1 : 2;
   return yes(PyObject_Vectorcall(tensor_records, nullptr, 0, nullptr)) ? 1 : 2;
 }

@@ -13,8 +13,8 @@ namespace {
 
 // A result that is made in each call: of which slot, and the function that makes it.
 struct Made {
-  int64_t slot, arguments;
-  PyObject *make, *argument[most_maker_arguments];
+  int64_t slot;
+  PyObject *make, *arguments;  // a tuple, which is made once
 };
 struct Call {
   const Stage *stage;
@@ -158,19 +158,19 @@ bool address_of(PyObject *object, uintptr_t &at) {
 
 // The objects of a call's results; those that are made here are owned.
 struct Results {
-  PyObject *object[most_operands] = {};
+  PyObject *object[most_operands];  // of slots that are owned, or of the answer
   uint64_t owned = 0;
 
   bool make(const Call &call, PyObject *const *operands, Places &places) {
     for (int64_t i = 0; i < call.mades; ++i) {
       const Made &one = call.made[i];
-      PyObject *made = PyObject_Vectorcall(one.make, one.argument, size_t(one.arguments), nullptr);
+      PyObject *made = PyObject_Call(one.make, one.arguments, nullptr);
       if (!made) return false;
       object[one.slot] = made, owned |= uint64_t(1) << one.slot;
       if (!address_of(made, places.at[one.slot])) return false;
     }
     for (int64_t i = 0; i < call.answers; ++i)
-      if (!object[call.answer[i]]) object[call.answer[i]] = operands[call.answer[i]];
+      if (!(owned >> call.answer[i] & 1)) object[call.answer[i]] = operands[call.answer[i]];
     return true;
   }
   PyObject *answer(const Call &call) {
@@ -187,8 +187,7 @@ struct Results {
     return all;
   }
   ~Results() {
-    for (int i = 0; i < most_operands; ++i)
-      if (owned >> i & 1) Py_DecRef(object[i]);
+    for (; owned; owned &= owned - 1) Py_DecRef(object[__builtin_ctzll(owned)]);
   }
 };
 

@@ -6,6 +6,7 @@
 extern "C" {
 struct PyObject;
 PyObject *PyObject_GetAttr(PyObject *, PyObject *);
+PyObject *PyObject_Call(PyObject *, PyObject *, PyObject *);
 PyObject *PyObject_Vectorcall(PyObject *, PyObject *const *, size_t, PyObject *);
 PyObject *PyObject_VectorcallMethod(PyObject *, PyObject *const *, size_t, PyObject *);
 PyObject *PyDict_GetItemWithError(PyObject *, PyObject *);

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from tilewright import lazy
 from tilewright.arch import arch as arch_by_name
-from tilewright.ops.attention import legality, options, pools, split_plans
+from tilewright.ops.attention import legality, pools, split_plans
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import OP, AttentionSignature
 from tilewright.ops.attention.splits import splits_of
@@ -45,4 +46,4 @@ class AttentionOp(ModularOp):
         return split_plans.split_plans(problem, arch_by_name(arch))
 
 
-ATTENTION = AttentionOp(legality, pools, options)
+ATTENTION = AttentionOp(legality, pools, lazy.module("tilewright.ops.attention.options"))

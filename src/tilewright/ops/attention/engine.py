@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
+from tilewright import lazy
 from tilewright.ops.attention import features
 from tilewright.ops.attention.categories import FULL, SMOKE, category
-from tilewright.ops.attention.options import problem as problem_of
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import OP
 from tilewright.ops.attention_models import DECODERS, ENCODERS, LATENT
@@ -18,6 +18,10 @@ from tilewright.ops.held_out import HeldOut, Spelling, close
 
 if TYPE_CHECKING:
     import random
+
+    from tilewright.ops.attention import options
+else:
+    options = lazy.module("tilewright.ops.attention.options")
 
 HOLDOUT_SEED = 20261115
 HOLDOUT = 240
@@ -131,7 +135,11 @@ def _spellings(p: AttentionProblem) -> list[Spelling]:
     return [(kind, _sizes(p)) for kind in _kinds(p)]
 
 
-_HELD_OUT = HeldOut(_holdout, problem_of, _spellings)
+def _problem_of(values: Values) -> AttentionProblem:
+    return options.problem(values)
+
+
+_HELD_OUT = HeldOut(_holdout, _problem_of, _spellings)
 _apart = _HELD_OUT.apart
 
 
@@ -221,11 +229,14 @@ class AttentionEngine(ForeignWords):
     """Attention behind the contract of `tilewright.ops.engine.Engine`."""
 
     op = OP
-    problem_sets: Mapping[str, ProblemSet] = {problem_set.key: problem_set for problem_set in _sets()}
     columns = ("family", "batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "dtype_q",
                "dtype_kv",
                "dtype_out", "align", "window_left", "window_right", "varlen", "pages", "page_size",
                "num_splits")  # fmt: skip
+
+    @cached_property
+    def problem_sets(self) -> Mapping[str, ProblemSet]:
+        return {problem_set.key: problem_set for problem_set in _sets()}
 
     @cached_property
     def configs(self) -> Any:

@@ -18,10 +18,11 @@ largest weight; of fp8 under a scale of at least 2^8; fp32 is not rounded).  So 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from tilewright.dataclass import NamedTuple
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention_scores import Array, Cut, Given, Numbers, cut_of, kept, scores, wide

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tilewright.ops.attention_backward import legality, options, plans, pools
+from tilewright import lazy
+from tilewright.ops.attention_backward import legality, plans, pools
 from tilewright.ops.attention_backward.problem import AttentionBackwardProblem
 from tilewright.ops.attention_backward.spec import OP, AttentionBackwardSignature
 from tilewright.ops.modular import ModularOp
@@ -33,4 +34,4 @@ class AttentionBackwardOp(ModularOp):
         return plans.split_plans(problem, arch)
 
 
-ATTENTION_BACKWARD = AttentionBackwardOp(legality, pools, options)
+ATTENTION_BACKWARD = AttentionBackwardOp(legality, pools, lazy.module("tilewright.ops.attention_backward.options"))

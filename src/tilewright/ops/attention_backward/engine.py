@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
+from tilewright import lazy
 from tilewright.ops.attention_backward import features
-from tilewright.ops.attention_backward.options import problem as problem_of
 from tilewright.ops.attention_backward.problem import AttentionBackwardProblem
 from tilewright.ops.attention_backward.spec import OP
 from tilewright.ops.attention_models import DECODERS, ENCODERS
@@ -17,6 +17,10 @@ from tilewright.ops.held_out import HeldOut, Spelling
 
 if TYPE_CHECKING:
     import random
+
+    from tilewright.ops.attention_backward import options
+else:
+    options = lazy.module("tilewright.ops.attention_backward.options")
 
 HOLDOUT_SEED = 20261117
 HOLDOUT = 160
@@ -82,7 +86,11 @@ def _spellings(p: AttentionBackwardProblem) -> list[Spelling]:
     return [(kind, (p.batch, p.seqlen_q, p.seqlen_k, p.total_q, p.total_k))]
 
 
-_HELD_OUT = HeldOut(_holdout, problem_of, _spellings)
+def _problem_of(values: Values) -> AttentionBackwardProblem:
+    return options.problem(values)
+
+
+_HELD_OUT = HeldOut(_holdout, _problem_of, _spellings)
 
 
 def _values(name: str, batch: int, rows: int, local: bool = False, **more: object) -> Values:
@@ -149,9 +157,12 @@ class AttentionBackwardEngine:
     """The gradients behind the contract of `tilewright.ops.engine.Engine`."""
 
     op = OP
-    problem_sets: Mapping[str, ProblemSet] = {problem_set.key: problem_set for problem_set in _sets()}
     columns = ("family", "batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "dtype",
                "align", "window_left", "window_right", "varlen", "deterministic", "accumulate")  # fmt: skip
+
+    @cached_property
+    def problem_sets(self) -> Mapping[str, ProblemSet]:
+        return {problem_set.key: problem_set for problem_set in _sets()}
 
     @cached_property
     def configs(self) -> Any:

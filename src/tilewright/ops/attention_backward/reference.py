@@ -31,11 +31,11 @@ are 0 exactly.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from tilewright.dataclass import dataclass
+from tilewright.dataclass import NamedTuple, dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.ops.attention_backward.problem import PREPARED_ROWS as R
 from tilewright.ops.attention_backward.problem import AttentionBackwardProblem

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from tilewright import lazy
 from tilewright.ops.base import KernelSpec
-from tilewright.ops.conv import legality, options, pools
+from tilewright.ops.conv import legality, pools
 from tilewright.ops.conv.patches import joined_patches
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.spec import OP, ConvSignature
@@ -46,4 +47,4 @@ class ConvOp(ModularOp):
         return legality.remarks(spec, problem)
 
 
-CONV = ConvOp(legality, pools, options)
+CONV = ConvOp(legality, pools, lazy.module("tilewright.ops.conv.options"))

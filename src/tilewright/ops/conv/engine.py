@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
+from tilewright import lazy
 from tilewright.dataclass import dataclass
 from tilewright.ops.conv import features
-from tilewright.ops.conv.networks import NETWORKS, Layer, layers
-from tilewright.ops.conv.options import problem as problem_of
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.spec import OP, VARIANTS, ConvSignature
 from tilewright.ops.engine import ForeignWords, ProblemSet, Values
@@ -18,6 +17,10 @@ from tilewright.ops.held_out import HeldOut, Spelling
 
 if TYPE_CHECKING:
     import random
+
+    from tilewright.ops.conv import networks, options
+else:
+    networks, options = lazy.modules("tilewright.ops.conv", "networks", "options")
 
 HOLDOUT_SEED = 20261116
 HOLDOUT_2D, HOLDOUT_3D = 250, 50
@@ -137,21 +140,25 @@ def _spellings(p: ConvProblem) -> tuple[Spelling, ...]:
     )
 
 
-_HELD_OUT = HeldOut(_holdout, problem_of, _spellings)
+def _problem_of(values: Values) -> ConvProblem:
+    return options.problem(values)
+
+
+_HELD_OUT = HeldOut(_holdout, _problem_of, _spellings)
 _apart = _HELD_OUT.apart
 
 
-def _batches(layer: Layer) -> tuple[int, ...]:
+def _batches(layer: networks.Layer) -> tuple[int, ...]:
     return BATCHES if len(layer.size) == 2 else BATCHES[:2]
 
 
 def _network(name: str) -> Callable[[], list[Values]]:
-    return lambda: [layer.values(batch) for layer in NETWORKS[name] for batch in _batches(layer)]
+    return lambda: [layer.values(batch) for layer in networks.NETWORKS[name] for batch in _batches(layer)]
 
 
 def _direction(variant: str, rank: int) -> Callable[[], list[Values]]:
     def make() -> list[Values]:
-        problems = [layer.values(batch) for layer in layers(rank) for batch in _batches(layer)]
+        problems = [layer.values(batch) for layer in networks.layers(rank) for batch in _batches(layer)]
         seed = 8_000 + 10 * VARIANTS.index(variant) + rank
         for device in ("cpu", "gpu"):
             problems += drawn(seed, 200 if rank == 2 else 80, device, rank)
@@ -174,7 +181,7 @@ def _sets() -> Iterator[ProblemSet]:
                              _apart(_direction(variant, rank)))  # fmt: skip
             yield ProblemSet(f"{key}_validation", f"Sixteen of all kinds of {key}, quick to measure, by seed",
                              _apart(_validation(variant, rank)))  # fmt: skip
-    for name in NETWORKS:
+    for name in networks.NETWORKS:
         yield ProblemSet(name, f"Layers of {name} at batches of {', '.join(map(str, BATCHES))}; say which --variant",
                          _apart(_network(name)))  # fmt: skip
     purpose = f"{HOLDOUT_2D} of two and {HOLDOUT_3D} of three dimensions by seed: no model is trained on them"
@@ -185,9 +192,12 @@ class ConvEngine(ForeignWords):
     """Convolution behind the contract of `tilewright.ops.engine.Engine`."""
 
     op = OP
-    problem_sets: Mapping[str, ProblemSet] = {problem_set.key: problem_set for problem_set in _sets()}
     columns = ("variant", "batch", "channels", "filters", "groups", "size", "window", "stride", "dilation", "before",
                "after", "dtype", "dtype_out", "epilogue", "num_d")  # fmt: skip
+
+    @cached_property
+    def problem_sets(self) -> Mapping[str, ProblemSet]:
+        return {problem_set.key: problem_set for problem_set in _sets()}
 
     @cached_property
     def configs(self) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 from tilewright.dtypes import dtype
 from tilewright.errors import ProblemError
 from tilewright.ops.base import Option
-from tilewright.ops.conv.problem import ConvProblem, Sizes, dense_strides
+from tilewright.ops.conv.problem import ConvProblem, Sizes, channels_first
 from tilewright.ops.conv.spec import default_output, normal_variant
 from tilewright.ops.encodings import element_type
 from tilewright.ops.fused import normal_epilogue
@@ -79,12 +79,6 @@ def _padding(text: object, count: int) -> tuple[Sizes, Sizes]:
         raise _wrong("padding", text, f"give one number or before:after, or {count} with an x between")
     before, after = zip(*pairs * (count if len(pairs) == 1 else 1), strict=True)
     return before, after
-
-
-def channels_first(shape: Sizes) -> Sizes:
-    """Strides, in the order of our shapes, of dense memory whose channels are the second dimension."""
-    image, channel, *inner = dense_strides((shape[0], shape[-1], *shape[1:-1]))
-    return (image, *inner, channel)
 
 
 def problem(values: Mapping[str, Any]) -> ConvProblem:

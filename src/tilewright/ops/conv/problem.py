@@ -24,6 +24,12 @@ def dense_strides(shape: Sizes) -> Sizes:
     return tuple(reversed(strides))
 
 
+def channels_first(shape: Sizes) -> Sizes:
+    """Strides, in the order of our shapes, of dense memory whose channels are the second dimension."""
+    image, channel, *inner = dense_strides((shape[0], shape[-1], *shape[1:-1]))
+    return (image, *inner, channel)
+
+
 def _dense(strides: Sizes, spatial: Sizes, channels: int) -> bool:
     """Whether strides are those of `dense_strides`, whatever the first size."""
     if len(strides) != len(spatial) + 2 or strides[-1] != 1:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from tilewright import lazy
 from tilewright.ops.base import KernelSpec, NamedSet
-from tilewright.ops.gemm import legality, options, pools
+from tilewright.ops.gemm import legality, pools
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.schedule import GemmSchedule
 from tilewright.ops.gemm.spec import GemmSignature
@@ -54,4 +55,4 @@ class GemmOp(ModularOp):
         return ck_words.configured(self, data, arch, axes)
 
 
-GEMM = GemmOp(legality, pools, options)
+GEMM = GemmOp(legality, pools, lazy.module("tilewright.ops.gemm.options"))

@@ -5,17 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tilewright import lazy
 from tilewright.dataclass import dataclass
 from tilewright.errors import RequestError
 from tilewright.ops.base import KernelSpec
 from tilewright.ops.engine import ProblemSet, Values
 from tilewright.ops.gemm import features
-from tilewright.ops.gemm.options import problem as problem_of
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.spec import LAYOUTS, GemmSignature
 from tilewright.ops.held_out import HeldOut, Spelling
+
+if TYPE_CHECKING:
+    from tilewright.ops.gemm import options
+else:
+    options = lazy.module("tilewright.ops.gemm.options")
 
 HOLDOUT_SEED = 20261115
 HOLDOUT_COUNT = 300
@@ -172,7 +177,11 @@ def _spellings(p: GemmProblem) -> tuple[Spelling, ...]:
     return (((), (p.m, p.n, p.k)),)
 
 
-_HELD_OUT = HeldOut(_holdout, problem_of, _spellings)
+def _problem_of(values: Values) -> GemmProblem:
+    return options.problem(values)
+
+
+_HELD_OUT = HeldOut(_holdout, _problem_of, _spellings)
 _apart = _HELD_OUT.apart
 
 

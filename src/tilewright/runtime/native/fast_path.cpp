@@ -11,7 +11,7 @@
 
 #define SHOWN extern "C" __attribute__((visibility("default")))
 
-SHOWN int64_t tw_fast_abi_version(void) { return 9; }
+SHOWN int64_t tw_fast_abi_version(void) { return 10; }
 SHOWN int64_t tw_fast_now(void) { return ++now; }
 SHOWN int64_t tw_fast_sizes(int64_t which) {
   const int64_t sizes[] = {sizeof(Form), sizeof(Pointer), sizeof(Scalar), sizeof(Stage),     sizeof(Span),
@@ -65,6 +65,8 @@ SHOWN int tw_fast_tensors(PyObject *first, PyObject *second, const void *table, 
   tensor_forward = PyTuple_GetItem(questions, 1), tensor_records = PyTuple_GetItem(questions, 2);
   tensor_inference = PyTuple_GetItem(questions, 3);
   if (!tensor_forward || !tensor_records || !tensor_inference) return 1;
+  tensor_forward_names = PyObject_GetAttr(tensor_forward, PyUnicode_InternFromString("__dict__"));
+  if (!tensor_forward_names) PyErr_Clear();
   tensor_types[0] = first, tensor_types[1] = second, tensor_touch = touched;
   exchange = found, reader = asked, dtype_type = dtype;
   return 0;

@@ -8,9 +8,9 @@ runs on an AVX-512 server core that starts one such multiply-add a cycle; only t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from tilewright.arch import Arch, fitted
+from tilewright.dataclass import NamedTuple
 
 
 class Constants(NamedTuple):

@@ -8,9 +8,9 @@ that starts one such multiply-add a cycle; only their proportions matter.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from tilewright.arch import Arch, fitted
+from tilewright.dataclass import NamedTuple
 
 
 class Constants(NamedTuple):

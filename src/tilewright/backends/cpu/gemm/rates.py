@@ -7,9 +7,9 @@ choice, never a report.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from tilewright.arch import Arch, fitted
+from tilewright.dataclass import NamedTuple
 
 
 class Constants(NamedTuple):

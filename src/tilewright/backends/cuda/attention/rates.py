@@ -17,7 +17,7 @@ loops        products of plain threads
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from tilewright.arch import Arch, fitted
 from tilewright.arch.rates import (
@@ -34,6 +34,7 @@ from tilewright.arch.rates import (
     UnitWgmmaFp8,
 )
 from tilewright.backends.gpu import attention as kv_splits
+from tilewright.dataclass import NamedTuple
 
 
 class Constants(NamedTuple):

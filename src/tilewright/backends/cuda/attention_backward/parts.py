@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import ceil
-from typing import NamedTuple
 
 from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.cuda.attention_backward.rates import rates
 from tilewright.backends.cuda.attention_backward.ws import keys_of
+from tilewright.dataclass import NamedTuple
 from tilewright.ops.attention_backward.problem import AttentionBackwardProblem
 
 MOST_PARTS = 64

@@ -10,10 +10,10 @@ loops  products of plain threads
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from tilewright.arch import Arch, fitted
 from tilewright.arch.rates import ComputeUnits, Cycles, Fma, Launch, Memory, UnitMma, UnitWgmma
+from tilewright.dataclass import NamedTuple
 
 
 class Constants(NamedTuple):

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import NamedTuple
 
+from tilewright.dataclass import NamedTuple
 from tilewright.dtypes import DTYPES
 from tilewright.ops.conv.problem import ConvProblem, Sizes
 

@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol
 
 from tilewright import ops
 from tilewright.arch import Arch
 from tilewright.backends.base import Promises
 from tilewright.backends.cuda.conv.shared import CudaConvFamily, flag
 from tilewright.backends.cuda.gemm import KERNELS as GEMM
+from tilewright.dataclass import NamedTuple
 from tilewright.dtypes import DTYPES
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.conv.problem import ConvProblem

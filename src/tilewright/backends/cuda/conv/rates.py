@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import NamedTuple
 
 from tilewright.arch import Arch, fitted
 from tilewright.arch.rates import (
@@ -23,6 +22,7 @@ from tilewright.arch.rates import (
     UnitWgmma,
 )
 from tilewright.backends.cuda.gemm import KERNELS as GEMM
+from tilewright.dataclass import NamedTuple
 
 
 class Constants(NamedTuple):

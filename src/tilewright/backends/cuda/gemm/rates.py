@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import NamedTuple
 
 from tilewright.arch import Arch, fitted
 from tilewright.arch.rates import (
@@ -24,6 +23,7 @@ from tilewright.arch.rates import (
     UnitWgmma,
 )
 from tilewright.backends.cuda import split_k
+from tilewright.dataclass import NamedTuple
 
 
 class PlainConstants(NamedTuple):

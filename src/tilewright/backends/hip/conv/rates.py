@@ -8,12 +8,12 @@ of the answers matters.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from tilewright.arch import Arch
 from tilewright.arch.rates import AllCycles, Fma, Launch, Memory, UnitClock, UnitMmaCycle
 from tilewright.backends.hip.fits import constants
 from tilewright.backends.hip.gemm import KERNELS as GEMM
+from tilewright.dataclass import NamedTuple
 
 
 class Constants(NamedTuple):

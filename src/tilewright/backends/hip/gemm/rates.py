@@ -7,11 +7,11 @@ peaks are the data sheets'; only the order of the answers matters.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from tilewright.arch import Arch
 from tilewright.arch.rates import Launch, Memory, UnitClock, UnitMmaCycle
 from tilewright.backends.hip.fits import constants
+from tilewright.dataclass import NamedTuple
 
 
 class Constants(NamedTuple):

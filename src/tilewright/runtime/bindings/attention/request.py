@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from tilewright.arch import arch as arch_by_name
-from tilewright.dataclass import dataclass
+from tilewright.dataclass import NamedTuple, dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.errors import ProblemError, shown
 from tilewright.ops.attention.legality import problem_check

@@ -19,7 +19,7 @@ from tilewright.runtime.bindings.attention import stages
 from tilewright.runtime.bindings.attention.common import dense_strides
 from tilewright.runtime.bindings.attention.request import Attributes
 from tilewright.runtime.bindings.attention.stages import SLOTS
-from tilewright.runtime.dlpack import extent
+from tilewright.runtime.lines import extent
 from tilewright.runtime.numpy_types import numpy_dtype
 from tilewright.runtime.requests import Sample
 from tilewright.runtime.samples import poison

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
+from tilewright.dataclass import NamedTuple
 from tilewright.errors import ProblemError
 from tilewright.ops.attention_backward.legality import problem_check
 from tilewright.ops.attention_backward.plans import dot_clears, split_plans

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
+from tilewright.dataclass import NamedTuple
 from tilewright.dtypes import DTYPES
 from tilewright.ops.conv.patches import joined_patches
 from tilewright.ops.conv.problem import ConvProblem, Sizes, dense_strides

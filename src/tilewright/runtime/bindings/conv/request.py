@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from tilewright.dataclass import dataclass
+from tilewright.dataclass import NamedTuple, dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.errors import ProblemError, an, counted, shown
 from tilewright.ops.conv.legality import problem_check
-from tilewright.ops.conv.options import channels_first
 from tilewright.ops.conv.patches import joined_patches
-from tilewright.ops.conv.problem import ConvProblem, Sizes, dense_strides
+from tilewright.ops.conv.problem import ConvProblem, Sizes, channels_first, dense_strides
 from tilewright.ops.conv.spec import INPUTS, MAX_D, OP, VARIANTS, default_output
 from tilewright.ops.fused import normal_epilogue
 from tilewright.runtime.arrays import View, conversion_of, output_dtype

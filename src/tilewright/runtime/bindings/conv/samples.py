@@ -15,7 +15,7 @@ from tilewright.runtime import lines
 from tilewright.runtime.bindings.conv.dense import sampled_ds, written_shape
 from tilewright.runtime.bindings.conv.operands import LAST, PLACES, SLOTS
 from tilewright.runtime.bindings.conv.request import Attributes
-from tilewright.runtime.dlpack import extent
+from tilewright.runtime.lines import extent
 from tilewright.runtime.numpy_types import numpy_dtype
 from tilewright.runtime.random_values import random_values
 from tilewright.runtime.requests import Sample

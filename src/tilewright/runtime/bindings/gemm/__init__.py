@@ -15,7 +15,6 @@ from tilewright.runtime.bindings import BindingDefaults, Planner, demand_open
 from tilewright.runtime.bindings.gemm import dense, request
 from tilewright.runtime.bindings.gemm.operands import B
 from tilewright.runtime.bindings.gemm.packed import PackedB
-from tilewright.runtime.bindings.gemm.packing import pack
 from tilewright.runtime.bindings.gemm.request import MATHS, Attributes
 from tilewright.runtime.calls import scalar
 from tilewright.runtime.host import thread_count
@@ -144,6 +143,8 @@ class GemmBinding(BindingDefaults):
     def packed_for(self, planner: Planner, problem: GemmProblem, operands: Operands) -> Operands:
         if problem.variant != "preshuffle":
             return operands
+        from tilewright.runtime.bindings.gemm.packing import pack
+
         of_b = view("b", operands[B], planner.kind)
         template = dense.dense(problem).stages[0].args
         packed = pack(planner.kernel_for(problem), problem, template, of_b, thread_count())

@@ -10,7 +10,7 @@ from tilewright.ops.gemm.problem import OPERANDS, GemmProblem
 from tilewright.runtime.bindings.gemm.args import GemmArgs
 from tilewright.runtime.bindings.gemm.operands import D0, OUT, UP, A, B, C
 from tilewright.runtime.bindings.gemm.request import ALPHA, BETA
-from tilewright.runtime.dlpack import dense_strides
+from tilewright.runtime.lines import dense_strides
 from tilewright.runtime.requests import Copy, Pointer, Request, Result, Scalar, Span, StageRequest
 
 _FIELDS: Any = GemmArgs

@@ -14,9 +14,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import field, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from tilewright.dataclass import dataclass
+from tilewright.dataclass import NamedTuple, dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.errors import ProblemError, UnknownNameError, an, counted, shown
 from tilewright.ops.fused import GATES, epilogue_d_counts, normal_epilogue
@@ -41,8 +41,8 @@ from tilewright.runtime.bindings.gemm.operands import (
 from tilewright.runtime.bindings.gemm.packed import PackedB
 from tilewright.runtime.copies import copy_needed
 from tilewright.runtime.devices import HOST
-from tilewright.runtime.dlpack import dense_strides
 from tilewright.runtime.fast_path import MOST_LOOPS
+from tilewright.runtime.lines import dense_strides
 from tilewright.runtime.requests import BETWEEN, Copy, Pointer, Request, Result, Scalar, StageRequest
 
 MATHS = ("tf32",)  # what float32 may be multiplied as instead

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import NamedTuple
 
 from tilewright.arch import Arch
 from tilewright.backends.cuda.gemm.shared import tensor_tiles
 from tilewright.backends.cuda.gemm.tma_ws.schedule import TmaWsSchedule
 from tilewright.backends.cuda.gemm.tma_ws.shape import K_BYTES, most_stages
+from tilewright.dataclass import NamedTuple
 from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm.spec import GemmSignature
 

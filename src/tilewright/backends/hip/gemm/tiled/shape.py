@@ -6,7 +6,6 @@ The C++ asserts the same numbers (`hip/matrix.h`, `hip/gemm/tiled`).
 from __future__ import annotations
 
 from math import prod
-from typing import NamedTuple
 
 from tilewright.arch import Arch
 from tilewright.backends.hip.gemm.tiled.schedule import TiledSchedule
@@ -19,6 +18,7 @@ from tilewright.backends.hip.matrix import (
     lane_bytes,
     multiplies,
 )
+from tilewright.dataclass import NamedTuple
 from tilewright.dtypes import DTYPES
 from tilewright.ops.gemm.spec import GemmSignature
 
