@@ -13,9 +13,9 @@ import pytest
 
 from tests import amd_toolchain
 from tilewright.arch import arch
+from tilewright.backends.gpu.attention_backward import RowsSchedule
 from tilewright.backends.hip.attention_backward.ck_tile import FAMILY as CK_TILE
 from tilewright.backends.hip.attention_backward.ck_tile.tiles import CkRowsSchedule
-from tilewright.backends.hip.attention_backward.rows import RowsSchedule
 from tilewright.build import build_many
 from tilewright.build.builder import Artifact
 from tilewright.build.inspected import inspect_spec

@@ -10,9 +10,9 @@ import pytest
 from tilewright import settings
 from tilewright.backends.base import backend
 from tilewright.backends.cuda.attention_backward.mma import MmaSchedule
-from tilewright.backends.cuda.attention_backward.rows import RowsSchedule
 from tilewright.backends.cuda.attention_backward.ws import WsSchedule
 from tilewright.backends.cuda.toolchain import find_toolchain
+from tilewright.backends.gpu.attention_backward import RowsSchedule
 from tilewright.errors import ToolchainError
 from tilewright.ops import KernelSpec
 from tilewright.ops.attention_backward import AttentionBackwardProblem

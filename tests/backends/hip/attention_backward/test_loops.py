@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tilewright.arch import all_archs
-from tilewright.backends.hip.attention_backward.rows import RowsSchedule
+from tilewright.backends.gpu.attention_backward import RowsSchedule
 from tilewright.ops import op
 from tilewright.ops.attention_backward.schedule import LoopsSchedule
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature, normalized
