@@ -11,9 +11,9 @@ from typing import Any
 
 from tests.amd_emulated.attention_backward.drawing import OP, Drawn, attempts
 from tilewright.arch import arch as arch_by_name
-from tilewright.backends.gpu.attention_backward import RowsSchedule
 from tilewright.backends.hip.attention_backward.ck_rows import FAMILY as CK_ROWS
 from tilewright.backends.hip.attention_backward.ck_tile import FAMILY as CK_TILE
+from tilewright.backends.hip.attention_backward.rows import RowsSchedule
 from tilewright.ops import op
 from tilewright.ops.attention_backward.schedule import LoopsSchedule
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
