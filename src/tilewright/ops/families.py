@@ -60,7 +60,7 @@ def demand_schedules(family: Any) -> None:
     for kind in family.schedules:
         if "words" in vars(kind) and "choices" not in vars(kind):
             warnings.warn(f"{kind.__name__}.words is now called choices", DeprecationWarning, stacklevel=2)
-            kind.choices = kind.choices
+            kind.choices = kind.words
     wanted = (*_OF_A_SCHEDULE, *getattr(family, "schedule_members", ()))
     for kind in family.schedules:
         own = {field.name for field in fields(kind)} if is_dataclass(kind) else set()
